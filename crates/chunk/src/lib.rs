@@ -1,0 +1,1 @@
+//! Pure computation on chunks: null test, chunkers, fingerprints, signatures, filters.

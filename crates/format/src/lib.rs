@@ -1,0 +1,1 @@
+//! Bytes <-> structs of everything a vault writes.

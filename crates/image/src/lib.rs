@@ -1,0 +1,41 @@
+//! Reading and writing disks: raw files, block devices, qcow2, VMDK, pipes.
+//!
+//! A [`Source`] is a disk to be read once, from front to back; a [`Target`] is a disk to be written.
+//! Neither knows what deduplication is.
+
+mod error;
+
+pub use error::{ImageError, Result};
+
+use std::ops::Range;
+
+/// A disk to read. Its format was chosen by its content, never by its name.
+pub trait Source: Send {
+    /// The format found: `raw`, `block`, `qcow2`, `vmdk`, `stream`.
+    fn format(&self) -> &'static str;
+
+    /// Size of the virtual disk in bytes; `None` where only the end of a stream tells it.
+    fn size(&self) -> Option<u64>;
+
+    /// The next range at or after `from` that may hold anything but zeros; `None`: zeros up to the end.
+    ///
+    /// Cheap: a hole of a terabyte is passed over in one step. Streams call everything data.
+    fn next_data(&mut self, from: u64) -> Result<Option<Range<u64>>>;
+
+    /// Reads into `buf` from `offset`. Returns less than `buf.len()` only at the end of the disk.
+    ///
+    /// Streams are read in order only; any other offset is an error.
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize>;
+}
+
+/// A disk to write, from several threads, in any order (but see [`Target::in_order`]).
+pub trait Target: Send + Sync {
+    /// Whether writes must come in address order (pipes).
+    fn in_order(&self) -> bool;
+
+    /// Writes `data` at `offset`. What is never written reads as zeros afterwards.
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
+
+    /// Makes everything durable and the target valid. Without it the target is not to be trusted.
+    fn finish(self: Box<Self>) -> Result<()>;
+}

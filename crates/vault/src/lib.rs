@@ -1,0 +1,1 @@
+//! Snapshots: plan, backup, restore, deletion, verification.
