@@ -1,1 +1,34 @@
-//! Bytes <-> structs of everything a vault writes.
+//! Bytes to structs and back, of everything a vault writes.
+//!
+//! The one place that knows how bytes lie on disk; `docs/format/vault.md` lists every field. Nothing here
+//! does I/O. Whatever bytes come in, decoding never panics and never allocates more than the bytes justify:
+//! it yields a value or a [`Malformed`] that says why.
+
+mod bytes;
+mod container;
+mod dead;
+mod frame;
+mod ids;
+mod manifest;
+pub mod names;
+mod page;
+mod recipe;
+mod runs;
+mod summary;
+mod table;
+mod vault_file;
+
+pub use bytes::{Malformed, Result};
+pub use container::{group_checksum, DataFooter, DataHeader, DATA_FOOTER_BYTES, DATA_HEADER_BYTES};
+pub use dead::DeadLog;
+pub use frame::{decode_frame, encode_frame, frame_len, Context, Kind, FRAME_HEADER_BYTES};
+pub use ids::{ChunkNo, ContainerId, DiskId, Owner, SnapId, VaultId, WriterNo};
+pub use manifest::{DataName, Manifest, PageRef, Released, SnapshotEntry, SnapshotState, Writer, WriterKind};
+pub use page::{ContainerEntry, ContainerPage, CONTAINERS_PER_PAGE};
+pub use recipe::{
+    RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, SegmentRecipe, SEGMENTS_PER_PAGE,
+};
+pub use runs::RunSet;
+pub use summary::Summary;
+pub use table::{Codec, Group, Table};
+pub use vault_file::{VaultFile, FORMAT_VERSION};

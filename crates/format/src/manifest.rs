@@ -1,0 +1,316 @@
+//! The root of an owner's folder: the one object that is replaced, by compare-and-swap.
+
+use crate::bytes::{In, Malformed, Out, Result};
+use crate::frame::{decode_frame, encode_frame, Context, Kind};
+use crate::ids::{ContainerId, DiskId, SnapId, WriterNo};
+use crate::recipe::RecipeName;
+
+/// A container's data object. Several containers may share one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DataName {
+    /// The container it was made for.
+    pub container: ContainerId,
+    /// The writer that wrote it.
+    pub generation: WriterNo,
+}
+
+/// What a writer is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriterKind {
+    /// A backup: at most one on a disk.
+    Backup,
+    /// Deletion, compaction, collection: at most one on an owner's folder.
+    Maintenance,
+}
+
+/// A session that may commit to this manifest. One that is not listed is fenced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Writer {
+    /// Its number.
+    pub no: WriterNo,
+    /// Names the object it holds while it lives.
+    pub token: SnapId,
+    /// What it does.
+    pub kind: WriterKind,
+    /// The snapshot whose references must stay while it lives.
+    pub parent: Option<SnapId>,
+    /// The manifest's sequence when it came: what is released later may still be read by it.
+    pub since: u64,
+}
+
+/// Whether users see a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnapshotState {
+    /// Listed and restorable.
+    Live,
+    /// Deleted; its references still count until the deletion has been carried through.
+    Deleted,
+}
+
+/// One snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotEntry {
+    /// Its id.
+    pub id: SnapId,
+    /// Point in time, seconds since 1970.
+    pub time: i64,
+    /// Size of the disk in bytes.
+    pub size: u64,
+    /// Live or deleted.
+    pub state: SnapshotState,
+    /// Never deleted by retention or by hand until released.
+    pub held: bool,
+    /// Generation of its recipe.
+    pub generation: WriterNo,
+    /// Recipes whose pages its own recipe uses, itself included where it has pages.
+    pub depends: Vec<RecipeName>,
+    /// The snapshot it was compared with.
+    pub parent: Option<SnapId>,
+    /// Bytes of the disk that are not zero.
+    pub data_bytes: u64,
+    /// Bytes in segments that differ from the parent's.
+    pub changed_bytes: u64,
+    /// Bytes of chunks that were new.
+    pub new_bytes: u64,
+    /// Bytes it added to the store.
+    pub stored_bytes: u64,
+    /// The policy's name when it was made.
+    pub policy: String,
+    /// What the user wanted to remember.
+    pub tags: Vec<(String, String)>,
+}
+
+/// A page of the container table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageRef {
+    /// Its first container.
+    pub first: ContainerId,
+    /// The writer that wrote it.
+    pub writer: WriterNo,
+    /// Its number in that session.
+    pub number: u32,
+}
+
+/// An object that nothing names any more, kept for readers that came before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Released {
+    /// The manifest's sequence that no longer named it.
+    pub sequence: u64,
+    /// The object's name.
+    pub object: String,
+}
+
+/// The root of an owner's folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manifest {
+    /// Counts the swaps.
+    pub sequence: u64,
+    /// The disk; zero for `shared` and `popular`.
+    pub disk: DiskId,
+    /// `vm/disk`; empty for `shared` and `popular`.
+    pub name: String,
+    /// The next writer's number.
+    pub next_writer: WriterNo,
+    /// Who may commit.
+    pub writers: Vec<Writer>,
+    /// In the order of their commits; the last live one is the newest.
+    pub snapshots: Vec<SnapshotEntry>,
+    /// The container table, in order of container ids.
+    pub pages: Vec<PageRef>,
+    /// What waits for old readers.
+    pub released: Vec<Released>,
+    /// Containers found damaged: read where possible, never matched again.
+    pub damaged: Vec<ContainerId>,
+}
+
+impl Manifest {
+    /// A folder with nothing in it.
+    pub fn new(disk: DiskId, name: &str) -> Self {
+        Manifest {
+            sequence: 0,
+            disk,
+            name: name.into(),
+            next_writer: WriterNo(1),
+            writers: Vec::new(),
+            snapshots: Vec::new(),
+            pages: Vec::new(),
+            released: Vec::new(),
+            damaged: Vec::new(),
+        }
+    }
+
+    /// The newest snapshot that users see.
+    pub fn newest(&self) -> Option<&SnapshotEntry> {
+        self.live().next_back()
+    }
+
+    /// Snapshots that users see, oldest first.
+    pub fn live(&self) -> impl DoubleEndedIterator<Item = &SnapshotEntry> {
+        self.snapshots.iter().filter(|s| s.state == SnapshotState::Live)
+    }
+
+    /// As a frame.
+    pub fn encode(&self, context: Context<'_>) -> Vec<u8> {
+        let mut o = Out::default();
+        o.u64(self.sequence);
+        o.bytes(&self.disk.0);
+        o.string(&self.name);
+        o.u32(self.next_writer.0);
+        o.varint(self.writers.len() as u64);
+        for w in &self.writers {
+            o.u32(w.no.0);
+            o.u64(w.token.0);
+            o.u8(match w.kind {
+                WriterKind::Backup => 0,
+                WriterKind::Maintenance => 1,
+            });
+            option(&mut o, w.parent);
+            o.u64(w.since);
+        }
+        o.varint(self.snapshots.len() as u64);
+        for s in &self.snapshots {
+            encode_snapshot(&mut o, s);
+        }
+        o.varint(self.pages.len() as u64);
+        for p in &self.pages {
+            o.u64(p.first.raw());
+            o.varint(u64::from(p.writer.0));
+            o.varint(u64::from(p.number));
+        }
+        o.varint(self.released.len() as u64);
+        for r in &self.released {
+            o.varint(r.sequence);
+            o.string(&r.object);
+        }
+        o.varint(self.damaged.len() as u64);
+        for c in &self.damaged {
+            o.u64(c.raw());
+        }
+        encode_frame(Kind::Manifest, context, &o.0)
+    }
+
+    /// From a frame.
+    pub fn decode(context: Context<'_>, bytes: &[u8]) -> Result<Self> {
+        let body = decode_frame(Kind::Manifest, context, bytes)?;
+        let mut i = In::new(&body);
+        let mut m = Manifest {
+            sequence: i.u64()?,
+            disk: DiskId(i.array()?),
+            name: i.string()?,
+            next_writer: WriterNo(i.u32()?),
+            writers: Vec::new(),
+            snapshots: Vec::new(),
+            pages: Vec::new(),
+            released: Vec::new(),
+            damaged: Vec::new(),
+        };
+        for _ in 0..i.count(22)? {
+            m.writers.push(Writer {
+                no: WriterNo(i.u32()?),
+                token: SnapId(i.u64()?),
+                kind: match i.u8()? {
+                    0 => WriterKind::Backup,
+                    1 => WriterKind::Maintenance,
+                    k => return Err(Malformed::new(format!("writer kind {k}"))),
+                },
+                parent: optional(&mut i)?,
+                since: i.u64()?,
+            });
+        }
+        for _ in 0..i.count(40)? {
+            m.snapshots.push(decode_snapshot(&mut i)?);
+        }
+        for _ in 0..i.count(10)? {
+            m.pages.push(PageRef {
+                first: ContainerId::from_raw(i.u64()?)?,
+                writer: WriterNo(i.varint32()?),
+                number: i.varint32()?,
+            });
+        }
+        for _ in 0..i.count(2)? {
+            m.released.push(Released { sequence: i.varint()?, object: i.string()? });
+        }
+        for _ in 0..i.count(8)? {
+            m.damaged.push(ContainerId::from_raw(i.u64()?)?);
+        }
+        i.end()?;
+        Ok(m)
+    }
+}
+
+fn option(o: &mut Out, id: Option<SnapId>) {
+    match id {
+        None => o.u8(0),
+        Some(s) => {
+            o.u8(1);
+            o.u64(s.0);
+        }
+    }
+}
+
+fn optional(i: &mut In<'_>) -> Result<Option<SnapId>> {
+    match i.u8()? {
+        0 => Ok(None),
+        1 => Ok(Some(SnapId(i.u64()?))),
+        b => Err(Malformed::new(format!("{b} is neither present nor absent"))),
+    }
+}
+
+fn encode_snapshot(o: &mut Out, s: &SnapshotEntry) {
+    o.u64(s.id.0);
+    o.signed(s.time);
+    o.varint(s.size);
+    let deleted = u8::from(s.state == SnapshotState::Deleted);
+    o.u8(deleted | u8::from(s.held) << 1);
+    o.u32(s.generation.0);
+    o.varint(s.depends.len() as u64);
+    for d in &s.depends {
+        o.u64(d.snap.0);
+        o.u32(d.generation.0);
+    }
+    option(o, s.parent);
+    for n in [s.data_bytes, s.changed_bytes, s.new_bytes, s.stored_bytes] {
+        o.varint(n);
+    }
+    o.string(&s.policy);
+    o.varint(s.tags.len() as u64);
+    for (k, v) in &s.tags {
+        o.string(k);
+        o.string(v);
+    }
+}
+
+fn decode_snapshot(i: &mut In<'_>) -> Result<SnapshotEntry> {
+    let id = SnapId(i.u64()?);
+    let (time, size) = (i.signed()?, i.varint()?);
+    let flags = i.u8()?;
+    if flags > 3 {
+        return Err(Malformed::new(format!("snapshot {id}: unknown flags {flags:#x}")));
+    }
+    let generation = WriterNo(i.u32()?);
+    let mut depends = Vec::new();
+    for _ in 0..i.count(12)? {
+        depends.push(RecipeName { snap: SnapId(i.u64()?), generation: WriterNo(i.u32()?) });
+    }
+    let parent = optional(i)?;
+    let mut s = SnapshotEntry {
+        id,
+        time,
+        size,
+        state: if flags & 1 == 0 { SnapshotState::Live } else { SnapshotState::Deleted },
+        held: flags & 2 != 0,
+        generation,
+        depends,
+        parent,
+        data_bytes: i.varint()?,
+        changed_bytes: i.varint()?,
+        new_bytes: i.varint()?,
+        stored_bytes: i.varint()?,
+        policy: i.string()?,
+        tags: Vec::new(),
+    };
+    for _ in 0..i.count(2)? {
+        s.tags.push((i.string()?, i.string()?));
+    }
+    Ok(s)
+}

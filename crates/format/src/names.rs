@@ -1,0 +1,130 @@
+//! What objects are called. Every name below an owner's folder ends with the number of the writer that made it.
+
+use crate::ids::{ContainerId, DiskId, Owner, SnapId, WriterNo};
+use crate::recipe::RecipeName;
+use crate::DataName;
+use xxhash_rust::xxh3::xxh3_128;
+
+/// The vault's own file.
+pub const VAULT: &str = "vault.json";
+/// All disks' folders.
+pub const DISKS: &str = "disks/";
+/// All names of disks.
+pub const NAMES: &str = "names/";
+/// All sessions, of all owners.
+pub const SESSIONS: &str = "sessions/";
+/// All readers.
+pub const READERS: &str = "readers/";
+/// All claims on shared containers.
+pub const CLAIMS: &str = "claims/";
+/// All records of shared containers that somebody wants to remove.
+pub const RETIRING: &str = "retiring/";
+/// The prefix index of shared chunks.
+pub const PREFIXES: &str = "index/prefixes/";
+
+/// The folder of a container's owner, with a slash behind.
+pub fn folder(owner: Owner, disk: DiskId) -> String {
+    match owner {
+        Owner::Disk => format!("disks/{disk}/"),
+        Owner::Shared => "shared/".into(),
+        Owner::Popular => "popular/".into(),
+    }
+}
+
+/// Where the id of the disk called `vm/disk` stands.
+pub fn name(disk_name: &str) -> String {
+    format!("names/{:032x}", xxh3_128(disk_name.as_bytes()))
+}
+
+/// The root of an owner's folder.
+pub fn manifest(folder: &str) -> String {
+    format!("{folder}manifest")
+}
+
+/// A page of the container table.
+pub fn page(folder: &str, writer: WriterNo, number: u32) -> String {
+    format!("{folder}pages/{number}.{}", writer.0)
+}
+
+/// A container's data.
+pub fn data(folder: &str, data: DataName) -> String {
+    format!("{folder}containers/{}.{}.data", data.container, data.generation.0)
+}
+
+/// A container's chunk table.
+pub fn table(folder: &str, container: ContainerId, generation: WriterNo) -> String {
+    format!("{folder}containers/{container}.{}.table", generation.0)
+}
+
+/// A container's dead chunks.
+pub fn dead(folder: &str, container: ContainerId, number: WriterNo) -> String {
+    format!("{folder}containers/{container}.{}.dead", number.0)
+}
+
+/// The root of a recipe.
+pub fn recipe_root(folder: &str, recipe: RecipeName) -> String {
+    format!("{folder}recipes/{}.{}.root", recipe.snap, recipe.generation.0)
+}
+
+/// The pages that a recipe does not share with older ones.
+pub fn recipe_pages(folder: &str, recipe: RecipeName) -> String {
+    format!("{folder}recipes/{}.{}.pages", recipe.snap, recipe.generation.0)
+}
+
+/// The object that a session holds.
+pub fn session(token: SnapId) -> String {
+    format!("sessions/{token}")
+}
+
+/// The object that a reader of an owner's folder holds.
+pub fn reader(disk: DiskId, token: SnapId) -> String {
+    format!("readers/{disk}/{token}")
+}
+
+/// A session's claim on a shared container.
+pub fn claim(container: ContainerId, session: SnapId) -> String {
+    format!("claims/{container}/{session}")
+}
+
+/// The record that a shared container is being looked at for removal.
+pub fn retiring(container: ContainerId) -> String {
+    format!("retiring/{container}")
+}
+
+/// The fingerprint prefixes of a shared container.
+pub fn prefixes(container: ContainerId) -> String {
+    format!("index/prefixes/{container}")
+}
+
+/// The writer at the end of an object's name, if it has one.
+pub fn writer_of(name: &str) -> Option<WriterNo> {
+    let file = name.rsplit('/').next()?;
+    let mut parts = file.split('.');
+    parts.next()?;
+    parts.next()?.parse().ok().map(WriterNo)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_below_a_folder_tells_its_writer() {
+        let f = folder(Owner::Disk, DiskId([1; 16]));
+        let w = WriterNo(17);
+        let c = ContainerId::new(Owner::Disk, WriterNo(3), 5);
+        let d = DataName { container: c, generation: w };
+        let r = RecipeName { snap: SnapId(9), generation: w };
+        for n in [
+            page(&f, w, 4),
+            data(&f, d),
+            table(&f, c, w),
+            dead(&f, c, w),
+            recipe_root(&f, r),
+            recipe_pages(&f, r),
+        ] {
+            assert_eq!(writer_of(&n), Some(w), "{n}");
+        }
+        assert_eq!(writer_of(&manifest(&f)), None);
+    }
+}

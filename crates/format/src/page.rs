@@ -1,0 +1,82 @@
+//! Pages of the container table: immutable; a commit writes only those it changes.
+
+use crate::bytes::{In, Malformed, Out, Result};
+use crate::frame::{decode_frame, encode_frame, Context, Kind};
+use crate::ids::{ContainerId, WriterNo};
+use crate::manifest::DataName;
+
+/// Most entries in one page.
+pub const CONTAINERS_PER_PAGE: usize = 256;
+
+/// One container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContainerEntry {
+    /// The container.
+    pub id: ContainerId,
+    /// Generation of its table; for a container of another owner: zero, that owner's page tells.
+    pub table: WriterNo,
+    /// The object that holds its chunks.
+    pub data: DataName,
+    /// Its list of dead chunks; zero where there is none.
+    pub dead: WriterNo,
+    /// Chunks in its table.
+    pub chunks: u32,
+    /// How many of them are dead.
+    pub dead_chunks: u32,
+    /// Length of its chunk groups as stored, in bytes.
+    pub stored_bytes: u64,
+}
+
+/// Entries in order of their ids.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerPage {
+    /// The entries.
+    pub entries: Vec<ContainerEntry>,
+}
+
+impl ContainerPage {
+    /// As a frame.
+    pub fn encode(&self, context: Context<'_>) -> Vec<u8> {
+        let mut o = Out::default();
+        o.varint(self.entries.len() as u64);
+        for e in &self.entries {
+            o.u64(e.id.raw());
+            o.u32(e.table.0);
+            o.u64(e.data.container.raw());
+            o.u32(e.data.generation.0);
+            o.u32(e.dead.0);
+            o.u32(e.chunks);
+            o.u32(e.dead_chunks);
+            o.u64(e.stored_bytes);
+        }
+        encode_frame(Kind::ContainerPage, context, &o.0)
+    }
+
+    /// From a frame.
+    pub fn decode(context: Context<'_>, bytes: &[u8]) -> Result<Self> {
+        let body = decode_frame(Kind::ContainerPage, context, bytes)?;
+        let mut i = In::new(&body);
+        let n = i.count(44)?;
+        let mut entries: Vec<ContainerEntry> = Vec::with_capacity(n);
+        for _ in 0..n {
+            let e = ContainerEntry {
+                id: ContainerId::from_raw(i.u64()?)?,
+                table: WriterNo(i.u32()?),
+                data: DataName {
+                    container: ContainerId::from_raw(i.u64()?)?,
+                    generation: WriterNo(i.u32()?),
+                },
+                dead: WriterNo(i.u32()?),
+                chunks: i.u32()?,
+                dead_chunks: i.u32()?,
+                stored_bytes: i.u64()?,
+            };
+            if entries.last().is_some_and(|l| l.id >= e.id) {
+                return Err(Malformed::new("containers out of order"));
+            }
+            entries.push(e);
+        }
+        i.end()?;
+        Ok(ContainerPage { entries })
+    }
+}

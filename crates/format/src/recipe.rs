@@ -1,0 +1,256 @@
+//! Recipes: what a snapshot is made of. A root over immutable pages of 1,024 segments.
+
+use crate::bytes::{In, Malformed, Out, Result};
+use crate::frame::{decode_frame, encode_frame, Context, Kind};
+use crate::ids::{ChunkNo, ContainerId, SnapId, WriterNo};
+
+/// Segments in one page.
+pub const SEGMENTS_PER_PAGE: u64 = 1024;
+
+/// A recipe: the snapshot, and the writer that wrote it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecipeName {
+    /// The snapshot it was made for.
+    pub snap: SnapId,
+    /// The writer that wrote it.
+    pub generation: WriterNo,
+}
+
+/// Where a page and its summary stand: one behind the other in a recipe's `pages` object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RecipePageRef {
+    /// The recipe that wrote it.
+    pub recipe: RecipeName,
+    /// Offset of the page's frame in bytes.
+    pub offset: u64,
+    /// Length of the page's frame.
+    pub page_len: u32,
+    /// Length of the frame of the page's summary, which follows the page.
+    pub summary_len: u32,
+}
+
+/// How the snapshot is cut, and its pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecipeRoot {
+    /// Size of the disk in bytes.
+    pub size: u64,
+    /// Bytes in a segment; the disk's last one may be shorter.
+    pub segment_bytes: u32,
+    /// The chunker, as users write it (`4k`, `cdc:4k`).
+    pub chunking: String,
+    /// A page for every 1,024 segments; `None` where all of them are null.
+    pub pages: Vec<Option<RecipePageRef>>,
+}
+
+/// A run of chunks of a segment, in address order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reference {
+    /// Zeros.
+    Null {
+        /// How many.
+        bytes: u32,
+    },
+    /// Chunks in a container.
+    Direct {
+        /// The container.
+        container: ContainerId,
+        /// The first chunk.
+        first: ChunkNo,
+        /// How many chunks.
+        count: u32,
+    },
+    /// Chunks found through the next newer snapshot's recipe (RevDedup 3.2.2). Null chunks have no ordinal.
+    Indirect {
+        /// The segment there.
+        segment: u64,
+        /// Ordinal of the first of its chunks.
+        ordinal: u32,
+        /// How many chunks.
+        count: u32,
+    },
+}
+
+/// One segment that is not null.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentRecipe {
+    /// Hash over the lengths and fingerprints of its chunks.
+    pub fingerprint: [u8; 32],
+    /// Smallest prefix of its chunks' fingerprints (VM-centric 3.1).
+    pub signature: u64,
+    /// Its references in address order.
+    pub references: Vec<Reference>,
+}
+
+/// The segments of a page that are not null, by their index in the page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecipePage {
+    /// Sorted by index (0 to 1,023).
+    pub segments: Vec<(u16, SegmentRecipe)>,
+}
+
+impl RecipeRoot {
+    /// As a frame.
+    pub fn encode(&self, context: Context<'_>) -> Vec<u8> {
+        let mut o = Out::default();
+        o.u64(self.size);
+        o.u32(self.segment_bytes);
+        o.string(&self.chunking);
+        let there: Vec<_> = self.pages.iter().enumerate().filter_map(|(n, p)| p.map(|p| (n, p))).collect();
+        o.varint(there.len() as u64);
+        let mut next = 0;
+        for (n, p) in there {
+            o.varint((n - next) as u64);
+            next = n + 1;
+            o.u64(p.recipe.snap.0);
+            o.u32(p.recipe.generation.0);
+            o.varint(p.offset);
+            o.varint(u64::from(p.page_len));
+            o.varint(u64::from(p.summary_len));
+        }
+        encode_frame(Kind::RecipeRoot, context, &o.0)
+    }
+
+    /// From a frame.
+    pub fn decode(context: Context<'_>, bytes: &[u8]) -> Result<Self> {
+        let body = decode_frame(Kind::RecipeRoot, context, bytes)?;
+        let mut i = In::new(&body);
+        let (size, segment_bytes, chunking) = (i.u64()?, i.u32()?, i.string()?);
+        if !(4096..=1 << 28).contains(&segment_bytes) {
+            return Err(Malformed::new(format!("segments of {segment_bytes} bytes")));
+        }
+        let wanted = size.div_ceil(u64::from(segment_bytes) * SEGMENTS_PER_PAGE);
+        // 2^28 pages of 4 MiB segments are an exbibyte: more is a lie that would cost memory.
+        if wanted > 1 << 28 {
+            return Err(Malformed::new(format!("a disk of {size} bytes")));
+        }
+        let n = i.count(16)?;
+        let mut pages = Vec::new();
+        for _ in 0..n {
+            let gap = i.varint()?;
+            let at = (pages.len() as u64).saturating_add(gap);
+            if at >= wanted {
+                return Err(Malformed::new(format!("page {at} of {wanted}")));
+            }
+            pages.resize(at as usize, None);
+            pages.push(Some(RecipePageRef {
+                recipe: RecipeName { snap: SnapId(i.u64()?), generation: WriterNo(i.u32()?) },
+                offset: i.varint()?,
+                page_len: i.varint32()?,
+                summary_len: i.varint32()?,
+            }));
+        }
+        i.end()?;
+        pages.resize(wanted as usize, None);
+        Ok(RecipeRoot { size, segment_bytes, chunking, pages })
+    }
+}
+
+impl RecipePage {
+    /// As a frame.
+    pub fn encode(&self, context: Context<'_>) -> Vec<u8> {
+        let mut containers: Vec<ContainerId> = self.containers().collect();
+        containers.sort_unstable();
+        containers.dedup();
+        let mut o = Out::default();
+        o.varint(containers.len() as u64);
+        for c in &containers {
+            o.u64(c.raw());
+        }
+        o.varint(self.segments.len() as u64);
+        let mut previous = 0;
+        let mut expected = (0usize, 0u32);
+        for (n, s) in &self.segments {
+            o.varint(u64::from(*n - previous));
+            previous = *n;
+            o.bytes(&s.fingerprint);
+            o.u64(s.signature);
+            o.varint(s.references.len() as u64);
+            for r in &s.references {
+                match *r {
+                    Reference::Null { bytes } => o.varint(u64::from(bytes) << 2),
+                    Reference::Direct { container, first, count } => {
+                        let slot = containers.binary_search(&container).unwrap_or(0);
+                        let from = if expected.0 == slot { expected.1 } else { 0 };
+                        o.varint((slot as u64) << 2 | 1);
+                        o.signed(i64::from(first.0) - i64::from(from));
+                        o.varint(u64::from(count));
+                        expected = (slot, first.0.wrapping_add(count));
+                    }
+                    Reference::Indirect { segment, ordinal, count } => {
+                        o.varint(u64::from(count) << 2 | 2);
+                        o.varint(segment);
+                        o.varint(u64::from(ordinal));
+                    }
+                }
+            }
+        }
+        encode_frame(Kind::RecipePage, context, &o.0)
+    }
+
+    /// From a frame.
+    pub fn decode(context: Context<'_>, bytes: &[u8]) -> Result<Self> {
+        let body = decode_frame(Kind::RecipePage, context, bytes)?;
+        let mut i = In::new(&body);
+        let mut containers = Vec::new();
+        for _ in 0..i.count(8)? {
+            containers.push(ContainerId::from_raw(i.u64()?)?);
+        }
+        let n = i.count(42)?;
+        let mut segments = Vec::with_capacity(n);
+        let mut index = 0u64;
+        let mut expected = (0usize, 0u32);
+        for k in 0..n {
+            let gap = i.varint()?;
+            index = index.saturating_add(gap);
+            if index >= SEGMENTS_PER_PAGE || (k > 0 && gap == 0) {
+                return Err(Malformed::new("segments out of order or out of range"));
+            }
+            let (fingerprint, signature) = (i.array()?, i.u64()?);
+            let count = i.count(1)?;
+            let mut references = Vec::with_capacity(count);
+            for _ in 0..count {
+                references.push(decode_reference(&mut i, &containers, &mut expected)?);
+            }
+            segments.push((index as u16, SegmentRecipe { fingerprint, signature, references }));
+        }
+        i.end()?;
+        Ok(RecipePage { segments })
+    }
+
+    fn containers(&self) -> impl Iterator<Item = ContainerId> + '_ {
+        self.segments.iter().flat_map(|(_, s)| &s.references).filter_map(|r| match r {
+            Reference::Direct { container, .. } => Some(*container),
+            _ => None,
+        })
+    }
+}
+
+fn decode_reference(
+    i: &mut In<'_>,
+    containers: &[ContainerId],
+    expected: &mut (usize, u32),
+) -> Result<Reference> {
+    let tag = i.varint()?;
+    let value = tag >> 2;
+    let wrong = || Malformed::new("a reference out of range");
+    let small = |v: u64| u32::try_from(v).ok().filter(|&v| v > 0).ok_or_else(wrong);
+    match tag & 3 {
+        0 => Ok(Reference::Null { bytes: small(value)? }),
+        1 => {
+            let slot = usize::try_from(value).map_err(|_| wrong())?;
+            let container = *containers.get(slot).ok_or_else(wrong)?;
+            let from = if expected.0 == slot { expected.1 } else { 0 };
+            let first = i.signed()?.checked_add(i64::from(from)).ok_or_else(wrong)?;
+            let first = u32::try_from(first).map_err(|_| wrong())?;
+            let count = small(i.varint()?)?;
+            let end = first.checked_add(count).ok_or_else(wrong)?;
+            *expected = (slot, end);
+            Ok(Reference::Direct { container, first: ChunkNo(first), count })
+        }
+        2 => {
+            let count = small(value)?;
+            Ok(Reference::Indirect { segment: i.varint()?, ordinal: i.varint32()?, count })
+        }
+        k => Err(Malformed::new(format!("reference of kind {k}"))),
+    }
+}

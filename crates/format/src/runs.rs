@@ -1,0 +1,173 @@
+//! Sets of chunk numbers as sorted runs.
+
+use crate::bytes::{In, Malformed, Out, Result};
+
+/// A set of chunk numbers of one container: sorted runs `(first, count)` that neither touch nor overlap.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunSet {
+    runs: Vec<(u32, u32)>,
+}
+
+impl RunSet {
+    /// From runs in any order, overlapping or not.
+    pub fn from_unsorted(mut runs: Vec<(u32, u32)>) -> Self {
+        runs.sort_unstable();
+        let mut set = RunSet::default();
+        for (first, count) in runs {
+            set.push(first, count);
+        }
+        set
+    }
+
+    /// Adds a run that starts at or behind the start of the last one.
+    fn push(&mut self, first: u32, count: u32) {
+        if count == 0 {
+            return;
+        }
+        if let Some(last) = self.runs.last_mut() {
+            let end = u64::from(last.0) + u64::from(last.1);
+            if u64::from(first) <= end {
+                let new_end = end.max(u64::from(first) + u64::from(count));
+                last.1 = (new_end - u64::from(last.0)).min(u64::from(u32::MAX)) as u32;
+                return;
+            }
+        }
+        self.runs.push((first, count));
+    }
+
+    /// The runs, sorted.
+    pub fn runs(&self) -> &[(u32, u32)] {
+        &self.runs
+    }
+
+    /// How many numbers are in the set.
+    pub fn len(&self) -> u64 {
+        self.runs.iter().map(|r| u64::from(r.1)).sum()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Whether a number is in the set.
+    pub fn contains(&self, no: u32) -> bool {
+        let at = self.runs.partition_point(|r| r.0 <= no);
+        at > 0 && no - self.runs[at - 1].0 < self.runs[at - 1].1
+    }
+
+    /// How many numbers of `first .. first + count` are in the set.
+    pub fn count_within(&self, first: u32, count: u32) -> u64 {
+        let (lo, hi) = (u64::from(first), u64::from(first) + u64::from(count));
+        let start = self.runs.partition_point(|r| u64::from(r.0) + u64::from(r.1) <= lo);
+        self.runs[start..]
+            .iter()
+            .take_while(|r| u64::from(r.0) < hi)
+            .map(|r| (u64::from(r.0) + u64::from(r.1)).min(hi) - u64::from(r.0).max(lo))
+            .sum()
+    }
+
+    /// What is in either.
+    pub fn union(&self, other: &RunSet) -> RunSet {
+        let (mut a, mut b) = (self.runs.iter().peekable(), other.runs.iter().peekable());
+        let mut set = RunSet::default();
+        loop {
+            let next = match (a.peek(), b.peek()) {
+                (Some(x), Some(y)) if x.0 <= y.0 => a.next(),
+                (Some(_), None) => a.next(),
+                (_, Some(_)) => b.next(),
+                (None, None) => return set,
+            };
+            if let Some(&(first, count)) = next {
+                set.push(first, count);
+            }
+        }
+    }
+
+    /// What is in `self` and not in `other`.
+    pub fn minus(&self, other: &RunSet) -> RunSet {
+        let mut set = RunSet::default();
+        let mut from = 0;
+        for &(first, count) in &self.runs {
+            let (mut at, end) = (u64::from(first), u64::from(first) + u64::from(count));
+            while from < other.runs.len()
+                && u64::from(other.runs[from].0) + u64::from(other.runs[from].1) <= at
+            {
+                from += 1;
+            }
+            for r in &other.runs[from..] {
+                let (lo, hi) = (u64::from(r.0), u64::from(r.0) + u64::from(r.1));
+                if lo >= end {
+                    break;
+                }
+                if lo > at {
+                    set.push(at as u32, (lo - at) as u32);
+                }
+                at = at.max(hi);
+            }
+            if at < end {
+                set.push(at as u32, (end - at) as u32);
+            }
+        }
+        set
+    }
+
+    pub(crate) fn encode(&self, out: &mut Out) {
+        out.varint(self.runs.len() as u64);
+        let mut end = 0u64;
+        for &(first, count) in &self.runs {
+            out.varint(u64::from(first) - end);
+            out.varint(u64::from(count));
+            end = u64::from(first) + u64::from(count);
+        }
+    }
+
+    pub(crate) fn decode(i: &mut In<'_>) -> Result<Self> {
+        let n = i.count(2)?;
+        let mut runs = Vec::with_capacity(n);
+        let mut end = 0u64;
+        for k in 0..n {
+            let (gap, count) = (i.varint()?, i.varint32()?);
+            let first = end
+                .checked_add(gap)
+                .filter(|&f| f + u64::from(count) <= u64::from(u32::MAX) && count > 0 && (k == 0 || gap > 0));
+            let Some(first) = first else {
+                return Err(Malformed::new("chunk runs out of order or out of range"));
+            };
+            runs.push((first as u32, count));
+            end = first + u64::from(count);
+        }
+        Ok(RunSet { runs })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn numbers(s: &RunSet) -> BTreeSet<u32> {
+        s.runs.iter().flat_map(|&(f, c)| f..f + c).collect()
+    }
+
+    fn raw() -> impl Strategy<Value = Vec<(u32, u32)>> {
+        proptest::collection::vec((0u32..200, 0u32..20), 0..20)
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_set(a in raw(), b in raw(), at in 0u32..230, n in 0u32..40) {
+            let (x, y) = (RunSet::from_unsorted(a), RunSet::from_unsorted(b));
+            let (nx, ny) = (numbers(&x), numbers(&y));
+            prop_assert_eq!(numbers(&x.union(&y)), nx.union(&ny).copied().collect());
+            prop_assert_eq!(numbers(&x.minus(&y)), nx.difference(&ny).copied().collect());
+            prop_assert_eq!(x.len(), nx.len() as u64);
+            prop_assert_eq!(x.contains(at), nx.contains(&at));
+            prop_assert_eq!(x.count_within(at, n), nx.range(at..at + n).count() as u64);
+            let mut o = Out::default();
+            x.encode(&mut o);
+            prop_assert_eq!(RunSet::decode(&mut In::new(&o.0)).unwrap(), x);
+        }
+    }
+}
