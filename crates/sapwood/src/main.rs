@@ -1,1 +1,21 @@
-fn main() {}
+//! The command line of Sapwood.
+
+mod args;
+mod commands;
+mod outcome;
+mod output;
+mod progress;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args = args::Args::parse();
+    match commands::run(&args) {
+        Ok(code) => code,
+        Err(e) => {
+            eprintln!("sapwood: {}", outcome::one_line(&e));
+            outcome::exit_code(&e)
+        }
+    }
+}

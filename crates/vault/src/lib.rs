@@ -1,1 +1,36 @@
 //! Snapshots: plan, backup, restore, deletion, verification.
+//!
+//! `docs/flows.md` walks through every operation; each verb has its file here and reads like the steps there.
+
+mod backup;
+mod claims;
+mod codec;
+mod container_writer;
+mod dead;
+mod error;
+mod folder;
+mod global_index;
+mod group_reader;
+mod own_index;
+mod parent;
+mod pipeline;
+mod place;
+mod plan;
+mod policy;
+mod progress;
+mod reader;
+mod recipe;
+mod restore;
+mod session;
+mod snapshot_spec;
+mod tables;
+mod vault;
+
+pub use backup::{BackupOptions, BackupReport};
+pub use error::{Result, VaultError};
+pub use format::{SnapId, SnapshotEntry};
+pub use policy::{CodecChoice, Policy, RewriteAt, BALANCED, CONVENTIONAL, POLICIES};
+pub use progress::Progress;
+pub use restore::RestoreReport;
+pub use snapshot_spec::{format_time, parse_time};
+pub use vault::{check_disk_name, now, SnapshotInfo, Vault};

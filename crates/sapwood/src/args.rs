@@ -1,0 +1,80 @@
+//! The arguments.
+
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Deduplicating storage for the disks of virtual machines
+#[derive(Parser)]
+#[command(version, propagate_version = true)]
+pub struct Args {
+    /// Where the vault is: /path or file:///path
+    #[arg(long, global = true, env = "SAPWOOD_STORE", value_name = "URL")]
+    pub store: Option<String>,
+    /// Print exactly one JSON object
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// No progress
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Make a vault
+    Init {
+        /// Policy of its backups: balanced or conventional
+        #[arg(long, default_value = "balanced")]
+        policy: String,
+    },
+    /// Back a disk up
+    Backup(Backup),
+    /// List snapshots
+    Snapshots {
+        /// Only those of this disk (vm/disk)
+        disk: Option<String>,
+    },
+    /// Restore a snapshot
+    Restore(Restore),
+}
+
+#[derive(clap::Args)]
+pub struct Backup {
+    /// vm/disk, for example web01/vda
+    pub disk: String,
+    /// File or block device (raw, qcow2, VMDK, by content), or - for standard input
+    pub source: PathBuf,
+    /// Instead of the vault's policy
+    #[arg(long)]
+    pub policy: Option<String>,
+    /// auto, zstd:LEVEL, lz4 or none
+    #[arg(long)]
+    pub codec: Option<String>,
+    /// Point in time of the source, UTC (2026-11-21T22:00:00); now, where it is not given
+    #[arg(long, value_name = "T")]
+    pub time: Option<String>,
+    /// Something to remember with the snapshot
+    #[arg(long, value_name = "K=V")]
+    pub tag: Vec<String>,
+    /// Read the source as this format instead of going by its content (raw, qcow2, vmdk)
+    #[arg(long, value_name = "FORMAT")]
+    pub source_format: Option<String>,
+    /// Follow backing files and extents that an image names outside its own folder
+    #[arg(long)]
+    pub allow_backing_outside: bool,
+}
+
+#[derive(clap::Args)]
+pub struct Restore {
+    /// vm/disk, or vm/disk@SNAP: an id or its beginning, latest, latest~N, or a time
+    pub snapshot: String,
+    /// File or block device, or - for standard output
+    pub target: PathBuf,
+    /// raw or qcow2
+    #[arg(long, default_value = "raw")]
+    pub format: String,
+    /// Replace a file that is there, or write to a device
+    #[arg(long)]
+    pub force: bool,
+}

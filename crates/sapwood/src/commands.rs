@@ -1,0 +1,40 @@
+//! One file for each command.
+
+mod backup;
+mod init;
+mod restore;
+mod snapshots;
+
+use crate::args::{Args, Command};
+use anyhow::Result;
+use std::process::ExitCode;
+use std::sync::Arc;
+use vault::{Vault, VaultError};
+
+/// Runs a command.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    match &args.command {
+        Command::Init { policy } => init::run(args, policy),
+        Command::Backup(a) => backup::run(args, a),
+        Command::Snapshots { disk } => snapshots::run(args, disk.as_deref()),
+        Command::Restore(a) => restore::run(args, a),
+    }
+}
+
+/// The store that was named.
+fn store_url(args: &Args) -> Result<&str> {
+    let missing = || VaultError::Refused("which vault? Give --store /path or set SAPWOOD_STORE".into());
+    Ok(args.store.as_deref().ok_or_else(missing)?)
+}
+
+/// The vault on the store that was named.
+fn open(args: &Args) -> Result<Vault> {
+    let store = store::open(store_url(args)?, false)?;
+    Ok(Vault::open(Arc::from(store))?)
+}
+
+/// `vm/disk@SNAP` in two; `latest` where no snapshot is named.
+fn split(name: &str) -> (&str, &str) {
+    name.split_once('@').unwrap_or((name, "latest"))
+}
+

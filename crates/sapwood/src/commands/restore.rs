@@ -1,0 +1,57 @@
+//! `sapwood restore`
+
+use super::{open, split};
+use crate::args::{Args, Restore};
+use crate::output::{print_json, rate, size};
+use crate::progress::watch;
+use anyhow::Result;
+use image::{create_target, TargetFormat, TargetOptions};
+use serde_json::json;
+use std::process::ExitCode;
+use std::time::Instant;
+use vault::VaultError;
+
+pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
+    let format = match a.format.as_str() {
+        "raw" => TargetFormat::Raw,
+        "qcow2" => TargetFormat::Qcow2,
+        f => return Err(VaultError::Refused(format!("{f:?} is no format to restore to: raw, qcow2")).into()),
+    };
+    let (disk, spec) = split(&a.snapshot);
+    let vault = open(args)?;
+    let start = Instant::now();
+    let target = |bytes: u64, data: &[std::ops::Range<u64>]| {
+        create_target(&a.target, &TargetOptions { size: bytes, format, overwrite: a.force, data })
+    };
+    let report = watch(args, &a.snapshot, |p| vault.restore(disk, spec, target, p))?;
+    let seconds = start.elapsed().as_secs_f64();
+    let s = &report.snapshot;
+    let to_stdout = a.target.as_os_str() == "-";
+    if args.json && !to_stdout {
+        print_json(&json!({
+            "disk": disk,
+            "snapshot": s.id.to_string(),
+            "target": a.target.to_string_lossy(),
+            "size": s.size,
+            "written_bytes": report.written_bytes,
+            "read_bytes": report.read_bytes,
+            "seconds": seconds,
+        }));
+    } else {
+        let line = format!(
+            "{disk}@{} to {}: {} ({} written, {} read), {seconds:.1} s, {}",
+            s.id,
+            a.target.display(),
+            size(s.size),
+            size(report.written_bytes),
+            size(report.read_bytes),
+            rate(s.size, seconds),
+        );
+        if to_stdout {
+            eprintln!("{line}");
+        } else {
+            println!("{line}");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,54 @@
+//! `sapwood snapshots`
+
+use super::open;
+use crate::args::Args;
+use crate::output::{print_json, size, table};
+use anyhow::Result;
+use serde_json::json;
+use std::process::ExitCode;
+use vault::format_time;
+
+pub fn run(args: &Args, disk: Option<&str>) -> Result<ExitCode> {
+    let all = open(args)?.snapshots(disk)?;
+    if args.json {
+        let list: Vec<_> = all
+            .iter()
+            .map(|s| {
+                let e = &s.entry;
+                json!({
+                    "disk": s.disk,
+                    "snapshot": e.id.to_string(),
+                    "time": e.time,
+                    "parent": e.parent.map(|p| p.to_string()),
+                    "policy": e.policy,
+                    "size": e.size,
+                    "data_bytes": e.data_bytes,
+                    "changed_bytes": e.changed_bytes,
+                    "new_bytes": e.new_bytes,
+                    "stored_bytes": e.stored_bytes,
+                    "tags": e.tags.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
+                })
+            })
+            .collect();
+        print_json(&json!({ "snapshots": list }));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let rows: Vec<Vec<String>> = all
+        .iter()
+        .map(|s| {
+            let e = &s.entry;
+            let tags: Vec<String> = e.tags.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            vec![
+                s.disk.clone(),
+                e.id.to_string(),
+                format_time(e.time),
+                size(e.size),
+                size(e.new_bytes),
+                size(e.stored_bytes),
+                tags.join(" "),
+            ]
+        })
+        .collect();
+    table(&["disk", "snapshot", "time (UTC)", ">size", ">new", ">stored", "tags"], &rows);
+    Ok(ExitCode::SUCCESS)
+}

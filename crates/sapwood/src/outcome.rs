@@ -1,0 +1,57 @@
+//! Exit codes and error lines.
+
+use image::ImageError;
+use std::process::ExitCode;
+use store::StoreError;
+use vault::VaultError;
+
+/// Damage was found.
+pub const DAMAGED: u8 = 3;
+const FAILED: u8 = 1;
+const REFUSED: u8 = 4;
+
+/// 1 failed, 3 damage, 4 refused.
+pub fn exit_code(e: &anyhow::Error) -> ExitCode {
+    let code = match e.downcast_ref::<VaultError>() {
+        Some(v) if v.is_damage() => DAMAGED,
+        Some(VaultError::Busy { .. } | VaultError::Fenced { .. } | VaultError::Newer { .. }) => REFUSED,
+        Some(VaultError::Refused(_)) => REFUSED,
+        Some(VaultError::Store(s)) => of_store(s),
+        Some(VaultError::Image(i)) => of_image(i),
+        _ => match (e.downcast_ref::<StoreError>(), e.downcast_ref::<ImageError>()) {
+            (Some(s), _) => of_store(s),
+            (_, Some(i)) => of_image(i),
+            _ => FAILED,
+        },
+    };
+    ExitCode::from(code)
+}
+
+fn of_store(e: &StoreError) -> u8 {
+    match e {
+        StoreError::Unsuitable { .. } => REFUSED,
+        _ => FAILED,
+    }
+}
+
+fn of_image(e: &ImageError) -> u8 {
+    match e {
+        ImageError::Refused { .. } | ImageError::Outside { .. } | ImageError::Unsupported { .. } => REFUSED,
+        _ => FAILED,
+    }
+}
+
+/// The error with its causes, each said once.
+pub fn one_line(e: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in e.chain() {
+        let text = cause.to_string();
+        if !line.contains(&text) {
+            if !line.is_empty() {
+                line.push_str(": ");
+            }
+            line.push_str(&text);
+        }
+    }
+    line.replace('\n', " ")
+}

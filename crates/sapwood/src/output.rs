@@ -1,0 +1,59 @@
+//! What people read: sizes, rates, tables.
+
+use serde_json::Value;
+
+/// Prints the one JSON object of `--json`.
+pub fn print_json(value: &Value) {
+    println!("{value}");
+}
+
+/// `1.25 GiB`.
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    match unit {
+        0 => format!("{bytes} B"),
+        _ if value < 10.0 => format!("{value:.2} {}", UNITS[unit]),
+        _ if value < 100.0 => format!("{value:.1} {}", UNITS[unit]),
+        _ => format!("{value:.0} {}", UNITS[unit]),
+    }
+}
+
+/// `512 MB/s`, in millions of bytes.
+pub fn rate(bytes: u64, seconds: f64) -> String {
+    format!("{:.0} MB/s", bytes as f64 / 1e6 / seconds.max(1e-9))
+}
+
+/// `12.3 %`.
+pub fn percent(part: u64, whole: u64) -> String {
+    format!("{:.1} %", if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 })
+}
+
+/// Columns under headings; a heading that starts with `>` is aligned right.
+pub fn table(headings: &[&str], rows: &[Vec<String>]) {
+    let names: Vec<&str> = headings.iter().map(|h| h.trim_start_matches('>')).collect();
+    let width = |c: usize| {
+        let cells = rows.iter().map(|r| r[c].chars().count());
+        cells.chain([names[c].chars().count()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..headings.len()).map(width).collect();
+    let line = |cells: Vec<&str>| {
+        let mut text = String::new();
+        for (c, cell) in cells.iter().enumerate() {
+            let pad = " ".repeat(widths[c] - cell.chars().count());
+            let cell = if headings[c].starts_with('>') { format!("{pad}{cell}") } else { format!("{cell}{pad}") };
+            text.push_str(&cell);
+            text.push_str("  ");
+        }
+        println!("{}", text.trim_end());
+    };
+    line(names.clone());
+    for r in rows {
+        line(r.iter().map(String::as_str).collect());
+    }
+}

@@ -1,0 +1,59 @@
+//! Progress on standard error, and a clean stop on Ctrl-C.
+
+use crate::args::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use vault::Progress;
+
+/// How often a line is printed where there is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// Runs an operation, shows how far it is, and stops it on SIGINT or SIGTERM.
+pub fn watch<T>(args: &Args, what: &str, operation: impl FnOnce(&Progress) -> T) -> T {
+    let progress = Progress::default();
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // A second signal ends the program at once.
+        let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone());
+        let _ = signal_hook::flag::register(signal, stop.clone());
+    }
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let shown = scope.spawn(|| show(args, what, &progress, &stop, &ended));
+        let out = operation(&progress);
+        ended.store(true, Ordering::Relaxed);
+        shown.thread().unpark();
+        out
+    })
+}
+
+fn show(args: &Args, what: &str, progress: &Progress, stop: &AtomicBool, ended: &AtomicBool) {
+    let terminal = std::io::stderr().is_terminal();
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    let style = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+    if let Ok(style) = ProgressStyle::with_template(style) {
+        bar.set_style(style);
+    }
+    bar.set_message(what.to_string());
+    let (start, mut last) = (Instant::now(), Instant::now());
+    while !ended.load(Ordering::Relaxed) {
+        if stop.load(Ordering::Relaxed) {
+            progress.cancel();
+        }
+        let (done, total) = (progress.done(), progress.total());
+        if args.quiet {
+        } else if terminal {
+            bar.set_length(total.max(done));
+            bar.set_position(done);
+        } else if last.elapsed() >= LINE_EVERY {
+            last = Instant::now();
+            let rate = crate::output::rate(done, start.elapsed().as_secs_f64());
+            eprintln!("{what}: {} of {}, {rate}", crate::output::size(done), crate::output::size(total));
+        }
+        std::thread::park_timeout(Duration::from_millis(100));
+    }
+    bar.finish_and_clear();
+}

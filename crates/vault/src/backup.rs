@@ -1,0 +1,201 @@
+//! Backup: a disk becomes a snapshot.
+//!
+//! 1. A session is registered; it chooses the parent ([`Session::begin`]).
+//! 2. Segments flow through the pipeline ([`crate::pipeline`]): read, cut, fingerprinted, placed, packed, written.
+//! 3. Containers and the recipe are durable.
+//! 4. The manifest is swapped: from here on the snapshot exists.
+//! 5. What older swaps released is deleted.
+
+use crate::error::{Result, VaultError};
+use crate::folder::{Containers, Edits, Folder};
+use crate::global_index::GlobalIndex;
+use crate::parent::Parent;
+use crate::pipeline::{self, Written};
+use crate::place::Placer;
+use crate::policy::{CodecChoice, Policy};
+use crate::progress::Progress;
+use crate::reader::delete_released;
+use crate::recipe::{RecipeReader, RecipeWriter, WrittenRecipe};
+use crate::session::Session;
+use crate::tables::Tables;
+use crate::vault::{now, random_token, Vault, TABLE_CACHE_BYTES};
+use format::{
+    ContainerEntry, ContainerId, DataName, DiskId, Manifest, RecipeName, SnapId, SnapshotEntry, SnapshotState,
+    WriterKind, WriterNo,
+};
+use image::Source;
+use std::collections::BTreeSet;
+
+/// What a backup may be told.
+#[derive(Clone, Debug, Default)]
+pub struct BackupOptions {
+    /// Instead of the vault's policy.
+    pub policy: Option<Policy>,
+    /// Instead of the policy's codec.
+    pub codec: Option<CodecChoice>,
+    /// Point in time, seconds since 1970; now, where it is not given.
+    pub time: Option<i64>,
+    /// What to remember with the snapshot.
+    pub tags: Vec<(String, String)>,
+}
+
+/// What a backup did.
+#[derive(Clone, Debug)]
+pub struct BackupReport {
+    /// The new snapshot.
+    pub snapshot: SnapshotEntry,
+    /// Bytes written whole although they were known.
+    pub rewritten_bytes: u64,
+}
+
+/// Bytes by what became of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub data_bytes: u64,
+    pub changed_bytes: u64,
+    pub new_bytes: u64,
+    pub rewritten_bytes: u64,
+}
+
+impl Vault {
+    /// Backs a disk up.
+    pub fn backup(
+        &self,
+        disk: &str,
+        source: Box<dyn Source>,
+        options: &BackupOptions,
+        progress: &Progress,
+    ) -> Result<BackupReport> {
+        let mut policy = match options.policy {
+            Some(p) => p,
+            None => self.policy()?,
+        };
+        policy.codec = options.codec.unwrap_or(policy.codec);
+        let folder = self.disk_or_new(disk)?;
+        let session = Session::begin(&folder, WriterKind::Backup)?;
+        let shared = self.shared_session(&policy, &session)?;
+
+        let (shared_containers, _) = self.shared_containers(false)?;
+        let own = Containers::new(folder.clone(), &session.manifest);
+        let tables = Tables::new(own, shared_containers, TABLE_CACHE_BYTES);
+        let (parent, parent_recipe) = open_parent(&session, &policy)?;
+        let global = match (&shared, policy.global_index_bytes) {
+            (Some(s), Some(bytes)) => {
+                let containers = Containers::new(s.folder.clone(), &s.manifest);
+                Some(GlobalIndex::load(&s.folder, &containers, s, bytes)?)
+            }
+            _ => None,
+        };
+
+        let name = RecipeName { snap: random_token()?, generation: session.writer };
+        let owner = shared.as_ref().unwrap_or(&session);
+        let placer = Placer::new(policy, &tables, parent, global, owner.folder.owner, owner.writer);
+        let recipe = RecipeWriter::new(&folder, name, parent_recipe);
+        let run = pipeline::run(&session, owner, source, placer, recipe, &policy, progress)?;
+        progress.check()?;
+        let snapshot = commit(session, shared, &run, name.snap, &policy, options)?;
+        drop(run.global);
+        // The snapshot is safe: what fails from here on is for the next session to do.
+        let _ = delete_released(&folder, None);
+        Ok(BackupReport { snapshot, rewritten_bytes: run.counts.rewritten_bytes })
+    }
+
+    /// The second writer of a backup whose chunks other disks may match.
+    fn shared_session(&self, policy: &Policy, session: &Session) -> Result<Option<Session>> {
+        if policy.global_index_bytes.is_none() {
+            return Ok(None);
+        }
+        let shared = self.shared();
+        if shared.load_tagged()?.is_none() {
+            shared.create(&Manifest::new(DiskId([0; 16]), ""))?;
+        }
+        Session::join(&shared, session.token).map(Some)
+    }
+}
+
+/// The parent, once to compare with and once to share pages of, where it is cut like the new snapshot.
+fn open_parent(session: &Session, policy: &Policy) -> Result<(Option<Parent>, Option<RecipeReader>)> {
+    let Some(entry) = &session.parent else { return Ok((None, None)) };
+    let open = || match RecipeReader::open(&session.folder, entry) {
+        Err(e) if e.is_damage() => Ok(None),
+        other => other.map(Some),
+    };
+    let Some(recipe) = open()? else { return Ok((None, None)) };
+    let same_cut =
+        recipe.root.segment_bytes == policy.segment_bytes && recipe.root.chunking == policy.chunking.to_string();
+    if !same_cut {
+        return Ok((None, None));
+    }
+    let parent = Parent::new(&session.folder, recipe, &session.manifest.damaged);
+    Ok((Some(parent), open()?))
+}
+
+/// Steps 3 and 4: the snapshot begins to exist.
+fn commit(
+    session: Session,
+    shared: Option<Session>,
+    run: &Written,
+    id: SnapId,
+    policy: &Policy,
+    options: &BackupOptions,
+) -> Result<SnapshotEntry> {
+    let mut edits: Edits = Edits::new();
+    if let Some(shared) = shared {
+        let made: Edits = run.containers.iter().map(|e| (e.id, Some(*e))).collect();
+        let (folder, writer) = (shared.folder.clone(), shared.writer);
+        // While this writer is registered, what it made is not removed; what it matched is claimed.
+        shared.swap(|m, put, counter| folder.edit_containers(m, put, writer, counter, &made))?;
+        let made = run.containers.iter().map(|e| e.id);
+        let ids: BTreeSet<ContainerId> = made.chain(run.global.iter().flat_map(|g| g.claimed())).collect();
+        edits.extend(ids.into_iter().map(|c| (c, Some(foreign_entry(c)))));
+        let entry = swap_in(session, run, id, policy, options, &edits)?;
+        let _ = shared.end();
+        return Ok(entry);
+    }
+    edits.extend(run.containers.iter().map(|e| (e.id, Some(*e))));
+    swap_in(session, run, id, policy, options, &edits)
+}
+
+/// What a disk's own table says of a container that belongs to another owner: that it may be referenced.
+fn foreign_entry(id: ContainerId) -> ContainerEntry {
+    let data = DataName { container: id, generation: WriterNo(0) };
+    let none = WriterNo(0);
+    ContainerEntry { id, table: none, data, dead: none, chunks: 0, dead_chunks: 0, stored_bytes: 0 }
+}
+
+fn swap_in(
+    session: Session,
+    run: &Written,
+    id: SnapId,
+    policy: &Policy,
+    options: &BackupOptions,
+    edits: &Edits,
+) -> Result<SnapshotEntry> {
+    let WrittenRecipe { depends, stored_bytes } = &run.recipe;
+    let entry = SnapshotEntry {
+        id,
+        time: options.time.unwrap_or_else(now),
+        size: run.size,
+        state: SnapshotState::Live,
+        held: false,
+        generation: session.writer,
+        depends: depends.clone(),
+        parent: session.parent.as_ref().map(|p| p.id),
+        data_bytes: run.counts.data_bytes,
+        changed_bytes: run.counts.changed_bytes,
+        new_bytes: run.counts.new_bytes,
+        stored_bytes: run.stored_bytes + stored_bytes,
+        policy: policy.name.into(),
+        tags: options.tags.clone(),
+    };
+    let (folder, writer): (Folder, WriterNo) = (session.folder.clone(), session.writer);
+    let (manifest, ()) = session.commit(|m, put, counter| {
+        folder.edit_containers(m, put, writer, counter, edits)?;
+        m.snapshots.push(entry.clone());
+        Ok(())
+    })?;
+    manifest.snapshots.into_iter().find(|s| s.id == id).ok_or_else(|| {
+        VaultError::corrupt(&folder.manifest_name(), "the snapshot just committed is not there")
+    })
+}
+

@@ -1,0 +1,162 @@
+//! Writing containers: the last stages of a backup.
+
+use crate::error::Result;
+use crate::folder::Folder;
+use crate::session::Session;
+use chunk::Fingerprint;
+use format::{
+    encode_frame, group_checksum, names, ChunkNo, Codec, ContainerEntry, ContainerId, DataFooter, DataHeader, DataName,
+    Group, Kind, Owner, RunSet, Table, WriterNo, DATA_HEADER_BYTES,
+};
+use store::ObjectWriter;
+
+/// Chunks to be written as one unit.
+pub(crate) struct GroupJob {
+    /// Counts the groups of a backup.
+    pub seq: u64,
+    pub container: ContainerId,
+    /// Number of its first chunk.
+    pub first: u32,
+    pub lengths: Vec<u32>,
+    pub fingerprints: Vec<Fingerprint>,
+    pub raw: Vec<u8>,
+    /// Whether the container ends with it. Only such a group may be empty.
+    pub last: bool,
+}
+
+/// A group ready to be stored.
+pub(crate) struct PackedGroup {
+    pub job: GroupJob,
+    pub codec: Codec,
+    pub stored: Vec<u8>,
+}
+
+/// A container being written.
+pub(crate) struct ContainerWriter {
+    folder: Folder,
+    object: Box<dyn ObjectWriter>,
+    table: Table,
+    offset: u64,
+}
+
+impl ContainerWriter {
+    /// Starts the container's first data object.
+    pub fn create(folder: &Folder, session: &Session, container: ContainerId) -> Result<Self> {
+        let data = DataName { container, generation: session.writer };
+        Self::create_as(folder, session, data)
+    }
+
+    /// Starts a data object of any generation.
+    pub fn create_as(folder: &Folder, session: &Session, data: DataName) -> Result<Self> {
+        let name = names::data(&folder.path, data);
+        session.wrote(name.clone());
+        let mut object = folder.store.writer(&name)?;
+        object.append(&DataHeader { vault: folder.vault, disk: folder.disk, name: data }.encode())?;
+        let table = Table {
+            container: data.container,
+            data,
+            numbers: RunSet::default(),
+            groups: Vec::new(),
+            lengths: Vec::new(),
+            fingerprints: Vec::new(),
+        };
+        Ok(ContainerWriter { folder: folder.clone(), object, table, offset: DATA_HEADER_BYTES as u64 })
+    }
+
+    /// Appends a group of chunks numbered from `first` on.
+    pub fn append(&mut self, group: &PackedGroup) -> Result<()> {
+        let job = &group.job;
+        if job.lengths.is_empty() {
+            return Ok(());
+        }
+        let numbers = [(job.first, job.lengths.len() as u32)];
+        let raw: Vec<[u8; 32]> = job.fingerprints.iter().map(|f| f.0).collect();
+        self.append_numbered(&numbers, &job.lengths, &raw, group.codec, &group.stored)
+    }
+
+    /// Appends a group of chunks with any numbers, in order.
+    pub fn append_numbered(
+        &mut self,
+        numbers: &[(u32, u32)],
+        lengths: &[u32],
+        fingerprints: &[[u8; 32]],
+        codec: Codec,
+        stored: &[u8],
+    ) -> Result<()> {
+        let Some(&(first, _)) = numbers.first() else { return Ok(()) };
+        self.table.groups.push(Group {
+            first: self.table.lengths.len() as u32,
+            count: lengths.len() as u32,
+            offset: self.offset,
+            stored_len: stored.len() as u32,
+            raw_len: lengths.iter().sum(),
+            codec,
+            cipher: 0,
+            key: 0,
+            checksum: group_checksum(self.table.container, ChunkNo(first), stored),
+        });
+        self.table.lengths.extend_from_slice(lengths);
+        self.table.fingerprints.extend_from_slice(fingerprints);
+        self.table.numbers = self.table.numbers.union(&RunSet::from_unsorted(numbers.to_vec()));
+        self.object.append(stored)?;
+        self.offset += stored.len() as u64;
+        Ok(())
+    }
+
+    /// Makes the data and its table durable. Returns the entry and the bytes stored.
+    pub fn finish(mut self, session: &Session) -> Result<(ContainerEntry, u64)> {
+        let data_name = names::data(&self.folder.path, self.table.data);
+        let place = format!("{data_name}#{}", self.offset);
+        let directory = self.table.encode_directory(self.folder.context(&place));
+        let footer =
+            DataFooter { directory_offset: self.offset, directory_len: directory.len() as u64 }.encode();
+        self.object.append(&directory)?;
+        self.object.append(&footer)?;
+        self.object.finish()?;
+        let id = self.table.container;
+        let table_name = names::table(&self.folder.path, id, session.writer);
+        let table = self.table.encode(self.folder.context(&table_name));
+        session.wrote(table_name.clone());
+        self.folder.store.put(&table_name, &[&table])?;
+        if id.owner() == Owner::Shared {
+            put_prefixes(&self.folder, session, &self.table)?;
+        }
+        let stored = self.offset + (directory.len() + footer.len() + table.len()) as u64;
+        let entry = ContainerEntry {
+            id,
+            table: session.writer,
+            data: self.table.data,
+            dead: WriterNo(0),
+            chunks: self.table.lengths.len() as u32,
+            dead_chunks: 0,
+            stored_bytes: self.offset - DATA_HEADER_BYTES as u64,
+        };
+        Ok((entry, stored))
+    }
+}
+
+/// Writes what the global index reads of a container: chunk numbers' runs are those of its table.
+fn put_prefixes(folder: &Folder, session: &Session, table: &Table) -> Result<()> {
+    let name = names::prefixes(table.container);
+    let frame = encode_prefixes(folder, &name, table);
+    match folder.store.put(&name, &[&frame]) {
+        // A compacted container keeps the index of its first generation: dead chunks are hints that fail.
+        Err(store::StoreError::AlreadyExists { .. }) => Ok(()),
+        Ok(()) => {
+            session.wrote(name);
+            Ok(())
+        }
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Number and fingerprint prefix of every chunk.
+pub(crate) fn encode_prefixes(folder: &Folder, name: &str, table: &Table) -> Vec<u8> {
+    let mut body = Vec::with_capacity(table.fingerprints.len() * 12);
+    let numbers = table.numbers.runs().iter().flat_map(|r| r.0..r.0 + r.1);
+    for (number, fingerprint) in numbers.zip(&table.fingerprints) {
+        body.extend_from_slice(&number.to_le_bytes());
+        body.extend_from_slice(&fingerprint[..8]);
+    }
+    encode_frame(Kind::Prefixes, folder.context(name), &body)
+}

@@ -1,0 +1,217 @@
+//! An owner's folder: its manifest, its container table, and what it has released.
+
+use crate::error::{Named, Result, VaultError};
+use format::{
+    names, Context, ContainerEntry, ContainerId, ContainerPage, DataName, DiskId, Manifest, Owner, PageRef,
+    Released, VaultId, WriterNo, CONTAINERS_PER_PAGE,
+};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use store::{ObjectStore, StoreError, Tag};
+
+/// No manifest and no page is longer.
+const MAX_METADATA: u64 = 1 << 30;
+
+/// Where one owner's objects are. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Folder {
+    pub store: Arc<dyn ObjectStore>,
+    pub vault: VaultId,
+    pub disk: DiskId,
+    pub owner: Owner,
+    /// With a slash behind.
+    pub path: String,
+}
+
+/// A change of the container table: an entry to put, or `None` to take it out.
+pub(crate) type Edits = BTreeMap<ContainerId, Option<ContainerEntry>>;
+
+impl Folder {
+    pub fn new(store: Arc<dyn ObjectStore>, vault: VaultId, owner: Owner, disk: DiskId) -> Self {
+        let path = names::folder(owner, disk);
+        Folder { store, vault, disk, owner, path }
+    }
+
+    pub fn context<'a>(&self, place: &'a str) -> Context<'a> {
+        Context { vault: self.vault, place }
+    }
+
+    pub fn manifest_name(&self) -> String {
+        names::manifest(&self.path)
+    }
+
+    pub fn load_tagged(&self) -> Result<Option<(Manifest, Tag)>> {
+        let name = self.manifest_name();
+        let Some((bytes, tag)) = self.store.load(&name)? else { return Ok(None) };
+        let m = Manifest::decode(self.context(&name), &bytes).map_err(VaultError::malformed(&name))?;
+        if m.disk != self.disk {
+            return Err(VaultError::corrupt(&name, format!("is of disk {}", m.disk)));
+        }
+        Ok(Some((m, tag)))
+    }
+
+    /// The manifest as it is now.
+    pub fn load(&self) -> Result<Manifest> {
+        let missing = || VaultError::Missing { object: self.manifest_name() };
+        Ok(self.load_tagged()?.ok_or_else(missing)?.0)
+    }
+
+    /// Puts a first manifest where there is none.
+    pub fn create(&self, manifest: &Manifest) -> Result<()> {
+        let name = self.manifest_name();
+        match self.store.swap(&name, None, &manifest.encode(self.context(&name))) {
+            Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Changes the manifest in one step. `change` may be called again, with a newer manifest, where somebody
+    /// else was faster; it pushes the names of objects that it put to its second argument, and those of
+    /// attempts that failed are deleted.
+    pub fn update<T>(
+        &self,
+        mut change: impl FnMut(&mut Manifest, &mut Vec<String>) -> Result<T>,
+    ) -> Result<(Manifest, T)> {
+        let name = self.manifest_name();
+        let mut attempt = 0u32;
+        loop {
+            let (mut m, tag) =
+                self.load_tagged()?.ok_or_else(|| VaultError::Missing { object: name.clone() })?;
+            m.sequence += 1;
+            let mut put = Vec::new();
+            let outcome = match change(&mut m, &mut put) {
+                Err(e) => Err(e),
+                Ok(value) => match self.store.swap(&name, Some(tag), &m.encode(self.context(&name))) {
+                    Ok(_) => return Ok((m, value)),
+                    Err(e @ (StoreError::Conflict { .. } | StoreError::Full { .. })) => Err(e.into()),
+                    // The rename may have happened: what the new manifest names must stay.
+                    Err(source) => return Err(VaultError::Uncertain { object: name, source }),
+                },
+            };
+            for object in &put {
+                let _ = self.store.delete(object);
+            }
+            match outcome {
+                Err(VaultError::Store(StoreError::Conflict { .. })) if attempt < 10_000 => {
+                    attempt += 1;
+                    let pause = 200 * u64::from(attempt.min(50));
+                    std::thread::sleep(std::time::Duration::from_micros(pause));
+                }
+                other => return other.map(|v| (m, v)),
+            }
+        }
+    }
+
+    pub fn read_page(&self, page: &PageRef) -> Result<ContainerPage> {
+        let name = names::page(&self.path, page.writer, page.number);
+        let bytes = self.store.read(&name, MAX_METADATA).named()?;
+        ContainerPage::decode(self.context(&name), &bytes).map_err(VaultError::malformed(&name))
+    }
+
+    /// Carries `edits` into the container table of a manifest that is being changed.
+    ///
+    /// New pages are put under `writer`; replaced ones are released with the manifest's sequence.
+    pub fn edit_containers(
+        &self,
+        m: &mut Manifest,
+        put: &mut Vec<String>,
+        writer: WriterNo,
+        page_counter: &mut u32,
+        edits: &Edits,
+    ) -> Result<()> {
+        // Edits by page: a container belongs to the last page that does not start behind it.
+        let mut by_page: BTreeMap<usize, Vec<(ContainerId, Option<ContainerEntry>)>> = BTreeMap::new();
+        for (id, e) in edits {
+            let at = m.pages.partition_point(|p| p.first <= *id).saturating_sub(1);
+            by_page.entry(at).or_default().push((*id, *e));
+        }
+        for (at, changes) in by_page.into_iter().rev() {
+            let old = m.pages.get(at).copied();
+            let mut entries: BTreeMap<ContainerId, ContainerEntry> = match &old {
+                Some(p) => self.read_page(p)?.entries.into_iter().map(|e| (e.id, e)).collect(),
+                None => BTreeMap::new(),
+            };
+            for (id, e) in changes {
+                match e {
+                    Some(e) => entries.insert(id, e),
+                    None => entries.remove(&id),
+                };
+            }
+            let entries: Vec<ContainerEntry> = entries.into_values().collect();
+            let mut fresh = Vec::new();
+            for part in entries.chunks(CONTAINERS_PER_PAGE) {
+                let r = PageRef { first: part[0].id, writer, number: *page_counter };
+                *page_counter += 1;
+                let name = names::page(&self.path, writer, r.number);
+                let bytes = ContainerPage { entries: part.to_vec() }.encode(self.context(&name));
+                self.store.put(&name, &[&bytes])?;
+                put.push(name);
+                fresh.push(r);
+            }
+            if let Some(p) = old {
+                release(m, names::page(&self.path, p.writer, p.number));
+                m.pages.splice(at..=at, fresh);
+            } else {
+                m.pages.splice(0..0, fresh);
+            }
+        }
+        Ok(())
+    }
+
+    pub fn data_name(&self, data: DataName) -> String {
+        names::data(&self.path, data)
+    }
+}
+
+/// Marks an object as no longer named by the manifest that is being changed.
+pub(crate) fn release(m: &mut Manifest, object: String) {
+    m.released.push(Released { sequence: m.sequence, object });
+}
+
+/// The container table of one manifest, read page by page as needed.
+pub(crate) struct Containers {
+    folder: Folder,
+    pages: Vec<PageRef>,
+    loaded: Mutex<HashMap<usize, Arc<ContainerPage>>>,
+}
+
+impl Containers {
+    pub fn new(folder: Folder, m: &Manifest) -> Self {
+        Containers { folder, pages: m.pages.clone(), loaded: Mutex::default() }
+    }
+
+    pub fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
+    fn page(&self, at: usize) -> Result<Arc<ContainerPage>> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(p) = loaded.get(&at) {
+            return Ok(p.clone());
+        }
+        let page = Arc::new(self.folder.read_page(&self.pages[at])?);
+        // 256 pages are 65,536 containers or about 2 TiB of chunks, in 4 MiB of memory.
+        if loaded.len() >= 256 {
+            loaded.clear();
+        }
+        loaded.insert(at, page.clone());
+        Ok(page)
+    }
+
+    /// The entry of a container, if the table has one.
+    pub fn get(&self, id: ContainerId) -> Result<Option<ContainerEntry>> {
+        let Some(at) = self.pages.partition_point(|p| p.first <= id).checked_sub(1) else {
+            return Ok(None);
+        };
+        let page = self.page(at)?;
+        Ok(page.entries.binary_search_by_key(&id, |e| e.id).ok().map(|n| page.entries[n]))
+    }
+
+    /// Calls `each` for every container, in order.
+    pub fn each(&self, mut each: impl FnMut(&ContainerEntry) -> Result<()>) -> Result<()> {
+        for p in &self.pages {
+            self.folder.read_page(p)?.entries.iter().try_for_each(&mut each)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,52 @@
+//! Reading chunk groups: checked, decompressed, and every chunk compared with its fingerprint.
+
+use crate::codec::Unpacker;
+use crate::error::{Result, VaultError};
+use chunk::Fingerprint;
+use format::{group_checksum, Group, Table};
+use std::ops::Range;
+
+/// Reads groups. One for each thread.
+pub(crate) struct GroupReader {
+    unpacker: Unpacker,
+    raw: Vec<u8>,
+    fingerprints: Vec<Fingerprint>,
+}
+
+impl GroupReader {
+    pub fn new() -> Self {
+        GroupReader { unpacker: Unpacker::new(), raw: Vec::new(), fingerprints: Vec::new() }
+    }
+
+    /// Decompresses a group of `table` that was read from `object`.
+    pub fn open(&mut self, object: &str, table: &Table, group: &Group, stored: &[u8]) -> Result<()> {
+        let wrong = |why: &str| VaultError::corrupt(object, format!("the group at offset {} {why}", group.offset));
+        let first = table.number_at(group.first as usize).ok_or_else(|| wrong("has no chunk"))?;
+        if group.cipher != 0 {
+            let why = format!("the group at offset {} is encrypted (cipher {})", group.offset, group.cipher);
+            return Err(VaultError::Newer { object: object.into(), why });
+        }
+        if group_checksum(table.container, first, stored) != group.checksum {
+            return Err(wrong("does not match its checksum"));
+        }
+        self.unpacker.unpack(group.codec, stored, group.raw_len as usize, &mut self.raw).map_err(wrong)
+    }
+
+    /// The bytes of chunks of the group opened last, compared with their fingerprints.
+    ///
+    /// `indices` are indices in the table, all within the group.
+    pub fn chunks(&mut self, object: &str, table: &Table, group: &Group, indices: Range<usize>) -> Result<&[u8]> {
+        let sum = |r: Range<usize>| table.lengths[r].iter().map(|l| *l as usize).sum::<usize>();
+        let start = sum(group.first as usize..indices.start);
+        let bytes = &self.raw[start..start + sum(indices.clone())];
+        self.fingerprints.clear();
+        chunk::fingerprints(bytes, &table.lengths[indices.clone()], &mut self.fingerprints);
+        for (n, f) in indices.zip(&self.fingerprints) {
+            if table.fingerprints[n] != f.0 {
+                let no = table.number_at(n).map_or(0, |c| c.0);
+                return Err(VaultError::corrupt(object, format!("chunk {no} does not match its fingerprint")));
+            }
+        }
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,125 @@
+//! The parent of a backup: the snapshot that its segments are compared with.
+
+use crate::error::Result;
+use crate::folder::Folder;
+use crate::recipe::{read_page, read_summary, RecipeReader};
+use crate::tables::Tables;
+use chunk::Fingerprint;
+use format::{ChunkNo, ContainerId, Reference, SegmentRecipe, Summary, SEGMENTS_PER_PAGE};
+use std::collections::{HashMap, HashSet};
+
+/// A parent whose recipe can be read. Damage in it costs matches, never the backup.
+pub(crate) struct Parent {
+    folder: Folder,
+    recipe: RecipeReader,
+    damaged: HashSet<ContainerId>,
+    signatures: Option<Vec<(u64, u32)>>,
+    summary_taken: bool,
+}
+
+impl Parent {
+    pub fn new(folder: &Folder, recipe: RecipeReader, damaged: &[ContainerId]) -> Self {
+        Parent {
+            folder: folder.clone(),
+            recipe,
+            damaged: damaged.iter().copied().collect(),
+            signatures: None,
+            summary_taken: false,
+        }
+    }
+
+    /// The segment at the same place; `None` where it is null or cannot be read.
+    pub fn segment(&mut self, no: u64) -> Result<Option<SegmentRecipe>> {
+        match self.recipe.segment(no) {
+            Err(e) if e.is_damage() => Ok(None),
+            other => other,
+        }
+    }
+
+    /// Whether all its containers are sound, and all its references direct.
+    pub fn is_usable(&self, segment: &SegmentRecipe) -> bool {
+        segment.references.iter().all(|r| match r {
+            Reference::Null { .. } => true,
+            Reference::Direct { container, .. } => !self.damaged.contains(container),
+            Reference::Indirect { .. } => false,
+        })
+    }
+
+    /// Fills in where chunks are found in one of the parent's segments. Returns how many are still not found.
+    pub fn match_segment(
+        &mut self,
+        tables: &Tables,
+        no: u64,
+        fingerprints: &[Fingerprint],
+        found: &mut [Option<(ContainerId, ChunkNo)>],
+    ) -> Result<usize> {
+        let missing = |found: &[Option<_>]| found.iter().filter(|f| f.is_none()).count();
+        let Some(segment) = self.segment(no)? else { return Ok(missing(found)) };
+        let mut known: HashMap<[u8; 32], (ContainerId, ChunkNo)> = HashMap::new();
+        for r in &segment.references {
+            let Reference::Direct { container, first, count } = *r else { continue };
+            if self.damaged.contains(&container) {
+                continue;
+            }
+            let table = match tables.get(container) {
+                Err(e) if e.is_damage() => continue,
+                other => other?,
+            };
+            for n in first.0..first.0 + count {
+                if let Some(at) = table.index_of(ChunkNo(n)) {
+                    known.entry(table.fingerprints[at]).or_insert((container, ChunkNo(n)));
+                }
+            }
+        }
+        for (f, slot) in fingerprints.iter().zip(found.iter_mut()) {
+            if slot.is_none() {
+                *slot = known.get(&f.0).copied();
+            }
+        }
+        Ok(missing(found))
+    }
+
+    /// At most `limit` segments of equal signature, but the one at `except` (VM-centric 3.1).
+    pub fn similar(&mut self, signature: u64, except: u64, limit: usize) -> Result<Vec<u64>> {
+        let signatures = match self.signatures.take() {
+            Some(s) => s,
+            None => self.read_signatures()?,
+        };
+        let from = signatures.partition_point(|s| s.0 < signature);
+        let equal = signatures[from..].iter().take_while(|s| s.0 == signature);
+        let similar = equal.map(|s| u64::from(s.1)).filter(|n| *n != except).take(limit).collect();
+        self.signatures = Some(signatures);
+        Ok(similar)
+    }
+
+    fn read_signatures(&self) -> Result<Vec<(u64, u32)>> {
+        let mut all = Vec::new();
+        for (no, at) in self.recipe.root.pages.iter().enumerate() {
+            let Some(at) = at else { continue };
+            let page = match read_page(&self.folder, at) {
+                Err(e) if e.is_damage() => continue,
+                other => other?,
+            };
+            let base = no as u64 * SEGMENTS_PER_PAGE;
+            all.extend(page.segments.iter().map(|(n, s)| (s.signature, (base + u64::from(*n)) as u32)));
+        }
+        all.sort_unstable();
+        Ok(all)
+    }
+
+    /// What the parent references, the first time it is asked for.
+    pub fn take_summary(&mut self) -> Result<Option<Summary>> {
+        if std::mem::replace(&mut self.summary_taken, true) {
+            return Ok(None);
+        }
+        let mut all = Summary::default();
+        for at in self.recipe.root.pages.iter().flatten() {
+            match read_summary(&self.folder, at) {
+                Err(e) if e.is_damage() => {}
+                other => all.merge(&other?),
+            }
+        }
+        all.containers.retain(|c, _| !self.damaged.contains(c));
+        Ok(Some(all))
+    }
+}

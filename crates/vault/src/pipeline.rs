@@ -1,0 +1,301 @@
+//! The stages of a backup: bounded channels between named threads.
+//!
+//! ```text
+//! read -> analyse (all cores) -> place (in order) -> pack (all cores) -> write (in order) -> finish
+//! ```
+//! Segment buffers and group buffers are counted: a stage that is slow holds the ones before it up. The first error
+//! of any stage stops all of them.
+
+use crate::backup::Counts;
+use crate::codec::Packer;
+use crate::container_writer::{ContainerWriter, GroupJob, PackedGroup};
+use crate::error::{Result, VaultError};
+use crate::global_index::GlobalIndex;
+use crate::place::{Analysed, Placer};
+use crate::policy::{CodecChoice, Policy};
+use crate::progress::Progress;
+use crate::recipe::{RecipeWriter, WrittenRecipe};
+use crate::session::Session;
+use chunk::ChunkSpec;
+use crossbeam_channel::{bounded, Receiver, Sender};
+use format::ContainerEntry;
+use image::Source;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Bytes of segments that are in memory at once.
+const SEGMENTS_IN_FLIGHT_BYTES: usize = 32 << 20;
+
+/// What the pipeline has made durable.
+pub(crate) struct Written {
+    pub size: u64,
+    pub counts: Counts,
+    pub containers: Vec<ContainerEntry>,
+    pub recipe: WrittenRecipe,
+    /// Bytes of containers and tables.
+    pub stored_bytes: u64,
+    /// Keeps the claims until the commit.
+    pub global: Option<GlobalIndex>,
+}
+
+/// Threads for computing.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(2, |n| n.get())
+}
+
+/// The first error of any stage.
+#[derive(Default)]
+pub(crate) struct Failure(Mutex<Option<VaultError>>);
+
+impl Failure {
+    pub fn set(&self, e: VaultError) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+    }
+
+    pub fn is_set(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    pub fn into_result(self) -> Result<()> {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    }
+
+    /// Runs a stage, and keeps its error.
+    pub fn guard<T>(&self, stage: impl FnOnce() -> Result<T>) -> Option<T> {
+        stage().map_err(|e| self.set(e)).ok()
+    }
+}
+
+/// A segment as it was read.
+struct Segment {
+    seq: u64,
+    no: u64,
+    data: Vec<u8>,
+}
+
+/// A stage that finds its neighbour gone ends without an error of its own: the neighbour has set one.
+fn gone<T>(_: T) -> VaultError {
+    VaultError::Cancelled
+}
+
+/// Runs a source through all stages.
+pub(crate) fn run(
+    session: &Session,
+    owner: &Session,
+    source: Box<dyn Source>,
+    mut placer: Placer<'_>,
+    mut recipe: RecipeWriter,
+    policy: &Policy,
+    progress: &Progress,
+) -> Result<Written> {
+    let failure = Failure::default();
+    let threads = cores();
+    let segment_buffers = (SEGMENTS_IN_FLIGHT_BYTES / policy.segment_bytes as usize).clamp(threads + 3, 64);
+    let group_buffers = threads * 3 + 2;
+
+    let (free_tx, free_rx) = bounded::<Vec<u8>>(segment_buffers);
+    let (segment_tx, segment_rx) = bounded::<Segment>(segment_buffers);
+    let (analysed_tx, analysed_rx) = bounded::<Analysed>(segment_buffers);
+    let (job_tx, job_rx) = bounded::<GroupJob>(group_buffers);
+    let (packed_tx, packed_rx) = bounded::<PackedGroup>(group_buffers);
+    let (full_tx, full_rx) = bounded::<ContainerWriter>(2);
+    for _ in 0..segment_buffers {
+        let _ = free_tx.send(Vec::new());
+    }
+    let (chunking, codec, segment_bytes) = (policy.chunking, policy.codec, policy.segment_bytes);
+
+    let (size, recipe, containers) = std::thread::scope(|scope| {
+        let failure = &failure;
+        let reader =
+            scope.spawn(move || failure.guard(|| read(source, segment_bytes, &free_rx, &segment_tx, progress, failure)));
+        for _ in 0..threads {
+            let (rx, tx) = (segment_rx.clone(), analysed_tx.clone());
+            scope.spawn(move || analyse(chunking, &rx, &tx));
+            let (rx, tx) = (job_rx.clone(), packed_tx.clone());
+            scope.spawn(move || pack(codec, group_buffers, &rx, &tx));
+        }
+        drop((segment_rx, analysed_tx, job_rx, packed_tx));
+        scope.spawn(move || failure.guard(|| write(owner, &packed_rx, &full_tx)));
+        let finisher = scope.spawn(move || failure.guard(|| finish(owner, &full_rx)));
+
+        let placed = failure.guard(|| {
+            place(session, &mut placer, &mut recipe, &analysed_rx, &free_tx, &job_tx)
+        });
+        drop((job_tx, free_tx, analysed_rx));
+        let size = reader.join().ok().flatten();
+        let recipe = match (placed, size, failure.is_set()) {
+            (Some(()), Some(size), false) => {
+                failure.guard(|| recipe.finish(session, size, segment_bytes, chunking.to_string()))
+            }
+            _ => None,
+        };
+        (size, recipe, finisher.join().ok().flatten())
+    });
+    failure.into_result()?;
+    match (size, recipe, containers) {
+        (Some(size), Some(recipe), Some((containers, stored_bytes))) => {
+            let global = placer.global.take();
+            Ok(Written { size, counts: placer.counts, containers, recipe, stored_bytes, global })
+        }
+        _ => Err(VaultError::Refused("a thread of the backup ended unexpectedly; nothing was committed".into())),
+    }
+}
+
+/// Reads the segments that may hold data. Returns the size of the disk.
+fn read(
+    mut source: Box<dyn Source>,
+    segment_bytes: u32,
+    free: &Receiver<Vec<u8>>,
+    out: &Sender<Segment>,
+    progress: &Progress,
+    failure: &Failure,
+) -> Result<u64> {
+    progress.set_total(source.size().unwrap_or(0));
+    let segment = u64::from(segment_bytes);
+    let (mut seq, mut at, mut end) = (0, 0u64, 0u64);
+    let known = source.size();
+    while known.is_none_or(|size| at < size) {
+        progress.check()?;
+        let Some(range) = source.next_data(at)? else { break };
+        let no = range.start.max(at) / segment;
+        let start = no * segment;
+        let want = known.map_or(segment, |size| segment.min(size.saturating_sub(start))) as usize;
+        if want == 0 {
+            break;
+        }
+        let Ok(mut data) = free.recv() else { return Err(gone(())) };
+        if failure.is_set() {
+            return Err(gone(()));
+        }
+        data.resize(want, 0);
+        let filled = fill(&mut *source, start, &mut data, range, known)?;
+        data.truncate(filled);
+        end = start + filled as u64;
+        at = start + segment;
+        progress.set_done(end);
+        if filled > 0 {
+            out.send(Segment { seq, no, data }).map_err(gone)?;
+            seq += 1;
+        }
+        if filled < want {
+            break;
+        }
+    }
+    progress.set_done(known.unwrap_or(end));
+    Ok(known.unwrap_or(end))
+}
+
+/// Fills a segment: its data ranges are read, its holes are zeros. Returns the bytes there are.
+fn fill(
+    source: &mut dyn Source,
+    start: u64,
+    data: &mut [u8],
+    first: std::ops::Range<u64>,
+    known: Option<u64>,
+) -> Result<usize> {
+    let end = start + data.len() as u64;
+    if known.is_none() || (first.start <= start && first.end >= end) {
+        return Ok(source.read_at(start, data)?);
+    }
+    let mut done = start;
+    let mut next = Some(first);
+    while let Some(r) = next.filter(|r| r.start < end) {
+        let (from, to) = (r.start.max(done), r.end.min(end));
+        data[(done - start) as usize..(from - start) as usize].fill(0);
+        let part = &mut data[(from - start) as usize..(to - start) as usize];
+        let got = source.read_at(from, part)?;
+        part[got..].fill(0);
+        done = to;
+        if done >= end {
+            break;
+        }
+        next = source.next_data(done)?;
+    }
+    data[(done - start) as usize..].fill(0);
+    Ok(data.len())
+}
+
+/// Cuts and fingerprints segments.
+fn analyse(chunking: ChunkSpec, segments: &Receiver<Segment>, out: &Sender<Analysed>) {
+    for Segment { seq, no, data } in segments {
+        let (mut pieces, mut fingerprints) = (Vec::new(), Vec::new());
+        chunk::cut(&data, chunking, &mut pieces);
+        chunk::fingerprint_pieces(&data, &pieces, &mut fingerprints);
+        let fingerprint = chunk::segment_fingerprint(&pieces, &fingerprints);
+        let signature = chunk::signature(&fingerprints).unwrap_or(0);
+        if out.send(Analysed { seq, no, data, pieces, fingerprints, fingerprint, signature }).is_err() {
+            return;
+        }
+    }
+}
+
+/// Places segments in the order in which they were read.
+fn place(
+    session: &Session,
+    placer: &mut Placer<'_>,
+    recipe: &mut RecipeWriter,
+    segments: &Receiver<Analysed>,
+    free: &Sender<Vec<u8>>,
+    jobs: &Sender<GroupJob>,
+) -> Result<()> {
+    let mut send = |job: GroupJob| jobs.send(job).map_err(gone);
+    let (mut next, mut waiting) = (0, BTreeMap::new());
+    for segment in segments {
+        waiting.insert(segment.seq, segment);
+        while let Some(segment) = waiting.remove(&next) {
+            next += 1;
+            if let Some(made) = placer.place(&segment, &mut send)? {
+                recipe.push(session, segment.no, made)?;
+            }
+            let _ = free.send(segment.data);
+        }
+    }
+    placer.close(&mut send)
+}
+
+/// Compresses groups.
+fn pack(codec: CodecChoice, queue: usize, jobs: &Receiver<GroupJob>, out: &Sender<PackedGroup>) {
+    let mut packer = Packer::new();
+    for job in jobs {
+        let mut stored = Vec::new();
+        let busy = jobs.len() * 4 >= queue;
+        let codec = packer.pack(codec, busy, &job.raw, &mut stored);
+        if out.send(PackedGroup { job, codec, stored }).is_err() {
+            return;
+        }
+    }
+}
+
+/// Writes groups to containers in the order in which they were placed.
+fn write(session: &Session, groups: &Receiver<PackedGroup>, full: &Sender<ContainerWriter>) -> Result<()> {
+    let (mut next, mut waiting) = (0, BTreeMap::new());
+    let mut open: Option<ContainerWriter> = None;
+    for group in groups {
+        waiting.insert(group.job.seq, group);
+        while let Some(group) = waiting.remove(&next) {
+            next += 1;
+            let mut container = match open.take() {
+                Some(c) => c,
+                None => ContainerWriter::create(&session.folder, session, group.job.container)?,
+            };
+            container.append(&group)?;
+            if group.job.last {
+                full.send(container).map_err(gone)?;
+            } else {
+                open = Some(container);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Makes containers durable while the next ones are being filled.
+fn finish(session: &Session, full: &Receiver<ContainerWriter>) -> Result<(Vec<ContainerEntry>, u64)> {
+    let (mut entries, mut bytes) = (Vec::new(), 0);
+    for container in full {
+        let (entry, stored) = container.finish(session)?;
+        entries.push(entry);
+        bytes += stored;
+    }
+    Ok((entries, bytes))
+}

@@ -1,0 +1,143 @@
+//! Planning a restore: which part of which group goes where, sorted by where it is read.
+
+use crate::error::{Result, VaultError};
+use crate::recipe::RecipeReader;
+use crate::tables::Tables;
+use format::{ChunkNo, ContainerId, Reference, SEGMENTS_PER_PAGE};
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Parts of groups in memory at once (24 bytes each).
+pub(crate) const PARTS_MAX: usize = 1 << 20;
+
+/// Chunks of one group that belong together at one place of the disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    /// Index in [`Plan::containers`].
+    pub container: u32,
+    pub group: u32,
+    /// Index of the first chunk in the container's table.
+    pub first: u32,
+    pub count: u32,
+    /// Offset on the disk.
+    pub target: u64,
+}
+
+/// What a range of the disk is made of.
+#[derive(Default)]
+pub(crate) struct Plan {
+    /// In the order in which they are first needed.
+    pub containers: Vec<ContainerId>,
+    slots: HashMap<ContainerId, u32>,
+    /// Sorted by container and group.
+    pub parts: Vec<Part>,
+    /// Ranges that are not zeros, sorted and merged.
+    pub data: Vec<Range<u64>>,
+    /// Where the plan ends: all before is planned.
+    pub end: u64,
+}
+
+/// Plans the disk from `from` on, up to `to` or as far as [`PARTS_MAX`] goes (whole segments).
+pub(crate) fn plan(recipe: &mut RecipeReader, tables: &Tables, from: u64, to: u64) -> Result<Plan> {
+    let segment_bytes = u64::from(recipe.root.segment_bytes);
+    let size = recipe.root.size;
+    let mut plan = Plan { end: to.min(size), ..Plan::default() };
+    let mut no = from / segment_bytes;
+    while no * segment_bytes < plan.end {
+        let Some(page) = recipe.page(no / SEGMENTS_PER_PAGE)? else {
+            no = (no / SEGMENTS_PER_PAGE + 1) * SEGMENTS_PER_PAGE;
+            continue;
+        };
+        let base = no / SEGMENTS_PER_PAGE * SEGMENTS_PER_PAGE;
+        let at = page.segments.partition_point(|s| base + u64::from(s.0) < no);
+        for (index, segment) in &page.segments[at..] {
+            let start = (base + u64::from(*index)) * segment_bytes;
+            if start >= plan.end {
+                break;
+            }
+            if plan.parts.len() >= PARTS_MAX {
+                plan.end = start;
+                break;
+            }
+            let wanted = segment_bytes.min(size - start);
+            plan.add_segment(tables, start, wanted, &segment.references)?;
+        }
+        no = base + SEGMENTS_PER_PAGE;
+    }
+    plan.parts.sort_unstable_by_key(|p| (p.container, p.group, p.first, p.target));
+    Ok(plan)
+}
+
+impl Plan {
+    fn slot(&mut self, id: ContainerId) -> u32 {
+        let containers = &mut self.containers;
+        *self.slots.entry(id).or_insert_with(|| {
+            containers.push(id);
+            containers.len() as u32 - 1
+        })
+    }
+
+    fn add_segment(&mut self, tables: &Tables, start: u64, wanted: u64, references: &[Reference]) -> Result<()> {
+        let mut at = start;
+        for r in references {
+            match *r {
+                Reference::Null { bytes } => at += u64::from(bytes),
+                Reference::Direct { container, first, count } => {
+                    at = self.add_run(tables, at, container, first, count)?;
+                }
+                Reference::Indirect { .. } => {
+                    return Err(VaultError::Newer {
+                        object: format!("the segment at offset {start}"),
+                        why: "refers to a newer snapshot, which this program cannot follow; use a newer one".into(),
+                    });
+                }
+            }
+            if at > start + wanted {
+                break;
+            }
+        }
+        if at != start + wanted {
+            let why = format!("the segment at offset {start} has {} bytes, {wanted} expected", at - start);
+            return Err(VaultError::corrupt("recipe", why));
+        }
+        Ok(())
+    }
+
+    /// Adds a direct reference. Returns the offset behind it.
+    fn add_run(
+        &mut self,
+        tables: &Tables,
+        mut at: u64,
+        id: ContainerId,
+        first: ChunkNo,
+        count: u32,
+    ) -> Result<u64> {
+        let table = tables.get(id)?;
+        let absent = || {
+            let name = format::names::table(&tables.folder_of(id).path, id, table.data.generation);
+            VaultError::corrupt(&name, format!("has no chunks {} to {}", first.0, first.0 + count - 1))
+        };
+        let index = table.index_of(first).ok_or_else(absent)?;
+        let last = first.0.checked_add(count - 1).and_then(|n| table.index_of(ChunkNo(n))).ok_or_else(absent)?;
+        if last - index != count as usize - 1 {
+            return Err(absent());
+        }
+        let container = self.slot(id);
+        let mut next = index;
+        while next <= last {
+            let group = table.group_of(next).ok_or_else(absent)?;
+            let g = &table.groups[group];
+            let end = ((g.first + g.count) as usize).min(last + 1);
+            let bytes: u64 = table.lengths[next..end].iter().map(|l| u64::from(*l)).sum();
+            let (first, count) = (next as u32, (end - next) as u32);
+            self.parts.push(Part { container, group: group as u32, first, count, target: at });
+            match self.data.last_mut() {
+                Some(r) if r.end == at => r.end = at + bytes,
+                _ => self.data.push(at..at + bytes),
+            }
+            at += bytes;
+            next = end;
+        }
+        Ok(at)
+    }
+}

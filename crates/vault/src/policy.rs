@@ -1,0 +1,142 @@
+//! Policies: the numbers that make the one write path behave as a given paper does.
+
+use crate::{Result, VaultError};
+use chunk::ChunkSpec;
+use std::fmt;
+use std::str::FromStr;
+
+/// How groups are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CodecChoice {
+    /// zstd at a level that follows the load: `idle` while compression keeps up, `busy` while it is the full queue.
+    Auto {
+        /// Level while the queue has room.
+        idle: i32,
+        /// Level while it is full.
+        busy: i32,
+    },
+    /// zstd at one level.
+    Zstd(i32),
+    /// lz4.
+    Lz4,
+    /// Not at all.
+    Raw,
+}
+
+impl CodecChoice {
+    /// What `auto` means.
+    pub const AUTO: CodecChoice = CodecChoice::Auto { idle: 3, busy: 1 };
+}
+
+impl FromStr for CodecChoice {
+    type Err = VaultError;
+    fn from_str(s: &str) -> Result<Self> {
+        let wrong = || {
+            VaultError::Refused(format!("{s:?} is no codec: auto, lz4, none, or zstd:LEVEL with a level of -7 to 19"))
+        };
+        match s {
+            "auto" => Ok(CodecChoice::AUTO),
+            "lz4" => Ok(CodecChoice::Lz4),
+            "none" => Ok(CodecChoice::Raw),
+            "zstd" => Ok(CodecChoice::Zstd(3)),
+            _ => {
+                let level = s.strip_prefix("zstd:").and_then(|l| l.parse().ok());
+                level.filter(|l| (-7..=19).contains(l)).map(CodecChoice::Zstd).ok_or_else(wrong)
+            }
+        }
+    }
+}
+
+impl fmt::Display for CodecChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CodecChoice::Auto { .. } => f.write_str("auto"),
+            CodecChoice::Zstd(l) => write!(f, "zstd:{l}"),
+            CodecChoice::Lz4 => f.write_str("lz4"),
+            CodecChoice::Raw => f.write_str("none"),
+        }
+    }
+}
+
+/// When a segment is written whole although parts of it are known: its newest copy stays in one place.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RewriteAt {
+    /// Bytes to fetch for one byte wanted.
+    pub fetch_ratio: f64,
+    /// Runs in different places.
+    pub extents: u32,
+}
+
+/// The numbers of the write path. Never asked for its name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Policy {
+    /// As users write it.
+    pub name: &'static str,
+    /// Bytes in a segment.
+    pub segment_bytes: u32,
+    /// How segments are cut.
+    pub chunking: ChunkSpec,
+    /// Whether all chunks of all disks are looked up, and shared (memory of that index in bytes).
+    pub global_index_bytes: Option<usize>,
+    /// Whether the parent's segment at the same offset is searched.
+    pub same_offset: bool,
+    /// How many parent segments of equal signature are searched.
+    pub similar_segments: usize,
+    /// Memory of the index over what the backup itself has written, in bytes.
+    pub own_index_bytes: usize,
+    /// Whether that index also takes the parent's chunks, for data that moved.
+    pub own_index_parent: bool,
+    /// `None`: never.
+    pub rewrite_at: Option<RewriteAt>,
+    /// Bytes of chunks in one group.
+    pub group_bytes: u32,
+    /// Bytes of chunks in one container.
+    pub container_bytes: u32,
+    /// How groups are compressed.
+    pub codec: CodecChoice,
+}
+
+/// The default: little memory, every later version small, restores in large reads.
+pub const BALANCED: Policy = Policy {
+    name: "balanced",
+    segment_bytes: 4 << 20,
+    chunking: ChunkSpec::Fixed { bytes: 4096 },
+    global_index_bytes: None,
+    same_offset: true,
+    similar_segments: 10,
+    own_index_bytes: 48 << 20,
+    own_index_parent: true,
+    rewrite_at: None,
+    group_bytes: 256 << 10,
+    container_bytes: 64 << 20,
+    codec: CodecChoice::AUTO,
+};
+
+/// Inline deduplication over everything: the baseline of the papers.
+pub const CONVENTIONAL: Policy = Policy {
+    name: "conventional",
+    segment_bytes: 128 << 10,
+    chunking: ChunkSpec::Fixed { bytes: 4096 },
+    global_index_bytes: Some(96 << 20),
+    same_offset: false,
+    similar_segments: 0,
+    own_index_bytes: 32 << 20,
+    own_index_parent: false,
+    rewrite_at: None,
+    group_bytes: 256 << 10,
+    container_bytes: 64 << 20,
+    codec: CodecChoice::AUTO,
+};
+
+/// All policies there are.
+pub const POLICIES: [Policy; 2] = [BALANCED, CONVENTIONAL];
+
+impl Policy {
+    /// The policy of a name.
+    pub fn by_name(name: &str) -> Result<Policy> {
+        POLICIES.into_iter().find(|p| p.name == name).ok_or_else(|| {
+            let names: Vec<_> = POLICIES.iter().map(|p| p.name).collect();
+            VaultError::Refused(format!("there is no policy {name:?}; there are {}", names.join(", ")))
+        })
+    }
+}

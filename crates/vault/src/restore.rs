@@ -1,0 +1,229 @@
+//! Restore: a snapshot becomes a disk.
+//!
+//! 1. A reader is held, the snapshot found, its references planned ([`plan`]).
+//! 2. Neighbouring groups become large reads, announced ahead ([`reads`]).
+//! 3. On all cores: read, check, decompress each group once, compare every chunk, write it where it belongs.
+
+use crate::error::{Named, Result};
+use crate::group_reader::GroupReader;
+use crate::pipeline::{cores, Failure};
+use crate::plan::{plan, Part, Plan};
+use crate::progress::Progress;
+use crate::recipe::RecipeReader;
+use crate::snapshot_spec::find_snapshot;
+use crate::tables::Tables;
+use crate::vault::{Vault, TABLE_CACHE_BYTES};
+use crossbeam_channel::{bounded, Receiver, Sender};
+use format::{SnapshotEntry, Table};
+use image::Target;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Bytes of stored groups in one read.
+const READ_BYTES: u64 = 2 << 20;
+/// Bytes that are rather read than skipped.
+const GAP_BYTES: u64 = 64 << 10;
+/// Bytes of the disk that are put in order in memory for targets that cannot seek.
+const WINDOW_BYTES: u64 = 48 << 20;
+
+/// What a restore did.
+#[derive(Clone, Debug)]
+pub struct RestoreReport {
+    /// The snapshot.
+    pub snapshot: SnapshotEntry,
+    /// Bytes written to the target.
+    pub written_bytes: u64,
+    /// Bytes read from the store.
+    pub read_bytes: u64,
+}
+
+/// One read of the store, and what becomes of it.
+struct Read {
+    object: String,
+    offset: u64,
+    len: u64,
+    table: Arc<Table>,
+    parts: Vec<Part>,
+}
+
+/// Where restored bytes go.
+trait Sink: Sync {
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
+}
+
+impl Sink for &dyn Target {
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        Ok(Target::write_at(*self, offset, data)?)
+    }
+}
+
+/// A range of the disk in memory.
+struct Window {
+    start: u64,
+    bytes: Mutex<Vec<u8>>,
+}
+
+impl Sink for Window {
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = (offset - self.start) as usize;
+        bytes[at..at + data.len()].copy_from_slice(data);
+        Ok(())
+    }
+}
+
+impl Vault {
+    /// Restores a snapshot (`spec`: an id, a prefix of one, `latest`, `latest~N`, or a time).
+    ///
+    /// `target` is given the size of the disk and the ranges that are not zeros.
+    pub fn restore(
+        &self,
+        disk: &str,
+        spec: &str,
+        target: impl FnOnce(u64, &[Range<u64>]) -> image::Result<Box<dyn Target>>,
+        progress: &Progress,
+    ) -> Result<RestoreReport> {
+        let view = self.view(&self.disk(disk)?, TABLE_CACHE_BYTES)?;
+        let snapshot = find_snapshot(&view.manifest, disk, spec)?.clone();
+        let mut recipe = RecipeReader::open(&view.folder, &snapshot)?;
+        let size = snapshot.size;
+
+        let mut first = plan(&mut recipe, &view.tables, 0, size)?;
+        let mut data = std::mem::take(&mut first.data);
+        let mut planned = first.end;
+        while planned < size {
+            let next = plan(&mut recipe, &view.tables, planned, size)?;
+            data.extend(next.data);
+            planned = next.end;
+        }
+        progress.set_total(data.iter().map(|r| r.end - r.start).sum());
+        let target = target(size, &data)?;
+        drop(data);
+
+        let counts = Counts::default();
+        if target.in_order() {
+            let mut at = 0;
+            while at < size {
+                let end = (at + WINDOW_BYTES).min(size);
+                let part = plan(&mut recipe, &view.tables, at, end)?;
+                let window = Window { start: at, bytes: Mutex::new(vec![0; segments_end(&recipe, end) as usize - at as usize]) };
+                fetch(&view.tables, &part, &window, &counts, progress)?;
+                let bytes = window.bytes.into_inner().unwrap_or_else(PoisonError::into_inner);
+                target.write_at(at, &bytes)?;
+                at += bytes.len() as u64;
+            }
+        } else {
+            let mut part = first;
+            loop {
+                fetch(&view.tables, &part, &(&*target), &counts, progress)?;
+                view.check()?;
+                if part.end >= size {
+                    break;
+                }
+                part = plan(&mut recipe, &view.tables, part.end, size)?;
+            }
+        }
+        view.check()?;
+        target.finish()?;
+        let (written_bytes, read_bytes) =
+            (counts.written.load(Ordering::Relaxed), counts.read.load(Ordering::Relaxed));
+        Ok(RestoreReport { snapshot, written_bytes, read_bytes })
+    }
+}
+
+/// The end of the segment that holds the byte before `at`, within the disk.
+fn segments_end(recipe: &RecipeReader, at: u64) -> u64 {
+    let segment = u64::from(recipe.root.segment_bytes);
+    (at.div_ceil(segment) * segment).min(recipe.root.size)
+}
+
+#[derive(Default)]
+struct Counts {
+    written: AtomicU64,
+    read: AtomicU64,
+}
+
+/// Fetches everything of a plan.
+fn fetch(tables: &Tables, plan: &Plan, sink: &impl Sink, counts: &Counts, progress: &Progress) -> Result<()> {
+    let failure = Failure::default();
+    let threads = cores();
+    let (tx, rx) = bounded::<Read>(threads * 4);
+    std::thread::scope(|scope| {
+        let failure = &failure;
+        for _ in 0..threads {
+            let rx = rx.clone();
+            scope.spawn(move || failure.guard(|| work(tables, &rx, sink, counts, progress)));
+        }
+        drop(rx);
+        failure.guard(|| reads(tables, plan, &tx, failure));
+        drop(tx);
+    });
+    failure.into_result()
+}
+
+/// Cuts a plan into reads and announces them.
+fn reads(tables: &Tables, plan: &Plan, out: &Sender<Read>, failure: &Failure) -> Result<()> {
+    for of_container in plan.parts.chunk_by(|a, b| a.container == b.container) {
+        let id = plan.containers[of_container[0].container as usize];
+        let table = tables.get(id)?;
+        let folder = tables.folder_of(id);
+        let object = format::names::data(&folder.path, table.data);
+        let mut from = 0;
+        while from < of_container.len() {
+            let start = &table.groups[of_container[from].group as usize];
+            let (offset, mut end) = (start.offset, start.offset + u64::from(start.stored_len));
+            let mut to = from + 1;
+            while let Some(part) = of_container.get(to) {
+                let g = &table.groups[part.group as usize];
+                let group_end = g.offset + u64::from(g.stored_len);
+                if g.offset < offset || g.offset > end + GAP_BYTES || group_end.max(end) - offset > READ_BYTES {
+                    break;
+                }
+                end = end.max(group_end);
+                to += 1;
+            }
+            let len = end - offset;
+            folder.store.will_read(&object, offset, len);
+            let parts = of_container[from..to].to_vec();
+            let read = Read { object: object.clone(), offset, len, table: table.clone(), parts };
+            if failure.is_set() || out.send(read).is_err() {
+                return Ok(());
+            }
+            from = to;
+        }
+    }
+    Ok(())
+}
+
+/// Carries reads out.
+fn work(
+    tables: &Tables,
+    reads: &Receiver<Read>,
+    sink: &impl Sink,
+    counts: &Counts,
+    progress: &Progress,
+) -> Result<()> {
+    let mut groups = GroupReader::new();
+    let mut stored = Vec::new();
+    for read in reads {
+        progress.check()?;
+        stored.resize(read.len as usize, 0);
+        let folder = tables.folder_of(read.table.container);
+        folder.store.read_at(&read.object, read.offset, &mut stored).named()?;
+        counts.read.fetch_add(read.len, Ordering::Relaxed);
+        for of_group in read.parts.chunk_by(|a, b| a.group == b.group) {
+            let group = &read.table.groups[of_group[0].group as usize];
+            let at = (group.offset - read.offset) as usize;
+            groups.open(&read.object, &read.table, group, &stored[at..at + group.stored_len as usize])?;
+            for part in of_group {
+                let indices = part.first as usize..(part.first + part.count) as usize;
+                let bytes = groups.chunks(&read.object, &read.table, group, indices)?;
+                sink.write_at(part.target, bytes)?;
+                counts.written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                progress.add(bytes.len() as u64);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! Sessions: who is at work on a folder, and may commit to it.
+//!
+//! A session first holds an object, then registers its writer number in the manifest, in the same swap in which
+//! it chooses its parent. Whoever wants to remove something reads the manifest and so knows every parent exactly.
+//! A writer whose object is no longer held is dead; taking it out of the manifest fences it: it cannot commit.
+
+use crate::error::{Result, VaultError};
+use crate::folder::Folder;
+use crate::vault::random_token;
+use format::{encode_frame, names, Kind, Manifest, SnapId, SnapshotEntry, Writer, WriterKind, WriterNo};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use store::Hold;
+
+/// How long maintenance waits for other maintenance of the same folder.
+const MAINTENANCE_WAIT: Duration = Duration::from_secs(120);
+
+/// A registered writer. Dropped without [`Session::commit`], it takes back what it put.
+pub(crate) struct Session {
+    pub folder: Folder,
+    pub writer: WriterNo,
+    pub token: SnapId,
+    pub parent: Option<SnapshotEntry>,
+    /// The manifest in which it was registered.
+    pub manifest: Manifest,
+    hold: Option<Box<dyn Hold>>,
+    put: Mutex<Vec<String>>,
+    page_counter: Mutex<u32>,
+    ended: bool,
+}
+
+/// Holds the object that shows a session to live.
+pub(crate) fn hold_session(folder: &Folder, kind: &str) -> Result<(SnapId, Box<dyn Hold>)> {
+    let token = random_token()?;
+    let name = names::session(token);
+    let text = format!("{kind} of {} by process {}", folder.path, std::process::id());
+    let frame = encode_frame(Kind::Session, folder.context(&name), text.as_bytes());
+    Ok((token, folder.store.hold(&name, &frame)?))
+}
+
+impl Session {
+    /// Registers a writer. A second live backup of a disk is refused; maintenance waits for other maintenance.
+    pub fn begin(folder: &Folder, kind: WriterKind) -> Result<Session> {
+        let (what, wait) = match kind {
+            WriterKind::Backup => ("backup", Duration::ZERO),
+            WriterKind::Maintenance => ("maintenance", MAINTENANCE_WAIT),
+        };
+        let (token, hold) = hold_session(folder, what)?;
+        let start = Instant::now();
+        loop {
+            match Self::register(folder, kind, what, token) {
+                Ok((manifest, writer)) => {
+                    let parent = manifest.newest().filter(|_| kind == WriterKind::Backup).cloned();
+                    return Ok(Session {
+                        folder: folder.clone(),
+                        writer,
+                        token,
+                        parent,
+                        manifest,
+                        hold: Some(hold),
+                        put: Mutex::default(),
+                        page_counter: Mutex::default(),
+                        ended: false,
+                    });
+                }
+                Err(VaultError::Busy { .. }) if start.elapsed() < wait => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    fn register(folder: &Folder, kind: WriterKind, what: &str, token: SnapId) -> Result<(Manifest, WriterNo)> {
+        folder.update(|m, _| {
+            for other in m.writers.iter().filter(|w| w.kind == kind) {
+                if folder.store.is_held(&names::session(other.token))? {
+                    let disk = if m.name.is_empty() { folder.path.clone() } else { m.name.clone() };
+                    return Err(VaultError::Busy { disk, what: format!("another {what}") });
+                }
+            }
+            m.writers.retain(|w| w.kind != kind);
+            let no = m.next_writer;
+            m.next_writer = WriterNo(no.0.checked_add(1).ok_or_else(|| {
+                VaultError::Refused(format!("{}: all writer numbers are used up", folder.path))
+            })?);
+            let parent = m.newest().filter(|_| kind == WriterKind::Backup).map(|s| s.id);
+            m.writers.push(Writer { no, token, kind, parent, since: m.sequence });
+            Ok(no)
+        })
+    }
+
+    /// Registers a second kind of writer under a hold that another session has: backups that also write to
+    /// the shared set. They never exclude each other.
+    pub fn join(folder: &Folder, token: SnapId) -> Result<Session> {
+        let (manifest, writer) = folder.update(|m, _| {
+            let no = m.next_writer;
+            m.next_writer = WriterNo(no.0 + 1);
+            let kind = WriterKind::Backup;
+            m.writers.push(Writer { no, token, kind, parent: None, since: m.sequence });
+            Ok(no)
+        })?;
+        Ok(Session {
+            folder: folder.clone(),
+            writer,
+            token,
+            parent: None,
+            manifest,
+            hold: None,
+            put: Mutex::default(),
+            page_counter: Mutex::default(),
+            ended: false,
+        })
+    }
+
+    /// Remembers an object that goes if the session does not commit.
+    pub fn wrote(&self, object: String) {
+        self.put.lock().unwrap_or_else(PoisonError::into_inner).push(object);
+    }
+
+    /// Whether its hold still stands.
+    pub fn check(&self) -> Result<()> {
+        match &self.hold {
+            Some(h) if !h.is_valid() => Err(self.fenced(&self.manifest)),
+            _ => Ok(()),
+        }
+    }
+
+    fn fenced(&self, m: &Manifest) -> VaultError {
+        VaultError::Fenced { disk: m.name.clone() }
+    }
+
+    /// Changes the manifest as this writer and stays registered. What it has put so far belongs to the manifest.
+    pub fn swap<T>(
+        &self,
+        mut change: impl FnMut(&mut Manifest, &mut Vec<String>, &mut u32) -> Result<T>,
+    ) -> Result<(Manifest, T)> {
+        self.check()?;
+        let mut counter = self.page_counter.lock().unwrap_or_else(PoisonError::into_inner);
+        let out = self.folder.update(|m, put| {
+            if !m.writers.iter().any(|w| w.no == self.writer) {
+                return Err(self.fenced(m));
+            }
+            change(m, put, &mut counter)
+        });
+        if matches!(out, Ok(_) | Err(VaultError::Uncertain { .. })) {
+            self.put.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+        out
+    }
+
+    /// The last change: the writer is no longer registered afterwards.
+    pub fn commit<T>(
+        mut self,
+        mut change: impl FnMut(&mut Manifest, &mut Vec<String>, &mut u32) -> Result<T>,
+    ) -> Result<(Manifest, T)> {
+        let writer = self.writer;
+        let out = self.swap(|m, put, counter| {
+            let value = change(m, put, counter)?;
+            m.writers.retain(|w| w.no != writer);
+            Ok(value)
+        })?;
+        self.ended = true;
+        Ok(out)
+    }
+
+    /// Ends without a change.
+    pub fn end(self) -> Result<()> {
+        self.commit(|_, _, _| Ok(())).map(|_| ())
+    }
+}
+
+impl Drop for Session {
+    /// As far as it is possible; `gc` finds the rest.
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        for object in self.put.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            let _ = self.folder.store.delete(&object);
+        }
+        let writer = self.writer;
+        let _ = self.folder.update(|m, _| {
+            m.writers.retain(|w| w.no != writer);
+            Ok(())
+        });
+    }
+}

@@ -1,0 +1,99 @@
+//! Chunk tables of containers, kept in memory within a budget.
+
+use crate::error::{Named, Result, VaultError};
+use crate::folder::{Containers, Folder};
+use format::{names, ContainerEntry, ContainerId, Owner, Table, WriterNo};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// No table is longer.
+const MAX_TABLE: u64 = 1 << 28;
+
+/// Finds containers of a disk and of the shared set, and their tables.
+pub(crate) struct Tables {
+    own: Containers,
+    shared: Option<Containers>,
+    cache: Mutex<Cache>,
+}
+
+struct Cache {
+    budget: usize,
+    used: usize,
+    clock: u64,
+    tables: HashMap<(ContainerId, WriterNo), (u64, Arc<Table>)>,
+}
+
+impl Tables {
+    pub fn new(own: Containers, shared: Option<Containers>, budget: usize) -> Self {
+        let cache = Cache { budget, used: 0, clock: 0, tables: HashMap::new() };
+        Tables { own, shared, cache: Mutex::new(cache) }
+    }
+
+    /// The folder of a container's owner.
+    pub fn folder_of(&self, id: ContainerId) -> &Folder {
+        self.containers_of(id).folder()
+    }
+
+    fn containers_of(&self, id: ContainerId) -> &Containers {
+        match (&self.shared, id.owner()) {
+            (Some(s), Owner::Shared) => s,
+            _ => &self.own,
+        }
+    }
+
+    /// The entry of a container that a recipe names.
+    pub fn entry(&self, id: ContainerId) -> Result<ContainerEntry> {
+        let containers = self.containers_of(id);
+        containers.get(id)?.ok_or_else(|| {
+            VaultError::corrupt(&containers.folder().manifest_name(), format!("knows no container {id}"))
+        })
+    }
+
+    /// The table of a container that a recipe names.
+    pub fn get(&self, id: ContainerId) -> Result<Arc<Table>> {
+        self.load(&self.entry(id)?)
+    }
+
+    /// The table that an entry names.
+    pub fn load(&self, entry: &ContainerEntry) -> Result<Arc<Table>> {
+        let key = (entry.id, entry.table);
+        if let Some(t) = self.cached(key) {
+            return Ok(t);
+        }
+        let table = Arc::new(read_table(self.folder_of(entry.id), entry.id, entry.table)?);
+        let mut c = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        c.clock += 1;
+        let clock = c.clock;
+        let size = table.memory_bytes();
+        if c.tables.insert(key, (clock, table.clone())).is_none() {
+            c.used += size;
+        }
+        while c.used > c.budget && c.tables.len() > 1 {
+            let Some(oldest) = c.tables.iter().min_by_key(|(_, v)| v.0).map(|(k, _)| *k) else { break };
+            if let Some((_, t)) = c.tables.remove(&oldest) {
+                c.used -= t.memory_bytes();
+            }
+        }
+        Ok(table)
+    }
+
+    fn cached(&self, key: (ContainerId, WriterNo)) -> Option<Arc<Table>> {
+        let mut c = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        c.clock += 1;
+        let clock = c.clock;
+        let hit = c.tables.get_mut(&key)?;
+        hit.0 = clock;
+        Some(hit.1.clone())
+    }
+}
+
+/// Reads and checks a table.
+pub(crate) fn read_table(folder: &Folder, id: ContainerId, generation: WriterNo) -> Result<Table> {
+    let name = names::table(&folder.path, id, generation);
+    let bytes = folder.store.read(&name, MAX_TABLE).named()?;
+    let table = Table::decode(folder.context(&name), &bytes).map_err(VaultError::malformed(&name))?;
+    if table.container != id {
+        return Err(VaultError::corrupt(&name, format!("is of container {}", table.container)));
+    }
+    Ok(table)
+}

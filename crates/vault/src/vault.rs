@@ -1,0 +1,251 @@
+//! The vault: opening it, its disks and their snapshots.
+
+use crate::error::{Named, Result, VaultError};
+use crate::folder::{Containers, Folder};
+use crate::policy::Policy;
+use crate::reader::Reader;
+use crate::session::hold_session;
+use crate::tables::Tables;
+use format::{
+    decode_frame, encode_frame, names, Context, DiskId, Kind, Manifest, Owner, SnapId, SnapshotEntry, VaultFile,
+    VaultId,
+};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use store::{ObjectStore, StoreError};
+
+/// Memory for chunk tables in bytes.
+pub(crate) const TABLE_CACHE_BYTES: usize = 32 << 20;
+
+/// Snapshot storage on a store.
+pub struct Vault {
+    pub(crate) store: Arc<dyn ObjectStore>,
+    file: VaultFile,
+}
+
+/// One snapshot as users see it.
+#[derive(Clone, Debug)]
+pub struct SnapshotInfo {
+    /// `vm/disk`.
+    pub disk: String,
+    /// Its entry in the manifest.
+    pub entry: SnapshotEntry,
+}
+
+/// A consistent reading of one disk.
+pub(crate) struct View {
+    pub folder: Folder,
+    pub manifest: Manifest,
+    pub tables: Tables,
+    reader: Reader,
+    _shared: Option<Reader>,
+}
+
+impl View {
+    /// Stops where the lease has lapsed.
+    pub fn check(&self) -> Result<()> {
+        self.reader.check()
+    }
+}
+
+pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N]> {
+    let mut b = [0; N];
+    getrandom::fill(&mut b).map_err(|e| VaultError::Refused(format!("the system gives no random numbers: {e}")))?;
+    Ok(b)
+}
+
+pub(crate) fn random_token() -> Result<SnapId> {
+    Ok(SnapId(u64::from_le_bytes(random_bytes()?)))
+}
+
+/// Seconds since 1970.
+pub fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
+}
+
+/// A disk's name is `vm/disk`: two parts of letters, digits and `._-+@`, none of them starting with a dot.
+pub fn check_disk_name(name: &str) -> Result<()> {
+    let part = |p: &str| {
+        !p.is_empty()
+            && !p.starts_with('.')
+            && p.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-+:".contains(&b) || b >= 0x80)
+    };
+    let mut parts = name.split('/');
+    let good = parts.next().is_some_and(part) && parts.next().is_some_and(part) && parts.next().is_none();
+    if good && name.len() <= 500 {
+        return Ok(());
+    }
+    Err(VaultError::Refused(format!(
+        "{name:?} is no name of a disk: two parts like web01/vda, of letters, digits and . _ - + :"
+    )))
+}
+
+impl Vault {
+    /// Makes a vault on an empty store.
+    pub fn init(store: Arc<dyn ObjectStore>, policy: &Policy) -> Result<Vault> {
+        let file = VaultFile { id: VaultId(random_bytes()?), policy: policy.name.into(), created: now() };
+        match store.put(names::VAULT, &[&file.encode()]) {
+            Ok(()) => Ok(Vault { store, file }),
+            Err(StoreError::AlreadyExists { .. }) => {
+                Err(VaultError::Refused(format!("{}: there is a vault already", store.location())))
+            }
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Opens the vault on a store.
+    pub fn open(store: Arc<dyn ObjectStore>) -> Result<Vault> {
+        let bytes = match store.read(names::VAULT, 1 << 20) {
+            Err(StoreError::NotFound { .. }) => {
+                let what = format!("{}: no vault here; make one with `sapwood init`", store.location());
+                return Err(VaultError::NotFound { what });
+            }
+            other => other.named()?,
+        };
+        let file = VaultFile::decode(&bytes).map_err(VaultError::malformed(names::VAULT))?;
+        Ok(Vault { store, file })
+    }
+
+    /// Its id.
+    pub fn id(&self) -> VaultId {
+        self.file.id
+    }
+
+    /// The policy of backups that do not name one.
+    pub fn policy(&self) -> Result<Policy> {
+        Policy::by_name(&self.file.policy)
+    }
+
+    /// Where it is.
+    pub fn location(&self) -> String {
+        self.store.location()
+    }
+
+    pub(crate) fn context<'a>(&self, place: &'a str) -> Context<'a> {
+        Context { vault: self.file.id, place }
+    }
+
+    pub(crate) fn folder(&self, id: DiskId) -> Folder {
+        Folder::new(self.store.clone(), self.file.id, Owner::Disk, id)
+    }
+
+    pub(crate) fn shared(&self) -> Folder {
+        Folder::new(self.store.clone(), self.file.id, Owner::Shared, DiskId([0; 16]))
+    }
+
+    /// Names and folders of all disks, by name.
+    pub(crate) fn disks(&self) -> Result<Vec<(String, Folder)>> {
+        let mut disks = Vec::new();
+        let mut objects = Vec::new();
+        self.store.list(names::NAMES, &mut |e| {
+            objects.push(e.name);
+            Ok(())
+        })?;
+        for object in objects {
+            if let Some((name, id)) = self.read_name(&object)? {
+                disks.push((name, self.folder(id)));
+            }
+        }
+        disks.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(disks)
+    }
+
+    fn read_name(&self, object: &str) -> Result<Option<(String, DiskId)>> {
+        let bytes = match self.store.read(object, 1 << 16) {
+            Err(StoreError::NotFound { .. }) => return Ok(None),
+            other => other.named()?,
+        };
+        let body = decode_frame(Kind::Name, self.context(object), &bytes).map_err(VaultError::malformed(object))?;
+        let wrong = || VaultError::corrupt(object, "does not name a disk");
+        let (id, name) = body.split_first_chunk::<16>().ok_or_else(wrong)?;
+        let name = String::from_utf8(name.to_vec()).map_err(|_| wrong())?;
+        Ok(Some((name, DiskId(*id))))
+    }
+
+    /// The folder of a disk; `None` where there is none of that name.
+    pub(crate) fn find_disk(&self, name: &str) -> Result<Option<Folder>> {
+        check_disk_name(name)?;
+        match self.read_name(&names::name(name))? {
+            None => Ok(None),
+            Some((n, id)) if n == name => Ok(Some(self.folder(id))),
+            Some((n, _)) => Err(VaultError::Refused(format!("the names {name} and {n} collide; choose another"))),
+        }
+    }
+
+    /// The folder of a disk that is there.
+    pub(crate) fn disk(&self, name: &str) -> Result<Folder> {
+        self.find_disk(name)?.ok_or_else(|| VaultError::NotFound {
+            what: format!("{}: there is no disk {name}; `sapwood snapshots` lists them", self.location()),
+        })
+    }
+
+    /// The folder of a disk, made if it is new.
+    pub(crate) fn disk_or_new(&self, name: &str) -> Result<Folder> {
+        if let Some(folder) = self.find_disk(name)? {
+            return Ok(folder);
+        }
+        let folder = self.folder(DiskId(random_bytes()?));
+        // Held while the folder has no name yet, so that `gc` lets it be.
+        let (token, hold) = hold_session(&folder, "first backup")?;
+        let mut manifest = Manifest::new(folder.disk, name);
+        manifest.writers.push(format::Writer {
+            no: format::WriterNo(0),
+            token,
+            kind: format::WriterKind::Maintenance,
+            parent: None,
+            since: 0,
+        });
+        folder.create(&manifest)?;
+        let object = names::name(name);
+        let mut body = folder.disk.0.to_vec();
+        body.extend_from_slice(name.as_bytes());
+        let frame = encode_frame(Kind::Name, self.context(&object), &body);
+        let put = self.store.put(&object, &[&frame]);
+        let made = folder.update(|m, _| {
+            m.writers.retain(|w| w.token != token);
+            Ok(())
+        });
+        drop(hold);
+        match put {
+            Ok(()) => made.map(|_| folder),
+            // Another process was faster: its folder counts, and `gc` takes ours.
+            Err(StoreError::AlreadyExists { .. }) => self.disk(name),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Reads a disk as it is now, and keeps what it reads from being removed.
+    pub(crate) fn view(&self, folder: &Folder, table_bytes: usize) -> Result<View> {
+        let reader = Reader::open(folder)?;
+        let manifest = reader.manifest.clone();
+        let (shared, shared_reader) = self.shared_containers(true)?;
+        let own = Containers::new(folder.clone(), &manifest);
+        let tables = Tables::new(own, shared, table_bytes);
+        Ok(View { folder: folder.clone(), manifest, tables, reader, _shared: shared_reader })
+    }
+
+    /// The container table of the shared set, if there is one.
+    pub(crate) fn shared_containers(&self, hold: bool) -> Result<(Option<Containers>, Option<Reader>)> {
+        let shared = self.shared();
+        let Some((m, _)) = shared.load_tagged()? else { return Ok((None, None)) };
+        if !hold {
+            return Ok((Some(Containers::new(shared, &m)), None));
+        }
+        let reader = Reader::open(&shared)?;
+        Ok((Some(Containers::new(shared, &reader.manifest)), Some(reader)))
+    }
+
+    /// All snapshots, or those of one disk, oldest first within each.
+    pub fn snapshots(&self, disk: Option<&str>) -> Result<Vec<SnapshotInfo>> {
+        let disks = match disk {
+            Some(name) => vec![(name.to_string(), self.disk(name)?)],
+            None => self.disks()?,
+        };
+        let mut all = Vec::new();
+        for (disk, folder) in disks {
+            let m = folder.load()?;
+            all.extend(m.live().map(|s| SnapshotInfo { disk: disk.clone(), entry: s.clone() }));
+        }
+        Ok(all)
+    }
+}
