@@ -1,0 +1,7 @@
+//! One file an experiment.
+
+pub mod hash_only;
+pub mod livedfs_b1;
+pub mod peers;
+pub mod sparse_huge;
+pub mod unchanged;
