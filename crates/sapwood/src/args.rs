@@ -37,6 +37,28 @@ pub enum Command {
     },
     /// Restore a snapshot
     Restore(Restore),
+    /// Delete snapshots
+    Delete {
+        /// vm/disk@SNAP, all of them of one disk
+        #[arg(required = true)]
+        snapshots: Vec<String>,
+    },
+    /// Remove what crashes have left behind, and compact containers
+    Gc {
+        /// Only say what would be removed
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Write containers with much dead space again
+    Compact {
+        /// Only those of this disk (vm/disk)
+        disk: Option<String>,
+        /// Share of dead chunks, in percent, from which a container is written again
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100))]
+        threshold: u8,
+    },
+    /// Rebuild the indexes
+    Reindex,
 }
 
 #[derive(clap::Args)]

@@ -1,7 +1,10 @@
 //! One file for each command.
 
 mod backup;
+mod delete;
+mod gc;
 mod init;
+mod reindex;
 mod restore;
 mod snapshots;
 
@@ -18,6 +21,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Command::Backup(a) => backup::run(args, a),
         Command::Snapshots { disk } => snapshots::run(args, disk.as_deref()),
         Command::Restore(a) => restore::run(args, a),
+        Command::Delete { snapshots } => delete::run(args, snapshots),
+        Command::Gc { dry_run } => gc::collect(args, *dry_run),
+        Command::Compact { disk, threshold } => gc::compact(args, disk.as_deref(), *threshold),
+        Command::Reindex => reindex::run(args),
     }
 }
 

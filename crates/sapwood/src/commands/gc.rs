@@ -1,0 +1,55 @@
+//! `sapwood gc` and `sapwood compact`
+
+use super::open;
+use crate::args::Args;
+use crate::outcome::DAMAGED;
+use crate::output::{print_json, size};
+use anyhow::Result;
+use serde_json::json;
+use std::process::ExitCode;
+use std::time::Instant;
+use vault::GcReport;
+
+pub fn collect(args: &Args, dry_run: bool) -> Result<ExitCode> {
+    let start = Instant::now();
+    let report = open(args)?.gc(dry_run)?;
+    show(args, &report, dry_run, start.elapsed().as_secs_f64())
+}
+
+pub fn compact(args: &Args, disk: Option<&str>, threshold: u8) -> Result<ExitCode> {
+    let start = Instant::now();
+    let report = open(args)?.compact(disk, f64::from(threshold) / 100.0)?;
+    show(args, &report, false, start.elapsed().as_secs_f64())
+}
+
+fn show(args: &Args, r: &GcReport, dry_run: bool, seconds: f64) -> Result<ExitCode> {
+    if args.json {
+        print_json(&json!({
+            "dry_run": dry_run,
+            "orphans": r.orphans,
+            "freed_bytes": r.freed_bytes,
+            "dead_sessions": r.dead_sessions,
+            "waiting_snapshots": r.waiting,
+            "compacted_containers": r.compacted.containers,
+            "compacted_before_bytes": r.compacted.before_bytes,
+            "compacted_after_bytes": r.compacted.after_bytes,
+            "damaged_containers": r.compacted.damaged,
+            "skipped": r.skipped,
+            "seconds": seconds,
+        }));
+    } else {
+        let would = if dry_run { "would remove" } else { "removed" };
+        println!(
+            "{would} {} orphans and {} dead sessions; {} containers compacted ({} to {}); {} given back, {seconds:.2} s",
+            r.orphans,
+            r.dead_sessions,
+            r.compacted.containers,
+            size(r.compacted.before_bytes),
+            size(r.compacted.after_bytes),
+            size(r.freed_bytes),
+        );
+        r.skipped.iter().for_each(|s| println!("skipped: {s}"));
+    }
+    let damage = r.compacted.damaged > 0 || !r.skipped.is_empty();
+    Ok(if damage { ExitCode::from(DAMAGED) } else { ExitCode::SUCCESS })
+}

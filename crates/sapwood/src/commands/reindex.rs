@@ -1,0 +1,22 @@
+//! `sapwood reindex`
+
+use super::open;
+use crate::args::Args;
+use crate::outcome::DAMAGED;
+use crate::output::print_json;
+use anyhow::Result;
+use serde_json::json;
+use std::process::ExitCode;
+
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let r = open(args)?.reindex()?;
+    if args.json {
+        print_json(&json!({ "containers": r.containers, "removed": r.removed, "damaged": r.damaged }));
+    } else {
+        println!(
+            "indexed {} shared containers, removed {} stale indexes, {} tables damaged",
+            r.containers, r.removed, r.damaged
+        );
+    }
+    Ok(if r.damaged > 0 { ExitCode::from(DAMAGED) } else { ExitCode::SUCCESS })
+}

@@ -1,0 +1,152 @@
+//! Compaction: containers with much dead space are written again without it.
+//!
+//! Chunk numbers stay, so no recipe changes. Groups without a dead chunk are copied as they are; the live chunks
+//! of the others are packed anew. The old data and table are released, not removed: readers may be at them.
+
+use crate::codec::Packer;
+use crate::container_writer::ContainerWriter;
+use crate::dead::read_dead;
+use crate::error::{Named, Result, VaultError};
+use crate::folder::{release, Containers, Edits};
+use crate::delete::release_data;
+use crate::group_reader::GroupReader;
+use crate::policy::CodecChoice;
+use crate::session::Session;
+use crate::tables::read_table;
+use format::{names, ContainerEntry, DataName, RunSet, Table, WriterNo};
+
+/// Level of groups that are packed anew: they stay for long.
+const CODEC: CodecChoice = CodecChoice::Zstd(3);
+/// Bytes of chunks in a group that is packed anew.
+const GROUP_BYTES: usize = 256 << 10;
+
+/// What compaction did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CompactReport {
+    /// Containers written again.
+    pub containers: u64,
+    /// Containers left as they are because they are damaged.
+    pub damaged: u64,
+    /// Bytes of groups before and after.
+    pub before_bytes: u64,
+    /// See `before_bytes`.
+    pub after_bytes: u64,
+}
+
+/// Compacts every container of the session's folder whose share of dead chunks is `threshold` or more.
+pub(crate) fn compact_folder(session: &Session, threshold: f64) -> Result<CompactReport> {
+    let mut report = CompactReport::default();
+    let m = session.folder.load()?;
+    let containers = Containers::new(session.folder.clone(), &m);
+    let mut due = Vec::new();
+    containers.each(|e| {
+        let share = f64::from(e.dead_chunks) / f64::from(e.chunks.max(1));
+        if e.id.owner() == session.folder.owner && e.dead_chunks > 0 && share >= threshold {
+            due.push(*e);
+        }
+        Ok(())
+    })?;
+    for entry in due {
+        match compact(session, &entry) {
+            Ok(after) => {
+                report.containers += 1;
+                report.before_bytes += entry.stored_bytes;
+                report.after_bytes += after;
+            }
+            // Damage is for `verify` to tell; the other containers are compacted all the same.
+            Err(e) if e.is_damage() => report.damaged += 1,
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(report)
+}
+
+/// Writes one container again. Returns the bytes of its groups.
+fn compact(session: &Session, entry: &ContainerEntry) -> Result<u64> {
+    let folder = &session.folder;
+    let table = read_table(folder, entry.id, entry.table)?;
+    let dead = read_dead(folder, entry)?;
+    let data = DataName { container: entry.id, generation: session.writer };
+    let mut writer = ContainerWriter::create_as(folder, session, data)?;
+    copy_live(session, &table, &dead, &mut writer)?;
+    let (fresh, _) = writer.finish(session)?;
+    let edits: Edits = [(entry.id, Some(fresh))].into();
+    let mut released = vec![names::table(&folder.path, entry.id, entry.table)];
+    if entry.dead != WriterNo(0) {
+        released.push(names::dead(&folder.path, entry.id, entry.dead));
+    }
+    release_data(&Containers::new(folder.clone(), &folder.load()?), &edits, &mut released)?;
+    session.swap(|m, put, counter| {
+        folder.edit_containers(m, put, session.writer, counter, &edits)?;
+        released.iter().for_each(|object| release(m, object.clone()));
+        Ok(())
+    })?;
+    Ok(fresh.stored_bytes)
+}
+
+/// Live chunks that wait to be packed.
+#[derive(Default)]
+struct Pending {
+    numbers: Vec<(u32, u32)>,
+    lengths: Vec<u32>,
+    fingerprints: Vec<[u8; 32]>,
+    raw: Vec<u8>,
+}
+
+impl Pending {
+    fn flush(&mut self, packer: &mut Packer, writer: &mut ContainerWriter) -> Result<()> {
+        if self.lengths.is_empty() {
+            return Ok(());
+        }
+        let p = std::mem::take(self);
+        let mut stored = Vec::new();
+        let codec = packer.pack(CODEC, false, &p.raw, &mut stored);
+        writer.append_numbered(&p.numbers, &p.lengths, &p.fingerprints, codec, &stored)
+    }
+}
+
+fn copy_live(session: &Session, table: &Table, dead: &RunSet, writer: &mut ContainerWriter) -> Result<()> {
+    let folder = &session.folder;
+    let object = names::data(&folder.path, table.data);
+    let (mut groups, mut packer) = (GroupReader::new(), Packer::new());
+    let mut pending = Pending::default();
+    let mut stored = Vec::new();
+    for group in &table.groups {
+        let indices = group.first as usize..(group.first + group.count) as usize;
+        let number = |n: usize| {
+            table.number_at(n).ok_or_else(|| VaultError::corrupt(&object, "its table has no number for a chunk"))
+        };
+        let mut live = Vec::new();
+        for n in indices.clone() {
+            if !dead.contains(number(n)?.0) {
+                live.push(n);
+            }
+        }
+        if live.is_empty() {
+            continue;
+        }
+        stored.resize(group.stored_len as usize, 0);
+        folder.store.read_at(&object, group.offset, &mut stored).named()?;
+        groups.open(&object, table, group, &stored)?;
+        if live.len() == indices.len() {
+            pending.flush(&mut packer, writer)?;
+            groups.chunks(&object, table, group, indices.clone())?;
+            let numbers: Vec<(u32, u32)> = indices.clone().map(|n| Ok((number(n)?.0, 1))).collect::<Result<_>>()?;
+            let lengths = &table.lengths[indices.clone()];
+            writer.append_numbered(&numbers, lengths, &table.fingerprints[indices], group.codec, &stored)?;
+            continue;
+        }
+        for n in live {
+            if pending.raw.len() + table.lengths[n] as usize > GROUP_BYTES {
+                pending.flush(&mut packer, writer)?;
+            }
+            let bytes = groups.chunks(&object, table, group, n..n + 1)?;
+            pending.raw.extend_from_slice(bytes);
+            pending.numbers.push((number(n)?.0, 1));
+            pending.lengths.push(table.lengths[n]);
+            pending.fingerprints.push(table.fingerprints[n]);
+        }
+    }
+    pending.flush(&mut packer, writer)
+}
+

@@ -1,0 +1,255 @@
+//! Collection: what crashes, cancellations and running readers have left behind.
+//!
+//! For every folder: dead writers are fenced; pending deletions are carried through; objects that no manifest names
+//! and no registered writer may have put are removed; containers are compacted; what is released is deleted.
+//! Nothing here locks the vault: backups, restores and deletions go on beside it.
+
+use crate::compact::{compact_folder, CompactReport};
+use crate::delete::carry_through;
+use crate::error::{Result, VaultError};
+use crate::folder::{Containers, Folder};
+use crate::reader::delete_released;
+use crate::recipe::recipe_of;
+use crate::session::Session;
+use crate::sweep::sweep_shared;
+use crate::vault::Vault;
+use format::{names, DiskId, Manifest, Owner, SnapId, WriterKind, WriterNo};
+use std::collections::{BTreeSet, HashSet};
+use store::StoreError;
+
+/// Share of dead chunks from which collection compacts a container.
+pub const COMPACT_AT_COLLECTION: f64 = 0.25;
+
+/// What a collection did, or would do.
+#[derive(Clone, Debug, Default)]
+pub struct GcReport {
+    /// Objects that nothing named.
+    pub orphans: u64,
+    /// Their bytes, and those of what was released.
+    pub freed_bytes: u64,
+    /// Dead sessions and readers.
+    pub dead_sessions: u64,
+    /// Deleted snapshots that wait for a running backup.
+    pub waiting: usize,
+    /// Compaction.
+    pub compacted: CompactReport,
+    /// Folders that could not be collected, and why.
+    pub skipped: Vec<String>,
+}
+
+impl GcReport {
+    pub(crate) fn add_compaction(&mut self, c: CompactReport) {
+        self.compacted.containers += c.containers;
+        self.compacted.damaged += c.damaged;
+        self.compacted.before_bytes += c.before_bytes;
+        self.compacted.after_bytes += c.after_bytes;
+    }
+}
+
+impl Vault {
+    /// Collects. With `dry_run` nothing changes, and the report says what is waiting.
+    pub fn gc(&self, dry_run: bool) -> Result<GcReport> {
+        let mut report = GcReport::default();
+        if dry_run {
+            for (name, folder) in self.disks()? {
+                let looked = orphans_of(&folder).and_then(|found| {
+                    for object in found {
+                        report.freed_bytes += folder.store.allocated(&object).unwrap_or(0);
+                        report.orphans += 1;
+                    }
+                    Ok(())
+                });
+                skip_damage(&mut report, &name, looked)?;
+            }
+            return Ok(report);
+        }
+        for (name, folder) in self.disks()? {
+            let done = collect_folder(&folder, Some(COMPACT_AT_COLLECTION), &mut report);
+            skip_damage(&mut report, &name, done)?;
+        }
+        let done = sweep_shared(self, COMPACT_AT_COLLECTION, &mut report);
+        skip_damage(&mut report, "shared", done)?;
+        self.remove_nameless(&mut report)?;
+        self.remove_dead_holds(&mut report)?;
+        report.freed_bytes += self.store.sweep()?;
+        Ok(report)
+    }
+
+    /// Compacts containers with a share of `threshold` dead chunks or more, of one disk or of all.
+    pub fn compact(&self, disk: Option<&str>, threshold: f64) -> Result<GcReport> {
+        let mut report = GcReport::default();
+        let disks = match disk {
+            Some(name) => vec![(name.to_string(), self.disk(name)?)],
+            None => self.disks()?,
+        };
+        for (name, folder) in disks {
+            let done = collect_folder(&folder, Some(threshold), &mut report);
+            skip_damage(&mut report, &name, done)?;
+        }
+        if disk.is_none() {
+            let done = sweep_shared(self, threshold, &mut report);
+            skip_damage(&mut report, "shared", done)?;
+        }
+        Ok(report)
+    }
+
+    /// Folders of disks that have no name: their first backup lost a race or was killed before it began.
+    fn remove_nameless(&self, report: &mut GcReport) -> Result<()> {
+        let mut ids = BTreeSet::new();
+        self.store.list(names::DISKS, &mut |e| {
+            let id = e.name.strip_prefix(names::DISKS).and_then(|r| r.split('/').next());
+            ids.extend(id.and_then(|i| i.parse::<DiskId>().ok()));
+            Ok(())
+        })?;
+        let named: HashSet<DiskId> = self.disks()?.into_iter().map(|(_, f)| f.disk).collect();
+        for id in ids.into_iter().filter(|id| !named.contains(id)) {
+            let folder = self.folder(id);
+            let Ok(Some((m, _))) = folder.load_tagged() else {
+                report.skipped.push(format!("{}: has no readable manifest and no name", folder.path));
+                continue;
+            };
+            // Its name may have come since it was looked for, and one with snapshots may have lost its name by damage.
+            let named = self.find_disk(&m.name).ok().flatten().is_some_and(|f| f.disk == id);
+            if named || !m.snapshots.is_empty() || any_living(&folder, &m)? {
+                continue;
+            }
+            let mut objects = Vec::new();
+            self.store.list(&folder.path, &mut |e| {
+                objects.push(e);
+                Ok(())
+            })?;
+            for e in objects {
+                self.store.delete(&e.name)?;
+                report.orphans += 1;
+                report.freed_bytes += e.len;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sessions, readers and claims of processes that are no more.
+    fn remove_dead_holds(&self, report: &mut GcReport) -> Result<()> {
+        for prefix in [names::SESSIONS, names::READERS, names::CLAIMS] {
+            let mut found = Vec::new();
+            self.store.list(prefix, &mut |e| {
+                found.push(e.name);
+                Ok(())
+            })?;
+            for object in found {
+                let holder = match prefix {
+                    names::CLAIMS => {
+                        let token = object.rsplit('/').next().unwrap_or_default();
+                        format!("{}{token}", names::SESSIONS)
+                    }
+                    _ => object.clone(),
+                };
+                if !self.store.is_held(&holder)? && self.store.delete(&object)? {
+                    report.dead_sessions += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Damage in one folder is said and does not hold up the others.
+fn skip_damage(report: &mut GcReport, name: &str, done: Result<()>) -> Result<()> {
+    match done {
+        Err(e) if e.is_damage() || matches!(e, VaultError::Busy { .. }) => {
+            report.skipped.push(format!("{name}: {e}"));
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+fn any_living(folder: &Folder, m: &Manifest) -> Result<bool> {
+    for w in &m.writers {
+        if folder.store.is_held(&names::session(w.token))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Collects one disk's folder.
+fn collect_folder(folder: &Folder, threshold: Option<f64>, report: &mut GcReport) -> Result<()> {
+    let session = Session::begin(folder, WriterKind::Maintenance)?;
+    fence_dead(&session)?;
+    report.waiting += carry_through(&session)?;
+    if let Some(t) = threshold {
+        report.add_compaction(compact_folder(&session, t)?);
+    }
+    remove_orphans(&session, report)?;
+    report.freed_bytes += delete_released(folder, Some(session.writer))?;
+    session.end()
+}
+
+/// Takes writers that no longer live out of the manifest: they cannot commit any more.
+pub(crate) fn fence_dead(session: &Session) -> Result<()> {
+    let folder = &session.folder;
+    let mut dead: HashSet<SnapId> = HashSet::new();
+    for w in folder.load()?.writers {
+        if w.no != session.writer && !folder.store.is_held(&names::session(w.token))? {
+            dead.insert(w.token);
+        }
+    }
+    if !dead.is_empty() {
+        session.swap(|m, _, _| {
+            m.writers.retain(|w| !dead.contains(&w.token));
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// Removes what no manifest names and no registered writer may have put.
+pub(crate) fn remove_orphans(session: &Session, report: &mut GcReport) -> Result<()> {
+    let store = &session.folder.store;
+    for object in orphans_of(&session.folder)? {
+        report.freed_bytes += match store.allocated(&object) {
+            Err(StoreError::NotFound { .. }) => 0,
+            other => other?,
+        };
+        report.orphans += u64::from(store.delete(&object)?);
+    }
+    Ok(())
+}
+
+/// The objects of a folder that nothing names. Listed before the manifest is read: whoever put an object that was
+/// listed is registered still, or has committed, or never will.
+fn orphans_of(folder: &Folder) -> Result<Vec<String>> {
+    let mut objects = Vec::new();
+    folder.store.list(&folder.path, &mut |e| {
+        objects.push(e.name);
+        Ok(())
+    })?;
+    let m = folder.load()?;
+    let registered: HashSet<WriterNo> = m.writers.iter().map(|w| w.no).collect();
+    let named = named_objects(folder, &m)?;
+    objects.retain(|o| names::writer_of(o).is_some_and(|w| !registered.contains(&w)) && !named.contains(o));
+    Ok(objects)
+}
+
+/// Every object below the folder that its manifest names or has yet to delete.
+pub(crate) fn named_objects(folder: &Folder, m: &Manifest) -> Result<HashSet<String>> {
+    let path = &folder.path;
+    let mut named: HashSet<String> = m.released.iter().map(|r| r.object.clone()).collect();
+    named.insert(folder.manifest_name());
+    named.extend(m.pages.iter().map(|p| names::page(path, p.writer, p.number)));
+    for s in &m.snapshots {
+        named.insert(names::recipe_root(path, recipe_of(s)));
+        named.extend(s.depends.iter().map(|d| names::recipe_pages(path, *d)));
+    }
+    Containers::new(folder.clone(), m).each(|e| {
+        if e.id.owner() == folder.owner || folder.owner != Owner::Disk {
+            named.insert(names::data(path, e.data));
+            named.insert(names::table(path, e.id, e.table));
+            if e.dead != WriterNo(0) {
+                named.insert(names::dead(path, e.id, e.dead));
+            }
+        }
+        Ok(())
+    })?;
+    Ok(named)
+}
