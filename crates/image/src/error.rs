@@ -44,6 +44,22 @@ pub enum ImageError {
         /// Why, and what to do.
         why: String,
     },
+    /// The file became shorter while it was read.
+    #[error("{path}: became shorter while it was read; take a snapshot of it, or stop what writes to it, and try again")]
+    Shrunk {
+        /// The file.
+        path: String,
+    },
+    /// There is no room for the disk.
+    #[error("{path}: the file system is full: {needed} bytes are needed and {free} are free")]
+    Full {
+        /// The file being written.
+        path: String,
+        /// Bytes that the disk needs.
+        needed: u64,
+        /// Bytes that were free.
+        free: u64,
+    },
     /// The operating system said no.
     #[error("{path}: cannot {op}: {source}")]
     Io {
@@ -55,4 +71,52 @@ pub enum ImageError {
         #[source]
         source: std::io::Error,
     },
+}
+
+impl ImageError {
+    pub(crate) fn corrupt(path: &str, format: &'static str, why: impl Into<String>) -> Self {
+        Self::Corrupt { path: path.to_owned(), format, why: why.into() }
+    }
+
+    pub(crate) fn unsupported(path: &str, what: impl Into<String>, hint: Option<&'static str>) -> Self {
+        Self::Unsupported { path: path.to_owned(), what: what.into(), hint }
+    }
+
+    pub(crate) fn refused(path: &str, why: impl Into<String>) -> Self {
+        Self::Refused { path: path.to_owned(), why: why.into() }
+    }
+
+    pub(crate) fn io(path: &str, op: &'static str, source: std::io::Error) -> Self {
+        Self::Io { path: path.to_owned(), op, source }
+    }
+
+    /// An error of a [`ReadAt`](crate::ReadAt), which calls a file that became shorter `UnexpectedEof`.
+    pub(crate) fn read(path: &str, op: &'static str, source: std::io::Error) -> Self {
+        if source.kind() == std::io::ErrorKind::UnexpectedEof {
+            return Self::Shrunk { path: path.to_owned() };
+        }
+        Self::io(path, op, source)
+    }
+}
+
+/// The image that an error found deep inside it is about.
+#[derive(Debug, Clone)]
+pub(crate) struct Blame {
+    pub path: String,
+    pub format: &'static str,
+}
+
+impl Blame {
+    pub fn corrupt(&self, why: impl Into<String>) -> ImageError {
+        ImageError::corrupt(&self.path, self.format, why)
+    }
+
+    pub fn unsupported(&self, what: impl Into<String>, hint: Option<&'static str>) -> ImageError {
+        ImageError::unsupported(&self.path, what, hint)
+    }
+
+    /// An error of a [`ReadAt`](crate::ReadAt).
+    pub fn read(&self, source: std::io::Error) -> ImageError {
+        ImageError::read(&self.path, "read", source)
+    }
 }

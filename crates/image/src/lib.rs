@@ -3,9 +3,25 @@
 //! A [`Source`] is a disk to be read once, from front to back; a [`Target`] is a disk to be written.
 //! Neither knows what deduplication is.
 
+mod bytes;
+mod decode;
 mod error;
+mod extent;
+mod hostfile;
+mod open;
+pub mod qcow2;
+mod raw;
+mod stream;
+mod tables;
+mod target;
+mod unpack;
+pub mod vmdk;
 
+pub use bytes::ReadAt;
 pub use error::{ImageError, Result};
+pub use open::{open, open_bytes, Format, SourceOptions};
+pub use stream::Stream;
+pub use target::{create_target, PipeTarget, TargetFormat, TargetOptions};
 
 use std::ops::Range;
 
@@ -19,7 +35,8 @@ pub trait Source: Send {
 
     /// The next range at or after `from` that may hold anything but zeros; `None`: zeros up to the end.
     ///
-    /// Cheap: a hole of a terabyte is passed over in one step. Streams call everything data.
+    /// Cheap: a hole of a terabyte is passed over in one step. Streams call everything data: `from..u64::MAX` until
+    /// their end was met. A range may end before the data does; the next call goes on from there.
     fn next_data(&mut self, from: u64) -> Result<Option<Range<u64>>>;
 
     /// Reads into `buf` from `offset`. Returns less than `buf.len()` only at the end of the disk.

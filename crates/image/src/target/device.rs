@@ -1,0 +1,135 @@
+//! A raw disk on a block device.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{fallocate, seek, FallocateFlags, OFlags, SeekFrom};
+use rustix::io::Errno;
+
+use super::written::Written;
+use super::{check_write, TargetOptions};
+use crate::{ImageError, Result, Target};
+
+/// The alignment at which a device is zeroed without writing: no logical sector in use is larger.
+const ZERO_ALIGN: u64 = 4096;
+
+/// Zeros to write where the device cannot be told to zero itself.
+static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
+
+/// Writes a device. What lies behind the disk's size stays as it is.
+#[derive(Debug)]
+pub(crate) struct DeviceTarget {
+    name: String,
+    file: File,
+    size: u64,
+    written: Mutex<Written>,
+    failed: AtomicBool,
+}
+
+impl DeviceTarget {
+    pub fn open(path: &Path, options: &TargetOptions) -> Result<Self> {
+        let name = path.display().to_string();
+        if !options.overwrite {
+            return Err(ImageError::refused(
+                &name,
+                "is a block device, whose content would be lost; let it be overwritten if that is wanted",
+            ));
+        }
+        // O_EXCL on a device: nobody has it mounted or made it part of another device.
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(OFlags::EXCL.bits() as i32)
+            .open(path)
+            .map_err(|e| match e.kind() {
+                io::ErrorKind::ResourceBusy => {
+                    ImageError::refused(&name, "is in use: mounted, or part of another device")
+                }
+                _ => ImageError::io(&name, "open", e),
+            })?;
+        let room = seek(&file, SeekFrom::End(0))
+            .map_err(|e| ImageError::io(&name, "tell the size of the device", e.into()))?;
+        if room < options.size {
+            return Err(ImageError::refused(
+                &name,
+                format!("the device has {room} bytes, and the disk has {}", options.size),
+            ));
+        }
+        Ok(Self { name, file, size: options.size, written: Mutex::default(), failed: AtomicBool::new(false) })
+    }
+
+    /// Takes the result of an operation that leaves the content unknown when it fails.
+    fn outcome(&self, op: &'static str, result: io::Result<()>) -> Result<()> {
+        result.map_err(|e| {
+            self.failed.store(true, Ordering::Release);
+            ImageError::io(&self.name, op, e)
+        })
+    }
+
+    fn check_whole(&self) -> Result<()> {
+        if self.failed.load(Ordering::Acquire) {
+            return Err(ImageError::refused(
+                &self.name,
+                "an earlier write failed, so that the device cannot be completed",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Writes zeros over `range`.
+fn write_zeros(file: &File, range: Range<u64>) -> io::Result<()> {
+    let mut at = range.start;
+    while at < range.end {
+        let n = (range.end - at).min(ZEROS.len() as u64);
+        file.write_all_at(&ZEROS[..n as usize], at)?;
+        at += n;
+    }
+    Ok(())
+}
+
+/// Makes `range` read as zeros, by the device itself where it can.
+fn zero(file: &File, range: Range<u64>) -> io::Result<()> {
+    let inner = range.start.next_multiple_of(ZERO_ALIGN)..range.end / ZERO_ALIGN * ZERO_ALIGN;
+    if inner.is_empty() {
+        return write_zeros(file, range);
+    }
+    write_zeros(file, range.start..inner.start)?;
+    let len = inner.end - inner.start;
+    match fallocate(file, FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, inner.start, len) {
+        Ok(()) => {}
+        Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::NODEV | Errno::INTR) => {
+            write_zeros(file, inner.clone())?;
+        }
+        Err(e) => return Err(e.into()),
+    }
+    write_zeros(file, inner.end..range.end)
+}
+
+impl Target for DeviceTarget {
+    fn in_order(&self) -> bool {
+        false
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.check_whole()?;
+        check_write(&self.name, self.size, offset, data.len())?;
+        self.outcome("write", self.file.write_all_at(data, offset))?;
+        self.written.lock().unwrap_or_else(PoisonError::into_inner).add(offset..offset + data.len() as u64);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        self.check_whole()?;
+        let gaps = self.written.lock().unwrap_or_else(PoisonError::into_inner).gaps(self.size);
+        for gap in gaps {
+            self.outcome("zero", zero(&self.file, gap))?;
+        }
+        self.outcome("sync", self.file.sync_all())
+    }
+}

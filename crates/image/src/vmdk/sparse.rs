@@ -1,0 +1,157 @@
+//! The mapping of a sparse extent: a grain directory in memory, and grain tables that a bounded cache keeps.
+
+use super::header::Header;
+use super::SECTOR;
+use crate::bytes::{le_u32, le_u64, read_full, ReadAt};
+use crate::error::Blame;
+use crate::extent::{Place, Run};
+use crate::tables::{TableBudget, TableCache};
+use crate::unpack::{Packed, Unpacker};
+use crate::Result;
+
+/// What an extent keeps of its grain tables.
+const CACHE_BYTES: usize = 16 << 10;
+/// The table entry of a grain of zeros, in extents that have them.
+const ENTRY_ZERO: u32 = 1;
+/// What stands before a compressed grain: its first sector on the disk, and its length.
+const MARKER_BYTES: u64 = 12;
+
+/// A sparse extent.
+pub(super) struct SparseExtent {
+    pub blame: Blame,
+    pub file: Box<dyn ReadAt>,
+    header: Header,
+    directory: Vec<u32>,
+    tables: TableCache,
+}
+
+impl SparseExtent {
+    /// Reads the grain directory of `file`.
+    pub fn open(
+        file: Box<dyn ReadAt>,
+        header: Header,
+        blame: Blame,
+        budget: &mut TableBudget,
+    ) -> Result<Self> {
+        let bytes = header.directory_bytes();
+        budget.charge(bytes, &blame)?;
+        let mut directory = vec![0; bytes as usize];
+        let got =
+            read_full(&*file, header.directory_at * SECTOR, &mut directory).map_err(|e| blame.read(e))?;
+        if got < directory.len() {
+            return Err(blame.corrupt("the grain directory is cut off"));
+        }
+        Ok(Self {
+            blame,
+            file,
+            directory: directory.chunks_exact(4).map(|e| le_u32(e, 0)).collect(),
+            header,
+            tables: TableCache::new(CACHE_BYTES),
+        })
+    }
+
+    pub fn sectors(&self) -> u64 {
+        self.header.capacity
+    }
+
+    pub fn grain_bytes(&self) -> u64 {
+        self.header.grain * SECTOR
+    }
+
+    /// Where the compressed bytes of the grain of `offset` are, which has its marker at `host`.
+    pub fn grain_at(&self, unpacker: &mut Unpacker, host: u64, offset: u64) -> Result<Packed> {
+        let grain = self.grain_bytes();
+        // Deflate makes nothing larger than this; without a marker, what follows the stream is passed over.
+        let max_len = 2 * grain;
+        if !self.header.has_markers {
+            return Ok(Packed { offset: host, len: max_len });
+        }
+        let marker = unpacker.peek(&*self.file, host, MARKER_BYTES)?;
+        if marker.len() < MARKER_BYTES as usize {
+            return Err(self.blame.corrupt(format!("the marker at offset {host:#x} is cut off")));
+        }
+        let (sector, len) = (le_u64(marker, 0), u64::from(le_u32(marker, 8)));
+        let wanted = offset / grain * self.header.grain;
+        if sector != wanted || len == 0 || len > max_len {
+            return Err(self.blame.corrupt(format!(
+                "the marker at offset {host:#x} speaks of {len} bytes for sector {sector:#x}, where the grain of sector {wanted:#x} should be"
+            )));
+        }
+        Ok(Packed { offset: host + MARKER_BYTES, len })
+    }
+
+    /// The run at `offset` of the extent, which must be inside it; it ends after `max_len` at most.
+    pub fn run_at(&mut self, offset: u64, max_len: u64) -> Result<Run> {
+        let table_bytes = self.header.table_sectors() * SECTOR;
+        let index = (offset / table_bytes) as usize;
+        let max_len = max_len.min(self.header.capacity * SECTOR - offset);
+        let table_at = u64::from(self.directory[index]) * SECTOR;
+        if table_at == 0 {
+            let holes = self.directory[index..].iter().take_while(|e| **e == 0);
+            let end = (index as u64 + holes.count() as u64).saturating_mul(table_bytes);
+            return Ok(Run { len: (end - offset).min(max_len), place: Place::Absent });
+        }
+        let (file, blame) = (&self.file, &self.blame);
+        let table = self.tables.get(index as u64, self.header.table_entries as usize * 4, |bytes| {
+            let got = read_full(&**file, table_at, bytes).map_err(|e| blame.read(e))?;
+            if got < bytes.len() {
+                return Err(blame.corrupt(format!(
+                    "grain table {index} is said to be at offset {table_at:#x}, which is not in the file"
+                )));
+            }
+            Ok(())
+        })?;
+        let run = run_in_table(table, &self.header, offset % table_bytes, max_len);
+        let (start, end) = match run.place {
+            Place::Absent | Place::Zero => return Ok(run),
+            Place::At(host) => (host, host + run.len),
+            Place::Packed(grain) => (grain.offset, grain.offset + grain.len),
+        };
+        if end > self.file.len() {
+            return Err(self.blame.corrupt(format!(
+                "the grain at {offset:#x} is said to be at {start:#x}..{end:#x}, and the file ends at {:#x}",
+                self.file.len()
+            )));
+        }
+        Ok(run)
+    }
+}
+
+/// The run at `offset` of what `table` maps. A compressed grain's length is that of its marker only.
+fn run_in_table(table: &[u8], header: &Header, offset: u64, max_len: u64) -> Run {
+    let grain = header.grain * SECTOR;
+    let place_of = |index: u64| {
+        let entry = le_u32(table, index as usize * 4);
+        match entry {
+            0 => Place::Absent,
+            ENTRY_ZERO if header.has_zero_grains => Place::Zero,
+            _ if header.is_compressed => Place::Packed(Packed {
+                offset: u64::from(entry) * SECTOR,
+                len: if header.has_markers { MARKER_BYTES } else { 1 },
+            }),
+            _ => Place::At(u64::from(entry) * SECTOR),
+        }
+    };
+    let first = offset / grain;
+    let skip = offset % grain;
+    let place = place_of(first);
+    let mut len = grain - skip;
+    for next in first + 1..u64::from(header.table_entries) {
+        let follows = match place {
+            Place::At(host) => Place::At(host + (next - first) * grain),
+            Place::Packed(_) => break,
+            other => other,
+        };
+        if len >= max_len || place_of(next) != follows {
+            break;
+        }
+        len += grain;
+    }
+    Run {
+        len: len.min(max_len),
+        place: match place {
+            Place::At(host) => Place::At(host + skip),
+            other => other,
+        },
+    }
+}
