@@ -217,7 +217,7 @@ impl Manifest {
                 since: i.u64()?,
             });
         }
-        for _ in 0..i.count(40)? {
+        for _ in 0..i.count(23)? {
             m.snapshots.push(decode_snapshot(&mut i)?);
         }
         for _ in 0..i.count(10)? {

@@ -47,7 +47,9 @@ pub enum StoreError {
         max: u64,
     },
     /// No space left.
-    #[error("{object}: no space left on {location}; free some (`sapwood delete`, `sapwood gc`) and run it again")]
+    #[error(
+        "{object}: no space left on {location}; free some (`sapwood delete`, `sapwood gc`) and run it again"
+    )]
     Full {
         /// The object being written.
         object: String,

@@ -8,9 +8,24 @@
 //! - What a call acknowledged survives a power cut.
 //! - A failed call leaves the named object as it was.
 
+pub mod conformance;
+mod dir_store;
 mod error;
+pub mod file_system;
+mod name;
+mod real_fs;
+pub mod sim_fs;
+mod url;
 
+pub use dir_store::{DirStore, LocalStore, REPLACEABLE_BYTES_MAX};
 pub use error::{Result, StoreError};
+pub use name::{check_name, check_prefix, NAME_BYTES_MAX, PART_BYTES_MAX};
+pub use real_fs::RealFs;
+pub use sim_fs::SimFs;
+pub use url::open;
+
+/// A store on a simulated disk.
+pub type SimStore = DirStore<SimFs>;
 
 /// What [`ObjectStore::load`] returned the bytes with, and [`ObjectStore::swap`] compares.
 ///
@@ -28,6 +43,7 @@ pub struct Entry {
 }
 
 /// Named objects. Names are `/`-separated, each part made of `[A-Za-z0-9._-]`, none starting with a dot.
+/// A name and names below it (`a`, `a/b`) cannot both be objects.
 pub trait ObjectStore: Send + Sync {
     /// Where the store is, for messages.
     fn location(&self) -> String;
@@ -84,6 +100,11 @@ pub trait ObjectStore: Send + Sync {
 
     /// Bytes that can still be written; `None` where the store has no limit it knows of.
     fn free(&self) -> Result<Option<u64>>;
+
+    /// Removes what writers that no longer live left half written. Returns the bytes freed.
+    fn sweep(&self) -> Result<u64> {
+        Ok(0)
+    }
 }
 
 /// An object being written. Dropped without [`ObjectWriter::finish`], it leaves nothing behind.
@@ -96,7 +117,7 @@ pub trait ObjectWriter: Send {
 }
 
 /// A held object: its holder is at work. Dropping it removes the object, as far as that is possible.
-pub trait Hold: Send {
+pub trait Hold: Send + Sync {
     /// The object's name.
     fn name(&self) -> &str;
 

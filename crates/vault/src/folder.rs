@@ -2,7 +2,7 @@
 
 use crate::error::{Named, Result, VaultError};
 use format::{
-    names, Context, ContainerEntry, ContainerId, ContainerPage, DataName, DiskId, Manifest, Owner, PageRef,
+    names, Context, ContainerEntry, ContainerId, ContainerPage, DiskId, Manifest, Owner, PageRef,
     Released, VaultId, WriterNo, CONTAINERS_PER_PAGE,
 };
 use std::collections::{BTreeMap, HashMap};
@@ -158,9 +158,6 @@ impl Folder {
         Ok(())
     }
 
-    pub fn data_name(&self, data: DataName) -> String {
-        names::data(&self.path, data)
-    }
 }
 
 /// Marks an object as no longer named by the manifest that is being changed.

@@ -20,11 +20,15 @@ use chunk::ChunkSpec;
 use crossbeam_channel::{bounded, Receiver, Sender};
 use format::ContainerEntry;
 use image::Source;
+use store::StoreError;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 /// Bytes of segments that are in memory at once.
 const SEGMENTS_IN_FLIGHT_BYTES: usize = 32 << 20;
+
+/// Room that backups leave on the store, so that deletion and collection work on a full one.
+const RESERVE_BYTES: u64 = 8 << 20;
 
 /// What the pipeline has made durable.
 pub(crate) struct Written {
@@ -278,6 +282,7 @@ fn write(session: &Session, groups: &Receiver<PackedGroup>, full: &Sender<Contai
                 Some(c) => c,
                 None => ContainerWriter::create(&session.folder, session, group.job.container)?,
             };
+            check_room(session, group.stored.len() as u64)?;
             container.append(&group)?;
             if group.job.last {
                 full.send(container).map_err(gone)?;
@@ -287,6 +292,17 @@ fn write(session: &Session, groups: &Receiver<PackedGroup>, full: &Sender<Contai
         }
     }
     Ok(())
+}
+
+fn check_room(session: &Session, bytes: u64) -> Result<()> {
+    let store = &session.folder.store;
+    match store.free()? {
+        Some(free) if free < RESERVE_BYTES + bytes => {
+            let object = format!("{}containers", session.folder.path);
+            Err(StoreError::Full { object, location: store.location() }.into())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Makes containers durable while the next ones are being filled.

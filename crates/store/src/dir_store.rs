@@ -1,0 +1,391 @@
+//! A store in a directory: an object is a file.
+//!
+//! `docs/format/store.md` has the layout, the order of writes and what each crash leaves. What holds here:
+//! - A file appears under `objects/` by a rename, after its bytes are durable.
+//! - A call returns after the names it changed are durable, those of new directories above included.
+//! - A directory whose sync failed poisons the handle: what it would say about later syncs is worth nothing.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::file_system::{read_full, Access, FileSystem, Kind, Lock};
+use crate::name::{check_name, check_prefix};
+use crate::real_fs::RealFs;
+use crate::{Entry, Hold, ObjectStore, ObjectWriter, Result, StoreError, Tag};
+
+mod descriptors;
+mod hold;
+mod layout;
+mod locks;
+mod temporary;
+mod tree;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use hold::FileHold;
+use temporary::Temporary;
+use tree::{object_path, Tree, OBJECTS};
+use writer::FileWriter;
+
+/// Longest replaceable object in bytes: it is read into memory whole, whatever stands in its place.
+pub const REPLACEABLE_BYTES_MAX: u64 = 256 << 20;
+
+/// A store in a directory of a file system. Clones are handles on the same store.
+pub struct DirStore<F: FileSystem> {
+    tree: Arc<Tree<F>>,
+}
+
+/// A store in a directory of this machine.
+pub type LocalStore = DirStore<RealFs>;
+
+impl DirStore<RealFs> {
+    /// Makes a store at `path`, and the directory where it is missing. Opens the store if there is one.
+    ///
+    /// [`StoreError::Unsuitable`] where the directory holds other things or its file system lacks
+    /// something that a store needs.
+    pub fn create(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let fs = RealFs::create(path).map_err(|e| layout::unreachable(path, &e))?;
+        Self::create_on(fs)
+    }
+
+    /// Opens the store at `path`; [`StoreError::Unsuitable`] where there is none.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let fs = RealFs::open(path).map_err(|e| layout::unreachable(path, &e))?;
+        Self::open_on(fs)
+    }
+}
+
+impl<F: FileSystem> DirStore<F> {
+    /// Makes a store at the root of a file system; opens the store if there is one.
+    pub fn create_on(fs: F) -> Result<Self> {
+        layout::create(&fs)?;
+        Self::open_on(fs)
+    }
+
+    /// Opens the store at the root of a file system, and checks that it can keep a store's promises.
+    pub fn open_on(fs: F) -> Result<Self> {
+        layout::check(&fs)?;
+        let tree = Arc::new(Tree::new(fs));
+        layout::probe(&tree)?;
+        Ok(Self { tree })
+    }
+
+    /// The file system below.
+    pub fn file_system(&self) -> &F {
+        &self.tree.fs
+    }
+
+    /// Opens an object's file and tells its length.
+    fn open_object(&self, name: &str, access: Access) -> Result<(F::File, u64)> {
+        let fs = &self.tree.fs;
+        let file = fs.open(&object_path(name), access).map_err(|e| self.tree.error(name, "open", e))?;
+        let metadata = fs.metadata(&file).map_err(|e| self.tree.error(name, "open", e))?;
+        match metadata.kind {
+            Kind::File => Ok((file, metadata.len)),
+            Kind::Directory => Err(StoreError::NotFound { object: name.to_owned() }),
+            Kind::Other => Err(tree::not_regular(name)),
+        }
+    }
+
+    /// The object's file, from the cache of open ones where it is there.
+    fn cached_object(&self, name: &str) -> Result<Arc<F::File>> {
+        let fs = &self.tree.fs;
+        if let Some(file) = self.tree.descriptors.get(fs, name) {
+            return Ok(file);
+        }
+        let file = Arc::new(self.open_object(name, Access::Read)?.0);
+        self.tree.descriptors.insert(fs, name, &file);
+        Ok(file)
+    }
+
+    /// The bytes under `name`, read without the cache; `None` where there is no object.
+    fn contents(&self, name: &str, max: u64) -> Result<Option<Vec<u8>>> {
+        let (file, size) = match self.open_object(name, Access::Read) {
+            Ok(opened) => opened,
+            Err(StoreError::NotFound { .. }) => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let too_long = || StoreError::TooLong { object: name.to_owned(), size, max };
+        if size > max {
+            return Err(too_long());
+        }
+        let size_here = usize::try_from(size).map_err(|_| too_long())?;
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(size_here).map_err(|_| too_long())?;
+        bytes.resize(size_here, 0);
+        let got =
+            read_full(&self.tree.fs, &file, &mut bytes, 0).map_err(|e| self.tree.error(name, "read", e))?;
+        if got < size_here {
+            return Err(out_of_range(name, 0, size, got as u64));
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Walks the directory of the objects `prefix…`.
+    fn list_below(&self, prefix: &str, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
+        let fs = &self.tree.fs;
+        let dir = format!("{OBJECTS}/{prefix}");
+        let dir = dir.trim_end_matches('/');
+        let entries = match fs.entries(dir) {
+            Ok(entries) => entries,
+            Err(e) if is_absent(e.kind()) => return Ok(()),
+            Err(e) => return Err(self.tree.error(prefix, "list", e)),
+        };
+        for entry in entries {
+            let (part, kind) = entry.map_err(|e| self.tree.error(prefix, "list", e))?;
+            let name = format!("{prefix}{part}");
+            if check_name(&name).is_err() {
+                continue;
+            }
+            match kind {
+                Kind::Directory => self.list_below(&format!("{name}/"), each)?,
+                Kind::File => match self.len(&name) {
+                    Ok(len) => each(Entry { name, len })?,
+                    Err(StoreError::NotFound { .. }) => {}
+                    Err(e) => return Err(e),
+                },
+                Kind::Other => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes an object's bytes to a temporary file and makes them durable.
+    fn write_aside(&self, name: &str, data: &[u8]) -> Result<Temporary<F>> {
+        self.tree.check_usable(name)?;
+        Temporary::holding(&self.tree, data).map_err(|e| self.tree.error(name, "write", e))
+    }
+}
+
+impl<F: FileSystem> ObjectStore for DirStore<F> {
+    fn location(&self) -> String {
+        self.tree.fs.location()
+    }
+
+    fn put(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
+        check_name(name)?;
+        self.tree.check_usable(name)?;
+        if self.tree.fs.stat(&object_path(name)).is_ok() {
+            // The file may stand there since an instant only: who hears "exists" may rely on it.
+            self.tree.sync_parents(name)?;
+            return Err(StoreError::AlreadyExists { object: name.to_owned() });
+        }
+        let mut writer = FileWriter::new(&self.tree, name)?;
+        for part in parts {
+            writer.append_bytes(part)?;
+        }
+        writer.publish()
+    }
+
+    fn writer(&self, name: &str) -> Result<Box<dyn ObjectWriter>> {
+        check_name(name)?;
+        Ok(Box::new(FileWriter::new(&self.tree, name)?))
+    }
+
+    fn len(&self, name: &str) -> Result<u64> {
+        check_name(name)?;
+        Ok(self.tree.stat(name)?.len)
+    }
+
+    fn read_at(&self, name: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
+        check_name(name)?;
+        let file = self.cached_object(name)?;
+        let fs = &self.tree.fs;
+        let size = || fs.metadata(&file).map(|m| m.len).map_err(|e| self.tree.error(name, "read", e));
+        let wanted = buf.len() as u64;
+        if wanted == 0 || offset.checked_add(wanted).is_none_or(|end| end > i64::MAX as u64) {
+            // No system call can be asked these; the length decides.
+            let size = size()?;
+            return if wanted == 0 && offset <= size {
+                Ok(())
+            } else {
+                Err(out_of_range(name, offset, wanted, size))
+            };
+        }
+        let got = read_full(fs, &file, buf, offset).map_err(|e| self.tree.error(name, "read", e))?;
+        if got == buf.len() {
+            Ok(())
+        } else {
+            Err(out_of_range(name, offset, wanted, size()?))
+        }
+    }
+
+    fn read(&self, name: &str, max: u64) -> Result<Vec<u8>> {
+        check_name(name)?;
+        self.contents(name, max)?.ok_or_else(|| StoreError::NotFound { object: name.to_owned() })
+    }
+
+    fn will_read(&self, name: &str, offset: u64, len: u64) {
+        if len == 0 || check_name(name).is_err() {
+            return;
+        }
+        if let Ok(file) = self.cached_object(name) {
+            self.tree.fs.will_read(&file, offset, len);
+        }
+    }
+
+    fn load(&self, name: &str) -> Result<Option<(Vec<u8>, Tag)>> {
+        check_name(name)?;
+        let found = self.contents(name, REPLACEABLE_BYTES_MAX)?;
+        // A swap or a deletion may have been killed before its sync: nobody acts on what a power cut
+        // could still take back.
+        if found.is_none()
+            || self
+                .tree
+                .locks
+                .is_unsettled(&self.tree.fs, name)
+                .map_err(|e| self.tree.error(name, "load", e))?
+        {
+            self.tree.sync_parents(name)?;
+        }
+        Ok(found.map(|bytes| {
+            let tag = tag_of(&bytes);
+            (bytes, tag)
+        }))
+    }
+
+    fn swap(&self, name: &str, expected: Option<Tag>, data: &[u8]) -> Result<Tag> {
+        check_name(name)?;
+        self.tree.check_usable(name)?;
+        let conflict = || StoreError::Conflict { object: name.to_owned() };
+        if data.len() as u64 > REPLACEABLE_BYTES_MAX {
+            let size = data.len() as u64;
+            return Err(StoreError::TooLong { object: name.to_owned(), size, max: REPLACEABLE_BYTES_MAX });
+        }
+        let lock = self.tree.lock(name)?;
+        let found = self.contents(name, REPLACEABLE_BYTES_MAX)?.map(|bytes| tag_of(&bytes));
+        if found != expected {
+            return Err(conflict());
+        }
+        let temporary = self.write_aside(name, data)?;
+        lock.announce(name).map_err(|e| self.tree.error(name, "swap", e))?;
+        if expected.is_none() {
+            match self.tree.rename_new(temporary, name) {
+                Err(StoreError::AlreadyExists { .. }) => return Err(conflict()),
+                renamed => renamed?,
+            };
+        } else {
+            self.tree.rename_over(temporary, name)?;
+        }
+        self.tree.sync_parents(name)?;
+        lock.settle().map_err(|e| self.tree.error(name, "swap", e))?;
+        Ok(tag_of(data))
+    }
+
+    fn punch(&self, name: &str, offset: u64, len: u64) -> Result<()> {
+        check_name(name)?;
+        self.tree.check_usable(name)?;
+        let (file, size) = self.open_object(name, Access::Write)?;
+        if offset.checked_add(len).is_none_or(|end| end > size) {
+            return Err(out_of_range(name, offset, len, size));
+        }
+        if len == 0 {
+            return Ok(());
+        }
+        let fs = &self.tree.fs;
+        fs.punch(&file, offset, len)
+            .and_then(|()| fs.sync(&file))
+            .map_err(|e| self.tree.error(name, "punch a hole into", e))
+    }
+
+    fn delete(&self, name: &str) -> Result<bool> {
+        check_name(name)?;
+        self.tree.check_usable(name)?;
+        let removed = {
+            // Against a swap that has read the object and not yet replaced it.
+            let _lock = self.tree.lock(name)?;
+            self.tree.fs.unlink(&object_path(name))
+        };
+        self.tree.descriptors.remove(name);
+        let removed = match removed {
+            Ok(()) => true,
+            Err(e) if is_absent(e.kind()) => false,
+            Err(e) => return Err(self.tree.error(name, "delete", e)),
+        };
+        // Also where it was gone before: whoever removed it may not have come to the sync.
+        self.tree.sync_parents(name)?;
+        Ok(removed)
+    }
+
+    fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
+        check_prefix(prefix)?;
+        self.list_below(prefix, each)
+    }
+
+    fn hold(&self, name: &str, data: &[u8]) -> Result<Box<dyn Hold>> {
+        check_name(name)?;
+        let temporary = self.write_aside(name, data)?;
+        Ok(Box::new(FileHold::publish(&self.tree, name, temporary)?))
+    }
+
+    fn is_held(&self, name: &str) -> Result<bool> {
+        check_name(name)?;
+        let fs = &self.tree.fs;
+        loop {
+            let file = match self.open_object(name, Access::Read) {
+                Ok((file, _)) => file,
+                Err(StoreError::NotFound { .. }) => return Ok(false),
+                Err(e) => return Err(e),
+            };
+            let error = |e| self.tree.error(name, "look for the holder of", e);
+            if !fs.lock(&file, Lock::Shared, false).map_err(error)? {
+                return Ok(true);
+            }
+            // Its holder may have replaced the file meanwhile: then the lock says nothing.
+            let opened = fs.metadata(&file).map_err(error)?;
+            match self.tree.stat(name) {
+                Ok(now) if now.identity == opened.identity => return Ok(false),
+                Ok(_) => {}
+                Err(StoreError::NotFound { .. }) => return Ok(false),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    fn allocated(&self, name: &str) -> Result<u64> {
+        check_name(name)?;
+        Ok(self.tree.stat(name)?.allocated)
+    }
+
+    fn free(&self) -> Result<Option<u64>> {
+        self.tree.descriptors.drop_removed(&self.tree.fs);
+        self.tree.fs.free().map_err(|e| self.tree.error(&self.location(), "ask for free space", e))
+    }
+
+    fn sweep(&self) -> Result<u64> {
+        let freed = temporary::sweep(&self.tree)?;
+        layout::remove_empty_dirs(&self.tree, OBJECTS)?;
+        Ok(freed)
+    }
+}
+
+impl<F: FileSystem> Clone for DirStore<F> {
+    fn clone(&self) -> Self {
+        Self { tree: Arc::clone(&self.tree) }
+    }
+}
+
+impl<F: FileSystem> std::fmt::Debug for DirStore<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DirStore").field("location", &self.location()).finish()
+    }
+}
+
+fn tag_of(bytes: &[u8]) -> Tag {
+    Tag(xxhash_rust::xxh3::xxh3_128(bytes).to_le_bytes())
+}
+
+fn out_of_range(name: &str, offset: u64, len: u64, size: u64) -> StoreError {
+    StoreError::OutOfRange { object: name.to_owned(), offset, len, size }
+}
+
+/// Whether an error says that the object is not there: a name above it may be an object itself, and the
+/// name itself may be a directory.
+fn is_absent(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory)
+}

@@ -1,0 +1,112 @@
+//! An object being written piece by piece.
+
+use std::sync::Arc;
+
+use super::temporary::Temporary;
+use super::tree::{object_path, Tree};
+use crate::file_system::{write_full, FileSystem};
+use crate::{ObjectWriter, Result, StoreError};
+
+/// Small pieces are gathered up to this many bytes.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// The device is set to work each time this many bytes were written, so that the sync at the end has
+/// little left to wait for.
+const WRITEBACK_BYTES: u64 = 4 << 20;
+
+/// Writes an object to a temporary file.
+pub(super) struct FileWriter<F: FileSystem> {
+    tree: Arc<Tree<F>>,
+    name: String,
+    /// `None` after a failure: its space is given back at once.
+    temporary: Option<Temporary<F>>,
+    buffer: Vec<u8>,
+    written: u64,
+    started: u64,
+}
+
+impl<F: FileSystem> FileWriter<F> {
+    pub fn new(tree: &Arc<Tree<F>>, name: &str) -> Result<Self> {
+        tree.check_usable(name)?;
+        let temporary = Temporary::create(tree).map_err(|e| tree.error(name, "create", e))?;
+        Ok(Self {
+            tree: Arc::clone(tree),
+            name: name.to_owned(),
+            temporary: Some(temporary),
+            buffer: Vec::new(),
+            written: 0,
+            started: 0,
+        })
+    }
+
+    pub fn append_bytes(&mut self, data: &[u8]) -> Result<()> {
+        if self.buffer.len() + data.len() <= BUFFER_BYTES {
+            self.temporary()?;
+            self.buffer.extend_from_slice(data);
+            return Ok(());
+        }
+        self.flush()?;
+        if data.len() >= BUFFER_BYTES {
+            self.write(data)
+        } else {
+            self.buffer.extend_from_slice(data);
+            Ok(())
+        }
+    }
+
+    /// Makes the bytes durable, then the name.
+    pub fn publish(mut self) -> Result<()> {
+        self.flush()?;
+        let Some(temporary) = self.temporary.take() else { return Err(self.poisoned()) };
+        let (tree, name) = (&self.tree, self.name.as_str());
+        tree.check_usable(name)?;
+        tree.fs.sync(temporary.file()).map_err(|e| tree.error(name, "sync", e))?;
+        tree.rename_new(temporary, name)?;
+        tree.sync_parents(name).inspect_err(|_| {
+            // Nobody was told of it; as far as the system lets us, it was never there.
+            let _ = tree.fs.unlink(&object_path(name));
+        })
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let buffer = std::mem::take(&mut self.buffer);
+        self.write(&buffer)?;
+        self.buffer = buffer;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    fn write(&mut self, data: &[u8]) -> Result<()> {
+        let fs = &self.tree.fs;
+        let file = self.temporary()?.file();
+        if let Err(e) = write_full(fs, file, data, self.written) {
+            self.temporary = None;
+            return Err(self.tree.error(&self.name, "write", e));
+        }
+        let written = self.written + data.len() as u64;
+        if written - self.started >= WRITEBACK_BYTES {
+            fs.start_writeback(file, self.started, written - self.started);
+            self.started = written;
+        }
+        self.written = written;
+        Ok(())
+    }
+
+    fn temporary(&self) -> Result<&Temporary<F>> {
+        self.temporary.as_ref().ok_or_else(|| self.poisoned())
+    }
+
+    fn poisoned(&self) -> StoreError {
+        StoreError::Poisoned { object: self.name.clone() }
+    }
+}
+
+impl<F: FileSystem> ObjectWriter for FileWriter<F> {
+    fn append(&mut self, data: &[u8]) -> Result<()> {
+        self.append_bytes(data)
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        self.publish()
+    }
+}

@@ -1,0 +1,159 @@
+//! The file system as a [`DirStore`](crate::DirStore) sees it: some twenty calls, so that a simulated
+//! one can stand in for the real one and be stopped, torn and cut off at every call.
+//!
+//! Paths are relative to the store's root, `/`-separated, and never contain `..`. Errors are those of
+//! the system (`ENOENT`, `EEXIST`, …), so that both kinds are handled by the same code.
+
+use std::io;
+use std::time::Duration;
+
+/// What a path leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// Anything else: a symbolic link, a pipe, …; never an object.
+    Other,
+}
+
+/// What tells one file from every other one, one that was made later with the same inode number included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// The device.
+    pub device: u64,
+    /// The inode number.
+    pub inode: u64,
+    /// When it was made, in nanoseconds; `None` where the file system does not say.
+    pub birth: Option<i128>,
+}
+
+/// What the file system knows of a file or directory.
+#[derive(Clone, Copy, Debug)]
+pub struct Metadata {
+    /// What it is.
+    pub kind: Kind,
+    /// Which one it is.
+    pub identity: Identity,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Bytes it takes on the device.
+    pub allocated: u64,
+    /// Names it has; 0 when it was removed while open.
+    pub links: u64,
+    /// Time since it was last changed.
+    pub age: Duration,
+}
+
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reading a file that is there.
+    Read,
+    /// Reading and writing a file that is there.
+    Write,
+    /// Reading and writing a file that is made if it is not there.
+    Create,
+    /// Reading and writing a file that must not be there yet.
+    CreateNew,
+}
+
+/// A lock on an open file, which goes when the file is closed or its process dies.
+/// Two openings of one file exclude each other, within a process too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lock {
+    /// Beside other shared locks.
+    Shared,
+    /// Alone.
+    Exclusive,
+}
+
+/// A file system, rooted at a directory. What a call changed is durable only after the matching sync.
+pub trait FileSystem: Send + Sync + 'static {
+    /// An open file; closed when dropped.
+    type File: Send + Sync + 'static;
+    /// A directory being read: names and what they lead to. Names that are no UTF-8 are left out.
+    type Entries: Iterator<Item = io::Result<(String, Kind)>>;
+
+    /// Where the root is, for messages.
+    fn location(&self) -> String;
+    /// A number that no other call got, in this process or another.
+    fn nonce(&self) -> u64;
+
+    /// Opens a file; symbolic links are not followed.
+    fn open(&self, path: &str, access: Access) -> io::Result<Self::File>;
+    /// What is known of an open file.
+    fn metadata(&self, file: &Self::File) -> io::Result<Metadata>;
+    /// What is known of a path; symbolic links are not followed.
+    fn stat(&self, path: &str) -> io::Result<Metadata>;
+    /// Reads up to `buf.len()` bytes; 0 at the end of the file.
+    fn read_at(&self, file: &Self::File, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Writes up to `data.len()` bytes.
+    fn write_at(&self, file: &Self::File, data: &[u8], offset: u64) -> io::Result<usize>;
+    /// Cuts a file or lets it grow by zeros.
+    fn set_len(&self, file: &Self::File, len: u64) -> io::Result<()>;
+    /// Gives the space of a range back; it reads as zeros from then on, the length stays.
+    fn punch(&self, file: &Self::File, offset: u64, len: u64) -> io::Result<()>;
+    /// Makes a file's bytes and length durable (not its name).
+    fn sync(&self, file: &Self::File) -> io::Result<()>;
+    /// Starts writing a range to the device; waits for nothing, promises nothing.
+    fn start_writeback(&self, file: &Self::File, offset: u64, len: u64);
+    /// Tells that a range will be read soon.
+    fn will_read(&self, file: &Self::File, offset: u64, len: u64);
+
+    /// Locks an open file, waiting for others if `wait`. Returns whether it is locked now.
+    fn lock(&self, file: &Self::File, lock: Lock, wait: bool) -> io::Result<bool>;
+    /// Gives the lock of an open file back.
+    fn unlock(&self, file: &Self::File) -> io::Result<()>;
+
+    /// Gives a file another name in one step, replacing what had it.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Gives a file another name in one step; `EEXIST` where something has it.
+    fn rename_new(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Removes a name of a file.
+    fn unlink(&self, path: &str) -> io::Result<()>;
+    /// Makes a directory.
+    fn make_dir(&self, path: &str) -> io::Result<()>;
+    /// Removes an empty directory.
+    fn remove_dir(&self, path: &str) -> io::Result<()>;
+    /// Makes the names in a directory durable (not the directory's own). Tells which directory it was.
+    fn sync_dir(&self, path: &str) -> io::Result<Identity>;
+    /// Reads a directory, without `.` and `..`. Each entry made or removed meanwhile may be seen or not.
+    fn entries(&self, path: &str) -> io::Result<Self::Entries>;
+    /// Bytes that can still be written; `None` where there is no limit.
+    fn free(&self) -> io::Result<Option<u64>>;
+}
+
+/// Reads until `buf` is full or the file ends. Returns the bytes read.
+pub(crate) fn read_full<F: FileSystem>(
+    fs: &F,
+    file: &F::File,
+    buf: &mut [u8],
+    offset: u64,
+) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buf.len() {
+        match fs.read_at(file, &mut buf[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(done)
+}
+
+/// Writes all of `data`.
+pub(crate) fn write_full<F: FileSystem>(fs: &F, file: &F::File, data: &[u8], offset: u64) -> io::Result<()> {
+    let mut done = 0;
+    while done < data.len() {
+        match fs.write_at(file, &data[done..], offset + done as u64) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => done += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,275 @@
+//! The operating system's file system.
+//!
+//! Everything is relative to the open root directory, so a store keeps working when a directory above
+//! it is renamed, and never follows a symbolic link at the end of a path.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{
+    Advice, AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, Statx,
+    StatxFlags, CWD,
+};
+use rustix::io::{retry_on_intr, Errno};
+
+use crate::file_system::{Access, FileSystem, Identity, Kind, Lock, Metadata};
+
+/// A directory of the operating system's file system.
+#[derive(Clone, Debug)]
+pub struct RealFs {
+    root: Arc<OwnedFd>,
+    path: PathBuf,
+}
+
+impl RealFs {
+    /// Opens a directory.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = retry_on_intr(|| rustix::fs::openat(CWD, path, flags, Mode::empty()))?;
+        Ok(Self { root: Arc::new(root), path: path.to_owned() })
+    }
+
+    /// Makes a directory, and those above it, where they are missing, durably; then opens it.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        make_dirs(path)?;
+        Self::open(path)
+    }
+
+    fn open_dir(&self, path: &str) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(retry_on_intr(|| rustix::fs::openat(&self.root, here(path), flags, Mode::empty()))?)
+    }
+
+    /// For file systems without `RENAME_NOREPLACE` (NFS among them).
+    pub(crate) fn link_new(&self, from: &str, to: &str) -> io::Result<()> {
+        rustix::fs::linkat(&self.root, from, &self.root, to, AtFlags::empty())?;
+        Ok(rustix::fs::unlinkat(&self.root, from, AtFlags::empty())?)
+    }
+}
+
+impl FileSystem for RealFs {
+    type File = OwnedFd;
+    type Entries = RealEntries;
+
+    fn location(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn nonce(&self) -> u64 {
+        // Only makes two names differ; a system without random numbers still has the time.
+        getrandom::u64().unwrap_or_else(|_| {
+            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+        })
+    }
+
+    fn open(&self, path: &str, access: Access) -> io::Result<OwnedFd> {
+        // NONBLOCK: opening a pipe that somebody put in place of an object must not hang.
+        let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let flags = flags
+            | match access {
+                Access::Read => OFlags::RDONLY,
+                Access::Write => OFlags::RDWR,
+                Access::Create => OFlags::RDWR | OFlags::CREATE,
+                Access::CreateNew => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
+            };
+        let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP;
+        Ok(retry_on_intr(|| rustix::fs::openat(&self.root, path, flags, mode))?)
+    }
+
+    fn metadata(&self, file: &OwnedFd) -> io::Result<Metadata> {
+        statx(file.as_fd(), "", AtFlags::EMPTY_PATH)
+    }
+
+    fn stat(&self, path: &str) -> io::Result<Metadata> {
+        statx(self.root.as_fd(), path, AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    fn read_at(&self, file: &OwnedFd, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        Ok(rustix::io::pread(file, buf, offset)?)
+    }
+
+    fn write_at(&self, file: &OwnedFd, data: &[u8], offset: u64) -> io::Result<usize> {
+        Ok(rustix::io::pwrite(file, data, offset)?)
+    }
+
+    fn set_len(&self, file: &OwnedFd, len: u64) -> io::Result<()> {
+        Ok(retry_on_intr(|| rustix::fs::ftruncate(file, len))?)
+    }
+
+    fn punch(&self, file: &OwnedFd, offset: u64, len: u64) -> io::Result<()> {
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(retry_on_intr(|| rustix::fs::fallocate(file, how, offset, len))?)
+    }
+
+    fn sync(&self, file: &OwnedFd) -> io::Result<()> {
+        Ok(retry_on_intr(|| rustix::fs::fdatasync(file))?)
+    }
+
+    fn start_writeback(&self, file: &OwnedFd, offset: u64, len: u64) {
+        // SAFETY: takes no pointers; the descriptor is open as long as `file` is borrowed.
+        // The result does not matter: what could not be started is written by the sync.
+        unsafe {
+            libc::sync_file_range(file.as_raw_fd(), offset as i64, len as i64, libc::SYNC_FILE_RANGE_WRITE);
+        }
+    }
+
+    fn will_read(&self, file: &OwnedFd, offset: u64, len: u64) {
+        // Advice only: a failure costs a wait at the read, nothing else.
+        let _ = rustix::fs::fadvise(file, offset, std::num::NonZeroU64::new(len), Advice::WillNeed);
+    }
+
+    fn lock(&self, file: &OwnedFd, lock: Lock, wait: bool) -> io::Result<bool> {
+        let how = match (lock, wait) {
+            (Lock::Shared, true) => FlockOperation::LockShared,
+            (Lock::Shared, false) => FlockOperation::NonBlockingLockShared,
+            (Lock::Exclusive, true) => FlockOperation::LockExclusive,
+            (Lock::Exclusive, false) => FlockOperation::NonBlockingLockExclusive,
+        };
+        match retry_on_intr(|| rustix::fs::flock(file, how)) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) if !wait => Ok(false),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn unlock(&self, file: &OwnedFd) -> io::Result<()> {
+        Ok(retry_on_intr(|| rustix::fs::flock(file, FlockOperation::Unlock))?)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.root, from, &self.root, to)?)
+    }
+
+    fn rename_new(&self, from: &str, to: &str) -> io::Result<()> {
+        match rustix::fs::renameat_with(&self.root, from, &self.root, to, RenameFlags::NOREPLACE) {
+            Err(Errno::INVAL | Errno::NOSYS) => self.link_new(from, to),
+            done => Ok(done?),
+        }
+    }
+
+    fn unlink(&self, path: &str) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.root, path, AtFlags::empty())?)
+    }
+
+    fn make_dir(&self, path: &str) -> io::Result<()> {
+        let mode = Mode::RWXU | Mode::RGRP | Mode::XGRP;
+        Ok(rustix::fs::mkdirat(&self.root, path, mode)?)
+    }
+
+    fn remove_dir(&self, path: &str) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.root, path, AtFlags::REMOVEDIR)?)
+    }
+
+    fn sync_dir(&self, path: &str) -> io::Result<Identity> {
+        let dir = self.open_dir(path)?;
+        retry_on_intr(|| rustix::fs::fsync(&dir))?;
+        Ok(statx(dir.as_fd(), "", AtFlags::EMPTY_PATH)?.identity)
+    }
+
+    fn entries(&self, path: &str) -> io::Result<RealEntries> {
+        Ok(RealEntries { fs: self.clone(), path: path.to_owned(), dir: Dir::new(self.open_dir(path)?)? })
+    }
+
+    fn free(&self) -> io::Result<Option<u64>> {
+        let stat = retry_on_intr(|| rustix::fs::fstatvfs(&self.root))?;
+        Ok(Some(stat.f_bavail.saturating_mul(stat.f_frsize)))
+    }
+}
+
+/// A directory being read.
+#[derive(Debug)]
+pub struct RealEntries {
+    fs: RealFs,
+    path: String,
+    dir: Dir,
+}
+
+impl Iterator for RealEntries {
+    type Item = io::Result<(String, Kind)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let entry = match self.dir.next()? {
+                Ok(entry) => entry,
+                Err(Errno::INTR) => continue,
+                Err(e) => return Some(Err(e.into())),
+            };
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            if name == "." || name == ".." {
+                continue;
+            }
+            let kind = match entry.file_type() {
+                // Some file systems leave the type out of their directories.
+                FileType::Unknown => match self.fs.stat(&format!("{}/{name}", here(&self.path))) {
+                    Ok(metadata) => metadata.kind,
+                    Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                    Err(e) => return Some(Err(e)),
+                },
+                known => kind_of(known),
+            };
+            return Some(Ok((name.to_owned(), kind)));
+        }
+    }
+}
+
+fn here(path: &str) -> &str {
+    if path.is_empty() {
+        "."
+    } else {
+        path
+    }
+}
+
+fn kind_of(file_type: FileType) -> Kind {
+    match file_type {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Directory,
+        _ => Kind::Other,
+    }
+}
+
+fn statx(dir: BorrowedFd<'_>, path: &str, flags: AtFlags) -> io::Result<Metadata> {
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    let stat: Statx = retry_on_intr(|| rustix::fs::statx(dir, path, flags, wanted))?;
+    let birth = i128::from(stat.stx_btime.tv_sec) * 1_000_000_000 + i128::from(stat.stx_btime.tv_nsec);
+    let changed = Duration::from_secs(stat.stx_mtime.tv_sec.max(0) as u64);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(Metadata {
+        kind: kind_of(FileType::from_raw_mode(stat.stx_mode.into())),
+        identity: Identity {
+            device: u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor),
+            inode: stat.stx_ino,
+            birth: (stat.stx_mask & StatxFlags::BTIME.bits() != 0).then_some(birth),
+        },
+        len: stat.stx_size,
+        allocated: stat.stx_blocks.saturating_mul(512),
+        links: stat.stx_nlink.into(),
+        age: now.saturating_sub(changed),
+    })
+}
+
+fn make_dirs(path: &Path) -> io::Result<()> {
+    let parent = match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => return Ok(()),
+    };
+    let make = || rustix::fs::mkdir(path, Mode::RWXU | Mode::RGRP | Mode::XGRP);
+    let made = match make() {
+        Err(Errno::NOENT) if path != parent => {
+            make_dirs(parent)?;
+            make()
+        }
+        made => made,
+    };
+    match made {
+        Ok(()) => {}
+        Err(Errno::EXIST) => return Ok(()),
+        Err(e) => return Err(e.into()),
+    }
+    let parent = RealFs::open(parent)?;
+    Ok(retry_on_intr(|| rustix::fs::fsync(&parent.root))?)
+}

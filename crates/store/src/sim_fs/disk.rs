@@ -1,0 +1,371 @@
+//! The state of a simulated disk and of the processes that use it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use rustix::io::Errno;
+
+use super::directory::Directory;
+use super::inode::{Body, InodeNo};
+use super::random::Random;
+use super::{identity, stopped, Lack, SimOp, AGE};
+use crate::file_system::{Kind, Lock, Metadata};
+
+const ROOT: InodeNo = InodeNo(1);
+
+/// Inodes between two collections of those that nothing names.
+const COLLECT_EVERY: usize = 256;
+
+/// Everything there is.
+pub(super) struct Disk {
+    pub random: Random,
+    pub ops: u64,
+    pub stop_at: Option<u64>,
+    pub stopped: bool,
+    pub failures: Vec<(SimOp, i32)>,
+    pub lacks: Vec<Lack>,
+    pub capacity: Option<u64>,
+    inodes: BTreeMap<InodeNo, Inode>,
+    handles: BTreeMap<u64, Handle>,
+    alive: BTreeSet<u64>,
+    last_number: u64,
+    collect_at: usize,
+}
+
+struct Inode {
+    content: Content,
+    /// Names that lead here now.
+    links: u64,
+}
+
+enum Content {
+    File(Body),
+    Directory(Directory),
+}
+
+struct Handle {
+    inode: InodeNo,
+    process: u64,
+    lock: Option<Lock>,
+}
+
+impl Disk {
+    pub fn new(seed: u64) -> Self {
+        let root = Inode { content: Content::Directory(Directory::default()), links: 1 };
+        Self {
+            random: Random::new(seed),
+            ops: 0,
+            stop_at: None,
+            stopped: false,
+            failures: Vec::new(),
+            lacks: Vec::new(),
+            capacity: None,
+            inodes: BTreeMap::from([(ROOT, root)]),
+            handles: BTreeMap::new(),
+            alive: BTreeSet::new(),
+            last_number: ROOT.0,
+            collect_at: COLLECT_EVERY,
+        }
+    }
+
+    // Processes.
+
+    pub fn new_process(&mut self) -> u64 {
+        let process = self.number();
+        self.alive.insert(process);
+        process
+    }
+
+    pub fn check_alive(&self, process: u64) -> io::Result<()> {
+        if self.stopped || !self.alive.contains(&process) {
+            Err(stopped())
+        } else {
+            Ok(())
+        }
+    }
+
+    pub fn kill(&mut self, process: u64) {
+        self.alive.remove(&process);
+        self.handles.retain(|_, handle| handle.process != process);
+    }
+
+    pub fn kill_all(&mut self) {
+        self.alive.clear();
+        self.handles.clear();
+        self.stop_at = None;
+        self.stopped = false;
+    }
+
+    pub fn crash(&mut self) {
+        self.kill_all();
+        self.failures.clear();
+        for inode in self.inodes.values_mut() {
+            match &mut inode.content {
+                Content::File(body) => body.crash(&mut self.random),
+                Content::Directory(directory) => directory.crash(&mut self.random),
+            }
+        }
+        self.collect();
+    }
+
+    /// Counts a changing call and decides whether it fails.
+    pub fn begin(&mut self, op: SimOp) -> io::Result<()> {
+        self.ops += 1;
+        if self.stop_at.is_some_and(|at| self.ops >= at) {
+            self.stopped = true;
+        }
+        if let Some(at) = self.failures.iter().position(|(failing, _)| *failing == op) {
+            return Err(io::Error::from_raw_os_error(self.failures.remove(at).1));
+        }
+        self.check_writable()
+    }
+
+    /// Whether the call that has begun is the one at which everything stops.
+    pub fn is_cut(&self) -> bool {
+        self.stopped
+    }
+
+    pub fn check_writable(&self) -> io::Result<()> {
+        if self.lacks.contains(&Lack::Writing) {
+            Err(Errno::ROFS.into())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Now and then reads and writes are interrupted, or do less than they were asked to.
+    pub fn interrupt(&mut self, wanted: usize) -> io::Result<usize> {
+        match self.random.below(16) {
+            0 => Err(Errno::INTR.into()),
+            1 if wanted > 1 => Ok(1 + self.random.below(wanted as u64 - 1) as usize),
+            _ => Ok(wanted),
+        }
+    }
+
+    // Handles and locks.
+
+    pub fn open(&mut self, inode: InodeNo, process: u64) -> u64 {
+        let number = self.number();
+        self.handles.insert(number, Handle { inode, process, lock: None });
+        number
+    }
+
+    pub fn close(&mut self, handle: u64) {
+        self.handles.remove(&handle);
+    }
+
+    pub fn inode_of(&self, handle: u64) -> io::Result<InodeNo> {
+        self.handles.get(&handle).map(|handle| handle.inode).ok_or_else(stopped)
+    }
+
+    pub fn try_lock(&mut self, handle: u64, lock: Lock) -> io::Result<bool> {
+        let inode = self.inode_of(handle)?;
+        let taken = self.handles.iter().any(|(number, other)| {
+            *number != handle
+                && other.inode == inode
+                && other.lock.is_some_and(|other| other == Lock::Exclusive || lock == Lock::Exclusive)
+        });
+        if taken && !self.lacks.contains(&Lack::Locks) {
+            return Ok(false);
+        }
+        self.set_lock(handle, Some(lock))?;
+        Ok(true)
+    }
+
+    pub fn unlock(&mut self, handle: u64) -> io::Result<()> {
+        self.set_lock(handle, None)
+    }
+
+    fn set_lock(&mut self, handle: u64, lock: Option<Lock>) -> io::Result<()> {
+        self.handles.get_mut(&handle).ok_or_else(stopped)?.lock = lock;
+        Ok(())
+    }
+
+    // Files.
+
+    pub fn metadata(&self, number: InodeNo) -> io::Result<Metadata> {
+        let inode = self.inodes.get(&number).ok_or(Errno::NOENT)?;
+        let (kind, len, allocated) = match &inode.content {
+            Content::File(body) => (Kind::File, body.len(), body.allocated()),
+            Content::Directory(_) => (Kind::Directory, 0, 0),
+        };
+        Ok(Metadata { kind, identity: identity(number), len, allocated, links: inode.links, age: AGE })
+    }
+
+    pub fn kind(&self, number: InodeNo) -> io::Result<Kind> {
+        Ok(self.metadata(number)?.kind)
+    }
+
+    pub fn body(&self, number: InodeNo) -> io::Result<&Body> {
+        match self.inodes.get(&number).map(|inode| &inode.content) {
+            Some(Content::File(body)) => Ok(body),
+            Some(Content::Directory(_)) => Err(Errno::ISDIR.into()),
+            None => Err(Errno::NOENT.into()),
+        }
+    }
+
+    /// Changes a file's bytes in a way that takes no space.
+    pub fn resize(&mut self, number: InodeNo, step: impl FnOnce(&mut Body)) -> io::Result<()> {
+        match self.inodes.get_mut(&number).map(|inode| &mut inode.content) {
+            Some(Content::File(body)) => {
+                step(body);
+                Ok(())
+            }
+            Some(Content::Directory(_)) => Err(Errno::ISDIR.into()),
+            None => Err(Errno::NOENT.into()),
+        }
+    }
+
+    pub fn write(&mut self, number: InodeNo, data: &[u8], offset: u64) -> io::Result<usize> {
+        if let Some(capacity) = self.capacity {
+            let growth = self.body(number)?.growth(offset, data.len() as u64);
+            if growth > 0 && self.used() + growth > capacity {
+                return Err(Errno::NOSPC.into());
+            }
+        }
+        self.resize(number, |body| body.write(data, offset))?;
+        Ok(data.len())
+    }
+
+    /// Bytes taken by all files that have a name or are open.
+    pub fn used(&self) -> u64 {
+        let open: BTreeSet<InodeNo> = self.handles.values().map(|handle| handle.inode).collect();
+        let files = self.inodes.iter().filter(|(number, inode)| inode.links > 0 || open.contains(number));
+        files
+            .map(|(_, inode)| if let Content::File(body) = &inode.content { body.allocated() } else { 0 })
+            .sum()
+    }
+
+    // Names.
+
+    pub fn find(&self, path: &str) -> io::Result<InodeNo> {
+        path.split('/')
+            .filter(|part| !part.is_empty())
+            .try_fold(ROOT, |dir, part| self.directory(dir)?.get(part).ok_or_else(|| Errno::NOENT.into()))
+    }
+
+    pub fn entries(&self, path: &str) -> io::Result<Vec<(String, Kind)>> {
+        let directory = self.directory(self.find(path)?)?;
+        directory.iter().map(|(name, inode)| Ok((name.clone(), self.kind(inode)?))).collect()
+    }
+
+    pub fn create_file(&mut self, path: &str) -> io::Result<InodeNo> {
+        self.create(path, Content::File(Body::default()))
+    }
+
+    pub fn make_dir(&mut self, path: &str) -> io::Result<()> {
+        self.create(path, Content::Directory(Directory::default())).map(drop)
+    }
+
+    pub fn rename(&mut self, from: &str, to: &str, replace: bool) -> io::Result<()> {
+        let inode = self.find(from)?;
+        let (from_dir, from_name) = self.parent(from)?;
+        let (to_dir, to_name) = self.parent(to)?;
+        match self.directory(to_dir)?.get(to_name) {
+            Some(_) if !replace => return Err(Errno::EXIST.into()),
+            Some(there) if self.kind(there)? == Kind::Directory => return Err(Errno::ISDIR.into()),
+            // Two names of one file: POSIX says that nothing happens.
+            Some(there) if there == inode => return Ok(()),
+            _ => {}
+        }
+        self.set_name(to_dir, to_name, Some(inode))?;
+        self.set_name(from_dir, from_name, None)
+    }
+
+    pub fn unlink(&mut self, path: &str) -> io::Result<()> {
+        let (dir, name) = self.parent(path)?;
+        let inode = self.directory(dir)?.get(name).ok_or(Errno::NOENT)?;
+        if self.kind(inode)? == Kind::Directory {
+            return Err(Errno::ISDIR.into());
+        }
+        self.set_name(dir, name, None)
+    }
+
+    pub fn remove_dir(&mut self, path: &str) -> io::Result<()> {
+        let (dir, name) = self.parent(path)?;
+        let inode = self.directory(dir)?.get(name).ok_or(Errno::NOENT)?;
+        if !self.directory(inode)?.is_empty() {
+            return Err(Errno::NOTEMPTY.into());
+        }
+        self.set_name(dir, name, None)
+    }
+
+    pub fn sync_dir(&mut self, path: &str) -> io::Result<InodeNo> {
+        let inode = self.find(path)?;
+        self.directory_mut(inode)?.sync();
+        Ok(inode)
+    }
+
+    fn create(&mut self, path: &str, content: Content) -> io::Result<InodeNo> {
+        let (dir, name) = self.parent(path)?;
+        if self.directory(dir)?.get(name).is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        if self.inodes.len() >= self.collect_at {
+            self.collect();
+            self.collect_at = self.inodes.len() + COLLECT_EVERY;
+        }
+        let inode = InodeNo(self.number());
+        self.inodes.insert(inode, Inode { content, links: 0 });
+        self.set_name(dir, name, Some(inode))?;
+        Ok(inode)
+    }
+
+    fn set_name(&mut self, dir: InodeNo, name: &str, inode: Option<InodeNo>) -> io::Result<()> {
+        let before = self.directory(dir)?.get(name);
+        self.directory_mut(dir)?.set(name, inode);
+        if let Some(inode) = before.and_then(|inode| self.inodes.get_mut(&inode)) {
+            inode.links -= 1;
+        }
+        if let Some(inode) = inode.and_then(|inode| self.inodes.get_mut(&inode)) {
+            inode.links += 1;
+        }
+        Ok(())
+    }
+
+    fn parent<'a>(&self, path: &'a str) -> io::Result<(InodeNo, &'a str)> {
+        let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
+        Ok((self.find(dir)?, name))
+    }
+
+    fn directory(&self, number: InodeNo) -> io::Result<&Directory> {
+        match self.inodes.get(&number).map(|inode| &inode.content) {
+            Some(Content::Directory(directory)) => Ok(directory),
+            Some(Content::File(_)) => Err(Errno::NOTDIR.into()),
+            None => Err(Errno::NOENT.into()),
+        }
+    }
+
+    fn directory_mut(&mut self, number: InodeNo) -> io::Result<&mut Directory> {
+        match self.inodes.get_mut(&number).map(|inode| &mut inode.content) {
+            Some(Content::Directory(directory)) => Ok(directory),
+            Some(Content::File(_)) => Err(Errno::NOTDIR.into()),
+            None => Err(Errno::NOENT.into()),
+        }
+    }
+
+    /// Drops the inodes that nothing names, that no crash could bring back and nobody has open;
+    /// counts the names of the others again.
+    fn collect(&mut self) {
+        let mut reached: BTreeSet<InodeNo> = self.handles.values().map(|handle| handle.inode).collect();
+        reached.insert(ROOT);
+        let mut waiting: Vec<InodeNo> = reached.iter().copied().collect();
+        let mut links: BTreeMap<InodeNo, u64> = BTreeMap::from([(ROOT, 1)]);
+        while let Some(number) = waiting.pop() {
+            let Ok(directory) = self.directory(number) else { continue };
+            waiting.extend(directory.mentioned().filter(|inode| reached.insert(*inode)));
+            for (_, inode) in directory.iter() {
+                *links.entry(inode).or_default() += 1;
+            }
+        }
+        self.inodes.retain(|number, inode| {
+            inode.links = links.get(number).copied().unwrap_or(0);
+            reached.contains(number)
+        });
+    }
+
+    fn number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+}

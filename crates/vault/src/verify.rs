@@ -1,0 +1,297 @@
+//! Verification: whether everything that snapshots need is there and whole, and which snapshots each damaged object
+//! affects.
+//!
+//! 1. The disks are found by their names, and by their folders where a name is damaged ([`disks`]).
+//! 2. A disk at a time, under a reader: its container pages and recipes; every reference resolves ([`recipes`]).
+//! 3. Tables, deletion logs and data objects of its containers; with `data` every group and chunk ([`containers`]).
+//! 4. Where something is damaged, the snapshots that it affects, from their summaries ([`affected`]).
+//! 5. Containers whose data or table is damaged are recorded in their owner's manifest: later backups do not match them.
+//!
+//! Damage never ends it: what can still be looked at is. Shared containers are looked at once, however many disks use
+//! them. What vanishes because somebody deletes it meanwhile is no damage.
+
+mod affected;
+mod containers;
+mod disks;
+mod findings;
+mod groups;
+mod recipes;
+mod record;
+
+use crate::error::{Result, VaultError};
+use crate::folder::{Containers, Folder};
+use crate::progress::Progress;
+use crate::snapshot_spec::find_snapshot;
+use crate::tables::Tables;
+use crate::vault::{Vault, View, TABLE_CACHE_BYTES};
+use containers::ContainerCheck;
+use disks::DiskAt;
+use findings::{fault, ContainerFindings, Findings};
+use format::{names, ContainerId, Owner, SnapshotEntry, VaultFile};
+use recipes::RecipeCheck;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a verification found.
+#[derive(Clone, Debug, Default)]
+pub struct VerifyReport {
+    /// Disks looked at.
+    pub disks: u64,
+    /// Snapshots looked at.
+    pub snapshots: u64,
+    /// Containers looked at, each once.
+    pub containers: u64,
+    /// Objects looked at.
+    pub objects_checked: u64,
+    /// Bytes of chunks that were read and compared with their fingerprints.
+    pub data_bytes: u64,
+    /// Bytes of chunk groups that were read for that.
+    pub stored_bytes_read: u64,
+    /// What is damaged, by object.
+    pub damaged: Vec<Damage>,
+    /// Why damaged containers could not be recorded in a manifest, where that failed.
+    pub unrecorded: Option<String>,
+}
+
+/// A damaged object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Damage {
+    /// The object.
+    pub object: String,
+    /// What is wrong with it.
+    pub why: String,
+    /// The snapshots that cannot be restored because of it, as `vm/disk@id`.
+    pub snapshots: Vec<String>,
+}
+
+/// Room for counting while several threads look.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub objects: u64,
+    pub containers: u64,
+    pub data_bytes: u64,
+    pub stored_bytes_read: u64,
+}
+
+/// One run of a verification.
+struct Verification<'a> {
+    vault: &'a Vault,
+    data: bool,
+    progress: &'a Progress,
+    report: VerifyReport,
+    shared: ContainerFindings,
+    /// Ids of the disks whose snapshots have been compared with what is damaged in the shared set.
+    compared: BTreeSet<String>,
+}
+
+impl Vault {
+    /// Looks at everything, at one disk, or at one snapshot; with `data` also reads all chunks.
+    ///
+    /// Damage is in the report. An error is what keeps it from looking.
+    pub fn verify(&self, what: Option<(&str, Option<&str>)>, data: bool, progress: &Progress) -> Result<VerifyReport> {
+        let mut run = Verification {
+            vault: self,
+            data,
+            progress,
+            report: VerifyReport::default(),
+            shared: ContainerFindings::default(),
+            compared: BTreeSet::new(),
+        };
+        run.vault_file()?;
+        match what {
+            Some((disk, snapshot)) => {
+                let at = disks::one(self, disk)?;
+                run.disk(&at, snapshot)?;
+            }
+            None => {
+                let (disks, nameless) = disks::all(self)?;
+                for (object, why) in nameless {
+                    run.report.damaged.push(Damage { object, why, snapshots: Vec::new() });
+                }
+                run.announce(&disks)?;
+                for at in &disks {
+                    run.disk(at, None)?;
+                }
+                run.rest_of_shared()?;
+            }
+        }
+        run.finish(what.is_none())
+    }
+}
+
+impl Verification<'_> {
+    /// Damage in `vault.json` since the vault was opened.
+    fn vault_file(&mut self) -> Result<()> {
+        self.report.objects_checked += 1;
+        let read = self.vault.store.read(names::VAULT, 1 << 20).map_err(VaultError::from);
+        let decoded = read.and_then(|b| VaultFile::decode(&b).map_err(VaultError::malformed(names::VAULT)));
+        if let Err(e) = decoded {
+            let (object, why) = fault(e)?;
+            let mut found = Findings::default();
+            let at = found.add(&object, &why);
+            for s in self.vault.snapshots(None).unwrap_or_default() {
+                found.affects(at, &format!("{}@{}", s.disk, s.entry.id));
+            }
+            self.report.damaged.extend(found.into_damage());
+        }
+        Ok(())
+    }
+
+    /// Tells how much there is to read.
+    fn announce(&self, disks: &[DiskAt]) -> Result<()> {
+        let mut bytes = 0;
+        let folders = disks.iter().map(|d| d.folder.clone()).chain([self.vault.shared()]);
+        for folder in folders {
+            // What cannot be read here is told later.
+            let Ok(Some((m, _))) = folder.load_tagged() else { continue };
+            let _ = Containers::new(folder.clone(), &m).each(|e| {
+                bytes += if e.id.owner() == folder.owner { e.stored_bytes } else { 0 };
+                Ok(())
+            });
+        }
+        self.progress.set_total(bytes);
+        self.progress.check()
+    }
+
+    /// Looks at one disk.
+    fn disk(&mut self, at: &DiskAt, snapshot: Option<&str>) -> Result<()> {
+        let mut own = ContainerFindings::default();
+        if let Some((object, why)) = &at.name_fault {
+            own.found.add(object, why);
+        }
+        self.report.disks += 1;
+        self.report.objects_checked += u64::from(at.name_fault.is_none()) + 1;
+        let view = match self.vault.view(&at.folder, TABLE_CACHE_BYTES) {
+            Ok(view) => view,
+            Err(e) => {
+                let (object, why) = fault(e)?;
+                let manifest = own.found.add(&object, &why);
+                for s in affected::of_unreadable_disk(at)? {
+                    own.found.affects(manifest, &s);
+                }
+                return self.conclude(at, own, None);
+            }
+        };
+        let wanted: Vec<&SnapshotEntry> = match snapshot {
+            Some(spec) => vec![find_snapshot(&view.manifest, &at.name, spec)?],
+            None => view.manifest.live().collect(),
+        };
+        self.report.snapshots += wanted.len() as u64;
+        let mut ids = match snapshot {
+            Some(_) => BTreeSet::new(),
+            None => self.pages(&view.folder, &Containers::new(view.folder.clone(), &view.manifest), &mut own)?,
+        };
+        let mut recipes = RecipeCheck::new(&view, &at.name, &mut own.found);
+        for s in wanted {
+            self.progress.check()?;
+            recipes.snapshot(s)?;
+        }
+        let (bad_pages, referenced, objects) = recipes.finish();
+        self.report.objects_checked += objects;
+        ids.extend(referenced);
+        self.containers(&view.tables, &ids, &mut own)?;
+        view.check()?;
+        affected::attribute(&view, &at.name, &bad_pages, &mut own, &mut self.shared)?;
+        if at.name_fault.is_some() {
+            for s in view.manifest.live() {
+                own.found.affects(0, &format!("{}@{}", at.name, s.id));
+            }
+        }
+        self.compared.insert(at.folder.path.clone());
+        let whole_disk = snapshot.is_none();
+        self.conclude(at, own, Some((&view, whole_disk)))
+    }
+
+    /// Looks at the pages of a container table. Returns the containers of their owner.
+    fn pages(&mut self, folder: &Folder, containers: &Containers, into: &mut ContainerFindings) -> Result<BTreeSet<ContainerId>> {
+        let mut ids = BTreeSet::new();
+        for page in containers.pages() {
+            self.report.objects_checked += 1;
+            match folder.read_page(page) {
+                Ok(p) => ids.extend(p.entries.iter().map(|e| e.id).filter(|id| id.owner() == folder.owner)),
+                Err(e) => {
+                    let (object, why) = fault(e)?;
+                    into.found.add(&object, &why);
+                }
+            }
+        }
+        Ok(ids)
+    }
+
+    fn containers(&mut self, tables: &Tables, ids: &BTreeSet<ContainerId>, own: &mut ContainerFindings) -> Result<()> {
+        let check = ContainerCheck { tables, data: self.data, progress: self.progress };
+        let counts = check.run(ids, own, &mut self.shared)?;
+        self.report.objects_checked += counts.objects;
+        self.report.containers += counts.containers;
+        self.report.data_bytes += counts.data_bytes;
+        self.report.stored_bytes_read += counts.stored_bytes_read;
+        Ok(())
+    }
+
+    /// Takes over what was found in a disk, unless the disk was deleted meanwhile.
+    fn conclude(&mut self, at: &DiskAt, own: ContainerFindings, view: Option<(&View, bool)>) -> Result<()> {
+        if !own.found.is_empty() && disks::is_gone(self.vault, at)? {
+            return Ok(());
+        }
+        if let Some((_, whole_disk)) = view {
+            self.record(&at.folder, &own, whole_disk && self.data);
+        }
+        self.report.damaged.extend(own.found.into_damage());
+        Ok(())
+    }
+
+    fn record(&mut self, folder: &Folder, found: &ContainerFindings, forget: bool) {
+        if let Err(e) = record::record(folder, found, forget) {
+            self.report.unrecorded = Some(e.to_string());
+        }
+    }
+
+    /// The shared containers that no snapshot references: later backups may match them.
+    fn rest_of_shared(&mut self) -> Result<()> {
+        let mut found = std::mem::take(&mut self.shared);
+        let done = self.rest_of_shared_into(&mut found);
+        self.shared.absorb(found);
+        done
+    }
+
+    fn rest_of_shared_into(&mut self, found: &mut ContainerFindings) -> Result<()> {
+        let (containers, _reader) = match self.vault.shared_containers(true) {
+            Ok((Some(containers), reader)) => (containers, reader),
+            Ok((None, _)) => return Ok(()),
+            Err(e) => {
+                let (object, why) = fault(e)?;
+                found.found.add(&object, &why);
+                return Ok(());
+            }
+        };
+        self.report.objects_checked += 1;
+        let folder = containers.folder().clone();
+        let ids = self.pages(&folder, &containers, found)?;
+        let again = containers.another();
+        let tables = Tables::new(containers, Some(again), TABLE_CACHE_BYTES);
+        // Those seen before are passed over.
+        std::mem::swap(&mut self.shared, found);
+        let done = self.containers(&tables, &ids, &mut ContainerFindings::default());
+        std::mem::swap(&mut self.shared, found);
+        done
+    }
+
+    /// Compares the other disks with what is damaged in the shared set, and ends.
+    fn finish(mut self, everything: bool) -> Result<VerifyReport> {
+        if !self.shared.bad.is_empty() && !everything {
+            let (others, _) = disks::all(self.vault)?;
+            for at in others.iter().filter(|d| !self.compared.contains(&d.folder.path)) {
+                let Ok(view) = self.vault.view(&at.folder, 0) else { continue };
+                let mut none = ContainerFindings::default();
+                affected::attribute(&view, &at.name, &Default::default(), &mut none, &mut self.shared)?;
+            }
+        }
+        let shared = std::mem::take(&mut self.shared);
+        if !shared.is_empty() || everything {
+            let forget = everything && self.data;
+            self.record(&self.vault.shared(), &shared, forget);
+        }
+        self.report.damaged.extend(shared.found.into_damage());
+        self.report.damaged.sort_by(|a, b| a.object.cmp(&b.object));
+        Ok(self.report)
+    }
+}

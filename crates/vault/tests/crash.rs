@@ -1,0 +1,110 @@
+//! Power cuts and kills at any operation of the store, during backup, deletion, compaction and collection.
+//!
+//! What must hold after each: no acknowledged snapshot is lost or different; one that was not acknowledged is there
+//! whole or not at all; after `gc` the vault verifies clean and nothing is left over; the next backup works.
+
+mod sim;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use sim::{Bytes, Memory, World};
+use vault::{BackupOptions, Progress, VaultError};
+
+/// Stops in all; `SAPWOOD_CRASH_STOPS` asks for another number.
+const STOPS: u64 = 1000;
+
+#[test]
+fn no_stop_at_any_operation_loses_what_was_acknowledged() {
+    let stops: u64 = std::env::var("SAPWOOD_CRASH_STOPS").ok().and_then(|s| s.parse().ok()).unwrap_or(STOPS);
+    let seed: u64 = std::env::var("SAPWOOD_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
+    println!("{stops} stops from seed {seed}");
+    let (mut done, mut world_no) = (0, 0);
+    while done < stops {
+        done += run_world(seed + world_no, (stops - done).min(25));
+        world_no += 1;
+    }
+}
+
+/// Runs one vault through a number of stops.
+fn run_world(seed: u64, stops: u64) -> u64 {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut world = World::new(seed, rng.random_bool(0.3));
+    let mut done = 0;
+    for step in 0..10 * stops {
+        if done == stops {
+            break;
+        }
+        let stop = rng.random_bool(0.7);
+        if stop {
+            world.fs.stop_after(rng.random_range(1..60));
+        }
+        let outcome = act(&mut world, &mut rng);
+        if world.fs.is_stopped() {
+            done += 1;
+            world.come_back(rng.random_bool(0.7));
+        } else if stop {
+            world.come_back(false);
+        } else {
+            outcome.unwrap_or_else(|e| panic!("seed {seed} step {step}: {e}"));
+        }
+        world.check(&format!("seed {seed} step {step}"));
+        if rng.random_bool(0.2) {
+            world.collect_and_verify(&format!("seed {seed} step {step}"));
+        }
+    }
+    world.collect_and_verify(&format!("seed {seed} end"));
+    done
+}
+
+fn act(world: &mut World, rng: &mut StdRng) -> Result<(), VaultError> {
+    let disk = ["a/x", "b/x"][rng.random_range(0..2)];
+    match rng.random_range(0..10) {
+        0..=5 => {
+            world.change(disk, rng);
+            world.backup(disk)
+        }
+        6..=7 => world.delete_one(disk, rng),
+        8 => world.vault().compact(None, 0.01).map(|_| ()),
+        _ => world.vault().gc(false).map(|_| ()),
+    }
+}
+
+#[test]
+fn a_full_store_refuses_the_backup_and_still_deletes() {
+    let mut rng = StdRng::seed_from_u64(5);
+    let mut world = World::new(5, false);
+    for _ in 0..3 {
+        world.change("a/x", &mut rng);
+        world.backup("a/x").unwrap();
+    }
+    // Room for a few more versions, and for what is kept for deletion.
+    world.fs.set_capacity(world.used_bytes() + (9 << 20));
+    let refused = loop {
+        world.rewrite("a/x", &mut rng);
+        if let Err(e) = world.backup("a/x") {
+            break e;
+        }
+    };
+    assert!(refused.to_string().contains("no space left"), "{refused}");
+    world.check("after the refusal");
+    world.delete_one("a/x", &mut rng).unwrap();
+    world.collect_and_verify("after a deletion on the full store");
+}
+
+#[test]
+fn a_cancelled_backup_leaves_nothing() {
+    let mut rng = StdRng::seed_from_u64(6);
+    let mut world = World::new(6, false);
+    world.change("a/x", &mut rng);
+    world.backup("a/x").unwrap();
+    let before = world.fs.file_names("").len();
+    let progress = Progress::default();
+    progress.cancel();
+    world.rewrite("a/x", &mut rng);
+    let source = Box::new(Bytes(world.content("a/x")));
+    let e = world.vault().backup("a/x", source, &BackupOptions::default(), &progress).unwrap_err();
+    assert!(matches!(e, VaultError::Cancelled), "{e}");
+    assert_eq!(world.fs.file_names("").len(), before);
+    world.collect_and_verify("after the cancelled backup");
+    let _ = Memory::default();
+}
