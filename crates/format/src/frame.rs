@@ -89,12 +89,6 @@ pub fn decode_frame(kind: Kind, context: Context<'_>, bytes: &[u8]) -> Result<Ve
     if head[..4] != MAGIC {
         return Err(Malformed::new("does not start with Sapwood's magic number"));
     }
-    if head[5] > VERSION {
-        return Err(Malformed::newer(format!(
-            "written in version {} of the format, this program knows up to {VERSION}",
-            head[5]
-        )));
-    }
     let sum: [u8; 16] = i.array()?;
     let len = frame_len(bytes)?;
     if len != bytes.len() {
@@ -103,6 +97,13 @@ pub fn decode_frame(kind: Kind, context: Context<'_>, bytes: &[u8]) -> Result<Ve
     let stored = i.bytes(len - FRAME_HEADER_BYTES)?;
     if checksum(context, head, stored) != sum {
         return Err(Malformed::new("checksum does not match its bytes and its place"));
+    }
+    // Behind the checksum, which stays where it is: a flipped bit is damage, not a newer version.
+    if head[5] > VERSION {
+        return Err(Malformed::newer(format!(
+            "written in version {} of the format, this program knows up to {VERSION}",
+            head[5]
+        )));
     }
     if head[4] != kind as u8 {
         return Err(Malformed::new(format!("is of kind {}, {kind:?} expected", head[4])));

@@ -26,7 +26,8 @@ pub use ids::{ChunkNo, ContainerId, DiskId, Owner, SnapId, VaultId, WriterNo};
 pub use manifest::{DataName, Manifest, PageRef, Released, SnapshotEntry, SnapshotState, Writer, WriterKind};
 pub use page::{ContainerEntry, ContainerPage, CONTAINERS_PER_PAGE};
 pub use recipe::{
-    RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, SegmentRecipe, SEGMENTS_PER_PAGE,
+    RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, SegmentRecipe, RECIPE_PAGES_MAX,
+    SEGMENTS_PER_PAGE,
 };
 pub use runs::RunSet;
 pub use summary::Summary;

@@ -15,12 +15,8 @@ pub const NAMES: &str = "names/";
 pub const SESSIONS: &str = "sessions/";
 /// All readers.
 pub const READERS: &str = "readers/";
-/// All claims on shared containers.
+/// All claims on containers that disks share.
 pub const CLAIMS: &str = "claims/";
-/// All records of shared containers that somebody wants to remove.
-pub const RETIRING: &str = "retiring/";
-/// The prefix index of shared chunks.
-pub const PREFIXES: &str = "index/prefixes/";
 
 /// The folder of a container's owner, with a slash behind.
 pub fn folder(owner: Owner, disk: DiskId) -> String {
@@ -81,19 +77,42 @@ pub fn reader(disk: DiskId, token: SnapId) -> String {
     format!("readers/{disk}/{token}")
 }
 
+fn word(owner: Owner) -> &'static str {
+    match owner {
+        Owner::Disk => "disk",
+        Owner::Shared => "shared",
+        Owner::Popular => "popular",
+    }
+}
+
+/// All claims on containers of an owner.
+pub fn claims_on(owner: Owner) -> String {
+    format!("{CLAIMS}{}/", word(owner))
+}
+
+/// All records of containers of an owner that somebody wants to remove.
+pub fn retiring_of(owner: Owner) -> String {
+    format!("retiring/{}/", word(owner))
+}
+
+/// The prefix index of an owner's chunks.
+pub fn prefixes_of(owner: Owner) -> String {
+    format!("index/prefixes/{}/", word(owner))
+}
+
 /// A session's claim on a shared container.
 pub fn claim(container: ContainerId, session: SnapId) -> String {
-    format!("claims/{container}/{session}")
+    format!("{}{container}/{session}", claims_on(container.owner()))
 }
 
 /// The record that a shared container is being looked at for removal.
 pub fn retiring(container: ContainerId) -> String {
-    format!("retiring/{container}")
+    format!("{}{container}", retiring_of(container.owner()))
 }
 
 /// The fingerprint prefixes of a shared container.
 pub fn prefixes(container: ContainerId) -> String {
-    format!("index/prefixes/{container}")
+    format!("{}{container}", prefixes_of(container.owner()))
 }
 
 /// The writer at the end of an object's name, if it has one.

@@ -7,6 +7,10 @@ use crate::ids::{ChunkNo, ContainerId, SnapId, WriterNo};
 /// Segments in one page.
 pub const SEGMENTS_PER_PAGE: u64 = 1024;
 
+/// Most pages of one recipe: a disk of 4 PiB in segments of 4 MiB. A few bytes may announce them, so they bound
+/// what decoding takes in memory.
+pub const RECIPE_PAGES_MAX: u64 = 1 << 20;
+
 /// A recipe: the snapshot, and the writer that wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecipeName {
@@ -119,9 +123,8 @@ impl RecipeRoot {
             return Err(Malformed::new(format!("segments of {segment_bytes} bytes")));
         }
         let wanted = size.div_ceil(u64::from(segment_bytes) * SEGMENTS_PER_PAGE);
-        // 2^28 pages of 4 MiB segments are an exbibyte: more is a lie that would cost memory.
-        if wanted > 1 << 28 {
-            return Err(Malformed::new(format!("a disk of {size} bytes")));
+        if wanted > RECIPE_PAGES_MAX {
+            return Err(Malformed::new(format!("a disk of {size} bytes in segments of {segment_bytes}")));
         }
         let n = i.count(16)?;
         let mut pages = Vec::new();
@@ -252,5 +255,25 @@ fn decode_reference(
             Ok(Reference::Indirect { segment: i.varint()?, ordinal: i.varint32()?, count })
         }
         k => Err(Malformed::new(format!("reference of kind {k}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::VaultId;
+
+    const HERE: Context<'static> = Context { vault: VaultId([7; 16]), place: "disks/x/recipes/1.1.root" };
+
+    /// A root of 20 bytes made the decoder take 10 GiB. Found by fuzzing.
+    #[test]
+    fn a_small_root_cannot_announce_a_huge_disk() {
+        let page_bytes = 4096 * SEGMENTS_PER_PAGE;
+        for (pages, fits) in [(RECIPE_PAGES_MAX, true), (RECIPE_PAGES_MAX + 1, false)] {
+            let size = pages * page_bytes;
+            let root = RecipeRoot { size, segment_bytes: 4096, chunking: "4k".into(), pages: Vec::new() };
+            let decoded = RecipeRoot::decode(HERE, &root.encode(HERE));
+            assert_eq!(decoded.map(|r| r.pages.len() as u64).ok(), fits.then_some(pages));
+        }
     }
 }

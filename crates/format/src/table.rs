@@ -8,6 +8,8 @@ use crate::runs::RunSet;
 
 /// No chunk is longer.
 const MAX_CHUNK: u32 = 1 << 28;
+/// Most chunks in a directory, where a few bytes may announce them: those of 64 bytes in a container of 256 MiB.
+const MAX_DIRECTORY_CHUNKS: u64 = 1 << 22;
 
 /// How a group's bytes are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +168,7 @@ impl Table {
         let data = DataName { container: ContainerId::from_raw(i.u64()?)?, generation: WriterNo(i.u32()?) };
         let numbers = RunSet::decode(&mut i)?;
         // Without fingerprints nothing in the bytes grows with the chunks of a uniform table.
-        let most = if with_fingerprints { i.remaining() as u64 / 32 } else { 1 << 26 };
+        let most = if with_fingerprints { i.remaining() as u64 / 32 } else { MAX_DIRECTORY_CHUNKS };
         let chunks = numbers.len();
         if chunks > most {
             return Err(Malformed::new(format!("{chunks} chunks announced, room for {most}")));

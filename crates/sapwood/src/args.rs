@@ -59,6 +59,14 @@ pub enum Command {
     },
     /// Rebuild the indexes
     Reindex,
+    /// Look for damage, and tell which snapshots it affects
+    Verify {
+        /// Only this disk (vm/disk) or snapshot (vm/disk@SNAP)
+        name: Option<String>,
+        /// Read all chunks, too
+        #[arg(long)]
+        data: bool,
+    },
 }
 
 #[derive(clap::Args)]

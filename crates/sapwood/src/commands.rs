@@ -7,6 +7,7 @@ mod init;
 mod reindex;
 mod restore;
 mod snapshots;
+mod verify;
 
 use crate::args::{Args, Command};
 use anyhow::Result;
@@ -25,12 +26,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Command::Gc { dry_run } => gc::collect(args, *dry_run),
         Command::Compact { disk, threshold } => gc::compact(args, disk.as_deref(), *threshold),
         Command::Reindex => reindex::run(args),
+        Command::Verify { name, data } => verify::run(args, name.as_deref(), *data),
     }
 }
 
 /// The store that was named.
 fn store_url(args: &Args) -> Result<&str> {
-    let missing = || VaultError::Refused("which vault? Give --store /path or set SAPWOOD_STORE".into());
+    let missing = || VaultError::Usage("which vault? Give --store /path or set SAPWOOD_STORE".into());
     Ok(args.store.as_deref().ok_or_else(missing)?)
 }
 
@@ -44,4 +46,3 @@ fn open(args: &Args) -> Result<Vault> {
 fn split(name: &str) -> (&str, &str) {
     name.split_once('@').unwrap_or((name, "latest"))
 }
-

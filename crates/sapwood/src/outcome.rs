@@ -8,14 +8,16 @@ use vault::VaultError;
 /// Damage was found.
 pub const DAMAGED: u8 = 3;
 const FAILED: u8 = 1;
+const USAGE: u8 = 2;
 const REFUSED: u8 = 4;
 
-/// 1 failed, 3 damage, 4 refused.
+/// 1 failed, 2 wrong usage, 3 damage, 4 refused.
 pub fn exit_code(e: &anyhow::Error) -> ExitCode {
     let code = match e.downcast_ref::<VaultError>() {
         Some(v) if v.is_damage() => DAMAGED,
         Some(VaultError::Busy { .. } | VaultError::Fenced { .. } | VaultError::Newer { .. }) => REFUSED,
         Some(VaultError::Refused(_)) => REFUSED,
+        Some(VaultError::Usage(_)) => USAGE,
         Some(VaultError::Store(s)) => of_store(s),
         Some(VaultError::Image(i)) => of_image(i),
         _ => match (e.downcast_ref::<StoreError>(), e.downcast_ref::<ImageError>()) {

@@ -46,7 +46,8 @@ pub fn table(headings: &[&str], rows: &[Vec<String>]) {
         let mut text = String::new();
         for (c, cell) in cells.iter().enumerate() {
             let pad = " ".repeat(widths[c] - cell.chars().count());
-            let cell = if headings[c].starts_with('>') { format!("{pad}{cell}") } else { format!("{cell}{pad}") };
+            let cell =
+                if headings[c].starts_with('>') { format!("{pad}{cell}") } else { format!("{cell}{pad}") };
             text.push_str(&cell);
             text.push_str("  ");
         }

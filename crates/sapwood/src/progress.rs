@@ -23,11 +23,19 @@ pub fn watch<T>(args: &Args, what: &str, operation: impl FnOnce(&Progress) -> T)
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let shown = scope.spawn(|| show(args, what, &progress, &stop, &ended));
-        let out = operation(&progress);
-        ended.store(true, Ordering::Relaxed);
-        shown.thread().unpark();
-        out
+        // Also when the operation panics: the scope waits for the thread.
+        let _end = EndOnDrop(&ended, shown.thread().clone());
+        operation(&progress)
     })
+}
+
+struct EndOnDrop<'a>(&'a AtomicBool, std::thread::Thread);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        self.1.unpark();
+    }
 }
 
 fn show(args: &Args, what: &str, progress: &Progress, stop: &AtomicBool, ended: &AtomicBool) {

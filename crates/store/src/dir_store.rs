@@ -272,8 +272,15 @@ impl<F: FileSystem> ObjectStore for DirStore<F> {
         } else {
             self.tree.rename_over(temporary, name)?;
         }
-        self.tree.sync_parents(name)?;
-        lock.settle().map_err(|e| self.tree.error(name, "swap", e))?;
+        // The new value is visible: no error from here on may read as if nothing had happened.
+        self.tree.sync_parents(name).map_err(|e| match e {
+            StoreError::Full { object, .. } => {
+                StoreError::Io { object, op: "sync", source: std::io::ErrorKind::StorageFull.into() }
+            }
+            e => e,
+        })?;
+        // Where this fails, the next one that takes the lock settles.
+        let _ = lock.settle();
         Ok(tag_of(data))
     }
 

@@ -17,11 +17,10 @@ use crate::progress::Progress;
 use crate::reader::delete_released;
 use crate::recipe::{RecipeReader, RecipeWriter, WrittenRecipe};
 use crate::session::Session;
-use crate::tables::Tables;
-use crate::vault::{now, random_token, Vault, TABLE_CACHE_BYTES};
+use crate::vault::{has_objects, now, random_token, Vault, TABLE_CACHE_BYTES};
 use format::{
-    ContainerEntry, ContainerId, DataName, DiskId, Manifest, RecipeName, SnapId, SnapshotEntry, SnapshotState,
-    WriterKind, WriterNo,
+    ContainerEntry, ContainerId, DataName, DiskId, Manifest, RecipeName, SnapId, SnapshotEntry,
+    SnapshotState, WriterKind, WriterNo,
 };
 use image::Source;
 use std::collections::BTreeSet;
@@ -75,10 +74,10 @@ impl Vault {
         let session = Session::begin(&folder, WriterKind::Backup)?;
         let shared = self.shared_session(&policy, &session)?;
 
-        let (shared_containers, _) = self.shared_containers(false)?;
         let own = Containers::new(folder.clone(), &session.manifest);
-        let tables = Tables::new(own, shared_containers, TABLE_CACHE_BYTES);
-        let (parent, parent_recipe) = open_parent(&session, &policy)?;
+        let (tables, _) = self.tables(own, false, TABLE_CACHE_BYTES)?;
+        let damaged = self.damaged(&session.manifest)?;
+        let (parent, parent_recipe) = open_parent(&session, &policy, &damaged)?;
         let global = match (&shared, policy.global_index_bytes) {
             (Some(s), Some(bytes)) => {
                 let containers = Containers::new(s.folder.clone(), &s.manifest);
@@ -100,6 +99,18 @@ impl Vault {
         Ok(BackupReport { snapshot, rewritten_bytes: run.counts.rewritten_bytes })
     }
 
+    /// Containers that are not matched, of the disk and of the shared set.
+    fn damaged(&self, own: &Manifest) -> Result<Vec<ContainerId>> {
+        let mut damaged = own.damaged.clone();
+        match self.shared().load_tagged() {
+            Ok(shared) => damaged.extend(shared.into_iter().flat_map(|(m, _)| m.damaged)),
+            // Whoever needs the shared set is told so.
+            Err(VaultError::Corrupt { .. } | VaultError::Newer { .. }) => {}
+            Err(e) => return Err(e),
+        }
+        Ok(damaged)
+    }
+
     /// The second writer of a backup whose chunks other disks may match.
     fn shared_session(&self, policy: &Policy, session: &Session) -> Result<Option<Session>> {
         if policy.global_index_bytes.is_none() {
@@ -107,6 +118,10 @@ impl Vault {
         }
         let shared = self.shared();
         if shared.load_tagged()?.is_none() {
+            if has_objects(&*self.store, &shared.path)? && shared.load_tagged()?.is_none() {
+                // A new one would count its writers from 1 again, and know nothing of what is there.
+                return Err(VaultError::Missing { object: shared.manifest_name() });
+            }
             shared.create(&Manifest::new(DiskId([0; 16]), ""))?;
         }
         Session::join(&shared, session.token).map(Some)
@@ -114,19 +129,23 @@ impl Vault {
 }
 
 /// The parent, once to compare with and once to share pages of, where it is cut like the new snapshot.
-fn open_parent(session: &Session, policy: &Policy) -> Result<(Option<Parent>, Option<RecipeReader>)> {
+fn open_parent(
+    session: &Session,
+    policy: &Policy,
+    damaged: &[ContainerId],
+) -> Result<(Option<Parent>, Option<RecipeReader>)> {
     let Some(entry) = &session.parent else { return Ok((None, None)) };
     let open = || match RecipeReader::open(&session.folder, entry) {
         Err(e) if e.is_damage() => Ok(None),
         other => other.map(Some),
     };
     let Some(recipe) = open()? else { return Ok((None, None)) };
-    let same_cut =
-        recipe.root.segment_bytes == policy.segment_bytes && recipe.root.chunking == policy.chunking.to_string();
+    let same_cut = recipe.root.segment_bytes == policy.segment_bytes
+        && recipe.root.chunking == policy.chunking.to_string();
     if !same_cut {
         return Ok((None, None));
     }
-    let parent = Parent::new(&session.folder, recipe, &session.manifest.damaged);
+    let parent = Parent::new(&session.folder, recipe, damaged);
     Ok((Some(parent), open()?))
 }
 
@@ -146,7 +165,7 @@ fn commit(
         // While this writer is registered, what it made is not removed; what it matched is claimed.
         shared.swap(|m, put, counter| folder.edit_containers(m, put, writer, counter, &made))?;
         let made = run.containers.iter().map(|e| e.id);
-        let ids: BTreeSet<ContainerId> = made.chain(run.global.iter().flat_map(|g| g.claimed())).collect();
+        let ids: BTreeSet<ContainerId> = made.chain(run.global.iter().flat_map(|g| g.matched())).collect();
         edits.extend(ids.into_iter().map(|c| (c, Some(foreign_entry(c)))));
         let entry = swap_in(session, run, id, policy, options, &edits)?;
         let _ = shared.end();
@@ -198,4 +217,3 @@ fn swap_in(
         VaultError::corrupt(&folder.manifest_name(), "the snapshot just committed is not there")
     })
 }
-

@@ -53,12 +53,12 @@ impl Claims {
             return Ok(None);
         }
         let Some(entry) = Containers::new(self.folder.clone(), &manifest).get(id)? else { return Ok(None) };
-        Ok(Some(Claimed { dead: read_dead(&self.folder, &entry)?, entry }))
-    }
-
-    /// The containers whose chunks may have been referenced.
-    pub fn containers(&self) -> impl Iterator<Item = ContainerId> + '_ {
-        self.asked.iter().filter(|(_, c)| c.is_some()).map(|(id, _)| *id)
+        match read_dead(&self.folder, &entry) {
+            Ok(dead) => Ok(Some(Claimed { dead, entry })),
+            // Which chunks may be referenced is not known: a miss costs space only.
+            Err(e) if e.is_damage() => Ok(None),
+            Err(e) => Err(e),
+        }
     }
 }
 

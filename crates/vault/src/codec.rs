@@ -74,7 +74,13 @@ impl Unpacker {
     }
 
     /// Decompresses a group that must have exactly `raw_len` bytes.
-    pub fn unpack(&mut self, codec: Codec, stored: &[u8], raw_len: usize, out: &mut Vec<u8>) -> Result<(), &'static str> {
+    pub fn unpack(
+        &mut self,
+        codec: Codec,
+        stored: &[u8],
+        raw_len: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), &'static str> {
         out.clear();
         let n = match codec {
             Codec::Raw => {
@@ -105,7 +111,8 @@ mod tests {
     #[test]
     fn groups_come_back_with_every_codec() {
         let text: Vec<u8> = (0..100_000u32).flat_map(|n| (n / 7 % 977).to_le_bytes()).collect();
-        let noise: Vec<u8> = (0..50_000u64).map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8).collect();
+        let noise: Vec<u8> =
+            (0..50_000u64).map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8).collect();
         let (mut p, mut u) = (Packer::new(), Unpacker::new());
         let (mut stored, mut back) = (Vec::new(), Vec::new());
         for choice in ["auto", "zstd:1", "zstd:19", "lz4", "none"] {

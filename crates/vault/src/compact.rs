@@ -6,19 +6,20 @@
 use crate::codec::Packer;
 use crate::container_writer::ContainerWriter;
 use crate::dead::read_dead;
+use crate::delete::release_data;
 use crate::error::{Named, Result, VaultError};
 use crate::folder::{release, Containers, Edits};
-use crate::delete::release_data;
 use crate::group_reader::GroupReader;
-use crate::policy::CodecChoice;
+use crate::policy::{CodecChoice, BALANCED};
 use crate::session::Session;
 use crate::tables::read_table;
 use format::{names, ContainerEntry, DataName, RunSet, Table, WriterNo};
+use store::StoreError;
 
 /// Level of groups that are packed anew: they stay for long.
 const CODEC: CodecChoice = CodecChoice::Zstd(3);
 /// Bytes of chunks in a group that is packed anew.
-const GROUP_BYTES: usize = 256 << 10;
+const GROUP_BYTES: usize = BALANCED.group_bytes as usize;
 
 /// What compaction did.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,6 +28,8 @@ pub struct CompactReport {
     pub containers: u64,
     /// Containers left as they are because they are damaged.
     pub damaged: u64,
+    /// Containers left as they are because there is no room to write them again.
+    pub no_room: u64,
     /// Bytes of groups before and after.
     pub before_bytes: u64,
     /// See `before_bytes`.
@@ -55,6 +58,7 @@ pub(crate) fn compact_folder(session: &Session, threshold: f64) -> Result<Compac
             }
             // Damage is for `verify` to tell; the other containers are compacted all the same.
             Err(e) if e.is_damage() => report.damaged += 1,
+            Err(VaultError::Store(StoreError::Full { .. })) => report.no_room += 1,
             Err(e) => return Err(e),
         }
     }
@@ -114,7 +118,9 @@ fn copy_live(session: &Session, table: &Table, dead: &RunSet, writer: &mut Conta
     for group in &table.groups {
         let indices = group.first as usize..(group.first + group.count) as usize;
         let number = |n: usize| {
-            table.number_at(n).ok_or_else(|| VaultError::corrupt(&object, "its table has no number for a chunk"))
+            table
+                .number_at(n)
+                .ok_or_else(|| VaultError::corrupt(&object, "its table has no number for a chunk"))
         };
         let mut live = Vec::new();
         for n in indices.clone() {
@@ -131,7 +137,8 @@ fn copy_live(session: &Session, table: &Table, dead: &RunSet, writer: &mut Conta
         if live.len() == indices.len() {
             pending.flush(&mut packer, writer)?;
             groups.chunks(&object, table, group, indices.clone())?;
-            let numbers: Vec<(u32, u32)> = indices.clone().map(|n| Ok((number(n)?.0, 1))).collect::<Result<_>>()?;
+            let numbers: Vec<(u32, u32)> =
+                indices.clone().map(|n| Ok((number(n)?.0, 1))).collect::<Result<_>>()?;
             let lengths = &table.lengths[indices.clone()];
             writer.append_numbered(&numbers, lengths, &table.fingerprints[indices], group.codec, &stored)?;
             continue;
@@ -149,4 +156,3 @@ fn copy_live(session: &Session, table: &Table, dead: &RunSet, writer: &mut Conta
     }
     pending.flush(&mut packer, writer)
 }
-

@@ -5,8 +5,8 @@ use crate::folder::Folder;
 use crate::session::Session;
 use chunk::Fingerprint;
 use format::{
-    encode_frame, group_checksum, names, ChunkNo, Codec, ContainerEntry, ContainerId, DataFooter, DataHeader, DataName,
-    Group, Kind, Owner, RunSet, Table, WriterNo, DATA_HEADER_BYTES,
+    encode_frame, group_checksum, names, ChunkNo, Codec, ContainerEntry, ContainerId, DataFooter, DataHeader,
+    DataName, Group, Kind, Owner, RunSet, Table, WriterNo, DATA_HEADER_BYTES,
 };
 use store::ObjectWriter;
 

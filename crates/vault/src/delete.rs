@@ -7,7 +7,8 @@
 //! 4. Containers with too much dead space are compacted ([`crate::compact`]).
 //! 5. What the swaps released is deleted, once no reader that came before can need it.
 //!
-//! A snapshot that is the parent of a running backup waits at step 2 for the next deletion or `gc`.
+//! A snapshot that is the parent of a running backup waits at step 2 for the next deletion or `gc`; so do all where
+//! other maintenance is at work on the disk, or where damage hides what the remaining snapshots reference.
 
 use crate::compact::compact_folder;
 use crate::dead::read_dead;
@@ -19,8 +20,8 @@ use crate::session::Session;
 use crate::snapshot_spec::find_snapshot;
 use crate::vault::Vault;
 use format::{
-    names, ContainerEntry, ContainerId, DeadLog, Manifest, Owner, RecipePageRef, RunSet, SnapId, SnapshotEntry,
-    SnapshotState, Summary, WriterKind, WriterNo,
+    names, ContainerEntry, ContainerId, DeadLog, Manifest, Owner, RecipePageRef, RunSet, SnapId,
+    SnapshotEntry, SnapshotState, Summary, WriterKind, WriterNo,
 };
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -36,36 +37,50 @@ pub struct DeleteReport {
     pub waiting: usize,
     /// Bytes given back to the store.
     pub freed_bytes: u64,
+    /// Why space was not given back although nothing runs that needs it.
+    pub held_up: Option<String>,
 }
 
 impl Vault {
     /// Deletes snapshots of a disk. `specs` are as in [`Vault::restore`]; all of them are found, or nothing is deleted.
     pub fn delete(&self, disk: &str, specs: &[&str]) -> Result<DeleteReport> {
         let folder = self.disk(disk)?;
-        let session = Session::begin(&folder, WriterKind::Maintenance)?;
-        let mut deleted: BTreeMap<SnapId, SnapshotEntry> = BTreeMap::new();
-        for spec in specs {
-            let s = find_snapshot(&session.manifest, disk, spec)?;
-            if s.held {
-                let why = format!("{disk}@{}: is held; `sapwood release` it first", s.id);
-                return Err(VaultError::Refused(why));
+        let (_, deleted) = folder.update(|m, _| mark(m, disk, specs))?;
+        let mut report = DeleteReport { deleted, ..DeleteReport::default() };
+        let session = match Session::begin(&folder, WriterKind::Maintenance) {
+            Err(VaultError::Busy { .. }) => {
+                report.waiting = report.deleted.len();
+                return Ok(report);
             }
-            deleted.insert(s.id, s.clone());
+            other => other?,
+        };
+        match carry_through(&session) {
+            Err(e) if e.is_damage() => report.held_up = Some(e.to_string()),
+            other => report.waiting = other?,
         }
-        session.swap(|m, _, _| {
-            for s in m.snapshots.iter_mut().filter(|s| deleted.contains_key(&s.id)) {
-                s.state = SnapshotState::Deleted;
-            }
-            Ok(())
-        })?;
-        let mut report = DeleteReport { deleted: deleted.into_values().collect(), ..DeleteReport::default() };
-        report.waiting = carry_through(&session)?;
+        report.freed_bytes = delete_released(&folder, Some(session.writer))?;
         compact_folder(&session, COMPACT_AT_DELETION)?;
-        let own = session.writer;
-        report.freed_bytes = delete_released(&folder, Some(own))?;
+        report.freed_bytes += delete_released(&folder, Some(session.writer))?;
         session.end()?;
         Ok(report)
     }
+}
+
+/// Step 1.
+fn mark(m: &mut Manifest, disk: &str, specs: &[&str]) -> Result<Vec<SnapshotEntry>> {
+    let mut deleted: BTreeMap<SnapId, SnapshotEntry> = BTreeMap::new();
+    for spec in specs {
+        let s = find_snapshot(m, disk, spec)?;
+        if s.held {
+            let why = format!("{disk}@{}: is held; `sapwood release` it first", s.id);
+            return Err(VaultError::Refused(why));
+        }
+        deleted.insert(s.id, s.clone());
+    }
+    for s in m.snapshots.iter_mut().filter(|s| deleted.contains_key(&s.id)) {
+        s.state = SnapshotState::Deleted;
+    }
+    Ok(deleted.into_values().collect())
 }
 
 /// Steps 2 and 3 for every snapshot marked deleted. Returns how many must wait.
@@ -164,7 +179,12 @@ pub(crate) fn summary_of(folder: &Folder, page: &RecipePageRef) -> Result<Summar
 }
 
 /// Step 3. `false`: there is a snapshot that is not among the `known` ones, and nothing was done.
-fn forget(session: &Session, doomed: &BTreeSet<SnapId>, known: &HashSet<SnapId>, dead: &Dead) -> Result<bool> {
+fn forget(
+    session: &Session,
+    doomed: &BTreeSet<SnapId>,
+    known: &HashSet<SnapId>,
+    dead: &Dead,
+) -> Result<bool> {
     let folder = &session.folder;
     let m = folder.load()?;
     let containers = Containers::new(folder.clone(), &m);

@@ -60,6 +60,9 @@ pub enum VaultError {
         #[source]
         source: StoreError,
     },
+    /// What was asked for makes no sense, whatever is in the vault.
+    #[error("{0}")]
+    Usage(String),
     /// What was asked for cannot be done.
     #[error("{0}")]
     Refused(String),
@@ -97,6 +100,12 @@ impl VaultError {
     }
 }
 
+/// A device that cannot read what it holds: damage of the object, not a fault of the store.
+fn is_bad_sector(e: &std::io::Error) -> bool {
+    const EIO: i32 = 5;
+    e.raw_os_error() == Some(EIO)
+}
+
 /// Reads of objects that a manifest names: what a store calls absent or short is damage here.
 pub(crate) trait Named<T> {
     fn named(self) -> Result<T>;
@@ -112,6 +121,9 @@ impl<T> Named<T> for store::Result<T> {
             },
             StoreError::TooLong { object, size, max } => {
                 VaultError::Corrupt { object, why: format!("{size} bytes long, at most {max} are plausible") }
+            }
+            StoreError::Io { object, op, source } if is_bad_sector(&source) => {
+                VaultError::Corrupt { object, why: format!("cannot {op}: {source}") }
             }
             e => VaultError::Store(e),
         })

@@ -2,8 +2,8 @@
 
 use crate::error::{Named, Result, VaultError};
 use format::{
-    names, Context, ContainerEntry, ContainerId, ContainerPage, DiskId, Manifest, Owner, PageRef,
-    Released, VaultId, WriterNo, CONTAINERS_PER_PAGE,
+    names, ContainerEntry, ContainerId, ContainerPage, Context, DiskId, Manifest, Owner, PageRef, Released,
+    VaultId, WriterNo, CONTAINERS_PER_PAGE,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -83,7 +83,12 @@ impl Folder {
                 Err(e) => Err(e),
                 Ok(value) => match self.store.swap(&name, Some(tag), &m.encode(self.context(&name))) {
                     Ok(_) => return Ok((m, value)),
-                    Err(e @ (StoreError::Conflict { .. } | StoreError::Full { .. })) => Err(e.into()),
+                    Err(
+                        e @ (StoreError::Conflict { .. }
+                        | StoreError::Full { .. }
+                        | StoreError::TooLong { .. }
+                        | StoreError::BadName { .. }),
+                    ) => Err(e.into()),
                     // The rename may have happened: what the new manifest names must stay.
                     Err(source) => return Err(VaultError::Uncertain { object: name, source }),
                 },
@@ -157,7 +162,6 @@ impl Folder {
         }
         Ok(())
     }
-
 }
 
 /// Marks an object as no longer named by the manifest that is being changed.

@@ -8,13 +8,13 @@ use crate::compact::{compact_folder, CompactReport};
 use crate::delete::carry_through;
 use crate::error::{Result, VaultError};
 use crate::folder::{Containers, Folder};
-use crate::reader::delete_released;
+use crate::reader::{delete_released, Reader};
 use crate::recipe::recipe_of;
 use crate::session::Session;
 use crate::sweep::sweep_shared;
 use crate::vault::Vault;
 use format::{names, DiskId, Manifest, Owner, SnapId, WriterKind, WriterNo};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use store::StoreError;
 
 /// Share of dead chunks from which collection compacts a container.
@@ -41,6 +41,7 @@ impl GcReport {
     pub(crate) fn add_compaction(&mut self, c: CompactReport) {
         self.compacted.containers += c.containers;
         self.compacted.damaged += c.damaged;
+        self.compacted.no_room += c.no_room;
         self.compacted.before_bytes += c.before_bytes;
         self.compacted.after_bytes += c.after_bytes;
     }
@@ -52,19 +53,20 @@ impl Vault {
         let mut report = GcReport::default();
         if dry_run {
             for (name, folder) in self.disks()? {
-                let looked = orphans_of(&folder).and_then(|found| {
-                    for object in found {
-                        report.freed_bytes += folder.store.allocated(&object).unwrap_or(0);
-                        report.orphans += 1;
-                    }
-                    Ok(())
-                });
+                let looked =
+                    Reader::open(&folder).and_then(|_reader| orphans_of(&folder)).and_then(|found| {
+                        for object in found {
+                            report.freed_bytes += folder.store.allocated(&object).unwrap_or(0);
+                            report.orphans += 1;
+                        }
+                        Ok(())
+                    });
                 skip_damage(&mut report, &name, looked)?;
             }
             return Ok(report);
         }
         for (name, folder) in self.disks()? {
-            let done = collect_folder(&folder, Some(COMPACT_AT_COLLECTION), &mut report);
+            let done = collect_folder(&folder, COMPACT_AT_COLLECTION, &mut report);
             skip_damage(&mut report, &name, done)?;
         }
         let done = sweep_shared(self, COMPACT_AT_COLLECTION, &mut report);
@@ -83,7 +85,7 @@ impl Vault {
             None => self.disks()?,
         };
         for (name, folder) in disks {
-            let done = collect_folder(&folder, Some(threshold), &mut report);
+            let done = collect_folder(&folder, threshold, &mut report);
             skip_damage(&mut report, &name, done)?;
         }
         if disk.is_none() {
@@ -95,15 +97,9 @@ impl Vault {
 
     /// Folders of disks that have no name: their first backup lost a race or was killed before it began.
     fn remove_nameless(&self, report: &mut GcReport) -> Result<()> {
-        let mut ids = BTreeSet::new();
-        self.store.list(names::DISKS, &mut |e| {
-            let id = e.name.strip_prefix(names::DISKS).and_then(|r| r.split('/').next());
-            ids.extend(id.and_then(|i| i.parse::<DiskId>().ok()));
-            Ok(())
-        })?;
         let named: HashSet<DiskId> = self.disks()?.into_iter().map(|(_, f)| f.disk).collect();
-        for id in ids.into_iter().filter(|id| !named.contains(id)) {
-            let folder = self.folder(id);
+        for folder in self.all_folders()?.into_iter().filter(|f| !named.contains(&f.disk)) {
+            let id = folder.disk;
             let Ok(Some((m, _))) = folder.load_tagged() else {
                 report.skipped.push(format!("{}: has no readable manifest and no name", folder.path));
                 continue;
@@ -113,11 +109,18 @@ impl Vault {
             if named || !m.snapshots.is_empty() || any_living(&folder, &m)? {
                 continue;
             }
+            // Whoever was registered a moment ago may have given it its name, and ended.
+            if folder.load()?.sequence != m.sequence || self.find_disk(&m.name)?.is_some_and(|f| f.disk == id)
+            {
+                continue;
+            }
             let mut objects = Vec::new();
             self.store.list(&folder.path, &mut |e| {
                 objects.push(e);
                 Ok(())
             })?;
+            // The manifest last: without it the rest could not be told from a damaged disk.
+            objects.sort_by_key(|e| e.name == folder.manifest_name());
             for e in objects {
                 self.store.delete(&e.name)?;
                 report.orphans += 1;
@@ -173,16 +176,20 @@ fn any_living(folder: &Folder, m: &Manifest) -> Result<bool> {
 }
 
 /// Collects one disk's folder.
-fn collect_folder(folder: &Folder, threshold: Option<f64>, report: &mut GcReport) -> Result<()> {
+fn collect_folder(folder: &Folder, threshold: f64, report: &mut GcReport) -> Result<()> {
     let session = Session::begin(folder, WriterKind::Maintenance)?;
     fence_dead(&session)?;
-    report.waiting += carry_through(&session)?;
-    if let Some(t) = threshold {
-        report.add_compaction(compact_folder(&session, t)?);
+    let carried = carry_through(&session).map(|waiting| report.waiting += waiting);
+    if carried.as_ref().is_err_and(|e| !e.is_damage()) {
+        return carried;
     }
+    // Room first: compaction needs some.
     remove_orphans(&session, report)?;
     report.freed_bytes += delete_released(folder, Some(session.writer))?;
-    session.end()
+    report.add_compaction(compact_folder(&session, threshold)?);
+    report.freed_bytes += delete_released(folder, Some(session.writer))?;
+    session.end()?;
+    carried
 }
 
 /// Takes writers that no longer live out of the manifest: they cannot commit any more.

@@ -7,12 +7,14 @@ use crate::session::Session;
 use crate::tables::Tables;
 use chunk::{Fingerprint, Location, PrefixIndex};
 use format::{decode_frame, names, ChunkNo, ContainerId, Kind};
+use std::collections::BTreeSet;
 
 /// Chunks of the shared set that any disk may match.
 pub(crate) struct GlobalIndex {
     index: PrefixIndex,
     slots: Vec<ContainerId>,
     claims: Claims,
+    matched: BTreeSet<ContainerId>,
 }
 
 impl GlobalIndex {
@@ -34,11 +36,21 @@ impl GlobalIndex {
             }
             Ok(())
         })?;
-        Ok(GlobalIndex { index, slots, claims: Claims::new(shared.clone(), session.token) })
+        Ok(GlobalIndex {
+            index,
+            slots,
+            claims: Claims::new(shared.clone(), session.token),
+            matched: BTreeSet::new(),
+        })
     }
 
     /// Looks a chunk up: claimed, and compared by its full fingerprint and length.
-    pub fn find(&mut self, tables: &Tables, f: &Fingerprint, bytes: u32) -> Result<Option<(ContainerId, ChunkNo)>> {
+    pub fn find(
+        &mut self,
+        tables: &Tables,
+        f: &Fingerprint,
+        bytes: u32,
+    ) -> Result<Option<(ContainerId, ChunkNo)>> {
         let Some(hint) = self.index.get(f) else { return Ok(None) };
         let id = self.slots[hint.container_slot as usize];
         let Some(claimed) = self.claims.claim(id)? else { return Ok(None) };
@@ -52,11 +64,14 @@ impl GlobalIndex {
         };
         let at = table.index_of(chunk);
         let same = at.is_some_and(|n| table.fingerprints[n] == f.0 && table.lengths[n] == bytes);
+        if same {
+            self.matched.insert(id);
+        }
         Ok(same.then_some((id, chunk)))
     }
 
     /// The shared containers that may be referenced by now.
-    pub fn claimed(&self) -> Vec<ContainerId> {
-        self.claims.containers().collect()
+    pub fn matched(&self) -> impl Iterator<Item = ContainerId> + '_ {
+        self.matched.iter().copied()
     }
 }

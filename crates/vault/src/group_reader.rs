@@ -20,7 +20,8 @@ impl GroupReader {
 
     /// Decompresses a group of `table` that was read from `object`.
     pub fn open(&mut self, object: &str, table: &Table, group: &Group, stored: &[u8]) -> Result<()> {
-        let wrong = |why: &str| VaultError::corrupt(object, format!("the group at offset {} {why}", group.offset));
+        let wrong =
+            |why: &str| VaultError::corrupt(object, format!("the group at offset {} {why}", group.offset));
         let first = table.number_at(group.first as usize).ok_or_else(|| wrong("has no chunk"))?;
         if group.cipher != 0 {
             let why = format!("the group at offset {} is encrypted (cipher {})", group.offset, group.cipher);
@@ -35,7 +36,13 @@ impl GroupReader {
     /// The bytes of chunks of the group opened last, compared with their fingerprints.
     ///
     /// `indices` are indices in the table, all within the group.
-    pub fn chunks(&mut self, object: &str, table: &Table, group: &Group, indices: Range<usize>) -> Result<&[u8]> {
+    pub fn chunks(
+        &mut self,
+        object: &str,
+        table: &Table,
+        group: &Group,
+        indices: Range<usize>,
+    ) -> Result<&[u8]> {
         let sum = |r: Range<usize>| table.lengths[r].iter().map(|l| *l as usize).sum::<usize>();
         let start = sum(group.first as usize..indices.start);
         let bytes = &self.raw[start..start + sum(indices.clone())];
@@ -44,7 +51,10 @@ impl GroupReader {
         for (n, f) in indices.zip(&self.fingerprints) {
             if table.fingerprints[n] != f.0 {
                 let no = table.number_at(n).map_or(0, |c| c.0);
-                return Err(VaultError::corrupt(object, format!("chunk {no} does not match its fingerprint")));
+                return Err(VaultError::corrupt(
+                    object,
+                    format!("chunk {no} does not match its fingerprint"),
+                ));
             }
         }
         Ok(bytes)

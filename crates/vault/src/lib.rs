@@ -30,6 +30,7 @@ mod snapshot_spec;
 mod sweep;
 mod tables;
 mod vault;
+mod verify;
 
 pub use backup::{BackupOptions, BackupReport};
 pub use compact::CompactReport;
@@ -43,3 +44,4 @@ pub use reindex::ReindexReport;
 pub use restore::RestoreReport;
 pub use snapshot_spec::{format_time, parse_time};
 pub use vault::{check_disk_name, now, SnapshotInfo, Vault};
+pub use verify::{Damage, VerifyReport};

@@ -81,7 +81,12 @@ impl OwnIndex {
     }
 
     /// Looks a chunk up, compared by its full fingerprint and length.
-    pub fn find(&self, tables: &Tables, f: &Fingerprint, bytes: u32) -> Result<Option<(ContainerId, ChunkNo)>> {
+    pub fn find(
+        &self,
+        tables: &Tables,
+        f: &Fingerprint,
+        bytes: u32,
+    ) -> Result<Option<(ContainerId, ChunkNo)>> {
         let Some(hint) = self.index.get(f) else { return Ok(None) };
         let (id, fresh) = self.slots[hint.container_slot as usize];
         let chunk = ChunkNo(hint.chunk_no);

@@ -20,9 +20,9 @@ use chunk::ChunkSpec;
 use crossbeam_channel::{bounded, Receiver, Sender};
 use format::ContainerEntry;
 use image::Source;
-use store::StoreError;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use store::StoreError;
 
 /// Bytes of segments that are in memory at once.
 const SEGMENTS_IN_FLIGHT_BYTES: usize = 32 << 20;
@@ -44,7 +44,8 @@ pub(crate) struct Written {
 
 /// Threads for computing.
 pub(crate) fn cores() -> usize {
-    std::thread::available_parallelism().map_or(2, |n| n.get())
+    // More than these would wait for the stages that work in order, and take memory.
+    std::thread::available_parallelism().map_or(2, |n| n.get()).min(8)
 }
 
 /// The first error of any stage.
@@ -95,23 +96,28 @@ pub(crate) fn run(
     let failure = Failure::default();
     let threads = cores();
     let segment_buffers = (SEGMENTS_IN_FLIGHT_BYTES / policy.segment_bytes as usize).clamp(threads + 3, 64);
-    let group_buffers = threads * 3 + 2;
+    let group_buffers = threads * 2 + 3;
 
     let (free_tx, free_rx) = bounded::<Vec<u8>>(segment_buffers);
     let (segment_tx, segment_rx) = bounded::<Segment>(segment_buffers);
     let (analysed_tx, analysed_rx) = bounded::<Analysed>(segment_buffers);
     let (job_tx, job_rx) = bounded::<GroupJob>(group_buffers);
     let (packed_tx, packed_rx) = bounded::<PackedGroup>(group_buffers);
+    let (permit_tx, permit_rx) = bounded::<()>(group_buffers);
     let (full_tx, full_rx) = bounded::<ContainerWriter>(2);
     for _ in 0..segment_buffers {
         let _ = free_tx.send(Vec::new());
+    }
+    for _ in 0..group_buffers {
+        let _ = permit_tx.send(());
     }
     let (chunking, codec, segment_bytes) = (policy.chunking, policy.codec, policy.segment_bytes);
 
     let (size, recipe, containers) = std::thread::scope(|scope| {
         let failure = &failure;
-        let reader =
-            scope.spawn(move || failure.guard(|| read(source, segment_bytes, &free_rx, &segment_tx, progress, failure)));
+        let reader = scope.spawn(move || {
+            failure.guard(|| read(source, segment_bytes, &free_rx, &segment_tx, progress, failure))
+        });
         for _ in 0..threads {
             let (rx, tx) = (segment_rx.clone(), analysed_tx.clone());
             scope.spawn(move || analyse(chunking, &rx, &tx));
@@ -119,11 +125,15 @@ pub(crate) fn run(
             scope.spawn(move || pack(codec, group_buffers, &rx, &tx));
         }
         drop((segment_rx, analysed_tx, job_rx, packed_tx));
-        scope.spawn(move || failure.guard(|| write(owner, &packed_rx, &full_tx)));
+        scope.spawn(move || failure.guard(|| write(owner, &packed_rx, &full_tx, &permit_tx)));
         let finisher = scope.spawn(move || failure.guard(|| finish(owner, &full_rx)));
 
         let placed = failure.guard(|| {
-            place(session, &mut placer, &mut recipe, &analysed_rx, &free_tx, &job_tx)
+            let mut send = |job: GroupJob| {
+                permit_rx.recv().map_err(gone)?;
+                job_tx.send(job).map_err(gone)
+            };
+            place(session, &mut placer, &mut recipe, &analysed_rx, &free_tx, &mut send)
         });
         drop((job_tx, free_tx, analysed_rx));
         let size = reader.join().ok().flatten();
@@ -141,7 +151,9 @@ pub(crate) fn run(
             let global = placer.global.take();
             Ok(Written { size, counts: placer.counts, containers, recipe, stored_bytes, global })
         }
-        _ => Err(VaultError::Refused("a thread of the backup ended unexpectedly; nothing was committed".into())),
+        _ => Err(VaultError::Refused(
+            "a thread of the backup ended unexpectedly; nothing was committed".into(),
+        )),
     }
 }
 
@@ -240,30 +252,30 @@ fn place(
     recipe: &mut RecipeWriter,
     segments: &Receiver<Analysed>,
     free: &Sender<Vec<u8>>,
-    jobs: &Sender<GroupJob>,
+    send: &mut impl FnMut(GroupJob) -> Result<()>,
 ) -> Result<()> {
-    let mut send = |job: GroupJob| jobs.send(job).map_err(gone);
     let (mut next, mut waiting) = (0, BTreeMap::new());
     for segment in segments {
         waiting.insert(segment.seq, segment);
         while let Some(segment) = waiting.remove(&next) {
             next += 1;
-            if let Some(made) = placer.place(&segment, &mut send)? {
+            if let Some(made) = placer.place(&segment, send)? {
                 recipe.push(session, segment.no, made)?;
             }
             let _ = free.send(segment.data);
         }
     }
-    placer.close(&mut send)
+    placer.close(send)
 }
 
 /// Compresses groups.
 fn pack(codec: CodecChoice, queue: usize, jobs: &Receiver<GroupJob>, out: &Sender<PackedGroup>) {
     let mut packer = Packer::new();
-    for job in jobs {
+    for mut job in jobs {
         let mut stored = Vec::new();
         let busy = jobs.len() * 4 >= queue;
         let codec = packer.pack(codec, busy, &job.raw, &mut stored);
+        job.raw = Vec::new();
         if out.send(PackedGroup { job, codec, stored }).is_err() {
             return;
         }
@@ -271,7 +283,12 @@ fn pack(codec: CodecChoice, queue: usize, jobs: &Receiver<GroupJob>, out: &Sende
 }
 
 /// Writes groups to containers in the order in which they were placed.
-fn write(session: &Session, groups: &Receiver<PackedGroup>, full: &Sender<ContainerWriter>) -> Result<()> {
+fn write(
+    session: &Session,
+    groups: &Receiver<PackedGroup>,
+    full: &Sender<ContainerWriter>,
+    permits: &Sender<()>,
+) -> Result<()> {
     let (mut next, mut waiting) = (0, BTreeMap::new());
     let mut open: Option<ContainerWriter> = None;
     for group in groups {
@@ -284,6 +301,7 @@ fn write(session: &Session, groups: &Receiver<PackedGroup>, full: &Sender<Contai
             };
             check_room(session, group.stored.len() as u64)?;
             container.append(&group)?;
+            let _ = permits.send(());
             if group.job.last {
                 full.send(container).map_err(gone)?;
             } else {

@@ -91,10 +91,11 @@ impl<'a> Placer<'a> {
         }
         self.counts.changed_bytes += bytes;
         let mut found = self.search(segment)?;
-        if self.is_scattered(segment, &found) {
+        let rewrite = self.is_scattered(segment, &found);
+        if rewrite {
             found.fill(None);
         }
-        let references = self.write_new(segment, &found, send)?;
+        let references = self.write_new(segment, &found, rewrite, send)?;
         Ok(Some(SegmentRecipe {
             fingerprint: segment.fingerprint.0,
             signature: segment.signature,
@@ -179,6 +180,7 @@ impl<'a> Placer<'a> {
         &mut self,
         segment: &Analysed,
         found: &[Found],
+        rewrite: bool,
         send: &mut impl FnMut(GroupJob) -> Result<()>,
     ) -> Result<Vec<Reference>> {
         let mut references: Vec<Reference> = Vec::new();
@@ -196,7 +198,7 @@ impl<'a> Placer<'a> {
             }
             let f = &segment.fingerprints[ordinal];
             let mut at = found[ordinal];
-            if at.is_none() {
+            if at.is_none() && !rewrite {
                 // The same chunk may have come earlier in this very segment.
                 at = self.own.find(self.tables, f, bytes)?;
             }
@@ -223,11 +225,13 @@ impl<'a> Placer<'a> {
         data: &[u8],
         send: &mut impl FnMut(GroupJob) -> Result<()>,
     ) -> Result<(ContainerId, ChunkNo)> {
-        let full = |o: &OpenContainer| o.raw_bytes + data.len() as u64 > u64::from(self.policy.container_bytes);
+        let full =
+            |o: &OpenContainer| o.raw_bytes + data.len() as u64 > u64::from(self.policy.container_bytes);
         if self.open.as_ref().is_some_and(full) {
             self.close(send)?;
         }
-        if self.group.raw.len() + data.len() > self.policy.group_bytes as usize && !self.group.raw.is_empty() {
+        if self.group.raw.len() + data.len() > self.policy.group_bytes as usize && !self.group.raw.is_empty()
+        {
             self.send_group(false, send)?;
         }
         if self.open.is_none() {

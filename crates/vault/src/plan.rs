@@ -77,7 +77,13 @@ impl Plan {
         })
     }
 
-    fn add_segment(&mut self, tables: &Tables, start: u64, wanted: u64, references: &[Reference]) -> Result<()> {
+    fn add_segment(
+        &mut self,
+        tables: &Tables,
+        start: u64,
+        wanted: u64,
+        references: &[Reference],
+    ) -> Result<()> {
         let mut at = start;
         for r in references {
             match *r {
@@ -88,7 +94,8 @@ impl Plan {
                 Reference::Indirect { .. } => {
                     return Err(VaultError::Newer {
                         object: format!("the segment at offset {start}"),
-                        why: "refers to a newer snapshot, which this program cannot follow; use a newer one".into(),
+                        why: "refers to a newer snapshot, which this program cannot follow; use a newer one"
+                            .into(),
                     });
                 }
             }
@@ -118,7 +125,8 @@ impl Plan {
             VaultError::corrupt(&name, format!("has no chunks {} to {}", first.0, first.0 + count - 1))
         };
         let index = table.index_of(first).ok_or_else(absent)?;
-        let last = first.0.checked_add(count - 1).and_then(|n| table.index_of(ChunkNo(n))).ok_or_else(absent)?;
+        let last =
+            first.0.checked_add(count - 1).and_then(|n| table.index_of(ChunkNo(n))).ok_or_else(absent)?;
         if last - index != count as usize - 1 {
             return Err(absent());
         }

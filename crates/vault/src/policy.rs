@@ -32,7 +32,9 @@ impl FromStr for CodecChoice {
     type Err = VaultError;
     fn from_str(s: &str) -> Result<Self> {
         let wrong = || {
-            VaultError::Refused(format!("{s:?} is no codec: auto, lz4, none, or zstd:LEVEL with a level of -7 to 19"))
+            VaultError::Usage(format!(
+                "{s:?} is no codec: auto, lz4, none, or zstd:LEVEL with a level of -7 to 19"
+            ))
         };
         match s {
             "auto" => Ok(CodecChoice::AUTO),
@@ -107,7 +109,7 @@ pub const BALANCED: Policy = Policy {
     own_index_bytes: 48 << 20,
     own_index_parent: true,
     rewrite_at: None,
-    group_bytes: 256 << 10,
+    group_bytes: 2 << 20,
     container_bytes: 64 << 20,
     codec: CodecChoice::AUTO,
 };
@@ -123,7 +125,7 @@ pub const CONVENTIONAL: Policy = Policy {
     own_index_bytes: 32 << 20,
     own_index_parent: false,
     rewrite_at: None,
-    group_bytes: 256 << 10,
+    group_bytes: 2 << 20,
     container_bytes: 64 << 20,
     codec: CodecChoice::AUTO,
 };
@@ -136,7 +138,7 @@ impl Policy {
     pub fn by_name(name: &str) -> Result<Policy> {
         POLICIES.into_iter().find(|p| p.name == name).ok_or_else(|| {
             let names: Vec<_> = POLICIES.iter().map(|p| p.name).collect();
-            VaultError::Refused(format!("there is no policy {name:?}; there are {}", names.join(", ")))
+            VaultError::Usage(format!("there is no policy {name:?}; there are {}", names.join(", ")))
         })
     }
 }

@@ -28,7 +28,10 @@ impl Reader {
         if self.hold.is_valid() {
             return Ok(());
         }
-        Err(VaultError::Refused(format!("{}: this reader's lease has lapsed; run it again", self.hold.name())))
+        Err(VaultError::Refused(format!(
+            "{}: this reader's lease has lapsed; run it again",
+            self.hold.name()
+        )))
     }
 }
 

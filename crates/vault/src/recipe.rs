@@ -4,8 +4,8 @@ use crate::error::{Named, Result, VaultError};
 use crate::folder::Folder;
 use crate::session::Session;
 use format::{
-    frame_len, names, RecipeName, RecipePage, RecipePageRef, RecipeRoot, SegmentRecipe, SnapshotEntry, Summary,
-    FRAME_HEADER_BYTES, SEGMENTS_PER_PAGE,
+    frame_len, names, RecipeName, RecipePage, RecipePageRef, RecipeRoot, SegmentRecipe, SnapshotEntry,
+    Summary, FRAME_HEADER_BYTES, SEGMENTS_PER_PAGE,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -174,7 +174,13 @@ impl RecipeWriter {
     }
 
     /// Makes the recipe durable.
-    pub fn finish(mut self, session: &Session, size: u64, segment_bytes: u32, chunking: String) -> Result<WrittenRecipe> {
+    pub fn finish(
+        mut self,
+        session: &Session,
+        size: u64,
+        segment_bytes: u32,
+        chunking: String,
+    ) -> Result<WrittenRecipe> {
         self.finish_page(session)?;
         let wanted = size.div_ceil(u64::from(segment_bytes) * SEGMENTS_PER_PAGE);
         self.pages.resize(wanted as usize, None);

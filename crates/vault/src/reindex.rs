@@ -3,10 +3,10 @@
 use crate::container_writer::encode_prefixes;
 use crate::error::Result;
 use crate::folder::Containers;
+use crate::sweep::stale_prefixes;
 use crate::tables::read_table;
 use crate::vault::Vault;
 use format::names;
-use std::collections::HashSet;
 
 /// What was rebuilt.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,29 +23,23 @@ impl Vault {
     /// Rebuilds the prefix index of the shared set.
     pub fn reindex(&self) -> Result<ReindexReport> {
         let mut report = ReindexReport::default();
-        let mut known = HashSet::new();
         let (containers, _reader) = self.shared_containers(true)?;
         if let Some(containers) = containers {
-            self.rebuild(&containers, &mut known, &mut report)?;
+            self.rebuild(&containers, &mut report)?;
         }
-        let mut stale = Vec::new();
-        self.store.list(names::PREFIXES, &mut |e| {
-            if !known.contains(&e.name) {
-                stale.push(e.name);
+        let shared = self.shared();
+        if shared.load_tagged()?.is_some() {
+            for object in stale_prefixes(&shared)? {
+                report.removed += u64::from(self.store.delete(&object)?);
             }
-            Ok(())
-        })?;
-        for object in stale {
-            report.removed += u64::from(self.store.delete(&object)?);
         }
         Ok(report)
     }
 
-    fn rebuild(&self, containers: &Containers, known: &mut HashSet<String>, report: &mut ReindexReport) -> Result<()> {
+    fn rebuild(&self, containers: &Containers, report: &mut ReindexReport) -> Result<()> {
         let folder = containers.folder();
         containers.each(|e| {
             let name = names::prefixes(e.id);
-            known.insert(name.clone());
             let table = match read_table(folder, e.id, e.table) {
                 Err(e) if e.is_damage() => {
                     report.damaged += 1;

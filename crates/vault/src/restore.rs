@@ -107,7 +107,10 @@ impl Vault {
             while at < size {
                 let end = (at + WINDOW_BYTES).min(size);
                 let part = plan(&mut recipe, &view.tables, at, end)?;
-                let window = Window { start: at, bytes: Mutex::new(vec![0; segments_end(&recipe, end) as usize - at as usize]) };
+                let window = Window {
+                    start: at,
+                    bytes: Mutex::new(vec![0; segments_end(&recipe, end) as usize - at as usize]),
+                };
                 fetch(&view.tables, &part, &window, &counts, progress)?;
                 let bytes = window.bytes.into_inner().unwrap_or_else(PoisonError::into_inner);
                 target.write_at(at, &bytes)?;
@@ -177,7 +180,8 @@ fn reads(tables: &Tables, plan: &Plan, out: &Sender<Read>, failure: &Failure) ->
             while let Some(part) = of_container.get(to) {
                 let g = &table.groups[part.group as usize];
                 let group_end = g.offset + u64::from(g.stored_len);
-                if g.offset < offset || g.offset > end + GAP_BYTES || group_end.max(end) - offset > READ_BYTES {
+                if g.offset < offset || g.offset > end + GAP_BYTES || group_end.max(end) - offset > READ_BYTES
+                {
                     break;
                 }
                 end = end.max(group_end);

@@ -29,6 +29,11 @@ pub(crate) struct Session {
     ended: bool,
 }
 
+fn next_after(folder: &Folder, no: WriterNo) -> Result<WriterNo> {
+    let used_up = || VaultError::Refused(format!("{}: all writer numbers are used up", folder.path));
+    no.0.checked_add(1).map(WriterNo).ok_or_else(used_up)
+}
+
 /// Holds the object that shows a session to live.
 pub(crate) fn hold_session(folder: &Folder, kind: &str) -> Result<(SnapId, Box<dyn Hold>)> {
     let token = random_token()?;
@@ -71,7 +76,12 @@ impl Session {
         }
     }
 
-    fn register(folder: &Folder, kind: WriterKind, what: &str, token: SnapId) -> Result<(Manifest, WriterNo)> {
+    fn register(
+        folder: &Folder,
+        kind: WriterKind,
+        what: &str,
+        token: SnapId,
+    ) -> Result<(Manifest, WriterNo)> {
         folder.update(|m, _| {
             for other in m.writers.iter().filter(|w| w.kind == kind) {
                 if folder.store.is_held(&names::session(other.token))? {
@@ -81,9 +91,7 @@ impl Session {
             }
             m.writers.retain(|w| w.kind != kind);
             let no = m.next_writer;
-            m.next_writer = WriterNo(no.0.checked_add(1).ok_or_else(|| {
-                VaultError::Refused(format!("{}: all writer numbers are used up", folder.path))
-            })?);
+            m.next_writer = next_after(folder, no)?;
             let parent = m.newest().filter(|_| kind == WriterKind::Backup).map(|s| s.id);
             m.writers.push(Writer { no, token, kind, parent, since: m.sequence });
             Ok(no)
@@ -95,7 +103,7 @@ impl Session {
     pub fn join(folder: &Folder, token: SnapId) -> Result<Session> {
         let (manifest, writer) = folder.update(|m, _| {
             let no = m.next_writer;
-            m.next_writer = WriterNo(no.0 + 1);
+            m.next_writer = next_after(folder, no)?;
             let kind = WriterKind::Backup;
             m.writers.push(Writer { no, token, kind, parent: None, since: m.sequence });
             Ok(no)

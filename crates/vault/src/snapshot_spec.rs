@@ -15,7 +15,7 @@ pub(crate) fn find_snapshot<'a>(m: &'a Manifest, disk: &str, spec: &str) -> Resu
             None if back.is_empty() => 0,
             None => return Err(none("not a snapshot".into())),
         };
-        let at = live.len().checked_sub(n + 1);
+        let at = n.checked_add(1).and_then(|n| live.len().checked_sub(n));
         return at.map(|i| live[i]).ok_or_else(|| none(format!("the disk has {} snapshots", live.len())));
     }
     let matching: Vec<_> = live.iter().filter(|s| s.id.to_string().starts_with(spec)).collect();
@@ -59,7 +59,8 @@ pub fn parse_time(text: &str) -> Option<i64> {
     let era = y.div_euclid(400);
     let year_of_era = y - era * 400;
     let day_of_year = (153 * m + 2) / 5 + d - 1;
-    let days = era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468;
+    let days =
+        era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468;
     Some(days * 86_400 + seconds)
 }
 

@@ -9,14 +9,16 @@
 use crate::compact::compact_folder;
 use crate::delete::{bury, release_data, summary_of};
 use crate::error::Result;
-use crate::folder::{release, Containers, Edits};
+use crate::folder::{release, Containers, Edits, Folder};
 use crate::gc::{fence_dead, remove_orphans, GcReport};
 use crate::reader::delete_released;
 use crate::recipe::read_root;
 use crate::session::Session;
 use crate::tables::read_table;
 use crate::vault::Vault;
-use format::{encode_frame, names, ContainerEntry, ContainerId, Kind, Owner, RecipePageRef, RunSet, Summary, WriterKind};
+use format::{
+    encode_frame, names, ContainerEntry, ContainerId, Kind, Owner, RecipePageRef, RunSet, Summary, WriterKind,
+};
 use std::collections::{BTreeMap, HashSet};
 
 /// Sweeps and compacts the shared set, if the vault has one.
@@ -34,8 +36,10 @@ pub(crate) fn sweep_shared(vault: &Vault, threshold: f64, report: &mut GcReport)
     let cleared = remove_retiring(vault);
     swept?;
     cleared?;
-    report.add_compaction(compact_folder(&session, threshold)?);
+    remove_stale_prefixes(&session)?;
     remove_orphans(&session, report)?;
+    report.freed_bytes += delete_released(&folder, Some(session.writer))?;
+    report.add_compaction(compact_folder(&session, threshold)?);
     report.freed_bytes += delete_released(&folder, Some(session.writer))?;
     session.end()
 }
@@ -90,9 +94,37 @@ fn sweep(vault: &Vault, session: &Session, candidates: &BTreeMap<ContainerId, Co
     Ok(())
 }
 
+/// Indexes that sessions which never committed have left.
+fn remove_stale_prefixes(session: &Session) -> Result<()> {
+    let folder = &session.folder;
+    for object in stale_prefixes(folder)? {
+        folder.store.delete(&object)?;
+    }
+    Ok(())
+}
+
+/// Indexes of containers that the manifest does not know and no registered writer may be about to add.
+pub(crate) fn stale_prefixes(folder: &Folder) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    let prefix = names::prefixes_of(folder.owner);
+    folder.store.list(&prefix, &mut |e| {
+        found.push(e.name);
+        Ok(())
+    })?;
+    let m = folder.load()?;
+    let mut known = HashSet::new();
+    Containers::new(folder.clone(), &m).each(|e| {
+        known.insert(names::prefixes(e.id));
+        Ok(())
+    })?;
+    let writers: HashSet<String> = m.writers.iter().map(|w| format!("{}{}-", prefix, w.no.0)).collect();
+    found.retain(|o| !known.contains(o) && !writers.iter().any(|w| o.starts_with(w)));
+    Ok(found)
+}
+
 fn remove_retiring(vault: &Vault) -> Result<()> {
     let mut found = Vec::new();
-    vault.store.list(names::RETIRING, &mut |e| {
+    vault.store.list(&names::retiring_of(Owner::Shared), &mut |e| {
         found.push(e.name);
         Ok(())
     })?;
@@ -105,13 +137,14 @@ fn remove_retiring(vault: &Vault) -> Result<()> {
 /// Containers that living sessions have claimed, as their names say.
 fn claimed(vault: &Vault) -> Result<HashSet<String>> {
     let mut found = Vec::new();
-    vault.store.list(names::CLAIMS, &mut |e| {
+    let prefix = names::claims_on(Owner::Shared);
+    vault.store.list(&prefix, &mut |e| {
         found.push(e.name);
         Ok(())
     })?;
     let mut claimed = HashSet::new();
     for object in found {
-        let mut parts = object.trim_start_matches(names::CLAIMS).split('/');
+        let mut parts = object.trim_start_matches(&prefix).split('/');
         if let (Some(container), Some(session)) = (parts.next(), parts.next()) {
             if vault.store.is_held(&format!("{}{session}", names::SESSIONS))? {
                 claimed.insert(container.to_string());
@@ -124,7 +157,8 @@ fn claimed(vault: &Vault) -> Result<HashSet<String>> {
 /// What all snapshots of all disks reference in the shared set. A disk that cannot be read stops the sweep.
 fn referenced(vault: &Vault) -> Result<Summary> {
     let mut live = Summary::default();
-    for (_, folder) in vault.disks()? {
+    // Every folder there is, not every name: a disk whose name is damaged has its chunks all the same.
+    for folder in vault.all_folders()? {
         let mut pages: HashSet<RecipePageRef> = HashSet::new();
         let view = vault.view(&folder, 0)?;
         for s in &view.manifest.snapshots {

@@ -13,6 +13,8 @@ const MAX_TABLE: u64 = 1 << 28;
 pub(crate) struct Tables {
     own: Containers,
     shared: Option<Containers>,
+    /// Why the shared set cannot be read, where that is so; for `true`, a newer program wrote it.
+    shared_fault: Option<(String, bool)>,
     cache: Mutex<Cache>,
 }
 
@@ -26,7 +28,13 @@ struct Cache {
 impl Tables {
     pub fn new(own: Containers, shared: Option<Containers>, budget: usize) -> Self {
         let cache = Cache { budget, used: 0, clock: 0, tables: HashMap::new() };
-        Tables { own, shared, cache: Mutex::new(cache) }
+        Tables { own, shared, shared_fault: None, cache: Mutex::new(cache) }
+    }
+
+    /// The same, with shared containers whose manifest is damaged: who needs one is told so.
+    pub fn with_shared_fault(mut self, why: String, newer: bool) -> Self {
+        self.shared_fault = Some((why, newer));
+        self
     }
 
     /// The folder of a container's owner.
@@ -43,6 +51,14 @@ impl Tables {
 
     /// The entry of a container that a recipe names.
     pub fn entry(&self, id: ContainerId) -> Result<ContainerEntry> {
+        if id.owner() == Owner::Shared && self.shared.is_none() {
+            let object = names::manifest(&names::folder(Owner::Shared, self.own.folder().disk));
+            return Err(match self.shared_fault.clone() {
+                Some((why, true)) => VaultError::Newer { object, why },
+                Some((why, false)) => VaultError::Corrupt { object, why },
+                None => VaultError::Missing { object },
+            });
+        }
         let containers = self.containers_of(id);
         containers.get(id)?.ok_or_else(|| {
             VaultError::corrupt(&containers.folder().manifest_name(), format!("knows no container {id}"))

@@ -7,15 +7,19 @@ use crate::reader::Reader;
 use crate::session::hold_session;
 use crate::tables::Tables;
 use format::{
-    decode_frame, encode_frame, names, Context, DiskId, Kind, Manifest, Owner, SnapId, SnapshotEntry, VaultFile,
-    VaultId,
+    decode_frame, encode_frame, names, Context, DiskId, Kind, Manifest, Owner, SnapId, SnapshotEntry,
+    VaultFile, VaultId,
 };
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use store::{ObjectStore, StoreError};
 
 /// Memory for chunk tables in bytes.
 pub(crate) const TABLE_CACHE_BYTES: usize = 32 << 20;
+
+/// How often a reading is begun anew because the disk changed meanwhile.
+const VIEW_TRIES: usize = 1000;
 
 /// Snapshot storage on a store.
 pub struct Vault {
@@ -50,7 +54,8 @@ impl View {
 
 pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N]> {
     let mut b = [0; N];
-    getrandom::fill(&mut b).map_err(|e| VaultError::Refused(format!("the system gives no random numbers: {e}")))?;
+    getrandom::fill(&mut b)
+        .map_err(|e| VaultError::Refused(format!("the system gives no random numbers: {e}")))?;
     Ok(b)
 }
 
@@ -63,7 +68,7 @@ pub fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
 }
 
-/// A disk's name is `vm/disk`: two parts of letters, digits and `._-+@`, none of them starting with a dot.
+/// A disk's name is `vm/disk`: two parts of letters, digits and `._-+:`, none of them starting with a dot.
 pub fn check_disk_name(name: &str) -> Result<()> {
     let part = |p: &str| {
         !p.is_empty()
@@ -75,14 +80,27 @@ pub fn check_disk_name(name: &str) -> Result<()> {
     if good && name.len() <= 500 {
         return Ok(());
     }
-    Err(VaultError::Refused(format!(
+    Err(VaultError::Usage(format!(
         "{name:?} is no name of a disk: two parts like web01/vda, of letters, digits and . _ - + :"
     )))
 }
 
+/// Whether there is any object of this prefix.
+pub(crate) fn has_objects(store: &dyn ObjectStore, prefix: &str) -> Result<bool> {
+    let mut any = false;
+    store.list(prefix, &mut |_| {
+        any = true;
+        Ok(())
+    })?;
+    Ok(any)
+}
+
 impl Vault {
-    /// Makes a vault on an empty store.
+    /// Makes a vault on an empty store. One that has disks has lost its `vault.json`: a new one would not fit them.
     pub fn init(store: Arc<dyn ObjectStore>, policy: &Policy) -> Result<Vault> {
+        if store.len(names::VAULT).is_err() && has_objects(&*store, names::NAMES)? {
+            return Err(VaultError::Missing { object: names::VAULT.into() });
+        }
         let file = VaultFile { id: VaultId(random_bytes()?), policy: policy.name.into(), created: now() };
         match store.put(names::VAULT, &[&file.encode()]) {
             Ok(()) => Ok(Vault { store, file }),
@@ -96,6 +114,9 @@ impl Vault {
     /// Opens the vault on a store.
     pub fn open(store: Arc<dyn ObjectStore>) -> Result<Vault> {
         let bytes = match store.read(names::VAULT, 1 << 20) {
+            Err(StoreError::NotFound { .. }) if has_objects(&*store, names::NAMES)? => {
+                return Err(VaultError::Missing { object: names::VAULT.into() });
+            }
             Err(StoreError::NotFound { .. }) => {
                 let what = format!("{}: no vault here; make one with `sapwood init`", store.location());
                 return Err(VaultError::NotFound { what });
@@ -113,7 +134,10 @@ impl Vault {
 
     /// The policy of backups that do not name one.
     pub fn policy(&self) -> Result<Policy> {
-        Policy::by_name(&self.file.policy)
+        Policy::by_name(&self.file.policy).map_err(|e| {
+            let why = format!("{e}; give --policy, or use a newer program");
+            VaultError::Newer { object: names::VAULT.into(), why }
+        })
     }
 
     /// Where it is.
@@ -150,12 +174,24 @@ impl Vault {
         Ok(disks)
     }
 
-    fn read_name(&self, object: &str) -> Result<Option<(String, DiskId)>> {
+    /// The folders of all disks, named or not. One without a manifest is an error: what it references is not known.
+    pub(crate) fn all_folders(&self) -> Result<Vec<Folder>> {
+        let mut ids = BTreeSet::new();
+        self.store.list(names::DISKS, &mut |e| {
+            let id = e.name.strip_prefix(names::DISKS).and_then(|r| r.split('/').next());
+            ids.extend(id.and_then(|i| i.parse::<DiskId>().ok()));
+            Ok(())
+        })?;
+        Ok(ids.into_iter().map(|id| self.folder(id)).collect())
+    }
+
+    pub(crate) fn read_name(&self, object: &str) -> Result<Option<(String, DiskId)>> {
         let bytes = match self.store.read(object, 1 << 16) {
             Err(StoreError::NotFound { .. }) => return Ok(None),
             other => other.named()?,
         };
-        let body = decode_frame(Kind::Name, self.context(object), &bytes).map_err(VaultError::malformed(object))?;
+        let body =
+            decode_frame(Kind::Name, self.context(object), &bytes).map_err(VaultError::malformed(object))?;
         let wrong = || VaultError::corrupt(object, "does not name a disk");
         let (id, name) = body.split_first_chunk::<16>().ok_or_else(wrong)?;
         let name = String::from_utf8(name.to_vec()).map_err(|_| wrong())?;
@@ -168,7 +204,9 @@ impl Vault {
         match self.read_name(&names::name(name))? {
             None => Ok(None),
             Some((n, id)) if n == name => Ok(Some(self.folder(id))),
-            Some((n, _)) => Err(VaultError::Refused(format!("the names {name} and {n} collide; choose another"))),
+            Some((n, _)) => {
+                Err(VaultError::Refused(format!("the names {name} and {n} collide; choose another")))
+            }
         }
     }
 
@@ -215,13 +253,41 @@ impl Vault {
     }
 
     /// Reads a disk as it is now, and keeps what it reads from being removed.
+    ///
+    /// The manifest of the shared set is read while that of the disk does not change: both are of one instant, so
+    /// nothing that the one references has left the other.
     pub(crate) fn view(&self, folder: &Folder, table_bytes: usize) -> Result<View> {
-        let reader = Reader::open(folder)?;
-        let manifest = reader.manifest.clone();
-        let (shared, shared_reader) = self.shared_containers(true)?;
-        let own = Containers::new(folder.clone(), &manifest);
-        let tables = Tables::new(own, shared, table_bytes);
-        Ok(View { folder: folder.clone(), manifest, tables, reader, _shared: shared_reader })
+        for _ in 0..VIEW_TRIES {
+            let reader = Reader::open(folder)?;
+            let manifest = reader.manifest.clone();
+            let own = Containers::new(folder.clone(), &manifest);
+            let (tables, shared_reader) = self.tables(own, true, table_bytes)?;
+            if shared_reader.is_none() || folder.load()?.sequence == manifest.sequence {
+                let folder = folder.clone();
+                return Ok(View { folder, manifest, tables, reader, _shared: shared_reader });
+            }
+        }
+        Err(VaultError::Refused(format!("{}: changes all the time; run it again", folder.manifest_name())))
+    }
+
+    /// Tables of a disk's own containers and of the shared ones. A damaged shared manifest is told to those only who
+    /// need it.
+    pub(crate) fn tables(
+        &self,
+        own: Containers,
+        hold: bool,
+        bytes: usize,
+    ) -> Result<(Tables, Option<Reader>)> {
+        match self.shared_containers(hold) {
+            Ok((shared, reader)) => Ok((Tables::new(own, shared, bytes), reader)),
+            Err(VaultError::Corrupt { why, .. }) => {
+                Ok((Tables::new(own, None, bytes).with_shared_fault(why, false), None))
+            }
+            Err(VaultError::Newer { why, .. }) => {
+                Ok((Tables::new(own, None, bytes).with_shared_fault(why, true), None))
+            }
+            Err(e) => Err(e),
+        }
     }
 
     /// The container table of the shared set, if there is one.

@@ -21,15 +21,16 @@ mod record;
 use crate::error::{Result, VaultError};
 use crate::folder::{Containers, Folder};
 use crate::progress::Progress;
+use crate::reader::Reader;
 use crate::snapshot_spec::find_snapshot;
 use crate::tables::Tables;
-use crate::vault::{Vault, View, TABLE_CACHE_BYTES};
+use crate::vault::{Vault, TABLE_CACHE_BYTES};
 use containers::ContainerCheck;
 use disks::DiskAt;
 use findings::{fault, ContainerFindings, Findings};
-use format::{names, ContainerId, Owner, SnapshotEntry, VaultFile};
+use format::{names, ContainerId, Manifest, SnapshotEntry, VaultFile};
 use recipes::RecipeCheck;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// What a verification found.
 #[derive(Clone, Debug, Default)]
@@ -87,7 +88,12 @@ impl Vault {
     /// Looks at everything, at one disk, or at one snapshot; with `data` also reads all chunks.
     ///
     /// Damage is in the report. An error is what keeps it from looking.
-    pub fn verify(&self, what: Option<(&str, Option<&str>)>, data: bool, progress: &Progress) -> Result<VerifyReport> {
+    pub fn verify(
+        &self,
+        what: Option<(&str, Option<&str>)>,
+        data: bool,
+        progress: &Progress,
+    ) -> Result<VerifyReport> {
         let mut run = Verification {
             vault: self,
             data,
@@ -155,9 +161,7 @@ impl Verification<'_> {
     /// Looks at one disk.
     fn disk(&mut self, at: &DiskAt, snapshot: Option<&str>) -> Result<()> {
         let mut own = ContainerFindings::default();
-        if let Some((object, why)) = &at.name_fault {
-            own.found.add(object, why);
-        }
+        let bad_name = at.name_fault.as_ref().map(|(object, why)| own.found.add(object, why));
         self.report.disks += 1;
         self.report.objects_checked += u64::from(at.name_fault.is_none()) + 1;
         let view = match self.vault.view(&at.folder, TABLE_CACHE_BYTES) {
@@ -176,10 +180,12 @@ impl Verification<'_> {
             None => view.manifest.live().collect(),
         };
         self.report.snapshots += wanted.len() as u64;
-        let mut ids = match snapshot {
-            Some(_) => BTreeSet::new(),
-            None => self.pages(&view.folder, &Containers::new(view.folder.clone(), &view.manifest), &mut own)?,
-        };
+        let mut ids = BTreeSet::new();
+        if snapshot.is_none() {
+            let (listed, objects) = container_pages(&view.folder, &view.manifest, &mut own.found)?;
+            self.report.objects_checked += objects;
+            ids = listed;
+        }
         let mut recipes = RecipeCheck::new(&view, &at.name, &mut own.found);
         for s in wanted {
             self.progress.check()?;
@@ -191,33 +197,21 @@ impl Verification<'_> {
         self.containers(&view.tables, &ids, &mut own)?;
         view.check()?;
         affected::attribute(&view, &at.name, &bad_pages, &mut own, &mut self.shared)?;
-        if at.name_fault.is_some() {
+        if let Some(name) = bad_name {
             for s in view.manifest.live() {
-                own.found.affects(0, &format!("{}@{}", at.name, s.id));
+                own.found.affects(name, &format!("{}@{}", at.name, s.id));
             }
         }
         self.compared.insert(at.folder.path.clone());
-        let whole_disk = snapshot.is_none();
-        self.conclude(at, own, Some((&view, whole_disk)))
+        self.conclude(at, own, Some(snapshot.is_none()))
     }
 
-    /// Looks at the pages of a container table. Returns the containers of their owner.
-    fn pages(&mut self, folder: &Folder, containers: &Containers, into: &mut ContainerFindings) -> Result<BTreeSet<ContainerId>> {
-        let mut ids = BTreeSet::new();
-        for page in containers.pages() {
-            self.report.objects_checked += 1;
-            match folder.read_page(page) {
-                Ok(p) => ids.extend(p.entries.iter().map(|e| e.id).filter(|id| id.owner() == folder.owner)),
-                Err(e) => {
-                    let (object, why) = fault(e)?;
-                    into.found.add(&object, &why);
-                }
-            }
-        }
-        Ok(ids)
-    }
-
-    fn containers(&mut self, tables: &Tables, ids: &BTreeSet<ContainerId>, own: &mut ContainerFindings) -> Result<()> {
+    fn containers(
+        &mut self,
+        tables: &Tables,
+        ids: &BTreeSet<ContainerId>,
+        own: &mut ContainerFindings,
+    ) -> Result<()> {
         let check = ContainerCheck { tables, data: self.data, progress: self.progress };
         let counts = check.run(ids, own, &mut self.shared)?;
         self.report.objects_checked += counts.objects;
@@ -228,11 +222,11 @@ impl Verification<'_> {
     }
 
     /// Takes over what was found in a disk, unless the disk was deleted meanwhile.
-    fn conclude(&mut self, at: &DiskAt, own: ContainerFindings, view: Option<(&View, bool)>) -> Result<()> {
+    fn conclude(&mut self, at: &DiskAt, own: ContainerFindings, whole_disk: Option<bool>) -> Result<()> {
         if !own.found.is_empty() && disks::is_gone(self.vault, at)? {
             return Ok(());
         }
-        if let Some((_, whole_disk)) = view {
+        if let Some(whole_disk) = whole_disk {
             self.record(&at.folder, &own, whole_disk && self.data);
         }
         self.report.damaged.extend(own.found.into_damage());
@@ -247,32 +241,24 @@ impl Verification<'_> {
 
     /// The shared containers that no snapshot references: later backups may match them.
     fn rest_of_shared(&mut self) -> Result<()> {
-        let mut found = std::mem::take(&mut self.shared);
-        let done = self.rest_of_shared_into(&mut found);
-        self.shared.absorb(found);
-        done
-    }
-
-    fn rest_of_shared_into(&mut self, found: &mut ContainerFindings) -> Result<()> {
-        let (containers, _reader) = match self.vault.shared_containers(true) {
-            Ok((Some(containers), reader)) => (containers, reader),
-            Ok((None, _)) => return Ok(()),
+        let folder = self.vault.shared();
+        match folder.load_tagged() {
+            Ok(Some(_)) => {}
+            Ok(None) => return Ok(()),
             Err(e) => {
                 let (object, why) = fault(e)?;
-                found.found.add(&object, &why);
+                self.shared.found.add(&object, &why);
                 return Ok(());
             }
-        };
-        self.report.objects_checked += 1;
-        let folder = containers.folder().clone();
-        let ids = self.pages(&folder, &containers, found)?;
-        let again = containers.another();
-        let tables = Tables::new(containers, Some(again), TABLE_CACHE_BYTES);
+        }
+        let reader = Reader::open(&folder)?;
+        let (ids, objects) = container_pages(&folder, &reader.manifest, &mut self.shared.found)?;
+        self.report.objects_checked += 1 + objects;
+        let containers = || Containers::new(folder.clone(), &reader.manifest);
+        let tables = Tables::new(containers(), Some(containers()), TABLE_CACHE_BYTES);
         // Those seen before are passed over.
-        std::mem::swap(&mut self.shared, found);
-        let done = self.containers(&tables, &ids, &mut ContainerFindings::default());
-        std::mem::swap(&mut self.shared, found);
-        done
+        self.containers(&tables, &ids, &mut ContainerFindings::default())?;
+        reader.check()
     }
 
     /// Compares the other disks with what is damaged in the shared set, and ends.
@@ -286,12 +272,30 @@ impl Verification<'_> {
             }
         }
         let shared = std::mem::take(&mut self.shared);
-        if !shared.is_empty() || everything {
-            let forget = everything && self.data;
-            self.record(&self.vault.shared(), &shared, forget);
+        if !shared.seen.is_empty() {
+            self.record(&self.vault.shared(), &shared, everything && self.data);
         }
         self.report.damaged.extend(shared.found.into_damage());
         self.report.damaged.sort_by(|a, b| a.object.cmp(&b.object));
         Ok(self.report)
     }
+}
+
+/// Looks at the pages of a container table. Returns the containers of their owner, and how many pages there are.
+fn container_pages(
+    folder: &Folder,
+    m: &Manifest,
+    found: &mut Findings,
+) -> Result<(BTreeSet<ContainerId>, u64)> {
+    let mut ids = BTreeSet::new();
+    for page in &m.pages {
+        match folder.read_page(page) {
+            Ok(p) => ids.extend(p.entries.iter().map(|e| e.id).filter(|id| id.owner() == folder.owner)),
+            Err(e) => {
+                let (object, why) = fault(e)?;
+                found.add(&object, &why);
+            }
+        }
+    }
+    Ok((ids, m.pages.len() as u64))
 }

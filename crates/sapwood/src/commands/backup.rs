@@ -20,12 +20,10 @@ pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
         Some("raw") => Some(Format::Raw),
         Some("qcow2") => Some(Format::Qcow2),
         Some("vmdk") => Some(Format::Vmdk),
-        Some(f) => return Err(VaultError::Refused(format!("{f:?} is no format: raw, qcow2, vmdk")).into()),
+        Some(f) => return Err(VaultError::Usage(format!("{f:?} is no format: raw, qcow2, vmdk")).into()),
     };
-    let source = image::open(
-        &a.source,
-        &SourceOptions { allow_backing_outside: a.allow_backing_outside, format },
-    )?;
+    let source =
+        image::open(&a.source, &SourceOptions { allow_backing_outside: a.allow_backing_outside, format })?;
     let source_format = source.format();
     let start = Instant::now();
     let report = watch(args, &a.disk, |p| vault.backup(&a.disk, source, &options, p))?;
@@ -68,14 +66,14 @@ fn options(a: &Backup) -> Result<BackupOptions> {
     let mut tags = Vec::new();
     for t in &a.tag {
         let Some((k, v)) = t.split_once('=') else {
-            return Err(VaultError::Refused(format!("--tag {t}: give it as NAME=VALUE")).into());
+            return Err(VaultError::Usage(format!("--tag {t}: give it as NAME=VALUE")).into());
         };
         tags.push((k.to_string(), v.to_string()));
     }
     let time = match &a.time {
         None => None,
         Some(t) => Some(vault::parse_time(t).ok_or_else(|| {
-            VaultError::Refused(format!("--time {t}: give it as 2026-11-21T22:00:00, in UTC"))
+            VaultError::Usage(format!("--time {t}: give it as 2026-11-21T22:00:00, in UTC"))
         })?),
     };
     Ok(BackupOptions {

@@ -2,6 +2,7 @@
 
 use super::open;
 use crate::args::Args;
+use crate::outcome::DAMAGED;
 use crate::output::{print_json, size};
 use anyhow::Result;
 use serde_json::json;
@@ -15,29 +16,31 @@ pub fn run(args: &Args, names: &[String]) -> Result<ExitCode> {
     for name in names {
         let Some((disk, spec)) = name.split_once('@') else {
             let why = format!("{name}: name the snapshot too, like {name}@latest~1; nothing was deleted");
-            return Err(VaultError::Refused(why).into());
+            return Err(VaultError::Usage(why).into());
         };
         by_disk.entry(disk).or_default().push(spec);
     }
     let vault = open(args)?;
     let start = Instant::now();
-    let (mut deleted, mut freed, mut waiting) = (Vec::new(), 0, 0);
+    let (mut deleted, mut freed, mut waiting, mut held_up) = (Vec::new(), 0, 0, Vec::new());
     for (disk, specs) in by_disk {
         let report = vault.delete(disk, &specs)?;
         deleted.extend(report.deleted.iter().map(|s| format!("{disk}@{}", s.id)));
         freed += report.freed_bytes;
         waiting += report.waiting;
+        held_up.extend(report.held_up);
     }
     let seconds = start.elapsed().as_secs_f64();
     if args.json {
         print_json(&json!({
-            "deleted": deleted, "freed_bytes": freed, "waiting_snapshots": waiting, "seconds": seconds,
+            "deleted": deleted, "freed_bytes": freed, "waiting_snapshots": waiting, "held_up": held_up, "seconds": seconds,
         }));
     } else {
         println!("deleted {}; {} given back, {seconds:.2} s", deleted.join(", "), size(freed));
+        held_up.iter().for_each(|why| println!("no space was given back: {why}"));
         if waiting > 0 {
             println!("the space of {waiting} deleted snapshots waits for a running backup; `sapwood gc` takes it later");
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if held_up.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DAMAGED) })
 }

@@ -14,7 +14,9 @@ pub fn run(args: &Args, policy: &str) -> Result<ExitCode> {
     let store = store::open(store_url(args)?, true)?;
     let vault = Vault::init(Arc::from(store), &policy)?;
     if args.json {
-        print_json(&json!({ "vault": vault.id().to_string(), "store": vault.location(), "policy": policy.name }));
+        print_json(
+            &json!({ "vault": vault.id().to_string(), "store": vault.location(), "policy": policy.name }),
+        );
     } else {
         println!("made a vault at {}, policy {}", vault.location(), policy.name);
     }

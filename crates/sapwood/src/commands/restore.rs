@@ -15,7 +15,7 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
     let format = match a.format.as_str() {
         "raw" => TargetFormat::Raw,
         "qcow2" => TargetFormat::Qcow2,
-        f => return Err(VaultError::Refused(format!("{f:?} is no format to restore to: raw, qcow2")).into()),
+        f => return Err(VaultError::Usage(format!("{f:?} is no format to restore to: raw, qcow2")).into()),
     };
     let (disk, spec) = split(&a.snapshot);
     let vault = open(args)?;

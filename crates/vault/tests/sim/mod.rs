@@ -149,10 +149,15 @@ impl World {
         let content = self.content(disk);
         self.begun.push((disk.into(), content.clone()));
         let options = BackupOptions { policy: Some(self.policy), ..BackupOptions::default() };
-        let report = self.vault.backup(disk, Box::new(Bytes(content.clone())), &options, &Progress::default())?;
+        let report =
+            self.vault.backup(disk, Box::new(Bytes(content.clone())), &options, &Progress::default())?;
         self.begun.pop();
         self.acknowledged.entry(disk.into()).or_default().insert(report.snapshot.id, content);
         Ok(())
+    }
+
+    pub fn is_empty(&self, disk: &str) -> bool {
+        self.acknowledged.get(disk).is_none_or(|a| a.is_empty())
     }
 
     pub fn delete_one(&mut self, disk: &str, rng: &mut StdRng) -> Result<(), VaultError> {

@@ -1,0 +1,82 @@
+//! `sapwood verify`
+
+use super::open;
+use crate::args::Args;
+use crate::outcome::DAMAGED;
+use crate::output::{print_json, rate, size};
+use crate::progress::watch;
+use anyhow::Result;
+use serde_json::json;
+use std::process::ExitCode;
+use std::time::Instant;
+use vault::{Damage, VerifyReport};
+
+/// Snapshots of one line; the rest is counted.
+const SNAPSHOTS_MAX: usize = 20;
+
+pub fn run(args: &Args, name: Option<&str>, data: bool) -> Result<ExitCode> {
+    let vault = open(args)?;
+    let what = name.map(|n| match n.split_once('@') {
+        Some((disk, snapshot)) => (disk, Some(snapshot)),
+        None => (n, None),
+    });
+    let start = Instant::now();
+    let report = watch(args, name.unwrap_or("verify"), |p| vault.verify(what, data, p))?;
+    let seconds = start.elapsed().as_secs_f64();
+    if args.json {
+        print_report(&report, seconds);
+    } else {
+        for d in &report.damaged {
+            println!("{}: {}; {}", d.object, d.why, affected(d));
+        }
+        println!("{}", summary(&report, data, seconds));
+    }
+    if let Some(why) = &report.unrecorded {
+        eprintln!("sapwood: damaged containers could not be recorded, backups may still match them: {why}");
+    }
+    Ok(if report.damaged.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DAMAGED) })
+}
+
+fn print_report(r: &VerifyReport, seconds: f64) {
+    let damaged: Vec<_> = r
+        .damaged
+        .iter()
+        .map(|d| json!({ "object": d.object, "why": d.why, "snapshots": d.snapshots }))
+        .collect();
+    print_json(&json!({
+        "disks": r.disks,
+        "snapshots": r.snapshots,
+        "containers": r.containers,
+        "objects": r.objects_checked,
+        "data_bytes": r.data_bytes,
+        "stored_bytes_read": r.stored_bytes_read,
+        "seconds": seconds,
+        "damaged": damaged,
+    }));
+}
+
+fn affected(d: &Damage) -> String {
+    let (shown, more) = d.snapshots.split_at(d.snapshots.len().min(SNAPSHOTS_MAX));
+    match (shown, more.len()) {
+        ([], _) => "affects no snapshot".into(),
+        (_, 0) => format!("affects {}", shown.join(" ")),
+        (_, n) => format!("affects {} and {n} more", shown.join(" ")),
+    }
+}
+
+fn summary(r: &VerifyReport, data: bool, seconds: f64) -> String {
+    let read = match data {
+        true => format!("{} of chunks ({} stored)", size(r.data_bytes), size(r.stored_bytes_read)),
+        false => "no chunks read (--data does)".into(),
+    };
+    let speed = if data { format!(", {}", rate(r.data_bytes, seconds)) } else { String::new() };
+    let found = match r.damaged.len() {
+        0 => "no damage".into(),
+        1 => "1 damaged object".into(),
+        n => format!("{n} damaged objects"),
+    };
+    format!(
+        "{} disks, {} snapshots, {} containers, {} objects, {read}: {found}, {seconds:.1} s{speed}",
+        r.disks, r.snapshots, r.containers, r.objects_checked
+    )
+}

@@ -1,0 +1,283 @@
+//! Containers: table, deletion log, data object, and the prefixes of shared ones. Each is looked at once.
+
+use super::findings::{fault, generations, ContainerFindings};
+use super::groups::{self, GroupRead};
+use super::Counts;
+use crate::dead::read_dead;
+use crate::error::{Named, Result, VaultError};
+use crate::folder::Folder;
+use crate::pipeline::{cores, Failure};
+use crate::progress::Progress;
+use crate::tables::Tables;
+use crossbeam_channel::{bounded, Sender};
+use format::{
+    decode_frame, names, ContainerEntry, ContainerId, DataFooter, DataHeader, Kind, Owner, RunSet, Table,
+    DATA_FOOTER_BYTES, DATA_HEADER_BYTES,
+};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use store::StoreError;
+
+/// No index of one container is longer.
+const MAX_PREFIXES: u64 = 1 << 28;
+
+/// Looks at containers.
+pub(super) struct ContainerCheck<'a> {
+    pub tables: &'a Tables,
+    /// Whether all chunks are read.
+    pub data: bool,
+    pub progress: &'a Progress,
+}
+
+/// What the threads find, by owner.
+pub(super) struct Found<'a> {
+    own: &'a mut ContainerFindings,
+    shared: &'a mut ContainerFindings,
+    pub counts: Counts,
+}
+
+impl Found<'_> {
+    pub fn of(&mut self, id: ContainerId) -> &mut ContainerFindings {
+        match id.owner() {
+            Owner::Disk => self.own,
+            Owner::Shared | Owner::Popular => self.shared,
+        }
+    }
+}
+
+pub(super) fn lock<'a, 'b>(found: &'a Mutex<Found<'b>>) -> MutexGuard<'a, Found<'b>> {
+    found.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ContainerCheck<'_> {
+    /// Looks at the containers that have not been looked at yet.
+    pub fn run(
+        &self,
+        ids: &BTreeSet<ContainerId>,
+        own: &mut ContainerFindings,
+        shared: &mut ContainerFindings,
+    ) -> Result<Counts> {
+        let ids: Vec<ContainerId> = ids.iter().copied().collect();
+        let found = Mutex::new(Found { own, shared, counts: Counts::default() });
+        let failure = Failure::default();
+        let next = AtomicUsize::new(0);
+        let threads = cores();
+        let (tx, rx) = bounded::<GroupRead>(threads * 4);
+        std::thread::scope(|scope| {
+            let (failure, found, next, ids) = (&failure, &found, &next, &ids);
+            for _ in 0..threads {
+                let rx = rx.clone();
+                scope.spawn(move || failure.guard(|| groups::work(self.tables, &rx, found, self.progress)));
+            }
+            drop(rx);
+            // Reads come from one thread, so that they are sequential.
+            let inspectors = if self.data { 1 } else { threads };
+            for _ in 0..inspectors {
+                let tx = tx.clone();
+                scope.spawn(move || {
+                    failure.guard(|| loop {
+                        let Some(id) = ids.get(next.fetch_add(1, Ordering::Relaxed)) else { return Ok(()) };
+                        self.progress.check()?;
+                        if failure.is_set() {
+                            return Ok(());
+                        }
+                        self.inspect(*id, found, &tx)?;
+                    })
+                });
+            }
+            drop(tx);
+        });
+        failure.into_result()?;
+        Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner).counts)
+    }
+
+    /// Looks at one container; its groups go to the threads that read them.
+    fn inspect(&self, id: ContainerId, found: &Mutex<Found<'_>>, out: &Sender<GroupRead>) -> Result<()> {
+        let entry = match self.tables.entry(id) {
+            Ok(entry) => entry,
+            Err(e) => {
+                let (object, why) = fault(e)?;
+                lock(found).of(id).lost(id, &object, &why);
+                return Ok(());
+            }
+        };
+        {
+            let mut found = lock(found);
+            if !found.of(id).begin(&entry) {
+                return Ok(());
+            }
+            found.counts.containers += 1;
+            // Table and data.
+            found.counts.objects += 2;
+        }
+        let folder = self.tables.folder_of(id);
+        let dead = self.dead_log(folder, &entry, found)?;
+        if id.owner() == Owner::Shared {
+            self.prefixes(folder, id, found)?;
+        }
+        let table = match self.tables.load(&entry) {
+            Ok(table) => table,
+            Err(e) => {
+                let (object, why) = fault(e)?;
+                lock(found).of(id).ruin(&entry, &object, &why);
+                self.progress.add(entry.stored_bytes);
+                return Ok(());
+            }
+        };
+        check_entry(folder, &entry, &table, found);
+        let groups = self.data_object(folder, &entry, &table, found)?;
+        if !self.data {
+            self.progress.add(entry.stored_bytes);
+            return Ok(());
+        }
+        groups::reads(folder, &table, entry.table, &groups, &dead, self.progress, out)
+    }
+
+    /// The chunks that are known to be dead.
+    fn dead_log(&self, folder: &Folder, entry: &ContainerEntry, found: &Mutex<Found<'_>>) -> Result<RunSet> {
+        match read_dead(folder, entry) {
+            Ok(dead) => {
+                lock(found).counts.objects += u64::from(!dead.is_empty());
+                Ok(dead)
+            }
+            Err(e) => {
+                let (object, why) = fault(e)?;
+                let why = format!("{why}; restores do not need it, dead space of its container is not known");
+                lock(found).of(entry.id).found.add(&object, &why);
+                Ok(RunSet::default())
+            }
+        }
+    }
+
+    /// The prefixes of a shared container: an index, which may be missing.
+    fn prefixes(&self, folder: &Folder, id: ContainerId, found: &Mutex<Found<'_>>) -> Result<()> {
+        let object = names::prefixes(id);
+        let read = match folder.store.read(&object, MAX_PREFIXES) {
+            Err(StoreError::NotFound { .. }) => return Ok(()),
+            other => other.named(),
+        };
+        let context = folder.context(&object);
+        let decoded = read
+            .and_then(|b| decode_frame(Kind::Prefixes, context, &b).map_err(VaultError::malformed(&object)));
+        let mut found = lock(found);
+        found.counts.objects += 1;
+        if let Err(e) = decoded {
+            let (object, why) = fault(e)?;
+            let why = format!("{why}; restores do not need it, `sapwood reindex` makes it anew");
+            found.of(id).found.add(&object, &why);
+        }
+        Ok(())
+    }
+
+    /// Length, header, footer and directory of a data object. Returns the indices of the groups that it has.
+    fn data_object(
+        &self,
+        folder: &Folder,
+        entry: &ContainerEntry,
+        table: &Table,
+        found: &Mutex<Found<'_>>,
+    ) -> Result<Vec<usize>> {
+        let object = names::data(&folder.path, table.data);
+        let len = match folder.store.len(&object).named() {
+            Ok(len) => len,
+            Err(e) => {
+                let (object, why) = fault(e)?;
+                lock(found).of(entry.id).ruin(entry, &object, &why);
+                return Ok(Vec::new());
+            }
+        };
+        if let Err(e) = check_header(folder, table, &object) {
+            let (_, why) = fault(e)?;
+            let mut found = lock(found);
+            // Where the groups are read, they tell what is lost.
+            match self.data {
+                true => found.of(entry.id).damage(entry.id, generations(entry), &object, &why, None),
+                false => found.of(entry.id).ruin(entry, &object, &why),
+            }
+        }
+        let groups_end = match check_end(folder, entry, table, &object, len) {
+            Ok(end) => end,
+            Err(e) => {
+                let (_, why) = fault(e)?;
+                lock(found).of(entry.id).damage(entry.id, generations(entry), &object, &why, None);
+                len
+            }
+        };
+        let mut there = Vec::with_capacity(table.groups.len());
+        for (n, g) in table.groups.iter().enumerate() {
+            if g.offset >= DATA_HEADER_BYTES as u64 && g.offset + u64::from(g.stored_len) <= groups_end {
+                there.push(n);
+                continue;
+            }
+            let why = format!("the group at offset {} is not within its {len} bytes", g.offset);
+            let chunks = groups::chunks_of(table, g.first as usize..(g.first + g.count) as usize);
+            lock(found).of(entry.id).damage(entry.id, generations(entry), &object, &why, Some(&chunks));
+        }
+        Ok(there)
+    }
+}
+
+/// What the container table says of a table must be so.
+fn check_entry(folder: &Folder, entry: &ContainerEntry, table: &Table, found: &Mutex<Found<'_>>) {
+    let chunks = table.lengths.len();
+    if table.data == entry.data && chunks == entry.chunks as usize {
+        return;
+    }
+    let object = names::table(&folder.path, entry.id, entry.table);
+    let why = format!(
+        "has {chunks} chunks in data {}.{}, but its entry says {} in {}.{}",
+        table.data.container,
+        table.data.generation.0,
+        entry.chunks,
+        entry.data.container,
+        entry.data.generation.0
+    );
+    lock(found).of(entry.id).damage(entry.id, generations(entry), &object, &why, None);
+}
+
+fn check_header(folder: &Folder, table: &Table, object: &str) -> Result<()> {
+    let mut bytes = [0; DATA_HEADER_BYTES];
+    folder.store.read_at(object, 0, &mut bytes).named()?;
+    let header = DataHeader::decode(&bytes).map_err(VaultError::malformed(object))?;
+    let right = DataHeader { vault: folder.vault, disk: folder.disk, name: table.data };
+    if header != right {
+        let why = format!(
+            "its header is that of {}.{} of disk {}",
+            header.name.container, header.name.generation.0, header.disk
+        );
+        return Err(VaultError::corrupt(object, why));
+    }
+    Ok(())
+}
+
+/// Checks footer and directory. Returns where the groups end.
+fn check_end(folder: &Folder, entry: &ContainerEntry, table: &Table, object: &str, len: u64) -> Result<u64> {
+    let mut bytes = [0; DATA_FOOTER_BYTES];
+    let footer_at = len.saturating_sub(DATA_FOOTER_BYTES as u64);
+    folder.store.read_at(object, footer_at, &mut bytes).named()?;
+    let footer = DataFooter::decode(&bytes, len).map_err(VaultError::malformed(object))?;
+    let mut bytes = vec![0; footer.directory_len as usize];
+    folder.store.read_at(object, footer.directory_offset, &mut bytes).named()?;
+    let place = format!("{object}#{}", footer.directory_offset);
+    let directory = Table::decode_directory(folder.context(&place), &bytes)
+        .map_err(VaultError::malformed(object))
+        .map_err(|e| within("its directory", e))?;
+    // A table that was written later may hold less of the object, or chunks of other objects.
+    let together = table.container == table.data.container && entry.table == table.data.generation;
+    let equal = directory.numbers == table.numbers
+        && directory.groups == table.groups
+        && directory.lengths == table.lengths
+        && directory.data == table.data;
+    if together && !equal {
+        return Err(VaultError::corrupt(object, "its directory differs from its table"));
+    }
+    Ok(footer.directory_offset)
+}
+
+fn within(part: &str, e: VaultError) -> VaultError {
+    match e {
+        VaultError::Corrupt { object, why } => VaultError::Corrupt { object, why: format!("{part}: {why}") },
+        e => e,
+    }
+}

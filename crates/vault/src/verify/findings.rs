@@ -1,0 +1,183 @@
+//! What was found so far: damaged objects, and the chunks that cannot be read because of them.
+
+use super::Damage;
+use crate::error::{Result, VaultError};
+use format::{ContainerEntry, ContainerId, RunSet, Summary, WriterNo};
+use std::collections::HashMap;
+use store::StoreError;
+
+/// Different things said of one object at most.
+const WHYS_MAX: usize = 3;
+
+/// The object and what is wrong with it, where an error tells of damage. What cannot be read is damaged, too.
+pub(super) fn fault(e: VaultError) -> Result<(String, String)> {
+    match e {
+        VaultError::Corrupt { object, why } | VaultError::Newer { object, why } => Ok((object, why)),
+        VaultError::Missing { object } | VaultError::Store(StoreError::NotFound { object }) => {
+            Ok((object, "is missing".into()))
+        }
+        VaultError::Store(StoreError::Io { object, op, source }) => {
+            Ok((object, format!("cannot {op}: {source}")))
+        }
+        e => Err(e),
+    }
+}
+
+/// Damaged objects in the order in which they were found.
+#[derive(Default)]
+pub(super) struct Findings {
+    all: Vec<Finding>,
+    by_object: HashMap<String, usize>,
+}
+
+struct Finding {
+    object: String,
+    whys: Vec<String>,
+    more: u64,
+    snapshots: Vec<String>,
+}
+
+impl Findings {
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Says something of an object. Returns the object's number here.
+    pub fn add(&mut self, object: &str, why: &str) -> usize {
+        let at = *self.by_object.entry(object.to_string()).or_insert(self.all.len());
+        if at == self.all.len() {
+            let object = object.to_string();
+            self.all.push(Finding { object, whys: Vec::new(), more: 0, snapshots: Vec::new() });
+        }
+        let f = &mut self.all[at];
+        if f.whys.iter().any(|w| w == why) {
+        } else if f.whys.len() < WHYS_MAX {
+            f.whys.push(why.to_string());
+        } else {
+            f.more += 1;
+        }
+        at
+    }
+
+    /// A snapshot cannot be restored because of an object. Called snapshot by snapshot.
+    pub fn affects(&mut self, at: usize, snapshot: &str) {
+        let list = &mut self.all[at].snapshots;
+        if list.last().is_none_or(|l| l != snapshot) {
+            list.push(snapshot.to_string());
+        }
+    }
+
+    pub fn into_damage(self) -> impl Iterator<Item = Damage> {
+        self.all.into_iter().map(|f| {
+            let mut why = f.whys.join("; ");
+            if f.more > 0 {
+                why.push_str(&format!("; and {} more", f.more));
+            }
+            Damage { object: f.object, why, snapshots: f.snapshots }
+        })
+    }
+}
+
+/// Chunks that cannot be read, by container, and the object that is to blame (its number in [`Findings`]).
+#[derive(Default)]
+pub(super) struct BadChunks {
+    containers: HashMap<ContainerId, Vec<(usize, Extent)>>,
+}
+
+enum Extent {
+    All,
+    Some(RunSet),
+}
+
+impl BadChunks {
+    pub fn is_empty(&self) -> bool {
+        self.containers.is_empty()
+    }
+
+    fn all(&mut self, id: ContainerId, object: usize) {
+        self.containers.entry(id).or_default().push((object, Extent::All));
+    }
+
+    fn some(&mut self, id: ContainerId, object: usize, chunks: &RunSet) {
+        let list = self.containers.entry(id).or_default();
+        match list.iter_mut().find(|(o, e)| *o == object && matches!(e, Extent::Some(_))) {
+            Some((_, Extent::Some(have))) => *have = have.union(chunks),
+            _ => list.push((object, Extent::Some(chunks.clone()))),
+        }
+    }
+
+    /// The objects that are to blame where what a summary references cannot be read.
+    pub fn hits(&self, summary: &Summary) -> Vec<usize> {
+        let mut hits = Vec::new();
+        for (id, wanted) in &summary.containers {
+            for (object, extent) in self.containers.get(id).into_iter().flatten() {
+                let hit = match extent {
+                    Extent::All => true,
+                    Extent::Some(bad) => bad.runs().iter().any(|r| wanted.count_within(r.0, r.1) > 0),
+                };
+                if hit && !hits.contains(object) {
+                    hits.push(*object);
+                }
+            }
+        }
+        hits
+    }
+}
+
+/// Generations of a container's table and data: another one is looked at anew.
+pub(super) type Generations = (WriterNo, WriterNo);
+
+pub(super) fn generations(e: &ContainerEntry) -> Generations {
+    (e.table, e.data.generation)
+}
+
+/// What was found in the containers of one owner, and in the rest of its folder.
+#[derive(Default)]
+pub(super) struct ContainerFindings {
+    pub found: Findings,
+    pub bad: BadChunks,
+    /// Those that were looked at.
+    pub seen: HashMap<ContainerId, Generations>,
+    /// Those whose data or table is damaged.
+    pub damaged: HashMap<ContainerId, Generations>,
+}
+
+impl ContainerFindings {
+    /// Whether a container has not been looked at as it is now.
+    pub fn begin(&mut self, e: &ContainerEntry) -> bool {
+        let fresh = self.seen.insert(e.id, generations(e)) != Some(generations(e));
+        if fresh {
+            self.bad.containers.remove(&e.id);
+            self.damaged.remove(&e.id);
+        }
+        fresh
+    }
+
+    /// Nothing of a container can be found because of an object that is not its own.
+    pub fn lost(&mut self, id: ContainerId, object: &str, why: &str) {
+        let at = self.found.add(object, why);
+        self.bad.all(id, at);
+    }
+
+    /// The table or data of a container is damaged: all its chunks, some, or (`None`) none that matters to restores.
+    pub fn damage(
+        &mut self,
+        id: ContainerId,
+        of: Generations,
+        object: &str,
+        why: &str,
+        chunks: Option<&RunSet>,
+    ) {
+        let at = self.found.add(object, why);
+        self.damaged.insert(id, of);
+        if let Some(chunks) = chunks {
+            self.bad.some(id, at, chunks);
+        }
+    }
+
+    /// The table or data of a container is damaged, and nothing of it can be read.
+    pub fn ruin(&mut self, e: &ContainerEntry, object: &str, why: &str) {
+        self.damaged.insert(e.id, generations(e));
+        self.lost(e.id, object, why);
+    }
+}

@@ -1,0 +1,162 @@
+//! Reading every group of containers: large sequential reads, checked on all cores.
+
+use super::containers::{lock, Found};
+use super::findings::fault;
+use crate::error::{Named, Result, VaultError};
+use crate::folder::Folder;
+use crate::group_reader::GroupReader;
+use crate::progress::Progress;
+use crate::tables::Tables;
+use crossbeam_channel::{Receiver, Sender};
+use format::{names, RunSet, Table, WriterNo};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+/// Bytes of stored groups in one read.
+const READ_BYTES: u64 = 2 << 20;
+/// Bytes that are rather read than skipped.
+const GAP_BYTES: u64 = 64 << 10;
+
+/// One read of the store.
+pub(super) struct GroupRead {
+    object: String,
+    offset: u64,
+    len: u64,
+    table: Arc<Table>,
+    /// Generation of the table, for the record.
+    generation: WriterNo,
+    groups: Vec<usize>,
+}
+
+/// The numbers of chunks at these indices of a table.
+pub(super) fn chunks_of(table: &Table, indices: Range<usize>) -> RunSet {
+    let numbers = indices.filter_map(|n| table.number_at(n)).map(|c| (c.0, 1)).collect();
+    RunSet::from_unsorted(numbers)
+}
+
+/// Cuts the groups of a container into reads, announces and sends them. Groups without a live chunk are passed over.
+pub(super) fn reads(
+    folder: &Folder,
+    table: &Arc<Table>,
+    generation: WriterNo,
+    groups: &[usize],
+    dead: &RunSet,
+    progress: &Progress,
+    out: &Sender<GroupRead>,
+) -> Result<()> {
+    let object = names::data(&folder.path, table.data);
+    let mut live = groups.to_vec();
+    if !dead.is_empty() {
+        let numbers: Vec<u32> = table.numbers.runs().iter().flat_map(|r| r.0..r.0 + r.1).collect();
+        live.retain(|n| {
+            let g = &table.groups[*n];
+            let live =
+                numbers[g.first as usize..(g.first + g.count) as usize].iter().any(|c| !dead.contains(*c));
+            progress.add(if live { 0 } else { u64::from(g.stored_len) });
+            live
+        });
+    }
+    live.sort_by_key(|n| table.groups[*n].offset);
+    let place = |n: usize| {
+        let g = &table.groups[n];
+        g.offset..g.offset + u64::from(g.stored_len)
+    };
+    let mut from = 0;
+    while from < live.len() {
+        let Range { start, mut end } = place(live[from]);
+        let mut to = from + 1;
+        while let Some(next) = live.get(to).map(|n| place(*n)) {
+            if next.start > end + GAP_BYTES || next.end.max(end) - start > READ_BYTES {
+                break;
+            }
+            end = end.max(next.end);
+            to += 1;
+        }
+        folder.store.will_read(&object, start, end - start);
+        let (object, table, groups) = (object.clone(), table.clone(), live[from..to].to_vec());
+        let read = GroupRead { object, offset: start, len: end - start, table, generation, groups };
+        if out.send(read).is_err() {
+            return Ok(());
+        }
+        from = to;
+    }
+    Ok(())
+}
+
+/// Carries reads out.
+pub(super) fn work(
+    tables: &Tables,
+    reads: &Receiver<GroupRead>,
+    found: &Mutex<Found<'_>>,
+    progress: &Progress,
+) -> Result<()> {
+    let mut groups = GroupReader::new();
+    let mut stored = Vec::new();
+    for read in reads {
+        progress.check()?;
+        let store = &tables.folder_of(read.table.container).store;
+        stored.resize(read.len as usize, 0);
+        // Where all of it cannot be read, each group is tried alone.
+        let whole = store.read_at(&read.object, read.offset, &mut stored).is_ok();
+        let mut data_bytes = 0;
+        for &n in &read.groups {
+            let g = read.table.groups[n];
+            let at = (g.offset - read.offset) as usize;
+            let bytes = &mut stored[at..at + g.stored_len as usize];
+            if !whole {
+                if let Err(e) = store.read_at(&read.object, g.offset, bytes).named() {
+                    let all = g.first as usize..(g.first + g.count) as usize;
+                    blame(&read, found, e, all)?;
+                    continue;
+                }
+            }
+            data_bytes += check(&mut groups, &read, n, bytes, found)?;
+        }
+        progress.add(read.groups.iter().map(|n| u64::from(read.table.groups[*n].stored_len)).sum());
+        let mut found = lock(found);
+        found.counts.stored_bytes_read += read.len;
+        found.counts.data_bytes += data_bytes;
+    }
+    Ok(())
+}
+
+/// Checks a group. Returns the bytes of its chunks that are whole.
+fn check(
+    groups: &mut GroupReader,
+    read: &GroupRead,
+    n: usize,
+    stored: &[u8],
+    found: &Mutex<Found<'_>>,
+) -> Result<u64> {
+    let (table, group) = (&read.table, &read.table.groups[n]);
+    let all = group.first as usize..(group.first + group.count) as usize;
+    if let Err(e) = groups.open(&read.object, table, group, stored) {
+        blame(read, found, e, all)?;
+        return Ok(0);
+    }
+    if groups.chunks(&read.object, table, group, all.clone()).is_ok() {
+        return Ok(u64::from(group.raw_len));
+    }
+    let mut whole = 0;
+    for n in all {
+        match groups.chunks(&read.object, table, group, n..n + 1) {
+            Ok(bytes) => whole += bytes.len() as u64,
+            Err(e) => blame(read, found, e, n..n + 1)?,
+        }
+    }
+    Ok(whole)
+}
+
+fn blame(read: &GroupRead, found: &Mutex<Found<'_>>, e: VaultError, indices: Range<usize>) -> Result<()> {
+    let (object, why) = fault(e)?;
+    let chunks = chunks_of(&read.table, indices);
+    let id = read.table.container;
+    lock(found).of(id).damage(
+        id,
+        (read.generation, read.table.data.generation),
+        &object,
+        &why,
+        Some(&chunks),
+    );
+    Ok(())
+}

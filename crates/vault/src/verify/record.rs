@@ -1,0 +1,45 @@
+//! Recording which containers are damaged in their owner's manifest.
+
+use super::findings::{generations, ContainerFindings};
+use crate::error::Result;
+use crate::folder::{Containers, Folder};
+use format::{ContainerId, Manifest};
+
+/// Puts damaged containers on the manifest's list. With `forget`, those found whole, and those that are no more, go.
+pub(super) fn record(folder: &Folder, found: &ContainerFindings, forget: bool) -> Result<()> {
+    let Some((m, _)) = folder.load_tagged()? else { return Ok(()) };
+    if list_after(folder, &m, found, forget)? == m.damaged {
+        return Ok(());
+    }
+    folder.update(|m, _| {
+        m.damaged = list_after(folder, m, found, forget)?;
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn list_after(
+    folder: &Folder,
+    m: &Manifest,
+    found: &ContainerFindings,
+    forget: bool,
+) -> Result<Vec<ContainerId>> {
+    let containers = Containers::new(folder.clone(), m);
+    // Containers whose page cannot be read stay as they are.
+    let now = |id: &ContainerId| containers.get(*id).map(|e| e.map(|e| generations(&e)));
+    let mut list = m.damaged.clone();
+    if forget {
+        list.retain(|id| match now(id) {
+            Ok(None) => false,
+            Ok(Some(g)) => found.seen.get(id) != Some(&g) || found.damaged.contains_key(id),
+            Err(_) => true,
+        });
+    }
+    for (id, g) in &found.damaged {
+        if !list.contains(id) && matches!(now(id), Ok(Some(n)) if n == *g) {
+            list.push(*id);
+        }
+    }
+    list.sort();
+    Ok(list)
+}
