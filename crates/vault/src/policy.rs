@@ -25,7 +25,7 @@ pub enum CodecChoice {
 
 impl CodecChoice {
     /// What `auto` means.
-    pub const AUTO: CodecChoice = CodecChoice::Auto { idle: 3, busy: 1 };
+    pub const AUTO: CodecChoice = CodecChoice::Auto { idle: 3, busy: 2 };
 }
 
 impl FromStr for CodecChoice {
