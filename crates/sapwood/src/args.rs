@@ -59,6 +59,25 @@ pub enum Command {
     },
     /// Rebuild the indexes
     Reindex,
+    /// Show space, savings and fragmentation
+    Stats {
+        /// Only of this disk (vm/disk)
+        disk: Option<String>,
+    },
+    /// Draw where a snapshot's data lies
+    Map {
+        /// vm/disk, or vm/disk@SNAP
+        snapshot: String,
+    },
+    /// Tell what deduplication would save, before anything is stored
+    Study {
+        /// Files, disk images, directories
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+        /// A chunker: 4k, 32k, cdc:8k
+        #[arg(long, value_name = "SPEC", default_values = ["4k", "8k", "12k", "cdc:4k"])]
+        chunk: Vec<String>,
+    },
     /// Look for damage, and tell which snapshots it affects
     Verify {
         /// Only this disk (vm/disk) or snapshot (vm/disk@SNAP)

@@ -4,9 +4,12 @@ mod backup;
 mod delete;
 mod gc;
 mod init;
+mod map;
 mod reindex;
 mod restore;
 mod snapshots;
+mod stats;
+mod study;
 mod verify;
 
 use crate::args::{Args, Command};
@@ -26,6 +29,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Command::Gc { dry_run } => gc::collect(args, *dry_run),
         Command::Compact { disk, threshold } => gc::compact(args, disk.as_deref(), *threshold),
         Command::Reindex => reindex::run(args),
+        Command::Stats { disk } => stats::run(args, disk.as_deref()),
+        Command::Map { snapshot } => map::run(args, snapshot),
+        Command::Study { paths, chunk } => study::run(args, paths, chunk),
         Command::Verify { name, data } => verify::run(args, name.as_deref(), *data),
     }
 }

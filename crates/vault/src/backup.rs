@@ -75,6 +75,7 @@ impl Vault {
         let shared = self.shared_session(&policy, &session)?;
 
         let own = Containers::new(folder.clone(), &session.manifest);
+        own.check()?;
         let (tables, _) = self.tables(own, false, TABLE_CACHE_BYTES)?;
         let damaged = self.damaged(&session.manifest)?;
         let (parent, parent_recipe) = open_parent(&session, &policy, &damaged)?;

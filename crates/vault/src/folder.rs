@@ -199,6 +199,11 @@ impl Containers {
         Ok(page)
     }
 
+    /// Reads all pages: whoever is about to name containers learns of damage before any work is done.
+    pub fn check(&self) -> Result<()> {
+        (0..self.pages.len()).try_for_each(|at| self.page(at).map(drop))
+    }
+
     /// The entry of a container, if the table has one.
     pub fn get(&self, id: ContainerId) -> Result<Option<ContainerEntry>> {
         let Some(at) = self.pages.partition_point(|p| p.first <= id).checked_sub(1) else {

@@ -1,0 +1,114 @@
+//! `sapwood stats`
+
+use super::open;
+use crate::args::Args;
+use crate::output::{percent, print_json, size, table};
+use anyhow::Result;
+use serde_json::{json, Value};
+use std::process::ExitCode;
+use vault::{DiskStats, Fragmentation};
+
+pub fn run(args: &Args, disk: Option<&str>) -> Result<ExitCode> {
+    let stats = open(args)?.stats(disk)?;
+    let logical: u64 = stats.disks.iter().map(|d| d.logical_bytes).sum();
+    let nonzero: u64 = stats.disks.iter().map(|d| d.nonzero_bytes).sum();
+    let (data, metadata) = (stats.data_bytes(), stats.metadata_bytes());
+    if args.json {
+        print_json(&json!({
+            "logical_bytes": logical,
+            "nonzero_bytes": nonzero,
+            "data_bytes": data,
+            "metadata_bytes": metadata,
+            "stored_bytes": data + metadata,
+            "shared_data_bytes": stats.shared.data,
+            "shared_metadata_bytes": stats.shared.metadata(),
+            "other_bytes": stats.other_bytes,
+            "disks": stats.disks.iter().map(disk_json).collect::<Vec<_>>(),
+        }));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let rows: Vec<Vec<String>> = stats.disks.iter().map(disk_row).collect();
+    let headings = [
+        "disk",
+        ">snapshots",
+        ">size of all",
+        ">not zero",
+        ">data",
+        ">metadata",
+        ">dead",
+        ">containers",
+        ">runs",
+        ">groups",
+        ">read / wanted",
+    ];
+    table(&headings, &rows);
+    if stats.shared.data > 0 {
+        println!(
+            "shared by disks: {} data, {} metadata",
+            size(stats.shared.data),
+            size(stats.shared.metadata())
+        );
+    }
+    println!(
+        "{} of disks ({} not zero) in {}: {} data, {} metadata; {} of the size, {} of what is not zero",
+        size(logical),
+        size(nonzero),
+        size(data + metadata),
+        size(data),
+        size(metadata),
+        percent(data + metadata, logical),
+        percent(data + metadata, nonzero),
+    );
+    if stats.disks.iter().any(|d| d.damaged > 0) {
+        println!("there are damaged containers; `sapwood verify` tells which snapshots they affect");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn disk_row(d: &DiskStats) -> Vec<String> {
+    let f = d.newest.unwrap_or_default();
+    vec![
+        d.name.clone(),
+        d.snapshots.to_string(),
+        size(d.logical_bytes),
+        size(d.nonzero_bytes),
+        size(d.bytes.data),
+        size(d.bytes.metadata()),
+        size(d.dead_bytes),
+        d.containers.to_string(),
+        f.runs.to_string(),
+        f.groups.to_string(),
+        format!("{:.2}", f.amplification()),
+    ]
+}
+
+fn disk_json(d: &DiskStats) -> Value {
+    json!({
+        "disk": d.name,
+        "snapshots": d.snapshots,
+        "logical_bytes": d.logical_bytes,
+        "nonzero_bytes": d.nonzero_bytes,
+        "data_bytes": d.bytes.data,
+        "table_bytes": d.bytes.tables,
+        "recipe_bytes": d.bytes.recipes,
+        "other_bytes": d.bytes.other,
+        "dead_bytes": d.dead_bytes,
+        "containers": d.containers,
+        "damaged_containers": d.damaged,
+        "released_objects": d.released,
+        "newest": d.newest.map(fragmentation_json),
+    })
+}
+
+/// How scattered a snapshot is, as `stats` and `map` give it.
+pub fn fragmentation_json(f: Fragmentation) -> Value {
+    json!({
+        "runs": f.runs,
+        "containers": f.containers,
+        "groups": f.groups,
+        "wanted_bytes": f.wanted_bytes,
+        "fetched_bytes": f.fetched_bytes,
+        "stored_bytes": f.stored_bytes,
+        "amplification": f.amplification(),
+    })
+}

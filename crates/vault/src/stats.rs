@@ -1,0 +1,141 @@
+//! What is stored, for whom, and how scattered the newest versions are.
+
+use crate::error::Result;
+use crate::folder::{Containers, Folder};
+use crate::layout::{walk, Fragmentation};
+use crate::vault::{Vault, TABLE_CACHE_BYTES};
+
+/// Bytes of a folder's objects by kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FolderBytes {
+    /// Containers' data.
+    pub data: u64,
+    /// Chunk tables.
+    pub tables: u64,
+    /// Recipes.
+    pub recipes: u64,
+    /// Manifest, pages of the container table, deletion logs.
+    pub other: u64,
+}
+
+impl FolderBytes {
+    /// All but the data.
+    pub fn metadata(&self) -> u64 {
+        self.tables + self.recipes + self.other
+    }
+
+    fn add(&mut self, name: &str, len: u64) {
+        let kind = match name.rsplit('.').next() {
+            Some("data") => &mut self.data,
+            Some("table") => &mut self.tables,
+            Some("root" | "pages") => &mut self.recipes,
+            _ => &mut self.other,
+        };
+        *kind += len;
+    }
+}
+
+/// One disk.
+#[derive(Clone, Debug, Default)]
+pub struct DiskStats {
+    /// `vm/disk`.
+    pub name: String,
+    /// Snapshots that users see.
+    pub snapshots: u64,
+    /// Sizes of the disk over all of them.
+    pub logical_bytes: u64,
+    /// What of that is not zero.
+    pub nonzero_bytes: u64,
+    /// Its objects.
+    pub bytes: FolderBytes,
+    /// Its own containers.
+    pub containers: u64,
+    /// Stored bytes of dead chunks, estimated from their number.
+    pub dead_bytes: u64,
+    /// Containers known to be damaged.
+    pub damaged: u64,
+    /// Objects that wait for readers to end.
+    pub released: u64,
+    /// The newest snapshot's.
+    pub newest: Option<Fragmentation>,
+}
+
+/// The vault.
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    /// By name.
+    pub disks: Vec<DiskStats>,
+    /// The shared set.
+    pub shared: FolderBytes,
+    /// Names, sessions, indexes, `vault.json`.
+    pub other_bytes: u64,
+}
+
+impl Stats {
+    /// Bytes of containers' data.
+    pub fn data_bytes(&self) -> u64 {
+        self.shared.data + self.disks.iter().map(|d| d.bytes.data).sum::<u64>()
+    }
+
+    /// Bytes of everything else.
+    pub fn metadata_bytes(&self) -> u64 {
+        self.other_bytes + self.shared.metadata() + self.disks.iter().map(|d| d.bytes.metadata()).sum::<u64>()
+    }
+}
+
+impl Vault {
+    /// Statistics of one disk, or of the whole vault.
+    pub fn stats(&self, disk: Option<&str>) -> Result<Stats> {
+        let mut stats = Stats::default();
+        let disks = match disk {
+            Some(name) => vec![(name.to_string(), self.disk(name)?)],
+            None => self.disks()?,
+        };
+        for (name, folder) in disks {
+            stats.disks.push(self.disk_stats(name, &folder)?);
+        }
+        if disk.is_none() {
+            let shared = self.shared().path;
+            let folders: Vec<String> = self.disks()?.into_iter().map(|(_, f)| f.path).collect();
+            self.store.list("", &mut |e| {
+                if e.name.starts_with(&shared) {
+                    stats.shared.add(&e.name, e.len);
+                } else if !folders.iter().any(|f| e.name.starts_with(f)) {
+                    stats.other_bytes += e.len;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(stats)
+    }
+
+    fn disk_stats(&self, name: String, folder: &Folder) -> Result<DiskStats> {
+        let view = self.view(folder, TABLE_CACHE_BYTES)?;
+        let m = &view.manifest;
+        let mut d = DiskStats {
+            name,
+            snapshots: m.live().count() as u64,
+            logical_bytes: m.live().map(|s| s.size).sum(),
+            nonzero_bytes: m.live().map(|s| s.data_bytes).sum(),
+            damaged: m.damaged.len() as u64,
+            released: m.released.len() as u64,
+            ..DiskStats::default()
+        };
+        folder.store.list(&folder.path, &mut |e| {
+            d.bytes.add(&e.name, e.len);
+            Ok(())
+        })?;
+        Containers::new(folder.clone(), m).each(|e| {
+            if e.id.owner() == folder.owner {
+                d.containers += 1;
+                let dead = e.stored_bytes as f64 * f64::from(e.dead_chunks) / f64::from(e.chunks.max(1));
+                d.dead_bytes += dead as u64;
+            }
+            Ok(())
+        })?;
+        if let Some(newest) = m.newest() {
+            d.newest = Some(walk(&view, newest, |_, _, _| {})?);
+        }
+        Ok(d)
+    }
+}
