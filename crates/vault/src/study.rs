@@ -3,14 +3,14 @@
 use crate::error::{Result, VaultError};
 use crate::pipeline::{cores, Failure};
 use crate::progress::Progress;
-use chunk::{Census, CensusReport, ChunkSpec, Fingerprint, MetadataCost, Piece};
+use chunk::{Census, CensusReport, ChunkSpec, DuplicateClass, Fingerprint, MetadataCost, Piece};
 use crossbeam_channel::{bounded, Sender};
 use image::{Source, SourceOptions};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-/// Bytes read at once, and the distance at which chunkers restart.
-const SEGMENT_BYTES: usize = 4 << 20;
+/// Bytes read at once, and the distance at which chunkers restart: a whole number of the study's fixed chunks.
+const SEGMENT_BYTES: usize = 170 * (24 << 10);
 /// Memory of each census.
 const CENSUS_BYTES: usize = 64 << 20;
 
@@ -38,19 +38,39 @@ pub struct Study {
 
 struct Segment {
     file: usize,
+    /// Counts the segments of a file that are read.
+    seq: u64,
+    /// Where it stands in the file, in segments.
     no: u64,
     data: Vec<u8>,
     /// Bytes of whole segments before this one that are a hole.
     hole: u64,
+    last: bool,
 }
 
 struct Counted {
-    file: usize,
-    no: u64,
-    bytes: u64,
-    hole: u64,
-    whole: Fingerprint,
+    segment: Segment,
+    /// What its bytes are known by; `None` where all are zero.
+    whole: Option<Fingerprint>,
     cuts: Vec<(Vec<Piece>, Vec<Fingerprint>)>,
+}
+
+/// Whole files, each counted when its last segment has come.
+#[derive(Default)]
+struct Files {
+    open: HashMap<usize, OpenFile>,
+    /// Length and occurrences by content.
+    seen: HashMap<Fingerprint, (u64, u64)>,
+    files: u64,
+    bytes: u64,
+}
+
+#[derive(Default)]
+struct OpenFile {
+    bytes: u64,
+    come: u64,
+    segments: Option<u64>,
+    data: BTreeMap<u64, Fingerprint>,
 }
 
 /// Studies files, disk images, and directories of them.
@@ -58,19 +78,19 @@ pub fn study(paths: &[PathBuf], cuts: &[ChunkSpec], progress: &Progress) -> Resu
     for c in cuts {
         c.check().map_err(|e| VaultError::Refused(format!("{c}: {e}")))?;
     }
-    let mut files = Vec::new();
+    let (mut paths_found, mut skipped) = (Vec::new(), Vec::new());
     for p in paths {
-        find_files(p, &mut files)?;
+        find_files(p, &mut paths_found, &mut skipped).map_err(|e| VaultError::Refused(unreadable(p, &e)))?;
     }
-    progress.set_total(files.iter().map(|f| f.metadata().map_or(0, |m| m.len())).sum());
+    progress.set_total(paths_found.iter().map(|f| f.metadata().map_or(0, |m| m.len())).sum());
     let failure = Failure::default();
     let (segment_tx, segment_rx) = bounded::<Segment>(cores() * 2);
     let (counted_tx, counted_rx) = bounded::<Counted>(cores() * 2);
     let mut censuses: Vec<Census> = cuts.iter().map(|_| Census::with_capacity_bytes(CENSUS_BYTES)).collect();
-    let mut whole: BTreeMap<usize, (u64, BTreeMap<u64, Fingerprint>)> = BTreeMap::new();
-    let skipped = std::thread::scope(|scope| {
-        let (failure, files) = (&failure, &files);
-        let reader = scope.spawn(move || failure.guard(|| read(files, &segment_tx, progress)));
+    let mut files = Files::default();
+    let unread = std::thread::scope(|scope| {
+        let (failure, paths) = (&failure, &paths_found);
+        let reader = scope.spawn(move || failure.guard(|| read(paths, &segment_tx, progress)));
         for _ in 0..cores() {
             let (rx, tx) = (segment_rx.clone(), counted_tx.clone());
             scope.spawn(move || rx.iter().try_for_each(|s| tx.send(analyse(s, cuts))));
@@ -78,20 +98,18 @@ pub fn study(paths: &[PathBuf], cuts: &[ChunkSpec], progress: &Progress) -> Resu
         drop((segment_rx, counted_tx));
         for c in counted_rx {
             for (census, (pieces, fingerprints)) in censuses.iter_mut().zip(&c.cuts) {
-                census.add_null(c.hole);
+                census.add_null(c.segment.hole);
                 census.add_pieces(pieces, fingerprints);
             }
-            let file = whole.entry(c.file).or_default();
-            file.0 += c.bytes + c.hole;
-            file.1.insert(c.no, c.whole);
+            files.add(&c);
         }
         reader.join().ok().flatten()
     });
     failure.into_result()?;
-    let mut rows = vec![row("whole file".into(), whole_files(&whole))];
+    skipped.extend(unread.unwrap_or_default());
+    let mut rows = vec![row("whole file".into(), files.report())];
     rows.extend(cuts.iter().zip(&censuses).map(|(c, census)| row(c.to_string(), census.report(10))));
-    let bytes = whole.values().map(|f| f.0).sum();
-    Ok(Study { files: whole.len() as u64, bytes, skipped: skipped.unwrap_or_default(), rows })
+    Ok(Study { files: files.files, bytes: files.bytes, skipped, rows })
 }
 
 fn row(cut: String, report: CensusReport) -> StudyRow {
@@ -99,21 +117,25 @@ fn row(cut: String, report: CensusReport) -> StudyRow {
     StudyRow { cut, report, metadata_bytes }
 }
 
+fn unreadable(path: &Path, e: &std::io::Error) -> String {
+    format!("{}: cannot be read: {e}", path.display())
+}
+
 /// Regular files and block devices; symbolic links are followed only where the user names them.
-fn find_files(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    let unreadable =
-        |e: std::io::Error| VaultError::Refused(format!("{}: cannot be read: {e}", path.display()));
-    let kind = std::fs::metadata(path).map_err(unreadable)?;
-    if !kind.is_dir() {
+fn find_files(path: &Path, files: &mut Vec<PathBuf>, skipped: &mut Vec<String>) -> std::io::Result<()> {
+    if !std::fs::metadata(path)?.is_dir() {
         files.push(path.to_path_buf());
         return Ok(());
     }
-    let mut entries: Vec<_> =
-        std::fs::read_dir(path).map_err(unreadable)?.collect::<std::io::Result<_>>().map_err(unreadable)?;
+    let mut entries: Vec<_> = std::fs::read_dir(path)?.collect::<std::io::Result<_>>()?;
     entries.sort_by_key(|e| e.file_name());
     for e in entries {
         match e.file_type() {
-            Ok(t) if t.is_dir() => find_files(&e.path(), files)?,
+            Ok(t) if t.is_dir() => {
+                if let Err(error) = find_files(&e.path(), files, skipped) {
+                    skipped.push(unreadable(&e.path(), &error));
+                }
+            }
             Ok(t) if t.is_file() => files.push(e.path()),
             _ => {}
         }
@@ -143,9 +165,14 @@ fn read(files: &[PathBuf], out: &Sender<Segment>, progress: &Progress) -> Result
 }
 
 /// Reads one file or disk; its holes are passed over.
-fn read_file(source: &mut dyn Source, file: usize, out: &Sender<Segment>, progress: &Progress) -> Result<()> {
+fn read_file(
+    source: &mut dyn Source,
+    file: usize,
+    out: &Sender<Segment>,
+    progress: &Progress,
+) -> Result<()> {
     const STEP: u64 = SEGMENT_BYTES as u64;
-    let (mut no, mut known) = (0, 0);
+    let (mut seq, mut no, mut known) = (0, 0, 0);
     let end = source.size();
     loop {
         progress.check()?;
@@ -155,50 +182,86 @@ fn read_file(source: &mut dyn Source, file: usize, out: &Sender<Segment>, progre
         };
         let start = (next * STEP).min(end.unwrap_or(u64::MAX));
         let hole = start - known;
-        let mut data = vec![0; SEGMENT_BYTES];
-        let n = if end.is_some_and(|e| start >= e) { 0 } else { source.read_at(start, &mut data)? };
+        let want = end.map_or(STEP, |e| STEP.min(e - start)) as usize;
+        let mut data = vec![0; want];
+        let n = source.read_at(start, &mut data)?;
         data.truncate(n);
         known = start + n as u64;
         progress.add(hole + n as u64);
-        let sent = n == 0 && hole == 0 || out.send(Segment { file, no: next, data, hole }).is_ok();
-        if !sent || n < SEGMENT_BYTES {
+        let last = n < SEGMENT_BYTES;
+        if out.send(Segment { file, seq, no: next, data, hole, last }).is_err() || last {
             return Ok(());
         }
-        no = next + 1;
+        (seq, no) = (seq + 1, next + 1);
     }
 }
 
-fn analyse(s: Segment, cuts: &[ChunkSpec]) -> Counted {
-    let cuts = cuts.iter().map(|spec| {
+fn analyse(segment: Segment, cuts: &[ChunkSpec]) -> Counted {
+    let cut = |spec: &ChunkSpec| {
         let (mut pieces, mut fingerprints) = (Vec::new(), Vec::new());
-        chunk::cut(&s.data, *spec, &mut pieces);
-        chunk::fingerprint_pieces(&s.data, &pieces, &mut fingerprints);
+        chunk::cut(&segment.data, *spec, &mut pieces);
+        chunk::fingerprint_pieces(&segment.data, &pieces, &mut fingerprints);
         (pieces, fingerprints)
-    });
-    Counted {
-        cuts: cuts.collect(),
-        file: s.file,
-        no: s.no,
-        bytes: s.data.len() as u64,
-        hole: s.hole,
-        whole: Fingerprint::of(&s.data),
-    }
+    };
+    let cuts: Vec<_> = cuts.iter().map(cut).collect();
+    let whole = match cuts.first() {
+        _ if chunk::is_null(&segment.data) => None,
+        Some((pieces, fingerprints)) => Some(chunk::segment_fingerprint(pieces, fingerprints)),
+        None => Some(Fingerprint::of(&segment.data)),
+    };
+    Counted { segment, whole, cuts }
 }
 
-/// Files are equal when all their segments are; their sizes follow from that.
-fn whole_files(files: &BTreeMap<usize, (u64, BTreeMap<u64, Fingerprint>)>) -> CensusReport {
-    let mut copies: BTreeMap<Vec<Fingerprint>, (u64, u64)> = BTreeMap::new();
-    for (bytes, segments) in files.values() {
-        let c = copies.entry(segments.values().copied().collect()).or_insert((*bytes, 0));
-        c.1 += 1;
+impl Files {
+    fn add(&mut self, c: &Counted) {
+        let s = &c.segment;
+        let file = self.open.entry(s.file).or_default();
+        file.bytes += s.hole + s.data.len() as u64;
+        file.come += 1;
+        file.data.extend(c.whole.map(|f| (s.no, f)));
+        if s.last {
+            file.segments = Some(s.seq + 1);
+        }
+        if file.segments == Some(file.come) {
+            self.close(s.file);
+        }
     }
-    let mut r = CensusReport::default();
-    for (bytes, n) in copies.into_values() {
-        r.chunks += n;
-        r.bytes += bytes * n;
-        r.unique_chunks += 1;
-        r.unique_bytes += bytes;
-        r.single_chunks += u64::from(n == 1);
+
+    /// A file is known by its length and by its segments that are not zero.
+    fn close(&mut self, file: usize) {
+        let Some(file) = self.open.remove(&file) else { return };
+        let mut content = file.bytes.to_le_bytes().to_vec();
+        for (no, f) in &file.data {
+            content.extend_from_slice(&no.to_le_bytes());
+            content.extend_from_slice(&f.0);
+        }
+        self.files += 1;
+        self.bytes += file.bytes;
+        self.seen.entry(Fingerprint::of(&content)).or_insert((file.bytes, 0)).1 += 1;
     }
-    r
+
+    fn report(&self) -> CensusReport {
+        let mut r = CensusReport::default();
+        for &(bytes, copies) in self.seen.values() {
+            let class = copies.next_power_of_two().trailing_zeros() as usize;
+            if r.classes.len() <= class {
+                r.classes.resize(class + 1, DuplicateClass::default());
+            }
+            let c = &mut r.classes[class];
+            c.unique_chunks += 1;
+            c.chunks += copies;
+            c.unique_bytes += bytes;
+            c.bytes += bytes * copies;
+        }
+        for (no, c) in r.classes.iter_mut().enumerate() {
+            c.copies_max = 1 << no;
+            c.copies_min = (c.copies_max / 2 + 1).min(c.copies_max);
+            r.chunks += c.chunks;
+            r.bytes += c.bytes;
+            r.unique_chunks += c.unique_chunks;
+            r.unique_bytes += c.unique_bytes;
+        }
+        r.single_chunks = r.classes.first().map_or(0, |c| c.unique_chunks);
+        r
+    }
 }

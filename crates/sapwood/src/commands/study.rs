@@ -39,7 +39,10 @@ fn row_json(r: &StudyRow) -> serde_json::Value {
         "bytes": r.report.bytes,
         "null_bytes": r.report.null_bytes,
         "unique_chunks": r.report.unique_chunks,
+        "single_chunks": r.report.single_chunks,
         "unique_bytes": r.report.unique_bytes,
+        "duplicated_share": r.report.duplicated_share(),
+        "duplicates_per_duplicated": r.report.duplicates_per_duplicated(),
         "saved_bytes": r.report.saved_bytes(),
         "metadata_bytes": r.metadata_bytes,
         "exact": r.report.is_exact(),
@@ -70,8 +73,8 @@ fn show(study: &Study) {
     let headings =
         ["cut", ">chunks", ">unique", ">zeros", ">saved", ">of not zero", ">with zeros", ">metadata", ""];
     table(&headings, &rows);
-    for r in study.rows.iter().filter(|r| !r.report.classes.is_empty()).take(1) {
-        println!("\n{}: chunks by how often they occur", r.cut);
+    for r in study.rows.iter().filter(|r| !r.report.classes.is_empty()).take(2) {
+        println!("\n{}: how often each occurs", r.cut);
         let most = r.report.classes.iter().map(|c| c.unique_chunks).max().unwrap_or(1).max(1);
         for c in r.report.classes.iter().filter(|c| c.unique_chunks > 0) {
             let copies = match (c.copies_min, c.copies_max) {

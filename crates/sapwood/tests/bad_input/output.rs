@@ -1,0 +1,57 @@
+//! What `--json` prints: exactly one object, and nothing where a command fails.
+
+use super::Kept;
+use crate::common::{qemu_img, random, Bench, FAILED};
+
+#[test]
+fn every_command_prints_one_object() {
+    let bench = Bench::bare();
+    let json = |args: &[&str], fields: &[&str]| {
+        let object = bench.json(args);
+        for field in fields {
+            assert!(object.get(field).is_some(), "{args:?}: no {field} in {object}");
+        }
+        object
+    };
+    json(&["init"], &["vault", "store", "policy"]);
+    json(&["snapshots"], &["snapshots"]);
+    let source = bench.file("source", &random(700_000, 1));
+    let backup = ["backup", "vm/a", &source, "--tag", "why=test", "--time", "2026-11-21T22:00:00"];
+    let made =
+        json(&backup, &["disk", "snapshot", "parent", "policy", "new_bytes", "stored_bytes", "seconds"]);
+    assert_eq!(made["size"], 700_000);
+    bench.file("source", &random(700_000, 2));
+    json(&backup[..3], &["snapshot"]);
+    let listed = json(&["snapshots", "vm/a"], &["snapshots"]);
+    assert_eq!(listed["snapshots"][0]["tags"]["why"], "test");
+    assert_eq!(listed["snapshots"][0]["time"], 1_795_298_400);
+    assert_eq!(listed["snapshots"][1]["parent"], made["snapshot"]);
+    let target = bench.arg("target");
+    json(&["restore", "vm/a@2026-11-21T22:00:00", &target], &["snapshot", "target", "size", "written_bytes"]);
+    assert!(std::fs::read(&target).unwrap() == random(700_000, 1));
+    let target = bench.arg("target.qcow2");
+    json(&["restore", "vm/a", &target, "--format", "qcow2"], &["snapshot"]);
+    qemu_img(&["check", "-q", &target]);
+    json(&["verify"], &["disks", "snapshots", "containers", "objects", "damaged"]);
+    json(&["verify", "vm/a@latest", "--data"], &["data_bytes"]);
+    json(&["delete", "vm/a@latest"], &["deleted", "freed_bytes", "waiting_snapshots"]);
+    json(&["gc", "--dry-run"], &["dry_run", "orphans"]);
+    json(&["gc"], &["orphans", "freed_bytes", "dead_sessions", "compacted_containers"]);
+    json(&["compact", "vm/a"], &["compacted_containers"]);
+    json(&["reindex"], &["containers", "removed", "damaged"]);
+}
+
+#[test]
+fn a_command_that_fails_prints_none() {
+    let kept = Kept::new();
+    for args in [
+        &["--json", "backup", "vm/a", "/missing"][..],
+        &["--json", "restore", "vm/none", "-"],
+        &["--json", "delete", "vm/kept@nothing"],
+        &["--json", "snapshots", "vm/none"],
+    ] {
+        let ended = kept.bench.fails(args, FAILED, &[]);
+        assert!(ended.stdout.is_empty(), "{ended}");
+    }
+    kept.check();
+}

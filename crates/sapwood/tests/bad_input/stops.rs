@@ -1,0 +1,157 @@
+//! Ctrl-C, broken pipes, two writers, and what comes through standard input.
+
+use super::Kept;
+use crate::common::{files_below, random, Child, DONE, FAILED, REFUSED};
+use rustix::process::Signal;
+use std::io::{Read, Write};
+use std::process::Stdio;
+use std::time::Duration;
+
+/// A backup that reads what it is given through a pipe.
+fn backup_from_pipe(kept: &Kept, disk: &str) -> (Child, std::process::ChildStdin) {
+    let args = ["--json", "backup", disk, "-"];
+    let mut command = kept.bench.command(&args);
+    command.stdin(Stdio::piped());
+    let mut child = Child::start(command, &args.join(" "));
+    let mut stdin = child.stdin();
+    // More than a pipe holds: from now on the backup is at work.
+    stdin.write_all(&random(9 << 20, 70)).unwrap();
+    (child, stdin)
+}
+
+#[test]
+fn an_interrupted_backup() {
+    for (signal, disk) in [(Signal::INT, "vm/kept"), (Signal::TERM, "vm/kept"), (Signal::INT, "vm/new")] {
+        let kept = Kept::new();
+        let (child, mut stdin) = backup_from_pipe(&kept, disk);
+        child.signal(signal);
+        let more = random(1 << 20, 71);
+        let mut given = 0;
+        while stdin.write_all(&more).is_ok() {
+            given += 1;
+            assert!(given < 1000, "the signal does not end it");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let ended = child.wait();
+        ended.expect_failure(FAILED, &["stopped", "sapwood gc"]);
+        assert!(ended.stdout.is_empty(), "{ended}");
+        kept.bench.collect();
+        if disk == "vm/kept" {
+            kept.check();
+        }
+        kept.check_content();
+        let content = random(5 << 20, 72);
+        kept.bench.backup(disk, &kept.bench.file("next", &content));
+        assert!(kept.bench.restored(disk) == content);
+    }
+}
+
+#[test]
+fn a_second_interrupt_ends_it_at_once() {
+    let kept = Kept::new();
+    let (child, stdin) = backup_from_pipe(&kept, "vm/kept");
+    child.signal(Signal::INT);
+    std::thread::sleep(Duration::from_millis(50));
+    child.signal(Signal::INT);
+    let ended = child.wait();
+    assert_eq!(ended.code(), Some(130), "{ended}");
+    drop(stdin);
+    kept.bench.collect();
+    kept.check();
+}
+
+#[test]
+fn an_interrupted_restore() {
+    let kept = Kept::new();
+    let bench = &kept.bench;
+    let content = random(40 << 20, 73);
+    let snapshot = format!("vm/big@{}", bench.backup("vm/big", &bench.file("big", &content)));
+    let mut stopped = 0;
+    for delay in [1, 5, 10, 20, 40, 80, 120] {
+        let target = bench.arg("target");
+        let args = ["--json", "restore", &snapshot, &target];
+        let child = Child::start(bench.command(&args), &args.join(" "));
+        std::thread::sleep(Duration::from_millis(delay));
+        child.signal(Signal::INT);
+        let ended = child.wait();
+        if ended.code() == Some(DONE) {
+            assert!(std::fs::read(&target).unwrap() == content);
+            std::fs::remove_file(&target).unwrap();
+            continue;
+        }
+        stopped += 1;
+        assert!(!bench.path("target").exists());
+        // A signal that comes before the program listens for it ends it as it ends any program.
+        if ended.code().is_some() {
+            ended.expect_failure(FAILED, &["stopped"]);
+            let left = files_below(bench.dir.path());
+            assert!(!left.iter().any(|f| f.to_string_lossy().contains("partial")), "{left:?}");
+        }
+    }
+    println!("{stopped} of 7 restores were stopped");
+    bench.collect();
+    kept.check_content();
+}
+
+#[test]
+fn two_writers_of_one_disk() {
+    let kept = Kept::new();
+    let (first, mut stdin) = backup_from_pipe(&kept, "vm/kept");
+    let args = ["backup", "vm/kept", &kept.bench.arg("kept")];
+    kept.bench.fails(&args, REFUSED, &["vm/kept", "another backup is at work on this disk", "wait until"]);
+    // Another disk does not wait.
+    kept.bench.backup("vm/other", &kept.bench.arg("kept"));
+    stdin.write_all(b"the end").unwrap();
+    drop(stdin);
+    let ended = first.wait();
+    ended.expect_done();
+    let mut content = random(9 << 20, 70);
+    content.extend_from_slice(b"the end");
+    assert!(kept.bench.restored("vm/kept") == content);
+    kept.bench.done(&["-q", args[0], args[1], args[2]]);
+    assert_eq!(kept.bench.snapshots("vm/kept").len(), 3);
+    kept.bench.verify();
+}
+
+#[test]
+fn a_broken_pipe() {
+    let kept = Kept::new();
+    let bench = &kept.bench;
+    bench.backup("vm/big", &bench.file("big", &random(20 << 20, 74)));
+    let args = ["restore", "vm/big", "-"];
+    let child = Child::start_with_reader(bench.command(&args), &args.join(" "), |stdout| {
+        let mut head = vec![0; 100_000];
+        stdout.read_exact(&mut head).unwrap();
+        head
+    });
+    let ended = child.wait();
+    ended.expect_failure(FAILED, &["-: cannot write", "Broken pipe"]);
+    assert!(ended.stdout == random(20 << 20, 74)[..100_000]);
+    bench.collect();
+    kept.check_content();
+}
+
+#[test]
+fn streams_of_odd_sizes() {
+    let kept = Kept::new();
+    let bench = &kept.bench;
+    for policy in ["balanced", "conventional"] {
+        let disk = format!("vm/{policy}");
+        for size in [0, 1, 511, 513, 4095, 4097, (128 << 10) + 1, 4 << 20, (4 << 20) + 1, (9 << 20) - 3] {
+            let content = random(size, size as u64);
+            let args = ["--json", "backup", &disk, "-", "--policy", policy];
+            let mut command = bench.command(&args);
+            command.stdin(Stdio::piped());
+            let mut child = Child::start(command, &args.join(" "));
+            let mut stdin = child.stdin();
+            // In pieces that fit nothing.
+            content.chunks(77_777).for_each(|c| stdin.write_all(c).unwrap());
+            drop(stdin);
+            let ended = child.wait();
+            ended.expect_done();
+            assert_eq!(ended.json()["size"], size);
+            assert!(bench.restored(&disk) == content, "{policy}: {size} bytes");
+        }
+    }
+    kept.check_content();
+}

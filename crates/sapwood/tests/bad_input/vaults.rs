@@ -1,0 +1,115 @@
+//! Stores that hold no vault, or one that this program cannot read.
+
+use super::Kept;
+use crate::common::{files_below, Bench, DAMAGED, FAILED, REFUSED};
+use serde_json::{json, Value};
+use xxhash_rust::xxh3::xxh3_64;
+
+#[test]
+fn no_store_and_no_vault() {
+    let bench = Bench::bare();
+    let there = bench.store.to_str().unwrap();
+    bench.fails(&["snapshots"], REFUSED, &[there, "no such directory", "check the path"]);
+    std::fs::create_dir(&bench.store).unwrap();
+    bench.fails(&["gc"], REFUSED, &[there, "there is no store", "check the path"]);
+    std::fs::write(bench.store.join("thesis.txt"), "mine").unwrap();
+    bench.fails(&["init"], REFUSED, &[there, "not empty", "thesis.txt"]);
+    assert_eq!(files_below(&bench.store).len(), 1);
+
+    let file = Bench::bare();
+    std::fs::write(&file.store, "a file").unwrap();
+    file.fails(&["init"], REFUSED, &[file.store.to_str().unwrap(), "no directory"]);
+    file.fails(&["snapshots"], REFUSED, &["no directory"]);
+}
+
+#[test]
+fn a_store_whose_vault_file_is_gone() {
+    let kept = Kept::new();
+    let file = kept.bench.store.join("objects/vault.json");
+    let aside = kept.bench.path("vault.json");
+    std::fs::rename(&file, &aside).unwrap();
+    // With disks in it, it is a damaged vault; a new one must not take its place.
+    for command in [&["restore", "vm/kept", "-"][..], &["gc"], &["init"]] {
+        kept.bench.fails(command, DAMAGED, &["vault.json", "missing"]);
+    }
+    std::fs::rename(&aside, &file).unwrap();
+    kept.check();
+
+    let empty = Bench::new("balanced");
+    std::fs::remove_file(empty.store.join("objects/vault.json")).unwrap();
+    empty.fails(&["snapshots"], FAILED, &[empty.store.to_str().unwrap(), "no vault here", "sapwood init"]);
+    empty.done(&["init"]);
+}
+
+#[test]
+fn a_vault_is_made_once() {
+    let kept = Kept::new();
+    kept.bench.fails(&["init"], REFUSED, &[kept.bench.store.to_str().unwrap(), "there is a vault already"]);
+    kept.check();
+}
+
+/// Rewrites `vault.json` as a newer program may have written it: with a checksum that is right.
+fn rewrite(kept: &Kept, change: impl Fn(&mut Value)) {
+    let path = kept.bench.store.join("objects/vault.json");
+    let mut v: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    change(&mut v);
+    let features: Vec<_> =
+        v["incompatible_features"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let fields = [
+        v["sapwood_vault"].as_str().unwrap().to_string(),
+        v["format_version"].to_string(),
+        features.join(","),
+        v["policy"].as_str().unwrap().to_string(),
+        v["created"].to_string(),
+    ];
+    v["checksum"] = format!("{:016x}", xxh3_64(fields.join("\n").as_bytes())).into();
+    std::fs::write(&path, serde_json::to_vec_pretty(&v).unwrap()).unwrap();
+}
+
+#[test]
+fn vaults_of_newer_programs() {
+    let kept = Kept::new();
+    let source = kept.bench.arg("kept");
+    let commands = [
+        &["snapshots"][..],
+        &["backup", "vm/new", &source],
+        &["restore", "vm/kept", "-"],
+        &["delete", "vm/kept@latest"],
+        &["gc"],
+        &["verify"],
+    ];
+    // As it is, the file is found good: the checksum of this test is that of the program.
+    rewrite(&kept, |_| {});
+    kept.bench.done(&["snapshots"]);
+
+    rewrite(&kept, |v| v["format_version"] = json!(99));
+    for command in commands {
+        kept.bench.fails(command, REFUSED, &["vault.json", "format version 99", "use a newer one"]);
+    }
+    rewrite(&kept, |v| v["format_version"] = json!(1));
+    rewrite(&kept, |v| v["incompatible_features"] = json!(["erasure-coding"]));
+    for command in commands {
+        kept.bench.fails(command, REFUSED, &["vault.json", "erasure-coding", "use a newer one"]);
+    }
+    rewrite(&kept, |v| v["incompatible_features"] = json!([]));
+    rewrite(&kept, |v| v["policy"] = json!("best"));
+    let said = ["vault.json", "there is no policy \"best\"", "--policy"];
+    kept.bench.fails(&["backup", "vm/kept", &source], REFUSED, &said);
+    kept.bench.done(&["snapshots"]);
+    rewrite(&kept, |v| v["policy"] = json!("balanced"));
+    kept.check();
+}
+
+#[test]
+fn a_damaged_vault_file() {
+    let kept = Kept::new();
+    let path = kept.bench.store.join("objects/vault.json");
+    let good = std::fs::read(&path).unwrap();
+    let changed = String::from_utf8(good.clone()).unwrap().replace("balanced", "unbalanced");
+    for bad in [&b""[..], b"{}", &good[..good.len() / 2], changed.as_bytes(), &[0xff; 300]] {
+        std::fs::write(&path, bad).unwrap();
+        kept.bench.fails(&["snapshots"], DAMAGED, &["vault.json", "damaged"]);
+    }
+    std::fs::write(&path, &good).unwrap();
+    kept.check();
+}

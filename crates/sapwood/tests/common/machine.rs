@@ -1,0 +1,99 @@
+//! What tests borrow from the machine: QEMU's tools, small file systems, loop devices.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Runs one of QEMU's tools, which must be installed.
+fn tool<S: AsRef<OsStr>>(name: &str, args: &[S]) -> Vec<u8> {
+    let mut command = Command::new(name);
+    command.args(args);
+    let out = command.output().unwrap_or_else(|e| panic!("{name} is needed by this test (qemu-utils): {e}"));
+    assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
+    out.stdout
+}
+
+/// Runs `qemu-img`.
+pub fn qemu_img<S: AsRef<OsStr>>(args: &[S]) -> Vec<u8> {
+    tool("qemu-img", args)
+}
+
+/// Runs one command of `qemu-io` on a qcow2 image.
+pub fn qemu_io(image: &str, command: &str) {
+    tool("qemu-io", &["-f", "qcow2", "-c", command, image]);
+}
+
+/// Runs a command of the system; says why where it fails.
+fn system(name: &str, args: &[&OsStr]) -> Result<String, String> {
+    match Command::new(name).args(args).output() {
+        Err(e) => Err(format!("{name}: {e}")),
+        Ok(out) if !out.status.success() => {
+            Err(format!("{name}: {}", String::from_utf8_lossy(&out.stderr).trim()))
+        }
+        Ok(out) => Ok(String::from_utf8_lossy(&out.stdout).trim().to_string()),
+    }
+}
+
+/// Says that a test cannot be run on this machine.
+fn skip(what: &str, why: &str) {
+    eprintln!("SKIPPED: {what} needs root and a system that allows it: {why}");
+}
+
+/// A small file system in memory, unmounted when dropped.
+pub struct Mount {
+    pub path: PathBuf,
+}
+
+impl Mount {
+    /// `None` where that is not allowed, which is printed.
+    pub fn tmpfs(path: &Path, bytes: u64) -> Option<Mount> {
+        std::fs::create_dir_all(path).unwrap();
+        let size = format!("size={bytes}");
+        let args = ["-t", "tmpfs", "-o", &size, "tmpfs"].map(OsStr::new);
+        match system("mount", &[&args[..], &[path.as_os_str()]].concat()) {
+            Ok(_) => Some(Mount { path: path.to_path_buf() }),
+            Err(why) => {
+                skip("a small file system", &why);
+                None
+            }
+        }
+    }
+
+    /// Nothing can be written from now on.
+    pub fn read_only(&self) {
+        system("mount", &[OsStr::new("-o"), OsStr::new("remount,ro"), self.path.as_os_str()]).unwrap();
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Err(why) = system("umount", &[self.path.as_os_str()]) {
+            eprintln!("{}: {why}", self.path.display());
+        }
+    }
+}
+
+/// A block device on a file, given back when dropped.
+pub struct LoopDevice {
+    pub device: String,
+}
+
+impl LoopDevice {
+    /// `None` where that is not allowed, which is printed.
+    pub fn on(file: &Path) -> Option<LoopDevice> {
+        let args = [OsStr::new("--find"), OsStr::new("--show"), file.as_os_str()];
+        match system("losetup", &args) {
+            Ok(device) => Some(LoopDevice { device }),
+            Err(why) => {
+                skip("a loop device", &why);
+                None
+            }
+        }
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = system("losetup", &[OsStr::new("--detach"), OsStr::new(&self.device)]);
+    }
+}

@@ -1,0 +1,115 @@
+//! Images of every kind that people have, through the binary and back: what is restored is what QEMU reads.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{qemu_img, qemu_io, random, Bench};
+
+/// A disk as guests have them: random data, data that compresses, zeros; its end is no round number.
+fn raw(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut disk = random(bytes, seed);
+    for (n, part) in disk.chunks_mut(96 << 10).enumerate() {
+        match n % 4 {
+            0 => part.fill(0),
+            1 => part.iter_mut().enumerate().for_each(|(i, b)| *b = (i / 700 + n) as u8),
+            _ => {}
+        }
+    }
+    disk
+}
+
+/// What QEMU reads of an image.
+fn as_raw(bench: &Bench, image: &str) -> Vec<u8> {
+    let out = bench.arg("reference");
+    qemu_img(&["convert", "-O", "raw", image, &out]);
+    std::fs::read(out).unwrap()
+}
+
+/// Backs an image up and restores it, through a pipe, to a file and to qcow2.
+fn there_and_back(bench: &Bench, image: &str, format: &str, expected: &[u8]) {
+    let made = bench.json(&["backup", "vm/disk", image]);
+    assert_eq!(made["source_format"], format, "{image}");
+    assert_eq!(made["size"], expected.len(), "{image}");
+    assert!(bench.restored("vm/disk") == expected, "{image}: through a pipe");
+    let target = bench.arg("target");
+    bench.done(&["-q", "restore", "vm/disk", &target, "--force"]);
+    assert!(std::fs::read(&target).unwrap() == expected, "{image}: to a file");
+    let qcow2 = bench.arg("target.qcow2");
+    bench.done(&["-q", "restore", "vm/disk", &qcow2, "--force", "--format", "qcow2"]);
+    qemu_img(&["check", "-q", &qcow2]);
+    let got = as_raw(bench, &qcow2);
+    assert!(got[..expected.len()] == *expected, "{image}: to qcow2");
+    assert!(got[expected.len()..].iter().all(|b| *b == 0), "{image}: to qcow2, what was added");
+    // qcow2 has no disks of half a sector.
+    assert_eq!(got.len(), expected.len().next_multiple_of(512));
+}
+
+#[test]
+fn raw_files_of_odd_sizes() {
+    for policy in ["balanced", "conventional"] {
+        let bench = Bench::new(policy);
+        for bytes in [0, 1, 511, 512, 4095, 4097, 1_000_003, (4 << 20) - 1, (4 << 20) + 1, 9_000_001] {
+            let content = raw(bytes, bytes as u64);
+            there_and_back(&bench, &bench.file("disk.img", &content), "raw", &content);
+        }
+        bench.verify();
+    }
+}
+
+#[test]
+fn qcow2() {
+    let bench = Bench::new("balanced");
+    let source = bench.file("source", &raw(9 << 20, 5));
+    let image = bench.arg("disk.qcow2");
+    for options in [
+        &["-o", "compat=0.10"][..],
+        &["-o", "compat=1.1,cluster_size=4k"],
+        &["-o", "cluster_size=2M"],
+        &["-o", "extended_l2=on,cluster_size=128k"],
+        &["-c", "-o", "compression_type=zlib"],
+        &["-c", "-o", "compression_type=zstd"],
+        &["-o", "preallocation=metadata"],
+    ] {
+        let args = [&["convert", "-O", "qcow2"], options, &[source.as_str(), image.as_str()]].concat();
+        qemu_img(&args);
+        there_and_back(&bench, &image, "qcow2", &as_raw(&bench, &image));
+    }
+    bench.verify();
+}
+
+#[test]
+fn backing_chains() {
+    let bench = Bench::new("balanced");
+    bench.file("base.raw", &raw(6 << 20, 6));
+    let (middle, top) = (bench.arg("middle.qcow2"), bench.arg("top.qcow2"));
+    // Each image is larger or smaller than what it stands on.
+    qemu_img(&["create", "-q", "-f", "qcow2", "-b", "base.raw", "-F", "raw", &middle, "10M"]);
+    qemu_io(&middle, "write -P 17 1M 300k");
+    qemu_io(&middle, "write -P 18 7M 1M");
+    qemu_img(&["create", "-q", "-f", "qcow2", "-b", "middle.qcow2", "-F", "qcow2", &top, "9M"]);
+    qemu_io(&top, "write -P 19 1100k 64k");
+    qemu_io(&top, "write -z 2M 1M");
+    qemu_io(&top, "discard 7M 64k");
+    for image in [&middle, &top] {
+        there_and_back(&bench, image, "qcow2", &as_raw(&bench, image));
+    }
+    bench.verify();
+}
+
+#[test]
+fn vmdk() {
+    let bench = Bench::new("balanced");
+    let source = bench.file("source", &raw(9 << 20, 7));
+    for subformat in [
+        "monolithicSparse",
+        "streamOptimized",
+        "monolithicFlat",
+        "twoGbMaxExtentSparse",
+        "twoGbMaxExtentFlat",
+    ] {
+        let image = bench.arg(&format!("{subformat}.vmdk"));
+        qemu_img(&["convert", "-O", "vmdk", "-o", &format!("subformat={subformat}"), &source, &image]);
+        there_and_back(&bench, &image, "vmdk", &as_raw(&bench, &image));
+    }
+    bench.verify();
+}

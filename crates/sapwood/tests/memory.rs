@@ -1,0 +1,77 @@
+//! Memory is bounded whatever the size of the disk, and a sparse disk costs what is in it.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Bench, Ended, Scattered, DONE};
+use rustix::fs::{seek, SeekFrom};
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::{Duration, Instant};
+
+const DISK_BYTES: u64 = 64 << 30;
+const PIECES: u64 = 96;
+const PIECE_BYTES: usize = 1 << 20;
+/// What any command may take.
+const MEMORY_BYTES: u64 = 256 << 20;
+
+/// Runs a command; returns how long it took.
+fn measured(bench: &Bench, args: &[&str]) -> Duration {
+    let start = Instant::now();
+    let ended: Ended = bench.run(args);
+    let took = start.elapsed();
+    assert_eq!(ended.code(), Some(DONE), "{ended}");
+    println!("{}: {} MiB, {took:.1?}", ended.what, ended.peak_bytes >> 20);
+    assert!(ended.peak_bytes < MEMORY_BYTES, "{}: {} bytes of memory", ended.what, ended.peak_bytes);
+    took
+}
+
+#[test]
+fn a_large_sparse_disk() {
+    for policy in ["balanced", "conventional"] {
+        let bench = Bench::new(policy);
+        let (sparse, dense) = (bench.arg("sparse"), bench.arg("dense"));
+        let content = Scattered::create(sparse.as_ref(), DISK_BYTES, PIECES, PIECE_BYTES, 1);
+        Scattered::create(dense.as_ref(), PIECES * (PIECE_BYTES as u64 + 512), PIECES, PIECE_BYTES, 1000);
+
+        let target = bench.arg("target");
+        let of_dense = measured(&bench, &["-q", "backup", "vm/dense", &dense])
+            + measured(&bench, &["-q", "restore", "vm/dense", &target]);
+        std::fs::remove_file(&target).unwrap();
+        let of_sparse = measured(&bench, &["-q", "backup", "vm/sparse", &sparse])
+            + measured(&bench, &["-q", "restore", "vm/sparse", &target]);
+        // Holes are not free, but nothing like the 64 GiB that they are. Much room for busy machines.
+        assert!(of_sparse < of_dense * 10 + Duration::from_secs(10), "{of_sparse:?}, dense {of_dense:?}");
+        compare(&content, &target);
+        std::fs::remove_file(&target).unwrap();
+
+        // The second snapshot has a parent to compare with.
+        measured(&bench, &["-q", "backup", "vm/sparse", &sparse]);
+        measured(&bench, &["-q", "verify", "--data"]);
+        measured(&bench, &["-q", "delete", "vm/sparse@latest~1"]);
+        measured(&bench, &["-q", "gc"]);
+        measured(&bench, &["-q", "restore", "vm/sparse", &target]);
+        compare(&content, &target);
+    }
+}
+
+/// A restored file has the data that it must have, holes everywhere else.
+fn compare(content: &Scattered, path: &str) {
+    let file = File::open(path).unwrap();
+    let meta = file.metadata().unwrap();
+    assert_eq!(meta.len(), DISK_BYTES);
+    let data = PIECES * PIECE_BYTES as u64;
+    assert!(meta.blocks() * 512 < data * 3 / 2, "{} bytes on disk for {data}", meta.blocks() * 512);
+    let (mut at, mut seen) = (0, 0);
+    while let Ok(start) = seek(&file, SeekFrom::Data(at)) {
+        let end = seek(&file, SeekFrom::Hole(start)).unwrap();
+        for from in (start..end).step_by(PIECE_BYTES) {
+            let mut got = vec![0; PIECE_BYTES.min((end - from) as usize)];
+            file.read_exact_at(&mut got, from).unwrap();
+            assert!(got == content.expected(from, got.len()), "differs at {from}");
+        }
+        seen += content.at.iter().filter(|p| (start..end).contains(p)).count() as u64;
+        at = end;
+    }
+    assert_eq!(seen, PIECES, "pieces are missing");
+}

@@ -1,0 +1,77 @@
+//! What one process does in a round.
+
+use super::{source_of, Name};
+use crate::common::{Bench, Child, Ended, DONE, FAILED};
+use rustix::process::Signal;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What it is asked to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    Backup(String),
+    Delete(Name),
+    Restore(Name),
+    RestoreLatest(String),
+    Gc,
+    /// From so many percent of dead chunks on.
+    Compact(u8),
+    Verify,
+    Reindex,
+}
+
+impl Action {
+    /// Its name.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Action::Backup(_) => "backup",
+            Action::Delete(_) => "delete",
+            Action::Restore(_) | Action::RestoreLatest(_) => "restore",
+            Action::Gc => "gc",
+            Action::Compact(_) => "compact",
+            Action::Verify => "verify",
+            Action::Reindex => "reindex",
+        }
+    }
+}
+
+/// One process, and when it is stopped.
+pub struct Task {
+    pub action: Action,
+    /// Where a restore goes.
+    pub target: PathBuf,
+    pub stop: Option<(Signal, Duration)>,
+}
+
+impl Task {
+    pub fn start(&self, bench: &Bench) -> Child {
+        let full = |(disk, id): &Name| format!("{disk}@{id}");
+        let target = || self.target.to_str().unwrap().to_string();
+        let args: Vec<String> = match &self.action {
+            Action::Backup(disk) => vec!["backup".into(), disk.clone(), bench.arg(&source_of(disk))],
+            Action::Delete(name) => vec!["delete".into(), full(name)],
+            Action::Restore(name) => vec!["restore".into(), full(name), target()],
+            Action::RestoreLatest(disk) => vec!["restore".into(), disk.clone(), target()],
+            Action::Gc => vec!["gc".into()],
+            Action::Compact(percent) => vec!["compact".into(), "--threshold".into(), percent.to_string()],
+            Action::Verify => vec!["verify".into(), "--data".into()],
+            Action::Reindex => vec!["reindex".into()],
+        };
+        let args: Vec<String> = ["-q".into(), "--json".into()].into_iter().chain(args).collect();
+        Child::start(bench.command(&args), &args.join(" "))
+    }
+
+    pub fn restores(&self) -> bool {
+        matches!(self.action, Action::Restore(_) | Action::RestoreLatest(_))
+    }
+
+    /// Whether it ended as one does that was sent its signal; it may also have ended before.
+    pub fn may_end_stopped(&self, e: &Ended) -> bool {
+        match self.stop {
+            Some((signal, _)) if e.status.signal() == Some(signal.as_raw()) => true,
+            Some((Signal::INT, _)) => e.code() == Some(FAILED) && e.stderr.contains("stopped"),
+            _ => e.code() == Some(DONE),
+        }
+    }
+}

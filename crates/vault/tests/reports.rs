@@ -1,0 +1,175 @@
+//! What `stats`, `map` and `study` say, compared with what is there.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{backup, image, next_version, rng, seed};
+use rand::Rng;
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use store::{LocalStore, ObjectStore};
+use vault::{Cell, Policy, Progress, Study, Vault, BALANCED, CONVENTIONAL};
+
+fn bytes_on(store: &dyn ObjectStore) -> u64 {
+    let mut sum = 0;
+    store
+        .list("", &mut |e| {
+            sum += e.len;
+            Ok(())
+        })
+        .unwrap();
+    sum
+}
+
+#[test]
+fn statistics_add_up_to_what_is_stored() {
+    let mut rng = rng(seed("statistics_add_up_to_what_is_stored"));
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(LocalStore::create(dir.path()).unwrap());
+    let vault = Vault::init(store.clone(), &BALANCED).unwrap();
+    let check = |logical: u64, snapshots: u64| {
+        let s = vault.stats(None).unwrap();
+        assert_eq!(s.data_bytes() + s.metadata_bytes(), bytes_on(&*store));
+        assert_eq!(s.disks.iter().map(|d| d.logical_bytes).sum::<u64>(), logical);
+        assert_eq!(s.disks.iter().map(|d| d.snapshots).sum::<u64>(), snapshots);
+        s
+    };
+    check(0, 0);
+    let mut sizes = HashMap::new();
+    for (disk, policy) in [("a/vda", BALANCED), ("b/vda", CONVENTIONAL), ("c/vda", CONVENTIONAL)] {
+        let policy = Policy { own_index_bytes: 1 << 20, container_bytes: 256 << 10, ..policy };
+        let mut bytes = image(&mut rng, 1_500_000);
+        for _ in 0..3 {
+            let entry = backup(&vault, disk, &bytes, policy).unwrap().snapshot;
+            sizes.insert((disk, entry.id), (entry.size, entry.data_bytes));
+            bytes = next_version(&mut rng, &bytes);
+            let at = rng.random_range(0..bytes.len().saturating_sub(100_000).max(1));
+            let end = bytes.len().min(at + 100_000);
+            rng.fill(&mut bytes[at..end]);
+        }
+    }
+    let s = check(sizes.values().map(|s| s.0).sum(), 9);
+    assert!(s.shared.data > 0);
+    for d in &s.disks {
+        let newest = d.newest.unwrap();
+        assert!(newest.groups >= newest.containers && newest.runs >= newest.containers);
+        assert!(newest.wanted_bytes <= d.nonzero_bytes);
+        assert_eq!(d.damaged + d.released, 0);
+    }
+    let first = vault.snapshots(Some("a/vda")).unwrap()[0].entry.id;
+    vault.delete("a/vda", &[&first.to_string()]).unwrap();
+    sizes.remove(&("a/vda", first));
+    check(sizes.values().map(|s| s.0).sum(), 8);
+}
+
+#[test]
+fn a_map_tells_which_backup_wrote_what() {
+    let mut rng = rng(seed("a_map_tells_which_backup_wrote_what"));
+    let dir = tempfile::tempdir().unwrap();
+    let vault = common::new_vault(dir.path());
+    let mut bytes = vec![0; 8 << 20];
+    rng.fill(&mut bytes[..6 << 20]);
+    let first = backup(&vault, "vm/d", &bytes, BALANCED).unwrap().snapshot;
+    rng.fill(&mut bytes[4 << 20..6 << 20]);
+    rng.fill(&mut bytes[(1 << 20) + 4096..(1 << 20) + 8192]);
+    let second = backup(&vault, "vm/d", &bytes, BALANCED).unwrap().snapshot;
+
+    let map = vault.map("vm/d", "latest", 64).unwrap();
+    assert_eq!((map.cell_bytes, map.cells.len()), (128 << 10, 64));
+    for (n, cell) in map.cells.iter().enumerate() {
+        let wanted = match n {
+            8 => Cell::Mixed { age: 1 },
+            0..32 => Cell::One { age: 1 },
+            32..48 => Cell::One { age: 0 },
+            _ => Cell::Null,
+        };
+        assert_eq!(*cell, wanted, "cell {n}");
+    }
+    let ages: Vec<_> = map.ages.iter().map(|a| (a.age, a.snapshot, a.bytes)).collect();
+    let new = (2 << 20) + 4096;
+    assert_eq!(ages, [(0, Some(second.id), new), (1, Some(first.id), (6 << 20) - new)]);
+    let f = map.fragmentation;
+    assert_eq!(f.wanted_bytes, 6 << 20);
+    assert!(f.fetched_bytes >= f.wanted_bytes && f.runs >= 4, "{f:?}");
+
+    let old = vault.map("vm/d", &first.id.to_string(), 1000).unwrap();
+    assert!(old.cells.len() <= 1000 && old.ages.len() == 1);
+    backup(&vault, "vm/empty", &[], BALANCED).unwrap();
+    assert_eq!(vault.map("vm/empty", "latest", 64).unwrap().cells, []);
+}
+
+fn row<'a>(study: &'a Study, cut: &str) -> &'a chunk::CensusReport {
+    &study.rows.iter().find(|r| r.cut == cut).unwrap().report
+}
+
+/// Counts the blocks of files: all that are not zero, the different ones, and the bytes of zeros.
+fn count_blocks(files: &[Vec<u8>], block: usize) -> (u64, u64, u64) {
+    let (mut seen, mut chunks, mut null) = (HashMap::new(), 0, 0);
+    for b in files.iter().flat_map(|f| f.chunks(block)) {
+        if b.iter().all(|x| *x == 0) {
+            null += b.len() as u64;
+        } else {
+            chunks += 1;
+            *seen.entry(b).or_insert(0) += 1;
+        }
+    }
+    (chunks, seen.len() as u64, null)
+}
+
+#[test]
+fn a_study_counts_what_is_there() {
+    let mut rng = rng(seed("a_study_counts_what_is_there"));
+    let dir = tempfile::tempdir().unwrap();
+    let mut noise = vec![0; 300_001];
+    rng.fill(&mut noise[..]);
+    let mut shifted = vec![0; 4096];
+    shifted.extend_from_slice(&noise);
+    let mut behind_zeros = vec![0; 12 << 20];
+    behind_zeros.extend_from_slice(&noise);
+    let big = image(&mut rng, 9_000_000);
+    let files = [noise.clone(), noise, shifted, behind_zeros, vec![0; 70_000], Vec::new(), big];
+    for (n, bytes) in files.iter().enumerate() {
+        let folder = dir.path().join(format!("d{}", n % 3));
+        fs::create_dir_all(&folder).unwrap();
+        write_sparse(&folder.join(format!("f{n}")), bytes);
+    }
+    std::os::unix::fs::symlink(dir.path(), dir.path().join("d0/loop")).unwrap();
+    let cuts: Vec<chunk::ChunkSpec> = ["4k", "8k", "12k", "cdc:4k"].map(|c| c.parse().unwrap()).into();
+    let study = vault::study(&[dir.path().into()], &cuts, &Progress::default()).unwrap();
+    let bytes: u64 = files.iter().map(|f| f.len() as u64).sum();
+    assert_eq!((study.files, study.bytes, study.skipped.len()), (7, bytes, 0));
+    let whole = row(&study, "whole file");
+    assert_eq!((whole.chunks, whole.unique_chunks, whole.saved_bytes()), (7, 6, 300_001));
+    assert_eq!((whole.classes[0].unique_chunks, whole.classes[1].unique_chunks), (5, 1));
+    for (cut, block) in [("4k", 4096), ("8k", 8192), ("12k", 12_288)] {
+        let r = row(&study, cut);
+        let (chunks, unique, null) = count_blocks(&files, block);
+        assert_eq!((r.chunks, r.unique_chunks, r.null_bytes), (chunks, unique, null), "{cut}");
+        assert_eq!(r.bytes + r.null_bytes, bytes, "{cut}");
+    }
+    assert!(row(&study, "cdc:4k").saved_bytes() > row(&study, "12k").saved_bytes());
+}
+
+/// Zeros become holes.
+fn write_sparse(path: &Path, bytes: &[u8]) {
+    use std::os::unix::fs::FileExt;
+    let file = fs::File::create(path).unwrap();
+    file.set_len(bytes.len() as u64).unwrap();
+    for (n, b) in bytes.chunks(4096).enumerate().filter(|(_, b)| b.iter().any(|x| *x != 0)) {
+        file.write_all_at(b, n as u64 * 4096).unwrap();
+    }
+}
+
+#[test]
+fn a_study_says_what_it_could_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("good"), vec![1; 10_000]).unwrap();
+    fs::write(dir.path().join("bad"), b"QFI\xfb\0\0\0\x02 and no more").unwrap();
+    let cuts = ["4k".parse().unwrap()];
+    let study = vault::study(&[dir.path().into()], &cuts, &Progress::default()).unwrap();
+    assert_eq!((study.files, study.bytes), (1, 10_000));
+    assert!(study.skipped.len() == 1 && study.skipped[0].contains("bad"), "{:?}", study.skipped);
+    assert!(vault::study(&[dir.path().join("none")], &cuts, &Progress::default()).is_err());
+}
