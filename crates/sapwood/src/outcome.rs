@@ -9,7 +9,8 @@ use vault::VaultError;
 pub const DAMAGED: u8 = 3;
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
-const REFUSED: u8 = 4;
+/// Somebody else was at work, or it is not allowed.
+pub const REFUSED: u8 = 4;
 
 /// 1 failed, 2 wrong usage, 3 damage, 4 refused.
 pub fn exit_code(e: &anyhow::Error) -> ExitCode {

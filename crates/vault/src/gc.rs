@@ -12,7 +12,7 @@ use crate::reader::{delete_released, Reader};
 use crate::recipe::recipe_of;
 use crate::session::Session;
 use crate::sweep::sweep_shared;
-use crate::vault::Vault;
+use crate::vault::{has_objects, Vault};
 use format::{names, DiskId, Manifest, Owner, SnapId, WriterKind, WriterNo};
 use std::collections::HashSet;
 use store::StoreError;
@@ -33,8 +33,10 @@ pub struct GcReport {
     pub waiting: usize,
     /// Compaction.
     pub compacted: CompactReport,
-    /// Folders that could not be collected, and why.
+    /// Folders that could not be collected because of damage, and what it is.
     pub skipped: Vec<String>,
+    /// Folders that other maintenance kept busy for too long.
+    pub busy: Vec<String>,
 }
 
 impl GcReport {
@@ -53,14 +55,12 @@ impl Vault {
         let mut report = GcReport::default();
         if dry_run {
             for (name, folder) in self.disks()? {
-                let looked =
-                    Reader::open(&folder).and_then(|_reader| orphans_of(&folder)).and_then(|found| {
-                        for object in found {
-                            report.freed_bytes += folder.store.allocated(&object).unwrap_or(0);
-                            report.orphans += 1;
-                        }
-                        Ok(())
-                    });
+                let looked = Reader::open(&folder).and_then(|_reader| orphans_of(&folder)).map(|found| {
+                    for object in found {
+                        report.freed_bytes += folder.store.allocated(&object).unwrap_or(0);
+                        report.orphans += 1;
+                    }
+                });
                 skip_damage(&mut report, &name, looked)?;
             }
             return Ok(report);
@@ -100,9 +100,14 @@ impl Vault {
         let named: HashSet<DiskId> = self.disks()?.into_iter().map(|(_, f)| f.disk).collect();
         for folder in self.all_folders()?.into_iter().filter(|f| !named.contains(&f.disk)) {
             let id = folder.disk;
-            let Ok(Some((m, _))) = folder.load_tagged() else {
-                report.skipped.push(format!("{}: has no readable manifest and no name", folder.path));
-                continue;
+            let m = match folder.load_tagged() {
+                Ok(Some((m, _))) => m,
+                // Another collection was faster.
+                Ok(None) if !has_objects(&*self.store, &folder.path)? => continue,
+                _ => {
+                    report.skipped.push(format!("{}: has no readable manifest and no name", folder.path));
+                    continue;
+                }
             };
             // Its name may have come since it was looked for, and one with snapshots may have lost its name by damage.
             let named = self.find_disk(&m.name).ok().flatten().is_some_and(|f| f.disk == id);
@@ -110,8 +115,8 @@ impl Vault {
                 continue;
             }
             // Whoever was registered a moment ago may have given it its name, and ended.
-            if folder.load()?.sequence != m.sequence || self.find_disk(&m.name)?.is_some_and(|f| f.disk == id)
-            {
+            let is_same = folder.load_tagged()?.is_some_and(|(now, _)| now.sequence == m.sequence);
+            if !is_same || self.find_disk(&m.name)?.is_some_and(|f| f.disk == id) {
                 continue;
             }
             let mut objects = Vec::new();
@@ -155,11 +160,15 @@ impl Vault {
     }
 }
 
-/// Damage in one folder is said and does not hold up the others.
+/// What is wrong with one folder is said and does not hold up the others.
 fn skip_damage(report: &mut GcReport, name: &str, done: Result<()>) -> Result<()> {
     match done {
-        Err(e) if e.is_damage() || matches!(e, VaultError::Busy { .. }) => {
+        Err(e) if e.is_damage() => {
             report.skipped.push(format!("{name}: {e}"));
+            Ok(())
+        }
+        Err(e @ VaultError::Busy { .. }) => {
+            report.busy.push(e.to_string());
             Ok(())
         }
         other => other,

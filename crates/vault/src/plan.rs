@@ -48,6 +48,7 @@ pub(crate) fn plan(recipe: &mut RecipeReader, tables: &Tables, from: u64, to: u6
             no = (no / SEGMENTS_PER_PAGE + 1) * SEGMENTS_PER_PAGE;
             continue;
         };
+        let object = recipe.pages_object(no / SEGMENTS_PER_PAGE);
         let base = no / SEGMENTS_PER_PAGE * SEGMENTS_PER_PAGE;
         let at = page.segments.partition_point(|s| base + u64::from(s.0) < no);
         for (index, segment) in &page.segments[at..] {
@@ -60,7 +61,7 @@ pub(crate) fn plan(recipe: &mut RecipeReader, tables: &Tables, from: u64, to: u6
                 break;
             }
             let wanted = segment_bytes.min(size - start);
-            plan.add_segment(tables, start, wanted, &segment.references)?;
+            plan.add_segment(tables, &object, start, wanted, &segment.references)?;
         }
         no = base + SEGMENTS_PER_PAGE;
     }
@@ -80,6 +81,7 @@ impl Plan {
     fn add_segment(
         &mut self,
         tables: &Tables,
+        object: &str,
         start: u64,
         wanted: u64,
         references: &[Reference],
@@ -93,9 +95,11 @@ impl Plan {
                 }
                 Reference::Indirect { .. } => {
                     return Err(VaultError::Newer {
-                        object: format!("the segment at offset {start}"),
-                        why: "refers to a newer snapshot, which this program cannot follow; use a newer one"
-                            .into(),
+                        object: object.into(),
+                        why: format!(
+                            "the segment at offset {start} refers to a newer snapshot, which this program \
+                             cannot follow; use a newer one"
+                        ),
                     });
                 }
             }
@@ -105,7 +109,7 @@ impl Plan {
         }
         if at != start + wanted {
             let why = format!("the segment at offset {start} has {} bytes, {wanted} expected", at - start);
-            return Err(VaultError::corrupt("recipe", why));
+            return Err(VaultError::corrupt(object, why));
         }
         Ok(())
     }

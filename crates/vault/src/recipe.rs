@@ -84,6 +84,12 @@ impl RecipeReader {
         Ok(Some(page))
     }
 
+    /// The object that a page stands in.
+    pub fn pages_object(&self, no: u64) -> String {
+        let at = self.root.pages.get(no as usize).copied().flatten();
+        at.map(|p| names::recipe_pages(&self.folder.path, p.recipe)).unwrap_or_default()
+    }
+
     /// A segment; `None` where it is null.
     pub fn segment(&mut self, no: u64) -> Result<Option<SegmentRecipe>> {
         let Some(page) = self.page(no / SEGMENTS_PER_PAGE)? else { return Ok(None) };

@@ -93,7 +93,13 @@ pub fn study(paths: &[PathBuf], cuts: &[ChunkSpec], progress: &Progress) -> Resu
         let reader = scope.spawn(move || failure.guard(|| read(paths, &segment_tx, progress)));
         for _ in 0..cores() {
             let (rx, tx) = (segment_rx.clone(), counted_tx.clone());
-            scope.spawn(move || rx.iter().try_for_each(|s| tx.send(analyse(s, cuts))));
+            scope.spawn(move || {
+                for segment in rx {
+                    if tx.send(analyse(segment, cuts)).is_err() {
+                        return;
+                    }
+                }
+            });
         }
         drop((segment_rx, counted_tx));
         for c in counted_rx {
@@ -165,12 +171,7 @@ fn read(files: &[PathBuf], out: &Sender<Segment>, progress: &Progress) -> Result
 }
 
 /// Reads one file or disk; its holes are passed over.
-fn read_file(
-    source: &mut dyn Source,
-    file: usize,
-    out: &Sender<Segment>,
-    progress: &Progress,
-) -> Result<()> {
+fn read_file(source: &mut dyn Source, file: usize, out: &Sender<Segment>, progress: &Progress) -> Result<()> {
     const STEP: u64 = SEGMENT_BYTES as u64;
     let (mut seq, mut no, mut known) = (0, 0, 0);
     let end = source.size();

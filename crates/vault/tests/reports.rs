@@ -26,7 +26,7 @@ fn bytes_on(store: &dyn ObjectStore) -> u64 {
 #[test]
 fn statistics_add_up_to_what_is_stored() {
     let mut rng = rng(seed("statistics_add_up_to_what_is_stored"));
-    let dir = tempfile::tempdir().unwrap();
+    let dir = common::scratch();
     let store = Arc::new(LocalStore::create(dir.path()).unwrap());
     let vault = Vault::init(store.clone(), &BALANCED).unwrap();
     let check = |logical: u64, snapshots: u64| {
@@ -67,7 +67,7 @@ fn statistics_add_up_to_what_is_stored() {
 #[test]
 fn a_map_tells_which_backup_wrote_what() {
     let mut rng = rng(seed("a_map_tells_which_backup_wrote_what"));
-    let dir = tempfile::tempdir().unwrap();
+    let dir = common::scratch();
     let vault = common::new_vault(dir.path());
     let mut bytes = vec![0; 8 << 20];
     rng.fill(&mut bytes[..6 << 20]);
@@ -121,7 +121,7 @@ fn count_blocks(files: &[Vec<u8>], block: usize) -> (u64, u64, u64) {
 #[test]
 fn a_study_counts_what_is_there() {
     let mut rng = rng(seed("a_study_counts_what_is_there"));
-    let dir = tempfile::tempdir().unwrap();
+    let dir = common::scratch();
     let mut noise = vec![0; 300_001];
     rng.fill(&mut noise[..]);
     let mut shifted = vec![0; 4096];
@@ -164,7 +164,7 @@ fn write_sparse(path: &Path, bytes: &[u8]) {
 
 #[test]
 fn a_study_says_what_it_could_not_read() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = common::scratch();
     fs::write(dir.path().join("good"), vec![1; 10_000]).unwrap();
     fs::write(dir.path().join("bad"), b"QFI\xfb\0\0\0\x02 and no more").unwrap();
     let cuts = ["4k".parse().unwrap()];

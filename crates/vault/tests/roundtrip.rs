@@ -71,7 +71,7 @@ fn through_pipe(vault: &Vault, disk: &str, spec: &str) -> Vec<u8> {
 }
 
 fn through_file(vault: &Vault, disk: &str, spec: &str, format: TargetFormat) -> Vec<u8> {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = common::scratch();
     let path = dir.path().join("disk");
     let make = |size: u64, data: &[Range<u64>]| {
         image::create_target(&path, &TargetOptions { size, format, overwrite: false, data })
@@ -98,7 +98,7 @@ fn assert_same(got: &[u8], wanted: &[u8], what: &str) {
 /// Two disks, a chain of versions each, every version restored in every way; and nothing looks damaged.
 fn chain(seed: u64) {
     let mut rng = rng(seed);
-    let dir = tempfile::tempdir().unwrap();
+    let dir = common::scratch();
     let vault = common::new_vault(&dir.path().join("store"));
     let len = match rng.random_range(0..4) {
         0 => rng.random_range(0..9000),
@@ -143,7 +143,7 @@ fn chains_of_versions_come_back() {
 #[test]
 fn every_codec_and_chunker_comes_back() {
     let mut rng = rng(seed("every_codec_and_chunker_comes_back"));
-    let dir = tempfile::tempdir().unwrap();
+    let dir = common::scratch();
     let vault = common::new_vault(dir.path());
     for (n, codec) in ["auto", "zstd:1", "zstd:19", "zstd:-7", "lz4", "none"].into_iter().enumerate() {
         for (m, spec) in ["4k", "32k", "cdc:4k"].into_iter().enumerate() {
@@ -164,7 +164,7 @@ fn every_codec_and_chunker_comes_back() {
 #[test]
 fn disks_of_odd_sizes_come_back_as_raw_and_qcow2() {
     let mut rng = rng(seed("disks_of_odd_sizes_come_back_as_raw_and_qcow2"));
-    let dir = tempfile::tempdir().unwrap();
+    let dir = common::scratch();
     let vault = common::new_vault(dir.path());
     for (n, len) in
         [0, 1, 511, 512, 513, 4095, 4096, 4097, 65_537, 4 << 20, (4 << 20) + 1].into_iter().enumerate()
@@ -191,7 +191,7 @@ fn disks_of_odd_sizes_come_back_as_raw_and_qcow2() {
 #[test]
 fn a_sparse_disk_of_many_pages_comes_back() {
     let mut rng = rng(seed("a_sparse_disk_of_many_pages_comes_back"));
-    let dir = tempfile::tempdir().unwrap();
+    let dir = common::scratch();
     let vault = common::new_vault(dir.path());
     // Segments of 4 KiB: a recipe page is 4 MiB of the disk.
     let policy =

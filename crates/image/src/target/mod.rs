@@ -1,6 +1,7 @@
 //! Disks to write. A file appears under its name only when it is complete; see [`partial`].
 
 mod device;
+mod flusher;
 mod partial;
 mod pipe;
 mod raw;

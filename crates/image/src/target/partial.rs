@@ -16,6 +16,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::flusher::Flusher;
 use crate::{ImageError, Result};
 
 /// What a file is called until it is complete.
@@ -36,6 +37,7 @@ pub(crate) struct PartialFile {
     overwrite: bool,
     /// A write or sync failed: what the file holds is unknown from there on.
     failed: AtomicBool,
+    flusher: Flusher,
     named: bool,
 }
 
@@ -55,6 +57,7 @@ impl PartialFile {
         let file = create_locked(&partial, &name, mode)?;
         Ok(Self {
             name,
+            flusher: Flusher::new(&file),
             file,
             partial,
             path,
@@ -103,7 +106,9 @@ impl PartialFile {
         self.file.write_all_at(data, offset).map_err(|e| {
             self.failed.store(true, Ordering::Release);
             ImageError::io(&self.name, "write", e)
-        })
+        })?;
+        self.flusher.wrote(data.len());
+        Ok(())
     }
 
     /// Makes the content durable.
@@ -124,6 +129,7 @@ impl PartialFile {
             let mode = fs::Permissions::from_mode(old.mode() & 0o7777);
             self.file.set_permissions(mode).map_err(|e| failed("set the permissions of", e))?;
         }
+        self.flusher.end().map_err(|e| failed("sync", e))?;
         self.sync()?;
         self.rename()?;
         self.named = true;

@@ -2,7 +2,7 @@
 
 use super::open;
 use crate::args::Args;
-use crate::outcome::DAMAGED;
+use crate::outcome::{DAMAGED, REFUSED};
 use crate::output::{print_json, size};
 use anyhow::Result;
 use serde_json::json;
@@ -35,6 +35,7 @@ fn show(args: &Args, r: &GcReport, dry_run: bool, seconds: f64) -> Result<ExitCo
             "compacted_after_bytes": r.compacted.after_bytes,
             "damaged_containers": r.compacted.damaged,
             "skipped": r.skipped,
+            "busy": r.busy,
             "seconds": seconds,
         }));
     } else {
@@ -48,8 +49,11 @@ fn show(args: &Args, r: &GcReport, dry_run: bool, seconds: f64) -> Result<ExitCo
             size(r.compacted.after_bytes),
             size(r.freed_bytes),
         );
-        r.skipped.iter().for_each(|s| println!("skipped: {s}"));
+        r.skipped.iter().chain(&r.busy).for_each(|s| println!("skipped: {s}"));
     }
-    let damage = r.compacted.damaged > 0 || !r.skipped.is_empty();
-    Ok(if damage { ExitCode::from(DAMAGED) } else { ExitCode::SUCCESS })
+    Ok(match r.compacted.damaged > 0 || !r.skipped.is_empty() {
+        true => ExitCode::from(DAMAGED),
+        false if !r.busy.is_empty() => ExitCode::from(REFUSED),
+        false => ExitCode::SUCCESS,
+    })
 }

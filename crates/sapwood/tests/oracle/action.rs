@@ -1,7 +1,7 @@
 //! What one process does in a round.
 
 use super::{source_of, Name};
-use crate::common::{Bench, Child, Ended, DONE, FAILED};
+use crate::common::{Bench, Child, Ended, FAILED};
 use rustix::process::Signal;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -36,12 +36,13 @@ impl Action {
     }
 }
 
-/// One process, and when it is stopped.
+/// One process, and what happens to it.
 pub struct Task {
     pub action: Action,
     /// Where a restore goes.
     pub target: PathBuf,
-    pub stop: Option<(Signal, Duration)>,
+    /// When it is sent which signals.
+    pub signals: Vec<(Duration, Signal)>,
 }
 
 impl Task {
@@ -66,12 +67,17 @@ impl Task {
         matches!(self.action, Action::Restore(_) | Action::RestoreLatest(_))
     }
 
-    /// Whether it ended as one does that was sent its signal; it may also have ended before.
+    /// The signal that ends it.
+    pub fn stop(&self) -> Option<Signal> {
+        self.signals.iter().map(|(_, signal)| *signal).find(|s| [Signal::KILL, Signal::INT].contains(s))
+    }
+
+    /// Whether it ended as one does that was sent its signal.
     pub fn may_end_stopped(&self, e: &Ended) -> bool {
-        match self.stop {
-            Some((signal, _)) if e.status.signal() == Some(signal.as_raw()) => true,
-            Some((Signal::INT, _)) => e.code() == Some(FAILED) && e.stderr.contains("stopped"),
-            _ => e.code() == Some(DONE),
+        match self.stop() {
+            Some(signal) if e.status.signal() == Some(signal.as_raw()) => true,
+            Some(Signal::INT) => e.code() == Some(FAILED) && e.stderr.contains("stopped"),
+            _ => false,
         }
     }
 }

@@ -21,6 +21,9 @@ const DISKS: [(&str, usize, u32); 4] =
 /// From so many snapshots on, deletions become frequent.
 const SNAPSHOTS_WANTED: usize = 12;
 
+/// How long a process stands still that is made to.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// A snapshot: `vm/disk` and id.
 pub type Name = (String, String);
 
@@ -86,22 +89,25 @@ impl World {
         }
         let target = |n| self.bench.path(&format!("target{n}"));
         let targets: Vec<_> = (0..actions.len()).map(target).collect();
-        actions
-            .into_iter()
-            .zip(targets)
-            .map(|(action, target)| Task { action, target, stop: self.stop() })
-            .collect()
+        let mut tasks: Vec<Task> = Vec::new();
+        for (action, target) in actions.into_iter().zip(targets) {
+            let at = self.moment();
+            let signals = match self.rng.random_range(0..100) {
+                0..25 => vec![(at, Signal::KILL)],
+                25..33 => vec![(at, Signal::INT)],
+                // Whatever it was about to do, it does after the others.
+                33..50 => vec![(at, Signal::STOP), (at + PAUSE, Signal::CONT)],
+                _ => Vec::new(),
+            };
+            tasks.push(Task { action, target, signals });
+        }
+        tasks
     }
 
     /// Soon, where disks are fast, or later, where they are not.
-    fn stop(&mut self) -> Option<(Signal, Duration)> {
+    fn moment(&mut self) -> Duration {
         let latest = if self.rng.random_bool(0.5) { 60_000 } else { 15_000 };
-        let at = Duration::from_micros(self.rng.random_range(0..latest));
-        match self.rng.random_range(0..100) {
-            0..30 => Some((Signal::KILL, at)),
-            30..40 => Some((Signal::INT, at)),
-            _ => None,
-        }
+        Duration::from_micros(self.rng.random_range(0..latest))
     }
 
     fn action(&mut self) -> Action {
@@ -151,9 +157,12 @@ impl World {
     fn carry_out(&self, tasks: Vec<Task>) -> Vec<(Task, Ended)> {
         let start = Instant::now();
         let children: Vec<_> = tasks.iter().map(|t| t.start(&self.bench)).collect();
-        let mut stops: Vec<_> = tasks.iter().zip(&children).filter_map(|(t, c)| Some((t.stop?, c))).collect();
-        stops.sort_by_key(|((_, at), _)| *at);
-        for ((signal, at), child) in stops {
+        let mut signals: Vec<_> = Vec::new();
+        for (task, child) in tasks.iter().zip(&children) {
+            signals.extend(task.signals.iter().map(|(at, signal)| (*at, *signal, child)));
+        }
+        signals.sort_by_key(|(at, ..)| *at);
+        for (at, signal, child) in signals {
             std::thread::sleep(at.saturating_sub(start.elapsed()));
             child.signal(signal);
         }
@@ -168,7 +177,7 @@ impl World {
             let lines = e.stderr.lines().count();
             assert!(lines <= 1 && !e.stderr.contains("panicked"), "{when}: {e}");
             assert!(!e.stderr.contains("damaged"), "{when}: {e}");
-            if task.stop.is_some() && task.may_end_stopped(e) {
+            if task.may_end_stopped(e) {
                 continue;
             }
             let others = || ended.iter().filter(|(t, _)| !std::ptr::eq(t, task)).map(|(t, _)| &t.action);
@@ -192,7 +201,7 @@ impl World {
         }
         for (task, _) in ended.iter().filter(|(t, _)| matches!(t.action, Action::Backup(_))) {
             let of_disk: Vec<_> = ended.iter().filter(|(t, _)| t.action == task.action).collect();
-            let undisturbed = of_disk.iter().all(|(t, _)| t.stop.is_none());
+            let undisturbed = of_disk.iter().all(|(t, _)| t.stop().is_none());
             assert!(
                 !undisturbed || of_disk.iter().any(|(_, e)| e.code() == Some(DONE)),
                 "{when}: all backups of {:?} were refused",

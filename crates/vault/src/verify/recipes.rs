@@ -141,7 +141,7 @@ impl<'a> RecipeCheck<'a> {
         };
         let place = at.offset.saturating_add(u64::from(at.page_len));
         let why = format!(
-            "the summary at offset {place}: {why}; restores do not need it, deletion is held up by it"
+            "the summary at offset {place}: {why}; restores do not need it, deletion reads the page instead"
         );
         self.found.add(object, &why);
         Ok(())
@@ -284,7 +284,7 @@ fn resolve(
     lengths: &mut [u32],
     fingerprints: &mut [Fingerprint],
 ) -> Option<String> {
-    let last = r.first.0.checked_add(r.count - 1).unwrap_or(u32::MAX);
+    let last = r.first.0.saturating_add(r.count - 1);
     let from = table.index_of(r.first);
     let to = table.index_of(ChunkNo(last));
     let indices = match (from, to) {

@@ -175,6 +175,17 @@ pub fn restore(vault: &Vault, disk: &str, spec: &str) -> vault::Result<Vec<u8>> 
     Ok(bytes)
 }
 
+/// A directory for a vault: in memory where there is room for that, because syncing is not what is tested here.
+pub fn scratch() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() {
+        if let Ok(dir) = tempfile::tempdir_in(memory) {
+            return dir;
+        }
+    }
+    tempfile::tempdir().unwrap()
+}
+
 pub fn new_vault(dir: &Path) -> Vault {
     Vault::init(Arc::new(LocalStore::create(dir).unwrap()), &vault::BALANCED).unwrap()
 }

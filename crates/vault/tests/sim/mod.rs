@@ -126,7 +126,7 @@ impl World {
                 0 => d[at..end].fill(0),
                 1 => {
                     let kind = rng.random_range(0..30u64);
-                    d[at..end].iter_mut().enumerate().for_each(|(n, b)| *b = (n as u64 * kind >> 3) as u8);
+                    d[at..end].iter_mut().enumerate().for_each(|(n, b)| *b = ((n as u64 * kind) >> 3) as u8);
                 }
                 2 => {
                     let from = rng.random_range(0..=d.len() - (end - at)) & !4095;
@@ -209,6 +209,9 @@ impl World {
         assert!(first.skipped.is_empty(), "{when}: gc skipped {:?}", first.skipped);
         let second = self.vault.gc(false).unwrap_or_else(|e| panic!("{when}: gc again: {e}"));
         assert_eq!((second.orphans, second.dead_sessions), (0, 0), "{when}: the first gc left orphans");
+        let verified =
+            self.vault.verify(None, true, &Progress::default()).unwrap_or_else(|e| panic!("{when}: {e}"));
+        assert!(verified.damaged.is_empty(), "{when}: verify: {:?}", verified.damaged);
         self.check(when);
         self.backup("a/x").unwrap_or_else(|e| panic!("{when}: the next backup: {e}"));
         self.check(when);

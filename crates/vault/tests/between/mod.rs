@@ -1,0 +1,98 @@
+//! A store on which something else happens between two operations.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use store::{Entry, Hold, ObjectStore, ObjectWriter, Result, SimStore, Tag};
+
+type Action = Box<dyn FnOnce() + Send>;
+
+/// Passes everything on to a store, and carries an action out before one operation.
+pub struct Between {
+    inner: SimStore,
+    operations: Arc<AtomicU64>,
+    sessions: AtomicU64,
+    at: u64,
+    from_session: u64,
+    action: Mutex<Option<Action>>,
+}
+
+impl Between {
+    /// Operations count from session number `from_session` on.
+    pub fn new(inner: SimStore, at: u64, from_session: u64, action: Action) -> Self {
+        let (operations, sessions) = Default::default();
+        Between { inner, operations, sessions, at, from_session, action: Mutex::new(Some(action)) }
+    }
+
+    /// How many operations there have been, of those that count.
+    pub fn operations(&self) -> Arc<AtomicU64> {
+        self.operations.clone()
+    }
+
+    fn step(&self) -> &SimStore {
+        if self.sessions.load(Ordering::Relaxed) < self.from_session {
+            return &self.inner;
+        }
+        if self.operations.fetch_add(1, Ordering::Relaxed) == self.at {
+            let action = self.action.lock().unwrap().take();
+            action.into_iter().for_each(|act| act());
+        }
+        &self.inner
+    }
+}
+
+impl ObjectStore for Between {
+    fn location(&self) -> String {
+        self.inner.location()
+    }
+    fn put(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
+        self.step().put(name, parts)
+    }
+    fn writer(&self, name: &str) -> Result<Box<dyn ObjectWriter>> {
+        self.step().writer(name)
+    }
+    fn len(&self, name: &str) -> Result<u64> {
+        self.step().len(name)
+    }
+    fn read_at(&self, name: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.step().read_at(name, offset, buf)
+    }
+    fn read(&self, name: &str, max: u64) -> Result<Vec<u8>> {
+        self.step().read(name, max)
+    }
+    fn will_read(&self, name: &str, offset: u64, len: u64) {
+        self.inner.will_read(name, offset, len);
+    }
+    fn load(&self, name: &str) -> Result<Option<(Vec<u8>, Tag)>> {
+        self.step().load(name)
+    }
+    fn swap(&self, name: &str, expected: Option<Tag>, data: &[u8]) -> Result<Tag> {
+        self.step().swap(name, expected, data)
+    }
+    fn punch(&self, name: &str, offset: u64, len: u64) -> Result<()> {
+        self.step().punch(name, offset, len)
+    }
+    fn delete(&self, name: &str) -> Result<bool> {
+        self.step().delete(name)
+    }
+    fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
+        self.step().list(prefix, each)
+    }
+    fn hold(&self, name: &str, data: &[u8]) -> Result<Box<dyn Hold>> {
+        if name.starts_with("sessions/") {
+            self.sessions.fetch_add(1, Ordering::Relaxed);
+        }
+        self.step().hold(name, data)
+    }
+    fn is_held(&self, name: &str) -> Result<bool> {
+        self.step().is_held(name)
+    }
+    fn allocated(&self, name: &str) -> Result<u64> {
+        self.step().allocated(name)
+    }
+    fn free(&self) -> Result<Option<u64>> {
+        self.step().free()
+    }
+    fn sweep(&self) -> Result<u64> {
+        self.step().sweep()
+    }
+}

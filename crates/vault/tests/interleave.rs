@@ -1,0 +1,246 @@
+//! Two processes on one vault, one of which does all its work between two operations of the other on the store: at
+//! every one of them in turn. What processes do by chance once in a thousand runs happens here each time.
+//!
+//! What must hold after each: nothing acknowledged is lost or different, nobody is told of damage, a restore gives the
+//! right bytes or says that the snapshot is gone, and after `gc` the vault verifies clean.
+#![allow(clippy::unwrap_used)]
+
+mod between;
+mod sim;
+
+use between::Between;
+use sim::{restore, small, Bytes};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use store::{SimFs, SimStore};
+use vault::{BackupOptions, Progress, SnapId, Vault, VaultError};
+
+/// Places tried for each pair of work; `SAPWOOD_PLACES` asks for another number.
+const PLACES: u64 = 40;
+
+/// A piece of work. Numbers of snapshots are those of [`World::new`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    /// A disk, and which content it has.
+    Backup(&'static str, u64),
+    Restore(usize),
+    Delete(usize),
+    Gc,
+    Compact,
+    Reindex,
+    Verify,
+}
+use Work::*;
+
+/// Disk, id, content.
+type Snapshot = (&'static str, SnapId, Arc<Vec<u8>>);
+
+/// A vault before the work, what is in it, and what the work changes.
+struct World {
+    fs: SimFs,
+    conventional: bool,
+    /// In the order in which they were made.
+    snapshots: Vec<Snapshot>,
+    made: Mutex<Vec<Snapshot>>,
+    deleted: Mutex<Vec<SnapId>>,
+}
+
+/// Content number `n`; neighbours have much in common, and so have all disks.
+fn content(n: u64) -> Arc<Vec<u8>> {
+    let block = |b: u64| {
+        let version = if b % 7 < n % 7 { n } else { 0 };
+        let mut x = (b * 1000 + version + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (0..4096).map(move |_| {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            x as u8
+        })
+    };
+    Arc::new((0..70).flat_map(block).collect())
+}
+
+impl World {
+    /// Snapshots 0 and 1 of disk a, 2 of disk b, and what two deleted ones of disk c have left.
+    fn new(conventional: bool) -> Self {
+        let fs = SimFs::new(1);
+        let store = SimStore::create_on(fs.clone()).unwrap();
+        Vault::init(Arc::new(store), &small(conventional)).unwrap();
+        let (snapshots, made, deleted) = Default::default();
+        let mut world = World { fs, conventional, snapshots, made, deleted };
+        let vault = world.vault();
+        for (disk, n) in [("a/x", 1), ("a/x", 2), ("b/x", 3), ("c/x", 5), ("c/x", 6)] {
+            world.carry_out(&vault, Backup(disk, n)).unwrap();
+        }
+        world.snapshots = std::mem::take(world.made.get_mut().unwrap());
+        let gone: Vec<String> = world.snapshots.drain(3..).map(|s| s.1.to_string()).collect();
+        vault.delete("c/x", &[&gone[0], &gone[1]]).unwrap();
+        world
+    }
+
+    /// The vault as a new process sees it.
+    fn vault(&self) -> Vault {
+        Vault::open(Arc::new(SimStore::open_on(self.fs.process()).unwrap())).unwrap()
+    }
+
+    fn carry_out(&self, vault: &Vault, work: Work) -> Result<(), VaultError> {
+        match work {
+            Backup(disk, n) => {
+                let options =
+                    BackupOptions { policy: Some(small(self.conventional)), ..BackupOptions::default() };
+                let source = Box::new(Bytes(content(n)));
+                let id = vault.backup(disk, source, &options, &Progress::default())?.snapshot.id;
+                self.made.lock().unwrap().push((disk, id, content(n)));
+            }
+            Restore(n) => {
+                let (disk, id, content) = &self.snapshots[n];
+                assert!(restore(vault, disk, &id.to_string())? == **content, "{disk}@{id}: wrong bytes");
+            }
+            Delete(n) => {
+                let (disk, id, _) = &self.snapshots[n];
+                self.deleted.lock().unwrap().push(*id);
+                vault.delete(disk, &[&id.to_string()])?;
+            }
+            Gc | Compact => {
+                let report = if work == Gc { vault.gc(false)? } else { vault.compact(None, 0.01)? };
+                assert!(report.skipped.is_empty() && report.compacted.damaged == 0, "{report:?}");
+                assert!(report.busy.is_empty(), "{report:?}");
+            }
+            Reindex => assert_eq!(vault.reindex()?.damaged, 0),
+            Verify => {
+                let report = vault.verify(None, true, &Progress::default())?;
+                assert!(report.damaged.is_empty(), "{:?}", report.damaged);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether work may end with an error, since `others` were done meanwhile.
+    fn may_fail(&self, work: Work, e: &VaultError, others: &[Work]) -> bool {
+        match work {
+            Backup(disk, _) => {
+                let same = |w: &Work| matches!(w, Backup(d, _) if *d == disk);
+                matches!(e, VaultError::Busy { .. }) && others.iter().any(same)
+            }
+            Restore(n) => matches!(e, VaultError::NotFound { .. }) && others.contains(&Delete(n)),
+            _ => false,
+        }
+    }
+
+    /// Exactly what must be there is there, now and after a collection.
+    fn check(&self) {
+        let vault = self.vault();
+        let mut expected: BTreeMap<SnapId, _> = BTreeMap::new();
+        for (disk, id, content) in self.snapshots.iter().chain(self.made.lock().unwrap().iter()) {
+            expected.insert(*id, (*disk, content.clone()));
+        }
+        self.deleted.lock().unwrap().iter().for_each(|id| drop(expected.remove(id)));
+        for _ in 0..2 {
+            let listed: Vec<SnapId> = vault.snapshots(None).unwrap().iter().map(|s| s.entry.id).collect();
+            assert_eq!(listed.len(), expected.len(), "{listed:?} are listed");
+            for (id, (disk, content)) in &expected {
+                let got =
+                    restore(&vault, disk, &id.to_string()).unwrap_or_else(|e| panic!("{disk}@{id}: {e}"));
+                assert!(got == **content, "{disk}@{id} differs");
+            }
+            self.carry_out(&vault, Verify).unwrap();
+            self.carry_out(&vault, Gc).unwrap();
+        }
+        let again = vault.gc(false).unwrap();
+        assert_eq!((again.orphans, again.dead_sessions, again.waiting), (0, 0, 0), "gc has left something");
+    }
+}
+
+/// Lets `others` happen before operation `at` of `work`, counted from its session number `from_session` on. Returns how
+/// many such operations there were.
+fn interleave(conventional: bool, work: Work, others: &'static [Work], at: u64, from_session: u64) -> u64 {
+    let world = Arc::new(World::new(conventional));
+    let seen_by_others = world.clone();
+    let meanwhile = move || {
+        let vault = seen_by_others.vault();
+        for w in others {
+            if let Err(e) = seen_by_others.carry_out(&vault, *w) {
+                assert!(seen_by_others.may_fail(*w, &e, &[work]), "{w:?}: {e}");
+            }
+        }
+    };
+    let store = SimStore::open_on(world.fs.process()).unwrap();
+    let store = Between::new(store, at, from_session, Box::new(meanwhile));
+    let operations = store.operations();
+    let vault = Vault::open(Arc::new(store)).unwrap();
+    if let Err(e) = world.carry_out(&vault, work) {
+        assert!(world.may_fail(work, &e, others), "{work:?}: {e}");
+    }
+    drop(vault);
+    world.check();
+    operations.load(Ordering::Relaxed)
+}
+
+/// Tries places all over `work`.
+fn everywhere(work: Work, others: &'static [Work]) {
+    everywhere_from(work, 0, others);
+}
+
+/// Tries places from a session of `work` on.
+fn everywhere_from(work: Work, from_session: u64, others: &'static [Work]) {
+    let places = std::env::var("SAPWOOD_PLACES").ok().and_then(|s| s.parse().ok()).unwrap_or(PLACES);
+    for conventional in [false, true] {
+        let all = interleave(conventional, work, &[], u64::MAX, from_session);
+        let step = (all / places).max(1);
+        for at in (0..all).step_by(step as usize) {
+            println!("conventional {conventional}, {work:?}, {others:?} before operation {at} of {all}");
+            interleave(conventional, work, others, at, from_session);
+        }
+    }
+}
+
+#[test]
+fn restores() {
+    everywhere(Restore(1), &[Delete(1), Gc]);
+    everywhere(Restore(0), &[Delete(0), Delete(1), Gc, Compact]);
+    everywhere(Restore(0), &[Backup("a/x", 4), Delete(0), Gc]);
+    everywhere(Restore(2), &[Delete(0), Delete(1), Gc]);
+}
+
+#[test]
+fn backups() {
+    everywhere(Backup("a/x", 5), &[Delete(1), Gc]);
+    everywhere(Backup("a/x", 5), &[Delete(0), Delete(1), Delete(2), Gc, Compact]);
+    everywhere(Backup("a/x", 3), &[Backup("b/x", 4), Delete(2), Gc, Reindex]);
+    everywhere(Backup("a/x", 4), &[Backup("a/x", 5), Gc]);
+}
+
+/// Of a disk that is new; its content is what deleted snapshots have left.
+#[test]
+fn first_backups() {
+    everywhere(Backup("d/x", 6), &[Backup("d/x", 5), Restore(0)]);
+    everywhere(Backup("d/x", 6), &[Reindex, Delete(0), Delete(2), Verify]);
+    // In its first session the disk is made, and a collection waits for the end of that.
+    everywhere_from(Backup("d/x", 6), 2, &[Gc, Compact]);
+    everywhere_from(Backup("d/x", 6), 2, &[Backup("d/x", 5), Gc]);
+    everywhere_from(Backup("d/x", 6), 2, &[Reindex, Delete(0), Delete(1), Delete(2), Gc]);
+}
+
+#[test]
+fn deletions() {
+    everywhere(Delete(1), &[Backup("a/x", 4)]);
+    everywhere(Delete(0), &[Backup("a/x", 2), Backup("b/x", 1), Restore(1), Verify]);
+    everywhere(Delete(2), &[Restore(2), Backup("d/x", 3)]);
+}
+
+#[test]
+fn collections() {
+    everywhere(Gc, &[Backup("a/x", 6), Restore(0), Verify]);
+    everywhere(Gc, &[Backup("d/x", 5), Reindex]);
+    everywhere(Compact, &[Backup("d/x", 6), Restore(2)]);
+    everywhere(Compact, &[Backup("a/x", 5), Backup("b/x", 6), Verify]);
+}
+
+#[test]
+fn verifications_and_reindexing() {
+    everywhere(Verify, &[Delete(1), Gc, Backup("a/x", 4)]);
+    everywhere(Verify, &[Delete(0), Delete(2), Compact, Gc]);
+    everywhere(Reindex, &[Backup("a/x", 6), Gc]);
+    everywhere(Reindex, &[Delete(0), Delete(1), Delete(2), Gc, Backup("b/x", 5)]);
+}
