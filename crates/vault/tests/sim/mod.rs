@@ -1,5 +1,5 @@
 //! A vault on a simulated disk, with a model of what must be in it.
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
 use image::{Source, Target};
 use rand::rngs::StdRng;
