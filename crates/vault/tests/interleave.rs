@@ -17,7 +17,7 @@ use store::{SimFs, SimStore};
 use vault::{BackupOptions, Progress, SnapId, Vault, VaultError};
 
 /// Places tried for each pair of work; `SAPWOOD_PLACES` asks for another number.
-const PLACES: u64 = 40;
+const PLACES: u64 = 16;
 
 /// A piece of work. Numbers of snapshots are those of [`World::new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
