@@ -8,6 +8,8 @@ mod sim;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sim::{Bytes, Memory, World};
+use store::sim_fs::Lack;
+use store::{SimStore, StoreError};
 use vault::{BackupOptions, Progress, VaultError};
 
 /// Stops in all; `SAPWOOD_CRASH_STOPS` asks for another number.
@@ -111,4 +113,21 @@ fn a_cancelled_backup_leaves_nothing() {
     assert_eq!(world.fs.file_names("").len(), before);
     world.collect_and_verify("after the cancelled backup");
     let _ = Memory::default();
+}
+
+/// Locks are what keeps processes from removing each other's objects: a file system that gives them to everybody is
+/// refused before anything is touched.
+#[test]
+fn a_file_system_without_locks_is_refused() {
+    let mut rng = StdRng::seed_from_u64(7);
+    let mut world = World::new(7, true);
+    world.change("a/x", &mut rng);
+    world.backup("a/x").unwrap();
+    let files = world.fs.file_names("");
+    world.fs.lack(Lack::Locks);
+    match SimStore::open_on(world.fs.process()).map(drop) {
+        Err(StoreError::Unsuitable { why, .. }) => assert!(why.contains("no working locks"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(world.fs.file_names(""), files);
 }

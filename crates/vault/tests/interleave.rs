@@ -9,6 +9,7 @@ mod between;
 mod sim;
 
 use between::Between;
+use rand::Rng;
 use sim::{restore, small, Bytes};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -16,7 +17,8 @@ use std::sync::{Arc, Mutex};
 use store::{SimFs, SimStore};
 use vault::{BackupOptions, Progress, SnapId, Vault, VaultError};
 
-/// Places tried for each pair of work; `SAPWOOD_PLACES` asks for another number.
+/// Places tried for each pair of work, others in each run; `SAPWOOD_PLACES` asks for another number, and a large one
+/// for all places.
 const PLACES: u64 = 16;
 
 /// A piece of work. Numbers of snapshots are those of [`World::new`].
@@ -188,7 +190,7 @@ fn everywhere_from(work: Work, from_session: u64, others: &'static [Work]) {
     for conventional in [false, true] {
         let all = interleave(conventional, work, &[], u64::MAX, from_session);
         let step = (all / places).max(1);
-        for at in (0..all).step_by(step as usize) {
+        for at in (rand::rng().random_range(0..step)..all).step_by(step as usize) {
             println!("conventional {conventional}, {work:?}, {others:?} before operation {at} of {all}");
             interleave(conventional, work, others, at, from_session);
         }
