@@ -38,6 +38,18 @@ pub enum Kind {
     Prefixes = 14,
 }
 
+impl Kind {
+    /// The longest body that reading one accepts: a few bytes may announce it, and it is taken in memory whole.
+    fn longest(self) -> usize {
+        match self {
+            Kind::Session | Kind::Reader | Kind::Claim | Kind::Retiring | Kind::Name => 64 << 10,
+            Kind::ContainerPage | Kind::Dead => 64 << 20,
+            Kind::RecipeRoot | Kind::RecipePage | Kind::Summary => 512 << 20,
+            Kind::Manifest | Kind::Table | Kind::Directory | Kind::Prefixes => MAX_BODY,
+        }
+    }
+}
+
 /// The place a frame belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
@@ -49,7 +61,7 @@ pub struct Context<'a> {
 
 /// Wraps a body. Bodies that shrink are compressed (except tables: fingerprints do not).
 pub fn encode_frame(kind: Kind, context: Context<'_>, body: &[u8]) -> Vec<u8> {
-    assert!(body.len() <= MAX_BODY, "a metadata body over {MAX_BODY} bytes");
+    assert!(body.len() <= kind.longest(), "{kind:?}: a body of {} bytes", body.len());
     let mut packed = Vec::new();
     if !matches!(kind, Kind::Table | Kind::Prefixes) && body.len() > 64 {
         packed.resize(zstd_safe::compress_bound(body.len()), 0);
@@ -111,7 +123,7 @@ pub fn decode_frame(kind: Kind, context: Context<'_>, bytes: &[u8]) -> Result<Ve
     let raw_len = u32::from_le_bytes([head[12], head[13], head[14], head[15]]) as usize;
     match head[6] {
         RAW if raw_len == stored.len() => Ok(stored.to_vec()),
-        ZSTD if raw_len <= MAX_BODY => {
+        ZSTD if raw_len <= kind.longest() => {
             let mut body = vec![0; raw_len];
             match zstd_safe::decompress(&mut body[..], stored) {
                 Ok(n) if n == raw_len => Ok(body),

@@ -44,6 +44,17 @@ fn of_image(e: &ImageError) -> u8 {
     }
 }
 
+/// Says what is damaged beside a result that is whole otherwise.
+pub fn with_damage(damaged: &[String]) -> ExitCode {
+    damaged
+        .iter()
+        .for_each(|line| eprintln!("sapwood: {line}; `sapwood verify` lists the snapshots it affects"));
+    match damaged {
+        [] => ExitCode::SUCCESS,
+        _ => ExitCode::from(DAMAGED),
+    }
+}
+
 /// The error with its causes, each said once.
 pub fn one_line(e: &anyhow::Error) -> String {
     let mut line = String::new();

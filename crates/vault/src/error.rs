@@ -100,6 +100,23 @@ impl VaultError {
     }
 }
 
+/// A damaged object, and what is wrong with it.
+pub(crate) type Fault = (String, String);
+
+/// The object and what is wrong with it, where an error tells of damage. What cannot be read is damaged, too.
+pub(crate) fn fault(e: VaultError) -> Result<Fault> {
+    match e {
+        VaultError::Corrupt { object, why } | VaultError::Newer { object, why } => Ok((object, why)),
+        VaultError::Missing { object } | VaultError::Store(StoreError::NotFound { object }) => {
+            Ok((object, "is missing".into()))
+        }
+        VaultError::Store(StoreError::Io { object, op, source }) => {
+            Ok((object, format!("cannot {op}: {source}")))
+        }
+        e => Err(e),
+    }
+}
+
 /// A device that cannot read what it holds: damage of the object, not a fault of the store.
 fn is_bad_sector(e: &std::io::Error) -> bool {
     const EIO: i32 = 5;

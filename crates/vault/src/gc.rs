@@ -6,8 +6,10 @@
 
 use crate::compact::{compact_folder, CompactReport};
 use crate::delete::carry_through;
+use crate::disks::{self, DiskAt};
 use crate::error::{Result, VaultError};
 use crate::folder::{Containers, Folder};
+use crate::listing::damage_line;
 use crate::reader::{delete_released, Reader};
 use crate::recipe::recipe_of;
 use crate::session::Session;
@@ -54,20 +56,21 @@ impl Vault {
     pub fn gc(&self, dry_run: bool) -> Result<GcReport> {
         let mut report = GcReport::default();
         if dry_run {
-            for (name, folder) in self.disks()? {
+            for at in self.disks_to_collect(&mut report)? {
+                let folder = at.folder;
                 let looked = Reader::open(&folder).and_then(|_reader| orphans_of(&folder)).map(|found| {
                     for object in found {
                         report.freed_bytes += folder.store.allocated(&object).unwrap_or(0);
                         report.orphans += 1;
                     }
                 });
-                skip_damage(&mut report, &name, looked)?;
+                skip_damage(&mut report, &at.name, looked)?;
             }
             return Ok(report);
         }
-        for (name, folder) in self.disks()? {
-            let done = collect_folder(&folder, COMPACT_AT_COLLECTION, &mut report);
-            skip_damage(&mut report, &name, done)?;
+        for at in self.disks_to_collect(&mut report)? {
+            let done = collect_folder(&at.folder, COMPACT_AT_COLLECTION, &mut report);
+            skip_damage(&mut report, &at.name, done)?;
         }
         let done = sweep_shared(self, COMPACT_AT_COLLECTION, &mut report);
         skip_damage(&mut report, "shared", done)?;
@@ -81,12 +84,12 @@ impl Vault {
     pub fn compact(&self, disk: Option<&str>, threshold: f64) -> Result<GcReport> {
         let mut report = GcReport::default();
         let disks = match disk {
-            Some(name) => vec![(name.to_string(), self.disk(name)?)],
-            None => self.disks()?,
+            Some(name) => vec![disks::one(self, name)?],
+            None => self.disks_to_collect(&mut report)?,
         };
-        for (name, folder) in disks {
-            let done = collect_folder(&folder, threshold, &mut report);
-            skip_damage(&mut report, &name, done)?;
+        for at in disks {
+            let done = collect_folder(&at.folder, threshold, &mut report);
+            skip_damage(&mut report, &at.name, done)?;
         }
         if disk.is_none() {
             let done = sweep_shared(self, threshold, &mut report);
@@ -95,9 +98,17 @@ impl Vault {
         Ok(report)
     }
 
+    /// All disks. One whose name is damaged is collected as well, and the damage is said.
+    fn disks_to_collect(&self, report: &mut GcReport) -> Result<Vec<DiskAt>> {
+        let (disks, nowhere) = disks::listed(self)?;
+        let faults = disks.iter().filter_map(|d| d.name_fault.clone()).chain(nowhere);
+        report.skipped.extend(faults.map(damage_line));
+        Ok(disks)
+    }
+
     /// Folders of disks that have no name: their first backup lost a race or was killed before it began.
     fn remove_nameless(&self, report: &mut GcReport) -> Result<()> {
-        let named: HashSet<DiskId> = self.disks()?.into_iter().map(|(_, f)| f.disk).collect();
+        let named: HashSet<DiskId> = disks::listed(self)?.0.iter().map(|d| d.folder.disk).collect();
         for folder in self.all_folders()?.into_iter().filter(|f| !named.contains(&f.disk)) {
             let id = folder.disk;
             let m = match folder.load_tagged() {

@@ -18,7 +18,7 @@ use crate::recipe::{RecipeWriter, WrittenRecipe};
 use crate::session::Session;
 use chunk::ChunkSpec;
 use crossbeam_channel::{bounded, Receiver, Sender};
-use format::ContainerEntry;
+use format::{ContainerEntry, RECIPE_PAGES_MAX, SEGMENTS_PER_PAGE};
 use image::Source;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -168,10 +168,16 @@ fn read(
 ) -> Result<u64> {
     progress.set_total(source.size().unwrap_or(0));
     let segment = u64::from(segment_bytes);
+    let longest = RECIPE_PAGES_MAX * SEGMENTS_PER_PAGE * segment;
     let (mut seq, mut at, mut end) = (0, 0u64, 0u64);
     let known = source.size();
     while known.is_none_or(|size| at < size) {
         progress.check()?;
+        if known.unwrap_or(end) > longest {
+            let why =
+                format!("the disk has more than {longest} bytes, the most in segments of {segment} bytes");
+            return Err(VaultError::Refused(why));
+        }
         let Some(range) = source.next_data(at)? else { break };
         let no = range.start.max(at) / segment;
         let start = no * segment;

@@ -43,7 +43,14 @@ pub fn parse_time(text: &str) -> Option<i64> {
     };
     let date = numbers(day, '-')?;
     let [y, m, d] = date[..] else { return None };
-    if !(1..=12).contains(&m) || !(1..=31).contains(&d) {
+    let leap = y % 4 == 0 && (y % 100 != 0 || y % 400 == 0);
+    let days_in_month = match m {
+        2 => 28 + i64::from(leap),
+        4 | 6 | 9 | 11 => 30,
+        1..=12 => 31,
+        _ => return None,
+    };
+    if !(1..=days_in_month).contains(&d) {
         return None;
     }
     let seconds = match clock {
@@ -87,7 +94,17 @@ mod tests {
         assert_eq!(parse_time("1970-01-01T00:00"), Some(0));
         assert_eq!(parse_time("2026-11-21 22:00:01Z"), Some(1_795_298_401));
         assert_eq!(parse_time("2024-02-29"), Some(1_709_251_199));
-        for bad in ["", "2024", "2024-13-01", "2024-01-01T25:00", "a-b-c", "2024-01-01T"] {
+        for bad in [
+            "",
+            "2024",
+            "2024-13-01",
+            "2026-02-31",
+            "2023-02-29",
+            "2026-04-31",
+            "2024-01-01T25:00",
+            "a-b-c",
+            "2024-01-01T",
+        ] {
             assert_eq!(parse_time(bad), None, "{bad}");
         }
         for t in [0, 951_782_400, 1_709_251_199, 4_102_444_800, -1] {

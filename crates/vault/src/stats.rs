@@ -1,8 +1,10 @@
 //! What is stored, for whom, and how scattered the newest versions are.
 
+use crate::disks;
 use crate::error::Result;
 use crate::folder::{Containers, Folder};
 use crate::layout::{walk, Fragmentation};
+use crate::listing::damage_line;
 use crate::vault::{Vault, TABLE_CACHE_BYTES};
 
 /// Bytes of a folder's objects by kind.
@@ -69,6 +71,8 @@ pub struct Stats {
     pub shared: FolderBytes,
     /// Names, sessions, indexes, `vault.json`.
     pub other_bytes: u64,
+    /// Damage that kept disks from being counted.
+    pub damaged: Vec<String>,
 }
 
 impl Stats {
@@ -88,19 +92,27 @@ impl Vault {
     pub fn stats(&self, disk: Option<&str>) -> Result<Stats> {
         let mut stats = Stats::default();
         let disks = match disk {
-            Some(name) => vec![(name.to_string(), self.disk(name)?)],
-            None => self.disks()?,
+            Some(name) => vec![disks::one(self, name)?],
+            None => {
+                let (disks, nowhere) = disks::listed(self)?;
+                stats.damaged.extend(nowhere.into_iter().map(damage_line));
+                disks
+            }
         };
-        for (name, folder) in disks {
-            stats.disks.push(self.disk_stats(name, &folder)?);
+        for at in &disks {
+            stats.damaged.extend(at.name_fault.clone().map(damage_line));
+            match self.disk_stats(at.name.clone(), &at.folder) {
+                Err(e) if e.is_damage() => stats.damaged.push(e.to_string()),
+                other => stats.disks.push(other?),
+            }
         }
         if disk.is_none() {
             let shared = self.shared().path;
-            let folders: Vec<String> = self.disks()?.into_iter().map(|(_, f)| f.path).collect();
+            let folders: Vec<&String> = disks.iter().map(|d| &d.folder.path).collect();
             self.store.list("", &mut |e| {
                 if e.name.starts_with(&shared) {
                     stats.shared.add(&e.name, e.len);
-                } else if !folders.iter().any(|f| e.name.starts_with(f)) {
+                } else if !folders.iter().any(|f| e.name.starts_with(*f)) {
                     stats.other_bytes += e.len;
                 }
                 Ok(())

@@ -7,8 +7,7 @@ use crate::reader::Reader;
 use crate::session::hold_session;
 use crate::tables::Tables;
 use format::{
-    decode_frame, encode_frame, names, Context, DiskId, Kind, Manifest, Owner, SnapId, SnapshotEntry,
-    VaultFile, VaultId,
+    decode_frame, encode_frame, names, Context, DiskId, Kind, Manifest, Owner, SnapId, VaultFile, VaultId,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,15 +24,6 @@ const VIEW_TRIES: usize = 1000;
 pub struct Vault {
     pub(crate) store: Arc<dyn ObjectStore>,
     file: VaultFile,
-}
-
-/// One snapshot as users see it.
-#[derive(Clone, Debug)]
-pub struct SnapshotInfo {
-    /// `vm/disk`.
-    pub disk: String,
-    /// Its entry in the manifest.
-    pub entry: SnapshotEntry,
 }
 
 /// A consistent reading of one disk.
@@ -155,23 +145,6 @@ impl Vault {
 
     pub(crate) fn shared(&self) -> Folder {
         Folder::new(self.store.clone(), self.file.id, Owner::Shared, DiskId([0; 16]))
-    }
-
-    /// Names and folders of all disks, by name.
-    pub(crate) fn disks(&self) -> Result<Vec<(String, Folder)>> {
-        let mut disks = Vec::new();
-        let mut objects = Vec::new();
-        self.store.list(names::NAMES, &mut |e| {
-            objects.push(e.name);
-            Ok(())
-        })?;
-        for object in objects {
-            if let Some((name, id)) = self.read_name(&object)? {
-                disks.push((name, self.folder(id)));
-            }
-        }
-        disks.sort_by(|a, b| a.0.cmp(&b.0));
-        Ok(disks)
     }
 
     /// The folders of all disks, named or not. One without a manifest is an error: what it references is not known.
@@ -299,19 +272,5 @@ impl Vault {
         }
         let reader = Reader::open(&shared)?;
         Ok((Some(Containers::new(shared, &reader.manifest)), Some(reader)))
-    }
-
-    /// All snapshots, or those of one disk, oldest first within each.
-    pub fn snapshots(&self, disk: Option<&str>) -> Result<Vec<SnapshotInfo>> {
-        let disks = match disk {
-            Some(name) => vec![(name.to_string(), self.disk(name)?)],
-            None => self.disks()?,
-        };
-        let mut all = Vec::new();
-        for (disk, folder) in disks {
-            let m = folder.load()?;
-            all.extend(m.live().map(|s| SnapshotInfo { disk: disk.clone(), entry: s.clone() }));
-        }
-        Ok(all)
     }
 }

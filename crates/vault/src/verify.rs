@@ -1,7 +1,7 @@
 //! Verification: whether everything that snapshots need is there and whole, and which snapshots each damaged object
 //! affects.
 //!
-//! 1. The disks are found by their names, and by their folders where a name is damaged ([`disks`]).
+//! 1. The disks are found by their names, and by their folders where a name is damaged ([`crate::disks`]).
 //! 2. A disk at a time, under a reader: its container pages and recipes; every reference resolves ([`recipes`]).
 //! 3. Tables, deletion logs and data objects of its containers; with `data` every group and chunk ([`containers`]).
 //! 4. Where something is damaged, the snapshots that it affects, from their summaries ([`affected`]).
@@ -12,13 +12,13 @@
 
 mod affected;
 mod containers;
-mod disks;
 mod findings;
 mod groups;
 mod recipes;
 mod record;
 
-use crate::error::{Result, VaultError};
+use crate::disks::{self, DiskAt};
+use crate::error::{fault, Result, VaultError};
 use crate::folder::{Containers, Folder};
 use crate::progress::Progress;
 use crate::reader::Reader;
@@ -26,8 +26,7 @@ use crate::snapshot_spec::find_snapshot;
 use crate::tables::Tables;
 use crate::vault::{Vault, TABLE_CACHE_BYTES};
 use containers::ContainerCheck;
-use disks::DiskAt;
-use findings::{fault, ContainerFindings, Findings};
+use findings::{ContainerFindings, Findings};
 use format::{names, ContainerId, Manifest, SnapshotEntry, VaultFile};
 use recipes::RecipeCheck;
 use std::collections::BTreeSet;
@@ -134,7 +133,7 @@ impl Verification<'_> {
             let (object, why) = fault(e)?;
             let mut found = Findings::default();
             let at = found.add(&object, &why);
-            for s in self.vault.snapshots(None).unwrap_or_default() {
+            for s in self.vault.snapshots(None).unwrap_or_default().snapshots {
                 found.affects(at, &format!("{}@{}", s.disk, s.entry.id));
             }
             self.report.damaged.extend(found.into_damage());

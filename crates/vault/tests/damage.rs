@@ -311,7 +311,38 @@ fn case(f: &Fixture, object: &str, part: &str, how: &Harm) {
             assert!(of_disk.collect::<BTreeSet<_>>().is_subset(&told), "{what}: {disk}: {:?}", one.damaged);
         }
     }
+    others_are_listed(f, &vault, kind, how, &hurt, &what);
     back_up_again(f, &vault, kind, &what);
+}
+
+/// A damaged name or manifest hides nothing but what it names, and that is said.
+fn others_are_listed(f: &Fixture, vault: &Vault, kind: Kind, how: &Harm, hurt: &BTreeSet<&str>, what: &str) {
+    let listing = vault.snapshots(None).unwrap_or_else(|e| panic!("{what}: listing: {e}"));
+    let listed: BTreeSet<String> =
+        listing.snapshots.iter().map(|s| format!("{}@{}", s.disk, s.entry.id)).collect();
+    let hidden = |name: &str| {
+        let disk = name.split_once('@').unwrap().0;
+        match kind {
+            // A name that is lost is missed by `verify` only.
+            Kind::Name => matches!(how, Harm::Delete) && hurt.contains(names::name(disk).as_str()),
+            Kind::Manifest => !listing.snapshots.iter().any(|s| s.disk == disk),
+            _ => false,
+        }
+    };
+    let expected: BTreeSet<String> = f.content.keys().filter(|n| !hidden(n)).cloned().collect();
+    assert_eq!(listed, expected, "{what}");
+    let is_root = kind == Kind::Name && !matches!(how, Harm::Delete) || listed.len() < f.content.len();
+    assert!(listing.damaged.is_empty() != is_root || kind == Kind::Name, "{what}: {:?}", listing.damaged);
+    if kind == Kind::Name {
+        let collected = vault.gc(false).unwrap_or_else(|e| panic!("{what}: gc: {e}"));
+        assert_eq!(
+            collected.skipped.is_empty(),
+            matches!(how, Harm::Delete),
+            "{what}: {:?}",
+            collected.skipped
+        );
+        assert!(restore_all(f, vault).values().all(|e| !e.contains("missing; ")), "{what}");
+    }
 }
 
 /// A backup of the same content works or refuses; where data or tables are damaged it heals the newest snapshot.

@@ -139,7 +139,8 @@ impl World {
         }
         self.deleted.lock().unwrap().iter().for_each(|id| drop(expected.remove(id)));
         for _ in 0..2 {
-            let listed: Vec<SnapId> = vault.snapshots(None).unwrap().iter().map(|s| s.entry.id).collect();
+            let listed: Vec<SnapId> =
+                vault.snapshots(None).unwrap().snapshots.iter().map(|s| s.entry.id).collect();
             assert_eq!(listed.len(), expected.len(), "{listed:?} are listed");
             for (id, (disk, content)) in &expected {
                 let got =

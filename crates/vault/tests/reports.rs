@@ -58,7 +58,7 @@ fn statistics_add_up_to_what_is_stored() {
         assert!(newest.wanted_bytes <= d.nonzero_bytes);
         assert_eq!(d.damaged + d.released, 0);
     }
-    let first = vault.snapshots(Some("a/vda")).unwrap()[0].entry.id;
+    let first = vault.snapshots(Some("a/vda")).unwrap().snapshots[0].entry.id;
     vault.delete("a/vda", &[&first.to_string()]).unwrap();
     sizes.remove(&("a/vda", first));
     check(sizes.values().map(|s| s.0).sum(), 8);

@@ -2,6 +2,7 @@
 
 use super::open;
 use crate::args::Args;
+use crate::outcome::with_damage;
 use crate::output::{print_json, size, table};
 use anyhow::Result;
 use serde_json::json;
@@ -9,7 +10,8 @@ use std::process::ExitCode;
 use vault::format_time;
 
 pub fn run(args: &Args, disk: Option<&str>) -> Result<ExitCode> {
-    let all = open(args)?.snapshots(disk)?;
+    let listing = open(args)?.snapshots(disk)?;
+    let all = &listing.snapshots;
     if args.json {
         let list: Vec<_> = all
             .iter()
@@ -30,8 +32,8 @@ pub fn run(args: &Args, disk: Option<&str>) -> Result<ExitCode> {
                 })
             })
             .collect();
-        print_json(&json!({ "snapshots": list }));
-        return Ok(ExitCode::SUCCESS);
+        print_json(&json!({ "snapshots": list, "damaged": listing.damaged }));
+        return Ok(with_damage(&listing.damaged));
     }
     let rows: Vec<Vec<String>> = all
         .iter()
@@ -50,5 +52,5 @@ pub fn run(args: &Args, disk: Option<&str>) -> Result<ExitCode> {
         })
         .collect();
     table(&["disk", "snapshot", "time (UTC)", ">size", ">new", ">stored", "tags"], &rows);
-    Ok(ExitCode::SUCCESS)
+    Ok(with_damage(&listing.damaged))
 }

@@ -2,6 +2,7 @@
 
 use super::open;
 use crate::args::Args;
+use crate::outcome::with_damage;
 use crate::output::{percent, print_json, size, table};
 use anyhow::Result;
 use serde_json::{json, Value};
@@ -24,8 +25,9 @@ pub fn run(args: &Args, disk: Option<&str>) -> Result<ExitCode> {
             "shared_metadata_bytes": stats.shared.metadata(),
             "other_bytes": stats.other_bytes,
             "disks": stats.disks.iter().map(disk_json).collect::<Vec<_>>(),
+            "damaged": stats.damaged,
         }));
-        return Ok(ExitCode::SUCCESS);
+        return Ok(with_damage(&stats.damaged));
     }
     let rows: Vec<Vec<String>> = stats.disks.iter().map(disk_row).collect();
     let headings = [
@@ -62,7 +64,7 @@ pub fn run(args: &Args, disk: Option<&str>) -> Result<ExitCode> {
     if stats.disks.iter().any(|d| d.damaged > 0) {
         println!("there are damaged containers; `sapwood verify` tells which snapshots they affect");
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(with_damage(&stats.damaged))
 }
 
 fn disk_row(d: &DiskStats) -> Vec<String> {

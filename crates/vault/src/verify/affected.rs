@@ -1,8 +1,9 @@
 //! Which snapshots damage affects: a second pass over the summaries, made only where damage was found.
 
-use super::disks::DiskAt;
-use super::findings::{fault, ContainerFindings};
+use super::findings::ContainerFindings;
 use super::recipes::BadPages;
+use crate::disks::DiskAt;
+use crate::error::fault;
 use crate::error::Result;
 use crate::folder::Folder;
 use crate::recipe::{read_page, read_root, read_summary};

@@ -1,9 +1,10 @@
 //! Containers: table, deletion log, data object, and the prefixes of shared ones. Each is looked at once.
 
-use super::findings::{fault, generations, ContainerFindings};
+use super::findings::{generations, ContainerFindings};
 use super::groups::{self, GroupRead};
 use super::Counts;
 use crate::dead::read_dead;
+use crate::error::fault;
 use crate::error::{Named, Result, VaultError};
 use crate::folder::Folder;
 use crate::pipeline::{cores, Failure};

@@ -1,27 +1,11 @@
 //! What was found so far: damaged objects, and the chunks that cannot be read because of them.
 
 use super::Damage;
-use crate::error::{Result, VaultError};
 use format::{ContainerEntry, ContainerId, RunSet, Summary, WriterNo};
 use std::collections::HashMap;
-use store::StoreError;
 
 /// Different things said of one object at most.
 const WHYS_MAX: usize = 3;
-
-/// The object and what is wrong with it, where an error tells of damage. What cannot be read is damaged, too.
-pub(super) fn fault(e: VaultError) -> Result<(String, String)> {
-    match e {
-        VaultError::Corrupt { object, why } | VaultError::Newer { object, why } => Ok((object, why)),
-        VaultError::Missing { object } | VaultError::Store(StoreError::NotFound { object }) => {
-            Ok((object, "is missing".into()))
-        }
-        VaultError::Store(StoreError::Io { object, op, source }) => {
-            Ok((object, format!("cannot {op}: {source}")))
-        }
-        e => Err(e),
-    }
-}
 
 /// Damaged objects in the order in which they were found.
 #[derive(Default)]

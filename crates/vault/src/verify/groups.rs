@@ -1,7 +1,7 @@
 //! Reading every group of containers: large sequential reads, checked on all cores.
 
 use super::containers::{lock, Found};
-use super::findings::fault;
+use crate::error::fault;
 use crate::error::{Named, Result, VaultError};
 use crate::folder::Folder;
 use crate::group_reader::GroupReader;

@@ -1,7 +1,8 @@
 //! Recipes: roots, pages, summaries, and that every reference leads to the chunks it was made for.
 
-use super::findings::{fault, Findings};
+use super::findings::Findings;
 use crate::dead::read_dead;
+use crate::error::fault;
 use crate::error::Result;
 use crate::folder::Containers;
 use crate::recipe::{read_page, read_root, read_summary, recipe_of};

@@ -178,7 +178,7 @@ impl World {
 
     /// Every acknowledged snapshot is there and equal; nothing else is, but for what was under way.
     pub fn check(&mut self, when: &str) {
-        let listed = self.vault.snapshots(None).unwrap_or_else(|e| panic!("{when}: {e}"));
+        let listed = self.vault.snapshots(None).unwrap_or_else(|e| panic!("{when}: {e}")).snapshots;
         for s in &listed {
             let known = self.acknowledged.entry(s.disk.clone()).or_default();
             let bytes = restore(&self.vault, &s.disk, &s.entry.id.to_string())

@@ -1,25 +1,22 @@
 //! Finding the disks, also those whose name is damaged.
 
-use super::findings::fault;
-use crate::error::{Result, VaultError};
+use crate::error::{fault, Fault, Result, VaultError};
 use crate::folder::Folder;
 use crate::vault::{check_disk_name, Vault};
 use format::{names, DiskId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A disk to look at.
-pub(super) struct DiskAt {
+pub(crate) struct DiskAt {
     /// `vm/disk`, or its folder where that cannot be known.
     pub name: String,
     pub folder: Folder,
     /// The object that should name it, and what is wrong with it.
-    pub name_fault: Option<(String, String)>,
+    pub name_fault: Option<Fault>,
 }
 
-type Fault = (String, String);
-
 /// The disk of a name.
-pub(super) fn one(vault: &Vault, name: &str) -> Result<DiskAt> {
+pub(crate) fn one(vault: &Vault, name: &str) -> Result<DiskAt> {
     check_disk_name(name)?;
     match vault.disk(name) {
         Ok(folder) => Ok(DiskAt { name: name.into(), folder, name_fault: None }),
@@ -29,8 +26,29 @@ pub(super) fn one(vault: &Vault, name: &str) -> Result<DiskAt> {
     }
 }
 
-/// All disks by name, and what is wrong with names whose disk cannot be told.
-pub(super) fn all(vault: &Vault) -> Result<(Vec<DiskAt>, Vec<Fault>)> {
+/// All disks by name, and what is wrong with names whose disk cannot be told. Every folder is looked at.
+pub(crate) fn all(vault: &Vault) -> Result<(Vec<DiskAt>, Vec<Fault>)> {
+    let (mut disks, mut bad_names) = by_name(vault)?;
+    let named: BTreeSet<DiskId> = disks.iter().map(|d| d.folder.disk).collect();
+    for id in folders(vault)?.into_iter().filter(|id| !named.contains(id)) {
+        disks.extend(nameless(vault, id, &mut bad_names)?);
+    }
+    disks.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok((disks, bad_names.into_iter().collect()))
+}
+
+/// As [`all`], but folders are looked at only where a name is damaged: a name that is lost is not missed.
+pub(crate) fn listed(vault: &Vault) -> Result<(Vec<DiskAt>, Vec<Fault>)> {
+    let (mut disks, bad_names) = by_name(vault)?;
+    if !bad_names.is_empty() {
+        return all(vault);
+    }
+    disks.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok((disks, Vec::new()))
+}
+
+/// The disks that names lead to, and the names that lead nowhere.
+fn by_name(vault: &Vault) -> Result<(Vec<DiskAt>, BTreeMap<String, String>)> {
     let mut disks = Vec::new();
     let mut bad_names: BTreeMap<String, String> = BTreeMap::new();
     for object in list(vault, names::NAMES)? {
@@ -49,12 +67,7 @@ pub(super) fn all(vault: &Vault) -> Result<(Vec<DiskAt>, Vec<Fault>)> {
             }
         }
     }
-    let named: BTreeSet<DiskId> = disks.iter().map(|d| d.folder.disk).collect();
-    for id in folders(vault)?.into_iter().filter(|id| !named.contains(id)) {
-        disks.extend(nameless(vault, id, &mut bad_names)?);
-    }
-    disks.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok((disks, bad_names.into_iter().collect()))
+    Ok((disks, bad_names))
 }
 
 fn list(vault: &Vault, prefix: &str) -> Result<Vec<String>> {
@@ -112,7 +125,7 @@ fn nameless(vault: &Vault, id: DiskId, bad_names: &mut BTreeMap<String, String>)
 }
 
 /// Whether a disk was deleted since it was found.
-pub(super) fn is_gone(vault: &Vault, at: &DiskAt) -> Result<bool> {
+pub(crate) fn is_gone(vault: &Vault, at: &DiskAt) -> Result<bool> {
     if at.name_fault.is_some() {
         return Ok(false);
     }
