@@ -140,15 +140,20 @@ impl Context {
     /// The images to store: those of `--images`, else the set called `setting`;
     /// with `--tiny` a generated set.
     pub fn images(&self, setting: &str, tiny: GeneratedShape) -> Result<ImageSet> {
-        let mut set = match &self.options.images {
-            Some(dir) => ImageSet::load(dir)?,
-            None if self.options.tiny => {
-                ImageSet::generate(&self.space().join("images"), self.options.seed, tiny)?
-            }
-            None => ImageSet::load(&images::default_root()?.join(setting))?,
-        };
+        let mut set = self.whole_images(setting, tiny)?;
         set.truncate(self.options.disks, self.options.versions);
         Ok(set)
+    }
+
+    /// The same images, whatever `--disks` and `--versions` say: raw material of workloads, to which these apply.
+    pub fn whole_images(&self, setting: &str, tiny: GeneratedShape) -> Result<ImageSet> {
+        match &self.options.images {
+            Some(dir) => ImageSet::load(dir),
+            None if self.options.tiny => {
+                ImageSet::generate(&self.space().join("images"), self.options.seed, tiny)
+            }
+            None => ImageSet::load(&images::default_root()?.join(setting)),
+        }
     }
 
     /// The sapwood program, a copy that no build replaces during the experiment.

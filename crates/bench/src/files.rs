@@ -93,8 +93,12 @@ pub enum Cold {
 }
 
 /// Empties the page cache, at least of the files under `path`, which are synced.
+///
+/// The files are read once before: the host of a virtual machine caches what was read or written lately, and every
+/// tool must find its disk alike.
 pub fn make_cold(path: &Path, only_these: bool) -> Result<Cold> {
     if !only_these {
+        make_all_warm(path)?;
         rustix::fs::sync();
         if fs::write("/proc/sys/vm/drop_caches", "3").is_ok() {
             return Ok(Cold::DropCaches);
@@ -121,6 +125,17 @@ pub fn make_warm(path: &Path) -> Result<()> {
     let mut buffer = vec![0; READ_BYTES];
     for (start, end) in DataRanges::new(&file)? {
         for_each_read(&file, start, end, &mut buffer, |_, _| Ok(()))?;
+    }
+    Ok(())
+}
+
+fn make_all_warm(path: &Path) -> Result<()> {
+    if path.is_dir() {
+        for entry in fs::read_dir(path)? {
+            make_all_warm(&entry?.path())?;
+        }
+    } else if path.is_file() {
+        make_warm(path)?;
     }
     Ok(())
 }

@@ -5,16 +5,23 @@
 //! with every single measurement, and figures, into `--out`.
 
 mod context;
+mod counting_store;
 mod experiments;
+mod extents;
 mod files;
+mod free_extents;
 mod generate;
 mod images;
+mod in_process;
 mod install;
 mod machine;
 mod peers;
 mod plot;
+mod raw;
 mod report;
 mod run;
+mod seek_model;
+mod workload;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,6 +30,7 @@ use clap::{Parser, Subcommand};
 
 use context::{Context, Options};
 use experiments::peers::{Measured, PeersOptions};
+use experiments::revdedup::{self, RevdedupOptions};
 
 #[derive(Parser)]
 #[command(name = "bench", about = "Sapwood's experiments", version)]
@@ -49,6 +57,16 @@ enum Command {
     LivedfsB1,
     /// Backup and restore of a sparse 1 TiB disk against a dense one of the same data
     SparseHuge,
+    /// Unique data against plain files (RevDedup 2013, table 1)
+    RevdedupT1(RevdedupOptions),
+    /// Space of many disks' weekly versions (RevDedup 2013, figure 6)
+    RevdedupF6(RevdedupOptions),
+    /// Backup and restore of many disks' weekly versions (RevDedup 2013, figure 7)
+    RevdedupF7(RevdedupOptions),
+    /// A long chain: the reverse pass and the rebuild threshold (RevDedup 2013, figures 8 and 9)
+    RevdedupF8(RevdedupOptions),
+    /// A long chain: tracing old versions (RevDedup 2013, figure 10)
+    RevdedupF10(RevdedupOptions),
     /// Reads a file and hashes each 4 KiB, nothing else; prints one JSON object
     HashOnly {
         /// The file
@@ -85,6 +103,11 @@ fn start(Arguments { command, options }: Arguments) -> anyhow::Result<()> {
         Command::Unchanged => experiments::unchanged::run(&Context::start("unchanged", options)?),
         Command::LivedfsB1 => experiments::livedfs_b1::run(&Context::start("livedfs-b1", options)?),
         Command::SparseHuge => experiments::sparse_huge::run(&Context::start("sparse-huge", options)?),
+        Command::RevdedupT1(o) => revdedup::t1::run(&Context::start("revdedup-t1", options)?, &o),
+        Command::RevdedupF6(o) => revdedup::f6::run(&Context::start("revdedup-f6", options)?, &o),
+        Command::RevdedupF7(o) => revdedup::f7::run(&Context::start("revdedup-f7", options)?, &o),
+        Command::RevdedupF8(o) => revdedup::f8::run(&Context::start("revdedup-f8", options)?, &o),
+        Command::RevdedupF10(o) => revdedup::f10::run(&Context::start("revdedup-f10", options)?, &o),
         Command::HashOnly { file, data_only } => experiments::hash_only::print(&file, data_only),
     }
 }

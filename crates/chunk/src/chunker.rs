@@ -41,6 +41,14 @@ impl ChunkSpec {
         Self::ContentDefined { min: average / 4, average, max: average.saturating_mul(4) }
     }
 
+    /// Bytes of a chunk on average, roughly.
+    pub fn average_bytes(self) -> u32 {
+        match self {
+            Self::Fixed { bytes } => bytes,
+            Self::ContentDefined { average, .. } => average,
+        }
+    }
+
     /// Whether [`cut`] accepts the numbers: ask before using a spec that was read from somewhere.
     pub fn check(self) -> Result<(), SpecError> {
         match self {

@@ -23,10 +23,12 @@ pub use container::{group_checksum, DataFooter, DataHeader, DATA_FOOTER_BYTES, D
 pub use dead::DeadLog;
 pub use frame::{decode_frame, encode_frame, frame_len, Context, Kind, FRAME_HEADER_BYTES};
 pub use ids::{ChunkNo, ContainerId, DiskId, Owner, SnapId, VaultId, WriterNo};
-pub use manifest::{DataName, Manifest, PageRef, Released, SnapshotEntry, SnapshotState, Writer, WriterKind};
+pub use manifest::{
+    DataName, Manifest, PageRef, Release, Released, Reverse, SnapshotEntry, SnapshotState, Writer, WriterKind,
+};
 pub use page::{ContainerEntry, ContainerPage, CONTAINERS_PER_PAGE};
 pub use recipe::{
-    RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, SegmentRecipe, RECIPE_PAGES_MAX,
+    PageAt, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, SegmentRecipe, RECIPE_PAGES_MAX,
     SEGMENTS_PER_PAGE,
 };
 pub use runs::RunSet;

@@ -5,8 +5,8 @@ use crate::frame::{decode_frame, encode_frame, Context, Kind};
 use crate::ids::{ContainerId, DiskId, SnapId, WriterNo};
 use crate::recipe::RecipeName;
 
-/// The shortest encoding of a snapshot: an id, a generation, and eleven fields of one byte.
-const SNAPSHOT_BYTES_MIN: usize = 23;
+/// The shortest encoding of a snapshot: an id, two writers, and eleven fields of one byte.
+const SNAPSHOT_BYTES_MIN: usize = 27;
 
 /// A container's data object. Several containers may share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,6 +50,17 @@ pub enum SnapshotState {
     Deleted,
 }
 
+/// How a snapshot's recipe stands to the next newer one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reverse {
+    /// All its references are direct, and will be.
+    No,
+    /// All its references are direct; those to chunks that the next newer snapshot has are to become indirect.
+    Pending,
+    /// Some of its references may lead through the next newer snapshot, which must stay while it does.
+    Done,
+}
+
 /// One snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotEntry {
@@ -63,7 +74,11 @@ pub struct SnapshotEntry {
     pub state: SnapshotState,
     /// Never deleted by retention or by hand until released.
     pub held: bool,
-    /// Generation of its recipe.
+    /// Reverse deduplication.
+    pub reverse: Reverse,
+    /// The session that made it.
+    pub made_by: WriterNo,
+    /// Generation of its recipe: another one where that was written anew.
     pub generation: WriterNo,
     /// Recipes whose pages its own recipe uses, itself included where it has pages.
     pub depends: Vec<RecipeName>,
@@ -94,13 +109,27 @@ pub struct PageRef {
     pub number: u32,
 }
 
-/// An object that nothing names any more, kept for readers that came before.
+/// What nothing needs any more but readers that came before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// An object, by its name: it is deleted.
+    Object(String),
+    /// What a list of dead chunks says of a container's data: it is punched, if that list still counts.
+    Punch {
+        /// The container.
+        container: ContainerId,
+        /// The writer of the list.
+        dead: WriterNo,
+    },
+}
+
+/// What waits for old readers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Released {
-    /// The manifest's sequence that no longer named it.
+    /// The manifest's sequence that no longer needed it.
     pub sequence: u64,
-    /// The object's name.
-    pub object: String,
+    /// What it is.
+    pub what: Release,
 }
 
 /// The root of an owner's folder.
@@ -182,8 +211,17 @@ impl Manifest {
         }
         o.varint(self.released.len() as u64);
         for r in &self.released {
-            o.varint(r.sequence);
-            o.string(&r.object);
+            match &r.what {
+                Release::Object(name) => {
+                    o.varint(r.sequence << 1);
+                    o.string(name);
+                }
+                Release::Punch { container, dead } => {
+                    o.varint(r.sequence << 1 | 1);
+                    o.u64(container.raw());
+                    o.u32(dead.0);
+                }
+            }
         }
         o.varint(self.damaged.len() as u64);
         for c in &self.damaged {
@@ -231,7 +269,12 @@ impl Manifest {
             });
         }
         for _ in 0..i.count(2)? {
-            m.released.push(Released { sequence: i.varint()?, object: i.string()? });
+            let tag = i.varint()?;
+            let what = match tag & 1 {
+                0 => Release::Object(i.string()?),
+                _ => Release::Punch { container: ContainerId::from_raw(i.u64()?)?, dead: WriterNo(i.u32()?) },
+            };
+            m.released.push(Released { sequence: tag >> 1, what });
         }
         for _ in 0..i.count(8)? {
             m.damaged.push(ContainerId::from_raw(i.u64()?)?);
@@ -264,7 +307,13 @@ fn encode_snapshot(o: &mut Out, s: &SnapshotEntry) {
     o.signed(s.time);
     o.varint(s.size);
     let deleted = u8::from(s.state == SnapshotState::Deleted);
-    o.u8(deleted | u8::from(s.held) << 1);
+    let reverse = match s.reverse {
+        Reverse::No => 0,
+        Reverse::Pending => 1,
+        Reverse::Done => 2,
+    };
+    o.u8(deleted | u8::from(s.held) << 1 | reverse << 2);
+    o.u32(s.made_by.0);
     o.u32(s.generation.0);
     o.varint(s.depends.len() as u64);
     for d in &s.depends {
@@ -287,10 +336,13 @@ fn decode_snapshot(i: &mut In<'_>) -> Result<SnapshotEntry> {
     let id = SnapId(i.u64()?);
     let (time, size) = (i.signed()?, i.varint()?);
     let flags = i.u8()?;
-    if flags > 3 {
-        return Err(Malformed::new(format!("snapshot {id}: unknown flags {flags:#x}")));
-    }
-    let generation = WriterNo(i.u32()?);
+    let reverse = match flags >> 2 {
+        0 => Reverse::No,
+        1 => Reverse::Pending,
+        2 => Reverse::Done,
+        _ => return Err(Malformed::new(format!("snapshot {id}: unknown flags {flags:#x}"))),
+    };
+    let (made_by, generation) = (WriterNo(i.u32()?), WriterNo(i.u32()?));
     let mut depends = Vec::new();
     for _ in 0..i.count(12)? {
         depends.push(RecipeName { snap: SnapId(i.u64()?), generation: WriterNo(i.u32()?) });
@@ -302,6 +354,8 @@ fn decode_snapshot(i: &mut In<'_>) -> Result<SnapshotEntry> {
         size,
         state: if flags & 1 == 0 { SnapshotState::Live } else { SnapshotState::Deleted },
         held: flags & 2 != 0,
+        reverse,
+        made_by,
         generation,
         depends,
         parent,
@@ -334,6 +388,8 @@ mod tests {
             size: 0,
             state: SnapshotState::Live,
             held: false,
+            reverse: Reverse::No,
+            made_by: WriterNo(1),
             generation: WriterNo(1),
             depends: Vec::new(),
             parent: None,

@@ -15,7 +15,7 @@ pub const NAMES: &str = "names/";
 pub const SESSIONS: &str = "sessions/";
 /// All readers.
 pub const READERS: &str = "readers/";
-/// All claims on containers that disks share.
+/// All claims on what disks share.
 pub const CLAIMS: &str = "claims/";
 
 /// The folder of a container's owner, with a slash behind.
@@ -95,19 +95,29 @@ pub fn retiring_of(owner: Owner) -> String {
     format!("retiring/{}/", word(owner))
 }
 
+/// The index of an owner's segments.
+pub fn segments_of(owner: Owner) -> String {
+    format!("index/segments/{}/", word(owner))
+}
+
 /// The prefix index of an owner's chunks.
 pub fn prefixes_of(owner: Owner) -> String {
     format!("index/prefixes/{}/", word(owner))
 }
 
-/// A session's claim on a shared container.
-pub fn claim(container: ContainerId, session: SnapId) -> String {
-    format!("{}{container}/{session}", claims_on(container.owner()))
+/// A session's claim on the shared containers that a writer made.
+pub fn claim(owner: Owner, writer: WriterNo, session: SnapId) -> String {
+    format!("{}{}/{session}", claims_on(owner), writer.0)
 }
 
-/// The record that a shared container is being looked at for removal.
-pub fn retiring(container: ContainerId) -> String {
-    format!("{}{container}", retiring_of(container.owner()))
+/// The record that shared containers of a writer are being looked at for removal.
+pub fn retiring(owner: Owner, writer: WriterNo) -> String {
+    format!("{}{}", retiring_of(owner), writer.0)
+}
+
+/// The index of the segments that a writer put into containers of an owner.
+pub fn segments(owner: Owner, writer: WriterNo) -> String {
+    format!("{}{}", segments_of(owner), writer.0)
 }
 
 /// The fingerprint prefixes of a shared container.

@@ -33,6 +33,27 @@ pub struct RecipePageRef {
     pub summary_len: u32,
 }
 
+/// Where a root finds one of its pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PageAt {
+    /// All its segments are null.
+    Null,
+    /// Here.
+    Page(RecipePageRef),
+    /// As the next newer snapshot has it: all its references lead there (RevDedup 3.2.2, a page at a time).
+    Newer,
+}
+
+impl PageAt {
+    /// The page, where it is one of this recipe's own.
+    pub fn page(self) -> Option<RecipePageRef> {
+        match self {
+            PageAt::Page(at) => Some(at),
+            PageAt::Null | PageAt::Newer => None,
+        }
+    }
+}
+
 /// How the snapshot is cut, and its pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecipeRoot {
@@ -42,8 +63,8 @@ pub struct RecipeRoot {
     pub segment_bytes: u32,
     /// The chunker, as users write it (`4k`, `cdc:4k`).
     pub chunking: String,
-    /// A page for every 1,024 segments; `None` where all of them are null.
-    pub pages: Vec<Option<RecipePageRef>>,
+    /// A page for every 1,024 segments.
+    pub pages: Vec<PageAt>,
 }
 
 /// A run of chunks of a segment, in address order.
@@ -74,6 +95,16 @@ pub enum Reference {
     },
 }
 
+impl Reference {
+    /// How many chunks it has.
+    pub fn chunks(&self) -> u64 {
+        match self {
+            Reference::Null { .. } => 0,
+            Reference::Direct { count, .. } | Reference::Indirect { count, .. } => u64::from(*count),
+        }
+    }
+}
+
 /// One segment that is not null.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentRecipe {
@@ -99,12 +130,13 @@ impl RecipeRoot {
         o.u64(self.size);
         o.u32(self.segment_bytes);
         o.string(&self.chunking);
-        let there: Vec<_> = self.pages.iter().enumerate().filter_map(|(n, p)| p.map(|p| (n, p))).collect();
+        let there: Vec<_> = self.pages.iter().enumerate().filter(|(_, p)| **p != PageAt::Null).collect();
         o.varint(there.len() as u64);
         let mut next = 0;
         for (n, p) in there {
-            o.varint((n - next) as u64);
+            o.varint(((n - next) as u64) << 1 | u64::from(*p == PageAt::Newer));
             next = n + 1;
+            let PageAt::Page(p) = p else { continue };
             o.u64(p.recipe.snap.0);
             o.u32(p.recipe.generation.0);
             o.varint(p.offset);
@@ -126,16 +158,20 @@ impl RecipeRoot {
         if wanted > RECIPE_PAGES_MAX {
             return Err(Malformed::new(format!("a disk of {size} bytes in segments of {segment_bytes}")));
         }
-        let n = i.count(16)?;
+        let n = i.count(1)?;
         let mut pages = Vec::new();
         for _ in 0..n {
-            let gap = i.varint()?;
-            let at = (pages.len() as u64).saturating_add(gap);
+            let tag = i.varint()?;
+            let at = (pages.len() as u64).saturating_add(tag >> 1);
             if at >= wanted {
                 return Err(Malformed::new(format!("page {at} of {wanted}")));
             }
-            pages.resize(at as usize, None);
-            pages.push(Some(RecipePageRef {
+            pages.resize(at as usize, PageAt::Null);
+            if tag & 1 == 1 {
+                pages.push(PageAt::Newer);
+                continue;
+            }
+            pages.push(PageAt::Page(RecipePageRef {
                 recipe: RecipeName { snap: SnapId(i.u64()?), generation: WriterNo(i.u32()?) },
                 offset: i.varint()?,
                 page_len: i.varint32()?,
@@ -143,7 +179,7 @@ impl RecipeRoot {
             }));
         }
         i.end()?;
-        pages.resize(wanted as usize, None);
+        pages.resize(wanted as usize, PageAt::Null);
         Ok(RecipeRoot { size, segment_bytes, chunking, pages })
     }
 }
@@ -218,6 +254,12 @@ impl RecipePage {
         }
         i.end()?;
         Ok(RecipePage { segments })
+    }
+
+    /// Whether some of its references lead through a newer snapshot.
+    pub fn has_indirect(&self) -> bool {
+        let mut all = self.segments.iter().flat_map(|(_, s)| &s.references);
+        all.any(|r| matches!(r, Reference::Indirect { .. }))
     }
 
     fn containers(&self) -> impl Iterator<Item = ContainerId> + '_ {

@@ -284,20 +284,24 @@ impl<F: FileSystem> ObjectStore for DirStore<F> {
         Ok(tag_of(data))
     }
 
-    fn punch(&self, name: &str, offset: u64, len: u64) -> Result<()> {
+    fn punch(&self, name: &str, holes: &[(u64, u64)]) -> Result<()> {
         check_name(name)?;
         self.tree.check_usable(name)?;
         let (file, size) = self.open_object(name, Access::Write)?;
-        if offset.checked_add(len).is_none_or(|end| end > size) {
-            return Err(out_of_range(name, offset, len, size));
-        }
-        if len == 0 {
-            return Ok(());
+        for &(offset, len) in holes {
+            if offset.checked_add(len).is_none_or(|end| end > size) {
+                return Err(out_of_range(name, offset, len, size));
+            }
         }
         let fs = &self.tree.fs;
-        fs.punch(&file, offset, len)
+        let mut holes = holes.iter().filter(|h| h.1 > 0).peekable();
+        if holes.peek().is_none() {
+            return Ok(());
+        }
+        holes
+            .try_for_each(|&(offset, len)| fs.punch(&file, offset, len))
             .and_then(|()| fs.sync(&file))
-            .map_err(|e| self.tree.error(name, "punch a hole into", e))
+            .map_err(|e| self.tree.error(name, "punch holes into", e))
     }
 
     fn delete(&self, name: &str) -> Result<bool> {

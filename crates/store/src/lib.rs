@@ -75,9 +75,10 @@ pub trait ObjectStore: Send + Sync {
     /// no such object yet). Fails with [`StoreError::Conflict`] where somebody else was faster.
     fn swap(&self, name: &str, expected: Option<Tag>, data: &[u8]) -> Result<Tag>;
 
-    /// Gives the space of a byte range back; reads of the range give zeros from then on (whole blocks
-    /// are freed, partial ones are zeroed). The length of the object stays.
-    fn punch(&self, name: &str, offset: u64, len: u64) -> Result<()>;
+    /// Gives the space of byte ranges (offset, length) back; reads of them give zeros from then on (whole
+    /// blocks are freed, partial ones are zeroed). The length of the object stays. After a crash any part of
+    /// them may have gone.
+    fn punch(&self, name: &str, holes: &[(u64, u64)]) -> Result<()>;
 
     /// Removes an object, durably. Returns whether there was one.
     fn delete(&self, name: &str) -> Result<bool>;

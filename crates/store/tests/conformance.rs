@@ -88,8 +88,8 @@ impl<S: ObjectStore> ObjectStore for Spread<S> {
     fn swap(&self, name: &str, expected: Option<Tag>, data: &[u8]) -> Result<Tag> {
         self.next().swap(name, expected, data)
     }
-    fn punch(&self, name: &str, offset: u64, len: u64) -> Result<()> {
-        self.next().punch(name, offset, len)
+    fn punch(&self, name: &str, holes: &[(u64, u64)]) -> Result<()> {
+        self.next().punch(name, holes)
     }
     fn delete(&self, name: &str) -> Result<bool> {
         self.next().delete(name)

@@ -5,21 +5,25 @@
 //! 3. Containers and the recipe are durable.
 //! 4. The manifest is swapped: from here on the snapshot exists.
 //! 5. What older swaps released is deleted.
+//! 6. What the new snapshot has is removed from the one before it ([`crate::reverse`]).
 
+use crate::chain::RecipeReader;
 use crate::error::{Result, VaultError};
 use crate::folder::{Containers, Edits, Folder};
 use crate::global_index::GlobalIndex;
 use crate::parent::Parent;
 use crate::pipeline::{self, Written};
 use crate::place::Placer;
-use crate::policy::{CodecChoice, Policy};
+use crate::policy::{CodecChoice, Global, Policy};
 use crate::progress::Progress;
-use crate::reader::delete_released;
-use crate::recipe::{RecipeReader, RecipeWriter, WrittenRecipe};
+use crate::recipe_writer::{RecipeWriter, WrittenRecipe};
+use crate::released::delete_released;
+use crate::reverse::ReverseReport;
+use crate::segment_index::SegmentIndex;
 use crate::session::Session;
 use crate::vault::{has_objects, now, random_token, Vault, TABLE_CACHE_BYTES};
 use format::{
-    ContainerEntry, ContainerId, DataName, DiskId, Manifest, RecipeName, SnapId, SnapshotEntry,
+    ContainerEntry, ContainerId, DataName, DiskId, Manifest, RecipeName, Reverse, SnapId, SnapshotEntry,
     SnapshotState, WriterKind, WriterNo,
 };
 use image::Source;
@@ -45,6 +49,10 @@ pub struct BackupReport {
     pub snapshot: SnapshotEntry,
     /// Bytes written whole although they were known.
     pub rewritten_bytes: u64,
+    /// The reverse pass after it.
+    pub reverse: ReverseReport,
+    /// How long that took.
+    pub reverse_seconds: f64,
 }
 
 /// Bytes by what became of them.
@@ -79,25 +87,38 @@ impl Vault {
         let (tables, _) = self.tables(own, false, TABLE_CACHE_BYTES)?;
         let damaged = self.damaged(&session.manifest)?;
         let (parent, parent_recipe) = open_parent(&session, &policy, &damaged)?;
-        let global = match (&shared, policy.global_index_bytes) {
-            (Some(s), Some(bytes)) => {
-                let containers = Containers::new(s.folder.clone(), &s.manifest);
-                Some(GlobalIndex::load(&s.folder, &containers, s, bytes)?)
-            }
-            _ => None,
-        };
 
         let name = RecipeName { snap: random_token()?, generation: session.writer };
         let owner = shared.as_ref().unwrap_or(&session);
-        let placer = Placer::new(policy, &tables, parent, global, owner.folder.owner, owner.writer);
+        let mut placer = Placer::new(policy, &tables, parent, owner.folder.owner, owner.writer);
+        if let Some(s) = &shared {
+            let containers = Containers::new(s.folder.clone(), &s.manifest);
+            match policy.global {
+                Global::Off => {}
+                Global::Chunks { index_bytes } => {
+                    placer.global = Some(GlobalIndex::load(&s.folder, &containers, s, index_bytes)?);
+                }
+                Global::Segments => {
+                    placer.segments = Some(SegmentIndex::load(&s.folder, &containers, s)?);
+                }
+            }
+        }
+        // What is written again over the backups of a disk is never more than what was new.
+        placer.choose_scattered(session.parent.as_ref().map_or(0, |p| p.new_bytes))?;
         let recipe = RecipeWriter::new(&folder, name, parent_recipe);
         let run = pipeline::run(&session, owner, source, placer, recipe, &policy, progress)?;
         progress.check()?;
         let snapshot = commit(session, shared, &run, name.snap, &policy, options)?;
-        drop(run.global);
+        drop((run.global, run.segments));
         // The snapshot is safe: what fails from here on is for the next session to do.
         let _ = delete_released(&folder, None);
-        Ok(BackupReport { snapshot, rewritten_bytes: run.counts.rewritten_bytes })
+        let start = std::time::Instant::now();
+        let reverse = self
+            .reverse(disk, &policy)
+            .unwrap_or_else(|e| ReverseReport { held_up: Some(e.to_string()), ..ReverseReport::default() });
+        let reverse_seconds = start.elapsed().as_secs_f64();
+        let rewritten_bytes = run.counts.rewritten_bytes;
+        Ok(BackupReport { snapshot, rewritten_bytes, reverse, reverse_seconds })
     }
 
     /// Containers that are not matched, of the disk and of the shared set.
@@ -114,7 +135,7 @@ impl Vault {
 
     /// The second writer of a backup whose chunks other disks may match.
     fn shared_session(&self, policy: &Policy, session: &Session) -> Result<Option<Session>> {
-        if policy.global_index_bytes.is_none() {
+        if policy.global == Global::Off {
             return Ok(None);
         }
         let shared = self.shared();
@@ -136,7 +157,7 @@ fn open_parent(
     damaged: &[ContainerId],
 ) -> Result<(Option<Parent>, Option<RecipeReader>)> {
     let Some(entry) = &session.parent else { return Ok((None, None)) };
-    let open = || match RecipeReader::open(&session.folder, entry) {
+    let open = || match RecipeReader::open(&session.folder, &session.manifest, entry) {
         Err(e) if e.is_damage() => Ok(None),
         other => other.map(Some),
     };
@@ -146,7 +167,7 @@ fn open_parent(
     if !same_cut {
         return Ok((None, None));
     }
-    let parent = Parent::new(&session.folder, recipe, damaged);
+    let parent = Parent::new(recipe, damaged);
     Ok((Some(parent), open()?))
 }
 
@@ -165,8 +186,12 @@ fn commit(
         let (folder, writer) = (shared.folder.clone(), shared.writer);
         // While this writer is registered, what it made is not removed; what it matched is claimed.
         shared.swap(|m, put, counter| folder.edit_containers(m, put, writer, counter, &made))?;
-        let made = run.containers.iter().map(|e| e.id);
-        let ids: BTreeSet<ContainerId> = made.chain(run.global.iter().flat_map(|g| g.matched())).collect();
+        if let Some(index) = &run.segments {
+            index.save(&shared)?;
+        }
+        let mut ids: BTreeSet<ContainerId> = run.containers.iter().map(|e| e.id).collect();
+        ids.extend(run.global.iter().flat_map(|g| g.matched()));
+        ids.extend(run.segments.iter().flat_map(|s| s.matched()));
         edits.extend(ids.into_iter().map(|c| (c, Some(foreign_entry(c)))));
         let entry = swap_in(session, run, id, policy, options, &edits)?;
         let _ = shared.end();
@@ -198,6 +223,8 @@ fn swap_in(
         size: run.size,
         state: SnapshotState::Live,
         held: false,
+        reverse: Reverse::No,
+        made_by: session.writer,
         generation: session.writer,
         depends: depends.clone(),
         parent: session.parent.as_ref().map(|p| p.id),
@@ -211,6 +238,9 @@ fn swap_in(
     let (folder, writer): (Folder, WriterNo) = (session.folder.clone(), session.writer);
     let (manifest, ()) = session.commit(|m, put, counter| {
         folder.edit_containers(m, put, writer, counter, edits)?;
+        if let Some(before) = m.snapshots.last_mut().filter(|s| policy.reverse && s.reverse == Reverse::No) {
+            before.reverse = Reverse::Pending;
+        }
         m.snapshots.push(entry.clone());
         Ok(())
     })?;

@@ -7,6 +7,9 @@ use zstd_safe::{CCtx, CParameter, DCtx};
 /// Room that a stored group may save at least, as a fraction of its length: less is not worth decompressing.
 const WORTH: usize = 32;
 
+/// Window of 4 MiB: a whole group of the default policy (zstd takes less for smaller ones).
+const WINDOW_LOG: u32 = 22;
+
 /// Compresses groups. One for each thread.
 pub(crate) struct Packer {
     zstd: CCtx<'static>,
@@ -44,7 +47,10 @@ impl Packer {
 
     fn zstd(&mut self, level: i32, raw: &[u8], out: &mut Vec<u8>) -> bool {
         if self.level != Some(level) {
-            let set = self.zstd.set_parameter(CParameter::CompressionLevel(level));
+            let set = self
+                .zstd
+                .set_parameter(CParameter::CompressionLevel(level))
+                .and_then(|_| self.zstd.set_parameter(CParameter::WindowLog(WINDOW_LOG)));
             self.level = set.is_ok().then_some(level);
         }
         out.reserve(zstd_safe::compress_bound(raw.len()));

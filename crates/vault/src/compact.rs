@@ -13,10 +13,11 @@ use crate::group_reader::GroupReader;
 use crate::policy::{CodecChoice, BALANCED};
 use crate::session::Session;
 use crate::tables::read_table;
-use format::{names, ContainerEntry, DataName, RunSet, Table, WriterNo};
+use format::{names, Codec, ContainerEntry, ContainerId, DataName, Release, RunSet, Table, WriterNo};
+use std::collections::BTreeSet;
 use store::StoreError;
 
-/// Level of groups that are packed anew: they stay for long.
+/// Codec of groups that are packed anew: they stay for long. What was stored raw by choice stays raw.
 const CODEC: CodecChoice = CodecChoice::Zstd(3);
 /// Bytes of chunks in a group that is packed anew.
 const GROUP_BYTES: usize = BALANCED.group_bytes as usize;
@@ -36,19 +37,32 @@ pub struct CompactReport {
     pub after_bytes: u64,
 }
 
-/// Compacts every container of the session's folder whose share of dead chunks is `threshold` or more.
-pub(crate) fn compact_folder(session: &Session, threshold: f64) -> Result<CompactReport> {
+/// Compacts every container of the session's folder, or every one of `only`, whose share of dead chunks is `threshold`
+/// or more.
+pub(crate) fn compact_folder(
+    session: &Session,
+    threshold: f64,
+    only: Option<&BTreeSet<ContainerId>>,
+) -> Result<CompactReport> {
     let mut report = CompactReport::default();
     let m = session.folder.load()?;
     let containers = Containers::new(session.folder.clone(), &m);
     let mut due = Vec::new();
-    containers.each(|e| {
+    let is_due = |e: &ContainerEntry| {
         let share = f64::from(e.dead_chunks) / f64::from(e.chunks.max(1));
-        if e.id.owner() == session.folder.owner && e.dead_chunks > 0 && share >= threshold {
-            due.push(*e);
+        e.id.owner() == session.folder.owner && e.dead_chunks > 0 && share >= threshold
+    };
+    match only {
+        Some(only) => {
+            for id in only {
+                due.extend(containers.get(*id)?.filter(is_due));
+            }
         }
-        Ok(())
-    })?;
+        None => containers.each(|e| {
+            due.extend(Some(*e).filter(is_due));
+            Ok(())
+        })?,
+    }
     for entry in due {
         match compact(session, &entry) {
             Ok(after) => {
@@ -58,7 +72,15 @@ pub(crate) fn compact_folder(session: &Session, threshold: f64) -> Result<Compac
             }
             // Damage is for `verify` to tell; the other containers are compacted all the same.
             Err(e) if e.is_damage() => report.damaged += 1,
-            Err(VaultError::Store(StoreError::Full { .. })) => report.no_room += 1,
+            Err(VaultError::Store(StoreError::Full { .. })) => {
+                report.no_room += 1;
+                // Punching needs none.
+                let punch = Release::Punch { container: entry.id, dead: entry.dead };
+                session.swap(|m, _, _| {
+                    release(m, punch.clone());
+                    Ok(())
+                })?;
+            }
             Err(e) => return Err(e),
         }
     }
@@ -75,14 +97,14 @@ fn compact(session: &Session, entry: &ContainerEntry) -> Result<u64> {
     copy_live(session, &table, &dead, &mut writer)?;
     let (fresh, _) = writer.finish(session)?;
     let edits: Edits = [(entry.id, Some(fresh))].into();
-    let mut released = vec![names::table(&folder.path, entry.id, entry.table)];
+    let mut released = vec![Release::Object(names::table(&folder.path, entry.id, entry.table))];
     if entry.dead != WriterNo(0) {
-        released.push(names::dead(&folder.path, entry.id, entry.dead));
+        released.push(Release::Object(names::dead(&folder.path, entry.id, entry.dead)));
     }
     release_data(&Containers::new(folder.clone(), &folder.load()?), &edits, &mut released)?;
     session.swap(|m, put, counter| {
         folder.edit_containers(m, put, session.writer, counter, &edits)?;
-        released.iter().for_each(|object| release(m, object.clone()));
+        released.iter().for_each(|what| release(m, what.clone()));
         Ok(())
     })?;
     Ok(fresh.stored_bytes)
@@ -98,13 +120,13 @@ struct Pending {
 }
 
 impl Pending {
-    fn flush(&mut self, packer: &mut Packer, writer: &mut ContainerWriter) -> Result<()> {
+    fn flush(&mut self, codec: CodecChoice, packer: &mut Packer, writer: &mut ContainerWriter) -> Result<()> {
         if self.lengths.is_empty() {
             return Ok(());
         }
         let p = std::mem::take(self);
         let mut stored = Vec::new();
-        let codec = packer.pack(CODEC, false, &p.raw, &mut stored);
+        let codec = packer.pack(codec, false, &p.raw, &mut stored);
         writer.append_numbered(&p.numbers, &p.lengths, &p.fingerprints, codec, &stored)
     }
 }
@@ -115,6 +137,8 @@ fn copy_live(session: &Session, table: &Table, dead: &RunSet, writer: &mut Conta
     let (mut groups, mut packer) = (GroupReader::new(), Packer::new());
     let mut pending = Pending::default();
     let mut stored = Vec::new();
+    let all_raw = table.groups.iter().all(|g| g.codec == Codec::Raw);
+    let codec = if all_raw { CodecChoice::Raw } else { CODEC };
     for group in &table.groups {
         let indices = group.first as usize..(group.first + group.count) as usize;
         let number = |n: usize| {
@@ -135,7 +159,7 @@ fn copy_live(session: &Session, table: &Table, dead: &RunSet, writer: &mut Conta
         folder.store.read_at(&object, group.offset, &mut stored).named()?;
         groups.open(&object, table, group, &stored)?;
         if live.len() == indices.len() {
-            pending.flush(&mut packer, writer)?;
+            pending.flush(codec, &mut packer, writer)?;
             groups.chunks(&object, table, group, indices.clone())?;
             let numbers: Vec<(u32, u32)> =
                 indices.clone().map(|n| Ok((number(n)?.0, 1))).collect::<Result<_>>()?;
@@ -145,7 +169,7 @@ fn copy_live(session: &Session, table: &Table, dead: &RunSet, writer: &mut Conta
         }
         for n in live {
             if pending.raw.len() + table.lengths[n] as usize > GROUP_BYTES {
-                pending.flush(&mut packer, writer)?;
+                pending.flush(codec, &mut packer, writer)?;
             }
             let bytes = groups.chunks(&object, table, group, n..n + 1)?;
             pending.raw.extend_from_slice(bytes);
@@ -154,5 +178,5 @@ fn copy_live(session: &Session, table: &Table, dead: &RunSet, writer: &mut Conta
             pending.fingerprints.push(table.fingerprints[n]);
         }
     }
-    pending.flush(&mut packer, writer)
+    pending.flush(codec, &mut packer, writer)
 }

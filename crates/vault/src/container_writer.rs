@@ -6,9 +6,12 @@ use crate::session::Session;
 use chunk::Fingerprint;
 use format::{
     encode_frame, group_checksum, names, ChunkNo, Codec, ContainerEntry, ContainerId, DataFooter, DataHeader,
-    DataName, Group, Kind, Owner, RunSet, Table, WriterNo, DATA_HEADER_BYTES,
+    DataName, Group, Kind, RunSet, Table, WriterNo, DATA_HEADER_BYTES,
 };
 use store::ObjectWriter;
+
+/// Groups stored raw begin at multiples of this.
+const BLOCK_BYTES: u64 = 4096;
 
 /// Chunks to be written as one unit.
 pub(crate) struct GroupJob {
@@ -37,13 +40,19 @@ pub(crate) struct ContainerWriter {
     object: Box<dyn ObjectWriter>,
     table: Table,
     offset: u64,
+    index_chunks: bool,
 }
 
 impl ContainerWriter {
-    /// Starts the container's first data object.
-    pub fn create(folder: &Folder, session: &Session, container: ContainerId) -> Result<Self> {
+    /// Starts the container's first data object. With `index_chunks` the global chunk index learns of its chunks.
+    pub fn create(
+        folder: &Folder,
+        session: &Session,
+        container: ContainerId,
+        index_chunks: bool,
+    ) -> Result<Self> {
         let data = DataName { container, generation: session.writer };
-        Self::create_as(folder, session, data)
+        Ok(ContainerWriter { index_chunks, ..Self::create_as(folder, session, data)? })
     }
 
     /// Starts a data object of any generation.
@@ -60,7 +69,8 @@ impl ContainerWriter {
             lengths: Vec::new(),
             fingerprints: Vec::new(),
         };
-        Ok(ContainerWriter { folder: folder.clone(), object, table, offset: DATA_HEADER_BYTES as u64 })
+        let (folder, offset) = (folder.clone(), DATA_HEADER_BYTES as u64);
+        Ok(ContainerWriter { folder, object, table, offset, index_chunks: false })
     }
 
     /// Appends a group of chunks numbered from `first` on.
@@ -84,6 +94,9 @@ impl ContainerWriter {
         stored: &[u8],
     ) -> Result<()> {
         let Some(&(first, _)) = numbers.first() else { return Ok(()) };
+        if codec == Codec::Raw {
+            self.align()?;
+        }
         self.table.groups.push(Group {
             first: self.table.lengths.len() as u32,
             count: lengths.len() as u32,
@@ -103,6 +116,14 @@ impl ContainerWriter {
         Ok(())
     }
 
+    /// Goes on at the next block, so that blocks of a raw group are blocks of the file and can be given back.
+    fn align(&mut self) -> Result<()> {
+        let padding = self.offset.next_multiple_of(BLOCK_BYTES) - self.offset;
+        self.object.append(&[0; BLOCK_BYTES as usize][..padding as usize])?;
+        self.offset += padding;
+        Ok(())
+    }
+
     /// Makes the data and its table durable. Returns the entry and the bytes stored.
     pub fn finish(mut self, session: &Session) -> Result<(ContainerEntry, u64)> {
         let data_name = names::data(&self.folder.path, self.table.data);
@@ -118,7 +139,7 @@ impl ContainerWriter {
         let table = self.table.encode(self.folder.context(&table_name));
         session.wrote(table_name.clone());
         self.folder.store.put(&table_name, &[&table])?;
-        if id.owner() == Owner::Shared {
+        if self.index_chunks {
             put_prefixes(&self.folder, session, &self.table)?;
         }
         let stored = self.offset + (directory.len() + footer.len() + table.len()) as u64;
@@ -139,15 +160,10 @@ impl ContainerWriter {
 fn put_prefixes(folder: &Folder, session: &Session, table: &Table) -> Result<()> {
     let name = names::prefixes(table.container);
     let frame = encode_prefixes(folder, &name, table);
-    match folder.store.put(&name, &[&frame]) {
-        // A compacted container keeps the index of its first generation: dead chunks are hints that fail.
-        Err(store::StoreError::AlreadyExists { .. }) => Ok(()),
-        Ok(()) => {
-            session.wrote(name);
-            Ok(())
-        }
-        Err(e) => Err(e.into()),
-    }
+    // A compacted container keeps the index of its first generation: dead chunks are hints that fail.
+    folder.store.put(&name, &[&frame])?;
+    session.wrote(name);
+    Ok(())
 }
 
 /// Number and fingerprint prefix of every chunk.

@@ -1,7 +1,8 @@
 //! Deletion of snapshots.
 //!
 //! 1. The snapshots are marked deleted by one swap: users no longer see them, whatever happens next.
-//! 2. What they alone referenced is found by comparing their summaries with those of all other snapshots of the disk.
+//! 2. An older snapshot whose references lead through them gets a recipe without them. What they alone referenced is
+//!    found by comparing their summaries with those of all other snapshots of the disk.
 //! 3. The dead chunks are logged beside their containers; containers without a live chunk leave the table. A second
 //!    swap makes that true and forgets the snapshots.
 //! 4. Containers with too much dead space are compacted ([`crate::compact`]).
@@ -10,18 +11,24 @@
 //! A snapshot that is the parent of a running backup waits at step 2 for the next deletion or `gc`; so do all where
 //! other maintenance is at work on the disk, or where damage hides what the remaining snapshots reference.
 
+use crate::chain::{RecipeReader, Without};
 use crate::compact::compact_folder;
 use crate::dead::read_dead;
 use crate::error::{Result, VaultError};
-use crate::folder::{release, Containers, Edits, Folder};
-use crate::reader::delete_released;
+use crate::folder::{release, release_object, Containers, Edits, Folder};
 use crate::recipe::{read_page, read_root, read_summary, recipe_of};
+use crate::recipe_writer::{PageWriter, WrittenRecipe};
+use crate::released::delete_released;
+use crate::reverse::ReverseReport;
 use crate::session::Session;
 use crate::snapshot_spec::find_snapshot;
+use crate::sweep::sweep_containers;
+use crate::tables::read_table;
 use crate::vault::Vault;
 use format::{
-    names, ContainerEntry, ContainerId, DeadLog, Manifest, Owner, RecipePageRef, RunSet, SnapId,
-    SnapshotEntry, SnapshotState, Summary, WriterKind, WriterNo,
+    names, ContainerEntry, ContainerId, DeadLog, Manifest, Owner, PageAt, RecipeName, RecipePageRef,
+    RecipeRoot, Release, Reverse, RunSet, SnapId, SnapshotEntry, SnapshotState, Summary, WriterKind,
+    WriterNo,
 };
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -54,14 +61,20 @@ impl Vault {
             }
             other => other?,
         };
-        match carry_through(&session) {
+        let mut shared = BTreeSet::new();
+        match carry_through(&session, COMPACT_AT_DELETION, &mut shared) {
             Err(e) if e.is_damage() => report.held_up = Some(e.to_string()),
             other => report.waiting = other?,
         }
         report.freed_bytes = delete_released(&folder, Some(session.writer))?;
-        compact_folder(&session, COMPACT_AT_DELETION)?;
+        compact_folder(&session, COMPACT_AT_DELETION, None)?;
         report.freed_bytes += delete_released(&folder, Some(session.writer))?;
         session.end()?;
+        if !shared.is_empty() {
+            let mut swept = ReverseReport::default();
+            sweep_containers(self, &shared, COMPACT_AT_DELETION, &mut swept)?;
+            report.freed_bytes += swept.freed_bytes;
+        }
         Ok(report)
     }
 }
@@ -83,25 +96,73 @@ fn mark(m: &mut Manifest, disk: &str, specs: &[&str]) -> Result<Vec<SnapshotEntr
     Ok(deleted.into_values().collect())
 }
 
-/// Steps 2 and 3 for every snapshot marked deleted. Returns how many must wait.
-pub(crate) fn carry_through(session: &Session) -> Result<usize> {
+/// Steps 2 and 3 for every snapshot marked deleted. Returns how many must wait. `shared` takes the shared containers
+/// that are referenced less than before.
+pub(crate) fn carry_through(
+    session: &Session,
+    punch_below: f64,
+    shared: &mut BTreeSet<ContainerId>,
+) -> Result<usize> {
     loop {
         let m = session.folder.load()?;
         let parents = parents_of_living(&session.folder, &m)?;
-        let marked = |s: &&SnapshotEntry| s.state == SnapshotState::Deleted;
-        let (waiting, doomed): (Vec<_>, Vec<_>) =
-            m.snapshots.iter().filter(marked).partition(|s| parents.contains(&s.id));
+        let (doomed, waiting) = doomed(&m, &parents);
         if doomed.is_empty() {
-            return Ok(waiting.len());
+            return Ok(waiting);
         }
-        let doomed: BTreeSet<SnapId> = doomed.iter().map(|s| s.id).collect();
-        let dead = find_dead(&session.folder, &m, &doomed)?;
-        let known: HashSet<SnapId> = m.snapshots.iter().map(|s| s.id).collect();
-        if forget(session, &doomed, &known, &dead)? {
-            return Ok(waiting.len());
+        let rewritten = rewrite_older(session, &m, &doomed)?;
+        let change = Change { doomed, rewritten };
+        let dead = find_dead(&session.folder, &m, &change)?;
+        if apply(session, &m, &change, &dead, punch_below)? {
+            shared.extend(dead.shared.keys());
+            return Ok(waiting);
         }
         // A backup has committed meanwhile: what it references was not looked at.
     }
+}
+
+/// The snapshots marked deleted that can go now, and how many must wait: parents of living backups, and what the
+/// references of such a parent lead through, since its recipe must stay as it is.
+fn doomed(m: &Manifest, parents: &HashSet<SnapId>) -> (BTreeSet<SnapId>, usize) {
+    let (mut doomed, mut waiting) = (BTreeSet::new(), 0);
+    let mut led_through = false;
+    for s in &m.snapshots {
+        let is_parent = parents.contains(&s.id);
+        let deleted = s.state == SnapshotState::Deleted;
+        if deleted && !is_parent && !led_through {
+            doomed.insert(s.id);
+        } else {
+            waiting += usize::from(deleted);
+        }
+        led_through = s.reverse == Reverse::Done && (is_parent || (led_through && deleted));
+    }
+    (doomed, waiting)
+}
+
+/// Recipes whose references lead through doomed snapshots, without them: at most one for each row of doomed ones.
+fn rewrite_older(session: &Session, m: &Manifest, doomed: &BTreeSet<SnapId>) -> Result<Vec<Rewritten>> {
+    let mut all = Vec::new();
+    for (n, s) in m.snapshots.iter().enumerate() {
+        let gone = m.snapshots[n + 1..].iter().take_while(|s| doomed.contains(&s.id)).count();
+        if s.reverse != Reverse::Done || gone == 0 || doomed.contains(&s.id) {
+            continue;
+        }
+        let mut recipe = RecipeReader::open(&session.folder, m, s)?;
+        let mut root = recipe.root.clone();
+        let mut out = PageWriter::new(&session.folder, rewritten_name(session, s));
+        for no in 0..root.pages.len() {
+            root.pages[no] = match recipe.without(no as u64, gone)? {
+                Without::At(at) => at,
+                Without::Fresh(page) => PageAt::Page(out.put(session, &page)?),
+            };
+        }
+        let written = out.finish(session, &root)?;
+        let kept: HashSet<&PageAt> = root.pages.iter().collect();
+        let loose = recipe.root.pages.iter().filter(|p| !kept.contains(p)).filter_map(|p| p.page()).collect();
+        let reverse = m.snapshots[n + gone].reverse;
+        all.push(Rewritten { id: s.id, generation: session.writer, root, recipe: written, loose, reverse });
+    }
+    Ok(all)
 }
 
 /// Snapshots that living writers compare with.
@@ -117,29 +178,64 @@ fn parents_of_living(folder: &Folder, m: &Manifest) -> Result<HashSet<SnapId>> {
     Ok(parents)
 }
 
+/// A change of a disk's snapshots: some go, some get other recipes for the same content.
+pub(crate) struct Change {
+    pub doomed: BTreeSet<SnapId>,
+    pub rewritten: Vec<Rewritten>,
+}
+
+/// A recipe that was written anew for a snapshot that stays.
+pub(crate) struct Rewritten {
+    pub id: SnapId,
+    /// The generation of the new recipe.
+    pub generation: WriterNo,
+    pub root: RecipeRoot,
+    pub recipe: WrittenRecipe,
+    /// Pages of the old recipe that the new one has no longer.
+    pub loose: Vec<RecipePageRef>,
+    pub reverse: Reverse,
+}
+
+/// The name of a recipe that a session writes for a snapshot that is there.
+pub(crate) fn rewritten_name(session: &Session, s: &SnapshotEntry) -> RecipeName {
+    RecipeName { snap: s.id, generation: session.writer }
+}
+
 /// What becomes unreferenced.
-struct Dead {
+pub(crate) struct Dead {
     /// Chunks of the disk's own containers.
     chunks: BTreeMap<ContainerId, RunSet>,
-    /// Containers of other owners that the disk no longer references at all.
+    /// Chunks of shared containers that the disk no longer references; other disks may.
+    pub shared: BTreeMap<ContainerId, RunSet>,
+    /// Shared containers that the disk no longer references at all.
     foreign: BTreeSet<ContainerId>,
 }
 
 /// Step 2. Reads each page's summary once; pages that a remaining snapshot shares are not even candidates.
-fn find_dead(folder: &Folder, m: &Manifest, doomed: &BTreeSet<SnapId>) -> Result<Dead> {
-    let mut kept: HashSet<RecipePageRef> = HashSet::new();
-    for s in m.snapshots.iter().filter(|s| !doomed.contains(&s.id)) {
-        kept.extend(read_root(folder, s)?.pages.into_iter().flatten());
+pub(crate) fn find_dead(folder: &Folder, m: &Manifest, change: &Change) -> Result<Dead> {
+    let doomed = &change.doomed;
+    let mut kept: Vec<RecipePageRef> = Vec::new();
+    // Newest first: it holds most of what is wanted.
+    for s in m.snapshots.iter().rev().filter(|s| !doomed.contains(&s.id)) {
+        match change.rewritten.iter().find(|r| r.id == s.id) {
+            Some(r) => kept.extend(r.root.pages.iter().filter_map(|p| p.page())),
+            None => kept.extend(read_root(folder, s)?.pages.iter().filter_map(|p| p.page())),
+        }
     }
+    let mut seen: HashSet<RecipePageRef> = kept.iter().copied().collect();
     let mut candidates = Summary::default();
-    let mut seen: HashSet<RecipePageRef> = HashSet::new();
+    for page in change.rewritten.iter().flat_map(|r| &r.loose) {
+        if seen.insert(*page) {
+            candidates.merge(&summary_of(folder, page)?);
+        }
+    }
     for s in m.snapshots.iter().filter(|s| doomed.contains(&s.id)) {
         let root = match read_root(folder, s) {
             // What a recipe that cannot be read references stays: it costs space, not data.
             Err(e) if e.is_damage() => continue,
             other => other?,
         };
-        for page in root.pages.into_iter().flatten().filter(|p| !kept.contains(p)) {
+        for page in root.pages.iter().filter_map(|p| p.page()) {
             if !seen.insert(page) {
                 continue;
             }
@@ -149,15 +245,19 @@ fn find_dead(folder: &Folder, m: &Manifest, doomed: &BTreeSet<SnapId>) -> Result
             }
         }
     }
+    let mut referenced: HashSet<ContainerId> = HashSet::new();
+    let mut done: HashSet<RecipePageRef> = HashSet::new();
     for page in kept {
         if candidates.containers.is_empty() {
             break;
         }
+        if !done.insert(page) {
+            continue;
+        }
         // A snapshot that stays and cannot be read may reference anything: nothing is released then.
         for (id, live) in summary_of(folder, &page)?.containers {
-            if id.owner() != Owner::Disk {
-                candidates.containers.remove(&id);
-            } else if let Some(c) = candidates.containers.get_mut(&id) {
+            referenced.insert(id);
+            if let Some(c) = candidates.containers.get_mut(&id) {
                 *c = c.minus(&live);
                 if c.is_empty() {
                     candidates.containers.remove(&id);
@@ -165,9 +265,11 @@ fn find_dead(folder: &Folder, m: &Manifest, doomed: &BTreeSet<SnapId>) -> Result
             }
         }
     }
-    let (chunks, foreign): (BTreeMap<_, _>, BTreeMap<_, _>) =
+    let (chunks, shared): (BTreeMap<_, _>, BTreeMap<_, _>) =
         candidates.containers.into_iter().partition(|(id, _)| id.owner() == Owner::Disk);
-    Ok(Dead { chunks, foreign: foreign.into_keys().collect() })
+    // All kept pages were read where anything is left.
+    let foreign = shared.keys().filter(|id| !referenced.contains(id)).copied().collect();
+    Ok(Dead { chunks, shared, foreign })
 }
 
 /// A page's summary, made anew from the page where it is damaged.
@@ -178,21 +280,23 @@ pub(crate) fn summary_of(folder: &Folder, page: &RecipePageRef) -> Result<Summar
     }
 }
 
-/// Step 3. `false`: there is a snapshot that is not among the `known` ones, and nothing was done.
-fn forget(
+/// Step 3, in one swap. `false`: there is a snapshot that `known` has not, and nothing was done.
+pub(crate) fn apply(
     session: &Session,
-    doomed: &BTreeSet<SnapId>,
-    known: &HashSet<SnapId>,
+    known: &Manifest,
+    change: &Change,
     dead: &Dead,
+    punch_below: f64,
 ) -> Result<bool> {
     let folder = &session.folder;
+    let known: HashSet<SnapId> = known.snapshots.iter().map(|s| s.id).collect();
     let m = folder.load()?;
     let containers = Containers::new(folder.clone(), &m);
     let mut edits: Edits = dead.foreign.iter().map(|id| (*id, None)).collect();
     let mut released = Vec::new();
     for (id, chunks) in &dead.chunks {
         let Some(entry) = containers.get(*id)? else { continue };
-        edits.insert(*id, bury(session, &entry, chunks, &mut released)?);
+        edits.insert(*id, bury(session, &entry, chunks, punch_below, &mut released)?);
     }
     release_data(&containers, &edits, &mut released)?;
     let (_, done) = session.swap(|m, put, counter| {
@@ -200,46 +304,95 @@ fn forget(
             return Ok(false);
         }
         folder.edit_containers(m, put, session.writer, counter, &edits)?;
-        let (gone, kept): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut m.snapshots).into_iter().partition(|s| doomed.contains(&s.id));
-        m.snapshots = kept;
-        // Those who have them as parents were found dead: they are fenced.
-        m.writers.retain(|w| !w.parent.is_some_and(|p| doomed.contains(&p)));
-        let needed: HashSet<_> = m.snapshots.iter().flat_map(|s| s.depends.clone()).collect();
-        let mut unneeded = BTreeSet::new();
-        for s in &gone {
-            release(m, names::recipe_root(&folder.path, recipe_of(s)));
-            unneeded.extend(s.depends.iter().filter(|d| !needed.contains(d)).copied());
-        }
-        for recipe in unneeded {
-            release(m, names::recipe_pages(&folder.path, recipe));
-        }
-        released.iter().for_each(|object: &String| release(m, object.clone()));
+        change_snapshots(folder, m, change);
+        released.iter().for_each(|what| release(m, what.clone()));
         Ok(true)
     })?;
+    if !done {
+        // The next attempt writes the same names.
+        for s in m.snapshots.iter().filter(|s| change.rewritten.iter().any(|r| r.id == s.id)) {
+            let name = rewritten_name(session, s);
+            folder.store.delete(&names::recipe_root(&folder.path, name))?;
+            folder.store.delete(&names::recipe_pages(&folder.path, name))?;
+        }
+    }
     Ok(done)
 }
 
+/// Takes doomed snapshots out, puts new recipes in, and releases what no snapshot needs any more.
+fn change_snapshots(folder: &Folder, m: &mut Manifest, change: &Change) {
+    let doomed = &change.doomed;
+    let mut unneeded: BTreeSet<RecipeName> = BTreeSet::new();
+    let mut roots = Vec::new();
+    m.snapshots.retain(|s| {
+        if doomed.contains(&s.id) {
+            roots.push(recipe_of(s));
+            unneeded.extend(&s.depends);
+        }
+        !doomed.contains(&s.id)
+    });
+    for s in &mut m.snapshots {
+        if let Some(r) = change.rewritten.iter().find(|r| r.id == s.id) {
+            roots.push(recipe_of(s));
+            unneeded.extend(&s.depends);
+            s.generation = r.generation;
+            s.depends = r.recipe.depends.clone();
+            s.reverse = r.reverse;
+        }
+    }
+    // Those who have them as parents were found dead: they are fenced.
+    m.writers.retain(|w| !w.parent.is_some_and(|p| doomed.contains(&p)));
+    for root in roots {
+        release_object(m, names::recipe_root(&folder.path, root));
+    }
+    let needed: HashSet<RecipeName> = m.snapshots.iter().flat_map(|s| s.depends.clone()).collect();
+    for recipe in unneeded.into_iter().filter(|r| !needed.contains(r)) {
+        release_object(m, names::recipe_pages(&folder.path, recipe));
+    }
+}
+
+/// Chunks of a container that the snapshots of a disk reference. Used where a list of dead chunks is damaged.
+pub(crate) fn live_chunks(folder: &Folder, m: &Manifest, id: ContainerId) -> Result<RunSet> {
+    let mut live = RunSet::default();
+    let mut seen = HashSet::new();
+    for s in &m.snapshots {
+        for page in read_root(folder, s)?.pages.iter().filter_map(|p| p.page()).filter(|p| seen.insert(*p)) {
+            if let Some(chunks) = summary_of(folder, &page)?.containers.get(&id) {
+                live = live.union(chunks);
+            }
+        }
+    }
+    Ok(live)
+}
+
 /// Logs chunks of a container as dead. Returns its new entry, `None` where no live chunk is left.
+///
+/// With a smaller share of dead chunks than `punch_below` the container is punched; others wait for compaction
+/// (RevDedup 3.2.4).
 pub(crate) fn bury(
     session: &Session,
     entry: &ContainerEntry,
     chunks: &RunSet,
-    released: &mut Vec<String>,
+    punch_below: f64,
+    released: &mut Vec<Release>,
 ) -> Result<Option<ContainerEntry>> {
     let folder = &session.folder;
     let old = match read_dead(folder, entry) {
-        // A log that cannot be read is written anew with what is known.
+        // A log that cannot be read is written anew from the truth. (That of a shared container: `chunks` is all.)
+        Err(e) if e.is_damage() && folder.owner == Owner::Disk => {
+            let live = live_chunks(folder, &folder.load()?, entry.id)?;
+            read_table(folder, entry.id, entry.table)?.numbers.minus(&live)
+        }
         Err(e) if e.is_damage() => RunSet::default(),
         other => other?,
     };
     let dead = old.union(chunks);
     if entry.dead != WriterNo(0) {
-        released.push(names::dead(&folder.path, entry.id, entry.dead));
+        released.push(Release::Object(names::dead(&folder.path, entry.id, entry.dead)));
     }
     let dead_chunks = dead.len().min(u64::from(u32::MAX)) as u32;
     if dead_chunks >= entry.chunks {
-        released.push(names::table(&folder.path, entry.id, entry.table));
+        released.push(Release::Object(names::table(&folder.path, entry.id, entry.table)));
         return Ok(None);
     }
     let name = names::dead(&folder.path, entry.id, session.writer);
@@ -253,11 +406,18 @@ pub(crate) fn bury(
         other => other?,
     }
     session.wrote(name);
+    if f64::from(dead_chunks) < punch_below * f64::from(entry.chunks) {
+        released.push(Release::Punch { container: entry.id, dead: session.writer });
+    }
     Ok(Some(ContainerEntry { dead: session.writer, dead_chunks, ..*entry }))
 }
 
 /// Releases the data objects that no entry names any more once `edits` are carried out.
-pub(crate) fn release_data(containers: &Containers, edits: &Edits, released: &mut Vec<String>) -> Result<()> {
+pub(crate) fn release_data(
+    containers: &Containers,
+    edits: &Edits,
+    released: &mut Vec<Release>,
+) -> Result<()> {
     let mut before = BTreeSet::new();
     for id in edits.keys() {
         if let Some(e) = containers.get(*id)? {
@@ -275,6 +435,6 @@ pub(crate) fn release_data(containers: &Containers, edits: &Edits, released: &mu
         Ok(())
     })?;
     let path = &containers.folder().path;
-    released.extend(before.into_iter().map(|d| names::data(path, d)));
+    released.extend(before.into_iter().map(|d| Release::Object(names::data(path, d))));
     Ok(())
 }

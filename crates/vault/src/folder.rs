@@ -2,8 +2,8 @@
 
 use crate::error::{Named, Result, VaultError};
 use format::{
-    names, ContainerEntry, ContainerId, ContainerPage, Context, DiskId, Manifest, Owner, PageRef, Released,
-    VaultId, WriterNo, CONTAINERS_PER_PAGE,
+    names, ContainerEntry, ContainerId, ContainerPage, Context, DiskId, Manifest, Owner, PageRef, Release,
+    Released, VaultId, WriterNo, CONTAINERS_PER_PAGE,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -154,7 +154,7 @@ impl Folder {
                 fresh.push(r);
             }
             if let Some(p) = old {
-                release(m, names::page(&self.path, p.writer, p.number));
+                release_object(m, names::page(&self.path, p.writer, p.number));
                 m.pages.splice(at..=at, fresh);
             } else {
                 m.pages.splice(0..0, fresh);
@@ -164,9 +164,14 @@ impl Folder {
     }
 }
 
+/// Marks something as no longer needed by the manifest that is being changed.
+pub(crate) fn release(m: &mut Manifest, what: Release) {
+    m.released.push(Released { sequence: m.sequence, what });
+}
+
 /// Marks an object as no longer named by the manifest that is being changed.
-pub(crate) fn release(m: &mut Manifest, object: String) {
-    m.released.push(Released { sequence: m.sequence, object });
+pub(crate) fn release_object(m: &mut Manifest, object: String) {
+    release(m, Release::Object(object));
 }
 
 /// The container table of one manifest, read page by page as needed.

@@ -1,6 +1,6 @@
 //! Collection: what crashes, cancellations and running readers have left behind.
 //!
-//! For every folder: dead writers are fenced; pending deletions are carried through; objects that no manifest names
+//! For every folder: dead writers are fenced; pending deletions and reverse passes are carried through; objects that no manifest names
 //! and no registered writer may have put are removed; containers are compacted; what is released is deleted.
 //! Nothing here locks the vault: backups, restores and deletions go on beside it.
 
@@ -10,13 +10,15 @@ use crate::disks::{self, DiskAt};
 use crate::error::{Result, VaultError};
 use crate::folder::{Containers, Folder};
 use crate::listing::damage_line;
-use crate::reader::{delete_released, Reader};
+use crate::reader::Reader;
 use crate::recipe::recipe_of;
+use crate::released::delete_released;
+use crate::reverse::{reverse_pending, ReverseReport};
 use crate::session::Session;
 use crate::sweep::sweep_shared;
 use crate::vault::{has_objects, Vault};
-use format::{names, DiskId, Manifest, Owner, SnapId, WriterKind, WriterNo};
-use std::collections::HashSet;
+use format::{names, DiskId, Manifest, Owner, Release, SnapId, WriterKind, WriterNo};
+use std::collections::{BTreeSet, HashSet};
 use store::StoreError;
 
 /// Share of dead chunks from which collection compacts a container.
@@ -33,6 +35,8 @@ pub struct GcReport {
     pub dead_sessions: u64,
     /// Deleted snapshots that wait for a running backup.
     pub waiting: usize,
+    /// Snapshots whose pending reverse pass was carried out.
+    pub reversed: u64,
     /// Compaction.
     pub compacted: CompactReport,
     /// Folders that could not be collected because of damage, and what it is.
@@ -69,7 +73,7 @@ impl Vault {
             return Ok(report);
         }
         for at in self.disks_to_collect(&mut report)? {
-            let done = collect_folder(&at.folder, COMPACT_AT_COLLECTION, &mut report);
+            let done = collect_folder(self, &at.folder, COMPACT_AT_COLLECTION, &mut report);
             skip_damage(&mut report, &at.name, done)?;
         }
         let done = sweep_shared(self, COMPACT_AT_COLLECTION, &mut report);
@@ -88,7 +92,7 @@ impl Vault {
             None => self.disks_to_collect(&mut report)?,
         };
         for at in disks {
-            let done = collect_folder(&at.folder, threshold, &mut report);
+            let done = collect_folder(self, &at.folder, threshold, &mut report);
             skip_damage(&mut report, &at.name, done)?;
         }
         if disk.is_none() {
@@ -196,17 +200,22 @@ fn any_living(folder: &Folder, m: &Manifest) -> Result<bool> {
 }
 
 /// Collects one disk's folder.
-fn collect_folder(folder: &Folder, threshold: f64, report: &mut GcReport) -> Result<()> {
+fn collect_folder(vault: &Vault, folder: &Folder, threshold: f64, report: &mut GcReport) -> Result<()> {
     let session = Session::begin(folder, WriterKind::Maintenance)?;
     fence_dead(&session)?;
-    let carried = carry_through(&session).map(|waiting| report.waiting += waiting);
+    let mut reversed = ReverseReport::default();
+    // What this leaves in the shared set is for the sweep.
+    let carried = carry_through(&session, threshold, &mut BTreeSet::new())
+        .map(|waiting| report.waiting += waiting)
+        .and_then(|()| reverse_pending(vault, &session, threshold, &mut reversed).map(drop));
+    report.reversed += reversed.snapshots;
     if carried.as_ref().is_err_and(|e| !e.is_damage()) {
         return carried;
     }
     // Room first: compaction needs some.
     remove_orphans(&session, report)?;
     report.freed_bytes += delete_released(folder, Some(session.writer))?;
-    report.add_compaction(compact_folder(&session, threshold)?);
+    report.add_compaction(compact_folder(&session, threshold, None)?);
     report.freed_bytes += delete_released(folder, Some(session.writer))?;
     session.end()?;
     carried
@@ -261,7 +270,11 @@ fn orphans_of(folder: &Folder) -> Result<Vec<String>> {
 /// Every object below the folder that its manifest names or has yet to delete.
 pub(crate) fn named_objects(folder: &Folder, m: &Manifest) -> Result<HashSet<String>> {
     let path = &folder.path;
-    let mut named: HashSet<String> = m.released.iter().map(|r| r.object.clone()).collect();
+    let mut named: HashSet<String> = HashSet::new();
+    named.extend(m.released.iter().filter_map(|r| match &r.what {
+        Release::Object(name) => Some(name.clone()),
+        Release::Punch { .. } => None,
+    }));
     named.insert(folder.manifest_name());
     named.extend(m.pages.iter().map(|p| names::page(path, p.writer, p.number)));
     for s in &m.snapshots {

@@ -3,7 +3,7 @@
 use crate::codec::Unpacker;
 use crate::error::{Result, VaultError};
 use chunk::Fingerprint;
-use format::{group_checksum, Group, Table};
+use format::{group_checksum, Codec, Group, Table};
 use std::ops::Range;
 
 /// Reads groups. One for each thread.
@@ -23,11 +23,9 @@ impl GroupReader {
         let wrong =
             |why: &str| VaultError::corrupt(object, format!("the group at offset {} {why}", group.offset));
         let first = table.number_at(group.first as usize).ok_or_else(|| wrong("has no chunk"))?;
-        if group.cipher != 0 {
-            let why = format!("the group at offset {} is encrypted (cipher {})", group.offset, group.cipher);
-            return Err(VaultError::Newer { object: object.into(), why });
-        }
-        if group_checksum(table.container, first, stored) != group.checksum {
+        check_cipher(object, group)?;
+        // Dead chunks of a group that is stored raw may be holes: each chunk's fingerprint tells.
+        if group.codec != Codec::Raw && group_checksum(table.container, first, stored) != group.checksum {
             return Err(wrong("does not match its checksum"));
         }
         self.unpacker.unpack(group.codec, stored, group.raw_len as usize, &mut self.raw).map_err(wrong)
@@ -46,17 +44,56 @@ impl GroupReader {
         let sum = |r: Range<usize>| table.lengths[r].iter().map(|l| *l as usize).sum::<usize>();
         let start = sum(group.first as usize..indices.start);
         let bytes = &self.raw[start..start + sum(indices.clone())];
-        self.fingerprints.clear();
-        chunk::fingerprints(bytes, &table.lengths[indices.clone()], &mut self.fingerprints);
-        for (n, f) in indices.zip(&self.fingerprints) {
-            if table.fingerprints[n] != f.0 {
-                let no = table.number_at(n).map_or(0, |c| c.0);
-                return Err(VaultError::corrupt(
-                    object,
-                    format!("chunk {no} does not match its fingerprint"),
-                ));
-            }
-        }
+        compare(&mut self.fingerprints, object, table, indices, bytes)?;
         Ok(bytes)
     }
+
+    /// Compares chunks that stand as they are in a group stored raw: `bytes` is all of them.
+    pub fn compare_raw(
+        &mut self,
+        object: &str,
+        table: &Table,
+        group: &Group,
+        indices: Range<usize>,
+        bytes: &[u8],
+    ) -> Result<()> {
+        check_cipher(object, group)?;
+        compare(&mut self.fingerprints, object, table, indices, bytes)
+    }
+}
+
+fn check_cipher(object: &str, group: &Group) -> Result<()> {
+    if group.cipher == 0 {
+        return Ok(());
+    }
+    let why = format!("the group at offset {} is encrypted (cipher {})", group.offset, group.cipher);
+    Err(VaultError::Newer { object: object.into(), why })
+}
+
+fn compare(
+    scratch: &mut Vec<Fingerprint>,
+    object: &str,
+    table: &Table,
+    indices: Range<usize>,
+    bytes: &[u8],
+) -> Result<()> {
+    scratch.clear();
+    chunk::fingerprints(bytes, &table.lengths[indices.clone()], scratch);
+    for (n, f) in indices.zip(&*scratch) {
+        if table.fingerprints[n] != f.0 {
+            let no = table.number_at(n).map_or(0, |c| c.0);
+            return Err(VaultError::corrupt(object, format!("chunk {no} does not match its fingerprint")));
+        }
+    }
+    Ok(())
+}
+
+/// Where chunks of a group stand in the data object: themselves where it is stored raw, all of the group otherwise.
+pub(crate) fn extent(table: &Table, group: &Group, indices: Range<usize>) -> Range<u64> {
+    if group.codec != Codec::Raw {
+        return group.offset..group.offset + u64::from(group.stored_len);
+    }
+    let sum = |r: Range<usize>| table.lengths[r].iter().map(|l| u64::from(*l)).sum::<u64>();
+    let start = group.offset + sum(group.first as usize..indices.start);
+    start..start + sum(indices)
 }

@@ -1,8 +1,8 @@
 //! Where a snapshot's data lies: what a restore of it would read.
 
+use crate::chain::RecipeReader;
 use crate::error::Result;
 use crate::plan::plan;
-use crate::recipe::RecipeReader;
 use crate::vault::View;
 use format::{ContainerId, Reference, SnapshotEntry, WriterNo, SEGMENTS_PER_PAGE};
 use std::collections::{BTreeMap, HashSet};
@@ -37,7 +37,7 @@ pub(crate) fn walk(
     snapshot: &SnapshotEntry,
     mut each: impl FnMut(u64, u64, ContainerId),
 ) -> Result<Fragmentation> {
-    let mut recipe = RecipeReader::open(&view.folder, snapshot)?;
+    let mut recipe = RecipeReader::open(&view.folder, &view.manifest, snapshot)?;
     let mut out = Fragmentation { runs: count_runs(&mut recipe)?, ..Fragmentation::default() };
     let mut containers: HashSet<ContainerId> = HashSet::new();
     let mut groups: HashSet<(ContainerId, u32)> = HashSet::new();
@@ -96,10 +96,10 @@ pub struct Age {
 /// Numbers the writers whose containers a snapshot uses: its own is 0, the one before it 1, and so on.
 pub(crate) fn ages(writers: &BTreeMap<WriterNo, u64>, view: &View, own: WriterNo) -> Vec<(WriterNo, Age)> {
     let mut all: Vec<WriterNo> = writers.keys().copied().collect();
-    all.extend(view.manifest.snapshots.iter().map(|s| s.generation).filter(|g| *g <= own));
+    all.extend(view.manifest.snapshots.iter().map(|s| s.made_by).filter(|w| *w <= own));
     all.sort_unstable_by(|a, b| b.cmp(a));
     all.dedup();
-    let snapshot = |w: WriterNo| view.manifest.live().find(|s| s.generation == w).map(|s| s.id);
+    let snapshot = |w: WriterNo| view.manifest.live().find(|s| s.made_by == w).map(|s| s.id);
     let numbered = all.into_iter().enumerate();
     numbered
         .filter_map(|(age, w)| {

@@ -3,6 +3,7 @@
 //! `docs/flows.md` walks through every operation; each verb has its file here and reads like the steps there.
 
 mod backup;
+mod chain;
 mod claims;
 mod codec;
 mod compact;
@@ -27,8 +28,13 @@ mod policy;
 mod progress;
 mod reader;
 mod recipe;
+mod recipe_writer;
 mod reindex;
+mod released;
 mod restore;
+mod reverse;
+mod scatter;
+mod segment_index;
 mod session;
 mod snapshot_spec;
 mod stats;
@@ -47,10 +53,11 @@ pub use gc::GcReport;
 pub use layout::{Age, Fragmentation};
 pub use listing::{Listing, SnapshotInfo};
 pub use map::{Cell, Map};
-pub use policy::{CodecChoice, Policy, RewriteAt, BALANCED, CONVENTIONAL, POLICIES};
+pub use policy::{CodecChoice, Global, Policy, Rewrite, BALANCED, CONVENTIONAL, POLICIES, REVERSE};
 pub use progress::Progress;
 pub use reindex::ReindexReport;
-pub use restore::RestoreReport;
+pub use restore::{RestoreReport, StoreRead};
+pub use reverse::ReverseReport;
 pub use snapshot_spec::{format_time, parse_time};
 pub use stats::{DiskStats, FolderBytes, Stats};
 pub use study::{study, Study, StudyRow};

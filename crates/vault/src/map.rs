@@ -59,7 +59,7 @@ impl Vault {
                 at = next;
             }
         })?;
-        let numbered = ages(&by_writer, &view, snapshot.generation);
+        let numbered = ages(&by_writer, &view, snapshot.made_by);
         let age_of: BTreeMap<WriterNo, usize> = numbered.iter().map(|(w, a)| (*w, a.age)).collect();
         let cell = |writers: BTreeMap<WriterNo, u64>| {
             let most = writers.iter().max_by_key(|(_, bytes)| **bytes).and_then(|(w, _)| age_of.get(w));

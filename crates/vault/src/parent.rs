@@ -1,8 +1,7 @@
 //! The parent of a backup: the snapshot that its segments are compared with.
 
+use crate::chain::RecipeReader;
 use crate::error::Result;
-use crate::folder::Folder;
-use crate::recipe::{read_page, read_summary, RecipeReader};
 use crate::tables::Tables;
 use chunk::Fingerprint;
 use format::{ChunkNo, ContainerId, Reference, SegmentRecipe, Summary, SEGMENTS_PER_PAGE};
@@ -10,7 +9,6 @@ use std::collections::{HashMap, HashSet};
 
 /// A parent whose recipe can be read. Damage in it costs matches, never the backup.
 pub(crate) struct Parent {
-    folder: Folder,
     recipe: RecipeReader,
     damaged: HashSet<ContainerId>,
     signatures: Option<Vec<(u64, u32)>>,
@@ -18,14 +16,8 @@ pub(crate) struct Parent {
 }
 
 impl Parent {
-    pub fn new(folder: &Folder, recipe: RecipeReader, damaged: &[ContainerId]) -> Self {
-        Parent {
-            folder: folder.clone(),
-            recipe,
-            damaged: damaged.iter().copied().collect(),
-            signatures: None,
-            summary_taken: false,
-        }
+    pub fn new(recipe: RecipeReader, damaged: &[ContainerId]) -> Self {
+        Parent { recipe, damaged: damaged.iter().copied().collect(), signatures: None, summary_taken: false }
     }
 
     /// The segment at the same place; `None` where it is null or cannot be read.
@@ -79,6 +71,18 @@ impl Parent {
         Ok(missing(found))
     }
 
+    /// Calls `each` with every segment that is not null and can be read.
+    pub fn each_segment(&mut self, each: &mut dyn FnMut(u64, &SegmentRecipe)) -> Result<()> {
+        for no in self.recipe.page_numbers() {
+            let page = match self.recipe.page(no) {
+                Err(e) if e.is_damage() => continue,
+                other => other?.unwrap_or_default(),
+            };
+            page.segments.iter().for_each(|(n, s)| each(no * SEGMENTS_PER_PAGE + u64::from(*n), s));
+        }
+        Ok(())
+    }
+
     /// At most `limit` segments of equal signature, but the one at `except` (VM-centric 3.1).
     pub fn similar(&mut self, signature: u64, except: u64, limit: usize) -> Result<Vec<u64>> {
         let signatures = match self.signatures.take() {
@@ -92,17 +96,9 @@ impl Parent {
         Ok(similar)
     }
 
-    fn read_signatures(&self) -> Result<Vec<(u64, u32)>> {
+    fn read_signatures(&mut self) -> Result<Vec<(u64, u32)>> {
         let mut all = Vec::new();
-        for (no, at) in self.recipe.root.pages.iter().enumerate() {
-            let Some(at) = at else { continue };
-            let page = match read_page(&self.folder, at) {
-                Err(e) if e.is_damage() => continue,
-                other => other?,
-            };
-            let base = no as u64 * SEGMENTS_PER_PAGE;
-            all.extend(page.segments.iter().map(|(n, s)| (s.signature, (base + u64::from(*n)) as u32)));
-        }
+        self.each_segment(&mut |no, s| all.push((s.signature, no as u32)))?;
         all.sort_unstable();
         Ok(all)
     }
@@ -113,8 +109,8 @@ impl Parent {
             return Ok(None);
         }
         let mut all = Summary::default();
-        for at in self.recipe.root.pages.iter().flatten() {
-            match read_summary(&self.folder, at) {
+        for no in self.recipe.page_numbers() {
+            match self.recipe.summary(no) {
                 Err(e) if e.is_damage() => {}
                 other => all.merge(&other?),
             }

@@ -12,9 +12,10 @@ use crate::container_writer::{ContainerWriter, GroupJob, PackedGroup};
 use crate::error::{Result, VaultError};
 use crate::global_index::GlobalIndex;
 use crate::place::{Analysed, Placer};
-use crate::policy::{CodecChoice, Policy};
+use crate::policy::{CodecChoice, Global, Policy};
 use crate::progress::Progress;
-use crate::recipe::{RecipeWriter, WrittenRecipe};
+use crate::recipe_writer::{RecipeWriter, WrittenRecipe};
+use crate::segment_index::SegmentIndex;
 use crate::session::Session;
 use chunk::ChunkSpec;
 use crossbeam_channel::{bounded, Receiver, Sender};
@@ -38,8 +39,9 @@ pub(crate) struct Written {
     pub recipe: WrittenRecipe,
     /// Bytes of containers and tables.
     pub stored_bytes: u64,
-    /// Keeps the claims until the commit.
+    /// These keep the claims until the commit.
     pub global: Option<GlobalIndex>,
+    pub segments: Option<SegmentIndex>,
 }
 
 /// Threads for computing.
@@ -96,7 +98,7 @@ pub(crate) fn run(
     let failure = Failure::default();
     let threads = cores();
     let segment_buffers = (SEGMENTS_IN_FLIGHT_BYTES / policy.segment_bytes as usize).clamp(threads + 3, 64);
-    let group_buffers = threads * 2 + 3;
+    let group_buffers = threads + 3;
 
     let (free_tx, free_rx) = bounded::<Vec<u8>>(segment_buffers);
     let (segment_tx, segment_rx) = bounded::<Segment>(segment_buffers);
@@ -112,6 +114,7 @@ pub(crate) fn run(
         let _ = permit_tx.send(());
     }
     let (chunking, codec, segment_bytes) = (policy.chunking, policy.codec, policy.segment_bytes);
+    let index_chunks = matches!(policy.global, Global::Chunks { .. });
 
     let (size, recipe, containers) = std::thread::scope(|scope| {
         let failure = &failure;
@@ -125,7 +128,7 @@ pub(crate) fn run(
             scope.spawn(move || pack(codec, group_buffers, &rx, &tx));
         }
         drop((segment_rx, analysed_tx, job_rx, packed_tx));
-        scope.spawn(move || failure.guard(|| write(owner, &packed_rx, &full_tx, &permit_tx)));
+        scope.spawn(move || failure.guard(|| write(owner, index_chunks, &packed_rx, &full_tx, &permit_tx)));
         let finisher = scope.spawn(move || failure.guard(|| finish(owner, &full_rx)));
 
         let placed = failure.guard(|| {
@@ -148,8 +151,8 @@ pub(crate) fn run(
     failure.into_result()?;
     match (size, recipe, containers) {
         (Some(size), Some(recipe), Some((containers, stored_bytes))) => {
-            let global = placer.global.take();
-            Ok(Written { size, counts: placer.counts, containers, recipe, stored_bytes, global })
+            let (global, segments) = (placer.global.take(), placer.segments.take());
+            Ok(Written { size, counts: placer.counts, containers, recipe, stored_bytes, global, segments })
         }
         _ => Err(VaultError::Refused(
             "a thread of the backup ended unexpectedly; nothing was committed".into(),
@@ -279,7 +282,7 @@ fn pack(codec: CodecChoice, queue: usize, jobs: &Receiver<GroupJob>, out: &Sende
     let mut packer = Packer::new();
     for mut job in jobs {
         let mut stored = Vec::new();
-        let busy = jobs.len() * 4 >= queue;
+        let busy = jobs.len() * 3 >= queue;
         let codec = packer.pack(codec, busy, &job.raw, &mut stored);
         job.raw = Vec::new();
         if out.send(PackedGroup { job, codec, stored }).is_err() {
@@ -291,6 +294,7 @@ fn pack(codec: CodecChoice, queue: usize, jobs: &Receiver<GroupJob>, out: &Sende
 /// Writes groups to containers in the order in which they were placed.
 fn write(
     session: &Session,
+    index_chunks: bool,
     groups: &Receiver<PackedGroup>,
     full: &Sender<ContainerWriter>,
     permits: &Sender<()>,
@@ -303,7 +307,7 @@ fn write(
             next += 1;
             let mut container = match open.take() {
                 Some(c) => c,
-                None => ContainerWriter::create(&session.folder, session, group.job.container)?,
+                None => ContainerWriter::create(&session.folder, session, group.job.container, index_chunks)?,
             };
             check_room(session, group.stored.len() as u64)?;
             container.append(&group)?;

@@ -6,10 +6,13 @@ use crate::error::Result;
 use crate::global_index::GlobalIndex;
 use crate::own_index::OwnIndex;
 use crate::parent::Parent;
-use crate::policy::Policy;
+use crate::policy::{Policy, Rewrite};
+use crate::scatter::worst;
+use crate::segment_index::SegmentIndex;
 use crate::tables::Tables;
 use chunk::{Fingerprint, Piece};
 use format::{ChunkNo, ContainerId, Owner, Reference, SegmentRecipe, WriterNo};
+use std::collections::HashSet;
 
 /// A segment that has been cut and fingerprinted.
 pub(crate) struct Analysed {
@@ -25,6 +28,12 @@ pub(crate) struct Analysed {
     pub signature: u64,
 }
 
+impl Analysed {
+    fn recipe(&self, references: Vec<Reference>) -> SegmentRecipe {
+        SegmentRecipe { fingerprint: self.fingerprint.0, signature: self.signature, references }
+    }
+}
+
 type Found = Option<(ContainerId, ChunkNo)>;
 
 /// Decides for every chunk where it is found, and hands out groups of new ones.
@@ -34,6 +43,9 @@ pub(crate) struct Placer<'a> {
     pub parent: Option<Parent>,
     pub own: OwnIndex,
     pub global: Option<GlobalIndex>,
+    pub segments: Option<SegmentIndex>,
+    /// Segments that are written whole, whatever is known of them.
+    scattered: HashSet<u64>,
     pub counts: Counts,
     /// Owner and writer of new containers.
     owner: Owner,
@@ -55,7 +67,6 @@ impl<'a> Placer<'a> {
         policy: Policy,
         tables: &'a Tables,
         parent: Option<Parent>,
-        global: Option<GlobalIndex>,
         owner: Owner,
         writer: WriterNo,
     ) -> Self {
@@ -64,7 +75,9 @@ impl<'a> Placer<'a> {
             tables,
             parent,
             own: OwnIndex::new(policy.own_index_bytes, writer),
-            global,
+            global: None,
+            segments: None,
+            scattered: HashSet::new(),
             counts: Counts::default(),
             owner,
             writer,
@@ -86,21 +99,55 @@ impl<'a> Placer<'a> {
         }
         let bytes: u64 = segment.pieces.iter().map(|p| data_bytes(*p)).sum();
         self.counts.data_bytes += bytes;
-        if let Some(clean) = self.clean(segment)? {
+        let clean = self.clean(segment)?;
+        let scattered = self.scattered.contains(&segment.no);
+        self.counts.changed_bytes += if clean.is_none() { bytes } else { 0 };
+        if let Some(clean) = clean.filter(|_| !scattered) {
             return Ok(Some(clean));
         }
-        self.counts.changed_bytes += bytes;
-        let mut found = self.search(segment)?;
-        let rewrite = self.is_scattered(segment, &found);
-        if rewrite {
-            found.fill(None);
+        if let Some(references) = self.whole_segment(segment)? {
+            return Ok(Some(segment.recipe(references)));
         }
-        let references = self.write_new(segment, &found, rewrite, send)?;
-        Ok(Some(SegmentRecipe {
-            fingerprint: segment.fingerprint.0,
-            signature: segment.signature,
-            references,
-        }))
+        let whole = scattered || self.policy.rewrite_at == Rewrite::Always;
+        let found = match whole {
+            true => vec![None; segment.fingerprints.len()],
+            false => self.search(segment)?,
+        };
+        if scattered {
+            self.counts.rewritten_bytes += bytes;
+        }
+        if whole {
+            self.make_room(bytes, send)?;
+        }
+        let references = self.write_new(segment, &found, whole, send)?;
+        let recipe = segment.recipe(references);
+        if let Some(index) = &mut self.segments {
+            index.add(&recipe);
+        }
+        Ok(Some(recipe))
+    }
+
+    /// Decides which of the parent's segments are written whole, within `budget` bytes.
+    pub fn choose_scattered(&mut self, budget: u64) -> Result<()> {
+        if let Some(parent) = &mut self.parent {
+            self.scattered = worst(parent, &self.policy, budget)?;
+        }
+        Ok(())
+    }
+
+    /// Decision 2: any disk has put the whole segment into the shared set.
+    fn whole_segment(&mut self, segment: &Analysed) -> Result<Option<Vec<Reference>>> {
+        let Some(index) = &mut self.segments else { return Ok(None) };
+        index.find(self.tables, &segment.fingerprint, &segment.pieces, &segment.fingerprints)
+    }
+
+    /// Ends the open container where a segment of so many bytes would be torn by its end.
+    fn make_room(&mut self, bytes: u64, send: &mut impl FnMut(GroupJob) -> Result<()>) -> Result<()> {
+        let limit = u64::from(self.policy.container_bytes);
+        if self.open.as_ref().is_some_and(|o| o.raw_bytes + bytes > limit) {
+            self.close(send)?;
+        }
+        Ok(())
     }
 
     /// Decision 1: the parent's segment at the same offset is equal.
@@ -147,40 +194,12 @@ impl<'a> Placer<'a> {
         Ok(found)
     }
 
-    /// Decision 5: whether reading the segment back would cost too much. Rewritten bytes never exceed new ones.
-    fn is_scattered(&mut self, segment: &Analysed, found: &[Found]) -> bool {
-        let Some(limit) = self.policy.rewrite_at else { return false };
-        let mut groups: Vec<(ContainerId, u32)> = Vec::new();
-        let (mut extents, mut known_bytes) = (0u32, 0u64);
-        let mut previous: Found = None;
-        let lengths = segment.pieces.iter().filter(|p| matches!(p, Piece::Data { .. })).map(|p| p.bytes());
-        for (at, bytes) in found.iter().zip(lengths) {
-            let Some((id, chunk)) = *at else { continue };
-            known_bytes += u64::from(bytes);
-            if !previous.is_some_and(|p| p.0 == id && p.1 .0 + 1 == chunk.0) {
-                extents += 1;
-            }
-            previous = *at;
-            groups.push((id, chunk.0 / (self.policy.group_bytes / bytes.max(1)).max(1)));
-        }
-        groups.sort_unstable();
-        groups.dedup();
-        let fetch = groups.len() as f64 * f64::from(self.policy.group_bytes);
-        let scattered = extents > limit.extents || fetch > limit.fetch_ratio * known_bytes as f64;
-        let within_budget = self.counts.rewritten_bytes + known_bytes <= self.counts.new_bytes;
-        if known_bytes > 0 && scattered && within_budget {
-            self.counts.rewritten_bytes += known_bytes;
-            return true;
-        }
-        false
-    }
-
     /// Puts what is new into groups and writes down where everything is.
     fn write_new(
         &mut self,
         segment: &Analysed,
         found: &[Found],
-        rewrite: bool,
+        whole: bool,
         send: &mut impl FnMut(GroupJob) -> Result<()>,
     ) -> Result<Vec<Reference>> {
         let mut references: Vec<Reference> = Vec::new();
@@ -198,7 +217,7 @@ impl<'a> Placer<'a> {
             }
             let f = &segment.fingerprints[ordinal];
             let mut at = found[ordinal];
-            if at.is_none() && !rewrite {
+            if at.is_none() && !whole {
                 // The same chunk may have come earlier in this very segment.
                 at = self.own.find(self.tables, f, bytes)?;
             }

@@ -1,14 +1,17 @@
 //! Planning a restore: which part of which group goes where, sorted by where it is read.
 
+use crate::chain::RecipeReader;
 use crate::error::{Result, VaultError};
-use crate::recipe::RecipeReader;
 use crate::tables::Tables;
-use format::{ChunkNo, ContainerId, Reference, SEGMENTS_PER_PAGE};
+use format::{ChunkNo, Codec, ContainerId, Reference, SEGMENTS_PER_PAGE};
 use std::collections::HashMap;
 use std::ops::Range;
 
 /// Parts of groups in memory at once (24 bytes each).
 pub(crate) const PARTS_MAX: usize = 1 << 20;
+
+/// Bytes of a part of a group that is stored raw: it is read without the rest of the group.
+const RAW_PART_BYTES: u64 = 1 << 20;
 
 /// Chunks of one group that belong together at one place of the disk.
 #[derive(Clone, Copy, Debug)]
@@ -93,14 +96,10 @@ impl Plan {
                 Reference::Direct { container, first, count } => {
                     at = self.add_run(tables, at, container, first, count)?;
                 }
+                // Traced by the recipe's reader.
                 Reference::Indirect { .. } => {
-                    return Err(VaultError::Newer {
-                        object: object.into(),
-                        why: format!(
-                            "the segment at offset {start} refers to a newer snapshot, which this program \
-                             cannot follow; use a newer one"
-                        ),
-                    });
+                    let why = format!("the segment at offset {start} refers to a newer snapshot");
+                    return Err(VaultError::corrupt(object, why));
                 }
             }
             if at > start + wanted {
@@ -139,8 +138,15 @@ impl Plan {
         while next <= last {
             let group = table.group_of(next).ok_or_else(absent)?;
             let g = &table.groups[group];
-            let end = ((g.first + g.count) as usize).min(last + 1);
-            let bytes: u64 = table.lengths[next..end].iter().map(|l| u64::from(*l)).sum();
+            let mut end = ((g.first + g.count) as usize).min(last + 1);
+            let mut bytes: u64 = table.lengths[next..end].iter().map(|l| u64::from(*l)).sum();
+            if g.codec == Codec::Raw && bytes > RAW_PART_BYTES {
+                (end, bytes) = (next, 0);
+                while end == next || bytes + u64::from(table.lengths[end]) <= RAW_PART_BYTES {
+                    bytes += u64::from(table.lengths[end]);
+                    end += 1;
+                }
+            }
             let (first, count) = (next as u32, (end - next) as u32);
             self.parts.push(Part { container, group: group as u32, first, count, target: at });
             match self.data.last_mut() {

@@ -62,11 +62,33 @@ impl fmt::Display for CodecChoice {
 
 /// When a segment is written whole although parts of it are known: its newest copy stays in one place.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RewriteAt {
-    /// Bytes to fetch for one byte wanted.
-    pub fetch_ratio: f64,
-    /// Runs in different places.
-    pub extents: u32,
+pub enum Rewrite {
+    /// Only what is new is written.
+    Never,
+    /// A segment that is read back from too many places is written whole, the worst ones of the parent first, and no
+    /// more bytes than the parent's backup had new ones.
+    Scattered {
+        /// Bytes to fetch for one byte wanted.
+        fetch_ratio: f64,
+        /// Runs in different places.
+        extents: u32,
+    },
+    /// Every segment that is not known as a whole is (RevDedup 3.1).
+    Always,
+}
+
+/// What disks share, and how it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Global {
+    /// Nothing.
+    Off,
+    /// Chunks: an index of the prefixes of all fingerprints.
+    Chunks {
+        /// Its memory.
+        index_bytes: usize,
+    },
+    /// Whole segments (RevDedup 3.1).
+    Segments,
 }
 
 /// The numbers of the write path. Never asked for its name.
@@ -78,8 +100,8 @@ pub struct Policy {
     pub segment_bytes: u32,
     /// How segments are cut.
     pub chunking: ChunkSpec,
-    /// Whether all chunks of all disks are looked up, and shared (memory of that index in bytes).
-    pub global_index_bytes: Option<usize>,
+    /// What is looked up among the chunks of all disks, and shared.
+    pub global: Global,
     /// Whether the parent's segment at the same offset is searched.
     pub same_offset: bool,
     /// How many parent segments of equal signature are searched.
@@ -88,8 +110,12 @@ pub struct Policy {
     pub own_index_bytes: usize,
     /// Whether that index also takes the parent's chunks, for data that moved.
     pub own_index_parent: bool,
-    /// `None`: never.
-    pub rewrite_at: Option<RewriteAt>,
+    /// Placement.
+    pub rewrite_at: Rewrite,
+    /// Whether what a new snapshot has is removed from the one before it (RevDedup 3.2).
+    pub reverse: bool,
+    /// Share of dead chunks from which a container is written again; below it is punched (RevDedup 3.2.4).
+    pub rebuild_at: f64,
     /// Bytes of chunks in one group.
     pub group_bytes: u32,
     /// Bytes of chunks in one container.
@@ -103,13 +129,15 @@ pub const BALANCED: Policy = Policy {
     name: "balanced",
     segment_bytes: 4 << 20,
     chunking: ChunkSpec::Fixed { bytes: 4096 },
-    global_index_bytes: None,
+    global: Global::Off,
     same_offset: true,
     similar_segments: 10,
     own_index_bytes: 48 << 20,
     own_index_parent: true,
-    rewrite_at: None,
-    group_bytes: 2 << 20,
+    rewrite_at: Rewrite::Never,
+    reverse: true,
+    rebuild_at: 0.5,
+    group_bytes: 4 << 20,
     container_bytes: 64 << 20,
     codec: CodecChoice::AUTO,
 };
@@ -119,19 +147,39 @@ pub const CONVENTIONAL: Policy = Policy {
     name: "conventional",
     segment_bytes: 128 << 10,
     chunking: ChunkSpec::Fixed { bytes: 4096 },
-    global_index_bytes: Some(96 << 20),
+    global: Global::Chunks { index_bytes: 96 << 20 },
     same_offset: false,
     similar_segments: 0,
     own_index_bytes: 32 << 20,
     own_index_parent: false,
-    rewrite_at: None,
-    group_bytes: 2 << 20,
+    rewrite_at: Rewrite::Never,
+    reverse: false,
+    rebuild_at: 0.5,
+    group_bytes: 4 << 20,
     container_bytes: 64 << 20,
     codec: CodecChoice::AUTO,
 };
 
+/// RevDedup: segments that are known nowhere are written whole, and older snapshots give up what newer ones have.
+pub const REVERSE: Policy = Policy {
+    name: "reverse",
+    segment_bytes: 8 << 20,
+    chunking: ChunkSpec::Fixed { bytes: 4096 },
+    global: Global::Segments,
+    same_offset: false,
+    similar_segments: 0,
+    own_index_bytes: 1 << 20,
+    own_index_parent: false,
+    rewrite_at: Rewrite::Always,
+    reverse: true,
+    rebuild_at: 0.2,
+    group_bytes: 8 << 20,
+    container_bytes: 8 << 20,
+    codec: CodecChoice::Raw,
+};
+
 /// All policies there are.
-pub const POLICIES: [Policy; 2] = [BALANCED, CONVENTIONAL];
+pub const POLICIES: [Policy; 3] = [BALANCED, CONVENTIONAL, REVERSE];
 
 impl Policy {
     /// The policy of a name.

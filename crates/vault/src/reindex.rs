@@ -1,18 +1,25 @@
-//! Rebuilding the indexes: all of them can be made anew from tables.
+//! Rebuilding the indexes: all of them can be made anew from tables and recipes.
 
 use crate::container_writer::encode_prefixes;
 use crate::error::Result;
 use crate::folder::Containers;
-use crate::sweep::stale_prefixes;
+use crate::policy::Global;
+use crate::reader::Reader;
+use crate::recipe::{read_page, read_root};
+use crate::segment_index::{in_one_place, replace_segments, SegmentAt};
+use crate::sweep::{stale_prefixes, stale_segments};
 use crate::tables::read_table;
-use crate::vault::Vault;
-use format::names;
+use crate::vault::{has_objects, Vault};
+use format::{names, Owner, WriterNo};
+use std::collections::{BTreeMap, HashSet};
 
 /// What was rebuilt.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReindexReport {
     /// Containers whose prefixes were written.
     pub containers: u64,
+    /// Segments that were indexed.
+    pub segments: u64,
     /// Prefixes of containers that are no more.
     pub removed: u64,
     /// Containers whose table is damaged.
@@ -20,20 +27,56 @@ pub struct ReindexReport {
 }
 
 impl Vault {
-    /// Rebuilds the prefix index of the shared set.
+    /// Rebuilds the indexes of the shared set: segments, and prefixes of chunks where the vault's policy wants them or
+    /// there are some.
     pub fn reindex(&self) -> Result<ReindexReport> {
         let mut report = ReindexReport::default();
         let (containers, _reader) = self.shared_containers(true)?;
-        if let Some(containers) = containers {
+        let Some(containers) = containers else { return Ok(report) };
+        let wants_chunks = self.policy().is_ok_and(|p| matches!(p.global, Global::Chunks { .. }));
+        if wants_chunks || has_objects(&*self.store, &names::prefixes_of(Owner::Shared))? {
             self.rebuild(&containers, &mut report)?;
         }
+        report.segments = replace_segments(containers.folder(), &self.find_segments(&containers)?)?;
         let shared = self.shared();
-        if shared.load_tagged()?.is_some() {
-            for object in stale_prefixes(&shared)? {
-                report.removed += u64::from(self.store.delete(&object)?);
-            }
+        for object in stale_prefixes(&shared)?.into_iter().chain(stale_segments(&shared)?) {
+            report.removed += u64::from(self.store.delete(&object)?);
         }
         Ok(report)
+    }
+
+    /// Every segment of any recipe whose chunks stand one behind the other in a shared container.
+    fn find_segments(&self, containers: &Containers) -> Result<BTreeMap<WriterNo, Vec<SegmentAt>>> {
+        let mut found: BTreeMap<WriterNo, Vec<SegmentAt>> = BTreeMap::new();
+        for folder in self.all_folders()? {
+            let reader = match Reader::open(&folder) {
+                Err(e) if e.is_damage() => continue,
+                other => other?,
+            };
+            let mut seen = HashSet::new();
+            for s in &reader.manifest.snapshots {
+                let root = match read_root(&folder, s) {
+                    Err(e) if e.is_damage() => continue,
+                    other => other?,
+                };
+                for at in root.pages.iter().filter_map(|p| p.page()).filter(|p| seen.insert(*p)) {
+                    let page = match read_page(&folder, &at) {
+                        Err(e) if e.is_damage() => continue,
+                        other => other?,
+                    };
+                    for segment in page.segments.iter().filter_map(|(_, s)| in_one_place(s)) {
+                        if containers.get(segment.container)?.is_some() {
+                            found.entry(segment.container.writer()).or_default().push(segment);
+                        }
+                    }
+                }
+            }
+        }
+        for segments in found.values_mut() {
+            segments.sort_unstable_by_key(|s| (s.container, s.first, s.fingerprint));
+            segments.dedup_by_key(|s| (s.container, s.first, s.fingerprint));
+        }
+        Ok(found)
     }
 
     fn rebuild(&self, containers: &Containers, report: &mut ReindexReport) -> Result<()> {

@@ -4,17 +4,17 @@
 //! 2. Neighbouring groups become large reads, announced ahead ([`reads`]).
 //! 3. On all cores: read, check, decompress each group once, compare every chunk, write it where it belongs.
 
+use crate::chain::RecipeReader;
 use crate::error::{Named, Result};
-use crate::group_reader::GroupReader;
+use crate::group_reader::{extent, GroupReader};
 use crate::pipeline::{cores, Failure};
 use crate::plan::{plan, Part, Plan};
 use crate::progress::Progress;
-use crate::recipe::RecipeReader;
 use crate::snapshot_spec::find_snapshot;
 use crate::tables::Tables;
 use crate::vault::{Vault, TABLE_CACHE_BYTES};
-use crossbeam_channel::{bounded, Receiver, Sender};
-use format::{SnapshotEntry, Table};
+use crossbeam_channel::{bounded, Receiver};
+use format::{Codec, SnapshotEntry, Table};
 use image::Target;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -86,7 +86,7 @@ impl Vault {
     ) -> Result<RestoreReport> {
         let view = self.view(&self.disk(disk)?, TABLE_CACHE_BYTES)?;
         let snapshot = find_snapshot(&view.manifest, disk, spec)?.clone();
-        let mut recipe = RecipeReader::open(&view.folder, &snapshot)?;
+        let mut recipe = RecipeReader::open(&view.folder, &view.manifest, &snapshot)?;
         let size = snapshot.size;
 
         let mut first = plan(&mut recipe, &view.tables, 0, size)?;
@@ -135,6 +135,39 @@ impl Vault {
     }
 }
 
+/// One read of the store that a restore makes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreRead {
+    /// The object.
+    pub object: String,
+    /// Where in it.
+    pub offset: u64,
+    /// How many bytes.
+    pub len: u64,
+}
+
+impl Vault {
+    /// The reads that a restore makes, in their order: as planned over the whole disk, or, with `in_order`, those of a
+    /// restore to a target that takes bytes in order only, such as a pipe. Nothing but metadata is read.
+    pub fn reads(&self, disk: &str, spec: &str, in_order: bool) -> Result<Vec<StoreRead>> {
+        let view = self.view(&self.disk(disk)?, TABLE_CACHE_BYTES)?;
+        let snapshot = find_snapshot(&view.manifest, disk, spec)?.clone();
+        let mut recipe = RecipeReader::open(&view.folder, &view.manifest, &snapshot)?;
+        let mut all = Vec::new();
+        let mut at = 0;
+        while at < snapshot.size {
+            let end = if in_order { (at + WINDOW_BYTES).min(snapshot.size) } else { snapshot.size };
+            let part = plan(&mut recipe, &view.tables, at, end)?;
+            reads(&view.tables, &part, &mut |r| {
+                all.push(StoreRead { object: r.object, offset: r.offset, len: r.len });
+                true
+            })?;
+            at = if in_order { segments_end(&recipe, end) } else { part.end };
+        }
+        Ok(all)
+    }
+}
+
 /// The end of the segment that holds the byte before `at`, within the disk.
 fn segments_end(recipe: &RecipeReader, at: u64) -> u64 {
     let segment = u64::from(recipe.root.segment_bytes);
@@ -159,14 +192,20 @@ fn fetch(tables: &Tables, plan: &Plan, sink: &impl Sink, counts: &Counts, progre
             scope.spawn(move || failure.guard(|| work(tables, &rx, sink, counts, progress)));
         }
         drop(rx);
-        failure.guard(|| reads(tables, plan, &tx, failure));
+        failure.guard(|| {
+            reads(tables, plan, &mut |read| {
+                let folder = tables.folder_of(read.table.container);
+                folder.store.will_read(&read.object, read.offset, read.len);
+                !failure.is_set() && tx.send(read).is_ok()
+            })
+        });
         drop(tx);
     });
     failure.into_result()
 }
 
-/// Cuts a plan into reads and announces them.
-fn reads(tables: &Tables, plan: &Plan, out: &Sender<Read>, failure: &Failure) -> Result<()> {
+/// Cuts a plan into reads, in the order in which they are made, until `out` wants no more.
+fn reads(tables: &Tables, plan: &Plan, out: &mut dyn FnMut(Read) -> bool) -> Result<()> {
     for of_container in plan.parts.chunk_by(|a, b| a.container == b.container) {
         let id = plan.containers[of_container[0].container as usize];
         let table = tables.get(id)?;
@@ -174,30 +213,34 @@ fn reads(tables: &Tables, plan: &Plan, out: &Sender<Read>, failure: &Failure) ->
         let object = format::names::data(&folder.path, table.data);
         let mut from = 0;
         while from < of_container.len() {
-            let start = &table.groups[of_container[from].group as usize];
-            let (offset, mut end) = (start.offset, start.offset + u64::from(start.stored_len));
+            let Range { start: offset, mut end } = extent_of(&table, &of_container[from]);
             let mut to = from + 1;
             while let Some(part) = of_container.get(to) {
-                let g = &table.groups[part.group as usize];
-                let group_end = g.offset + u64::from(g.stored_len);
-                if g.offset < offset || g.offset > end + GAP_BYTES || group_end.max(end) - offset > READ_BYTES
-                {
+                let next = extent_of(&table, part);
+                // The parts of a group that is read whole stay together.
+                let same = next.start == offset && next.end == end;
+                let near = next.start >= offset && next.start <= end + GAP_BYTES;
+                let fits = near && next.end.max(end) - offset <= READ_BYTES;
+                if !(same || fits) {
                     break;
                 }
-                end = end.max(group_end);
+                end = end.max(next.end);
                 to += 1;
             }
             let len = end - offset;
-            folder.store.will_read(&object, offset, len);
             let parts = of_container[from..to].to_vec();
-            let read = Read { object: object.clone(), offset, len, table: table.clone(), parts };
-            if failure.is_set() || out.send(read).is_err() {
+            if !out(Read { object: object.clone(), offset, len, table: table.clone(), parts }) {
                 return Ok(());
             }
             from = to;
         }
     }
     Ok(())
+}
+
+fn extent_of(table: &Table, part: &Part) -> Range<u64> {
+    let indices = part.first as usize..(part.first + part.count) as usize;
+    extent(table, &table.groups[part.group as usize], indices)
 }
 
 /// Carries reads out.
@@ -218,11 +261,21 @@ fn work(
         counts.read.fetch_add(read.len, Ordering::Relaxed);
         for of_group in read.parts.chunk_by(|a, b| a.group == b.group) {
             let group = &read.table.groups[of_group[0].group as usize];
-            let at = (group.offset - read.offset) as usize;
-            groups.open(&read.object, &read.table, group, &stored[at..at + group.stored_len as usize])?;
+            let within = |r: Range<u64>| (r.start - read.offset) as usize..(r.end - read.offset) as usize;
+            let is_raw = group.codec == Codec::Raw;
+            if !is_raw {
+                let at = within(group.offset..group.offset + u64::from(group.stored_len));
+                groups.open(&read.object, &read.table, group, &stored[at])?;
+            }
             for part in of_group {
                 let indices = part.first as usize..(part.first + part.count) as usize;
-                let bytes = groups.chunks(&read.object, &read.table, group, indices)?;
+                let bytes = if is_raw {
+                    let bytes = &stored[within(extent(&read.table, group, indices.clone()))];
+                    groups.compare_raw(&read.object, &read.table, group, indices, bytes)?;
+                    bytes
+                } else {
+                    groups.chunks(&read.object, &read.table, group, indices)?
+                };
                 sink.write_at(part.target, bytes)?;
                 counts.written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                 progress.add(bytes.len() as u64);

@@ -109,16 +109,30 @@ impl Vault {
         if disk.is_none() {
             let shared = self.shared().path;
             let folders: Vec<&String> = disks.iter().map(|d| &d.folder.path).collect();
-            self.store.list("", &mut |e| {
-                if e.name.starts_with(&shared) {
-                    stats.shared.add(&e.name, e.len);
-                } else if !folders.iter().any(|f| e.name.starts_with(*f)) {
-                    stats.other_bytes += e.len;
+            let mut other_bytes = 0;
+            self.add_sizes("", &mut |name, bytes| {
+                if name.starts_with(&shared) {
+                    stats.shared.add(name, bytes);
+                } else if !folders.iter().any(|f| name.starts_with(*f)) {
+                    other_bytes += bytes;
                 }
-                Ok(())
             })?;
+            stats.other_bytes = other_bytes;
         }
         Ok(stats)
+    }
+
+    /// Calls `add` with every object and its bytes; holes do not count.
+    fn add_sizes(&self, prefix: &str, add: &mut dyn FnMut(&str, u64)) -> Result<()> {
+        self.store.list(prefix, &mut |e| {
+            let bytes = match e.name.ends_with(".data") {
+                true => self.store.allocated(&e.name).unwrap_or(e.len).min(e.len),
+                false => e.len,
+            };
+            add(&e.name, bytes);
+            Ok(())
+        })?;
+        Ok(())
     }
 
     fn disk_stats(&self, name: String, folder: &Folder) -> Result<DiskStats> {
@@ -133,10 +147,7 @@ impl Vault {
             released: m.released.len() as u64,
             ..DiskStats::default()
         };
-        folder.store.list(&folder.path, &mut |e| {
-            d.bytes.add(&e.name, e.len);
-            Ok(())
-        })?;
+        self.add_sizes(&folder.path, &mut |name, bytes| d.bytes.add(name, bytes))?;
         Containers::new(folder.clone(), m).each(|e| {
             if e.id.owner() == folder.owner {
                 d.containers += 1;

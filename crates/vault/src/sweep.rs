@@ -1,84 +1,150 @@
 //! The sweep of the shared set: which of its chunks any disk still references, recomputed from truth.
 //!
-//! 1. A retiring record is put for every container that is looked at: no session matches it from now on.
-//! 2. Claims are read: a container that a living session has claimed is left alone.
-//! 3. The summaries of all snapshots of all disks say what is referenced. One scan serves all containers.
+//! 1. A retiring record is put for every writer whose containers are looked at: no session matches them from now on.
+//! 2. Claims are read: containers of a writer whom a living session has claimed are left alone.
+//! 3. The summaries of all snapshots of all disks say what is referenced. One scan serves all containers, and ends when
+//!    all chunks of all of them have been found.
 //! 4. What is not referenced is logged dead, containers without a live chunk leave the table: one swap.
 //! 5. The retiring records go.
 
 use crate::compact::compact_folder;
+use crate::dead::read_dead;
 use crate::delete::{bury, release_data, summary_of};
-use crate::error::Result;
+use crate::error::{Result, VaultError};
 use crate::folder::{release, Containers, Edits, Folder};
 use crate::gc::{fence_dead, remove_orphans, GcReport};
-use crate::reader::delete_released;
 use crate::recipe::read_root;
+use crate::released::delete_released;
+use crate::reverse::ReverseReport;
 use crate::session::Session;
 use crate::tables::read_table;
 use crate::vault::Vault;
 use format::{
-    encode_frame, names, ContainerEntry, ContainerId, Kind, Owner, RecipePageRef, RunSet, Summary, WriterKind,
+    encode_frame, names, ContainerEntry, ContainerId, Kind, Owner, RecipePageRef, Release, RunSet,
+    WriterKind, WriterNo,
 };
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// Sweeps and compacts the shared set, if the vault has one.
 pub(crate) fn sweep_shared(vault: &Vault, threshold: f64, report: &mut GcReport) -> Result<()> {
-    let folder = vault.shared();
-    if folder.load_tagged()?.is_none() {
-        return Ok(());
-    }
-    let session = Session::begin(&folder, WriterKind::Maintenance)?;
-    // Only one maintenance of a folder at a time: what stands here was left by one that died.
-    remove_retiring(vault)?;
+    let Some(session) = begin(vault)? else { return Ok(()) };
+    let folder = session.folder.clone();
     fence_dead(&session)?;
-    let candidates = candidates(&session)?;
-    let swept = sweep(vault, &session, &candidates);
-    let cleared = remove_retiring(vault);
-    swept?;
-    cleared?;
-    remove_stale_prefixes(&session)?;
+    sweep(vault, &session, candidates(&session, None)?, threshold)?;
+    remove_stale_indexes(&session)?;
     remove_orphans(&session, report)?;
     report.freed_bytes += delete_released(&folder, Some(session.writer))?;
-    report.add_compaction(compact_folder(&session, threshold)?);
+    report.add_compaction(compact_folder(&session, threshold, None)?);
     report.freed_bytes += delete_released(&folder, Some(session.writer))?;
     session.end()
 }
 
+/// Sweeps a few shared containers, which a disk has just ceased to reference in part. Where that cannot be done now,
+/// `gc` does it later.
+pub(crate) fn sweep_containers(
+    vault: &Vault,
+    only: &BTreeSet<ContainerId>,
+    threshold: f64,
+    report: &mut ReverseReport,
+) -> Result<()> {
+    let mut run = || -> Result<()> {
+        let Some(session) = begin(vault)? else { return Ok(()) };
+        let folder = session.folder.clone();
+        sweep(vault, &session, candidates(&session, Some(only))?, threshold)?;
+        report.freed_bytes += delete_released(&folder, Some(session.writer))?;
+        report.compacted += compact_folder(&session, threshold, Some(only))?.containers;
+        report.freed_bytes += delete_released(&folder, Some(session.writer))?;
+        session.end()
+    };
+    match run() {
+        Err(e) if e.is_damage() || matches!(e, VaultError::Busy { .. }) => {
+            report.held_up = Some(e.to_string());
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+fn begin(vault: &Vault) -> Result<Option<Session>> {
+    let folder = vault.shared();
+    if folder.load_tagged()?.is_none() {
+        return Ok(None);
+    }
+    let session = Session::begin(&folder, WriterKind::Maintenance)?;
+    // Only one maintenance of a folder at a time: what stands here was left by one that died.
+    remove_retiring(vault)?;
+    Ok(Some(session))
+}
+
+/// A container that is looked at, and those of its chunks that nothing is known to reference yet.
+struct Candidate {
+    entry: ContainerEntry,
+    unreferenced: RunSet,
+}
+
+type Candidates = BTreeMap<ContainerId, Candidate>;
+
 /// Containers that no living writer is still about to name in its disk's manifest.
-fn candidates(session: &Session) -> Result<BTreeMap<ContainerId, ContainerEntry>> {
+fn candidates(session: &Session, only: Option<&BTreeSet<ContainerId>>) -> Result<Vec<ContainerEntry>> {
     let m = session.folder.load()?;
     let writers: HashSet<_> = m.writers.iter().map(|w| w.no).collect();
-    let mut found = BTreeMap::new();
-    Containers::new(session.folder.clone(), &m).each(|e| {
-        if !writers.contains(&e.id.writer()) {
-            found.insert(e.id, *e);
+    let containers = Containers::new(session.folder.clone(), &m);
+    let mut found = Vec::new();
+    match only {
+        Some(only) => {
+            for id in only {
+                found.extend(containers.get(*id)?);
+            }
         }
-        Ok(())
-    })?;
+        None => containers.each(|e| {
+            found.push(*e);
+            Ok(())
+        })?,
+    }
+    found.retain(|e| !writers.contains(&e.id.writer()));
     Ok(found)
 }
 
-fn sweep(vault: &Vault, session: &Session, candidates: &BTreeMap<ContainerId, ContainerEntry>) -> Result<()> {
+fn sweep(vault: &Vault, session: &Session, entries: Vec<ContainerEntry>, punch_below: f64) -> Result<()> {
     let folder = &session.folder;
-    for id in candidates.keys() {
-        let name = names::retiring(*id);
+    let writers: BTreeSet<WriterNo> = entries.iter().map(|e| e.id.writer()).collect();
+    for writer in &writers {
+        let name = names::retiring(folder.owner, *writer);
         let frame = encode_frame(Kind::Retiring, folder.context(&name), b"");
         folder.store.put(&name, &[&frame])?;
     }
+    let swept = sweep_retiring(vault, session, entries, punch_below);
+    let cleared = remove_retiring(vault);
+    swept?;
+    cleared
+}
+
+/// Steps 2 to 4, while the retiring records stand.
+fn sweep_retiring(
+    vault: &Vault,
+    session: &Session,
+    entries: Vec<ContainerEntry>,
+    punch_below: f64,
+) -> Result<()> {
+    let folder = &session.folder;
     let claimed = claimed(vault)?;
-    let live = referenced(vault)?;
+    let mut candidates = Candidates::new();
+    for entry in entries.into_iter().filter(|e| !claimed.contains(&e.id.writer().0.to_string())) {
+        let table = read_table(folder, entry.id, entry.table)?;
+        let dead = match read_dead(folder, &entry) {
+            Err(e) if e.is_damage() => RunSet::default(),
+            other => other?,
+        };
+        let unreferenced = table.numbers.minus(&dead);
+        candidates.insert(entry.id, Candidate { entry, unreferenced });
+    }
+    take_referenced(vault, &mut candidates)?;
     let mut edits = Edits::new();
     let mut released = Vec::new();
-    for (id, entry) in candidates.iter().filter(|(id, _)| !claimed.contains(&id.to_string())) {
-        let table = read_table(folder, *id, entry.table)?;
-        let none = RunSet::default();
-        let dead = table.numbers.minus(live.containers.get(id).unwrap_or(&none));
-        if dead.len() <= u64::from(entry.dead_chunks) {
-            continue;
-        }
-        let fresh = bury(session, entry, &dead, &mut released)?;
+    for (id, c) in &candidates {
+        let fresh = bury(session, &c.entry, &c.unreferenced, punch_below, &mut released)?;
         if fresh.is_none() {
-            released.push(names::prefixes(*id));
+            released.push(Release::Object(names::prefixes(*id)));
         }
         edits.insert(*id, fresh);
     }
@@ -88,19 +154,36 @@ fn sweep(vault: &Vault, session: &Session, candidates: &BTreeMap<ContainerId, Co
     release_data(&Containers::new(folder.clone(), &folder.load()?), &edits, &mut released)?;
     session.swap(|m, put, counter| {
         folder.edit_containers(m, put, session.writer, counter, &edits)?;
-        released.iter().for_each(|object| release(m, object.clone()));
+        released.iter().for_each(|what| release(m, what.clone()));
         Ok(())
     })?;
     Ok(())
 }
 
-/// Indexes that sessions which never committed have left.
-fn remove_stale_prefixes(session: &Session) -> Result<()> {
+/// Indexes that sessions which never committed have left, and those of containers that are gone.
+fn remove_stale_indexes(session: &Session) -> Result<()> {
     let folder = &session.folder;
-    for object in stale_prefixes(folder)? {
+    for object in stale_prefixes(folder)?.into_iter().chain(stale_segments(folder)?) {
         folder.store.delete(&object)?;
     }
     Ok(())
+}
+
+/// Segment indexes of writers that are not registered and have no container any more.
+pub(crate) fn stale_segments(folder: &Folder) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    folder.store.list(&names::segments_of(folder.owner), &mut |e| {
+        found.push(e.name);
+        Ok(())
+    })?;
+    let m = folder.load()?;
+    let mut known: HashSet<String> = m.writers.iter().map(|w| names::segments(folder.owner, w.no)).collect();
+    Containers::new(folder.clone(), &m).each(|e| {
+        known.insert(names::segments(folder.owner, e.id.writer()));
+        Ok(())
+    })?;
+    found.retain(|o| !known.contains(o));
+    Ok(found)
 }
 
 /// Indexes of containers that the manifest does not know and no registered writer may be about to add.
@@ -134,7 +217,7 @@ fn remove_retiring(vault: &Vault) -> Result<()> {
     Ok(())
 }
 
-/// Containers that living sessions have claimed, as their names say.
+/// Writers whose containers living sessions have claimed, as the claims' names say.
 fn claimed(vault: &Vault) -> Result<HashSet<String>> {
     let mut found = Vec::new();
     let prefix = names::claims_on(Owner::Shared);
@@ -145,30 +228,49 @@ fn claimed(vault: &Vault) -> Result<HashSet<String>> {
     let mut claimed = HashSet::new();
     for object in found {
         let mut parts = object.trim_start_matches(&prefix).split('/');
-        if let (Some(container), Some(session)) = (parts.next(), parts.next()) {
+        if let (Some(writer), Some(session)) = (parts.next(), parts.next()) {
             if vault.store.is_held(&format!("{}{session}", names::SESSIONS))? {
-                claimed.insert(container.to_string());
+                claimed.insert(writer.to_string());
             }
         }
     }
     Ok(claimed)
 }
 
-/// What all snapshots of all disks reference in the shared set. A disk that cannot be read stops the sweep.
-fn referenced(vault: &Vault) -> Result<Summary> {
-    let mut live = Summary::default();
+/// Takes out what the snapshots of all disks reference. Disks whose own table names none of the candidates are passed
+/// over. A disk that cannot be read stops the sweep.
+fn take_referenced(vault: &Vault, candidates: &mut Candidates) -> Result<()> {
+    candidates.retain(|_, c| !c.unreferenced.is_empty());
     // Every folder there is, not every name: a disk whose name is damaged has its chunks all the same.
     for folder in vault.all_folders()? {
-        let mut pages: HashSet<RecipePageRef> = HashSet::new();
-        let view = vault.view(&folder, 0)?;
-        for s in &view.manifest.snapshots {
-            pages.extend(read_root(&folder, s)?.pages.into_iter().flatten());
+        if candidates.is_empty() {
+            break;
         }
-        for page in pages {
-            let mut summary = summary_of(&folder, &page)?;
-            summary.containers.retain(|id, _| id.owner() == Owner::Shared);
-            live.merge(&summary);
+        let view = vault.view(&folder, 0)?;
+        let listed = Containers::new(folder.clone(), &view.manifest);
+        let mut wanted = false;
+        for id in candidates.keys() {
+            wanted |= listed.get(*id)?.is_some();
+        }
+        if !wanted {
+            continue;
+        }
+        let mut seen: HashSet<RecipePageRef> = HashSet::new();
+        for s in view.manifest.snapshots.iter().rev() {
+            for page in read_root(&folder, s)?.pages.iter().filter_map(|p| p.page()) {
+                if candidates.is_empty() || !seen.insert(page) {
+                    continue;
+                }
+                for (id, live) in summary_of(&folder, &page)?.containers {
+                    if let Some(c) = candidates.get_mut(&id) {
+                        c.unreferenced = c.unreferenced.minus(&live);
+                        if c.unreferenced.is_empty() {
+                            candidates.remove(&id);
+                        }
+                    }
+                }
+            }
         }
     }
-    Ok(live)
+    Ok(())
 }

@@ -17,17 +17,19 @@ mod groups;
 mod recipes;
 mod record;
 
+use crate::delete::live_chunks;
 use crate::disks::{self, DiskAt};
 use crate::error::{fault, Result, VaultError};
 use crate::folder::{Containers, Folder};
 use crate::progress::Progress;
 use crate::reader::Reader;
+use crate::segment_index::read_segments;
 use crate::snapshot_spec::find_snapshot;
 use crate::tables::Tables;
 use crate::vault::{Vault, TABLE_CACHE_BYTES};
 use containers::ContainerCheck;
 use findings::{ContainerFindings, Findings};
-use format::{names, ContainerId, Manifest, SnapshotEntry, VaultFile};
+use format::{names, ContainerId, Manifest, Owner, RunSet, SnapshotEntry, VaultFile, WriterNo};
 use recipes::RecipeCheck;
 use std::collections::BTreeSet;
 
@@ -193,7 +195,7 @@ impl Verification<'_> {
         let (bad_pages, referenced, objects) = recipes.finish();
         self.report.objects_checked += objects;
         ids.extend(referenced);
-        self.containers(&view.tables, &ids, &mut own)?;
+        self.containers(&view.tables, &ids, Some((&view.folder, &view.manifest)), &mut own)?;
         view.check()?;
         affected::attribute(&view, &at.name, &bad_pages, &mut own, &mut self.shared)?;
         if let Some(name) = bad_name {
@@ -209,9 +211,22 @@ impl Verification<'_> {
         &mut self,
         tables: &Tables,
         ids: &BTreeSet<ContainerId>,
+        disk: Option<(&Folder, &Manifest)>,
         own: &mut ContainerFindings,
     ) -> Result<()> {
-        let check = ContainerCheck { tables, data: self.data, progress: self.progress };
+        let vault = self.vault;
+        let live = |id: ContainerId| match disk {
+            Some((folder, m)) if id.owner() == Owner::Disk => live_chunks(folder, m, id),
+            _ => {
+                let mut live = RunSet::default();
+                for folder in vault.all_folders()? {
+                    let reader = Reader::open(&folder)?;
+                    live = live.union(&live_chunks(&folder, &reader.manifest, id)?);
+                }
+                Ok(live)
+            }
+        };
+        let check = ContainerCheck { tables, data: self.data, progress: self.progress, live: &live };
         let counts = check.run(ids, own, &mut self.shared)?;
         self.report.objects_checked += counts.objects;
         self.report.containers += counts.containers;
@@ -255,8 +270,16 @@ impl Verification<'_> {
         self.report.objects_checked += 1 + objects;
         let containers = || Containers::new(folder.clone(), &reader.manifest);
         let tables = Tables::new(containers(), Some(containers()), TABLE_CACHE_BYTES);
+        let writers: BTreeSet<WriterNo> = ids.iter().map(|id| id.writer()).collect();
+        for writer in writers {
+            if let Err(e) = read_segments(&folder, writer) {
+                let (object, why) = fault(e)?;
+                let why = format!("{why}; restores do not need it, `sapwood reindex` makes it anew");
+                self.shared.found.add(&object, &why);
+            }
+        }
         // Those seen before are passed over.
-        self.containers(&tables, &ids, &mut ContainerFindings::default())?;
+        self.containers(&tables, &ids, None, &mut ContainerFindings::default())?;
         reader.check()
     }
 

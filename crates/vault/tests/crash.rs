@@ -7,7 +7,7 @@ mod sim;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use sim::{Bytes, Memory, World};
+use sim::{Bytes, Memory, World, BALANCED_SMALL, SMALL};
 use store::sim_fs::Lack;
 use store::{SimStore, StoreError};
 use vault::{BackupOptions, Progress, VaultError};
@@ -30,7 +30,7 @@ fn no_stop_at_any_operation_loses_what_was_acknowledged() {
 /// Runs one vault through a number of stops.
 fn run_world(seed: u64, stops: u64) -> u64 {
     let mut rng = StdRng::seed_from_u64(seed);
-    let mut world = World::new(seed, rng.random_bool(0.3));
+    let mut world = World::new(seed, SMALL[rng.random_range(0..SMALL.len())]);
     let mut done = 0;
     for step in 0..10 * stops {
         if done == stops {
@@ -74,7 +74,7 @@ fn act(world: &mut World, rng: &mut StdRng) -> Result<(), VaultError> {
 #[test]
 fn a_full_store_refuses_the_backup_and_still_deletes() {
     let mut rng = StdRng::seed_from_u64(5);
-    let mut world = World::new(5, false);
+    let mut world = World::new(5, BALANCED_SMALL);
     for _ in 0..3 {
         world.change("a/x", &mut rng);
         world.backup("a/x").unwrap();
@@ -100,7 +100,7 @@ fn a_full_store_refuses_the_backup_and_still_deletes() {
 #[test]
 fn a_cancelled_backup_leaves_nothing() {
     let mut rng = StdRng::seed_from_u64(6);
-    let mut world = World::new(6, false);
+    let mut world = World::new(6, BALANCED_SMALL);
     world.change("a/x", &mut rng);
     world.backup("a/x").unwrap();
     let before = world.fs.file_names("").len();
@@ -120,7 +120,7 @@ fn a_cancelled_backup_leaves_nothing() {
 #[test]
 fn a_file_system_without_locks_is_refused() {
     let mut rng = StdRng::seed_from_u64(7);
-    let mut world = World::new(7, true);
+    let mut world = World::new(7, SMALL[3]);
     world.change("a/x", &mut rng);
     world.backup("a/x").unwrap();
     let files = world.fs.file_names("");

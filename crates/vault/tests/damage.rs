@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use vault::{Damage, Policy, Progress, Vault, VaultError, BALANCED, CONVENTIONAL};
+use vault::{Damage, Global, Policy, Progress, Vault, VaultError, BALANCED, CONVENTIONAL, REVERSE};
 
 /// Small everything, so that a little data has many containers, groups and recipe pages.
 fn small(policy: Policy) -> Policy {
@@ -25,7 +25,10 @@ fn small(policy: Policy) -> Policy {
         group_bytes: 16 << 10,
         container_bytes: 128 << 10,
         own_index_bytes: 1 << 20,
-        global_index_bytes: policy.global_index_bytes.map(|_| 1 << 20),
+        global: match policy.global {
+            Global::Chunks { .. } => Global::Chunks { index_bytes: 1 << 20 },
+            other => other,
+        },
         ..policy
     }
 }
@@ -144,6 +147,7 @@ enum Kind {
     Table,
     Dead,
     Prefixes,
+    Segments,
 }
 
 fn kind_of(object: &str) -> Option<Kind> {
@@ -152,6 +156,7 @@ fn kind_of(object: &str) -> Option<Kind> {
         names::VAULT => Kind::VaultFile,
         _ if object.starts_with(names::NAMES) => Kind::Name,
         _ if object.starts_with("index/prefixes/") => Kind::Prefixes,
+        _ if object.starts_with("index/segments/") => Kind::Segments,
         _ if is("/manifest") => Kind::Manifest,
         _ if object.contains("/pages/") => Kind::ContainerPage,
         _ if is(".root") => Kind::RecipeRoot,
@@ -192,7 +197,7 @@ fn recipe_parts(dir: &Path, vault: &Vault, object: &str) -> Vec<(&'static str, R
     for root in all.iter().filter(|o| o.starts_with(folder) && o.ends_with(".root")) {
         let bytes = fs::read(path(dir, root)).unwrap();
         let root = RecipeRoot::decode(Context { vault: vault.id(), place: root }, &bytes).unwrap();
-        for p in root.pages.into_iter().flatten() {
+        for p in root.pages.iter().filter_map(|p| p.page()) {
             if names::recipe_pages(folder, p.recipe) == object {
                 found.insert((p.offset as usize, p.page_len as usize, p.summary_len as usize));
             }
@@ -296,7 +301,7 @@ fn case(f: &Fixture, object: &str, part: &str, how: &Harm) {
         }
         Kind::Data => part == "groups",
         Kind::VaultFile => true,
-        Kind::Prefixes => matches!(how, Harm::Delete),
+        Kind::Prefixes | Kind::Segments => matches!(how, Harm::Delete),
         _ => false,
     };
     if !(harmless && named.is_empty()) {
@@ -455,6 +460,17 @@ fn conventional_roots() {
     matrix("conventional_roots", CONVENTIONAL, &[Kind::Name, Kind::Manifest, Kind::ContainerPage], 4);
 }
 
+#[test]
+fn reverse_data_and_tables() {
+    matrix("reverse_data_and_tables", REVERSE, &[Kind::Data, Kind::Table, Kind::Dead, Kind::Segments], 2);
+}
+
+#[test]
+fn reverse_recipes_and_roots() {
+    let kinds = [Kind::RecipeRoot, Kind::RecipePages, Kind::Manifest, Kind::ContainerPage];
+    matrix("reverse_recipes_and_roots", REVERSE, &kinds, 2);
+}
+
 fn manifest(dir: &Path, vault: &Vault, object: &str) -> Manifest {
     let bytes = fs::read(path(dir, object)).unwrap();
     Manifest::decode(Context { vault: vault.id(), place: object }, &bytes).unwrap()
@@ -470,7 +486,10 @@ fn containers_found_whole_again_leave_the_list() {
         let object = f.objects().into_iter().find(|o| kind_of(o) == Some(Kind::Data)).unwrap();
         let owner = format!("{}manifest", object.split_once("containers/").unwrap().0);
         let before = fs::read(path(dir.path(), &object)).unwrap();
-        harm(dir.path(), &object, &Harm::Flip(DATA_HEADER_BYTES + 5, 3));
+        // In every block: some of them may be dead, or nothing but padding.
+        for at in (DATA_HEADER_BYTES..before.len() - DATA_FOOTER_BYTES - 512).step_by(512) {
+            harm(dir.path(), &object, &Harm::Flip(at, 3));
+        }
         let vault = open_vault(dir.path()).unwrap();
         let listed = |vault: &Vault| manifest(dir.path(), vault, &owner).damaged.len();
         vault.verify(None, false, &Progress::default()).unwrap();

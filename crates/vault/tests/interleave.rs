@@ -10,12 +10,12 @@ mod sim;
 
 use between::Between;
 use rand::Rng;
-use sim::{restore, small, Bytes};
+use sim::{restore, Bytes, SMALL};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use store::{SimFs, SimStore};
-use vault::{BackupOptions, Progress, SnapId, Vault, VaultError};
+use vault::{BackupOptions, Policy, Progress, SnapId, Vault, VaultError};
 
 /// Places tried for each pair of work, others in each run; `SAPWOOD_PLACES` asks for another number, and a large one
 /// for all places.
@@ -41,7 +41,7 @@ type Snapshot = (&'static str, SnapId, Arc<Vec<u8>>);
 /// A vault before the work, what is in it, and what the work changes.
 struct World {
     fs: SimFs,
-    conventional: bool,
+    policy: Policy,
     /// In the order in which they were made.
     snapshots: Vec<Snapshot>,
     made: Mutex<Vec<Snapshot>>,
@@ -65,12 +65,12 @@ fn content(n: u64) -> Arc<Vec<u8>> {
 
 impl World {
     /// Snapshots 0 and 1 of disk a, 2 of disk b, and what two deleted ones of disk c have left.
-    fn new(conventional: bool) -> Self {
+    fn new(policy: Policy) -> Self {
         let fs = SimFs::new(1);
         let store = SimStore::create_on(fs.clone()).unwrap();
-        Vault::init(Arc::new(store), &small(conventional)).unwrap();
+        Vault::init(Arc::new(store), &policy).unwrap();
         let (snapshots, made, deleted) = Default::default();
-        let mut world = World { fs, conventional, snapshots, made, deleted };
+        let mut world = World { fs, policy, snapshots, made, deleted };
         let vault = world.vault();
         for (disk, n) in [("a/x", 1), ("a/x", 2), ("b/x", 3), ("c/x", 5), ("c/x", 6)] {
             world.carry_out(&vault, Backup(disk, n)).unwrap();
@@ -89,8 +89,7 @@ impl World {
     fn carry_out(&self, vault: &Vault, work: Work) -> Result<(), VaultError> {
         match work {
             Backup(disk, n) => {
-                let options =
-                    BackupOptions { policy: Some(small(self.conventional)), ..BackupOptions::default() };
+                let options = BackupOptions { policy: Some(self.policy), ..BackupOptions::default() };
                 let source = Box::new(Bytes(content(n)));
                 let id = vault.backup(disk, source, &options, &Progress::default())?.snapshot.id;
                 self.made.lock().unwrap().push((disk, id, content(n)));
@@ -157,8 +156,8 @@ impl World {
 
 /// Lets `others` happen before operation `at` of `work`, counted from its session number `from_session` on. Returns how
 /// many such operations there were.
-fn interleave(conventional: bool, work: Work, others: &'static [Work], at: u64, from_session: u64) -> u64 {
-    let world = Arc::new(World::new(conventional));
+fn interleave(policy: Policy, work: Work, others: &'static [Work], at: u64, from_session: u64) -> u64 {
+    let world = Arc::new(World::new(policy));
     let seen_by_others = world.clone();
     let meanwhile = move || {
         let vault = seen_by_others.vault();
@@ -188,12 +187,15 @@ fn everywhere(work: Work, others: &'static [Work]) {
 /// Tries places from a session of `work` on.
 fn everywhere_from(work: Work, from_session: u64, others: &'static [Work]) {
     let places = std::env::var("SAPWOOD_PLACES").ok().and_then(|s| s.parse().ok()).unwrap_or(PLACES);
-    for conventional in [false, true] {
-        let all = interleave(conventional, work, &[], u64::MAX, from_session);
+    for policy in SMALL {
+        let all = interleave(policy, work, &[], u64::MAX, from_session);
         let step = (all / places).max(1);
         for at in (rand::rng().random_range(0..step)..all).step_by(step as usize) {
-            println!("conventional {conventional}, {work:?}, {others:?} before operation {at} of {all}");
-            interleave(conventional, work, others, at, from_session);
+            println!(
+                "{} {:?}, {work:?}, {others:?} before operation {at} of {all}",
+                policy.name, policy.rewrite_at
+            );
+            interleave(policy, work, others, at, from_session);
         }
     }
 }

@@ -11,10 +11,10 @@ use rand::Rng;
 use std::io::{Cursor, Write};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
-use vault::{BackupOptions, Policy, Progress, RewriteAt, Vault, BALANCED, CONVENTIONAL};
+use vault::{BackupOptions, Global, Policy, Progress, Rewrite, Vault, BALANCED, CONVENTIONAL, REVERSE};
 
 fn policy(rng: &mut StdRng) -> Policy {
-    let mut p = if rng.random_bool(0.6) { BALANCED } else { CONVENTIONAL };
+    let mut p = [BALANCED, BALANCED, REVERSE, CONVENTIONAL][rng.random_range(0..4)];
     p.segment_bytes = [4096, 12 << 10, 64 << 10, 1 << 20, p.segment_bytes][rng.random_range(0..5)];
     p.chunking = ["512", "4k", "12k", "cdc:4k", "cdc:64,256,2k", "cdc:1k,8k,16k"][rng.random_range(0..6)]
         .parse()
@@ -22,12 +22,14 @@ fn policy(rng: &mut StdRng) -> Policy {
     p.group_bytes = [4096, 64 << 10, 256 << 10][rng.random_range(0..3)];
     p.container_bytes = [32 << 10, 1 << 20, 64 << 20][rng.random_range(0..3)];
     p.own_index_bytes = 1 << 20;
-    p.global_index_bytes = p.global_index_bytes.map(|_| 1 << 20);
+    if let Global::Chunks { index_bytes } = &mut p.global {
+        *index_bytes = 1 << 20;
+    }
     p.same_offset = rng.random();
     p.similar_segments = rng.random_range(0..12);
     p.own_index_parent = rng.random();
     if rng.random_bool(0.3) {
-        p.rewrite_at = Some(RewriteAt { fetch_ratio: 2.0, extents: 4 });
+        p.rewrite_at = Rewrite::Scattered { fetch_ratio: 2.0, extents: 4 };
     }
     p
 }

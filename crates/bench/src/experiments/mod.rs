@@ -3,5 +3,6 @@
 pub mod hash_only;
 pub mod livedfs_b1;
 pub mod peers;
+pub mod revdedup;
 pub mod sparse_huge;
 pub mod unchanged;

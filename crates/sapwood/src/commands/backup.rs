@@ -43,6 +43,14 @@ pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
             "rewritten_bytes": report.rewritten_bytes,
             "stored_bytes": s.stored_bytes,
             "seconds": seconds,
+            "reverse": {
+                "snapshots": report.reverse.snapshots,
+                "turned_chunks": report.reverse.turned_chunks,
+                "compacted_containers": report.reverse.compacted,
+                "freed_bytes": report.reverse.freed_bytes,
+                "held_up": report.reverse.held_up,
+                "seconds": report.reverse_seconds,
+            },
         }));
     } else {
         println!(

@@ -11,11 +11,16 @@ use std::process::ExitCode;
 pub fn run(args: &Args) -> Result<ExitCode> {
     let r = open(args)?.reindex()?;
     if args.json {
-        print_json(&json!({ "containers": r.containers, "removed": r.removed, "damaged": r.damaged }));
+        print_json(&json!({
+            "containers": r.containers,
+            "segments": r.segments,
+            "removed": r.removed,
+            "damaged": r.damaged,
+        }));
     } else {
         println!(
-            "indexed {} shared containers, removed {} stale indexes, {} tables damaged",
-            r.containers, r.removed, r.damaged
+            "indexed the chunks of {} shared containers and {} segments, removed {} stale indexes, {} tables damaged",
+            r.containers, r.segments, r.removed, r.damaged
         );
     }
     Ok(if r.damaged > 0 { ExitCode::from(DAMAGED) } else { ExitCode::SUCCESS })

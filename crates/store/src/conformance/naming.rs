@@ -27,7 +27,7 @@ fn bad_names_are_refused(store: &dyn ObjectStore) {
         fails!(store.read(name, 1), StoreError::BadName { .. });
         fails!(store.load(name), StoreError::BadName { .. });
         fails!(store.swap(name, None, b"x"), StoreError::BadName { .. });
-        fails!(store.punch(name, 0, 1), StoreError::BadName { .. });
+        fails!(store.punch(name, &[(0, 1)]), StoreError::BadName { .. });
         fails!(store.delete(name), StoreError::BadName { .. });
         fails!(store.hold(name, b"x").map(drop), StoreError::BadName { .. });
         fails!(store.is_held(name), StoreError::BadName { .. });

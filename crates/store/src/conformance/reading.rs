@@ -68,7 +68,7 @@ fn not_found(store: &dyn ObjectStore) {
         fails!(store.read(name, 1), StoreError::NotFound { .. });
         fails!(store.read_at(name, 0, &mut [0]), StoreError::NotFound { .. });
         fails!(store.allocated(name), StoreError::NotFound { .. });
-        fails!(store.punch(name, 0, 1), StoreError::NotFound { .. });
+        fails!(store.punch(name, &[(0, 1)]), StoreError::NotFound { .. });
         assert!(ok(store.load(name)).is_none());
         assert!(!ok(store.is_held(name)));
         store.will_read(name, 0, 1);
@@ -110,12 +110,12 @@ fn punch_keeps_length(store: &dyn ObjectStore) {
     for (offset, len) in
         [(5000, 100_000), (1 << 20, 1 << 20), (17, 1), (4096, 4096), (ODD_LEN - 10, 10), (3, 0)]
     {
-        ok(store.punch("a", offset as u64, len as u64));
+        ok(store.punch("a", &[(offset as u64, len as u64)]));
         data[offset..offset + len].fill(0);
         assert_eq!(ok(store.len("a")), ODD_LEN as u64);
         assert!(ok(store.read("a", MAX)) == data, "{len} bytes at {offset} punched");
     }
-    ok(store.punch("a", 0, ODD_LEN as u64));
+    ok(store.punch("a", &[(0, ODD_LEN as u64)]));
     let mut part = [1; 5000];
     ok(store.read_at("a", ODD_LEN as u64 - 5000, &mut part));
     assert_eq!(part, [0; 5000]);
@@ -124,7 +124,7 @@ fn punch_keeps_length(store: &dyn ObjectStore) {
 fn punch_frees(store: &dyn ObjectStore) {
     ok(store.put("a", &[&bytes(1, 8 << 20)]));
     let before = ok(store.allocated("a"));
-    ok(store.punch("a", 1 << 20, 6 << 20));
+    ok(store.punch("a", &[(1 << 20, 6 << 20)]));
     let after = ok(store.allocated("a"));
     assert!(after + (5 << 20) <= before, "{before} bytes before, {after} after");
 }
@@ -132,7 +132,7 @@ fn punch_frees(store: &dyn ObjectStore) {
 fn punch_out_of_range(store: &dyn ObjectStore) {
     ok(store.put("a", &[&[7; 1000]]));
     for (offset, len) in [(0, 1001), (1000, 1), (u64::MAX, 1), (1, u64::MAX)] {
-        fails!(store.punch("a", offset, len), StoreError::OutOfRange { .. });
+        fails!(store.punch("a", &[(offset, len)]), StoreError::OutOfRange { .. });
     }
     assert_eq!(ok(store.read("a", 1000)), [7; 1000]);
 }

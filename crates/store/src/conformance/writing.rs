@@ -162,7 +162,7 @@ fn deleted_is_not_found(store: &dyn ObjectStore) {
     fails!(store.read("a", MAX), StoreError::NotFound { .. });
     fails!(store.len("a"), StoreError::NotFound { .. });
     fails!(store.allocated("a"), StoreError::NotFound { .. });
-    fails!(store.punch("a", 0, 1), StoreError::NotFound { .. });
+    fails!(store.punch("a", &[(0, 1)]), StoreError::NotFound { .. });
     assert!(ok(store.load("a")).is_none());
     assert!(!ok(store.is_held("a")));
     store.will_read("a", 0, 1);

@@ -72,7 +72,7 @@ fn a_failed_sync_of_a_directory_poisons_the_store() {
         poisoned(store.swap("b", None, b"x").map(drop));
         poisoned(store.hold("b", b"x").map(drop));
         poisoned(store.delete("b").map(drop));
-        poisoned(store.punch("a/there", 0, 1));
+        poisoned(store.punch("a/there", &[(0, 1)]));
         poisoned(hold.replace(b"y"));
         poisoned(writer.append(b"x").and_then(|()| writer.finish()));
         assert_eq!(store.read("a/held", 10).unwrap(), b"x");
@@ -131,7 +131,7 @@ fn a_file_system_without_holes_says_so() {
     store.put("a", &[&[7; 1000]]).unwrap();
     fs.lack(Lack::Punch);
     assert!(
-        matches!(store.punch("a", 0, 512), Err(StoreError::Unsuitable { why, .. }) if why.contains("holes"))
+        matches!(store.punch("a", &[(0, 512)]), Err(StoreError::Unsuitable { why, .. }) if why.contains("holes"))
     );
     assert_eq!(store.read("a", 1000).unwrap(), [7; 1000]);
 }

@@ -173,7 +173,7 @@ impl<F: FileSystem> Tree<F> {
                 let why = "its file system is mounted read-only; mount it writable".to_owned();
                 StoreError::Unsuitable { location: location(), why }
             }
-            Some(Errno::OPNOTSUPP) if op == "punch a hole into" => {
+            Some(Errno::OPNOTSUPP) if op == "punch holes into" => {
                 let why = "its file system cannot punch holes; use ext4, XFS, Btrfs or another one that can";
                 StoreError::Unsuitable { location: location(), why: why.to_owned() }
             }

@@ -221,7 +221,7 @@ impl Oracle {
         // Torn ranges of torn ranges are more than this oracle keeps.
         let [State::Bytes(bytes)] = states.as_slice() else { return };
         let range = from..from + len;
-        let result = acknowledged(store.punch(name, from as u64, len as u64), fs);
+        let result = acknowledged(store.punch(name, &[(from as u64, len as u64)]), fs);
         if range.end > bytes.len() {
             assert!(matches!(result, None | Some(Err(StoreError::OutOfRange { .. }))));
             return;

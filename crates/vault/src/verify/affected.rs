@@ -2,11 +2,12 @@
 
 use super::findings::ContainerFindings;
 use super::recipes::BadPages;
+use crate::chain::RecipeReader;
 use crate::disks::DiskAt;
 use crate::error::fault;
 use crate::error::Result;
 use crate::folder::Folder;
-use crate::recipe::{read_page, read_root, read_summary};
+use crate::recipe::{read_page, read_summary};
 use crate::vault::View;
 use format::{RecipePageRef, Summary};
 use std::collections::HashMap;
@@ -29,10 +30,10 @@ pub(super) fn attribute(
     if bad_pages.is_empty() && own.bad.is_empty() && shared.bad.is_empty() {
         return Ok(());
     }
-    let mut before: HashMap<usize, (RecipePageRef, Hits)> = HashMap::new();
+    let mut before: HashMap<u64, (RecipePageRef, Hits)> = HashMap::new();
     for s in view.manifest.live() {
-        let root = match read_root(&view.folder, s) {
-            Ok(root) => root,
+        let mut recipe = match RecipeReader::open(&view.folder, &view.manifest, s) {
+            Ok(recipe) => recipe,
             Err(e) => {
                 // Said already, of this snapshot alone.
                 fault(e)?;
@@ -42,14 +43,22 @@ pub(super) fn attribute(
         let name = format!("{disk}@{}", s.id);
         // Pages are shared along the chain of snapshots: what was found for the one before serves again.
         let mut now = HashMap::new();
-        for (no, at) in root.pages.iter().enumerate().filter_map(|(n, p)| p.map(|p| (n, p))) {
-            let hits = match before.get(&no) {
-                Some((same, hits)) if *same == at => hits.clone(),
-                _ => hits_of(&view.folder, &at, bad_pages, own, shared)?,
+        for no in recipe.page_numbers() {
+            let at = match recipe.direct_page(no) {
+                Ok(at) => at,
+                // One of its own; of those of newer snapshots it has been said.
+                Err(e) => fault(e).map(|_| recipe.root.pages[no as usize].page())?,
+            };
+            let hits = match (at, at.and_then(|_| before.get(&no))) {
+                (Some(at), Some((same, hits))) if *same == at => hits.clone(),
+                (Some(at), _) => hits_of(&view.folder, &at, bad_pages, own, shared)?,
+                (None, _) => hits_of_traced(&mut recipe, no, own, shared)?,
             };
             hits.own.iter().for_each(|h| own.found.affects(*h, &name));
             hits.shared.iter().for_each(|h| shared.found.affects(*h, &name));
-            now.insert(no, (at, hits));
+            if let Some(at) = at {
+                now.insert(no, (at, hits));
+            }
         }
         before = now;
     }
@@ -68,6 +77,19 @@ fn hits_of(
     }
     let Some(summary) = summary_of(folder, at)? else { return Ok(Hits::default()) };
     Ok(Hits { own: own.bad.hits(&summary), shared: shared.bad.hits(&summary) })
+}
+
+/// The same for a page that is traced through newer snapshots.
+fn hits_of_traced(
+    recipe: &mut RecipeReader,
+    no: u64,
+    own: &ContainerFindings,
+    shared: &ContainerFindings,
+) -> Result<Hits> {
+    match recipe.summary(no) {
+        Ok(summary) => Ok(Hits { own: own.bad.hits(&summary), shared: shared.bad.hits(&summary) }),
+        Err(e) => fault(e).map(|_| Hits::default()),
+    }
 }
 
 /// A page's summary, from the page where the summary is damaged; `None` where both are.

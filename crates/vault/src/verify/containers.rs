@@ -29,6 +29,8 @@ pub(super) struct ContainerCheck<'a> {
     /// Whether all chunks are read.
     pub data: bool,
     pub progress: &'a Progress,
+    /// What snapshots reference in a container, for those whose list of dead chunks is damaged.
+    pub live: &'a (dyn Fn(ContainerId) -> Result<RunSet> + Sync),
 }
 
 /// What the threads find, by owner.
@@ -113,7 +115,7 @@ impl ContainerCheck<'_> {
             found.counts.objects += 2;
         }
         let folder = self.tables.folder_of(id);
-        let dead = self.dead_log(folder, &entry, found)?;
+        let known_dead = self.dead_log(folder, &entry, found)?;
         if id.owner() == Owner::Shared {
             self.prefixes(folder, id, found)?;
         }
@@ -132,21 +134,34 @@ impl ContainerCheck<'_> {
             self.progress.add(entry.stored_bytes);
             return Ok(());
         }
+        let dead = match known_dead {
+            Some(dead) => dead,
+            // What nothing references may have been punched.
+            None => match (self.live)(id) {
+                Ok(live) => table.numbers.minus(&live),
+                Err(e) => fault(e).map(|_| RunSet::default())?,
+            },
+        };
         groups::reads(folder, &table, entry.table, &groups, &dead, self.progress, out)
     }
 
-    /// The chunks that are known to be dead.
-    fn dead_log(&self, folder: &Folder, entry: &ContainerEntry, found: &Mutex<Found<'_>>) -> Result<RunSet> {
+    /// The chunks that are known to be dead; `None` where their list is damaged.
+    fn dead_log(
+        &self,
+        folder: &Folder,
+        entry: &ContainerEntry,
+        found: &Mutex<Found<'_>>,
+    ) -> Result<Option<RunSet>> {
         match read_dead(folder, entry) {
             Ok(dead) => {
                 lock(found).counts.objects += u64::from(!dead.is_empty());
-                Ok(dead)
+                Ok(Some(dead))
             }
             Err(e) => {
                 let (object, why) = fault(e)?;
                 let why = format!("{why}; restores do not need it, dead space of its container is not known");
                 lock(found).of(entry.id).found.add(&object, &why);
-                Ok(RunSet::default())
+                Ok(None)
             }
         }
     }

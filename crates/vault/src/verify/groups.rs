@@ -26,6 +26,8 @@ pub(super) struct GroupRead {
     /// Generation of the table, for the record.
     generation: WriterNo,
     groups: Vec<usize>,
+    /// Chunks that may be gone.
+    dead: Arc<RunSet>,
 }
 
 /// The numbers of chunks at these indices of a table.
@@ -45,6 +47,7 @@ pub(super) fn reads(
     out: &Sender<GroupRead>,
 ) -> Result<()> {
     let object = names::data(&folder.path, table.data);
+    let kept = Arc::new(dead.clone());
     let mut live = groups.to_vec();
     if !dead.is_empty() {
         let numbers: Vec<u32> = table.numbers.runs().iter().flat_map(|r| r.0..r.0 + r.1).collect();
@@ -74,7 +77,8 @@ pub(super) fn reads(
         }
         folder.store.will_read(&object, start, end - start);
         let (object, table, groups) = (object.clone(), table.clone(), live[from..to].to_vec());
-        let read = GroupRead { object, offset: start, len: end - start, table, generation, groups };
+        let (len, dead) = (end - start, kept.clone());
+        let read = GroupRead { object, offset: start, len, table, generation, groups, dead };
         if out.send(read).is_err() {
             return Ok(());
         }
@@ -138,7 +142,9 @@ fn check(
         return Ok(u64::from(group.raw_len));
     }
     let mut whole = 0;
-    for n in all {
+    // Dead chunks may have been punched.
+    let is_dead = |n: usize| table.number_at(n).is_some_and(|c| read.dead.contains(c.0));
+    for n in all.filter(|n| !is_dead(*n)) {
         match groups.chunks(&read.object, table, group, n..n + 1) {
             Ok(bytes) => whole += bytes.len() as u64,
             Err(e) => blame(read, found, e, n..n + 1)?,

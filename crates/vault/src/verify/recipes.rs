@@ -1,16 +1,17 @@
 //! Recipes: roots, pages, summaries, and that every reference leads to the chunks it was made for.
 
 use super::findings::Findings;
+use crate::chain::RecipeReader;
 use crate::dead::read_dead;
-use crate::error::fault;
-use crate::error::Result;
+use crate::error::{fault, Result, VaultError};
 use crate::folder::Containers;
 use crate::recipe::{read_page, read_root, read_summary, recipe_of};
+use crate::recipe_writer::recipes_of;
 use crate::vault::View;
 use chunk::{Fingerprint, Piece};
 use format::{
-    names, ChunkNo, ContainerId, Owner, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, RunSet,
-    SegmentRecipe, SnapshotEntry, Summary, Table, SEGMENTS_PER_PAGE,
+    names, ChunkNo, ContainerId, Owner, PageAt, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference,
+    RunSet, SegmentRecipe, SnapshotEntry, Summary, Table, SEGMENTS_PER_PAGE,
 };
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -37,7 +38,8 @@ pub(super) struct RecipeCheck<'a> {
     /// The disk's own list of containers: says which shared ones it may reference.
     listed: Containers,
     dead: HashMap<ContainerId, Arc<RunSet>>,
-    previous: Option<RecipeRoot>,
+    /// The snapshot looked at before, and where its pages were found.
+    previous: Option<(RecipeRoot, Vec<Option<RecipePageRef>>)>,
 }
 
 /// A direct reference, and where its chunks belong in the batch.
@@ -83,20 +85,72 @@ impl<'a> RecipeCheck<'a> {
             }
         };
         self.check_depends(s, &root);
+        let mut recipe = RecipeReader::open(&self.view.folder, &self.view.manifest, s)?;
         let previous = self.previous.take();
-        for (no, at) in root.pages.iter().enumerate().filter_map(|(n, p)| p.map(|p| (n, p))) {
-            let seen = previous.as_ref().is_some_and(|p| is_same_page(p, &root, no));
+        let mut found = Vec::new();
+        for no in 0..root.pages.len() {
+            let at = match recipe.direct_page(no as u64) {
+                Ok(at) => at,
+                // A page of its own that cannot be read is told of as such.
+                Err(e) => match root.pages[no].page() {
+                    Some(at) => fault(e).map(|_| Some(at))?,
+                    None => {
+                        self.cannot_trace(s, e)?;
+                        found.push(None);
+                        continue;
+                    }
+                },
+            };
+            found.push(at);
+            let Some(at) = at else {
+                self.traced_page(s, &mut recipe, no)?;
+                continue;
+            };
+            let seen = previous.as_ref().is_some_and(|p| is_same_page(p, &root, no, at));
             if !seen && !self.bad_pages.contains_key(&at) {
                 self.page(&root, no, &at)?;
             }
         }
-        self.previous = Some(root);
+        self.previous = Some((root, found));
+        Ok(())
+    }
+
+    /// Looks at a page some of whose references lead through newer snapshots.
+    fn traced_page(&mut self, s: &SnapshotEntry, recipe: &mut RecipeReader, no: usize) -> Result<()> {
+        if let PageAt::Page(own) = recipe.root.pages[no] {
+            self.objects.insert(own.recipe);
+            let folder = &self.view.folder;
+            let object = names::recipe_pages(&folder.path, own.recipe);
+            let of_page = Summary::of(&read_page(folder, &own)?);
+            self.check_summary(&own, &object, &of_page)?;
+        }
+        let page = match recipe.page(no as u64) {
+            Ok(None) => return Ok(()),
+            Ok(Some(page)) => page,
+            Err(e) => return self.cannot_trace(s, e),
+        };
+        let of_page = Summary::of(&page);
+        self.check_listed(&of_page)?;
+        self.referenced.extend(of_page.containers.keys());
+        let root = recipe.root.clone();
+        if let Some(why) = self.check_page(&root, no as u64 * SEGMENTS_PER_PAGE, &page)? {
+            let object = self.found.add(&recipe.pages_object(no as u64), &why);
+            self.found.affects(object, &format!("{}@{}", self.disk, s.id));
+        }
+        Ok(())
+    }
+
+    /// A snapshot whose references cannot be followed.
+    fn cannot_trace(&mut self, s: &SnapshotEntry, e: VaultError) -> Result<()> {
+        let (object, why) = fault(e)?;
+        let object = self.found.add(&object, &why);
+        self.found.affects(object, &format!("{}@{}", self.disk, s.id));
         Ok(())
     }
 
     /// The manifest must say whose pages the recipe uses, or they would be deleted with their own snapshot.
     fn check_depends(&mut self, s: &SnapshotEntry, root: &RecipeRoot) {
-        let used: BTreeSet<RecipeName> = root.pages.iter().flatten().map(|p| p.recipe).collect();
+        let used = recipes_of(root);
         if let Some(r) = used.iter().find(|r| !s.depends.contains(r)) {
             let root = names::recipe_root(&self.view.folder.path, recipe_of(s));
             let why = format!(
@@ -165,7 +219,7 @@ impl<'a> RecipeCheck<'a> {
         let most = u64::from(root.segment_bytes) / CHUNK_BYTES_MIN;
         let (mut from, mut chunks) = (0, 0);
         for (n, (index, s)) in page.segments.iter().enumerate() {
-            let of_segment: u64 = s.references.iter().map(count).sum();
+            let of_segment: u64 = s.references.iter().map(Reference::chunks).sum();
             if of_segment > most + s.references.len() as u64 {
                 let place = (base + u64::from(*index)) * u64::from(root.segment_bytes);
                 return Ok(Some(format!("the segment at {place} has {of_segment} chunks")));
@@ -206,7 +260,7 @@ impl<'a> RecipeCheck<'a> {
         }
         let mut at = 0;
         for ((index, s), unknown) in segments.iter().zip(unknown) {
-            let chunks = s.references.iter().map(count).sum::<u64>() as usize;
+            let chunks = s.references.iter().map(Reference::chunks).sum::<u64>() as usize;
             let place = (base + u64::from(*index)) * u64::from(root.segment_bytes);
             let of_segment = at..at + chunks;
             at += chunks;
@@ -249,18 +303,16 @@ impl<'a> RecipeCheck<'a> {
 }
 
 /// Whether a page was looked at with the snapshot before, as part of a disk that was cut like this one.
-fn is_same_page(previous: &RecipeRoot, root: &RecipeRoot, no: usize) -> bool {
+fn is_same_page(
+    (previous, pages): &(RecipeRoot, Vec<Option<RecipePageRef>>),
+    root: &RecipeRoot,
+    no: usize,
+    at: RecipePageRef,
+) -> bool {
     let inner = no + 1 < previous.pages.len().min(root.pages.len());
-    previous.pages.get(no) == root.pages.get(no)
+    pages.get(no) == Some(&Some(at))
         && previous.segment_bytes == root.segment_bytes
         && (previous.size == root.size || inner)
-}
-
-fn count(r: &Reference) -> u64 {
-    match r {
-        Reference::Null { .. } => 0,
-        Reference::Direct { count, .. } | Reference::Indirect { count, .. } => u64::from(*count),
-    }
 }
 
 /// The direct references of segments, and how many chunks all references have.
@@ -271,7 +323,7 @@ fn runs_of(segments: &[(u16, SegmentRecipe)]) -> (Vec<Run>, usize) {
             if let Reference::Direct { container, first, count } = *r {
                 runs.push(Run { container, first, count, segment, at });
             }
-            at += count(r) as usize;
+            at += r.chunks() as usize;
         }
     }
     (runs, at)
@@ -326,11 +378,7 @@ fn check_segment(
             Reference::Direct { count, .. } => {
                 pieces.extend(lengths.by_ref().take(*count as usize).map(|l| Piece::Data { bytes: *l }));
             }
-            Reference::Indirect { .. } => {
-                return Some(
-                    "refers to a newer snapshot, which this program cannot follow; use a newer one".into(),
-                )
-            }
+            Reference::Indirect { .. } => return Some("refers to a newer snapshot".into()),
         }
     }
     let bytes: u64 = pieces.iter().map(|p| u64::from(p.bytes())).sum();

@@ -68,8 +68,8 @@ impl ObjectStore for Between {
     fn swap(&self, name: &str, expected: Option<Tag>, data: &[u8]) -> Result<Tag> {
         self.step().swap(name, expected, data)
     }
-    fn punch(&self, name: &str, offset: u64, len: u64) -> Result<()> {
-        self.step().punch(name, offset, len)
+    fn punch(&self, name: &str, holes: &[(u64, u64)]) -> Result<()> {
+        self.step().punch(name, holes)
     }
     fn delete(&self, name: &str) -> Result<bool> {
         self.step().delete(name)

@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use store::{SimFs, SimStore};
-use vault::{BackupOptions, Policy, Progress, SnapId, Vault, VaultError, BALANCED, CONVENTIONAL};
+use vault::{
+    BackupOptions, Global, Policy, Progress, Rewrite, SnapId, Vault, VaultError, BALANCED, CONVENTIONAL,
+    REVERSE,
+};
 
 /// A disk in memory, to read.
 pub struct Bytes(pub Arc<Vec<u8>>);
@@ -63,17 +66,27 @@ pub fn restore(vault: &Vault, disk: &str, spec: &str) -> Result<Vec<u8>, VaultEr
 }
 
 /// Policies with everything small, so that little data makes many objects.
-pub fn small(conventional: bool) -> Policy {
-    let base = if conventional { CONVENTIONAL } else { BALANCED };
+pub const SMALL: [Policy; 4] = [
+    BALANCED_SMALL,
+    Policy { rewrite_at: Rewrite::Scattered { fetch_ratio: 1.5, extents: 3 }, ..BALANCED_SMALL },
+    Policy { segment_bytes: 64 << 10, group_bytes: 64 << 10, container_bytes: 64 << 10, ..REVERSE },
     Policy {
         segment_bytes: 64 << 10,
         group_bytes: 16 << 10,
         container_bytes: 128 << 10,
         own_index_bytes: 1 << 20,
-        global_index_bytes: conventional.then_some(1 << 20),
-        ..base
-    }
-}
+        global: Global::Chunks { index_bytes: 1 << 20 },
+        ..CONVENTIONAL
+    },
+];
+
+pub const BALANCED_SMALL: Policy = Policy {
+    segment_bytes: 64 << 10,
+    group_bytes: 16 << 10,
+    container_bytes: 128 << 10,
+    own_index_bytes: 1 << 20,
+    ..BALANCED
+};
 
 type Snapshots = BTreeMap<SnapId, Arc<Vec<u8>>>;
 
@@ -91,9 +104,8 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(seed: u64, conventional: bool) -> Self {
+    pub fn new(seed: u64, policy: Policy) -> Self {
         let fs = SimFs::new(seed);
-        let policy = small(conventional);
         let store = SimStore::create_on(fs.clone()).unwrap();
         let vault = Vault::init(Arc::new(store), &policy).unwrap();
         let disks = BTreeMap::from([("a/x", Arc::new(Vec::new())), ("b/x", Arc::new(Vec::new()))]);

@@ -1,0 +1,186 @@
+//! A store that counts containers' data instead of keeping it: the space of what would not fit on this machine.
+//!
+//! It serves backups that never read data back: policies that compact and punch nothing. All other objects are kept.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use store::{Entry, Hold, ObjectStore, ObjectWriter, Result, StoreError, Tag};
+
+/// Lengths of data objects by name.
+type Lengths = Arc<Mutex<HashMap<String, u64>>>;
+
+/// Counts data, and keeps everything else in a store.
+pub struct CountingStore<S> {
+    inner: S,
+    lengths: Lengths,
+}
+
+impl<S: ObjectStore> CountingStore<S> {
+    /// Nothing is counted yet.
+    pub fn new(inner: S) -> Self {
+        Self { inner, lengths: Lengths::default() }
+    }
+
+    /// The length of a data object; `None` where the object is none of data.
+    fn counted(&self, name: &str) -> Option<Result<u64>> {
+        is_data(name).then(|| {
+            let length = locked(&self.lengths).get(name).copied();
+            length.ok_or_else(|| StoreError::NotFound { object: name.to_owned() })
+        })
+    }
+}
+
+fn is_data(name: &str) -> bool {
+    name.ends_with(".data")
+}
+
+fn locked(lengths: &Lengths) -> MutexGuard<'_, HashMap<String, u64>> {
+    lengths.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn not_kept(name: &str, op: &'static str) -> StoreError {
+    let source = std::io::Error::other("this store only counts data");
+    StoreError::Io { object: name.to_owned(), op, source }
+}
+
+impl<S: ObjectStore> ObjectStore for CountingStore<S> {
+    fn location(&self) -> String {
+        format!("{} (data counted)", self.inner.location())
+    }
+
+    fn put(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
+        if !is_data(name) {
+            return self.inner.put(name, parts);
+        }
+        let mut writer = self.writer(name)?;
+        parts.iter().try_for_each(|part| writer.append(part))?;
+        writer.finish()
+    }
+
+    fn writer(&self, name: &str) -> Result<Box<dyn ObjectWriter>> {
+        if !is_data(name) {
+            return self.inner.writer(name);
+        }
+        let (name, lengths) = (name.to_owned(), Arc::clone(&self.lengths));
+        Ok(Box::new(CountingWriter { name, lengths, length: 0 }))
+    }
+
+    fn len(&self, name: &str) -> Result<u64> {
+        self.counted(name).unwrap_or_else(|| self.inner.len(name))
+    }
+
+    fn read_at(&self, name: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
+        match is_data(name) {
+            true => Err(not_kept(name, "read")),
+            false => self.inner.read_at(name, offset, buf),
+        }
+    }
+
+    fn read(&self, name: &str, max: u64) -> Result<Vec<u8>> {
+        match is_data(name) {
+            true => Err(not_kept(name, "read")),
+            false => self.inner.read(name, max),
+        }
+    }
+
+    fn will_read(&self, name: &str, offset: u64, len: u64) {
+        self.inner.will_read(name, offset, len);
+    }
+
+    fn load(&self, name: &str) -> Result<Option<(Vec<u8>, Tag)>> {
+        self.inner.load(name)
+    }
+
+    fn swap(&self, name: &str, expected: Option<Tag>, data: &[u8]) -> Result<Tag> {
+        self.inner.swap(name, expected, data)
+    }
+
+    fn punch(&self, name: &str, _holes: &[(u64, u64)]) -> Result<()> {
+        Err(not_kept(name, "punch holes into"))
+    }
+
+    fn delete(&self, name: &str) -> Result<bool> {
+        match is_data(name) {
+            true => Ok(locked(&self.lengths).remove(name).is_some()),
+            false => self.inner.delete(name),
+        }
+    }
+
+    fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
+        self.inner.list(prefix, each)?;
+        let counted = locked(&self.lengths).clone();
+        let mut found = counted.into_iter().filter(|(name, _)| name.starts_with(prefix));
+        found.try_for_each(|(name, len)| each(Entry { name, len }))
+    }
+
+    fn hold(&self, name: &str, data: &[u8]) -> Result<Box<dyn Hold>> {
+        self.inner.hold(name, data)
+    }
+
+    fn is_held(&self, name: &str) -> Result<bool> {
+        self.inner.is_held(name)
+    }
+
+    fn allocated(&self, name: &str) -> Result<u64> {
+        self.counted(name).unwrap_or_else(|| self.inner.allocated(name))
+    }
+
+    fn free(&self) -> Result<Option<u64>> {
+        self.inner.free()
+    }
+
+    fn sweep(&self) -> Result<u64> {
+        self.inner.sweep()
+    }
+}
+
+/// A data object being counted.
+struct CountingWriter {
+    name: String,
+    lengths: Lengths,
+    length: u64,
+}
+
+impl ObjectWriter for CountingWriter {
+    fn append(&mut self, data: &[u8]) -> Result<()> {
+        self.length += data.len() as u64;
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        match locked(&self.lengths).insert(self.name.clone(), self.length) {
+            None => Ok(()),
+            Some(_) => Err(StoreError::AlreadyExists { object: self.name.clone() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::MemoryDisk;
+    use store::LocalStore;
+    use vault::{BackupOptions, Progress, Stats, Vault, CONVENTIONAL};
+
+    fn stats_of(store: Arc<dyn ObjectStore>) -> Stats {
+        let vault = Vault::init(store, &CONVENTIONAL).expect("vault");
+        for step in [1_usize, 7] {
+            let bytes = (0..3 << 20).map(|i: usize| (i / 4096 * step) as u8).collect();
+            let disk = Box::new(MemoryDisk(Arc::new(bytes)));
+            vault.backup("a/a", disk, &BackupOptions::default(), &Progress::default()).expect("backup");
+        }
+        vault.stats(None).expect("stats")
+    }
+
+    #[test]
+    fn it_counts_what_a_real_store_holds() {
+        let dir = tempfile::tempdir().expect("dir");
+        let local = |name: &str| LocalStore::create(dir.path().join(name)).expect("store");
+        let real = stats_of(Arc::new(local("real")));
+        let counted = stats_of(Arc::new(CountingStore::new(local("counted"))));
+        assert!(real.data_bytes() > 0);
+        assert_eq!(real.data_bytes(), counted.data_bytes());
+        assert_eq!(real.metadata_bytes(), counted.metadata_bytes());
+    }
+}

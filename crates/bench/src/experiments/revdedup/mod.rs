@@ -1,0 +1,162 @@
+//! The experiments of RevDedup (2013, section 4), on workloads made of real images.
+//!
+//! All of them call the vault's library in this process. Nothing is compressed but by `balanced`, which is measured as
+//! users get it, so that deduplication alone is seen. Time is wall time, fingerprinting included, which the paper
+//! leaves out. Restores are timed from a cold cache on the disk of this machine, and their reads, at the places where
+//! the file system put the data, on a model of the disk of the paper ([`crate::seek_model`]).
+
+pub mod f10;
+pub mod f6;
+pub mod f7;
+pub mod f8;
+mod rebuild;
+pub mod t1;
+
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+use vault::{CodecChoice, Policy, BALANCED, CONVENTIONAL, REVERSE};
+
+use crate::context::Context;
+use crate::images::{GeneratedShape, Image};
+use crate::in_process::Modelled;
+use crate::report::mb_per_second;
+use crate::seek_model::Service;
+use crate::workload::{Daily, Students, StudentsShape};
+
+/// What the experiments of RevDedup may be told.
+#[derive(clap::Args, Clone, Debug)]
+pub struct RevdedupOptions {
+    /// Segment sizes of policy reverse in MiB [default: those of the figure]
+    #[arg(long, value_delimiter = ',', value_name = "MIB")]
+    segments: Vec<u32>,
+}
+
+impl RevdedupOptions {
+    fn segments_mib(&self, usual: &[u32]) -> Vec<u32> {
+        match self.segments.is_empty() {
+            true => usual.to_vec(),
+            false => self.segments.clone(),
+        }
+    }
+}
+
+/// A policy with the numbers of one curve.
+#[derive(Clone, Debug)]
+struct Setting {
+    name: String,
+    policy: Policy,
+    /// In place of the policy's.
+    codec: Option<CodecChoice>,
+}
+
+impl Setting {
+    /// Reverse deduplication with one segment a container, as in the paper.
+    fn reverse(segment_mib: u32) -> Self {
+        let bytes = segment_mib << 20;
+        let policy = Policy { segment_bytes: bytes, group_bytes: bytes, container_bytes: bytes, ..REVERSE };
+        Self { name: format!("reverse {segment_mib} MiB"), policy, codec: None }
+    }
+
+    /// Whole segments only.
+    fn global_only(segment_mib: u32) -> Self {
+        let reverse = Self::reverse(segment_mib);
+        let name = format!("global only {segment_mib} MiB");
+        Self { name, policy: Policy { reverse: false, ..reverse.policy }, codec: None }
+    }
+
+    /// Inline deduplication of fixed chunks.
+    fn conventional(chunk_kib: u32) -> Result<Self> {
+        let policy = Policy { chunking: format!("{chunk_kib}k").parse()?, ..CONVENTIONAL };
+        let name = format!("conventional {chunk_kib} KiB");
+        Ok(Self { name, policy, codec: Some(CodecChoice::Raw) })
+    }
+
+    /// The default, compressed as it is by default.
+    fn balanced() -> Self {
+        Self { name: "balanced".into(), policy: BALANCED, codec: None }
+    }
+
+    /// As the name of a directory.
+    fn file_name(&self) -> String {
+        self.name.replace(' ', "-")
+    }
+}
+
+/// Disks cloned of the set's first disk; `--disks` and `--versions` say how many and for how many weeks.
+fn students(context: &Context) -> Result<(Students, StudentsShape)> {
+    let tiny = GeneratedShape { suites: 1, disks: 3, versions: 1, size_bytes: 24 << 20 };
+    let images = context.whole_images("full", tiny)?;
+    let (disks, weeks) = if context.options.tiny { (2, 3) } else { (12, 12) };
+    let shape = StudentsShape {
+        disks: context.options.disks.unwrap_or(disks).max(1),
+        weeks: context.options.versions.unwrap_or(weeks).max(1),
+        seed: context.options.seed,
+    };
+    let (base, others) = images.disks.split_first().context("the set has no disks")?;
+    let newest = others.iter().filter(|disk| disk.versions.len() > 1).filter_map(|disk| disk.versions.last());
+    let pools: Vec<&Image> = others.iter().map(|disk| &disk.versions[0]).chain(newest).collect();
+    let students = Students::new(&base.versions[0], &pools, shape)?;
+    eprintln!("{} disks, {} weeks, seed {}", students.disks(), students.weeks(), shape.seed);
+    Ok((students, shape))
+}
+
+/// Days in the long chain.
+fn chain_days(context: &Context) -> usize {
+    if context.options.tiny {
+        6
+    } else {
+        96
+    }
+}
+
+/// The chain of the set's first disk; `--versions` says how many of its days.
+fn daily(context: &Context) -> Result<Daily> {
+    let tiny = GeneratedShape { suites: 1, disks: 1, versions: 3, size_bytes: 24 << 20 };
+    let images = context.whole_images("full", tiny)?;
+    let days = chain_days(context);
+    let daily = Daily::new(&images.disks[0], days, context.options.versions.unwrap_or(days))?;
+    eprintln!("{}: {} days", images.disks[0].name, daily.days());
+    Ok(daily)
+}
+
+/// A restore, or a plain copy beside it.
+#[derive(Clone, Debug, Serialize)]
+struct Read {
+    /// Bytes of the version that are not zero.
+    nonzero_bytes: u64,
+    /// From a cold cache to a synced file; none where only the model was asked.
+    seconds: Option<f64>,
+    /// On the modelled disk.
+    model: Option<Modelled>,
+}
+
+impl Read {
+    /// MB/s of data from the cold cache.
+    fn rate(&self) -> Option<f64> {
+        Some(mb_per_second(self.nonzero_bytes, self.seconds?))
+    }
+
+    /// MB/s of data on the modelled disk.
+    fn modelled_rate(&self, order: Order) -> Option<f64> {
+        Some(mb_per_second(self.nonzero_bytes, order.of(self.model.as_ref()?).seconds))
+    }
+}
+
+/// The order of a restore's reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    AsPlanned,
+    ByAddress,
+}
+
+impl Order {
+    const ALL: [(Order, &'static str); 2] =
+        [(Order::AsPlanned, "as planned"), (Order::ByAddress, "by address")];
+
+    fn of(self, model: &Modelled) -> Service {
+        match self {
+            Order::AsPlanned => model.as_planned,
+            Order::ByAddress => model.by_address,
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Bytes that were written once are read for ever: every format beside a file that is in the repository.
+//!
+//! `SAPWOOD_BLESS=1 cargo test -p format --test golden` writes the files anew: only before a format version is released.
+#![allow(clippy::unwrap_used)]
+
+mod samples;
+
+use format::{
+    decode_frame, ContainerPage, Context, DataFooter, DataHeader, DeadLog, Kind, Malformed, Manifest,
+    RecipePage, RecipeRoot, Summary, Table, VaultFile, VaultId,
+};
+use std::fmt::Debug;
+use std::path::PathBuf;
+
+const HERE: Context<'static> = Context { vault: VaultId([7; 16]), place: "golden" };
+
+/// The golden file, after writing it where that is asked for.
+fn golden(name: &str, bytes: &[u8]) -> Vec<u8> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("SAPWOOD_BLESS").is_some() {
+        std::fs::write(&path, bytes).unwrap();
+    }
+    std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// The golden frame gives the value, and the value gives the golden frame's body (how it is compressed is free).
+fn frame<T: PartialEq + Debug>(
+    name: &str,
+    kind: Kind,
+    value: &T,
+    encoded: &[u8],
+    decode: impl Fn(Context<'_>, &[u8]) -> Result<T, Malformed>,
+) {
+    let golden = golden(name, encoded);
+    assert_eq!(decode(HERE, &golden).as_ref(), Ok(value), "{name} is read differently");
+    let body = |f: &[u8]| decode_frame(kind, HERE, f).unwrap();
+    assert!(body(encoded) == body(&golden), "{name} is written differently");
+}
+
+#[test]
+fn frames() {
+    for (n, m) in samples::manifests().iter().enumerate() {
+        frame(&format!("manifest-{n}"), Kind::Manifest, m, &m.encode(HERE), Manifest::decode);
+    }
+    let page = samples::container_page();
+    frame("container-page", Kind::ContainerPage, &page, &page.encode(HERE), ContainerPage::decode);
+    let root = samples::recipe_root();
+    frame("recipe-root", Kind::RecipeRoot, &root, &root.encode(HERE), RecipeRoot::decode);
+    let page = samples::recipe_page();
+    frame("recipe-page", Kind::RecipePage, &page, &page.encode(HERE), RecipePage::decode);
+    let summary = Summary::of(&page);
+    frame("summary", Kind::Summary, &summary, &summary.encode(HERE), Summary::decode);
+    for (n, t) in samples::tables().iter().enumerate() {
+        frame(&format!("table-{n}"), Kind::Table, t, &t.encode(HERE), Table::decode);
+        let directory = Table { fingerprints: Vec::new(), ..t.clone() };
+        let encoded = t.encode_directory(HERE);
+        frame(&format!("directory-{n}"), Kind::Directory, &directory, &encoded, Table::decode_directory);
+    }
+    let dead = samples::dead_log();
+    frame("dead", Kind::Dead, &dead, &dead.encode(HERE), DeadLog::decode);
+}
+
+#[test]
+fn headers_and_the_vault_file() {
+    let header = samples::data_header();
+    let bytes = golden("data-header", &header.encode());
+    assert_eq!((DataHeader::decode(&bytes), bytes), (Ok(header), header.encode()));
+    let footer = DataFooter { directory_offset: 4096, directory_len: 300 };
+    let bytes = golden("data-footer", &footer.encode());
+    assert_eq!((DataFooter::decode(&bytes, 4096 + 300 + 32), bytes), (Ok(footer), footer.encode()));
+    let file = samples::vault_file();
+    let bytes = golden("vault.json", &file.encode());
+    assert_eq!((VaultFile::decode(&bytes), bytes), (Ok(file.clone()), file.encode()));
+}

@@ -1,0 +1,162 @@
+// One of everything that is written, for golden tests and as what fuzzing starts from.
+//
+// A change here changes the golden files: the bytes of a format version never change.
+
+use format::{
+    ChunkNo, Codec, ContainerEntry, ContainerId, ContainerPage, DataHeader, DataName, DeadLog, DiskId, Group,
+    Manifest, Owner, PageAt, PageRef, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, Release,
+    Released, Reverse, RunSet, SegmentRecipe, SnapId, SnapshotEntry, SnapshotState, Table, VaultFile,
+    VaultId, Writer, WriterKind, WriterNo,
+};
+
+pub fn container(owner: Owner, number: u32) -> ContainerId {
+    ContainerId::new(owner, WriterNo(3), number)
+}
+
+pub fn data_name(number: u32) -> DataName {
+    DataName { container: container(Owner::Disk, number), generation: WriterNo(5) }
+}
+
+fn recipe_name(snap: u64) -> RecipeName {
+    RecipeName { snap: SnapId(snap), generation: WriterNo(4) }
+}
+
+pub fn manifests() -> Vec<Manifest> {
+    let empty = Manifest::new(DiskId([2; 16]), "web01/vda");
+    let snapshot = |id: u64, parent| SnapshotEntry {
+        id: SnapId(id),
+        time: 1_795_298_401,
+        size: 1 << 30,
+        state: if id == 1 { SnapshotState::Deleted } else { SnapshotState::Live },
+        reverse: Reverse::Pending,
+        made_by: WriterNo(id as u32),
+        held: id == 2,
+        generation: WriterNo(4),
+        depends: vec![recipe_name(id), recipe_name(1)],
+        parent,
+        data_bytes: 500 << 20,
+        changed_bytes: 30 << 20,
+        new_bytes: 9 << 20,
+        stored_bytes: 4 << 20,
+        policy: "balanced".into(),
+        tags: vec![("what".into(), "before the upgrade".into())],
+    };
+    let writer = |no, kind, parent| Writer { no: WriterNo(no), token: SnapId(7), kind, parent, since: 12 };
+    let full = Manifest {
+        sequence: 19,
+        next_writer: WriterNo(9),
+        writers: vec![
+            writer(7, WriterKind::Backup, Some(SnapId(2))),
+            writer(8, WriterKind::Maintenance, None),
+        ],
+        snapshots: vec![snapshot(1, None), snapshot(2, Some(SnapId(1)))],
+        pages: vec![PageRef { first: container(Owner::Disk, 0), writer: WriterNo(3), number: 0 }],
+        released: vec![
+            Released { sequence: 11, what: Release::Object("disks/x/recipes/1.2.root".into()) },
+            Released {
+                sequence: 12,
+                what: Release::Punch { container: container(Owner::Disk, 0), dead: WriterNo(8) },
+            },
+        ],
+        damaged: vec![container(Owner::Shared, 4)],
+        ..empty.clone()
+    };
+    vec![empty, full]
+}
+
+pub fn container_page() -> ContainerPage {
+    let entry = |number| ContainerEntry {
+        id: container(Owner::Disk, number),
+        table: WriterNo(5),
+        data: data_name(0),
+        dead: WriterNo(u32::from(number == 1)),
+        chunks: 8192,
+        dead_chunks: 17 * number,
+        stored_bytes: 20 << 20,
+    };
+    ContainerPage { entries: (0..3).map(entry).collect() }
+}
+
+pub fn recipe_root() -> RecipeRoot {
+    let page = |n: u64| {
+        let at = RecipePageRef { recipe: recipe_name(n), offset: n << 16, page_len: 900, summary_len: 70 };
+        match n {
+            1 => PageAt::Null,
+            2 => PageAt::Newer,
+            _ => PageAt::Page(at),
+        }
+    };
+    RecipeRoot {
+        size: (12 << 30) + 512,
+        segment_bytes: 4 << 20,
+        chunking: "4k".into(),
+        pages: (0..4).map(page).collect(),
+    }
+}
+
+pub fn recipe_page() -> RecipePage {
+    let direct = |owner, number, first, count| Reference::Direct {
+        container: container(owner, number),
+        first: ChunkNo(first),
+        count,
+    };
+    let segment = |references| SegmentRecipe { fingerprint: [9; 32], signature: 77, references };
+    let first = vec![
+        direct(Owner::Disk, 0, 0, 100),
+        Reference::Null { bytes: 1 << 20 },
+        direct(Owner::Disk, 0, 100, 20),
+        direct(Owner::Popular, 1, 5, 4),
+    ];
+    let second = vec![
+        Reference::Indirect { segment: 3, ordinal: 7, count: 900 },
+        direct(Owner::Shared, 2, 4000, 1),
+        direct(Owner::Shared, 2, 3, 1),
+    ];
+    RecipePage { segments: vec![(0, segment(first)), (7, segment(second)), (1023, segment(Vec::new()))] }
+}
+
+/// A table of equal chunks without holes, and one of chunks of any length with holes in the numbering.
+pub fn tables() -> Vec<Table> {
+    let table = |numbers: Vec<(u32, u32)>, lengths: Vec<u32>| {
+        let half = lengths.len() as u32 / 2;
+        let group = |first: u32, count: u32, offset, codec| Group {
+            first,
+            count,
+            offset,
+            stored_len: 300,
+            raw_len: lengths[first as usize..(first + count) as usize].iter().sum(),
+            codec,
+            cipher: 0,
+            key: 0,
+            checksum: 0x1234_5678_9abc_def0,
+        };
+        Table {
+            container: container(Owner::Disk, 0),
+            data: data_name(0),
+            numbers: RunSet::from_unsorted(numbers),
+            groups: vec![
+                group(0, half, 64, Codec::Zstd),
+                group(half, lengths.len() as u32 - half, 364, Codec::Lz4),
+            ],
+            fingerprints: vec![[5; 32]; lengths.len()],
+            lengths,
+        }
+    };
+    vec![
+        table(vec![(0, 8)], vec![4096; 8]),
+        table(vec![(2, 2), (9, 1), (20, 2)], vec![1000, 4096, 64, 70_000, 512]),
+    ]
+}
+
+pub fn dead_log() -> DeadLog {
+    let dead = RunSet::from_unsorted(vec![(0, 1), (7, 200), (1 << 20, 3)]);
+    DeadLog { container: container(Owner::Disk, 1), dead }
+}
+
+pub fn data_header() -> DataHeader {
+    DataHeader { vault: VaultId([7; 16]), disk: DiskId([2; 16]), name: data_name(6) }
+}
+
+pub fn vault_file() -> VaultFile {
+    VaultFile { id: VaultId([0xa1; 16]), policy: "balanced".into(), created: 1_795_298_401 }
+}

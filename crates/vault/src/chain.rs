@@ -1,0 +1,349 @@
+//! Reading a recipe as if all its references were direct: those that lead through newer snapshots are traced.
+//!
+//! A chain is followed a page at a time and a level at a time: what a page wants of the next newer recipe is sorted, so
+//! that each page there is decoded once, and a page that is as the next newer one has it is passed without decoding
+//! (RevDedup 3.2.2, 3.3).
+
+use crate::error::{Result, VaultError};
+use crate::folder::Folder;
+use crate::recipe::{read_page, read_root, read_summary, recipe_of};
+use format::{
+    names, ChunkNo, Manifest, PageAt, RecipePage, RecipePageRef, RecipeRoot, Reference, Reverse,
+    SegmentRecipe, SnapshotEntry, Summary, SEGMENTS_PER_PAGE,
+};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Memory for pages of newer recipes, in bytes, roughly.
+const PAGES_BYTES: usize = 16 << 20;
+
+/// Reads a snapshot's recipe. Keeps the page read last.
+pub(crate) struct RecipeReader {
+    folder: Folder,
+    pub root: RecipeRoot,
+    entry: SnapshotEntry,
+    /// The newer snapshots that its references may lead through, nearest first.
+    newer: Vec<Newer>,
+    /// Pages as they are stored, by level (0: the snapshot's own recipe) and number.
+    stored: HashMap<(usize, u64), Arc<RecipePage>>,
+    stored_bytes: usize,
+    last: Option<(u64, Arc<RecipePage>)>,
+}
+
+struct Newer {
+    entry: SnapshotEntry,
+    root: Option<RecipeRoot>,
+}
+
+/// A page once some newer recipes are gone.
+pub(crate) enum Without {
+    /// One that is there already.
+    At(PageAt),
+    /// One to be written.
+    Fresh(RecipePage),
+}
+
+/// Chunks that are looked for in the next newer recipe.
+#[derive(Clone, Copy)]
+struct Want {
+    segment: u64,
+    ordinal: u64,
+    count: u64,
+    /// Whose they are: index of the segment in the page, and their ordinal there.
+    of: usize,
+    at: u64,
+}
+
+/// References by segment (index in the page) and ordinal.
+type Found = Vec<(usize, u64, Reference)>;
+
+impl RecipeReader {
+    /// Reads the root of a snapshot's recipe. `m` tells the newer ones.
+    pub fn open(folder: &Folder, m: &Manifest, s: &SnapshotEntry) -> Result<Self> {
+        let behind = m.snapshots.iter().position(|e| e.id == s.id).map_or(m.snapshots.len(), |n| n + 1);
+        let mut newer: Vec<Newer> = Vec::new();
+        for next in &m.snapshots[behind..] {
+            let before = newer.last().map_or(s, |n| &n.entry);
+            if before.reverse != Reverse::Done {
+                break;
+            }
+            newer.push(Newer { entry: next.clone(), root: None });
+        }
+        Ok(RecipeReader {
+            folder: folder.clone(),
+            root: read_root(folder, s)?,
+            entry: s.clone(),
+            newer,
+            stored: HashMap::new(),
+            stored_bytes: 0,
+            last: None,
+        })
+    }
+
+    /// The snapshot.
+    pub fn entry(&self) -> &SnapshotEntry {
+        &self.entry
+    }
+
+    /// A page with direct references only; `None` where all its segments are null.
+    pub fn page(&mut self, no: u64) -> Result<Option<Arc<RecipePage>>> {
+        if let Some((n, p)) = &self.last {
+            if *n == no {
+                return Ok(Some(p.clone()));
+            }
+        }
+        let Some((level, at)) = self.find(no)? else { return Ok(None) };
+        let mut page = self.stored_page(level, no, &at)?;
+        if page.has_indirect() {
+            page = Arc::new(self.trace(level, usize::MAX, &page)?);
+        }
+        self.last = Some((no, page.clone()));
+        Ok(Some(page))
+    }
+
+    /// The numbers of the pages that are not null here.
+    pub fn page_numbers(&self) -> Vec<u64> {
+        let there = self.root.pages.iter().enumerate().filter(|(_, p)| **p != PageAt::Null);
+        there.map(|(no, _)| no as u64).collect()
+    }
+
+    /// A segment; `None` where it is null.
+    pub fn segment(&mut self, no: u64) -> Result<Option<SegmentRecipe>> {
+        let Some(page) = self.page(no / SEGMENTS_PER_PAGE)? else { return Ok(None) };
+        Ok(segment_of(&page, no).cloned())
+    }
+
+    /// Where a page stands whose references are all direct.
+    pub fn direct_page(&mut self, no: u64) -> Result<Option<RecipePageRef>> {
+        let Some((level, at)) = self.find(no)? else { return Ok(None) };
+        let direct = !self.is_traced(level) || !self.stored_page(level, no, &at)?.has_indirect();
+        Ok(direct.then_some(at))
+    }
+
+    /// What a page references in the end, directly or through newer snapshots.
+    pub fn summary(&mut self, no: u64) -> Result<Summary> {
+        match self.direct_page(no)? {
+            Some(at) => match read_summary(&self.folder, &at) {
+                Err(e) if e.is_damage() => Ok(Summary::of(&read_page(&self.folder, &at)?)),
+                other => other,
+            },
+            None => Ok(self.page(no)?.map_or_else(Summary::default, |p| Summary::of(&p))),
+        }
+    }
+
+    /// The object that a page stands in.
+    pub fn pages_object(&mut self, no: u64) -> String {
+        let at = self.find(no).ok().flatten();
+        at.map(|(_, p)| names::recipe_pages(&self.folder.path, p.recipe)).unwrap_or_default()
+    }
+
+    /// What page `no` is once the `gone` next newer recipes are no more: what leads through them leads further.
+    pub fn without(&mut self, no: u64, gone: usize) -> Result<Without> {
+        let mut level = 0;
+        let at = loop {
+            match self.slot(level, no)? {
+                PageAt::Newer if level < gone => level += 1,
+                PageAt::Page(at) => break at,
+                other => return Ok(Without::At(other)),
+            }
+        };
+        if level == gone || !self.is_traced(level) {
+            return Ok(Without::At(PageAt::Page(at)));
+        }
+        let page = self.stored_page(level, no, &at)?;
+        if !page.has_indirect() {
+            return Ok(Without::At(PageAt::Page(at)));
+        }
+        Ok(Without::Fresh(self.trace(level, gone, &page)?))
+    }
+
+    /// Whether references of a level may be indirect.
+    fn is_traced(&self, level: usize) -> bool {
+        let entry = level.checked_sub(1).map_or(&self.entry, |n| &self.newer[n].entry);
+        entry.reverse == Reverse::Done
+    }
+
+    /// The first recipe from this one on that has page `no`, and where.
+    fn find(&mut self, no: u64) -> Result<Option<(usize, RecipePageRef)>> {
+        let mut level = 0;
+        loop {
+            match self.slot(level, no)? {
+                PageAt::Null => return Ok(None),
+                PageAt::Page(at) => return Ok(Some((level, at))),
+                PageAt::Newer => level += 1,
+            }
+        }
+    }
+
+    /// What the root of a level says of a page.
+    fn slot(&mut self, level: usize, no: u64) -> Result<PageAt> {
+        let Some(n) = level.checked_sub(1) else {
+            return Ok(self.root.pages.get(no as usize).copied().unwrap_or(PageAt::Null));
+        };
+        if n >= self.newer.len() {
+            let last = self.newer.last().map_or(&self.entry, |n| &n.entry);
+            let object = names::recipe_root(&self.folder.path, recipe_of(last));
+            return Err(VaultError::corrupt(&object, "refers to a newer snapshot, and there is none"));
+        }
+        let newer = &mut self.newer[n];
+        let root = match &mut newer.root {
+            Some(root) => root,
+            empty => empty.insert(read_root(&self.folder, &newer.entry)?),
+        };
+        Ok(root.pages.get(no as usize).copied().unwrap_or(PageAt::Null))
+    }
+
+    fn stored_page(&mut self, level: usize, no: u64, at: &RecipePageRef) -> Result<Arc<RecipePage>> {
+        if let Some(page) = self.stored.get(&(level, no)) {
+            return Ok(page.clone());
+        }
+        let page = Arc::new(read_page(&self.folder, at)?);
+        let references: usize = page.segments.iter().map(|(_, s)| s.references.len()).sum();
+        let bytes = page.segments.len() * 80 + references * size_of::<Reference>();
+        if self.stored_bytes + bytes > PAGES_BYTES {
+            self.stored.clear();
+            self.stored_bytes = 0;
+        }
+        self.stored_bytes += bytes;
+        self.stored.insert((level, no), page.clone());
+        Ok(page)
+    }
+
+    /// Follows the indirect references of a page of `level`, up to level `last`; what leads further stays indirect.
+    fn trace(&mut self, mut level: usize, last: usize, page: &RecipePage) -> Result<RecipePage> {
+        let mut found = Found::new();
+        let mut wants = Vec::new();
+        for (of, (_, s)) in page.segments.iter().enumerate() {
+            let mut at = 0;
+            for r in &s.references {
+                match *r {
+                    Reference::Indirect { segment, ordinal, count } => {
+                        let (ordinal, count) = (u64::from(ordinal), u64::from(count));
+                        wants.push(Want { segment, ordinal, count, of, at });
+                    }
+                    _ => found.push((of, at, *r)),
+                }
+                at += r.chunks();
+            }
+        }
+        while !wants.is_empty() && level < last {
+            level += 1;
+            wants = self.follow(level, wants, &mut found)?;
+        }
+        found.extend(wants.iter().map(|w| (w.of, w.at, indirect(w))));
+        Ok(assemble(page, found))
+    }
+
+    /// Looks for `wants` in the recipe of a level. Returns what leads further.
+    fn follow(&mut self, level: usize, mut wants: Vec<Want>, found: &mut Found) -> Result<Vec<Want>> {
+        wants.sort_unstable_by_key(|w| (w.segment, w.ordinal));
+        let mut further = Vec::new();
+        for of_segment in wants.chunk_by(|a, b| a.segment == b.segment) {
+            let no = of_segment[0].segment;
+            let at = match self.slot(level, no / SEGMENTS_PER_PAGE)? {
+                PageAt::Newer => {
+                    further.extend_from_slice(of_segment);
+                    continue;
+                }
+                other => other.page(),
+            };
+            let mut there = None;
+            if let Some(at) = &at {
+                let page = self.stored_page(level, no / SEGMENTS_PER_PAGE, at)?;
+                let followed = |s: &SegmentRecipe| look_up(of_segment, &s.references, found, &mut further);
+                there = segment_of(&page, no).and_then(followed);
+            }
+            if there.is_none() {
+                let recipe = match at {
+                    Some(at) => names::recipe_pages(&self.folder.path, at.recipe),
+                    None => names::recipe_root(&self.folder.path, recipe_of(&self.newer[level - 1].entry)),
+                };
+                let why = format!("has not the chunks of segment {no} that an older snapshot refers to");
+                return Err(VaultError::corrupt(&recipe, why));
+            }
+        }
+        Ok(further)
+    }
+}
+
+/// A segment of a page, by its number on the disk.
+pub(crate) fn segment_of(page: &RecipePage, no: u64) -> Option<&SegmentRecipe> {
+    let index = (no % SEGMENTS_PER_PAGE) as u16;
+    page.segments.binary_search_by_key(&index, |s| s.0).ok().map(|n| &page.segments[n].1)
+}
+
+/// Looks chunks of one segment up, in order of their ordinals. `None` where it has fewer chunks.
+fn look_up(
+    wants: &[Want],
+    references: &[Reference],
+    found: &mut Found,
+    further: &mut Vec<Want>,
+) -> Option<()> {
+    let (mut first, mut before) = (0, 0u64);
+    for w in wants {
+        // Those before it are before all that follow.
+        while before + references.get(first)?.chunks() <= w.ordinal {
+            before += references[first].chunks();
+            first += 1;
+        }
+        let (mut n, mut start, mut from) = (first, before, w.ordinal);
+        let (mut at, end) = (w.at, w.ordinal + w.count);
+        while from < end {
+            let reference = references.get(n)?;
+            let (skip, take) = (from - start, (start + reference.chunks()).min(end).saturating_sub(from));
+            match *reference {
+                Reference::Null { .. } => {}
+                Reference::Direct { container, first, .. } => {
+                    let first = ChunkNo(first.0 + skip as u32);
+                    found.push((w.of, at, Reference::Direct { container, first, count: take as u32 }));
+                }
+                Reference::Indirect { segment, ordinal, .. } => {
+                    let ordinal = u64::from(ordinal) + skip;
+                    further.push(Want { segment, ordinal, count: take, of: w.of, at });
+                }
+            }
+            start += reference.chunks();
+            from += take;
+            at += take;
+            n += 1;
+        }
+    }
+    Some(())
+}
+
+fn indirect(w: &Want) -> Reference {
+    // Ordinals and counts of a decoded page fit, and so do parts of them.
+    Reference::Indirect { segment: w.segment, ordinal: w.ordinal as u32, count: w.count as u32 }
+}
+
+/// A page with other references for the same chunks.
+fn assemble(page: &RecipePage, mut found: Found) -> RecipePage {
+    // Zeros stand before the chunk whose ordinal they have.
+    found.sort_unstable_by_key(|(of, at, r)| (*of, *at, r.chunks() > 0));
+    let mut out = RecipePage::default();
+    let mut next = found.into_iter().peekable();
+    for (of, (index, s)) in page.segments.iter().enumerate() {
+        let mut references = Vec::new();
+        while let Some((_, _, r)) = next.next_if(|f| f.0 == of) {
+            push(&mut references, r);
+        }
+        let SegmentRecipe { fingerprint, signature, .. } = *s;
+        out.segments.push((*index, SegmentRecipe { fingerprint, signature, references }));
+    }
+    out
+}
+
+/// Appends a reference, joined with the last one where it goes on from there.
+pub(crate) fn push(references: &mut Vec<Reference>, r: Reference) {
+    match (references.last_mut(), r) {
+        (
+            Some(Reference::Direct { container, first, count }),
+            Reference::Direct { container: c, first: f, count: n },
+        ) if *container == c && first.0.checked_add(*count) == Some(f.0) => *count += n,
+        (
+            Some(Reference::Indirect { segment, ordinal, count }),
+            Reference::Indirect { segment: s, ordinal: o, count: n },
+        ) if *segment == s && ordinal.checked_add(*count) == Some(o) => *count += n,
+        _ => references.push(r),
+    }
+}

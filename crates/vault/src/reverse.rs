@@ -1,0 +1,318 @@
+//! The reverse pass (RevDedup 3.2.2 and 3.2.3): what the next newer snapshot has, an older one no longer holds itself.
+//!
+//! 1. The oldest pair of neighbours whose older one is pending is taken.
+//! 2. Page by page, every chunk of the older one that the newer one has becomes an indirect reference ([`turn`]).
+//! 3. What no snapshot of the disk references any more is found as deletion finds it ([`crate::delete`]).
+//! 4. The older one's new recipe is durable, then the manifest is swapped: recipe, dead chunks, released objects.
+//! 5. Shared containers that the older one referenced are swept, those only.
+//! 6. Space is given back by compaction and by punching.
+//!
+//! Only the older one's recipe is written. A chunk that is missed stays referenced directly: it costs space.
+
+use crate::chain::{push, segment_of, RecipeReader};
+use crate::compact::compact_folder;
+use crate::delete::{apply, find_dead, rewritten_name, Change, Rewritten};
+use crate::error::{Result, VaultError};
+use crate::policy::Policy;
+use crate::recipe_writer::{PageWriter, WrittenRecipe};
+use crate::released::delete_released;
+use crate::session::Session;
+use crate::sweep::sweep_containers;
+use crate::tables::Tables;
+use crate::vault::{Vault, View, TABLE_CACHE_BYTES};
+use format::{
+    ChunkNo, ContainerId, PageAt, RecipeName, RecipePage, RecipeRoot, Reference, Reverse, SegmentRecipe,
+    SnapshotState, WriterKind, SEGMENTS_PER_PAGE,
+};
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+/// Chunks of changed segments that are indexed at most, to find data that moved (about 100 MiB, for 4 GiB of 4 KiB
+/// chunks).
+const MOVED_CHUNKS_MAX: usize = 1 << 20;
+
+/// What a reverse pass did.
+#[derive(Clone, Debug, Default)]
+pub struct ReverseReport {
+    /// Snapshots whose recipe was written anew.
+    pub snapshots: u64,
+    /// Chunks that became indirect in pages that were written.
+    pub turned_chunks: u64,
+    /// Bytes given back to the store.
+    pub freed_bytes: u64,
+    /// Containers written again.
+    pub compacted: u64,
+    /// Why it was left for later: other maintenance, or damage.
+    pub held_up: Option<String>,
+}
+
+impl Vault {
+    /// Carries the pending reverse passes of a disk out. Called after each backup; `gc` finds what a crash left.
+    pub fn reverse(&self, disk: &str, policy: &Policy) -> Result<ReverseReport> {
+        let folder = self.disk(disk)?;
+        let mut report = ReverseReport::default();
+        let pending = |s: &format::SnapshotEntry| s.reverse == Reverse::Pending;
+        if !folder.load()?.snapshots.iter().any(pending) {
+            return Ok(report);
+        }
+        let session = match Session::begin(&folder, WriterKind::Maintenance) {
+            Err(e @ VaultError::Busy { .. }) => {
+                report.held_up = Some(e.to_string());
+                return Ok(report);
+            }
+            other => other?,
+        };
+        let shared = match reverse_pending(self, &session, policy.rebuild_at, &mut report) {
+            Err(e) if e.is_damage() => {
+                report.held_up = Some(e.to_string());
+                BTreeSet::new()
+            }
+            other => other?,
+        };
+        report.freed_bytes += delete_released(&folder, Some(session.writer))?;
+        report.compacted += compact_folder(&session, policy.rebuild_at, None)?.containers;
+        report.freed_bytes += delete_released(&folder, Some(session.writer))?;
+        session.end()?;
+        if !shared.is_empty() {
+            sweep_containers(self, &shared, policy.rebuild_at, &mut report)?;
+        }
+        Ok(report)
+    }
+}
+
+/// Steps 1 to 4 for every pending pair. Returns the shared containers that are referenced less than before.
+pub(crate) fn reverse_pending(
+    vault: &Vault,
+    session: &Session,
+    rebuild_at: f64,
+    report: &mut ReverseReport,
+) -> Result<BTreeSet<ContainerId>> {
+    let mut shared = BTreeSet::new();
+    loop {
+        let view = vault.view(&session.folder, TABLE_CACHE_BYTES)?;
+        let m = &view.manifest;
+        let due = m.snapshots.windows(2).find(|w| {
+            w[0].reverse == Reverse::Pending
+                && w.iter().all(|s| s.state == SnapshotState::Live)
+                // Written by this very session: its name is taken.
+                && w[0].generation != session.writer
+        });
+        let Some([older, newer]) = due else { return Ok(shared) };
+        let mut pass = Pass {
+            session,
+            view: &view,
+            older: RecipeReader::open(&view.folder, m, older)?,
+            newer: RecipeReader::open(&view.folder, m, newer)?,
+            moved: None,
+            turned_chunks: 0,
+        };
+        let name = rewritten_name(session, older);
+        let Some((root, recipe)) = pass.run(name)? else {
+            // Cut in another way: nothing of it can be found in the newer one.
+            let id = older.id;
+            session.swap(|m, _, _| {
+                m.snapshots.iter_mut().filter(|s| s.id == id).for_each(|s| s.reverse = Reverse::No);
+                Ok(())
+            })?;
+            continue;
+        };
+        let kept: HashSet<&PageAt> = root.pages.iter().collect();
+        let loose =
+            pass.older.root.pages.iter().filter(|p| !kept.contains(p)).filter_map(|p| p.page()).collect();
+        let rewritten = Rewritten {
+            id: older.id,
+            generation: session.writer,
+            root,
+            recipe,
+            loose,
+            reverse: Reverse::Done,
+        };
+        let change = Change { doomed: BTreeSet::new(), rewritten: vec![rewritten] };
+        let dead = find_dead(&view.folder, m, &change)?;
+        if apply(session, m, &change, &dead, rebuild_at)? {
+            report.snapshots += 1;
+            report.turned_chunks += pass.turned_chunks;
+            shared.extend(dead.shared.keys());
+        }
+    }
+}
+
+/// One pair of neighbours.
+struct Pass<'a> {
+    session: &'a Session,
+    view: &'a View,
+    older: RecipeReader,
+    newer: RecipeReader,
+    /// Chunks of the newer one's segments that differ from the older one's: where they are.
+    moved: Option<HashMap<[u8; 32], (u64, u32)>>,
+    turned_chunks: u64,
+}
+
+impl Pass<'_> {
+    /// Writes the older one's recipe anew; `None` where the two are not cut alike.
+    fn run(&mut self, name: RecipeName) -> Result<Option<(RecipeRoot, WrittenRecipe)>> {
+        let (a, b) = (&self.older.root, &self.newer.root);
+        if a.segment_bytes != b.segment_bytes || a.chunking != b.chunking {
+            return Ok(None);
+        }
+        let mut out = PageWriter::new(&self.view.folder, name);
+        let mut root = self.older.root.clone();
+        for no in 0..root.pages.len() {
+            let PageAt::Page(_) = root.pages[no] else { continue };
+            if self.newer.root.pages.get(no) == Some(&root.pages[no]) {
+                root.pages[no] = PageAt::Newer;
+                continue;
+            }
+            let Some(page) = self.older.page(no as u64)? else { continue };
+            let newer = self.newer.page(no as u64)?.unwrap_or_default();
+            if has_same_content(&page, &newer) {
+                root.pages[no] = PageAt::Newer;
+                continue;
+            }
+            let turned = self.turn(no as u64 * SEGMENTS_PER_PAGE, &page, &newer)?;
+            if turned != *page {
+                root.pages[no] = PageAt::Page(out.put(self.session, &turned)?);
+            }
+        }
+        let recipe = out.finish(self.session, &root)?;
+        Ok(Some((root, recipe)))
+    }
+
+    /// Turns the references of a page.
+    fn turn(&mut self, base: u64, page: &RecipePage, newer: &RecipePage) -> Result<RecipePage> {
+        let mut turned = RecipePage::default();
+        for (index, s) in &page.segments {
+            let no = base + u64::from(*index);
+            let references = match segment_of(newer, no) {
+                Some(n) if n.fingerprint == s.fingerprint => {
+                    self.turned_chunks += s.references.iter().map(Reference::chunks).sum::<u64>();
+                    turn_whole(no, &s.references)
+                }
+                same_place => self.turn_chunks(no, s, same_place)?,
+            };
+            turned.segments.push((*index, SegmentRecipe { references, ..s.clone() }));
+        }
+        Ok(turned)
+    }
+
+    /// Turns the chunks of a segment that has changed.
+    fn turn_chunks(
+        &mut self,
+        no: u64,
+        s: &SegmentRecipe,
+        same_place: Option<&SegmentRecipe>,
+    ) -> Result<Vec<Reference>> {
+        let tables = &self.view.tables;
+        let Some(wanted) = fingerprints_of(tables, s)? else { return Ok(s.references.clone()) };
+        let there = match same_place {
+            Some(n) => fingerprints_of(tables, n)?.unwrap_or_default(),
+            None => Vec::new(),
+        };
+        let place_of: HashMap<[u8; 32], u32> =
+            there.iter().enumerate().rev().map(|(n, f)| (*f, n as u32)).collect();
+        let mut out = Vec::new();
+        let (mut at, mut expected) = (0, (no, 0u32));
+        for r in &s.references {
+            let Reference::Direct { container, first, count } = *r else {
+                push(&mut out, *r);
+                continue;
+            };
+            for n in 0..count {
+                let f = &wanted[at];
+                at += 1;
+                // Where the one before it was found, so that runs stay runs.
+                let next =
+                    (expected.0 == no && there.get(expected.1 as usize) == Some(f)).then_some(expected);
+                let found = match next.or_else(|| place_of.get(f).map(|o| (no, *o))) {
+                    None => self.find_moved(f)?,
+                    found => found,
+                };
+                let turned = match found {
+                    Some((segment, ordinal)) => {
+                        expected = (segment, ordinal + 1);
+                        self.turned_chunks += 1;
+                        Reference::Indirect { segment, ordinal, count: 1 }
+                    }
+                    None => Reference::Direct { container, first: ChunkNo(first.0 + n), count: 1 },
+                };
+                push(&mut out, turned);
+            }
+        }
+        Ok(out)
+    }
+
+    fn find_moved(&mut self, f: &[u8; 32]) -> Result<Option<(u64, u32)>> {
+        if self.moved.is_none() {
+            self.moved = Some(self.index_changed()?);
+        }
+        Ok(self.moved.as_ref().and_then(|m| m.get(f).copied()))
+    }
+
+    /// Indexes the chunks of the newer one's segments that are not the older one's, as far as the budget goes.
+    fn index_changed(&self) -> Result<HashMap<[u8; 32], (u64, u32)>> {
+        let m = &self.view.manifest;
+        let reopen = |r: &RecipeReader| RecipeReader::open(&self.view.folder, m, r.entry());
+        let (mut older, mut newer) = (reopen(&self.older)?, reopen(&self.newer)?);
+        let mut index = HashMap::new();
+        for no in newer.page_numbers() {
+            if older.root.pages.get(no as usize) == newer.root.pages.get(no as usize) {
+                continue;
+            }
+            let Some(page) = newer.page(no)? else { continue };
+            let old = older.page(no)?.unwrap_or_default();
+            for (i, s) in &page.segments {
+                let segment = no * SEGMENTS_PER_PAGE + u64::from(*i);
+                if segment_of(&old, segment).is_some_and(|o| o.fingerprint == s.fingerprint) {
+                    continue;
+                }
+                let Some(fingerprints) = fingerprints_of(&self.view.tables, s)? else { continue };
+                if index.len() + fingerprints.len() > MOVED_CHUNKS_MAX {
+                    return Ok(index);
+                }
+                for (ordinal, f) in fingerprints.into_iter().enumerate() {
+                    index.entry(f).or_insert((segment, ordinal as u32));
+                }
+            }
+        }
+        Ok(index)
+    }
+}
+
+/// Whether two pages have the same segments with the same content, wherever that is stored.
+fn has_same_content(a: &RecipePage, b: &RecipePage) -> bool {
+    let of = |p: &RecipePage| p.segments.iter().map(|(n, s)| (*n, s.fingerprint)).collect::<Vec<_>>();
+    a.segments.len() == b.segments.len() && of(a) == of(b)
+}
+
+/// All chunks of a segment, as the newer one has them at the same place.
+fn turn_whole(segment: u64, references: &[Reference]) -> Vec<Reference> {
+    let mut out = Vec::new();
+    let mut ordinal = 0u32;
+    for r in references {
+        let count = r.chunks() as u32;
+        match r {
+            Reference::Null { .. } => push(&mut out, *r),
+            _ => push(&mut out, Reference::Indirect { segment, ordinal, count }),
+        }
+        ordinal += count;
+    }
+    out
+}
+
+/// The fingerprints of a segment's chunks, in order; `None` where a table of theirs is damaged.
+fn fingerprints_of(tables: &Tables, s: &SegmentRecipe) -> Result<Option<Vec<[u8; 32]>>> {
+    let mut all = Vec::new();
+    for r in &s.references {
+        let Reference::Direct { container, first, count } = *r else { continue };
+        let table = match tables.get(container) {
+            Err(e) if e.is_damage() => return Ok(None),
+            other => other?,
+        };
+        let range = table.index_of(first).map(|n| n..n + count as usize);
+        let last = ChunkNo(first.0.saturating_add(count - 1));
+        match range.filter(|r| table.index_of(last) == Some(r.end - 1)) {
+            Some(range) => all.extend_from_slice(&table.fingerprints[range]),
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(all))
+}
