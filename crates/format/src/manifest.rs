@@ -153,6 +153,8 @@ pub struct Manifest {
     pub released: Vec<Released>,
     /// Containers found damaged: read where possible, never matched again.
     pub damaged: Vec<ContainerId>,
+    /// Shared containers that this disk references less than before, and that have not been swept since.
+    pub unswept: Vec<ContainerId>,
 }
 
 impl Manifest {
@@ -168,6 +170,7 @@ impl Manifest {
             pages: Vec::new(),
             released: Vec::new(),
             damaged: Vec::new(),
+            unswept: Vec::new(),
         }
     }
 
@@ -223,9 +226,9 @@ impl Manifest {
                 }
             }
         }
-        o.varint(self.damaged.len() as u64);
-        for c in &self.damaged {
-            o.u64(c.raw());
+        for list in [&self.damaged, &self.unswept] {
+            o.varint(list.len() as u64);
+            list.iter().for_each(|c| o.u64(c.raw()));
         }
         encode_frame(Kind::Manifest, context, &o.0)
     }
@@ -244,6 +247,7 @@ impl Manifest {
             pages: Vec::new(),
             released: Vec::new(),
             damaged: Vec::new(),
+            unswept: Vec::new(),
         };
         for _ in 0..i.count(22)? {
             m.writers.push(Writer {
@@ -276,8 +280,10 @@ impl Manifest {
             };
             m.released.push(Released { sequence: tag >> 1, what });
         }
-        for _ in 0..i.count(8)? {
-            m.damaged.push(ContainerId::from_raw(i.u64()?)?);
+        for list in [&mut m.damaged, &mut m.unswept] {
+            for _ in 0..i.count(8)? {
+                list.push(ContainerId::from_raw(i.u64()?)?);
+            }
         }
         i.end()?;
         Ok(m)

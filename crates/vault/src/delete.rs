@@ -22,7 +22,7 @@ use crate::released::delete_released;
 use crate::reverse::ReverseReport;
 use crate::session::Session;
 use crate::snapshot_spec::find_snapshot;
-use crate::sweep::sweep_containers;
+use crate::sweep::sweep_unswept;
 use crate::tables::read_table;
 use crate::vault::Vault;
 use format::{
@@ -61,8 +61,7 @@ impl Vault {
             }
             other => other?,
         };
-        let mut shared = BTreeSet::new();
-        match carry_through(&session, COMPACT_AT_DELETION, &mut shared) {
+        match carry_through(&session, COMPACT_AT_DELETION) {
             Err(e) if e.is_damage() => report.held_up = Some(e.to_string()),
             other => report.waiting = other?,
         }
@@ -70,11 +69,9 @@ impl Vault {
         compact_folder(&session, COMPACT_AT_DELETION, None)?;
         report.freed_bytes += delete_released(&folder, Some(session.writer))?;
         session.end()?;
-        if !shared.is_empty() {
-            let mut swept = ReverseReport::default();
-            sweep_containers(self, &shared, COMPACT_AT_DELETION, &mut swept)?;
-            report.freed_bytes += swept.freed_bytes;
-        }
+        let mut swept = ReverseReport::default();
+        sweep_unswept(self, &folder, COMPACT_AT_DELETION, &mut swept)?;
+        report.freed_bytes += swept.freed_bytes;
         Ok(report)
     }
 }
@@ -96,13 +93,8 @@ fn mark(m: &mut Manifest, disk: &str, specs: &[&str]) -> Result<Vec<SnapshotEntr
     Ok(deleted.into_values().collect())
 }
 
-/// Steps 2 and 3 for every snapshot marked deleted. Returns how many must wait. `shared` takes the shared containers
-/// that are referenced less than before.
-pub(crate) fn carry_through(
-    session: &Session,
-    punch_below: f64,
-    shared: &mut BTreeSet<ContainerId>,
-) -> Result<usize> {
+/// Steps 2 and 3 for every snapshot marked deleted. Returns how many must wait.
+pub(crate) fn carry_through(session: &Session, punch_below: f64) -> Result<usize> {
     loop {
         let m = session.folder.load()?;
         let parents = parents_of_living(&session.folder, &m)?;
@@ -114,7 +106,6 @@ pub(crate) fn carry_through(
         let change = Change { doomed, rewritten };
         let dead = find_dead(&session.folder, &m, &change)?;
         if apply(session, &m, &change, &dead, punch_below)? {
-            shared.extend(dead.shared.keys());
             return Ok(waiting);
         }
         // A backup has committed meanwhile: what it references was not looked at.
@@ -206,7 +197,7 @@ pub(crate) struct Dead {
     /// Chunks of the disk's own containers.
     chunks: BTreeMap<ContainerId, RunSet>,
     /// Chunks of shared containers that the disk no longer references; other disks may.
-    pub shared: BTreeMap<ContainerId, RunSet>,
+    shared: BTreeMap<ContainerId, RunSet>,
     /// Shared containers that the disk no longer references at all.
     foreign: BTreeSet<ContainerId>,
 }
@@ -305,6 +296,9 @@ pub(crate) fn apply(
         }
         folder.edit_containers(m, put, session.writer, counter, &edits)?;
         change_snapshots(folder, m, change);
+        m.unswept.extend(dead.shared.keys());
+        m.unswept.sort_unstable();
+        m.unswept.dedup();
         released.iter().for_each(|what| release(m, what.clone()));
         Ok(true)
     })?;

@@ -7,6 +7,7 @@ use format::{
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use store::{ObjectStore, StoreError, Tag};
 
 /// No manifest and no page is longer.
@@ -21,15 +22,23 @@ pub(crate) struct Folder {
     pub owner: Owner,
     /// With a slash behind.
     pub path: String,
+    /// How long maintenance waits for other maintenance of the folder.
+    pub patience: Duration,
 }
 
 /// A change of the container table: an entry to put, or `None` to take it out.
 pub(crate) type Edits = BTreeMap<ContainerId, Option<ContainerEntry>>;
 
 impl Folder {
-    pub fn new(store: Arc<dyn ObjectStore>, vault: VaultId, owner: Owner, disk: DiskId) -> Self {
+    pub fn new(
+        store: Arc<dyn ObjectStore>,
+        vault: VaultId,
+        owner: Owner,
+        disk: DiskId,
+        patience: Duration,
+    ) -> Self {
         let path = names::folder(owner, disk);
-        Folder { store, vault, disk, owner, path }
+        Folder { store, vault, disk, owner, path, patience }
     }
 
     pub fn context<'a>(&self, place: &'a str) -> Context<'a> {

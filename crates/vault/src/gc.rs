@@ -18,7 +18,7 @@ use crate::session::Session;
 use crate::sweep::sweep_shared;
 use crate::vault::{has_objects, Vault};
 use format::{names, DiskId, Manifest, Owner, Release, SnapId, WriterKind, WriterNo};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use store::StoreError;
 
 /// Share of dead chunks from which collection compacts a container.
@@ -201,13 +201,12 @@ fn any_living(folder: &Folder, m: &Manifest) -> Result<bool> {
 
 /// Collects one disk's folder.
 fn collect_folder(vault: &Vault, folder: &Folder, threshold: f64, report: &mut GcReport) -> Result<()> {
-    let session = Session::begin(folder, WriterKind::Maintenance)?;
+    let mut session = Session::begin(folder, WriterKind::Maintenance)?;
     fence_dead(&session)?;
     let mut reversed = ReverseReport::default();
-    // What this leaves in the shared set is for the sweep.
-    let carried = carry_through(&session, threshold, &mut BTreeSet::new())
+    let carried = carry_through(&session, threshold)
         .map(|waiting| report.waiting += waiting)
-        .and_then(|()| reverse_pending(vault, &session, threshold, &mut reversed).map(drop));
+        .and_then(|()| reverse_pending(vault, &mut session, threshold, &mut reversed));
     report.reversed += reversed.snapshots;
     if carried.as_ref().is_err_and(|e| !e.is_damage()) {
         return carried;

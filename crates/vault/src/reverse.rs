@@ -17,12 +17,12 @@ use crate::policy::Policy;
 use crate::recipe_writer::{PageWriter, WrittenRecipe};
 use crate::released::delete_released;
 use crate::session::Session;
-use crate::sweep::sweep_containers;
+use crate::sweep::sweep_unswept;
 use crate::tables::Tables;
 use crate::vault::{Vault, View, TABLE_CACHE_BYTES};
 use format::{
-    ChunkNo, ContainerId, PageAt, RecipeName, RecipePage, RecipeRoot, Reference, Reverse, SegmentRecipe,
-    SnapshotState, WriterKind, SEGMENTS_PER_PAGE,
+    ChunkNo, PageAt, RecipeName, RecipePage, RecipeRoot, Reference, Reverse, SegmentRecipe, SnapshotState,
+    SEGMENTS_PER_PAGE,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -51,52 +51,47 @@ impl Vault {
         let folder = self.disk(disk)?;
         let mut report = ReverseReport::default();
         let pending = |s: &format::SnapshotEntry| s.reverse == Reverse::Pending;
-        if !folder.load()?.snapshots.iter().any(pending) {
+        let m = folder.load()?;
+        if !m.snapshots.iter().any(pending) && m.unswept.is_empty() {
             return Ok(report);
         }
-        let session = match Session::begin(&folder, WriterKind::Maintenance) {
+        let mut session = match Session::begin_if_free(&folder) {
             Err(e @ VaultError::Busy { .. }) => {
                 report.held_up = Some(e.to_string());
                 return Ok(report);
             }
             other => other?,
         };
-        let shared = match reverse_pending(self, &session, policy.rebuild_at, &mut report) {
-            Err(e) if e.is_damage() => {
-                report.held_up = Some(e.to_string());
-                BTreeSet::new()
-            }
+        match reverse_pending(self, &mut session, policy.rebuild_at, &mut report) {
+            Err(e) if e.is_damage() => report.held_up = Some(e.to_string()),
             other => other?,
-        };
+        }
         report.freed_bytes += delete_released(&folder, Some(session.writer))?;
         report.compacted += compact_folder(&session, policy.rebuild_at, None)?.containers;
         report.freed_bytes += delete_released(&folder, Some(session.writer))?;
         session.end()?;
-        if !shared.is_empty() {
-            sweep_containers(self, &shared, policy.rebuild_at, &mut report)?;
-        }
+        sweep_unswept(self, &folder, policy.rebuild_at, &mut report)?;
         Ok(report)
     }
 }
 
-/// Steps 1 to 4 for every pending pair. Returns the shared containers that are referenced less than before.
+/// Steps 1 to 4 for every pending pair.
 pub(crate) fn reverse_pending(
     vault: &Vault,
-    session: &Session,
+    session: &mut Session,
     rebuild_at: f64,
     report: &mut ReverseReport,
-) -> Result<BTreeSet<ContainerId>> {
-    let mut shared = BTreeSet::new();
+) -> Result<()> {
     loop {
         let view = vault.view(&session.folder, TABLE_CACHE_BYTES)?;
         let m = &view.manifest;
-        let due = m.snapshots.windows(2).find(|w| {
-            w[0].reverse == Reverse::Pending
-                && w.iter().all(|s| s.state == SnapshotState::Live)
-                // Written by this very session: its name is taken.
-                && w[0].generation != session.writer
-        });
-        let Some([older, newer]) = due else { return Ok(shared) };
+        let due = m
+            .snapshots
+            .windows(2)
+            .find(|w| w[0].reverse == Reverse::Pending && w.iter().all(|s| s.state == SnapshotState::Live));
+        let Some([older, newer]) = due else { return Ok(()) };
+        // Its names may have been used: for another pair, or by a deletion.
+        session.renew()?;
         let mut pass = Pass {
             session,
             view: &view,
@@ -131,7 +126,6 @@ pub(crate) fn reverse_pending(
         if apply(session, m, &change, &dead, rebuild_at)? {
             report.snapshots += 1;
             report.turned_chunks += pass.turned_chunks;
-            shared.extend(dead.shared.keys());
         }
     }
 }

@@ -12,9 +12,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use store::Hold;
 
-/// How long maintenance waits for other maintenance of the same folder.
-const MAINTENANCE_WAIT: Duration = Duration::from_secs(120);
-
 /// A registered writer. Dropped without [`Session::commit`], it takes back what it put.
 pub(crate) struct Session {
     pub folder: Folder,
@@ -46,9 +43,21 @@ pub(crate) fn hold_session(folder: &Folder, kind: &str) -> Result<(SnapId, Box<d
 impl Session {
     /// Registers a writer. A second live backup of a disk is refused; maintenance waits for other maintenance.
     pub fn begin(folder: &Folder, kind: WriterKind) -> Result<Session> {
-        let (what, wait) = match kind {
-            WriterKind::Backup => ("backup", Duration::ZERO),
-            WriterKind::Maintenance => ("maintenance", MAINTENANCE_WAIT),
+        match kind {
+            WriterKind::Backup => Self::register_within(folder, kind, Duration::ZERO),
+            WriterKind::Maintenance => Self::register_within(folder, kind, folder.patience),
+        }
+    }
+
+    /// The same for maintenance that can as well be done later: refused at once where other maintenance is at work.
+    pub fn begin_if_free(folder: &Folder) -> Result<Session> {
+        Self::register_within(folder, WriterKind::Maintenance, Duration::ZERO)
+    }
+
+    fn register_within(folder: &Folder, kind: WriterKind, wait: Duration) -> Result<Session> {
+        let what = match kind {
+            WriterKind::Backup => "backup",
+            WriterKind::Maintenance => "maintenance",
         };
         let (token, hold) = hold_session(folder, what)?;
         let start = Instant::now();
@@ -155,6 +164,20 @@ impl Session {
             self.put.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
         out
+    }
+
+    /// Goes on under another number: what it wrote so far has its names for itself.
+    pub fn renew(&mut self) -> Result<()> {
+        let writer = self.writer;
+        let folder = self.folder.clone();
+        let (_, fresh) = self.swap(|m, _, _| {
+            let no = m.next_writer;
+            m.next_writer = next_after(&folder, no)?;
+            m.writers.iter_mut().filter(|w| w.no == writer).for_each(|w| w.no = no);
+            Ok(no)
+        })?;
+        self.writer = fresh;
+        Ok(())
     }
 
     /// The last change: the writer is no longer registered afterwards.

@@ -27,10 +27,13 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// Sweeps and compacts the shared set, if the vault has one.
 pub(crate) fn sweep_shared(vault: &Vault, threshold: f64, report: &mut GcReport) -> Result<()> {
-    let Some(session) = begin(vault)? else { return Ok(()) };
-    let folder = session.folder.clone();
+    let folder = vault.shared();
+    if folder.load_tagged()?.is_none() {
+        return Ok(());
+    }
+    let session = begin(vault, Session::begin(&folder, WriterKind::Maintenance)?)?;
     fence_dead(&session)?;
-    sweep(vault, &session, candidates(&session, None)?, threshold)?;
+    sweep(vault, &session, candidates(&session, None)?.0, threshold)?;
     remove_stale_indexes(&session)?;
     remove_orphans(&session, report)?;
     report.freed_bytes += delete_released(&folder, Some(session.writer))?;
@@ -39,18 +42,33 @@ pub(crate) fn sweep_shared(vault: &Vault, threshold: f64, report: &mut GcReport)
     session.end()
 }
 
-/// Sweeps a few shared containers, which a disk has just ceased to reference in part. Where that cannot be done now,
-/// `gc` does it later.
-pub(crate) fn sweep_containers(
+/// Sweeps the shared containers that a disk references less than before. Where that cannot be done now, the next
+/// backup or deletion of the disk does it, or `gc`.
+pub(crate) fn sweep_unswept(
     vault: &Vault,
-    only: &BTreeSet<ContainerId>,
+    disk: &Folder,
     threshold: f64,
     report: &mut ReverseReport,
 ) -> Result<()> {
+    let unswept: BTreeSet<ContainerId> = disk.load()?.unswept.into_iter().collect();
+    if unswept.is_empty() {
+        return Ok(());
+    }
+    let only = &unswept;
     let mut run = || -> Result<()> {
-        let Some(session) = begin(vault)? else { return Ok(()) };
+        let shared = vault.shared();
+        if shared.load_tagged()?.is_none() {
+            return Ok(());
+        }
+        let session = begin(vault, Session::begin_if_free(&shared)?)?;
         let folder = session.folder.clone();
-        sweep(vault, &session, candidates(&session, Some(only))?, threshold)?;
+        let (entries, about_to_be_named) = candidates(&session, Some(only))?;
+        let mut left_alone = sweep(vault, &session, entries, threshold)?;
+        left_alone.extend(about_to_be_named.iter().map(|e| e.id));
+        disk.update(|m, _| {
+            m.unswept.retain(|id| !only.contains(id) || left_alone.contains(id));
+            Ok(())
+        })?;
         report.freed_bytes += delete_released(&folder, Some(session.writer))?;
         report.compacted += compact_folder(&session, threshold, Some(only))?.containers;
         report.freed_bytes += delete_released(&folder, Some(session.writer))?;
@@ -65,15 +83,10 @@ pub(crate) fn sweep_containers(
     }
 }
 
-fn begin(vault: &Vault) -> Result<Option<Session>> {
-    let folder = vault.shared();
-    if folder.load_tagged()?.is_none() {
-        return Ok(None);
-    }
-    let session = Session::begin(&folder, WriterKind::Maintenance)?;
+fn begin(vault: &Vault, session: Session) -> Result<Session> {
     // Only one maintenance of a folder at a time: what stands here was left by one that died.
     remove_retiring(vault)?;
-    Ok(Some(session))
+    Ok(session)
 }
 
 /// A container that is looked at, and those of its chunks that nothing is known to reference yet.
@@ -84,12 +97,15 @@ struct Candidate {
 
 type Candidates = BTreeMap<ContainerId, Candidate>;
 
-/// Containers that no living writer is still about to name in its disk's manifest.
-fn candidates(session: &Session, only: Option<&BTreeSet<ContainerId>>) -> Result<Vec<ContainerEntry>> {
+/// Containers, and apart from them those that a living writer is still about to name in its disk's manifest.
+fn candidates(
+    session: &Session,
+    only: Option<&BTreeSet<ContainerId>>,
+) -> Result<(Vec<ContainerEntry>, Vec<ContainerEntry>)> {
     let m = session.folder.load()?;
     let writers: HashSet<_> = m.writers.iter().map(|w| w.no).collect();
     let containers = Containers::new(session.folder.clone(), &m);
-    let mut found = Vec::new();
+    let mut found: Vec<ContainerEntry> = Vec::new();
     match only {
         Some(only) => {
             for id in only {
@@ -101,11 +117,16 @@ fn candidates(session: &Session, only: Option<&BTreeSet<ContainerId>>) -> Result
             Ok(())
         })?,
     }
-    found.retain(|e| !writers.contains(&e.id.writer()));
-    Ok(found)
+    Ok(found.into_iter().partition(|e| !writers.contains(&e.id.writer())))
 }
 
-fn sweep(vault: &Vault, session: &Session, entries: Vec<ContainerEntry>, punch_below: f64) -> Result<()> {
+/// Returns the containers that were left alone because they are claimed.
+fn sweep(
+    vault: &Vault,
+    session: &Session,
+    entries: Vec<ContainerEntry>,
+    punch_below: f64,
+) -> Result<BTreeSet<ContainerId>> {
     let folder = &session.folder;
     let writers: BTreeSet<WriterNo> = entries.iter().map(|e| e.id.writer()).collect();
     for writer in &writers {
@@ -114,9 +135,7 @@ fn sweep(vault: &Vault, session: &Session, entries: Vec<ContainerEntry>, punch_b
         folder.store.put(&name, &[&frame])?;
     }
     let swept = sweep_retiring(vault, session, entries, punch_below);
-    let cleared = remove_retiring(vault);
-    swept?;
-    cleared
+    remove_retiring(vault).and(swept)
 }
 
 /// Steps 2 to 4, while the retiring records stand.
@@ -125,11 +144,15 @@ fn sweep_retiring(
     session: &Session,
     entries: Vec<ContainerEntry>,
     punch_below: f64,
-) -> Result<()> {
+) -> Result<BTreeSet<ContainerId>> {
     let folder = &session.folder;
     let claimed = claimed(vault)?;
-    let mut candidates = Candidates::new();
-    for entry in entries.into_iter().filter(|e| !claimed.contains(&e.id.writer().0.to_string())) {
+    let (mut candidates, mut left_alone) = (Candidates::new(), BTreeSet::new());
+    for entry in entries {
+        if claimed.contains(&entry.id.writer().0.to_string()) {
+            left_alone.insert(entry.id);
+            continue;
+        }
         let table = read_table(folder, entry.id, entry.table)?;
         let dead = match read_dead(folder, &entry) {
             Err(e) if e.is_damage() => RunSet::default(),
@@ -149,7 +172,7 @@ fn sweep_retiring(
         edits.insert(*id, fresh);
     }
     if edits.is_empty() {
-        return Ok(());
+        return Ok(left_alone);
     }
     release_data(&Containers::new(folder.clone(), &folder.load()?), &edits, &mut released)?;
     session.swap(|m, put, counter| {
@@ -157,7 +180,7 @@ fn sweep_retiring(
         released.iter().for_each(|what| release(m, what.clone()));
         Ok(())
     })?;
-    Ok(())
+    Ok(left_alone)
 }
 
 /// Indexes that sessions which never committed have left, and those of containers that are gone.

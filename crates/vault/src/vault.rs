@@ -11,11 +11,14 @@ use format::{
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::{ObjectStore, StoreError};
 
 /// Memory for chunk tables in bytes.
 pub(crate) const TABLE_CACHE_BYTES: usize = 32 << 20;
+
+/// How long maintenance waits for other maintenance of the same disk.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How often a reading is begun anew because the disk changed meanwhile.
 const VIEW_TRIES: usize = 1000;
@@ -24,6 +27,7 @@ const VIEW_TRIES: usize = 1000;
 pub struct Vault {
     pub(crate) store: Arc<dyn ObjectStore>,
     file: VaultFile,
+    patience: Duration,
 }
 
 /// A consistent reading of one disk.
@@ -93,7 +97,7 @@ impl Vault {
         }
         let file = VaultFile { id: VaultId(random_bytes()?), policy: policy.name.into(), created: now() };
         match store.put(names::VAULT, &[&file.encode()]) {
-            Ok(()) => Ok(Vault { store, file }),
+            Ok(()) => Ok(Vault { store, file, patience: PATIENCE }),
             Err(StoreError::AlreadyExists { .. }) => {
                 Err(VaultError::Refused(format!("{}: there is a vault already", store.location())))
             }
@@ -114,7 +118,12 @@ impl Vault {
             other => other.named()?,
         };
         let file = VaultFile::decode(&bytes).map_err(VaultError::malformed(names::VAULT))?;
-        Ok(Vault { store, file })
+        Ok(Vault { store, file, patience: PATIENCE })
+    }
+
+    /// The same, with another time that maintenance (deletion, collection) waits for other maintenance of a disk.
+    pub fn with_patience(self, patience: Duration) -> Vault {
+        Vault { patience, ..self }
     }
 
     /// Its id.
@@ -140,11 +149,11 @@ impl Vault {
     }
 
     pub(crate) fn folder(&self, id: DiskId) -> Folder {
-        Folder::new(self.store.clone(), self.file.id, Owner::Disk, id)
+        Folder::new(self.store.clone(), self.file.id, Owner::Disk, id, self.patience)
     }
 
     pub(crate) fn shared(&self) -> Folder {
-        Folder::new(self.store.clone(), self.file.id, Owner::Shared, DiskId([0; 16]))
+        Folder::new(self.store.clone(), self.file.id, Owner::Shared, DiskId([0; 16]), self.patience)
     }
 
     /// The folders of all disks, named or not. One without a manifest is an error: what it references is not known.

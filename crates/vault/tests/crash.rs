@@ -38,7 +38,7 @@ fn run_world(seed: u64, stops: u64) -> u64 {
         }
         let stop = rng.random_bool(0.7);
         if stop {
-            world.fs.stop_after(rng.random_range(1..60));
+            world.fs.stop_after(rng.random_range(1..120));
         }
         let outcome = act(&mut world, &mut rng);
         if world.fs.is_stopped() {

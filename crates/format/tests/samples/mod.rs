@@ -59,6 +59,7 @@ pub fn manifests() -> Vec<Manifest> {
             },
         ],
         damaged: vec![container(Owner::Shared, 4)],
+        unswept: vec![container(Owner::Shared, 5)],
         ..empty.clone()
     };
     vec![empty, full]
