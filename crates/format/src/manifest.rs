@@ -110,7 +110,7 @@ pub struct PageRef {
 }
 
 /// What nothing needs any more but readers that came before.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Release {
     /// An object, by its name: it is deleted.
     Object(String),

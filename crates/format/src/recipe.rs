@@ -246,7 +246,8 @@ impl RecipePage {
             }
             let (fingerprint, signature) = (i.array()?, i.u64()?);
             let count = i.count(1)?;
-            let mut references = Vec::with_capacity(count);
+            // A byte may announce what takes 24 in memory.
+            let mut references = Vec::with_capacity(count.min(4096));
             for _ in 0..count {
                 references.push(decode_reference(&mut i, &containers, &mut expected)?);
             }
@@ -294,7 +295,9 @@ fn decode_reference(
         }
         2 => {
             let count = small(value)?;
-            Ok(Reference::Indirect { segment: i.varint()?, ordinal: i.varint32()?, count })
+            let (segment, ordinal) = (i.varint()?, i.varint32()?);
+            ordinal.checked_add(count).ok_or_else(wrong)?;
+            Ok(Reference::Indirect { segment, ordinal, count })
         }
         k => Err(Malformed::new(format!("reference of kind {k}"))),
     }

@@ -109,7 +109,7 @@ impl Vault {
         let run = pipeline::run(&session, owner, source, placer, recipe, &policy, progress)?;
         progress.check()?;
         let snapshot = commit(session, shared, &run, name.snap, &policy, options)?;
-        drop((run.global, run.segments));
+        drop((run.global, run.segments, tables));
         // The snapshot is safe: what fails from here on is for the next session to do.
         let _ = delete_released(&folder, None);
         let start = std::time::Instant::now();
@@ -122,7 +122,7 @@ impl Vault {
     }
 
     /// Containers that are not matched, of the disk and of the shared set.
-    fn damaged(&self, own: &Manifest) -> Result<Vec<ContainerId>> {
+    pub(crate) fn damaged(&self, own: &Manifest) -> Result<Vec<ContainerId>> {
         let mut damaged = own.damaged.clone();
         match self.shared().load_tagged() {
             Ok(shared) => damaged.extend(shared.into_iter().flat_map(|(m, _)| m.damaged)),

@@ -339,11 +339,18 @@ pub(crate) fn push(references: &mut Vec<Reference>, r: Reference) {
         (
             Some(Reference::Direct { container, first, count }),
             Reference::Direct { container: c, first: f, count: n },
-        ) if *container == c && first.0.checked_add(*count) == Some(f.0) => *count += n,
+        ) if *container == c
+            && first.0.checked_add(*count) == Some(f.0)
+            && count.checked_add(n).is_some() =>
+        {
+            *count += n;
+        }
         (
             Some(Reference::Indirect { segment, ordinal, count }),
             Reference::Indirect { segment: s, ordinal: o, count: n },
-        ) if *segment == s && ordinal.checked_add(*count) == Some(o) => *count += n,
+        ) if *segment == s && ordinal.checked_add(*count) == Some(o) && count.checked_add(n).is_some() => {
+            *count += n;
+        }
         _ => references.push(r),
     }
 }

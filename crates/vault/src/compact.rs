@@ -10,17 +10,23 @@ use crate::delete::release_data;
 use crate::error::{Named, Result, VaultError};
 use crate::folder::{release, Containers, Edits};
 use crate::group_reader::GroupReader;
+use crate::pipeline::cores;
 use crate::policy::{CodecChoice, BALANCED};
 use crate::session::Session;
 use crate::tables::read_table;
 use format::{names, Codec, ContainerEntry, ContainerId, DataName, Release, RunSet, Table, WriterNo};
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use store::StoreError;
 
 /// Codec of groups that are packed anew: they stay for long. What was stored raw by choice stays raw.
 const CODEC: CodecChoice = CodecChoice::Zstd(3);
 /// Bytes of chunks in a group that is packed anew.
 const GROUP_BYTES: usize = BALANCED.group_bytes as usize;
+
+/// Containers whose new entries take effect together.
+const CONTAINERS_PER_SWAP: usize = 32;
 
 /// What compaction did.
 #[derive(Clone, Copy, Debug, Default)]
@@ -63,43 +69,84 @@ pub(crate) fn compact_folder(
             Ok(())
         })?,
     }
-    for entry in due {
-        match compact(session, &entry) {
-            Ok(after) => {
-                report.containers += 1;
-                report.before_bytes += entry.stored_bytes;
-                report.after_bytes += after;
+    for batch in due.chunks(CONTAINERS_PER_SWAP) {
+        let done = compact_all(session, batch)?;
+        let mut fresh = Vec::new();
+        for (entry, outcome) in batch.iter().zip(done) {
+            match outcome {
+                Ok(new) => {
+                    report.containers += 1;
+                    report.before_bytes += entry.stored_bytes;
+                    report.after_bytes += new.stored_bytes;
+                    fresh.push((*entry, new));
+                }
+                // Damage is for `verify` to tell; the other containers are compacted all the same.
+                Err(e) if e.is_damage() => report.damaged += 1,
+                Err(VaultError::Store(StoreError::Full { .. })) => {
+                    report.no_room += 1;
+                    let data = DataName { container: entry.id, generation: session.writer };
+                    session.folder.store.delete(&names::data(&session.folder.path, data))?;
+                    // Punching needs none.
+                    let punch = Release::Punch { container: entry.id, dead: entry.dead };
+                    session.swap(|m, _, _| {
+                        release(m, punch.clone());
+                        Ok(())
+                    })?;
+                }
+                Err(e) => return Err(e),
             }
-            // Damage is for `verify` to tell; the other containers are compacted all the same.
-            Err(e) if e.is_damage() => report.damaged += 1,
-            Err(VaultError::Store(StoreError::Full { .. })) => {
-                report.no_room += 1;
-                // Punching needs none.
-                let punch = Release::Punch { container: entry.id, dead: entry.dead };
-                session.swap(|m, _, _| {
-                    release(m, punch.clone());
-                    Ok(())
-                })?;
-            }
-            Err(e) => return Err(e),
         }
+        replace(session, &fresh)?;
     }
     Ok(report)
 }
 
-/// Writes one container again. Returns the bytes of its groups.
-fn compact(session: &Session, entry: &ContainerEntry) -> Result<u64> {
+/// Writes containers again, on all cores. Returns their new entries.
+fn compact_all(session: &Session, batch: &[ContainerEntry]) -> Result<Vec<Result<ContainerEntry>>> {
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Vec<Option<Result<ContainerEntry>>>> = Mutex::new(batch.iter().map(|_| None).collect());
+    std::thread::scope(|scope| {
+        for _ in 0..cores().min(batch.len()) {
+            scope.spawn(|| {
+                while let Some((n, entry)) = {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    batch.get(n).map(|e| (n, e))
+                } {
+                    let outcome = compact(session, entry);
+                    done.lock().unwrap_or_else(PoisonError::into_inner)[n] = Some(outcome);
+                }
+            });
+        }
+    });
+    let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let ended = || VaultError::Refused("a thread of the compaction ended unexpectedly".into());
+    Ok(done.into_iter().map(|d| d.unwrap_or_else(|| Err(ended()))).collect())
+}
+
+/// Writes one container again. Returns its new entry, which nothing names yet.
+fn compact(session: &Session, entry: &ContainerEntry) -> Result<ContainerEntry> {
     let folder = &session.folder;
     let table = read_table(folder, entry.id, entry.table)?;
     let dead = read_dead(folder, entry)?;
     let data = DataName { container: entry.id, generation: session.writer };
     let mut writer = ContainerWriter::create_as(folder, session, data)?;
     copy_live(session, &table, &dead, &mut writer)?;
-    let (fresh, _) = writer.finish(session)?;
-    let edits: Edits = [(entry.id, Some(fresh))].into();
-    let mut released = vec![Release::Object(names::table(&folder.path, entry.id, entry.table))];
-    if entry.dead != WriterNo(0) {
-        released.push(Release::Object(names::dead(&folder.path, entry.id, entry.dead)));
+    Ok(writer.finish(session)?.0)
+}
+
+/// Puts new entries in the place of old ones, in one swap.
+fn replace(session: &Session, fresh: &[(ContainerEntry, ContainerEntry)]) -> Result<()> {
+    if fresh.is_empty() {
+        return Ok(());
+    }
+    let folder = &session.folder;
+    let edits: Edits = fresh.iter().map(|(_, new)| (new.id, Some(*new))).collect();
+    let mut released = Vec::new();
+    for (old, _) in fresh {
+        released.push(Release::Object(names::table(&folder.path, old.id, old.table)));
+        if old.dead != WriterNo(0) {
+            released.push(Release::Object(names::dead(&folder.path, old.id, old.dead)));
+        }
     }
     release_data(&Containers::new(folder.clone(), &folder.load()?), &edits, &mut released)?;
     session.swap(|m, put, counter| {
@@ -107,7 +154,7 @@ fn compact(session: &Session, entry: &ContainerEntry) -> Result<u64> {
         released.iter().for_each(|what| release(m, what.clone()));
         Ok(())
     })?;
-    Ok(fresh.stored_bytes)
+    Ok(())
 }
 
 /// Live chunks that wait to be packed.

@@ -26,9 +26,9 @@ use crate::sweep::sweep_unswept;
 use crate::tables::read_table;
 use crate::vault::Vault;
 use format::{
-    names, ContainerEntry, ContainerId, DeadLog, Manifest, Owner, PageAt, RecipeName, RecipePageRef,
-    RecipeRoot, Release, Reverse, RunSet, SnapId, SnapshotEntry, SnapshotState, Summary, WriterKind,
-    WriterNo,
+    names, ContainerEntry, ContainerId, DataName, DeadLog, Manifest, Owner, PageAt, RecipeName,
+    RecipePageRef, RecipeRoot, Release, Reverse, RunSet, SnapId, SnapshotEntry, SnapshotState, Summary,
+    WriterKind, WriterNo,
 };
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -62,7 +62,7 @@ impl Vault {
             other => other?,
         };
         match carry_through(&session, COMPACT_AT_DELETION) {
-            Err(e) if e.is_damage() => report.held_up = Some(e.to_string()),
+            Err(e) if e.is_damage() || e.is_full() => report.held_up = Some(e.to_string()),
             other => report.waiting = other?,
         }
         report.freed_bytes = delete_released(&folder, Some(session.writer))?;
@@ -103,8 +103,15 @@ pub(crate) fn carry_through(session: &Session, punch_below: f64) -> Result<usize
             return Ok(waiting);
         }
         let rewritten = rewrite_older(session, &m, &doomed)?;
-        let change = Change { doomed, rewritten };
-        let dead = find_dead(&session.folder, &m, &change)?;
+        let change = Change { doomed, rewritten, neighbours: None };
+        let dead = match find_dead(&session.folder, &m, &change) {
+            Err(e) => {
+                let rewritten = |s: &&SnapshotEntry| change.rewritten.iter().any(|r| r.id == s.id);
+                m.snapshots.iter().filter(rewritten).try_for_each(|s| remove_rewritten(session, s))?;
+                return Err(e);
+            }
+            other => other?,
+        };
         if apply(session, &m, &change, &dead, punch_below)? {
             return Ok(waiting);
         }
@@ -150,7 +157,9 @@ fn rewrite_older(session: &Session, m: &Manifest, doomed: &BTreeSet<SnapId>) -> 
         let written = out.finish(session, &root)?;
         let kept: HashSet<&PageAt> = root.pages.iter().collect();
         let loose = recipe.root.pages.iter().filter(|p| !kept.contains(p)).filter_map(|p| p.page()).collect();
-        let reverse = m.snapshots[n + gone].reverse;
+        // As far as all of them lead further, it does; the first one that does not has nothing but direct references.
+        let row = &m.snapshots[n + 1..=n + gone];
+        let reverse = row.iter().map(|s| s.reverse).find(|r| *r != Reverse::Done).unwrap_or(Reverse::Done);
         all.push(Rewritten { id: s.id, generation: session.writer, root, recipe: written, loose, reverse });
     }
     Ok(all)
@@ -173,6 +182,9 @@ fn parents_of_living(folder: &Folder, m: &Manifest) -> Result<HashSet<SnapId>> {
 pub(crate) struct Change {
     pub doomed: BTreeSet<SnapId>,
     pub rewritten: Vec<Rewritten>,
+    /// Snapshots that must be live neighbours when it takes effect: a backup that began after the newer one was
+    /// deleted compares with the older one, whose recipe must stay as it is.
+    pub neighbours: Option<[SnapId; 2]>,
 }
 
 /// A recipe that was written anew for a snapshot that stays.
@@ -192,6 +204,14 @@ pub(crate) fn rewritten_name(session: &Session, s: &SnapshotEntry) -> RecipeName
     RecipeName { snap: s.id, generation: session.writer }
 }
 
+/// Removes a recipe that was written for a snapshot and that nothing names yet.
+pub(crate) fn remove_rewritten(session: &Session, s: &SnapshotEntry) -> Result<()> {
+    let (folder, name) = (&session.folder, rewritten_name(session, s));
+    folder.store.delete(&names::recipe_root(&folder.path, name))?;
+    folder.store.delete(&names::recipe_pages(&folder.path, name))?;
+    Ok(())
+}
+
 /// What becomes unreferenced.
 pub(crate) struct Dead {
     /// Chunks of the disk's own containers.
@@ -206,14 +226,17 @@ pub(crate) struct Dead {
 pub(crate) fn find_dead(folder: &Folder, m: &Manifest, change: &Change) -> Result<Dead> {
     let doomed = &change.doomed;
     let mut kept: Vec<RecipePageRef> = Vec::new();
+    let mut seen: HashSet<RecipePageRef> = HashSet::new();
     // Newest first: it holds most of what is wanted.
     for s in m.snapshots.iter().rev().filter(|s| !doomed.contains(&s.id)) {
+        let mut keep = |root: &RecipeRoot| {
+            kept.extend(root.pages.iter().filter_map(|p| p.page()).filter(|p| seen.insert(*p)));
+        };
         match change.rewritten.iter().find(|r| r.id == s.id) {
-            Some(r) => kept.extend(r.root.pages.iter().filter_map(|p| p.page())),
-            None => kept.extend(read_root(folder, s)?.pages.iter().filter_map(|p| p.page())),
+            Some(r) => keep(&r.root),
+            None => keep(&read_root(folder, s)?),
         }
     }
-    let mut seen: HashSet<RecipePageRef> = kept.iter().copied().collect();
     let mut candidates = Summary::default();
     for page in change.rewritten.iter().flat_map(|r| &r.loose) {
         if seen.insert(*page) {
@@ -237,13 +260,9 @@ pub(crate) fn find_dead(folder: &Folder, m: &Manifest, change: &Change) -> Resul
         }
     }
     let mut referenced: HashSet<ContainerId> = HashSet::new();
-    let mut done: HashSet<RecipePageRef> = HashSet::new();
     for page in kept {
         if candidates.containers.is_empty() {
             break;
-        }
-        if !done.insert(page) {
-            continue;
         }
         // A snapshot that stays and cannot be read may reference anything: nothing is released then.
         for (id, live) in summary_of(folder, &page)?.containers {
@@ -294,6 +313,12 @@ pub(crate) fn apply(
         if m.snapshots.iter().any(|s| !known.contains(&s.id)) {
             return Ok(false);
         }
+        let is_pair = |w: &[SnapshotEntry], ids: [SnapId; 2]| {
+            [w[0].id, w[1].id] == ids && w.iter().all(|s| s.state == SnapshotState::Live)
+        };
+        if change.neighbours.is_some_and(|ids| !m.snapshots.windows(2).any(|w| is_pair(w, ids))) {
+            return Ok(false);
+        }
         folder.edit_containers(m, put, session.writer, counter, &edits)?;
         change_snapshots(folder, m, change);
         m.unswept.extend(dead.shared.keys());
@@ -305,9 +330,7 @@ pub(crate) fn apply(
     if !done {
         // The next attempt writes the same names.
         for s in m.snapshots.iter().filter(|s| change.rewritten.iter().any(|r| r.id == s.id)) {
-            let name = rewritten_name(session, s);
-            folder.store.delete(&names::recipe_root(&folder.path, name))?;
-            folder.store.delete(&names::recipe_pages(&folder.path, name))?;
+            remove_rewritten(session, s)?;
         }
     }
     Ok(done)
@@ -418,7 +441,8 @@ pub(crate) fn release_data(
             before.insert(e.data);
         }
     }
-    before.retain(|d| d.generation != WriterNo(0) && !edits.values().flatten().any(|e| e.data == *d));
+    let kept: HashSet<DataName> = edits.values().flatten().map(|e| e.data).collect();
+    before.retain(|d| d.generation != WriterNo(0) && !kept.contains(d));
     if before.is_empty() {
         return Ok(());
     }

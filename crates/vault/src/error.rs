@@ -83,6 +83,11 @@ impl VaultError {
         matches!(self, VaultError::Corrupt { .. } | VaultError::Missing { .. })
     }
 
+    /// Whether it tells that the store has no room.
+    pub fn is_full(&self) -> bool {
+        matches!(self, VaultError::Store(StoreError::Full { .. }))
+    }
+
     /// An object that does not decode.
     pub(crate) fn malformed(object: &str) -> impl FnOnce(Malformed) -> VaultError + '_ {
         move |m| {

@@ -72,6 +72,7 @@ impl Vault {
             }
             return Ok(report);
         }
+        report.freed_bytes += self.store.sweep()?;
         for at in self.disks_to_collect(&mut report)? {
             let done = collect_folder(self, &at.folder, COMPACT_AT_COLLECTION, &mut report);
             skip_damage(&mut report, &at.name, done)?;
@@ -178,7 +179,7 @@ impl Vault {
 /// What is wrong with one folder is said and does not hold up the others.
 fn skip_damage(report: &mut GcReport, name: &str, done: Result<()>) -> Result<()> {
     match done {
-        Err(e) if e.is_damage() => {
+        Err(e) if e.is_damage() || e.is_full() => {
             report.skipped.push(format!("{name}: {e}"));
             Ok(())
         }
@@ -203,16 +204,17 @@ fn any_living(folder: &Folder, m: &Manifest) -> Result<bool> {
 fn collect_folder(vault: &Vault, folder: &Folder, threshold: f64, report: &mut GcReport) -> Result<()> {
     let mut session = Session::begin(folder, WriterKind::Maintenance)?;
     fence_dead(&session)?;
+    // Room first: what follows needs some.
+    remove_orphans(&session, report)?;
+    report.freed_bytes += delete_released(folder, Some(session.writer))?;
     let mut reversed = ReverseReport::default();
     let carried = carry_through(&session, threshold)
         .map(|waiting| report.waiting += waiting)
         .and_then(|()| reverse_pending(vault, &mut session, threshold, &mut reversed));
     report.reversed += reversed.snapshots;
-    if carried.as_ref().is_err_and(|e| !e.is_damage()) {
+    if carried.as_ref().is_err_and(|e| !e.is_damage() && !e.is_full()) {
         return carried;
     }
-    // Room first: compaction needs some.
-    remove_orphans(&session, report)?;
     report.freed_bytes += delete_released(folder, Some(session.writer))?;
     report.add_compaction(compact_folder(&session, threshold, None)?);
     report.freed_bytes += delete_released(folder, Some(session.writer))?;

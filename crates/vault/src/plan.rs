@@ -141,11 +141,16 @@ impl Plan {
             let mut end = ((g.first + g.count) as usize).min(last + 1);
             let mut bytes: u64 = table.lengths[next..end].iter().map(|l| u64::from(*l)).sum();
             if g.codec == Codec::Raw && bytes > RAW_PART_BYTES {
-                (end, bytes) = (next, 0);
-                while end == next || bytes + u64::from(table.lengths[end]) <= RAW_PART_BYTES {
-                    bytes += u64::from(table.lengths[end]);
-                    end += 1;
+                let of_run = &table.lengths[next..end];
+                let mut taken = 0;
+                bytes = 0;
+                while taken < of_run.len()
+                    && (taken == 0 || bytes + u64::from(of_run[taken]) <= RAW_PART_BYTES)
+                {
+                    bytes += u64::from(of_run[taken]);
+                    taken += 1;
                 }
+                end = next + taken;
             }
             let (first, count) = (next as u32, (end - next) as u32);
             self.parts.push(Part { container, group: group as u32, first, count, target: at });

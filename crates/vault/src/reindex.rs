@@ -10,8 +10,8 @@ use crate::segment_index::{in_one_place, replace_segments, SegmentAt};
 use crate::sweep::{stale_prefixes, stale_segments};
 use crate::tables::read_table;
 use crate::vault::{has_objects, Vault};
-use format::{names, Owner, WriterNo};
-use std::collections::{BTreeMap, HashSet};
+use format::{names, Owner};
+use std::collections::{BTreeSet, HashSet};
 
 /// What was rebuilt.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,7 +37,10 @@ impl Vault {
         if wants_chunks || has_objects(&*self.store, &names::prefixes_of(Owner::Shared))? {
             self.rebuild(&containers, &mut report)?;
         }
-        report.segments = replace_segments(containers.folder(), &self.find_segments(&containers)?)?;
+        let wants_segments = self.policy().is_ok_and(|p| p.global == Global::Segments);
+        if wants_segments || has_objects(&*self.store, &names::segments_of(Owner::Shared))? {
+            report.segments = replace_segments(containers.folder(), self.find_segments(&containers)?)?;
+        }
         let shared = self.shared();
         for object in stale_prefixes(&shared)?.into_iter().chain(stale_segments(&shared)?) {
             report.removed += u64::from(self.store.delete(&object)?);
@@ -46,8 +49,8 @@ impl Vault {
     }
 
     /// Every segment of any recipe whose chunks stand one behind the other in a shared container.
-    fn find_segments(&self, containers: &Containers) -> Result<BTreeMap<WriterNo, Vec<SegmentAt>>> {
-        let mut found: BTreeMap<WriterNo, Vec<SegmentAt>> = BTreeMap::new();
+    fn find_segments(&self, containers: &Containers) -> Result<BTreeSet<SegmentAt>> {
+        let mut found = BTreeSet::new();
         for folder in self.all_folders()? {
             let reader = match Reader::open(&folder) {
                 Err(e) if e.is_damage() => continue,
@@ -66,15 +69,11 @@ impl Vault {
                     };
                     for segment in page.segments.iter().filter_map(|(_, s)| in_one_place(s)) {
                         if containers.get(segment.container)?.is_some() {
-                            found.entry(segment.container.writer()).or_default().push(segment);
+                            found.insert(segment);
                         }
                     }
                 }
             }
-        }
-        for segments in found.values_mut() {
-            segments.sort_unstable_by_key(|s| (s.container, s.first, s.fingerprint));
-            segments.dedup_by_key(|s| (s.container, s.first, s.fingerprint));
         }
         Ok(found)
     }

@@ -5,6 +5,7 @@ use crate::error::{Named, Result};
 use crate::folder::{Containers, Folder};
 use crate::tables::read_table;
 use format::{decode_frame, names, Codec, ContainerId, Kind, Manifest, Release, RunSet, Table, WriterNo};
+use std::collections::HashSet;
 use std::ops::Range;
 use store::StoreError;
 
@@ -49,17 +50,25 @@ pub(crate) fn delete_released(folder: &Folder, own: Option<WriterNo>) -> Result<
     }
     let oldest = oldest_in_use(folder, &m, own)?;
     let mut freed = 0;
-    let mut done = Vec::new();
+    let mut done = HashSet::new();
+    let mut failed = None;
     for r in m.released.iter().filter(|r| r.sequence <= oldest) {
-        freed += match &r.what {
-            Release::Object(name) => delete(folder, name)?,
+        let outcome = match &r.what {
+            Release::Object(name) => delete(folder, name),
             Release::Punch { container, dead } => match punch(folder, &m, *container, *dead) {
                 // What is damaged is for `verify` to tell; its space comes back with the container.
-                Err(e) if e.is_damage() => 0,
-                other => other?,
+                Err(e) if e.is_damage() => Ok(0),
+                other => other,
             },
         };
-        done.push(r.what.clone());
+        match outcome {
+            Ok(bytes) => {
+                freed += bytes;
+                done.insert(r.what.clone());
+            }
+            // The others go all the same.
+            Err(e) => failed = failed.or(Some(e)),
+        }
     }
     if !done.is_empty() {
         folder.update(|m, _| {
@@ -67,7 +76,7 @@ pub(crate) fn delete_released(folder: &Folder, own: Option<WriterNo>) -> Result<
             Ok(())
         })?;
     }
-    Ok(freed)
+    failed.map_or(Ok(freed), Err)
 }
 
 fn delete(folder: &Folder, object: &str) -> Result<u64> {

@@ -11,7 +11,7 @@
 
 use crate::chain::{push, segment_of, RecipeReader};
 use crate::compact::compact_folder;
-use crate::delete::{apply, find_dead, rewritten_name, Change, Rewritten};
+use crate::delete::{apply, find_dead, remove_rewritten, rewritten_name, Change, Rewritten};
 use crate::error::{Result, VaultError};
 use crate::policy::Policy;
 use crate::recipe_writer::{PageWriter, WrittenRecipe};
@@ -21,8 +21,8 @@ use crate::sweep::sweep_unswept;
 use crate::tables::Tables;
 use crate::vault::{Vault, View, TABLE_CACHE_BYTES};
 use format::{
-    ChunkNo, PageAt, RecipeName, RecipePage, RecipeRoot, Reference, Reverse, SegmentRecipe, SnapshotState,
-    SEGMENTS_PER_PAGE,
+    ChunkNo, ContainerId, PageAt, RecipeName, RecipePage, RecipeRoot, Reference, Reverse, SegmentRecipe,
+    SnapshotState, SEGMENTS_PER_PAGE,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -97,6 +97,7 @@ pub(crate) fn reverse_pending(
             view: &view,
             older: RecipeReader::open(&view.folder, m, older)?,
             newer: RecipeReader::open(&view.folder, m, newer)?,
+            damaged: vault.damaged(m)?.into_iter().collect(),
             moved: None,
             turned_chunks: 0,
         };
@@ -121,8 +122,15 @@ pub(crate) fn reverse_pending(
             loose,
             reverse: Reverse::Done,
         };
-        let change = Change { doomed: BTreeSet::new(), rewritten: vec![rewritten] };
-        let dead = find_dead(&view.folder, m, &change)?;
+        let neighbours = Some([older.id, newer.id]);
+        let change = Change { doomed: BTreeSet::new(), rewritten: vec![rewritten], neighbours };
+        let dead = match find_dead(&view.folder, m, &change) {
+            Err(e) => {
+                remove_rewritten(session, older)?;
+                return Err(e);
+            }
+            other => other?,
+        };
         if apply(session, m, &change, &dead, rebuild_at)? {
             report.snapshots += 1;
             report.turned_chunks += pass.turned_chunks;
@@ -136,6 +144,8 @@ struct Pass<'a> {
     view: &'a View,
     older: RecipeReader,
     newer: RecipeReader,
+    /// Containers that nothing is given up for.
+    damaged: HashSet<ContainerId>,
     /// Chunks of the newer one's segments that differ from the older one's: where they are.
     moved: Option<HashMap<[u8; 32], (u64, u32)>>,
     turned_chunks: u64,
@@ -158,7 +168,8 @@ impl Pass<'_> {
             }
             let Some(page) = self.older.page(no as u64)? else { continue };
             let newer = self.newer.page(no as u64)?.unwrap_or_default();
-            if has_same_content(&page, &newer) {
+            let sound = newer.segments.iter().all(|(_, s)| self.is_sound(s));
+            if sound && has_same_content(&page, &newer) {
                 root.pages[no] = PageAt::Newer;
                 continue;
             }
@@ -176,7 +187,7 @@ impl Pass<'_> {
         let mut turned = RecipePage::default();
         for (index, s) in &page.segments {
             let no = base + u64::from(*index);
-            let references = match segment_of(newer, no) {
+            let references = match segment_of(newer, no).filter(|n| self.is_sound(n)) {
                 Some(n) if n.fingerprint == s.fingerprint => {
                     self.turned_chunks += s.references.iter().map(Reference::chunks).sum::<u64>();
                     turn_whole(no, &s.references)
@@ -234,6 +245,14 @@ impl Pass<'_> {
         Ok(out)
     }
 
+    /// Whether none of a segment's containers is known to be damaged.
+    fn is_sound(&self, s: &SegmentRecipe) -> bool {
+        s.references.iter().all(|r| match r {
+            Reference::Direct { container, .. } => !self.damaged.contains(container),
+            _ => true,
+        })
+    }
+
     fn find_moved(&mut self, f: &[u8; 32]) -> Result<Option<(u64, u32)>> {
         if self.moved.is_none() {
             self.moved = Some(self.index_changed()?);
@@ -255,6 +274,9 @@ impl Pass<'_> {
             let old = older.page(no)?.unwrap_or_default();
             for (i, s) in &page.segments {
                 let segment = no * SEGMENTS_PER_PAGE + u64::from(*i);
+                if !self.is_sound(s) {
+                    continue;
+                }
                 if segment_of(&old, segment).is_some_and(|o| o.fingerprint == s.fingerprint) {
                     continue;
                 }
@@ -287,7 +309,7 @@ fn turn_whole(segment: u64, references: &[Reference]) -> Vec<Reference> {
             Reference::Null { .. } => push(&mut out, *r),
             _ => push(&mut out, Reference::Indirect { segment, ordinal, count }),
         }
-        ordinal += count;
+        ordinal = ordinal.saturating_add(count);
     }
     out
 }

@@ -12,7 +12,7 @@ use chunk::{Fingerprint, Piece};
 use format::{
     decode_frame, encode_frame, names, ChunkNo, ContainerId, Kind, Owner, Reference, SegmentRecipe, WriterNo,
 };
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use store::StoreError;
 
 /// No index of one session is longer.
@@ -21,11 +21,11 @@ const MAX_INDEX: u64 = 1 << 30;
 const ENTRY_BYTES: usize = 44;
 
 /// A segment in a shared container: its chunks stand one behind the other.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SegmentAt {
-    pub fingerprint: [u8; 32],
     pub container: ContainerId,
     pub first: ChunkNo,
+    pub fingerprint: [u8; 32],
 }
 
 /// Segments of the shared set.
@@ -220,13 +220,17 @@ fn put_segments(folder: &Folder, writer: WriterNo, segments: &[SegmentAt]) -> Re
 }
 
 /// Replaces the indexes of all sessions by what `segments` says.
-pub(crate) fn replace_segments(
-    folder: &Folder,
-    segments: &BTreeMap<WriterNo, Vec<SegmentAt>>,
-) -> Result<u64> {
-    for (writer, segments) in segments {
-        folder.store.delete(&names::segments(folder.owner, *writer))?;
-        put_segments(folder, *writer, segments)?;
+pub(crate) fn replace_segments(folder: &Folder, segments: BTreeSet<SegmentAt>) -> Result<u64> {
+    let all: Vec<SegmentAt> = segments.into_iter().collect();
+    // In order of containers, and so of writers.
+    for of_writer in all.chunk_by(|a, b| a.container.writer() == b.container.writer()) {
+        let writer = of_writer[0].container.writer();
+        folder.store.delete(&names::segments(folder.owner, writer))?;
+        match put_segments(folder, writer, of_writer) {
+            // Somebody else rebuilds it, too.
+            Err(VaultError::Store(StoreError::AlreadyExists { .. })) => {}
+            other => other?,
+        }
     }
-    Ok(segments.values().map(|s| s.len() as u64).sum())
+    Ok(all.len() as u64)
 }

@@ -62,19 +62,37 @@ pub(crate) fn sweep_unswept(
         }
         let session = begin(vault, Session::begin_if_free(&shared)?)?;
         let folder = session.folder.clone();
+        // Before its snapshots are looked at: what is listed from now on is looked at again.
+        disk.update(|m, _| {
+            m.unswept.retain(|id| !only.contains(id));
+            Ok(())
+        })?;
         let (entries, about_to_be_named) = candidates(&session, Some(only))?;
         let mut left_alone = sweep(vault, &session, entries, threshold)?;
         left_alone.extend(about_to_be_named.iter().map(|e| e.id));
-        disk.update(|m, _| {
-            m.unswept.retain(|id| !only.contains(id) || left_alone.contains(id));
-            Ok(())
-        })?;
+        if !left_alone.is_empty() {
+            disk.update(|m, _| {
+                m.unswept.extend(&left_alone);
+                m.unswept.sort_unstable();
+                m.unswept.dedup();
+                Ok(())
+            })?;
+        }
         report.freed_bytes += delete_released(&folder, Some(session.writer))?;
         report.compacted += compact_folder(&session, threshold, Some(only))?.containers;
         report.freed_bytes += delete_released(&folder, Some(session.writer))?;
         session.end()
     };
-    match run() {
+    let done = run();
+    if done.is_err() {
+        disk.update(|m, _| {
+            m.unswept.extend(only);
+            m.unswept.sort_unstable();
+            m.unswept.dedup();
+            Ok(())
+        })?;
+    }
+    match done {
         Err(e) if e.is_damage() || matches!(e, VaultError::Busy { .. }) => {
             report.held_up = Some(e.to_string());
             Ok(())

@@ -66,6 +66,10 @@ pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
             seconds,
             rate(s.size, seconds),
         );
+        // The backup is whole; the next one, or `gc`, does the rest.
+        if let Some(why) = &report.reverse.held_up {
+            println!("what older snapshots have in common with it is removed later: {why}");
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

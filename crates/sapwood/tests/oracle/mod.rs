@@ -147,8 +147,15 @@ impl World {
     }
 
     fn change(&mut self, disk: &str) {
-        let mut content = self.disks[disk].as_ref().clone();
-        change(&mut content, &mut self.rng);
+        // Now and then it becomes what another one is: clones share whole segments.
+        let from = match self.rng.random_range(0..4) {
+            0 => self.disk(),
+            _ => disk.to_string(),
+        };
+        let mut content = self.disks[&from].as_ref().clone();
+        if from == disk {
+            change(&mut content, &mut self.rng);
+        }
         self.bench.file(&source_of(disk), &content);
         self.disks.insert(disk.to_string(), Arc::new(content));
     }

@@ -150,6 +150,27 @@ impl World {
         self.disks.insert(disk, Arc::new(d));
     }
 
+    /// Makes one disk as another is.
+    pub fn copy(&mut self, to: &'static str, from: &'static str) {
+        let content = self.content(from);
+        self.disks.insert(to, content);
+    }
+
+    /// How many snapshots of a disk are there.
+    pub fn count(&self, disk: &str) -> usize {
+        self.acknowledged.get(disk).map_or(0, BTreeMap::len)
+    }
+
+    /// A snapshot of each disk, any one, is as it was.
+    pub fn check_some(&self, when: &str, rng: &mut StdRng) {
+        for (disk, all) in self.acknowledged.iter().filter(|(_, all)| !all.is_empty()) {
+            let (id, content) = all.iter().nth(rng.random_range(0..all.len())).unwrap();
+            let bytes = restore(&self.vault, disk, &id.to_string())
+                .unwrap_or_else(|e| panic!("{when}: {disk}@{id}: {e}"));
+            assert!(**content == bytes, "{when}: {disk}@{id} differs");
+        }
+    }
+
     /// Fills a disk with what cannot be deduplicated.
     pub fn rewrite(&mut self, disk: &'static str, rng: &mut StdRng) {
         let mut d = self.disks[disk].as_ref().clone();
