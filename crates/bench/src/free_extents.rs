@@ -38,7 +38,8 @@ impl SmallFileSystem {
         File::create(&small.image)?.set_len(bytes)?;
         fs::create_dir_all(&small.dir)?;
         let quiet = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
-        let made = quiet(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&small.image));
+        let made =
+            quiet(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0", "-b", "4096"]).arg(&small.image));
         small.mounted = made
             && quiet(Command::new("mount").args(["-o", "loop,discard"]).arg(&small.image).arg(&small.dir));
         Ok(small.mounted.then_some(small))
@@ -53,11 +54,7 @@ impl SmallFileSystem {
     pub fn free_extents(mut self) -> Result<Vec<SizeClass>> {
         self.unmount()?;
         let output = Command::new("e2freefrag").arg(&self.image).output()?;
-        ensure!(
-            output.status.success(),
-            "e2freefrag: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
+        ensure!(output.status.success(), "e2freefrag: {}", String::from_utf8_lossy(&output.stderr).trim());
         parse(&String::from_utf8_lossy(&output.stdout))
     }
 
@@ -83,7 +80,9 @@ impl Drop for SmallFileSystem {
 
 /// The histogram that `e2freefrag` prints: `    4K...    8K-  :   65   65   0.01%`.
 fn parse(text: &str) -> Result<Vec<SizeClass>> {
-    const BLOCK_BYTES: u64 = 4096;
+    let block_bytes = text.lines().find_map(|line| line.strip_prefix("Blocksize:"));
+    let block_bytes: Option<u64> = block_bytes.and_then(|b| b.split_whitespace().next()?.parse().ok());
+    let block_bytes = block_bytes.context("e2freefrag tells no block size")?;
     let mut classes = Vec::new();
     for line in text.lines() {
         let Some((range, counts)) = line.split_once(':') else { continue };
@@ -91,7 +90,7 @@ fn parse(text: &str) -> Result<Vec<SizeClass>> {
         let below_bytes = size(below.trim().trim_end_matches('-'));
         let blocks: Option<u64> = counts.split_whitespace().nth(1).and_then(|n| n.parse().ok());
         let (Some(below_bytes), Some(blocks)) = (below_bytes, blocks) else { continue };
-        classes.push(SizeClass { below_bytes, bytes: blocks * BLOCK_BYTES });
+        classes.push(SizeClass { below_bytes, bytes: blocks * block_bytes });
     }
     ensure!(!classes.is_empty(), "e2freefrag printed no histogram: {text}");
     Ok(classes)

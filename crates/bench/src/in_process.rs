@@ -102,11 +102,7 @@ impl LocalVault {
     }
 
     /// Stores any disk.
-    pub fn backup_source(
-        &self,
-        disk: &str,
-        source: Box<dyn image::Source>,
-    ) -> Result<(String, BackupCost)> {
+    pub fn backup_source(&self, disk: &str, source: Box<dyn image::Source>) -> Result<(String, BackupCost)> {
         let start = Instant::now();
         let BackupReport { snapshot, reverse, reverse_seconds, .. } =
             self.vault.backup(disk, source, &self.options, &Progress::default())?;
@@ -177,6 +173,13 @@ impl LocalVault {
         let stats = self.vault.stats(None)?;
         ensure!(stats.damaged.is_empty(), "damaged: {}", stats.damaged.join("; "));
         Ok(Stored { data_bytes: stats.data_bytes(), metadata_bytes: stats.metadata_bytes() })
+    }
+
+    /// Collects garbage; what this frees, the reverse pass has left.
+    pub fn collect(&self) -> Result<()> {
+        let report = self.vault.gc(false)?;
+        ensure!(report.skipped.is_empty() && report.busy.is_empty(), "not all was collected: {report:?}");
+        Ok(())
     }
 
     /// Removes it.

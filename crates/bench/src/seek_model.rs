@@ -127,7 +127,7 @@ mod tests {
             DISK.serve((0..1000).map(|i| read(order(i) * (100 << 20), 1 << 20))).seconds
         };
         let (sorted, scattered) = (pieces(&|i| i), pieces(&|i| i * 387 % 1000));
-        assert!(scattered > 1.3 * sorted, "{scattered} {sorted}");
+        assert!(scattered > 1.15 * sorted, "{scattered} {sorted}");
     }
 
     #[test]

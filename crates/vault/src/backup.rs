@@ -230,7 +230,7 @@ fn swap_in(
         parent: session.parent.as_ref().map(|p| p.id),
         data_bytes: run.counts.data_bytes,
         changed_bytes: run.counts.changed_bytes,
-        new_bytes: run.counts.new_bytes,
+        new_bytes: run.counts.new_bytes - run.counts.rewritten_bytes,
         stored_bytes: run.stored_bytes + stored_bytes,
         policy: policy.name.into(),
         tags: options.tags.clone(),

@@ -109,12 +109,15 @@ impl<'a> Placer<'a> {
             return Ok(Some(segment.recipe(references)));
         }
         let whole = scattered || self.policy.rewrite_at == Rewrite::Always;
-        let found = match whole {
-            true => vec![None; segment.fingerprints.len()],
-            false => self.search(segment)?,
-        };
+        let mut found: Vec<Found> = vec![None; segment.fingerprints.len()];
+        if self.policy.rewrite_at != Rewrite::Always {
+            found = self.search(segment)?;
+        }
         if scattered {
-            self.counts.rewritten_bytes += bytes;
+            let lengths = segment.pieces.iter().map(|p| data_bytes(*p)).filter(|b| *b > 0);
+            self.counts.rewritten_bytes +=
+                lengths.zip(&found).filter(|(_, f)| f.is_some()).map(|(b, _)| b).sum::<u64>();
+            found.fill(None);
         }
         if whole {
             self.make_room(bytes, send)?;

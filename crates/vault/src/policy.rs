@@ -172,7 +172,7 @@ pub const REVERSE: Policy = Policy {
     own_index_parent: false,
     rewrite_at: Rewrite::Always,
     reverse: true,
-    rebuild_at: 0.2,
+    rebuild_at: 0.6,
     group_bytes: 8 << 20,
     container_bytes: 8 << 20,
     codec: CodecChoice::Raw,

@@ -304,7 +304,8 @@ mod tests {
         }
         let original = wanted.clone();
         let mut changes = Changes::new();
-        for (to, from) in [(1, Some(30)), (2, Some(31)), (3, None), (50, Some(0)), (63, Some(1)), (31, None)] {
+        for (to, from) in [(1, Some(30)), (2, Some(31)), (3, None), (50, Some(0)), (63, Some(1)), (31, None)]
+        {
             let place = from.map_or(Place::Null, |b| Place::At(FileNo(0), BlockNo(b)));
             changes.insert(BlockNo(to), place);
             let bytes = match from {

@@ -29,7 +29,7 @@ const OUTLIER: f64 = 0.8;
 const PLACES: [f64; 4] = [0.1, 0.2, 0.2, 0.5];
 const COMMON_PLACES: usize = 2;
 /// Size of a place, as a part of the data.
-const PLACE: f64 = 0.02;
+const PLACE: f64 = 0.01;
 /// Blocks in a cluster, at least and at most.
 const CLUSTER_BLOCKS: (u64, u64) = (16, 256);
 /// Share of clusters whose content comes from the week's common material.
@@ -172,13 +172,7 @@ impl Writer<'_> {
         self.nonzero[random.below(self.nonzero.len() as u64) as usize]
     }
 
-    fn week(
-        &mut self,
-        week: usize,
-        places: &[BlockNo],
-        material: &[Place],
-        random: &mut Random,
-    ) -> Changes {
+    fn week(&mut self, week: usize, places: &[BlockNo], material: &[Place], random: &mut Random) -> Changes {
         let deadline = if week + 1 == DEADLINE.0 { DEADLINE.1 } else { 1.0 };
         let change = MEDIAN_CHANGE * deadline * (SIGMA * random.normal()).exp();
         let blocks = self.data_blocks(change.min(CHANGE_MAX));
@@ -248,7 +242,7 @@ mod tests {
     }
 
     fn images(dir: &std::path::Path, size_bytes: u64) -> ImageSet {
-        let shape = GeneratedShape { suites: 1, disks: 2, versions: 1, size_bytes };
+        let shape = GeneratedShape { suites: 2, disks: 1, versions: 1, size_bytes };
         ImageSet::generate(dir, 5, shape).expect("images")
     }
 

@@ -29,6 +29,13 @@ struct Step {
     seconds: f64,
 }
 
+/// A vault after the last week, once garbage was collected.
+#[derive(Debug, Serialize)]
+struct Collected {
+    setting: String,
+    stored: Stored,
+}
+
 /// What the disks hold and change in a week.
 #[derive(Debug, Serialize)]
 struct Week {
@@ -45,17 +52,21 @@ struct Week {
 pub fn run(context: &Context, options: &RevdedupOptions) -> Result<()> {
     let (students, shape) = students(context)?;
     let weeks: Vec<Week> = (0..students.weeks()).map(|week| describe(&students, week)).collect();
-    let segments = options.segments_mib(&SEGMENTS_MIB);
+    let segments = options.segments_mib(context, &SEGMENTS_MIB);
     let mut settings: Vec<Setting> = segments.iter().map(|&mib| Setting::reverse(mib)).collect();
     settings.extend(segments.iter().map(|&mib| Setting::global_only(mib)));
-    for kib in CHUNKS_KIB {
+    let chunks: Vec<u32> = match context.options.tiny {
+        true => CHUNKS_KIB[..1].to_vec(),
+        false => CHUNKS_KIB.to_vec(),
+    };
+    for &kib in &chunks {
         settings.push(Setting::conventional(kib)?);
     }
-    let mut steps = Vec::new();
+    settings.retain(|setting| options.wants(setting));
+    let mut measured = Measured { segments, chunks, shape, weeks, steps: Vec::new(), collected: Vec::new() };
     for setting in &settings {
-        measure(context, &students, setting, &mut steps)?;
+        measured.measure(context, &students, setting)?;
     }
-    let measured = Measured { segments, shape, weeks, steps };
     measured.draw(context)?;
     measured.save(context)
 }
@@ -73,54 +84,58 @@ fn describe(students: &Students, week: usize) -> Week {
     }
 }
 
-fn measure(context: &Context, students: &Students, setting: &Setting, steps: &mut Vec<Step>) -> Result<()> {
-    let dir = context.space().join(setting.file_name());
-    let vault = match setting.policy.reverse {
-        true => LocalVault::create(&dir, setting.policy, setting.codec)?,
-        false => LocalVault::counting(&dir, setting.policy, setting.codec)?,
-    };
-    let mut first = Vec::new();
-    let mut last = Vec::new();
-    for week in 0..students.weeks() {
-        let mut seconds = 0.0;
-        last.clear();
-        for version in students.set(week) {
-            check_interrupted()?;
-            context.require_free(version.changed_bytes + (512 << 20))?;
-            let (snapshot, cost) = vault.backup(&version)?;
-            seconds += cost.seconds;
-            last.push((version, snapshot));
-        }
-        if week == 0 {
-            first.clone_from(&last);
-        }
-        let stored = vault.stored()?;
-        eprintln!(
-            "{:20} week {:2}: {:.1} MB, {:.1} MB of it metadata, {seconds:.1} s",
-            setting.name,
-            week + 1,
-            stored.total_bytes() as f64 / 1e6,
-            stored.metadata_bytes as f64 / 1e6
-        );
-        steps.push(Step { setting: setting.name.clone(), week: week + 1, stored, seconds });
-    }
-    if setting.policy.reverse {
-        for (version, snapshot) in first.iter().take(1).chain(last.last()) {
-            vault.require_equal(version, snapshot)?;
-        }
-    }
-    vault.remove()
-}
-
 /// All that was measured.
 struct Measured {
     segments: Vec<u32>,
+    chunks: Vec<u32>,
     shape: StudentsShape,
     weeks: Vec<Week>,
     steps: Vec<Step>,
+    collected: Vec<Collected>,
 }
 
 impl Measured {
+    fn measure(&mut self, context: &Context, students: &Students, setting: &Setting) -> Result<()> {
+        let dir = context.space().join(setting.file_name());
+        let vault = match setting.policy.reverse {
+            true => LocalVault::create(&dir, setting.policy, setting.codec)?,
+            false => LocalVault::counting(&dir, setting.policy, setting.codec)?,
+        };
+        let mut first = Vec::new();
+        let mut last = Vec::new();
+        for week in 0..students.weeks() {
+            let mut seconds = 0.0;
+            last.clear();
+            for version in students.set(week) {
+                check_interrupted()?;
+                context.require_free(version.changed_bytes + (512 << 20))?;
+                let (snapshot, cost) = vault.backup(&version)?;
+                seconds += cost.seconds;
+                last.push((version, snapshot));
+            }
+            if week == 0 {
+                first.clone_from(&last);
+            }
+            let stored = vault.stored()?;
+            eprintln!(
+                "{:20} week {:2}: {:.1} MB, {:.1} MB of it metadata, {seconds:.1} s",
+                setting.name,
+                week + 1,
+                stored.total_bytes() as f64 / 1e6,
+                stored.metadata_bytes as f64 / 1e6
+            );
+            self.steps.push(Step { setting: setting.name.clone(), week: week + 1, stored, seconds });
+        }
+        if setting.policy.reverse {
+            vault.collect()?;
+            self.collected.push(Collected { setting: setting.name.clone(), stored: vault.stored()? });
+            for (version, snapshot) in first.iter().take(1).chain(last.last()) {
+                vault.require_equal(version, snapshot)?;
+            }
+        }
+        vault.remove()
+    }
+
     fn nonzero_bytes(&self) -> u64 {
         self.weeks.iter().map(|week| week.nonzero_bytes).sum()
     }
@@ -164,6 +179,11 @@ impl Measured {
                 1.0,
             ));
             bars.push(Bar::shown("the same, data alone", behind(&|setting| self.data_saving_of(setting))));
+            let collected = self.collected.iter().find(|c| c.setting == name);
+            let freed = collected.zip(self.stored_at_end(&name)).map(|(after, before)| {
+                1.0 - after.stored.total_bytes() as f64 / before.total_bytes().max(1) as f64
+            });
+            bars.push(Bar::shown(format!("{name}: part of the space that `gc` frees"), freed));
         }
         bars
     }
@@ -233,16 +253,17 @@ impl Measured {
         let labels = Labels { title: "Additional space", x: "week", y: "MB" };
         draw(context.out(), "revdedup-f6b", &labels, &Figure::Lines { series })?;
 
-        let conventional = CHUNKS_KIB.iter().map(|kib| format!("conventional {kib} KiB"));
+        let conventional = self.chunks.iter().map(|kib| format!("conventional {kib} KiB"));
         let reverse = self.segments.iter().map(|mib| format!("reverse {mib} MiB"));
         let names: Vec<String> = conventional.chain(reverse).collect();
         let series = vec![
             ("saved".to_owned(), names.iter().map(|name| self.saving_of(name)).collect()),
             ("data alone".to_owned(), names.iter().map(|name| self.data_saving_of(name)).collect()),
         ];
-        let short = |name: &String| name.replace("conventional", "conv.").replace("reverse", "rev.");
+        let short = |name: &String| name.replace("conventional", "c").replace("reverse", "r");
         let groups = names.iter().map(short).collect();
-        let labels = Labels { title: "Space saved", x: "", y: "%" };
+        let x = "chunks of conventional (c), segments of reverse (r)";
+        let labels = Labels { title: "Space saved", x, y: "%" };
         draw(context.out(), "revdedup-f6c", &labels, &Figure::Bars { groups, series })
     }
 
@@ -260,13 +281,15 @@ impl Measured {
             bars: &'a [Bar],
             weeks: &'a [Week],
             steps: &'a [Step],
+            collected: &'a [Collected],
         }
         let parameters = Parameters {
             workload: self.shape,
             saving: "1 - stored / bytes in non-zero blocks of all versions; nothing is compressed",
             counted: "the data of settings without a reverse pass is counted, not written",
         };
-        let results = Results { bars: &bars, weeks: &self.weeks, steps: &self.steps };
+        let Self { weeks, steps, collected, .. } = self;
+        let results = Results { bars: &bars, weeks, steps, collected };
         context.save(1, parameters, results, &text)?;
         context.print(&text);
         Ok(())

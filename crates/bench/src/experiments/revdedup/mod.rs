@@ -26,16 +26,25 @@ use crate::workload::{Daily, Students, StudentsShape};
 /// What the experiments of RevDedup may be told.
 #[derive(clap::Args, Clone, Debug)]
 pub struct RevdedupOptions {
-    /// Segment sizes of policy reverse in MiB [default: those of the figure]
+    /// Segment sizes of policy reverse in MiB [default: those of the figure; with --tiny the first of them]
     #[arg(long, value_delimiter = ',', value_name = "MIB")]
     segments: Vec<u32>,
+    /// Only the settings whose names contain one of these, such as "balanced" [default: all of the figure]
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    settings: Vec<String>,
 }
 
 impl RevdedupOptions {
-    fn segments_mib(&self, usual: &[u32]) -> Vec<u32> {
-        match self.segments.is_empty() {
-            true => usual.to_vec(),
-            false => self.segments.clone(),
+    /// Whether a setting is measured.
+    fn wants(&self, setting: &Setting) -> bool {
+        self.settings.is_empty() || self.settings.iter().any(|part| setting.name.contains(part.as_str()))
+    }
+
+    fn segments_mib(&self, context: &Context, usual: &[u32]) -> Vec<u32> {
+        match (self.segments.is_empty(), context.options.tiny) {
+            (false, _) => self.segments.clone(),
+            (true, false) => usual.to_vec(),
+            (true, true) => usual[..1].to_vec(),
         }
     }
 }
@@ -84,7 +93,7 @@ impl Setting {
 
 /// Disks cloned of the set's first disk; `--disks` and `--versions` say how many and for how many weeks.
 fn students(context: &Context) -> Result<(Students, StudentsShape)> {
-    let tiny = GeneratedShape { suites: 1, disks: 3, versions: 1, size_bytes: 24 << 20 };
+    let tiny = GeneratedShape { suites: 3, disks: 1, versions: 1, size_bytes: 24 << 20 };
     let images = context.whole_images("full", tiny)?;
     let (disks, weeks) = if context.options.tiny { (2, 3) } else { (12, 12) };
     let shape = StudentsShape {

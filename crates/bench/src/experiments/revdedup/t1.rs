@@ -39,8 +39,9 @@ pub fn run(context: &Context, options: &RevdedupOptions) -> Result<()> {
     // One vault or file at a time, and the one being removed.
     context.require_free(2 * bytes as u64)?;
     let data = Arc::new(random_bytes(bytes, context.options.seed));
-    let settings: Vec<Setting> =
-        options.segments_mib(&SEGMENTS_MIB).into_iter().map(Setting::reverse).collect();
+    let mut settings: Vec<Setting> =
+        options.segments_mib(context, &SEGMENTS_MIB).into_iter().map(Setting::reverse).collect();
+    settings.retain(|setting| options.wants(setting));
     let mut steps = Vec::new();
     for run in 0..context.runs() {
         for turn in 0..=settings.len() {
@@ -94,7 +95,8 @@ fn report(context: &Context, bytes: u64, settings: &[Setting], steps: &[Step]) -
     let of = |setting: &str, run: usize| steps.iter().find(|s| s.setting == setting && s.run == run);
     // Times of plain files over times of the setting, within each run.
     let ratio = |setting: &str, value: fn(&Step) -> f64| {
-        let ratios = (0..context.runs()).filter_map(|run| Some(value(of(RAW, run)?) / value(of(setting, run)?)));
+        let ratios =
+            (0..context.runs()).filter_map(|run| Some(value(of(RAW, run)?) / value(of(setting, run)?)));
         median(ratios)
     };
     let without_hash = |setting: &str| {
