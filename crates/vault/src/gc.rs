@@ -59,6 +59,7 @@ impl Vault {
     /// Collects. With `dry_run` nothing changes, and the report says what is waiting.
     pub fn gc(&self, dry_run: bool) -> Result<GcReport> {
         let mut report = GcReport::default();
+        let mut full = None;
         if dry_run {
             for at in self.disks_to_collect(&mut report)? {
                 let folder = at.folder;
@@ -68,39 +69,40 @@ impl Vault {
                         report.orphans += 1;
                     }
                 });
-                skip_damage(&mut report, &at.name, looked)?;
+                skip_damage(&mut report, &mut full, &at.name, looked)?;
             }
             return Ok(report);
         }
         report.freed_bytes += self.store.sweep()?;
         for at in self.disks_to_collect(&mut report)? {
             let done = collect_folder(self, &at.folder, COMPACT_AT_COLLECTION, &mut report);
-            skip_damage(&mut report, &at.name, done)?;
+            skip_damage(&mut report, &mut full, &at.name, done)?;
         }
         let done = sweep_shared(self, COMPACT_AT_COLLECTION, &mut report);
-        skip_damage(&mut report, "shared", done)?;
+        skip_damage(&mut report, &mut full, "shared", done)?;
         self.remove_nameless(&mut report)?;
         self.remove_dead_holds(&mut report)?;
         report.freed_bytes += self.store.sweep()?;
-        Ok(report)
+        full.map_or(Ok(report), Err)
     }
 
     /// Compacts containers with a share of `threshold` dead chunks or more, of one disk or of all.
     pub fn compact(&self, disk: Option<&str>, threshold: f64) -> Result<GcReport> {
         let mut report = GcReport::default();
+        let mut full = None;
         let disks = match disk {
             Some(name) => vec![disks::one(self, name)?],
             None => self.disks_to_collect(&mut report)?,
         };
         for at in disks {
             let done = collect_folder(self, &at.folder, threshold, &mut report);
-            skip_damage(&mut report, &at.name, done)?;
+            skip_damage(&mut report, &mut full, &at.name, done)?;
         }
         if disk.is_none() {
             let done = sweep_shared(self, threshold, &mut report);
-            skip_damage(&mut report, "shared", done)?;
+            skip_damage(&mut report, &mut full, "shared", done)?;
         }
-        Ok(report)
+        full.map_or(Ok(report), Err)
     }
 
     /// All disks. One whose name is damaged is collected as well, and the damage is said.
@@ -177,10 +179,20 @@ impl Vault {
 }
 
 /// What is wrong with one folder is said and does not hold up the others.
-fn skip_damage(report: &mut GcReport, name: &str, done: Result<()>) -> Result<()> {
+fn skip_damage(
+    report: &mut GcReport,
+    full: &mut Option<VaultError>,
+    name: &str,
+    done: Result<()>,
+) -> Result<()> {
     match done {
-        Err(e) if e.is_damage() || e.is_full() => {
+        Err(e) if e.is_damage() => {
             report.skipped.push(format!("{name}: {e}"));
+            Ok(())
+        }
+        // The other folders may give room; it is told at the end.
+        Err(e) if e.is_full() => {
+            full.get_or_insert(e);
             Ok(())
         }
         Err(e @ VaultError::Busy { .. }) => {
