@@ -75,6 +75,18 @@ impl PartialFile {
     /// Gives the file its size, and room for `ranges` in their order; the rest stays a hole.
     pub fn reserve(&self, size: u64, ranges: &[Range<u64>]) -> Result<()> {
         self.file.set_len(size).map_err(|e| ImageError::io(&self.name, "set the size", e))?;
+        let needed: u64 = ranges.iter().map(|r| r.end - r.start).sum();
+        let free = || {
+            fstatvfs(&self.file).map(|s| {
+                // What was reserved so far is going to be given back.
+                let kept = self.file.metadata().map_or(0, |m| m.blocks() * 512);
+                s.f_bavail.saturating_mul(s.f_frsize).saturating_add(kept)
+            })
+        };
+        // Asked before: reserving takes all there is from everybody else until it fails.
+        if let Some(free) = free().ok().filter(|free| *free < needed) {
+            return Err(ImageError::Full { path: self.name.clone(), needed, free });
+        }
         for range in ranges.iter().filter(|r| !r.is_empty()) {
             let len = range.end - range.start;
             loop {
@@ -83,15 +95,8 @@ impl PartialFile {
                     Err(Errno::INTR) => {}
                     Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
                     Err(Errno::NOSPC | Errno::DQUOT) => {
-                        return Err(ImageError::Full {
-                            path: self.name.clone(),
-                            needed: ranges.iter().map(|r| r.end - r.start).sum(),
-                            free: fstatvfs(&self.file).map_or(0, |s| {
-                                // What was reserved so far is going to be given back.
-                                let kept = self.file.metadata().map_or(0, |m| m.blocks() * 512);
-                                s.f_bavail.saturating_mul(s.f_frsize).saturating_add(kept)
-                            }),
-                        });
+                        let free = free().unwrap_or(0);
+                        return Err(ImageError::Full { path: self.name.clone(), needed, free });
                     }
                     Err(e) => return Err(ImageError::io(&self.name, "reserve space for", e.into())),
                 }

@@ -212,6 +212,16 @@ impl Measured {
             }
             let model = vault.modelled(&version.disk, id)?;
             let read = Read { nonzero_bytes: version.nonzero_bytes, seconds, model };
+            eprintln!(
+                "{:20} week {:2} {when:?} {}: {} MB/s, plain copy {}, modelled {} as planned, {} by address",
+                setting.name,
+                week + 1,
+                version.disk,
+                figure(read.rate(), 0),
+                figure(raw_copy_mb_per_second, 0),
+                figure(read.modelled_rate(Order::AsPlanned), 1),
+                figure(read.modelled_rate(Order::ByAddress), 1)
+            );
             let (setting, disk) = (setting.name.clone(), version.disk.clone());
             self.restores.push(Restore { setting, when, week: week + 1, disk, read, raw_copy_mb_per_second });
         }
