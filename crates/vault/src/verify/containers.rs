@@ -7,13 +7,14 @@ use crate::dead::read_dead;
 use crate::error::fault;
 use crate::error::{Named, Result, VaultError};
 use crate::folder::Folder;
+use crate::group_reader::extent;
 use crate::pipeline::{cores, Failure};
 use crate::progress::Progress;
 use crate::tables::Tables;
 use crossbeam_channel::{bounded, Sender};
 use format::{
-    decode_frame, names, ContainerEntry, ContainerId, DataFooter, DataHeader, Kind, Owner, RunSet, Table,
-    DATA_FOOTER_BYTES, DATA_HEADER_BYTES,
+    decode_frame, names, Codec, ContainerEntry, ContainerId, DataFooter, DataHeader, Kind, Owner, RunSet,
+    Table, DATA_FOOTER_BYTES, DATA_HEADER_BYTES,
 };
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -227,7 +228,16 @@ impl ContainerCheck<'_> {
                 continue;
             }
             let why = format!("the group at offset {} is not within its {len} bytes", g.offset);
-            let chunks = groups::chunks_of(table, g.first as usize..(g.first + g.count) as usize);
+            let mut lost = g.first as usize..(g.first + g.count) as usize;
+            if g.codec == Codec::Raw && g.offset >= DATA_HEADER_BYTES as u64 {
+                // Chunks that stand before the end can be read.
+                while lost.start < lost.end && extent(table, g, lost.start..lost.start + 1).end <= groups_end
+                {
+                    lost.start += 1;
+                }
+                there.push(n);
+            }
+            let chunks = groups::chunks_of(table, lost);
             lock(found).of(entry.id).damage(entry.id, generations(entry), &object, &why, Some(&chunks));
         }
         Ok(there)

@@ -4,13 +4,14 @@ use super::containers::{lock, Found};
 use crate::error::fault;
 use crate::error::{Named, Result, VaultError};
 use crate::folder::Folder;
-use crate::group_reader::GroupReader;
+use crate::group_reader::{extent, GroupReader};
 use crate::progress::Progress;
 use crate::tables::Tables;
 use crossbeam_channel::{Receiver, Sender};
-use format::{names, RunSet, Table, WriterNo};
+use format::{names, Codec, RunSet, Table, WriterNo};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
+use store::ObjectStore;
 
 /// Bytes of stored groups in one read.
 const READ_BYTES: u64 = 2 << 20;
@@ -107,6 +108,10 @@ pub(super) fn work(
             let g = read.table.groups[n];
             let at = (g.offset - read.offset) as usize;
             let bytes = &mut stored[at..at + g.stored_len as usize];
+            if !whole && g.codec == Codec::Raw {
+                data_bytes += check_chunks(&**store, &mut groups, &read, n, found)?;
+                continue;
+            }
             if !whole {
                 if let Err(e) = store.read_at(&read.object, g.offset, bytes).named() {
                     let all = g.first as usize..(g.first + g.count) as usize;
@@ -122,6 +127,31 @@ pub(super) fn work(
         found.counts.data_bytes += data_bytes;
     }
     Ok(())
+}
+
+/// Reads the chunks of a group stored raw one by one. Returns the bytes of those that are whole.
+fn check_chunks(
+    store: &dyn ObjectStore,
+    groups: &mut GroupReader,
+    read: &GroupRead,
+    n: usize,
+    found: &Mutex<Found<'_>>,
+) -> Result<u64> {
+    let (table, group) = (&read.table, &read.table.groups[n]);
+    let mut whole = 0;
+    for n in group.first as usize..(group.first + group.count) as usize {
+        if table.number_at(n).is_some_and(|c| read.dead.contains(c.0)) {
+            continue;
+        }
+        let at = extent(table, group, n..n + 1);
+        let mut bytes = vec![0; (at.end - at.start) as usize];
+        let read_back = store.read_at(&read.object, at.start, &mut bytes).named();
+        match read_back.and_then(|()| groups.compare_raw(&read.object, table, group, n..n + 1, &bytes)) {
+            Ok(()) => whole += bytes.len() as u64,
+            Err(e) => blame(read, found, e, n..n + 1)?,
+        }
+    }
+    Ok(whole)
 }
 
 /// Checks a group. Returns the bytes of its chunks that are whole.
