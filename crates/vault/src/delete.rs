@@ -15,7 +15,7 @@ use crate::chain::{RecipeReader, Without};
 use crate::compact::compact_folder;
 use crate::dead::read_dead;
 use crate::error::{Result, VaultError};
-use crate::folder::{release, release_object, Containers, Edits, Folder};
+use crate::folder::{list_unswept, release, release_object, Containers, Edits, Folder};
 use crate::recipe::{read_page, read_root, read_summary, recipe_of};
 use crate::recipe_writer::{PageWriter, WrittenRecipe};
 use crate::released::delete_released;
@@ -321,9 +321,7 @@ pub(crate) fn apply(
         }
         folder.edit_containers(m, put, session.writer, counter, &edits)?;
         change_snapshots(folder, m, change);
-        m.unswept.extend(dead.shared.keys());
-        m.unswept.sort_unstable();
-        m.unswept.dedup();
+        list_unswept(m, dead.shared.keys());
         released.iter().for_each(|what| release(m, what.clone()));
         Ok(true)
     })?;

@@ -173,6 +173,13 @@ impl Folder {
     }
 }
 
+/// Lists shared containers that the disk references less than before.
+pub(crate) fn list_unswept<'a>(m: &mut Manifest, ids: impl IntoIterator<Item = &'a ContainerId>) {
+    m.unswept.extend(ids);
+    m.unswept.sort_unstable();
+    m.unswept.dedup();
+}
+
 /// Marks something as no longer needed by the manifest that is being changed.
 pub(crate) fn release(m: &mut Manifest, what: Release) {
     m.released.push(Released { sequence: m.sequence, what });

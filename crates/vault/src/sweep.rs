@@ -11,7 +11,7 @@ use crate::compact::compact_folder;
 use crate::dead::read_dead;
 use crate::delete::{bury, release_data, summary_of};
 use crate::error::{Result, VaultError};
-use crate::folder::{release, Containers, Edits, Folder};
+use crate::folder::{list_unswept, release, Containers, Edits, Folder};
 use crate::gc::{fence_dead, remove_orphans, GcReport};
 use crate::recipe::read_root;
 use crate::released::delete_released;
@@ -72,9 +72,7 @@ pub(crate) fn sweep_unswept(
         left_alone.extend(about_to_be_named.iter().map(|e| e.id));
         if !left_alone.is_empty() {
             disk.update(|m, _| {
-                m.unswept.extend(&left_alone);
-                m.unswept.sort_unstable();
-                m.unswept.dedup();
+                list_unswept(m, &left_alone);
                 Ok(())
             })?;
         }
@@ -86,9 +84,7 @@ pub(crate) fn sweep_unswept(
     let done = run();
     if done.is_err() {
         disk.update(|m, _| {
-            m.unswept.extend(only);
-            m.unswept.sort_unstable();
-            m.unswept.dedup();
+            list_unswept(m, only);
             Ok(())
         })?;
     }

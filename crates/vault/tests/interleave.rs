@@ -9,11 +9,15 @@ mod between;
 mod sim;
 
 use between::Between;
+use image::Source;
 use rand::Rng;
 use sim::{restore, Bytes, SMALL};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use store::{SimFs, SimStore};
 use vault::{BackupOptions, Policy, Progress, SnapId, Vault, VaultError};
@@ -252,4 +256,95 @@ fn verifications_and_reindexing() {
     everywhere(Verify, &[Delete(0), Delete(2), Compact, Gc]);
     everywhere(Reindex, &[Backup("a/x", 6), Gc]);
     everywhere(Reindex, &[Delete(0), Delete(1), Delete(2), Gc, Backup("b/x", 5)]);
+}
+
+/// A source that says when it is asked for the first time, and then waits.
+struct Waiting {
+    bytes: Bytes,
+    begun: Sender<()>,
+    go_on: Option<Receiver<()>>,
+}
+
+impl Source for Waiting {
+    fn format(&self) -> &'static str {
+        self.bytes.format()
+    }
+    fn size(&self) -> Option<u64> {
+        self.bytes.size()
+    }
+    fn next_data(&mut self, from: u64) -> image::Result<Option<Range<u64>>> {
+        if let Some(go_on) = self.go_on.take() {
+            self.begun.send(()).unwrap();
+            go_on.recv().unwrap();
+        }
+        self.bytes.next_data(from)
+    }
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> image::Result<usize> {
+        self.bytes.read_at(offset, buf)
+    }
+}
+
+/// Three parties: while a backup is at work, at its reverse pass too, what is newest is deleted, and another backup
+/// begins to compare with what is newest then. It ends after the first one. What it has committed must be there.
+#[test]
+fn a_backup_begun_on_an_older_snapshot_beside_a_reverse_pass() {
+    for policy in SMALL.into_iter().filter(|p| p.reverse) {
+        let all = beside_a_pass(policy, u64::MAX);
+        let places = std::env::var("SAPWOOD_PLACES").ok().and_then(|s| s.parse().ok()).unwrap_or(8 * PLACES);
+        for at in (0..all).step_by((all / places).max(1) as usize) {
+            println!("{} {:?}: before operation {at} of {all}", policy.name, policy.rewrite_at);
+            beside_a_pass(policy, at);
+        }
+    }
+}
+
+fn beside_a_pass(policy: Policy, at: u64) -> u64 {
+    let world = Arc::new(World::new(policy));
+    let (begun, begins) = channel();
+    let (go, go_on) = channel();
+    let second: Arc<Mutex<Option<JoinHandle<Option<SnapId>>>>> = Arc::default();
+    let (seen, thread) = (world.clone(), second.clone());
+    let meanwhile = move || {
+        let vault = seen.vault();
+        vault.delete("a/x", &["latest"]).unwrap();
+        // All of it is in the snapshot that is newest now.
+        let source = Waiting { bytes: Bytes(content(2)), begun: begun.clone(), go_on: Some(go_on) };
+        let run = move || {
+            let options = BackupOptions { policy: Some(policy), ..BackupOptions::default() };
+            let done = vault.backup("a/x", Box::new(source), &options, &Progress::default());
+            // Where nothing was asked for, nobody waits for it any longer.
+            let _ = begun.send(());
+            match done {
+                Err(VaultError::Busy { .. }) => None,
+                other => Some(other.unwrap().snapshot.id),
+            }
+        };
+        *thread.lock().unwrap() = Some(std::thread::spawn(run));
+        begins.recv().unwrap();
+    };
+    let store = Between::new(SimStore::open_on(world.fs.process()).unwrap(), at, 0, Box::new(meanwhile));
+    let operations = store.operations();
+    let vault = Vault::open(Arc::new(store)).unwrap().with_patience(Duration::from_millis(1));
+    let options = BackupOptions { policy: Some(policy), ..BackupOptions::default() };
+    match vault.backup("a/x", Box::new(Bytes(content(6))), &options, &Progress::default()) {
+        // The other one has begun before this one's session.
+        Err(VaultError::Busy { .. }) => {}
+        done => drop(done.unwrap()),
+    }
+    drop(vault);
+    let _ = go.send(());
+    let committed = second.lock().unwrap().take().and_then(|t| t.join().unwrap());
+    for _ in 0..2 {
+        let vault = world.vault();
+        if let Some(id) = committed {
+            assert!(restore(&vault, "a/x", &id.to_string()).unwrap() == *content(2), "the second backup");
+        }
+        for s in vault.snapshots(None).unwrap().snapshots {
+            restore(&vault, &s.disk, &s.entry.id.to_string()).unwrap();
+        }
+        let report = vault.verify(None, true, &Progress::default()).unwrap();
+        assert!(report.damaged.is_empty(), "{:?}", report.damaged);
+        vault.gc(false).unwrap();
+    }
+    operations.load(Ordering::Relaxed)
 }
