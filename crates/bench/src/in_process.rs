@@ -35,6 +35,8 @@ pub struct BackupCost {
     pub reverse_seconds: f64,
     /// Bytes that were not known before.
     pub new_bytes: u64,
+    /// Bytes that were known and written again.
+    pub rewritten_bytes: u64,
     /// Containers that the pass wrote again.
     pub compacted: u64,
 }
@@ -53,6 +55,17 @@ impl Stored {
     pub fn total_bytes(&self) -> u64 {
         self.data_bytes + self.metadata_bytes
     }
+}
+
+/// How scattered a snapshot is.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Scatter {
+    /// Runs of chunks that lie together.
+    pub runs: u64,
+    /// Groups it needs.
+    pub groups: u64,
+    /// Bytes of these groups for each byte of the disk that is not zero.
+    pub fetched_per_wanted: f64,
 }
 
 /// What a restore costs on a disk with a moving head, by the order of its reads.
@@ -104,13 +117,14 @@ impl LocalVault {
     /// Stores any disk.
     pub fn backup_source(&self, disk: &str, source: Box<dyn image::Source>) -> Result<(String, BackupCost)> {
         let start = Instant::now();
-        let BackupReport { snapshot, reverse, reverse_seconds, .. } =
+        let BackupReport { snapshot, rewritten_bytes, reverse, reverse_seconds } =
             self.vault.backup(disk, source, &self.options, &Progress::default())?;
         files::sync_file_system(&self.dir)?;
         let seconds = start.elapsed().as_secs_f64();
         ensure!(reverse.held_up.is_none(), "the reverse pass was held up: {:?}", reverse.held_up);
         let (new_bytes, compacted) = (snapshot.new_bytes, reverse.compacted);
-        Ok((snapshot.id.to_string(), BackupCost { seconds, reverse_seconds, new_bytes, compacted }))
+        let cost = BackupCost { seconds, reverse_seconds, new_bytes, rewritten_bytes, compacted };
+        Ok((snapshot.id.to_string(), cost))
     }
 
     /// Restores a snapshot to the new file `path`. Returns the seconds until it is on the disk.
@@ -166,6 +180,20 @@ impl LocalVault {
             (Some(as_planned), Some(by_address)) => Some(Modelled { as_planned, by_address }),
             _ => None,
         })
+    }
+
+    /// How scattered a snapshot is.
+    pub fn scatter(&self, disk: &str, snapshot: &str) -> Result<Scatter> {
+        let f = self.vault.map(disk, snapshot, 1)?.fragmentation;
+        Ok(Scatter { runs: f.runs, groups: f.groups, fetched_per_wanted: f.amplification() })
+    }
+
+    /// Verifies it: with `data`, every chunk. Returns the seconds it takes.
+    pub fn verify(&self, data: bool) -> Result<f64> {
+        let start = Instant::now();
+        let report = self.vault.verify(None, data, &Progress::default())?;
+        ensure!(report.damaged.is_empty(), "damaged: {:?}", report.damaged);
+        Ok(start.elapsed().as_secs_f64())
     }
 
     /// The space it takes.

@@ -21,6 +21,7 @@ use crate::released::delete_released;
 use crate::reverse::ReverseReport;
 use crate::segment_index::SegmentIndex;
 use crate::session::Session;
+use crate::sharers::Sharers;
 use crate::vault::{has_objects, now, random_token, Vault, TABLE_CACHE_BYTES};
 use format::{
     ContainerEntry, ContainerId, DataName, DiskId, Manifest, RecipeName, Reverse, SnapId, SnapshotEntry,
@@ -90,7 +91,8 @@ impl Vault {
 
         let name = RecipeName { snap: random_token()?, generation: session.writer };
         let owner = shared.as_ref().unwrap_or(&session);
-        let mut placer = Placer::new(policy, &tables, parent, owner.folder.owner, owner.writer);
+        let sharers = Sharers::new(self, folder.disk);
+        let mut placer = Placer::new(policy, &tables, parent, sharers, owner.folder.owner, owner.writer);
         if let Some(s) = &shared {
             let containers = Containers::new(s.folder.clone(), &s.manifest);
             match policy.global {
@@ -104,7 +106,7 @@ impl Vault {
             }
         }
         // What is written again over the backups of a disk is never more than what was new.
-        placer.choose_scattered(session.parent.as_ref().map_or(0, |p| p.new_bytes))?;
+        placer.choose_sparse(session.parent.as_ref().map_or(0, |p| p.new_bytes))?;
         let recipe = RecipeWriter::new(&folder, name, parent_recipe);
         let run = pipeline::run(&session, owner, source, placer, recipe, &policy, progress)?;
         progress.check()?;

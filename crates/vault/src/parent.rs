@@ -12,12 +12,11 @@ pub(crate) struct Parent {
     recipe: RecipeReader,
     damaged: HashSet<ContainerId>,
     signatures: Option<Vec<(u64, u32)>>,
-    summary_taken: bool,
 }
 
 impl Parent {
     pub fn new(recipe: RecipeReader, damaged: &[ContainerId]) -> Self {
-        Parent { recipe, damaged: damaged.iter().copied().collect(), signatures: None, summary_taken: false }
+        Parent { recipe, damaged: damaged.iter().copied().collect(), signatures: None }
     }
 
     /// The segment at the same place; `None` where it is null or cannot be read.
@@ -37,12 +36,14 @@ impl Parent {
         })
     }
 
-    /// Fills in where chunks are found in one of the parent's segments. Returns how many are still not found.
+    /// Fills in where chunks are found in one of the parent's segments, in containers that `admits` lets pass. Returns
+    /// how many are still not found.
     pub fn match_segment(
         &mut self,
         tables: &Tables,
         no: u64,
         fingerprints: &[Fingerprint],
+        admits: &mut dyn FnMut(ContainerId) -> Result<bool>,
         found: &mut [Option<(ContainerId, ChunkNo)>],
     ) -> Result<usize> {
         let missing = |found: &[Option<_>]| found.iter().filter(|f| f.is_none()).count();
@@ -50,7 +51,7 @@ impl Parent {
         let mut known: HashMap<[u8; 32], (ContainerId, ChunkNo)> = HashMap::new();
         for r in &segment.references {
             let Reference::Direct { container, first, count } = *r else { continue };
-            if self.damaged.contains(&container) {
+            if self.damaged.contains(&container) || !admits(container)? {
                 continue;
             }
             let table = match tables.get(container) {
@@ -103,11 +104,8 @@ impl Parent {
         Ok(all)
     }
 
-    /// What the parent references, the first time it is asked for.
-    pub fn take_summary(&mut self) -> Result<Option<Summary>> {
-        if std::mem::replace(&mut self.summary_taken, true) {
-            return Ok(None);
-        }
+    /// What the parent references in sound containers.
+    pub fn summary(&mut self) -> Result<Summary> {
         let mut all = Summary::default();
         for no in self.recipe.page_numbers() {
             match self.recipe.summary(no) {
@@ -116,6 +114,6 @@ impl Parent {
             }
         }
         all.containers.retain(|c, _| !self.damaged.contains(c));
-        Ok(Some(all))
+        Ok(all)
     }
 }

@@ -7,12 +7,13 @@ use crate::global_index::GlobalIndex;
 use crate::own_index::OwnIndex;
 use crate::parent::Parent;
 use crate::policy::{Policy, Rewrite};
-use crate::scatter::worst;
 use crate::segment_index::SegmentIndex;
+use crate::sharers::Sharers;
+use crate::sparse;
 use crate::tables::Tables;
 use chunk::{Fingerprint, Piece};
-use format::{ChunkNo, ContainerId, Owner, Reference, SegmentRecipe, WriterNo};
-use std::collections::HashSet;
+use format::{ChunkNo, ContainerId, Owner, Reference, RunSet, SegmentRecipe, WriterNo};
+use std::collections::BTreeMap;
 
 /// A segment that has been cut and fingerprinted.
 pub(crate) struct Analysed {
@@ -29,6 +30,12 @@ pub(crate) struct Analysed {
 }
 
 impl Analysed {
+    /// Bytes of the chunks that were found.
+    fn bytes_of(&self, found: &[Found]) -> u64 {
+        let lengths = self.pieces.iter().map(|p| data_bytes(*p)).filter(|b| *b > 0);
+        lengths.zip(found).filter(|(_, f)| f.is_some()).map(|(b, _)| b).sum()
+    }
+
     fn recipe(&self, references: Vec<Reference>) -> SegmentRecipe {
         SegmentRecipe { fingerprint: self.fingerprint.0, signature: self.signature, references }
     }
@@ -42,10 +49,13 @@ pub(crate) struct Placer<'a> {
     pub tables: &'a Tables,
     pub parent: Option<Parent>,
     pub own: OwnIndex,
+    /// Whether the index over the disk's own chunks has the parent's.
+    parent_added: bool,
     pub global: Option<GlobalIndex>,
     pub segments: Option<SegmentIndex>,
-    /// Segments that are written whole, whatever is known of them.
-    scattered: HashSet<u64>,
+    sharers: Sharers<'a>,
+    /// Chunks of the parent that are written again.
+    sparse: BTreeMap<ContainerId, RunSet>,
     pub counts: Counts,
     /// Owner and writer of new containers.
     owner: Owner,
@@ -67,6 +77,7 @@ impl<'a> Placer<'a> {
         policy: Policy,
         tables: &'a Tables,
         parent: Option<Parent>,
+        sharers: Sharers<'a>,
         owner: Owner,
         writer: WriterNo,
     ) -> Self {
@@ -75,9 +86,11 @@ impl<'a> Placer<'a> {
             tables,
             parent,
             own: OwnIndex::new(policy.own_index_bytes, writer),
+            parent_added: false,
             global: None,
             segments: None,
-            scattered: HashSet::new(),
+            sharers,
+            sparse: BTreeMap::new(),
             counts: Counts::default(),
             owner,
             writer,
@@ -100,29 +113,28 @@ impl<'a> Placer<'a> {
         let bytes: u64 = segment.pieces.iter().map(|p| data_bytes(*p)).sum();
         self.counts.data_bytes += bytes;
         let clean = self.clean(segment)?;
-        let scattered = self.scattered.contains(&segment.no);
         self.counts.changed_bytes += if clean.is_none() { bytes } else { 0 };
-        if let Some(clean) = clean.filter(|_| !scattered) {
+        if let Some(clean) = clean.filter(|s| !s.references.iter().any(|r| self.is_sparse(r))) {
             return Ok(Some(clean));
         }
         if let Some(references) = self.whole_segment(segment)? {
             return Ok(Some(segment.recipe(references)));
         }
-        let whole = scattered || self.policy.rewrite_at == Rewrite::Always;
-        let mut found: Vec<Found> = vec![None; segment.fingerprints.len()];
-        if self.policy.rewrite_at != Rewrite::Always {
-            found = self.search(segment)?;
-        }
-        if scattered {
-            let lengths = segment.pieces.iter().map(|p| data_bytes(*p)).filter(|b| *b > 0);
-            self.counts.rewritten_bytes +=
-                lengths.zip(&found).filter(|(_, f)| f.is_some()).map(|(b, _)| b).sum::<u64>();
-            found.fill(None);
-        }
+        let keep_shared = match self.policy.rewrite_at {
+            Rewrite::Whole { keep_shared } => Some(keep_shared),
+            _ => None,
+        };
+        let mut found = match keep_shared {
+            Some(part) => self.kept(segment, (part * bytes as f64) as u64)?,
+            None => self.search(segment)?,
+        };
+        let again = self.give_up_sparse(segment, &mut found)?;
+        // What is written of it stands in one place.
+        let whole = keep_shared.is_some();
         if whole {
-            self.make_room(bytes, send)?;
+            self.make_room(bytes - segment.bytes_of(&found), send)?;
         }
-        let references = self.write_new(segment, &found, whole, send)?;
+        let references = self.write_new(segment, &found, &again, whole, send)?;
         let recipe = segment.recipe(references);
         if let Some(index) = &mut self.segments {
             index.add(&recipe);
@@ -130,18 +142,53 @@ impl<'a> Placer<'a> {
         Ok(Some(recipe))
     }
 
-    /// Decides which of the parent's segments are written whole, within `budget` bytes.
-    pub fn choose_scattered(&mut self, budget: u64) -> Result<()> {
-        if let Some(parent) = &mut self.parent {
-            self.scattered = worst(parent, &self.policy, budget)?;
+    /// Decides what of the parent is written again, `budget` bytes at most.
+    pub fn choose_sparse(&mut self, budget: u64) -> Result<()> {
+        if let (Some(parent), Rewrite::Sparse { .. }) = (&mut self.parent, self.policy.rewrite_at) {
+            self.sparse = sparse::choose(&parent.summary()?, self.tables, &self.policy, budget)?;
         }
         Ok(())
+    }
+
+    fn is_sparse(&self, r: &Reference) -> bool {
+        let Reference::Direct { container, first, count } = *r else { return false };
+        self.sparse.get(&container).is_some_and(|chunks| chunks.count_within(first.0, count) > 0)
+    }
+
+    /// Takes back where chunks were found that are written again, unless this backup has written them. Returns which.
+    fn give_up_sparse(&mut self, segment: &Analysed, found: &mut [Found]) -> Result<Vec<bool>> {
+        if self.sparse.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut again = vec![false; found.len()];
+        let lengths = segment.pieces.iter().filter(|p| matches!(p, Piece::Data { .. })).map(|p| p.bytes());
+        for (n, (f, bytes)) in segment.fingerprints.iter().zip(lengths).enumerate() {
+            let is_sparse = |(id, n): &(ContainerId, ChunkNo)| {
+                self.sparse.get(id).is_some_and(|chunks| chunks.contains(n.0))
+            };
+            if found[n].as_ref().is_some_and(is_sparse) {
+                found[n] = self.own.find(self.tables, f, bytes)?.filter(|at| !is_sparse(at));
+                again[n] = true;
+            }
+        }
+        Ok(again)
     }
 
     /// Decision 2: any disk has put the whole segment into the shared set.
     fn whole_segment(&mut self, segment: &Analysed) -> Result<Option<Vec<Reference>>> {
         let Some(index) = &mut self.segments else { return Ok(None) };
         index.find(self.tables, &segment.fingerprint, &segment.pieces, &segment.fingerprints)
+    }
+
+    /// The chunks that stay where they are, in shared containers that other disks reference: none, or `least` bytes.
+    fn kept(&mut self, segment: &Analysed, least: u64) -> Result<Vec<Found>> {
+        let none = vec![None; segment.fingerprints.len()];
+        let Some(parent) = &mut self.parent else { return Ok(none) };
+        let mut found = none.clone();
+        let sharers = &mut self.sharers;
+        let mut stays = |id: ContainerId| Ok(id.owner() == Owner::Shared && sharers.share(id)?);
+        parent.match_segment(self.tables, segment.no, &segment.fingerprints, &mut stays, &mut found)?;
+        Ok(if segment.bytes_of(&found) >= least { found } else { none })
     }
 
     /// Ends the open container where a segment of so many bytes would be torn by its end.
@@ -166,20 +213,39 @@ impl<'a> Placer<'a> {
         let mut missing = found.len();
         if let Some(parent) = &mut self.parent {
             if self.policy.same_offset {
-                missing = parent.match_segment(self.tables, segment.no, &segment.fingerprints, &mut found)?;
+                let fingerprints = &segment.fingerprints;
+                missing = parent.match_segment(
+                    self.tables,
+                    segment.no,
+                    fingerprints,
+                    &mut |_| Ok(true),
+                    &mut found,
+                )?;
             }
             if missing > 0 && self.policy.similar_segments > 0 {
                 let similar = parent.similar(segment.signature, segment.no, self.policy.similar_segments)?;
                 for no in similar {
                     if missing > 0 {
-                        missing = parent.match_segment(self.tables, no, &segment.fingerprints, &mut found)?;
+                        let fingerprints = &segment.fingerprints;
+                        missing = parent.match_segment(
+                            self.tables,
+                            no,
+                            fingerprints,
+                            &mut |_| Ok(true),
+                            &mut found,
+                        )?;
                     }
                 }
             }
-            if missing > 0 && self.policy.own_index_parent {
-                if let Some(summary) = parent.take_summary()? {
-                    self.own.add_parent(self.tables, &summary)?;
+            if missing > 0 && self.policy.own_index_parent && !std::mem::replace(&mut self.parent_added, true)
+            {
+                let mut summary = parent.summary()?;
+                for (id, again) in &self.sparse {
+                    if let Some(chunks) = summary.containers.get_mut(id) {
+                        *chunks = chunks.minus(again);
+                    }
                 }
+                self.own.add_parent(self.tables, &summary)?;
             }
         }
         if missing == 0 {
@@ -197,11 +263,12 @@ impl<'a> Placer<'a> {
         Ok(found)
     }
 
-    /// Puts what is new into groups and writes down where everything is.
+    /// Puts what is new, and what is written `again`, into groups and writes down where everything is.
     fn write_new(
         &mut self,
         segment: &Analysed,
         found: &[Found],
+        again: &[bool],
         whole: bool,
         send: &mut impl FnMut(GroupJob) -> Result<()>,
     ) -> Result<Vec<Reference>> {
@@ -224,11 +291,15 @@ impl<'a> Placer<'a> {
                 // The same chunk may have come earlier in this very segment.
                 at = self.own.find(self.tables, f, bytes)?;
             }
-            ordinal += 1;
             let (container, chunk) = match at {
                 Some(at) => at,
-                None => self.append(f, data, send)?,
+                None => {
+                    let is_known = again.get(ordinal) == Some(&true);
+                    self.counts.rewritten_bytes += if is_known { data.len() as u64 } else { 0 };
+                    self.append(f, data, send)?
+                }
             };
+            ordinal += 1;
             match references.last_mut() {
                 Some(Reference::Direct { container: c, first, count })
                     if *c == container && first.0 + *count == chunk.0 =>

@@ -36,6 +36,8 @@ pub(crate) struct Plan {
     pub parts: Vec<Part>,
     /// Ranges that are not zeros, sorted and merged.
     pub data: Vec<Range<u64>>,
+    /// Where the plan begins.
+    pub from: u64,
     /// Where the plan ends: all before is planned.
     pub end: u64,
 }
@@ -44,7 +46,7 @@ pub(crate) struct Plan {
 pub(crate) fn plan(recipe: &mut RecipeReader, tables: &Tables, from: u64, to: u64) -> Result<Plan> {
     let segment_bytes = u64::from(recipe.root.segment_bytes);
     let size = recipe.root.size;
-    let mut plan = Plan { end: to.min(size), ..Plan::default() };
+    let mut plan = Plan { from, end: to.min(size), ..Plan::default() };
     let mut no = from / segment_bytes;
     while no * segment_bytes < plan.end {
         let Some(page) = recipe.page(no / SEGMENTS_PER_PAGE)? else {

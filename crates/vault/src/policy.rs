@@ -65,16 +65,18 @@ impl fmt::Display for CodecChoice {
 pub enum Rewrite {
     /// Only what is new is written.
     Never,
-    /// A segment that is read back from too many places is written whole, the worst ones of the parent first, and no
-    /// more bytes than the parent's backup had new ones.
-    Scattered {
-        /// Bytes to fetch for one byte wanted.
-        fetch_ratio: f64,
-        /// Runs in different places.
-        extents: u32,
+    /// What the parent is read back from at too high a price is written again: the worst containers and groups first,
+    /// and no more bytes than the parent's backup had new ones.
+    Sparse {
+        /// Bytes that are fetched for one byte that is wanted; a seek counts as 1 MiB.
+        read_ratio: f64,
     },
-    /// Every segment that is not known as a whole is (RevDedup 3.1).
-    Always,
+    /// Every segment that is not known as a whole is (RevDedup 3.1), but for what other disks keep anyway.
+    Whole {
+        /// Of a segment that has so large a part in shared containers that other disks reference, only the rest is
+        /// written: written whole, that part would be stored twice. 1 or more: never, as in the paper.
+        keep_shared: f64,
+    },
 }
 
 /// What disks share, and how it is found.
@@ -134,9 +136,9 @@ pub const BALANCED: Policy = Policy {
     similar_segments: 10,
     own_index_bytes: 48 << 20,
     own_index_parent: true,
-    rewrite_at: Rewrite::Never,
+    rewrite_at: Rewrite::Sparse { read_ratio: 1.5 },
     reverse: true,
-    rebuild_at: 0.5,
+    rebuild_at: 0.25,
     group_bytes: 4 << 20,
     container_bytes: 64 << 20,
     codec: CodecChoice::AUTO,
@@ -170,7 +172,7 @@ pub const REVERSE: Policy = Policy {
     similar_segments: 0,
     own_index_bytes: 1 << 20,
     own_index_parent: false,
-    rewrite_at: Rewrite::Always,
+    rewrite_at: Rewrite::Whole { keep_shared: 0.5 },
     reverse: true,
     rebuild_at: 0.6,
     group_bytes: 8 << 20,

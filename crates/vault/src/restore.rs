@@ -7,6 +7,7 @@
 use crate::chain::RecipeReader;
 use crate::error::{Named, Result};
 use crate::group_reader::{extent, GroupReader};
+use crate::in_order::{for_windows, GroupKey, Kept};
 use crate::pipeline::{cores, Failure};
 use crate::plan::{plan, Part, Plan};
 use crate::progress::Progress;
@@ -24,8 +25,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 const READ_BYTES: u64 = 2 << 20;
 /// Bytes that are rather read than skipped.
 const GAP_BYTES: u64 = 64 << 10;
-/// Bytes of the disk that are put in order in memory for targets that cannot seek.
-const WINDOW_BYTES: u64 = 48 << 20;
 
 /// What a restore did.
 #[derive(Clone, Debug)]
@@ -45,6 +44,8 @@ struct Read {
     len: u64,
     table: Arc<Table>,
     parts: Vec<Part>,
+    /// A group that need not be read.
+    kept: Option<GroupKey>,
 }
 
 /// Where restored bytes go.
@@ -102,30 +103,26 @@ impl Vault {
         drop(data);
 
         let counts = Counts::default();
-        if target.in_order() {
-            let mut at = 0;
-            while at < size {
-                let end = (at + WINDOW_BYTES).min(size);
-                let part = plan(&mut recipe, &view.tables, at, end)?;
-                let window = Window {
-                    start: at,
-                    bytes: Mutex::new(vec![0; segments_end(&recipe, end) as usize - at as usize]),
-                };
-                fetch(&view.tables, &part, &window, &counts, progress)?;
-                let bytes = window.bytes.into_inner().unwrap_or_else(PoisonError::into_inner);
-                target.write_at(at, &bytes)?;
-                at += bytes.len() as u64;
+        let mut part = first;
+        loop {
+            if target.in_order() {
+                for_windows(&mut recipe, &view.tables, &part, &mut |kept, of_window| {
+                    let window = Window {
+                        start: of_window.from,
+                        bytes: Mutex::new(vec![0; (of_window.end - of_window.from) as usize]),
+                    };
+                    fetch(&view.tables, of_window, &window, Some(kept), &counts, progress)?;
+                    let bytes = window.bytes.into_inner().unwrap_or_else(PoisonError::into_inner);
+                    Ok(target.write_at(of_window.from, &bytes)?)
+                })?;
+            } else {
+                fetch(&view.tables, &part, &(&*target), None, &counts, progress)?;
             }
-        } else {
-            let mut part = first;
-            loop {
-                fetch(&view.tables, &part, &(&*target), &counts, progress)?;
-                view.check()?;
-                if part.end >= size {
-                    break;
-                }
-                part = plan(&mut recipe, &view.tables, part.end, size)?;
+            view.check()?;
+            if part.end >= size {
+                break;
             }
+            part = plan(&mut recipe, &view.tables, part.end, size)?;
         }
         view.check()?;
         target.finish()?;
@@ -154,24 +151,25 @@ impl Vault {
         let snapshot = find_snapshot(&view.manifest, disk, spec)?.clone();
         let mut recipe = RecipeReader::open(&view.folder, &view.manifest, &snapshot)?;
         let mut all = Vec::new();
+        let mut add = |read: Read| {
+            if read.kept.is_none() {
+                all.push(StoreRead { object: read.object, offset: read.offset, len: read.len });
+            }
+            true
+        };
         let mut at = 0;
         while at < snapshot.size {
-            let end = if in_order { (at + WINDOW_BYTES).min(snapshot.size) } else { snapshot.size };
-            let part = plan(&mut recipe, &view.tables, at, end)?;
-            reads(&view.tables, &part, &mut |r| {
-                all.push(StoreRead { object: r.object, offset: r.offset, len: r.len });
-                true
-            })?;
-            at = if in_order { segments_end(&recipe, end) } else { part.end };
+            let part = plan(&mut recipe, &view.tables, at, snapshot.size)?;
+            match in_order {
+                true => for_windows(&mut recipe, &view.tables, &part, &mut |kept, of_window| {
+                    reads(&view.tables, of_window, Some(kept), &mut add)
+                })?,
+                false => reads(&view.tables, &part, None, &mut add)?,
+            }
+            at = part.end;
         }
         Ok(all)
     }
-}
-
-/// The end of the segment that holds the byte before `at`, within the disk.
-fn segments_end(recipe: &RecipeReader, at: u64) -> u64 {
-    let segment = u64::from(recipe.root.segment_bytes);
-    (at.div_ceil(segment) * segment).min(recipe.root.size)
 }
 
 #[derive(Default)]
@@ -181,7 +179,14 @@ struct Counts {
 }
 
 /// Fetches everything of a plan.
-fn fetch(tables: &Tables, plan: &Plan, sink: &impl Sink, counts: &Counts, progress: &Progress) -> Result<()> {
+fn fetch(
+    tables: &Tables,
+    plan: &Plan,
+    sink: &impl Sink,
+    kept: Option<&Kept>,
+    counts: &Counts,
+    progress: &Progress,
+) -> Result<()> {
     let failure = Failure::default();
     let threads = cores();
     let (tx, rx) = bounded::<Read>(threads * 4);
@@ -189,13 +194,15 @@ fn fetch(tables: &Tables, plan: &Plan, sink: &impl Sink, counts: &Counts, progre
         let failure = &failure;
         for _ in 0..threads {
             let rx = rx.clone();
-            scope.spawn(move || failure.guard(|| work(tables, &rx, sink, counts, progress)));
+            scope.spawn(move || failure.guard(|| work(tables, &rx, sink, kept, counts, progress)));
         }
         drop(rx);
         failure.guard(|| {
-            reads(tables, plan, &mut |read| {
-                let folder = tables.folder_of(read.table.container);
-                folder.store.will_read(&read.object, read.offset, read.len);
+            reads(tables, plan, kept, &mut |read| {
+                if read.kept.is_none() {
+                    let folder = tables.folder_of(read.table.container);
+                    folder.store.will_read(&read.object, read.offset, read.len);
+                }
                 !failure.is_set() && tx.send(read).is_ok()
             })
         });
@@ -205,17 +212,22 @@ fn fetch(tables: &Tables, plan: &Plan, sink: &impl Sink, counts: &Counts, progre
 }
 
 /// Cuts a plan into reads, in the order in which they are made, until `out` wants no more.
-fn reads(tables: &Tables, plan: &Plan, out: &mut dyn FnMut(Read) -> bool) -> Result<()> {
+fn reads(tables: &Tables, plan: &Plan, kept: Option<&Kept>, out: &mut dyn FnMut(Read) -> bool) -> Result<()> {
     for of_container in plan.parts.chunk_by(|a, b| a.container == b.container) {
         let id = plan.containers[of_container[0].container as usize];
         let table = tables.get(id)?;
         let folder = tables.folder_of(id);
         let object = format::names::data(&folder.path, table.data);
+        let kept_group = |part: &Part| kept.filter(|k| k.has((id, part.group))).map(|_| (id, part.group));
         let mut from = 0;
         while from < of_container.len() {
             let Range { start: offset, mut end } = extent_of(&table, &of_container[from]);
+            let is_kept = kept_group(&of_container[from]);
             let mut to = from + 1;
             while let Some(part) = of_container.get(to) {
+                if kept_group(part) != is_kept {
+                    break;
+                }
                 let next = extent_of(&table, part);
                 // The parts of a group that is read whole stay together.
                 let same = next.start == offset && next.end == end;
@@ -229,7 +241,9 @@ fn reads(tables: &Tables, plan: &Plan, out: &mut dyn FnMut(Read) -> bool) -> Res
             }
             let len = end - offset;
             let parts = of_container[from..to].to_vec();
-            if !out(Read { object: object.clone(), offset, len, table: table.clone(), parts }) {
+            let read =
+                Read { object: object.clone(), offset, len, table: table.clone(), parts, kept: is_kept };
+            if !out(read) {
                 return Ok(());
             }
             from = to;
@@ -248,6 +262,7 @@ fn work(
     tables: &Tables,
     reads: &Receiver<Read>,
     sink: &impl Sink,
+    kept: Option<&Kept>,
     counts: &Counts,
     progress: &Progress,
 ) -> Result<()> {
@@ -255,17 +270,24 @@ fn work(
     let mut stored = Vec::new();
     for read in reads {
         progress.check()?;
-        stored.resize(read.len as usize, 0);
-        let folder = tables.folder_of(read.table.container);
-        folder.store.read_at(&read.object, read.offset, &mut stored).named()?;
-        counts.read.fetch_add(read.len, Ordering::Relaxed);
+        let from_memory = read.kept.and_then(|key| kept?.get(key));
+        if from_memory.is_none() {
+            stored.resize(read.len as usize, 0);
+            let folder = tables.folder_of(read.table.container);
+            folder.store.read_at(&read.object, read.offset, &mut stored).named()?;
+            counts.read.fetch_add(read.len, Ordering::Relaxed);
+        }
+        let stored: &[u8] = from_memory.as_ref().map_or(&stored, |bytes| bytes);
         for of_group in read.parts.chunk_by(|a, b| a.group == b.group) {
             let group = &read.table.groups[of_group[0].group as usize];
             let within = |r: Range<u64>| (r.start - read.offset) as usize..(r.end - read.offset) as usize;
             let is_raw = group.codec == Codec::Raw;
             if !is_raw {
                 let at = within(group.offset..group.offset + u64::from(group.stored_len));
-                groups.open(&read.object, &read.table, group, &stored[at])?;
+                groups.open(&read.object, &read.table, group, &stored[at.clone()])?;
+                if let Some(kept) = kept.filter(|_| from_memory.is_none()) {
+                    kept.put((read.table.container, of_group[0].group), &stored[at]);
+                }
             }
             for part in of_group {
                 let indices = part.first as usize..(part.first + part.count) as usize;

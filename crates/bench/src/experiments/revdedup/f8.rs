@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::rebuild::{self, Threshold};
 use super::{daily, Order, Read, RevdedupOptions, Setting};
 use crate::context::Context;
-use crate::in_process::{BackupCost, LocalVault, Stored};
+use crate::in_process::{BackupCost, LocalVault, Modelled, Scatter, Stored};
 use crate::plot::{draw, Figure, Labels};
 use crate::raw;
 use crate::report::{bars_table, figure, mb_per_second, median, Bar, Table};
@@ -21,6 +21,8 @@ use crate::workload::{Daily, Version};
 
 const SEGMENTS_MIB: [u32; 4] = [4, 8, 16, 32];
 const CHUNK_KIB: u32 = 128;
+/// Thresholds at which `balanced` writes chunks again: bytes to fetch for one wanted.
+const REWRITING: [Option<f64>; 5] = [None, Some(2.0), Some(1.5), Some(1.25), Some(1.125)];
 /// The newest version is restored on the first day and every so many days.
 const RESTORE_EVERY_DAYS: usize = 8;
 const HASH_BYTES: usize = 256 << 20;
@@ -46,16 +48,22 @@ struct Restore {
     day: usize,
     #[serde(flatten)]
     read: Read,
+    scatter: Scatter,
     /// A plain copy of the real version that the day's version is based on, just before.
     raw_copy_mb_per_second: f64,
     raw_model: Option<Service>,
 }
 
-/// The space of a whole chain.
+/// A whole chain.
 #[derive(Debug, Serialize)]
 struct Chain {
     setting: String,
+    /// The newest version read from a vault that has nothing else.
+    model_alone: Option<Modelled>,
     stored: Stored,
+    /// Of all versions, from a warm cache: all that is said of them, and every chunk.
+    verify_seconds: f64,
+    verify_data_seconds: f64,
 }
 
 /// Runs the experiment. The days are its repetitions.
@@ -64,6 +72,7 @@ pub fn run(context: &Context, options: &RevdedupOptions) -> Result<()> {
     let mut settings: Vec<Setting> =
         options.segments_mib(context, &SEGMENTS_MIB).into_iter().map(Setting::reverse).collect();
     settings.push(Setting::balanced());
+    settings.extend(REWRITING.map(Setting::rewriting));
     settings.push(Setting::conventional(CHUNK_KIB)?);
     settings.retain(|setting| options.wants(setting));
     let first = daily.version(0);
@@ -79,9 +88,13 @@ pub fn run(context: &Context, options: &RevdedupOptions) -> Result<()> {
     for setting in &settings {
         measured.measure(context, &daily, setting)?;
     }
-    measured.thresholds = rebuild::measure(context, &daily)?;
+    if options.wants_named("thresholds") {
+        measured.thresholds = rebuild::measure(context, &daily)?;
+    }
     measured.draw(context)?;
-    rebuild::draw_thresholds(context, &measured.thresholds)?;
+    if !measured.thresholds.is_empty() {
+        rebuild::draw_thresholds(context, &measured.thresholds)?;
+    }
     measured.save(context)
 }
 
@@ -142,7 +155,18 @@ impl Measured {
         if let Some((version, snapshot)) = oldest {
             vault.require_equal(&version, &snapshot)?;
         }
-        self.chains.push(Chain { setting: setting.name.clone(), stored: vault.stored()? });
+        let newest = daily.version(daily.days() - 1);
+        let alone = LocalVault::create(&context.space().join("alone"), setting.policy, setting.codec)?;
+        let (snapshot, _) = alone.backup(&newest)?;
+        let model_alone = alone.modelled(&newest.disk, &snapshot)?;
+        alone.remove()?;
+        self.chains.push(Chain {
+            setting: setting.name.clone(),
+            model_alone,
+            stored: vault.stored()?,
+            verify_seconds: vault.verify(false)?,
+            verify_data_seconds: vault.verify(true)?,
+        });
         vault.remove()
     }
 
@@ -168,6 +192,7 @@ impl Measured {
             setting: setting.name.clone(),
             day: day + 1,
             read: Read { nonzero_bytes, seconds, model },
+            scatter: vault.scatter(&version.disk, snapshot)?,
             raw_copy_mb_per_second: mb_per_second(nonzero_bytes, copying),
             raw_model: raw::modelled(version.base())?,
         });
@@ -228,6 +253,14 @@ impl Measured {
                     format!("the same on the last day on the modelled disk, {label}"),
                     times,
                 ));
+                let alone = self.chains.iter().find(|c| c.setting == *name).and_then(|c| c.model_alone);
+                let times = last.and_then(|r| {
+                    Some(order.of(alone.as_ref()?).seconds / order.of(r.read.model.as_ref()?).seconds)
+                });
+                bars.push(Bar::shown(
+                    format!("on the last day, times the rate from a vault of its own, {label}"),
+                    times,
+                ));
             }
         }
         bars.extend(rebuild::bars(&self.thresholds));
@@ -242,11 +275,15 @@ impl Measured {
             "pass s",
             "pass median s",
             "pass max s",
+            "new MB",
+            "again MB",
             "stored MB",
+            "verify s",
+            "with data s",
         ]);
         for name in &self.settings {
             let pass = || self.of(name).map(|b| b.cost.reverse_seconds);
-            let stored = self.chains.iter().find(|c| c.setting == *name);
+            let chain = self.chains.iter().find(|c| c.setting == *name);
             times.row([
                 name.clone(),
                 figure(self.mean(name, |b| b.cost.seconds), 3),
@@ -254,7 +291,11 @@ impl Measured {
                 figure(self.mean(name, |b| b.cost.reverse_seconds), 3),
                 figure(median(pass()), 3),
                 figure(pass().reduce(f64::max), 3),
-                figure(stored.map(|c| c.stored.total_bytes() as f64 / 1e6), 1),
+                figure(self.mean(name, |b| b.cost.new_bytes as f64 / 1e6), 1),
+                figure(self.mean(name, |b| b.cost.rewritten_bytes as f64 / 1e6), 1),
+                figure(chain.map(|c| c.stored.total_bytes() as f64 / 1e6), 1),
+                figure(chain.map(|c| c.verify_seconds), 2),
+                figure(chain.map(|c| c.verify_data_seconds), 2),
             ]);
         }
         let mut header = vec!["day".to_owned(), "plain copy".into(), "model: plain file".into()];
@@ -279,9 +320,22 @@ impl Measured {
             }
             newest.row(row);
         }
+        let mut scatter = Table::new(["setting", "day", "runs", "groups", "fetched / wanted"]);
+        for r in self.restores.iter().filter(|r| r.day == 1 || r.day % 32 == 0) {
+            let s = &r.scatter;
+            let fetched = figure(Some(s.fetched_per_wanted), 3);
+            scatter.row([
+                r.setting.clone(),
+                r.day.to_string(),
+                s.runs.to_string(),
+                s.groups.to_string(),
+                fetched,
+            ]);
+        }
         format!(
             "{} days; seconds are means from day 2 on. Fingerprinting alone: {:.0} MB/s.\n\n{times}\n\
-             Restore of the newest version, MB/s of blocks that are not zero\n\n{newest}\n{}\n{}",
+             Restore of the newest version, MB/s of blocks that are not zero\n\n{newest}\n\
+             How scattered it is\n\n{scatter}\n{}\n{}",
             self.days,
             self.hash_bytes_per_second / 1e6,
             rebuild::text(&self.thresholds),

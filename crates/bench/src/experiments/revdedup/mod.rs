@@ -14,7 +14,7 @@ pub mod t1;
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
-use vault::{CodecChoice, Policy, BALANCED, CONVENTIONAL, REVERSE};
+use vault::{CodecChoice, Policy, Rewrite, BALANCED, CONVENTIONAL, REVERSE};
 
 use crate::context::Context;
 use crate::images::{GeneratedShape, Image};
@@ -37,7 +37,11 @@ pub struct RevdedupOptions {
 impl RevdedupOptions {
     /// Whether a setting is measured.
     fn wants(&self, setting: &Setting) -> bool {
-        self.settings.is_empty() || self.settings.iter().any(|part| setting.name.contains(part.as_str()))
+        self.wants_named(&setting.name)
+    }
+
+    fn wants_named(&self, name: &str) -> bool {
+        self.settings.is_empty() || self.settings.iter().any(|part| name.contains(part.as_str()))
     }
 
     fn segments_mib(&self, context: &Context, usual: &[u32]) -> Vec<u32> {
@@ -82,12 +86,21 @@ impl Setting {
 
     /// The default, compressed as it is by default.
     fn balanced() -> Self {
-        Self { name: "balanced".into(), policy: BALANCED, codec: None }
+        Self { name: "balanced (default)".into(), policy: BALANCED, codec: None }
+    }
+
+    /// The default with another threshold of writing again; `None` for never.
+    fn rewriting(read_ratio: Option<f64>) -> Self {
+        let (name, rewrite_at) = match read_ratio {
+            None => ("balanced, never again".into(), Rewrite::Never),
+            Some(read_ratio) => (format!("balanced, again at {read_ratio}"), Rewrite::Sparse { read_ratio }),
+        };
+        Self { name, policy: Policy { rewrite_at, ..BALANCED }, codec: None }
     }
 
     /// As the name of a directory.
     fn file_name(&self) -> String {
-        self.name.replace(' ', "-")
+        self.name.replace([',', '(', ')'], "").replace(' ', "-")
     }
 }
 
