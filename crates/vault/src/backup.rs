@@ -105,7 +105,7 @@ impl Vault {
                 }
             }
         }
-        // What is written again over the backups of a disk is never more than what was new.
+        // What is written again over the backups of a disk stays below what was new.
         placer.choose_sparse(session.parent.as_ref().map_or(0, |p| p.new_bytes))?;
         let recipe = RecipeWriter::new(&folder, name, parent_recipe);
         let run = pipeline::run(&session, owner, source, placer, recipe, &policy, progress)?;

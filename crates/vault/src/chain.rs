@@ -8,14 +8,68 @@ use crate::error::{Result, VaultError};
 use crate::folder::Folder;
 use crate::recipe::{read_page, read_root, read_summary, recipe_of};
 use format::{
-    names, ChunkNo, Manifest, PageAt, RecipePage, RecipePageRef, RecipeRoot, Reference, Reverse,
+    names, ChunkNo, Manifest, PageAt, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, Reverse,
     SegmentRecipe, SnapshotEntry, Summary, SEGMENTS_PER_PAGE,
 };
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Memory for pages of newer recipes, in bytes, roughly.
-const PAGES_BYTES: usize = 16 << 20;
+/// Memory for roots and pages of recipes, in bytes, roughly.
+const CACHE_BYTES: usize = 16 << 20;
+
+/// Roots and pages as they are stored, for readers of one disk's recipes: neighbours in a chain read the same ones.
+#[derive(Clone, Default)]
+pub(crate) struct RecipeCache(Arc<Mutex<Cached>>);
+
+#[derive(Default)]
+struct Cached {
+    roots: HashMap<RecipeName, Arc<RecipeRoot>>,
+    pages: HashMap<RecipePageRef, Arc<RecipePage>>,
+    bytes: usize,
+}
+
+impl RecipeCache {
+    fn root(&self, folder: &Folder, s: &SnapshotEntry) -> Result<Arc<RecipeRoot>> {
+        if let Some(root) = self.lock().roots.get(&recipe_of(s)) {
+            return Ok(root.clone());
+        }
+        let root = Arc::new(read_root(folder, s)?);
+        let mut cached = self.lock();
+        cached.make_room(root.pages.len() * size_of::<PageAt>());
+        cached.roots.insert(recipe_of(s), root.clone());
+        Ok(root)
+    }
+
+    fn page(&self, folder: &Folder, at: &RecipePageRef) -> Result<Arc<RecipePage>> {
+        if let Some(page) = self.lock().pages.get(at) {
+            return Ok(page.clone());
+        }
+        let page = Arc::new(read_page(folder, at)?);
+        let mut cached = self.lock();
+        cached.make_room(bytes_of(&page));
+        cached.pages.insert(*at, page.clone());
+        Ok(page)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Cached> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Memory that a page takes, in bytes.
+pub(crate) fn bytes_of(page: &RecipePage) -> usize {
+    let references: usize = page.segments.iter().map(|(_, s)| s.references.len()).sum();
+    page.segments.len() * size_of::<(u16, SegmentRecipe)>() + references * size_of::<Reference>()
+}
+
+impl Cached {
+    fn make_room(&mut self, bytes: usize) {
+        if self.bytes + bytes > CACHE_BYTES {
+            *self = Cached::default();
+        }
+        self.bytes += bytes;
+    }
+}
 
 /// Reads a snapshot's recipe. Keeps the page read last.
 pub(crate) struct RecipeReader {
@@ -24,15 +78,13 @@ pub(crate) struct RecipeReader {
     entry: SnapshotEntry,
     /// The newer snapshots that its references may lead through, nearest first.
     newer: Vec<Newer>,
-    /// Pages as they are stored, by level (0: the snapshot's own recipe) and number.
-    stored: HashMap<(usize, u64), Arc<RecipePage>>,
-    stored_bytes: usize,
+    cache: RecipeCache,
     last: Option<(u64, Arc<RecipePage>)>,
 }
 
 struct Newer {
     entry: SnapshotEntry,
-    root: Option<RecipeRoot>,
+    root: Option<Arc<RecipeRoot>>,
 }
 
 /// A page once some newer recipes are gone.
@@ -60,6 +112,11 @@ type Found = Vec<(usize, u64, Reference)>;
 impl RecipeReader {
     /// Reads the root of a snapshot's recipe. `m` tells the newer ones.
     pub fn open(folder: &Folder, m: &Manifest, s: &SnapshotEntry) -> Result<Self> {
+        Self::open_with(&RecipeCache::default(), folder, m, s)
+    }
+
+    /// The same, with what other readers of the disk's recipes have read.
+    pub fn open_with(cache: &RecipeCache, folder: &Folder, m: &Manifest, s: &SnapshotEntry) -> Result<Self> {
         let behind = m.snapshots.iter().position(|e| e.id == s.id).map_or(m.snapshots.len(), |n| n + 1);
         let mut newer: Vec<Newer> = Vec::new();
         for next in &m.snapshots[behind..] {
@@ -74,8 +131,7 @@ impl RecipeReader {
             root: read_root(folder, s)?,
             entry: s.clone(),
             newer,
-            stored: HashMap::new(),
-            stored_bytes: 0,
+            cache: cache.clone(),
             last: None,
         })
     }
@@ -93,7 +149,7 @@ impl RecipeReader {
             }
         }
         let Some((level, at)) = self.find(no)? else { return Ok(None) };
-        let mut page = self.stored_page(level, no, &at)?;
+        let mut page = self.cache.page(&self.folder, &at)?;
         if page.has_indirect() {
             page = Arc::new(self.trace(level, usize::MAX, &page)?);
         }
@@ -116,7 +172,7 @@ impl RecipeReader {
     /// Where a page stands whose references are all direct.
     pub fn direct_page(&mut self, no: u64) -> Result<Option<RecipePageRef>> {
         let Some((level, at)) = self.find(no)? else { return Ok(None) };
-        let direct = !self.is_traced(level) || !self.stored_page(level, no, &at)?.has_indirect();
+        let direct = !self.is_traced(level) || !self.cache.page(&self.folder, &at)?.has_indirect();
         Ok(direct.then_some(at))
     }
 
@@ -150,7 +206,7 @@ impl RecipeReader {
         if level == gone || !self.is_traced(level) {
             return Ok(Without::At(PageAt::Page(at)));
         }
-        let page = self.stored_page(level, no, &at)?;
+        let page = self.cache.page(&self.folder, &at)?;
         if !page.has_indirect() {
             return Ok(Without::At(PageAt::Page(at)));
         }
@@ -188,25 +244,9 @@ impl RecipeReader {
         let newer = &mut self.newer[n];
         let root = match &mut newer.root {
             Some(root) => root,
-            empty => empty.insert(read_root(&self.folder, &newer.entry)?),
+            empty => empty.insert(self.cache.root(&self.folder, &newer.entry)?),
         };
         Ok(root.pages.get(no as usize).copied().unwrap_or(PageAt::Null))
-    }
-
-    fn stored_page(&mut self, level: usize, no: u64, at: &RecipePageRef) -> Result<Arc<RecipePage>> {
-        if let Some(page) = self.stored.get(&(level, no)) {
-            return Ok(page.clone());
-        }
-        let page = Arc::new(read_page(&self.folder, at)?);
-        let references: usize = page.segments.iter().map(|(_, s)| s.references.len()).sum();
-        let bytes = page.segments.len() * 80 + references * size_of::<Reference>();
-        if self.stored_bytes + bytes > PAGES_BYTES {
-            self.stored.clear();
-            self.stored_bytes = 0;
-        }
-        self.stored_bytes += bytes;
-        self.stored.insert((level, no), page.clone());
-        Ok(page)
     }
 
     /// Follows the indirect references of a page of `level`, up to level `last`; what leads further stays indirect.
@@ -249,7 +289,7 @@ impl RecipeReader {
             };
             let mut there = None;
             if let Some(at) = &at {
-                let page = self.stored_page(level, no / SEGMENTS_PER_PAGE, at)?;
+                let page = self.cache.page(&self.folder, at)?;
                 let followed = |s: &SegmentRecipe| look_up(of_segment, &s.references, found, &mut further);
                 there = segment_of(&page, no).and_then(followed);
             }

@@ -19,7 +19,7 @@ use crate::segment_index::SegmentIndex;
 use crate::session::Session;
 use chunk::ChunkSpec;
 use crossbeam_channel::{bounded, Receiver, Sender};
-use format::{ContainerEntry, RECIPE_PAGES_MAX, SEGMENTS_PER_PAGE};
+use format::{ContainerEntry, CONTAINERS_PER_PAGE, RECIPE_PAGES_MAX, SEGMENTS_PER_PAGE};
 use image::Source;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -28,8 +28,10 @@ use store::StoreError;
 /// Bytes of segments that are in memory at once.
 const SEGMENTS_IN_FLIGHT_BYTES: usize = 32 << 20;
 
-/// Room that backups leave on the store, so that deletion and collection work on a full one.
+/// Room that backups leave on the store, so that deletion and collection work on a full one: so much, and for each of
+/// the owner's containers what a list of dead chunks usually takes. What other disks need is not counted.
 const RESERVE_BYTES: u64 = 8 << 20;
+const RESERVE_BYTES_OF_CONTAINER: u64 = 4096;
 
 /// What the pipeline has made durable.
 pub(crate) struct Written {
@@ -299,7 +301,7 @@ fn write(
     full: &Sender<ContainerWriter>,
     permits: &Sender<()>,
 ) -> Result<()> {
-    let (mut next, mut waiting) = (0, BTreeMap::new());
+    let (mut next, mut waiting, mut made) = (0, BTreeMap::new(), 0);
     let mut open: Option<ContainerWriter> = None;
     for group in groups {
         waiting.insert(group.job.seq, group);
@@ -309,10 +311,11 @@ fn write(
                 Some(c) => c,
                 None => ContainerWriter::create(&session.folder, session, group.job.container, index_chunks)?,
             };
-            check_room(session, group.stored.len() as u64)?;
+            check_room(session, made, group.stored.len() as u64)?;
             container.append(&group)?;
             let _ = permits.send(());
             if group.job.last {
+                made += 1;
                 full.send(container).map_err(gone)?;
             } else {
                 open = Some(container);
@@ -322,10 +325,14 @@ fn write(
     Ok(())
 }
 
-fn check_room(session: &Session, bytes: u64) -> Result<()> {
+/// Whether there is room for so many bytes more, after `made` new containers.
+fn check_room(session: &Session, made: usize, bytes: u64) -> Result<()> {
     let store = &session.folder.store;
+    // All pages but the last one are full, more or less.
+    let before = session.manifest.pages.len().saturating_sub(1) * CONTAINERS_PER_PAGE;
+    let reserve_bytes = RESERVE_BYTES + (before + made) as u64 * RESERVE_BYTES_OF_CONTAINER;
     match store.free()? {
-        Some(free) if free < RESERVE_BYTES + bytes => {
+        Some(free) if free < reserve_bytes + bytes => {
             let object = format!("{}containers", session.folder.path);
             Err(StoreError::Full { object, location: store.location() }.into())
         }

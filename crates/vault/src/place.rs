@@ -12,7 +12,7 @@ use crate::sharers::Sharers;
 use crate::sparse;
 use crate::tables::Tables;
 use chunk::{Fingerprint, Piece};
-use format::{ChunkNo, ContainerId, Owner, Reference, RunSet, SegmentRecipe, WriterNo};
+use format::{ChunkNo, ContainerId, Owner, Reference, RunSet, SegmentRecipe, Summary, WriterNo};
 use std::collections::BTreeMap;
 
 /// A segment that has been cut and fingerprinted.
@@ -30,10 +30,14 @@ pub(crate) struct Analysed {
 }
 
 impl Analysed {
+    /// Lengths of the chunks, null ones left out.
+    fn lengths(&self) -> impl Iterator<Item = u32> + '_ {
+        self.pieces.iter().filter(|p| matches!(p, Piece::Data { .. })).map(|p| p.bytes())
+    }
+
     /// Bytes of the chunks that were found.
     fn bytes_of(&self, found: &[Found]) -> u64 {
-        let lengths = self.pieces.iter().map(|p| data_bytes(*p)).filter(|b| *b > 0);
-        lengths.zip(found).filter(|(_, f)| f.is_some()).map(|(b, _)| b).sum()
+        self.lengths().zip(found).filter(|(_, f)| f.is_some()).map(|(b, _)| u64::from(b)).sum()
     }
 
     fn recipe(&self, references: Vec<Reference>) -> SegmentRecipe {
@@ -49,13 +53,15 @@ pub(crate) struct Placer<'a> {
     pub tables: &'a Tables,
     pub parent: Option<Parent>,
     pub own: OwnIndex,
-    /// Whether the index over the disk's own chunks has the parent's.
+    /// What the parent references, until its chunks are in the index over the disk's own ones.
+    parent_summary: Option<Summary>,
     parent_added: bool,
     pub global: Option<GlobalIndex>,
     pub segments: Option<SegmentIndex>,
     sharers: Sharers<'a>,
-    /// Chunks of the parent that are written again.
+    /// Chunks of the parent that are written again, and how many bytes of them may be.
     sparse: BTreeMap<ContainerId, RunSet>,
+    sparse_budget: u64,
     pub counts: Counts,
     /// Owner and writer of new containers.
     owner: Owner,
@@ -86,11 +92,13 @@ impl<'a> Placer<'a> {
             tables,
             parent,
             own: OwnIndex::new(policy.own_index_bytes, writer),
+            parent_summary: None,
             parent_added: false,
             global: None,
             segments: None,
             sharers,
             sparse: BTreeMap::new(),
+            sparse_budget: 0,
             counts: Counts::default(),
             owner,
             writer,
@@ -110,7 +118,7 @@ impl<'a> Placer<'a> {
         if segment.fingerprints.is_empty() {
             return Ok(None);
         }
-        let bytes: u64 = segment.pieces.iter().map(|p| data_bytes(*p)).sum();
+        let bytes: u64 = segment.lengths().map(u64::from).sum();
         self.counts.data_bytes += bytes;
         let clean = self.clean(segment)?;
         self.counts.changed_bytes += if clean.is_none() { bytes } else { 0 };
@@ -120,21 +128,15 @@ impl<'a> Placer<'a> {
         if let Some(references) = self.whole_segment(segment)? {
             return Ok(Some(segment.recipe(references)));
         }
-        let keep_shared = match self.policy.rewrite_at {
-            Rewrite::Whole { keep_shared } => Some(keep_shared),
-            _ => None,
+        let (mut found, in_one_place) = match self.policy.rewrite_at {
+            Rewrite::Whole { keep_shared } => (self.kept(segment, keep_shared)?, true),
+            Rewrite::Never | Rewrite::Sparse { .. } => (self.search(segment)?, false),
         };
-        let mut found = match keep_shared {
-            Some(part) => self.kept(segment, (part * bytes as f64) as u64)?,
-            None => self.search(segment)?,
-        };
-        let again = self.give_up_sparse(segment, &mut found)?;
-        // What is written of it stands in one place.
-        let whole = keep_shared.is_some();
-        if whole {
+        let again = self.give_up_sparse(&mut found);
+        if in_one_place {
             self.make_room(bytes - segment.bytes_of(&found), send)?;
         }
-        let references = self.write_new(segment, &found, &again, whole, send)?;
+        let references = self.write_new(segment, &found, &again, in_one_place, send)?;
         let recipe = segment.recipe(references);
         if let Some(index) = &mut self.segments {
             index.add(&recipe);
@@ -144,34 +146,48 @@ impl<'a> Placer<'a> {
 
     /// Decides what of the parent is written again, `budget` bytes at most.
     pub fn choose_sparse(&mut self, budget: u64) -> Result<()> {
-        if let (Some(parent), Rewrite::Sparse { .. }) = (&mut self.parent, self.policy.rewrite_at) {
-            self.sparse = sparse::choose(&parent.summary()?, self.tables, &self.policy, budget)?;
+        let (Some(parent), Rewrite::Sparse { read_ratio }) = (&mut self.parent, self.policy.rewrite_at)
+        else {
+            return Ok(());
+        };
+        if budget > 0 {
+            let mut summary = parent.summary()?;
+            self.sparse = sparse::choose(&summary, self.tables, &self.policy, read_ratio, budget)?;
+            self.sparse_budget = budget;
+            for (id, again) in &self.sparse {
+                if let Some(chunks) = summary.containers.get_mut(id) {
+                    *chunks = chunks.minus(again);
+                }
+            }
+            self.parent_summary = Some(summary);
         }
         Ok(())
     }
 
+    /// Whether a reference leads to chunks that are written again.
     fn is_sparse(&self, r: &Reference) -> bool {
         let Reference::Direct { container, first, count } = *r else { return false };
-        self.sparse.get(&container).is_some_and(|chunks| chunks.count_within(first.0, count) > 0)
+        self.has_sparse_budget()
+            && self.sparse.get(&container).is_some_and(|chunks| chunks.count_within(first.0, count) > 0)
     }
 
-    /// Takes back where chunks were found that are written again, unless this backup has written them. Returns which.
-    fn give_up_sparse(&mut self, segment: &Analysed, found: &mut [Found]) -> Result<Vec<bool>> {
-        if self.sparse.is_empty() {
-            return Ok(Vec::new());
-        }
+    /// A chunk that comes often may be written more often than it was counted, where the index has forgotten it.
+    fn has_sparse_budget(&self) -> bool {
+        self.counts.rewritten_bytes < self.sparse_budget
+    }
+
+    /// Forgets where chunks that are written again were found. Returns which.
+    fn give_up_sparse(&self, found: &mut [Found]) -> Vec<bool> {
         let mut again = vec![false; found.len()];
-        let lengths = segment.pieces.iter().filter(|p| matches!(p, Piece::Data { .. })).map(|p| p.bytes());
-        for (n, (f, bytes)) in segment.fingerprints.iter().zip(lengths).enumerate() {
-            let is_sparse = |(id, n): &(ContainerId, ChunkNo)| {
-                self.sparse.get(id).is_some_and(|chunks| chunks.contains(n.0))
-            };
-            if found[n].as_ref().is_some_and(is_sparse) {
-                found[n] = self.own.find(self.tables, f, bytes)?.filter(|at| !is_sparse(at));
-                again[n] = true;
+        if self.has_sparse_budget() {
+            for (slot, again) in found.iter_mut().zip(&mut again) {
+                if slot.is_some_and(|(id, n)| self.sparse.get(&id).is_some_and(|chunks| chunks.contains(n.0)))
+                {
+                    (*slot, *again) = (None, true);
+                }
             }
         }
-        Ok(again)
+        again
     }
 
     /// Decision 2: any disk has put the whole segment into the shared set.
@@ -180,15 +196,19 @@ impl<'a> Placer<'a> {
         index.find(self.tables, &segment.fingerprint, &segment.pieces, &segment.fingerprints)
     }
 
-    /// The chunks that stay where they are, in shared containers that other disks reference: none, or `least` bytes.
-    fn kept(&mut self, segment: &Analysed, least: u64) -> Result<Vec<Found>> {
-        let none = vec![None; segment.fingerprints.len()];
-        let Some(parent) = &mut self.parent else { return Ok(none) };
-        let mut found = none.clone();
+    /// The chunks that stay where they are: none, or at least the part `keep_shared`, in shared containers that other
+    /// disks reference.
+    fn kept(&mut self, segment: &Analysed, keep_shared: Option<f64>) -> Result<Vec<Found>> {
+        let mut found = vec![None; segment.fingerprints.len()];
+        let (Some(parent), Some(part)) = (&mut self.parent, keep_shared) else { return Ok(found) };
         let sharers = &mut self.sharers;
         let mut stays = |id: ContainerId| Ok(id.owner() == Owner::Shared && sharers.share(id)?);
         parent.match_segment(self.tables, segment.no, &segment.fingerprints, &mut stays, &mut found)?;
-        Ok(if segment.bytes_of(&found) >= least { found } else { none })
+        let all_bytes: u64 = segment.lengths().map(u64::from).sum();
+        if (segment.bytes_of(&found) as f64) < part * all_bytes as f64 {
+            found.fill(None);
+        }
+        Ok(found)
     }
 
     /// Ends the open container where a segment of so many bytes would be torn by its end.
@@ -212,47 +232,32 @@ impl<'a> Placer<'a> {
         let mut found: Vec<Found> = vec![None; segment.fingerprints.len()];
         let mut missing = found.len();
         if let Some(parent) = &mut self.parent {
+            let (tables, fingerprints) = (self.tables, &segment.fingerprints);
+            let mut any = |_| Ok(true);
             if self.policy.same_offset {
-                let fingerprints = &segment.fingerprints;
-                missing = parent.match_segment(
-                    self.tables,
-                    segment.no,
-                    fingerprints,
-                    &mut |_| Ok(true),
-                    &mut found,
-                )?;
+                missing = parent.match_segment(tables, segment.no, fingerprints, &mut any, &mut found)?;
             }
             if missing > 0 && self.policy.similar_segments > 0 {
                 let similar = parent.similar(segment.signature, segment.no, self.policy.similar_segments)?;
                 for no in similar {
                     if missing > 0 {
-                        let fingerprints = &segment.fingerprints;
-                        missing = parent.match_segment(
-                            self.tables,
-                            no,
-                            fingerprints,
-                            &mut |_| Ok(true),
-                            &mut found,
-                        )?;
+                        missing = parent.match_segment(tables, no, fingerprints, &mut any, &mut found)?;
                     }
                 }
             }
             if missing > 0 && self.policy.own_index_parent && !std::mem::replace(&mut self.parent_added, true)
             {
-                let mut summary = parent.summary()?;
-                for (id, again) in &self.sparse {
-                    if let Some(chunks) = summary.containers.get_mut(id) {
-                        *chunks = chunks.minus(again);
-                    }
-                }
-                self.own.add_parent(self.tables, &summary)?;
+                let summary = match self.parent_summary.take() {
+                    Some(summary) => summary,
+                    None => parent.summary()?,
+                };
+                self.own.add_parent(tables, &summary)?;
             }
         }
         if missing == 0 {
             return Ok(found);
         }
-        let lengths = segment.pieces.iter().filter(|p| matches!(p, Piece::Data { .. })).map(|p| p.bytes());
-        for ((f, slot), bytes) in segment.fingerprints.iter().zip(&mut found).zip(lengths) {
+        for ((f, slot), bytes) in segment.fingerprints.iter().zip(&mut found).zip(segment.lengths()) {
             if slot.is_none() {
                 *slot = self.own.find(self.tables, f, bytes)?;
             }
@@ -269,7 +274,7 @@ impl<'a> Placer<'a> {
         segment: &Analysed,
         found: &[Found],
         again: &[bool],
-        whole: bool,
+        in_one_place: bool,
         send: &mut impl FnMut(GroupJob) -> Result<()>,
     ) -> Result<Vec<Reference>> {
         let mut references: Vec<Reference> = Vec::new();
@@ -287,15 +292,14 @@ impl<'a> Placer<'a> {
             }
             let f = &segment.fingerprints[ordinal];
             let mut at = found[ordinal];
-            if at.is_none() && !whole {
+            if at.is_none() && !in_one_place {
                 // The same chunk may have come earlier in this very segment.
                 at = self.own.find(self.tables, f, bytes)?;
             }
             let (container, chunk) = match at {
                 Some(at) => at,
                 None => {
-                    let is_known = again.get(ordinal) == Some(&true);
-                    self.counts.rewritten_bytes += if is_known { data.len() as u64 } else { 0 };
+                    self.counts.rewritten_bytes += if again[ordinal] { data.len() as u64 } else { 0 };
                     self.append(f, data, send)?
                 }
             };
@@ -367,13 +371,6 @@ impl<'a> Placer<'a> {
             self.open = None;
         }
         Ok(())
-    }
-}
-
-fn data_bytes(p: Piece) -> u64 {
-    match p {
-        Piece::Null { .. } => 0,
-        Piece::Data { bytes } => u64::from(bytes),
     }
 }
 

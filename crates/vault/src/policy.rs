@@ -60,7 +60,7 @@ impl fmt::Display for CodecChoice {
     }
 }
 
-/// When a segment is written whole although parts of it are known: its newest copy stays in one place.
+/// When chunks are written although they are known, so that the newest snapshot is read from few places.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rewrite {
     /// Only what is new is written.
@@ -74,8 +74,8 @@ pub enum Rewrite {
     /// Every segment that is not known as a whole is (RevDedup 3.1), but for what other disks keep anyway.
     Whole {
         /// Of a segment that has so large a part in shared containers that other disks reference, only the rest is
-        /// written: written whole, that part would be stored twice. 1 or more: never, as in the paper.
-        keep_shared: f64,
+        /// written: written whole, that part would be stored twice. `None`: all is written, as in the paper.
+        keep_shared: Option<f64>,
     },
 }
 
@@ -112,7 +112,7 @@ pub struct Policy {
     pub own_index_bytes: usize,
     /// Whether that index also takes the parent's chunks, for data that moved.
     pub own_index_parent: bool,
-    /// Placement.
+    /// What is written although it is known.
     pub rewrite_at: Rewrite,
     /// Whether what a new snapshot has is removed from the one before it (RevDedup 3.2).
     pub reverse: bool,
@@ -172,7 +172,7 @@ pub const REVERSE: Policy = Policy {
     similar_segments: 0,
     own_index_bytes: 1 << 20,
     own_index_parent: false,
-    rewrite_at: Rewrite::Whole { keep_shared: 0.5 },
+    rewrite_at: Rewrite::Whole { keep_shared: Some(0.5) },
     reverse: true,
     rebuild_at: 0.6,
     group_bytes: 8 << 20,

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Bytes of stored groups in one read.
 const READ_BYTES: u64 = 2 << 20;
 /// Bytes that are rather read than skipped.
-const GAP_BYTES: u64 = 64 << 10;
+pub(crate) const GAP_BYTES: u64 = 64 << 10;
 
 /// What a restore did.
 #[derive(Clone, Debug)]
@@ -106,7 +106,7 @@ impl Vault {
         let mut part = first;
         loop {
             if target.in_order() {
-                for_windows(&mut recipe, &view.tables, &part, &mut |kept, of_window| {
+                for_windows(&mut recipe, &view.tables, &mut part, &mut |kept, of_window| {
                     let window = Window {
                         start: of_window.from,
                         bytes: Mutex::new(vec![0; (of_window.end - of_window.from) as usize]),
@@ -159,9 +159,9 @@ impl Vault {
         };
         let mut at = 0;
         while at < snapshot.size {
-            let part = plan(&mut recipe, &view.tables, at, snapshot.size)?;
+            let mut part = plan(&mut recipe, &view.tables, at, snapshot.size)?;
             match in_order {
-                true => for_windows(&mut recipe, &view.tables, &part, &mut |kept, of_window| {
+                true => for_windows(&mut recipe, &view.tables, &mut part, &mut |kept, of_window| {
                     reads(&view.tables, of_window, Some(kept), &mut add)
                 })?,
                 false => reads(&view.tables, &part, None, &mut add)?,

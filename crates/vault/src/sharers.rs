@@ -1,10 +1,11 @@
 //! Which shared containers other disks reference, by what they list.
 //!
 //! A hint for placement: what a disk alone references is given back once its newest snapshot no longer holds it, what
-//! others reference stays.
+//! others reference stays. An answer that is out of date costs space or a seek; another disk's damage costs no more.
 
-use crate::error::Result;
-use crate::folder::Containers;
+use crate::disks;
+use crate::error::{fault, Result, VaultError};
+use crate::folder::{Containers, Folder};
 use crate::vault::Vault;
 use format::{ContainerId, DiskId};
 use std::collections::HashMap;
@@ -13,8 +14,14 @@ use std::collections::HashMap;
 pub(crate) struct Sharers<'a> {
     vault: &'a Vault,
     own: DiskId,
-    others: Option<Vec<Containers>>,
+    others: Option<Vec<Other>>,
     known: HashMap<ContainerId, bool>,
+}
+
+/// Another disk's containers; `None` where it cannot be read.
+struct Other {
+    folder: Folder,
+    listed: Option<Containers>,
 }
 
 impl<'a> Sharers<'a> {
@@ -22,40 +29,48 @@ impl<'a> Sharers<'a> {
         Sharers { vault, own, others: None, known: HashMap::new() }
     }
 
-    /// Whether another disk may reference a shared container. A disk that cannot be read does not count.
+    /// Whether another disk may reference a shared container.
     pub fn share(&mut self, id: ContainerId) -> Result<bool> {
         if let Some(known) = self.known.get(&id) {
             return Ok(*known);
         }
-        let others = match self.others.take() {
+        let others = match &mut self.others {
             Some(others) => others,
-            None => self.read()?,
+            none => none.insert(read(self.vault, self.own)?),
         };
         let mut shared = false;
-        for containers in &others {
-            match containers.get(id) {
-                Err(e) if e.is_damage() => {}
-                Err(e) => return Err(e),
-                Ok(entry) => shared |= entry.is_some(),
-            }
-            if shared {
-                break;
-            }
+        for other in others {
+            shared = shared || other.lists(id)?;
         }
-        self.others = Some(others);
         self.known.insert(id, shared);
         Ok(shared)
     }
+}
 
-    fn read(&self) -> Result<Vec<Containers>> {
-        let mut others = Vec::new();
-        for folder in self.vault.all_folders()?.into_iter().filter(|f| f.disk != self.own) {
-            match folder.load() {
-                Err(e) if e.is_damage() => {}
-                Err(e) => return Err(e),
-                Ok(m) => others.push(Containers::new(folder, &m)),
+fn read(vault: &Vault, own: DiskId) -> Result<Vec<Other>> {
+    let (all, _) = disks::listed(vault)?;
+    let others = all.into_iter().map(|d| d.folder).filter(|f| f.disk != own);
+    others.map(|folder| Ok(Other { listed: load(&folder)?, folder })).collect()
+}
+
+fn load(folder: &Folder) -> Result<Option<Containers>> {
+    match folder.load() {
+        Err(e) => fault(e).map(|_| None),
+        Ok(m) => Ok(Some(Containers::new(folder.clone(), &m))),
+    }
+}
+
+impl Other {
+    fn lists(&mut self, id: ContainerId) -> Result<bool> {
+        for _ in 0..2 {
+            let Some(listed) = &self.listed else { return Ok(false) };
+            match listed.get(id) {
+                // It has committed since, and its old pages are gone.
+                Err(VaultError::Missing { .. }) => self.listed = load(&self.folder)?,
+                Err(e) => return fault(e).map(|_| false),
+                Ok(entry) => return Ok(entry.is_some()),
             }
         }
-        Ok(others)
+        Ok(false)
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! 1. A retiring record is put for every writer whose containers are looked at: no session matches them from now on.
 //! 2. Claims are read: containers of a writer whom a living session has claimed are left alone.
-//! 3. The summaries of all snapshots of all disks say what is referenced. One scan serves all containers, and ends when
-//!    all chunks of all of them have been found.
+//! 3. The summaries of all snapshots of all disks say what is referenced. One scan serves as many containers as memory
+//!    allows, and ends when all chunks of all of them have been found.
 //! 4. What is not referenced is logged dead, containers without a live chunk leave the table: one swap.
 //! 5. The retiring records go.
 
@@ -24,6 +24,10 @@ use format::{
     WriterKind, WriterNo,
 };
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+/// Chunks whose references are counted in one scan. They take four bytes each at worst, where every other one is
+/// referenced.
+const CHUNKS_AT_ONCE: u64 = 32 << 20;
 
 /// Sweeps and compacts the shared set, if the vault has one.
 pub(crate) fn sweep_shared(vault: &Vault, threshold: f64, report: &mut GcReport) -> Result<()> {
@@ -136,6 +140,26 @@ fn candidates(
 
 /// Returns the containers that were left alone because they are claimed.
 fn sweep(
+    vault: &Vault,
+    session: &Session,
+    entries: Vec<ContainerEntry>,
+    punch_below: f64,
+) -> Result<BTreeSet<ContainerId>> {
+    let (mut left_alone, mut batch, mut chunks) = (BTreeSet::new(), Vec::new(), 0);
+    for entry in entries {
+        chunks += u64::from(entry.chunks);
+        batch.push(entry);
+        if chunks >= CHUNKS_AT_ONCE {
+            left_alone.extend(sweep_batch(vault, session, std::mem::take(&mut batch), punch_below)?);
+            chunks = 0;
+        }
+    }
+    left_alone.extend(sweep_batch(vault, session, batch, punch_below)?);
+    Ok(left_alone)
+}
+
+/// Steps 1 to 5 for some containers.
+fn sweep_batch(
     vault: &Vault,
     session: &Session,
     entries: Vec<ContainerEntry>,

@@ -69,7 +69,7 @@ fn content(n: u64) -> Arc<Vec<u8>> {
 }
 
 impl World {
-    /// Snapshots 0 and 1 of disk a, 2 of disk b, and what two deleted ones of disk c have left.
+    /// Snapshots 0 and 1 of disk a, 2 of disk b, 3 of disk e, a clone of a, and what two deleted ones of disk c have left.
     fn new(policy: Policy) -> Self {
         let fs = SimFs::new(1);
         let store = SimStore::create_on(fs.clone()).unwrap();
@@ -77,11 +77,11 @@ impl World {
         let (snapshots, made, deleted) = Default::default();
         let mut world = World { fs, policy, snapshots, made, deleted };
         let vault = world.vault();
-        for (disk, n) in [("a/x", 1), ("a/x", 2), ("b/x", 3), ("c/x", 5), ("c/x", 6)] {
+        for (disk, n) in [("a/x", 1), ("a/x", 2), ("b/x", 3), ("e/x", 2), ("c/x", 5), ("c/x", 6)] {
             world.carry_out(&vault, Backup(disk, n)).unwrap();
         }
         world.snapshots = std::mem::take(world.made.get_mut().unwrap());
-        let gone: Vec<String> = world.snapshots.drain(3..).map(|s| s.1.to_string()).collect();
+        let gone: Vec<String> = world.snapshots.drain(4..).map(|s| s.1.to_string()).collect();
         vault.delete("c/x", &[&gone[0], &gone[1]]).unwrap();
         world
     }
@@ -222,6 +222,14 @@ fn backups() {
     everywhere(Backup("a/x", 5), &[Delete(0), Delete(1), Delete(2), Gc, Compact]);
     everywhere(Backup("a/x", 3), &[Backup("b/x", 4), Delete(2), Gc, Reindex]);
     everywhere(Backup("a/x", 4), &[Backup("a/x", 5), Gc]);
+}
+
+/// Of a clone, most of which stays where the other disk has it, while that disk goes.
+#[test]
+fn backups_of_clones() {
+    everywhere(Backup("e/x", 9), &[Delete(1), Gc]);
+    everywhere(Backup("e/x", 9), &[Backup("a/x", 3), Delete(0), Delete(1), Gc, Compact]);
+    everywhere(Delete(1), &[Backup("e/x", 9), Restore(3)]);
 }
 
 /// Of a disk that is new; its content is what deleted snapshots have left.

@@ -2,7 +2,7 @@
 
 use super::findings::ContainerFindings;
 use super::recipes::BadPages;
-use crate::chain::RecipeReader;
+use crate::chain::{RecipeCache, RecipeReader};
 use crate::disks::DiskAt;
 use crate::error::fault;
 use crate::error::Result;
@@ -31,8 +31,9 @@ pub(super) fn attribute(
         return Ok(());
     }
     let mut before: HashMap<u64, (RecipePageRef, Hits)> = HashMap::new();
+    let cache = RecipeCache::default();
     for s in view.manifest.live() {
-        let mut recipe = match RecipeReader::open(&view.folder, &view.manifest, s) {
+        let mut recipe = match RecipeReader::open_with(&cache, &view.folder, &view.manifest, s) {
             Ok(recipe) => recipe,
             Err(e) => {
                 // Said already, of this snapshot alone.

@@ -1,7 +1,7 @@
 //! Recipes: roots, pages, summaries, and that every reference leads to the chunks it was made for.
 
 use super::findings::Findings;
-use crate::chain::RecipeReader;
+use crate::chain::{bytes_of, segment_of, RecipeCache, RecipeReader};
 use crate::dead::read_dead;
 use crate::error::{fault, Result, VaultError};
 use crate::folder::Containers;
@@ -20,6 +20,8 @@ use std::sync::Arc;
 const BATCH_CHUNKS: usize = 256 << 10;
 /// No chunk but a segment's last ones is shorter.
 const CHUNK_BYTES_MIN: u64 = 64;
+/// Memory for pages to compare the next snapshot's with, in bytes.
+const TRACED_BYTES: usize = 16 << 20;
 /// Deletion logs kept in memory.
 const DEAD_LOGS: usize = 1024;
 
@@ -38,8 +40,14 @@ pub(super) struct RecipeCheck<'a> {
     /// The disk's own list of containers: says which shared ones it may reference.
     listed: Containers,
     dead: HashMap<ContainerId, Arc<RunSet>>,
+    cache: RecipeCache,
     /// The snapshot looked at before, and where its pages were found.
     previous: Option<(RecipeRoot, Vec<Option<RecipePageRef>>)>,
+    /// By number, sound pages some of whose references lead through newer snapshots: of this snapshot, and of the one
+    /// looked at before if it is cut like this one.
+    traced: HashMap<usize, Arc<RecipePage>>,
+    traced_before: HashMap<usize, Arc<RecipePage>>,
+    traced_bytes: usize,
 }
 
 /// A direct reference, and where its chunks belong in the batch.
@@ -63,7 +71,11 @@ impl<'a> RecipeCheck<'a> {
             roots: 0,
             listed: Containers::new(view.folder.clone(), &view.manifest),
             dead: HashMap::new(),
+            cache: RecipeCache::default(),
             previous: None,
+            traced: HashMap::new(),
+            traced_before: HashMap::new(),
+            traced_bytes: 0,
         }
     }
 
@@ -85,8 +97,14 @@ impl<'a> RecipeCheck<'a> {
             }
         };
         self.check_depends(s, &root);
-        let mut recipe = RecipeReader::open(&self.view.folder, &self.view.manifest, s)?;
+        let mut recipe = RecipeReader::open_with(&self.cache, &self.view.folder, &self.view.manifest, s)?;
         let previous = self.previous.take();
+        self.traced_before = std::mem::take(&mut self.traced);
+        self.traced_bytes = 0;
+        let cut = |r: &RecipeRoot| (r.segment_bytes, r.size);
+        if previous.as_ref().map(|(p, _)| cut(p)) != Some(cut(&root)) {
+            self.traced_before.clear();
+        }
         let mut found = Vec::new();
         for no in 0..root.pages.len() {
             let at = match recipe.direct_page(no as u64) {
@@ -115,7 +133,8 @@ impl<'a> RecipeCheck<'a> {
         Ok(())
     }
 
-    /// Looks at a page some of whose references lead through newer snapshots.
+    /// Looks at a page some of whose references lead through newer snapshots: at those of its segments that are not as
+    /// the snapshot before had them.
     fn traced_page(&mut self, s: &SnapshotEntry, recipe: &mut RecipeReader, no: usize) -> Result<()> {
         if let PageAt::Page(own) = recipe.root.pages[no] {
             self.objects.insert(own.recipe);
@@ -129,13 +148,24 @@ impl<'a> RecipeCheck<'a> {
             Ok(Some(page)) => page,
             Err(e) => return self.cannot_trace(s, e),
         };
-        let of_page = Summary::of(&page);
-        self.check_listed(&of_page)?;
-        self.referenced.extend(of_page.containers.keys());
+        let fresh = match self.traced_before.get(&no) {
+            Some(before) => without_segments_of(&page, before),
+            None => (*page).clone(),
+        };
+        let of_fresh = Summary::of(&fresh);
+        self.check_listed(&of_fresh)?;
+        self.referenced.extend(of_fresh.containers.keys());
         let root = recipe.root.clone();
-        if let Some(why) = self.check_page(&root, no as u64 * SEGMENTS_PER_PAGE, &page)? {
-            let object = self.found.add(&recipe.pages_object(no as u64), &why);
-            self.found.affects(object, &format!("{}@{}", self.disk, s.id));
+        match self.check_page(&root, no as u64 * SEGMENTS_PER_PAGE, &fresh)? {
+            Some(why) => {
+                let object = self.found.add(&recipe.pages_object(no as u64), &why);
+                self.found.affects(object, &format!("{}@{}", self.disk, s.id));
+            }
+            None if self.traced_bytes + bytes_of(&page) <= TRACED_BYTES => {
+                self.traced_bytes += bytes_of(&page);
+                self.traced.insert(no, page);
+            }
+            None => {}
         }
         Ok(())
     }
@@ -300,6 +330,12 @@ impl<'a> RecipeCheck<'a> {
         self.dead.insert(id, dead.clone());
         Ok(Some((table, dead)))
     }
+}
+
+/// The segments of a page that another one has not just so.
+fn without_segments_of(page: &RecipePage, other: &RecipePage) -> RecipePage {
+    let is_there = |(no, s): &&(u16, SegmentRecipe)| segment_of(other, u64::from(*no)) == Some(s);
+    RecipePage { segments: page.segments.iter().filter(|s| !is_there(s)).cloned().collect() }
 }
 
 /// Whether a page was looked at with the snapshot before, as part of a disk that was cut like this one.

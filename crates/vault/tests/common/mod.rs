@@ -142,11 +142,12 @@ impl Source for MemorySource {
 pub struct MemoryTarget {
     bytes: Arc<Mutex<Vec<u8>>>,
     finished: Arc<Mutex<bool>>,
+    in_order: bool,
 }
 
 impl Target for MemoryTarget {
     fn in_order(&self) -> bool {
-        false
+        self.in_order
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> image::Result<()> {
@@ -163,7 +164,15 @@ impl Target for MemoryTarget {
 
 /// Restores a snapshot to memory.
 pub fn restore(vault: &Vault, disk: &str, spec: &str) -> vault::Result<Vec<u8>> {
-    let target = MemoryTarget::default();
+    restore_to(vault, disk, spec, MemoryTarget::default())
+}
+
+/// The same, as a pipe would take it.
+pub fn restore_in_order(vault: &Vault, disk: &str, spec: &str) -> vault::Result<Vec<u8>> {
+    restore_to(vault, disk, spec, MemoryTarget { in_order: true, ..MemoryTarget::default() })
+}
+
+fn restore_to(vault: &Vault, disk: &str, spec: &str, target: MemoryTarget) -> vault::Result<Vec<u8>> {
     let made = target.clone();
     let make = move |size: u64, _: &[Range<u64>]| {
         made.bytes.lock().unwrap().resize(size as usize, 0);
