@@ -117,7 +117,7 @@ impl LocalVault {
     /// Stores any disk.
     pub fn backup_source(&self, disk: &str, source: Box<dyn image::Source>) -> Result<(String, BackupCost)> {
         let start = Instant::now();
-        let BackupReport { snapshot, rewritten_bytes, reverse, reverse_seconds } =
+        let BackupReport { snapshot, rewritten_bytes, reverse, reverse_seconds, .. } =
             self.vault.backup(disk, source, &self.options, &Progress::default())?;
         files::sync_file_system(&self.dir)?;
         let seconds = start.elapsed().as_secs_f64();

@@ -4,10 +4,12 @@
 //! Neither knows what deduplication is.
 
 mod bytes;
+mod changes;
 mod decode;
 mod error;
 mod extent;
 mod hostfile;
+mod nbd;
 mod open;
 pub mod qcow2;
 mod raw;
@@ -18,7 +20,9 @@ mod unpack;
 pub mod vmdk;
 
 pub use bytes::ReadAt;
+pub use changes::Changes;
 pub use error::{ImageError, Result};
+pub use nbd::NbdSource;
 pub use open::{open, open_bytes, Format, SourceOptions};
 pub use stream::Stream;
 pub use target::{create_target, PipeTarget, TargetFormat, TargetOptions};
@@ -43,6 +47,11 @@ pub trait Source: Send {
     ///
     /// Streams are read in order only; any other offset is an error.
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize>;
+
+    /// Called when everything has been read: an error where what was read is not of one point in time.
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// A disk to write, from several threads, in any order (but see [`Target::in_order`]).

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::bytes::{read_full, ReadAt};
 use crate::hostfile::{FileId, HostFile};
+use crate::nbd::{self, NbdSource};
 use crate::qcow2::{self, BackingName};
 use crate::raw::RawReader;
 use crate::stream::Stream;
@@ -43,7 +44,7 @@ pub struct SourceOptions {
     pub format: Option<Format>,
 }
 
-/// Opens the disk at `path`; `-` is standard input.
+/// Opens the disk at `path`; `-` is standard input, and `nbd://…` and `nbd+unix://…` are exports ([`NbdSource`]).
 ///
 /// # Errors
 /// `Refused` where the path is no file or block device; `Outside` where an image names a file that it may not name;
@@ -56,6 +57,12 @@ pub fn open(path: &Path, options: &SourceOptions) -> Result<Box<dyn Source>> {
                 "-",
                 "only a raw disk can be read from standard input; name a file instead",
             )),
+        };
+    }
+    if let Some(uri) = nbd::uri(path) {
+        return match options.format {
+            None | Some(Format::Raw) => Ok(Box::new(NbdSource::connect(uri, None)?)),
+            Some(_) => Err(ImageError::refused(uri, "an export is a raw disk; leave the format out")),
         };
     }
     let file = HostFile::open(path)?;

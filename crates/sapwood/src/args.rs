@@ -29,7 +29,7 @@ pub enum Command {
         policy: String,
     },
     /// Back a disk up
-    Backup(Backup),
+    Backup(Box<Backup>),
     /// List snapshots
     Snapshots {
         /// Only those of this disk (vm/disk)
@@ -92,7 +92,9 @@ pub enum Command {
 pub struct Backup {
     /// vm/disk, for example web01/vda
     pub disk: String,
-    /// File or block device (raw, qcow2, VMDK, by content), or - for standard input
+    /// File or block device (raw, qcow2, VMDK, by content), nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH,
+    /// qmp:SOCKET#NODE (a disk of a running QEMU: point in time, dirty bitmap and export are seen to), or - for standard
+    /// input
     pub source: PathBuf,
     /// Instead of the vault's policy
     #[arg(long)]
@@ -100,6 +102,22 @@ pub struct Backup {
     /// auto, zstd:LEVEL, lz4 or none
     #[arg(long)]
     pub codec: Option<String>,
+    /// The newest snapshot, which --changed or --bitmap begins at: an id or its beginning, latest, or a time
+    #[arg(long, value_name = "SNAP", requires = "what_changed")]
+    pub since: Option<String>,
+    /// What changed since: lines of OFFSET LENGTH in bytes, or what rbd diff --format json, nbdinfo --map --json or
+    /// thin_delta print. Nothing else is read
+    #[arg(long, value_name = "FILE", requires = "since", group = "what_changed")]
+    pub changed: Option<PathBuf>,
+    /// Dirty bitmap of the NBD export that tells what changed since. Nothing else is read
+    #[arg(long, value_name = "NAME", requires = "since", group = "what_changed")]
+    pub bitmap: Option<String>,
+    /// With qmp: where the guest's old data is kept while the backup runs [default: the directory for temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub scratch: Option<PathBuf>,
+    /// With qmp: socket of the guest agent, which freezes file systems for the point in time
+    #[arg(long, value_name = "SOCKET")]
+    pub agent: Option<PathBuf>,
     /// Point in time of the source, UTC (2026-11-21T22:00:00); now, where it is not given
     #[arg(long, value_name = "T")]
     pub time: Option<String>,

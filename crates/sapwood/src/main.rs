@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod live;
 mod outcome;
 mod output;
 mod progress;

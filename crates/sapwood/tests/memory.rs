@@ -38,6 +38,7 @@ fn a_large_sparse_disk() {
         let of_dense = measured(&bench, &["-q", "backup", "vm/dense", &dense])
             + measured(&bench, &["-q", "restore", "vm/dense", &target]);
         std::fs::remove_file(&target).unwrap();
+        measured(&bench, &["-q", "restore", "vm/dense", "-"]);
         let of_sparse = measured(&bench, &["-q", "backup", "vm/sparse", &sparse])
             + measured(&bench, &["-q", "restore", "vm/sparse", &target]);
         // Holes are not free, but nothing like the 64 GiB that they are. Much room for busy machines.

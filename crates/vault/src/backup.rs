@@ -22,6 +22,7 @@ use crate::reverse::ReverseReport;
 use crate::segment_index::SegmentIndex;
 use crate::session::Session;
 use crate::sharers::Sharers;
+use crate::since::{Scan, Since, Untouched};
 use crate::vault::{has_objects, now, random_token, Vault, TABLE_CACHE_BYTES};
 use format::{
     ContainerEntry, ContainerId, DataName, DiskId, Manifest, RecipeName, Reverse, SnapId, SnapshotEntry,
@@ -41,6 +42,10 @@ pub struct BackupOptions {
     pub time: Option<i64>,
     /// What to remember with the snapshot.
     pub tags: Vec<(String, String)>,
+    /// The id of the new snapshot ([`crate::new_snapshot_id`]), where somebody must know it before it is there.
+    pub snapshot: Option<SnapId>,
+    /// What changed since the newest snapshot, if that is known: only that is read.
+    pub since: Option<Since>,
 }
 
 /// What a backup did.
@@ -48,7 +53,9 @@ pub struct BackupOptions {
 pub struct BackupReport {
     /// The new snapshot.
     pub snapshot: SnapshotEntry,
-    /// Bytes written whole although they were known.
+    /// How much of the disk was looked at.
+    pub scan: Scan,
+    /// Bytes written again although they were known.
     pub rewritten_bytes: u64,
     /// The reverse pass after it.
     pub reverse: ReverseReport,
@@ -87,9 +94,18 @@ impl Vault {
         own.check()?;
         let (tables, _) = self.tables(own, false, TABLE_CACHE_BYTES)?;
         let damaged = self.damaged(&session.manifest)?;
-        let (parent, parent_recipe) = open_parent(&session, &policy, &damaged)?;
+        let (mut parent, parent_recipe) = open_parent(&session, &policy, &damaged)?;
+        let untouched = match &options.since {
+            None => Err(Scan::Whole),
+            Some(since) => Untouched::new(since, &session, parent.as_mut(), &policy, disk, source.size())?
+                .map_err(Scan::WholeAlthough),
+        };
 
-        let name = RecipeName { snap: random_token()?, generation: session.writer };
+        let snap = options.snapshot.map_or_else(random_token, Ok)?;
+        if session.manifest.snapshots.iter().any(|s| s.id == snap) {
+            return Err(VaultError::Refused(format!("{disk} has a snapshot {snap} already")));
+        }
+        let name = RecipeName { snap, generation: session.writer };
         let owner = shared.as_ref().unwrap_or(&session);
         let sharers = Sharers::new(self, folder.disk);
         let mut placer = Placer::new(policy, &tables, parent, sharers, owner.folder.owner, owner.writer);
@@ -107,6 +123,11 @@ impl Vault {
         }
         // What is written again over the backups of a disk stays below what was new.
         placer.choose_sparse(session.parent.as_ref().map_or(0, |p| p.new_bytes))?;
+        let (source, scan) = match &untouched {
+            Ok(untouched) => (untouched.narrow(source), Scan::Changed { bytes: untouched.touched_bytes() }),
+            Err(scan) => (source, scan.clone()),
+        };
+        placer.untouched = untouched.ok();
         let recipe = RecipeWriter::new(&folder, name, parent_recipe);
         let run = pipeline::run(&session, owner, source, placer, recipe, &policy, progress)?;
         progress.check()?;
@@ -120,7 +141,7 @@ impl Vault {
             .unwrap_or_else(|e| ReverseReport { held_up: Some(e.to_string()), ..ReverseReport::default() });
         let reverse_seconds = start.elapsed().as_secs_f64();
         let rewritten_bytes = run.counts.rewritten_bytes;
-        Ok(BackupReport { snapshot, rewritten_bytes, reverse, reverse_seconds })
+        Ok(BackupReport { snapshot, scan, rewritten_bytes, reverse, reverse_seconds })
     }
 
     /// Containers that are not matched, of the disk and of the shared set.

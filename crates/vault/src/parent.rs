@@ -6,6 +6,7 @@ use crate::tables::Tables;
 use chunk::Fingerprint;
 use format::{ChunkNo, ContainerId, Reference, SegmentRecipe, Summary, SEGMENTS_PER_PAGE};
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 /// A parent whose recipe can be read. Damage in it costs matches, never the backup.
 pub(crate) struct Parent {
@@ -27,6 +28,11 @@ impl Parent {
         }
     }
 
+    /// The same, of a page that must be readable: nothing of it is read from the disk.
+    pub fn segment_to_take_over(&mut self, no: u64) -> Result<Option<SegmentRecipe>> {
+        self.recipe.segment(no)
+    }
+
     /// Whether all its containers are sound, and all its references direct.
     pub fn is_usable(&self, segment: &SegmentRecipe) -> bool {
         segment.references.iter().all(|r| match r {
@@ -34,6 +40,25 @@ impl Parent {
             Reference::Direct { container, .. } => !self.damaged.contains(container),
             Reference::Indirect { .. } => false,
         })
+    }
+
+    /// Ranges of segments (numbers) that cannot be taken over unread: their page is damaged, or a container.
+    pub fn unusable(&mut self) -> Result<Vec<Range<u64>>> {
+        let mut found = Vec::new();
+        for no in self.recipe.page_numbers() {
+            let base = no * SEGMENTS_PER_PAGE;
+            let page = match self.recipe.page(no) {
+                Err(e) if e.is_damage() => {
+                    found.push(base..base + SEGMENTS_PER_PAGE);
+                    continue;
+                }
+                other => other?.unwrap_or_default(),
+            };
+            let bad =
+                page.segments.iter().filter(|(_, s)| !self.is_usable(s)).map(|(n, _)| base + u64::from(*n));
+            found.extend(bad.map(|n| n..n + 1));
+        }
+        Ok(found)
     }
 
     /// Fills in where chunks are found in one of the parent's segments, in containers that `admits` lets pass. Returns

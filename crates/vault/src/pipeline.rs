@@ -208,6 +208,7 @@ fn read(
             break;
         }
     }
+    source.finish()?;
     progress.set_done(known.unwrap_or(end));
     Ok(known.unwrap_or(end))
 }
@@ -270,12 +271,14 @@ fn place(
         waiting.insert(segment.seq, segment);
         while let Some(segment) = waiting.remove(&next) {
             next += 1;
+            placer.take_over(segment.no, &mut |no, made| recipe.push(session, no, made))?;
             if let Some(made) = placer.place(&segment, send)? {
                 recipe.push(session, segment.no, made)?;
             }
             let _ = free.send(segment.data);
         }
     }
+    placer.take_over(u64::MAX, &mut |no, made| recipe.push(session, no, made))?;
     placer.close(send)
 }
 

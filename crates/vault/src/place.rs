@@ -9,6 +9,7 @@ use crate::parent::Parent;
 use crate::policy::{Policy, Rewrite};
 use crate::segment_index::SegmentIndex;
 use crate::sharers::Sharers;
+use crate::since::Untouched;
 use crate::sparse;
 use crate::tables::Tables;
 use chunk::{Fingerprint, Piece};
@@ -59,6 +60,8 @@ pub(crate) struct Placer<'a> {
     pub global: Option<GlobalIndex>,
     pub segments: Option<SegmentIndex>,
     sharers: Sharers<'a>,
+    /// Segments of the parent that are taken over unread.
+    pub untouched: Option<Untouched>,
     /// Chunks of the parent that are written again, and how many bytes of them may be.
     sparse: BTreeMap<ContainerId, RunSet>,
     sparse_budget: u64,
@@ -97,6 +100,7 @@ impl<'a> Placer<'a> {
             global: None,
             segments: None,
             sharers,
+            untouched: None,
             sparse: BTreeMap::new(),
             sparse_budget: 0,
             counts: Counts::default(),
@@ -142,6 +146,23 @@ impl<'a> Placer<'a> {
             index.add(&recipe);
         }
         Ok(Some(recipe))
+    }
+
+    /// Hands out the parent's segments before number `end` that are taken over unread.
+    pub fn take_over(
+        &mut self,
+        end: u64,
+        out: &mut dyn FnMut(u64, SegmentRecipe) -> Result<()>,
+    ) -> Result<()> {
+        let (Some(untouched), Some(parent)) = (&mut self.untouched, &mut self.parent) else { return Ok(()) };
+        while let Some(no) = untouched.next_before(end) {
+            let Some(segment) = parent.segment_to_take_over(no)? else { continue };
+            let null = |r: &Reference| if let Reference::Null { bytes } = r { u64::from(*bytes) } else { 0 };
+            let null_bytes: u64 = segment.references.iter().map(null).sum();
+            self.counts.data_bytes += untouched.segment_len(no).saturating_sub(null_bytes);
+            out(no, segment)?;
+        }
+        Ok(())
     }
 
     /// Decides what of the parent is written again, `budget` bytes at most.

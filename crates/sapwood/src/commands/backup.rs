@@ -2,31 +2,25 @@
 
 use super::open;
 use crate::args::{Args, Backup};
+use crate::live::{LiveDisk, LiveOptions, LiveSource, PointInTime};
 use crate::output::{percent, print_json, rate, size};
 use crate::progress::watch;
-use anyhow::Result;
-use image::{Format, SourceOptions};
+use anyhow::{Context as _, Result};
+use image::{Changes, Format, NbdSource, Source, SourceOptions};
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::Instant;
-use vault::{BackupOptions, Policy, VaultError};
+use vault::{BackupOptions, BackupReport, Policy, Scan, Since, Vault, VaultError};
 
 pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
     vault::check_disk_name(&a.disk)?;
     let options = options(a)?;
     let vault = open(args)?;
-    let format = match a.source_format.as_deref() {
-        None => None,
-        Some("raw") => Some(Format::Raw),
-        Some("qcow2") => Some(Format::Qcow2),
-        Some("vmdk") => Some(Format::Vmdk),
-        Some(f) => return Err(VaultError::Usage(format!("{f:?} is no format: raw, qcow2, vmdk")).into()),
-    };
-    let source =
-        image::open(&a.source, &SourceOptions { allow_backing_outside: a.allow_backing_outside, format })?;
-    let source_format = source.format();
     let start = Instant::now();
-    let report = watch(args, &a.disk, |p| vault.backup(&a.disk, source, &options, p))?;
+    let (report, source_format) = match LiveDisk::parse(&a.source) {
+        Some(disk) => live_disk(args, a, &vault, &disk?, options)?,
+        None => plain_disk(args, a, &vault, options)?,
+    };
     let seconds = start.elapsed().as_secs_f64();
     let s = &report.snapshot;
     if args.json {
@@ -41,6 +35,7 @@ pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
             "changed_bytes": s.changed_bytes,
             "new_bytes": s.new_bytes,
             "rewritten_bytes": report.rewritten_bytes,
+            "scan": scan_json(&report.scan),
             "stored_bytes": s.stored_bytes,
             "seconds": seconds,
             "reverse": {
@@ -66,12 +61,98 @@ pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
             seconds,
             rate(s.size, seconds),
         );
+        match &report.scan {
+            Scan::Whole => {}
+            Scan::Changed { bytes } => println!("read: {}, what may have changed", size(*bytes)),
+            Scan::WholeAlthough(why) => println!("read: all of it: {why}"),
+        }
         // The backup is whole; the next one, or `gc`, does the rest.
         if let Some(why) = &report.reverse.held_up {
             println!("what older snapshots have in common with it is removed later: {why}");
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A file, a device, an export, or standard input.
+fn plain_disk(
+    args: &Args,
+    a: &Backup,
+    vault: &Vault,
+    options: BackupOptions,
+) -> Result<(BackupReport, &'static str)> {
+    let format = match a.source_format.as_deref() {
+        None => None,
+        Some("raw") => Some(Format::Raw),
+        Some("qcow2") => Some(Format::Qcow2),
+        Some("vmdk") => Some(Format::Vmdk),
+        Some(f) => return Err(VaultError::Usage(format!("{f:?} is no format: raw, qcow2, vmdk")).into()),
+    };
+    let (source, changes) = match &a.bitmap {
+        None => {
+            let how = SourceOptions { allow_backing_outside: a.allow_backing_outside, format };
+            (image::open(&a.source, &how)?, listed_changes(a)?)
+        }
+        Some(bitmap) => {
+            let mut source = NbdSource::connect(&a.source.to_string_lossy(), Some(bitmap))?;
+            let changes = source.changes()?;
+            (Box::new(source) as Box<dyn Source>, Some(changes))
+        }
+    };
+    let since = a.since.clone().zip(changes).map(|(snapshot, changes)| Since { snapshot, changes });
+    let format = source.format();
+    let options = BackupOptions { since, ..options };
+    Ok((watch(args, &a.disk, |p| vault.backup(&a.disk, source, &options, p))?, format))
+}
+
+/// A disk of a running QEMU.
+fn live_disk(
+    args: &Args,
+    a: &Backup,
+    vault: &Vault,
+    disk: &LiveDisk,
+    options: BackupOptions,
+) -> Result<(BackupReport, &'static str)> {
+    if a.since.is_some() || a.source_format.is_some() {
+        let why = "--since and --source-format say what a running QEMU tells by itself; leave them out";
+        return Err(VaultError::Usage(why.into()).into());
+    }
+    let how =
+        LiveOptions { scratch: a.scratch.clone().unwrap_or_else(std::env::temp_dir), agent: a.agent.clone() };
+    let (newest, snapshot) = (vault.newest(&a.disk)?, vault::new_snapshot_id()?);
+    let point = PointInTime::take(disk, &how, vault.id(), newest, snapshot)?;
+    let full_scan = point.full_scan.clone();
+    let consistency = if point.frozen { "application" } else { "crash" };
+    let (source, point) = LiveSource::connect(point)?;
+    let since = newest.map(|id| id.to_string()).zip(source.changes.clone());
+    let since = since.map(|(snapshot, changes)| Since { snapshot, changes });
+    let mut tags = options.tags;
+    tags.push(("consistency".into(), consistency.into()));
+    let options = BackupOptions { since, snapshot: Some(snapshot), tags, ..options };
+    let mut report = watch(args, &a.disk, |p| vault.backup(&a.disk, Box::new(source), &options, p))?;
+    if let (Scan::Whole, Some(why)) = (&report.scan, full_scan) {
+        report.scan = Scan::WholeAlthough(why);
+    }
+    // The snapshot stands whatever QEMU says now; the next backup clears away what is left.
+    if let Err(e) = point.commit() {
+        eprintln!("sapwood: {}: {e:#}", a.source.display());
+    }
+    Ok((report, "qemu"))
+}
+
+fn scan_json(scan: &Scan) -> serde_json::Value {
+    match scan {
+        Scan::Whole => json!({ "kind": "whole" }),
+        Scan::WholeAlthough(why) => json!({ "kind": "whole", "why": why }),
+        Scan::Changed { bytes } => json!({ "kind": "changed", "bytes": bytes }),
+    }
+}
+
+/// The list that `--changed` names.
+fn listed_changes(a: &Backup) -> Result<Option<Changes>> {
+    let Some(path) = &a.changed else { return Ok(None) };
+    let text = std::fs::read(path).with_context(|| format!("{}: cannot read", path.display()))?;
+    Ok(Some(Changes::parse(&path.display().to_string(), &text)?))
 }
 
 fn options(a: &Backup) -> Result<BackupOptions> {
@@ -93,5 +174,7 @@ fn options(a: &Backup) -> Result<BackupOptions> {
         codec: a.codec.as_deref().map(str::parse).transpose()?,
         time,
         tags,
+        since: None,
+        snapshot: None,
     })
 }

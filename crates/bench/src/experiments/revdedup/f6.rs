@@ -54,6 +54,7 @@ pub fn run(context: &Context, options: &RevdedupOptions) -> Result<()> {
     let weeks: Vec<Week> = (0..students.weeks()).map(|week| describe(&students, week)).collect();
     let segments = options.segments_mib(context, &SEGMENTS_MIB);
     let mut settings: Vec<Setting> = segments.iter().map(|&mib| Setting::reverse(mib)).collect();
+    settings.extend(segments.iter().map(|&mib| Setting::as_published(mib)));
     settings.extend(segments.iter().map(|&mib| Setting::global_only(mib)));
     let chunks: Vec<u32> = match context.options.tiny {
         true => CHUNKS_KIB[..1].to_vec(),
@@ -236,7 +237,7 @@ impl Measured {
             (kind.to_owned(), values.collect::<Vec<_>>())
         };
         let labels = Labels { title: "Space saved", x: "segment", y: "%" };
-        let series = vec![of("global only"), of("reverse")];
+        let series = vec![of("global only"), of("as published"), of("reverse")];
         draw(context.out(), "revdedup-f6a", &labels, &Figure::Bars { groups: groups.clone(), series })?;
 
         let line = |mib: &u32| {

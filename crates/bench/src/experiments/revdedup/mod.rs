@@ -72,9 +72,17 @@ impl Setting {
 
     /// Whole segments only.
     fn global_only(segment_mib: u32) -> Self {
-        let reverse = Self::reverse(segment_mib);
+        let published = Self::as_published(segment_mib);
         let name = format!("global only {segment_mib} MiB");
-        Self { name, policy: Policy { reverse: false, ..reverse.policy }, codec: None }
+        Self { name, policy: Policy { reverse: false, ..published.policy }, codec: None }
+    }
+
+    /// Reverse deduplication that writes every changed segment whole.
+    fn as_published(segment_mib: u32) -> Self {
+        let reverse = Self::reverse(segment_mib);
+        let rewrite_at = Rewrite::Whole { keep_shared: None };
+        let name = format!("as published {segment_mib} MiB");
+        Self { name, policy: Policy { rewrite_at, ..reverse.policy }, codec: None }
     }
 
     /// Inline deduplication of fixed chunks.

@@ -1,0 +1,108 @@
+//! Our dirty bitmaps in QEMU: which one counts, and what becomes of the others.
+
+use super::qmp::Qmp;
+use anyhow::Result;
+use serde_json::{json, Value};
+use vault::{SnapId, VaultId};
+
+/// What changed since a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bitmap {
+    pub name: String,
+}
+
+/// What there is to go by.
+pub enum State {
+    /// A bitmap that has seen all since the newest snapshot, and records.
+    Usable(Bitmap),
+    /// None: why.
+    FullScan(String),
+}
+
+impl Bitmap {
+    pub fn of(vault: VaultId, snapshot: SnapId) -> Self {
+        Bitmap { name: format!("sapwood-{vault}-{snapshot}") }
+    }
+
+    pub fn remove(&self, qmp: &mut Qmp, node: &str) -> Result<()> {
+        qmp.execute("block-dirty-bitmap-remove", self.on(node)).map(drop)
+    }
+
+    fn on(&self, node: &str) -> Value {
+        json!({ "node": node, "name": self.name })
+    }
+}
+
+/// A bitmap as QEMU tells of it.
+struct Found {
+    bitmap: Bitmap,
+    recording: bool,
+    sound: bool,
+}
+
+/// Leaves one bitmap of this vault's at most: that of the newest snapshot, with everything that was recorded since.
+pub fn settle(qmp: &mut Qmp, node: &str, vault: VaultId, newest: Option<SnapId>) -> Result<State> {
+    let found = bitmaps(qmp, node, vault)?;
+    let Some(newest) = newest else {
+        found.iter().try_for_each(|f| f.bitmap.remove(qmp, node))?;
+        return Ok(State::FullScan("there is no snapshot yet".into()));
+    };
+    let wanted = Bitmap::of(vault, newest);
+    let Some(current) = found.iter().find(|f| f.bitmap == wanted) else {
+        let why = match found.len() {
+            0 => format!(
+                "QEMU has no bitmap since snapshot {newest}: it began later, or without keeping bitmaps"
+            ),
+            _ => format!("the bitmap that there is does not begin at the newest snapshot, {newest}"),
+        };
+        found.iter().try_for_each(|f| f.bitmap.remove(qmp, node))?;
+        return Ok(State::FullScan(why));
+    };
+    // Of a backup that was killed: it went on recording where this one stopped.
+    let later: Vec<&Found> = found.iter().filter(|f| f.bitmap != wanted && f.recording && f.sound).collect();
+    let is_whole = current.sound && (current.recording || !later.is_empty());
+    if !is_whole {
+        found.iter().try_for_each(|f| f.bitmap.remove(qmp, node))?;
+        return Ok(State::FullScan(format!("the bitmap since snapshot {newest} is not whole")));
+    }
+    if !current.recording {
+        let names: Vec<&str> = later.iter().map(|f| f.bitmap.name.as_str()).collect();
+        resume(qmp, node, &wanted, &names)?;
+    }
+    let others = found.iter().filter(|f| f.bitmap != wanted);
+    others.map(|f| &f.bitmap).try_for_each(|b| b.remove(qmp, node))?;
+    Ok(State::Usable(wanted))
+}
+
+/// Puts things back where a point in time was taken and its snapshot not committed.
+pub fn give_back(qmp: &mut Qmp, node: &str, old: Option<&Bitmap>, new: &Bitmap) -> Result<()> {
+    if let Some(old) = old {
+        resume(qmp, node, old, &[&new.name])?;
+    }
+    new.remove(qmp, node)
+}
+
+/// In one step: a bitmap takes in what others have recorded, and records again.
+fn resume(qmp: &mut Qmp, node: &str, bitmap: &Bitmap, others: &[&str]) -> Result<()> {
+    let merge = json!({ "node": node, "target": bitmap.name, "bitmaps": others });
+    let actions = json!([
+        { "type": "block-dirty-bitmap-enable", "data": bitmap.on(node) },
+        { "type": "block-dirty-bitmap-merge", "data": merge },
+    ]);
+    qmp.execute("transaction", json!({ "actions": actions })).map(drop)
+}
+
+fn bitmaps(qmp: &mut Qmp, node: &str, vault: VaultId) -> Result<Vec<Found>> {
+    let prefix = format!("sapwood-{vault}-");
+    let nodes = qmp.execute("query-named-block-nodes", json!({ "flat": true }))?;
+    let of_node = nodes.as_array().into_iter().flatten().filter(|n| n["node-name"] == node);
+    let all = of_node.flat_map(|n| n["dirty-bitmaps"].as_array().cloned().unwrap_or_default());
+    Ok(all
+        .filter_map(|b| {
+            let name = b["name"].as_str().filter(|name| name.starts_with(&prefix))?.to_owned();
+            let recording = b["recording"] == true;
+            let sound = b["inconsistent"] != true && b["busy"] != true;
+            Some(Found { bitmap: Bitmap { name }, recording, sound })
+        })
+        .collect())
+}
