@@ -10,6 +10,8 @@ use std::ops::Range;
 pub struct Changes {
     /// Sorted, apart from each other, none empty.
     ranges: Vec<Range<u64>>,
+    /// Whole blocks of this many bytes are named: the last one may reach beyond the disk. 0 and 1 are the same.
+    block_bytes: u64,
 }
 
 impl Changes {
@@ -24,19 +26,26 @@ impl Changes {
                 _ => merged.push(r),
             }
         }
-        Changes { ranges: merged }
+        Changes { ranges: merged, block_bytes: 1 }
     }
 
     /// Reads a list; its form is told by its content:
     ///
     /// - lines of an offset and a length in bytes, decimal or with `0x`, after `#` a comment;
-    /// - JSON: an array of objects with `offset` and `length` (`rbd diff --format json`), and for `nbdinfo --map --json`
-    ///   a `type`, of which bit 0 says that the range is dirty;
+    /// - JSON: an array of objects with `offset` and `length` (`rbd diff --format json`); those of
+    ///   `nbdinfo --map=qemu:dirty-bitmap:NAME --json` have a `description`, which is `clean` or `dirty`;
     /// - the XML of `thin_delta`: everything but `same`.
     ///
-    /// `path` is for errors only. A list that is cut off or not understood is an error: nothing of it would be safe.
+    /// `path` is for errors only. A list that is empty, cut off or not understood is an error: nothing of it would be
+    /// safe.
     pub fn parse(path: &str, text: &[u8]) -> Result<Self> {
-        parse::parse(path, text).map(Self::new)
+        let (ranges, block_bytes) = parse::parse(path, text)?;
+        Ok(Changes { block_bytes, ..Self::new(ranges) })
+    }
+
+    /// Whole blocks of this many bytes are named: the last one may reach beyond the end of the disk.
+    pub fn block_bytes(&self) -> u64 {
+        self.block_bytes.max(1)
     }
 
     /// Whether anything of a range may have changed.

@@ -102,17 +102,20 @@ pub struct Backup {
     /// auto, zstd:LEVEL, lz4 or none
     #[arg(long)]
     pub codec: Option<String>,
-    /// The newest snapshot, which --changed or --bitmap begins at: an id or its beginning, latest, or a time
+    /// The newest snapshot, which --changed or --bitmap begins at: its id, or how that begins
     #[arg(long, value_name = "SNAP", requires = "what_changed")]
     pub since: Option<String>,
-    /// What changed since: lines of OFFSET LENGTH in bytes, or what rbd diff --format json, nbdinfo --map --json or
-    /// thin_delta print. Nothing else is read
+    /// What changed since: lines of OFFSET LENGTH in bytes, or what rbd diff --format json,
+    /// nbdinfo --map=qemu:dirty-bitmap:NAME --json or thin_delta print. Nothing else is read
     #[arg(long, value_name = "FILE", requires = "since", group = "what_changed")]
     pub changed: Option<PathBuf>,
     /// Dirty bitmap of the NBD export that tells what changed since. Nothing else is read
     #[arg(long, value_name = "NAME", requires = "since", group = "what_changed")]
     pub bitmap: Option<String>,
-    /// With qmp: where the guest's old data is kept while the backup runs [default: the directory for temporary files]
+    /// Read all of the disk, whatever QEMU's bitmap says has changed
+    #[arg(long, conflicts_with = "since")]
+    pub full: bool,
+    /// With qmp: where the guest's old data is kept while the backup runs [default: TMPDIR, or else /var/tmp]
     #[arg(long, value_name = "DIR")]
     pub scratch: Option<PathBuf>,
     /// With qmp: socket of the guest agent, which freezes file systems for the point in time

@@ -1,6 +1,7 @@
 //! Progress on standard error, and a clean stop on Ctrl-C.
 
 use crate::args::Args;
+use crate::live::is_guest_frozen;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,14 +16,15 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 pub fn watch<T>(args: &Args, what: &str, operation: impl FnOnce(&Progress) -> T) -> T {
     let progress = Progress::default();
     let stop = Arc::new(AtomicBool::new(false));
+    let may_exit = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // A second signal ends the program at once.
-        let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone());
+        // A later signal ends the program at once, unless it would leave a guest frozen.
+        let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, may_exit.clone());
         let _ = signal_hook::flag::register(signal, stop.clone());
     }
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let shown = scope.spawn(|| show(args, what, &progress, &stop, &ended));
+        let shown = scope.spawn(|| show(args, what, &progress, (&stop, &may_exit), &ended));
         // Also when the operation panics: the scope waits for the thread.
         let _end = EndOnDrop(&ended, shown.thread().clone());
         operation(&progress)
@@ -38,7 +40,13 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-fn show(args: &Args, what: &str, progress: &Progress, stop: &AtomicBool, ended: &AtomicBool) {
+fn show(
+    args: &Args,
+    what: &str,
+    progress: &Progress,
+    (stop, may_exit): (&AtomicBool, &AtomicBool),
+    ended: &AtomicBool,
+) {
     let terminal = std::io::stderr().is_terminal();
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     let style = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
@@ -50,13 +58,14 @@ fn show(args: &Args, what: &str, progress: &Progress, stop: &AtomicBool, ended: 
     while !ended.load(Ordering::Relaxed) {
         if stop.load(Ordering::Relaxed) {
             progress.cancel();
+            may_exit.store(!is_guest_frozen(), Ordering::Relaxed);
         }
         let (done, total) = (progress.done(), progress.total());
         if args.quiet {
         } else if terminal {
             bar.set_length(total.max(done));
             bar.set_position(done);
-        } else if last.elapsed() >= LINE_EVERY {
+        } else if total > 0 && last.elapsed() >= LINE_EVERY {
             last = Instant::now();
             let rate = crate::output::rate(done, start.elapsed().as_secs_f64());
             eprintln!("{what}: {} of {}, {rate}", crate::output::size(done), crate::output::size(total));

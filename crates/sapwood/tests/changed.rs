@@ -38,12 +38,19 @@ fn only_what_a_list_names_is_read() {
 fn lists_that_cannot_be_right_are_refused() {
     let bench = Bench::new("balanced");
     let disk = bench.file("disk", &random(1 << 20, 2));
-    bench.backup("vm/d", &disk);
+    let first = bench.backup("vm/d", &disk);
     let cut = bench.file("cut", b"[{\"offset\":0,\"leng");
-    let long = bench.file("long", b"0 99999999");
+    let long = bench.file("long", b"0 99999999\n");
+    let empty = bench.file("empty", b"");
     let args =
-        |list: &str| ["backup", "vm/d", &disk, "--since", "latest", "--changed", list].map(str::to_owned);
+        |list: &str| ["backup", "vm/d", &disk, "--since", &first, "--changed", list].map(str::to_owned);
     bench.fails(&args(&cut), FAILED, &[&cut, "list of changes"]);
+    bench.fails(&args(&empty), FAILED, &["empty: ", "list of changes", "is empty"]);
+    // Whatever is newest: that would not tell whether the list begins there.
+    for vague in ["latest", "2026-11-21", ""] {
+        let args = ["backup", "vm/d", &disk, "--since", vague, "--changed", &long];
+        bench.fails(&args, USAGE, &["no id of a snapshot"]);
+    }
     bench.fails(&args(&bench.arg("absent")), FAILED, &["absent"]);
     bench.fails(&args(&long), REFUSED, &["up to byte 99999999", "vm/d"]);
     assert_eq!(bench.run(&["backup", "vm/d", &disk, "--since", "latest"]).code(), Some(USAGE));

@@ -1,117 +1,17 @@
-//! Disks of a running QEMU: point in time, dirty bitmaps, and what is left when somebody is killed in between.
+//! Disks of a running QEMU: point in time, dirty bitmaps, the guest's agent, and room for the guest's old data.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
-use common::{from_env, qemu_img, Bench, FAILED, USAGE};
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use common::guest_agent::{agent, Manner};
+use common::qemu::Machine;
+use common::{qemu_img, random, Bench, Child, Mount, FAILED, REFUSED, USAGE};
+use rustix::process::Signal;
 use serde_json::{json, Value};
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const DISK_BYTES: usize = 48 << 20;
 const SEGMENT: u64 = 4 << 20;
-
-/// A QEMU without a guest: writes come from its monitor.
-struct Machine {
-    process: Child,
-    monitor: BufReader<UnixStream>,
-    /// What the disk must hold.
-    content: Vec<u8>,
-}
-
-impl Machine {
-    fn start(bench: &Bench, image: &str, content: Vec<u8>) -> Self {
-        let (ours, theirs) = (bench.path("test.sock"), bench.path("qmp.sock"));
-        for socket in [&ours, &theirs] {
-            let _ = std::fs::remove_file(socket);
-        }
-        let monitor = |path: &Path| format!("unix:{},server=on,wait=off", path.display());
-        let process = Command::new("qemu-system-x86_64")
-            .args(["-accel", "tcg", "-M", "q35", "-m", "64", "-display", "none", "-nodefaults", "-S"])
-            .args(["-qmp", &monitor(&ours), "-qmp", &monitor(&theirs)])
-            .args(["-blockdev", &format!("driver=file,filename={image},node-name=f0")])
-            .args(["-blockdev", "driver=qcow2,file=f0,node-name=d0"])
-            .args(["-device", "virtio-blk-pci,drive=d0,id=vd0"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let start = Instant::now();
-        let socket = loop {
-            match UnixStream::connect(&ours) {
-                Ok(socket) => break socket,
-                Err(e) => assert!(start.elapsed() < Duration::from_secs(30), "QEMU does not come up: {e}"),
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        };
-        let mut machine = Machine { process, monitor: BufReader::new(socket), content };
-        machine.line();
-        machine.execute("qmp_capabilities", json!({}));
-        machine
-    }
-
-    fn line(&mut self) -> Value {
-        let mut line = String::new();
-        self.monitor.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap()
-    }
-
-    fn execute(&mut self, command: &str, arguments: Value) -> Value {
-        let line = format!("{}\n", json!({ "execute": command, "arguments": arguments }));
-        self.monitor.get_mut().write_all(line.as_bytes()).unwrap();
-        loop {
-            let answer = self.line();
-            assert!(answer.get("error").is_none(), "{command}: {answer}");
-            if let Some(value) = answer.get("return") {
-                return value.clone();
-            }
-        }
-    }
-
-    /// As the guest would.
-    fn write(&mut self, at: usize, len: usize, byte: u8) {
-        let io = format!("qemu-io -d /machine/peripheral/vd0/virtio-backend \"write -P {byte} {at} {len}\"");
-        let said = self.execute("human-monitor-command", json!({ "command-line": io }));
-        assert_eq!(said.as_str().unwrap_or_default().trim(), "", "{io}");
-        self.content[at..at + len].fill(byte);
-    }
-
-    fn write_somewhere(&mut self, rng: &mut StdRng) {
-        let len = rng.random_range(1..40) * 4096;
-        let at = rng.random_range(0..(DISK_BYTES - len) / 4096) * 4096;
-        self.write(at, len, rng.random());
-    }
-
-    fn bitmaps(&mut self) -> Vec<String> {
-        let nodes = self.execute("query-named-block-nodes", json!({ "flat": true }));
-        let node = nodes.as_array().unwrap().iter().find(|n| n["node-name"] == "d0").unwrap().clone();
-        let all = node["dirty-bitmaps"].as_array().cloned().unwrap_or_default();
-        all.iter().map(|b| b["name"].as_str().unwrap().to_owned()).collect()
-    }
-
-    fn count(&mut self, query: &str) -> usize {
-        self.execute(query, json!({})).as_array().unwrap().len()
-    }
-
-    /// Ends it in order: what it keeps of bitmaps is in the image then.
-    fn quit(mut self) -> Vec<u8> {
-        self.execute("quit", json!({}));
-        self.process.wait().unwrap();
-        std::mem::take(&mut self.content)
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
 
 fn new_disk(bench: &Bench) -> String {
     let image = bench.arg("disk.qcow2");
@@ -119,16 +19,38 @@ fn new_disk(bench: &Bench) -> String {
     image
 }
 
+fn source(bench: &Bench) -> String {
+    format!("qmp:{}#d0", bench.arg("qmp.sock"))
+}
+
+/// A disk full of what takes long to compress.
+fn slow_backup(bench: &Bench, disk_bytes: usize) -> (Machine, Vec<String>) {
+    let bytes: Vec<u8> = random(disk_bytes, 3).iter().map(|b| b & 15).collect();
+    let raw = bench.file("disk.raw", &bytes);
+    let vm = Machine::start(bench, &raw, "raw", std::fs::read(&raw).unwrap());
+    let args = ["--json", "-q", "backup", "vm/vda", &source(bench), "--codec", "zstd:15"];
+    (vm, args.map(str::to_owned).to_vec())
+}
+
+fn wait_for_the_point(vm: &mut Machine) {
+    let start = Instant::now();
+    while !vm.keeps_a_point() {
+        assert!(start.elapsed() < Duration::from_secs(60), "no point in time is taken");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 #[test]
 fn only_what_the_guest_wrote_is_read() {
     let bench = Bench::new("balanced");
     let image = new_disk(&bench);
-    let mut vm = Machine::start(&bench, &image, vec![0; DISK_BYTES]);
-    let source = format!("qmp:{}#d0", bench.arg("qmp.sock"));
+    let mut vm = Machine::start(&bench, &image, "qcow2", vec![0; DISK_BYTES]);
+    let source = source(&bench);
     vm.write(0, 9 << 20, 1);
     let first = bench.json(&["backup", "vm/vda", &source]);
     assert_eq!((&first["source_format"], &first["scan"]["kind"]), (&"qemu".into(), &"whole".into()));
     assert_eq!(first["scan"]["why"], "there is no snapshot yet");
+    assert_eq!((&first["consistency"], &first["not_frozen"]), (&"crash".into(), &Value::Null));
     assert!(bench.restored("vm/vda@latest") == vm.content);
 
     vm.write(5 << 20, 4096, 2);
@@ -143,12 +65,12 @@ fn only_what_the_guest_wrote_is_read() {
     let id = third["snapshot"].as_str().unwrap().to_owned();
     assert_eq!(vm.bitmaps().len(), 1, "one bitmap for the newest snapshot");
     assert!(vm.bitmaps()[0].ends_with(&id));
-    assert_eq!((vm.count("query-jobs"), vm.count("query-block-exports")), (0, 0));
+    assert_eq!(vm.leftovers(), [""; 0]);
 
     // Bitmaps outlive the machine where its format keeps them.
     vm.write(40 << 20, 4096, 4);
     let content = vm.quit();
-    let mut vm = Machine::start(&bench, &image, content);
+    let mut vm = Machine::start(&bench, &image, "qcow2", content);
     vm.write(41 << 20, 4096, 5);
     let fourth = bench.json(&["backup", "vm/vda", &source]);
     assert_eq!(fourth["scan"], json!({ "kind": "changed", "bytes": SEGMENT }));
@@ -165,61 +87,170 @@ fn only_what_the_guest_wrote_is_read() {
     );
     assert!(bench.restored("vm/vda@latest") == vm.content);
 
+    // All of it where somebody wants so; the bitmap goes on from there.
+    let full = bench.json(&["backup", "vm/vda", &source, "--full"]);
+    assert_eq!(full["scan"], json!({ "kind": "whole", "why": "as --full says" }));
+    let last = bench.json(&["backup", "vm/vda", &source]);
+    assert_eq!(last["scan"], json!({ "kind": "changed", "bytes": 0 }));
+}
+
+#[test]
+fn what_is_no_disk_to_back_up_is_refused() {
+    let bench = Bench::new("balanced");
+    let image = new_disk(&bench);
+    let mut vm = Machine::start(&bench, &image, "qcow2", vec![0; DISK_BYTES]);
+    let source = source(&bench);
     bench.fails(&["backup", "vm/vda", &format!("{source}x")], FAILED, &["no block node or device \"d0x\""]);
     bench.fails(&["backup", "vm/vda", "qmp:/nowhere"], USAGE, &["qmp:SOCKET#NODE"]);
     bench.fails(&["backup", "vm/vda", "qmp:/nowhere#d0"], FAILED, &["/nowhere: cannot talk to QEMU"]);
+    bench.fails(&["backup", "vm/vda", &source, "--source-format", "raw"], USAGE, &["--source-format"]);
+    bench.fails(&["backup", "vm/vda", &image, "--agent", "/nowhere"], USAGE, &["--agent", "qmp:"]);
+    bench.fails(&["backup", "vm/vda", &source, "--scratch", "/nowhere"], FAILED, &["/nowhere"]);
+    let long = bench.path(&"d".repeat(90));
+    std::fs::create_dir(&long).unwrap();
+    bench.fails(&["backup", "vm/vda", &source, "--scratch", long.to_str().unwrap()], FAILED, &["--scratch"]);
+    assert_eq!((vm.leftovers(), vm.bitmaps()), (vec![], vec![]));
+
+    // A disk with an iothread, which would cost the guest its life; others of the same machine have none.
+    drop(vm);
+    for (device, refused) in [
+        (&["virtio-blk-pci,drive=d0,id=vd0,iothread=t0"][..], true),
+        (&["virtio-scsi-pci,id=sc0,iothread=t0", "scsi-hd,drive=d0,id=vd0,bus=sc0.0"], true),
+        (&["virtio-scsi-pci,id=sc0", "scsi-hd,drive=d0,id=vd0,bus=sc0.0"], false),
+    ] {
+        let mut args = vec!["-object", "iothread,id=t0"];
+        args.extend(device.iter().flat_map(|d| ["-device", *d]));
+        let mut vm = Machine::start_with(&bench, &image, "qcow2", vec![0; DISK_BYTES], &args);
+        if vm.version() >= (9, 0) {
+            break;
+        }
+        for node in ["d0", "vd0"] {
+            let source = source.replace("d0", node);
+            match refused {
+                true => bench.fails(&["backup", "vm/other", &source], FAILED, &["iothread", "QEMU 9.0"]),
+                false => bench.done(&["-q", "backup", "vm/other", &source]),
+            };
+        }
+        assert_eq!(vm.leftovers(), [""; 0]);
+    }
+    let mut vm = Machine::start(&bench, &image, "qcow2", vec![0; DISK_BYTES]);
+
+    // Somebody else talks to the monitor.
+    let other = std::os::unix::net::UnixStream::connect(bench.path("qmp.sock")).unwrap();
+    bench.fails(&["backup", "vm/vda", &source], FAILED, &["serves one client at a time"]);
+    drop(other);
+
+    // A snapshot within QEMU: the guest writes to the overlay from then on.
+    bench.backup("vm/vda", &source);
+    let overlay = bench.arg("overlay.qcow2");
+    let how = json!({ "node-name": "d0", "snapshot-file": overlay, "snapshot-node-name": "o0" });
+    vm.execute("blockdev-snapshot-sync", how);
+    vm.write(7 << 20, 4096, 9);
+    bench.fails(&["backup", "vm/vda", &source], FAILED, &["\"d0\" is a backing file", "name the device"]);
+    let report = bench.json(&["backup", "vm/vda", &source.replace("#d0", "#vd0")]);
+    assert_eq!(report["scan"]["kind"], "whole");
+    assert!(bench.restored("vm/vda@latest") == vm.content);
 }
 
-/// Rounds of writing and backing up, in which the backup or QEMU is killed at some moment. Every snapshot there is in
-/// the end must be what the disk was when its backup began.
 #[test]
-fn whoever_is_killed_no_backup_is_silently_incomplete() {
-    let seed = from_env("SAPWOOD_TEST_SEED", 7);
-    println!("SAPWOOD_TEST_SEED={seed}");
-    let mut rng = StdRng::seed_from_u64(seed);
+fn an_agent_freezes_the_guest_for_the_point_in_time() {
     let bench = Bench::new("balanced");
     let image = new_disk(&bench);
-    let mut vm = Machine::start(&bench, &image, vec![0; DISK_BYTES]);
-    let source = format!("qmp:{}#d0", bench.arg("qmp.sock"));
-    vm.write(0, 20 << 20, 1);
-    let (mut killed, mut told) = (0, 0);
-    for round in 0..from_env("SAPWOOD_ROUNDS", 24) {
-        for _ in 0..rng.random_range(0..4) {
-            vm.write_somewhere(&mut rng);
-        }
-        if round % 8 == 7 {
-            // Without a word: what was not flushed is lost, and so are the bitmaps.
-            drop(vm);
-            qemu_img(&["convert", "-O", "raw", &image, &bench.arg("raw")]);
-            vm = Machine::start(&bench, &image, std::fs::read(bench.path("raw")).unwrap());
-        }
-        let mut child = bench
-            .command(&["--json", "backup", "vm/vda", &source])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        if rng.random_bool(0.6) {
-            std::thread::sleep(Duration::from_millis(rng.random_range(0..250)));
-            if child.try_wait().unwrap().is_none() {
-                child.kill().unwrap();
-                killed += 1;
-            }
-            child.wait().unwrap();
-        } else {
-            let done = child.wait_with_output().unwrap();
-            let said = String::from_utf8_lossy(&done.stderr).into_owned();
-            assert!(done.status.success(), "round {round}: {said}");
-            let report: Value = serde_json::from_slice(&done.stdout).unwrap();
-            told += u64::from(report["scan"]["kind"] == "changed");
-            assert!(bench.restored("vm/vda@latest") == vm.content, "round {round}: {report}");
-        }
+    let mut vm = Machine::start(&bench, &image, "qcow2", vec![0; DISK_BYTES]);
+    vm.write(0, 1 << 20, 1);
+    let (source, socket) = (source(&bench), bench.arg("agent.sock"));
+    let args = ["backup", "vm/vda", &source, "--agent", &socket].map(str::to_owned);
+
+    for manner in [Manner::Well, Manner::Stale] {
+        let orders = agent(&bench.path("agent.sock"), manner);
+        let report = bench.json(&args);
+        assert_eq!((&report["consistency"], &report["not_frozen"]), (&"application".into(), &Value::Null));
+        assert_eq!(*orders.lock().unwrap(), ["sync", "fsfreeze-status", "fsfreeze-freeze", "fsfreeze-thaw"]);
     }
-    let last = bench.json(&["backup", "vm/vda", &source]);
-    assert!(bench.restored("vm/vda@latest") == vm.content, "{last}");
-    assert_eq!(vm.bitmaps().len(), 1);
-    assert_eq!((vm.count("query-jobs"), vm.count("query-block-exports")), (0, 0));
-    println!("{killed} backups killed, {told} went by a bitmap");
-    assert!(told > 0 && killed > 0);
-    bench.json(&["verify", "--data"]);
+    for (manner, why) in [(Manner::Silent, "does not answer"), (Manner::NothingToFreeze, "has frozen no")] {
+        agent(&bench.path("agent.sock"), manner);
+        let report = bench.json(&args);
+        assert_eq!(report["consistency"], "crash");
+        assert!(report["not_frozen"].as_str().unwrap().contains(why), "{report}");
+    }
+    let before = bench.snapshots("vm/vda");
+    let orders = agent(&bench.path("agent.sock"), Manner::CannotFreeze);
+    bench.fails(&args, FAILED, &["a hook said no"]);
+    assert_eq!(orders.lock().unwrap().last().unwrap(), "fsfreeze-thaw", "some may be frozen");
+    let orders = agent(&bench.path("agent.sock"), Manner::FrozenAlready);
+    bench.fails(&args, FAILED, &["frozen already", "guest-fsfreeze-thaw"]);
+    assert_eq!(orders.lock().unwrap().last().unwrap(), "fsfreeze-status", "it is not for us to thaw");
+    assert_eq!(bench.snapshots("vm/vda"), before);
+    assert_eq!((vm.leftovers().len(), vm.bitmaps().len()), (0, 1));
+
+    let orders = agent(&bench.path("agent.sock"), Manner::DeafToTheFirstThaw);
+    assert_eq!(bench.json(&args)["consistency"], "application");
+    assert_eq!(orders.lock().unwrap().iter().filter(|o| *o == "fsfreeze-thaw").count(), 2);
 }
+
+#[test]
+fn a_stopped_backup_takes_down_what_it_has_put_up() {
+    let bench = Bench::new("balanced");
+    let (mut vm, args) = slow_backup(&bench, DISK_BYTES);
+    let first = bench.json(&["backup", "vm/vda", &source(&bench), "--codec", "none"]);
+    vm.write(0, DISK_BYTES, 5);
+    vm.write(3 << 20, 4096, 6);
+    let before = vm.content.clone();
+    for byte in [11, 12] {
+        let child = Child::start(bench.command(&args), "a backup that is stopped");
+        wait_for_the_point(&mut vm);
+        // Another one of the same disk is refused before it touches QEMU.
+        if byte == 11 {
+            bench.fails(&["backup", "vm/vda", &source(&bench)], REFUSED, &["vm/vda", "another backup"]);
+        }
+        vm.write(9 << 20, 4096, byte);
+        child.signal(Signal::TERM);
+        child.wait();
+    }
+    // It may have been faster than the signal.
+    let snapshots = bench.snapshots("vm/vda");
+    for id in snapshots.iter().skip(1) {
+        assert!(bench.restored(&format!("vm/vda@{id}"))[..9 << 20] == before[..9 << 20]);
+    }
+    assert_eq!(vm.leftovers(), [""; 0]);
+    assert_eq!(vm.bitmaps().len(), 1);
+    let report = bench.json(&["backup", "vm/vda", &source(&bench)]);
+    assert_eq!(report["scan"]["kind"], "changed", "{report} after {first}");
+    assert!(bench.restored("vm/vda@latest") == vm.content);
+}
+
+#[test]
+fn a_full_scratch_ends_the_backup_and_not_the_guest() {
+    let bench = Bench::new("balanced");
+    // More than a backup reads ahead: what has been read needs no point in time any more.
+    let (mut vm, mut args) = slow_backup(&bench, 4 * DISK_BYTES);
+    let Some(scratch) = Mount::tmpfs(&bench.path("s"), 80 << 20) else { return };
+    let small = bench.path("t");
+    let Some(_too_small) = Mount::tmpfs(&small, 32 << 20) else { return };
+    let refused =
+        ["backup", "vm/vda", &source(&bench), "--scratch", small.to_str().unwrap()].map(str::to_owned);
+    bench.fails(&refused, FAILED, &["only 3", "MiB are free", "--scratch"]);
+
+    args.extend(["--scratch".to_owned(), scratch.path.to_str().unwrap().to_owned()]);
+    let child = Child::start(bench.command(&args), "a backup whose scratch fills up");
+    wait_for_the_point(&mut vm);
+    let filler = scratch.path.join("filler");
+    std::fs::write(&filler, vec![1; 72 << 20]).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    // As much as there would be no room for.
+    vm.write(0, 4 * DISK_BYTES, 9);
+    child.wait().expect_failure(FAILED_OR_REFUSED, &["has filled it", "--scratch"]);
+    std::fs::remove_file(&filler).unwrap();
+    assert_eq!(vm.leftovers(), [""; 0]);
+    assert_eq!(bench.snapshots("vm/vda").len(), 0);
+    bench.json(&["backup", "vm/vda", &source(&bench)]);
+    assert!(bench.restored("vm/vda@latest") == vm.content);
+    assert_eq!(
+        std::fs::read_dir(&scratch.path).unwrap().count(),
+        0,
+        "nothing stays in the scratch directory"
+    );
+}
+
+/// The source has gone: the same code as for an image that cannot be read on.
+const FAILED_OR_REFUSED: i32 = REFUSED;

@@ -42,8 +42,6 @@ pub struct BackupOptions {
     pub time: Option<i64>,
     /// What to remember with the snapshot.
     pub tags: Vec<(String, String)>,
-    /// The id of the new snapshot ([`crate::new_snapshot_id`]), where somebody must know it before it is there.
-    pub snapshot: Option<SnapId>,
     /// What changed since the newest snapshot, if that is known: only that is read.
     pub since: Option<Since>,
 }
@@ -72,11 +70,61 @@ pub(crate) struct Counts {
     pub rewritten_bytes: u64,
 }
 
+/// A backup that has begun: nobody else backs the disk up until it has run or is dropped.
+pub struct OpenBackup<'a> {
+    vault: &'a Vault,
+    disk: String,
+    snapshot: SnapId,
+    session: Session,
+}
+
+impl OpenBackup<'_> {
+    /// The newest snapshot, which the new one is compared with.
+    pub fn newest(&self) -> Option<SnapId> {
+        self.session.parent.as_ref().map(|s| s.id)
+    }
+
+    /// The snapshot that it makes.
+    pub fn snapshot(&self) -> SnapId {
+        self.snapshot
+    }
+
+    /// Makes a snapshot of what the source holds.
+    pub fn run(
+        self,
+        source: Box<dyn Source>,
+        options: &BackupOptions,
+        progress: &Progress,
+    ) -> Result<BackupReport> {
+        let OpenBackup { vault, disk, snapshot, session } = self;
+        vault.back_up(&disk, snapshot, session, source, options, progress)
+    }
+}
+
 impl Vault {
+    /// Begins a backup, where there is something to do between this and reading the disk.
+    pub fn begin_backup(&self, disk: &str) -> Result<OpenBackup<'_>> {
+        let folder = self.disk_or_new(disk)?;
+        let session = Session::begin(&folder, WriterKind::Backup)?;
+        Ok(OpenBackup { vault: self, disk: disk.to_owned(), snapshot: random_token()?, session })
+    }
+
     /// Backs a disk up.
     pub fn backup(
         &self,
         disk: &str,
+        source: Box<dyn Source>,
+        options: &BackupOptions,
+        progress: &Progress,
+    ) -> Result<BackupReport> {
+        self.begin_backup(disk)?.run(source, options, progress)
+    }
+
+    fn back_up(
+        &self,
+        disk: &str,
+        snap: SnapId,
+        session: Session,
         source: Box<dyn Source>,
         options: &BackupOptions,
         progress: &Progress,
@@ -86,8 +134,7 @@ impl Vault {
             None => self.policy()?,
         };
         policy.codec = options.codec.unwrap_or(policy.codec);
-        let folder = self.disk_or_new(disk)?;
-        let session = Session::begin(&folder, WriterKind::Backup)?;
+        let folder = session.folder.clone();
         let shared = self.shared_session(&policy, &session)?;
 
         let own = Containers::new(folder.clone(), &session.manifest);
@@ -101,10 +148,6 @@ impl Vault {
                 .map_err(Scan::WholeAlthough),
         };
 
-        let snap = options.snapshot.map_or_else(random_token, Ok)?;
-        if session.manifest.snapshots.iter().any(|s| s.id == snap) {
-            return Err(VaultError::Refused(format!("{disk} has a snapshot {snap} already")));
-        }
         let name = RecipeName { snap, generation: session.writer };
         let owner = shared.as_ref().unwrap_or(&session);
         let sharers = Sharers::new(self, folder.disk);

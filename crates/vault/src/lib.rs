@@ -47,7 +47,7 @@ mod tables;
 mod vault;
 mod verify;
 
-pub use backup::{BackupOptions, BackupReport};
+pub use backup::{BackupOptions, BackupReport, OpenBackup};
 pub use compact::CompactReport;
 pub use delete::DeleteReport;
 pub use error::{Result, VaultError};
@@ -65,5 +65,5 @@ pub use since::{Scan, Since};
 pub use snapshot_spec::{format_time, parse_time};
 pub use stats::{DiskStats, FolderBytes, Stats};
 pub use study::{study, Study, StudyRow};
-pub use vault::{check_disk_name, new_snapshot_id, now, Vault};
+pub use vault::{check_disk_name, now, Vault};
 pub use verify::{Damage, VerifyReport};

@@ -3,7 +3,7 @@
 use crate::disks;
 use crate::error::{fault, Fault, Result};
 use crate::vault::Vault;
-use format::{Manifest, SnapId, SnapshotEntry};
+use format::{Manifest, SnapshotEntry};
 
 /// One snapshot as users see it.
 #[derive(Clone, Debug)]
@@ -29,14 +29,6 @@ pub(crate) fn damage_line((object, why): Fault) -> String {
 }
 
 impl Vault {
-    /// The newest snapshot of a disk; `None` also where there is no such disk.
-    pub fn newest(&self, disk: &str) -> Result<Option<SnapId>> {
-        match self.find_disk(disk)? {
-            None => Ok(None),
-            Some(folder) => Ok(folder.load()?.newest().map(|s| s.id)),
-        }
-    }
-
     /// All snapshots, or those of one disk.
     pub fn snapshots(&self, disk: Option<&str>) -> Result<Listing> {
         let mut listing = Listing::default();

@@ -7,14 +7,15 @@ use crate::error::{Result, VaultError};
 use crate::parent::Parent;
 use crate::policy::Policy;
 use crate::session::Session;
-use crate::snapshot_spec::find_snapshot;
+use format::SnapshotEntry;
 use image::{Changes, Source};
 use std::ops::Range;
 
 /// What is known of the changes since a snapshot.
 #[derive(Clone, Debug)]
 pub struct Since {
-    /// The snapshot, as users write it.
+    /// The snapshot: its id, or how that begins. `latest` or a time would not tell whether the changes are those since
+    /// then, and are refused.
     pub snapshot: String,
     /// What may have changed since.
     pub changes: Changes,
@@ -55,21 +56,35 @@ impl Untouched {
         size: Option<u64>,
     ) -> Result<std::result::Result<Self, String>> {
         let Some(size) = size else { return Ok(Err("a stream is read from end to end".into())) };
+        let named = &since.snapshot;
+        if named.is_empty()
+            || named.len() > 16
+            || !named.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+        {
+            let why = format!(
+                "{named:?} is no id of a snapshot: name the one that the changes begin at, as `sapwood snapshots {disk}` \
+                 shows it, so that a list of other changes cannot count"
+            );
+            return Err(VaultError::Usage(why));
+        }
         let Some(newest) = &session.parent else { return Ok(Err("there is no snapshot yet".into())) };
-        let named = match find_snapshot(&session.manifest, disk, &since.snapshot) {
-            Err(VaultError::NotFound { .. }) => {
-                return Ok(Err(format!("there is no snapshot {}", since.snapshot)))
-            }
-            other => other?,
-        };
-        if named.id != newest.id {
-            return Ok(Err(format!("{} is not the newest snapshot, which is {}", named.id, newest.id)));
+        let is_named = |s: &&SnapshotEntry| s.id.to_string().starts_with(named.as_str());
+        match session.manifest.live().filter(is_named).count() {
+            0 => return Ok(Err(format!("there is no snapshot {named}"))),
+            1 if is_named(&newest) => {}
+            1 => return Ok(Err(format!("{named} is not the newest snapshot, which is {}", newest.id))),
+            n => return Err(VaultError::Usage(format!("{n} snapshots of {disk} begin like {named}"))),
         }
         let Some(parent) = parent else {
             return Ok(Err(format!("snapshot {} is damaged or cut in another way", newest.id)));
         };
         let end = since.changes.ranges().last().map_or(0, |r| r.end);
-        if end > size.max(newest.size) {
+        if end
+            > size
+                .max(newest.size)
+                .div_ceil(since.changes.block_bytes())
+                .saturating_mul(since.changes.block_bytes())
+        {
             let why = format!("the list names changes up to byte {end} of {disk}, which has {size} bytes: is it of this disk?");
             return Err(VaultError::Refused(why));
         }

@@ -53,11 +53,6 @@ pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N]> {
     Ok(b)
 }
 
-/// An id for a snapshot that is still to be made.
-pub fn new_snapshot_id() -> Result<SnapId> {
-    random_token()
-}
-
 pub(crate) fn random_token() -> Result<SnapId> {
     Ok(SnapId(u64::from_le_bytes(random_bytes()?)))
 }

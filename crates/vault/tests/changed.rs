@@ -140,7 +140,7 @@ fn a_list_that_does_not_begin_at_the_newest_snapshot_does_not_count() {
         id
     };
     let nothing = Changes::default;
-    let first = whole(told(&vault, &bytes, policy, "latest", nothing()).unwrap(), &bytes, "no snapshot yet");
+    let first = whole(told(&vault, &bytes, policy, "0123", nothing()).unwrap(), &bytes, "no snapshot yet");
     rng.fill(&mut bytes[..SEGMENT]);
     let second =
         told(&vault, &bytes, policy, &first, Changes::new(vec![0..SEGMENT as u64])).unwrap().0.snapshot;
@@ -160,8 +160,16 @@ fn a_list_that_does_not_begin_at_the_newest_snapshot_does_not_count() {
         &bytes,
         "cut in another way",
     );
+    let newest = vault.snapshots(Some("vm/d")).unwrap().snapshots.last().unwrap().entry.id.to_string();
     let beyond = Changes::new(vec![0..9 * SEGMENT as u64]);
-    assert!(matches!(told(&vault, &bytes, other, "latest", beyond), Err(VaultError::Refused(_))));
+    assert!(matches!(told(&vault, &bytes, other, &newest, beyond), Err(VaultError::Refused(_))));
+    // `latest` would be right whatever the list is of.
+    for vague in ["latest", "", "2026-11-21", &format!("{newest}0")] {
+        assert!(
+            matches!(told(&vault, &bytes, other, vague, nothing()), Err(VaultError::Usage(_))),
+            "{vague}"
+        );
+    }
 }
 
 /// The files that hold chunks, in order of their names.
@@ -186,7 +194,7 @@ fn what_is_damaged_is_read_although_it_did_not_change() {
     let mut bytes = vec![0; 8 * SEGMENT];
     rng.fill(&mut bytes[..]);
     let policy = Policy { segment_bytes: SEGMENT as u32, container_bytes: 2 * SEGMENT as u32, ..BALANCED };
-    backup(&vault, "vm/d", &bytes, policy).unwrap();
+    let first = backup(&vault, "vm/d", &bytes, policy).unwrap().snapshot.id.to_string();
     // The second container: segments 2 and 3.
     let victim = &data_objects(dir.path())[1];
     let mut stored = std::fs::read(victim).unwrap();
@@ -195,7 +203,7 @@ fn what_is_damaged_is_read_although_it_did_not_change() {
     std::fs::write(victim, stored).unwrap();
     let found = vault.verify(None, true, &Progress::default()).unwrap().damaged;
     assert_eq!(found.len(), 1, "{found:?}");
-    let (report, read) = told(&vault, &bytes, policy, "latest", Changes::default()).unwrap();
+    let (report, read) = told(&vault, &bytes, policy, &first, Changes::default()).unwrap();
     assert_eq!(report.scan, Scan::Changed { bytes: 2 * SEGMENT as u64 });
     assert_eq!(read.bytes(), 2 * SEGMENT as u64);
     assert!(common::restore(&vault, "vm/d", "latest").unwrap() == bytes);

@@ -5,13 +5,14 @@ use std::ops::Range;
 
 const SECTOR_BYTES: u64 = 512;
 
-pub(super) fn parse(path: &str, text: &[u8]) -> Result<Vec<Range<u64>>> {
+/// Ranges, and the bytes of the blocks that they are made of.
+pub(super) fn parse(path: &str, text: &[u8]) -> Result<(Vec<Range<u64>>, u64)> {
     let wrong = |why: String| ImageError::corrupt(path, "list of changes", why);
     let text = std::str::from_utf8(text).map_err(|e| wrong(format!("is no text: {e}")))?;
     match text.trim_start().as_bytes().first() {
-        Some(b'[') => json(text),
+        Some(b'[') => json(text).map(|ranges| (ranges, 1)),
         Some(b'<') => thin_delta(text),
-        _ => lines(text),
+        _ => lines(text).map(|ranges| (ranges, 1)),
     }
     .map_err(wrong)
 }
@@ -24,6 +25,13 @@ fn range(offset: u64, length: u64) -> std::result::Result<Range<u64>, String> {
 }
 
 fn lines(text: &str) -> std::result::Result<Vec<Range<u64>>, String> {
+    // Whoever makes the list may have died before its first line, or within one.
+    if text.is_empty() {
+        return Err("is empty; a list of no changes has a line that begins with #".into());
+    }
+    if !text.ends_with('\n') {
+        return Err("is cut off: its last line does not end".into());
+    }
     let mut all = Vec::new();
     for (n, line) in text.lines().enumerate() {
         let line = line.split('#').next().unwrap_or_default();
@@ -55,10 +63,14 @@ fn json(text: &str) -> std::result::Result<Vec<Range<u64>>, String> {
         let (Some(offset), Some(length)) = (number("offset"), number("length")) else {
             return Err(format!("has an entry without \"offset\" and \"length\" in bytes: {entry}"));
         };
-        let dirty = match entry.get("type") {
-            None => true,
-            Some(kind) => {
-                kind.as_u64().ok_or_else(|| format!("has an entry of unknown \"type\": {entry}"))? & 1 == 1
+        // Other maps of nbdinfo have types as well, which say nothing of changes.
+        let dirty = match (entry.get("type"), entry.get("description").and_then(serde_json::Value::as_str)) {
+            (None, _) | (Some(_), Some("dirty")) => true,
+            (Some(_), Some("clean")) => false,
+            _ => {
+                return Err(format!(
+                    "has an entry that is neither clean nor dirty: {entry}; nbdinfo needs --map=qemu:dirty-bitmap:NAME"
+                ))
             }
         };
         if dirty {
@@ -68,7 +80,7 @@ fn json(text: &str) -> std::result::Result<Vec<Range<u64>>, String> {
     Ok(all)
 }
 
-fn thin_delta(text: &str) -> std::result::Result<Vec<Range<u64>>, String> {
+fn thin_delta(text: &str) -> std::result::Result<(Vec<Range<u64>>, u64), String> {
     let document = roxmltree::Document::parse(text).map_err(|e| format!("is no XML: {e}"))?;
     let root = document.root_element();
     let number = |node: roxmltree::Node<'_, '_>, name: &str| {
@@ -94,7 +106,7 @@ fn thin_delta(text: &str) -> std::result::Result<Vec<Range<u64>>, String> {
         let bytes = |blocks: u64| blocks.checked_mul(block_bytes).ok_or("names blocks beyond any disk");
         all.push(range(bytes(number(node, "begin")?)?, bytes(number(node, "length")?)?)?);
     }
-    Ok(all)
+    Ok((all, block_bytes))
 }
 
 #[cfg(test)]
@@ -103,12 +115,13 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> Vec<Range<u64>> {
-        parse("changes", text.as_bytes()).expect("a list")
+        parse("changes", text.as_bytes()).expect("a list").0
     }
 
     #[test]
     fn lists_of_every_form_are_read() {
-        assert_eq!(of(""), []);
+        assert_eq!(of("# nothing\n"), []);
+        assert_eq!(of("[]"), []);
         assert_eq!(of("# dirty\n4096 8192\n\n0x10000  0x1000 # last\n"), [4096..12288, 65536..69632]);
         let rbd = r#"[{"offset":0,"length":4194304,"exists":"true"},{"offset":8388608,"length":4096,"exists":"false"}]"#;
         assert_eq!(of(rbd), [0..4194304, 8388608..8392704]);
@@ -128,11 +141,15 @@ mod tests {
         let thin =
             |diff: &str| format!("<superblock data_block_size=\"128\"><diff>{diff}</diff></superblock>");
         let bad = [
-            "4096".to_owned(),
-            "4096 8192 7".to_owned(),
-            "-1 4096".to_owned(),
-            "1e3 4096".to_owned(),
-            format!("{} 1", u64::MAX),
+            "".to_owned(),
+            "4096\n".to_owned(),
+            "4096 8192 7\n".to_owned(),
+            "-1 4096\n".to_owned(),
+            "1e3 4096\n".to_owned(),
+            "0 4096\n8192 40".to_owned(),
+            format!("{} 1\n", u64::MAX),
+            "[{\"offset\":0,\"length\":4096,\"type\":3,\"description\":\"hole,zero\"}]".to_owned(),
+            "[{\"offset\":0,\"length\":4096,\"type\":1}]".to_owned(),
             "[{\"offset\":0,\"length\":4096}".to_owned(),
             "[{\"start\":0,\"length\":4096}]".to_owned(),
             "[{\"offset\":0,\"length\":4096,\"type\":\"dirty\"}]".to_owned(),

@@ -61,7 +61,8 @@ pub(super) fn negotiate(
     let structured = h.structured_replies()?;
     let (mut allocation, mut dirty) = (None, None);
     if structured {
-        allocation = h.context(export, &["base:allocation"])?.first().map(|c| c.1);
+        let chosen = h.context(export, &["base:allocation"])?;
+        allocation = chosen.iter().find(|c| c.0 == "base:allocation").map(|c| c.1);
     }
     if let Some(bitmap) = bitmap {
         let wanted = format!("qemu:dirty-bitmap:{bitmap}");

@@ -22,6 +22,10 @@ enum Mischief {
     EndlessReply,
     OutsideOfTheRead,
     TooLittle,
+    /// As many bytes as were asked for, but some of them twice.
+    Twice,
+    /// A simple reply, although structured ones were agreed on.
+    SimpleAllTheSame,
     WrongCookie,
     NoSuchChunk,
     NoStatus,
@@ -132,7 +136,7 @@ impl Server {
         let data = &all[offset..offset + len];
         let at = |n: usize| ((offset + n) as u64).to_be_bytes();
         match self.mischief {
-            Mischief::Simple => {
+            Mischief::Simple | Mischief::SimpleAllTheSame => {
                 self.put(&[&0x6744_6698u32.to_be_bytes(), &[0; 4], &cookie.to_be_bytes(), data])
             }
             Mischief::Pieces => {
@@ -152,6 +156,11 @@ impl Server {
             }
             Mischief::OutsideOfTheRead => self.chunk(true, 1, cookie, &[&at(1)[..], data].concat()),
             Mischief::TooLittle => self.chunk(true, 1, cookie, &[&at(0)[..], &data[1..]].concat()),
+            Mischief::Twice => {
+                let half = len / 2;
+                self.chunk(false, 1, cookie, &[&at(0)[..], &data[..half]].concat())?;
+                self.chunk(true, 1, cookie, &[&at(half - 1)[..], &data[half - 1..len - 1]].concat())
+            }
             Mischief::WrongCookie => self.chunk(true, 1, cookie ^ 0x5555, &[&at(0)[..], data].concat()),
             Mischief::NoSuchChunk => self.chunk(true, 77, cookie, b"????"),
             Mischief::ReadError => {
@@ -229,7 +238,7 @@ fn disks_are_read_whole_and_holes_are_passed_over() {
 fn what_a_server_must_not_do_is_told() {
     use Mischief::{
         EndlessReply, Greeting, HangsUp, NoSize, NoStatus, NoSuchChunk, OutsideOfTheRead, ReadError, Simple,
-        TooLittle, WrongCookie,
+        SimpleAllTheSame, TooLittle, Twice, WrongCookie,
     };
     for (mischief, why) in [
         (Greeting, "newstyle"),
@@ -237,6 +246,8 @@ fn what_a_server_must_not_do_is_told() {
         (EndlessReply, "no reply to the option"),
         (OutsideOfTheRead, "for a read at"),
         (TooLittle, "bytes of"),
+        (Twice, "for a read at"),
+        (SimpleAllTheSame, "structured"),
         (WrongCookie, "nobody asked for"),
         (NoSuchChunk, "type 77"),
         (NoStatus, "said nothing of the blocks"),

@@ -5,6 +5,7 @@ use super::uri::Socket;
 use super::READ_BYTES;
 use crate::{ImageError, Result};
 use std::io::{self, BufReader, Read, Write};
+use std::ops::Range;
 
 const REQUEST: u32 = 0x2560_9513;
 const SIMPLE_REPLY: u32 = 0x6744_6698;
@@ -23,6 +24,8 @@ const CHUNK_ERROR: u16 = 1 << 15;
 
 /// Requests under way at once.
 const AT_ONCE: usize = 8;
+/// Pieces of one read that do not follow one another.
+const MOST_PIECES: usize = 4096;
 /// Bytes that an answer may have beside data.
 const LONGEST_STATUS: u32 = 32 << 20;
 
@@ -39,8 +42,26 @@ pub(super) struct Connection {
 struct Pending<'a> {
     offset: u64,
     buf: &'a mut [u8],
-    filled: usize,
+    /// What has been filled, as ranges of the buffer.
+    filled: Vec<Range<usize>>,
     done: bool,
+}
+
+impl Pending<'_> {
+    /// Takes a range as filled. No byte may come twice: another would be missing, unnoticed.
+    fn fill(&mut self, range: Range<usize>) -> bool {
+        let apart = self.filled.iter().all(|f| range.end <= f.start || f.end <= range.start)
+            && self.filled.len() < MOST_PIECES;
+        match self.filled.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => self.filled.push(range),
+        }
+        apart
+    }
+
+    fn filled_bytes(&self) -> usize {
+        self.filled.iter().map(Range::len).sum()
+    }
 }
 
 /// The head of an answer.
@@ -83,7 +104,7 @@ impl Connection {
         let mut pending: Vec<Pending<'_>> = Vec::new();
         for buf in buf.chunks_mut(self.read_bytes) {
             let len = buf.len() as u64;
-            pending.push(Pending { offset: at, buf, filled: 0, done: false });
+            pending.push(Pending { offset: at, buf, filled: Vec::new(), done: false });
             at += len;
         }
         self.cookie += pending.len() as u64;
@@ -102,8 +123,8 @@ impl Connection {
             };
             self.fill(p, head.body)?;
             if head.last {
-                if p.filled != p.buf.len() {
-                    let (got, wanted) = (p.filled, p.buf.len());
+                let (got, wanted) = (p.filled_bytes(), p.buf.len());
+                if got != wanted {
                     return Err(self.broken(format!("sent {got} bytes of {wanted} at {}", p.offset)));
                 }
                 p.done = true;
@@ -115,10 +136,14 @@ impl Connection {
 
     fn fill(&mut self, p: &mut Pending<'_>, body: Body) -> Result<()> {
         let (kind, len) = match body {
+            Body::Plain if self.structured => {
+                return Err(
+                    self.broken("answered a read with a simple reply after it agreed on structured ones")
+                );
+            }
             Body::Plain => {
-                self.exact(p.buf)?;
-                p.filled = p.buf.len();
-                return Ok(());
+                p.fill(0..p.buf.len());
+                return self.exact(p.buf);
             }
             Body::Error(errno) => return Err(self.failed("read", p.offset, errno)),
             Body::Chunk { kind, len } => (kind, len),
@@ -127,16 +152,13 @@ impl Connection {
             CHUNK_NONE => self.skip(len),
             CHUNK_DATA if len >= 8 => {
                 let at = self.place(p, u64::from(len) - 8)?;
-                let part = &mut p.buf[at..at + len as usize - 8];
-                p.filled += part.len();
-                self.exact(part)
+                self.exact(&mut p.buf[at])
             }
             CHUNK_HOLE if len == 12 => {
                 let offset = u64::from_be_bytes(self.take()?);
                 let hole = u32::from_be_bytes(self.take()?) as usize;
                 let at = self.within(p, offset, hole as u64)?;
-                p.buf[at..at + hole].fill(0);
-                p.filled += hole;
+                p.buf[at].fill(0);
                 Ok(())
             }
             _ if kind & CHUNK_ERROR != 0 => {
@@ -148,16 +170,18 @@ impl Connection {
     }
 
     /// Reads the offset before data. Returns its place in the buffer.
-    fn place(&mut self, p: &Pending<'_>, len: u64) -> Result<usize> {
+    fn place(&mut self, p: &mut Pending<'_>, len: u64) -> Result<Range<usize>> {
         let offset = u64::from_be_bytes(self.take()?);
         self.within(p, offset, len)
     }
 
-    fn within(&self, p: &Pending<'_>, offset: u64, len: u64) -> Result<usize> {
+    /// Takes `len` bytes at `offset` of the disk as filled.
+    fn within(&self, p: &mut Pending<'_>, offset: u64, len: u64) -> Result<Range<usize>> {
         let at = offset
             .checked_sub(p.offset)
-            .filter(|at| at.checked_add(len).is_some_and(|e| e <= p.buf.len() as u64));
-        at.map(|at| at as usize)
+            .filter(|at| at.checked_add(len).is_some_and(|e| e <= p.buf.len() as u64))
+            .map(|at| at as usize..(at + len) as usize);
+        at.filter(|range| p.fill(range.clone()))
             .ok_or_else(|| self.broken(format!("sent {len} bytes at {offset} for a read at {}", p.offset)))
     }
 

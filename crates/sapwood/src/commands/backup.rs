@@ -2,12 +2,13 @@
 
 use super::open;
 use crate::args::{Args, Backup};
-use crate::live::{LiveDisk, LiveOptions, LiveSource, PointInTime};
+use crate::live::{LiveDisk, LiveOptions, PointInTime, Wanted, Watched};
 use crate::output::{percent, print_json, rate, size};
 use crate::progress::watch;
 use anyhow::{Context as _, Result};
 use image::{Changes, Format, NbdSource, Source, SourceOptions};
 use serde_json::json;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 use vault::{BackupOptions, BackupReport, Policy, Scan, Since, Vault, VaultError};
@@ -17,7 +18,7 @@ pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
     let options = options(a)?;
     let vault = open(args)?;
     let start = Instant::now();
-    let (report, source_format) = match LiveDisk::parse(&a.source) {
+    let Made { report, source_format, consistency } = match LiveDisk::parse(&a.source) {
         Some(disk) => live_disk(args, a, &vault, &disk?, options)?,
         None => plain_disk(args, a, &vault, options)?,
     };
@@ -29,6 +30,8 @@ pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
             "snapshot": s.id.to_string(),
             "parent": s.parent.map(|p| p.to_string()),
             "source_format": source_format,
+            "consistency": consistency.as_ref().map(|c| c.kind),
+            "not_frozen": consistency.as_ref().and_then(|c| c.not_frozen.as_ref()),
             "policy": s.policy,
             "size": s.size,
             "data_bytes": s.data_bytes,
@@ -66,6 +69,9 @@ pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
             Scan::Changed { bytes } => println!("read: {}, what may have changed", size(*bytes)),
             Scan::WholeAlthough(why) => println!("read: all of it: {why}"),
         }
+        if let Some(why) = consistency.and_then(|c| c.not_frozen) {
+            println!("as after a crash of the guest, not frozen: {why}");
+        }
         // The backup is whole; the next one, or `gc`, does the rest.
         if let Some(why) = &report.reverse.held_up {
             println!("what older snapshots have in common with it is removed later: {why}");
@@ -74,13 +80,33 @@ pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// A snapshot that was made.
+struct Made {
+    report: BackupReport,
+    source_format: &'static str,
+    consistency: Option<Consistency>,
+}
+
+/// What a snapshot of a running machine is.
+struct Consistency {
+    /// `application` or `crash`.
+    kind: &'static str,
+    /// Why the guest was not frozen, although an agent was named.
+    not_frozen: Option<String>,
+}
+
 /// A file, a device, an export, or standard input.
-fn plain_disk(
-    args: &Args,
-    a: &Backup,
-    vault: &Vault,
-    options: BackupOptions,
-) -> Result<(BackupReport, &'static str)> {
+fn plain_disk(args: &Args, a: &Backup, vault: &Vault, options: BackupOptions) -> Result<Made> {
+    let live_only = [("--scratch", a.scratch.is_some()), ("--agent", a.agent.is_some())];
+    if let Some((option, _)) = live_only.iter().find(|(_, given)| *given) {
+        let why = format!("{option} is for the disks of a running QEMU (qmp:SOCKET#NODE)");
+        return Err(VaultError::Usage(why).into());
+    }
+    if a.bitmap.is_some() && a.source_format.is_some() {
+        return Err(
+            VaultError::Usage("--bitmap is for NBD exports, which have no --source-format".into()).into()
+        );
+    }
     let format = match a.source_format.as_deref() {
         None => None,
         Some("raw") => Some(Format::Raw),
@@ -102,7 +128,8 @@ fn plain_disk(
     let since = a.since.clone().zip(changes).map(|(snapshot, changes)| Since { snapshot, changes });
     let format = source.format();
     let options = BackupOptions { since, ..options };
-    Ok((watch(args, &a.disk, |p| vault.backup(&a.disk, source, &options, p))?, format))
+    let report = watch(args, &a.disk, |p| vault.backup(&a.disk, source, &options, p))?;
+    Ok(Made { report, source_format: format, consistency: None })
 }
 
 /// A disk of a running QEMU.
@@ -112,32 +139,43 @@ fn live_disk(
     vault: &Vault,
     disk: &LiveDisk,
     options: BackupOptions,
-) -> Result<(BackupReport, &'static str)> {
+) -> Result<Made> {
     if a.since.is_some() || a.source_format.is_some() {
         let why = "--since and --source-format say what a running QEMU tells by itself; leave them out";
         return Err(VaultError::Usage(why.into()).into());
     }
-    let how =
-        LiveOptions { scratch: a.scratch.clone().unwrap_or_else(std::env::temp_dir), agent: a.agent.clone() };
-    let (newest, snapshot) = (vault.newest(&a.disk)?, vault::new_snapshot_id()?);
-    let point = PointInTime::take(disk, &how, vault.id(), newest, snapshot)?;
-    let full_scan = point.full_scan.clone();
-    let consistency = if point.frozen { "application" } else { "crash" };
-    let (source, point) = LiveSource::connect(point)?;
-    let since = newest.map(|id| id.to_string()).zip(source.changes.clone());
-    let since = since.map(|(snapshot, changes)| Since { snapshot, changes });
-    let mut tags = options.tags;
-    tags.push(("consistency".into(), consistency.into()));
-    let options = BackupOptions { since, snapshot: Some(snapshot), tags, ..options };
-    let mut report = watch(args, &a.disk, |p| vault.backup(&a.disk, Box::new(source), &options, p))?;
-    if let (Scan::Whole, Some(why)) = (&report.scan, full_scan) {
-        report.scan = Scan::WholeAlthough(why);
-    }
-    // The snapshot stands whatever QEMU says now; the next backup clears away what is left.
-    if let Err(e) = point.commit() {
-        eprintln!("sapwood: {}: {e:#}", a.source.display());
-    }
-    Ok((report, "qemu"))
+    let scratch = a.scratch.clone().or_else(|| std::env::var_os("TMPDIR").map(PathBuf::from));
+    let scratch = scratch.unwrap_or_else(|| "/var/tmp".into());
+    let how = LiveOptions { scratch, agent: a.agent.clone() };
+    // From here on a signal stops in order: neither a frozen guest nor a job in QEMU stays behind.
+    watch(args, &a.disk, |progress| {
+        let backup = vault.begin_backup(&a.disk)?;
+        let (newest, snapshot) = (backup.newest(), backup.snapshot());
+        let wanted = Wanted { node: disk.node.clone(), newest, snapshot };
+        let point = PointInTime::take(&disk.socket, &how, vault.id(), &[wanted])?;
+        let kind = if point.frozen { "application" } else { "crash" };
+        let consistency = Consistency { kind, not_frozen: point.not_frozen.clone() };
+        let point = Watched::new(point);
+        let (source, changes) = point.source(0)?;
+        let (since, why_whole) = match (newest, changes) {
+            _ if a.full => (None, Some("as --full says".to_owned())),
+            (_, Err(why)) => (None, Some(why)),
+            (None, Ok(_)) => (None, None),
+            (Some(id), Ok(changes)) => (Some(Since { snapshot: id.to_string(), changes }), None),
+        };
+        let mut tags = options.tags;
+        tags.push(("consistency".into(), kind.into()));
+        let options = BackupOptions { since, tags, ..options };
+        let mut report = backup.run(Box::new(source), &options, progress)?;
+        if let (Scan::Whole, Some(why)) = (&report.scan, why_whole) {
+            report.scan = Scan::WholeAlthough(why);
+        }
+        // The snapshot stands whatever QEMU says now; the next backup clears away what is left.
+        if let Err(e) = point.commit(0) {
+            eprintln!("sapwood: {}: {e:#}", a.source.display());
+        }
+        Ok(Made { report, source_format: "qemu", consistency: Some(consistency) })
+    })
 }
 
 fn scan_json(scan: &Scan) -> serde_json::Value {
@@ -175,6 +213,5 @@ fn options(a: &Backup) -> Result<BackupOptions> {
         time,
         tags,
         since: None,
-        snapshot: None,
     })
 }

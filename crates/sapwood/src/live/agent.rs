@@ -2,59 +2,184 @@
 
 use anyhow::{bail, Context as _, Result};
 use serde_json::{json, Value};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// An agent that does not answer within this is not there.
 const ANSWER: Duration = Duration::from_secs(5);
 /// A freeze flushes the guest's caches.
 const FREEZE: Duration = Duration::from_secs(60);
+/// How often a guest is told to thaw that does not seem to hear it.
+const THAW_TRIES: usize = 3;
+/// No answer is longer.
+const LONGEST_ANSWER: usize = 64 << 10;
 
-/// A guest whose file systems are frozen.
-pub struct Frozen {
-    lines: BufReader<UnixStream>,
+/// Whether a guest is frozen by us: nobody should end the program now.
+static FROZEN: AtomicBool = AtomicBool::new(false);
+
+pub fn is_guest_frozen() -> bool {
+    FROZEN.load(Ordering::SeqCst)
 }
 
-/// Freezes the guest's file systems; `None` where no agent answers.
-pub fn freeze(path: &Path) -> Result<Option<Frozen>> {
-    let socket = UnixStream::connect(path)
-        .with_context(|| format!("{}: cannot reach the guest agent", path.display()))?;
-    socket.set_read_timeout(Some(ANSWER))?;
-    let mut agent = Frozen { lines: BufReader::new(socket) };
-    let token = std::process::id();
-    if agent.call("guest-sync", json!({ "id": token })).ok() != Some(json!(token)) {
-        return Ok(None);
+/// What became of an attempt to freeze.
+pub enum Freeze {
+    Frozen(Frozen),
+    /// Nothing is frozen: why.
+    Not(String),
+}
+
+/// A guest whose file systems are frozen. It is thawed when this is dropped.
+pub struct Frozen {
+    agent: Agent,
+    thawed: bool,
+}
+
+/// Freezes the guest's file systems, if an agent answers.
+pub fn freeze(path: &Path) -> Result<Freeze> {
+    let mut agent = Agent::connect(path)?;
+    if !agent.is_there() {
+        return Ok(Freeze::Not("the guest agent does not answer".into()));
     }
-    agent.lines.get_ref().set_read_timeout(Some(FREEZE))?;
-    match agent.call("guest-fsfreeze-freeze", json!({})) {
-        Ok(_) => Ok(Some(agent)),
-        Err(e) => {
-            // Some may be frozen and others not.
-            let _ = agent.call("guest-fsfreeze-thaw", json!({}));
-            Err(e)
+    if agent.call("guest-fsfreeze-status", ANSWER)? == "frozen" {
+        bail!(
+            "{}: the guest's file systems are frozen already, by somebody else or by a backup that was killed; thaw them \
+             (guest-fsfreeze-thaw, or `virsh domfsthaw`) and try again",
+            path.display()
+        );
+    }
+    FROZEN.store(true, Ordering::SeqCst);
+    let mut frozen = Frozen { agent, thawed: false };
+    // Where it fails, some may be frozen and others not: dropping thaws.
+    let count = frozen.agent.call("guest-fsfreeze-freeze", FREEZE)?;
+    if count.as_u64() == Some(0) {
+        frozen.thaw()?;
+        return Ok(Freeze::Not("the guest agent has frozen no file system".into()));
+    }
+    Ok(Freeze::Frozen(frozen))
+}
+
+impl Frozen {
+    pub fn thaw(&mut self) -> Result<()> {
+        let mut last = None;
+        for _ in 0..THAW_TRIES {
+            match self.agent.call("guest-fsfreeze-thaw", FREEZE) {
+                Ok(_) => {
+                    self.thawed = true;
+                    FROZEN.store(false, Ordering::SeqCst);
+                    return Ok(());
+                }
+                Err(e) => last = Some(e),
+            }
+            // What was answered too late would be taken for the next answer.
+            if let Ok(again) = Agent::connect(&self.agent.path) {
+                self.agent = again;
+                self.agent.is_there();
+            }
+        }
+        self.thawed = true;
+        FROZEN.store(false, Ordering::SeqCst);
+        let why = last.map_or_else(String::new, |e| format!(": {e:#}"));
+        bail!("THE GUEST'S FILE SYSTEMS MAY STILL BE FROZEN: thaw them (guest-fsfreeze-thaw, or `virsh domfsthaw`){why}");
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        if !self.thawed {
+            if let Err(e) = self.thaw() {
+                eprintln!("sapwood: {e:#}");
+            }
         }
     }
 }
 
-impl Frozen {
-    pub fn thaw(mut self) -> Result<()> {
-        self.call("guest-fsfreeze-thaw", json!({})).map(drop)
+/// A connection to an agent. Unlike the monitor it may have died at any time, and what it still says may be the answer to
+/// somebody else's question.
+struct Agent {
+    socket: UnixStream,
+    path: PathBuf,
+    /// What was read beyond the last line.
+    rest: Vec<u8>,
+}
+
+impl Agent {
+    fn connect(path: &Path) -> Result<Self> {
+        let socket = UnixStream::connect(path)
+            .with_context(|| format!("{}: cannot reach the guest agent", path.display()))?;
+        socket.set_write_timeout(Some(ANSWER))?;
+        Ok(Agent { socket, path: path.into(), rest: Vec::new() })
     }
 
-    fn call(&mut self, command: &str, arguments: Value) -> Result<Value> {
-        let line = format!("{}\n", json!({ "execute": command, "arguments": arguments }));
-        self.lines.get_mut().write_all(line.as_bytes())?;
-        let mut answer = String::new();
-        self.lines
-            .read_line(&mut answer)
-            .with_context(|| format!("the guest agent does not answer {command}"))?;
-        let answer: Value = serde_json::from_str(answer.trim_start_matches('\u{ff}'))
-            .context("the guest agent said what is no JSON")?;
+    /// Whether it answers, after everything that it had to say to others.
+    fn is_there(&mut self) -> bool {
+        let mut random = [0; 4];
+        let _ = getrandom::fill(&mut random);
+        let token = u32::from_le_bytes(random);
+        let deadline = Instant::now() + ANSWER;
+        if self.send("guest-sync", json!({ "id": token })).is_err() {
+            return false;
+        }
+        loop {
+            match self.line(deadline) {
+                Ok(line) => {
+                    let answer = serde_json::from_slice::<Value>(&line);
+                    if answer.is_ok_and(|a| a["return"] == token) {
+                        return true;
+                    }
+                }
+                Err(_) => return false,
+            }
+        }
+    }
+
+    fn call(&mut self, command: &str, within: Duration) -> Result<Value> {
+        let silent = || format!("{}: the guest agent does not answer {command}", self.path.display());
+        let silent = silent();
+        let deadline = Instant::now() + within;
+        self.send(command, json!({})).with_context(|| silent.clone())?;
+        let line = self.line(deadline).context(silent)?;
+        let mut answer: Value =
+            serde_json::from_slice(&line).context("the guest agent said what is no JSON")?;
         match answer.get("error") {
             Some(e) => bail!("the guest agent: {command}: {}", e["desc"].as_str().unwrap_or("failed")),
-            None => Ok(answer["return"].clone()),
+            None => Ok(answer["return"].take()),
+        }
+    }
+
+    fn send(&mut self, command: &str, arguments: Value) -> std::io::Result<()> {
+        let line = match arguments.as_object().is_some_and(serde_json::Map::is_empty) {
+            true => format!("{}\n", json!({ "execute": command })),
+            false => format!("{}\n", json!({ "execute": command, "arguments": arguments })),
+        };
+        self.socket.write_all(line.as_bytes())
+    }
+
+    fn line(&mut self, deadline: Instant) -> std::io::Result<Vec<u8>> {
+        loop {
+            if let Some(end) = self.rest.iter().position(|b| *b == b'\n') {
+                let mut line: Vec<u8> = self.rest.drain(..=end).collect();
+                line.retain(|b| *b != 0xff);
+                return Ok(line);
+            }
+            if self.rest.len() > LONGEST_ANSWER {
+                return Err(std::io::Error::new(ErrorKind::InvalidData, "its answer does not end"));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            self.socket.set_read_timeout(Some(left))?;
+            let mut bytes = [0; 4096];
+            match self.socket.read(&mut bytes) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(n) => self.rest.extend_from_slice(&bytes[..n]),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Err(ErrorKind::TimedOut.into()),
+                Err(e) => return Err(e),
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Our dirty bitmaps in QEMU: which one counts, and what becomes of the others.
 
 use super::qmp::Qmp;
-use anyhow::Result;
+use anyhow::{bail, Result};
 use serde_json::{json, Value};
 use vault::{SnapId, VaultId};
 
@@ -37,12 +37,22 @@ impl Bitmap {
 struct Found {
     bitmap: Bitmap,
     recording: bool,
-    sound: bool,
+    /// QEMU was not ended in order while it recorded.
+    inconsistent: bool,
+    /// Somebody exports it, or works on it.
+    busy: bool,
 }
 
-/// Leaves one bitmap of this vault's at most: that of the newest snapshot, with everything that was recorded since.
+/// Leaves one bitmap of this vault's at most: that of the newest snapshot, with everything that was recorded since. Also
+/// where a point in time was taken of which no snapshot came.
 pub fn settle(qmp: &mut Qmp, node: &str, vault: VaultId, newest: Option<SnapId>) -> Result<State> {
     let found = bitmaps(qmp, node, vault)?;
+    if let Some(busy) = found.iter().find(|f| f.busy) {
+        bail!(
+            "QEMU's bitmap {} of {node} is in use; end the job or the export that uses it",
+            busy.bitmap.name
+        );
+    }
     let Some(newest) = newest else {
         found.iter().try_for_each(|f| f.bitmap.remove(qmp, node))?;
         return Ok(State::FullScan("there is no snapshot yet".into()));
@@ -59,8 +69,9 @@ pub fn settle(qmp: &mut Qmp, node: &str, vault: VaultId, newest: Option<SnapId>)
         return Ok(State::FullScan(why));
     };
     // Of a backup that was killed: it went on recording where this one stopped.
-    let later: Vec<&Found> = found.iter().filter(|f| f.bitmap != wanted && f.recording && f.sound).collect();
-    let is_whole = current.sound && (current.recording || !later.is_empty());
+    let later: Vec<&Found> =
+        found.iter().filter(|f| f.bitmap != wanted && f.recording && !f.inconsistent).collect();
+    let is_whole = !current.inconsistent && (current.recording || !later.is_empty());
     if !is_whole {
         found.iter().try_for_each(|f| f.bitmap.remove(qmp, node))?;
         return Ok(State::FullScan(format!("the bitmap since snapshot {newest} is not whole")));
@@ -72,14 +83,6 @@ pub fn settle(qmp: &mut Qmp, node: &str, vault: VaultId, newest: Option<SnapId>)
     let others = found.iter().filter(|f| f.bitmap != wanted);
     others.map(|f| &f.bitmap).try_for_each(|b| b.remove(qmp, node))?;
     Ok(State::Usable(wanted))
-}
-
-/// Puts things back where a point in time was taken and its snapshot not committed.
-pub fn give_back(qmp: &mut Qmp, node: &str, old: Option<&Bitmap>, new: &Bitmap) -> Result<()> {
-    if let Some(old) = old {
-        resume(qmp, node, old, &[&new.name])?;
-    }
-    new.remove(qmp, node)
 }
 
 /// In one step: a bitmap takes in what others have recorded, and records again.
@@ -101,8 +104,8 @@ fn bitmaps(qmp: &mut Qmp, node: &str, vault: VaultId) -> Result<Vec<Found>> {
         .filter_map(|b| {
             let name = b["name"].as_str().filter(|name| name.starts_with(&prefix))?.to_owned();
             let recording = b["recording"] == true;
-            let sound = b["inconsistent"] != true && b["busy"] != true;
-            Some(Found { bitmap: Bitmap { name }, recording, sound })
+            let (inconsistent, busy) = (b["inconsistent"] == true, b["busy"] == true);
+            Some(Found { bitmap: Bitmap { name }, recording, inconsistent, busy })
         })
         .collect())
 }

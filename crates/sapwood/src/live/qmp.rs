@@ -4,13 +4,14 @@ use super::PATIENCE;
 use anyhow::{bail, Context as _, Result};
 use serde_json::{json, Value};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::chown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// No answer is longer.
 const LONGEST_LINE: u64 = 64 << 20;
+/// A monitor that does not greet within this serves somebody else.
+const GREETING: Duration = Duration::from_secs(10);
 
 /// A connection to a monitor.
 pub struct Qmp {
@@ -18,35 +19,72 @@ pub struct Qmp {
     path: PathBuf,
     /// User and group of QEMU.
     owner: Option<(u32, u32)>,
+    /// Major and minor.
+    pub version: (u64, u64),
+    /// The number of the last command.
+    sent: u64,
+    /// A command had no answer: it is not known what came of it, nor whose the next answer is.
+    lost: bool,
 }
 
 impl Qmp {
     pub fn connect(path: &Path) -> Result<Self> {
         let cannot = || format!("{}: cannot talk to QEMU", path.display());
         let socket = UnixStream::connect(path).with_context(cannot)?;
-        socket.set_read_timeout(Some(PATIENCE)).with_context(cannot)?;
+        socket.set_read_timeout(Some(GREETING)).with_context(cannot)?;
         socket.set_write_timeout(Some(PATIENCE)).with_context(cannot)?;
         let owner = rustix::net::sockopt::socket_peercred(&socket).ok();
         let owner = owner.map(|c| (c.uid.as_raw(), c.gid.as_raw()));
-        let mut qmp = Qmp { lines: BufReader::new(socket), path: path.into(), owner };
-        if qmp.line()?.get("QMP").is_none() {
+        let mut qmp = Qmp {
+            lines: BufReader::new(socket),
+            path: path.into(),
+            owner,
+            version: (0, 0),
+            sent: 0,
+            lost: false,
+        };
+        let greeting = qmp.line().with_context(|| {
+            format!(
+                "{}: QEMU's monitor does not answer; it serves one client at a time: is another one connected?",
+                path.display()
+            )
+        })?;
+        if greeting.get("QMP").is_none() {
             bail!("{}: is no monitor of QEMU (QMP)", path.display());
         }
+        let version = &greeting["QMP"]["version"]["qemu"];
+        qmp.version = (version["major"].as_u64().unwrap_or(0), version["minor"].as_u64().unwrap_or(0));
+        qmp.lines.get_ref().set_read_timeout(Some(PATIENCE)).with_context(cannot)?;
         qmp.execute("qmp_capabilities", json!({}))?;
         Ok(qmp)
     }
 
     /// Carries a command out. Events that come meanwhile are passed over.
     pub fn execute(&mut self, command: &str, arguments: Value) -> Result<Value> {
-        let line = format!("{}\n", json!({ "execute": command, "arguments": arguments }));
-        self.lines.get_mut().write_all(line.as_bytes()).with_context(|| self.cannot(command))?;
+        if self.lost {
+            bail!("{}: QEMU's monitor has stopped to answer", self.path.display());
+        }
+        self.sent += 1;
+        let line = format!("{}\n", json!({ "execute": command, "arguments": arguments, "id": self.sent }));
+        let answer =
+            self.exchange(line.as_bytes()).with_context(|| format!("{}: {command}", self.path.display()));
+        self.lost = answer.is_err();
+        let mut answer = answer?;
+        match answer.get("error") {
+            Some(error) => bail!("QEMU: {command}: {}", error["desc"].as_str().unwrap_or("failed")),
+            None => Ok(answer["return"].take()),
+        }
+    }
+
+    fn exchange(&mut self, line: &[u8]) -> Result<Value> {
+        self.lines.get_mut().write_all(line)?;
         loop {
-            let mut answer = self.line().with_context(|| self.cannot(command))?;
-            if let Some(value) = answer.get_mut("return") {
-                return Ok(value.take());
+            let answer = self.line()?;
+            if answer["id"] == self.sent {
+                return Ok(answer);
             }
-            if let Some(error) = answer.get("error") {
-                bail!("QEMU: {command}: {}", error["desc"].as_str().unwrap_or("failed"));
+            if answer.get("event").is_none() {
+                bail!("QEMU answered what nobody asked: {answer}");
             }
         }
     }
@@ -54,7 +92,7 @@ impl Qmp {
     /// Waits until nothing in a list has a certain value any more.
     pub fn wait_until_absent(&mut self, query: &str, key: &str, value: &str) -> Result<()> {
         let start = Instant::now();
-        while self.execute(query, json!({}))?.as_array().into_iter().flatten().any(|e| e[key] == value) {
+        while self.has(query, key, value)? {
             if start.elapsed() > PATIENCE {
                 bail!("QEMU does not end {value}");
             }
@@ -63,14 +101,14 @@ impl Qmp {
         Ok(())
     }
 
-    /// Lets QEMU use a file or a directory of ours.
-    pub fn admit(&self, path: &Path) -> Result<()> {
-        let Some((user, group)) = self.owner else { return Ok(()) };
-        if rustix::process::geteuid().is_root() && user != 0 {
-            chown(path, Some(user), Some(group))
-                .with_context(|| format!("{}: cannot give it to QEMU", path.display()))?;
-        }
-        Ok(())
+    /// Whether something in a list has a certain value.
+    pub fn has(&mut self, query: &str, key: &str, value: &str) -> Result<bool> {
+        Ok(self.execute(query, json!({}))?.as_array().into_iter().flatten().any(|e| e[key] == value))
+    }
+
+    /// User and group of QEMU, where it is not ours.
+    pub fn other_owner(&self) -> Option<(u32, u32)> {
+        self.owner.filter(|(user, _)| rustix::process::geteuid().is_root() && *user != 0)
     }
 
     fn line(&mut self) -> Result<Value> {
@@ -80,9 +118,5 @@ impl Qmp {
             bail!("QEMU has gone");
         }
         serde_json::from_slice(&line).context("QEMU said what is no JSON")
-    }
-
-    fn cannot(&self, command: &str) -> String {
-        format!("{}: {command}", self.path.display())
     }
 }

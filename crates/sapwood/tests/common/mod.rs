@@ -3,7 +3,9 @@
 
 mod child;
 mod disks;
+pub mod guest_agent;
 mod machine;
+pub mod qemu;
 
 pub use child::{Child, Ended};
 pub use disks::{change, fresh, random, Scattered};

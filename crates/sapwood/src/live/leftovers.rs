@@ -1,0 +1,52 @@
+//! What killed backups have left in QEMU.
+
+use super::point::Names;
+use super::qmp::Qmp;
+use super::scratch;
+use anyhow::{bail, Result};
+use serde_json::{json, Value};
+use std::path::Path;
+
+/// Takes down the exports, jobs and nodes of backups that live no more, into whatever vault. One that lives is at work
+/// through another monitor of the same QEMU: then nothing is touched.
+pub fn remove(qmp: &mut Qmp) -> Result<()> {
+    let nodes = qmp.execute("query-named-block-nodes", json!({ "flat": true }))?;
+    for node in nodes.as_array().into_iter().flatten() {
+        let (Some(name), Some(image)) = (node["node-name"].as_str(), node["file"].as_str()) else { continue };
+        if name.starts_with(Names::FILE) && scratch::is_in_use(Path::new(image)) {
+            bail!("another backup of this virtual machine is at work; try again when it is done");
+        }
+    }
+    let exports = names_in(&qmp.execute("query-block-exports", json!({}))?, "id", Names::OURS);
+    for id in &exports {
+        qmp.execute("block-export-del", json!({ "id": id, "mode": "hard" }))?;
+        qmp.wait_until_absent("query-block-exports", "id", id)?;
+    }
+    let jobs = names_in(&qmp.execute("query-jobs", json!({}))?, "id", Names::OURS);
+    for job in &jobs {
+        qmp.execute("block-job-cancel", json!({ "device": job, "force": true }))?;
+        qmp.wait_until_absent("query-jobs", "id", job)?;
+    }
+    let mut had_nodes = false;
+    // A node before the one that it stands on.
+    for kind in [Names::FLEECE, Names::FILE] {
+        let all = qmp.execute("query-named-block-nodes", json!({ "flat": true }))?;
+        for node in names_in(&all, "node-name", kind) {
+            qmp.execute("blockdev-del", json!({ "node-name": node }))?;
+            had_nodes = true;
+        }
+    }
+    let had_any = !exports.is_empty() || !jobs.is_empty() || had_nodes;
+    let exports = qmp.execute("query-block-exports", json!({}))?;
+    if had_any && exports.as_array().is_some_and(Vec::is_empty) {
+        // It may not run.
+        let _ = qmp.execute("nbd-server-stop", json!({}));
+    }
+    Ok(())
+}
+
+/// Values that begin with `prefix`.
+fn names_in(list: &Value, key: &str, prefix: &str) -> Vec<String> {
+    let all = list.as_array().into_iter().flatten().filter_map(|e| e[key].as_str());
+    all.filter(|name| name.starts_with(prefix)).map(str::to_owned).collect()
+}

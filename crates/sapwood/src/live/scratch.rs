@@ -1,0 +1,139 @@
+//! Where the guest's old data is kept while a backup runs.
+//!
+//! A directory of one backup's own: `fleece-N.qcow2` for each disk, QEMU's NBD socket, and a lock file that is held as
+//! long as the backup lives: whoever can lock it knows that nobody needs the directory any more.
+
+use super::qmp::Qmp;
+use anyhow::{bail, ensure, Context as _, Result};
+use image::{create_target, TargetFormat, TargetOptions};
+use rustix::fs::{flock, FlockOperation};
+use std::fs::File;
+use std::os::unix::fs::{fchown, lchown};
+use std::path::{Path, PathBuf};
+
+const PREFIX: &str = "sapwood-fleece-";
+const LOCK: &str = "lock";
+/// Paths of sockets have so many bytes at most.
+const SOCKET_PATH_BYTES: usize = 107;
+/// A file system with less room is none to begin on.
+const LEAST_BYTES: u64 = 64 << 20;
+/// So much is left free: the point in time is given up before QEMU has to fail a write of the guest.
+const RESERVE_BYTES: u64 = 1 << 30;
+
+/// The directory. It goes when it is dropped.
+pub struct Scratch {
+    dir: tempfile::TempDir,
+    reserve_bytes: u64,
+    _lock: File,
+}
+
+impl Scratch {
+    /// Makes one below `parent`, and removes those that killed backups have left there.
+    pub fn create(parent: &Path) -> Result<Self> {
+        let cannot = || format!("{}: cannot keep the guest's old data there", parent.display());
+        remove_abandoned(parent);
+        let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent).with_context(cannot)?;
+        let lock = File::create_new(dir.path().join(LOCK)).with_context(cannot)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).with_context(cannot)?;
+        let scratch = Scratch { dir, reserve_bytes: 0, _lock: lock };
+        let free = scratch.free_bytes().with_context(cannot)?;
+        ensure!(
+            free >= LEAST_BYTES,
+            "{}: only {} MiB are free for what the guest overwrites during the backup; name a directory with more room \
+             (--scratch)",
+            parent.display(),
+            free >> 20
+        );
+        ensure!(
+            scratch.socket().as_os_str().len() <= SOCKET_PATH_BYTES,
+            "{}: is too long for the path of a socket; name a shorter directory (--scratch)",
+            parent.display()
+        );
+        Ok(Scratch { reserve_bytes: RESERVE_BYTES.min(free / 8), ..scratch })
+    }
+
+    /// Makes the image that keeps a disk's old data.
+    pub fn add_image(&self, number: usize, size: u64, qmp: &Qmp) -> Result<PathBuf> {
+        let path = self.dir.path().join(format!("fleece-{number}.qcow2"));
+        let how = TargetOptions { size, format: TargetFormat::Qcow2, overwrite: false, data: &[] };
+        create_target(&path, &how)?.finish()?;
+        if let Some((user, group)) = qmp.other_owner() {
+            let given = File::open(&path).and_then(|f| fchown(&f, Some(user), Some(group)));
+            given.with_context(|| format!("{}: cannot give it to QEMU", path.display()))?;
+        }
+        Ok(path)
+    }
+
+    /// Lets QEMU make its socket there. Nothing of ours is made in it from then on.
+    pub fn open_to(&self, qmp: &Qmp) -> Result<()> {
+        let Some((user, group)) = qmp.other_owner() else { return Ok(()) };
+        lchown(self.dir.path(), Some(user), Some(group))
+            .with_context(|| format!("{}: cannot give it to QEMU", self.dir.path().display()))
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.dir.path().join("nbd")
+    }
+
+    /// Whether there is room for more of the guest's old data.
+    pub fn check(&self) -> Result<()> {
+        let free = self.free_bytes()?;
+        if free < self.reserve_bytes {
+            bail!(
+                "{}: what the guest overwrites during the backup has filled it; name a directory with more room (--scratch)",
+                self.dir.path().display()
+            );
+        }
+        Ok(())
+    }
+
+    fn free_bytes(&self) -> Result<u64> {
+        let fs = rustix::fs::statvfs(self.dir.path())?;
+        Ok(fs.f_bavail.saturating_mul(fs.f_frsize))
+    }
+}
+
+/// Whether the backup still lives that keeps old data in the image `path`.
+pub fn is_in_use(image: &Path) -> bool {
+    image.parent().is_some_and(is_locked)
+}
+
+fn is_locked(dir: &Path) -> bool {
+    let Ok(lock) = File::open(dir.join(LOCK)) else { return false };
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err()
+}
+
+/// Best effort: what stays takes room, and is removed the next time.
+fn remove_abandoned(parent: &Path) {
+    let Ok(entries) = std::fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
+        // Without a lock file it may be one that is just being made.
+        if ours && entry.path().join(LOCK).exists() && !is_locked(&entry.path()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_holds_is_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        let abandoned = parent.path().join(format!("{PREFIX}a"));
+        std::fs::create_dir(&abandoned).unwrap();
+        std::fs::write(abandoned.join(LOCK), "").unwrap();
+        let held = Scratch::create(parent.path()).unwrap();
+        assert!(!abandoned.exists());
+        assert!(is_in_use(&held.dir.path().join("fleece-0.qcow2")));
+        let other = Scratch::create(parent.path()).unwrap();
+        let path = held.dir.path().to_owned();
+        assert!(path.exists());
+        drop((held, other));
+        assert!(!path.exists());
+        assert!(!is_in_use(&path.join("fleece-0.qcow2")));
+    }
+}

@@ -1,0 +1,98 @@
+//! Disks of a running QEMU, and what is left when somebody is killed in between.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::qemu::Machine;
+use common::{from_env, qemu_img, Bench};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rustix::process::{kill_process, Pid, Signal};
+use serde_json::Value;
+use std::process::Stdio;
+use std::time::Duration;
+
+const DISK_BYTES: usize = 48 << 20;
+
+fn write_somewhere(vm: &mut Machine, rng: &mut StdRng) {
+    let len = rng.random_range(1..40) * 4096;
+    let at = rng.random_range(0..(DISK_BYTES - len) / 4096) * 4096;
+    vm.write(at, len, rng.random());
+}
+
+/// Rounds of writing and backing up, in which the backup or QEMU is killed at some moment. Every snapshot there is must
+/// be what the disk was when its backup began.
+fn rounds(format: &str, seed: u64) {
+    println!("SAPWOOD_TEST_SEED={seed}");
+    let mut rng = StdRng::seed_from_u64(seed);
+    let bench = Bench::new("balanced");
+    let image = bench.arg("disk");
+    qemu_img(&["create", "-q", "-f", format, &image, &DISK_BYTES.to_string()]);
+    let mut vm = Machine::start(&bench, &image, format, vec![0; DISK_BYTES]);
+    let sources = ["d0", "vd0"].map(|node| format!("qmp:{}#{node}", bench.arg("qmp.sock")));
+    vm.write(0, 20 << 20, 1);
+    // Backups that were killed: in all, with a point in time, with a snapshot; and those that went by a bitmap.
+    let (mut killed, mut in_between, mut committed, mut told) = (0, 0, 0, 0);
+    let mut snapshots = 0;
+    for round in 0..from_env("SAPWOOD_ROUNDS", 20) {
+        for _ in 0..rng.random_range(0..4) {
+            write_somewhere(&mut vm, &mut rng);
+        }
+        if round % 8 == 7 {
+            // Without a word: what was not flushed is lost, and so are the bitmaps.
+            drop(vm);
+            qemu_img(&["convert", "-f", format, "-O", "raw", &image, &bench.arg("raw")]);
+            vm = Machine::start(&bench, &image, format, std::fs::read(bench.path("raw")).unwrap());
+        }
+        let source = &sources[rng.random_range(0..2)];
+        let mut child = bench
+            .command(&["--json", "backup", "vm/vda", source])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let content = vm.content.clone();
+        let kill = rng.random_bool(0.6);
+        if kill {
+            std::thread::sleep(Duration::from_millis(rng.random_range(0..250)));
+            let signal = if rng.random_bool(0.3) { Signal::TERM } else { Signal::KILL };
+            if child.try_wait().unwrap().is_none() {
+                kill_process(Pid::from_child(&child), signal).unwrap();
+                killed += 1;
+            }
+        }
+        let done = child.wait_with_output().unwrap();
+        in_between += usize::from(kill && vm.keeps_a_point());
+        let now = bench.snapshots("vm/vda").len();
+        if now > snapshots {
+            committed += usize::from(kill && !done.status.success());
+            assert!(bench.restored("vm/vda@latest") == content, "round {round}");
+        }
+        snapshots = now;
+        if !kill {
+            let said = String::from_utf8_lossy(&done.stderr).into_owned();
+            assert!(done.status.success(), "round {round}: {said}");
+            let report: Value = serde_json::from_slice(&done.stdout).unwrap();
+            told += u64::from(report["scan"]["kind"] == "changed");
+        }
+    }
+    let last = bench.json(&["backup", "vm/vda", &sources[0]]);
+    assert!(bench.restored("vm/vda@latest") == vm.content, "{last}");
+    assert_eq!((vm.bitmaps().len(), vm.leftovers()), (1, vec![]));
+    println!(
+        "{format}: {killed} backups killed, {in_between} of them with a point in time and {committed} with a snapshot; {told} \
+         went by a bitmap"
+    );
+    assert!(told > 0 && in_between > 0);
+    bench.json(&["verify", "--data"]);
+}
+
+#[test]
+fn whoever_is_killed_no_backup_of_a_qcow2_disk_is_silently_incomplete() {
+    rounds("qcow2", from_env("SAPWOOD_TEST_SEED", 7));
+}
+
+#[test]
+fn whoever_is_killed_no_backup_of_a_raw_disk_is_silently_incomplete() {
+    rounds("raw", from_env("SAPWOOD_TEST_SEED", 8));
+}
