@@ -8,7 +8,7 @@ SAPWOOD := $(TARGET_DIR)/release/sapwood
 # How long `make fuzz` runs each target.
 SECONDS ?= 60
 
-.PHONY: help demo build test bench-tiny fuzz clean-images rust
+.PHONY: help demo demo-live build test bench-tiny fuzz clean-images rust
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
@@ -16,6 +16,10 @@ help: ## this list
 demo: build ## back real disks up and restore them, and show what it takes (KEEP=1 keeps the vault)
 	@tools/install-packages demo
 	@images=$$(tools/make-images --small) && tools/demo --sapwood "$(SAPWOOD)" --images "$$images"
+
+demo-live: build ## boot one of the disks in QEMU, back it up while it runs, and look at what was saved
+	@tools/install-packages demo test
+	@tools/live-test --sapwood "$(SAPWOOD)"
 
 build: rust ## target/release/sapwood
 	@tools/install-packages build

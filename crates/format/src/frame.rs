@@ -37,6 +37,7 @@ pub enum Kind {
     Name = 13,
     Prefixes = 14,
     Segments = 15,
+    Popular = 16,
 }
 
 impl Kind {
@@ -46,7 +47,12 @@ impl Kind {
             Kind::Session | Kind::Reader | Kind::Claim | Kind::Retiring | Kind::Name => 64 << 10,
             Kind::ContainerPage | Kind::Dead => 64 << 20,
             Kind::RecipeRoot | Kind::RecipePage | Kind::Summary => 512 << 20,
-            Kind::Manifest | Kind::Table | Kind::Directory | Kind::Prefixes | Kind::Segments => MAX_BODY,
+            Kind::Manifest
+            | Kind::Table
+            | Kind::Directory
+            | Kind::Prefixes
+            | Kind::Segments
+            | Kind::Popular => MAX_BODY,
         }
     }
 }
@@ -64,7 +70,7 @@ pub struct Context<'a> {
 pub fn encode_frame(kind: Kind, context: Context<'_>, body: &[u8]) -> Vec<u8> {
     assert!(body.len() <= kind.longest(), "{kind:?}: a body of {} bytes", body.len());
     let mut packed = Vec::new();
-    if !matches!(kind, Kind::Table | Kind::Prefixes | Kind::Segments) && body.len() > 64 {
+    if !matches!(kind, Kind::Table | Kind::Prefixes | Kind::Segments | Kind::Popular) && body.len() > 64 {
         packed.resize(zstd_safe::compress_bound(body.len()), 0);
         let n = zstd_safe::compress(&mut packed[..], body, ZSTD_LEVEL).unwrap_or(usize::MAX);
         packed.truncate(if n < body.len() { n } else { 0 });

@@ -131,7 +131,9 @@ impl ContainerId {
 
 impl fmt::Display for ContainerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.writer().0, self.0 & u64::from(Self::MAX_NUMBER))
+        // A store may keep more replicas of what it knows by this name.
+        let owner = if self.owner() == Owner::Popular { "popular-" } else { "" };
+        write!(f, "{owner}{}-{}", self.writer().0, self.0 & u64::from(Self::MAX_NUMBER))
     }
 }
 

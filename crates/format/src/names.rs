@@ -17,6 +17,8 @@ pub const SESSIONS: &str = "sessions/";
 pub const READERS: &str = "readers/";
 /// All claims on what disks share.
 pub const CLAIMS: &str = "claims/";
+/// All indexes of popular sets.
+pub const POPULAR: &str = "index/popular/";
 
 /// The folder of a container's owner, with a slash behind.
 pub fn folder(owner: Owner, disk: DiskId) -> String {
@@ -118,6 +120,11 @@ pub fn retiring(owner: Owner, writer: WriterNo) -> String {
 /// The index of the segments that a writer put into containers of an owner.
 pub fn segments(owner: Owner, writer: WriterNo) -> String {
     format!("{}{}", segments_of(owner), writer.0)
+}
+
+/// The index of the popular set that a writer published.
+pub fn popular(writer: WriterNo) -> String {
+    format!("{POPULAR}{}", writer.0)
 }
 
 /// The fingerprint prefixes of a shared container.

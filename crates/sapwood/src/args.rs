@@ -24,7 +24,7 @@ pub struct Args {
 pub enum Command {
     /// Make a vault
     Init {
-        /// Policy of its backups: balanced, reverse or conventional
+        /// Policy of its backups: balanced, reverse, vm-centric or conventional
         #[arg(long, default_value = "balanced")]
         policy: String,
     },
@@ -62,12 +62,23 @@ pub enum Command {
     /// Show space, savings and fragmentation
     Stats {
         /// Only of this disk (vm/disk)
+        #[arg(conflicts_with = "availability")]
         disk: Option<String>,
+        /// Instead: how many disks would be whole if machines of a cluster that keeps the vault failed
+        #[arg(long)]
+        availability: bool,
+        #[command(flatten)]
+        cluster: Availability,
     },
     /// Draw where a snapshot's data lies
     Map {
         /// vm/disk, or vm/disk@SNAP
         snapshot: String,
+    },
+    /// Chunks that many disks have, stored once for all of them
+    Popular {
+        #[command(subcommand)]
+        what: Popular,
     },
     /// Tell what deduplication would save, before anything is stored
     Study {
@@ -85,6 +96,38 @@ pub enum Command {
         /// Read all chunks, too
         #[arg(long)]
         data: bool,
+    },
+}
+
+#[derive(clap::Args)]
+pub struct Availability {
+    /// With --availability: machines of the cluster
+    #[arg(long, default_value_t = 100, value_name = "N", requires = "availability")]
+    pub machines: u32,
+    /// With --availability: replicas of each container
+    #[arg(long, default_value_t = 3, value_name = "N", requires = "availability")]
+    pub replicas: u32,
+    /// With --availability: replicas of containers that disks share
+    #[arg(long, default_value_t = 6, value_name = "N", requires = "availability")]
+    pub shared_replicas: u32,
+}
+
+#[derive(Subcommand)]
+pub enum Popular {
+    /// Build the set anew from what is stored; later backups refer to it
+    Build {
+        /// Share of the unique chunks, in percent; only chunks of two disks or more are taken
+        #[arg(long, default_value_t = 100.0 * vault::POPULAR_FRACTION, value_name = "PERCENT")]
+        fraction: f64,
+        /// Where chunks are counted: about 40 bytes for each [default: TMPDIR, or else /var/tmp]
+        #[arg(long, value_name = "DIR")]
+        scratch: Option<PathBuf>,
+    },
+    /// Show how popular chunks are, and what sets of other sizes would hold
+    Status {
+        /// Where chunks are counted: about 40 bytes for each [default: TMPDIR, or else /var/tmp]
+        #[arg(long, value_name = "DIR")]
+        scratch: Option<PathBuf>,
     },
 }
 
@@ -121,6 +164,9 @@ pub struct Backup {
     /// With qmp: socket of the guest agent, which freezes file systems for the point in time
     #[arg(long, value_name = "SOCKET")]
     pub agent: Option<PathBuf>,
+    /// Read no more than this in a second (50M, 1.5G, 20MiB), and let everybody else have the processor and the disk first
+    #[arg(long, value_name = "RATE", value_parser = crate::give_way::parse_rate)]
+    pub limit: Option<u64>,
     /// Point in time of the source, UTC (2026-11-21T22:00:00); now, where it is not given
     #[arg(long, value_name = "T")]
     pub time: Option<String>,

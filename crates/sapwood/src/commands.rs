@@ -1,10 +1,12 @@
 //! One file for each command.
 
+mod availability;
 mod backup;
 mod delete;
 mod gc;
 mod init;
 mod map;
+mod popular;
 mod reindex;
 mod restore;
 mod snapshots;
@@ -14,6 +16,7 @@ mod verify;
 
 use crate::args::{Args, Command};
 use anyhow::Result;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use vault::{Vault, VaultError};
@@ -29,8 +32,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Command::Gc { dry_run } => gc::collect(args, *dry_run),
         Command::Compact { disk, threshold } => gc::compact(args, disk.as_deref(), *threshold),
         Command::Reindex => reindex::run(args),
-        Command::Stats { disk } => stats::run(args, disk.as_deref()),
+        Command::Stats { availability: true, cluster, .. } => availability::run(args, cluster),
+        Command::Stats { disk, .. } => stats::run(args, disk.as_deref()),
         Command::Map { snapshot } => map::run(args, snapshot),
+        Command::Popular { what } => popular::run(args, what),
         Command::Study { paths, chunk } => study::run(args, paths, chunk),
         Command::Verify { name, data } => verify::run(args, name.as_deref(), *data),
     }
@@ -46,6 +51,12 @@ fn store_url(args: &Args) -> Result<&str> {
 fn open(args: &Args) -> Result<Vault> {
     let store = store::open(store_url(args)?, false)?;
     Ok(Vault::open(Arc::from(store))?)
+}
+
+/// Where large temporary files go: not where memory may be what holds them.
+fn scratch(named: Option<&Path>) -> PathBuf {
+    let chosen = named.map(Path::to_owned).or_else(|| std::env::var_os("TMPDIR").map(PathBuf::from));
+    chosen.unwrap_or_else(|| "/var/tmp".into())
 }
 
 /// `vm/disk@SNAP` in two; `latest` where no snapshot is named.

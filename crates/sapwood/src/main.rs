@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod give_way;
 mod live;
 mod outcome;
 mod output;

@@ -15,6 +15,7 @@ use crate::parent::Parent;
 use crate::pipeline::{self, Written};
 use crate::place::Placer;
 use crate::policy::{CodecChoice, Global, Policy};
+use crate::popular::PopularIndex;
 use crate::progress::Progress;
 use crate::recipe_writer::{RecipeWriter, WrittenRecipe};
 use crate::released::delete_released;
@@ -23,9 +24,9 @@ use crate::segment_index::SegmentIndex;
 use crate::session::Session;
 use crate::sharers::Sharers;
 use crate::since::{Scan, Since, Untouched};
-use crate::vault::{has_objects, now, random_token, Vault, TABLE_CACHE_BYTES};
+use crate::vault::{now, random_token, Vault, TABLE_CACHE_BYTES};
 use format::{
-    ContainerEntry, ContainerId, DataName, DiskId, Manifest, RecipeName, Reverse, SnapId, SnapshotEntry,
+    ContainerEntry, ContainerId, DataName, Manifest, RecipeName, Reverse, SnapId, SnapshotEntry,
     SnapshotState, WriterKind, WriterNo,
 };
 use image::Source;
@@ -155,7 +156,7 @@ impl Vault {
         if let Some(s) = &shared {
             let containers = Containers::new(s.folder.clone(), &s.manifest);
             match policy.global {
-                Global::Off => {}
+                Global::Off | Global::Popular { .. } => {}
                 Global::Chunks { index_bytes } => {
                     placer.global = Some(GlobalIndex::load(&s.folder, &containers, s, index_bytes)?);
                 }
@@ -163,6 +164,9 @@ impl Vault {
                     placer.segments = Some(SegmentIndex::load(&s.folder, &containers, s)?);
                 }
             }
+        }
+        if matches!(policy.global, Global::Popular { .. }) && tables.has_shared() {
+            placer.popular = PopularIndex::load(&self.shared(), &session);
         }
         // What is written again over the backups of a disk stays below what was new.
         placer.choose_sparse(session.parent.as_ref().map_or(0, |p| p.new_bytes))?;
@@ -175,7 +179,7 @@ impl Vault {
         let run = pipeline::run(&session, owner, source, placer, recipe, &policy, progress)?;
         progress.check()?;
         let snapshot = commit(session, shared, &run, name.snap, &policy, options)?;
-        drop((run.global, run.segments, tables));
+        drop((run.global, run.segments, run.popular, tables));
         // The snapshot is safe: what fails from here on is for the next session to do.
         let _ = delete_released(&folder, None);
         let start = std::time::Instant::now();
@@ -201,18 +205,12 @@ impl Vault {
 
     /// The second writer of a backup whose chunks other disks may match.
     fn shared_session(&self, policy: &Policy, session: &Session) -> Result<Option<Session>> {
-        if policy.global == Global::Off {
-            return Ok(None);
-        }
-        let shared = self.shared();
-        if shared.load_tagged()?.is_none() {
-            if has_objects(&*self.store, &shared.path)? && shared.load_tagged()?.is_none() {
-                // A new one would count its writers from 1 again, and know nothing of what is there.
-                return Err(VaultError::Missing { object: shared.manifest_name() });
+        match policy.global {
+            Global::Off | Global::Popular { .. } => Ok(None),
+            Global::Chunks { .. } | Global::Segments => {
+                Session::join(&self.shared_or_new()?, session.token).map(Some)
             }
-            shared.create(&Manifest::new(DiskId([0; 16]), ""))?;
         }
-        Session::join(&shared, session.token).map(Some)
     }
 }
 
@@ -246,7 +244,8 @@ fn commit(
     policy: &Policy,
     options: &BackupOptions,
 ) -> Result<SnapshotEntry> {
-    let mut edits: Edits = Edits::new();
+    let popular = run.popular.iter().flat_map(|p| p.matched());
+    let mut edits: Edits = popular.map(|c| (c, Some(foreign_entry(c)))).collect();
     if let Some(shared) = shared {
         let made: Edits = run.containers.iter().map(|e| (e.id, Some(*e))).collect();
         let (folder, writer) = (shared.folder.clone(), shared.writer);

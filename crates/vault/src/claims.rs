@@ -44,14 +44,22 @@ impl Claims {
 
     fn ask(&mut self, id: ContainerId) -> Result<Option<Claimed>> {
         if !self.writers.contains_key(&id.writer()) {
-            let claimed = self.ask_writer(id.writer())?;
-            self.writers.insert(id.writer(), claimed);
+            // The claim is ours to take back whatever comes of asking.
+            self.writers.insert(id.writer(), None);
+            match self.ask_writer(id.writer()) {
+                Err(e) if e.is_damage() => {}
+                claimed => drop(self.writers.insert(id.writer(), claimed?)),
+            }
         }
         let Some(Some((damaged, containers))) = self.writers.get(&id.writer()) else { return Ok(None) };
         if damaged.contains(&id) {
             return Ok(None);
         }
-        let Some(entry) = containers.get(id)? else { return Ok(None) };
+        let entry = match containers.get(id) {
+            Err(e) if e.is_damage() => return Ok(None),
+            other => other?,
+        };
+        let Some(entry) = entry else { return Ok(None) };
         match read_dead(&self.folder, &entry) {
             Ok(dead) => Ok(Some(Claimed { dead, entry })),
             // Which chunks may be referenced is not known: a miss costs space only.

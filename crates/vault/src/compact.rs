@@ -12,9 +12,10 @@ use crate::folder::{release, Containers, Edits};
 use crate::group_reader::GroupReader;
 use crate::pipeline::cores;
 use crate::policy::{CodecChoice, BALANCED};
+use crate::popular::POPULAR_GROUP_BYTES;
 use crate::session::Session;
 use crate::tables::read_table;
-use format::{names, Codec, ContainerEntry, ContainerId, DataName, Release, RunSet, Table, WriterNo};
+use format::{names, Codec, ContainerEntry, ContainerId, DataName, Owner, Release, RunSet, Table, WriterNo};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -56,7 +57,7 @@ pub(crate) fn compact_folder(
     let mut due = Vec::new();
     let is_due = |e: &ContainerEntry| {
         let share = f64::from(e.dead_chunks) / f64::from(e.chunks.max(1));
-        e.id.owner() == session.folder.owner && e.dead_chunks > 0 && share >= threshold
+        session.folder.owns(e.id) && e.dead_chunks > 0 && share >= threshold
     };
     match only {
         Some(only) => {
@@ -186,6 +187,8 @@ fn copy_live(session: &Session, table: &Table, dead: &RunSet, writer: &mut Conta
     let mut stored = Vec::new();
     let all_raw = table.groups.iter().all(|g| g.codec == Codec::Raw);
     let codec = if all_raw { CodecChoice::Raw } else { CODEC };
+    let is_popular = table.container.owner() == Owner::Popular;
+    let group_bytes = if is_popular { POPULAR_GROUP_BYTES } else { GROUP_BYTES };
     for group in &table.groups {
         let indices = group.first as usize..(group.first + group.count) as usize;
         let number = |n: usize| {
@@ -215,7 +218,7 @@ fn copy_live(session: &Session, table: &Table, dead: &RunSet, writer: &mut Conta
             continue;
         }
         for n in live {
-            if pending.raw.len() + table.lengths[n] as usize > GROUP_BYTES {
+            if pending.raw.len() + table.lengths[n] as usize > group_bytes {
                 pending.flush(codec, &mut packer, writer)?;
             }
             let bytes = groups.chunks(&object, table, group, n..n + 1)?;

@@ -321,7 +321,8 @@ pub(crate) fn apply(
         }
         folder.edit_containers(m, put, session.writer, counter, &edits)?;
         change_snapshots(folder, m, change);
-        list_unswept(m, dead.shared.keys());
+        // Popular containers are swept by `gc` only: what one disk no longer needs, others have.
+        list_unswept(m, dead.shared.keys().filter(|id| id.owner() == Owner::Shared));
         released.iter().for_each(|what| release(m, what.clone()));
         Ok(true)
     })?;

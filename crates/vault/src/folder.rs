@@ -41,6 +41,11 @@ impl Folder {
         Folder { store, vault, disk, owner, path, patience }
     }
 
+    /// Whether a container stands in this folder. Those of the popular set stand in that of the shared set.
+    pub fn owns(&self, id: ContainerId) -> bool {
+        (id.owner() == Owner::Disk) == (self.owner == Owner::Disk)
+    }
+
     pub fn context<'a>(&self, place: &'a str) -> Context<'a> {
         Context { vault: self.vault, place }
     }

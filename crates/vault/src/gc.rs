@@ -17,7 +17,7 @@ use crate::reverse::{reverse_pending, ReverseReport};
 use crate::session::Session;
 use crate::sweep::sweep_shared;
 use crate::vault::{has_objects, Vault};
-use format::{names, DiskId, Manifest, Owner, Release, SnapId, WriterKind, WriterNo};
+use format::{names, DiskId, Manifest, Release, SnapId, WriterKind, WriterNo};
 use std::collections::HashSet;
 use store::StoreError;
 
@@ -295,7 +295,7 @@ pub(crate) fn named_objects(folder: &Folder, m: &Manifest) -> Result<HashSet<Str
         named.extend(s.depends.iter().map(|d| names::recipe_pages(path, *d)));
     }
     Containers::new(folder.clone(), m).each(|e| {
-        if e.id.owner() == folder.owner || folder.owner != Owner::Disk {
+        if folder.owns(e.id) {
             named.insert(names::data(path, e.data));
             named.insert(names::table(path, e.id, e.table));
             if e.dead != WriterNo(0) {

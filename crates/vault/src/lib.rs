@@ -2,6 +2,7 @@
 //!
 //! `docs/flows.md` walks through every operation; each verb has its file here and reads like the steps there.
 
+mod availability;
 mod backup;
 mod chain;
 mod claims;
@@ -26,6 +27,7 @@ mod pipeline;
 mod place;
 mod plan;
 mod policy;
+mod popular;
 mod progress;
 mod reader;
 mod recipe;
@@ -47,6 +49,7 @@ mod tables;
 mod vault;
 mod verify;
 
+pub use availability::{Availability, Cluster, Sharing};
 pub use backup::{BackupOptions, BackupReport, OpenBackup};
 pub use compact::CompactReport;
 pub use delete::DeleteReport;
@@ -56,7 +59,10 @@ pub use gc::GcReport;
 pub use layout::{Age, Fragmentation};
 pub use listing::{Listing, SnapshotInfo};
 pub use map::{Cell, Map};
-pub use policy::{CodecChoice, Global, Policy, Rewrite, BALANCED, CONVENTIONAL, POLICIES, REVERSE};
+pub use policy::{
+    CodecChoice, Global, Policy, Rewrite, BALANCED, CONVENTIONAL, POLICIES, REVERSE, VM_CENTRIC,
+};
+pub use popular::{PopularClass, PopularReport, PopularStatus, POPULAR_FRACTION};
 pub use progress::Progress;
 pub use reindex::ReindexReport;
 pub use restore::{RestoreReport, StoreRead};

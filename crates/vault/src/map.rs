@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::layout::{ages, walk, Age, Fragmentation};
 use crate::snapshot_spec::find_snapshot;
 use crate::vault::{Vault, TABLE_CACHE_BYTES};
-use format::{SnapshotEntry, WriterNo};
+use format::{Owner, SnapshotEntry, WriterNo};
 use std::collections::BTreeMap;
 
 /// A cell of the map.
@@ -49,7 +49,9 @@ impl Vault {
         let mut by_cell: Vec<BTreeMap<WriterNo, u64>> = vec![BTreeMap::new(); count];
         let mut by_writer: BTreeMap<WriterNo, u64> = BTreeMap::new();
         let fragmentation = walk(&view, &snapshot, |offset, bytes, container| {
-            let writer = container.writer();
+            // The popular set counts its writers by itself: it is older than all of the disk's.
+            let own = container.owner() != Owner::Popular;
+            let writer = if own { container.writer() } else { WriterNo(0) };
             *by_writer.entry(writer).or_default() += bytes;
             let (mut at, end) = (offset, offset + bytes);
             while at < end {

@@ -13,6 +13,7 @@ use crate::error::{Result, VaultError};
 use crate::global_index::GlobalIndex;
 use crate::place::{Analysed, Placer};
 use crate::policy::{CodecChoice, Global, Policy};
+use crate::popular::PopularIndex;
 use crate::progress::Progress;
 use crate::recipe_writer::{RecipeWriter, WrittenRecipe};
 use crate::segment_index::SegmentIndex;
@@ -44,6 +45,7 @@ pub(crate) struct Written {
     /// These keep the claims until the commit.
     pub global: Option<GlobalIndex>,
     pub segments: Option<SegmentIndex>,
+    pub popular: Option<PopularIndex>,
 }
 
 /// Threads for computing.
@@ -153,8 +155,10 @@ pub(crate) fn run(
     failure.into_result()?;
     match (size, recipe, containers) {
         (Some(size), Some(recipe), Some((containers, stored_bytes))) => {
-            let (global, segments) = (placer.global.take(), placer.segments.take());
-            Ok(Written { size, counts: placer.counts, containers, recipe, stored_bytes, global, segments })
+            let counts = placer.counts;
+            let (global, segments, popular) =
+                (placer.global.take(), placer.segments.take(), placer.popular.take());
+            Ok(Written { size, counts, containers, recipe, stored_bytes, global, segments, popular })
         }
         _ => Err(VaultError::Refused(
             "a thread of the backup ended unexpectedly; nothing was committed".into(),
@@ -329,7 +333,7 @@ fn write(
 }
 
 /// Whether there is room for so many bytes more, after `made` new containers.
-fn check_room(session: &Session, made: usize, bytes: u64) -> Result<()> {
+pub(crate) fn check_room(session: &Session, made: usize, bytes: u64) -> Result<()> {
     let store = &session.folder.store;
     // All pages but the last one are full, more or less.
     let before = session.manifest.pages.len().saturating_sub(1) * CONTAINERS_PER_PAGE;

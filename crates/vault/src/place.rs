@@ -6,7 +6,8 @@ use crate::error::Result;
 use crate::global_index::GlobalIndex;
 use crate::own_index::OwnIndex;
 use crate::parent::Parent;
-use crate::policy::{Policy, Rewrite};
+use crate::policy::{Global, Policy, Rewrite};
+use crate::popular::PopularIndex;
 use crate::segment_index::SegmentIndex;
 use crate::sharers::Sharers;
 use crate::since::Untouched;
@@ -46,7 +47,8 @@ impl Analysed {
     }
 }
 
-type Found = Option<(ContainerId, ChunkNo)>;
+/// Where a chunk is known to be.
+pub(crate) type Found = Option<(ContainerId, ChunkNo)>;
 
 /// Decides for every chunk where it is found, and hands out groups of new ones.
 pub(crate) struct Placer<'a> {
@@ -59,6 +61,7 @@ pub(crate) struct Placer<'a> {
     parent_added: bool,
     pub global: Option<GlobalIndex>,
     pub segments: Option<SegmentIndex>,
+    pub popular: Option<PopularIndex>,
     sharers: Sharers<'a>,
     /// Segments of the parent that are taken over unread.
     pub untouched: Option<Untouched>,
@@ -99,6 +102,7 @@ impl<'a> Placer<'a> {
             parent_added: false,
             global: None,
             segments: None,
+            popular: None,
             sharers,
             untouched: None,
             sparse: BTreeMap::new(),
@@ -285,6 +289,10 @@ impl<'a> Placer<'a> {
             if let (None, Some(global)) = (&slot, &mut self.global) {
                 *slot = global.find(self.tables, f, bytes)?;
             }
+        }
+        if let (Some(popular), Global::Popular { shortest_run }) = (&mut self.popular, self.policy.global) {
+            let lengths: Vec<u32> = segment.lengths().collect();
+            popular.fill(self.tables, &segment.fingerprints, &lengths, shortest_run, &mut found)?;
         }
         Ok(found)
     }

@@ -91,6 +91,11 @@ pub enum Global {
     },
     /// Whole segments (RevDedup 3.1).
     Segments,
+    /// The popular set, as far as one was built (VM-centric 3.1).
+    Popular {
+        /// Chunks that must follow one another in the set as on the disk for a hit to count.
+        shortest_run: usize,
+    },
 }
 
 /// The numbers of the write path. Never asked for its name.
@@ -131,7 +136,7 @@ pub const BALANCED: Policy = Policy {
     name: "balanced",
     segment_bytes: 4 << 20,
     chunking: ChunkSpec::Fixed { bytes: 4096 },
-    global: Global::Off,
+    global: Global::Popular { shortest_run: 4 },
     same_offset: true,
     similar_segments: 10,
     own_index_bytes: 48 << 20,
@@ -180,8 +185,26 @@ pub const REVERSE: Policy = Policy {
     codec: CodecChoice::Raw,
 };
 
+/// VM-centric: a disk's own chunks and the popular ones, in little memory.
+pub const VM_CENTRIC: Policy = Policy {
+    name: "vm-centric",
+    segment_bytes: 2 << 20,
+    chunking: ChunkSpec::ContentDefined { min: 1024, average: 4096, max: 16384 },
+    global: Global::Popular { shortest_run: 1 },
+    same_offset: true,
+    similar_segments: 10,
+    own_index_bytes: 1 << 20,
+    own_index_parent: false,
+    rewrite_at: Rewrite::Never,
+    reverse: false,
+    rebuild_at: 0.5,
+    group_bytes: 4 << 20,
+    container_bytes: 64 << 20,
+    codec: CodecChoice::Zstd(3),
+};
+
 /// All policies there are.
-pub const POLICIES: [Policy; 3] = [BALANCED, CONVENTIONAL, REVERSE];
+pub const POLICIES: [Policy; 4] = [BALANCED, CONVENTIONAL, REVERSE, VM_CENTRIC];
 
 impl Policy {
     /// The policy of a name.

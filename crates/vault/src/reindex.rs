@@ -81,6 +81,9 @@ impl Vault {
     fn rebuild(&self, containers: &Containers, report: &mut ReindexReport) -> Result<()> {
         let folder = containers.folder();
         containers.each(|e| {
+            if e.id.owner() != Owner::Shared {
+                return Ok(());
+            }
             let name = names::prefixes(e.id);
             let table = match read_table(folder, e.id, e.table) {
                 Err(e) if e.is_damage() => {

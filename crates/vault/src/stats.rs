@@ -149,7 +149,7 @@ impl Vault {
         };
         self.add_sizes(&folder.path, &mut |name, bytes| d.bytes.add(name, bytes))?;
         Containers::new(folder.clone(), m).each(|e| {
-            if e.id.owner() == folder.owner {
+            if folder.owns(e.id) {
                 d.containers += 1;
                 let dead = e.stored_bytes as f64 * f64::from(e.dead_chunks) / f64::from(e.chunks.max(1));
                 d.dead_bytes += dead as u64;

@@ -13,6 +13,7 @@ use crate::delete::{bury, release_data, summary_of};
 use crate::error::{Result, VaultError};
 use crate::folder::{list_unswept, release, Containers, Edits, Folder};
 use crate::gc::{fence_dead, remove_orphans, GcReport};
+use crate::popular::published;
 use crate::recipe::read_root;
 use crate::released::delete_released;
 use crate::reverse::ReverseReport;
@@ -191,13 +192,28 @@ fn sweep_retiring(
             left_alone.insert(entry.id);
             continue;
         }
-        let table = read_table(folder, entry.id, entry.table)?;
+        let table = match read_table(folder, entry.id, entry.table) {
+            // What it holds is not known; the others are swept.
+            Err(e) if e.is_damage() => {
+                left_alone.insert(entry.id);
+                continue;
+            }
+            other => other?,
+        };
         let dead = match read_dead(folder, &entry) {
             Err(e) if e.is_damage() => RunSet::default(),
             other => other?,
         };
         let unreferenced = table.numbers.minus(&dead);
         candidates.insert(entry.id, Candidate { entry, unreferenced });
+    }
+    if let Some(set) = published(folder)? {
+        // Backups may match it.
+        for (id, chunks) in set.chunks() {
+            if let Some(c) = candidates.get_mut(&id) {
+                c.unreferenced = c.unreferenced.minus(&chunks);
+            }
+        }
     }
     take_referenced(vault, &mut candidates)?;
     let mut edits = Edits::new();

@@ -37,6 +37,11 @@ impl Tables {
         self
     }
 
+    /// Whether what disks share can be read.
+    pub fn has_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
     /// The folder of a container's owner.
     pub fn folder_of(&self, id: ContainerId) -> &Folder {
         self.containers_of(id).folder()
@@ -44,14 +49,14 @@ impl Tables {
 
     fn containers_of(&self, id: ContainerId) -> &Containers {
         match (&self.shared, id.owner()) {
-            (Some(s), Owner::Shared) => s,
+            (Some(s), Owner::Shared | Owner::Popular) => s,
             _ => &self.own,
         }
     }
 
     /// The entry of a container that a recipe names.
     pub fn entry(&self, id: ContainerId) -> Result<ContainerEntry> {
-        if id.owner() == Owner::Shared && self.shared.is_none() {
+        if id.owner() != Owner::Disk && self.shared.is_none() {
             let object = names::manifest(&names::folder(Owner::Shared, self.own.folder().disk));
             return Err(match self.shared_fault.clone() {
                 Some((why, true)) => VaultError::Newer { object, why },

@@ -156,6 +156,19 @@ impl Vault {
         Folder::new(self.store.clone(), self.file.id, Owner::Shared, DiskId([0; 16]), self.patience)
     }
 
+    /// The same, made if it is not there.
+    pub(crate) fn shared_or_new(&self) -> Result<Folder> {
+        let shared = self.shared();
+        if shared.load_tagged()?.is_none() {
+            if has_objects(&*self.store, &shared.path)? && shared.load_tagged()?.is_none() {
+                // A new one would count its writers from 1 again, and know nothing of what is there.
+                return Err(VaultError::Missing { object: shared.manifest_name() });
+            }
+            shared.create(&Manifest::new(DiskId([0; 16]), ""))?;
+        }
+        Ok(shared)
+    }
+
     /// The folders of all disks, named or not. One without a manifest is an error: what it references is not known.
     pub(crate) fn all_folders(&self) -> Result<Vec<Folder>> {
         let mut ids = BTreeSet::new();

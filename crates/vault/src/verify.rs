@@ -21,6 +21,7 @@ use crate::delete::live_chunks;
 use crate::disks::{self, DiskAt};
 use crate::error::{fault, Result, VaultError};
 use crate::folder::{Containers, Folder};
+use crate::popular::newest_set;
 use crate::progress::Progress;
 use crate::reader::Reader;
 use crate::segment_index::read_segments;
@@ -151,7 +152,7 @@ impl Verification<'_> {
             // What cannot be read here is told later.
             let Ok(Some((m, _))) = folder.load_tagged() else { continue };
             let _ = Containers::new(folder.clone(), &m).each(|e| {
-                bytes += if e.id.owner() == folder.owner { e.stored_bytes } else { 0 };
+                bytes += if folder.owns(e.id) { e.stored_bytes } else { 0 };
                 Ok(())
             });
         }
@@ -278,6 +279,11 @@ impl Verification<'_> {
                 self.shared.found.add(&object, &why);
             }
         }
+        if let Err(e) = newest_set(&folder) {
+            let (object, why) = fault(e)?;
+            let why = format!("{why}; restores do not need it, `sapwood popular build` makes it anew");
+            self.shared.found.add(&object, &why);
+        }
         // Those seen before are passed over.
         self.containers(&tables, &ids, None, &mut ContainerFindings::default())?;
         reader.check()
@@ -312,7 +318,7 @@ fn container_pages(
     let mut ids = BTreeSet::new();
     for page in &m.pages {
         match folder.read_page(page) {
-            Ok(p) => ids.extend(p.entries.iter().map(|e| e.id).filter(|id| id.owner() == folder.owner)),
+            Ok(p) => ids.extend(p.entries.iter().map(|e| e.id).filter(|id| folder.owns(*id))),
             Err(e) => {
                 let (object, why) = fault(e)?;
                 found.add(&object, &why);

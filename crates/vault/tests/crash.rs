@@ -60,13 +60,14 @@ fn run_world(seed: u64, stops: u64) -> u64 {
 
 fn act(world: &mut World, rng: &mut StdRng) -> Result<(), VaultError> {
     let disk = ["a/x", "b/x"][rng.random_range(0..2)];
-    match rng.random_range(0..10) {
+    match rng.random_range(0..11) {
         0..=5 => {
             world.change(disk, rng);
             world.backup(disk)
         }
         6..=7 => world.delete_one(disk, rng),
         8 => world.vault().compact(None, 0.01).map(|_| ()),
+        9 => world.popular(rng),
         _ => world.vault().gc(false).map(|_| ()),
     }
 }

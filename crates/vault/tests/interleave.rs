@@ -14,13 +14,13 @@ use rand::Rng;
 use sim::{restore, Bytes, SMALL};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use store::{SimFs, SimStore};
-use vault::{BackupOptions, Policy, Progress, SnapId, Vault, VaultError};
+use vault::{BackupOptions, Global, Policy, Progress, SnapId, Vault, VaultError};
 
 /// Places tried for each pair of work, others in each run; `SAPWOOD_PLACES` asks for another number, and a large one
 /// for all places.
@@ -37,6 +37,8 @@ enum Work {
     Compact,
     Reindex,
     Verify,
+    /// A popular set of everything that two disks have.
+    Popular,
 }
 use Work::*;
 
@@ -51,6 +53,8 @@ struct World {
     snapshots: Vec<Snapshot>,
     made: Mutex<Vec<Snapshot>>,
     deleted: Mutex<Vec<SnapId>>,
+    /// Whether a popular set is or was built.
+    building: AtomicBool,
 }
 
 /// Content number `n`; neighbours have much in common, and so have all disks.
@@ -74,10 +78,13 @@ impl World {
         let fs = SimFs::new(1);
         let store = SimStore::create_on(fs.clone()).unwrap();
         Vault::init(Arc::new(store), &policy).unwrap();
-        let (snapshots, made, deleted) = Default::default();
-        let mut world = World { fs, policy, snapshots, made, deleted };
+        let (snapshots, made, deleted, building) = Default::default();
+        let mut world = World { fs, policy, snapshots, made, deleted, building };
         let vault = world.vault();
         for (disk, n) in [("a/x", 1), ("a/x", 2), ("b/x", 3), ("e/x", 2), ("c/x", 5), ("c/x", 6)] {
+            if disk == "e/x" && matches!(policy.global, Global::Popular { .. }) {
+                world.carry_out(&vault, Popular).unwrap();
+            }
             world.carry_out(&vault, Backup(disk, n)).unwrap();
         }
         world.snapshots = std::mem::take(world.made.get_mut().unwrap());
@@ -113,10 +120,16 @@ impl World {
             Gc | Compact => {
                 let report = if work == Gc { vault.gc(false)? } else { vault.compact(None, 0.01)? };
                 assert!(report.skipped.is_empty() && report.compacted.damaged == 0, "{report:?}");
-                // A backup ends with a reverse pass, which is maintenance.
-                assert!(report.busy.is_empty() || self.policy.reverse, "{report:?}");
+                // A backup ends with a reverse pass, which is maintenance, and so is building a set.
+                let others = self.policy.reverse || self.building.load(Ordering::Relaxed);
+                assert!(report.busy.is_empty() || others, "{report:?}");
             }
             Reindex => assert_eq!(vault.reindex()?.damaged, 0),
+            Popular => {
+                self.building.store(true, Ordering::Relaxed);
+                let report = vault.popular_build(1.0, &std::env::temp_dir())?;
+                assert!(report.damaged.is_empty(), "{:?}", report.damaged);
+            }
             Verify => {
                 let report = vault.verify(None, true, &Progress::default())?;
                 assert!(report.damaged.is_empty(), "{:?}", report.damaged);
@@ -131,6 +144,10 @@ impl World {
             Backup(disk, _) => {
                 let same = |w: &Work| matches!(w, Backup(d, _) if *d == disk);
                 matches!(e, VaultError::Busy { .. }) && others.iter().any(same)
+            }
+            Popular => {
+                matches!(e, VaultError::Busy { .. })
+                    && others.iter().any(|w| matches!(w, Gc | Compact | Popular))
             }
             Restore(n) => matches!(e, VaultError::NotFound { .. }) && others.contains(&Delete(n)),
             _ => false,
@@ -264,6 +281,18 @@ fn verifications_and_reindexing() {
     everywhere(Verify, &[Delete(0), Delete(2), Compact, Gc]);
     everywhere(Reindex, &[Backup("a/x", 6), Gc]);
     everywhere(Reindex, &[Delete(0), Delete(1), Delete(2), Gc, Backup("b/x", 5)]);
+}
+
+/// Of the popular set: built while disks come and go, and used while it is built anew and swept.
+#[test]
+fn popular_sets() {
+    everywhere(Popular, &[Delete(0), Delete(1), Gc]);
+    everywhere(Popular, &[Backup("a/x", 4), Delete(1), Delete(2), Compact, Verify]);
+    everywhere(Backup("d/x", 3), &[Popular, Delete(3), Delete(2), Gc]);
+    // Nobody has the chunks of the set any more but the backup that is under way.
+    everywhere(Backup("d/x", 3), &[Delete(0), Delete(1), Delete(2), Delete(3), Popular, Gc]);
+    everywhere(Gc, &[Popular, Backup("d/x", 2)]);
+    everywhere(Restore(3), &[Delete(3), Popular, Gc]);
 }
 
 /// A source that says when it is asked for the first time, and then waits.

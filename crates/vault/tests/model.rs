@@ -1,5 +1,5 @@
 //! Ten thousand random steps against a naive model: backups of two disks that share much, deletions, reverse passes,
-//! collections, compactions, new indexes. Every step leaves every snapshot as it was.
+//! collections, compactions, new indexes, popular sets. Every step leaves every snapshot as it was.
 
 mod sim;
 
@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sim::{World, SMALL};
 
-/// Steps in all, a quarter of them with each policy; `SAPWOOD_STEPS` asks for another number.
+/// Steps in all, a fifth of them with each policy; `SAPWOOD_STEPS` asks for another number.
 const STEPS: u64 = 10_000;
 /// Steps with one vault.
 const STEPS_PER_VAULT: u64 = 125;
@@ -46,6 +46,7 @@ fn run(seed: u64, steps: u64, vault: usize) {
             0..=15 => world.delete_one(disk, &mut rng),
             16 => world.vault().compact(None, rng.random_range(0.01..1.0)).map(drop),
             17 => world.vault().reindex().map(drop),
+            18 => world.popular(&mut rng),
             _ => world.vault().gc(false).map(drop),
         };
         done.unwrap_or_else(|e| panic!("{when}: {e}"));

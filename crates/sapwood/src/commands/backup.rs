@@ -1,14 +1,14 @@
 //! `sapwood backup`
 
-use super::open;
+use super::{open, scratch};
 use crate::args::{Args, Backup};
+use crate::give_way::give_way;
 use crate::live::{LiveDisk, LiveOptions, PointInTime, Wanted, Watched};
 use crate::output::{percent, print_json, rate, size};
 use crate::progress::watch;
 use anyhow::{Context as _, Result};
-use image::{Changes, Format, NbdSource, Source, SourceOptions};
+use image::{Changes, Format, Limited, NbdSource, Source, SourceOptions};
 use serde_json::json;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 use vault::{BackupOptions, BackupReport, Policy, Scan, Since, Vault, VaultError};
@@ -17,6 +17,10 @@ pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
     vault::check_disk_name(&a.disk)?;
     let options = options(a)?;
     let vault = open(args)?;
+    if a.limit.is_some() {
+        // Before there are threads: they inherit it.
+        give_way();
+    }
     let start = Instant::now();
     let Made { report, source_format, consistency } = match LiveDisk::parse(&a.source) {
         Some(disk) => live_disk(args, a, &vault, &disk?, options)?,
@@ -128,6 +132,7 @@ fn plain_disk(args: &Args, a: &Backup, vault: &Vault, options: BackupOptions) ->
     let since = a.since.clone().zip(changes).map(|(snapshot, changes)| Since { snapshot, changes });
     let format = source.format();
     let options = BackupOptions { since, ..options };
+    let source = limited(a, source);
     let report = watch(args, &a.disk, |p| vault.backup(&a.disk, source, &options, p))?;
     Ok(Made { report, source_format: format, consistency: None })
 }
@@ -144,9 +149,7 @@ fn live_disk(
         let why = "--since and --source-format say what a running QEMU tells by itself; leave them out";
         return Err(VaultError::Usage(why.into()).into());
     }
-    let scratch = a.scratch.clone().or_else(|| std::env::var_os("TMPDIR").map(PathBuf::from));
-    let scratch = scratch.unwrap_or_else(|| "/var/tmp".into());
-    let how = LiveOptions { scratch, agent: a.agent.clone() };
+    let how = LiveOptions { scratch: scratch(a.scratch.as_deref()), agent: a.agent.clone() };
     // From here on a signal stops in order: neither a frozen guest nor a job in QEMU stays behind.
     watch(args, &a.disk, |progress| {
         let backup = vault.begin_backup(&a.disk)?;
@@ -166,7 +169,7 @@ fn live_disk(
         let mut tags = options.tags;
         tags.push(("consistency".into(), kind.into()));
         let options = BackupOptions { since, tags, ..options };
-        let mut report = backup.run(Box::new(source), &options, progress)?;
+        let mut report = backup.run(limited(a, Box::new(source)), &options, progress)?;
         if let (Scan::Whole, Some(why)) = (&report.scan, why_whole) {
             report.scan = Scan::WholeAlthough(why);
         }
@@ -176,6 +179,14 @@ fn live_disk(
         }
         Ok(Made { report, source_format: "qemu", consistency: Some(consistency) })
     })
+}
+
+/// The source, read no faster than `--limit` says.
+fn limited(a: &Backup, source: Box<dyn Source>) -> Box<dyn Source> {
+    match a.limit {
+        Some(rate) => Box::new(Limited::new(source, rate)),
+        None => source,
+    }
 }
 
 fn scan_json(scan: &Scan) -> serde_json::Value {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use store::{SimFs, SimStore};
 use vault::{
     BackupOptions, Global, Policy, Progress, Rewrite, SnapId, Vault, VaultError, BALANCED, CONVENTIONAL,
-    REVERSE,
+    REVERSE, VM_CENTRIC,
 };
 
 /// A disk in memory, to read.
@@ -66,7 +66,7 @@ pub fn restore(vault: &Vault, disk: &str, spec: &str) -> Result<Vec<u8>, VaultEr
 }
 
 /// Policies with everything small, so that little data makes many objects.
-pub const SMALL: [Policy; 4] = [
+pub const SMALL: [Policy; 5] = [
     BALANCED_SMALL,
     Policy { rewrite_at: Rewrite::Sparse { read_ratio: 16.0 }, ..BALANCED_SMALL },
     Policy { segment_bytes: 64 << 10, group_bytes: 64 << 10, container_bytes: 64 << 10, ..REVERSE },
@@ -77,6 +77,13 @@ pub const SMALL: [Policy; 4] = [
         own_index_bytes: 1 << 20,
         global: Global::Chunks { index_bytes: 1 << 20 },
         ..CONVENTIONAL
+    },
+    Policy {
+        segment_bytes: 64 << 10,
+        group_bytes: 16 << 10,
+        container_bytes: 128 << 10,
+        chunking: BALANCED.chunking,
+        ..VM_CENTRIC
     },
 ];
 
@@ -187,6 +194,12 @@ impl World {
         self.begun.pop();
         self.acknowledged.entry(disk.into()).or_default().insert(report.snapshot.id, content);
         Ok(())
+    }
+
+    /// Builds a popular set.
+    pub fn popular(&self, rng: &mut StdRng) -> Result<(), VaultError> {
+        let fraction = rng.random_range(0.01..1.0);
+        self.vault.popular_build(fraction, &std::env::temp_dir()).map(drop)
     }
 
     pub fn is_empty(&self, disk: &str) -> bool {

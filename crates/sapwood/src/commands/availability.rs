@@ -1,0 +1,59 @@
+//! `sapwood stats --availability`
+
+use super::{open, scratch};
+use crate::args::{Args, Availability};
+use crate::outcome::with_damage;
+use crate::output::{print_json, table};
+use anyhow::Result;
+use serde_json::json;
+use std::process::ExitCode;
+use vault::Cluster;
+
+/// Failures that are looked at, as in table 7 of the paper.
+const FAILED: [u32; 4] = [3, 5, 10, 20];
+const TRIALS: u32 = 1000;
+const SEED: u64 = 1;
+
+pub fn run(args: &Args, a: &Availability) -> Result<ExitCode> {
+    let sharing = open(args)?.sharing(&scratch(None))?;
+    let cluster = Cluster { machines: a.machines, replicas: a.replicas, shared_replicas: a.shared_replicas };
+    let (n1, n2, no) = sharing.blocks();
+    let mut all = Vec::new();
+    for failed in FAILED.into_iter().filter(|d| *d <= a.machines) {
+        all.push((failed, sharing.availability(cluster, failed, TRIALS, SEED)?));
+    }
+    if args.json {
+        let rows = all.iter().map(|(failed, a)| {
+            json!({
+                "failed": failed, "centric": a.centric, "centric_counted": a.centric_counted,
+                "oblivious": a.oblivious, "oblivious_counted": a.oblivious_counted,
+            })
+        });
+        print_json(&json!({
+            "disks": sharing.disks(), "own_blocks": n1, "shared_blocks": n2, "oblivious_blocks": no,
+            "machines": cluster.machines, "replicas": cluster.replicas, "shared_replicas": cluster.shared_replicas,
+            "availability": rows.collect::<Vec<_>>(), "damaged": sharing.damaged,
+        }));
+        return Ok(with_damage(&sharing.damaged));
+    }
+    println!(
+        "{} disks need on average {n1:.1} containers of their own and {n2:.1} that they share; stored without regard to \
+         disks, {no:.1} that any disk may share",
+        sharing.disks()
+    );
+    println!(
+        "on {} machines, {} replicas of a container, {} of a shared one: disks whose snapshots are all there",
+        cluster.machines, cluster.replicas, cluster.shared_replicas
+    );
+    let percent = |part: f64| format!("{:.4} %", 100.0 * part);
+    let rows: Vec<Vec<String>> = all
+        .iter()
+        .map(|(failed, a)| {
+            let parts = [a.centric, a.centric_counted, a.oblivious, a.oblivious_counted];
+            std::iter::once(failed.to_string()).chain(parts.map(percent)).collect()
+        })
+        .collect();
+    let headings = ["machines failed", ">as stored", ">in trials", ">without regard to disks", ">in trials"];
+    table(&headings, &rows);
+    Ok(with_damage(&sharing.damaged))
+}

@@ -1,0 +1,68 @@
+//! Working beside others: a limited rate, and the processor and the disk only when nobody else wants them.
+
+use rustix::process::setpriority_process;
+
+/// Who the system schedules last.
+const LAST: i32 = 19;
+
+/// Takes the lowest priority, of the processor and of the disk, for this process and its threads to come. Best effort:
+/// a system that does not allow it schedules as before.
+pub fn give_way() {
+    let _ = setpriority_process(None, LAST);
+    idle_disk();
+}
+
+/// The idle class of I/O (ioprio_set(2)), which schedulers with classes respect.
+fn idle_disk() {
+    const WHO_PROCESS: libc::c_int = 1;
+    const CLASS_IDLE: libc::c_int = 3;
+    const CLASS_SHIFT: libc::c_int = 13;
+    // SAFETY: the call takes three integers and touches no memory of ours; 0 is the calling thread.
+    unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, CLASS_IDLE << CLASS_SHIFT) };
+}
+
+/// Bytes a second, of `500k`, `50M`, `1.5G`, `20MiB`, or a number of bytes.
+pub fn parse_rate(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is no rate: 50M, 1.5G, 20MiB, bytes a second");
+    let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let number: f64 = text[..digits].parse().map_err(|_| wrong())?;
+    let unit = text[digits..].trim().trim_end_matches("/s").trim_end_matches(['B', 'b']);
+    let factor = match unit {
+        "" => 1.0,
+        "k" | "K" => 1e3,
+        "m" | "M" => 1e6,
+        "g" | "G" => 1e9,
+        "Ki" | "ki" => 1024.0,
+        "Mi" | "mi" => 1024.0 * 1024.0,
+        "Gi" | "gi" => 1024.0 * 1024.0 * 1024.0,
+        _ => return Err(wrong()),
+    };
+    match (number * factor) as u64 {
+        // A stop waits for what is being read.
+        0..500_000 => Err(format!("{text:?} is too slow: 500k at least")),
+        rate => Ok(rate),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_understood() {
+        for (text, rate) in [
+            ("50M", 50_000_000),
+            ("50MB/s", 50_000_000),
+            ("1.5G", 1_500_000_000),
+            ("20MiB", 20 << 20),
+            ("500k", 500_000),
+            ("4096000", 4_096_000),
+            ("1 Gi", 1 << 30),
+        ] {
+            assert_eq!(parse_rate(text), Ok(rate), "{text}");
+        }
+        for text in ["", "fast", "-1M", "M", "1T", "0", "499k", "1.2.3M"] {
+            assert!(parse_rate(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Building a set: the chosen chunks are copied to containers of their own.
+//!
+//! Maintenance of the shared set, so one at a time, beside backups and restores. Containers are durable before the
+//! manifest names them, and named before the index is published. A crash leaves containers that nothing references and no
+//! index has: `gc` removes them.
+
+use super::census::{Census, Occurrence};
+use super::index::{prefix, sets, PopularSet};
+use super::PopularReport;
+use crate::codec::Packer;
+use crate::container_writer::{ContainerWriter, GroupJob, PackedGroup};
+use crate::dead::read_dead;
+use crate::error::{Named, Result, VaultError};
+use crate::folder::{Containers, Edits};
+use crate::gc::fence_dead;
+use crate::group_reader::{extent, GroupReader};
+use crate::pipeline::check_room;
+use crate::policy::CodecChoice;
+use crate::session::Session;
+use crate::tables::Tables;
+use crate::vault::{Vault, TABLE_CACHE_BYTES};
+use chunk::Fingerprint;
+use format::{names, ChunkNo, ContainerId, Owner, Table, WriterKind};
+use std::path::Path;
+
+/// Bytes of chunks in a group: whoever wants one reads all of it, and popular runs are short.
+pub(crate) const GROUP_BYTES: usize = 256 << 10;
+const CONTAINER_BYTES: u64 = 64 << 20;
+const CODEC: CodecChoice = CodecChoice::Zstd(3);
+
+pub(super) fn build(vault: &Vault, fraction: f64, scratch: &Path) -> Result<PopularReport> {
+    let shared = vault.shared_or_new()?;
+    let session = Session::begin(&shared, WriterKind::Maintenance)?;
+    fence_dead(&session)?;
+    let census = Census::take(vault, scratch)?;
+    let classes = census.classes()?;
+    let most = (classes.iter().map(|c| c.chunks).sum::<u64>() as f64 * fraction).ceil() as u64;
+    let (chosen, least_disks) = census.top(&classes, most)?;
+    PopularSet::check_len(chosen.len())?;
+    let mut report = PopularReport { least_disks, damaged: census.damaged.clone(), ..Default::default() };
+
+    let mut index: Vec<(u64, ContainerId, ChunkNo)> = Vec::with_capacity(chosen.len());
+    let mut copier = Copier::new(&session);
+    let (kept, chosen): (Vec<Occurrence>, Vec<Occurrence>) =
+        chosen.into_iter().partition(|o| o.place.container.owner() == Owner::Popular);
+    report.kept_chunks = kept.len() as u64;
+    report.bytes = kept.iter().map(|o| u64::from(o.bytes)).sum();
+    index.extend(kept.iter().map(|o| (prefix(&o.half), o.place.container, ChunkNo(o.place.chunk))));
+    for of_disk in chosen.chunk_by(|a, b| a.disk == b.disk) {
+        let view = vault.view(&census.disks[of_disk[0].disk as usize], TABLE_CACHE_BYTES)?;
+        for of_container in of_disk.chunk_by(|a, b| a.place.container == b.place.container) {
+            // Its disk may have given it up since it was counted.
+            let listed =
+                Containers::new(view.folder.clone(), &view.manifest).get(of_container[0].place.container)?;
+            if listed.is_none() {
+                continue;
+            }
+            match copier.copy(&view.tables, of_container) {
+                Err(e) if e.is_damage() => report.damaged.push(e.to_string()),
+                other => other?,
+            }
+        }
+        view.check()?;
+    }
+    let Copied { made, bytes, stored_bytes, entries } = copier.finish()?;
+    report.bytes += bytes;
+    report.stored_bytes = stored_bytes;
+    index.extend(entries);
+    report.chunks = index.len() as u64;
+    session.swap(|m, put, counter| shared.edit_containers(m, put, session.writer, counter, &made))?;
+    let old = sets(&shared)?;
+    PopularSet::publish(&session, index)?;
+    for writer in old {
+        shared.store.delete(&names::popular(writer))?;
+    }
+    session.end()?;
+    Ok(report)
+}
+
+/// Copies chunks to new popular containers.
+struct Copier<'a> {
+    session: &'a Session,
+    packer: Packer,
+    groups: GroupReader,
+    open: Option<ContainerWriter>,
+    /// Bytes and chunks of the open container.
+    filled: (u64, u32),
+    job: GroupJob,
+    stored: Vec<u8>,
+    out: Copied,
+}
+
+#[derive(Default)]
+struct Copied {
+    made: Edits,
+    bytes: u64,
+    stored_bytes: u64,
+    entries: Vec<(u64, ContainerId, ChunkNo)>,
+}
+
+impl<'a> Copier<'a> {
+    fn new(session: &'a Session) -> Self {
+        let job = empty_job(ContainerId::new(Owner::Popular, session.writer, 0));
+        Copier {
+            session,
+            packer: Packer::new(),
+            groups: GroupReader::new(),
+            open: None,
+            filled: (0, 0),
+            job,
+            stored: Vec::new(),
+            out: Copied::default(),
+        }
+    }
+
+    /// Copies chunks of one container. A group that is damaged ends it; what was copied before stays.
+    fn copy(&mut self, tables: &Tables, chunks: &[Occurrence]) -> Result<()> {
+        let id = chunks[0].place.container;
+        let entry = tables.entry(id)?;
+        let table = tables.load(&entry)?;
+        let folder = tables.folder_of(id);
+        let object = names::data(&folder.path, table.data);
+        // What has died since it was counted may be a hole by now.
+        let dead = read_dead(folder, &entry)?;
+        let live = chunks.iter().map(|o| o.place.chunk).filter(|chunk| !dead.contains(*chunk));
+        let indices: Vec<usize> = live.filter_map(|chunk| table.index_of(ChunkNo(chunk))).collect();
+        for of_group in indices.chunk_by(|a, b| table.group_of(*a) == table.group_of(*b)) {
+            let Some(group) = table.group_of(of_group[0]).and_then(|g| table.groups.get(g)) else {
+                return Err(VaultError::corrupt(&object, "has a chunk in no group"));
+            };
+            // Chunks that follow one another; of a group that is compressed all of it is read once.
+            let mut opened = false;
+            for run in of_group.chunk_by(|a, b| a + 1 == *b) {
+                let range = run[0]..run[run.len() - 1] + 1;
+                let is_raw = group.codec == format::Codec::Raw;
+                if is_raw || !opened {
+                    let place = extent(&table, group, range.clone());
+                    self.stored.resize((place.end - place.start) as usize, 0);
+                    folder.store.read_at(&object, place.start, &mut self.stored).named()?;
+                }
+                if is_raw {
+                    self.groups.compare_raw(&object, &table, group, range.clone(), &self.stored)?;
+                    let bytes = std::mem::take(&mut self.stored);
+                    self.append(&table, range, &bytes)?;
+                    self.stored = bytes;
+                    continue;
+                }
+                if !std::mem::replace(&mut opened, true) {
+                    self.groups.open(&object, &table, group, &self.stored)?;
+                }
+                let bytes = self.groups.chunks(&object, &table, group, range.clone())?.to_vec();
+                self.append(&table, range, &bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, table: &Table, indices: std::ops::Range<usize>, mut bytes: &[u8]) -> Result<()> {
+        for n in indices {
+            let (chunk, rest) = bytes.split_at(table.lengths[n] as usize);
+            bytes = rest;
+            if self.filled.0 + chunk.len() as u64 > CONTAINER_BYTES {
+                self.end_container()?;
+            }
+            if !self.job.raw.is_empty() && self.job.raw.len() + chunk.len() > GROUP_BYTES {
+                self.end_group()?;
+            }
+            let fingerprint = Fingerprint(table.fingerprints[n]);
+            if self.job.raw.is_empty() {
+                self.job.first = self.filled.1;
+            }
+            self.out.entries.push((prefix(&fingerprint.0), self.job.container, ChunkNo(self.filled.1)));
+            self.out.bytes += chunk.len() as u64;
+            self.filled = (self.filled.0 + chunk.len() as u64, self.filled.1 + 1);
+            self.job.lengths.push(chunk.len() as u32);
+            self.job.fingerprints.push(fingerprint);
+            self.job.raw.extend_from_slice(chunk);
+        }
+        Ok(())
+    }
+
+    fn end_group(&mut self) -> Result<()> {
+        if self.job.raw.is_empty() {
+            return Ok(());
+        }
+        let container = self.job.container;
+        let job = std::mem::replace(&mut self.job, empty_job(container));
+        let mut stored = Vec::new();
+        let codec = self.packer.pack(CODEC, false, &job.raw, &mut stored);
+        let mut open = match self.open.take() {
+            Some(open) => open,
+            None => ContainerWriter::create(&self.session.folder, self.session, container, false)?,
+        };
+        check_room(self.session, self.out.made.len(), stored.len() as u64)?;
+        open.append(&PackedGroup { job, codec, stored })?;
+        self.open = Some(open);
+        Ok(())
+    }
+
+    fn end_container(&mut self) -> Result<()> {
+        self.end_group()?;
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let (entry, stored) = open.finish(self.session)?;
+        self.out.made.insert(entry.id, Some(entry));
+        self.out.stored_bytes += stored;
+        self.filled = (0, 0);
+        self.job =
+            empty_job(ContainerId::new(Owner::Popular, self.session.writer, self.out.made.len() as u32));
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Copied> {
+        self.end_container()?;
+        Ok(self.out)
+    }
+}
+
+fn empty_job(container: ContainerId) -> GroupJob {
+    GroupJob {
+        seq: 0,
+        container,
+        first: 0,
+        lengths: Vec::new(),
+        fingerprints: Vec::new(),
+        raw: Vec::new(),
+        last: false,
+    }
+}

@@ -1,0 +1,456 @@
+//! In how many disks each chunk occurs, counted out of core.
+//!
+//! 1. Every chunk of every disk becomes a record: half its fingerprint, the disk, the place. A chunk that a disk has
+//!    twice is two records.
+//! 2. Records are spilt to files by the first bits of the fingerprint, as many as it takes for one of them to fit into
+//!    memory.
+//! 3. A file at a time is sorted: all records of one chunk stand together.
+
+use super::index::published;
+use super::PopularClass;
+use crate::dead::read_dead;
+use crate::delete::summary_of;
+use crate::disks;
+use crate::error::{Result, VaultError};
+use crate::folder::{Containers, Folder};
+use crate::listing::damage_line;
+use crate::recipe::read_root;
+use crate::tables::read_table;
+use crate::vault::{Vault, View};
+use format::{ChunkNo, ContainerEntry, ContainerId, Owner, RunSet, Table};
+use std::collections::{BTreeMap, BinaryHeap, HashSet};
+use std::fs::File;
+use std::io::{BufWriter, Read, Seek, Write};
+use std::path::Path;
+
+/// Bytes of records that are sorted at once.
+const SORTED_BYTES: u64 = 48 << 20;
+/// Files that are written at once, a buffer each.
+const FILES_MAX: u64 = 256;
+const BUFFER_BYTES: usize = 64 << 10;
+const RECORD_BYTES: usize = 36;
+/// Takes place, fingerprint and bytes of a chunk.
+type EachChunk<'a> = dyn FnMut(Place, &[u8; 32], u32) -> Result<()> + 'a;
+/// Stands for a disk in records of the popular set itself.
+const THE_SET: u32 = u32::MAX;
+/// Half a fingerprint tells chunks apart: whoever uses a chunk compares the whole one.
+pub(crate) type Half = [u8; 16];
+
+/// A chunk of a disk, in the order of its fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Occurrence {
+    pub half: Half,
+    pub disk: u32,
+    pub place: Place,
+    pub bytes: u32,
+}
+
+/// Where a chunk is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub container: ContainerId,
+    pub chunk: u32,
+}
+
+/// All chunks of all disks.
+pub(crate) struct Census {
+    pub disks: Vec<Folder>,
+    pub damaged: Vec<String>,
+    spill: Spill,
+}
+
+/// One chunk, and how many disks have it.
+pub(crate) struct Counted<'a> {
+    pub disks: u32,
+    pub all: &'a [Occurrence],
+}
+
+impl Counted<'_> {
+    /// The copy that stands for all of them: in the popular set, where one is.
+    pub fn copy(&self) -> Occurrence {
+        let popular = self.all.iter().find(|o| o.place.container.owner() == Owner::Popular);
+        *popular.unwrap_or(&self.all[0])
+    }
+
+    /// All copies that disks have.
+    pub fn all_of_disks(&self) -> impl Iterator<Item = &Occurrence> {
+        self.all.iter().filter(|o| o.disk != THE_SET)
+    }
+
+    /// One copy of each disk that has it.
+    pub fn of_disks(&self) -> impl Iterator<Item = &Occurrence> {
+        self.all.chunk_by(|a, b| a.disk == b.disk).map(|of_disk| &of_disk[0]).filter(|o| o.disk != THE_SET)
+    }
+}
+
+impl Census {
+    /// Looks at the tables of all disks.
+    pub fn take(vault: &Vault, scratch: &Path) -> Result<Self> {
+        let (listed, nowhere) = disks::listed(vault)?;
+        let mut damaged: Vec<String> = nowhere.into_iter().map(damage_line).collect();
+        let mut chunks = 0;
+        for at in &listed {
+            match count_chunks(&at.folder) {
+                Ok(n) => chunks += n,
+                // Told when it is looked at.
+                Err(e) if e.is_damage() => {}
+                Err(e) => return Err(e),
+            }
+        }
+        let mut spill = Spill::create(scratch, chunks * RECORD_BYTES as u64, 0)?;
+        let mut disks = Vec::new();
+        add_set(vault, &mut damaged, &mut spill)?;
+        for at in listed {
+            let view = match vault.view(&at.folder, 0) {
+                Err(e) if e.is_damage() => {
+                    damaged.push(e.to_string());
+                    continue;
+                }
+                other => other?,
+            };
+            let disk = disks.len() as u32;
+            each_chunk(&view, &mut damaged, &mut |place, f, bytes| {
+                spill.add(&Occurrence { half: half(f), disk, place, bytes })
+            })?;
+            disks.push(view.folder);
+        }
+        Ok(Census { disks, damaged, spill })
+    }
+
+    /// How many chunks occur in how many disks, most popular first.
+    pub fn classes(&self) -> Result<Vec<PopularClass>> {
+        let mut classes: BTreeMap<u32, PopularClass> = BTreeMap::new();
+        self.each(&mut |c| {
+            let class =
+                classes.entry(c.disks).or_insert(PopularClass { disks: c.disks, ..Default::default() });
+            class.chunks += 1;
+            class.bytes += u64::from(c.all[0].bytes);
+            Ok(())
+        })?;
+        Ok(classes.into_values().rev().collect())
+    }
+
+    /// Copies of the `most` most popular chunks that at least two disks have, and how many disks have the last of them.
+    /// Of the least popular ones, those that stand first are chosen, so that they are runs.
+    pub fn top(&self, classes: &[PopularClass], most: u64) -> Result<(Vec<Occurrence>, u32)> {
+        let (mut whole, mut cut) = (0, None);
+        let mut least = u32::MAX;
+        for c in classes.iter().filter(|c| c.disks > 1) {
+            if whole + c.chunks <= most {
+                whole += c.chunks;
+                least = c.disks;
+                continue;
+            }
+            cut = (whole < most).then_some(c.disks);
+            break;
+        }
+        let room = (most - whole) as usize;
+        let mut chosen = Vec::new();
+        // What is in the set already costs nothing; then what stands first.
+        let mut first: BinaryHeap<(bool, u32, Place, Half, u32)> = BinaryHeap::new();
+        self.each(&mut |c| {
+            let copy = c.copy();
+            if c.disks >= least {
+                chosen.push(copy);
+            } else if Some(c.disks) == cut {
+                let fresh = copy.place.container.owner() != Owner::Popular;
+                first.push((fresh, copy.disk, copy.place, copy.half, copy.bytes));
+                if first.len() > room {
+                    first.pop();
+                }
+            }
+            Ok(())
+        })?;
+        chosen.extend(first.into_iter().map(|(_, disk, place, half, bytes)| Occurrence {
+            half,
+            disk,
+            place,
+            bytes,
+        }));
+        chosen.sort_unstable_by_key(|o| (o.disk, o.place));
+        Ok((chosen, cut.unwrap_or(if least == u32::MAX { 0 } else { least })))
+    }
+
+    /// Calls `each` with every chunk that a disk has.
+    pub fn each(&self, each: &mut dyn FnMut(&Counted<'_>) -> Result<()>) -> Result<()> {
+        self.spill.each_file(&mut |records| {
+            records.sort_unstable();
+            for all in records.chunk_by(|a, b| a.half == b.half) {
+                let in_set = u32::from(all[all.len() - 1].disk == THE_SET);
+                let disks = all.chunk_by(|a, b| a.disk == b.disk).count() as u32 - in_set;
+                if disks > 0 {
+                    each(&Counted { disks, all })?;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// About how many chunks a disk has: its own, and as many as its newest snapshot may have in shared containers.
+fn count_chunks(folder: &Folder) -> Result<u64> {
+    let m = folder.load()?;
+    let (mut own, mut shares) = (0, false);
+    Containers::new(folder.clone(), &m).each(|e| {
+        own += u64::from(e.chunks);
+        shares |= e.id.owner() != Owner::Disk;
+        Ok(())
+    })?;
+    let newest = m.newest().map_or(0, |s| s.data_bytes / 4096);
+    Ok(own + if shares { newest } else { 0 })
+}
+
+/// Adds what is in the set that is there: it need not be copied again, and makes nothing more popular.
+fn add_set(vault: &Vault, damaged: &mut Vec<String>, spill: &mut Spill) -> Result<()> {
+    let shared = vault.shared();
+    let Some((m, _)) = shared.load_tagged()? else { return Ok(()) };
+    let containers = Containers::new(shared.clone(), &m);
+    let chunks = published(&shared)?.map(|set| set.chunks()).unwrap_or_default();
+    for (id, live) in chunks {
+        let Some(entry) = containers.get(id)?.filter(|e| !m.damaged.contains(&e.id)) else { continue };
+        match read_table(&shared, id, entry.table) {
+            Ok(table) => each_of(&table, &live, &mut |place, f, bytes| {
+                spill.add(&Occurrence { half: half(f), disk: THE_SET, place, bytes })
+            })?,
+            Err(e) if e.is_damage() => damaged.push(e.to_string()),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+fn half(fingerprint: &[u8; 32]) -> Half {
+    let mut half = Half::default();
+    half.copy_from_slice(&fingerprint[..16]);
+    half
+}
+
+/// Calls `each` with the place, fingerprint and bytes of every live chunk of a disk. What is damaged is left out, and
+/// said.
+fn each_chunk(view: &View, damaged: &mut Vec<String>, each: &mut EachChunk<'_>) -> Result<()> {
+    let mut own: Vec<ContainerEntry> = Vec::new();
+    let mut shared: BTreeMap<ContainerId, RunSet> = BTreeMap::new();
+    Containers::new(view.folder.clone(), &view.manifest).each(|e| {
+        match e.id.owner() {
+            // What is damaged is no copy to go by.
+            Owner::Disk if view.manifest.damaged.contains(&e.id) => {}
+            Owner::Disk => own.push(*e),
+            Owner::Shared | Owner::Popular => {
+                shared.insert(e.id, RunSet::default());
+            }
+        }
+        Ok(())
+    })?;
+    for entry in own {
+        let live = || -> Result<(Table, RunSet)> {
+            let table = read_table(&view.folder, entry.id, entry.table)?;
+            let live = table.numbers.minus(&read_dead(&view.folder, &entry)?);
+            Ok((table, live))
+        };
+        match live() {
+            Ok((table, live)) => each_of(&table, &live, each)?,
+            Err(e) if e.is_damage() => damaged.push(e.to_string()),
+            Err(e) => return Err(e),
+        }
+    }
+    if shared.is_empty() {
+        return Ok(());
+    }
+    let mut seen = HashSet::new();
+    for s in &view.manifest.snapshots {
+        let pages = match read_root(&view.folder, s) {
+            Err(e) if e.is_damage() => {
+                damaged.push(e.to_string());
+                continue;
+            }
+            root => root?.pages,
+        };
+        for page in pages.iter().filter_map(|p| p.page()).filter(|p| seen.insert(*p)) {
+            match summary_of(&view.folder, &page) {
+                Err(e) if e.is_damage() => damaged.push(e.to_string()),
+                summary => {
+                    for (id, live) in summary?.containers {
+                        if let Some(known) = shared.get_mut(&id) {
+                            *known = known.union(&live);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    for (id, live) in shared.iter().filter(|(_, live)| !live.is_empty()) {
+        match view.tables.get(*id) {
+            Ok(table) => each_of(&table, live, each)?,
+            Err(e) if e.is_damage() => damaged.push(e.to_string()),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+fn each_of(table: &Table, live: &RunSet, each: &mut EachChunk<'_>) -> Result<()> {
+    let container = table.container;
+    for &(first, count) in live.runs() {
+        for chunk in first..first + count {
+            let Some(n) = table.index_of(ChunkNo(chunk)) else { continue };
+            each(Place { container, chunk }, &table.fingerprints[n], table.lengths[n])?;
+        }
+    }
+    Ok(())
+}
+
+/// Records in files, by bits of the fingerprint. The files have no names: nothing stays of them.
+struct Spill {
+    files: Vec<BufWriter<File>>,
+    /// The byte of the fingerprint that chooses a file.
+    byte: usize,
+    scratch: std::path::PathBuf,
+}
+
+impl Spill {
+    fn create(scratch: &Path, bytes: u64, byte: usize) -> Result<Self> {
+        let count = bytes.div_ceil(SORTED_BYTES).clamp(1, FILES_MAX);
+        let mut files = Vec::new();
+        for _ in 0..count {
+            let file = tempfile::tempfile_in(scratch).map_err(|e| failed(scratch, "make a file", &e))?;
+            files.push(BufWriter::with_capacity(BUFFER_BYTES, file));
+        }
+        Ok(Spill { files, byte, scratch: scratch.to_owned() })
+    }
+
+    fn add(&mut self, o: &Occurrence) -> Result<()> {
+        let at = usize::from(o.half[self.byte]) * self.files.len() / 256;
+        self.files[at].write_all(&encode(o)).map_err(|e| failed(&self.scratch, "write", &e))
+    }
+
+    /// Calls `each` with the records of one file after the other. One that is too long is spilt again, by the next byte.
+    fn each_file(&self, each: &mut dyn FnMut(&mut [Occurrence]) -> Result<()>) -> Result<()> {
+        let wrong = |e: std::io::Error| failed(&self.scratch, "read", &e);
+        for writer in &self.files {
+            let mut file = writer.get_ref();
+            // What is still in the buffer is behind what is in the file.
+            let (in_file, in_buffer) = (file.metadata().map_err(wrong)?.len(), writer.buffer());
+            file.rewind().map_err(wrong)?;
+            let bytes = in_file + in_buffer.len() as u64;
+            let mut from =
+                std::io::BufReader::with_capacity(BUFFER_BYTES, file.take(in_file).chain(in_buffer));
+            let mut records = Vec::new();
+            let mut again = match bytes > SORTED_BYTES && self.byte + 1 < size_of::<Half>() {
+                true => Some(Spill::create(&self.scratch, bytes, self.byte + 1)?),
+                false => None,
+            };
+            let mut raw = [0; RECORD_BYTES];
+            for _ in 0..bytes / RECORD_BYTES as u64 {
+                from.read_exact(&mut raw).map_err(wrong)?;
+                let record = decode(&raw)?;
+                match &mut again {
+                    Some(spill) => spill.add(&record)?,
+                    None => records.push(record),
+                }
+            }
+            file.seek(std::io::SeekFrom::End(0)).map_err(wrong)?;
+            match again {
+                Some(spill) => spill.each_file(each)?,
+                None => each(&mut records)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn failed(scratch: &Path, op: &str, e: &std::io::Error) -> VaultError {
+    VaultError::Refused(format!(
+        "{}: cannot {op} for counting chunks: {e}; --scratch names another directory",
+        scratch.display()
+    ))
+}
+
+fn encode(o: &Occurrence) -> [u8; RECORD_BYTES] {
+    let mut raw = [0; RECORD_BYTES];
+    raw[..16].copy_from_slice(&o.half);
+    raw[16..20].copy_from_slice(&o.disk.to_le_bytes());
+    raw[20..28].copy_from_slice(&o.place.container.raw().to_le_bytes());
+    raw[28..32].copy_from_slice(&o.place.chunk.to_le_bytes());
+    raw[32..].copy_from_slice(&o.bytes.to_le_bytes());
+    raw
+}
+
+fn decode(raw: &[u8; RECORD_BYTES]) -> Result<Occurrence> {
+    let mut half = Half::default();
+    half.copy_from_slice(&raw[..16]);
+    let number = |at: usize| u32::from_le_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]]);
+    let container = u64::from(number(20)) | u64::from(number(24)) << 32;
+    let container =
+        ContainerId::from_raw(container).map_err(VaultError::malformed("a file of counted chunks"))?;
+    Ok(Occurrence {
+        half,
+        disk: number(16),
+        place: Place { container, chunk: number(28) },
+        bytes: number(32),
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use format::WriterNo;
+
+    fn occurrence(n: u64, disk: u32, chunk: u32) -> Occurrence {
+        let half = xxhash(n);
+        let place = Place { container: ContainerId::new(Owner::Disk, WriterNo(1), 0), chunk };
+        Occurrence { half, disk, place, bytes: 4096 }
+    }
+
+    fn xxhash(n: u64) -> Half {
+        chunk::Fingerprint::of(&n.to_le_bytes()).0[..16].try_into().unwrap()
+    }
+
+    /// As many files, and as often spilt again, as there would be with little memory.
+    fn census(byte_budget: u64, records: &[Occurrence]) -> Census {
+        let dir = tempfile::tempdir().unwrap();
+        let mut spill = Spill::create(dir.path(), byte_budget, 0).unwrap();
+        for r in records {
+            spill.add(r).unwrap();
+        }
+        Census { disks: Vec::new(), damaged: Vec::new(), spill }
+    }
+
+    #[test]
+    fn disks_are_counted_and_the_top_is_chosen_in_order() {
+        let mut records = Vec::new();
+        for n in 0..1000u64 {
+            // Chunk n occurs in 1 + (n % 4) disks, twice in the first of them.
+            for disk in 0..=(n % 4) as u32 {
+                records.push(occurrence(n, disk, n as u32));
+            }
+            records.push(occurrence(n, 0, 5000 + n as u32));
+        }
+        for budget in [0, 40 * SORTED_BYTES, 1000 * SORTED_BYTES] {
+            let census = census(budget, &records);
+            let classes = census.classes().unwrap();
+            let expected = [4, 3, 2, 1].map(|disks| PopularClass { disks, chunks: 250, bytes: 250 * 4096 });
+            assert_eq!(classes, expected);
+            // Twice the same.
+            assert_eq!(census.classes().unwrap(), expected);
+            let (top, least) = census.top(&classes, 600).unwrap();
+            assert_eq!((top.len(), least), (600, 2));
+            let chunks: HashSet<u32> = top.iter().map(|o| o.place.chunk).collect();
+            let wanted = (0..1000).filter(|n| n % 4 >= 2 || (n % 4 == 1 && n / 4 < 100)).collect();
+            assert_eq!(chunks, wanted);
+            assert!(top.windows(2).all(|w| w[0].place < w[1].place));
+            let (all, least) = census.top(&classes, 1 << 40).unwrap();
+            assert_eq!((all.len(), least), (750, 2), "what one disk alone has is not popular");
+            assert_eq!(census.top(&classes, 0).unwrap().0.len(), 0);
+        }
+    }
+
+    #[test]
+    fn a_copy_in_the_popular_set_stands_for_all() {
+        let mut popular = occurrence(1, 1, 3);
+        popular.place.container = ContainerId::new(Owner::Popular, WriterNo(4), 2);
+        let census = census(0, &[occurrence(1, 0, 8), popular]);
+        let (top, _) = census.top(&census.classes().unwrap(), 10).unwrap();
+        assert_eq!(top, [popular]);
+    }
+}
