@@ -222,7 +222,7 @@ fn collect_folder(vault: &Vault, folder: &Folder, threshold: f64, report: &mut G
     let mut reversed = ReverseReport::default();
     let carried = carry_through(&session, threshold)
         .map(|waiting| report.waiting += waiting)
-        .and_then(|()| reverse_pending(vault, &mut session, threshold, &mut reversed));
+        .and_then(|()| reverse_pending(vault, &mut session, false, threshold, &mut reversed));
     report.reversed += reversed.snapshots;
     if carried.as_ref().is_err_and(|e| !e.is_damage() && !e.is_full()) {
         return carried;

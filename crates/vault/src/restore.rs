@@ -26,6 +26,9 @@ const READ_BYTES: u64 = 2 << 20;
 /// Bytes that are rather read than skipped.
 pub(crate) const GAP_BYTES: u64 = 64 << 10;
 
+/// Threads beside those that compute: as many wait for the store.
+const WAITING: usize = 2;
+
 /// What a restore did.
 #[derive(Clone, Debug)]
 pub struct RestoreReport {
@@ -188,7 +191,7 @@ fn fetch(
     progress: &Progress,
 ) -> Result<()> {
     let failure = Failure::default();
-    let threads = cores();
+    let threads = cores() + WAITING;
     let (tx, rx) = bounded::<Read>(threads * 4);
     std::thread::scope(|scope| {
         let failure = &failure;

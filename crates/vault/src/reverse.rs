@@ -62,7 +62,7 @@ impl Vault {
             }
             other => other?,
         };
-        match reverse_pending(self, &mut session, policy.rebuild_at, &mut report) {
+        match reverse_pending(self, &mut session, true, policy.rebuild_at, &mut report) {
             Err(e) if e.is_damage() => report.held_up = Some(e.to_string()),
             other => other?,
         }
@@ -76,9 +76,13 @@ impl Vault {
 }
 
 /// Steps 1 to 4 for every pending pair.
+///
+/// Each pair needs a writer's number of its own: the names of what it writes have it. `is_fresh`: the session has
+/// written nothing under its number yet.
 pub(crate) fn reverse_pending(
     vault: &Vault,
     session: &mut Session,
+    mut is_fresh: bool,
     rebuild_at: f64,
     report: &mut ReverseReport,
 ) -> Result<()> {
@@ -90,8 +94,9 @@ pub(crate) fn reverse_pending(
             .windows(2)
             .find(|w| w[0].reverse == Reverse::Pending && w.iter().all(|s| s.state == SnapshotState::Live));
         let Some([older, newer]) = due else { return Ok(()) };
-        // Its names may have been used: for another pair, or by a deletion.
-        session.renew()?;
+        if !std::mem::take(&mut is_fresh) {
+            session.renew()?;
+        }
         let mut pass = Pass {
             session,
             view: &view,
