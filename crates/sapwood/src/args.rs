@@ -133,11 +133,11 @@ pub enum Popular {
 
 #[derive(clap::Args)]
 pub struct Backup {
-    /// vm/disk, for example web01/vda
+    /// vm/disk, for example web01/vda; with qmp:SOCKET the vm alone
     pub disk: String,
     /// File or block device (raw, qcow2, VMDK, by content), nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH,
-    /// qmp:SOCKET#NODE (a disk of a running QEMU: point in time, dirty bitmap and export are seen to), or - for standard
-    /// input
+    /// qmp:SOCKET#NODE (a disk of a running QEMU: point in time, dirty bitmap and export are seen to), qmp:SOCKET (all
+    /// its disks at one instant), or - for standard input
     pub source: PathBuf,
     /// Instead of the vault's policy
     #[arg(long)]

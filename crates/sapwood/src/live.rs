@@ -1,4 +1,4 @@
-//! Backups of the disks of a running QEMU: `qmp:SOCKET#NODE`.
+//! Backups of the disks of a running QEMU: `qmp:SOCKET#NODE`, and `qmp:SOCKET` for all of them at one instant.
 //!
 //! 1. What an earlier backup left that was killed is cleared away ([`leftovers`], [`bitmaps::settle`]).
 //! 2. In one QEMU transaction: the next bitmap begins, a fleecing job keeps what the guest overwrites from then on, and
@@ -34,25 +34,33 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the room for the guest's old data is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Where a live disk is: `qmp:SOCKET#NODE`.
+/// What `qmp:SOCKET#NODE` names: a disk of a running QEMU; `qmp:SOCKET`, all of them.
 #[derive(Clone, Debug)]
-pub struct LiveDisk {
+pub struct LiveSourceName {
     pub socket: PathBuf,
     /// A block node, or the id or QOM path of a device.
-    pub node: String,
+    pub node: Option<String>,
 }
 
-impl LiveDisk {
-    /// Understands a source; `None` where it is no live disk.
+impl LiveSourceName {
+    /// Understands a source; `None` where it is nothing of the kind.
     pub fn parse(source: &Path) -> Option<Result<Self>> {
         let rest = source.to_str()?.strip_prefix("qmp:")?;
-        let Some((socket, node)) = rest.rsplit_once('#').filter(|(s, n)| !s.is_empty() && !n.is_empty())
-        else {
-            let why = vault::VaultError::Usage(format!("{}: write qmp:SOCKET#NODE", source.display()));
-            return Some(Err(why.into()));
+        let (socket, node) = match rest.rsplit_once('#') {
+            Some((socket, node)) => (socket, Some(node)),
+            None => (rest, None),
         };
-        Some(Ok(LiveDisk { socket: socket.into(), node: node.into() }))
+        if socket.is_empty() || node.is_some_and(str::is_empty) {
+            let why = format!("{}: write qmp:SOCKET#NODE, or qmp:SOCKET for all disks", source.display());
+            return Some(Err(vault::VaultError::Usage(why).into()));
+        }
+        Some(Ok(LiveSourceName { socket: socket.into(), node: node.map(str::to_owned) }))
     }
+}
+
+/// Ids of the devices of a running QEMU that have disks which the guest may write to.
+pub fn disks_of(socket: &Path) -> Result<Vec<String>> {
+    node::writable_disks(&mut qmp::Qmp::connect(socket)?)
 }
 
 /// What a backup of a live disk is told.

@@ -101,7 +101,7 @@ fn what_is_no_disk_to_back_up_is_refused() {
     let mut vm = Machine::start(&bench, &image, "qcow2", vec![0; DISK_BYTES]);
     let source = source(&bench);
     bench.fails(&["backup", "vm/vda", &format!("{source}x")], FAILED, &["no block node or device \"d0x\""]);
-    bench.fails(&["backup", "vm/vda", "qmp:/nowhere"], USAGE, &["qmp:SOCKET#NODE"]);
+    bench.fails(&["backup", "vm/vda", "qmp:/nowhere#"], USAGE, &["qmp:SOCKET#NODE"]);
     bench.fails(&["backup", "vm/vda", "qmp:/nowhere#d0"], FAILED, &["/nowhere: cannot talk to QEMU"]);
     bench.fails(&["backup", "vm/vda", &source, "--source-format", "raw"], USAGE, &["--source-format"]);
     bench.fails(&["backup", "vm/vda", &image, "--agent", "/nowhere"], USAGE, &["--agent", "qmp:"]);
@@ -150,6 +150,50 @@ fn what_is_no_disk_to_back_up_is_refused() {
     let report = bench.json(&["backup", "vm/vda", &source.replace("#d0", "#vd0")]);
     assert_eq!(report["scan"]["kind"], "whole");
     assert!(bench.restored("vm/vda@latest") == vm.content);
+}
+
+#[test]
+fn all_disks_of_a_machine_are_backed_up_at_one_instant() {
+    let bench = Bench::new("balanced");
+    let image = new_disk(&bench);
+    let (second, cd) = (bench.arg("second.qcow2"), bench.file("cd", &random(1 << 20, 4)));
+    qemu_img(&["create", "-q", "-f", "qcow2", &second, "8M"]);
+    let second = format!("driver=qcow2,node-name=d1,file.driver=file,file.filename={second}");
+    let cd = format!("driver=raw,node-name=d2,read-only=on,file.driver=file,file.filename={cd}");
+    let devices = [
+        "virtio-blk-pci,drive=d0,id=vd0",
+        "virtio-blk-pci,drive=d1,id=vd1",
+        "virtio-blk-pci,drive=d2,id=vd2",
+    ];
+    let mut args = vec!["-blockdev", &second, "-blockdev", &cd];
+    args.extend(devices.iter().flat_map(|d| ["-device", *d]));
+    let mut vm = Machine::start_with(&bench, &image, "qcow2", vec![0; DISK_BYTES], &args);
+    vm.write(0, 2 << 20, 1);
+    vm.write_to("vd1", 0, 1 << 20, 2);
+    let machine = format!("qmp:{}", bench.arg("qmp.sock"));
+    let first = bench.json(&["backup", "vm", &machine]);
+    let disks = |report: &Value| -> Vec<Value> { report["disks"].as_array().unwrap().clone() };
+    let names: Vec<Value> = disks(&first).iter().map(|d| d["disk"].clone()).collect();
+    assert_eq!(names, ["vm/vd0", "vm/vd1"], "not what the guest cannot write to");
+
+    vm.write(9 << 20, 4096, 3);
+    let second = bench.json(&["backup", "vm", &machine]);
+    let read: Vec<Value> = disks(&second).iter().map(|d| d["scan"]["bytes"].clone()).collect();
+    assert_eq!(read, [json!(SEGMENT), json!(0)]);
+    assert!(bench.restored("vm/vd0@latest") == vm.content);
+    let mut wanted = vec![0; 8 << 20];
+    wanted[..1 << 20].fill(2);
+    assert!(bench.restored("vm/vd1@latest") == wanted);
+    let times: Vec<Value> = bench.json(&["snapshots"])["snapshots"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| s["time"].clone())
+        .collect();
+    assert_eq!((&times[0], &times[1]), (&times[2], &times[3]), "the two disks of each backup");
+    assert_eq!(vm.leftovers(), [""; 0]);
+    bench.fails(&["backup", "vm/vda", &machine], USAGE, &["vm/vda"]);
+    bench.fails(&["backup", "vm", &format!("{machine}#d0")], USAGE, &["no name of a disk"]);
 }
 
 #[test]

@@ -1,41 +1,78 @@
 //! `sapwood backup`
 
-use super::{open, scratch};
+mod live;
+
+use super::open;
 use crate::args::{Args, Backup};
 use crate::give_way::give_way;
-use crate::live::{LiveDisk, LiveOptions, PointInTime, Wanted, Watched};
+use crate::live::LiveSourceName;
 use crate::output::{percent, print_json, rate, size};
 use crate::progress::watch;
 use anyhow::{Context as _, Result};
 use image::{Changes, Format, Limited, NbdSource, Source, SourceOptions};
-use serde_json::json;
+use serde_json::{json, Value};
 use std::process::ExitCode;
 use std::time::Instant;
 use vault::{BackupOptions, BackupReport, Policy, Scan, Since, Vault, VaultError};
 
 pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
-    vault::check_disk_name(&a.disk)?;
+    let source = LiveSourceName::parse(&a.source).transpose()?;
+    // All disks of a machine go by its name alone.
+    let is_machine = matches!(source, Some(LiveSourceName { node: None, .. }));
+    match is_machine {
+        true => vault::check_disk_name(&format!("{}/x", a.disk))?,
+        false => vault::check_disk_name(&a.disk)?,
+    }
     let options = options(a)?;
     let vault = open(args)?;
     if a.limit.is_some() {
         // Before there are threads: they inherit it.
         give_way();
     }
-    let start = Instant::now();
-    let Made { report, source_format, consistency } = match LiveDisk::parse(&a.source) {
-        Some(disk) => live_disk(args, a, &vault, &disk?, options)?,
-        None => plain_disk(args, a, &vault, options)?,
+    let made = match &source {
+        Some(source) => live::run(args, a, &vault, source, options)?,
+        None => vec![plain_disk(args, a, &vault, options)?],
     };
-    let seconds = start.elapsed().as_secs_f64();
-    let s = &report.snapshot;
     if args.json {
-        print_json(&json!({
-            "disk": a.disk,
+        let all: Vec<Value> = made.iter().map(Made::json).collect();
+        match is_machine {
+            true => print_json(&json!({ "machine": a.disk, "disks": all })),
+            false => all.iter().for_each(print_json),
+        }
+    } else {
+        made.iter().for_each(Made::print);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A snapshot that was made.
+struct Made {
+    disk: String,
+    report: BackupReport,
+    source_format: &'static str,
+    consistency: Option<Consistency>,
+    seconds: f64,
+}
+
+/// What a snapshot of a running machine is.
+#[derive(Clone)]
+struct Consistency {
+    /// `application` or `crash`.
+    kind: &'static str,
+    /// Why the guest was not frozen, although an agent was named.
+    not_frozen: Option<String>,
+}
+
+impl Made {
+    fn json(&self) -> Value {
+        let (report, s) = (&self.report, &self.report.snapshot);
+        json!({
+            "disk": self.disk,
             "snapshot": s.id.to_string(),
             "parent": s.parent.map(|p| p.to_string()),
-            "source_format": source_format,
-            "consistency": consistency.as_ref().map(|c| c.kind),
-            "not_frozen": consistency.as_ref().and_then(|c| c.not_frozen.as_ref()),
+            "source_format": self.source_format,
+            "consistency": self.consistency.as_ref().map(|c| c.kind),
+            "not_frozen": self.consistency.as_ref().and_then(|c| c.not_frozen.as_ref()),
             "policy": s.policy,
             "size": s.size,
             "data_bytes": s.data_bytes,
@@ -44,7 +81,7 @@ pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
             "rewritten_bytes": report.rewritten_bytes,
             "scan": scan_json(&report.scan),
             "stored_bytes": s.stored_bytes,
-            "seconds": seconds,
+            "seconds": self.seconds,
             "reverse": {
                 "snapshots": report.reverse.snapshots,
                 "turned_chunks": report.reverse.turned_chunks,
@@ -53,11 +90,14 @@ pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
                 "held_up": report.reverse.held_up,
                 "seconds": report.reverse_seconds,
             },
-        }));
-    } else {
+        })
+    }
+
+    fn print(&self) {
+        let s = &self.report.snapshot;
         println!(
             "{}@{}: {} ({} not zero), {} changed, {} new, {} stored ({}), {:.1} s, {}",
-            a.disk,
+            self.disk,
             s.id,
             size(s.size),
             size(s.data_bytes),
@@ -65,42 +105,27 @@ pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
             size(s.new_bytes),
             size(s.stored_bytes),
             percent(s.stored_bytes, s.size),
-            seconds,
-            rate(s.size, seconds),
+            self.seconds,
+            rate(s.size, self.seconds),
         );
-        match &report.scan {
+        match &self.report.scan {
             Scan::Whole => {}
             Scan::Changed { bytes } => println!("read: {}, what may have changed", size(*bytes)),
             Scan::WholeAlthough(why) => println!("read: all of it: {why}"),
         }
-        if let Some(why) = consistency.and_then(|c| c.not_frozen) {
+        if let Some(why) = self.consistency.as_ref().and_then(|c| c.not_frozen.as_ref()) {
             println!("as after a crash of the guest, not frozen: {why}");
         }
         // The backup is whole; the next one, or `gc`, does the rest.
-        if let Some(why) = &report.reverse.held_up {
+        if let Some(why) = &self.report.reverse.held_up {
             println!("what older snapshots have in common with it is removed later: {why}");
         }
     }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// A snapshot that was made.
-struct Made {
-    report: BackupReport,
-    source_format: &'static str,
-    consistency: Option<Consistency>,
-}
-
-/// What a snapshot of a running machine is.
-struct Consistency {
-    /// `application` or `crash`.
-    kind: &'static str,
-    /// Why the guest was not frozen, although an agent was named.
-    not_frozen: Option<String>,
 }
 
 /// A file, a device, an export, or standard input.
 fn plain_disk(args: &Args, a: &Backup, vault: &Vault, options: BackupOptions) -> Result<Made> {
+    let start = Instant::now();
     let live_only = [("--scratch", a.scratch.is_some()), ("--agent", a.agent.is_some())];
     if let Some((option, _)) = live_only.iter().find(|(_, given)| *given) {
         let why = format!("{option} is for the disks of a running QEMU (qmp:SOCKET#NODE)");
@@ -134,51 +159,8 @@ fn plain_disk(args: &Args, a: &Backup, vault: &Vault, options: BackupOptions) ->
     let options = BackupOptions { since, ..options };
     let source = limited(a, source);
     let report = watch(args, &a.disk, |p| vault.backup(&a.disk, source, &options, p))?;
-    Ok(Made { report, source_format: format, consistency: None })
-}
-
-/// A disk of a running QEMU.
-fn live_disk(
-    args: &Args,
-    a: &Backup,
-    vault: &Vault,
-    disk: &LiveDisk,
-    options: BackupOptions,
-) -> Result<Made> {
-    if a.since.is_some() || a.source_format.is_some() {
-        let why = "--since and --source-format say what a running QEMU tells by itself; leave them out";
-        return Err(VaultError::Usage(why.into()).into());
-    }
-    let how = LiveOptions { scratch: scratch(a.scratch.as_deref()), agent: a.agent.clone() };
-    // From here on a signal stops in order: neither a frozen guest nor a job in QEMU stays behind.
-    watch(args, &a.disk, |progress| {
-        let backup = vault.begin_backup(&a.disk)?;
-        let (newest, snapshot) = (backup.newest(), backup.snapshot());
-        let wanted = Wanted { node: disk.node.clone(), newest, snapshot };
-        let point = PointInTime::take(&disk.socket, &how, vault.id(), &[wanted])?;
-        let kind = if point.frozen { "application" } else { "crash" };
-        let consistency = Consistency { kind, not_frozen: point.not_frozen.clone() };
-        let point = Watched::new(point);
-        let (source, changes) = point.source(0)?;
-        let (since, why_whole) = match (newest, changes) {
-            _ if a.full => (None, Some("as --full says".to_owned())),
-            (_, Err(why)) => (None, Some(why)),
-            (None, Ok(_)) => (None, None),
-            (Some(id), Ok(changes)) => (Some(Since { snapshot: id.to_string(), changes }), None),
-        };
-        let mut tags = options.tags;
-        tags.push(("consistency".into(), kind.into()));
-        let options = BackupOptions { since, tags, ..options };
-        let mut report = backup.run(limited(a, Box::new(source)), &options, progress)?;
-        if let (Scan::Whole, Some(why)) = (&report.scan, why_whole) {
-            report.scan = Scan::WholeAlthough(why);
-        }
-        // The snapshot stands whatever QEMU says now; the next backup clears away what is left.
-        if let Err(e) = point.commit(0) {
-            eprintln!("sapwood: {}: {e:#}", a.source.display());
-        }
-        Ok(Made { report, source_format: "qemu", consistency: Some(consistency) })
-    })
+    let seconds = start.elapsed().as_secs_f64();
+    Ok(Made { disk: a.disk.clone(), report, source_format: format, consistency: None, seconds })
 }
 
 /// The source, read no faster than `--limit` says.

@@ -63,6 +63,30 @@ impl Node {
     }
 }
 
+/// Ids of the devices that have disks which the guest may write to.
+pub fn writable_disks(qmp: &mut Qmp) -> Result<Vec<String>> {
+    let devices = qmp.execute("query-block", json!({}))?;
+    let mut ids = Vec::new();
+    for device in devices.as_array().into_iter().flatten() {
+        let inserted = &device["inserted"];
+        if inserted["node-name"].is_null() || inserted["ro"] == true {
+            continue;
+        }
+        let path = device["qdev"].as_str().unwrap_or_default();
+        let by_path = path.strip_prefix("/machine/peripheral/").and_then(|rest| rest.split('/').next());
+        let by_id = Some(path).filter(|p| !p.is_empty() && !p.contains('/'));
+        let by_drive = device["device"].as_str().filter(|d| !d.is_empty());
+        match by_path.or(by_id).or(by_drive) {
+            Some(id) => ids.push(id.to_owned()),
+            None => {
+                bail!("QEMU has a disk in a device without an id ({path}); name one disk (qmp:SOCKET#NODE)")
+            }
+        }
+    }
+    ensure!(!ids.is_empty(), "QEMU has no disk that the guest may write to");
+    Ok(ids)
+}
+
 /// Whether an iothread may serve a disk; only what can be excluded is.
 fn may_have_iothread(qmp: &mut Qmp, device: Option<&str>) -> Result<bool> {
     if qmp.execute("query-iothreads", json!({}))?.as_array().is_some_and(Vec::is_empty) {

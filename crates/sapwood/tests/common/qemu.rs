@@ -81,10 +81,16 @@ impl Machine {
 
     /// Writes as the guest would.
     pub fn write(&mut self, at: usize, len: usize, byte: u8) {
-        let io = format!("qemu-io -d /machine/peripheral/vd0/virtio-backend \"write -P {byte} {at} {len}\"");
+        self.write_to("vd0", at, len, byte);
+        self.content[at..at + len].fill(byte);
+    }
+
+    /// Writes to the disk of a device, which `content` does not tell of.
+    pub fn write_to(&mut self, device: &str, at: usize, len: usize, byte: u8) {
+        let io =
+            format!("qemu-io -d /machine/peripheral/{device}/virtio-backend \"write -P {byte} {at} {len}\"");
         let said = self.execute("human-monitor-command", json!({ "command-line": io }));
         assert_eq!(said.as_str().unwrap_or_default().trim(), "", "{io}");
-        self.content[at..at + len].fill(byte);
     }
 
     /// Shows a disk that is in no device as a file: writes to it go through a thread of their own, beside the monitor.
