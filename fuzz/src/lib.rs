@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::Xxh3;
 pub const HERE: Context<'static> = Context { vault: VaultId([7; 16]), place: "fuzz" };
 
 /// Every kind of frame.
-pub const KINDS: [Kind; 14] = [
+pub const KINDS: [Kind; 16] = [
     Kind::Manifest,
     Kind::ContainerPage,
     Kind::RecipeRoot,
@@ -23,6 +23,8 @@ pub const KINDS: [Kind; 14] = [
     Kind::Retiring,
     Kind::Name,
     Kind::Prefixes,
+    Kind::Segments,
+    Kind::Popular,
 ];
 
 /// Decodes a body in a whole and valid frame. What decodes must come back from its encoding.

@@ -12,6 +12,7 @@ mod ids;
 mod manifest;
 pub mod names;
 mod page;
+mod popular;
 mod recipe;
 mod runs;
 mod summary;
@@ -27,6 +28,7 @@ pub use manifest::{
     DataName, Manifest, PageRef, Release, Released, Reverse, SnapshotEntry, SnapshotState, Writer, WriterKind,
 };
 pub use page::{ContainerEntry, ContainerPage, CONTAINERS_PER_PAGE};
+pub use popular::PopularSet;
 pub use recipe::{
     PageAt, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, SegmentRecipe, RECIPE_PAGES_MAX,
     SEGMENTS_PER_PAGE,

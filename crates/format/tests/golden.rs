@@ -7,7 +7,7 @@ mod samples;
 
 use format::{
     decode_frame, ContainerPage, Context, DataFooter, DataHeader, DeadLog, Kind, Malformed, Manifest,
-    RecipePage, RecipeRoot, Summary, Table, VaultFile, VaultId,
+    PopularSet, RecipePage, RecipeRoot, Summary, Table, VaultFile, VaultId,
 };
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -58,6 +58,8 @@ fn frames() {
     }
     let dead = samples::dead_log();
     frame("dead", Kind::Dead, &dead, &dead.encode(HERE), DeadLog::decode);
+    let set = samples::popular_set();
+    frame("popular", Kind::Popular, &set, &set.encode(HERE), PopularSet::decode);
 }
 
 #[test]

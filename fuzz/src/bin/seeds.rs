@@ -14,7 +14,8 @@ use std::path::Path;
 #[path = "../../../crates/format/tests/samples/mod.rs"]
 mod samples;
 use samples::{
-    container_page, data_header, dead_log, manifests, recipe_page, recipe_root, tables, vault_file,
+    container_page, data_header, dead_log, manifests, popular_set, recipe_page, recipe_root, tables,
+    vault_file,
 };
 
 fn main() {
@@ -43,6 +44,7 @@ fn seeds() -> Vec<(&'static str, Seeds)> {
         ("table", Kind::Table, tables().iter().map(|t| t.encode(HERE)).collect()),
         ("directory", Kind::Directory, tables().iter().map(|t| t.encode_directory(HERE)).collect()),
         ("dead_log", Kind::Dead, vec![dead_log().encode(HERE)]),
+        ("popular_set", Kind::Popular, vec![popular_set().encode(HERE)]),
     ];
     let mut all: Vec<(&str, Seeds)> = Vec::new();
     let mut whole = Vec::new();
@@ -59,6 +61,13 @@ fn seeds() -> Vec<(&'static str, Seeds)> {
     all.extend(images());
     all.push(("stream", vec![b"\x05\x00\x09\xff\x01\x02\x03\x04a disk that comes through a pipe".repeat(9)]));
     all.push(("chunk_spec", chunk_specs()));
+    let lists: [&[u8]; 4] = [
+        b"# dirty\n4096 8192\n0x10000 0x1000 # last\n",
+        br#"[{"offset":0,"length":4194304,"exists":"true"},{"offset":8388608,"length":4096,"exists":"false"}]"#,
+        br#"[{"offset":0,"length":65536,"type":0,"description":"clean"},{"offset":65536,"length":512,"type":1,"description":"dirty"}]"#,
+        br#"<superblock data_block_size="128"><diff left="1" right="2"><different begin="0" length="2"/><same begin="2" length="8"/></diff></superblock>"#,
+    ];
+    all.push(("changes", lists.iter().map(|l| l.to_vec()).collect()));
     let names = ["web01/vda", "2026-11-21T22:00:01Z", "2024-02-29", "zstd:19", "lz4", "balanced"];
     let mut names: Seeds = names.iter().map(|n| n.as_bytes().to_vec()).collect();
     names.push(b"disks/0123456789abcdef0123456789abcdef/containers/3-5.17.table".to_vec());

@@ -4,9 +4,9 @@
 
 use format::{
     ChunkNo, Codec, ContainerEntry, ContainerId, ContainerPage, DataHeader, DataName, DeadLog, DiskId, Group,
-    Manifest, Owner, PageAt, PageRef, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, Release,
-    Released, Reverse, RunSet, SegmentRecipe, SnapId, SnapshotEntry, SnapshotState, Table, VaultFile,
-    VaultId, Writer, WriterKind, WriterNo,
+    Manifest, Owner, PageAt, PageRef, PopularSet, RecipeName, RecipePage, RecipePageRef, RecipeRoot,
+    Reference, Release, Released, Reverse, RunSet, SegmentRecipe, SnapId, SnapshotEntry, SnapshotState,
+    Table, VaultFile, VaultId, Writer, WriterKind, WriterNo,
 };
 
 pub fn container(owner: Owner, number: u32) -> ContainerId {
@@ -76,6 +76,12 @@ pub fn container_page() -> ContainerPage {
         stored_bytes: 20 << 20,
     };
     ContainerPage { entries: (0..3).map(entry).collect() }
+}
+
+/// A set of three chunks in two containers.
+pub fn popular_set() -> PopularSet {
+    let chunk = |prefix, number, chunk| (prefix, container(Owner::Popular, number), ChunkNo(chunk));
+    PopularSet::new(vec![chunk(u64::MAX, 1, 900), chunk(0x0102_0304_0506_0708, 4, 70_000), chunk(5, 1, 3)])
 }
 
 pub fn recipe_root() -> RecipeRoot {

@@ -5,7 +5,7 @@
 //! index has: `gc` removes them.
 
 use super::census::{Census, Occurrence};
-use super::index::{prefix, sets, PopularSet};
+use super::index::{check_len, publish, sets};
 use super::PopularReport;
 use crate::codec::Packer;
 use crate::container_writer::{ContainerWriter, GroupJob, PackedGroup};
@@ -20,7 +20,7 @@ use crate::session::Session;
 use crate::tables::Tables;
 use crate::vault::{Vault, TABLE_CACHE_BYTES};
 use chunk::Fingerprint;
-use format::{names, ChunkNo, ContainerId, Owner, Table, WriterKind};
+use format::{names, ChunkNo, ContainerId, Owner, PopularSet, Table, WriterKind};
 use std::path::Path;
 
 /// Bytes of chunks in a group: whoever wants one reads all of it, and popular runs are short.
@@ -36,7 +36,7 @@ pub(super) fn build(vault: &Vault, fraction: f64, scratch: &Path) -> Result<Popu
     let classes = census.classes()?;
     let most = (classes.iter().map(|c| c.chunks).sum::<u64>() as f64 * fraction).ceil() as u64;
     let (chosen, least_disks) = census.top(&classes, most)?;
-    PopularSet::check_len(chosen.len())?;
+    check_len(chosen.len())?;
     let mut report = PopularReport { least_disks, damaged: census.damaged.clone(), ..Default::default() };
 
     let mut index: Vec<(u64, ContainerId, ChunkNo)> = Vec::with_capacity(chosen.len());
@@ -45,7 +45,7 @@ pub(super) fn build(vault: &Vault, fraction: f64, scratch: &Path) -> Result<Popu
         chosen.into_iter().partition(|o| o.place.container.owner() == Owner::Popular);
     report.kept_chunks = kept.len() as u64;
     report.bytes = kept.iter().map(|o| u64::from(o.bytes)).sum();
-    index.extend(kept.iter().map(|o| (prefix(&o.half), o.place.container, ChunkNo(o.place.chunk))));
+    index.extend(kept.iter().map(|o| (prefix_of(o), o.place.container, ChunkNo(o.place.chunk))));
     for of_disk in chosen.chunk_by(|a, b| a.disk == b.disk) {
         let view = vault.view(&census.disks[of_disk[0].disk as usize], TABLE_CACHE_BYTES)?;
         for of_container in of_disk.chunk_by(|a, b| a.place.container == b.place.container) {
@@ -69,12 +69,19 @@ pub(super) fn build(vault: &Vault, fraction: f64, scratch: &Path) -> Result<Popu
     report.chunks = index.len() as u64;
     session.swap(|m, put, counter| shared.edit_containers(m, put, session.writer, counter, &made))?;
     let old = sets(&shared)?;
-    PopularSet::publish(&session, index)?;
+    publish(&session, &PopularSet::new(index))?;
     for writer in old {
         shared.store.delete(&names::popular(writer))?;
     }
     session.end()?;
     Ok(report)
+}
+
+/// What a set is sorted by.
+fn prefix_of(o: &Occurrence) -> u64 {
+    let mut whole = [0; 32];
+    whole[..16].copy_from_slice(&o.half);
+    PopularSet::prefix(&whole)
 }
 
 /// Copies chunks to new popular containers.
@@ -169,7 +176,11 @@ impl<'a> Copier<'a> {
             if self.job.raw.is_empty() {
                 self.job.first = self.filled.1;
             }
-            self.out.entries.push((prefix(&fingerprint.0), self.job.container, ChunkNo(self.filled.1)));
+            self.out.entries.push((
+                PopularSet::prefix(&fingerprint.0),
+                self.job.container,
+                ChunkNo(self.filled.1),
+            ));
             self.out.bytes += chunk.len() as u64;
             self.filled = (self.filled.0 + chunk.len() as u64, self.filled.1 + 1);
             self.job.lengths.push(chunk.len() as u32);

@@ -1,0 +1,204 @@
+//! The index of the popular set: which chunks it has, and where they stand.
+
+use crate::bytes::{Malformed, Result};
+use crate::frame::{decode_frame, encode_frame, Context, Kind};
+use crate::ids::{ChunkNo, ContainerId};
+use crate::runs::RunSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Fingerprint prefix, container's place in the list, chunk.
+const ENTRY_BYTES: usize = 16;
+
+/// The chunks of a set in order of their fingerprints, of which the first 8 bytes are kept: an answer is a hint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PopularSet {
+    body: Vec<u8>,
+    containers: Vec<ContainerId>,
+    first_entry: usize,
+}
+
+impl PopularSet {
+    /// As many chunks as an index takes, with the list of their containers.
+    pub const CHUNKS_MAX: usize = 60_000_000;
+
+    /// The number by which a set is sorted: a fingerprint's first 8 bytes as they stand.
+    pub fn prefix(fingerprint: &[u8; 32]) -> u64 {
+        number(&fingerprint[..8])
+    }
+
+    /// Of chunks in any order: prefix, container, number. [`Self::CHUNKS_MAX`] of them at most.
+    pub fn new(mut chunks: Vec<(u64, ContainerId, ChunkNo)>) -> Self {
+        assert!(chunks.len() <= Self::CHUNKS_MAX, "a popular set of {} chunks", chunks.len());
+        chunks.sort_unstable();
+        let containers: Vec<ContainerId> =
+            chunks.iter().map(|c| c.1).collect::<BTreeSet<_>>().into_iter().collect();
+        let first_entry = 4 + containers.len() * 8;
+        let mut body = Vec::with_capacity(first_entry + chunks.len() * ENTRY_BYTES);
+        body.extend_from_slice(&(containers.len() as u32).to_le_bytes());
+        containers.iter().for_each(|c| body.extend_from_slice(&c.raw().to_le_bytes()));
+        for (prefix, container, chunk) in &chunks {
+            let at = containers.partition_point(|c| c < container) as u32;
+            body.extend_from_slice(&prefix.to_be_bytes());
+            body.extend_from_slice(&at.to_le_bytes());
+            body.extend_from_slice(&chunk.0.to_le_bytes());
+        }
+        PopularSet { body, containers, first_entry }
+    }
+
+    /// As a frame.
+    pub fn encode(&self, context: Context<'_>) -> Vec<u8> {
+        encode_frame(Kind::Popular, context, &self.body)
+    }
+
+    /// From a frame.
+    pub fn decode(context: Context<'_>, bytes: &[u8]) -> Result<Self> {
+        let body = decode_frame(Kind::Popular, context, bytes)?;
+        let short = || Malformed::new("is cut short");
+        let count = u32::from_le_bytes(*body.first_chunk().ok_or_else(short)?) as usize;
+        let first_entry = count.checked_mul(8).and_then(|n| n.checked_add(4)).ok_or_else(short)?;
+        let list = body.get(4..first_entry).ok_or_else(short)?;
+        let mut containers = Vec::with_capacity(count);
+        for raw in list.chunks_exact(8) {
+            containers.push(ContainerId::from_raw(number_le(raw))?);
+        }
+        if (body.len() - first_entry) % ENTRY_BYTES != 0 {
+            return Err(Malformed::new("has half an entry"));
+        }
+        let set = PopularSet { body, containers, first_entry };
+        if !set.containers.windows(2).all(|w| w[0] < w[1]) {
+            return Err(Malformed::new("has containers out of order"));
+        }
+        for n in 0..set.len() {
+            if n > 0 && set.prefix_at(n - 1) > set.prefix_at(n) {
+                return Err(Malformed::new("has chunks out of order"));
+            }
+            if set.place(n).is_none() {
+                return Err(Malformed::new("has a chunk in no container"));
+            }
+        }
+        Ok(set)
+    }
+
+    /// Chunks in it.
+    pub fn len(&self) -> usize {
+        (self.body.len() - self.first_entry) / ENTRY_BYTES
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Its chunks by container.
+    pub fn chunks(&self) -> BTreeMap<ContainerId, RunSet> {
+        let mut runs: BTreeMap<ContainerId, Vec<(u32, u32)>> = BTreeMap::new();
+        for (container, chunk) in (0..self.len()).filter_map(|n| self.place(n)) {
+            runs.entry(container).or_default().push((chunk.0, 1));
+        }
+        runs.into_iter().map(|(id, runs)| (id, RunSet::from_unsorted(runs))).collect()
+    }
+
+    /// Where a chunk of this fingerprint may be. Prefixes are spread evenly: the first guess is where it would stand then,
+    /// and the range around it is halved.
+    pub fn find(&self, fingerprint: &[u8; 32]) -> Option<(ContainerId, ChunkNo)> {
+        let (wanted, len) = (Self::prefix(fingerprint), self.len());
+        let guess = ((u128::from(wanted) * len as u128) >> 64) as usize;
+        let (mut low, mut high, mut step) = (guess, guess, 8);
+        while low > 0 && self.prefix_at(low - 1) >= wanted {
+            low = low.saturating_sub(step);
+            step *= 4;
+        }
+        step = 8;
+        while high < len && self.prefix_at(high) < wanted {
+            high = (high + step).min(len);
+            step *= 4;
+        }
+        // The first that is not smaller lies in low..=high.
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.prefix_at(middle) < wanted {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        (low < len && self.prefix_at(low) == wanted).then(|| self.place(low)).flatten()
+    }
+
+    fn prefix_at(&self, n: usize) -> u64 {
+        let at = self.first_entry + n * ENTRY_BYTES;
+        number(&self.body[at..at + 8])
+    }
+
+    fn place(&self, n: usize) -> Option<(ContainerId, ChunkNo)> {
+        let at = self.first_entry + n * ENTRY_BYTES + 8;
+        let container = self.containers.get(number_le(&self.body[at..at + 4]) as usize)?;
+        Some((*container, ChunkNo(number_le(&self.body[at + 4..at + 8]) as u32)))
+    }
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |n, b| n << 8 | u64::from(*b))
+}
+
+fn number_le(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::ids::{Owner, VaultId, WriterNo};
+    use xxhash_rust::xxh3::xxh3_128_with_seed;
+
+    const HERE: Context<'static> = Context { vault: VaultId([7; 16]), place: "set" };
+
+    fn fingerprint(n: u64) -> [u8; 32] {
+        let mut f = [0; 32];
+        f[..16].copy_from_slice(&xxh3_128_with_seed(b"", n).to_le_bytes());
+        f
+    }
+
+    #[test]
+    fn every_chunk_of_a_set_is_found_and_no_other() {
+        for count in [0, 1, 2, 3, 100, 5000] {
+            let chunk = |n: u64| {
+                let container = ContainerId::new(Owner::Popular, WriterNo(3), (n % 7) as u32);
+                (PopularSet::prefix(&fingerprint(n)), container, ChunkNo(n as u32))
+            };
+            let set = PopularSet::new((0..count).map(chunk).collect());
+            assert_eq!(PopularSet::decode(HERE, &set.encode(HERE)).unwrap(), set);
+            assert_eq!((set.len() as u64, set.is_empty()), (count, count == 0));
+            for n in 0..count {
+                assert_eq!(set.find(&fingerprint(n)), Some((chunk(n).1, ChunkNo(n as u32))));
+            }
+            for n in count..count + 500 {
+                assert_eq!(set.find(&fingerprint(n)), None);
+            }
+            for byte in [0, 255] {
+                assert_eq!(set.find(&[byte; 32]), None);
+            }
+            assert_eq!(set.chunks().values().map(RunSet::len).sum::<u64>(), count);
+        }
+    }
+
+    #[test]
+    fn what_is_no_set_is_refused() {
+        let popular = |n| ContainerId::new(Owner::Popular, WriterNo(1), n).raw().to_le_bytes();
+        let entry = |prefix: u64, at: u32| [&prefix.to_be_bytes()[..], &at.to_le_bytes(), &[0; 4]].concat();
+        let bad: Vec<Vec<u8>> = vec![
+            vec![],
+            vec![1, 0],
+            vec![1, 0, 0, 0, 7],
+            vec![0, 0, 0, 0, 1],
+            vec![255; 4],
+            [&[1, 0, 0, 0][..], &[255; 8]].concat(),
+            [&[2, 0, 0, 0][..], &popular(1), &popular(1)].concat(),
+            [&[1, 0, 0, 0][..], &popular(1), &entry(5, 1)].concat(),
+            [&[1, 0, 0, 0][..], &popular(1), &entry(5, 0), &entry(4, 0)].concat(),
+        ];
+        for body in bad {
+            assert!(PopularSet::decode(HERE, &encode_frame(Kind::Popular, HERE, &body)).is_err(), "{body:?}");
+        }
+    }
+}
