@@ -16,15 +16,20 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 pub fn watch<T>(args: &Args, what: &str, operation: impl FnOnce(&Progress) -> T) -> T {
     let progress = Progress::default();
     let stop = Arc::new(AtomicBool::new(false));
-    let may_exit = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // A later signal ends the program at once, unless it would leave a guest frozen.
-        let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, may_exit.clone());
-        let _ = signal_hook::flag::register(signal, stop.clone());
+        let stop = stop.clone();
+        // A second signal ends the program at once, unless it would leave a guest frozen.
+        let action = move || {
+            if stop.swap(true, Ordering::SeqCst) && !is_guest_frozen() {
+                signal_hook::low_level::exit(130);
+            }
+        };
+        // SAFETY: in a signal handler only what is async-signal-safe may be done: these are atomics and `_exit`.
+        let _ = unsafe { signal_hook::low_level::register(signal, action) };
     }
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let shown = scope.spawn(|| show(args, what, &progress, (&stop, &may_exit), &ended));
+        let shown = scope.spawn(|| show(args, what, &progress, &stop, &ended));
         // Also when the operation panics: the scope waits for the thread.
         let _end = EndOnDrop(&ended, shown.thread().clone());
         operation(&progress)
@@ -40,13 +45,7 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-fn show(
-    args: &Args,
-    what: &str,
-    progress: &Progress,
-    (stop, may_exit): (&AtomicBool, &AtomicBool),
-    ended: &AtomicBool,
-) {
+fn show(args: &Args, what: &str, progress: &Progress, stop: &AtomicBool, ended: &AtomicBool) {
     let terminal = std::io::stderr().is_terminal();
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     let style = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
@@ -58,7 +57,6 @@ fn show(
     while !ended.load(Ordering::Relaxed) {
         if stop.load(Ordering::Relaxed) {
             progress.cancel();
-            may_exit.store(!is_guest_frozen(), Ordering::Relaxed);
         }
         let (done, total) = (progress.done(), progress.total());
         if args.quiet {
