@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use rustix::process::{kill_process, Pid, Signal};
 use serde_json::Value;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const DISK_BYTES: usize = 48 << 20;
 
@@ -34,7 +34,7 @@ fn rounds(format: &str, seed: u64) {
     // Backups that were killed: in all, with a point in time, with a snapshot; and those that went by a bitmap.
     let (mut killed, mut in_between, mut committed, mut told) = (0, 0, 0, 0);
     let mut snapshots = 0;
-    for round in 0..from_env("SAPWOOD_ROUNDS", 20) {
+    for round in 0..from_env("SAPWOOD_ROUNDS", 28) {
         for _ in 0..rng.random_range(0..4) {
             write_somewhere(&mut vm, &mut rng);
         }
@@ -54,7 +54,19 @@ fn rounds(format: &str, seed: u64) {
         let content = vm.content.clone();
         let kill = rng.random_bool(0.6);
         if kill {
-            std::thread::sleep(Duration::from_millis(rng.random_range(0..250)));
+            // At any moment, or while there is a point in time.
+            let start = Instant::now();
+            if rng.random_bool(0.5) {
+                while !vm.keeps_a_point() && child.try_wait().unwrap().is_none() {
+                    assert!(
+                        start.elapsed() < Duration::from_secs(60),
+                        "round {round}: no point in time is taken"
+                    );
+                }
+                std::thread::sleep(Duration::from_millis(rng.random_range(0..20)));
+            } else {
+                std::thread::sleep(Duration::from_millis(rng.random_range(0..250)));
+            }
             let signal = if rng.random_bool(0.3) { Signal::TERM } else { Signal::KILL };
             if child.try_wait().unwrap().is_none() {
                 kill_process(Pid::from_child(&child), signal).unwrap();
