@@ -10,6 +10,7 @@
 mod build;
 mod census;
 mod index;
+mod spill;
 
 pub(crate) use build::GROUP_BYTES as POPULAR_GROUP_BYTES;
 pub(crate) use census::Census;

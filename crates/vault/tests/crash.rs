@@ -99,6 +99,25 @@ fn a_full_store_refuses_the_backup_and_still_deletes() {
 }
 
 #[test]
+fn a_full_store_refuses_a_popular_set_and_keeps_what_is_there() {
+    let mut rng = StdRng::seed_from_u64(8);
+    let mut world = World::new(8, BALANCED_SMALL);
+    world.change("a/x", &mut rng);
+    world.rewrite("a/x", &mut rng);
+    world.copy("b/x", "a/x");
+    world.backup("a/x").unwrap();
+    world.backup("b/x").unwrap();
+    // Less than the reserve of backups is free.
+    world.fs.set_capacity(world.used_bytes() + (1 << 20));
+    let refused = world.popular(&mut rng).unwrap_err();
+    assert!(refused.to_string().contains("no space left"), "{refused}");
+    world.check("after the refusal");
+    world.fs.set_capacity(world.used_bytes() + (64 << 20));
+    world.popular(&mut rng).unwrap();
+    world.collect_and_verify("with room");
+}
+
+#[test]
 fn a_cancelled_backup_leaves_nothing() {
     let mut rng = StdRng::seed_from_u64(6);
     let mut world = World::new(6, BALANCED_SMALL);

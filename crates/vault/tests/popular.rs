@@ -175,6 +175,51 @@ fn short_runs_are_not_taken_where_the_policy_says_so() {
     }
 }
 
+/// Damage of the set reaches the disks that use it, and no other.
+#[test]
+fn damage_of_the_set_names_the_disks_that_use_it() {
+    let mut rng = rng(seed("damage_of_the_set_names_the_disks_that_use_it"));
+    let bytes = blocks(&mut rng, 60);
+    for part in [".data", ".table"] {
+        for mischief in ["flip", "cut", "empty", "gone"] {
+            let dir = common::scratch();
+            let vault = common::new_vault(dir.path());
+            for disk in ["a/x", "b/x"] {
+                backup(&vault, disk, &bytes, SMALL).unwrap();
+            }
+            assert_eq!(build(&vault, 1.0).chunks, 60);
+            let user = backup(&vault, "c/x", &bytes, SMALL).unwrap();
+            assert_eq!(user.snapshot.new_bytes, 0);
+            let mut victims = files(dir.path(), "popular-");
+            victims.retain(|v| v.to_str().unwrap().ends_with(part));
+            let victim = &victims[0];
+            let mut stored = std::fs::read(victim).unwrap();
+            let half = stored.len() / 2;
+            stored[half] ^= 1;
+            match mischief {
+                "flip" => std::fs::write(victim, &stored).unwrap(),
+                "cut" => std::fs::write(victim, &stored[..half]).unwrap(),
+                "empty" => std::fs::write(victim, b"").unwrap(),
+                _ => std::fs::remove_file(victim).unwrap(),
+            }
+            let what = format!("{part}, {mischief}");
+            let damaged = verify(&vault);
+            let affected = format!("c/x@{}", user.snapshot.id);
+            assert_eq!(damaged.len(), 1, "{what}: {damaged:?}");
+            assert!(damaged[0].object.contains("popular-"), "{what}: {damaged:?}");
+            assert_eq!(damaged[0].snapshots, [affected], "{what}");
+            let e = common::restore(&vault, "c/x", "latest").unwrap_err().to_string();
+            assert!(e.contains("popular-"), "{what}: {e}");
+            for disk in ["a/x", "b/x"] {
+                assert!(common::restore(&vault, disk, "latest").unwrap() == bytes, "{what}: {disk}");
+            }
+            // The disk's next backup does not go by what is damaged.
+            backup(&vault, "c/x", &bytes, SMALL).unwrap();
+            assert!(common::restore(&vault, "c/x", "latest").unwrap() == bytes, "{what}");
+        }
+    }
+}
+
 /// Whatever is wrong with the set, backups go on; they take more space.
 #[test]
 fn a_set_that_cannot_be_read_costs_space_only() {

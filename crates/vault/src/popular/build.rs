@@ -4,8 +4,9 @@
 //! manifest names them, and named before the index is published. A crash leaves containers that nothing references and no
 //! index has: `gc` removes them.
 
-use super::census::{Census, Occurrence};
+use super::census::Census;
 use super::index::{check_len, publish, sets};
+use super::spill::Occurrence;
 use super::PopularReport;
 use crate::codec::Packer;
 use crate::container_writer::{ContainerWriter, GroupJob, PackedGroup};

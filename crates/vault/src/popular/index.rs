@@ -114,21 +114,20 @@ impl PopularIndex {
             let follows = |n: &usize| hints[from + n] == Some((container, ChunkNo(first.0 + *n as u32)));
             let count = (1..hints.len() - from).take_while(follows).count() + 1;
             if count >= shortest {
-                self.take(tables, container, from..from + count, &hints, fingerprints, lengths, found)?;
+                let run = from..from + count;
+                let (fingerprints, lengths) = (&fingerprints[run.clone()], &lengths[run.clone()]);
+                self.take(tables, (container, first), fingerprints, lengths, &mut found[run])?;
             }
             from += count;
         }
         Ok(())
     }
 
-    /// Takes the chunks of a run that are what the hints say.
-    #[allow(clippy::too_many_arguments)]
+    /// Takes the chunks of a run that stand where they are said to, from `first` on.
     fn take(
         &mut self,
         tables: &Tables,
-        container: ContainerId,
-        run: std::ops::Range<usize>,
-        hints: &[Found],
+        (container, first): (ContainerId, ChunkNo),
         fingerprints: &[Fingerprint],
         lengths: &[u32],
         found: &mut [Found],
@@ -144,13 +143,13 @@ impl PopularIndex {
             Err(e) if e.is_damage() => return Ok(()),
             other => other?,
         };
-        for n in run {
-            let Some((_, chunk)) = hints[n] else { continue };
-            let Some(at) = table.index_of(chunk).filter(|_| !claimed.dead.contains(chunk.0)) else {
-                continue;
-            };
-            if table.fingerprints[at] == fingerprints[n].0 && table.lengths[at] == lengths[n] {
-                found[n] = hints[n];
+        for (n, slot) in found.iter_mut().enumerate() {
+            let chunk = ChunkNo(first.0 + n as u32);
+            let at = table.index_of(chunk).filter(|_| !claimed.dead.contains(chunk.0));
+            if at.is_some_and(|at| {
+                table.fingerprints[at] == fingerprints[n].0 && table.lengths[at] == lengths[n]
+            }) {
+                *slot = Some((container, chunk));
                 self.matched.insert(container);
             }
         }
