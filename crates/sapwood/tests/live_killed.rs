@@ -32,7 +32,7 @@ fn rounds(format: &str, seed: u64) {
     let sources = ["d0", "vd0"].map(|node| format!("qmp:{}#{node}", bench.arg("qmp.sock")));
     vm.write(0, 20 << 20, 1);
     // Backups that were killed: in all, with a point in time, with a snapshot; and those that went by a bitmap.
-    let (mut killed, mut in_between, mut committed, mut told) = (0, 0, 0, 0);
+    let (mut killed, mut in_between, mut committed, mut told, mut died) = (0, 0, 0, 0, 0);
     let mut snapshots = 0;
     for round in 0..from_env("SAPWOOD_ROUNDS", 28) {
         for _ in 0..rng.random_range(0..4) {
@@ -73,7 +73,31 @@ fn rounds(format: &str, seed: u64) {
                 killed += 1;
             }
         }
+        // Or QEMU goes while it is being read from, without a word.
+        let machine_dies = !kill && rng.random_bool(0.3);
+        if machine_dies {
+            let start = Instant::now();
+            while !vm.keeps_a_point() && child.try_wait().unwrap().is_none() {
+                assert!(
+                    start.elapsed() < Duration::from_secs(60),
+                    "round {round}: no point in time is taken"
+                );
+            }
+            vm.kill();
+            died += 1;
+        }
         let done = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        if machine_dies {
+            qemu_img(&["convert", "-f", format, "-O", "raw", &image, &bench.arg("raw")]);
+            vm = Machine::start(&bench, &image, format, std::fs::read(bench.path("raw")).unwrap());
+            // It may have read everything before; then the snapshot is whole, and is compared below.
+            let code = done.status.code();
+            assert!(
+                matches!(code, Some(0 | 1 | 4)) && !said.contains("panicked"),
+                "round {round}: {code:?} {said}"
+            );
+        }
         in_between += usize::from(kill && vm.keeps_a_point());
         let now = bench.snapshots("vm/vda").len();
         if now > snapshots {
@@ -81,8 +105,7 @@ fn rounds(format: &str, seed: u64) {
             assert!(bench.restored("vm/vda@latest") == content, "round {round}");
         }
         snapshots = now;
-        if !kill {
-            let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        if !kill && !machine_dies {
             assert!(done.status.success(), "round {round}: {said}");
             let report: Value = serde_json::from_slice(&done.stdout).unwrap();
             told += u64::from(report["scan"]["kind"] == "changed");
@@ -93,7 +116,7 @@ fn rounds(format: &str, seed: u64) {
     assert_eq!((vm.bitmaps().len(), vm.leftovers()), (1, vec![]));
     println!(
         "{format}: {killed} backups killed, {in_between} of them with a point in time and {committed} with a snapshot; {told} \
-         went by a bitmap"
+         went by a bitmap; QEMU died {died} times"
     );
     assert!(told > 0 && in_between > 0);
     bench.json(&["verify", "--data"]);

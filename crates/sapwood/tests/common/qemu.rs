@@ -144,9 +144,16 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
-    fn drop(&mut self) {
+impl Machine {
+    /// Ends it without a word.
+    pub fn kill(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.kill();
     }
 }
