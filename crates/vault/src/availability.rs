@@ -34,6 +34,21 @@ impl Default for Cluster {
     }
 }
 
+impl Cluster {
+    /// Whether there can be such a cluster, with so many machines failed.
+    ///
+    /// # Errors
+    /// `Usage` where it has too few machines.
+    pub fn check(&self, failed: u32) -> Result<()> {
+        let most = self.replicas.max(self.shared_replicas).max(failed);
+        if self.replicas == 0 || self.shared_replicas == 0 || self.machines < most {
+            let why = format!("{} machines are too few for {most} replicas or failures", self.machines);
+            return Err(VaultError::Usage(why));
+        }
+        Ok(())
+    }
+}
+
 /// Which blocks the disks of a vault need.
 #[derive(Clone, Debug, Default)]
 pub struct Sharing {
@@ -138,11 +153,7 @@ impl Sharing {
         trials: u32,
         seed: u64,
     ) -> Result<Availability> {
-        let most = cluster.replicas.max(cluster.shared_replicas).max(failed);
-        if cluster.replicas == 0 || cluster.shared_replicas == 0 || cluster.machines < most {
-            let why = format!("{} machines are too few for {most} replicas or failures", cluster.machines);
-            return Err(VaultError::Usage(why));
-        }
+        cluster.check(failed)?;
         let (n1, n2, no) = self.blocks();
         let (a, a_shared) = (
             block_availability(cluster.machines, failed, cluster.replicas),

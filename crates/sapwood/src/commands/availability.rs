@@ -15,8 +15,9 @@ const TRIALS: u32 = 1000;
 const SEED: u64 = 1;
 
 pub fn run(args: &Args, a: &Availability) -> Result<ExitCode> {
-    let sharing = open(args)?.sharing(&scratch(None))?;
     let cluster = Cluster { machines: a.machines, replicas: a.replicas, shared_replicas: a.shared_replicas };
+    cluster.check(0)?;
+    let sharing = open(args)?.sharing(&scratch(None))?;
     let (n1, n2, no) = sharing.blocks();
     let mut all = Vec::new();
     for failed in FAILED.into_iter().filter(|d| *d <= a.machines) {
