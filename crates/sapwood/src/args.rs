@@ -133,11 +133,11 @@ pub enum Popular {
 
 #[derive(clap::Args)]
 pub struct Backup {
-    /// vm/disk, for example web01/vda; with qmp:SOCKET the vm alone
+    /// vm/disk, for example web01/vda; with qmp:SOCKET and libvirt:DOMAIN the vm alone
     pub disk: String,
     /// File or block device (raw, qcow2, VMDK, by content), nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH,
     /// qmp:SOCKET#NODE (a disk of a running QEMU: point in time, dirty bitmap and export are seen to), qmp:SOCKET (all
-    /// its disks at one instant), or - for standard input
+    /// its disks at one instant), libvirt:DOMAIN (the same of a running domain), or - for standard input
     pub source: PathBuf,
     /// Instead of the vault's policy
     #[arg(long)]
@@ -158,7 +158,7 @@ pub struct Backup {
     /// Read all of the disk, whatever QEMU's bitmap says has changed
     #[arg(long, conflicts_with = "since")]
     pub full: bool,
-    /// With qmp: where the guest's old data is kept while the backup runs [default: TMPDIR, or else /var/tmp]
+    /// With qmp and libvirt: where the guest's old data is kept while the backup runs [default: TMPDIR, or else /var/tmp]
     #[arg(long, value_name = "DIR")]
     pub scratch: Option<PathBuf>,
     /// With qmp: socket of the guest agent, which freezes file systems for the point in time

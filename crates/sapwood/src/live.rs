@@ -1,4 +1,5 @@
-//! Backups of the disks of a running QEMU: `qmp:SOCKET#NODE`, and `qmp:SOCKET` for all of them at one instant.
+//! Backups of the disks of a running machine: `qmp:SOCKET#NODE`, `qmp:SOCKET` for all disks of a QEMU at one instant, and
+//! `libvirt:DOMAIN`, for which libvirt does all of this in its own words ([`libvirt`]).
 //!
 //! 1. What an earlier backup left that was killed is cleared away ([`leftovers`], [`bitmaps::settle`]).
 //! 2. In one QEMU transaction: the next bitmap begins, a fleecing job keeps what the guest overwrites from then on, and
@@ -11,14 +12,17 @@
 
 mod agent;
 mod bitmaps;
+mod definition;
 mod leftovers;
+mod libvirt;
 mod node;
 mod point;
 mod qmp;
 mod scratch;
 
 pub use agent::is_guest_frozen;
-pub use point::{PointInTime, Wanted};
+pub use definition::Definition;
+pub use libvirt::CHECKPOINT_TAG;
 
 use anyhow::Result;
 use image::{Changes, ImageError, NbdSource, Source};
@@ -28,39 +32,134 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use vault::{SnapId, VaultError, VaultId};
 
 /// How long QEMU may take for what should be done at once.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the room for the guest's old data is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What `qmp:SOCKET#NODE` names: a disk of a running QEMU; `qmp:SOCKET`, all of them.
+/// Disks of a running machine, as users name them.
 #[derive(Clone, Debug)]
-pub struct LiveSourceName {
-    pub socket: PathBuf,
-    /// A block node, or the id or QOM path of a device.
-    pub node: Option<String>,
+pub enum LiveSourceName {
+    /// `qmp:SOCKET#NODE`, or `qmp:SOCKET` for all disks.
+    Qemu {
+        /// Of QEMU's monitor.
+        socket: PathBuf,
+        /// A block node, or the id or QOM path of a device.
+        node: Option<String>,
+    },
+    /// `libvirt:DOMAIN`: all disks of a domain.
+    Libvirt {
+        /// Its name, id or UUID.
+        domain: String,
+    },
 }
 
 impl LiveSourceName {
     /// Understands a source; `None` where it is nothing of the kind.
     pub fn parse(source: &Path) -> Option<Result<Self>> {
-        let rest = source.to_str()?.strip_prefix("qmp:")?;
+        let source_text = source.to_str()?;
+        if let Some(domain) = source_text.strip_prefix("libvirt:") {
+            // What virsh would take for an option is no name of a domain either.
+            if domain.is_empty() || domain.starts_with('-') {
+                return Some(Err(VaultError::Usage(format!("{source_text}: write libvirt:DOMAIN")).into()));
+            }
+            return Some(Ok(LiveSourceName::Libvirt { domain: domain.into() }));
+        }
+        let rest = source_text.strip_prefix("qmp:")?;
         let (socket, node) = match rest.rsplit_once('#') {
             Some((socket, node)) => (socket, Some(node)),
             None => (rest, None),
         };
         if socket.is_empty() || node.is_some_and(str::is_empty) {
             let why = format!("{}: write qmp:SOCKET#NODE, or qmp:SOCKET for all disks", source.display());
-            return Some(Err(vault::VaultError::Usage(why).into()));
+            return Some(Err(VaultError::Usage(why).into()));
         }
-        Some(Ok(LiveSourceName { socket: socket.into(), node: node.map(str::to_owned) }))
+        Some(Ok(LiveSourceName::Qemu { socket: socket.into(), node: node.map(str::to_owned) }))
+    }
+
+    /// Whether all disks of a machine are meant.
+    pub fn is_machine(&self) -> bool {
+        !matches!(self, LiveSourceName::Qemu { node: Some(_), .. })
+    }
+
+    /// The one disk that is meant, or all that the guest may write to, by names that [`Self::take`] knows.
+    pub fn disks(&self) -> Result<Vec<String>> {
+        match self {
+            LiveSourceName::Qemu { node: Some(node), .. } => Ok(vec![node.clone()]),
+            LiveSourceName::Qemu { socket, node: None } => {
+                node::writable_disks(&mut qmp::Qmp::connect(socket)?)
+            }
+            LiveSourceName::Libvirt { domain } => libvirt::disks_of(domain),
+        }
+    }
+
+    /// Takes one point in time of all of `wanted`.
+    pub fn take(&self, how: &LiveOptions, vault: VaultId, wanted: &[Wanted]) -> Result<Box<dyn Point>> {
+        Ok(match self {
+            LiveSourceName::Qemu { socket, .. } => {
+                Box::new(point::PointInTime::take(socket, how, vault, wanted)?)
+            }
+            LiveSourceName::Libvirt { .. } if how.agent.is_some() => {
+                let why = "--agent is for qmp: sources; libvirt talks to the guest's agent itself";
+                return Err(VaultError::Usage(why.into()).into());
+            }
+            LiveSourceName::Libvirt { domain } => {
+                Box::new(libvirt::LibvirtPoint::take(domain, &how.scratch, vault, wanted)?)
+            }
+        })
+    }
+
+    /// What the machine is made of.
+    pub fn definition(&self) -> Result<Definition> {
+        match self {
+            LiveSourceName::Qemu { socket, .. } => Definition::of_qemu(&qmp::Qmp::connect(socket)?),
+            LiveSourceName::Libvirt { domain } => Ok(Definition::new(libvirt::definition(domain)?)),
+        }
     }
 }
 
-/// Ids of the devices of a running QEMU that have disks which the guest may write to.
-pub fn disks_of(socket: &Path) -> Result<Vec<String>> {
-    node::writable_disks(&mut qmp::Qmp::connect(socket)?)
+/// A disk of which a point in time is wanted.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// As [`LiveSourceName::disks`] names it.
+    pub node: String,
+    /// The newest snapshot of the disk.
+    pub newest: Option<SnapId>,
+    /// Its tag [`CHECKPOINT_TAG`].
+    pub checkpoint: Option<String>,
+    /// The snapshot that will be.
+    pub snapshot: SnapId,
+}
+
+/// A point in time of disks of a running machine, exported over NBD. Dropped, it is taken down, and nothing that was
+/// recorded since the newest snapshots is lost.
+pub trait Point: Send {
+    /// The export of a disk, as a source.
+    fn uri(&self, disk: usize) -> String;
+
+    /// The bitmap of the export that tells the changes since the newest snapshot, or why there is none.
+    fn changes(&self, disk: usize) -> std::result::Result<&str, &str>;
+
+    /// Whether the point in time of a disk was kept until now.
+    fn check(&mut self, disk: usize) -> Result<()>;
+
+    /// Gives the point in time up rather than let writes of the guest fail for want of room. Returns whether it still
+    /// stands.
+    fn check_scratch(&mut self) -> bool;
+
+    /// Ends it for a disk whose snapshot is committed: the next backup goes by what is recorded since.
+    fn commit(&mut self, disk: usize) -> Result<()>;
+
+    /// Whether the guest's file systems were frozen.
+    fn frozen(&self) -> bool;
+
+    /// Why they were not, although there is an agent.
+    fn not_frozen(&self) -> Option<&str>;
+
+    /// Tags that the snapshot of a disk must have.
+    fn tags(&self, disk: usize) -> Vec<(String, String)>;
 }
 
 /// What a backup of a live disk is told.
@@ -74,7 +173,7 @@ pub struct LiveOptions {
 
 /// A point in time that is watched while it is read: room for the guest's old data must not run out.
 pub struct Watched {
-    point: Arc<Mutex<PointInTime>>,
+    point: Arc<Mutex<Box<dyn Point>>>,
     broken: Arc<AtomicBool>,
     ended: Arc<AtomicBool>,
     watcher: Option<JoinHandle<()>>,
@@ -84,12 +183,12 @@ pub struct Watched {
 pub struct LiveSource {
     export: NbdSource,
     disk: usize,
-    point: Arc<Mutex<PointInTime>>,
+    point: Arc<Mutex<Box<dyn Point>>>,
     broken: Arc<AtomicBool>,
 }
 
 impl Watched {
-    pub fn new(point: PointInTime) -> Self {
+    pub fn new(point: Box<dyn Point>) -> Self {
         let point = Arc::new(Mutex::new(point));
         let (broken, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let (p, b, e) = (point.clone(), broken.clone(), ended.clone());
@@ -118,9 +217,14 @@ impl Watched {
         Ok((source, changes))
     }
 
-    /// See [`PointInTime::commit`].
+    /// See [`Point::commit`].
     pub fn commit(&self, disk: usize) -> Result<()> {
         lock(&self.point).commit(disk)
+    }
+
+    /// See [`Point::tags`].
+    pub fn tags(&self, disk: usize) -> Vec<(String, String)> {
+        lock(&self.point).tags(disk)
     }
 }
 
@@ -167,6 +271,17 @@ impl Source for LiveSource {
     }
 }
 
-fn lock(point: &Mutex<PointInTime>) -> MutexGuard<'_, PointInTime> {
+fn lock(point: &Mutex<Box<dyn Point>>) -> MutexGuard<'_, Box<dyn Point>> {
     point.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The URI of an export behind a socket.
+fn uri(export: &str, socket: &Path) -> String {
+    format!("nbd+unix:///{export}?socket={}", encoded(&socket.to_string_lossy()))
+}
+
+/// As it stands in a URI.
+fn encoded(path: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"/-._~".contains(&b);
+    path.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }

@@ -184,13 +184,15 @@ fn all_disks_of_a_machine_are_backed_up_at_one_instant() {
     let mut wanted = vec![0; 8 << 20];
     wanted[..1 << 20].fill(2);
     assert!(bench.restored("vm/vd1@latest") == wanted);
-    let times: Vec<Value> = bench.json(&["snapshots"])["snapshots"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|s| s["time"].clone())
-        .collect();
-    assert_eq!((&times[0], &times[1]), (&times[2], &times[3]), "the two disks of each backup");
+    let times = |disk: &str| -> Vec<Value> {
+        let listed = bench.json(&["snapshots", disk]);
+        listed["snapshots"].as_array().unwrap().iter().map(|s| s["time"].clone()).collect()
+    };
+    assert_eq!(times("vm/vd0"), times("vm/vd1"), "the two disks of each backup");
+    assert_eq!(times("vm/vd0"), times("vm/definition"));
+    let definition: Value = serde_json::from_slice(&bench.restored("vm/definition@latest")).unwrap();
+    let command = definition["command"].as_array().unwrap();
+    assert!(command.contains(&json!("virtio-blk-pci,drive=d1,id=vd1")), "{definition}");
     assert_eq!(vm.leftovers(), [""; 0]);
     bench.fails(&["backup", "vm/vda", &machine], USAGE, &["vm/vda"]);
     bench.fails(&["backup", "vm", &format!("{machine}#d0")], USAGE, &["no name of a disk"]);

@@ -81,8 +81,8 @@ pub struct OpenBackup<'a> {
 
 impl OpenBackup<'_> {
     /// The newest snapshot, which the new one is compared with.
-    pub fn newest(&self) -> Option<SnapId> {
-        self.session.parent.as_ref().map(|s| s.id)
+    pub fn newest(&self) -> Option<&SnapshotEntry> {
+        self.session.parent.as_ref()
     }
 
     /// The snapshot that it makes.

@@ -10,6 +10,7 @@ use crate::output::{percent, print_json, rate, size};
 use crate::progress::watch;
 use anyhow::{Context as _, Result};
 use image::{Changes, Format, Limited, NbdSource, Source, SourceOptions};
+use live::Machine;
 use serde_json::{json, Value};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -18,7 +19,7 @@ use vault::{BackupOptions, BackupReport, Policy, Scan, Since, Vault, VaultError}
 pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
     let source = LiveSourceName::parse(&a.source).transpose()?;
     // All disks of a machine go by its name alone.
-    let is_machine = matches!(source, Some(LiveSourceName { node: None, .. }));
+    let is_machine = source.as_ref().is_some_and(LiveSourceName::is_machine);
     match is_machine {
         true => vault::check_disk_name(&format!("{}/x", a.disk))?,
         false => vault::check_disk_name(&a.disk)?,
@@ -31,16 +32,17 @@ pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
     }
     let made = match &source {
         Some(source) => live::run(args, a, &vault, source, options)?,
-        None => vec![plain_disk(args, a, &vault, options)?],
+        None => Machine { disks: vec![plain_disk(args, a, &vault, options)?], definition: None },
     };
     if args.json {
-        let all: Vec<Value> = made.iter().map(Made::json).collect();
+        let all: Vec<Value> = made.disks.iter().map(Made::json).collect();
+        let definition = made.definition.as_ref().map(Made::json);
         match is_machine {
-            true => print_json(&json!({ "machine": a.disk, "disks": all })),
+            true => print_json(&json!({ "machine": a.disk, "disks": all, "definition": definition })),
             false => all.iter().for_each(print_json),
         }
     } else {
-        made.iter().for_each(Made::print);
+        made.disks.iter().chain(&made.definition).for_each(Made::print);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -128,7 +130,7 @@ fn plain_disk(args: &Args, a: &Backup, vault: &Vault, options: BackupOptions) ->
     let start = Instant::now();
     let live_only = [("--scratch", a.scratch.is_some()), ("--agent", a.agent.is_some())];
     if let Some((option, _)) = live_only.iter().find(|(_, given)| *given) {
-        let why = format!("{option} is for the disks of a running QEMU (qmp:SOCKET#NODE)");
+        let why = format!("{option} is for the disks of a running machine (qmp:SOCKET#NODE, libvirt:DOMAIN)");
         return Err(VaultError::Usage(why).into());
     }
     if a.bitmap.is_some() && a.source_format.is_some() {

@@ -20,6 +20,10 @@ const LONGEST_ANSWER: usize = 64 << 10;
 /// Whether a guest is frozen by us: nobody should end the program now.
 static FROZEN: AtomicBool = AtomicBool::new(false);
 
+pub fn set_frozen(frozen: bool) {
+    FROZEN.store(frozen, Ordering::SeqCst);
+}
+
 pub fn is_guest_frozen() -> bool {
     FROZEN.load(Ordering::SeqCst)
 }
@@ -50,7 +54,7 @@ pub fn freeze(path: &Path) -> Result<Freeze> {
             path.display()
         );
     }
-    FROZEN.store(true, Ordering::SeqCst);
+    set_frozen(true);
     let mut frozen = Frozen { agent, thawed: false };
     // Where it fails, some may be frozen and others not: dropping thaws.
     let count = frozen.agent.call("guest-fsfreeze-freeze", FREEZE)?;
@@ -68,7 +72,7 @@ impl Frozen {
             match self.agent.call("guest-fsfreeze-thaw", FREEZE) {
                 Ok(_) => {
                     self.thawed = true;
-                    FROZEN.store(false, Ordering::SeqCst);
+                    set_frozen(false);
                     return Ok(());
                 }
                 Err(e) => last = Some(e),
@@ -80,7 +84,7 @@ impl Frozen {
             }
         }
         self.thawed = true;
-        FROZEN.store(false, Ordering::SeqCst);
+        set_frozen(false);
         let why = last.map_or_else(String::new, |e| format!(": {e:#}"));
         bail!("THE GUEST'S FILE SYSTEMS MAY STILL BE FROZEN: thaw them (guest-fsfreeze-thaw, or `virsh domfsthaw`){why}");
     }

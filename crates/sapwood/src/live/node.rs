@@ -6,7 +6,7 @@ use serde_json::json;
 
 /// From here on an NBD client may leave an export that an iothread serves. Before, with the patches that distributions
 /// have for CVE-2024-7409, QEMU ends with `nbd_blockdev_client_closed: Assertion qemu_in_main_thread()`: seen with 7.2.22.
-const SAFE_WITH_IOTHREADS: (u64, u64) = (9, 0);
+pub const SAFE_WITH_IOTHREADS: (u64, u64) = (9, 0);
 
 /// A disk as QEMU sees it.
 pub struct Node {

@@ -6,7 +6,7 @@ use super::leftovers;
 use super::node::Node;
 use super::qmp::Qmp;
 use super::scratch::Scratch;
-use super::LiveOptions;
+use super::{uri, LiveOptions, Point, Wanted};
 use anyhow::{bail, ensure, Context as _, Result};
 use serde_json::{json, Value};
 use std::path::Path;
@@ -14,27 +14,14 @@ use vault::{SnapId, VaultId};
 
 const GRANULARITY_BYTES: u64 = 64 << 10;
 
-/// A disk of which a point in time is wanted.
-#[derive(Clone, Debug)]
-pub struct Wanted {
-    /// A block node, or the id or QOM path of a device.
-    pub node: String,
-    /// The newest snapshot of the disk.
-    pub newest: Option<SnapId>,
-    /// The one that will be.
-    pub snapshot: SnapId,
-}
-
 /// A point in time. Dropped, it is taken down; the bitmaps of disks whose snapshot was not committed go on where they were
 /// stopped.
 pub struct PointInTime {
     qmp: Qmp,
     vault: VaultId,
     parts: Vec<Part>,
-    /// Why the snapshots are as after a crash only, although an agent was named.
-    pub not_frozen: Option<String>,
-    /// Whether the guest's file systems were frozen.
-    pub frozen: bool,
+    not_frozen: Option<String>,
+    frozen: bool,
     scratch: Scratch,
     serving: bool,
     /// Why it is none any more.
@@ -125,76 +112,13 @@ impl PointInTime {
         Ok(point)
     }
 
-    /// The export of a disk, as a source.
-    pub fn uri(&self, disk: usize) -> String {
-        let socket = self.scratch.socket();
-        format!("nbd+unix:///{}?socket={}", self.parts[disk].names.fleece, encoded(&socket.to_string_lossy()))
-    }
-
-    /// What tells the changes since the newest snapshot, or why nothing does.
-    pub fn changes(&self, disk: usize) -> std::result::Result<&str, &str> {
-        match &self.parts[disk].old {
-            State::Usable(bitmap) => Ok(&bitmap.name),
-            State::FullScan(why) => Err(why),
-        }
-    }
-
-    /// Whether the point in time of a disk was kept until now.
-    pub fn check(&mut self, disk: usize) -> Result<()> {
-        if let Some(why) = &self.broken {
-            bail!("{why}");
-        }
-        let jobs = self.qmp.execute("query-jobs", json!({}))?;
-        let job =
-            jobs.as_array().into_iter().flatten().find(|j| j["id"] == self.parts[disk].names.job.as_str());
-        let Some(job) = job else { bail!("QEMU has ended the job that kept the point in time") };
-        if let Some(why) = job["error"].as_str() {
-            bail!("QEMU could not keep the point in time: {why}");
-        }
-        let status = job["status"].as_str().unwrap_or("?");
-        // While a virtual machine is stopped, so are its jobs.
-        let keeps = matches!(status, "running" | "paused" | "ready" | "standby");
-        ensure!(keeps, "the job that keeps the point in time is {status}");
-        Ok(())
-    }
-
-    /// Gives the point in time up rather than let QEMU fail writes of the guest. Returns whether it still stands.
-    pub fn check_scratch(&mut self) -> bool {
-        if let (None, Err(why)) = (&self.broken, self.scratch.check()) {
-            self.broken = Some(format!("{why:#}"));
-            for part in &mut self.parts {
-                // Exports first: they stand on what the job keeps.
-                while part.undo.last().is_some_and(|step| matches!(step, Step::Export | Step::Job)) {
-                    part.undo_last(&mut self.qmp).unwrap_or_default();
-                }
-            }
-        }
-        self.broken.is_none()
-    }
-
-    /// Ends it for a disk whose snapshot is committed: the next backup goes by the new bitmap.
-    pub fn commit(&mut self, disk: usize) -> Result<()> {
-        let part = &mut self.parts[disk];
-        part.unsettled = false;
-        part.end_export(&mut self.qmp)?;
-        if self.parts.iter().all(|p| !p.undo.contains(&Step::Export)) {
-            self.stop_server()?;
-        }
-        let part = &mut self.parts[disk];
-        part.take_down(&mut self.qmp)?;
-        if let State::Usable(old) = &part.old {
-            old.remove(&mut self.qmp, &part.node.name)?;
-        }
-        Ok(())
-    }
-
     /// Everything that can be done before the point in time: images before the disks, and a server.
     fn prepare(&mut self) -> Result<()> {
         for (number, part) in self.parts.iter_mut().enumerate() {
-            let path = self.scratch.add_image(number, part.node.size, &self.qmp)?;
+            let path = self.scratch.add_image(number, part.node.size, self.qmp.other_owner())?;
             part.prepare(&mut self.qmp, &path)?;
         }
-        self.scratch.open_to(&self.qmp)?;
+        self.scratch.open_to(self.qmp.other_owner())?;
         let address = json!({ "type": "unix", "data": { "path": self.scratch.socket() } });
         match self.qmp.execute("nbd-server-start", json!({ "addr": address })) {
             Err(e) if e.to_string().contains("already running") => {
@@ -256,6 +180,77 @@ impl PointInTime {
 
     fn export(&mut self) -> Result<()> {
         self.parts.iter_mut().try_for_each(|part| part.export(&mut self.qmp))
+    }
+}
+
+impl Point for PointInTime {
+    fn uri(&self, disk: usize) -> String {
+        uri(&self.parts[disk].names.fleece, &self.scratch.socket())
+    }
+
+    fn changes(&self, disk: usize) -> std::result::Result<&str, &str> {
+        match &self.parts[disk].old {
+            State::Usable(bitmap) => Ok(&bitmap.name),
+            State::FullScan(why) => Err(why),
+        }
+    }
+
+    fn check(&mut self, disk: usize) -> Result<()> {
+        if let Some(why) = &self.broken {
+            bail!("{why}");
+        }
+        let jobs = self.qmp.execute("query-jobs", json!({}))?;
+        let job =
+            jobs.as_array().into_iter().flatten().find(|j| j["id"] == self.parts[disk].names.job.as_str());
+        let Some(job) = job else { bail!("QEMU has ended the job that kept the point in time") };
+        if let Some(why) = job["error"].as_str() {
+            bail!("QEMU could not keep the point in time: {why}");
+        }
+        let status = job["status"].as_str().unwrap_or("?");
+        // While a virtual machine is stopped, so are its jobs.
+        let keeps = matches!(status, "running" | "paused" | "ready" | "standby");
+        ensure!(keeps, "the job that keeps the point in time is {status}");
+        Ok(())
+    }
+
+    fn check_scratch(&mut self) -> bool {
+        if let (None, Err(why)) = (&self.broken, self.scratch.check()) {
+            self.broken = Some(format!("{why:#}"));
+            for part in &mut self.parts {
+                // Exports first: they stand on what the job keeps.
+                while part.undo.last().is_some_and(|step| matches!(step, Step::Export | Step::Job)) {
+                    part.undo_last(&mut self.qmp).unwrap_or_default();
+                }
+            }
+        }
+        self.broken.is_none()
+    }
+
+    fn commit(&mut self, disk: usize) -> Result<()> {
+        let part = &mut self.parts[disk];
+        part.unsettled = false;
+        part.end_export(&mut self.qmp)?;
+        if self.parts.iter().all(|p| !p.undo.contains(&Step::Export)) {
+            self.stop_server()?;
+        }
+        let part = &mut self.parts[disk];
+        part.take_down(&mut self.qmp)?;
+        if let State::Usable(old) = &part.old {
+            old.remove(&mut self.qmp, &part.node.name)?;
+        }
+        Ok(())
+    }
+
+    fn frozen(&self) -> bool {
+        self.frozen
+    }
+
+    fn not_frozen(&self) -> Option<&str> {
+        self.not_frozen.as_deref()
+    }
+
+    fn tags(&self, _disk: usize) -> Vec<(String, String)> {
+        Vec::new()
     }
 }
 
@@ -362,10 +357,4 @@ impl Part {
             Step::FileNode => qmp.execute("blockdev-del", json!({ "node-name": names.file })).map(drop),
         }
     }
-}
-
-/// As it stands in the name of an export.
-fn encoded(path: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"/-._~".contains(&b);
-    path.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }

@@ -17,8 +17,8 @@ const GREETING: Duration = Duration::from_secs(10);
 pub struct Qmp {
     lines: BufReader<UnixStream>,
     path: PathBuf,
-    /// User and group of QEMU.
-    owner: Option<(u32, u32)>,
+    /// Process, user and group at the other end.
+    peer: Option<(i32, u32, u32)>,
     /// Major and minor.
     pub version: (u64, u64),
     /// The number of the last command.
@@ -33,12 +33,12 @@ impl Qmp {
         let socket = UnixStream::connect(path).with_context(cannot)?;
         socket.set_read_timeout(Some(GREETING)).with_context(cannot)?;
         socket.set_write_timeout(Some(PATIENCE)).with_context(cannot)?;
-        let owner = rustix::net::sockopt::socket_peercred(&socket).ok();
-        let owner = owner.map(|c| (c.uid.as_raw(), c.gid.as_raw()));
+        let peer = rustix::net::sockopt::socket_peercred(&socket).ok();
+        let peer = peer.map(|c| (c.pid.as_raw_nonzero().get(), c.uid.as_raw(), c.gid.as_raw()));
         let mut qmp = Qmp {
             lines: BufReader::new(socket),
             path: path.into(),
-            owner,
+            peer,
             version: (0, 0),
             sent: 0,
             lost: false,
@@ -108,7 +108,13 @@ impl Qmp {
 
     /// User and group of QEMU, where it is not ours.
     pub fn other_owner(&self) -> Option<(u32, u32)> {
-        self.owner.filter(|(user, _)| rustix::process::geteuid().is_root() && *user != 0)
+        let owner = self.peer.map(|(_, user, group)| (user, group));
+        owner.filter(|(user, _)| rustix::process::geteuid().is_root() && *user != 0)
+    }
+
+    /// The process at the other end.
+    pub fn process(&self) -> Option<i32> {
+        self.peer.map(|(process, ..)| process)
     }
 
     fn line(&mut self) -> Result<Value> {

@@ -3,7 +3,6 @@
 //! A directory of one backup's own: `fleece-N.qcow2` for each disk, QEMU's NBD socket, and a lock file that is held as
 //! long as the backup lives: whoever can lock it knows that nobody needs the directory any more.
 
-use super::qmp::Qmp;
 use anyhow::{bail, ensure, Context as _, Result};
 use image::{create_target, TargetFormat, TargetOptions};
 use rustix::fs::{flock, FlockOperation};
@@ -52,21 +51,22 @@ impl Scratch {
         Ok(Scratch { reserve_bytes: RESERVE_BYTES.min(free / 8), ..scratch })
     }
 
-    /// Makes the image that keeps a disk's old data.
-    pub fn add_image(&self, number: usize, size: u64, qmp: &Qmp) -> Result<PathBuf> {
+    /// Makes the image that keeps a disk's old data, and gives it to the user and group `owner`.
+    pub fn add_image(&self, number: usize, size: u64, owner: Option<(u32, u32)>) -> Result<PathBuf> {
         let path = self.dir.path().join(format!("fleece-{number}.qcow2"));
         let how = TargetOptions { size, format: TargetFormat::Qcow2, overwrite: false, data: &[] };
         create_target(&path, &how)?.finish()?;
-        if let Some((user, group)) = qmp.other_owner() {
+        if let Some((user, group)) = owner {
             let given = File::open(&path).and_then(|f| fchown(&f, Some(user), Some(group)));
             given.with_context(|| format!("{}: cannot give it to QEMU", path.display()))?;
         }
         Ok(path)
     }
 
-    /// Lets QEMU make its socket there. Nothing of ours is made in it from then on.
-    pub fn open_to(&self, qmp: &Qmp) -> Result<()> {
-        let Some((user, group)) = qmp.other_owner() else { return Ok(()) };
+    /// Lets QEMU, which is `owner`'s where that is not us, make its socket there. Nothing of ours is made in it from then
+    /// on.
+    pub fn open_to(&self, owner: Option<(u32, u32)>) -> Result<()> {
+        let Some((user, group)) = owner else { return Ok(()) };
         lchown(self.dir.path(), Some(user), Some(group))
             .with_context(|| format!("{}: cannot give it to QEMU", self.dir.path().display()))
     }
@@ -93,9 +93,15 @@ impl Scratch {
     }
 }
 
-/// Whether the backup still lives that keeps old data in the image `path`.
-pub fn is_in_use(image: &Path) -> bool {
-    image.parent().is_some_and(is_locked)
+/// Whether a file is in a directory that a backup made for itself.
+pub fn is_ours(file: &Path) -> bool {
+    let dir = file.parent().and_then(Path::file_name);
+    dir.and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX))
+}
+
+/// Whether the backup still lives that made the directory of `file`.
+pub fn is_in_use(file: &Path) -> bool {
+    file.parent().is_some_and(is_locked)
 }
 
 fn is_locked(dir: &Path) -> bool {

@@ -4,6 +4,7 @@
 mod child;
 mod disks;
 pub mod guest_agent;
+pub mod libvirt;
 mod machine;
 pub mod qemu;
 
@@ -12,7 +13,7 @@ pub use disks::{change, fresh, random, Scattered};
 pub use machine::{qemu_img, qemu_io, LoopDevice, Mount};
 
 use serde_json::Value;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
@@ -33,6 +34,8 @@ pub fn from_env(name: &str, otherwise: u64) -> u64 {
 pub struct Bench {
     pub dir: TempDir,
     pub store: PathBuf,
+    /// What the binary's environment has more than ours.
+    pub env: Vec<(OsString, OsString)>,
 }
 
 impl Bench {
@@ -56,7 +59,7 @@ impl Bench {
     fn bare_in(parent: &Path) -> Self {
         let dir = tempfile::tempdir_in(parent).unwrap();
         let store = dir.path().join("vault");
-        Bench { dir, store }
+        Bench { dir, store, env: Vec::new() }
     }
 
     /// A path beside the vault.
@@ -77,7 +80,9 @@ impl Bench {
 
     /// The binary on this vault.
     pub fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
-        sapwood(&self.store, args)
+        let mut command = sapwood(&self.store, args);
+        command.envs(self.env.iter().cloned());
+        command
     }
 
     /// Runs it to its end.

@@ -1,13 +1,20 @@
-//! Backups of a running QEMU: one of its disks, or all of them at one instant.
+//! Backups of a running machine: one of its disks, or all of them at one instant, with its definition.
 
 use super::super::scratch;
 use super::{limited, Consistency, Made};
 use crate::args::{Args, Backup};
-use crate::live::{disks_of, LiveOptions, LiveSourceName, PointInTime, Wanted, Watched};
+use crate::live::{Definition, LiveOptions, LiveSourceName, Wanted, Watched, CHECKPOINT_TAG};
 use crate::progress::watch;
 use anyhow::{Context as _, Result};
 use std::time::Instant;
-use vault::{now, BackupOptions, OpenBackup, Scan, Since, Vault, VaultError};
+use vault::{now, BackupOptions, BackupReport, OpenBackup, Progress, Scan, Since, Vault, VaultError};
+
+/// What came of it.
+pub(super) struct Machine {
+    pub disks: Vec<Made>,
+    /// Where all disks were meant.
+    pub definition: Option<Made>,
+}
 
 /// Backs up what `source` names. All disks have the same point in time; each has its snapshot as soon as it is done.
 pub(super) fn run(
@@ -16,18 +23,24 @@ pub(super) fn run(
     vault: &Vault,
     source: &LiveSourceName,
     mut options: BackupOptions,
-) -> Result<Vec<Made>> {
+) -> Result<Machine> {
     if a.since.is_some() || a.source_format.is_some() {
-        let why = "--since and --source-format say what a running QEMU tells by itself; leave them out";
+        let why = "--since and --source-format say what a running machine tells by itself; leave them out";
         return Err(VaultError::Usage(why.into()).into());
     }
-    // Name of the disk in the vault, and in QEMU.
-    let disks: Vec<(String, String)> = match &source.node {
-        Some(node) => vec![(a.disk.clone(), node.clone())],
-        None => disks_of(&source.socket)?.into_iter().map(|id| (format!("{}/{id}", a.disk), id)).collect(),
+    // Name of the disk in the vault, and in the machine.
+    let disks: Vec<(String, String)> = match source.is_machine() {
+        false => source.disks()?.into_iter().map(|node| (a.disk.clone(), node)).collect(),
+        true => source.disks()?.into_iter().map(|id| (format!("{}/{id}", a.disk), id)).collect(),
     };
+    let definition = format!("{}/{}", a.disk, Definition::DISK);
     for (name, _) in &disks {
         vault::check_disk_name(name)?;
+        if *name == definition {
+            let why =
+                format!("{name}: a disk has the name of what is kept beside the disks; back it up by itself");
+            return Err(VaultError::Usage(why).into());
+        }
     }
     let how = LiveOptions { scratch: scratch(a.scratch.as_deref()), agent: a.agent.clone() };
     options.time = options.time.or_else(|| Some(now()));
@@ -37,12 +50,26 @@ pub(super) fn run(
         let mut wanted = Vec::new();
         for (name, node) in &disks {
             let backup = vault.begin_backup(name)?;
-            wanted.push(Wanted { node: node.clone(), newest: backup.newest(), snapshot: backup.snapshot() });
+            let newest = backup.newest();
+            let tag = newest.and_then(|s| s.tags.iter().find(|(name, _)| name == CHECKPOINT_TAG));
+            wanted.push(Wanted {
+                node: node.clone(),
+                newest: newest.map(|s| s.id),
+                checkpoint: tag.map(|(_, value)| value.clone()),
+                snapshot: backup.snapshot(),
+            });
             backups.push(backup);
         }
-        let point = PointInTime::take(&source.socket, &how, vault.id(), &wanted)?;
-        let kind = if point.frozen { "application" } else { "crash" };
-        let consistency = Consistency { kind, not_frozen: point.not_frozen.clone() };
+        // That the disks are safe does not hang on it.
+        let definition = match source.is_machine() {
+            true => {
+                source.definition().map_err(|e| eprintln!("sapwood: {definition} is not kept: {e:#}")).ok()
+            }
+            false => None,
+        };
+        let point = source.take(&how, vault.id(), &wanted)?;
+        let kind = if point.frozen() { "application" } else { "crash" };
+        let consistency = Consistency { kind, not_frozen: point.not_frozen().map(str::to_owned) };
         options.tags.push(("consistency".into(), kind.into()));
         let point = Watched::new(point);
         let mut made: Vec<Made> = Vec::new();
@@ -58,7 +85,9 @@ pub(super) fn run(
             let consistency = Some(consistency.clone());
             made.push(Made { disk: disk.clone(), report, source_format: "qemu", consistency, seconds });
         }
-        Ok(made)
+        drop(point);
+        let definition = definition.map(|text| define(a, vault, text, &options, progress)).transpose()?;
+        Ok(Machine { disks: made, definition })
     })
 }
 
@@ -69,9 +98,9 @@ fn one(
     n: usize,
     backup: OpenBackup<'_>,
     options: &BackupOptions,
-    progress: &vault::Progress,
-) -> Result<vault::BackupReport> {
-    let newest = backup.newest();
+    progress: &Progress,
+) -> Result<BackupReport> {
+    let newest = backup.newest().map(|s| s.id);
     let (source, changes) = point.source(n)?;
     let (since, why_whole) = match (newest, changes) {
         _ if a.full => (None, Some("as --full says".to_owned())),
@@ -79,14 +108,32 @@ fn one(
         (None, Ok(_)) => (None, None),
         (Some(id), Ok(changes)) => (Some(Since { snapshot: id.to_string(), changes }), None),
     };
-    let options = BackupOptions { since, ..options.clone() };
+    let mut options = BackupOptions { since, ..options.clone() };
+    options.tags.extend(point.tags(n));
     let mut report = backup.run(limited(a, Box::new(source)), &options, progress)?;
     if let (Scan::Whole, Some(why)) = (&report.scan, why_whole) {
         report.scan = Scan::WholeAlthough(why);
     }
-    // The snapshot stands whatever QEMU says now; the next backup clears away what is left.
+    // The snapshot stands whatever the machine says now; the next backup clears away what is left.
     if let Err(e) = point.commit(n) {
         eprintln!("sapwood: {}: {e:#}", a.source.display());
     }
     Ok(report)
+}
+
+/// Keeps a machine's definition.
+fn define(
+    a: &Backup,
+    vault: &Vault,
+    definition: Definition,
+    options: &BackupOptions,
+    progress: &Progress,
+) -> Result<Made> {
+    let start = Instant::now();
+    let disk = format!("{}/{}", a.disk, Definition::DISK);
+    let report = vault
+        .backup(&disk, Box::new(definition), options, progress)
+        .with_context(|| format!("{disk}, after all disks of the machine were backed up"))?;
+    let seconds = start.elapsed().as_secs_f64();
+    Ok(Made { disk, report, source_format: "text", consistency: None, seconds })
 }

@@ -1,0 +1,62 @@
+//! What a machine is made of, besides its disks: kept beside them as a small disk of its own, `VM/definition`, so that it
+//! has versions, is verified and is restored as they are.
+
+use super::qmp::Qmp;
+use anyhow::{ensure, Context as _, Result};
+use image::Source;
+use serde_json::json;
+use std::ops::Range;
+use std::path::Path;
+
+/// A text: what libvirt calls the domain's XML, or how a QEMU was called, as JSON.
+pub struct Definition(Vec<u8>);
+
+impl Definition {
+    /// The disk's part of the name `vm/disk`.
+    pub const DISK: &str = "definition";
+
+    pub fn new(text: String) -> Self {
+        Definition(text.into_bytes())
+    }
+
+    /// The command line of the QEMU behind a monitor.
+    pub fn of_qemu(qmp: &Qmp) -> Result<Self> {
+        let pid = qmp.process().context("the system does not tell which process QEMU is")?;
+        let path = format!("/proc/{pid}/cmdline");
+        let line = std::fs::read(&path).with_context(|| format!("{path}: cannot read"))?;
+        let words: Vec<_> = line.split(|b| *b == 0).map(String::from_utf8_lossy).collect();
+        // A monitor may be passed on by another program, from another host.
+        let program = words.first().and_then(|w| Path::new(&**w).file_name()?.to_str());
+        let is_qemu = program.is_some_and(|name| name.contains("qemu") || name.contains("kvm"));
+        ensure!(is_qemu, "what answers at the monitor is not QEMU itself but process {pid}");
+        let words = words.strip_suffix(&["".into()]).unwrap_or(&words);
+        let (major, minor) = qmp.version;
+        let text = serde_json::to_string_pretty(&json!({
+            "qemu": format!("{major}.{minor}"),
+            "command": words,
+        }))?;
+        Ok(Self::new(text + "\n"))
+    }
+}
+
+impl Source for Definition {
+    fn format(&self) -> &'static str {
+        "text"
+    }
+
+    fn size(&self) -> Option<u64> {
+        Some(self.0.len() as u64)
+    }
+
+    fn next_data(&mut self, from: u64) -> image::Result<Option<Range<u64>>> {
+        let size = self.0.len() as u64;
+        Ok((from < size).then_some(from..size))
+    }
+
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> image::Result<usize> {
+        let rest = usize::try_from(offset).ok().and_then(|at| self.0.get(at..)).unwrap_or_default();
+        let length = rest.len().min(buf.len());
+        buf[..length].copy_from_slice(&rest[..length]);
+        Ok(length)
+    }
+}

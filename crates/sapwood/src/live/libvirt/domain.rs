@@ -1,0 +1,122 @@
+//! What libvirt says of a running domain, as far as a backup must know it.
+
+use anyhow::{Context as _, Result};
+use roxmltree::{Document, Node};
+
+/// A domain.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Domain {
+    /// Its disks that the guest may write to.
+    pub disks: Vec<DomainDisk>,
+    /// Whether an agent in the guest has its channel open.
+    pub has_agent: bool,
+    /// User and group of its QEMU, where libvirt says so.
+    pub owner: Option<(u32, u32)>,
+}
+
+/// A disk of a domain.
+#[derive(Debug, PartialEq, Eq)]
+pub struct DomainDisk {
+    /// `vda` and the like.
+    pub target: String,
+    /// Whether its format keeps bitmaps, which are what libvirt's checkpoints are made of.
+    pub keeps_bitmaps: bool,
+    /// Whether an iothread serves it.
+    pub has_iothread: bool,
+}
+
+impl Domain {
+    /// From what `virsh dumpxml` prints of a running domain.
+    pub fn parse(xml: &str) -> Result<Self> {
+        let document = Document::parse(xml).context("libvirt describes the domain in what is no XML")?;
+        let root = document.root_element();
+        let devices = child(root, "devices").context("libvirt describes a domain without devices")?;
+        let disks = children(devices, "disk").filter(|d| is_written_to(*d));
+        let disks = disks.map(|d| disk(d, devices)).collect::<Result<_>>()?;
+        let is_open = |channel: Node<'_, '_>| {
+            child(channel, "target").is_some_and(|t| {
+                t.attribute("name") == Some("org.qemu.guest_agent.0")
+                    && t.attribute("state") == Some("connected")
+            })
+        };
+        let has_agent = children(devices, "channel").any(is_open);
+        let labels = children(root, "seclabel").filter(|l| l.attribute("model") == Some("dac"));
+        let owner = labels.filter_map(|l| user_and_group(child(l, "label")?.text()?)).next();
+        Ok(Domain { disks, has_agent, owner })
+    }
+}
+
+fn child<'a, 'i>(node: Node<'a, 'i>, name: &'a str) -> Option<Node<'a, 'i>> {
+    children(node, name).next()
+}
+
+fn children<'a, 'i>(node: Node<'a, 'i>, name: &'a str) -> impl Iterator<Item = Node<'a, 'i>> {
+    node.children().filter(move |n| n.has_tag_name(name))
+}
+
+fn is_written_to(disk: Node<'_, '_>) -> bool {
+    let device = disk.attribute("device").unwrap_or("disk");
+    matches!(device, "disk" | "lun") && child(disk, "readonly").is_none() && child(disk, "source").is_some()
+}
+
+fn disk(disk: Node<'_, '_>, devices: Node<'_, '_>) -> Result<DomainDisk> {
+    let target = child(disk, "target").context("libvirt describes a disk without a target")?;
+    let name = target.attribute("dev").context("libvirt describes a disk whose target has no name")?;
+    let driver = child(disk, "driver");
+    let controllers =
+        children(devices, "controller").filter(|c| c.attribute("type") == target.attribute("bus"));
+    let drivers = controllers.filter_map(|c| child(c, "driver")).chain(driver);
+    Ok(DomainDisk {
+        target: name.into(),
+        keeps_bitmaps: driver.and_then(|d| d.attribute("type")) == Some("qcow2"),
+        has_iothread: drivers
+            .into_iter()
+            .any(|d| d.has_attribute("iothread") || child(d, "iothreads").is_some()),
+    })
+}
+
+/// `+64055:+110`.
+fn user_and_group(label: &str) -> Option<(u32, u32)> {
+    let (user, group) = label.split_once(':')?;
+    let number = |s: &str| s.strip_prefix('+')?.parse().ok();
+    Some((number(user)?, number(group)?))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disks_agent_and_owner_are_found() {
+        let xml = "<domain type='kvm' id='1'><name>a</name><devices>\
+            <disk type='file' device='disk'><driver name='qemu' type='qcow2' iothread='1'/><source file='/a'/>\
+              <backingStore type='file'><source file='/base'/></backingStore><target dev='vda' bus='virtio'/></disk>\
+            <disk type='block' device='disk'><driver name='qemu' type='raw'/><source dev='/b'/>\
+              <target dev='sda' bus='scsi'/></disk>\
+            <disk type='network'><source protocol='rbd' name='p/c'/><target dev='vdb' bus='virtio'/></disk>\
+            <disk type='file' device='disk'><source file='/r'/><target dev='vdc' bus='virtio'/><readonly/></disk>\
+            <disk type='file' device='cdrom'><target dev='sdb' bus='sata'/></disk>\
+            <controller type='scsi' index='0'><driver iothread='2'/></controller>\
+            <channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0' state='connected'/></channel>\
+            </devices><seclabel type='dynamic' model='apparmor'><label>x</label></seclabel>\
+            <seclabel type='dynamic' model='dac' relabel='yes'><label>+64055:+110</label></seclabel></domain>";
+        let of = |target: &str, keeps_bitmaps, has_iothread| DomainDisk {
+            target: target.into(),
+            keeps_bitmaps,
+            has_iothread,
+        };
+        let disks = vec![of("vda", true, true), of("sda", false, true), of("vdb", false, false)];
+        let wanted = Domain { disks, has_agent: true, owner: Some((64055, 110)) };
+        assert_eq!(Domain::parse(xml).unwrap(), wanted);
+        let silent = xml.replace("'connected'", "'disconnected'");
+        assert!(!Domain::parse(&silent).unwrap().has_agent);
+    }
+
+    #[test]
+    fn what_is_no_domain_is_refused() {
+        for xml in ["", "<domain", "<domain/>", "<a><devices><disk><source/></disk></devices></a>"] {
+            assert!(Domain::parse(xml).is_err(), "{xml}");
+        }
+    }
+}

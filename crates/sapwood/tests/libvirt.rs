@@ -1,0 +1,160 @@
+//! Domains of libvirt: all disks at one instant, by checkpoints, with the domain's definition.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::libvirt::{new_image, Libvirt};
+use common::{Bench, Child, FAILED, REFUSED, USAGE};
+use rustix::process::Signal;
+use serde_json::{json, Value};
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+const DISK_BYTES: usize = 48 << 20;
+const SMALL_BYTES: usize = 8 << 20;
+const SEGMENT: u64 = 4 << 20;
+
+fn machine(bench: &mut Bench) -> Libvirt {
+    let mut libvirt = Libvirt::start(bench);
+    let (a, b) = (
+        new_image(&bench.path("a.qcow2"), "qcow2", DISK_BYTES),
+        new_image(&bench.path("b.raw"), "raw", SMALL_BYTES),
+    );
+    libvirt.start_domain(bench, &[("vda", "qcow2", &a), ("vdb", "raw", &b)]);
+    libvirt
+}
+
+/// Backs the domain up. Returns what was read of its first disk and of its second, and the report.
+fn back_up(bench: &Bench) -> (Value, Value, Value) {
+    let report = bench.json(&["backup", "vm", "libvirt:vm"]);
+    let disks = report["disks"].as_array().unwrap();
+    let names: Vec<&Value> = disks.iter().map(|d| &d["disk"]).collect();
+    assert_eq!(names, ["vm/vda", "vm/vdb"]);
+    (disks[0]["scan"].clone(), disks[1]["scan"].clone(), report.clone())
+}
+
+#[test]
+fn a_domain_is_backed_up_by_its_checkpoints() {
+    let mut bench = Bench::new("balanced");
+    let libvirt = machine(&mut bench);
+    let mut wanted = vec![0; DISK_BYTES];
+    let mut write = |at: usize, len: usize, byte: u8| {
+        libvirt.write("vda", at, len, byte);
+        wanted[at..at + len].fill(byte);
+        wanted.clone()
+    };
+    write(0, 9 << 20, 1);
+    libvirt.write("vdb", 0, 1 << 20, 2);
+    let (first, raw, report) = back_up(&bench);
+    assert_eq!((&first["kind"], &first["why"]), (&json!("whole"), &json!("there is no snapshot yet")));
+    assert_eq!(raw["kind"], "whole");
+    assert_eq!(report["disks"][0]["consistency"], "crash", "it has no agent");
+
+    let content = write(30 << 20, 4096, 3);
+    let (second, raw, _) = back_up(&bench);
+    assert_eq!(second, json!({ "kind": "changed", "bytes": SEGMENT }));
+    assert!(raw["why"].as_str().unwrap().contains("qcow2 images only"), "{raw}");
+    assert!(bench.restored("vm/vda@latest") == content);
+    let mut of_raw = vec![0; SMALL_BYTES];
+    of_raw[..1 << 20].fill(2);
+    assert!(bench.restored("vm/vdb@latest") == of_raw);
+    assert_eq!((libvirt.checkpoints().len(), libvirt.has_job()), (1, false));
+    let (third, ..) = back_up(&bench);
+    assert_eq!(third, json!({ "kind": "changed", "bytes": 0 }));
+
+    // What it is made of, in as many versions.
+    assert_eq!(bench.snapshots("vm/definition").len(), 3);
+    let definition = String::from_utf8(bench.restored("vm/definition@latest")).unwrap();
+    assert_eq!(definition, libvirt.virsh(&["dumpxml", "vm", "--inactive"]));
+    assert!(definition.contains("<name>vm</name>"), "{definition}");
+
+    // A snapshot of the same disk that libvirt does not know of.
+    write(40 << 20, 4096, 4);
+    bench.backup("vm/vda", &bench.file("other.raw", &content));
+    let content = write(41 << 20, 4096, 5);
+    let (fourth, ..) = back_up(&bench);
+    assert!(fourth["why"].as_str().unwrap().contains("not made through libvirt"), "{fourth}");
+    assert!(bench.restored("vm/vda@latest") == content);
+
+    // Ended in order, QEMU keeps its bitmaps.
+    let content = write(20 << 20, 4096, 6);
+    libvirt.virsh(&["destroy", "vm", "--graceful"]);
+    bench.fails(&["backup", "vm", "libvirt:vm"], FAILED, &["libvirt domain vm", "not running"]);
+    libvirt.virsh(&["start", "vm"]);
+    assert_eq!(back_up(&bench).0, json!({ "kind": "changed", "bytes": SEGMENT }));
+    assert!(bench.restored("vm/vda@latest") == content);
+    // Killed, it does not, and libvirt says so.
+    let content = write(24 << 20, 4096, 8);
+    libvirt.kill_qemu(&bench);
+    libvirt.virsh(&["start", "vm"]);
+    let (sixth, ..) = back_up(&bench);
+    assert!(sixth["why"].as_str().unwrap().contains("libvirt cannot tell what changed"), "{sixth}");
+    assert!(bench.restored("vm/vda@latest") == content);
+    let content = write(21 << 20, 4096, 7);
+    assert_eq!(back_up(&bench).0, json!({ "kind": "changed", "bytes": SEGMENT }));
+    assert!(bench.restored("vm/vda@latest") == content);
+    assert_eq!((libvirt.checkpoints().len(), libvirt.has_job()), (1, false));
+    bench.verify();
+}
+
+#[test]
+fn a_backup_that_is_ended_leaves_nothing_out_of_the_next() {
+    let mut bench = Bench::new("balanced");
+    let libvirt = machine(&mut bench);
+    libvirt.write("vda", 0, DISK_BYTES / 2, 1);
+    back_up(&bench);
+    let args = ["-q", "backup", "vm", "libvirt:vm", "--full", "--codec", "zstd:19"];
+    for (round, signal) in [Signal::KILL, Signal::TERM, Signal::KILL].into_iter().enumerate() {
+        let at = (30 + round) << 20;
+        libvirt.write("vda", at, 4096, 9);
+        // Hard to compress, so that it takes its time.
+        let child = Child::start(bench.command(&args), "a backup that is ended");
+        let start = Instant::now();
+        while !libvirt.has_job() {
+            assert!(start.elapsed() < Duration::from_secs(60), "no job begins");
+        }
+        if round == 1 {
+            bench.fails(&["backup", "vm", "libvirt:vm"], REFUSED, &["vm/vda", "another backup"]);
+        }
+        libvirt.write("vda", 2 << 20, 4096, 20 + round as u8);
+        child.signal(signal);
+        child.wait();
+        // It may have been faster than the signal.
+        if signal == Signal::TERM {
+            assert!(!libvirt.has_job(), "a job is left");
+        }
+    }
+    let (scan, ..) = back_up(&bench);
+    assert_eq!(scan["kind"], "changed", "{scan}");
+    let restored = bench.restored("vm/vda@latest");
+    let mut wanted = vec![0; DISK_BYTES];
+    wanted[..DISK_BYTES / 2].fill(1);
+    (30..33).for_each(|at| wanted[at << 20..(at << 20) + 4096].fill(9));
+    wanted[2 << 20..(2 << 20) + 4096].fill(22);
+    assert!(restored == wanted);
+    assert_eq!((libvirt.checkpoints().len(), libvirt.has_job()), (1, false));
+
+    // Somebody else's job is not ours to end.
+    let backup = "<domainbackup mode='pull'><server transport='unix' socket='SOCKET'/></domainbackup>";
+    std::fs::create_dir(bench.path("theirs")).unwrap();
+    std::fs::set_permissions(bench.path("theirs"), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let file = bench.file("backup.xml", backup.replace("SOCKET", &bench.arg("theirs/nbd")).as_bytes());
+    libvirt.virsh(&["backup-begin", "vm", &file]);
+    bench.fails(&["backup", "vm", "libvirt:vm"], FAILED, &["somebody else's backup", "domjobabort"]);
+    assert!(libvirt.has_job());
+}
+
+#[test]
+fn what_libvirt_does_not_have_is_said() {
+    let mut bench = Bench::new("balanced");
+    let _libvirt = Libvirt::start(&mut bench);
+    bench.fails(&["backup", "vm", "libvirt:none"], FAILED, &["libvirt domain none"]);
+    for source in ["libvirt:", "libvirt:--help"] {
+        bench.fails(&["backup", "vm", source], USAGE, &["libvirt:DOMAIN"]);
+    }
+    bench.fails(&["backup", "vm/vda", "libvirt:none"], USAGE, &["vm/vda"]);
+    bench.env.push(("LIBVIRT_DEFAULT_URI".into(), "qemu+unix:///system?socket=/nowhere".into()));
+    bench.fails(&["backup", "vm", "libvirt:vm"], FAILED, &["libvirt domain vm", "/nowhere"]);
+    bench.env.push(("PATH".into(), "/nowhere".into()));
+    bench.fails(&["backup", "vm", "libvirt:vm"], FAILED, &["virsh", "not installed"]);
+}
