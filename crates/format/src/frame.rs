@@ -38,6 +38,7 @@ pub enum Kind {
     Prefixes = 14,
     Segments = 15,
     Popular = 16,
+    Bloom = 17,
 }
 
 impl Kind {
@@ -52,7 +53,8 @@ impl Kind {
             | Kind::Directory
             | Kind::Prefixes
             | Kind::Segments
-            | Kind::Popular => MAX_BODY,
+            | Kind::Popular
+            | Kind::Bloom => MAX_BODY,
         }
     }
 }
@@ -70,7 +72,9 @@ pub struct Context<'a> {
 pub fn encode_frame(kind: Kind, context: Context<'_>, body: &[u8]) -> Vec<u8> {
     assert!(body.len() <= kind.longest(), "{kind:?}: a body of {} bytes", body.len());
     let mut packed = Vec::new();
-    if !matches!(kind, Kind::Table | Kind::Prefixes | Kind::Segments | Kind::Popular) && body.len() > 64 {
+    let is_dense =
+        matches!(kind, Kind::Table | Kind::Prefixes | Kind::Segments | Kind::Popular | Kind::Bloom);
+    if !is_dense && body.len() > 64 {
         packed.resize(zstd_safe::compress_bound(body.len()), 0);
         let n = zstd_safe::compress(&mut packed[..], body, ZSTD_LEVEL).unwrap_or(usize::MAX);
         packed.truncate(if n < body.len() { n } else { 0 });

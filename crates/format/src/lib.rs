@@ -4,6 +4,7 @@
 //! does I/O. Whatever bytes come in, decoding never panics and never allocates more than the bytes justify:
 //! it yields a value or a [`Malformed`] that says why.
 
+mod bloom;
 mod bytes;
 mod container;
 mod dead;
@@ -19,6 +20,7 @@ mod summary;
 mod table;
 mod vault_file;
 
+pub use bloom::Bloom;
 pub use bytes::{Malformed, Result};
 pub use container::{group_checksum, DataFooter, DataHeader, DATA_FOOTER_BYTES, DATA_HEADER_BYTES};
 pub use dead::DeadLog;

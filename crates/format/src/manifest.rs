@@ -155,6 +155,8 @@ pub struct Manifest {
     pub damaged: Vec<ContainerId>,
     /// Shared containers that this disk references less than before, and that have not been swept since.
     pub unswept: Vec<ContainerId>,
+    /// Snapshots that were deleted by filters since their leaks were repaired: the R of VM-centric 3.2.
+    pub by_filter: u32,
 }
 
 impl Manifest {
@@ -171,6 +173,7 @@ impl Manifest {
             released: Vec::new(),
             damaged: Vec::new(),
             unswept: Vec::new(),
+            by_filter: 0,
         }
     }
 
@@ -230,6 +233,9 @@ impl Manifest {
             o.varint(list.len() as u64);
             list.iter().for_each(|c| o.u64(c.raw()));
         }
+        if self.by_filter > 0 {
+            o.varint(u64::from(self.by_filter));
+        }
         encode_frame(Kind::Manifest, context, &o.0)
     }
 
@@ -248,6 +254,7 @@ impl Manifest {
             released: Vec::new(),
             damaged: Vec::new(),
             unswept: Vec::new(),
+            by_filter: 0,
         };
         for _ in 0..i.count(22)? {
             m.writers.push(Writer {
@@ -283,6 +290,12 @@ impl Manifest {
         for list in [&mut m.damaged, &mut m.unswept] {
             for _ in 0..i.count(8)? {
                 list.push(ContainerId::from_raw(i.u64()?)?);
+            }
+        }
+        if i.remaining() > 0 {
+            m.by_filter = i.varint32()?;
+            if m.by_filter == 0 {
+                return Err(Malformed::new("counts no deletion by filters"));
             }
         }
         i.end()?;

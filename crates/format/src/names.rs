@@ -69,6 +69,11 @@ pub fn recipe_pages(folder: &str, recipe: RecipeName) -> String {
     format!("{folder}recipes/{}.{}.pages", recipe.snap, recipe.generation.0)
 }
 
+/// The filter over what a recipe references, where its policy has one.
+pub fn bloom(folder: &str, recipe: RecipeName) -> String {
+    format!("{folder}recipes/{}.{}.bloom", recipe.snap, recipe.generation.0)
+}
+
 /// The object that a session holds.
 pub fn session(token: SnapId) -> String {
     format!("sessions/{token}")
@@ -158,6 +163,7 @@ mod tests {
             dead(&f, c, w),
             recipe_root(&f, r),
             recipe_pages(&f, r),
+            bloom(&f, r),
         ] {
             assert_eq!(writer_of(&n), Some(w), "{n}");
         }

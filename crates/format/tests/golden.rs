@@ -6,7 +6,7 @@
 mod samples;
 
 use format::{
-    decode_frame, ContainerPage, Context, DataFooter, DataHeader, DeadLog, Kind, Malformed, Manifest,
+    decode_frame, Bloom, ContainerPage, Context, DataFooter, DataHeader, DeadLog, Kind, Malformed, Manifest,
     PopularSet, RecipePage, RecipeRoot, Summary, Table, VaultFile, VaultId,
 };
 use std::fmt::Debug;
@@ -60,6 +60,8 @@ fn frames() {
     frame("dead", Kind::Dead, &dead, &dead.encode(HERE), DeadLog::decode);
     let set = samples::popular_set();
     frame("popular", Kind::Popular, &set, &set.encode(HERE), PopularSet::decode);
+    let filter = samples::bloom();
+    frame("bloom", Kind::Bloom, &filter, &filter.encode(HERE), Bloom::decode);
 }
 
 #[test]

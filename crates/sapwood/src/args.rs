@@ -24,7 +24,7 @@ pub struct Args {
 pub enum Command {
     /// Make a vault
     Init {
-        /// Policy of its backups: balanced, reverse, vm-centric or conventional
+        /// Policy of its backups: balanced, reverse, vm-centric, vm-centric-bloom or conventional
         #[arg(long, default_value = "balanced")]
         policy: String,
     },

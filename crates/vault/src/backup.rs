@@ -9,12 +9,13 @@
 
 use crate::chain::RecipeReader;
 use crate::error::{Result, VaultError};
+use crate::filters;
 use crate::folder::{Containers, Edits, Folder};
 use crate::global_index::GlobalIndex;
 use crate::parent::Parent;
 use crate::pipeline::{self, Written};
 use crate::place::Placer;
-use crate::policy::{CodecChoice, Global, Policy};
+use crate::policy::{CodecChoice, Global, Policy, Summaries};
 use crate::popular::PopularIndex;
 use crate::progress::Progress;
 use crate::recipe_writer::{RecipeWriter, WrittenRecipe};
@@ -281,7 +282,13 @@ fn swap_in(
     options: &BackupOptions,
     edits: &Edits,
 ) -> Result<SnapshotEntry> {
-    let WrittenRecipe { depends, stored_bytes } = &run.recipe;
+    let WrittenRecipe { depends, stored_bytes, pages } = &run.recipe;
+    let filter_bytes = match policy.summaries {
+        Summaries::Exact => 0,
+        Summaries::Bloom => {
+            filters::put(&session, RecipeName { snap: id, generation: session.writer }, pages)?
+        }
+    };
     let entry = SnapshotEntry {
         id,
         time: options.time.unwrap_or_else(now),
@@ -296,7 +303,7 @@ fn swap_in(
         data_bytes: run.counts.data_bytes,
         changed_bytes: run.counts.changed_bytes,
         new_bytes: run.counts.new_bytes - run.counts.rewritten_bytes,
-        stored_bytes: run.stored_bytes + stored_bytes,
+        stored_bytes: run.stored_bytes + stored_bytes + filter_bytes,
         policy: policy.name.into(),
         tags: options.tags.clone(),
     };

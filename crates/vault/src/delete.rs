@@ -2,7 +2,8 @@
 //!
 //! 1. The snapshots are marked deleted by one swap: users no longer see them, whatever happens next.
 //! 2. An older snapshot whose references lead through them gets a recipe without them. What they alone referenced is
-//!    found by comparing their summaries with those of all other snapshots of the disk.
+//!    found by comparing their summaries with those of all other snapshots of the disk, or with their filters
+//!    ([`crate::filters`]).
 //! 3. The dead chunks are logged beside their containers; containers without a live chunk leave the table. A second
 //!    swap makes that true and forgets the snapshots.
 //! 4. Containers with too much dead space are compacted ([`crate::compact`]).
@@ -15,7 +16,9 @@ use crate::chain::{RecipeReader, Without};
 use crate::compact::compact_folder;
 use crate::dead::read_dead;
 use crate::error::{Result, VaultError};
+use crate::filters::{self, Merged};
 use crate::folder::{list_unswept, release, release_object, Containers, Edits, Folder};
+use crate::leaks;
 use crate::recipe::{read_page, read_root, read_summary, recipe_of};
 use crate::recipe_writer::{PageWriter, WrittenRecipe};
 use crate::released::delete_released;
@@ -46,6 +49,8 @@ pub struct DeleteReport {
     pub freed_bytes: u64,
     /// Why space was not given back although nothing runs that needs it.
     pub held_up: Option<String>,
+    /// Chunks that earlier deletions had left because of what filters found by mistake.
+    pub repaired_chunks: u64,
 }
 
 impl Vault {
@@ -63,7 +68,12 @@ impl Vault {
         };
         match carry_through(&session, COMPACT_AT_DELETION) {
             Err(e) if e.is_damage() || e.is_full() => report.held_up = Some(e.to_string()),
-            other => report.waiting = other?,
+            other => {
+                report.waiting = other?;
+                if leaks::estimated(&folder, &folder.load()?)? > leaks::LEAK_MAX {
+                    report.repaired_chunks = leaks::repair(&session, COMPACT_AT_DELETION)?;
+                }
+            }
         }
         report.freed_bytes = delete_released(&folder, Some(session.writer))?;
         compact_folder(&session, COMPACT_AT_DELETION, None)?;
@@ -179,6 +189,7 @@ fn parents_of_living(folder: &Folder, m: &Manifest) -> Result<HashSet<SnapId>> {
 }
 
 /// A change of a disk's snapshots: some go, some get other recipes for the same content.
+#[derive(Default)]
 pub(crate) struct Change {
     pub doomed: BTreeSet<SnapId>,
     pub rewritten: Vec<Rewritten>,
@@ -213,30 +224,59 @@ pub(crate) fn remove_rewritten(session: &Session, s: &SnapshotEntry) -> Result<(
 }
 
 /// What becomes unreferenced.
+#[derive(Default)]
 pub(crate) struct Dead {
     /// Chunks of the disk's own containers.
-    chunks: BTreeMap<ContainerId, RunSet>,
+    pub chunks: BTreeMap<ContainerId, RunSet>,
     /// Chunks of shared containers that the disk no longer references; other disks may.
-    shared: BTreeMap<ContainerId, RunSet>,
+    pub shared: BTreeMap<ContainerId, RunSet>,
     /// Shared containers that the disk no longer references at all.
-    foreign: BTreeSet<ContainerId>,
+    pub foreign: BTreeSet<ContainerId>,
+    /// Filters of recipes that go.
+    pub filters: Vec<String>,
+    /// What becomes of the count of deletions by filters.
+    pub counted: Counted,
 }
 
-/// Step 2. Reads each page's summary once; pages that a remaining snapshot shares are not even candidates.
+/// A change of [`Manifest::by_filter`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// Nothing was decided by filters.
+    #[default]
+    Exactly,
+    /// So many snapshots were deleted by them.
+    ByFilter(u32),
+    /// Their leaks were repaired.
+    Repaired,
+}
+
+/// Step 2. Reads each page's summary once; pages that a remaining snapshot shares are not even candidates. Of remaining
+/// snapshots that have filters, these are read in place of the summaries.
 pub(crate) fn find_dead(folder: &Folder, m: &Manifest, change: &Change) -> Result<Dead> {
     let doomed = &change.doomed;
     let mut kept: Vec<RecipePageRef> = Vec::new();
     let mut seen: HashSet<RecipePageRef> = HashSet::new();
+    let (mut merged, mut filtered) = (Merged::default(), Vec::new());
     // Newest first: it holds most of what is wanted.
     for s in m.snapshots.iter().rev().filter(|s| !doomed.contains(&s.id)) {
-        let mut keep = |root: &RecipeRoot| {
-            kept.extend(root.pages.iter().filter_map(|p| p.page()).filter(|p| seen.insert(*p)));
+        let rewritten = change.rewritten.iter().find(|r| r.id == s.id);
+        // Only deletion goes by filters, which are of recipes as they were.
+        let by_filter = !doomed.is_empty() && rewritten.is_none() && merged.add(folder, s)?;
+        let read;
+        let root = match rewritten {
+            Some(r) => &r.root,
+            None => {
+                read = read_root(folder, s)?;
+                &read
+            }
         };
-        match change.rewritten.iter().find(|r| r.id == s.id) {
-            Some(r) => keep(&r.root),
-            None => keep(&read_root(folder, s)?),
+        let pages = root.pages.iter().filter_map(|p| p.page());
+        match by_filter {
+            true => filtered.extend(pages),
+            false => kept.extend(pages.filter(|p| seen.insert(*p))),
         }
     }
+    seen.extend(filtered);
     let mut candidates = Summary::default();
     for page in change.rewritten.iter().flat_map(|r| &r.loose) {
         if seen.insert(*page) {
@@ -275,11 +315,30 @@ pub(crate) fn find_dead(folder: &Folder, m: &Manifest, change: &Change) -> Resul
             }
         }
     }
+    if !merged.is_empty() {
+        // Filters say nothing of the popular set.
+        candidates.containers.retain(|id, chunks| {
+            *chunks = merged.without_what_is_in(*id, chunks);
+            id.owner() != Owner::Popular && !chunks.is_empty()
+        });
+    }
     let (chunks, shared): (BTreeMap<_, _>, BTreeMap<_, _>) =
         candidates.containers.into_iter().partition(|(id, _)| id.owner() == Owner::Disk);
-    // All kept pages were read where anything is left.
-    let foreign = shared.keys().filter(|id| !referenced.contains(id)).copied().collect();
-    Ok(Dead { chunks, shared, foreign })
+    let (foreign, counted) = match merged.is_empty() {
+        // All kept pages were read where anything is left.
+        true => {
+            let unneeded = shared.keys().filter(|id| !referenced.contains(id));
+            (unneeded.copied().collect(), Counted::Exactly)
+        }
+        // Not all that is referenced was seen: a repair tells.
+        false => (BTreeSet::new(), Counted::ByFilter(doomed.len() as u32)),
+    };
+    let gone = m
+        .snapshots
+        .iter()
+        .filter(|s| doomed.contains(&s.id) || change.rewritten.iter().any(|r| r.id == s.id));
+    let filters = filters::existing(folder, gone.map(recipe_of))?;
+    Ok(Dead { chunks, shared, foreign, filters, counted })
 }
 
 /// A page's summary, made anew from the page where it is damaged.
@@ -324,6 +383,12 @@ pub(crate) fn apply(
         // Popular containers are swept by `gc` only: what one disk no longer needs, others have.
         list_unswept(m, dead.shared.keys().filter(|id| id.owner() == Owner::Shared));
         released.iter().for_each(|what| release(m, what.clone()));
+        dead.filters.iter().for_each(|object| release_object(m, object.clone()));
+        m.by_filter = match dead.counted {
+            Counted::Exactly => m.by_filter,
+            Counted::ByFilter(snapshots) => m.by_filter.saturating_add(snapshots),
+            Counted::Repaired => 0,
+        };
         Ok(true)
     })?;
     if !done {

@@ -9,6 +9,7 @@ use crate::delete::carry_through;
 use crate::disks::{self, DiskAt};
 use crate::error::{Result, VaultError};
 use crate::folder::{Containers, Folder};
+use crate::leaks;
 use crate::listing::damage_line;
 use crate::reader::Reader;
 use crate::recipe::recipe_of;
@@ -37,6 +38,8 @@ pub struct GcReport {
     pub waiting: usize,
     /// Snapshots whose pending reverse pass was carried out.
     pub reversed: u64,
+    /// Chunks that deletion by filters had left.
+    pub repaired_chunks: u64,
     /// Compaction.
     pub compacted: CompactReport,
     /// Folders that could not be collected because of damage, and what it is.
@@ -222,6 +225,8 @@ fn collect_folder(vault: &Vault, folder: &Folder, threshold: f64, report: &mut G
     let mut reversed = ReverseReport::default();
     let carried = carry_through(&session, threshold)
         .map(|waiting| report.waiting += waiting)
+        .and_then(|()| leaks::repair(&session, threshold))
+        .map(|leaked| report.repaired_chunks += leaked)
         .and_then(|()| reverse_pending(vault, &mut session, false, threshold, &mut reversed));
     report.reversed += reversed.snapshots;
     if carried.as_ref().is_err_and(|e| !e.is_damage() && !e.is_full()) {
@@ -292,6 +297,7 @@ pub(crate) fn named_objects(folder: &Folder, m: &Manifest) -> Result<HashSet<Str
     named.extend(m.pages.iter().map(|p| names::page(path, p.writer, p.number)));
     for s in &m.snapshots {
         named.insert(names::recipe_root(path, recipe_of(s)));
+        named.insert(names::bloom(path, recipe_of(s)));
         named.extend(s.depends.iter().map(|d| names::recipe_pages(path, *d)));
     }
     Containers::new(folder.clone(), m).each(|e| {

@@ -13,12 +13,14 @@ mod dead;
 mod delete;
 mod disks;
 mod error;
+mod filters;
 mod folder;
 mod gc;
 mod global_index;
 mod group_reader;
 mod in_order;
 mod layout;
+mod leaks;
 mod listing;
 mod map;
 mod own_index;
@@ -57,10 +59,12 @@ pub use error::{Result, VaultError};
 pub use format::{SnapId, SnapshotEntry, VaultId};
 pub use gc::GcReport;
 pub use layout::{Age, Fragmentation};
+pub use leaks::{leak_ratio, misjudged, LEAK_MAX};
 pub use listing::{Listing, SnapshotInfo};
 pub use map::{Cell, Map};
 pub use policy::{
-    CodecChoice, Global, Policy, Rewrite, BALANCED, CONVENTIONAL, POLICIES, REVERSE, VM_CENTRIC,
+    CodecChoice, Global, Policy, Rewrite, Summaries, BALANCED, CONVENTIONAL, POLICIES, REVERSE, VM_CENTRIC,
+    VM_CENTRIC_BLOOM,
 };
 pub use popular::{PopularClass, PopularReport, PopularStatus, POPULAR_FRACTION};
 pub use progress::Progress;

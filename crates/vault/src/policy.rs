@@ -98,6 +98,15 @@ pub enum Global {
     },
 }
 
+/// What tells deletion which chunks a snapshot references.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Summaries {
+    /// The exact summaries of its pages.
+    Exact,
+    /// A Bloom filter as well, by which deletion goes; what it finds by mistake leaks, until a repair (VM-centric 3.2).
+    Bloom,
+}
+
 /// The numbers of the write path. Never asked for its name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Policy {
@@ -129,6 +138,8 @@ pub struct Policy {
     pub container_bytes: u32,
     /// How groups are compressed.
     pub codec: CodecChoice,
+    /// What deletion goes by.
+    pub summaries: Summaries,
 }
 
 /// The default: little memory, every later version small, restores in large reads.
@@ -147,6 +158,7 @@ pub const BALANCED: Policy = Policy {
     group_bytes: 4 << 20,
     container_bytes: 64 << 20,
     codec: CodecChoice::AUTO,
+    summaries: Summaries::Exact,
 };
 
 /// Inline deduplication over everything: the baseline of the papers.
@@ -165,6 +177,7 @@ pub const CONVENTIONAL: Policy = Policy {
     group_bytes: 4 << 20,
     container_bytes: 64 << 20,
     codec: CodecChoice::AUTO,
+    summaries: Summaries::Exact,
 };
 
 /// RevDedup: segments that are known nowhere are written whole, and older snapshots give up what newer ones have.
@@ -183,6 +196,7 @@ pub const REVERSE: Policy = Policy {
     group_bytes: 8 << 20,
     container_bytes: 8 << 20,
     codec: CodecChoice::Raw,
+    summaries: Summaries::Exact,
 };
 
 /// VM-centric: a disk's own chunks and the popular ones, in little memory.
@@ -201,10 +215,15 @@ pub const VM_CENTRIC: Policy = Policy {
     group_bytes: 4 << 20,
     container_bytes: 64 << 20,
     codec: CodecChoice::Zstd(3),
+    summaries: Summaries::Exact,
 };
 
+/// The same with approximate deletion, as the paper has it.
+pub const VM_CENTRIC_BLOOM: Policy =
+    Policy { name: "vm-centric-bloom", summaries: Summaries::Bloom, ..VM_CENTRIC };
+
 /// All policies there are.
-pub const POLICIES: [Policy; 4] = [BALANCED, CONVENTIONAL, REVERSE, VM_CENTRIC];
+pub const POLICIES: [Policy; 5] = [BALANCED, CONVENTIONAL, REVERSE, VM_CENTRIC, VM_CENTRIC_BLOOM];
 
 impl Policy {
     /// The policy of a name.

@@ -23,6 +23,8 @@ pub(crate) struct PageWriter {
 #[derive(Clone, Debug)]
 pub(crate) struct WrittenRecipe {
     pub depends: Vec<RecipeName>,
+    /// All its pages, those of older recipes included.
+    pub pages: Vec<RecipePageRef>,
     pub stored_bytes: u64,
 }
 
@@ -69,7 +71,8 @@ impl PageWriter {
         session.wrote(name.clone());
         self.folder.store.put(&name, &[&frame])?;
         stored_bytes += frame.len() as u64;
-        Ok(WrittenRecipe { depends: recipes_of(root).into_iter().collect(), stored_bytes })
+        let pages = root.pages.iter().filter_map(|p| p.page()).collect();
+        Ok(WrittenRecipe { depends: recipes_of(root).into_iter().collect(), pages, stored_bytes })
     }
 }
 

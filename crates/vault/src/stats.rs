@@ -52,6 +52,8 @@ pub struct DiskStats {
     pub bytes: FolderBytes,
     /// Its own containers.
     pub containers: u64,
+    /// Chunks in them that are not known to be dead.
+    pub live_chunks: u64,
     /// Stored bytes of dead chunks, estimated from their number.
     pub dead_bytes: u64,
     /// Containers known to be damaged.
@@ -151,6 +153,7 @@ impl Vault {
         Containers::new(folder.clone(), m).each(|e| {
             if folder.owns(e.id) {
                 d.containers += 1;
+                d.live_chunks += u64::from(e.chunks - e.dead_chunks.min(e.chunks));
                 let dead = e.stored_bytes as f64 * f64::from(e.dead_chunks) / f64::from(e.chunks.max(1));
                 d.dead_bytes += dead as u64;
             }

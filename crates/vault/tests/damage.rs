@@ -15,7 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use vault::{Damage, Global, Policy, Progress, Vault, VaultError, BALANCED, CONVENTIONAL, REVERSE};
+use vault::{
+    Damage, Global, Policy, Progress, Vault, VaultError, BALANCED, CONVENTIONAL, REVERSE, VM_CENTRIC_BLOOM,
+};
 
 /// Small everything, so that a little data has many containers, groups and recipe pages.
 fn small(policy: Policy) -> Policy {
@@ -148,6 +150,7 @@ enum Kind {
     Dead,
     Prefixes,
     Segments,
+    Filter,
 }
 
 fn kind_of(object: &str) -> Option<Kind> {
@@ -164,6 +167,7 @@ fn kind_of(object: &str) -> Option<Kind> {
         _ if is(".data") => Kind::Data,
         _ if is(".table") => Kind::Table,
         _ if is(".dead") => Kind::Dead,
+        _ if is(".bloom") => Kind::Filter,
         _ => return None,
     })
 }
@@ -301,7 +305,7 @@ fn case(f: &Fixture, object: &str, part: &str, how: &Harm) {
         }
         Kind::Data => part == "groups",
         Kind::VaultFile => true,
-        Kind::Prefixes | Kind::Segments => matches!(how, Harm::Delete),
+        Kind::Prefixes | Kind::Segments | Kind::Filter => matches!(how, Harm::Delete),
         _ => false,
     };
     if !(harmless && named.is_empty()) {
@@ -469,6 +473,12 @@ fn reverse_data_and_tables() {
 fn reverse_recipes_and_roots() {
     let kinds = [Kind::RecipeRoot, Kind::RecipePages, Kind::Manifest, Kind::ContainerPage];
     matrix("reverse_recipes_and_roots", REVERSE, &kinds, 2);
+}
+
+#[test]
+fn filters_and_what_stands_beside_them() {
+    let kinds = [Kind::Filter, Kind::RecipeRoot, Kind::RecipePages, Kind::Dead];
+    matrix("filters_and_what_stands_beside_them", VM_CENTRIC_BLOOM, &kinds, 3);
 }
 
 fn manifest(dir: &Path, vault: &Vault, object: &str) -> Manifest {

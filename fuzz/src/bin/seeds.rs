@@ -14,7 +14,7 @@ use std::path::Path;
 #[path = "../../../crates/format/tests/samples/mod.rs"]
 mod samples;
 use samples::{
-    container_page, data_header, dead_log, manifests, popular_set, recipe_page, recipe_root, tables,
+    bloom, container_page, data_header, dead_log, manifests, popular_set, recipe_page, recipe_root, tables,
     vault_file,
 };
 
@@ -45,6 +45,7 @@ fn seeds() -> Vec<(&'static str, Seeds)> {
         ("directory", Kind::Directory, tables().iter().map(|t| t.encode_directory(HERE)).collect()),
         ("dead_log", Kind::Dead, vec![dead_log().encode(HERE)]),
         ("popular_set", Kind::Popular, vec![popular_set().encode(HERE)]),
+        ("bloom", Kind::Bloom, vec![bloom().encode(HERE)]),
     ];
     let mut all: Vec<(&str, Seeds)> = Vec::new();
     let mut whole = Vec::new();

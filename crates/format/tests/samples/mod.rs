@@ -3,8 +3,8 @@
 // A change here changes the golden files: the bytes of a format version never change.
 
 use format::{
-    ChunkNo, Codec, ContainerEntry, ContainerId, ContainerPage, DataHeader, DataName, DeadLog, DiskId, Group,
-    Manifest, Owner, PageAt, PageRef, PopularSet, RecipeName, RecipePage, RecipePageRef, RecipeRoot,
+    Bloom, ChunkNo, Codec, ContainerEntry, ContainerId, ContainerPage, DataHeader, DataName, DeadLog, DiskId,
+    Group, Manifest, Owner, PageAt, PageRef, PopularSet, RecipeName, RecipePage, RecipePageRef, RecipeRoot,
     Reference, Release, Released, Reverse, RunSet, SegmentRecipe, SnapId, SnapshotEntry, SnapshotState,
     Table, VaultFile, VaultId, Writer, WriterKind, WriterNo,
 };
@@ -62,7 +62,8 @@ pub fn manifests() -> Vec<Manifest> {
         unswept: vec![container(Owner::Shared, 5)],
         ..empty.clone()
     };
-    vec![empty, full]
+    let by_filter = Manifest { by_filter: 300, ..empty.clone() };
+    vec![empty, full, by_filter]
 }
 
 pub fn container_page() -> ContainerPage {
@@ -76,6 +77,13 @@ pub fn container_page() -> ContainerPage {
         stored_bytes: 20 << 20,
     };
     ContainerPage { entries: (0..3).map(entry).collect() }
+}
+
+/// A filter with three chunks.
+pub fn bloom() -> Bloom {
+    let mut filter = Bloom::with_room(3);
+    (1..4).for_each(|n| filter.insert(container(Owner::Disk, n), ChunkNo(n * 100)));
+    filter
 }
 
 /// A set of three chunks in two containers.

@@ -23,17 +23,20 @@ pub fn run(args: &Args, names: &[String]) -> Result<ExitCode> {
     let vault = open(args)?;
     let start = Instant::now();
     let (mut deleted, mut freed, mut waiting, mut held_up) = (Vec::new(), 0, 0, Vec::new());
+    let mut repaired = 0;
     for (disk, specs) in by_disk {
         let report = vault.delete(disk, &specs)?;
         deleted.extend(report.deleted.iter().map(|s| format!("{disk}@{}", s.id)));
         freed += report.freed_bytes;
+        repaired += report.repaired_chunks;
         waiting += report.waiting;
         held_up.extend(report.held_up);
     }
     let seconds = start.elapsed().as_secs_f64();
     if args.json {
         print_json(&json!({
-            "deleted": deleted, "freed_bytes": freed, "waiting_snapshots": waiting, "held_up": held_up, "seconds": seconds,
+            "deleted": deleted, "freed_bytes": freed, "waiting_snapshots": waiting, "repaired_chunks": repaired,
+            "held_up": held_up, "seconds": seconds,
         }));
     } else {
         println!("deleted {}; {} given back, {seconds:.2} s", deleted.join(", "), size(freed));

@@ -31,6 +31,7 @@ fn show(args: &Args, r: &GcReport, dry_run: bool, seconds: f64) -> Result<ExitCo
             "dead_sessions": r.dead_sessions,
             "waiting_snapshots": r.waiting,
             "reversed_snapshots": r.reversed,
+            "repaired_chunks": r.repaired_chunks,
             "compacted_containers": r.compacted.containers,
             "compacted_before_bytes": r.compacted.before_bytes,
             "compacted_after_bytes": r.compacted.after_bytes,

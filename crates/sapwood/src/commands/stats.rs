@@ -95,6 +95,7 @@ fn disk_json(d: &DiskStats) -> Value {
         "recipe_bytes": d.bytes.recipes,
         "other_bytes": d.bytes.other,
         "dead_bytes": d.dead_bytes,
+        "live_chunks": d.live_chunks,
         "containers": d.containers,
         "damaged_containers": d.damaged,
         "released_objects": d.released,

@@ -3,7 +3,9 @@
 use super::findings::Findings;
 use crate::chain::{bytes_of, segment_of, RecipeCache, RecipeReader};
 use crate::dead::read_dead;
+use crate::delete::summary_of;
 use crate::error::{fault, Result, VaultError};
+use crate::filters;
 use crate::folder::Containers;
 use crate::recipe::{read_page, read_root, read_summary, recipe_of};
 use crate::recipe_writer::recipes_of;
@@ -97,6 +99,7 @@ impl<'a> RecipeCheck<'a> {
             }
         };
         self.check_depends(s, &root);
+        self.check_filter(s, &root)?;
         let mut recipe = RecipeReader::open_with(&self.cache, &self.view.folder, &self.view.manifest, s)?;
         let previous = self.previous.take();
         self.traced_before = std::mem::take(&mut self.traced);
@@ -189,6 +192,35 @@ impl<'a> RecipeCheck<'a> {
             );
             self.found.add(&root, &why);
         }
+    }
+
+    /// A damaged filter keeps nothing from being restored; one that lacks what its snapshot references would let
+    /// deletion take that.
+    fn check_filter(&mut self, s: &SnapshotEntry, root: &RecipeRoot) -> Result<()> {
+        let folder = &self.view.folder;
+        let filter = match filters::read(folder, s) {
+            Ok(None) => return Ok(()),
+            Ok(Some(filter)) => filter,
+            Err(e) => {
+                let (object, why) = fault(e)?;
+                self.found.add(&object, &format!("{why}; deletion goes without it"));
+                return Ok(());
+            }
+        };
+        for at in root.pages.iter().filter_map(|p| p.page()) {
+            // What cannot be read is told of elsewhere.
+            let Ok(summary) = summary_of(folder, &at) else { continue };
+            let own = summary.containers.iter().filter(|(id, _)| id.owner() != Owner::Popular);
+            for (id, chunks) in own {
+                if let Some(no) = filters::numbers(chunks).find(|no| !filter.may_have(*id, *no)) {
+                    let object = names::bloom(&folder.path, recipe_of(s));
+                    let why = format!("lacks chunk {} of container {id}, which {} references", no.0, s.id);
+                    self.found.add(&object, &why);
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
     }
 
     fn page(&mut self, root: &RecipeRoot, no: usize, at: &RecipePageRef) -> Result<()> {

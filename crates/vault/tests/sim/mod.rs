@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use store::{SimFs, SimStore};
 use vault::{
     BackupOptions, Global, Policy, Progress, Rewrite, SnapId, Vault, VaultError, BALANCED, CONVENTIONAL,
-    REVERSE, VM_CENTRIC,
+    REVERSE, VM_CENTRIC, VM_CENTRIC_BLOOM,
 };
 
 /// A disk in memory, to read.
@@ -66,7 +66,7 @@ pub fn restore(vault: &Vault, disk: &str, spec: &str) -> Result<Vec<u8>, VaultEr
 }
 
 /// Policies with everything small, so that little data makes many objects.
-pub const SMALL: [Policy; 5] = [
+pub const SMALL: [Policy; 6] = [
     BALANCED_SMALL,
     Policy { rewrite_at: Rewrite::Sparse { read_ratio: 16.0 }, ..BALANCED_SMALL },
     Policy { segment_bytes: 64 << 10, group_bytes: 64 << 10, container_bytes: 64 << 10, ..REVERSE },
@@ -84,6 +84,13 @@ pub const SMALL: [Policy; 5] = [
         container_bytes: 128 << 10,
         chunking: BALANCED.chunking,
         ..VM_CENTRIC
+    },
+    Policy {
+        segment_bytes: 64 << 10,
+        group_bytes: 16 << 10,
+        container_bytes: 128 << 10,
+        chunking: BALANCED.chunking,
+        ..VM_CENTRIC_BLOOM
     },
 ];
 
