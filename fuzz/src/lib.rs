@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::Xxh3;
 pub const HERE: Context<'static> = Context { vault: VaultId([7; 16]), place: "fuzz" };
 
 /// Every kind of frame.
-pub const KINDS: [Kind; 16] = [
+pub const KINDS: [Kind; 17] = [
     Kind::Manifest,
     Kind::ContainerPage,
     Kind::RecipeRoot,
@@ -25,6 +25,7 @@ pub const KINDS: [Kind; 16] = [
     Kind::Prefixes,
     Kind::Segments,
     Kind::Popular,
+    Kind::Bloom,
 ];
 
 /// Decodes a body in a whole and valid frame. What decodes must come back from its encoding.
