@@ -30,7 +30,8 @@ impl Bloom {
     /// One that is right for so many items: the next power of two of bits.
     pub fn with_room(items: u64) -> Self {
         let most = 1 << LOG2_BITS.end();
-        let bits = items.saturating_mul(BITS_PER_ITEM).clamp(1 << LOG2_BITS.start(), most).next_power_of_two();
+        let bits =
+            items.saturating_mul(BITS_PER_ITEM).clamp(1 << LOG2_BITS.start(), most).next_power_of_two();
         let log2_bits = bits.trailing_zeros() as u8;
         Bloom { log2_bits, hashes: HASHES, items: 0, bits: vec![0; 1 << (log2_bits - 3)] }
     }

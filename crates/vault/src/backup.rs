@@ -25,6 +25,7 @@ use crate::segment_index::SegmentIndex;
 use crate::session::Session;
 use crate::sharers::Sharers;
 use crate::since::{Scan, Since, Untouched};
+use crate::stages::StageSeconds;
 use crate::vault::{now, random_token, Vault, TABLE_CACHE_BYTES};
 use format::{
     ContainerEntry, ContainerId, DataName, Manifest, RecipeName, Reverse, SnapId, SnapshotEntry,
@@ -61,6 +62,8 @@ pub struct BackupReport {
     pub reverse: ReverseReport,
     /// How long that took.
     pub reverse_seconds: f64,
+    /// How long the stages before it worked.
+    pub stages: StageSeconds,
 }
 
 /// Bytes by what became of them.
@@ -179,7 +182,9 @@ impl Vault {
         let recipe = RecipeWriter::new(&folder, name, parent_recipe);
         let run = pipeline::run(&session, owner, source, placer, recipe, &policy, progress)?;
         progress.check()?;
-        let snapshot = commit(session, shared, &run, name.snap, &policy, options)?;
+        let committing = || commit(session, shared, &run, name.snap, &policy, options);
+        let snapshot = run.stages.sync.time(committing)?;
+        let stages = run.stages.seconds();
         drop((run.global, run.segments, run.popular, tables));
         // The snapshot is safe: what fails from here on is for the next session to do.
         let _ = delete_released(&folder, None);
@@ -189,7 +194,7 @@ impl Vault {
             .unwrap_or_else(|e| ReverseReport { held_up: Some(e.to_string()), ..ReverseReport::default() });
         let reverse_seconds = start.elapsed().as_secs_f64();
         let rewritten_bytes = run.counts.rewritten_bytes;
-        Ok(BackupReport { snapshot, scan, rewritten_bytes, reverse, reverse_seconds })
+        Ok(BackupReport { snapshot, scan, rewritten_bytes, reverse, reverse_seconds, stages })
     }
 
     /// Containers that are not matched, of the disk and of the shared set.

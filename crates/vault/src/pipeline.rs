@@ -18,12 +18,14 @@ use crate::progress::Progress;
 use crate::recipe_writer::{RecipeWriter, WrittenRecipe};
 use crate::segment_index::SegmentIndex;
 use crate::session::Session;
+use crate::stages::Stages;
 use chunk::ChunkSpec;
 use crossbeam_channel::{bounded, Receiver, Sender};
 use format::{ContainerEntry, CONTAINERS_PER_PAGE, RECIPE_PAGES_MAX, SEGMENTS_PER_PAGE};
 use image::Source;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use store::StoreError;
 
 /// Bytes of segments that are in memory at once.
@@ -46,6 +48,8 @@ pub(crate) struct Written {
     pub global: Option<GlobalIndex>,
     pub segments: Option<SegmentIndex>,
     pub popular: Option<PopularIndex>,
+    /// How long each stage worked.
+    pub stages: Stages,
 }
 
 /// Threads for computing.
@@ -100,6 +104,7 @@ pub(crate) fn run(
     progress: &Progress,
 ) -> Result<Written> {
     let failure = Failure::default();
+    let stages = Stages::default();
     let threads = cores();
     let segment_buffers = (SEGMENTS_IN_FLIGHT_BYTES / policy.segment_bytes as usize).clamp(threads + 3, 64);
     let group_buffers = threads + 3;
@@ -121,32 +126,35 @@ pub(crate) fn run(
     let index_chunks = matches!(policy.global, Global::Chunks { .. });
 
     let (size, recipe, containers) = std::thread::scope(|scope| {
-        let failure = &failure;
+        let (failure, stages) = (&failure, &stages);
         let reader = scope.spawn(move || {
-            failure.guard(|| read(source, segment_bytes, &free_rx, &segment_tx, progress, failure))
+            failure.guard(|| read(source, segment_bytes, &free_rx, &segment_tx, progress, failure, stages))
         });
         for _ in 0..threads {
             let (rx, tx) = (segment_rx.clone(), analysed_tx.clone());
-            scope.spawn(move || analyse(chunking, &rx, &tx));
+            scope.spawn(move || analyse(chunking, &rx, &tx, stages));
             let (rx, tx) = (job_rx.clone(), packed_tx.clone());
-            scope.spawn(move || pack(codec, group_buffers, &rx, &tx));
+            scope.spawn(move || pack(codec, group_buffers, &rx, &tx, stages));
         }
         drop((segment_rx, analysed_tx, job_rx, packed_tx));
-        scope.spawn(move || failure.guard(|| write(owner, index_chunks, &packed_rx, &full_tx, &permit_tx)));
-        let finisher = scope.spawn(move || failure.guard(|| finish(owner, &full_rx)));
+        scope.spawn(move || {
+            failure.guard(|| write(owner, index_chunks, &packed_rx, &full_tx, &permit_tx, stages))
+        });
+        let finisher = scope.spawn(move || failure.guard(|| finish(owner, &full_rx, stages)));
 
         let placed = failure.guard(|| {
             let mut send = |job: GroupJob| {
                 permit_rx.recv().map_err(gone)?;
                 job_tx.send(job).map_err(gone)
             };
-            place(session, &mut placer, &mut recipe, &analysed_rx, &free_tx, &mut send)
+            place(session, &mut placer, &mut recipe, &analysed_rx, &free_tx, &mut send, stages)
         });
         drop((job_tx, free_tx, analysed_rx));
         let size = reader.join().ok().flatten();
         let recipe = match (placed, size, failure.is_set()) {
             (Some(()), Some(size), false) => {
-                failure.guard(|| recipe.finish(session, size, segment_bytes, chunking.to_string()))
+                let finish = || recipe.finish(session, size, segment_bytes, chunking.to_string());
+                failure.guard(|| stages.sync.time(finish))
             }
             _ => None,
         };
@@ -158,7 +166,7 @@ pub(crate) fn run(
             let counts = placer.counts;
             let (global, segments, popular) =
                 (placer.global.take(), placer.segments.take(), placer.popular.take());
-            Ok(Written { size, counts, containers, recipe, stored_bytes, global, segments, popular })
+            Ok(Written { size, counts, containers, recipe, stored_bytes, global, segments, popular, stages })
         }
         _ => Err(VaultError::Refused(
             "a thread of the backup ended unexpectedly; nothing was committed".into(),
@@ -174,6 +182,7 @@ fn read(
     out: &Sender<Segment>,
     progress: &Progress,
     failure: &Failure,
+    stages: &Stages,
 ) -> Result<u64> {
     progress.set_total(source.size().unwrap_or(0));
     let segment = u64::from(segment_bytes);
@@ -199,7 +208,7 @@ fn read(
             return Err(gone(()));
         }
         data.resize(want, 0);
-        let filled = fill(&mut *source, start, &mut data, range, known)?;
+        let filled = stages.read.time(|| fill(&mut *source, start, &mut data, range, known))?;
         data.truncate(filled);
         end = start + filled as u64;
         at = start + segment;
@@ -248,13 +257,15 @@ fn fill(
 }
 
 /// Cuts and fingerprints segments.
-fn analyse(chunking: ChunkSpec, segments: &Receiver<Segment>, out: &Sender<Analysed>) {
+fn analyse(chunking: ChunkSpec, segments: &Receiver<Segment>, out: &Sender<Analysed>, stages: &Stages) {
     for Segment { seq, no, data } in segments {
+        let start = Instant::now();
         let (mut pieces, mut fingerprints) = (Vec::new(), Vec::new());
         chunk::cut(&data, chunking, &mut pieces);
         chunk::fingerprint_pieces(&data, &pieces, &mut fingerprints);
         let fingerprint = chunk::segment_fingerprint(&pieces, &fingerprints);
         let signature = chunk::signature(&fingerprints).unwrap_or(0);
+        stages.analyse.add(start.elapsed());
         if out.send(Analysed { seq, no, data, pieces, fingerprints, fingerprint, signature }).is_err() {
             return;
         }
@@ -269,30 +280,50 @@ fn place(
     segments: &Receiver<Analysed>,
     free: &Sender<Vec<u8>>,
     send: &mut impl FnMut(GroupJob) -> Result<()>,
+    stages: &Stages,
 ) -> Result<()> {
     let (mut next, mut waiting) = (0, BTreeMap::new());
+    let mut sending = Duration::ZERO;
+    let mut send = |job| {
+        let start = Instant::now();
+        let sent = send(job);
+        sending += start.elapsed();
+        sent
+    };
+    let mut working = Duration::ZERO;
     for segment in segments {
         waiting.insert(segment.seq, segment);
+        let start = Instant::now();
         while let Some(segment) = waiting.remove(&next) {
             next += 1;
             placer.take_over(segment.no, &mut |no, made| recipe.push(session, no, made))?;
-            if let Some(made) = placer.place(&segment, send)? {
+            if let Some(made) = placer.place(&segment, &mut send)? {
                 recipe.push(session, segment.no, made)?;
             }
             let _ = free.send(segment.data);
         }
+        working += start.elapsed();
     }
+    let start = Instant::now();
     placer.take_over(u64::MAX, &mut |no, made| recipe.push(session, no, made))?;
-    placer.close(send)
+    placer.close(&mut send)?;
+    stages.place.add((working + start.elapsed()).saturating_sub(sending));
+    Ok(())
 }
 
 /// Compresses groups.
-fn pack(codec: CodecChoice, queue: usize, jobs: &Receiver<GroupJob>, out: &Sender<PackedGroup>) {
+fn pack(
+    codec: CodecChoice,
+    queue: usize,
+    jobs: &Receiver<GroupJob>,
+    out: &Sender<PackedGroup>,
+    stages: &Stages,
+) {
     let mut packer = Packer::new();
     for mut job in jobs {
         let mut stored = Vec::new();
         let busy = jobs.len() * 3 >= queue;
-        let codec = packer.pack(codec, busy, &job.raw, &mut stored);
+        let codec = stages.pack.time(|| packer.pack(codec, busy, &job.raw, &mut stored));
         job.raw = Vec::new();
         if out.send(PackedGroup { job, codec, stored }).is_err() {
             return;
@@ -307,6 +338,7 @@ fn write(
     groups: &Receiver<PackedGroup>,
     full: &Sender<ContainerWriter>,
     permits: &Sender<()>,
+    stages: &Stages,
 ) -> Result<()> {
     let (mut next, mut waiting, mut made) = (0, BTreeMap::new(), 0);
     let mut open: Option<ContainerWriter> = None;
@@ -319,7 +351,7 @@ fn write(
                 None => ContainerWriter::create(&session.folder, session, group.job.container, index_chunks)?,
             };
             check_room(session, made, group.stored.len() as u64)?;
-            container.append(&group)?;
+            stages.write.time(|| container.append(&group))?;
             let _ = permits.send(());
             if group.job.last {
                 made += 1;
@@ -348,10 +380,14 @@ pub(crate) fn check_room(session: &Session, made: usize, bytes: u64) -> Result<(
 }
 
 /// Makes containers durable while the next ones are being filled.
-fn finish(session: &Session, full: &Receiver<ContainerWriter>) -> Result<(Vec<ContainerEntry>, u64)> {
+fn finish(
+    session: &Session,
+    full: &Receiver<ContainerWriter>,
+    stages: &Stages,
+) -> Result<(Vec<ContainerEntry>, u64)> {
     let (mut entries, mut bytes) = (Vec::new(), 0);
     for container in full {
-        let (entry, stored) = container.finish(session)?;
+        let (entry, stored) = stages.sync.time(|| container.finish(session))?;
         entries.push(entry);
         bytes += stored;
     }

@@ -84,6 +84,14 @@ impl Made {
             "scan": scan_json(&report.scan),
             "stored_bytes": s.stored_bytes,
             "seconds": self.seconds,
+            "stage_seconds": {
+                "read": report.stages.read,
+                "analyse": report.stages.analyse,
+                "place": report.stages.place,
+                "pack": report.stages.pack,
+                "write": report.stages.write,
+                "sync": report.stages.sync,
+            },
             "reverse": {
                 "snapshots": report.reverse.snapshots,
                 "turned_chunks": report.reverse.turned_chunks,
