@@ -125,6 +125,19 @@ impl Vault {
 }
 
 impl Sharing {
+    /// What was counted elsewhere, with other blocks than containers for instance. Of each disk: how many blocks only it
+    /// needs, which of the shared blocks it needs, and which it would need without regard to disks. Blocks are numbered
+    /// from 0 on, the shared ones and the others each by themselves.
+    ///
+    /// # Panics
+    /// Where the lists are of different numbers of disks.
+    pub fn new(own: Vec<u32>, shared: Vec<Vec<u32>>, oblivious: Vec<Vec<u32>>) -> Self {
+        assert!(own.len() == shared.len() && own.len() == oblivious.len(), "not of the same disks");
+        let blocks = |lists: &[Vec<u32>]| lists.iter().flatten().max().map_or(0, |last| last + 1);
+        let (shared_blocks, oblivious_blocks) = (blocks(&shared), blocks(&oblivious));
+        Sharing { own, shared, oblivious, shared_blocks, oblivious_blocks, damaged: Vec::new() }
+    }
+
     /// Disks.
     pub fn disks(&self) -> usize {
         self.own.len()
@@ -224,14 +237,8 @@ mod tests {
     #[test]
     fn trials_agree_with_the_formula() {
         let disks = 40;
-        let sharing = Sharing {
-            own: vec![30; disks],
-            shared: (0..disks).map(|_| (0..5).collect()).collect(),
-            oblivious: (0..disks).map(|_| (0..200).collect()).collect(),
-            shared_blocks: 5,
-            oblivious_blocks: 1000,
-            damaged: Vec::new(),
-        };
+        let same = |blocks: u32| (0..disks).map(|_| (0..blocks).collect()).collect();
+        let sharing = Sharing::new(vec![30; disks], same(5), same(200));
         assert_eq!(sharing.blocks(), (30.0, 5.0, 200.0));
         for failed in [3, 10, 20] {
             let a = sharing.availability(Cluster::default(), failed, 300, 1).unwrap();

@@ -5,6 +5,7 @@
 mod availability;
 mod backup;
 mod chain;
+mod chunks;
 mod claims;
 mod codec;
 mod compact;
@@ -54,10 +55,11 @@ mod verify;
 
 pub use availability::{Availability, Cluster, Sharing};
 pub use backup::{BackupOptions, BackupReport, OpenBackup};
+pub use chunks::{ContainerInfo, DiskChunks};
 pub use compact::CompactReport;
 pub use delete::DeleteReport;
 pub use error::{Result, VaultError};
-pub use format::{SnapId, SnapshotEntry, VaultId};
+pub use format::{ContainerId, Owner, SnapId, SnapshotEntry, VaultId, WriterNo};
 pub use gc::GcReport;
 pub use layout::{Age, Fragmentation};
 pub use leaks::{leak_ratio, misjudged, LEAK_MAX};

@@ -5,7 +5,7 @@ mod common;
 
 use common::{backup, image, next_version, rng, seed};
 use rand::Rng;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -172,4 +172,40 @@ fn a_study_says_what_it_could_not_read() {
     assert_eq!((study.files, study.bytes), (1, 10_000));
     assert!(study.skipped.len() == 1 && study.skipped[0].contains("bad"), "{:?}", study.skipped);
     assert!(vault::study(&[dir.path().join("none")], &cuts, &Progress::default()).is_err());
+}
+
+/// What snapshots reference adds up to what they say of themselves, and to what deletion lets go.
+#[test]
+fn references_add_up_to_the_snapshots() {
+    let mut rng = rng(seed("references_add_up_to_the_snapshots"));
+    let dir = common::scratch();
+    let vault = common::new_vault(dir.path());
+    for (disk, policy) in [("a/vda", BALANCED), ("b/vda", CONVENTIONAL)] {
+        let policy = Policy { container_bytes: 256 << 10, ..policy };
+        let mut bytes = image(&mut rng, 3_000_000);
+        for _ in 0..4 {
+            backup(&vault, disk, &bytes, policy).unwrap();
+            bytes = next_version(&mut rng, &bytes);
+        }
+        let of_disk = vault.disk_chunks(disk).unwrap();
+        let containers = match disk {
+            "a/vda" => of_disk.containers().unwrap(),
+            _ => vault.common_containers().unwrap(),
+        };
+        assert_eq!(of_disk.snapshots().count(), 4);
+        let mut referenced = HashSet::new();
+        for s in of_disk.snapshots() {
+            let mut runs = Vec::new();
+            of_disk.each_run(s, &mut |id, chunks| runs.push((id, chunks))).unwrap();
+            let bytes: u64 = runs.iter().map(|(id, c)| of_disk.bytes(*id, c.clone()).unwrap()).sum();
+            assert_eq!(bytes, s.data_bytes);
+            for (id, chunks) in runs {
+                assert!(containers.iter().any(|c| c.id == id && chunks.end <= c.chunks), "{id} {chunks:?}");
+                referenced.extend(chunks.map(|no| (id, no)));
+            }
+        }
+        let live: u32 = containers.iter().map(|c| c.chunks - c.dead_chunks).sum();
+        assert_eq!(live as usize, referenced.len(), "{disk}");
+    }
+    assert!(vault.disk_chunks("c/vda").is_err());
 }
