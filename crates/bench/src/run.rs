@@ -1,6 +1,9 @@
 //! Runs one program and says what it cost: wall time, the sync that makes its
 //! writes durable, processor time, and peak memory, all from the kernel's own
 //! accounting of that process.
+//!
+//! The kernel charges a child with what its parent had at the time, so that of a
+//! program that takes less the peak is looked at while it runs.
 
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
@@ -9,7 +12,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context as _, Result};
 use serde::{Deserialize, Serialize};
@@ -84,8 +87,7 @@ pub fn check_interrupted() -> Result<()> {
 pub fn run(command: &mut Command, durable_at: &Path) -> Result<Finished> {
     check_interrupted()?;
     let name = command.get_program().to_string_lossy().into_owned();
-    // A child starts with the peak of the process that spawned it; without
-    // this reset a small tool would be charged with our own largest buffer.
+    // A child starts with the peak of the process that spawned it: ours must not be its.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 
     let started = Instant::now();
@@ -95,10 +97,16 @@ pub fn run(command: &mut Command, durable_at: &Path) -> Result<Finished> {
         .stderr(Stdio::piped())
         .spawn()
         .with_context(|| format!("cannot start {name}"))?;
+    let ours = peak_bytes("self").unwrap_or(0);
+    let watch = PeakWatch::start(child.id());
     let stdout = drain(child.stdout.take());
     let stderr = drain(child.stderr.take());
     let (status, mut cost) = wait(child.id()).with_context(|| format!("cannot wait for {name}"))?;
     cost.wall_seconds = started.elapsed().as_secs_f64();
+    let watched = watch.finish();
+    if cost.rss_bytes_max <= ours && watched > 0 {
+        cost.rss_bytes_max = watched;
+    }
 
     let syncing = Instant::now();
     crate::files::sync_file_system(durable_at)?;
@@ -129,6 +137,43 @@ pub fn first_line(command: &mut Command) -> Result<String> {
 pub fn is_installed(program: &str) -> bool {
     std::env::var_os("PATH")
         .is_some_and(|paths| std::env::split_paths(&paths).any(|dir| dir.join(program).is_file()))
+}
+
+/// Peak resident memory of a process that is alive, since it runs its program.
+fn peak_bytes(process: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().trim_end_matches("kB").trim_end().parse::<u64>().ok()? * 1024)
+}
+
+/// Looks at the peak memory of a process while it runs: what it takes less than we do, its usage does not tell.
+struct PeakWatch {
+    stop: Arc<AtomicBool>,
+    thread: thread::JoinHandle<u64>,
+}
+
+impl PeakWatch {
+    /// Often enough: the peak is looked at, not what there is at the moment.
+    const PAUSE: Duration = Duration::from_millis(2);
+
+    fn start(pid: u32) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let (process, mut peak) = (pid.to_string(), 0);
+            while !stopped.load(Ordering::Relaxed) {
+                peak = peak_bytes(&process).unwrap_or(0).max(peak);
+                thread::sleep(Self::PAUSE);
+            }
+            peak
+        });
+        Self { stop, thread }
+    }
+
+    fn finish(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap_or(0)
+    }
 }
 
 fn drain(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u8>> {
@@ -178,6 +223,14 @@ mod tests {
         assert_eq!(done.json().expect("json")["a"], 1);
         assert!(done.cost.wall_seconds > 0.0);
         assert!(done.cost.rss_bytes_max > 0);
+    }
+
+    #[test]
+    fn our_memory_is_not_charged_to_a_child() {
+        let ours = vec![1_u8; 300 << 20];
+        let done = run(Command::new("sleep").arg("0.1"), Path::new("/")).expect("sleep runs");
+        assert!(done.cost.rss_bytes_max < 100 << 20, "{} bytes", done.cost.rss_bytes_max);
+        assert!(done.cost.rss_bytes_max > 0 && ours.iter().all(|b| *b == 1));
     }
 
     #[test]
