@@ -1,6 +1,7 @@
 //! A store that counts containers' data instead of keeping it: the space of what would not fit on this machine.
 //!
-//! It serves backups that never read data back: policies that compact and punch nothing. All other objects are kept.
+//! It serves backups that never read data back: policies that compact and punch nothing. All other objects are kept, and
+//! so is data that was there before.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,12 +23,9 @@ impl<S: ObjectStore> CountingStore<S> {
         Self { inner, lengths: Lengths::default() }
     }
 
-    /// The length of a data object; `None` where the object is none of data.
-    fn counted(&self, name: &str) -> Option<Result<u64>> {
-        is_data(name).then(|| {
-            let length = locked(&self.lengths).get(name).copied();
-            length.ok_or_else(|| StoreError::NotFound { object: name.to_owned() })
-        })
+    /// The length of data that was counted; `None` of all other objects.
+    fn counted(&self, name: &str) -> Option<u64> {
+        locked(&self.lengths).get(name).copied()
     }
 }
 
@@ -67,20 +65,20 @@ impl<S: ObjectStore> ObjectStore for CountingStore<S> {
     }
 
     fn len(&self, name: &str) -> Result<u64> {
-        self.counted(name).unwrap_or_else(|| self.inner.len(name))
+        self.counted(name).map_or_else(|| self.inner.len(name), Ok)
     }
 
     fn read_at(&self, name: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
-        match is_data(name) {
-            true => Err(not_kept(name, "read")),
-            false => self.inner.read_at(name, offset, buf),
+        match self.counted(name) {
+            Some(_) => Err(not_kept(name, "read")),
+            None => self.inner.read_at(name, offset, buf),
         }
     }
 
     fn read(&self, name: &str, max: u64) -> Result<Vec<u8>> {
-        match is_data(name) {
-            true => Err(not_kept(name, "read")),
-            false => self.inner.read(name, max),
+        match self.counted(name) {
+            Some(_) => Err(not_kept(name, "read")),
+            None => self.inner.read(name, max),
         }
     }
 
@@ -96,14 +94,17 @@ impl<S: ObjectStore> ObjectStore for CountingStore<S> {
         self.inner.swap(name, expected, data)
     }
 
-    fn punch(&self, name: &str, _holes: &[(u64, u64)]) -> Result<()> {
-        Err(not_kept(name, "punch holes into"))
+    fn punch(&self, name: &str, holes: &[(u64, u64)]) -> Result<()> {
+        match self.counted(name) {
+            Some(_) => Err(not_kept(name, "punch holes into")),
+            None => self.inner.punch(name, holes),
+        }
     }
 
     fn delete(&self, name: &str) -> Result<bool> {
-        match is_data(name) {
-            true => Ok(locked(&self.lengths).remove(name).is_some()),
-            false => self.inner.delete(name),
+        match locked(&self.lengths).remove(name) {
+            Some(_) => Ok(true),
+            None => self.inner.delete(name),
         }
     }
 
@@ -123,7 +124,7 @@ impl<S: ObjectStore> ObjectStore for CountingStore<S> {
     }
 
     fn allocated(&self, name: &str) -> Result<u64> {
-        self.counted(name).unwrap_or_else(|| self.inner.allocated(name))
+        self.counted(name).map_or_else(|| self.inner.allocated(name), Ok)
     }
 
     fn free(&self) -> Result<Option<u64>> {
@@ -171,6 +172,29 @@ mod tests {
             vault.backup("a/a", disk, &BackupOptions::default(), &Progress::default()).expect("backup");
         }
         vault.stats(None).expect("stats")
+    }
+
+    #[test]
+    fn data_that_was_there_is_kept() {
+        let dir = tempfile::tempdir().expect("dir");
+        let local = LocalStore::create(dir.path()).expect("store");
+        local.put("a/old.data", &[b"there"]).expect("put");
+        let store = CountingStore::new(local);
+        store.put("a/new.data", &[b"counted"]).expect("put");
+        assert_eq!((store.len("a/old.data").expect("len"), store.len("a/new.data").expect("len")), (5, 7));
+        assert_eq!(store.read("a/old.data", 9).expect("read"), b"there");
+        assert!(store.read("a/new.data", 9).is_err());
+        let mut names = Vec::new();
+        store
+            .list("", &mut |e| {
+                names.push(e.name);
+                Ok(())
+            })
+            .expect("list");
+        names.sort_unstable();
+        assert_eq!(names, ["a/new.data", "a/old.data"]);
+        assert!(store.delete("a/old.data").expect("delete") && store.delete("a/new.data").expect("delete"));
+        assert!(store.len("a/old.data").is_err() && store.len("a/new.data").is_err());
     }
 
     #[test]

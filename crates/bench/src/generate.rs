@@ -38,6 +38,18 @@ impl Random {
         (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
+    /// A number from `least` to `most`.
+    pub fn between(&mut self, (least, most): (u64, u64)) -> u64 {
+        least + self.below(most - least + 1)
+    }
+
+    /// Puts things into any order.
+    pub fn shuffle<T>(&mut self, things: &mut [T]) {
+        for n in (1..things.len()).rev() {
+            things.swap(n, self.below(n as u64 + 1) as usize);
+        }
+    }
+
     /// A number of the standard normal distribution (Box and Muller).
     pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();

@@ -11,7 +11,7 @@ use anyhow::{ensure, Context as _, Result};
 use image::{create_target, Target, TargetFormat, TargetOptions};
 use serde::Serialize;
 use store::{LocalStore, ObjectStore};
-use vault::{BackupOptions, BackupReport, CodecChoice, Policy, Progress, Vault};
+use vault::{BackupOptions, BackupReport, CodecChoice, Policy, Progress, Scan, Since, Vault};
 
 use crate::counting_store::CountingStore;
 use crate::extents::{extents, within, Extent};
@@ -93,6 +93,14 @@ impl LocalVault {
         Self::on(Arc::new(store), dir, policy, codec)
     }
 
+    /// Goes on with the vault in the directory `dir`: what is there stays, new data is counted and not kept.
+    pub fn counting_on(dir: &Path, policy: Policy) -> Result<Self> {
+        ensure!(!policy.reverse, "a policy that removes data reads it, too");
+        let store = CountingStore::new(LocalStore::open(dir)?);
+        let options = BackupOptions { policy: Some(policy), ..BackupOptions::default() };
+        Ok(Self { vault: Vault::open(Arc::new(store))?, dir: dir.to_owned(), options })
+    }
+
     fn on(
         store: Arc<dyn ObjectStore>,
         dir: PathBuf,
@@ -106,6 +114,29 @@ impl LocalVault {
     /// Where its files lie.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// The vault itself.
+    pub fn vault(&self) -> &Vault {
+        &self.vault
+    }
+
+    /// Stores a version of which it is known what has changed since the newest snapshot.
+    pub fn backup_since(&self, version: &Version, since: Option<Since>) -> Result<BackupReport> {
+        let is_listed = since.is_some();
+        let options = BackupOptions { since, ..self.options.clone() };
+        let report = self
+            .vault
+            .backup(&version.disk, version.source(), &options, &Progress::default())
+            .with_context(|| format!("backup of {}", version.disk))?;
+        ensure!(
+            report.reverse.held_up.is_none(),
+            "the reverse pass was held up: {:?}",
+            report.reverse.held_up
+        );
+        let read = matches!(report.scan, Scan::Changed { .. });
+        ensure!(read == is_listed, "the list of changes did not count: {:?}", report.scan);
+        Ok(report)
     }
 
     /// Stores a version. Returns the snapshot's id and the cost.

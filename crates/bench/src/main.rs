@@ -31,6 +31,7 @@ use clap::{Parser, Subcommand};
 use context::{Context, Options};
 use experiments::peers::{Measured, PeersOptions};
 use experiments::revdedup::{self, RevdedupOptions};
+use experiments::vmc::{self, VmcOptions};
 
 #[derive(Parser)]
 #[command(name = "bench", about = "Sapwood's experiments", version)]
@@ -67,6 +68,8 @@ enum Command {
     RevdedupF8(RevdedupOptions),
     /// A long chain: tracing old versions (RevDedup 2013, figure 10)
     RevdedupF10(RevdedupOptions),
+    /// Efficiency and memory of a cluster's backups (VM-centric 2014, table 1)
+    VmcT1(VmcOptions),
     /// Reads a file and hashes each 4 KiB, nothing else; prints one JSON object
     HashOnly {
         /// The file
@@ -108,6 +111,7 @@ fn start(Arguments { command, options }: Arguments) -> anyhow::Result<()> {
         Command::RevdedupF7(o) => revdedup::f7::run(&Context::start("revdedup-f7", options)?, &o),
         Command::RevdedupF8(o) => revdedup::f8::run(&Context::start("revdedup-f8", options)?, &o),
         Command::RevdedupF10(o) => revdedup::f10::run(&Context::start("revdedup-f10", options)?, &o),
+        Command::VmcT1(o) => vmc::t1::run(&Context::start("vmc-t1", options)?, &o),
         Command::HashOnly { file, data_only } => experiments::hash_only::print(&file, data_only),
     }
 }

@@ -6,3 +6,4 @@ pub mod peers;
 pub mod revdedup;
 pub mod sparse_huge;
 pub mod unchanged;
+pub mod vmc;

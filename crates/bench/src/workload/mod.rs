@@ -1,13 +1,15 @@
 //! Workloads: disks with many versions, made of a few real images.
 //!
 //! A version is a base image and the blocks in which it differs from it, each of which stands somewhere in one of the
-//! images. So a version costs memory for its changes and no disk space, its bytes are those of real files, and a hole
-//! of the base stays a hole.
+//! images or is generated. So a version costs memory for its changes and no disk space, its bytes are mostly those of
+//! real files, and a hole of the base stays a hole.
 
 mod blocks;
+mod cluster;
 mod daily;
 mod students;
 
+pub use cluster::{Cluster, ClusterShape, Day};
 pub use daily::Daily;
 pub use students::{Students, StudentsShape};
 
@@ -25,6 +27,7 @@ use rustix::fs::{seek, SeekFrom};
 use rustix::io::Errno;
 
 use crate::files::{BLOCK_BYTES, READ_BYTES};
+use crate::generate::Content;
 use crate::images::Image;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -44,13 +47,19 @@ enum Place {
     Null,
     /// In an image.
     At(FileNo, BlockNo),
+    /// Nowhere: the generated block of this name.
+    Generated(u64),
 }
 
 /// Changed blocks of a disk.
 type Changes = BTreeMap<BlockNo, Place>;
 
 /// The images that a workload is made of.
-struct Files(Vec<(PathBuf, File)>);
+struct Files {
+    images: Vec<(PathBuf, File)>,
+    /// Of generated blocks.
+    content: Content,
+}
 
 impl Files {
     fn open<'a>(images: impl IntoIterator<Item = &'a Image>) -> Result<Self> {
@@ -59,11 +68,30 @@ impl Files {
             ensure!(image.size_bytes % BLOCK == 0, "{}: not a whole number of blocks", image.path.display());
             files.push((image.path.clone(), File::open(&image.path)?));
         }
-        Ok(Self(files))
+        Ok(Self { images: files, content: Content::new(0) })
     }
 
     fn get(&self, no: FileNo) -> &File {
-        &self.0[no.0].1
+        &self.images[no.0].1
+    }
+
+    /// Fills `buf` from `offset` of the generated blocks that are called `first` and on.
+    fn generate(&self, first: u64, offset: u64, buf: &mut [u8]) {
+        let mut block = [0; BLOCK_BYTES];
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let (name, within) = (first.wrapping_add(at / BLOCK), (at % BLOCK) as usize);
+            let length = (BLOCK_BYTES - within).min(buf.len() - done);
+            let part = &mut buf[done..done + length];
+            if length == BLOCK_BYTES {
+                self.content.fill(name, part);
+            } else {
+                self.content.fill(name, &mut block);
+                part.copy_from_slice(&block[within..within + length]);
+            }
+            done += length;
+        }
     }
 
     fn size_bytes(&self, no: FileNo) -> io::Result<u64> {
@@ -87,12 +115,18 @@ impl Run {
 }
 
 fn runs(changes: &Changes) -> Vec<Run> {
+    joined(changes.iter().map(|(block, place)| (*block, *place)))
+}
+
+/// Blocks in the order of the disk as runs.
+fn joined(blocks: impl IntoIterator<Item = (BlockNo, Place)>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
-    for (&block, &place) in changes {
+    for (block, place) in blocks {
         if let Some(last) = runs.last_mut() {
             let goes_on = match (last.place, place) {
                 (Place::Null, Place::Null) => true,
                 (Place::At(f, b), Place::At(g, c)) => f == g && b.0 + last.count == c.0,
+                (Place::Generated(n), Place::Generated(m)) => n.wrapping_add(last.count) == m,
                 _ => false,
             };
             if goes_on && last.start.0 + last.count == block.0 {
@@ -124,7 +158,7 @@ pub struct Version {
 impl Version {
     /// The file that holds most of it.
     pub fn base(&self) -> &Path {
-        &self.files.0[self.base.0].0
+        &self.files.images[self.base.0].0
     }
 
     /// The version as a disk to back up.
@@ -148,6 +182,9 @@ impl Version {
                 Some(Run { place: Place::Null, .. }) => part.fill(0),
                 Some(Run { start, place: Place::At(file, block), .. }) => {
                     self.files.get(*file).read_exact_at(part, at - start.0 * BLOCK + block.0 * BLOCK)?;
+                }
+                Some(Run { start, place: Place::Generated(name), .. }) => {
+                    self.files.generate(*name, at - start.0 * BLOCK, part);
                 }
             }
             n += usize::from(within);
@@ -181,6 +218,24 @@ impl Version {
         };
         let end = seek(file, SeekFrom::Hole(start)).unwrap_or(self.size_bytes);
         Ok(Some(start..end.min(self.size_bytes)))
+    }
+
+    /// Writes it to the new file `path`; what is not data becomes holes.
+    pub fn write_to(&self, path: &Path) -> io::Result<()> {
+        let file = File::create(path)?;
+        file.set_len(self.size_bytes)?;
+        let mut buffer = vec![0; READ_BYTES];
+        let mut at = 0;
+        while let Some(range) = self.next_data(at)? {
+            at = range.start;
+            while at < range.end {
+                let length = (range.end - at).min(READ_BYTES as u64) as usize;
+                self.read_at(at, &mut buffer[..length])?;
+                file.write_all_at(&buffer[..length], at)?;
+                at += length as u64;
+            }
+        }
+        Ok(())
     }
 
     /// Reads all of it once, so that the next reader finds it cached.
@@ -304,6 +359,11 @@ mod tests {
         }
         let original = wanted.clone();
         let mut changes = Changes::new();
+        let content = Content::new(0);
+        for (to, name) in [(10, 77), (11, 78), (12, 80)] {
+            changes.insert(BlockNo(to), Place::Generated(name));
+            content.fill(name, &mut wanted[to as usize * BLOCK_BYTES..][..BLOCK_BYTES]);
+        }
         for (to, from) in [(1, Some(30)), (2, Some(31)), (3, None), (50, Some(0)), (63, Some(1)), (31, None)]
         {
             let place = from.map_or(Place::Null, |b| Place::At(FileNo(0), BlockNo(b)));
@@ -324,11 +384,16 @@ mod tests {
             base: FileNo(0),
             runs: runs(&changes).into(),
         };
-        assert_eq!(version.runs.len(), 5, "{:?}", version.runs);
+        assert_eq!(version.runs.len(), 7, "{:?}", version.runs);
         assert!(bytes_of(&version) == wanted);
+        let copy = dir.path().join("copy");
+        version.write_to(&copy).expect("write");
+        assert!(std::fs::read(copy).expect("read") == wanted);
         let mut part = vec![9; 3 * BLOCK_BYTES];
         assert_eq!(version.read_at(BLOCK + 77, &mut part).expect("read"), part.len());
         assert!(part == wanted[BLOCK_BYTES + 77..][..part.len()]);
+        assert_eq!(version.read_at(10 * BLOCK + 99, &mut part).expect("read"), part.len());
+        assert!(part == wanted[10 * BLOCK_BYTES + 99..][..part.len()]);
         assert_eq!(version.read_at(63 * BLOCK + 1, &mut part).expect("read"), BLOCK_BYTES - 1);
     }
 

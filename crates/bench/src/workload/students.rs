@@ -116,7 +116,7 @@ impl Pool {
     /// The data of all files but the first.
     fn new(files: &Files) -> Result<Self> {
         let mut blocks = Vec::new();
-        for no in (1..files.0.len()).map(FileNo) {
+        for no in (1..files.images.len()).map(FileNo) {
             blocks.extend(nonzero_blocks(files.get(no))?.into_iter().map(|block| Place::At(no, block)));
         }
         blocks.first().context("there is no image to take new content from")?;
@@ -306,6 +306,7 @@ mod tests {
         let key = |p: &Place| match p {
             Place::Null => (0, 0),
             Place::At(file, block) => (file.0, block.0),
+            Place::Generated(name) => (usize::MAX, *name),
         };
         let written = all.len();
         all.sort_unstable_by_key(key);
