@@ -70,6 +70,8 @@ enum Command {
     RevdedupF10(RevdedupOptions),
     /// Efficiency and memory of a cluster's backups (VM-centric 2014, table 1)
     VmcT1(VmcOptions),
+    /// Popularity of chunks by rank (VM-centric 2014, figure 2)
+    VmcF2(VmcOptions),
     /// Reads a file and hashes each 4 KiB, nothing else; prints one JSON object
     HashOnly {
         /// The file
@@ -112,6 +114,7 @@ fn start(Arguments { command, options }: Arguments) -> anyhow::Result<()> {
         Command::RevdedupF8(o) => revdedup::f8::run(&Context::start("revdedup-f8", options)?, &o),
         Command::RevdedupF10(o) => revdedup::f10::run(&Context::start("revdedup-f10", options)?, &o),
         Command::VmcT1(o) => vmc::t1::run(&Context::start("vmc-t1", options)?, &o),
+        Command::VmcF2(o) => vmc::f2::run(&Context::start("vmc-f2", options)?, &o),
         Command::HashOnly { file, data_only } => experiments::hash_only::print(&file, data_only),
     }
 }

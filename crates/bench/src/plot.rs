@@ -22,6 +22,11 @@ pub enum Figure {
         /// Name and points (x, y) of each line.
         series: Vec<(String, Vec<(f64, f64)>)>,
     },
+    /// Lines with both axes in a log scale; no coordinate may be 0.
+    LogLines {
+        /// Name and points (x, y) of each line.
+        series: Vec<(String, Vec<(f64, f64)>)>,
+    },
 }
 
 /// Labels of a figure.
@@ -63,6 +68,10 @@ fn script(name: &str, labels: &Labels<'_>, figure: &Figure) -> String {
     match figure {
         Figure::Bars { groups, series } => bars(&mut text, groups, series),
         Figure::Lines { series } => lines(&mut text, series),
+        Figure::LogLines { series } => {
+            text.push_str("set logscale xy\nset yrange [*:*]\nset grid xtics ytics\n");
+            lines(&mut text, series);
+        }
     }
     text
 }
@@ -129,5 +138,13 @@ mod tests {
         let text = script("t", &labels, &figure);
         assert!(text.contains("\"later\" ?"), "{text}");
         assert!(text.contains("it''s"), "{text}");
+    }
+
+    #[test]
+    fn log_scales_do_not_begin_at_zero() {
+        let series = vec![("a".to_owned(), vec![(1.0, 100.0), (1000.0, 1.0)])];
+        let text = script("t", &Labels { title: "", x: "", y: "" }, &Figure::LogLines { series });
+        let last = text.rfind("set yrange").map(|at| &text[at..at + 16]);
+        assert!(text.contains("set logscale xy") && last == Some("set yrange [*:*]"), "{text}");
     }
 }

@@ -4,6 +4,7 @@
 //! the segments that changed, as the paper's dirty bits have it. The popular set is built as it stands after a month of
 //! work: the first day of every disk is stored, the set is built, and these snapshots are deleted.
 
+pub mod f2;
 mod month;
 mod stream;
 pub mod t1;
