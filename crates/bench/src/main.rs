@@ -72,6 +72,10 @@ enum Command {
     VmcT1(VmcOptions),
     /// Popularity of chunks by rank (VM-centric 2014, figure 2)
     VmcF2(VmcOptions),
+    /// Blocks that a disk needs, as disks are added (VM-centric 2014, figure 9)
+    VmcF9(VmcOptions),
+    /// Availability of snapshots when machines fail (VM-centric 2014, table 7 and figure 7)
+    VmcT7(VmcOptions),
     /// Reads a file and hashes each 4 KiB, nothing else; prints one JSON object
     HashOnly {
         /// The file
@@ -115,6 +119,8 @@ fn start(Arguments { command, options }: Arguments) -> anyhow::Result<()> {
         Command::RevdedupF10(o) => revdedup::f10::run(&Context::start("revdedup-f10", options)?, &o),
         Command::VmcT1(o) => vmc::t1::run(&Context::start("vmc-t1", options)?, &o),
         Command::VmcF2(o) => vmc::f2::run(&Context::start("vmc-f2", options)?, &o),
+        Command::VmcF9(o) => vmc::f9::run(&Context::start("vmc-f9", options)?, &o),
+        Command::VmcT7(o) => vmc::t7::run(&Context::start("vmc-t7", options)?, &o),
         Command::HashOnly { file, data_only } => experiments::hash_only::print(&file, data_only),
     }
 }

@@ -5,9 +5,12 @@
 //! work: the first day of every disk is stored, the set is built, and these snapshots are deleted.
 
 pub mod f2;
+pub mod f9;
 mod month;
+mod sharing;
 mod stream;
 pub mod t1;
+pub mod t7;
 
 use std::path::Path;
 
@@ -22,6 +25,8 @@ use crate::workload::{Cluster, ClusterShape, Day};
 
 /// Machines have so many disks each (section 5).
 const DISKS_OF_MACHINE: usize = 25;
+/// Data of a disk in the paper.
+const PAPER_DISK_BYTES: f64 = 40e9;
 
 /// What the experiments on a cluster may be told.
 #[derive(clap::Args, Clone, Debug)]
