@@ -70,6 +70,10 @@ enum Command {
     RevdedupF10(RevdedupOptions),
     /// Efficiency and memory of a cluster's backups (VM-centric 2014, table 1)
     VmcT1(VmcOptions),
+    /// Backups that share a limited rate (VM-centric 2014, table 2)
+    VmcT2(VmcOptions),
+    /// Backups without a limit, told what has changed (VM-centric 2014, table 4)
+    VmcT4(VmcOptions),
     /// Popularity of chunks by rank (VM-centric 2014, figure 2)
     VmcF2(VmcOptions),
     /// Blocks that a disk needs, as disks are added (VM-centric 2014, figure 9)
@@ -118,6 +122,8 @@ fn start(Arguments { command, options }: Arguments) -> anyhow::Result<()> {
         Command::RevdedupF8(o) => revdedup::f8::run(&Context::start("revdedup-f8", options)?, &o),
         Command::RevdedupF10(o) => revdedup::f10::run(&Context::start("revdedup-f10", options)?, &o),
         Command::VmcT1(o) => vmc::t1::run(&Context::start("vmc-t1", options)?, &o),
+        Command::VmcT2(o) => vmc::t2::run(&Context::start("vmc-t2", options)?, &o),
+        Command::VmcT4(o) => vmc::t4::run(&Context::start("vmc-t4", options)?, &o),
         Command::VmcF2(o) => vmc::f2::run(&Context::start("vmc-f2", options)?, &o),
         Command::VmcF9(o) => vmc::f9::run(&Context::start("vmc-f9", options)?, &o),
         Command::VmcT7(o) => vmc::t7::run(&Context::start("vmc-t7", options)?, &o),

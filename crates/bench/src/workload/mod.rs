@@ -9,7 +9,7 @@ mod cluster;
 mod daily;
 mod students;
 
-pub use cluster::{Cluster, ClusterShape, Day};
+pub use cluster::{Cluster, ClusterShape, Day, Days};
 pub use daily::Daily;
 pub use students::{Students, StudentsShape};
 

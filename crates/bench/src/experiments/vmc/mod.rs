@@ -6,10 +6,13 @@
 
 pub mod f2;
 pub mod f9;
+mod machine;
 mod month;
 mod sharing;
 mod stream;
 pub mod t1;
+pub mod t2;
+pub mod t4;
 pub mod t7;
 
 use std::path::Path;
