@@ -15,6 +15,7 @@ mod images;
 mod in_process;
 mod install;
 mod machine;
+mod metered_store;
 mod peers;
 mod plot;
 mod raw;
@@ -74,6 +75,8 @@ enum Command {
     VmcT2(VmcOptions),
     /// Backups without a limit, told what has changed (VM-centric 2014, table 4)
     VmcT4(VmcOptions),
+    /// Ways of deleting snapshots (VM-centric 2014, table 5)
+    VmcT5(VmcOptions),
     /// Popularity of chunks by rank (VM-centric 2014, figure 2)
     VmcF2(VmcOptions),
     /// Blocks that a disk needs, as disks are added (VM-centric 2014, figure 9)
@@ -124,6 +127,7 @@ fn start(Arguments { command, options }: Arguments) -> anyhow::Result<()> {
         Command::VmcT1(o) => vmc::t1::run(&Context::start("vmc-t1", options)?, &o),
         Command::VmcT2(o) => vmc::t2::run(&Context::start("vmc-t2", options)?, &o),
         Command::VmcT4(o) => vmc::t4::run(&Context::start("vmc-t4", options)?, &o),
+        Command::VmcT5(o) => vmc::t5::run(&Context::start("vmc-t5", options)?, &o),
         Command::VmcF2(o) => vmc::f2::run(&Context::start("vmc-f2", options)?, &o),
         Command::VmcF9(o) => vmc::f9::run(&Context::start("vmc-f9", options)?, &o),
         Command::VmcT7(o) => vmc::t7::run(&Context::start("vmc-t7", options)?, &o),

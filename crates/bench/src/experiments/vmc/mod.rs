@@ -7,12 +7,14 @@
 pub mod f2;
 pub mod f9;
 mod machine;
+mod marks;
 mod month;
 mod sharing;
 mod stream;
 pub mod t1;
 pub mod t2;
 pub mod t4;
+pub mod t5;
 pub mod t7;
 
 use std::path::Path;
