@@ -73,10 +73,14 @@ enum Command {
     VmcT1(VmcOptions),
     /// Backups that share a limited rate (VM-centric 2014, table 2)
     VmcT2(VmcOptions),
+    /// Where the time of a dirty segment goes (VM-centric 2014, table 3)
+    VmcT3(VmcOptions),
     /// Backups without a limit, told what has changed (VM-centric 2014, table 4)
     VmcT4(VmcOptions),
     /// Ways of deleting snapshots (VM-centric 2014, table 5)
     VmcT5(VmcOptions),
+    /// What deletion by filters leaks (VM-centric 2014, table 6)
+    VmcT6(VmcOptions),
     /// Popularity of chunks by rank (VM-centric 2014, figure 2)
     VmcF2(VmcOptions),
     /// Blocks that a disk needs, as disks are added (VM-centric 2014, figure 9)
@@ -126,8 +130,10 @@ fn start(Arguments { command, options }: Arguments) -> anyhow::Result<()> {
         Command::RevdedupF10(o) => revdedup::f10::run(&Context::start("revdedup-f10", options)?, &o),
         Command::VmcT1(o) => vmc::t1::run(&Context::start("vmc-t1", options)?, &o),
         Command::VmcT2(o) => vmc::t2::run(&Context::start("vmc-t2", options)?, &o),
+        Command::VmcT3(o) => vmc::t3::run(&Context::start("vmc-t3", options)?, &o),
         Command::VmcT4(o) => vmc::t4::run(&Context::start("vmc-t4", options)?, &o),
         Command::VmcT5(o) => vmc::t5::run(&Context::start("vmc-t5", options)?, &o),
+        Command::VmcT6(o) => vmc::t6::run(&Context::start("vmc-t6", options)?, &o),
         Command::VmcF2(o) => vmc::f2::run(&Context::start("vmc-f2", options)?, &o),
         Command::VmcF9(o) => vmc::f9::run(&Context::start("vmc-f9", options)?, &o),
         Command::VmcT7(o) => vmc::t7::run(&Context::start("vmc-t7", options)?, &o),

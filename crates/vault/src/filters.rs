@@ -25,8 +25,7 @@ pub(crate) fn put(session: &Session, name: RecipeName, pages: &[RecipePageRef]) 
         referenced.extend(own);
     }
     let items: u64 = referenced.iter().map(|(_, chunks)| chunks.len()).sum();
-    // Room for what comes while it is compared with others: the paper's U of ten snapshots is 1.225 u.
-    let mut filter = Bloom::with_room(items + items / 4);
+    let mut filter = with_room(items);
     for (id, chunks) in &referenced {
         numbers(chunks).for_each(|no| filter.insert(*id, no));
     }
@@ -35,6 +34,12 @@ pub(crate) fn put(session: &Session, name: RecipeName, pages: &[RecipePageRef]) 
     session.wrote(object.clone());
     folder.store.put(&object, &[&frame])?;
     Ok(frame.len() as u64)
+}
+
+/// An empty filter for a snapshot of so many chunks: with room for those of the others that it is merged with. The
+/// paper's U of ten snapshots is 1.225 u.
+pub(crate) fn with_room(chunks: u64) -> Bloom {
+    Bloom::with_room(chunks.saturating_add(chunks / 4))
 }
 
 /// Reads a snapshot's filter; `None` where it has none.

@@ -22,6 +22,12 @@ pub fn misjudged(bits: u64, hashes: u32, chunks: f64) -> f64 {
     (1.0 - zero).powi(hashes as i32)
 }
 
+/// The shape of the filter over so many chunks: its bits and its hash functions, the z and j of formula 1.
+pub fn filter_shape(chunks: u64) -> (u64, u32) {
+    let filter = filters::with_room(chunks);
+    (filter.len_bits(), filter.hashes())
+}
+
 /// The share of a disk's chunks that has leaked after so many deletions (formula 2): `misjudged` of what each deletes, of
 /// `snapshots` snapshots whose first has `first` chunks and whose others have `added` more each.
 pub fn leak_ratio(deletions: u32, misjudged: f64, first: f64, added: f64, snapshots: usize) -> f64 {

@@ -62,7 +62,7 @@ pub use error::{Result, VaultError};
 pub use format::{ContainerId, Owner, SnapId, SnapshotEntry, VaultId, WriterNo};
 pub use gc::GcReport;
 pub use layout::{Age, Fragmentation};
-pub use leaks::{leak_ratio, misjudged, LEAK_MAX};
+pub use leaks::{filter_shape, leak_ratio, misjudged, LEAK_MAX};
 pub use listing::{Listing, SnapshotInfo};
 pub use map::{Cell, Map};
 pub use policy::{

@@ -13,8 +13,10 @@ mod sharing;
 mod stream;
 pub mod t1;
 pub mod t2;
+pub mod t3;
 pub mod t4;
 pub mod t5;
+pub mod t6;
 pub mod t7;
 
 use std::path::Path;
