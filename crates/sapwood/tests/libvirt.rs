@@ -4,7 +4,7 @@
 mod common;
 
 use common::libvirt::{new_image, Libvirt};
-use common::{Bench, Child, FAILED, REFUSED, USAGE};
+use common::{qemu_img, random, Bench, Child, FAILED, REFUSED, USAGE};
 use rustix::process::Signal;
 use serde_json::{json, Value};
 use std::os::unix::fs::PermissionsExt;
@@ -14,12 +14,10 @@ const DISK_BYTES: usize = 48 << 20;
 const SMALL_BYTES: usize = 8 << 20;
 const SEGMENT: u64 = 4 << 20;
 
-fn machine(bench: &mut Bench) -> Libvirt {
+fn machine(bench: &mut Bench, content: &[u8]) -> Libvirt {
     let mut libvirt = Libvirt::start(bench);
-    let (a, b) = (
-        new_image(&bench.path("a.qcow2"), "qcow2", DISK_BYTES),
-        new_image(&bench.path("b.raw"), "raw", SMALL_BYTES),
-    );
+    let (a, b) = (bench.arg("a.qcow2"), new_image(&bench.path("b.raw"), "raw", SMALL_BYTES));
+    qemu_img(&["convert", "-f", "raw", "-O", "qcow2", &bench.file("a.raw", content), &a]);
     libvirt.start_domain(bench, &[("vda", "qcow2", &a), ("vdb", "raw", &b)]);
     libvirt
 }
@@ -36,7 +34,7 @@ fn back_up(bench: &Bench) -> (Value, Value, Value) {
 #[test]
 fn a_domain_is_backed_up_by_its_checkpoints() {
     let mut bench = Bench::new("balanced");
-    let libvirt = machine(&mut bench);
+    let libvirt = machine(&mut bench, &vec![0; DISK_BYTES]);
     let mut wanted = vec![0; DISK_BYTES];
     let mut write = |at: usize, len: usize, byte: u8| {
         libvirt.write("vda", at, len, byte);
@@ -100,14 +98,17 @@ fn a_domain_is_backed_up_by_its_checkpoints() {
 #[test]
 fn a_backup_that_is_ended_leaves_nothing_out_of_the_next() {
     let mut bench = Bench::new("balanced");
-    let libvirt = machine(&mut bench);
-    libvirt.write("vda", 0, DISK_BYTES / 2, 1);
+    // Hard to compress, so that a backup takes its time.
+    let mut wanted: Vec<u8> = random(DISK_BYTES, 3).iter().map(|b| b & 15).collect();
+    let libvirt = machine(&mut bench, &wanted);
     back_up(&bench);
-    let args = ["-q", "backup", "vm", "libvirt:vm", "--full", "--codec", "zstd:19"];
+    libvirt.write("vda", 0, 4096, 1);
+    wanted[..4096].fill(1);
+    let args =
+        ["-q", "backup", "vm", "libvirt:vm", "--full", "--policy", "conventional", "--codec", "zstd:19"];
     for (round, signal) in [Signal::KILL, Signal::TERM, Signal::KILL].into_iter().enumerate() {
         let at = (30 + round) << 20;
         libvirt.write("vda", at, 4096, 9);
-        // Hard to compress, so that it takes its time.
         let child = Child::start(bench.command(&args), "a backup that is ended");
         let start = Instant::now();
         while !libvirt.has_job() {
@@ -127,8 +128,6 @@ fn a_backup_that_is_ended_leaves_nothing_out_of_the_next() {
     let (scan, ..) = back_up(&bench);
     assert_eq!(scan["kind"], "changed", "{scan}");
     let restored = bench.restored("vm/vda@latest");
-    let mut wanted = vec![0; DISK_BYTES];
-    wanted[..DISK_BYTES / 2].fill(1);
     (30..33).for_each(|at| wanted[at << 20..(at << 20) + 4096].fill(9));
     wanted[2 << 20..(2 << 20) + 4096].fill(22);
     assert!(restored == wanted);
