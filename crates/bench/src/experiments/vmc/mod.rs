@@ -52,7 +52,7 @@ struct Usual {
 }
 
 impl Usual {
-    /// What the issue asks for.
+    /// Enough of them for popularity to show.
     const CLUSTER: Usual = Usual { disks: 100, days: 10, data_mib: 128 };
     /// With `--tiny`.
     const TINY: Usual = Usual { disks: 6, days: 3, data_mib: 8 };
