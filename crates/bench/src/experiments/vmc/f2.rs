@@ -46,7 +46,7 @@ pub fn run(context: &Context, options: &VmcOptions) -> Result<()> {
     let classes = ranked(&status);
     let tops: Vec<Top> = FRACTIONS.iter().map(|fraction| top(&status, *fraction)).collect();
     let bars = [
-        Bar::shown("slope of the curve where chunks are on two disks or more", slope(&classes)),
+        Bar::shown("slope of the curve between one disk and all", slope(&classes, status.disks)),
         Bar::shown(
             "part of the duplicates between disks in a set of 2 %",
             tops.iter().find(|t| t.fraction == POPULAR_FRACTION).map(|t| t.part),
@@ -105,11 +105,12 @@ fn top(status: &PopularStatus, fraction: f64) -> Top {
     Top { fraction, bytes, duplicate_bytes, part }
 }
 
-/// The slope of the line through the middles of the classes of two disks or more, in a log scale.
-fn slope(classes: &[Class]) -> Option<f64> {
+/// The slope of the line through the middles of the classes, in a log scale. Chunks that one disk or all of the `disks`
+/// have are left out: there the curve cannot go on.
+fn slope(classes: &[Class], disks: u64) -> Option<f64> {
     let points: Vec<(f64, f64)> = classes
         .iter()
-        .filter(|c| c.disks > 1)
+        .filter(|c| c.disks > 1 && u64::from(c.disks) < disks)
         .map(|c| ((c.rank as f64 * (c.rank + c.chunks - 1) as f64).sqrt().ln(), f64::from(c.disks).ln()))
         .collect();
     let n = points.len() as f64;
@@ -165,8 +166,8 @@ mod tests {
         {
             classes.push(Class { disks, chunks: next - first, bytes: 0, rank: first });
         }
-        let found = slope(&classes).expect("slope");
+        let found = slope(&classes, 100).expect("slope");
         assert!((-1.1..-0.9).contains(&found), "{found}");
-        assert_eq!(slope(&classes[..1]), None);
+        assert_eq!(slope(&classes[..1], 100), None);
     }
 }
