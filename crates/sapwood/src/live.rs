@@ -22,7 +22,7 @@ mod scratch;
 
 pub use agent::is_guest_frozen;
 pub use definition::Definition;
-pub use libvirt::CHECKPOINT_TAG;
+pub use libvirt::{CHECKPOINT_TAG, IMAGE_TAG};
 
 use anyhow::Result;
 use image::{Changes, ImageError, NbdSource, Source};
@@ -127,8 +127,8 @@ pub struct Wanted {
     pub node: String,
     /// The newest snapshot of the disk.
     pub newest: Option<SnapId>,
-    /// Its tag [`CHECKPOINT_TAG`].
-    pub checkpoint: Option<String>,
+    /// Its tags.
+    pub tags: Vec<(String, String)>,
     /// The snapshot that will be.
     pub snapshot: SnapId,
 }

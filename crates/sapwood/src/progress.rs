@@ -12,11 +12,14 @@ use vault::Progress;
 /// How often a line is printed where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// Runs an operation, shows how far it is, and stops it on SIGINT or SIGTERM.
+/// Runs an operation, shows how far it is, and stops it on SIGINT, SIGTERM, and SIGHUP where that is not ignored.
 pub fn watch<T>(args: &Args, what: &str, operation: impl FnOnce(&Progress) -> T) -> T {
     let progress = Progress::default();
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    let mut signals = vec![signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
+    // `nohup` means that the end of the terminal is not ours.
+    signals.extend((!ignores_hangup()).then_some(signal_hook::consts::SIGHUP));
+    for signal in signals {
         let stop = stop.clone();
         // A second signal ends the program at once, unless it would leave a guest frozen.
         let action = move || {
@@ -34,6 +37,12 @@ pub fn watch<T>(args: &Args, what: &str, operation: impl FnOnce(&Progress) -> T)
         let _end = EndOnDrop(&ended, shown.thread().clone());
         operation(&progress)
     })
+}
+
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
 struct EndOnDrop<'a>(&'a AtomicBool, std::thread::Thread);

@@ -143,6 +143,56 @@ fn a_backup_that_is_ended_leaves_nothing_out_of_the_next() {
     assert!(libvirt.has_job());
 }
 
+/// libvirt's checkpoints are of targets, not of images: where another image has come to a target, its bitmap of the same
+/// name tells nothing of the snapshots of that target.
+#[test]
+fn another_image_at_the_same_target_is_read_whole() {
+    let mut bench = Bench::new("balanced");
+    let mut libvirt = Libvirt::start(&mut bench);
+    let new = |name: &str| new_image(&bench.path(name), "qcow2", SMALL_BYTES);
+    let (a, b) = (new("a.qcow2"), new("b.qcow2"));
+    libvirt.start_domain(&bench, &[("vda", "qcow2", &a), ("vdb", "qcow2", &b)]);
+    libvirt.write("vda", 0, SMALL_BYTES, 1);
+    libvirt.write("vdb", 0, SMALL_BYTES, 2);
+    back_up(&bench);
+    let check = |a: u8, b: u8, known: bool| {
+        let (of_a, of_b, _) = back_up(&bench);
+        for scan in [of_a, of_b] {
+            let why = scan["why"].as_str().unwrap_or_default();
+            assert!(known == (scan["kind"] == "changed") && known != why.contains("another image"), "{scan}");
+        }
+        for (disk, byte) in [("vm/vda@latest", a), ("vm/vdb@latest", b)] {
+            assert!(bench.restored(disk)[4096..].iter().all(|x| *x == byte), "{disk}");
+        }
+    };
+    libvirt.write("vda", 0, 4096, 9);
+    libvirt.write("vdb", 0, 4096, 9);
+    check(1, 2, true);
+
+    // By the definition.
+    let xml = libvirt.virsh(&["dumpxml", "vm", "--inactive"]);
+    libvirt.virsh(&["destroy", "vm", "--graceful"]);
+    let swapped = xml.replace("a.qcow2", "x.qcow2").replace("b.qcow2", "a.qcow2");
+    let swapped = swapped.replace("x.qcow2", "b.qcow2");
+    libvirt.virsh(&["define", &bench.file("swapped.xml", swapped.as_bytes())]);
+    libvirt.virsh(&["start", "vm"]);
+    check(2, 1, false);
+    check(2, 1, true);
+
+    // By the names of the files.
+    libvirt.virsh(&["destroy", "vm", "--graceful"]);
+    let aside = bench.arg("aside");
+    for (from, to) in [(&a, &aside), (&b, &a), (&aside, &b)] {
+        std::fs::rename(from, to).unwrap();
+    }
+    libvirt.virsh(&["start", "vm"]);
+    check(1, 2, false);
+    check(1, 2, true);
+    bench.verify();
+    let tag = ["backup", "vm/vda", &a, "--tag", "checkpoint=sapwood-1"];
+    bench.fails(&tag, USAGE, &["checkpoint", "what backups say themselves"]);
+}
+
 #[test]
 fn what_libvirt_does_not_have_is_said() {
     let mut bench = Bench::new("balanced");

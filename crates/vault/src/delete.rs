@@ -59,7 +59,7 @@ impl Vault {
         let folder = self.disk(disk)?;
         let (_, deleted) = folder.update(|m, _| mark(m, disk, specs))?;
         let mut report = DeleteReport { deleted, ..DeleteReport::default() };
-        let session = match Session::begin(&folder, WriterKind::Maintenance) {
+        let mut session = match Session::begin(&folder, WriterKind::Maintenance) {
             Err(VaultError::Busy { .. }) => {
                 report.waiting = report.deleted.len();
                 return Ok(report);
@@ -68,12 +68,13 @@ impl Vault {
         };
         match carry_through(&session, COMPACT_AT_DELETION) {
             Err(e) if e.is_damage() || e.is_full() => report.held_up = Some(e.to_string()),
-            other => {
-                report.waiting = other?;
-                if leaks::estimated(&folder, &folder.load()?)? > leaks::LEAK_MAX {
-                    report.repaired_chunks = leaks::repair(&session, COMPACT_AT_DELETION)?;
-                }
+            other => report.waiting = other?,
+        }
+        match repair_if_due(&mut session) {
+            Err(e) if e.is_damage() || e.is_full() => {
+                report.held_up.get_or_insert(e.to_string());
             }
+            other => report.repaired_chunks = other?,
         }
         report.freed_bytes = delete_released(&folder, Some(session.writer))?;
         compact_folder(&session, COMPACT_AT_DELETION, None)?;
@@ -83,6 +84,14 @@ impl Vault {
         sweep_unswept(self, &folder, COMPACT_AT_DELETION, &mut swept)?;
         report.freed_bytes += swept.freed_bytes;
         Ok(report)
+    }
+}
+
+/// Leaks of deletions by filters are repaired before they are too many.
+fn repair_if_due(session: &mut Session) -> Result<u64> {
+    match leaks::estimated(&session.folder, &session.folder.load()?)? > leaks::LEAK_MAX {
+        true => leaks::repair(session, COMPACT_AT_DELETION),
+        false => Ok(0),
     }
 }
 

@@ -225,10 +225,10 @@ fn collect_folder(vault: &Vault, folder: &Folder, threshold: f64, report: &mut G
     let mut reversed = ReverseReport::default();
     let carried = carry_through(&session, threshold)
         .map(|waiting| report.waiting += waiting)
-        .and_then(|()| leaks::repair(&session, threshold))
-        .map(|leaked| report.repaired_chunks += leaked)
         .and_then(|()| reverse_pending(vault, &mut session, false, threshold, &mut reversed));
     report.reversed += reversed.snapshots;
+    let repaired = leaks::repair(&mut session, threshold).map(|chunks| report.repaired_chunks += chunks);
+    let carried = carried.and(repaired);
     if carried.as_ref().is_err_and(|e| !e.is_damage() && !e.is_full()) {
         return carried;
     }

@@ -3,7 +3,7 @@
 
 use crate::dead::read_dead;
 use crate::delete::{apply, summary_of, Change, Counted, Dead};
-use crate::error::Result;
+use crate::error::{Result, VaultError};
 use crate::filters;
 use crate::folder::{Containers, Folder};
 use crate::recipe::read_root;
@@ -37,13 +37,21 @@ pub fn leak_ratio(deletions: u32, misjudged: f64, first: f64, added: f64, snapsh
 
 /// What formula 2 says of a disk as it is. Chunks that a backup adds are counted by their bytes.
 pub(crate) fn estimated(folder: &Folder, m: &Manifest) -> Result<f64> {
-    let Some(newest) = m.newest().filter(|_| m.by_filter > 0) else { return Ok(0.0) };
-    let filter = match filters::read(folder, newest) {
-        Err(e) if e.is_damage() => None,
-        other => other?,
-    };
-    // Where the newest has no filter, none has been written for long: the next deletions are exact.
-    let Some(filter) = filter else { return Ok(0.0) };
+    if m.by_filter == 0 {
+        return Ok(0.0);
+    }
+    let mut newest = None;
+    for s in m.live().rev() {
+        newest = match filters::read(folder, s) {
+            Err(e) if e.is_damage() => None,
+            other => other?,
+        };
+        if newest.is_some() {
+            break;
+        }
+    }
+    // Where there is no filter any more, nothing leaks any more: what has leaked so far goes.
+    let Some(filter) = newest else { return Ok(f64::INFINITY) };
     let first = filter.items() as f64;
     let later = || m.live().filter(|s| s.parent.is_some() && s.data_bytes > 0);
     let shares: f64 = later().map(|s| s.new_bytes as f64 / s.data_bytes as f64).sum();
@@ -56,13 +64,17 @@ pub(crate) fn estimated(folder: &Folder, m: &Manifest) -> Result<f64> {
 
 /// Finds what has leaked, if anything was deleted by filters, and logs it as dead. Reads this disk's metadata alone.
 /// Returns how many chunks there were.
-pub(crate) fn repair(session: &Session, punch_below: f64) -> Result<u64> {
+///
+/// Under a writer's number of its own: the lists of dead chunks that the deletion before it wrote have its number in
+/// their names, and count by now.
+pub(crate) fn repair(session: &mut Session, punch_below: f64) -> Result<u64> {
+    if session.folder.load()?.by_filter == 0 {
+        return Ok(0);
+    }
+    session.renew()?;
     let folder = &session.folder;
     loop {
         let m = folder.load()?;
-        if m.by_filter == 0 {
-            return Ok(0);
-        }
         let referenced = referenced(folder, &m)?;
         let mut entries: Vec<ContainerEntry> = Vec::new();
         Containers::new(folder.clone(), &m).each(|e| {
@@ -80,7 +92,15 @@ pub(crate) fn repair(session: &Session, punch_below: f64) -> Result<u64> {
             if live.map_or(0, RunSet::len) + u64::from(e.dead_chunks) == u64::from(e.chunks) {
                 continue;
             }
-            let mut chunks = read_table(folder, e.id, e.table)?.numbers.minus(&read_dead(folder, &e)?);
+            let known = || Ok(read_table(folder, e.id, e.table)?.numbers.minus(&read_dead(folder, &e)?));
+            let mut chunks = match known() {
+                // Damage is for `verify` to tell; the other containers are repaired all the same, and this one later.
+                Err(e) if VaultError::is_damage(&e) => {
+                    dead.counted = Counted::Exactly;
+                    continue;
+                }
+                other => other?,
+            };
             if let Some(live) = live {
                 chunks = chunks.minus(live);
             }
@@ -89,7 +109,7 @@ pub(crate) fn repair(session: &Session, punch_below: f64) -> Result<u64> {
                 dead.chunks.insert(e.id, chunks);
             }
         }
-        if apply(session, &m, &Change::default(), &dead, punch_below)? {
+        if apply(&*session, &m, &Change::default(), &dead, punch_below)? {
             return Ok(leaked);
         }
         // A backup has committed meanwhile: what it references was not looked at.

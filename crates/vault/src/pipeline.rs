@@ -196,7 +196,7 @@ fn read(
                 format!("the disk has more than {longest} bytes, the most in segments of {segment} bytes");
             return Err(VaultError::Refused(why));
         }
-        let Some(range) = source.next_data(at)? else { break };
+        let Some(range) = stages.read.time(|| source.next_data(at))? else { break };
         let no = range.start.max(at) / segment;
         let start = no * segment;
         let want = known.map_or(segment, |size| segment.min(size.saturating_sub(start))) as usize;

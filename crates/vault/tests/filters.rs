@@ -130,6 +130,35 @@ fn deletions_repair_before_much_has_leaked() {
     assert_eq!(verify(&vault), []);
 }
 
+/// A repair once wrote the list of dead chunks anew that the deletion before it, of the same session, had just made
+/// count, and then had it deleted.
+#[test]
+fn a_repair_right_behind_a_deletion_of_the_same_container() {
+    let mut rng = rng(seed("a_repair_right_behind_a_deletion_of_the_same_container"));
+    let dir = common::scratch();
+    let vault = common::new_vault(dir.path());
+    let mut disk = blocks(&mut rng, 500);
+    backup(&vault, DISK, &disk, BLOOM).unwrap();
+    let mut repaired = 0;
+    for n in 0..80 {
+        // One container holds what stays and what goes.
+        for _ in 0..150 {
+            let at = rng.random_range(0..500) * BLOCK;
+            let fresh = blocks(&mut rng, 1);
+            disk[at..at + BLOCK].copy_from_slice(&fresh);
+        }
+        backup(&vault, DISK, &disk, BLOOM).unwrap();
+        let report = match n % 8 {
+            7 => vault.gc(false).unwrap().repaired_chunks,
+            _ => vault.delete(DISK, &["latest~1"]).unwrap().repaired_chunks,
+        };
+        repaired += report;
+        assert_eq!(verify(&vault), [], "after round {n}");
+    }
+    assert!(repaired > 0);
+    assert!(common::restore(&vault, DISK, "latest").unwrap() == disk);
+}
+
 #[test]
 fn without_a_filter_or_with_a_damaged_one_it_is_exact() {
     let mut rng = rng(seed("without_a_filter_or_with_a_damaged_one_it_is_exact"));

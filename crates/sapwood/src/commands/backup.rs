@@ -5,7 +5,7 @@ mod live;
 use super::open;
 use crate::args::{Args, Backup};
 use crate::give_way::give_way;
-use crate::live::LiveSourceName;
+use crate::live::{LiveSourceName, CHECKPOINT_TAG, IMAGE_TAG};
 use crate::output::{percent, print_json, rate, size};
 use crate::progress::watch;
 use anyhow::{Context as _, Result};
@@ -15,6 +15,9 @@ use serde_json::{json, Value};
 use std::process::ExitCode;
 use std::time::Instant;
 use vault::{BackupOptions, BackupReport, Policy, Scan, Since, Vault, VaultError};
+
+/// Tags that users cannot give: what they say decides what the next backup reads.
+const RESERVED_TAGS: [&str; 3] = ["consistency", CHECKPOINT_TAG, IMAGE_TAG];
 
 pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
     let source = LiveSourceName::parse(&a.source).transpose()?;
@@ -202,6 +205,9 @@ fn options(a: &Backup) -> Result<BackupOptions> {
         let Some((k, v)) = t.split_once('=') else {
             return Err(VaultError::Usage(format!("--tag {t}: give it as NAME=VALUE")).into());
         };
+        if RESERVED_TAGS.contains(&k) {
+            return Err(VaultError::Usage(format!("--tag {t}: {k} is what backups say themselves")).into());
+        }
         tags.push((k.to_string(), v.to_string()));
     }
     let time = match &a.time {

@@ -4,8 +4,10 @@
 //! export, a checkpoint is the bitmap that begins with it.
 //!
 //! 1. A backup job that is left of a backup that was killed is ended.
-//! 2. `backup-begin` begins the job and a checkpoint in one step, with the guest's file systems frozen if its agent is
-//!    there. Every disk's export tells what changed since the checkpoint that its newest snapshot names.
+//! 2. Every disk's newest snapshot names its checkpoint and its image. They count if libvirt still has the checkpoint, and
+//!    the disk had at that time, and has now, the image of the snapshot: libvirt itself looks at targets only.
+//!    `backup-begin` begins the job and a checkpoint in one step, with the guest's file systems frozen if its agent is
+//!    there.
 //! 3. The disks are read over NBD.
 //! 4. When all their snapshots are committed the job is ended, and older checkpoints of this vault go.
 //!
@@ -20,13 +22,16 @@ use super::node::SAFE_WITH_IOTHREADS;
 use super::scratch::{self, Scratch};
 use super::{uri, Point, Wanted};
 use anyhow::{bail, ensure, Context as _, Result};
-use domain::Domain;
+use domain::{Domain, DomainDisk};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use vault::VaultId;
 use virsh::Virsh;
 
 /// The tag of a snapshot that names its checkpoint.
 pub const CHECKPOINT_TAG: &str = "checkpoint";
+/// The tag of a snapshot that names its image, where it is a file of this host.
+pub const IMAGE_TAG: &str = "image";
 /// What an export calls its bitmap.
 const BITMAP: &str = "changes";
 
@@ -49,6 +54,8 @@ pub struct LibvirtPoint {
 struct Part {
     target: String,
     keeps_bitmaps: bool,
+    /// What tells its image from others.
+    image: Option<String>,
     /// The checkpoint since which its changes are known, or why there is none.
     since: std::result::Result<String, String>,
     committed: bool,
@@ -94,15 +101,10 @@ impl LibvirtPoint {
         for w in wanted {
             let disk = described.disks.iter().find(|d| d.target == w.node);
             let disk = disk.with_context(|| format!("libvirt domain {domain}: has no disk {:?}", w.node))?;
-            let since = match (&w.newest, &w.checkpoint) {
-                (None, _) => Err("there is no snapshot yet".into()),
-                _ if !disk.keeps_bitmaps => Err("libvirt keeps bitmaps in qcow2 images only".into()),
-                (Some(newest), None) => Err(format!("snapshot {newest} was not made through libvirt")),
-                (Some(_), Some(c)) if older.contains(c) => Ok(c.clone()),
-                (Some(_), Some(c)) => Err(format!("libvirt has no checkpoint {c} any more")),
-            };
+            let image = image_of(disk);
+            let since = since(&virsh, w, disk, image.as_deref(), &older);
             let keeps_bitmaps = disk.keeps_bitmaps;
-            parts.push(Part { target: w.node.clone(), keeps_bitmaps, since, committed: false });
+            parts.push(Part { target: w.node.clone(), keeps_bitmaps, image, since, committed: false });
         }
         let any = parts.iter().any(|p| p.keeps_bitmaps);
         let checkpoint = wanted.first().filter(|_| any).map(|w| format!("{prefix}{}", w.snapshot));
@@ -127,25 +129,31 @@ impl LibvirtPoint {
         // The directory is QEMU's from here on: nothing of ours is made in it any more.
         let texts = tempfile::tempdir().context("cannot make a directory for libvirt's requests")?;
         self.scratch.open_to(owner)?;
-        self.frozen = has_agent && self.freeze();
-        let begun = self.begin_job(texts.path());
-        if self.frozen {
-            self.thaw()?;
+        loop {
+            self.frozen = has_agent && self.freeze();
+            let begun = self.request(texts.path());
+            // Before anything else is tried: that may take its time.
+            let thawed = if self.frozen { self.thaw() } else { Ok(()) };
+            match begun {
+                Err(e) if thawed.is_ok() && self.asks_for_less(&e) => {}
+                other => return thawed.and(other),
+            }
         }
-        begun
     }
 
-    /// Where a bitmap is not what it should be (QEMU was killed, say), the disks are read whole.
-    fn begin_job(&mut self, texts: &Path) -> Result<()> {
-        let Err(e) = self.request(texts) else { return Ok(()) };
-        if self.parts.iter().all(|p| p.since.is_err()) {
-            return Err(e);
+    /// Where libvirt cannot go by a bitmap (QEMU was killed, say), the disks are read whole; where it cannot begin one
+    /// (old formats cannot keep any), there is no checkpoint. Whether there is less to ask for.
+    fn asks_for_less(&mut self, why: &anyhow::Error) -> bool {
+        let why = format!("{why:#}");
+        if !why.contains("bitmap") && !why.contains("heckpoint") {
+            return false;
         }
-        for part in self.parts.iter_mut().filter(|p| p.since.is_ok()) {
-            part.since = Err(format!("libvirt cannot tell what changed: {e:#}"));
+        let mut by_bitmap = self.parts.iter_mut().filter(|p| p.since.is_ok()).peekable();
+        if by_bitmap.peek().is_none() {
+            return self.checkpoint.take().is_some();
         }
-        self.remove_older();
-        self.request(texts)
+        by_bitmap.for_each(|p| p.since = Err(format!("libvirt cannot tell what changed: {why}")));
+        true
     }
 
     fn request(&mut self, texts: &Path) -> Result<()> {
@@ -161,9 +169,15 @@ impl LibvirtPoint {
             args.push(path.to_string_lossy().into_owned());
         }
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        self.virsh.of_domain("backup-begin", &args)?;
-        self.begun = true;
-        Ok(())
+        let begun = self.virsh.of_domain("backup-begin", &args).map(drop);
+        // What is said of it may be lost on the way.
+        self.begun = begun.is_ok() || self.has_job().unwrap_or(true);
+        begun
+    }
+
+    /// Whether the job that the domain has is ours.
+    fn has_job(&self) -> Result<bool> {
+        Ok(job_socket(&self.virsh)?.is_some_and(|socket| socket == self.scratch.socket()))
     }
 
     fn backup_xml(&self) -> String {
@@ -229,20 +243,25 @@ impl LibvirtPoint {
         bail!("THE GUEST'S FILE SYSTEMS MAY STILL BE FROZEN: thaw them (virsh domfsthaw){why}");
     }
 
-    /// The point in time is no longer needed.
+    /// The point in time is no longer needed. Somebody else's job is not ended.
     fn end_job(&mut self) -> Result<()> {
-        match std::mem::take(&mut self.begun) {
-            true => self.virsh.of_domain("domjobabort", &[]).map(drop),
-            false => Ok(()),
+        if self.begun && self.has_job()? {
+            self.virsh.of_domain("domjobabort", &[])?;
         }
+        self.begun = false;
+        Ok(())
     }
 
     /// Best effort: what stays is removed the next time.
     fn remove_older(&mut self) {
         for name in std::mem::take(&mut self.older) {
-            // Where the bitmap is gone, libvirt can still forget it.
-            let gone = self.virsh.of_domain("checkpoint-delete", &[&name]);
-            let _ = gone.or_else(|_| self.virsh.of_domain("checkpoint-delete", &[&name, "--metadata"]));
+            match self.virsh.of_domain("checkpoint-delete", &[&name]) {
+                // Where the bitmap is gone, libvirt can still forget it.
+                Err(e) if format!("{e:#}").contains("bitmap") => {
+                    let _ = self.virsh.of_domain("checkpoint-delete", &[&name, "--metadata"]);
+                }
+                _ => {}
+            }
         }
     }
 }
@@ -260,12 +279,7 @@ impl Point for LibvirtPoint {
         if let Some(why) = &self.broken {
             bail!("{why}");
         }
-        let job = self.virsh.of_domain("backup-dumpxml", &[]).context("the point in time was not kept")?;
-        let socket = self.scratch.socket();
-        ensure!(
-            job.contains(&*escaped(&socket.to_string_lossy())),
-            "libvirt has ended the job that kept the point in time"
-        );
+        ensure!(self.has_job()?, "libvirt has ended the job that kept the point in time");
         Ok(())
     }
 
@@ -295,8 +309,10 @@ impl Point for LibvirtPoint {
     }
 
     fn tags(&self, disk: usize) -> Vec<(String, String)> {
-        let of_disk = self.checkpoint.iter().filter(|_| self.parts[disk].keeps_bitmaps);
-        of_disk.map(|c| (CHECKPOINT_TAG.to_owned(), c.clone())).collect()
+        let part = &self.parts[disk];
+        let checkpoint = self.checkpoint.iter().filter(|_| part.keeps_bitmaps);
+        let checkpoint = checkpoint.map(|c| (CHECKPOINT_TAG.to_owned(), c.clone()));
+        checkpoint.chain(part.image.iter().map(|i| (IMAGE_TAG.to_owned(), i.clone()))).collect()
     }
 }
 
@@ -312,23 +328,77 @@ impl Drop for LibvirtPoint {
     }
 }
 
-/// Ends a job of ours whose backup lives no more.
-fn end_abandoned(virsh: &Virsh) -> Result<()> {
-    let Ok(job) = virsh.of_domain("backup-dumpxml", &[]) else { return Ok(()) };
+/// The checkpoint since which the changes of a disk are known, or why there is none.
+fn since(
+    virsh: &Virsh,
+    wanted: &Wanted,
+    disk: &DomainDisk,
+    image: Option<&str>,
+    older: &[String],
+) -> std::result::Result<String, String> {
+    let tag = |name: &str| wanted.tags.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str());
+    let Some(newest) = wanted.newest else { return Err("there is no snapshot yet".into()) };
+    if !disk.keeps_bitmaps {
+        return Err("libvirt keeps bitmaps in qcow2 images only".into());
+    }
+    let Some(checkpoint) = tag(CHECKPOINT_TAG) else {
+        return Err(format!("snapshot {newest} was not made through libvirt"));
+    };
+    if !older.iter().any(|c| c == checkpoint) {
+        return Err(format!("libvirt has no checkpoint {checkpoint} any more"));
+    }
+    let then =
+        virsh.of_domain("checkpoint-dumpxml", &[checkpoint]).and_then(|xml| Domain::of_checkpoint(&xml));
+    let then =
+        then.map_err(|e| format!("libvirt does not tell what the disk was at its checkpoint: {e:#}"))?;
+    let same_source = then.disks.iter().any(|d| d.target == disk.target && d.source == disk.source);
+    // Files may be renamed while the machine is off.
+    let same_file = tag(IMAGE_TAG).is_none_or(|then| image == Some(then));
+    match same_source && same_file {
+        true => Ok(checkpoint.to_owned()),
+        false => Err(format!("the disk has another image than in snapshot {newest}")),
+    }
+}
+
+/// What tells a disk's image from others, where it is a file of this host: its inode number, and when it was made. The
+/// number of its device may be another one after each start of the host.
+fn image_of(disk: &DomainDisk) -> Option<String> {
+    let path = disk.source.iter().find(|(name, _)| name == "file")?;
+    let meta = std::fs::metadata(&path.1).ok()?;
+    let made = meta.created().ok().and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok());
+    Some(format!("{}-{}", meta.ino(), made.map_or(0, |t| t.as_nanos())))
+}
+
+/// The socket of the backup job that a domain has; `None` where it has none.
+fn job_socket(virsh: &Virsh) -> Result<Option<PathBuf>> {
+    let job = match virsh.of_domain("backup-dumpxml", &[]) {
+        Err(e) if format!("{e:#}").contains("no domain backup job") => return Ok(None),
+        other => other?,
+    };
     let document = roxmltree::Document::parse(&job).context("libvirt describes a job in what is no XML")?;
     let server = document.descendants().find(|n| n.has_tag_name("server"));
-    let socket = server.and_then(|s| s.attribute("socket")).map(PathBuf::from);
-    match socket.filter(|s| scratch::is_ours(s)) {
-        Some(socket) if scratch::is_in_use(&socket) => bail!(
-            "libvirt domain {}: another backup of it is at work; try again when it is done",
-            virsh.domain()
-        ),
-        Some(_) => virsh.of_domain("domjobabort", &[]).map(drop),
-        None => bail!(
-            "libvirt domain {}: somebody else's backup of it is at work; wait for it, or end it (virsh domjobabort)",
-            virsh.domain()
-        ),
+    Ok(Some(server.and_then(|s| s.attribute("socket")).map(PathBuf::from).unwrap_or_default()))
+}
+
+/// Ends a job of ours whose backup lives no more.
+fn end_abandoned(virsh: &Virsh) -> Result<()> {
+    let Some(socket) = job_socket(virsh)? else { return Ok(()) };
+    let domain = virsh.domain();
+    if !scratch::is_ours(&socket) {
+        bail!("libvirt domain {domain}: somebody else's backup of it is at work; wait for it, or end it (virsh domjobabort)");
     }
+    if scratch::is_in_use(&socket) {
+        bail!("libvirt domain {domain}: another backup of it is at work; try again when it is done");
+    }
+    if !socket.parent().is_some_and(Path::exists) {
+        // It may live in another container, or on another host.
+        bail!(
+            "libvirt domain {domain}: has a backup job with the socket {}, which is not here; if its backup lives no more, \
+             end it (virsh domjobabort)",
+            socket.display()
+        );
+    }
+    virsh.of_domain("domjobabort", &[]).map(drop)
 }
 
 /// See [`SAFE_WITH_IOTHREADS`].

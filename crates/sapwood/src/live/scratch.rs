@@ -7,6 +7,7 @@ use anyhow::{bail, ensure, Context as _, Result};
 use image::{create_target, TargetFormat, TargetOptions};
 use rustix::fs::{flock, FlockOperation};
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::fs::{fchown, lchown};
 use std::path::{Path, PathBuf};
 
@@ -105,8 +106,11 @@ pub fn is_in_use(file: &Path) -> bool {
 }
 
 fn is_locked(dir: &Path) -> bool {
-    let Ok(lock) = File::open(dir.join(LOCK)) else { return false };
-    flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err()
+    match File::open(dir.join(LOCK)) {
+        Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err(),
+        // One that is another user's may live.
+        Err(e) => e.kind() != ErrorKind::NotFound,
+    }
 }
 
 /// Best effort: what stays takes room, and is removed the next time.

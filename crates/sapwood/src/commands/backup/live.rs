@@ -3,7 +3,7 @@
 use super::super::scratch;
 use super::{limited, Consistency, Made};
 use crate::args::{Args, Backup};
-use crate::live::{Definition, LiveOptions, LiveSourceName, Wanted, Watched, CHECKPOINT_TAG};
+use crate::live::{Definition, LiveOptions, LiveSourceName, Wanted, Watched};
 use crate::progress::watch;
 use anyhow::{Context as _, Result};
 use std::time::Instant;
@@ -51,11 +51,10 @@ pub(super) fn run(
         for (name, node) in &disks {
             let backup = vault.begin_backup(name)?;
             let newest = backup.newest();
-            let tag = newest.and_then(|s| s.tags.iter().find(|(name, _)| name == CHECKPOINT_TAG));
             wanted.push(Wanted {
                 node: node.clone(),
                 newest: newest.map(|s| s.id),
-                checkpoint: tag.map(|(_, value)| value.clone()),
+                tags: newest.map(|s| s.tags.clone()).unwrap_or_default(),
                 snapshot: backup.snapshot(),
             });
             backups.push(backup);

@@ -23,13 +23,25 @@ pub struct DomainDisk {
     pub keeps_bitmaps: bool,
     /// Whether an iothread serves it.
     pub has_iothread: bool,
+    /// Where its image is: the attributes of its source.
+    pub source: Vec<(String, String)>,
 }
 
 impl Domain {
     /// From what `virsh dumpxml` prints of a running domain.
     pub fn parse(xml: &str) -> Result<Self> {
         let document = Document::parse(xml).context("libvirt describes the domain in what is no XML")?;
-        let root = document.root_element();
+        Self::of(document.root_element())
+    }
+
+    /// From what `virsh checkpoint-dumpxml` prints: the domain as it was then.
+    pub fn of_checkpoint(xml: &str) -> Result<Self> {
+        let document = Document::parse(xml).context("libvirt describes the checkpoint in what is no XML")?;
+        let domain = child(document.root_element(), "domain");
+        Self::of(domain.context("libvirt describes a checkpoint without its domain")?)
+    }
+
+    fn of(root: Node<'_, '_>) -> Result<Self> {
         let devices = child(root, "devices").context("libvirt describes a domain without devices")?;
         let disks = children(devices, "disk").filter(|d| is_written_to(*d));
         let disks = disks.map(|d| disk(d, devices)).collect::<Result<_>>()?;
@@ -63,6 +75,11 @@ fn disk(disk: Node<'_, '_>, devices: Node<'_, '_>) -> Result<DomainDisk> {
     let target = child(disk, "target").context("libvirt describes a disk without a target")?;
     let name = target.attribute("dev").context("libvirt describes a disk whose target has no name")?;
     let driver = child(disk, "driver");
+    let source = child(disk, "source").into_iter().flat_map(|s| s.attributes());
+    // Numbers that libvirt gives anew each time the domain starts.
+    let named = source.filter(|a| a.name() != "index");
+    let mut source: Vec<_> = named.map(|a| (a.name().to_owned(), a.value().to_owned())).collect();
+    source.sort();
     let controllers =
         children(devices, "controller").filter(|c| c.attribute("type") == target.attribute("bus"));
     let drivers = controllers.filter_map(|c| child(c, "driver")).chain(driver);
@@ -72,6 +89,7 @@ fn disk(disk: Node<'_, '_>, devices: Node<'_, '_>) -> Result<DomainDisk> {
         has_iothread: drivers
             .into_iter()
             .any(|d| d.has_attribute("iothread") || child(d, "iothreads").is_some()),
+        source,
     })
 }
 
@@ -90,7 +108,7 @@ mod tests {
     #[test]
     fn disks_agent_and_owner_are_found() {
         let xml = "<domain type='kvm' id='1'><name>a</name><devices>\
-            <disk type='file' device='disk'><driver name='qemu' type='qcow2' iothread='1'/><source file='/a'/>\
+            <disk type='file' device='disk'><driver name='qemu' type='qcow2' iothread='1'/><source file='/a' index='4'/>\
               <backingStore type='file'><source file='/base'/></backingStore><target dev='vda' bus='virtio'/></disk>\
             <disk type='block' device='disk'><driver name='qemu' type='raw'/><source dev='/b'/>\
               <target dev='sda' bus='scsi'/></disk>\
@@ -101,14 +119,22 @@ mod tests {
             <channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0' state='connected'/></channel>\
             </devices><seclabel type='dynamic' model='apparmor'><label>x</label></seclabel>\
             <seclabel type='dynamic' model='dac' relabel='yes'><label>+64055:+110</label></seclabel></domain>";
-        let of = |target: &str, keeps_bitmaps, has_iothread| DomainDisk {
+        let of = |target: &str, keeps_bitmaps, has_iothread, source: &[(&str, &str)]| DomainDisk {
             target: target.into(),
             keeps_bitmaps,
             has_iothread,
+            source: source.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect(),
         };
-        let disks = vec![of("vda", true, true), of("sda", false, true), of("vdb", false, false)];
+        let disks = vec![
+            of("vda", true, true, &[("file", "/a")]),
+            of("sda", false, true, &[("dev", "/b")]),
+            of("vdb", false, false, &[("name", "p/c"), ("protocol", "rbd")]),
+        ];
         let wanted = Domain { disks, has_agent: true, owner: Some((64055, 110)) };
         assert_eq!(Domain::parse(xml).unwrap(), wanted);
+        let checkpoint = format!("<domaincheckpoint><name>c</name>{xml}</domaincheckpoint>");
+        assert_eq!(Domain::of_checkpoint(&checkpoint).unwrap(), wanted);
+        assert!(Domain::of_checkpoint(xml).is_err());
         let silent = xml.replace("'connected'", "'disconnected'");
         assert!(!Domain::parse(&silent).unwrap().has_agent);
     }

@@ -1,9 +1,13 @@
 //! libvirt, through its own program: it finds the daemon, whatever its version, and the user's rights with it.
 
 use anyhow::{bail, Context as _, Result};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// What takes longer is given up: a guest may be frozen meanwhile. Freezing flushes the guest's caches.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Talks about one domain. The connection is virsh's default, or what `LIBVIRT_DEFAULT_URI` says.
 pub struct Virsh {
@@ -40,17 +44,52 @@ impl Virsh {
     fn run(&self, args: &[&str]) -> Result<String> {
         let mut virsh = Command::new("virsh");
         // A group of its own: a Ctrl-C is for us to carry out, in order.
-        virsh.arg("--quiet").args(args).env("LC_ALL", "C").stdin(Stdio::null()).process_group(0);
-        let done = virsh.output().map_err(|e| match e.kind() {
+        virsh.arg("--quiet").args(args).env("LC_ALL", "C").process_group(0);
+        virsh.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = virsh.spawn().map_err(|e| match e.kind() {
             ErrorKind::NotFound => anyhow::anyhow!("virsh: is not installed (Debian: libvirt-clients)"),
             _ => anyhow::Error::new(e).context("virsh: cannot be started"),
         })?;
-        if !done.status.success() {
-            let said = String::from_utf8_lossy(&done.stderr);
+        let (stdout, stderr) = (drain(child.stdout.take()), drain(child.stderr.take()));
+        let status = wait(&mut child)?;
+        let text = |drained: std::thread::JoinHandle<Vec<u8>>| drained.join().unwrap_or_default();
+        let (stdout, stderr) = (text(stdout), text(stderr));
+        let Some(status) = status else {
+            bail!("virsh {}: libvirt does not answer within {} s", args[0], PATIENCE.as_secs());
+        };
+        if !status.success() {
+            let said = String::from_utf8_lossy(&stderr);
             let lines = said.lines().map(|l| l.trim_start_matches("error: ").trim());
             let why: Vec<&str> = lines.filter(|l| !l.is_empty()).collect();
             bail!("virsh {}: {}", args[0], if why.is_empty() { "failed".into() } else { why.join("; ") });
         }
-        String::from_utf8(done.stdout).with_context(|| format!("virsh {}: printed what is no text", args[0]))
+        String::from_utf8(stdout).with_context(|| format!("virsh {}: printed what is no text", args[0]))
+    }
+}
+
+fn drain(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What was read until it broke is what there is.
+        let _ = pipe.map(|mut p| p.read_to_end(&mut bytes));
+        bytes
+    })
+}
+
+/// Waits for its end. `None`: it took too long, and was killed.
+fn wait(child: &mut Child) -> Result<Option<ExitStatus>> {
+    let start = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if start.elapsed() > PATIENCE {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
     }
 }
