@@ -290,24 +290,28 @@ fn place(
         sending += start.elapsed();
         sent
     };
-    let mut working = Duration::ZERO;
+    let mut looking_up = Duration::ZERO;
     for segment in segments {
         waiting.insert(segment.seq, segment);
-        let start = Instant::now();
         while let Some(segment) = waiting.remove(&next) {
             next += 1;
+            let recipes = Instant::now();
             placer.take_over(segment.no, &mut |no, made| recipe.push(session, no, made))?;
-            if let Some(made) = placer.place(&segment, &mut send)? {
-                recipe.push(session, segment.no, made)?;
+            stages.place.add(recipes.elapsed());
+            let start = Instant::now();
+            let made = placer.place(&segment, &mut send)?;
+            looking_up += start.elapsed();
+            if let Some(made) = made {
+                stages.place.time(|| recipe.push(session, segment.no, made))?;
             }
             let _ = free.send(segment.data);
         }
-        working += start.elapsed();
     }
     let start = Instant::now();
     placer.take_over(u64::MAX, &mut |no, made| recipe.push(session, no, made))?;
     placer.close(&mut send)?;
-    stages.place.add((working + start.elapsed()).saturating_sub(sending));
+    stages.look_up.add(looking_up.saturating_sub(placer.placing));
+    stages.place.add((placer.placing + start.elapsed()).saturating_sub(sending));
     Ok(())
 }
 

@@ -16,6 +16,7 @@ use crate::tables::Tables;
 use chunk::{Fingerprint, Piece};
 use format::{ChunkNo, ContainerId, Owner, Reference, RunSet, SegmentRecipe, Summary, WriterNo};
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 /// A segment that has been cut and fingerprinted.
 pub(crate) struct Analysed {
@@ -69,6 +70,8 @@ pub(crate) struct Placer<'a> {
     sparse: BTreeMap<ContainerId, RunSet>,
     sparse_budget: u64,
     pub counts: Counts,
+    /// How much of its time went into placing what was not found; the rest is looking up.
+    pub placing: Duration,
     /// Owner and writer of new containers.
     owner: Owner,
     writer: WriterNo,
@@ -108,6 +111,7 @@ impl<'a> Placer<'a> {
             sparse: BTreeMap::new(),
             sparse_budget: 0,
             counts: Counts::default(),
+            placing: Duration::ZERO,
             owner,
             writer,
             containers: 0,
@@ -141,10 +145,12 @@ impl<'a> Placer<'a> {
             Rewrite::Never | Rewrite::Sparse { .. } => (self.search(segment)?, false),
         };
         let again = self.give_up_sparse(&mut found);
+        let start = Instant::now();
         if in_one_place {
             self.make_room(bytes - segment.bytes_of(&found), send)?;
         }
         let references = self.write_new(segment, &found, &again, in_one_place, send)?;
+        self.placing += start.elapsed();
         let recipe = segment.recipe(references);
         if let Some(index) = &mut self.segments {
             index.add(&recipe);

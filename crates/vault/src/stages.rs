@@ -10,7 +10,9 @@ pub struct StageSeconds {
     pub read: f64,
     /// Cutting and fingerprinting.
     pub analyse: f64,
-    /// Looking chunks up, and placing what is new.
+    /// Looking chunks up.
+    pub look_up: f64,
+    /// Placing what is new, and the recipe.
     pub place: f64,
     /// Compressing.
     pub pack: f64,
@@ -47,6 +49,7 @@ impl Stage {
 pub(crate) struct Stages {
     pub read: Stage,
     pub analyse: Stage,
+    pub look_up: Stage,
     pub place: Stage,
     pub pack: Stage,
     pub write: Stage,
@@ -58,6 +61,7 @@ impl Stages {
         StageSeconds {
             read: self.read.seconds(),
             analyse: self.analyse.seconds(),
+            look_up: self.look_up.seconds(),
             place: self.place.seconds(),
             pack: self.pack.seconds(),
             write: self.write.seconds(),

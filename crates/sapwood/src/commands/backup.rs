@@ -90,6 +90,7 @@ impl Made {
             "stage_seconds": {
                 "read": report.stages.read,
                 "analyse": report.stages.analyse,
+                "look_up": report.stages.look_up,
                 "place": report.stages.place,
                 "pack": report.stages.pack,
                 "write": report.stages.write,

@@ -22,7 +22,8 @@ const USUAL: Usual = Usual { disks: DISKS_OF_MACHINE, days: 10, data_mib: 128 };
 struct Breakdown {
     read: f64,
     cut_and_fingerprint: f64,
-    look_up_and_place: f64,
+    look_up: f64,
+    place: f64,
     compress: f64,
     write: f64,
     make_durable: f64,
@@ -34,18 +35,20 @@ impl Breakdown {
         Breakdown {
             read: each(stages.read),
             cut_and_fingerprint: each(stages.analyse),
-            look_up_and_place: each(stages.place),
+            look_up: each(stages.look_up),
+            place: each(stages.place),
             compress: each(stages.pack),
             write: each(stages.write),
             make_durable: each(stages.sync),
         }
     }
 
-    fn parts(&self) -> [(&'static str, f64); 6] {
+    fn parts(&self) -> [(&'static str, f64); 7] {
         [
             ("read the source", self.read),
             ("cut and fingerprint", self.cut_and_fingerprint),
-            ("look up and place", self.look_up_and_place),
+            ("look up", self.look_up),
+            ("place, with the recipe", self.place),
             ("compress", self.compress),
             ("write", self.write),
             ("make durable and commit", self.make_durable),
@@ -73,6 +76,7 @@ pub fn run(context: &Context, options: &VmcOptions) -> Result<()> {
             all = StageSeconds {
                 read: all.read + s.read,
                 analyse: all.analyse + s.analyse,
+                look_up: all.look_up + s.look_up,
                 place: all.place + s.place,
                 pack: all.pack + s.pack,
                 write: all.write + s.write,
@@ -95,7 +99,7 @@ fn save(context: &Context, workload: ClusterShape, segments: f64, breakdown: Bre
     table.row(["all".to_owned(), format!("{total:.2}"), String::new()]);
     let bars = [Bar::at_most(
         "looking up, of all (published: 0.065, binning 0.18)",
-        Some(breakdown.look_up_and_place / total),
+        Some(breakdown.look_up / total),
         0.05,
     )];
     let text = format!("{table}\n{}", bars_table(&bars));
