@@ -19,25 +19,20 @@ mod node;
 mod point;
 mod qmp;
 mod scratch;
+mod watched;
 
 pub use agent::is_guest_frozen;
 pub use definition::Definition;
 pub use libvirt::{CHECKPOINT_TAG, IMAGE_TAG};
+pub use watched::Watched;
 
 use anyhow::Result;
-use image::{Changes, ImageError, NbdSource, Source};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 use vault::{SnapId, VaultError, VaultId};
 
 /// How long QEMU may take for what should be done at once.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often the room for the guest's old data is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Disks of a running machine, as users name them.
 #[derive(Clone, Debug)]
@@ -169,110 +164,6 @@ pub struct LiveOptions {
     pub scratch: PathBuf,
     /// The guest agent's socket.
     pub agent: Option<PathBuf>,
-}
-
-/// A point in time that is watched while it is read: room for the guest's old data must not run out.
-pub struct Watched {
-    point: Arc<Mutex<Box<dyn Point>>>,
-    broken: Arc<AtomicBool>,
-    ended: Arc<AtomicBool>,
-    watcher: Option<JoinHandle<()>>,
-}
-
-/// A disk at a point in time.
-pub struct LiveSource {
-    export: NbdSource,
-    disk: usize,
-    point: Arc<Mutex<Box<dyn Point>>>,
-    broken: Arc<AtomicBool>,
-}
-
-impl Watched {
-    pub fn new(point: Box<dyn Point>) -> Self {
-        let point = Arc::new(Mutex::new(point));
-        let (broken, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let (p, b, e) = (point.clone(), broken.clone(), ended.clone());
-        let watcher = std::thread::spawn(move || {
-            while !e.load(Ordering::SeqCst) {
-                if !lock(&p).check_scratch() {
-                    b.store(true, Ordering::SeqCst);
-                    return;
-                }
-                std::thread::park_timeout(LOOK_EVERY);
-            }
-        });
-        Watched { point, broken, ended, watcher: Some(watcher) }
-    }
-
-    /// Opens a disk of it, and what changed there since the newest snapshot.
-    pub fn source(&self, disk: usize) -> Result<(LiveSource, std::result::Result<Changes, String>)> {
-        let point = lock(&self.point);
-        let bitmap = point.changes(disk);
-        let mut export = NbdSource::connect(&point.uri(disk), bitmap.ok())?;
-        let changes = match bitmap {
-            Ok(_) => Ok(export.changes()?),
-            Err(why) => Err(why.to_owned()),
-        };
-        let source = LiveSource { export, disk, point: self.point.clone(), broken: self.broken.clone() };
-        Ok((source, changes))
-    }
-
-    /// See [`Point::commit`].
-    pub fn commit(&self, disk: usize) -> Result<()> {
-        lock(&self.point).commit(disk)
-    }
-
-    /// See [`Point::tags`].
-    pub fn tags(&self, disk: usize) -> Vec<(String, String)> {
-        lock(&self.point).tags(disk)
-    }
-}
-
-impl Drop for Watched {
-    /// The point in time is taken down by whoever drops this, not by the watcher.
-    fn drop(&mut self) {
-        self.ended.store(true, Ordering::SeqCst);
-        if let Some(watcher) = self.watcher.take() {
-            watcher.thread().unpark();
-            let _ = watcher.join();
-        }
-    }
-}
-
-impl LiveSource {
-    fn refused(e: &anyhow::Error) -> ImageError {
-        ImageError::Refused { path: "QEMU".into(), why: format!("{e:#}") }
-    }
-}
-
-impl Source for LiveSource {
-    fn format(&self) -> &'static str {
-        "qemu"
-    }
-
-    fn size(&self) -> Option<u64> {
-        self.export.size()
-    }
-
-    fn next_data(&mut self, from: u64) -> image::Result<Option<Range<u64>>> {
-        self.export.next_data(from)
-    }
-
-    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> image::Result<usize> {
-        if self.broken.load(Ordering::SeqCst) {
-            self.finish()?;
-        }
-        // Where the point in time was given up meanwhile, that is the reason.
-        self.export.read_at(offset, buf).map_err(|e| self.finish().err().unwrap_or(e))
-    }
-
-    fn finish(&mut self) -> image::Result<()> {
-        lock(&self.point).check(self.disk).map_err(|e| Self::refused(&e))
-    }
-}
-
-fn lock(point: &Mutex<Box<dyn Point>>) -> MutexGuard<'_, Box<dyn Point>> {
-    point.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The URI of an export behind a socket.

@@ -3,9 +3,9 @@
 
 use super::qmp::Qmp;
 use anyhow::{ensure, Context as _, Result};
-use image::Source;
+use image::Stream;
 use serde_json::json;
-use std::ops::Range;
+use std::io::Cursor;
 use std::path::Path;
 
 /// A text: what libvirt calls the domain's XML, or how a QEMU was called, as JSON.
@@ -17,6 +17,11 @@ impl Definition {
 
     pub fn new(text: String) -> Self {
         Definition(text.into_bytes())
+    }
+
+    /// As a source to back up.
+    pub fn source(self) -> Stream<Cursor<Vec<u8>>> {
+        Stream::new(Cursor::new(self.0), Self::DISK)
     }
 
     /// The command line of the QEMU behind a monitor.
@@ -36,27 +41,5 @@ impl Definition {
             "command": words,
         }))?;
         Ok(Self::new(text + "\n"))
-    }
-}
-
-impl Source for Definition {
-    fn format(&self) -> &'static str {
-        "text"
-    }
-
-    fn size(&self) -> Option<u64> {
-        Some(self.0.len() as u64)
-    }
-
-    fn next_data(&mut self, from: u64) -> image::Result<Option<Range<u64>>> {
-        let size = self.0.len() as u64;
-        Ok((from < size).then_some(from..size))
-    }
-
-    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> image::Result<usize> {
-        let rest = usize::try_from(offset).ok().and_then(|at| self.0.get(at..)).unwrap_or_default();
-        let length = rest.len().min(buf.len());
-        buf[..length].copy_from_slice(&rest[..length]);
-        Ok(length)
     }
 }

@@ -131,7 +131,7 @@ fn define(
     let start = Instant::now();
     let disk = format!("{}/{}", a.disk, Definition::DISK);
     let report = vault
-        .backup(&disk, Box::new(definition), options, progress)
+        .backup(&disk, Box::new(definition.source()), options, progress)
         .with_context(|| format!("{disk}, after all disks of the machine were backed up"))?;
     let seconds = start.elapsed().as_secs_f64();
     Ok(Made { disk, report, source_format: "text", consistency: None, seconds })
