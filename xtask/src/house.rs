@@ -16,12 +16,13 @@ enum Place {
 use Place::{Apart, Floor, Outside};
 
 /// Every crate of the workspace, those that are still to come too.
-const HOUSE: [(&str, Place); 13] = [
+const HOUSE: [(&str, Place); 14] = [
     ("chunk", Floor(1)),
     ("format", Floor(1)),
     ("store", Floor(2)),
     ("image", Floor(2)),
     ("export", Floor(2)),
+    ("filesystem", Floor(2)),
     ("vault", Floor(3)),
     ("pool", Floor(3)),
     ("deploy", Floor(4)),
