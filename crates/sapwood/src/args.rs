@@ -75,6 +75,8 @@ pub enum Command {
         /// vm/disk, or vm/disk@SNAP
         snapshot: String,
     },
+    /// Serve a snapshot as a disk, without restoring it
+    Nbd(Nbd),
     /// Chunks that many disks have, stored once for all of them
     Popular {
         #[command(subcommand)]
@@ -193,4 +195,22 @@ pub struct Restore {
     /// Replace a file that is there, or write to a device
     #[arg(long)]
     pub force: bool,
+}
+
+#[derive(clap::Args)]
+pub struct Nbd {
+    /// vm/disk, or vm/disk@SNAP: an id or its beginning, latest, latest~N, or a time
+    pub snapshot: String,
+    /// Unix socket to listen on [default: one in a new directory below XDG_RUNTIME_DIR, or else TMPDIR, or else /var/tmp]
+    #[arg(long, value_name = "PATH", conflicts_with = "listen")]
+    pub socket: Option<PathBuf>,
+    /// Address and port to listen on instead, such as 127.0.0.1:10809. Who can reach it can read the disk
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<std::net::SocketAddr>,
+    /// Memory for decompressed data [default: a quarter of what is available]
+    #[arg(long, value_name = "SIZE", value_parser = crate::give_way::parse_rate)]
+    pub cache: Option<u64>,
+    /// Serve while this command runs, with NBD_URI and NBD_SOCKET in its environment, and end with it
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<std::ffi::OsString>,
 }

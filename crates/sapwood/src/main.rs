@@ -2,11 +2,13 @@
 
 mod args;
 mod commands;
+mod devices;
 mod give_way;
 mod live;
 mod outcome;
 mod output;
 mod progress;
+mod signals;
 
 use clap::Parser;
 use std::process::ExitCode;

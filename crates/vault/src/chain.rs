@@ -17,6 +17,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Memory for roots and pages of recipes, in bytes, roughly.
 const CACHE_BYTES: usize = 16 << 20;
 
+/// Memory for pages that a reader keeps, in bytes, roughly.
+const RECENT_BYTES: usize = 8 << 20;
+
 /// Roots and pages as they are stored, for readers of one disk's recipes: neighbours in a chain read the same ones.
 #[derive(Clone, Default)]
 pub(crate) struct RecipeCache(Arc<Mutex<Cached>>);
@@ -71,7 +74,7 @@ impl Cached {
     }
 }
 
-/// Reads a snapshot's recipe. Keeps the page read last.
+/// Reads a snapshot's recipe. Keeps the pages read last.
 pub(crate) struct RecipeReader {
     folder: Folder,
     pub root: RecipeRoot,
@@ -79,7 +82,8 @@ pub(crate) struct RecipeReader {
     /// The newer snapshots that its references may lead through, nearest first.
     newer: Vec<Newer>,
     cache: RecipeCache,
-    last: Option<(u64, Arc<RecipePage>)>,
+    /// Pages read last, the newest one last.
+    recent: Vec<(u64, Arc<RecipePage>)>,
 }
 
 struct Newer {
@@ -132,7 +136,7 @@ impl RecipeReader {
             entry: s.clone(),
             newer,
             cache: cache.clone(),
-            last: None,
+            recent: Vec::new(),
         })
     }
 
@@ -143,17 +147,20 @@ impl RecipeReader {
 
     /// A page with direct references only; `None` where all its segments are null.
     pub fn page(&mut self, no: u64) -> Result<Option<Arc<RecipePage>>> {
-        if let Some((n, p)) = &self.last {
-            if *n == no {
-                return Ok(Some(p.clone()));
-            }
+        if let Some(at) = self.recent.iter().position(|(n, _)| *n == no) {
+            self.recent[at..].rotate_left(1);
+            return Ok(self.recent.last().map(|(_, p)| p.clone()));
         }
         let Some((level, at)) = self.find(no)? else { return Ok(None) };
         let mut page = self.cache.page(&self.folder, &at)?;
         if page.has_indirect() {
             page = Arc::new(self.trace(level, usize::MAX, &page)?);
         }
-        self.last = Some((no, page.clone()));
+        let bytes = |pages: &[(u64, Arc<RecipePage>)]| pages.iter().map(|(_, p)| bytes_of(p)).sum::<usize>();
+        while !self.recent.is_empty() && bytes(&self.recent) + bytes_of(&page) > RECENT_BYTES {
+            self.recent.remove(0);
+        }
+        self.recent.push((no, page.clone()));
         Ok(Some(page))
     }
 

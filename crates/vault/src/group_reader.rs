@@ -31,6 +31,11 @@ impl GroupReader {
         self.unpacker.unpack(group.codec, stored, group.raw_len as usize, &mut self.raw).map_err(wrong)
     }
 
+    /// The bytes of the group opened last, not compared with any fingerprint. None are left here.
+    pub fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.raw)
+    }
+
     /// The bytes of chunks of the group opened last, compared with their fingerprints.
     ///
     /// `indices` are indices in the table, all within the group.
@@ -62,7 +67,8 @@ impl GroupReader {
     }
 }
 
-fn check_cipher(object: &str, group: &Group) -> Result<()> {
+/// Refuses what is encrypted.
+pub(crate) fn check_cipher(object: &str, group: &Group) -> Result<()> {
     if group.cipher == 0 {
         return Ok(());
     }

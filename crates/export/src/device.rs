@@ -1,0 +1,116 @@
+//! A block device to serve.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What a range of a device holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Block {
+    /// Data.
+    Data,
+    /// Zeros that take no space.
+    Hole,
+    /// Zeros that take space.
+    Zeros,
+}
+
+/// A range of a device and what it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// The range.
+    pub range: Range<u64>,
+    /// What it holds.
+    pub block: Block,
+}
+
+/// A disk that others read and may write, from several threads and clients at once.
+///
+/// Ranges lie within the device: who serves it checks them. A write that has returned is seen by every later read;
+/// it is durable after the next [`BlockDevice::flush`] that began later.
+pub trait BlockDevice: Send + Sync {
+    /// Size in bytes. It does not change.
+    fn size(&self) -> u64;
+
+    /// Fills `buf` from `offset` on.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
+
+    /// Fills `buf` only if that needs no waiting and little work. Returns whether it did.
+    fn read_ready(&self, _offset: u64, _buf: &mut [u8]) -> bool {
+        false
+    }
+
+    /// What a range holds: extents in order, without gaps, from `range.start` on, until `each` returns `false` or the range
+    /// is covered. Cheap: no data is read. The last one may reach beyond the range.
+    fn extents(&self, range: Range<u64>, each: &mut dyn FnMut(Extent) -> bool) -> io::Result<()> {
+        each(Extent { range, block: Block::Data });
+        Ok(())
+    }
+
+    /// Whether it can be written.
+    fn is_writable(&self) -> bool {
+        false
+    }
+
+    /// Writes.
+    fn write_at(&self, _offset: u64, _data: &[u8]) -> io::Result<()> {
+        Err(read_only())
+    }
+
+    /// Writes zeros; with `release` the space may be given back.
+    fn zero(&self, _range: Range<u64>, _release: bool) -> io::Result<()> {
+        Err(read_only())
+    }
+
+    /// Tells that a range is not needed any more. What it holds from then on is not said.
+    fn discard(&self, range: Range<u64>) -> io::Result<()> {
+        self.zero(range, true)
+    }
+
+    /// Makes durable what was written before.
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<T: BlockDevice + ?Sized> BlockDevice for Arc<T> {
+    fn size(&self) -> u64 {
+        (**self).size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        (**self).read_at(offset, buf)
+    }
+
+    fn read_ready(&self, offset: u64, buf: &mut [u8]) -> bool {
+        (**self).read_ready(offset, buf)
+    }
+
+    fn extents(&self, range: Range<u64>, each: &mut dyn FnMut(Extent) -> bool) -> io::Result<()> {
+        (**self).extents(range, each)
+    }
+
+    fn is_writable(&self) -> bool {
+        (**self).is_writable()
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        (**self).write_at(offset, data)
+    }
+
+    fn zero(&self, range: Range<u64>, release: bool) -> io::Result<()> {
+        (**self).zero(range, release)
+    }
+
+    fn discard(&self, range: Range<u64>) -> io::Result<()> {
+        (**self).discard(range)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        (**self).flush()
+    }
+}
+
+fn read_only() -> io::Error {
+    io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "the device is read-only")
+}

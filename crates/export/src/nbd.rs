@@ -1,0 +1,16 @@
+//! A server of NBD, the network block device protocol
+//! (<https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>).
+//!
+//! Fixed newstyle handshake, structured replies, block status (`base:allocation`), several connections to one
+//! device. Not TLS: on a network, put a tunnel around it.
+//!
+//! Each connection has its own threads, which take turns at reading requests: whoever has read one lets the next
+//! thread to the socket, carries it out, and answers. Nothing is queued, and a slow request holds up no other one.
+
+mod connection;
+mod handshake;
+mod reply;
+mod server;
+mod wire;
+
+pub use server::{Address, Exports, Server, ServerOptions, Single};

@@ -1,0 +1,242 @@
+//! The handshake: what is to be served, and how.
+
+use super::server::Exports;
+use super::wire::*;
+use crate::device::BlockDevice;
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+/// No client needs more options to say what it wants.
+const OPTIONS_MAX: usize = 1000;
+
+/// What was agreed on.
+pub(super) struct Agreed {
+    pub device: Arc<dyn BlockDevice>,
+    pub export: String,
+    /// Structured replies.
+    pub structured: bool,
+    /// `base:allocation` may be asked for.
+    pub allocation: bool,
+}
+
+struct Handshake<'a, S> {
+    socket: &'a mut S,
+    exports: &'a dyn Exports,
+    no_zeroes: bool,
+    structured: bool,
+    /// The export whose `base:allocation` was chosen.
+    allocation: Option<String>,
+}
+
+/// An option and its data.
+struct Choice {
+    option: u32,
+    data: Vec<u8>,
+}
+
+/// Agrees with a client; `None` where it left, or asked for what there is not in a way that has no answer.
+pub(super) fn negotiate<S: Read + Write>(
+    socket: &mut S,
+    exports: &dyn Exports,
+) -> io::Result<Option<Agreed>> {
+    let mut h = Handshake { socket, exports, no_zeroes: false, structured: false, allocation: None };
+    h.greet()?;
+    for _ in 0..OPTIONS_MAX {
+        let choice = h.option()?;
+        match choice.option {
+            OPT_EXPORT_NAME => return h.export_name(&choice),
+            OPT_ABORT => {
+                h.reply(&choice, REP_ACK, &[])?;
+                return Ok(None);
+            }
+            OPT_LIST => h.list(&choice)?,
+            OPT_INFO | OPT_GO => {
+                if let Some(agreed) = h.go(&choice)? {
+                    return Ok(Some(agreed));
+                }
+            }
+            OPT_STRUCTURED_REPLY if choice.data.is_empty() => {
+                h.structured = true;
+                h.reply(&choice, REP_ACK, &[])?;
+            }
+            OPT_LIST_META_CONTEXT | OPT_SET_META_CONTEXT => h.contexts(&choice)?,
+            OPT_STRUCTURED_REPLY => h.reply(&choice, REP_ERR_INVALID, &[])?,
+            _ => h.reply(&choice, REP_ERR_UNSUP, &[])?,
+        }
+    }
+    Ok(None)
+}
+
+impl<S: Read + Write> Handshake<'_, S> {
+    fn greet(&mut self) -> io::Result<()> {
+        let mut hello = Vec::with_capacity(18);
+        hello.extend(MAGIC.to_be_bytes());
+        hello.extend(OPTION_MAGIC.to_be_bytes());
+        hello.extend((FIXED_NEWSTYLE | NO_ZEROES).to_be_bytes());
+        self.socket.write_all(&hello)?;
+        let flags = u32::from_be_bytes(self.read()?);
+        if flags & !u32::from(FIXED_NEWSTYLE | NO_ZEROES) != 0 {
+            return Err(broken("unknown handshake flags"));
+        }
+        self.no_zeroes = flags & u32::from(NO_ZEROES) != 0;
+        Ok(())
+    }
+
+    fn option(&mut self) -> io::Result<Choice> {
+        if u64::from_be_bytes(self.read()?) != OPTION_MAGIC {
+            return Err(broken("no option where one was expected"));
+        }
+        let option = u32::from_be_bytes(self.read()?);
+        let len = u32::from_be_bytes(self.read()?);
+        if len > OPTION_BYTES_MAX {
+            self.reply(&Choice { option, data: Vec::new() }, REP_ERR_TOO_BIG, &[])?;
+            return Err(broken("an option of more than 64 KiB"));
+        }
+        let mut data = vec![0; len as usize];
+        self.socket.read_exact(&mut data)?;
+        Ok(Choice { option, data })
+    }
+
+    /// The old way to choose an export: without an answer where there is none.
+    fn export_name(&mut self, choice: &Choice) -> io::Result<Option<Agreed>> {
+        let name = String::from_utf8_lossy(&choice.data).into_owned();
+        let Some(device) = self.exports.open(&name) else { return Ok(None) };
+        let mut answer = Vec::with_capacity(134);
+        answer.extend(device.size().to_be_bytes());
+        answer.extend(self.flags(&*device).to_be_bytes());
+        if !self.no_zeroes {
+            answer.resize(answer.len() + 124, 0);
+        }
+        self.socket.write_all(&answer)?;
+        Ok(Some(self.agree(device, name)))
+    }
+
+    fn list(&mut self, choice: &Choice) -> io::Result<()> {
+        if !choice.data.is_empty() {
+            return self.reply(choice, REP_ERR_INVALID, &[]);
+        }
+        for (name, description) in self.exports.list() {
+            let len = (name.len() as u32).to_be_bytes();
+            self.reply(choice, REP_SERVER, &[&len, name.as_bytes(), description.as_bytes()])?;
+        }
+        self.reply(choice, REP_ACK, &[])
+    }
+
+    fn go(&mut self, choice: &Choice) -> io::Result<Option<Agreed>> {
+        let Some((name, wanted)) = export_and_infos(&choice.data) else {
+            self.reply(choice, REP_ERR_INVALID, &[])?;
+            return Ok(None);
+        };
+        let Some(device) = self.exports.open(&name) else {
+            self.reply(choice, REP_ERR_UNKNOWN, &[b"there is no such export"])?;
+            return Ok(None);
+        };
+        let (size, flags) = (device.size().to_be_bytes(), self.flags(&*device).to_be_bytes());
+        self.info(choice, INFO_EXPORT, &[&size, &flags])?;
+        for info in wanted {
+            match info {
+                INFO_NAME => self.info(choice, info, &[name.as_bytes()])?,
+                INFO_DESCRIPTION => {
+                    let description = self.exports.list().into_iter().find(|e| e.0 == name);
+                    if let Some((_, text)) = description.filter(|d| !d.1.is_empty()) {
+                        self.info(choice, info, &[text.as_bytes()])?;
+                    }
+                }
+                INFO_BLOCK_SIZE => {
+                    let sizes = [1u32, 4096, PAYLOAD_MAX].map(u32::to_be_bytes);
+                    self.info(choice, info, &[&sizes.concat()])?;
+                }
+                _ => {}
+            }
+        }
+        self.reply(choice, REP_ACK, &[])?;
+        Ok((choice.option == OPT_GO).then(|| self.agree(device, name)))
+    }
+
+    fn contexts(&mut self, choice: &Choice) -> io::Result<()> {
+        let set = choice.option == OPT_SET_META_CONTEXT;
+        let (true, Some((name, queries))) = (self.structured, export_and_queries(&choice.data)) else {
+            return self.reply(choice, REP_ERR_INVALID, &[]);
+        };
+        if self.exports.open(&name).is_none() {
+            return self.reply(choice, REP_ERR_UNKNOWN, &[]);
+        }
+        let all = !set && queries.is_empty();
+        let asked = |q: &String| q == ALLOCATION || (!set && q == "base:");
+        let chosen = all || queries.iter().any(asked);
+        if set {
+            self.allocation = chosen.then_some(name);
+        }
+        if chosen {
+            let id = if set { ALLOCATION_ID } else { 0 };
+            self.reply(choice, REP_META_CONTEXT, &[&id.to_be_bytes(), ALLOCATION.as_bytes()])?;
+        }
+        self.reply(choice, REP_ACK, &[])
+    }
+
+    fn agree(&self, device: Arc<dyn BlockDevice>, export: String) -> Agreed {
+        let allocation = self.allocation.as_ref() == Some(&export);
+        Agreed { device, export, structured: self.structured, allocation }
+    }
+
+    fn flags(&self, device: &dyn BlockDevice) -> u16 {
+        let write = SEND_FUA | SEND_TRIM | SEND_WRITE_ZEROES;
+        let writing = if device.is_writable() { write } else { READ_ONLY };
+        let structured = if self.structured { SEND_DF } else { 0 };
+        HAS_FLAGS | SEND_FLUSH | CAN_MULTI_CONN | writing | structured
+    }
+
+    fn info(&mut self, choice: &Choice, info: u16, parts: &[&[u8]]) -> io::Result<()> {
+        let all = [&info.to_be_bytes(), &*parts.concat()].concat();
+        self.reply(choice, REP_INFO, &[&all])
+    }
+
+    fn reply(&mut self, choice: &Choice, kind: u32, parts: &[&[u8]]) -> io::Result<()> {
+        let data = parts.concat();
+        let mut all = Vec::with_capacity(20 + data.len());
+        all.extend(OPTION_REPLY_MAGIC.to_be_bytes());
+        all.extend(choice.option.to_be_bytes());
+        all.extend(kind.to_be_bytes());
+        all.extend((data.len() as u32).to_be_bytes());
+        all.extend(data);
+        self.socket.write_all(&all)
+    }
+
+    fn read<const N: usize>(&mut self) -> io::Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.socket.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+pub(super) fn broken(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("the client does not keep to the protocol: {why}"))
+}
+
+/// Takes a text with its length before it off the front.
+fn take_text(data: &mut &[u8]) -> Option<String> {
+    let (len, rest) = data.split_first_chunk::<4>()?;
+    let len = usize::try_from(u32::from_be_bytes(*len)).ok().filter(|l| *l <= NAME_BYTES_MAX)?;
+    let (text, rest) = rest.split_at_checked(len)?;
+    *data = rest;
+    String::from_utf8(text.to_vec()).ok()
+}
+
+fn export_and_infos(mut data: &[u8]) -> Option<(String, Vec<u16>)> {
+    let name = take_text(&mut data)?;
+    let (count, rest) = data.split_first_chunk::<2>()?;
+    if rest.len() != 2 * usize::from(u16::from_be_bytes(*count)) {
+        return None;
+    }
+    Some((name, rest.chunks_exact(2).map(|b| u16::from_be_bytes([b[0], b[1]])).collect()))
+}
+
+fn export_and_queries(mut data: &[u8]) -> Option<(String, Vec<String>)> {
+    let name = take_text(&mut data)?;
+    let (count, mut rest) = data.split_first_chunk::<4>()?;
+    let mut queries = Vec::new();
+    for _ in 0..u32::from_be_bytes(*count) {
+        queries.push(take_text(&mut rest)?);
+    }
+    rest.is_empty().then_some((name, queries))
+}

@@ -1,0 +1,99 @@
+//! Replies, simple and structured.
+
+use super::server::Socket;
+use super::wire::*;
+use std::io::{self, IoSlice, Write};
+use std::sync::{Mutex, PoisonError};
+
+/// Where the replies of a connection go, whole ones, one after the other.
+pub(super) struct Replies {
+    socket: Mutex<Socket>,
+    pub structured: bool,
+}
+
+impl Replies {
+    pub fn new(socket: Socket, structured: bool) -> Replies {
+        Replies { socket: Mutex::new(socket), structured }
+    }
+
+    /// It was done, and there is nothing more to say.
+    pub fn done(&self, cookie: u64) -> io::Result<()> {
+        match self.structured {
+            true => self.chunk(cookie, CHUNK_DONE, TYPE_NONE, &[], &[]),
+            false => self.simple(cookie, 0, &[]),
+        }
+    }
+
+    /// Data from `offset` on; `last` where nothing more of it will come.
+    pub fn data(&self, cookie: u64, offset: u64, data: &[u8], last: bool) -> io::Result<()> {
+        if !self.structured {
+            return self.simple(cookie, 0, data);
+        }
+        let flags = if last { CHUNK_DONE } else { 0 };
+        self.chunk(cookie, flags, TYPE_OFFSET_DATA, &offset.to_be_bytes(), data)
+    }
+
+    /// What ranges hold, one behind the other: length and flags.
+    pub fn status(&self, cookie: u64, ranges: &[(u32, u32)]) -> io::Result<()> {
+        let pairs: Vec<u8> = ranges
+            .iter()
+            .flat_map(|(len, flags)| [len.to_be_bytes(), flags.to_be_bytes()].concat())
+            .collect();
+        self.chunk(cookie, CHUNK_DONE, TYPE_BLOCK_STATUS, &ALLOCATION_ID.to_be_bytes(), &pairs)
+    }
+
+    /// It failed.
+    pub fn error(&self, cookie: u64, number: u32, why: &str) -> io::Result<()> {
+        if !self.structured {
+            return self.simple(cookie, number, &[]);
+        }
+        let why = &why.as_bytes()[..why.floor_char_boundary_at(NAME_BYTES_MAX)];
+        let head = [&number.to_be_bytes()[..], &(why.len() as u16).to_be_bytes()].concat();
+        self.chunk(cookie, CHUNK_DONE, TYPE_ERROR, &head, why)
+    }
+
+    fn simple(&self, cookie: u64, error: u32, data: &[u8]) -> io::Result<()> {
+        let mut head = [0; 16];
+        head[..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
+        head[4..8].copy_from_slice(&error.to_be_bytes());
+        head[8..].copy_from_slice(&cookie.to_be_bytes());
+        self.write(&head, data)
+    }
+
+    fn chunk(&self, cookie: u64, flags: u16, kind: u16, more: &[u8], data: &[u8]) -> io::Result<()> {
+        let mut head = Vec::with_capacity(20 + more.len());
+        head.extend(CHUNK_MAGIC.to_be_bytes());
+        head.extend(flags.to_be_bytes());
+        head.extend(kind.to_be_bytes());
+        head.extend(cookie.to_be_bytes());
+        head.extend(((more.len() + data.len()) as u32).to_be_bytes());
+        head.extend(more);
+        self.write(&head, data)
+    }
+
+    fn write(&self, head: &[u8], data: &[u8]) -> io::Result<()> {
+        let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut done = 0;
+        while done < head.len() {
+            match socket.write_vectored(&[IoSlice::new(&head[done..]), IoSlice::new(data)]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) if done + n >= head.len() => return socket.write_all(&data[done + n - head.len()..]),
+                Ok(n) => done += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+}
+
+trait Boundary {
+    fn floor_char_boundary_at(&self, max: usize) -> usize;
+}
+
+impl Boundary for str {
+    /// The end of the longest part of at most `max` bytes that is whole characters.
+    fn floor_char_boundary_at(&self, max: usize) -> usize {
+        (0..=self.len().min(max)).rev().find(|n| self.is_char_boundary(*n)).unwrap_or(0)
+    }
+}

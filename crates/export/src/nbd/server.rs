@@ -1,0 +1,364 @@
+//! Listening, and the clients that are there.
+
+use super::connection::Connection;
+use super::handshake::negotiate;
+use crate::device::BlockDevice;
+use rustix::event::{poll, PollFd, PollFlags};
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long a client may take to say what it wants.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(30);
+/// How long the server waits, at its end, for a client that does not take its answers.
+const LEAVE_TIME: Duration = Duration::from_secs(5);
+
+/// What a server serves.
+pub trait Exports: Send + Sync {
+    /// Names and descriptions.
+    fn list(&self) -> Vec<(String, String)>;
+
+    /// The device of an export.
+    fn open(&self, name: &str) -> Option<Arc<dyn BlockDevice>>;
+}
+
+/// One export, which also answers to the empty name.
+pub struct Single {
+    /// Its name.
+    pub name: String,
+    /// For people.
+    pub description: String,
+    /// What it is.
+    pub device: Arc<dyn BlockDevice>,
+}
+
+impl Exports for Single {
+    fn list(&self) -> Vec<(String, String)> {
+        vec![(self.name.clone(), self.description.clone())]
+    }
+
+    fn open(&self, name: &str) -> Option<Arc<dyn BlockDevice>> {
+        (name.is_empty() || name == self.name).then(|| self.device.clone())
+    }
+}
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A Unix socket.
+    Unix(PathBuf),
+    /// An address and a port; port 0 lets the system choose.
+    Tcp(SocketAddr),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Unix(path) => write!(f, "nbd+unix:///?socket={}", path.display()),
+            Address::Tcp(address) => write!(f, "nbd://{address}"),
+        }
+    }
+}
+
+/// How a server works.
+pub struct ServerOptions {
+    /// Threads for each connection: as many requests of one client are carried out at once.
+    pub threads: usize,
+    /// Clients at once; more of them are turned away.
+    pub connections_max: usize,
+    /// Told of requests that failed.
+    pub on_error: Box<dyn Fn(&str) + Send + Sync>,
+}
+
+/// A running server. Dropped, it stops.
+pub struct Server {
+    address: Address,
+    shared: Arc<Shared>,
+    /// Closed to end the thread that listens.
+    stop: Option<UnixStream>,
+    listening: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    exports: Box<dyn Exports>,
+    options: ServerOptions,
+    clients: Mutex<Clients>,
+    left: Condvar,
+    /// Clients that ever agreed on an export.
+    served: AtomicU64,
+}
+
+#[derive(Default)]
+struct Clients {
+    next: u64,
+    stopping: bool,
+    sockets: HashMap<u64, Socket>,
+}
+
+impl Shared {
+    fn clients(&self) -> MutexGuard<'_, Clients> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Server {
+    /// Listens. A Unix socket that is there and nobody listens to is taken over.
+    pub fn start(address: &Address, exports: Box<dyn Exports>, options: ServerOptions) -> io::Result<Server> {
+        let listener = Listener::bind(address)?;
+        let address = listener.address(address)?;
+        let (stop, stopped) = UnixStream::pair()?;
+        let (clients, left) = (Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { exports, options, clients, left, served: AtomicU64::new(0) });
+        let for_thread = shared.clone();
+        let listening = std::thread::Builder::new()
+            .name("nbd-listen".into())
+            .spawn(move || listen(&listener, &stopped, &for_thread))?;
+        Ok(Server { address, shared, stop: Some(stop), listening: Some(listening) })
+    }
+
+    /// Where it listens; the port that the system chose.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Clients that are there.
+    pub fn clients(&self) -> usize {
+        self.shared.clients().sockets.len()
+    }
+
+    /// Clients that agreed on an export since it started.
+    pub fn served(&self) -> u64 {
+        self.shared.served.load(Ordering::Relaxed)
+    }
+
+    /// Takes no more clients and requests, and returns when those that were taken are answered.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.listening.take() {
+            drop(thread.join());
+            if let Address::Unix(path) = &self.address {
+                drop(std::fs::remove_file(path));
+            }
+        }
+        let mut clients = self.shared.clients();
+        clients.stopping = true;
+        clients.sockets.values().for_each(|s| s.shutdown(Shutdown::Read));
+        let gone = |c: &mut Clients| !c.sockets.is_empty();
+        let (clients, waited) = self
+            .shared
+            .left
+            .wait_timeout_while(clients, LEAVE_TIME, gone)
+            .unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() {
+            clients.sockets.values().for_each(|s| s.shutdown(Shutdown::Both));
+            drop(self.shared.left.wait_timeout_while(clients, LEAVE_TIME, gone));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn listen(listener: &Listener, stopped: &UnixStream, shared: &Arc<Shared>) {
+    loop {
+        let mut fds =
+            [PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
+        if poll(&mut fds, None).is_err() {
+            continue;
+        }
+        if !fds[1].revents().is_empty() {
+            return;
+        }
+        match listener.accept() {
+            Ok(socket) => welcome(socket, shared),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            // Out of descriptors, say: the next one may find some.
+            Err(_) => std::thread::sleep(Duration::from_millis(100)),
+        }
+    }
+}
+
+fn welcome(socket: Socket, shared: &Arc<Shared>) {
+    let Ok(for_stop) = socket.try_clone() else { return };
+    let id = {
+        let mut clients = shared.clients();
+        if clients.stopping || clients.sockets.len() >= shared.options.connections_max {
+            return;
+        }
+        clients.next += 1;
+        let id = clients.next;
+        clients.sockets.insert(id, for_stop);
+        id
+    };
+    let leaving = Leaving(shared.clone(), id);
+    let thread = std::thread::Builder::new().name("nbd-client".into());
+    drop(thread.spawn(move || {
+        let Leaving(shared, _) = &leaving;
+        // A client that leaves within the handshake is none.
+        drop(serve(socket, shared));
+    }));
+}
+
+/// Takes a client off the list, however its thread ends.
+struct Leaving(Arc<Shared>, u64);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.clients().sockets.remove(&self.1);
+        self.0.left.notify_all();
+    }
+}
+
+fn serve(mut socket: Socket, shared: &Shared) -> io::Result<()> {
+    socket.set_timeouts(Some(HANDSHAKE_TIME))?;
+    let Some(agreed) = negotiate(&mut socket, &*shared.exports)? else { return Ok(()) };
+    socket.set_timeouts(None)?;
+    shared.served.fetch_add(1, Ordering::Relaxed);
+    let connection = Connection::new(socket, agreed, &*shared.options.on_error)?;
+    std::thread::scope(|scope| {
+        for _ in 1..shared.options.threads {
+            scope.spawn(|| connection.work());
+        }
+        connection.work();
+    });
+    Ok(())
+}
+
+enum Listener {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+impl Listener {
+    fn bind(address: &Address) -> io::Result<Listener> {
+        let listener = match address {
+            Address::Unix(path) => Listener::Unix(bind_unix(path)?),
+            Address::Tcp(address) => Listener::Tcp(TcpListener::bind(address)?),
+        };
+        match &listener {
+            Listener::Unix(l) => l.set_nonblocking(true)?,
+            Listener::Tcp(l) => l.set_nonblocking(true)?,
+        }
+        Ok(listener)
+    }
+
+    fn address(&self, asked: &Address) -> io::Result<Address> {
+        match self {
+            Listener::Unix(_) => Ok(asked.clone()),
+            Listener::Tcp(l) => l.local_addr().map(Address::Tcp),
+        }
+    }
+
+    fn accept(&self) -> io::Result<Socket> {
+        match self {
+            Listener::Unix(l) => {
+                let (socket, _) = l.accept()?;
+                socket.set_nonblocking(false)?;
+                Ok(Socket::Unix(socket))
+            }
+            Listener::Tcp(l) => {
+                let (socket, _) = l.accept()?;
+                socket.set_nonblocking(false)?;
+                socket.set_nodelay(true)?;
+                Ok(Socket::Tcp(socket))
+            }
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Listener::Unix(l) => l.as_fd(),
+            Listener::Tcp(l) => l.as_fd(),
+        }
+    }
+}
+
+/// Binds to a path; a socket there that a server has left behind is removed.
+fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    match UnixListener::bind(path) {
+        Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
+            let refused = UnixStream::connect(path).err().map(|e| e.kind());
+            if refused != Some(io::ErrorKind::ConnectionRefused) {
+                return Err(e);
+            }
+            std::fs::remove_file(path)?;
+            UnixListener::bind(path)
+        }
+        other => other,
+    }
+}
+
+/// A connection.
+pub(super) enum Socket {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Socket {
+    pub fn try_clone(&self) -> io::Result<Socket> {
+        match self {
+            Socket::Unix(s) => s.try_clone().map(Socket::Unix),
+            Socket::Tcp(s) => s.try_clone().map(Socket::Tcp),
+        }
+    }
+
+    fn set_timeouts(&self, time: Option<Duration>) -> io::Result<()> {
+        match self {
+            Socket::Unix(s) => s.set_read_timeout(time).and_then(|()| s.set_write_timeout(time)),
+            Socket::Tcp(s) => s.set_read_timeout(time).and_then(|()| s.set_write_timeout(time)),
+        }
+    }
+
+    fn shutdown(&self, how: Shutdown) {
+        drop(match self {
+            Socket::Unix(s) => s.shutdown(how),
+            Socket::Tcp(s) => s.shutdown(how),
+        });
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::Unix(s) => s.read(buf),
+            Socket::Tcp(s) => s.read(buf),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        match self {
+            Socket::Unix(s) => s.write(buf),
+            Socket::Tcp(s) => s.write(buf),
+        }
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Socket::Unix(s) => s.write_vectored(bufs),
+            Socket::Tcp(s) => s.write_vectored(bufs),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
