@@ -12,7 +12,7 @@ const HEADER_LEN_V2: usize = 72;
 /// Where a version 3 header keeps its compression type, when it is long enough.
 const COMPRESSION_TYPE_AT: usize = 104;
 const CLUSTER_BITS: std::ops::RangeInclusive<u32> = 9..=21;
-const MAX_BACKING_NAME: u32 = 1023;
+pub(super) const MAX_BACKING_NAME: u32 = 1023;
 /// Clusters cannot be cut in 32 below this.
 const MIN_SUBCLUSTER_CLUSTER_BITS: u32 = 14;
 

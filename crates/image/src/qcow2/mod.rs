@@ -5,11 +5,13 @@
 
 mod header;
 mod map;
+mod overlay;
 mod reader;
 mod writer;
 
 pub use header::BackingName;
 pub(crate) use header::MAGIC;
+pub use overlay::{Base, Layer, Overlay, OverlayFile};
 pub(crate) use writer::Qcow2Writer;
 
 use header::Header;

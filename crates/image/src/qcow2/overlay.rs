@@ -1,0 +1,497 @@
+//! A qcow2 file that is written while a disk is in use: what was written over a base that never changes.
+//!
+//! Clusters of 128 KiB with subclusters of 4 KiB, the blocks of a guest, so that writing one copies nothing of the base.
+//! Refcounts are lazy: while the file is open it is marked dirty, and they are written when it is closed. Who opens a
+//! dirty one (this module, or QEMU) counts anew what its tables name.
+//!
+//! What always holds:
+//! - An L2 table on the disk names a cluster only after the data in it is durable, an L1 table an L2 table likewise.
+//! - A cluster that nothing names any more is used again only after that is durable.
+//! - So after a power cut every block holds what it held at the last [`Overlay::flush`] that returned, or something
+//!   that was written to it later.
+
+mod file;
+mod layout;
+mod space;
+mod tables;
+
+#[cfg(test)]
+mod tests;
+
+pub use file::OverlayFile;
+
+use super::BackingName;
+use crate::{ImageError, Result};
+use layout::{Layout, BLOCK_BYTES, CLUSTER_BYTES};
+use space::Space;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tables::{Dirty, Entry, State, Tables};
+
+/// Locks for writers, by cluster.
+const STRIPES: usize = 64;
+/// L2 tables (128 KiB, for 1 GiB of disk each) that wait to be written, before that is done unasked.
+const DIRTY_TABLES_MAX: usize = 64;
+
+/// What an overlay lies over: a disk of the same size.
+pub trait Base: Send + Sync {
+    /// Fills `buf` from `offset` on.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
+}
+
+/// What a range of a disk with an overlay holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Layer {
+    /// What the base has.
+    Base,
+    /// Zeros.
+    Zeros,
+    /// Data of the overlay.
+    Data,
+}
+
+/// A disk whose changes go into a qcow2 file.
+pub struct Overlay {
+    name: String,
+    file: Box<dyn OverlayFile>,
+    base: Box<dyn Base>,
+    layout: Layout,
+    tables: RwLock<Tables>,
+    space: Mutex<Space>,
+    /// Held by whoever writes blocks, or takes them away: one writer to a cluster at a time.
+    stripes: [Mutex<()>; STRIPES],
+    flushing: Mutex<()>,
+    /// Held by whoever brings a table into memory.
+    loading: Mutex<()>,
+    /// A write of the file failed: what it holds is unknown from there on.
+    failed: AtomicBool,
+}
+
+impl Overlay {
+    /// Makes the file at `path`, for a disk of `size` bytes, which names `backing` as what it lies over.
+    pub fn create(path: &Path, size: u64, backing: &BackingName, base: Box<dyn Base>) -> Result<Overlay> {
+        let file = file::create(path)?;
+        Self::create_in(file, &path.display().to_string(), size, Some(backing), base)
+    }
+
+    /// Opens the file at `path` again; `base` is for its size and what it names.
+    pub fn open(
+        path: &Path,
+        base: impl FnOnce(u64, Option<&BackingName>) -> Result<Box<dyn Base>>,
+    ) -> Result<Overlay> {
+        Self::open_in(file::open(path)?, &path.display().to_string(), base)
+    }
+
+    /// An overlay in a file without a name in `directory`, which goes when it is dropped.
+    pub fn scratch(directory: &Path, size: u64, base: Box<dyn Base>) -> Result<Overlay> {
+        let file = file::unnamed(directory)?;
+        Self::create_in(file, &format!("a scratch file in {}", directory.display()), size, None, base)
+    }
+
+    fn create_in(
+        file: Box<dyn OverlayFile>,
+        name: &str,
+        size: u64,
+        backing: Option<&BackingName>,
+        base: Box<dyn Base>,
+    ) -> Result<Overlay> {
+        let layout = Layout::new(name, size)?;
+        let mut space = Space::default();
+        space.take(0..layout.first_free());
+        let overlay = Self::with(file, name, base, layout, Tables::new(layout.l1_entries()), space);
+        overlay.write(0, &layout.header(name, backing)?)?;
+        overlay.write_refcounts()?;
+        overlay.mark_dirty()?;
+        Ok(overlay)
+    }
+
+    fn open_in(
+        file: Box<dyn OverlayFile>,
+        name: &str,
+        base: impl FnOnce(u64, Option<&BackingName>) -> Result<Box<dyn Base>>,
+    ) -> Result<Overlay> {
+        let (layout, backing) = Layout::read(&*file, name)?;
+        let (tables, space) = tables::load(&*file, name, &layout)?;
+        let base = base(layout.size, backing.as_ref())?;
+        let overlay = Self::with(file, name, base, layout, tables, space);
+        overlay.mark_dirty()?;
+        Ok(overlay)
+    }
+
+    fn with(
+        file: Box<dyn OverlayFile>,
+        name: &str,
+        base: Box<dyn Base>,
+        layout: Layout,
+        tables: Tables,
+        space: Space,
+    ) -> Overlay {
+        Overlay {
+            name: name.to_owned(),
+            file,
+            base,
+            layout,
+            tables: RwLock::new(tables),
+            space: Mutex::new(space),
+            stripes: std::array::from_fn(|_| Mutex::new(())),
+            flushing: Mutex::new(()),
+            loading: Mutex::new(()),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Size of the disk in bytes.
+    pub fn size(&self) -> u64 {
+        self.layout.size
+    }
+
+    /// Bytes that the file takes.
+    pub fn file_bytes(&self) -> u64 {
+        self.space().end() * CLUSTER_BYTES
+    }
+
+    /// Fills `buf` from `offset` on.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let len = (buf.len() - done).min((CLUSTER_BYTES - at % CLUSTER_BYTES) as usize);
+            self.read_cluster(at, &mut buf[done..done + len])?;
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// Reads within one cluster.
+    fn read_cluster(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let cluster = offset / CLUSTER_BYTES;
+        let mut from_base = Vec::new();
+        {
+            // Held while data is read: a cluster that is given up is not used again meanwhile.
+            let tables = self.tables_with(cluster)?;
+            let entry = tables.get(cluster);
+            let mut done = 0;
+            while done < buf.len() {
+                let at = offset % CLUSTER_BYTES + done as u64;
+                let (state, end) = entry.run(at);
+                let len = ((end - at) as usize).min(buf.len() - done);
+                let part = &mut buf[done..done + len];
+                match state {
+                    State::Data => self.read(entry.host + at, part)?,
+                    State::Zeros => part.fill(0),
+                    State::Base => from_base.push(done..done + len),
+                }
+                done += len;
+            }
+        }
+        for range in from_base {
+            let at = offset + range.start as u64;
+            self.base.read_at(at, &mut buf[range]).map_err(|e| self.base_failed(e))?;
+        }
+        Ok(())
+    }
+
+    /// Which layer holds a range: runs in order, without gaps, until `each` returns `false` or the range is covered.
+    pub fn layers(&self, range: Range<u64>, each: &mut dyn FnMut(Range<u64>, Layer) -> bool) -> Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let cluster = at / CLUSTER_BYTES;
+            let (state, end) = {
+                let tables = self.tables_with(cluster)?;
+                match tables.absent_until(cluster) {
+                    Some(next) => (State::Base, next * CLUSTER_BYTES),
+                    None => {
+                        let (state, end) = tables.get(cluster).run(at % CLUSTER_BYTES);
+                        (state, cluster * CLUSTER_BYTES + end)
+                    }
+                }
+            };
+            let layer = match state {
+                State::Base => Layer::Base,
+                State::Zeros => Layer::Zeros,
+                State::Data => Layer::Data,
+            };
+            let end = end.min(range.end);
+            if !each(at..end, layer) {
+                break;
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Writes.
+    pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let len = (data.len() - done).min((CLUSTER_BYTES - at % CLUSTER_BYTES) as usize);
+            self.write_cluster(at, &data[done..done + len])?;
+            done += len;
+        }
+        self.relieve()
+    }
+
+    /// Makes zeros of a range. Its blocks need no space from then on.
+    pub fn zero(&self, range: Range<u64>) -> Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let end = range.end.min((at / CLUSTER_BYTES + 1) * CLUSTER_BYTES);
+            // The disk may end within a block: what is behind its end is nobody's.
+            let last = if end == self.layout.size { end.next_multiple_of(BLOCK_BYTES) } else { end };
+            let blocks = at.next_multiple_of(BLOCK_BYTES)..last / BLOCK_BYTES * BLOCK_BYTES;
+            if blocks.start >= blocks.end {
+                self.write_cluster(at, &vec![0; (end - at) as usize])?;
+            } else {
+                if at < blocks.start {
+                    self.write_cluster(at, &vec![0; (blocks.start - at) as usize])?;
+                }
+                self.zero_blocks(&blocks)?;
+                if blocks.end < end {
+                    self.write_cluster(blocks.end, &vec![0; (end - blocks.end) as usize])?;
+                }
+            }
+            at = end;
+        }
+        self.relieve()
+    }
+
+    /// Makes durable what was written before.
+    pub fn flush(&self) -> Result<()> {
+        let _one = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_whole()?;
+        let (dirty, freed) = {
+            let mut tables = self.tables_mut();
+            (tables.take_dirty(self.layout.l1_offset), self.space().take_freed())
+        };
+        let written = self.write_tables(&dirty);
+        self.tables_mut().written(&dirty, written.is_ok());
+        match written {
+            Ok(()) => self.space().give_back(&freed),
+            Err(_) => freed.iter().for_each(|c| self.space().free(*c)),
+        }
+        written
+    }
+
+    /// Data first, then L2 tables, which name it, then the L1 table, which names them.
+    fn write_tables(&self, dirty: &Dirty) -> Result<()> {
+        self.sync()?;
+        if !dirty.l2.is_empty() {
+            dirty.l2.iter().try_for_each(|(at, bytes)| self.write(*at, bytes))?;
+            self.sync()?;
+        }
+        if let Some((at, bytes)) = &dirty.l1 {
+            self.write(*at, bytes)?;
+            self.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Makes everything durable, and the file one that needs no repair. Nothing more can be written.
+    pub fn close(&self) -> Result<()> {
+        self.flush()?;
+        let closed = self.write_refcounts();
+        self.failed.store(true, Ordering::Release);
+        closed
+    }
+
+    /// Writes within one cluster.
+    fn write_cluster(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.check_whole()?;
+        let cluster = offset / CLUSTER_BYTES;
+        let _writer = self.stripe(cluster);
+        let entry = self.tables_with(cluster)?.get(cluster);
+        let host = match entry.host {
+            0 => self.space().allocate() * CLUSTER_BYTES,
+            host => host,
+        };
+        let at = offset % CLUSTER_BYTES;
+        let (first, last) = (at / BLOCK_BYTES, (at + data.len() as u64 - 1) / BLOCK_BYTES);
+        let written = self.write_blocks(cluster, &entry, host, at, data);
+        if let Err(e) = written {
+            if entry.host == 0 {
+                self.space().free(host / CLUSTER_BYTES);
+            }
+            return Err(e);
+        }
+        if entry.host == 0 || !entry.are_data(first, last) {
+            let mut tables = self.tables_mut_with(cluster)?;
+            tables.set_data(cluster, host, first, last);
+        }
+        Ok(())
+    }
+
+    /// Writes data to blocks of a cluster; blocks that are only written in part and were not here are filled up.
+    fn write_blocks(&self, cluster: u64, entry: &Entry, host: u64, at: u64, data: &[u8]) -> Result<()> {
+        let end = at + data.len() as u64;
+        let from = at / BLOCK_BYTES * BLOCK_BYTES;
+        let in_disk = self.layout.size - cluster * CLUSTER_BYTES;
+        let to = end.next_multiple_of(BLOCK_BYTES).min(in_disk);
+        let fill = |block: u64| !entry.are_data(block, block);
+        let head = from < at && fill(from / BLOCK_BYTES);
+        let tail = end < to && fill(end / BLOCK_BYTES);
+        if !head && !tail {
+            return self.write(host + at, data);
+        }
+        let from = if head { from } else { at };
+        let to = if tail { to } else { end };
+        let mut all = vec![0; (to - from) as usize];
+        let mut fill_up = |range: Range<u64>| {
+            let into = (range.start - from) as usize..(range.end - from) as usize;
+            match entry.run(range.start).0 {
+                State::Base => {
+                    let guest = cluster * CLUSTER_BYTES + range.start;
+                    self.base.read_at(guest, &mut all[into]).map_err(|e| self.base_failed(e))
+                }
+                _ => Ok(()),
+            }
+        };
+        if head {
+            fill_up(from..at)?;
+        }
+        if tail {
+            fill_up(end..to)?;
+        }
+        all[(at - from) as usize..(end - from) as usize].copy_from_slice(data);
+        self.write(host + from, &all)
+    }
+
+    /// Makes zeros of whole blocks of one cluster.
+    fn zero_blocks(&self, blocks: &Range<u64>) -> Result<()> {
+        self.check_whole()?;
+        let cluster = blocks.start / CLUSTER_BYTES;
+        let _writer = self.stripe(cluster);
+        let within = |at: u64| (at - cluster * CLUSTER_BYTES) / BLOCK_BYTES;
+        let mut tables = self.tables_mut_with(cluster)?;
+        if let Some(host) = tables.set_zeros(cluster, within(blocks.start), within(blocks.end) - 1) {
+            self.space().free(host / CLUSTER_BYTES);
+        }
+        Ok(())
+    }
+
+    /// The tables, with that of a cluster in memory if there is one.
+    fn tables_with(&self, cluster: u64) -> Result<RwLockReadGuard<'_, Tables>> {
+        loop {
+            let tables = self.tables();
+            if tables.to_load(cluster).is_none() {
+                return Ok(tables);
+            }
+            drop(tables);
+            self.load_table(cluster)?;
+        }
+    }
+
+    /// The tables, to be changed: there is one for the cluster, and it is in memory.
+    fn tables_mut_with(&self, cluster: u64) -> Result<RwLockWriteGuard<'_, Tables>> {
+        loop {
+            let mut tables = self.tables_mut();
+            if tables.to_load(cluster).is_none() {
+                if tables.absent_until(cluster).is_some() {
+                    let host = self.space().allocate();
+                    // Written now: later there may be no room for it, and a flush could not be carried out.
+                    if let Err(e) = self.write(host * CLUSTER_BYTES, &[0; CLUSTER_BYTES as usize]) {
+                        self.space().free(host);
+                        return Err(e);
+                    }
+                    tables.add(cluster, host * CLUSTER_BYTES);
+                }
+                return Ok(tables);
+            }
+            drop(tables);
+            self.load_table(cluster)?;
+        }
+    }
+
+    /// Brings the L2 table of a cluster into memory.
+    fn load_table(&self, cluster: u64) -> Result<()> {
+        let _one = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(at) = self.tables().to_load(cluster) else { return Ok(()) };
+        let mut bytes = vec![0; CLUSTER_BYTES as usize];
+        // Only who loads it, and nobody else does so now, could change it.
+        self.read(at, &mut bytes)?;
+        self.tables_mut().loaded(cluster, &bytes);
+        Ok(())
+    }
+
+    /// Flushes where much waits for it.
+    fn relieve(&self) -> Result<()> {
+        let waiting = self.tables().dirty_tables();
+        match waiting > DIRTY_TABLES_MAX {
+            true => self.flush(),
+            false => Ok(()),
+        }
+    }
+
+    fn mark_dirty(&self) -> Result<()> {
+        self.write(layout::FEATURES_AT, &layout::DIRTY_FEATURES)?;
+        self.sync()
+    }
+
+    /// Writes refcounts for all that is in use, then a header that is not dirty and names them.
+    fn write_refcounts(&self) -> Result<()> {
+        let mut space = self.space();
+        let (counts, table) = space.refcounts();
+        for (at, bytes) in counts {
+            self.write(at, &bytes)?;
+        }
+        self.file.set_len(space.end() * CLUSTER_BYTES).map_err(|e| self.broke("set the size of", e))?;
+        self.sync()?;
+        self.write(layout::REFCOUNT_TABLE_AT, &layout::clean(table))?;
+        self.sync()
+    }
+
+    fn tables(&self) -> RwLockReadGuard<'_, Tables> {
+        self.tables.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tables_mut(&self) -> RwLockWriteGuard<'_, Tables> {
+        self.tables.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn space(&self) -> MutexGuard<'_, Space> {
+        self.space.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stripe(&self, cluster: u64) -> MutexGuard<'_, ()> {
+        self.stripes[cluster as usize % STRIPES].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self, at: u64, buf: &mut [u8]) -> Result<()> {
+        self.file.read_at(at, buf).map_err(|e| ImageError::read(&self.name, "read", e))
+    }
+
+    fn write(&self, at: u64, data: &[u8]) -> Result<()> {
+        self.file.write_at(at, data).map_err(|e| match e.kind() {
+            // Nothing is lost by it: what was to be written is still unwritten, and the guest is told.
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                ImageError::io(&self.name, "write", e)
+            }
+            _ => self.broke("write", e),
+        })
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync().map_err(|e| self.broke("sync", e))
+    }
+
+    fn broke(&self, op: &'static str, e: io::Error) -> ImageError {
+        self.failed.store(true, Ordering::Release);
+        ImageError::io(&self.name, op, e)
+    }
+
+    fn base_failed(&self, e: io::Error) -> ImageError {
+        ImageError::io(&self.name, "read what lies below", e)
+    }
+
+    fn check_whole(&self) -> Result<()> {
+        if !self.failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let why =
+            "it is closed, or an earlier write or sync failed: nothing more is written to it; open it again";
+        Err(ImageError::refused(&self.name, why))
+    }
+}

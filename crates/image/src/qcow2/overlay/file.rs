@@ -1,0 +1,96 @@
+//! The file that an overlay stands in.
+
+use crate::{ImageError, Result};
+use rustix::fs::{flock, openat, FlockOperation, Mode, OFlags, CWD};
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Bytes that are read and written at any offset; what is written is durable after the next sync.
+pub trait OverlayFile: Send + Sync {
+    /// Fills `buf` from `offset` on.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
+
+    /// Writes all of `data` at `offset`; the file becomes longer where needed.
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
+
+    /// Makes durable what was written before.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Its length in bytes.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Whether it has no bytes.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Makes it shorter, or longer by a hole.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+}
+
+impl OverlayFile for File {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.read_exact_at(buf, offset)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.write_all_at(data, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.metadata().map(|m| m.len())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        File::set_len(self, len)
+    }
+}
+
+/// Makes a file that must not be there, and its name durable.
+pub(super) fn create(path: &Path) -> Result<Box<dyn OverlayFile>> {
+    let name = path.display().to_string();
+    let failed = |e: io::Error| match e.kind() {
+        io::ErrorKind::AlreadyExists => ImageError::refused(&name, "exists already"),
+        _ => ImageError::io(&name, "create", e),
+    };
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(failed)?;
+    lock(&file, &name)?;
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)
+        .and_then(|f| f.sync_all())
+        .map_err(|e| ImageError::io(&name, "sync the folder of", e))?;
+    Ok(Box::new(file))
+}
+
+/// Opens a file that is there.
+pub(super) fn open(path: &Path) -> Result<Box<dyn OverlayFile>> {
+    let name = path.display().to_string();
+    let file = OpenOptions::new().read(true).write(true).open(path);
+    let file = file.map_err(|e| ImageError::io(&name, "open", e))?;
+    lock(&file, &name)?;
+    Ok(Box::new(file))
+}
+
+/// A file without a name, which goes when it is closed.
+pub(super) fn unnamed(directory: &Path) -> Result<Box<dyn OverlayFile>> {
+    let name = directory.display().to_string();
+    let made =
+        openat(CWD, directory, OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC, Mode::from_raw_mode(0o600));
+    let file = made.map_err(|e| ImageError::io(&name, "make a scratch file in", e.into()))?;
+    Ok(Box::new(File::from(file)))
+}
+
+fn lock(file: &File, name: &str) -> Result<()> {
+    // File systems without locks are written all the same.
+    if flock(file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+        return Err(ImageError::refused(name, "is in use by another process"));
+    }
+    Ok(())
+}
