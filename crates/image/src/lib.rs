@@ -3,6 +3,8 @@
 //! A [`Source`] is a disk to be read once, from front to back; a [`Target`] is a disk to be written.
 //! Neither knows what deduplication is.
 
+mod arriving;
+mod base;
 mod bytes;
 mod changes;
 mod decode;
@@ -13,19 +15,26 @@ mod limited;
 mod nbd;
 mod open;
 pub mod qcow2;
+mod random_file;
 mod raw;
+#[cfg(test)]
+mod recorder;
 mod stream;
 mod tables;
 mod target;
 mod unpack;
 pub mod vmdk;
+mod zeros;
 
+pub use arriving::{Arriving, ArrivingPaths};
+pub use base::Base;
 pub use bytes::ReadAt;
 pub use changes::Changes;
 pub use error::{ImageError, Result};
 pub use limited::Limited;
 pub use nbd::NbdSource;
 pub use open::{open, open_bytes, Format, SourceOptions};
+pub use random_file::RandomFile;
 pub use stream::Stream;
 pub use target::{create_target, PipeTarget, TargetFormat, TargetOptions};
 

@@ -11,7 +11,7 @@ mod writer;
 
 pub use header::BackingName;
 pub(crate) use header::MAGIC;
-pub use overlay::{Base, Layer, Overlay, OverlayFile};
+pub use overlay::{Layer, Overlay};
 pub(crate) use writer::Qcow2Writer;
 
 use header::Header;

@@ -10,7 +10,6 @@
 //! - So after a power cut every block holds what it held at the last [`Overlay::flush`] that returned, or something
 //!   that was written to it later.
 
-mod file;
 mod layout;
 mod space;
 mod tables;
@@ -18,10 +17,9 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-pub use file::OverlayFile;
-
 use super::BackingName;
-use crate::{ImageError, Result};
+use crate::random_file::{self, RandomFile};
+use crate::{Base, ImageError, Result};
 use layout::{Layout, BLOCK_BYTES, CLUSTER_BYTES};
 use space::Space;
 use std::io;
@@ -35,12 +33,6 @@ use tables::{Dirty, Entry, State, Tables};
 const STRIPES: usize = 64;
 /// L2 tables (128 KiB, for 1 GiB of disk each) that wait to be written, before that is done unasked.
 const DIRTY_TABLES_MAX: usize = 64;
-
-/// What an overlay lies over: a disk of the same size.
-pub trait Base: Send + Sync {
-    /// Fills `buf` from `offset` on.
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
-}
 
 /// What a range of a disk with an overlay holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +48,7 @@ pub enum Layer {
 /// A disk whose changes go into a qcow2 file.
 pub struct Overlay {
     name: String,
-    file: Box<dyn OverlayFile>,
+    file: Box<dyn RandomFile>,
     base: Box<dyn Base>,
     layout: Layout,
     tables: RwLock<Tables>,
@@ -73,7 +65,7 @@ pub struct Overlay {
 impl Overlay {
     /// Makes the file at `path`, for a disk of `size` bytes, which names `backing` as what it lies over.
     pub fn create(path: &Path, size: u64, backing: &BackingName, base: Box<dyn Base>) -> Result<Overlay> {
-        let file = file::create(path)?;
+        let file = random_file::create(path)?;
         Self::create_in(file, &path.display().to_string(), size, Some(backing), base)
     }
 
@@ -82,17 +74,17 @@ impl Overlay {
         path: &Path,
         base: impl FnOnce(u64, Option<&BackingName>) -> Result<Box<dyn Base>>,
     ) -> Result<Overlay> {
-        Self::open_in(file::open(path)?, &path.display().to_string(), base)
+        Self::open_in(random_file::open(path)?, &path.display().to_string(), base)
     }
 
     /// An overlay in a file without a name in `directory`, which goes when it is dropped.
     pub fn scratch(directory: &Path, size: u64, base: Box<dyn Base>) -> Result<Overlay> {
-        let file = file::unnamed(directory)?;
+        let file = random_file::unnamed(directory)?;
         Self::create_in(file, &format!("a scratch file in {}", directory.display()), size, None, base)
     }
 
     fn create_in(
-        file: Box<dyn OverlayFile>,
+        file: Box<dyn RandomFile>,
         name: &str,
         size: u64,
         backing: Option<&BackingName>,
@@ -109,7 +101,7 @@ impl Overlay {
     }
 
     fn open_in(
-        file: Box<dyn OverlayFile>,
+        file: Box<dyn RandomFile>,
         name: &str,
         base: impl FnOnce(u64, Option<&BackingName>) -> Result<Box<dyn Base>>,
     ) -> Result<Overlay> {
@@ -122,7 +114,7 @@ impl Overlay {
     }
 
     fn with(
-        file: Box<dyn OverlayFile>,
+        file: Box<dyn RandomFile>,
         name: &str,
         base: Box<dyn Base>,
         layout: Layout,

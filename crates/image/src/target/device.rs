@@ -2,24 +2,17 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{fallocate, seek, FallocateFlags, OFlags, SeekFrom};
-use rustix::io::Errno;
+use rustix::fs::{seek, OFlags, SeekFrom};
 
 use super::written::Written;
 use super::{check_write, TargetOptions};
+use crate::zeros;
 use crate::{ImageError, Result, Target};
-
-/// The alignment at which a device is zeroed without writing: no logical sector in use is larger.
-const ZERO_ALIGN: u64 = 4096;
-
-/// Zeros to write where the device cannot be told to zero itself.
-static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
 
 /// Writes a device. What lies behind the disk's size stays as it is.
 #[derive(Debug)]
@@ -82,35 +75,6 @@ impl DeviceTarget {
     }
 }
 
-/// Writes zeros over `range`.
-fn write_zeros(file: &File, range: Range<u64>) -> io::Result<()> {
-    let mut at = range.start;
-    while at < range.end {
-        let n = (range.end - at).min(ZEROS.len() as u64);
-        file.write_all_at(&ZEROS[..n as usize], at)?;
-        at += n;
-    }
-    Ok(())
-}
-
-/// Makes `range` read as zeros, by the device itself where it can.
-fn zero(file: &File, range: Range<u64>) -> io::Result<()> {
-    let inner = range.start.next_multiple_of(ZERO_ALIGN)..range.end / ZERO_ALIGN * ZERO_ALIGN;
-    if inner.is_empty() {
-        return write_zeros(file, range);
-    }
-    write_zeros(file, range.start..inner.start)?;
-    let len = inner.end - inner.start;
-    match fallocate(file, FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, inner.start, len) {
-        Ok(()) => {}
-        Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::NODEV | Errno::INTR) => {
-            write_zeros(file, inner.clone())?;
-        }
-        Err(e) => return Err(e.into()),
-    }
-    write_zeros(file, inner.end..range.end)
-}
-
 impl Target for DeviceTarget {
     fn in_order(&self) -> bool {
         false
@@ -128,7 +92,7 @@ impl Target for DeviceTarget {
         self.check_whole()?;
         let gaps = self.written.lock().unwrap_or_else(PoisonError::into_inner).gaps(self.size);
         for gap in gaps {
-            self.outcome("zero", zero(&self.file, gap))?;
+            self.outcome("zero", zeros::zero(&self.file, gap))?;
         }
         self.outcome("sync", self.file.sync_all())
     }

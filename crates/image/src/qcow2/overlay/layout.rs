@@ -1,9 +1,9 @@
 //! How an overlay's file is laid out: header, L1 table, then clusters as they come.
 
-use super::file::OverlayFile;
 use crate::bytes::{be_u32, be_u64, ReadAt};
 use crate::qcow2::header::{Header, MAX_BACKING_NAME};
 use crate::qcow2::{BackingName, MAGIC};
+use crate::random_file::RandomFile;
 use crate::{ImageError, Result};
 use std::io;
 
@@ -96,7 +96,7 @@ impl Layout {
     }
 
     /// The layout of a file that is there, and what it lies over.
-    pub fn read(file: &dyn OverlayFile, name: &str) -> Result<(Layout, Option<BackingName>)> {
+    pub fn read(file: &dyn RandomFile, name: &str) -> Result<(Layout, Option<BackingName>)> {
         let failed = |e| ImageError::read(name, "read", e);
         let bytes = Bytes { file, len: file.len().map_err(failed)? };
         let header = Header::read(&bytes, name)?;
@@ -135,7 +135,7 @@ pub(super) fn clean(refcount_table: u64) -> [u8; 32] {
 
 /// An overlay's file for the reader of headers.
 struct Bytes<'a> {
-    file: &'a dyn OverlayFile,
+    file: &'a dyn RandomFile,
     len: u64,
 }
 

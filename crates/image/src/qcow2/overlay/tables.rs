@@ -1,10 +1,10 @@
 //! The L1 and L2 tables of an overlay in memory.
 
-use super::file::OverlayFile;
 use super::layout::{Layout, BLOCK_BYTES, CLUSTER_BYTES, L2_ENTRIES};
 use super::space::Space;
 use crate::bytes::{be_u32, be_u64};
 use crate::qcow2::{FORMAT, OFFSET_MASK};
+use crate::random_file::RandomFile;
 use crate::{ImageError, Result};
 use std::collections::HashMap;
 
@@ -225,7 +225,7 @@ impl Tables {
 }
 
 /// Reads all tables of a file once, and tells which clusters they use: each only once, and all within the file.
-pub(super) fn load(file: &dyn OverlayFile, name: &str, layout: &Layout) -> Result<(Tables, Space)> {
+pub(super) fn load(file: &dyn RandomFile, name: &str, layout: &Layout) -> Result<(Tables, Space)> {
     let failed = |e| ImageError::read(name, "read", e);
     let corrupt = |why: String| ImageError::corrupt(name, FORMAT, why);
     let clusters = file.len().map_err(failed)?.div_ceil(CLUSTER_BYTES);
@@ -279,7 +279,7 @@ pub(super) fn load(file: &dyn OverlayFile, name: &str, layout: &Layout) -> Resul
 }
 
 /// The clusters of the refcounts that the header names, as far as they are there.
-fn refcount_clusters(file: &dyn OverlayFile, clusters: u64) -> std::io::Result<Vec<u64>> {
+fn refcount_clusters(file: &dyn RandomFile, clusters: u64) -> std::io::Result<Vec<u64>> {
     let mut head = [0; 104];
     file.read_at(0, &mut head)?;
     let (table, count) = (be_u64(&head, 48), u64::from(be_u32(&head, 56)));

@@ -2,15 +2,15 @@
 #![allow(clippy::unwrap_used)]
 
 use super::layout::{BLOCK_BYTES, CLUSTER_BYTES};
-use super::{BackingName, Base, Layer, Overlay, OverlayFile};
-use crate::ImageError;
+use super::{BackingName, Layer, Overlay};
+use crate::recorder::Recorder;
+use crate::{Base, ImageError};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
 
 /// What byte `at` of the base is.
 fn base_byte(at: u64) -> u8 {
@@ -271,105 +271,6 @@ fn many_write_at_once() {
     assert!(whole(&Overlay::open(&path, base).unwrap()) == before);
 }
 
-/// A disk below a file that loses, at a power cut, what was not synced, in any part.
-#[derive(Clone, Default)]
-struct Recorder(Arc<Mutex<Recorded>>);
-
-#[derive(Default)]
-struct Recorded {
-    now: Vec<u8>,
-    operations: Vec<Operation>,
-    /// No room beyond this length.
-    room: Option<u64>,
-}
-
-enum Operation {
-    Write(u64, Vec<u8>),
-    SetLen(u64),
-    Sync,
-}
-
-fn put(bytes: &mut Vec<u8>, at: u64, data: &[u8]) {
-    let end = at as usize + data.len();
-    if bytes.len() < end {
-        bytes.resize(end, 0);
-    }
-    bytes[at as usize..end].copy_from_slice(data);
-}
-
-impl OverlayFile for Recorder {
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        let state = self.0.lock().unwrap();
-        let from = offset as usize;
-        let found = state.now.get(from..from + buf.len());
-        buf.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
-        Ok(())
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let mut state = self.0.lock().unwrap();
-        if state.room.is_some_and(|room| offset + data.len() as u64 > room) {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        put(&mut state.now, offset, data);
-        state.operations.push(Operation::Write(offset, data.to_vec()));
-        Ok(())
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.0.lock().unwrap().operations.push(Operation::Sync);
-        Ok(())
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.0.lock().unwrap().now.len() as u64)
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        let mut state = self.0.lock().unwrap();
-        state.now.resize(len as usize, 0);
-        state.operations.push(Operation::SetLen(len));
-        Ok(())
-    }
-}
-
-impl Recorder {
-    fn holding(bytes: Vec<u8>) -> Recorder {
-        Recorder(Arc::new(Mutex::new(Recorded { now: bytes, ..Recorded::default() })))
-    }
-
-    fn operations(&self) -> usize {
-        self.0.lock().unwrap().operations.len()
-    }
-
-    /// What a power cut after operation `count` may leave: all up to the last sync, and of what follows any sectors.
-    fn after_cut(&self, count: usize, rng: &mut StdRng) -> Vec<u8> {
-        let state = self.0.lock().unwrap();
-        let operations = &state.operations[..count];
-        let synced = operations.iter().rposition(|o| matches!(o, Operation::Sync)).map_or(0, |n| n + 1);
-        let mut bytes = Vec::new();
-        for (n, operation) in operations.iter().enumerate() {
-            match operation {
-                Operation::Sync => {}
-                Operation::SetLen(len) => bytes.resize(*len as usize, 0),
-                Operation::Write(at, data) if n < synced => put(&mut bytes, *at, data),
-                Operation::Write(at, data) => {
-                    let mut from = 0;
-                    while from < data.len() {
-                        let sector = ((*at as usize + from) / 512 + 1) * 512 - *at as usize;
-                        let to = sector.min(data.len());
-                        if rng.random_bool(0.5) {
-                            put(&mut bytes, at + from as u64, &data[from..to]);
-                        }
-                        from = to;
-                    }
-                }
-            }
-        }
-        bytes
-    }
-}
-
 /// Blocks are written whole. After a cut each holds what the last flush left, or something written to it later.
 #[test]
 fn a_power_cut_loses_nothing_that_was_flushed() {
@@ -379,7 +280,7 @@ fn a_power_cut_loses_nothing_that_was_flushed() {
     let size = 6 * CLUSTER_BYTES;
     let blocks = (size / BLOCK_BYTES) as usize;
     for _ in 0..6 {
-        let recorder = Recorder::default();
+        let recorder = Recorder::new();
         let overlay =
             Overlay::create_in(Box::new(recorder.clone()), "o", size, Some(&backing()), Box::new(Counting))
                 .unwrap();
@@ -412,7 +313,7 @@ fn a_power_cut_loses_nothing_that_was_flushed() {
         let total = recorder.operations();
         for _ in 0..80 {
             let cut = rng.random_range(made..=total);
-            let left = Recorder::holding(recorder.after_cut(cut, &mut rng));
+            let left = Recorder::holding(recorder.after_cut(cut, &mut rng).remove(0));
             let overlay =
                 Overlay::open_in(Box::new(left), "o", base).unwrap_or_else(|e| panic!("cut at {cut}: {e}"));
             let flushed = flushes.iter().rev().find(|f| f.0 <= cut).map(|f| &f.1);
@@ -449,11 +350,11 @@ fn a_power_cut_loses_nothing_that_was_flushed() {
 
 #[test]
 fn without_room_nothing_is_lost() {
-    let recorder = Recorder::default();
+    let recorder = Recorder::new();
     let size = 40 * CLUSTER_BYTES;
     let overlay =
         Overlay::create_in(Box::new(recorder.clone()), "o", size, None, Box::new(Counting)).unwrap();
-    recorder.0.lock().unwrap().room = Some(20 * CLUSTER_BYTES);
+    recorder.set_room(Some(20 * CLUSTER_BYTES));
     let mut written = 0;
     let full = loop {
         match overlay.write_at(written, &[7; CLUSTER_BYTES as usize]) {
@@ -468,21 +369,21 @@ fn without_room_nothing_is_lost() {
     assert!(written > 10 * CLUSTER_BYTES);
     overlay.flush().unwrap();
     assert!(overlay.write_at(written, &[7; 4096]).is_err());
-    recorder.0.lock().unwrap().room = None;
+    recorder.set_room(None);
     overlay.write_at(written, &[7; CLUSTER_BYTES as usize]).unwrap();
     let all = whole(&overlay);
     let end = (written + CLUSTER_BYTES) as usize;
     assert!(all[..end].iter().all(|b| *b == 7));
     assert_eq!(all[end], base_byte(end as u64));
     overlay.close().unwrap();
-    let again = Recorder::holding(recorder.0.lock().unwrap().now.clone());
+    let again = Recorder::holding(recorder.bytes());
     assert!(whole(&Overlay::open_in(Box::new(again), "o", base).unwrap()) == all);
 }
 
 /// A damaged file gives one error or other data, and never a panic.
 #[test]
 fn damage_never_panics() {
-    let recorder = Recorder::default();
+    let recorder = Recorder::new();
     let size = 20 * CLUSTER_BYTES;
     let overlay =
         Overlay::create_in(Box::new(recorder.clone()), "o", size, Some(&backing()), Box::new(Counting))
@@ -491,7 +392,7 @@ fn damage_never_panics() {
     let mut plain: Vec<u8> = (0..size).map(base_byte).collect();
     (0..40).for_each(|_| change(&overlay, &mut plain, &mut rng));
     overlay.close().unwrap();
-    let good = recorder.0.lock().unwrap().now.clone();
+    let good = recorder.bytes();
     let mut refused = 0;
     for _ in 0..1500 {
         let mut bytes = good.clone();

@@ -1,15 +1,16 @@
-//! The file that an overlay stands in.
+//! A file that is written at any offset while others read it.
 
 use crate::{ImageError, Result};
-use rustix::fs::{flock, openat, FlockOperation, Mode, OFlags, CWD};
+use rustix::fs::{flock, openat, seek, FlockOperation, Mode, OFlags, SeekFrom, CWD};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Bytes that are read and written at any offset; what is written is durable after the next sync.
-pub trait OverlayFile: Send + Sync {
+pub trait RandomFile: Send + Sync {
     /// Fills `buf` from `offset` on.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
 
@@ -29,9 +30,12 @@ pub trait OverlayFile: Send + Sync {
 
     /// Makes it shorter, or longer by a hole.
     fn set_len(&self, len: u64) -> io::Result<()>;
+
+    /// Makes zeros of a range within it, without taking space for them where that is possible.
+    fn zero(&self, range: Range<u64>) -> io::Result<()>;
 }
 
-impl OverlayFile for File {
+impl RandomFile for File {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.read_exact_at(buf, offset)
     }
@@ -45,16 +49,24 @@ impl OverlayFile for File {
     }
 
     fn len(&self) -> io::Result<u64> {
-        self.metadata().map(|m| m.len())
+        let meta = self.metadata()?;
+        match meta.file_type().is_block_device() {
+            true => Ok(seek(self, SeekFrom::End(0))?),
+            false => Ok(meta.len()),
+        }
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         File::set_len(self, len)
     }
+
+    fn zero(&self, range: Range<u64>) -> io::Result<()> {
+        crate::zeros::punch(self, range)
+    }
 }
 
 /// Makes a file that must not be there, and its name durable.
-pub(super) fn create(path: &Path) -> Result<Box<dyn OverlayFile>> {
+pub(crate) fn create(path: &Path) -> Result<Box<dyn RandomFile>> {
     let name = path.display().to_string();
     let failed = |e: io::Error| match e.kind() {
         io::ErrorKind::AlreadyExists => ImageError::refused(&name, "exists already"),
@@ -70,16 +82,28 @@ pub(super) fn create(path: &Path) -> Result<Box<dyn OverlayFile>> {
 }
 
 /// Opens a file that is there.
-pub(super) fn open(path: &Path) -> Result<Box<dyn OverlayFile>> {
+pub(crate) fn open(path: &Path) -> Result<Box<dyn RandomFile>> {
     let name = path.display().to_string();
-    let file = OpenOptions::new().read(true).write(true).open(path);
-    let file = file.map_err(|e| ImageError::io(&name, "open", e))?;
+    // Of a device: nobody has it mounted or made it part of another one.
+    let flags = if is_device(path) { OFlags::EXCL.bits() as i32 } else { 0 };
+    let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
+    let file = file.map_err(|e| match e.kind() {
+        io::ErrorKind::ResourceBusy => {
+            ImageError::refused(&name, "is in use: mounted, or part of another device")
+        }
+        _ => ImageError::io(&name, "open", e),
+    })?;
     lock(&file, &name)?;
     Ok(Box::new(file))
 }
 
+/// Whether a path leads to a block device.
+pub(crate) fn is_device(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device())
+}
+
 /// A file without a name, which goes when it is closed.
-pub(super) fn unnamed(directory: &Path) -> Result<Box<dyn OverlayFile>> {
+pub(crate) fn unnamed(directory: &Path) -> Result<Box<dyn RandomFile>> {
     let name = directory.display().to_string();
     let made =
         openat(CWD, directory, OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC, Mode::from_raw_mode(0o600));

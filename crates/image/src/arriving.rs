@@ -1,0 +1,276 @@
+//! A disk that is in use while its content still arrives: live restore.
+//!
+//! The target (a file or a block device) holds what has arrived and what was written; the rest is read from the base, a
+//! disk that does not change. A map says which blocks have arrived (docs/format/arriving.md).
+//!
+//! What always holds:
+//! - A block has arrived from the first write to it on, whoever that was; nothing of the base overwrites it later.
+//! - The map's durable bits are written only after what they speak of is durable, so a power cut leaves every block as it
+//!   was at the last [`Arriving::flush`] that returned, or with something that was written to it later.
+//! - A program that is killed loses nothing: what it had written is in the system's cache, and the map's first bits say
+//!   so for as long as the system runs.
+
+mod map;
+
+#[cfg(test)]
+mod tests;
+
+use crate::random_file::{self, RandomFile};
+use crate::{Base, ImageError, Result};
+use map::{BootId, Map, BLOCK_BYTES};
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What is locked together: no write is longer than it has to be split.
+const REGION_BYTES: u64 = 1 << 20;
+const STRIPES: usize = 64;
+
+/// A disk whose content arrives.
+pub struct Arriving {
+    name: String,
+    target: Box<dyn RandomFile>,
+    map: Map,
+    base: Box<dyn Base>,
+    size: u64,
+    /// Held by whoever writes blocks of a region.
+    stripes: [Mutex<()>; STRIPES],
+    flushing: Mutex<()>,
+    /// A write or sync failed: what the target holds is unknown from there on.
+    failed: AtomicBool,
+    /// What the target holds where nothing arrived is zeros.
+    is_fresh: bool,
+}
+
+/// Where an arriving disk is kept.
+#[derive(Clone, Debug)]
+pub struct ArrivingPaths {
+    /// The file or block device that it is written to.
+    pub target: PathBuf,
+    /// The map.
+    pub map: PathBuf,
+}
+
+impl Arriving {
+    /// Begins, or goes on where a map is there. `of` is what arrives: a map that says something else is refused.
+    pub fn open(paths: &ArrivingPaths, size: u64, of: &[u8], base: Box<dyn Base>) -> Result<Arriving> {
+        let name = paths.target.display().to_string();
+        let map_name = paths.map.display().to_string();
+        let boot = BootId::current();
+        if paths.map.exists() {
+            let map = Map::open(random_file::open(&paths.map)?, &map_name, size, of, boot)?;
+            let target = random_file::open(&paths.target)?;
+            return Ok(Self::with(name, target, map, size, base));
+        }
+        let (target, is_fresh) = open_target(&paths.target, size)?;
+        let map = Map::create(random_file::create(&paths.map)?, &map_name, size, of, boot, is_fresh)?;
+        Ok(Self::with(name, target, map, size, base))
+    }
+
+    fn with(name: String, target: Box<dyn RandomFile>, map: Map, size: u64, base: Box<dyn Base>) -> Arriving {
+        Arriving {
+            name,
+            target,
+            is_fresh: map.is_fresh(),
+            map,
+            base,
+            size,
+            stripes: std::array::from_fn(|_| Mutex::new(())),
+            flushing: Mutex::new(()),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Size of the disk in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Bytes that have arrived, whole blocks.
+    pub fn arrived_bytes(&self) -> u64 {
+        (self.map.count() * BLOCK_BYTES).min(self.size)
+    }
+
+    /// Whether a range needs the base no more.
+    pub fn has(&self, range: &Range<u64>) -> bool {
+        self.map.run(range).is_none_or(|(arrived, end)| arrived && end >= range.end)
+    }
+
+    /// Fills `buf` from `offset` on.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let range = offset..offset + buf.len() as u64;
+        let mut at = offset;
+        while let Some((arrived, end)) = self.map.run(&(at..range.end)) {
+            let part = &mut buf[(at - offset) as usize..(end - offset) as usize];
+            match arrived {
+                true => self.target.read_at(at, part).map_err(|e| ImageError::read(&self.name, "read", e))?,
+                false => self.base.read_at(at, part).map_err(|e| self.base_failed(e))?,
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Writes.
+    pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        for range in regions(offset..offset + data.len() as u64) {
+            let of_data = (range.start - offset) as usize..(range.end - offset) as usize;
+            let _writer = self.stripe(&range);
+            self.check_whole()?;
+            let blocks = self.complete_edges(&range)?;
+            self.write(range.start, &data[of_data])?;
+            self.map.set(&blocks)?;
+        }
+        Ok(())
+    }
+
+    /// Makes zeros of a range.
+    pub fn zero(&self, range: Range<u64>) -> Result<()> {
+        for range in regions(range) {
+            let _writer = self.stripe(&range);
+            self.check_whole()?;
+            let blocks = self.complete_edges(&range)?;
+            self.target.zero(range).map_err(|e| self.failed("write zeros to", e))?;
+            self.map.set(&blocks)?;
+        }
+        Ok(())
+    }
+
+    /// Lets the content of a range arrive. Nobody waits for it, and what is there stays.
+    pub fn fetch(&self, range: Range<u64>) -> Result<()> {
+        let mut buf = Vec::new();
+        for range in regions(whole_blocks(&range, self.size)) {
+            if self.has(&range) {
+                continue;
+            }
+            buf.resize((range.end - range.start) as usize, 0);
+            self.base.read_at(range.start, &mut buf).map_err(|e| self.base_failed(e))?;
+            self.arrive(&range, Some(&buf))?;
+        }
+        Ok(())
+    }
+
+    /// The same for a range of which the base has nothing but zeros.
+    pub fn fetch_zeros(&self, range: Range<u64>) -> Result<()> {
+        // Blocks at its edges may have data of its neighbours.
+        let inner = range.start.next_multiple_of(BLOCK_BYTES)..match range.end == self.size {
+            true => self.size,
+            false => range.end / BLOCK_BYTES * BLOCK_BYTES,
+        };
+        regions(inner).filter(|r| !self.has(r)).try_for_each(|range| self.arrive(&range, None))
+    }
+
+    /// Makes durable what was written and what has arrived before.
+    pub fn flush(&self) -> Result<()> {
+        let _one = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_whole()?;
+        let pages = self.map.take_dirty();
+        let synced = self.target.sync().map_err(|e| self.broke("sync", e));
+        let written = synced.and_then(|()| self.map.write_durable(&pages));
+        if written.is_err() {
+            self.map.put_back(&pages);
+        }
+        written
+    }
+
+    /// Where blocks have not arrived, puts data, or zeros.
+    fn arrive(&self, range: &Range<u64>, data: Option<&[u8]>) -> Result<()> {
+        let _writer = self.stripe(range);
+        self.check_whole()?;
+        let mut at = range.start;
+        while let Some((arrived, end)) = self.map.run(&(at..range.end)) {
+            if !arrived {
+                let within = (at - range.start) as usize..(end - range.start) as usize;
+                match data {
+                    Some(data) => self.write(at, &data[within])?,
+                    None if self.is_fresh => {}
+                    None => self.target.zero(at..end).map_err(|e| self.failed("write zeros to", e))?,
+                }
+                self.map.set(&(at..end))?;
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Lets the parts arrive that a write leaves of its first and last block. Returns the range of whole blocks.
+    fn complete_edges(&self, range: &Range<u64>) -> Result<Range<u64>> {
+        let blocks = whole_blocks(range, self.size);
+        for edge in [blocks.start..range.start, range.end..blocks.end] {
+            if !edge.is_empty() && !self.has(&edge) {
+                let mut buf = vec![0; (edge.end - edge.start) as usize];
+                self.base.read_at(edge.start, &mut buf).map_err(|e| self.base_failed(e))?;
+                self.write(edge.start, &buf)?;
+            }
+        }
+        Ok(blocks)
+    }
+
+    fn stripe(&self, range: &Range<u64>) -> MutexGuard<'_, ()> {
+        let region = range.start / REGION_BYTES;
+        self.stripes[region as usize % STRIPES].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, at: u64, data: &[u8]) -> Result<()> {
+        self.target.write_at(at, data).map_err(|e| self.failed("write", e))
+    }
+
+    /// A write that failed: without room nothing is lost, and the guest is told.
+    fn failed(&self, op: &'static str, e: io::Error) -> ImageError {
+        match e.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ImageError::io(&self.name, op, e),
+            _ => self.broke(op, e),
+        }
+    }
+
+    fn broke(&self, op: &'static str, e: io::Error) -> ImageError {
+        self.failed.store(true, Ordering::Release);
+        ImageError::io(&self.name, op, e)
+    }
+
+    fn base_failed(&self, e: io::Error) -> ImageError {
+        ImageError::io(&self.name, "read what is to arrive in", e)
+    }
+
+    fn check_whole(&self) -> Result<()> {
+        if !self.failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        Err(ImageError::refused(&self.name, "an earlier write or sync failed; run it again to go on"))
+    }
+}
+
+/// A range cut where regions end.
+fn regions(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let mut at = range.start;
+    std::iter::from_fn(move || {
+        let end = range.end.min((at / REGION_BYTES + 1) * REGION_BYTES);
+        let region = at..end;
+        at = end;
+        (!region.is_empty()).then_some(region)
+    })
+}
+
+/// The blocks that a range touches; the last one of the disk may be shorter.
+fn whole_blocks(range: &Range<u64>, size: u64) -> Range<u64> {
+    range.start / BLOCK_BYTES * BLOCK_BYTES..range.end.next_multiple_of(BLOCK_BYTES).min(size)
+}
+
+/// Makes the file of a disk, or opens a device. Returns whether it holds nothing but zeros.
+fn open_target(path: &Path, size: u64) -> Result<(Box<dyn RandomFile>, bool)> {
+    let name = path.display().to_string();
+    if !random_file::is_device(path) {
+        let file = random_file::create(path)?;
+        file.set_len(size).map_err(|e| ImageError::io(&name, "set the size of", e))?;
+        return Ok((file, true));
+    }
+    let device = random_file::open(path)?;
+    let room = device.len().map_err(|e| ImageError::io(&name, "tell the size of", e))?;
+    if room < size {
+        let why = format!("the device has {room} bytes, and the disk has {size}");
+        return Err(ImageError::refused(&name, why));
+    }
+    Ok((device, false))
+}

@@ -1,0 +1,305 @@
+//! Arriving disks against a plain copy: while they arrive, killed, cut off from power, without room.
+#![allow(clippy::unwrap_used)]
+
+use super::map::{BootId, Map, BLOCK_BYTES};
+use super::{Arriving, ArrivingPaths};
+use crate::random_file::RandomFile;
+use crate::recorder::Recorder;
+use crate::{Base, ImageError, Result};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+const OF: &[u8] = b"0123/web01/vda@abc";
+
+/// What byte `at` of the base is: every third piece of 40 KiB is a hole.
+fn base_byte(at: u64) -> u8 {
+    match at / 40960 % 3 {
+        2 => 0,
+        _ => (at / 512).wrapping_mul(37).wrapping_add(at) as u8 | 1,
+    }
+}
+
+/// A base that can be told to be gone.
+#[derive(Clone, Default)]
+struct Counting(Arc<AtomicBool>);
+
+impl Base for Counting {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        if self.0.load(Ordering::Relaxed) {
+            return Err(io::Error::other("gone"));
+        }
+        (offset..).zip(buf).for_each(|(at, b)| *b = base_byte(at));
+        Ok(())
+    }
+}
+
+fn create(target: &Recorder, map: &Recorder, size: u64) -> Arriving {
+    target.set_len(size).unwrap();
+    let map = Map::create(Box::new(map.clone()), "map", size, OF, BootId::of_test(1), true).unwrap();
+    Arriving::with("target".into(), Box::new(target.clone()), map, size, Box::new(Counting::default()))
+}
+
+fn reopen(target: Recorder, map: Recorder, size: u64, boot: u8) -> Arriving {
+    let map = Map::open(Box::new(map), "map", size, OF, BootId::of_test(boot)).unwrap();
+    Arriving::with("target".into(), Box::new(target), map, size, Box::new(Counting::default()))
+}
+
+fn random_range(rng: &mut StdRng, size: u64) -> Range<u64> {
+    let len = match rng.random_range(0..3) {
+        0 => rng.random_range(1..1000),
+        1 => BLOCK_BYTES * rng.random_range(1..10),
+        _ => rng.random_range(1..200_000),
+    };
+    let align = [1, 512, BLOCK_BYTES, 65536][rng.random_range(0..4)];
+    let start = rng.random_range(0..size) / align * align;
+    start..(start + len).min(size)
+}
+
+/// A step of a guest, or of the disk's arrival.
+fn step(disk: &Arriving, plain: &mut [u8], rng: &mut StdRng) {
+    let range = random_range(rng, plain.len() as u64);
+    let at = range.start as usize..range.end as usize;
+    match rng.random_range(0..10) {
+        0..4 => {
+            let n: u8 = rng.random();
+            plain[at.clone()].iter_mut().enumerate().for_each(|(k, b)| *b = n.wrapping_add(k as u8) | 1);
+            disk.write_at(range.start, &plain[at]).unwrap();
+        }
+        4 => {
+            disk.zero(range).unwrap();
+            plain[at].fill(0);
+        }
+        5..9 => disk.fetch(range).unwrap(),
+        _ => {
+            let hole = (range.start / 122_880 * 122_880 + 81920)..(range.start / 122_880 * 122_880 + 122_880);
+            disk.fetch_zeros(hole.start.min(disk.size())..hole.end.min(disk.size())).unwrap();
+        }
+    }
+}
+
+fn whole(disk: &Arriving) -> Vec<u8> {
+    let mut all = vec![0; disk.size() as usize];
+    disk.read_at(0, &mut all).unwrap();
+    all
+}
+
+#[test]
+fn it_reads_as_a_plain_copy_from_the_first_moment() {
+    for (seed, size) in [(1, 3 << 20), (2, (2 << 20) + 1234), (3, 512)] {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let (target, map) = (Recorder::new(), Recorder::new());
+        let mut plain: Vec<u8> = (0..size).map(base_byte).collect();
+        let mut disk = create(&target, &map, size);
+        for n in 0..300 {
+            step(&disk, &mut plain, &mut rng);
+            let range = random_range(&mut rng, size);
+            let mut part = vec![0; (range.end - range.start) as usize];
+            disk.read_at(range.start, &mut part).unwrap();
+            assert!(part == plain[range.start as usize..range.end as usize], "size {size}, step {n}");
+            if n % 40 == 39 {
+                // Killed: nothing was flushed, and the system runs on.
+                disk = reopen(target.clone(), map.clone(), size, 1);
+                assert!(whole(&disk) == plain, "size {size}, killed after step {n}");
+            }
+        }
+        disk.fetch(0..size).unwrap();
+        assert_eq!(disk.arrived_bytes(), size);
+        assert!(target.bytes() == plain, "the target is not the disk");
+    }
+}
+
+#[test]
+fn the_base_is_not_needed_once_all_is_there() {
+    let (target, map, size) = (Recorder::new(), Recorder::new(), 1 << 20);
+    target.set_len(size).unwrap();
+    let map = Map::create(Box::new(map), "map", size, OF, BootId::of_test(1), true).unwrap();
+    let base = Counting::default();
+    let disk = Arriving::with("t".into(), Box::new(target), map, size, Box::new(base.clone()));
+    disk.fetch(0..size / 2).unwrap();
+    base.0.store(true, Ordering::Relaxed);
+    let mut buf = vec![0; 4096];
+    disk.read_at(0, &mut buf).unwrap();
+    assert!(disk.read_at(size - 4096, &mut buf).is_err());
+    // A whole block can be written without it, a part of one cannot.
+    disk.write_at(size - 4096, &buf).unwrap();
+    disk.read_at(size - 4096, &mut buf).unwrap();
+    assert!(disk.write_at(size - 8192, &[1]).is_err());
+}
+
+#[test]
+fn a_device_gets_its_zeros() {
+    let size = 300 * BLOCK_BYTES;
+    let target = Recorder::holding(vec![0xaa; size as usize]);
+    let map = Map::create(Box::new(Recorder::new()), "map", size, OF, BootId::of_test(1), false).unwrap();
+    let disk = Arriving::with("t".into(), Box::new(target.clone()), map, size, Box::new(Counting::default()));
+    let plain: Vec<u8> = (0..size).map(base_byte).collect();
+    assert!(whole(&disk) == plain);
+    for at in (0..size).step_by(40960) {
+        let range = at..(at + 40960).min(size);
+        match base_byte(at) {
+            0 => disk.fetch_zeros(range).unwrap(),
+            _ => disk.fetch(range).unwrap(),
+        }
+    }
+    assert_eq!(disk.arrived_bytes(), size);
+    assert!(target.bytes() == plain);
+}
+
+/// Cut off from power, each sector holds what the last flush left or something later; and the disk still arrives whole.
+#[test]
+fn a_power_cut_loses_nothing_that_was_flushed() {
+    let seed = rand::random();
+    println!("seed {seed}");
+    let mut rng = StdRng::seed_from_u64(seed);
+    let size = 100 * BLOCK_BYTES + 512;
+    for _ in 0..6 {
+        let target = Recorder::new();
+        let map = target.another();
+        let disk = create(&target, &map, size);
+        let mut plain: Vec<u8> = (0..size).map(base_byte).collect();
+        let made = target.operations();
+        // After each step: how many operations were done before it, how many after, and the disk after it.
+        let mut states = vec![(made, made, plain.clone())];
+        let mut flushes = vec![(made, 0)];
+        for _ in 0..80 {
+            let before = target.operations();
+            step(&disk, &mut plain, &mut rng);
+            states.push((before, target.operations(), plain.clone()));
+            if rng.random_bool(0.2) {
+                disk.flush().unwrap();
+                flushes.push((target.operations(), states.len() - 1));
+            }
+        }
+        let total = target.operations();
+        for _ in 0..60 {
+            let cut = rng.random_range(made..=total);
+            let [t, m]: [Vec<u8>; 2] = target.after_cut(cut, &mut rng).try_into().unwrap();
+            let left = Recorder::holding(t);
+            let disk = reopen(left.clone(), Recorder::holding(m), size, 2);
+            let found = whole(&disk);
+            let flushed = flushes.iter().rev().find(|f| f.0 <= cut).unwrap().1;
+            let may: Vec<&Vec<u8>> = states[flushed..].iter().filter(|s| s.0 <= cut).map(|s| &s.2).collect();
+            for (n, sector) in found.chunks(512).enumerate() {
+                let at = n * 512..n * 512 + sector.len();
+                assert!(may.iter().any(|m| m[at.clone()] == *sector), "cut at {cut} of {total}, sector {n}");
+            }
+            disk.fetch(0..size).unwrap();
+            disk.flush().unwrap();
+            assert!(left.bytes() == found, "what was read is not what arrived");
+        }
+    }
+}
+
+#[test]
+fn many_write_while_it_arrives() {
+    let (target, map, size) = (Recorder::new(), Recorder::new(), 4 << 20);
+    let disk = create(&target, &map, size);
+    let threads = 3u64;
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let disk = &disk;
+            scope.spawn(move || {
+                let mut rng = StdRng::seed_from_u64(thread);
+                let count = size / 1024 / threads;
+                let mut last = vec![None; count as usize];
+                // Pieces of a quarter of a block: three threads share most blocks.
+                for n in 1..4000u32 {
+                    let mine = rng.random_range(0..count);
+                    let at = (mine * threads + thread) * 1024;
+                    let mut found = vec![0; 1024];
+                    disk.read_at(at, &mut found).unwrap();
+                    let wanted = match last[mine as usize] {
+                        Some(n) => vec![n as u8 | 1; 1024],
+                        None => (at..at + 1024).map(base_byte).collect(),
+                    };
+                    assert!(found == wanted, "thread {thread}, step {n}, offset {at}");
+                    disk.write_at(at, &[n as u8 | 1; 1024]).unwrap();
+                    last[mine as usize] = Some(n);
+                }
+            });
+        }
+        scope.spawn(|| (0..4).for_each(|n| disk.fetch(n << 20..(n + 1) << 20).unwrap()));
+        scope.spawn(|| (0..30).for_each(|_| disk.flush().unwrap()));
+    });
+    assert_eq!(disk.arrived_bytes(), size);
+    assert!(target.bytes() == whole(&disk));
+}
+
+#[test]
+fn without_room_the_writer_is_told_and_goes_on_later() {
+    let (target, map, size) = (Recorder::new(), Recorder::new(), 1 << 20);
+    let disk = create(&target, &map, size);
+    target.set_room(Some(size / 2));
+    let e = disk.write_at(size - 4096, &[1; 4096]).unwrap_err();
+    assert!(
+        matches!(&e, ImageError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull),
+        "{e}"
+    );
+    assert!(disk.fetch(0..size).is_err());
+    target.set_room(None);
+    disk.write_at(size - 4096, &[1; 4096]).unwrap();
+    disk.fetch(0..size).unwrap();
+    let mut plain: Vec<u8> = (0..size).map(base_byte).collect();
+    plain[size as usize - 4096..].fill(1);
+    assert!(target.bytes() == plain);
+}
+
+fn base(_: u64) -> Box<dyn Base> {
+    Box::new(Counting::default())
+}
+
+#[test]
+fn files_are_taken_up_again_by_the_same_restore_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = ArrivingPaths { target: dir.path().join("disk.raw"), map: dir.path().join("map") };
+    let size = 10 << 20;
+    let open = |of: &[u8], size| -> Result<Arriving> { Arriving::open(&paths, size, of, base(size)) };
+    let disk = open(OF, size).unwrap();
+    disk.write_at(5000, b"kept").unwrap();
+    let second = open(OF, size).err().unwrap();
+    assert!(second.to_string().contains("in use"), "{second}");
+    drop(disk);
+    for (of, size) in [(&b"another"[..], size), (OF, size + 512)] {
+        let e = open(of, size).err().unwrap();
+        assert!(matches!(e, ImageError::Refused { .. }), "{e}");
+    }
+    let disk = open(OF, size).unwrap();
+    let mut found = [0; 4];
+    disk.read_at(5000, &mut found).unwrap();
+    assert_eq!(&found, b"kept");
+    drop(disk);
+    let good = std::fs::read(&paths.map).unwrap();
+    for at in [0, 8, 12, 16, 30, 44, 60, 4095] {
+        let mut bad = good.clone();
+        bad[at] ^= 0x40;
+        std::fs::write(&paths.map, bad).unwrap();
+        let e = open(OF, size).err().unwrap();
+        assert!(matches!(e, ImageError::Corrupt { .. }), "byte {at}: {e}");
+    }
+    std::fs::write(&paths.map, &good[..100]).unwrap();
+    assert!(open(OF, size).is_err());
+}
+
+/// The map as docs/format/arriving.md describes it.
+#[test]
+fn the_format_is_what_its_description_says() {
+    let map = Recorder::new();
+    let size = 5 * BLOCK_BYTES;
+    let disk = create(&Recorder::new(), &map, size);
+    disk.fetch(0..2 * BLOCK_BYTES).unwrap();
+    disk.flush().unwrap();
+    disk.write_at(4 * BLOCK_BYTES, &[1]).unwrap();
+    let bytes = map.bytes();
+    assert_eq!(bytes.len(), 3 * 4096);
+    assert_eq!(bytes[..16], *b"SAPARRIV\x01\0\0\0\0\x10\0\0");
+    assert_eq!(bytes[16..24], size.to_le_bytes());
+    assert_eq!(bytes[24..40], [1; 16]);
+    assert_eq!(bytes[40..48], [1, 0, 0, 0, OF.len() as u8, 0, 0, 0]);
+    assert_eq!(bytes[56..56 + OF.len()], *OF);
+    assert_eq!(bytes[4092..4096], crc32c::crc32c(&bytes[..4092]).to_le_bytes());
+    assert_eq!((bytes[4096], bytes[8192]), (0b10011, 0b00011));
+}
