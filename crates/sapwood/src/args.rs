@@ -195,12 +195,39 @@ pub struct Restore {
     /// Replace a file that is there, or write to a device
     #[arg(long)]
     pub force: bool,
+    /// Serve the disk over NBD from the first moment, to be read and written, while it is restored
+    #[arg(long)]
+    pub live: bool,
+    /// With --live: where it is kept what has arrived [default: beside the target file]
+    #[arg(long, value_name = "FILE", requires = "live")]
+    pub map: Option<PathBuf>,
+    #[command(flatten)]
+    pub serve: Serve,
+    /// With --live: serve while this command runs, with NBD_URI and NBD_SOCKET in its environment
+    #[arg(last = true, value_name = "COMMAND", requires = "live")]
+    pub command: Vec<std::ffi::OsString>,
 }
 
 #[derive(clap::Args)]
 pub struct Nbd {
     /// vm/disk, or vm/disk@SNAP: an id or its beginning, latest, latest~N, or a time
     pub snapshot: String,
+    /// Let it be written, and keep what is written in this file (qcow2), made if it is not there
+    #[arg(long, value_name = "FILE", conflicts_with = "scratch")]
+    pub overlay: Option<PathBuf>,
+    /// Let it be written, and throw away what was written; it is kept in DIR meanwhile [default: TMPDIR, or else /var/tmp]
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
+    pub scratch: Option<Option<PathBuf>>,
+    #[command(flatten)]
+    pub serve: Serve,
+    /// Serve while this command runs, with NBD_URI and NBD_SOCKET in its environment, and end with it
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+/// How a disk is served.
+#[derive(clap::Args)]
+pub struct Serve {
     /// Unix socket to listen on [default: one in a new directory below XDG_RUNTIME_DIR, or else TMPDIR, or else /var/tmp]
     #[arg(long, value_name = "PATH", conflicts_with = "listen")]
     pub socket: Option<PathBuf>,
@@ -210,7 +237,4 @@ pub struct Nbd {
     /// Memory for decompressed data [default: a quarter of what is available]
     #[arg(long, value_name = "SIZE", value_parser = crate::give_way::parse_rate)]
     pub cache: Option<u64>,
-    /// Serve while this command runs, with NBD_URI and NBD_SOCKET in its environment, and end with it
-    #[arg(last = true, value_name = "COMMAND")]
-    pub command: Vec<std::ffi::OsString>,
 }

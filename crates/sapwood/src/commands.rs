@@ -56,7 +56,7 @@ fn open(args: &Args) -> Result<Vault> {
 }
 
 /// Where large temporary files go: not where memory may be what holds them.
-fn scratch(named: Option<&Path>) -> PathBuf {
+pub fn scratch(named: Option<&Path>) -> PathBuf {
     let chosen = named.map(Path::to_owned).or_else(|| std::env::var_os("TMPDIR").map(PathBuf::from));
     chosen.unwrap_or_else(|| "/var/tmp".into())
 }

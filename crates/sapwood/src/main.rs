@@ -8,6 +8,7 @@ mod live;
 mod outcome;
 mod output;
 mod progress;
+mod serving;
 mod signals;
 
 use clap::Parser;

@@ -2,12 +2,14 @@
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 /// SIGINT, SIGTERM and SIGHUP, from now on.
 pub struct EndSignal {
     caught: UnixStream,
+    has_come: bool,
 }
 
 impl EndSignal {
@@ -18,12 +20,18 @@ impl EndSignal {
             let write = write.try_clone().context("waiting for signals")?;
             signal_hook::low_level::pipe::register(signal, write).context("waiting for signals")?;
         }
-        Ok(EndSignal { caught })
+        Ok(EndSignal { caught, has_come: false })
     }
 
-    /// Returns when one has come.
-    pub fn wait(&mut self) {
-        // An error would mean that none can come any more.
-        drop(self.caught.read(&mut [0]));
+    /// Waits for one, for that long at most. Returns whether one has come.
+    pub fn wait_for(&mut self, time: Duration) -> bool {
+        if !self.has_come {
+            drop(self.caught.set_read_timeout(Some(time)));
+            let came = self.caught.read(&mut [0]);
+            // Any other error would mean that none can come any more.
+            self.has_come =
+                !matches!(came, Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted));
+        }
+        self.has_come
     }
 }

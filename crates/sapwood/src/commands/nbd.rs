@@ -1,100 +1,91 @@
 //! `sapwood nbd`
 
-use super::{open, split};
+use super::{open, scratch, split};
 use crate::args::{Args, Nbd};
-use crate::devices::SnapshotDevice;
+use crate::devices::{OverlayDevice, SnapshotDevice};
 use crate::outcome::with_damage;
 use crate::output::{print_json, size};
+use crate::serving::{cache_bytes, Serving};
 use crate::signals::EndSignal;
-use anyhow::{Context, Result};
-use export::nbd::{Address, Server, ServerOptions, Single};
+use anyhow::Result;
+use export::nbd::Single;
 use export::BlockDevice;
+use image::qcow2::{BackingName, Overlay};
+use image::ImageError;
 use serde_json::json;
-use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
 use vault::GroupCache;
-
-/// Clients at once: several machines, each with several connections.
-const CONNECTIONS_MAX: usize = 64;
-/// Memory for decompressed data, where nothing is known of what is available.
-const CACHE_BYTES: u64 = 256 << 20;
 
 pub fn run(args: &Args, a: &Nbd) -> Result<ExitCode> {
     let mut end = EndSignal::new()?;
     let (disk, spec) = split(&a.snapshot);
     let vault = open(args)?;
-    let cache = GroupCache::new(a.cache.unwrap_or_else(quarter_of_memory));
-    let snapshot = vault.open_snapshot(disk, spec, &cache)?;
+    let snapshot = vault.open_snapshot(disk, spec, &GroupCache::new(cache_bytes(a.serve.cache)))?;
     let entry = snapshot.entry().clone();
     let name = format!("{disk}@{}", entry.id);
-    let device = Arc::new(SnapshotDevice::new(snapshot));
-
-    let (address, _directory) = address(a)?;
-    let exports = Single {
-        name: name.clone(),
-        description: format!("a snapshot of {}", vault::format_time(entry.time)),
-        device: device.clone(),
+    let snapshot = Arc::new(SnapshotDevice::new(snapshot));
+    let overlay = overlay(a, &snapshot, &format!("sapwood:{}/{name}", vault.id()))?.map(Arc::new);
+    let device: Arc<dyn BlockDevice> = match &overlay {
+        Some(overlay) => overlay.clone(),
+        None => snapshot.clone(),
     };
-    let server = Server::start(&address, Box::new(exports), options())
-        .with_context(|| format!("listening on {address}"))?;
-    let uri = server.address().to_string();
+
+    let description = format!("the snapshot of {}", vault::format_time(entry.time));
+    let export = Single { name: name.clone(), description, device };
+    let mut serving = Serving::start(&a.serve, export)?;
     if args.json {
-        let writable = device.is_writable();
-        print_json(
-            &json!({ "uri": uri, "disk": disk, "snapshot": entry.id.to_string(), "size": entry.size, "writable": writable }),
-        );
+        print_json(&json!({
+            "uri": serving.uri(),
+            "disk": disk,
+            "snapshot": entry.id.to_string(),
+            "size": entry.size,
+            "writable": overlay.is_some(),
+        }));
     } else if !args.quiet {
-        println!("{name}: {} at {uri}", size(entry.size));
+        let how = if overlay.is_some() { "to be read and written" } else { "read-only" };
+        println!("{name}: {}, {how}, at {}", size(entry.size), serving.uri());
     }
-    let code = match a.command.split_first() {
-        Some((program, arguments)) => {
-            let mut command = Command::new(program);
-            command.args(arguments).env("NBD_URI", &uri);
-            if let Address::Unix(path) = server.address() {
-                command.env("NBD_SOCKET", path);
-            }
-            let status =
-                command.status().with_context(|| format!("running {}", program.to_string_lossy()))?;
-            ExitCode::from(status.code().map_or(1, |c| c as u8))
+    serving.run(&a.command)?;
+    let ended = serving.wait(&mut end, |_| false)?;
+    serving.stop();
+    if let Some(overlay) = &overlay {
+        overlay.close()?;
+    }
+    match snapshot.is_damaged() {
+        true => Ok(with_damage(&[format!("{name}: damage was met")])),
+        false => Ok(ended.code()),
+    }
+}
+
+/// What is written to, if the disk may be written. `base` names the snapshot in the file.
+fn overlay(a: &Nbd, snapshot: &Arc<SnapshotDevice>, base: &str) -> Result<Option<OverlayDevice>> {
+    let device = match (&a.overlay, &a.scratch) {
+        (Some(path), _) => OverlayDevice::new(snapshot.clone(), |below| kept(path, base, below)),
+        (None, Some(directory)) => {
+            let directory = scratch(directory.as_deref());
+            let bytes = snapshot.size();
+            OverlayDevice::new(snapshot.clone(), |below| Overlay::scratch(&directory, bytes, Box::new(below)))
         }
-        None => {
-            end.wait();
-            ExitCode::SUCCESS
-        }
+        (None, None) => return Ok(None),
     };
-    server.stop();
-    let damaged = device.is_damaged().then(|| format!("{name}: damage was met"));
-    Ok(match damaged {
-        Some(line) => with_damage(&[line]),
-        None => code,
-    })
+    Ok(Some(device?))
 }
 
-fn options() -> ServerOptions {
-    let threads = std::thread::available_parallelism().map_or(2, |n| n.get()) + 2;
-    let on_error = Box::new(|line: &str| eprintln!("sapwood: {line}"));
-    ServerOptions { threads, connections_max: CONNECTIONS_MAX, on_error }
-}
-
-/// Where to listen, and a directory that was made for it.
-fn address(a: &Nbd) -> Result<(Address, Option<tempfile::TempDir>)> {
-    match (&a.socket, a.listen) {
-        (Some(path), _) => Ok((Address::Unix(std::path::absolute(path)?), None)),
-        (None, Some(address)) => Ok((Address::Tcp(address), None)),
-        (None, None) => {
-            let below =
-                std::env::var_os("XDG_RUNTIME_DIR").map_or_else(|| super::scratch(None), PathBuf::from);
-            let made = tempfile::Builder::new().prefix("sapwood-nbd-").tempdir_in(&below);
-            let directory = made.with_context(|| format!("making a directory in {}", below.display()))?;
-            Ok((Address::Unix(directory.path().join("socket")), Some(directory)))
-        }
+/// Opens the overlay that is there, which must be of this snapshot, or makes one.
+fn kept(path: &Path, base: &str, below: crate::devices::Below) -> image::Result<Overlay> {
+    let backing = BackingName { name: base.into(), format: Some("raw".into()) };
+    if !path.exists() {
+        let bytes = below.0.size();
+        return Overlay::create(path, bytes, &backing, Box::new(below));
     }
-}
-
-fn quarter_of_memory() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
-    let kib = line.and_then(|l| l.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    kib.map_or(CACHE_BYTES, |k| (k << 10) / 4).max(CACHE_BYTES / 4)
+    Overlay::open(path, |bytes, named| {
+        let named = named.map(|n| String::from_utf8_lossy(&n.name).into_owned()).unwrap_or_default();
+        if named != base || bytes != below.0.size() {
+            let why = format!("lies over {named:?} ({bytes} bytes), not over {base}; name that snapshot");
+            return Err(ImageError::Refused { path: path.display().to_string(), why });
+        }
+        Ok(Box::new(below))
+    })
 }

@@ -1,5 +1,7 @@
 //! `sapwood restore`
 
+mod live;
+
 use super::{open, split};
 use crate::args::{Args, Restore};
 use crate::output::{print_json, rate, size};
@@ -12,6 +14,9 @@ use std::time::Instant;
 use vault::VaultError;
 
 pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
+    if a.live {
+        return live::run(args, a);
+    }
     let format = match a.format.as_str() {
         "raw" => TargetFormat::Raw,
         "qcow2" => TargetFormat::Qcow2,

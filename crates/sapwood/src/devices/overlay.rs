@@ -1,0 +1,76 @@
+//! A snapshot that can be written: what is written goes into a qcow2 file over it.
+
+use super::{io_error, Below, SnapshotDevice};
+use export::{Block, BlockDevice, Extent};
+use image::qcow2::{Layer, Overlay};
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// An overlay over a snapshot.
+pub struct OverlayDevice {
+    overlay: Overlay,
+    snapshot: Arc<SnapshotDevice>,
+}
+
+impl OverlayDevice {
+    /// Opens or makes an overlay over a snapshot: `open` is given what lies below it.
+    pub fn new(
+        snapshot: Arc<SnapshotDevice>,
+        open: impl FnOnce(Below) -> image::Result<Overlay>,
+    ) -> image::Result<OverlayDevice> {
+        Ok(OverlayDevice { overlay: open(Below(snapshot.clone()))?, snapshot })
+    }
+
+    /// Makes everything durable, and the file one that needs no repair.
+    pub fn close(&self) -> image::Result<()> {
+        self.overlay.close()
+    }
+}
+
+impl BlockDevice for OverlayDevice {
+    fn size(&self) -> u64 {
+        self.overlay.size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.overlay.read_at(offset, buf).map_err(io_error)
+    }
+
+    fn extents(&self, range: Range<u64>, each: &mut dyn FnMut(Extent) -> bool) -> io::Result<()> {
+        let mut below = Ok(());
+        let mut goes_on = true;
+        let found = self.overlay.layers(range, &mut |range, layer| {
+            match layer {
+                Layer::Data => goes_on = each(Extent { range, block: Block::Data }),
+                Layer::Zeros => goes_on = each(Extent { range, block: Block::Hole }),
+                Layer::Base => {
+                    let end = range.end;
+                    below = self.snapshot.extents(range, &mut |mut extent| {
+                        extent.range.end = extent.range.end.min(end);
+                        goes_on = each(extent);
+                        goes_on
+                    });
+                }
+            }
+            goes_on && below.is_ok()
+        });
+        found.map_err(io_error).and(below)
+    }
+
+    fn is_writable(&self) -> bool {
+        true
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.overlay.write_at(offset, data).map_err(io_error)
+    }
+
+    fn zero(&self, range: Range<u64>, _release: bool) -> io::Result<()> {
+        self.overlay.zero(range).map_err(io_error)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.overlay.flush().map_err(io_error)
+    }
+}

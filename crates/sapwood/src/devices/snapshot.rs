@@ -1,0 +1,69 @@
+//! A snapshot as a block device.
+
+use export::{Block, BlockDevice, Extent};
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use vault::{OpenSnapshot, VaultError};
+
+/// A snapshot as a block device.
+pub struct SnapshotDevice {
+    snapshot: OpenSnapshot,
+    damaged: AtomicBool,
+}
+
+impl SnapshotDevice {
+    /// Serves an open snapshot.
+    pub fn new(snapshot: OpenSnapshot) -> Self {
+        SnapshotDevice { snapshot, damaged: AtomicBool::new(false) }
+    }
+
+    /// Whether damage was met while it was read.
+    pub fn is_damaged(&self) -> bool {
+        self.damaged.load(Ordering::Relaxed)
+    }
+
+    fn failed(&self, e: VaultError) -> io::Error {
+        self.damaged.fetch_or(e.is_damage(), Ordering::Relaxed);
+        io::Error::other(e)
+    }
+}
+
+impl BlockDevice for SnapshotDevice {
+    fn size(&self) -> u64 {
+        self.snapshot.size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.snapshot.read_at(offset, buf).map_err(|e| self.failed(e))
+    }
+
+    fn read_ready(&self, offset: u64, buf: &mut [u8]) -> bool {
+        self.snapshot.read_ready(offset, buf)
+    }
+
+    fn extents(&self, range: Range<u64>, each: &mut dyn FnMut(Extent) -> bool) -> io::Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let data = self.snapshot.next_data(at).map_err(|e| self.failed(e))?;
+            let data = data.filter(|d| d.start < range.end).unwrap_or(range.end..range.end);
+            let hole = Extent { range: at..data.start, block: Block::Hole };
+            let found = Extent { range: data.clone(), block: Block::Data };
+            if (at < data.start && !each(hole)) || (!data.is_empty() && !each(found)) {
+                break;
+            }
+            at = data.end;
+        }
+        Ok(())
+    }
+}
+
+/// The same, as what lies below an overlay or arrives on a disk.
+pub struct Below(pub Arc<SnapshotDevice>);
+
+impl image::Base for Below {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(offset, buf)
+    }
+}
