@@ -7,6 +7,7 @@
 mod bytes;
 mod disk;
 mod error;
+pub mod ext;
 mod extents;
 mod node;
 
