@@ -144,3 +144,102 @@ fn ext4_with_descriptors_in_meta_groups() {
     let options = ["-b", "1024", "-g", "1024", "-O", "meta_bg,^resize_inode,metadata_csum_seed,large_dir"];
     check("mkfs.ext4", &options, "ext4", limits);
 }
+
+/// Compares a dirty image, read as it is, with a mount of a copy, whose journal the kernel replays.
+fn compare_dirty(image: &Path) -> (Totals, usize) {
+    let copy = image.with_extension("copy");
+    std::fs::copy(image, &copy).expect("copy");
+    let (fs, volume) = open(image);
+    assert_eq!(fs.warnings(), [""; 0]);
+    let mounted = Mounted::new(&copy, "ro");
+    let totals =
+        Comparison { fs: &fs, volume: &*volume, is_same: true, totals: Totals::default() }.run(&mounted.dir);
+    drop(mounted);
+    (totals, differences(image, &copy))
+}
+
+/// How many blocks of 1 KiB differ: what the kernel replayed, and a few more.
+fn differences(one: &Path, two: &Path) -> usize {
+    let (one, two) = (std::fs::read(one).expect("read"), std::fs::read(two).expect("read"));
+    one.chunks(1024).zip(two.chunks(1024)).filter(|(a, b)| a != b).count()
+}
+
+/// Stops a file system as a power cut would, and returns its image as it is then.
+fn cut_power(mounted: Mounted, image: &Path) -> PathBuf {
+    run("xfs_io", "xfsprogs", &["-x", "-c", "shutdown", mounted.dir.to_str().expect("text")]);
+    let cut = image.with_extension("cut");
+    std::fs::copy(image, &cut).expect("copy");
+    cut
+}
+
+/// Brings all changes into the journal, and not from there to their places as `sync` would.
+fn commit(mounted: &Mounted) {
+    File::open(&mounted.dir).and_then(|dir| dir.sync_all()).expect("fsync");
+}
+
+/// Fills the file system again and again, so that blocks of directories become those of files.
+fn stir(mounted: &Mounted, rounds: u8) {
+    let magic = [0xc0, 0x3b, 0x39, 0x98];
+    for round in 0..rounds {
+        let dir = mounted.dir.join(format!("round{round}"));
+        std::fs::create_dir(&dir).expect("mkdir");
+        for n in 0..300 {
+            std::fs::write(dir.join(format!("{} {n}", "name".repeat(30))), magic).expect("write");
+        }
+        commit(mounted);
+        for n in (0..300).filter(|n| n % 50 != 0) {
+            std::fs::remove_file(dir.join(format!("{} {n}", "name".repeat(30)))).expect("remove");
+        }
+        if round > 0 {
+            std::fs::remove_dir_all(mounted.dir.join(format!("round{}", round - 1))).expect("remove");
+        }
+        commit(mounted);
+        let content = [&magic[..], &vec![round; 100_000]].concat();
+        // Writes until nothing is free.
+        for n in 0.. {
+            let path = mounted.dir.join(format!("file {round} {n}"));
+            if std::fs::write(&path, &content).is_err() {
+                break;
+            }
+        }
+        commit(mounted);
+        for n in (0..).step_by(2) {
+            if std::fs::remove_file(mounted.dir.join(format!("file {round} {n}"))).is_err() {
+                break;
+            }
+        }
+    }
+}
+
+/// Makes a small file system, stirs it, and cuts its power.
+fn check_dirty(args: &[&str], options: &str) -> Totals {
+    let _alone = alone();
+    let temp = tempfile::tempdir().expect("no temporary directory");
+    let image = make(temp.path(), "mkfs.ext4", args, 24 * MIB);
+    let mounted = Mounted::new(&image, options);
+    stir(&mounted, 4);
+    commit(&mounted);
+    std::fs::rename(mounted.dir.join("round3"), mounted.dir.join("renamed")).expect("rename");
+    let (totals, differences) = compare_dirty(&cut_power(mounted, &image));
+    println!("{args:?} {options}: {totals:?}, {differences} blocks differ");
+    assert!(differences > 100, "the journal was empty");
+    totals
+}
+
+#[test]
+fn a_journal_is_replayed() {
+    check_dirty(&["-b", "1024"], "defaults");
+    check_dirty(&["-b", "4096"], "defaults");
+}
+
+#[test]
+fn a_journal_with_data_is_replayed() {
+    check_dirty(&["-b", "1024"], "data=journal");
+    check_dirty(&["-b", "2048", "-O", "bigalloc", "-C", "4096"], "data=journal");
+}
+
+#[test]
+fn a_journal_without_checksums_is_replayed() {
+    check_dirty(&["-b", "1024", "-O", "^metadata_csum,^64bit,^extents"], "defaults");
+    check_dirty(&["-b", "1024", "-O", "^metadata_csum"], "data=journal");
+}

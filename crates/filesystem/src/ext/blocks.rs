@@ -106,14 +106,14 @@ impl Blocks {
     }
 
     fn settle_one(&self, mut rest: Extent, settled: &mut Vec<Extent>) {
-        let Place::Volume(start) = rest.place else { return settled.push(rest) };
+        let Place::Volume(start) = rest.place else { return merge(settled, rest) };
         let last = start + rest.len - 1;
         for (no, logged) in self.logged.range(BlockNo(start >> self.bits)..=BlockNo(last >> self.bits)) {
             let Place::Volume(at) = rest.place else { break };
             let block_at = (no.0 << self.bits).max(at);
             let before = block_at - at;
             if before > 0 {
-                settled.push(Extent { len: before, ..rest });
+                merge(settled, Extent { len: before, ..rest });
             }
             let len = (rest.len - before).min(((no.0 + 1) << self.bits) - block_at);
             let place = if logged.is_escaped {
@@ -121,7 +121,7 @@ impl Blocks {
             } else {
                 Place::Volume(logged.offset + (block_at & (self.block_bytes() as u64 - 1)))
             };
-            settled.push(Extent { offset: rest.offset + before, len, place });
+            merge(settled, Extent { offset: rest.offset + before, len, place });
             let taken = before + len;
             rest = Extent {
                 offset: rest.offset + taken,
@@ -130,9 +130,24 @@ impl Blocks {
             };
         }
         if rest.len > 0 {
-            settled.push(rest);
+            merge(settled, rest);
         }
     }
+}
+
+/// Adds an extent, to the last one if it goes on from there.
+pub(super) fn merge(extents: &mut Vec<Extent>, next: Extent) {
+    if let Some(last) = extents.last_mut().filter(|last| last.offset + last.len == next.offset) {
+        let follows = match last.place {
+            Place::Volume(at) => Place::Volume(at + last.len),
+            other => other,
+        };
+        if next.place == follows {
+            last.len += next.len;
+            return;
+        }
+    }
+    extents.push(next);
 }
 
 impl Disk for Blocks {

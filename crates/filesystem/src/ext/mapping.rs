@@ -1,6 +1,6 @@
 //! Where the data of an inode is: an extent tree, or pointers to blocks.
 
-use super::blocks::{BlockNo, Blocks};
+use super::blocks::{merge, BlockNo, Blocks};
 use super::corrupt;
 use super::extent_tree;
 use super::indirect;
@@ -69,16 +69,6 @@ impl Mapping<'_> {
         let offset = at << bits;
         let len = (len << bits).min(self.inode.size - offset);
         let place = start.map_or(Place::Zeros, |s| Place::Volume(s.0 << bits));
-        if let Some(last) = self.extents.last_mut().filter(|last| last.offset + last.len == offset) {
-            let follows = match last.place {
-                Place::Volume(before) => Place::Volume(before + last.len),
-                other => other,
-            };
-            if place == follows {
-                last.len += len;
-                return;
-            }
-        }
-        self.extents.push(Extent { offset, len, place });
+        merge(&mut self.extents, Extent { offset, len, place });
     }
 }
