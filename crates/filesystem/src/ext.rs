@@ -98,6 +98,15 @@ pub fn open(volume: Arc<dyn Disk>) -> Result<Option<Ext>> {
     Ok(Some(Ext { sb, blocks, warnings, extents }))
 }
 
+/// `ext2`, `ext3` or `ext4` for a volume that begins with these bytes and has its magic number.
+pub(crate) fn kind(head: &[u8]) -> Option<&'static str> {
+    let bytes = head.get(superblock::OFFSET as usize..)?.first_chunk()?;
+    match Superblock::decode(bytes) {
+        Ok(sb) => sb.map(|sb| sb.kind),
+        Err(_) => Some("ext4"),
+    }
+}
+
 fn replay(blocks: &Blocks, sb: &Superblock, no: InodeNo) -> Result<journal::Replay> {
     let inode = Inode::read(blocks, sb, no)?;
     if inode.is_inline() || inode.kind != NodeKind::File {

@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub fn run(program: &str, package: &str, args: &[&str]) -> String {
     let out = Command::new(program)
         .args(args)
+        .env("LC_ALL", "C.UTF-8")
+        .env("LVM_SUPPRESS_FD_WARNINGS", "1")
         .env("PATH", format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default()))
         .output()
         .unwrap_or_else(|why| panic!("{program} cannot be run ({why}): install the package {package}"));
