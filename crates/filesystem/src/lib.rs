@@ -5,15 +5,22 @@
 //! [`FsError::Corrupt`], never a panic, an endless loop, or memory beyond what its size explains.
 
 mod bytes;
+mod crc32;
 mod disk;
 mod error;
+pub mod ext;
 mod extents;
+mod lvm;
 mod node;
+mod partitions;
+mod probe;
+mod volumes;
 
 pub use disk::{Disk, Part, Piece};
 pub use error::{FsError, Result};
 pub use extents::{Extent, Place};
 pub use node::{Entry, Node, NodeId, NodeKind, Time};
+pub use volumes::{volumes, Volume};
 
 /// A tree of files on a volume.
 ///

@@ -74,7 +74,37 @@ fn seeds() -> Vec<(&'static str, Seeds)> {
     names.push(b"disks/0123456789abcdef0123456789abcdef/containers/3-5.17.table".to_vec());
     names.push(b"0123456789abcdef0123456789abcdef".to_vec());
     all.push(("names", names));
+    all.push(("filesystem_ext", vec![ext2()]));
     all
+}
+
+/// The smallest ext2: a superblock, one group, its inodes, and an empty root. Each block of 1 KiB behind its number.
+fn ext2() -> Vec<u8> {
+    const BLOCKS: u32 = 64;
+    const INODES: u32 = 16;
+    const TABLE: u32 = 5;
+    const ROOT: u32 = 7;
+    let block = |no: u16, fields: &[(usize, u32)]| {
+        let mut bytes = [0; 1024];
+        for (at, value) in fields {
+            bytes[*at..at + 4].copy_from_slice(&value.to_le_bytes());
+        }
+        [&no.to_le_bytes()[..], &bytes].concat()
+    };
+    // Inodes, blocks, first block, blocks and inodes for a group, magic number, revision, inode size, file types.
+    let sb = [(0, INODES), (4, BLOCKS), (0x14, 1), (0x20, 8192), (0x28, INODES)];
+    let sb = [&sb[..], &[(0x38, 0xef53), (0x4c, 1), (0x58, 128), (0x60, 2)]].concat();
+    // The second inode: a directory of one block with two links.
+    let root = [(128, 0o40755), (128 + 4, 1024), (128 + 0x18, 2 << 16), (128 + 0x28, ROOT)];
+    let dots = [
+        (0, 2),
+        (4, 12 | 1 << 16 | 2 << 24),
+        (8, 0x2e),
+        (12, 2),
+        (16, 1012 | 2 << 16 | 2 << 24),
+        (20, 0x2e2e),
+    ];
+    [block(1, &sb), block(2, &[(8, TABLE)]), block(TABLE as u16, &root), block(ROOT as u16, &dots)].concat()
 }
 
 /// As the target `frame` wants it: the kind, and the frame without its checksum.

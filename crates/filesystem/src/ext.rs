@@ -1,0 +1,246 @@
+//! ext2, ext3 and ext4.
+//!
+//! Read are: blocks of 1 to 64 KiB, all forms of group descriptors (64-bit, flexible and meta groups, bigalloc), extent
+//! trees and indirect blocks, inline files and directories, extended attributes in inodes, in blocks and in inodes of
+//! their own, access control lists in the form in which the kernel shows them, checksums of all that is read, and the
+//! journal: its transactions are laid over the volume in memory.
+//!
+//! Not read are: encrypted names and data (an error of the node), external journals and fast commits (warnings), the
+//! old checksums over whole transactions. Directories that do not tell cases apart are searched as if they did.
+//!
+//! The format is documented in the kernel's `Documentation/filesystems/ext4/`.
+
+mod acl;
+mod attributes;
+mod blocks;
+mod cache;
+mod checksum;
+mod directory;
+mod extent_tree;
+mod groups;
+mod indirect;
+mod inode;
+mod journal;
+mod mapping;
+mod superblock;
+
+use crate::disk::Disk;
+use crate::error::{FsError, Result};
+use crate::extents::{self, Extent, Place};
+use crate::node::{Entry, Node, NodeId, NodeKind};
+use crate::FileSystem;
+use blocks::Blocks;
+use cache::Cache;
+use inode::{Inode, InodeNo, MAP_BYTES};
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError};
+use superblock::{Journal, Superblock};
+
+/// The inode of the topmost directory.
+const ROOT: InodeNo = InodeNo(2);
+/// Extents that are kept of the files read last.
+const CACHED_EXTENTS: usize = 1 << 18;
+/// The longest target of a symbolic link, which the kernel keeps in one block.
+const LINK_BYTES_MAX: u64 = 64 << 10;
+
+fn corrupt(why: impl Into<String>) -> FsError {
+    FsError::corrupt("ext4", why)
+}
+
+fn unsupported(feature: impl Into<String>) -> FsError {
+    FsError::unsupported("ext4", feature)
+}
+
+/// An ext2, ext3 or ext4 file system.
+pub struct Ext {
+    sb: Superblock,
+    blocks: Blocks,
+    warnings: Vec<String>,
+    extents: Mutex<Cache<InodeNo, Arc<[Extent]>>>,
+}
+
+/// Opens the file system of a volume; `None` if it has none of this kind.
+pub fn open(volume: Arc<dyn Disk>) -> Result<Option<Ext>> {
+    let mut bytes = [0; superblock::BYTES];
+    if volume.size() < superblock::OFFSET + superblock::BYTES as u64 {
+        return Ok(None);
+    }
+    volume.read_at(superblock::OFFSET, &mut bytes)?;
+    let Some(mut sb) = Superblock::decode(&bytes)? else { return Ok(None) };
+    let mut blocks = Blocks::new(volume, sb.block_bits, sb.first_block, sb.blocks);
+    let mut warnings = Vec::new();
+    if blocks.end() < sb.blocks {
+        warnings.push(format!("it has {} blocks, and only {} are there", sb.blocks, blocks.end()));
+    }
+    let replay = match sb.journal {
+        Journal::Clean => Ok(journal::Replay::default()),
+        Journal::External => Err(unsupported("a journal on another disk")),
+        Journal::Inode(no) => replay(&blocks, &sb, InodeNo(no)),
+    };
+    match replay {
+        Ok(replay) => {
+            blocks.lay_over(replay.blocks);
+            warnings.extend(replay.warnings);
+        }
+        Err(FsError::Read(why)) => return Err(why.into()),
+        Err(why) => warnings.push(format!("its journal was not replayed: {why}")),
+    }
+    // It may be among what was replayed.
+    blocks.read_at(superblock::OFFSET, &mut bytes)?;
+    let Some(mut newest) = Superblock::decode(&bytes)? else {
+        return Err(corrupt("the journal's superblock has no magic number"));
+    };
+    if newest.block_bits != sb.block_bits || newest.first_block != sb.first_block {
+        return Err(corrupt("the journal's superblock has another size of blocks"));
+    }
+    std::mem::swap(&mut sb, &mut newest);
+    let extents = Mutex::new(Cache::new(CACHED_EXTENTS));
+    Ok(Some(Ext { sb, blocks, warnings, extents }))
+}
+
+/// `ext2`, `ext3` or `ext4` for a volume that begins with these bytes and has its magic number.
+pub(crate) fn kind(head: &[u8]) -> Option<&'static str> {
+    let bytes = head.get(superblock::OFFSET as usize..)?.first_chunk()?;
+    match Superblock::decode(bytes) {
+        Ok(sb) => sb.map(|sb| sb.kind),
+        Err(_) => Some("ext4"),
+    }
+}
+
+fn replay(blocks: &Blocks, sb: &Superblock, no: InodeNo) -> Result<journal::Replay> {
+    let inode = Inode::read(blocks, sb, no)?;
+    if inode.is_inline() || inode.kind != NodeKind::File {
+        return Err(corrupt(format!("inode {} is said to be the journal, and is no file", no.0)));
+    }
+    journal::replay(blocks, &mapping::extents(blocks, &inode)?)
+}
+
+impl Ext {
+    fn inode(&self, id: NodeId) -> Result<Inode> {
+        let no = u32::try_from(id.0).unwrap_or(0);
+        Inode::read(&self.blocks, &self.sb, InodeNo(no))
+    }
+
+    fn inode_of_kind(&self, id: NodeId, kind: NodeKind, name: &str) -> Result<Inode> {
+        let inode = self.inode(id)?;
+        if inode.kind != kind {
+            return Err(FsError::Wrong { what: "ext4".into(), why: format!("inode {} is no {name}", id.0) });
+        }
+        inode.check_readable()?;
+        Ok(inode)
+    }
+
+    /// Where the data is that is not inline, before the journal was laid over it.
+    fn unsettled(&self, inode: &Inode) -> Result<Arc<[Extent]>> {
+        let cache = || self.extents.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(extents) = cache().get(inode.no) {
+            return Ok(extents);
+        }
+        let extents: Arc<[Extent]> = mapping::extents(&self.blocks, inode)?.into();
+        cache().add(inode.no, extents.clone(), extents.len() + 1);
+        Ok(extents)
+    }
+
+    /// Data that is in the inode.
+    fn inline(&self, inode: &Inode) -> Result<Vec<u8>> {
+        let mut data = inode.map().to_vec();
+        data.extend(attributes::inline_data(inode)?);
+        if inode.size > data.len() as u64 {
+            return Err(corrupt(format!(
+                "inode {} has {} bytes, and {} are in it",
+                inode.no.0,
+                inode.size,
+                data.len()
+            )));
+        }
+        data.truncate(inode.size as usize);
+        Ok(data)
+    }
+}
+
+impl FileSystem for Ext {
+    fn kind(&self) -> &'static str {
+        self.sb.kind
+    }
+
+    fn label(&self) -> Vec<u8> {
+        self.sb.label.iter().copied().take_while(|b| *b != 0).collect()
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.warnings.clone()
+    }
+
+    fn root(&self) -> NodeId {
+        NodeId(ROOT.0.into())
+    }
+
+    fn node(&self, id: NodeId) -> Result<Node> {
+        let inode = self.inode(id)?;
+        inode.node().ok_or_else(|| corrupt(format!("inode {} is cut off", id.0)))
+    }
+
+    fn entries(&self, id: NodeId) -> Result<Vec<Entry>> {
+        let dir = self.inode_of_kind(id, NodeKind::Directory, "directory")?;
+        let mut entries = Vec::new();
+        directory::visit(&self.blocks, &self.sb, &dir, &mut |name, no| {
+            entries.push(Entry { name: name.to_vec(), id: NodeId(no.0.into()) });
+            ControlFlow::Continue(())
+        })?;
+        Ok(entries)
+    }
+
+    fn lookup(&self, id: NodeId, name: &[u8]) -> Result<Option<Entry>> {
+        let dir = self.inode_of_kind(id, NodeKind::Directory, "directory")?;
+        let mut found = None;
+        directory::visit(&self.blocks, &self.sb, &dir, &mut |other, no| {
+            if other != name {
+                return ControlFlow::Continue(());
+            }
+            found = Some(Entry { name: name.to_vec(), id: NodeId(no.0.into()) });
+            ControlFlow::Break(())
+        })?;
+        Ok(found)
+    }
+
+    fn link(&self, id: NodeId) -> Result<Vec<u8>> {
+        let inode = self.inode_of_kind(id, NodeKind::Link, "symbolic link")?;
+        if inode.is_inline() {
+            return self.inline(&inode);
+        }
+        if inode.size < MAP_BYTES as u64 && !inode.has_extents() {
+            return Ok(inode.map()[..inode.size as usize].to_vec());
+        }
+        if inode.size > LINK_BYTES_MAX {
+            return Err(corrupt(format!("the symbolic link of inode {} has {} bytes", id.0, inode.size)));
+        }
+        let mut target = vec![0; inode.size as usize];
+        extents::read(&self.blocks, &self.unsettled(&inode)?, inode.size, 0, &mut target)?;
+        Ok(target)
+    }
+
+    fn extents(&self, id: NodeId) -> Result<Vec<Extent>> {
+        let inode = self.inode_of_kind(id, NodeKind::File, "file")?;
+        if !inode.is_inline() {
+            return Ok(self.blocks.settle(&self.unsettled(&inode)?));
+        }
+        let whole = Extent { offset: 0, len: inode.size, place: Place::Encoded };
+        Ok(if whole.len == 0 { Vec::new() } else { vec![whole] })
+    }
+
+    fn read_at(&self, id: NodeId, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let inode = self.inode_of_kind(id, NodeKind::File, "file")?;
+        if !inode.is_inline() {
+            return extents::read(&self.blocks, &self.unsettled(&inode)?, inode.size, offset, buf);
+        }
+        let data = self.inline(&inode)?;
+        let rest = usize::try_from(offset).ok().and_then(|at| data.get(at..)).unwrap_or_default();
+        let len = rest.len().min(buf.len());
+        buf[..len].copy_from_slice(&rest[..len]);
+        Ok(len)
+    }
+
+    fn attributes(&self, id: NodeId) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        attributes::list(&self.blocks, &self.sb, &self.inode(id)?)
+    }
+}
