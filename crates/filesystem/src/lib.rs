@@ -9,6 +9,7 @@ mod disk;
 mod error;
 mod extents;
 mod node;
+pub mod xfs;
 
 pub use disk::{Disk, Part, Piece};
 pub use error::{FsError, Result};
