@@ -8,6 +8,7 @@
 mod attribute;
 mod directory;
 mod inode;
+mod log;
 mod runs;
 mod superblock;
 mod symlink;
@@ -19,6 +20,7 @@ use crate::extents::{self, Extent};
 use crate::node::{Entry, Node, NodeId, NodeKind};
 use crate::FileSystem;
 use inode::Inode;
+use log::Log;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use superblock::Superblock;
@@ -35,6 +37,7 @@ const MAX_EXTENTS_KEPT: usize = 1 << 20;
 pub struct Xfs {
     volume: Volume,
     warnings: Vec<String>,
+    was_replayed: bool,
     files: Mutex<VecDeque<Arc<FileMap>>>,
 }
 
@@ -71,9 +74,16 @@ impl Xfs {
             return Err(corrupt(format!("a volume of {} bytes", disk.size())));
         }
         disk.read_at(0, &mut sector)?;
-        let volume = Volume::new(disk, Superblock::parse(&sector, check_crc)?, check_crc);
-        let warnings = warnings(&volume);
-        Ok(Some(Xfs { volume, warnings, files: Mutex::default() }))
+        let mut volume = Volume::new(disk, Superblock::parse(&sector, check_crc)?, check_crc);
+        let mut warnings = warnings(&volume);
+        let (was_replayed, warning) = replay(&mut volume, sector.len())?;
+        warnings.extend(warning);
+        Ok(Some(Xfs { volume, warnings, was_replayed, files: Mutex::default() }))
+    }
+
+    /// Whether the volume was in use, and what follows from its log is read too.
+    pub fn was_replayed(&self) -> bool {
+        self.was_replayed
     }
 
     fn inode(&self, id: NodeId) -> Result<Inode> {
@@ -91,7 +101,10 @@ impl Xfs {
             return Err(wrong(id, "not a file"));
         }
         if inode.is_realtime && inode.data.extents > 0 {
-            return Err(FsError::unsupported(format!("xfs: inode {}", id.0), "a file on the realtime device"));
+            return Err(FsError::unsupported(
+                format!("xfs: inode {}", id.0),
+                "a file on the realtime device",
+            ));
         }
         let runs = runs::read(&self.volume, &inode, &inode.data)?;
         let extents = runs::extents(&runs, self.volume.superblock.block_log, inode.size);
@@ -167,6 +180,28 @@ fn warnings(volume: &Volume) -> Vec<String> {
         warnings.push("the file system is marked as in need of repair (xfs_repair)".into());
     }
     warnings
+}
+
+/// Replays the log: whether it had something, and what a user should know of it.
+fn replay(volume: &mut Volume, superblock_bytes: usize) -> Result<(bool, Option<String>)> {
+    let Some(start) = volume.superblock.log_start else {
+        let why = "its log is on another device: the newest changes may be missing";
+        return Ok((false, Some(why.into())));
+    };
+    match log::replay(volume, start)? {
+        Log::Clean => Ok((false, None)),
+        Log::Lost(why) => {
+            let what = "its log could not be replayed, and the newest changes may be missing";
+            Ok((false, Some(format!("{what}: {why}"))))
+        }
+        Log::Replayed { unfinished } => {
+            // It may have grown.
+            let block = volume.read(0, superblock_bytes)?;
+            volume.superblock = Superblock::parse(&block.bytes, volume.check_crc && !block.replayed)?;
+            let why = "changes to files were not finished: their newest data or attributes may be missing";
+            Ok((true, (unfinished > 0).then(|| format!("{unfinished} {why}"))))
+        }
+    }
 }
 
 fn corrupt(why: impl Into<String>) -> FsError {

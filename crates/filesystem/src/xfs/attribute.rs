@@ -41,10 +41,8 @@ const VALUE_HEADER_BYTES: usize = 56;
 const VALUE_STAMP: Stamp = Stamp { crc: 12, place: 40, uuid: 16, owner: 32 };
 
 /// Access lists have names of their own on the disk, and another layout than everywhere else.
-const ACLS: [(&[u8], &[u8]); 2] = [
-    (b"SGI_ACL_FILE", b"system.posix_acl_access"),
-    (b"SGI_ACL_DEFAULT", b"system.posix_acl_default"),
-];
+const ACLS: [(&[u8], &[u8]); 2] =
+    [(b"SGI_ACL_FILE", b"system.posix_acl_access"), (b"SGI_ACL_DEFAULT", b"system.posix_acl_default")];
 const ACL_VERSION: u32 = 2;
 const ACL_ENTRY_BYTES: usize = 12;
 
@@ -53,8 +51,7 @@ type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
 /// All attributes by their full names, sorted.
 pub(super) fn read(volume: &Volume, inode: &Inode) -> Result<Attributes> {
     let Some(fork) = &inode.attributes else { return Ok(Vec::new()) };
-    let mut reader =
-        Reader { volume, inode: inode.number, runs: Vec::new(), found: Vec::new(), bytes: 0 };
+    let mut reader = Reader { volume, inode: inode.number, runs: Vec::new(), found: Vec::new(), bytes: 0 };
     match fork.format {
         Format::Local => reader.short_form(fork)?,
         Format::Extents if fork.extents == 0 => {}

@@ -62,7 +62,10 @@ impl Reader<'_> {
         }
         if self.entries.len() == MAX_ENTRIES {
             let what = format!("xfs: directory {}", self.inode);
-            return Err(FsError::unsupported(what, format!("a directory of more than {MAX_ENTRIES} entries")));
+            return Err(FsError::unsupported(
+                what,
+                format!("a directory of more than {MAX_ENTRIES} entries"),
+            ));
         }
         self.entries.push(Entry { name: name.to_vec(), id: NodeId(number) });
         Ok(())
@@ -88,7 +91,12 @@ impl Reader<'_> {
     }
 
     /// An entry within the inode: name, inode, and where the next one is.
-    fn short_entry<'b>(&self, bytes: &'b [u8], at: usize, number_bytes: usize) -> Option<(&'b [u8], u64, usize)> {
+    fn short_entry<'b>(
+        &self,
+        bytes: &'b [u8],
+        at: usize,
+        number_bytes: usize,
+    ) -> Option<(&'b [u8], u64, usize)> {
         // The length of the name, and two bytes for the order in a block.
         let name_at = at + 3;
         let name_end = name_at + usize::from(*bytes.get(at)?);
@@ -139,9 +147,9 @@ impl Reader<'_> {
                 return Err(self.wrong(format!("magic {magic:#x} at offset {:#x}", block.offset)));
             }
         };
-        let data = end
-            .and_then(|end| bytes.get(..end))
-            .ok_or_else(|| self.wrong(format!("too many hashes in the block at offset {:#x}", block.offset)))?;
+        let data = end.and_then(|end| bytes.get(..end)).ok_or_else(|| {
+            self.wrong(format!("too many hashes in the block at offset {:#x}", block.offset))
+        })?;
         let mut at = header;
         while at < data.len() {
             at = self.data_entry(data, at)?.ok_or_else(|| {

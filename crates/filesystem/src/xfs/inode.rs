@@ -167,10 +167,7 @@ fn kind_of(mode: u16, data: &Fork) -> Option<NodeKind> {
 fn time(bytes: &[u8], at: usize, flags2: u64) -> Option<Time> {
     if flags2 & FLAG2_BIGTIME != 0 {
         let all = be64(bytes, at)?;
-        return Some(Time {
-            seconds: BIGTIME_EPOCH + (all / NANOS) as i64,
-            nanos: (all % NANOS) as u32,
-        });
+        return Some(Time { seconds: BIGTIME_EPOCH + (all / NANOS) as i64, nanos: (all % NANOS) as u32 });
     }
     let (seconds, nanos) = (be32(bytes, at)? as i32, be32(bytes, at + 4)?);
     Some(Time { seconds: seconds.into(), nanos: nanos.min(NANOS as u32 - 1) })

@@ -1,9 +1,9 @@
 //! The extents of a fork: in the inode, or in a tree of blocks.
 
+use super::corrupt;
 use super::inode::{Fork, Format, Inode};
 use super::superblock::FsBlock;
 use super::volume::{Block, Stamp, Volume};
-use super::corrupt;
 use crate::bytes::{be16, be32, be64};
 use crate::error::Result;
 use crate::extents::{Extent, Place};
@@ -86,8 +86,9 @@ impl Reader<'_> {
             let offset = self.volume.offset_of(block, blocks);
             let (Some(offset), true) = (offset, blocks > 0 && first >= after) else {
                 let block = block.0;
-                return self
-                    .wrong(format!("an extent of {blocks} blocks from {first} (after {after}) at {block:#x}"));
+                return self.wrong(format!(
+                    "an extent of {blocks} blocks from {first} (after {after}) at {block:#x}"
+                ));
             };
             if self.runs.len() as u64 >= self.limit {
                 return self.wrong(format!("more than the {} extents that are counted", self.limit));

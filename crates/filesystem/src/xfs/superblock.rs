@@ -45,7 +45,6 @@ pub(super) struct FsBlock(pub u64);
 #[derive(Clone, Debug)]
 pub(super) struct Superblock {
     pub block_log: u8,
-    pub sector_log: u8,
     pub inode_log: u8,
     pub blocks: u64,
     pub group_blocks: u32,
@@ -66,6 +65,10 @@ pub(super) struct Superblock {
     pub needs_repair: bool,
     /// What metadata is stamped with.
     pub uuid: [u8; 16],
+    /// What users take for its identity; the log is stamped with it.
+    pub log_uuid: [u8; 16],
+    /// Whether the two differ.
+    pub has_meta_uuid: bool,
     pub label: Vec<u8>,
 }
 
@@ -90,7 +93,8 @@ impl Superblock {
         if version & VERSION_DIRECTORY_2 == 0 {
             return Err(unsupported("version 1 of directories"));
         }
-        let (mut uuid, mut has_ftype, mut needs_repair) = (field(array::<16>, bytes, 32)?, false, false);
+        let log_uuid = field(array::<16>, bytes, 32)?;
+        let (mut uuid, mut has_ftype, mut needs_repair, mut has_meta_uuid) = (log_uuid, false, false, false);
         if has_crc {
             if check_crc && !crc_is_right(bytes, CRC_AT) {
                 return Err(corrupt("the superblock: its checksum is wrong"));
@@ -99,7 +103,8 @@ impl Superblock {
             check_incompat(incompat)?;
             has_ftype = incompat & INCOMPAT_FTYPE != 0;
             needs_repair = incompat & INCOMPAT_NEEDS_REPAIR != 0;
-            if incompat & INCOMPAT_META_UUID != 0 {
+            has_meta_uuid = incompat & INCOMPAT_META_UUID != 0;
+            if has_meta_uuid {
                 uuid = field(array::<16>, bytes, 248)?;
             }
         } else if version & VERSION_MORE != 0 {
@@ -108,7 +113,6 @@ impl Superblock {
         let label: [u8; 12] = field(array, bytes, 108)?;
         let superblock = Superblock {
             block_log: field(byte, bytes, 120)?,
-            sector_log: field(byte, bytes, 121)?,
             inode_log: field(byte, bytes, 122)?,
             blocks: field(be64, bytes, 8)?,
             group_blocks: field(be32, bytes, 84)?,
@@ -123,6 +127,8 @@ impl Superblock {
             has_ftype,
             needs_repair,
             uuid,
+            log_uuid,
+            has_meta_uuid,
             label: label.iter().copied().take_while(|b| *b != 0).collect(),
         };
         superblock.check(bytes)?;
@@ -170,10 +176,6 @@ impl Superblock {
 
     pub fn inode_bytes(&self) -> usize {
         1 << self.inode_log
-    }
-
-    pub fn dir_block_bytes(&self) -> usize {
-        1 << (self.block_log + self.dir_block_log)
     }
 
     /// Bytes of all blocks.

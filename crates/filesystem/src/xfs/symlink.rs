@@ -33,7 +33,10 @@ pub(super) fn read(volume: &Volume, inode: &Inode) -> Result<Vec<u8>> {
         if has_crc {
             volume.verify(&block, STAMP, inode.number, "a link's target")?;
             let (at, here) = (be32(&block.bytes, 4), be32(&block.bytes, 8).unwrap_or_default() as usize);
-            if !block.bytes.starts_with(&MAGIC) || at != Some(target.len() as u32) || here > len - target.len() {
+            if !block.bytes.starts_with(&MAGIC)
+                || at != Some(target.len() as u32)
+                || here > len - target.len()
+            {
                 return Err(wrong(format!("the header at offset {:#x}", block.offset)));
             }
         }

@@ -95,6 +95,10 @@ impl Volume {
         &*self.disk
     }
 
+    pub fn disk_shared(&self) -> Arc<dyn Disk> {
+        self.disk.clone()
+    }
+
     /// Where a run of blocks lies, if it is within its group and on the disk.
     pub fn offset_of(&self, block: FsBlock, count: u64) -> Option<u64> {
         let offset = self.superblock.offset_of(block, count)?;
@@ -164,9 +168,8 @@ impl Volume {
 
     /// Holds the header of a version 5 block against where it was found and whose it must be.
     pub fn verify(&self, block: &Block, stamp: Stamp, owner: u64, what: &str) -> Result<()> {
-        let wrong = |why: String| {
-            Err(corrupt(format!("inode {owner}: {what} at offset {:#x}: {why}", block.offset)))
-        };
+        let wrong =
+            |why: String| Err(corrupt(format!("inode {owner}: {what} at offset {:#x}: {why}", block.offset)));
         if self.check_crc && !block.replayed && !crc_is_right(&block.bytes, stamp.crc) {
             return wrong("its checksum is wrong".into());
         }

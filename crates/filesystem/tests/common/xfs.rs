@@ -40,10 +40,9 @@ pub fn open(image: &Path) -> Xfs {
 
 /// Runs a program that must succeed.
 pub fn run(program: &str, package: &str, arguments: &[&OsStr]) -> String {
-    let output = Command::new(program)
-        .args(arguments)
-        .output()
-        .unwrap_or_else(|e| panic!("{program}: {e}; it is in the package {package} (tools/install-packages test)"));
+    let output = Command::new(program).args(arguments).output().unwrap_or_else(|e| {
+        panic!("{program}: {e}; it is in the package {package} (tools/install-packages test)")
+    });
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program} {arguments:?}: {errors}");
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -76,7 +75,11 @@ impl Mount {
             }
             let errors = String::from_utf8_lossy(&output.stderr).into_owned();
             let is_busy = errors.contains("loop device");
-            assert!(is_busy && started.elapsed() < LOOP_PATIENCE, "mount {} (as root?): {errors}", image.display());
+            assert!(
+                is_busy && started.elapsed() < LOOP_PATIENCE,
+                "mount {} (as root?): {errors}",
+                image.display()
+            );
             std::thread::sleep(Duration::from_millis(200));
         }
     }
@@ -156,8 +159,7 @@ fn compare_entries(fs: &dyn FileSystem, id: NodeId, path: &Path) -> Vec<(NodeId,
     let entries = fs.entries(id).unwrap_or_else(|e| panic!("{path:?}: {e}"));
     let mut names: Vec<&[u8]> = entries.iter().map(|e| e.name.as_slice()).collect();
     let listed = path.read_dir().expect("the kernel's list");
-    let mut expected: Vec<Vec<u8>> =
-        listed.map(|e| e.expect("an entry").file_name().into_vec()).collect();
+    let mut expected: Vec<Vec<u8>> = listed.map(|e| e.expect("an entry").file_name().into_vec()).collect();
     names.sort_unstable();
     expected.sort_unstable();
     assert!(names == expected, "{path:?}: {} names instead of {}", names.len(), expected.len());

@@ -178,7 +178,8 @@ fn fragmented(root: &Path, plan: &Plan) {
     (0..pieces / 4).for_each(|n| written.write_all_at(b"here", 8 * n * step).expect("data"));
     if plan.has_reflink {
         let clone = File::create(root.join("clone")).expect("a file");
-        rustix::fs::ioctl_ficlone(&clone, File::open(root.join("punched")).expect("it is there")).expect("a clone");
+        rustix::fs::ioctl_ficlone(&clone, File::open(root.join("punched")).expect("it is there"))
+            .expect("a clone");
         (0..20).for_each(|n| clone.write_all_at(b"changed", n * 31 * step).expect("data"));
     }
     let (a, b) = (File::create(root.join("a")).expect("a"), File::create(root.join("b")).expect("b"));
@@ -205,9 +206,12 @@ fn attributes(root: &Path) {
     (0..25).for_each(|n| set_attribute(&some, &format!("user.a{n}"), &noise(n, 60)));
     let many = file("many");
     (0..600).for_each(|n| set_attribute(&many, &format!("user.attribute-{n}"), &noise(n, n as usize % 300)));
-    (0..600).step_by(3).for_each(|n| rustix::fs::removexattr(&many, format!("user.attribute-{n}")).expect("gone"));
+    (0..600)
+        .step_by(3)
+        .for_each(|n| rustix::fs::removexattr(&many, format!("user.attribute-{n}")).expect("gone"));
     let large = file("large");
-    for (n, len) in [255, 256, 3000, 4039, 4040, 4041, 4096, 8000, 20_000, 65_535, 65_536].iter().enumerate() {
+    for (n, len) in [255, 256, 3000, 4039, 4040, 4041, 4096, 8000, 20_000, 65_535, 65_536].iter().enumerate()
+    {
         set_attribute(&large, &format!("user.of-{len}"), &noise(n as u64, *len));
     }
     set_attribute(&large, &format!("user.{}", "n".repeat(250)), &noise(77, 9000));
