@@ -1,6 +1,6 @@
 //! A tree of files with all that makes reading hard.
 
-use super::xfs::set_attribute;
+use crate::volume::set_attribute;
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, Timespec, Timestamps, CWD};
 use std::ffi::OsStr;
 use std::fs::{create_dir, hard_link, remove_file, File, OpenOptions};

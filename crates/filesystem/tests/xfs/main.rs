@@ -1,18 +1,18 @@
 //! XFS as mkfs.xfs and the kernel make it, read and compared with what the kernel shows.
 
-mod common {
-    pub mod xfs;
-    pub mod xfs_tree;
-}
+mod damage;
+mod log;
+mod tree;
+mod volume;
 
-use common::xfs::{compare, make, open, Mount, VOLUME_BYTES};
-use common::xfs_tree::{fill, Plan};
 use filesystem::FileSystem;
+use tree::{fill, Plan};
+use volume::{compare, make, open, Mount, VOLUME_BYTES};
 
 const SMALL: Plan = Plan { entries: 3000, pieces: 400, has_bigtime: true, has_reflink: true };
 
 /// Makes a file system with these options, fills it, and compares all of it.
-fn check(options: &str, plan: &Plan) -> common::xfs::Compared {
+fn check(options: &str, plan: &Plan) -> volume::Compared {
     let dir = tempfile::tempdir().expect("a directory");
     let image = dir.path().join("xfs.img");
     make(&image, VOLUME_BYTES, options);
