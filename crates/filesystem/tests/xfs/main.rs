@@ -3,6 +3,7 @@
 mod damage;
 mod log;
 mod tree;
+mod version4;
 mod volume;
 
 use filesystem::FileSystem;

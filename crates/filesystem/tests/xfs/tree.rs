@@ -125,8 +125,8 @@ fn specials(root: &Path) {
 }
 
 fn sizes(root: &Path) {
-    for boundary in [0, 512, 1024, 4096, 8192, 65536, 1 << 20] {
-        for size in [boundary as usize, boundary + 1, (boundary as usize).saturating_sub(1)] {
+    for boundary in [0usize, 512, 1024, 4096, 8192, 65536, 1 << 20] {
+        for size in [boundary, boundary + 1, boundary.saturating_sub(1)] {
             write(&root.join(size.to_string()), &noise(size as u64, size));
         }
     }
