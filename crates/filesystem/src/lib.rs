@@ -15,6 +15,7 @@ mod node;
 mod partitions;
 mod probe;
 mod volumes;
+pub mod xfs;
 
 pub use disk::{Disk, Part, Piece};
 pub use error::{FsError, Result};
