@@ -5,10 +5,14 @@
 //! [`FsError::Corrupt`], never a panic, an endless loop, or memory beyond what its size explains.
 
 mod bytes;
+mod cache;
 mod disk;
 mod error;
 mod extents;
+mod listing;
 mod node;
+pub mod ntfs;
+mod wtf8;
 
 pub use disk::{Disk, Part, Piece};
 pub use error::{FsError, Result};
