@@ -9,6 +9,7 @@ mod cache;
 mod disk;
 mod error;
 mod extents;
+pub mod fat;
 mod listing;
 mod node;
 pub mod ntfs;

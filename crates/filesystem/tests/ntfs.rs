@@ -14,8 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{symlink, FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
-use windows::{compare, find, run, sparse_file, walk, Compared, FileDisk, Memory, Mount};
+use windows::{compare, damage, find, run, sparse_file, Compared, FileDisk, Memory, Mount};
 
 const OPTIONS: &str = "streams_interface=xattr,compression,efs_raw,noatime";
 const HOW: Compared = Compared {
@@ -235,7 +234,7 @@ fn check(cluster: usize, mib: u64, options: &[&str], crowded: usize) {
     }
     let mount = Mount::ntfs(&image, &at, &format!("{OPTIONS},ro"));
     let ntfs = open(&image);
-    let nodes = compare(&ntfs, mount.path(), HOW);
+    let nodes = compare(&ntfs, ntfs.root(), mount.path(), HOW);
     assert!(nodes > crowded * 4 / 5 + 400, "{nodes} nodes");
     assert_eq!((ntfs.kind(), ntfs.label()), ("ntfs", "Größe 1".as_bytes().to_vec()));
     assert_eq!(ntfs.warnings(), Vec::<String>::new());
@@ -294,4 +293,144 @@ fn clusters_of_64_kib() {
 #[test]
 fn sectors_of_4_kib() {
     check(4096, 200, &["-s", "4096"], 500);
+}
+
+/// A small volume with something of everything, and what is in the file.
+fn small(dir: &Path) -> Vec<u8> {
+    let image = dir.join("image");
+    make(&image, 3, &["-c", "512"]);
+    let mount = Mount::ntfs(&image, &dir.join("mount"), OPTIONS);
+    let root = mount.path();
+    let mut rng = StdRng::seed_from_u64(3);
+    fs::write(root.join("resident"), "a few bytes").expect("a file");
+    fs::write(root.join("written"), bytes(&mut rng, 20_000)).expect("a file");
+    fs::write(root.join("hiberfil.sys"), "hibr".repeat(2000)).expect("a file");
+    symlink("resident", root.join("link")).expect("a link");
+    set_attribute(&root.join("resident"), "user.stream", b"more");
+    crowd(&root.join("crowd"), 150);
+    fs::create_dir(root.join("compressed")).expect("a directory");
+    rustix::fs::lsetxattr(
+        root.join("compressed"),
+        "system.ntfs_attrib_be",
+        &[0, 0, 8, 0],
+        XattrFlags::empty(),
+    )
+    .expect("compression");
+    fs::write(root.join("compressed/text"), text(&mut rng, 50_000)).expect("a file");
+    let file = File::create(root.join("fragments")).expect("a file");
+    for n in 0..200 {
+        file.write_all_at(&bytes(&mut rng, 512), n * 1024).expect("a piece");
+    }
+    drop(file);
+    drop(mount);
+    fs::read(&image).expect("the image")
+}
+
+/// Where the first record stands that holds this name.
+fn record_of(image: &[u8], name: &str) -> usize {
+    let units: Vec<u8> = name.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let is_it = |r: &[u8]| r.starts_with(b"FILE") && r.windows(units.len()).any(|w| w == units);
+    image.chunks(1024).position(is_it).unwrap_or_else(|| panic!("{name} has no record")) * 1024
+}
+
+/// Where the unnamed data of a record begins.
+fn data_of(image: &[u8], record: usize) -> usize {
+    let field = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().expect("four bytes")) as usize;
+    let mut at = record + usize::from(image[record + 20]);
+    while field(at) != 0x80 {
+        at += field(at + 4);
+    }
+    at
+}
+
+fn open_bytes(image: Vec<u8>) -> Ntfs {
+    Ntfs::open(Arc::new(Memory(image))).expect("a sound volume").expect("NTFS")
+}
+
+/// Windows allocates before it writes; ntfs-3g never leaves it so.
+#[test]
+fn what_was_never_written_is_zeros() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut image = small(dir.path());
+    let at = data_of(&image, record_of(&image, "written")) + 0x38;
+    assert_eq!(image[at..at + 8], 20_000u64.to_le_bytes());
+    image[at..at + 8].copy_from_slice(&7_001u64.to_le_bytes());
+    fs::write(dir.path().join("image"), &image).expect("the image");
+    let mount = Mount::ntfs(&dir.path().join("image"), &dir.path().join("mount"), &format!("{OPTIONS},ro"));
+    let ntfs = open_bytes(image);
+    compare(&ntfs, ntfs.root(), mount.path(), HOW);
+    let extents = ntfs.extents(find(&ntfs, "written")).expect("extents");
+    assert!(matches!(extents[0].place, Place::Volume(_)), "{extents:?}");
+    let zeros: Vec<_> =
+        extents.iter().filter(|e| e.place == Place::Zeros).map(|e| (e.offset, e.len)).collect();
+    assert_eq!(zeros, [(7001, 12_999)]);
+}
+
+#[test]
+fn what_cannot_be_read_says_so() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut image = small(dir.path());
+    let ntfs = open_bytes(image.clone());
+    assert!(ntfs.warnings().iter().any(|w| w.contains("hibernates")), "{:?}", ntfs.warnings());
+    let written = data_of(&image, record_of(&image, "written"));
+    image[written + 0x0d] |= 0x40;
+    let ntfs = open_bytes(image.clone());
+    let id = find(&ntfs, "written");
+    assert_eq!(ntfs.node(id).expect("a node").size, 20_000);
+    for error in
+        [ntfs.extents(id).expect_err("encrypted"), ntfs.read_at(id, 0, &mut [0]).expect_err("encrypted")]
+    {
+        assert!(
+            matches!(&error, FsError::Unsupported { feature, .. } if feature == "an encrypted file"),
+            "{error}"
+        );
+    }
+    // The volume's flags: behind its version in the attribute `$VOLUME_INFORMATION`.
+    let volume = record_of(&image, "$Volume");
+    let info = (volume..volume + 1024).find(|at| image[*at..].starts_with(&[0x70, 0, 0, 0, 0x28, 0, 0, 0]));
+    image[info.expect("the volume's state") + 0x18 + 10] |= 1;
+    // The first record is damaged: the copy serves.
+    let mft = record_of(&image, "$MFT");
+    image[mft] ^= 0xff;
+    let ntfs = open_bytes(image);
+    for expected in ["dirty", "the copy was used"] {
+        assert!(ntfs.warnings().iter().any(|w| w.contains(expected)), "{:?}", ntfs.warnings());
+    }
+    assert_eq!(ntfs.node(find(&ntfs, "resident")).expect("a node").kind, NodeKind::File);
+}
+
+/// Names of the same file in other cases, and files that are none.
+#[test]
+fn nodes_that_are_not_there() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let ntfs = open_bytes(small(dir.path()));
+    let id = find(&ntfs, "CROWD");
+    assert!(matches!(ntfs.read_at(id, 0, &mut [0]), Err(FsError::Wrong { .. })));
+    assert!(matches!(ntfs.entries(find(&ntfs, "resident")), Err(FsError::Wrong { .. })));
+    assert!(matches!(ntfs.link(find(&ntfs, "resident")), Err(FsError::Wrong { .. })));
+    for id in [u64::MAX, 1 << 47, 23, id.0 ^ 1 << 50] {
+        assert!(matches!(ntfs.node(filesystem::NodeId(id)), Err(FsError::Corrupt { .. })), "{id:#x}");
+    }
+}
+
+/// Bytes of the boot sector, of records, indexes and lists are changed.
+#[test]
+fn damage_is_no_harm() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let image = small(dir.path());
+    let of = |magic: &[u8]| -> Vec<usize> {
+        (0..image.len()).step_by(512).filter(|at| image[*at..].starts_with(magic)).collect()
+    };
+    let (records, blocks) = (of(b"FILE"), of(b"INDX"));
+    assert!(records.len() > 150 && blocks.len() > 3, "{} records, {} blocks", records.len(), blocks.len());
+    let places = |rng: &mut StdRng| match rng.random_range(0..20) {
+        0 => rng.random_range(0..84),
+        1..5 => blocks[rng.random_range(0..blocks.len())] + rng.random_range(0..500),
+        5 => rng.random_range(0..image.len()),
+        // The first records are those of the file system.
+        6..10 => records[rng.random_range(0..12)] + rng.random_range(0..500),
+        _ => records[rng.random_range(0..records.len())] + rng.random_range(0..500),
+    };
+    let open = |disk| Ntfs::open(disk).map(|ntfs| ntfs.map(|ntfs| Box::new(ntfs) as Box<dyn FileSystem>));
+    damage(image.clone(), 6000, 1, places, open);
 }

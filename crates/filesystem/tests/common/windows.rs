@@ -13,6 +13,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Files up to this size are compared whole.
 const WHOLE_BYTES: u64 = 64 << 20;
@@ -49,6 +51,28 @@ impl Disk for Memory {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let end = offset as usize + buf.len();
         buf.copy_from_slice(self.0.get(offset as usize..end).expect("only what is there is read"));
+        Ok(())
+    }
+}
+
+/// A disk in memory, but for some bytes.
+struct Changed {
+    disk: Arc<Memory>,
+    bytes: Vec<(usize, u8)>,
+}
+
+impl Disk for Changed {
+    fn size(&self) -> u64 {
+        self.disk.size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.disk.read_at(offset, buf)?;
+        for (at, byte) in &self.bytes {
+            if let Some(place) = at.checked_sub(offset as usize).and_then(|at| buf.get_mut(at)) {
+                *place = *byte;
+            }
+        }
         Ok(())
     }
 }
@@ -126,10 +150,10 @@ pub struct Compared {
 }
 
 /// Compares a tree with a directory, everything in it; how many nodes there are.
-pub fn compare(fs: &dyn FileSystem, with: &Path, how: Compared) -> usize {
+pub fn compare(fs: &dyn FileSystem, from: NodeId, with: &Path, how: Compared) -> usize {
     let mut rng = StdRng::seed_from_u64(7);
     let mut count = 0;
-    let mut todo = vec![(fs.root(), with.to_owned())];
+    let mut todo = vec![(from, with.to_owned())];
     while let Some((id, path)) = todo.pop() {
         let entries = by_name(fs, id, &path);
         let theirs: Vec<_> = {
@@ -268,7 +292,7 @@ fn compare_content(
     };
     if ours.size <= WHOLE_BYTES {
         let want = check(0, ours.size + 1);
-        check_places(fs, id, &extents, &want, &name.to_string());
+        check_places(&extents, &want, &name.to_string());
     }
     for e in extents.iter().take(200) {
         check(e.offset, e.len.min(EDGE_BYTES));
@@ -301,7 +325,7 @@ pub fn check_extents(extents: &[Extent], size: u64) {
 }
 
 /// What is in no extent, or was never written, is zeros.
-fn check_places(_fs: &dyn FileSystem, _id: NodeId, extents: &[Extent], content: &[u8], name: &str) {
+fn check_places(extents: &[Extent], content: &[u8], name: &str) {
     let zeros = |from: u64, to: u64| content[from as usize..to as usize].iter().all(|b| *b == 0);
     let mut at = 0;
     for e in extents {
@@ -325,6 +349,47 @@ pub fn find(fs: &dyn FileSystem, path: &str) -> NodeId {
 pub struct Walked {
     pub nodes: usize,
     pub errors: usize,
+}
+
+/// Changes one to six bytes of a volume at `places`, so many times, and each time walks over all that can be opened.
+pub fn damage(
+    image: Vec<u8>,
+    times: u64,
+    seed: u64,
+    places: impl Fn(&mut StdRng) -> usize,
+    open: impl Fn(Arc<dyn Disk>) -> Result<Option<Box<dyn FileSystem>>> + std::panic::RefUnwindSafe,
+) {
+    let image = Arc::new(Memory(image));
+    let (mut opened, mut harmed, mut slowest) = (0, 0, Duration::ZERO);
+    for round in 0..times {
+        let seed = seed << 32 | round;
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut bytes = Vec::new();
+        for _ in 0..rng.random_range(1..=6) {
+            let odd = [0, 1, 0x7f, 0x80, 0xff, rng.random(), rng.random()];
+            bytes.push((places(&mut rng), odd[rng.random_range(0..odd.len())]));
+        }
+        let disk = Arc::new(Changed { disk: image.clone(), bytes });
+        let begin = Instant::now();
+        let walked = std::panic::catch_unwind(|| match open(disk) {
+            Ok(Some(fs)) => Some(walk(&*fs)),
+            Ok(None) | Err(FsError::Corrupt { .. } | FsError::Unsupported { .. }) => None,
+            Err(why) => panic!("{why}"),
+        });
+        let walked = walked.unwrap_or_else(|_| panic!("seed {seed:#x}"));
+        opened += usize::from(walked.is_some());
+        harmed += usize::from(walked.is_some_and(|w| w.errors > 0));
+        slowest = slowest.max(begin.elapsed());
+        assert!(begin.elapsed() < Duration::from_secs(20), "seed {seed:#x}: {:?}", begin.elapsed());
+    }
+    println!(
+        "{times} times from seed {:#x} on: {opened} opened, {harmed} with errors, {slowest:?} at most",
+        seed << 32
+    );
+    assert!(
+        opened > times as usize / 2 && harmed > times as usize / 20,
+        "{opened} opened, {harmed} with errors"
+    );
 }
 
 /// How much of a file is read in a walk.
