@@ -7,7 +7,8 @@
 //!
 //! - Modes are `0o755` for directories, `0o777` for links, else `0o644`; owner and group are 0. Access control lists,
 //!   object ids and extended attributes (`$EA`) are not read.
-//! - Alternate data streams of up to 64 KiB are extended attributes `user.stream.NAME`; longer ones are left out.
+//! - Alternate data streams of up to 64 KiB are extended attributes `user.stream.NAME`, 16 MiB of them for a
+//!   file; others are left out.
 //! - Links give their target as it is printed; `\` becomes `/` in relative ones only.
 //! - Not supported are files that are encrypted (EFS), compressed by the system (WOF), deduplicated, or elsewhere
 //!   (OneDrive): they are listed, and reading them fails.
@@ -34,8 +35,9 @@ use crate::node::{Entry, Node, NodeId, NodeKind, Time};
 use crate::{wtf8, FileSystem};
 use boot::{Geometry, BOOT_BYTES};
 use mft::{File, Mft};
-use record::{kind, RecordNo, Reference};
+use record::{kind, Attribute, Body, RecordNo, Reference};
 use reparse::Meaning;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use stream::Stream;
@@ -52,6 +54,8 @@ const IS_DIRTY: u16 = 1;
 
 /// The largest alternate data stream that is given as an extended attribute.
 const ATTRIBUTE_BYTES_MAX: u64 = 64 << 10;
+/// The largest sum of them.
+const ATTRIBUTES_BYTES_MAX: u64 = 16 << 20;
 /// Where a file that WOF compressed has its data.
 const WOF_STREAM: &[u8] = b"WofCompressedData";
 
@@ -198,7 +202,7 @@ impl FileSystem for Ntfs {
         };
         let links = file
             .all(kind::FILE_NAME)
-            .filter(|a| matches!(&a.body, record::Body::Resident(name) if index::is_own_name(name)));
+            .filter(|a| matches!(&a.body, Body::Resident(name) if index::is_own_name(name)));
         let links = links.count() as u32;
         let Standard { modified, changed, .. } = standard;
         Ok(Node { kind, mode, uid: 0, gid: 0, size, links, modified, changed })
@@ -234,13 +238,15 @@ impl FileSystem for Ntfs {
 
     fn attributes(&self, id: NodeId) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let file = self.file(id)?;
-        let mut names: Vec<&[u16]> = file.all(kind::DATA).map(|a| a.name.as_slice()).collect();
-        names.sort_unstable();
-        names.dedup();
+        let mut streams: BTreeMap<&[u16], Vec<&Attribute>> = BTreeMap::new();
+        for part in file.all(kind::DATA).filter(|a| !a.name.is_empty()) {
+            streams.entry(&part.name).or_default().push(part);
+        }
         let mut found = Vec::new();
-        for name in names.into_iter().filter(|name| !name.is_empty()) {
-            let data = match file.stream(&self.mft.volume, kind::DATA, name) {
-                Ok(Some(data)) if data.size <= ATTRIBUTE_BYTES_MAX => data,
+        let mut room = ATTRIBUTES_BYTES_MAX;
+        for (name, parts) in streams {
+            let data = match Stream::assemble(&self.mft.volume, file.number, &parts) {
+                Ok(Some(data)) if data.size <= ATTRIBUTE_BYTES_MAX.min(room) => data,
                 Ok(_) | Err(FsError::Unsupported { .. }) => continue,
                 Err(why) => return Err(why),
             };
@@ -248,6 +254,7 @@ impl FileSystem for Ntfs {
             if name != WOF_STREAM && !name.contains(&0) {
                 let value = data.read_all(&self.mft.volume, ATTRIBUTE_BYTES_MAX)?;
                 found.push(([b"user.stream.", &name[..]].concat(), value));
+                room -= data.size;
             }
         }
         found.sort();
@@ -268,9 +275,9 @@ fn standard(file: &File) -> Result<Standard> {
 fn size(file: &File) -> u64 {
     let parts = file.all(kind::DATA).filter(|a| a.name.is_empty());
     let sizes = parts.filter_map(|a| match &a.body {
-        record::Body::Resident(bytes) => Some(bytes.len() as u64),
-        record::Body::Mapped(part) if part.first.0 == 0 => Some(part.size),
-        record::Body::Mapped(_) => None,
+        Body::Resident(bytes) => Some(bytes.len() as u64),
+        Body::Mapped(part) if part.first.0 == 0 => Some(part.size),
+        Body::Mapped(_) => None,
     });
     sizes.fold(0, u64::max)
 }

@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn dates_count_from_1980() {
         let of = |y: u16, m: u16, d: u16, h: u16, min: u16, s: u16| {
-            time((y - 1980) << 9 | m << 5 | d, h << 11 | min << 5 | s / 2).seconds
+            time((y - 1980) << 9 | m << 5 | d, h << 11 | min << 5 | (s / 2)).seconds
         };
         assert_eq!(of(1980, 1, 1, 0, 0, 0), 315_532_800);
         assert_eq!(of(2000, 2, 29, 23, 59, 58), 951_868_798);

@@ -37,7 +37,7 @@ impl Geometry {
             return Err(damaged(NAME, format!("sectors of {sector} bytes")));
         }
         let cluster_bytes = cluster_sectors(boot[0x0d])
-            .map(|n| n * sector)
+            .and_then(|n| n.checked_mul(sector))
             .filter(|n| *n <= CLUSTER_BYTES_MAX)
             .ok_or_else(|| damaged(NAME, format!("clusters of {:#x} sectors", boot[0x0d])))?;
         let place = |at: usize| {
@@ -102,6 +102,7 @@ mod tests {
             (512, 0, 0xf6),
             (512, 3, 0xf6),
             (512, 0x81, 0xf6),
+            (512, 0xc7, 0xf6),
             (512, 8, 0),
             (512, 8, 0x80),
         ] {

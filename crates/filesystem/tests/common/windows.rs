@@ -3,10 +3,15 @@
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
+#[path = "walk.rs"]
+mod walk;
+
+pub use walk::{check_extents, walk};
+
 use filesystem::{Disk, Entry, Extent, FileSystem, FsError, Node, NodeId, NodeKind, Place, Result};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -305,25 +310,6 @@ fn compare_content(
     assert_eq!(fs.read_at(id, u64::MAX, &mut [0; 9]).expect("beyond"), 0, "{name}");
 }
 
-/// Extents are in order, within the file, and none could be one with its neighbour.
-pub fn check_extents(extents: &[Extent], size: u64) {
-    let mut end = 0;
-    let mut previous: Option<&Extent> = None;
-    for e in extents {
-        assert!(e.len > 0 && e.offset >= end, "{e:?} after {end:#x}");
-        if let Some(p) = previous.filter(|p| p.offset + p.len == e.offset) {
-            let goes_on = match (p.place, e.place) {
-                (Place::Volume(a), Place::Volume(b)) => a + p.len == b,
-                (a, b) => a == b,
-            };
-            assert!(!goes_on, "{p:?} and {e:?} are one");
-        }
-        end = e.offset.checked_add(e.len).expect("an end");
-        previous = Some(e);
-    }
-    assert!(end <= size, "extents up to {end} of {size}");
-}
-
 /// What is in no extent, or was never written, is zeros.
 fn check_places(extents: &[Extent], content: &[u8], name: &str) {
     let zeros = |from: u64, to: u64| content[from as usize..to as usize].iter().all(|b| *b == 0);
@@ -342,13 +328,6 @@ pub fn find(fs: &dyn FileSystem, path: &str) -> NodeId {
         let found = fs.lookup(id, name.as_bytes()).unwrap_or_else(|why| panic!("{path}: {why}"));
         found.unwrap_or_else(|| panic!("{path}: {name} is not there")).id
     })
-}
-
-/// What a walk over a tree that may be damaged met.
-#[derive(Debug, Default)]
-pub struct Walked {
-    pub nodes: usize,
-    pub errors: usize,
 }
 
 /// Changes one to six bytes of a volume at `places`, so many times, and each time walks over all that can be opened.
@@ -370,9 +349,9 @@ pub fn damage(
             bytes.push((places(&mut rng), odd[rng.random_range(0..odd.len())]));
         }
         let disk = Arc::new(Changed { disk: image.clone(), bytes });
-        let begin = Instant::now();
+        let (begin, size) = (Instant::now(), disk.size());
         let walked = std::panic::catch_unwind(|| match open(disk) {
-            Ok(Some(fs)) => Some(walk(&*fs)),
+            Ok(Some(fs)) => Some(walk(&*fs, size)),
             Ok(None) | Err(FsError::Corrupt { .. } | FsError::Unsupported { .. }) => None,
             Err(why) => panic!("{why}"),
         });
@@ -390,51 +369,4 @@ pub fn damage(
         opened > times as usize / 2 && harmed > times as usize / 20,
         "{opened} opened, {harmed} with errors"
     );
-}
-
-/// How much of a file is read in a walk.
-const WALK_BYTES: usize = 256 << 10;
-
-/// Walks over all nodes and reads them. Errors are fine, as long as they are of the kinds that damage gives.
-pub fn walk(fs: &dyn FileSystem) -> Walked {
-    let mut walked = Walked::default();
-    let mut seen = HashSet::from([fs.root()]);
-    let mut todo = vec![fs.root()];
-    let mut buf = vec![0; WALK_BYTES];
-    while let Some(id) = todo.pop() {
-        walked.nodes += 1;
-        assert!(walked.nodes < 100_000, "too many nodes");
-        let mut errors = 0;
-        let mut note = |error: Option<FsError>| {
-            if let Some(error) = error {
-                assert!(!matches!(error, FsError::Read(_)), "{error}");
-                errors += 1;
-            }
-        };
-        note(fs.attributes(id).err());
-        match fs.node(id) {
-            Ok(node) if node.kind == NodeKind::Directory => match fs.entries(id) {
-                Ok(entries) => todo.extend(entries.iter().map(|e| e.id).filter(|id| seen.insert(*id))),
-                Err(why) => note(Some(why)),
-            },
-            Ok(node) if node.kind == NodeKind::Link => note(fs.link(id).err()),
-            Ok(node) if node.kind == NodeKind::File => {
-                match fs.extents(id) {
-                    Ok(extents) => {
-                        check_extents(&extents, node.size);
-                        for e in extents.iter().take(3).chain(extents.last()) {
-                            let into = &mut buf[..e.len.min(WALK_BYTES as u64) as usize];
-                            note(fs.read_at(id, e.offset, into).err());
-                        }
-                    }
-                    Err(why) => note(Some(why)),
-                }
-                note(fs.read_at(id, node.size / 2, &mut buf[..5000]).err());
-            }
-            Ok(_) => {}
-            Err(why) => note(Some(why)),
-        }
-        walked.errors += errors;
-    }
-    walked
 }
