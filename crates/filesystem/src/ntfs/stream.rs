@@ -32,7 +32,6 @@ enum Content {
 struct Compressed {
     runs: Vec<Run>,
     unit: Unit,
-    initialized: u64,
     /// The unit that was decompressed last, and its bytes.
     last: Mutex<Option<(u64, Arc<[u8]>)>>,
 }
@@ -114,12 +113,7 @@ impl Stream {
                 let unit = Unit::new(head.unit_bits, cluster)
                     .ok_or_else(|| damaged(record, format!("units of 2^{} clusters", head.unit_bits)))?;
                 places.push_units(&runs, unit, cluster);
-                Content::Compressed(Compressed {
-                    runs,
-                    unit,
-                    initialized: head.initialized,
-                    last: Mutex::new(None),
-                })
+                Content::Compressed(Compressed { runs, unit, last: Mutex::new(None) })
             }
             other => return Err(unsupported(record, format!("a file compressed by method {other}"))),
         };
@@ -293,8 +287,6 @@ impl Compressed {
                 let bytes = self.unit(volume, record, unit)?;
                 into.copy_from_slice(&bytes[within as usize..within as usize + into.len()]);
             }
-            let written = self.initialized.saturating_sub(at).min(into.len() as u64) as usize;
-            into[written..].fill(0);
             at += into.len() as u64;
             rest = after;
         }
@@ -330,5 +322,51 @@ impl Compressed {
         }
         lznt1::decode(&packed, out)
             .map_err(|why| damaged(record, format!("unit {unit:#x} of compression: {why}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The extents of a compressed stream in units of 4 clusters of 512 bytes, counted in clusters.
+    fn units(runs: &[(u64, Option<u64>)], size: u64, initialized: u64) -> Vec<(u64, u64, &'static str)> {
+        let mut next = 0;
+        let place = |(clusters, lcn): &(u64, Option<u64>)| {
+            next += clusters;
+            Run { first: Vcn(next - clusters), clusters: *clusters, place: lcn.map(Lcn) }
+        };
+        let runs: Vec<Run> = runs.iter().map(place).collect();
+        let mut places = Places { size: size * 512, initialized: initialized * 512, extents: Vec::new() };
+        places.push_units(&runs, Unit { clusters: 4, bytes: 2048 }, 512);
+        let kind = |place| match place {
+            Place::Volume(_) => "volume",
+            Place::Encoded => "encoded",
+            Place::Zeros => "zeros",
+        };
+        places.extents.iter().map(|e| (e.offset / 512, e.len / 512, kind(e.place))).collect()
+    }
+
+    #[test]
+    fn units_of_compression_are_told_apart() {
+        assert_eq!(
+            units(&[(2, Some(9)), (2, None), (4, Some(20))], 8, 8),
+            [(0, 4, "encoded"), (4, 4, "volume")]
+        );
+        assert_eq!(
+            units(&[(3, Some(9)), (1, Some(20)), (1000, None)], 1004, 1004),
+            [(0, 3, "volume"), (3, 1, "volume")]
+        );
+        assert_eq!(
+            units(&[(1, Some(9)), (7, None), (5, Some(20)), (3, None)], 15, 15),
+            [(0, 4, "encoded"), (8, 4, "volume"), (12, 3, "encoded")]
+        );
+        assert_eq!(units(&[(4, Some(9)), (3, Some(20))], 7, 7), [(0, 4, "volume"), (4, 3, "encoded")]);
+        assert_eq!(
+            units(&[(8, Some(9)), (1, Some(20)), (3, None)], 12, 6),
+            [(0, 6, "volume"), (6, 6, "zeros")]
+        );
+        assert_eq!(units(&[(1, Some(20)), (3, None)], 4, 2), [(0, 2, "encoded"), (2, 2, "zeros")]);
+        assert_eq!(units(&[(9, None)], 9, 9), []);
     }
 }
