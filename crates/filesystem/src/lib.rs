@@ -5,16 +5,21 @@
 //! [`FsError::Corrupt`], never a panic, an endless loop, or memory beyond what its size explains.
 
 mod bytes;
+mod cache;
 mod crc32;
 mod disk;
 mod error;
 pub mod ext;
 mod extents;
+pub mod fat;
+mod listing;
 mod lvm;
 mod node;
+pub mod ntfs;
 mod partitions;
 mod probe;
 mod volumes;
+mod wtf8;
 pub mod xfs;
 
 pub use disk::{Disk, Part, Piece};

@@ -5,14 +5,21 @@
 // Instrumented code calls into libFuzzer, also where nothing is fuzzed.
 use libfuzzer_sys as _;
 
+use filesystem::fat::Fat;
+use filesystem::ntfs::Ntfs;
+use filesystem::FileSystem;
 use flate2::{Compress, Compression, FlushCompress};
 use format::{decode_frame, encode_frame, DataFooter, Kind, Summary, FRAME_HEADER_BYTES};
+use fuzz::volume::{self, Sectors};
 use fuzz::{HERE, KINDS};
 use image::Format;
 use std::path::Path;
+use std::sync::Arc;
 
 #[path = "../../../crates/format/tests/samples/mod.rs"]
 mod samples;
+#[path = "../../../crates/filesystem/tests/common/walk.rs"]
+mod walk;
 use samples::{
     bloom, container_page, data_header, dead_log, manifests, popular_set, recipe_page, recipe_root, tables,
     vault_file,
@@ -75,6 +82,7 @@ fn seeds() -> Vec<(&'static str, Seeds)> {
     names.push(b"0123456789abcdef0123456789abcdef".to_vec());
     all.push(("names", names));
     all.push(("filesystem_ext", vec![ext2()]));
+    all.extend(volumes());
     all
 }
 
@@ -105,6 +113,20 @@ fn ext2() -> Vec<u8> {
         (20, 0x2e2e),
     ];
     [block(1, &sb), block(2, &[(8, TABLE)]), block(TABLE as u16, &root), block(ROOT as u16, &dots)].concat()
+}
+
+/// Volumes whose files can all be read.
+fn volumes() -> Vec<(&'static str, Seeds)> {
+    let check = |fs: &dyn FileSystem, nodes| {
+        let walked = walk::walk(fs, volume::VOLUME_BYTES);
+        assert_eq!((walked.nodes, walked.errors), (nodes, 0), "nodes and errors of a seed");
+    };
+    let (fat, ntfs) = (volume::fat12(), volume::ntfs());
+    let opened = Fat::open(Arc::new(Sectors::parse(&fat))).expect("a sound seed");
+    check(&opened.expect("a seed of FAT"), 3);
+    let opened = Ntfs::open(Arc::new(Sectors::parse(&ntfs))).expect("a sound seed");
+    check(&opened.expect("a seed of NTFS"), 5);
+    vec![("filesystem_fat", vec![fat]), ("filesystem_ntfs", vec![ntfs])]
 }
 
 /// As the target `frame` wants it: the kind, and the frame without its checksum.

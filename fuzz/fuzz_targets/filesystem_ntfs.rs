@@ -1,0 +1,15 @@
+//! A volume of NTFS, walked over and read.
+#![no_main]
+
+use filesystem::ntfs::Ntfs;
+use libfuzzer_sys::fuzz_target;
+use std::sync::Arc;
+
+#[path = "../../crates/filesystem/tests/common/walk.rs"]
+mod walk;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(Some(fs)) = Ntfs::open(Arc::new(fuzz::volume::Sectors::parse(bytes))) {
+        walk::walk(&fs, fuzz::volume::VOLUME_BYTES);
+    }
+});
