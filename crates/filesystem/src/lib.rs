@@ -6,6 +6,7 @@
 
 mod bytes;
 mod cache;
+mod compare;
 mod crc32;
 mod disk;
 mod error;
@@ -17,15 +18,18 @@ mod lvm;
 mod node;
 pub mod ntfs;
 mod partitions;
+mod path;
 mod probe;
 mod volumes;
 mod wtf8;
 pub mod xfs;
 
+pub use compare::{Change, Comparison};
 pub use disk::{Disk, Part, Piece};
 pub use error::{FsError, Result};
 pub use extents::{Extent, Place};
 pub use node::{Entry, Node, NodeId, NodeKind, Time};
+pub use path::resolve;
 pub use volumes::{volumes, Volume};
 
 /// A tree of files on a volume.

@@ -2,6 +2,9 @@
 
 use crate::disk::{Disk, Part, Piece};
 use crate::error::{FsError, Result};
+use crate::fat::Fat;
+use crate::ntfs::Ntfs;
+use crate::xfs::Xfs;
 use crate::{ext, lvm, partitions, probe, FileSystem};
 use std::sync::Arc;
 
@@ -66,6 +69,9 @@ impl Volume {
         }
         let found: Option<Box<dyn FileSystem>> = match self.kind {
             "ext2" | "ext3" | "ext4" => ext::open(part)?.map(|fs| Box::new(fs) as _),
+            "xfs" => Xfs::open(part)?.map(|fs| Box::new(fs) as _),
+            "ntfs" => Ntfs::open(part)?.map(|fs| Box::new(fs) as _),
+            "fat12" | "fat16" | "fat32" => Fat::open(part)?.map(|fs| Box::new(fs) as _),
             "" => {
                 return Err(FsError::Wrong {
                     what: self.what(),

@@ -43,6 +43,10 @@ pub enum Command {
         #[arg(required = true)]
         snapshots: Vec<String>,
     },
+    /// Show what changed between two snapshots: ranges of the disk, and files
+    Diff(Diff),
+    /// Take single files out of a snapshot's file systems
+    Files(Files),
     /// Remove what crashes have left behind, and compact containers
     Gc {
         /// Only say what would be removed
@@ -237,4 +241,56 @@ pub struct Serve {
     /// Memory for decompressed data [default: a quarter of what is available]
     #[arg(long, value_name = "SIZE", value_parser = crate::give_way::parse_rate)]
     pub cache: Option<u64>,
+}
+
+#[derive(clap::Args)]
+pub struct Diff {
+    /// The older one: vm/disk@SNAP
+    pub old: String,
+    /// The newer one: vm/disk@SNAP
+    pub new: String,
+    /// List changed ranges, and do not look for files
+    #[arg(long)]
+    pub ranges: bool,
+    /// Memory for decompressed data [default: a quarter of what is available]
+    #[arg(long, value_name = "SIZE", value_parser = crate::give_way::parse_rate)]
+    pub cache: Option<u64>,
+}
+
+#[derive(clap::Args)]
+pub struct Files {
+    /// vm/disk, or vm/disk@SNAP: an id or its beginning, latest, latest~N, or a time
+    pub snapshot: String,
+    /// What to do; without it, volumes are listed
+    #[command(subcommand)]
+    pub what: Option<FilesWhat>,
+    /// Memory for decompressed data [default: a quarter of what is available]
+    #[arg(long, value_name = "SIZE", value_parser = crate::give_way::parse_rate)]
+    pub cache: Option<u64>,
+}
+
+#[derive(Subcommand)]
+pub enum FilesWhat {
+    /// List directories
+    List {
+        /// [VOLUME:]PATH; the root, where none is given
+        paths: Vec<std::ffi::OsString>,
+        /// Those in them too
+        #[arg(short, long)]
+        recursive: bool,
+    },
+    /// Copy files and directories
+    Get {
+        /// [VOLUME:]PATH
+        #[arg(required = true)]
+        paths: Vec<std::ffi::OsString>,
+        /// Directory to copy into, or - for one file to standard output [default: .]
+        #[arg(long, value_name = "DIR")]
+        to: Option<PathBuf>,
+    },
+    /// Write a tar archive to standard output, sparse files sparse, with extended attributes
+    Tar {
+        /// [VOLUME:]PATH; the root, where none is given
+        paths: Vec<std::ffi::OsString>,
+    },
 }

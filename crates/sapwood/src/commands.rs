@@ -3,6 +3,8 @@
 mod availability;
 mod backup;
 mod delete;
+mod diff;
+mod files;
 mod gc;
 mod init;
 mod map;
@@ -30,6 +32,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Command::Snapshots { disk } => snapshots::run(args, disk.as_deref()),
         Command::Restore(a) => restore::run(args, a),
         Command::Delete { snapshots } => delete::run(args, snapshots),
+        Command::Diff(a) => diff::run(args, a),
+        Command::Files(a) => files::run(args, a),
         Command::Gc { dry_run } => gc::collect(args, *dry_run),
         Command::Compact { disk, threshold } => gc::compact(args, disk.as_deref(), *threshold),
         Command::Reindex => reindex::run(args),

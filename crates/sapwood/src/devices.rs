@@ -6,7 +6,7 @@ mod snapshot;
 
 pub use arriving::ArrivingDevice;
 pub use overlay::OverlayDevice;
-pub use snapshot::{Below, SnapshotDevice};
+pub use snapshot::{Below, SnapshotDevice, SnapshotDisk};
 
 use image::ImageError;
 use std::io;

@@ -10,6 +10,7 @@ mod output;
 mod progress;
 mod serving;
 mod signals;
+mod tar;
 
 use clap::Parser;
 use std::process::ExitCode;

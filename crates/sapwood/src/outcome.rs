@@ -1,5 +1,6 @@
 //! Exit codes and error lines.
 
+use filesystem::FsError;
 use image::ImageError;
 use std::process::ExitCode;
 use store::StoreError;
@@ -24,7 +25,7 @@ pub fn exit_code(e: &anyhow::Error) -> ExitCode {
         _ => match (e.downcast_ref::<StoreError>(), e.downcast_ref::<ImageError>()) {
             (Some(s), _) => of_store(s),
             (_, Some(i)) => of_image(i),
-            _ => FAILED,
+            _ => e.downcast_ref::<FsError>().map_or(FAILED, of_file_system),
         },
     };
     ExitCode::from(code)
@@ -35,6 +36,13 @@ fn of_store(e: &StoreError) -> u8 {
         StoreError::Unsuitable { .. } => REFUSED,
         _ => FAILED,
     }
+}
+
+/// Damage of the guest's file system is not the vault's; that of the vault below it is.
+fn of_file_system(e: &FsError) -> u8 {
+    let FsError::Read(below) = e else { return FAILED };
+    let vault = below.get_ref().and_then(|e| e.downcast_ref::<VaultError>());
+    vault.filter(|v| v.is_damage()).map_or(FAILED, |_| DAMAGED)
 }
 
 fn of_image(e: &ImageError) -> u8 {

@@ -12,6 +12,7 @@ mod compact;
 mod container_writer;
 mod dead;
 mod delete;
+mod diff;
 mod disks;
 mod error;
 mod filters;

@@ -67,3 +67,16 @@ impl image::Base for Below {
         self.0.read_at(offset, buf)
     }
 }
+
+/// The same, as a disk with file systems on it.
+pub struct SnapshotDisk(pub OpenSnapshot);
+
+impl filesystem::Disk for SnapshotDisk {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> filesystem::Result<()> {
+        self.0.read_at(offset, buf).map_err(|e| io::Error::other(e).into())
+    }
+}

@@ -1,0 +1,158 @@
+//! What differs between two file systems, directory by directory.
+
+use crate::error::Result;
+use crate::node::{Entry, Node, NodeId, NodeKind};
+use crate::FileSystem;
+use std::cmp::Ordering;
+use std::collections::HashSet;
+
+/// What became of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It is new.
+    Added,
+    /// It is gone.
+    Removed,
+    /// Its content is another: bytes of a file, the target of a link, or what kind of node it is.
+    Content,
+    /// Its attributes are others: mode, owner, times, extended attributes. The content is the same.
+    Attributes,
+}
+
+/// Bytes compared at once.
+const STEP_BYTES: usize = 1 << 20;
+
+/// Two file systems to be compared.
+pub struct Comparison<'a> {
+    /// The older one.
+    pub old: &'a dyn FileSystem,
+    /// The newer one.
+    pub new: &'a dyn FileSystem,
+    /// Whether a file that has the same extents in both can have other data in them: something of them was written.
+    pub may_differ: &'a dyn Fn(NodeId) -> Result<bool>,
+}
+
+impl Comparison<'_> {
+    /// Calls `each` for every path that differs, parents before what is in them, in the order of their bytes. What is in
+    /// a directory that is new or gone is told too.
+    pub fn run(&self, each: &mut dyn FnMut(&[u8], Change, &Node)) -> Result<()> {
+        // Directories of both, and paths of what only one has; a damaged tree may lead to a directory twice.
+        let mut seen = HashSet::new();
+        let mut ahead = vec![(Vec::new(), Some(self.old.root()), Some(self.new.root()))];
+        while let Some((path, old, new)) = ahead.pop() {
+            if !seen.insert((old, new)) {
+                continue;
+            }
+            let first = ahead.len();
+            let mut olds = sorted(self.old, old)?.into_iter().peekable();
+            let mut news = sorted(self.new, new)?.into_iter().peekable();
+            loop {
+                let order = match (olds.peek(), news.peek()) {
+                    (None, None) => break,
+                    (Some(_), None) => Ordering::Less,
+                    (None, Some(_)) => Ordering::Greater,
+                    (Some(o), Some(n)) => o.name.cmp(&n.name),
+                };
+                let o = if order == Ordering::Greater { None } else { olds.next() };
+                let n = if order == Ordering::Less { None } else { news.next() };
+                let Some(name) = o.as_ref().or(n.as_ref()).map(|e| e.name.clone()) else { break };
+                let below = [&path[..], b"/", &name].concat();
+                let directories = self.entry(&below, o, n, each)?;
+                if directories != (None, None) {
+                    ahead.push((below, directories.0, directories.1));
+                }
+            }
+            ahead[first..].reverse();
+        }
+        Ok(())
+    }
+
+    /// Compares what a name leads to in both. Returns the directories that are to be looked into.
+    fn entry(
+        &self,
+        path: &[u8],
+        old: Option<Entry>,
+        new: Option<Entry>,
+        each: &mut dyn FnMut(&[u8], Change, &Node),
+    ) -> Result<(Option<NodeId>, Option<NodeId>)> {
+        let node = |fs: &dyn FileSystem, e: &Option<Entry>| e.as_ref().map(|e| fs.node(e.id)).transpose();
+        let (was, is) = (node(self.old, &old)?, node(self.new, &new)?);
+        let directory = |e: &Option<Entry>, n: &Option<Node>| {
+            let found = e.as_ref().zip(n.as_ref());
+            found.filter(|(_, n)| n.kind == NodeKind::Directory).map(|(e, _)| e.id)
+        };
+        let directories = (directory(&old, &was), directory(&new, &is));
+        match (&old, &new, &was, &is) {
+            (Some(o), Some(n), Some(was), Some(is)) => {
+                if was.kind != is.kind || self.content_differs(o.id, n.id, was, is)? {
+                    each(path, Change::Content, is);
+                } else if self.attributes_differ(o.id, n.id, was, is)? {
+                    each(path, Change::Attributes, is);
+                }
+            }
+            (Some(_), None, Some(was), _) => each(path, Change::Removed, was),
+            (None, Some(_), _, Some(is)) => each(path, Change::Added, is),
+            _ => {}
+        }
+        Ok(directories)
+    }
+
+    fn attributes_differ(&self, o: NodeId, n: NodeId, was: &Node, is: &Node) -> Result<bool> {
+        let told = |n: &Node| (n.mode, n.uid, n.gid, n.modified);
+        let links = was.kind != NodeKind::Directory && was.links != is.links;
+        Ok(told(was) != told(is) || links || self.old.attributes(o)? != self.new.attributes(n)?)
+    }
+
+    fn content_differs(&self, o: NodeId, n: NodeId, was: &Node, is: &Node) -> Result<bool> {
+        match is.kind {
+            NodeKind::Link => Ok(self.old.link(o)? != self.new.link(n)?),
+            NodeKind::File if was.size != is.size => Ok(true),
+            NodeKind::File => {
+                let same_place = self.old.extents(o)? == self.new.extents(n)?;
+                if same_place && !(self.may_differ)(n)? {
+                    return Ok(false);
+                }
+                self.bytes_differ(o, n, is.size)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn bytes_differ(&self, o: NodeId, n: NodeId, size: u64) -> Result<bool> {
+        let (mut a, mut b) = (vec![0; STEP_BYTES], vec![0; STEP_BYTES]);
+        // What neither has an extent for is zeros in both, however long it is.
+        for range in covered(&self.old.extents(o)?, &self.new.extents(n)?, size) {
+            let mut at = range.start;
+            while at < range.end {
+                let len = (range.end - at).min(STEP_BYTES as u64) as usize;
+                let got = self.old.read_at(o, at, &mut a[..len])?;
+                if got != self.new.read_at(n, at, &mut b[..len])? || a[..got] != b[..got] {
+                    return Ok(true);
+                }
+                at += len as u64;
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// The ranges of a file that are in extents of one of two lists, joined.
+fn covered(a: &[crate::Extent], b: &[crate::Extent], size: u64) -> Vec<std::ops::Range<u64>> {
+    let mut all: Vec<_> = a.iter().chain(b).map(|e| e.offset..(e.offset + e.len).min(size)).collect();
+    all.retain(|r| !r.is_empty());
+    all.sort_unstable_by_key(|r| r.start);
+    let mut joined: Vec<std::ops::Range<u64>> = Vec::new();
+    for range in all {
+        match joined.last_mut() {
+            Some(last) if last.end >= range.start => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
+fn sorted(fs: &dyn FileSystem, directory: Option<NodeId>) -> Result<Vec<Entry>> {
+    let mut entries = directory.map_or(Ok(Vec::new()), |id| fs.entries(id))?;
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(entries)
+}
