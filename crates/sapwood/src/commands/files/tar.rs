@@ -126,10 +126,11 @@ impl Archive<'_> {
             }
         }
         let bytes: u64 = data.iter().map(|r| r.end - r.start).sum();
-        Ok(match size - bytes.min(size) >= HOLES_BYTES_MIN || size == 0 {
-            true => data,
-            false => Vec::from([0..size]),
-        })
+        if size - bytes.min(size) < HOLES_BYTES_MIN && size > 0 {
+            data.clear();
+            data.push(0..size);
+        }
+        Ok(data)
     }
 }
 
