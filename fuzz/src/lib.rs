@@ -1,5 +1,7 @@
 //! What the fuzz targets share: frames whose checksum fits, and what must hold for whatever was decoded.
 
+pub mod sparse;
+
 use format::{encode_frame, ChunkNo, Context, Kind, Result, Table, VaultId, FRAME_HEADER_BYTES};
 use image::Source;
 use xxhash_rust::xxh3::Xxh3;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const SEED: u64 = 0x5a9_0001;
-const ROUNDS: usize = 1000;
+const ROUNDS: usize = 600;
 /// How long one damaged file system may keep a reader busy.
 const LIMIT: Duration = Duration::from_secs(3);
 

@@ -7,6 +7,8 @@ mod common;
 
 use common::{alone, run, FileDisk, Loop, MIB};
 use filesystem::{volumes, Disk, FsError, Volume};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -436,4 +438,57 @@ fn a_physical_volume_that_is_the_whole_disk() {
     let shown: Vec<_> = found.iter().map(|v| (&v.name[..], v.kind, v.size / MIB)).collect();
     assert_eq!(shown, [("disk", "lvm", 100), ("group-1/lv.1", "", 32)]);
     assert_eq!(found[1].part().expect("on the disk").locate(0, 1)[0].offset, MIB);
+}
+
+/// Changes bytes of all tables and of LVM's metadata. Whatever is listed can be opened or refused.
+#[test]
+fn damage_is_an_error_or_a_volume() {
+    const SEED: u64 = 0x5a9_0002;
+    const ROUNDS: u64 = 1000;
+    // Tables, labels, the headers of metadata, and the texts.
+    const AREAS: [(u64, u64); 8] = [
+        (440, 72),
+        (512, 92),
+        (1024, 256),
+        (300 * MIB - 512, 92),
+        (MIB + 512, 128),
+        (MIB + 4096, 64),
+        (120 * MIB + 512, 128),
+        (120 * MIB + 4096, 8192),
+    ];
+    let _alone = alone();
+    let made = lvm_disk();
+    let disk = OpenOptions::new().read(true).write(true).open(&made.image).expect("open");
+    let (mut refused, mut fewer, mut unreadable) = (0, 0, 0);
+    for round in 0..ROUNDS {
+        let mut random = StdRng::seed_from_u64(SEED + round);
+        let mut undo = Vec::new();
+        for _ in 0..random.random_range(1..10) {
+            let (base, len) = AREAS[random.random_range(0..AREAS.len())];
+            let at = base + random.random_range(0..len);
+            let mut before = [0];
+            disk.read_exact_at(&mut before, at).expect("read");
+            undo.push((before, at));
+            disk.write_all_at(&[random.random()], at).expect("write");
+        }
+        match volumes(Arc::new(FileDisk::open(&made.image))) {
+            Ok(found) => {
+                fewer += u64::from(found.len() < 6);
+                unreadable += u64::from(found.iter().filter(|v| v.part().is_err()).count() > 1);
+                found.iter().for_each(|volume| drop(volume.open()));
+            }
+            Err(why) => {
+                assert!(matches!(why, FsError::Corrupt { .. }), "seed {SEED}, round {round}: {why}");
+                refused += 1;
+            }
+        }
+        for (before, at) in undo.iter().rev() {
+            disk.write_all_at(before, *at).expect("write");
+        }
+    }
+    println!(
+        "seed {SEED}: {refused} refused, {fewer} with fewer volumes, {unreadable} unreadable, of {ROUNDS}"
+    );
+    assert!(refused.min(fewer).min(unreadable) > ROUNDS / 50);
+    assert_eq!(listed(&made.image).len(), 6);
 }
