@@ -111,7 +111,7 @@ fn harm(bytes: &mut [u8], metadata: &[usize], random: &mut StdRng) {
 /// Damages a file system in many ways, and reads each.
 fn check(args: &[&str], journal: Option<&str>) {
     let _alone = alone();
-    let temp = tempfile::tempdir().expect("no temporary directory");
+    let temp = common::temp();
     let image = make(temp.path(), "mkfs.ext4", args, 4 * MIB);
     let mounted = Mounted::new(&image, "defaults");
     fill(&mounted.dir);

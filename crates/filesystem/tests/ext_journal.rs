@@ -80,7 +80,7 @@ fn stir(mounted: &Mounted, rounds: u8) {
 /// Makes a small file system, stirs it, and cuts its power.
 fn check_dirty(args: &[&str], options: &str) -> Totals {
     let _alone = alone();
-    let temp = tempfile::tempdir().expect("no temporary directory");
+    let temp = common::temp();
     let image = make(temp.path(), "mkfs.ext4", args, 24 * MIB);
     let mounted = Mounted::new(&image, options);
     stir(&mounted, 4);
@@ -114,7 +114,7 @@ fn a_journal_without_checksums_is_replayed() {
 #[test]
 fn the_journals_superblock_counts() {
     let _alone = alone();
-    let temp = tempfile::tempdir().expect("no temporary directory");
+    let temp = common::temp();
     let image =
         make(temp.path(), "mkfs.ext4", &["-b", "1024", "-O", "^metadata_csum", "-L", "old"], 24 * MIB);
     let content = temp.path().join("content");
@@ -131,7 +131,7 @@ fn the_journals_superblock_counts() {
 #[test]
 fn fast_commits_are_a_warning() {
     let _alone = alone();
-    let temp = tempfile::tempdir().expect("no temporary directory");
+    let temp = common::temp();
     let image = make(temp.path(), "mkfs.ext4", &["-O", "fast_commit"], 64 * MIB);
     let mounted = Mounted::new(&image, "defaults");
     std::fs::write(mounted.dir.join("first"), "first").expect("write");
@@ -186,7 +186,7 @@ fn all_forms_of_tags_are_read() {
         (&["-O", "^metadata_csum,64bit"], "journal_open"),
         (&["-O", "^metadata_csum,^64bit"], "journal_open"),
     ] {
-        let temp = tempfile::tempdir().expect("no temporary directory");
+        let temp = common::temp();
         let (image, _) = written_by_debugfs(temp.path(), args, open_journal);
         let (_, differences) = compare_dirty(&image);
         assert!(differences > 3, "{args:?} {open_journal}");
@@ -220,7 +220,7 @@ fn damage_of_the_journal_is_a_warning() {
         (5, 0, 0, [b'o', 0xc0, b'n', b'o', 0xc0, b'n', b'o', b'o'], "transaction 3 and those behind it"),
         (4, 0, 0, [b'o'; 8], "its journal was not replayed"),
     ] {
-        let temp = tempfile::tempdir().expect("no temporary directory");
+        let temp = common::temp();
         let (image, journal) = written_by_debugfs(temp.path(), &[], "journal_open -c -v 3");
         flip(&image, &journal, kind, nth, behind);
         let (fs, _) = open(&image);
