@@ -66,16 +66,13 @@ pub fn open(volume: Arc<dyn Disk>) -> Result<Option<Ext>> {
         return Ok(None);
     }
     volume.read_at(superblock::OFFSET, &mut bytes)?;
-    let Some(mut sb) = Superblock::decode(&bytes)? else { return Ok(None) };
-    let mut blocks = Blocks::new(volume, sb.block_bits, sb.first_block, sb.blocks);
+    let Some(oldest) = Superblock::decode(&bytes)? else { return Ok(None) };
+    let mut blocks = Blocks::new(volume, oldest.block_bits, oldest.first_block, oldest.blocks);
     let mut warnings = Vec::new();
-    if blocks.end() < sb.blocks {
-        warnings.push(format!("it has {} blocks, and only {} are there", sb.blocks, blocks.end()));
-    }
-    let replay = match sb.journal {
+    let replay = match oldest.journal {
         Journal::Clean => Ok(journal::Replay::default()),
         Journal::External => Err(unsupported("a journal on another disk")),
-        Journal::Inode(no) => replay(&blocks, &sb, InodeNo(no)),
+        Journal::Inode(no) => replay(&blocks, &oldest, InodeNo(no)),
     };
     match replay {
         Ok(replay) => {
@@ -85,15 +82,18 @@ pub fn open(volume: Arc<dyn Disk>) -> Result<Option<Ext>> {
         Err(FsError::Read(why)) => return Err(why.into()),
         Err(why) => warnings.push(format!("its journal was not replayed: {why}")),
     }
-    // It may be among what was replayed.
+    // It may be among what was replayed, and have grown.
     blocks.read_at(superblock::OFFSET, &mut bytes)?;
-    let Some(mut newest) = Superblock::decode(&bytes)? else {
+    let Some(sb) = Superblock::decode(&bytes)? else {
         return Err(corrupt("the journal's superblock has no magic number"));
     };
-    if newest.block_bits != sb.block_bits || newest.first_block != sb.first_block {
+    if (sb.block_bits, sb.first_block) != (oldest.block_bits, oldest.first_block) {
         return Err(corrupt("the journal's superblock has another size of blocks"));
     }
-    std::mem::swap(&mut sb, &mut newest);
+    blocks.set_end(sb.blocks);
+    if blocks.end() < sb.blocks {
+        warnings.push(format!("it has {} blocks, and only {} are there", sb.blocks, blocks.end()));
+    }
     let extents = Mutex::new(Cache::new(CACHED_EXTENTS));
     Ok(Some(Ext { sb, blocks, warnings, extents }))
 }

@@ -1,8 +1,8 @@
 //! LVM2: logical volumes, of those physical volumes that are on one disk.
 //!
 //! Read are labels, the circular buffers of metadata with their checksums, and linear and striped segments. All other
-//! segments (thin, raid, mirror, snapshot, cache, VDO) are named and not read. The format is described in LVM's own
-//! headers and by `man lvmsystemid`, `vgcfgbackup`; the metadata is text.
+//! segments (thin, raid, mirror, snapshot, cache, VDO) are named and not read. The metadata is text, as `vgcfgbackup`
+//! writes it; libblkid and the libvslvm project document the structures around it.
 
 mod group;
 mod label;

@@ -33,7 +33,7 @@ const LIMITS: Limits = Limits {
 /// Makes a file system, fills it, and compares.
 fn check(program: &str, args: &[&str], kind: &str, limits: Limits) -> Totals {
     let _alone = alone();
-    let temp = tempfile::tempdir().expect("no temporary directory");
+    let temp = common::temp();
     let image = make(temp.path(), program, &[&["-L", "a label"], args].concat(), IMAGE_BYTES);
     let mounted = Mounted::new(&image, "acl,user_xattr");
     tree::fill(&mounted.dir, limits);
@@ -127,7 +127,7 @@ fn ext4_with_descriptors_in_meta_groups() {
 #[test]
 fn ext4_with_blocks_of_64_kib() {
     let _alone = alone();
-    let temp = tempfile::tempdir().expect("no temporary directory");
+    let temp = common::temp();
     let source = temp.path().join("source");
     std::fs::create_dir(&source).expect("mkdir");
     let limits = Limits { file_bytes: 1 << 30, attribute_bytes: 200, block_bytes: 65_536, ..LIMITS };
@@ -150,7 +150,7 @@ fn ext4_with_blocks_of_64_kib() {
 #[test]
 fn encryption_concerns_single_nodes() {
     let _alone = alone();
-    let temp = tempfile::tempdir().expect("no temporary directory");
+    let temp = common::temp();
     let image = make(temp.path(), "mkfs.ext4", &["-O", "encrypt"], 16 * MIB);
     let file = temp.path().join("file");
     std::fs::write(&file, "content").expect("write");
@@ -177,7 +177,7 @@ fn encryption_concerns_single_nodes() {
 #[test]
 fn asking_for_what_a_node_is_not_is_wrong() {
     let _alone = alone();
-    let temp = tempfile::tempdir().expect("no temporary directory");
+    let temp = common::temp();
     let (fs, _) = open(&make(temp.path(), "mkfs.ext4", &[], 16 * MIB));
     let root = fs.root();
     assert!(matches!(fs.extents(root), Err(FsError::Wrong { .. })));
@@ -191,7 +191,7 @@ fn asking_for_what_a_node_is_not_is_wrong() {
 #[test]
 fn a_volume_that_was_cut_off_is_read_with_a_warning() {
     let _alone = alone();
-    let temp = tempfile::tempdir().expect("no temporary directory");
+    let temp = common::temp();
     let image = make(temp.path(), "mkfs.ext4", &[], 16 * MIB);
     std::fs::OpenOptions::new().write(true).open(&image).and_then(|f| f.set_len(15 * MIB)).expect("cut");
     let (fs, volume) = open(&image);

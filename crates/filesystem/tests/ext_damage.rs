@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const SEED: u64 = 0x5a9_0001;
-const ROUNDS: usize = 1000;
+const ROUNDS: usize = 600;
 /// How long one damaged file system may keep a reader busy.
 const LIMIT: Duration = Duration::from_secs(3);
 
@@ -111,7 +111,7 @@ fn harm(bytes: &mut [u8], metadata: &[usize], random: &mut StdRng) {
 /// Damages a file system in many ways, and reads each.
 fn check(args: &[&str], journal: Option<&str>) {
     let _alone = alone();
-    let temp = tempfile::tempdir().expect("no temporary directory");
+    let temp = common::temp();
     let image = make(temp.path(), "mkfs.ext4", args, 4 * MIB);
     let mounted = Mounted::new(&image, "defaults");
     fill(&mounted.dir);

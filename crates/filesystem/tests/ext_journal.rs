@@ -80,7 +80,7 @@ fn stir(mounted: &Mounted, rounds: u8) {
 /// Makes a small file system, stirs it, and cuts its power.
 fn check_dirty(args: &[&str], options: &str) -> Totals {
     let _alone = alone();
-    let temp = tempfile::tempdir().expect("no temporary directory");
+    let temp = common::temp();
     let image = make(temp.path(), "mkfs.ext4", args, 24 * MIB);
     let mounted = Mounted::new(&image, options);
     stir(&mounted, 4);
@@ -108,6 +108,40 @@ fn a_journal_with_data_is_replayed() {
 fn a_journal_without_checksums_is_replayed() {
     check_dirty(&["-b", "1024", "-O", "^metadata_csum,^64bit,^extents"], "defaults");
     check_dirty(&["-b", "1024", "-O", "^metadata_csum"], "data=journal");
+}
+
+/// A file system that has grown may say so in its journal only.
+#[test]
+fn the_journals_superblock_counts() {
+    let _alone = alone();
+    let temp = common::temp();
+    let image =
+        make(temp.path(), "mkfs.ext4", &["-b", "1024", "-O", "^metadata_csum", "-L", "old"], 24 * MIB);
+    let content = temp.path().join("content");
+    let mut superblock = std::fs::read(&image).expect("read")[1024..2048].to_vec();
+    superblock[4..8].copy_from_slice(&32_000u32.to_le_bytes());
+    superblock[0x78..0x7b].copy_from_slice(b"new");
+    std::fs::write(&content, superblock).expect("write");
+    debugfs(&image, &["journal_open", &format!("journal_write -b 1 {}", content.display()), "journal_close"]);
+    let (fs, _) = open(&image);
+    assert_eq!(fs.label(), b"new");
+    assert_eq!(fs.warnings(), ["it has 32000 blocks, and only 24576 are there"]);
+}
+
+#[test]
+fn fast_commits_are_a_warning() {
+    let _alone = alone();
+    let temp = common::temp();
+    let image = make(temp.path(), "mkfs.ext4", &["-O", "fast_commit"], 64 * MIB);
+    let mounted = Mounted::new(&image, "defaults");
+    std::fs::write(mounted.dir.join("first"), "first").expect("write");
+    run("sync", "coreutils", &["-f", mounted.dir.to_str().expect("text")]);
+    std::fs::write(mounted.dir.join("second"), "second").expect("write");
+    File::open(mounted.dir.join("second")).and_then(|f| f.sync_all()).expect("fsync");
+    let (fs, _) = open(&cut_power(mounted, &image));
+    let warnings = fs.warnings();
+    assert!(warnings.len() == 1 && warnings[0].contains("fast commits"), "{warnings:?}");
+    assert!(fs.lookup(fs.root(), b"first").expect("readable").is_some());
 }
 
 /// An image with a file of 20 blocks, and transactions of debugfs: the last one revokes the file's sixth block.
@@ -152,7 +186,7 @@ fn all_forms_of_tags_are_read() {
         (&["-O", "^metadata_csum,64bit"], "journal_open"),
         (&["-O", "^metadata_csum,^64bit"], "journal_open"),
     ] {
-        let temp = tempfile::tempdir().expect("no temporary directory");
+        let temp = common::temp();
         let (image, _) = written_by_debugfs(temp.path(), args, open_journal);
         let (_, differences) = compare_dirty(&image);
         assert!(differences > 3, "{args:?} {open_journal}");
@@ -186,7 +220,7 @@ fn damage_of_the_journal_is_a_warning() {
         (5, 0, 0, [b'o', 0xc0, b'n', b'o', 0xc0, b'n', b'o', b'o'], "transaction 3 and those behind it"),
         (4, 0, 0, [b'o'; 8], "its journal was not replayed"),
     ] {
-        let temp = tempfile::tempdir().expect("no temporary directory");
+        let temp = common::temp();
         let (image, journal) = written_by_debugfs(temp.path(), &[], "journal_open -c -v 3");
         flip(&image, &journal, kind, nth, behind);
         let (fs, _) = open(&image);

@@ -7,6 +7,8 @@ mod common;
 
 use common::{alone, run, FileDisk, Loop, MIB};
 use filesystem::{volumes, Disk, FsError, Volume};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -75,7 +77,7 @@ fn compare(image: &Path, device: &str, sector_bytes: u64) -> usize {
 
 #[test]
 fn mbr_with_logical_partitions() {
-    let temp = tempfile::tempdir().expect("no temporary directory");
+    let temp = common::temp();
     let image = blank(temp.path(), 100 * MIB);
     let script = "label: dos\n,10M,83,*\n,5M,7\n,60M,f\n,,c\n,10M,83\n,7M,82\n,9M,8e\n,,83\n";
     sfdisk(&image, script, &[]);
@@ -89,7 +91,7 @@ fn mbr_with_logical_partitions() {
 
 #[test]
 fn a_list_of_logical_partitions_that_comes_back_is_damage() {
-    let temp = tempfile::tempdir().expect("no temporary directory");
+    let temp = common::temp();
     let image = blank(temp.path(), 100 * MIB);
     sfdisk(&image, "label: dos\nstart=2048,type=5\n,10M,83\n,10M,83\n,10M,83\n", &[]);
     let disk = OpenOptions::new().read(true).write(true).open(&image).expect("open");
@@ -114,7 +116,7 @@ type=L
 
 #[test]
 fn gpt_and_its_copy() {
-    let temp = tempfile::tempdir().expect("no temporary directory");
+    let temp = common::temp();
     let image = blank(temp.path(), 100 * MIB);
     sfdisk(&image, GPT, &[]);
     run("sfdisk", "fdisk", &["-q", "--delete", text(&image), "3"]);
@@ -135,7 +137,7 @@ fn gpt_and_its_copy() {
 #[test]
 fn gpt_with_sectors_of_4_kib() {
     let _alone = alone();
-    let temp = tempfile::tempdir().expect("no temporary directory");
+    let temp = common::temp();
     let image = blank(temp.path(), 100 * MIB);
     let device = Loop::attach(&image, &["--sector-size", "4096"]);
     sfdisk(Path::new(&device.0), GPT, &[]);
@@ -144,7 +146,7 @@ fn gpt_with_sectors_of_4_kib() {
 
 #[test]
 fn a_hybrid_table_is_a_gpt() {
-    let temp = tempfile::tempdir().expect("no temporary directory");
+    let temp = common::temp();
     let image = blank(temp.path(), 100 * MIB);
     sfdisk(&image, "label: gpt\n,10M\n,20M\n", &[]);
     let disk = OpenOptions::new().read(true).write(true).open(&image).expect("open");
@@ -159,7 +161,7 @@ fn a_hybrid_table_is_a_gpt() {
 
 #[test]
 fn partitions_that_overlap_or_end_behind_the_disk_are_listed() {
-    let temp = tempfile::tempdir().expect("no temporary directory");
+    let temp = common::temp();
     let image = blank(temp.path(), 100 * MIB);
     let mut sector = [0; 512];
     for (n, (start, len)) in
@@ -184,7 +186,7 @@ fn partitions_that_overlap_or_end_behind_the_disk_are_listed() {
 /// Makes a file system of each sort in a file, and says what it is.
 #[test]
 fn contents_are_told() {
-    let temp = tempfile::tempdir().expect("no temporary directory");
+    let temp = common::temp();
     for (program, package, args, kind) in [
         ("mkfs.ext4", "e2fsprogs", &["-q", "-F"][..], "ext4"),
         ("mkfs.ext3", "e2fsprogs", &["-q", "-F"], "ext3"),
@@ -212,7 +214,7 @@ fn contents_are_told() {
 /// A boot sector of FAT, with the signature that partition tables have, and a boot program where these are.
 #[test]
 fn a_boot_sector_of_a_file_system_is_no_table() {
-    let temp = tempfile::tempdir().expect("no temporary directory");
+    let temp = common::temp();
     let image = blank(temp.path(), MIB);
     let mut sector = [0x90u8; 512];
     sector[..3].copy_from_slice(&[0xeb, 0x58, 0x90]);
@@ -258,7 +260,7 @@ const PHYSICAL: [(u64, u64); 2] = [(1, 100), (120, 150)];
 const DATA_AT: u64 = 64 << 10;
 
 fn lvm_disk() -> Lvm {
-    let temp = tempfile::tempdir().expect("no temporary directory");
+    let temp = common::temp();
     let image = blank(temp.path(), 300 * MIB);
     let parts = PHYSICAL.map(|(start, len)| {
         let (start, len) = ((start * MIB).to_string(), (len * MIB).to_string());
@@ -373,7 +375,7 @@ fn a_file_system_on_a_logical_volume() {
     let made = lvm_disk();
     let disk = OpenOptions::new().write(true).open(&made.image).expect("open");
     for (name, size) in [("root", 95), ("striped", 40)] {
-        let temp = tempfile::tempdir().expect("no temporary directory");
+        let temp = common::temp();
         let source = temp.path().join("source");
         std::fs::create_dir(&source).expect("mkdir");
         let content: Vec<u8> = (0..20 * MIB).map(|n| (n / 1000) as u8).collect();
@@ -424,7 +426,7 @@ fn physical_volumes_that_are_missing_or_damaged() {
 #[test]
 fn a_physical_volume_that_is_the_whole_disk() {
     let _alone = alone();
-    let temp = tempfile::tempdir().expect("no temporary directory");
+    let temp = common::temp();
     let image = blank(temp.path(), 100 * MIB);
     let device = Loop::attach(&image, &[]);
     let lvm = |args: &[&str]| lvm(&[&device.0], args);
@@ -436,4 +438,57 @@ fn a_physical_volume_that_is_the_whole_disk() {
     let shown: Vec<_> = found.iter().map(|v| (&v.name[..], v.kind, v.size / MIB)).collect();
     assert_eq!(shown, [("disk", "lvm", 100), ("group-1/lv.1", "", 32)]);
     assert_eq!(found[1].part().expect("on the disk").locate(0, 1)[0].offset, MIB);
+}
+
+/// Changes bytes of all tables and of LVM's metadata. Whatever is listed can be opened or refused.
+#[test]
+fn damage_is_an_error_or_a_volume() {
+    const SEED: u64 = 0x5a9_0002;
+    const ROUNDS: u64 = 1000;
+    // Tables, labels, the headers of metadata, and the texts.
+    const AREAS: [(u64, u64); 8] = [
+        (440, 72),
+        (512, 92),
+        (1024, 256),
+        (300 * MIB - 512, 92),
+        (MIB + 512, 128),
+        (MIB + 4096, 64),
+        (120 * MIB + 512, 128),
+        (120 * MIB + 4096, 8192),
+    ];
+    let _alone = alone();
+    let made = lvm_disk();
+    let disk = OpenOptions::new().read(true).write(true).open(&made.image).expect("open");
+    let (mut refused, mut fewer, mut unreadable) = (0, 0, 0);
+    for round in 0..ROUNDS {
+        let mut random = StdRng::seed_from_u64(SEED + round);
+        let mut undo = Vec::new();
+        for _ in 0..random.random_range(1..10) {
+            let (base, len) = AREAS[random.random_range(0..AREAS.len())];
+            let at = base + random.random_range(0..len);
+            let mut before = [0];
+            disk.read_exact_at(&mut before, at).expect("read");
+            undo.push((before, at));
+            disk.write_all_at(&[random.random()], at).expect("write");
+        }
+        match volumes(Arc::new(FileDisk::open(&made.image))) {
+            Ok(found) => {
+                fewer += u64::from(found.len() < 6);
+                unreadable += u64::from(found.iter().filter(|v| v.part().is_err()).count() > 1);
+                found.iter().for_each(|volume| drop(volume.open()));
+            }
+            Err(why) => {
+                assert!(matches!(why, FsError::Corrupt { .. }), "seed {SEED}, round {round}: {why}");
+                refused += 1;
+            }
+        }
+        for (before, at) in undo.iter().rev() {
+            disk.write_all_at(before, *at).expect("write");
+        }
+    }
+    println!(
+        "seed {SEED}: {refused} refused, {fewer} with fewer volumes, {unreadable} unreadable, of {ROUNDS}"
+    );
+    assert!(refused.min(fewer).min(unreadable) > ROUNDS / 50);
+    assert_eq!(listed(&made.image).len(), 6);
 }

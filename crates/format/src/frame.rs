@@ -5,6 +5,7 @@
 
 use crate::bytes::{In, Malformed, Out, Result};
 use crate::ids::VaultId;
+use std::ops::Range;
 use xxhash_rust::xxh3::Xxh3;
 
 /// Bytes before a frame's body.
@@ -107,6 +108,29 @@ pub fn frame_len(header: &[u8]) -> Result<usize> {
 
 /// Unwraps a frame, which must fill `bytes` exactly.
 pub fn decode_frame(kind: Kind, context: Context<'_>, bytes: &[u8]) -> Result<Vec<u8>> {
+    let (stored, codec, raw_len) = check_frame(kind, context, bytes)?;
+    match codec {
+        RAW => Ok(stored.to_vec()),
+        _ => {
+            let mut body = vec![0; raw_len];
+            match zstd_safe::decompress(&mut body[..], stored) {
+                Ok(n) if n == raw_len => Ok(body),
+                _ => Err(Malformed::new("does not decompress to its length")),
+            }
+        }
+    }
+}
+
+/// Checks a frame whose body stands in it as it is. Returns where.
+pub fn plain_frame(kind: Kind, context: Context<'_>, bytes: &[u8]) -> Result<Range<usize>> {
+    match check_frame(kind, context, bytes)? {
+        (_, RAW, _) => Ok(FRAME_HEADER_BYTES..bytes.len()),
+        _ => Err(Malformed::new("is compressed, which frames of its kind are not")),
+    }
+}
+
+/// Checks a frame. Returns the body as stored, its codec, and its length.
+fn check_frame<'a>(kind: Kind, context: Context<'_>, bytes: &'a [u8]) -> Result<(&'a [u8], u8, usize)> {
     let mut i = In::new(bytes);
     let head = i.bytes(16).map_err(|_| Malformed::new(format!("only {} bytes long", bytes.len())))?;
     if head[..4] != MAGIC {
@@ -133,14 +157,8 @@ pub fn decode_frame(kind: Kind, context: Context<'_>, bytes: &[u8]) -> Result<Ve
     }
     let raw_len = u32::from_le_bytes([head[12], head[13], head[14], head[15]]) as usize;
     match head[6] {
-        RAW if raw_len == stored.len() => Ok(stored.to_vec()),
-        ZSTD if raw_len <= kind.longest() => {
-            let mut body = vec![0; raw_len];
-            match zstd_safe::decompress(&mut body[..], stored) {
-                Ok(n) if n == raw_len => Ok(body),
-                _ => Err(Malformed::new("does not decompress to its length")),
-            }
-        }
+        RAW if raw_len == stored.len() => Ok((stored, RAW, raw_len)),
+        ZSTD if raw_len <= kind.longest() => Ok((stored, ZSTD, raw_len)),
         c => Err(Malformed::new(format!("codec {c}, {raw_len} bytes: not valid"))),
     }
 }

@@ -1,18 +1,25 @@
 //! The index of the popular set: which chunks it has, and where they stand.
 
 use crate::bytes::{Malformed, Result};
-use crate::frame::{decode_frame, encode_frame, Context, Kind};
+use crate::frame::{encode_frame, plain_frame, Context, Kind};
 use crate::ids::{ChunkNo, ContainerId};
 use crate::runs::RunSet;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// Fingerprint prefix, container's place in the list, chunk.
 const ENTRY_BYTES: usize = 16;
 
 /// The chunks of a set in order of their fingerprints, of which the first 8 bytes are kept: an answer is a hint.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// It is used as it is stored, so that it can stay in a mapped file.
+#[derive(Clone)]
 pub struct PopularSet {
-    body: Vec<u8>,
+    bytes: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    /// Where the body is in them.
+    body: Range<usize>,
     containers: Vec<ContainerId>,
     first_entry: usize,
 }
@@ -42,17 +49,28 @@ impl PopularSet {
             body.extend_from_slice(&at.to_le_bytes());
             body.extend_from_slice(&chunk.0.to_le_bytes());
         }
-        PopularSet { body, containers, first_entry }
+        PopularSet { body: 0..body.len(), bytes: Arc::new(body), containers, first_entry }
+    }
+
+    fn body(&self) -> &[u8] {
+        &(*self.bytes).as_ref()[self.body.clone()]
     }
 
     /// As a frame.
     pub fn encode(&self, context: Context<'_>) -> Vec<u8> {
-        encode_frame(Kind::Popular, context, &self.body)
+        encode_frame(Kind::Popular, context, self.body())
     }
 
     /// From a frame.
     pub fn decode(context: Context<'_>, bytes: &[u8]) -> Result<Self> {
-        let body = decode_frame(Kind::Popular, context, bytes)?;
+        Self::over(context, Arc::new(bytes.to_vec()))
+    }
+
+    /// From a frame, which stays where it is. All of it is read once, to be checked.
+    pub fn over(context: Context<'_>, bytes: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Result<Self> {
+        let frame = (*bytes).as_ref();
+        let at = plain_frame(Kind::Popular, context, frame)?;
+        let body = &frame[at.clone()];
         let short = || Malformed::new("is cut short");
         let count = u32::from_le_bytes(*body.first_chunk().ok_or_else(short)?) as usize;
         let first_entry = count.checked_mul(8).and_then(|n| n.checked_add(4)).ok_or_else(short)?;
@@ -64,7 +82,7 @@ impl PopularSet {
         if (body.len() - first_entry) % ENTRY_BYTES != 0 {
             return Err(Malformed::new("has half an entry"));
         }
-        let set = PopularSet { body, containers, first_entry };
+        let set = PopularSet { body: at, bytes: bytes.clone(), containers, first_entry };
         if !set.containers.windows(2).all(|w| w[0] < w[1]) {
             return Err(Malformed::new("has containers out of order"));
         }
@@ -126,13 +144,28 @@ impl PopularSet {
 
     fn prefix_at(&self, n: usize) -> u64 {
         let at = self.first_entry + n * ENTRY_BYTES;
-        number(&self.body[at..at + 8])
+        number(&self.body()[at..at + 8])
     }
 
     fn place(&self, n: usize) -> Option<(ContainerId, ChunkNo)> {
         let at = self.first_entry + n * ENTRY_BYTES + 8;
-        let container = self.containers.get(number_le(&self.body[at..at + 4]) as usize)?;
-        Some((*container, ChunkNo(number_le(&self.body[at + 4..at + 8]) as u32)))
+        let body = self.body();
+        let container = self.containers.get(number_le(&body[at..at + 4]) as usize)?;
+        Some((*container, ChunkNo(number_le(&body[at + 4..at + 8]) as u32)))
+    }
+}
+
+impl PartialEq for PopularSet {
+    fn eq(&self, other: &Self) -> bool {
+        self.body() == other.body()
+    }
+}
+
+impl Eq for PopularSet {}
+
+impl fmt::Debug for PopularSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PopularSet({} chunks in {} containers)", self.len(), self.containers.len())
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::file_system::{read_full, Access, FileSystem, Kind, Lock};
 use crate::name::{check_name, check_prefix};
 use crate::real_fs::RealFs;
-use crate::{Entry, Hold, ObjectStore, ObjectWriter, Result, StoreError, Tag};
+use crate::{Entry, Hold, Mapped, ObjectStore, ObjectWriter, Result, StoreError, Tag};
 
 mod descriptors;
 mod hold;
@@ -218,6 +218,17 @@ impl<F: FileSystem> ObjectStore for DirStore<F> {
     fn read(&self, name: &str, max: u64) -> Result<Vec<u8>> {
         check_name(name)?;
         self.contents(name, max)?.ok_or_else(|| StoreError::NotFound { object: name.to_owned() })
+    }
+
+    fn map(&self, name: &str, max: u64) -> Result<Mapped> {
+        check_name(name)?;
+        let (file, size) = self.open_object(name, Access::Read)?;
+        let len = usize::try_from(size).ok().filter(|len| size <= max && *len > 0);
+        let mapped = len.map_or(Ok(None), |len| self.tree.fs.map(&file, len));
+        match mapped.map_err(|e| self.tree.error(name, "map", e))? {
+            Some(mapped) => Ok(mapped),
+            None => Ok(Arc::new(self.read(name, max)?)),
+        }
     }
 
     fn will_read(&self, name: &str, offset: u64, len: u64) {

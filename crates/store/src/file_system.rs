@@ -7,6 +7,8 @@
 use std::io;
 use std::time::Duration;
 
+use crate::Mapped;
+
 /// What a path leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -99,6 +101,10 @@ pub trait FileSystem: Send + Sync + 'static {
     fn sync(&self, file: &Self::File) -> io::Result<()>;
     /// Starts writing a range to the device; waits for nothing, promises nothing.
     fn start_writeback(&self, file: &Self::File, offset: u64, len: u64);
+    /// A file's first `len` bytes, mapped into memory; `None` where that cannot be done. The file never changes.
+    fn map(&self, _file: &Self::File, _len: usize) -> io::Result<Option<Mapped>> {
+        Ok(None)
+    }
     /// Tells that a range will be read soon.
     fn will_read(&self, file: &Self::File, offset: u64, len: u64);
 

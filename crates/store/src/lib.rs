@@ -24,6 +24,8 @@ pub use real_fs::RealFs;
 pub use sim_fs::SimFs;
 pub use url::open;
 
+use std::sync::Arc;
+
 /// A store on a simulated disk.
 pub type SimStore = DirStore<SimFs>;
 
@@ -32,6 +34,9 @@ pub type SimStore = DirStore<SimFs>;
 /// Two loads of the same bytes give the same tag; different bytes give different tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag(pub [u8; 16]);
+
+/// Bytes of an object that does not change.
+pub type Mapped = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// One object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +69,11 @@ pub trait ObjectStore: Send + Sync {
 
     /// Reads a whole object, refusing ([`StoreError::TooLong`]) more than `max` bytes.
     fn read(&self, name: &str, max: u64) -> Result<Vec<u8>>;
+
+    /// The same, mapped into memory where the store can do that: it then takes no memory that cannot be given back.
+    fn map(&self, name: &str, max: u64) -> Result<Mapped> {
+        Ok(Arc::new(self.read(name, max)?))
+    }
 
     /// Tells that a range will be read soon. Never fails; may do nothing.
     fn will_read(&self, name: &str, offset: u64, len: u64);

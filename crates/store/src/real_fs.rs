@@ -9,12 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use memmap2::MmapOptions;
 use rustix::fs::{
     Advice, AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, Statx,
     StatxFlags, CWD,
 };
 use rustix::io::{retry_on_intr, Errno};
 
+use crate::Mapped;
 use crate::file_system::{Access, FileSystem, Identity, Kind, Lock, Metadata};
 
 /// A directory of the operating system's file system.
@@ -50,6 +52,9 @@ impl RealFs {
     }
 }
 
+/// Bytes read at a time to see whether a file can be read.
+const PIECE_BYTES: usize = 1 << 20;
+
 impl FileSystem for RealFs {
     type File = OwnedFd;
     type Entries = RealEntries;
@@ -63,6 +68,25 @@ impl FileSystem for RealFs {
         getrandom::u64().unwrap_or_else(|_| {
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
         })
+    }
+
+    fn map(&self, file: &OwnedFd, len: usize) -> io::Result<Option<Mapped>> {
+        // What cannot be read is an error here, and would be the end of the program in the mapping.
+        let mut piece = vec![0; PIECE_BYTES.min(len)];
+        let mut at = 0;
+        while at < len {
+            let wanted = piece.len().min(len - at);
+            match self.read_at(file, &mut piece[..wanted], at as u64)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                n => at += n,
+            }
+        }
+        // SAFETY: a mapping must not change while it is read. Objects are never overwritten, only the data objects of
+        // containers are ever punched, which nobody maps, and a removed file lives as long as its mapping. Who can cut
+        // the file short from outside can take the whole store away; the program then ends with SIGBUS, as if it were
+        // killed, which loses nothing.
+        let mapped = unsafe { MmapOptions::new().len(len).map(file) }?;
+        Ok(Some(Arc::new(mapped)))
     }
 
     fn open(&self, path: &str, access: Access) -> io::Result<OwnedFd> {

@@ -238,6 +238,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::single_range_in_vec_init)]
     fn pieces_differ_where_they_are_not_the_same_chunks() {
         assert_eq!(differ(&[(4, 1), (4, 2)], &[(4, 1), (4, 2)]), []);
         assert_eq!(differ(&[(4, 1), (4, 2)], &[(4, 1), (4, 3)]), [4..8]);

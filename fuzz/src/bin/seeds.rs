@@ -83,7 +83,19 @@ fn seeds() -> Vec<(&'static str, Seeds)> {
     all.push(("names", names));
     all.push(("filesystem_ext", vec![ext2()]));
     all.extend(volumes());
+    all.push(("filesystem_volumes", vec![ext2(), partitions()]));
     all
+}
+
+/// A first sector with a partition and an extended one.
+fn partitions() -> Vec<u8> {
+    let mut block = [0; 1024];
+    // Type, first sector, length.
+    for (at, kind, start, len) in [(446, 0x83, 2, 8u8), (462, 5, 32, 64)] {
+        (block[at + 4], block[at + 8], block[at + 12]) = (kind, start, len);
+    }
+    block[510..512].copy_from_slice(&[0x55, 0xaa]);
+    [&[0, 0], &block[..]].concat()
 }
 
 /// The smallest ext2: a superblock, one group, its inodes, and an empty root. Each block of 1 KiB behind its number.

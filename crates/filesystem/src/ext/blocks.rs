@@ -40,9 +40,20 @@ pub(super) struct Blocks {
 impl Blocks {
     /// Blocks of `1 << bits` bytes; those that may be named are `first..end`.
     pub fn new(volume: Arc<dyn Disk>, bits: u32, first: u64, end: u64) -> Blocks {
-        let end = end.min(volume.size() >> bits);
         let cache = Mutex::new(Cache::new(CACHE_BYTES));
-        Blocks { volume, bits, first, end, logged: BTreeMap::new(), cache }
+        let mut blocks = Blocks { volume, bits, first, end, logged: BTreeMap::new(), cache };
+        blocks.set_end(end);
+        blocks
+    }
+
+    /// Says how many blocks there are; those behind the volume's end may not be named all the same.
+    pub fn set_end(&mut self, end: u64) {
+        self.end = end.min(self.volume_end());
+    }
+
+    /// One behind the last block that the volume has room for.
+    pub fn volume_end(&self) -> u64 {
+        self.volume.size() >> self.bits
     }
 
     /// Lays the journal's blocks over the volume.

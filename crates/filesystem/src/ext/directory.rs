@@ -77,6 +77,9 @@ fn visit_inline(sb: &Superblock, dir: &Inode, each: &mut Each) -> Result<()> {
     Ok(())
 }
 
+/// A name, and the inode that it leads to.
+type Named<'a> = (&'a [u8], InodeNo);
+
 /// Where entries are.
 #[derive(Clone, Copy)]
 enum Within {
@@ -117,8 +120,7 @@ impl Block<'_> {
     }
 
     /// The length of the entry at `at`, and its name and inode if it is neither deleted nor `.` nor `..`.
-    #[allow(clippy::type_complexity, reason = "used once")]
-    fn entry(&self, at: usize) -> std::result::Result<(usize, Option<(&[u8], InodeNo)>), String> {
+    fn entry(&self, at: usize) -> std::result::Result<(usize, Option<Named<'_>>), String> {
         let rest = &self.bytes[at..];
         let header = rest.first_chunk::<HEADER_BYTES>().ok_or("an entry that is cut off")?;
         let len = self.entry_bytes(header);

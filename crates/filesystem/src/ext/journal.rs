@@ -37,9 +37,10 @@ pub(super) fn replay(blocks: &Blocks, extents: &[Extent]) -> Result<Replay> {
     }
     let newest = newest(&transactions);
     for copy in newest.values() {
-        // It may be block 0, the superblock's.
-        if copy.block >= blocks.end() {
-            return Err(damage(format!("it has block {} of a volume of {}", copy.block, blocks.end())));
+        // It may be block 0, the superblock's, and behind an end that the journal is about to move.
+        let end = blocks.volume_end();
+        if copy.block >= end {
+            return Err(damage(format!("it has block {} of a volume of {end}", copy.block)));
         }
         if log.is_valid(copy)? {
             let logged = Logged { offset: log.offset(copy.at)?, is_escaped: copy.is_escaped };

@@ -274,3 +274,6 @@ fn merge(pieces: &mut Vec<Piece>, next: Piece) {
         None => pieces.push(next),
     }
 }
+
+#[cfg(test)]
+mod tests;

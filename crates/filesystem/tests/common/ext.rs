@@ -32,6 +32,11 @@ pub fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A directory for images, in memory if possible: they are unmounted often.
+pub fn temp() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("no temporary directory")
+}
+
 /// A new file system in `dir`.
 pub fn make(dir: &Path, program: &str, args: &[&str], size: u64) -> PathBuf {
     let image = dir.join("image");

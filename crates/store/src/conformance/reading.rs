@@ -9,6 +9,7 @@ pub(super) const CHECKS: &[Check] = &[
     ("a whole object may not be too long", too_long),
     ("what is not there is not found", not_found),
     ("many threads read many objects", many_readers),
+    ("what is mapped is what is there", mapped),
     ("a hint harms nothing", hints),
     ("a punched range is zero and the length stays", punch_keeps_length),
     ("a punched range gives space back", punch_frees),
@@ -94,6 +95,20 @@ fn many_readers(store: &dyn ObjectStore) {
             });
         }
     });
+}
+
+fn mapped(store: &dyn ObjectStore) {
+    let data = bytes(1, ODD_LEN);
+    ok(store.put("a", &[&data]));
+    ok(store.put("empty", &[]));
+    let map = ok(store.map("a", ODD_LEN as u64));
+    assert!((*map).as_ref() == data);
+    assert!((*ok(store.map("empty", MAX))).as_ref().is_empty());
+    fails!(store.map("a", ODD_LEN as u64 - 1).map(drop), StoreError::TooLong { .. });
+    fails!(store.map("b", MAX).map(drop), StoreError::NotFound { .. });
+    // It stays when the object goes.
+    ok(store.delete("a"));
+    assert!((*map).as_ref() == data);
 }
 
 fn hints(store: &dyn ObjectStore) {

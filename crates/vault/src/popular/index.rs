@@ -47,8 +47,8 @@ pub(crate) fn sets(folder: &Folder) -> Result<Vec<WriterNo>> {
 /// The set that a writer published.
 fn read_set(shared: &Folder, writer: WriterNo) -> Result<PopularSet> {
     let name = names::popular(writer);
-    let frame = shared.store.read(&name, INDEX_BYTES_MAX + 4096).named()?;
-    PopularSet::decode(shared.context(&name), &frame).map_err(VaultError::malformed(&name))
+    let frame = shared.store.map(&name, INDEX_BYTES_MAX + 4096).named()?;
+    PopularSet::over(shared.context(&name), frame).map_err(VaultError::malformed(&name))
 }
 
 /// The set that was published last; `None` where there is none.

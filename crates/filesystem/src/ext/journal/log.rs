@@ -27,6 +27,8 @@ const INCOMPAT_FAST_COMMIT: u32 = 0x20;
 const INCOMPAT_READ: u32 = 0x3f;
 /// Blocks for fast commits, where the superblock does not say.
 const FAST_COMMIT_BLOCKS: u32 = 256;
+/// If fast commits left fewer blocks for transactions, there is no area for them.
+const BLOCKS_MIN: u32 = 1024;
 /// What an area of fast commits begins with.
 const FAST_COMMIT_HEAD: u16 = 9;
 
@@ -109,6 +111,9 @@ impl<'a> Log<'a> {
         let (block_bytes, len) = (field(0xc), field(0x10));
         self.first = field(0x14);
         self.end = len.saturating_sub(fast_blocks);
+        if self.end < BLOCKS_MIN {
+            (self.end, self.fast_commits) = (len, false);
+        }
         self.start_id = TransactionId(field(0x18));
         self.start = field(0x1c);
         let room = self.extents.last().map_or(0, |e| (e.offset + e.len) >> self.blocks.bits());
@@ -208,8 +213,8 @@ impl<'a> Log<'a> {
         if !self.fast_commits {
             return Ok(false);
         }
-        // Tag, length, features, transaction.
-        let head = self.block(self.end)?;
+        // A block is left out before the area. Tag, length, features, transaction.
+        let head = self.block(self.end.saturating_add(1))?;
         Ok(le16(&head, 0) == Some(FAST_COMMIT_HEAD) && le32(&head, 8) == Some(next.0))
     }
 }
