@@ -1,5 +1,9 @@
 //! XFS, versions 4 and 5: all metadata that leads to files, verified by its checksums where it has them.
 //!
+//! What only the log holds is read too: it is replayed in memory when a volume is opened. Not replayed are logs on
+//! another device and those of big-endian machines; a warning says so, and also where changes of extents or attributes
+//! were promised in the log and not finished, which only writing could do.
+//!
 //! The format: *XFS Algorithms & Data Structures* (kernel.org, xfs-documentation). Numbers are big-endian, but for the
 //! log and the checksums. Volumes of other kinds are refused by name: version 1 of directories (before 2004), zoned
 //! realtime devices. So are files on the realtime device. The trees that only writing needs (free space, inodes,

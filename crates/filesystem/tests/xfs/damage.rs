@@ -22,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// What damage is counted in.
 const PAGE: u64 = 512;
 
+/// Of blocks that have one, all that lead to files but the leaves of attributes.
+const MAGICS_WITH_CRC: [&[u8; 4]; 5] = [b"XDB3", b"XDD3", b"XSLM", b"XARM", b"BMA3"];
+
 /// A disk with other bytes here and there, that remembers what was read.
 struct Damaged {
     image: Arc<ImageFile>,
@@ -66,26 +69,36 @@ fn fill_little(root: &Path) {
     }
 }
 
-/// Visits all nodes, each once, and reads what they hold. Gives how many there are.
-fn walk(fs: &dyn FileSystem) -> usize {
-    let (mut open, mut seen) = (vec![fs.root()], HashSet::new());
+/// What a walk met.
+struct Walked {
+    nodes: usize,
+    errors: usize,
+}
+
+/// Visits all nodes, each once, and reads what they hold.
+fn walk(fs: &dyn FileSystem) -> Walked {
+    let (mut open, mut seen, mut errors) = (vec![fs.root()], HashSet::new(), 0);
     let mut buf = vec![0; 64 << 10];
     while let Some(id) = open.pop() {
         if !seen.insert(id) {
             continue;
         }
-        let _ = fs.attributes(id);
-        let Ok(node) = fs.node(id) else { continue };
+        errors += usize::from(fs.attributes(id).is_err());
+        let Ok(node) = fs.node(id) else {
+            errors += 1;
+            continue;
+        };
         match node.kind {
-            NodeKind::Directory => {
-                if let Ok(entries) = fs.entries(id) {
-                    open.extend(entries.into_iter().map(|e| e.id));
-                }
-            }
-            NodeKind::Link => drop(fs.link(id)),
+            NodeKind::Directory => match fs.entries(id) {
+                Ok(entries) => open.extend(entries.into_iter().map(|e| e.id)),
+                Err(_) => errors += 1,
+            },
+            NodeKind::Link => errors += usize::from(fs.link(id).is_err()),
             _ => {
                 let mut end = 0;
-                for extent in fs.extents(id).unwrap_or_default() {
+                let extents = fs.extents(id);
+                errors += usize::from(extents.is_err() && node.kind == NodeKind::File);
+                for extent in extents.unwrap_or_default() {
                     assert!(extent.len > 0 && extent.offset >= end, "{extent:?} after {end}");
                     end = extent.offset + extent.len;
                 }
@@ -99,7 +112,7 @@ fn walk(fs: &dyn FileSystem) -> usize {
             }
         }
     }
-    seen.len()
+    Walked { nodes: seen.len(), errors }
 }
 
 /// Values that fields like to be checked for, or not.
@@ -159,6 +172,28 @@ fn pages_with_something(image: &ImageFile, read: &BTreeSet<u64>) -> Vec<u64> {
     read.iter().copied().filter(|page| is_used(*page)).collect()
 }
 
+/// A flipped bit in a block that has a checksum is an error.
+fn each_bit_counts(image: &Arc<ImageFile>, pages: &[u64]) {
+    let mut kinds = BTreeSet::new();
+    for page in pages {
+        let mut bytes = [0; PAGE as usize];
+        image.read_at(page * PAGE, &mut bytes).expect("the image's bytes");
+        let kind: &[u8] = match &bytes[..12] {
+            [.., 0x3b, 0xee, 0, 0] => b"leaf",
+            head => match MAGICS_WITH_CRC.iter().find(|magic| head.starts_with(magic.as_slice())) {
+                Some(magic) => magic.as_slice(),
+                None => continue,
+            },
+        };
+        kinds.insert(kind);
+        let other = BTreeMap::from([(page * PAGE + 400, bytes[400] ^ 0x10)]);
+        let damaged = Arc::new(Damaged { image: image.clone(), other, read: Mutex::default() });
+        let fs = Xfs::open(damaged).expect("opens").expect("is XFS");
+        assert!(walk(&fs).errors > 0, "page {page}: {:?}", bytes[..12].escape_ascii().to_string());
+    }
+    assert_eq!(kinds.len(), 6, "one of each kind");
+}
+
 fn damage_many(options: &str, is_dirty: bool) {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("xfs.img");
@@ -174,9 +209,13 @@ fn damage_many(options: &str, is_dirty: bool) {
     let image = Arc::new(ImageFile(File::open(&path).expect("the image")));
     let disk = |other| Arc::new(Damaged { image: image.clone(), other, read: Mutex::default() });
     let whole = disk(BTreeMap::new());
-    let nodes = walk(&Xfs::open(whole.clone()).expect("opens").expect("is XFS"));
+    let Walked { nodes, errors } = walk(&Xfs::open(whole.clone()).expect("opens").expect("is XFS"));
+    assert_eq!(errors, 0);
     let pages = pages_with_something(&image, &whole.read.lock().expect("one thread"));
     println!("seed {SEED:#x}: {nodes} nodes, {} pages", pages.len());
+    if !is_dirty {
+        each_bit_counts(&image, &pages);
+    }
     let mut refused = 0;
     for n in 0..DAMAGES {
         let mut rng = StdRng::seed_from_u64(SEED + n);
