@@ -6,6 +6,7 @@ mod delete;
 mod gc;
 mod init;
 mod map;
+mod mount;
 mod nbd;
 mod popular;
 mod reindex;
@@ -37,6 +38,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Command::Stats { disk, .. } => stats::run(args, disk.as_deref()),
         Command::Map { snapshot } => map::run(args, snapshot),
         Command::Nbd(a) => nbd::run(args, a),
+        Command::Mount(a) => mount::run(args, a),
         Command::Popular { what } => popular::run(args, what),
         Command::Study { paths, chunk } => study::run(args, paths, chunk),
         Command::Verify { name, data } => verify::run(args, name.as_deref(), *data),

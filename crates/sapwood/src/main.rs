@@ -8,7 +8,9 @@ mod live;
 mod outcome;
 mod output;
 mod progress;
+mod serving;
 mod signals;
+mod tree;
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -2,12 +2,13 @@
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
 /// SIGINT, SIGTERM and SIGHUP, from now on.
 pub struct EndSignal {
     caught: UnixStream,
+    write: UnixStream,
 }
 
 impl EndSignal {
@@ -18,7 +19,13 @@ impl EndSignal {
             let write = write.try_clone().context("waiting for signals")?;
             signal_hook::low_level::pipe::register(signal, write).context("waiting for signals")?;
         }
-        Ok(EndSignal { caught })
+        Ok(EndSignal { caught, write })
+    }
+
+    /// What ends the waiting as a signal would, when it is called.
+    pub fn teller(&self) -> Result<impl FnOnce() + Send + 'static> {
+        let mut write = self.write.try_clone().context("waiting for signals")?;
+        Ok(move || drop(write.write(&[0])))
     }
 
     /// Returns when one has come.

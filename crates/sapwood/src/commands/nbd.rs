@@ -5,26 +5,25 @@ use crate::args::{Args, Nbd};
 use crate::devices::SnapshotDevice;
 use crate::outcome::with_damage;
 use crate::output::{print_json, size};
+use crate::serving::{cache_bytes, while_needed};
 use crate::signals::EndSignal;
 use anyhow::{Context, Result};
 use export::nbd::{Address, Server, ServerOptions, Single};
 use export::BlockDevice;
 use serde_json::json;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::sync::Arc;
 use vault::GroupCache;
 
 /// Clients at once: several machines, each with several connections.
 const CONNECTIONS_MAX: usize = 64;
-/// Memory for decompressed data, where nothing is known of what is available.
-const CACHE_BYTES: u64 = 256 << 20;
 
 pub fn run(args: &Args, a: &Nbd) -> Result<ExitCode> {
     let mut end = EndSignal::new()?;
     let (disk, spec) = split(&a.snapshot);
     let vault = open(args)?;
-    let cache = GroupCache::new(a.cache.unwrap_or_else(quarter_of_memory));
+    let cache = GroupCache::new(cache_bytes(a.cache));
     let snapshot = vault.open_snapshot(disk, spec, &cache)?;
     let entry = snapshot.entry().clone();
     let name = format!("{disk}@{}", entry.id);
@@ -47,22 +46,12 @@ pub fn run(args: &Args, a: &Nbd) -> Result<ExitCode> {
     } else if !args.quiet {
         println!("{name}: {} at {uri}", size(entry.size));
     }
-    let code = match a.command.split_first() {
-        Some((program, arguments)) => {
-            let mut command = Command::new(program);
-            command.args(arguments).env("NBD_URI", &uri);
-            if let Address::Unix(path) = server.address() {
-                command.env("NBD_SOCKET", path);
-            }
-            let status =
-                command.status().with_context(|| format!("running {}", program.to_string_lossy()))?;
-            ExitCode::from(status.code().map_or(1, |c| c as u8))
+    let code = while_needed(&a.command, &mut end, |command| {
+        command.env("NBD_URI", &uri);
+        if let Address::Unix(path) = server.address() {
+            command.env("NBD_SOCKET", path);
         }
-        None => {
-            end.wait();
-            ExitCode::SUCCESS
-        }
-    };
+    })?;
     server.stop();
     let damaged = device.is_damaged().then(|| format!("{name}: damage was met"));
     Ok(match damaged {
@@ -90,11 +79,4 @@ fn address(a: &Nbd) -> Result<(Address, Option<tempfile::TempDir>)> {
             Ok((Address::Unix(directory.path().join("socket")), Some(directory)))
         }
     }
-}
-
-fn quarter_of_memory() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
-    let kib = line.and_then(|l| l.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    kib.map_or(CACHE_BYTES, |k| (k << 10) / 4).max(CACHE_BYTES / 4)
 }
