@@ -189,6 +189,28 @@ fn the_tree_follows_the_vault() {
 }
 
 #[test]
+fn of_two_at_the_same_time_the_later_one_has_the_name() {
+    if !can_mount() {
+        return;
+    }
+    let bench = Bench::new("balanced");
+    let mut ids = Vec::new();
+    for seed in [18, 19] {
+        let source = bench.file("disk", &random(MIB, seed));
+        let done = bench.json(&["backup", "vm/vda", &source, "--time", "2026-11-22T10:00:00"]);
+        ids.push(done["snapshot"].as_str().unwrap().to_string());
+    }
+    let mounted = Mounted::start(&bench, "mnt", &[]);
+    let (time, later) = ("2026-11-22T10:00:00Z.raw", format!("{}.raw", ids[1]));
+    assert_eq!(target(&mounted.file(&format!("vm/vda/{time}"))), later);
+    assert_eq!(target(&mounted.file("vm/vda/latest.raw")), later);
+    let mut names = vec![format!("{}.raw", ids[0]), later, time.to_string(), "latest.raw".to_string()];
+    names.sort();
+    assert_eq!(mounted.names("vm/vda"), names);
+    mounted.end().expect_done();
+}
+
+#[test]
 fn damage_is_an_error_for_its_readers_only() {
     if !can_mount() {
         return;
