@@ -4,6 +4,7 @@
 //! snapshot, an overlay, a live volume) is not known here.
 
 mod device;
+pub mod fuse;
 pub mod nbd;
 mod tree;
 

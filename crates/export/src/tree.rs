@@ -32,11 +32,11 @@ pub struct Attributes {
     pub id: NodeId,
     /// What it is.
     pub kind: NodeKind,
-    /// Length in bytes.
+    /// Length in bytes; of a symbolic link, that of where it leads.
     pub size: u64,
-    /// Bytes that are no hole, as far as that is known.
+    /// Bytes that are no hole, as far as that is known; of a directory, those of all files below it.
     pub data_bytes: u64,
-    /// When it was made.
+    /// When what it holds changed last.
     pub modified: SystemTime,
 }
 
@@ -51,7 +51,10 @@ pub struct Entry {
     pub kind: NodeKind,
 }
 
-/// A tree of files. `NotFound` where a node is not there any more.
+/// A tree of files, asked by several threads at once. Directories and links may change at any time; a file does not, and
+/// a number that was given to a node is never given to another one.
+///
+/// `NotFound` where a node is not there any more. It is no fault, as other errors are.
 pub trait Tree: Send + Sync {
     /// What is known of a node.
     fn attributes(&self, id: NodeId) -> io::Result<Attributes>;
@@ -59,12 +62,15 @@ pub trait Tree: Send + Sync {
     /// What a name in a directory leads to.
     fn lookup(&self, directory: NodeId, name: &str) -> io::Result<Attributes>;
 
-    /// The entries of a directory.
+    /// The entries of a directory, without itself and the one above.
     fn entries(&self, directory: NodeId) -> io::Result<Vec<Entry>>;
 
-    /// Where a symbolic link leads.
+    /// Where a symbolic link leads, as seen from its directory.
     fn link(&self, id: NodeId) -> io::Result<String>;
 
-    /// Opens a file. What was opened stays readable, whatever becomes of the node.
+    /// Opens a file. What was opened stays readable, whatever becomes of the node, and so do its attributes.
     fn open(&self, id: NodeId) -> io::Result<Arc<dyn BlockDevice>>;
+
+    /// Where a node is in the tree, for messages.
+    fn path(&self, id: NodeId) -> String;
 }

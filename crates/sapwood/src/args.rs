@@ -81,6 +81,8 @@ pub enum Command {
     },
     /// Serve a snapshot as a disk, without restoring it
     Nbd(Nbd),
+    /// Show all snapshots as read-only files: VM/DISK/SNAPSHOT.raw
+    Mount(Mount),
     /// Chunks that many disks have, stored once for all of them
     Popular {
         #[command(subcommand)]
@@ -293,4 +295,19 @@ pub enum FilesWhat {
         /// [VOLUME:]PATH; the root, where none is given
         paths: Vec<std::ffi::OsString>,
     },
+}
+
+#[derive(clap::Args)]
+pub struct Mount {
+    /// An empty directory
+    pub mountpoint: PathBuf,
+    /// Let every user of this machine read the disks [default: only who mounts]
+    #[arg(long)]
+    pub allow_other: bool,
+    /// Memory for decompressed data [default: a quarter of what is available]
+    #[arg(long, value_name = "SIZE", value_parser = crate::give_way::parse_rate)]
+    pub cache: Option<u64>,
+    /// Stay mounted while this command runs, with SAPWOOD_MOUNT in its environment, and end with it
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<std::ffi::OsString>,
 }

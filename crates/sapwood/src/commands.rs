@@ -8,6 +8,7 @@ mod files;
 mod gc;
 mod init;
 mod map;
+mod mount;
 mod nbd;
 mod popular;
 mod reindex;
@@ -41,6 +42,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Command::Stats { disk, .. } => stats::run(args, disk.as_deref()),
         Command::Map { snapshot } => map::run(args, snapshot),
         Command::Nbd(a) => nbd::run(args, a),
+        Command::Mount(a) => mount::run(args, a),
         Command::Popular { what } => popular::run(args, what),
         Command::Study { paths, chunk } => study::run(args, paths, chunk),
         Command::Verify { name, data } => verify::run(args, name.as_deref(), *data),

@@ -8,9 +8,11 @@ mod live;
 mod outcome;
 mod output;
 mod progress;
+mod purpose;
 mod serving;
 mod signals;
 mod tar;
+mod tree;
 
 use clap::Parser;
 use std::process::ExitCode;

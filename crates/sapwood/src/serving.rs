@@ -1,28 +1,24 @@
-//! Serving one disk over NBD, while a command runs or until a signal comes.
+//! Serving one disk over NBD, and what the commands that serve have in common.
 
 use crate::args::Serve;
 use crate::commands::scratch;
+use crate::purpose::{Ended, Purpose};
 use crate::signals::EndSignal;
 use anyhow::{Context, Result};
 use export::nbd::{Address, Server, ServerOptions, Single};
-use rustix::process::{kill_process, Pid, Signal};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitCode, ExitStatus};
-use std::time::Duration;
 use tempfile::TempDir;
 
 /// Clients at once: several machines, each with several connections.
 const CONNECTIONS_MAX: usize = 64;
 /// Memory for decompressed data, where nothing is known of what is available.
 const CACHE_BYTES: u64 = 256 << 20;
-/// How often it is looked whether there is anything left to wait for.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A disk that is being served.
 pub struct Serving {
     server: Server,
-    command: Option<Child>,
+    purpose: Purpose,
     /// Made for the socket.
     _directory: Option<TempDir>,
 }
@@ -36,7 +32,7 @@ impl Serving {
         let options = ServerOptions { threads, connections_max: CONNECTIONS_MAX, on_error };
         let server = Server::start(&address, Box::new(export), options)
             .with_context(|| format!("listening on {address}"))?;
-        Ok(Serving { server, command: None, _directory: directory })
+        Ok(Serving { server, purpose: Purpose::default(), _directory: directory })
     }
 
     /// Where it is served, as a URI that clients understand.
@@ -44,75 +40,27 @@ impl Serving {
         self.server.address().to_string()
     }
 
-    /// Clients that are there.
-    pub fn clients(&self) -> usize {
-        self.server.clients()
-    }
-
     /// Starts what the disk is served for, if that was given.
     pub fn run(&mut self, command: &[OsString]) -> Result<()> {
-        let Some((program, arguments)) = command.split_first() else { return Ok(()) };
-        let mut command = Command::new(program);
-        command.args(arguments).env("NBD_URI", self.uri());
+        let uri = self.uri();
+        let mut environment = vec![("NBD_URI", OsStr::new(&uri))];
         if let Address::Unix(path) = self.server.address() {
-            command.env("NBD_SOCKET", path);
+            environment.push(("NBD_SOCKET", path.as_os_str()));
         }
-        let child = command.spawn().with_context(|| format!("running {}", program.to_string_lossy()))?;
-        self.command = Some(child);
+        self.purpose = Purpose::start(command, &environment)?;
         Ok(())
     }
 
-    /// Waits until the command has ended, a signal has come (which the command is told), or `enough` says so.
-    pub fn wait(&mut self, end: &mut EndSignal, mut enough: impl FnMut(&Serving) -> bool) -> Result<Ended> {
-        let mut told = false;
-        loop {
-            let signal = end.wait_for(LOOK_EVERY);
-            if let Some(child) = &mut self.command {
-                if let Some(status) = child.try_wait().context("waiting for the command")? {
-                    self.command = None;
-                    return Ok(Ended::Command(status));
-                }
-                if signal && !told {
-                    // It is ours and was not waited for: the number is still its own.
-                    let pid = Pid::from_raw(child.id() as i32);
-                    pid.map(|pid| kill_process(pid, Signal::TERM));
-                    told = true;
-                }
-                if signal {
-                    std::thread::sleep(LOOK_EVERY);
-                }
-            } else if signal {
-                return Ok(Ended::Signal);
-            } else if enough(self) {
-                return Ok(Ended::Enough);
-            }
-        }
+    /// Waits until the command has ended, or a signal has come, or `enough`, which is told how many clients there are, says
+    /// so.
+    pub fn wait(&mut self, end: &mut EndSignal, mut enough: impl FnMut(usize) -> bool) -> Result<Ended> {
+        let Serving { server, purpose, .. } = self;
+        purpose.wait(end, || enough(server.clients()))
     }
 
     /// Takes no more clients and requests; returns when those that were taken are answered.
     pub fn stop(self) {
         self.server.stop();
-    }
-}
-
-/// Why there is nothing more to wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// The command has.
-    Command(ExitStatus),
-    /// A signal came.
-    Signal,
-    /// It was said to be enough.
-    Enough,
-}
-
-impl Ended {
-    /// The command's exit code; 0 where there was none.
-    pub fn code(&self) -> ExitCode {
-        match self {
-            Ended::Command(status) => ExitCode::from(status.code().map_or(1, |c| c as u8)),
-            Ended::Signal | Ended::Enough => ExitCode::SUCCESS,
-        }
     }
 }
 

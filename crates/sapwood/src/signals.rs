@@ -2,13 +2,14 @@
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// SIGINT, SIGTERM and SIGHUP, from now on.
 pub struct EndSignal {
     caught: UnixStream,
+    write: UnixStream,
     has_come: bool,
 }
 
@@ -20,7 +21,13 @@ impl EndSignal {
             let write = write.try_clone().context("waiting for signals")?;
             signal_hook::low_level::pipe::register(signal, write).context("waiting for signals")?;
         }
-        Ok(EndSignal { caught, has_come: false })
+        Ok(EndSignal { caught, write, has_come: false })
+    }
+
+    /// What ends the waiting as a signal would, when it is called.
+    pub fn teller(&self) -> Result<impl FnOnce() + Send + 'static> {
+        let mut write = self.write.try_clone().context("waiting for signals")?;
+        Ok(move || drop(write.write(&[0])))
     }
 
     /// Waits for one, for that long at most. Returns whether one has come.

@@ -16,8 +16,8 @@ use rustix::fs::{
 };
 use rustix::io::{retry_on_intr, Errno};
 
-use crate::Mapped;
 use crate::file_system::{Access, FileSystem, Identity, Kind, Lock, Metadata};
+use crate::Mapped;
 
 /// A directory of the operating system's file system.
 #[derive(Clone, Debug)]

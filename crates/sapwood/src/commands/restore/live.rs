@@ -5,7 +5,8 @@ use crate::commands::{open, split};
 use crate::devices::{ArrivingDevice, Below, SnapshotDevice};
 use crate::outcome::with_damage;
 use crate::output::{print_json, rate, size};
-use crate::serving::{cache_bytes, Ended, Serving};
+use crate::purpose::Ended;
+use crate::serving::{cache_bytes, Serving};
 use crate::signals::EndSignal;
 use anyhow::{Context, Result};
 use export::nbd::Single;
@@ -71,7 +72,7 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
             is_done.store(true, Ordering::Release);
             outcome
         });
-        let has_arrived = |s: &Serving| is_done.load(Ordering::Acquire) && s.clients() == 0;
+        let has_arrived = |clients: usize| is_done.load(Ordering::Acquire) && clients == 0;
         let mut ended = serving.wait(&mut end, has_arrived);
         if matches!(ended, Ok(Ended::Command(_))) {
             // What the command began is brought to its end.

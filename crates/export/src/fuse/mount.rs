@@ -1,0 +1,112 @@
+//! A tree that is mounted: its beginning and its end.
+
+use super::mountpoint::{Busy, Mountpoint};
+use super::requests::{Requests, Served};
+use crate::tree::Tree;
+use fuser::{Config, Session, SessionACL};
+use std::io;
+use std::path::Path;
+use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long the kernel may take to let go of what was unmounted. Where another mount namespace has it too, it does not.
+const LEAVE_TIME: Duration = Duration::from_secs(2);
+
+/// How a tree is mounted.
+pub struct MountOptions {
+    /// Requests that are carried out at once.
+    pub threads: usize,
+    /// Whether other users may read it.
+    pub allow_other: bool,
+    /// Told of requests that failed, but for those of names that are not there.
+    pub on_error: Box<dyn Fn(&str) + Send + Sync>,
+    /// Called when no more requests come: it was unmounted, by whomever.
+    pub on_end: Box<dyn FnOnce() + Send>,
+}
+
+/// What became of a mount that was stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmounted {
+    /// It is gone.
+    Whole,
+    /// It is out of sight, but something of it is open. Who reads it is told of an error from now on.
+    InUse,
+}
+
+/// A mounted tree. Dropped, it is unmounted.
+pub struct Mount {
+    mountpoint: Mountpoint,
+    served: Arc<Served>,
+    /// What came of answering the kernel's requests; sent when no more come.
+    ended: Receiver<io::Result<()>>,
+    answering: Option<JoinHandle<()>>,
+}
+
+impl Mount {
+    /// Mounts a tree on a directory. When this returns, the tree can be read.
+    pub fn start(mountpoint: &Path, tree: Arc<dyn Tree>, options: MountOptions) -> io::Result<Mount> {
+        let MountOptions { threads, allow_other, on_error, on_end } = options;
+        let served = Arc::new(Served::new(tree, on_error));
+        let (mut mountpoint, device) = Mountpoint::attach(mountpoint, allow_other)?;
+        let mut config = Config::default();
+        config.n_threads = Some(threads.max(1));
+        config.clone_fd = threads > 1;
+        // The kernel sees to who may read.
+        let session = Session::from_fd(Requests(served.clone()), device, SessionACL::All, config);
+        let (send, ended) = channel();
+        let spawned = session.and_then(|session| {
+            std::thread::Builder::new().name("fuse".into()).spawn(move || {
+                drop(send.send(session.run()));
+                on_end();
+            })
+        });
+        let answering = spawned.inspect_err(|_| drop(mountpoint.detach(Busy::Yes)))?;
+        if let Err(e) = mountpoint.identify() {
+            drop(mountpoint.detach(Busy::Yes));
+            // Why it does not answer, rather than that it does not.
+            let cause = ended.recv_timeout(LEAVE_TIME).ok().and_then(Result::err);
+            return Err(cause.unwrap_or(e));
+        }
+        Ok(Mount { mountpoint, served, ended, answering: Some(answering) })
+    }
+
+    /// Where it is mounted.
+    pub fn mountpoint(&self) -> &Path {
+        self.mountpoint.path()
+    }
+
+    /// Unmounts, if that has not happened.
+    pub fn stop(mut self) -> Unmounted {
+        self.end()
+    }
+
+    fn end(&mut self) -> Unmounted {
+        let Some(answering) = self.answering.take() else { return Unmounted::Whole };
+        let gone = !matches!(self.ended.try_recv(), Err(TryRecvError::Empty));
+        // Something else may have been mounted there since.
+        if self.mountpoint.is_ours(gone) {
+            if let Err(e) = self.mountpoint.detach(Busy::No).or_else(|_| self.mountpoint.detach(Busy::Yes)) {
+                self.served.tell(&format!("unmounting {}: {e}", self.mountpoint().display()));
+            }
+        }
+        match self.ended.recv_timeout(LEAVE_TIME) {
+            // The threads wait for requests that come when somebody reads; they end with the process.
+            Err(RecvTimeoutError::Timeout) => {
+                self.served.close_all();
+                Unmounted::InUse
+            }
+            _ => {
+                drop(answering.join());
+                Unmounted::Whole
+            }
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

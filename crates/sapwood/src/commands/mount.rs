@@ -1,0 +1,91 @@
+//! `sapwood mount`
+
+use super::open;
+use crate::args::{Args, Mount};
+use crate::outcome::with_damage;
+use crate::output::print_json;
+use crate::purpose::Purpose;
+use crate::serving::cache_bytes;
+use crate::signals::EndSignal;
+use crate::tree::VaultTree;
+use anyhow::{Context, Result};
+use export::fuse::{MountOptions, Unmounted};
+use serde_json::json;
+use std::collections::HashSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use vault::{GroupCache, VaultError};
+
+/// Requests at once, at least: most of them wait for the store.
+const THREADS_MIN: usize = 4;
+/// Errors that are told; those that follow are no news.
+const ERRORS_MAX: usize = 1000;
+
+pub fn run(args: &Args, a: &Mount) -> Result<ExitCode> {
+    let mut end = EndSignal::new()?;
+    let vault = open(args)?;
+    let mountpoint = checked(&a.mountpoint, &vault.location())?;
+    let tree = Arc::new(VaultTree::new(vault, GroupCache::new(cache_bytes(a.cache)))?);
+    let (disks, snapshots) = tree.count()?;
+
+    let place = mountpoint.display().to_string();
+    let options = MountOptions {
+        threads: std::thread::available_parallelism().map_or(2, |n| n.get() + 2).max(THREADS_MIN),
+        allow_other: a.allow_other,
+        on_error: Box::new(each_once()),
+        on_end: Box::new(end.teller()?),
+    };
+    let mount = export::fuse::Mount::start(&mountpoint, tree.clone(), options)
+        .with_context(|| format!("mounting on {place}"))?;
+    if args.json {
+        print_json(&json!({ "mountpoint": place, "disks": disks, "snapshots": snapshots }));
+    } else if !args.quiet {
+        println!("{snapshots} snapshots of {disks} disks at {place}");
+    }
+    let purpose = Purpose::start(&a.command, &[("SAPWOOD_MOUNT", mountpoint.as_os_str())]);
+    let ended = purpose.and_then(|mut p| p.wait(&mut end, || false));
+    if mount.stop() == Unmounted::InUse {
+        eprintln!("sapwood: {place}: unmounted, but files were open; who reads them is told of an error");
+    }
+    let damaged = tree.damaged();
+    match damaged.is_empty() {
+        true => ended.map(|e| e.code()),
+        false => ended.map(|_| with_damage(&damaged)),
+    }
+}
+
+/// The place to mount on: an empty directory outside the vault.
+fn checked(path: &Path, vault: &str) -> Result<PathBuf> {
+    let refused = |why: String| VaultError::Refused(format!("{}: {why}", path.display()));
+    let mut entries = std::fs::read_dir(path).map_err(|e| {
+        refused(match e.kind() {
+            io::ErrorKind::NotFound => "is missing; make an empty directory to mount on".into(),
+            io::ErrorKind::NotADirectory => "is no directory; make an empty one to mount on".into(),
+            io::ErrorKind::NotConnected => {
+                format!("a mount whose process died is there; `fusermount3 -u {}` removes it", path.display())
+            }
+            _ => e.to_string(),
+        })
+    })?;
+    if entries.next().is_some() {
+        return Err(refused("is not empty; what is in it would be hidden".into()).into());
+    }
+    let place = path.canonicalize().map_err(|e| refused(e.to_string()))?;
+    if Path::new(vault).canonicalize().is_ok_and(|v| place.starts_with(v)) {
+        return Err(refused(format!("is in the vault {vault}; mount elsewhere")).into());
+    }
+    Ok(place)
+}
+
+/// Says each line once.
+fn each_once() -> impl Fn(&str) {
+    let said = Mutex::new(HashSet::new());
+    move |line| {
+        let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.len() < ERRORS_MAX && said.insert(line.to_owned()) {
+            eprintln!("sapwood: {line}");
+        }
+    }
+}
