@@ -7,12 +7,15 @@ use anyhow::{bail, Context as _, Result};
 use crate::run::is_installed;
 
 /// Program, and the package that brings it.
-const WANTED: [(&str, &str); 6] = [
+const WANTED: [(&str, &str); 9] = [
     ("borg", "borgbackup"),
     ("restic", "restic"),
     ("casync", "casync"),
     ("zstd", "zstd"),
     ("qemu-img", "qemu-utils"),
+    ("nbdcopy", "libnbd-bin"),
+    ("fio", "fio"),
+    ("qemu-system-x86_64", "qemu-system-x86"),
     ("gnuplot", "gnuplot-nox"),
 ];
 

@@ -55,6 +55,10 @@ enum Command {
     Peers(PeersOptions),
     /// Backup of an unchanged disk against only reading and hashing it
     Unchanged,
+    /// Reading a snapshot over NBD against qemu-nbd over the raw image, and against a restore
+    ExportsReads,
+    /// Booting a guest from a snapshot against the raw image
+    ExportsBoot,
     /// Space saved on images of several distributions (LiveDFS 2011, experiment B1)
     LivedfsB1,
     /// Backup and restore of a sparse 1 TiB disk against a dense one of the same data
@@ -121,6 +125,8 @@ fn start(Arguments { command, options }: Arguments) -> anyhow::Result<()> {
         Command::PeersRestore(o) => peers("peers-restore", o, Measured::RESTORE),
         Command::Peers(o) => peers("peers", o, Measured::ALL),
         Command::Unchanged => experiments::unchanged::run(&Context::start("unchanged", options)?),
+        Command::ExportsReads => experiments::exports::reads::run(&Context::start("exports-reads", options)?),
+        Command::ExportsBoot => experiments::exports::boot::run(&Context::start("exports-boot", options)?),
         Command::LivedfsB1 => experiments::livedfs_b1::run(&Context::start("livedfs-b1", options)?),
         Command::SparseHuge => experiments::sparse_huge::run(&Context::start("sparse-huge", options)?),
         Command::RevdedupT1(o) => revdedup::t1::run(&Context::start("revdedup-t1", options)?, &o),

@@ -1,5 +1,6 @@
 //! One file an experiment.
 
+pub mod exports;
 pub mod hash_only;
 pub mod livedfs_b1;
 pub mod peers;

@@ -1,0 +1,5 @@
+//! Snapshots that are used without being restored, beside the plain image.
+
+pub mod boot;
+pub mod reads;
+mod server;

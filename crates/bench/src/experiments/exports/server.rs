@@ -1,0 +1,79 @@
+//! A server of one disk over NBD, in a process of its own.
+
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context as _, Result};
+
+use crate::run::check_interrupted;
+
+/// How long a server may take until it listens.
+const START_TIME: Duration = Duration::from_secs(20);
+
+/// A running server. Dropped, it is ended.
+pub struct Server {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Server {
+    /// Sapwood, with a snapshot of the vault at `vault`; `more` as `sapwood nbd` takes it.
+    pub fn sapwood(
+        program: &Path,
+        vault: &Path,
+        snapshot: &str,
+        more: &[&str],
+        socket: &Path,
+    ) -> Result<Server> {
+        let mut command = Command::new(program);
+        command.args(["--quiet", "--store"]).arg(vault).args(["nbd", snapshot]).args(more);
+        command.arg("--socket").arg(socket);
+        Self::start(command, socket)
+    }
+
+    /// qemu-nbd with a raw file, read-only, through the page cache.
+    pub fn qemu(image: &Path, socket: &Path) -> Result<Server> {
+        let mut command = Command::new("qemu-nbd");
+        command.args(["--read-only", "--format=raw", "--persistent", "--shared=16", "--cache=writeback"]);
+        command.arg("--socket").arg(socket).arg(image);
+        Self::start(command, socket)
+    }
+
+    fn start(mut command: Command, socket: &Path) -> Result<Server> {
+        let _ = fs::remove_file(socket);
+        let name = command.get_program().to_string_lossy().into_owned();
+        let child = command.stdin(Stdio::null()).spawn().with_context(|| format!("cannot start {name}"))?;
+        let mut server = Server { child, socket: socket.to_owned() };
+        let start = Instant::now();
+        while UnixStream::connect(&server.socket).is_err() {
+            check_interrupted()?;
+            if let Some(status) = server.child.try_wait()? {
+                bail!("{name} ended before it listened: {status}");
+            }
+            if start.elapsed() > START_TIME {
+                bail!("{name} does not listen on {}", socket.display());
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(server)
+    }
+
+    /// What clients call it.
+    pub fn uri(&self) -> String {
+        format!("nbd+unix:///?socket={}", self.socket.display())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        let _ = self.child.wait();
+        let _ = fs::remove_file(&self.socket);
+    }
+}
