@@ -82,10 +82,14 @@ pub fn run(context: &Context) -> Result<()> {
             match disk {
                 Disk::Raw => command = Command::new("qemu-system-x86_64"),
                 Disk::Scratch => {
-                    drop(command.args(["nbd", &named]).arg(format!("--scratch={}", home.display())))
+                    command.args(["nbd", &named]).arg(format!("--scratch={}", home.display()));
                 }
-                Disk::Overlay => drop(command.args(["nbd", &named, "--overlay"]).arg(&overlay)),
-                Disk::Live => drop(command.args(["restore", &named]).arg(&target).arg("--live")),
+                Disk::Overlay => {
+                    command.args(["nbd", &named, "--overlay"]).arg(&overlay);
+                }
+                Disk::Live => {
+                    command.args(["restore", &named]).arg(&target).arg("--live");
+                }
             }
             match disk {
                 Disk::Raw => {
