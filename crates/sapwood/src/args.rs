@@ -74,6 +74,16 @@ pub enum Command {
         #[command(flatten)]
         cluster: Availability,
     },
+    /// Keep a snapshot from being deleted
+    Hold {
+        /// vm/disk@SNAP
+        snapshot: String,
+    },
+    /// Let a snapshot be deleted again
+    Release {
+        /// vm/disk@SNAP
+        snapshot: String,
+    },
     /// Draw where a snapshot's data lies
     Map {
         /// vm/disk, or vm/disk@SNAP

@@ -6,6 +6,7 @@ mod delete;
 mod diff;
 mod files;
 mod gc;
+mod hold;
 mod init;
 mod map;
 mod mount;
@@ -40,6 +41,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Command::Reindex => reindex::run(args),
         Command::Stats { availability: true, cluster, .. } => availability::run(args, cluster),
         Command::Stats { disk, .. } => stats::run(args, disk.as_deref()),
+        Command::Hold { snapshot } => hold::run(args, snapshot, true),
+        Command::Release { snapshot } => hold::run(args, snapshot, false),
         Command::Map { snapshot } => map::run(args, snapshot),
         Command::Nbd(a) => nbd::run(args, a),
         Command::Mount(a) => mount::run(args, a),

@@ -21,6 +21,7 @@ mod gc;
 mod global_index;
 mod group_cache;
 mod group_reader;
+mod hold;
 mod in_order;
 mod layout;
 mod leaks;

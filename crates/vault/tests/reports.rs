@@ -209,3 +209,26 @@ fn references_add_up_to_the_snapshots() {
     }
     assert!(vault.disk_chunks("c/vda").is_err());
 }
+
+#[test]
+fn what_is_held_is_not_deleted() {
+    let dir = common::scratch();
+    let vault = common::new_vault(dir.path());
+    let backup_of = |n: u8| backup(&vault, "vm/disk", &vec![n; 1 << 20], BALANCED).unwrap();
+    let ids: Vec<String> = (1..4).map(|n| backup_of(n).snapshot.id.to_string()).collect();
+    let held = || -> Vec<bool> {
+        vault.snapshots(Some("vm/disk")).unwrap().snapshots.iter().map(|s| s.entry.held).collect()
+    };
+    assert!(vault.set_held("vm/disk", &ids[1], true).unwrap().1);
+    assert!(!vault.set_held("vm/disk", "latest~1", true).unwrap().1, "it was held already");
+    assert_eq!(held(), [false, true, false]);
+    let refused = vault.delete("vm/disk", &[&ids[0], &ids[1]]).unwrap_err();
+    assert!(matches!(refused, vault::VaultError::Refused(_)), "{refused}");
+    assert_eq!(held(), [false, true, false], "one that is held keeps all of them");
+    vault.gc(false).unwrap();
+    assert_eq!(held(), [false, true, false]);
+    assert!(vault.set_held("vm/disk", &ids[1], false).unwrap().1);
+    vault.delete("vm/disk", &[&ids[0], &ids[1]]).unwrap();
+    assert_eq!(held(), [false]);
+    assert!(vault.set_held("vm/disk", &ids[1], true).is_err());
+}

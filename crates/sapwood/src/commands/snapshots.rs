@@ -28,6 +28,7 @@ pub fn run(args: &Args, disk: Option<&str>) -> Result<ExitCode> {
                     "changed_bytes": e.changed_bytes,
                     "new_bytes": e.new_bytes,
                     "stored_bytes": e.stored_bytes,
+                    "held": e.held,
                     "tags": e.tags.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
                 })
             })
@@ -39,7 +40,9 @@ pub fn run(args: &Args, disk: Option<&str>) -> Result<ExitCode> {
         .iter()
         .map(|s| {
             let e = &s.entry;
-            let tags: Vec<String> = e.tags.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            let held = e.held.then(|| "held".to_owned());
+            let tags = held.into_iter().chain(e.tags.iter().map(|(k, v)| format!("{k}={v}")));
+            let tags: Vec<String> = tags.collect();
             vec![
                 s.disk.clone(),
                 e.id.to_string(),
