@@ -235,6 +235,6 @@ pub struct Serve {
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<std::net::SocketAddr>,
     /// Memory for decompressed data [default: a quarter of what is available]
-    #[arg(long, value_name = "SIZE", value_parser = crate::give_way::parse_rate)]
+    #[arg(long, value_name = "SIZE", value_parser = crate::serving::parse_size)]
     pub cache: Option<u64>,
 }

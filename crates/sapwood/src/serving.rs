@@ -2,6 +2,7 @@
 
 use crate::args::Serve;
 use crate::commands::scratch;
+use crate::give_way::bytes_of;
 use crate::signals::EndSignal;
 use anyhow::{Context, Result};
 use export::nbd::{Address, Server, ServerOptions, Single};
@@ -114,6 +115,11 @@ impl Ended {
             Ended::Signal | Ended::Enough => ExitCode::SUCCESS,
         }
     }
+}
+
+/// Parses a size in bytes.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    bytes_of(text).ok_or_else(|| format!("{text:?} is no size: 64M, 1.5G, 512MiB, bytes"))
 }
 
 /// Bytes of memory for decompressed data.

@@ -6,6 +6,7 @@ mod disks;
 pub mod guest_agent;
 pub mod libvirt;
 mod machine;
+pub mod nbd;
 pub mod qemu;
 
 pub use child::{Child, Ended};
