@@ -148,9 +148,3 @@ pub fn start(bench: &Bench, args: &[&str]) -> Child {
     let all = [&args[..at], &["--socket", &socket], &args[at..]].concat();
     Child::start(bench.command(&all), &all.join(" "))
 }
-
-/// Runs a tool. Returns its exit code.
-pub fn try_tool(name: &str, args: &[&str]) -> Option<i32> {
-    let out = Command::new(name).args(args).output().unwrap_or_else(|e| panic!("{name}: {e}"));
-    out.status.code()
-}
