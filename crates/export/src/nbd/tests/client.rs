@@ -11,9 +11,22 @@ use std::time::Duration;
 /// No answer takes longer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-pub trait Duplex: Read + Write + Send {}
+pub trait Duplex: Read + Write + Send {
+    /// The same connection.
+    fn another(&self) -> Box<dyn Duplex>;
+}
 
-impl<T: Read + Write + Send> Duplex for T {}
+impl Duplex for UnixStream {
+    fn another(&self) -> Box<dyn Duplex> {
+        Box::new(self.try_clone().unwrap())
+    }
+}
+
+impl Duplex for TcpStream {
+    fn another(&self) -> Box<dyn Duplex> {
+        Box::new(self.try_clone().unwrap())
+    }
+}
 
 pub struct Client {
     pub socket: Box<dyn Duplex>,
