@@ -107,8 +107,10 @@ fn what_is_written_to_scratch_is_gone_in_the_end() {
     bench.fails(&["-q", "nbd", "vm/vda", "--", "/nowhere/program"], FAILED, &["running /nowhere/program"]);
     bench.fails(&["-q", "nbd", "vm/vda", "--scratch=/nowhere"], FAILED, &["/nowhere"]);
     // A signal is passed on, and the command's end waited for.
-    let child =
-        start(&bench, &["-q", "nbd", "vm/vda", "--", "sh", "-c", "trap 'exit 5' TERM; sleep 60 & wait"]);
+    let child = start(
+        &bench,
+        &["-q", "nbd", "vm/vda", "--", "sh", "-c", "trap 'kill $!; exit 5' TERM; sleep 60 & wait"],
+    );
     let begun = Instant::now();
     while Nbd::connect(&bench.path("socket")).is_err() {
         assert!(begun.elapsed() < Duration::from_secs(20));
