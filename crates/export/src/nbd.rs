@@ -13,4 +13,7 @@ mod reply;
 mod server;
 mod wire;
 
+#[cfg(test)]
+mod tests;
+
 pub use server::{Address, Exports, Server, ServerOptions, Single};

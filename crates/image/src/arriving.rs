@@ -9,6 +9,8 @@
 //!   was at the last [`Arriving::flush`] that returned, or with something that was written to it later.
 //! - A program that is killed loses nothing: what it had written is in the system's cache, and the map's first bits say
 //!   so for as long as the system runs.
+//! - What is read of a block changes by writes only: what a write that failed, or was cut off, has left in a block that
+//!   has not arrived is never seen.
 
 mod map;
 
@@ -18,6 +20,7 @@ mod tests;
 use crate::random_file::{self, RandomFile};
 use crate::{Base, ImageError, Result};
 use map::{BootId, Map, BLOCK_BYTES};
+use std::fs;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -40,8 +43,8 @@ pub struct Arriving {
     flushing: Mutex<()>,
     /// A write or sync failed: what the target holds is unknown from there on.
     failed: AtomicBool,
-    /// What the target holds where nothing arrived is zeros.
-    is_fresh: bool,
+    /// What the target holds where nothing arrived is zeros: it was made just now, and no write of it has failed.
+    is_fresh: AtomicBool,
 }
 
 /// Where an arriving disk is kept.
@@ -56,24 +59,53 @@ pub struct ArrivingPaths {
 impl Arriving {
     /// Begins, or goes on where a map is there. `of` is what arrives: a map that says something else is refused.
     pub fn open(paths: &ArrivingPaths, size: u64, of: &[u8], base: Box<dyn Base>) -> Result<Arriving> {
+        Self::tidy(paths)?;
         let name = paths.target.display().to_string();
         let map_name = paths.map.display().to_string();
         let boot = BootId::current();
-        if paths.map.exists() {
-            let map = Map::open(random_file::open(&paths.map)?, &map_name, size, of, boot)?;
+        let is_there = paths.map.exists();
+        // Locked from here on: nobody else makes this target, or goes on with it.
+        let file = if is_there { random_file::open(&paths.map)? } else { random_file::create(&paths.map)? };
+        if Map::is_begun(&*file, &map_name, size)? {
+            let map = Map::open(file, &map_name, size, of, boot)?;
             let target = random_file::open(&paths.target)?;
-            return Ok(Self::with(name, target, map, size, base));
+            check_room(&*target, &name, size)?;
+            return Ok(Self::with(name, target, map, size, base, false));
         }
-        let (target, is_fresh) = open_target(&paths.target, size)?;
-        let map = Map::create(random_file::create(&paths.map)?, &map_name, size, of, boot, is_fresh)?;
-        Ok(Self::with(name, target, map, size, base))
+        let made = open_target(&paths.target, &map_name, size);
+        if made.is_err() && !is_there {
+            drop(fs::remove_file(&paths.map));
+        }
+        let (target, is_fresh) = made?;
+        let map = Map::create(file, &map_name, size, of, boot, is_fresh)?;
+        Ok(Self::with(name, target, map, size, base, is_fresh))
     }
 
-    fn with(name: String, target: Box<dyn RandomFile>, map: Map, size: u64, base: Box<dyn Base>) -> Arriving {
+    /// Removes the map of a disk that has arrived and got its name: who had it was killed before it did so.
+    pub fn tidy(paths: &ArrivingPaths) -> Result<()> {
+        if paths.target.exists() || !paths.map.exists() {
+            return Ok(());
+        }
+        let file = random_file::open(&paths.map)?;
+        let name = paths.map.display().to_string();
+        match Map::is_map(&*file, &name)? {
+            true => fs::remove_file(&paths.map).map_err(|e| ImageError::io(&name, "remove", e)),
+            false => Ok(()),
+        }
+    }
+
+    fn with(
+        name: String,
+        target: Box<dyn RandomFile>,
+        map: Map,
+        size: u64,
+        base: Box<dyn Base>,
+        is_fresh: bool,
+    ) -> Arriving {
         Arriving {
             name,
             target,
-            is_fresh: map.is_fresh(),
+            is_fresh: AtomicBool::new(is_fresh),
             map,
             base,
             size,
@@ -142,12 +174,15 @@ impl Arriving {
     pub fn fetch(&self, range: Range<u64>) -> Result<()> {
         let mut buf = Vec::new();
         for range in regions(whole_blocks(&range, self.size)) {
-            if self.has(&range) {
-                continue;
+            let mut at = range.start;
+            while let Some((arrived, end)) = self.map.run(&(at..range.end)) {
+                if !arrived {
+                    buf.resize((end - at) as usize, 0);
+                    self.base.read_at(at, &mut buf).map_err(|e| self.base_failed(e))?;
+                    self.arrive(&(at..end), Some(&buf))?;
+                }
+                at = end;
             }
-            buf.resize((range.end - range.start) as usize, 0);
-            self.base.read_at(range.start, &mut buf).map_err(|e| self.base_failed(e))?;
-            self.arrive(&range, Some(&buf))?;
         }
         Ok(())
     }
@@ -185,7 +220,7 @@ impl Arriving {
                 let within = (at - range.start) as usize..(end - range.start) as usize;
                 match data {
                     Some(data) => self.write(at, &data[within])?,
-                    None if self.is_fresh => {}
+                    None if self.is_fresh.load(Ordering::Acquire) => {}
                     None => self.target.zero(at..end).map_err(|e| self.failed("write zeros to", e))?,
                 }
                 self.map.set(&(at..end))?;
@@ -219,6 +254,7 @@ impl Arriving {
 
     /// A write that failed: without room nothing is lost, and the guest is told.
     fn failed(&self, op: &'static str, e: io::Error) -> ImageError {
+        self.is_fresh.store(false, Ordering::Release);
         match e.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ImageError::io(&self.name, op, e),
             _ => self.broke(op, e),
@@ -259,18 +295,33 @@ fn whole_blocks(range: &Range<u64>, size: u64) -> Range<u64> {
 }
 
 /// Makes the file of a disk, or opens a device. Returns whether it holds nothing but zeros.
-fn open_target(path: &Path, size: u64) -> Result<(Box<dyn RandomFile>, bool)> {
+fn open_target(path: &Path, map: &str, size: u64) -> Result<(Box<dyn RandomFile>, bool)> {
     let name = path.display().to_string();
-    if !random_file::is_device(path) {
-        let file = random_file::create(path)?;
-        file.set_len(size).map_err(|e| ImageError::io(&name, "set the size of", e))?;
-        return Ok((file, true));
+    if random_file::is_device(path) {
+        let device = random_file::open(path)?;
+        check_room(&*device, &name, size)?;
+        return Ok((device, false));
     }
-    let device = random_file::open(path)?;
-    let room = device.len().map_err(|e| ImageError::io(&name, "tell the size of", e))?;
+    let file = match path.exists() {
+        false => random_file::create(path)?,
+        true => {
+            // Killed before there was a map: then nothing has arrived.
+            let file = random_file::open(path)?;
+            if random_file::has_data(path).map_err(|e| ImageError::io(&name, "look for data in", e))? {
+                let why = format!("holds data of an earlier restore, but {map} does not tell which; give its map with --map, or remove it");
+                return Err(ImageError::refused(&name, why));
+            }
+            file
+        }
+    };
+    file.set_len(size).map_err(|e| ImageError::io(&name, "set the size of", e))?;
+    Ok((file, true))
+}
+
+fn check_room(target: &dyn RandomFile, name: &str, size: u64) -> Result<()> {
+    let room = target.len().map_err(|e| ImageError::io(name, "tell the size of", e))?;
     if room < size {
-        let why = format!("the device has {room} bytes, and the disk has {size}");
-        return Err(ImageError::refused(&name, why));
+        return Err(ImageError::refused(name, format!("has {room} bytes, and the disk has {size}")));
     }
-    Ok((device, false))
+    Ok(())
 }

@@ -74,11 +74,14 @@ pub(crate) fn create(path: &Path) -> Result<Box<dyn RandomFile>> {
     };
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(failed)?;
     lock(&file, &name)?;
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)
-        .and_then(|f| f.sync_all())
-        .map_err(|e| ImageError::io(&name, "sync the folder of", e))?;
+    sync_folder_of(path).map_err(|e| ImageError::io(&name, "sync the folder of", e))?;
     Ok(Box::new(file))
+}
+
+/// Makes the name of a file durable.
+pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder).and_then(|f| f.sync_all())
 }
 
 /// Opens a file that is there.
@@ -100,6 +103,16 @@ pub(crate) fn open(path: &Path) -> Result<Box<dyn RandomFile>> {
 /// Whether a path leads to a block device.
 pub(crate) fn is_device(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device())
+}
+
+/// Whether a file holds anything but a hole, as far as its file system can tell.
+pub(crate) fn has_data(path: &Path) -> io::Result<bool> {
+    let file = File::open(path)?;
+    match seek(&file, SeekFrom::Data(0)) {
+        Err(Errno::NXIO) => Ok(false),
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(file.metadata()?.len() > 0),
+        found => found.map(|_| true).map_err(Into::into),
+    }
 }
 
 /// A file without a name, which goes when it is closed.

@@ -32,6 +32,9 @@ enum Operation {
 }
 
 fn put(bytes: &mut Vec<u8>, at: u64, data: &[u8]) {
+    if data.is_empty() {
+        return;
+    }
     let end = at as usize + data.len();
     if bytes.len() < end {
         bytes.resize(end, 0);
@@ -125,12 +128,15 @@ impl RandomFile for Recorder {
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let mut disk = self.lock();
-        if disk.room.is_some_and(|room| offset + data.len() as u64 > room) {
-            return Err(io::ErrorKind::StorageFull.into());
+        // What there is room for is written.
+        let room = disk.room.map_or(data.len() as u64, |room| room.saturating_sub(offset));
+        let written = &data[..data.len().min(room as usize)];
+        put(&mut disk.now[self.file], offset, written);
+        disk.operations.push((self.file, Operation::Write(offset, written.to_vec())));
+        match written.len() < data.len() {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => Ok(()),
         }
-        put(&mut disk.now[self.file], offset, data);
-        disk.operations.push((self.file, Operation::Write(offset, data.to_vec())));
-        Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {

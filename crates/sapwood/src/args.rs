@@ -251,7 +251,7 @@ pub struct Serve {
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<std::net::SocketAddr>,
     /// Memory for decompressed data [default: a quarter of what is available]
-    #[arg(long, value_name = "SIZE", value_parser = crate::give_way::parse_rate)]
+    #[arg(long, value_name = "SIZE", value_parser = crate::serving::parse_size)]
     pub cache: Option<u64>,
 }
 
@@ -265,7 +265,7 @@ pub struct Diff {
     #[arg(long)]
     pub ranges: bool,
     /// Memory for decompressed data [default: a quarter of what is available]
-    #[arg(long, value_name = "SIZE", value_parser = crate::give_way::parse_rate)]
+    #[arg(long, value_name = "SIZE", value_parser = crate::serving::parse_size)]
     pub cache: Option<u64>,
 }
 
@@ -277,7 +277,7 @@ pub struct Files {
     #[command(subcommand)]
     pub what: Option<FilesWhat>,
     /// Memory for decompressed data [default: a quarter of what is available]
-    #[arg(long, value_name = "SIZE", value_parser = crate::give_way::parse_rate)]
+    #[arg(long, value_name = "SIZE", value_parser = crate::serving::parse_size)]
     pub cache: Option<u64>,
 }
 
@@ -315,7 +315,7 @@ pub struct Mount {
     #[arg(long)]
     pub allow_other: bool,
     /// Memory for decompressed data [default: a quarter of what is available]
-    #[arg(long, value_name = "SIZE", value_parser = crate::give_way::parse_rate)]
+    #[arg(long, value_name = "SIZE", value_parser = crate::serving::parse_size)]
     pub cache: Option<u64>,
     /// Stay mounted while this command runs, with SAPWOOD_MOUNT in its environment, and end with it
     #[arg(last = true, value_name = "COMMAND")]

@@ -23,11 +23,19 @@ fn idle_disk() {
 
 /// Bytes a second, of `500k`, `50M`, `1.5G`, `20MiB`, or a number of bytes.
 pub fn parse_rate(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no rate: 50M, 1.5G, 20MiB, bytes a second");
+    match bytes_of(text.trim_end_matches("/s")) {
+        None => Err(format!("{text:?} is no rate: 50M, 1.5G, 20MiB, bytes a second")),
+        // A stop waits for what is being read.
+        Some(0..500_000) => Err(format!("{text:?} is too slow: 500k at least")),
+        Some(rate) => Ok(rate),
+    }
+}
+
+/// A number of bytes, with a unit or without.
+pub fn bytes_of(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
-    let number: f64 = text[..digits].parse().map_err(|_| wrong())?;
-    let unit = text[digits..].trim().trim_end_matches("/s").trim_end_matches(['B', 'b']);
-    let factor = match unit {
+    let number: f64 = text[..digits].parse().ok()?;
+    let factor = match text[digits..].trim().trim_end_matches(['B', 'b']) {
         "" => 1.0,
         "k" | "K" => 1e3,
         "m" | "M" => 1e6,
@@ -35,13 +43,9 @@ pub fn parse_rate(text: &str) -> Result<u64, String> {
         "Ki" | "ki" => 1024.0,
         "Mi" | "mi" => 1024.0 * 1024.0,
         "Gi" | "gi" => 1024.0 * 1024.0 * 1024.0,
-        _ => return Err(wrong()),
+        _ => return None,
     };
-    match (number * factor) as u64 {
-        // A stop waits for what is being read.
-        0..500_000 => Err(format!("{text:?} is too slow: 500k at least")),
-        rate => Ok(rate),
-    }
+    Some((number * factor) as u64)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::args::Serve;
 use crate::commands::scratch;
+use crate::give_way::bytes_of;
 use crate::purpose::{Ended, Purpose};
 use crate::signals::EndSignal;
 use anyhow::{Context, Result};
@@ -62,6 +63,11 @@ impl Serving {
     pub fn stop(self) {
         self.server.stop();
     }
+}
+
+/// Parses a size in bytes.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    bytes_of(text).ok_or_else(|| format!("{text:?} is no size: 64M, 1.5G, 512MiB, bytes"))
 }
 
 /// Bytes of memory for decompressed data.

@@ -7,6 +7,7 @@ use super::wire::*;
 use crate::device::{Block, BlockDevice};
 use std::io::{self, BufReader, Read};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Reads up to this length are answered by whoever took the request, before the next one is taken, if they can be at once.
@@ -23,6 +24,8 @@ pub(super) struct Connection<'a> {
     replies: Replies,
     agreed: Agreed,
     on_error: &'a (dyn Fn(&str) + Sync),
+    /// No more requests are taken.
+    stopping: &'a AtomicBool,
 }
 
 struct Requests {
@@ -64,10 +67,15 @@ impl From<io::Error> for Refusal {
 }
 
 impl<'a> Connection<'a> {
-    pub fn new(socket: Socket, agreed: Agreed, on_error: &'a (dyn Fn(&str) + Sync)) -> io::Result<Self> {
+    pub fn new(
+        socket: Socket,
+        agreed: Agreed,
+        on_error: &'a (dyn Fn(&str) + Sync),
+        stopping: &'a AtomicBool,
+    ) -> io::Result<Self> {
         let replies = Replies::new(socket.try_clone()?, agreed.structured);
         let requests = Requests { socket: BufReader::with_capacity(64 << 10, socket), ended: false };
-        Ok(Connection { requests: Mutex::new(requests), replies, agreed, on_error })
+        Ok(Connection { requests: Mutex::new(requests), replies, agreed, on_error, stopping })
     }
 
     /// Takes requests and carries them out until there are no more. Called by each thread of the connection.
@@ -91,7 +99,8 @@ impl<'a> Connection<'a> {
     fn next(&self, buf: &mut Vec<u8>) -> Option<Request> {
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if requests.ended {
+            // What has come already can still be read from a socket that was shut down, and from one of TCP what comes later.
+            if requests.ended || self.stopping.load(Ordering::Acquire) {
                 return None;
             }
             let next = requests.take(buf).and_then(|r| match r {

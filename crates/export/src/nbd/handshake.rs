@@ -131,16 +131,17 @@ impl<S: Read + Write> Handshake<'_, S> {
             self.reply(choice, REP_ERR_UNKNOWN, &[b"there is no such export"])?;
             return Ok(None);
         };
+        let list = self.exports.list();
+        // Where there is one only, it also answers to no name.
+        let is_it = |e: &&(String, String)| e.0 == name || (name.is_empty() && list.len() == 1);
+        let listed = list.iter().find(is_it).cloned().unwrap_or_else(|| (name.clone(), String::new()));
         let (size, flags) = (device.size().to_be_bytes(), self.flags(&*device).to_be_bytes());
         self.info(choice, INFO_EXPORT, &[&size, &flags])?;
         for info in wanted {
             match info {
-                INFO_NAME => self.info(choice, info, &[name.as_bytes()])?,
-                INFO_DESCRIPTION => {
-                    let description = self.exports.list().into_iter().find(|e| e.0 == name);
-                    if let Some((_, text)) = description.filter(|d| !d.1.is_empty()) {
-                        self.info(choice, info, &[text.as_bytes()])?;
-                    }
+                INFO_NAME => self.info(choice, info, &[listed.0.as_bytes()])?,
+                INFO_DESCRIPTION if !listed.1.is_empty() => {
+                    self.info(choice, info, &[listed.1.as_bytes()])?;
                 }
                 INFO_BLOCK_SIZE => {
                     let sizes = [1u32, 4096, PAYLOAD_MAX].map(u32::to_be_bytes);

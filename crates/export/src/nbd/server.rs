@@ -9,12 +9,14 @@ use std::fmt;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a client may take to say what it wants.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(30);
@@ -62,10 +64,24 @@ pub enum Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Unix(path) => write!(f, "nbd+unix:///?socket={}", path.display()),
+            Address::Unix(path) => write!(f, "nbd+unix:///?socket={}", escaped(path)),
             Address::Tcp(address) => write!(f, "nbd://{address}"),
         }
     }
+}
+
+/// A path as a part of a URI.
+fn escaped(path: &Path) -> String {
+    let mut text = String::new();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'/' | b'-' | b'.' | b'_' | b'~' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => {
+                text.push(*byte as char)
+            }
+            _ => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    text
 }
 
 /// How a server works.
@@ -92,6 +108,8 @@ struct Shared {
     options: ServerOptions,
     clients: Mutex<Clients>,
     left: Condvar,
+    /// No more clients and requests are taken.
+    stopping: AtomicBool,
     /// Clients that ever agreed on an export.
     served: AtomicU64,
 }
@@ -99,7 +117,6 @@ struct Shared {
 #[derive(Default)]
 struct Clients {
     next: u64,
-    stopping: bool,
     sockets: HashMap<u64, Socket>,
 }
 
@@ -116,7 +133,8 @@ impl Server {
         let address = listener.address(address)?;
         let (stop, stopped) = UnixStream::pair()?;
         let (clients, left) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { exports, options, clients, left, served: AtomicU64::new(0) });
+        let (stopping, served) = Default::default();
+        let shared = Arc::new(Shared { exports, options, clients, left, stopping, served });
         let for_thread = shared.clone();
         let listening = std::thread::Builder::new()
             .name("nbd-listen".into())
@@ -152,8 +170,8 @@ impl Server {
                 drop(std::fs::remove_file(path));
             }
         }
-        let mut clients = self.shared.clients();
-        clients.stopping = true;
+        self.shared.stopping.store(true, Ordering::Release);
+        let clients = self.shared.clients();
         clients.sockets.values().for_each(|s| s.shutdown(Shutdown::Read));
         let gone = |c: &mut Clients| !c.sockets.is_empty();
         let (clients, waited) = self
@@ -197,7 +215,7 @@ fn welcome(socket: Socket, shared: &Arc<Shared>) {
     let Ok(for_stop) = socket.try_clone() else { return };
     let id = {
         let mut clients = shared.clients();
-        if clients.stopping || clients.sockets.len() >= shared.options.connections_max {
+        if clients.sockets.len() >= shared.options.connections_max {
             return;
         }
         clients.next += 1;
@@ -225,11 +243,11 @@ impl Drop for Leaving {
 }
 
 fn serve(mut socket: Socket, shared: &Shared) -> io::Result<()> {
-    socket.set_timeouts(Some(HANDSHAKE_TIME))?;
-    let Some(agreed) = negotiate(&mut socket, &*shared.exports)? else { return Ok(()) };
+    let mut limited = within(&mut socket, HANDSHAKE_TIME);
+    let Some(agreed) = negotiate(&mut limited, &*shared.exports)? else { return Ok(()) };
     socket.set_timeouts(None)?;
     shared.served.fetch_add(1, Ordering::Relaxed);
-    let connection = Connection::new(socket, agreed, &*shared.options.on_error)?;
+    let connection = Connection::new(socket, agreed, &*shared.options.on_error, &shared.stopping)?;
     std::thread::scope(|scope| {
         for _ in 1..shared.options.threads {
             scope.spawn(|| connection.work());
@@ -294,8 +312,10 @@ impl AsFd for Listener {
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     match UnixListener::bind(path) {
         Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
+            // Of any other file it is said, too, that nobody listens.
+            let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
             let refused = UnixStream::connect(path).err().map(|e| e.kind());
-            if refused != Some(io::ErrorKind::ConnectionRefused) {
+            if !is_socket || refused != Some(io::ErrorKind::ConnectionRefused) {
                 return Err(e);
             }
             std::fs::remove_file(path)?;
@@ -331,6 +351,44 @@ impl Socket {
             Socket::Unix(s) => s.shutdown(how),
             Socket::Tcp(s) => s.shutdown(how),
         });
+    }
+}
+
+/// A connection that ends when its time is over.
+pub(super) struct Within<'a> {
+    socket: &'a mut Socket,
+    until: Instant,
+}
+
+/// Gives a connection so much time, for all that is read and written.
+pub(super) fn within(socket: &mut Socket, time: Duration) -> Within<'_> {
+    Within { socket, until: Instant::now() + time }
+}
+
+impl Within<'_> {
+    fn in_time(&mut self) -> io::Result<&mut Socket> {
+        let rest = self.until.saturating_duration_since(Instant::now());
+        if rest.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.socket.set_timeouts(Some(rest))?;
+        Ok(self.socket)
+    }
+}
+
+impl Read for Within<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.in_time()?.read(buf)
+    }
+}
+
+impl Write for Within<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.in_time()?.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use crate::random_file::RandomFile;
 use crate::{ImageError, Result};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What has arrived, or not.
@@ -50,9 +50,10 @@ pub(super) struct Map {
     name: String,
     file: Box<dyn RandomFile>,
     size: u64,
-    is_fresh: bool,
     /// A bit for each block, as the file's first bits have it.
     bits: Vec<AtomicU64>,
+    /// The file lacks some of them: it had no room.
+    is_behind: AtomicBool,
     /// Pages of the durable bits that are not as the first bits are.
     dirty: Mutex<BTreeSet<u64>>,
 }
@@ -108,12 +109,50 @@ fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(&bytes[..CHECKSUM_AT])
 }
 
+/// Bytes of a map.
+fn map_bytes(size: u64) -> u64 {
+    HEADER_BYTES + 2 * bits_bytes(size)
+}
+
 /// Bytes of one set of bits.
 fn bits_bytes(size: u64) -> u64 {
     size.div_ceil(BLOCK_BYTES).div_ceil(8).next_multiple_of(PAGE_BYTES)
 }
 
 impl Map {
+    fn with(name: &str, file: Box<dyn RandomFile>, size: u64, bits: Vec<AtomicU64>) -> Map {
+        let (is_behind, dirty) = Default::default();
+        Map { name: name.to_owned(), file, size, bits, is_behind, dirty }
+    }
+
+    /// Whether a file holds a map, of whatever disk.
+    pub fn is_map(file: &dyn RandomFile, name: &str) -> Result<bool> {
+        let read = |e| ImageError::read(name, "read", e);
+        if file.len().map_err(read)? < HEADER_BYTES {
+            return Ok(false);
+        }
+        let mut bytes = vec![0; HEADER_BYTES as usize];
+        file.read_at(0, &mut bytes).map_err(read)?;
+        Ok(Header::decode(&bytes).is_ok())
+    }
+
+    /// Whether there is anything in a file that is to be a map; if not, its maker was killed before its header.
+    pub fn is_begun(file: &dyn RandomFile, name: &str, size: u64) -> Result<bool> {
+        let read = |e| ImageError::read(name, "read", e);
+        let len = file.len().map_err(read)?;
+        if len == 0 || len != map_bytes(size) {
+            return Ok(len > 0);
+        }
+        let mut page = vec![0; PAGE_BYTES as usize];
+        for at in (0..len).step_by(PAGE_BYTES as usize) {
+            file.read_at(at, &mut page).map_err(read)?;
+            if page.iter().any(|b| *b != 0) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// A map of a disk of which nothing has arrived.
     pub fn create(
         file: Box<dyn RandomFile>,
@@ -128,9 +167,9 @@ impl Map {
         }
         let words = bits_bytes(size) / 8;
         let bits = (0..words).map(|_| AtomicU64::new(0)).collect();
-        let map = Map { name: name.to_owned(), file, size, is_fresh, bits, dirty: Mutex::default() };
+        let map = Map::with(name, file, size, bits);
         let io = |e| ImageError::io(name, "write", e);
-        map.file.set_len(HEADER_BYTES + 2 * bits_bytes(size)).map_err(io)?;
+        map.file.set_len(map_bytes(size)).map_err(io)?;
         map.sync()?;
         // The header last: without it there is no map.
         map.file.write_at(0, &Header { size, boot, is_fresh, of }.encode()).map_err(io)?;
@@ -141,13 +180,17 @@ impl Map {
     /// Opens a map. After the system was started anew only its durable bits count.
     pub fn open(file: Box<dyn RandomFile>, name: &str, size: u64, of: &[u8], boot: BootId) -> Result<Map> {
         let read = |e| ImageError::read(name, "read", e);
+        let corrupt = |why: String| ImageError::corrupt(name, FORMAT, why);
+        let len = file.len().map_err(read)?;
+        if len < HEADER_BYTES {
+            return Err(corrupt(format!("has {len} bytes, fewer than a header")));
+        }
         let mut bytes = vec![0; HEADER_BYTES as usize];
         file.read_at(0, &mut bytes).map_err(read)?;
-        let corrupt = |why: String| ImageError::corrupt(name, FORMAT, why);
         let header = Header::decode(&bytes).map_err(corrupt)?;
         if header.size != size || header.of != of {
             let why = format!(
-                "is the map of another restore ({}, {} bytes); give another target, or remove it",
+                "is the map of another restore ({}, {} bytes); name that snapshot to go on with it, or give another target",
                 String::from_utf8_lossy(header.of),
                 header.size
             );
@@ -162,7 +205,7 @@ impl Map {
         file.read_at(first, &mut all).map_err(read)?;
         let is_fresh = header.is_fresh;
         let bits = all.chunks_exact(8).map(|w| AtomicU64::new(le_u64(w, 0))).collect();
-        let map = Map { name: name.to_owned(), file, size, is_fresh, bits, dirty: Mutex::default() };
+        let map = Map::with(name, file, size, bits);
         if first == HEADER_BYTES {
             // Which of them are durable is not known: all are written again with the next flush.
             map.lock().extend(0..len / PAGE_BYTES);
@@ -174,11 +217,6 @@ impl Map {
             map.sync()?;
         }
         Ok(map)
-    }
-
-    /// Whether the target held nothing but zeros at first.
-    pub fn is_fresh(&self) -> bool {
-        self.is_fresh
     }
 
     /// Blocks that have arrived.
@@ -212,16 +250,18 @@ impl Map {
             let mask = u64::MAX << from & u64::MAX >> (63 - to);
             changed |= self.bits[word as usize].fetch_or(mask, Ordering::AcqRel) & mask != mask;
         }
-        if !changed {
+        if !changed && !self.is_behind.load(Ordering::Acquire) {
             return Ok(());
         }
         let pages = words.start / PAGE_WORDS..(words.end - 1) / PAGE_WORDS + 1;
         // While this is held nobody else writes bits of the same words, and older ones over newer ones.
         let mut dirty = self.lock();
         dirty.extend(pages);
-        let bytes = self.bytes(&words);
-        let at = HEADER_BYTES + words.start * 8;
-        self.file.write_at(at, &bytes).map_err(|e| ImageError::io(&self.name, "write", e))
+        // Bits that the file had no room for must not count as written the next time.
+        let words = if self.is_behind.load(Ordering::Acquire) { 0..self.bits.len() as u64 } else { words };
+        let written = self.file.write_at(HEADER_BYTES + words.start * 8, &self.bytes(&words));
+        self.is_behind.store(written.is_err(), Ordering::Release);
+        written.map_err(|e| ImageError::io(&self.name, "write", e))
     }
 
     /// Pages of bits that have to become durable.

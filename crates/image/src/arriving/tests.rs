@@ -40,12 +40,12 @@ impl Base for Counting {
 fn create(target: &Recorder, map: &Recorder, size: u64) -> Arriving {
     target.set_len(size).unwrap();
     let map = Map::create(Box::new(map.clone()), "map", size, OF, BootId::of_test(1), true).unwrap();
-    Arriving::with("target".into(), Box::new(target.clone()), map, size, Box::new(Counting::default()))
+    Arriving::with("target".into(), Box::new(target.clone()), map, size, Box::new(Counting::default()), true)
 }
 
 fn reopen(target: Recorder, map: Recorder, size: u64, boot: u8) -> Arriving {
     let map = Map::open(Box::new(map), "map", size, OF, BootId::of_test(boot)).unwrap();
-    Arriving::with("target".into(), Box::new(target), map, size, Box::new(Counting::default()))
+    Arriving::with("target".into(), Box::new(target), map, size, Box::new(Counting::default()), false)
 }
 
 fn random_range(rng: &mut StdRng, size: u64) -> Range<u64> {
@@ -118,7 +118,7 @@ fn the_base_is_not_needed_once_all_is_there() {
     target.set_len(size).unwrap();
     let map = Map::create(Box::new(map), "map", size, OF, BootId::of_test(1), true).unwrap();
     let base = Counting::default();
-    let disk = Arriving::with("t".into(), Box::new(target), map, size, Box::new(base.clone()));
+    let disk = Arriving::with("t".into(), Box::new(target), map, size, Box::new(base.clone()), true);
     disk.fetch(0..size / 2).unwrap();
     base.0.store(true, Ordering::Relaxed);
     let mut buf = vec![0; 4096];
@@ -135,7 +135,8 @@ fn a_device_gets_its_zeros() {
     let size = 300 * BLOCK_BYTES;
     let target = Recorder::holding(vec![0xaa; size as usize]);
     let map = Map::create(Box::new(Recorder::new()), "map", size, OF, BootId::of_test(1), false).unwrap();
-    let disk = Arriving::with("t".into(), Box::new(target.clone()), map, size, Box::new(Counting::default()));
+    let base = Box::new(Counting::default());
+    let disk = Arriving::with("t".into(), Box::new(target.clone()), map, size, base, false);
     let plain: Vec<u8> = (0..size).map(base_byte).collect();
     assert!(whole(&disk) == plain);
     for at in (0..size).step_by(40960) {
@@ -248,6 +249,76 @@ fn without_room_the_writer_is_told_and_goes_on_later() {
     assert!(target.bytes() == plain);
 }
 
+/// A write failed in the midst for want of room, in a hole of the base; or its writer was killed before the block counted
+/// as arrived. The block went on reading as zeros, until its zeros arrived: they were taken to be there in a file that
+/// had been new, and from then on the block read as what the write had left.
+#[test]
+fn what_a_failed_write_has_left_is_never_seen() {
+    let (target, map, size) = (Recorder::new(), Recorder::new(), 1 << 20);
+    let hole = 81920..122_880;
+    let disk = create(&target, &map, size);
+    target.set_room(Some(hole.start + 8000));
+    disk.write_at(hole.start, &[7; 16384]).unwrap_err();
+    target.set_room(None);
+    let mut found = [1; 16384];
+    disk.read_at(hole.start, &mut found).unwrap();
+    assert!(found == [0; 16384]);
+    disk.fetch_zeros(hole.clone()).unwrap();
+    disk.read_at(hole.start, &mut found).unwrap();
+    assert!(found == [0; 16384], "no room");
+
+    let (target, map) = (Recorder::new(), Recorder::new());
+    drop(create(&target, &map, size));
+    target.write_at(hole.start, &[7; 5000]).unwrap();
+    let disk = reopen(target.clone(), map, size, 1);
+    disk.fetch_zeros(hole.clone()).unwrap();
+    disk.read_at(hole.start, &mut found).unwrap();
+    assert!(found == [0; 16384], "killed");
+}
+
+/// The map's file had no room for a bit. In memory it was set all the same: a second write of the block succeeded without
+/// a word to the map, and was gone when the program was killed, flushed or not.
+#[test]
+fn bits_that_the_map_had_no_room_for_are_not_forgotten() {
+    let (target, map, size) = (Recorder::new(), Recorder::new(), 4 << 20);
+    let disk = create(&target, &map, size);
+    map.set_room(Some(4096));
+    for at in [0, 2 << 20] {
+        disk.write_at(at, &[1; 4096]).unwrap_err();
+        disk.write_at(at, &[1; 4096]).unwrap_err();
+    }
+    map.set_room(None);
+    disk.write_at(0, &[2; 4096]).unwrap();
+    disk.flush().unwrap();
+    let disk = reopen(target.clone(), map.clone(), size, 1);
+    let mut found = [0; 4096];
+    disk.read_at(0, &mut found).unwrap();
+    assert!(found == [2; 4096]);
+}
+
+/// All of a megabyte was read anew where a block of it was missing, so that damage in what a guest had long overwritten
+/// kept its neighbours from arriving.
+#[test]
+fn what_has_arrived_is_not_read_again() {
+    let (target, map, size) = (Recorder::new(), Recorder::new(), 1 << 20);
+    target.set_len(size).unwrap();
+    let map = Map::create(Box::new(map), "map", size, OF, BootId::of_test(1), true).unwrap();
+    struct Damaged;
+    impl Base for Damaged {
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+            match offset < 8192 && offset + buf.len() as u64 > 4096 {
+                true => Err(io::Error::other("damaged")),
+                false => Counting::default().read_at(offset, buf),
+            }
+        }
+    }
+    let disk = Arriving::with("t".into(), Box::new(target), map, size, Box::new(Damaged), true);
+    assert!(disk.fetch(0..size).is_err());
+    disk.write_at(4096, &[1; 4096]).unwrap();
+    disk.fetch(0..size).unwrap();
+    assert_eq!(disk.arrived_bytes(), size);
+}
+
 fn base(_: u64) -> Box<dyn Base> {
     Box::new(Counting::default())
 }
@@ -302,4 +373,79 @@ fn the_format_is_what_its_description_says() {
     assert_eq!(bytes[56..56 + OF.len()], *OF);
     assert_eq!(bytes[4092..4096], crc32c::crc32c(&bytes[..4092]).to_le_bytes());
     assert_eq!((bytes[4096], bytes[8192]), (0b10011, 0b00011));
+}
+
+/// Killed while the files were made: before the map had its length, or before its header. It could not be begun again.
+#[test]
+fn half_made_files_are_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = ArrivingPaths { target: dir.path().join("disk.raw"), map: dir.path().join("map") };
+    let size = 10 << 20;
+    for (map_bytes, target_bytes) in
+        [(0, None), (0, Some(0)), (0, Some(size)), (4096 * 3, Some(size)), (4096 * 3, None)]
+    {
+        std::fs::File::create(&paths.map).unwrap().set_len(map_bytes).unwrap();
+        if let Some(bytes) = target_bytes {
+            std::fs::File::create(&paths.target).unwrap().set_len(bytes).unwrap();
+        }
+        let disk = Arriving::open(&paths, size, OF, base(size)).unwrap();
+        disk.write_at(5000, b"kept").unwrap();
+        drop(disk);
+        let disk = Arriving::open(&paths, size, OF, base(size)).unwrap();
+        let mut found = [0; 4];
+        disk.read_at(5000, &mut found).unwrap();
+        assert_eq!(&found, b"kept");
+        drop(disk);
+        std::fs::remove_file(&paths.map).unwrap();
+        std::fs::remove_file(&paths.target).unwrap();
+    }
+    std::fs::File::create(&paths.target).unwrap().set_len(3).unwrap();
+    Arriving::open(&paths, size, OF, base(size)).unwrap();
+}
+
+/// Without its map (another one was named, say) a target was taken for one in which nothing had arrived, and removed
+/// with all that the guest had written. A file that was no map at all was removed where there was no target.
+#[test]
+fn nothing_is_removed_that_may_be_of_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = ArrivingPaths { target: dir.path().join("disk.raw"), map: dir.path().join("map") };
+    let elsewhere = ArrivingPaths { map: dir.path().join("elsewhere"), ..paths.clone() };
+    let size = 10 << 20;
+    let disk = Arriving::open(&paths, size, OF, base(size)).unwrap();
+    disk.write_at(5000, b"kept").unwrap();
+    drop(disk);
+    let e = Arriving::open(&elsewhere, size, OF, base(size)).err().unwrap();
+    assert!(e.to_string().contains("--map"), "{e}");
+    assert!(!elsewhere.map.exists());
+    let disk = Arriving::open(&paths, size, OF, base(size)).unwrap();
+    let mut found = [0; 4];
+    disk.read_at(5000, &mut found).unwrap();
+    assert_eq!(&found, b"kept");
+    assert!(Arriving::tidy(&paths).is_ok() && paths.map.exists());
+
+    // It has got its name, and the map is still there: whoever has it has not ended.
+    std::fs::rename(&paths.target, dir.path().join("whole")).unwrap();
+    assert!(Arriving::tidy(&paths).unwrap_err().to_string().contains("in use"));
+    drop(disk);
+    Arriving::tidy(&paths).unwrap();
+    assert!(!paths.map.exists());
+
+    for content in [&b"precious"[..], &[0; 5000], &[7; 3 * 4096]] {
+        std::fs::write(&paths.map, content).unwrap();
+        let e = Arriving::open(&paths, size, OF, base(size)).err().unwrap();
+        assert!(matches!(e, ImageError::Corrupt { .. } | ImageError::Shrunk { .. }), "{e}");
+        assert_eq!(std::fs::read(&paths.map).unwrap(), content);
+        assert!(!paths.target.exists());
+    }
+}
+
+/// A map went with any target that had its name, however short.
+#[test]
+fn a_target_that_the_map_does_not_speak_of_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = ArrivingPaths { target: dir.path().join("disk.raw"), map: dir.path().join("map") };
+    drop(Arriving::open(&paths, 1 << 20, OF, base(0)).unwrap());
+    std::fs::write(&paths.target, "another").unwrap();
+    let e = Arriving::open(&paths, 1 << 20, OF, base(0)).err().unwrap();
+    assert!(e.to_string().contains("has 7 bytes"), "{e}");
 }

@@ -22,6 +22,8 @@ use crate::random_file::{self, RandomFile};
 use crate::{Base, ImageError, Result};
 use layout::{Layout, BLOCK_BYTES, CLUSTER_BYTES};
 use space::Space;
+use std::ffi::OsString;
+use std::fs;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -65,8 +67,26 @@ pub struct Overlay {
 impl Overlay {
     /// Makes the file at `path`, for a disk of `size` bytes, which names `backing` as what it lies over.
     pub fn create(path: &Path, size: u64, backing: &BackingName, base: Box<dyn Base>) -> Result<Overlay> {
-        let file = random_file::create(path)?;
-        Self::create_in(file, &path.display().to_string(), size, Some(backing), base)
+        let name = path.display().to_string();
+        if path.exists() {
+            return Err(ImageError::refused(&name, "exists already"));
+        }
+        // Another name until it is whole: killed before, its maker leaves nothing that is no overlay.
+        let mut making = OsString::from(path);
+        making.push(".sapwood-new");
+        if Path::new(&making).exists() {
+            let _nobody_has_it = random_file::open(Path::new(&making))?;
+            fs::remove_file(&making).map_err(|e| ImageError::io(&name, "make anew", e))?;
+        }
+        let file = random_file::create(Path::new(&making))?;
+        let made = Self::create_in(file, &name, size, Some(backing), base).and_then(|overlay| {
+            let named = fs::rename(&making, path).and_then(|()| random_file::sync_folder_of(path));
+            named.map_err(|e| ImageError::io(&name, "name", e)).map(|()| overlay)
+        });
+        if made.is_err() {
+            drop(fs::remove_file(&making));
+        }
+        made
     }
 
     /// Opens the file at `path` again; `base` is for its size and what it names.

@@ -17,6 +17,10 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
     if a.live {
         return live::run(args, a);
     }
+    if a.serve.socket.is_some() || a.serve.listen.is_some() || a.serve.cache.is_some() {
+        let why = "--socket, --listen and --cache are for a disk that is served while it is restored: give --live too";
+        return Err(VaultError::Usage(why.into()).into());
+    }
     let format = match a.format.as_str() {
         "raw" => TargetFormat::Raw,
         "qcow2" => TargetFormat::Qcow2,

@@ -77,6 +77,21 @@ impl Child {
         let _ = kill_process(Pid::from_child(&self.process), signal);
     }
 
+    /// Its id, which is its own until it is waited for.
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.process)
+    }
+
+    /// Whether it has ended. It can still be waited for.
+    pub fn has_ended(&self) -> bool {
+        // SAFETY: all zeros is a value of this plain struct, and the pointer is to a local.
+        unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+            libc::waitid(libc::P_PID, self.process.id(), &mut info, flags) == 0 && info.si_pid() != 0
+        }
+    }
+
     /// Waits for its end.
     pub fn wait(mut self) -> Ended {
         let start = Instant::now();

@@ -7,6 +7,7 @@ pub mod guest_agent;
 pub mod libvirt;
 mod machine;
 pub mod mounted;
+pub mod nbd;
 pub mod qemu;
 
 pub use child::{Child, Ended};

@@ -217,6 +217,22 @@ fn two_programs_do_not_write_one_file() {
     Overlay::open(&path, base).unwrap();
 }
 
+/// Its maker was killed before there was a header: what was left could neither be opened nor made anew.
+#[test]
+fn an_overlay_has_its_name_when_it_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, making) = (dir.path().join("o.qcow2"), dir.path().join("o.qcow2.sapwood-new"));
+    std::fs::write(&making, [0; 5000]).unwrap();
+    let make = || Overlay::create(&path, 1 << 20, &backing(), Box::new(Counting));
+    make().unwrap().write_at(0, b"x").unwrap();
+    assert!(path.exists() && !making.exists());
+    assert!(make().err().unwrap().to_string().contains("exists already"));
+    let too_long = BackingName { name: vec![b'x'; 5000], format: None };
+    std::fs::remove_file(&path).unwrap();
+    assert!(Overlay::create(&path, 1 << 20, &too_long, Box::new(Counting)).is_err());
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
 #[test]
 fn a_scratch_overlay_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();

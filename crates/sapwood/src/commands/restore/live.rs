@@ -8,25 +8,30 @@ use crate::output::{print_json, rate, size};
 use crate::purpose::Ended;
 use crate::serving::{cache_bytes, Serving};
 use crate::signals::EndSignal;
-use anyhow::{Context, Result};
+use anyhow::{bail, Context, Result};
 use export::nbd::Single;
 use export::{Block, BlockDevice};
-use image::{Arriving, ArrivingPaths};
+use image::{Arriving, ArrivingPaths, ImageError};
 use serde_json::json;
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use vault::{GroupCache, VaultError};
 
 /// What arrives at a time.
 const STEP_BYTES: u64 = 1 << 20;
 /// What arrives between two times that it is made durable.
 const FLUSH_BYTES: u64 = 256 << 20;
+/// What arrives or does not.
+const BLOCK_BYTES: u64 = 4096;
+/// How long to wait for room.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
     let mut end = EndSignal::new()?;
@@ -58,8 +63,8 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
     }
     serving.run(&a.command)?;
 
-    let (stop, is_done) = (AtomicBool::new(false), AtomicBool::new(false));
-    let arrival = Arrival { arriving: &arriving, snapshot: &snapshot, stop: &stop };
+    let [stop, is_done, is_waiting] = [const { AtomicBool::new(false) }; 3];
+    let arrival = Arrival { arriving: &arriving, snapshot: &snapshot, stop: &stop, is_waiting: &is_waiting };
     let (arrived, ended) = std::thread::scope(|scope| {
         let arrives = scope.spawn(|| {
             let start = Instant::now();
@@ -72,11 +77,11 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
             is_done.store(true, Ordering::Release);
             outcome
         });
-        let has_arrived = |clients: usize| is_done.load(Ordering::Acquire) && clients == 0;
-        let mut ended = serving.wait(&mut end, has_arrived);
+        let no_more_comes = || is_done.load(Ordering::Acquire) || is_waiting.load(Ordering::Acquire);
+        let mut ended = serving.wait(&mut end, |clients| no_more_comes() && clients == 0);
         if matches!(ended, Ok(Ended::Command(_))) {
             // What the command began is brought to its end.
-            let all = serving.wait(&mut end, |_| is_done.load(Ordering::Acquire));
+            let all = serving.wait(&mut end, |_| no_more_comes());
             ended = if matches!(all, Ok(Ended::Signal)) { all } else { ended };
         }
         stop.store(true, Ordering::Release);
@@ -84,15 +89,24 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
     });
     serving.stop();
     arriving.flush()?;
-    let damaged =
-        snapshot.is_damaged().then(|| format!("{name}: damage was met, {} is not whole", a.target.display()));
-    if let Some(line) = damaged {
+    let arrived = arrived.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    if snapshot.is_damaged() {
+        let target = a.target.display();
+        let line = match &arrived {
+            Ok(()) => {
+                format!("{name}: damage was met, but what it is of was written anew: {target} is whole")
+            }
+            Err(_) => format!("{name}: damage was met, {target} is not whole"),
+        };
         return Ok(with_damage(&[line]));
     }
-    match arrived {
-        Ok(arrived) => arrived.map(|()| ended.map(|e| e.code()))?,
-        Err(panic) => std::panic::resume_unwind(panic),
-    }
+    arrived.map(|()| ended.map(|e| e.code()))?
+}
+
+/// The damage in a vault that an error tells of, if it is that.
+fn is_damage(e: &io::Error) -> bool {
+    let inner = e.get_ref().and_then(|inner| inner.downcast_ref::<VaultError>());
+    inner.is_some_and(VaultError::is_damage)
 }
 
 /// How a snapshot comes to its disk while that is in use.
@@ -100,28 +114,38 @@ struct Arrival<'a> {
     arriving: &'a Arriving,
     snapshot: &'a SnapshotDevice,
     stop: &'a AtomicBool,
+    /// There is no room, and perhaps there will be.
+    is_waiting: &'a AtomicBool,
+}
+
+/// What comes next.
+enum Next {
+    /// A step, or less.
+    Data(Range<u64>),
+    /// A hole of any length.
+    Hole(Range<u64>),
+    /// A step of which it cannot be told.
+    Unknown(Range<u64>),
 }
 
 impl Arrival<'_> {
-    /// Lets all of it arrive, in the order of the disk. What cannot be read is passed over, and is an error in the end.
+    /// Lets all of it arrive, in the order of the disk. What is damaged is passed over, and is an error in the end.
     fn run(&self) -> Result<()> {
-        let mut failed = None;
+        let mut damage = None;
         let mut since_flush = 0;
         let mut at = 0;
         let bytes = self.arriving.size();
         while at < bytes {
             if self.stop.load(Ordering::Acquire) {
-                return Err(VaultError::Cancelled.into());
+                bail!("stopped; run it again to go on");
             }
-            let (range, is_hole) = self.next(at..bytes.min(at + STEP_BYTES))?;
-            let step = match is_hole {
-                true => self.arriving.fetch_zeros(range.clone()),
-                false => self.arriving.fetch(range.clone()),
-            };
-            if let Err(e) = step {
-                eprintln!("sapwood: {e}");
-                failed = Some(e);
+            let next = self.next(at..bytes.min(at + STEP_BYTES))?;
+            let (Next::Data(range) | Next::Hole(range) | Next::Unknown(range)) = &next;
+            if let Err(e) = self.bring(&next, &mut damage) {
+                self.wait_for_room(e)?;
+                continue;
             }
+            self.is_waiting.store(false, Ordering::Release);
             since_flush += range.end - range.start;
             at = range.end;
             if since_flush >= FLUSH_BYTES {
@@ -130,22 +154,79 @@ impl Arrival<'_> {
             }
         }
         self.arriving.flush()?;
-        failed.map_or(Ok(()), |e| Err(e.into()))
+        damage.map_or(Ok(()), |e: ImageError| Err(e.into()))
     }
 
-    /// What comes next: data, a step at most, or a hole of any length.
-    fn next(&self, step: Range<u64>) -> Result<(Range<u64>, bool)> {
+    fn next(&self, step: Range<u64>) -> Result<Next> {
         let mut found = None;
         let all = step.start..self.arriving.size();
-        self.snapshot.extents(all, &mut |extent| {
+        let looked = self.snapshot.extents(all, &mut |extent| {
             found = Some(extent);
             false
-        })?;
-        let found = found.context("nothing is known of what comes next")?;
-        match found.block {
-            Block::Data => Ok((step.start..step.end.min(found.range.end), false)),
-            Block::Hole | Block::Zeros => Ok((found.range, true)),
+        });
+        match looked {
+            Err(e) if is_damage(&e) => return Ok(Next::Unknown(step)),
+            other => other?,
         }
+        let found = found.context("nothing is known of what comes next")?;
+        Ok(match found.block {
+            Block::Data => Next::Data(step.start..step.end.min(found.range.end)),
+            Block::Hole | Block::Zeros => Next::Hole(found.range),
+        })
+    }
+
+    /// Lets a step arrive, all but what is damaged: that is said, and left in `damage`.
+    fn bring(&self, next: &Next, damage: &mut Option<ImageError>) -> image::Result<()> {
+        match next {
+            Next::Hole(range) => self.arriving.fetch_zeros(range.clone()),
+            Next::Data(range) => self.bring_data(range.clone(), BLOCK_BYTES, damage),
+            Next::Unknown(range) => self.bring_data(range.clone(), STEP_BYTES, damage),
+        }
+    }
+
+    /// Takes a range apart where it is damaged, down to pieces of `least` bytes.
+    fn bring_data(
+        &self,
+        range: Range<u64>,
+        least: u64,
+        damage: &mut Option<ImageError>,
+    ) -> image::Result<()> {
+        match self.arriving.fetch(range.clone()) {
+            Err(ImageError::Io { source, .. }) if is_damage(&source) && range.end - range.start > least => {
+                let middle = (range.start + (range.end - range.start) / 2).next_multiple_of(BLOCK_BYTES);
+                self.bring_data(range.start..middle, least, damage)?;
+                self.bring_data(middle..range.end, least, damage)
+            }
+            Err(e) if matches!(&e, ImageError::Io { source, .. } if is_damage(source)) => {
+                // Many pieces of it have the same damage.
+                if damage.as_ref().is_none_or(|before| before.to_string() != e.to_string()) {
+                    eprintln!("sapwood: {e}");
+                }
+                *damage = Some(e);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Waits a while where there was no room, for as long as the disk is in use: others may make some.
+    fn wait_for_room(&self, e: ImageError) -> Result<()> {
+        let is_full = matches!(&e, ImageError::Io { source, .. }
+            if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded));
+        if !is_full {
+            return Err(e.into());
+        }
+        if !self.is_waiting.swap(true, Ordering::AcqRel) {
+            eprintln!("sapwood: {e}; the rest arrives when there is room");
+        }
+        let start = Instant::now();
+        while start.elapsed() < TRY_AGAIN {
+            if self.stop.load(Ordering::Acquire) {
+                return Err(e.into());
+            }
+            std::thread::sleep(TRY_AGAIN / 20);
+        }
+        Ok(())
     }
 }
 
@@ -181,17 +262,12 @@ impl Place {
         }
         let target = with_suffix(&a.target, ".sapwood-arriving");
         let map = a.map.clone().unwrap_or_else(|| with_suffix(&a.target, ".sapwood-map"));
-        if map.exists() && !target.exists() {
-            // It had arrived, and was killed before it had tidied up; or before there was anything.
-            fs::remove_file(&map).with_context(|| format!("removing {}", map.display()))?;
-        } else if !map.exists() && target.exists() {
-            // Killed before there was a map: nothing has arrived.
-            fs::remove_file(&target).with_context(|| format!("removing {}", target.display()))?;
-        }
+        let paths = ArrivingPaths { target, map };
+        Arriving::tidy(&paths)?;
         if a.target.exists() && !a.force {
             return refused("exists already; choose another name, or give --force");
         }
-        Ok(Place { paths: ArrivingPaths { target, map }, name: Some(a.target.clone()), overwrite: a.force })
+        Ok(Place { paths, name: Some(a.target.clone()), overwrite: a.force })
     }
 
     /// The disk is whole and durable: a file gets its name, and the map goes.

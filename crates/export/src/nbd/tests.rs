@@ -1,0 +1,104 @@
+//! The server against a client that says exactly what a test wants it to say.
+#![allow(clippy::unwrap_used)]
+
+mod client;
+mod clients;
+mod device;
+mod handshake;
+mod hostile;
+mod requests;
+mod stopping;
+
+use super::server::{Address, Server, ServerOptions, Single};
+use client::Client;
+use device::Memory;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Bytes of the device that most tests use: no multiple of a sector.
+const SIZE: u64 = (3 << 20) + 123;
+
+/// A server of one memory device on a Unix socket.
+struct Bench {
+    server: Option<Server>,
+    device: Arc<Memory>,
+    errors: Arc<Mutex<Vec<String>>>,
+    _dir: TempDir,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench::of(Memory::new(SIZE), 8)
+    }
+
+    fn of(device: Memory, connections_max: usize) -> Bench {
+        let dir = tempfile::tempdir().unwrap();
+        let (device, errors) = (Arc::new(device), Arc::new(Mutex::new(Vec::new())));
+        let address = Address::Unix(dir.path().join("socket"));
+        let server = start(&address, device.clone(), errors.clone(), connections_max).unwrap();
+        Bench { server: Some(server), device, errors, _dir: dir }
+    }
+
+    fn server(&self) -> &Server {
+        self.server.as_ref().unwrap()
+    }
+
+    /// A client that has said nothing yet.
+    fn raw(&self) -> Client {
+        Client::connect(self.server().address())
+    }
+
+    /// A client that has agreed on structured replies, block status and the export.
+    fn client(&self) -> Client {
+        let mut client = self.raw();
+        client.greet(true);
+        client.structured();
+        assert_eq!(client.set_contexts("disk", &["base:allocation"]), ["base:allocation"]);
+        client.go("disk");
+        client
+    }
+
+    /// A client that has agreed on the export only.
+    fn simple(&self) -> Client {
+        let mut client = self.raw();
+        client.greet(true);
+        client.go("disk");
+        client
+    }
+
+    fn errors(&self) -> Vec<String> {
+        self.errors.lock().unwrap().clone()
+    }
+
+    /// Waits until as many clients are there.
+    fn wait_for_clients(&self, count: usize) {
+        wait_until("the clients that are expected", || self.server().clients() == count);
+    }
+
+    fn stop(&mut self) -> Duration {
+        let start = Instant::now();
+        self.server.take().unwrap().stop();
+        start.elapsed()
+    }
+}
+
+fn start(
+    address: &Address,
+    device: Arc<Memory>,
+    errors: Arc<Mutex<Vec<String>>>,
+    connections_max: usize,
+) -> std::io::Result<Server> {
+    let on_error = Box::new(move |line: &str| errors.lock().unwrap().push(line.to_owned()));
+    let options = ServerOptions { threads: 4, connections_max, on_error };
+    let export = Single { name: "disk".into(), description: "a disk in memory".into(), device };
+    Server::start(address, Box::new(export), options)
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(20), "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
