@@ -26,13 +26,13 @@ pub fn run(args: &Args, a: &Nbd) -> Result<ExitCode> {
     let entry = snapshot.entry().clone();
     let name = format!("{disk}@{}", entry.id);
     let snapshot = Arc::new(SnapshotDevice::new(snapshot));
+    let overlay = overlay(a, &snapshot, &format!("sapwood:{}/{name}", vault.id()))?.map(Arc::new);
     if a.overlay.is_some() && vault.set_held(disk, &entry.id.to_string(), true)?.1 {
         // Without it the overlay is worth nothing.
         eprintln!(
             "sapwood: {name}: is held from now on, for the overlay; `sapwood release` lets it be deleted"
         );
     }
-    let overlay = overlay(a, &snapshot, &format!("sapwood:{}/{name}", vault.id()))?.map(Arc::new);
     let device: Arc<dyn BlockDevice> = match &overlay {
         Some(overlay) => overlay.clone(),
         None => snapshot.clone(),
