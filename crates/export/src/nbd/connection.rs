@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// Reads up to this length are answered by whoever took the request, before the next one is taken, if they can be at once.
 const QUICK_BYTES: u32 = 32 << 10;
-/// Longer reads are answered in pieces, so that memory is bounded.
+/// What is longer is read and written in pieces, so that memory is bounded whatever clients ask for.
 const PIECE_BYTES: u64 = 1 << 20;
 /// Memory that a thread keeps between requests.
 const KEPT_BYTES: usize = 2 << 20;
@@ -44,6 +44,11 @@ struct Request {
 }
 
 impl Request {
+    /// A write whose data is not taken with it.
+    fn is_long_write(&self) -> bool {
+        self.command == CMD_WRITE && u64::from(self.len) > PIECE_BYTES
+    }
+
     fn range(&self) -> Range<u64> {
         self.offset..self.offset + u64::from(self.len)
     }
@@ -105,6 +110,7 @@ impl<'a> Connection<'a> {
             }
             let next = requests.take(buf).and_then(|r| match r {
                 Some(r) if self.answer_quickly(&r, buf)? => Ok(Some(None)),
+                Some(r) if r.is_long_write() => self.write_long(&mut requests, &r, buf).map(|()| Some(None)),
                 Some(r) => Ok(Some(Some(r))),
                 None => Ok(None),
             });
@@ -119,6 +125,25 @@ impl<'a> Connection<'a> {
                     }
                 }
             }
+        }
+    }
+
+    /// Carries a long write out as its data comes, so that memory is bounded. All of it is taken, whatever becomes of it.
+    fn write_long(&self, requests: &mut Requests, r: &Request, buf: &mut Vec<u8>) -> io::Result<()> {
+        let mut outcome = self.check(r);
+        let (mut at, end) = (r.offset, r.offset.saturating_add(u64::from(r.len)));
+        while at < end {
+            buf.resize((end - at).min(PIECE_BYTES) as usize, 0);
+            requests.socket.read_exact(buf)?;
+            outcome = outcome.and_then(|()| Ok(self.agreed.device.write_at(at, buf)?));
+            at += buf.len() as u64;
+        }
+        if r.flags & FLAG_FUA != 0 {
+            outcome = outcome.and_then(|()| Ok(self.agreed.device.flush()?));
+        }
+        match outcome {
+            Ok(()) => self.replies.done(r.cookie),
+            Err(refusal) => self.refuse(r, refusal),
         }
     }
 
@@ -181,6 +206,9 @@ impl<'a> Connection<'a> {
         }
         match r.command {
             CMD_READ if r.len > PAYLOAD_MAX => refuse(EINVAL, "is longer than 32 MiB"),
+            CMD_READ if r.flags & FLAG_DF != 0 && u64::from(r.len) > PIECE_BYTES => {
+                refuse(EOVERFLOW, "is longer than 1 MiB, and shall not come in pieces")
+            }
             CMD_READ if r.len == 0 && self.agreed.structured => refuse(EINVAL, "has no length"),
             CMD_BLOCK_STATUS if !self.agreed.allocation => refuse(EINVAL, "was not agreed on"),
             CMD_BLOCK_STATUS if r.len == 0 => refuse(EINVAL, "has no length"),
@@ -207,11 +235,12 @@ impl<'a> Connection<'a> {
     }
 
     fn read(&self, r: &Request, buf: &mut Vec<u8>) -> Result<io::Result<()>, Refusal> {
-        let pieces = self.agreed.structured && r.flags & FLAG_DF == 0;
-        let step = if pieces { PIECE_BYTES } else { u64::from(PAYLOAD_MAX) };
+        if !self.agreed.structured && u64::from(r.len) > PIECE_BYTES {
+            return self.read_long(r, buf);
+        }
         let (mut at, end) = (r.offset, r.range().end);
         loop {
-            let next = end.min(at + step);
+            let next = end.min(at + PIECE_BYTES);
             buf.resize((next - at) as usize, 0);
             self.agreed.device.read_at(at, buf)?;
             let sent = self.replies.data(r.cookie, at, buf, next == end);
@@ -220,6 +249,28 @@ impl<'a> Connection<'a> {
             }
             at = next;
         }
+    }
+
+    /// Sends a long simple reply as it is read. Once it has begun it cannot be taken back: whoever is in the midst of one
+    /// that fails is left.
+    fn read_long(&self, r: &Request, buf: &mut Vec<u8>) -> Result<io::Result<()>, Refusal> {
+        let (mut at, end) = (r.offset, r.range().end);
+        buf.resize(PIECE_BYTES as usize, 0);
+        self.agreed.device.read_at(at, buf)?;
+        let sent = self.replies.long(r.cookie, &mut |out| loop {
+            out(buf)?;
+            at += buf.len() as u64;
+            if at == end {
+                return Ok(());
+            }
+            buf.resize((end - at).min(PIECE_BYTES) as usize, 0);
+            if let Err(e) = self.agreed.device.read_at(at, buf) {
+                let (export, len) = (&self.agreed.export, buf.len());
+                (self.on_error)(&format!("export {export:?}: read, {len} bytes at offset {at}: {e}"));
+                return Err(e);
+            }
+        });
+        Ok(sent)
     }
 
     /// What the blocks of a range hold: length and flags, neighbours that hold the same joined.
@@ -286,6 +337,9 @@ impl Requests {
         if r.command == CMD_WRITE {
             if r.len > PAYLOAD_MAX {
                 return Err(broken("a write of more than 32 MiB"));
+            }
+            if r.is_long_write() {
+                return Ok(Some(r));
             }
             buf.resize(r.len as usize, 0);
             self.socket.read_exact(buf)?;

@@ -3,6 +3,7 @@
 use super::server::Socket;
 use super::wire::*;
 use std::io::{self, IoSlice, Write};
+use std::net::Shutdown;
 use std::sync::{Mutex, PoisonError};
 
 /// Where the replies of a connection go, whole ones, one after the other.
@@ -52,12 +53,24 @@ impl Replies {
         self.chunk(cookie, CHUNK_DONE, TYPE_ERROR, &head, why)
     }
 
+    /// A simple reply whose data is written as `pieces` gives it. If that fails the connection is at its end.
+    pub fn long(
+        &self,
+        cookie: u64,
+        pieces: &mut dyn FnMut(&mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = socket
+            .write_all(&simple_head(cookie, 0))
+            .and_then(|()| pieces(&mut |data| socket.write_all(data)));
+        if sent.is_err() {
+            socket.shutdown(Shutdown::Both);
+        }
+        sent
+    }
+
     fn simple(&self, cookie: u64, error: u32, data: &[u8]) -> io::Result<()> {
-        let mut head = [0; 16];
-        head[..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
-        head[4..8].copy_from_slice(&error.to_be_bytes());
-        head[8..].copy_from_slice(&cookie.to_be_bytes());
-        self.write(&head, data)
+        self.write(&simple_head(cookie, error), data)
     }
 
     fn chunk(&self, cookie: u64, flags: u16, kind: u16, more: &[u8], data: &[u8]) -> io::Result<()> {
@@ -85,6 +98,14 @@ impl Replies {
         }
         Ok(())
     }
+}
+
+fn simple_head(cookie: u64, error: u32) -> [u8; 16] {
+    let mut head = [0; 16];
+    head[..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
+    head[4..8].copy_from_slice(&error.to_be_bytes());
+    head[8..].copy_from_slice(&cookie.to_be_bytes());
+    head
 }
 
 trait Boundary {

@@ -346,7 +346,7 @@ impl Socket {
         }
     }
 
-    fn shutdown(&self, how: Shutdown) {
+    pub fn shutdown(&self, how: Shutdown) {
         drop(match self {
             Socket::Unix(s) => s.shutdown(how),
             Socket::Tcp(s) => s.shutdown(how),

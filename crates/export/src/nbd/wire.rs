@@ -72,6 +72,7 @@ pub const EIO: u32 = 5;
 pub const ENOMEM: u32 = 12;
 pub const EINVAL: u32 = 22;
 pub const ENOSPC: u32 = 28;
+pub const EOVERFLOW: u32 = 75;
 pub const ENOTSUP: u32 = 95;
 
 pub const ALLOCATION: &str = "base:allocation";

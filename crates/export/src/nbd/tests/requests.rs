@@ -53,21 +53,42 @@ fn data_in_one_piece_where_that_is_asked_for() {
     let bench = Bench::of(Memory::new(33 * MIB), 8);
     let mut client = bench.client();
     let bytes = bench.device.bytes();
-    for len in [1, 5 << 20, PAYLOAD_MAX] {
+    for len in [1, 65536, 1 << 20] {
         let reply = client.done(CMD_READ, FLAG_DF, 9, len, &[]);
         assert_eq!((reply.error, reply.chunks), (0, 1));
         assert!(reply.data == bytes[9..9 + len as usize]);
     }
-    assert_eq!(client.done(CMD_READ, FLAG_DF, 9, PAYLOAD_MAX + 1, &[]).error, EINVAL);
+    for (len, error) in [((1 << 20) + 1, EOVERFLOW), (PAYLOAD_MAX, EOVERFLOW), (PAYLOAD_MAX + 1, EINVAL)] {
+        assert_eq!(client.done(CMD_READ, FLAG_DF, 9, len, &[]).error, error);
+    }
     // An error in the midst: what came before it is right.
     bench.device.bad_from.store(2 * MIB, std::sync::atomic::Ordering::SeqCst);
     let reply = client.read(MIB / 2, 4 << 20);
     assert_eq!((reply.error, reply.text.as_str()), (EIO, "a bad sector"));
     assert!(reply.data == bytes[(MIB / 2) as usize..(MIB / 2 + MIB) as usize]);
-    let reply = client.done(CMD_READ, FLAG_DF, MIB / 2, 4 << 20, &[]);
+    let reply = client.done(CMD_READ, FLAG_DF, 2 * MIB - 512, 1 << 20, &[]);
     assert_eq!((reply.error, reply.data.len()), (EIO, 0));
-    assert_eq!(bench.errors().len(), 3);
-    assert!(bench.errors()[1].contains("\"disk\": read, 4194304 bytes at offset 524288: a bad sector"));
+    assert_eq!(bench.errors().len(), 5);
+    assert!(bench.errors()[3].contains("\"disk\": read, 4194304 bytes at offset 524288: a bad sector"));
+}
+
+/// A simple reply that has begun cannot say that it fails: the client must not take what is missing for data.
+#[test]
+fn a_long_simple_reply_that_fails_ends_the_connection() {
+    let bench = Bench::of(Memory::new(33 * MIB), 8);
+    let mut client = bench.simple();
+    bench.device.bad_from.store(5 * MIB / 2, std::sync::atomic::Ordering::SeqCst);
+    client.ask(CMD_READ, 0, 0, 4 << 20, &[]);
+    let mut all = Vec::new();
+    // The end may come as a reset.
+    drop(client.socket.read_to_end(&mut all));
+    assert!(all.len() <= 16 + (2 << 20), "{} bytes of a read that failed at 2.5 MiB", all.len());
+    assert!(all[16..] == bench.device.bytes()[..all.len() - 16]);
+    assert_eq!(bench.errors().len(), 1);
+    // Where nothing was sent yet it is told.
+    let mut client = bench.simple();
+    assert_eq!(client.read(2 * MIB, 4 << 20).error, EIO);
+    client.leave();
 }
 
 #[test]
