@@ -6,6 +6,9 @@ use std::io::{self, IoSlice, Write};
 use std::net::Shutdown;
 use std::sync::{Mutex, PoisonError};
 
+/// Gives data, piece by piece, to whom it is given.
+type Pieces<'a> = dyn FnMut(&mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> + 'a;
+
 /// Where the replies of a connection go, whole ones, one after the other.
 pub(super) struct Replies {
     socket: Mutex<Socket>,
@@ -54,11 +57,7 @@ impl Replies {
     }
 
     /// A simple reply whose data is written as `pieces` gives it. If that fails the connection is at its end.
-    pub fn long(
-        &self,
-        cookie: u64,
-        pieces: &mut dyn FnMut(&mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>,
-    ) -> io::Result<()> {
+    pub fn long(&self, cookie: u64, pieces: &mut Pieces<'_>) -> io::Result<()> {
         let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let sent = socket
             .write_all(&simple_head(cookie, 0))

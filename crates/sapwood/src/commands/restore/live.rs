@@ -42,7 +42,7 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
     let entry = snapshot.entry().clone();
     let name = format!("{disk}@{}", entry.id);
     let snapshot = Arc::new(SnapshotDevice::new(snapshot));
-    let of = format!("{}/{name}", vault.id());
+    let of = format!("{}/{name}{}", vault.id(), place.device());
     let below = Box::new(Below(snapshot.clone()));
     let arriving = Arc::new(Arriving::open(&place.paths, entry.size, of.as_bytes(), below)?);
 
@@ -268,6 +268,14 @@ impl Place {
             return refused("exists already; choose another name, or give --force");
         }
         Ok(Place { paths, name: Some(a.target.clone()), overwrite: a.force })
+    }
+
+    /// What the map says of a device: on another one nothing of what it names has arrived.
+    fn device(&self) -> String {
+        match (&self.name, self.paths.target.canonicalize()) {
+            (None, Ok(path)) => format!(" on {}", path.display()),
+            _ => String::new(),
+        }
     }
 
     /// The disk is whole and durable: a file gets its name, and the map goes.
