@@ -60,8 +60,8 @@ impl<W: Write> Tar<W> {
         member: &Member,
         size: u64,
         data: &[Range<u64>],
-        mut read: impl FnMut(Range<u64>, &mut W) -> io::Result<()>,
-    ) -> io::Result<()> {
+        mut read: impl FnMut(Range<u64>, &mut W) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
         let bytes: u64 = data.iter().map(|r| r.end - r.start).sum();
         let map = (bytes < size).then(|| sparse_map(size, data));
         let stored = bytes + map.as_ref().map_or(0, |m| m.len() as u64);
@@ -79,7 +79,7 @@ impl<W: Write> Tar<W> {
         }
         self.out.write_all(&map.unwrap_or_default())?;
         data.iter().try_for_each(|range| read(range.clone(), &mut self.out))?;
-        self.pad(stored)
+        Ok(self.pad(stored)?)
     }
 
     /// Ends the archive.
@@ -122,7 +122,7 @@ impl<W: Write> Tar<W> {
             record(&mut pax, b"mtime", time(seconds, nanos).as_bytes());
         }
         for (name, value) in m.attributes {
-            record(&mut pax, &[b"SCHILY.xattr.", &name[..]].concat(), value);
+            record(&mut pax, &attribute_key(name), value);
         }
         if !pax.is_empty() {
             let head = header(m, b"PaxHeaders/0", b"", b'x', pax.len() as u64);
@@ -160,6 +160,19 @@ fn record(pax: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     for part in [b" ", key, b"=", value, b"\n"] {
         pax.extend_from_slice(part);
     }
+}
+
+/// The key of an extended attribute: its name, in which a `=` must not end it.
+fn attribute_key(name: &[u8]) -> Vec<u8> {
+    let mut key = b"SCHILY.xattr.".to_vec();
+    for byte in name {
+        match byte {
+            b'=' => key.extend_from_slice(b"%3D"),
+            b'%' => key.extend_from_slice(b"%25"),
+            byte => key.push(*byte),
+        }
+    }
+    key
 }
 
 fn time(seconds: i64, nanos: u32) -> String {
