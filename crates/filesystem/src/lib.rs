@@ -32,7 +32,7 @@ pub use extents::{Extent, Place};
 pub use node::{Entry, Node, NodeId, NodeKind, Time};
 pub use path::resolve;
 pub use volumes::{volumes, Volume};
-pub use walk::{DirectoryNo, Step, Walk};
+pub use walk::{DirectoryNo, Order, Step, Walk};
 
 /// A tree of files on a volume.
 ///

@@ -14,16 +14,26 @@ pub enum Step {
     Left(NodeId, Node),
 }
 
+/// In which order the entries of a directory are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// By their names.
+    Name,
+    /// By the numbers of their nodes: about that of their data on the disk, which is read with fewer jumps.
+    Number,
+}
+
 /// A directory, to ask for its names later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectoryNo(usize);
 
-/// Goes through a node and all that is below it, by name.
+/// Goes through a node and all that is below it.
 ///
 /// Memory is needed for the entries of the directories on the way only, and for the number of each directory: no directory
 /// is told twice, so a tree that leads back to itself ends.
 pub struct Walk<'a> {
     fs: &'a dyn FileSystem,
+    order: Order,
     first: Option<NodeId>,
     path: Vec<u8>,
     way: Vec<Level>,
@@ -46,9 +56,10 @@ struct Level {
 
 impl<'a> Walk<'a> {
     /// Begins at a node whose path is `path`.
-    pub fn new(fs: &'a dyn FileSystem, path: &[u8], id: NodeId) -> Self {
+    pub fn new(fs: &'a dyn FileSystem, path: &[u8], id: NodeId, order: Order) -> Self {
         Walk {
             fs,
+            order,
             first: Some(id),
             path: path.to_vec(),
             way: Vec::new(),
@@ -107,7 +118,10 @@ impl<'a> Walk<'a> {
                 Ok(entries) => (entries, None),
                 Err(error) => (Vec::new(), Some(error)),
             };
-            entries.sort_by(|a, b| a.name.cmp(&b.name));
+            match self.order {
+                Order::Name => entries.sort_by(|a, b| a.name.cmp(&b.name)),
+                Order::Number => entries.sort_by_key(|e| e.id),
+            }
             let path_len = self.path.len();
             self.way.push(Level { id, node, entries: entries.into_iter(), path_len, no: None });
             if let Some(error) = error {

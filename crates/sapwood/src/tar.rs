@@ -241,6 +241,45 @@ mod tests {
         }
     }
 
+    fn headers(kind: Kind, name: &str, size: u64, attributes: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+        let member = Member {
+            path: name.as_bytes(),
+            kind,
+            mode: 0o644,
+            uid: 1 << 21,
+            gid: 7,
+            modified: (1, 0),
+            attributes,
+        };
+        let mut tar = Tar::new(Vec::new());
+        tar.head(&member, member.path, size, Vec::new()).expect("in memory");
+        tar.out
+    }
+
+    #[test]
+    fn what_does_not_fit_a_header_stands_before_it() {
+        let has = |all: &[u8], text: &str| all.windows(text.len()).any(|w| w == text.as_bytes());
+        let large = headers(Kind::File, "large", 1 << 33, &[]);
+        assert!(has(&large, " size=8589934592\n") && has(&large, " uid=2097152\n") && !has(&large, " gid="));
+        assert!(!has(&headers(Kind::File, "small", (1 << 33) - 1, &[]), " size="));
+        let names = [99, 100, 101].map(|len| "n".repeat(len));
+        let path = |kind, n: usize| has(&headers(kind, &names[n], 0, &[]), " path=");
+        assert_eq!([0, 1, 2].map(|n| path(Kind::File, n)), [false, false, true]);
+        // That of a directory has a `/` behind it.
+        assert_eq!([0, 1, 2].map(|n| path(Kind::Directory, n)), [false, true, true]);
+        let link =
+            |n: usize| has(&headers(Kind::SymbolicLink(names[n].as_bytes()), "l", 0, &[]), " linkpath=");
+        assert_eq!([0, 1, 2].map(link), [false, false, true]);
+    }
+
+    /// What stands behind a `=` in the name of an attribute was taken for its value.
+    #[test]
+    fn names_of_attributes_do_not_end_early() {
+        let all = headers(Kind::File, "f", 0, &[(b"user.a=b%".to_vec(), b"c=d".to_vec())]);
+        let key = b"SCHILY.xattr.user.a%3Db%25=c=d\n";
+        assert!(all.windows(key.len()).any(|w| w == key));
+    }
+
     #[test]
     fn times_before_1970_count_down() {
         assert_eq!(time(-2, 750_000_000), "-1.250000000");

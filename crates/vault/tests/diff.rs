@@ -144,7 +144,8 @@ fn what_is_on_neither_is_passed_over() {
     let path = dir.path().join("image");
     let file = std::fs::File::create(&path).unwrap();
     file.set_len(1 << 40).unwrap();
-    let write = |at: u64, byte: u8| std::os::unix::fs::FileExt::write_all_at(&file, &[byte; 4096], at).unwrap();
+    let write =
+        |at: u64, byte: u8| std::os::unix::fs::FileExt::write_all_at(&file, &[byte; 4096], at).unwrap();
     write(0, 1);
     write(600 << 30, 2);
     let options = BackupOptions::default();

@@ -191,6 +191,9 @@ fn single_files_and_directories() {
     let archive = bench.path("tar");
     tar_to(&bench, &archive, &["/copying/names/b/../a", "/sizes/big"]);
     let listed = run("tar", &["-tf", archive.to_str().unwrap()]);
-    assert!(listed.starts_with("copying/names/a/\ncopying/names/a/device\n"), "{listed}");
+    assert!(
+        listed.starts_with("copying/names/a/\n") && listed.contains("\ncopying/names/a/device\n"),
+        "{listed}"
+    );
     assert!(listed.ends_with("\nsizes/big\n") && !listed.contains(".."), "{listed}");
 }

@@ -71,7 +71,7 @@ fn directories_in_directories_that_are_in_them() {
     let output = tar.output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains(said));
-    assert!(run("tar", &["-tf", text(&archive)]).ends_with("\nzebra\n"));
+    assert!(run("tar", &["-tf", text(&archive)]).contains("\nzebra\n"));
 }
 
 /// What has one name twice: a link, and a directory or a file that would go where the link leads.

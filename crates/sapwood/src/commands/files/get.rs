@@ -6,7 +6,7 @@ use super::{printable, Damage, Disk, Found};
 use crate::args::Args;
 use crate::output::{print_json, size};
 use anyhow::{Context, Result};
-use filesystem::{NodeKind, Step, Walk};
+use filesystem::{NodeKind, Order, Step, Walk};
 use serde_json::json;
 use std::ffi::OsString;
 use std::io::Write;
@@ -65,7 +65,7 @@ fn tree(found: &Found, to: &Path, counts: &mut Counts, damage: &mut Damage) -> R
         name => name.to_vec(),
     };
     let mut target = Target::open(&*found.fs, to)?;
-    let mut walk = Walk::new(&*found.fs, &top, found.id);
+    let mut walk = Walk::new(&*found.fs, &top, found.id, Order::Number);
     while let Some(step) = walk.next() {
         let name = walk.path().rsplit(|b| *b == b'/').next().unwrap_or_default().to_vec();
         let made = match step {

@@ -4,7 +4,7 @@ use super::{printable, Damage, Disk, Found};
 use crate::args::Args;
 use crate::output::{escaped, print_json, size};
 use anyhow::Result;
-use filesystem::{Node, NodeId, NodeKind, Step, Walk};
+use filesystem::{Node, NodeId, NodeKind, Order, Step, Walk};
 use serde_json::{json, Value};
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
@@ -59,7 +59,7 @@ struct List<W: Write> {
 impl<W: Write> List<W> {
     /// Lists a file, or what is in a directory, by name; with `recursive` what is in those in it, too.
     fn found(&mut self, found: &Found, recursive: bool) -> Result<()> {
-        let mut walk = Walk::new(&*found.fs, &found.path, found.id);
+        let mut walk = Walk::new(&*found.fs, &found.path, found.id, Order::Name);
         let mut is_first = true;
         while let Some(step) = walk.next() {
             let is_top = std::mem::take(&mut is_first);

@@ -4,7 +4,7 @@ use super::{printable, Damage, Disk, Found};
 use crate::args::Args;
 use crate::tar::{Kind, Member, Tar};
 use anyhow::{Context, Result};
-use filesystem::{DirectoryNo, FileSystem, FsError, Node, NodeId, NodeKind, Place, Step, Walk};
+use filesystem::{DirectoryNo, FileSystem, FsError, Node, NodeId, NodeKind, Order, Place, Step, Walk};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -55,7 +55,7 @@ struct Archive<W: Write> {
 impl<W: Write> Archive<W> {
     /// Adds a node and what is below it.
     fn tree(&mut self, found: &Found) -> Result<()> {
-        let mut walk = Walk::new(&*found.fs, &found.path, found.id);
+        let mut walk = Walk::new(&*found.fs, &found.path, found.id, Order::Number);
         let mut links = Links::new();
         while let Some(step) = walk.next() {
             let added = match step {
