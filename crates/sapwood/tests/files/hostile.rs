@@ -53,10 +53,7 @@ fn directories_in_directories_that_are_in_them() {
     let said = "is in itself, or in two others";
     let ended = bench.run(&["files", "vm/d", "get", "/", "--to", &bench.arg("got")]);
     assert_eq!(ended.code(), Some(1), "{ended}");
-    assert!(
-        ended.stderr.contains(&format!("sapwood: disk:/round/below/again: ext4: damaged: directory")),
-        "{ended}"
-    );
+    assert!(ended.stderr.contains("sapwood: disk:/round/below/again: ext4: damaged: directory"), "{ended}");
     assert!(ended.stderr.lines().all(|l| l.contains(said)) && ended.stderr.lines().count() >= 31, "{ended}");
     assert_eq!(fs::read(bench.path("got/disk/zebra")).unwrap(), b"behind it");
     let ended = bench.run(&["files", "vm/d", "list", "-r"]);
