@@ -21,6 +21,7 @@ mod partitions;
 mod path;
 mod probe;
 mod volumes;
+mod walk;
 mod wtf8;
 pub mod xfs;
 
@@ -31,6 +32,7 @@ pub use extents::{Extent, Place};
 pub use node::{Entry, Node, NodeId, NodeKind, Time};
 pub use path::resolve;
 pub use volumes::{volumes, Volume};
+pub use walk::{DirectoryNo, Order, Step, Walk};
 
 /// A tree of files on a volume.
 ///

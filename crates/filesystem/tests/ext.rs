@@ -27,6 +27,7 @@ const LIMITS: Limits = Limits {
     file_bytes: 1 << 40,
     attribute_bytes: 2000,
     has_fallocate: true,
+    device_max: (u32::MAX, u32::MAX),
     block_bytes: 4096,
 };
 

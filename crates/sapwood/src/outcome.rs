@@ -1,5 +1,6 @@
 //! Exit codes and error lines.
 
+use crate::output::escaped;
 use filesystem::FsError;
 use image::ImageError;
 use std::process::ExitCode;
@@ -8,7 +9,8 @@ use vault::VaultError;
 
 /// Damage was found.
 pub const DAMAGED: u8 = 3;
-const FAILED: u8 = 1;
+/// Something else went wrong.
+pub const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 /// Somebody else was at work, or it is not allowed.
 pub const REFUSED: u8 = 4;
@@ -75,5 +77,6 @@ pub fn one_line(e: &anyhow::Error) -> String {
             line.push_str(&text);
         }
     }
-    line.replace('\n', " ")
+    // What a guest calls its files is not to be obeyed by a terminal.
+    escaped(line.replace('\n', " ").as_bytes())
 }

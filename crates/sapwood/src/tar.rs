@@ -60,8 +60,8 @@ impl<W: Write> Tar<W> {
         member: &Member,
         size: u64,
         data: &[Range<u64>],
-        mut read: impl FnMut(Range<u64>, &mut W) -> io::Result<()>,
-    ) -> io::Result<()> {
+        mut read: impl FnMut(Range<u64>, &mut W) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
         let bytes: u64 = data.iter().map(|r| r.end - r.start).sum();
         let map = (bytes < size).then(|| sparse_map(size, data));
         let stored = bytes + map.as_ref().map_or(0, |m| m.len() as u64);
@@ -79,7 +79,7 @@ impl<W: Write> Tar<W> {
         }
         self.out.write_all(&map.unwrap_or_default())?;
         data.iter().try_for_each(|range| read(range.clone(), &mut self.out))?;
-        self.pad(stored)
+        Ok(self.pad(stored)?)
     }
 
     /// Ends the archive.
@@ -122,7 +122,7 @@ impl<W: Write> Tar<W> {
             record(&mut pax, b"mtime", time(seconds, nanos).as_bytes());
         }
         for (name, value) in m.attributes {
-            record(&mut pax, &[b"SCHILY.xattr.", &name[..]].concat(), value);
+            record(&mut pax, &attribute_key(name), value);
         }
         if !pax.is_empty() {
             let head = header(m, b"PaxHeaders/0", b"", b'x', pax.len() as u64);
@@ -160,6 +160,19 @@ fn record(pax: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     for part in [b" ", key, b"=", value, b"\n"] {
         pax.extend_from_slice(part);
     }
+}
+
+/// The key of an extended attribute: its name, in which a `=` must not end it.
+fn attribute_key(name: &[u8]) -> Vec<u8> {
+    let mut key = b"SCHILY.xattr.".to_vec();
+    for byte in name {
+        match byte {
+            b'=' => key.extend_from_slice(b"%3D"),
+            b'%' => key.extend_from_slice(b"%25"),
+            byte => key.push(*byte),
+        }
+    }
+    key
 }
 
 fn time(seconds: i64, nanos: u32) -> String {
@@ -226,6 +239,45 @@ mod tests {
             let (len, _) = text.split_once(' ').expect("a length");
             assert_eq!(len.parse(), Ok(text.len()), "{value}");
         }
+    }
+
+    fn headers(kind: Kind, name: &str, size: u64, attributes: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+        let member = Member {
+            path: name.as_bytes(),
+            kind,
+            mode: 0o644,
+            uid: 1 << 21,
+            gid: 7,
+            modified: (1, 0),
+            attributes,
+        };
+        let mut tar = Tar::new(Vec::new());
+        tar.head(&member, member.path, size, Vec::new()).expect("in memory");
+        tar.out
+    }
+
+    #[test]
+    fn what_does_not_fit_a_header_stands_before_it() {
+        let has = |all: &[u8], text: &str| all.windows(text.len()).any(|w| w == text.as_bytes());
+        let large = headers(Kind::File, "large", 1 << 33, &[]);
+        assert!(has(&large, " size=8589934592\n") && has(&large, " uid=2097152\n") && !has(&large, " gid="));
+        assert!(!has(&headers(Kind::File, "small", (1 << 33) - 1, &[]), " size="));
+        let names = [99, 100, 101].map(|len| "n".repeat(len));
+        let path = |kind, n: usize| has(&headers(kind, &names[n], 0, &[]), " path=");
+        assert_eq!([0, 1, 2].map(|n| path(Kind::File, n)), [false, false, true]);
+        // That of a directory has a `/` behind it.
+        assert_eq!([0, 1, 2].map(|n| path(Kind::Directory, n)), [false, true, true]);
+        let link =
+            |n: usize| has(&headers(Kind::SymbolicLink(names[n].as_bytes()), "l", 0, &[]), " linkpath=");
+        assert_eq!([0, 1, 2].map(link), [false, false, true]);
+    }
+
+    /// What stands behind a `=` in the name of an attribute was taken for its value.
+    #[test]
+    fn names_of_attributes_do_not_end_early() {
+        let all = headers(Kind::File, "f", 0, &[(b"user.a=b%".to_vec(), b"c=d".to_vec())]);
+        let key = b"SCHILY.xattr.user.a%3Db%25=c=d\n";
+        assert!(all.windows(key.len()).any(|w| w == key));
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub struct Limits {
     pub attribute_bytes: usize,
     /// Ranges can be allocated without being written.
     pub has_fallocate: bool,
+    /// The largest numbers of a device, major and minor.
+    pub device_max: (u32, u32),
     pub block_bytes: u64,
 }
 
@@ -33,7 +35,7 @@ pub fn fill(dir: &Path, limits: Limits) {
     sizes(&dir.join("sizes"), limits.block_bytes);
     sparse(&dir.join("sparse"), limits);
     fragmented(&dir.join("fragmented"));
-    special(&dir.join("special"));
+    special(&dir.join("special"), limits.device_max);
     attributes(&dir.join("attributes"), limits.attribute_bytes);
     times(&dir.join("times"));
     deleted(&dir.join("deleted"));
@@ -159,7 +161,7 @@ fn fragmented(dir: &Path) {
     }
 }
 
-fn special(dir: &Path) {
+fn special(dir: &Path, device_max: (u32, u32)) {
     fs::create_dir(dir).expect("mkdir");
     let kinds = [
         ("fifo", FileType::Fifo, 0, 0),
@@ -170,7 +172,7 @@ fn special(dir: &Path) {
         ("large minor", FileType::CharacterDevice, 5, 256),
     ];
     for (name, kind, major, minor) in kinds {
-        let device = rustix::fs::makedev(major, minor);
+        let device = rustix::fs::makedev(major.min(device_max.0), minor.min(device_max.1));
         mknodat(CWD, dir.join(name), kind, Mode::from_raw_mode(0o640), device).expect("mknod");
     }
     for mode in [0o4755, 0o2755, 0o1777, 0o7000, 0o0, 0o777] {

@@ -1,19 +1,20 @@
 //! `sapwood diff`
 
-use super::files::{list, printable, Disk};
+use super::files::{list, printable, Damage, Disk};
 use super::{open, split};
 use crate::args::{Args, Diff};
 use crate::output::{print_json, size};
 use anyhow::Result;
-use filesystem::{Change, Comparison, Disk as _, FileSystem, NodeId, Part, Place};
+use filesystem::{Change, Comparison, Disk as _, FileSystem, FsError, NodeId, Part, Place};
 use serde_json::{json, Value};
 use std::io::Write;
 use std::ops::Range;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 pub fn run(args: &Args, a: &Diff) -> Result<ExitCode> {
     let vault = open(args)?;
-    let mut ranges = Vec::new();
+    let (mut ranges, mut damage) = (Vec::new(), Damage::default());
     let (old, new) = vault.diff(split(&a.old), split(&a.new), &mut |range| ranges.push(range))?;
     let bytes: u64 = ranges.iter().map(|r| r.end - r.start).sum();
     let mut report = json!({
@@ -33,16 +34,19 @@ pub fn run(args: &Args, a: &Diff) -> Result<ExitCode> {
         let (mut old, mut new) = (Disk::open(args, &a.old, a.cache)?, Disk::open(args, &a.new, a.cache)?);
         let mut volumes = Vec::new();
         for name in shared_volumes(&old, &new) {
-            let (was, is) = match (old.file_system(&name), new.file_system(&name)) {
-                (Ok(was), Ok(is)) => (was, is),
-                // No file system, or none that is known: the ranges say what there is to say.
-                _ => continue,
+            let opened = known(&mut old, &name).and_then(|was| Ok(was.zip(known(&mut new, &name)?)));
+            let (was, is) = match opened {
+                Ok(Some(both)) => both,
+                Ok(None) => continue,
+                Err(e) => {
+                    damage.tell(e, &name, || "/".into())?;
+                    continue;
+                }
             };
-            let part = new.volumes.iter().find(|v| v.name == name).map(|v| v.part()).transpose()?;
-            let changes = Changes { part, ranges: &ranges };
+            let changes = Changes { part: same_part(&old, &new, &name)?, ranges: &ranges };
             let comparison = Comparison { old: &*was, new: &*is, may_differ: &|id| changes.touch(&*is, id) };
             let mut files = Vec::new();
-            comparison.run(&mut |path, change, node| {
+            let compared = comparison.run(&mut |path, change, node| {
                 let mut entry = json!({ "change": name_of(change), "kind": list::kind_name(node.kind), "size": node.size });
                 list::put_bytes(&mut entry, "path", path);
                 if args.json {
@@ -51,7 +55,8 @@ pub fn run(args: &Args, a: &Diff) -> Result<ExitCode> {
                     // Where standard output is gone, flushing it says so.
                     drop(writeln!(out, "{} {name}:{}", letter(change), printable(path)));
                 }
-            })?;
+            });
+            compared.or_else(|e| damage.tell(e.into(), &name, || "/".into()))?;
             volumes.push(json!({ "name": name, "kind": is.kind(), "files": files }));
         }
         report["volumes"] = Value::Array(volumes);
@@ -61,7 +66,7 @@ pub fn run(args: &Args, a: &Diff) -> Result<ExitCode> {
     if args.json {
         print_json(&report);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(damage.exit_code())
 }
 
 /// The volumes that both have.
@@ -70,8 +75,26 @@ fn shared_volumes(old: &Disk, new: &Disk) -> Vec<String> {
     names.filter(|name| old.volumes.iter().any(|v| v.name == *name)).collect()
 }
 
+/// The file system of a volume. Without one, or one that is known, the ranges say what there is to say.
+fn known(disk: &mut Disk, name: &str) -> Result<Option<Arc<dyn FileSystem>>> {
+    match disk.file_system(name) {
+        Ok(fs) => Ok(Some(fs)),
+        Err(FsError::Wrong { .. } | FsError::Unsupported { .. }) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Where a volume lies, if that is the same place in both.
+fn same_part(old: &Disk, new: &Disk, name: &str) -> Result<Option<Part>> {
+    let part = |disk: &Disk| disk.volumes.iter().find(|v| v.name == name).map(|v| v.part()).transpose();
+    let (was, is) = (part(old)?, part(new)?);
+    let pieces = |part: &Option<Part>| part.as_ref().map(|p| p.locate(0, p.size()));
+    Ok(if pieces(&was) == pieces(&is) { is } else { None })
+}
+
 /// What of a disk was written, as a volume on it sees it.
 struct Changes<'a> {
+    /// `None` where the volume was moved: anything may have changed.
     part: Option<Part>,
     ranges: &'a [Range<u64>],
 }

@@ -7,9 +7,11 @@ mod tar;
 use super::{open, split};
 use crate::args::{Args, Files, FilesWhat};
 use crate::devices::SnapshotDisk;
+use crate::outcome;
+use crate::output::escaped;
 use crate::serving::cache_bytes;
 use anyhow::Result;
-use filesystem::{resolve, FileSystem, NodeId, Volume};
+use filesystem::{resolve, FileSystem, FsError, NodeId, Volume};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -64,55 +66,93 @@ impl Disk {
     }
 
     /// The file system of a volume. What it warns of is said once.
-    pub fn file_system(&mut self, volume: &str) -> Result<Arc<dyn FileSystem>> {
+    pub fn file_system(&mut self, volume: &str) -> filesystem::Result<Arc<dyn FileSystem>> {
         if let Some(fs) = self.opened.get(volume) {
             return Ok(fs.clone());
         }
         let Some(found) = self.volumes.iter().find(|v| v.name == volume) else {
-            let names: Vec<&str> = self.volumes.iter().map(|v| &*v.name).collect();
-            let why = format!("{} has no volume {volume:?}; it has {}", self.name, names.join(", "));
-            return Err(VaultError::NotFound { what: why }.into());
+            let why = format!("there is no such volume; it has {}", self.volume_names());
+            return Err(FsError::Wrong { what: format!("{}, volume {volume}", self.name), why });
         };
         let fs: Arc<dyn FileSystem> = Arc::from(found.open()?);
-        fs.warnings().iter().for_each(|w| eprintln!("sapwood: {}, volume {volume}: {w}", self.name));
+        let warn = |w: &String| {
+            eprintln!("sapwood: {}, volume {volume}: {}", self.name, escaped(w.as_bytes()));
+        };
+        fs.warnings().iter().for_each(warn);
         self.opened.insert(volume.to_owned(), fs.clone());
         Ok(fs)
     }
 
-    /// The volumes with a file system that can be read.
-    pub fn readable(&mut self) -> Vec<String> {
+    fn volume_names(&self) -> String {
+        let names: Vec<&str> = self.volumes.iter().map(|v| &*v.name).collect();
+        if names.is_empty() {
+            "none".into()
+        } else {
+            names.join(", ")
+        }
+    }
+
+    /// The volumes with a file system that can be read, and the damage of others. Damage of the vault is an error.
+    pub fn readable(&mut self) -> Result<(Vec<String>, Vec<FsError>)> {
         let names: Vec<String> = self.volumes.iter().map(|v| v.name.clone()).collect();
-        names.into_iter().filter(|name| self.file_system(name).is_ok()).collect()
+        let (mut readable, mut damaged) = (Vec::new(), Vec::new());
+        for name in names {
+            match self.file_system(&name) {
+                Ok(_) => readable.push(name),
+                Err(e @ FsError::Read(_)) => return Err(e.into()),
+                Err(e @ FsError::Corrupt { .. }) => damaged.push(e),
+                Err(FsError::Wrong { .. } | FsError::Unsupported { .. }) => {}
+            }
+        }
+        Ok((readable, damaged))
     }
 
     /// What `[VOLUME:]PATH` leads to. Without a volume it must be in one only.
     pub fn find(&mut self, named: &OsStr) -> Result<Found> {
         let (volume, path) = self.parse(named.as_bytes());
-        let candidates = match volume {
-            Some(volume) => vec![volume],
-            None => self.readable(),
-        };
+        if let Some(volume) = volume {
+            let fs = self.file_system(&volume)?;
+            let there = resolve(&*fs, &path, true)?;
+            let id = there.ok_or_else(|| self.missing(named, &path, &[]))?;
+            return Ok(Found { volume, fs, id, path });
+        }
+        let (candidates, mut damaged) = self.readable()?;
         let mut found = Vec::new();
-        for volume in &candidates {
-            let fs = self.file_system(volume)?;
-            if let Some(id) = resolve(&*fs, &path, true)? {
-                found.push(Found { volume: volume.clone(), fs, id, path: path.clone() });
+        for volume in candidates {
+            let fs = self.file_system(&volume)?;
+            match resolve(&*fs, &path, true) {
+                Ok(Some(id)) => found.push(Found { volume, fs, id, path: path.clone() }),
+                Ok(None) => {}
+                Err(e @ FsError::Read(_)) => return Err(e.into()),
+                // It may be on another volume.
+                Err(e) => damaged.push(e),
             }
         }
-        let said = printable(&path);
-        let what = match (found.len(), candidates.len()) {
-            (1, _) => return Ok(found.remove(0)),
-            (0, 0) => format!(
-                "{} has no file system that can be read; `sapwood files {}` lists its volumes",
-                self.name, self.name
-            ),
-            (0, _) => format!("{}: there is no {said}", self.name),
+        match (found.len(), damaged.len()) {
+            (1, _) => Ok(found.remove(0)),
+            (0, 1) if self.volumes.len() == 1 => Err(damaged.remove(0).into()),
+            (0, _) => Err(self.missing(named, &path, &damaged).into()),
             _ => {
+                let said = printable(&path);
                 let volumes: Vec<String> = found.iter().map(|f| format!("{}:{said}", f.volume)).collect();
-                format!("{}: {said} is on several volumes; name one: {}", self.name, volumes.join(", "))
+                let volumes = volumes.join(", ");
+                let what = format!("{}: {said} is on several volumes; name one: {volumes}", self.name);
+                Err(VaultError::NotFound { what }.into())
             }
-        };
-        Err(VaultError::NotFound { what }.into())
+        }
+    }
+
+    /// There is no such path, and why that may be.
+    fn missing(&self, named: &OsStr, path: &[u8], damaged: &[FsError]) -> VaultError {
+        let mut what = format!("{}: there is no {}", self.name, printable(path));
+        if self.opened.is_empty() && damaged.is_empty() {
+            what =
+                format!("{} has no file system that can be read; it has {}", self.name, self.volume_names());
+        } else if named.as_bytes().split(|b| *b == b'/').next().is_some_and(|first| first.contains(&b':')) {
+            what += &format!(" (volumes: {})", self.volume_names());
+        }
+        damaged.iter().for_each(|e| what += &format!("; {e}"));
+        VaultError::NotFound { what }
     }
 
     /// Volume and path. A colon belongs to the volume only where there is a volume of that name.
@@ -136,29 +176,52 @@ impl Disk {
     }
 }
 
+/// A path from the root, without a `/` at its end. `..` takes back the part before it, as in a shell.
 fn absolute(path: &[u8]) -> Vec<u8> {
     let mut all = Vec::new();
     for part in path.split(|b| *b == b'/').filter(|p| !p.is_empty() && *p != b".") {
+        if part == b".." {
+            all.truncate(all.iter().rposition(|b| *b == b'/').unwrap_or(0));
+            continue;
+        }
         all.push(b'/');
         all.extend_from_slice(part);
     }
     all
 }
 
-/// A name for people: what is no text, or would play tricks with a terminal, as `\xNN`.
-pub fn printable(name: &[u8]) -> String {
-    let mut out = String::new();
-    for chunk in name.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            match c.is_control() {
-                true => out.extend(c.to_string().bytes().map(|b| format!("\\x{b:02x}"))),
-                false => out.push(c),
-            }
+/// Damage of the guest's file systems: it is told, and what can be read goes on.
+#[derive(Default)]
+pub struct Damage {
+    pub count: u64,
+}
+
+impl Damage {
+    /// Tells damage of a file system. All other errors are returned.
+    pub fn tell(&mut self, e: anyhow::Error, volume: &str, path: impl Fn() -> String) -> Result<()> {
+        match e.downcast_ref::<FsError>() {
+            None | Some(FsError::Read(_)) => return Err(e),
+            Some(_) => eprintln!("sapwood: {volume}:{}: {}", path(), outcome::one_line(&e)),
         }
-        out.extend(chunk.invalid().iter().map(|b| format!("\\x{b:02x}")));
+        self.count += 1;
+        Ok(())
     }
-    if out.is_empty() {
-        out.push('/');
+
+    /// That of the command, when all else is done.
+    pub fn exit_code(&self) -> ExitCode {
+        if self.count > 0 {
+            ExitCode::from(outcome::FAILED)
+        } else {
+            ExitCode::SUCCESS
+        }
     }
-    out
+}
+
+/// A path for people.
+pub fn printable(path: &[u8]) -> String {
+    if path.is_empty() {
+        "/".into()
+    } else {
+        escaped(path)
+    }
 }

@@ -1,14 +1,13 @@
 //! Listing volumes and directories.
 
-use super::{printable, Disk, Found};
+use super::{printable, Damage, Disk, Found};
 use crate::args::Args;
-use crate::output::{print_json, size};
+use crate::output::{escaped, print_json, size};
 use anyhow::Result;
-use filesystem::{FileSystem, Node, NodeId, NodeKind};
+use filesystem::{Node, NodeId, NodeKind, Order, Step, Walk};
 use serde_json::{json, Value};
-use std::collections::HashSet;
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 
 /// The volumes of a disk.
@@ -25,82 +24,72 @@ pub fn volumes(args: &Args, disk: &Disk) -> Result<ExitCode> {
     println!("{:<20} {:<10} {:>10}  LABEL", "VOLUME", "KIND", "SIZE");
     for v in &disk.volumes {
         let kind = if v.kind.is_empty() { "-" } else { v.kind };
-        println!("{:<20} {kind:<10} {:>10}  {}", v.name, size(v.size), printable_label(&v.label));
+        println!("{:<20} {kind:<10} {:>10}  {}", v.name, size(v.size), escaped(v.label.as_bytes()));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn printable_label(label: &str) -> String {
-    if label.is_empty() {
-        return String::new();
-    }
-    printable(label.as_bytes())
 }
 
 /// What is in directories; files are listed themselves.
 pub fn run(args: &Args, mut disk: Disk, paths: &[OsString], recursive: bool) -> Result<ExitCode> {
-    if paths.is_empty() && disk.readable().len() != 1 {
+    if paths.is_empty() && disk.readable()?.0.len() != 1 {
         return volumes(args, &disk);
     }
-    let mut entries = Vec::new();
-    let stdout = std::io::stdout();
-    let mut out = std::io::BufWriter::new(stdout.lock());
-    for found in disk.find_all(paths)? {
-        let Found { volume, fs, id, path } = found;
-        let mut each = |path: &[u8], id: NodeId, node: &Node| -> Result<()> {
-            let link = if node.kind == NodeKind::Link { Some(fs.link(id)?) } else { None };
-            match args.json {
-                true => entries.push(entry_json(&volume, path, node, link.as_deref())),
-                false => writeln!(out, "{}", entry_line(path, node, link.as_deref()))?,
-            }
-            Ok(())
-        };
-        match fs.node(id)? {
-            node if node.kind == NodeKind::Directory => {
-                below(&*fs, id, &path, recursive, &mut HashSet::new(), &mut each)?;
-            }
-            node => each(&path, id, &node)?,
-        }
-    }
-    out.flush()?;
+    let found = disk.find_all(paths)?;
+    let out = BufWriter::new(std::io::stdout().lock());
+    let mut list = List { out, json: args.json, entries: 0, damage: Damage::default() };
     if args.json {
-        print_json(&json!({ "snapshot": disk.name, "entries": entries }));
+        write!(list.out, "{{\"snapshot\":{},\"entries\":[", json!(disk.name))?;
     }
-    Ok(ExitCode::SUCCESS)
+    found.iter().try_for_each(|f| list.found(f, recursive))?;
+    if args.json {
+        writeln!(list.out, "],\"damaged\":{}}}", list.damage.count)?;
+    }
+    list.out.flush()?;
+    Ok(list.damage.exit_code())
 }
 
-/// Called with the path of a node.
-type Each<'a> = dyn FnMut(&[u8], NodeId, &Node) -> Result<()> + 'a;
+/// A list being printed; there may be more of it than fits in memory.
+struct List<W: Write> {
+    out: W,
+    json: bool,
+    entries: u64,
+    damage: Damage,
+}
 
-/// Goes through a directory, by name, and with `recursive` through those in it.
-fn below(
-    fs: &dyn FileSystem,
-    id: NodeId,
-    path: &[u8],
-    recursive: bool,
-    seen: &mut HashSet<NodeId>,
-    each: &mut Each,
-) -> Result<()> {
-    let mut ahead = vec![(path.to_vec(), id)];
-    while let Some((path, id)) = ahead.pop() {
-        // A damaged tree may lead back to where it came from.
-        if !seen.insert(id) {
-            continue;
+impl<W: Write> List<W> {
+    /// Lists a file, or what is in a directory, by name; with `recursive` what is in those in it, too.
+    fn found(&mut self, found: &Found, recursive: bool) -> Result<()> {
+        let mut walk = Walk::new(&*found.fs, &found.path, found.id, Order::Name);
+        let mut is_first = true;
+        while let Some(step) = walk.next() {
+            let is_top = std::mem::take(&mut is_first);
+            let told = match step {
+                Ok(Step::Left(..)) => continue,
+                Ok(Step::Node(_, node)) if is_top && node.kind == NodeKind::Directory => continue,
+                Ok(Step::Node(id, node)) => {
+                    if !recursive {
+                        walk.pass_over();
+                    }
+                    self.entry(found, walk.path(), id, &node)
+                }
+                Err(e) => Err(e.into()),
+            };
+            told.or_else(|e| self.damage.tell(e, &found.volume, || printable(walk.path())))?;
         }
-        let mut entries = fs.entries(id)?;
-        entries.sort_by(|a, b| a.name.cmp(&b.name));
-        let first = ahead.len();
-        for entry in entries {
-            let node = fs.node(entry.id)?;
-            let path = [&path[..], b"/", &entry.name].concat();
-            each(&path, entry.id, &node)?;
-            if recursive && node.kind == NodeKind::Directory {
-                ahead.push((path, entry.id));
-            }
-        }
-        ahead[first..].reverse();
+        Ok(())
     }
-    Ok(())
+
+    fn entry(&mut self, found: &Found, path: &[u8], id: NodeId, node: &Node) -> Result<()> {
+        let link = if node.kind == NodeKind::Link { Some(found.fs.link(id)?) } else { None };
+        if self.json {
+            let comma = if self.entries > 0 { "," } else { "" };
+            write!(self.out, "{comma}{}", entry_json(&found.volume, path, node, link.as_deref()))?;
+        } else {
+            writeln!(self.out, "{}", entry_line(path, node, link.as_deref()))?;
+        }
+        self.entries += 1;
+        Ok(())
+    }
 }
 
 fn letter(kind: NodeKind) -> char {
@@ -135,9 +124,15 @@ fn entry_line(path: &[u8], node: &Node, link: Option<&[u8]>) -> String {
             }
         })
         .collect();
-    let (uid, gid, bytes) = (node.uid, node.gid, node.size);
+    let bytes = match node.kind {
+        NodeKind::CharDevice { major, minor } | NodeKind::BlockDevice { major, minor } => {
+            format!("{major}, {minor}")
+        }
+        _ => node.size.to_string(),
+    };
+    let (uid, gid) = (node.uid, node.gid);
     let time = vault::format_time(node.modified.seconds);
-    let link = link.map(|l| format!(" -> {}", printable(l))).unwrap_or_default();
+    let link = link.map(|l| format!(" -> {}", escaped(l))).unwrap_or_default();
     format!("{}{mode} {uid:>5} {gid:>5} {bytes:>12} {time} {}{link}", letter(node.kind), printable(path))
 }
 
@@ -150,8 +145,12 @@ fn entry_json(volume: &str, path: &[u8], node: &Node, link: Option<&[u8]>) -> Va
         "gid": node.gid,
         "size": node.size,
         "links": node.links,
-        "modified": node.modified.seconds as f64 + f64::from(node.modified.nanos) * 1e-9,
+        "modified": node.modified.seconds,
+        "modified_nanos": node.modified.nanos,
     });
+    if let NodeKind::CharDevice { major, minor } | NodeKind::BlockDevice { major, minor } = node.kind {
+        entry["device"] = json!([major, minor]);
+    }
     put_bytes(&mut entry, "path", path);
     if let Some(link) = link {
         put_bytes(&mut entry, "link", link);

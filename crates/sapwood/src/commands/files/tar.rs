@@ -1,19 +1,18 @@
 //! Files as a tar archive.
 
-use super::{printable, Disk, Found};
+use super::{printable, Damage, Disk, Found};
 use crate::args::Args;
 use crate::tar::{Kind, Member, Tar};
 use anyhow::{Context, Result};
-use filesystem::{FileSystem, FsError, Node, NodeId, NodeKind, Place};
-use std::collections::hash_map::{Entry, HashMap};
-use std::collections::HashSet;
+use filesystem::{DirectoryNo, FileSystem, FsError, Node, NodeId, NodeKind, Order, Place, Step, Walk};
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::ops::Range;
 use std::process::ExitCode;
 use vault::VaultError;
 
-const STEP_BYTES: u64 = 1 << 20;
+const STEP_BYTES: usize = 1 << 20;
 /// Holes shorter than this in all are written as zeros: a sparse member needs room, and readers that know it.
 const HOLES_BYTES_MIN: u64 = 64 << 10;
 
@@ -24,114 +23,124 @@ pub fn run(_: &Args, mut disk: Disk, paths: &[OsString]) -> Result<ExitCode> {
         return Err(VaultError::Usage("a tar archive is no text: send it to a file or a pipe".into()).into());
     }
     let found = disk.find_all(paths)?;
-    let mut tar = Tar::new(BufWriter::with_capacity(STEP_BYTES as usize, stdout.lock()));
-    let mut left_out = 0;
-    for f in &found {
-        let mut archive = Archive { fs: &*f.fs, links: HashMap::new(), way: HashSet::new(), left_out };
-        archive.node(&mut tar, &member_path(f), f.id)?;
-        left_out = archive.left_out;
-    }
+    let tar = Tar::new(BufWriter::with_capacity(STEP_BYTES, stdout.lock()));
+    let mut archive = Archive { tar, buf: vec![0; STEP_BYTES], left_out: 0, damage: Damage::default() };
+    found.iter().try_for_each(|f| archive.tree(f))?;
+    let Archive { tar, left_out, damage, .. } = archive;
     tar.finish().context("writing to standard output")?;
     if left_out > 0 {
         eprintln!("sapwood: {}: {left_out} sockets left out, which a tar cannot hold", disk.name);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(damage.exit_code())
 }
 
 /// The whole path without its first `/`; the root of a file system is `.`.
-fn member_path(f: &Found) -> Vec<u8> {
-    match f.path.get(1..) {
-        None | Some([]) => b".".to_vec(),
-        Some(path) => path.to_vec(),
+fn member_path(path: &[u8]) -> &[u8] {
+    match path.get(1..) {
+        None | Some([]) => b".",
+        Some(path) => path,
     }
 }
 
-struct Archive<'a> {
-    fs: &'a dyn FileSystem,
-    /// Members of nodes with several names.
-    links: HashMap<NodeId, Vec<u8>>,
-    /// Directories from the first one to where we are.
-    way: HashSet<NodeId>,
+/// Members of nodes with several names: the directory, and the name in it.
+type Links = HashMap<NodeId, (Option<DirectoryNo>, Vec<u8>)>;
+
+struct Archive<W: Write> {
+    tar: Tar<W>,
+    buf: Vec<u8>,
     left_out: u64,
+    damage: Damage,
 }
 
-impl Archive<'_> {
-    fn node<W: Write>(&mut self, tar: &mut Tar<W>, path: &[u8], id: NodeId) -> Result<()> {
-        let node = self.fs.node(id)?;
-        let attributes = self.fs.attributes(id)?;
-        let said = || format!("writing {}", printable(path));
-        if node.links > 1 && node.kind != NodeKind::Directory {
-            match self.links.entry(id) {
-                Entry::Occupied(first) => {
-                    return tar
-                        .add(&member(path, &node, &attributes, Kind::HardLink(first.get())))
-                        .with_context(said);
-                }
-                Entry::Vacant(first) => drop(first.insert(path.to_vec())),
-            }
+impl<W: Write> Archive<W> {
+    /// Adds a node and what is below it.
+    fn tree(&mut self, found: &Found) -> Result<()> {
+        let mut walk = Walk::new(&*found.fs, &found.path, found.id, Order::Number);
+        let mut links = Links::new();
+        while let Some(step) = walk.next() {
+            let added = match step {
+                Ok(Step::Node(id, node)) => self.node(&*found.fs, &mut walk, &mut links, id, &node),
+                Ok(Step::Left(..)) => Ok(()),
+                Err(e) => Err(e.into()),
+            };
+            added.or_else(|e| self.damage.tell(e, &found.volume, || printable(walk.path())))?;
         }
-        let link = if node.kind == NodeKind::Link { self.fs.link(id)? } else { Vec::new() };
-        match node.kind {
-            NodeKind::Directory => {
-                tar.add(&member(path, &node, &attributes, Kind::Directory)).with_context(said)?;
-                return self.directory(tar, path, id);
-            }
-            NodeKind::File => {
-                let data = self.data(id, node.size)?;
-                let fs = self.fs;
-                tar.add_file(&member(path, &node, &attributes, Kind::File), node.size, &data, |range, out| {
-                    copy(fs, id, range, out)
-                })
-            }
-            NodeKind::Link => tar.add(&member(path, &node, &attributes, Kind::SymbolicLink(&link))),
-            NodeKind::CharDevice { major, minor } => {
-                tar.add(&member(path, &node, &attributes, Kind::CharDevice(major, minor)))
-            }
-            NodeKind::BlockDevice { major, minor } => {
-                tar.add(&member(path, &node, &attributes, Kind::BlockDevice(major, minor)))
-            }
-            NodeKind::Fifo => tar.add(&member(path, &node, &attributes, Kind::Fifo)),
-            NodeKind::Socket => {
-                self.left_out += 1;
-                Ok(())
-            }
-        }
-        .with_context(said)
-    }
-
-    fn directory<W: Write>(&mut self, tar: &mut Tar<W>, path: &[u8], id: NodeId) -> Result<()> {
-        if !self.way.insert(id) {
-            let why = format!("{} is in itself", printable(path));
-            return Err(FsError::corrupt(self.fs.kind(), why).into());
-        }
-        let mut entries = self.fs.entries(id)?;
-        entries.sort_by(|a, b| a.name.cmp(&b.name));
-        for entry in entries {
-            let below = if path == b"." { entry.name } else { [path, b"/", &entry.name].concat() };
-            self.node(tar, &below, entry.id)?;
-        }
-        self.way.remove(&id);
         Ok(())
     }
 
-    /// The ranges of a file that are written; all of it, where its holes are not worth it.
-    fn data(&self, id: NodeId, size: u64) -> Result<Vec<Range<u64>>> {
-        let mut data: Vec<Range<u64>> = Vec::new();
-        for e in self.fs.extents(id)?.iter().filter(|e| e.place != Place::Zeros) {
-            let range = e.offset..(e.offset + e.len).min(size);
-            match data.last_mut() {
-                Some(last) if last.end == range.start => last.end = range.end,
-                _ if range.is_empty() => {}
-                _ => data.push(range),
+    /// Adds a node. The archive is a whole one, whatever damage of the guest's file system is returned.
+    fn node(
+        &mut self,
+        fs: &dyn FileSystem,
+        walk: &mut Walk,
+        links: &mut Links,
+        id: NodeId,
+        node: &Node,
+    ) -> Result<()> {
+        if node.kind == NodeKind::Socket {
+            self.left_out += 1;
+            return Ok(());
+        }
+        let attributes = fs.attributes(id)?;
+        let has_names = node.links > 1 && node.kind != NodeKind::Directory;
+        if let Some((directory, name)) = links.get(&id).filter(|_| has_names) {
+            let mut first = walk.names(*directory);
+            first.push(name);
+            let first = first.join(&b'/');
+            let kind = Kind::HardLink(member_path(&first));
+            return written(self.tar.add(&member(walk.path(), node, &attributes, kind)));
+        }
+        let link = if node.kind == NodeKind::Link { fs.link(id)? } else { Vec::new() };
+        let kind = match node.kind {
+            NodeKind::Directory => Kind::Directory,
+            NodeKind::Link => Kind::SymbolicLink(&link),
+            NodeKind::CharDevice { major, minor } => Kind::CharDevice(major, minor),
+            NodeKind::BlockDevice { major, minor } => Kind::BlockDevice(major, minor),
+            NodeKind::Fifo => Kind::Fifo,
+            NodeKind::File | NodeKind::Socket => Kind::File,
+        };
+        let member = member(walk.path(), node, &attributes, kind);
+        let mut failed = None;
+        match node.kind {
+            NodeKind::File => {
+                let data = data(fs, id, node.size)?;
+                let mut copy = Copy { fs, id, buf: &mut self.buf, failed: None };
+                self.tar.add_file(&member, node.size, &data, |range, out| copy.range(range, out))?;
+                failed = copy.failed;
             }
+            _ => written(self.tar.add(&member))?,
         }
-        let bytes: u64 = data.iter().map(|r| r.end - r.start).sum();
-        if size - bytes.min(size) < HOLES_BYTES_MIN && size > 0 {
-            data.clear();
-            data.push(0..size);
+        if has_names {
+            let name = walk.path().rsplit(|b| *b == b'/').next().unwrap_or_default().to_vec();
+            links.insert(id, (walk.directory(), name));
         }
-        Ok(data)
+        match failed {
+            Some(why) => Err(why).context("zeros are in the archive for a part of it"),
+            None => Ok(()),
+        }
     }
+}
+
+/// The ranges of a file that are written; all of it, where its holes are not worth it.
+fn data(fs: &dyn FileSystem, id: NodeId, size: u64) -> Result<Vec<Range<u64>>> {
+    let mut data: Vec<Range<u64>> = Vec::new();
+    for e in fs.extents(id)?.iter().filter(|e| e.place != Place::Zeros) {
+        let range = e.offset..(e.offset + e.len).min(size);
+        match data.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ if range.is_empty() => {}
+            _ => data.push(range),
+        }
+    }
+    let bytes: u64 = data.iter().map(|r| r.end - r.start).sum();
+    Ok(match size - bytes.min(size) >= HOLES_BYTES_MIN || size == 0 {
+        true => data,
+        false => std::iter::once(0..size).collect(),
+    })
+}
+
+fn written(result: io::Result<()>) -> Result<()> {
+    result.context("writing to standard output")
 }
 
 fn member<'a>(
@@ -141,7 +150,7 @@ fn member<'a>(
     kind: Kind<'a>,
 ) -> Member<'a> {
     Member {
-        path,
+        path: member_path(path),
         kind,
         mode: node.mode,
         uid: node.uid,
@@ -151,17 +160,34 @@ fn member<'a>(
     }
 }
 
-fn copy<W: Write>(fs: &dyn FileSystem, id: NodeId, range: Range<u64>, out: &mut W) -> io::Result<()> {
-    let mut buf = vec![0; STEP_BYTES.min(range.end - range.start) as usize];
-    let mut at = range.start;
-    while at < range.end {
-        let len = (range.end - at).min(buf.len() as u64) as usize;
-        let got = fs.read_at(id, at, &mut buf[..len]).map_err(io::Error::other)?;
-        if got < len {
-            return Err(io::Error::other("the file ends before its size"));
+/// Copies data of one file to an archive, whose headers have promised all of it.
+struct Copy<'a> {
+    fs: &'a dyn FileSystem,
+    id: NodeId,
+    buf: &'a mut [u8],
+    /// Damage of the file system: zeros stand for what it is about.
+    failed: Option<FsError>,
+}
+
+impl Copy<'_> {
+    fn range<W: Write>(&mut self, range: Range<u64>, out: &mut W) -> Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let len = (range.end - at).min(self.buf.len() as u64) as usize;
+            let buf = &mut self.buf[..len];
+            let why = match self.fs.read_at(self.id, at, buf) {
+                Ok(got) if got == len => None,
+                Ok(_) => Some(FsError::corrupt(self.fs.kind(), "the file ends before its size")),
+                Err(e @ FsError::Read(_)) => return Err(e.into()),
+                Err(e) => Some(e),
+            };
+            if let Some(why) = why {
+                buf.fill(0);
+                self.failed.get_or_insert(why);
+            }
+            out.write_all(buf).context("writing to standard output")?;
+            at += len as u64;
         }
-        out.write_all(&buf[..len])?;
-        at += len as u64;
+        Ok(())
     }
-    Ok(())
 }

@@ -1,0 +1,236 @@
+//! The directory that is copied into.
+//!
+//! Everything is made by its own name in a directory that is held open, never following a link: what a hostile file system
+//! calls its files leads nowhere else. Of the directories on the way one is open at a time, however deep they are.
+
+use super::{Counts, STEP_BYTES};
+use anyhow::{bail, Context, Result};
+use filesystem::{DirectoryNo, FileSystem, FsError, Node, NodeId, NodeKind, Place, Walk};
+use rustix::fs::{
+    chmodat, chownat, fchmod, fchown, fsetxattr, fstat, futimens, linkat, lsetxattr, makedev, mkdirat,
+    mknodat, open, openat, symlinkat, unlinkat, utimensat, AtFlags, FileType, Gid, Mode, OFlags, Timespec,
+    Timestamps, Uid, XattrFlags,
+};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Where a tree is copied to.
+pub struct Target<'a> {
+    fs: &'a dyn FileSystem,
+    /// The directory that was named.
+    top: OwnedFd,
+    /// The directory we are in; `None`: the one that was named.
+    here: Option<OwnedFd>,
+    /// Device and number of the directories above it.
+    above: Vec<(u64, u64)>,
+    /// Nodes with several names that have been made: the directory, and the name in it.
+    links: HashMap<NodeId, (Option<DirectoryNo>, Vec<u8>)>,
+    is_root: bool,
+    buf: Vec<u8>,
+}
+
+impl<'a> Target<'a> {
+    /// Opens a directory to copy files of `fs` into.
+    pub fn open(fs: &'a dyn FileSystem, to: &Path) -> Result<Self> {
+        // What is given to us may be a link.
+        let flags = DIRECTORY.difference(OFlags::NOFOLLOW);
+        let top = open(to, flags, Mode::empty()).with_context(|| format!("opening {}", to.display()))?;
+        let is_root = rustix::process::geteuid().is_root();
+        let (links, buf) = (HashMap::new(), vec![0; STEP_BYTES]);
+        Ok(Target { fs, top, here: None, above: Vec::new(), links, is_root, buf })
+    }
+
+    fn here(&self) -> &OwnedFd {
+        self.here.as_ref().unwrap_or(&self.top)
+    }
+
+    /// Makes a directory and goes into it. Until all is in it, it is ours alone.
+    pub fn enter(&mut self, name: &[u8]) -> Result<()> {
+        let name = OsStr::from_bytes(name);
+        mkdirat(self.here(), name, Mode::RWXU)?;
+        let above = fstat(self.here())?;
+        let made = openat(self.here(), name, DIRECTORY, Mode::empty())?;
+        self.above.push((above.st_dev, above.st_ino));
+        self.here = Some(made);
+        Ok(())
+    }
+
+    /// Gives the directory that is full now its attributes, and goes back to the one above.
+    pub fn leave(&mut self, id: NodeId, node: &Node, counts: &mut Counts) -> Result<()> {
+        let (Some(full), Some(expected)) = (self.here.take(), self.above.pop()) else { return Ok(()) };
+        if !self.above.is_empty() {
+            let above = openat(&full, "..", DIRECTORY, Mode::empty())?;
+            let found = fstat(&above)?;
+            if (found.st_dev, found.st_ino) != expected {
+                bail!("somebody moved it meanwhile");
+            }
+            self.here = Some(above);
+        }
+        counts.incomplete += u64::from(!self.attributes(&full, id, node));
+        Ok(())
+    }
+
+    /// Makes what is no directory.
+    pub fn copy(
+        &mut self,
+        walk: &mut Walk,
+        name: &[u8],
+        (id, node): (NodeId, &Node),
+        counts: &mut Counts,
+    ) -> Result<()> {
+        if node.links > 1 && self.link(walk, name, id)? {
+            return Ok(());
+        }
+        let os_name = OsStr::from_bytes(name);
+        let is_complete = match node.kind {
+            NodeKind::Directory => return Ok(()),
+            NodeKind::File => self.file(os_name, id, node, counts)?,
+            NodeKind::Link => {
+                let to = self.fs.link(id)?;
+                symlinkat(OsStr::from_bytes(&to), self.here(), os_name)?;
+                self.attributes_by_name(os_name, id, node)
+            }
+            kind => match self.special(os_name, kind)? {
+                true => self.attributes_by_name(os_name, id, node),
+                false => {
+                    counts.left_out += 1;
+                    return Ok(());
+                }
+            },
+        };
+        if node.links > 1 {
+            self.links.insert(id, (walk.directory(), name.to_vec()));
+        }
+        counts.files += 1;
+        counts.incomplete += u64::from(!is_complete);
+        Ok(())
+    }
+
+    /// Makes one more name of what has been made. Returns whether that is done: if not, it is to be made anew.
+    fn link(&mut self, walk: &mut Walk, name: &[u8], id: NodeId) -> Result<bool> {
+        let Some((directory, first)) = self.links.get(&id) else { return Ok(false) };
+        let (first, name) = (OsStr::from_bytes(first), OsStr::from_bytes(name));
+        let linked = match *directory == walk.directory() {
+            true => linkat(self.here(), first, self.here(), name, AtFlags::empty()),
+            false => self
+                .reopen(&walk.names(*directory))
+                .and_then(|other| linkat(other, first, self.here(), name, AtFlags::empty())),
+        };
+        match linked {
+            Ok(()) => Ok(true),
+            // The file system takes no more names, or no second one; or the other directory is closed to us by its mode.
+            Err(Errno::MLINK | Errno::PERM | Errno::OPNOTSUPP | Errno::ACCESS) => Ok(false),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Opens a directory that was made before.
+    fn reopen(&self, names: &[&[u8]]) -> rustix::io::Result<OwnedFd> {
+        let mut at = openat(&self.top, ".", DIRECTORY, Mode::empty())?;
+        for name in names {
+            at = openat(&at, OsStr::from_bytes(name), DIRECTORY, Mode::empty())?;
+        }
+        Ok(at)
+    }
+
+    /// Makes a pipe or a device. Returns whether it could be made: sockets cannot, and devices need rights.
+    fn special(&self, name: &OsStr, kind: NodeKind) -> Result<bool> {
+        let (kind, device) = match kind {
+            NodeKind::Fifo => (FileType::Fifo, 0),
+            NodeKind::CharDevice { major, minor } => (FileType::CharacterDevice, makedev(major, minor)),
+            NodeKind::BlockDevice { major, minor } => (FileType::BlockDevice, makedev(major, minor)),
+            _ => return Ok(false),
+        };
+        match mknodat(self.here(), name, kind, Mode::RUSR | Mode::WUSR, device) {
+            Ok(()) => Ok(true),
+            Err(Errno::PERM) => Ok(false),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn file(&mut self, name: &OsStr, id: NodeId, node: &Node, counts: &mut Counts) -> Result<bool> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = File::from(openat(self.here(), name, flags, Mode::RUSR | Mode::WUSR)?);
+        let written = self.content(&file, id, node);
+        // What the guest's file system does not tell whole is not to look whole.
+        if written.as_ref().is_err_and(|e| e.is::<FsError>()) {
+            let _ = unlinkat(self.here(), name, AtFlags::empty());
+        }
+        counts.bytes += written?;
+        Ok(self.attributes(&OwnedFd::from(file), id, node))
+    }
+
+    /// Writes a file but for its holes. Returns how many bytes that were.
+    fn content(&mut self, file: &File, id: NodeId, node: &Node) -> Result<u64> {
+        file.set_len(node.size)?;
+        let mut bytes = 0;
+        for extent in self.fs.extents(id)?.iter().filter(|e| e.place != Place::Zeros) {
+            let (mut at, end) = (extent.offset, (extent.offset + extent.len).min(node.size));
+            while at < end {
+                let len = (end - at).min(STEP_BYTES as u64) as usize;
+                let got = self.fs.read_at(id, at, &mut self.buf[..len])?;
+                if got < len {
+                    return Err(FsError::corrupt(self.fs.kind(), "the file ends before its size").into());
+                }
+                file.write_all_at(&self.buf[..len], at)?;
+                at += len as u64;
+                bytes += len as u64;
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Sets owner (as root), extended attributes, permissions and times; returns whether all of them are set.
+    ///
+    /// A new owner takes capabilities and set-user-id bits away, and nobody may set attributes of what he may not write.
+    fn attributes(&self, of: &OwnedFd, id: NodeId, node: &Node) -> bool {
+        let owned = !self.is_root || fchown(of, owner(node).0, owner(node).1).is_ok();
+        let set = self.each_attribute(id, |name, value| fsetxattr(of, name, value, XattrFlags::empty()));
+        let mode = fchmod(of, self.mode(node)).is_ok();
+        let timed = futimens(of, &times(node)).is_ok();
+        owned && set && mode && timed
+    }
+
+    /// The same for what cannot be opened: a symbolic link, a pipe, a device.
+    fn attributes_by_name(&self, name: &OsStr, id: NodeId, node: &Node) -> bool {
+        let (here, nofollow) = (self.here(), AtFlags::SYMLINK_NOFOLLOW);
+        let owned = !self.is_root || chownat(here, name, owner(node).0, owner(node).1, nofollow).is_ok();
+        // There is no such call that takes a directory.
+        let path = Path::new("/proc/self/fd").join(here.as_raw_fd().to_string()).join(name);
+        let set = self.each_attribute(id, |name, value| lsetxattr(&path, name, value, XattrFlags::empty()));
+        // It was just made, in a directory that is ours.
+        let mode =
+            node.kind == NodeKind::Link || chmodat(here, name, self.mode(node), AtFlags::empty()).is_ok();
+        let timed = utimensat(here, name, &times(node), nofollow).is_ok();
+        owned && set && mode && timed
+    }
+
+    fn each_attribute(&self, id: NodeId, set: impl Fn(&OsStr, &[u8]) -> rustix::io::Result<()>) -> bool {
+        let Ok(attributes) = self.fs.attributes(id) else { return false };
+        attributes.iter().fold(true, |all, (name, value)| set(OsStr::from_bytes(name), value).is_ok() && all)
+    }
+
+    /// Who is not root makes files that are his own: they are not to run with his rights.
+    fn mode(&self, node: &Node) -> Mode {
+        let mode = if self.is_root { node.mode } else { node.mode & 0o1777 };
+        Mode::from_raw_mode(mode.into())
+    }
+}
+
+fn owner(node: &Node) -> (Option<Uid>, Option<Gid>) {
+    (Some(Uid::from_raw(node.uid)), Some(Gid::from_raw(node.gid)))
+}
+
+fn times(node: &Node) -> Timestamps {
+    let time = Timespec { tv_sec: node.modified.seconds, tv_nsec: node.modified.nanos.into() };
+    Timestamps { last_access: time, last_modification: time }
+}
