@@ -32,6 +32,8 @@ const FLUSH_BYTES: u64 = 256 << 20;
 const BLOCK_BYTES: u64 = 4096;
 /// How long to wait for room.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// How long clients of a restore that was interrupted may take to come back: QEMU tries every 16 seconds at least.
+const COME_BACK: Duration = Duration::from_secs(20);
 
 pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
     let mut end = EndSignal::new()?;
@@ -41,6 +43,8 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
     let snapshot = vault.open_snapshot(disk, spec, &GroupCache::new(cache_bytes(a.serve.cache)))?;
     let entry = snapshot.entry().clone();
     let name = format!("{disk}@{}", entry.id);
+    // Only where they know the address.
+    let mut awaits = place.paths.map.exists() && (a.serve.socket.is_some() || a.serve.listen.is_some());
     let snapshot = Arc::new(SnapshotDevice::new(snapshot));
     let of = format!("{}/{name}{}", vault.id(), place.device());
     let below = Box::new(Below(snapshot.clone()));
@@ -62,6 +66,7 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
         println!("{name}: {}, to be read and written, at {}", size(entry.size), serving.uri());
     }
     serving.run(&a.command)?;
+    let served = Instant::now();
 
     let [stop, is_done, is_waiting] = [const { AtomicBool::new(false) }; 3];
     let arrival = Arrival {
@@ -84,7 +89,10 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
             outcome
         });
         let no_more_comes = || is_done.load(Ordering::Acquire) || is_waiting.load(Ordering::Acquire);
-        let mut ended = serving.wait(&mut end, |clients| no_more_comes() && clients == 0);
+        let mut ended = serving.wait(&mut end, |clients| {
+            awaits &= clients == 0 && served.elapsed() < COME_BACK;
+            no_more_comes() && clients == 0 && !awaits
+        });
         if matches!(ended, Ok(Ended::Command(_))) {
             // What the command began is brought to its end.
             let all = serving.wait(&mut end, |_| no_more_comes());
