@@ -28,8 +28,10 @@ fn clients_may_take_their_time_to_come_back() {
     wait_for(&bench, "target");
     std::thread::sleep(Duration::from_secs(3));
     let uri = format!("nbd+unix:///?socket={socket}");
-    let client =
-        Command::new("qemu-io").args(["-f", "raw", "-c", "write -q -P 7 4k 4k", &uri]).output().unwrap();
+    let client = Command::new("qemu-io")
+        .args(["-f", "raw", "-c", "write -q -P 7 4k 4k", "-c", "sleep 500", &uri])
+        .output()
+        .unwrap();
     assert!(client.status.success(), "{}", String::from_utf8_lossy(&client.stderr));
     let left = Instant::now();
     let ended = child.wait();
