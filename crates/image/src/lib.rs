@@ -31,7 +31,7 @@ pub use base::Base;
 pub use bytes::ReadAt;
 pub use changes::Changes;
 pub use error::{ImageError, Result};
-pub use limited::Limited;
+pub use limited::{Limited, Pace};
 pub use nbd::NbdSource;
 pub use open::{open, open_bytes, Format, SourceOptions};
 pub use random_file::RandomFile;

@@ -1,4 +1,4 @@
-//! Sources that are read no faster than somebody allows.
+//! What is read no faster than somebody allows.
 
 use crate::{Result, Source};
 use std::ops::Range;
@@ -6,33 +6,46 @@ use std::time::{Duration, Instant};
 
 /// What was not used of the allowance may be made up for, so far back.
 const CREDIT: Duration = Duration::from_millis(100);
-/// Bytes of one read at most: the pauses between them stay short.
 const PIECE_BYTES: u64 = 256 << 10;
 const LEAST_PIECE_BYTES: u64 = 4096;
+
+/// An allowance of bytes a second.
+pub struct Pace {
+    bytes_per_second: u64,
+    /// When the bytes of so far are paid for.
+    paid: Instant,
+}
+
+impl Pace {
+    /// At most `bytes_per_second` from now on.
+    pub fn new(bytes_per_second: u64) -> Self {
+        Pace { bytes_per_second: bytes_per_second.max(1), paid: Instant::now() }
+    }
+
+    /// Bytes of one piece at most: twenty pieces a second at least, so that the pauses between them stay short.
+    pub fn piece_bytes(&self) -> u64 {
+        (self.bytes_per_second / 20).clamp(LEAST_PIECE_BYTES, PIECE_BYTES)
+    }
+
+    /// Waits until these bytes are allowed too.
+    pub fn pay(&mut self, bytes: u64) {
+        let now = Instant::now();
+        self.paid = self.paid.max(now.checked_sub(CREDIT).unwrap_or(now));
+        self.paid += Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64);
+        std::thread::sleep(self.paid.saturating_duration_since(now));
+    }
+}
 
 /// A source with an allowance of bytes a second. Holes are free.
 pub struct Limited {
     source: Box<dyn Source>,
-    bytes_per_second: u64,
-    piece_bytes: usize,
-    /// When the bytes read so far are paid for.
-    paid: Instant,
+    pace: Pace,
 }
 
 impl Limited {
     /// Reads `source` at `bytes_per_second` at most.
     pub fn new(source: Box<dyn Source>, bytes_per_second: u64) -> Self {
-        let bytes_per_second = bytes_per_second.max(1);
-        // Twenty pieces a second at least.
-        let piece_bytes = (bytes_per_second / 20).clamp(LEAST_PIECE_BYTES, PIECE_BYTES) as usize;
-        Limited { source, bytes_per_second, piece_bytes, paid: Instant::now() }
-    }
-
-    fn pay(&mut self, bytes: u64) {
-        let now = Instant::now();
-        self.paid = self.paid.max(now.checked_sub(CREDIT).unwrap_or(now));
-        self.paid += Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64);
-        std::thread::sleep(self.paid.saturating_duration_since(now));
+        Limited { source, pace: Pace::new(bytes_per_second) }
     }
 }
 
@@ -50,11 +63,12 @@ impl Source for Limited {
     }
 
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let piece_bytes = self.pace.piece_bytes() as usize;
         let mut done = 0;
         while done < buf.len() {
-            let end = buf.len().min(done + self.piece_bytes);
+            let end = buf.len().min(done + piece_bytes);
             let got = self.source.read_at(offset + done as u64, &mut buf[done..end])?;
-            self.pay(got as u64);
+            self.pace.pay(got as u64);
             done += got;
             if done < end {
                 break;

@@ -217,6 +217,9 @@ pub struct Restore {
     /// With --live: where it is kept what has arrived [default: beside the target file]
     #[arg(long, value_name = "FILE", requires = "live")]
     pub map: Option<PathBuf>,
+    /// With --live: let no more than this arrive in a second (50M, 1.5G, 20MiB), but for what somebody waits for
+    #[arg(long, value_name = "RATE", requires = "live", value_parser = crate::give_way::parse_rate)]
+    pub limit: Option<u64>,
     #[command(flatten)]
     pub serve: Serve,
     /// With --live: serve while this command runs, with NBD_URI and NBD_SOCKET in its environment

@@ -1,9 +1,10 @@
-//! `backup --limit`: no faster than allowed, and hardly slower.
+//! `--limit`: no faster than allowed, and hardly slower.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
 use common::{random, Bench, USAGE};
+use std::time::Instant;
 
 const DISK_BYTES: usize = 60_000_000 / 4096 * 4096;
 
@@ -27,4 +28,21 @@ fn a_limit_holds() {
         let refused = bench.run(&["backup", "vm/d", &disk, "--limit", wrong]);
         assert_eq!(refused.code(), Some(USAGE), "{refused}");
     }
+}
+
+#[test]
+fn a_limit_holds_for_what_arrives() {
+    let bench = Bench::new("balanced");
+    let mut bytes = random(DISK_BYTES, 2);
+    bytes.resize(2 * DISK_BYTES, 0);
+    bench.backup("vm/d", &bench.file("disk", &bytes));
+    let target = bench.arg("target");
+    let start = Instant::now();
+    bench.done(&["-q", "restore", "vm/d", &target, "--live", "--limit", "20M"]);
+    let rate = DISK_BYTES as f64 / start.elapsed().as_secs_f64();
+    assert!(rate < 1.05 * 20e6, "{rate} bytes a second");
+    assert!(rate > 0.5 * 20e6, "{rate} bytes a second");
+    assert!(std::fs::read(&target).unwrap() == bytes);
+    let wrong = bench.run(&["restore", "vm/d", &target, "--force", "--limit", "20M"]);
+    assert_eq!(wrong.code(), Some(USAGE), "{wrong}");
 }

@@ -11,7 +11,7 @@ use crate::signals::EndSignal;
 use anyhow::{bail, Context, Result};
 use export::nbd::Single;
 use export::{Block, BlockDevice};
-use image::{Arriving, ArrivingPaths, ImageError};
+use image::{Arriving, ArrivingPaths, ImageError, Pace};
 use serde_json::json;
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -32,6 +32,8 @@ const FLUSH_BYTES: u64 = 256 << 20;
 const BLOCK_BYTES: u64 = 4096;
 /// How long to wait for room.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// How long clients of a restore that was interrupted may take to come back: QEMU tries every 16 seconds at least.
+const COME_BACK: Duration = Duration::from_secs(20);
 
 pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
     let mut end = EndSignal::new()?;
@@ -41,6 +43,8 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
     let snapshot = vault.open_snapshot(disk, spec, &GroupCache::new(cache_bytes(a.serve.cache)))?;
     let entry = snapshot.entry().clone();
     let name = format!("{disk}@{}", entry.id);
+    // Only where they know the address.
+    let mut awaits = place.paths.map.exists() && (a.serve.socket.is_some() || a.serve.listen.is_some());
     let snapshot = Arc::new(SnapshotDevice::new(snapshot));
     let of = format!("{}/{name}{}", vault.id(), place.device());
     let below = Box::new(Below(snapshot.clone()));
@@ -62,9 +66,16 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
         println!("{name}: {}, to be read and written, at {}", size(entry.size), serving.uri());
     }
     serving.run(&a.command)?;
+    let served = Instant::now();
 
     let [stop, is_done, is_waiting] = [const { AtomicBool::new(false) }; 3];
-    let arrival = Arrival { arriving: &arriving, snapshot: &snapshot, stop: &stop, is_waiting: &is_waiting };
+    let arrival = Arrival {
+        arriving: &arriving,
+        snapshot: &snapshot,
+        limit: a.limit,
+        stop: &stop,
+        is_waiting: &is_waiting,
+    };
     let (arrived, ended) = std::thread::scope(|scope| {
         let arrives = scope.spawn(|| {
             let start = Instant::now();
@@ -78,7 +89,10 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
             outcome
         });
         let no_more_comes = || is_done.load(Ordering::Acquire) || is_waiting.load(Ordering::Acquire);
-        let mut ended = serving.wait(&mut end, |clients| no_more_comes() && clients == 0);
+        let mut ended = serving.wait(&mut end, |clients| {
+            awaits &= clients == 0 && served.elapsed() < COME_BACK;
+            no_more_comes() && clients == 0 && !awaits
+        });
         if matches!(ended, Ok(Ended::Command(_))) {
             // What the command began is brought to its end.
             let all = serving.wait(&mut end, |_| no_more_comes());
@@ -113,6 +127,8 @@ fn is_damage(e: &io::Error) -> bool {
 struct Arrival<'a> {
     arriving: &'a Arriving,
     snapshot: &'a SnapshotDevice,
+    /// Bytes a second.
+    limit: Option<u64>,
     stop: &'a AtomicBool,
     /// There is no room, and perhaps there will be.
     is_waiting: &'a AtomicBool,
@@ -132,6 +148,8 @@ impl Arrival<'_> {
     /// Lets all of it arrive, in the order of the disk. What is damaged is passed over, and is an error in the end.
     fn run(&self) -> Result<()> {
         let mut damage = None;
+        let mut pace = self.limit.map(Pace::new);
+        let step_bytes = pace.as_ref().map_or(STEP_BYTES, |p| p.piece_bytes() / BLOCK_BYTES * BLOCK_BYTES);
         let mut since_flush = 0;
         let mut at = 0;
         let bytes = self.arriving.size();
@@ -139,13 +157,17 @@ impl Arrival<'_> {
             if self.stop.load(Ordering::Acquire) {
                 bail!("stopped; run it again to go on");
             }
-            let next = self.next(at..bytes.min(at + STEP_BYTES))?;
+            let next = self.next(at..bytes.min(at + step_bytes))?;
             let (Next::Data(range) | Next::Hole(range) | Next::Unknown(range)) = &next;
+            let is_free = matches!(next, Next::Hole(_)) || self.arriving.has(range);
             if let Err(e) = self.bring(&next, &mut damage) {
                 self.wait_for_room(e)?;
                 continue;
             }
             self.is_waiting.store(false, Ordering::Release);
+            if let Some(pace) = pace.as_mut().filter(|_| !is_free) {
+                pace.pay(range.end - range.start);
+            }
             since_flush += range.end - range.start;
             at = range.end;
             if since_flush >= FLUSH_BYTES {
