@@ -32,7 +32,7 @@ fn check(ranges: &[Range<u64>], old: &[u8], new: &[u8], what: &str) {
         end = Some(r.end);
     }
     let mut at = 0;
-    for r in ranges.iter().cloned().chain([longer..longer]) {
+    for r in ranges.iter().cloned().chain(std::iter::once(longer..longer)) {
         let same = at.min(common)..(r.start as usize).min(common);
         assert!(old[same.clone()] == new[same.clone()], "{what}: a difference in {same:?} is not told");
         at = r.end as usize;
