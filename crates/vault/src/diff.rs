@@ -215,6 +215,7 @@ impl Joined<'_> {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "one range is what differs")]
 mod tests {
     use super::*;
 
