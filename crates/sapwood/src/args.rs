@@ -267,7 +267,7 @@ pub struct Diff {
     /// List changed ranges, and do not look for files
     #[arg(long)]
     pub ranges: bool,
-    /// Memory for decompressed data [default: a quarter of what is available]
+    /// Memory for decompressed data [default: 256M]
     #[arg(long, value_name = "SIZE", value_parser = crate::serving::parse_size)]
     pub cache: Option<u64>,
 }
@@ -279,7 +279,7 @@ pub struct Files {
     /// What to do; without it, volumes are listed
     #[command(subcommand)]
     pub what: Option<FilesWhat>,
-    /// Memory for decompressed data [default: a quarter of what is available]
+    /// Memory for decompressed data [default: 256M]
     #[arg(long, value_name = "SIZE", value_parser = crate::serving::parse_size)]
     pub cache: Option<u64>,
 }

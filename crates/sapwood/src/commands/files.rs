@@ -9,7 +9,6 @@ use crate::args::{Args, Files, FilesWhat};
 use crate::devices::SnapshotDisk;
 use crate::outcome;
 use crate::output::escaped;
-use crate::serving::cache_bytes;
 use anyhow::Result;
 use filesystem::{resolve, FileSystem, FsError, NodeId, Volume};
 use std::collections::HashMap;
@@ -18,6 +17,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::sync::Arc;
 use vault::{GroupCache, VaultError};
+
+/// Memory for decompressed data: files lie near each other, and are gone through once.
+const CACHE_BYTES: u64 = 256 << 20;
 
 pub fn run(args: &Args, a: &Files) -> Result<ExitCode> {
     let disk = Disk::open(args, &a.snapshot, a.cache)?;
@@ -59,7 +61,7 @@ impl Disk {
     pub fn open(args: &Args, snapshot: &str, cache: Option<u64>) -> Result<Disk> {
         let (disk, spec) = split(snapshot);
         let vault = open(args)?;
-        let snapshot = vault.open_snapshot(disk, spec, &GroupCache::new(cache_bytes(cache)))?;
+        let snapshot = vault.open_snapshot(disk, spec, &GroupCache::new(cache.unwrap_or(CACHE_BYTES)))?;
         let name = format!("{disk}@{}", snapshot.entry().id);
         let volumes = filesystem::volumes(Arc::new(SnapshotDisk(snapshot)))?;
         Ok(Disk { name, volumes, opened: HashMap::new() })
