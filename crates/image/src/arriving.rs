@@ -81,7 +81,15 @@ impl Arriving {
         Ok(Self::with(name, target, map, size, base, is_fresh))
     }
 
-    /// Removes the map of a disk that has arrived and got its name: who had it was killed before it did so.
+    /// Whether a map says that all of its disk has arrived. It stays beside the disk for as long as that is served.
+    pub fn has_arrived(map: &Path) -> Result<bool> {
+        match map.exists() {
+            true => Map::is_whole(&*random_file::open(map)?, &map.display().to_string()),
+            false => Ok(false),
+        }
+    }
+
+    /// Removes a map whose target is gone.
     pub fn tidy(paths: &ArrivingPaths) -> Result<()> {
         if paths.target.exists() || !paths.map.exists() {
             return Ok(());

@@ -59,6 +59,11 @@ impl Serving {
         purpose.wait(end, || enough(server.clients()))
     }
 
+    /// Clients that are there.
+    pub fn clients(&self) -> usize {
+        self.server.clients()
+    }
+
     /// Takes no more clients and requests; returns when those that were taken are answered.
     pub fn stop(self) {
         self.server.stop();

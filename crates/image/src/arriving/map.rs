@@ -20,6 +20,7 @@ const PAGE_BYTES: u64 = 4096;
 const PAGE_WORDS: u64 = PAGE_BYTES / 8;
 
 const FLAG_FRESH: u32 = 1;
+const SIZE_AT: usize = 16;
 const OF_AT: usize = 56;
 const OF_BYTES_MAX: usize = 1024;
 const CHECKSUM_AT: usize = HEADER_BYTES as usize - 4;
@@ -73,7 +74,7 @@ impl Header<'_> {
         put(0, &MAGIC);
         put(8, &VERSION.to_le_bytes());
         put(12, &(BLOCK_BYTES as u32).to_le_bytes());
-        put(16, &self.size.to_le_bytes());
+        put(SIZE_AT, &self.size.to_le_bytes());
         put(24, &self.boot.0);
         put(40, &u32::from(self.is_fresh).to_le_bytes());
         put(44, &(self.of.len() as u32).to_le_bytes());
@@ -101,7 +102,7 @@ impl Header<'_> {
         let mut boot = BootId([0; 16]);
         boot.0.copy_from_slice(&bytes[24..40]);
         let is_fresh = le_u32(bytes, 40) & FLAG_FRESH != 0;
-        Ok(Header { size: le_u64(bytes, 16), boot, is_fresh, of: &bytes[OF_AT..OF_AT + len] })
+        Ok(Header { size: le_u64(bytes, SIZE_AT), boot, is_fresh, of: &bytes[OF_AT..OF_AT + len] })
     }
 }
 
@@ -134,6 +135,28 @@ impl Map {
         let mut bytes = vec![0; HEADER_BYTES as usize];
         file.read_at(0, &mut bytes).map_err(read)?;
         Ok(Header::decode(&bytes).is_ok())
+    }
+
+    /// Whether a file holds the map of a disk of which all has arrived, durably.
+    pub fn is_whole(file: &dyn RandomFile, name: &str) -> Result<bool> {
+        if !Self::is_map(file, name)? {
+            return Ok(false);
+        }
+        let read = |e| ImageError::read(name, "read", e);
+        let mut bytes = vec![0; HEADER_BYTES as usize];
+        file.read_at(0, &mut bytes).map_err(read)?;
+        let size = le_u64(&bytes, SIZE_AT);
+        if file.len().map_err(read)? != map_bytes(size) {
+            return Ok(false);
+        }
+        let mut left = size.div_ceil(BLOCK_BYTES);
+        let mut page = vec![0; PAGE_BYTES as usize];
+        let start = HEADER_BYTES + bits_bytes(size);
+        for at in (start..start + bits_bytes(size)).step_by(PAGE_BYTES as usize) {
+            file.read_at(at, &mut page).map_err(read)?;
+            left -= page.iter().map(|b| u64::from(b.count_ones())).sum::<u64>().min(left);
+        }
+        Ok(left == 0)
     }
 
     /// Whether there is anything in a file that is to be a map; if not, its maker was killed before its header.
