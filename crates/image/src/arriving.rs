@@ -57,9 +57,15 @@ pub struct ArrivingPaths {
 }
 
 impl Arriving {
-    /// Begins, or goes on where a map is there. `of` is what arrives: a map that says something else is refused.
-    pub fn open(paths: &ArrivingPaths, size: u64, of: &[u8], base: Box<dyn Base>) -> Result<Arriving> {
-        Self::tidy(paths)?;
+    /// Begins, or goes on where a map is there. `of` is what arrives: a map that says something else is refused. `holds` is
+    /// kept in a new map: whether what arrives is held for it.
+    pub fn open(
+        paths: &ArrivingPaths,
+        size: u64,
+        of: &[u8],
+        holds: bool,
+        base: Box<dyn Base>,
+    ) -> Result<Arriving> {
         let name = paths.target.display().to_string();
         let map_name = paths.map.display().to_string();
         let boot = BootId::current();
@@ -68,6 +74,12 @@ impl Arriving {
         let file = if is_there { random_file::open(&paths.map)? } else { random_file::create(&paths.map)? };
         if Map::is_begun(&*file, &map_name, size)? {
             let map = Map::open(file, &map_name, size, of, boot)?;
+            if !paths.target.exists() {
+                let why = format!(
+                    "is gone, or not there yet; {map_name} says what of it had arrived: remove that to begin anew"
+                );
+                return Err(ImageError::refused(&name, why));
+            }
             let target = random_file::open(&paths.target)?;
             check_room(&*target, &name, size)?;
             return Ok(Self::with(name, target, map, size, base, false));
@@ -77,7 +89,7 @@ impl Arriving {
             drop(fs::remove_file(&paths.map));
         }
         let (target, is_fresh) = made?;
-        let map = Map::create(file, &map_name, size, of, boot, is_fresh)?;
+        let map = Map::create(file, &map_name, size, of, boot, holds)?;
         Ok(Self::with(name, target, map, size, base, is_fresh))
     }
 
@@ -86,19 +98,6 @@ impl Arriving {
         match map.exists() {
             true => Map::is_whole(&*random_file::open(map)?, &map.display().to_string()),
             false => Ok(false),
-        }
-    }
-
-    /// Removes a map whose target is gone.
-    pub fn tidy(paths: &ArrivingPaths) -> Result<()> {
-        if paths.target.exists() || !paths.map.exists() {
-            return Ok(());
-        }
-        let file = random_file::open(&paths.map)?;
-        let name = paths.map.display().to_string();
-        match Map::is_map(&*file, &name)? {
-            true => fs::remove_file(&paths.map).map_err(|e| ImageError::io(&name, "remove", e)),
-            false => Ok(()),
         }
     }
 
@@ -121,6 +120,11 @@ impl Arriving {
             flushing: Mutex::new(()),
             failed: AtomicBool::new(false),
         }
+    }
+
+    /// Whether what arrives is held for it.
+    pub fn holds(&self) -> bool {
+        self.map.holds()
     }
 
     /// Size of the disk in bytes.
@@ -271,6 +275,8 @@ impl Arriving {
 
     fn broke(&self, op: &'static str, e: io::Error) -> ImageError {
         self.failed.store(true, Ordering::Release);
+        // What the system has not written, it may have forgotten.
+        self.map.distrust();
         ImageError::io(&self.name, op, e)
     }
 

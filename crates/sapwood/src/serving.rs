@@ -16,6 +16,15 @@ const CONNECTIONS_MAX: usize = 64;
 /// Memory for decompressed data, where nothing is known of what is available.
 const CACHE_BYTES: u64 = 256 << 20;
 
+/// Who uses a disk.
+#[derive(Clone, Copy, Debug)]
+pub struct Clients {
+    /// Those that are there.
+    pub now: usize,
+    /// Those that ever agreed on an export.
+    pub ever: u64,
+}
+
 /// A disk that is being served.
 pub struct Serving {
     server: Server,
@@ -52,16 +61,15 @@ impl Serving {
         Ok(())
     }
 
-    /// Waits until the command has ended, or a signal has come, or `enough`, which is told how many clients there are, says
-    /// so.
-    pub fn wait(&mut self, end: &mut EndSignal, mut enough: impl FnMut(usize) -> bool) -> Result<Ended> {
+    /// Waits until the command has ended, or a signal has come, or `enough`, which is told of the clients, says so.
+    pub fn wait(&mut self, end: &mut EndSignal, mut enough: impl FnMut(Clients) -> bool) -> Result<Ended> {
         let Serving { server, purpose, .. } = self;
-        purpose.wait(end, || enough(server.clients()))
+        purpose.wait(end, || enough(Clients { now: server.clients(), ever: server.served() }))
     }
 
-    /// Clients that are there.
-    pub fn clients(&self) -> usize {
-        self.server.clients()
+    /// Whether there are clients.
+    pub fn is_in_use(&self) -> bool {
+        self.server.clients() > 0
     }
 
     /// Takes no more clients and requests; returns when those that were taken are answered.

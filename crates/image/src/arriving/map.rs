@@ -19,8 +19,9 @@ const HEADER_BYTES: u64 = 4096;
 const PAGE_BYTES: u64 = 4096;
 const PAGE_WORDS: u64 = PAGE_BYTES / 8;
 
-const FLAG_FRESH: u32 = 1;
+const FLAG_HOLDS: u32 = 1;
 const SIZE_AT: usize = 16;
+const BOOT_AT: usize = 24;
 const OF_AT: usize = 56;
 const OF_BYTES_MAX: usize = 1024;
 const CHECKSUM_AT: usize = HEADER_BYTES as usize - 4;
@@ -51,6 +52,7 @@ pub(super) struct Map {
     name: String,
     file: Box<dyn RandomFile>,
     size: u64,
+    holds: bool,
     /// A bit for each block, as the file's first bits have it.
     bits: Vec<AtomicU64>,
     /// The file lacks some of them: it had no room.
@@ -63,7 +65,7 @@ pub(super) struct Map {
 struct Header<'a> {
     size: u64,
     boot: BootId,
-    is_fresh: bool,
+    holds: bool,
     of: &'a [u8],
 }
 
@@ -75,8 +77,8 @@ impl Header<'_> {
         put(8, &VERSION.to_le_bytes());
         put(12, &(BLOCK_BYTES as u32).to_le_bytes());
         put(SIZE_AT, &self.size.to_le_bytes());
-        put(24, &self.boot.0);
-        put(40, &u32::from(self.is_fresh).to_le_bytes());
+        put(BOOT_AT, &self.boot.0);
+        put(40, &u32::from(self.holds).to_le_bytes());
         put(44, &(self.of.len() as u32).to_le_bytes());
         put(OF_AT, self.of);
         let sum = checksum(&bytes);
@@ -100,9 +102,9 @@ impl Header<'_> {
             return Err(format!("has blocks of {block} bytes and a name of {len}"));
         }
         let mut boot = BootId([0; 16]);
-        boot.0.copy_from_slice(&bytes[24..40]);
-        let is_fresh = le_u32(bytes, 40) & FLAG_FRESH != 0;
-        Ok(Header { size: le_u64(bytes, SIZE_AT), boot, is_fresh, of: &bytes[OF_AT..OF_AT + len] })
+        boot.0.copy_from_slice(&bytes[BOOT_AT..BOOT_AT + 16]);
+        let holds = le_u32(bytes, 40) & FLAG_HOLDS != 0;
+        Ok(Header { size: le_u64(bytes, SIZE_AT), boot, holds, of: &bytes[OF_AT..OF_AT + len] })
     }
 }
 
@@ -121,9 +123,9 @@ fn bits_bytes(size: u64) -> u64 {
 }
 
 impl Map {
-    fn with(name: &str, file: Box<dyn RandomFile>, size: u64, bits: Vec<AtomicU64>) -> Map {
+    fn with(name: &str, file: Box<dyn RandomFile>, size: u64, holds: bool, bits: Vec<AtomicU64>) -> Map {
         let (is_behind, dirty) = Default::default();
-        Map { name: name.to_owned(), file, size, bits, is_behind, dirty }
+        Map { name: name.to_owned(), file, size, holds, bits, is_behind, dirty }
     }
 
     /// Whether a file holds a map, of whatever disk.
@@ -183,19 +185,19 @@ impl Map {
         size: u64,
         of: &[u8],
         boot: BootId,
-        is_fresh: bool,
+        holds: bool,
     ) -> Result<Map> {
         if of.len() > OF_BYTES_MAX {
             return Err(ImageError::refused(name, "what arrives has too long a name"));
         }
         let words = bits_bytes(size) / 8;
         let bits = (0..words).map(|_| AtomicU64::new(0)).collect();
-        let map = Map::with(name, file, size, bits);
+        let map = Map::with(name, file, size, holds, bits);
         let io = |e| ImageError::io(name, "write", e);
         map.file.set_len(map_bytes(size)).map_err(io)?;
         map.sync()?;
         // The header last: without it there is no map.
-        map.file.write_at(0, &Header { size, boot, is_fresh, of }.encode()).map_err(io)?;
+        map.file.write_at(0, &Header { size, boot, holds, of }.encode()).map_err(io)?;
         map.sync()?;
         Ok(map)
     }
@@ -226,20 +228,39 @@ impl Map {
         };
         let mut all = vec![0; len as usize];
         file.read_at(first, &mut all).map_err(read)?;
-        let is_fresh = header.is_fresh;
+        let holds = header.holds;
         let bits = all.chunks_exact(8).map(|w| AtomicU64::new(le_u64(w, 0))).collect();
-        let map = Map::with(name, file, size, bits);
+        let map = Map::with(name, file, size, holds, bits);
         if first == HEADER_BYTES {
             // Which of them are durable is not known: all are written again with the next flush.
             map.lock().extend(0..len / PAGE_BYTES);
         } else {
             map.file.write_at(HEADER_BYTES, &all).map_err(|e| ImageError::io(name, "write", e))?;
             map.sync()?;
-            let header = Header { size, boot, is_fresh, of };
+            let header = Header { size, boot, holds, of };
             map.file.write_at(0, &header.encode()).map_err(|e| ImageError::io(name, "write", e))?;
             map.sync()?;
         }
         Ok(map)
+    }
+
+    /// Whether what arrives is held for it.
+    pub fn holds(&self) -> bool {
+        self.holds
+    }
+
+    /// Only durable bits count when it is opened again, whatever run of the system that is.
+    pub fn distrust(&self) {
+        let mut bytes = vec![0; HEADER_BYTES as usize];
+        let changed = self.file.read_at(0, &mut bytes).and_then(|()| {
+            bytes[BOOT_AT..BOOT_AT + 16].fill(0);
+            let sum = checksum(&bytes);
+            bytes[CHECKSUM_AT..].copy_from_slice(&sum.to_le_bytes());
+            self.file.write_at(0, &bytes)?;
+            self.file.sync()
+        });
+        // If that fails as well there is nothing left to be done; the error that led here is told.
+        drop(changed);
     }
 
     /// Blocks that have arrived.

@@ -328,7 +328,7 @@ fn files_are_taken_up_again_by_the_same_restore_only() {
     let dir = tempfile::tempdir().unwrap();
     let paths = ArrivingPaths { target: dir.path().join("disk.raw"), map: dir.path().join("map") };
     let size = 10 << 20;
-    let open = |of: &[u8], size| -> Result<Arriving> { Arriving::open(&paths, size, of, base(size)) };
+    let open = |of: &[u8], size| -> Result<Arriving> { Arriving::open(&paths, size, of, false, base(size)) };
     let disk = open(OF, size).unwrap();
     disk.write_at(5000, b"kept").unwrap();
     let second = open(OF, size).err().unwrap();
@@ -388,10 +388,10 @@ fn half_made_files_are_made_anew() {
         if let Some(bytes) = target_bytes {
             std::fs::File::create(&paths.target).unwrap().set_len(bytes).unwrap();
         }
-        let disk = Arriving::open(&paths, size, OF, base(size)).unwrap();
+        let disk = Arriving::open(&paths, size, OF, false, base(size)).unwrap();
         disk.write_at(5000, b"kept").unwrap();
         drop(disk);
-        let disk = Arriving::open(&paths, size, OF, base(size)).unwrap();
+        let disk = Arriving::open(&paths, size, OF, false, base(size)).unwrap();
         let mut found = [0; 4];
         disk.read_at(5000, &mut found).unwrap();
         assert_eq!(&found, b"kept");
@@ -400,7 +400,7 @@ fn half_made_files_are_made_anew() {
         std::fs::remove_file(&paths.target).unwrap();
     }
     std::fs::File::create(&paths.target).unwrap().set_len(3).unwrap();
-    Arriving::open(&paths, size, OF, base(size)).unwrap();
+    Arriving::open(&paths, size, OF, false, base(size)).unwrap();
 }
 
 /// Without its map (another one was named, say) a target was taken for one in which nothing had arrived, and removed
@@ -411,28 +411,33 @@ fn nothing_is_removed_that_may_be_of_use() {
     let paths = ArrivingPaths { target: dir.path().join("disk.raw"), map: dir.path().join("map") };
     let elsewhere = ArrivingPaths { map: dir.path().join("elsewhere"), ..paths.clone() };
     let size = 10 << 20;
-    let disk = Arriving::open(&paths, size, OF, base(size)).unwrap();
+    let disk = Arriving::open(&paths, size, OF, false, base(size)).unwrap();
     disk.write_at(5000, b"kept").unwrap();
     drop(disk);
-    let e = Arriving::open(&elsewhere, size, OF, base(size)).err().unwrap();
+    let e = Arriving::open(&elsewhere, size, OF, false, base(size)).err().unwrap();
     assert!(e.to_string().contains("--map"), "{e}");
     assert!(!elsewhere.map.exists());
-    let disk = Arriving::open(&paths, size, OF, base(size)).unwrap();
+    let disk = Arriving::open(&paths, size, OF, false, base(size)).unwrap();
     let mut found = [0; 4];
     disk.read_at(5000, &mut found).unwrap();
     assert_eq!(&found, b"kept");
-    assert!(Arriving::tidy(&paths).is_ok() && paths.map.exists());
-
-    // It has got its name, and the map is still there: whoever has it has not ended.
-    std::fs::rename(&paths.target, dir.path().join("whole")).unwrap();
-    assert!(Arriving::tidy(&paths).unwrap_err().to_string().contains("in use"));
+    assert!(!Arriving::has_arrived(&elsewhere.map).unwrap());
+    assert!(Arriving::has_arrived(&paths.map).unwrap_err().to_string().contains("in use"));
+    disk.fetch(0..size).unwrap();
+    disk.flush().unwrap();
     drop(disk);
-    Arriving::tidy(&paths).unwrap();
-    assert!(!paths.map.exists());
+    assert!(Arriving::has_arrived(&paths.map).unwrap());
+
+    // A device may only not be there yet: its map says what the guest has written.
+    let away = dir.path().join("away");
+    std::fs::rename(&paths.target, &away).unwrap();
+    let e = Arriving::open(&paths, size, OF, false, base(size)).err().unwrap();
+    assert!(matches!(e, ImageError::Refused { .. }) && e.to_string().contains("begin anew"), "{e}");
+    assert!(paths.map.exists() && !paths.target.exists());
 
     for content in [&b"precious"[..], &[0; 5000], &[7; 3 * 4096]] {
         std::fs::write(&paths.map, content).unwrap();
-        let e = Arriving::open(&paths, size, OF, base(size)).err().unwrap();
+        let e = Arriving::open(&paths, size, OF, false, base(size)).err().unwrap();
         assert!(matches!(e, ImageError::Corrupt { .. } | ImageError::Shrunk { .. }), "{e}");
         assert_eq!(std::fs::read(&paths.map).unwrap(), content);
         assert!(!paths.target.exists());
@@ -444,8 +449,28 @@ fn nothing_is_removed_that_may_be_of_use() {
 fn a_target_that_the_map_does_not_speak_of_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let paths = ArrivingPaths { target: dir.path().join("disk.raw"), map: dir.path().join("map") };
-    drop(Arriving::open(&paths, 1 << 20, OF, base(0)).unwrap());
+    drop(Arriving::open(&paths, 1 << 20, OF, false, base(0)).unwrap());
     std::fs::write(&paths.target, "another").unwrap();
-    let e = Arriving::open(&paths, 1 << 20, OF, base(0)).err().unwrap();
+    let e = Arriving::open(&paths, 1 << 20, OF, false, base(0)).err().unwrap();
     assert!(e.to_string().contains("has 7 bytes"), "{e}");
+}
+
+/// A system that could not write what it had in its cache may have forgotten it.
+#[test]
+fn after_an_error_only_durable_bits_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = ArrivingPaths { target: dir.path().join("disk.raw"), map: dir.path().join("map") };
+    let size = 1 << 20;
+    let disk = Arriving::open(&paths, size, OF, true, base(size)).unwrap();
+    disk.write_at(0, &[1; 4096]).unwrap();
+    disk.flush().unwrap();
+    disk.write_at(8192, &[2; 4096]).unwrap();
+    drop(disk);
+    let disk = Arriving::open(&paths, size, OF, false, base(size)).unwrap();
+    assert!(disk.holds() && disk.has(&(0..4096)) && disk.has(&(8192..12288)), "killed: nothing is lost");
+    drop(disk.broke("sync", io::Error::other("no")));
+    assert!(disk.write_at(0, &[3; 10]).is_err());
+    drop(disk);
+    let disk = Arriving::open(&paths, size, OF, false, base(size)).unwrap();
+    assert!(disk.has(&(0..4096)) && !disk.has(&(8192..12288)));
 }

@@ -21,6 +21,7 @@ use super::BackingName;
 use crate::random_file::{self, RandomFile};
 use crate::{Base, ImageError, Result};
 use layout::{Layout, BLOCK_BYTES, CLUSTER_BYTES};
+use rustix::fs::{renameat_with, RenameFlags, CWD};
 use space::Space;
 use std::ffi::OsString;
 use std::fs;
@@ -80,7 +81,9 @@ impl Overlay {
         }
         let file = random_file::create(Path::new(&making))?;
         let made = Self::create_in(file, &name, size, Some(backing), base).and_then(|overlay| {
-            let named = fs::rename(&making, path).and_then(|()| random_file::sync_folder_of(path));
+            // Another one may have come to that name meanwhile.
+            let named = renameat_with(CWD, &making, CWD, path, RenameFlags::NOREPLACE);
+            let named = named.map_err(Into::into).and_then(|()| random_file::sync_folder_of(path));
             named.map_err(|e| ImageError::io(&name, "name", e)).map(|()| overlay)
         });
         if made.is_err() {
@@ -158,11 +161,6 @@ impl Overlay {
     /// Size of the disk in bytes.
     pub fn size(&self) -> u64 {
         self.layout.size
-    }
-
-    /// Bytes that the file takes.
-    pub fn file_bytes(&self) -> u64 {
-        self.space().end() * CLUSTER_BYTES
     }
 
     /// Fills `buf` from `offset` on.

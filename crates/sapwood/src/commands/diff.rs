@@ -17,9 +17,12 @@ pub fn run(args: &Args, a: &Diff) -> Result<ExitCode> {
     let (mut ranges, mut damage) = (Vec::new(), Damage::default());
     let (old, new) = vault.diff(split(&a.old), split(&a.new), &mut |range| ranges.push(range))?;
     let bytes: u64 = ranges.iter().map(|r| r.end - r.start).sum();
+    // Those and no others: a backup may have come meanwhile.
+    let named = |disk: &str, id| format!("{}@{id}", split(disk).0);
+    let (old, new) = (named(&a.old, old.id), named(&a.new, new.id));
     let mut report = json!({
-        "old": format!("{}@{}", split(&a.old).0, old.id),
-        "new": format!("{}@{}", split(&a.new).0, new.id),
+        "old": old,
+        "new": new,
         "bytes": bytes,
         "ranges": ranges.iter().map(|r| json!([r.start, r.end - r.start])).collect::<Vec<_>>(),
     });
@@ -31,7 +34,7 @@ pub fn run(args: &Args, a: &Diff) -> Result<ExitCode> {
         }
     }
     if !a.ranges {
-        let (mut old, mut new) = (Disk::open(args, &a.old, a.cache)?, Disk::open(args, &a.new, a.cache)?);
+        let (mut old, mut new) = (Disk::open(args, &old, a.cache)?, Disk::open(args, &new, a.cache)?);
         let mut volumes = Vec::new();
         for name in shared_volumes(&old, &new) {
             let opened = known(&mut old, &name).and_then(|was| Ok(was.zip(known(&mut new, &name)?)));

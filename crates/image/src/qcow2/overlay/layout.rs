@@ -16,6 +16,9 @@ pub(super) const L2_ENTRIES: u64 = CLUSTER_BYTES / 16;
 /// Refcounts of 16 bits in a cluster.
 pub(super) const REFCOUNTS: u64 = CLUSTER_BYTES / 2;
 
+/// Clusters that the refcount blocks can count whose offsets fill one cluster: 128 TiB.
+pub(super) const CLUSTERS_MAX: u64 = CLUSTER_BYTES / 8 * REFCOUNTS;
+
 /// A disk that one cluster of refcount blocks' offsets is enough for.
 const SIZE_MAX: u64 = 64 << 40;
 

@@ -1,6 +1,6 @@
 //! The L1 and L2 tables of an overlay in memory.
 
-use super::layout::{Layout, BLOCK_BYTES, CLUSTER_BYTES, L2_ENTRIES};
+use super::layout::{Layout, BLOCK_BYTES, CLUSTERS_MAX, CLUSTER_BYTES, L2_ENTRIES};
 use super::space::Space;
 use crate::bytes::{be_u32, be_u64};
 use crate::qcow2::{FORMAT, OFFSET_MASK};
@@ -123,9 +123,7 @@ impl Tables {
 
     /// Takes a table that was read.
     pub fn loaded(&mut self, cluster: u64, bytes: &[u8]) {
-        if self.l2.len() >= CLEAN_TABLES_MAX {
-            self.l2.retain(|_, t| t.dirty != 0 || t.writing);
-        }
+        self.make_room();
         let entries = bytes.chunks_exact(16).map(Entry::decode).collect();
         self.l2.insert(cluster / L2_ENTRIES, Table { entries, dirty: 0, writing: false });
     }
@@ -137,8 +135,16 @@ impl Tables {
         (absent > 0).then_some((index + absent) * L2_ENTRIES)
     }
 
+    /// Gives up tables that are on the disk as they are here, where there are many.
+    fn make_room(&mut self) {
+        if self.l2.len() >= CLEAN_TABLES_MAX {
+            self.l2.retain(|_, t| t.dirty != 0 || t.writing);
+        }
+    }
+
     /// Puts an empty table, which stands at `at` of the file.
     pub fn add(&mut self, cluster: u64, at: u64) {
+        self.make_room();
         let index = cluster / L2_ENTRIES;
         let entries = vec![Entry::default(); L2_ENTRIES as usize].into_boxed_slice();
         self.l2.insert(index, Table { entries, dirty: 0, writing: false });
@@ -229,6 +235,9 @@ pub(super) fn load(file: &dyn RandomFile, name: &str, layout: &Layout) -> Result
     let failed = |e| ImageError::read(name, "read", e);
     let corrupt = |why: String| ImageError::corrupt(name, FORMAT, why);
     let clusters = file.len().map_err(failed)?.div_ceil(CLUSTER_BYTES);
+    if clusters > CLUSTERS_MAX {
+        return Err(corrupt(format!("a file of {clusters} clusters, more than its refcounts can count")));
+    }
     let mut space = Space::default();
     space.take(0..1);
     if !space.take(layout.l1_clusters()) || layout.l1_clusters().end > clusters {

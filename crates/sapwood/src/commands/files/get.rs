@@ -6,7 +6,7 @@ use super::{printable, Damage, Disk, Found};
 use crate::args::Args;
 use crate::output::{print_json, size};
 use anyhow::{Context, Result};
-use filesystem::{NodeKind, Order, Step, Walk};
+use filesystem::{FsError, NodeKind, Order, Step, Walk};
 use serde_json::json;
 use std::ffi::OsString;
 use std::io::Write;
@@ -96,7 +96,7 @@ fn to_stdout(found: &[Found]) -> Result<ExitCode> {
     while at < node.size {
         let got = one.fs.read_at(one.id, at, &mut buf)?;
         if got == 0 {
-            break;
+            return Err(FsError::corrupt(one.fs.kind(), "the file ends before its size").into());
         }
         out.write_all(&buf[..got]).context("writing to standard output")?;
         at += got as u64;

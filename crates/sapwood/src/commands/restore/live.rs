@@ -9,7 +9,7 @@ use place::Place;
 use crate::args::{Args, Restore};
 use crate::commands::{open, split};
 use crate::devices::{ArrivingDevice, Below, SnapshotDevice};
-use crate::outcome::with_damage;
+use crate::outcome::{exit_code, one_line, with_damage};
 use crate::output::{print_json, rate, size};
 use crate::purpose::Ended;
 use crate::serving::{cache_bytes, Serving};
@@ -40,7 +40,13 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
     let snapshot = Arc::new(SnapshotDevice::new(snapshot));
     let of = format!("{}/{name}{}", vault.id(), place.device());
     let below = Box::new(Below(snapshot.clone()));
-    let arriving = Arc::new(Arriving::open(&place.paths, entry.size, of.as_bytes(), below)?);
+    // Without it what a guest has written could never be completed.
+    let (_, holds) = vault.set_held(disk, &entry.id.to_string(), true)?;
+    let opened = Arriving::open(&place.paths, entry.size, of.as_bytes(), holds, below);
+    if opened.is_err() && holds {
+        vault.set_held(disk, &entry.id.to_string(), false)?;
+    }
+    let arriving = Arc::new(opened?);
 
     let description = format!("the snapshot of {}, being restored", vault::format_time(entry.time));
     let device = Arc::new(ArrivingDevice(arriving.clone()));
@@ -77,13 +83,17 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
                 let target = a.target.display();
                 eprintln!("{name}: all of it is in {target}, {seconds:.1} s, {}", rate(entry.size, seconds));
             }
+            if let Err(e) = outcome.as_ref().map_err(one_line) {
+                // Said now: the disk may be in use for long.
+                eprintln!("sapwood: {name}: {e}");
+            }
             is_done.store(true, Ordering::Release);
             outcome
         });
         let no_more_comes = || is_done.load(Ordering::Acquire) || is_waiting.load(Ordering::Acquire);
         let mut ended = serving.wait(&mut end, |clients| {
-            awaits &= clients == 0 && served.elapsed() < COME_BACK;
-            no_more_comes() && clients == 0 && !awaits
+            awaits &= clients.ever == 0 && served.elapsed() < COME_BACK;
+            no_more_comes() && clients.now == 0 && !awaits
         });
         if matches!(ended, Ok(Ended::Command(_))) {
             // What the command began is brought to its end.
@@ -93,14 +103,21 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
         stop.store(true, Ordering::Release);
         (arrives.join(), ended)
     });
-    let is_in_use = serving.clients() > 0;
+    let is_in_use = serving.is_in_use();
     serving.stop();
-    arriving.flush()?;
+    let flushed = arriving.flush();
     let arrived = arrived.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    // Whatever kept it from arriving is the reason why it cannot be flushed, too.
+    if arrived.is_ok() {
+        flushed?;
+    }
     if arrived.is_ok() && is_in_use && matches!(ended, Ok(Ended::Signal)) {
         eprintln!("sapwood: {name}: was in use; run it again to serve what is in {}", a.target.display());
     } else if arrived.is_ok() {
         place.leave()?;
+        if arriving.holds() || holds {
+            vault.set_held(disk, &entry.id.to_string(), false)?;
+        }
     }
     if snapshot.is_damaged() {
         let target = a.target.display();
@@ -112,5 +129,9 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
         };
         return Ok(with_damage(&[line]));
     }
-    arrived.map(|()| ended.map(|e| e.code()))?
+    match &arrived {
+        Ok(()) => ended.map(|e| e.code()),
+        // It was said when it was met.
+        Err(e) => Ok(exit_code(e)),
+    }
 }

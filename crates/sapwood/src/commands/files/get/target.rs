@@ -161,8 +161,8 @@ impl<'a> Target<'a> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = File::from(openat(self.here(), name, flags, Mode::RUSR | Mode::WUSR)?);
         let written = self.content(&file, id, node);
-        // What the guest's file system does not tell whole is not to look whole.
-        if written.as_ref().is_err_and(|e| e.is::<FsError>()) {
+        // What is not whole, here or in the guest, is not to look whole.
+        if written.is_err() {
             let _ = unlinkat(self.here(), name, AtFlags::empty());
         }
         counts.bytes += written?;
@@ -193,7 +193,8 @@ impl<'a> Target<'a> {
     ///
     /// A new owner takes capabilities and set-user-id bits away, and nobody may set attributes of what he may not write.
     fn attributes(&self, of: &OwnedFd, id: NodeId, node: &Node) -> bool {
-        let owned = !self.is_root || fchown(of, owner(node).0, owner(node).1).is_ok();
+        let owned =
+            !self.is_root || owner(node).is_some_and(|(uid, gid)| fchown(of, Some(uid), Some(gid)).is_ok());
         let set = self.each_attribute(id, |name, value| fsetxattr(of, name, value, XattrFlags::empty()));
         let mode = fchmod(of, self.mode(node)).is_ok();
         let timed = futimens(of, &times(node)).is_ok();
@@ -203,7 +204,9 @@ impl<'a> Target<'a> {
     /// The same for what cannot be opened: a symbolic link, a pipe, a device.
     fn attributes_by_name(&self, name: &OsStr, id: NodeId, node: &Node) -> bool {
         let (here, nofollow) = (self.here(), AtFlags::SYMLINK_NOFOLLOW);
-        let owned = !self.is_root || chownat(here, name, owner(node).0, owner(node).1, nofollow).is_ok();
+        let owned = !self.is_root
+            || owner(node)
+                .is_some_and(|(uid, gid)| chownat(here, name, Some(uid), Some(gid), nofollow).is_ok());
         // There is no such call that takes a directory.
         let path = Path::new("/proc/self/fd").join(here.as_raw_fd().to_string()).join(name);
         let set = self.each_attribute(id, |name, value| lsetxattr(&path, name, value, XattrFlags::empty()));
@@ -221,13 +224,16 @@ impl<'a> Target<'a> {
 
     /// Who is not root makes files that are his own: they are not to run with his rights.
     fn mode(&self, node: &Node) -> Mode {
-        let mode = if self.is_root { node.mode } else { node.mode & 0o1777 };
+        let is_whose = self.is_root && owner(node).is_some();
+        let mode = if is_whose { node.mode } else { node.mode & 0o1777 };
         Mode::from_raw_mode(mode.into())
     }
 }
 
-fn owner(node: &Node) -> (Option<Uid>, Option<Gid>) {
-    (Some(Uid::from_raw(node.uid)), Some(Gid::from_raw(node.gid)))
+/// Owner and group; `None` where a number stands for "as it is".
+fn owner(node: &Node) -> Option<(Uid, Gid)> {
+    let is_somebody = node.uid != u32::MAX && node.gid != u32::MAX;
+    is_somebody.then(|| (Uid::from_raw(node.uid), Gid::from_raw(node.gid)))
 }
 
 fn times(node: &Node) -> Timestamps {

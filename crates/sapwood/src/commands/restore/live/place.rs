@@ -6,6 +6,8 @@
 use crate::args::Restore;
 use anyhow::{Context, Result};
 use image::{Arriving, ArrivingPaths};
+use rustix::fs::{renameat_with, RenameFlags, CWD};
+use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::fs::FileTypeExt;
@@ -53,7 +55,6 @@ impl Place {
             return Ok(Place { paths, kind: Kind::Whole, overwrite: false });
         }
         let paths = ArrivingPaths { target, map };
-        Arriving::tidy(&paths)?;
         if a.target.exists() && !a.force {
             return refused("exists already; choose another name, or give --force");
         }
@@ -62,7 +63,8 @@ impl Place {
 
     /// What the map says of a device: on another one nothing of what it names has arrived.
     pub fn device(&self) -> String {
-        match (&self.kind, self.paths.target.canonicalize()) {
+        // As it was given: what it leads to may be called something else after the system has started anew.
+        match (&self.kind, std::path::absolute(&self.paths.target)) {
             (Kind::Device, Ok(path)) => format!(" on {}", path.display()),
             _ => String::new(),
         }
@@ -71,12 +73,15 @@ impl Place {
     /// The disk is whole and durable: a file gets its name.
     pub fn complete(&self) -> Result<()> {
         let Kind::File(name) = &self.kind else { return Ok(()) };
-        if !self.overwrite && name.exists() {
-            let why =
-                format!("{}: exists now; the disk is in {}", name.display(), self.paths.target.display());
-            return Err(VaultError::Refused(why).into());
+        let flags = if self.overwrite { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+        match renameat_with(CWD, &self.paths.target, CWD, name, flags) {
+            Err(Errno::EXIST) => {
+                let disk = self.paths.target.display();
+                let why = format!("{}: exists now; the disk is in {disk}", name.display());
+                return Err(VaultError::Refused(why).into());
+            }
+            other => other.with_context(|| format!("naming {}", name.display()))?,
         }
-        fs::rename(&self.paths.target, name).with_context(|| format!("naming {}", name.display()))?;
         sync_folder_of(name)
     }
 
