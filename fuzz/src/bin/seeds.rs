@@ -82,6 +82,7 @@ fn seeds() -> Vec<(&'static str, Seeds)> {
     names.push(b"0123456789abcdef0123456789abcdef".to_vec());
     all.push(("names", names));
     all.push(("filesystem_ext", vec![ext2()]));
+    all.push(("filesystem_xfs", vec![xfs_superblock()]));
     all.extend(volumes());
     all.push(("filesystem_volumes", vec![ext2(), partitions()]));
     all
@@ -96,6 +97,28 @@ fn partitions() -> Vec<u8> {
     }
     block[510..512].copy_from_slice(&[0x55, 0xaa]);
     [&[0, 0], &block[..]].concat()
+}
+
+/// A superblock of XFS, version 4, of one allocation group of 8192 blocks: its sector behind its number.
+fn xfs_superblock() -> Vec<u8> {
+    let mut sector = [0; 512];
+    let mut put = |at: usize, field: &[u8]| sector[at..at + field.len()].copy_from_slice(field);
+    put(0, b"XFSB");
+    put(4, &4096u32.to_be_bytes());
+    put(8, &8192u64.to_be_bytes());
+    // The log, the root, and the group's blocks.
+    put(48, &4096u64.to_be_bytes());
+    put(56, &64u64.to_be_bytes());
+    put(84, &8192u32.to_be_bytes());
+    put(88, &1u32.to_be_bytes());
+    put(96, &1000u32.to_be_bytes());
+    // Version and features, sectors, inodes, and the logarithms of all of them.
+    put(100, &0xb4a4u16.to_be_bytes());
+    put(102, &512u16.to_be_bytes());
+    put(104, &256u16.to_be_bytes());
+    put(106, &16u16.to_be_bytes());
+    put(120, &[12, 9, 8, 4, 13]);
+    [&[0; 4][..], &sector].concat()
 }
 
 /// The smallest ext2: a superblock, one group, its inodes, and an empty root. Each block of 1 KiB behind its number.
