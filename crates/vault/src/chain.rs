@@ -176,6 +176,22 @@ impl RecipeReader {
         Ok(segment_of(&page, no).cloned())
     }
 
+    /// The first segment from `no` on that is not null.
+    pub fn next_segment(&mut self, mut no: u64) -> Result<Option<u64>> {
+        let pages = self.root.pages.len() as u64;
+        while no / SEGMENTS_PER_PAGE < pages {
+            let base = no / SEGMENTS_PER_PAGE * SEGMENTS_PER_PAGE;
+            if let Some(page) = self.page(no / SEGMENTS_PER_PAGE)? {
+                let at = page.segments.partition_point(|s| base + u64::from(s.0) < no);
+                if let Some((index, _)) = page.segments.get(at) {
+                    return Ok(Some(base + u64::from(*index)));
+                }
+            }
+            no = base + SEGMENTS_PER_PAGE;
+        }
+        Ok(None)
+    }
+
     /// Where a page stands whose references are all direct.
     pub fn direct_page(&mut self, no: u64) -> Result<Option<RecipePageRef>> {
         let Some((level, at)) = self.find(no)? else { return Ok(None) };

@@ -80,18 +80,7 @@ impl Side {
     /// Where the first segment from `at` on begins that is not null; beyond the end if there is none.
     fn next_data(&mut self, at: u64) -> Result<u64> {
         let bytes = self.segment_bytes();
-        let mut no = at / bytes;
-        while no * bytes < self.entry.size {
-            let base = no / SEGMENTS_PER_PAGE * SEGMENTS_PER_PAGE;
-            if let Some(page) = self.recipe.page(no / SEGMENTS_PER_PAGE)? {
-                let found = page.segments.partition_point(|s| base + u64::from(s.0) < no);
-                if let Some((index, _)) = page.segments.get(found) {
-                    return Ok((base + u64::from(*index)) * bytes);
-                }
-            }
-            no = base + SEGMENTS_PER_PAGE;
-        }
-        Ok(u64::MAX)
+        Ok(self.recipe.next_segment(at / bytes)?.map_or(u64::MAX, |no| no * bytes))
     }
 
     /// What a range of whole segments is made of.

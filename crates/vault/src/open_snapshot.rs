@@ -13,7 +13,7 @@ use crate::segment_map::{MapPart, SegmentMap};
 use crate::snapshot_spec::find_snapshot;
 use crate::vault::{Vault, View, TABLE_CACHE_BYTES};
 use crossbeam_channel::{bounded, Sender};
-use format::{DiskId, Owner, SnapshotEntry, SEGMENTS_PER_PAGE};
+use format::{DiskId, Owner, SnapshotEntry};
 use quick_cache::sync::Cache;
 use quick_cache::Weighter;
 use std::ops::Range;
@@ -249,7 +249,7 @@ impl Shared {
     fn next_data(&self, from: u64) -> Result<Option<Range<u64>>> {
         let mut no = from / self.segment_bytes;
         while no * self.segment_bytes < self.entry.size {
-            let Some(found) = self.next_segment(no)? else { return Ok(None) };
+            let Some(found) = self.recipe().next_segment(no)? else { return Ok(None) };
             let wanted = from..self.entry.size;
             let map = self.map(found)?;
             let mut parts = map.within(&wanted).iter();
@@ -262,23 +262,6 @@ impl Shared {
                 return Ok(Some(first.offset.max(from)..end.min(self.entry.size)));
             }
             no = found + 1;
-        }
-        Ok(None)
-    }
-
-    /// The first segment from `no` on that is not null.
-    fn next_segment(&self, no: u64) -> Result<Option<u64>> {
-        let mut recipe = self.recipe();
-        let mut no = no;
-        while no * self.segment_bytes < self.entry.size {
-            let base = no / SEGMENTS_PER_PAGE * SEGMENTS_PER_PAGE;
-            if let Some(page) = recipe.page(no / SEGMENTS_PER_PAGE)? {
-                let at = page.segments.partition_point(|s| base + u64::from(s.0) < no);
-                if let Some((index, _)) = page.segments.get(at) {
-                    return Ok(Some(base + u64::from(*index)));
-                }
-            }
-            no = base + SEGMENTS_PER_PAGE;
         }
         Ok(None)
     }
