@@ -7,14 +7,14 @@ use crate::output::{print_json, size};
 use anyhow::Result;
 use filesystem::{Change, Comparison, Disk as _, FileSystem, FsError, NodeId, Part, Place};
 use serde_json::{json, Value};
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 pub fn run(args: &Args, a: &Diff) -> Result<ExitCode> {
     let vault = open(args)?;
-    let (mut ranges, mut damage) = (Vec::new(), Damage::default());
+    let mut ranges = Vec::new();
     let (old, new) = vault.diff(split(&a.old), split(&a.new), &mut |range| ranges.push(range))?;
     let bytes: u64 = ranges.iter().map(|r| r.end - r.start).sum();
     // Those and no others: a backup may have come meanwhile.
@@ -26,43 +26,18 @@ pub fn run(args: &Args, a: &Diff) -> Result<ExitCode> {
         "bytes": bytes,
         "ranges": ranges.iter().map(|r| json!([r.start, r.end - r.start])).collect::<Vec<_>>(),
     });
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(std::io::stdout().lock());
     if !args.json {
         writeln!(out, "{} in {} ranges", size(bytes), ranges.len())?;
         if a.ranges {
             ranges.iter().try_for_each(|r| writeln!(out, "{} {}", r.start, r.end - r.start))?;
         }
     }
+    let mut damage = Damage::default();
     if !a.ranges {
-        let (mut old, mut new) = (Disk::open(args, &old, a.cache)?, Disk::open(args, &new, a.cache)?);
-        let mut volumes = Vec::new();
-        for name in shared_volumes(&old, &new) {
-            let opened = known(&mut old, &name).and_then(|was| Ok(was.zip(known(&mut new, &name)?)));
-            let (was, is) = match opened {
-                Ok(Some(both)) => both,
-                Ok(None) => continue,
-                Err(e) => {
-                    damage.tell(e, &name, || "/".into())?;
-                    continue;
-                }
-            };
-            let changes = Changes { part: same_part(&old, &new, &name)?, ranges: &ranges };
-            let comparison = Comparison { old: &*was, new: &*is, may_differ: &|id| changes.touch(&*is, id) };
-            let mut files = Vec::new();
-            let compared = comparison.run(&mut |path, change, node| {
-                let mut entry = json!({ "change": name_of(change), "kind": list::kind_name(node.kind), "size": node.size });
-                list::put_bytes(&mut entry, "path", path);
-                if args.json {
-                    files.push(entry);
-                } else {
-                    // Where standard output is gone, flushing it says so.
-                    drop(writeln!(out, "{} {name}:{}", letter(change), printable(path)));
-                }
-            });
-            compared.or_else(|e| damage.tell(e.into(), &name, || "/".into()))?;
-            volumes.push(json!({ "name": name, "kind": is.kind(), "files": files }));
-        }
-        report["volumes"] = Value::Array(volumes);
+        let (old, new) = (Disk::open(args, &old, a.cache)?, Disk::open(args, &new, a.cache)?);
+        let lines = (!args.json).then_some(&mut out as &mut dyn Write);
+        report["volumes"] = Files { old, new, ranges: &ranges, lines, damage: &mut damage }.compare()?;
     }
     out.flush()?;
     drop(out);
@@ -70,6 +45,51 @@ pub fn run(args: &Args, a: &Diff) -> Result<ExitCode> {
         print_json(&report);
     }
     Ok(damage.exit_code())
+}
+
+/// The files of two disks.
+struct Files<'a> {
+    old: Disk,
+    new: Disk,
+    /// Where the disks differ.
+    ranges: &'a [Range<u64>],
+    /// Where the changed files are listed, a line each; `None`: in what is returned.
+    lines: Option<&'a mut dyn Write>,
+    damage: &'a mut Damage,
+}
+
+impl Files<'_> {
+    /// What changed on each volume that both disks have.
+    fn compare(mut self) -> Result<Value> {
+        let mut volumes = Vec::new();
+        for name in shared_volumes(&self.old, &self.new) {
+            let was = known(&mut self.old, &name);
+            match was.and_then(|was| Ok(was.zip(known(&mut self.new, &name)?))) {
+                Ok(Some((was, is))) => volumes.push(self.compare_volume(&name, &*was, &*is)?),
+                Ok(None) => {}
+                Err(e) => self.damage.tell(e, &name, || "/".into())?,
+            }
+        }
+        Ok(Value::Array(volumes))
+    }
+
+    fn compare_volume(&mut self, name: &str, was: &dyn FileSystem, is: &dyn FileSystem) -> Result<Value> {
+        let changes = Changes { part: same_part(&self.old, &self.new, name)?, ranges: self.ranges };
+        let comparison = Comparison { old: was, new: is, may_differ: &|id| changes.touch(is, id) };
+        let mut files = Vec::new();
+        let compared = comparison.run(&mut |path, change, node| match &mut self.lines {
+            // Where standard output is gone, flushing it says so.
+            Some(out) => drop(writeln!(out, "{} {name}:{}", letter(change), printable(path))),
+            None => {
+                let kind = list::kind_name(node.kind);
+                let mut entry = json!({ "change": name_of(change), "kind": kind, "size": node.size });
+                list::put_bytes(&mut entry, "path", path);
+                files.push(entry);
+            }
+        });
+        compared.or_else(|e| self.damage.tell(e.into(), name, || "/".into()))?;
+        Ok(json!({ "name": name, "kind": is.kind(), "files": files }))
+    }
 }
 
 /// The volumes that both have.
