@@ -57,6 +57,9 @@ pub struct ArrivingPaths {
 }
 
 impl Arriving {
+    /// What arrives or does not.
+    pub const BLOCK_BYTES: u64 = BLOCK_BYTES;
+
     /// Begins, or goes on where a map is there. `of` is what arrives: a map that says something else is refused. `holds` is
     /// kept in a new map: whether what arrives is held for it.
     pub fn open(

@@ -34,7 +34,7 @@ pub use error::{ImageError, Result};
 pub use limited::{Limited, Pace};
 pub use nbd::NbdSource;
 pub use open::{open, open_bytes, Format, SourceOptions};
-pub use random_file::RandomFile;
+pub use random_file::{sync_folder_of, RandomFile};
 pub use stream::Stream;
 pub use target::{create_target, PipeTarget, TargetFormat, TargetOptions};
 

@@ -74,14 +74,15 @@ pub(crate) fn create(path: &Path) -> Result<Box<dyn RandomFile>> {
     };
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(failed)?;
     lock(&file, &name)?;
-    sync_folder_of(path).map_err(|e| ImageError::io(&name, "sync the folder of", e))?;
+    sync_folder_of(path)?;
     Ok(Box::new(file))
 }
 
 /// Makes the name of a file durable.
-pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
+pub fn sync_folder_of(path: &Path) -> Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder).and_then(|f| f.sync_all())
+    let synced = File::open(folder).and_then(|f| f.sync_all());
+    synced.map_err(|e| ImageError::io(&folder.display().to_string(), "sync", e))
 }
 
 /// Opens a file that is there.

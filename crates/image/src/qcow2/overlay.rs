@@ -83,8 +83,8 @@ impl Overlay {
         let made = Self::create_in(file, &name, size, Some(backing), base).and_then(|overlay| {
             // Another one may have come to that name meanwhile.
             let named = renameat_with(CWD, &making, CWD, path, RenameFlags::NOREPLACE);
-            let named = named.map_err(Into::into).and_then(|()| random_file::sync_folder_of(path));
-            named.map_err(|e| ImageError::io(&name, "name", e)).map(|()| overlay)
+            named.map_err(|e| ImageError::io(&name, "name", e.into()))?;
+            random_file::sync_folder_of(path).map(|()| overlay)
         });
         if made.is_err() {
             drop(fs::remove_file(&making));

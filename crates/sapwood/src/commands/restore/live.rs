@@ -22,116 +22,166 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use vault::GroupCache;
+use vault::{GroupCache, SnapshotEntry, Vault};
 
 /// How long clients of a restore that was interrupted may take to come back: QEMU tries every 16 seconds at least.
 const COME_BACK: Duration = Duration::from_secs(20);
 
 pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
     let mut end = EndSignal::new()?;
-    let (disk, spec) = split(&a.snapshot);
-    let vault = open(args)?;
-    let place = Place::of(a)?;
-    let snapshot = vault.open_snapshot(disk, spec, &GroupCache::new(cache_bytes(a.serve.cache)))?;
-    let entry = snapshot.entry().clone();
-    let name = format!("{disk}@{}", entry.id);
-    // Only where they know the address.
-    let mut awaits = place.paths.map.exists() && (a.serve.socket.is_some() || a.serve.listen.is_some());
-    let snapshot = Arc::new(SnapshotDevice::new(snapshot));
-    let of = format!("{}/{name}{}", vault.id(), place.device());
-    let below = Box::new(Below(snapshot.clone()));
-    // Without it what a guest has written could never be completed.
-    let (_, holds) = vault.set_held(disk, &entry.id.to_string(), true)?;
-    let opened = Arriving::open(&place.paths, entry.size, of.as_bytes(), holds, below);
-    if opened.is_err() && holds {
-        vault.set_held(disk, &entry.id.to_string(), false)?;
-    }
-    let arriving = Arc::new(opened?);
-
-    let description = format!("the snapshot of {}, being restored", vault::format_time(entry.time));
-    let device = Arc::new(ArrivingDevice(arriving.clone()));
-    let mut serving = Serving::start(&a.serve, Single { name: name.clone(), description, device })?;
-    if args.json {
-        print_json(&json!({
-            "uri": serving.uri(),
-            "disk": disk,
-            "snapshot": entry.id.to_string(),
-            "target": a.target.to_string_lossy(),
-            "size": entry.size,
-            "arrived_bytes": arriving.arrived_bytes(),
-        }));
-    } else if !args.quiet {
-        println!("{name}: {}, to be read and written, at {}", size(entry.size), serving.uri());
-    }
+    let restore = LiveRestore::begin(args, a)?;
+    let mut serving = restore.serve()?;
     serving.run(&a.command)?;
-    let served = Instant::now();
-
-    let [stop, is_done, is_waiting] = [const { AtomicBool::new(false) }; 3];
-    let arrival = Arrival {
-        arriving: &arriving,
-        snapshot: &snapshot,
-        limit: a.limit,
-        stop: &stop,
-        is_waiting: &is_waiting,
-    };
-    let (arrived, ended) = std::thread::scope(|scope| {
-        let arrives = scope.spawn(|| {
-            let start = Instant::now();
-            let outcome = arrival.run().and_then(|()| place.complete());
-            if outcome.is_ok() && !args.quiet {
-                let seconds = start.elapsed().as_secs_f64();
-                let target = a.target.display();
-                eprintln!("{name}: all of it is in {target}, {seconds:.1} s, {}", rate(entry.size, seconds));
-            }
-            if let Err(e) = outcome.as_ref().map_err(one_line) {
-                // Said now: the disk may be in use for long.
-                eprintln!("sapwood: {name}: {e}");
-            }
-            is_done.store(true, Ordering::Release);
-            outcome
-        });
-        let no_more_comes = || is_done.load(Ordering::Acquire) || is_waiting.load(Ordering::Acquire);
-        let mut ended = serving.wait(&mut end, |clients| {
-            awaits &= clients.ever == 0 && served.elapsed() < COME_BACK;
-            no_more_comes() && clients.now == 0 && !awaits
-        });
-        if matches!(ended, Ok(Ended::Command(_))) {
-            // What the command began is brought to its end.
-            let all = serving.wait(&mut end, |_| no_more_comes());
-            ended = if matches!(all, Ok(Ended::Signal)) { all } else { ended };
-        }
-        stop.store(true, Ordering::Release);
-        (arrives.join(), ended)
-    });
+    let (arrived, ended) = restore.arrive(&mut serving, &mut end);
     let is_in_use = serving.is_in_use();
     serving.stop();
-    let flushed = arriving.flush();
-    let arrived = arrived.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    // Whatever kept it from arriving is the reason why it cannot be flushed, too.
-    if arrived.is_ok() {
-        flushed?;
-    }
-    if arrived.is_ok() && is_in_use && matches!(ended, Ok(Ended::Signal)) {
-        eprintln!("sapwood: {name}: was in use; run it again to serve what is in {}", a.target.display());
-    } else if arrived.is_ok() {
-        place.leave()?;
-        if arriving.holds() || holds {
+    restore.leave(&arrived, is_in_use && matches!(ended, Ok(Ended::Signal)))?;
+    restore.outcome(&arrived, ended)
+}
+
+/// A snapshot, and the disk that it becomes.
+struct LiveRestore<'a> {
+    args: &'a Args,
+    a: &'a Restore,
+    vault: Vault,
+    disk: &'a str,
+    entry: SnapshotEntry,
+    /// The snapshot, as `vm/disk@id`.
+    name: String,
+    snapshot: Arc<SnapshotDevice>,
+    place: Place,
+    arriving: Arc<Arriving>,
+    /// Clients of an earlier run know the address, and may come back.
+    is_awaited: bool,
+    /// The snapshot was held for this, by this run or an earlier one.
+    holds: bool,
+}
+
+impl<'a> LiveRestore<'a> {
+    /// Begins, or goes on with what an earlier run began.
+    fn begin(args: &'a Args, a: &'a Restore) -> Result<LiveRestore<'a>> {
+        let (disk, spec) = split(&a.snapshot);
+        let vault = open(args)?;
+        let place = Place::of(a)?;
+        let snapshot = vault.open_snapshot(disk, spec, &GroupCache::new(cache_bytes(a.serve.cache)))?;
+        let entry = snapshot.entry().clone();
+        let name = format!("{disk}@{}", entry.id);
+        let is_awaited = place.paths.map.exists() && (a.serve.socket.is_some() || a.serve.listen.is_some());
+        let snapshot = Arc::new(SnapshotDevice::new(snapshot));
+        let of = format!("{}/{name}{}", vault.id(), place.device());
+        let below = Box::new(Below(snapshot.clone()));
+        // Without it what a guest has written could never be completed.
+        let (_, holds) = vault.set_held(disk, &entry.id.to_string(), true)?;
+        let opened = Arriving::open(&place.paths, entry.size, of.as_bytes(), holds, below);
+        if opened.is_err() && holds {
             vault.set_held(disk, &entry.id.to_string(), false)?;
         }
+        let arriving = Arc::new(opened?);
+        let holds = holds || arriving.holds();
+        Ok(LiveRestore { args, a, vault, disk, entry, name, snapshot, place, arriving, is_awaited, holds })
     }
-    if snapshot.is_damaged() {
-        let target = a.target.display();
-        let line = match &arrived {
-            Ok(()) => {
-                format!("{name}: damage was met, but what it is of was written anew: {target} is whole")
-            }
-            Err(_) => format!("{name}: damage was met, {target} is not whole"),
+
+    /// Serves the disk, and says where.
+    fn serve(&self) -> Result<Serving> {
+        let LiveRestore { args, a, entry, name, arriving, .. } = self;
+        let description = format!("the snapshot of {}, being restored", vault::format_time(entry.time));
+        let device = Arc::new(ArrivingDevice(arriving.clone()));
+        let serving = Serving::start(&a.serve, Single { name: name.clone(), description, device })?;
+        if args.json {
+            print_json(&json!({
+                "uri": serving.uri(),
+                "disk": self.disk,
+                "snapshot": entry.id.to_string(),
+                "target": a.target.to_string_lossy(),
+                "size": entry.size,
+                "arrived_bytes": arriving.arrived_bytes(),
+            }));
+        } else if !args.quiet {
+            println!("{name}: {}, to be read and written, at {}", size(entry.size), serving.uri());
+        }
+        Ok(serving)
+    }
+
+    /// Lets the disk arrive while it is served. Returns whether it did, and what ended the serving.
+    fn arrive(&self, serving: &mut Serving, end: &mut EndSignal) -> (Result<()>, Result<Ended>) {
+        let [stop, is_done, is_waiting] = [const { AtomicBool::new(false) }; 3];
+        let arrival = Arrival {
+            arriving: &self.arriving,
+            snapshot: &self.snapshot,
+            limit: self.a.limit,
+            stop: &stop,
+            is_waiting: &is_waiting,
         };
-        return Ok(with_damage(&[line]));
+        let served = Instant::now();
+        let (arrived, ended) = std::thread::scope(|scope| {
+            let arrives = scope.spawn(|| {
+                let outcome = self.bring(&arrival);
+                is_done.store(true, Ordering::Release);
+                outcome
+            });
+            let no_more_comes = || is_done.load(Ordering::Acquire) || is_waiting.load(Ordering::Acquire);
+            let mut ended = serving.wait(end, |clients| {
+                let is_awaited = self.is_awaited && clients.ever == 0 && served.elapsed() < COME_BACK;
+                no_more_comes() && clients.now == 0 && !is_awaited
+            });
+            if matches!(ended, Ok(Ended::Command(_))) {
+                // What the command began is brought to its end.
+                let all = serving.wait(end, |_| no_more_comes());
+                ended = if matches!(all, Ok(Ended::Signal)) { all } else { ended };
+            }
+            stop.store(true, Ordering::Release);
+            (arrives.join(), ended)
+        });
+        (arrived.unwrap_or_else(|panic| std::panic::resume_unwind(panic)), ended)
     }
-    match &arrived {
-        Ok(()) => ended.map(|e| e.code()),
-        // It was said when it was met.
-        Err(e) => Ok(exit_code(e)),
+
+    /// Brings all of it, and says how that ended: the disk may be in use for long.
+    fn bring(&self, arrival: &Arrival) -> Result<()> {
+        let (name, target) = (&self.name, self.a.target.display());
+        let start = Instant::now();
+        let outcome = arrival.run().and_then(|()| self.place.complete());
+        if outcome.is_ok() && !self.args.quiet {
+            let seconds = start.elapsed().as_secs_f64();
+            eprintln!("{name}: all of it is in {target}, {seconds:.1} s, {}", rate(self.entry.size, seconds));
+        }
+        if let Err(e) = outcome.as_ref().map_err(one_line) {
+            eprintln!("sapwood: {name}: {e}");
+        }
+        outcome
+    }
+
+    /// Nobody is served any more: what came is made durable, and what is whole is let go of, unless it `is_wanted` again.
+    fn leave(&self, arrived: &Result<()>, is_wanted: bool) -> Result<()> {
+        let flushed = self.arriving.flush();
+        if arrived.is_err() {
+            // Whatever kept it from arriving is the reason why it cannot be flushed, too.
+            return Ok(());
+        }
+        flushed?;
+        if is_wanted {
+            let (name, target) = (&self.name, self.a.target.display());
+            eprintln!("sapwood: {name}: was in use; run it again to serve what is in {target}");
+            return Ok(());
+        }
+        self.place.leave()?;
+        if self.holds {
+            self.vault.set_held(self.disk, &self.entry.id.to_string(), false)?;
+        }
+        Ok(())
+    }
+
+    fn outcome(&self, arrived: &Result<()>, ended: Result<Ended>) -> Result<ExitCode> {
+        let (name, target) = (&self.name, self.a.target.display());
+        match arrived {
+            Ok(()) if self.snapshot.is_damaged() => Ok(with_damage(&[format!(
+                "{name}: damage was met, but what it is of was written anew: {target} is whole"
+            )])),
+            Err(_) if self.snapshot.is_damaged() => {
+                Ok(with_damage(&[format!("{name}: damage was met, {target} is not whole")]))
+            }
+            Ok(()) => ended.map(|e| e.code()),
+            // It was said when it was met.
+            Err(e) => Ok(exit_code(e)),
+        }
     }
 }

@@ -14,8 +14,7 @@ use vault::VaultError;
 const STEP_BYTES: u64 = 1 << 20;
 /// What arrives between two times that it is made durable.
 const FLUSH_BYTES: u64 = 256 << 20;
-/// What arrives or does not.
-const BLOCK_BYTES: u64 = 4096;
+const BLOCK_BYTES: u64 = Arriving::BLOCK_BYTES;
 /// How long to wait for room.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 

@@ -5,11 +5,11 @@
 
 use crate::args::Restore;
 use anyhow::{Context, Result};
-use image::{Arriving, ArrivingPaths};
+use image::{sync_folder_of, Arriving, ArrivingPaths};
 use rustix::fs::{renameat_with, RenameFlags, CWD};
 use rustix::io::Errno;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use vault::VaultError;
@@ -82,13 +82,13 @@ impl Place {
             }
             other => other.with_context(|| format!("naming {}", name.display()))?,
         }
-        sync_folder_of(name)
+        Ok(sync_folder_of(name)?)
     }
 
     /// Nobody uses the disk any more: the map goes.
     pub fn leave(&self) -> Result<()> {
         fs::remove_file(&self.paths.map).with_context(|| format!("removing {}", self.paths.map.display()))?;
-        sync_folder_of(&self.paths.map)
+        Ok(sync_folder_of(&self.paths.map)?)
     }
 }
 
@@ -96,10 +96,4 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     name.into()
-}
-
-fn sync_folder_of(path: &Path) -> Result<()> {
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let synced = File::open(folder).and_then(|f| f.sync_all());
-    synced.with_context(|| format!("syncing {}", folder.display()))
 }
