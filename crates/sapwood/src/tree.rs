@@ -2,7 +2,7 @@
 
 use crate::devices::SnapshotDevice;
 use export::{Attributes, BlockDevice, Entry, Extent, NodeId, NodeKind, Tree};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -21,10 +21,11 @@ pub struct VaultTree {
     damaged: Arc<Damaged>,
 }
 
-/// The nodes that there ever were. Numbers count from 1 on, and that of a path stays.
+/// The nodes that there are. Numbers count from 1 on; a path keeps its number while it is there, and no number comes again.
 struct Nodes {
     numbers: HashMap<String, NodeId>,
-    nodes: Vec<Node>,
+    nodes: HashMap<NodeId, Node>,
+    last: NodeId,
     /// What there is now: the entries of each directory.
     entries: HashMap<NodeId, BTreeMap<String, NodeId>>,
     /// When the vault is to be looked at again.
@@ -174,7 +175,8 @@ impl Nodes {
     fn new() -> Nodes {
         let mut nodes = Nodes {
             numbers: HashMap::new(),
-            nodes: Vec::new(),
+            nodes: HashMap::new(),
+            last: NodeId(0),
             entries: HashMap::new(),
             due: Instant::now(),
         };
@@ -183,7 +185,7 @@ impl Nodes {
     }
 
     fn node(&self, id: NodeId) -> Option<&Node> {
-        self.nodes.get(usize::try_from(id.0.checked_sub(1)?).ok()?)
+        self.nodes.get(&id)
     }
 
     fn file(&self, id: NodeId) -> Option<&Arc<SnapshotFile>> {
@@ -207,15 +209,19 @@ impl Nodes {
 
     /// Makes or changes the node of a path.
     fn put(&mut self, path: &str, modified: SystemTime, what: What) -> NodeId {
-        let node = Node { path: path.to_owned(), modified, what };
-        if let Some(id) = self.numbers.get(path) {
-            self.nodes[id.0 as usize - 1] = node;
-            return *id;
-        }
-        self.nodes.push(node);
-        let id = NodeId(self.nodes.len() as u64);
+        let id = self.numbers.get(path).copied().unwrap_or(NodeId(self.last.0 + 1));
+        self.last = self.last.max(id);
         self.numbers.insert(path.to_owned(), id);
+        self.nodes.insert(id, Node { path: path.to_owned(), modified, what });
         id
+    }
+
+    /// Forgets what is gone, but for files that somebody has open.
+    fn forget(&mut self) {
+        let there: HashSet<NodeId> = self.entries.values().flat_map(BTreeMap::values).copied().collect();
+        self.nodes.retain(|id, node| *id == NodeId::ROOT || there.contains(id) || node.what.is_open());
+        let nodes = &self.nodes;
+        self.numbers.retain(|_, id| nodes.contains_key(id));
     }
 
     /// Makes the tree what a listing says.
@@ -239,6 +245,7 @@ impl Nodes {
             of_root.add(of_machine);
         }
         self.put_directory("/", of_root, root);
+        self.forget();
     }
 
     /// The directory of a disk: its snapshots, oldest first, and the links to them.
@@ -311,6 +318,11 @@ impl What {
             What::Link(_) => NodeKind::Link,
         }
     }
+
+    /// Whether somebody has it open, or opens it just now.
+    fn is_open(&self) -> bool {
+        matches!(self, What::File(file) if file.open.try_lock().map_or(true, |open| open.strong_count() > 0))
+    }
 }
 
 impl Damaged {
@@ -343,5 +355,28 @@ impl BlockDevice for OpenFile {
 
     fn extents(&self, range: Range<u64>, each: &mut dyn FnMut(Extent) -> bool) -> io::Result<()> {
         self.noting(self.device.extents(range, each))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_gone_is_forgotten_and_its_number_does_not_come_again() {
+        let mut nodes = Nodes::new();
+        let mut show = |names: &[&str]| {
+            nodes.entries.clear();
+            let link =
+                |n: &mut Nodes, name: &str| n.put(name, SystemTime::UNIX_EPOCH, What::Link("to".into()));
+            let entries = names.iter().map(|name| ((*name).to_owned(), link(&mut nodes, name))).collect();
+            nodes.put_directory("/", Below::default(), entries);
+            nodes.forget();
+            (nodes.nodes.len(), nodes.numbers["/"], nodes.numbers.get("b").copied())
+        };
+        assert_eq!(show(&["a", "b"]), (3, NodeId::ROOT, Some(NodeId(3))));
+        assert_eq!(show(&["b"]), (2, NodeId::ROOT, Some(NodeId(3))));
+        assert_eq!(show(&["a"]), (2, NodeId::ROOT, None));
+        assert_eq!(show(&["a", "b"]), (3, NodeId::ROOT, Some(NodeId(5))));
     }
 }
