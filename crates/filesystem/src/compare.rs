@@ -32,10 +32,16 @@ pub struct Comparison<'a> {
     pub may_differ: &'a dyn Fn(NodeId) -> Result<bool>,
 }
 
+/// A change, and the node it is of: the new one where there is one. Or why it cannot be told.
+pub type Difference<'a> = Result<(Change, &'a Node)>;
+
 impl Comparison<'_> {
     /// Calls `each` for every path that differs, parents before what is in them, in the order of their bytes. What is in
-    /// a directory that is new or gone is told too.
-    pub fn run(&self, each: &mut dyn FnMut(&[u8], Change, &Node)) -> Result<()> {
+    /// a directory that is new or gone is told too. Behind damage it goes on with what can be read, until `each` fails.
+    pub fn run<E>(
+        &self,
+        mut each: impl FnMut(&[u8], Difference) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
         // Directories of both, and paths of what only one has; a damaged tree may lead to a directory twice.
         let mut seen = HashSet::new();
         let mut ahead = vec![(Vec::new(), Some(self.old.root()), Some(self.new.root()))];
@@ -44,8 +50,14 @@ impl Comparison<'_> {
                 continue;
             }
             let first = ahead.len();
-            let mut olds = sorted(self.old, old)?.into_iter().peekable();
-            let mut news = sorted(self.new, new)?.into_iter().peekable();
+            let (olds, news) = match (sorted(self.old, old), sorted(self.new, new)) {
+                (Ok(olds), Ok(news)) => (olds, news),
+                (Err(e), _) | (_, Err(e)) => {
+                    each(&path, Err(e))?;
+                    continue;
+                }
+            };
+            let (mut olds, mut news) = (olds.into_iter().peekable(), news.into_iter().peekable());
             loop {
                 let order = match (olds.peek(), news.peek()) {
                     (None, None) => break,
@@ -57,7 +69,17 @@ impl Comparison<'_> {
                 let n = if order == Ordering::Less { None } else { news.next() };
                 let Some(name) = o.as_ref().or(n.as_ref()).map(|e| e.name.clone()) else { break };
                 let below = [&path[..], b"/", &name].concat();
-                let directories = self.entry(&below, o, n, each)?;
+                let both = match self.both(o, n) {
+                    Ok(both) => both,
+                    Err(e) => {
+                        each(&below, Err(e))?;
+                        continue;
+                    }
+                };
+                if let Some(difference) = both.difference(self).transpose() {
+                    each(&below, difference)?;
+                }
+                let directories = both.directories();
                 if directories != (None, None) {
                     ahead.push((below, directories.0, directories.1));
                 }
@@ -67,34 +89,12 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// Compares what a name leads to in both. Returns the directories that are to be looked into.
-    fn entry(
-        &self,
-        path: &[u8],
-        old: Option<Entry>,
-        new: Option<Entry>,
-        each: &mut dyn FnMut(&[u8], Change, &Node),
-    ) -> Result<(Option<NodeId>, Option<NodeId>)> {
-        let node = |fs: &dyn FileSystem, e: &Option<Entry>| e.as_ref().map(|e| fs.node(e.id)).transpose();
-        let (was, is) = (node(self.old, &old)?, node(self.new, &new)?);
-        let directory = |e: &Option<Entry>, n: &Option<Node>| {
-            let found = e.as_ref().zip(n.as_ref());
-            found.filter(|(_, n)| n.kind == NodeKind::Directory).map(|(e, _)| e.id)
+    /// What a name leads to in both.
+    fn both(&self, old: Option<Entry>, new: Option<Entry>) -> Result<Both> {
+        let node = |fs: &dyn FileSystem, e: Option<Entry>| {
+            e.map(|e| fs.node(e.id).map(|node| (e.id, node))).transpose()
         };
-        let directories = (directory(&old, &was), directory(&new, &is));
-        match (&old, &new, &was, &is) {
-            (Some(o), Some(n), Some(was), Some(is)) => {
-                if was.kind != is.kind || self.content_differs(o.id, n.id, was, is)? {
-                    each(path, Change::Content, is);
-                } else if self.attributes_differ(o.id, n.id, was, is)? {
-                    each(path, Change::Attributes, is);
-                }
-            }
-            (Some(_), None, Some(was), _) => each(path, Change::Removed, was),
-            (None, Some(_), _, Some(is)) => each(path, Change::Added, is),
-            _ => {}
-        }
-        Ok(directories)
+        Ok(Both { old: node(self.old, old)?, new: node(self.new, new)? })
     }
 
     fn attributes_differ(&self, o: NodeId, n: NodeId, was: &Node, is: &Node) -> Result<bool> {
@@ -133,6 +133,39 @@ impl Comparison<'_> {
             }
         }
         Ok(false)
+    }
+}
+
+/// What a name leads to: in the old file system, and in the new one.
+struct Both {
+    old: Option<(NodeId, Node)>,
+    new: Option<(NodeId, Node)>,
+}
+
+impl Both {
+    fn difference(&self, of: &Comparison) -> Result<Option<(Change, &Node)>> {
+        Ok(match (&self.old, &self.new) {
+            (Some((o, was)), Some((n, is))) => {
+                if was.kind != is.kind || of.content_differs(*o, *n, was, is)? {
+                    Some((Change::Content, is))
+                } else if of.attributes_differ(*o, *n, was, is)? {
+                    Some((Change::Attributes, is))
+                } else {
+                    None
+                }
+            }
+            (Some((_, was)), None) => Some((Change::Removed, was)),
+            (None, Some((_, is))) => Some((Change::Added, is)),
+            (None, None) => None,
+        })
+    }
+
+    /// The directories that are to be looked into.
+    fn directories(&self) -> (Option<NodeId>, Option<NodeId>) {
+        let directory = |of: &Option<(NodeId, Node)>| {
+            of.as_ref().filter(|(_, node)| node.kind == NodeKind::Directory).map(|(id, _)| *id)
+        };
+        (directory(&self.old), directory(&self.new))
     }
 }
 

@@ -25,7 +25,7 @@ mod walk;
 mod wtf8;
 pub mod xfs;
 
-pub use compare::{Change, Comparison};
+pub use compare::{Change, Comparison, Difference};
 pub use disk::{Disk, Part, Piece};
 pub use error::{FsError, Result};
 pub use extents::{Extent, Place};

@@ -77,17 +77,23 @@ impl Files<'_> {
         let changes = Changes { part: same_part(&self.old, &self.new, name)?, ranges: self.ranges };
         let comparison = Comparison { old: was, new: is, may_differ: &|id| changes.touch(is, id) };
         let mut files = Vec::new();
-        let compared = comparison.run(&mut |path, change, node| match &mut self.lines {
-            // Where standard output is gone, flushing it says so.
-            Some(out) => drop(writeln!(out, "{} {name}:{}", letter(change), printable(path))),
-            None => {
-                let kind = list::kind_name(node.kind);
-                let mut entry = json!({ "change": name_of(change), "kind": kind, "size": node.size });
-                list::put_bytes(&mut entry, "path", path);
-                files.push(entry);
+        comparison.run(|path, difference| {
+            let (change, node) = match difference {
+                Ok(told) => told,
+                Err(e) => return self.damage.tell(e.into(), name, || printable(path)),
+            };
+            match &mut self.lines {
+                // Where standard output is gone, flushing it says so.
+                Some(out) => drop(writeln!(out, "{} {name}:{}", letter(change), printable(path))),
+                None => {
+                    let kind = list::kind_name(node.kind);
+                    let mut entry = json!({ "change": name_of(change), "kind": kind, "size": node.size });
+                    list::put_bytes(&mut entry, "path", path);
+                    files.push(entry);
+                }
             }
-        });
-        compared.or_else(|e| self.damage.tell(e.into(), name, || "/".into()))?;
+            Ok(())
+        })?;
         Ok(json!({ "name": name, "kind": is.kind(), "files": files }))
     }
 }
