@@ -48,28 +48,38 @@ impl Mount {
     /// Mounts a tree on a directory. When this returns, the tree can be read.
     pub fn start(mountpoint: &Path, tree: Arc<dyn Tree>, options: MountOptions) -> io::Result<Mount> {
         let MountOptions { threads, allow_other, on_error, on_end } = options;
-        let served = Arc::new(Served::new(tree, on_error));
-        let (mut mountpoint, device) = Mountpoint::attach(mountpoint, allow_other)?;
+        let (send, ended) = channel();
+        // Something is sent when the kernel begins to ask, or it never will.
+        let (begin, begun) = channel();
+        let never = begin.clone();
+        let on_start = Box::new(move || {
+            let _ = begin.send(());
+        });
+        let served = Arc::new(Served::new(tree, on_error, on_start));
+        let (mountpoint, device) = Mountpoint::attach(mountpoint, allow_other)?;
         let mut config = Config::default();
         config.n_threads = Some(threads.max(1));
         config.clone_fd = threads > 1;
         // The kernel sees to who may read.
         let session = Session::from_fd(Requests(served.clone()), device, SessionACL::All, config);
-        let (send, ended) = channel();
         let spawned = session.and_then(|session| {
             std::thread::Builder::new().name("fuse".into()).spawn(move || {
                 drop(send.send(session.run()));
+                let _ = never.send(());
                 on_end();
             })
         });
         let answering = spawned.inspect_err(|_| drop(mountpoint.detach(Busy::Yes)))?;
-        if let Err(e) = mountpoint.identify() {
-            drop(mountpoint.detach(Busy::Yes));
-            // Why it does not answer, rather than that it does not.
-            let cause = ended.recv_timeout(LEAVE_TIME).ok().and_then(Result::err);
-            return Err(cause.unwrap_or(e));
+        let mount = Mount { mountpoint, served, ended, answering: Some(answering) };
+        let _ = begun.recv();
+        match mount.ended.try_recv() {
+            // The kernel and we did not come to terms: nothing can be asked.
+            Ok(Err(e)) => {
+                drop(mount.mountpoint.detach(Busy::Yes));
+                Err(e)
+            }
+            _ => Ok(mount),
         }
-        Ok(Mount { mountpoint, served, ended, answering: Some(answering) })
     }
 
     /// Where it is mounted.

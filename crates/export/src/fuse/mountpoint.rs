@@ -21,8 +21,7 @@ const NAME: &str = "sapwood";
 
 pub(super) struct Mountpoint {
     path: PathBuf,
-    /// Known when the file system answers.
-    id: Option<MountId>,
+    id: MountId,
 }
 
 /// Tells a mount from another one at the same place.
@@ -65,23 +64,20 @@ impl Mountpoint {
             Err(Errno::PERM) => ask_helper(&path, &options)?,
             Err(e) => return Err(e.into()),
         };
-        Ok((Mountpoint { path, id: None }, device))
+        // Before anybody can have seen that it is there, and put something else in its place.
+        let id = id(&path).inspect_err(|_| {
+            let _ = unmount(&path, UnmountFlags::DETACH);
+        })?;
+        Ok((Mountpoint { path, id }, device))
     }
 
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Asks the file system for its root, and takes note of which mount it is.
-    pub fn identify(&mut self) -> io::Result<()> {
-        self.id = Some(id(&self.path, AtFlags::STATX_FORCE_SYNC)?);
-        Ok(())
-    }
-
     /// Whether what we mounted is what is there now. Where it may be `gone`, that must be certain.
     pub fn is_ours(&self, gone: bool) -> bool {
-        let there = id(&self.path, AtFlags::STATX_DONT_SYNC);
-        there.is_ok_and(|t| self.id == Some(t) && (t.unique.is_some() || !gone))
+        id(&self.path).is_ok_and(|there| there == self.id && (there.unique.is_some() || !gone))
     }
 
     /// Unmounts. `ResourceBusy` where it is more busy than it may be.
@@ -107,12 +103,14 @@ impl Mountpoint {
     }
 }
 
-/// The mount that a path is on. With `STATX_DONT_SYNC` the file system is not asked.
-fn id(path: &Path, sync: AtFlags) -> io::Result<MountId> {
+/// The mount that a path is on.
+///
+/// The file system is not asked: a process that is killed while it waits for its own answer waits for ever.
+fn id(path: &Path) -> io::Result<MountId> {
     /// Not known to rustix.
     const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::from_bits_retain(STATX_MNT_ID_UNIQUE);
-    let found = statx(CWD, path, sync | AtFlags::NO_AUTOMOUNT, wanted)?;
+    let found = statx(CWD, path, AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT, wanted)?;
     let unique = (found.stx_mask & STATX_MNT_ID_UNIQUE != 0).then_some(found.stx_mnt_id);
     Ok(MountId { device: (found.stx_dev_major, found.stx_dev_minor), unique })
 }

@@ -39,6 +39,7 @@ pub(super) struct Served {
     group: u32,
     files: Handles<Arc<dyn BlockDevice>>,
     directories: Handles<Arc<Vec<Entry>>>,
+    on_start: Box<dyn Fn() + Send + Sync>,
 }
 
 /// What is open, by the numbers that the kernel knows it by.
@@ -87,9 +88,15 @@ impl<T: Clone> Handles<T> {
 }
 
 impl Served {
-    pub fn new(tree: Arc<dyn Tree>, on_error: Box<dyn Fn(&str) + Send + Sync>) -> Served {
+    /// `on_start` is called when the kernel has asked for the first time.
+    pub fn new(
+        tree: Arc<dyn Tree>,
+        on_error: Box<dyn Fn(&str) + Send + Sync>,
+        on_start: Box<dyn Fn() + Send + Sync>,
+    ) -> Served {
         let (user, group) = (getuid().as_raw(), getgid().as_raw());
-        Served { tree, on_error, user, group, files: Handles::new(), directories: Handles::new() }
+        let (files, directories) = (Handles::new(), Handles::new());
+        Served { tree, on_error, user, group, files, directories, on_start }
     }
 
     /// Tells of an error.
@@ -222,6 +229,7 @@ impl Filesystem for Requests {
         let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
         let _ = config.set_max_write(READ_BYTES_MAX);
         let _ = config.set_max_background(BACKGROUND_MAX);
+        (self.0.on_start)();
         Ok(())
     }
 
