@@ -13,7 +13,6 @@
 mod acl;
 mod attributes;
 mod blocks;
-mod cache;
 mod checksum;
 mod directory;
 mod extent_tree;
@@ -24,22 +23,22 @@ mod journal;
 mod mapping;
 mod superblock;
 
+use crate::cache::Cache;
 use crate::disk::Disk;
 use crate::error::{FsError, Result};
 use crate::extents::{self, Extent, Place};
 use crate::node::{Entry, Node, NodeId, NodeKind};
 use crate::FileSystem;
 use blocks::Blocks;
-use cache::Cache;
 use inode::{Inode, InodeNo, MAP_BYTES};
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use superblock::{Journal, Superblock};
 
 /// The inode of the topmost directory.
 const ROOT: InodeNo = InodeNo(2);
-/// Extents that are kept of the files read last.
-const CACHED_EXTENTS: usize = 1 << 18;
+/// What is kept of the extents of files.
+const EXTENTS_KEPT_BYTES: usize = 8 << 20;
 /// The longest target of a symbolic link, which the kernel keeps in one block.
 const LINK_BYTES_MAX: u64 = 64 << 10;
 
@@ -56,7 +55,7 @@ pub struct Ext {
     sb: Superblock,
     blocks: Blocks,
     warnings: Vec<String>,
-    extents: Mutex<Cache<InodeNo, Arc<[Extent]>>>,
+    extents: Cache<InodeNo, Arc<[Extent]>>,
 }
 
 /// Opens the file system of a volume; `None` if it has none of this kind.
@@ -94,7 +93,7 @@ pub fn open(volume: Arc<dyn Disk>) -> Result<Option<Ext>> {
     if blocks.end() < sb.blocks {
         warnings.push(format!("it has {} blocks, and only {} are there", sb.blocks, blocks.end()));
     }
-    let extents = Mutex::new(Cache::new(CACHED_EXTENTS));
+    let extents = Cache::new(EXTENTS_KEPT_BYTES);
     Ok(Some(Ext { sb, blocks, warnings, extents }))
 }
 
@@ -132,12 +131,11 @@ impl Ext {
 
     /// Where the data is that is not inline, before the journal was laid over it.
     fn unsettled(&self, inode: &Inode) -> Result<Arc<[Extent]>> {
-        let cache = || self.extents.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(extents) = cache().get(inode.no) {
+        if let Some(extents) = self.extents.get(inode.no) {
             return Ok(extents);
         }
         let extents: Arc<[Extent]> = mapping::extents(&self.blocks, inode)?.into();
-        cache().add(inode.no, extents.clone(), extents.len() + 1);
+        self.extents.put(inode.no, extents.clone(), (extents.len() + 1) * size_of::<Extent>());
         Ok(extents)
     }
 

@@ -18,6 +18,7 @@ mod superblock;
 mod symlink;
 mod volume;
 
+use crate::cache::Cache;
 use crate::disk::Disk;
 use crate::error::{FsError, Result};
 use crate::extents::{self, Extent};
@@ -25,29 +26,26 @@ use crate::node::{Entry, Node, NodeId, NodeKind};
 use crate::FileSystem;
 use inode::Inode;
 use log::Log;
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use superblock::Superblock;
 use volume::Volume;
 
 /// What disks count in, whatever their own sectors.
 const SECTOR: usize = 512;
 
-/// Files whose extents are kept at hand, and how many extents they may have together.
-const MAX_FILES_KEPT: usize = 32;
-const MAX_EXTENTS_KEPT: usize = 1 << 20;
+/// What is kept of the extents of files.
+const FILES_KEPT_BYTES: usize = 8 << 20;
 
 /// A volume with XFS.
 pub struct Xfs {
     volume: Volume,
     warnings: Vec<String>,
     was_replayed: bool,
-    files: Mutex<VecDeque<Arc<FileMap>>>,
+    files: Cache<NodeId, Arc<FileMap>>,
 }
 
 /// Where a file's data is.
 struct FileMap {
-    number: u64,
     size: u64,
     extents: Vec<Extent>,
 }
@@ -82,7 +80,7 @@ impl Xfs {
         let mut warnings = warnings(&volume);
         let (was_replayed, warning) = replay(&mut volume, sector.len())?;
         warnings.extend(warning);
-        Ok(Some(Xfs { volume, warnings, was_replayed, files: Mutex::default() }))
+        Ok(Some(Xfs { volume, warnings, was_replayed, files: Cache::new(FILES_KEPT_BYTES) }))
     }
 
     /// Whether the volume was in use, and what follows from its log is read too.
@@ -96,9 +94,8 @@ impl Xfs {
 
     /// The extents of a file, as they were read last or anew.
     fn file(&self, id: NodeId) -> Result<Arc<FileMap>> {
-        let lock = || self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(file) = lock().iter().find(|f| f.number == id.0) {
-            return Ok(file.clone());
+        if let Some(file) = self.files.get(id) {
+            return Ok(file);
         }
         let inode = self.inode(id)?;
         if inode.node.kind != NodeKind::File {
@@ -112,13 +109,8 @@ impl Xfs {
         }
         let runs = runs::read(&self.volume, &inode, &inode.data)?;
         let extents = runs::extents(&runs, self.volume.superblock.block_log, inode.size);
-        let file = Arc::new(FileMap { number: id.0, size: inode.size, extents });
-        let mut files = lock();
-        files.push_back(file.clone());
-        let mut kept: usize = files.iter().map(|f| f.extents.len()).sum();
-        while files.len() > 1 && (files.len() > MAX_FILES_KEPT || kept > MAX_EXTENTS_KEPT) {
-            kept -= files.pop_front().map_or(0, |f| f.extents.len());
-        }
+        let file = Arc::new(FileMap { size: inode.size, extents });
+        self.files.put(id, file.clone(), (file.extents.len() + 2) * size_of::<Extent>());
         Ok(file)
     }
 }

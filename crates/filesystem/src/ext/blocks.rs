@@ -1,12 +1,12 @@
 //! The blocks of a volume, as they are once the journal has been replayed.
 
-use super::cache::Cache;
 use super::corrupt;
+use crate::cache::Cache;
 use crate::disk::Disk;
 use crate::error::Result;
 use crate::extents::{Extent, Place};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// What is kept of metadata.
 const CACHE_BYTES: usize = 4 << 20;
@@ -34,13 +34,13 @@ pub(super) struct Blocks {
     first: u64,
     end: u64,
     logged: BTreeMap<BlockNo, Logged>,
-    cache: Mutex<Cache<BlockNo, Arc<[u8]>>>,
+    cache: Cache<BlockNo, Arc<[u8]>>,
 }
 
 impl Blocks {
     /// Blocks of `1 << bits` bytes; those that may be named are `first..end`.
     pub fn new(volume: Arc<dyn Disk>, bits: u32, first: u64, end: u64) -> Blocks {
-        let cache = Mutex::new(Cache::new(CACHE_BYTES));
+        let cache = Cache::new(CACHE_BYTES);
         let mut blocks = Blocks { volume, bits, first, end, logged: BTreeMap::new(), cache };
         blocks.set_end(end);
         blocks
@@ -59,7 +59,7 @@ impl Blocks {
     /// Lays the journal's blocks over the volume.
     pub fn lay_over(&mut self, logged: BTreeMap<BlockNo, Logged>) {
         self.logged = logged;
-        self.cache = Mutex::new(Cache::new(CACHE_BYTES));
+        self.cache = Cache::new(CACHE_BYTES);
     }
 
     pub fn bits(&self) -> u32 {
@@ -92,19 +92,15 @@ impl Blocks {
 
     /// A block of metadata.
     pub fn block(&self, no: BlockNo) -> Result<Arc<[u8]>> {
-        if let Some(block) = self.cache().get(no) {
+        if let Some(block) = self.cache.get(no) {
             return Ok(block);
         }
         self.check(no, 1, &|| "a block of metadata".into())?;
         let mut bytes = vec![0; self.block_bytes()];
         self.read_at(no.0 << self.bits, &mut bytes)?;
         let block: Arc<[u8]> = bytes.into();
-        self.cache().add(no, block.clone(), self.block_bytes());
+        self.cache.put(no, block.clone(), self.block_bytes());
         Ok(block)
-    }
-
-    fn cache(&self) -> std::sync::MutexGuard<'_, Cache<BlockNo, Arc<[u8]>>> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Points extents to where the newest version of their data is.

@@ -3,15 +3,15 @@
 use super::superblock::{crc_is_right, FsBlock, Superblock};
 use super::{corrupt, SECTOR};
 use crate::bytes::{array, be64};
+use crate::cache::Cache;
 use crate::disk::Disk;
 use crate::error::Result;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 /// What is read at once, so that neighbours (inodes above all) come along.
 const PAGE_BYTES: u64 = 16 << 10;
-/// 8 MiB.
-const MAX_PAGES: usize = 512;
+const PAGES_KEPT_BYTES: usize = 8 << 20;
 
 /// What the log changes, by sectors.
 #[derive(Default)]
@@ -75,19 +75,12 @@ pub(super) struct Volume {
     pub superblock: Superblock,
     pub overlay: Overlay,
     pub check_crc: bool,
-    pages: Mutex<Pages>,
-}
-
-/// The pages read last.
-#[derive(Default)]
-struct Pages {
-    by_number: HashMap<u64, Arc<Vec<u8>>>,
-    oldest_first: VecDeque<u64>,
+    pages: Cache<u64, Arc<Vec<u8>>>,
 }
 
 impl Volume {
     pub fn new(disk: Arc<dyn Disk>, superblock: Superblock, check_crc: bool) -> Volume {
-        let (overlay, pages) = (Overlay::default(), Mutex::default());
+        let (overlay, pages) = (Overlay::default(), Cache::new(PAGES_KEPT_BYTES));
         Volume { disk, superblock, overlay, check_crc, pages }
     }
 
@@ -144,9 +137,8 @@ impl Volume {
 
     /// A page of the disk, short at its end.
     fn page(&self, number: u64) -> Result<Arc<Vec<u8>>> {
-        let lock = || self.pages.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(page) = lock().by_number.get(&number) {
-            return Ok(page.clone());
+        if let Some(page) = self.pages.get(number) {
+            return Ok(page);
         }
         let at = number.saturating_mul(PAGE_BYTES);
         let mut bytes = vec![0; self.disk.size().saturating_sub(at).min(PAGE_BYTES) as usize];
@@ -154,15 +146,7 @@ impl Volume {
             self.disk.read_at(at, &mut bytes)?;
         }
         let page = Arc::new(bytes);
-        let mut pages = lock();
-        if pages.by_number.insert(number, page.clone()).is_none() {
-            pages.oldest_first.push_back(number);
-        }
-        if pages.oldest_first.len() > MAX_PAGES {
-            if let Some(oldest) = pages.oldest_first.pop_front() {
-                pages.by_number.remove(&oldest);
-            }
-        }
+        self.pages.put(number, page.clone(), PAGE_BYTES as usize);
         Ok(page)
     }
 
