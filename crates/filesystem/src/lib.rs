@@ -7,7 +7,6 @@
 mod bytes;
 mod cache;
 mod compare;
-mod crc32;
 mod disk;
 mod error;
 pub mod ext;

@@ -2,7 +2,6 @@
 
 use super::{corrupt, read_range};
 use crate::bytes::{le32, le64};
-use crate::crc32;
 use crate::disk::Disk;
 use crate::error::Result;
 
@@ -46,8 +45,7 @@ impl Label {
     pub fn read(disk: &dyn Disk) -> Result<Label> {
         let head = read_range(disk, 0, (LABEL_SECTORS * SECTOR_BYTES) as u64, "label")?;
         let Some((no, sector)) = label_sector(&head) else { return Err(corrupt("label", "it is missing")) };
-        let (stored, got) =
-            (le32(sector, 16).unwrap_or(0), crc32::raw(CHECKSUM_SEED, &sector[LABEL_SUMMED_AT..]));
+        let (stored, got) = (le32(sector, 16).unwrap_or(0), checksum(&sector[LABEL_SUMMED_AT..]));
         if stored != got {
             let why = format!("the checksum of sector {no} is {got:#x}, and {stored:#x} is stored");
             return Err(corrupt("label", why));
@@ -84,11 +82,18 @@ impl Label {
     }
 }
 
+/// CRC-32 from [`CHECKSUM_SEED`] on, not inverted at either end.
+fn checksum(bytes: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new_with_initial(!CHECKSUM_SEED);
+    hasher.update(bytes);
+    !hasher.finalize()
+}
+
 /// The text in an area: a header, then a buffer that is used round and round.
 fn read_area(disk: &dyn Disk, offset: u64, len: u64) -> Result<Option<String>> {
     let what = format!("metadata at offset {offset}");
     let header = read_range(disk, offset, AREA_HEADER_BYTES, &what)?;
-    let (stored, got) = (le32(&header, 0).unwrap_or(0), crc32::raw(CHECKSUM_SEED, &header[4..]));
+    let (stored, got) = (le32(&header, 0).unwrap_or(0), checksum(&header[4..]));
     if stored != got || !header[4..].starts_with(AREA_MAGIC) {
         return Err(corrupt(what, format!("the header's checksum is {got:#x}, and {stored:#x} is stored")));
     }
@@ -108,7 +113,7 @@ fn read_area(disk: &dyn Disk, offset: u64, len: u64) -> Result<Option<String>> {
     let first = text_len.min(size - text_at);
     let mut text = read_range(disk, start.saturating_add(text_at), first, &what)?;
     text.extend(read_range(disk, start + AREA_HEADER_BYTES, text_len - first, &what)?);
-    let got = crc32::raw(CHECKSUM_SEED, &text);
+    let got = checksum(&text);
     if got != text_sum {
         return Err(corrupt(what, format!("the text's checksum is {got:#x}, and {text_sum:#x} is stored")));
     }
