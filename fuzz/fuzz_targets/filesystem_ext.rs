@@ -2,7 +2,7 @@
 #![no_main]
 
 use filesystem::{ext, Disk};
-use fuzz::sparse::Sparse;
+use fuzz::disk::Sectors;
 use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 mod explore;
 
 fuzz_target!(|bytes: &[u8]| {
-    let volume: Arc<dyn Disk> = Arc::new(Sparse::decode(bytes));
+    let volume: Arc<dyn Disk> = Arc::new(Sectors::decode(bytes));
     if let Ok(Some(fs)) = ext::open(volume.clone()) {
         explore::explore(&fs, &*volume);
     }

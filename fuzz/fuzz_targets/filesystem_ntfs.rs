@@ -2,6 +2,7 @@
 #![no_main]
 
 use filesystem::ntfs::Ntfs;
+use fuzz::disk::{Sectors, DISK_BYTES};
 use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use std::sync::Arc;
 mod walk;
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok(Some(fs)) = Ntfs::open(Arc::new(fuzz::volume::Sectors::parse(bytes))) {
-        walk::walk(&fs, fuzz::volume::VOLUME_BYTES);
+    if let Ok(Some(fs)) = Ntfs::open(Arc::new(Sectors::decode(bytes))) {
+        walk::walk(&fs, DISK_BYTES);
     }
 });

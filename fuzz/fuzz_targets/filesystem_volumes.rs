@@ -2,12 +2,12 @@
 #![no_main]
 
 use filesystem::{volumes, Disk};
-use fuzz::sparse::Sparse;
+use fuzz::disk::Sectors;
 use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
 
 fuzz_target!(|bytes: &[u8]| {
-    let disk = Arc::new(Sparse::decode(bytes));
+    let disk = Arc::new(Sectors::decode(bytes));
     let Ok(found) = volumes(disk.clone()) else { return };
     for volume in found {
         let _ = volume.open();

@@ -1,47 +1,18 @@
-//! A volume with XFS, made of sectors here and there: each has its number before it. All of it is walked and read.
+//! A volume of XFS, walked over and read.
 #![no_main]
 
 use filesystem::xfs::Xfs;
-use filesystem::{Disk, FileSystem, NodeKind, Result};
+use filesystem::{FileSystem, NodeKind};
+use fuzz::disk::Sectors;
 use libfuzzer_sys::fuzz_target;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
-const SECTOR: usize = 512;
-const VOLUME_BYTES: u64 = 32 << 20;
 /// A damaged directory may lead to any number of inodes.
 const MAX_NODES: usize = 500;
 
-struct Sectors(BTreeMap<u64, [u8; SECTOR]>);
-
-impl Disk for Sectors {
-    fn size(&self) -> u64 {
-        VOLUME_BYTES
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let end = offset + buf.len() as u64;
-        assert!(end <= VOLUME_BYTES, "{} bytes at {offset}", buf.len());
-        buf.fill(0);
-        for (number, data) in self.0.range(offset / SECTOR as u64..end.div_ceil(SECTOR as u64)) {
-            let at = number * SECTOR as u64;
-            let (from, to) = (at.max(offset), (at + SECTOR as u64).min(end));
-            buf[(from - offset) as usize..(to - offset) as usize]
-                .copy_from_slice(&data[(from - at) as usize..(to - at) as usize]);
-        }
-        Ok(())
-    }
-}
-
 fuzz_target!(|bytes: &[u8]| {
-    let mut sectors = BTreeMap::new();
-    for record in bytes.chunks(4 + SECTOR) {
-        let Some((number, data)) = record.split_first_chunk::<4>() else { continue };
-        let mut sector = [0; SECTOR];
-        sector[..data.len()].copy_from_slice(data);
-        sectors.insert(u64::from(u32::from_le_bytes(*number)) % (VOLUME_BYTES / SECTOR as u64), sector);
-    }
-    if let Ok(Some(fs)) = Xfs::open_without_checksums(Arc::new(Sectors(sectors))) {
+    if let Ok(Some(fs)) = Xfs::open_without_checksums(Arc::new(Sectors::decode(bytes))) {
         walk(&fs);
     }
 });

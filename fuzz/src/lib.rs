@@ -1,6 +1,6 @@
 //! What the fuzz targets share: frames whose checksum fits, and what must hold for whatever was decoded.
 
-pub mod sparse;
+pub mod disk;
 pub mod volume;
 
 use format::{encode_frame, ChunkNo, Context, Kind, Result, Table, VaultId, FRAME_HEADER_BYTES};

@@ -1,77 +1,17 @@
-//! Volumes of which few sectors are not zeros, and small file systems in them.
+//! Small file systems, as inputs that fuzzing starts from.
 
-use filesystem::{Disk, Result};
-use std::collections::BTreeMap;
-
-const SECTOR: usize = 512;
-
-/// The size of every volume.
-pub const VOLUME_BYTES: u64 = 8 << 20;
-
-/// A volume made of sectors here and there; all others are zeros.
-#[derive(Default)]
-pub struct Sectors(BTreeMap<u64, [u8; SECTOR]>);
-
-impl Sectors {
-    /// Takes sectors, each behind its number of two bytes.
-    pub fn parse(bytes: &[u8]) -> Sectors {
-        let mut sectors = Sectors::default();
-        for record in bytes.chunks(2 + SECTOR) {
-            let Some((number, data)) = record.split_first_chunk() else { continue };
-            let number = u64::from(u16::from_le_bytes(*number)) % (VOLUME_BYTES / SECTOR as u64);
-            let mut sector = [0; SECTOR];
-            sector[..data.len()].copy_from_slice(data);
-            sectors.0.insert(number, sector);
-        }
-        sectors
-    }
-
-    fn encode(&self) -> Vec<u8> {
-        let one =
-            |(number, data): (&u64, &[u8; SECTOR])| [&(*number as u16).to_le_bytes()[..], data].concat();
-        self.0.iter().flat_map(one).collect()
-    }
-
-    fn put(&mut self, at: usize, bytes: &[u8]) {
-        for (n, byte) in (at..).zip(bytes) {
-            self.0.entry((n / SECTOR) as u64).or_insert([0; SECTOR])[n % SECTOR] = *byte;
-        }
-    }
-
-    fn put_fields(&mut self, base: usize, fields: &[(usize, u32)]) {
-        fields.iter().for_each(|(at, value)| self.put(base + at, &value.to_le_bytes()));
-    }
-}
-
-impl Disk for Sectors {
-    fn size(&self) -> u64 {
-        VOLUME_BYTES
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let end = offset + buf.len() as u64;
-        assert!(end <= VOLUME_BYTES, "{} bytes at {offset}", buf.len());
-        buf.fill(0);
-        for (number, data) in self.0.range(offset / SECTOR as u64..end.div_ceil(SECTOR as u64)) {
-            let at = number * SECTOR as u64;
-            let (from, to) = (at.max(offset), (at + SECTOR as u64).min(end));
-            let taken = &data[(from - at) as usize..(to - at) as usize];
-            buf[(from - offset) as usize..(to - offset) as usize].copy_from_slice(taken);
-        }
-        Ok(())
-    }
-}
+use crate::disk::Sectors;
 
 /// FAT12: a file of two clusters and a directory.
 pub fn fat12() -> Vec<u8> {
-    let mut volume = Sectors::default();
+    let mut disk = Sectors::default();
     // Sectors of 512 bytes, one for a cluster; one reserved, a table of one, a root of one; 100 in all.
-    volume.put(0, &[0xeb, 0, 0x90]);
-    volume.put(11, &[0, 2, 1, 1, 0, 1, 16, 0, 100, 0, 0xf8, 1, 0]);
-    volume.put(38, b"\x29\0\0\0\0FUZZ       ");
-    volume.put(510, &[0x55, 0xaa]);
+    disk.put(0, &[0xeb, 0, 0x90]);
+    disk.put(11, &[0, 2, 1, 1, 0, 1, 16, 0, 100, 0, 0xf8, 1, 0]);
+    disk.put(38, b"\x29\0\0\0\0FUZZ       ");
+    disk.put(510, &[0x55, 0xaa]);
     // 2 -> 4 -> end, 3 -> end.
-    volume.put(512, &[0xf8, 0xff, 0xff, 0x04, 0xf0, 0xff, 0xff, 0x0f]);
+    disk.put(512, &[0xf8, 0xff, 0xff, 0x04, 0xf0, 0xff, 0xff, 0x0f]);
     let entry = |name: &[u8; 11], attributes, cluster: u32, size| {
         let fields: [u32; 5] = [u32::from_le_bytes([attributes, 0, 0, 0]), 0, 0, cluster << 16, size];
         let mut entry = name.to_vec();
@@ -84,9 +24,9 @@ pub fn fat12() -> Vec<u8> {
     long[13] = b"FILE    TXT".iter().fold(0u8, |sum, b| sum.rotate_right(1).wrapping_add(*b));
     (long[26], long[27]) = (0, 0);
     let root = [long.to_vec(), entry(b"FILE    TXT", 0x20, 2, 600), entry(b"DIR        ", 0x10, 3, 0)];
-    volume.put(1024, &root.concat());
-    volume.put(1024 + 512 + 512, &entry(b".          ", 0x10, 3, 0));
-    volume.encode()
+    disk.put(1024, &root.concat());
+    disk.put(1024 + 512 + 512, &entry(b".          ", 0x10, 3, 0));
+    disk.encode()
 }
 
 /// An attribute of a record, its value in the record itself.
@@ -146,10 +86,10 @@ fn index_entry(record: u32, text: Option<&str>, child: Option<u32>) -> Vec<u8> {
 pub fn ntfs() -> Vec<u8> {
     const MFT: usize = 8 * 512;
     const INDEX: u8 = 100;
-    let mut volume = Sectors::default();
+    let mut disk = Sectors::default();
     // A cluster is a sector, a record has 1 KiB.
-    volume.put(3, b"NTFS    \0\x02\x01");
-    volume.put_fields(0, &[(0x28, 10_000), (0x30, 8), (0x38, 8), (0x40, 0xf6), (0x44, 0xf4)]);
+    disk.put(3, b"NTFS    \0\x02\x01");
+    disk.put_fields(0, &[(0x28, 10_000), (0x30, 8), (0x38, 8), (0x40, 0xf6), (0x44, 0xf4)]);
     let standard = resident(0x10, "", &[0; 0x30]);
     let mut record = |no: usize, flags: u32, attributes: &[Vec<u8>]| {
         let area = [attributes.concat(), vec![0xff; 4]].concat();
@@ -159,10 +99,10 @@ pub fn ntfs() -> Vec<u8> {
             (0x14, 0x38 | flags << 16),
             (0x18, 0x38 + area.len() as u32),
         ];
-        volume.put(MFT + no * 1024, &[0; 1024]);
-        volume.put(MFT + no * 1024, b"FILE");
-        volume.put_fields(MFT + no * 1024, &fields);
-        volume.put(MFT + no * 1024 + 0x38, &area);
+        disk.put(MFT + no * 1024, &[0; 1024]);
+        disk.put(MFT + no * 1024, b"FILE");
+        disk.put_fields(MFT + no * 1024, &fields);
+        disk.put(MFT + no * 1024 + 0x38, &area);
     };
     let mut index_root: Vec<u8> = [0x30, 1, 4096, 8].iter().flat_map(|f: &u32| f.to_le_bytes()).collect();
     let entries = [index_entry(16, Some("file"), None), index_entry(0, None, Some(0))].concat();
@@ -187,16 +127,79 @@ pub fn ntfs() -> Vec<u8> {
     record(18, 1, &[standard.clone(), mapped(0x80, "", 1, 9000, &[0x11, 1, 70, 0x01, 15, 0x11, 16, 5])]);
     let link: &[u8] = b"\x0c\0\0\xa0\x10\0\0\0\0\0\x02\0\0\0\x02\0\x01\0\0\0a\0b\0";
     record(19, 1, &[standard, resident(0xc0, "", link)]);
-    volume.put(70 * 512, b"\x02\x30abc\x03\xb0\x02x\xfc\x0f");
+    disk.put(70 * 512, b"\x02\x30abc\x03\xb0\x02x\xfc\x0f");
     let entries: Vec<u8> = [(17, "mapped"), (18, "packed"), (19, "link")]
         .iter()
         .flat_map(|(no, text)| index_entry(*no, Some(text), None))
         .chain(index_entry(0, None, None))
         .collect();
     let at = usize::from(INDEX) * 512;
-    volume.put(at, &[0; 4096]);
-    volume.put(at, b"INDX");
-    volume.put_fields(at, &[(4, 0x28 | 9 << 16), (0x18, 0x28), (0x1c, 0x28 + entries.len() as u32)]);
-    volume.put(at + 0x40, &entries);
-    volume.encode()
+    disk.put(at, &[0; 4096]);
+    disk.put(at, b"INDX");
+    disk.put_fields(at, &[(4, 0x28 | 9 << 16), (0x18, 0x28), (0x1c, 0x28 + entries.len() as u32)]);
+    disk.put(at + 0x40, &entries);
+    disk.encode()
+}
+
+/// A first sector with a partition and an extended one.
+pub fn partitions() -> Vec<u8> {
+    let mut disk = Sectors::default();
+    disk.put(0, &[0; 1024]);
+    // Type, first sector, length.
+    for (at, kind, start, len) in [(446, 0x83, 2, 8), (462, 5, 32, 64)] {
+        disk.put_fields(at, &[(4, kind), (8, start), (12, len)]);
+    }
+    disk.put(510, &[0x55, 0xaa]);
+    disk.encode()
+}
+
+/// The superblock of XFS, version 4, of one allocation group of 8192 blocks.
+pub fn xfs_superblock() -> Vec<u8> {
+    let mut disk = Sectors::default();
+    disk.put(0, b"XFSB");
+    disk.put(4, &4096u32.to_be_bytes());
+    disk.put(8, &8192u64.to_be_bytes());
+    // The log, the root, and the group's blocks.
+    disk.put(48, &4096u64.to_be_bytes());
+    disk.put(56, &64u64.to_be_bytes());
+    disk.put(84, &8192u32.to_be_bytes());
+    disk.put(88, &1u32.to_be_bytes());
+    disk.put(96, &1000u32.to_be_bytes());
+    // Version and features, sectors, inodes, and the logarithms of all of them.
+    disk.put(100, &0xb4a4u16.to_be_bytes());
+    disk.put(102, &512u16.to_be_bytes());
+    disk.put(104, &256u16.to_be_bytes());
+    disk.put(106, &16u16.to_be_bytes());
+    disk.put(120, &[12, 9, 8, 4, 13]);
+    disk.encode()
+}
+
+/// The smallest ext2: a superblock, one group, its inodes, and an empty root, in blocks of 1 KiB.
+pub fn ext2() -> Vec<u8> {
+    const BLOCKS: u32 = 64;
+    const INODES: u32 = 16;
+    const TABLE: u32 = 5;
+    const ROOT: u32 = 7;
+    let mut disk = Sectors::default();
+    let mut block = |no: u32, fields: &[(usize, u32)]| {
+        let at = no as usize * 1024;
+        disk.put(at, &[0; 1024]);
+        disk.put_fields(at, fields);
+    };
+    // Inodes, blocks, first block, blocks and inodes for a group, magic number, revision, inode size, file types.
+    let sb = [(0, INODES), (4, BLOCKS), (0x14, 1), (0x20, 8192), (0x28, INODES)];
+    block(1, &[&sb[..], &[(0x38, 0xef53), (0x4c, 1), (0x58, 128), (0x60, 2)]].concat());
+    block(2, &[(8, TABLE)]);
+    // The second inode: a directory of one block with two links.
+    block(TABLE, &[(128, 0o40755), (128 + 4, 1024), (128 + 0x18, 2 << 16), (128 + 0x28, ROOT)]);
+    let dots = [
+        (0, 2),
+        (4, 12 | 1 << 16 | 2 << 24),
+        (8, 0x2e),
+        (12, 2),
+        (16, 1012 | 2 << 16 | 2 << 24),
+        (20, 0x2e2e),
+    ];
+    block(ROOT, &dots);
+    disk.encode()
 }

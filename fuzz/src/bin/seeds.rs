@@ -10,7 +10,8 @@ use filesystem::ntfs::Ntfs;
 use filesystem::FileSystem;
 use flate2::{Compress, Compression, FlushCompress};
 use format::{decode_frame, encode_frame, DataFooter, Kind, Summary, FRAME_HEADER_BYTES};
-use fuzz::volume::{self, Sectors};
+use fuzz::disk::{Sectors, DISK_BYTES};
+use fuzz::volume;
 use fuzz::{HERE, KINDS};
 use image::Format;
 use std::path::Path;
@@ -81,85 +82,23 @@ fn seeds() -> Vec<(&'static str, Seeds)> {
     names.push(b"disks/0123456789abcdef0123456789abcdef/containers/3-5.17.table".to_vec());
     names.push(b"0123456789abcdef0123456789abcdef".to_vec());
     all.push(("names", names));
-    all.push(("filesystem_ext", vec![ext2()]));
-    all.push(("filesystem_xfs", vec![xfs_superblock()]));
+    all.push(("filesystem_ext", vec![volume::ext2()]));
+    all.push(("filesystem_xfs", vec![volume::xfs_superblock()]));
     all.extend(volumes());
-    all.push(("filesystem_volumes", vec![ext2(), partitions()]));
+    all.push(("filesystem_volumes", vec![volume::ext2(), volume::partitions()]));
     all
-}
-
-/// A first sector with a partition and an extended one.
-fn partitions() -> Vec<u8> {
-    let mut block = [0; 1024];
-    // Type, first sector, length.
-    for (at, kind, start, len) in [(446, 0x83, 2, 8u8), (462, 5, 32, 64)] {
-        (block[at + 4], block[at + 8], block[at + 12]) = (kind, start, len);
-    }
-    block[510..512].copy_from_slice(&[0x55, 0xaa]);
-    [&[0, 0], &block[..]].concat()
-}
-
-/// A superblock of XFS, version 4, of one allocation group of 8192 blocks: its sector behind its number.
-fn xfs_superblock() -> Vec<u8> {
-    let mut sector = [0; 512];
-    let mut put = |at: usize, field: &[u8]| sector[at..at + field.len()].copy_from_slice(field);
-    put(0, b"XFSB");
-    put(4, &4096u32.to_be_bytes());
-    put(8, &8192u64.to_be_bytes());
-    // The log, the root, and the group's blocks.
-    put(48, &4096u64.to_be_bytes());
-    put(56, &64u64.to_be_bytes());
-    put(84, &8192u32.to_be_bytes());
-    put(88, &1u32.to_be_bytes());
-    put(96, &1000u32.to_be_bytes());
-    // Version and features, sectors, inodes, and the logarithms of all of them.
-    put(100, &0xb4a4u16.to_be_bytes());
-    put(102, &512u16.to_be_bytes());
-    put(104, &256u16.to_be_bytes());
-    put(106, &16u16.to_be_bytes());
-    put(120, &[12, 9, 8, 4, 13]);
-    [&[0; 4][..], &sector].concat()
-}
-
-/// The smallest ext2: a superblock, one group, its inodes, and an empty root. Each block of 1 KiB behind its number.
-fn ext2() -> Vec<u8> {
-    const BLOCKS: u32 = 64;
-    const INODES: u32 = 16;
-    const TABLE: u32 = 5;
-    const ROOT: u32 = 7;
-    let block = |no: u16, fields: &[(usize, u32)]| {
-        let mut bytes = [0; 1024];
-        for (at, value) in fields {
-            bytes[*at..at + 4].copy_from_slice(&value.to_le_bytes());
-        }
-        [&no.to_le_bytes()[..], &bytes].concat()
-    };
-    // Inodes, blocks, first block, blocks and inodes for a group, magic number, revision, inode size, file types.
-    let sb = [(0, INODES), (4, BLOCKS), (0x14, 1), (0x20, 8192), (0x28, INODES)];
-    let sb = [&sb[..], &[(0x38, 0xef53), (0x4c, 1), (0x58, 128), (0x60, 2)]].concat();
-    // The second inode: a directory of one block with two links.
-    let root = [(128, 0o40755), (128 + 4, 1024), (128 + 0x18, 2 << 16), (128 + 0x28, ROOT)];
-    let dots = [
-        (0, 2),
-        (4, 12 | 1 << 16 | 2 << 24),
-        (8, 0x2e),
-        (12, 2),
-        (16, 1012 | 2 << 16 | 2 << 24),
-        (20, 0x2e2e),
-    ];
-    [block(1, &sb), block(2, &[(8, TABLE)]), block(TABLE as u16, &root), block(ROOT as u16, &dots)].concat()
 }
 
 /// Volumes whose files can all be read.
 fn volumes() -> Vec<(&'static str, Seeds)> {
     let check = |fs: &dyn FileSystem, nodes| {
-        let walked = walk::walk(fs, volume::VOLUME_BYTES);
+        let walked = walk::walk(fs, DISK_BYTES);
         assert_eq!((walked.nodes, walked.errors), (nodes, 0), "nodes and errors of a seed");
     };
     let (fat, ntfs) = (volume::fat12(), volume::ntfs());
-    let opened = Fat::open(Arc::new(Sectors::parse(&fat))).expect("a sound seed");
+    let opened = Fat::open(Arc::new(Sectors::decode(&fat))).expect("a sound seed");
     check(&opened.expect("a seed of FAT"), 3);
-    let opened = Ntfs::open(Arc::new(Sectors::parse(&ntfs))).expect("a sound seed");
+    let opened = Ntfs::open(Arc::new(Sectors::decode(&ntfs))).expect("a sound seed");
     check(&opened.expect("a seed of NTFS"), 5);
     vec![("filesystem_fat", vec![fat]), ("filesystem_ntfs", vec![ntfs])]
 }
