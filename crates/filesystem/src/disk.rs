@@ -105,23 +105,11 @@ impl Disk for Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    struct Counting(u64);
-
-    impl Disk for Counting {
-        fn size(&self) -> u64 {
-            self.0
-        }
-
-        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-            buf.iter_mut().zip(offset..).for_each(|(b, n)| *b = n as u8);
-            Ok(())
-        }
-    }
+    use crate::memory::Memory;
 
     #[test]
     fn pieces_read_as_one_disk() {
-        let disk = Arc::new(Counting(200));
+        let disk = Arc::new(Memory((0..200).collect()));
         let part =
             Part::new(disk, &[Piece { offset: 100, len: 10 }, Piece { offset: 5, len: 3 }]).expect("a part");
         let mut all = [0; 13];
@@ -139,7 +127,7 @@ mod tests {
 
     #[test]
     fn pieces_beyond_the_disk_are_refused() {
-        let disk: Arc<dyn Disk> = Arc::new(Counting(200));
+        let disk: Arc<dyn Disk> = Arc::new(Memory(vec![0; 200]));
         for (offset, len) in [(0, 0), (0, 201), (200, 1), (u64::MAX, 2)] {
             assert!(Part::new(disk.clone(), &[Piece { offset, len }]).is_none());
         }

@@ -14,6 +14,8 @@ mod extents;
 pub mod fat;
 mod listing;
 mod lvm;
+#[cfg(test)]
+mod memory;
 mod node;
 pub mod ntfs;
 mod partitions;

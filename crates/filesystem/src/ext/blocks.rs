@@ -186,25 +186,12 @@ impl Disk for Blocks {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    struct Bytes(Vec<u8>);
-
-    impl Disk for Bytes {
-        fn size(&self) -> u64 {
-            self.0.len() as u64
-        }
-
-        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-            let at = offset as usize;
-            buf.copy_from_slice(&self.0[at..at + buf.len()]);
-            Ok(())
-        }
-    }
+    use crate::memory::Memory;
 
     /// Ten blocks, each full of its number; the journal has number 3 in block 8, and number 4, escaped, in block 9.
     fn sample() -> Blocks {
         let bytes = (0..10 * 1024).map(|n| (n / 1024) as u8).collect();
-        let mut blocks = Blocks::new(Arc::new(Bytes(bytes)), 10, 1, 100);
+        let mut blocks = Blocks::new(Arc::new(Memory(bytes)), 10, 1, 100);
         let logged = |no, at: u64, is_escaped| (BlockNo(no), Logged { offset: at << 10, is_escaped });
         blocks.lay_over([logged(3, 8, false), logged(4, 9, true)].into());
         blocks

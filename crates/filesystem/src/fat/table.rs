@@ -141,23 +141,11 @@ impl Table {
 mod tests {
     use super::super::boot::RootPlace;
     use super::*;
+    use crate::memory::Memory;
     use Next::{Cluster, End, Nothing};
 
-    struct Bytes(Vec<u8>);
-
-    impl Disk for Bytes {
-        fn size(&self) -> u64 {
-            self.0.len() as u64
-        }
-
-        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-            buf.copy_from_slice(&self.0[offset as usize..offset as usize + buf.len()]);
-            Ok(())
-        }
-    }
-
     /// A volume with nothing but a table, that says what follows the clusters from 2 on.
-    fn volume(width: Width, nexts: &[Next]) -> (Bytes, Geometry) {
+    fn volume(width: Width, nexts: &[Next]) -> (Memory, Geometry) {
         let mut bytes = vec![0; (nexts.len() + 2) * 4];
         let number = |next: &Next, bits: u32| match next {
             Cluster(n) => *n,
@@ -191,7 +179,7 @@ mod tests {
             label: Vec::new(),
             is_dirty: false,
         };
-        (Bytes(bytes), geometry)
+        (Memory(bytes), geometry)
     }
 
     #[test]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::memory::Memory;
 use proptest::prelude::*;
 
 /// Extents of 1 KiB; `a` is linear in two segments, `b` has two stripes of 512 bytes.
@@ -33,22 +34,9 @@ segment1 { start_extent = 0 extent_count = 1 type = "snapshot" origin = "a" cow_
 }
 "#;
 
-struct Blank;
-
-impl Disk for Blank {
-    fn size(&self) -> u64 {
-        100_000
-    }
-
-    fn read_at(&self, _: u64, buf: &mut [u8]) -> Result<()> {
-        buf.fill(0);
-        Ok(())
-    }
-}
-
 /// The disk, and the physical volumes `one` at 10,000 and `two` at 50,000.
 fn members() -> (Arc<dyn Disk>, [Physical; 2]) {
-    let disk: Arc<dyn Disk> = Arc::new(Blank);
+    let disk: Arc<dyn Disk> = Arc::new(Memory(vec![0; 100_000]));
     let member = |id: &str, offset| {
         let part = Part::new(disk.clone(), &[Piece { offset, len: 30_000 }]).expect("on the disk");
         Physical { id: id.into(), part, text: None }
