@@ -7,9 +7,10 @@ mod common;
 #[path = "common/explore.rs"]
 mod explore;
 
+use common::disks::Memory;
 use common::{alone, debugfs, make, open, Mounted, MIB};
 use explore::{explore, Explored};
-use filesystem::{ext, Disk, FileSystem, NodeId, NodeKind, Place, Result};
+use filesystem::{ext, Disk, FileSystem, NodeId, NodeKind, Place};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rustix::fs::{lsetxattr, XattrFlags};
@@ -23,24 +24,6 @@ const SEED: u64 = 0x5a9_0001;
 const ROUNDS: usize = 600;
 /// How long one damaged file system may keep a reader busy.
 const LIMIT: Duration = Duration::from_secs(3);
-
-/// A disk in memory.
-struct Memory(Vec<u8>);
-
-impl Disk for Memory {
-    fn size(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let at = usize::try_from(offset).unwrap_or(usize::MAX);
-        let Some(bytes) = self.0.get(at..).and_then(|b| b.get(..buf.len())) else {
-            panic!("{} bytes at {offset} were asked for, of {}", buf.len(), self.0.len());
-        };
-        buf.copy_from_slice(bytes);
-        Ok(())
-    }
-}
 
 /// A few nodes of each sort.
 fn fill(dir: &Path) {

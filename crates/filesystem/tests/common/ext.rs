@@ -1,6 +1,11 @@
 //! Real file systems in files, mounted, and compared with what the crate reads.
 
-use filesystem::{ext, Disk, Extent, FileSystem, NodeId, NodeKind, Place, Result};
+#[path = "disks.rs"]
+pub mod disks;
+
+pub use disks::FileDisk;
+
+use filesystem::{ext, Disk, Extent, FileSystem, NodeId, NodeKind, Place};
 use rustix::fs::{FileType, SeekFrom};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -57,25 +62,6 @@ pub fn debugfs(image: &Path, commands: &[&str]) -> String {
     std::fs::write(&script, commands.join("\n")).expect("write");
     let [script, image] = [&script, image].map(|p| p.to_str().expect("text"));
     run("debugfs", "e2fsprogs", &["-w", "-f", script, image])
-}
-
-/// A disk in a file.
-pub struct FileDisk(File);
-
-impl FileDisk {
-    pub fn open(path: &Path) -> FileDisk {
-        FileDisk(File::open(path).expect("cannot open the image"))
-    }
-}
-
-impl Disk for FileDisk {
-    fn size(&self) -> u64 {
-        self.0.metadata().expect("cannot stat the image").len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        Ok(self.0.read_exact_at(buf, offset)?)
-    }
 }
 
 /// A loop device, detached when dropped.

@@ -3,9 +3,12 @@
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
+#[path = "disks.rs"]
+mod disks;
 #[path = "walk.rs"]
 mod walk;
 
+pub use disks::{FileDisk, Memory};
 pub use walk::{check_extents, walk};
 
 use filesystem::{Disk, Entry, Extent, FileSystem, FsError, Node, NodeId, NodeKind, Place, Result};
@@ -25,40 +28,6 @@ use std::time::{Duration, Instant};
 const WHOLE_BYTES: u64 = 64 << 20;
 /// How much of each end of an extent of larger files is compared.
 const EDGE_BYTES: u64 = 64 << 10;
-
-/// A disk in a file.
-pub struct FileDisk(File);
-
-impl FileDisk {
-    pub fn open(path: &Path) -> FileDisk {
-        FileDisk(File::open(path).expect("the image"))
-    }
-}
-
-impl Disk for FileDisk {
-    fn size(&self) -> u64 {
-        self.0.metadata().expect("its size").len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        Ok(self.0.read_exact_at(buf, offset)?)
-    }
-}
-
-/// A disk in memory.
-pub struct Memory(pub Vec<u8>);
-
-impl Disk for Memory {
-    fn size(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let end = offset as usize + buf.len();
-        buf.copy_from_slice(self.0.get(offset as usize..end).expect("only what is there is read"));
-        Ok(())
-    }
-}
 
 /// A disk in memory, but for some bytes.
 struct Changed {

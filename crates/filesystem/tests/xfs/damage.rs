@@ -1,7 +1,8 @@
 //! XFS with damaged metadata: errors are fine, panics, loops and floods are not.
 
+use crate::disks::FileDisk;
 use crate::tree::{noise, sub, write};
-use crate::volume::{make, run, set_attribute, ImageFile, Mount, VOLUME_BYTES};
+use crate::volume::{make, run, set_attribute, Mount, VOLUME_BYTES};
 use filesystem::xfs::Xfs;
 use filesystem::{Disk, FileSystem, NodeKind, Result};
 use rand::rngs::StdRng;
@@ -27,7 +28,7 @@ const MAGICS_WITH_CRC: [&[u8; 4]; 5] = [b"XDB3", b"XDD3", b"XSLM", b"XARM", b"BM
 
 /// A disk with other bytes here and there, that remembers what was read.
 struct Damaged {
-    image: Arc<ImageFile>,
+    image: Arc<FileDisk>,
     other: BTreeMap<u64, u8>,
     read: Mutex<BTreeSet<u64>>,
 }
@@ -134,7 +135,7 @@ fn field(rng: &mut StdRng) -> Vec<u8> {
     }
 }
 
-fn damage(rng: &mut StdRng, image: &ImageFile, pages: &[u64]) -> BTreeMap<u64, u8> {
+fn damage(rng: &mut StdRng, image: &FileDisk, pages: &[u64]) -> BTreeMap<u64, u8> {
     let mut other = BTreeMap::new();
     for _ in 0..rng.random_range(1..6) {
         let page = pages[rng.random_range(0..pages.len())] * PAGE;
@@ -163,7 +164,7 @@ fn damage(rng: &mut StdRng, image: &ImageFile, pages: &[u64]) -> BTreeMap<u64, u
 }
 
 /// Pages that are read and not empty.
-fn pages_with_something(image: &ImageFile, read: &BTreeSet<u64>) -> Vec<u64> {
+fn pages_with_something(image: &FileDisk, read: &BTreeSet<u64>) -> Vec<u64> {
     let mut bytes = vec![0; PAGE as usize];
     let mut is_used = |page: u64| {
         image.read_at(page * PAGE, &mut bytes).expect("the image's bytes");
@@ -173,7 +174,7 @@ fn pages_with_something(image: &ImageFile, read: &BTreeSet<u64>) -> Vec<u64> {
 }
 
 /// A flipped bit in a block that has a checksum is an error.
-fn each_bit_counts(image: &Arc<ImageFile>, pages: &[u64]) {
+fn each_bit_counts(image: &Arc<FileDisk>, pages: &[u64]) {
     let mut kinds = BTreeSet::new();
     for page in pages {
         let mut bytes = [0; PAGE as usize];
@@ -206,7 +207,7 @@ fn damage_many(options: &str, is_dirty: bool) {
         run("xfs_io", "xfsprogs", &arguments);
     }
     drop(mount);
-    let image = Arc::new(ImageFile(File::open(&path).expect("the image")));
+    let image = Arc::new(FileDisk::open(&path));
     let disk = |other| Arc::new(Damaged { image: image.clone(), other, read: Mutex::default() });
     let whole = disk(BTreeMap::new());
     let Walked { nodes, errors } = walk(&Xfs::open(whole.clone()).expect("opens").expect("is XFS"));

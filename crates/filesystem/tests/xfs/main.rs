@@ -1,6 +1,8 @@
 //! XFS as mkfs.xfs and the kernel make it, read and compared with what the kernel shows.
 
 mod damage;
+#[path = "../common/disks.rs"]
+mod disks;
 mod log;
 mod tree;
 mod version4;

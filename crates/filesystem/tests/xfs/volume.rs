@@ -1,7 +1,8 @@
 //! Real XFS volumes: made by mkfs.xfs, mounted by the kernel, and compared with what the crate reads.
 
+use crate::disks::FileDisk;
 use filesystem::xfs::Xfs;
-use filesystem::{Disk, FileSystem, NodeId, NodeKind, Place, Result, Time};
+use filesystem::{FileSystem, NodeId, NodeKind, Place, Time};
 use rustix::fs::{SeekFrom, XattrFlags};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -20,21 +21,8 @@ const READ_WHOLE_BYTES: u64 = 48 << 20;
 /// How long other users of the loop devices are waited for.
 const LOOP_PATIENCE: Duration = Duration::from_secs(60);
 
-/// An image as a disk.
-pub struct ImageFile(pub File);
-
-impl Disk for ImageFile {
-    fn size(&self) -> u64 {
-        self.0.metadata().expect("the image's size").len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        Ok(self.0.read_exact_at(buf, offset)?)
-    }
-}
-
 pub fn open(image: &Path) -> Xfs {
-    let disk = Arc::new(ImageFile(File::open(image).expect("the image")));
+    let disk = Arc::new(FileDisk::open(image));
     Xfs::open(disk).expect("opens").expect("is XFS")
 }
 
