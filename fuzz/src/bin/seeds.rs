@@ -120,7 +120,7 @@ fn data_footer() -> Vec<u8> {
 }
 
 fn chunk_specs() -> Seeds {
-    let segment: Vec<u8> = (0..9000u32).map(|n| if n < 4096 { 0 } else { (n * n >> 3) as u8 }).collect();
+    let segment: Vec<u8> = (0..9000u32).map(|n| if n < 4096 { 0 } else { ((n * n) >> 3) as u8 }).collect();
     let seed = |spec: &str| [spec.as_bytes(), b"\n", &segment].concat();
     ["4k", "fixed:512", "cdc:256", "cdc:64,128,1K"].map(seed).into()
 }
