@@ -3,7 +3,7 @@
 use crate::chain::RecipeReader;
 use crate::error::{Result, VaultError};
 use crate::tables::Tables;
-use format::{ChunkNo, Codec, ContainerId, Reference, SEGMENTS_PER_PAGE};
+use format::{ChunkNo, Codec, ContainerId, Owner, Reference, Table, WriterNo, SEGMENTS_PER_PAGE};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -29,9 +29,11 @@ pub(crate) struct Part {
 /// What a range of the disk is made of.
 #[derive(Default)]
 pub(crate) struct Plan {
-    /// In the order in which they are first needed.
+    /// In the order in which their data was written, which is about that of the places a file system gave it.
     pub containers: Vec<ContainerId>,
     slots: HashMap<ContainerId, u32>,
+    /// When the data of each container was written.
+    written: Vec<(Owner, WriterNo, ContainerId)>,
     /// Sorted by container and group.
     pub parts: Vec<Part>,
     /// Ranges that are not zeros, sorted and merged.
@@ -70,17 +72,28 @@ pub(crate) fn plan(recipe: &mut RecipeReader, tables: &Tables, from: u64, to: u6
         }
         no = base + SEGMENTS_PER_PAGE;
     }
-    plan.parts.sort_unstable_by_key(|p| (p.container, p.group, p.first, p.target));
+    plan.sort();
     Ok(plan)
 }
 
 impl Plan {
-    fn slot(&mut self, id: ContainerId) -> u32 {
-        let containers = &mut self.containers;
+    fn slot(&mut self, table: &Table) -> u32 {
+        let (id, written) = (table.container, &mut self.written);
         *self.slots.entry(id).or_insert_with(|| {
-            containers.push(id);
-            containers.len() as u32 - 1
+            written.push((id.owner(), table.data.generation, id));
+            written.len() as u32 - 1
         })
+    }
+
+    /// Puts containers into their order, and parts into that of their containers.
+    fn sort(&mut self) {
+        let mut slots: Vec<u32> = (0..self.written.len() as u32).collect();
+        slots.sort_unstable_by_key(|slot| self.written[*slot as usize]);
+        self.containers = slots.iter().map(|slot| self.written[*slot as usize].2).collect();
+        let mut ranks = vec![0; slots.len()];
+        slots.iter().zip(0..).for_each(|(slot, rank)| ranks[*slot as usize] = rank);
+        self.parts.iter_mut().for_each(|p| p.container = ranks[p.container as usize]);
+        self.parts.sort_unstable_by_key(|p| (p.container, p.group, p.first, p.target));
     }
 
     fn add_segment(
@@ -135,7 +148,7 @@ impl Plan {
         if last - index != count as usize - 1 {
             return Err(absent());
         }
-        let container = self.slot(id);
+        let container = self.slot(&table);
         let mut next = index;
         while next <= last {
             let group = table.group_of(next).ok_or_else(absent)?;
