@@ -25,6 +25,7 @@ use crate::segment_index::SegmentIndex;
 use crate::session::Session;
 use crate::sharers::Sharers;
 use crate::since::{Scan, Since, Untouched};
+use crate::sparse;
 use crate::stages::StageSeconds;
 use crate::vault::{now, random_token, Vault, TABLE_CACHE_BYTES};
 use format::{
@@ -172,8 +173,7 @@ impl Vault {
         if matches!(policy.global, Global::Popular { .. }) && tables.has_shared() {
             placer.popular = PopularIndex::load(&self.shared(), &session);
         }
-        // What is written again over the backups of a disk stays below what was new.
-        placer.choose_sparse(session.parent.as_ref().map_or(0, |p| p.new_bytes))?;
+        placer.choose_sparse(session.parent.as_ref().map_or(0, |p| sparse::budget(p.new_bytes)))?;
         let (source, scan) = match &untouched {
             Ok(untouched) => (untouched.narrow(source), Scan::Changed { bytes: untouched.touched_bytes() }),
             Err(scan) => (source, scan.clone()),

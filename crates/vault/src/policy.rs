@@ -66,9 +66,9 @@ pub enum Rewrite {
     /// Only what is new is written.
     Never,
     /// What the parent is read back from at too high a price is written again: the worst containers and groups first,
-    /// and no more bytes than the parent's backup had new ones.
+    /// and no more than two bytes for each that was new in the parent.
     Sparse {
-        /// Bytes that are fetched for one byte that is wanted; a seek counts as 1 MiB.
+        /// Bytes that are fetched for one byte that is wanted; a seek counts as 2 MiB.
         read_ratio: f64,
     },
     /// Every segment that is not known as a whole is (RevDedup 3.1), but for what other disks keep anyway.
@@ -152,7 +152,7 @@ pub const BALANCED: Policy = Policy {
     similar_segments: 10,
     own_index_bytes: 48 << 20,
     own_index_parent: true,
-    rewrite_at: Rewrite::Sparse { read_ratio: 1.5 },
+    rewrite_at: Rewrite::Sparse { read_ratio: 1.25 },
     reverse: true,
     rebuild_at: 0.25,
     group_bytes: 4 << 20,

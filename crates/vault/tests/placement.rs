@@ -56,7 +56,7 @@ fn what_other_disks_keep_is_not_written_again() {
     }
 }
 
-/// Where little is wanted of much, it is written again, once, and never more than was new the time before.
+/// Where little is wanted of much, it is written again, once, and never more than twice what was new the time before.
 #[test]
 fn what_is_dear_to_read_is_written_again() {
     let mut rng = rng(seed("what_is_dear_to_read_is_written_again"));
