@@ -20,6 +20,9 @@ const CACHE_BYTES: usize = 16 << 20;
 /// Memory for pages that a reader keeps, in bytes, roughly.
 const RECENT_BYTES: usize = 8 << 20;
 
+/// What is read ahead of a root. Most are smaller.
+const ROOT_AHEAD_BYTES: u64 = 64 << 10;
+
 /// Roots and pages as they are stored, for readers of one disk's recipes: neighbours in a chain read the same ones.
 #[derive(Clone, Default)]
 pub(crate) struct RecipeCache(Arc<Mutex<Cached>>);
@@ -81,6 +84,8 @@ pub(crate) struct RecipeReader {
     entry: SnapshotEntry,
     /// The newer snapshots that its references may lead through, nearest first.
     newer: Vec<Newer>,
+    /// The store was told that their roots are wanted.
+    announced: bool,
     cache: RecipeCache,
     /// Pages read last, the newest one last.
     recent: Vec<(u64, Arc<RecipePage>)>,
@@ -135,6 +140,7 @@ impl RecipeReader {
             root: read_root(folder, s)?,
             entry: s.clone(),
             newer,
+            announced: false,
             cache: cache.clone(),
             recent: Vec::new(),
         })
@@ -264,12 +270,40 @@ impl RecipeReader {
             let object = names::recipe_root(&self.folder.path, recipe_of(last));
             return Err(VaultError::corrupt(&object, "refers to a newer snapshot, and there is none"));
         }
+        self.announce_roots();
         let newer = &mut self.newer[n];
         let root = match &mut newer.root {
             Some(root) => root,
             empty => empty.insert(self.cache.root(&self.folder, &newer.entry)?),
         };
         Ok(root.pages.get(no as usize).copied().unwrap_or(PageAt::Null))
+    }
+
+    /// Has the store read the roots of all newer recipes, once: else a chain waits for them one after the other.
+    fn announce_roots(&mut self) {
+        if !std::mem::replace(&mut self.announced, true) {
+            for newer in &self.newer {
+                let name = names::recipe_root(&self.folder.path, recipe_of(&newer.entry));
+                self.folder.store.will_read(&name, 0, ROOT_AHEAD_BYTES);
+            }
+        }
+    }
+
+    /// The same for what the levels behind `level` have of the pages that are wanted. Most references lead to the place
+    /// that they stand at, so these are about what will be read.
+    fn announce_pages(&mut self, level: usize, last: usize, wants: &[Want]) {
+        let mut pages: Vec<u64> = wants.iter().map(|w| w.segment / SEGMENTS_PER_PAGE).collect();
+        pages.sort_unstable();
+        pages.dedup();
+        for level in level + 1..=self.newer.len().min(last) {
+            for no in &pages {
+                // What is wrong with one is told if it is read.
+                if let Ok(PageAt::Page(at)) = self.slot(level, *no) {
+                    let name = names::recipe_pages(&self.folder.path, at.recipe);
+                    self.folder.store.will_read(&name, at.offset, u64::from(at.page_len));
+                }
+            }
+        }
     }
 
     /// Follows the indirect references of a page of `level`, up to level `last`; what leads further stays indirect.
@@ -289,6 +323,7 @@ impl RecipeReader {
                 at += r.chunks();
             }
         }
+        self.announce_pages(level, last, &wants);
         while !wants.is_empty() && level < last {
             level += 1;
             wants = self.follow(level, wants, &mut found)?;
