@@ -9,6 +9,7 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::SeedableRng;
 use std::os::unix::fs::FileExt;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const BLOCK: usize = 4096;
@@ -79,4 +80,6 @@ fn snapshots_are_of_one_point_in_time() {
     assert!(told >= rounds - 1 && in_the_middle > 0);
     drop(disk);
     drop(vm);
+    // QEMU was killed, and has left its mount.
+    let _ = Command::new("fusermount3").args(["-u", "-z"]).arg(bench.path("shown")).status();
 }
