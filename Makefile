@@ -8,7 +8,7 @@ SAPWOOD := $(TARGET_DIR)/release/sapwood
 # How long `make fuzz` runs each target.
 SECONDS ?= 60
 
-.PHONY: help demo demo-live build test bench-tiny fuzz clean-images rust
+.PHONY: help demo demo-live build test soak bench-tiny fuzz clean-images rust
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
@@ -27,6 +27,9 @@ build: rust ## target/release/sapwood
 
 test: rust ## everything that must hold, as CI checks it
 	@tools/test
+
+soak: rust ## the tests that need hours: more stops, rounds, places and faults
+	@tools/test --soak
 
 bench-tiny: rust ## every experiment once, with tiny parameters
 	@tools/install-packages build test

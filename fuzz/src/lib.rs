@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::Xxh3;
 pub const HERE: Context<'static> = Context { vault: VaultId([7; 16]), place: "fuzz" };
 
 /// Every kind of frame.
-pub const KINDS: [Kind; 17] = [
+pub const KINDS: [Kind; 18] = [
     Kind::Manifest,
     Kind::ContainerPage,
     Kind::RecipeRoot,
@@ -29,6 +29,7 @@ pub const KINDS: [Kind; 17] = [
     Kind::Segments,
     Kind::Popular,
     Kind::Bloom,
+    Kind::Commit,
 ];
 
 /// Decodes a body in a whole and valid frame. What decodes must come back from its encoding.

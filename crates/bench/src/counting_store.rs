@@ -115,6 +115,10 @@ impl<S: ObjectStore> ObjectStore for CountingStore<S> {
         found.try_for_each(|(name, len)| each(Entry { name, len }))
     }
 
+    fn list_folders(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+        self.inner.list_folders(prefix, each)
+    }
+
     fn hold(&self, name: &str, data: &[u8]) -> Result<Box<dyn Hold>> {
         self.inner.hold(name, data)
     }

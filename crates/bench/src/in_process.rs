@@ -163,7 +163,7 @@ impl LocalVault {
         let start = Instant::now();
         let target = |size, data: &[std::ops::Range<u64>]| {
             let format = TargetFormat::Raw;
-            create_target(path, &TargetOptions { size, format, overwrite: false, data })
+            create_target(path, &TargetOptions { size, format, data, ..TargetOptions::default() })
         };
         self.vault.restore(disk, snapshot, target, &Progress::default())?;
         Ok(start.elapsed().as_secs_f64())

@@ -111,6 +111,10 @@ impl<S: ObjectStore> ObjectStore for MeteredStore<S> {
         self.inner.list(prefix, each)
     }
 
+    fn list_folders(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+        self.inner.list_folders(prefix, each)
+    }
+
     fn hold(&self, name: &str, data: &[u8]) -> Result<Box<dyn Hold>> {
         self.inner.hold(name, data)
     }

@@ -7,8 +7,10 @@
 //! Each connection has its own threads, which take turns at reading requests: whoever has read one lets the next
 //! thread to the socket, carries it out, and answers. Nothing is queued, and a slow request holds up no other one.
 
+mod activity;
 mod connection;
 mod handshake;
+mod places;
 mod reply;
 mod server;
 mod wire;
@@ -16,4 +18,5 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
+pub use places::Limits;
 pub use server::{Address, Exports, Server, ServerOptions, Single};

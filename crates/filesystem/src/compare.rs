@@ -1,5 +1,6 @@
 //! What differs between two file systems, directory by directory.
 
+use crate::directory::Directory;
 use crate::error::Result;
 use crate::node::{Entry, Node, NodeId, NodeKind};
 use crate::FileSystem;
@@ -51,7 +52,12 @@ impl Comparison<'_> {
             }
             let first = ahead.len();
             let (olds, news) = match (sorted(self.old, old), sorted(self.new, new)) {
-                (Ok(olds), Ok(news)) => (olds, news),
+                (Ok(olds), Ok(news)) => {
+                    for damage in olds.damage.into_iter().chain(news.damage) {
+                        each(&path, Err(damage))?;
+                    }
+                    (olds.entries, news.entries)
+                }
                 (Err(e), _) | (_, Err(e)) => {
                     each(&path, Err(e))?;
                     continue;
@@ -184,8 +190,8 @@ fn covered(a: &[crate::Extent], b: &[crate::Extent], size: u64) -> Vec<std::ops:
     joined
 }
 
-fn sorted(fs: &dyn FileSystem, directory: Option<NodeId>) -> Result<Vec<Entry>> {
-    let mut entries = directory.map_or(Ok(Vec::new()), |id| fs.entries(id))?;
-    entries.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(entries)
+fn sorted(fs: &dyn FileSystem, directory: Option<NodeId>) -> Result<Directory> {
+    let mut directory = directory.map_or(Ok(Directory::default()), |id| Directory::read(fs, id))?;
+    directory.entries.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(directory)
 }

@@ -139,19 +139,11 @@ impl Ext {
         Ok(extents)
     }
 
-    /// Data that is in the inode.
+    /// Data that is in the inode. A file may be longer: it was extended and has a hole behind them.
     fn inline(&self, inode: &Inode) -> Result<Vec<u8>> {
         let mut data = inode.map().to_vec();
         data.extend(attributes::inline_data(inode)?);
-        if inode.size > data.len() as u64 {
-            return Err(corrupt(format!(
-                "inode {} has {} bytes, and {} are in it",
-                inode.no.0,
-                inode.size,
-                data.len()
-            )));
-        }
-        data.truncate(inode.size as usize);
+        data.truncate(usize::try_from(inode.size).unwrap_or(usize::MAX));
         Ok(data)
     }
 }
@@ -204,7 +196,15 @@ impl FileSystem for Ext {
     fn link(&self, id: NodeId) -> Result<Vec<u8>> {
         let inode = self.inode_of_kind(id, NodeKind::Link, "symbolic link")?;
         if inode.is_inline() {
-            return self.inline(&inode);
+            let target = self.inline(&inode)?;
+            let (size, there) = (inode.size, target.len());
+            return match size == there as u64 {
+                true => Ok(target),
+                false => Err(corrupt(format!(
+                    "the link of inode {} has {size} bytes, and {there} are in it",
+                    id.0
+                ))),
+            };
         }
         if inode.size < MAP_BYTES as u64 && !inode.has_extents() {
             return Ok(inode.map()[..inode.size as usize].to_vec());
@@ -222,8 +222,8 @@ impl FileSystem for Ext {
         if !inode.is_inline() {
             return Ok(self.blocks.settle(&self.unsettled(&inode)?));
         }
-        let whole = Extent { offset: 0, len: inode.size, place: Place::Encoded };
-        Ok(if whole.len == 0 { Vec::new() } else { vec![whole] })
+        let data = Extent { offset: 0, len: self.inline(&inode)?.len() as u64, place: Place::Encoded };
+        Ok(if data.len == 0 { Vec::new() } else { vec![data] })
     }
 
     fn read_at(&self, id: NodeId, offset: u64, buf: &mut [u8]) -> Result<usize> {
@@ -233,8 +233,10 @@ impl FileSystem for Ext {
         }
         let data = self.inline(&inode)?;
         let rest = usize::try_from(offset).ok().and_then(|at| data.get(at..)).unwrap_or_default();
-        let len = rest.len().min(buf.len());
-        buf[..len].copy_from_slice(&rest[..len]);
+        let len = inode.size.saturating_sub(offset).min(buf.len() as u64) as usize;
+        let copied = rest.len().min(len);
+        buf[..copied].copy_from_slice(&rest[..copied]);
+        buf[copied..len].fill(0);
         Ok(len)
     }
 

@@ -154,8 +154,7 @@ impl Fat {
         let map = self.directory(id)?;
         let mut bytes = vec![0; map.size as usize];
         extents::read(&*self.disk, &map.extents, map.size, 0, &mut bytes)?;
-        let found = directory::contents(&bytes).map_err(|why| damaged(subject(id), why))?;
-        Ok((found, map))
+        Ok((directory::contents(&bytes), map))
     }
 }
 

@@ -7,6 +7,7 @@
 mod bytes;
 mod cache;
 mod compare;
+mod directory;
 mod disk;
 mod error;
 pub mod ext;
@@ -27,6 +28,7 @@ mod wtf8;
 pub mod xfs;
 
 pub use compare::{Change, Comparison, Difference};
+pub use directory::Directory;
 pub use disk::{Disk, Part, Piece};
 pub use error::{FsError, Result};
 pub use extents::{Extent, Place};
@@ -56,7 +58,8 @@ pub trait FileSystem: Send + Sync {
     /// What a node is.
     fn node(&self, id: NodeId) -> Result<Node>;
 
-    /// The entries of a directory, without `.` and `..`, in the order in which they are stored.
+    /// The entries of a directory, without its own `.` and `..`, in the order in which they are stored. Their names are
+    /// not checked: [`Directory::read`] does that.
     fn entries(&self, id: NodeId) -> Result<Vec<Entry>>;
 
     /// The entry of a directory with this name. File systems that do not tell cases apart compare as they do.

@@ -66,7 +66,8 @@ pub struct Node {
 /// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The name: any bytes but `/` and 0, never empty, never `.` or `..`.
+    /// The name as it is stored. From [`Directory`](crate::Directory): any bytes but `/` and 0, never empty, never `.` or
+    /// `..`.
     pub name: Vec<u8>,
     /// What it leads to.
     pub id: NodeId,

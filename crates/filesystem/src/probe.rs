@@ -11,8 +11,15 @@ const HEAD_BYTES: u64 = 68 << 10;
 const MD_MAGIC: u32 = 0xa92b_4efc;
 
 /// Magic numbers, and where they are.
-const MAGICS: [(&str, usize, &[u8]); 22] = [
+const MAGICS: [(&str, usize, &[u8]); 36] = [
     ("luks", 0, b"LUKS\xba\xbe"),
+    ("stratis", 512 + 4, b"!Stra0tis\x86\xff\x02^\x41rh"),
+    ("vdo", 0, b"dmvdo001"),
+    ("bluestore", 0, b"bluestore block device"),
+    ("bcache", 4096 + 24, b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81"),
+    ("bcachefs", 4096 + 24, b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef"),
+    // The name of the first pair in the list that describes the pool.
+    ("zfs", (16 << 10) + 20, b"\0\0\0\x07version"),
     ("bitlocker", 3, b"-FVE-FS-"),
     ("ntfs", 3, b"NTFS    "),
     ("exfat", 3, b"EXFAT   "),
@@ -32,8 +39,27 @@ const MAGICS: [(&str, usize, &[u8]); 22] = [
     ("apfs", 32, b"NXSB"),
     ("hfsplus", 1024, b"H+\0\x04"),
     ("iso9660", 0x8001, b"CD001"),
+    ("reiser4", 0x1_0000, b"ReIsEr4"),
+    ("ocfs2", 1024, b"OCFSV2"),
+    ("ocfs2", 2048, b"OCFSV2"),
+    ("ocfs2", 4096, b"OCFSV2"),
+    ("ocfs2", 8192, b"OCFSV2"),
+    ("gfs2", 0x1_0000, b"\x01\x16\x19\x70\0\0\0\x01"),
+    ("ufs", (8 << 10) + 1372, b"\x54\x19\x01\0"),
+    ("ufs", (64 << 10) + 1372, b"\x19\x01\x54\x19"),
+    ("hfsplus", 1024, b"HX\0\x05"),
+    ("udf", 0x8001, b"BEA01"),
+];
+
+/// Magic numbers of two bytes, where ext and FAT have numbers of their own: they count where neither is.
+const SHORT_MAGICS: [(&str, usize, &[u8]); 7] = [
     ("minix", 1040, b"\x7f\x13"),
     ("minix", 1040, b"\x8f\x13"),
+    ("minix", 1040, b"\x68\x24"),
+    ("minix", 1040, b"\x78\x24"),
+    ("minix", 1048, b"\x5a\x4d"),
+    ("nilfs2", 1024 + 6, b"\x34\x34"),
+    ("hfs", 1024, b"BD"),
 ];
 
 /// `ext4`, `lvm`, `swap`, …; empty if it is not known.
@@ -48,8 +74,11 @@ pub(crate) fn kind(volume: &dyn Disk) -> Result<&'static str> {
         return Ok("lvm");
     }
     let has = |at: usize, magic: &[u8]| head.get(at..).is_some_and(|b| b.starts_with(magic));
-    let found = MAGICS.iter().find(|(_, at, magic)| has(*at, magic)).map(|(kind, ..)| *kind);
-    Ok(found.or_else(|| ext::kind(&head)).or_else(|| fat(&head)).unwrap_or_default())
+    let among = |magics: &[(&'static str, usize, &[u8])]| {
+        magics.iter().find(|(_, at, magic)| has(*at, magic)).map(|(kind, ..)| *kind)
+    };
+    let found = among(&MAGICS).or_else(|| ext::kind(&head)).or_else(|| fat(&head));
+    Ok(found.or_else(|| among(&SHORT_MAGICS)).unwrap_or_default())
 }
 
 /// The file system of which a disk's first sector is the boot sector: such a disk has no partitions.

@@ -1,5 +1,6 @@
 //! Going through a tree of files, however deep it is and whatever its directories call each other.
 
+use crate::directory::Directory;
 use crate::error::{FsError, Result};
 use crate::node::{Entry, Node, NodeId, NodeKind};
 use crate::FileSystem;
@@ -48,6 +49,8 @@ pub struct Walk<'a> {
 struct Level {
     id: NodeId,
     node: Node,
+    /// What is wrong with other entries.
+    damage: std::vec::IntoIter<FsError>,
     entries: std::vec::IntoIter<Entry>,
     /// How much of the path leads to it.
     path_len: usize,
@@ -114,22 +117,21 @@ impl<'a> Walk<'a> {
             return Some(self.node(id));
         }
         if let Some((id, node)) = self.entered.take() {
-            let (mut entries, error) = match self.fs.entries(id) {
-                Ok(entries) => (entries, None),
-                Err(error) => (Vec::new(), Some(error)),
-            };
+            let Directory { mut entries, damage } = Directory::read(self.fs, id)
+                .unwrap_or_else(|error| Directory { entries: Vec::new(), damage: vec![error] });
             match self.order {
                 Order::Name => entries.sort_by(|a, b| a.name.cmp(&b.name)),
                 Order::Number => entries.sort_by_key(|e| e.id),
             }
             let path_len = self.path.len();
-            self.way.push(Level { id, node, entries: entries.into_iter(), path_len, no: None });
-            if let Some(error) = error {
-                return Some(Err(error));
-            }
+            let (damage, entries) = (damage.into_iter(), entries.into_iter());
+            self.way.push(Level { id, node, damage, entries, path_len, no: None });
         }
         let level = self.way.last_mut()?;
         self.path.truncate(level.path_len);
+        if let Some(error) = level.damage.next() {
+            return Some(Err(error));
+        }
         let Some(entry) = level.entries.next() else {
             let Level { id, node, .. } = *level;
             self.way.pop();

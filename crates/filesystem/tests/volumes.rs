@@ -211,6 +211,55 @@ fn contents_are_told() {
     assert!(matches!(empty[0].open(), Err(FsError::Wrong { .. })));
 }
 
+/// Of what cannot be read it is told what it is, by its magic number.
+#[test]
+fn magic_numbers_are_known() {
+    let temp = common::temp();
+    let bcachefs = b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef";
+    for (at, magic, kind) in [
+        (0x1_0040, &b"_BHRfS_M"[..], "btrfs"),
+        (3, b"EXFAT   ", "exfat"),
+        (0x1_0034, b"ReIsEr2Fs", "reiserfs"),
+        (0x1_0000, b"ReIsEr4", "reiser4"),
+        (0x8000, b"JFS1", "jfs"),
+        (1024, b"\x10\x20\xf5\xf2", "f2fs"),
+        (4096 + 24, bcachefs, "bcachefs"),
+        (0x4000, b"\x01\x01\0\0\0\0\0\0\0\0\0\x01\0\0\0\x24\0\0\0\x20\0\0\0\x07version\0", "zfs"),
+        (0, b"LUKS\xba\xbe", "luks"),
+        (3, b"-FVE-FS-", "bitlocker"),
+        (516, b"!Stra0tis\x86\xff\x02^\x41rh", "stratis"),
+        (0, b"dmvdo001", "vdo"),
+        (0x1_0000, b"\x01\x16\x19\x70\0\0\0\x01", "gfs2"),
+        (2048, b"OCFSV2", "ocfs2"),
+        ((64 << 10) + 1372, b"\x19\x01\x54\x19", "ufs"),
+        (1030, b"\x34\x34", "nilfs2"),
+        (1024, b"BD", "hfs"),
+        (1040, b"\x8f\x13", "minix"),
+        (0x8001, b"CD001", "iso9660"),
+    ] {
+        let image = blank(temp.path(), MIB);
+        let disk = OpenOptions::new().write(true).open(&image).expect("open");
+        disk.write_all_at(magic, at).expect("write");
+        let found = listed(&image);
+        assert_eq!((found.len(), found[0].kind), (1, kind));
+        let Err(error) = found[0].open() else { panic!("{kind} was opened") };
+        assert_eq!(error.to_string(), format!("volume disk: {kind} is not supported"));
+    }
+}
+
+/// An ext4 whose numbers of inodes are, by chance, the short magic number of another file system was taken for that.
+#[test]
+fn short_magic_numbers_count_last() {
+    let temp = common::temp();
+    let image = common::make(temp.path(), "mkfs.ext4", &["-O", "^metadata_csum"], 16 * MIB);
+    for (field, value) in
+        [("free_inodes_count", 0x1138f), ("free_inodes_count", 0x2468), ("r_blocks_count", 0x10)]
+    {
+        common::debugfs(&image, &[&format!("ssv {field} {value}")]);
+        assert_eq!(listed(&image)[0].kind, "ext4", "{field} {value:#x}");
+    }
+}
+
 /// A boot sector of FAT, with the signature that partition tables have, and a boot program where these are.
 #[test]
 fn a_boot_sector_of_a_file_system_is_no_table() {

@@ -8,8 +8,8 @@ use crate::frame::{decode_frame, encode_frame, Context, Kind};
 use crate::ids::{ChunkNo, ContainerId};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Bits of the smallest filter, and of the largest (128 MiB), as powers of two.
-const LOG2_BITS: std::ops::RangeInclusive<u8> = 10..=30;
+/// Bits of the smallest filter, and of the largest (32 MiB), as powers of two.
+const LOG2_BITS: std::ops::RangeInclusive<u8> = 10..=28;
 /// Bits for each item: with [`HASHES`] one in a hundred items that were not put in is found (VM-centric 3.2).
 const BITS_PER_ITEM: u64 = 10;
 /// The paper's j.
@@ -94,8 +94,9 @@ impl Bloom {
         if !LOG2_BITS.contains(&log2_bits) || bits.len() != 1 << (log2_bits - 3) {
             return Err(Malformed::new(format!("has {} bytes for 2^{log2_bits} bits", bits.len())));
         }
-        if hashes == 0 || hashes > 32 {
-            return Err(Malformed::new(format!("has {hashes} hash functions")));
+        // One number for all: filters of one size can be merged, and those of all sizes together take twice the largest.
+        if hashes != HASHES {
+            return Err(Malformed::new(format!("has {hashes} hash functions, {HASHES} expected")));
         }
         let items = header[2..].try_into().map(u64::from_le_bytes).unwrap_or_default();
         Ok(Bloom { log2_bits, hashes, items, bits: bits.to_vec() })
@@ -145,7 +146,7 @@ mod tests {
         assert!(!a.merge(&Bloom::with_room(1_000_000)));
         assert_eq!(
             (Bloom::with_room(0).len_bits(), Bloom::with_room(u64::MAX).len_bits()),
-            (1 << 10, 1 << 30)
+            (1 << 10, 1 << 28)
         );
     }
 }

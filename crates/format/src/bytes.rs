@@ -25,6 +25,9 @@ impl Malformed {
     }
 }
 
+/// Memory that a text takes beside its bytes: what the allocator adds.
+pub(crate) const STRING_BYTES: usize = 32;
+
 /// Appends fields to a buffer.
 #[derive(Default)]
 pub(crate) struct Out(pub Vec<u8>);
@@ -64,13 +67,36 @@ impl Out {
 }
 
 /// Takes fields from a buffer.
+///
+/// A few bytes may announce what takes many times as much in memory: whatever grows with what was read is charged to a
+/// budget before memory is asked for.
 pub(crate) struct In<'a> {
     rest: &'a [u8],
+    budget: usize,
+    budget_left: usize,
 }
 
 impl<'a> In<'a> {
+    /// Fields of fixed lengths, which take no memory.
     pub fn new(rest: &'a [u8]) -> Self {
-        In { rest }
+        Self::within(rest, 0)
+    }
+    /// Fields that may take so many bytes of memory.
+    pub fn within(rest: &'a [u8], budget: usize) -> Self {
+        In { rest, budget, budget_left: budget }
+    }
+    /// Takes memory for `n` items out of the budget.
+    pub fn charge(&mut self, n: usize, item_bytes: usize) -> Result<()> {
+        let left = n.checked_mul(item_bytes).and_then(|bytes| self.budget_left.checked_sub(bytes));
+        self.budget_left =
+            left.ok_or_else(|| Malformed::new(format!("takes more than {} bytes of memory", self.budget)))?;
+        Ok(())
+    }
+    /// The number of items of a list that take at least `item_bytes` each as stored, and room for them.
+    pub fn list<T>(&mut self, item_bytes: usize) -> Result<(usize, Vec<T>)> {
+        let n = self.count(item_bytes)?;
+        self.charge(n, size_of::<T>())?;
+        Ok((n, Vec::with_capacity(n)))
     }
     pub fn remaining(&self) -> usize {
         self.rest.len()
@@ -134,6 +160,8 @@ impl<'a> In<'a> {
     }
     pub fn string(&mut self) -> Result<String> {
         let n = self.count(1)?;
+        self.charge(1, STRING_BYTES)?;
+        self.charge(n, 1)?;
         String::from_utf8(self.bytes(n)?.to_vec()).map_err(|_| Malformed::new("a text that is not UTF-8"))
     }
     pub fn end(&self) -> Result<()> {
@@ -166,6 +194,15 @@ mod tests {
         fn garbage_never_panics(b in proptest::collection::vec(any::<u8>(), 0..40)) {
             let mut i = In::new(&b);
             let _ = (i.varint(), i.signed(), i.count(3), i.string(), i.u64(), i.end());
+        }
+
+        #[test]
+        fn lists_stay_within_their_budget(n in 0u64..200, budget in 0usize..2000) {
+            let mut o = Out::default();
+            o.varint(n);
+            o.0.resize(o.0.len() + n as usize, 0);
+            let list = In::within(&o.0, budget).list::<u64>(1);
+            prop_assert_eq!(list.is_ok(), n as usize * 8 <= budget);
         }
     }
 

@@ -26,7 +26,7 @@ impl DeadLog {
     /// From a frame.
     pub fn decode(context: Context<'_>, bytes: &[u8]) -> Result<Self> {
         let body = decode_frame(Kind::Dead, context, bytes)?;
-        let mut i = In::new(&body);
+        let mut i = In::within(&body, Kind::Dead.memory_max());
         let container = ContainerId::from_raw(i.u64()?)?;
         let dead = RunSet::decode(&mut i)?;
         i.end()?;

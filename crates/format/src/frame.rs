@@ -5,7 +5,7 @@
 
 use crate::bytes::{In, Malformed, Out, Result};
 use crate::ids::VaultId;
-use std::ops::Range;
+use std::borrow::Cow;
 use xxhash_rust::xxh3::Xxh3;
 
 /// Bytes before a frame's body.
@@ -14,8 +14,6 @@ const MAGIC: [u8; 4] = *b"SAPW";
 const VERSION: u8 = 1;
 const RAW: u8 = 0;
 const ZSTD: u8 = 1;
-/// No frame's body is longer, before or after compression.
-const MAX_BODY: usize = 1 << 30;
 const ZSTD_LEVEL: i32 = 3;
 
 /// What a frame holds.
@@ -40,23 +38,51 @@ pub enum Kind {
     Segments = 15,
     Popular = 16,
     Bloom = 17,
+    Commit = 18,
 }
 
 impl Kind {
-    /// The longest body that reading one accepts: a few bytes may announce it, and it is taken in memory whole.
-    fn longest(self) -> usize {
+    /// The longest body, before and after compression: a few bytes may announce it, and it is taken in memory whole (but
+    /// for popular sets, which are mapped).
+    pub const fn body_max(self) -> usize {
         match self {
-            Kind::Session | Kind::Reader | Kind::Claim | Kind::Retiring | Kind::Name => 64 << 10,
-            Kind::ContainerPage | Kind::Dead => 64 << 20,
-            Kind::RecipeRoot | Kind::RecipePage | Kind::Summary => 512 << 20,
-            Kind::Manifest
-            | Kind::Table
-            | Kind::Directory
-            | Kind::Prefixes
-            | Kind::Segments
-            | Kind::Popular
-            | Kind::Bloom => MAX_BODY,
+            Kind::Session | Kind::Reader | Kind::Claim | Kind::Retiring | Kind::Name | Kind::Commit => {
+                64 << 10
+            }
+            Kind::ContainerPage => 16 << 10,
+            Kind::Dead | Kind::Prefixes => 8 << 20,
+            Kind::Table | Kind::Directory | Kind::RecipeRoot => 24 << 20,
+            Kind::Manifest | Kind::RecipePage | Kind::Summary | Kind::Segments => 32 << 20,
+            Kind::Bloom => (32 << 20) + 10,
+            Kind::Popular => 1 << 30,
         }
+    }
+
+    /// The longest frame.
+    pub const fn frame_max(self) -> u64 {
+        (FRAME_HEADER_BYTES + self.body_max()) as u64
+    }
+
+    /// Memory that a decoded body may take, in bytes.
+    pub(crate) const fn memory_max(self) -> usize {
+        match self {
+            Kind::ContainerPage => 16 << 10,
+            Kind::Dead => 8 << 20,
+            Kind::Table | Kind::Directory => 24 << 20,
+            Kind::RecipeRoot => 20 << 20,
+            Kind::Manifest | Kind::Summary => 32 << 20,
+            // Of their references alone: 2^21 of 24 bytes.
+            Kind::RecipePage => 56 << 20,
+            Kind::Session => 4 << 10,
+            // These are taken as they stand.
+            Kind::Reader | Kind::Claim | Kind::Retiring | Kind::Name | Kind::Commit => 0,
+            Kind::Prefixes | Kind::Segments | Kind::Popular | Kind::Bloom => 0,
+        }
+    }
+
+    /// Whether bodies are never compressed: fingerprints and hashes do not shrink.
+    const fn is_dense(self) -> bool {
+        matches!(self, Kind::Table | Kind::Prefixes | Kind::Segments | Kind::Popular | Kind::Bloom)
     }
 }
 
@@ -69,13 +95,11 @@ pub struct Context<'a> {
     pub place: &'a str,
 }
 
-/// Wraps a body. Bodies that shrink are compressed (except tables: fingerprints do not).
+/// Wraps a body of at most [`Kind::body_max`] bytes. Bodies that shrink are compressed, but for those of dense kinds.
 pub fn encode_frame(kind: Kind, context: Context<'_>, body: &[u8]) -> Vec<u8> {
-    assert!(body.len() <= kind.longest(), "{kind:?}: a body of {} bytes", body.len());
+    assert!(body.len() <= kind.body_max(), "{kind:?}: a body of {} bytes", body.len());
     let mut packed = Vec::new();
-    let is_dense =
-        matches!(kind, Kind::Table | Kind::Prefixes | Kind::Segments | Kind::Popular | Kind::Bloom);
-    if !is_dense && body.len() > 64 {
+    if !kind.is_dense() && body.len() > 64 {
         packed.resize(zstd_safe::compress_bound(body.len()), 0);
         let n = zstd_safe::compress(&mut packed[..], body, ZSTD_LEVEL).unwrap_or(usize::MAX);
         packed.truncate(if n < body.len() { n } else { 0 });
@@ -99,33 +123,57 @@ pub fn encode_frame(kind: Kind, context: Context<'_>, body: &[u8]) -> Vec<u8> {
 pub fn frame_len(header: &[u8]) -> Result<usize> {
     let mut i = In::new(header);
     i.bytes(8)?;
-    let stored = i.u32()? as usize;
-    if stored > MAX_BODY {
-        return Err(Malformed::new(format!("a length of {stored} bytes is not plausible")));
-    }
-    Ok(FRAME_HEADER_BYTES + stored)
+    Ok(FRAME_HEADER_BYTES + i.u32()? as usize)
 }
 
-/// Unwraps a frame, which must fill `bytes` exactly.
-pub fn decode_frame(kind: Kind, context: Context<'_>, bytes: &[u8]) -> Result<Vec<u8>> {
+/// Unwraps a frame, which must fill `bytes` exactly. A body that is not compressed stays where it is.
+pub fn decode_frame<'a>(kind: Kind, context: Context<'_>, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>> {
     let (stored, codec, raw_len) = check_frame(kind, context, bytes)?;
     match codec {
-        RAW => Ok(stored.to_vec()),
+        RAW => Ok(Cow::Borrowed(stored)),
         _ => {
             let mut body = vec![0; raw_len];
             match zstd_safe::decompress(&mut body[..], stored) {
-                Ok(n) if n == raw_len => Ok(body),
+                Ok(n) if n == raw_len => Ok(Cow::Owned(body)),
                 _ => Err(Malformed::new("does not decompress to its length")),
             }
         }
     }
 }
 
-/// Checks a frame whose body stands in it as it is. Returns where.
-pub fn plain_frame(kind: Kind, context: Context<'_>, bytes: &[u8]) -> Result<Range<usize>> {
-    match check_frame(kind, context, bytes)? {
-        (_, RAW, _) => Ok(FRAME_HEADER_BYTES..bytes.len()),
-        _ => Err(Malformed::new("is compressed, which frames of its kind are not")),
+/// A frame of a dense kind that is checked piece by piece: it need not fit into memory.
+pub(crate) struct FrameCheck {
+    kind: Kind,
+    head: [u8; 16],
+    wanted: [u8; 16],
+    sum: Xxh3,
+}
+
+impl FrameCheck {
+    /// Begins with the header of a frame of `len` bytes.
+    pub fn begin(
+        kind: Kind,
+        context: Context<'_>,
+        header: &[u8; FRAME_HEADER_BYTES],
+        len: u64,
+    ) -> Result<Self> {
+        if frame_len(header)? as u64 != len {
+            return Err(Malformed::new(format!("{len} bytes long, {} expected", frame_len(header)?)));
+        }
+        let (mut head, mut wanted) = ([0; 16], [0; 16]);
+        head.copy_from_slice(&header[..16]);
+        wanted.copy_from_slice(&header[16..]);
+        Ok(FrameCheck { kind, head, wanted, sum: begin_checksum(context, &head) })
+    }
+
+    /// Goes on with what follows.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.sum.update(bytes);
+    }
+
+    /// Ends.
+    pub fn finish(self) -> Result<()> {
+        check_head(self.kind, &self.head, self.sum.digest128().to_le_bytes() == self.wanted).map(drop)
     }
 }
 
@@ -142,7 +190,16 @@ fn check_frame<'a>(kind: Kind, context: Context<'_>, bytes: &'a [u8]) -> Result<
         return Err(Malformed::new(format!("{} bytes long, {len} expected", bytes.len())));
     }
     let stored = i.bytes(len - FRAME_HEADER_BYTES)?;
-    if checksum(context, head, stored) != sum {
+    let (codec, raw_len) = check_head(kind, head, checksum(context, head, stored) == sum)?;
+    Ok((stored, codec, raw_len))
+}
+
+/// Checks the first half of a header. Returns the codec, and the length of the body.
+fn check_head(kind: Kind, head: &[u8], is_whole: bool) -> Result<(u8, usize)> {
+    if head[..4] != MAGIC {
+        return Err(Malformed::new("does not start with Sapwood's magic number"));
+    }
+    if !is_whole {
         return Err(Malformed::new("checksum does not match its bytes and its place"));
     }
     // Behind the checksum, which stays where it is: a flipped bit is damage, not a newer version.
@@ -155,22 +212,34 @@ fn check_frame<'a>(kind: Kind, context: Context<'_>, bytes: &'a [u8]) -> Result<
     if head[4] != kind as u8 {
         return Err(Malformed::new(format!("is of kind {}, {kind:?} expected", head[4])));
     }
-    let raw_len = u32::from_le_bytes([head[12], head[13], head[14], head[15]]) as usize;
+    let length =
+        |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
+    let (stored_len, raw_len, most) = (length(8), length(12), kind.body_max());
+    if raw_len.max(stored_len) > most {
+        let why = format!("a body of {} bytes, at most {most} are plausible", raw_len.max(stored_len));
+        return Err(Malformed::new(why));
+    }
     match head[6] {
-        RAW if raw_len == stored.len() => Ok((stored, RAW, raw_len)),
-        ZSTD if raw_len <= kind.longest() => Ok((stored, ZSTD, raw_len)),
+        RAW if raw_len == stored_len => Ok((RAW, raw_len)),
+        ZSTD if kind.is_dense() => Err(Malformed::new("is compressed, which frames of its kind are not")),
+        ZSTD => Ok((ZSTD, raw_len)),
         c => Err(Malformed::new(format!("codec {c}, {raw_len} bytes: not valid"))),
     }
 }
 
 fn checksum(context: Context<'_>, head: &[u8], stored: &[u8]) -> [u8; 16] {
-    let mut h = Xxh3::new();
-    h.update(&context.vault.0);
-    h.update(&(context.place.len() as u32).to_le_bytes());
-    h.update(context.place.as_bytes());
-    h.update(head);
-    h.update(stored);
-    h.digest128().to_le_bytes()
+    let mut sum = begin_checksum(context, head);
+    sum.update(stored);
+    sum.digest128().to_le_bytes()
+}
+
+fn begin_checksum(context: Context<'_>, head: &[u8]) -> Xxh3 {
+    let mut sum = Xxh3::new();
+    sum.update(&context.vault.0);
+    sum.update(&(context.place.len() as u32).to_le_bytes());
+    sum.update(context.place.as_bytes());
+    sum.update(head);
+    sum
 }
 
 #[cfg(test)]
@@ -208,5 +277,30 @@ mod tests {
         let there = Context { place: "disks/y/manifest", ..HERE };
         assert!(decode_frame(Kind::Dead, there, &f).is_err());
         assert!(decode_frame(Kind::Manifest, HERE, &f).is_err());
+    }
+
+    /// 6 KB of manifest decompressed to a gibibyte: the limit was one for all kinds.
+    #[test]
+    fn no_frame_decompresses_to_more_than_its_kind_may_have() {
+        for kind in [Kind::Session, Kind::ContainerPage, Kind::Dead, Kind::Manifest, Kind::RecipePage] {
+            let most = kind.body_max();
+            assert_eq!(
+                decode_frame(kind, HERE, &encode_frame(kind, HERE, &vec![0; most])).unwrap().len(),
+                most
+            );
+            // As an encoder without limits would write it.
+            let mut packed = vec![0; 1 << 20];
+            let n = zstd_safe::compress(&mut packed[..], &vec![0; most + 1], 3).unwrap();
+            let mut out = Out(Vec::new());
+            out.bytes(&MAGIC);
+            out.bytes(&[kind as u8, VERSION, ZSTD, 0]);
+            out.u32(n as u32);
+            out.u32(most as u32 + 1);
+            let sum = checksum(HERE, &out.0, &packed[..n]);
+            out.bytes(&sum);
+            out.bytes(&packed[..n]);
+            let why = decode_frame(kind, HERE, &out.0).unwrap_err().why;
+            assert!(why.contains("at most"), "{why}");
+        }
     }
 }

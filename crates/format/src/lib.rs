@@ -16,6 +16,7 @@ mod page;
 mod popular;
 mod recipe;
 mod runs;
+mod session;
 mod summary;
 mod table;
 mod vault_file;
@@ -30,12 +31,13 @@ pub use manifest::{
     DataName, Manifest, PageRef, Release, Released, Reverse, SnapshotEntry, SnapshotState, Writer, WriterKind,
 };
 pub use page::{ContainerEntry, ContainerPage, CONTAINERS_PER_PAGE};
-pub use popular::PopularSet;
+pub use popular::{ChunksByContainer, PopularSet};
 pub use recipe::{
     PageAt, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, SegmentRecipe, RECIPE_PAGES_MAX,
-    SEGMENTS_PER_PAGE,
+    SEGMENTS_PER_PAGE, SEGMENT_BYTES_MAX,
 };
 pub use runs::RunSet;
+pub use session::SessionRecord;
 pub use summary::Summary;
 pub use table::{Codec, Group, Table};
 pub use vault_file::{VaultFile, FORMAT_VERSION};

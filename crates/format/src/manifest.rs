@@ -1,9 +1,20 @@
 //! The root of an owner's folder: the one object that is replaced, by compare-and-swap.
 
-use crate::bytes::{In, Malformed, Out, Result};
+use crate::bytes::{In, Malformed, Out, Result, STRING_BYTES};
 use crate::frame::{decode_frame, encode_frame, Context, Kind};
 use crate::ids::{ContainerId, DiskId, SnapId, WriterNo};
 use crate::recipe::RecipeName;
+
+/// Most writers: each is asked for while there is work on the folder.
+const WRITERS_MAX: usize = 1 << 16;
+/// Most snapshots: one an hour for three years and more.
+const SNAPSHOTS_MAX: usize = 1 << 15;
+/// Most pages of the container table: 2^24 containers, 1 PiB of chunks in those of 64 MiB.
+const PAGES_MAX: usize = 1 << 16;
+/// Most things that wait for old readers.
+const RELEASED_MAX: usize = 1 << 17;
+/// What a container on a list takes in memory once it is looked at.
+const LISTED_BYTES: usize = 32;
 
 /// The shortest encoding of a snapshot: an id, two writers, and eleven fields of one byte.
 const SNAPSHOT_BYTES_MIN: usize = 27;
@@ -187,7 +198,52 @@ impl Manifest {
         self.snapshots.iter().filter(|s| s.state == SnapshotState::Live)
     }
 
-    /// As a frame.
+    /// Most memory that a manifest may take, in bytes.
+    pub const MEMORY_MAX: usize = Kind::Manifest.memory_max();
+
+    /// Memory that it takes, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        let text = |s: &String| STRING_BYTES + s.len();
+        let tag = |(k, v): &(String, String)| size_of::<(String, String)>() + text(k) + text(v);
+        let snapshot = |s: &SnapshotEntry| {
+            let lists = s.depends.len() * size_of::<RecipeName>() + s.tags.iter().map(tag).sum::<usize>();
+            size_of::<SnapshotEntry>() + text(&s.policy) + lists
+        };
+        let released = |r: &Released| {
+            let name = match &r.what {
+                Release::Object(name) => text(name),
+                Release::Punch { .. } => 0,
+            };
+            size_of::<Released>() + name
+        };
+        text(&self.name)
+            + self.writers.len() * size_of::<Writer>()
+            + self.snapshots.iter().map(snapshot).sum::<usize>()
+            + self.pages.len() * size_of::<PageRef>()
+            + self.released.iter().map(released).sum::<usize>()
+            + (self.damaged.len() + self.unswept.len()) * LISTED_BYTES
+    }
+
+    /// Whether it is within the limits: one that is not could be written and never be read again.
+    pub fn check_limits(&self) -> Result<()> {
+        for (what, n, most) in [
+            ("writers", self.writers.len(), WRITERS_MAX),
+            ("snapshots", self.snapshots.len(), SNAPSHOTS_MAX),
+            ("pages of the container table", self.pages.len(), PAGES_MAX),
+            ("released objects", self.released.len(), RELEASED_MAX),
+        ] {
+            if n > most {
+                return Err(Malformed::new(format!("has {n} {what}, {most} are the most")));
+            }
+        }
+        let (bytes, most) = (self.memory_bytes(), Self::MEMORY_MAX);
+        match bytes > most {
+            true => Err(Malformed::new(format!("takes {bytes} bytes of memory, {most} are the most"))),
+            false => Ok(()),
+        }
+    }
+
+    /// As a frame. It must be within the limits.
     pub fn encode(&self, context: Context<'_>) -> Vec<u8> {
         let mut o = Out::default();
         o.u64(self.sequence);
@@ -242,7 +298,7 @@ impl Manifest {
     /// From a frame.
     pub fn decode(context: Context<'_>, bytes: &[u8]) -> Result<Self> {
         let body = decode_frame(Kind::Manifest, context, bytes)?;
-        let mut i = In::new(&body);
+        let mut i = In::within(&body, Self::MEMORY_MAX);
         let mut m = Manifest {
             sequence: i.u64()?,
             disk: DiskId(i.array()?),
@@ -256,7 +312,9 @@ impl Manifest {
             unswept: Vec::new(),
             by_filter: 0,
         };
-        for _ in 0..i.count(22)? {
+        let n;
+        (n, m.writers) = i.list(22)?;
+        for _ in 0..n {
             m.writers.push(Writer {
                 no: WriterNo(i.u32()?),
                 token: SnapId(i.u64()?),
@@ -269,17 +327,26 @@ impl Manifest {
                 since: i.u64()?,
             });
         }
-        for _ in 0..i.count(SNAPSHOT_BYTES_MIN)? {
+        let n;
+        (n, m.snapshots) = i.list(SNAPSHOT_BYTES_MIN)?;
+        for _ in 0..n {
             m.snapshots.push(decode_snapshot(&mut i)?);
         }
-        for _ in 0..i.count(10)? {
+        let n;
+        (n, m.pages) = i.list(10)?;
+        for _ in 0..n {
             m.pages.push(PageRef {
                 first: ContainerId::from_raw(i.u64()?)?,
                 writer: WriterNo(i.varint32()?),
                 number: i.varint32()?,
             });
         }
-        for _ in 0..i.count(2)? {
+        if !m.pages.windows(2).all(|w| w[0].first < w[1].first) {
+            return Err(Malformed::new("pages of the container table out of order"));
+        }
+        let n;
+        (n, m.released) = i.list(2)?;
+        for _ in 0..n {
             let tag = i.varint()?;
             let what = match tag & 1 {
                 0 => Release::Object(i.string()?),
@@ -288,7 +355,10 @@ impl Manifest {
             m.released.push(Released { sequence: tag >> 1, what });
         }
         for list in [&mut m.damaged, &mut m.unswept] {
-            for _ in 0..i.count(8)? {
+            let n = i.count(8)?;
+            i.charge(n, LISTED_BYTES)?;
+            list.reserve_exact(n);
+            for _ in 0..n {
                 list.push(ContainerId::from_raw(i.u64()?)?);
             }
         }
@@ -299,6 +369,7 @@ impl Manifest {
             }
         }
         i.end()?;
+        m.check_limits()?;
         Ok(m)
     }
 }
@@ -362,8 +433,8 @@ fn decode_snapshot(i: &mut In<'_>) -> Result<SnapshotEntry> {
         _ => return Err(Malformed::new(format!("snapshot {id}: unknown flags {flags:#x}"))),
     };
     let (made_by, generation) = (WriterNo(i.u32()?), WriterNo(i.u32()?));
-    let mut depends = Vec::new();
-    for _ in 0..i.count(12)? {
+    let (n, mut depends) = i.list(12)?;
+    for _ in 0..n {
         depends.push(RecipeName { snap: SnapId(i.u64()?), generation: WriterNo(i.u32()?) });
     }
     let parent = optional(i)?;
@@ -385,7 +456,9 @@ fn decode_snapshot(i: &mut In<'_>) -> Result<SnapshotEntry> {
         policy: i.string()?,
         tags: Vec::new(),
     };
-    for _ in 0..i.count(2)? {
+    let n;
+    (n, s.tags) = i.list(2)?;
+    for _ in 0..n {
         s.tags.push((i.string()?, i.string()?));
     }
     Ok(s)
@@ -396,12 +469,8 @@ mod tests {
     use super::*;
     use crate::VaultId;
 
-    /// Snapshots with small numbers and short texts take less room than the decoder held possible: it refused what
-    /// the encoder had written. Found by fuzzing.
-    #[test]
-    fn the_shortest_snapshots_come_back() {
-        let here = Context { vault: VaultId([7; 16]), place: "disks/x/manifest" };
-        let shortest = SnapshotEntry {
+    fn entry() -> SnapshotEntry {
+        SnapshotEntry {
             id: SnapId(1),
             time: 0,
             size: 0,
@@ -418,12 +487,51 @@ mod tests {
             stored_bytes: 0,
             policy: String::new(),
             tags: Vec::new(),
-        };
+        }
+    }
+
+    /// Snapshots with small numbers and short texts take less room than the decoder held possible: it refused what
+    /// the encoder had written. Found by fuzzing.
+    #[test]
+    fn the_shortest_snapshots_come_back() {
+        let here = Context { vault: VaultId([7; 16]), place: "disks/x/manifest" };
+        let shortest = entry();
         let mut out = Out::default();
         encode_snapshot(&mut out, &shortest);
         assert_eq!(out.0.len(), SNAPSHOT_BYTES_MIN);
         let mut m = Manifest::new(DiskId([1; 16]), "a/b");
         m.snapshots = vec![shortest; 3];
         assert_eq!(Manifest::decode(here, &m.encode(here)), Ok(m));
+    }
+
+    /// A manifest of 6 KB took 5.2 GiB. What is decoded takes what [`Manifest::memory_bytes`] says, and no more than is
+    /// allowed; what is just within the limits comes back.
+    #[test]
+    fn a_small_manifest_cannot_take_much_memory() {
+        let here = Context { vault: VaultId([7; 16]), place: "disks/x/manifest" };
+        let released = |n: usize| {
+            let what = Release::Object(String::new());
+            Manifest {
+                released: vec![Released { sequence: 0, what }; n],
+                ..Manifest::new(DiskId([1; 16]), "a/b")
+            }
+        };
+        let m = released(RELEASED_MAX);
+        let frame = m.encode(here);
+        assert!(frame.len() < 1000);
+        assert_eq!(Manifest::decode(here, &frame), Ok(m));
+        assert!(Manifest::decode(here, &released(RELEASED_MAX + 1).encode(here)).is_err());
+        let tags = |n: usize| {
+            let mut m = Manifest::new(DiskId([1; 16]), "a/b");
+            let tags = vec![(String::new(), String::new()); n];
+            m.snapshots.push(SnapshotEntry { tags, ..entry() });
+            m
+        };
+        let each = tags(1001).memory_bytes() - tags(1000).memory_bytes();
+        let most = (Manifest::MEMORY_MAX - tags(0).memory_bytes()) / each;
+        let frame = tags(most).encode(here);
+        assert!(frame.len() < 1000);
+        assert_eq!(Manifest::decode(here, &frame), Ok(tags(most)));
+        assert!(Manifest::decode(here, &tags(most + 1).encode(here)).is_err());
     }
 }

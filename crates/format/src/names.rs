@@ -1,4 +1,5 @@
-//! What objects are called. Every name below an owner's folder ends with the number of the writer that made it.
+//! What objects are called. Every name below an owner's folder ends with the number of the writer that made it, but for
+//! the manifest's and those of commit records.
 
 use crate::ids::{ContainerId, DiskId, Owner, SnapId, WriterNo};
 use crate::recipe::RecipeName;
@@ -37,6 +38,24 @@ pub fn name(disk_name: &str) -> String {
 /// The root of an owner's folder.
 pub fn manifest(folder: &str) -> String {
     format!("{folder}manifest")
+}
+
+/// All commit records of an owner.
+pub fn commits_of(folder: &str) -> String {
+    format!("{folder}commits/")
+}
+
+/// The record that the manifest has had a sequence.
+pub fn commit(folder: &str, sequence: u64) -> String {
+    format!("{}{sequence}", commits_of(folder))
+}
+
+/// The sequence in the name of a commit record; `None` for other objects.
+pub fn sequence_of_commit(name: &str) -> Option<u64> {
+    let (folder, sequence) = name.rsplit_once("commits/")?;
+    let number: u64 = sequence.parse().ok()?;
+    // `+5` and `05` parse, but are no names.
+    (commit(folder, number) == name).then_some(number)
 }
 
 /// A page of the container table.
@@ -168,5 +187,18 @@ mod tests {
             assert_eq!(writer_of(&n), Some(w), "{n}");
         }
         assert_eq!(writer_of(&manifest(&f)), None);
+        assert_eq!(writer_of(&commit(&f, 17)), None);
+    }
+
+    #[test]
+    fn commit_records_tell_their_sequence() {
+        let f = folder(Owner::Disk, DiskId([1; 16]));
+        assert_eq!(sequence_of_commit(&commit(&f, 0)), Some(0));
+        assert_eq!(sequence_of_commit(&commit("shared/", u64::MAX)), Some(u64::MAX));
+        for other in
+            [manifest(&f), page(&f, WriterNo(1), 4), "shared/commits/+5".into(), "shared/commits/05".into()]
+        {
+            assert_eq!(sequence_of_commit(&other), None, "{other}");
+        }
     }
 }

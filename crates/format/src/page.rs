@@ -55,9 +55,13 @@ impl ContainerPage {
     /// From a frame.
     pub fn decode(context: Context<'_>, bytes: &[u8]) -> Result<Self> {
         let body = decode_frame(Kind::ContainerPage, context, bytes)?;
-        let mut i = In::new(&body);
-        let n = i.count(44)?;
-        let mut entries: Vec<ContainerEntry> = Vec::with_capacity(n);
+        let mut i = In::within(&body, Kind::ContainerPage.memory_max());
+        let (n, mut entries) = i.list::<ContainerEntry>(44)?;
+        if n > CONTAINERS_PER_PAGE {
+            return Err(Malformed::new(format!(
+                "{n} containers, at most {CONTAINERS_PER_PAGE} stand in a page"
+            )));
+        }
         for _ in 0..n {
             let e = ContainerEntry {
                 id: ContainerId::from_raw(i.u64()?)?,

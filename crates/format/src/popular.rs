@@ -1,7 +1,7 @@
 //! The index of the popular set: which chunks it has, and where they stand.
 
 use crate::bytes::{Malformed, Result};
-use crate::frame::{encode_frame, plain_frame, Context, Kind};
+use crate::frame::{encode_frame, Context, FrameCheck, Kind, FRAME_HEADER_BYTES};
 use crate::ids::{ChunkNo, ContainerId};
 use crate::runs::RunSet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,6 +9,15 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Fills a buffer from an offset of a frame.
+pub type ReadPiece<'a, E> = dyn FnMut(u64, &mut [u8]) -> std::result::Result<(), E> + 'a;
+
+/// Most containers of a set: it has 60 million chunks at most, and a container thousands of them.
+const CONTAINERS_MAX: u64 = 1 << 20;
+/// Chunks that are put in order at once.
+const CHUNKS_AT_ONCE: usize = 1 << 20;
+/// What is checked at once.
+const CHECKED_BYTES: usize = 1 << 20;
 /// Fingerprint prefix, container's place in the list, chunk.
 const ENTRY_BYTES: usize = 16;
 
@@ -63,38 +72,67 @@ impl PopularSet {
 
     /// From a frame.
     pub fn decode(context: Context<'_>, bytes: &[u8]) -> Result<Self> {
-        Self::over(context, Arc::new(bytes.to_vec()))
+        let whole = || Malformed::new("is cut short");
+        let mut read = |at: u64, buf: &mut [u8]| -> Result<()> {
+            let from = at as usize;
+            buf.copy_from_slice(bytes.get(from..from + buf.len()).ok_or_else(whole)?);
+            Ok(())
+        };
+        Self::check(context, bytes.len() as u64, &mut read)??;
+        Self::over_checked(Arc::new(bytes.to_vec()))
     }
 
-    /// From a frame, which stays where it is. All of it is read once, to be checked.
-    pub fn over(context: Context<'_>, bytes: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Result<Self> {
-        let frame = (*bytes).as_ref();
-        let at = plain_frame(Kind::Popular, context, frame)?;
-        let body = &frame[at.clone()];
+    /// Checks a frame of `len` bytes: `read` fills a buffer from an offset of it. The outer error is one of reading.
+    pub fn check<E>(
+        context: Context<'_>,
+        len: u64,
+        read: &mut ReadPiece<'_, E>,
+    ) -> std::result::Result<Result<()>, E> {
+        Self::scan(context, len, read, &mut |_, _| {})
+    }
+
+    /// The same, and calls `each` for every chunk in order of fingerprints: all for nothing if the frame turns out to be
+    /// damaged. All of it is read once, piece by piece, and none of it stays in memory.
+    pub fn scan<E>(
+        context: Context<'_>,
+        len: u64,
+        read: &mut ReadPiece<'_, E>,
+        each: &mut dyn FnMut(ContainerId, ChunkNo),
+    ) -> std::result::Result<Result<()>, E> {
+        let mut header = [0; FRAME_HEADER_BYTES];
+        if len < FRAME_HEADER_BYTES as u64 {
+            return Ok(Err(Malformed::new(format!("only {len} bytes long"))));
+        }
+        read(0, &mut header)?;
+        let mut frame = match FrameCheck::begin(Kind::Popular, context, &header, len) {
+            Ok(frame) => frame,
+            Err(e) => return Ok(Err(e)),
+        };
+        let mut order = OrderCheck::default();
+        let mut in_order = Ok(());
+        let (mut at, mut buf) = (FRAME_HEADER_BYTES as u64, vec![0; CHECKED_BYTES]);
+        while at < len {
+            let piece = (CHECKED_BYTES as u64).min(len - at) as usize;
+            read(at, &mut buf[..piece])?;
+            frame.feed(&buf[..piece]);
+            in_order = in_order.and_then(|()| order.feed(&buf[..piece], each));
+            at += piece as u64;
+        }
+        Ok(frame.finish().and(in_order).and_then(|()| order.finish()))
+    }
+
+    /// Over a frame that was checked, which stays where it is.
+    pub fn over_checked(bytes: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Result<Self> {
         let short = || Malformed::new("is cut short");
-        let count = u32::from_le_bytes(*body.first_chunk().ok_or_else(short)?) as usize;
+        let frame = (*bytes).as_ref();
+        let body = frame.get(FRAME_HEADER_BYTES..).ok_or_else(short)?;
+        let count = number_le(body.get(..4).ok_or_else(short)?) as usize;
         let first_entry = count.checked_mul(8).and_then(|n| n.checked_add(4)).ok_or_else(short)?;
         let list = body.get(4..first_entry).ok_or_else(short)?;
-        let mut containers = Vec::with_capacity(count);
-        for raw in list.chunks_exact(8) {
-            containers.push(ContainerId::from_raw(number_le(raw))?);
-        }
-        if (body.len() - first_entry) % ENTRY_BYTES != 0 {
-            return Err(Malformed::new("has half an entry"));
-        }
-        let set = PopularSet { body: at, bytes: bytes.clone(), containers, first_entry };
-        if !set.containers.windows(2).all(|w| w[0] < w[1]) {
-            return Err(Malformed::new("has containers out of order"));
-        }
-        for n in 0..set.len() {
-            if n > 0 && set.prefix_at(n - 1) > set.prefix_at(n) {
-                return Err(Malformed::new("has chunks out of order"));
-            }
-            if set.place(n).is_none() {
-                return Err(Malformed::new("has a chunk in no container"));
-            }
-        }
-        Ok(set)
+        let containers: Result<Vec<_>> =
+            list.chunks_exact(8).map(|raw| ContainerId::from_raw(number_le(raw))).collect();
+        let body = FRAME_HEADER_BYTES..frame.len();
+        Ok(PopularSet { body, bytes: bytes.clone(), containers: containers?, first_entry })
     }
 
     /// Chunks in it.
@@ -109,11 +147,9 @@ impl PopularSet {
 
     /// Its chunks by container.
     pub fn chunks(&self) -> BTreeMap<ContainerId, RunSet> {
-        let mut runs: BTreeMap<ContainerId, Vec<(u32, u32)>> = BTreeMap::new();
-        for (container, chunk) in (0..self.len()).filter_map(|n| self.place(n)) {
-            runs.entry(container).or_default().push((chunk.0, 1));
-        }
-        runs.into_iter().map(|(id, runs)| (id, RunSet::from_unsorted(runs))).collect()
+        let mut chunks = ChunksByContainer::default();
+        (0..self.len()).filter_map(|n| self.place(n)).for_each(|(id, chunk)| chunks.add(id, chunk));
+        chunks.finish()
     }
 
     /// Where a chunk of this fingerprint may be. Prefixes are spread evenly: the first guess is where it would stand then,
@@ -152,6 +188,110 @@ impl PopularSet {
         let body = self.body();
         let container = self.containers.get(number_le(&body[at..at + 4]) as usize)?;
         Some((*container, ChunkNo(number_le(&body[at + 4..at + 8]) as u32)))
+    }
+}
+
+/// Chunks in any order become sets of runs, a piece at a time: most chunks of a container follow each other.
+#[derive(Default)]
+pub struct ChunksByContainer {
+    chunks: BTreeMap<ContainerId, RunSet>,
+    fresh: BTreeMap<ContainerId, Vec<(u32, u32)>>,
+    fresh_len: usize,
+}
+
+impl ChunksByContainer {
+    /// Adds a chunk.
+    pub fn add(&mut self, id: ContainerId, chunk: ChunkNo) {
+        self.fresh.entry(id).or_default().push((chunk.0, 1));
+        self.fresh_len += 1;
+        if self.fresh_len == CHUNKS_AT_ONCE {
+            self.put_in_order();
+        }
+    }
+
+    /// All of them.
+    pub fn finish(mut self) -> BTreeMap<ContainerId, RunSet> {
+        self.put_in_order();
+        self.chunks
+    }
+
+    fn put_in_order(&mut self) {
+        for (id, runs) in std::mem::take(&mut self.fresh) {
+            let known = self.chunks.entry(id).or_default();
+            *known = known.union(&RunSet::from_unsorted(runs));
+        }
+        self.fresh_len = 0;
+    }
+}
+
+/// Whether containers and chunks are in order, and each chunk is in a container of the list. Takes a body in pieces.
+#[derive(Default)]
+struct OrderCheck {
+    /// What was fed and is no whole item yet.
+    rest: Vec<u8>,
+    /// Containers in the list, once that is known, and those that came.
+    count: Option<u64>,
+    containers: Vec<ContainerId>,
+    prefix: u64,
+}
+
+impl OrderCheck {
+    fn feed(&mut self, bytes: &[u8], each: &mut dyn FnMut(ContainerId, ChunkNo)) -> Result<()> {
+        let mut all = std::mem::take(&mut self.rest);
+        all.extend_from_slice(bytes);
+        let mut left = &all[..];
+        while let Some((item, behind)) = left.split_at_checked(self.item_bytes()) {
+            self.item(item, each)?;
+            left = behind;
+        }
+        self.rest = left.to_vec();
+        Ok(())
+    }
+
+    fn item_bytes(&self) -> usize {
+        match self.count {
+            None => 4,
+            Some(count) if (self.containers.len() as u64) < count => 8,
+            Some(_) => ENTRY_BYTES,
+        }
+    }
+
+    fn item(&mut self, item: &[u8], each: &mut dyn FnMut(ContainerId, ChunkNo)) -> Result<()> {
+        let Some(count) = self.count else {
+            let count = number_le(item);
+            if count > CONTAINERS_MAX {
+                let why = format!("has {count} containers, at most {CONTAINERS_MAX} are plausible");
+                return Err(Malformed::new(why));
+            }
+            self.count = Some(count);
+            return Ok(());
+        };
+        if (self.containers.len() as u64) < count {
+            let id = ContainerId::from_raw(number_le(item))?;
+            if self.containers.last().is_some_and(|last| *last >= id) {
+                return Err(Malformed::new("has containers out of order"));
+            }
+            self.containers.push(id);
+            return Ok(());
+        }
+        let prefix = number(&item[..8]);
+        if prefix < self.prefix {
+            return Err(Malformed::new("has chunks out of order"));
+        }
+        self.prefix = prefix;
+        match self.containers.get(number_le(&item[8..12]) as usize) {
+            Some(id) => each(*id, ChunkNo(number_le(&item[12..]) as u32)),
+            None => return Err(Malformed::new("has a chunk in no container")),
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<()> {
+        match self.count {
+            Some(count) if self.containers.len() as u64 == count && self.rest.is_empty() => Ok(()),
+            Some(count) if self.containers.len() as u64 == count => Err(Malformed::new("has half an entry")),
+            _ => Err(Malformed::new("is cut short")),
+        }
     }
 }
 

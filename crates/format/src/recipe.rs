@@ -7,9 +7,12 @@ use crate::ids::{ChunkNo, ContainerId, SnapId, WriterNo};
 /// Segments in one page.
 pub const SEGMENTS_PER_PAGE: u64 = 1024;
 
-/// Most pages of one recipe: a disk of 4 PiB in segments of 4 MiB. A few bytes may announce them, so they bound
+/// Most pages of one recipe: a disk of 2 PiB in segments of 4 MiB. A few bytes may announce them, so they bound
 /// what decoding takes in memory.
-pub const RECIPE_PAGES_MAX: u64 = 1 << 20;
+pub const RECIPE_PAGES_MAX: u64 = 1 << 19;
+
+/// Longest segment in bytes: those of RevDedup have 4 to 32 MiB.
+pub const SEGMENT_BYTES_MAX: u32 = 32 << 20;
 
 /// A recipe: the snapshot, and the writer that wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -149,9 +152,9 @@ impl RecipeRoot {
     /// From a frame.
     pub fn decode(context: Context<'_>, bytes: &[u8]) -> Result<Self> {
         let body = decode_frame(Kind::RecipeRoot, context, bytes)?;
-        let mut i = In::new(&body);
+        let mut i = In::within(&body, Kind::RecipeRoot.memory_max());
         let (size, segment_bytes, chunking) = (i.u64()?, i.u32()?, i.string()?);
-        if !(4096..=1 << 28).contains(&segment_bytes) {
+        if !(4096..=SEGMENT_BYTES_MAX).contains(&segment_bytes) {
             return Err(Malformed::new(format!("segments of {segment_bytes} bytes")));
         }
         let wanted = size.div_ceil(u64::from(segment_bytes) * SEGMENTS_PER_PAGE);
@@ -159,7 +162,7 @@ impl RecipeRoot {
             return Err(Malformed::new(format!("a disk of {size} bytes in segments of {segment_bytes}")));
         }
         let n = i.count(1)?;
-        let mut pages = Vec::new();
+        let mut pages = Vec::with_capacity(wanted as usize);
         for _ in 0..n {
             let tag = i.varint()?;
             let at = (pages.len() as u64).saturating_add(tag >> 1);
@@ -185,6 +188,10 @@ impl RecipeRoot {
 }
 
 impl RecipePage {
+    /// Most references of all segments together, 24 bytes each in memory: where every chunk of the segments of
+    /// `reverse` or `vm-centric` stands alone.
+    pub const REFERENCES_MAX: usize = 1 << 21;
+
     /// As a frame.
     pub fn encode(&self, context: Context<'_>) -> Vec<u8> {
         let mut containers: Vec<ContainerId> = self.containers().collect();
@@ -229,13 +236,13 @@ impl RecipePage {
     /// From a frame.
     pub fn decode(context: Context<'_>, bytes: &[u8]) -> Result<Self> {
         let body = decode_frame(Kind::RecipePage, context, bytes)?;
-        let mut i = In::new(&body);
-        let mut containers = Vec::new();
-        for _ in 0..i.count(8)? {
+        let mut i = In::within(&body, Kind::RecipePage.memory_max());
+        let (n, mut containers) = i.list(8)?;
+        for _ in 0..n {
             containers.push(ContainerId::from_raw(i.u64()?)?);
         }
-        let n = i.count(42)?;
-        let mut segments = Vec::with_capacity(n);
+        let (n, mut segments) = i.list::<(u16, SegmentRecipe)>(42)?;
+        let mut left = Self::REFERENCES_MAX;
         let mut index = 0u64;
         let mut expected = (0usize, 0u32);
         for k in 0..n {
@@ -245,9 +252,13 @@ impl RecipePage {
                 return Err(Malformed::new("segments out of order or out of range"));
             }
             let (fingerprint, signature) = (i.array()?, i.u64()?);
-            let count = i.count(1)?;
-            // A byte may announce what takes 24 in memory.
-            let mut references = Vec::with_capacity(count.min(4096));
+            let (count, mut references) = i.list(1)?;
+            left = left.checked_sub(count).ok_or_else(|| {
+                Malformed::new(format!(
+                    "more than the {} references that a page may have",
+                    Self::REFERENCES_MAX
+                ))
+            })?;
             for _ in 0..count {
                 references.push(decode_reference(&mut i, &containers, &mut expected)?);
             }
@@ -320,5 +331,20 @@ mod tests {
             let decoded = RecipeRoot::decode(HERE, &root.encode(HERE));
             assert_eq!(decoded.map(|r| r.pages.len() as u64).ok(), fits.then_some(pages));
         }
+    }
+
+    /// A page of 1.1 KB had so many references that decoding it took 1.8 GiB.
+    #[test]
+    fn a_small_page_cannot_announce_more_references_than_a_page_may_have() {
+        let page = |references: usize| {
+            let references = vec![Reference::Null { bytes: 1 }; references];
+            let s = SegmentRecipe { fingerprint: [0; 32], signature: 0, references };
+            RecipePage { segments: vec![(3, s)] }
+        };
+        let most = page(RecipePage::REFERENCES_MAX);
+        let frame = most.encode(HERE);
+        assert!(frame.len() < 1000);
+        assert_eq!(RecipePage::decode(HERE, &frame), Ok(most));
+        assert!(RecipePage::decode(HERE, &page(RecipePage::REFERENCES_MAX + 1).encode(HERE)).is_err());
     }
 }

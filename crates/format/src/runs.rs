@@ -1,14 +1,25 @@
 //! Sets of chunk numbers as sorted runs.
 
 use crate::bytes::{In, Malformed, Out, Result};
+use std::sync::OnceLock;
 
 const U32_MAX: u64 = u32::MAX as u64;
 
 /// A set of chunk numbers of one container: sorted runs `(first, count)` that neither touch nor overlap.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct RunSet {
     runs: Vec<(u32, u32)>,
+    /// How many numbers stand before each run, once that was asked for.
+    before: OnceLock<Vec<u32>>,
 }
+
+impl PartialEq for RunSet {
+    fn eq(&self, other: &Self) -> bool {
+        self.runs == other.runs
+    }
+}
+
+impl Eq for RunSet {}
 
 impl RunSet {
     /// From runs in any order, overlapping or not.
@@ -23,6 +34,7 @@ impl RunSet {
 
     /// Adds a run that starts at or behind the start of the last one.
     fn push(&mut self, first: u32, count: u32) {
+        debug_assert!(self.before.get().is_none(), "a set that is still being made");
         if count == 0 {
             return;
         }
@@ -50,6 +62,34 @@ impl RunSet {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
+    }
+
+    /// How many numbers are before one that is in the set; `None` where it is not.
+    pub fn index_of(&self, no: u32) -> Option<usize> {
+        let at = self.runs.partition_point(|r| r.0 <= no).checked_sub(1)?;
+        let (first, count) = self.runs[at];
+        (no - first < count).then(|| (self.before()[at] + (no - first)) as usize)
+    }
+
+    /// The number that so many others are before.
+    pub fn number_at(&self, index: usize) -> Option<u32> {
+        let index = u32::try_from(index).ok()?;
+        let at = self.before().partition_point(|b| *b <= index).checked_sub(1)?;
+        let (first, count) = self.runs[at];
+        let within = index - self.before()[at];
+        (within < count).then(|| first + within)
+    }
+
+    fn before(&self) -> &[u32] {
+        self.before.get_or_init(|| {
+            // The numbers of a set fit 32 bits, and so does how many they are.
+            let behind = |sum: &mut u32, r: &(u32, u32)| {
+                let before = *sum;
+                *sum = sum.saturating_add(r.1);
+                Some(before)
+            };
+            self.runs.iter().scan(0, behind).collect()
+        })
     }
 
     /// Whether a number is in the set.
@@ -125,8 +165,7 @@ impl RunSet {
     }
 
     pub(crate) fn decode(i: &mut In<'_>) -> Result<Self> {
-        let n = i.count(2)?;
-        let mut runs = Vec::with_capacity(n);
+        let (n, mut runs) = i.list::<(u32, u32)>(2)?;
         let mut end = 0u64;
         for k in 0..n {
             let (gap, count) = (i.varint()?, i.varint32()?);
@@ -138,7 +177,7 @@ impl RunSet {
             runs.push((first as u32, count));
             end = behind;
         }
-        Ok(RunSet { runs })
+        Ok(RunSet { runs, before: OnceLock::new() })
     }
 }
 
@@ -165,10 +204,12 @@ mod tests {
             prop_assert_eq!(numbers(&x.minus(&y)), nx.difference(&ny).copied().collect());
             prop_assert_eq!(x.len(), nx.len() as u64);
             prop_assert_eq!(x.contains(at), nx.contains(&at));
+            prop_assert_eq!(x.index_of(at), nx.iter().position(|v| *v == at));
+            prop_assert_eq!(x.number_at(n as usize), nx.iter().nth(n as usize).copied());
             prop_assert_eq!(x.count_within(at, n), nx.range(at..at + n).count() as u64);
             let mut o = Out::default();
             x.encode(&mut o);
-            prop_assert_eq!(RunSet::decode(&mut In::new(&o.0)).unwrap(), x);
+            prop_assert_eq!(RunSet::decode(&mut In::within(&o.0, 1 << 20)).unwrap(), x);
         }
     }
 
@@ -182,7 +223,7 @@ mod tests {
             o.varint(gap);
             o.varint(u64::from(count));
             let fits = gap.checked_add(u64::from(count)).is_some_and(|end| end <= U32_MAX);
-            assert_eq!(RunSet::decode(&mut In::new(&o.0)).is_ok(), fits, "{gap} {count}");
+            assert_eq!(RunSet::decode(&mut In::within(&o.0, 8)).is_ok(), fits, "{gap} {count}");
         }
     }
 }

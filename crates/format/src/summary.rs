@@ -7,6 +7,9 @@ use crate::recipe::{RecipePage, Reference};
 use crate::runs::RunSet;
 use std::collections::BTreeMap;
 
+/// Memory that a container takes beside its runs: its place in the map, and what the allocator adds.
+const CONTAINER_BYTES: usize = 64;
+
 /// Chunks by container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
@@ -31,6 +34,12 @@ impl Summary {
         Summary { containers }
     }
 
+    /// Memory that it takes, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        let of = |runs: &RunSet| CONTAINER_BYTES + size_of_val(runs.runs());
+        self.containers.values().map(of).sum()
+    }
+
     /// Adds what another one references.
     pub fn merge(&mut self, other: &Summary) {
         for (c, r) in &other.containers {
@@ -53,9 +62,11 @@ impl Summary {
     /// From a frame.
     pub fn decode(context: Context<'_>, bytes: &[u8]) -> Result<Self> {
         let body = decode_frame(Kind::Summary, context, bytes)?;
-        let mut i = In::new(&body);
+        let mut i = In::within(&body, Kind::Summary.memory_max());
         let mut containers = BTreeMap::new();
-        for _ in 0..i.count(9)? {
+        let n = i.count(9)?;
+        i.charge(n, CONTAINER_BYTES)?;
+        for _ in 0..n {
             let c = ContainerId::from_raw(i.u64()?)?;
             if containers.insert(c, RunSet::decode(&mut i)?).is_some() {
                 return Err(Malformed::new("a container twice"));

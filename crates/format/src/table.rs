@@ -7,9 +7,11 @@ use crate::manifest::DataName;
 use crate::runs::RunSet;
 
 /// No chunk is longer.
-const MAX_CHUNK: u32 = 1 << 28;
-/// Most chunks in a directory, where a few bytes may announce them: those of 64 bytes in a container of 256 MiB.
-const MAX_DIRECTORY_CHUNKS: u64 = 1 << 22;
+const CHUNK_BYTES_MAX: u32 = 16 << 20;
+/// Longest group in bytes, as it is and as it is stored. Those of RevDedup have 4 to 32 MiB, and are not compressed.
+const RAW_GROUP_BYTES_MAX: u32 = 32 << 20;
+/// The same of a group that is compressed: a few bytes may announce it.
+const PACKED_GROUP_BYTES_MAX: u32 = 16 << 20;
 
 /// How a group's bytes are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,35 +65,17 @@ pub struct Table {
 }
 
 impl Table {
+    /// Most chunks of a container: those of 128 bytes in one of 64 MiB.
+    pub const CHUNKS_MAX: u64 = 1 << 19;
+
     /// Index of a chunk in the table.
     pub fn index_of(&self, chunk: ChunkNo) -> Option<usize> {
-        let runs = self.numbers.runs();
-        let mut before = 0usize;
-        if runs.len() == 1 {
-            return chunk.0.checked_sub(runs[0].0).filter(|d| *d < runs[0].1).map(|d| d as usize);
-        }
-        for r in runs {
-            if chunk.0 < r.0 {
-                return None;
-            }
-            if chunk.0 - r.0 < r.1 {
-                return Some(before + (chunk.0 - r.0) as usize);
-            }
-            before += r.1 as usize;
-        }
-        None
+        self.numbers.index_of(chunk.0)
     }
 
     /// The number of the chunk at an index.
     pub fn number_at(&self, index: usize) -> Option<ChunkNo> {
-        let mut left = index as u64;
-        for r in self.numbers.runs() {
-            if left < u64::from(r.1) {
-                return Some(ChunkNo(r.0 + left as u32));
-            }
-            left -= u64::from(r.1);
-        }
-        None
+        self.numbers.number_at(index).map(ChunkNo)
     }
 
     /// The group that holds the chunk at an index.
@@ -105,7 +89,7 @@ impl Table {
         self.fingerprints.len() * 32
             + self.lengths.len() * 4
             + self.groups.len() * size_of::<Group>()
-            + self.numbers.runs().len() * 8
+            + self.numbers.runs().len() * 12
             + 128
     }
 
@@ -154,36 +138,38 @@ impl Table {
 
     /// From a frame of kind `Table`.
     pub fn decode(context: Context<'_>, bytes: &[u8]) -> Result<Self> {
-        Self::from_body(&decode_frame(Kind::Table, context, bytes)?, true)
+        Self::from_body(Kind::Table, &decode_frame(Kind::Table, context, bytes)?)
     }
 
     /// From a frame of kind `Directory`.
     pub fn decode_directory(context: Context<'_>, bytes: &[u8]) -> Result<Self> {
-        Self::from_body(&decode_frame(Kind::Directory, context, bytes)?, false)
+        Self::from_body(Kind::Directory, &decode_frame(Kind::Directory, context, bytes)?)
     }
 
-    fn from_body(body: &[u8], with_fingerprints: bool) -> Result<Self> {
-        let mut i = In::new(body);
+    fn from_body(kind: Kind, body: &[u8]) -> Result<Self> {
+        let with_fingerprints = kind == Kind::Table;
+        let mut i = In::within(body, kind.memory_max());
         let container = ContainerId::from_raw(i.u64()?)?;
         let data = DataName { container: ContainerId::from_raw(i.u64()?)?, generation: WriterNo(i.u32()?) };
         let numbers = RunSet::decode(&mut i)?;
         // Without fingerprints nothing in the bytes grows with the chunks of a uniform table.
-        let most = if with_fingerprints { i.remaining() as u64 / 32 } else { MAX_DIRECTORY_CHUNKS };
+        let room = if with_fingerprints { i.remaining() as u64 / 32 } else { Self::CHUNKS_MAX };
+        let most = room.min(Self::CHUNKS_MAX);
         let chunks = numbers.len();
         if chunks > most {
             return Err(Malformed::new(format!("{chunks} chunks announced, room for {most}")));
         }
+        i.charge(chunks as usize, size_of::<u32>() + if with_fingerprints { 32 } else { 0 })?;
         let uniform = i.varint32()?;
         let mut lengths = Vec::with_capacity(chunks as usize);
         for _ in 0..chunks {
             let l = if uniform > 0 { uniform } else { i.varint32()? };
-            if l == 0 || l > MAX_CHUNK {
+            if l == 0 || l > CHUNK_BYTES_MAX {
                 return Err(Malformed::new(format!("a chunk of {l} bytes")));
             }
             lengths.push(l);
         }
-        let n = i.count(15)?;
-        let mut groups = Vec::with_capacity(n);
+        let (n, mut groups) = i.list(15)?;
         let (mut first, mut end) = (0u32, 0u64);
         for _ in 0..n {
             let count = i.varint32()?;
@@ -202,6 +188,12 @@ impl Table {
             let (Some(last), Some(raw_len)) = (last, raw.and_then(|r| u32::try_from(r).ok())) else {
                 return Err(Malformed::new("groups that do not fit the chunks"));
             };
+            let most = if codec == Codec::Raw { RAW_GROUP_BYTES_MAX } else { PACKED_GROUP_BYTES_MAX };
+            if raw_len.max(stored_len) > most {
+                let why =
+                    format!("a group of {raw_len} bytes, {stored_len} stored, at most {most} are plausible");
+                return Err(Malformed::new(why));
+            }
             end = match offset.checked_add(u64::from(stored_len)) {
                 Some(e) if e < 1 << 48 => e,
                 _ => return Err(Malformed::new(format!("a group at offset {offset}"))),

@@ -7,7 +7,7 @@ mod samples;
 
 use format::{
     decode_frame, Bloom, ContainerPage, Context, DataFooter, DataHeader, DeadLog, Kind, Malformed, Manifest,
-    PopularSet, RecipePage, RecipeRoot, Summary, Table, VaultFile, VaultId,
+    PopularSet, RecipePage, RecipeRoot, SessionRecord, Summary, Table, VaultFile, VaultId,
 };
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ fn frame<T: PartialEq + Debug>(
 ) {
     let golden = golden(name, encoded);
     assert_eq!(decode(HERE, &golden).as_ref(), Ok(value), "{name} is read differently");
-    let body = |f: &[u8]| decode_frame(kind, HERE, f).unwrap();
+    let body = |f: &[u8]| decode_frame(kind, HERE, f).unwrap().into_owned();
     assert!(body(encoded) == body(&golden), "{name} is written differently");
 }
 
@@ -58,6 +58,8 @@ fn frames() {
     }
     let dead = samples::dead_log();
     frame("dead", Kind::Dead, &dead, &dead.encode(HERE), DeadLog::decode);
+    let session = samples::session();
+    frame("session", Kind::Session, &session, &session.encode(HERE), SessionRecord::decode);
     let set = samples::popular_set();
     frame("popular", Kind::Popular, &set, &set.encode(HERE), PopularSet::decode);
     let filter = samples::bloom();

@@ -12,20 +12,31 @@
 //! - What is read of a block changes by writes only: what a write that failed, or was cut off, has left in a block that
 //!   has not arrived is never seen.
 
+mod bits;
+mod header;
+mod identity;
 mod map;
+mod mark;
+mod recognize;
+mod saved;
 
 #[cfg(test)]
 mod tests;
 
 use crate::random_file::{self, RandomFile};
 use crate::{Base, ImageError, Result};
-use map::{BootId, Map, BLOCK_BYTES};
-use std::fs;
+use header::{BootId, Header, MapId, State};
+use identity::{Attachment, TargetId};
+use map::{Map, Sectors, BLOCK_BYTES};
+use mark::{Mark, MarkedTarget};
+use recognize::Found;
+use saved::SavedMap;
+use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What is locked together: no write is longer than it has to be split.
 const REGION_BYTES: u64 = 1 << 20;
@@ -34,7 +45,7 @@ const STRIPES: usize = 64;
 /// A disk whose content arrives.
 pub struct Arriving {
     name: String,
-    target: Box<dyn RandomFile>,
+    target: MarkedTarget,
     map: Map,
     base: Box<dyn Base>,
     size: u64,
@@ -56,64 +67,149 @@ pub struct ArrivingPaths {
     pub map: PathBuf,
 }
 
+/// What arrives.
+#[derive(Clone, Copy, Debug)]
+pub struct ArrivingOptions<'a> {
+    /// Bytes of the disk.
+    pub size: u64,
+    /// A name of what arrives: a map that says something else is refused.
+    pub of: &'a [u8],
+    /// Kept in a new map: whether what arrives is held for it.
+    pub holds: bool,
+    /// The content of a device may be lost when it is begun.
+    pub overwrite: bool,
+}
+
 impl Arriving {
     /// What arrives or does not.
     pub const BLOCK_BYTES: u64 = BLOCK_BYTES;
 
-    /// Begins, or goes on where a map is there. `of` is what arrives: a map that says something else is refused. `holds` is
-    /// kept in a new map: whether what arrives is held for it.
-    pub fn open(
-        paths: &ArrivingPaths,
-        size: u64,
-        of: &[u8],
-        holds: bool,
-        base: Box<dyn Base>,
-    ) -> Result<Arriving> {
-        let name = paths.target.display().to_string();
-        let map_name = paths.map.display().to_string();
-        let boot = BootId::current();
+    /// Begins, or goes on where a map is there.
+    ///
+    /// # Errors
+    /// `Refused` where the map is of another restore, where it is damaged, and where the target is not the one that it
+    /// speaks of; nothing was written then.
+    pub fn open(paths: &ArrivingPaths, options: &ArrivingOptions, base: Box<dyn Base>) -> Result<Arriving> {
+        let name = paths.map.display().to_string();
         let is_there = paths.map.exists();
         // Locked from here on: nobody else makes this target, or goes on with it.
         let file = if is_there { random_file::open(&paths.map)? } else { random_file::create(&paths.map)? };
-        if Map::is_begun(&*file, &map_name, size)? {
-            let map = Map::open(file, &map_name, size, of, boot)?;
-            if !paths.target.exists() {
-                let why = format!(
-                    "is gone, or not there yet; {map_name} says what of it had arrived: remove that to begin anew"
-                );
-                return Err(ImageError::refused(&name, why));
-            }
-            let target = random_file::open(&paths.target)?;
-            check_room(&*target, &name, size)?;
-            return Ok(Self::with(name, target, map, size, base, false));
+        let file: Arc<dyn RandomFile> = Arc::new(file);
+        if SavedMap::is_begun(&*file, &name, options.size)? {
+            return Self::resume(paths, options, SavedMap::read(file, &name)?, base);
         }
-        let made = open_target(&paths.target, &map_name, size);
+        let made = open_target(&paths.target, &name, options);
         if made.is_err() && !is_there {
             drop(fs::remove_file(&paths.map));
         }
         let (target, is_fresh) = made?;
-        let map = Map::create(file, &map_name, size, of, boot, holds)?;
-        Ok(Self::with(name, target, map, size, base, is_fresh))
+        let known = identify(&target, &paths.target)?;
+        let id = MapId::random().map_err(|e| ImageError::io(&name, "find a random number for", e))?;
+        let new = NewMap { file, name, id, known, boot: BootId::current() };
+        Self::begin(&paths.target.display().to_string(), Box::new(target), is_fresh, new, options, base)
     }
 
     /// Whether a map says that all of its disk has arrived. It stays beside the disk for as long as that is served.
     pub fn has_arrived(map: &Path) -> Result<bool> {
-        match map.exists() {
-            true => Map::is_whole(&*random_file::open(map)?, &map.display().to_string()),
-            false => Ok(false),
+        if !map.exists() {
+            return Ok(false);
         }
+        let name = map.display().to_string();
+        let file = random_file::open(map)?;
+        Ok(SavedMap::is_map(&file, &name)? && SavedMap::read(Arc::new(file), &name)?.state.is_whole)
+    }
+
+    /// Marks a target and makes its map.
+    fn begin(
+        name: &str,
+        target: Box<dyn RandomFile>,
+        is_fresh: bool,
+        new: NewMap,
+        options: &ArrivingOptions,
+        base: Box<dyn Base>,
+    ) -> Result<Arriving> {
+        let (id, of, holds, size) = (new.id, options.of.to_vec(), options.holds, options.size);
+        let (target_id, attachment) = new.known;
+        let is_device = matches!(target_id, TargetId::Device { .. });
+        let header = Header { id, size, of, holds, target: target_id };
+        let state = State { boot: new.boot, generation: 0, is_whole: false, durable_count: 0, attachment };
+        let target = MarkedTarget::new(target, new.file.clone(), id, size);
+        let mark = || {
+            target.displace([0; bits::SECTOR_BYTES as usize]);
+            let marked = target.set_mark(Mark { generation: 0, is_settled: true });
+            marked.and_then(|()| target.sync()).map_err(|e| ImageError::io(name, "write", e))
+        };
+        // A device with a map has its mark: nothing else tells it from others for certain. A file is known by its inode,
+        // and one with data has a map.
+        if is_device {
+            mark()?;
+        }
+        let map = Map::create(new.file, &new.name, header, state)?;
+        if !is_device {
+            mark()?;
+        }
+        Ok(Self::with(name, target, map, size, base, is_fresh))
+    }
+
+    /// Goes on with a target, if it is the one of the map.
+    fn resume(
+        paths: &ArrivingPaths,
+        options: &ArrivingOptions,
+        saved: SavedMap,
+        base: Box<dyn Base>,
+    ) -> Result<Arriving> {
+        let name = paths.target.display().to_string();
+        saved.check_is_of(options.of, options.size)?;
+        if !paths.target.exists() {
+            let why = format!(
+                "is gone, or not there yet; {} says what of it had arrived: remove that to begin anew",
+                saved.name
+            );
+            return Err(ImageError::refused(&name, why));
+        }
+        let target = random_file::open(&paths.target)?;
+        check_room(&target, &name, options.size)?;
+        let known = identify(&target, &paths.target)?;
+        Self::resume_with(&name, Box::new(target), known, saved, BootId::current(), base)
+    }
+
+    fn resume_with(
+        name: &str,
+        target: Box<dyn RandomFile>,
+        (id, attachment): (TargetId, Attachment),
+        saved: SavedMap,
+        boot: BootId,
+        base: Box<dyn Base>,
+    ) -> Result<Arriving> {
+        let size = saved.header.size;
+        let target = MarkedTarget::new(target, saved.file.clone(), saved.header.id, size);
+        let mark = target.mark().map_err(|e| ImageError::read(name, "read", e))?;
+        let can_be_marked = target.can_be_marked();
+        recognize::check(&saved, name, &Found { id, attachment, mark, can_be_marked, boot })?;
+        let is_whole = saved.state.is_whole;
+        if mark.is_some() || !is_whole {
+            target.displace(saved.displaced()?);
+        }
+        let map = saved.take_up(boot, attachment)?;
+        let io = |e| ImageError::io(name, "write", e);
+        if is_whole {
+            target.take_mark_off().map_err(io)?;
+        } else if mark.is_none() {
+            target.set_mark(Mark { generation: map.generation(), is_settled: true }).map_err(io)?;
+        }
+        Ok(Self::with(name, target, map, size, base, false))
     }
 
     fn with(
-        name: String,
-        target: Box<dyn RandomFile>,
+        name: &str,
+        target: MarkedTarget,
         map: Map,
         size: u64,
         base: Box<dyn Base>,
         is_fresh: bool,
     ) -> Arriving {
         Arriving {
-            name,
+            name: name.to_owned(),
             target,
             is_fresh: AtomicBool::new(is_fresh),
             map,
@@ -216,13 +312,41 @@ impl Arriving {
     pub fn flush(&self) -> Result<()> {
         let _one = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
         self.check_whole()?;
-        let pages = self.map.take_dirty();
-        let synced = self.target.sync().map_err(|e| self.broke("sync", e));
-        let written = synced.and_then(|()| self.map.write_durable(&pages));
+        let sectors = self.map.take_dirty();
+        let written = self.flush_bits(&sectors);
         if written.is_err() {
-            self.map.put_back(&pages);
+            self.map.put_back(&sectors);
         }
         written
+    }
+
+    fn flush_bits(&self, sectors: &Sectors) -> Result<()> {
+        let sync = || self.target.sync().map_err(|e| self.broke("sync", e));
+        if sectors.is_empty() {
+            return sync();
+        }
+        // The mark gets ahead of the map, then says that the map has got there: an older map is known by that.
+        let generation = self.map.generation().wrapping_add(1);
+        let mark = |is_settled| {
+            let set = self.target.set_mark(Mark { generation, is_settled });
+            set.map_err(|e| self.failed("write", e))
+        };
+        mark(false)?;
+        sync()?;
+        self.map.write_durable(sectors)?;
+        mark(true)
+    }
+
+    /// All has arrived: makes it durable and takes the mark off the target, which is then the disk and nothing else. It
+    /// goes on being read and written as before.
+    pub fn complete(&self) -> Result<()> {
+        if self.arrived_bytes() < self.size {
+            return Err(ImageError::refused(&self.name, "has not arrived whole"));
+        }
+        self.flush()?;
+        let _no_flush = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.map.set_whole()?;
+        self.target.take_mark_off().map_err(|e| self.broke("write", e))
     }
 
     /// Where blocks have not arrived, puts data, or zeros.
@@ -311,12 +435,29 @@ fn whole_blocks(range: &Range<u64>, size: u64) -> Range<u64> {
     range.start / BLOCK_BYTES * BLOCK_BYTES..range.end.next_multiple_of(BLOCK_BYTES).min(size)
 }
 
+/// The file of a map that is to be made, and its target.
+struct NewMap {
+    file: Arc<dyn RandomFile>,
+    name: String,
+    id: MapId,
+    known: (TargetId, Attachment),
+    boot: BootId,
+}
+
+fn identify(target: &File, path: &Path) -> Result<(TargetId, Attachment)> {
+    TargetId::of(target).map_err(|e| ImageError::io(&path.display().to_string(), "look at", e))
+}
+
 /// Makes the file of a disk, or opens a device. Returns whether it holds nothing but zeros.
-fn open_target(path: &Path, map: &str, size: u64) -> Result<(Box<dyn RandomFile>, bool)> {
+fn open_target(path: &Path, map: &str, options: &ArrivingOptions) -> Result<(File, bool)> {
     let name = path.display().to_string();
     if random_file::is_device(path) {
+        if !options.overwrite {
+            let why = "is a block device, whose content would be lost; give --force if that is wanted";
+            return Err(ImageError::refused(&name, why));
+        }
         let device = random_file::open(path)?;
-        check_room(&*device, &name, size)?;
+        check_room(&device, &name, options.size)?;
         return Ok((device, false));
     }
     let file = match path.exists() {
@@ -324,19 +465,21 @@ fn open_target(path: &Path, map: &str, size: u64) -> Result<(Box<dyn RandomFile>
         true => {
             // Killed before there was a map: then nothing has arrived.
             let file = random_file::open(path)?;
-            if random_file::has_data(path).map_err(|e| ImageError::io(&name, "look for data in", e))? {
+            if random_file::has_data(&file).map_err(|e| ImageError::io(&name, "look for data in", e))? {
                 let why = format!("holds data of an earlier restore, but {map} does not tell which; give its map with --map, or remove it");
                 return Err(ImageError::refused(&name, why));
             }
             file
         }
     };
-    file.set_len(size).map_err(|e| ImageError::io(&name, "set the size of", e))?;
+    file.set_len(options.size).map_err(|e| ImageError::io(&name, "set the size of", e))?;
+    // Before there is a map, which says that it has that size.
+    file.sync_all().map_err(|e| ImageError::io(&name, "sync", e))?;
     Ok((file, true))
 }
 
-fn check_room(target: &dyn RandomFile, name: &str, size: u64) -> Result<()> {
-    let room = target.len().map_err(|e| ImageError::io(name, "tell the size of", e))?;
+fn check_room(target: &File, name: &str, size: u64) -> Result<()> {
+    let room = RandomFile::len(target).map_err(|e| ImageError::io(name, "tell the size of", e))?;
     if room < size {
         return Err(ImageError::refused(name, format!("has {room} bytes, and the disk has {size}")));
     }

@@ -44,6 +44,16 @@ pub enum ImageError {
         /// Why, and what to do.
         why: String,
     },
+    /// Another process has the file open, and does not share it.
+    #[error("{path}: is in use by {by}; {hint}")]
+    InUse {
+        /// The file.
+        path: String,
+        /// The process.
+        by: String,
+        /// What to do.
+        hint: &'static str,
+    },
     /// The file became shorter while it was read.
     #[error("{path}: became shorter while it was read; take a snapshot of it, or stop what writes to it, and try again")]
     Shrunk {

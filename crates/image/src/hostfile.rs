@@ -11,6 +11,7 @@ use rustix::fs::{fadvise, seek, Advice, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::bytes::ReadAt;
+use crate::image_lock::{claim, Purpose};
 use crate::{ImageError, Result};
 
 /// What names a file whatever path leads to it.
@@ -20,7 +21,8 @@ pub(crate) struct FileId {
     inode: u64,
 }
 
-/// A regular file or a block device. Its size is fixed when it is opened.
+/// A regular file or a block device. Its size is fixed when it is opened, and nobody else writes it until it is closed,
+/// unless the user allowed that.
 #[derive(Debug)]
 pub(crate) struct HostFile {
     file: File,
@@ -50,16 +52,16 @@ fn unfit(kind: fs::FileType) -> Option<&'static str> {
 
 impl HostFile {
     /// Opens `path`, following symbolic links.
-    pub fn open(path: &Path) -> Result<Self> {
-        Self::open_with(path, OFlags::empty(), &path.display().to_string())
+    pub fn open(path: &Path, allow_in_use: bool) -> Result<Self> {
+        Self::open_with(path, OFlags::empty(), &path.display().to_string(), allow_in_use)
     }
 
     /// Opens `path`, whose last part must be no symbolic link; `name` is what errors call it.
-    pub fn open_real(path: &Path, name: &str) -> Result<Self> {
-        Self::open_with(path, OFlags::NOFOLLOW, name)
+    pub fn open_real(path: &Path, name: &str, allow_in_use: bool) -> Result<Self> {
+        Self::open_with(path, OFlags::NOFOLLOW, name, allow_in_use)
     }
 
-    fn open_with(path: &Path, flags: OFlags, name: &str) -> Result<Self> {
+    fn open_with(path: &Path, flags: OFlags, name: &str, allow_in_use: bool) -> Result<Self> {
         let failed = |op, source| ImageError::io(name, op, source);
         let refuse_unfit = |kind| match unfit(kind) {
             Some(why) => Err(ImageError::refused(name, why)),
@@ -75,6 +77,10 @@ impl HostFile {
             .map_err(|e| failed("open", e))?;
         let meta = file.metadata().map_err(|e| failed("open", e))?;
         refuse_unfit(meta.file_type())?;
+        // Before the first byte is looked at.
+        if !allow_in_use {
+            claim(&file, name, Purpose::Read)?;
+        }
         let is_device = meta.file_type().is_block_device();
         let (len, id) = if is_device {
             let len =

@@ -10,7 +10,9 @@ mod changes;
 mod decode;
 mod error;
 mod extent;
+mod format;
 mod hostfile;
+mod image_lock;
 mod limited;
 mod nbd;
 mod open;
@@ -26,17 +28,18 @@ mod unpack;
 pub mod vmdk;
 mod zeros;
 
-pub use arriving::{Arriving, ArrivingPaths};
+pub use arriving::{Arriving, ArrivingOptions, ArrivingPaths};
 pub use base::Base;
 pub use bytes::ReadAt;
 pub use changes::Changes;
 pub use error::{ImageError, Result};
+pub use format::Format;
 pub use limited::{Limited, Pace};
 pub use nbd::NbdSource;
-pub use open::{open, open_bytes, Format, SourceOptions};
+pub use open::{open, open_bytes, SourceOptions};
 pub use random_file::{sync_folder_of, RandomFile};
 pub use stream::Stream;
-pub use target::{create_target, PipeTarget, TargetFormat, TargetOptions};
+pub use target::{create_target, PipeTarget, Replaced, TargetFormat, TargetOptions};
 
 use std::ops::Range;
 

@@ -1,12 +1,15 @@
 //! A file that is written at any offset while others read it.
 
+use crate::image_lock::{claim, Purpose};
+use crate::target::FILE_MODE;
 use crate::{ImageError, Result};
-use rustix::fs::{flock, openat, seek, FlockOperation, Mode, OFlags, SeekFrom, CWD};
+use rustix::fs::{openat, seek, Mode, OFlags, SeekFrom, CWD};
 use rustix::io::Errno;
-use std::fs::{File, OpenOptions};
+use rustix::process::geteuid;
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Bytes that are read and written at any offset; what is written is durable after the next sync.
@@ -65,17 +68,19 @@ impl RandomFile for File {
     }
 }
 
-/// Makes a file that must not be there, and its name durable.
-pub(crate) fn create(path: &Path) -> Result<Box<dyn RandomFile>> {
+/// Makes a file that must not be there, and its name durable. Others cannot read it, and nobody else writes it until it
+/// is closed.
+pub(crate) fn create(path: &Path) -> Result<File> {
     let name = path.display().to_string();
     let failed = |e: io::Error| match e.kind() {
         io::ErrorKind::AlreadyExists => ImageError::refused(&name, "exists already"),
         _ => ImageError::io(&name, "create", e),
     };
-    let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(failed)?;
-    lock(&file, &name)?;
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create_new(true).mode(FILE_MODE).open(path).map_err(failed)?;
+    claim(&file, &name, Purpose::Write)?;
     sync_folder_of(path)?;
-    Ok(Box::new(file))
+    Ok(file)
 }
 
 /// Makes the name of a file durable.
@@ -85,20 +90,61 @@ pub fn sync_folder_of(path: &Path) -> Result<()> {
     synced.map_err(|e| ImageError::io(&folder.display().to_string(), "sync", e))
 }
 
-/// Opens a file that is there.
-pub(crate) fn open(path: &Path) -> Result<Box<dyn RandomFile>> {
+/// Opens a file that is there, or a device. A file that others could have put there, or could change, is
+/// refused; nobody else writes it until it is closed.
+pub(crate) fn open(path: &Path) -> Result<File> {
     let name = path.display().to_string();
-    // Of a device: nobody has it mounted or made it part of another one.
-    let flags = if is_device(path) { OFlags::EXCL.bits() as i32 } else { 0 };
-    let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
-    let file = file.map_err(|e| match e.kind() {
-        io::ErrorKind::ResourceBusy => {
+    let expects_device = is_device(path);
+    let flags = match expects_device {
+        // Nobody has it mounted or made it part of another one.
+        true => OFlags::EXCL,
+        // A link leads anywhere; a pipe would wait for its other end.
+        false => OFlags::NOFOLLOW | OFlags::NONBLOCK,
+    };
+    let file = OpenOptions::new().read(true).write(true).custom_flags(flags.bits() as i32).open(path);
+    let file = file.map_err(|e| match (e.kind(), Errno::from_io_error(&e)) {
+        (io::ErrorKind::ResourceBusy, _) => {
             ImageError::refused(&name, "is in use: mounted, or part of another device")
         }
+        (_, Some(Errno::LOOP)) => {
+            ImageError::refused(&name, "is a symbolic link, which is not followed; name the file itself")
+        }
+        (_, Some(Errno::ISDIR | Errno::NXIO)) => ImageError::refused(&name, "is not a regular file"),
         _ => ImageError::io(&name, "open", e),
     })?;
-    lock(&file, &name)?;
-    Ok(Box::new(file))
+    let meta = file.metadata().map_err(|e| ImageError::io(&name, "look at", e))?;
+    match (expects_device, meta.file_type().is_block_device()) {
+        (true, true) => {}
+        (false, false) => check_is_ours(&meta, &name)?,
+        _ => return Err(ImageError::refused(&name, "was replaced while it was opened; try again")),
+    }
+    claim(&file, &name, Purpose::Write)?;
+    Ok(file)
+}
+
+/// Refuses a file that is not regular, has another owner or name, or that others may write.
+fn check_is_ours(meta: &Metadata, name: &str) -> Result<()> {
+    let refuse = |why: String| Err(ImageError::refused(name, why));
+    if !meta.file_type().is_file() {
+        return refuse("is not a regular file".into());
+    }
+    let user = geteuid().as_raw();
+    if meta.uid() != user {
+        return refuse(format!(
+            "belongs to user {}, and this runs as user {user}; run it as its owner, or change the owner if you trust what is in it",
+            meta.uid()
+        ));
+    }
+    if meta.nlink() > 1 {
+        return refuse(format!("has {} names (hard links); remove the others", meta.nlink()));
+    }
+    if meta.mode() & 0o022 != 0 {
+        return refuse(format!(
+            "may be written by others (mode {:04o}); if you trust what is in it, chmod go-w it",
+            meta.mode() & 0o7777
+        ));
+    }
+    Ok(())
 }
 
 /// Whether a path leads to a block device.
@@ -107,9 +153,8 @@ pub(crate) fn is_device(path: &Path) -> bool {
 }
 
 /// Whether a file holds anything but a hole, as far as its file system can tell.
-pub(crate) fn has_data(path: &Path) -> io::Result<bool> {
-    let file = File::open(path)?;
-    match seek(&file, SeekFrom::Data(0)) {
+pub(crate) fn has_data(file: &File) -> io::Result<bool> {
+    match seek(file, SeekFrom::Data(0)) {
         Err(Errno::NXIO) => Ok(false),
         Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(file.metadata()?.len() > 0),
         found => found.map(|_| true).map_err(Into::into),
@@ -123,12 +168,4 @@ pub(crate) fn unnamed(directory: &Path) -> Result<Box<dyn RandomFile>> {
         openat(CWD, directory, OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC, Mode::from_raw_mode(0o600));
     let file = made.map_err(|e| ImageError::io(&name, "make a scratch file in", e.into()))?;
     Ok(Box::new(File::from(file)))
-}
-
-fn lock(file: &File, name: &str) -> Result<()> {
-    // File systems without locks are written all the same.
-    if flock(file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
-        return Err(ImageError::refused(name, "is in use by another process"));
-    }
-    Ok(())
 }

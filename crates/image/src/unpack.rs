@@ -204,7 +204,9 @@ fn decode_batch(
         return Ok(());
     };
     thread::scope(|scope| {
-        let helpers: Vec<_> = others.iter_mut().map(|decoder| scope.spawn(|| work(decoder))).collect();
+        // Where the system has no room for more threads, fewer do the work.
+        let help = |decoder| thread::Builder::new().spawn_scoped(scope, || work(decoder)).ok();
+        let helpers: Vec<_> = others.iter_mut().filter_map(help).collect();
         let result = work(own);
         helpers.into_iter().fold(result, |result, helper| match helper.join() {
             Ok(theirs) => result.and(theirs),

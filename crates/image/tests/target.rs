@@ -10,7 +10,7 @@ use std::os::unix::fs::{symlink, MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use common::*;
-use image::{create_target, ImageError, PipeTarget, Target, TargetFormat, TargetOptions};
+use image::{create_target, ImageError, PipeTarget, SourceOptions, Target, TargetFormat, TargetOptions};
 use rand::seq::SliceRandom;
 use rand::Rng;
 use tempfile::tempdir;
@@ -244,10 +244,40 @@ fn two_writers_of_one_name_do_not_mix_and_a_dead_ones_file_is_no_hindrance() {
     let options = TargetOptions { size: 3, ..TargetOptions::default() };
     let first = create_target(&path, &options).unwrap();
     let error = create_target(&path, &options).err().unwrap().to_string();
-    assert!(error.contains("being written by another process"), "{error}");
+    assert!(error.contains("disk.sapwood-partial: is in use by "), "{error}");
     first.write_at(0, b"one").unwrap();
     first.finish().unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"one");
+}
+
+#[test]
+fn a_file_that_comes_to_the_name_meanwhile_is_not_taken_from_who_has_it_open() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("disk");
+    let options = TargetOptions { size: 3, overwrite: true, ..TargetOptions::default() };
+    for was_there in [false, true] {
+        for allow_in_use in [false, true] {
+            let _ = fs::remove_file(&path);
+            if was_there {
+                fs::write(&path, b"before").unwrap();
+            }
+            let target = create_target(&path, &TargetOptions { allow_in_use, ..options }).unwrap();
+            target.write_at(0, b"new").unwrap();
+            let other = dir.path().join("other");
+            fs::write(&other, b"another").unwrap();
+            fs::rename(&other, &path).unwrap();
+            let user = image::open(&path, &SourceOptions::default()).unwrap();
+            let finished = target.finish();
+            match allow_in_use {
+                true => finished.unwrap(),
+                false => assert!(matches!(finished, Err(ImageError::InUse { .. })), "{finished:?}"),
+            }
+            drop(user);
+            let found = fs::read(&path).unwrap();
+            assert_eq!(found, if allow_in_use { &b"new"[..] } else { b"another" });
+            assert_eq!(names(dir.path()), ["disk"]);
+        }
+    }
 }
 
 #[test]

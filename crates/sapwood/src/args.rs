@@ -1,7 +1,11 @@
 //! The arguments.
 
+use crate::streams;
 use clap::{Parser, Subcommand};
+use std::convert::Infallible;
+use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 /// Deduplicating storage for the disks of virtual machines
 #[derive(Parser)]
@@ -16,8 +20,17 @@ pub struct Args {
     /// No progress
     #[arg(short, long, global = true)]
     pub quiet: bool,
+    /// Seconds to wait for locks that other processes have
+    #[arg(long, global = true, default_value_t = store::LOCK_WAIT.as_secs(), value_name = "SECONDS")]
+    pub lock_wait: u64,
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// Parses permissions.
+fn parse_mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| format!("{text:?} is no mode: three octal digits, such as 644"))
 }
 
 #[derive(Subcommand)]
@@ -27,12 +40,17 @@ pub enum Command {
         /// Policy of its backups: balanced, reverse, vm-centric, vm-centric-bloom or conventional
         #[arg(long, default_value = "balanced")]
         policy: String,
+        /// This host alone will ever write to it, so it may be where other hosts can see it (NFS, SMB, FUSE, a cluster); they
+        /// can read it. In a vault that is there: from now on this host alone writes, no other one any more
+        #[arg(long)]
+        one_host: bool,
     },
     /// Back a disk up
     Backup(Box<Backup>),
     /// List snapshots
     Snapshots {
         /// Only those of this disk (vm/disk)
+        #[arg(value_parser = parse_name)]
         disk: Option<String>,
     },
     /// Restore a snapshot
@@ -40,7 +58,7 @@ pub enum Command {
     /// Delete snapshots
     Delete {
         /// vm/disk@SNAP, all of them of one disk
-        #[arg(required = true)]
+        #[arg(value_parser = parse_name, required = true)]
         snapshots: Vec<String>,
     },
     /// Show what changed between two snapshots: ranges of the disk, and files
@@ -56,6 +74,7 @@ pub enum Command {
     /// Write containers with much dead space again
     Compact {
         /// Only those of this disk (vm/disk)
+        #[arg(value_parser = parse_name)]
         disk: Option<String>,
         /// Share of dead chunks, in percent, from which a container is written again
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100))]
@@ -66,7 +85,7 @@ pub enum Command {
     /// Show space, savings and fragmentation
     Stats {
         /// Only of this disk (vm/disk)
-        #[arg(conflicts_with = "availability")]
+        #[arg(value_parser = parse_name, conflicts_with = "availability")]
         disk: Option<String>,
         /// Instead: how many disks would be whole if machines of a cluster that keeps the vault failed
         #[arg(long)]
@@ -77,16 +96,19 @@ pub enum Command {
     /// Keep a snapshot from being deleted
     Hold {
         /// vm/disk@SNAP
+        #[arg(value_parser = parse_name)]
         snapshot: String,
     },
     /// Let a snapshot be deleted again
     Release {
         /// vm/disk@SNAP
+        #[arg(value_parser = parse_name)]
         snapshot: String,
     },
     /// Draw where a snapshot's data lies
     Map {
         /// vm/disk, or vm/disk@SNAP
+        #[arg(value_parser = parse_name)]
         snapshot: String,
     },
     /// Serve a snapshot as a disk, without restoring it
@@ -106,10 +128,14 @@ pub enum Command {
         /// A chunker: 4k, 32k, cdc:8k
         #[arg(long, value_name = "SPEC", default_values = ["4k", "8k", "12k", "cdc:4k"])]
         chunk: Vec<String>,
+        /// Read all of them as this format instead of going by their content (raw, qcow2, vmdk)
+        #[arg(long, value_name = "FORMAT")]
+        source_format: Option<String>,
     },
     /// Look for damage, and tell which snapshots it affects
     Verify {
         /// Only this disk (vm/disk) or snapshot (vm/disk@SNAP)
+        #[arg(value_parser = parse_name)]
         name: Option<String>,
         /// Read all chunks, too
         #[arg(long)]
@@ -151,7 +177,9 @@ pub enum Popular {
 
 #[derive(clap::Args)]
 pub struct Backup {
-    /// vm/disk, for example web01/vda; with qmp:SOCKET and libvirt:DOMAIN the vm alone
+    /// vm/disk, for example web01/vda: two parts of letters, digits and . _ - + :, neither beginning with . or -, of at
+    /// most 255 bytes each; with qmp:SOCKET and libvirt:DOMAIN the vm alone
+    #[arg(value_parser = parse_name)]
     pub disk: String,
     /// File or block device (raw, qcow2, VMDK, by content), nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH,
     /// qmp:SOCKET#NODE (a disk of a running QEMU: point in time, dirty bitmap and export are seen to), qmp:SOCKET (all
@@ -191,17 +219,22 @@ pub struct Backup {
     /// Something to remember with the snapshot
     #[arg(long, value_name = "K=V")]
     pub tag: Vec<String>,
-    /// Read the source as this format instead of going by its content (raw, qcow2, vmdk)
+    /// Read the source as this format instead of going by its content (raw, qcow2, vmdk). An image's backing files are
+    /// followed only if this was given, now or before: the guest of a raw disk can write an image's header into it
     #[arg(long, value_name = "FORMAT")]
     pub source_format: Option<String>,
     /// Follow backing files and extents that an image names outside its own folder
     #[arg(long)]
     pub allow_backing_outside: bool,
+    /// Read files even while a running machine has them open for writing: the snapshot may be torn
+    #[arg(long = "unsafe")]
+    pub allow_in_use: bool,
 }
 
 #[derive(clap::Args)]
 pub struct Restore {
     /// vm/disk, or vm/disk@SNAP: an id or its beginning, latest, latest~N, or a time
+    #[arg(value_parser = parse_name)]
     pub snapshot: String,
     /// File or block device, or - for standard output
     pub target: PathBuf,
@@ -211,6 +244,12 @@ pub struct Restore {
     /// Replace a file that is there, or write to a device
     #[arg(long)]
     pub force: bool,
+    /// With --force: overwrite it even while a running machine has it open. The machine loses what it has written
+    #[arg(long = "unsafe", requires = "force")]
+    pub allow_in_use: bool,
+    /// Permissions of the file, in octal, such as 644 [default: those of the file that is replaced, or else 640 less the umask]
+    #[arg(long, value_name = "MODE", value_parser = parse_mode, conflicts_with = "live")]
+    pub mode: Option<u32>,
     /// Serve the disk over NBD from the first moment, to be read and written, while it is restored
     #[arg(long)]
     pub live: bool,
@@ -230,6 +269,7 @@ pub struct Restore {
 #[derive(clap::Args)]
 pub struct Nbd {
     /// vm/disk, or vm/disk@SNAP: an id or its beginning, latest, latest~N, or a time
+    #[arg(value_parser = parse_name)]
     pub snapshot: String,
     /// Let it be written, and keep what is written in this file (qcow2), made if it is not there
     #[arg(long, value_name = "FILE", conflicts_with = "scratch")]
@@ -261,8 +301,10 @@ pub struct Serve {
 #[derive(clap::Args)]
 pub struct Diff {
     /// The older one: vm/disk@SNAP
+    #[arg(value_parser = parse_name)]
     pub old: String,
     /// The newer one: vm/disk@SNAP
+    #[arg(value_parser = parse_name)]
     pub new: String,
     /// List changed ranges, and do not look for files
     #[arg(long)]
@@ -275,6 +317,7 @@ pub struct Diff {
 #[derive(clap::Args)]
 pub struct Files {
     /// vm/disk, or vm/disk@SNAP: an id or its beginning, latest, latest~N, or a time
+    #[arg(value_parser = parse_name)]
     pub snapshot: String,
     /// What to do; without it, volumes are listed
     #[command(subcommand)]
@@ -323,4 +366,22 @@ pub struct Mount {
     /// Stay mounted while this command runs, with SAPWOOD_MOUNT in its environment, and end with it
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<std::ffi::OsString>,
+}
+
+/// The name of a disk or snapshot. New names never begin with a dash; `./-vm/disk` names an old one that does.
+fn parse_name(text: &str) -> Result<String, Infallible> {
+    Ok(text.strip_prefix("./").unwrap_or(text).to_owned())
+}
+
+/// Prints what clap made of the arguments: help and version to standard output, an error to standard error.
+pub fn explain(e: &clap::Error) -> ExitCode {
+    let text = |is_terminal: bool| match is_terminal && std::env::var_os("NO_COLOR").is_none() {
+        true => e.render().ansi().to_string(),
+        false => e.render().to_string(),
+    };
+    match e.use_stderr() {
+        true => streams::err(&text(std::io::stderr().is_terminal())),
+        false => streams::out(&text(std::io::stdout().is_terminal())),
+    }
+    ExitCode::from(e.exit_code() as u8)
 }

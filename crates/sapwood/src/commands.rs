@@ -21,15 +21,18 @@ mod verify;
 
 use crate::args::{Args, Command};
 use anyhow::Result;
+use image::Format;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
+use store::StoreOptions;
 use vault::{Vault, VaultError};
 
 /// Runs a command.
 pub fn run(args: &Args) -> Result<ExitCode> {
     match &args.command {
-        Command::Init { policy } => init::run(args, policy),
+        Command::Init { policy, one_host } => init::run(args, policy, *one_host),
         Command::Backup(a) => backup::run(args, a),
         Command::Snapshots { disk } => snapshots::run(args, disk.as_deref()),
         Command::Restore(a) => restore::run(args, a),
@@ -47,7 +50,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Command::Nbd(a) => nbd::run(args, a),
         Command::Mount(a) => mount::run(args, a),
         Command::Popular { what } => popular::run(args, what),
-        Command::Study { paths, chunk } => study::run(args, paths, chunk),
+        Command::Study { paths, chunk, source_format } => {
+            study::run(args, paths, chunk, source_format.as_deref())
+        }
         Command::Verify { name, data } => verify::run(args, name.as_deref(), *data),
     }
 }
@@ -58,16 +63,28 @@ fn store_url(args: &Args) -> Result<&str> {
     Ok(args.store.as_deref().ok_or_else(missing)?)
 }
 
+/// How it is opened.
+fn store_options(args: &Args) -> StoreOptions {
+    StoreOptions { lock_wait: Duration::from_secs(args.lock_wait), ..StoreOptions::default() }
+}
+
 /// The vault on the store that was named.
 fn open(args: &Args) -> Result<Vault> {
-    let store = store::open(store_url(args)?, false)?;
-    Ok(Vault::open(Arc::from(store))?)
+    let options = store_options(args);
+    let store = store::open(store_url(args)?, &options)?;
+    Ok(Vault::open(Arc::from(store))?.with_patience(options.lock_wait))
 }
 
 /// Where large temporary files go: not where memory may be what holds them.
 pub fn scratch(named: Option<&Path>) -> PathBuf {
     let chosen = named.map(Path::to_owned).or_else(|| std::env::var_os("TMPDIR").map(PathBuf::from));
     chosen.unwrap_or_else(|| "/var/tmp".into())
+}
+
+/// What `--source-format` says.
+fn source_format(name: Option<&str>) -> Result<Option<Format>> {
+    let unknown = |name| VaultError::Usage(format!("{name:?} is no format: raw, qcow2, vmdk"));
+    Ok(name.map(|n| Format::by_name(n).ok_or_else(|| unknown(n))).transpose()?)
 }
 
 /// `vm/disk@SNAP` in two; `latest` where no snapshot is named.

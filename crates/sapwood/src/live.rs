@@ -19,6 +19,7 @@ mod node;
 mod point;
 mod qmp;
 mod scratch;
+mod users;
 mod watched;
 
 pub use agent::is_guest_frozen;

@@ -1,8 +1,10 @@
 //! Exit codes and error lines.
 
 use crate::output::escaped;
+use crate::streams::{self, errln};
 use filesystem::FsError;
 use image::ImageError;
+use std::io::ErrorKind;
 use std::process::ExitCode;
 use store::StoreError;
 use vault::VaultError;
@@ -14,6 +16,25 @@ pub const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 /// Somebody else was at work, or it is not allowed.
 pub const REFUSED: u8 = 4;
+
+/// Tells an error in one line. Returns its exit code.
+pub fn told(e: &anyhow::Error) -> ExitCode {
+    // The reader of a pipe has gone, and needs no message; what else standard output cannot take, the end tells.
+    if !streams::is_unwritable(e) && !is_reader_gone(e) {
+        errln!("sapwood: {}", one_line(e));
+    }
+    exit_code(e)
+}
+
+/// Whether an image was being written to a pipe whose reader has gone.
+fn is_reader_gone(e: &anyhow::Error) -> bool {
+    let image = match e.downcast_ref::<VaultError>() {
+        Some(VaultError::Image(i)) => Some(i),
+        _ => e.downcast_ref::<ImageError>(),
+    };
+    matches!(image, Some(ImageError::Io { path, source, .. })
+        if path == "-" && source.kind() == ErrorKind::BrokenPipe)
+}
 
 /// 1 failed, 2 wrong usage, 3 damage, 4 refused.
 pub fn exit_code(e: &anyhow::Error) -> ExitCode {
@@ -35,7 +56,7 @@ pub fn exit_code(e: &anyhow::Error) -> ExitCode {
 
 fn of_store(e: &StoreError) -> u8 {
     match e {
-        StoreError::Unsuitable { .. } => REFUSED,
+        StoreError::Unsuitable { .. } | StoreError::Unwritable { .. } | StoreError::Locked { .. } => REFUSED,
         _ => FAILED,
     }
 }
@@ -49,7 +70,10 @@ fn of_file_system(e: &FsError) -> u8 {
 
 fn of_image(e: &ImageError) -> u8 {
     match e {
-        ImageError::Refused { .. } | ImageError::Outside { .. } | ImageError::Unsupported { .. } => REFUSED,
+        ImageError::Refused { .. }
+        | ImageError::Outside { .. }
+        | ImageError::InUse { .. }
+        | ImageError::Unsupported { .. } => REFUSED,
         _ => FAILED,
     }
 }
@@ -58,7 +82,7 @@ fn of_image(e: &ImageError) -> u8 {
 pub fn with_damage(damaged: &[String]) -> ExitCode {
     damaged
         .iter()
-        .for_each(|line| eprintln!("sapwood: {line}; `sapwood verify` lists the snapshots it affects"));
+        .for_each(|line| errln!("sapwood: {line}; `sapwood verify` lists the snapshots it affects"));
     match damaged {
         [] => ExitCode::SUCCESS,
         _ => ExitCode::from(DAMAGED),

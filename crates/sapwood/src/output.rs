@@ -1,10 +1,11 @@
 //! What people read: sizes, rates, tables.
 
+use crate::streams::{self, outln};
 use serde_json::Value;
 
 /// Prints the one JSON object of `--json`.
 pub fn print_json(value: &Value) {
-    println!("{value}");
+    streams::out(&format!("{value}\n"));
 }
 
 /// Bytes for people: what is no text, or would play tricks with a terminal, as `\xNN`.
@@ -56,6 +57,8 @@ pub fn percent(part: u64, whole: u64) -> String {
 
 /// Columns under headings; a heading that starts with `>` is aligned right.
 pub fn table(headings: &[&str], rows: &[Vec<String>]) {
+    let escaped_row = |r: &Vec<String>| r.iter().map(|c| escaped(c.as_bytes())).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(escaped_row).collect();
     let names: Vec<&str> = headings.iter().map(|h| h.trim_start_matches('>')).collect();
     let width = |c: usize| {
         let cells = rows.iter().map(|r| r[c].chars().count());
@@ -71,10 +74,10 @@ pub fn table(headings: &[&str], rows: &[Vec<String>]) {
             text.push_str(&cell);
             text.push_str("  ");
         }
-        println!("{}", text.trim_end());
+        outln!("{}", text.trim_end());
     };
     line(names.clone());
-    for r in rows {
+    for r in &rows {
         line(r.iter().map(String::as_str).collect());
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::args::Args;
 use crate::live::is_guest_frozen;
+use crate::streams::errln;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,9 +33,11 @@ pub fn watch<T>(args: &Args, what: &str, operation: impl FnOnce(&Progress) -> T)
     }
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let shown = scope.spawn(|| show(args, what, &progress, &stop, &ended));
+        let show = || show(args, what, &progress, &stop, &ended);
+        // Where the system has no room for the thread, nothing is shown, and it takes a second signal to stop.
+        let shown = std::thread::Builder::new().name("progress".into()).spawn_scoped(scope, show).ok();
         // Also when the operation panics: the scope waits for the thread.
-        let _end = EndOnDrop(&ended, shown.thread().clone());
+        let _end = shown.map(|shown| EndOnDrop(&ended, shown.thread().clone()));
         operation(&progress)
     })
 }
@@ -75,7 +78,7 @@ fn show(args: &Args, what: &str, progress: &Progress, stop: &AtomicBool, ended: 
         } else if total > 0 && last.elapsed() >= LINE_EVERY {
             last = Instant::now();
             let rate = crate::output::rate(done, start.elapsed().as_secs_f64());
-            eprintln!("{what}: {} of {}, {rate}", crate::output::size(done), crate::output::size(total));
+            errln!("{what}: {} of {}, {rate}", crate::output::size(done), crate::output::size(total));
         }
         std::thread::park_timeout(Duration::from_millis(100));
     }

@@ -3,16 +3,15 @@
 use crate::args::Serve;
 use crate::commands::scratch;
 use crate::give_way::bytes_of;
+use crate::own_directory::{self, OwnDirectory};
 use crate::purpose::{Ended, Purpose};
 use crate::signals::EndSignal;
+use crate::streams::errln;
 use anyhow::{Context, Result};
-use export::nbd::{Address, Server, ServerOptions, Single};
+use export::nbd::{Address, Limits, Server, ServerOptions, Single};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
-use tempfile::TempDir;
 
-/// Clients at once: several machines, each with several connections.
-const CONNECTIONS_MAX: usize = 64;
 /// Memory for decompressed data, where nothing is known of what is available.
 const CACHE_BYTES: u64 = 256 << 20;
 
@@ -30,7 +29,7 @@ pub struct Serving {
     server: Server,
     purpose: Purpose,
     /// Made for the socket.
-    _directory: Option<TempDir>,
+    _directory: Option<OwnDirectory>,
 }
 
 impl Serving {
@@ -38,8 +37,8 @@ impl Serving {
     pub fn start(at: &Serve, export: Single) -> Result<Serving> {
         let (address, directory) = address(at)?;
         let threads = std::thread::available_parallelism().map_or(2, |n| n.get()) + 2;
-        let on_error = Box::new(|line: &str| eprintln!("sapwood: {line}"));
-        let options = ServerOptions { threads, connections_max: CONNECTIONS_MAX, on_error };
+        let on_error = Box::new(|line: &str| errln!("sapwood: {line}"));
+        let options = ServerOptions { threads, limits: Limits::default(), on_error };
         let server = Server::start(&address, Box::new(export), options)
             .with_context(|| format!("listening on {address}"))?;
         Ok(Serving { server, purpose: Purpose::default(), _directory: directory })
@@ -95,13 +94,13 @@ pub fn cache_bytes(asked: Option<u64>) -> u64 {
 }
 
 /// Where to listen, and a directory that was made for it.
-fn address(at: &Serve) -> Result<(Address, Option<TempDir>)> {
+fn address(at: &Serve) -> Result<(Address, Option<OwnDirectory>)> {
     match (&at.socket, at.listen) {
         (Some(path), _) => Ok((Address::Unix(std::path::absolute(path)?), None)),
         (None, Some(address)) => Ok((Address::Tcp(address), None)),
         (None, None) => {
             let below = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(|| scratch(None), PathBuf::from);
-            let made = tempfile::Builder::new().prefix("sapwood-nbd-").tempdir_in(&below);
+            let made = OwnDirectory::create(&below, own_directory::NBD);
             let directory = made.with_context(|| format!("making a directory in {}", below.display()))?;
             Ok((Address::Unix(directory.path().join("socket")), Some(directory)))
         }

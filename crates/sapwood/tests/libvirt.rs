@@ -115,14 +115,14 @@ fn a_backup_that_is_ended_leaves_nothing_out_of_the_next() {
             assert!(start.elapsed() < Duration::from_secs(60), "no job begins");
         }
         if round == 1 {
-            bench.fails(&["backup", "vm", "libvirt:vm"], REFUSED, &["vm/vda", "another backup"]);
+            bench.fails(&["backup", "vm", "libvirt:vm"], REFUSED, &["vm/vda", "locked by a backup"]);
         }
         libvirt.write("vda", 2 << 20, 4096, 20 + round as u8);
         child.signal(signal);
-        child.wait();
+        let ended = child.wait();
         // It may have been faster than the signal.
         if signal == Signal::TERM {
-            assert!(!libvirt.has_job(), "a job is left");
+            assert!(!libvirt.has_job(), "a job is left: {ended}");
         }
     }
     let (scan, ..) = back_up(&bench);
@@ -191,6 +191,38 @@ fn another_image_at_the_same_target_is_read_whole() {
     bench.verify();
     let tag = ["backup", "vm/vda", &a, "--tag", "checkpoint=sapwood-1"];
     bench.fails(&tag, USAGE, &["checkpoint", "what backups say themselves"]);
+}
+
+/// A block copy moves a running domain's disk to another image; what is written from then on is in no bitmap of the old one.
+#[test]
+fn a_disk_that_was_copied_to_another_image_is_read_whole() {
+    let mut bench = Bench::new("balanced");
+    let mut libvirt = Libvirt::start(&mut bench);
+    let new = |name: &str| new_image(&bench.path(name), "qcow2", SMALL_BYTES);
+    let (a, b) = (new("a.qcow2"), new("b.qcow2"));
+    libvirt.start_domain(&bench, &[("vda", "qcow2", &a), ("vdb", "qcow2", &b)]);
+    libvirt.write("vda", 0, SMALL_BYTES, 1);
+    back_up(&bench);
+    libvirt.write("vda", 0, 4096, 2);
+    let copy = bench.arg("copy.qcow2");
+    let how = ["blockcopy", "vm", "vda", "--dest", &copy, "--format", "qcow2", "--transient-job"];
+    libvirt.virsh(&[&how[..], &["--wait", "--pivot"]].concat());
+    libvirt.write("vda", 4 << 20, 4096, 3);
+    let mut wanted = vec![1; SMALL_BYTES];
+    wanted[..4096].fill(2);
+    wanted[4 << 20..][..4096].fill(3);
+    let (moved, stayed, _) = back_up(&bench);
+    assert!(moved["why"].as_str().unwrap().contains("another image"), "{moved}");
+    assert_eq!(stayed["kind"], "changed");
+    assert!(bench.restored("vm/vda@latest") == wanted);
+
+    libvirt.write("vda", 0, 4096, 4);
+    wanted[..4096].fill(4);
+    let (moved, ..) = back_up(&bench);
+    assert_eq!(moved, json!({ "kind": "changed", "bytes": SEGMENT }));
+    assert!(bench.restored("vm/vda@latest") == wanted);
+    // The file of a running domain.
+    bench.fails(&["backup", "vm/vda", &copy], REFUSED, &["is in use by qemu-system", "libvirt:DOMAIN"]);
 }
 
 #[test]

@@ -146,7 +146,8 @@ fn what_is_no_disk_to_back_up_is_refused() {
     let how = json!({ "node-name": "d0", "snapshot-file": overlay, "snapshot-node-name": "o0" });
     vm.execute("blockdev-snapshot-sync", how);
     vm.write(7 << 20, 4096, 9);
-    bench.fails(&["backup", "vm/vda", &source], FAILED, &["\"d0\" is a backing file", "name the device"]);
+    let said = ["block node \"d0\"", "vd0 uses o0", "name the device"];
+    bench.fails(&["backup", "vm/vda", &source], REFUSED, &said);
     let report = bench.json(&["backup", "vm/vda", &source.replace("#d0", "#vd0")]);
     assert_eq!(report["scan"]["kind"], "whole");
     assert!(bench.restored("vm/vda@latest") == vm.content);
@@ -195,6 +196,7 @@ fn all_disks_of_a_machine_are_backed_up_at_one_instant() {
     assert!(command.contains(&json!("virtio-blk-pci,drive=d1,id=vd1")), "{definition}");
     assert_eq!(vm.leftovers(), [""; 0]);
     bench.fails(&["backup", "vm/vda", &machine], USAGE, &["vm/vda"]);
+    bench.fails(&["backup", "--", "-vm", &machine], USAGE, &["\"-vm/definition\" is no name of a disk"]);
     bench.fails(&["backup", "vm", &format!("{machine}#d0")], USAGE, &["no name of a disk"]);
 }
 
@@ -247,7 +249,7 @@ fn a_stopped_backup_takes_down_what_it_has_put_up() {
         wait_for_the_point(&mut vm);
         // Another one of the same disk is refused before it touches QEMU.
         if byte == 11 {
-            bench.fails(&["backup", "vm/vda", &source(&bench)], REFUSED, &["vm/vda", "another backup"]);
+            bench.fails(&["backup", "vm/vda", &source(&bench)], REFUSED, &["vm/vda", "locked by a backup"]);
         }
         vm.write(9 << 20, 4096, byte);
         child.signal(Signal::TERM);

@@ -242,7 +242,7 @@ fn a_kept_overlay_has_what_was_flushed_whoever_is_killed() {
     assert!(client.whole() == guest.flushed);
     let copied = libnbd("nbdcopy", &[&uri(&bench), &bench.arg("copy")]);
     assert!(fs::read(bench.path("copy")).unwrap() == guest.flushed, "{copied}");
-    bench.fails(&[&args[..], &["--listen", "127.0.0.1:0"]].concat(), REFUSED, &["in use by another process"]);
+    bench.fails(&[&args[..], &["--listen", "127.0.0.1:0"]].concat(), REFUSED, &["is in use by sapwood"]);
     child.signal(Signal::TERM);
     assert_eq!(child.wait().code(), Some(DONE));
     check(&overlay);
@@ -300,7 +300,7 @@ fn what_cannot_be_served_is_refused_with_a_word_why() {
         assert!(ended.code() == Some(code) && ended.stderr.contains(said), "{said}: {ended}");
     }
     let long = bench.arg(&"s".repeat(120));
-    bench.fails(&["-q", "nbd", "vm/vda", "--socket", &long], FAILED, &["listening", "SUN_LEN"]);
+    bench.fails(&["-q", "nbd", "vm/vda", "--socket", &long], FAILED, &["listening", "too long"]);
     // An image in the place of the socket.
     let image = bench.file("image", b"precious");
     bench.fails(&["-q", "nbd", "vm/vda", "--socket", &image], FAILED, &["listening", "in use"]);

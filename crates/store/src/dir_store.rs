@@ -8,16 +8,19 @@
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::file_system::{read_full, Access, FileSystem, Kind, Lock};
 use crate::name::{check_name, check_prefix};
 use crate::real_fs::RealFs;
-use crate::{Entry, Hold, Mapped, ObjectStore, ObjectWriter, Result, StoreError, Tag};
+use crate::{Entry, Hold, Mapped, ObjectStore, ObjectWriter, Reserve, Result, StoreError, Tag};
 
 mod descriptors;
 mod hold;
 mod layout;
 mod locks;
+mod one_host;
+mod reserve;
 mod temporary;
 mod tree;
 mod writer;
@@ -26,16 +29,22 @@ mod writer;
 mod tests;
 
 use hold::FileHold;
+use reserve::with_room;
 use temporary::Temporary;
 use tree::{object_path, Tree, OBJECTS};
 use writer::FileWriter;
 
 /// Longest replaceable object in bytes: it is read into memory whole, whatever stands in its place.
-pub const REPLACEABLE_BYTES_MAX: u64 = 256 << 20;
+pub const REPLACEABLE_BYTES_MAX: u64 = (32 << 20) + 4096;
+
+/// How long a change waits for one of another process, where nothing else is said. Each takes milliseconds.
+pub const LOCK_WAIT: Duration = Duration::from_secs(120);
 
 /// A store in a directory of a file system. Clones are handles on the same store.
 pub struct DirStore<F: FileSystem> {
     tree: Arc<Tree<F>>,
+    /// What the changes of this handle may use of the reserve.
+    reserve: Reserve,
 }
 
 /// A store in a directory of this machine.
@@ -44,35 +53,89 @@ pub type LocalStore = DirStore<RealFs>;
 impl DirStore<RealFs> {
     /// Makes a store at `path`, and the directory where it is missing. Opens the store if there is one.
     ///
-    /// [`StoreError::Unsuitable`] where the directory holds other things or its file system lacks
-    /// something that a store needs.
+    /// [`StoreError::Unsuitable`] where the directory holds other things, or its file system lacks
+    /// something that a store needs or may be seen by other hosts.
     pub fn create(path: impl AsRef<Path>) -> Result<Self> {
+        Self::create_with(path, &StoreOptions::default())
+    }
+
+    /// The same with options.
+    pub fn create_with(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Self> {
         let path = path.as_ref();
+        if !options.one_host {
+            // Asked before directories are made, so that a refusal leaves nothing.
+            let above = path.ancestors().skip(1).find_map(|above| RealFs::open(here(above)).ok());
+            if let Some(above) = above.filter(|_| !path.exists()) {
+                one_host::check_type(&above)?;
+            }
+        }
         let fs = RealFs::create(path).map_err(|e| layout::unreachable(path, &e))?;
-        Self::create_on(fs)
+        layout::create(&fs, options.one_host)?;
+        Self::open_fs(fs, options)
     }
 
     /// Opens the store at `path`; [`StoreError::Unsuitable`] where there is none.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with(path, &StoreOptions::default())
+    }
+
+    /// The same with options.
+    pub fn open_with(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Self> {
         let path = path.as_ref();
         let fs = RealFs::open(path).map_err(|e| layout::unreachable(path, &e))?;
-        Self::open_on(fs)
+        Self::open_fs(fs, options)
+    }
+}
+
+/// How a store is made or opened.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreOptions {
+    /// When it is made, or is there already: this host is recorded as the only one that writes, and may do so where other
+    /// hosts may see the file system.
+    pub one_host: bool,
+    /// How long a change waits for one of another process.
+    pub lock_wait: Duration,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self { one_host: false, lock_wait: LOCK_WAIT }
     }
 }
 
 impl<F: FileSystem> DirStore<F> {
     /// Makes a store at the root of a file system; opens the store if there is one.
     pub fn create_on(fs: F) -> Result<Self> {
-        layout::create(&fs)?;
-        Self::open_on(fs)
+        layout::create(&fs, false)?;
+        Self::open_to_write(fs)
     }
 
-    /// Opens the store at the root of a file system, and checks that it can keep a store's promises.
+    /// The same, and records this host as the only one that writes.
+    pub fn create_on_one_host(fs: F) -> Result<Self> {
+        layout::create(&fs, true)?;
+        Self::open_to_write(fs)
+    }
+
+    fn open_to_write(fs: F) -> Result<Self> {
+        let store = Self::open_on(fs)?;
+        store.tree.check_usable(&store.location())?;
+        Ok(store)
+    }
+
+    /// Opens the store at the root of a file system. Nothing is written: whether it can keep a store's promises is
+    /// asked before the first change.
     pub fn open_on(fs: F) -> Result<Self> {
+        Self::open_fs(fs, &StoreOptions::default())
+    }
+
+    fn open_fs(fs: F, options: &StoreOptions) -> Result<Self> {
         layout::check(&fs)?;
-        let tree = Arc::new(Tree::new(fs));
-        layout::probe(&tree)?;
-        Ok(Self { tree })
+        Ok(Self { tree: Arc::new(Tree::new(fs, options.lock_wait)), reserve: Reserve::None })
+    }
+
+    /// Another handle, whose changes may use so much of the reserve.
+    pub fn using(&self, reserve: Reserve) -> Self {
+        Self { tree: Arc::clone(&self.tree), reserve }
     }
 
     /// The file system below.
@@ -83,7 +146,11 @@ impl<F: FileSystem> DirStore<F> {
     /// Opens an object's file and tells its length.
     fn open_object(&self, name: &str, access: Access) -> Result<(F::File, u64)> {
         let fs = &self.tree.fs;
-        let file = fs.open(&object_path(name), access).map_err(|e| self.tree.error(name, "open", e))?;
+        let op = match access {
+            Access::Read => "open",
+            _ => "open for writing",
+        };
+        let file = fs.open(&object_path(name), access).map_err(|e| self.tree.error(name, op, e))?;
         let metadata = fs.metadata(&file).map_err(|e| self.tree.error(name, "open", e))?;
         match metadata.kind {
             Kind::File => Ok((file, metadata.len)),
@@ -126,6 +193,11 @@ impl<F: FileSystem> DirStore<F> {
         Ok(Some(bytes))
     }
 
+    /// Whether what stands in an object's place is neither a file nor a directory.
+    fn is_other(&self, name: &str) -> bool {
+        self.tree.fs.stat(&object_path(name)).is_ok_and(|m| m.kind == Kind::Other)
+    }
+
     /// Walks the directory of the objects `prefix…`.
     fn list_below(&self, prefix: &str, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
         let fs = &self.tree.fs;
@@ -147,9 +219,10 @@ impl<F: FileSystem> DirStore<F> {
                 Kind::File => match self.len(&name) {
                     Ok(len) => each(Entry { name, len })?,
                     Err(StoreError::NotFound { .. }) => {}
+                    Err(StoreError::Unreadable { .. }) => each(Entry { name, len: 0 })?,
                     Err(e) => return Err(e),
                 },
-                Kind::Other => {}
+                Kind::Other => each(Entry { name, len: 0 })?,
             }
         }
         Ok(())
@@ -158,7 +231,7 @@ impl<F: FileSystem> DirStore<F> {
     /// Writes an object's bytes to a temporary file and makes them durable.
     fn write_aside(&self, name: &str, data: &[u8]) -> Result<Temporary<F>> {
         self.tree.check_usable(name)?;
-        Temporary::holding(&self.tree, data).map_err(|e| self.tree.error(name, "write", e))
+        Temporary::holding(&self.tree, data, self.reserve).map_err(|e| self.tree.error(name, "write", e))
     }
 }
 
@@ -175,7 +248,7 @@ impl<F: FileSystem> ObjectStore for DirStore<F> {
             self.tree.sync_parents(name)?;
             return Err(StoreError::AlreadyExists { object: name.to_owned() });
         }
-        let mut writer = FileWriter::new(&self.tree, name)?;
+        let mut writer = FileWriter::new(&self.tree, name, self.reserve)?;
         for part in parts {
             writer.append_bytes(part)?;
         }
@@ -184,7 +257,7 @@ impl<F: FileSystem> ObjectStore for DirStore<F> {
 
     fn writer(&self, name: &str) -> Result<Box<dyn ObjectWriter>> {
         check_name(name)?;
-        Ok(Box::new(FileWriter::new(&self.tree, name)?))
+        Ok(Box::new(FileWriter::new(&self.tree, name, self.reserve)?))
     }
 
     fn len(&self, name: &str) -> Result<u64> {
@@ -274,7 +347,9 @@ impl<F: FileSystem> ObjectStore for DirStore<F> {
             return Err(conflict());
         }
         let temporary = self.write_aside(name, data)?;
-        lock.announce(name).map_err(|e| self.tree.error(name, "swap", e))?;
+        // Lock files that were made by hand, or by a version of before, have no block for it.
+        with_room(&self.tree.fs, self.reserve, || lock.announce(name))
+            .map_err(|e| self.tree.error(name, "swap", e))?;
         if expected.is_none() {
             match self.tree.rename_new(temporary, name) {
                 Err(StoreError::AlreadyExists { .. }) => return Err(conflict()),
@@ -288,10 +363,16 @@ impl<F: FileSystem> ObjectStore for DirStore<F> {
             StoreError::Full { object, .. } => {
                 StoreError::Io { object, op: "sync", source: std::io::ErrorKind::StorageFull.into() }
             }
+            StoreError::Unsuitable { .. } => StoreError::Io {
+                object: name.to_owned(),
+                op: "sync",
+                source: std::io::ErrorKind::ReadOnlyFilesystem.into(),
+            },
             e => e,
         })?;
         // Where this fails, the next one that takes the lock settles.
         let _ = lock.settle();
+        self.tree.swapped(data.len());
         Ok(tag_of(data))
     }
 
@@ -310,7 +391,7 @@ impl<F: FileSystem> ObjectStore for DirStore<F> {
             return Ok(());
         }
         holes
-            .try_for_each(|&(offset, len)| fs.punch(&file, offset, len))
+            .try_for_each(|&(offset, len)| with_room(fs, self.reserve, || fs.punch(&file, offset, len)))
             .and_then(|()| fs.sync(&file))
             .map_err(|e| self.tree.error(name, "punch holes into", e))
     }
@@ -339,6 +420,23 @@ impl<F: FileSystem> ObjectStore for DirStore<F> {
         self.list_below(prefix, each)
     }
 
+    fn list_folders(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+        check_prefix(prefix)?;
+        let dir = format!("{OBJECTS}/{prefix}");
+        let entries = match self.tree.fs.entries(dir.trim_end_matches('/')) {
+            Ok(entries) => entries,
+            Err(e) if is_absent(e.kind()) => return Ok(()),
+            Err(e) => return Err(self.tree.error(prefix, "list", e)),
+        };
+        for entry in entries {
+            let (part, kind) = entry.map_err(|e| self.tree.error(prefix, "list", e))?;
+            if kind == Kind::Directory && check_name(&format!("{prefix}{part}")).is_ok() {
+                each(&part)?;
+            }
+        }
+        Ok(())
+    }
+
     fn hold(&self, name: &str, data: &[u8]) -> Result<Box<dyn Hold>> {
         check_name(name)?;
         let temporary = self.write_aside(name, data)?;
@@ -352,6 +450,8 @@ impl<F: FileSystem> ObjectStore for DirStore<F> {
             let file = match self.open_object(name, Access::Read) {
                 Ok((file, _)) => file,
                 Err(StoreError::NotFound { .. }) => return Ok(false),
+                // Only a regular file can be held.
+                Err(StoreError::Unreadable { .. }) if self.is_other(name) => return Ok(false),
                 Err(e) => return Err(e),
             };
             let error = |e| self.tree.error(name, "look for the holder of", e);
@@ -379,7 +479,17 @@ impl<F: FileSystem> ObjectStore for DirStore<F> {
         self.tree.fs.free().map_err(|e| self.tree.error(&self.location(), "ask for free space", e))
     }
 
+    fn with_reserve(&self, reserve: Reserve) -> Option<Arc<dyn ObjectStore>> {
+        Some(Arc::new(self.using(reserve)))
+    }
+
+    fn fill_reserve(&self) -> Result<()> {
+        self.tree.check_usable(&self.location())?;
+        self.tree.fill_reserve()
+    }
+
     fn sweep(&self) -> Result<u64> {
+        self.tree.check_usable(OBJECTS)?;
         let freed = temporary::sweep(&self.tree)?;
         layout::remove_empty_dirs(&self.tree, OBJECTS)?;
         Ok(freed)
@@ -388,13 +498,21 @@ impl<F: FileSystem> ObjectStore for DirStore<F> {
 
 impl<F: FileSystem> Clone for DirStore<F> {
     fn clone(&self) -> Self {
-        Self { tree: Arc::clone(&self.tree) }
+        Self { tree: Arc::clone(&self.tree), reserve: self.reserve }
     }
 }
 
 impl<F: FileSystem> std::fmt::Debug for DirStore<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DirStore").field("location", &self.location()).finish()
+    }
+}
+
+/// The path of a directory that may be named by nothing.
+fn here(path: &Path) -> &Path {
+    match path.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => path,
     }
 }
 

@@ -46,6 +46,17 @@ pub enum StoreError {
         /// Bytes allowed.
         max: u64,
     },
+    /// The object cannot be read: it is no regular file, or the system does not give its bytes.
+    #[error("{object}: cannot {op}: {source}")]
+    Unreadable {
+        /// The object's name.
+        object: String,
+        /// What was tried.
+        op: &'static str,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
     /// No space left.
     #[error(
         "{object}: no space left on {location}; free some (`sapwood delete`, `sapwood gc`) and run it again"
@@ -56,12 +67,30 @@ pub enum StoreError {
         /// The store.
         location: String,
     },
-    /// The place cannot keep what a store promises (no locks, no rename, read-only, …).
+    /// Another process has been changing the object for longer than is waited for.
+    #[error("{object}: locked for more than {seconds} s by {holder}; wait until it has ended, or end it, and run this again")]
+    Locked {
+        /// The object's name.
+        object: String,
+        /// Who.
+        holder: String,
+        /// How long was waited.
+        seconds: u64,
+    },
+    /// The place cannot keep what a store promises (no locks, no rename, …).
     #[error("{location}: cannot be used as a store: {why}")]
     Unsuitable {
         /// The store.
         location: String,
         /// Which promise fails, and what to do.
+        why: String,
+    },
+    /// The place can be read and not written: a read-only mount, a user who may only read, or a host that may not write.
+    #[error("{location}: cannot be written: {why}")]
+    Unwritable {
+        /// The store.
+        location: String,
+        /// What keeps it from being written, and what to do.
         why: String,
     },
     /// A name that no store takes.

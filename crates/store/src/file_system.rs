@@ -48,6 +48,15 @@ pub struct Metadata {
     pub age: Duration,
 }
 
+/// The type of a file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FsType {
+    /// What the system calls it.
+    pub name: String,
+    /// Whether one host alone can have it mounted, so that its locks hold for all who see it.
+    pub is_local: bool,
+}
+
 /// What a file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -82,8 +91,13 @@ pub trait FileSystem: Send + Sync + 'static {
     fn location(&self) -> String;
     /// A number that no other call got, in this process or another.
     fn nonce(&self) -> u64;
+    /// Its type.
+    fn fs_type(&self) -> io::Result<FsType>;
+    /// What tells this host from every other one; `None` where nothing does.
+    fn machine(&self) -> io::Result<Option<[u8; 16]>>;
 
-    /// Opens a file; symbolic links are not followed.
+    /// Opens a file, without waiting; symbolic links are not followed. One that is made is readable by its owner and its
+    /// group, and writable by its owner, whatever the umask.
     fn open(&self, path: &str, access: Access) -> io::Result<Self::File>;
     /// What is known of an open file.
     fn metadata(&self, file: &Self::File) -> io::Result<Metadata>;
@@ -95,6 +109,9 @@ pub trait FileSystem: Send + Sync + 'static {
     fn write_at(&self, file: &Self::File, data: &[u8], offset: u64) -> io::Result<usize>;
     /// Cuts a file or lets it grow by zeros.
     fn set_len(&self, file: &Self::File, len: u64) -> io::Result<()>;
+    /// Lets a file grow to `len` bytes and take their space now, so that writing them later needs none. They read as
+    /// zeros.
+    fn allocate(&self, file: &Self::File, len: u64) -> io::Result<()>;
     /// Gives the space of a range back; it reads as zeros from then on, the length stays.
     fn punch(&self, file: &Self::File, offset: u64, len: u64) -> io::Result<()>;
     /// Makes a file's bytes and length durable (not its name).
@@ -110,6 +127,8 @@ pub trait FileSystem: Send + Sync + 'static {
 
     /// Locks an open file, waiting for others if `wait`. Returns whether it is locked now.
     fn lock(&self, file: &Self::File, lock: Lock, wait: bool) -> io::Result<bool>;
+    /// Who has the lock of an open file that could not be locked, for messages.
+    fn lock_holder(&self, file: &Self::File) -> String;
     /// Gives the lock of an open file back.
     fn unlock(&self, file: &Self::File) -> io::Result<()>;
 
@@ -119,7 +138,7 @@ pub trait FileSystem: Send + Sync + 'static {
     fn rename_new(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a name of a file.
     fn unlink(&self, path: &str) -> io::Result<()>;
-    /// Makes a directory.
+    /// Makes a directory, for its owner, and for its group to read, whatever the umask.
     fn make_dir(&self, path: &str) -> io::Result<()>;
     /// Removes an empty directory.
     fn remove_dir(&self, path: &str) -> io::Result<()>;

@@ -12,18 +12,24 @@ pub mod conformance;
 mod dir_store;
 mod error;
 pub mod file_system;
+mod fs_type;
+pub mod host;
+mod lock_holder;
 mod name;
+mod notice;
 mod real_fs;
 pub mod sim_fs;
 mod url;
 
-pub use dir_store::{DirStore, LocalStore, REPLACEABLE_BYTES_MAX};
+pub use dir_store::{DirStore, LocalStore, StoreOptions, LOCK_WAIT, REPLACEABLE_BYTES_MAX};
 pub use error::{Result, StoreError};
 pub use name::{check_name, check_prefix, NAME_BYTES_MAX, PART_BYTES_MAX};
+pub use notice::{notice, send_notices_to};
 pub use real_fs::RealFs;
 pub use sim_fs::SimFs;
-pub use url::open;
+pub use url::{create, open};
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A store on a simulated disk.
@@ -34,6 +40,18 @@ pub type SimStore = DirStore<SimFs>;
 /// Two loads of the same bytes give the same tag; different bytes give different tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag(pub [u8; 16]);
+
+/// What a change may use of the space that a store keeps for the day when nothing else is left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reserve {
+    /// Nothing: the change fails with [`StoreError::Full`].
+    #[default]
+    None,
+    /// A part: for readers, which can do without.
+    Part,
+    /// All of it: for what gives space back.
+    Whole,
+}
 
 /// Bytes of an object that does not change.
 pub type Mapped = Arc<dyn AsRef<[u8]> + Send + Sync>;
@@ -97,6 +115,19 @@ pub trait ObjectStore: Send + Sync {
     /// in no order. An object made or removed meanwhile may be seen or not.
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()>;
 
+    /// Calls `each` once for every part that stands between `prefix` and another `/` in the names of objects, in no
+    /// order: `a/` and the objects `a/b/c`, `a/b/d` and `a/e` give `b`. Costs no more than there are such parts, where
+    /// the store can do that. A part may be told though its last object has been removed.
+    fn list_folders(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+        let mut folders = BTreeSet::new();
+        self.list(prefix, &mut |entry| {
+            let below = entry.name.strip_prefix(prefix).and_then(|rest| rest.split_once('/'));
+            folders.extend(below.map(|(folder, _)| folder.to_owned()));
+            Ok(())
+        })?;
+        folders.iter().try_for_each(|folder| each(folder))
+    }
+
     /// Creates an object that is also held by this process until the [`Hold`] is dropped.
     ///
     /// It is never visible without being held. It is NOT removed by a crash of the holder:
@@ -111,6 +142,17 @@ pub trait ObjectStore: Send + Sync {
 
     /// Bytes that can still be written; `None` where the store has no limit it knows of.
     fn free(&self) -> Result<Option<u64>>;
+
+    /// The same store for work that must be possible where no space is left: its changes may use so much of a reserve of
+    /// space. `None` where the store keeps none.
+    fn with_reserve(&self, _reserve: Reserve) -> Option<Arc<dyn ObjectStore>> {
+        None
+    }
+
+    /// Makes what was used of the reserve again, as far as there is space.
+    fn fill_reserve(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// Removes what writers that no longer live left half written. Returns the bytes freed.
     fn sweep(&self) -> Result<u64> {

@@ -16,8 +16,8 @@ use rustix::fs::{
 };
 use rustix::io::{retry_on_intr, Errno};
 
-use crate::file_system::{Access, FileSystem, Identity, Kind, Lock, Metadata};
-use crate::Mapped;
+use crate::file_system::{write_full, Access, FileSystem, FsType, Identity, Kind, Lock, Metadata};
+use crate::{fs_type, host, lock_holder, Mapped};
 
 /// A directory of the operating system's file system.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ impl RealFs {
     }
 }
 
-/// Bytes read at a time to see whether a file can be read.
+/// Bytes read at a time to see whether a file can be read, and written to take space.
 const PIECE_BYTES: usize = 1 << 20;
 
 impl FileSystem for RealFs {
@@ -68,6 +68,14 @@ impl FileSystem for RealFs {
         getrandom::u64().unwrap_or_else(|_| {
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
         })
+    }
+
+    fn fs_type(&self) -> io::Result<FsType> {
+        fs_type::of(self.root.as_fd())
+    }
+
+    fn machine(&self) -> io::Result<Option<[u8; 16]>> {
+        host::machine()
     }
 
     fn map(&self, file: &OwnedFd, len: usize) -> io::Result<Option<Mapped>> {
@@ -91,16 +99,31 @@ impl FileSystem for RealFs {
 
     fn open(&self, path: &str, access: Access) -> io::Result<OwnedFd> {
         // NONBLOCK: opening a pipe that somebody put in place of an object must not hang.
-        let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let flags = flags
-            | match access {
-                Access::Read => OFlags::RDONLY,
-                Access::Write => OFlags::RDWR,
-                Access::Create => OFlags::RDWR | OFlags::CREATE,
-                Access::CreateNew => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
-            };
-        let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP;
-        Ok(retry_on_intr(|| rustix::fs::openat(&self.root, path, flags, mode))?)
+        let always = OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let open = |flags| retry_on_intr(|| rustix::fs::openat(&self.root, path, always | flags, FILE_MODE));
+        let make = || {
+            let file = open(OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
+            let mode = Mode::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
+            set_mode(mode, FILE_MODE, |mode| rustix::fs::fchmod(&file, mode))?;
+            Ok(file)
+        };
+        let opened = match access {
+            Access::Read => open(OFlags::RDONLY),
+            Access::Write => open(OFlags::RDWR),
+            Access::CreateNew => make(),
+            Access::Create => loop {
+                match open(OFlags::RDWR) {
+                    Err(Errno::NOENT) => {}
+                    opened => break opened,
+                }
+                match make() {
+                    // Another process was faster.
+                    Err(Errno::EXIST) => {}
+                    made => break made,
+                }
+            },
+        };
+        Ok(opened?)
     }
 
     fn metadata(&self, file: &OwnedFd) -> io::Result<Metadata> {
@@ -121,6 +144,23 @@ impl FileSystem for RealFs {
 
     fn set_len(&self, file: &OwnedFd, len: u64) -> io::Result<()> {
         Ok(retry_on_intr(|| rustix::fs::ftruncate(file, len))?)
+    }
+
+    fn allocate(&self, file: &OwnedFd, len: u64) -> io::Result<()> {
+        match retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len)) {
+            // The file system cannot take space that it does not write to.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                let zeros = vec![0; len.min(PIECE_BYTES as u64) as usize];
+                let mut at = 0;
+                while at < len {
+                    let piece = &zeros[..zeros.len().min((len - at) as usize)];
+                    write_full(self, file, piece, at)?;
+                    at += piece.len() as u64;
+                }
+                Ok(())
+            }
+            done => Ok(done?),
+        }
     }
 
     fn punch(&self, file: &OwnedFd, offset: u64, len: u64) -> io::Result<()> {
@@ -159,6 +199,10 @@ impl FileSystem for RealFs {
         }
     }
 
+    fn lock_holder(&self, file: &OwnedFd) -> String {
+        lock_holder::of(file.as_fd())
+    }
+
     fn unlock(&self, file: &OwnedFd) -> io::Result<()> {
         Ok(retry_on_intr(|| rustix::fs::flock(file, FlockOperation::Unlock))?)
     }
@@ -179,8 +223,7 @@ impl FileSystem for RealFs {
     }
 
     fn make_dir(&self, path: &str) -> io::Result<()> {
-        let mode = Mode::RWXU | Mode::RGRP | Mode::XGRP;
-        Ok(rustix::fs::mkdirat(&self.root, path, mode)?)
+        Ok(make_dir(self.root.as_fd(), path)?)
     }
 
     fn remove_dir(&self, path: &str) -> io::Result<()> {
@@ -275,13 +318,43 @@ fn statx(dir: BorrowedFd<'_>, path: &str, flags: AtFlags) -> io::Result<Metadata
     })
 }
 
+/// Permissions of the files and directories that are made, whatever the umask.
+const FILE_MODE: Mode = Mode::from_bits_retain(0o640);
+const DIR_MODE: Mode = Mode::from_bits_retain(0o750);
+
+fn make_dir(dir: BorrowedFd<'_>, path: impl rustix::path::Arg + Copy) -> rustix::io::Result<()> {
+    rustix::fs::mkdirat(dir, path, DIR_MODE)?;
+    let made = rustix::fs::statat(dir, path, AtFlags::SYMLINK_NOFOLLOW)?;
+    set_mode(Mode::from_raw_mode(made.st_mode), DIR_MODE, |mode| {
+        rustix::fs::chmodat(dir, path, mode, AtFlags::empty())
+    })
+}
+
+/// Gives what was just made its permissions, where the umask has taken some of them away. What a directory above hands down
+/// (set-group-ID) stays.
+fn set_mode(
+    made: Mode,
+    wanted: Mode,
+    set: impl FnOnce(Mode) -> rustix::io::Result<()>,
+) -> rustix::io::Result<()> {
+    let permissions = Mode::RWXU | Mode::RWXG | Mode::RWXO;
+    if made & permissions == wanted {
+        return Ok(());
+    }
+    match set((made & !permissions) | wanted) {
+        // A file system that has none.
+        Err(Errno::PERM | Errno::OPNOTSUPP) => Ok(()),
+        done => done,
+    }
+}
+
 fn make_dirs(path: &Path) -> io::Result<()> {
     let parent = match path.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
         Some(parent) => parent,
         None => return Ok(()),
     };
-    let make = || rustix::fs::mkdir(path, Mode::RWXU | Mode::RGRP | Mode::XGRP);
+    let make = || make_dir(CWD, path);
     let made = match make() {
         Err(Errno::NOENT) if path != parent => {
             make_dirs(parent)?;

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::file_system::{Access, FileSystem, Identity, Kind, Lock, Metadata};
+use crate::file_system::{Access, FileSystem, FsType, Identity, Kind, Lock, Metadata};
 
 mod directory;
 mod disk;
@@ -68,6 +68,7 @@ pub enum Lack {
 pub struct SimFs {
     shared: Arc<Shared>,
     process: u64,
+    host: u8,
 }
 
 struct Shared {
@@ -86,13 +87,27 @@ impl SimFs {
     pub fn new(seed: u64) -> Self {
         let mut disk = Disk::new(seed);
         let process = disk.new_process();
-        Self { shared: Arc::new(Shared { disk: Mutex::new(disk), unlocked: Condvar::new() }), process }
+        Self {
+            shared: Arc::new(Shared { disk: Mutex::new(disk), unlocked: Condvar::new() }),
+            process,
+            host: 0,
+        }
     }
 
     /// A new process on the same disk.
     pub fn process(&self) -> SimFs {
         let process = self.disk().new_process();
-        Self { shared: Arc::clone(&self.shared), process }
+        Self { shared: Arc::clone(&self.shared), process, host: self.host }
+    }
+
+    /// A new process of another host on the same disk.
+    pub fn process_on(&self, host: u8) -> SimFs {
+        Self { host, ..self.process() }
+    }
+
+    /// Lets the file system be of another type from now on; other hosts may see it.
+    pub fn set_shared_type(&self, name: &str) {
+        self.disk().shared_type = Some(name.to_owned());
     }
 
     /// Ends this process: its locks go, its later calls fail; what it wrote stays as it is.
@@ -142,6 +157,16 @@ impl SimFs {
         self.disk().capacity = Some(bytes);
     }
 
+    /// Bounds the files and directories there may be; `ENOSPC` beyond.
+    pub fn set_inodes(&self, files: usize) {
+        self.disk().inodes_max = Some(files);
+    }
+
+    /// Files and directories that have a name or are open.
+    pub fn used_inodes(&self) -> usize {
+        self.disk().used_inodes()
+    }
+
     /// Bytes that all files take together.
     pub fn used_bytes(&self) -> u64 {
         self.disk().used()
@@ -184,6 +209,16 @@ impl FileSystem for SimFs {
 
     fn nonce(&self) -> u64 {
         self.disk().random.next()
+    }
+
+    fn fs_type(&self) -> io::Result<FsType> {
+        let name = self.look()?.shared_type.clone();
+        let is_local = name.is_none();
+        Ok(FsType { name: name.unwrap_or_else(|| "simulated".to_owned()), is_local })
+    }
+
+    fn machine(&self) -> io::Result<Option<[u8; 16]>> {
+        Ok(Some([self.host; 16]))
     }
 
     fn open(&self, path: &str, access: Access) -> io::Result<SimFile> {
@@ -241,6 +276,10 @@ impl FileSystem for SimFs {
         self.change(SimOp::SetLen, |disk| disk.resize(disk.inode_of(file.handle)?, |body| body.set_len(len)))
     }
 
+    fn allocate(&self, file: &SimFile, len: u64) -> io::Result<()> {
+        self.change(SimOp::Write, |disk| disk.allocate(disk.inode_of(file.handle)?, len))
+    }
+
     fn punch(&self, file: &SimFile, offset: u64, len: u64) -> io::Result<()> {
         if self.look()?.lacks.contains(&Lack::Punch) {
             return Err(Errno::OPNOTSUPP.into());
@@ -272,6 +311,10 @@ impl FileSystem for SimFs {
             disk = self.shared.unlocked.wait(disk).unwrap_or_else(PoisonError::into_inner);
             disk.check_alive(self.process)?;
         }
+    }
+
+    fn lock_holder(&self, _file: &SimFile) -> String {
+        "another simulated process".to_owned()
     }
 
     fn unlock(&self, file: &SimFile) -> io::Result<()> {

@@ -2,18 +2,23 @@
 
 use std::path::PathBuf;
 
-use crate::{LocalStore, ObjectStore, Result, StoreError};
+use crate::{LocalStore, ObjectStore, Result, StoreError, StoreOptions};
 
 /// Kinds of stores that have a name but cannot be opened by this version.
 const KNOWN_SCHEMES: [&str; 5] = ["mirror", "rados", "s3", "http", "https"];
 
-/// Opens the store at `url`, a path or `file:///path`; with `create` makes it where it is missing.
+/// Opens the store at `url`, a path or `file:///path`.
 ///
-/// [`StoreError::Unsuitable`] for everything that is no store or cannot be one.
-pub fn open(url: &str, create: bool) -> Result<Box<dyn ObjectStore>> {
-    let path = local_path(url)?;
-    let store = if create { LocalStore::create(path)? } else { LocalStore::open(path)? };
-    Ok(Box::new(store))
+/// [`StoreError::Unsuitable`] for everything that is no store.
+pub fn open(url: &str, options: &StoreOptions) -> Result<Box<dyn ObjectStore>> {
+    Ok(Box::new(LocalStore::open_with(local_path(url)?, options)?))
+}
+
+/// Makes a store at `url`; opens the one that is there.
+///
+/// [`StoreError::Unsuitable`] for everything that cannot be one.
+pub fn create(url: &str, options: &StoreOptions) -> Result<Box<dyn ObjectStore>> {
+    Ok(Box::new(LocalStore::create_with(local_path(url)?, options)?))
 }
 
 fn local_path(url: &str) -> Result<PathBuf> {
@@ -105,7 +110,7 @@ mod tests {
             ("file:///a%+1", "file:///path"),
             ("file:///a%00", "file:///path"),
         ] {
-            match open(url, true).map(drop) {
+            match create(url, &StoreOptions::default()).map(drop) {
                 Err(StoreError::Unsuitable { location, why: said }) => {
                     assert_eq!(location, url);
                     assert!(said.contains(why), "{url}: {said}");
@@ -119,9 +124,10 @@ mod tests {
     fn opens_and_creates() {
         let dir = tempfile::tempdir().unwrap();
         let url = format!("file://{}/deep/down", dir.path().display());
-        assert!(matches!(open(&url, false), Err(StoreError::Unsuitable { .. })));
-        open(&url, true).unwrap().put("a", &[b"x"]).unwrap();
-        open(&url, true).unwrap();
-        assert_eq!(open(&url, false).unwrap().read("a", 1).unwrap(), b"x");
+        let options = StoreOptions::default();
+        assert!(matches!(open(&url, &options), Err(StoreError::Unsuitable { .. })));
+        create(&url, &options).unwrap().put("a", &[b"x"]).unwrap();
+        create(&url, &options).unwrap();
+        assert_eq!(open(&url, &options).unwrap().read("a", 1).unwrap(), b"x");
     }
 }

@@ -8,11 +8,12 @@
 //! 6. What the new snapshot has is removed from the one before it ([`crate::reverse`]).
 
 use crate::chain::RecipeReader;
+use crate::disks;
 use crate::error::{Result, VaultError};
 use crate::filters;
 use crate::folder::{Containers, Edits, Folder};
 use crate::global_index::GlobalIndex;
-use crate::parent::Parent;
+use crate::parent::{Parent, Unusable};
 use crate::pipeline::{self, Written};
 use crate::place::Placer;
 use crate::policy::{CodecChoice, Global, Policy, Summaries};
@@ -34,6 +35,9 @@ use format::{
 };
 use image::Source;
 use std::collections::BTreeSet;
+
+/// Memory of a manifest from which on it takes no more snapshots: deleting them needs some room in it, too.
+const MANIFEST_BYTES_MAX: usize = Manifest::MEMORY_MAX / 4 * 3;
 
 /// What a backup may be told.
 #[derive(Clone, Debug, Default)]
@@ -66,6 +70,9 @@ pub struct BackupReport {
     /// How long the stages before it worked.
     pub stages: StageSeconds,
 }
+
+/// How often a backup begins anew because its disk was taken away meanwhile.
+const BEGIN_TRIES: usize = 100;
 
 /// Bytes by what became of them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -110,9 +117,20 @@ impl OpenBackup<'_> {
 impl Vault {
     /// Begins a backup, where there is something to do between this and reading the disk.
     pub fn begin_backup(&self, disk: &str) -> Result<OpenBackup<'_>> {
-        let folder = self.disk_or_new(disk)?;
-        let session = Session::begin(&folder, WriterKind::Backup)?;
-        Ok(OpenBackup { vault: self, disk: disk.to_owned(), snapshot: random_token()?, session })
+        for _ in 0..BEGIN_TRIES {
+            let folder = self.disk_or_new(disk)?;
+            let session = match Session::begin(&folder, WriterKind::Backup) {
+                // A first backup that failed has taken the disk away since its name was read.
+                Err(VaultError::Missing { .. })
+                    if disks::find(self, disk)?.is_none_or(|now| now.folder.disk != folder.disk) =>
+                {
+                    continue;
+                }
+                session => session?,
+            };
+            return Ok(OpenBackup { vault: self, disk: disk.to_owned(), snapshot: random_token()?, session });
+        }
+        Err(VaultError::Refused(format!("{disk}: comes and goes all the time; run it again")))
     }
 
     /// Backs a disk up.
@@ -135,6 +153,11 @@ impl Vault {
         options: &BackupOptions,
         progress: &Progress,
     ) -> Result<BackupReport> {
+        let manifest = session.folder.manifest_name();
+        if session.manifest.memory_bytes() > MANIFEST_BYTES_MAX {
+            let why = format!("{manifest}: has no room for another snapshot; delete snapshots of {disk}");
+            return Err(VaultError::Refused(why));
+        }
         let mut policy = match options.policy {
             Some(p) => p,
             None => self.policy()?,
@@ -146,8 +169,8 @@ impl Vault {
         let own = Containers::new(folder.clone(), &session.manifest);
         own.check()?;
         let (tables, _) = self.tables(own, false, TABLE_CACHE_BYTES)?;
-        let damaged = self.damaged(&session.manifest)?;
-        let (mut parent, parent_recipe) = open_parent(&session, &policy, &damaged)?;
+        let unusable = self.unusable(&session.manifest)?;
+        let (mut parent, parent_recipe) = open_parent(&session, &policy, unusable)?;
         let untouched = match &options.since {
             None => Err(Scan::Whole),
             Some(since) => Untouched::new(since, &session, parent.as_mut(), &policy, disk, source.size())?
@@ -193,20 +216,35 @@ impl Vault {
             .reverse(disk, &policy)
             .unwrap_or_else(|e| ReverseReport { held_up: Some(e.to_string()), ..ReverseReport::default() });
         let reverse_seconds = start.elapsed().as_secs_f64();
+        self.fill_reserve();
         let rewritten_bytes = run.counts.rewritten_bytes;
         Ok(BackupReport { snapshot, scan, rewritten_bytes, reverse, reverse_seconds, stages })
     }
 
     /// Containers that are not matched, of the disk and of the shared set.
-    pub(crate) fn damaged(&self, own: &Manifest) -> Result<Vec<ContainerId>> {
-        let mut damaged = own.damaged.clone();
-        match self.shared().load_tagged() {
-            Ok(shared) => damaged.extend(shared.into_iter().flat_map(|(m, _)| m.damaged)),
-            // Whoever needs the shared set is told so.
-            Err(VaultError::Corrupt { .. } | VaultError::Newer { .. }) => {}
-            Err(e) => return Err(e),
+    pub(crate) fn unusable(&self, own: &Manifest) -> Result<Unusable> {
+        let mut unusable = Unusable { containers: own.damaged.iter().copied().collect(), all_shared: false };
+        let shared = self.shared();
+        loop {
+            let m = match shared.load_tagged() {
+                Ok(Some((m, _))) => m,
+                // Where they are cannot be told.
+                Ok(None) | Err(VaultError::Corrupt { .. } | VaultError::Newer { .. }) => {
+                    return Ok(Unusable { all_shared: true, ..unusable });
+                }
+                Err(e) => return Err(e),
+            };
+            match Containers::new(shared.clone(), &m).check() {
+                Err(e) if e.is_damage() => match shared.load_tagged() {
+                    Ok(Some((now, _))) if now.sequence == m.sequence => unusable.all_shared = true,
+                    // Replaced meanwhile.
+                    _ => continue,
+                },
+                checked => checked?,
+            }
+            unusable.containers.extend(m.damaged);
+            return Ok(unusable);
         }
-        Ok(damaged)
     }
 
     /// The second writer of a backup whose chunks other disks may match.
@@ -224,7 +262,7 @@ impl Vault {
 fn open_parent(
     session: &Session,
     policy: &Policy,
-    damaged: &[ContainerId],
+    unusable: Unusable,
 ) -> Result<(Option<Parent>, Option<RecipeReader>)> {
     let Some(entry) = &session.parent else { return Ok((None, None)) };
     let open = || match RecipeReader::open(&session.folder, &session.manifest, entry) {
@@ -237,7 +275,7 @@ fn open_parent(
     if !same_cut {
         return Ok((None, None));
     }
-    let parent = Parent::new(recipe, damaged);
+    let parent = Parent::new(recipe, unusable);
     Ok((Some(parent), open()?))
 }
 

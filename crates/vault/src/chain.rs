@@ -20,6 +20,12 @@ const CACHE_BYTES: usize = 16 << 20;
 /// Memory for pages that a reader keeps, in bytes, roughly.
 const RECENT_BYTES: usize = 8 << 20;
 
+/// Chunks that are followed at once, but for one segment that has more (about 100 bytes each).
+const BATCH_CHUNKS: u64 = 128 << 10;
+
+/// No chunk but a segment's last one is shorter.
+const CHUNK_BYTES_MIN: u64 = 64;
+
 /// What is read ahead of a root. Most are smaller.
 const ROOT_AHEAD_BYTES: u64 = 64 << 10;
 
@@ -46,7 +52,8 @@ impl RecipeCache {
         Ok(root)
     }
 
-    fn page(&self, folder: &Folder, at: &RecipePageRef) -> Result<Arc<RecipePage>> {
+    /// A page as it is stored.
+    pub fn page(&self, folder: &Folder, at: &RecipePageRef) -> Result<Arc<RecipePage>> {
         if let Some(page) = self.lock().pages.get(at) {
             return Ok(page.clone());
         }
@@ -160,7 +167,7 @@ impl RecipeReader {
         let Some((level, at)) = self.find(no)? else { return Ok(None) };
         let mut page = self.cache.page(&self.folder, &at)?;
         if page.has_indirect() {
-            page = Arc::new(self.trace(level, usize::MAX, &page)?);
+            page = Arc::new(self.trace(level, usize::MAX, &at, &page)?);
         }
         let bytes = |pages: &[(u64, Arc<RecipePage>)]| pages.iter().map(|(_, p)| bytes_of(p)).sum::<usize>();
         while !self.recent.is_empty() && bytes(&self.recent) + bytes_of(&page) > RECENT_BYTES {
@@ -239,7 +246,7 @@ impl RecipeReader {
         if !page.has_indirect() {
             return Ok(Without::At(PageAt::Page(at)));
         }
-        Ok(Without::Fresh(self.trace(level, gone, &page)?))
+        Ok(Without::Fresh(self.trace(level, gone, &at, &page)?))
     }
 
     /// Whether references of a level may be indirect.
@@ -307,10 +314,107 @@ impl RecipeReader {
     }
 
     /// Follows the indirect references of a page of `level`, up to level `last`; what leads further stays indirect.
-    fn trace(&mut self, mut level: usize, last: usize, page: &RecipePage) -> Result<RecipePage> {
-        let mut found = Found::new();
-        let mut wants = Vec::new();
-        for (of, (_, s)) in page.segments.iter().enumerate() {
+    fn trace(
+        &mut self,
+        level: usize,
+        last: usize,
+        at: &RecipePageRef,
+        page: &RecipePage,
+    ) -> Result<RecipePage> {
+        let object = names::recipe_pages(&self.folder.path, at.recipe);
+        resolve(&object, self.root.segment_bytes, page, &mut |batch| {
+            self.announce_pages(level, last, &batch.wants);
+            let mut level = level;
+            while !batch.wants.is_empty() && level < last {
+                level += 1;
+                batch.follow(&mut |no| self.place(level, no))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Where the recipe of a level has a segment.
+    fn place(&mut self, level: usize, no: u64) -> Result<Place> {
+        Ok(match self.slot(level, no / SEGMENTS_PER_PAGE)? {
+            PageAt::Newer => Place::Newer,
+            PageAt::Page(at) => {
+                let object = names::recipe_pages(&self.folder.path, at.recipe);
+                Place::Here(Some(self.cache.page(&self.folder, &at)?), object)
+            }
+            PageAt::Null => {
+                let entry = &self.newer[level - 1].entry;
+                Place::Here(None, names::recipe_root(&self.folder.path, recipe_of(entry)))
+            }
+        })
+    }
+}
+
+/// Where a recipe has a segment.
+pub(crate) enum Place {
+    /// Where the next newer recipe has it.
+    Newer,
+    /// In a page, and the object to blame if it is not there.
+    Here(Option<Arc<RecipePage>>, String),
+}
+
+/// Segments of a page whose references are being followed.
+pub(crate) struct Batch {
+    /// What is still looked for.
+    wants: Vec<Want>,
+    found: Found,
+}
+
+/// Follows the indirect references of a page, which stands in `object`, some segments at a time: `each` follows a batch
+/// of them level by level. What is still looked for then stays indirect.
+///
+/// A few bytes of references may lead to any number of others: what a page leads to is held to the limits of a page.
+pub(crate) fn resolve(
+    object: &str,
+    segment_bytes: u32,
+    page: &RecipePage,
+    each: &mut dyn FnMut(&mut Batch) -> Result<()>,
+) -> Result<RecipePage> {
+    let mut out = RecipePage::default();
+    let (mut from, mut references) = (0, 0);
+    while from < page.segments.len() {
+        let (mut to, mut size) = (from, 0);
+        while let Some((index, s)) = page.segments.get(to) {
+            let chunks = s.references.iter().map(Reference::chunks).sum::<u64>();
+            if chunks > chunks_max(segment_bytes) {
+                let why = format!("segment {index} of a page has {chunks} chunks");
+                return Err(VaultError::corrupt(object, why));
+            }
+            if to > from && size + chunks + s.references.len() as u64 > BATCH_CHUNKS {
+                break;
+            }
+            size += chunks + s.references.len() as u64;
+            to += 1;
+        }
+        let mut batch = Batch::of(&page.segments[from..to]);
+        each(&mut batch)?;
+        let Batch { wants, mut found } = batch;
+        found.extend(wants.iter().map(|w| (w.of, w.at, indirect(w))));
+        let segments = assemble(&page.segments[from..to], found);
+        references += segments.iter().map(|(_, s)| s.references.len()).sum::<usize>();
+        if references > RecipePage::REFERENCES_MAX {
+            return Err(VaultError::corrupt(object, "leads to more references than a page may have"));
+        }
+        out.segments.extend(segments);
+        from = to;
+    }
+    Ok(out)
+}
+
+/// Most chunks of a segment.
+pub(crate) fn chunks_max(segment_bytes: u32) -> u64 {
+    // Its last one may be shorter.
+    u64::from(segment_bytes) / CHUNK_BYTES_MIN + 1
+}
+
+impl Batch {
+    fn of(segments: &[(u16, SegmentRecipe)]) -> Self {
+        let (mut wants, mut found) = (Vec::new(), Found::new());
+        for (of, (_, s)) in segments.iter().enumerate() {
             let mut at = 0;
             for r in &s.references {
                 match *r {
@@ -323,44 +427,32 @@ impl RecipeReader {
                 at += r.chunks();
             }
         }
-        self.announce_pages(level, last, &wants);
-        while !wants.is_empty() && level < last {
-            level += 1;
-            wants = self.follow(level, wants, &mut found)?;
-        }
-        found.extend(wants.iter().map(|w| (w.of, w.at, indirect(w))));
-        Ok(assemble(page, found))
+        Batch { wants, found }
     }
 
-    /// Looks for `wants` in the recipe of a level. Returns what leads further.
-    fn follow(&mut self, level: usize, mut wants: Vec<Want>, found: &mut Found) -> Result<Vec<Want>> {
-        wants.sort_unstable_by_key(|w| (w.segment, w.ordinal));
+    /// Looks for what is wanted in the next newer recipe, whose segments `place` finds. What leads further is wanted then.
+    pub fn follow(&mut self, place: &mut dyn FnMut(u64) -> Result<Place>) -> Result<()> {
+        self.wants.sort_unstable_by_key(|w| (w.segment, w.ordinal));
         let mut further = Vec::new();
-        for of_segment in wants.chunk_by(|a, b| a.segment == b.segment) {
+        for of_segment in self.wants.chunk_by(|a, b| a.segment == b.segment) {
             let no = of_segment[0].segment;
-            let at = match self.slot(level, no / SEGMENTS_PER_PAGE)? {
-                PageAt::Newer => {
+            let (page, object) = match place(no)? {
+                Place::Newer => {
                     further.extend_from_slice(of_segment);
                     continue;
                 }
-                other => other.page(),
+                Place::Here(page, object) => (page, object),
             };
-            let mut there = None;
-            if let Some(at) = &at {
-                let page = self.cache.page(&self.folder, at)?;
-                let followed = |s: &SegmentRecipe| look_up(of_segment, &s.references, found, &mut further);
-                there = segment_of(&page, no).and_then(followed);
-            }
-            if there.is_none() {
-                let recipe = match at {
-                    Some(at) => names::recipe_pages(&self.folder.path, at.recipe),
-                    None => names::recipe_root(&self.folder.path, recipe_of(&self.newer[level - 1].entry)),
-                };
+            let segment = page.as_ref().and_then(|p| segment_of(p, no));
+            let followed =
+                segment.and_then(|s| look_up(of_segment, &s.references, &mut self.found, &mut further));
+            if followed.is_none() {
                 let why = format!("has not the chunks of segment {no} that an older snapshot refers to");
-                return Err(VaultError::corrupt(&recipe, why));
+                return Err(VaultError::corrupt(&object, why));
             }
         }
-        Ok(further)
+        self.wants = further;
+        Ok(())
     }
 }
 
@@ -377,6 +469,8 @@ fn look_up(
     found: &mut Found,
     further: &mut Vec<Want>,
 ) -> Option<()> {
+    // Zeros have no ordinal. Left in, any number of them could stand in the way of every want.
+    let references: Vec<Reference> = references.iter().filter(|r| r.chunks() > 0).copied().collect();
     let (mut first, mut before) = (0, 0u64);
     for w in wants {
         // Those before it are before all that follow.
@@ -388,7 +482,7 @@ fn look_up(
         let (mut at, end) = (w.at, w.ordinal + w.count);
         while from < end {
             let reference = references.get(n)?;
-            let (skip, take) = (from - start, (start + reference.chunks()).min(end).saturating_sub(from));
+            let (skip, take) = (from - start, (start + reference.chunks()).min(end) - from);
             match *reference {
                 Reference::Null { .. } => {}
                 Reference::Direct { container, first, .. } => {
@@ -414,19 +508,20 @@ fn indirect(w: &Want) -> Reference {
     Reference::Indirect { segment: w.segment, ordinal: w.ordinal as u32, count: w.count as u32 }
 }
 
-/// A page with other references for the same chunks.
-fn assemble(page: &RecipePage, mut found: Found) -> RecipePage {
+/// Segments with other references for the same chunks.
+fn assemble(segments: &[(u16, SegmentRecipe)], mut found: Found) -> Vec<(u16, SegmentRecipe)> {
     // Zeros stand before the chunk whose ordinal they have.
     found.sort_unstable_by_key(|(of, at, r)| (*of, *at, r.chunks() > 0));
-    let mut out = RecipePage::default();
+    let mut out = Vec::with_capacity(segments.len());
     let mut next = found.into_iter().peekable();
-    for (of, (index, s)) in page.segments.iter().enumerate() {
+    for (of, (index, s)) in segments.iter().enumerate() {
         let mut references = Vec::new();
         while let Some((_, _, r)) = next.next_if(|f| f.0 == of) {
             push(&mut references, r);
         }
+        references.shrink_to_fit();
         let SegmentRecipe { fingerprint, signature, .. } = *s;
-        out.segments.push((*index, SegmentRecipe { fingerprint, signature, references }));
+        out.push((*index, SegmentRecipe { fingerprint, signature, references }));
     }
     out
 }

@@ -30,7 +30,7 @@ impl Vault {
     /// # Errors
     /// `NotFound` where there is no such disk.
     pub fn disk_chunks(&self, disk: &str) -> Result<DiskChunks> {
-        Ok(DiskChunks(self.view(&self.disk(disk)?, TABLE_CACHE_BYTES)?))
+        Ok(DiskChunks(self.view_of(disk, TABLE_CACHE_BYTES)?))
     }
 
     /// The containers that disks share, the popular ones among them, in the order of their ids.

@@ -10,16 +10,16 @@ use crate::delete::release_data;
 use crate::error::{Named, Result, VaultError};
 use crate::folder::{release, Containers, Edits};
 use crate::group_reader::GroupReader;
-use crate::pipeline::cores;
 use crate::policy::{CodecChoice, BALANCED};
 use crate::popular::POPULAR_GROUP_BYTES;
 use crate::session::Session;
 use crate::tables::read_table;
+use crate::threads::{cores, Failure};
 use format::{names, Codec, ContainerEntry, ContainerId, DataName, Owner, Release, RunSet, Table, WriterNo};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use store::StoreError;
+use store::{Reserve, StoreError};
 
 /// Codec of groups that are packed anew: they stay for long. What was stored raw by choice stays raw.
 const CODEC: CodecChoice = CodecChoice::Zstd(3);
@@ -106,9 +106,10 @@ pub(crate) fn compact_folder(
 fn compact_all(session: &Session, batch: &[ContainerEntry]) -> Result<Vec<Result<ContainerEntry>>> {
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<Option<Result<ContainerEntry>>>> = Mutex::new(batch.iter().map(|_| None).collect());
+    let failure = Failure::default();
     std::thread::scope(|scope| {
         for _ in 0..cores().min(batch.len()) {
-            scope.spawn(|| {
+            failure.spawn(scope, "compact", || {
                 while let Some((n, entry)) = {
                     let n = next.fetch_add(1, Ordering::Relaxed);
                     batch.get(n).map(|e| (n, e))
@@ -119,6 +120,7 @@ fn compact_all(session: &Session, batch: &[ContainerEntry]) -> Result<Vec<Result
             });
         }
     });
+    failure.into_result()?;
     let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     let ended = || VaultError::Refused("a thread of the compaction ended unexpectedly".into());
     Ok(done.into_iter().map(|d| d.unwrap_or_else(|| Err(ended()))).collect())
@@ -130,7 +132,8 @@ fn compact(session: &Session, entry: &ContainerEntry) -> Result<ContainerEntry> 
     let table = read_table(folder, entry.id, entry.table)?;
     let dead = read_dead(folder, entry)?;
     let data = DataName { container: entry.id, generation: session.writer };
-    let mut writer = ContainerWriter::create_as(folder, session, data)?;
+    // Where there is no room it is punched, which needs none: the reserve is for what cannot be done without.
+    let mut writer = ContainerWriter::create_as(&folder.with_reserve(Reserve::None), session, data)?;
     copy_live(session, &table, &dead, &mut writer)?;
     Ok(writer.finish(session)?.0)
 }

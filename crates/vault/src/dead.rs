@@ -2,7 +2,7 @@
 
 use crate::error::{Named, Result, VaultError};
 use crate::folder::Folder;
-use format::{names, ContainerEntry, DeadLog, RunSet, WriterNo};
+use format::{names, ContainerEntry, DeadLog, Kind, RunSet, WriterNo};
 
 /// The chunks of a container that are dead.
 pub(crate) fn read_dead(folder: &Folder, entry: &ContainerEntry) -> Result<RunSet> {
@@ -10,7 +10,7 @@ pub(crate) fn read_dead(folder: &Folder, entry: &ContainerEntry) -> Result<RunSe
         return Ok(RunSet::default());
     }
     let name = names::dead(&folder.path, entry.id, entry.dead);
-    let bytes = folder.store.read(&name, 1 << 28).named()?;
+    let bytes = folder.store.read(&name, Kind::Dead.frame_max()).named()?;
     let log = DeadLog::decode(folder.context(&name), &bytes).map_err(VaultError::malformed(&name))?;
     if log.container != entry.id {
         return Err(VaultError::corrupt(&name, format!("is of container {}", log.container)));

@@ -15,6 +15,7 @@
 use crate::chain::{RecipeReader, Without};
 use crate::compact::compact_folder;
 use crate::dead::read_dead;
+use crate::disks;
 use crate::error::{Result, VaultError};
 use crate::filters::{self, Merged};
 use crate::folder::{list_unswept, release, release_object, Containers, Edits, Folder};
@@ -23,32 +24,39 @@ use crate::recipe::{read_page, read_root, read_summary, recipe_of};
 use crate::recipe_writer::{PageWriter, WrittenRecipe};
 use crate::released::delete_released;
 use crate::reverse::ReverseReport;
-use crate::session::Session;
-use crate::snapshot_spec::find_snapshot;
+use crate::rollback::{self, load_checked};
+use crate::session::{is_alive, Session};
+use crate::snapshot_spec::{find_ids, find_live};
 use crate::sweep::sweep_unswept;
 use crate::tables::read_table;
 use crate::vault::Vault;
 use format::{
     names, ContainerEntry, ContainerId, DataName, DeadLog, Manifest, Owner, PageAt, RecipeName,
     RecipePageRef, RecipeRoot, Release, Reverse, RunSet, SnapId, SnapshotEntry, SnapshotState, Summary,
-    WriterKind, WriterNo,
+    Table, WriterKind, WriterNo,
 };
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use store::Reserve;
 
 /// Share of dead chunks from which deletion compacts a container.
 pub const COMPACT_AT_DELETION: f64 = 0.5;
 
+/// Memory for chunks that may be dead, in bytes, but for one page with more.
+const CANDIDATE_BYTES: usize = 32 << 20;
+
 /// What a deletion did.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct DeleteReport {
     /// The snapshots that are gone for users.
     pub deleted: Vec<SnapshotEntry>,
     /// Deleted snapshots whose space waits for a running backup.
     pub waiting: usize,
+    /// Where other maintenance of the disk is waited for instead: which.
+    pub waiting_for: Option<String>,
     /// Bytes given back to the store.
     pub freed_bytes: u64,
-    /// Why space was not given back although nothing runs that needs it.
-    pub held_up: Option<String>,
+    /// Why space was not given back although nothing runs that needs it. The snapshots are gone all the same.
+    pub held_up: Option<VaultError>,
     /// Chunks that earlier deletions had left because of what filters found by mistake.
     pub repaired_chunks: u64,
 }
@@ -56,34 +64,53 @@ pub struct DeleteReport {
 impl Vault {
     /// Deletes snapshots of a disk. `specs` are as in [`Vault::restore`]; all of them are found, or nothing is deleted.
     pub fn delete(&self, disk: &str, specs: &[&str]) -> Result<DeleteReport> {
-        let folder = self.disk(disk)?;
-        let (_, deleted) = folder.update(|m, _| mark(m, disk, specs))?;
+        // It gives space back: it must work where none is left.
+        let (folder, deleted) = disks::begin_on(self, disk, |at| {
+            let folder = at.folder.with_reserve(Reserve::Whole);
+            // Once: when the swap is tried again, `latest` may be another snapshot.
+            let (m, evidence) = load_checked(&folder)?;
+            let ids = find_ids(&m, disk, specs)?;
+            let (m, deleted) = folder.update(|m, _| mark(m, disk, &ids))?;
+            rollback::record(&folder, m.sequence, &evidence);
+            Ok((folder, deleted))
+        })?;
         let mut report = DeleteReport { deleted, ..DeleteReport::default() };
-        let mut session = match Session::begin(&folder, WriterKind::Maintenance) {
-            Err(VaultError::Busy { .. }) => {
+        // The snapshots are gone for users: whatever fails from here on concerns their space only.
+        if let Err(e) = self.give_space_back(&folder, &mut report) {
+            report.held_up.get_or_insert(e);
+        }
+        self.fill_reserve();
+        Ok(report)
+    }
+
+    /// Steps 2 to 5.
+    fn give_space_back(&self, folder: &Folder, report: &mut DeleteReport) -> Result<()> {
+        let mut session = match Session::begin(folder, WriterKind::Maintenance) {
+            Err(e @ VaultError::Busy { .. }) => {
                 report.waiting = report.deleted.len();
-                return Ok(report);
+                report.waiting_for = Some(e.to_string());
+                return Ok(());
             }
             other => other?,
         };
         match carry_through(&session, COMPACT_AT_DELETION) {
-            Err(e) if e.is_damage() || e.is_full() => report.held_up = Some(e.to_string()),
+            Err(e) if e.is_damage() || e.is_full() => report.held_up = Some(e),
             other => report.waiting = other?,
         }
         match repair_if_due(&mut session) {
             Err(e) if e.is_damage() || e.is_full() => {
-                report.held_up.get_or_insert(e.to_string());
+                report.held_up.get_or_insert(e);
             }
             other => report.repaired_chunks = other?,
         }
-        report.freed_bytes = delete_released(&folder, Some(session.writer))?;
+        report.freed_bytes = delete_released(folder, Some(session.writer))?;
         compact_folder(&session, COMPACT_AT_DELETION, None)?;
-        report.freed_bytes += delete_released(&folder, Some(session.writer))?;
+        report.freed_bytes += delete_released(folder, Some(session.writer))?;
         session.end()?;
         let mut swept = ReverseReport::default();
-        sweep_unswept(self, &folder, COMPACT_AT_DELETION, &mut swept)?;
+        sweep_unswept(self, folder, COMPACT_AT_DELETION, &mut swept)?;
         report.freed_bytes += swept.freed_bytes;
-        Ok(report)
+        Ok(())
     }
 }
 
@@ -96,20 +123,18 @@ fn repair_if_due(session: &mut Session) -> Result<u64> {
 }
 
 /// Step 1.
-fn mark(m: &mut Manifest, disk: &str, specs: &[&str]) -> Result<Vec<SnapshotEntry>> {
-    let mut deleted: BTreeMap<SnapId, SnapshotEntry> = BTreeMap::new();
-    for spec in specs {
-        let s = find_snapshot(m, disk, spec)?;
+fn mark(m: &mut Manifest, disk: &str, ids: &BTreeSet<SnapId>) -> Result<Vec<SnapshotEntry>> {
+    let mut deleted = Vec::new();
+    for id in ids {
+        let s = find_live(m, disk, *id)?;
         if s.held {
-            let why = format!("{disk}@{}: is held; `sapwood release` it first", s.id);
+            let why = format!("{disk}@{id}: is held; `sapwood release` it first");
             return Err(VaultError::Refused(why));
         }
-        deleted.insert(s.id, s.clone());
-    }
-    for s in m.snapshots.iter_mut().filter(|s| deleted.contains_key(&s.id)) {
+        deleted.push(s.clone());
         s.state = SnapshotState::Deleted;
     }
-    Ok(deleted.into_values().collect())
+    Ok(deleted)
 }
 
 /// Steps 2 and 3 for every snapshot marked deleted. Returns how many must wait.
@@ -189,7 +214,7 @@ fn parents_of_living(folder: &Folder, m: &Manifest) -> Result<HashSet<SnapId>> {
     let mut parents = HashSet::new();
     for w in &m.writers {
         if let Some(p) = w.parent {
-            if folder.store.is_held(&names::session(w.token))? {
+            if is_alive(&*folder.store, w.token)? {
                 parents.insert(p);
             }
         }
@@ -237,8 +262,8 @@ pub(crate) fn remove_rewritten(session: &Session, s: &SnapshotEntry) -> Result<(
 pub(crate) struct Dead {
     /// Chunks of the disk's own containers.
     pub chunks: BTreeMap<ContainerId, RunSet>,
-    /// Chunks of shared containers that the disk no longer references; other disks may.
-    pub shared: BTreeMap<ContainerId, RunSet>,
+    /// Shared containers some of whose chunks the disk no longer references; other disks may.
+    pub shared: BTreeSet<ContainerId>,
     /// Shared containers that the disk no longer references at all.
     pub foreign: BTreeSet<ContainerId>,
     /// Filters of recipes that go.
@@ -250,7 +275,7 @@ pub(crate) struct Dead {
 /// A change of [`Manifest::by_filter`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Counted {
-    /// Nothing was decided by filters.
+    /// Nothing was decided by filters, and nothing leaked for want of space.
     #[default]
     Exactly,
     /// So many snapshots were deleted by them.
@@ -259,18 +284,73 @@ pub(crate) enum Counted {
     Repaired,
 }
 
-/// Step 2. Reads each page's summary once; pages that a remaining snapshot shares are not even candidates. Of remaining
-/// snapshots that have filters, these are read in place of the summaries.
+/// Pages whose chunks may be dead, and what says which of them are not.
+struct Pages {
+    /// Pages that snapshots lose, and whether they must be readable.
+    lost: Vec<(RecipePageRef, bool)>,
+    /// Pages of the snapshots that stay, but for those with filters.
+    kept: Vec<RecipePageRef>,
+    /// The filters of these.
+    filters: Merged,
+}
+
+/// Step 2. Pages that a remaining snapshot shares are not even candidates. Of remaining snapshots that have filters, these
+/// are read in place of the summaries.
+///
+/// Each page's summary is read once, where what is lost fits into memory; otherwise those of the remaining snapshots are
+/// read once for each part of it.
 pub(crate) fn find_dead(folder: &Folder, m: &Manifest, change: &Change) -> Result<Dead> {
+    let pages = pages_of_change(folder, m, change)?;
+    let listed = Containers::new(folder.clone(), m);
+    let is_exact = pages.filters.is_empty();
+    let mut dead = Dead::default();
+    let mut lost = pages.lost.iter().peekable();
+    while lost.peek().is_some() {
+        let mut candidates = Candidates { listed: &listed, chunks: BTreeMap::new(), bytes: 0 };
+        while let Some((page, must_read)) = lost.next_if(|_| candidates.bytes < CANDIDATE_BYTES) {
+            match summary_of(folder, page) {
+                // What cannot be read stays: it costs space, not data.
+                Err(e) if e.is_damage() && !must_read => {}
+                other => candidates.add(other?)?,
+            }
+        }
+        let referenced = candidates.without_kept(folder, &pages.kept)?;
+        if !is_exact {
+            candidates.without_filtered(&pages.filters);
+        }
+        for (id, chunks) in candidates.chunks {
+            if id.owner() == Owner::Disk {
+                let known = dead.chunks.entry(id).or_default();
+                *known = known.union(&chunks);
+                continue;
+            }
+            dead.shared.insert(id);
+            // All kept pages were read where anything is left.
+            if is_exact && !referenced.contains(&id) {
+                dead.foreign.insert(id);
+            }
+        }
+    }
+    if !is_exact {
+        // Not all that is referenced was seen: a repair tells.
+        dead.counted = Counted::ByFilter(change.doomed.len() as u32);
+    }
+    let is_gone =
+        |s: &&SnapshotEntry| change.doomed.contains(&s.id) || change.rewritten.iter().any(|r| r.id == s.id);
+    dead.filters = filters::existing(folder, m.snapshots.iter().filter(is_gone).map(recipe_of))?;
+    Ok(dead)
+}
+
+fn pages_of_change(folder: &Folder, m: &Manifest, change: &Change) -> Result<Pages> {
     let doomed = &change.doomed;
-    let mut kept: Vec<RecipePageRef> = Vec::new();
     let mut seen: HashSet<RecipePageRef> = HashSet::new();
-    let (mut merged, mut filtered) = (Merged::default(), Vec::new());
+    let mut pages = Pages { lost: Vec::new(), kept: Vec::new(), filters: Merged::default() };
+    let mut filtered = Vec::new();
     // Newest first: it holds most of what is wanted.
     for s in m.snapshots.iter().rev().filter(|s| !doomed.contains(&s.id)) {
         let rewritten = change.rewritten.iter().find(|r| r.id == s.id);
         // Only deletion goes by filters, which are of recipes as they were.
-        let by_filter = !doomed.is_empty() && rewritten.is_none() && merged.add(folder, s)?;
+        let by_filter = !doomed.is_empty() && rewritten.is_none() && pages.filters.add(folder, s)?;
         let read;
         let root = match rewritten {
             Some(r) => &r.root,
@@ -279,75 +359,81 @@ pub(crate) fn find_dead(folder: &Folder, m: &Manifest, change: &Change) -> Resul
                 &read
             }
         };
-        let pages = root.pages.iter().filter_map(|p| p.page());
+        let of_root = root.pages.iter().filter_map(|p| p.page());
         match by_filter {
-            true => filtered.extend(pages),
-            false => kept.extend(pages.filter(|p| seen.insert(*p))),
+            true => filtered.extend(of_root),
+            false => pages.kept.extend(of_root.filter(|p| seen.insert(*p))),
         }
     }
     seen.extend(filtered);
-    let mut candidates = Summary::default();
-    for page in change.rewritten.iter().flat_map(|r| &r.loose) {
-        if seen.insert(*page) {
-            candidates.merge(&summary_of(folder, page)?);
-        }
-    }
+    let loose = change.rewritten.iter().flat_map(|r| &r.loose).copied();
+    pages.lost.extend(loose.filter(|p| seen.insert(*p)).map(|p| (p, true)));
     for s in m.snapshots.iter().filter(|s| doomed.contains(&s.id)) {
         let root = match read_root(folder, s) {
             // What a recipe that cannot be read references stays: it costs space, not data.
             Err(e) if e.is_damage() => continue,
             other => other?,
         };
-        for page in root.pages.iter().filter_map(|p| p.page()) {
-            if !seen.insert(page) {
-                continue;
-            }
-            match summary_of(folder, &page) {
-                Err(e) if e.is_damage() => {}
-                other => candidates.merge(&other?),
-            }
-        }
+        let of_root = root.pages.iter().filter_map(|p| p.page());
+        pages.lost.extend(of_root.filter(|p| seen.insert(*p)).map(|p| (p, false)));
     }
-    let mut referenced: HashSet<ContainerId> = HashSet::new();
-    for page in kept {
-        if candidates.containers.is_empty() {
-            break;
+    Ok(pages)
+}
+
+/// Chunks that nothing may reference any more.
+struct Candidates<'a> {
+    /// The disk's own table: it lists every container that a recipe references.
+    listed: &'a Containers,
+    chunks: BTreeMap<ContainerId, RunSet>,
+    /// About what they take in memory.
+    bytes: usize,
+}
+
+impl Candidates<'_> {
+    fn add(&mut self, summary: Summary) -> Result<()> {
+        self.bytes += summary.memory_bytes();
+        for (id, chunks) in summary.containers {
+            let most = match self.listed.get(id)? {
+                None => continue,
+                Some(e) if id.owner() == Owner::Disk => u64::from(e.chunks).min(Table::CHUNKS_MAX),
+                Some(_) => Table::CHUNKS_MAX,
+            };
+            // A summary that names more chunks than there are is damaged: it costs space, not data.
+            if chunks.len() <= most {
+                let known = self.chunks.entry(id).or_default();
+                *known = known.union(&chunks);
+            }
         }
-        // A snapshot that stays and cannot be read may reference anything: nothing is released then.
-        for (id, live) in summary_of(folder, &page)?.containers {
-            referenced.insert(id);
-            if let Some(c) = candidates.containers.get_mut(&id) {
+        Ok(())
+    }
+
+    /// Takes out what pages reference. Returns the containers of candidates that they reference.
+    fn without_kept(&mut self, folder: &Folder, kept: &[RecipePageRef]) -> Result<HashSet<ContainerId>> {
+        let mut referenced = HashSet::new();
+        for page in kept {
+            if self.chunks.is_empty() {
+                break;
+            }
+            // A snapshot that stays and cannot be read may reference anything: nothing is released then.
+            for (id, live) in summary_of(folder, page)?.containers {
+                let Some(c) = self.chunks.get_mut(&id) else { continue };
+                referenced.insert(id);
                 *c = c.minus(&live);
                 if c.is_empty() {
-                    candidates.containers.remove(&id);
+                    self.chunks.remove(&id);
                 }
             }
         }
+        Ok(referenced)
     }
-    if !merged.is_empty() {
-        // Filters say nothing of the popular set.
-        candidates.containers.retain(|id, chunks| {
-            *chunks = merged.without_what_is_in(*id, chunks);
+
+    /// Takes out what filters have, and the popular set, of which they say nothing.
+    fn without_filtered(&mut self, filters: &Merged) {
+        self.chunks.retain(|id, chunks| {
+            *chunks = filters.without_what_is_in(*id, chunks);
             id.owner() != Owner::Popular && !chunks.is_empty()
         });
     }
-    let (chunks, shared): (BTreeMap<_, _>, BTreeMap<_, _>) =
-        candidates.containers.into_iter().partition(|(id, _)| id.owner() == Owner::Disk);
-    let (foreign, counted) = match merged.is_empty() {
-        // All kept pages were read where anything is left.
-        true => {
-            let unneeded = shared.keys().filter(|id| !referenced.contains(id));
-            (unneeded.copied().collect(), Counted::Exactly)
-        }
-        // Not all that is referenced was seen: a repair tells.
-        false => (BTreeSet::new(), Counted::ByFilter(doomed.len() as u32)),
-    };
-    let gone = m
-        .snapshots
-        .iter()
-        .filter(|s| doomed.contains(&s.id) || change.rewritten.iter().any(|r| r.id == s.id));
-    let filters = filters::existing(folder, gone.map(recipe_of))?;
-    Ok(Dead { chunks, shared, foreign, filters, counted })
 }
 
 /// A page's summary, made anew from the page where it is damaged.
@@ -370,12 +456,16 @@ pub(crate) fn apply(
     let known: HashSet<SnapId> = known.snapshots.iter().map(|s| s.id).collect();
     let m = folder.load()?;
     let containers = Containers::new(folder.clone(), &m);
-    let mut edits: Edits = dead.foreign.iter().map(|id| (*id, None)).collect();
     let mut released = Vec::new();
-    for (id, chunks) in &dead.chunks {
-        let Some(entry) = containers.get(*id)? else { continue };
-        edits.insert(*id, bury(session, &entry, chunks, punch_below, &mut released)?);
-    }
+    let (mut edits, leaks) = match bury_all(session, &containers, dead, punch_below, &mut released) {
+        // Containers without a live chunk need no list. What is dead in the others leaks until it is repaired.
+        Err(e) if e.is_full() => {
+            released.clear();
+            (unlisted(session, &containers, dead, &mut released)?, true)
+        }
+        edits => (edits?, false),
+    };
+    edits.extend(dead.foreign.iter().map(|id| (*id, None)));
     release_data(&containers, &edits, &mut released)?;
     let (_, done) = session.swap(|m, put, counter| {
         if m.snapshots.iter().any(|s| !known.contains(&s.id)) {
@@ -390,10 +480,11 @@ pub(crate) fn apply(
         folder.edit_containers(m, put, session.writer, counter, &edits)?;
         change_snapshots(folder, m, change);
         // Popular containers are swept by `gc` only: what one disk no longer needs, others have.
-        list_unswept(m, dead.shared.keys().filter(|id| id.owner() == Owner::Shared));
+        list_unswept(m, dead.shared.iter().filter(|id| id.owner() == Owner::Shared));
         released.iter().for_each(|what| release(m, what.clone()));
         dead.filters.iter().for_each(|object| release_object(m, object.clone()));
         m.by_filter = match dead.counted {
+            _ if leaks => m.by_filter.saturating_add(1),
             Counted::Exactly => m.by_filter,
             Counted::ByFilter(snapshots) => m.by_filter.saturating_add(snapshots),
             Counted::Repaired => 0,
@@ -407,6 +498,53 @@ pub(crate) fn apply(
         }
     }
     Ok(done)
+}
+
+/// Logs everything dead in a disk's own containers. Where there is no space for all of the lists, none is left.
+fn bury_all(
+    session: &Session,
+    containers: &Containers,
+    dead: &Dead,
+    punch_below: f64,
+    released: &mut Vec<Release>,
+) -> Result<Edits> {
+    let mut edits = Edits::new();
+    for (id, chunks) in &dead.chunks {
+        let Some(entry) = containers.get(*id)? else { continue };
+        match bury(session, &entry, chunks, punch_below, released) {
+            Err(e) if e.is_full() => {
+                let path = &session.folder.path;
+                for id in edits.iter().filter_map(|(id, fresh)| fresh.map(|_| *id)) {
+                    session.folder.store.delete(&names::dead(path, id, session.writer))?;
+                }
+                return Err(e);
+            }
+            fresh => drop(edits.insert(*id, fresh?)),
+        }
+    }
+    Ok(edits)
+}
+
+/// What can be done without a list of dead chunks: containers without a live chunk go.
+fn unlisted(
+    session: &Session,
+    containers: &Containers,
+    dead: &Dead,
+    released: &mut Vec<Release>,
+) -> Result<Edits> {
+    let mut edits = Edits::new();
+    for (id, chunks) in &dead.chunks {
+        let Some(entry) = containers.get(*id)? else { continue };
+        let old = match read_dead(&session.folder, &entry) {
+            Err(e) if e.is_damage() => continue,
+            old => old?,
+        };
+        if old.union(chunks).len() >= u64::from(entry.chunks) {
+            let none = bury(session, &entry, chunks, 0.0, released)?;
+            edits.insert(*id, none);
+        }
+    }
+    Ok(edits)
 }
 
 /// Takes doomed snapshots out, puts new recipes in, and releases what no snapshot needs any more.

@@ -31,7 +31,8 @@ impl Vault {
         new: (&str, &str),
         each: &mut dyn FnMut(Range<u64>),
     ) -> Result<(SnapshotEntry, SnapshotEntry)> {
-        let (mut old, mut new) = (self.side(old)?, self.side(new)?);
+        let specs = self.find_both(old, new)?;
+        let (mut old, mut new) = (self.side((old.0, &specs[0]))?, self.side((new.0, &specs[1]))?);
         let (a, b) = (old.segment_bytes(), new.segment_bytes());
         let window = a.max(b);
         if window % a.min(b) != 0 {
@@ -39,37 +40,54 @@ impl Vault {
                 format!("segments of {a} and {b} bytes cannot be compared; restore both and compare these");
             return Err(VaultError::Usage(why));
         }
-        let mut joined = Joined { last: None, each };
-        let common = old.entry.size.min(new.entry.size);
-        let mut at = 0;
-        while at < common {
-            // Pages that neither has are passed over.
-            at = old.next_data(at)?.min(new.next_data(at)?) / window * window;
-            if at >= common {
-                break;
-            }
-            let end = (at + window).min(common);
-            if !same_segment(&mut old, &mut new, at)? {
-                differing(&old.pieces(at..end)?, &new.pieces(at..end)?, &mut |r| joined.add(r));
-            }
-            old.view.check()?;
-            new.view.check()?;
-            at = end;
-        }
-        let longer = old.entry.size.max(new.entry.size);
-        if common < longer {
-            joined.add(common..longer);
-        }
-        joined.finish();
+        compare(&mut old, &mut new, window, each).map_err(|e| new.view.explain(old.view.explain(e)))?;
         Ok((old.entry, new.entry))
     }
 
+    /// What both sides name. For one disk by one manifest: a backup that commits between two readings would make the
+    /// `latest` of the first the `latest~1` of the second, and compare a snapshot with itself.
+    fn find_both(&self, old: (&str, &str), new: (&str, &str)) -> Result<[String; 2]> {
+        if old.0 != new.0 {
+            return Ok([old.1.into(), new.1.into()]);
+        }
+        let m = self.disk(old.0)?.load()?;
+        let find = |spec| Ok::<_, VaultError>(find_snapshot(&m, old.0, spec)?.id.to_string());
+        Ok([find(old.1)?, find(new.1)?])
+    }
+
     fn side(&self, (disk, spec): (&str, &str)) -> Result<Side> {
-        let view = self.view(&self.disk(disk)?, TABLE_CACHE_BYTES)?;
+        let view = self.view_of(disk, TABLE_CACHE_BYTES)?;
         let entry = find_snapshot(&view.manifest, disk, spec)?.clone();
-        let recipe = RecipeReader::open(&view.folder, &view.manifest, &entry)?;
+        let recipe = RecipeReader::open(&view.folder, &view.manifest, &entry).map_err(|e| view.explain(e))?;
         Ok(Side { view, entry, recipe })
     }
+}
+
+/// Compares two snapshots in windows of whole segments of both.
+fn compare(old: &mut Side, new: &mut Side, window: u64, each: &mut dyn FnMut(Range<u64>)) -> Result<()> {
+    let mut joined = Joined { last: None, each };
+    let common = old.entry.size.min(new.entry.size);
+    let mut at = 0;
+    while at < common {
+        // Pages that neither has are passed over.
+        at = old.next_data(at)?.min(new.next_data(at)?) / window * window;
+        if at >= common {
+            break;
+        }
+        let end = (at + window).min(common);
+        if !same_segment(old, new, at)? {
+            differing(&old.pieces(at..end)?, &new.pieces(at..end)?, &mut |r| joined.add(r));
+        }
+        old.view.check()?;
+        new.view.check()?;
+        at = end;
+    }
+    let longer = old.entry.size.max(new.entry.size);
+    if common < longer {
+        joined.add(common..longer);
+    }
+    joined.finish();
+    Ok(())
 }
 
 impl Side {

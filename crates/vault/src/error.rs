@@ -23,6 +23,20 @@ pub enum VaultError {
         /// The object.
         object: String,
     },
+    /// An older manifest stands where a newer one was.
+    #[error("{object}: an older copy of it was put back: {why}; nothing was changed: put the newer one back; until then restore what can be restored, and back up under another name")]
+    RolledBack {
+        /// The manifest.
+        object: String,
+        /// What proves it.
+        why: String,
+    },
+    /// A reader that could not register has lost what it was reading.
+    #[error("{object}: another process has deleted what was being read, and this reader could not register; run it again")]
+    Gone {
+        /// The object.
+        object: String,
+    },
     /// Written by a newer program.
     #[error("{object}: {why}")]
     Newer {
@@ -38,12 +52,12 @@ pub enum VaultError {
         what: String,
     },
     /// Somebody else is at work on the same disk.
-    #[error("{disk}: {what} is at work on this disk; wait until it has ended")]
+    #[error("{disk}: locked by {holder}; wait until it has ended")]
     Busy {
         /// The disk.
         disk: String,
-        /// Who.
-        what: String,
+        /// Who: work, host, process, since when.
+        holder: String,
     },
     /// This session was declared dead by another process.
     #[error("{disk}: this session was taken for dead and shut out; nothing was committed, run it again")]
@@ -69,18 +83,36 @@ pub enum VaultError {
     /// The user stopped it.
     #[error("stopped; what was acknowledged stays, `sapwood gc` removes the rest")]
     Cancelled,
-    /// The store.
+    /// The system gave no thread.
+    #[error("cannot start a thread: {0}; free some memory, or raise the limit of processes")]
+    Thread(#[source] std::io::Error),
+    /// The store. What it says of one object that cannot be read is [`VaultError::Corrupt`] instead.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(StoreError),
     /// The disk read or written.
     #[error(transparent)]
     Image(#[from] image::ImageError),
 }
 
+impl From<StoreError> for VaultError {
+    /// An object that cannot be read is damaged, wherever it is read.
+    fn from(e: StoreError) -> VaultError {
+        match e {
+            StoreError::Unreadable { object, op, source } => {
+                VaultError::Corrupt { object, why: format!("cannot {op}: {source}") }
+            }
+            e => VaultError::Store(e),
+        }
+    }
+}
+
 impl VaultError {
     /// Whether it tells of damage in the vault.
     pub fn is_damage(&self) -> bool {
-        matches!(self, VaultError::Corrupt { .. } | VaultError::Missing { .. })
+        matches!(
+            self,
+            VaultError::Corrupt { .. } | VaultError::Missing { .. } | VaultError::RolledBack { .. }
+        )
     }
 
     /// Whether it tells that the store has no room.
@@ -108,24 +140,19 @@ impl VaultError {
 /// A damaged object, and what is wrong with it.
 pub(crate) type Fault = (String, String);
 
-/// The object and what is wrong with it, where an error tells of damage. What cannot be read is damaged, too.
+/// The object and what is wrong with it, where an error tells of damage. What cannot be read is damaged, too;
+/// where the system lacks memory, say, nothing is known of the object.
 pub(crate) fn fault(e: VaultError) -> Result<Fault> {
     match e {
         VaultError::Corrupt { object, why } | VaultError::Newer { object, why } => Ok((object, why)),
+        VaultError::RolledBack { object, why } => {
+            Ok((object, format!("an older copy of it was put back: {why}")))
+        }
         VaultError::Missing { object } | VaultError::Store(StoreError::NotFound { object }) => {
             Ok((object, "is missing".into()))
         }
-        VaultError::Store(StoreError::Io { object, op, source }) => {
-            Ok((object, format!("cannot {op}: {source}")))
-        }
         e => Err(e),
     }
-}
-
-/// A device that cannot read what it holds: damage of the object, not a fault of the store.
-fn is_bad_sector(e: &std::io::Error) -> bool {
-    const EIO: i32 = 5;
-    e.raw_os_error() == Some(EIO)
 }
 
 /// Reads of objects that a manifest names: what a store calls absent or short is damage here.
@@ -144,10 +171,7 @@ impl<T> Named<T> for store::Result<T> {
             StoreError::TooLong { object, size, max } => {
                 VaultError::Corrupt { object, why: format!("{size} bytes long, at most {max} are plausible") }
             }
-            StoreError::Io { object, op, source } if is_bad_sector(&source) => {
-                VaultError::Corrupt { object, why: format!("cannot {op}: {source}") }
-            }
-            e => VaultError::Store(e),
+            e => e.into(),
         })
     }
 }

@@ -8,11 +8,10 @@ use crate::error::{Named, Result, VaultError};
 use crate::folder::Folder;
 use crate::recipe::recipe_of;
 use crate::session::Session;
-use format::{names, Bloom, ChunkNo, ContainerId, Owner, RecipeName, RecipePageRef, RunSet, SnapshotEntry};
+use format::{
+    names, Bloom, ChunkNo, ContainerId, Kind, Owner, RecipeName, RecipePageRef, RunSet, SnapshotEntry,
+};
 use store::StoreError;
-
-/// No filter is longer: 2^30 bits and what stands before them.
-const MAX_FILTER: u64 = (128 << 20) + 4096;
 
 /// Puts the filter of a recipe whose pages are durable. Returns its bytes.
 pub(crate) fn put(session: &Session, name: RecipeName, pages: &[RecipePageRef]) -> Result<u64> {
@@ -26,6 +25,10 @@ pub(crate) fn put(session: &Session, name: RecipeName, pages: &[RecipePageRef]) 
     }
     let items: u64 = referenced.iter().map(|(_, chunks)| chunks.len()).sum();
     let mut filter = with_room(items);
+    if filter.len_bits() < items.saturating_mul(4) {
+        // The largest one is too small: it would take anything for referenced. The summaries count.
+        return Ok(0);
+    }
     for (id, chunks) in &referenced {
         numbers(chunks).for_each(|no| filter.insert(*id, no));
     }
@@ -45,7 +48,7 @@ pub(crate) fn with_room(chunks: u64) -> Bloom {
 /// Reads a snapshot's filter; `None` where it has none.
 pub(crate) fn read(folder: &Folder, s: &SnapshotEntry) -> Result<Option<Bloom>> {
     let object = names::bloom(&folder.path, recipe_of(s));
-    let bytes = match folder.store.read(&object, MAX_FILTER) {
+    let bytes = match folder.store.read(&object, Kind::Bloom.frame_max()) {
         Err(StoreError::NotFound { .. }) => return Ok(None),
         other => other.named()?,
     };

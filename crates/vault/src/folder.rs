@@ -2,16 +2,13 @@
 
 use crate::error::{Named, Result, VaultError};
 use format::{
-    names, ContainerEntry, ContainerId, ContainerPage, Context, DiskId, Manifest, Owner, PageRef, Release,
-    Released, VaultId, WriterNo, CONTAINERS_PER_PAGE,
+    names, ContainerEntry, ContainerId, ContainerPage, Context, DiskId, Kind, Malformed, Manifest, Owner,
+    PageRef, Release, Released, VaultId, WriterNo, CONTAINERS_PER_PAGE,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use store::{ObjectStore, StoreError, Tag};
-
-/// No manifest and no page is longer.
-const MAX_METADATA: u64 = 1 << 30;
+use store::{ObjectStore, Reserve, StoreError, Tag};
 
 /// Where one owner's objects are. Cheap to clone.
 #[derive(Clone)]
@@ -24,6 +21,8 @@ pub(crate) struct Folder {
     pub path: String,
     /// How long maintenance waits for other maintenance of the folder.
     pub patience: Duration,
+    /// What changes may use of the store's reserve.
+    pub reserve: Reserve,
 }
 
 /// A change of the container table: an entry to put, or `None` to take it out.
@@ -38,7 +37,13 @@ impl Folder {
         patience: Duration,
     ) -> Self {
         let path = names::folder(owner, disk);
-        Folder { store, vault, disk, owner, path, patience }
+        Folder { store, vault, disk, owner, path, patience, reserve: Reserve::None }
+    }
+
+    /// The same folder, whose changes may use so much of the store's reserve.
+    pub fn with_reserve(&self, reserve: Reserve) -> Folder {
+        let store = self.store.with_reserve(reserve).unwrap_or_else(|| self.store.clone());
+        Folder { store, reserve, ..self.clone() }
     }
 
     /// Whether a container stands in this folder. Those of the popular set stand in that of the shared set.
@@ -70,6 +75,22 @@ impl Folder {
         Ok(self.load_tagged()?.ok_or_else(missing)?.0)
     }
 
+    /// Removes the folder's objects. The manifest goes last: without it the rest could not be told from a damaged disk.
+    pub fn remove(&self) -> Result<(u64, u64)> {
+        let mut objects = Vec::new();
+        self.store.list(&self.path, &mut |e| {
+            objects.push(e);
+            Ok(())
+        })?;
+        objects.sort_by_key(|e| e.name == self.manifest_name());
+        let (mut removed, mut bytes) = (0, 0);
+        for e in objects {
+            self.store.delete(&e.name)?;
+            (removed, bytes) = (removed + 1, bytes + e.len);
+        }
+        Ok((removed, bytes))
+    }
+
     /// Puts a first manifest where there is none.
     pub fn create(&self, manifest: &Manifest) -> Result<()> {
         let name = self.manifest_name();
@@ -93,13 +114,19 @@ impl Folder {
                 self.load_tagged()?.ok_or_else(|| VaultError::Missing { object: name.clone() })?;
             m.sequence += 1;
             let mut put = Vec::new();
-            let outcome = match change(&mut m, &mut put) {
+            let outcome = match change(&mut m, &mut put).and_then(|value| {
+                let too_large = |e: Malformed| VaultError::Refused(format!("{name}: {e}; delete snapshots"));
+                m.check_limits().map_err(too_large).map(|()| value)
+            }) {
                 Err(e) => Err(e),
                 Ok(value) => match self.store.swap(&name, Some(tag), &m.encode(self.context(&name))) {
                     Ok(_) => return Ok((m, value)),
                     Err(
                         e @ (StoreError::Conflict { .. }
                         | StoreError::Full { .. }
+                        | StoreError::Locked { .. }
+                        | StoreError::Unsuitable { .. }
+                        | StoreError::Unwritable { .. }
                         | StoreError::TooLong { .. }
                         | StoreError::BadName { .. }),
                     ) => Err(e.into()),
@@ -123,8 +150,14 @@ impl Folder {
 
     pub fn read_page(&self, page: &PageRef) -> Result<ContainerPage> {
         let name = names::page(&self.path, page.writer, page.number);
-        let bytes = self.store.read(&name, MAX_METADATA).named()?;
-        ContainerPage::decode(self.context(&name), &bytes).map_err(VaultError::malformed(&name))
+        let bytes = self.store.read(&name, Kind::ContainerPage.frame_max()).named()?;
+        let decoded =
+            ContainerPage::decode(self.context(&name), &bytes).map_err(VaultError::malformed(&name))?;
+        // Else a manifest could name one page any number of times.
+        match decoded.entries.first().map(|e| e.id) {
+            Some(first) if first == page.first => Ok(decoded),
+            _ => Err(VaultError::corrupt(&name, format!("does not begin with container {}", page.first))),
+        }
     }
 
     /// Carries `edits` into the container table of a manifest that is being changed.

@@ -1,5 +1,6 @@
 //! Collection: what crashes, cancellations and running readers have left behind.
 //!
+//! A folder whose manifest was rolled back is left as it is ([`crate::rollback`]).
 //! For every folder: dead writers are fenced; pending deletions and reverse passes are carried through; objects that no manifest names
 //! and no registered writer may have put are removed; containers are compacted; what is released is deleted.
 //! Nothing here locks the vault: backups, restores and deletions go on beside it.
@@ -15,12 +16,13 @@ use crate::reader::Reader;
 use crate::recipe::recipe_of;
 use crate::released::delete_released;
 use crate::reverse::{reverse_pending, ReverseReport};
-use crate::session::Session;
+use crate::rollback::Evidence;
+use crate::session::{is_alive, is_empty, Session};
 use crate::sweep::sweep_shared;
 use crate::vault::{has_objects, Vault};
 use format::{names, DiskId, Manifest, Release, SnapId, WriterKind, WriterNo};
 use std::collections::HashSet;
-use store::StoreError;
+use store::{Reserve, StoreError};
 
 /// Share of dead chunks from which collection compacts a container.
 pub const COMPACT_AT_COLLECTION: f64 = 0.25;
@@ -42,6 +44,8 @@ pub struct GcReport {
     pub repaired_chunks: u64,
     /// Compaction.
     pub compacted: CompactReport,
+    /// Disks whose names lead to them again.
+    pub names_put_back: Vec<String>,
     /// Folders that could not be collected because of damage, and what it is.
     pub skipped: Vec<String>,
     /// Folders that other maintenance kept busy for too long.
@@ -64,21 +68,17 @@ impl Vault {
         let mut report = GcReport::default();
         let mut full = None;
         if dry_run {
-            for at in self.disks_to_collect(&mut report)? {
+            for at in self.disks_to_collect(&mut report, false)? {
                 let folder = at.folder;
-                let looked = Reader::open(&folder).and_then(|_reader| orphans_of(&folder)).map(|found| {
-                    for object in found {
-                        report.freed_bytes += folder.store.allocated(&object).unwrap_or(0);
-                        report.orphans += 1;
-                    }
-                });
+                let looked = look_for_orphans(&folder, &mut report);
                 skip_damage(&mut report, &mut full, &at.name, looked)?;
             }
             return Ok(report);
         }
         report.freed_bytes += self.store.sweep()?;
-        for at in self.disks_to_collect(&mut report)? {
-            let done = collect_folder(self, &at.folder, COMPACT_AT_COLLECTION, &mut report);
+        for at in self.disks_to_collect(&mut report, true)? {
+            let done = self.collect_disk(&at, COMPACT_AT_COLLECTION, &mut report);
+            let done = done.and_then(|()| remove_if_empty(&at.folder));
             skip_damage(&mut report, &mut full, &at.name, done)?;
         }
         let done = sweep_shared(self, COMPACT_AT_COLLECTION, &mut report);
@@ -86,7 +86,21 @@ impl Vault {
         self.remove_nameless(&mut report)?;
         self.remove_dead_holds(&mut report)?;
         report.freed_bytes += self.store.sweep()?;
+        self.fill_reserve();
         full.map_or(Ok(report), Err)
+    }
+
+    /// Collects one disk, unless its failed first backup has taken it away meanwhile.
+    fn collect_disk(&self, at: &DiskAt, threshold: f64, report: &mut GcReport) -> Result<()> {
+        match collect_folder(self, &at.folder, threshold, report) {
+            Err(e) if e.is_damage() && disks::is_gone(self, at)? => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Makes what was used of the reserve again. What cannot be made now is made by the next one who writes.
+    pub(crate) fn fill_reserve(&self) {
+        let _ = self.store.fill_reserve();
     }
 
     /// Compacts containers with a share of `threshold` dead chunks or more, of one disk or of all.
@@ -95,31 +109,41 @@ impl Vault {
         let mut full = None;
         let disks = match disk {
             Some(name) => vec![disks::one(self, name)?],
-            None => self.disks_to_collect(&mut report)?,
+            None => self.disks_to_collect(&mut report, false)?,
         };
         for at in disks {
-            let done = collect_folder(self, &at.folder, threshold, &mut report);
+            let done = self.collect_disk(&at, threshold, &mut report);
             skip_damage(&mut report, &mut full, &at.name, done)?;
         }
         if disk.is_none() {
             let done = sweep_shared(self, threshold, &mut report);
             skip_damage(&mut report, &mut full, "shared", done)?;
         }
+        self.fill_reserve();
         full.map_or(Ok(report), Err)
     }
 
-    /// All disks. One whose name is damaged is collected as well, and the damage is said.
-    fn disks_to_collect(&self, report: &mut GcReport) -> Result<Vec<DiskAt>> {
-        let (disks, nowhere) = disks::listed(self)?;
-        let faults = disks.iter().filter_map(|d| d.name_fault.clone()).chain(nowhere);
-        report.skipped.extend(faults.map(damage_line));
+    /// All disks. One whose name is damaged is collected as well; the name is put back, or the damage is said.
+    fn disks_to_collect(&self, report: &mut GcReport, put_back: bool) -> Result<Vec<DiskAt>> {
+        let (disks, nowhere) = disks::all(self)?;
+        for at in &disks {
+            match &at.name_fault {
+                Some(_) if put_back && disks::put_name_back(self, at)? => {
+                    report.names_put_back.push(at.name.clone());
+                }
+                Some(fault) => report.skipped.push(damage_line(fault.clone())),
+                None => {}
+            }
+        }
+        report.skipped.extend(nowhere.into_iter().map(damage_line));
         Ok(disks)
     }
 
     /// Folders of disks that have no name: their first backup lost a race or was killed before it began.
     fn remove_nameless(&self, report: &mut GcReport) -> Result<()> {
-        let named: HashSet<DiskId> = disks::listed(self)?.0.iter().map(|d| d.folder.disk).collect();
-        for folder in self.all_folders()?.into_iter().filter(|f| !named.contains(&f.disk)) {
+        let named: HashSet<DiskId> = disks::all(self)?.0.iter().map(|d| d.folder.disk).collect();
+        for (folder, evidence) in self.listed_folders()?.into_iter().filter(|(f, _)| !named.contains(&f.disk))
+        {
             let id = folder.disk;
             let m = match folder.load_tagged() {
                 Ok(Some((m, _))) => m,
@@ -130,28 +154,22 @@ impl Vault {
                     continue;
                 }
             };
+            if let Err(e) = evidence.check(&folder, &m) {
+                report.skipped.push(format!("{}: {e}", folder.path));
+                continue;
+            }
             // Its name may have come since it was looked for, and one with snapshots may have lost its name by damage.
-            let named = self.find_disk(&m.name).ok().flatten().is_some_and(|f| f.disk == id);
-            if named || !m.snapshots.is_empty() || any_living(&folder, &m)? {
+            if disks::may_lead_to(self, &m.name, id) || !m.snapshots.is_empty() || any_living(&folder, &m)? {
                 continue;
             }
             // Whoever was registered a moment ago may have given it its name, and ended.
             let is_same = folder.load_tagged()?.is_some_and(|(now, _)| now.sequence == m.sequence);
-            if !is_same || self.find_disk(&m.name)?.is_some_and(|f| f.disk == id) {
+            if !is_same || disks::may_lead_to(self, &m.name, id) {
                 continue;
             }
-            let mut objects = Vec::new();
-            self.store.list(&folder.path, &mut |e| {
-                objects.push(e);
-                Ok(())
-            })?;
-            // The manifest last: without it the rest could not be told from a damaged disk.
-            objects.sort_by_key(|e| e.name == folder.manifest_name());
-            for e in objects {
-                self.store.delete(&e.name)?;
-                report.orphans += 1;
-                report.freed_bytes += e.len;
-            }
+            let (objects, bytes) = folder.remove()?;
+            report.orphans += objects;
+            report.freed_bytes += bytes;
         }
         Ok(())
     }
@@ -172,8 +190,12 @@ impl Vault {
                     }
                     _ => object.clone(),
                 };
-                if !self.store.is_held(&holder)? && self.store.delete(&object)? {
-                    report.dead_sessions += 1;
+                match self.store.is_held(&holder) {
+                    // Whether its process lives cannot be told.
+                    Err(StoreError::Unreadable { object, op, source }) => {
+                        report.skipped.push(damage_line((object, format!("cannot {op}: {source}"))));
+                    }
+                    held => report.dead_sessions += u64::from(!held? && self.store.delete(&object)?),
                 }
             }
         }
@@ -208,19 +230,38 @@ fn skip_damage(
 
 fn any_living(folder: &Folder, m: &Manifest) -> Result<bool> {
     for w in &m.writers {
-        if folder.store.is_held(&names::session(w.token))? {
+        if is_alive(&*folder.store, w.token)? {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
+/// Takes a disk away that has no snapshot and nothing else: its first backup was killed, or all were deleted.
+fn remove_if_empty(folder: &Folder) -> Result<()> {
+    match folder.load_tagged()? {
+        Some((m, _)) if is_empty(&m) => {}
+        _ => return Ok(()),
+    }
+    match Session::begin(&folder.with_reserve(Reserve::Whole), WriterKind::Backup) {
+        // As a backup that fails does; none can begin meanwhile.
+        Ok(session) => drop(session),
+        Err(VaultError::Busy { .. } | VaultError::Missing { .. }) => {}
+        Err(e) => return Err(e),
+    }
+    Ok(())
+}
+
 /// Collects one disk's folder.
 fn collect_folder(vault: &Vault, folder: &Folder, threshold: f64, report: &mut GcReport) -> Result<()> {
+    // It gives space back: it must work where none is left.
+    let folder = &folder.with_reserve(Reserve::Whole);
+    // Before a writer is registered: its number may be the one that proves a rollback.
+    let listed = list_checked(folder)?;
     let mut session = Session::begin(folder, WriterKind::Maintenance)?;
     fence_dead(&session)?;
     // Room first: what follows needs some.
-    remove_orphans(&session, report)?;
+    remove_orphans(&session, &listed, report)?;
     report.freed_bytes += delete_released(folder, Some(session.writer))?;
     let mut reversed = ReverseReport::default();
     let carried = carry_through(&session, threshold)
@@ -239,12 +280,23 @@ fn collect_folder(vault: &Vault, folder: &Folder, threshold: f64, report: &mut G
     carried
 }
 
+/// Counts what a collection would remove.
+fn look_for_orphans(folder: &Folder, report: &mut GcReport) -> Result<()> {
+    let _reader = Reader::open(folder)?;
+    let listed = list_checked(folder)?;
+    for object in orphans_of(folder, &listed)? {
+        report.freed_bytes += folder.store.allocated(object).unwrap_or(0);
+        report.orphans += 1;
+    }
+    Ok(())
+}
+
 /// Takes writers that no longer live out of the manifest: they cannot commit any more.
 pub(crate) fn fence_dead(session: &Session) -> Result<()> {
     let folder = &session.folder;
     let mut dead: HashSet<SnapId> = HashSet::new();
     for w in folder.load()?.writers {
-        if w.no != session.writer && !folder.store.is_held(&names::session(w.token))? {
+        if w.no != session.writer && !is_alive(&*folder.store, w.token)? {
             dead.insert(w.token);
         }
     }
@@ -257,58 +309,76 @@ pub(crate) fn fence_dead(session: &Session) -> Result<()> {
     Ok(())
 }
 
-/// Removes what no manifest names and no registered writer may have put.
-pub(crate) fn remove_orphans(session: &Session, report: &mut GcReport) -> Result<()> {
+/// The objects of a folder; an error where its manifest was rolled back.
+pub(crate) fn list_checked(folder: &Folder) -> Result<Vec<String>> {
+    let (mut objects, mut evidence) = (Vec::new(), Evidence::default());
+    folder.store.list(&folder.path, &mut |e| {
+        evidence.add(&e.name);
+        objects.push(e.name);
+        Ok(())
+    })?;
+    evidence.check(folder, &folder.load()?)?;
+    Ok(objects)
+}
+
+/// Removes what no manifest names and no registered writer may have put, of the objects that were listed.
+pub(crate) fn remove_orphans(session: &Session, listed: &[String], report: &mut GcReport) -> Result<()> {
     let store = &session.folder.store;
-    for object in orphans_of(&session.folder)? {
-        report.freed_bytes += match store.allocated(&object) {
-            Err(StoreError::NotFound { .. }) => 0,
+    for object in orphans_of(&session.folder, listed)? {
+        report.freed_bytes += match store.allocated(object) {
+            Err(StoreError::NotFound { .. } | StoreError::Unreadable { .. }) => 0,
             other => other?,
         };
-        report.orphans += u64::from(store.delete(&object)?);
+        report.orphans += u64::from(store.delete(object)?);
     }
     Ok(())
 }
 
-/// The objects of a folder that nothing names. Listed before the manifest is read: whoever put an object that was
+/// Those of the objects that nothing names. Listed before the manifest is read: whoever put an object that was
 /// listed is registered still, or has committed, or never will.
-fn orphans_of(folder: &Folder) -> Result<Vec<String>> {
-    let mut objects = Vec::new();
-    folder.store.list(&folder.path, &mut |e| {
-        objects.push(e.name);
-        Ok(())
-    })?;
+fn orphans_of<'a>(folder: &Folder, listed: &'a [String]) -> Result<Vec<&'a String>> {
     let m = folder.load()?;
     let registered: HashSet<WriterNo> = m.writers.iter().map(|w| w.no).collect();
-    let named = named_objects(folder, &m)?;
-    objects.retain(|o| names::writer_of(o).is_some_and(|w| !registered.contains(&w)) && !named.contains(o));
+    let mut objects: Vec<&String> = listed.iter().collect();
+    objects.sort_unstable();
+    let mut is_named = vec![false; objects.len()];
+    for_each_named(folder, &m, &mut |name| {
+        if let Ok(at) = objects.binary_search_by(|o| o.as_str().cmp(name)) {
+            is_named[at] = true;
+        }
+    })?;
+    let mut is_named = is_named.into_iter();
+    objects.retain(|o| {
+        let named = is_named.next() == Some(true);
+        !named && names::writer_of(o).is_some_and(|w| !registered.contains(&w))
+    });
     Ok(objects)
 }
 
-/// Every object below the folder that its manifest names or has yet to delete.
-pub(crate) fn named_objects(folder: &Folder, m: &Manifest) -> Result<HashSet<String>> {
+/// Calls `each` for every object below the folder that its manifest names or has yet to delete. A manifest may name any
+/// number of objects that are not there: the names are not kept.
+fn for_each_named(folder: &Folder, m: &Manifest, each: &mut dyn FnMut(&str)) -> Result<()> {
     let path = &folder.path;
-    let mut named: HashSet<String> = HashSet::new();
-    named.extend(m.released.iter().filter_map(|r| match &r.what {
-        Release::Object(name) => Some(name.clone()),
-        Release::Punch { .. } => None,
-    }));
-    named.insert(folder.manifest_name());
-    named.extend(m.pages.iter().map(|p| names::page(path, p.writer, p.number)));
+    for r in &m.released {
+        if let Release::Object(name) = &r.what {
+            each(name);
+        }
+    }
+    each(&folder.manifest_name());
+    m.pages.iter().for_each(|p| each(&names::page(path, p.writer, p.number)));
     for s in &m.snapshots {
-        named.insert(names::recipe_root(path, recipe_of(s)));
-        named.insert(names::bloom(path, recipe_of(s)));
-        named.extend(s.depends.iter().map(|d| names::recipe_pages(path, *d)));
+        each(&names::recipe_root(path, recipe_of(s)));
+        each(&names::bloom(path, recipe_of(s)));
+        s.depends.iter().for_each(|d| each(&names::recipe_pages(path, *d)));
     }
     Containers::new(folder.clone(), m).each(|e| {
         if folder.owns(e.id) {
-            named.insert(names::data(path, e.data));
-            named.insert(names::table(path, e.id, e.table));
+            each(&names::data(path, e.data));
+            each(&names::table(path, e.id, e.table));
             if e.dead != WriterNo(0) {
-                named.insert(names::dead(path, e.id, e.dead));
+                each(&names::dead(path, e.id, e.dead));
             }
         }
         Ok(())
-    })?;
-    Ok(named)
+    })
 }

@@ -24,7 +24,7 @@ impl GlobalIndex {
         let mut slots = Vec::new();
         containers.each(|e| {
             let name = names::prefixes(e.id);
-            let Ok(frame) = shared.store.read(&name, 1 << 28) else { return Ok(()) };
+            let Ok(frame) = shared.store.read(&name, Kind::Prefixes.frame_max()) else { return Ok(()) };
             let Ok(body) = decode_frame(Kind::Prefixes, shared.context(&name), &frame) else { return Ok(()) };
             let container_slot = slots.len() as u32;
             slots.push(e.id);

@@ -33,15 +33,19 @@ impl Vault {
     pub fn snapshots(&self, disk: Option<&str>) -> Result<Listing> {
         let mut listing = Listing::default();
         if let Some(name) = disk {
-            listing.add(name, &self.disk(name)?.load()?);
-            return Ok(listing);
+            return disks::begin_on(self, name, |at| {
+                listing.add(name, &at.folder.load()?);
+                listing.damaged.extend(at.name_fault.clone().map(damage_line));
+                Ok(listing)
+            });
         }
-        let (all, nowhere) = disks::listed(self)?;
+        let (all, nowhere) = disks::all(self)?;
         listing.damaged.extend(nowhere.into_iter().map(damage_line));
         for at in all {
-            listing.damaged.extend(at.name_fault.map(damage_line));
+            listing.damaged.extend(at.name_fault.clone().map(damage_line));
             match at.folder.load() {
                 Ok(m) => listing.add(&at.name, &m),
+                Err(e) if e.is_damage() && disks::is_gone(self, &at)? => {}
                 Err(e) => {
                     let line = damage_line(fault(e)?);
                     if !listing.damaged.contains(&line) {

@@ -42,7 +42,7 @@ pub struct Map {
 impl Vault {
     /// The map of a snapshot in at most `cells` cells.
     pub fn map(&self, disk: &str, spec: &str, cells: usize) -> Result<Map> {
-        let view = self.view(&self.disk(disk)?, TABLE_CACHE_BYTES)?;
+        let view = self.view_of(disk, TABLE_CACHE_BYTES)?;
         let snapshot = find_snapshot(&view.manifest, disk, spec)?.clone();
         let cell_bytes = snapshot.size.div_ceil(cells.max(1) as u64).next_multiple_of(4096).max(4096);
         let count = snapshot.size.div_ceil(cell_bytes) as usize;

@@ -7,10 +7,10 @@
 use crate::chain::RecipeReader;
 use crate::error::{Result, VaultError};
 use crate::group_cache::{GroupCache, GroupKey, OpenGroup};
-use crate::pipeline::cores;
 use crate::read_ahead::Streams;
 use crate::segment_map::{MapPart, SegmentMap};
 use crate::snapshot_spec::find_snapshot;
+use crate::threads::cores;
 use crate::vault::{Vault, View, TABLE_CACHE_BYTES};
 use crossbeam_channel::{bounded, Sender};
 use format::{DiskId, Owner, SnapshotEntry};
@@ -61,9 +61,9 @@ impl Weighter<u64, Arc<SegmentMap>> for ByMemory {
 impl Vault {
     /// Opens a snapshot (`spec` as for [`Vault::restore`]) for reading, with the groups of `cache`.
     pub fn open_snapshot(&self, disk: &str, spec: &str, cache: &Arc<GroupCache>) -> Result<OpenSnapshot> {
-        let view = self.view(&self.disk(disk)?, TABLE_CACHE_BYTES)?;
+        let view = self.view_of(disk, TABLE_CACHE_BYTES)?;
         let entry = find_snapshot(&view.manifest, disk, spec)?.clone();
-        let recipe = RecipeReader::open(&view.folder, &view.manifest, &entry)?;
+        let recipe = RecipeReader::open(&view.folder, &view.manifest, &entry).map_err(|e| view.explain(e))?;
         let shared = Arc::new(Shared {
             segment_bytes: u64::from(recipe.root.segment_bytes),
             recipe: Mutex::new(recipe),
@@ -75,15 +75,15 @@ impl Vault {
         });
         let window = (cache.budget() / AHEAD_PART).min(AHEAD_BYTES_MAX);
         let (ahead, ranges) = bounded::<Range<u64>>((AHEAD_BYTES_MAX / STEP_BYTES) as usize);
-        let threads = (0..cores())
-            .map(|_| {
-                let (shared, ranges) = (shared.clone(), ranges.clone());
-                std::thread::spawn(move || {
-                    // Who reads it meets the error again, and is told.
-                    ranges.iter().for_each(|r| drop(shared.fetch(&r)));
-                })
+        let read_ahead = |_| {
+            let (shared, ranges) = (shared.clone(), ranges.clone());
+            std::thread::Builder::new().name("read-ahead".into()).spawn(move || {
+                // Who reads it meets the error again, and is told.
+                ranges.iter().for_each(|r| drop(shared.fetch(&r)));
             })
-            .collect();
+        };
+        let threads = (0..cores()).map(read_ahead).collect::<std::io::Result<_>>();
+        let threads = threads.map_err(VaultError::Thread)?;
         Ok(OpenSnapshot { shared, ahead: Some(ahead), streams: Streams::new(window), threads })
     }
 }
@@ -115,7 +115,7 @@ impl OpenSnapshot {
         if let Some(range) = self.streams.note(&(offset..end)) {
             self.fetch_ahead(range);
         }
-        self.shared.read_at(offset..end, buf)
+        self.shared.read_at(offset..end, buf).map_err(|e| self.shared.view.explain(e))
     }
 
     /// Fills `buf` from `offset` on if all that it takes is in memory, and returns whether it did.
@@ -128,7 +128,7 @@ impl OpenSnapshot {
     ///
     /// No data is read for it. A range may end before the data does; the next call goes on from there.
     pub fn next_data(&self, from: u64) -> Result<Option<Range<u64>>> {
-        self.shared.next_data(from)
+        self.shared.next_data(from).map_err(|e| self.shared.view.explain(e))
     }
 
     fn fetch_ahead(&self, range: Range<u64>) {

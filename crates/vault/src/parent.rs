@@ -4,20 +4,37 @@ use crate::chain::RecipeReader;
 use crate::error::Result;
 use crate::tables::Tables;
 use chunk::Fingerprint;
-use format::{ChunkNo, ContainerId, Reference, SegmentRecipe, Summary, SEGMENTS_PER_PAGE};
+use format::{ChunkNo, ContainerId, Owner, Reference, SegmentRecipe, Summary, SEGMENTS_PER_PAGE};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+
+/// Memory for what the parent references, in bytes.
+const SUMMARY_BYTES: usize = 48 << 20;
+
+/// Containers that a new snapshot must not reference, because they cannot be read.
+pub(crate) struct Unusable {
+    /// Those that are known to be damaged.
+    pub containers: HashSet<ContainerId>,
+    /// The shared set's manifest or a page of its table cannot be read: its containers cannot be found.
+    pub all_shared: bool,
+}
+
+impl Unusable {
+    pub fn contains(&self, id: &ContainerId) -> bool {
+        self.containers.contains(id) || (self.all_shared && id.owner() != Owner::Disk)
+    }
+}
 
 /// A parent whose recipe can be read. Damage in it costs matches, never the backup.
 pub(crate) struct Parent {
     recipe: RecipeReader,
-    damaged: HashSet<ContainerId>,
+    unusable: Unusable,
     signatures: Option<Vec<(u64, u32)>>,
 }
 
 impl Parent {
-    pub fn new(recipe: RecipeReader, damaged: &[ContainerId]) -> Self {
-        Parent { recipe, damaged: damaged.iter().copied().collect(), signatures: None }
+    pub fn new(recipe: RecipeReader, unusable: Unusable) -> Self {
+        Parent { recipe, unusable, signatures: None }
     }
 
     /// The segment at the same place; `None` where it is null or cannot be read.
@@ -37,7 +54,7 @@ impl Parent {
     pub fn is_usable(&self, segment: &SegmentRecipe) -> bool {
         segment.references.iter().all(|r| match r {
             Reference::Null { .. } => true,
-            Reference::Direct { container, .. } => !self.damaged.contains(container),
+            Reference::Direct { container, .. } => !self.unusable.contains(container),
             Reference::Indirect { .. } => false,
         })
     }
@@ -76,7 +93,7 @@ impl Parent {
         let mut known: HashMap<[u8; 32], (ContainerId, ChunkNo)> = HashMap::new();
         for r in &segment.references {
             let Reference::Direct { container, first, count } = *r else { continue };
-            if self.damaged.contains(&container) || !admits(container)? {
+            if self.unusable.contains(&container) || !admits(container)? {
                 continue;
             }
             let table = match tables.get(container) {
@@ -84,9 +101,9 @@ impl Parent {
                 other => other?,
             };
             for n in first.0..first.0 + count {
-                if let Some(at) = table.index_of(ChunkNo(n)) {
-                    known.entry(table.fingerprints[at]).or_insert((container, ChunkNo(n)));
-                }
+                // The table of a sound container has all of them.
+                let Some(at) = table.index_of(ChunkNo(n)) else { break };
+                known.entry(table.fingerprints[at]).or_insert((container, ChunkNo(n)));
             }
         }
         for (f, slot) in fingerprints.iter().zip(found.iter_mut()) {
@@ -131,14 +148,20 @@ impl Parent {
 
     /// What the parent references in sound containers.
     pub fn summary(&mut self) -> Result<Summary> {
-        let mut all = Summary::default();
+        let (mut all, mut bytes) = (Summary::default(), 0);
         for no in self.recipe.page_numbers() {
-            match self.recipe.summary(no) {
-                Err(e) if e.is_damage() => {}
-                other => all.merge(&other?),
+            let summary = match self.recipe.summary(no) {
+                Err(e) if e.is_damage() => continue,
+                other => other?,
+            };
+            bytes += summary.memory_bytes();
+            // What is left out is not found where it has moved to.
+            if bytes > SUMMARY_BYTES {
+                break;
             }
+            all.merge(&summary);
         }
-        all.containers.retain(|c, _| !self.damaged.contains(c));
+        all.containers.retain(|c, _| !self.unusable.contains(c));
         Ok(all)
     }
 }

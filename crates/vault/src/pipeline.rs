@@ -19,12 +19,12 @@ use crate::recipe_writer::{RecipeWriter, WrittenRecipe};
 use crate::segment_index::SegmentIndex;
 use crate::session::Session;
 use crate::stages::Stages;
+use crate::threads::{cores, Failure};
 use chunk::ChunkSpec;
 use crossbeam_channel::{bounded, Receiver, Sender};
 use format::{ContainerEntry, CONTAINERS_PER_PAGE, RECIPE_PAGES_MAX, SEGMENTS_PER_PAGE};
 use image::Source;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use store::StoreError;
 
@@ -50,35 +50,6 @@ pub(crate) struct Written {
     pub popular: Option<PopularIndex>,
     /// How long each stage worked.
     pub stages: Stages,
-}
-
-/// Threads for computing.
-pub(crate) fn cores() -> usize {
-    // More than these would wait for the stages that work in order, and take memory.
-    std::thread::available_parallelism().map_or(2, |n| n.get()).min(8)
-}
-
-/// The first error of any stage.
-#[derive(Default)]
-pub(crate) struct Failure(Mutex<Option<VaultError>>);
-
-impl Failure {
-    pub fn set(&self, e: VaultError) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
-    }
-
-    pub fn is_set(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
-    }
-
-    pub fn into_result(self) -> Result<()> {
-        self.0.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
-    }
-
-    /// Runs a stage, and keeps its error.
-    pub fn guard<T>(&self, stage: impl FnOnce() -> Result<T>) -> Option<T> {
-        stage().map_err(|e| self.set(e)).ok()
-    }
 }
 
 /// A segment as it was read.
@@ -127,20 +98,21 @@ pub(crate) fn run(
 
     let (size, recipe, containers) = std::thread::scope(|scope| {
         let (failure, stages) = (&failure, &stages);
-        let reader = scope.spawn(move || {
+        let reader = failure.spawn(scope, "read", move || {
             failure.guard(|| read(source, segment_bytes, &free_rx, &segment_tx, progress, failure, stages))
         });
         for _ in 0..threads {
             let (rx, tx) = (segment_rx.clone(), analysed_tx.clone());
-            scope.spawn(move || analyse(chunking, &rx, &tx, stages));
+            failure.spawn(scope, "analyse", move || analyse(chunking, &rx, &tx, stages));
             let (rx, tx) = (job_rx.clone(), packed_tx.clone());
-            scope.spawn(move || pack(codec, group_buffers, &rx, &tx, stages));
+            failure.spawn(scope, "pack", move || pack(codec, group_buffers, &rx, &tx, stages));
         }
         drop((segment_rx, analysed_tx, job_rx, packed_tx));
-        scope.spawn(move || {
+        failure.spawn(scope, "write", move || {
             failure.guard(|| write(owner, index_chunks, &packed_rx, &full_tx, &permit_tx, stages))
         });
-        let finisher = scope.spawn(move || failure.guard(|| finish(owner, &full_rx, stages)));
+        let finisher =
+            failure.spawn(scope, "finish", move || failure.guard(|| finish(owner, &full_rx, stages)));
 
         let placed = failure.guard(|| {
             let mut send = |job: GroupJob| {
@@ -150,7 +122,7 @@ pub(crate) fn run(
             place(session, &mut placer, &mut recipe, &analysed_rx, &free_tx, &mut send, stages)
         });
         drop((job_tx, free_tx, analysed_rx));
-        let size = reader.join().ok().flatten();
+        let size = reader.and_then(|r| r.join().ok()).flatten();
         let recipe = match (placed, size, failure.is_set()) {
             (Some(()), Some(size), false) => {
                 let finish = || recipe.finish(session, size, segment_bytes, chunking.to_string());
@@ -158,7 +130,7 @@ pub(crate) fn run(
             }
             _ => None,
         };
-        (size, recipe, finisher.join().ok().flatten())
+        (size, recipe, finisher.and_then(|f| f.join().ok()).flatten())
     });
     failure.into_result()?;
     match (size, recipe, containers) {

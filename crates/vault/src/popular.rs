@@ -14,7 +14,7 @@ mod spill;
 
 pub(crate) use build::GROUP_BYTES as POPULAR_GROUP_BYTES;
 pub(crate) use census::Census;
-pub(crate) use index::{newest_set, published, PopularIndex};
+pub(crate) use index::{newest_set, published, published_chunks, PopularIndex};
 
 use crate::error::{Result, VaultError};
 use crate::vault::Vault;

@@ -1,15 +1,31 @@
 //! Readers: an object held while a disk's objects are read, so that nothing it may need is taken away.
+//!
+//! A store that is full to the last inode, or that may only be read, takes no reader objects. Reading goes on without one,
+//! and that is said once: if another process deletes what is being read, the read fails ([`Reader::is_held`]).
 
 use crate::error::{Result, VaultError};
 use crate::folder::Folder;
 use crate::vault::random_token;
 use format::{encode_frame, names, Kind, Manifest};
-use store::Hold;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use store::{Hold, Reserve, StoreError};
+
+/// Says that readers are not registered, once.
+fn not_held(why: &str) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed) {
+        store::notice(&format!(
+            "cannot register as a reader ({why}): if another process deletes snapshots meanwhile, this may fail"
+        ));
+    }
+}
 
 /// Keeps what the manifest names readable until it is dropped.
 pub(crate) struct Reader {
-    hold: Box<dyn Hold>,
-    pub manifest: Manifest,
+    /// `None` where the store takes no reader object.
+    hold: Option<Box<dyn Hold>>,
+    pub manifest: Arc<Manifest>,
 }
 
 impl Reader {
@@ -18,18 +34,34 @@ impl Reader {
         let since = folder.load()?.sequence;
         let name = names::reader(folder.disk, random_token()?);
         let frame = encode_frame(Kind::Reader, folder.context(&name), &since.to_le_bytes());
-        let hold = folder.store.hold(&name, &frame)?;
-        Ok(Reader { hold, manifest: folder.load()? })
+        let hold = match folder.with_reserve(folder.reserve.max(Reserve::Part)).store.hold(&name, &frame) {
+            Ok(hold) => Some(hold),
+            Err(StoreError::Unwritable { why, .. }) => {
+                not_held(why.split(';').next().unwrap_or_default());
+                None
+            }
+            Err(StoreError::Full { .. }) => {
+                not_held("no space left");
+                None
+            }
+            Err(e) => return Err(e.into()),
+        };
+        Ok(Reader { hold, manifest: Arc::new(folder.load()?) })
+    }
+
+    /// Whether what it reads is kept from being removed.
+    pub fn is_held(&self) -> bool {
+        self.hold.is_some()
     }
 
     /// Stops a reader whose lease has lapsed: what it reads may be gone.
     pub fn check(&self) -> Result<()> {
-        if self.hold.is_valid() {
-            return Ok(());
+        match &self.hold {
+            Some(hold) if !hold.is_valid() => {
+                let why = format!("{}: this reader's lease has lapsed; run it again", hold.name());
+                Err(VaultError::Refused(why))
+            }
+            _ => Ok(()),
         }
-        Err(VaultError::Refused(format!(
-            "{}: this reader's lease has lapsed; run it again",
-            self.hold.name()
-        )))
     }
 }

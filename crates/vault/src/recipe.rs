@@ -3,12 +3,9 @@
 use crate::error::{Named, Result, VaultError};
 use crate::folder::Folder;
 use format::{
-    frame_len, names, RecipeName, RecipePage, RecipePageRef, RecipeRoot, SnapshotEntry, Summary,
+    frame_len, names, Kind, RecipeName, RecipePage, RecipePageRef, RecipeRoot, SnapshotEntry, Summary,
     FRAME_HEADER_BYTES,
 };
-
-/// No recipe root is longer.
-const MAX_ROOT: u64 = 1 << 30;
 
 /// The recipe that a snapshot's entry names.
 pub(crate) fn recipe_of(s: &SnapshotEntry) -> RecipeName {
@@ -18,7 +15,7 @@ pub(crate) fn recipe_of(s: &SnapshotEntry) -> RecipeName {
 /// Reads the root of a recipe.
 pub(crate) fn read_root(folder: &Folder, s: &SnapshotEntry) -> Result<RecipeRoot> {
     let name = names::recipe_root(&folder.path, recipe_of(s));
-    let bytes = folder.store.read(&name, MAX_ROOT).named()?;
+    let bytes = folder.store.read(&name, Kind::RecipeRoot.frame_max()).named()?;
     let root = RecipeRoot::decode(folder.context(&name), &bytes).map_err(VaultError::malformed(&name))?;
     if root.size != s.size {
         return Err(VaultError::corrupt(&name, format!("is of a disk of {} bytes", root.size)));
@@ -26,8 +23,8 @@ pub(crate) fn read_root(folder: &Folder, s: &SnapshotEntry) -> Result<RecipeRoot
     Ok(root)
 }
 
-fn read_part(folder: &Folder, name: &str, offset: u64, len: u32) -> Result<Vec<u8>> {
-    if (len as usize) < FRAME_HEADER_BYTES || len > 1 << 30 {
+fn read_part(folder: &Folder, name: &str, kind: Kind, offset: u64, len: u32) -> Result<Vec<u8>> {
+    if (len as usize) < FRAME_HEADER_BYTES || u64::from(len) > kind.frame_max() {
         return Err(VaultError::corrupt(name, format!("a part of {len} bytes")));
     }
     let mut bytes = vec![0; len as usize];
@@ -41,7 +38,7 @@ fn read_part(folder: &Folder, name: &str, offset: u64, len: u32) -> Result<Vec<u
 /// Reads one page.
 pub(crate) fn read_page(folder: &Folder, at: &RecipePageRef) -> Result<RecipePage> {
     let name = names::recipe_pages(&folder.path, at.recipe);
-    let bytes = read_part(folder, &name, at.offset, at.page_len)?;
+    let bytes = read_part(folder, &name, Kind::RecipePage, at.offset, at.page_len)?;
     let place = format!("{name}#{}", at.offset);
     RecipePage::decode(folder.context(&place), &bytes).map_err(VaultError::malformed(&name))
 }
@@ -50,7 +47,7 @@ pub(crate) fn read_page(folder: &Folder, at: &RecipePageRef) -> Result<RecipePag
 pub(crate) fn read_summary(folder: &Folder, at: &RecipePageRef) -> Result<Summary> {
     let name = names::recipe_pages(&folder.path, at.recipe);
     let offset = at.offset.saturating_add(u64::from(at.page_len));
-    let bytes = read_part(folder, &name, offset, at.summary_len)?;
+    let bytes = read_part(folder, &name, Kind::Summary, offset, at.summary_len)?;
     let place = format!("{name}#{offset}");
     Summary::decode(folder.context(&place), &bytes).map_err(VaultError::malformed(&name))
 }

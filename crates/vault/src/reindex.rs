@@ -6,12 +6,14 @@ use crate::folder::Containers;
 use crate::policy::Global;
 use crate::reader::Reader;
 use crate::recipe::{read_page, read_root};
+use crate::rollback::load_checked;
 use crate::segment_index::{in_one_place, replace_segments, SegmentAt};
 use crate::sweep::{stale_prefixes, stale_segments};
 use crate::tables::read_table;
 use crate::vault::{has_objects, Vault};
 use format::{names, Owner};
 use std::collections::{BTreeSet, HashSet};
+use store::StoreError;
 
 /// What was rebuilt.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,7 +24,7 @@ pub struct ReindexReport {
     pub segments: u64,
     /// Prefixes of containers that are no more.
     pub removed: u64,
-    /// Containers whose table is damaged.
+    /// Containers whose table is damaged, or whose prefixes cannot be put into their place.
     pub damaged: u64,
 }
 
@@ -33,6 +35,8 @@ impl Vault {
         let mut report = ReindexReport::default();
         let (containers, _reader) = self.shared_containers(true)?;
         let Some(containers) = containers else { return Ok(report) };
+        // What an older manifest does not know would look like left over.
+        load_checked(containers.folder())?;
         let wants_chunks = self.policy().is_ok_and(|p| matches!(p.global, Global::Chunks { .. }));
         if wants_chunks || has_objects(&*self.store, &names::prefixes_of(Owner::Shared))? {
             self.rebuild(&containers, &mut report)?;
@@ -95,7 +99,12 @@ impl Vault {
             let frame = encode_prefixes(folder, &name, &table);
             folder.store.delete(&name)?;
             match folder.store.put(&name, &[&frame]) {
-                Ok(()) | Err(store::StoreError::AlreadyExists { .. }) => report.containers += 1,
+                Ok(()) => report.containers += 1,
+                // Somebody else rebuilds it, too, or a directory stands in its place.
+                Err(StoreError::AlreadyExists { .. }) => match folder.store.len(&name) {
+                    Ok(_) => report.containers += 1,
+                    Err(_) => report.damaged += 1,
+                },
                 Err(e) => return Err(e.into()),
             }
             Ok(())

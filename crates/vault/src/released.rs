@@ -3,6 +3,7 @@
 use crate::dead::read_dead;
 use crate::error::{Named, Result};
 use crate::folder::{Containers, Folder};
+use crate::session::is_alive;
 use crate::tables::read_table;
 use format::{decode_frame, names, Codec, ContainerId, Kind, Manifest, Release, RunSet, Table, WriterNo};
 use std::collections::HashSet;
@@ -17,17 +18,22 @@ fn oldest_in_use(folder: &Folder, m: &Manifest, own: Option<WriterNo>) -> Result
     let mut oldest = u64::MAX;
     let mut dead = Vec::new();
     folder.store.list(&format!("{}{}/", names::READERS, folder.disk), &mut |e| {
-        if !folder.store.is_held(&e.name)? {
-            dead.push(e.name);
-            return Ok(());
+        match folder.store.is_held(&e.name) {
+            Ok(true) | Err(StoreError::Unreadable { .. }) => {}
+            Ok(false) => {
+                dead.push(e.name);
+                return Ok(());
+            }
+            Err(e) => return Err(e),
         }
         let bytes = match folder.store.read(&e.name, 4096) {
             Err(StoreError::NotFound { .. }) => return Ok(()),
+            Err(StoreError::Unreadable { .. }) => Vec::new(),
             other => other?,
         };
         let since = decode_frame(Kind::Reader, folder.context(&e.name), &bytes).ok();
-        // One that cannot be understood may read anything.
-        let since = since.and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
+        // One that cannot be read or understood may read anything.
+        let since = since.and_then(|b| (*b).try_into().ok()).map_or(0, u64::from_le_bytes);
         oldest = oldest.min(since);
         Ok(())
     })?;
@@ -35,7 +41,7 @@ fn oldest_in_use(folder: &Folder, m: &Manifest, own: Option<WriterNo>) -> Result
         folder.store.delete(&name)?;
     }
     for w in m.writers.iter().filter(|w| Some(w.no) != own) {
-        if folder.store.is_held(&names::session(w.token))? {
+        if is_alive(&*folder.store, w.token)? {
             oldest = oldest.min(w.since);
         }
     }
@@ -81,8 +87,8 @@ pub(crate) fn delete_released(folder: &Folder, own: Option<WriterNo>) -> Result<
 
 fn delete(folder: &Folder, object: &str) -> Result<u64> {
     let freed = match folder.store.allocated(object) {
-        Err(StoreError::NotFound { .. }) => 0,
-        other => other.named()?,
+        Err(StoreError::NotFound { .. } | StoreError::Unreadable { .. }) => 0,
+        other => other?,
     };
     folder.store.delete(object)?;
     Ok(freed)

@@ -8,12 +8,12 @@ use crate::chain::RecipeReader;
 use crate::error::{Named, Result};
 use crate::group_reader::{extent, GroupReader};
 use crate::in_order::{for_windows, GroupKey, Kept};
-use crate::pipeline::{cores, Failure};
 use crate::plan::{plan, Part, Plan};
 use crate::progress::Progress;
 use crate::snapshot_spec::find_snapshot;
 use crate::tables::Tables;
-use crate::vault::{Vault, TABLE_CACHE_BYTES};
+use crate::threads::{cores, Failure};
+use crate::vault::{Vault, View, TABLE_CACHE_BYTES};
 use crossbeam_channel::{bounded, Receiver};
 use format::{Codec, SnapshotEntry, Table};
 use image::Target;
@@ -88,51 +88,61 @@ impl Vault {
         target: impl FnOnce(u64, &[Range<u64>]) -> image::Result<Box<dyn Target>>,
         progress: &Progress,
     ) -> Result<RestoreReport> {
-        let view = self.view(&self.disk(disk)?, TABLE_CACHE_BYTES)?;
-        let snapshot = find_snapshot(&view.manifest, disk, spec)?.clone();
-        let mut recipe = RecipeReader::open(&view.folder, &view.manifest, &snapshot)?;
-        let size = snapshot.size;
+        let view = self.view_of(disk, TABLE_CACHE_BYTES)?;
+        let snapshot = find_snapshot(&view.manifest, disk, spec)?;
+        restore(&view, snapshot, target, progress).map_err(|e| view.explain(e))
+    }
+}
 
-        let mut first = plan(&mut recipe, &view.tables, 0, size)?;
-        let mut data = std::mem::take(&mut first.data);
-        let mut planned = first.end;
-        while planned < size {
-            let next = plan(&mut recipe, &view.tables, planned, size)?;
-            data.extend(next.data);
-            planned = next.end;
-        }
-        progress.set_total(data.iter().map(|r| r.end - r.start).sum());
-        let target = target(size, &data)?;
-        drop(data);
+/// Restores a snapshot of a view.
+fn restore(
+    view: &View,
+    snapshot: &SnapshotEntry,
+    target: impl FnOnce(u64, &[Range<u64>]) -> image::Result<Box<dyn Target>>,
+    progress: &Progress,
+) -> Result<RestoreReport> {
+    let mut recipe = RecipeReader::open(&view.folder, &view.manifest, snapshot)?;
+    let size = snapshot.size;
 
-        let counts = Counts::default();
-        let mut part = first;
-        loop {
-            if target.in_order() {
-                for_windows(&mut recipe, &view.tables, &mut part, &mut |kept, of_window| {
-                    let window = Window {
-                        start: of_window.from,
-                        bytes: Mutex::new(vec![0; (of_window.end - of_window.from) as usize]),
-                    };
-                    fetch(&view.tables, of_window, &window, Some(kept), &counts, progress)?;
-                    let bytes = window.bytes.into_inner().unwrap_or_else(PoisonError::into_inner);
-                    Ok(target.write_at(of_window.from, &bytes)?)
-                })?;
-            } else {
-                fetch(&view.tables, &part, &(&*target), None, &counts, progress)?;
-            }
-            view.check()?;
-            if part.end >= size {
-                break;
-            }
-            part = plan(&mut recipe, &view.tables, part.end, size)?;
+    let mut first = plan(&mut recipe, &view.tables, 0, size)?;
+    let mut data = std::mem::take(&mut first.data);
+    let mut planned = first.end;
+    while planned < size {
+        let next = plan(&mut recipe, &view.tables, planned, size)?;
+        data.extend(next.data);
+        planned = next.end;
+    }
+    progress.set_total(data.iter().map(|r| r.end - r.start).sum());
+    let target = target(size, &data)?;
+    drop(data);
+
+    let counts = Counts::default();
+    let mut part = first;
+    loop {
+        if target.in_order() {
+            for_windows(&mut recipe, &view.tables, &mut part, &mut |kept, of_window| {
+                let window = Window {
+                    start: of_window.from,
+                    bytes: Mutex::new(vec![0; (of_window.end - of_window.from) as usize]),
+                };
+                fetch(&view.tables, of_window, &window, Some(kept), &counts, progress)?;
+                let bytes = window.bytes.into_inner().unwrap_or_else(PoisonError::into_inner);
+                Ok(target.write_at(of_window.from, &bytes)?)
+            })?;
+        } else {
+            fetch(&view.tables, &part, &(&*target), None, &counts, progress)?;
         }
         view.check()?;
-        target.finish()?;
-        let (written_bytes, read_bytes) =
-            (counts.written.load(Ordering::Relaxed), counts.read.load(Ordering::Relaxed));
-        Ok(RestoreReport { snapshot, written_bytes, read_bytes })
+        if part.end >= size {
+            break;
+        }
+        part = plan(&mut recipe, &view.tables, part.end, size)?;
     }
+    view.check()?;
+    target.finish()?;
+    let (written_bytes, read_bytes) =
+        (counts.written.load(Ordering::Relaxed), counts.read.load(Ordering::Relaxed));
+    Ok(RestoreReport { snapshot: snapshot.clone(), written_bytes, read_bytes })
 }
 
 /// One read of the store that a restore makes.
@@ -150,7 +160,7 @@ impl Vault {
     /// The reads that a restore makes, in their order: as planned over the whole disk, or, with `in_order`, those of a
     /// restore to a target that takes bytes in order only, such as a pipe. Nothing but metadata is read.
     pub fn reads(&self, disk: &str, spec: &str, in_order: bool) -> Result<Vec<StoreRead>> {
-        let view = self.view(&self.disk(disk)?, TABLE_CACHE_BYTES)?;
+        let view = self.view_of(disk, TABLE_CACHE_BYTES)?;
         let snapshot = find_snapshot(&view.manifest, disk, spec)?.clone();
         let mut recipe = RecipeReader::open(&view.folder, &view.manifest, &snapshot)?;
         let mut all = Vec::new();
@@ -197,7 +207,9 @@ fn fetch(
         let failure = &failure;
         for _ in 0..threads {
             let rx = rx.clone();
-            scope.spawn(move || failure.guard(|| work(tables, &rx, sink, kept, counts, progress)));
+            failure.spawn(scope, "fetch", move || {
+                failure.guard(|| work(tables, &rx, sink, kept, counts, progress))
+            });
         }
         drop(rx);
         failure.guard(|| {

@@ -13,6 +13,7 @@ use crate::chain::{push, segment_of, RecipeReader};
 use crate::compact::compact_folder;
 use crate::delete::{apply, find_dead, remove_rewritten, rewritten_name, Change, Rewritten};
 use crate::error::{Result, VaultError};
+use crate::parent::Unusable;
 use crate::policy::Policy;
 use crate::recipe_writer::{PageWriter, WrittenRecipe};
 use crate::released::delete_released;
@@ -21,10 +22,11 @@ use crate::sweep::sweep_unswept;
 use crate::tables::Tables;
 use crate::vault::{Vault, View, TABLE_CACHE_BYTES};
 use format::{
-    ChunkNo, ContainerId, PageAt, RecipeName, RecipePage, RecipeRoot, Reference, Reverse, SegmentRecipe,
-    SnapshotState, SEGMENTS_PER_PAGE,
+    ChunkNo, PageAt, RecipeName, RecipePage, RecipeRoot, Reference, Reverse, SegmentRecipe, SnapshotState,
+    SEGMENTS_PER_PAGE,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
+use store::Reserve;
 
 /// Chunks of changed segments that are indexed at most, to find data that moved (about 100 MiB, for 4 GiB of 4 KiB
 /// chunks).
@@ -102,7 +104,7 @@ pub(crate) fn reverse_pending(
             view: &view,
             older: RecipeReader::open(&view.folder, m, older)?,
             newer: RecipeReader::open(&view.folder, m, newer)?,
-            damaged: vault.damaged(m)?.into_iter().collect(),
+            unusable: vault.unusable(m)?,
             moved: None,
             turned_chunks: 0,
         };
@@ -150,7 +152,7 @@ struct Pass<'a> {
     older: RecipeReader,
     newer: RecipeReader,
     /// Containers that nothing is given up for.
-    damaged: HashSet<ContainerId>,
+    unusable: Unusable,
     /// Chunks of the newer one's segments that differ from the older one's: where they are.
     moved: Option<HashMap<[u8; 32], (u64, u32)>>,
     turned_chunks: u64,
@@ -163,7 +165,8 @@ impl Pass<'_> {
         if a.segment_bytes != b.segment_bytes || a.chunking != b.chunking {
             return Ok(None);
         }
-        let mut out = PageWriter::new(&self.view.folder, name);
+        // Left for later where there is no room.
+        let mut out = PageWriter::new(&self.view.folder.with_reserve(Reserve::None), name);
         let mut root = self.older.root.clone();
         for no in 0..root.pages.len() {
             let PageAt::Page(_) = root.pages[no] else { continue };
@@ -253,7 +256,7 @@ impl Pass<'_> {
     /// Whether none of a segment's containers is known to be damaged.
     fn is_sound(&self, s: &SegmentRecipe) -> bool {
         s.references.iter().all(|r| match r {
-            Reference::Direct { container, .. } => !self.damaged.contains(container),
+            Reference::Direct { container, .. } => !self.unusable.contains(container),
             _ => true,
         })
     }

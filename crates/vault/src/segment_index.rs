@@ -15,8 +15,10 @@ use format::{
 use std::collections::{BTreeSet, HashMap};
 use store::StoreError;
 
-/// No index of one session is longer.
-const MAX_INDEX: u64 = 1 << 30;
+/// Segments that are known at most (32 MiB; 8 TiB in segments of 8 MiB). Others are not found: that costs space only.
+const KNOWN_MAX: usize = 1 << 20;
+/// Segments in the index of one session at most. Others cannot be found.
+const SEGMENTS_MAX: usize = Kind::Segments.body_max() / ENTRY_BYTES;
 /// Fingerprint, container, first chunk.
 const ENTRY_BYTES: usize = 44;
 
@@ -59,7 +61,9 @@ impl SegmentIndex {
                 Err(e) if e.is_damage() => continue,
                 other => other?,
             };
-            known.extend(segments.iter().map(|s| (half(&s.fingerprint), s.container, s.first.0)));
+            let room = KNOWN_MAX - known.len();
+            known.reserve_exact(segments.len().min(room));
+            known.extend(segments.iter().take(room).map(|s| (half(&s.fingerprint), s.container, s.first.0)));
         }
         known.sort_unstable();
         Ok(SegmentIndex {
@@ -191,7 +195,7 @@ pub(crate) fn in_one_place(s: &SegmentRecipe) -> Option<SegmentAt> {
 /// The index of one session; empty where there is none.
 pub(crate) fn read_segments(shared: &Folder, writer: WriterNo) -> Result<Vec<SegmentAt>> {
     let name = names::segments(shared.owner, writer);
-    let frame = match shared.store.read(&name, MAX_INDEX) {
+    let frame = match shared.store.read(&name, Kind::Segments.frame_max()) {
         Err(StoreError::NotFound { .. }) => return Ok(Vec::new()),
         other => other.named()?,
     };
@@ -210,6 +214,7 @@ pub(crate) fn read_segments(shared: &Folder, writer: WriterNo) -> Result<Vec<Seg
 /// Writes the index of one session.
 fn put_segments(folder: &Folder, writer: WriterNo, segments: &[SegmentAt]) -> Result<()> {
     let name = names::segments(folder.owner, writer);
+    let segments = &segments[..segments.len().min(SEGMENTS_MAX)];
     let mut body = Vec::with_capacity(segments.len() * ENTRY_BYTES);
     for s in segments {
         body.extend_from_slice(&s.fingerprint);

@@ -6,11 +6,13 @@
 
 use crate::error::{Result, VaultError};
 use crate::folder::Folder;
-use crate::vault::random_token;
-use format::{encode_frame, names, Kind, Manifest, SnapId, SnapshotEntry, Writer, WriterKind, WriterNo};
+use crate::rollback::{self, Evidence};
+use crate::snapshot_spec::format_time;
+use crate::vault::{now, random_token, read_name};
+use format::{names, Manifest, Owner, SessionRecord, SnapId, SnapshotEntry, Writer, WriterKind, WriterNo};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use store::Hold;
+use store::{Hold, ObjectStore, Reserve, StoreError};
 
 /// A registered writer. Dropped without [`Session::commit`], it takes back what it put.
 pub(crate) struct Session {
@@ -20,11 +22,16 @@ pub(crate) struct Session {
     pub parent: Option<SnapshotEntry>,
     /// The manifest in which it was registered.
     pub manifest: Manifest,
+    /// The commit records that were there before.
+    evidence: Evidence,
     hold: Option<Box<dyn Hold>>,
     put: Mutex<Vec<String>>,
     page_counter: Mutex<u32>,
     ended: bool,
 }
+
+/// After so long a wait people are told who is waited for.
+const QUIET: Duration = Duration::from_secs(5);
 
 fn next_after(folder: &Folder, no: WriterNo) -> Result<WriterNo> {
     let used_up = || VaultError::Refused(format!("{}: all writer numbers are used up", folder.path));
@@ -35,9 +42,29 @@ fn next_after(folder: &Folder, no: WriterNo) -> Result<WriterNo> {
 pub(crate) fn hold_session(folder: &Folder, kind: &str) -> Result<(SnapId, Box<dyn Hold>)> {
     let token = random_token()?;
     let name = names::session(token);
-    let text = format!("{kind} of {} by process {}", folder.path, std::process::id());
-    let frame = encode_frame(Kind::Session, folder.context(&name), text.as_bytes());
-    Ok((token, folder.store.hold(&name, &frame)?))
+    let (host, process) = (store::host::name(), std::process::id());
+    let record = SessionRecord { work: kind.to_owned(), host, process, since: now() };
+    Ok((token, folder.store.hold(&name, &record.encode(folder.context(&name)))?))
+}
+
+/// Who holds a session, for those who wait for it.
+fn holder(folder: &Folder, token: SnapId) -> String {
+    let name = names::session(token);
+    let read = folder.store.read(&name, 1 << 16).ok();
+    match read.and_then(|bytes| SessionRecord::decode(folder.context(&name), &bytes).ok()) {
+        Some(SessionRecord { work, host, process, since }) => {
+            format!("a {work} (host {host}, process {process}, since {} UTC)", format_time(since))
+        }
+        None => format!("a session whose object {name} cannot be read"),
+    }
+}
+
+/// Whether the process that registered a writer is alive. One whose session object cannot be read may be.
+pub(crate) fn is_alive(store: &dyn ObjectStore, token: SnapId) -> Result<bool> {
+    match store.is_held(&names::session(token)) {
+        Err(StoreError::Unreadable { .. }) => Ok(true),
+        other => Ok(other?),
+    }
 }
 
 impl Session {
@@ -57,13 +84,14 @@ impl Session {
     fn register_within(folder: &Folder, kind: WriterKind, wait: Duration) -> Result<Session> {
         let what = match kind {
             WriterKind::Backup => "backup",
-            WriterKind::Maintenance => "maintenance",
+            WriterKind::Maintenance => "maintenance run",
         };
         let (token, hold) = hold_session(folder, what)?;
         let start = Instant::now();
+        let mut is_told = false;
         loop {
-            match Self::register(folder, kind, what, token) {
-                Ok((manifest, writer)) => {
+            match Self::register(folder, kind, token) {
+                Ok((manifest, writer, evidence)) => {
                     let parent = manifest.newest().filter(|_| kind == WriterKind::Backup).cloned();
                     return Ok(Session {
                         folder: folder.clone(),
@@ -71,13 +99,21 @@ impl Session {
                         token,
                         parent,
                         manifest,
+                        evidence,
                         hold: Some(hold),
                         put: Mutex::default(),
                         page_counter: Mutex::default(),
                         ended: false,
                     });
                 }
-                Err(VaultError::Busy { .. }) if start.elapsed() < wait => {
+                Err(VaultError::Busy { disk, holder }) if start.elapsed() < wait => {
+                    if !is_told && start.elapsed() >= QUIET {
+                        is_told = true;
+                        let most = wait.as_secs();
+                        store::notice(&format!(
+                            "{disk}: waiting for {holder}, which locks it, for {most} s at most"
+                        ));
+                    }
                     std::thread::sleep(Duration::from_millis(20));
                 }
                 Err(e) => return Err(e),
@@ -85,17 +121,14 @@ impl Session {
         }
     }
 
-    fn register(
-        folder: &Folder,
-        kind: WriterKind,
-        what: &str,
-        token: SnapId,
-    ) -> Result<(Manifest, WriterNo)> {
-        folder.update(|m, _| {
+    fn register(folder: &Folder, kind: WriterKind, token: SnapId) -> Result<(Manifest, WriterNo, Evidence)> {
+        let evidence = Evidence::of_commits(folder)?;
+        let (manifest, no) = folder.update(|m, _| {
+            evidence.check_update(folder, m)?;
             for other in m.writers.iter().filter(|w| w.kind == kind) {
-                if folder.store.is_held(&names::session(other.token))? {
+                if is_alive(&*folder.store, other.token)? {
                     let disk = if m.name.is_empty() { folder.path.clone() } else { m.name.clone() };
-                    return Err(VaultError::Busy { disk, what: format!("another {what}") });
+                    return Err(VaultError::Busy { disk, holder: holder(folder, other.token) });
                 }
             }
             m.writers.retain(|w| w.kind != kind);
@@ -104,13 +137,16 @@ impl Session {
             let parent = m.newest().filter(|_| kind == WriterKind::Backup).map(|s| s.id);
             m.writers.push(Writer { no, token, kind, parent, since: m.sequence });
             Ok(no)
-        })
+        })?;
+        Ok((manifest, no, evidence))
     }
 
     /// Registers a second kind of writer under a hold that another session has: backups that also write to
     /// the shared set. They never exclude each other.
     pub fn join(folder: &Folder, token: SnapId) -> Result<Session> {
+        let evidence = Evidence::of_commits(folder)?;
         let (manifest, writer) = folder.update(|m, _| {
+            evidence.check_update(folder, m)?;
             let no = m.next_writer;
             m.next_writer = next_after(folder, no)?;
             let kind = WriterKind::Backup;
@@ -123,6 +159,7 @@ impl Session {
             token,
             parent: None,
             manifest,
+            evidence,
             hold: None,
             put: Mutex::default(),
             page_counter: Mutex::default(),
@@ -192,6 +229,7 @@ impl Session {
             Ok(value)
         })?;
         self.ended = true;
+        rollback::record(&self.folder, out.0.sequence, &self.evidence);
         Ok(out)
     }
 
@@ -207,13 +245,51 @@ impl Drop for Session {
         if self.ended {
             return;
         }
+        // What failed for want of space must not leave less of it.
+        let folder = self.folder.with_reserve(Reserve::Whole);
         for object in self.put.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            let _ = self.folder.store.delete(&object);
+            let _ = folder.store.delete(&object);
         }
         let writer = self.writer;
-        let _ = self.folder.update(|m, _| {
-            m.writers.retain(|w| w.no != writer);
-            Ok(())
+        let ended = folder.update(|m, _| {
+            let is_alone = matches!(&m.writers[..], [w] if w.no == writer && w.kind == WriterKind::Backup);
+            let takes_away =
+                is_alone && folder.owner == Owner::Disk && is_empty(m) && !has_newer(&folder, writer)?;
+            if !takes_away {
+                m.writers.retain(|w| w.no != writer);
+            }
+            Ok(takes_away)
         });
+        // As long as its writer is registered and held, no other backup begins.
+        if let Ok((m, true)) = ended {
+            let _ = remove_disk(&folder, &m.name);
+        }
     }
+}
+
+/// Whether a folder has objects that this writer or a later one has put: where the manifest was rolled back, they are
+/// not garbage.
+fn has_newer(folder: &Folder, writer: WriterNo) -> Result<bool> {
+    let mut found = false;
+    folder.store.list(&folder.path, &mut |e| {
+        found |= names::writer_of(&e.name).is_some_and(|w| w >= writer);
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Whether a disk has no snapshot, and nothing else that its manifest names.
+pub(crate) fn is_empty(m: &Manifest) -> bool {
+    m.snapshots.is_empty() && m.pages.is_empty() && m.released.is_empty() && m.unswept.is_empty()
+}
+
+/// Removes an empty disk: its name first, so that whoever finds the name finds the manifest too.
+fn remove_disk(folder: &Folder, name: &str) -> Result<()> {
+    let object = names::name(name);
+    match read_name(&*folder.store, folder.context(&object), &object)? {
+        Some((_, disk)) if disk == folder.disk => drop(folder.store.delete(&object)?),
+        // Another folder has it.
+        _ => {}
+    }
+    folder.remove().map(drop)
 }

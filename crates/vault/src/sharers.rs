@@ -48,8 +48,7 @@ impl<'a> Sharers<'a> {
 }
 
 fn read(vault: &Vault, own: DiskId) -> Result<Vec<Other>> {
-    let (all, _) = disks::listed(vault)?;
-    let others = all.into_iter().map(|d| d.folder).filter(|f| f.disk != own);
+    let others = disks::folder_ids(vault)?.into_iter().filter(|id| *id != own).map(|id| vault.folder(id));
     others.map(|folder| Ok(Other { listed: load(&folder)?, folder })).collect()
 }
 

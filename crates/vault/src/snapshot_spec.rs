@@ -1,7 +1,8 @@
 //! Which snapshot a user means: an id, a prefix of one, `latest`, `latest~N`, or a time.
 
 use crate::error::{Result, VaultError};
-use format::{Manifest, SnapshotEntry};
+use format::{Manifest, SnapId, SnapshotEntry, SnapshotState};
+use std::collections::BTreeSet;
 
 /// The snapshot of a disk that `spec` names.
 pub(crate) fn find_snapshot<'a>(m: &'a Manifest, disk: &str, spec: &str) -> Result<&'a SnapshotEntry> {
@@ -29,6 +30,19 @@ pub(crate) fn find_snapshot<'a>(m: &'a Manifest, disk: &str, spec: &str) -> Resu
     let time = parse_time(spec).ok_or_else(|| none("there is no such snapshot".into()))?;
     let before = live.iter().filter(|s| s.time <= time).max_by_key(|s| s.time);
     before.copied().ok_or_else(|| none("there is no snapshot that old".into()))
+}
+
+/// The ids of the snapshots that `specs` name, all by one manifest.
+pub(crate) fn find_ids(m: &Manifest, disk: &str, specs: &[&str]) -> Result<BTreeSet<SnapId>> {
+    specs.iter().map(|spec| Ok(find_snapshot(m, disk, spec)?.id)).collect()
+}
+
+/// The entry of a snapshot that was found before, in a manifest that is being changed: it may be gone by now.
+pub(crate) fn find_live<'a>(m: &'a mut Manifest, disk: &str, id: SnapId) -> Result<&'a mut SnapshotEntry> {
+    let live = m.snapshots.iter_mut().find(|s| s.id == id && s.state == SnapshotState::Live);
+    live.ok_or_else(|| VaultError::NotFound {
+        what: format!("{disk}@{id}: has just been deleted; `sapwood snapshots {disk}` lists what there is"),
+    })
 }
 
 /// Seconds since 1970 of `YYYY-MM-DD[(T| )HH:MM[:SS]][Z]` in UTC. A day alone means its end.

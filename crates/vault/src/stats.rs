@@ -96,7 +96,7 @@ impl Vault {
         let disks = match disk {
             Some(name) => vec![disks::one(self, name)?],
             None => {
-                let (disks, nowhere) = disks::listed(self)?;
+                let (disks, nowhere) = disks::all(self)?;
                 stats.damaged.extend(nowhere.into_iter().map(damage_line));
                 disks
             }
@@ -104,6 +104,7 @@ impl Vault {
         for at in &disks {
             stats.damaged.extend(at.name_fault.clone().map(damage_line));
             match self.disk_stats(at.name.clone(), &at.folder) {
+                Err(e) if e.is_damage() && disks::is_gone(self, at)? => {}
                 Err(e) if e.is_damage() => stats.damaged.push(e.to_string()),
                 other => stats.disks.push(other?),
             }

@@ -1,11 +1,11 @@
 //! What deduplication would save, before anything is stored (Paulo 2009, chapter 3).
 
 use crate::error::{Result, VaultError};
-use crate::pipeline::{cores, Failure};
 use crate::progress::Progress;
+use crate::threads::{cores, Failure};
 use chunk::{Census, CensusReport, ChunkSpec, DuplicateClass, Fingerprint, MetadataCost, Piece};
 use crossbeam_channel::{bounded, Sender};
-use image::{Source, SourceOptions};
+use image::{Format, Source, SourceOptions};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
@@ -73,8 +73,13 @@ struct OpenFile {
     data: BTreeMap<u64, Fingerprint>,
 }
 
-/// Studies files, disk images, and directories of them.
-pub fn study(paths: &[PathBuf], cuts: &[ChunkSpec], progress: &Progress) -> Result<Study> {
+/// Studies files, disk images, and directories of them; all as `format`, or each by its content.
+pub fn study(
+    paths: &[PathBuf],
+    cuts: &[ChunkSpec],
+    format: Option<Format>,
+    progress: &Progress,
+) -> Result<Study> {
     for c in cuts {
         c.check().map_err(|e| VaultError::Refused(format!("{c}: {e}")))?;
     }
@@ -90,10 +95,11 @@ pub fn study(paths: &[PathBuf], cuts: &[ChunkSpec], progress: &Progress) -> Resu
     let mut files = Files::default();
     let unread = std::thread::scope(|scope| {
         let (failure, paths) = (&failure, &paths_found);
-        let reader = scope.spawn(move || failure.guard(|| read(paths, &segment_tx, progress)));
+        let reader = failure
+            .spawn(scope, "read", move || failure.guard(|| read(paths, format, &segment_tx, progress)));
         for _ in 0..cores() {
             let (rx, tx) = (segment_rx.clone(), counted_tx.clone());
-            scope.spawn(move || {
+            failure.spawn(scope, "analyse", move || {
                 for segment in rx {
                     if tx.send(analyse(segment, cuts)).is_err() {
                         return;
@@ -109,7 +115,7 @@ pub fn study(paths: &[PathBuf], cuts: &[ChunkSpec], progress: &Progress) -> Resu
             }
             files.add(&c);
         }
-        reader.join().ok().flatten()
+        reader.and_then(|r| r.join().ok()).flatten()
     });
     failure.into_result()?;
     skipped.extend(unread.unwrap_or_default());
@@ -150,10 +156,18 @@ fn find_files(path: &Path, files: &mut Vec<PathBuf>, skipped: &mut Vec<String>) 
 }
 
 /// Reads all files; what cannot be read is said, not fatal.
-fn read(files: &[PathBuf], out: &Sender<Segment>, progress: &Progress) -> Result<Vec<String>> {
+fn read(
+    files: &[PathBuf],
+    format: Option<Format>,
+    out: &Sender<Segment>,
+    progress: &Progress,
+) -> Result<Vec<String>> {
+    // Backing files are followed: nothing of what is read can be seen in what is counted. Images in use are read, too: what
+    // a running machine changes meanwhile makes the numbers a little wrong, and its start must not fail because of us.
+    let how = SourceOptions { format, follow_names: true, allow_in_use: true, ..SourceOptions::default() };
     let mut skipped = Vec::new();
     for (file, path) in files.iter().enumerate() {
-        let mut source = match image::open(path, &SourceOptions::default()) {
+        let mut source = match image::open(path, &how) {
             Ok(s) => s,
             Err(e) => {
                 skipped.push(e.to_string());

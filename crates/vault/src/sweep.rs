@@ -12,19 +12,20 @@ use crate::dead::read_dead;
 use crate::delete::{bury, release_data, summary_of};
 use crate::error::{Result, VaultError};
 use crate::folder::{list_unswept, release, Containers, Edits, Folder};
-use crate::gc::{fence_dead, remove_orphans, GcReport};
-use crate::popular::published;
+use crate::gc::{fence_dead, list_checked, remove_orphans, GcReport};
+use crate::popular::published_chunks;
 use crate::recipe::read_root;
 use crate::released::delete_released;
 use crate::reverse::ReverseReport;
 use crate::session::Session;
 use crate::tables::read_table;
-use crate::vault::Vault;
+use crate::vault::{has_objects, Vault};
 use format::{
     encode_frame, names, ContainerEntry, ContainerId, Kind, Owner, RecipePageRef, Release, RunSet,
     WriterKind, WriterNo,
 };
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use store::{Reserve, StoreError};
 
 /// Chunks whose references are counted in one scan. They take four bytes each at worst, where every other one is
 /// referenced.
@@ -32,15 +33,16 @@ const CHUNKS_AT_ONCE: u64 = 32 << 20;
 
 /// Sweeps and compacts the shared set, if the vault has one.
 pub(crate) fn sweep_shared(vault: &Vault, threshold: f64, report: &mut GcReport) -> Result<()> {
-    let folder = vault.shared();
+    let folder = vault.shared().with_reserve(Reserve::Whole);
     if folder.load_tagged()?.is_none() {
         return Ok(());
     }
+    let listed = list_checked(&folder)?;
     let session = begin(vault, Session::begin(&folder, WriterKind::Maintenance)?)?;
     fence_dead(&session)?;
     sweep(vault, &session, candidates(&session, None)?.0, threshold)?;
     remove_stale_indexes(&session)?;
-    remove_orphans(&session, report)?;
+    remove_orphans(&session, &listed, report)?;
     report.freed_bytes += delete_released(&folder, Some(session.writer))?;
     report.add_compaction(compact_folder(&session, threshold, None)?);
     report.freed_bytes += delete_released(&folder, Some(session.writer))?;
@@ -61,7 +63,7 @@ pub(crate) fn sweep_unswept(
     }
     let only = &unswept;
     let mut run = || -> Result<()> {
-        let shared = vault.shared();
+        let shared = vault.shared().with_reserve(disk.reserve);
         if shared.load_tagged()?.is_none() {
             return Ok(());
         }
@@ -94,7 +96,7 @@ pub(crate) fn sweep_unswept(
         })?;
     }
     match done {
-        Err(e) if e.is_damage() || matches!(e, VaultError::Busy { .. }) => {
+        Err(e) if e.is_damage() || e.is_full() || matches!(e, VaultError::Busy { .. }) => {
             report.held_up = Some(e.to_string());
             Ok(())
         }
@@ -171,7 +173,13 @@ fn sweep_batch(
     for writer in &writers {
         let name = names::retiring(folder.owner, *writer);
         let frame = encode_frame(Kind::Retiring, folder.context(&name), b"");
-        folder.store.put(&name, &[&frame])?;
+        match folder.store.put(&name, &[&frame]) {
+            // All that were there have been removed: something that is no object stands in its place.
+            Err(StoreError::AlreadyExists { object }) => {
+                return Err(VaultError::corrupt(&object, "a directory stands in its place; remove it"));
+            }
+            put => put?,
+        }
     }
     let swept = sweep_retiring(vault, session, entries, punch_below);
     remove_retiring(vault).and(swept)
@@ -207,12 +215,10 @@ fn sweep_retiring(
         let unreferenced = table.numbers.minus(&dead);
         candidates.insert(entry.id, Candidate { entry, unreferenced });
     }
-    if let Some(set) = published(folder)? {
-        // Backups may match it.
-        for (id, chunks) in set.chunks() {
-            if let Some(c) = candidates.get_mut(&id) {
-                c.unreferenced = c.unreferenced.minus(&chunks);
-            }
+    // Backups may match the popular set.
+    for (id, chunks) in published_chunks(folder)? {
+        if let Some(c) = candidates.get_mut(&id) {
+            c.unreferenced = c.unreferenced.minus(&chunks);
         }
     }
     take_referenced(vault, &mut candidates)?;
@@ -306,8 +312,11 @@ fn claimed(vault: &Vault) -> Result<HashSet<String>> {
     for object in found {
         let mut parts = object.trim_start_matches(&prefix).split('/');
         if let (Some(writer), Some(session)) = (parts.next(), parts.next()) {
-            if vault.store.is_held(&format!("{}{session}", names::SESSIONS))? {
-                claimed.insert(writer.to_string());
+            match vault.store.is_held(&format!("{}{session}", names::SESSIONS)) {
+                Ok(false) => {}
+                // A session that cannot be read may live.
+                Ok(true) | Err(StoreError::Unreadable { .. }) => drop(claimed.insert(writer.to_string())),
+                Err(e) => return Err(e.into()),
             }
         }
     }
@@ -315,15 +324,22 @@ fn claimed(vault: &Vault) -> Result<HashSet<String>> {
 }
 
 /// Takes out what the snapshots of all disks reference. Disks whose own table names none of the candidates are passed
-/// over. A disk that cannot be read stops the sweep.
+/// over. A disk that cannot be read, or whose manifest was rolled back, stops the sweep.
 fn take_referenced(vault: &Vault, candidates: &mut Candidates) -> Result<()> {
     candidates.retain(|_, c| !c.unreferenced.is_empty());
     // Every folder there is, not every name: a disk whose name is damaged has its chunks all the same.
-    for folder in vault.all_folders()? {
+    for (folder, evidence) in vault.listed_folders()? {
         if candidates.is_empty() {
             break;
         }
-        let view = vault.view(&folder, 0)?;
+        let folder = folder.with_reserve(Reserve::Whole);
+        let view = match vault.view(&folder, 0) {
+            // A failed first backup has taken it away since it was listed.
+            Err(VaultError::Missing { .. }) if !has_objects(&*folder.store, &folder.path)? => continue,
+            view => view?,
+        };
+        // An older manifest does not know what newer snapshots reference.
+        evidence.check(&folder, &view.manifest)?;
         let listed = Containers::new(folder.clone(), &view.manifest);
         let mut wanted = false;
         for id in candidates.keys() {

@@ -2,12 +2,9 @@
 
 use crate::error::{Named, Result, VaultError};
 use crate::folder::{Containers, Folder};
-use format::{names, ContainerEntry, ContainerId, Owner, Table, WriterNo};
-use std::collections::HashMap;
+use format::{names, ContainerEntry, ContainerId, Kind, Owner, Table, WriterNo};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// No table is longer.
-const MAX_TABLE: u64 = 1 << 28;
 
 /// Finds containers of a disk and of the shared set, and their tables.
 pub(crate) struct Tables {
@@ -22,12 +19,17 @@ struct Cache {
     budget: usize,
     used: usize,
     clock: u64,
-    tables: HashMap<(ContainerId, WriterNo), (u64, Arc<Table>)>,
+    /// By container and generation, with when each was used last.
+    tables: HashMap<Key, (u64, Arc<Table>)>,
+    /// The same by time.
+    used_at: BTreeMap<u64, Key>,
 }
+
+type Key = (ContainerId, WriterNo);
 
 impl Tables {
     pub fn new(own: Containers, shared: Option<Containers>, budget: usize) -> Self {
-        let cache = Cache { budget, used: 0, clock: 0, tables: HashMap::new() };
+        let cache = Cache { budget, used: 0, clock: 0, tables: HashMap::new(), used_at: BTreeMap::new() };
         Tables { own, shared, shared_fault: None, cache: Mutex::new(cache) }
     }
 
@@ -82,36 +84,47 @@ impl Tables {
             return Ok(t);
         }
         let table = Arc::new(read_table(self.folder_of(entry.id), entry.id, entry.table)?);
-        let mut c = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        c.clock += 1;
-        let clock = c.clock;
-        let size = table.memory_bytes();
-        if c.tables.insert(key, (clock, table.clone())).is_none() {
-            c.used += size;
-        }
-        while c.used > c.budget && c.tables.len() > 1 {
-            let Some(oldest) = c.tables.iter().min_by_key(|(_, v)| v.0).map(|(k, _)| *k) else { break };
-            if let Some((_, t)) = c.tables.remove(&oldest) {
-                c.used -= t.memory_bytes();
-            }
-        }
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).insert(key, &table);
         Ok(table)
     }
 
-    fn cached(&self, key: (ContainerId, WriterNo)) -> Option<Arc<Table>> {
-        let mut c = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        c.clock += 1;
-        let clock = c.clock;
-        let hit = c.tables.get_mut(&key)?;
-        hit.0 = clock;
-        Some(hit.1.clone())
+    fn cached(&self, key: Key) -> Option<Arc<Table>> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(key)
+    }
+}
+
+impl Cache {
+    fn get(&mut self, key: Key) -> Option<Arc<Table>> {
+        let (used, table) = self.tables.get_mut(&key)?;
+        self.clock += 1;
+        self.used_at.remove(used);
+        self.used_at.insert(self.clock, key);
+        *used = self.clock;
+        Some(table.clone())
+    }
+
+    /// Adds a table, and takes out those that were not used for longest where there are too many.
+    fn insert(&mut self, key: Key, table: &Arc<Table>) {
+        if self.get(key).is_some() {
+            return;
+        }
+        self.clock += 1;
+        self.used += table.memory_bytes();
+        self.tables.insert(key, (self.clock, table.clone()));
+        self.used_at.insert(self.clock, key);
+        while self.used > self.budget && self.tables.len() > 1 {
+            let Some((_, oldest)) = self.used_at.pop_first() else { break };
+            if let Some((_, t)) = self.tables.remove(&oldest) {
+                self.used -= t.memory_bytes();
+            }
+        }
     }
 }
 
 /// Reads and checks a table.
 pub(crate) fn read_table(folder: &Folder, id: ContainerId, generation: WriterNo) -> Result<Table> {
     let name = names::table(&folder.path, id, generation);
-    let bytes = folder.store.read(&name, MAX_TABLE).named()?;
+    let bytes = folder.store.read(&name, Kind::Table.frame_max()).named()?;
     let table = Table::decode(folder.context(&name), &bytes).map_err(VaultError::malformed(&name))?;
     if table.container != id {
         return Err(VaultError::corrupt(&name, format!("is of container {}", table.container)));

@@ -1,15 +1,17 @@
 //! The vault: opening it, its disks and their snapshots.
 
+use crate::disks;
 use crate::error::{Named, Result, VaultError};
 use crate::folder::{Containers, Folder};
 use crate::policy::Policy;
 use crate::reader::Reader;
+use crate::rollback::Evidence;
 use crate::session::hold_session;
 use crate::tables::Tables;
 use format::{
     decode_frame, encode_frame, names, Context, DiskId, Kind, Manifest, Owner, SnapId, VaultFile, VaultId,
 };
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::{ObjectStore, StoreError};
@@ -33,16 +35,37 @@ pub struct Vault {
 /// A consistent reading of one disk.
 pub(crate) struct View {
     pub folder: Folder,
-    pub manifest: Manifest,
+    pub manifest: Arc<Manifest>,
     pub tables: Tables,
     reader: Reader,
-    _shared: Option<Reader>,
+    /// The folder of the shared set, and its reader.
+    shared: Option<(Folder, Reader)>,
 }
 
 impl View {
     /// Stops where the lease has lapsed.
     pub fn check(&self) -> Result<()> {
         self.reader.check()
+    }
+
+    /// What an error of reading it means: where its readers are not held and a manifest has changed, somebody has
+    /// deleted what was being read.
+    pub fn explain(&self, e: VaultError) -> VaultError {
+        match e {
+            VaultError::Missing { object } | VaultError::Corrupt { object, .. } if self.may_have_lost() => {
+                VaultError::Gone { object }
+            }
+            e => e,
+        }
+    }
+
+    /// Whether what is missing or wrong may have been deleted while it was read.
+    pub fn may_have_lost(&self) -> bool {
+        let has_changed = |folder: &Folder, reader: &Reader| {
+            !reader.is_held() && folder.load().map_or(true, |m| m.sequence != reader.manifest.sequence)
+        };
+        let shared = self.shared.as_ref().is_some_and(|(folder, reader)| has_changed(folder, reader));
+        shared || has_changed(&self.folder, &self.reader)
     }
 }
 
@@ -62,21 +85,21 @@ pub fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
 }
 
-/// A disk's name is `vm/disk`: two parts of letters, digits and `._-+:`, none of them starting with a dot.
-pub fn check_disk_name(name: &str) -> Result<()> {
-    let part = |p: &str| {
-        !p.is_empty()
-            && !p.starts_with('.')
-            && p.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-+:".contains(&b) || b >= 0x80)
+/// The disk that a name leads to, as its object says; `None` where there is no such object.
+pub(crate) fn read_name(
+    store: &dyn ObjectStore,
+    context: Context<'_>,
+    object: &str,
+) -> Result<Option<(String, DiskId)>> {
+    let bytes = match store.read(object, 1 << 16) {
+        Err(StoreError::NotFound { .. }) => return Ok(None),
+        other => other.named()?,
     };
-    let mut parts = name.split('/');
-    let good = parts.next().is_some_and(part) && parts.next().is_some_and(part) && parts.next().is_none();
-    if good && name.len() <= 500 {
-        return Ok(());
-    }
-    Err(VaultError::Usage(format!(
-        "{name:?} is no name of a disk: two parts like web01/vda, of letters, digits and . _ - + :"
-    )))
+    let body = decode_frame(Kind::Name, context, &bytes).map_err(VaultError::malformed(object))?;
+    let wrong = || VaultError::corrupt(object, "does not name a disk");
+    let (id, name) = body.split_first_chunk::<16>().ok_or_else(wrong)?;
+    let name = String::from_utf8(name.to_vec()).map_err(|_| wrong())?;
+    Ok(Some((name, DiskId(*id))))
 }
 
 /// Whether there is any object of this prefix.
@@ -89,10 +112,20 @@ pub(crate) fn has_objects(store: &dyn ObjectStore, prefix: &str) -> Result<bool>
     Ok(any)
 }
 
+/// Whether there are disks, or what names them.
+fn has_disks(store: &dyn ObjectStore) -> Result<bool> {
+    let mut any = has_objects(store, names::NAMES)?;
+    store.list_folders(names::DISKS, &mut |_| {
+        any = true;
+        Ok(())
+    })?;
+    Ok(any)
+}
+
 impl Vault {
     /// Makes a vault on an empty store. One that has disks has lost its `vault.json`: a new one would not fit them.
     pub fn init(store: Arc<dyn ObjectStore>, policy: &Policy) -> Result<Vault> {
-        if store.len(names::VAULT).is_err() && has_objects(&*store, names::NAMES)? {
+        if store.len(names::VAULT).is_err() && has_disks(&*store)? {
             return Err(VaultError::Missing { object: names::VAULT.into() });
         }
         let file = VaultFile { id: VaultId(random_bytes()?), policy: policy.name.into(), created: now() };
@@ -108,7 +141,7 @@ impl Vault {
     /// Opens the vault on a store.
     pub fn open(store: Arc<dyn ObjectStore>) -> Result<Vault> {
         let bytes = match store.read(names::VAULT, 1 << 20) {
-            Err(StoreError::NotFound { .. }) if has_objects(&*store, names::NAMES)? => {
+            Err(StoreError::NotFound { .. }) if has_disks(&*store)? => {
                 return Err(VaultError::Missing { object: names::VAULT.into() });
             }
             Err(StoreError::NotFound { .. }) => {
@@ -171,51 +204,61 @@ impl Vault {
 
     /// The folders of all disks, named or not. One without a manifest is an error: what it references is not known.
     pub(crate) fn all_folders(&self) -> Result<Vec<Folder>> {
-        let mut ids = BTreeSet::new();
+        Ok(self.listed_folders()?.into_iter().map(|(folder, _)| folder).collect())
+    }
+
+    /// The same, with what the objects in each tell of the newest manifest that was there.
+    pub(crate) fn listed_folders(&self) -> Result<Vec<(Folder, Evidence)>> {
+        let mut found: BTreeMap<DiskId, Evidence> = BTreeMap::new();
         self.store.list(names::DISKS, &mut |e| {
             let id = e.name.strip_prefix(names::DISKS).and_then(|r| r.split('/').next());
-            ids.extend(id.and_then(|i| i.parse::<DiskId>().ok()));
+            if let Some(id) = id.and_then(|i| i.parse::<DiskId>().ok()) {
+                found.entry(id).or_default().add(&e.name);
+            }
             Ok(())
         })?;
-        Ok(ids.into_iter().map(|id| self.folder(id)).collect())
+        Ok(found.into_iter().map(|(id, evidence)| (self.folder(id), evidence)).collect())
     }
 
     pub(crate) fn read_name(&self, object: &str) -> Result<Option<(String, DiskId)>> {
-        let bytes = match self.store.read(object, 1 << 16) {
-            Err(StoreError::NotFound { .. }) => return Ok(None),
-            other => other.named()?,
-        };
-        let body =
-            decode_frame(Kind::Name, self.context(object), &bytes).map_err(VaultError::malformed(object))?;
-        let wrong = || VaultError::corrupt(object, "does not name a disk");
-        let (id, name) = body.split_first_chunk::<16>().ok_or_else(wrong)?;
-        let name = String::from_utf8(name.to_vec()).map_err(|_| wrong())?;
-        Ok(Some((name, DiskId(*id))))
+        read_name(&*self.store, self.context(object), object)
     }
 
-    /// The folder of a disk; `None` where there is none of that name.
-    pub(crate) fn find_disk(&self, name: &str) -> Result<Option<Folder>> {
-        check_disk_name(name)?;
-        match self.read_name(&names::name(name))? {
-            None => Ok(None),
-            Some((n, id)) if n == name => Ok(Some(self.folder(id))),
-            Some((n, _)) => {
-                Err(VaultError::Refused(format!("the names {name} and {n} collide; choose another")))
-            }
+    /// Puts the object that leads from a name to a folder, unless there is one. Returns whether it was put.
+    pub(crate) fn put_name(&self, name: &str, folder: &Folder) -> Result<bool> {
+        let object = names::name(name);
+        let mut body = folder.disk.0.to_vec();
+        body.extend_from_slice(name.as_bytes());
+        let frame = encode_frame(Kind::Name, self.context(&object), &body);
+        match self.store.put(&object, &[&frame]) {
+            Ok(()) => Ok(true),
+            Err(StoreError::AlreadyExists { .. }) => Ok(false),
+            Err(e) => Err(e.into()),
         }
+    }
+
+    /// Whether a backup may go to a disk of this name: there is one, or one may be made.
+    ///
+    /// # Errors
+    /// `Usage` where it may not.
+    pub fn check_backup_name(&self, name: &str) -> Result<()> {
+        disks::find(self, name).map(drop)
     }
 
     /// The folder of a disk that is there.
     pub(crate) fn disk(&self, name: &str) -> Result<Folder> {
-        self.find_disk(name)?.ok_or_else(|| VaultError::NotFound {
-            what: format!("{}: there is no disk {name}; `sapwood snapshots` lists them", self.location()),
-        })
+        Ok(disks::one(self, name)?.folder)
+    }
+
+    /// [`Vault::view`] of the disk of a name.
+    pub(crate) fn view_of(&self, disk: &str, table_bytes: usize) -> Result<View> {
+        disks::begin_on(self, disk, |at| self.view(&at.folder, table_bytes))
     }
 
     /// The folder of a disk, made if it is new.
     pub(crate) fn disk_or_new(&self, name: &str) -> Result<Folder> {
-        if let Some(folder) = self.find_disk(name)? {
-            return Ok(folder);
+        if let Some(at) = disks::find(self, name)? {
+            return Ok(at.folder);
         }
         let folder = self.folder(DiskId(random_bytes()?));
         // Held while the folder has no name yet, so that `gc` lets it be.
@@ -229,22 +272,28 @@ impl Vault {
             since: 0,
         });
         folder.create(&manifest)?;
-        let object = names::name(name);
-        let mut body = folder.disk.0.to_vec();
-        body.extend_from_slice(name.as_bytes());
-        let frame = encode_frame(Kind::Name, self.context(&object), &body);
-        let put = self.store.put(&object, &[&frame]);
+        match self.put_name(name, &folder) {
+            Ok(true) => {}
+            // Another process was faster: its folder counts.
+            Ok(false) => {
+                folder.remove()?;
+                drop(hold);
+                return self.disk(name);
+            }
+            Err(e) => {
+                // Unless it cannot be told whether the name is there: then `gc` looks.
+                if matches!(e, VaultError::Store(StoreError::Full { .. } | StoreError::Unwritable { .. })) {
+                    let _ = folder.remove();
+                }
+                return Err(e);
+            }
+        }
         let made = folder.update(|m, _| {
             m.writers.retain(|w| w.token != token);
             Ok(())
         });
         drop(hold);
-        match put {
-            Ok(()) => made.map(|_| folder),
-            // Another process was faster: its folder counts, and `gc` takes ours.
-            Err(StoreError::AlreadyExists { .. }) => self.disk(name),
-            Err(e) => Err(e.into()),
-        }
+        made.map(|_| folder)
     }
 
     /// Reads a disk as it is now, and keeps what it reads from being removed.
@@ -259,7 +308,8 @@ impl Vault {
             let (tables, shared_reader) = self.tables(own, true, table_bytes)?;
             if shared_reader.is_none() || folder.load()?.sequence == manifest.sequence {
                 let folder = folder.clone();
-                return Ok(View { folder, manifest, tables, reader, _shared: shared_reader });
+                let shared = shared_reader.map(|reader| (self.shared(), reader));
+                return Ok(View { folder, manifest, tables, reader, shared });
             }
         }
         Err(VaultError::Refused(format!("{}: changes all the time; run it again", folder.manifest_name())))
@@ -281,6 +331,8 @@ impl Vault {
             Err(VaultError::Newer { why, .. }) => {
                 Ok((Tables::new(own, None, bytes).with_shared_fault(why, true), None))
             }
+            // Gone between two looks at it.
+            Err(VaultError::Missing { .. }) => Ok((Tables::new(own, None, bytes), None)),
             Err(e) => Err(e),
         }
     }

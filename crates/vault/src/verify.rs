@@ -12,6 +12,7 @@
 
 mod affected;
 mod containers;
+mod descent;
 mod findings;
 mod groups;
 mod recipes;
@@ -24,14 +25,17 @@ use crate::folder::{Containers, Folder};
 use crate::popular::newest_set;
 use crate::progress::Progress;
 use crate::reader::Reader;
+use crate::rollback::{unlisted, Evidence};
 use crate::segment_index::read_segments;
 use crate::snapshot_spec::find_snapshot;
 use crate::tables::Tables;
 use crate::vault::{Vault, TABLE_CACHE_BYTES};
 use containers::ContainerCheck;
 use findings::{ContainerFindings, Findings};
-use format::{names, ContainerId, Manifest, Owner, RunSet, SnapshotEntry, VaultFile, WriterNo};
-use recipes::RecipeCheck;
+use format::{
+    names, ContainerId, Manifest, Owner, RunSet, SnapshotEntry, SnapshotState, VaultFile, WriterNo,
+};
+use recipes::{RecipeCheck, RecipeFindings};
 use std::collections::BTreeSet;
 
 /// What a verification found.
@@ -163,9 +167,13 @@ impl Verification<'_> {
     /// Looks at one disk.
     fn disk(&mut self, at: &DiskAt, snapshot: Option<&str>) -> Result<()> {
         let mut own = ContainerFindings::default();
-        let bad_name = at.name_fault.as_ref().map(|(object, why)| own.found.add(object, why));
+        if let Some((object, why)) = &at.name_fault {
+            // Its snapshots can be restored all the same: its manifest has the name.
+            own.found.add(object, why);
+        }
         self.report.disks += 1;
         self.report.objects_checked += u64::from(at.name_fault.is_none()) + 1;
+        let evidence = Evidence::of_folder(&at.folder)?;
         let view = match self.vault.view(&at.folder, TABLE_CACHE_BYTES) {
             Ok(view) => view,
             Err(e) => {
@@ -177,10 +185,21 @@ impl Verification<'_> {
                 return self.conclude(at, own, None);
             }
         };
-        let wanted: Vec<&SnapshotEntry> = match snapshot {
-            Some(spec) => vec![find_snapshot(&view.manifest, &at.name, spec)?],
-            None => view.manifest.live().collect(),
+        let asked =
+            snapshot.map(|spec| find_snapshot(&view.manifest, &at.name, spec)).transpose()?.map(|s| s.id);
+        let is_wanted = |s: &SnapshotEntry| match asked {
+            Some(id) => s.id == id,
+            None => s.state == SnapshotState::Live,
         };
+        if let Err(e) = evidence.check(&at.folder, &view.manifest) {
+            let (object, why) = fault(e)?;
+            let rolled_back = own.found.add(&object, &why);
+            for s in unlisted(at, &view.manifest)? {
+                own.found.affects(rolled_back, &s);
+            }
+        }
+        let all = view.manifest.snapshots.iter().enumerate();
+        let wanted: BTreeSet<usize> = all.filter(|(_, s)| is_wanted(s)).map(|(no, _)| no).collect();
         self.report.snapshots += wanted.len() as u64;
         let mut ids = BTreeSet::new();
         if snapshot.is_none() {
@@ -188,22 +207,17 @@ impl Verification<'_> {
             self.report.objects_checked += objects;
             ids = listed;
         }
-        let mut recipes = RecipeCheck::new(&view, &at.name, &mut own.found);
-        for s in wanted {
-            self.progress.check()?;
-            recipes.snapshot(s)?;
-        }
-        let (bad_pages, referenced, objects) = recipes.finish();
-        self.report.objects_checked += objects;
-        ids.extend(referenced);
+        let mut recipes = RecipeCheck::new(&view, &mut own.found);
+        recipes.snapshots(&wanted, self.progress)?;
+        let recipes = recipes.finish();
+        self.report.objects_checked += recipes.objects;
+        ids.extend(&recipes.referenced);
         self.containers(&view.tables, &ids, Some((&view.folder, &view.manifest)), &mut own)?;
         view.check()?;
-        affected::attribute(&view, &at.name, &bad_pages, &mut own, &mut self.shared)?;
-        if let Some(name) = bad_name {
-            for s in view.manifest.live() {
-                own.found.affects(name, &format!("{}@{}", at.name, s.id));
-            }
+        if !(own.found.is_empty() && self.shared.found.is_empty()) && view.may_have_lost() {
+            return Err(VaultError::Gone { object: at.folder.manifest_name() });
         }
+        affected::attribute(&view, &at.name, &recipes, &mut own, &mut self.shared)?;
         self.compared.insert(at.folder.path.clone());
         self.conclude(at, own, Some(snapshot.is_none()))
     }
@@ -257,8 +271,14 @@ impl Verification<'_> {
     /// The shared containers that no snapshot references: later backups may match them.
     fn rest_of_shared(&mut self) -> Result<()> {
         let folder = self.vault.shared();
+        let evidence = Evidence::of_folder(&folder)?;
         match folder.load_tagged() {
-            Ok(Some(_)) => {}
+            Ok(Some((m, _))) => {
+                if let Err(e) = evidence.check(&folder, &m) {
+                    let (object, why) = fault(e)?;
+                    self.shared.found.add(&object, &why);
+                }
+            }
             Ok(None) => return Ok(()),
             Err(e) => {
                 let (object, why) = fault(e)?;
@@ -296,7 +316,8 @@ impl Verification<'_> {
             for at in others.iter().filter(|d| !self.compared.contains(&d.folder.path)) {
                 let Ok(view) = self.vault.view(&at.folder, 0) else { continue };
                 let mut none = ContainerFindings::default();
-                affected::attribute(&view, &at.name, &Default::default(), &mut none, &mut self.shared)?;
+                let none_bad = RecipeFindings::default();
+                affected::attribute(&view, &at.name, &none_bad, &mut none, &mut self.shared)?;
             }
         }
         let shared = std::mem::take(&mut self.shared);

@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sim::{Bytes, Memory, World, BALANCED_SMALL, SMALL};
 use store::sim_fs::Lack;
-use store::{SimStore, StoreError};
+use store::{ObjectStore, SimStore, StoreError};
 use vault::{BackupOptions, Progress, VaultError};
 
 /// Stops in all; `SAPWOOD_CRASH_STOPS` asks for another number.
@@ -117,6 +117,88 @@ fn a_full_store_refuses_a_popular_set_and_keeps_what_is_there() {
     world.collect_and_verify("with room");
 }
 
+/// Lets the disk have no byte and no inode left.
+fn fill(world: &World) {
+    world.fs.set_capacity(world.used_bytes());
+    world.fs.set_inodes(world.fs.used_inodes());
+}
+
+fn make_room(world: &World) {
+    world.fs.set_capacity(u64::MAX);
+    world.fs.set_inodes(usize::MAX);
+}
+
+/// Deletion and collection on a disk without a byte or an inode left, stopped at any call.
+#[test]
+fn no_stop_on_a_full_store_loses_what_was_acknowledged() {
+    let (mut stops, mut done) = (0, 0);
+    for seed in 0..40 {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut world = World::new(seed, SMALL[seed as usize % SMALL.len()]);
+        for disk in ["a/x", "b/x"] {
+            for _ in 0..3 {
+                world.change(disk, &mut rng);
+                world.backup(disk).unwrap();
+            }
+        }
+        for step in 0..3 {
+            let when = format!("seed {seed} step {step}");
+            fill(&world);
+            world.fs.stop_after(rng.random_range(1..150));
+            let outcome = match rng.random_bool(0.7) {
+                true => world.delete_one(["a/x", "b/x"][rng.random_range(0..2)], &mut rng),
+                false => world.vault().gc(false).map(drop),
+            };
+            if world.fs.is_stopped() {
+                stops += 1;
+                world.come_back(rng.random_bool(0.7));
+            } else {
+                outcome.unwrap_or_else(|e| panic!("{when}: {e}"));
+                done += 1;
+                world.come_back(false);
+            }
+            // What is full still can be read.
+            world.check(&when);
+        }
+        make_room(&world);
+        world.collect_and_verify(&format!("seed {seed}"));
+        assert_eq!(world.fs.file_names("reserve").len(), 60, "seed {seed}: the reserve is whole again");
+    }
+    println!("{stops} stops, {done} done");
+    assert!(stops > 20 && done > 10);
+}
+
+/// One deletion needs a list of dead chunks for each of more containers than the reserve has files.
+#[test]
+fn a_deletion_goes_through_where_there_is_no_space_for_its_lists() {
+    let world = World::new(9, BALANCED_SMALL);
+    let mut rng = StdRng::seed_from_u64(9);
+    let mut content = vec![0; 16 << 20];
+    rng.fill(&mut content[..]);
+    let vault = world.vault();
+    let options = BackupOptions { policy: Some(BALANCED_SMALL), ..BackupOptions::default() };
+    let backup = |content: &[u8]| {
+        let source = Box::new(Bytes(std::sync::Arc::new(content.to_vec())));
+        vault.backup("c/x", source, &options, &Progress::default()).unwrap()
+    };
+    backup(&content);
+    let whole = world.used_bytes();
+    content.chunks_mut(4096).step_by(4).for_each(|block| rng.fill(block));
+    backup(&content);
+    fill(&world);
+    let report = vault.delete("c/x", &["latest~1"]).unwrap();
+    assert!(report.held_up.is_none(), "{:?}", report.held_up);
+    assert!(sim::restore(vault, "c/x", "latest").unwrap() == content);
+    make_room(&world);
+    let collected = vault.gc(false).unwrap();
+    let freed = report.freed_bytes + collected.freed_bytes;
+    assert!(freed > 3 << 20, "a quarter of 16 MiB was replaced, and {freed} bytes were given back");
+    assert!(sim::restore(vault, "c/x", "latest").unwrap() == content);
+    assert!(world.used_bytes() < whole + (2 << 20), "{} after {whole}", world.used_bytes());
+    let verified = world.vault().verify(None, true, &Progress::default()).unwrap();
+    assert!(verified.damaged.is_empty(), "{:?}", verified.damaged);
+}
+
 #[test]
 fn a_cancelled_backup_leaves_nothing() {
     let mut rng = StdRng::seed_from_u64(6);
@@ -145,7 +227,8 @@ fn a_file_system_without_locks_is_refused() {
     world.backup("a/x").unwrap();
     let files = world.fs.file_names("");
     world.fs.lack(Lack::Locks);
-    match SimStore::open_on(world.fs.process()).map(drop) {
+    let store = SimStore::open_on(world.fs.process()).unwrap();
+    match store.put("any", &[b"x"]) {
         Err(StoreError::Unsuitable { why, .. }) => assert!(why.contains("no working locks"), "{why}"),
         other => panic!("{other:?}"),
     }

@@ -267,6 +267,87 @@ fn deletions() {
     everywhere(Delete(2), &[Restore(2), Backup("d/x", 3)]);
 }
 
+/// Runs `work` on a new vault; before its first swap of a manifest, snapshot 2 of disk a is committed by somebody else.
+fn with_a_backup_before_the_swap<T>(
+    policy: Policy,
+    work: impl FnOnce(&Vault, &World) -> T,
+) -> (Arc<World>, T) {
+    let world = Arc::new(World::new(policy));
+    let other = world.clone();
+    let meanwhile = Box::new(move || other.carry_out(&other.vault(), Backup("a/x", 4)).unwrap());
+    let store = Between::before_swap(SimStore::open_on(world.fs.process()).unwrap(), 0, meanwhile);
+    let done = work(&Vault::open(Arc::new(store)).unwrap(), &world);
+    assert_eq!(world.made.lock().unwrap().len(), 1, "nobody has committed meanwhile");
+    (world, done)
+}
+
+/// `delete DISK@latest` was resolved anew after each swap that it lost: the snapshot that won the swap was deleted, a
+/// second after its backup had been acknowledged.
+#[test]
+fn the_latest_is_what_was_latest_when_the_deletion_began() {
+    for policy in SMALL {
+        for specs in [&["latest"][..], &["latest", "latest~1"]] {
+            let (world, deleted) = with_a_backup_before_the_swap(policy, |vault, _| {
+                vault.delete("a/x", specs).unwrap().deleted.iter().map(|s| s.id).collect::<Vec<_>>()
+            });
+            let mut expected: Vec<SnapId> =
+                specs.iter().zip([1, 0]).map(|(_, n)| world.snapshots[n].1).collect();
+            expected.sort();
+            assert_eq!(deleted, expected, "{}: {specs:?}", policy.name);
+            world.deleted.lock().unwrap().extend(expected);
+            world.check();
+        }
+    }
+}
+
+/// The same of `hold` and `release`.
+#[test]
+fn the_latest_is_what_was_latest_when_a_hold_began() {
+    let (world, (held, _)) =
+        with_a_backup_before_the_swap(SMALL[0], |vault, _| vault.set_held("a/x", "latest", true).unwrap());
+    assert_eq!((held.id, held.held), (world.snapshots[1].1, true));
+    let vault = world.vault();
+    let listed = vault.snapshots(Some("a/x")).unwrap().snapshots;
+    let is_held: Vec<bool> = listed.iter().map(|s| s.entry.held).collect();
+    assert_eq!(is_held, [false, true, false]);
+    vault.set_held("a/x", &held.id.to_string(), false).unwrap();
+    world.check();
+
+    let (world, ()) = with_a_backup_before_the_swap(SMALL[0], |vault, world| {
+        // By another process, so that the swap of the release is the first one here.
+        world.vault().set_held("a/x", "latest", true).unwrap();
+        let (released, changed) = vault.set_held("a/x", "latest", false).unwrap();
+        assert_eq!((released.id, released.held, changed), (world.snapshots[1].1, false, true));
+    });
+    world.check();
+}
+
+/// `diff DISK@latest~1 DISK@latest` named its snapshots one after the other: with a commit in between it compared one
+/// with itself and found no difference.
+#[test]
+fn both_sides_of_a_diff_are_of_one_instant() {
+    let run = |at| {
+        let world = Arc::new(World::new(SMALL[0]));
+        let other = world.clone();
+        let meanwhile = Box::new(move || other.carry_out(&other.vault(), Backup("a/x", 4)).unwrap());
+        let store = Between::new(SimStore::open_on(world.fs.process()).unwrap(), at, 0, meanwhile);
+        let operations = store.operations();
+        let vault = Vault::open(Arc::new(store)).unwrap();
+        let mut bytes = 0;
+        let (old, new) =
+            vault.diff(("a/x", "latest~1"), ("a/x", "latest"), &mut |r| bytes += r.end - r.start).unwrap();
+        let ids =
+            world.snapshots[..2].iter().chain(&*world.made.lock().unwrap()).map(|s| s.1).collect::<Vec<_>>();
+        assert!(ids.windows(2).any(|w| w == [old.id, new.id]), "{} and {}", old.id, new.id);
+        assert!(bytes > 0, "no difference");
+        operations.load(Ordering::Relaxed)
+    };
+    let all = run(u64::MAX);
+    for at in 0..all {
+        run(at);
+    }
+}
+
 #[test]
 fn collections() {
     everywhere(Gc, &[Backup("a/x", 6), Restore(0), Verify]);

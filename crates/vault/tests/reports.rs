@@ -138,7 +138,7 @@ fn a_study_counts_what_is_there() {
     }
     std::os::unix::fs::symlink(dir.path(), dir.path().join("d0/loop")).unwrap();
     let cuts: Vec<chunk::ChunkSpec> = ["4k", "8k", "12k", "cdc:4k"].map(|c| c.parse().unwrap()).into();
-    let study = vault::study(&[dir.path().into()], &cuts, &Progress::default()).unwrap();
+    let study = vault::study(&[dir.path().into()], &cuts, None, &Progress::default()).unwrap();
     let bytes: u64 = files.iter().map(|f| f.len() as u64).sum();
     assert_eq!((study.files, study.bytes, study.skipped.len()), (7, bytes, 0));
     let whole = row(&study, "whole file");
@@ -169,10 +169,10 @@ fn a_study_says_what_it_could_not_read() {
     fs::write(dir.path().join("good"), vec![1; 10_000]).unwrap();
     fs::write(dir.path().join("bad"), b"QFI\xfb\0\0\0\x02 and no more").unwrap();
     let cuts = ["4k".parse().unwrap()];
-    let study = vault::study(&[dir.path().into()], &cuts, &Progress::default()).unwrap();
+    let study = vault::study(&[dir.path().into()], &cuts, None, &Progress::default()).unwrap();
     assert_eq!((study.files, study.bytes), (1, 10_000));
     assert!(study.skipped.len() == 1 && study.skipped[0].contains("bad"), "{:?}", study.skipped);
-    assert!(vault::study(&[dir.path().join("none")], &cuts, &Progress::default()).is_err());
+    assert!(vault::study(&[dir.path().join("none")], &cuts, None, &Progress::default()).is_err());
 }
 
 /// What snapshots reference adds up to what they say of themselves, and to what deletion lets go.

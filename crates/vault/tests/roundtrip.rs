@@ -76,7 +76,7 @@ fn through_file(vault: &Vault, disk: &str, spec: &str, format: TargetFormat) -> 
     let dir = common::scratch();
     let path = dir.path().join("disk");
     let make = |size: u64, data: &[Range<u64>]| {
-        image::create_target(&path, &TargetOptions { size, format, overwrite: false, data })
+        image::create_target(&path, &TargetOptions { size, format, data, ..TargetOptions::default() })
     };
     vault.restore(disk, spec, make, &Progress::default()).unwrap();
     let format = Some(match format {

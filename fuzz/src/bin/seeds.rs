@@ -22,8 +22,8 @@ mod samples;
 #[path = "../../../crates/filesystem/tests/common/walk.rs"]
 mod walk;
 use samples::{
-    bloom, container_page, data_header, dead_log, manifests, popular_set, recipe_page, recipe_root, tables,
-    vault_file,
+    bloom, container_page, data_header, dead_log, manifests, popular_set, recipe_page, recipe_root, session,
+    tables, vault_file,
 };
 
 fn main() {
@@ -52,13 +52,14 @@ fn seeds() -> Vec<(&'static str, Seeds)> {
         ("table", Kind::Table, tables().iter().map(|t| t.encode(HERE)).collect()),
         ("directory", Kind::Directory, tables().iter().map(|t| t.encode_directory(HERE)).collect()),
         ("dead_log", Kind::Dead, vec![dead_log().encode(HERE)]),
+        ("session", Kind::Session, vec![session().encode(HERE)]),
         ("popular_set", Kind::Popular, vec![popular_set().encode(HERE)]),
         ("bloom", Kind::Bloom, vec![bloom().encode(HERE)]),
     ];
     let mut all: Vec<(&str, Seeds)> = Vec::new();
     let mut whole = Vec::new();
     for (target, kind, frames) in frames {
-        let body = |f: &Vec<u8>| decode_frame(kind, HERE, f).expect("a frame just made");
+        let body = |f: &Vec<u8>| decode_frame(kind, HERE, f).expect("a frame just made").into_owned();
         whole.extend(frames.iter().map(|f| frame_seed(kind, f)));
         all.push((target, frames.iter().map(body).collect()));
     }

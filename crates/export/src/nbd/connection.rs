@@ -1,5 +1,6 @@
 //! One client: its requests, and how they are carried out.
 
+use super::activity::Activity;
 use super::handshake::{broken, Agreed};
 use super::reply::Replies;
 use super::server::Socket;
@@ -21,8 +22,9 @@ const RANGES_MAX: usize = 16 << 10;
 
 pub(super) struct Connection<'a> {
     requests: Mutex<Requests>,
-    replies: Replies,
+    replies: Replies<'a>,
     agreed: Agreed,
+    activity: &'a Activity,
     on_error: &'a (dyn Fn(&str) + Sync),
     /// No more requests are taken.
     stopping: &'a AtomicBool,
@@ -75,22 +77,25 @@ impl<'a> Connection<'a> {
     pub fn new(
         socket: Socket,
         agreed: Agreed,
+        activity: &'a Activity,
         on_error: &'a (dyn Fn(&str) + Sync),
         stopping: &'a AtomicBool,
     ) -> io::Result<Self> {
-        let replies = Replies::new(socket.try_clone()?, agreed.structured);
+        let replies = Replies::new(socket.try_clone()?, agreed.structured, activity);
         let requests = Requests { socket: BufReader::with_capacity(64 << 10, socket), ended: false };
-        Ok(Connection { requests: Mutex::new(requests), replies, agreed, on_error, stopping })
+        Ok(Connection { requests: Mutex::new(requests), replies, agreed, activity, on_error, stopping })
     }
 
     /// Takes requests and carries them out until there are no more. Called by each thread of the connection.
     pub fn work(&self) {
         let mut buf = Vec::new();
         while let Some(request) = self.next(&mut buf) {
+            let in_hand = self.activity.request();
             let outcome = match self.carry_out(&request, &mut buf) {
                 Ok(outcome) => outcome,
                 Err(refusal) => self.refuse(&request, refusal),
             };
+            drop(in_hand);
             if outcome.is_err() {
                 self.requests.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
             }
@@ -108,7 +113,9 @@ impl<'a> Connection<'a> {
             if requests.ended || self.stopping.load(Ordering::Acquire) {
                 return None;
             }
-            let next = requests.take(buf).and_then(|r| match r {
+            let taken = requests.take(buf);
+            self.activity.touch();
+            let next = taken.and_then(|r| match r {
                 Some(r) if self.answer_quickly(&r, buf)? => Ok(Some(None)),
                 Some(r) if r.is_long_write() => self.write_long(&mut requests, &r, buf).map(|()| Some(None)),
                 Some(r) => Ok(Some(Some(r))),
@@ -135,10 +142,12 @@ impl<'a> Connection<'a> {
         while at < end {
             buf.resize((end - at).min(PIECE_BYTES) as usize, 0);
             requests.socket.read_exact(buf)?;
+            let _in_hand = self.activity.request();
             outcome = outcome.and_then(|()| Ok(self.agreed.device.write_at(at, buf)?));
             at += buf.len() as u64;
         }
         if r.flags & FLAG_FUA != 0 {
+            let _in_hand = self.activity.request();
             outcome = outcome.and_then(|()| Ok(self.agreed.device.flush()?));
         }
         match outcome {

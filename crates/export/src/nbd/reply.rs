@@ -1,5 +1,6 @@
 //! Replies, simple and structured.
 
+use super::activity::Activity;
 use super::server::Socket;
 use super::wire::*;
 use std::io::{self, IoSlice, Write};
@@ -10,14 +11,15 @@ use std::sync::{Mutex, PoisonError};
 type Pieces<'a> = dyn FnMut(&mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> + 'a;
 
 /// Where the replies of a connection go, whole ones, one after the other.
-pub(super) struct Replies {
+pub(super) struct Replies<'a> {
     socket: Mutex<Socket>,
+    activity: &'a Activity,
     pub structured: bool,
 }
 
-impl Replies {
-    pub fn new(socket: Socket, structured: bool) -> Replies {
-        Replies { socket: Mutex::new(socket), structured }
+impl<'a> Replies<'a> {
+    pub fn new(socket: Socket, structured: bool, activity: &'a Activity) -> Self {
+        Replies { socket: Mutex::new(socket), activity, structured }
     }
 
     /// It was done, and there is nothing more to say.
@@ -59,9 +61,12 @@ impl Replies {
     /// A simple reply whose data is written as `pieces` gives it. If that fails the connection is at its end.
     pub fn long(&self, cookie: u64, pieces: &mut Pieces<'_>) -> io::Result<()> {
         let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        let sent = socket
-            .write_all(&simple_head(cookie, 0))
-            .and_then(|()| pieces(&mut |data| socket.write_all(data)));
+        let sent = socket.write_all(&simple_head(cookie, 0)).and_then(|()| {
+            pieces(&mut |data| {
+                let _replying = self.activity.reply();
+                socket.write_all(data)
+            })
+        });
         if sent.is_err() {
             socket.shutdown(Shutdown::Both);
         }
@@ -84,6 +89,7 @@ impl Replies {
     }
 
     fn write(&self, head: &[u8], data: &[u8]) -> io::Result<()> {
+        let _replying = self.activity.reply();
         let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let mut done = 0;
         while done < head.len() {

@@ -1,9 +1,13 @@
 //! Listening, and the clients that are there.
 
+use super::activity::Activity;
 use super::connection::Connection;
 use super::handshake::negotiate;
+use super::places::{Held, Limits, Peer, Room, State};
 use crate::device::BlockDevice;
 use rustix::event::{poll, PollFd, PollFlags};
+use rustix::fs::{fchmod, Mode};
+use rustix::net::{self, bind, socket_with, sockopt, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, IoSlice, Read, Write};
@@ -15,13 +19,13 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long a client may take to say what it wants.
-const HANDSHAKE_TIME: Duration = Duration::from_secs(30);
 /// How long the server waits, at its end, for a client that does not take its answers.
 const LEAVE_TIME: Duration = Duration::from_secs(5);
+/// A TCP connection on which nothing comes is asked for a sign of life after this time, then so often, and so many times.
+const KEEP_ALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(10), 6);
 
 /// What a server serves.
 pub trait Exports: Send + Sync {
@@ -88,9 +92,9 @@ fn escaped(path: &Path) -> String {
 pub struct ServerOptions {
     /// Threads for each connection: as many requests of one client are carried out at once.
     pub threads: usize,
-    /// Clients at once; more of them are turned away.
-    pub connections_max: usize,
-    /// Told of requests that failed.
+    /// How many clients there may be, and which of them give way to others.
+    pub limits: Limits,
+    /// Told of requests that failed, and of clients that had to give way.
     pub on_error: Box<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -117,7 +121,24 @@ struct Shared {
 #[derive(Default)]
 struct Clients {
     next: u64,
-    sockets: HashMap<u64, Socket>,
+    by_id: HashMap<u64, Client>,
+}
+
+/// A connection, as the thread that listens sees it.
+struct Client {
+    socket: Socket,
+    peer: Peer,
+    activity: Arc<Activity>,
+    /// It had to give way, and has no place any more.
+    is_leaving: bool,
+}
+
+impl Clients {
+    /// Those that have a place.
+    fn held(&self) -> Vec<Held> {
+        let staying = self.by_id.iter().filter(|(_, c)| !c.is_leaving);
+        staying.map(|(id, c)| Held { id: *id, peer: c.peer, state: c.activity.state() }).collect()
+    }
 }
 
 impl Shared {
@@ -149,7 +170,7 @@ impl Server {
 
     /// Clients that are there.
     pub fn clients(&self) -> usize {
-        self.shared.clients().sockets.len()
+        self.shared.clients().held().len()
     }
 
     /// Clients that agreed on an export since it started.
@@ -172,15 +193,15 @@ impl Server {
         }
         self.shared.stopping.store(true, Ordering::Release);
         let clients = self.shared.clients();
-        clients.sockets.values().for_each(|s| s.shutdown(Shutdown::Read));
-        let gone = |c: &mut Clients| !c.sockets.is_empty();
+        clients.by_id.values().for_each(|c| c.socket.shutdown(Shutdown::Read));
+        let gone = |c: &mut Clients| !c.by_id.is_empty();
         let (clients, waited) = self
             .shared
             .left
             .wait_timeout_while(clients, LEAVE_TIME, gone)
             .unwrap_or_else(PoisonError::into_inner);
         if waited.timed_out() {
-            clients.sockets.values().for_each(|s| s.shutdown(Shutdown::Both));
+            clients.by_id.values().for_each(|c| c.socket.shutdown(Shutdown::Both));
             drop(self.shared.left.wait_timeout_while(clients, LEAVE_TIME, gone));
         }
     }
@@ -212,24 +233,40 @@ fn listen(listener: &Listener, stopped: &UnixStream, shared: &Arc<Shared>) {
 }
 
 fn welcome(socket: Socket, shared: &Arc<Shared>) {
-    let Ok(for_stop) = socket.try_clone() else { return };
-    let id = {
-        let mut clients = shared.clients();
-        if clients.sockets.len() >= shared.options.connections_max {
-            return;
-        }
-        clients.next += 1;
-        let id = clients.next;
-        clients.sockets.insert(id, for_stop);
-        id
-    };
+    let Some((id, activity)) = admit(&socket, shared) else { return };
     let leaving = Leaving(shared.clone(), id);
     let thread = std::thread::Builder::new().name("nbd-client".into());
     drop(thread.spawn(move || {
         let Leaving(shared, _) = &leaving;
         // A client that leaves within the handshake is none.
-        drop(serve(socket, shared));
+        drop(serve(socket, shared, &activity));
     }));
+}
+
+/// Gives a client a place, perhaps that of another one.
+fn admit(socket: &Socket, shared: &Shared) -> Option<(u64, Arc<Activity>)> {
+    let (for_listener, peer) = (socket.try_clone().ok()?, socket.peer());
+    let mut clients = shared.clients();
+    match shared.options.limits.room_for(peer, &clients.held(), Instant::now()) {
+        Room::Free => {}
+        Room::None => return None,
+        Room::InsteadOf(other) => {
+            let other = clients.by_id.get_mut(&other)?;
+            if !matches!(other.activity.state(), State::Handshake(_)) {
+                let whose = other.peer;
+                (shared.options.on_error)(&format!(
+                    "no connection is free: the one of {whose} that was idle the longest gave way to one of {peer}"
+                ));
+            }
+            other.is_leaving = true;
+            other.socket.shutdown(Shutdown::Both);
+        }
+    }
+    clients.next += 1;
+    let (id, activity) = (clients.next, Arc::new(Activity::new()));
+    let client = Client { socket: for_listener, peer, activity: activity.clone(), is_leaving: false };
+    clients.by_id.insert(id, client);
+    Some((id, activity))
 }
 
 /// Takes a client off the list, however its thread ends.
@@ -237,20 +274,22 @@ struct Leaving(Arc<Shared>, u64);
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        self.0.clients().sockets.remove(&self.1);
+        self.0.clients().by_id.remove(&self.1);
         self.0.left.notify_all();
     }
 }
 
-fn serve(mut socket: Socket, shared: &Shared) -> io::Result<()> {
-    let mut limited = within(&mut socket, HANDSHAKE_TIME);
+fn serve(mut socket: Socket, shared: &Shared, activity: &Activity) -> io::Result<()> {
+    let mut limited = within(&mut socket, shared.options.limits.handshake);
     let Some(agreed) = negotiate(&mut limited, &*shared.exports)? else { return Ok(()) };
     socket.set_timeouts(None)?;
+    activity.agreed();
     shared.served.fetch_add(1, Ordering::Relaxed);
-    let connection = Connection::new(socket, agreed, &*shared.options.on_error, &shared.stopping)?;
+    let connection = Connection::new(socket, agreed, activity, &*shared.options.on_error, &shared.stopping)?;
     std::thread::scope(|scope| {
         for _ in 1..shared.options.threads {
-            scope.spawn(|| connection.work());
+            // Where the system has no room for more threads, fewer do the work.
+            drop(thread::Builder::new().spawn_scoped(scope, || connection.work()));
         }
         connection.work();
     });
@@ -293,6 +332,11 @@ impl Listener {
                 let (socket, _) = l.accept()?;
                 socket.set_nonblocking(false)?;
                 socket.set_nodelay(true)?;
+                let (after, every, times) = KEEP_ALIVE;
+                sockopt::set_socket_keepalive(&socket, true)?;
+                sockopt::set_tcp_keepidle(&socket, after)?;
+                sockopt::set_tcp_keepintvl(&socket, every)?;
+                sockopt::set_tcp_keepcnt(&socket, times)?;
                 Ok(Socket::Tcp(socket))
             }
         }
@@ -308,9 +352,23 @@ impl AsFd for Listener {
     }
 }
 
+/// Makes a socket that only its owner may use, from the first moment.
+fn bind_private(path: &Path) -> io::Result<UnixListener> {
+    let address = SocketAddrUnix::new(path)?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // Linux gives the permissions of the open socket, less the umask, to the file that binding makes.
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    bind(&socket, &address)?;
+    net::listen(&socket, BACKLOG)?;
+    Ok(UnixListener::from(socket))
+}
+
+/// Clients that wait to be accepted; as many as the standard library lets wait.
+const BACKLOG: i32 = 128;
+
 /// Binds to a path; a socket there that a server has left behind is removed.
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
-    match UnixListener::bind(path) {
+    match bind_private(path) {
         Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
             // Of any other file it is said, too, that nobody listens.
             let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
@@ -319,7 +377,7 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
                 return Err(e);
             }
             std::fs::remove_file(path)?;
-            UnixListener::bind(path)
+            bind_private(path)
         }
         other => other,
     }
@@ -336,6 +394,16 @@ impl Socket {
         match self {
             Socket::Unix(s) => s.try_clone().map(Socket::Unix),
             Socket::Tcp(s) => s.try_clone().map(Socket::Tcp),
+        }
+    }
+
+    /// Who is at the other end.
+    pub fn peer(&self) -> Peer {
+        match self {
+            Socket::Unix(s) => {
+                sockopt::socket_peercred(s).map_or(Peer::Unknown, |c| Peer::User(c.uid.as_raw()))
+            }
+            Socket::Tcp(s) => s.peer_addr().map_or(Peer::Unknown, |a| Peer::of_address(a.ip())),
         }
     }
 

@@ -6,9 +6,11 @@ mod clients;
 mod device;
 mod handshake;
 mod hostile;
+mod places;
 mod requests;
 mod stopping;
 
+use super::places::Limits;
 use super::server::{Address, Server, ServerOptions, Single};
 use client::Client;
 use device::Memory;
@@ -33,10 +35,15 @@ impl Bench {
     }
 
     fn of(device: Memory, connections_max: usize) -> Bench {
+        let all = connections_max;
+        Bench::with(device, Limits { connections: all, of_one_peer: all, ..Limits::default() })
+    }
+
+    fn with(device: Memory, limits: Limits) -> Bench {
         let dir = tempfile::tempdir().unwrap();
         let (device, errors) = (Arc::new(device), Arc::new(Mutex::new(Vec::new())));
         let address = Address::Unix(dir.path().join("socket"));
-        let server = start(&address, device.clone(), errors.clone(), connections_max).unwrap();
+        let server = start_with(&address, device.clone(), errors.clone(), limits).unwrap();
         Bench { server: Some(server), device, errors, _dir: dir }
     }
 
@@ -89,8 +96,18 @@ fn start(
     errors: Arc<Mutex<Vec<String>>>,
     connections_max: usize,
 ) -> std::io::Result<Server> {
+    let limits = Limits { connections: connections_max, of_one_peer: connections_max, ..Limits::default() };
+    start_with(address, device, errors, limits)
+}
+
+fn start_with(
+    address: &Address,
+    device: Arc<Memory>,
+    errors: Arc<Mutex<Vec<String>>>,
+    limits: Limits,
+) -> std::io::Result<Server> {
     let on_error = Box::new(move |line: &str| errors.lock().unwrap().push(line.to_owned()));
-    let options = ServerOptions { threads: 4, connections_max, on_error };
+    let options = ServerOptions { threads: 4, limits, on_error };
     let export = Single { name: "disk".into(), description: "a disk in memory".into(), device };
     Server::start(address, Box::new(export), options)
 }

@@ -64,8 +64,8 @@ impl Item {
     }
 }
 
-/// Takes a directory apart. Says what is wrong with a name that cannot be.
-pub(super) fn contents(bytes: &[u8]) -> Result<Contents, String> {
+/// Takes a directory apart.
+pub(super) fn contents(bytes: &[u8]) -> Contents {
     let mut found = Contents::default();
     let mut long = LongName::default();
     for at in (0..bytes.len()).step_by(ENTRY_BYTES) {
@@ -81,18 +81,11 @@ pub(super) fn contents(bytes: &[u8]) -> Result<Contents, String> {
             _ if raw.trim_ascii_end() == b"." || raw.trim_ascii_end() == b".." => long = LongName::default(),
             _ => {
                 let name = long.finish(&raw).unwrap_or_else(|| names::short(&raw, entry[12]));
-                let is_odd = name == b"." || name == b".." || name.iter().any(|b| [0, b'/'].contains(b));
-                if is_odd || name.is_empty() {
-                    return Err(format!(
-                        "the entry at {at:#x} is called {:?}",
-                        String::from_utf8_lossy(&name)
-                    ));
-                }
                 found.names.push(Named { name, at });
             }
         }
     }
-    Ok(found)
+    found
 }
 
 /// Dates and times have no zone; they are taken for UTC. Numbers that are too large count on.
@@ -148,11 +141,9 @@ mod tests {
             entry(b"BEYOND     ", 0x20),
         ]
         .concat();
-        let found = contents(&bytes).expect("good entries");
+        let found = contents(&bytes);
         let names: Vec<_> = found.names.iter().map(|n| (n.name.as_slice(), n.at)).collect();
         assert_eq!(names, [(&b"FILE.TXT"[..], 128), (b"DIR", 160)]);
         assert_eq!(found.label.as_deref(), Some(&b"MY LABEL"[..]));
-        assert!(contents(&entry(b"A/B        ", 0)).is_err());
-        assert!(contents(&entry(b"           ", 0)).is_err());
     }
 }

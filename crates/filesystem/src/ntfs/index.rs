@@ -149,10 +149,6 @@ impl Walk<'_> {
             return Ok(());
         }
         let name = wtf8::from_le_bytes(name);
-        if name.is_empty() || name == b"." || name == b".." || name.iter().any(|b| [0, b'/'].contains(b)) {
-            let why = format!("an entry is called {:?}", String::from_utf8_lossy(&name));
-            return Err(damaged(self.number, why));
-        }
         self.entries.push(Entry { name, id: NodeId(reference.0) });
         Ok(())
     }

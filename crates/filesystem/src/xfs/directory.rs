@@ -57,9 +57,6 @@ impl Reader<'_> {
         if name == b"." || name == b".." {
             return Ok(());
         }
-        if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
-            return Err(self.wrong(format!("the name \"{}\"", name.escape_ascii())));
-        }
         if self.entries.len() == MAX_ENTRIES {
             let what = format!("xfs: directory {}", self.inode);
             return Err(FsError::unsupported(

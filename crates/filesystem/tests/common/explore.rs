@@ -1,6 +1,6 @@
 //! Reads everything of a file system that may be damaged, and checks what must hold all the same.
 
-use filesystem::{Disk, FileSystem, NodeId, NodeKind, Place};
+use filesystem::{Directory, Disk, FileSystem, NodeId, NodeKind, Place};
 use std::collections::HashSet;
 
 /// How many nodes are visited.
@@ -51,10 +51,11 @@ pub fn explore(fs: &dyn FileSystem, volume: &dyn Disk) -> Explored {
 }
 
 fn entries(fs: &dyn FileSystem, id: NodeId, explored: &mut Explored) -> Vec<NodeId> {
-    let Ok(entries) = fs.entries(id) else {
+    let Ok(Directory { entries, damage }) = Directory::read(fs, id) else {
         explored.errors += 1;
         return Vec::new();
     };
+    explored.errors += damage.len();
     explored.names += entries.len();
     for entry in &entries {
         let is_bad = entry.name.is_empty() || entry.name == b"." || entry.name == b"..";

@@ -1,6 +1,6 @@
 //! Walking over a tree that may be damaged.
 
-use filesystem::{Extent, FileSystem, FsError, NodeKind, Place};
+use filesystem::{Directory, Extent, FileSystem, FsError, NodeKind, Place};
 use std::collections::HashSet;
 
 /// A damaged directory may have any number of entries.
@@ -36,8 +36,11 @@ pub fn walk(fs: &dyn FileSystem, volume_bytes: u64) -> Walked {
         };
         note(fs.attributes(id).err());
         match fs.node(id) {
-            Ok(node) if node.kind == NodeKind::Directory => match fs.entries(id) {
-                Ok(entries) => todo.extend(entries.iter().map(|e| e.id).filter(|id| seen.insert(*id))),
+            Ok(node) if node.kind == NodeKind::Directory => match Directory::read(fs, id) {
+                Ok(Directory { entries, damage }) => {
+                    damage.into_iter().for_each(|why| note(Some(why)));
+                    todo.extend(entries.iter().map(|e| e.id).filter(|id| seen.insert(*id)));
+                }
                 Err(why) => note(Some(why)),
             },
             Ok(node) if node.kind == NodeKind::Link => note(fs.link(id).err()),

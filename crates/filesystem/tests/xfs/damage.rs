@@ -4,7 +4,7 @@ use crate::disks::FileDisk;
 use crate::tree::{noise, sub, write};
 use crate::volume::{make, run, set_attribute, Mount, VOLUME_BYTES};
 use filesystem::xfs::Xfs;
-use filesystem::{Disk, FileSystem, NodeKind, Result};
+use filesystem::{Directory, Disk, FileSystem, NodeKind, Result};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rustix::fs::FallocateFlags;
@@ -90,8 +90,11 @@ fn walk(fs: &dyn FileSystem) -> Walked {
             continue;
         };
         match node.kind {
-            NodeKind::Directory => match fs.entries(id) {
-                Ok(entries) => open.extend(entries.into_iter().map(|e| e.id)),
+            NodeKind::Directory => match Directory::read(fs, id) {
+                Ok(Directory { entries, damage }) => {
+                    errors += damage.len();
+                    open.extend(entries.into_iter().map(|e| e.id));
+                }
                 Err(_) => errors += 1,
             },
             NodeKind::Link => errors += usize::from(fs.link(id).is_err()),

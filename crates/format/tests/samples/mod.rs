@@ -5,8 +5,8 @@
 use format::{
     Bloom, ChunkNo, Codec, ContainerEntry, ContainerId, ContainerPage, DataHeader, DataName, DeadLog, DiskId,
     Group, Manifest, Owner, PageAt, PageRef, PopularSet, RecipeName, RecipePage, RecipePageRef, RecipeRoot,
-    Reference, Release, Released, Reverse, RunSet, SegmentRecipe, SnapId, SnapshotEntry, SnapshotState,
-    Table, VaultFile, VaultId, Writer, WriterKind, WriterNo,
+    Reference, Release, Released, Reverse, RunSet, SegmentRecipe, SessionRecord, SnapId, SnapshotEntry,
+    SnapshotState, Table, VaultFile, VaultId, Writer, WriterKind, WriterNo,
 };
 
 pub fn container(owner: Owner, number: u32) -> ContainerId {
@@ -174,4 +174,8 @@ pub fn data_header() -> DataHeader {
 
 pub fn vault_file() -> VaultFile {
     VaultFile { id: VaultId([0xa1; 16]), policy: "balanced".into(), created: 1_795_298_401 }
+}
+
+pub fn session() -> SessionRecord {
+    SessionRecord { work: "backup".into(), host: "hyper-1".into(), process: 70_123, since: 1_795_298_401 }
 }

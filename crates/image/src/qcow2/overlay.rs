@@ -66,7 +66,7 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// Makes the file at `path`, for a disk of `size` bytes, which names `backing` as what it lies over.
+    /// Makes the file at `path`, for a disk of `size` bytes, rounded up to whole sectors, which names `backing` as what it lies over.
     pub fn create(path: &Path, size: u64, backing: &BackingName, base: Box<dyn Base>) -> Result<Overlay> {
         let name = path.display().to_string();
         if path.exists() {
@@ -80,7 +80,7 @@ impl Overlay {
             fs::remove_file(&making).map_err(|e| ImageError::io(&name, "make anew", e))?;
         }
         let file = random_file::create(Path::new(&making))?;
-        let made = Self::create_in(file, &name, size, Some(backing), base).and_then(|overlay| {
+        let made = Self::create_in(Box::new(file), &name, size, Some(backing), base).and_then(|overlay| {
             // Another one may have come to that name meanwhile.
             let named = renameat_with(CWD, &making, CWD, path, RenameFlags::NOREPLACE);
             named.map_err(|e| ImageError::io(&name, "name", e.into()))?;
@@ -97,7 +97,7 @@ impl Overlay {
         path: &Path,
         base: impl FnOnce(u64, Option<&BackingName>) -> Result<Box<dyn Base>>,
     ) -> Result<Overlay> {
-        Self::open_in(random_file::open(path)?, &path.display().to_string(), base)
+        Self::open_in(Box::new(random_file::open(path)?), &path.display().to_string(), base)
     }
 
     /// An overlay in a file without a name in `directory`, which goes when it is dropped.
@@ -158,7 +158,7 @@ impl Overlay {
         }
     }
 
-    /// Size of the disk in bytes.
+    /// Size of the disk in bytes, whole sectors of 512.
     pub fn size(&self) -> u64 {
         self.layout.size
     }

@@ -11,6 +11,7 @@ use rustix::fs::{seek, OFlags, SeekFrom};
 
 use super::written::Written;
 use super::{check_write, TargetOptions};
+use crate::image_lock::{claim, Purpose};
 use crate::zeros;
 use crate::{ImageError, Result, Target};
 
@@ -45,6 +46,9 @@ impl DeviceTarget {
                 }
                 _ => ImageError::io(&name, "open", e),
             })?;
+        if !options.allow_in_use {
+            claim(&file, &name, Purpose::Replace)?;
+        }
         let room = seek(&file, SeekFrom::End(0))
             .map_err(|e| ImageError::io(&name, "tell the size of the device", e.into()))?;
         if room < options.size {

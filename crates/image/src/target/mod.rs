@@ -5,10 +5,12 @@ mod flusher;
 mod partial;
 mod pipe;
 mod raw;
+mod replaced;
 mod written;
 
-pub(crate) use partial::PartialFile;
+pub(crate) use partial::{PartialFile, FILE_MODE};
 pub use pipe::PipeTarget;
+pub use replaced::Replaced;
 
 use std::fs;
 use std::ops::Range;
@@ -37,10 +39,15 @@ pub struct TargetOptions<'a> {
     pub format: TargetFormat,
     /// Whether a file that exists is replaced; devices are written only with this.
     pub overwrite: bool,
+    /// Whether that is done, too, to a file or device that another process has open (QEMU's locks).
+    pub allow_in_use: bool,
     /// The ranges that are going to be written, sorted by address. Room for them is reserved at once, in address
     /// order. A qcow2 target takes writes only in the 64 KiB clusters that these ranges touch; the others take
     /// writes anywhere.
     pub data: &'a [Range<u64>],
+    /// Permissions of the file. Without them a file that is replaced passes its own on; others give everybody but owner and
+    /// group nothing.
+    pub mode: Option<u32>,
 }
 
 /// Makes the target at `path`; `-` is standard output.
@@ -50,10 +57,14 @@ pub struct TargetOptions<'a> {
 ///
 /// # Errors
 /// `Refused` where the path exists and `overwrite` is off, where a device is smaller than the disk or in use, and where
-/// the path is no file or device. `Full` where the room for `data` is not there.
+/// the path is no file or device. `InUse` where another process has open what would be lost. `Full` where the room for `data` is not there.
 pub fn create_target(path: &Path, options: &TargetOptions) -> Result<Box<dyn Target>> {
     let name = path.display().to_string();
     check_ranges(&name, options)?;
+    let is_device = fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device());
+    if options.mode.is_some() && (is_device || path.as_os_str() == "-") {
+        return Err(ImageError::refused(&name, "only a file that is made takes permissions"));
+    }
     if path.as_os_str() == "-" {
         if options.format != TargetFormat::Raw {
             return Err(ImageError::refused(
@@ -63,7 +74,7 @@ pub fn create_target(path: &Path, options: &TargetOptions) -> Result<Box<dyn Tar
         }
         return Ok(Box::new(PipeTarget::stdout(options.size)?));
     }
-    if fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device()) {
+    if is_device {
         if options.format != TargetFormat::Raw {
             return Err(ImageError::refused(
                 &name,
@@ -72,7 +83,7 @@ pub fn create_target(path: &Path, options: &TargetOptions) -> Result<Box<dyn Tar
         }
         return Ok(Box::new(device::DeviceTarget::open(path, options)?));
     }
-    let file = PartialFile::create(path, options.overwrite)?;
+    let file = PartialFile::create(path, options)?;
     Ok(match options.format {
         TargetFormat::Raw => Box::new(raw::RawTarget::create(file, options)?),
         TargetFormat::Qcow2 => Box::new(Qcow2Writer::create(file, options)?),

@@ -11,16 +11,19 @@ use std::os::unix::fs::{fchown, FileExt, FileTypeExt, MetadataExt, OpenOptionsEx
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{
-    fallocate, flock, fstatvfs, renameat_with, FallocateFlags, FlockOperation, OFlags, RenameFlags, CWD,
-};
+use rustix::fs::{fallocate, fstatvfs, renameat_with, FallocateFlags, OFlags, RenameFlags, CWD};
 use rustix::io::Errno;
 
 use super::flusher::Flusher;
+use super::{Replaced, TargetOptions};
+use crate::image_lock::{claim, Purpose};
 use crate::{ImageError, Result};
 
 /// What a file is called until it is complete.
 const SUFFIX: &str = ".sapwood-partial";
+
+/// Permissions of a file that is made: what a guest wrote is nobody else's business. The umask may take more.
+pub(crate) const FILE_MODE: u32 = 0o640;
 
 /// How often the partial file is tried for while others make and remove it.
 const TRIES: usize = 16;
@@ -32,8 +35,12 @@ pub(crate) struct PartialFile {
     file: File,
     partial: PathBuf,
     path: PathBuf,
-    /// The file that this one replaces, whose owner and permissions it takes.
+    /// The file that this one replaces, whose owner it takes.
     replaced: Option<Metadata>,
+    /// Its permissions, where they are known.
+    mode: Option<u32>,
+    /// That file, claimed; `None` where nothing is overwritten, or whoever uses it.
+    claimed: Option<Replaced>,
     overwrite: bool,
     /// A write or sync failed: what the file holds is unknown from there on.
     failed: AtomicBool,
@@ -43,18 +50,21 @@ pub(crate) struct PartialFile {
 
 impl PartialFile {
     /// Begins the file that is going to be `path`.
-    pub fn create(path: &Path, overwrite: bool) -> Result<Self> {
+    pub fn create(path: &Path, options: &TargetOptions) -> Result<Self> {
         let name = path.display().to_string();
-        let (path, replaced) = place(path, &name, overwrite)?;
+        let (path, replaced) = place(path, &name, options.overwrite)?;
         let Some(file_name) = path.file_name() else {
             return Err(ImageError::refused(&name, "is no name for a file"));
         };
         let mut partial_name = OsString::from(file_name);
         partial_name.push(SUFFIX);
+        let is_claimed = options.overwrite && !options.allow_in_use;
+        let claimed = is_claimed.then(|| Replaced::claim(&path)).transpose()?;
         let partial = path.with_file_name(partial_name);
-        // A secret disk must not be readable by others while it is written.
-        let mode = if replaced.is_some() { 0o600 } else { 0o666 };
-        let file = create_locked(&partial, &name, mode)?;
+        let mode = options.mode.or(replaced.as_ref().map(|old| old.mode() & 0o7777));
+        // Whom a disk is secret to must not read it while it is written.
+        let file_mode = if mode.is_some() { 0o600 } else { FILE_MODE };
+        let file = create_locked(&partial, &name, file_mode)?;
         Ok(Self {
             name,
             flusher: Flusher::new(&file),
@@ -62,7 +72,9 @@ impl PartialFile {
             partial,
             path,
             replaced,
-            overwrite,
+            claimed,
+            mode,
+            overwrite: options.overwrite,
             failed: AtomicBool::new(false),
             named: false,
         })
@@ -127,12 +139,16 @@ impl PartialFile {
 
     /// Makes the content durable, then gives the file its name, durably.
     pub fn finish(mut self) -> Result<()> {
-        let failed = |op, e| ImageError::io(&self.name, op, e);
+        let name = self.name.clone();
+        let failed = |op, e| ImageError::io(&name, op, e);
         if let Some(old) = &self.replaced {
             // Only root may give files away; the permissions still hold for whoever owns it then.
             let _ = fchown(&self.file, Some(old.uid()), Some(old.gid()));
-            let mode = fs::Permissions::from_mode(old.mode() & 0o7777);
-            self.file.set_permissions(mode).map_err(|e| failed("set the permissions of", e))?;
+        }
+        if let Some(mode) = self.mode {
+            self.file
+                .set_permissions(fs::Permissions::from_mode(mode))
+                .map_err(|e| failed("set the permissions of", e))?;
         }
         self.flusher.end().map_err(|e| failed("sync", e))?;
         self.sync()?;
@@ -145,7 +161,10 @@ impl PartialFile {
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(|e| failed("sync the folder of", e))
     }
 
-    fn rename(&self) -> Result<()> {
+    fn rename(&mut self) -> Result<()> {
+        if let Some(claimed) = &mut self.claimed {
+            claimed.claim_again()?;
+        }
         let exists = || refuse_existing(&self.name);
         let renamed = if self.overwrite {
             fs::rename(&self.partial, &self.path)
@@ -237,13 +256,7 @@ fn create_locked(partial: &Path, name: &str, mode: u32) -> Result<File> {
             },
             Err(e) => return Err(failed(e)),
         };
-        // File systems without locks are written all the same.
-        if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
-            return Err(ImageError::refused(
-                name,
-                format!("is being written by another process, as {}", partial.display()),
-            ));
-        }
+        claim(&file, &partial.display().to_string(), Purpose::Write)?;
         // Between opening and locking, its writer may have given it its name, or another may have removed it.
         let meta = file.metadata().map_err(failed)?;
         let is_same =

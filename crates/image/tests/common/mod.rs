@@ -101,8 +101,9 @@ pub fn random_disk(rng: &mut StdRng, size: usize) -> Vec<u8> {
     disk
 }
 
+/// Opens an image by its content, with all that it names.
 pub fn open(path: &Path) -> image::Result<Box<dyn Source>> {
-    image::open(path, &SourceOptions::default())
+    image::open(path, &SourceOptions { follow_names: true, ..SourceOptions::default() })
 }
 
 /// Reads what `next_data` tells of `source`, in pieces of at most `piece` bytes; the rest is zeros.

@@ -4,6 +4,7 @@ use super::{open, scratch};
 use crate::args::{Args, Availability};
 use crate::outcome::with_damage;
 use crate::output::{print_json, table};
+use crate::streams::outln;
 use anyhow::Result;
 use serde_json::json;
 use std::process::ExitCode;
@@ -37,14 +38,16 @@ pub fn run(args: &Args, a: &Availability) -> Result<ExitCode> {
         }));
         return Ok(with_damage(&sharing.damaged));
     }
-    println!(
+    outln!(
         "{} disks need on average {n1:.1} containers of their own and {n2:.1} that they share; stored without regard to \
          disks, {no:.1} that any disk may share",
         sharing.disks()
     );
-    println!(
+    outln!(
         "on {} machines, {} replicas of a container, {} of a shared one: disks whose snapshots are all there",
-        cluster.machines, cluster.replicas, cluster.shared_replicas
+        cluster.machines,
+        cluster.replicas,
+        cluster.shared_replicas
     );
     let percent = |part: f64| format!("{:.4} %", 100.0 * part);
     let rows: Vec<Vec<String>> = all

@@ -1,15 +1,18 @@
 //! `sapwood backup`
 
+mod format_tag;
 mod live;
 
-use super::open;
+use super::{open, source_format};
 use crate::args::{Args, Backup};
 use crate::give_way::give_way;
-use crate::live::{LiveSourceName, CHECKPOINT_TAG, IMAGE_TAG};
+use crate::live::{Definition, LiveSourceName, CHECKPOINT_TAG, IMAGE_TAG};
 use crate::output::{percent, print_json, rate, size};
 use crate::progress::watch;
+use crate::streams::{check_in, note_done, outln};
 use anyhow::{Context as _, Result};
-use image::{Changes, Format, Limited, NbdSource, Source, SourceOptions};
+use format_tag::SourceFormat;
+use image::{Changes, Limited, NbdSource, Source, SourceOptions};
 use live::Machine;
 use serde_json::{json, Value};
 use std::process::ExitCode;
@@ -17,18 +20,18 @@ use std::time::Instant;
 use vault::{BackupOptions, BackupReport, Policy, Scan, Since, Vault, VaultError};
 
 /// Tags that users cannot give: what they say decides what the next backup reads.
-const RESERVED_TAGS: [&str; 3] = ["consistency", CHECKPOINT_TAG, IMAGE_TAG];
+const RESERVED_TAGS: [&str; 4] = ["consistency", CHECKPOINT_TAG, IMAGE_TAG, format_tag::TAG];
 
 pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
     let source = LiveSourceName::parse(&a.source).transpose()?;
     // All disks of a machine go by its name alone.
     let is_machine = source.as_ref().is_some_and(LiveSourceName::is_machine);
-    match is_machine {
-        true => vault::check_disk_name(&format!("{}/x", a.disk))?,
-        false => vault::check_disk_name(&a.disk)?,
-    }
     let options = options(a)?;
     let vault = open(args)?;
+    match is_machine {
+        true => vault.check_backup_name(&format!("{}/{}", a.disk, Definition::DISK))?,
+        false => vault.check_backup_name(&a.disk)?,
+    }
     if a.limit.is_some() {
         // Before there are threads: they inherit it.
         give_way();
@@ -37,6 +40,9 @@ pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
         Some(source) => live::run(args, a, &vault, source, options)?,
         None => Machine { disks: vec![plain_disk(args, a, &vault, options)?], definition: None },
     };
+    for made in made.disks.iter().chain(&made.definition) {
+        note_done(format!("{}@{} is stored", made.disk, made.report.snapshot.id));
+    }
     if args.json {
         let all: Vec<Value> = made.disks.iter().map(Made::json).collect();
         let definition = made.definition.as_ref().map(Made::json);
@@ -109,7 +115,7 @@ impl Made {
 
     fn print(&self) {
         let s = &self.report.snapshot;
-        println!(
+        outln!(
             "{}@{}: {} ({} not zero), {} changed, {} new, {} stored ({}), {:.1} s, {}",
             self.disk,
             s.id,
@@ -124,15 +130,15 @@ impl Made {
         );
         match &self.report.scan {
             Scan::Whole => {}
-            Scan::Changed { bytes } => println!("read: {}, what may have changed", size(*bytes)),
-            Scan::WholeAlthough(why) => println!("read: all of it: {why}"),
+            Scan::Changed { bytes } => outln!("read: {}, what may have changed", size(*bytes)),
+            Scan::WholeAlthough(why) => outln!("read: all of it: {why}"),
         }
         if let Some(why) = self.consistency.as_ref().and_then(|c| c.not_frozen.as_ref()) {
-            println!("as after a crash of the guest, not frozen: {why}");
+            outln!("as after a crash of the guest, not frozen: {why}");
         }
         // The backup is whole; the next one, or `gc`, does the rest.
         if let Some(why) = &self.report.reverse.held_up {
-            println!("what older snapshots have in common with it is removed later: {why}");
+            outln!("what older snapshots have in common with it is removed later: {why}");
         }
     }
 }
@@ -150,16 +156,20 @@ fn plain_disk(args: &Args, a: &Backup, vault: &Vault, options: BackupOptions) ->
             VaultError::Usage("--bitmap is for NBD exports, which have no --source-format".into()).into()
         );
     }
-    let format = match a.source_format.as_deref() {
-        None => None,
-        Some("raw") => Some(Format::Raw),
-        Some("qcow2") => Some(Format::Qcow2),
-        Some("vmdk") => Some(Format::Vmdk),
-        Some(f) => return Err(VaultError::Usage(format!("{f:?} is no format: raw, qcow2, vmdk")).into()),
-    };
+    if a.source.as_os_str() == "-" {
+        check_in()?;
+    }
+    let said = source_format(a.source_format.as_deref())?;
+    let before = SourceFormat::of_disk(vault, &a.disk)?;
     let (source, changes) = match &a.bitmap {
         None => {
-            let how = SourceOptions { allow_backing_outside: a.allow_backing_outside, format };
+            let how = SourceOptions {
+                allow_backing_outside: a.allow_backing_outside,
+                allow_in_use: a.allow_in_use,
+                format: said,
+                expected: before.map(|b| b.format),
+                follow_names: before.is_some_and(|b| b.is_said),
+            };
             (image::open(&a.source, &how)?, listed_changes(a)?)
         }
         Some(bitmap) => {
@@ -170,7 +180,9 @@ fn plain_disk(args: &Args, a: &Backup, vault: &Vault, options: BackupOptions) ->
     };
     let since = a.since.clone().zip(changes).map(|(snapshot, changes)| Since { snapshot, changes });
     let format = source.format();
-    let options = BackupOptions { since, ..options };
+    let mut options = BackupOptions { since, ..options };
+    let known = SourceFormat::read(format, said, before);
+    options.tags.extend(known.map(|f| (format_tag::TAG.to_owned(), f.tag())));
     let source = limited(a, source);
     let report = watch(args, &a.disk, |p| vault.backup(&a.disk, source, &options, p))?;
     let seconds = start.elapsed().as_secs_f64();

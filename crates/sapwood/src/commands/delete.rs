@@ -2,14 +2,15 @@
 
 use super::open;
 use crate::args::Args;
-use crate::outcome::DAMAGED;
+use crate::outcome::{exit_code, one_line};
 use crate::output::{print_json, size};
+use crate::streams::{note_done, outln};
 use anyhow::Result;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Instant;
-use vault::VaultError;
+use vault::{DeleteReport, VaultError};
 
 pub fn run(args: &Args, names: &[String]) -> Result<ExitCode> {
     let mut by_disk: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -22,28 +23,74 @@ pub fn run(args: &Args, names: &[String]) -> Result<ExitCode> {
     }
     let vault = open(args)?;
     let start = Instant::now();
-    let (mut deleted, mut freed, mut waiting, mut held_up) = (Vec::new(), 0, 0, Vec::new());
-    let mut repaired = 0;
+    let mut total = Total::default();
+    let mut failed = None;
     for (disk, specs) in by_disk {
-        let report = vault.delete(disk, &specs)?;
-        deleted.extend(report.deleted.iter().map(|s| format!("{disk}@{}", s.id)));
-        freed += report.freed_bytes;
-        repaired += report.repaired_chunks;
-        waiting += report.waiting;
-        held_up.extend(report.held_up);
-    }
-    let seconds = start.elapsed().as_secs_f64();
-    if args.json {
-        print_json(&json!({
-            "deleted": deleted, "freed_bytes": freed, "waiting_snapshots": waiting, "repaired_chunks": repaired,
-            "held_up": held_up, "seconds": seconds,
-        }));
-    } else {
-        println!("deleted {}; {} given back, {seconds:.2} s", deleted.join(", "), size(freed));
-        held_up.iter().for_each(|why| println!("no space was given back: {why}"));
-        if waiting > 0 {
-            println!("the space of {waiting} deleted snapshots waits for a running backup; `sapwood gc` takes it later");
+        match vault.delete(disk, &specs) {
+            Ok(report) => total.add(disk, report),
+            Err(e) => {
+                failed = Some(anyhow::Error::from(e));
+                break;
+            }
         }
     }
-    Ok(if held_up.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DAMAGED) })
+    // What was deleted before a failure is told all the same.
+    if failed.is_none() || !total.deleted.is_empty() {
+        total.show(args, start.elapsed().as_secs_f64());
+    }
+    match failed {
+        Some(e) => Err(e),
+        None => Ok(total.held_up.first().map_or(ExitCode::SUCCESS, exit_code)),
+    }
+}
+
+/// What was done to all disks.
+#[derive(Default)]
+struct Total {
+    deleted: Vec<String>,
+    freed_bytes: u64,
+    waiting: usize,
+    waiting_for: Vec<String>,
+    repaired_chunks: u64,
+    held_up: Vec<anyhow::Error>,
+}
+
+impl Total {
+    fn add(&mut self, disk: &str, report: DeleteReport) {
+        self.deleted.extend(report.deleted.iter().map(|s| format!("{disk}@{}", s.id)));
+        self.freed_bytes += report.freed_bytes;
+        self.waiting += report.waiting;
+        self.waiting_for.extend(report.waiting_for);
+        self.repaired_chunks += report.repaired_chunks;
+        self.held_up.extend(report.held_up.map(anyhow::Error::from));
+    }
+
+    fn show(&self, args: &Args, seconds: f64) {
+        note_done(format!("{} deleted", self.deleted.join(", ")));
+        let held_up: Vec<String> = self.held_up.iter().map(one_line).collect();
+        if args.json {
+            print_json(&json!({
+                "deleted": self.deleted, "freed_bytes": self.freed_bytes, "waiting_snapshots": self.waiting,
+                "repaired_chunks": self.repaired_chunks, "held_up": held_up, "seconds": seconds,
+            }));
+            return;
+        }
+        let (all, freed) = (self.deleted.join(", "), size(self.freed_bytes));
+        outln!("deleted {all}; {freed} given back, {seconds:.2} s");
+        for why in &held_up {
+            outln!(
+                "deleted snapshots are gone from the list, but not all of their space was given back: {why}"
+            );
+        }
+        if self.waiting > 0 {
+            let what = match self.waiting_for.as_slice() {
+                [] => "a running backup".to_owned(),
+                others => others.join(", "),
+            };
+            outln!(
+                "the space of {} deleted snapshots waits for {what}; `sapwood gc` takes it later",
+                self.waiting
+            );
+        }
+    }
 }

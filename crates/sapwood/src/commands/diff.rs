@@ -4,6 +4,7 @@ use super::files::{list, printable, Damage, Disk};
 use super::{open, split};
 use crate::args::{Args, Diff};
 use crate::output::{print_json, size};
+use crate::streams::Out;
 use anyhow::Result;
 use filesystem::{Change, Comparison, Disk as _, FileSystem, FsError, NodeId, Part, Place};
 use serde_json::{json, Value};
@@ -26,7 +27,7 @@ pub fn run(args: &Args, a: &Diff) -> Result<ExitCode> {
         "bytes": bytes,
         "ranges": ranges.iter().map(|r| json!([r.start, r.end - r.start])).collect::<Vec<_>>(),
     });
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(Out);
     if !args.json {
         writeln!(out, "{} in {} ranges", size(bytes), ranges.len())?;
         if a.ranges {
@@ -63,6 +64,11 @@ impl Files<'_> {
     fn compare(mut self) -> Result<Value> {
         let mut volumes = Vec::new();
         for name in shared_volumes(&self.old, &self.new) {
+            let part = same_part(&self.old, &self.new, &name);
+            if (Changes { part, ranges: self.ranges }).are_elsewhere() {
+                volumes.extend(self.unchanged_volume(&name)?);
+                continue;
+            }
             let was = known(&mut self.old, &name);
             match was.and_then(|was| Ok(was.zip(known(&mut self.new, &name)?))) {
                 Ok(Some((was, is))) => volumes.push(self.compare_volume(&name, &*was, &*is)?),
@@ -73,8 +79,17 @@ impl Files<'_> {
         Ok(Value::Array(volumes))
     }
 
+    /// A volume of which nothing was written: what cannot be read in it, damaged or encrypted, is the same, too.
+    fn unchanged_volume(&mut self, name: &str) -> Result<Option<Value>> {
+        match self.new.file_system(name) {
+            Ok(is) => Ok(Some(json!({ "name": name, "kind": is.kind(), "files": [] }))),
+            Err(e @ FsError::Read(_)) => Err(e.into()),
+            Err(_) => Ok(None),
+        }
+    }
+
     fn compare_volume(&mut self, name: &str, was: &dyn FileSystem, is: &dyn FileSystem) -> Result<Value> {
-        let changes = Changes { part: same_part(&self.old, &self.new, name)?, ranges: self.ranges };
+        let changes = Changes { part: same_part(&self.old, &self.new, name), ranges: self.ranges };
         let comparison = Comparison { old: was, new: is, may_differ: &|id| changes.touch(is, id) };
         let mut files = Vec::new();
         comparison.run(|path, difference| {
@@ -114,11 +129,11 @@ fn known(disk: &mut Disk, name: &str) -> Result<Option<Arc<dyn FileSystem>>> {
 }
 
 /// Where a volume lies, if that is the same place in both.
-fn same_part(old: &Disk, new: &Disk, name: &str) -> Result<Option<Part>> {
-    let part = |disk: &Disk| disk.volumes.iter().find(|v| v.name == name).map(|v| v.part()).transpose();
+fn same_part(old: &Disk, new: &Disk, name: &str) -> Option<Part> {
+    let part = |disk: &Disk| disk.volumes.iter().find(|v| v.name == name).and_then(|v| v.part().ok());
     let (was, is) = (part(old)?, part(new)?);
-    let pieces = |part: &Option<Part>| part.as_ref().map(|p| p.locate(0, p.size()));
-    Ok(if pieces(&was) == pieces(&is) { is } else { None })
+    let pieces = |part: &Part| part.locate(0, part.size());
+    (pieces(&was) == pieces(&is)).then_some(is)
 }
 
 /// What of a disk was written, as a volume on it sees it.
@@ -129,6 +144,12 @@ struct Changes<'a> {
 }
 
 impl Changes<'_> {
+    /// Whether nothing of the volume was written.
+    fn are_elsewhere(&self) -> bool {
+        let Some(part) = &self.part else { return false };
+        !part.locate(0, part.size()).iter().any(|p| self.has(p.offset..p.offset + p.len))
+    }
+
     /// Whether any of it is within a file.
     fn touch(&self, fs: &dyn FileSystem, id: NodeId) -> filesystem::Result<bool> {
         let Some(part) = &self.part else { return Ok(true) };

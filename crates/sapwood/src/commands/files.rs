@@ -9,6 +9,7 @@ use crate::args::{Args, Files, FilesWhat};
 use crate::devices::SnapshotDisk;
 use crate::outcome;
 use crate::output::escaped;
+use crate::streams::errln;
 use anyhow::Result;
 use filesystem::{resolve, FileSystem, FsError, NodeId, Volume};
 use std::collections::HashMap;
@@ -78,19 +79,18 @@ impl Disk {
         };
         let fs: Arc<dyn FileSystem> = Arc::from(found.open()?);
         let warn = |w: &String| {
-            eprintln!("sapwood: {}, volume {volume}: {}", self.name, escaped(w.as_bytes()));
+            errln!("sapwood: {}, volume {volume}: {}", self.name, escaped(w.as_bytes()));
         };
         fs.warnings().iter().for_each(warn);
         self.opened.insert(volume.to_owned(), fs.clone());
         Ok(fs)
     }
 
+    /// The volumes with what they hold: `1 (ext4), 2 (btrfs)`.
     fn volume_names(&self) -> String {
-        let names: Vec<&str> = self.volumes.iter().map(|v| &*v.name).collect();
-        if names.is_empty() {
-            "none".into()
-        } else {
-            names.join(", ")
+        match &self.volumes[..] {
+            [] => "none".into(),
+            all => with_kinds(all.iter()),
         }
     }
 
@@ -154,6 +154,13 @@ impl Disk {
             what += &format!(" (volumes: {})", self.volume_names());
         }
         damaged.iter().for_each(|e| what += &format!("; {e}"));
+        // Where it may be all the same.
+        let is_closed =
+            |v: &&Volume| !self.opened.contains_key(&v.name) && !["", "lvm", "swap"].contains(&v.kind);
+        let closed: Vec<&Volume> = self.volumes.iter().filter(is_closed).collect();
+        if !self.opened.is_empty() && !closed.is_empty() {
+            what += &format!("; not looked into: {}", with_kinds(closed.into_iter()));
+        }
         VaultError::NotFound { what }
     }
 
@@ -176,6 +183,15 @@ impl Disk {
             paths => paths.iter().map(|p| self.find(p)).collect(),
         }
     }
+}
+
+/// Volumes, each with what it holds.
+fn with_kinds<'a>(volumes: impl Iterator<Item = &'a Volume>) -> String {
+    let name = |v: &Volume| match v.kind {
+        "" => format!("{} (unknown)", v.name),
+        kind => format!("{} ({kind})", v.name),
+    };
+    volumes.map(name).collect::<Vec<_>>().join(", ")
 }
 
 /// A path from the root, without a `/` at its end. `..` takes back the part before it, as in a shell.
@@ -203,7 +219,7 @@ impl Damage {
     pub fn tell(&mut self, e: anyhow::Error, volume: &str, path: impl Fn() -> String) -> Result<()> {
         match e.downcast_ref::<FsError>() {
             None | Some(FsError::Read(_)) => return Err(e),
-            Some(_) => eprintln!("sapwood: {volume}:{}: {}", path(), outcome::one_line(&e)),
+            Some(_) => errln!("sapwood: {volume}:{}: {}", path(), outcome::one_line(&e)),
         }
         self.count += 1;
         Ok(())

@@ -4,6 +4,7 @@ use super::open;
 use crate::args::Args;
 use crate::outcome::{DAMAGED, REFUSED};
 use crate::output::{print_json, size};
+use crate::streams::{note_done, outln};
 use anyhow::Result;
 use serde_json::json;
 use std::process::ExitCode;
@@ -23,6 +24,9 @@ pub fn compact(args: &Args, disk: Option<&str>, threshold: u8) -> Result<ExitCod
 }
 
 fn show(args: &Args, r: &GcReport, dry_run: bool, seconds: f64) -> Result<ExitCode> {
+    if !dry_run {
+        note_done(format!("{} was given back", size(r.freed_bytes)));
+    }
     if args.json {
         print_json(&json!({
             "dry_run": dry_run,
@@ -36,13 +40,14 @@ fn show(args: &Args, r: &GcReport, dry_run: bool, seconds: f64) -> Result<ExitCo
             "compacted_before_bytes": r.compacted.before_bytes,
             "compacted_after_bytes": r.compacted.after_bytes,
             "damaged_containers": r.compacted.damaged,
+            "names_put_back": r.names_put_back,
             "skipped": r.skipped,
             "busy": r.busy,
             "seconds": seconds,
         }));
     } else {
         let would = if dry_run { "would remove" } else { "removed" };
-        println!(
+        outln!(
             "{would} {} orphans and {} dead sessions; {} containers compacted ({} to {}); {} given back, {seconds:.2} s",
             r.orphans,
             r.dead_sessions,
@@ -51,7 +56,8 @@ fn show(args: &Args, r: &GcReport, dry_run: bool, seconds: f64) -> Result<ExitCo
             size(r.compacted.after_bytes),
             size(r.freed_bytes),
         );
-        r.skipped.iter().chain(&r.busy).for_each(|s| println!("skipped: {s}"));
+        r.names_put_back.iter().for_each(|disk| outln!("put the name of {disk} back"));
+        r.skipped.iter().chain(&r.busy).for_each(|s| outln!("skipped: {s}"));
     }
     Ok(match r.compacted.damaged > 0 || !r.skipped.is_empty() {
         true => ExitCode::from(DAMAGED),

@@ -1,24 +1,48 @@
 //! `sapwood init`
 
-use super::store_url;
+use super::{store_options, store_url};
 use crate::args::Args;
 use crate::output::print_json;
+use crate::streams::{note_done, outln};
 use anyhow::Result;
 use serde_json::json;
 use std::process::ExitCode;
 use std::sync::Arc;
-use vault::{Policy, Vault};
+use store::{ObjectStore, StoreOptions};
+use vault::{Policy, Vault, VaultError};
 
-pub fn run(args: &Args, policy: &str) -> Result<ExitCode> {
+pub fn run(args: &Args, policy: &str, one_host: bool) -> Result<ExitCode> {
     let policy = Policy::by_name(policy)?;
-    let store = store::open(store_url(args)?, true)?;
-    let vault = Vault::init(Arc::from(store), &policy)?;
+    let options = StoreOptions { one_host, ..store_options(args) };
+    let store: Arc<dyn ObjectStore> = Arc::from(store::create(store_url(args)?, &options)?);
+    let there = if one_host { there(&store)? } else { None };
+    let is_new = there.is_none();
+    let vault = match there {
+        Some(vault) => vault,
+        None => Vault::init(store, &policy)?,
+    };
+    let (place, policy) = (vault.location(), vault.policy()?.name);
+    note_done(format!("a vault was made at {place}"));
     if args.json {
         print_json(
-            &json!({ "vault": vault.id().to_string(), "store": vault.location(), "policy": policy.name }),
+            &json!({ "vault": vault.id().to_string(), "store": place, "policy": policy, "new": is_new }),
         );
-    } else {
-        println!("made a vault at {}, policy {}", vault.location(), policy.name);
+        return Ok(ExitCode::SUCCESS);
+    }
+    if is_new {
+        outln!("made a vault at {place}, policy {policy}");
+    }
+    if one_host {
+        outln!("{place}: from now on this host ({}) alone writes", store::host::name());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The vault that is there already: it is given another host to write.
+fn there(store: &Arc<dyn ObjectStore>) -> Result<Option<Vault>> {
+    match Vault::open(Arc::clone(store)) {
+        Ok(vault) => Ok(Some(vault)),
+        Err(VaultError::NotFound { .. }) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
 }

@@ -4,6 +4,7 @@ use super::stats::fragmentation_json;
 use super::{open, split};
 use crate::args::Args;
 use crate::output::{percent, print_json, size};
+use crate::streams::{self, outln};
 use anyhow::Result;
 use serde_json::json;
 use std::io::IsTerminal;
@@ -58,7 +59,7 @@ fn colour(c: Cell) -> u8 {
 }
 
 fn draw(disk: &str, map: &Map, colours: bool) {
-    println!("{disk}@{}: {}, a cell is {}", map.snapshot.id, size(map.snapshot.size), size(map.cell_bytes));
+    outln!("{disk}@{}: {}, a cell is {}", map.snapshot.id, size(map.snapshot.size), size(map.cell_bytes));
     for (row, cells) in map.cells.chunks(COLUMNS).enumerate() {
         let mut line = String::new();
         for c in cells {
@@ -68,15 +69,15 @@ fn draw(disk: &str, map: &Map, colours: bool) {
             }
         }
         let end = if colours { "\x1b[0m" } else { "" };
-        println!("{:>9} {line}{end}", size((row * COLUMNS) as u64 * map.cell_bytes));
+        streams::out(&format!("{:>9} {line}{end}\n", size((row * COLUMNS) as u64 * map.cell_bytes)));
     }
-    println!("'.' zeros; a figure or letter: how many backups ago most of the cell was written");
+    outln!("'.' zeros; a figure or letter: how many backups ago most of the cell was written");
     let f = map.fragmentation;
     for a in &map.ages {
         let by = a.snapshot.map_or("a deleted snapshot".into(), |s| s.to_string());
-        println!("  {}  {:>9}  {:>7}  {by}", mark(a.age), size(a.bytes), percent(a.bytes, f.wanted_bytes));
+        outln!("  {}  {:>9}  {:>7}  {by}", mark(a.age), size(a.bytes), percent(a.bytes, f.wanted_bytes));
     }
-    println!(
+    outln!(
         "{} runs in {} groups of {} containers; {:.2} bytes decompressed for each byte wanted",
         f.runs,
         f.groups,

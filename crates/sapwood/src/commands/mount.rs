@@ -7,6 +7,7 @@ use crate::output::print_json;
 use crate::purpose::Purpose;
 use crate::serving::cache_bytes;
 use crate::signals::EndSignal;
+use crate::streams::{check_out, errln, outln};
 use crate::tree::VaultTree;
 use anyhow::{Context, Result};
 use export::fuse::{MountOptions, Unmounted};
@@ -42,12 +43,13 @@ pub fn run(args: &Args, a: &Mount) -> Result<ExitCode> {
     if args.json {
         print_json(&json!({ "mountpoint": place, "disks": disks, "snapshots": snapshots }));
     } else if !args.quiet {
-        println!("{snapshots} snapshots of {disks} disks at {place}");
+        outln!("{snapshots} snapshots of {disks} disks at {place}");
     }
+    check_out()?;
     let purpose = Purpose::start(&a.command, &[("SAPWOOD_MOUNT", mountpoint.as_os_str())]);
     let ended = purpose.and_then(|mut p| p.wait(&mut end, || false));
     if mount.stop() == Unmounted::InUse {
-        eprintln!("sapwood: {place}: unmounted, but files were open; who reads them is told of an error");
+        errln!("sapwood: {place}: unmounted, but files were open; who reads them is told of an error");
     }
     let damaged = tree.damaged();
     match damaged.is_empty() {
@@ -85,7 +87,7 @@ fn each_once() -> impl Fn(&str) {
     move |line| {
         let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
         if said.len() < ERRORS_MAX && said.insert(line.to_owned()) {
-            eprintln!("sapwood: {line}");
+            errln!("sapwood: {line}");
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::outcome::with_damage;
 use crate::output::{print_json, size};
 use crate::serving::{cache_bytes, Serving};
 use crate::signals::EndSignal;
+use crate::streams::{check_out, errln, outln};
 use anyhow::Result;
 use export::nbd::Single;
 use export::BlockDevice;
@@ -29,9 +30,7 @@ pub fn run(args: &Args, a: &Nbd) -> Result<ExitCode> {
     let overlay = overlay(a, &snapshot, &format!("sapwood:{}/{name}", vault.id()))?.map(Arc::new);
     if a.overlay.is_some() && vault.set_held(disk, &entry.id.to_string(), true)?.1 {
         // Without it the overlay is worth nothing.
-        eprintln!(
-            "sapwood: {name}: is held from now on, for the overlay; `sapwood release` lets it be deleted"
-        );
+        errln!("sapwood: {name}: is held from now on, for the overlay; `sapwood release` lets it be deleted");
     }
     let device: Arc<dyn BlockDevice> = match &overlay {
         Some(overlay) => overlay.clone(),
@@ -39,6 +38,7 @@ pub fn run(args: &Args, a: &Nbd) -> Result<ExitCode> {
     };
 
     let description = format!("the snapshot of {}", vault::format_time(entry.time));
+    let bytes = device.size();
     let export = Single { name: name.clone(), description, device };
     let mut serving = Serving::start(&a.serve, export)?;
     if args.json {
@@ -46,13 +46,15 @@ pub fn run(args: &Args, a: &Nbd) -> Result<ExitCode> {
             "uri": serving.uri(),
             "disk": disk,
             "snapshot": entry.id.to_string(),
-            "size": entry.size,
+            "size": bytes,
             "writable": overlay.is_some(),
         }));
     } else if !args.quiet {
         let how = if overlay.is_some() { "to be read and written" } else { "read-only" };
-        println!("{name}: {}, {how}, at {}", size(entry.size), serving.uri());
+        outln!("{name}: {}, {how}, at {}", size(bytes), serving.uri());
     }
+    // Where nobody learns the address, nobody is served.
+    check_out()?;
     serving.run(&a.command)?;
     let ended = serving.wait(&mut end, |_| false)?;
     serving.stop();
@@ -88,7 +90,8 @@ fn kept(path: &Path, base: &str, below: crate::devices::Below) -> image::Result<
     }
     Overlay::open(path, |bytes, named| {
         let named = named.map(|n| String::from_utf8_lossy(&n.name).into_owned()).unwrap_or_default();
-        if named != base || bytes != below.0.size() {
+        // An overlay has whole sectors.
+        if named != base || bytes != below.0.size().next_multiple_of(512) {
             let why = format!("lies over {named:?} ({bytes} bytes), not over {base}; name that snapshot");
             return Err(ImageError::Refused { path: path.display().to_string(), why });
         }

@@ -4,6 +4,7 @@ use super::{open, scratch};
 use crate::args::{Args, Popular};
 use crate::outcome::with_damage;
 use crate::output::{percent, print_json, size, table};
+use crate::streams::{note_done, outln};
 use anyhow::Result;
 use serde_json::json;
 use std::path::Path;
@@ -24,15 +25,16 @@ pub fn run(args: &Args, what: &Popular) -> Result<ExitCode> {
 
 fn build(args: &Args, fraction: f64, scratch: &Path) -> Result<ExitCode> {
     let r = open(args)?.popular_build(fraction, scratch)?;
+    note_done("the popular set was built".into());
     if args.json {
         print_json(&json!({
             "chunks": r.chunks, "bytes": r.bytes, "kept_chunks": r.kept_chunks, "least_disks": r.least_disks,
             "stored_bytes": r.stored_bytes, "damaged": r.damaged,
         }));
     } else if r.chunks == 0 {
-        println!("no two disks have a chunk in common: the set is empty");
+        outln!("no two disks have a chunk in common: the set is empty");
     } else {
-        println!(
+        outln!(
             "the popular set has {} chunks ({}), each of {} disks or more; {} of them are new in it ({} stored)",
             r.chunks,
             size(r.bytes),
@@ -64,14 +66,15 @@ fn status(args: &Args, scratch: &Path) -> Result<ExitCode> {
 }
 
 fn show(s: &PopularStatus) {
-    println!(
+    outln!(
         "{} disks, {} unique chunks; {} of what they hold are duplicates between disks; {} chunks are in the set",
         s.disks,
         s.chunks(),
         size(s.duplicate_bytes()),
         s.set_chunks
     );
-    println!("\nhow many disks have a chunk, by its rank");
+    outln!("");
+    outln!("how many disks have a chunk, by its rank");
     let mut rank = 0;
     let most = s.classes.first().map_or(1, |c| c.disks);
     let step = s.classes.len().div_ceil(LINES).max(1);
@@ -80,9 +83,9 @@ fn show(s: &PopularStatus) {
         rank += classes.iter().map(|c| c.chunks).sum::<u64>();
         let bytes: u64 = classes.iter().map(|c| c.bytes).sum();
         let bar = "#".repeat((classes[0].disks as usize * 40).div_ceil(most as usize));
-        println!("{first:>12} to {rank:>12}  {:>9}  {:>6}  {bar}", size(bytes), classes[0].disks);
+        outln!("{first:>12} to {rank:>12}  {:>9}  {:>6}  {bar}", size(bytes), classes[0].disks);
     }
-    println!();
+    outln!("");
     let rows: Vec<Vec<String>> = FRACTIONS
         .iter()
         .map(|f| {

@@ -4,12 +4,14 @@ use super::open;
 use crate::args::Args;
 use crate::outcome::DAMAGED;
 use crate::output::print_json;
+use crate::streams::{note_done, outln};
 use anyhow::Result;
 use serde_json::json;
 use std::process::ExitCode;
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     let r = open(args)?.reindex()?;
+    note_done("the indexes were rebuilt".into());
     if args.json {
         print_json(&json!({
             "containers": r.containers,
@@ -18,7 +20,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             "damaged": r.damaged,
         }));
     } else {
-        println!(
+        outln!(
             "indexed the chunks of {} shared containers and {} segments, removed {} stale indexes, {} tables damaged",
             r.containers, r.segments, r.removed, r.damaged
         );

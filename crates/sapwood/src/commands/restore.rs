@@ -6,6 +6,7 @@ use super::{open, split};
 use crate::args::{Args, Restore};
 use crate::output::{print_json, rate, size};
 use crate::progress::watch;
+use crate::streams::{check_out, errln, note_done, outln};
 use anyhow::Result;
 use image::{create_target, TargetFormat, TargetOptions};
 use serde_json::json;
@@ -26,16 +27,24 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
         "qcow2" => TargetFormat::Qcow2,
         f => return Err(VaultError::Usage(format!("{f:?} is no format to restore to: raw, qcow2")).into()),
     };
+    let to_stdout = a.target.as_os_str() == "-";
+    if to_stdout {
+        check_out()?;
+    }
     let (disk, spec) = split(&a.snapshot);
     let vault = open(args)?;
     let start = Instant::now();
     let target = |bytes: u64, data: &[std::ops::Range<u64>]| {
-        create_target(&a.target, &TargetOptions { size: bytes, format, overwrite: a.force, data })
+        let (overwrite, allow_in_use, mode) = (a.force, a.allow_in_use, a.mode);
+        let options = TargetOptions { size: bytes, format, overwrite, allow_in_use, data, mode };
+        create_target(&a.target, &options)
     };
     let report = watch(args, &a.snapshot, |p| vault.restore(disk, spec, target, p))?;
     let seconds = start.elapsed().as_secs_f64();
     let s = &report.snapshot;
-    let to_stdout = a.target.as_os_str() == "-";
+    if !to_stdout {
+        note_done(format!("{disk}@{} is restored to {}", s.id, a.target.display()));
+    }
     if args.json && !to_stdout {
         print_json(&json!({
             "disk": disk,
@@ -57,9 +66,9 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
             rate(s.size, seconds),
         );
         if to_stdout {
-            eprintln!("{line}");
+            errln!("{line}");
         } else {
-            println!("{line}");
+            outln!("{line}");
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -4,6 +4,7 @@ use super::open;
 use crate::args::Args;
 use crate::outcome::with_damage;
 use crate::output::{percent, print_json, size, table};
+use crate::streams::outln;
 use anyhow::Result;
 use serde_json::{json, Value};
 use std::process::ExitCode;
@@ -45,13 +46,13 @@ pub fn run(args: &Args, disk: Option<&str>) -> Result<ExitCode> {
     ];
     table(&headings, &rows);
     if stats.shared.data > 0 {
-        println!(
+        outln!(
             "shared by disks: {} data, {} metadata",
             size(stats.shared.data),
             size(stats.shared.metadata())
         );
     }
-    println!(
+    outln!(
         "{} of disks ({} not zero) in {}: {} data, {} metadata; {} of the size, {} of what is not zero",
         size(logical),
         size(nonzero),
@@ -62,7 +63,7 @@ pub fn run(args: &Args, disk: Option<&str>) -> Result<ExitCode> {
         percent(data + metadata, nonzero),
     );
     if stats.disks.iter().any(|d| d.damaged > 0) {
-        println!("there are damaged containers; `sapwood verify` tells which snapshots they affect");
+        outln!("there are damaged containers; `sapwood verify` tells which snapshots they affect");
     }
     Ok(with_damage(&stats.damaged))
 }

@@ -1,20 +1,23 @@
 //! `sapwood study`
 
+use super::source_format;
 use crate::args::Args;
 use crate::output::{percent, print_json, size, table};
 use crate::progress::watch;
+use crate::streams::outln;
 use anyhow::Result;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use vault::{Study, StudyRow, VaultError};
 
-pub fn run(args: &Args, paths: &[PathBuf], cuts: &[String]) -> Result<ExitCode> {
+pub fn run(args: &Args, paths: &[PathBuf], cuts: &[String], format: Option<&str>) -> Result<ExitCode> {
+    let format = source_format(format)?;
     let cuts = cuts
         .iter()
         .map(|c| c.parse().map_err(|e| VaultError::Refused(format!("--chunk {c}: {e}"))))
         .collect::<std::result::Result<Vec<_>, _>>()?;
-    let study = watch(args, "study", |p| vault::study(paths, &cuts, p))?;
+    let study = watch(args, "study", |p| vault::study(paths, &cuts, format, p))?;
     if args.json {
         let rows: Vec<_> = study.rows.iter().map(row_json).collect();
         print_json(&json!({
@@ -51,7 +54,7 @@ fn row_json(r: &StudyRow) -> serde_json::Value {
 }
 
 fn show(study: &Study) {
-    println!("{} files and disks, {}", study.files, size(study.bytes));
+    outln!("{} files and disks, {}", study.files, size(study.bytes));
     let rows: Vec<Vec<String>> = study
         .rows
         .iter()
@@ -74,7 +77,8 @@ fn show(study: &Study) {
         ["cut", ">chunks", ">unique", ">zeros", ">saved", ">of not zero", ">with zeros", ">metadata", ""];
     table(&headings, &rows);
     for r in study.rows.iter().filter(|r| !r.report.classes.is_empty()).take(2) {
-        println!("\n{}: how often each occurs", r.cut);
+        outln!("");
+        outln!("{}: how often each occurs", r.cut);
         let most = r.report.classes.iter().map(|c| c.unique_chunks).max().unwrap_or(1).max(1);
         for c in r.report.classes.iter().filter(|c| c.unique_chunks > 0) {
             let copies = match (c.copies_min, c.copies_max) {
@@ -83,8 +87,8 @@ fn show(study: &Study) {
                 (a, b) => format!("{a} to {b}"),
             };
             let bar = "#".repeat((c.unique_chunks * 40).div_ceil(most) as usize);
-            println!("{copies:>14} x {:>10}  {:>9}  {bar}", c.unique_chunks, size(c.bytes));
+            outln!("{copies:>14} x {:>10}  {:>9}  {bar}", c.unique_chunks, size(c.bytes));
         }
     }
-    study.skipped.iter().for_each(|s| println!("skipped: {s}"));
+    study.skipped.iter().for_each(|s| outln!("skipped: {s}"));
 }

@@ -5,6 +5,7 @@ use crate::args::Args;
 use crate::outcome::DAMAGED;
 use crate::output::{print_json, rate, size};
 use crate::progress::watch;
+use crate::streams::{errln, outln};
 use anyhow::Result;
 use serde_json::json;
 use std::process::ExitCode;
@@ -27,12 +28,12 @@ pub fn run(args: &Args, name: Option<&str>, data: bool) -> Result<ExitCode> {
         print_report(&report, seconds);
     } else {
         for d in &report.damaged {
-            println!("{}: {}; {}", d.object, d.why, affected(d));
+            outln!("{}: {}; {}", d.object, d.why, affected(d));
         }
-        println!("{}", summary(&report, data, seconds));
+        outln!("{}", summary(&report, data, seconds));
     }
     if let Some(why) = &report.unrecorded {
-        eprintln!("sapwood: damaged containers could not be recorded, backups may still match them: {why}");
+        errln!("sapwood: damaged containers could not be recorded, backups may still match them: {why}");
     }
     Ok(if report.damaged.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DAMAGED) })
 }

@@ -46,7 +46,11 @@ impl BlockDevice for SnapshotDevice {
     fn extents(&self, range: Range<u64>, each: &mut dyn FnMut(Extent) -> bool) -> io::Result<()> {
         let mut at = range.start;
         while at < range.end {
-            let data = self.snapshot.next_data(at).map_err(|e| self.failed(e))?;
+            // An overlay has whole sectors: what it has behind the end is zeros.
+            let data = match at < self.size() {
+                true => self.snapshot.next_data(at).map_err(|e| self.failed(e))?,
+                false => None,
+            };
             let data = data.filter(|d| d.start < range.end).unwrap_or(range.end..range.end);
             let hole = Extent { range: at..data.start, block: Block::Hole };
             let found = Extent { range: data.clone(), block: Block::Data };
@@ -64,7 +68,13 @@ pub struct Below(pub Arc<SnapshotDevice>);
 
 impl image::Base for Below {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.0.read_at(offset, buf)
+        let inside = self.0.size().saturating_sub(offset).min(buf.len() as u64);
+        let (data, behind) = buf.split_at_mut(inside as usize);
+        behind.fill(0);
+        match data.is_empty() {
+            true => Ok(()),
+            false => self.0.read_at(offset, data),
+        }
     }
 }
 

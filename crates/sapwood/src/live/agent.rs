@@ -1,5 +1,6 @@
 //! The guest agent: freezes the guest's file systems while a point in time is taken.
 
+use crate::streams::errln;
 use anyhow::{bail, Context as _, Result};
 use serde_json::{json, Value};
 use std::io::{ErrorKind, Read, Write};
@@ -94,7 +95,7 @@ impl Drop for Frozen {
     fn drop(&mut self) {
         if !self.thawed {
             if let Err(e) = self.thaw() {
-                eprintln!("sapwood: {e:#}");
+                errln!("sapwood: {e:#}");
             }
         }
     }

@@ -21,6 +21,7 @@ use super::agent::set_frozen;
 use super::node::SAFE_WITH_IOTHREADS;
 use super::scratch::{self, Scratch};
 use super::{uri, Point, Wanted};
+use crate::own_directory::{self, OwnDirectory};
 use anyhow::{bail, ensure, Context as _, Result};
 use domain::{Domain, DomainDisk};
 use std::os::unix::fs::MetadataExt;
@@ -127,7 +128,8 @@ impl LibvirtPoint {
 
     fn begin(&mut self, owner: Option<(u32, u32)>, has_agent: bool) -> Result<()> {
         // The directory is QEMU's from here on: nothing of ours is made in it any more.
-        let texts = tempfile::tempdir().context("cannot make a directory for libvirt's requests")?;
+        let texts = OwnDirectory::create(&std::env::temp_dir(), own_directory::REQUESTS)
+            .context("cannot make a directory for libvirt's requests")?;
         self.scratch.open_to(owner)?;
         loop {
             self.frozen = has_agent && self.freeze();

@@ -1,8 +1,10 @@
 //! Which block node of QEMU's is meant.
 
 use super::qmp::Qmp;
+use super::users::{told, users, User};
 use anyhow::{bail, ensure, Context as _, Result};
 use serde_json::json;
+use vault::VaultError;
 
 /// From here on an NBD client may leave an export that an iothread serves. Before, with the patches that distributions
 /// have for CVE-2024-7409, QEMU ends with `nbd_blockdev_client_closed: Assertion qemu_in_main_thread()`: seen with 7.2.22.
@@ -18,34 +20,22 @@ pub struct Node {
 }
 
 impl Node {
-    /// Finds a node by its name, or by the id or QOM path of the device that it is in.
+    /// Finds a node by its name, or by the id or QOM path of the device that it is in. Something must use it as its disk: a
+    /// node that was a disk once holds what that was then, and no bitmap of it tells what was written since.
     pub fn find(qmp: &mut Qmp, wanted: &str) -> Result<Self> {
-        let devices = qmp.execute("query-block", json!({}))?;
-        let mut name = wanted;
-        let (mut in_device, mut device_path) = (false, None);
-        for device in devices.as_array().into_iter().flatten() {
-            let path = device["qdev"].as_str().unwrap_or_default();
-            let id = path.strip_prefix("/machine/peripheral/").and_then(|rest| rest.split('/').next());
-            let is_it = device["device"] == wanted || path == wanted || id == Some(wanted);
-            let Some(inserted) = device["inserted"]["node-name"].as_str() else { continue };
-            if is_it {
-                name = inserted;
-            }
-            if is_it || inserted == wanted {
-                in_device = true;
-                device_path = Some(path.to_owned());
-            }
-        }
+        let users = users(qmp)?;
         let nodes = qmp.execute("query-named-block-nodes", json!({ "flat": true }))?;
+        let is_called = |user: &&User| user.device.is_some() && user.names.iter().any(|name| name == wanted);
+        let by_user = users.iter().find(is_called);
+        let name = by_user.map_or(wanted, |user| &user.node);
         let found = nodes.as_array().into_iter().flatten().find(|n| n["node-name"] == name);
         let node = found.with_context(|| format!("QEMU has no block node or device {wanted:?}"))?;
-        if node["ro"] == true && !in_device {
-            // What the guest writes goes to the image that was put before it.
-            bail!(
-                "{wanted:?} is a backing file of another image, to which the guest writes since a snapshot was taken in \
-                 QEMU; name the device, not the node"
-            );
-        }
+        let Some(user) = by_user.or_else(|| users.iter().find(|user| user.nodes.iter().any(|n| n == name)))
+        else {
+            let why = format!("nothing uses the block node {wanted:?} as its disk: {}", told(&users));
+            return Err(VaultError::Refused(why).into());
+        };
+        let device_path = user.device.clone();
         if qmp.version < SAFE_WITH_IOTHREADS && may_have_iothread(qmp, device_path.as_deref())? {
             bail!(
                 "the disk {wanted:?} has an iothread, and QEMU {}.{} dies, with the guest, when a client leaves the export of \
@@ -61,26 +51,31 @@ impl Node {
         let persistent = node["drv"] == "qcow2" && keeps_bitmaps && node["ro"] == false;
         Ok(Node { name: name.to_owned(), size, persistent })
     }
+
+    /// Refuses a node that nothing uses as its disk any more.
+    pub fn check_used(&self, qmp: &mut Qmp) -> Result<()> {
+        let users = users(qmp)?;
+        if users.iter().any(|user| user.nodes.contains(&self.name)) {
+            return Ok(());
+        }
+        let why = format!(
+            "nothing uses the block node {:?} as its disk any more since the backup began: {}",
+            self.name,
+            told(&users)
+        );
+        Err(VaultError::Refused(why).into())
+    }
 }
 
 /// Ids of the devices that have disks which the guest may write to.
 pub fn writable_disks(qmp: &mut Qmp) -> Result<Vec<String>> {
-    let devices = qmp.execute("query-block", json!({}))?;
     let mut ids = Vec::new();
-    for device in devices.as_array().into_iter().flatten() {
-        let inserted = &device["inserted"];
-        if inserted["node-name"].is_null() || inserted["ro"] == true {
-            continue;
-        }
-        let path = device["qdev"].as_str().unwrap_or_default();
-        let by_path = path.strip_prefix("/machine/peripheral/").and_then(|rest| rest.split('/').next());
-        let by_id = Some(path).filter(|p| !p.is_empty() && !p.contains('/'));
-        let by_drive = device["device"].as_str().filter(|d| !d.is_empty());
-        match by_path.or(by_id).or(by_drive) {
-            Some(id) => ids.push(id.to_owned()),
-            None => {
+    for user in users(qmp)?.iter().filter(|user| user.device.is_some() && !user.read_only) {
+        match user.name() {
+            path if path.starts_with('/') => {
                 bail!("QEMU has a disk in a device without an id ({path}); name one disk (qmp:SOCKET#NODE)")
             }
+            id => ids.push(id.to_owned()),
         }
     }
     ensure!(!ids.is_empty(), "QEMU has no disk that the guest may write to");
@@ -89,7 +84,12 @@ pub fn writable_disks(qmp: &mut Qmp) -> Result<Vec<String>> {
 
 /// Whether an iothread may serve a disk; only what can be excluded is.
 fn may_have_iothread(qmp: &mut Qmp, device: Option<&str>) -> Result<bool> {
-    if qmp.execute("query-iothreads", json!({}))?.as_array().is_some_and(Vec::is_empty) {
+    // A storage daemon has no query-iothreads, nor /objects where none was made.
+    let mut has = |path: &str, key: &str, value: &str| -> Result<bool> {
+        let properties = qmp.execute("qom-list", json!({ "path": path }))?;
+        Ok(properties.as_array().into_iter().flatten().any(|p| p[key] == value))
+    };
+    if !has("/", "name", "objects")? || !has("/objects", "type", "child<iothread>")? {
         return Ok(false);
     }
     let Some(device) = device.filter(|path| !path.is_empty()) else { return Ok(true) };

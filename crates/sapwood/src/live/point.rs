@@ -150,7 +150,9 @@ impl PointInTime {
         self.frozen = frozen.is_some();
         let taken = self.take_point();
         // Thawed whatever came of it.
-        frozen.as_mut().map_or(Ok(()), agent::Frozen::thaw).and(taken)
+        frozen.as_mut().map_or(Ok(()), agent::Frozen::thaw).and(taken)?;
+        // Until now a disk could be moved to another node.
+        self.parts.iter().try_for_each(|part| part.node.check_used(&mut self.qmp))
     }
 
     /// In one transaction: the new bitmaps begin, jobs keep what the guest overwrites, and the old bitmaps stop, in this
@@ -238,7 +240,12 @@ impl Point for PointInTime {
         if let State::Usable(old) = &part.old {
             old.remove(&mut self.qmp, &part.node.name)?;
         }
-        Ok(())
+        let used = part.node.check_used(&mut self.qmp);
+        if used.is_err() {
+            // What is written elsewhere is in no bitmap of this node.
+            part.new.remove(&mut self.qmp, &part.node.name)?;
+        }
+        used.context("the next backup reads all of the disk")
     }
 
     fn frozen(&self) -> bool {

@@ -1,18 +1,14 @@
 //! Where the guest's old data is kept while a backup runs.
 //!
-//! A directory of one backup's own: `fleece-N.qcow2` for each disk, QEMU's NBD socket, and a lock file that is held as
-//! long as the backup lives: whoever can lock it knows that nobody needs the directory any more.
+//! A directory of one backup's own ([`OwnDirectory`]): `fleece-N.qcow2` for each disk, and QEMU's NBD socket.
 
+use crate::own_directory::{self, OwnDirectory};
 use anyhow::{bail, ensure, Context as _, Result};
 use image::{create_target, TargetFormat, TargetOptions};
-use rustix::fs::{flock, FlockOperation};
 use std::fs::File;
-use std::io::ErrorKind;
 use std::os::unix::fs::{fchown, lchown};
 use std::path::{Path, PathBuf};
 
-const PREFIX: &str = "sapwood-fleece-";
-const LOCK: &str = "lock";
 /// Paths of sockets have so many bytes at most.
 const SOCKET_PATH_BYTES: usize = 107;
 /// A file system with less room is none to begin on.
@@ -22,20 +18,16 @@ const RESERVE_BYTES: u64 = 1 << 30;
 
 /// The directory. It goes when it is dropped.
 pub struct Scratch {
-    dir: tempfile::TempDir,
+    dir: OwnDirectory,
     reserve_bytes: u64,
-    _lock: File,
 }
 
 impl Scratch {
-    /// Makes one below `parent`, and removes those that killed backups have left there.
+    /// Makes one below `parent`, where there is room.
     pub fn create(parent: &Path) -> Result<Self> {
         let cannot = || format!("{}: cannot keep the guest's old data there", parent.display());
-        remove_abandoned(parent);
-        let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent).with_context(cannot)?;
-        let lock = File::create_new(dir.path().join(LOCK)).with_context(cannot)?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).with_context(cannot)?;
-        let scratch = Scratch { dir, reserve_bytes: 0, _lock: lock };
+        let dir = OwnDirectory::create(parent, own_directory::FLEECE).with_context(cannot)?;
+        let scratch = Scratch { dir, reserve_bytes: 0 };
         let free = scratch.free_bytes().with_context(cannot)?;
         ensure!(
             free >= LEAST_BYTES,
@@ -55,7 +47,7 @@ impl Scratch {
     /// Makes the image that keeps a disk's old data, and gives it to the user and group `owner`.
     pub fn add_image(&self, number: usize, size: u64, owner: Option<(u32, u32)>) -> Result<PathBuf> {
         let path = self.dir.path().join(format!("fleece-{number}.qcow2"));
-        let how = TargetOptions { size, format: TargetFormat::Qcow2, overwrite: false, data: &[] };
+        let how = TargetOptions { size, format: TargetFormat::Qcow2, ..TargetOptions::default() };
         create_target(&path, &how)?.finish()?;
         if let Some((user, group)) = owner {
             let given = File::open(&path).and_then(|f| fchown(&f, Some(user), Some(group)));
@@ -97,53 +89,10 @@ impl Scratch {
 /// Whether a file is in a directory that a backup made for itself.
 pub fn is_ours(file: &Path) -> bool {
     let dir = file.parent().and_then(Path::file_name);
-    dir.and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX))
+    dir.and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(own_directory::FLEECE))
 }
 
 /// Whether the backup still lives that made the directory of `file`.
 pub fn is_in_use(file: &Path) -> bool {
-    file.parent().is_some_and(is_locked)
-}
-
-fn is_locked(dir: &Path) -> bool {
-    match File::open(dir.join(LOCK)) {
-        Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err(),
-        // One that is another user's may live.
-        Err(e) => e.kind() != ErrorKind::NotFound,
-    }
-}
-
-/// Best effort: what stays takes room, and is removed the next time.
-fn remove_abandoned(parent: &Path) {
-    let Ok(entries) = std::fs::read_dir(parent) else { return };
-    for entry in entries.flatten() {
-        let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
-        // Without a lock file it may be one that is just being made.
-        if ours && entry.path().join(LOCK).exists() && !is_locked(&entry.path()) {
-            let _ = std::fs::remove_dir_all(entry.path());
-        }
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_nobody_holds_is_removed() {
-        let parent = tempfile::tempdir().unwrap();
-        let abandoned = parent.path().join(format!("{PREFIX}a"));
-        std::fs::create_dir(&abandoned).unwrap();
-        std::fs::write(abandoned.join(LOCK), "").unwrap();
-        let held = Scratch::create(parent.path()).unwrap();
-        assert!(!abandoned.exists());
-        assert!(is_in_use(&held.dir.path().join("fleece-0.qcow2")));
-        let other = Scratch::create(parent.path()).unwrap();
-        let path = held.dir.path().to_owned();
-        assert!(path.exists());
-        drop((held, other));
-        assert!(!path.exists());
-        assert!(!is_in_use(&path.join("fleece-0.qcow2")));
-    }
+    file.parent().is_some_and(own_directory::is_in_use)
 }

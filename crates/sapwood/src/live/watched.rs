@@ -1,7 +1,7 @@
 //! Reading a point in time while its room is watched: what the guest overwrites must not fill it.
 
 use super::Point;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use image::{Changes, ImageError, NbdSource, Source};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,11 +29,11 @@ pub struct LiveSource {
 }
 
 impl Watched {
-    pub fn new(point: Box<dyn Point>) -> Self {
+    pub fn new(point: Box<dyn Point>) -> Result<Self> {
         let point = Arc::new(Mutex::new(point));
         let (broken, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let (p, b, e) = (point.clone(), broken.clone(), ended.clone());
-        let watcher = std::thread::spawn(move || {
+        let watch = move || {
             while !e.load(Ordering::SeqCst) {
                 if !lock(&p).check_scratch() {
                     b.store(true, Ordering::SeqCst);
@@ -41,8 +41,10 @@ impl Watched {
                 }
                 std::thread::park_timeout(LOOK_EVERY);
             }
-        });
-        Watched { point, broken, ended, watcher: Some(watcher) }
+        };
+        let watcher = std::thread::Builder::new().name("watch scratch".into()).spawn(watch);
+        let watcher = Some(watcher.context("cannot watch the room for the guest's old data")?);
+        Ok(Watched { point, broken, ended, watcher })
     }
 
     /// Opens a disk of it, and what changed there since the newest snapshot.

@@ -1,17 +1,41 @@
 //! Names, snapshots and options that make no sense.
 
 use super::Kept;
-use crate::common::{random, sapwood, Bench, Child, FAILED, REFUSED, USAGE};
+use crate::common::{files_below, random, sapwood, Bench, Child, FAILED, REFUSED, USAGE};
 
 #[test]
 fn names_of_disks() {
     let kept = Kept::new();
     let source = kept.bench.arg("kept");
-    for name in ["", "vm", "vm/", "/vm", "a/b/c", "vm/.hidden", "../x", "vm/a b", "vm/a*", "vm/a\nb"] {
-        kept.bench.fails(&["backup", name, &source], USAGE, &["is no name of a disk", "web01/vda"]);
+    // A name with a dash in front could be backed up, and was an option to all other commands; one with U+202E turned the
+    // rest of its line around.
+    let bad = [
+        "",
+        "vm",
+        "vm/",
+        "/vm",
+        "a/b/c",
+        "vm/.hidden",
+        "../x",
+        "vm/a b",
+        "vm/a*",
+        "vm/a\nb",
+        "-vm/x",
+        "vm/-x",
+    ];
+    let long = format!("vm/{}", "x".repeat(256));
+    for name in bad.into_iter().chain(["vm/\u{202e}x", "v\u{200b}m/x", &long]) {
+        let args = ["backup", "--", name, &source];
+        let said = ["is no name of a disk", "web01/vda", "letters, digits and . _ - + :", "255 bytes"];
+        let ended = kept.bench.fails(&args, USAGE, &said);
+        assert!(ended.stderr.trim_end().chars().all(|c| c.is_ascii_graphic() || c == ' '), "{ended}");
     }
-    let long = format!("vm/{}", "x".repeat(600));
-    kept.bench.fails(&["backup", &long, &source], USAGE, &["is no name of a disk"]);
+    for name in ["büro/plätte", "東京/一"] {
+        kept.bench.done(&["-q", "backup", name, &source]);
+        assert!(kept.bench.restored(name) == kept.content);
+        kept.bench.done(&["delete", &format!("{name}@latest")]);
+    }
+    kept.bench.collect();
     for name in ["vm/none", "other/kept"] {
         let said = ["there is no disk", name, "sapwood snapshots"];
         kept.bench.fails(&["restore", name, "-"], FAILED, &said);
@@ -21,6 +45,66 @@ fn names_of_disks() {
         kept.bench.fails(&["verify", name], FAILED, &said);
     }
     kept.check();
+}
+
+/// Gives the kept disk a name that no new disk may have, as an older program could.
+fn rename_to(kept: &Kept, name: &str) {
+    let objects = kept.bench.store.join("objects");
+    let file = format::VaultFile::decode(&std::fs::read(objects.join("vault.json")).unwrap()).unwrap();
+    let path = files_below(&objects.join("disks")).into_iter().find(|f| f.ends_with("manifest")).unwrap();
+    let place = path.strip_prefix(&objects).unwrap().to_str().unwrap();
+    let context = format::Context { vault: file.id, place };
+    let mut manifest = format::Manifest::decode(context, &std::fs::read(&path).unwrap()).unwrap();
+    manifest.name = name.into();
+    std::fs::write(&path, manifest.encode(context)).unwrap();
+    std::fs::remove_file(objects.join(format::names::name("vm/kept"))).unwrap();
+    let place = format::names::name(name);
+    let body = [&manifest.disk.0[..], name.as_bytes()].concat();
+    let context = format::Context { vault: file.id, place: &place };
+    std::fs::write(objects.join(&place), format::encode_frame(format::Kind::Name, context, &body)).unwrap();
+}
+
+/// Disks whose names were allowed once can be used as any other, and are shown so that a terminal obeys nothing in them.
+#[test]
+fn disks_that_no_new_one_may_be_called() {
+    for (name, on_the_command_line) in
+        [("-vm/-x", "./-vm/-x"), ("vm/\u{202e}x", "vm/\u{202e}x"), ("-q/x", "./-q/x")]
+    {
+        let kept = Kept::new();
+        rename_to(&kept, name);
+        let (bench, disk) = (&kept.bench, on_the_command_line);
+        assert!(bench.restored(disk) == kept.content);
+        let target = bench.arg("target");
+        bench.done(&["-q", "restore", disk, &target]);
+        bench.done(&["-q", "backup", disk, &target]);
+        for args in
+            [&["snapshots", disk][..], &["stats", disk], &["map", disk], &["hold", disk], &["release", disk]]
+        {
+            let said = String::from_utf8(bench.done(args).stdout).unwrap();
+            assert!(!said.contains('\u{202e}'), "{args:?}: {said:?}");
+        }
+        bench.done(&["-q", "nbd", disk, "--", "true"]);
+        bench.done(&["-q", "verify", "--data", &format!("{disk}@latest")]);
+        bench.done(&["diff", &format!("{disk}@latest~1"), disk]);
+        bench.done(&["files", disk]);
+        bench.done(&["compact", disk]);
+        let deleted = bench.done(&["delete", &format!("{disk}@latest"), &format!("{disk}@latest~1")]);
+        assert!(!deleted.stdout.contains(&0xe2), "{deleted}");
+        bench.collect();
+        assert_eq!(bench.all_snapshots(), []);
+    }
+}
+
+/// A line end in a tag began a line of its own in the list.
+#[test]
+fn tags_are_shown_on_one_line() {
+    let kept = Kept::new();
+    let tag = "why=a\nvm/forged  0000\u{202e}\x1b[31m";
+    kept.bench.done(&["-q", "backup", "vm/kept", &kept.bench.arg("kept"), "--tag", tag]);
+    let listed = kept.bench.done(&["snapshots"]).stdout;
+    let said = String::from_utf8(listed).unwrap();
+    assert_eq!(said.lines().count(), 3, "{said}");
+    assert!(said.contains("why=a\\x0avm/forged  0000\\xe2\\x80\\xae\\x1b[31m"), "{said}");
 }
 
 #[test]

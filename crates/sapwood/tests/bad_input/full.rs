@@ -1,10 +1,17 @@
 //! A vault on a file system that is full, or cannot be written.
 
 use super::Kept;
-use crate::common::{random, Bench, Mount, FAILED, REFUSED};
+use crate::common::{
+    files_below, line_of, random, sapwood, Bench, Child, Mount, DAMAGED, DONE, FAILED, REFUSED,
+};
+use rustix::fs::{fallocate, FallocateFlags};
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
 
 /// Room that backups leave for deletion and collection is within it.
-const ROOM: u64 = 28 << 20;
+const ROOM: u64 = 40 << 20;
 
 #[test]
 fn a_full_vault_still_restores_deletes_and_collects() {
@@ -52,25 +59,183 @@ fn a_full_vault_still_restores_deletes_and_collects() {
     compare(&contents);
 }
 
-/// Somebody else's files have taken the room that was kept.
-#[test]
-fn no_room_at_all() {
+/// Files of a whole reserve.
+const RESERVE_FILES: usize = 60;
+
+/// Takes what is left of a file system, as another program would: files, and then bytes, to the last one.
+fn fill(mount: &Path, files: bool) {
+    let dir = mount.join("filler");
+    let _ = std::fs::create_dir(&dir);
+    if files {
+        (0..).find(|n| {
+            let path = dir.join(format!("{}-{n}", std::process::id()));
+            File::options().write(true).create(true).truncate(false).open(path).is_err()
+        });
+    }
+    let Ok(all) = File::options().append(true).create(true).open(mount.join("filler-bytes")) else { return };
+    let mut len = all.metadata().unwrap().len();
+    for shift in (10..27).rev() {
+        while fallocate(&all, FallocateFlags::empty(), len, 1 << shift).is_ok() {
+            len += 1 << shift;
+        }
+    }
+    all.sync_all().unwrap();
+}
+
+/// Runs a command that reads a full vault. It must succeed; all that it may say is that it could not register.
+fn reads(bench: &Bench, args: &[&str]) -> Vec<u8> {
+    let ended = bench.run(args);
+    assert_eq!(ended.code(), Some(DONE), "{ended}");
+    let lines: Vec<&str> = ended.stderr.lines().filter(|line| !line.contains(" to -: ")).collect();
+    assert!(
+        lines.len() <= 1 && lines.iter().all(|line| line.contains("cannot register as a reader")),
+        "{ended}"
+    );
+    ended.stdout
+}
+
+/// No byte or no inode was left, and not even a deletion could begin, because each command makes a file first.
+///
+/// Another program takes everything that any command gives back, until the last deletion. `deep`: files as well as bytes.
+fn works_when_filled(make: impl FnOnce(&Path) -> Option<Mount>, deep: bool) {
     let bench = Bench::bare();
-    let Some(mount) = Mount::tmpfs(&bench.path("mount"), ROOM) else { return };
+    let Some(mount) = make(&bench.path("mount")) else { return };
     let bench = Bench { store: mount.path.join("vault"), ..bench };
     bench.done(&["init"]);
-    let kept = Kept::with(bench);
-    let bench = &kept.bench;
-    bench.backup("vm/kept2", &bench.arg("kept"));
-    let filler = mount.path.join("filler");
-    let _ = std::fs::write(&filler, vec![1; ROOM as usize]);
-    for args in [&["backup", "vm/new", &bench.arg("kept")][..], &["delete", "vm/kept2@latest"], &["gc"]] {
-        bench.fails(args, FAILED, &["no space left on", "free some"]);
+    let reserve = || files_below(&bench.store.join("reserve")).len();
+    assert_eq!(reserve(), RESERVE_FILES);
+    let mut content = random(3 << 20, 1);
+    let mut contents = Vec::new();
+    for n in 0..3 {
+        content[n << 20..(n << 20) + 100_000].copy_from_slice(&random(100_000, 50 + n as u64));
+        bench.done(&["-q", "backup", "vm/a", &bench.file("source", &content)]);
+        contents.push(content.clone());
     }
-    std::fs::remove_file(&filler).unwrap();
-    bench.done(&["delete", "vm/kept2@latest"]);
+    for n in 0..2 {
+        bench.done(&["-q", "backup", "vm/b", &bench.file("source", &random(20 << 20, 20 + n))]);
+    }
+    for n in 0..20 {
+        bench.done(&["-q", "backup", "vm/c", &bench.file("source", &random(50_000, 100 + n))]);
+    }
+    let eat = || fill(&mount.path, deep);
+    let compare = |contents: &[Vec<u8>]| {
+        for (back, content) in contents.iter().rev().enumerate() {
+            let bytes = reads(&bench, &["-q", "restore", &format!("vm/a@latest~{back}"), "-"]);
+            assert!(bytes == *content, "vm/a@latest~{back}");
+            eat();
+        }
+    };
+    eat();
+    assert!(std::fs::write(mount.path.join("one-more"), [1; 5000]).is_err());
+    bench.fails(&["-q", "backup", "vm/new", &bench.arg("source")], FAILED, &["no space left"]);
+    for _ in 0..4 {
+        for args in [
+            &["snapshots"][..],
+            &["-q", "verify"],
+            &["-q", "verify", "--data"],
+            &["stats"],
+            &["map", "vm/a@latest"],
+            &["diff", "vm/a@latest~2", "vm/a@latest"],
+            &["gc", "--dry-run"],
+        ] {
+            reads(&bench, args);
+            eat();
+        }
+        compare(&contents);
+    }
+    for args in [
+        &["hold", "vm/a@latest"][..],
+        &["release", "vm/a@latest"],
+        &["delete", "vm/a@latest~1"],
+        &["gc"],
+        &["delete", "vm/b@latest~1"],
+    ] {
+        bench.done(args);
+        eat();
+    }
+    contents.remove(1);
+    compare(&contents);
+    // From here on nobody takes what is given back.
+    let rest: Vec<String> = (1..20).map(|n| format!("vm/c@latest~{n}")).collect();
+    let mut args = vec!["delete", "vm/b@latest"];
+    args.extend(rest.iter().map(String::as_str));
+    bench.done(&args);
+    bench.done(&["gc"]);
+    content[1_000_000..1_200_000].fill(7);
+    bench.done(&["-q", "backup", "vm/a", &bench.file("source", &content)]);
+    contents.push(content);
+    bench.verify();
+    for (back, content) in contents.iter().rev().enumerate() {
+        assert!(bench.restored(&format!("vm/a@latest~{back}")) == *content);
+    }
+    std::fs::remove_dir_all(mount.path.join("filler")).unwrap();
+    let _ = std::fs::remove_file(mount.path.join("filler-bytes"));
     bench.collect();
-    kept.check_content();
+    assert_eq!(reserve(), RESERVE_FILES, "the reserve is whole again");
+}
+
+#[test]
+fn a_tmpfs_without_a_byte_left() {
+    works_when_filled(|at| Mount::tmpfs(at, 120 << 20), false);
+}
+
+#[test]
+fn a_tmpfs_without_an_inode_left() {
+    works_when_filled(|at| Mount::tmpfs_with(at, "size=200m,nr_inodes=1000"), true);
+}
+
+#[test]
+fn an_ext4_without_a_byte_left() {
+    works_when_filled(|at| Mount::image(at, 120 << 20, &["mkfs.ext4", "-q", "-F", "-m", "0"]), false);
+}
+
+#[test]
+fn an_ext4_without_an_inode_left() {
+    works_when_filled(
+        |at| Mount::image(at, 200 << 20, &["mkfs.ext4", "-q", "-F", "-b", "4096", "-m", "0", "-N", "1100"]),
+        true,
+    );
+}
+
+#[test]
+fn an_xfs_without_anything_left() {
+    works_when_filled(|at| Mount::image(at, 320 << 20, &["mkfs.xfs", "-q", "-f"]), true);
+}
+
+/// What only reads must work on a vault that cannot be written, and says that it is not protected.
+fn can_be_read(kept: &Kept, run: impl Fn(&[&str]) -> crate::common::Ended) {
+    let reads = |args: &[&str], registers: bool| {
+        let ended = run(args);
+        assert_eq!(ended.code(), Some(DONE), "{ended}");
+        let said = ended.stderr.lines().filter(|line| line.contains("cannot register as a reader")).count();
+        assert_eq!(said, usize::from(registers), "once: {ended}");
+        ended.stdout
+    };
+    reads(&["snapshots"], false);
+    assert!(reads(&["-q", "restore", "vm/kept", "-"], true) == kept.content);
+    for args in [
+        &["-q", "verify"][..],
+        &["-q", "verify", "--data"],
+        &["diff", "vm/kept", "vm/kept"],
+        &["stats"],
+        &["map", "vm/kept"],
+        &["gc", "--dry-run"],
+    ] {
+        reads(args, true);
+    }
+    let store = kept.bench.store.to_str().unwrap();
+    let source = kept.bench.arg("kept");
+    for args in [
+        &["gc"][..],
+        &["delete", "vm/kept@latest"],
+        &["hold", "vm/kept@latest"],
+        &["backup", "vm/kept", &source],
+        &["backup", "vm/new", &source],
+        &["init"],
+    ] {
+        run(args).expect_failure(REFUSED, &[store, "cannot be written"]);
+    }
+    assert_eq!(kept.bench.objects(), kept.objects);
 }
 
 #[test]
@@ -80,12 +245,49 @@ fn a_vault_that_cannot_be_written() {
     bench.done(&["init"]);
     let kept = Kept::with(bench);
     mount.read_only();
-    for args in [&["snapshots"][..], &["restore", "vm/kept", "-"], &["gc"], &["verify"], &["init"]] {
-        kept.bench.fails(
-            args,
-            REFUSED,
-            &[kept.bench.store.to_str().unwrap(), "read-only", "mount it writable"],
-        );
+    can_be_read(&kept, |args| kept.bench.run(args));
+    assert!(kept.bench.run(&["gc"]).stderr.contains("read-only; mount it writable"));
+}
+
+#[test]
+fn a_damaged_vault_that_cannot_be_written() {
+    let bench = Bench::bare();
+    let Some(mount) = Mount::tmpfs(&bench.store, ROOM) else { return };
+    bench.done(&["init"]);
+    let kept = Kept::with(bench);
+    let data = &kept.bench.data_objects()[0];
+    let mut bytes = std::fs::read(data).unwrap();
+    bytes[100_000] ^= 1;
+    std::fs::write(data, bytes).unwrap();
+    mount.read_only();
+    let ended = kept.bench.run(&["-q", "verify", "--data"]);
+    assert_eq!(ended.code(), Some(DAMAGED), "{ended}");
+    assert!(ended.stderr.contains("could not be recorded"), "{ended}");
+    let ended = kept.bench.run(&["-q", "restore", "vm/kept", "-"]);
+    assert_eq!(ended.code(), Some(DAMAGED), "{ended}");
+}
+
+/// Somebody who may read the files and not write them: an auditor, or the user of a web console.
+#[test]
+fn a_vault_that_a_user_may_only_read() {
+    let kept = Kept::new();
+    let all_may_enter = PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(kept.bench.dir.path(), all_may_enter).unwrap();
+    let opened = Command::new("chmod").args(["-R", "o+rX"]).arg(&kept.bench.store).status();
+    assert!(opened.is_ok_and(|status| status.success()));
+    let command = |args: &[&str]| {
+        let plain = sapwood(&kept.bench.store, args);
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]);
+        command.arg(plain.get_program()).args(plain.get_args()).stdin(std::process::Stdio::null());
+        command.env("SAPWOOD_STORE", &kept.bench.store).current_dir("/");
+        command
+    };
+    if !command(&["--version"]).output().is_ok_and(|out| out.status.success()) {
+        assert!(std::env::var_os("CI").is_none(), "another user cannot run the binary");
+        eprintln!("SKIPPED: this needs root, setpriv, and a binary that every user may run");
+        return;
     }
-    assert_eq!(kept.bench.objects(), kept.objects);
+    can_be_read(&kept, |args| Child::start(command(args), &line_of(args)).wait());
+    kept.check();
 }

@@ -6,10 +6,13 @@
 mod common;
 
 mod arguments;
+mod first_backups;
+mod formats;
 mod full;
 mod output;
 mod sources;
 mod stops;
+mod streams;
 mod targets;
 mod vaults;
 

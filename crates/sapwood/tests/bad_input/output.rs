@@ -44,13 +44,14 @@ fn every_command_prints_one_object() {
 #[test]
 fn a_command_that_fails_prints_none() {
     let kept = Kept::new();
-    for args in [
-        &["--json", "backup", "vm/a", "/missing"][..],
-        &["--json", "restore", "vm/none", "-"],
-        &["--json", "delete", "vm/kept@nothing"],
-        &["--json", "snapshots", "vm/none"],
+    let no_disk = ["there is no disk vm/none", "sapwood snapshots"];
+    for (args, said) in [
+        (&["--json", "backup", "vm/a", "/missing"][..], ["/missing", "No such file"]),
+        (&["--json", "restore", "vm/none", "-"], no_disk),
+        (&["--json", "delete", "vm/kept@nothing"], ["vm/kept@nothing", "sapwood snapshots vm/kept"]),
+        (&["--json", "snapshots", "vm/none"], no_disk),
     ] {
-        let ended = kept.bench.fails(args, FAILED, &[]);
+        let ended = kept.bench.fails(args, FAILED, &said);
         assert!(ended.stdout.is_empty(), "{ended}");
     }
     kept.check();

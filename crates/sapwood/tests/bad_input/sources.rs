@@ -13,11 +13,21 @@ fn disk(bytes: usize) -> Vec<u8> {
     disk
 }
 
-/// Every source of `sources` fails with `code` and says its own name and all of `said`.
+/// The source fails with `code` and says its own name and all of `said`, as a new disk and as one that there is.
 fn refused(kept: &Kept, code: i32, source: &str, said: &[&str]) {
-    let ended = kept.bench.fails(&["backup", "vm/new", source], code, said);
-    assert!(ended.stderr.contains(source), "{ended}: does not name {source}");
-    kept.bench.fails(&["backup", "vm/kept", source], code, said);
+    refused_told(kept, code, source, &[], said);
+}
+
+/// The same for a source of which the user says that it is an image.
+fn refused_image(kept: &Kept, code: i32, source: &str, format: &str, said: &[&str]) {
+    refused_told(kept, code, source, &["--source-format", format], said);
+}
+
+fn refused_told(kept: &Kept, code: i32, source: &str, told: &[&str], said: &[&str]) {
+    for disk in ["vm/new", "vm/kept"] {
+        let ended = kept.bench.fails(&[&["backup", disk, source], told].concat(), code, said);
+        assert!(ended.stderr.contains(source), "{ended}: does not name {source}");
+    }
 }
 
 #[test]
@@ -70,13 +80,13 @@ fn images_that_lie_about_their_size() {
     // The virtual size stands at offset 24.
     for size in [1u64 << 45, 1 << 62, u64::MAX] {
         write_at(&image, 24, &size.to_be_bytes());
-        refused(&kept, FAILED, &image, &["not a valid qcow2 image"]);
+        refused_image(&kept, FAILED, &image, "qcow2", &["not a valid qcow2 image"]);
     }
     qemu_img(&["convert", "-O", "vmdk", "-o", "subformat=monolithicSparse", &raw, &image]);
     // The capacity in sectors stands at offset 12; the descriptor in the same file says something else, too.
     for sectors in [1u64 << 40, u64::MAX] {
         write_at(&image, 12, &sectors.to_le_bytes());
-        refused(&kept, FAILED, &image, &["not a valid vmdk image"]);
+        refused_image(&kept, FAILED, &image, "vmdk", &["not a valid vmdk image"]);
     }
     kept.check();
 }
@@ -110,9 +120,9 @@ fn images_that_are_their_own_backing_file() {
     create("ring2", "ring3");
     create("ring3", "ring1");
     create("orphan", "nowhere");
-    refused(&kept, REFUSED, &bench.arg("self"), &["its own backing file"]);
-    refused(&kept, REFUSED, &bench.arg("ring1"), &["its own backing file"]);
-    refused(&kept, FAILED, &bench.arg("orphan"), &["nowhere", "No such file"]);
+    refused_image(&kept, REFUSED, &bench.arg("self"), "qcow2", &["its own backing file"]);
+    refused_image(&kept, REFUSED, &bench.arg("ring1"), "qcow2", &["its own backing file"]);
+    refused_image(&kept, FAILED, &bench.arg("orphan"), "qcow2", &["nowhere", "No such file"]);
     kept.check();
 }
 
@@ -133,13 +143,15 @@ fn backing_files_outside_the_folder() {
             std::os::unix::fs::symlink(bench.path("secrets/shadow"), bench.path("images/link")).unwrap();
         }
         create(&backing);
-        refused(&kept, REFUSED, &image, &[&backing, "outside its own folder", "--allow-backing-outside"]);
+        let said = [&*backing, "outside its own folder", "--allow-backing-outside"];
+        refused_image(&kept, REFUSED, &image, "qcow2", &said);
         kept.check();
     }
-    bench.done(&["-q", "backup", "vm/top", &image, "--allow-backing-outside"]);
+    let told = ["--source-format", "qcow2", "--allow-backing-outside"];
+    bench.done(&[&["-q", "backup", "vm/top", &image], &told[..]].concat());
     assert!(bench.restored("vm/top") == content);
     // A protocol is no file name.
     create("nbd://localhost/disk");
-    refused(&kept, REFUSED, &image, &["nbd://localhost/disk", "not supported"]);
+    refused_image(&kept, REFUSED, &image, "qcow2", &["nbd://localhost/disk", "not supported"]);
     kept.check_content();
 }

@@ -113,3 +113,93 @@ fn a_damaged_vault_file() {
     std::fs::write(&path, &good).unwrap();
     kept.check();
 }
+
+/// The manifest of the only disk.
+fn manifest(bench: &Bench) -> std::path::PathBuf {
+    let mut found = files_below(&bench.store.join("objects/disks"));
+    found.retain(|f| f.file_name() == Some("manifest".as_ref()));
+    assert_eq!(found.len(), 1);
+    found.remove(0)
+}
+
+/// An older manifest was put back: `verify` said "no damage", and `gc` removed the newer snapshot.
+#[test]
+fn an_older_manifest_put_back() {
+    // Without a reverse pass, which replaces what the older manifest names.
+    let kept = Kept::with(Bench::new("vm-centric"));
+    let bench = &kept.bench;
+    let manifest = manifest(bench);
+    let older = std::fs::read(&manifest).unwrap();
+    // Without new containers: a page of the container table that a newer manifest replaced is gone.
+    let content = kept.content.clone();
+    let source = bench.file("newer", &content);
+    let snapshot = format!("vm/kept@{}", bench.backup("vm/kept", &source));
+    let newer = std::fs::read(&manifest).unwrap();
+    std::fs::write(&manifest, &older).unwrap();
+    let files = files_below(&bench.store.join("objects"));
+
+    let verified = bench.run(&["verify", "--data"]);
+    assert_eq!(verified.code(), Some(DAMAGED), "{verified}");
+    let said = String::from_utf8_lossy(&verified.stdout).into_owned();
+    assert!(
+        said.contains("manifest: an older copy of it was put back") && said.contains(&snapshot),
+        "{said}"
+    );
+    let said = ["manifest: an older copy", "nothing was changed", "put the newer one back"];
+    bench.fails(&["backup", "vm/kept", &source], DAMAGED, &said);
+    bench.fails(&["delete", "vm/kept@latest"], DAMAGED, &said);
+    bench.fails(&["hold", "vm/kept@latest"], DAMAGED, &said);
+    for command in [&["gc"][..], &["gc", "--dry-run"], &["compact"], &["compact", "vm/kept"]] {
+        let ended = bench.run(command);
+        assert_eq!(ended.code(), Some(DAMAGED), "{ended}");
+        assert!(String::from_utf8_lossy(&ended.stdout).contains("an older copy"), "{ended}");
+    }
+    assert!(bench.restored("vm/kept") == kept.content, "what it lists can be restored");
+    assert_eq!(files_below(&bench.store.join("objects")), files);
+    assert!(std::fs::read(&manifest).unwrap() == older);
+
+    std::fs::write(&manifest, &newer).unwrap();
+    bench.verify();
+    assert!(bench.restored(&snapshot) == content);
+    kept_and_newer(&kept, &source);
+}
+
+/// All goes on with the newer manifest.
+fn kept_and_newer(kept: &Kept, source: &str) {
+    let next = kept.bench.backup("vm/kept", source);
+    kept.bench.done(&["delete", &format!("vm/kept@{next}")]);
+    kept.bench.collect();
+    kept.bench.verify();
+    assert!(kept.bench.restored(&format!("vm/kept@{}", kept.snapshot)) == kept.content);
+}
+
+/// The object that leads from a name to its disk was lost: the list was empty, and the next backup made a second disk.
+#[test]
+fn a_lost_name() {
+    let kept = Kept::new();
+    let bench = &kept.bench;
+    let names = files_below(&bench.store.join("objects/names"));
+    let good = std::fs::read(&names[0]).unwrap();
+    for bad in [None, Some(&b""[..]), Some(&good[..good.len() - 1])] {
+        match bad {
+            None => std::fs::remove_file(&names[0]).unwrap(),
+            Some(bad) => std::fs::write(&names[0], bad).unwrap(),
+        }
+        for command in [&["snapshots"][..], &["snapshots", "vm/kept"]] {
+            let listed = bench.run(command);
+            assert_eq!(listed.code(), Some(DAMAGED), "{listed}");
+            assert!(String::from_utf8_lossy(&listed.stdout).contains(&kept.snapshot), "{listed}");
+            assert!(listed.stderr.contains("names/") && listed.stderr.lines().count() == 1, "{listed}");
+        }
+        let verified = bench.run(&["verify"]);
+        assert_eq!(verified.code(), Some(DAMAGED), "{verified}");
+        assert!(bench.restored("vm/kept") == kept.content);
+        let again = bench.backup("vm/kept", &bench.arg("kept"));
+        manifest(bench);
+        let collected = String::from_utf8(bench.done(&["gc"]).stdout).unwrap();
+        assert!(collected.contains("put the name of vm/kept back"), "{collected}");
+        assert_eq!(std::fs::read(&names[0]).unwrap(), good);
+        bench.done(&["delete", &format!("vm/kept@{again}")]);
+        kept.check_content();
+    }
+}

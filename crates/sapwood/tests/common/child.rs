@@ -29,6 +29,8 @@ pub struct Ended {
     pub stderr: String,
     /// The most memory it ever had, in bytes.
     pub peak_bytes: u64,
+    /// Processor time that it took.
+    pub cpu: Duration,
 }
 
 fn drain(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
@@ -95,7 +97,7 @@ impl Child {
     /// Waits for its end.
     pub fn wait(mut self) -> Ended {
         let start = Instant::now();
-        let (status, peak_bytes) = loop {
+        let (status, peak_bytes, cpu) = loop {
             if let Some(ended) = wait4(&self.process) {
                 break ended;
             }
@@ -106,7 +108,7 @@ impl Child {
         let stdout = read(self.stdout.take());
         let stderr = String::from_utf8_lossy(&read(self.stderr.take())).into_owned();
         self.waited_for = true;
-        Ended { what: std::mem::take(&mut self.what), status, stdout, stderr, peak_bytes }
+        Ended { what: std::mem::take(&mut self.what), status, stdout, stderr, peak_bytes, cpu }
     }
 }
 
@@ -119,8 +121,8 @@ impl Drop for Child {
     }
 }
 
-/// Status and peak memory of a process that has ended; `None` while it runs.
-fn wait4(process: &std::process::Child) -> Option<(ExitStatus, u64)> {
+/// Status, peak memory and processor time of a process that has ended; `None` while it runs.
+fn wait4(process: &std::process::Child) -> Option<(ExitStatus, u64, Duration)> {
     let pid = process.id() as libc::pid_t;
     let mut status = 0;
     // SAFETY: all zeros is a value of this plain struct, and both pointers are to locals.
@@ -129,7 +131,9 @@ fn wait4(process: &std::process::Child) -> Option<(ExitStatus, u64)> {
         (libc::wait4(pid, &mut status, libc::WNOHANG, &mut usage), usage)
     };
     assert!(got >= 0, "wait4: {}", std::io::Error::last_os_error());
-    (got == pid).then(|| (ExitStatus::from_raw(status), usage.ru_maxrss as u64 * 1024))
+    let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
+    let cpu = time(usage.ru_utime) + time(usage.ru_stime);
+    (got == pid).then(|| (ExitStatus::from_raw(status), usage.ru_maxrss as u64 * 1024, cpu))
 }
 
 impl Ended {

@@ -34,8 +34,9 @@ fn system(name: &str, args: &[&OsStr]) -> Result<String, String> {
     }
 }
 
-/// Says that a test cannot be run on this machine.
+/// Says that a test cannot be run on this machine; where everything must be run, it fails.
 fn skip(what: &str, why: &str) {
+    assert!(std::env::var_os("CI").is_none(), "{what} needs root and a system that allows it: {why}");
     eprintln!("SKIPPED: {what} needs root and a system that allows it: {why}");
 }
 
@@ -47,10 +48,30 @@ pub struct Mount {
 impl Mount {
     /// `None` where that is not allowed, which is printed.
     pub fn tmpfs(path: &Path, bytes: u64) -> Option<Mount> {
+        Self::tmpfs_with(path, &format!("size={bytes}"))
+    }
+
+    /// The same with any options.
+    pub fn tmpfs_with(path: &Path, options: &str) -> Option<Mount> {
+        Self::on(path, &["-t", "tmpfs", "-o", options, "tmpfs"].map(OsStr::new))
+    }
+
+    /// A file system that `mkfs` makes, a command and its arguments, on an image file beside the mount point.
+    pub fn image(path: &Path, bytes: u64, mkfs: &[&str]) -> Option<Mount> {
+        let image = path.with_extension("image");
+        std::fs::File::create(&image).unwrap().set_len(bytes).unwrap();
+        let mut args: Vec<&OsStr> = mkfs[1..].iter().map(OsStr::new).collect();
+        args.push(image.as_os_str());
+        if let Err(why) = system(mkfs[0], &args) {
+            skip("a small file system", &why);
+            return None;
+        }
+        Self::on(path, &[OsStr::new("-o"), OsStr::new("loop"), image.as_os_str()])
+    }
+
+    fn on(path: &Path, args: &[&OsStr]) -> Option<Mount> {
         std::fs::create_dir_all(path).unwrap();
-        let size = format!("size={bytes}");
-        let args = ["-t", "tmpfs", "-o", &size, "tmpfs"].map(OsStr::new);
-        match system("mount", &[&args[..], &[path.as_os_str()]].concat()) {
+        match system("mount", &[args, &[path.as_os_str()]].concat()) {
             Ok(_) => Some(Mount { path: path.to_path_buf() }),
             Err(why) => {
                 skip("a small file system", &why);

@@ -125,9 +125,9 @@ impl Bench {
         ended.stdout
     }
 
-    /// Ids of all snapshots of a disk, oldest first.
+    /// Ids of all snapshots of a disk, oldest first; none where there is no such disk.
     pub fn snapshots(&self, disk: &str) -> Vec<String> {
-        self.list(&["snapshots", disk]).into_iter().map(|(_, id)| id).collect()
+        self.all_snapshots().into_iter().filter(|(of, _)| of == disk).map(|(_, id)| id).collect()
     }
 
     /// Disk and id of all snapshots.
@@ -142,12 +142,15 @@ impl Bench {
         all.iter().map(|s| (text(&s["disk"]), text(&s["snapshot"]))).collect()
     }
 
-    /// How many objects there are, but for the names and manifests of disks: a command that failed leaves as many as
+    /// How many objects there are, but for the names, manifests and commit records of disks: a command that failed leaves as many as
     /// there were, and perhaps an empty disk.
     pub fn objects(&self) -> usize {
         let mut files = files_below(&self.store.join("objects"));
         files.retain(|f| {
-            f.file_name() != Some(OsStr::new("manifest")) && !f.starts_with(self.store.join("objects/names"))
+            let is_record = f.parent().is_some_and(|dir| dir.ends_with("commits"));
+            f.file_name() != Some(OsStr::new("manifest"))
+                && !is_record
+                && !f.starts_with(self.store.join("objects/names"))
         });
         files.len()
     }

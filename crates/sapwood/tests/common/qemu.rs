@@ -1,4 +1,5 @@
-//! A QEMU without a guest: writes come from its monitor, or through a file that it shows the disk as.
+//! A QEMU without a guest: writes come from its monitor, or through a file that it shows the disk as. And a storage daemon
+//! that has an image open.
 
 use super::Bench;
 use serde_json::{json, Value};
@@ -155,5 +156,49 @@ impl Machine {
 impl Drop for Machine {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+/// A `qemu-storage-daemon` that has an image open, as a running machine has it, until it is dropped. With `qmp.sock` beside
+/// the vault as its monitor.
+pub struct Holder(std::process::Child);
+
+impl Holder {
+    /// Opens an image; `node` says how, but for its name, `d0`.
+    pub fn start(bench: &Bench, node: &Value, writable: bool) -> Self {
+        let (ready, socket) = (bench.path("holder.pid"), bench.arg("holder.sock"));
+        let _ = std::fs::remove_file(&ready);
+        let mut node = node.clone();
+        node["node-name"] = "d0".into();
+        node["read-only"] = (!writable).into();
+        // Not over NBD: there is one NBD server, which backups need.
+        let export = json!({
+            "type": "vhost-user-blk", "id": "e0", "node-name": "d0", "writable": writable,
+            "addr": { "type": "unix", "path": socket },
+        });
+        let monitor = format!("socket,id=m,path={},server=on,wait=off", bench.arg("qmp.sock"));
+        let mut process = Command::new("qemu-storage-daemon")
+            .args(["--chardev", &monitor, "--monitor", "chardev=m", "--blockdev", &node.to_string()])
+            .args(["--export", &export.to_string(), "--pidfile"])
+            .arg(&ready)
+            .spawn()
+            .unwrap_or_else(|e| {
+                panic!("qemu-storage-daemon is needed by this test (qemu-system-common): {e}")
+            });
+        let start = Instant::now();
+        while !ready.exists() {
+            let ended = process.try_wait().unwrap();
+            assert!(ended.is_none(), "qemu-storage-daemon: {ended:?}");
+            assert!(start.elapsed() < Duration::from_secs(60), "qemu-storage-daemon does not come up");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Holder(process)
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }

@@ -92,19 +92,33 @@ fn two_nodes_of_one_name() {
                     _ => fs::write(dir.join(name), "evil").unwrap(),
                 }
             }
+            fs::write(dir.join("zebra"), "behind them").unwrap();
         }
     });
     for name in [b"la1", b"di1", b"la2", b"di2", b"la3", b"fi3"] {
         rename(&image, name, b"xxx");
     }
     bench.backup("vm/d", text(&image));
-    for (dir, to) in [("/one", "1"), ("/two", "2"), ("/three", "3")] {
-        bench.fails(&["files", "vm/d", "get", dir, "--to", &bench.arg(to)], 1, &["/xxx", "File exists"]);
+    // The second name costs itself only: it ended the copy of all of it.
+    let ended = bench.run(&["files", "vm/d", "get", "/", "--to", &bench.arg("got")]);
+    assert_eq!(ended.code(), Some(1), "{ended}");
+    for dir in ["one", "two", "three"] {
+        let line =
+            ended.stderr.lines().find(|l| l.contains(&format!("disk:/{dir}: ext4: damaged: directory")));
+        assert!(line.is_some_and(|l| l.contains("\"xxx\"") && l.contains("is there twice")), "{ended}");
+        assert!(bench.path("got/disk").join(dir).join("xxx").symlink_metadata().is_ok(), "{dir}");
+        assert_eq!(fs::read(bench.path("got/disk").join(dir).join("zebra")).unwrap(), b"behind them");
     }
+    assert_eq!(ended.stderr.lines().count(), 3, "{ended}");
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+    let list = bench.run(&["files", "vm/d", "list", "-r"]);
+    assert_eq!(list.code(), Some(1), "{list}");
+    assert_eq!(String::from_utf8_lossy(&list.stdout).matches("/xxx").count(), 4, "{list}");
+    let tar = bench.run(&["files", "vm/d", "tar"]);
+    assert!(tar.code() == Some(1) && tar.stderr.lines().count() == 3, "{tar}");
 }
 
-/// Names that lead elsewhere are damage, and the rest is copied.
+/// Names that lead elsewhere are damage, and the rest is copied, also what is in the same directory: that was lost.
 #[test]
 fn names_that_lead_elsewhere() {
     let _alone = alone();
@@ -113,6 +127,7 @@ fn names_that_lead_elsewhere() {
         for (dir, name) in [("slash", "up-slash-evil"), ("dots", "Q7"), ("root", "root-evil")] {
             fs::create_dir(top.join(dir)).unwrap();
             fs::write(top.join(dir).join(name), "evil").unwrap();
+            fs::write(top.join(dir).join("innocent"), "beside it").unwrap();
         }
         fs::write(top.join("zebra"), "behind them").unwrap();
         symlink("\u{1b}]0;title\u{7}", top.join("\u{1b}[2J")).unwrap();
@@ -127,8 +142,12 @@ fn names_that_lead_elsewhere() {
     bench.backup("vm/d", text(&image));
     let ended = bench.run(&["files", "vm/d", "get", "/", "--to", &bench.arg("a/b/got")]);
     assert_eq!(ended.code(), Some(1), "{ended}");
-    for path in ["disk:/slash: ext4: damaged", "disk:/root: ext4: damaged"] {
-        assert!(ended.stderr.contains(path), "{ended}");
+    for (path, name) in [("slash", "../slash-evil"), ("root", "/tmp-evil"), ("dots", "..")] {
+        let begins = format!("disk:/{path}: ext4: damaged: directory");
+        let line = ended.stderr.lines().find(|l| l.contains(&begins)).unwrap_or_else(|| panic!("{ended}"));
+        assert!(line.contains(&format!("the name \"{name}\"")), "{ended}");
+        let beside = bench.path("a/b/got/disk").join(path).join("innocent");
+        assert_eq!(fs::read(beside).unwrap(), b"beside it");
     }
     let found = run("find", &[text(&bench.path("a")), "-name", "*evil*"]);
     assert_eq!(found, "");

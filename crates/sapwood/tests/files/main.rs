@@ -10,6 +10,7 @@ mod ext_tree;
 mod extract;
 mod hostile;
 mod list;
+mod lost;
 mod nasty;
 mod tree;
 mod volumes;

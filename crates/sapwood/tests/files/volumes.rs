@@ -80,7 +80,11 @@ fn an_mbr_with_what_windows_and_linux_know() {
     bench.fails(&["files", "vm/d", "get", "/5:colon"], 1, &["1:/5:colon, 5:/5:colon"]);
     bench.fails(&["files", "vm/d", "tar"], 1, &["/ is on several volumes"]);
     bench.fails(&["files", "vm/d", "list", "/none"], 1, &["vm/d@", "there is no /none"]);
-    bench.fails(&["files", "vm/d", "list", "9:/etc"], 1, &["there is no /9:/etc", "volumes: 1, 2, 5, 6, 7"]);
+    bench.fails(
+        &["files", "vm/d", "list", "9:/etc"],
+        1,
+        &["there is no /9:/etc", "volumes: 1 (ntfs), 2 (swap), 5 (ext4), 6 (fat16), 7 (unknown)"],
+    );
     bench.fails(&["files", "vm/d", "list", "5:/etc/hostname/x"], 1, &["there is no /etc/hostname/x"]);
     bench.fails(&["files", "vm/d", "list", "2:/"], 1, &["volume 2", "swap is not supported"]);
     bench.fails(&["files", "vm/d", "tar", "7:/"], 1, &["volume 7", "no file system that is known"]);

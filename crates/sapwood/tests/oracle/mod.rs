@@ -14,6 +14,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Said of what somebody deletes meanwhile; collection takes a disk away with its last snapshot.
+const GONE: [&str; 3] = ["there is no disk", "there is no such snapshot", "has just been deleted"];
+
 /// Name, size at first, and how often it is backed up, of each disk.
 const DISKS: [(&str, usize, u32); 4] =
     [("vm/a", 300 << 10, 3), ("vm/b", 1 << 20, 3), ("vm/c", 3 << 20, 2), ("vm/large", 9 << 20, 1)];
@@ -191,15 +194,15 @@ impl World {
             let deleted = |name: &Name| others().any(|a| matches!(a, Action::Delete(n) if n == name));
             let may_fail = match &task.action {
                 Action::Backup(_) if others().any(|a| *a == task.action) => {
-                    e.code() == Some(REFUSED) && e.stderr.contains("another backup is at work on this disk")
+                    e.code() == Some(REFUSED) && e.stderr.contains("locked by")
                 }
                 Action::Restore(name) | Action::Delete(name) if deleted(name) => {
-                    e.code() == Some(FAILED) && e.stderr.contains("there is no such snapshot")
+                    e.code() == Some(FAILED) && GONE.iter().any(|said| e.stderr.contains(said))
                 }
                 // All of the disk's snapshots may be going.
                 Action::RestoreLatest(disk) => {
                     e.code() == Some(FAILED)
-                        && e.stderr.contains("the disk has 0 snapshots")
+                        && (e.stderr.contains("the disk has 0 snapshots") || e.stderr.contains(GONE[0]))
                         && self.snapshots.keys().filter(|n| n.0 == *disk).all(deleted)
                 }
                 _ => false,

@@ -9,6 +9,7 @@ pub(super) const CHECKS: &[Check] = &[
     ("odd but valid names work", odd_names_work),
     ("a listing has every object once, with its length", listing_is_whole),
     ("a listing of nothing is empty", listing_of_nothing),
+    ("folders are listed once each", folders_are_listed),
     ("a listing stops at the caller's error", listing_stops),
     ("objects may be removed while listing", removing_while_listing),
     ("there is a location", location_is_said),
@@ -93,6 +94,32 @@ fn listing_of_nothing(store: &dyn ObjectStore) {
     assert!(names(store, "a/b/").is_empty());
     assert!(ok(store.delete("a/b")));
     assert!(names(store, "a/").is_empty());
+}
+
+fn folders_are_listed(store: &dyn ObjectStore) {
+    let folders = |prefix: &str| {
+        let mut found = Vec::new();
+        ok(store.list_folders(prefix, &mut |folder| {
+            found.push(folder.to_owned());
+            Ok(())
+        }));
+        found.sort();
+        found
+    };
+    assert!(folders("").is_empty());
+    for name in ["a/b/c", "a/b/d/e", "a/c/x", "a/file", "ab/c/d", "top"] {
+        ok(store.put(name, &[b"x"]));
+    }
+    assert_eq!(folders(""), ["a", "ab"]);
+    assert_eq!(folders("a/"), ["b", "c"]);
+    assert_eq!(folders("a/b/"), ["d"]);
+    assert!(folders("a/c/").is_empty());
+    assert!(folders("never/made/").is_empty());
+    fails!(store.list_folders("a", &mut |_| Ok(())), StoreError::BadName { .. });
+    fails!(
+        store.list_folders("a/", &mut |folder| Err(StoreError::Conflict { object: folder.into() })),
+        StoreError::Conflict { .. }
+    );
 }
 
 fn listing_stops(store: &dyn ObjectStore) {

@@ -5,21 +5,24 @@ use std::sync::Arc;
 use super::temporary::Temporary;
 use super::tree::{object_path, Tree};
 use crate::file_system::FileSystem;
-use crate::{Hold, Result, StoreError};
+use crate::{Hold, Reserve, Result, StoreError};
 
 /// Holds an object by the lock on its file.
 pub(super) struct FileHold<F: FileSystem> {
     tree: Arc<Tree<F>>,
     name: String,
     file: Arc<F::File>,
+    /// What its next value may use of the reserve.
+    reserve: Reserve,
 }
 
 impl<F: FileSystem> FileHold<F> {
     /// Gives a temporary file, locked and durable, the object's name.
     pub fn publish(tree: &Arc<Tree<F>>, name: &str, temporary: Temporary<F>) -> Result<Self> {
+        let reserve = temporary.reserve();
         let file = tree.rename_new(temporary, name)?;
         // From here on a failure drops the hold, and that removes the file.
-        let hold = Self { tree: Arc::clone(tree), name: name.to_owned(), file };
+        let hold = Self { tree: Arc::clone(tree), name: name.to_owned(), file, reserve };
         tree.sync_parents(name)?;
         Ok(hold)
     }
@@ -41,7 +44,8 @@ impl<F: FileSystem> Hold for FileHold<F> {
     fn replace(&mut self, data: &[u8]) -> Result<()> {
         let (tree, name) = (&self.tree, self.name.as_str());
         tree.check_usable(name)?;
-        let temporary = Temporary::holding(tree, data).map_err(|e| tree.error(name, "write", e))?;
+        let temporary =
+            Temporary::holding(tree, data, self.reserve).map_err(|e| tree.error(name, "write", e))?;
         // Between the check and the rename nobody may remove it, or it would come back.
         let _lock = tree.lock(name)?;
         if !self.is_in_place() {

@@ -7,9 +7,10 @@ use std::io::{self, ErrorKind};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
+use super::reserve::{self, is_full, with_room};
 use super::tree::Tree;
-use crate::file_system::{write_full, Access, FileSystem, Kind, Lock};
-use crate::Result;
+use crate::file_system::{read_full, write_full, Access, FileSystem, Kind, Lock};
+use crate::{Reserve, Result};
 
 /// Directory of the files being written.
 pub(super) const TEMPORARY: &str = "tmp";
@@ -17,27 +18,46 @@ pub(super) const TEMPORARY: &str = "tmp";
 /// Names tried before giving up.
 const NAME_TRIES: usize = 64;
 
+/// Bytes copied at a time from a file for which there is no more space.
+const PIECE_BYTES: u64 = 1 << 20;
+
 /// A file being written. Dropped before it was renamed, it is removed.
 pub(super) struct Temporary<F: FileSystem> {
     tree: Arc<Tree<F>>,
     path: String,
     file: Arc<F::File>,
+    reserve: Reserve,
+    /// Out of the reserve: longer than what is written to it, until [`Temporary::sync`].
+    is_reserved: bool,
     renamed: bool,
 }
 
 impl<F: FileSystem> Temporary<F> {
     /// Makes an empty one, locked.
-    pub fn create(tree: &Arc<Tree<F>>) -> io::Result<Self> {
+    pub fn create(tree: &Arc<Tree<F>>, reserve: Reserve) -> io::Result<Self> {
+        match Self::create_free(tree, reserve) {
+            Err(e) if is_full(&e) => Self::from_reserve(tree, reserve, 0, e),
+            created => created,
+        }
+    }
+
+    fn create_free(tree: &Arc<Tree<F>>, reserve: Reserve) -> io::Result<Self> {
         let fs = &tree.fs;
         for _ in 0..NAME_TRIES {
-            let count = tree.temporaries.fetch_add(1, Ordering::Relaxed);
-            let path = format!("{TEMPORARY}/{}-{count}-{:016x}", std::process::id(), fs.nonce());
+            let path = fresh_path(tree);
             let file = match fs.open(&path, Access::CreateNew) {
                 Ok(file) => file,
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => continue,
                 Err(e) => return Err(e),
             };
-            let this = Self { tree: Arc::clone(tree), path, file: Arc::new(file), renamed: false };
+            let this = Self {
+                tree: Arc::clone(tree),
+                path,
+                file: Arc::new(file),
+                reserve,
+                is_reserved: false,
+                renamed: false,
+            };
             // A sweep may have been between its open and its lock.
             if fs.lock(&this.file, Lock::Exclusive, false)? && fs.metadata(&this.file)?.links > 0 {
                 return Ok(this);
@@ -46,12 +66,62 @@ impl<F: FileSystem> Temporary<F> {
         Err(io::Error::other("every temporary file is swept away at once"))
     }
 
+    /// Takes one with room for `len` bytes, or the longest, out of the reserve; fails with `full` where that is empty.
+    fn from_reserve(tree: &Arc<Tree<F>>, reserve: Reserve, len: u64, full: io::Error) -> io::Result<Self> {
+        let path = fresh_path(tree);
+        let file = Arc::new(reserve::take(&tree.fs, reserve, len, &path)?.ok_or(full)?);
+        Ok(Self { tree: Arc::clone(tree), path, file, reserve, is_reserved: true, renamed: false })
+    }
+
     /// Makes one of `data`, its bytes durable.
-    pub fn holding(tree: &Arc<Tree<F>>, data: &[u8]) -> io::Result<Self> {
-        let this = Self::create(tree)?;
-        write_full(&tree.fs, &this.file, data, 0)?;
-        tree.fs.sync(&this.file)?;
+    pub fn holding(tree: &Arc<Tree<F>>, data: &[u8], reserve: Reserve) -> io::Result<Self> {
+        let mut this = Self::create(tree, reserve)?;
+        this.write(data, 0)?;
+        this.sync(data.len() as u64)?;
         Ok(this)
+    }
+
+    /// Writes all of `data` behind the `offset` bytes that were written before.
+    pub fn write(&mut self, data: &[u8], offset: u64) -> io::Result<()> {
+        match write_full(&self.tree.fs, &self.file, data, offset) {
+            Err(e) if is_full(&e) => self.write_to_reserve(data, offset, e),
+            written => written,
+        }
+    }
+
+    fn write_to_reserve(&mut self, data: &[u8], offset: u64, full: io::Error) -> io::Result<()> {
+        if !self.is_reserved {
+            let fresh = Self::from_reserve(&self.tree, self.reserve, offset + data.len() as u64, full)?;
+            fresh.copy(&self.file, offset)?;
+            // The old one goes, and gives back what it took.
+            *self = fresh;
+        }
+        let fs = &self.tree.fs;
+        with_room(fs, self.reserve, || write_full(fs, &self.file, data, offset))
+    }
+
+    /// Copies the first `len` bytes of another file.
+    fn copy(&self, from: &F::File, len: u64) -> io::Result<()> {
+        let fs = &self.tree.fs;
+        let mut piece = vec![0; len.min(PIECE_BYTES) as usize];
+        let mut at = 0;
+        while at < len {
+            let piece = &mut piece[..(len - at).min(PIECE_BYTES) as usize];
+            if read_full(fs, from, piece, at)? < piece.len() {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            with_room(fs, self.reserve, || write_full(fs, &self.file, piece, at))?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes its `len` bytes durable.
+    pub fn sync(&self, len: u64) -> io::Result<()> {
+        if self.is_reserved {
+            self.tree.fs.set_len(&self.file, len)?;
+        }
+        self.tree.fs.sync(&self.file)
     }
 
     pub fn path(&self) -> &str {
@@ -60,6 +130,11 @@ impl<F: FileSystem> Temporary<F> {
 
     pub fn file(&self) -> &F::File {
         &self.file
+    }
+
+    /// What its name may use of the reserve.
+    pub fn reserve(&self) -> Reserve {
+        self.reserve
     }
 
     /// The file, which has another name now and keeps its lock until it is closed.
@@ -76,6 +151,11 @@ impl<F: FileSystem> Drop for Temporary<F> {
             let _ = self.tree.fs.unlink(&self.path);
         }
     }
+}
+
+fn fresh_path<F: FileSystem>(tree: &Tree<F>) -> String {
+    let count = tree.temporaries.fetch_add(1, Ordering::Relaxed);
+    format!("{TEMPORARY}/{}-{count}-{:016x}", std::process::id(), tree.fs.nonce())
 }
 
 /// Removes the temporary files whose writers do not live. Returns the bytes freed.

@@ -87,7 +87,7 @@ fn a_full_device_is_said_and_left_clean() {
     store.put("kept", &[&[1; 10_000]]).unwrap();
     let mut hold = store.hold("held", b"x").unwrap();
     let mut writer = store.writer("written").unwrap();
-    fs.set_capacity(100_000);
+    fs.set_capacity(fs.used_bytes() + 80_000);
     let free = store.free().unwrap().unwrap();
     let full = |result: Result<()>| match result {
         Err(StoreError::Full { location, .. }) => assert_eq!(location, "simulated disk"),
@@ -112,17 +112,153 @@ fn a_full_device_is_said_and_left_clean() {
 
 #[test]
 fn poor_file_systems_are_refused() {
-    for (lack, said) in
-        [(Lack::Locks, "no working locks"), (Lack::RenameNew, "hard links"), (Lack::Writing, "read-only")]
-    {
-        let (fs, _) = simulated();
+    for (lack, said) in [(Lack::Locks, "no working locks"), (Lack::RenameNew, "hard links")] {
+        let (fs, store) = simulated();
+        store.put("a", &[b"x"]).unwrap();
         fs.lack(lack);
-        match SimStore::open_on(fs.clone()).map(drop) {
-            Err(StoreError::Unsuitable { why, .. }) => assert!(why.contains(said), "{why}"),
-            other => panic!("{lack:?}: {other:?}"),
+        let store = SimStore::open_on(fs.clone()).unwrap();
+        assert_eq!(store.read("a", 1).unwrap(), b"x");
+        for changed in [store.put("b", &[b"x"]), store.hold("b", b"x").map(drop), store.delete("a").map(drop)]
+        {
+            match changed {
+                Err(StoreError::Unsuitable { why, .. }) => assert!(why.contains(said), "{why}"),
+                other => panic!("{lack:?}: {other:?}"),
+            }
         }
-        assert!(lack == Lack::Writing || fs.file_names("tmp").is_empty());
+        assert_eq!(store.read("a", 1).unwrap(), b"x");
+        assert!(fs.file_names("tmp").is_empty());
     }
+}
+
+/// Opening wrote two files to find out about locks: nothing could be read of a store on a read-only mount.
+#[test]
+fn what_cannot_be_written_can_be_read() {
+    let (fs, store) = simulated();
+    store.put("a", &[b"x"]).unwrap();
+    store.swap("m", None, b"y").unwrap();
+    fs.lack(Lack::Writing);
+    let ops = fs.op_count();
+    let store = SimStore::open_on(fs.process()).unwrap();
+    assert_eq!(fs.op_count(), ops, "opening changes nothing");
+    assert_eq!(store.read("a", 1).unwrap(), b"x");
+    assert_eq!(store.load("m").unwrap().unwrap().0, b"y");
+    assert!(store.load("none").unwrap().is_none());
+    assert!(!store.is_held("a").unwrap());
+    let mut listed = 0;
+    let mut count = |_| {
+        listed += 1;
+        Ok(())
+    };
+    store.list("", &mut count).unwrap();
+    assert_eq!(listed, 2);
+    let store = store.using(Reserve::Whole);
+    for changed in [
+        store.put("b", &[b"x"]),
+        store.swap("b", None, b"x").map(drop),
+        store.hold("b", b"x").map(drop),
+        store.delete("a").map(drop),
+        store.sweep().map(drop),
+    ] {
+        assert!(matches!(changed, Err(StoreError::Unwritable { why, .. }) if why.contains("read-only")));
+    }
+}
+
+/// Two hosts whose locks knew nothing of each other lost every snapshot, without a word.
+#[test]
+fn what_other_hosts_may_see_is_only_read() {
+    let (fs, store) = simulated();
+    store.put("a", &[b"x"]).unwrap();
+    fs.set_shared_type("nfs4");
+    let refused = |fs: SimFs, said: &str| {
+        let store = SimStore::open_on(fs.clone()).unwrap();
+        let files = fs.op_count();
+        for result in [
+            store.put("b", &[b"y"]),
+            store.writer("b").map(drop),
+            store.swap("b", None, b"y").map(drop),
+            store.hold("b", b"y").map(drop),
+            store.punch("a", &[(0, 1)]),
+            store.delete("a").map(drop),
+            store.sweep().map(drop),
+        ] {
+            match result {
+                Err(StoreError::Unwritable { why, .. }) => assert!(why.contains(said), "{why}"),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(fs.op_count(), files, "nothing was changed");
+        assert_eq!(store.read("a", 1).unwrap(), b"x");
+        assert!(!store.is_held("a").unwrap() && store.len("a").unwrap() == 1);
+    };
+    refused(fs.process(), "other hosts may see its file system (nfs4)");
+    assert!(matches!(SimStore::create_on(fs.process()), Err(StoreError::Unwritable { .. })));
+    // One host has said that it alone writes.
+    let mine = SimStore::create_on_one_host(fs.process_on(1)).unwrap();
+    mine.put("mine", &[b"y"]).unwrap();
+    SimStore::open_on(fs.process_on(1)).unwrap().put("mine-too", &[b"y"]).unwrap();
+    refused(fs.process_on(2), "only host");
+    // Now another one has.
+    SimStore::create_on_one_host(fs.process_on(2)).unwrap().put("theirs", &[b"y"]).unwrap();
+    refused(fs.process_on(1), "only host");
+}
+
+#[test]
+fn a_store_is_not_made_where_other_hosts_may_see_it() {
+    let fs = SimFs::new(1);
+    fs.set_shared_type("fuse.sshfs");
+    assert!(matches!(SimStore::create_on(fs.process()), Err(StoreError::Unwritable { .. })));
+    assert!(fs.file_names("").is_empty(), "a refusal leaves nothing");
+    SimStore::create_on_one_host(fs.process()).unwrap().put("a", &[b"x"]).unwrap();
+    SimStore::create_on(fs.process()).unwrap().put("b", &[b"x"]).unwrap();
+}
+
+/// Stopped at every step, the record is that of one host or of the other.
+#[test]
+fn a_record_of_the_one_host_is_whole() {
+    for seed in 0..30 {
+        for stop in 1.. {
+            let fs = SimFs::new(seed);
+            SimStore::create_on_one_host(fs.process_on(1)).unwrap();
+            fs.set_shared_type("nfs4");
+            fs.stop_after(stop);
+            let done = SimStore::create_on_one_host(fs.process_on(2)).is_ok();
+            let reached = fs.is_stopped();
+            let fs = fs.crash();
+            let may = |host| SimStore::open_on(fs.process_on(host)).unwrap().put("a", &[b"x"]).is_ok();
+            match may(2) {
+                true => assert!(!may(1)),
+                false => assert!(!done && may(1), "seed {seed} stop {stop}"),
+            }
+            if !reached {
+                break;
+            }
+        }
+    }
+}
+
+/// A process that is stopped keeps its locks: waiting for them ends.
+#[test]
+fn waiting_for_a_lock_ends() {
+    let fs = SimFs::new(1);
+    let options = StoreOptions { lock_wait: Duration::from_millis(20), ..StoreOptions::default() };
+    SimStore::create_on(fs.process()).unwrap().swap("a", None, b"x").unwrap();
+    let stopped = fs.process();
+    let file = stopped.open(&format!("locks/{:02x}", locks::number_of("a")), Access::Create).unwrap();
+    assert!(stopped.lock(&file, Lock::Exclusive, false).unwrap());
+    let store = SimStore::open_fs(fs.process(), &options).unwrap();
+    let (bytes, tag) = store.load("a").unwrap().unwrap();
+    assert_eq!(bytes, b"x");
+    for result in [store.swap("a", Some(tag), b"y").map(drop), store.delete("a").map(drop)] {
+        match result {
+            Err(StoreError::Locked { object, holder, .. }) => {
+                assert_eq!((object.as_str(), holder.as_str()), ("a", "another simulated process"));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    // Threads that queue behind one that waits do not each wait as long again.
+    drop(file);
+    store.swap("a", Some(tag), b"y").unwrap();
 }
 
 #[test]
@@ -144,7 +280,7 @@ fn a_mount_that_turned_read_only_says_so() {
     for result in
         [store.put("b", &[b"x"]), store.swap("b", None, b"x").map(drop), store.delete("a").map(drop)]
     {
-        assert!(matches!(result, Err(StoreError::Unsuitable { why, .. }) if why.contains("read-only")));
+        assert!(matches!(result, Err(StoreError::Unwritable { why, .. }) if why.contains("read-only")));
     }
     assert_eq!(store.read("a", 1).unwrap(), b"x");
 }
@@ -334,9 +470,7 @@ fn a_lock_file_torn_by_a_crash_is_no_obstacle() {
     let (_, loaded) = store.load("a").unwrap().unwrap();
     assert_eq!(loaded, tag);
     store.swap("a", Some(tag), b"two").unwrap();
-    for name in fs.file_names("locks") {
-        assert_eq!(fs.stat(&format!("locks/{name}")).unwrap().len, 0);
-    }
+    assert!(!store.tree.locks.is_unsettled(&fs, "a").unwrap());
 }
 
 #[test]
@@ -364,13 +498,145 @@ fn removed_objects_do_not_stay_open() {
 fn a_file_opened_before_a_removal_is_not_kept_after_it() {
     let (fs, store) = simulated();
     store.put("a", &[b"x"]).unwrap();
-    fs.set_capacity(1 << 20);
+    fs.set_capacity(fs.used_bytes() + (1 << 20));
     let full = fs.free().unwrap();
     let file = Arc::new(store.open_object("a", Access::Read).unwrap().0);
     assert!(store.delete("a").unwrap());
     store.tree.descriptors.insert(&fs, "a", &file);
     drop(file);
     assert!(fs.free().unwrap() > full);
+}
+
+/// Lets a simulated disk have no byte and no inode left.
+fn fill(fs: &SimFs) {
+    fs.set_capacity(fs.used_bytes());
+    fs.set_inodes(fs.used_inodes());
+}
+
+fn make_room(fs: &SimFs) {
+    fs.set_capacity(u64::MAX);
+    fs.set_inodes(usize::MAX);
+}
+
+fn is_full<T: std::fmt::Debug>(result: Result<T>) {
+    assert!(matches!(result, Err(StoreError::Full { .. })), "{result:?}");
+}
+
+/// Every change makes a file first: on a full disk nothing could be held, and so nothing deleted or read.
+#[test]
+fn the_reserve_serves_every_change_on_a_full_disk() {
+    let (fs, store) = simulated();
+    let whole = fs.file_names("reserve");
+    assert!(whole.len() > 40);
+    let tag = store.swap("m", None, b"old").unwrap();
+    store.put("old", &[&[7; 5000]]).unwrap();
+    fill(&fs);
+    is_full(store.put("a", &[b"x"]));
+    is_full(store.swap("m", Some(tag), b"new"));
+    is_full(store.hold("held", b"x").map(drop));
+    assert_eq!(fs.file_names("reserve"), whole, "who may not use it does not");
+    let store = SimStore::open_on(fs.process()).unwrap().using(Reserve::Whole);
+    let long = vec![3; 300_000];
+    // In directories that are there, and in new ones.
+    store.put("a", &[b"x", b"y"]).unwrap();
+    fill(&fs);
+    store.put("d/e/b", &[&long]).unwrap();
+    fill(&fs);
+    store.swap("m", Some(tag), &long).unwrap();
+    fill(&fs);
+    store.swap("n/m", None, b"new").unwrap();
+    fill(&fs);
+    let mut held = store.hold("s/held", b"x").unwrap();
+    fill(&fs);
+    held.replace(b"y").unwrap();
+    fill(&fs);
+    let mut writer = store.writer("d/written").unwrap();
+    for piece in 0..5u8 {
+        writer.append(&[piece; 200_000]).unwrap();
+        fill(&fs);
+    }
+    writer.finish().unwrap();
+    fill(&fs);
+    store.punch("old", &[(512, 1024)]).unwrap();
+    assert!(store.delete("old").unwrap());
+    assert_eq!(store.read("a", 10).unwrap(), b"xy");
+    assert!(store.read("d/e/b", 1 << 20).unwrap() == long);
+    assert!(store.load("m").unwrap().unwrap().0 == long);
+    let written = store.read("d/written", 1 << 20).unwrap();
+    assert!(
+        written.len() == 1_000_000 && (0..5).all(|n| written[n * 200_000..][..200_000] == [n as u8; 200_000])
+    );
+    assert!(store.is_held("s/held").unwrap());
+    assert!(fs.file_names("tmp").is_empty());
+    assert!(fs.file_names("reserve").len() < whole.len());
+    // It is complete again as soon as there is room.
+    store.fill_reserve().unwrap();
+    assert!(fs.file_names("reserve").len() < whole.len());
+    make_room(&fs);
+    store.fill_reserve().unwrap();
+    assert_eq!(fs.file_names("reserve"), whole);
+}
+
+#[test]
+fn readers_leave_a_part_of_the_reserve_to_deletions() {
+    let (fs, store) = simulated();
+    let whole = fs.file_names("reserve").len();
+    let (reader, deletion) = (store.using(Reserve::Part), store.using(Reserve::Whole));
+    let mut holds = Vec::new();
+    loop {
+        fill(&fs);
+        match reader.hold(&format!("readers/{}", holds.len()), b"x") {
+            Ok(hold) => holds.push(hold),
+            Err(StoreError::Full { .. }) => break,
+            Err(e) => panic!("{e}"),
+        }
+    }
+    assert!(holds.len() >= 10);
+    let left = fs.file_names("reserve").len();
+    assert!(left * 2 >= whole, "{left} of {whole}");
+    fill(&fs);
+    deletion.put("a", &[b"x"]).unwrap();
+}
+
+/// The reserve of a store that was made before there was one is made by the first to write.
+#[test]
+fn a_store_without_a_reserve_gets_one() {
+    let (fs, store) = simulated();
+    store.swap("a", None, b"x").unwrap();
+    let whole = (fs.file_names("reserve"), fs.file_names("locks"));
+    for dir in ["reserve", "locks"] {
+        fs.file_names(dir).iter().for_each(|name| fs.unlink(&format!("{dir}/{name}")).unwrap());
+        fs.remove_dir(dir).unwrap();
+    }
+    fs.make_dir("locks").unwrap();
+    let store = SimStore::open_on(fs.process()).unwrap();
+    assert_eq!(store.load("a").unwrap().unwrap().0, b"x");
+    assert!(fs.file_names("").iter().all(|name| name != "reserve"));
+    store.put("b", &[b"x"]).unwrap();
+    assert_eq!((fs.file_names("reserve"), fs.file_names("locks")), whole);
+    // One that is cut off, or too short after a power cut, is made again.
+    fs.unlink("reserve/65536-07").unwrap();
+    fs.open("reserve/65536-07", Access::CreateNew).unwrap();
+    SimStore::open_on(fs.process()).unwrap().put("c", &[b"x"]).unwrap();
+    assert_eq!(fs.stat("reserve/65536-07").unwrap().allocated, 65536);
+}
+
+/// A manifest grows to megabytes: the reserve has files for the next one.
+#[test]
+fn the_reserve_grows_with_what_is_replaced() {
+    let (fs, store) = simulated();
+    let mut bytes = vec![1; 5_000_000];
+    let mut tag = store.swap("m", None, &bytes).unwrap();
+    store.fill_reserve().unwrap();
+    let long = fs.file_names("reserve").iter().filter(|name| name.starts_with("8388608-")).count();
+    assert_eq!(long, 4);
+    let store = SimStore::open_on(fs.process()).unwrap().using(Reserve::Whole);
+    for n in 2..6 {
+        fill(&fs);
+        bytes.fill(n);
+        tag = store.swap("m", Some(tag), &bytes).unwrap();
+        assert!(store.load("m").unwrap().unwrap().0 == bytes);
+    }
 }
 
 mod local {
@@ -405,7 +671,7 @@ mod local {
     }
 
     #[test]
-    fn strange_files_are_no_objects() {
+    fn strange_files_are_objects_that_cannot_be_read() {
         let dir = tempfile::tempdir().unwrap();
         let store = LocalStore::create(dir.path()).unwrap();
         store.put("d/a", &[b"x"]).unwrap();
@@ -415,6 +681,7 @@ mod local {
         std::fs::write(objects.join(".hidden"), "x").unwrap();
         std::fs::write(objects.join("with space"), "x").unwrap();
         rustix::fs::mkfifoat(rustix::fs::CWD, objects.join("pipe"), 0o600.into()).unwrap();
+        drop(std::os::unix::net::UnixListener::bind(objects.join("socket")).unwrap());
         let mut seen = Vec::new();
         store
             .list("", &mut |entry| {
@@ -422,13 +689,24 @@ mod local {
                 Ok(())
             })
             .unwrap();
-        assert_eq!(seen, ["d/a"]);
-        for name in ["d/link", "d/pipe"] {
-            assert!(matches!(store.read(name, 10), Err(StoreError::Io { .. })), "{name}");
-            assert!(matches!(store.read_at(name, 0, &mut [0]), Err(StoreError::Io { .. })), "{name}");
-            assert!(matches!(store.len(name), Err(StoreError::Io { .. })), "{name}");
+        seen.sort();
+        assert_eq!(seen, ["d/a", "d/dir", "d/link", "d/pipe", "d/socket"]);
+        for name in ["d/link", "d/dir", "d/pipe", "d/socket"] {
+            let unreadable = |e| matches!(e, StoreError::Unreadable { object, .. } if object == name);
+            assert!(store.read(name, 10).is_err_and(unreadable), "{name}");
+            assert!(store.read_at(name, 0, &mut [0]).is_err_and(unreadable), "{name}");
+            assert!(store.map(name, 10).is_err_and(unreadable), "{name}");
+            assert!(store.len(name).is_err_and(unreadable), "{name}");
+            assert!(store.allocated(name).is_err_and(unreadable), "{name}");
+            assert!(store.load(name).is_err_and(unreadable), "{name}");
+            assert!(store.punch(name, &[(0, 1)]).is_err_and(unreadable), "{name}");
+            assert!(store.swap(name, None, b"y").is_err_and(unreadable), "{name}");
             assert!(matches!(store.put(name, &[b"y"]), Err(StoreError::AlreadyExists { .. })), "{name}");
+            assert!(!store.is_held(name).unwrap(), "{name}");
+            store.will_read(name, 0, 1);
+            assert!(store.delete(name).unwrap(), "{name}");
         }
+        assert!(std::path::Path::new("/etc/passwd").exists(), "what links lead to stays");
         assert!(store.put("d/a/b", &[b"y"]).is_err());
         assert_eq!(store.read("d/a", 1).unwrap(), b"x");
     }

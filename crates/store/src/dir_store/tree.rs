@@ -4,15 +4,19 @@ use std::collections::HashSet;
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::io::Errno;
 
 use super::descriptors::Descriptors;
 use super::is_absent;
-use super::locks::{LockGuard, Locks};
+use super::layout;
+use super::locks::{LockGuard, Locks, NotLocked};
+use super::one_host;
+use super::reserve::{self, with_room};
 use super::temporary::Temporary;
 use crate::file_system::{FileSystem, Identity, Kind, Metadata};
-use crate::{Result, StoreError};
+use crate::{Reserve, Result, StoreError};
 
 /// Directory of the objects' files.
 pub(super) const OBJECTS: &str = "objects";
@@ -23,6 +27,27 @@ const DURABLE_DIRS_MAX: usize = 4096;
 /// Tries to make the directories of a new file before giving up; a sweep may remove them in between.
 const PARENT_TRIES: usize = 16;
 
+/// Steps that only read one object.
+const READING: [&str; 5] = ["open", "look up", "read", "map", "look for the holder of"];
+
+/// Steps that a user who may only read is refused.
+const WRITING: [&str; 9] = [
+    "create",
+    "write",
+    "make the directory of",
+    "lock",
+    "swap",
+    "delete",
+    "punch holes into",
+    "open to punch holes into",
+    "fill",
+];
+
+/// What the system says of one file that it cannot read, while others can be read: no permission, a bad sector, damage that
+/// the file system found in itself.
+const UNREADABLE: [Errno; 7] =
+    [Errno::ACCESS, Errno::PERM, Errno::IO, Errno::UCLEAN, Errno::BADMSG, Errno::NODATA, Errno::REMOTEIO];
+
 /// What all handles of one open store share.
 pub(super) struct Tree<F: FileSystem> {
     pub fs: F,
@@ -31,22 +56,56 @@ pub(super) struct Tree<F: FileSystem> {
     pub temporaries: AtomicU64,
     durable_dirs: Mutex<HashSet<Identity>>,
     poisoned: AtomicBool,
+    /// Whether this handle may change the store, once that has been asked.
+    checked: Mutex<bool>,
+    /// Length of the longest object that this handle has replaced.
+    longest_swapped: AtomicU64,
 }
 
 impl<F: FileSystem> Tree<F> {
-    pub fn new(fs: F) -> Self {
+    pub fn new(fs: F, lock_wait: Duration) -> Self {
         Self {
             fs,
-            locks: Locks::new(),
+            locks: Locks::new(lock_wait),
             descriptors: Descriptors::new(),
             temporaries: AtomicU64::new(0),
             durable_dirs: Mutex::new(HashSet::new()),
             poisoned: AtomicBool::new(false),
+            checked: Mutex::new(false),
+            longest_swapped: AtomicU64::new(0),
         }
     }
 
-    /// Refuses changes after a failed sync of a directory.
+    /// What stands before every change: whether this host may write here and the store can keep its promises, asked once
+    /// by each handle. Then the reserve is made complete.
     pub fn check_usable(&self, name: &str) -> Result<()> {
+        self.check_poisoned(name)?;
+        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*checked {
+            one_host::check(&self.fs)?;
+            layout::probe(&self.fs)?;
+            *checked = true;
+            self.fill_reserve()?;
+        }
+        Ok(())
+    }
+
+    /// Makes what is missing of the reserve and of the lock files, as far as there is space.
+    pub fn fill_reserve(&self) -> Result<()> {
+        let longest = self.longest_swapped.load(Ordering::Relaxed);
+        match self.locks.make_all(&self.fs).and_then(|()| reserve::fill(&self.fs, longest)) {
+            Err(e) if reserve::is_full(&e) => Ok(()),
+            filled => filled.map_err(|e| self.error(reserve::RESERVE, "fill", e)),
+        }
+    }
+
+    /// Remembers how long an object is that was replaced: the reserve must have files for its next value.
+    pub fn swapped(&self, len: usize) {
+        self.longest_swapped.fetch_max(len as u64, Ordering::Relaxed);
+    }
+
+    /// Refuses everything after a failed sync of a directory.
+    fn check_poisoned(&self, name: &str) -> Result<()> {
         if self.poisoned.load(Ordering::Acquire) {
             Err(StoreError::Poisoned { object: name.to_owned() })
         } else {
@@ -66,7 +125,12 @@ impl<F: FileSystem> Tree<F> {
 
     /// Waits until no other process or thread changes the object.
     pub fn lock(&self, name: &str) -> Result<LockGuard<'_, F>> {
-        let lock = self.locks.lock(&self.fs, name).map_err(|e| self.error(name, "lock", e))?;
+        let lock = self.locks.lock(&self.fs, name).map_err(|e| match e {
+            NotLocked::Taken { holder, waited } => {
+                StoreError::Locked { object: name.to_owned(), holder, seconds: waited.as_secs() }
+            }
+            NotLocked::Failed(e) => self.error(name, "lock", e),
+        })?;
         // Whoever had the lock before may have died between a rename and its sync.
         if let Some(unsettled) = lock.announced().map_err(|e| self.error(name, "lock", e))? {
             self.sync_parents(&unsettled)?;
@@ -93,10 +157,11 @@ impl<F: FileSystem> Tree<F> {
         name: &str,
         step: impl Fn(&str) -> io::Result<()>,
     ) -> Result<Arc<F::File>> {
+        let reserve = temporary.reserve();
         for _ in 0..PARENT_TRIES {
-            match step(temporary.path()) {
+            match with_room(&self.fs, reserve, || step(temporary.path())) {
                 Ok(()) => return Ok(temporary.renamed()),
-                Err(e) if e.kind() == ErrorKind::NotFound => self.make_parents(name)?,
+                Err(e) if e.kind() == ErrorKind::NotFound => self.make_parents(name, reserve)?,
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {
                     // Who hears "exists" may rely on it, so it must be durable.
                     self.sync_parents(name)?;
@@ -108,9 +173,10 @@ impl<F: FileSystem> Tree<F> {
         Err(StoreError::Io { object: name.to_owned(), op: "create", source: ErrorKind::NotFound.into() })
     }
 
-    fn make_parents(&self, name: &str) -> Result<()> {
+    fn make_parents(&self, name: &str, reserve: Reserve) -> Result<()> {
         for (slash, _) in name.match_indices('/') {
-            match self.fs.make_dir(&object_path(&name[..slash])) {
+            let dir = object_path(&name[..slash]);
+            match with_room(&self.fs, reserve, || self.fs.make_dir(&dir)) {
                 Ok(()) => {}
                 // Not found: removed by a sweep again; the caller tries once more.
                 Err(e) if matches!(e.kind(), ErrorKind::AlreadyExists | ErrorKind::NotFound) => {}
@@ -125,7 +191,7 @@ impl<F: FileSystem> Tree<F> {
     /// The directory's identity decides whether those above must be synced: another process may have
     /// removed the one we knew and be about to make it again.
     pub fn sync_parents(&self, name: &str) -> Result<()> {
-        self.check_usable(name)?;
+        self.check_poisoned(name)?;
         let path = object_path(name);
         let mut dirs = path.match_indices('/').rev().map(|(slash, _)| &path[..slash]);
         let leaf = loop {
@@ -164,18 +230,23 @@ impl<F: FileSystem> Tree<F> {
     pub fn error(&self, object: &str, op: &'static str, e: io::Error) -> StoreError {
         let location = || self.fs.location();
         let object = object.to_owned();
-        if is_absent(e.kind()) && matches!(op, "open" | "look up") {
+        if is_absent(e.kind()) && (op.starts_with("open") || op == "look up") {
             return StoreError::NotFound { object };
         }
         match Errno::from_io_error(&e) {
             Some(Errno::NOSPC | Errno::DQUOT) => StoreError::Full { object, location: location() },
-            Some(Errno::ROFS) => {
-                let why = "its file system is mounted read-only; mount it writable".to_owned();
-                StoreError::Unsuitable { location: location(), why }
+            Some(Errno::ROFS) => layout::read_only(location()),
+            Some(Errno::ACCESS | Errno::PERM) if WRITING.contains(&op) => {
+                layout::not_permitted(location(), &e)
             }
             Some(Errno::OPNOTSUPP) if op == "punch holes into" => {
                 let why = "its file system cannot punch holes; use ext4, XFS, Btrfs or another one that can";
                 StoreError::Unsuitable { location: location(), why: why.to_owned() }
+            }
+            // A symbolic link is not followed, a socket cannot be opened.
+            Some(Errno::LOOP | Errno::NXIO) if op.starts_with("open") => not_regular(&object),
+            Some(e) if READING.contains(&op) && UNREADABLE.contains(&e) => {
+                StoreError::Unreadable { object, op, source: e.into() }
             }
             _ => StoreError::Io { object, op, source: e },
         }
@@ -188,6 +259,6 @@ pub(super) fn object_path(name: &str) -> String {
 }
 
 pub(super) fn not_regular(name: &str) -> StoreError {
-    let source = io::Error::new(ErrorKind::InvalidData, "neither a file nor a directory");
-    StoreError::Io { object: name.to_owned(), op: "open", source }
+    let source = io::Error::new(ErrorKind::InvalidData, "it is no regular file");
+    StoreError::Unreadable { object: name.to_owned(), op: "open", source }
 }

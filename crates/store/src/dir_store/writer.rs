@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::temporary::Temporary;
 use super::tree::{object_path, Tree};
-use crate::file_system::{write_full, FileSystem};
-use crate::{ObjectWriter, Result, StoreError};
+use crate::file_system::FileSystem;
+use crate::{ObjectWriter, Reserve, Result, StoreError};
 
 /// Small pieces are gathered up to this many bytes.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -26,9 +26,9 @@ pub(super) struct FileWriter<F: FileSystem> {
 }
 
 impl<F: FileSystem> FileWriter<F> {
-    pub fn new(tree: &Arc<Tree<F>>, name: &str) -> Result<Self> {
+    pub fn new(tree: &Arc<Tree<F>>, name: &str, reserve: Reserve) -> Result<Self> {
         tree.check_usable(name)?;
-        let temporary = Temporary::create(tree).map_err(|e| tree.error(name, "create", e))?;
+        let temporary = Temporary::create(tree, reserve).map_err(|e| tree.error(name, "create", e))?;
         Ok(Self {
             tree: Arc::clone(tree),
             name: name.to_owned(),
@@ -41,7 +41,9 @@ impl<F: FileSystem> FileWriter<F> {
 
     pub fn append_bytes(&mut self, data: &[u8]) -> Result<()> {
         if self.buffer.len() + data.len() <= BUFFER_BYTES {
-            self.temporary()?;
+            if self.temporary.is_none() {
+                return Err(self.poisoned());
+            }
             self.buffer.extend_from_slice(data);
             return Ok(());
         }
@@ -60,7 +62,7 @@ impl<F: FileSystem> FileWriter<F> {
         let Some(temporary) = self.temporary.take() else { return Err(self.poisoned()) };
         let (tree, name) = (&self.tree, self.name.as_str());
         tree.check_usable(name)?;
-        tree.fs.sync(temporary.file()).map_err(|e| tree.error(name, "sync", e))?;
+        temporary.sync(self.written).map_err(|e| tree.error(name, "sync", e))?;
         tree.rename_new(temporary, name)?;
         tree.sync_parents(name).inspect_err(|_| {
             // Nobody was told of it; as far as the system lets us, it was never there.
@@ -77,23 +79,19 @@ impl<F: FileSystem> FileWriter<F> {
     }
 
     fn write(&mut self, data: &[u8]) -> Result<()> {
-        let fs = &self.tree.fs;
-        let file = self.temporary()?.file();
-        if let Err(e) = write_full(fs, file, data, self.written) {
+        let poisoned = self.poisoned();
+        let temporary = self.temporary.as_mut().ok_or(poisoned)?;
+        if let Err(e) = temporary.write(data, self.written) {
             self.temporary = None;
             return Err(self.tree.error(&self.name, "write", e));
         }
         let written = self.written + data.len() as u64;
         if written - self.started >= WRITEBACK_BYTES {
-            fs.start_writeback(file, self.started, written - self.started);
+            self.tree.fs.start_writeback(temporary.file(), self.started, written - self.started);
             self.started = written;
         }
         self.written = written;
         Ok(())
-    }
-
-    fn temporary(&self) -> Result<&Temporary<F>> {
-        self.temporary.as_ref().ok_or_else(|| self.poisoned())
     }
 
     fn poisoned(&self) -> StoreError {

@@ -25,6 +25,8 @@ pub(super) struct Disk {
     pub failures: Vec<(SimOp, i32)>,
     pub lacks: Vec<Lack>,
     pub capacity: Option<u64>,
+    pub shared_type: Option<String>,
+    pub inodes_max: Option<usize>,
     inodes: BTreeMap<InodeNo, Inode>,
     handles: BTreeMap<u64, Handle>,
     alive: BTreeSet<u64>,
@@ -60,6 +62,8 @@ impl Disk {
             failures: Vec::new(),
             lacks: Vec::new(),
             capacity: None,
+            shared_type: None,
+            inodes_max: None,
             inodes: BTreeMap::from([(ROOT, root)]),
             handles: BTreeMap::new(),
             alive: BTreeSet::new(),
@@ -117,7 +121,11 @@ impl Disk {
         if let Some(at) = self.failures.iter().position(|(failing, _)| *failing == op) {
             return Err(io::Error::from_raw_os_error(self.failures.remove(at).1));
         }
-        self.check_writable()
+        match op {
+            // There is nothing to sync on a disk that cannot be written, and that is no error.
+            SimOp::Sync | SimOp::SyncDir => Ok(()),
+            _ => self.check_writable(),
+        }
     }
 
     /// Whether the call that has begun is the one at which everything stops.
@@ -227,13 +235,36 @@ impl Disk {
         Ok(data.len())
     }
 
+    /// Takes the space of a file's first `len` bytes, and lets it grow to so many.
+    pub fn allocate(&mut self, number: InodeNo, len: u64) -> io::Result<()> {
+        if let Some(capacity) = self.capacity {
+            let body = self.body(number)?;
+            if self.used() - body.allocated() + len > capacity {
+                return Err(Errno::NOSPC.into());
+            }
+        }
+        self.resize(number, |body| body.allocate(len))
+    }
+
+    /// Files and directories that have a name or are open.
+    fn in_use(&self) -> impl Iterator<Item = &Inode> {
+        let open: BTreeSet<InodeNo> = self.handles.values().map(|handle| handle.inode).collect();
+        let used = self.inodes.iter().filter(move |(number, inode)| inode.links > 0 || open.contains(number));
+        used.map(|(_, inode)| inode)
+    }
+
     /// Bytes taken by all files that have a name or are open.
     pub fn used(&self) -> u64 {
-        let open: BTreeSet<InodeNo> = self.handles.values().map(|handle| handle.inode).collect();
-        let files = self.inodes.iter().filter(|(number, inode)| inode.links > 0 || open.contains(number));
-        files
-            .map(|(_, inode)| if let Content::File(body) = &inode.content { body.allocated() } else { 0 })
-            .sum()
+        let bytes = |inode: &Inode| match &inode.content {
+            Content::File(body) => body.allocated(),
+            Content::Directory(_) => 0,
+        };
+        self.in_use().map(bytes).sum()
+    }
+
+    /// How many of them there are.
+    pub fn used_inodes(&self) -> usize {
+        self.in_use().count()
     }
 
     // Names.
@@ -304,6 +335,9 @@ impl Disk {
         if self.inodes.len() >= self.collect_at {
             self.collect();
             self.collect_at = self.inodes.len() + COLLECT_EVERY;
+        }
+        if self.inodes_max.is_some_and(|max| self.used_inodes() >= max) {
+            return Err(Errno::NOSPC.into());
         }
         let inode = InodeNo(self.number());
         self.inodes.insert(inode, Inode { content, links: 0 });

@@ -20,6 +20,8 @@ pub(super) struct InodeNo(pub u64);
 pub(super) struct Body {
     len: u64,
     sectors: Sectors,
+    /// Space taken from the beginning on, written or not; 0 where only what is written takes some.
+    allocated: u64,
     durable_len: u64,
     durable: Sectors,
     unsynced: BTreeSet<u64>,
@@ -31,7 +33,14 @@ impl Body {
     }
 
     pub fn allocated(&self) -> u64 {
-        self.sectors.len() as u64 * SECTOR_BYTES
+        let behind = self.sectors.range(self.allocated / SECTOR_BYTES..).count() as u64;
+        self.allocated + behind * SECTOR_BYTES
+    }
+
+    /// Takes the space of the first `len` bytes, whole sectors. A power cut keeps all of it or nothing.
+    pub fn allocate(&mut self, len: u64) {
+        self.allocated = len.next_multiple_of(SECTOR_BYTES);
+        self.len = self.len.max(len);
     }
 
     /// Bytes that writing a range would newly take.
@@ -40,6 +49,10 @@ impl Body {
             return 0;
         }
         let (first, last) = (offset / SECTOR_BYTES, (offset + len - 1) / SECTOR_BYTES);
+        let first = first.max(self.allocated / SECTOR_BYTES);
+        if first > last {
+            return 0;
+        }
         (last - first + 1 - self.sectors.range(first..=last).count() as u64) * SECTOR_BYTES
     }
 
@@ -71,6 +84,8 @@ impl Body {
         if len < self.len {
             let old = self.len;
             self.zero(len, old - len);
+            // What is left was written, and takes space by itself.
+            self.allocated = 0;
         }
         self.len = len;
     }
@@ -111,6 +126,9 @@ impl Body {
             self.durable_len = self.len;
         }
         let len = self.durable_len;
+        if len < self.allocated {
+            self.allocated = 0;
+        }
         self.durable.retain(|number, _| number * SECTOR_BYTES < len);
         // Growing the file again must not show what stood behind its end.
         let rest = (len % SECTOR_BYTES) as usize;

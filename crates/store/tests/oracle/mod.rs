@@ -115,6 +115,11 @@ impl Oracle {
         drop(acknowledged(store.sweep(), fs));
     }
 
+    /// Puts an object that was never there.
+    pub fn put_fresh(&mut self, store: &SimStore, fs: &SimFs, name: &str, byte: u8) {
+        self.put(store, fs, name, &[byte; 1500], false);
+    }
+
     /// All processes ended: nobody holds anything.
     pub fn forget_holds(&mut self) {
         self.holds.clear();

@@ -19,7 +19,7 @@ use crate::pipeline::check_room;
 use crate::policy::CodecChoice;
 use crate::session::Session;
 use crate::tables::Tables;
-use crate::vault::{Vault, TABLE_CACHE_BYTES};
+use crate::vault::{has_objects, Vault, TABLE_CACHE_BYTES};
 use chunk::Fingerprint;
 use format::{names, ChunkNo, ContainerId, Owner, PopularSet, Table, WriterKind};
 use std::path::Path;
@@ -48,7 +48,12 @@ pub(super) fn build(vault: &Vault, fraction: f64, scratch: &Path) -> Result<Popu
     report.bytes = kept.iter().map(|o| u64::from(o.bytes)).sum();
     index.extend(kept.iter().map(|o| (prefix_of(o), o.place.container, ChunkNo(o.place.chunk))));
     for of_disk in chosen.chunk_by(|a, b| a.disk == b.disk) {
-        let view = vault.view(&census.disks[of_disk[0].disk as usize], TABLE_CACHE_BYTES)?;
+        let folder = &census.disks[of_disk[0].disk as usize];
+        let view = match vault.view(folder, TABLE_CACHE_BYTES) {
+            // Collection has taken the disk away with its last snapshot since it was counted.
+            Err(VaultError::Missing { .. }) if !has_objects(&*folder.store, &folder.path)? => continue,
+            view => view?,
+        };
         for of_container in of_disk.chunk_by(|a, b| a.place.container == b.place.container) {
             // Its disk may have given it up since it was counted.
             let listed =

@@ -5,7 +5,7 @@
 //! 2. They are spilt to files ([`super::spill`]), as many as it takes for one of them to fit into memory.
 //! 3. A file at a time is sorted: all records of one chunk stand together.
 
-use super::index::published;
+use super::index::published_chunks;
 use super::spill::{Half, Occurrence, Place, Spill, RECORD_BYTES};
 use super::PopularClass;
 use crate::dead::read_dead;
@@ -59,7 +59,7 @@ impl Counted<'_> {
 impl Census {
     /// Looks at the tables of all disks.
     pub fn take(vault: &Vault, scratch: &Path) -> Result<Self> {
-        let (listed, nowhere) = disks::listed(vault)?;
+        let (listed, nowhere) = disks::all(vault)?;
         let mut damaged: Vec<String> = nowhere.into_iter().map(damage_line).collect();
         let mut chunks = 0;
         for at in &listed {
@@ -75,6 +75,7 @@ impl Census {
         add_set(vault, &mut damaged, &mut spill)?;
         for at in listed {
             let view = match vault.view(&at.folder, 0) {
+                Err(e) if e.is_damage() && disks::is_gone(vault, &at)? => continue,
                 Err(e) if e.is_damage() => {
                     damaged.push(e.to_string());
                     continue;
@@ -178,7 +179,7 @@ fn add_set(vault: &Vault, damaged: &mut Vec<String>, spill: &mut Spill) -> Resul
     let shared = vault.shared();
     let Some((m, _)) = shared.load_tagged()? else { return Ok(()) };
     let containers = Containers::new(shared.clone(), &m);
-    let chunks = published(&shared)?.map(|set| set.chunks()).unwrap_or_default();
+    let chunks = published_chunks(&shared)?;
     for (id, live) in chunks {
         let Some(entry) = containers.get(id)?.filter(|e| !m.damaged.contains(&e.id)) else { continue };
         match read_table(&shared, id, entry.table) {

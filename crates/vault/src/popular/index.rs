@@ -6,14 +6,12 @@ use crate::claims::Claims;
 use crate::error::{Named, Result, VaultError};
 use crate::folder::Folder;
 use crate::place::Found;
+use crate::rollback::load_checked;
 use crate::session::Session;
 use crate::tables::Tables;
 use chunk::Fingerprint;
-use format::{names, ChunkNo, ContainerId, PopularSet, WriterNo};
-use std::collections::BTreeSet;
-
-/// No index is longer.
-const INDEX_BYTES_MAX: u64 = 1 << 30;
+use format::{names, ChunkNo, ChunksByContainer, ContainerId, Kind, PopularSet, RunSet, WriterNo};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Whether an index takes so many chunks.
 pub(super) fn check_len(chunks: usize) -> Result<()> {
@@ -44,19 +42,32 @@ pub(crate) fn sets(folder: &Folder) -> Result<Vec<WriterNo>> {
     Ok(writers)
 }
 
-/// The set that a writer published.
-fn read_set(shared: &Folder, writer: WriterNo) -> Result<PopularSet> {
+/// Reads the set that a writer published from end to end, and checks it.
+fn scan(shared: &Folder, writer: WriterNo, each: &mut dyn FnMut(ContainerId, ChunkNo)) -> Result<()> {
     let name = names::popular(writer);
-    let frame = shared.store.map(&name, INDEX_BYTES_MAX + 4096).named()?;
-    PopularSet::over(shared.context(&name), frame).map_err(VaultError::malformed(&name))
+    let (len, most) = (shared.store.len(&name).named()?, Kind::Popular.frame_max());
+    if len > most {
+        return Err(VaultError::corrupt(&name, format!("{len} bytes long, at most {most} are plausible")));
+    }
+    let mut read = |at: u64, buf: &mut [u8]| shared.store.read_at(&name, at, buf).named();
+    PopularSet::scan(shared.context(&name), len, &mut read, each)?.map_err(VaultError::malformed(&name))
 }
 
-/// The set that was published last; `None` where there is none.
-pub(crate) fn newest_set(shared: &Folder) -> Result<Option<PopularSet>> {
+/// The set that a writer published.
+fn read_set(shared: &Folder, writer: WriterNo) -> Result<PopularSet> {
+    // Checked before it is mapped: a mapping that is read from end to end counts as memory.
+    scan(shared, writer, &mut |_, _| {})?;
+    let name = names::popular(writer);
+    let frame = shared.store.map(&name, Kind::Popular.frame_max()).named()?;
+    PopularSet::over_checked(frame).map_err(VaultError::malformed(&name))
+}
+
+/// What `read` makes of the set that was published last; `None` where there is none.
+fn newest<T>(shared: &Folder, read: impl Fn(WriterNo) -> Result<T>) -> Result<Option<T>> {
     // Whoever publishes a new one removes the old one.
     for _ in 0..3 {
         let Some(newest) = sets(shared)?.pop() else { return Ok(None) };
-        match read_set(shared, newest) {
+        match read(newest) {
             Err(VaultError::Missing { .. }) => {}
             other => return other.map(Some),
         }
@@ -64,11 +75,29 @@ pub(crate) fn newest_set(shared: &Folder) -> Result<Option<PopularSet>> {
     Ok(None)
 }
 
+/// The set that was published last; `None` where there is none.
+pub(crate) fn newest_set(shared: &Folder) -> Result<Option<PopularSet>> {
+    newest(shared, |writer| read_set(shared, writer))
+}
+
 /// The same; `None` also where it is damaged: that costs space only.
 pub(crate) fn published(shared: &Folder) -> Result<Option<PopularSet>> {
     match newest_set(shared) {
         Err(e) if e.is_damage() => Ok(None),
         other => other,
+    }
+}
+
+/// The chunks of the set that was published last, by container; none where it is damaged, or there is none.
+pub(crate) fn published_chunks(shared: &Folder) -> Result<BTreeMap<ContainerId, RunSet>> {
+    let found = newest(shared, |writer| {
+        let mut chunks = ChunksByContainer::default();
+        scan(shared, writer, &mut |id, chunk| chunks.add(id, chunk))?;
+        Ok(chunks.finish())
+    });
+    match found {
+        Err(e) if e.is_damage() => Ok(BTreeMap::new()),
+        other => other.map(Option::unwrap_or_default),
     }
 }
 
@@ -82,6 +111,8 @@ pub(crate) struct PopularIndex {
 impl PopularIndex {
     /// The set that was published last. Whatever keeps it from being read costs space only.
     pub fn load(shared: &Folder, session: &Session) -> Option<Self> {
+        // What an older manifest lists may have been given up since.
+        load_checked(shared).ok()?;
         let set = published(shared).ok().flatten().filter(|set| !set.is_empty())?;
         Some(PopularIndex {
             set,

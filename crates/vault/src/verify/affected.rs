@@ -1,16 +1,17 @@
 //! Which snapshots damage affects: a second pass over the summaries, made only where damage was found.
 
+use super::descent::{descend, end_of_chain, Resolved};
 use super::findings::ContainerFindings;
-use super::recipes::BadPages;
-use crate::chain::{RecipeCache, RecipeReader};
+use super::recipes::{BadPages, RecipeFindings};
+use crate::chain::RecipeCache;
 use crate::disks::DiskAt;
 use crate::error::fault;
 use crate::error::Result;
 use crate::folder::Folder;
 use crate::recipe::{read_page, read_summary};
 use crate::vault::View;
-use format::{RecipePageRef, Summary};
-use std::collections::HashMap;
+use format::{RecipePageRef, SnapshotEntry, SnapshotState, Summary};
+use std::collections::{BTreeSet, HashMap};
 
 /// What is to blame for a page that cannot be restored, in the disk and in the shared set.
 #[derive(Clone, Default)]
@@ -19,78 +20,68 @@ struct Hits {
     shared: Vec<usize>,
 }
 
-/// Tells for every damaged object which snapshots of a disk it affects.
+/// Tells for every damaged object which snapshots of a disk it affects; of some it is known already.
 pub(super) fn attribute(
     view: &View,
     disk: &str,
-    bad_pages: &BadPages,
+    recipes: &RecipeFindings,
     own: &mut ContainerFindings,
     shared: &mut ContainerFindings,
 ) -> Result<()> {
-    if bad_pages.is_empty() && own.bad.is_empty() && shared.bad.is_empty() {
-        return Ok(());
-    }
-    let mut before: HashMap<u64, (RecipePageRef, Hits)> = HashMap::new();
-    let cache = RecipeCache::default();
-    for s in view.manifest.live() {
-        let mut recipe = match RecipeReader::open_with(&cache, &view.folder, &view.manifest, s) {
-            Ok(recipe) => recipe,
-            Err(e) => {
-                // Said already, of this snapshot alone.
-                fault(e)?;
-                continue;
+    let mut of_own = recipes.affected.clone();
+    let mut of_shared = BTreeSet::new();
+    let snapshots = &view.manifest.snapshots;
+    let is_live = |s: &SnapshotEntry| s.state == SnapshotState::Live;
+    if !(recipes.bad_pages.is_empty() && own.bad.is_empty() && shared.bad.is_empty()) {
+        let Some(newest) = snapshots.iter().rposition(is_live) else { return Ok(()) };
+        let (top, cache) = (end_of_chain(snapshots, newest), RecipeCache::default());
+        // Pages are shared along the chain of snapshots: what was found for the next newer one serves again.
+        let mut before: HashMap<usize, Hits> = HashMap::new();
+        descend(view, &cache, (top, 0), &mut |step| {
+            let known = std::mem::take(&mut before);
+            // Of a root that cannot be read it has been said.
+            let Ok(level) = step.level else { return Ok(()) };
+            for no in level.band.start..level.band.end.min(level.root.pages.len()) {
+                let here = level.page(no);
+                let hits = match step.newer.filter(|n| n.page(no).is(here)).and_then(|_| known.get(&no)) {
+                    Some(hits) => hits.clone(),
+                    None => hits_of(&view.folder, here, &recipes.bad_pages, own, shared)?,
+                };
+                if is_live(step.entry) {
+                    of_own.extend(hits.own.iter().map(|h| (*h, step.no)));
+                    of_shared.extend(hits.shared.iter().map(|h| (*h, step.no)));
+                }
+                before.insert(no, hits);
             }
-        };
-        let name = format!("{disk}@{}", s.id);
-        // Pages are shared along the chain of snapshots: what was found for the one before serves again.
-        let mut now = HashMap::new();
-        for no in recipe.page_numbers() {
-            let at = match recipe.direct_page(no) {
-                Ok(at) => at,
-                // One of its own; of those of newer snapshots it has been said.
-                Err(e) => fault(e).map(|_| recipe.root.pages[no as usize].page())?,
-            };
-            let hits = match (at, at.and_then(|_| before.get(&no))) {
-                (Some(at), Some((same, hits))) if *same == at => hits.clone(),
-                (Some(at), _) => hits_of(&view.folder, &at, bad_pages, own, shared)?,
-                (None, _) => hits_of_traced(&mut recipe, no, own, shared)?,
-            };
-            hits.own.iter().for_each(|h| own.found.affects(*h, &name));
-            hits.shared.iter().for_each(|h| shared.found.affects(*h, &name));
-            if let Some(at) = at {
-                now.insert(no, (at, hits));
-            }
-        }
-        before = now;
+            Ok(())
+        })?;
     }
+    let name = |no: usize| format!("{disk}@{}", snapshots[no].id);
+    of_own.into_iter().for_each(|(object, no)| own.found.affects(object, &name(no)));
+    of_shared.into_iter().for_each(|(object, no)| shared.found.affects(object, &name(no)));
     Ok(())
 }
 
 fn hits_of(
     folder: &Folder,
-    at: &RecipePageRef,
+    page: &Resolved,
     bad_pages: &BadPages,
     own: &ContainerFindings,
     shared: &ContainerFindings,
 ) -> Result<Hits> {
-    if let Some(object) = bad_pages.get(at) {
-        return Ok(Hits { own: vec![*object], shared: Vec::new() });
-    }
-    let Some(summary) = summary_of(folder, at)? else { return Ok(Hits::default()) };
+    let summary = match page {
+        // Of what cannot be followed it has been said.
+        Resolved::Null | Resolved::Lost(_) => return Ok(Hits::default()),
+        Resolved::Traced { page, .. } => Summary::of(page),
+        Resolved::Direct(at) => {
+            if let Some(object) = bad_pages.get(at) {
+                return Ok(Hits { own: vec![*object], shared: Vec::new() });
+            }
+            let Some(summary) = summary_of(folder, at)? else { return Ok(Hits::default()) };
+            summary
+        }
+    };
     Ok(Hits { own: own.bad.hits(&summary), shared: shared.bad.hits(&summary) })
-}
-
-/// The same for a page that is traced through newer snapshots.
-fn hits_of_traced(
-    recipe: &mut RecipeReader,
-    no: u64,
-    own: &ContainerFindings,
-    shared: &ContainerFindings,
-) -> Result<Hits> {
-    match recipe.summary(no) {
-        Ok(summary) => Ok(Hits { own: own.bad.hits(&summary), shared: shared.bad.hits(&summary) }),
-        Err(e) => fault(e).map(|_| Hits::default()),
-    }
 }
 
 /// A page's summary, from the page where the summary is damaged; `None` where both are.
@@ -106,15 +97,5 @@ fn summary_of(folder: &Folder, at: &RecipePageRef) -> Result<Option<Summary>> {
 
 /// The snapshots of a disk whose manifest cannot be read, as far as its recipes tell.
 pub(super) fn of_unreadable_disk(at: &DiskAt) -> Result<Vec<String>> {
-    let prefix = format!("{}recipes/", at.folder.path);
-    let mut snapshots = Vec::new();
-    at.folder.store.list(&prefix, &mut |e| {
-        let file = e.name.strip_prefix(&prefix).unwrap_or_default();
-        if let Some((id, _)) = file.strip_suffix(".root").and_then(|f| f.split_once('.')) {
-            snapshots.push(format!("{}@{id}", at.name));
-        }
-        Ok(())
-    })?;
-    snapshots.sort();
-    Ok(snapshots)
+    Ok(at.recipes()?.into_keys().map(|id| format!("{}@{id}", at.name)).collect())
 }

@@ -8,9 +8,9 @@ use crate::error::fault;
 use crate::error::{Named, Result, VaultError};
 use crate::folder::Folder;
 use crate::group_reader::extent;
-use crate::pipeline::{cores, Failure};
 use crate::progress::Progress;
 use crate::tables::Tables;
+use crate::threads::{cores, Failure};
 use crossbeam_channel::{bounded, Sender};
 use format::{
     decode_frame, names, Codec, ContainerEntry, ContainerId, DataFooter, DataHeader, Kind, Owner, RunSet,
@@ -20,9 +20,6 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use store::StoreError;
-
-/// No index of one container is longer.
-const MAX_PREFIXES: u64 = 1 << 28;
 
 /// Looks at containers.
 pub(super) struct ContainerCheck<'a> {
@@ -72,14 +69,16 @@ impl ContainerCheck<'_> {
             let (failure, found, next, ids) = (&failure, &found, &next, &ids);
             for _ in 0..threads {
                 let rx = rx.clone();
-                scope.spawn(move || failure.guard(|| groups::work(self.tables, &rx, found, self.progress)));
+                failure.spawn(scope, "check", move || {
+                    failure.guard(|| groups::work(self.tables, &rx, found, self.progress))
+                });
             }
             drop(rx);
             // Reads come from one thread, so that they are sequential.
             let inspectors = if self.data { 1 } else { threads };
             for _ in 0..inspectors {
                 let tx = tx.clone();
-                scope.spawn(move || {
+                failure.spawn(scope, "inspect", move || {
                     failure.guard(|| loop {
                         let Some(id) = ids.get(next.fetch_add(1, Ordering::Relaxed)) else { return Ok(()) };
                         self.progress.check()?;
@@ -170,13 +169,14 @@ impl ContainerCheck<'_> {
     /// The prefixes of a shared container: an index, which may be missing.
     fn prefixes(&self, folder: &Folder, id: ContainerId, found: &Mutex<Found<'_>>) -> Result<()> {
         let object = names::prefixes(id);
-        let read = match folder.store.read(&object, MAX_PREFIXES) {
+        let read = match folder.store.read(&object, Kind::Prefixes.frame_max()) {
             Err(StoreError::NotFound { .. }) => return Ok(()),
             other => other.named(),
         };
         let context = folder.context(&object);
-        let decoded = read
-            .and_then(|b| decode_frame(Kind::Prefixes, context, &b).map_err(VaultError::malformed(&object)));
+        let decoded = read.and_then(|b| {
+            decode_frame(Kind::Prefixes, context, &b).map(drop).map_err(VaultError::malformed(&object))
+        });
         let mut found = lock(found);
         found.counts.objects += 1;
         if let Err(e) = decoded {
@@ -209,7 +209,7 @@ impl ContainerCheck<'_> {
             let mut found = lock(found);
             // Where the groups are read, they tell what is lost.
             match self.data {
-                true => found.of(entry.id).damage(entry.id, generations(entry), &object, &why, None),
+                true => found.of(entry.id).damage(entry.id, generations(entry), &object, [&why], None),
                 false => found.of(entry.id).ruin(entry, &object, &why),
             }
         }
@@ -217,11 +217,12 @@ impl ContainerCheck<'_> {
             Ok(end) => end,
             Err(e) => {
                 let (_, why) = fault(e)?;
-                lock(found).of(entry.id).damage(entry.id, generations(entry), &object, &why, None);
+                lock(found).of(entry.id).damage(entry.id, generations(entry), &object, [&why], None);
                 len
             }
         };
         let mut there = Vec::with_capacity(table.groups.len());
+        let (mut whys, mut chunks) = (Vec::new(), Vec::new());
         for (n, g) in table.groups.iter().enumerate() {
             if g.offset >= DATA_HEADER_BYTES as u64 && g.offset + u64::from(g.stored_len) <= groups_end {
                 there.push(n);
@@ -237,8 +238,12 @@ impl ContainerCheck<'_> {
                 }
                 there.push(n);
             }
-            let chunks = groups::chunks_of(table, lost);
-            lock(found).of(entry.id).damage(entry.id, generations(entry), &object, &why, Some(&chunks));
+            whys.push(why);
+            chunks.extend(groups::chunks_of(table, lost));
+        }
+        if !whys.is_empty() {
+            let chunks = RunSet::from_unsorted(chunks);
+            lock(found).of(entry.id).damage(entry.id, generations(entry), &object, &whys, Some(&chunks));
         }
         Ok(there)
     }
@@ -259,7 +264,7 @@ fn check_entry(folder: &Folder, entry: &ContainerEntry, table: &Table, found: &M
         entry.data.container,
         entry.data.generation.0
     );
-    lock(found).of(entry.id).damage(entry.id, generations(entry), &object, &why, None);
+    lock(found).of(entry.id).damage(entry.id, generations(entry), &object, [&why], None);
 }
 
 fn check_header(folder: &Folder, table: &Table, object: &str) -> Result<()> {
@@ -283,6 +288,10 @@ fn check_end(folder: &Folder, entry: &ContainerEntry, table: &Table, object: &st
     let footer_at = len.saturating_sub(DATA_FOOTER_BYTES as u64);
     folder.store.read_at(object, footer_at, &mut bytes).named()?;
     let footer = DataFooter::decode(&bytes, len).map_err(VaultError::malformed(object))?;
+    if footer.directory_len > Kind::Directory.frame_max() {
+        let why = format!("a directory of {} bytes is not plausible", footer.directory_len);
+        return Err(VaultError::corrupt(object, why));
+    }
     let mut bytes = vec![0; footer.directory_len as usize];
     folder.store.read_at(object, footer.directory_offset, &mut bytes).named()?;
     let place = format!("{object}#{}", footer.directory_offset);

@@ -149,12 +149,12 @@ impl ContainerFindings {
         id: ContainerId,
         of: Generations,
         object: &str,
-        why: &str,
+        whys: impl IntoIterator<Item = impl AsRef<str>>,
         chunks: Option<&RunSet>,
     ) {
-        let at = self.found.add(object, why);
         self.damaged.insert(id, of);
-        if let Some(chunks) = chunks {
+        let at = whys.into_iter().map(|why| self.found.add(object, why.as_ref())).last();
+        if let (Some(at), Some(chunks)) = (at, chunks) {
             self.bad.some(id, at, chunks);
         }
     }

@@ -1,8 +1,7 @@
 //! Reading every group of containers: large sequential reads, checked on all cores.
 
 use super::containers::{lock, Found};
-use crate::error::fault;
-use crate::error::{Named, Result, VaultError};
+use crate::error::{fault, Fault, Named, Result};
 use crate::folder::Folder;
 use crate::group_reader::{extent, GroupReader};
 use crate::progress::Progress;
@@ -18,6 +17,9 @@ const READ_BYTES: u64 = 2 << 20;
 /// Bytes that are rather read than skipped.
 const GAP_BYTES: u64 = 64 << 10;
 
+/// What is wrong, and with which chunks (indices in the table).
+type Bad = (Fault, Range<usize>);
+
 /// One read of the store.
 pub(super) struct GroupRead {
     object: String,
@@ -31,10 +33,9 @@ pub(super) struct GroupRead {
     dead: Arc<RunSet>,
 }
 
-/// The numbers of chunks at these indices of a table.
-pub(super) fn chunks_of(table: &Table, indices: Range<usize>) -> RunSet {
-    let numbers = indices.filter_map(|n| table.number_at(n)).map(|c| (c.0, 1)).collect();
-    RunSet::from_unsorted(numbers)
+/// The numbers of chunks at these indices of a table, as runs.
+pub(super) fn chunks_of(table: &Table, indices: Range<usize>) -> impl Iterator<Item = (u32, u32)> + '_ {
+    indices.filter_map(|n| table.number_at(n)).map(|c| (c.0, 1))
 }
 
 /// Cuts the groups of a container into reads, announces and sends them. Groups without a live chunk are passed over.
@@ -103,26 +104,26 @@ pub(super) fn work(
         stored.resize(read.len as usize, 0);
         // Where all of it cannot be read, each group is tried alone.
         let whole = store.read_at(&read.object, read.offset, &mut stored).is_ok();
-        let mut data_bytes = 0;
+        let (mut data_bytes, mut bad) = (0, Vec::new());
         for &n in &read.groups {
             let g = read.table.groups[n];
             let at = (g.offset - read.offset) as usize;
             let bytes = &mut stored[at..at + g.stored_len as usize];
             if !whole && g.codec == Codec::Raw {
-                data_bytes += check_chunks(&**store, &mut groups, &read, n, found)?;
+                data_bytes += check_chunks(&**store, &mut groups, &read, n, &mut bad)?;
                 continue;
             }
             if !whole {
                 if let Err(e) = store.read_at(&read.object, g.offset, bytes).named() {
-                    let all = g.first as usize..(g.first + g.count) as usize;
-                    blame(&read, found, e, all)?;
+                    bad.push((fault(e)?, g.first as usize..(g.first + g.count) as usize));
                     continue;
                 }
             }
-            data_bytes += check(&mut groups, &read, n, bytes, found)?;
+            data_bytes += check(&mut groups, &read, n, bytes, &mut bad)?;
         }
         progress.add(read.groups.iter().map(|n| u64::from(read.table.groups[*n].stored_len)).sum());
         let mut found = lock(found);
+        blame(&read, &mut found, &bad);
         found.counts.stored_bytes_read += read.len;
         found.counts.data_bytes += data_bytes;
     }
@@ -135,7 +136,7 @@ fn check_chunks(
     groups: &mut GroupReader,
     read: &GroupRead,
     n: usize,
-    found: &Mutex<Found<'_>>,
+    bad: &mut Vec<Bad>,
 ) -> Result<u64> {
     let (table, group) = (&read.table, &read.table.groups[n]);
     let mut whole = 0;
@@ -148,7 +149,7 @@ fn check_chunks(
         let read_back = store.read_at(&read.object, at.start, &mut bytes).named();
         match read_back.and_then(|()| groups.compare_raw(&read.object, table, group, n..n + 1, &bytes)) {
             Ok(()) => whole += bytes.len() as u64,
-            Err(e) => blame(read, found, e, n..n + 1)?,
+            Err(e) => bad.push((fault(e)?, n..n + 1)),
         }
     }
     Ok(whole)
@@ -160,12 +161,12 @@ fn check(
     read: &GroupRead,
     n: usize,
     stored: &[u8],
-    found: &Mutex<Found<'_>>,
+    bad: &mut Vec<Bad>,
 ) -> Result<u64> {
     let (table, group) = (&read.table, &read.table.groups[n]);
     let all = group.first as usize..(group.first + group.count) as usize;
     if let Err(e) = groups.open(&read.object, table, group, stored) {
-        blame(read, found, e, all)?;
+        bad.push((fault(e)?, all));
         return Ok(0);
     }
     if groups.chunks(&read.object, table, group, all.clone()).is_ok() {
@@ -177,22 +178,21 @@ fn check(
     for n in all.filter(|n| !is_dead(*n)) {
         match groups.chunks(&read.object, table, group, n..n + 1) {
             Ok(bytes) => whole += bytes.len() as u64,
-            Err(e) => blame(read, found, e, n..n + 1)?,
+            Err(e) => bad.push((fault(e)?, n..n + 1)),
         }
     }
     Ok(whole)
 }
 
-fn blame(read: &GroupRead, found: &Mutex<Found<'_>>, e: VaultError, indices: Range<usize>) -> Result<()> {
-    let (object, why) = fault(e)?;
-    let chunks = chunks_of(&read.table, indices);
+/// Tells of the chunks of a read that are damaged, once for all of them: there may be many.
+fn blame(read: &GroupRead, found: &mut Found<'_>, bad: &[Bad]) {
     let id = read.table.container;
-    lock(found).of(id).damage(
-        id,
-        (read.generation, read.table.data.generation),
-        &object,
-        &why,
-        Some(&chunks),
-    );
-    Ok(())
+    let of = found.of(id);
+    for of_object in bad.chunk_by(|a, b| a.0 .0 == b.0 .0) {
+        let object = &of_object[0].0 .0;
+        let whys = of_object.iter().map(|((_, why), _)| why.as_str());
+        let chunks = of_object.iter().flat_map(|(_, range)| chunks_of(&read.table, range.clone()));
+        let chunks = RunSet::from_unsorted(chunks.collect());
+        of.damage(id, (read.generation, read.table.data.generation), object, whys, Some(&chunks));
+    }
 }

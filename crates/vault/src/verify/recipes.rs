@@ -1,13 +1,15 @@
 //! Recipes: roots, pages, summaries, and that every reference leads to the chunks it was made for.
 
+use super::descent::{descend, end_of_chain, Level, Resolved};
 use super::findings::Findings;
-use crate::chain::{bytes_of, segment_of, RecipeCache, RecipeReader};
+use crate::chain::{chunks_max, segment_of, RecipeCache};
 use crate::dead::read_dead;
 use crate::delete::summary_of;
-use crate::error::{fault, Result, VaultError};
+use crate::error::{fault, Result};
 use crate::filters;
 use crate::folder::Containers;
-use crate::recipe::{read_page, read_root, read_summary, recipe_of};
+use crate::progress::Progress;
+use crate::recipe::{read_summary, recipe_of};
 use crate::recipe_writer::recipes_of;
 use crate::vault::View;
 use chunk::{Fingerprint, Piece};
@@ -15,25 +17,39 @@ use format::{
     names, ChunkNo, ContainerId, Owner, PageAt, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference,
     RunSet, SegmentRecipe, SnapshotEntry, Summary, Table, SEGMENTS_PER_PAGE,
 };
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-/// Chunks whose fingerprints are in memory at once, but for one segment that has more.
+/// Chunks and references that are in memory at once, but for one segment that has more.
 const BATCH_CHUNKS: usize = 256 << 10;
-/// No chunk but a segment's last ones is shorter.
-const CHUNK_BYTES_MIN: u64 = 64;
-/// Memory for pages to compare the next snapshot's with, in bytes.
-const TRACED_BYTES: usize = 16 << 20;
 /// Deletion logs kept in memory.
 const DEAD_LOGS: usize = 1024;
 
 /// Pages that cannot be restored, and the object that is to blame (its number in the findings).
 pub(super) type BadPages = HashMap<RecipePageRef, usize>;
 
+/// What was found in the recipes of a disk.
+#[derive(Default)]
+pub(super) struct RecipeFindings {
+    pub bad_pages: BadPages,
+    /// Objects (their number in the findings) and snapshots (indices in the manifest) that cannot be restored because of
+    /// them, as far as that is known without comparing summaries.
+    pub affected: BTreeSet<(usize, usize)>,
+    /// The containers referenced.
+    pub referenced: BTreeSet<ContainerId>,
+    /// Objects looked at.
+    pub objects: u64,
+}
+
+/// The next newer snapshot where it was looked at, and the objects to blame for its traced pages, by page.
+struct Newer<'a> {
+    level: Option<&'a Level>,
+    bad: HashMap<usize, usize>,
+}
+
 /// Looks at the recipes of one disk, snapshot by snapshot.
 pub(super) struct RecipeCheck<'a> {
     view: &'a View,
-    disk: &'a str,
     found: &'a mut Findings,
     bad_pages: BadPages,
     referenced: BTreeSet<ContainerId>,
@@ -42,14 +58,8 @@ pub(super) struct RecipeCheck<'a> {
     /// The disk's own list of containers: says which shared ones it may reference.
     listed: Containers,
     dead: HashMap<ContainerId, Arc<RunSet>>,
-    cache: RecipeCache,
-    /// The snapshot looked at before, and where its pages were found.
-    previous: Option<(RecipeRoot, Vec<Option<RecipePageRef>>)>,
-    /// By number, sound pages some of whose references lead through newer snapshots: of this snapshot, and of the one
-    /// looked at before if it is cut like this one.
-    traced: HashMap<usize, Arc<RecipePage>>,
-    traced_before: HashMap<usize, Arc<RecipePage>>,
-    traced_bytes: usize,
+    /// Snapshots (indices in the manifest) that cannot be restored because of an object (its number in the findings).
+    affected: BTreeSet<(usize, usize)>,
 }
 
 /// A direct reference, and where its chunks belong in the batch.
@@ -62,10 +72,9 @@ struct Run {
 }
 
 impl<'a> RecipeCheck<'a> {
-    pub fn new(view: &'a View, disk: &'a str, found: &'a mut Findings) -> Self {
+    pub fn new(view: &'a View, found: &'a mut Findings) -> Self {
         RecipeCheck {
             view,
-            disk,
             found,
             bad_pages: BadPages::new(),
             referenced: BTreeSet::new(),
@@ -73,118 +82,136 @@ impl<'a> RecipeCheck<'a> {
             roots: 0,
             listed: Containers::new(view.folder.clone(), &view.manifest),
             dead: HashMap::new(),
-            cache: RecipeCache::default(),
-            previous: None,
-            traced: HashMap::new(),
-            traced_before: HashMap::new(),
-            traced_bytes: 0,
+            affected: BTreeSet::new(),
         }
     }
 
-    /// The pages that cannot be restored, the containers referenced, and how many objects were looked at.
-    pub fn finish(self) -> (BadPages, BTreeSet<ContainerId>, u64) {
-        (self.bad_pages, self.referenced, self.roots + self.objects.len() as u64)
+    /// What was found.
+    pub fn finish(self) -> RecipeFindings {
+        RecipeFindings {
+            bad_pages: self.bad_pages,
+            affected: self.affected,
+            referenced: self.referenced,
+            objects: self.roots + self.objects.len() as u64,
+        }
     }
 
-    /// Looks at one snapshot. Pages that the one before had at the same place are not looked at again.
-    pub fn snapshot(&mut self, s: &SnapshotEntry) -> Result<()> {
-        self.roots += 1;
-        let root = match read_root(&self.view.folder, s) {
-            Ok(root) => root,
-            Err(e) => {
-                let (object, why) = fault(e)?;
-                let at = self.found.add(&object, &why);
-                self.found.affects(at, &format!("{}@{}", self.disk, s.id));
+    /// Looks at snapshots, by their indices in the manifest. Each is looked at as far as it is not as the next newer one.
+    pub fn snapshots(&mut self, wanted: &BTreeSet<usize>, progress: &Progress) -> Result<()> {
+        let (Some(&oldest), Some(&newest)) = (wanted.first(), wanted.last()) else { return Ok(()) };
+        let (view, cache) = (self.view, RecipeCache::default());
+        let top = end_of_chain(&view.manifest.snapshots, newest);
+        // Whether the snapshot before was looked at, and what was wrong with its traced pages.
+        let (mut newer_checked, mut newer_bad) = (false, HashMap::new());
+        descend(view, &cache, (top, oldest), &mut |step| {
+            progress.check()?;
+            let checked = std::mem::take(&mut newer_checked);
+            let bad = std::mem::take(&mut newer_bad);
+            if !wanted.contains(&step.no) {
                 return Ok(());
             }
-        };
-        self.check_depends(s, &root);
-        self.check_filter(s, &root)?;
-        let mut recipe = RecipeReader::open_with(&self.cache, &self.view.folder, &self.view.manifest, s)?;
-        let previous = self.previous.take();
-        self.traced_before = std::mem::take(&mut self.traced);
-        self.traced_bytes = 0;
-        let cut = |r: &RecipeRoot| (r.segment_bytes, r.size);
-        if previous.as_ref().map(|(p, _)| cut(p)) != Some(cut(&root)) {
-            self.traced_before.clear();
-        }
-        let mut found = Vec::new();
-        for no in 0..root.pages.len() {
-            let at = match recipe.direct_page(no as u64) {
-                Ok(at) => at,
-                // A page of its own that cannot be read is told of as such.
-                Err(e) => match root.pages[no].page() {
-                    Some(at) => fault(e).map(|_| Some(at))?,
-                    None => {
-                        self.cannot_trace(s, e)?;
-                        found.push(None);
-                        continue;
+            self.roots += u64::from(step.is_first_band);
+            let level = match step.level {
+                Ok(level) => level,
+                Err((object, why)) => {
+                    let object = self.found.add(object, why);
+                    self.affected.insert((object, step.no));
+                    return Ok(());
+                }
+            };
+            if step.is_first_band {
+                self.check_depends(step.entry, &level.root);
+                self.check_filter(step.entry, &level.root)?;
+            }
+            let newer = Newer { level: step.newer.filter(|_| checked), bad };
+            newer_bad = self.pages(&cache, step.no, level, &newer)?;
+            newer_checked = true;
+            Ok(())
+        })
+    }
+
+    /// Looks at the pages of a snapshot. Returns what is wrong with those that are traced.
+    fn pages(
+        &mut self,
+        cache: &RecipeCache,
+        no: usize,
+        level: &Level,
+        newer: &Newer<'_>,
+    ) -> Result<HashMap<usize, usize>> {
+        let mut bad = HashMap::new();
+        for at in level.band.start..level.band.end.min(level.root.pages.len()) {
+            let before = newer.level.filter(|n| n.is_cut_like(level, at)).map(|n| n.page(at));
+            match (level.page(at), before) {
+                (Resolved::Null, _) => {}
+                (Resolved::Lost(fault), _) => {
+                    let object = self.found.add(&fault.0, &fault.1);
+                    self.affected.insert((object, no));
+                }
+                (Resolved::Direct(here), Some(Resolved::Direct(there))) if here == there => {}
+                (Resolved::Direct(here), _) => {
+                    if !self.bad_pages.contains_key(here) {
+                        self.page(cache, &level.root, at, here)?;
                     }
-                },
-            };
-            found.push(at);
-            let Some(at) = at else {
-                self.traced_page(s, &mut recipe, no)?;
-                continue;
-            };
-            let seen = previous.as_ref().is_some_and(|p| is_same_page(p, &root, no, at));
-            if !seen && !self.bad_pages.contains_key(&at) {
-                self.page(&root, no, &at)?;
+                }
+                (Resolved::Traced { at: here, page }, before) => {
+                    self.own_page(cache, level, at)?;
+                    let object = match before {
+                        Some(Resolved::Traced { page: same, .. }) if Arc::ptr_eq(page, same) => {
+                            newer.bad.get(&at).copied()
+                        }
+                        _ => self.traced_page(cache, &level.root, at, (here, page), newer)?,
+                    };
+                    if let Some(object) = object {
+                        self.affected.insert((object, no));
+                        bad.insert(at, object);
+                    }
+                }
             }
         }
-        self.previous = Some((root, found));
-        Ok(())
+        Ok(bad)
     }
 
-    /// Looks at a page some of whose references lead through newer snapshots: at those of its segments that are not as
-    /// the snapshot before had them.
-    fn traced_page(&mut self, s: &SnapshotEntry, recipe: &mut RecipeReader, no: usize) -> Result<()> {
-        if let PageAt::Page(own) = recipe.root.pages[no] {
-            self.objects.insert(own.recipe);
-            let folder = &self.view.folder;
-            let object = names::recipe_pages(&folder.path, own.recipe);
-            let of_page = Summary::of(&read_page(folder, &own)?);
-            self.check_summary(&own, &object, &of_page)?;
-        }
-        let page = match recipe.page(no as u64) {
-            Ok(None) => return Ok(()),
-            Ok(Some(page)) => page,
-            Err(e) => return self.cannot_trace(s, e),
-        };
-        let fresh = match self.traced_before.get(&no) {
-            Some(before) => without_segments_of(&page, before),
-            None => (*page).clone(),
-        };
-        let of_fresh = Summary::of(&fresh);
-        self.check_listed(&of_fresh)?;
-        self.referenced.extend(of_fresh.containers.keys());
-        let root = recipe.root.clone();
-        match self.check_page(&root, no as u64 * SEGMENTS_PER_PAGE, &fresh)? {
-            Some(why) => {
-                let object = self.found.add(&recipe.pages_object(no as u64), &why);
-                self.found.affects(object, &format!("{}@{}", self.disk, s.id));
-            }
-            None if self.traced_bytes + bytes_of(&page) <= TRACED_BYTES => {
-                self.traced_bytes += bytes_of(&page);
-                self.traced.insert(no, page);
-            }
-            None => {}
-        }
-        Ok(())
+    /// Looks at a page of the snapshot's own recipe some of whose references lead through newer snapshots.
+    fn own_page(&mut self, cache: &RecipeCache, level: &Level, no: usize) -> Result<()> {
+        let PageAt::Page(own) = level.root.pages[no] else { return Ok(()) };
+        self.objects.insert(own.recipe);
+        let object = names::recipe_pages(&self.view.folder.path, own.recipe);
+        let of_page = Summary::of(&*cache.page(&self.view.folder, &own)?);
+        self.check_summary(&own, &object, &of_page)
     }
 
-    /// A snapshot whose references cannot be followed.
-    fn cannot_trace(&mut self, s: &SnapshotEntry, e: VaultError) -> Result<()> {
-        let (object, why) = fault(e)?;
-        let object = self.found.add(&object, &why);
-        self.found.affects(object, &format!("{}@{}", self.disk, s.id));
-        Ok(())
+    /// Looks at what a page leads to, as far as the next newer snapshot has not the same at the same place. Returns the
+    /// object to blame if something is wrong.
+    fn traced_page(
+        &mut self,
+        cache: &RecipeCache,
+        root: &RecipeRoot,
+        no: usize,
+        (at, page): (&RecipePageRef, &RecipePage),
+        newer: &Newer<'_>,
+    ) -> Result<Option<usize>> {
+        let sound = match newer.level.map(|n| n.page(no)) {
+            Some(Resolved::Traced { page, .. }) if !newer.bad.contains_key(&no) => Some(page.clone()),
+            Some(Resolved::Direct(at)) if !self.bad_pages.contains_key(at) => {
+                cache.page(&self.view.folder, at).ok()
+            }
+            _ => None,
+        };
+        let is_there = |(n, s): &&(u16, SegmentRecipe)| {
+            sound.as_ref().and_then(|p| segment_of(p, u64::from(*n))) == Some(s)
+        };
+        let fresh: Vec<&(u16, SegmentRecipe)> = page.segments.iter().filter(|s| !is_there(s)).collect();
+        self.check_referenced(&fresh)?;
+        let why = self.check_page(root, no as u64 * SEGMENTS_PER_PAGE, &fresh)?;
+        let object = names::recipe_pages(&self.view.folder.path, at.recipe);
+        Ok(why.map(|why| self.found.add(&object, &why)))
     }
 
     /// The manifest must say whose pages the recipe uses, or they would be deleted with their own snapshot.
     fn check_depends(&mut self, s: &SnapshotEntry, root: &RecipeRoot) {
         let used = recipes_of(root);
-        if let Some(r) = used.iter().find(|r| !s.depends.contains(r)) {
+        let listed: HashSet<&RecipeName> = s.depends.iter().collect();
+        if let Some(r) = used.iter().find(|r| !listed.contains(r)) {
             let root = names::recipe_root(&self.view.folder.path, recipe_of(s));
             let why = format!(
                 "uses pages of recipe {}.{}, which the manifest does not say",
@@ -223,11 +250,11 @@ impl<'a> RecipeCheck<'a> {
         Ok(())
     }
 
-    fn page(&mut self, root: &RecipeRoot, no: usize, at: &RecipePageRef) -> Result<()> {
+    fn page(&mut self, cache: &RecipeCache, root: &RecipeRoot, no: usize, at: &RecipePageRef) -> Result<()> {
         self.objects.insert(at.recipe);
         let folder = &self.view.folder;
         let object = names::recipe_pages(&folder.path, at.recipe);
-        let page = match read_page(folder, at) {
+        let page = match cache.page(folder, at) {
             Ok(page) => page,
             Err(e) => {
                 let (object, why) = fault(e)?;
@@ -238,11 +265,10 @@ impl<'a> RecipeCheck<'a> {
                 return Ok(());
             }
         };
-        let of_page = Summary::of(&page);
-        self.check_summary(at, &object, &of_page)?;
-        self.check_listed(&of_page)?;
-        self.referenced.extend(of_page.containers.keys());
-        if let Some(why) = self.check_page(root, no as u64 * SEGMENTS_PER_PAGE, &page)? {
+        self.check_summary(at, &object, &Summary::of(&page))?;
+        let segments: Vec<&(u16, SegmentRecipe)> = page.segments.iter().collect();
+        self.check_referenced(&segments)?;
+        if let Some(why) = self.check_page(root, no as u64 * SEGMENTS_PER_PAGE, &segments)? {
             let object = self.found.add(&object, &why);
             self.bad_pages.insert(*at, object);
         }
@@ -264,11 +290,20 @@ impl<'a> RecipeCheck<'a> {
         Ok(())
     }
 
-    /// Shared containers that the disk's own table does not name would be taken for unused.
-    fn check_listed(&mut self, of_page: &Summary) -> Result<()> {
-        for id in of_page.containers.keys().filter(|id| id.owner() != Owner::Disk) {
+    /// Notes the containers that segments reference. Shared ones that the disk's own table does not name would be taken
+    /// for unused.
+    fn check_referenced(&mut self, segments: &[&(u16, SegmentRecipe)]) -> Result<()> {
+        let mut fresh = BTreeSet::new();
+        for r in segments.iter().flat_map(|(_, s)| &s.references) {
+            if let Reference::Direct { container, .. } = r {
+                if self.referenced.insert(*container) {
+                    fresh.insert(*container);
+                }
+            }
+        }
+        for id in fresh.into_iter().filter(|id| id.owner() != Owner::Disk) {
             // A page of the table that cannot be read has been told of.
-            if let Ok(None) = self.listed.get(*id) {
+            if let Ok(None) = self.listed.get(id) {
                 let why = format!("does not list the shared container {id}, which a snapshot references");
                 self.found.add(&self.view.folder.manifest_name(), &why);
             }
@@ -276,32 +311,38 @@ impl<'a> RecipeCheck<'a> {
         Ok(())
     }
 
-    /// What is wrong with a page's segments, if anything.
-    fn check_page(&mut self, root: &RecipeRoot, base: u64, page: &RecipePage) -> Result<Option<String>> {
-        let most = u64::from(root.segment_bytes) / CHUNK_BYTES_MIN;
+    /// What is wrong with segments of a page, if anything.
+    fn check_page(
+        &mut self,
+        root: &RecipeRoot,
+        base: u64,
+        segments: &[&(u16, SegmentRecipe)],
+    ) -> Result<Option<String>> {
         let (mut from, mut chunks) = (0, 0);
-        for (n, (index, s)) in page.segments.iter().enumerate() {
+        for (n, (index, s)) in segments.iter().enumerate() {
             let of_segment: u64 = s.references.iter().map(Reference::chunks).sum();
-            if of_segment > most + s.references.len() as u64 {
+            if of_segment > chunks_max(root.segment_bytes) {
                 let place = (base + u64::from(*index)) * u64::from(root.segment_bytes);
                 return Ok(Some(format!("the segment at {place} has {of_segment} chunks")));
             }
-            if chunks + of_segment as usize > BATCH_CHUNKS && n > from {
-                if let Some(why) = self.check_segments(root, base, &page.segments[from..n])? {
+            // Zeros count as well: there may be any number of them.
+            let size = of_segment as usize + s.references.len();
+            if chunks + size > BATCH_CHUNKS && n > from {
+                if let Some(why) = self.check_segments(root, base, &segments[from..n])? {
                     return Ok(Some(why));
                 }
                 (from, chunks) = (n, 0);
             }
-            chunks += of_segment as usize;
+            chunks += size;
         }
-        self.check_segments(root, base, &page.segments[from..])
+        self.check_segments(root, base, &segments[from..])
     }
 
     fn check_segments(
         &mut self,
         root: &RecipeRoot,
         base: u64,
-        segments: &[(u16, SegmentRecipe)],
+        segments: &[&(u16, SegmentRecipe)],
     ) -> Result<Option<String>> {
         let (mut runs, chunks) = runs_of(segments);
         runs.sort_by_key(|r| r.container);
@@ -364,27 +405,8 @@ impl<'a> RecipeCheck<'a> {
     }
 }
 
-/// The segments of a page that another one has not just so.
-fn without_segments_of(page: &RecipePage, other: &RecipePage) -> RecipePage {
-    let is_there = |(no, s): &&(u16, SegmentRecipe)| segment_of(other, u64::from(*no)) == Some(s);
-    RecipePage { segments: page.segments.iter().filter(|s| !is_there(s)).cloned().collect() }
-}
-
-/// Whether a page was looked at with the snapshot before, as part of a disk that was cut like this one.
-fn is_same_page(
-    (previous, pages): &(RecipeRoot, Vec<Option<RecipePageRef>>),
-    root: &RecipeRoot,
-    no: usize,
-    at: RecipePageRef,
-) -> bool {
-    let inner = no + 1 < previous.pages.len().min(root.pages.len());
-    pages.get(no) == Some(&Some(at))
-        && previous.segment_bytes == root.segment_bytes
-        && (previous.size == root.size || inner)
-}
-
 /// The direct references of segments, and how many chunks all references have.
-fn runs_of(segments: &[(u16, SegmentRecipe)]) -> (Vec<Run>, usize) {
+fn runs_of(segments: &[&(u16, SegmentRecipe)]) -> (Vec<Run>, usize) {
     let (mut runs, mut at) = (Vec::new(), 0);
     for (segment, (_, s)) in segments.iter().enumerate() {
         for r in &s.references {

@@ -1,17 +1,23 @@
 //! Recording which containers are damaged in their owner's manifest.
 
 use super::findings::{generations, ContainerFindings};
-use crate::error::Result;
+use crate::error::{Result, VaultError};
 use crate::folder::{Containers, Folder};
+use crate::rollback::load_checked;
 use format::{ContainerId, Manifest};
+use store::Reserve;
 
 /// Puts damaged containers on the manifest's list. With `forget`, those found whole, and those that are no more, go.
 pub(super) fn record(folder: &Folder, found: &ContainerFindings, forget: bool) -> Result<()> {
-    let Some((m, _)) = folder.load_tagged()? else { return Ok(()) };
+    let m = match load_checked(folder) {
+        // Said already. What is recorded in an older manifest would be lost with it, and make it look newer.
+        Err(VaultError::RolledBack { .. } | VaultError::Missing { .. }) => return Ok(()),
+        other => other?.0,
+    };
     if list_after(folder, &m, found, forget)? == m.damaged {
         return Ok(());
     }
-    folder.update(|m, _| {
+    folder.with_reserve(Reserve::Whole).update(|m, _| {
         m.damaged = list_after(folder, m, found, forget)?;
         Ok(())
     })?;

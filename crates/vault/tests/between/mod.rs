@@ -1,4 +1,5 @@
 //! A store on which something else happens between two operations.
+#![allow(dead_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,6 +14,8 @@ pub struct Between {
     sessions: AtomicU64,
     at: u64,
     from_session: u64,
+    /// Nothing but swaps of manifests counts.
+    swaps_only: bool,
     action: Mutex<Option<Action>>,
 }
 
@@ -20,7 +23,13 @@ impl Between {
     /// Operations count from session number `from_session` on.
     pub fn new(inner: SimStore, at: u64, from_session: u64, action: Action) -> Self {
         let (operations, sessions) = Default::default();
-        Between { inner, operations, sessions, at, from_session, action: Mutex::new(Some(action)) }
+        let action = Mutex::new(Some(action));
+        Between { inner, operations, sessions, at, from_session, swaps_only: false, action }
+    }
+
+    /// Nothing but swaps counts: what loses one begins it anew.
+    pub fn before_swap(inner: SimStore, at: u64, action: Action) -> Self {
+        Between { swaps_only: true, ..Between::new(inner, at, 0, action) }
     }
 
     /// How many operations there have been, of those that count.
@@ -29,9 +38,13 @@ impl Between {
     }
 
     fn step(&self) -> &SimStore {
-        if self.sessions.load(Ordering::Relaxed) < self.from_session {
+        if self.swaps_only || self.sessions.load(Ordering::Relaxed) < self.from_session {
             return &self.inner;
         }
+        self.count()
+    }
+
+    fn count(&self) -> &SimStore {
         if self.operations.fetch_add(1, Ordering::Relaxed) == self.at {
             let action = self.action.lock().unwrap().take();
             action.into_iter().for_each(|act| act());
@@ -66,7 +79,8 @@ impl ObjectStore for Between {
         self.step().load(name)
     }
     fn swap(&self, name: &str, expected: Option<Tag>, data: &[u8]) -> Result<Tag> {
-        self.step().swap(name, expected, data)
+        let inner = if self.swaps_only { self.count() } else { self.step() };
+        inner.swap(name, expected, data)
     }
     fn punch(&self, name: &str, holes: &[(u64, u64)]) -> Result<()> {
         self.step().punch(name, holes)
@@ -76,6 +90,9 @@ impl ObjectStore for Between {
     }
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
         self.step().list(prefix, each)
+    }
+    fn list_folders(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+        self.step().list_folders(prefix, each)
     }
     fn hold(&self, name: &str, data: &[u8]) -> Result<Box<dyn Hold>> {
         if name.starts_with("sessions/") {

@@ -4,7 +4,7 @@ use crate::nbd::server::Address;
 use crate::nbd::wire::*;
 use std::collections::HashMap;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -67,6 +67,37 @@ impl Client {
             }
         };
         Client { socket, structured: false, cookies: 0, pending: HashMap::new() }
+    }
+
+    /// From an address of this machine.
+    pub fn connect_from(from: SocketAddr, to: SocketAddr) -> Client {
+        use rustix::net::{bind, connect, socket, AddressFamily, SocketType};
+        let tcp = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&tcp, &from).unwrap();
+        connect(&tcp, &to).unwrap();
+        let tcp = TcpStream::from(tcp);
+        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+        Client { socket: Box::new(tcp), structured: false, cookies: 0, pending: HashMap::new() }
+    }
+
+    pub fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.socket.write_all(bytes)
+    }
+
+    /// Whether the server greets it, and does not turn it away.
+    pub fn is_greeted(&mut self) -> bool {
+        self.socket.read_exact(&mut [0; 18]).is_ok()
+    }
+
+    /// What is read at `offset`, if the connection still stands.
+    pub fn try_read(&mut self, offset: u64, len: u32) -> Option<Vec<u8>> {
+        let ask = request(0, CMD_READ, 1 << 40, offset, len);
+        self.socket.write_all(&ask).ok()?;
+        let mut head = vec![0; if self.structured { 28 } else { 16 }];
+        self.socket.read_exact(&mut head).ok()?;
+        let mut data = vec![0; len as usize];
+        self.socket.read_exact(&mut data).ok()?;
+        Some(data)
     }
 
     fn bytes<const N: usize>(&mut self) -> [u8; N] {

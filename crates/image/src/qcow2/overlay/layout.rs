@@ -19,6 +19,9 @@ pub(super) const REFCOUNTS: u64 = CLUSTER_BYTES / 2;
 /// Clusters that the refcount blocks can count whose offsets fill one cluster: 128 TiB.
 pub(super) const CLUSTERS_MAX: u64 = CLUSTER_BYTES / 8 * REFCOUNTS;
 
+/// The unit of disks' sizes for QEMU, which leaves out the rest of another one.
+const SECTOR_BYTES: u64 = 512;
+
 /// A disk that one cluster of refcount blocks' offsets is enough for.
 const SIZE_MAX: u64 = 64 << 40;
 
@@ -36,18 +39,19 @@ const EXTENSION_BACKING_FORMAT: u32 = 0xe279_2aca;
 /// What an overlay's place in its file follows from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
+    /// Bytes of the disk, whole sectors.
     pub size: u64,
     pub l1_offset: u64,
 }
 
 impl Layout {
-    /// The layout of a new file.
+    /// The layout of a new file for a disk of `size` bytes, or a little more: whole sectors.
     pub fn new(name: &str, size: u64) -> Result<Layout> {
         if size > SIZE_MAX {
             let what = format!("an overlay over a disk of {size} bytes, more than 64 TiB");
             return Err(ImageError::unsupported(name, what, None));
         }
-        Ok(Layout { size, l1_offset: CLUSTER_BYTES })
+        Ok(Layout { size: size.next_multiple_of(SECTOR_BYTES), l1_offset: CLUSTER_BYTES })
     }
 
     /// L1 entries that the disk needs.

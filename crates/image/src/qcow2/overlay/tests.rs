@@ -204,13 +204,38 @@ fn qemu_reads_it_and_finds_nothing_wrong() {
     same_for_qemu(&plain);
 }
 
+/// The header had the size as it was, and QEMU leaves out what is behind the last whole sector.
+#[test]
+fn qemu_reads_a_disk_of_an_odd_size_to_its_last_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    for size in [1, 511, 700_001, CLUSTER_BYTES + 1, 2 * CLUSTER_BYTES - 1] {
+        let (path, below) = (dir.path().join(format!("{size}.qcow2")), dir.path().join("below.raw"));
+        let whole_sectors = size.next_multiple_of(512);
+        let mut plain: Vec<u8> = (0..whole_sectors).map(base_byte).collect();
+        std::fs::write(&below, &plain).unwrap();
+        let name = BackingName { name: b"below.raw".to_vec(), format: Some("raw".into()) };
+        let overlay = Overlay::create(&path, size, &name, Box::new(Counting)).unwrap();
+        assert_eq!(overlay.size(), whole_sectors);
+        assert!(whole(&overlay) == plain);
+        overlay.write_at(size - 1, b"z").unwrap();
+        plain[size as usize - 1] = b'z';
+        overlay.close().unwrap();
+        drop(overlay);
+        let all = dir.path().join("all.raw");
+        let args = ["convert", "-O", "raw", path.to_str().unwrap(), all.to_str().unwrap()];
+        assert!(Command::new("qemu-img").args(args).status().unwrap().success());
+        assert!(std::fs::read(&all).unwrap() == plain, "{size} bytes");
+        assert!(whole(&Overlay::open(&path, base).unwrap()) == plain);
+    }
+}
+
 #[test]
 fn two_programs_do_not_write_one_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("o.qcow2");
     let overlay = Overlay::create(&path, 1 << 20, &backing(), Box::new(Counting)).unwrap();
     let second = Overlay::open(&path, base).err().unwrap();
-    assert!(matches!(second, ImageError::Refused { .. }), "{second}");
+    assert!(matches!(second, ImageError::InUse { .. }), "{second}");
     let again = Overlay::create(&path, 1 << 20, &backing(), Box::new(Counting)).err().unwrap();
     assert!(again.to_string().contains("exists already"), "{again}");
     drop(overlay);

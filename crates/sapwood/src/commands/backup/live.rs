@@ -5,6 +5,7 @@ use super::{limited, Consistency, Made};
 use crate::args::{Args, Backup};
 use crate::live::{Definition, LiveOptions, LiveSourceName, Wanted, Watched};
 use crate::progress::watch;
+use crate::streams::errln;
 use anyhow::{Context as _, Result};
 use std::time::Instant;
 use vault::{now, BackupOptions, BackupReport, OpenBackup, Progress, Scan, Since, Vault, VaultError};
@@ -28,6 +29,10 @@ pub(super) fn run(
         let why = "--since and --source-format say what a running machine tells by itself; leave them out";
         return Err(VaultError::Usage(why.into()).into());
     }
+    if a.allow_in_use {
+        let why = "--unsafe is for files that a machine has open; a machine that is asked itself needs none";
+        return Err(VaultError::Usage(why.into()).into());
+    }
     // Name of the disk in the vault, and in the machine.
     let disks: Vec<(String, String)> = match source.is_machine() {
         false => source.disks()?.into_iter().map(|node| (a.disk.clone(), node)).collect(),
@@ -35,7 +40,7 @@ pub(super) fn run(
     };
     let definition = format!("{}/{}", a.disk, Definition::DISK);
     for (name, _) in &disks {
-        vault::check_disk_name(name)?;
+        vault.check_backup_name(name)?;
         if *name == definition {
             let why =
                 format!("{name}: a disk has the name of what is kept beside the disks; back it up by itself");
@@ -61,16 +66,14 @@ pub(super) fn run(
         }
         // That the disks are safe does not hang on it.
         let definition = match source.is_machine() {
-            true => {
-                source.definition().map_err(|e| eprintln!("sapwood: {definition} is not kept: {e:#}")).ok()
-            }
+            true => source.definition().map_err(|e| errln!("sapwood: {definition} is not kept: {e:#}")).ok(),
             false => None,
         };
         let point = source.take(&how, vault.id(), &wanted)?;
         let kind = if point.frozen() { "application" } else { "crash" };
         let consistency = Consistency { kind, not_frozen: point.not_frozen().map(str::to_owned) };
         options.tags.push(("consistency".into(), kind.into()));
-        let point = Watched::new(point);
+        let point = Watched::new(point)?;
         let mut made: Vec<Made> = Vec::new();
         for (n, backup) in backups.into_iter().enumerate() {
             let disk = &disks[n].0;
@@ -115,7 +118,7 @@ fn one(
     }
     // The snapshot stands whatever the machine says now; the next backup clears away what is left.
     if let Err(e) = point.commit(n) {
-        eprintln!("sapwood: {}: {e:#}", a.source.display());
+        errln!("sapwood: {}: {e:#}", a.source.display());
     }
     Ok(report)
 }

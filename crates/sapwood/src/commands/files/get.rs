@@ -4,15 +4,18 @@ mod target;
 
 use super::{printable, Damage, Disk, Found};
 use crate::args::Args;
+use crate::outcome::FAILED;
 use crate::output::{print_json, size};
+use crate::streams::{errln, note_done, outln, Out};
 use anyhow::{Context, Result};
 use filesystem::{FsError, NodeKind, Order, Step, Walk};
+use rustix::io::Errno;
 use serde_json::json;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use target::Target;
+use target::{Lost, Target};
 use vault::VaultError;
 
 /// What is read at a time.
@@ -30,7 +33,8 @@ pub fn run(args: &Args, mut disk: Disk, paths: &[OsString], to: Option<&Path>) -
     for f in &found {
         tree(f, to, &mut counts, &mut damage)?;
     }
-    let Counts { files, bytes, left_out, incomplete } = counts;
+    let Counts { files, bytes, left_out, incomplete, failed } = counts;
+    note_done(format!("{} to {}: {files} files copied", disk.name, to.display()));
     if args.json {
         let to = to.to_string_lossy();
         print_json(&json!({
@@ -42,9 +46,9 @@ pub fn run(args: &Args, mut disk: Disk, paths: &[OsString], to: Option<&Path>) -
         let left_out = some(left_out, "special files left out");
         let incomplete = some(incomplete, "without all of their owner, mode, times and extended attributes");
         let to = to.display();
-        println!("{} to {to}: {files} files, {}{left_out}{incomplete}", disk.name, size(bytes));
+        outln!("{} to {to}: {files} files, {}{left_out}{incomplete}", disk.name, size(bytes));
     }
-    Ok(damage.exit_code())
+    Ok(if failed > 0 { ExitCode::from(FAILED) } else { damage.exit_code() })
 }
 
 /// What was copied.
@@ -56,6 +60,8 @@ struct Counts {
     left_out: u64,
     /// Nodes with attributes that could not be set.
     incomplete: u64,
+    /// Nodes that could not be made, or have lost attributes that anybody may set.
+    failed: u64,
 }
 
 /// Copies a node and what is below it into a directory.
@@ -70,16 +76,43 @@ fn tree(found: &Found, to: &Path, counts: &mut Counts, damage: &mut Damage) -> R
         let name = walk.path().rsplit(|b| *b == b'/').next().unwrap_or_default().to_vec();
         let made = match step {
             Err(e) => Err(e.into()),
-            Ok(Step::Left(id, node)) => target.leave(id, &node, counts),
-            Ok(Step::Node(_, node)) if node.kind == NodeKind::Directory => target.enter(&name),
+            Ok(Step::Left(id, node)) => target.leave(id, &node),
+            Ok(Step::Node(_, node)) if node.kind == NodeKind::Directory => {
+                target.enter(&name).map(|()| Lost::default())
+            }
             Ok(Step::Node(id, node)) => target.copy(&mut walk, &name, (id, &node), counts),
         };
-        let told = made.or_else(|e| {
-            damage.tell(e, &found.volume, || printable(&[&found.path, &walk.path()[top.len()..]].concat()))
-        });
-        told.with_context(|| format!("making {}", to.join(printable(walk.path())).display()))?;
+        let in_guest = || printable(&[&found.path, &walk.path()[top.len()..]].concat());
+        let target_path = || to.join(printable(walk.path())).display().to_string();
+        match made {
+            Ok(lost) => {
+                counts.incomplete += u64::from(!lost.is_empty());
+                if !lost.failed.is_empty() {
+                    counts.failed += 1;
+                    let (volume, failed) = (&found.volume, lost.failed.join("; "));
+                    errln!("sapwood: {volume}:{}: its copy has lost: {failed}", in_guest());
+                }
+            }
+            Err(e) if is_about_one_node(&e) => {
+                counts.failed += 1;
+                errln!("sapwood: {}:{}: making {}: {e}", found.volume, in_guest(), target_path());
+                walk.pass_over();
+            }
+            Err(e) => damage
+                .tell(e, &found.volume, in_guest)
+                .with_context(|| format!("making {}", target_path()))?,
+        }
     }
     Ok(())
+}
+
+/// Whether only this node cannot be made where the copy goes: by its name, its kind or its size.
+fn is_about_one_node(e: &anyhow::Error) -> bool {
+    let of_io = || e.downcast_ref::<std::io::Error>().and_then(Errno::from_io_error);
+    let errno = e.downcast_ref::<Errno>().copied().or_else(of_io);
+    errno.is_some_and(|e| {
+        [Errno::EXIST, Errno::NAMETOOLONG, Errno::INVAL, Errno::ILSEQ, Errno::PERM, Errno::FBIG].contains(&e)
+    })
 }
 
 fn to_stdout(found: &[Found]) -> Result<ExitCode> {
@@ -91,16 +124,14 @@ fn to_stdout(found: &[Found]) -> Result<ExitCode> {
         let what = format!("{} is no file; give --to DIR, or take it as a tar", printable(&one.path));
         return Err(VaultError::Usage(what).into());
     }
-    let mut out = std::io::stdout().lock();
     let (mut buf, mut at) = (vec![0; STEP_BYTES], 0);
     while at < node.size {
         let got = one.fs.read_at(one.id, at, &mut buf)?;
         if got == 0 {
             return Err(FsError::corrupt(one.fs.kind(), "the file ends before its size").into());
         }
-        out.write_all(&buf[..got]).context("writing to standard output")?;
+        Out.write_all(&buf[..got])?;
         at += got as u64;
     }
-    out.flush().context("writing to standard output")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -3,6 +3,7 @@
 use super::{printable, Damage, Disk, Found};
 use crate::args::Args;
 use crate::output::{escaped, print_json, size};
+use crate::streams::{outln, Out};
 use anyhow::Result;
 use filesystem::{Node, NodeId, NodeKind, Order, Step, Walk};
 use serde_json::{json, Value};
@@ -21,10 +22,10 @@ pub fn volumes(args: &Args, disk: &Disk) -> Result<ExitCode> {
         print_json(&json!({ "snapshot": disk.name, "volumes": volumes }));
         return Ok(ExitCode::SUCCESS);
     }
-    println!("{:<20} {:<10} {:>10}  LABEL", "VOLUME", "KIND", "SIZE");
+    outln!("{:<20} {:<10} {:>10}  LABEL", "VOLUME", "KIND", "SIZE");
     for v in &disk.volumes {
         let kind = if v.kind.is_empty() { "-" } else { v.kind };
-        println!("{:<20} {kind:<10} {:>10}  {}", v.name, size(v.size), escaped(v.label.as_bytes()));
+        outln!("{:<20} {kind:<10} {:>10}  {}", v.name, size(v.size), escaped(v.label.as_bytes()));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -35,7 +36,7 @@ pub fn run(args: &Args, mut disk: Disk, paths: &[OsString], recursive: bool) -> 
         return volumes(args, &disk);
     }
     let found = disk.find_all(paths)?;
-    let out = BufWriter::new(std::io::stdout().lock());
+    let out = BufWriter::new(Out);
     let mut list = List { out, json: args.json, entries: 0, damage: Damage::default() };
     if args.json {
         write!(list.out, "{{\"snapshot\":{},\"entries\":[", json!(disk.name))?;

@@ -2,6 +2,7 @@
 
 use super::{printable, Damage, Disk, Found};
 use crate::args::Args;
+use crate::streams::{check_out, errln, Out};
 use crate::tar::{Kind, Member, Tar};
 use anyhow::{Context, Result};
 use filesystem::{DirectoryNo, FileSystem, FsError, Node, NodeId, NodeKind, Order, Place, Step, Walk};
@@ -18,18 +19,18 @@ const HOLES_BYTES_MIN: u64 = 64 << 10;
 
 /// Writes what was named to standard output.
 pub fn run(_: &Args, mut disk: Disk, paths: &[OsString]) -> Result<ExitCode> {
-    let stdout = io::stdout();
-    if stdout.is_terminal() {
+    check_out()?;
+    if io::stdout().is_terminal() {
         return Err(VaultError::Usage("a tar archive is no text: send it to a file or a pipe".into()).into());
     }
     let found = disk.find_all(paths)?;
-    let tar = Tar::new(BufWriter::with_capacity(STEP_BYTES, stdout.lock()));
+    let tar = Tar::new(BufWriter::with_capacity(STEP_BYTES, Out));
     let mut archive = Archive { tar, buf: vec![0; STEP_BYTES], left_out: 0, damage: Damage::default() };
     found.iter().try_for_each(|f| archive.tree(f))?;
     let Archive { tar, left_out, damage, .. } = archive;
     tar.finish().context("writing to standard output")?;
     if left_out > 0 {
-        eprintln!("sapwood: {}: {left_out} sockets left out, which a tar cannot hold", disk.name);
+        errln!("sapwood: {}: {left_out} sockets left out, which a tar cannot hold", disk.name);
     }
     Ok(damage.exit_code())
 }

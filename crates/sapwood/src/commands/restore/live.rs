@@ -14,9 +14,10 @@ use crate::output::{print_json, rate, size};
 use crate::purpose::Ended;
 use crate::serving::{cache_bytes, Serving};
 use crate::signals::EndSignal;
-use anyhow::Result;
+use crate::streams::{check_out, errln, outln};
+use anyhow::{Context as _, Result};
 use export::nbd::Single;
-use image::Arriving;
+use image::{Arriving, ArrivingOptions};
 use serde_json::json;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,11 +69,13 @@ impl<'a> LiveRestore<'a> {
         let name = format!("{disk}@{}", entry.id);
         let is_awaited = place.paths.map.exists() && (a.serve.socket.is_some() || a.serve.listen.is_some());
         let snapshot = Arc::new(SnapshotDevice::new(snapshot));
-        let of = format!("{}/{name}{}", vault.id(), place.device());
+        let of = format!("{}/{name}", vault.id());
         let below = Box::new(Below(snapshot.clone()));
         // Without it what a guest has written could never be completed.
         let (_, holds) = vault.set_held(disk, &entry.id.to_string(), true)?;
-        let opened = Arriving::open(&place.paths, entry.size, of.as_bytes(), holds, below);
+        let options =
+            ArrivingOptions { size: entry.size, of: of.as_bytes(), holds, overwrite: place.overwrite };
+        let opened = Arriving::open(&place.paths, &options, below);
         if opened.is_err() && holds {
             vault.set_held(disk, &entry.id.to_string(), false)?;
         }
@@ -97,8 +100,9 @@ impl<'a> LiveRestore<'a> {
                 "arrived_bytes": arriving.arrived_bytes(),
             }));
         } else if !args.quiet {
-            println!("{name}: {}, to be read and written, at {}", size(entry.size), serving.uri());
+            outln!("{name}: {}, to be read and written, at {}", size(entry.size), serving.uri());
         }
+        check_out()?;
         Ok(serving)
     }
 
@@ -114,11 +118,14 @@ impl<'a> LiveRestore<'a> {
         };
         let served = Instant::now();
         let (arrived, ended) = std::thread::scope(|scope| {
-            let arrives = scope.spawn(|| {
+            let bring = || {
                 let outcome = self.bring(&arrival);
                 is_done.store(true, Ordering::Release);
                 outcome
-            });
+            };
+            let arrives = std::thread::Builder::new().name("arrival".into()).spawn_scoped(scope, bring);
+            // Without the thread nothing arrives: as after any failure, clients are served until they have left.
+            is_done.fetch_or(arrives.is_err(), Ordering::Release);
             let no_more_comes = || is_done.load(Ordering::Acquire) || is_waiting.load(Ordering::Acquire);
             let mut ended = serving.wait(end, |clients| {
                 let is_awaited = self.is_awaited && clients.ever == 0 && served.elapsed() < COME_BACK;
@@ -130,22 +137,28 @@ impl<'a> LiveRestore<'a> {
                 ended = if matches!(all, Ok(Ended::Signal)) { all } else { ended };
             }
             stop.store(true, Ordering::Release);
-            (arrives.join(), ended)
+            (arrives.map(|arrives| arrives.join()), ended)
         });
-        (arrived.unwrap_or_else(|panic| std::panic::resume_unwind(panic)), ended)
+        let arrived = arrived
+            .context("cannot start a thread")
+            .and_then(|arrived| arrived.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        (arrived, ended)
     }
 
     /// Brings all of it, and says how that ended: the disk may be in use for long.
     fn bring(&self, arrival: &Arrival) -> Result<()> {
         let (name, target) = (&self.name, self.a.target.display());
         let start = Instant::now();
-        let outcome = arrival.run().and_then(|()| self.place.complete());
+        let outcome = arrival.run().and_then(|()| {
+            self.arriving.complete()?;
+            self.place.complete()
+        });
         if outcome.is_ok() && !self.args.quiet {
             let seconds = start.elapsed().as_secs_f64();
-            eprintln!("{name}: all of it is in {target}, {seconds:.1} s, {}", rate(self.entry.size, seconds));
+            errln!("{name}: all of it is in {target}, {seconds:.1} s, {}", rate(self.entry.size, seconds));
         }
         if let Err(e) = outcome.as_ref().map_err(one_line) {
-            eprintln!("sapwood: {name}: {e}");
+            errln!("sapwood: {name}: {e}");
         }
         outcome
     }
@@ -160,7 +173,7 @@ impl<'a> LiveRestore<'a> {
         flushed?;
         if is_wanted {
             let (name, target) = (&self.name, self.a.target.display());
-            eprintln!("sapwood: {name}: was in use; run it again to serve what is in {target}");
+            errln!("sapwood: {name}: was in use; run it again to serve what is in {target}");
             return Ok(());
         }
         self.place.leave()?;

@@ -1,9 +1,10 @@
 //! libvirt, through its own program: it finds the daemon, whatever its version, and the user's rights with it.
 
 use anyhow::{bail, Context as _, Result};
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// What takes longer is given up: a guest may be frozen meanwhile. Freezing flushes the guest's caches.
@@ -50,7 +51,7 @@ impl Virsh {
             ErrorKind::NotFound => anyhow::anyhow!("virsh: is not installed (Debian: libvirt-clients)"),
             _ => anyhow::Error::new(e).context("virsh: cannot be started"),
         })?;
-        let (stdout, stderr) = (drain(child.stdout.take()), drain(child.stderr.take()));
+        let (stdout, stderr) = (drain(child.stdout.take())?, drain(child.stderr.take())?);
         let status = wait(&mut child)?;
         let text = |drained: std::thread::JoinHandle<Vec<u8>>| drained.join().unwrap_or_default();
         let (stdout, stderr) = (text(stdout), text(stderr));
@@ -67,8 +68,8 @@ impl Virsh {
     }
 }
 
-fn drain(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<Vec<u8>> {
-    std::thread::spawn(move || {
+fn drain(pipe: Option<impl Read + Send + 'static>) -> io::Result<JoinHandle<Vec<u8>>> {
+    thread::Builder::new().name("virsh".into()).spawn(move || {
         let mut bytes = Vec::new();
         // What was read until it broke is what there is.
         let _ = pipe.map(|mut p| p.read_to_end(&mut bytes));

@@ -4,6 +4,7 @@
 //! calls its files leads nowhere else. Of the directories on the way one is open at a time, however deep they are.
 
 use super::{Counts, STEP_BYTES};
+use crate::output::escaped;
 use anyhow::{bail, Context, Result};
 use filesystem::{DirectoryNo, FileSystem, FsError, Node, NodeId, NodeKind, Place, Walk};
 use rustix::fs::{
@@ -22,6 +23,27 @@ use std::path::Path;
 
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// What of a node its copy does not have, beside its data.
+#[derive(Debug, Default)]
+pub struct Lost {
+    /// What could not be set, and why: owner, permissions, times, extended attributes by their names.
+    pub failed: Vec<String>,
+    /// Whether there are extended attributes that only root may set, and we are not root.
+    pub has_roots_attributes: bool,
+}
+
+impl Lost {
+    pub fn is_empty(&self) -> bool {
+        self.failed.is_empty() && !self.has_roots_attributes
+    }
+
+    fn note(&mut self, what: &str, set: rustix::io::Result<()>) {
+        if let Err(why) = set {
+            self.failed.push(format!("{what}: {why}"));
+        }
+    }
+}
 
 /// Where a tree is copied to.
 pub struct Target<'a> {
@@ -65,8 +87,10 @@ impl<'a> Target<'a> {
     }
 
     /// Gives the directory that is full now its attributes, and goes back to the one above.
-    pub fn leave(&mut self, id: NodeId, node: &Node, counts: &mut Counts) -> Result<()> {
-        let (Some(full), Some(expected)) = (self.here.take(), self.above.pop()) else { return Ok(()) };
+    pub fn leave(&mut self, id: NodeId, node: &Node) -> Result<Lost> {
+        let (Some(full), Some(expected)) = (self.here.take(), self.above.pop()) else {
+            return Ok(Lost::default());
+        };
         if !self.above.is_empty() {
             let above = openat(&full, "..", DIRECTORY, Mode::empty())?;
             let found = fstat(&above)?;
@@ -75,8 +99,7 @@ impl<'a> Target<'a> {
             }
             self.here = Some(above);
         }
-        counts.incomplete += u64::from(!self.attributes(&full, id, node));
-        Ok(())
+        self.attributes(&full, id, node)
     }
 
     /// Makes what is no directory.
@@ -86,24 +109,27 @@ impl<'a> Target<'a> {
         name: &[u8],
         (id, node): (NodeId, &Node),
         counts: &mut Counts,
-    ) -> Result<()> {
+    ) -> Result<Lost> {
         if node.links > 1 && self.link(walk, name, id)? {
-            return Ok(());
+            return Ok(Lost::default());
         }
         let os_name = OsStr::from_bytes(name);
-        let is_complete = match node.kind {
-            NodeKind::Directory => return Ok(()),
+        let lost = match node.kind {
+            NodeKind::Directory => return Ok(Lost::default()),
             NodeKind::File => self.file(os_name, id, node, counts)?,
             NodeKind::Link => {
                 let to = self.fs.link(id)?;
+                if to.is_empty() {
+                    return Err(FsError::corrupt(self.fs.kind(), "the symbolic link leads nowhere").into());
+                }
                 symlinkat(OsStr::from_bytes(&to), self.here(), os_name)?;
-                self.attributes_by_name(os_name, id, node)
+                self.attributes_by_name(os_name, id, node)?
             }
             kind => match self.special(os_name, kind)? {
-                true => self.attributes_by_name(os_name, id, node),
+                true => self.attributes_by_name(os_name, id, node)?,
                 false => {
                     counts.left_out += 1;
-                    return Ok(());
+                    return Ok(Lost::default());
                 }
             },
         };
@@ -111,8 +137,7 @@ impl<'a> Target<'a> {
             self.links.insert(id, (walk.directory(), name.to_vec()));
         }
         counts.files += 1;
-        counts.incomplete += u64::from(!is_complete);
-        Ok(())
+        Ok(lost)
     }
 
     /// Makes one more name of what has been made. Returns whether that is done: if not, it is to be made anew.
@@ -157,7 +182,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    fn file(&mut self, name: &OsStr, id: NodeId, node: &Node, counts: &mut Counts) -> Result<bool> {
+    fn file(&mut self, name: &OsStr, id: NodeId, node: &Node, counts: &mut Counts) -> Result<Lost> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = File::from(openat(self.here(), name, flags, Mode::RUSR | Mode::WUSR)?);
         let written = self.content(&file, id, node);
@@ -166,7 +191,7 @@ impl<'a> Target<'a> {
             let _ = unlinkat(self.here(), name, AtFlags::empty());
         }
         counts.bytes += written?;
-        Ok(self.attributes(&OwnedFd::from(file), id, node))
+        self.attributes(&OwnedFd::from(file), id, node)
     }
 
     /// Writes a file but for its holes. Returns how many bytes that were.
@@ -189,37 +214,67 @@ impl<'a> Target<'a> {
         Ok(bytes)
     }
 
-    /// Sets owner (as root), extended attributes, permissions and times; returns whether all of them are set.
+    /// Sets owner (as root), extended attributes, permissions and times.
     ///
     /// A new owner takes capabilities and set-user-id bits away, and nobody may set attributes of what he may not write.
-    fn attributes(&self, of: &OwnedFd, id: NodeId, node: &Node) -> bool {
-        let owned =
-            !self.is_root || owner(node).is_some_and(|(uid, gid)| fchown(of, Some(uid), Some(gid)).is_ok());
-        let set = self.each_attribute(id, |name, value| fsetxattr(of, name, value, XattrFlags::empty()));
-        let mode = fchmod(of, self.mode(node)).is_ok();
-        let timed = futimens(of, &times(node)).is_ok();
-        owned && set && mode && timed
+    fn attributes(&self, of: &OwnedFd, id: NodeId, node: &Node) -> Result<Lost> {
+        let mut lost = Lost::default();
+        self.owner(node, &mut lost, |uid, gid| fchown(of, Some(uid), Some(gid)));
+        self.each_attribute(id, &mut lost, |name, value| fsetxattr(of, name, value, XattrFlags::empty()))?;
+        lost.note("permissions", fchmod(of, self.mode(node)));
+        lost.note("times", futimens(of, &times(node)));
+        Ok(lost)
     }
 
     /// The same for what cannot be opened: a symbolic link, a pipe, a device.
-    fn attributes_by_name(&self, name: &OsStr, id: NodeId, node: &Node) -> bool {
+    fn attributes_by_name(&self, name: &OsStr, id: NodeId, node: &Node) -> Result<Lost> {
         let (here, nofollow) = (self.here(), AtFlags::SYMLINK_NOFOLLOW);
-        let owned = !self.is_root
-            || owner(node)
-                .is_some_and(|(uid, gid)| chownat(here, name, Some(uid), Some(gid), nofollow).is_ok());
+        let mut lost = Lost::default();
+        self.owner(node, &mut lost, |uid, gid| chownat(here, name, Some(uid), Some(gid), nofollow));
         // There is no such call that takes a directory.
         let path = Path::new("/proc/self/fd").join(here.as_raw_fd().to_string()).join(name);
-        let set = self.each_attribute(id, |name, value| lsetxattr(&path, name, value, XattrFlags::empty()));
-        // It was just made, in a directory that is ours.
-        let mode =
-            node.kind == NodeKind::Link || chmodat(here, name, self.mode(node), AtFlags::empty()).is_ok();
-        let timed = utimensat(here, name, &times(node), nofollow).is_ok();
-        owned && set && mode && timed
+        self.each_attribute(id, &mut lost, |name, value| lsetxattr(&path, name, value, XattrFlags::empty()))?;
+        if node.kind != NodeKind::Link {
+            // It was just made, in a directory that is ours.
+            lost.note("permissions", chmodat(here, name, self.mode(node), AtFlags::empty()));
+        }
+        lost.note("times", utimensat(here, name, &times(node), nofollow));
+        Ok(lost)
     }
 
-    fn each_attribute(&self, id: NodeId, set: impl Fn(&OsStr, &[u8]) -> rustix::io::Result<()>) -> bool {
-        let Ok(attributes) = self.fs.attributes(id) else { return false };
-        attributes.iter().fold(true, |all, (name, value)| set(OsStr::from_bytes(name), value).is_ok() && all)
+    fn owner(&self, node: &Node, lost: &mut Lost, set: impl Fn(Uid, Gid) -> rustix::io::Result<()>) {
+        match owner(node) {
+            _ if !self.is_root => {}
+            Some((uid, gid)) => lost.note("owner", set(uid, gid)),
+            None => lost.failed.push(format!("owner: {}:{} is nobody", node.uid, node.gid)),
+        }
+    }
+
+    fn each_attribute(
+        &self,
+        id: NodeId,
+        lost: &mut Lost,
+        set: impl Fn(&OsStr, &[u8]) -> rustix::io::Result<()>,
+    ) -> Result<()> {
+        let attributes = match self.fs.attributes(id) {
+            Err(e @ FsError::Read(_)) => return Err(e.into()),
+            Err(e) => {
+                lost.failed.push(format!("extended attributes: {e}"));
+                return Ok(());
+            }
+            Ok(attributes) => attributes,
+        };
+        for (name, value) in attributes {
+            let set = set(OsStr::from_bytes(&name), &value);
+            let is_roots = name.starts_with(b"trusted.") || name.starts_with(b"security.");
+            match set {
+                Err(Errno::PERM | Errno::ACCESS) if is_roots && !self.is_root => {
+                    lost.has_roots_attributes = true;
+                }
+                set => lost.note(&escaped(&name), set),
+            }
+        }
+        Ok(())
     }
 
     /// Who is not root makes files that are his own: they are not to run with his rights.

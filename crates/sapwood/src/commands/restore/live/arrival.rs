@@ -1,6 +1,7 @@
 //! How a snapshot comes to its disk while that is in use.
 
 use crate::devices::SnapshotDevice;
+use crate::streams::errln;
 use anyhow::{bail, Context, Result};
 use export::{Block, BlockDevice};
 use image::{Arriving, ImageError, Pace};
@@ -124,7 +125,7 @@ impl Arrival<'_> {
             Err(e) if matches!(&e, ImageError::Io { source, .. } if is_damage(source)) => {
                 // Many pieces of it have the same damage.
                 if damage.as_ref().is_none_or(|before| before.to_string() != e.to_string()) {
-                    eprintln!("sapwood: {e}");
+                    errln!("sapwood: {e}");
                 }
                 *damage = Some(e);
                 Ok(())
@@ -141,7 +142,7 @@ impl Arrival<'_> {
             return Err(e.into());
         }
         if !self.is_waiting.swap(true, Ordering::AcqRel) {
-            eprintln!("sapwood: {e}; the rest arrives when there is room");
+            errln!("sapwood: {e}; the rest arrives when there is room");
         }
         let start = Instant::now();
         while start.elapsed() < TRY_AGAIN {

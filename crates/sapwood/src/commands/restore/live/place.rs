@@ -5,20 +5,24 @@
 
 use crate::args::Restore;
 use anyhow::{Context, Result};
-use image::{sync_folder_of, Arriving, ArrivingPaths};
+use image::{sync_folder_of, Arriving, ArrivingPaths, Replaced};
 use rustix::fs::{renameat_with, RenameFlags, CWD};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use vault::VaultError;
 
 /// Where a disk arrives.
 pub struct Place {
     pub paths: ArrivingPaths,
     kind: Kind,
-    overwrite: bool,
+    /// What is there may be replaced.
+    pub overwrite: bool,
+    /// The file that has the name now, which nobody may have open; `None` where the user allows that.
+    replaced: Option<Mutex<Replaced>>,
 }
 
 enum Kind {
@@ -40,39 +44,34 @@ impl Place {
             let Some(map) = a.map.clone() else {
                 return Err(VaultError::Usage("--live on a device needs --map FILE".into()).into());
             };
-            if !a.force && !map.exists() {
-                return refused(
-                    "is a block device, whose content would be lost; give --force if that is wanted",
-                );
+            if !a.allow_in_use {
+                // Asked only: it is locked when it is opened to be written.
+                drop(Replaced::claim(&a.target)?);
             }
             let paths = ArrivingPaths { target: a.target.clone(), map };
-            return Ok(Place { paths, kind: Kind::Device, overwrite: true });
+            return Ok(Place { paths, kind: Kind::Device, overwrite: a.force, replaced: None });
         }
         let target = with_suffix(&a.target, ".sapwood-arriving");
         let map = a.map.clone().unwrap_or_else(|| with_suffix(&a.target, ".sapwood-map"));
         if !target.exists() && a.target.exists() && Arriving::has_arrived(&map)? {
             let paths = ArrivingPaths { target: a.target.clone(), map };
-            return Ok(Place { paths, kind: Kind::Whole, overwrite: false });
+            return Ok(Place { paths, kind: Kind::Whole, overwrite: false, replaced: None });
         }
         let paths = ArrivingPaths { target, map };
         if a.target.exists() && !a.force {
             return refused("exists already; choose another name, or give --force");
         }
-        Ok(Place { paths, kind: Kind::File(a.target.clone()), overwrite: a.force })
-    }
-
-    /// What the map says of a device: on another one nothing of what it names has arrived.
-    pub fn device(&self) -> String {
-        // As it was given: what it leads to may be called something else after the system has started anew.
-        match (&self.kind, std::path::absolute(&self.paths.target)) {
-            (Kind::Device, Ok(path)) => format!(" on {}", path.display()),
-            _ => String::new(),
-        }
+        let is_claimed = a.force && !a.allow_in_use;
+        let replaced = is_claimed.then(|| Replaced::claim(&a.target)).transpose()?.map(Mutex::new);
+        Ok(Place { paths, kind: Kind::File(a.target.clone()), overwrite: a.force, replaced })
     }
 
     /// The disk is whole and durable: a file gets its name.
     pub fn complete(&self) -> Result<()> {
         let Kind::File(name) = &self.kind else { return Ok(()) };
+        if let Some(replaced) = &self.replaced {
+            replaced.lock().unwrap_or_else(PoisonError::into_inner).claim_again()?;
+        }
         let flags = if self.overwrite { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
         match renameat_with(CWD, &self.paths.target, CWD, name, flags) {
             Err(Errno::EXIST) => {

@@ -1,0 +1,80 @@
+//! What a connection is doing, for whoever decides which one gives way.
+
+use super::places::State;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Kept by the threads of a connection, read by the one that listens. Nothing is ordered by it.
+pub(super) struct Activity {
+    began: Instant,
+    has_agreed: AtomicBool,
+    /// Requests that were taken and are not answered.
+    in_hand: AtomicUsize,
+    /// Replies that are being written: the client may not be taking them.
+    replying: AtomicUsize,
+    /// When a request or a piece of it came last, or a reply was written: milliseconds after it began.
+    last_ms: AtomicU64,
+}
+
+impl Activity {
+    pub fn new() -> Activity {
+        Activity {
+            began: Instant::now(),
+            has_agreed: AtomicBool::new(false),
+            in_hand: AtomicUsize::new(0),
+            replying: AtomicUsize::new(0),
+            last_ms: AtomicU64::new(0),
+        }
+    }
+
+    /// The handshake is over.
+    pub fn agreed(&self) {
+        self.touch();
+        self.has_agreed.store(true, Ordering::Relaxed);
+    }
+
+    /// Something came from the client.
+    pub fn touch(&self) {
+        self.last_ms.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// A request was taken, and is in hand until what is returned is dropped.
+    pub fn request(&self) -> Counted<'_> {
+        self.touch();
+        Counted::new(self, &self.in_hand)
+    }
+
+    /// A reply is written until what is returned is dropped.
+    pub fn reply(&self) -> Counted<'_> {
+        self.touch();
+        Counted::new(self, &self.replying)
+    }
+
+    /// What it is doing.
+    pub fn state(&self) -> State {
+        let some = |of: &AtomicUsize| of.load(Ordering::Relaxed) > 0;
+        if !self.has_agreed.load(Ordering::Relaxed) {
+            State::Handshake(self.began)
+        } else if some(&self.in_hand) && !some(&self.replying) {
+            State::Busy
+        } else {
+            State::Idle(self.began + Duration::from_millis(self.last_ms.load(Ordering::Relaxed)))
+        }
+    }
+}
+
+pub(super) struct Counted<'a>(&'a Activity, &'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(activity: &'a Activity, count: &'a AtomicUsize) -> Counted<'a> {
+        count.fetch_add(1, Ordering::Relaxed);
+        Counted(activity, count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.touch();
+        self.1.fetch_sub(1, Ordering::Relaxed);
+    }
+}

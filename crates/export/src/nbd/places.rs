@@ -1,0 +1,240 @@
+//! The places of a server: how many connections there may be, and which one gives way when all are taken.
+//!
+//! A peer (an address, or a user of the Unix socket) that connects over and over must not keep others out, and a guest's
+//! disk that is merely quiet must not lose its connection to whoever comes next. So a peer has a limit of its own, and only
+//! the one that has the most connections loses idle ones.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+/// How many connections there may be, and how long they may do nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections in all.
+    pub connections: usize,
+    /// Connections of one address, or of one user of the Unix socket.
+    pub of_one_peer: usize,
+    /// From the connection to the end of the handshake. A client that is not done by then is left.
+    pub handshake: Duration,
+    /// After this time a connection that is still in its handshake gives way to another one, where no place is free.
+    pub handshake_gives_way: Duration,
+    /// After this time without a request a connection may have to give way, where no place is free.
+    pub idle: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections: 64,
+            of_one_peer: 48,
+            handshake: Duration::from_secs(10),
+            handshake_gives_way: Duration::from_secs(2),
+            idle: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Peer {
+    /// A user of this machine, through the Unix socket.
+    User(u32),
+    /// An address; of IPv6 the network of 64 bits, all of which one machine may have.
+    Address(IpAddr),
+    /// The system does not tell.
+    Unknown,
+}
+
+impl Peer {
+    pub fn of_address(address: IpAddr) -> Peer {
+        Peer::Address(match address.to_canonical() {
+            IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() >> 64 << 64).into()),
+            v4 => v4,
+        })
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::User(uid) => write!(f, "user {uid}"),
+            Peer::Address(IpAddr::V6(network)) => write!(f, "{network}/64"),
+            Peer::Address(address) => write!(f, "{address}"),
+            Peer::Unknown => write!(f, "a client"),
+        }
+    }
+}
+
+/// A connection that has a place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub id: u64,
+    pub peer: Peer,
+    pub state: State,
+}
+
+/// What a connection is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// In its handshake, which began then.
+    Handshake(Instant),
+    /// Asks for nothing, or does not take what it asked for, since then.
+    Idle(Instant),
+    /// A request of it is being carried out.
+    Busy,
+}
+
+/// Whether there is a place for one more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    Free,
+    /// If this connection ends.
+    InsteadOf(u64),
+    None,
+}
+
+impl Limits {
+    /// Whether there is a place for a connection of `peer`.
+    ///
+    /// Where there is none, a handshake that takes long gives way, the longest first; else the connection that was idle for
+    /// the longest time, of the peer that has the most connections, the newcomer counted: a single connection is never cut
+    /// for another peer. If the peer's own limit is reached, it must be one of its own.
+    pub(super) fn room_for(&self, peer: Peer, held: &[Held], now: Instant) -> Room {
+        let count = |of: Peer| held.iter().filter(|h| h.peer == of).count() + usize::from(of == peer);
+        let is_at_limit = count(peer) > self.of_one_peer;
+        if !is_at_limit && held.len() < self.connections {
+            return Room::Free;
+        }
+        let most = held.iter().map(|h| count(h.peer)).max().unwrap_or(0);
+        let may_have_to = |h: &&Held| match is_at_limit {
+            true => h.peer == peer,
+            false => most > 1 && count(h.peer) == most,
+        };
+        let age = |since: Instant| now.saturating_duration_since(since);
+        let slow = held.iter().filter_map(|h| match h.state {
+            State::Handshake(since) if !is_at_limit || h.peer == peer => Some((age(since), h.id)),
+            _ => None,
+        });
+        let idle = held.iter().filter(may_have_to).filter_map(|h| match h.state {
+            State::Idle(since) => Some((age(since), h.id)),
+            _ => None,
+        });
+        let longest = slow.max().filter(|(age, _)| *age >= self.handshake_gives_way);
+        match longest.or_else(|| idle.max().filter(|(age, _)| *age >= self.idle)) {
+            Some((_, id)) => Room::InsteadOf(id),
+            None => Room::None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        connections: 8,
+        of_one_peer: 6,
+        handshake: Duration::from_secs(10),
+        handshake_gives_way: Duration::from_secs(2),
+        idle: Duration::from_secs(60),
+    };
+    const A: Peer = Peer::User(1);
+    const B: Peer = Peer::User(2);
+    const C: Peer = Peer::User(3);
+
+    /// How a state begins at an instant.
+    type Begin = fn(Instant) -> State;
+
+    /// A point in time to count back from, and a connection whose state began some seconds before it.
+    fn clock() -> (Instant, impl Fn(u64, Peer, Begin, u64) -> Held) {
+        let now = Instant::now() + Duration::from_secs(100_000);
+        (now, move |id, peer, state, ago| Held { id, peer, state: state(now - Duration::from_secs(ago)) })
+    }
+
+    fn busy(_: Instant) -> State {
+        State::Busy
+    }
+
+    #[test]
+    fn there_is_a_place_while_some_are_free() {
+        let (now, held) = clock();
+        let mut all = Vec::new();
+        for id in 0..6 {
+            assert_eq!(LIMITS.room_for(A, &all, now), Room::Free);
+            all.push(held(id, A, busy, 0));
+        }
+        // Its own limit is reached, and those of others are not.
+        assert_eq!(LIMITS.room_for(A, &all, now), Room::None);
+        assert_eq!(LIMITS.room_for(B, &all, now), Room::Free);
+        all.extend([held(6, B, busy, 0), held(7, B, busy, 0)]);
+        assert_eq!(LIMITS.room_for(B, &all, now), Room::None);
+        assert_eq!(LIMITS.room_for(C, &all, now), Room::None);
+    }
+
+    #[test]
+    fn slow_handshakes_give_way_first_the_longest_of_them() {
+        let (now, held) = clock();
+        let mut all: Vec<Held> = (0..5).map(|id| held(id, A, State::Idle, 1000)).collect();
+        all.extend([held(5, B, State::Handshake, 1), held(6, B, State::Handshake, 1), held(7, C, busy, 0)]);
+        assert_eq!(LIMITS.room_for(C, &all, now), Room::InsteadOf(4), "they have just begun");
+        all[5] = held(5, B, State::Handshake, 3);
+        assert_eq!(LIMITS.room_for(C, &all, now), Room::InsteadOf(5));
+        all[6] = held(6, B, State::Handshake, 5);
+        assert_eq!(LIMITS.room_for(C, &all, now), Room::InsteadOf(6));
+        assert_eq!(LIMITS.room_for(A, &all, now), Room::InsteadOf(6));
+    }
+
+    /// An idle disk of a guest is not cut for whoever comes, but for those that one address keeps out.
+    #[test]
+    fn idle_connections_give_way_only_where_one_peer_has_the_most() {
+        let (now, held) = clock();
+        // One quiet disk of B, as old as can be, and six connections of A.
+        let mut all: Vec<Held> = (0..6).map(|id| held(id, A, State::Idle, 60 + id)).collect();
+        all.extend([held(6, B, State::Idle, 90_000), held(7, C, busy, 0)]);
+        assert_eq!(LIMITS.room_for(C, &all, now), Room::InsteadOf(5));
+        assert_eq!(LIMITS.room_for(B, &all, now), Room::InsteadOf(5));
+        assert_eq!(LIMITS.room_for(Peer::Unknown, &all, now), Room::InsteadOf(5));
+        // Those of A that ask for something, or did so lately, stay.
+        all[5] = held(5, A, busy, 0);
+        all[4] = held(4, A, State::Idle, 59);
+        assert_eq!(LIMITS.room_for(C, &all, now), Room::InsteadOf(3));
+        all[..6].fill(held(0, A, State::Idle, 59));
+        assert_eq!(LIMITS.room_for(C, &all, now), Room::None);
+        // Two have four each, and a third comes: either of the two.
+        let two: Vec<Held> =
+            (0..8).map(|id| held(id, [A, B][id as usize % 2], State::Idle, 70 + id)).collect();
+        assert_eq!(LIMITS.room_for(C, &two, now), Room::InsteadOf(7));
+        // One that has one already is not the one with the most.
+        let mut some: Vec<Held> = (0..4).map(|id| held(id, A, State::Idle, 70)).collect();
+        some.extend((4..8).map(|id| held(id, Peer::User(id as u32), State::Idle, 90_000)));
+        assert_eq!(LIMITS.room_for(Peer::User(4), &some, now), Room::InsteadOf(3));
+        // Everybody has one: nobody is cut.
+        let single: Vec<Held> =
+            (0..8).map(|id| held(id, Peer::User(id as u32), State::Idle, 90_000)).collect();
+        assert_eq!(LIMITS.room_for(Peer::User(9), &single, now), Room::None);
+        assert_eq!(LIMITS.room_for(Peer::User(5), &single, now), Room::InsteadOf(5), "its own");
+    }
+
+    #[test]
+    fn a_peer_at_its_limit_gives_way_to_itself_only() {
+        let (now, held) = clock();
+        let mut all: Vec<Held> = (0..6).map(|id| held(id, A, busy, 0)).collect();
+        all.push(held(6, B, State::Handshake, 9));
+        assert_eq!(LIMITS.room_for(A, &all, now), Room::None);
+        all[2] = held(2, A, State::Idle, 61);
+        assert_eq!(LIMITS.room_for(A, &all, now), Room::InsteadOf(2));
+        all[3] = held(3, A, State::Handshake, 2);
+        assert_eq!(LIMITS.room_for(A, &all, now), Room::InsteadOf(3));
+    }
+
+    #[test]
+    fn addresses_that_one_machine_may_have_are_one() {
+        let peer = |text: &str| Peer::of_address(text.parse().unwrap());
+        assert_eq!(peer("2001:db8::1"), peer("2001:db8::ffff:1:2:3"));
+        assert_ne!(peer("2001:db8::1"), peer("2001:db8:0:1::1"));
+        assert_eq!(peer("::ffff:192.0.2.1"), peer("192.0.2.1"));
+        assert_ne!(peer("192.0.2.1"), peer("192.0.2.2"));
+        assert_eq!(peer("2001:db8::1").to_string(), "2001:db8::/64");
+    }
+}

@@ -1,0 +1,215 @@
+//! The two parts of a map that are not bits: its header, written once, and its state, written in one sector:
+//! docs/format/arriving.md.
+
+use super::bits::{SECTOR_BYTES, SECTOR_WORDS};
+use super::identity::{Attachment, TargetId, FACTS_BYTES_MAX};
+use super::map::BLOCK_BYTES;
+use crate::bytes::{le_u32, le_u64};
+use crate::random_file::RandomFile;
+use crate::{ImageError, Result};
+use std::io;
+
+const MAGIC: [u8; 8] = *b"SAPARRIV";
+const VERSION: u32 = 2;
+pub(super) const HEADER_BYTES: u64 = 4096;
+pub(super) const STATE_AT: u64 = HEADER_BYTES;
+/// Checksums of the displaced sector.
+pub(super) const SUMS_AT: u64 = STATE_AT + SECTOR_BYTES;
+/// The sector of the disk whose place the mark has.
+pub(super) const DISPLACED_AT: u64 = SUMS_AT + SECTOR_BYTES;
+pub(super) const BITS_AT: u64 = 2 * HEADER_BYTES;
+
+const FLAG_HOLDS: u32 = 1;
+const FLAG_DEVICE: u32 = 2;
+const FLAG_WHOLE: u32 = 1;
+const TEXT_AT: usize = 72;
+const OF_BYTES_MAX: usize = 1024;
+const HEADER_SUM_AT: usize = HEADER_BYTES as usize - 4;
+const STATE_SUM_AT: usize = SECTOR_BYTES as usize - 4;
+
+/// The random number of a map, which its target has as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapId(pub [u8; 16]);
+
+impl MapId {
+    /// A new one.
+    pub fn random() -> io::Result<MapId> {
+        let mut id = MapId([0; 16]);
+        getrandom::fill(&mut id.0).map_err(io::Error::other)?;
+        Ok(id)
+    }
+}
+
+/// Which run of the system it is: what was written in this one is in its cache, if not on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BootId(pub [u8; 16]);
+
+impl BootId {
+    /// That of the system as it runs; all zeros, which equals none, where it does not say.
+    pub fn current() -> BootId {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+        BootId(u128::from_str_radix(&digits, 16).unwrap_or(0).to_be_bytes())
+    }
+
+    #[cfg(test)]
+    pub fn of_test(n: u8) -> BootId {
+        BootId([n; 16])
+    }
+
+    pub fn is_same(&self, other: &BootId) -> bool {
+        self == other && self.0 != [0; 16]
+    }
+}
+
+/// What never changes in a map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub id: MapId,
+    /// Bytes of the disk.
+    pub size: u64,
+    /// What arrives.
+    pub of: Vec<u8>,
+    /// The snapshot was held for it.
+    pub holds: bool,
+    pub target: TargetId,
+}
+
+impl Header {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; HEADER_BYTES as usize];
+        let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
+        let (device, inode, born, facts) = match &self.target {
+            TargetId::File { inode, born } => (0, *inode, *born, ""),
+            TargetId::Device { facts } => (FLAG_DEVICE, 0, 0, facts.as_str()),
+        };
+        put(0, &MAGIC);
+        put(8, &VERSION.to_le_bytes());
+        put(12, &(BLOCK_BYTES as u32).to_le_bytes());
+        put(16, &self.size.to_le_bytes());
+        put(24, &self.id.0);
+        let holds = if self.holds { FLAG_HOLDS } else { 0 };
+        put(40, &(holds | device).to_le_bytes());
+        put(44, &(self.of.len() as u32).to_le_bytes());
+        put(48, &(facts.len() as u32).to_le_bytes());
+        put(56, &inode.to_le_bytes());
+        put(64, &born.to_le_bytes());
+        put(TEXT_AT, &self.of);
+        put(TEXT_AT + self.of.len(), facts.as_bytes());
+        let sum = crc32c::crc32c(&bytes[..HEADER_SUM_AT]);
+        bytes[HEADER_SUM_AT..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// Whether a file begins like a map.
+    pub fn is_one(bytes: &[u8]) -> bool {
+        bytes[..8] == MAGIC
+    }
+
+    /// The version of a map that is of another one than this.
+    pub fn other_version(bytes: &[u8]) -> Option<u32> {
+        Some(le_u32(bytes, 8)).filter(|version| *version != VERSION)
+    }
+
+    /// Says why it cannot be used.
+    pub fn decode(bytes: &[u8]) -> std::result::Result<Header, String> {
+        if le_u32(bytes, HEADER_SUM_AT) != crc32c::crc32c(&bytes[..HEADER_SUM_AT]) {
+            return Err("its header does not match its checksum".into());
+        }
+        let (block, len) = (le_u32(bytes, 12), le_u32(bytes, 44) as usize);
+        let facts_len = le_u32(bytes, 48) as usize;
+        if u64::from(block) != BLOCK_BYTES || len > OF_BYTES_MAX || facts_len > FACTS_BYTES_MAX {
+            return Err(format!("has blocks of {block} bytes and texts of {len} and {facts_len}"));
+        }
+        let mut id = MapId([0; 16]);
+        id.0.copy_from_slice(&bytes[24..40]);
+        let flags = le_u32(bytes, 40);
+        let facts = &bytes[TEXT_AT + len..TEXT_AT + len + facts_len];
+        let target = match flags & FLAG_DEVICE != 0 {
+            true => TargetId::Device { facts: String::from_utf8_lossy(facts).into_owned() },
+            false => TargetId::File { inode: le_u64(bytes, 56), born: le_u64(bytes, 64) },
+        };
+        let of = bytes[TEXT_AT..TEXT_AT + len].to_vec();
+        Ok(Header { id, size: le_u64(bytes, 16), of, holds: flags & FLAG_HOLDS != 0, target })
+    }
+
+    /// Refuses names that are too long.
+    pub fn check(&self, name: &str) -> Result<()> {
+        if self.of.len() > OF_BYTES_MAX {
+            return Err(ImageError::refused(name, "what arrives has too long a name"));
+        }
+        Ok(())
+    }
+}
+
+/// What changes in a map beside its bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct State {
+    /// The run of the system that wrote the first bits.
+    pub boot: BootId,
+    /// Flushes that made new bits durable.
+    pub generation: u64,
+    /// All has arrived, and the mark is being taken off the target, or was.
+    pub is_whole: bool,
+    /// Bits that were durable before the flush that wrote this.
+    pub durable_count: u64,
+    /// Where the target was, in this run of the system.
+    pub attachment: Attachment,
+}
+
+impl State {
+    pub fn encode(&self, id: &MapId) -> [u8; SECTOR_BYTES as usize] {
+        let mut bytes = [0; SECTOR_BYTES as usize];
+        let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
+        put(0, &self.boot.0);
+        put(16, &self.generation.to_le_bytes());
+        put(24, &(u32::from(self.is_whole) * FLAG_WHOLE).to_le_bytes());
+        put(32, &self.durable_count.to_le_bytes());
+        put(40, &self.attachment.device.to_le_bytes());
+        put(48, &self.attachment.sequence.to_le_bytes());
+        let sum = state_checksum(id, &bytes);
+        bytes[STATE_SUM_AT..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    pub fn decode(id: &MapId, bytes: &[u8]) -> Option<State> {
+        if le_u32(bytes, STATE_SUM_AT) != state_checksum(id, bytes) {
+            return None;
+        }
+        let mut boot = BootId([0; 16]);
+        boot.0.copy_from_slice(&bytes[..16]);
+        Some(State {
+            boot,
+            generation: le_u64(bytes, 16),
+            is_whole: le_u32(bytes, 24) & FLAG_WHOLE != 0,
+            durable_count: le_u64(bytes, 32),
+            attachment: Attachment { device: le_u64(bytes, 40), sequence: le_u64(bytes, 48) },
+        })
+    }
+}
+
+fn state_checksum(id: &MapId, bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&id.0), &bytes[..STATE_SUM_AT])
+}
+
+/// Reads part of a map.
+pub(super) fn read(file: &dyn RandomFile, name: &str, at: u64, len: u64) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; len as usize];
+    file.read_at(at, &mut bytes).map_err(|e| ImageError::read(name, "read", e))?;
+    Ok(bytes)
+}
+
+/// Bytes of a map.
+pub(super) fn map_bytes(size: u64) -> u64 {
+    BITS_AT + 2 * set_bytes(size)
+}
+
+/// Sectors that one set of bits needs.
+pub(super) fn sectors(size: u64) -> u64 {
+    size.div_ceil(BLOCK_BYTES).div_ceil(64 * SECTOR_WORDS)
+}
+
+/// Bytes of one set of bits.
+pub(super) fn set_bytes(size: u64) -> u64 {
+    (sectors(size) * SECTOR_BYTES).next_multiple_of(HEADER_BYTES)
+}

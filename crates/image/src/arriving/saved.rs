@@ -1,0 +1,214 @@
+//! A map as it was found, before anything is done with it.
+
+use super::bits::{self, Set, SECTOR_BYTES, SECTOR_WORDS};
+use super::header::{map_bytes, read, sectors, set_bytes, BootId, Header, State};
+use super::header::{BITS_AT, DISPLACED_AT, HEADER_BYTES, STATE_AT, SUMS_AT};
+use super::identity::Attachment;
+use super::map::{Durable, Map, BLOCK_BYTES};
+use super::mark::{decode_displaced, Sector};
+use crate::random_file::RandomFile;
+use crate::{ImageError, Result};
+use std::ops::Range;
+use std::sync::Arc;
+
+const FORMAT: &str = "map of an arriving disk";
+/// Sectors of bits that are read at once.
+const SECTORS_AT_ONCE: u64 = 128;
+
+/// A map as it was found: its header and its state are whole.
+pub(super) struct SavedMap {
+    pub file: Arc<dyn RandomFile>,
+    pub name: String,
+    pub header: Header,
+    pub state: State,
+}
+
+impl SavedMap {
+    /// Whether a file begins like a map.
+    pub fn is_map(file: &dyn RandomFile, name: &str) -> Result<bool> {
+        let len = file.len().map_err(|e| ImageError::read(name, "read", e))?;
+        Ok(len >= BITS_AT && Header::is_one(&read(file, name, 0, HEADER_BYTES)?))
+    }
+
+    /// Whether there is anything in a file that is to be a map; if not, its maker was killed before its header.
+    pub fn is_begun(file: &dyn RandomFile, name: &str, size: u64) -> Result<bool> {
+        let len = file.len().map_err(|e| ImageError::read(name, "read", e))?;
+        if len == 0 || len != map_bytes(size) {
+            return Ok(len > 0);
+        }
+        // The first sector is written last of all that is there from the beginning, and before any bit.
+        if read(file, name, 0, SECTOR_BYTES)?.iter().any(|b| *b != 0) {
+            return Ok(true);
+        }
+        for at in (BITS_AT..len).step_by(HEADER_BYTES as usize) {
+            if read(file, name, at, HEADER_BYTES)?.iter().any(|b| *b != 0) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Reads the header and the state of a map.
+    pub fn read(file: Arc<dyn RandomFile>, name: &str) -> Result<SavedMap> {
+        let len = file.len().map_err(|e| ImageError::read(name, "read", e))?;
+        if len < BITS_AT {
+            let why = format!("has {len} bytes, fewer than its header");
+            return Err(ImageError::corrupt(name, FORMAT, why));
+        }
+        if !Self::is_map(&*file, name)? {
+            return Err(ImageError::corrupt(name, FORMAT, "does not begin like one"));
+        }
+        let bytes = read(&*file, name, 0, HEADER_BYTES)?;
+        if let Some(version) = Header::other_version(&bytes) {
+            let why = format!(
+                "is a map of version {version}, which this sapwood does not know; go on with the one that made it, or \
+                 remove the map and its target to begin anew"
+            );
+            return Err(ImageError::refused(name, why));
+        }
+        let header = Header::decode(&bytes).map_err(|why| damaged(name, &why))?;
+        let expected = map_bytes(header.size);
+        if len != expected {
+            return Err(damaged(name, &format!("has {len} bytes instead of {expected}")));
+        }
+        let state = State::decode(&header.id, &read(&*file, name, STATE_AT, SECTOR_BYTES)?);
+        let state = state.ok_or_else(|| damaged(name, "its state does not match its checksum"))?;
+        Ok(SavedMap { file, name: name.to_owned(), header, state })
+    }
+
+    /// Refuses the map of another restore.
+    pub fn check_is_of(&self, of: &[u8], size: u64) -> Result<()> {
+        if self.header.size == size && self.header.of == of {
+            return Ok(());
+        }
+        let why = format!(
+            "is the map of another restore ({}, {} bytes); name that snapshot to go on with it, or give another target",
+            String::from_utf8_lossy(&self.header.of),
+            self.header.size
+        );
+        Err(ImageError::refused(&self.name, why))
+    }
+
+    /// The sector of the disk whose place the mark has.
+    pub fn displaced(&self) -> Result<Sector> {
+        let [sums, sector] =
+            [SUMS_AT, DISPLACED_AT].map(|at| read(&*self.file, &self.name, at, SECTOR_BYTES));
+        let sector = decode_displaced(&self.header.id, &sums?, &sector?);
+        sector.ok_or_else(|| damaged(&self.name, "the sector of the disk in it does not match its checksum"))
+    }
+
+    /// Goes on with it. Of another run of the system only the durable bits count.
+    pub fn take_up(self, boot: BootId, attachment: Attachment) -> Result<Map> {
+        let is_same_run = self.state.boot.is_same(&boot);
+        let state = State { boot, attachment, ..self.state };
+        let durable = self.durable(is_same_run || state.is_whole)?;
+        let bits = match (state.is_whole, is_same_run) {
+            (true, _) => all_set(self.header.size),
+            (false, true) => self.first(&durable)?,
+            (false, false) => durable,
+        };
+        let count: u64 = bits.iter().map(|w| u64::from(w.count_ones())).sum();
+        if count < state.durable_count {
+            let missing = state.durable_count - count;
+            return Err(damaged(&self.name, &format!("{missing} blocks that had arrived are not in it")));
+        }
+        let io = |e| ImageError::io(&self.name, "write", e);
+        // What a killed run wrote is durable before anything builds on it.
+        self.file.sync().map_err(io)?;
+        if !is_same_run && !state.is_whole {
+            for sector in 0..sectors(self.header.size) {
+                let words = &bits[words_of(sector)];
+                let bytes = bits::encode(&self.header.id, Set::First, sector, words);
+                self.file.write_at(BITS_AT + sector * SECTOR_BYTES, &bytes).map_err(io)?;
+            }
+            self.file.sync().map_err(io)?;
+        }
+        // The new run last: from here on the first bits count.
+        self.file.write_at(STATE_AT, &state.encode(&self.header.id)).map_err(io)?;
+        self.file.sync().map_err(io)?;
+        let durable = Durable::new(state, self.header.size);
+        let map = Map::with(&self.name, self.file, self.header, bits, durable);
+        if !state.is_whole {
+            // Whether the system could write them before is not known: all are written again with the next flush.
+            map.set_all_dirty();
+        }
+        Ok(map)
+    }
+
+    /// The durable bits. With `may_be_damaged`, sectors that are count as empty.
+    fn durable(&self, may_be_damaged: bool) -> Result<Vec<u64>> {
+        let mut durable = Vec::new();
+        self.each_sector(Set::Durable, &mut |sector, words| match words {
+            Some(words) => {
+                durable.extend(words);
+                Ok(())
+            }
+            None if may_be_damaged => {
+                durable.extend([0; SECTOR_WORDS as usize]);
+                Ok(())
+            }
+            None => Err(self.damaged_bits(sector)),
+        })?;
+        Ok(durable)
+    }
+
+    /// The first bits; each block that is durable has one.
+    fn first(&self, durable: &[u64]) -> Result<Vec<u64>> {
+        let mut first = Vec::with_capacity(durable.len());
+        self.each_sector(Set::First, &mut |sector, words| {
+            let words = words.ok_or_else(|| self.damaged_bits(sector))?;
+            let durable = &durable[words_of(sector)];
+            if words.iter().zip(durable).any(|(first, durable)| durable & !first != 0) {
+                return Err(self.damaged_bits(sector));
+            }
+            first.extend(words);
+            Ok(())
+        })?;
+        Ok(first)
+    }
+
+    fn each_sector(&self, set: Set, each: &mut dyn FnMut(u64, Option<Vec<u64>>) -> Result<()>) -> Result<()> {
+        let size = self.header.size;
+        let start = match set {
+            Set::First => BITS_AT,
+            Set::Durable => BITS_AT + set_bytes(size),
+        };
+        let count = sectors(size);
+        for from in (0..count).step_by(SECTORS_AT_ONCE as usize) {
+            let bytes = SECTORS_AT_ONCE.min(count - from) * SECTOR_BYTES;
+            let bytes = read(&*self.file, &self.name, start + from * SECTOR_BYTES, bytes)?;
+            for (sector, bytes) in (from..).zip(bytes.chunks_exact(SECTOR_BYTES as usize)) {
+                each(sector, bits::decode(&self.header.id, set, sector, bytes))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn damaged_bits(&self, sector: u64) -> ImageError {
+        let bytes = SECTOR_WORDS * 64 * BLOCK_BYTES;
+        let range = sector * bytes..((sector + 1) * bytes).min(self.header.size);
+        damaged(&self.name, &format!("the bits of bytes {} to {} of the disk are", range.start, range.end))
+    }
+}
+
+/// The words of a sector among all.
+pub(super) fn words_of(sector: u64) -> Range<usize> {
+    (sector * SECTOR_WORDS) as usize..((sector + 1) * SECTOR_WORDS) as usize
+}
+
+fn all_set(size: u64) -> Vec<u64> {
+    let blocks = size.div_ceil(BLOCK_BYTES);
+    let word = |n: u64| match blocks.saturating_sub(n * 64) {
+        0 => 0,
+        left => u64::MAX >> (64 - left.min(64)),
+    };
+    (0..sectors(size) * SECTOR_WORDS).map(word).collect()
+}
+
+fn damaged(name: &str, why: &str) -> ImageError {
+    let why = format!(
+        "is damaged: {why}. Which blocks of its target a guest has written cannot be told, and nothing was changed; \
+         to begin anew without what was written, remove the map and its target (of a device: remove the map and give --force)"
+    );
+    ImageError::refused(name, why)
+}

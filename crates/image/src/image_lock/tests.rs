@@ -1,0 +1,112 @@
+//! Each pair of purposes, and each pair with QEMU's own tools.
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PURPOSES: [Purpose; 3] = [Purpose::Read, Purpose::Write, Purpose::Replace];
+
+fn is_free(path: &Path, purpose: Purpose) -> bool {
+    // As it is opened for reading: to ask and to claim takes no more.
+    match claim(&File::open(path).unwrap(), "disk", purpose) {
+        Ok(()) => true,
+        Err(ImageError::InUse { .. }) => false,
+        Err(e) => panic!("{e}"),
+    }
+}
+
+/// Whether it becomes true. While another test starts a process, that has our files open for a moment.
+fn eventually(mut what: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(20) {
+        if what() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    false
+}
+
+#[test]
+fn two_of_us_may_both_read_and_nothing_else() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for first in PURPOSES {
+        for second in PURPOSES {
+            let opened = File::open(file.path()).unwrap();
+            assert!(eventually(|| claim(&opened, "disk", first).is_ok()));
+            let both_read = first == Purpose::Read && second == Purpose::Read;
+            assert_eq!(is_free(file.path(), second), both_read, "{first:?}, then {second:?}");
+            // Who was refused leaves nothing behind, and what is closed is free.
+            drop(opened);
+            assert!(eventually(|| is_free(file.path(), second)));
+        }
+    }
+}
+
+#[test]
+fn who_has_it_is_named() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let (one, two) = (File::open(file.path()).unwrap(), File::open(file.path()).unwrap());
+    claim(&one, "disk", Purpose::Write).unwrap();
+    let error = claim(&two, "disk", Purpose::Read).unwrap_err().to_string();
+    assert!(error.contains(&format!("(process {})", std::process::id())), "{error}");
+    assert!(error.starts_with("disk: is in use by ") && error.contains("--unsafe"), "{error}");
+}
+
+/// A `qemu-io` that has an image open until it is dropped.
+struct QemuIo(Child);
+
+impl QemuIo {
+    /// `None` where QEMU refuses the image.
+    fn open(path: &Path, format: &str, how: &[&str]) -> Option<QemuIo> {
+        let mut command = Command::new("qemu-io");
+        command.args(["-f", format]).args(how).arg(path);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut process = command.spawn().expect("this test needs qemu-io (Debian: qemu-utils)");
+        // It answers as soon as it has the image.
+        process.stdin.as_mut().unwrap().write_all(b"length\n").unwrap();
+        let mut answer = String::new();
+        BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut answer).unwrap();
+        let opened = QemuIo(process);
+        (!answer.is_empty()).then_some(opened)
+    }
+}
+
+impl Drop for QemuIo {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn qemu_and_we_keep_off_what_the_other_has_open() {
+    let dir = tempfile::tempdir().unwrap();
+    for format in ["raw", "qcow2"] {
+        let path = dir.path().join(format);
+        let image = path.to_str().unwrap();
+        let made = Command::new("qemu-img").args(["create", "-q", "-f", format, image, "1M"]).status();
+        assert!(made.expect("this test needs qemu-img (Debian: qemu-utils)").success());
+        for (how, goes_with) in [(&[][..], &[][..]), (&["-r"], &[Purpose::Read])] {
+            for purpose in PURPOSES {
+                let both = goes_with.contains(&purpose);
+                // Who only reads a raw file in QEMU minds nobody who writes it.
+                let both = both || (format == "raw" && how == ["-r"] && purpose == Purpose::Write);
+                let mut qemu = None;
+                assert!(eventually(|| {
+                    qemu = QemuIo::open(&path, format, how);
+                    qemu.is_some()
+                }));
+                assert_eq!(is_free(&path, purpose), both, "{format}: QEMU {how:?}, then we {purpose:?}");
+                drop(qemu);
+                let file = File::open(&path).unwrap();
+                assert!(eventually(|| claim(&file, image, purpose).is_ok()));
+                let opened = QemuIo::open(&path, format, how).is_some();
+                assert_eq!(opened, both, "{format}: we {purpose:?}, then QEMU {how:?}");
+            }
+        }
+    }
+}

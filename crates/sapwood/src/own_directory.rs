@@ -1,0 +1,183 @@
+//! Directories of one process's own in places that others use, too (`/var/tmp`, say).
+//!
+//! Each has a name that begins with one of [`PREFIXES`], and in it a file `lock`, locked as long as its process lives. One
+//! that nobody has locked was left by a process that was killed, whenever that was, or is just being made: whoever makes
+//! the next one in the same place removes it. A process whose directory is removed before it has locked it makes another.
+
+use rustix::fs::{flock, FlockOperation, OFlags};
+use rustix::io::Errno;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use tempfile::TempDir;
+
+/// What QEMU and we share while a running machine is backed up.
+pub const FLEECE: &str = "sapwood-fleece-";
+/// The socket of a server.
+pub const NBD: &str = "sapwood-nbd-";
+/// What libvirt is asked for.
+pub const REQUESTS: &str = "sapwood-libvirt-";
+const PREFIXES: [&str; 3] = [FLEECE, NBD, REQUESTS];
+
+const LOCK: &str = "lock";
+/// How often another process may remove a directory before it is locked.
+const TRIES: usize = 100;
+
+/// A directory, removed when this is dropped.
+pub struct OwnDirectory {
+    dir: TempDir,
+    _lock: File,
+}
+
+impl OwnDirectory {
+    /// Makes one below `parent` that only this user can enter, and removes those that killed processes have left there.
+    pub fn create(parent: &Path, prefix: &str) -> io::Result<OwnDirectory> {
+        remove_abandoned(parent);
+        for _ in 0..TRIES {
+            let owner_only = fs::Permissions::from_mode(0o700);
+            let dir = tempfile::Builder::new().prefix(prefix).permissions(owner_only).tempdir_in(parent)?;
+            if let Some(lock) = lock_new(dir.path())? {
+                return Ok(OwnDirectory { dir, _lock: lock });
+            }
+        }
+        Err(io::Error::other("other processes remove what is made there at once"))
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+/// Locks a directory that was just made. `None` where another process has taken it for abandoned.
+fn lock_new(dir: &Path) -> io::Result<Option<File>> {
+    let path = dir.join(LOCK);
+    let lock = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists) => return Ok(None),
+        other => other?,
+    };
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => return Ok(None),
+        other => other?,
+    }
+    // Whoever has removed it had it locked before.
+    let made = lock.metadata()?.ino();
+    Ok(fs::symlink_metadata(&path).is_ok_and(|there| there.ino() == made).then_some(lock))
+}
+
+/// Whether the process lives that has made this directory.
+pub fn is_in_use(dir: &Path) -> bool {
+    match File::open(dir.join(LOCK)) {
+        Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err(),
+        // One that is another user's may live.
+        Err(e) => e.kind() != ErrorKind::NotFound,
+    }
+}
+
+/// Best effort: what stays takes room, and is removed the next time.
+fn remove_abandoned(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let ours = name.to_str().is_some_and(|n| PREFIXES.iter().any(|prefix| n.starts_with(prefix)));
+        if ours && entry.file_type().is_ok_and(|t| t.is_dir()) {
+            if let Some(_lock) = lock_abandoned(&entry.path()) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+}
+
+/// Locks a directory that nobody has locked. If it has no lock file yet it gets one: whoever is just making it sees that.
+fn lock_abandoned(dir: &Path) -> Option<File> {
+    // Another user may have put anything there: no link is followed, and no pipe waited for.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+    let mut how = OpenOptions::new();
+    how.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
+    let lock = how.open(dir.join(LOCK)).ok()?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
+    Some(lock)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// A process that was killed between making its directory and locking it left it for ever: one without a lock file
+    /// was never removed.
+    #[test]
+    fn what_a_kill_leaves_at_any_point_is_removed_by_the_next() {
+        let parent = tempfile::tempdir().unwrap();
+        let at = |name: &str| parent.path().join(name);
+        for prefix in PREFIXES {
+            fs::create_dir(at(&format!("{prefix}made"))).unwrap();
+            fs::create_dir(at(&format!("{prefix}unlocked"))).unwrap();
+            fs::write(at(&format!("{prefix}unlocked/lock")), "").unwrap();
+            fs::create_dir(at(&format!("{prefix}in-use"))).unwrap();
+            for file in ["lock", "socket", "fleece-0.qcow2"] {
+                fs::write(at(&format!("{prefix}in-use/{file}")), "x").unwrap();
+            }
+        }
+        fs::create_dir(at("sapwood-other")).unwrap();
+        fs::write(at(&format!("{FLEECE}file")), "").unwrap();
+        let own = OwnDirectory::create(parent.path(), NBD).unwrap();
+        let mut left: Vec<_> = fs::read_dir(parent.path())
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        let name = own.path().file_name().unwrap().to_str().unwrap();
+        assert_eq!(left, [&format!("{FLEECE}file"), name, "sapwood-other"]);
+        let path = own.path().to_owned();
+        drop(own);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_somebody_holds_stays() {
+        let parent = tempfile::tempdir().unwrap();
+        let held = OwnDirectory::create(parent.path(), FLEECE).unwrap();
+        assert!(is_in_use(held.path()));
+        let other = OwnDirectory::create(parent.path(), NBD).unwrap();
+        let path = held.path().to_owned();
+        assert!(path.join(LOCK).exists());
+        drop((held, other));
+        assert!(!path.exists() && !is_in_use(&path));
+    }
+
+    /// Only a user with all rights gets at other users' directories: what they put there must not lead elsewhere.
+    #[test]
+    fn a_lock_that_is_a_link_or_a_pipe_does_no_harm() {
+        let parent = tempfile::tempdir().unwrap();
+        let elsewhere = parent.path().join("elsewhere");
+        let (link, pipe) =
+            (parent.path().join(format!("{FLEECE}link")), parent.path().join(format!("{FLEECE}pipe")));
+        for dir in [&link, &pipe] {
+            fs::create_dir(dir).unwrap();
+        }
+        std::os::unix::fs::symlink(&elsewhere, link.join(LOCK)).unwrap();
+        let (fifo, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
+        rustix::fs::mknodat(rustix::fs::CWD, pipe.join(LOCK), fifo, mode, 0).unwrap();
+        OwnDirectory::create(parent.path(), FLEECE).unwrap();
+        assert!(!elsewhere.exists());
+    }
+
+    /// Everybody who makes one removes what seems abandoned, and none that is held is ever gone.
+    #[test]
+    fn many_may_make_them_at_once() {
+        let parent = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        let own = OwnDirectory::create(parent.path(), FLEECE).unwrap();
+                        fs::write(own.path().join("socket"), "").unwrap();
+                        assert!(is_in_use(own.path()));
+                    }
+                });
+            }
+        });
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,171 @@
+//! Standard input, output and error: the only place that writes to the last two.
+//!
+//! A command's work and its report are two things: what is done stays done when nobody can be told. A failed write to
+//! standard output is remembered and nothing more is written there; [`finish`] makes one line on standard error and exit
+//! code 1 of it. Standard error that cannot be written is given up without a word. Nothing here panics.
+
+use crate::output::escaped;
+use rustix::event::{poll, PollFd, PollFlags};
+use rustix::io::Errno;
+use std::fmt;
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Which of descriptors 0 to 2 were closed when the program was started, as bits.
+///
+/// Rust's runtime opens `/dev/null` in their place before `main`, so that no file of ours ever gets such a number. Data
+/// written there would be lost with exit code 0, so this is noted before the runtime starts.
+static CLOSED: AtomicU8 = AtomicU8::new(0);
+
+// SAFETY: the loader calls each function pointer of this section once, on the main thread, before `main`. The function
+// needs nothing of Rust's runtime: it makes three system calls and sets an atomic.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static NOTE_CLOSED: extern "C" fn() = note_closed;
+
+extern "C" fn note_closed() {
+    for fd in 0..3 {
+        // SAFETY: F_GETFD takes any number, open or not, and touches no memory.
+        if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+            CLOSED.fetch_or(1 << fd, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Why standard output cannot be written.
+static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
+/// What the command has done, for whoever does not get its report.
+static DONE: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Prints exactly one line to standard output. What would play tricks with a terminal is escaped.
+macro_rules! outln {
+    ($($text:tt)*) => { $crate::streams::out(&$crate::streams::line(format_args!($($text)*))) };
+}
+
+/// Prints exactly one line to standard error. What would play tricks with a terminal is escaped.
+macro_rules! errln {
+    ($($text:tt)*) => { $crate::streams::err(&$crate::streams::line(format_args!($($text)*))) };
+}
+
+pub(crate) use {errln, outln};
+
+/// Standard output, to write data to. Unbuffered.
+pub struct Out;
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut failed = lock(&FAILED);
+        if failed.is_none() {
+            *failed = match is_closed(1) {
+                true => Some(Errno::BADF.into()),
+                false => write_all(io::stdout().as_fd(), bytes).err(),
+            };
+        }
+        match &*failed {
+            None => Ok(bytes.len()),
+            Some(e) => Err(io::Error::new(e.kind(), Unwritable(e.to_string()))),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The error that [`Out`] gives: [`finish`] tells it, so nobody else needs to.
+#[derive(Debug)]
+struct Unwritable(String);
+
+impl fmt::Display for Unwritable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "standard output: cannot write: {}", self.0)
+    }
+}
+
+impl std::error::Error for Unwritable {}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(fd, bytes) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(n) => bytes = &bytes[n..],
+            Err(Errno::INTR) => {}
+            // A pipe or terminal that another program has made non-blocking.
+            Err(Errno::AGAIN) => {
+                let _ = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::OUT)], None);
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}
+
+fn is_closed(fd: u8) -> bool {
+    CLOSED.load(Ordering::Relaxed) & 1 << fd != 0
+}
+
+/// A text as one line: names that guests and users chose cannot break it, nor command a terminal.
+pub fn line(text: fmt::Arguments<'_>) -> String {
+    escaped(text.to_string().replace('\n', " ").as_bytes()) + "\n"
+}
+
+/// Prints to standard output, as it is; [`finish`] tells if that fails.
+pub fn out(text: &str) {
+    drop(Out.write(text.as_bytes()));
+}
+
+/// Prints to standard error, as it is, if that can be written.
+pub fn err(text: &str) {
+    drop(write_all(io::stderr().as_fd(), text.as_bytes()));
+}
+
+/// An error if standard output was closed from the start, or a write to it has failed: for commands that would work on in
+/// vain.
+pub fn check_out() -> io::Result<()> {
+    Out.write(&[]).map(drop)
+}
+
+/// An error if standard input was closed from the start: it would read as empty.
+pub fn check_in() -> io::Result<()> {
+    match is_closed(0) {
+        true => Err(io::Error::other("standard input is closed")),
+        false => Ok(()),
+    }
+}
+
+/// Notes something that the command has done and that stays done, as a clause: `web01/vda@1f… is stored`.
+pub fn note_done(what: String) {
+    lock(&DONE).push(what);
+}
+
+/// Whether an error is that of a write to [`Out`].
+pub fn is_unwritable(e: &anyhow::Error) -> bool {
+    let of_io = |e: &io::Error| e.get_ref().is_some_and(|inner| inner.is::<Unwritable>());
+    e.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(of_io))
+}
+
+/// The exit code of a command that ended with `code`.
+///
+/// If its output could not be written it is 1, unless it was a failure already. A line on standard error says why, and what
+/// was done. Where nothing was done and the reader of a pipe has gone, there is no line: `sapwood snapshots | head -1`.
+pub fn finish(code: ExitCode) -> ExitCode {
+    let failed = lock(&FAILED);
+    let Some(e) = &*failed else { return code };
+    let done = lock(&DONE).join(", ");
+    if !done.is_empty() {
+        errln!("sapwood: {done}; the report could not be written to standard output: {e}");
+    } else if e.kind() != ErrorKind::BrokenPipe {
+        errln!("sapwood: standard output: cannot write: {e}");
+    }
+    match code == ExitCode::SUCCESS {
+        true => ExitCode::from(crate::outcome::FAILED),
+        false => code,
+    }
+}

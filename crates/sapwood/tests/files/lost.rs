@@ -1,0 +1,187 @@
+//! What a copy of a tree may not lose without a word, and what may not cost the rest of it.
+
+use crate::common::{Bench, Ended, FAILED};
+use crate::disks::{alone, debugfs, make, run, text, Mounted, MIB};
+use rustix::fs::{lgetxattr, lsetxattr, XattrFlags};
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+const LARGE: [(&str, usize); 3] = [("user.small", 100), ("user.20k", 20_000), ("user.60k", 60_000)];
+
+fn value(len: usize) -> Vec<u8> {
+    (0..len).map(|n| (n / 7) as u8).collect()
+}
+
+fn get(bench: &Bench, path: &str, to: &str) -> Ended {
+    bench.run(&["files", "vm/d", "get", path, "--to", to])
+}
+
+/// Large extended attributes were dropped with exit 0 and without their names where the copy could not have them.
+#[test]
+fn large_attributes_are_copied_or_named() {
+    let _alone = alone();
+    for (how, bytes) in [("mkfs.ext4 -q -F -O ea_inode -b 4096", 60 * MIB), ("mkfs.xfs -q -f", 320 * MIB)] {
+        let bench = Bench::new("balanced");
+        let image = make(&bench.path("image"), bytes, how);
+        {
+            let mounted = Mounted::new(&image);
+            let file = mounted.path().join("file");
+            fs::write(&file, "content").unwrap();
+            fs::create_dir(mounted.path().join("dir")).unwrap();
+            for (name, len) in LARGE {
+                lsetxattr(&file, name, &value(len), XattrFlags::empty()).unwrap();
+                lsetxattr(mounted.path().join("dir"), name, &value(len), XattrFlags::empty()).unwrap();
+            }
+        }
+        bench.backup("vm/d", text(&image));
+        let roomy = Mounted::new(&make(&bench.path("roomy"), 320 * MIB, "mkfs.xfs -q -f"));
+        get(&bench, "/", text(roomy.path())).expect_done();
+        for node in ["disk/file", "disk/dir"] {
+            for (name, len) in LARGE {
+                let mut got = vec![0; 70_000];
+                let n = lgetxattr(roomy.path().join(node), name, &mut got[..]).unwrap();
+                assert!(got[..n] == value(len), "{how}: {node}: {name}");
+            }
+        }
+        // Blocks of 4 KiB are all that such a file system has for them.
+        let narrow =
+            Mounted::new(&make(&bench.path("narrow"), 60 * MIB, "mkfs.ext4 -q -F -b 4096 -O ^ea_inode"));
+        let ended = get(&bench, "/", text(narrow.path()));
+        assert_eq!(ended.code(), Some(FAILED), "{ended}");
+        for line in ["disk:/file: its copy has lost: ", "disk:/dir: its copy has lost: "] {
+            let line = ended.stderr.lines().find(|l| l.contains(line)).unwrap_or_else(|| panic!("{ended}"));
+            assert!(line.contains("user.20k: ") && line.contains("user.60k: "), "{ended}");
+            assert!(!line.contains("user.small"), "{ended}");
+        }
+        assert!(String::from_utf8_lossy(&ended.stdout).contains("2 without all of their"), "{ended}");
+        assert_eq!(fs::read(narrow.path().join("disk/file")).unwrap(), b"content");
+    }
+}
+
+/// An inline file that was extended was called damaged: what is behind its data is a hole. Older kernels leave such
+/// files.
+#[test]
+fn an_inline_file_may_be_longer_than_its_data() {
+    let _alone = alone();
+    let bench = Bench::new("balanced");
+    let image = make(&bench.path("image"), 60 * MIB, "mkfs.ext4 -q -F -b 4096 -O inline_data -I 512");
+    // The second one has no room in the map of blocks alone.
+    let files = [("short", 4, 5u64), ("long", 150, 200), ("larger", 150, 1 << 30), ("largest", 4, 1 << 40)];
+    {
+        let mounted = Mounted::new(&image);
+        for (name, len, _) in files {
+            fs::write(mounted.path().join(name), vec![7; len]).unwrap();
+        }
+    }
+    for (name, _, size) in files {
+        debugfs(&image, &[&format!("set_inode_field {name} size {size}")]);
+        let stat = debugfs(&image, &[&format!("stat {name}")]);
+        assert!(stat.contains("0x10000000") && stat.contains(&format!("Size: {size}")), "not inline: {stat}");
+    }
+    bench.backup("vm/d", text(&image));
+    // The largest one has room in this one.
+    let to = Mounted::new(&make(&bench.path("to"), 320 * MIB, "mkfs.xfs -q -f"));
+    get(&bench, "/", text(to.path())).expect_done();
+    for (name, len, size) in files {
+        let path = to.path().join("disk").join(name);
+        let meta = fs::metadata(&path).unwrap();
+        assert!(meta.len() == size && meta.blocks() < 64, "{name}: {meta:?}");
+        for at in [0, 50, len as u64, 4000, 500_000, size - 3, size] {
+            let mut buf = vec![1; 300];
+            let n = File::open(&path).unwrap().read_at(&mut buf, at).unwrap();
+            assert_eq!(n as u64, size.saturating_sub(at).min(300), "{name} at {at}");
+            let data = (len as u64).saturating_sub(at).min(n as u64) as usize;
+            assert!(
+                buf[..data].iter().all(|b| *b == 7) && buf[data..n].iter().all(|b| *b == 0),
+                "{name} at {at}"
+            );
+        }
+    }
+    let long = bench.done(&["files", "vm/d", "get", "/long", "--to", "-"]).stdout;
+    assert!(long[..150] == [7; 150] && long[150..] == [0; 50]);
+    let archive = bench.path("tar");
+    let mut tar = bench.command(&["files", "vm/d", "tar"]);
+    tar.stdout(File::create(&archive).unwrap());
+    assert!(tar.status().unwrap().success());
+    assert!(fs::metadata(&archive).unwrap().len() < MIB);
+    let list = run("tar", &["-tvf", text(&archive)]);
+    assert!(list.contains("1099511627776") && list.contains("1073741824"), "{list}");
+}
+
+/// What is in the way where the copy goes ended all of it.
+#[test]
+fn what_is_there_costs_only_what_would_lie_over_it() {
+    let _alone = alone();
+    let bench = Bench::new("balanced");
+    let image = make(&bench.path("image"), 60 * MIB, "mkfs.ext4 -q -F");
+    {
+        let mounted = Mounted::new(&image);
+        for dir in ["one", "two"] {
+            fs::create_dir(mounted.path().join(dir)).unwrap();
+            fs::write(mounted.path().join(dir).join("file"), dir).unwrap();
+        }
+    }
+    bench.backup("vm/d", text(&image));
+    fs::create_dir_all(bench.path("to/one")).unwrap();
+    bench.fails(
+        &["files", "vm/d", "get", "/one", "/two", "--to", &bench.arg("to")],
+        FAILED,
+        &["/to/one: File exists"],
+    );
+    assert_eq!(fs::read_dir(bench.path("to/one")).unwrap().count(), 0);
+    assert_eq!(fs::read(bench.path("to/two/file")).unwrap(), b"two");
+    assert!(!bench.path("to/file").exists());
+}
+
+/// Two equal snapshots differed, with exit 1, where a directory is encrypted: it cannot be listed.
+#[test]
+fn equal_snapshots_are_equal_whatever_cannot_be_read() {
+    let _alone = alone();
+    let bench = Bench::new("balanced");
+    let image = make(&bench.path("image"), 60 * MIB, "mkfs.ext4 -q -F -O encrypt");
+    {
+        let mounted = Mounted::new(&image);
+        fs::create_dir(mounted.path().join("secret")).unwrap();
+        fs::write(mounted.path().join("secret/file"), "content").unwrap();
+        fs::write(mounted.path().join("plain"), "content").unwrap();
+    }
+    debugfs(&image, &["set_inode_field secret flags 0x80800"]);
+    bench.backup("vm/d", text(&image));
+    bench.backup("vm/d", text(&image));
+    let report = bench.json(&["diff", "vm/d@latest~1", "vm/d"]);
+    assert_eq!(report["bytes"], 0);
+    assert_eq!(report["volumes"], serde_json::json!([{ "name": "disk", "kind": "ext4", "files": [] }]));
+    bench.done(&["diff", "vm/d@latest~1", "vm/d"]);
+    // Where something was written, it may have been in there.
+    fs::write(Mounted::new(&image).path().join("plain"), "changed").unwrap();
+    bench.backup("vm/d", text(&image));
+    let ended = bench.run(&["diff", "vm/d@latest~1", "vm/d"]);
+    assert_eq!(ended.code(), Some(FAILED), "{ended}");
+    assert!(ended.stderr.contains("disk:/secret: ext4: encryption"), "{ended}");
+    assert!(String::from_utf8_lossy(&ended.stdout).contains("M disk:/plain"), "{ended}");
+}
+
+/// Where no file system can be read, it was not said what is there instead.
+#[test]
+fn what_cannot_be_read_is_named() {
+    let _alone = alone();
+    let bench = Bench::new("balanced");
+    let mut disk = vec![0; 2 << 20];
+    disk[0x1_0040..0x1_0048].copy_from_slice(b"_BHRfS_M");
+    bench.backup("vm/d", &bench.file("disk", &disk));
+    bench.fails(
+        &["files", "vm/d", "get", "/etc"],
+        FAILED,
+        &["no file system that can be read", "disk (btrfs)"],
+    );
+    bench.fails(&["files", "vm/d", "list", "disk:/"], FAILED, &["btrfs is not supported"]);
+    // And what lies beside one that can.
+    let ext4 = make(&bench.path("ext4"), 8 * MIB, "mkfs.ext4 -q -F");
+    let parts = crate::disks::blank(&bench.path("parts"), 20 * MIB);
+    crate::disks::partition(&parts, "label: dos\nstart=1M,size=8M,type=83\nstart=10M,size=8M,type=83\n");
+    crate::disks::put(&ext4, &parts, MIB);
+    crate::disks::patch(&parts, 10 * MIB, &disk);
+    bench.backup("vm/e", text(&parts));
+    let said = ["there is no /none", "not looked into: 2 (btrfs)"];
+    bench.fails(&["files", "vm/e", "get", "/none"], FAILED, &said);
+}

@@ -1,0 +1,301 @@
+//! A small vault whose objects can be replaced by others with valid checksums.
+
+use crate::common::{files_below, random, Bench};
+use format::{
+    decode_frame, encode_frame, names, Context, DiskId, Kind, Manifest, Owner, PageAt, RecipeName,
+    RecipePage, RecipePageRef, RecipeRoot, SnapshotEntry, Summary, VaultFile, VaultId, FRAME_HEADER_BYTES,
+};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+use xxhash_rust::xxh3::Xxh3;
+use zstd_safe::zstd_sys::ZSTD_EndDirective;
+use zstd_safe::{CCtx, InBuffer, OutBuffer};
+
+pub const POLICIES: [&str; 4] = ["balanced", "reverse", "conventional", "vm-centric-bloom"];
+/// Three segments of `balanced`, the last one cut short.
+const DISK_BYTES: usize = 9 << 20;
+/// Bytes of it that are no zeros.
+const DATA_BYTES: usize = 3 << 20;
+
+/// A vault, and what its snapshots hold.
+pub struct Original {
+    bench: Bench,
+    /// Of `vm/a@latest~2`, `latest~1` and `latest`: files, because a command starts with the memory of the one that starts it.
+    versions: Vec<PathBuf>,
+}
+
+impl Original {
+    pub fn new(policy: &str) -> Self {
+        let bench = Bench::new_in(&memory_dir(), policy);
+        let mut bytes = vec![0; DISK_BYTES];
+        bytes[..DATA_BYTES].copy_from_slice(&random(DATA_BYTES, 1));
+        let mut versions = Vec::new();
+        for n in 0..4u64 {
+            // Some of it changes, and some moves.
+            let at = (n as usize + 1) * 400_000;
+            bytes[at..at + 100_000].copy_from_slice(&random(100_000, n + 2));
+            bytes.copy_within(4096..40_960, (5 << 20) + at / 4096 * 4096);
+            let source = bench.file(&format!("version-{n}"), &bytes);
+            bench.backup("vm/a", &source);
+            bench.backup("vm/b", &source);
+            versions.push(source.into());
+        }
+        // Deletion leaves lists of dead chunks.
+        bench.done(&["delete", "vm/a@latest~2"]);
+        versions.remove(1);
+        bench.done(&["-q", "popular", "build", "--fraction", "20"]);
+        bytes[..100_000].copy_from_slice(&random(100_000, 9));
+        bench.file("next", &bytes);
+        bench.verify();
+        Original { bench, versions }
+    }
+
+    /// What `vm/a@latest~{2 - n}` holds.
+    pub fn version(&self, n: usize) -> Vec<u8> {
+        std::fs::read(&self.versions[n]).unwrap()
+    }
+
+    pub fn copy(&self) -> Vault {
+        let vault = Vault::copy_of(&self.bench.store, "vault");
+        std::fs::copy(self.bench.path("next"), vault.dir().join("next")).unwrap();
+        std::fs::create_dir(vault.dir().join("mountpoint")).unwrap();
+        vault
+    }
+}
+
+/// Memory where there is some: syncing is not what is tested here.
+fn memory_dir() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() {
+        memory.into()
+    } else {
+        std::env::temp_dir()
+    }
+}
+
+/// A vault that may be damaged, with files beside it.
+pub struct Vault {
+    dir: PathBuf,
+    id: VaultId,
+    disk: DiskId,
+    _temporary: Option<TempDir>,
+}
+
+impl Vault {
+    fn copy_of(from: &Path, to: &str) -> Vault {
+        let temporary = tempfile::tempdir_in(memory_dir()).unwrap();
+        let dir = temporary.path().to_path_buf();
+        let mut copy = Command::new("cp");
+        copy.args(["-r", "--sparse=always", "-T"]).arg(from).arg(dir.join(to));
+        assert!(copy.status().unwrap().success());
+        Vault { _temporary: Some(temporary), ..Vault::at(&dir) }
+    }
+
+    /// The one in a directory.
+    pub fn at(dir: &Path) -> Vault {
+        let (id, disk) = (VaultId([0; 16]), DiskId([0; 16]));
+        let mut vault = Vault { dir: dir.into(), id, disk, _temporary: None };
+        let Ok(file) = VaultFile::decode(&vault.read(names::VAULT)) else { return vault };
+        vault.id = file.id;
+        let name = names::name("vm/a");
+        let frame = vault.read(&name);
+        if let Ok(body) = decode_frame(Kind::Name, vault.context(&name), &frame) {
+            vault.disk = DiskId(body[..16].try_into().unwrap());
+        }
+        vault
+    }
+
+    pub fn copy(&self) -> Vault {
+        Vault::copy_of(&self.dir, ".")
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub fn folder(&self) -> String {
+        names::folder(Owner::Disk, self.disk)
+    }
+
+    pub fn context<'a>(&self, place: &'a str) -> Context<'a> {
+        Context { vault: self.id, place }
+    }
+
+    pub fn path(&self, object: &str) -> PathBuf {
+        self.dir.join("vault/objects").join(object)
+    }
+
+    pub fn read(&self, object: &str) -> Vec<u8> {
+        // One that was made huge is not read.
+        let path = self.path(object);
+        match std::fs::metadata(&path) {
+            Ok(m) if m.len() < 1 << 30 => std::fs::read(path).unwrap(),
+            _ => Vec::new(),
+        }
+    }
+
+    pub fn write(&self, object: &str, bytes: &[u8]) {
+        let path = self.path(object);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        // The stored file cannot be written to.
+        let _ = std::fs::remove_file(&path);
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    /// The names of objects that end in this, in order.
+    pub fn objects(&self, suffix: &str) -> Vec<String> {
+        let root = self.path("");
+        let name = |p: PathBuf| p.strip_prefix(&root).unwrap().to_str().unwrap().to_string();
+        let mut all: Vec<String> = files_below(&root).into_iter().map(name).collect();
+        all.retain(|n| n.ends_with(suffix));
+        all.sort();
+        all
+    }
+
+    pub fn manifest(&self) -> Manifest {
+        let name = names::manifest(&self.folder());
+        Manifest::decode(self.context(&name), &self.read(&name)).unwrap()
+    }
+
+    pub fn put_manifest(&self, change: impl FnOnce(&mut Manifest)) {
+        let mut m = self.manifest();
+        change(&mut m);
+        m.check_limits().unwrap();
+        let name = names::manifest(&self.folder());
+        self.write(&name, &m.encode(self.context(&name)));
+    }
+
+    pub fn root(&self, s: &SnapshotEntry) -> RecipeRoot {
+        let name = names::recipe_root(&self.folder(), recipe_of(s));
+        RecipeRoot::decode(self.context(&name), &self.read(&name)).unwrap()
+    }
+
+    /// Replaces the root of a snapshot's recipe; its manifest says the size that it has.
+    pub fn put_root(&self, s: &SnapshotEntry, root: &RecipeRoot) {
+        let name = names::recipe_root(&self.folder(), recipe_of(s));
+        self.write(&name, &root.encode(self.context(&name)));
+        self.put_manifest(|m| {
+            let s = m.snapshots.iter_mut().find(|e| e.id == s.id).unwrap();
+            s.size = root.size;
+        });
+    }
+
+    /// Replaces the recipe of a snapshot by one of these pages.
+    pub fn put_recipe(&self, s: &SnapshotEntry, pages: &[RecipePage]) {
+        let body = |page: &RecipePage| {
+            let at = self.context("x");
+            let of = |kind, frame: Vec<u8>| decode_frame(kind, at, &frame).unwrap().into_owned();
+            (of(Kind::RecipePage, page.encode(at)), of(Kind::Summary, Summary::of(page).encode(at)))
+        };
+        let bodies: Vec<_> = pages.iter().map(body).collect();
+        let frames = bodies.iter().map(|(page, summary)| (Body::Of(page), Body::Of(summary)));
+        self.put_recipe_of(s, &frames.collect::<Vec<_>>());
+    }
+
+    /// The same with bodies of pages and summaries.
+    pub fn put_recipe_of(&self, s: &SnapshotEntry, pages: &[(Body<'_>, Body<'_>)]) {
+        let recipe = recipe_of(s);
+        let name = names::recipe_pages(&self.folder(), recipe);
+        let mut object = Vec::new();
+        let mut root = self.root(s);
+        root.size = u64::from(root.segment_bytes) * format::SEGMENTS_PER_PAGE * pages.len() as u64;
+        root.pages.clear();
+        for (page, summary) in pages {
+            let offset = object.len() as u64;
+            let page = self.frame(Kind::RecipePage, &format!("{name}#{offset}"), page);
+            object.extend_from_slice(&page);
+            let summary = self.frame(Kind::Summary, &format!("{name}#{}", object.len()), summary);
+            object.extend_from_slice(&summary);
+            let (page_len, summary_len) = (page.len() as u32, summary.len() as u32);
+            root.pages.push(PageAt::Page(RecipePageRef { recipe, offset, page_len, summary_len }));
+        }
+        self.write(&name, &object);
+        self.put_root(s, &root);
+        self.put_manifest(|m| {
+            let s = m.snapshots.iter_mut().find(|e| e.id == s.id).unwrap();
+            s.depends = vec![recipe];
+        });
+    }
+
+    /// Puts an object of one frame.
+    pub fn put(&self, kind: Kind, object: &str, body: &Body<'_>) {
+        self.write(object, &self.frame(kind, object, body));
+    }
+
+    /// A frame, as an encoder without limits would write it.
+    pub fn frame(&self, kind: Kind, place: &str, body: &Body<'_>) -> Vec<u8> {
+        let (stored, codec, body_len) = match body {
+            Body::Of(body) if body.len() <= kind.body_max() => {
+                return encode_frame(kind, self.context(place), body)
+            }
+            Body::Of(body) => (body.to_vec(), 0, body.len()),
+            Body::Repeated { head, item, times } => {
+                (compressed(head, item, *times), 1, head.len() + item.len() * times)
+            }
+        };
+        let mut frame = b"SAPW".to_vec();
+        frame.extend_from_slice(&[kind as u8, 1, codec, 0]);
+        frame.extend_from_slice(&(stored.len() as u32).to_le_bytes());
+        frame.extend_from_slice(&(body_len as u32).to_le_bytes());
+        let mut sum = Xxh3::new();
+        sum.update(&self.id.0);
+        sum.update(&(place.len() as u32).to_le_bytes());
+        sum.update(place.as_bytes());
+        sum.update(&frame);
+        sum.update(&stored);
+        frame.extend_from_slice(&sum.digest128().to_le_bytes());
+        assert_eq!(frame.len(), FRAME_HEADER_BYTES);
+        frame.extend_from_slice(&stored);
+        frame
+    }
+
+    /// Replaces an object by a hole.
+    pub fn put_hole(&self, object: &str, bytes: u64) {
+        self.write(object, b"");
+        std::fs::OpenOptions::new().write(true).open(self.path(object)).unwrap().set_len(bytes).unwrap();
+    }
+}
+
+/// What stands in a frame.
+pub enum Body<'a> {
+    /// This.
+    Of(&'a [u8]),
+    /// Something many times.
+    Repeated { head: &'a [u8], item: &'a [u8], times: usize },
+}
+
+pub fn recipe_of(s: &SnapshotEntry) -> RecipeName {
+    RecipeName { snap: s.id, generation: s.generation }
+}
+
+/// One zstd frame over what need not fit into memory.
+pub fn compressed(head: &[u8], item: &[u8], times: usize) -> Vec<u8> {
+    let mut zstd = CCtx::create();
+    let mut out = Vec::with_capacity(8 << 20);
+    let mut write = |bytes: &[u8], end: ZSTD_EndDirective| {
+        let mut input = InBuffer::around(bytes);
+        let at = out.len();
+        let mut output = OutBuffer::around_pos(&mut out, at);
+        while zstd.compress_stream2(&mut output, &mut input, end).unwrap() > 0 || input.pos() < bytes.len() {}
+    };
+    write(head, ZSTD_EndDirective::ZSTD_e_continue);
+    let at_once = (1 << 20) / item.len().max(1) + 1;
+    let many = item.repeat(at_once);
+    for _ in 0..times / at_once {
+        write(&many, ZSTD_EndDirective::ZSTD_e_flush);
+    }
+    write(&item.repeat(times % at_once), ZSTD_EndDirective::ZSTD_e_end);
+    out
+}
+
+/// As formats store it.
+pub fn varint(mut v: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    while v >= 0x80 {
+        out.push(v as u8 | 0x80);
+        v >>= 7;
+    }
+    out.push(v as u8);
+    out
+}

@@ -1,0 +1,91 @@
+//! Who has a lock, as far as this host can tell: for messages.
+
+use std::os::fd::BorrowedFd;
+
+use crate::host;
+
+/// The process that has the `flock` of an open file.
+pub(crate) fn of(file: BorrowedFd<'_>) -> String {
+    let host = host::name();
+    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+    let found = rustix::fs::fstat(file).ok().and_then(|stat| {
+        let device = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+        process_of(&locks, device, stat.st_ino)
+    });
+    match found {
+        Some(process) => format!("process {process}{} of host {host}", what_it_is(process)),
+        None => format!("a process that host {host} does not show to this one"),
+    }
+}
+
+/// `NUMBER: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE START END`; `->` in front of who waits.
+fn process_of(locks: &str, device: (u32, u32), inode: u64) -> Option<u32> {
+    let mut other_device = None;
+    for line in locks.lines() {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [_, "FLOCK", _, _, process, place, ..] = fields[..] else { continue };
+        let mut place = place.split(':');
+        let mut number = |radix| place.next().and_then(|n| u64::from_str_radix(n, radix).ok());
+        let (Some(major), Some(minor), Some(i)) = (number(16), number(16), number(10)) else { continue };
+        let Ok(process) = process.parse() else { continue };
+        if i == inode && (major, minor) == (device.0.into(), device.1.into()) {
+            return Some(process);
+        }
+        if i == inode {
+            // Btrfs and overlays tell another device here than elsewhere.
+            other_device = Some(process);
+        }
+    }
+    other_device
+}
+
+/// Its program, and whether it is stopped.
+fn what_it_is(process: u32) -> String {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    match parse(&stat) {
+        Some((program, true)) => format!(" ({program}, which is stopped)"),
+        Some((program, false)) => format!(" ({program})"),
+        None => String::new(),
+    }
+}
+
+/// `PID (PROGRAM) STATE …`; the program's name may hold anything.
+fn parse(stat: &str) -> Option<(&str, bool)> {
+    let (_, rest) = stat.split_once('(')?;
+    let (program, rest) = rest.rsplit_once(')')?;
+    Some((program, rest.trim_start().starts_with(['T', 't'])))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn the_tables_are_read() {
+        let locks = "1: POSIX  ADVISORY  WRITE 7 08:01:5 0 EOF\n\
+                     2: FLOCK  ADVISORY  WRITE 8 08:11:5 0 EOF\n\
+                     2: -> FLOCK  ADVISORY  WRITE 9 08:01:5 0 EOF\n\
+                     3: FLOCK  ADVISORY  READ 10 08:01:5 0 EOF\n";
+        assert_eq!(process_of(locks, (8, 1), 5), Some(10));
+        assert_eq!(process_of(locks, (8, 0x11), 5), Some(8));
+        assert_eq!(process_of(locks, (0, 40), 5), Some(10));
+        assert_eq!(process_of(locks, (8, 1), 6), None);
+        assert_eq!(parse("12 (a) b) T 1 2"), Some(("a) b", true)));
+        assert_eq!(parse("12 (sapwood) S 1 2"), Some(("sapwood", false)));
+        assert_eq!(parse(""), None);
+    }
+
+    #[test]
+    fn the_holder_is_found() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(of(file.as_file().as_fd()).contains("does not show"));
+        rustix::fs::flock(file.as_file(), rustix::fs::FlockOperation::LockExclusive).unwrap();
+        let who = of(file.as_file().as_fd());
+        assert!(
+            who.contains(&format!("process {}", std::process::id())) && who.contains(&host::name()),
+            "{who}"
+        );
+    }
+}

@@ -1,0 +1,419 @@
+//! Objects that are no regular file, or that cannot be read, count as damaged like any other object.
+//!
+//! The story: one pipe, symbolic link or unreadable file under an object's name ended `gc` for the whole vault; in the place
+//! of `shared/manifest` it kept every disk from being restored, in the place of an index it kept every disk from being
+//! backed up.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{backup, image, new_vault, open_vault, restore, rng, scratch, seed};
+use format::names;
+use rand::Rng;
+use rustix::fs::{mkfifoat, Mode, CWD};
+use rustix::process::{Gid, Uid};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::{symlink, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{channel, RecvTimeoutError};
+use std::time::Duration;
+use vault::{Global, Policy, Progress, Vault, BALANCED, CONVENTIONAL, REVERSE, VM_CENTRIC_BLOOM};
+
+/// A disk for each way to share chunks and to delete.
+fn disks() -> [(&'static str, Policy); 4] {
+    let small = |policy: Policy| Policy {
+        segment_bytes: 16 << 10,
+        chunking: "4k".parse().unwrap(),
+        group_bytes: 64 << 10,
+        container_bytes: 256 << 10,
+        own_index_bytes: 1 << 20,
+        global: match policy.global {
+            Global::Chunks { .. } => Global::Chunks { index_bytes: 1 << 20 },
+            other => other,
+        },
+        ..policy
+    };
+    [
+        ("balanced/a", small(BALANCED)),
+        ("conventional/a", small(CONVENTIONAL)),
+        ("reverse/a", small(REVERSE)),
+        ("bloom/a", small(VM_CENTRIC_BLOOM)),
+    ]
+}
+
+/// Nobody can read a file of this user whose mode is 000, unlike root.
+const NOBODY: u32 = 65534;
+/// No case takes a hundredth of this: who takes longer hangs.
+const HANGS: Duration = Duration::from_secs(300);
+
+struct Fixture {
+    dir: tempfile::TempDir,
+    /// By `vm/disk@id`.
+    content: BTreeMap<String, Vec<u8>>,
+    newest: BTreeMap<&'static str, Vec<u8>>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let mut rng = rng(seed("odd_objects"));
+        let dir = scratch();
+        let vault = new_vault(dir.path());
+        let (mut content, mut newest) = (BTreeMap::new(), BTreeMap::<&str, Vec<u8>>::new());
+        let base = image(&mut rng, 400_000);
+        for version in 0..4_usize {
+            for (disk, policy) in disks() {
+                let bytes: &mut Vec<u8> = newest.entry(disk).or_insert_with(|| base.clone());
+                // What the next version has, too, and what it has not: containers are dead in part.
+                rng.fill(&mut bytes[version * 40_000..][..30_000]);
+                rng.fill(&mut bytes[300_000..][..20_000]);
+                let id = backup(&vault, disk, bytes, policy).unwrap().snapshot.id;
+                if version != 2 {
+                    content.insert(format!("{disk}@{id}"), bytes.clone());
+                }
+            }
+            if version == 1 {
+                vault.popular_build(1.0, &std::env::temp_dir()).unwrap();
+            }
+        }
+        for (disk, _) in disks() {
+            vault.delete(disk, &["latest~1"]).unwrap();
+        }
+        // What killed processes leave.
+        let folder = objects(dir.path()).into_iter().find(|o| o.starts_with(names::DISKS)).unwrap();
+        let id = folder.split('/').nth(1).unwrap().to_owned();
+        for left in [
+            "sessions/00000000000000aa".to_owned(),
+            format!("readers/{id}/00000000000000bb"),
+            "claims/shared/1/00000000000000aa".to_owned(),
+            "retiring/shared/1".to_owned(),
+        ] {
+            let path = path(dir.path(), &left);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, b"").unwrap();
+        }
+        assert_eq!(vault.verify(None, true, &Progress::default()).unwrap().damaged, []);
+        Fixture { dir, content, newest }
+    }
+
+    /// One object of each kind.
+    fn objects(&self) -> BTreeMap<&'static str, String> {
+        let mut kinds = BTreeMap::new();
+        for object in objects(self.dir.path()) {
+            kinds.entry(kind_of(&object)).or_insert(object);
+        }
+        kinds
+    }
+}
+
+fn path(dir: &Path, object: &str) -> PathBuf {
+    dir.join("objects").join(object)
+}
+
+fn objects(dir: &Path) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut below = vec![dir.join("objects")];
+    while let Some(at) = below.pop() {
+        for e in fs::read_dir(at).unwrap() {
+            let e = e.unwrap();
+            match e.file_type().unwrap().is_dir() {
+                true => below.push(e.path()),
+                false => {
+                    all.push(e.path().strip_prefix(dir.join("objects")).unwrap().to_str().unwrap().into())
+                }
+            }
+        }
+    }
+    all.sort();
+    all
+}
+
+fn kind_of(object: &str) -> &'static str {
+    let is = |suffix: &str| object.ends_with(suffix);
+    let shared = object.starts_with("shared/");
+    match object {
+        names::VAULT => "vault.json",
+        _ if object.starts_with(names::NAMES) => "name",
+        _ if object.starts_with(names::SESSIONS) => "session",
+        _ if object.starts_with(names::READERS) => "reader",
+        _ if object.starts_with(names::CLAIMS) => "claim",
+        _ if object.starts_with("retiring/") => "retiring",
+        _ if object.starts_with("index/prefixes/") => "prefixes",
+        _ if object.starts_with("index/segments/") => "segments",
+        _ if object.starts_with("index/popular/") => "popular set",
+        _ if is("/manifest") && shared => "shared manifest",
+        _ if is("/manifest") => "manifest",
+        _ if object.contains("/pages/") && shared => "shared page",
+        _ if object.contains("/pages/") => "page",
+        _ if is(".root") => "root",
+        _ if is(".pages") => "recipe pages",
+        _ if is(".bloom") => "filter",
+        _ if is(".data") && shared => "shared data",
+        _ if is(".data") => "data",
+        _ if is(".table") && shared => "shared table",
+        _ if is(".table") => "table",
+        _ if is(".dead") && shared => "shared dead",
+        _ if is(".dead") => "dead",
+        _ if object.contains("/commits/") && shared => "shared commit",
+        _ if object.contains("/commits/") => "commit",
+        _ => panic!("{object}: of what kind?"),
+    }
+}
+
+const KINDS: [&str; 24] = [
+    "vault.json",
+    "name",
+    "session",
+    "reader",
+    "claim",
+    "retiring",
+    "prefixes",
+    "segments",
+    "popular set",
+    "shared manifest",
+    "manifest",
+    "shared page",
+    "page",
+    "root",
+    "recipe pages",
+    "filter",
+    "shared data",
+    "data",
+    "shared table",
+    "table",
+    "shared dead",
+    "dead",
+    "shared commit",
+    "commit",
+];
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Odd {
+    Pipe,
+    Socket,
+    LinkToItself,
+    LinkElsewhere,
+    EmptyDirectory,
+    FullDirectory,
+    Unreadable,
+}
+
+const ODD: [Odd; 7] = [
+    Odd::Pipe,
+    Odd::Socket,
+    Odd::LinkToItself,
+    Odd::LinkElsewhere,
+    Odd::EmptyDirectory,
+    Odd::FullDirectory,
+    Odd::Unreadable,
+];
+
+impl Odd {
+    fn put(self, at: &Path) {
+        if self == Odd::Unreadable {
+            return fs::set_permissions(at, fs::Permissions::from_mode(0o000)).unwrap();
+        }
+        let before = fs::read(at).unwrap();
+        fs::remove_file(at).unwrap();
+        match self {
+            Odd::Pipe => mkfifoat(CWD, at, Mode::RUSR | Mode::WUSR).unwrap(),
+            Odd::Socket => {
+                // The paths of sockets are short.
+                let dir = tempfile::tempdir_in(at.ancestors().nth(3).unwrap()).unwrap();
+                let short = tempfile::tempdir().unwrap();
+                symlink(dir.path(), short.path().join("s")).unwrap();
+                drop(UnixListener::bind(short.path().join("s/x")).unwrap());
+                fs::rename(dir.path().join("x"), at).unwrap();
+            }
+            Odd::LinkToItself => symlink(at.file_name().unwrap(), at).unwrap(),
+            Odd::LinkElsewhere => {
+                // To the right bytes: that they are followed would not be seen otherwise.
+                let elsewhere = at.ancestors().find(|a| a.ends_with("objects")).unwrap();
+                let elsewhere = elsewhere.with_file_name("elsewhere");
+                fs::write(&elsewhere, before).unwrap();
+                symlink(elsewhere, at).unwrap();
+            }
+            Odd::EmptyDirectory => fs::create_dir(at).unwrap(),
+            Odd::FullDirectory => {
+                fs::create_dir(at).unwrap();
+                fs::write(at.join("file"), before).unwrap();
+            }
+            Odd::Unreadable => unreachable!(),
+        }
+    }
+
+    fn is_directory(self) -> bool {
+        matches!(self, Odd::EmptyDirectory | Odd::FullDirectory)
+    }
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for e in fs::read_dir(from).unwrap() {
+        let e = e.unwrap();
+        match e.file_type().unwrap().is_dir() {
+            true => copy_tree(&e.path(), &to.join(e.file_name())),
+            false => drop(fs::copy(e.path(), to.join(e.file_name())).unwrap()),
+        }
+    }
+}
+
+/// One object of the vault made odd: every command on the vault, by a thread of a user that is not root.
+fn case(f: &Fixture, kind: &str, object: &str, odd: Odd) {
+    let dir = scratch();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    copy_tree(f.dir.path(), dir.path());
+    odd.put(&path(dir.path(), object));
+    if rustix::process::geteuid().is_root() {
+        give_away_all(dir.path());
+    }
+    let (ended, end) = channel();
+    std::thread::scope(|scope| {
+        let dir = dir.path();
+        scope.spawn(move || {
+            if rustix::process::geteuid().is_root() {
+                let nobody = Uid::from_raw(NOBODY);
+                // Of this thread alone, and of those that it starts.
+                rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            }
+            all_commands(f, dir, kind, object, odd);
+            let _ = ended.send(());
+        });
+        if end.recv_timeout(HANGS) == Err(RecvTimeoutError::Timeout) {
+            eprintln!("{kind} {object} {odd:?}: hangs");
+            std::process::abort();
+        }
+    });
+}
+
+/// A symbolic link is given away itself, not what it leads to.
+fn give_away_all(dir: &Path) {
+    let mut below = vec![dir.to_owned()];
+    while let Some(at) = below.pop() {
+        let (user, group) = (Some(Uid::from_raw(NOBODY)), Some(Gid::from_raw(NOBODY)));
+        rustix::fs::chownat(CWD, &at, user, group, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).unwrap();
+        if fs::symlink_metadata(&at).unwrap().is_dir() {
+            below.extend(fs::read_dir(&at).unwrap().map(|e| e.unwrap().path()));
+        }
+    }
+}
+
+fn all_commands(f: &Fixture, dir: &Path, kind: &str, object: &str, odd: Odd) {
+    let what = format!("{kind} {object} {odd:?}");
+    let vault = match open_vault(dir) {
+        Ok(vault) => vault,
+        Err(e) => {
+            assert!(kind == "vault.json" && e.is_damage(), "{what}: {e}");
+            assert!(e.to_string().contains(object), "{what}: {e}");
+            return;
+        }
+    };
+    let folder = object.split('/').take(2).collect::<Vec<_>>().join("/");
+    let is_of = |disk: &str| match kind {
+        "name" => object == names::name(disk),
+        _ => folder_of(f, disk) == folder,
+    };
+    let affected = verify(&vault, kind, object, odd, &what);
+    vault.snapshots(None).unwrap_or_else(|e| panic!("{what}: snapshots: {e}"));
+    vault.stats(None).unwrap_or_else(|e| panic!("{what}: stats: {e}"));
+    for (name, content) in &f.content {
+        let (disk, id) = name.split_once('@').unwrap();
+        match restore(&vault, disk, id) {
+            Ok(bytes) => assert!(bytes == *content, "{what}: {name}: wrong bytes"),
+            Err(_) if kind == "name" && is_of(disk) => {}
+            Err(e) => {
+                assert!(affected.contains(name), "{what}: restore of {name}: {e}");
+                assert!(e.is_damage(), "{what}: restore of {name}: {e}");
+            }
+        }
+    }
+    if let Err(e) = vault.reindex() {
+        assert!(e.is_damage() && kind.starts_with("shared"), "{what}: reindex: {e}");
+    }
+    for (disk, policy) in disks() {
+        match backup(&vault, disk, &f.newest[disk], policy) {
+            Ok(made) => {
+                let bytes = restore(&vault, disk, &made.snapshot.id.to_string());
+                assert!(bytes.unwrap_or_else(|e| panic!("{what}: {disk}: {e}")) == f.newest[disk]);
+            }
+            Err(e) => {
+                let needs_it = is_of(disk) || kind == "shared manifest" || kind == "shared page";
+                assert!(needs_it, "{what}: backup of {disk}: {e}");
+                assert!(e.is_damage() || kind == "name", "{what}: backup of {disk}: {e}");
+            }
+        }
+        if let Err(e) = vault.delete(disk, &["latest~1"]) {
+            let hidden = is_of(disk) && (kind == "manifest" || kind == "name");
+            assert!(hidden, "{what}: deletion of {disk}: {e}");
+        }
+    }
+    for dry_run in [true, false] {
+        let report = vault.gc(dry_run).unwrap_or_else(|e| panic!("{what}: gc: {e}"));
+        let told = report.skipped.iter().any(|line| line.contains(object));
+        // A dry run does not look at the shared set.
+        let must = kind == "manifest" || (kind == "shared manifest" && !dry_run);
+        let must = must && !odd.is_directory();
+        assert!(told || !must, "{what}: gc: {:?}", report.skipped);
+    }
+}
+
+/// The id of a disk's folder is in its name.
+fn folder_of(f: &Fixture, disk: &str) -> String {
+    let name = fs::read(path(f.dir.path(), &names::name(disk))).unwrap();
+    let id: String = name[32..48].iter().map(|b| format!("{b:02x}")).collect();
+    format!("disks/{id}")
+}
+
+/// Names the object, where that is verified. Returns the snapshots that it affects.
+fn verify(vault: &Vault, kind: &str, object: &str, odd: Odd, what: &str) -> BTreeSet<String> {
+    let mut affected = BTreeSet::new();
+    for data in [false, true] {
+        let report = vault.verify(None, data, &Progress::default());
+        let report = report.unwrap_or_else(|e| panic!("{what}: verify: {e}"));
+        let named = report.damaged.iter().any(|d| d.object == object);
+        let is_verified = match kind {
+            "session" | "reader" | "claim" | "retiring" | "shared commit" | "commit" => false,
+            // A missing one costs space only.
+            "prefixes" | "segments" | "popular set" | "filter" => !odd.is_directory(),
+            // Without a manifest it is no disk, and there is no shared set.
+            "manifest" => !odd.is_directory(),
+            "shared manifest" => true,
+            _ => true,
+        };
+        assert!(named || !is_verified, "{what}: {:?}", report.damaged);
+        affected.extend(report.damaged.into_iter().flat_map(|d| d.snapshots));
+    }
+    affected
+}
+
+fn matrix(oddities: &[Odd]) {
+    let f = Fixture::new();
+    let objects = f.objects();
+    for kind in KINDS {
+        let object = objects.get(kind).unwrap_or_else(|| panic!("there is no {kind}"));
+        for odd in oddities {
+            case(&f, kind, object, *odd);
+        }
+    }
+}
+
+#[test]
+fn pipes_and_sockets() {
+    matrix(&ODD[..2]);
+}
+
+#[test]
+fn symbolic_links() {
+    matrix(&ODD[2..4]);
+}
+
+#[test]
+fn directories() {
+    matrix(&ODD[4..6]);
+}
+
+#[test]
+fn files_that_cannot_be_read() {
+    matrix(&ODD[6..]);
+}

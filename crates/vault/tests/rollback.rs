@@ -1,0 +1,355 @@
+//! Older manifests put back where a newer one was: by hand, by a restore of the store's own files, by a disk that lost
+//! a write. `verify` found no damage then, and `gc` removed the newer snapshots' objects as left over: after it nothing
+//! brought them back, not even the newer manifest.
+//!
+//! Every manifest that there was while a disk was backed up, of the disk and of the shared set, is put back afterwards.
+//! Each time `verify` says so, nobody changes or removes anything, and with the newer one in its place all is well again.
+#![allow(clippy::unwrap_used)]
+
+mod between;
+mod sim;
+
+use between::Between;
+use sim::{restore, Bytes, SMALL};
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use store::{ObjectStore, SimFs, SimStore};
+use vault::{BackupOptions, Global, Policy, Progress, SnapId, Vault, VaultError};
+
+const DISKS: [&str; 2] = ["a/x", "b/x"];
+
+/// Content number `n`: most of it as in all others.
+fn content(n: u64) -> Arc<Vec<u8>> {
+    let block = |b: u64| {
+        let version = if b % 7 == n % 7 { n } else { 0 };
+        let mut x = (b * 1000 + version + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (0..4096).map(move |_| {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            x as u8
+        })
+    };
+    Arc::new((0..70).flat_map(block).collect())
+}
+
+struct World {
+    fs: SimFs,
+    policy: Policy,
+    snapshots: Vec<(&'static str, SnapId, Arc<Vec<u8>>)>,
+}
+
+/// A manifest's name and bytes.
+type Root = (String, Vec<u8>);
+
+impl World {
+    fn new(policy: Policy) -> World {
+        let fs = SimFs::new(1);
+        Vault::init(Arc::new(SimStore::create_on(fs.clone()).unwrap()), &policy).unwrap();
+        let mut world = World { fs, policy, snapshots: Vec::new() };
+        for n in 0..4 {
+            world.backup(&world.vault(), DISKS[n % 2], n as u64).unwrap();
+        }
+        if matches!(policy.global, Global::Popular { .. }) {
+            world.vault().popular_build(1.0, &std::env::temp_dir()).unwrap();
+        }
+        world
+    }
+
+    fn store(&self) -> SimStore {
+        SimStore::open_on(self.fs.process()).unwrap()
+    }
+
+    fn vault(&self) -> Vault {
+        Vault::open(Arc::new(self.store())).unwrap()
+    }
+
+    fn backup(&mut self, vault: &Vault, disk: &'static str, n: u64) -> Result<SnapId, VaultError> {
+        let options = BackupOptions { policy: Some(self.policy), ..BackupOptions::default() };
+        let done = vault.backup(disk, Box::new(Bytes(content(n))), &options, &Progress::default())?;
+        self.snapshots.push((disk, done.snapshot.id, content(n)));
+        Ok(done.snapshot.id)
+    }
+
+    /// The manifests that are there, of all folders.
+    fn roots(&self) -> Vec<Root> {
+        roots(&self.store())
+    }
+
+    fn put_back(&self, (name, bytes): &Root) {
+        let store = self.store();
+        let tag = store.load(name).unwrap().unwrap().1;
+        store.swap(name, Some(tag), bytes).unwrap();
+    }
+
+    /// Objects in folders, and what the manifests hold.
+    fn state(&self) -> (BTreeSet<String>, Vec<Root>) {
+        let mut all = BTreeSet::new();
+        for prefix in ["disks/", "shared/", "names/", "index/"] {
+            self.store()
+                .list(prefix, &mut |e| {
+                    all.insert(e.name);
+                    Ok(())
+                })
+                .unwrap();
+        }
+        (all, self.roots())
+    }
+
+    /// All snapshots are as they were. Where a manifest is an older one they may be gone, and what it names too: then
+    /// that is said.
+    fn check(&self, may_fail: bool) {
+        let vault = self.vault();
+        for (disk, id, content) in &self.snapshots {
+            match restore(&vault, disk, &id.to_string()) {
+                Ok(bytes) => assert!(bytes == **content, "{disk}@{id} differs"),
+                Err(e) => {
+                    let is_told = e.is_damage() || matches!(e, VaultError::NotFound { .. });
+                    assert!(may_fail && is_told, "{disk}@{id}: {e}");
+                }
+            }
+        }
+    }
+
+    fn check_clean(&self) {
+        self.check(false);
+        let vault = self.vault();
+        assert_eq!(vault.verify(None, true, &Progress::default()).unwrap().damaged, []);
+        let collected = vault.gc(false).unwrap();
+        assert!(collected.skipped.is_empty(), "{:?}", collected.skipped);
+        self.check(false);
+        assert_eq!(self.vault().verify(None, true, &Progress::default()).unwrap().damaged, []);
+    }
+}
+
+fn roots(store: &SimStore) -> Vec<Root> {
+    let mut names = Vec::new();
+    store
+        .list("", &mut |e| {
+            names.extend(e.name.ends_with("/manifest").then_some(e.name));
+            Ok(())
+        })
+        .unwrap();
+    names.sort();
+    names.into_iter().map(|n| (n.clone(), store.load(&n).unwrap().unwrap().0)).collect()
+}
+
+/// Backs disk a up. Returns the world, the manifests that stood before swap `at` of that, the snapshot, and how many swaps there were.
+fn remember(policy: Policy, at: u64) -> (World, Vec<Root>, SnapId, u64) {
+    let mut world = World::new(policy);
+    let (seen, fs) = (Arc::new(Mutex::new(Vec::new())), world.fs.clone());
+    let into = seen.clone();
+    let action = Box::new(move || *into.lock().unwrap() = roots(&SimStore::open_on(fs.process()).unwrap()));
+    let store = Between::before_swap(world.store(), at, action);
+    let swaps = store.operations();
+    let vault = Vault::open(Arc::new(store)).unwrap();
+    let id = world.backup(&vault, "a/x", 9).unwrap();
+    drop(vault);
+    let older = std::mem::take(&mut *seen.lock().unwrap());
+    let swaps = swaps.load(Ordering::Relaxed);
+    (world, older, id, swaps)
+}
+
+/// Puts one older manifest back and looks at what everybody does. Returns whether it was recognised: one that came after
+/// the last commit that counts differs in what is yet to be swept or deleted, and nothing is lost with it.
+fn rolled_back(world: &mut World, older: &Root, newest: SnapId, what: &str) -> bool {
+    let newer = world.roots().into_iter().find(|r| r.0 == older.0).unwrap();
+    let of_disk = older.0.starts_with("disks/");
+    world.put_back(older);
+    let before = world.state();
+    let vault = world.vault().with_patience(std::time::Duration::ZERO);
+
+    let told = vault.verify(None, true, &Progress::default()).unwrap().damaged;
+    if told.is_empty() {
+        let listed = vault.snapshots(Some("a/x")).unwrap().snapshots;
+        assert_eq!(listed.last().unwrap().entry.id, newest, "{what}: the newest snapshot is lost");
+        world.check_clean();
+        return false;
+    }
+    let of_root = told.iter().find(|d| d.object == older.0).unwrap_or_else(|| panic!("{what}: {told:?}"));
+    assert!(of_root.why.contains("older copy"), "{what}: {}", of_root.why);
+    let listed = vault.snapshots(None).unwrap();
+    let is_listed = listed.snapshots.iter().any(|s| s.entry.id == newest);
+    if of_disk {
+        let name = format!("a/x@{newest}");
+        assert_eq!(of_root.snapshots.contains(&name), !is_listed, "{what}: {:?}", of_root.snapshots);
+    }
+    world.check(true);
+
+    let refused = |e: VaultError| {
+        assert!(matches!(&e, VaultError::RolledBack { object, .. } if *object == older.0), "{what}: {e}");
+        assert!(e.is_damage() && e.to_string().contains("put the newer one back"), "{what}: {e}");
+    };
+    let skipped =
+        |lines: Vec<String>| assert!(lines.iter().any(|l| l.contains(&older.0)), "{what}: {lines:?}");
+    skipped(vault.gc(false).unwrap().skipped);
+    skipped(vault.compact(None, 0.01).unwrap().skipped);
+    let uses_shared = matches!(world.policy.global, Global::Chunks { .. } | Global::Segments);
+    if of_disk {
+        skipped(vault.gc(true).unwrap().skipped);
+        refused(vault.delete("a/x", &["latest"]).unwrap_err());
+        refused(vault.set_held("a/x", "latest", true).unwrap_err());
+        refused(vault.set_held("a/x", "latest", true).unwrap_err());
+        skipped(vault.compact(Some("a/x"), 0.01).unwrap().skipped);
+        refused(world.backup(&vault, "a/x", 11).unwrap_err());
+    } else {
+        refused(vault.popular_build(1.0, &std::env::temp_dir()).unwrap_err());
+        refused(vault.reindex().unwrap_err());
+        match uses_shared {
+            true => refused(world.backup(&vault, "b/x", 11).unwrap_err()),
+            // Without the popular set: what an older manifest lists of it may have been given up.
+            false => {
+                world.backup(&vault, "b/x", 11).unwrap();
+            }
+        }
+    }
+    drop(vault);
+    let after = world.state();
+    let folder = older.0.trim_end_matches("manifest");
+    let is_kept = |o: &&String| {
+        // Commit records of `shared` come and go where there was nothing to sweep.
+        o.starts_with(folder) || ["shared/containers/", "index/"].iter().any(|kept| o.starts_with(kept))
+    };
+    let gone: Vec<_> = before.0.difference(&after.0).filter(is_kept).collect();
+    assert!(gone.is_empty(), "{what}: removed {gone:?}");
+    let root = |state: &[Root]| state.iter().find(|r| r.0 == older.0).cloned();
+    assert!(root(&before.1) == root(&after.1), "{what}: the older manifest was changed");
+
+    world.put_back(&newer);
+    world.check_clean();
+    true
+}
+
+#[test]
+fn every_older_manifest_is_recognised() {
+    for policy in SMALL {
+        let swaps = remember(policy, u64::MAX).3;
+        let (mut done, mut recognised) = (BTreeSet::new(), 0);
+        for at in 0..swaps {
+            let (_, older, ..) = remember(policy, at);
+            for n in 0..older.len() {
+                // The worlds of two runs have other ids: each gets one older manifest put back.
+                let (mut world, older, newest, _) = remember(policy, at);
+                let (older, all) = (&older[n], world.roots());
+                let newer = all.iter().find(|r| r.0 == older.0).unwrap();
+                let kind = if older.0.starts_with("disks/") { "disk" } else { "shared" };
+                if newer.1 == older.1 || !done.insert((kind, at)) {
+                    continue;
+                }
+                let what = format!("{}: {kind} before swap {at}", policy.name);
+                recognised += usize::from(rolled_back(&mut world, older, newest, &what));
+            }
+        }
+        println!("{}: {recognised} of {} older manifests are recognised", policy.name, done.len());
+        assert!(recognised > 0);
+    }
+}
+
+/// Of what disks share, the popular set's too.
+#[test]
+fn the_manifest_of_a_popular_set() {
+    for policy in SMALL.into_iter().filter(|p| matches!(p.global, Global::Popular { .. })) {
+        let mut world = World::new(policy);
+        let older = world.roots().into_iter().find(|r| r.0 == "shared/manifest").unwrap();
+        for disk in DISKS {
+            world.backup(&world.vault(), disk, 9).unwrap();
+        }
+        world.vault().popular_build(1.0, &std::env::temp_dir()).unwrap();
+        let newest = world.backup(&world.vault(), "a/x", 10).unwrap();
+        assert!(rolled_back(&mut world, &older, newest, &format!("{}: popular", policy.name)));
+    }
+}
+
+/// Where commit records are lost too, objects of sessions that the older manifest has not begun prove it: to those who
+/// look at the folder.
+#[test]
+fn objects_of_later_sessions_prove_it() {
+    for policy in SMALL {
+        let (world, older, newest, _) = remember(policy, 0);
+        let store = world.store();
+        let older =
+            older.iter().find(|r| world.roots().iter().any(|now| now.0 == r.0 && now.1 != r.1)).unwrap();
+        let newer = world.roots().into_iter().find(|r| r.0 == older.0).unwrap();
+        for object in world.state().0.iter().filter(|o| o.contains("/commits/")) {
+            assert!(store.delete(object).unwrap());
+        }
+        world.put_back(older);
+        let before = world.state();
+        let vault = world.vault();
+        for _ in 0..3 {
+            let told = vault.verify(None, false, &Progress::default()).unwrap().damaged;
+            let of_root = told.iter().find(|d| d.object == older.0).unwrap_or_else(|| panic!("{told:?}"));
+            assert!(of_root.snapshots.contains(&format!("a/x@{newest}")), "{:?}", of_root.snapshots);
+            let skipped = vault.gc(false).unwrap().skipped;
+            assert!(skipped.iter().any(|l| l.contains(&older.0)), "{skipped:?}");
+        }
+        // The other folder has a commit record again.
+        let after: BTreeSet<_> = world.state().0.into_iter().filter(|o| !o.contains("/commits/")).collect();
+        assert_eq!(after, before.0);
+        world.put_back(&newer);
+        world.check_clean();
+    }
+}
+
+/// A whole copy of the vault's files from an earlier time, over what is there or in its place, by commit records and all.
+#[test]
+fn an_older_copy_of_the_files_over_newer_ones() {
+    let mut world = World::new(SMALL[0]);
+    let store = world.store();
+    let copy: Vec<(String, Vec<u8>)> =
+        world.state().0.into_iter().map(|o| (o.clone(), store.read(&o, 1 << 30).unwrap())).collect();
+    for n in 20..23 {
+        world.backup(&world.vault(), "a/x", n).unwrap();
+    }
+    let newer = world.roots();
+    for (object, bytes) in copy {
+        match object.ends_with("/manifest") {
+            true => world.put_back(&(object, bytes)),
+            // Those that are there are the same.
+            false => drop(store.put(&object, &[&bytes])),
+        }
+    }
+    let before = world.state();
+    let vault = world.vault();
+    assert!(matches!(world.backup(&vault, "a/x", 30), Err(VaultError::RolledBack { .. })));
+    assert!(matches!(vault.delete("a/x", &["latest"]), Err(VaultError::RolledBack { .. })));
+    assert_eq!(vault.gc(false).unwrap().skipped.len(), 1);
+    // The other disk is as it was.
+    world.backup(&vault, "b/x", 30).unwrap();
+    let after = world.state().0;
+    let folder = world.manifest_of("a/x").replace("manifest", "");
+    assert!(before.0.iter().filter(|o| o.starts_with(&folder)).all(|o| after.contains(o)));
+    newer.iter().filter(|r| r.0 == world.manifest_of("a/x")).for_each(|r| world.put_back(r));
+    world.check_clean();
+}
+
+impl World {
+    fn manifest_of(&self, disk: &str) -> String {
+        let vault = self.vault();
+        let is_of = |(name, bytes): &&Root| {
+            let place = format::Context { vault: vault.id(), place: name };
+            format::Manifest::decode(place, bytes).unwrap().name == disk
+        };
+        self.roots().iter().find(is_of).unwrap().0.clone()
+    }
+}
+
+/// Records do not pile up: one stays in each folder, however much has been done.
+#[test]
+fn few_commit_records_stay() {
+    for policy in SMALL {
+        let mut world = World::new(policy);
+        for n in 40..46 {
+            world.backup(&world.vault(), "a/x", n).unwrap();
+            world.vault().delete("a/x", &["latest~1"]).unwrap();
+        }
+        world.vault().gc(false).unwrap();
+        let objects = world.state().0;
+        for (root, _) in world.roots() {
+            let records = root.replace("manifest", "commits/");
+            let there: Vec<_> = objects.iter().filter(|o| o.starts_with(&records)).collect();
+            assert_eq!(there.len(), 1, "{}: {there:?}", policy.name);
+        }
+    }
+}

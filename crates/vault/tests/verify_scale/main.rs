@@ -1,0 +1,90 @@
+//! Verification takes as long as what is stored, however many snapshots a disk has.
+#![allow(clippy::unwrap_used)]
+
+mod chain;
+#[path = "../common/mod.rs"]
+mod common;
+mod memory_store;
+
+use common::restore;
+use memory_store::MemoryStore;
+use std::sync::Arc;
+use store::ObjectStore;
+use vault::{Progress, Vault, VerifyReport, BALANCED};
+
+struct Scale {
+    store: Arc<MemoryStore>,
+    vault: Vault,
+    newest: Vec<u8>,
+}
+
+impl Scale {
+    fn new(snapshots: u32) -> Scale {
+        let store = Arc::new(MemoryStore::default());
+        let vault = Vault::init(store.clone(), &BALANCED).unwrap();
+        let newest = chain::create(&store, vault.id(), snapshots);
+        store.take_counts();
+        Scale { store, vault, newest }
+    }
+
+    /// Verifies. Returns what was found, calls of the store, and bytes read.
+    fn verify(&self, data: bool) -> (VerifyReport, u64, u64) {
+        let report = self.vault.verify(None, data, &Progress::default()).unwrap();
+        let (calls, bytes) = self.store.take_counts();
+        (report, calls, bytes)
+    }
+}
+
+/// Every snapshot was traced to the end of its chain: 161,000 calls for a disk with 2,000 snapshots of 64 KiB.
+#[test]
+fn calls_grow_with_the_snapshots_and_not_faster() {
+    let mut per_snapshot = Vec::new();
+    for snapshots in [100, 1000, 10_000] {
+        let scale = Scale::new(snapshots);
+        let (report, calls, bytes) = scale.verify(false);
+        assert_eq!(report.damaged, []);
+        assert_eq!((report.snapshots, report.containers), (u64::from(snapshots), u64::from(snapshots)));
+        println!("{snapshots} snapshots: {calls} calls, {bytes} bytes read");
+        per_snapshot.push((calls as f64 / f64::from(snapshots), bytes as f64 / f64::from(snapshots)));
+    }
+    let (few, many) = (per_snapshot[0], per_snapshot[2]);
+    assert!(many.0 < few.0 * 1.1 && many.1 < few.1 * 1.1, "{per_snapshot:?}");
+}
+
+/// The same with the data, and where something is damaged: the second pass, over the summaries, is linear as well.
+#[test]
+fn damage_is_told_of_with_as_many_calls() {
+    let mut per_snapshot = Vec::new();
+    for snapshots in [100, 1000] {
+        let scale = Scale::new(snapshots);
+        assert_eq!(restore(&scale.vault, chain::DISK, "latest").unwrap(), scale.newest);
+        scale.store.take_counts();
+        assert_eq!(scale.verify(true).0.damaged, []);
+        scale.damage_data_of_first();
+        let (report, calls, _) = scale.verify(true);
+        let [damage] = &report.damaged[..] else { panic!("{:?}", report.damaged) };
+        // The chunks of the first container are overwritten one by one; the last one goes with snapshot 17.
+        let affected: Vec<String> = (1..=16).map(|n| format!("{}@{n:016x}", chain::DISK)).collect();
+        assert_eq!(damage.snapshots, affected);
+        println!("{snapshots} snapshots, one container damaged: {calls} calls");
+        per_snapshot.push(calls as f64 / f64::from(snapshots));
+    }
+    assert!(per_snapshot[1] < per_snapshot[0] * 1.1, "{per_snapshot:?}");
+}
+
+impl Scale {
+    fn damage_data_of_first(&self) {
+        let mut first = None;
+        self.store
+            .list("disks/", &mut |e| {
+                first = first.take().or(Some(e.name).filter(|n| n.ends_with("/1-0.1.data")));
+                Ok(())
+            })
+            .unwrap();
+        let name = first.unwrap();
+        let mut bytes = self.store.read(&name, u64::MAX).unwrap();
+        bytes[4096..4096 * 17].fill(0xee);
+        self.store.put(&name, &[&bytes]).unwrap();
+        self.store.take_counts();
+    }
+}
