@@ -1,7 +1,8 @@
 //! Readers: an object held while a disk's objects are read, so that nothing it may need is taken away.
 //!
-//! A store that is full to the last inode, or that may only be read, takes no reader objects. Reading goes on without one,
-//! and that is said once: if another process deletes what is being read, the read fails ([`Reader::is_held`]).
+//! A store that is full to the last inode, that may only be read, or whose disk fails to write takes no reader objects.
+//! Reading goes on without one, and a notice says so once: if another process deletes what is being read, the read fails
+//! ([`Reader::is_held`]).
 
 use crate::error::{Result, VaultError};
 use crate::folder::Folder;
@@ -21,6 +22,18 @@ fn not_held(why: &str) {
     }
 }
 
+/// Why the store takes no reader object; `None` for errors that reading would meet too.
+fn why_not(e: &StoreError) -> Option<String> {
+    match e {
+        StoreError::Unwritable { why, .. } => why.split(';').next().map(str::to_owned),
+        StoreError::Full { .. } => Some("no space left".into()),
+        StoreError::Io { source, .. } | StoreError::Unreadable { source, .. } => Some(source.to_string()),
+        // By an earlier reader of the same handle.
+        StoreError::Poisoned { .. } => Some("an earlier write failed".into()),
+        _ => None,
+    }
+}
+
 /// Keeps what the manifest names readable until it is dropped.
 pub(crate) struct Reader {
     /// `None` where the store takes no reader object.
@@ -36,15 +49,10 @@ impl Reader {
         let frame = encode_frame(Kind::Reader, folder.context(&name), &since.to_le_bytes());
         let hold = match folder.with_reserve(folder.reserve.max(Reserve::Part)).store.hold(&name, &frame) {
             Ok(hold) => Some(hold),
-            Err(StoreError::Unwritable { why, .. }) => {
-                not_held(why.split(';').next().unwrap_or_default());
+            Err(e) => {
+                not_held(&why_not(&e).ok_or(e)?);
                 None
             }
-            Err(StoreError::Full { .. }) => {
-                not_held("no space left");
-                None
-            }
-            Err(e) => return Err(e.into()),
         };
         Ok(Reader { hold, manifest: Arc::new(folder.load()?) })
     }

@@ -129,6 +129,11 @@ impl Call {
         self.number
     }
 
+    /// Its name, where it is known.
+    pub fn name(&self) -> Option<&'static str> {
+        NAMES.iter().find(|(number, _)| *number == self.number).map(|(_, name)| *name)
+    }
+
     /// What can befall it. No call has errors that the kernel would never give it: programs may rely on that.
     pub fn faults(&self) -> Vec<Fault> {
         let errors: &[i32] = match self.number {
@@ -144,9 +149,30 @@ impl Call {
         faults
     }
 
+    /// Whether this can befall it.
+    pub fn can_have(&self, fault: Fault) -> bool {
+        fault == Fault::Kill || self.faults().contains(&fault)
+    }
+
     /// Whether it reads or writes as many bytes as its third argument says.
     pub fn transfers(&self) -> bool {
         [libc::SYS_read, libc::SYS_pread64, libc::SYS_write, libc::SYS_pwrite64].contains(&self.number)
+    }
+
+    /// Whether it changes files or makes changes durable.
+    pub fn changes_files(&self) -> bool {
+        const CHANGES: [i64; 9] = [
+            libc::SYS_fsync,
+            libc::SYS_fdatasync,
+            libc::SYS_ftruncate,
+            libc::SYS_fallocate,
+            libc::SYS_renameat,
+            libc::SYS_renameat2,
+            libc::SYS_linkat,
+            libc::SYS_unlinkat,
+            libc::SYS_mkdirat,
+        ];
+        CHANGES.contains(&self.number)
     }
 
     /// Whether memory for the program itself was asked for: Rust's runtime ends a program that gets none.
@@ -157,8 +183,8 @@ impl Call {
 
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match NAMES.iter().find(|(number, _)| *number == self.number) {
-            Some((_, name)) => f.write_str(name)?,
+        match self.name() {
+            Some(name) => f.write_str(name)?,
             None => write!(f, "call {}", self.number)?,
         }
         match &self.path {

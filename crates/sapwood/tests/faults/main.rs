@@ -1,7 +1,8 @@
 //! A fault at any system call: an error, or a read or write of half the bytes. Whatever call it meets, no command says
 //! that it has done what it has not, none panics, and nothing that was there before is lost.
 //!
-//! `SAPWOOD_FAULTS` says how many calls of each command are met (`all`: every call with every fault), `SAPWOOD_SEED` which.
+//! `SAPWOOD_FAULTS` says how many calls of each command are met, `SAPWOOD_SEED` which; `all` is every call with every
+//! fault, the name of a call all calls of that name.
 //! A fault that did harm is met again by `SAPWOOD_FAULT=NUMBER:ERROR` (`SAPWOOD_FAULT=123:5`; `short` for half the bytes).
 #![allow(clippy::unwrap_used)]
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -23,6 +24,9 @@ use tracer::Fault;
 
 /// Faults of each command in an ordinary run of the tests.
 const FAULTS: usize = 40;
+
+/// Which ones. Always the same: a change is tested by what it changes, not by luck.
+const SEED: u64 = 13;
 
 #[test]
 fn backup() {
@@ -58,7 +62,7 @@ fn verify() {
 fn sweep(command: Command) {
     let scene = Scene::new(command);
     let calls = scene.calls();
-    let seed = from_env("SAPWOOD_SEED", rand::random());
+    let seed = from_env("SAPWOOD_SEED", SEED);
     println!("{command:?}: {} calls; SAPWOOD_SEED={seed}", calls.len());
     assert!(calls.len() > 50, "too few calls were seen: {}", calls.len());
     if let Ok(named) = std::env::var("SAPWOOD_FAULT") {
@@ -70,7 +74,10 @@ fn sweep(command: Command) {
     let mut random = StdRng::seed_from_u64(seed);
     let chosen: Vec<(usize, Fault)> = match std::env::var("SAPWOOD_FAULTS").as_deref() {
         Ok("all") => all.collect(),
-        Ok(number) => all.choose_multiple(&mut random, number.parse().unwrap()),
+        Ok(wanted) => match wanted.parse() {
+            Ok(number) => all.choose_multiple(&mut random, number),
+            Err(_) => all.filter(|(no, _)| calls[*no].name() == Some(wanted)).collect(),
+        },
         // Kinds of calls count alike: reads and writes are most of the calls, and not most of the code.
         Err(_) => {
             let mut kinds: std::collections::BTreeMap<i64, Vec<usize>> = Default::default();

@@ -46,7 +46,8 @@ pub struct Run {
     pub hit: Option<Call>,
 }
 
-/// Runs `command` to its end. `fault` meets the call of that number, counted from 0 from the start of `main` on.
+/// Runs `command` to its end. `fault` meets the call of that number, counted from 0 from the start of `main` on, or the
+/// first one after it that can have this fault: threads make their calls in another order each time.
 pub fn run(mut command: Command, fault: Option<(usize, Fault)>) -> Run {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     // SAFETY: between fork and exec only what is async-signal-safe may be called: this is one system call.
@@ -169,7 +170,7 @@ impl Tracer {
         let no = self.calls.len();
         self.calls.push(call.clone());
         let fault = match self.fault {
-            Some((at, fault)) if at == no => fault,
+            Some((at, fault)) if at <= no && self.hit.is_none() && call.can_have(fault) => fault,
             _ => return Pending::Nothing,
         };
         self.hit = Some(call.clone());

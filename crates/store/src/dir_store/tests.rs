@@ -76,6 +76,7 @@ fn a_failed_sync_of_a_directory_poisons_the_store() {
         poisoned(hold.replace(b"y"));
         poisoned(writer.append(b"x").and_then(|()| writer.finish()));
         assert_eq!(store.read("a/held", 10).unwrap(), b"x");
+        assert!(store.load("a/none").unwrap().is_none(), "{kind}");
         // Another handle asks the device again.
         SimStore::open_on(fs).unwrap().put("b", &[b"x"]).unwrap();
     }
