@@ -1,39 +1,44 @@
 //! Backup: a disk becomes a snapshot.
 //!
 //! 1. A session is registered; it chooses the parent ([`Session::begin`]).
-//! 2. Segments flow through the pipeline ([`crate::pipeline`]): read, cut, fingerprinted, placed, packed, written.
+//! 2. Segments flow through the pipeline ([`crate::backup::pipeline`]): read, cut, fingerprinted, placed, packed, written.
 //! 3. Containers and the recipe are durable.
 //! 4. The manifest is swapped: from here on the snapshot exists.
 //! 5. What older swaps released is deleted.
-//! 6. What the new snapshot has is removed from the one before it ([`crate::reverse`]).
+//! 6. What the new snapshot has is removed from the one before it ([`crate::reclaim::reverse`]).
 
-use crate::chain::RecipeReader;
-use crate::disks;
-use crate::error::{Result, VaultError};
-use crate::filters;
-use crate::folder::{Containers, Edits, Folder};
-use crate::global_index::GlobalIndex;
-use crate::parent::{Parent, Unusable};
-use crate::pipeline::{self, Written};
-use crate::place::Placer;
-use crate::policy::{CodecChoice, Global, Policy, Summaries};
-use crate::popular::PopularIndex;
-use crate::progress::Progress;
-use crate::recipe_writer::{RecipeWriter, WrittenRecipe};
-use crate::released::delete_released;
-use crate::reverse::ReverseReport;
-use crate::segment_index::SegmentIndex;
-use crate::session::Session;
-use crate::sharers::Sharers;
-use crate::since::{Scan, Since, Untouched};
-use crate::sparse;
-use crate::stages::StageSeconds;
-use crate::vault::{now, random_token, Vault, TABLE_CACHE_BYTES};
+pub(crate) mod pipeline;
+
+use crate::base::error::{Result, VaultError};
+use crate::base::policy::{CodecChoice, Global, Policy, Summaries};
+use crate::base::progress::Progress;
+use crate::base::random::random_token;
+use crate::base::stages::StageSeconds;
+use crate::container::tables::TABLE_CACHE_BYTES;
+use crate::lookup::global_index::GlobalIndex;
+use crate::lookup::parent::{Parent, Unusable};
+use crate::lookup::place::Placer;
+use crate::lookup::popular::PopularIndex;
+use crate::lookup::rewrite;
+use crate::lookup::segment_index::SegmentIndex;
+use crate::lookup::sharers::Sharers;
+use crate::lookup::since::{Scan, Since, Untouched};
+use crate::manifest::container_table::{Containers, Edits};
+use crate::manifest::disks;
+use crate::manifest::folder::Folder;
+use crate::manifest::session::Session;
+use crate::manifest::vault::{now, Vault};
+use crate::recipe::chain::RecipeReader;
+use crate::recipe::filters;
+use crate::recipe::writer::{RecipeWriter, WrittenRecipe};
+use crate::reclaim::released::delete_released;
+use crate::reclaim::reverse::ReverseReport;
 use format::{
     ContainerEntry, ContainerId, DataName, Manifest, RecipeName, Reverse, SnapId, SnapshotEntry,
     SnapshotState, WriterKind, WriterNo,
 };
 use image::Source;
+use pipeline::Written;
 use std::collections::BTreeSet;
 
 /// Memory of a manifest from which on it takes no more snapshots: deleting them needs some room in it, too.
@@ -73,15 +78,6 @@ pub struct BackupReport {
 
 /// How often a backup begins anew because its disk was taken away meanwhile.
 const BEGIN_TRIES: usize = 100;
-
-/// Bytes by what became of them.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
-    pub data_bytes: u64,
-    pub changed_bytes: u64,
-    pub new_bytes: u64,
-    pub rewritten_bytes: u64,
-}
 
 /// A backup that has begun: nobody else backs the disk up until it has run or is dropped.
 pub struct OpenBackup<'a> {
@@ -196,7 +192,7 @@ impl Vault {
         if matches!(policy.global, Global::Popular { .. }) && tables.has_shared() {
             placer.popular = PopularIndex::load(&self.shared(), &session);
         }
-        placer.choose_sparse(session.parent.as_ref().map_or(0, |p| sparse::budget(p.new_bytes)))?;
+        placer.choose_sparse(session.parent.as_ref().map_or(0, |p| rewrite::budget(p.new_bytes)))?;
         let (source, scan) = match &untouched {
             Ok(untouched) => (untouched.narrow(source), Scan::Changed { bytes: untouched.touched_bytes() }),
             Err(scan) => (source, scan.clone()),

@@ -1,95 +1,51 @@
-//! Snapshots: plan, backup, restore, deletion, verification.
+//! Snapshots of disks on a store: backup, restore, reverse pass, deletion, collection, verification.
 //!
-//! `docs/flows.md` walks through every operation; each verb has its file here and reads like the steps there.
+//! The modules are wings. Each uses its own files and those of the wings before it:
+//! `base`, `manifest`, `container`, `recipe`, `lookup`, `reclaim`, `backup`, `popular`, `restore`, `report`, `verify`.
+//! `docs/design.md` says what each is for; `docs/flows` walks through the operations step by step.
 
-mod availability;
 mod backup;
-mod chain;
-mod chunks;
-mod claims;
-mod codec;
-mod compact;
-mod container_writer;
-mod dead;
-mod delete;
-mod diff;
-mod disk_name;
-mod disks;
-mod error;
-mod filters;
-mod folder;
-mod gc;
-mod global_index;
-mod group_cache;
-mod group_reader;
-mod hold;
-mod in_order;
-mod layout;
-mod leaks;
-mod listing;
-mod map;
-mod open_snapshot;
-mod own_index;
-mod parent;
-mod pipeline;
-mod place;
-mod plan;
-mod policy;
+mod base;
+mod container;
+mod lookup;
+mod manifest;
 mod popular;
-mod progress;
-mod read_ahead;
-mod reader;
 mod recipe;
-mod recipe_writer;
-mod reindex;
-mod released;
+mod reclaim;
+mod report;
 mod restore;
-mod reverse;
-mod rollback;
-mod segment_index;
-mod segment_map;
-mod session;
-mod sharers;
-mod since;
-mod snapshot_spec;
-mod sparse;
-mod stages;
-mod stats;
-mod study;
-mod sweep;
-mod tables;
-mod threads;
-mod vault;
 mod verify;
 
-pub use availability::{Availability, Cluster, Sharing};
 pub use backup::{BackupOptions, BackupReport, OpenBackup};
-pub use chunks::{ContainerInfo, DiskChunks};
-pub use compact::CompactReport;
-pub use delete::DeleteReport;
-pub use disk_name::check_disk_name;
-pub use error::{Result, VaultError};
-pub use format::{ContainerId, Owner, SnapId, SnapshotEntry, VaultId, WriterNo};
-pub use gc::GcReport;
-pub use group_cache::GroupCache;
-pub use layout::{Age, Fragmentation};
-pub use leaks::{filter_shape, leak_ratio, misjudged, LEAK_MAX};
-pub use listing::{Listing, SnapshotInfo};
-pub use map::{Cell, Map};
-pub use open_snapshot::OpenSnapshot;
-pub use policy::{
+pub use base::disk_name::check_disk_name;
+pub use base::error::{Result, VaultError};
+pub use base::policy::{
     CodecChoice, Global, Policy, Rewrite, Summaries, BALANCED, CONVENTIONAL, POLICIES, REVERSE, VM_CENTRIC,
     VM_CENTRIC_BLOOM,
 };
-pub use popular::{PopularClass, PopularReport, PopularStatus, POPULAR_FRACTION};
-pub use progress::Progress;
-pub use reindex::ReindexReport;
+pub use base::progress::Progress;
+pub use base::snapshot_spec::{format_time, parse_time};
+pub use base::stages::StageSeconds;
+pub use container::group_cache::GroupCache;
+pub use format::{ContainerId, Owner, SnapId, SnapshotEntry, VaultId, WriterNo};
+pub use lookup::reindex::ReindexReport;
+pub use lookup::since::{Scan, Since};
+pub use manifest::vault::{now, Vault};
+pub use popular::report::{PopularClass, PopularReport, PopularStatus};
+pub use popular::POPULAR_FRACTION;
+pub use reclaim::compact::CompactReport;
+pub use reclaim::delete::DeleteReport;
+pub use reclaim::gc_report::GcReport;
+pub use reclaim::leaks::{filter_shape, leak_ratio, misjudged, LEAK_MAX};
+pub use reclaim::reverse::ReverseReport;
+pub use report::availability::{Availability, Cluster, Sharing};
+pub use report::layout::{Age, Fragmentation};
+pub use report::listing::{Listing, SnapshotInfo};
+pub use report::map::{Cell, Map};
+pub use report::stats::{DiskStats, FolderBytes, Stats};
+pub use report::study::{study, Study, StudyRow};
+pub use restore::chunks::{ContainerInfo, DiskChunks};
+pub use restore::open_snapshot::OpenSnapshot;
 pub use restore::{RestoreReport, StoreRead};
-pub use reverse::ReverseReport;
-pub use since::{Scan, Since};
-pub use snapshot_spec::{format_time, parse_time};
-pub use stages::StageSeconds;
-pub use stats::{DiskStats, FolderBytes, Stats};
-pub use study::{study, Study, StudyRow};
-pub use vault::{now, Vault};
-pub use verify::{Damage, VerifyReport};
+pub use verify::findings::Damage;
+pub use verify::VerifyReport;

@@ -1,19 +1,28 @@
 //! Restore: a snapshot becomes a disk.
 //!
-//! 1. A reader is held, the snapshot found, its references planned ([`plan`]).
+//! 1. A reader is held, the snapshot found, its references planned ([`mod@plan`]).
 //! 2. Neighbouring groups become large reads, announced ahead ([`reads`]).
 //! 3. On all cores: read, check, decompress each group once, compare every chunk, write it where it belongs.
 
-use crate::chain::RecipeReader;
-use crate::error::{Named, Result};
-use crate::group_reader::{extent, GroupReader};
-use crate::in_order::{for_windows, GroupKey, Kept};
-use crate::plan::{plan, Part, Plan};
-use crate::progress::Progress;
-use crate::snapshot_spec::find_snapshot;
-use crate::tables::Tables;
-use crate::threads::{cores, Failure};
-use crate::vault::{Vault, View, TABLE_CACHE_BYTES};
+pub(crate) mod chunks;
+pub(crate) mod open_snapshot;
+pub(crate) mod plan;
+pub(crate) mod read_ahead;
+pub(crate) mod segment_map;
+pub(crate) mod windows;
+
+use crate::base::error::{Named, Result};
+use crate::base::policy::GAP_BYTES;
+use crate::base::progress::Progress;
+use crate::base::snapshot_spec::find_snapshot;
+use crate::base::threads::{cores, Failure};
+use crate::container::group_reader::{extent, GroupReader};
+use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
+use crate::container::view::View;
+use crate::manifest::vault::Vault;
+use crate::recipe::chain::RecipeReader;
+use crate::restore::plan::{plan, Part, Plan};
+use crate::restore::windows::{for_windows, GroupKey, Kept};
 use crossbeam_channel::{bounded, Receiver};
 use format::{Codec, SnapshotEntry, Table};
 use image::Target;
@@ -23,8 +32,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of stored groups in one read.
 const READ_BYTES: u64 = 2 << 20;
-/// Bytes that are rather read than skipped.
-pub(crate) const GAP_BYTES: u64 = 64 << 10;
 
 /// Threads beside those that compute: as many wait for the store.
 const WAITING: usize = 2;
@@ -116,7 +123,7 @@ fn restore(
     let target = target(size, &data)?;
     drop(data);
 
-    let counts = Counts::default();
+    let counts = ReadCounts::default();
     let mut part = first;
     loop {
         if target.in_order() {
@@ -186,7 +193,7 @@ impl Vault {
 }
 
 #[derive(Default)]
-struct Counts {
+struct ReadCounts {
     written: AtomicU64,
     read: AtomicU64,
 }
@@ -197,7 +204,7 @@ fn fetch(
     plan: &Plan,
     sink: &impl Sink,
     kept: Option<&Kept>,
-    counts: &Counts,
+    counts: &ReadCounts,
     progress: &Progress,
 ) -> Result<()> {
     let failure = Failure::default();
@@ -278,7 +285,7 @@ fn work(
     reads: &Receiver<Read>,
     sink: &impl Sink,
     kept: Option<&Kept>,
-    counts: &Counts,
+    counts: &ReadCounts,
     progress: &Progress,
 ) -> Result<()> {
     let mut groups = GroupReader::new();

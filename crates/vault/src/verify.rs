@@ -1,7 +1,7 @@
 //! Verification: whether everything that snapshots need is there and whole, and which snapshots each damaged object
 //! affects.
 //!
-//! 1. The disks are found by their names, and by their folders where a name is damaged ([`crate::disks`]).
+//! 1. The disks are found by their names, and by their folders where a name is damaged ([`crate::manifest::disks`]).
 //! 2. A disk at a time, under a reader: its container pages and recipes; every reference resolves ([`recipes`]).
 //! 3. Tables, deletion logs and data objects of its containers; with `data` every group and chunk ([`containers`]).
 //! 4. Where something is damaged, the snapshots that it affects, from their summaries ([`affected`]).
@@ -13,23 +13,26 @@
 mod affected;
 mod containers;
 mod descent;
-mod findings;
+pub(crate) mod findings;
+mod found;
 mod groups;
 mod recipes;
 mod record;
 
-use crate::delete::live_chunks;
-use crate::disks::{self, DiskAt};
-use crate::error::{fault, Result, VaultError};
-use crate::folder::{Containers, Folder};
-use crate::popular::newest_set;
-use crate::progress::Progress;
-use crate::reader::Reader;
-use crate::rollback::{unlisted, Evidence};
-use crate::segment_index::read_segments;
-use crate::snapshot_spec::find_snapshot;
-use crate::tables::Tables;
-use crate::vault::{Vault, TABLE_CACHE_BYTES};
+use crate::base::error::{fault, Result, VaultError};
+use crate::base::progress::Progress;
+use crate::base::snapshot_spec::find_snapshot;
+use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
+use crate::lookup::popular::newest_set;
+use crate::lookup::segment_index::read_segments;
+use crate::manifest::container_table::Containers;
+use crate::manifest::disks::{self, unlisted, DiskAt};
+use crate::manifest::folder::Folder;
+use crate::manifest::reader::Reader;
+use crate::manifest::rollback::Evidence;
+use crate::manifest::vault::Vault;
+use crate::reclaim::dead_list::live_chunks;
+use crate::verify::findings::Damage;
 use containers::ContainerCheck;
 use findings::{ContainerFindings, Findings};
 use format::{
@@ -57,26 +60,6 @@ pub struct VerifyReport {
     pub damaged: Vec<Damage>,
     /// Why damaged containers could not be recorded in a manifest, where that failed.
     pub unrecorded: Option<String>,
-}
-
-/// A damaged object.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Damage {
-    /// The object.
-    pub object: String,
-    /// What is wrong with it.
-    pub why: String,
-    /// The snapshots that cannot be restored because of it, as `vm/disk@id`.
-    pub snapshots: Vec<String>,
-}
-
-/// Room for counting while several threads look.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
-    pub objects: u64,
-    pub containers: u64,
-    pub data_bytes: u64,
-    pub stored_bytes_read: u64,
 }
 
 /// One run of a verification.

@@ -4,28 +4,26 @@
 //! manifest names them, and named before the index is published. A crash leaves containers that nothing references and no
 //! index has: `gc` removes them.
 
-use super::census::Census;
-use super::index::{check_len, publish, sets};
-use super::spill::Occurrence;
-use super::PopularReport;
-use crate::codec::Packer;
-use crate::container_writer::{ContainerWriter, GroupJob, PackedGroup};
-use crate::dead::read_dead;
-use crate::error::{Named, Result, VaultError};
-use crate::folder::{Containers, Edits};
-use crate::gc::fence_dead;
-use crate::group_reader::{extent, GroupReader};
-use crate::pipeline::check_room;
-use crate::policy::CodecChoice;
-use crate::session::Session;
-use crate::tables::Tables;
-use crate::vault::{has_objects, Vault, TABLE_CACHE_BYTES};
+use crate::base::error::{Named, Result, VaultError};
+use crate::base::policy::{CodecChoice, POPULAR_GROUP_BYTES};
+use crate::container::codec::Packer;
+use crate::container::dead::read_dead;
+use crate::container::group_reader::{extent, GroupReader};
+use crate::container::room::check_room;
+use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
+use crate::container::writer::{ContainerWriter, GroupJob, PackedGroup};
+use crate::lookup::popular::{check_len, publish, sets};
+use crate::manifest::container_table::{Containers, Edits};
+use crate::manifest::folder::has_objects;
+use crate::manifest::session::{fence_dead, Session};
+use crate::manifest::vault::Vault;
+use crate::popular::census::Census;
+use crate::popular::report::PopularReport;
+use crate::popular::spill::Occurrence;
 use chunk::Fingerprint;
 use format::{names, ChunkNo, ContainerId, Owner, PopularSet, Table, WriterKind};
 use std::path::Path;
 
-/// Bytes of chunks in a group: whoever wants one reads all of it, and popular runs are short.
-pub(crate) const GROUP_BYTES: usize = 256 << 10;
 const CONTAINER_BYTES: u64 = 64 << 20;
 const CODEC: CodecChoice = CodecChoice::Zstd(3);
 
@@ -175,7 +173,7 @@ impl<'a> Copier<'a> {
             if self.filled.0 + chunk.len() as u64 > CONTAINER_BYTES {
                 self.end_container()?;
             }
-            if !self.job.raw.is_empty() && self.job.raw.len() + chunk.len() > GROUP_BYTES {
+            if !self.job.raw.is_empty() && self.job.raw.len() + chunk.len() > POPULAR_GROUP_BYTES {
                 self.end_group()?;
             }
             let fingerprint = Fingerprint(table.fingerprints[n]);

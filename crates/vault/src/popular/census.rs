@@ -5,18 +5,19 @@
 //! 2. They are spilt to files ([`super::spill`]), as many as it takes for one of them to fit into memory.
 //! 3. A file at a time is sorted: all records of one chunk stand together.
 
-use super::index::published_chunks;
-use super::spill::{Half, Occurrence, Place, Spill, RECORD_BYTES};
-use super::PopularClass;
-use crate::dead::read_dead;
-use crate::delete::summary_of;
-use crate::disks;
-use crate::error::Result;
-use crate::folder::{Containers, Folder};
-use crate::listing::damage_line;
-use crate::recipe::read_root;
-use crate::tables::read_table;
-use crate::vault::{Vault, View};
+use super::spill::Place;
+use crate::base::error::{damage_line, Result};
+use crate::container::dead::read_dead;
+use crate::container::tables::read_table;
+use crate::container::view::View;
+use crate::lookup::popular::published_chunks;
+use crate::manifest::container_table::Containers;
+use crate::manifest::disks;
+use crate::manifest::folder::Folder;
+use crate::manifest::vault::Vault;
+use crate::popular::report::PopularClass;
+use crate::popular::spill::{Half, Occurrence, Spill, RECORD_BYTES};
+use crate::recipe::stored::{read_root, summary_of};
 use format::{ChunkNo, ContainerEntry, ContainerId, Owner, RunSet, Table};
 use std::collections::{BTreeMap, BinaryHeap, HashSet};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Records of chunks, sorted out of core: spilt to files by the first bits of the fingerprint, and read back a file at a
 //! time. The files have no names: nothing stays of them.
 
-use crate::error::{Result, VaultError};
+use crate::base::error::{Result, VaultError};
 use format::ContainerId;
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, Write};

@@ -1,15 +1,14 @@
 //! Which snapshots damage affects: a second pass over the summaries, made only where damage was found.
 
-use super::descent::{descend, end_of_chain, Resolved};
-use super::findings::ContainerFindings;
-use super::recipes::{BadPages, RecipeFindings};
-use crate::chain::RecipeCache;
-use crate::disks::DiskAt;
-use crate::error::fault;
-use crate::error::Result;
-use crate::folder::Folder;
-use crate::recipe::{read_page, read_summary};
-use crate::vault::View;
+use crate::base::error::{fault, Result};
+use crate::container::view::View;
+use crate::manifest::disks::DiskAt;
+use crate::manifest::folder::Folder;
+use crate::recipe::chain::RecipeCache;
+use crate::recipe::stored::{read_page, read_summary};
+use crate::verify::descent::{descend, end_of_chain, Resolved};
+use crate::verify::findings::ContainerFindings;
+use crate::verify::recipes::{BadPages, RecipeFindings};
 use format::{RecipePageRef, SnapshotEntry, SnapshotState, Summary};
 use std::collections::{BTreeSet, HashMap};
 

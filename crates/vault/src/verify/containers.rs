@@ -1,16 +1,16 @@
 //! Containers: table, deletion log, data object, and the prefixes of shared ones. Each is looked at once.
 
-use super::findings::{generations, ContainerFindings};
-use super::groups::{self, GroupRead};
-use super::Counts;
-use crate::dead::read_dead;
-use crate::error::fault;
-use crate::error::{Named, Result, VaultError};
-use crate::folder::Folder;
-use crate::group_reader::extent;
-use crate::progress::Progress;
-use crate::tables::Tables;
-use crate::threads::{cores, Failure};
+use super::groups;
+use crate::base::error::{fault, Named, Result, VaultError};
+use crate::base::progress::Progress;
+use crate::base::threads::{cores, Failure};
+use crate::container::dead::read_dead;
+use crate::container::group_reader::extent;
+use crate::container::tables::Tables;
+use crate::manifest::folder::Folder;
+use crate::verify::findings::{generations, CheckCounts, ContainerFindings};
+use crate::verify::found::{lock, ThreadFindings};
+use crate::verify::groups::GroupRead;
 use crossbeam_channel::{bounded, Sender};
 use format::{
     decode_frame, names, Codec, ContainerEntry, ContainerId, DataFooter, DataHeader, Kind, Owner, RunSet,
@@ -18,7 +18,7 @@ use format::{
 };
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use store::StoreError;
 
 /// Looks at containers.
@@ -31,26 +31,6 @@ pub(super) struct ContainerCheck<'a> {
     pub live: &'a (dyn Fn(ContainerId) -> Result<RunSet> + Sync),
 }
 
-/// What the threads find, by owner.
-pub(super) struct Found<'a> {
-    own: &'a mut ContainerFindings,
-    shared: &'a mut ContainerFindings,
-    pub counts: Counts,
-}
-
-impl Found<'_> {
-    pub fn of(&mut self, id: ContainerId) -> &mut ContainerFindings {
-        match id.owner() {
-            Owner::Disk => self.own,
-            Owner::Shared | Owner::Popular => self.shared,
-        }
-    }
-}
-
-pub(super) fn lock<'a, 'b>(found: &'a Mutex<Found<'b>>) -> MutexGuard<'a, Found<'b>> {
-    found.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl ContainerCheck<'_> {
     /// Looks at the containers that have not been looked at yet.
     pub fn run(
@@ -58,9 +38,9 @@ impl ContainerCheck<'_> {
         ids: &BTreeSet<ContainerId>,
         own: &mut ContainerFindings,
         shared: &mut ContainerFindings,
-    ) -> Result<Counts> {
+    ) -> Result<CheckCounts> {
         let ids: Vec<ContainerId> = ids.iter().copied().collect();
-        let found = Mutex::new(Found { own, shared, counts: Counts::default() });
+        let found = Mutex::new(ThreadFindings { own, shared, counts: CheckCounts::default() });
         let failure = Failure::default();
         let next = AtomicUsize::new(0);
         let threads = cores();
@@ -96,7 +76,12 @@ impl ContainerCheck<'_> {
     }
 
     /// Looks at one container; its groups go to the threads that read them.
-    fn inspect(&self, id: ContainerId, found: &Mutex<Found<'_>>, out: &Sender<GroupRead>) -> Result<()> {
+    fn inspect(
+        &self,
+        id: ContainerId,
+        found: &Mutex<ThreadFindings<'_>>,
+        out: &Sender<GroupRead>,
+    ) -> Result<()> {
         let entry = match self.tables.entry(id) {
             Ok(entry) => entry,
             Err(e) => {
@@ -150,7 +135,7 @@ impl ContainerCheck<'_> {
         &self,
         folder: &Folder,
         entry: &ContainerEntry,
-        found: &Mutex<Found<'_>>,
+        found: &Mutex<ThreadFindings<'_>>,
     ) -> Result<Option<RunSet>> {
         match read_dead(folder, entry) {
             Ok(dead) => {
@@ -167,7 +152,7 @@ impl ContainerCheck<'_> {
     }
 
     /// The prefixes of a shared container: an index, which may be missing.
-    fn prefixes(&self, folder: &Folder, id: ContainerId, found: &Mutex<Found<'_>>) -> Result<()> {
+    fn prefixes(&self, folder: &Folder, id: ContainerId, found: &Mutex<ThreadFindings<'_>>) -> Result<()> {
         let object = names::prefixes(id);
         let read = match folder.store.read(&object, Kind::Prefixes.frame_max()) {
             Err(StoreError::NotFound { .. }) => return Ok(()),
@@ -193,7 +178,7 @@ impl ContainerCheck<'_> {
         folder: &Folder,
         entry: &ContainerEntry,
         table: &Table,
-        found: &Mutex<Found<'_>>,
+        found: &Mutex<ThreadFindings<'_>>,
     ) -> Result<Vec<usize>> {
         let object = names::data(&folder.path, table.data);
         let len = match folder.store.len(&object).named() {
@@ -250,7 +235,7 @@ impl ContainerCheck<'_> {
 }
 
 /// What the container table says of a table must be so.
-fn check_entry(folder: &Folder, entry: &ContainerEntry, table: &Table, found: &Mutex<Found<'_>>) {
+fn check_entry(folder: &Folder, entry: &ContainerEntry, table: &Table, found: &Mutex<ThreadFindings<'_>>) {
     let chunks = table.lengths.len();
     if table.data == entry.data && chunks == entry.chunks as usize {
         return;

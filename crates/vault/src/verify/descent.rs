@@ -6,10 +6,10 @@
 //! What pages lead to is kept for two snapshots at a time, and for a band of pages that fits into memory. Most disks have
 //! one band; a huge one is descended band by band.
 
-use crate::chain::{bytes_of, resolve, Place, RecipeCache, RecipeReader};
-use crate::error::{fault, Fault, Result, VaultError};
-use crate::recipe::{read_root, recipe_of};
-use crate::vault::View;
+use crate::base::error::{fault, Fault, Result, VaultError};
+use crate::container::view::View;
+use crate::recipe::chain::{bytes_of, resolve, Place, RecipeCache, RecipeReader};
+use crate::recipe::stored::{read_root, recipe_of};
 use format::{
     names, PageAt, RecipePage, RecipePageRef, RecipeRoot, Reverse, SnapshotEntry, SEGMENTS_PER_PAGE,
 };

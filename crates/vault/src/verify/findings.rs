@@ -1,6 +1,5 @@
 //! What was found so far: damaged objects, and the chunks that cannot be read because of them.
 
-use super::Damage;
 use format::{ContainerEntry, ContainerId, RunSet, Summary, WriterNo};
 use std::collections::HashMap;
 
@@ -164,4 +163,24 @@ impl ContainerFindings {
         self.damaged.insert(e.id, generations(e));
         self.lost(e.id, object, why);
     }
+}
+
+/// A damaged object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Damage {
+    /// The object.
+    pub object: String,
+    /// What is wrong with it.
+    pub why: String,
+    /// The snapshots that cannot be restored because of it, as `vm/disk@id`.
+    pub snapshots: Vec<String>,
+}
+
+/// Room for counting while several threads look.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CheckCounts {
+    pub objects: u64,
+    pub containers: u64,
+    pub data_bytes: u64,
+    pub stored_bytes_read: u64,
 }

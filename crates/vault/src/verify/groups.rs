@@ -1,11 +1,11 @@
 //! Reading every group of containers: large sequential reads, checked on all cores.
 
-use super::containers::{lock, Found};
-use crate::error::{fault, Fault, Named, Result};
-use crate::folder::Folder;
-use crate::group_reader::{extent, GroupReader};
-use crate::progress::Progress;
-use crate::tables::Tables;
+use crate::base::error::{fault, Fault, Named, Result};
+use crate::base::progress::Progress;
+use crate::container::group_reader::{extent, GroupReader};
+use crate::container::tables::Tables;
+use crate::manifest::folder::Folder;
+use crate::verify::found::{lock, ThreadFindings};
 use crossbeam_channel::{Receiver, Sender};
 use format::{names, Codec, RunSet, Table, WriterNo};
 use std::ops::Range;
@@ -93,7 +93,7 @@ pub(super) fn reads(
 pub(super) fn work(
     tables: &Tables,
     reads: &Receiver<GroupRead>,
-    found: &Mutex<Found<'_>>,
+    found: &Mutex<ThreadFindings<'_>>,
     progress: &Progress,
 ) -> Result<()> {
     let mut groups = GroupReader::new();
@@ -185,7 +185,7 @@ fn check(
 }
 
 /// Tells of the chunks of a read that are damaged, once for all of them: there may be many.
-fn blame(read: &GroupRead, found: &mut Found<'_>, bad: &[Bad]) {
+fn blame(read: &GroupRead, found: &mut ThreadFindings<'_>, bad: &[Bad]) {
     let id = read.table.container;
     let of = found.of(id);
     for of_object in bad.chunk_by(|a, b| a.0 .0 == b.0 .0) {

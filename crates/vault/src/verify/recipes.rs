@@ -1,17 +1,16 @@
 //! Recipes: roots, pages, summaries, and that every reference leads to the chunks it was made for.
 
-use super::descent::{descend, end_of_chain, Level, Resolved};
-use super::findings::Findings;
-use crate::chain::{chunks_max, segment_of, RecipeCache};
-use crate::dead::read_dead;
-use crate::delete::summary_of;
-use crate::error::{fault, Result};
-use crate::filters;
-use crate::folder::Containers;
-use crate::progress::Progress;
-use crate::recipe::{read_summary, recipe_of};
-use crate::recipe_writer::recipes_of;
-use crate::vault::View;
+use crate::base::error::{fault, Result};
+use crate::base::progress::Progress;
+use crate::container::dead::read_dead;
+use crate::container::view::View;
+use crate::manifest::container_table::Containers;
+use crate::recipe::chain::{chunks_max, segment_of, RecipeCache};
+use crate::recipe::filters;
+use crate::recipe::stored::{read_summary, recipe_of, summary_of};
+use crate::recipe::writer::recipes_of;
+use crate::verify::descent::{descend, end_of_chain, Level, Resolved};
+use crate::verify::findings::Findings;
 use chunk::{Fingerprint, Piece};
 use format::{
     names, ChunkNo, ContainerId, Owner, PageAt, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference,

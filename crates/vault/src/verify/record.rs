@@ -1,9 +1,10 @@
 //! Recording which containers are damaged in their owner's manifest.
 
-use super::findings::{generations, ContainerFindings};
-use crate::error::{Result, VaultError};
-use crate::folder::{Containers, Folder};
-use crate::rollback::load_checked;
+use crate::base::error::{Result, VaultError};
+use crate::manifest::container_table::Containers;
+use crate::manifest::folder::Folder;
+use crate::manifest::rollback::load_checked;
+use crate::verify::findings::{generations, ContainerFindings};
 use format::{ContainerId, Manifest};
 use store::Reserve;
 

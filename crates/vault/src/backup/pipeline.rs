@@ -1,0 +1,350 @@
+//! The stages of a backup: bounded channels between named threads.
+//!
+//! ```text
+//! read -> analyse (all cores) -> place (in order) -> pack (all cores) -> write (in order) -> finish
+//! ```
+//! Segment buffers and group buffers are counted: a stage that is slow holds the ones before it up. The first error
+//! of any stage stops all of them.
+
+use crate::base::error::{Result, VaultError};
+use crate::base::policy::{CodecChoice, Global, Policy};
+use crate::base::progress::Progress;
+use crate::base::stages::Stages;
+use crate::base::threads::{cores, Failure};
+use crate::container::codec::Packer;
+use crate::container::room::check_room;
+use crate::container::writer::{ContainerWriter, GroupJob, PackedGroup};
+use crate::lookup::global_index::GlobalIndex;
+use crate::lookup::place::{Analysed, PlacedBytes, Placer};
+use crate::lookup::popular::PopularIndex;
+use crate::lookup::segment_index::SegmentIndex;
+use crate::manifest::session::Session;
+use crate::recipe::writer::{RecipeWriter, WrittenRecipe};
+use chunk::ChunkSpec;
+use crossbeam_channel::{bounded, Receiver, Sender};
+use format::{ContainerEntry, RECIPE_PAGES_MAX, SEGMENTS_PER_PAGE};
+use image::Source;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Bytes of segments that are in memory at once.
+const SEGMENTS_IN_FLIGHT_BYTES: usize = 32 << 20;
+
+/// What the pipeline has made durable.
+pub(crate) struct Written {
+    pub size: u64,
+    pub counts: PlacedBytes,
+    pub containers: Vec<ContainerEntry>,
+    pub recipe: WrittenRecipe,
+    /// Bytes of containers and tables.
+    pub stored_bytes: u64,
+    /// These keep the claims until the commit.
+    pub global: Option<GlobalIndex>,
+    pub segments: Option<SegmentIndex>,
+    pub popular: Option<PopularIndex>,
+    /// How long each stage worked.
+    pub stages: Stages,
+}
+
+/// A segment as it was read.
+struct Segment {
+    seq: u64,
+    no: u64,
+    data: Vec<u8>,
+}
+
+/// A stage that finds its neighbour gone ends without an error of its own: the neighbour has set one.
+fn gone<T>(_: T) -> VaultError {
+    VaultError::Cancelled
+}
+
+/// Runs a source through all stages.
+pub(crate) fn run(
+    session: &Session,
+    owner: &Session,
+    source: Box<dyn Source>,
+    mut placer: Placer<'_>,
+    mut recipe: RecipeWriter,
+    policy: &Policy,
+    progress: &Progress,
+) -> Result<Written> {
+    let failure = Failure::default();
+    let stages = Stages::default();
+    let threads = cores();
+    let segment_buffers = (SEGMENTS_IN_FLIGHT_BYTES / policy.segment_bytes as usize).clamp(threads + 3, 64);
+    let group_buffers = threads + 3;
+
+    let (free_tx, free_rx) = bounded::<Vec<u8>>(segment_buffers);
+    let (segment_tx, segment_rx) = bounded::<Segment>(segment_buffers);
+    let (analysed_tx, analysed_rx) = bounded::<Analysed>(segment_buffers);
+    let (job_tx, job_rx) = bounded::<GroupJob>(group_buffers);
+    let (packed_tx, packed_rx) = bounded::<PackedGroup>(group_buffers);
+    let (permit_tx, permit_rx) = bounded::<()>(group_buffers);
+    let (full_tx, full_rx) = bounded::<ContainerWriter>(2);
+    for _ in 0..segment_buffers {
+        let _ = free_tx.send(Vec::new());
+    }
+    for _ in 0..group_buffers {
+        let _ = permit_tx.send(());
+    }
+    let (chunking, codec, segment_bytes) = (policy.chunking, policy.codec, policy.segment_bytes);
+    let index_chunks = matches!(policy.global, Global::Chunks { .. });
+
+    let (size, recipe, containers) = std::thread::scope(|scope| {
+        let (failure, stages) = (&failure, &stages);
+        let reader = failure.spawn(scope, "read", move || {
+            failure.guard(|| read(source, segment_bytes, &free_rx, &segment_tx, progress, failure, stages))
+        });
+        for _ in 0..threads {
+            let (rx, tx) = (segment_rx.clone(), analysed_tx.clone());
+            failure.spawn(scope, "analyse", move || analyse(chunking, &rx, &tx, stages));
+            let (rx, tx) = (job_rx.clone(), packed_tx.clone());
+            failure.spawn(scope, "pack", move || pack(codec, group_buffers, &rx, &tx, stages));
+        }
+        drop((segment_rx, analysed_tx, job_rx, packed_tx));
+        failure.spawn(scope, "write", move || {
+            failure.guard(|| write(owner, index_chunks, &packed_rx, &full_tx, &permit_tx, stages))
+        });
+        let finisher =
+            failure.spawn(scope, "finish", move || failure.guard(|| finish(owner, &full_rx, stages)));
+
+        let placed = failure.guard(|| {
+            let mut send = |job: GroupJob| {
+                permit_rx.recv().map_err(gone)?;
+                job_tx.send(job).map_err(gone)
+            };
+            place(session, &mut placer, &mut recipe, &analysed_rx, &free_tx, &mut send, stages)
+        });
+        drop((job_tx, free_tx, analysed_rx));
+        let size = reader.and_then(|r| r.join().ok()).flatten();
+        let recipe = match (placed, size, failure.is_set()) {
+            (Some(()), Some(size), false) => {
+                let finish = || recipe.finish(session, size, segment_bytes, chunking.to_string());
+                failure.guard(|| stages.sync.time(finish))
+            }
+            _ => None,
+        };
+        (size, recipe, finisher.and_then(|f| f.join().ok()).flatten())
+    });
+    failure.into_result()?;
+    match (size, recipe, containers) {
+        (Some(size), Some(recipe), Some((containers, stored_bytes))) => {
+            let counts = placer.counts;
+            let (global, segments, popular) =
+                (placer.global.take(), placer.segments.take(), placer.popular.take());
+            Ok(Written { size, counts, containers, recipe, stored_bytes, global, segments, popular, stages })
+        }
+        _ => Err(VaultError::Refused(
+            "a thread of the backup ended unexpectedly; nothing was committed".into(),
+        )),
+    }
+}
+
+/// Reads the segments that may hold data. Returns the size of the disk.
+fn read(
+    mut source: Box<dyn Source>,
+    segment_bytes: u32,
+    free: &Receiver<Vec<u8>>,
+    out: &Sender<Segment>,
+    progress: &Progress,
+    failure: &Failure,
+    stages: &Stages,
+) -> Result<u64> {
+    progress.set_total(source.size().unwrap_or(0));
+    let segment = u64::from(segment_bytes);
+    let longest = RECIPE_PAGES_MAX * SEGMENTS_PER_PAGE * segment;
+    let (mut seq, mut at, mut end) = (0, 0u64, 0u64);
+    let known = source.size();
+    while known.is_none_or(|size| at < size) {
+        progress.check()?;
+        if known.unwrap_or(end) > longest {
+            let why =
+                format!("the disk has more than {longest} bytes, the most in segments of {segment} bytes");
+            return Err(VaultError::Refused(why));
+        }
+        let Some(range) = stages.read.time(|| source.next_data(at))? else { break };
+        let no = range.start.max(at) / segment;
+        let start = no * segment;
+        let want = known.map_or(segment, |size| segment.min(size.saturating_sub(start))) as usize;
+        if want == 0 {
+            break;
+        }
+        let Ok(mut data) = free.recv() else { return Err(gone(())) };
+        if failure.is_set() {
+            return Err(gone(()));
+        }
+        data.resize(want, 0);
+        let filled = stages.read.time(|| fill(&mut *source, start, &mut data, range, known))?;
+        data.truncate(filled);
+        end = start + filled as u64;
+        at = start + segment;
+        progress.set_done(end);
+        if filled > 0 {
+            out.send(Segment { seq, no, data }).map_err(gone)?;
+            seq += 1;
+        }
+        if filled < want {
+            break;
+        }
+    }
+    source.finish()?;
+    progress.set_done(known.unwrap_or(end));
+    Ok(known.unwrap_or(end))
+}
+
+/// Fills a segment: its data ranges are read, its holes are zeros. Returns the bytes there are.
+fn fill(
+    source: &mut dyn Source,
+    start: u64,
+    data: &mut [u8],
+    first: std::ops::Range<u64>,
+    known: Option<u64>,
+) -> Result<usize> {
+    let end = start + data.len() as u64;
+    if known.is_none() || (first.start <= start && first.end >= end) {
+        return Ok(source.read_at(start, data)?);
+    }
+    let mut done = start;
+    let mut next = Some(first);
+    while let Some(r) = next.filter(|r| r.start < end) {
+        let (from, to) = (r.start.max(done), r.end.min(end));
+        data[(done - start) as usize..(from - start) as usize].fill(0);
+        let part = &mut data[(from - start) as usize..(to - start) as usize];
+        let got = source.read_at(from, part)?;
+        part[got..].fill(0);
+        done = to;
+        if done >= end {
+            break;
+        }
+        next = source.next_data(done)?;
+    }
+    data[(done - start) as usize..].fill(0);
+    Ok(data.len())
+}
+
+/// Cuts and fingerprints segments.
+fn analyse(chunking: ChunkSpec, segments: &Receiver<Segment>, out: &Sender<Analysed>, stages: &Stages) {
+    for Segment { seq, no, data } in segments {
+        let start = Instant::now();
+        let (mut pieces, mut fingerprints) = (Vec::new(), Vec::new());
+        chunk::cut(&data, chunking, &mut pieces);
+        chunk::fingerprint_pieces(&data, &pieces, &mut fingerprints);
+        let fingerprint = chunk::segment_fingerprint(&pieces, &fingerprints);
+        let signature = chunk::signature(&fingerprints).unwrap_or(0);
+        stages.analyse.add(start.elapsed());
+        if out.send(Analysed { seq, no, data, pieces, fingerprints, fingerprint, signature }).is_err() {
+            return;
+        }
+    }
+}
+
+/// Places segments in the order in which they were read.
+fn place(
+    session: &Session,
+    placer: &mut Placer<'_>,
+    recipe: &mut RecipeWriter,
+    segments: &Receiver<Analysed>,
+    free: &Sender<Vec<u8>>,
+    send: &mut impl FnMut(GroupJob) -> Result<()>,
+    stages: &Stages,
+) -> Result<()> {
+    let (mut next, mut waiting) = (0, BTreeMap::new());
+    let mut sending = Duration::ZERO;
+    let mut send = |job| {
+        let start = Instant::now();
+        let sent = send(job);
+        sending += start.elapsed();
+        sent
+    };
+    let mut looking_up = Duration::ZERO;
+    for segment in segments {
+        waiting.insert(segment.seq, segment);
+        while let Some(segment) = waiting.remove(&next) {
+            next += 1;
+            let recipes = Instant::now();
+            placer.take_over(segment.no, &mut |no, made| recipe.push(session, no, made))?;
+            stages.place.add(recipes.elapsed());
+            let start = Instant::now();
+            let made = placer.place(&segment, &mut send)?;
+            looking_up += start.elapsed();
+            if let Some(made) = made {
+                stages.place.time(|| recipe.push(session, segment.no, made))?;
+            }
+            let _ = free.send(segment.data);
+        }
+    }
+    let start = Instant::now();
+    placer.take_over(u64::MAX, &mut |no, made| recipe.push(session, no, made))?;
+    placer.close(&mut send)?;
+    stages.look_up.add(looking_up.saturating_sub(placer.placing));
+    stages.place.add((placer.placing + start.elapsed()).saturating_sub(sending));
+    Ok(())
+}
+
+/// Compresses groups.
+fn pack(
+    codec: CodecChoice,
+    queue: usize,
+    jobs: &Receiver<GroupJob>,
+    out: &Sender<PackedGroup>,
+    stages: &Stages,
+) {
+    let mut packer = Packer::new();
+    for mut job in jobs {
+        let mut stored = Vec::new();
+        let busy = jobs.len() * 3 >= queue;
+        let codec = stages.pack.time(|| packer.pack(codec, busy, &job.raw, &mut stored));
+        job.raw = Vec::new();
+        if out.send(PackedGroup { job, codec, stored }).is_err() {
+            return;
+        }
+    }
+}
+
+/// Writes groups to containers in the order in which they were placed.
+fn write(
+    session: &Session,
+    index_chunks: bool,
+    groups: &Receiver<PackedGroup>,
+    full: &Sender<ContainerWriter>,
+    permits: &Sender<()>,
+    stages: &Stages,
+) -> Result<()> {
+    let (mut next, mut waiting, mut made) = (0, BTreeMap::new(), 0);
+    let mut open: Option<ContainerWriter> = None;
+    for group in groups {
+        waiting.insert(group.job.seq, group);
+        while let Some(group) = waiting.remove(&next) {
+            next += 1;
+            let mut container = match open.take() {
+                Some(c) => c,
+                None => ContainerWriter::create(&session.folder, session, group.job.container, index_chunks)?,
+            };
+            check_room(session, made, group.stored.len() as u64)?;
+            stages.write.time(|| container.append(&group))?;
+            let _ = permits.send(());
+            if group.job.last {
+                made += 1;
+                full.send(container).map_err(gone)?;
+            } else {
+                open = Some(container);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Makes containers durable while the next ones are being filled.
+fn finish(
+    session: &Session,
+    full: &Receiver<ContainerWriter>,
+    stages: &Stages,
+) -> Result<(Vec<ContainerEntry>, u64)> {
+    let (mut entries, mut bytes) = (Vec::new(), 0);
+    for container in full {
+        let (entry, stored) = stages.sync.time(|| container.finish(session))?;
+        entries.push(entry);
+        bytes += stored;
+    }
+    Ok((entries, bytes))
+}

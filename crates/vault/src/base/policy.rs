@@ -1,0 +1,242 @@
+//! Policies: the numbers that make the one write path behave as a given paper does.
+
+use crate::base::error::{Result, VaultError};
+use chunk::ChunkSpec;
+use std::fmt;
+use std::str::FromStr;
+
+/// How groups are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CodecChoice {
+    /// zstd at a level that follows the load: `idle` while compression keeps up, `busy` while it is the full queue.
+    Auto {
+        /// Level while the queue has room.
+        idle: i32,
+        /// Level while it is full.
+        busy: i32,
+    },
+    /// zstd at one level.
+    Zstd(i32),
+    /// lz4.
+    Lz4,
+    /// Not at all.
+    Raw,
+}
+
+impl CodecChoice {
+    /// What `auto` means.
+    pub const AUTO: CodecChoice = CodecChoice::Auto { idle: 3, busy: 2 };
+}
+
+impl FromStr for CodecChoice {
+    type Err = VaultError;
+    fn from_str(s: &str) -> Result<Self> {
+        let wrong = || {
+            VaultError::Usage(format!(
+                "{s:?} is no codec: auto, lz4, none, or zstd:LEVEL with a level of -7 to 19"
+            ))
+        };
+        match s {
+            "auto" => Ok(CodecChoice::AUTO),
+            "lz4" => Ok(CodecChoice::Lz4),
+            "none" => Ok(CodecChoice::Raw),
+            "zstd" => Ok(CodecChoice::Zstd(3)),
+            _ => {
+                let level = s.strip_prefix("zstd:").and_then(|l| l.parse().ok());
+                level.filter(|l| (-7..=19).contains(l)).map(CodecChoice::Zstd).ok_or_else(wrong)
+            }
+        }
+    }
+}
+
+impl fmt::Display for CodecChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CodecChoice::Auto { .. } => f.write_str("auto"),
+            CodecChoice::Zstd(l) => write!(f, "zstd:{l}"),
+            CodecChoice::Lz4 => f.write_str("lz4"),
+            CodecChoice::Raw => f.write_str("none"),
+        }
+    }
+}
+
+/// When chunks are written although they are known, so that the newest snapshot is read from few places.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rewrite {
+    /// Only what is new is written.
+    Never,
+    /// What the parent is read back from at too high a price is written again: the worst containers and groups first,
+    /// and no more than two bytes for each that was new in the parent.
+    Sparse {
+        /// Bytes that are fetched for one byte that is wanted; a seek counts as 2 MiB.
+        read_ratio: f64,
+    },
+    /// Every segment that is not known as a whole is (RevDedup 3.1), but for what other disks keep anyway.
+    Whole {
+        /// Of a segment that has so large a part in shared containers that other disks reference, only the rest is
+        /// written: written whole, that part would be stored twice. `None`: all is written, as in the paper.
+        keep_shared: Option<f64>,
+    },
+}
+
+/// What disks share, and how it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Global {
+    /// Nothing.
+    Off,
+    /// Chunks: an index of the prefixes of all fingerprints.
+    Chunks {
+        /// Its memory.
+        index_bytes: usize,
+    },
+    /// Whole segments (RevDedup 3.1).
+    Segments,
+    /// The popular set, as far as one was built (VM-centric 3.1).
+    Popular {
+        /// Chunks that must follow one another in the set as on the disk for a hit to count.
+        shortest_run: usize,
+    },
+}
+
+/// What tells deletion which chunks a snapshot references.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Summaries {
+    /// The exact summaries of its pages.
+    Exact,
+    /// A Bloom filter as well, by which deletion goes; what it finds by mistake leaks, until a repair (VM-centric 3.2).
+    Bloom,
+}
+
+/// The numbers of the write path. Never asked for its name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Policy {
+    /// As users write it.
+    pub name: &'static str,
+    /// Bytes in a segment.
+    pub segment_bytes: u32,
+    /// How segments are cut.
+    pub chunking: ChunkSpec,
+    /// What is looked up among the chunks of all disks, and shared.
+    pub global: Global,
+    /// Whether the parent's segment at the same offset is searched.
+    pub same_offset: bool,
+    /// How many parent segments of equal signature are searched.
+    pub similar_segments: usize,
+    /// Memory of the index over what the backup itself has written, in bytes.
+    pub own_index_bytes: usize,
+    /// Whether that index also takes the parent's chunks, for data that moved.
+    pub own_index_parent: bool,
+    /// What is written although it is known.
+    pub rewrite_at: Rewrite,
+    /// Whether what a new snapshot has is removed from the one before it (RevDedup 3.2).
+    pub reverse: bool,
+    /// Share of dead chunks from which a container is written again; below it is punched (RevDedup 3.2.4).
+    pub rebuild_at: f64,
+    /// Bytes of chunks in one group.
+    pub group_bytes: u32,
+    /// Bytes of chunks in one container.
+    pub container_bytes: u32,
+    /// How groups are compressed.
+    pub codec: CodecChoice,
+    /// What deletion goes by.
+    pub summaries: Summaries,
+}
+
+/// The default: little memory, every later version small, restores in large reads.
+pub const BALANCED: Policy = Policy {
+    name: "balanced",
+    segment_bytes: 4 << 20,
+    chunking: ChunkSpec::Fixed { bytes: 4096 },
+    global: Global::Popular { shortest_run: 4 },
+    same_offset: true,
+    similar_segments: 10,
+    own_index_bytes: 48 << 20,
+    own_index_parent: true,
+    rewrite_at: Rewrite::Sparse { read_ratio: 1.25 },
+    reverse: true,
+    rebuild_at: 0.25,
+    group_bytes: 4 << 20,
+    container_bytes: 64 << 20,
+    codec: CodecChoice::AUTO,
+    summaries: Summaries::Exact,
+};
+
+/// Inline deduplication over everything: the baseline of the papers.
+pub const CONVENTIONAL: Policy = Policy {
+    name: "conventional",
+    segment_bytes: 128 << 10,
+    chunking: ChunkSpec::Fixed { bytes: 4096 },
+    global: Global::Chunks { index_bytes: 96 << 20 },
+    same_offset: false,
+    similar_segments: 0,
+    own_index_bytes: 32 << 20,
+    own_index_parent: false,
+    rewrite_at: Rewrite::Never,
+    reverse: false,
+    rebuild_at: 0.5,
+    group_bytes: 4 << 20,
+    container_bytes: 64 << 20,
+    codec: CodecChoice::AUTO,
+    summaries: Summaries::Exact,
+};
+
+/// RevDedup: segments that are known nowhere are written whole, and older snapshots give up what newer ones have.
+pub const REVERSE: Policy = Policy {
+    name: "reverse",
+    segment_bytes: 8 << 20,
+    chunking: ChunkSpec::Fixed { bytes: 4096 },
+    global: Global::Segments,
+    same_offset: false,
+    similar_segments: 0,
+    own_index_bytes: 1 << 20,
+    own_index_parent: false,
+    rewrite_at: Rewrite::Whole { keep_shared: Some(0.5) },
+    reverse: true,
+    rebuild_at: 0.6,
+    group_bytes: 8 << 20,
+    container_bytes: 8 << 20,
+    codec: CodecChoice::Raw,
+    summaries: Summaries::Exact,
+};
+
+/// VM-centric: a disk's own chunks and the popular ones, in little memory.
+pub const VM_CENTRIC: Policy = Policy {
+    name: "vm-centric",
+    segment_bytes: 2 << 20,
+    chunking: ChunkSpec::ContentDefined { min: 1024, average: 4096, max: 16384 },
+    global: Global::Popular { shortest_run: 1 },
+    same_offset: true,
+    similar_segments: 10,
+    own_index_bytes: 1 << 20,
+    own_index_parent: false,
+    rewrite_at: Rewrite::Never,
+    reverse: false,
+    rebuild_at: 0.5,
+    group_bytes: 4 << 20,
+    container_bytes: 64 << 20,
+    codec: CodecChoice::Zstd(3),
+    summaries: Summaries::Exact,
+};
+
+/// The same with approximate deletion, as the paper has it.
+pub const VM_CENTRIC_BLOOM: Policy =
+    Policy { name: "vm-centric-bloom", summaries: Summaries::Bloom, ..VM_CENTRIC };
+
+/// All policies there are.
+pub const POLICIES: [Policy; 5] = [BALANCED, CONVENTIONAL, REVERSE, VM_CENTRIC, VM_CENTRIC_BLOOM];
+
+impl Policy {
+    /// The policy of a name.
+    pub fn by_name(name: &str) -> Result<Policy> {
+        POLICIES.into_iter().find(|p| p.name == name).ok_or_else(|| {
+            let names: Vec<_> = POLICIES.iter().map(|p| p.name).collect();
+            VaultError::Usage(format!("there is no policy {name:?}; there are {}", names.join(", ")))
+        })
+    }
+}
+
+/// Bytes that are rather read than skipped.
+pub(crate) const GAP_BYTES: u64 = 64 << 10;
+
+/// Bytes of chunks in a group: whoever wants one reads all of it, and popular runs are short.
+pub(crate) const POPULAR_GROUP_BYTES: usize = 256 << 10;

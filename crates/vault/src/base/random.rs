@@ -1,0 +1,15 @@
+//! Random numbers of the system.
+
+use crate::base::error::{Result, VaultError};
+use format::SnapId;
+
+pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N]> {
+    let mut b = [0; N];
+    getrandom::fill(&mut b)
+        .map_err(|e| VaultError::Refused(format!("the system gives no random numbers: {e}")))?;
+    Ok(b)
+}
+
+pub(crate) fn random_token() -> Result<SnapId> {
+    Ok(SnapId(u64::from_le_bytes(random_bytes()?)))
+}

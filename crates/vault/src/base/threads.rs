@@ -1,0 +1,46 @@
+//! Threads that do one operation together: how many, how they start, and the first error that any of them meets.
+
+use crate::base::error::{Result, VaultError};
+use std::sync::{Mutex, PoisonError};
+use std::thread::{Builder, Scope, ScopedJoinHandle};
+
+/// Threads for computing.
+pub(crate) fn cores() -> usize {
+    // More than these would wait for the stages that work in order, and take memory.
+    std::thread::available_parallelism().map_or(2, |n| n.get()).min(8)
+}
+
+/// The first error of any stage.
+#[derive(Default)]
+pub(crate) struct Failure(Mutex<Option<VaultError>>);
+
+impl Failure {
+    pub fn set(&self, e: VaultError) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+    }
+
+    pub fn is_set(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    pub fn into_result(self) -> Result<()> {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    }
+
+    /// Runs a stage, and keeps its error.
+    pub fn guard<T>(&self, stage: impl FnOnce() -> Result<T>) -> Option<T> {
+        stage().map_err(|e| self.set(e)).ok()
+    }
+
+    /// Starts a thread. Where the system has no room for one this is an error of the operation's: what `work` holds is
+    /// dropped, so that the threads at the other ends of its channels come to their end.
+    pub fn spawn<'scope, T: Send + 'scope>(
+        &self,
+        scope: &'scope Scope<'scope, '_>,
+        name: &str,
+        work: impl FnOnce() -> T + Send + 'scope,
+    ) -> Option<ScopedJoinHandle<'scope, T>> {
+        let started = Builder::new().name(name.into()).spawn_scoped(scope, work);
+        started.map_err(|e| self.set(VaultError::Thread(e))).ok()
+    }
+}

@@ -1,0 +1,10 @@
+//! Containers: writing them, their tables and lists of dead chunks, reading their groups.
+
+pub(crate) mod codec;
+pub(crate) mod dead;
+pub(crate) mod group_cache;
+pub(crate) mod group_reader;
+pub(crate) mod room;
+pub(crate) mod tables;
+pub(crate) mod view;
+pub(crate) mod writer;

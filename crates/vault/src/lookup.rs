@@ -1,0 +1,14 @@
+//! Finding stored chunks for a backup: the parent, the disk's own index, other disks, the popular set; and placing what is new.
+
+pub(crate) mod claims;
+pub(crate) mod global_index;
+pub(crate) mod own_index;
+pub(crate) mod parent;
+pub(crate) mod place;
+pub(crate) mod popular;
+pub(crate) mod reindex;
+pub(crate) mod rewrite;
+pub(crate) mod segment_index;
+pub(crate) mod sharers;
+pub(crate) mod since;
+pub(crate) mod stale_indexes;

@@ -1,0 +1,96 @@
+//! Claims: what keeps a shared container from being removed while a session takes chunks from it.
+//!
+//! A claim is on all containers of one writer: a clone of a disk takes one claim, not one for each container.
+//! The claim is durable before the retiring record and the manifest are looked at; a remover puts the retiring
+//! record before it looks for claims. So either the remover sees the claim and lets the container be, or the
+//! session sees that it is retiring, or gone already.
+
+use crate::base::error::Result;
+use crate::container::dead::read_dead;
+use crate::manifest::container_table::Containers;
+use crate::manifest::folder::Folder;
+use format::{encode_frame, names, ContainerEntry, ContainerId, Kind, RunSet, SnapId, WriterNo};
+use std::collections::HashMap;
+use store::StoreError;
+
+/// The claims of one session.
+pub(crate) struct Claims {
+    folder: Folder,
+    session: SnapId,
+    /// By writer; `None` where its containers are being looked at for removal.
+    writers: HashMap<WriterNo, Option<(Vec<ContainerId>, Containers)>>,
+    asked: HashMap<ContainerId, Option<Claimed>>,
+}
+
+/// A shared container that may be referenced until the session has committed.
+pub(crate) struct Claimed {
+    pub entry: ContainerEntry,
+    /// Chunks of it that may not.
+    pub dead: RunSet,
+}
+
+impl Claims {
+    pub fn new(folder: Folder, session: SnapId) -> Self {
+        Claims { folder, session, writers: HashMap::new(), asked: HashMap::new() }
+    }
+
+    /// Claims a container, once; `None` where it is going or gone.
+    pub fn claim(&mut self, id: ContainerId) -> Result<Option<&Claimed>> {
+        if !self.asked.contains_key(&id) {
+            let claimed = self.ask(id)?;
+            self.asked.insert(id, claimed);
+        }
+        Ok(self.asked.get(&id).and_then(Option::as_ref))
+    }
+
+    fn ask(&mut self, id: ContainerId) -> Result<Option<Claimed>> {
+        if !self.writers.contains_key(&id.writer()) {
+            // The claim is ours to take back whatever comes of asking.
+            self.writers.insert(id.writer(), None);
+            match self.ask_writer(id.writer()) {
+                Err(e) if e.is_damage() => {}
+                claimed => drop(self.writers.insert(id.writer(), claimed?)),
+            }
+        }
+        let Some(Some((damaged, containers))) = self.writers.get(&id.writer()) else { return Ok(None) };
+        if damaged.contains(&id) {
+            return Ok(None);
+        }
+        let entry = match containers.get(id) {
+            Err(e) if e.is_damage() => return Ok(None),
+            other => other?,
+        };
+        let Some(entry) = entry else { return Ok(None) };
+        match read_dead(&self.folder, &entry) {
+            Ok(dead) => Ok(Some(Claimed { dead, entry })),
+            // Which chunks may be referenced is not known: a miss costs space only.
+            Err(e) if e.is_damage() => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+impl Claims {
+    /// Claims what a writer has made. What is in the manifest from then on stays as it is until the claim ends.
+    fn ask_writer(&self, writer: WriterNo) -> Result<Option<(Vec<ContainerId>, Containers)>> {
+        let name = names::claim(self.folder.owner, writer, self.session);
+        let frame = encode_frame(Kind::Claim, self.folder.context(&name), b"");
+        self.folder.store.put(&name, &[&frame])?;
+        match self.folder.store.len(&names::retiring(self.folder.owner, writer)) {
+            Err(StoreError::NotFound { .. }) => {}
+            Ok(_) => return Ok(None),
+            Err(e) => return Err(e.into()),
+        }
+        let manifest = self.folder.load()?;
+        Ok(Some((manifest.damaged.clone(), Containers::new(self.folder.clone(), &manifest))))
+    }
+}
+
+impl Drop for Claims {
+    /// As far as it is possible; `gc` removes the claims of dead sessions.
+    fn drop(&mut self) {
+        for writer in self.writers.keys() {
+            let _ = self.folder.store.delete(&names::claim(self.folder.owner, *writer, self.session));
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Finding chunks of the disk itself: what this backup wrote, and what its parent has anywhere.
+
+use crate::base::error::{Result, VaultError};
+use crate::container::tables::Tables;
+use chunk::{Fingerprint, Location, PrefixIndex};
+use format::{ChunkNo, ContainerEntry, ContainerId, DataName, Summary, WriterNo};
+use std::collections::{HashMap, VecDeque};
+
+/// Containers of this session whose fingerprints stay in memory: more than can be in flight unwritten.
+const RECENT_CONTAINERS: usize = 24;
+/// Chunks of the parent that are indexed at most (8 GiB of 4 KiB chunks).
+const PARENT_CHUNKS_MAX: u64 = 2 << 20;
+
+/// A prefix index over the disk's own chunks, within a memory budget.
+pub(crate) struct OwnIndex {
+    index: PrefixIndex,
+    /// Containers, and whether this session writes them.
+    slots: Vec<(ContainerId, bool)>,
+    slot_of: HashMap<ContainerId, u32>,
+    writer: WriterNo,
+    recent: HashMap<ContainerId, Vec<(Fingerprint, u32)>>,
+    order: VecDeque<ContainerId>,
+}
+
+impl OwnIndex {
+    pub fn new(bytes: usize, writer: WriterNo) -> Self {
+        OwnIndex {
+            index: PrefixIndex::with_capacity_bytes(bytes),
+            slots: Vec::new(),
+            slot_of: HashMap::new(),
+            writer,
+            recent: HashMap::new(),
+            order: VecDeque::new(),
+        }
+    }
+
+    fn slot(&mut self, id: ContainerId, fresh: bool) -> u32 {
+        let slots = &mut self.slots;
+        *self.slot_of.entry(id).or_insert_with(|| {
+            slots.push((id, fresh));
+            slots.len() as u32 - 1
+        })
+    }
+
+    /// Adds a chunk that this session has placed; chunk numbers of a container come in order from 0.
+    pub fn add_new(&mut self, id: ContainerId, chunk: ChunkNo, f: &Fingerprint, bytes: u32) {
+        let location = Location { container_slot: self.slot(id, true), chunk_no: chunk.0 };
+        self.index.insert(f, location);
+        if !self.recent.contains_key(&id) {
+            self.order.push_back(id);
+            if self.order.len() > RECENT_CONTAINERS {
+                if let Some(old) = self.order.pop_front() {
+                    self.recent.remove(&old);
+                }
+            }
+        }
+        self.recent.entry(id).or_default().push((*f, bytes));
+    }
+
+    /// Adds what the parent references, newest containers first, as far as the budget goes.
+    pub fn add_parent(&mut self, tables: &Tables, parent: &Summary) -> Result<()> {
+        let mut added = 0u64;
+        for (id, chunks) in parent.containers.iter().rev() {
+            if added + chunks.len() > PARENT_CHUNKS_MAX {
+                break;
+            }
+            let table = match tables.get(*id) {
+                Err(e) if e.is_damage() => continue,
+                other => other?,
+            };
+            let container_slot = self.slot(*id, false);
+            for n in chunks.runs().iter().flat_map(|r| r.0..r.0 + r.1) {
+                if let Some(at) = table.index_of(ChunkNo(n)) {
+                    let f = Fingerprint(table.fingerprints[at]);
+                    self.index.insert(&f, Location { container_slot, chunk_no: n });
+                    added += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks a chunk up, compared by its full fingerprint and length.
+    pub fn find(
+        &self,
+        tables: &Tables,
+        f: &Fingerprint,
+        bytes: u32,
+    ) -> Result<Option<(ContainerId, ChunkNo)>> {
+        let Some(hint) = self.index.get(f) else { return Ok(None) };
+        let (id, fresh) = self.slots[hint.container_slot as usize];
+        let chunk = ChunkNo(hint.chunk_no);
+        if let Some(list) = self.recent.get(&id) {
+            let same = list.get(hint.chunk_no as usize) == Some(&(*f, bytes));
+            return Ok(same.then_some((id, chunk)));
+        }
+        let table = if fresh { tables.load(&self.session_entry(id)) } else { tables.get(id) };
+        let table = match table {
+            // Not written yet, or damaged: a miss costs space only.
+            Err(VaultError::Missing { .. } | VaultError::Corrupt { .. }) => return Ok(None),
+            other => other?,
+        };
+        let at = table.index_of(chunk);
+        let same = at.is_some_and(|n| table.fingerprints[n] == f.0 && table.lengths[n] == bytes);
+        Ok(same.then_some((id, chunk)))
+    }
+
+    /// A container of this session has no entry in the manifest yet.
+    fn session_entry(&self, id: ContainerId) -> ContainerEntry {
+        ContainerEntry {
+            id,
+            table: self.writer,
+            data: DataName { container: id, generation: self.writer },
+            dead: WriterNo(0),
+            chunks: 0,
+            dead_chunks: 0,
+            stored_bytes: 0,
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The parent of a backup: the snapshot that its segments are compared with.
+
+use crate::base::error::Result;
+use crate::container::tables::Tables;
+use crate::recipe::chain::RecipeReader;
+use chunk::Fingerprint;
+use format::{ChunkNo, ContainerId, Owner, Reference, SegmentRecipe, Summary, SEGMENTS_PER_PAGE};
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+/// Memory for what the parent references, in bytes.
+const SUMMARY_BYTES: usize = 48 << 20;
+
+/// Containers that a new snapshot must not reference, because they cannot be read.
+pub(crate) struct Unusable {
+    /// Those that are known to be damaged.
+    pub containers: HashSet<ContainerId>,
+    /// The shared set's manifest or a page of its table cannot be read: its containers cannot be found.
+    pub all_shared: bool,
+}
+
+impl Unusable {
+    pub fn contains(&self, id: &ContainerId) -> bool {
+        self.containers.contains(id) || (self.all_shared && id.owner() != Owner::Disk)
+    }
+}
+
+/// A parent whose recipe can be read. Damage in it costs matches, never the backup.
+pub(crate) struct Parent {
+    recipe: RecipeReader,
+    unusable: Unusable,
+    signatures: Option<Vec<(u64, u32)>>,
+}
+
+impl Parent {
+    pub fn new(recipe: RecipeReader, unusable: Unusable) -> Self {
+        Parent { recipe, unusable, signatures: None }
+    }
+
+    /// The segment at the same place; `None` where it is null or cannot be read.
+    pub fn segment(&mut self, no: u64) -> Result<Option<SegmentRecipe>> {
+        match self.recipe.segment(no) {
+            Err(e) if e.is_damage() => Ok(None),
+            other => other,
+        }
+    }
+
+    /// The same, of a page that must be readable: nothing of it is read from the disk.
+    pub fn segment_to_take_over(&mut self, no: u64) -> Result<Option<SegmentRecipe>> {
+        self.recipe.segment(no)
+    }
+
+    /// Whether all its containers are sound, and all its references direct.
+    pub fn is_usable(&self, segment: &SegmentRecipe) -> bool {
+        segment.references.iter().all(|r| match r {
+            Reference::Null { .. } => true,
+            Reference::Direct { container, .. } => !self.unusable.contains(container),
+            Reference::Indirect { .. } => false,
+        })
+    }
+
+    /// Ranges of segments (numbers) that cannot be taken over unread: their page is damaged, or a container.
+    pub fn unusable(&mut self) -> Result<Vec<Range<u64>>> {
+        let mut found = Vec::new();
+        for no in self.recipe.page_numbers() {
+            let base = no * SEGMENTS_PER_PAGE;
+            let page = match self.recipe.page(no) {
+                Err(e) if e.is_damage() => {
+                    found.push(base..base + SEGMENTS_PER_PAGE);
+                    continue;
+                }
+                other => other?.unwrap_or_default(),
+            };
+            let bad =
+                page.segments.iter().filter(|(_, s)| !self.is_usable(s)).map(|(n, _)| base + u64::from(*n));
+            found.extend(bad.map(|n| n..n + 1));
+        }
+        Ok(found)
+    }
+
+    /// Fills in where chunks are found in one of the parent's segments, in containers that `admits` lets pass. Returns
+    /// how many are still not found.
+    pub fn match_segment(
+        &mut self,
+        tables: &Tables,
+        no: u64,
+        fingerprints: &[Fingerprint],
+        admits: &mut dyn FnMut(ContainerId) -> Result<bool>,
+        found: &mut [Option<(ContainerId, ChunkNo)>],
+    ) -> Result<usize> {
+        let missing = |found: &[Option<_>]| found.iter().filter(|f| f.is_none()).count();
+        let Some(segment) = self.segment(no)? else { return Ok(missing(found)) };
+        let mut known: HashMap<[u8; 32], (ContainerId, ChunkNo)> = HashMap::new();
+        for r in &segment.references {
+            let Reference::Direct { container, first, count } = *r else { continue };
+            if self.unusable.contains(&container) || !admits(container)? {
+                continue;
+            }
+            let table = match tables.get(container) {
+                Err(e) if e.is_damage() => continue,
+                other => other?,
+            };
+            for n in first.0..first.0 + count {
+                // The table of a sound container has all of them.
+                let Some(at) = table.index_of(ChunkNo(n)) else { break };
+                known.entry(table.fingerprints[at]).or_insert((container, ChunkNo(n)));
+            }
+        }
+        for (f, slot) in fingerprints.iter().zip(found.iter_mut()) {
+            if slot.is_none() {
+                *slot = known.get(&f.0).copied();
+            }
+        }
+        Ok(missing(found))
+    }
+
+    /// Calls `each` with every segment that is not null and can be read.
+    pub fn each_segment(&mut self, each: &mut dyn FnMut(u64, &SegmentRecipe)) -> Result<()> {
+        for no in self.recipe.page_numbers() {
+            let page = match self.recipe.page(no) {
+                Err(e) if e.is_damage() => continue,
+                other => other?.unwrap_or_default(),
+            };
+            page.segments.iter().for_each(|(n, s)| each(no * SEGMENTS_PER_PAGE + u64::from(*n), s));
+        }
+        Ok(())
+    }
+
+    /// At most `limit` segments of equal signature, but the one at `except` (VM-centric 3.1).
+    pub fn similar(&mut self, signature: u64, except: u64, limit: usize) -> Result<Vec<u64>> {
+        let signatures = match self.signatures.take() {
+            Some(s) => s,
+            None => self.read_signatures()?,
+        };
+        let from = signatures.partition_point(|s| s.0 < signature);
+        let equal = signatures[from..].iter().take_while(|s| s.0 == signature);
+        let similar = equal.map(|s| u64::from(s.1)).filter(|n| *n != except).take(limit).collect();
+        self.signatures = Some(signatures);
+        Ok(similar)
+    }
+
+    fn read_signatures(&mut self) -> Result<Vec<(u64, u32)>> {
+        let mut all = Vec::new();
+        self.each_segment(&mut |no, s| all.push((s.signature, no as u32)))?;
+        all.sort_unstable();
+        Ok(all)
+    }
+
+    /// What the parent references in sound containers.
+    pub fn summary(&mut self) -> Result<Summary> {
+        let (mut all, mut bytes) = (Summary::default(), 0);
+        for no in self.recipe.page_numbers() {
+            let summary = match self.recipe.summary(no) {
+                Err(e) if e.is_damage() => continue,
+                other => other?,
+            };
+            bytes += summary.memory_bytes();
+            // What is left out is not found where it has moved to.
+            if bytes > SUMMARY_BYTES {
+                break;
+            }
+            all.merge(&summary);
+        }
+        all.containers.retain(|c, _| !self.unusable.contains(c));
+        Ok(all)
+    }
+}

@@ -1,0 +1,427 @@
+//! Placing segments: decisions 1 to 5 of the write path, one segment after the other.
+
+use crate::base::error::Result;
+use crate::base::policy::{Global, Policy, Rewrite};
+use crate::container::tables::{ChunkPlace, Tables};
+use crate::container::writer::GroupJob;
+use crate::lookup::global_index::GlobalIndex;
+use crate::lookup::own_index::OwnIndex;
+use crate::lookup::parent::Parent;
+use crate::lookup::popular::PopularIndex;
+use crate::lookup::rewrite;
+use crate::lookup::segment_index::SegmentIndex;
+use crate::lookup::sharers::Sharers;
+use crate::lookup::since::Untouched;
+use chunk::{Fingerprint, Piece};
+use format::{ChunkNo, ContainerId, Owner, Reference, RunSet, SegmentRecipe, Summary, WriterNo};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// A segment that has been cut and fingerprinted.
+pub(crate) struct Analysed {
+    /// PlacedBytes the segments that are read.
+    pub seq: u64,
+    /// The segment's number on the disk.
+    pub no: u64,
+    pub data: Vec<u8>,
+    pub pieces: Vec<Piece>,
+    /// One for each piece that is not null.
+    pub fingerprints: Vec<Fingerprint>,
+    pub fingerprint: Fingerprint,
+    pub signature: u64,
+}
+
+impl Analysed {
+    /// Lengths of the chunks, null ones left out.
+    fn lengths(&self) -> impl Iterator<Item = u32> + '_ {
+        self.pieces.iter().filter(|p| matches!(p, Piece::Data { .. })).map(|p| p.bytes())
+    }
+
+    /// Bytes of the chunks that were found.
+    fn bytes_of(&self, found: &[Option<ChunkPlace>]) -> u64 {
+        self.lengths().zip(found).filter(|(_, f)| f.is_some()).map(|(b, _)| u64::from(b)).sum()
+    }
+
+    fn recipe(&self, references: Vec<Reference>) -> SegmentRecipe {
+        SegmentRecipe { fingerprint: self.fingerprint.0, signature: self.signature, references }
+    }
+}
+
+/// Decides for every chunk where it is found, and hands out groups of new ones.
+pub(crate) struct Placer<'a> {
+    pub policy: Policy,
+    pub tables: &'a Tables,
+    pub parent: Option<Parent>,
+    pub own: OwnIndex,
+    /// What the parent references, until its chunks are in the index over the disk's own ones.
+    parent_summary: Option<Summary>,
+    parent_added: bool,
+    pub global: Option<GlobalIndex>,
+    pub segments: Option<SegmentIndex>,
+    pub popular: Option<PopularIndex>,
+    sharers: Sharers<'a>,
+    /// Segments of the parent that are taken over unread.
+    pub untouched: Option<Untouched>,
+    /// Chunks of the parent that are written again, and how many bytes of them may be.
+    sparse: BTreeMap<ContainerId, RunSet>,
+    sparse_budget: u64,
+    pub counts: PlacedBytes,
+    /// How much of its time went into placing what was not found; the rest is looking up.
+    pub placing: Duration,
+    /// Owner and writer of new containers.
+    owner: Owner,
+    writer: WriterNo,
+    containers: u32,
+    open: Option<OpenContainer>,
+    group: GroupJob,
+    groups: u64,
+}
+
+struct OpenContainer {
+    id: ContainerId,
+    next: u32,
+    raw_bytes: u64,
+}
+
+impl<'a> Placer<'a> {
+    pub fn new(
+        policy: Policy,
+        tables: &'a Tables,
+        parent: Option<Parent>,
+        sharers: Sharers<'a>,
+        owner: Owner,
+        writer: WriterNo,
+    ) -> Self {
+        Placer {
+            policy,
+            tables,
+            parent,
+            own: OwnIndex::new(policy.own_index_bytes, writer),
+            parent_summary: None,
+            parent_added: false,
+            global: None,
+            segments: None,
+            popular: None,
+            sharers,
+            untouched: None,
+            sparse: BTreeMap::new(),
+            sparse_budget: 0,
+            counts: PlacedBytes::default(),
+            placing: Duration::ZERO,
+            owner,
+            writer,
+            containers: 0,
+            open: None,
+            group: empty_group(),
+            groups: 0,
+        }
+    }
+
+    /// Places a segment; groups that became full go to `send`. Returns its recipe, `None` for a null segment.
+    pub fn place(
+        &mut self,
+        segment: &Analysed,
+        send: &mut impl FnMut(GroupJob) -> Result<()>,
+    ) -> Result<Option<SegmentRecipe>> {
+        if segment.fingerprints.is_empty() {
+            return Ok(None);
+        }
+        let bytes: u64 = segment.lengths().map(u64::from).sum();
+        self.counts.data_bytes += bytes;
+        let clean = self.clean(segment)?;
+        self.counts.changed_bytes += if clean.is_none() { bytes } else { 0 };
+        if let Some(clean) = clean.filter(|s| !s.references.iter().any(|r| self.is_sparse(r))) {
+            return Ok(Some(clean));
+        }
+        if let Some(references) = self.whole_segment(segment)? {
+            return Ok(Some(segment.recipe(references)));
+        }
+        let (mut found, in_one_place) = match self.policy.rewrite_at {
+            Rewrite::Whole { keep_shared } => (self.kept(segment, keep_shared)?, true),
+            Rewrite::Never | Rewrite::Sparse { .. } => (self.search(segment)?, false),
+        };
+        let again = self.give_up_sparse(&mut found);
+        let start = Instant::now();
+        if in_one_place {
+            self.make_room(bytes - segment.bytes_of(&found), send)?;
+        }
+        let references = self.write_new(segment, &found, &again, in_one_place, send)?;
+        self.placing += start.elapsed();
+        let recipe = segment.recipe(references);
+        if let Some(index) = &mut self.segments {
+            index.add(&recipe);
+        }
+        Ok(Some(recipe))
+    }
+
+    /// Hands out the parent's segments before number `end` that are taken over unread.
+    pub fn take_over(
+        &mut self,
+        end: u64,
+        out: &mut dyn FnMut(u64, SegmentRecipe) -> Result<()>,
+    ) -> Result<()> {
+        let (Some(untouched), Some(parent)) = (&mut self.untouched, &mut self.parent) else { return Ok(()) };
+        while let Some(no) = untouched.next_before(end) {
+            let Some(segment) = parent.segment_to_take_over(no)? else { continue };
+            let null = |r: &Reference| if let Reference::Null { bytes } = r { u64::from(*bytes) } else { 0 };
+            let null_bytes: u64 = segment.references.iter().map(null).sum();
+            self.counts.data_bytes += untouched.segment_len(no).saturating_sub(null_bytes);
+            out(no, segment)?;
+        }
+        Ok(())
+    }
+
+    /// Decides what of the parent is written again, `budget` bytes at most.
+    pub fn choose_sparse(&mut self, budget: u64) -> Result<()> {
+        let (Some(parent), Rewrite::Sparse { read_ratio }) = (&mut self.parent, self.policy.rewrite_at)
+        else {
+            return Ok(());
+        };
+        if budget > 0 {
+            let mut summary = parent.summary()?;
+            self.sparse = rewrite::choose(&summary, self.tables, &self.policy, read_ratio, budget)?;
+            self.sparse_budget = budget;
+            for (id, again) in &self.sparse {
+                if let Some(chunks) = summary.containers.get_mut(id) {
+                    *chunks = chunks.minus(again);
+                }
+            }
+            self.parent_summary = Some(summary);
+        }
+        Ok(())
+    }
+
+    /// Whether a reference leads to chunks that are written again.
+    fn is_sparse(&self, r: &Reference) -> bool {
+        let Reference::Direct { container, first, count } = *r else { return false };
+        self.has_sparse_budget()
+            && self.sparse.get(&container).is_some_and(|chunks| chunks.count_within(first.0, count) > 0)
+    }
+
+    /// A chunk that comes often may be written more often than it was counted, where the index has forgotten it.
+    fn has_sparse_budget(&self) -> bool {
+        self.counts.rewritten_bytes < self.sparse_budget
+    }
+
+    /// Forgets where chunks that are written again were found. Returns which.
+    fn give_up_sparse(&self, found: &mut [Option<ChunkPlace>]) -> Vec<bool> {
+        let mut again = vec![false; found.len()];
+        if self.has_sparse_budget() {
+            for (slot, again) in found.iter_mut().zip(&mut again) {
+                if slot.is_some_and(|(id, n)| self.sparse.get(&id).is_some_and(|chunks| chunks.contains(n.0)))
+                {
+                    (*slot, *again) = (None, true);
+                }
+            }
+        }
+        again
+    }
+
+    /// Decision 2: any disk has put the whole segment into the shared set.
+    fn whole_segment(&mut self, segment: &Analysed) -> Result<Option<Vec<Reference>>> {
+        let Some(index) = &mut self.segments else { return Ok(None) };
+        index.find(self.tables, &segment.fingerprint, &segment.pieces, &segment.fingerprints)
+    }
+
+    /// The chunks that stay where they are: none, or at least the part `keep_shared`, in shared containers that other
+    /// disks reference.
+    fn kept(&mut self, segment: &Analysed, keep_shared: Option<f64>) -> Result<Vec<Option<ChunkPlace>>> {
+        let mut found = vec![None; segment.fingerprints.len()];
+        let (Some(parent), Some(part)) = (&mut self.parent, keep_shared) else { return Ok(found) };
+        let sharers = &mut self.sharers;
+        let mut stays = |id: ContainerId| Ok(id.owner() == Owner::Shared && sharers.share(id)?);
+        parent.match_segment(self.tables, segment.no, &segment.fingerprints, &mut stays, &mut found)?;
+        let all_bytes: u64 = segment.lengths().map(u64::from).sum();
+        if (segment.bytes_of(&found) as f64) < part * all_bytes as f64 {
+            found.fill(None);
+        }
+        Ok(found)
+    }
+
+    /// Ends the open container where a segment of so many bytes would be torn by its end.
+    fn make_room(&mut self, bytes: u64, send: &mut impl FnMut(GroupJob) -> Result<()>) -> Result<()> {
+        let limit = u64::from(self.policy.container_bytes);
+        if self.open.as_ref().is_some_and(|o| o.raw_bytes + bytes > limit) {
+            self.close(send)?;
+        }
+        Ok(())
+    }
+
+    /// Decision 1: the parent's segment at the same offset is equal.
+    fn clean(&mut self, segment: &Analysed) -> Result<Option<SegmentRecipe>> {
+        let Some(parent) = &mut self.parent else { return Ok(None) };
+        let old = parent.segment(segment.no)?;
+        Ok(old.filter(|o| o.fingerprint == segment.fingerprint.0 && parent.is_usable(o)))
+    }
+
+    /// Decisions 3 and 4: where each chunk is known.
+    fn search(&mut self, segment: &Analysed) -> Result<Vec<Option<ChunkPlace>>> {
+        let mut found: Vec<Option<ChunkPlace>> = vec![None; segment.fingerprints.len()];
+        let mut missing = found.len();
+        if let Some(parent) = &mut self.parent {
+            let (tables, fingerprints) = (self.tables, &segment.fingerprints);
+            let mut any = |_| Ok(true);
+            if self.policy.same_offset {
+                missing = parent.match_segment(tables, segment.no, fingerprints, &mut any, &mut found)?;
+            }
+            if missing > 0 && self.policy.similar_segments > 0 {
+                let similar = parent.similar(segment.signature, segment.no, self.policy.similar_segments)?;
+                for no in similar {
+                    if missing > 0 {
+                        missing = parent.match_segment(tables, no, fingerprints, &mut any, &mut found)?;
+                    }
+                }
+            }
+            if missing > 0 && self.policy.own_index_parent && !std::mem::replace(&mut self.parent_added, true)
+            {
+                let summary = match self.parent_summary.take() {
+                    Some(summary) => summary,
+                    None => parent.summary()?,
+                };
+                self.own.add_parent(tables, &summary)?;
+            }
+        }
+        if missing == 0 {
+            return Ok(found);
+        }
+        for ((f, slot), bytes) in segment.fingerprints.iter().zip(&mut found).zip(segment.lengths()) {
+            if slot.is_none() {
+                *slot = self.own.find(self.tables, f, bytes)?;
+            }
+            if let (None, Some(global)) = (&slot, &mut self.global) {
+                *slot = global.find(self.tables, f, bytes)?;
+            }
+        }
+        if let (Some(popular), Global::Popular { shortest_run }) = (&mut self.popular, self.policy.global) {
+            let lengths: Vec<u32> = segment.lengths().collect();
+            popular.fill(self.tables, &segment.fingerprints, &lengths, shortest_run, &mut found)?;
+        }
+        Ok(found)
+    }
+
+    /// Puts what is new, and what is written `again`, into groups and writes down where everything is.
+    fn write_new(
+        &mut self,
+        segment: &Analysed,
+        found: &[Option<ChunkPlace>],
+        again: &[bool],
+        in_one_place: bool,
+        send: &mut impl FnMut(GroupJob) -> Result<()>,
+    ) -> Result<Vec<Reference>> {
+        let mut references: Vec<Reference> = Vec::new();
+        let (mut offset, mut ordinal) = (0usize, 0usize);
+        for piece in &segment.pieces {
+            let bytes = piece.bytes();
+            let data = &segment.data[offset..offset + bytes as usize];
+            offset += bytes as usize;
+            if let Piece::Null { .. } = piece {
+                match references.last_mut() {
+                    Some(Reference::Null { bytes: b }) => *b += bytes,
+                    _ => references.push(Reference::Null { bytes }),
+                }
+                continue;
+            }
+            let f = &segment.fingerprints[ordinal];
+            let mut at = found[ordinal];
+            if at.is_none() && !in_one_place {
+                // The same chunk may have come earlier in this very segment.
+                at = self.own.find(self.tables, f, bytes)?;
+            }
+            let (container, chunk) = match at {
+                Some(at) => at,
+                None => {
+                    self.counts.rewritten_bytes += if again[ordinal] { data.len() as u64 } else { 0 };
+                    self.append(f, data, send)?
+                }
+            };
+            ordinal += 1;
+            match references.last_mut() {
+                Some(Reference::Direct { container: c, first, count })
+                    if *c == container && first.0 + *count == chunk.0 =>
+                {
+                    *count += 1;
+                }
+                _ => references.push(Reference::Direct { container, first: chunk, count: 1 }),
+            }
+        }
+        Ok(references)
+    }
+
+    fn append(
+        &mut self,
+        f: &Fingerprint,
+        data: &[u8],
+        send: &mut impl FnMut(GroupJob) -> Result<()>,
+    ) -> Result<(ContainerId, ChunkNo)> {
+        let full =
+            |o: &OpenContainer| o.raw_bytes + data.len() as u64 > u64::from(self.policy.container_bytes);
+        if self.open.as_ref().is_some_and(full) {
+            self.close(send)?;
+        }
+        if self.group.raw.len() + data.len() > self.policy.group_bytes as usize && !self.group.raw.is_empty()
+        {
+            self.send_group(false, send)?;
+        }
+        if self.open.is_none() {
+            let id = ContainerId::new(self.owner, self.writer, self.containers);
+            self.containers += 1;
+            self.open = Some(OpenContainer { id, next: 0, raw_bytes: 0 });
+        }
+        let Some(open) = &mut self.open else { unreachable!("opened above") };
+        let chunk = ChunkNo(open.next);
+        if self.group.raw.is_empty() {
+            self.group.container = open.id;
+            self.group.first = open.next;
+        }
+        open.next += 1;
+        open.raw_bytes += data.len() as u64;
+        self.group.lengths.push(data.len() as u32);
+        self.group.fingerprints.push(*f);
+        self.group.raw.extend_from_slice(data);
+        self.counts.new_bytes += data.len() as u64;
+        self.own.add_new(open.id, chunk, f, data.len() as u32);
+        Ok((open.id, chunk))
+    }
+
+    fn send_group(&mut self, last: bool, send: &mut impl FnMut(GroupJob) -> Result<()>) -> Result<()> {
+        let mut job = std::mem::replace(&mut self.group, empty_group());
+        self.group.raw.reserve(self.policy.group_bytes as usize);
+        if let Some(open) = &self.open {
+            job.container = open.id;
+        }
+        job.seq = self.groups;
+        job.last = last;
+        self.groups += 1;
+        send(job)
+    }
+
+    /// Ends the open container.
+    pub fn close(&mut self, send: &mut impl FnMut(GroupJob) -> Result<()>) -> Result<()> {
+        if self.open.is_some() {
+            self.send_group(true, send)?;
+            self.open = None;
+        }
+        Ok(())
+    }
+}
+
+fn empty_group() -> GroupJob {
+    GroupJob {
+        seq: 0,
+        container: ContainerId::new(Owner::Disk, WriterNo(0), 0),
+        first: 0,
+        lengths: Vec::new(),
+        fingerprints: Vec::new(),
+        raw: Vec::new(),
+        last: false,
+    }
+}
+
+/// Bytes by what became of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PlacedBytes {
+    pub data_bytes: u64,
+    pub changed_bytes: u64,
+    pub new_bytes: u64,
+    pub rewritten_bytes: u64,
+}

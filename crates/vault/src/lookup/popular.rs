@@ -1,0 +1,193 @@
+//! The index of the popular set: an object that never changes, and what backups find in it.
+//!
+//! A hit is a hint: its container is claimed, and the whole fingerprint is compared with the container's table.
+
+use crate::base::error::{Named, Result, VaultError};
+use crate::container::tables::{ChunkPlace, Tables};
+use crate::lookup::claims::Claims;
+use crate::manifest::folder::Folder;
+use crate::manifest::rollback::load_checked;
+use crate::manifest::session::Session;
+use chunk::Fingerprint;
+use format::{names, ChunkNo, ChunksByContainer, ContainerId, Kind, PopularSet, RunSet, WriterNo};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Whether an index takes so many chunks.
+pub(crate) fn check_len(chunks: usize) -> Result<()> {
+    let most = PopularSet::CHUNKS_MAX;
+    if chunks > most {
+        return Err(VaultError::Refused(format!(
+            "{chunks} chunks are too many for the popular set, {most} are the most; choose a smaller fraction"
+        )));
+    }
+    Ok(())
+}
+
+/// Makes a set the one that backups use.
+pub(crate) fn publish(session: &Session, set: &PopularSet) -> Result<()> {
+    let folder = &session.folder;
+    let name = names::popular(session.writer);
+    Ok(folder.store.put(&name, &[&set.encode(folder.context(&name))])?)
+}
+
+/// The writers that have published a set, oldest first.
+pub(crate) fn sets(folder: &Folder) -> Result<Vec<WriterNo>> {
+    let mut writers = Vec::new();
+    folder.store.list(names::POPULAR, &mut |e| {
+        writers.extend(e.name.strip_prefix(names::POPULAR).and_then(|n| n.parse().ok()).map(WriterNo));
+        Ok(())
+    })?;
+    writers.sort_unstable();
+    Ok(writers)
+}
+
+/// Reads the set that a writer published from end to end, and checks it.
+fn scan(shared: &Folder, writer: WriterNo, each: &mut dyn FnMut(ContainerId, ChunkNo)) -> Result<()> {
+    let name = names::popular(writer);
+    let (len, most) = (shared.store.len(&name).named()?, Kind::Popular.frame_max());
+    if len > most {
+        return Err(VaultError::corrupt(&name, format!("{len} bytes long, at most {most} are plausible")));
+    }
+    let mut read = |at: u64, buf: &mut [u8]| shared.store.read_at(&name, at, buf).named();
+    PopularSet::scan(shared.context(&name), len, &mut read, each)?.map_err(VaultError::malformed(&name))
+}
+
+/// The set that a writer published.
+fn read_set(shared: &Folder, writer: WriterNo) -> Result<PopularSet> {
+    // Checked before it is mapped: a mapping that is read from end to end counts as memory.
+    scan(shared, writer, &mut |_, _| {})?;
+    let name = names::popular(writer);
+    let frame = shared.store.map(&name, Kind::Popular.frame_max()).named()?;
+    PopularSet::over_checked(frame).map_err(VaultError::malformed(&name))
+}
+
+/// What `read` makes of the set that was published last; `None` where there is none.
+fn newest<T>(shared: &Folder, read: impl Fn(WriterNo) -> Result<T>) -> Result<Option<T>> {
+    // Whoever publishes a new one removes the old one.
+    for _ in 0..3 {
+        let Some(newest) = sets(shared)?.pop() else { return Ok(None) };
+        match read(newest) {
+            Err(VaultError::Missing { .. }) => {}
+            other => return other.map(Some),
+        }
+    }
+    Ok(None)
+}
+
+/// The set that was published last; `None` where there is none.
+pub(crate) fn newest_set(shared: &Folder) -> Result<Option<PopularSet>> {
+    newest(shared, |writer| read_set(shared, writer))
+}
+
+/// The same; `None` also where it is damaged: that costs space only.
+pub(crate) fn published(shared: &Folder) -> Result<Option<PopularSet>> {
+    match newest_set(shared) {
+        Err(e) if e.is_damage() => Ok(None),
+        other => other,
+    }
+}
+
+/// The chunks of the set that was published last, by container; none where it is damaged, or there is none.
+pub(crate) fn published_chunks(shared: &Folder) -> Result<BTreeMap<ContainerId, RunSet>> {
+    let found = newest(shared, |writer| {
+        let mut chunks = ChunksByContainer::default();
+        scan(shared, writer, &mut |id, chunk| chunks.add(id, chunk))?;
+        Ok(chunks.finish())
+    });
+    match found {
+        Err(e) if e.is_damage() => Ok(BTreeMap::new()),
+        other => other.map(Option::unwrap_or_default),
+    }
+}
+
+/// The popular set as a backup uses it.
+pub(crate) struct PopularIndex {
+    set: PopularSet,
+    claims: Claims,
+    matched: BTreeSet<ContainerId>,
+}
+
+impl PopularIndex {
+    /// The set that was published last. Whatever keeps it from being read costs space only.
+    pub fn load(shared: &Folder, session: &Session) -> Option<Self> {
+        // What an older manifest lists may have been given up since.
+        load_checked(shared).ok()?;
+        let set = published(shared).ok().flatten().filter(|set| !set.is_empty())?;
+        Some(PopularIndex {
+            set,
+            claims: Claims::new(shared.clone(), session.token),
+            matched: BTreeSet::new(),
+        })
+    }
+
+    /// Looks up what has not been found. Hits count only in runs of `shortest` chunks that stand one behind the other in
+    /// the set: shorter ones save less than reading them elsewhere costs.
+    pub fn fill(
+        &mut self,
+        tables: &Tables,
+        fingerprints: &[Fingerprint],
+        lengths: &[u32],
+        shortest: usize,
+        found: &mut [Option<ChunkPlace>],
+    ) -> Result<()> {
+        let hints: Vec<Option<ChunkPlace>> = fingerprints
+            .iter()
+            .zip(&*found)
+            .map(|(f, at)| if at.is_none() { self.set.find(&f.0) } else { None })
+            .collect();
+        let mut from = 0;
+        while from < hints.len() {
+            let Some((container, first)) = hints[from] else {
+                from += 1;
+                continue;
+            };
+            let follows = |n: &usize| hints[from + n] == Some((container, ChunkNo(first.0 + *n as u32)));
+            let count = (1..hints.len() - from).take_while(follows).count() + 1;
+            if count >= shortest {
+                let run = from..from + count;
+                let (fingerprints, lengths) = (&fingerprints[run.clone()], &lengths[run.clone()]);
+                self.take(tables, (container, first), fingerprints, lengths, &mut found[run])?;
+            }
+            from += count;
+        }
+        Ok(())
+    }
+
+    /// Takes the chunks of a run that stand where they are said to, from `first` on.
+    fn take(
+        &mut self,
+        tables: &Tables,
+        (container, first): (ContainerId, ChunkNo),
+        fingerprints: &[Fingerprint],
+        lengths: &[u32],
+        found: &mut [Option<ChunkPlace>],
+    ) -> Result<()> {
+        // Where the set cannot be reached, what is new is written.
+        let claimed = match self.claims.claim(container) {
+            Ok(Some(claimed)) => claimed,
+            Ok(None) => return Ok(()),
+            Err(e) if e.is_damage() => return Ok(()),
+            Err(e) => return Err(e),
+        };
+        let table = match tables.load(&claimed.entry) {
+            Err(e) if e.is_damage() => return Ok(()),
+            other => other?,
+        };
+        for (n, slot) in found.iter_mut().enumerate() {
+            let chunk = ChunkNo(first.0 + n as u32);
+            let at = table.index_of(chunk).filter(|_| !claimed.dead.contains(chunk.0));
+            if at.is_some_and(|at| {
+                table.fingerprints[at] == fingerprints[n].0 && table.lengths[at] == lengths[n]
+            }) {
+                *slot = Some((container, chunk));
+                self.matched.insert(container);
+            }
+        }
+        Ok(())
+    }
+
+    /// The popular containers that may be referenced by now.
+    pub fn matched(&self) -> impl Iterator<Item = ContainerId> + '_ {
+        self.matched.iter().copied()
+    }
+}

@@ -1,0 +1,43 @@
+//! Indexes of containers that are gone.
+
+use crate::base::error::Result;
+use crate::manifest::container_table::Containers;
+use crate::manifest::folder::Folder;
+use format::names;
+use std::collections::HashSet;
+
+/// Segment indexes of writers that are not registered and have no container any more.
+pub(crate) fn stale_segments(folder: &Folder) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    folder.store.list(&names::segments_of(folder.owner), &mut |e| {
+        found.push(e.name);
+        Ok(())
+    })?;
+    let m = folder.load()?;
+    let mut known: HashSet<String> = m.writers.iter().map(|w| names::segments(folder.owner, w.no)).collect();
+    Containers::new(folder.clone(), &m).each(|e| {
+        known.insert(names::segments(folder.owner, e.id.writer()));
+        Ok(())
+    })?;
+    found.retain(|o| !known.contains(o));
+    Ok(found)
+}
+
+/// Indexes of containers that the manifest does not know and no registered writer may be about to add.
+pub(crate) fn stale_prefixes(folder: &Folder) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    let prefix = names::prefixes_of(folder.owner);
+    folder.store.list(&prefix, &mut |e| {
+        found.push(e.name);
+        Ok(())
+    })?;
+    let m = folder.load()?;
+    let mut known = HashSet::new();
+    Containers::new(folder.clone(), &m).each(|e| {
+        known.insert(names::prefixes(e.id));
+        Ok(())
+    })?;
+    let writers: HashSet<String> = m.writers.iter().map(|w| format!("{}{}-", prefix, w.no.0)).collect();
+    found.retain(|o| !known.contains(o) && !writers.iter().any(|w| o.starts_with(w)));
+    Ok(found)
+}

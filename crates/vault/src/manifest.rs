@@ -1,0 +1,12 @@
+//! Manifests and who works on them: folders of disks, sessions, readers, claims, holds.
+
+pub(crate) mod container_table;
+pub(crate) mod disks;
+pub(crate) mod first_backup;
+pub(crate) mod folder;
+pub(crate) mod hold;
+pub(crate) mod names;
+pub(crate) mod reader;
+pub(crate) mod rollback;
+pub(crate) mod session;
+pub(crate) mod vault;

@@ -1,0 +1,158 @@
+//! The container table of a manifest: pages of entries, read as needed, changed page by page.
+
+use crate::base::error::{Named, Result, VaultError};
+use crate::manifest::folder::{release_object, Folder};
+use format::{
+    names, ContainerEntry, ContainerId, ContainerPage, DataName, Kind, Manifest, PageRef, Release, WriterNo,
+    CONTAINERS_PER_PAGE,
+};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A change of the container table: an entry to put, or `None` to take it out.
+pub(crate) type Edits = BTreeMap<ContainerId, Option<ContainerEntry>>;
+
+/// The container table of one manifest, read page by page as needed.
+pub(crate) struct Containers {
+    folder: Folder,
+    pages: Vec<PageRef>,
+    loaded: Mutex<HashMap<usize, Arc<ContainerPage>>>,
+}
+
+impl Containers {
+    pub fn new(folder: Folder, m: &Manifest) -> Self {
+        Containers { folder, pages: m.pages.clone(), loaded: Mutex::default() }
+    }
+
+    pub fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
+    fn page(&self, at: usize) -> Result<Arc<ContainerPage>> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(p) = loaded.get(&at) {
+            return Ok(p.clone());
+        }
+        let page = Arc::new(self.folder.read_page(&self.pages[at])?);
+        // 256 pages are 65,536 containers or about 2 TiB of chunks, in 4 MiB of memory.
+        if loaded.len() >= 256 {
+            loaded.clear();
+        }
+        loaded.insert(at, page.clone());
+        Ok(page)
+    }
+
+    /// Reads all pages: whoever is about to name containers learns of damage before any work is done.
+    pub fn check(&self) -> Result<()> {
+        (0..self.pages.len()).try_for_each(|at| self.page(at).map(drop))
+    }
+
+    /// The entry of a container, if the table has one.
+    pub fn get(&self, id: ContainerId) -> Result<Option<ContainerEntry>> {
+        let Some(at) = self.pages.partition_point(|p| p.first <= id).checked_sub(1) else {
+            return Ok(None);
+        };
+        let page = self.page(at)?;
+        Ok(page.entries.binary_search_by_key(&id, |e| e.id).ok().map(|n| page.entries[n]))
+    }
+
+    /// Calls `each` for every container, in order.
+    pub fn each(&self, mut each: impl FnMut(&ContainerEntry) -> Result<()>) -> Result<()> {
+        for p in &self.pages {
+            self.folder.read_page(p)?.entries.iter().try_for_each(&mut each)?;
+        }
+        Ok(())
+    }
+}
+
+impl Folder {
+    pub fn read_page(&self, page: &PageRef) -> Result<ContainerPage> {
+        let name = names::page(&self.path, page.writer, page.number);
+        let bytes = self.store.read(&name, Kind::ContainerPage.frame_max()).named()?;
+        let decoded =
+            ContainerPage::decode(self.context(&name), &bytes).map_err(VaultError::malformed(&name))?;
+        // Else a manifest could name one page any number of times.
+        match decoded.entries.first().map(|e| e.id) {
+            Some(first) if first == page.first => Ok(decoded),
+            _ => Err(VaultError::corrupt(&name, format!("does not begin with container {}", page.first))),
+        }
+    }
+
+    /// Carries `edits` into the container table of a manifest that is being changed.
+    ///
+    /// New pages are put under `writer`; replaced ones are released with the manifest's sequence.
+    pub fn edit_containers(
+        &self,
+        m: &mut Manifest,
+        put: &mut Vec<String>,
+        writer: WriterNo,
+        page_counter: &mut u32,
+        edits: &Edits,
+    ) -> Result<()> {
+        // Edits by page: a container belongs to the last page that does not start behind it.
+        let mut by_page: BTreeMap<usize, Vec<(ContainerId, Option<ContainerEntry>)>> = BTreeMap::new();
+        for (id, e) in edits {
+            let at = m.pages.partition_point(|p| p.first <= *id).saturating_sub(1);
+            by_page.entry(at).or_default().push((*id, *e));
+        }
+        for (at, changes) in by_page.into_iter().rev() {
+            let old = m.pages.get(at).copied();
+            let mut entries: BTreeMap<ContainerId, ContainerEntry> = match &old {
+                Some(p) => self.read_page(p)?.entries.into_iter().map(|e| (e.id, e)).collect(),
+                None => BTreeMap::new(),
+            };
+            for (id, e) in changes {
+                match e {
+                    Some(e) => entries.insert(id, e),
+                    None => entries.remove(&id),
+                };
+            }
+            let entries: Vec<ContainerEntry> = entries.into_values().collect();
+            let mut fresh = Vec::new();
+            for part in entries.chunks(CONTAINERS_PER_PAGE) {
+                let r = PageRef { first: part[0].id, writer, number: *page_counter };
+                *page_counter += 1;
+                let name = names::page(&self.path, writer, r.number);
+                let bytes = ContainerPage { entries: part.to_vec() }.encode(self.context(&name));
+                self.store.put(&name, &[&bytes])?;
+                put.push(name);
+                fresh.push(r);
+            }
+            if let Some(p) = old {
+                release_object(m, names::page(&self.path, p.writer, p.number));
+                m.pages.splice(at..=at, fresh);
+            } else {
+                m.pages.splice(0..0, fresh);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Releases the data objects that no entry names any more once `edits` are carried out.
+pub(crate) fn release_data(
+    containers: &Containers,
+    edits: &Edits,
+    released: &mut Vec<Release>,
+) -> Result<()> {
+    let mut before = BTreeSet::new();
+    for id in edits.keys() {
+        if let Some(e) = containers.get(*id)? {
+            before.insert(e.data);
+        }
+    }
+    let kept: HashSet<DataName> = edits.values().flatten().map(|e| e.data).collect();
+    before.retain(|d| d.generation != WriterNo(0) && !kept.contains(d));
+    if before.is_empty() {
+        return Ok(());
+    }
+    containers.each(|e| {
+        if !edits.contains_key(&e.id) {
+            before.remove(&e.data);
+        }
+        Ok(())
+    })?;
+    let path = &containers.folder().path;
+    released.extend(before.into_iter().map(|d| Release::Object(names::data(path, d))));
+    Ok(())
+}

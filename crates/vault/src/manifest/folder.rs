@@ -1,0 +1,170 @@
+//! An owner's folder: its manifest, its container table, and what it has released.
+
+use crate::base::error::{Result, VaultError};
+use format::{names, ContainerId, Context, DiskId, Malformed, Manifest, Owner, Release, Released, VaultId};
+use std::sync::Arc;
+use std::time::Duration;
+use store::{ObjectStore, Reserve, StoreError, Tag};
+
+/// Where one owner's objects are. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Folder {
+    pub store: Arc<dyn ObjectStore>,
+    pub vault: VaultId,
+    pub disk: DiskId,
+    pub owner: Owner,
+    /// With a slash behind.
+    pub path: String,
+    /// How long maintenance waits for other maintenance of the folder.
+    pub patience: Duration,
+    /// What changes may use of the store's reserve.
+    pub reserve: Reserve,
+}
+
+impl Folder {
+    pub fn new(
+        store: Arc<dyn ObjectStore>,
+        vault: VaultId,
+        owner: Owner,
+        disk: DiskId,
+        patience: Duration,
+    ) -> Self {
+        let path = names::folder(owner, disk);
+        Folder { store, vault, disk, owner, path, patience, reserve: Reserve::None }
+    }
+
+    /// The same folder, whose changes may use so much of the store's reserve.
+    pub fn with_reserve(&self, reserve: Reserve) -> Folder {
+        let store = self.store.with_reserve(reserve).unwrap_or_else(|| self.store.clone());
+        Folder { store, reserve, ..self.clone() }
+    }
+
+    /// Whether a container stands in this folder. Those of the popular set stand in that of the shared set.
+    pub fn owns(&self, id: ContainerId) -> bool {
+        (id.owner() == Owner::Disk) == (self.owner == Owner::Disk)
+    }
+
+    pub fn context<'a>(&self, place: &'a str) -> Context<'a> {
+        Context { vault: self.vault, place }
+    }
+
+    pub fn manifest_name(&self) -> String {
+        names::manifest(&self.path)
+    }
+
+    pub fn load_tagged(&self) -> Result<Option<(Manifest, Tag)>> {
+        let name = self.manifest_name();
+        let Some((bytes, tag)) = self.store.load(&name)? else { return Ok(None) };
+        let m = Manifest::decode(self.context(&name), &bytes).map_err(VaultError::malformed(&name))?;
+        if m.disk != self.disk {
+            return Err(VaultError::corrupt(&name, format!("is of disk {}", m.disk)));
+        }
+        Ok(Some((m, tag)))
+    }
+
+    /// The manifest as it is now.
+    pub fn load(&self) -> Result<Manifest> {
+        let missing = || VaultError::Missing { object: self.manifest_name() };
+        Ok(self.load_tagged()?.ok_or_else(missing)?.0)
+    }
+
+    /// Removes the folder's objects. The manifest goes last: without it the rest could not be told from a damaged disk.
+    pub fn remove(&self) -> Result<(u64, u64)> {
+        let mut objects = Vec::new();
+        self.store.list(&self.path, &mut |e| {
+            objects.push(e);
+            Ok(())
+        })?;
+        objects.sort_by_key(|e| e.name == self.manifest_name());
+        let (mut removed, mut bytes) = (0, 0);
+        for e in objects {
+            self.store.delete(&e.name)?;
+            (removed, bytes) = (removed + 1, bytes + e.len);
+        }
+        Ok((removed, bytes))
+    }
+
+    /// Puts a first manifest where there is none.
+    pub fn create(&self, manifest: &Manifest) -> Result<()> {
+        let name = self.manifest_name();
+        match self.store.swap(&name, None, &manifest.encode(self.context(&name))) {
+            Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Changes the manifest in one step. `change` may be called again, with a newer manifest, where somebody
+    /// else was faster; it pushes the names of objects that it put to its second argument, and those of
+    /// attempts that failed are deleted.
+    pub fn update<T>(
+        &self,
+        mut change: impl FnMut(&mut Manifest, &mut Vec<String>) -> Result<T>,
+    ) -> Result<(Manifest, T)> {
+        let name = self.manifest_name();
+        let mut attempt = 0u32;
+        loop {
+            let (mut m, tag) =
+                self.load_tagged()?.ok_or_else(|| VaultError::Missing { object: name.clone() })?;
+            m.sequence += 1;
+            let mut put = Vec::new();
+            let outcome = match change(&mut m, &mut put).and_then(|value| {
+                let too_large = |e: Malformed| VaultError::Refused(format!("{name}: {e}; delete snapshots"));
+                m.check_limits().map_err(too_large).map(|()| value)
+            }) {
+                Err(e) => Err(e),
+                Ok(value) => match self.store.swap(&name, Some(tag), &m.encode(self.context(&name))) {
+                    Ok(_) => return Ok((m, value)),
+                    Err(
+                        e @ (StoreError::Conflict { .. }
+                        | StoreError::Full { .. }
+                        | StoreError::Locked { .. }
+                        | StoreError::Unsuitable { .. }
+                        | StoreError::Unwritable { .. }
+                        | StoreError::TooLong { .. }
+                        | StoreError::BadName { .. }),
+                    ) => Err(e.into()),
+                    // The rename may have happened: what the new manifest names must stay.
+                    Err(source) => return Err(VaultError::Uncertain { object: name, source }),
+                },
+            };
+            for object in &put {
+                let _ = self.store.delete(object);
+            }
+            match outcome {
+                Err(VaultError::Store(StoreError::Conflict { .. })) if attempt < 10_000 => {
+                    attempt += 1;
+                    let pause = 200 * u64::from(attempt.min(50));
+                    std::thread::sleep(std::time::Duration::from_micros(pause));
+                }
+                other => return other.map(|v| (m, v)),
+            }
+        }
+    }
+}
+
+/// Lists shared containers that the disk references less than before.
+pub(crate) fn list_unswept<'a>(m: &mut Manifest, ids: impl IntoIterator<Item = &'a ContainerId>) {
+    m.unswept.extend(ids);
+    m.unswept.sort_unstable();
+    m.unswept.dedup();
+}
+
+/// Marks something as no longer needed by the manifest that is being changed.
+pub(crate) fn release(m: &mut Manifest, what: Release) {
+    m.released.push(Released { sequence: m.sequence, what });
+}
+
+/// Marks an object as no longer named by the manifest that is being changed.
+pub(crate) fn release_object(m: &mut Manifest, object: String) {
+    release(m, Release::Object(object));
+}
+
+/// Whether there is any object of this prefix.
+pub(crate) fn has_objects(store: &dyn ObjectStore, prefix: &str) -> Result<bool> {
+    let mut any = false;
+    store.list(prefix, &mut |_| {
+        any = true;
+        Ok(())
+    })?;
+    Ok(any)
+}

@@ -1,0 +1,75 @@
+//! Readers: an object held while a disk's objects are read, so that nothing it may need is taken away.
+//!
+//! A store that is full to the last inode, that may only be read, or whose disk fails to write takes no reader objects.
+//! Reading goes on without one, and a notice says so once: if another process deletes what is being read, the read fails
+//! ([`Reader::is_held`]).
+
+use crate::base::error::{Result, VaultError};
+use crate::base::random::random_token;
+use crate::manifest::folder::Folder;
+use format::{encode_frame, names, Kind, Manifest};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use store::{Hold, Reserve, StoreError};
+
+/// Says that readers are not registered, once.
+fn not_held(why: &str) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed) {
+        store::notice(&format!(
+            "cannot register as a reader ({why}): if another process deletes snapshots meanwhile, this may fail"
+        ));
+    }
+}
+
+/// Why the store takes no reader object; `None` for errors that reading would meet too.
+fn why_not(e: &StoreError) -> Option<String> {
+    match e {
+        StoreError::Unwritable { why, .. } => why.split(';').next().map(str::to_owned),
+        StoreError::Full { .. } => Some("no space left".into()),
+        StoreError::Io { source, .. } | StoreError::Unreadable { source, .. } => Some(source.to_string()),
+        // By an earlier reader of the same handle.
+        StoreError::Poisoned { .. } => Some("an earlier write failed".into()),
+        _ => None,
+    }
+}
+
+/// Keeps what the manifest names readable until it is dropped.
+pub(crate) struct Reader {
+    /// `None` where the store takes no reader object.
+    hold: Option<Box<dyn Hold>>,
+    pub manifest: Arc<Manifest>,
+}
+
+impl Reader {
+    /// Holds a reader object, then reads the manifest.
+    pub fn open(folder: &Folder) -> Result<Reader> {
+        let since = folder.load()?.sequence;
+        let name = names::reader(folder.disk, random_token()?);
+        let frame = encode_frame(Kind::Reader, folder.context(&name), &since.to_le_bytes());
+        let hold = match folder.with_reserve(folder.reserve.max(Reserve::Part)).store.hold(&name, &frame) {
+            Ok(hold) => Some(hold),
+            Err(e) => {
+                not_held(&why_not(&e).ok_or(e)?);
+                None
+            }
+        };
+        Ok(Reader { hold, manifest: Arc::new(folder.load()?) })
+    }
+
+    /// Whether what it reads is kept from being removed.
+    pub fn is_held(&self) -> bool {
+        self.hold.is_some()
+    }
+
+    /// Stops a reader whose lease has lapsed: what it reads may be gone.
+    pub fn check(&self) -> Result<()> {
+        match &self.hold {
+            Some(hold) if !hold.is_valid() => {
+                let why = format!("{}: this reader's lease has lapsed; run it again", hold.name());
+                Err(VaultError::Refused(why))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Manifests that were rolled back: an older copy stands where a newer one was, put there by hand, by a restore of the
+//! store's own files, or by a disk that lost a write it had acknowledged.
+//!
+//! Such a manifest is whole and valid, and what it lists can be restored. But snapshots that only the newer one lists
+//! look like garbage, and writer numbers that it would give out have been used. So nobody may change or remove anything.
+//! Two things prove it, and neither is rolled back with the manifest:
+//! - A **commit record**, an object in the folder with the sequence of a manifest in its name. One is put after the last
+//!   swap of a session, and after one that marks snapshots deleted or held; older ones are removed. There are always few: looking at them costs one short listing.
+//! - An object in the folder whose writer's number the manifest has not given out. Known to those who list the folder.
+//!
+//! Both are listed first, then the manifest is read: what was listed came after the manifest that allowed it, so no
+//! session that is at work can look like a rollback.
+
+use crate::base::error::{Result, VaultError};
+use crate::manifest::folder::Folder;
+use format::{decode_frame, encode_frame, names, Kind, Manifest, WriterNo};
+use store::StoreError;
+
+/// What a listing of a folder tells of the newest manifest that was there.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Evidence {
+    /// Sequences of the commits on record.
+    commits: Vec<u64>,
+    /// The object with the highest writer's number.
+    newest: Option<(WriterNo, String)>,
+}
+
+impl Evidence {
+    /// By the commit records alone.
+    pub fn of_commits(folder: &Folder) -> Result<Evidence> {
+        Self::below(folder, &names::commits_of(&folder.path))
+    }
+
+    /// By everything in the folder.
+    pub fn of_folder(folder: &Folder) -> Result<Evidence> {
+        Self::below(folder, &folder.path)
+    }
+
+    fn below(folder: &Folder, prefix: &str) -> Result<Evidence> {
+        let mut evidence = Evidence::default();
+        folder.store.list(prefix, &mut |e| {
+            evidence.add(&e.name);
+            Ok(())
+        })?;
+        Ok(evidence)
+    }
+
+    /// Takes an object of the folder into account.
+    pub fn add(&mut self, object: &str) {
+        if let Some(sequence) = names::sequence_of_commit(object) {
+            self.commits.push(sequence);
+        } else if let Some(writer) = names::writer_of(object) {
+            if self.newest.as_ref().is_none_or(|(newest, _)| *newest < writer) {
+                self.newest = Some((writer, object.to_string()));
+            }
+        }
+    }
+
+    /// Refuses a manifest, read after the listing, that is older than what was listed.
+    pub fn check(&self, folder: &Folder, m: &Manifest) -> Result<()> {
+        self.check_numbers(folder, m.sequence, m.next_writer)
+    }
+
+    /// The same within [`Folder::update`], where the sequence has been counted up.
+    pub fn check_update(&self, folder: &Folder, m: &Manifest) -> Result<()> {
+        self.check_numbers(folder, m.sequence.saturating_sub(1), m.next_writer)
+    }
+
+    fn check_numbers(&self, folder: &Folder, sequence: u64, next_writer: WriterNo) -> Result<()> {
+        let rolled_back = |why| Err(VaultError::RolledBack { object: folder.manifest_name(), why });
+        for commit in self.commits.iter().filter(|c| **c > sequence) {
+            let record = names::commit(&folder.path, *commit);
+            if is_record(folder, &record)? {
+                return rolled_back(format!(
+                    "{record} records a commit of sequence {commit}, and it has {sequence}"
+                ));
+            }
+        }
+        match &self.newest {
+            Some((writer, object)) if *writer >= next_writer => rolled_back(format!(
+                "{object} is of session {}, and its next one is {}",
+                writer.0, next_writer.0
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a commit record is one of this folder: a copy from elsewhere proves nothing.
+fn is_record(folder: &Folder, record: &str) -> Result<bool> {
+    match folder.store.read(record, 4096) {
+        Ok(bytes) => Ok(decode_frame(Kind::Commit, folder.context(record), &bytes).is_ok()),
+        Err(StoreError::NotFound { .. } | StoreError::TooLong { .. } | StoreError::Unreadable { .. }) => {
+            Ok(false)
+        }
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// The manifest as it is now, and the commit records before it; an error where these prove that it was rolled back.
+pub(crate) fn load_checked(folder: &Folder) -> Result<(Manifest, Evidence)> {
+    let evidence = Evidence::of_commits(folder)?;
+    let m = folder.load()?;
+    evidence.check(folder, &m)?;
+    Ok((m, evidence))
+}
+
+/// Records a commit, and removes the records that `before` lists. As far as it is possible: the commit stands.
+pub(crate) fn record(folder: &Folder, sequence: u64, before: &Evidence) {
+    let name = names::commit(&folder.path, sequence);
+    let frame = encode_frame(Kind::Commit, folder.context(&name), b"");
+    if folder.store.put(&name, &[&frame]).is_err() {
+        return;
+    }
+    for older in before.commits.iter().filter(|c| **c < sequence) {
+        let _ = folder.store.delete(&names::commit(&folder.path, *older));
+    }
+}

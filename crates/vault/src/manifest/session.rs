@@ -1,0 +1,316 @@
+//! Sessions: who is at work on a folder, and may commit to it.
+//!
+//! A session first holds an object, then registers its writer number in the manifest, in the same swap in which
+//! it chooses its parent. Whoever wants to remove something reads the manifest and so knows every parent exactly.
+//! A writer whose object is no longer held is dead; taking it out of the manifest fences it: it cannot commit.
+
+use crate::base::error::{Result, VaultError};
+use crate::base::random::random_token;
+use crate::base::snapshot_spec::format_time;
+use crate::manifest::folder::Folder;
+use crate::manifest::names::read_name;
+use crate::manifest::rollback::{self, Evidence};
+use crate::manifest::vault::now;
+use format::{names, Manifest, Owner, SessionRecord, SnapId, SnapshotEntry, Writer, WriterKind, WriterNo};
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use store::{Hold, ObjectStore, Reserve, StoreError};
+
+/// A registered writer. Dropped without [`Session::commit`], it takes back what it put.
+pub(crate) struct Session {
+    pub folder: Folder,
+    pub writer: WriterNo,
+    pub token: SnapId,
+    pub parent: Option<SnapshotEntry>,
+    /// The manifest in which it was registered.
+    pub manifest: Manifest,
+    /// The commit records that were there before.
+    evidence: Evidence,
+    hold: Option<Box<dyn Hold>>,
+    put: Mutex<Vec<String>>,
+    page_counter: Mutex<u32>,
+    ended: bool,
+}
+
+/// After so long a wait people are told who is waited for.
+const QUIET: Duration = Duration::from_secs(5);
+
+fn next_after(folder: &Folder, no: WriterNo) -> Result<WriterNo> {
+    let used_up = || VaultError::Refused(format!("{}: all writer numbers are used up", folder.path));
+    no.0.checked_add(1).map(WriterNo).ok_or_else(used_up)
+}
+
+/// Holds the object that shows a session to live.
+pub(crate) fn hold_session(folder: &Folder, kind: &str) -> Result<(SnapId, Box<dyn Hold>)> {
+    let token = random_token()?;
+    let name = names::session(token);
+    let (host, process) = (store::host::name(), std::process::id());
+    let record = SessionRecord { work: kind.to_owned(), host, process, since: now() };
+    Ok((token, folder.store.hold(&name, &record.encode(folder.context(&name)))?))
+}
+
+/// Who holds a session, for those who wait for it.
+fn holder(folder: &Folder, token: SnapId) -> String {
+    let name = names::session(token);
+    let read = folder.store.read(&name, 1 << 16).ok();
+    match read.and_then(|bytes| SessionRecord::decode(folder.context(&name), &bytes).ok()) {
+        Some(SessionRecord { work, host, process, since }) => {
+            format!("a {work} (host {host}, process {process}, since {} UTC)", format_time(since))
+        }
+        None => format!("a session whose object {name} cannot be read"),
+    }
+}
+
+/// Whether the process that registered a writer is alive. One whose session object cannot be read may be.
+pub(crate) fn is_alive(store: &dyn ObjectStore, token: SnapId) -> Result<bool> {
+    match store.is_held(&names::session(token)) {
+        Err(StoreError::Unreadable { .. }) => Ok(true),
+        other => Ok(other?),
+    }
+}
+
+impl Session {
+    /// Registers a writer. A second live backup of a disk is refused; maintenance waits for other maintenance.
+    pub fn begin(folder: &Folder, kind: WriterKind) -> Result<Session> {
+        match kind {
+            WriterKind::Backup => Self::register_within(folder, kind, Duration::ZERO),
+            WriterKind::Maintenance => Self::register_within(folder, kind, folder.patience),
+        }
+    }
+
+    /// The same for maintenance that can as well be done later: refused at once where other maintenance is at work.
+    pub fn begin_if_free(folder: &Folder) -> Result<Session> {
+        Self::register_within(folder, WriterKind::Maintenance, Duration::ZERO)
+    }
+
+    fn register_within(folder: &Folder, kind: WriterKind, wait: Duration) -> Result<Session> {
+        let what = match kind {
+            WriterKind::Backup => "backup",
+            WriterKind::Maintenance => "maintenance run",
+        };
+        let (token, hold) = hold_session(folder, what)?;
+        let start = Instant::now();
+        let mut is_told = false;
+        loop {
+            match Self::register(folder, kind, token) {
+                Ok((manifest, writer, evidence)) => {
+                    let parent = manifest.newest().filter(|_| kind == WriterKind::Backup).cloned();
+                    return Ok(Session {
+                        folder: folder.clone(),
+                        writer,
+                        token,
+                        parent,
+                        manifest,
+                        evidence,
+                        hold: Some(hold),
+                        put: Mutex::default(),
+                        page_counter: Mutex::default(),
+                        ended: false,
+                    });
+                }
+                Err(VaultError::Busy { disk, holder }) if start.elapsed() < wait => {
+                    if !is_told && start.elapsed() >= QUIET {
+                        is_told = true;
+                        let most = wait.as_secs();
+                        store::notice(&format!(
+                            "{disk}: waiting for {holder}, which locks it, for {most} s at most"
+                        ));
+                    }
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    fn register(folder: &Folder, kind: WriterKind, token: SnapId) -> Result<(Manifest, WriterNo, Evidence)> {
+        let evidence = Evidence::of_commits(folder)?;
+        let (manifest, no) = folder.update(|m, _| {
+            evidence.check_update(folder, m)?;
+            for other in m.writers.iter().filter(|w| w.kind == kind) {
+                if is_alive(&*folder.store, other.token)? {
+                    let disk = if m.name.is_empty() { folder.path.clone() } else { m.name.clone() };
+                    return Err(VaultError::Busy { disk, holder: holder(folder, other.token) });
+                }
+            }
+            m.writers.retain(|w| w.kind != kind);
+            let no = m.next_writer;
+            m.next_writer = next_after(folder, no)?;
+            let parent = m.newest().filter(|_| kind == WriterKind::Backup).map(|s| s.id);
+            m.writers.push(Writer { no, token, kind, parent, since: m.sequence });
+            Ok(no)
+        })?;
+        Ok((manifest, no, evidence))
+    }
+
+    /// Registers a second kind of writer under a hold that another session has: backups that also write to
+    /// the shared set. They never exclude each other.
+    pub fn join(folder: &Folder, token: SnapId) -> Result<Session> {
+        let evidence = Evidence::of_commits(folder)?;
+        let (manifest, writer) = folder.update(|m, _| {
+            evidence.check_update(folder, m)?;
+            let no = m.next_writer;
+            m.next_writer = next_after(folder, no)?;
+            let kind = WriterKind::Backup;
+            m.writers.push(Writer { no, token, kind, parent: None, since: m.sequence });
+            Ok(no)
+        })?;
+        Ok(Session {
+            folder: folder.clone(),
+            writer,
+            token,
+            parent: None,
+            manifest,
+            evidence,
+            hold: None,
+            put: Mutex::default(),
+            page_counter: Mutex::default(),
+            ended: false,
+        })
+    }
+
+    /// Remembers an object that goes if the session does not commit.
+    pub fn wrote(&self, object: String) {
+        self.put.lock().unwrap_or_else(PoisonError::into_inner).push(object);
+    }
+
+    /// Whether its hold still stands.
+    pub fn check(&self) -> Result<()> {
+        match &self.hold {
+            Some(h) if !h.is_valid() => Err(self.fenced(&self.manifest)),
+            _ => Ok(()),
+        }
+    }
+
+    fn fenced(&self, m: &Manifest) -> VaultError {
+        VaultError::Fenced { disk: m.name.clone() }
+    }
+
+    /// Changes the manifest as this writer and stays registered. What it has put so far belongs to the manifest.
+    pub fn swap<T>(
+        &self,
+        mut change: impl FnMut(&mut Manifest, &mut Vec<String>, &mut u32) -> Result<T>,
+    ) -> Result<(Manifest, T)> {
+        self.check()?;
+        let mut counter = self.page_counter.lock().unwrap_or_else(PoisonError::into_inner);
+        let out = self.folder.update(|m, put| {
+            if !m.writers.iter().any(|w| w.no == self.writer) {
+                return Err(self.fenced(m));
+            }
+            change(m, put, &mut counter)
+        });
+        if matches!(out, Ok(_) | Err(VaultError::Uncertain { .. })) {
+            self.put.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+        out
+    }
+
+    /// Goes on under another number: what it wrote so far has its names for itself.
+    pub fn renew(&mut self) -> Result<()> {
+        let writer = self.writer;
+        let folder = self.folder.clone();
+        let (_, fresh) = self.swap(|m, _, _| {
+            let no = m.next_writer;
+            m.next_writer = next_after(&folder, no)?;
+            m.writers.iter_mut().filter(|w| w.no == writer).for_each(|w| w.no = no);
+            Ok(no)
+        })?;
+        self.writer = fresh;
+        Ok(())
+    }
+
+    /// The last change: the writer is no longer registered afterwards.
+    pub fn commit<T>(
+        mut self,
+        mut change: impl FnMut(&mut Manifest, &mut Vec<String>, &mut u32) -> Result<T>,
+    ) -> Result<(Manifest, T)> {
+        let writer = self.writer;
+        let out = self.swap(|m, put, counter| {
+            let value = change(m, put, counter)?;
+            m.writers.retain(|w| w.no != writer);
+            Ok(value)
+        })?;
+        self.ended = true;
+        rollback::record(&self.folder, out.0.sequence, &self.evidence);
+        Ok(out)
+    }
+
+    /// Ends without a change.
+    pub fn end(self) -> Result<()> {
+        self.commit(|_, _, _| Ok(())).map(|_| ())
+    }
+}
+
+impl Drop for Session {
+    /// As far as it is possible; `gc` finds the rest.
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        // What failed for want of space must not leave less of it.
+        let folder = self.folder.with_reserve(Reserve::Whole);
+        for object in self.put.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            let _ = folder.store.delete(&object);
+        }
+        let writer = self.writer;
+        let ended = folder.update(|m, _| {
+            let is_alone = matches!(&m.writers[..], [w] if w.no == writer && w.kind == WriterKind::Backup);
+            let takes_away =
+                is_alone && folder.owner == Owner::Disk && is_empty(m) && !has_newer(&folder, writer)?;
+            if !takes_away {
+                m.writers.retain(|w| w.no != writer);
+            }
+            Ok(takes_away)
+        });
+        // As long as its writer is registered and held, no other backup begins.
+        if let Ok((m, true)) = ended {
+            let _ = remove_disk(&folder, &m.name);
+        }
+    }
+}
+
+/// Whether a folder has objects that this writer or a later one has put: where the manifest was rolled back, they are
+/// not garbage.
+fn has_newer(folder: &Folder, writer: WriterNo) -> Result<bool> {
+    let mut found = false;
+    folder.store.list(&folder.path, &mut |e| {
+        found |= names::writer_of(&e.name).is_some_and(|w| w >= writer);
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Whether a disk has no snapshot, and nothing else that its manifest names.
+pub(crate) fn is_empty(m: &Manifest) -> bool {
+    m.snapshots.is_empty() && m.pages.is_empty() && m.released.is_empty() && m.unswept.is_empty()
+}
+
+/// Removes an empty disk: its name first, so that whoever finds the name finds the manifest too.
+fn remove_disk(folder: &Folder, name: &str) -> Result<()> {
+    let object = names::name(name);
+    match read_name(&*folder.store, folder.context(&object), &object)? {
+        Some((_, disk)) if disk == folder.disk => drop(folder.store.delete(&object)?),
+        // Another folder has it.
+        _ => {}
+    }
+    folder.remove().map(drop)
+}
+
+/// Takes writers that no longer live out of the manifest: they cannot commit any more.
+pub(crate) fn fence_dead(session: &Session) -> Result<()> {
+    let folder = &session.folder;
+    let mut dead: HashSet<SnapId> = HashSet::new();
+    for w in folder.load()?.writers {
+        if w.no != session.writer && !is_alive(&*folder.store, w.token)? {
+            dead.insert(w.token);
+        }
+    }
+    if !dead.is_empty() {
+        session.swap(|m, _, _| {
+            m.writers.retain(|w| !dead.contains(&w.token));
+            Ok(())
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! The vault: opening it, its disks and their snapshots.
+
+use crate::base::error::{Named, Result, VaultError};
+use crate::base::policy::Policy;
+use crate::base::random::random_bytes;
+use crate::manifest::folder::{has_objects, Folder};
+use crate::manifest::rollback::Evidence;
+use format::{names, Context, DiskId, Manifest, Owner, VaultFile, VaultId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use store::{ObjectStore, StoreError};
+
+/// How long maintenance waits for other maintenance of the same disk.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Snapshot storage on a store.
+pub struct Vault {
+    pub(crate) store: Arc<dyn ObjectStore>,
+    file: VaultFile,
+    patience: Duration,
+}
+
+/// Seconds since 1970.
+pub fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
+}
+
+/// Whether there are disks, or what names them.
+fn has_disks(store: &dyn ObjectStore) -> Result<bool> {
+    let mut any = has_objects(store, names::NAMES)?;
+    store.list_folders(names::DISKS, &mut |_| {
+        any = true;
+        Ok(())
+    })?;
+    Ok(any)
+}
+
+impl Vault {
+    /// Makes a vault on an empty store. One that has disks has lost its `vault.json`: a new one would not fit them.
+    pub fn init(store: Arc<dyn ObjectStore>, policy: &Policy) -> Result<Vault> {
+        if store.len(names::VAULT).is_err() && has_disks(&*store)? {
+            return Err(VaultError::Missing { object: names::VAULT.into() });
+        }
+        let file = VaultFile { id: VaultId(random_bytes()?), policy: policy.name.into(), created: now() };
+        match store.put(names::VAULT, &[&file.encode()]) {
+            Ok(()) => Ok(Vault { store, file, patience: PATIENCE }),
+            Err(StoreError::AlreadyExists { .. }) => {
+                Err(VaultError::Refused(format!("{}: there is a vault already", store.location())))
+            }
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Opens the vault on a store.
+    pub fn open(store: Arc<dyn ObjectStore>) -> Result<Vault> {
+        let bytes = match store.read(names::VAULT, 1 << 20) {
+            Err(StoreError::NotFound { .. }) if has_disks(&*store)? => {
+                return Err(VaultError::Missing { object: names::VAULT.into() });
+            }
+            Err(StoreError::NotFound { .. }) => {
+                let what = format!("{}: no vault here; make one with `sapwood init`", store.location());
+                return Err(VaultError::NotFound { what });
+            }
+            other => other.named()?,
+        };
+        let file = VaultFile::decode(&bytes).map_err(VaultError::malformed(names::VAULT))?;
+        Ok(Vault { store, file, patience: PATIENCE })
+    }
+
+    /// The same, with another time that maintenance (deletion, collection) waits for other maintenance of a disk.
+    pub fn with_patience(self, patience: Duration) -> Vault {
+        Vault { patience, ..self }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> VaultId {
+        self.file.id
+    }
+
+    /// The policy of backups that do not name one.
+    pub fn policy(&self) -> Result<Policy> {
+        Policy::by_name(&self.file.policy).map_err(|e| {
+            let why = format!("{e}; give --policy, or use a newer program");
+            VaultError::Newer { object: names::VAULT.into(), why }
+        })
+    }
+
+    /// Where it is.
+    pub fn location(&self) -> String {
+        self.store.location()
+    }
+
+    pub(crate) fn context<'a>(&self, place: &'a str) -> Context<'a> {
+        Context { vault: self.file.id, place }
+    }
+
+    pub(crate) fn folder(&self, id: DiskId) -> Folder {
+        Folder::new(self.store.clone(), self.file.id, Owner::Disk, id, self.patience)
+    }
+
+    pub(crate) fn shared(&self) -> Folder {
+        Folder::new(self.store.clone(), self.file.id, Owner::Shared, DiskId([0; 16]), self.patience)
+    }
+
+    /// The same, made if it is not there.
+    pub(crate) fn shared_or_new(&self) -> Result<Folder> {
+        let shared = self.shared();
+        if shared.load_tagged()?.is_none() {
+            if has_objects(&*self.store, &shared.path)? && shared.load_tagged()?.is_none() {
+                // A new one would count its writers from 1 again, and know nothing of what is there.
+                return Err(VaultError::Missing { object: shared.manifest_name() });
+            }
+            shared.create(&Manifest::new(DiskId([0; 16]), ""))?;
+        }
+        Ok(shared)
+    }
+
+    /// The folders of all disks, named or not. One without a manifest is an error: what it references is not known.
+    pub(crate) fn all_folders(&self) -> Result<Vec<Folder>> {
+        Ok(self.listed_folders()?.into_iter().map(|(folder, _)| folder).collect())
+    }
+
+    /// The same, with what the objects in each tell of the newest manifest that was there.
+    pub(crate) fn listed_folders(&self) -> Result<Vec<(Folder, Evidence)>> {
+        let mut found: BTreeMap<DiskId, Evidence> = BTreeMap::new();
+        self.store.list(names::DISKS, &mut |e| {
+            let id = e.name.strip_prefix(names::DISKS).and_then(|r| r.split('/').next());
+            if let Some(id) = id.and_then(|i| i.parse::<DiskId>().ok()) {
+                found.entry(id).or_default().add(&e.name);
+            }
+            Ok(())
+        })?;
+        Ok(found.into_iter().map(|(id, evidence)| (self.folder(id), evidence)).collect())
+    }
+}

@@ -1,0 +1,549 @@
+//! Reading a recipe as if all its references were direct: those that lead through newer snapshots are traced.
+//!
+//! A chain is followed a page at a time and a level at a time: what a page wants of the next newer recipe is sorted, so
+//! that each page there is decoded once, and a page that is as the next newer one has it is passed without decoding
+//! (RevDedup 3.2.2, 3.3).
+
+use crate::base::error::{Result, VaultError};
+use crate::manifest::folder::Folder;
+use crate::recipe::stored::{read_page, read_root, read_summary, recipe_of};
+use format::{
+    names, ChunkNo, Manifest, PageAt, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, Reverse,
+    SegmentRecipe, SnapshotEntry, Summary, SEGMENTS_PER_PAGE,
+};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Memory for roots and pages of recipes, in bytes, roughly.
+const CACHE_BYTES: usize = 16 << 20;
+
+/// Memory for pages that a reader keeps, in bytes, roughly.
+const RECENT_BYTES: usize = 8 << 20;
+
+/// Chunks that are followed at once, but for one segment that has more (about 100 bytes each).
+const BATCH_CHUNKS: u64 = 128 << 10;
+
+/// No chunk but a segment's last one is shorter.
+const CHUNK_BYTES_MIN: u64 = 64;
+
+/// What is read ahead of a root. Most are smaller.
+const ROOT_AHEAD_BYTES: u64 = 64 << 10;
+
+/// Roots and pages as they are stored, for readers of one disk's recipes: neighbours in a chain read the same ones.
+#[derive(Clone, Default)]
+pub(crate) struct RecipeCache(Arc<Mutex<Cached>>);
+
+#[derive(Default)]
+struct Cached {
+    roots: HashMap<RecipeName, Arc<RecipeRoot>>,
+    pages: HashMap<RecipePageRef, Arc<RecipePage>>,
+    bytes: usize,
+}
+
+impl RecipeCache {
+    fn root(&self, folder: &Folder, s: &SnapshotEntry) -> Result<Arc<RecipeRoot>> {
+        if let Some(root) = self.lock().roots.get(&recipe_of(s)) {
+            return Ok(root.clone());
+        }
+        let root = Arc::new(read_root(folder, s)?);
+        let mut cached = self.lock();
+        cached.make_room(root.pages.len() * size_of::<PageAt>());
+        cached.roots.insert(recipe_of(s), root.clone());
+        Ok(root)
+    }
+
+    /// A page as it is stored.
+    pub fn page(&self, folder: &Folder, at: &RecipePageRef) -> Result<Arc<RecipePage>> {
+        if let Some(page) = self.lock().pages.get(at) {
+            return Ok(page.clone());
+        }
+        let page = Arc::new(read_page(folder, at)?);
+        let mut cached = self.lock();
+        cached.make_room(bytes_of(&page));
+        cached.pages.insert(*at, page.clone());
+        Ok(page)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Cached> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Memory that a page takes, in bytes.
+pub(crate) fn bytes_of(page: &RecipePage) -> usize {
+    let references: usize = page.segments.iter().map(|(_, s)| s.references.len()).sum();
+    page.segments.len() * size_of::<(u16, SegmentRecipe)>() + references * size_of::<Reference>()
+}
+
+impl Cached {
+    fn make_room(&mut self, bytes: usize) {
+        if self.bytes + bytes > CACHE_BYTES {
+            *self = Cached::default();
+        }
+        self.bytes += bytes;
+    }
+}
+
+/// Reads a snapshot's recipe. Keeps the pages read last.
+pub(crate) struct RecipeReader {
+    folder: Folder,
+    pub root: RecipeRoot,
+    entry: SnapshotEntry,
+    /// The newer snapshots that its references may lead through, nearest first.
+    newer: Vec<Newer>,
+    /// The store was told that their roots are wanted.
+    announced: bool,
+    cache: RecipeCache,
+    /// Pages read last, the newest one last.
+    recent: Vec<(u64, Arc<RecipePage>)>,
+}
+
+struct Newer {
+    entry: SnapshotEntry,
+    root: Option<Arc<RecipeRoot>>,
+}
+
+/// A page once some newer recipes are gone.
+pub(crate) enum Without {
+    /// One that is there already.
+    At(PageAt),
+    /// One to be written.
+    Fresh(RecipePage),
+}
+
+/// Chunks that are looked for in the next newer recipe.
+#[derive(Clone, Copy)]
+struct Want {
+    segment: u64,
+    ordinal: u64,
+    count: u64,
+    /// Whose they are: index of the segment in the page, and their ordinal there.
+    of: usize,
+    at: u64,
+}
+
+/// References by segment (index in the page) and ordinal.
+type FoundReferences = Vec<(usize, u64, Reference)>;
+
+impl RecipeReader {
+    /// Reads the root of a snapshot's recipe. `m` tells the newer ones.
+    pub fn open(folder: &Folder, m: &Manifest, s: &SnapshotEntry) -> Result<Self> {
+        Self::open_with(&RecipeCache::default(), folder, m, s)
+    }
+
+    /// The same, with what other readers of the disk's recipes have read.
+    pub fn open_with(cache: &RecipeCache, folder: &Folder, m: &Manifest, s: &SnapshotEntry) -> Result<Self> {
+        let behind = m.snapshots.iter().position(|e| e.id == s.id).map_or(m.snapshots.len(), |n| n + 1);
+        let mut newer: Vec<Newer> = Vec::new();
+        for next in &m.snapshots[behind..] {
+            let before = newer.last().map_or(s, |n| &n.entry);
+            if before.reverse != Reverse::Done {
+                break;
+            }
+            newer.push(Newer { entry: next.clone(), root: None });
+        }
+        Ok(RecipeReader {
+            folder: folder.clone(),
+            root: read_root(folder, s)?,
+            entry: s.clone(),
+            newer,
+            announced: false,
+            cache: cache.clone(),
+            recent: Vec::new(),
+        })
+    }
+
+    /// The snapshot.
+    pub fn entry(&self) -> &SnapshotEntry {
+        &self.entry
+    }
+
+    /// A page with direct references only; `None` where all its segments are null.
+    pub fn page(&mut self, no: u64) -> Result<Option<Arc<RecipePage>>> {
+        if let Some(at) = self.recent.iter().position(|(n, _)| *n == no) {
+            self.recent[at..].rotate_left(1);
+            return Ok(self.recent.last().map(|(_, p)| p.clone()));
+        }
+        let Some((level, at)) = self.find(no)? else { return Ok(None) };
+        let mut page = self.cache.page(&self.folder, &at)?;
+        if page.has_indirect() {
+            page = Arc::new(self.trace(level, usize::MAX, &at, &page)?);
+        }
+        let bytes = |pages: &[(u64, Arc<RecipePage>)]| pages.iter().map(|(_, p)| bytes_of(p)).sum::<usize>();
+        while !self.recent.is_empty() && bytes(&self.recent) + bytes_of(&page) > RECENT_BYTES {
+            self.recent.remove(0);
+        }
+        self.recent.push((no, page.clone()));
+        Ok(Some(page))
+    }
+
+    /// The numbers of the pages that are not null here.
+    pub fn page_numbers(&self) -> Vec<u64> {
+        let there = self.root.pages.iter().enumerate().filter(|(_, p)| **p != PageAt::Null);
+        there.map(|(no, _)| no as u64).collect()
+    }
+
+    /// A segment; `None` where it is null.
+    pub fn segment(&mut self, no: u64) -> Result<Option<SegmentRecipe>> {
+        let Some(page) = self.page(no / SEGMENTS_PER_PAGE)? else { return Ok(None) };
+        Ok(segment_of(&page, no).cloned())
+    }
+
+    /// The first segment from `no` on that is not null.
+    pub fn next_segment(&mut self, mut no: u64) -> Result<Option<u64>> {
+        let pages = self.root.pages.len() as u64;
+        while no / SEGMENTS_PER_PAGE < pages {
+            let base = no / SEGMENTS_PER_PAGE * SEGMENTS_PER_PAGE;
+            if let Some(page) = self.page(no / SEGMENTS_PER_PAGE)? {
+                let at = page.segments.partition_point(|s| base + u64::from(s.0) < no);
+                if let Some((index, _)) = page.segments.get(at) {
+                    return Ok(Some(base + u64::from(*index)));
+                }
+            }
+            no = base + SEGMENTS_PER_PAGE;
+        }
+        Ok(None)
+    }
+
+    /// Where a page stands whose references are all direct.
+    pub fn direct_page(&mut self, no: u64) -> Result<Option<RecipePageRef>> {
+        let Some((level, at)) = self.find(no)? else { return Ok(None) };
+        let direct = !self.is_traced(level) || !self.cache.page(&self.folder, &at)?.has_indirect();
+        Ok(direct.then_some(at))
+    }
+
+    /// What a page references in the end, directly or through newer snapshots.
+    pub fn summary(&mut self, no: u64) -> Result<Summary> {
+        match self.direct_page(no)? {
+            Some(at) => match read_summary(&self.folder, &at) {
+                Err(e) if e.is_damage() => Ok(Summary::of(&read_page(&self.folder, &at)?)),
+                other => other,
+            },
+            None => Ok(self.page(no)?.map_or_else(Summary::default, |p| Summary::of(&p))),
+        }
+    }
+
+    /// The object that a page stands in.
+    pub fn pages_object(&mut self, no: u64) -> String {
+        let at = self.find(no).ok().flatten();
+        at.map(|(_, p)| names::recipe_pages(&self.folder.path, p.recipe)).unwrap_or_default()
+    }
+
+    /// What page `no` is once the `gone` next newer recipes are no more: what leads through them leads further.
+    pub fn without(&mut self, no: u64, gone: usize) -> Result<Without> {
+        let mut level = 0;
+        let at = loop {
+            match self.slot(level, no)? {
+                PageAt::Newer if level < gone => level += 1,
+                PageAt::Page(at) => break at,
+                other => return Ok(Without::At(other)),
+            }
+        };
+        if level == gone || !self.is_traced(level) {
+            return Ok(Without::At(PageAt::Page(at)));
+        }
+        let page = self.cache.page(&self.folder, &at)?;
+        if !page.has_indirect() {
+            return Ok(Without::At(PageAt::Page(at)));
+        }
+        Ok(Without::Fresh(self.trace(level, gone, &at, &page)?))
+    }
+
+    /// Whether references of a level may be indirect.
+    fn is_traced(&self, level: usize) -> bool {
+        let entry = level.checked_sub(1).map_or(&self.entry, |n| &self.newer[n].entry);
+        entry.reverse == Reverse::Done
+    }
+
+    /// The first recipe from this one on that has page `no`, and where.
+    fn find(&mut self, no: u64) -> Result<Option<(usize, RecipePageRef)>> {
+        let mut level = 0;
+        loop {
+            match self.slot(level, no)? {
+                PageAt::Null => return Ok(None),
+                PageAt::Page(at) => return Ok(Some((level, at))),
+                PageAt::Newer => level += 1,
+            }
+        }
+    }
+
+    /// What the root of a level says of a page.
+    fn slot(&mut self, level: usize, no: u64) -> Result<PageAt> {
+        let Some(n) = level.checked_sub(1) else {
+            return Ok(self.root.pages.get(no as usize).copied().unwrap_or(PageAt::Null));
+        };
+        if n >= self.newer.len() {
+            let last = self.newer.last().map_or(&self.entry, |n| &n.entry);
+            let object = names::recipe_root(&self.folder.path, recipe_of(last));
+            return Err(VaultError::corrupt(&object, "refers to a newer snapshot, and there is none"));
+        }
+        self.announce_roots();
+        let newer = &mut self.newer[n];
+        let root = match &mut newer.root {
+            Some(root) => root,
+            empty => empty.insert(self.cache.root(&self.folder, &newer.entry)?),
+        };
+        Ok(root.pages.get(no as usize).copied().unwrap_or(PageAt::Null))
+    }
+
+    /// Has the store read the roots of all newer recipes, once: else a chain waits for them one after the other.
+    fn announce_roots(&mut self) {
+        if !std::mem::replace(&mut self.announced, true) {
+            for newer in &self.newer {
+                let name = names::recipe_root(&self.folder.path, recipe_of(&newer.entry));
+                self.folder.store.will_read(&name, 0, ROOT_AHEAD_BYTES);
+            }
+        }
+    }
+
+    /// The same for what the levels behind `level` have of the pages that are wanted. Most references lead to the place
+    /// that they stand at, so these are about what will be read.
+    fn announce_pages(&mut self, level: usize, last: usize, wants: &[Want]) {
+        let mut pages: Vec<u64> = wants.iter().map(|w| w.segment / SEGMENTS_PER_PAGE).collect();
+        pages.sort_unstable();
+        pages.dedup();
+        for level in level + 1..=self.newer.len().min(last) {
+            for no in &pages {
+                // What is wrong with one is told if it is read.
+                if let Ok(PageAt::Page(at)) = self.slot(level, *no) {
+                    let name = names::recipe_pages(&self.folder.path, at.recipe);
+                    self.folder.store.will_read(&name, at.offset, u64::from(at.page_len));
+                }
+            }
+        }
+    }
+
+    /// Follows the indirect references of a page of `level`, up to level `last`; what leads further stays indirect.
+    fn trace(
+        &mut self,
+        level: usize,
+        last: usize,
+        at: &RecipePageRef,
+        page: &RecipePage,
+    ) -> Result<RecipePage> {
+        let object = names::recipe_pages(&self.folder.path, at.recipe);
+        resolve(&object, self.root.segment_bytes, page, &mut |batch| {
+            self.announce_pages(level, last, &batch.wants);
+            let mut level = level;
+            while !batch.wants.is_empty() && level < last {
+                level += 1;
+                batch.follow(&mut |no| self.place(level, no))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Where the recipe of a level has a segment.
+    fn place(&mut self, level: usize, no: u64) -> Result<Place> {
+        Ok(match self.slot(level, no / SEGMENTS_PER_PAGE)? {
+            PageAt::Newer => Place::Newer,
+            PageAt::Page(at) => {
+                let object = names::recipe_pages(&self.folder.path, at.recipe);
+                Place::Here(Some(self.cache.page(&self.folder, &at)?), object)
+            }
+            PageAt::Null => {
+                let entry = &self.newer[level - 1].entry;
+                Place::Here(None, names::recipe_root(&self.folder.path, recipe_of(entry)))
+            }
+        })
+    }
+}
+
+/// Where a recipe has a segment.
+pub(crate) enum Place {
+    /// Where the next newer recipe has it.
+    Newer,
+    /// In a page, and the object to blame if it is not there.
+    Here(Option<Arc<RecipePage>>, String),
+}
+
+/// Segments of a page whose references are being followed.
+pub(crate) struct Batch {
+    /// What is still looked for.
+    wants: Vec<Want>,
+    found: FoundReferences,
+}
+
+/// Follows the indirect references of a page, which stands in `object`, some segments at a time: `each` follows a batch
+/// of them level by level. What is still looked for then stays indirect.
+///
+/// A few bytes of references may lead to any number of others: what a page leads to is held to the limits of a page.
+pub(crate) fn resolve(
+    object: &str,
+    segment_bytes: u32,
+    page: &RecipePage,
+    each: &mut dyn FnMut(&mut Batch) -> Result<()>,
+) -> Result<RecipePage> {
+    let mut out = RecipePage::default();
+    let (mut from, mut references) = (0, 0);
+    while from < page.segments.len() {
+        let (mut to, mut size) = (from, 0);
+        while let Some((index, s)) = page.segments.get(to) {
+            let chunks = s.references.iter().map(Reference::chunks).sum::<u64>();
+            if chunks > chunks_max(segment_bytes) {
+                let why = format!("segment {index} of a page has {chunks} chunks");
+                return Err(VaultError::corrupt(object, why));
+            }
+            if to > from && size + chunks + s.references.len() as u64 > BATCH_CHUNKS {
+                break;
+            }
+            size += chunks + s.references.len() as u64;
+            to += 1;
+        }
+        let mut batch = Batch::of(&page.segments[from..to]);
+        each(&mut batch)?;
+        let Batch { wants, mut found } = batch;
+        found.extend(wants.iter().map(|w| (w.of, w.at, indirect(w))));
+        let segments = assemble(&page.segments[from..to], found);
+        references += segments.iter().map(|(_, s)| s.references.len()).sum::<usize>();
+        if references > RecipePage::REFERENCES_MAX {
+            return Err(VaultError::corrupt(object, "leads to more references than a page may have"));
+        }
+        out.segments.extend(segments);
+        from = to;
+    }
+    Ok(out)
+}
+
+/// Most chunks of a segment.
+pub(crate) fn chunks_max(segment_bytes: u32) -> u64 {
+    // Its last one may be shorter.
+    u64::from(segment_bytes) / CHUNK_BYTES_MIN + 1
+}
+
+impl Batch {
+    fn of(segments: &[(u16, SegmentRecipe)]) -> Self {
+        let (mut wants, mut found) = (Vec::new(), FoundReferences::new());
+        for (of, (_, s)) in segments.iter().enumerate() {
+            let mut at = 0;
+            for r in &s.references {
+                match *r {
+                    Reference::Indirect { segment, ordinal, count } => {
+                        let (ordinal, count) = (u64::from(ordinal), u64::from(count));
+                        wants.push(Want { segment, ordinal, count, of, at });
+                    }
+                    _ => found.push((of, at, *r)),
+                }
+                at += r.chunks();
+            }
+        }
+        Batch { wants, found }
+    }
+
+    /// Looks for what is wanted in the next newer recipe, whose segments `place` finds. What leads further is wanted then.
+    pub fn follow(&mut self, place: &mut dyn FnMut(u64) -> Result<Place>) -> Result<()> {
+        self.wants.sort_unstable_by_key(|w| (w.segment, w.ordinal));
+        let mut further = Vec::new();
+        for of_segment in self.wants.chunk_by(|a, b| a.segment == b.segment) {
+            let no = of_segment[0].segment;
+            let (page, object) = match place(no)? {
+                Place::Newer => {
+                    further.extend_from_slice(of_segment);
+                    continue;
+                }
+                Place::Here(page, object) => (page, object),
+            };
+            let segment = page.as_ref().and_then(|p| segment_of(p, no));
+            let followed =
+                segment.and_then(|s| look_up(of_segment, &s.references, &mut self.found, &mut further));
+            if followed.is_none() {
+                let why = format!("has not the chunks of segment {no} that an older snapshot refers to");
+                return Err(VaultError::corrupt(&object, why));
+            }
+        }
+        self.wants = further;
+        Ok(())
+    }
+}
+
+/// A segment of a page, by its number on the disk.
+pub(crate) fn segment_of(page: &RecipePage, no: u64) -> Option<&SegmentRecipe> {
+    let index = (no % SEGMENTS_PER_PAGE) as u16;
+    page.segments.binary_search_by_key(&index, |s| s.0).ok().map(|n| &page.segments[n].1)
+}
+
+/// Looks chunks of one segment up, in order of their ordinals. `None` where it has fewer chunks.
+fn look_up(
+    wants: &[Want],
+    references: &[Reference],
+    found: &mut FoundReferences,
+    further: &mut Vec<Want>,
+) -> Option<()> {
+    // Zeros have no ordinal. Left in, any number of them could stand in the way of every want.
+    let references: Vec<Reference> = references.iter().filter(|r| r.chunks() > 0).copied().collect();
+    let (mut first, mut before) = (0, 0u64);
+    for w in wants {
+        // Those before it are before all that follow.
+        while before + references.get(first)?.chunks() <= w.ordinal {
+            before += references[first].chunks();
+            first += 1;
+        }
+        let (mut n, mut start, mut from) = (first, before, w.ordinal);
+        let (mut at, end) = (w.at, w.ordinal + w.count);
+        while from < end {
+            let reference = references.get(n)?;
+            let (skip, take) = (from - start, (start + reference.chunks()).min(end) - from);
+            match *reference {
+                Reference::Null { .. } => {}
+                Reference::Direct { container, first, .. } => {
+                    let first = ChunkNo(first.0 + skip as u32);
+                    found.push((w.of, at, Reference::Direct { container, first, count: take as u32 }));
+                }
+                Reference::Indirect { segment, ordinal, .. } => {
+                    let ordinal = u64::from(ordinal) + skip;
+                    further.push(Want { segment, ordinal, count: take, of: w.of, at });
+                }
+            }
+            start += reference.chunks();
+            from += take;
+            at += take;
+            n += 1;
+        }
+    }
+    Some(())
+}
+
+fn indirect(w: &Want) -> Reference {
+    // Ordinals and counts of a decoded page fit, and so do parts of them.
+    Reference::Indirect { segment: w.segment, ordinal: w.ordinal as u32, count: w.count as u32 }
+}
+
+/// Segments with other references for the same chunks.
+fn assemble(segments: &[(u16, SegmentRecipe)], mut found: FoundReferences) -> Vec<(u16, SegmentRecipe)> {
+    // Zeros stand before the chunk whose ordinal they have.
+    found.sort_unstable_by_key(|(of, at, r)| (*of, *at, r.chunks() > 0));
+    let mut out = Vec::with_capacity(segments.len());
+    let mut next = found.into_iter().peekable();
+    for (of, (index, s)) in segments.iter().enumerate() {
+        let mut references = Vec::new();
+        while let Some((_, _, r)) = next.next_if(|f| f.0 == of) {
+            push(&mut references, r);
+        }
+        references.shrink_to_fit();
+        let SegmentRecipe { fingerprint, signature, .. } = *s;
+        out.push((*index, SegmentRecipe { fingerprint, signature, references }));
+    }
+    out
+}
+
+/// Appends a reference, joined with the last one where it goes on from there.
+pub(crate) fn push(references: &mut Vec<Reference>, r: Reference) {
+    match (references.last_mut(), r) {
+        (
+            Some(Reference::Direct { container, first, count }),
+            Reference::Direct { container: c, first: f, count: n },
+        ) if *container == c
+            && first.0.checked_add(*count) == Some(f.0)
+            && count.checked_add(n).is_some() =>
+        {
+            *count += n;
+        }
+        (
+            Some(Reference::Indirect { segment, ordinal, count }),
+            Reference::Indirect { segment: s, ordinal: o, count: n },
+        ) if *segment == s && ordinal.checked_add(*count) == Some(o) && count.checked_add(n).is_some() => {
+            *count += n;
+        }
+        _ => references.push(r),
+    }
+}

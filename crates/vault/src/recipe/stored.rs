@@ -1,0 +1,61 @@
+//! Recipes as they are stored: roots, pages, summaries.
+
+use crate::base::error::{Named, Result, VaultError};
+use crate::manifest::folder::Folder;
+use format::{
+    frame_len, names, Kind, RecipeName, RecipePage, RecipePageRef, RecipeRoot, SnapshotEntry, Summary,
+    FRAME_HEADER_BYTES,
+};
+
+/// The recipe that a snapshot's entry names.
+pub(crate) fn recipe_of(s: &SnapshotEntry) -> RecipeName {
+    RecipeName { snap: s.id, generation: s.generation }
+}
+
+/// Reads the root of a recipe.
+pub(crate) fn read_root(folder: &Folder, s: &SnapshotEntry) -> Result<RecipeRoot> {
+    let name = names::recipe_root(&folder.path, recipe_of(s));
+    let bytes = folder.store.read(&name, Kind::RecipeRoot.frame_max()).named()?;
+    let root = RecipeRoot::decode(folder.context(&name), &bytes).map_err(VaultError::malformed(&name))?;
+    if root.size != s.size {
+        return Err(VaultError::corrupt(&name, format!("is of a disk of {} bytes", root.size)));
+    }
+    Ok(root)
+}
+
+fn read_part(folder: &Folder, name: &str, kind: Kind, offset: u64, len: u32) -> Result<Vec<u8>> {
+    if (len as usize) < FRAME_HEADER_BYTES || u64::from(len) > kind.frame_max() {
+        return Err(VaultError::corrupt(name, format!("a part of {len} bytes")));
+    }
+    let mut bytes = vec![0; len as usize];
+    folder.store.read_at(name, offset, &mut bytes).named()?;
+    if frame_len(&bytes).map_err(VaultError::malformed(name))? != bytes.len() {
+        return Err(VaultError::corrupt(name, format!("the part at offset {offset} has another length")));
+    }
+    Ok(bytes)
+}
+
+/// Reads one page.
+pub(crate) fn read_page(folder: &Folder, at: &RecipePageRef) -> Result<RecipePage> {
+    let name = names::recipe_pages(&folder.path, at.recipe);
+    let bytes = read_part(folder, &name, Kind::RecipePage, at.offset, at.page_len)?;
+    let place = format!("{name}#{}", at.offset);
+    RecipePage::decode(folder.context(&place), &bytes).map_err(VaultError::malformed(&name))
+}
+
+/// Reads the summary of one page.
+pub(crate) fn read_summary(folder: &Folder, at: &RecipePageRef) -> Result<Summary> {
+    let name = names::recipe_pages(&folder.path, at.recipe);
+    let offset = at.offset.saturating_add(u64::from(at.page_len));
+    let bytes = read_part(folder, &name, Kind::Summary, offset, at.summary_len)?;
+    let place = format!("{name}#{offset}");
+    Summary::decode(folder.context(&place), &bytes).map_err(VaultError::malformed(&name))
+}
+
+/// A page's summary, made anew from the page where it is damaged.
+pub(crate) fn summary_of(folder: &Folder, page: &RecipePageRef) -> Result<Summary> {
+    match read_summary(folder, page) {
+        Err(e) if e.is_damage() => Ok(Summary::of(&read_page(folder, page)?)),
+        other => other,
+    }
+}

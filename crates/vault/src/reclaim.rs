@@ -1,0 +1,15 @@
+//! Giving space back: deletion, the reverse pass, compaction, sweeps, collection, and rebuilding indexes.
+
+pub(crate) mod apply;
+pub(crate) mod change;
+pub(crate) mod compact;
+pub(crate) mod dead_list;
+pub(crate) mod delete;
+pub(crate) mod gc;
+pub(crate) mod gc_report;
+pub(crate) mod leaks;
+pub(crate) mod orphans;
+pub(crate) mod released;
+pub(crate) mod reverse;
+pub(crate) mod sweep;
+pub(crate) mod unreferenced;

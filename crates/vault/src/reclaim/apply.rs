@@ -1,0 +1,148 @@
+//! Making a change true, in one swap: lists of dead chunks, new recipes, and what is released.
+
+use crate::base::error::Result;
+use crate::container::dead::read_dead;
+use crate::manifest::container_table::{release_data, Containers, Edits};
+use crate::manifest::folder::{list_unswept, release, release_object, Folder};
+use crate::manifest::session::Session;
+use crate::recipe::stored::recipe_of;
+use crate::reclaim::change::{remove_rewritten, Change};
+use crate::reclaim::dead_list::bury;
+use crate::reclaim::unreferenced::{Dead, LeakCount};
+use format::{names, Manifest, Owner, RecipeName, Release, SnapId, SnapshotEntry, SnapshotState};
+use std::collections::{BTreeSet, HashSet};
+
+/// Step 3, in one swap. `false`: there is a snapshot that `known` has not, and nothing was done.
+pub(crate) fn apply(
+    session: &Session,
+    known: &Manifest,
+    change: &Change,
+    dead: &Dead,
+    punch_below: f64,
+) -> Result<bool> {
+    let folder = &session.folder;
+    let known: HashSet<SnapId> = known.snapshots.iter().map(|s| s.id).collect();
+    let m = folder.load()?;
+    let containers = Containers::new(folder.clone(), &m);
+    let mut released = Vec::new();
+    let (mut edits, leaks) = match bury_all(session, &containers, dead, punch_below, &mut released) {
+        // Containers without a live chunk need no list. What is dead in the others leaks until it is repaired.
+        Err(e) if e.is_full() => {
+            released.clear();
+            (unlisted(session, &containers, dead, &mut released)?, true)
+        }
+        edits => (edits?, false),
+    };
+    edits.extend(dead.foreign.iter().map(|id| (*id, None)));
+    release_data(&containers, &edits, &mut released)?;
+    let (_, done) = session.swap(|m, put, counter| {
+        if m.snapshots.iter().any(|s| !known.contains(&s.id)) {
+            return Ok(false);
+        }
+        let is_pair = |w: &[SnapshotEntry], ids: [SnapId; 2]| {
+            [w[0].id, w[1].id] == ids && w.iter().all(|s| s.state == SnapshotState::Live)
+        };
+        if change.neighbours.is_some_and(|ids| !m.snapshots.windows(2).any(|w| is_pair(w, ids))) {
+            return Ok(false);
+        }
+        folder.edit_containers(m, put, session.writer, counter, &edits)?;
+        change_snapshots(folder, m, change);
+        // Popular containers are swept by `gc` only: what one disk no longer needs, others have.
+        list_unswept(m, dead.shared.iter().filter(|id| id.owner() == Owner::Shared));
+        released.iter().for_each(|what| release(m, what.clone()));
+        dead.filters.iter().for_each(|object| release_object(m, object.clone()));
+        m.by_filter = match dead.counted {
+            _ if leaks => m.by_filter.saturating_add(1),
+            LeakCount::Exactly => m.by_filter,
+            LeakCount::ByFilter(snapshots) => m.by_filter.saturating_add(snapshots),
+            LeakCount::Repaired => 0,
+        };
+        Ok(true)
+    })?;
+    if !done {
+        // The next attempt writes the same names.
+        for s in m.snapshots.iter().filter(|s| change.rewritten.iter().any(|r| r.id == s.id)) {
+            remove_rewritten(session, s)?;
+        }
+    }
+    Ok(done)
+}
+
+/// Logs everything dead in a disk's own containers. Where there is no space for all of the lists, none is left.
+fn bury_all(
+    session: &Session,
+    containers: &Containers,
+    dead: &Dead,
+    punch_below: f64,
+    released: &mut Vec<Release>,
+) -> Result<Edits> {
+    let mut edits = Edits::new();
+    for (id, chunks) in &dead.chunks {
+        let Some(entry) = containers.get(*id)? else { continue };
+        match bury(session, &entry, chunks, punch_below, released) {
+            Err(e) if e.is_full() => {
+                let path = &session.folder.path;
+                for id in edits.iter().filter_map(|(id, fresh)| fresh.map(|_| *id)) {
+                    session.folder.store.delete(&names::dead(path, id, session.writer))?;
+                }
+                return Err(e);
+            }
+            fresh => drop(edits.insert(*id, fresh?)),
+        }
+    }
+    Ok(edits)
+}
+
+/// What can be done without a list of dead chunks: containers without a live chunk go.
+fn unlisted(
+    session: &Session,
+    containers: &Containers,
+    dead: &Dead,
+    released: &mut Vec<Release>,
+) -> Result<Edits> {
+    let mut edits = Edits::new();
+    for (id, chunks) in &dead.chunks {
+        let Some(entry) = containers.get(*id)? else { continue };
+        let old = match read_dead(&session.folder, &entry) {
+            Err(e) if e.is_damage() => continue,
+            old => old?,
+        };
+        if old.union(chunks).len() >= u64::from(entry.chunks) {
+            let none = bury(session, &entry, chunks, 0.0, released)?;
+            edits.insert(*id, none);
+        }
+    }
+    Ok(edits)
+}
+
+/// Takes doomed snapshots out, puts new recipes in, and releases what no snapshot needs any more.
+fn change_snapshots(folder: &Folder, m: &mut Manifest, change: &Change) {
+    let doomed = &change.doomed;
+    let mut unneeded: BTreeSet<RecipeName> = BTreeSet::new();
+    let mut roots = Vec::new();
+    m.snapshots.retain(|s| {
+        if doomed.contains(&s.id) {
+            roots.push(recipe_of(s));
+            unneeded.extend(&s.depends);
+        }
+        !doomed.contains(&s.id)
+    });
+    for s in &mut m.snapshots {
+        if let Some(r) = change.rewritten.iter().find(|r| r.id == s.id) {
+            roots.push(recipe_of(s));
+            unneeded.extend(&s.depends);
+            s.generation = r.generation;
+            s.depends = r.recipe.depends.clone();
+            s.reverse = r.reverse;
+        }
+    }
+    // Those who have them as parents were found dead: they are fenced.
+    m.writers.retain(|w| !w.parent.is_some_and(|p| doomed.contains(&p)));
+    for root in roots {
+        release_object(m, names::recipe_root(&folder.path, root));
+    }
+    let needed: HashSet<RecipeName> = m.snapshots.iter().flat_map(|s| s.depends.clone()).collect();
+    for recipe in unneeded.into_iter().filter(|r| !needed.contains(r)) {
+        release_object(m, names::recipe_pages(&folder.path, recipe));
+    }
+}

@@ -1,0 +1,42 @@
+//! A change of a disk's snapshots: some go, some get other recipes for the same content.
+
+use crate::base::error::Result;
+use crate::manifest::session::Session;
+use crate::recipe::writer::WrittenRecipe;
+use format::{names, RecipeName, RecipePageRef, RecipeRoot, Reverse, SnapId, SnapshotEntry, WriterNo};
+use std::collections::BTreeSet;
+
+/// A change of a disk's snapshots: some go, some get other recipes for the same content.
+#[derive(Default)]
+pub(crate) struct Change {
+    pub doomed: BTreeSet<SnapId>,
+    pub rewritten: Vec<Rewritten>,
+    /// Snapshots that must be live neighbours when it takes effect: a backup that began after the newer one was
+    /// deleted compares with the older one, whose recipe must stay as it is.
+    pub neighbours: Option<[SnapId; 2]>,
+}
+
+/// A recipe that was written anew for a snapshot that stays.
+pub(crate) struct Rewritten {
+    pub id: SnapId,
+    /// The generation of the new recipe.
+    pub generation: WriterNo,
+    pub root: RecipeRoot,
+    pub recipe: WrittenRecipe,
+    /// Pages of the old recipe that the new one has no longer.
+    pub loose: Vec<RecipePageRef>,
+    pub reverse: Reverse,
+}
+
+/// The name of a recipe that a session writes for a snapshot that is there.
+pub(crate) fn rewritten_name(session: &Session, s: &SnapshotEntry) -> RecipeName {
+    RecipeName { snap: s.id, generation: session.writer }
+}
+
+/// Removes a recipe that was written for a snapshot and that nothing names yet.
+pub(crate) fn remove_rewritten(session: &Session, s: &SnapshotEntry) -> Result<()> {
+    let (folder, name) = (&session.folder, rewritten_name(session, s));
+    folder.store.delete(&names::recipe_root(&folder.path, name))?;
+    folder.store.delete(&names::recipe_pages(&folder.path, name))?;
+    Ok(())
+}

@@ -1,0 +1,234 @@
+//! Compaction: containers with much dead space are written again without it.
+//!
+//! Chunk numbers stay, so no recipe changes. Groups without a dead chunk are copied as they are; the live chunks
+//! of the others are packed anew. The old data and table are released, not removed: readers may be at them.
+
+use crate::base::error::{Named, Result, VaultError};
+use crate::base::policy::{CodecChoice, BALANCED, POPULAR_GROUP_BYTES};
+use crate::base::threads::{cores, Failure};
+use crate::container::codec::Packer;
+use crate::container::dead::read_dead;
+use crate::container::group_reader::GroupReader;
+use crate::container::tables::read_table;
+use crate::container::writer::ContainerWriter;
+use crate::manifest::container_table::{release_data, Containers, Edits};
+use crate::manifest::folder::release;
+use crate::manifest::session::Session;
+use format::{names, Codec, ContainerEntry, ContainerId, DataName, Owner, Release, RunSet, Table, WriterNo};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use store::{Reserve, StoreError};
+
+/// Codec of groups that are packed anew: they stay for long. What was stored raw by choice stays raw.
+const CODEC: CodecChoice = CodecChoice::Zstd(3);
+/// Bytes of chunks in a group that is packed anew.
+const GROUP_BYTES: usize = BALANCED.group_bytes as usize;
+
+/// Containers whose new entries take effect together.
+const CONTAINERS_PER_SWAP: usize = 32;
+
+/// What compaction did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CompactReport {
+    /// Containers written again.
+    pub containers: u64,
+    /// Containers left as they are because they are damaged.
+    pub damaged: u64,
+    /// Containers left as they are because there is no room to write them again.
+    pub no_room: u64,
+    /// Bytes of groups before and after.
+    pub before_bytes: u64,
+    /// See `before_bytes`.
+    pub after_bytes: u64,
+}
+
+/// Compacts every container of the session's folder, or every one of `only`, whose share of dead chunks is `threshold`
+/// or more.
+pub(crate) fn compact_folder(
+    session: &Session,
+    threshold: f64,
+    only: Option<&BTreeSet<ContainerId>>,
+) -> Result<CompactReport> {
+    let mut report = CompactReport::default();
+    let m = session.folder.load()?;
+    let containers = Containers::new(session.folder.clone(), &m);
+    let mut due = Vec::new();
+    let is_due = |e: &ContainerEntry| {
+        let share = f64::from(e.dead_chunks) / f64::from(e.chunks.max(1));
+        session.folder.owns(e.id) && e.dead_chunks > 0 && share >= threshold
+    };
+    match only {
+        Some(only) => {
+            for id in only {
+                due.extend(containers.get(*id)?.filter(is_due));
+            }
+        }
+        None => containers.each(|e| {
+            due.extend(Some(*e).filter(is_due));
+            Ok(())
+        })?,
+    }
+    for batch in due.chunks(CONTAINERS_PER_SWAP) {
+        let done = compact_all(session, batch)?;
+        let mut fresh = Vec::new();
+        for (entry, outcome) in batch.iter().zip(done) {
+            match outcome {
+                Ok(new) => {
+                    report.containers += 1;
+                    report.before_bytes += entry.stored_bytes;
+                    report.after_bytes += new.stored_bytes;
+                    fresh.push((*entry, new));
+                }
+                // Damage is for `verify` to tell; the other containers are compacted all the same.
+                Err(e) if e.is_damage() => report.damaged += 1,
+                Err(VaultError::Store(StoreError::Full { .. })) => {
+                    report.no_room += 1;
+                    let data = DataName { container: entry.id, generation: session.writer };
+                    session.folder.store.delete(&names::data(&session.folder.path, data))?;
+                    // Punching needs none.
+                    let punch = Release::Punch { container: entry.id, dead: entry.dead };
+                    session.swap(|m, _, _| {
+                        release(m, punch.clone());
+                        Ok(())
+                    })?;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        replace(session, &fresh)?;
+    }
+    Ok(report)
+}
+
+/// Writes containers again, on all cores. Returns their new entries.
+fn compact_all(session: &Session, batch: &[ContainerEntry]) -> Result<Vec<Result<ContainerEntry>>> {
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Vec<Option<Result<ContainerEntry>>>> = Mutex::new(batch.iter().map(|_| None).collect());
+    let failure = Failure::default();
+    std::thread::scope(|scope| {
+        for _ in 0..cores().min(batch.len()) {
+            failure.spawn(scope, "compact", || {
+                while let Some((n, entry)) = {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    batch.get(n).map(|e| (n, e))
+                } {
+                    let outcome = compact(session, entry);
+                    done.lock().unwrap_or_else(PoisonError::into_inner)[n] = Some(outcome);
+                }
+            });
+        }
+    });
+    failure.into_result()?;
+    let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let ended = || VaultError::Refused("a thread of the compaction ended unexpectedly".into());
+    Ok(done.into_iter().map(|d| d.unwrap_or_else(|| Err(ended()))).collect())
+}
+
+/// Writes one container again. Returns its new entry, which nothing names yet.
+fn compact(session: &Session, entry: &ContainerEntry) -> Result<ContainerEntry> {
+    let folder = &session.folder;
+    let table = read_table(folder, entry.id, entry.table)?;
+    let dead = read_dead(folder, entry)?;
+    let data = DataName { container: entry.id, generation: session.writer };
+    // Where there is no room it is punched, which needs none: the reserve is for what cannot be done without.
+    let mut writer = ContainerWriter::create_as(&folder.with_reserve(Reserve::None), session, data)?;
+    copy_live(session, &table, &dead, &mut writer)?;
+    Ok(writer.finish(session)?.0)
+}
+
+/// Puts new entries in the place of old ones, in one swap.
+fn replace(session: &Session, fresh: &[(ContainerEntry, ContainerEntry)]) -> Result<()> {
+    if fresh.is_empty() {
+        return Ok(());
+    }
+    let folder = &session.folder;
+    let edits: Edits = fresh.iter().map(|(_, new)| (new.id, Some(*new))).collect();
+    let mut released = Vec::new();
+    for (old, _) in fresh {
+        released.push(Release::Object(names::table(&folder.path, old.id, old.table)));
+        if old.dead != WriterNo(0) {
+            released.push(Release::Object(names::dead(&folder.path, old.id, old.dead)));
+        }
+    }
+    release_data(&Containers::new(folder.clone(), &folder.load()?), &edits, &mut released)?;
+    session.swap(|m, put, counter| {
+        folder.edit_containers(m, put, session.writer, counter, &edits)?;
+        released.iter().for_each(|what| release(m, what.clone()));
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// Live chunks that wait to be packed.
+#[derive(Default)]
+struct Pending {
+    numbers: Vec<(u32, u32)>,
+    lengths: Vec<u32>,
+    fingerprints: Vec<[u8; 32]>,
+    raw: Vec<u8>,
+}
+
+impl Pending {
+    fn flush(&mut self, codec: CodecChoice, packer: &mut Packer, writer: &mut ContainerWriter) -> Result<()> {
+        if self.lengths.is_empty() {
+            return Ok(());
+        }
+        let p = std::mem::take(self);
+        let mut stored = Vec::new();
+        let codec = packer.pack(codec, false, &p.raw, &mut stored);
+        writer.append_numbered(&p.numbers, &p.lengths, &p.fingerprints, codec, &stored)
+    }
+}
+
+fn copy_live(session: &Session, table: &Table, dead: &RunSet, writer: &mut ContainerWriter) -> Result<()> {
+    let folder = &session.folder;
+    let object = names::data(&folder.path, table.data);
+    let (mut groups, mut packer) = (GroupReader::new(), Packer::new());
+    let mut pending = Pending::default();
+    let mut stored = Vec::new();
+    let all_raw = table.groups.iter().all(|g| g.codec == Codec::Raw);
+    let codec = if all_raw { CodecChoice::Raw } else { CODEC };
+    let is_popular = table.container.owner() == Owner::Popular;
+    let group_bytes = if is_popular { POPULAR_GROUP_BYTES } else { GROUP_BYTES };
+    for group in &table.groups {
+        let indices = group.first as usize..(group.first + group.count) as usize;
+        let number = |n: usize| {
+            table
+                .number_at(n)
+                .ok_or_else(|| VaultError::corrupt(&object, "its table has no number for a chunk"))
+        };
+        let mut live = Vec::new();
+        for n in indices.clone() {
+            if !dead.contains(number(n)?.0) {
+                live.push(n);
+            }
+        }
+        if live.is_empty() {
+            continue;
+        }
+        stored.resize(group.stored_len as usize, 0);
+        folder.store.read_at(&object, group.offset, &mut stored).named()?;
+        groups.open(&object, table, group, &stored)?;
+        if live.len() == indices.len() {
+            pending.flush(codec, &mut packer, writer)?;
+            groups.chunks(&object, table, group, indices.clone())?;
+            let numbers: Vec<(u32, u32)> =
+                indices.clone().map(|n| Ok((number(n)?.0, 1))).collect::<Result<_>>()?;
+            let lengths = &table.lengths[indices.clone()];
+            writer.append_numbered(&numbers, lengths, &table.fingerprints[indices], group.codec, &stored)?;
+            continue;
+        }
+        for n in live {
+            if pending.raw.len() + table.lengths[n] as usize > group_bytes {
+                pending.flush(codec, &mut packer, writer)?;
+            }
+            let bytes = groups.chunks(&object, table, group, n..n + 1)?;
+            pending.raw.extend_from_slice(bytes);
+            pending.numbers.push((number(n)?.0, 1));
+            pending.lengths.push(table.lengths[n]);
+            pending.fingerprints.push(table.fingerprints[n]);
+        }
+    }
+    pending.flush(codec, &mut packer, writer)
+}

@@ -1,0 +1,71 @@
+//! Lists of dead chunks: which chunks of a container are dead is logged beside it.
+
+use crate::base::error::Result;
+use crate::container::dead::read_dead;
+use crate::container::tables::read_table;
+use crate::manifest::folder::Folder;
+use crate::manifest::session::Session;
+use crate::recipe::stored::{read_root, summary_of};
+use format::{names, ContainerEntry, ContainerId, DeadLog, Manifest, Owner, Release, RunSet, WriterNo};
+use std::collections::HashSet;
+
+/// Logs chunks of a container as dead. Returns its new entry, `None` where no live chunk is left.
+///
+/// With a smaller share of dead chunks than `punch_below` the container is punched; others wait for compaction
+/// (RevDedup 3.2.4).
+pub(crate) fn bury(
+    session: &Session,
+    entry: &ContainerEntry,
+    chunks: &RunSet,
+    punch_below: f64,
+    released: &mut Vec<Release>,
+) -> Result<Option<ContainerEntry>> {
+    let folder = &session.folder;
+    let old = match read_dead(folder, entry) {
+        // A log that cannot be read is written anew from the truth. (That of a shared container: `chunks` is all.)
+        Err(e) if e.is_damage() && folder.owner == Owner::Disk => {
+            let live = live_chunks(folder, &folder.load()?, entry.id)?;
+            read_table(folder, entry.id, entry.table)?.numbers.minus(&live)
+        }
+        Err(e) if e.is_damage() => RunSet::default(),
+        other => other?,
+    };
+    let dead = old.union(chunks);
+    if entry.dead != WriterNo(0) {
+        released.push(Release::Object(names::dead(&folder.path, entry.id, entry.dead)));
+    }
+    let dead_chunks = dead.len().min(u64::from(u32::MAX)) as u32;
+    if dead_chunks >= entry.chunks {
+        released.push(Release::Object(names::table(&folder.path, entry.id, entry.table)));
+        return Ok(None);
+    }
+    let name = names::dead(&folder.path, entry.id, session.writer);
+    let frame = DeadLog { container: entry.id, dead }.encode(folder.context(&name));
+    match folder.store.put(&name, &[&frame]) {
+        // From an attempt of this session that found the manifest changed.
+        Err(store::StoreError::AlreadyExists { .. }) => {
+            folder.store.delete(&name)?;
+            folder.store.put(&name, &[&frame])?;
+        }
+        other => other?,
+    }
+    session.wrote(name);
+    if f64::from(dead_chunks) < punch_below * f64::from(entry.chunks) {
+        released.push(Release::Punch { container: entry.id, dead: session.writer });
+    }
+    Ok(Some(ContainerEntry { dead: session.writer, dead_chunks, ..*entry }))
+}
+
+/// Chunks of a container that the snapshots of a disk reference. Used where a list of dead chunks is damaged.
+pub(crate) fn live_chunks(folder: &Folder, m: &Manifest, id: ContainerId) -> Result<RunSet> {
+    let mut live = RunSet::default();
+    let mut seen = HashSet::new();
+    for s in &m.snapshots {
+        for page in read_root(folder, s)?.pages.iter().filter_map(|p| p.page()).filter(|p| seen.insert(*p)) {
+            if let Some(chunks) = summary_of(folder, &page)?.containers.get(&id) {
+                live = live.union(chunks);
+            }
+        }
+    }
+    Ok(live)
+}

@@ -1,0 +1,212 @@
+//! Deletion of snapshots.
+//!
+//! 1. The snapshots are marked deleted by one swap: users no longer see them, whatever happens next.
+//! 2. An older snapshot whose references lead through them gets a recipe without them. What they alone referenced is
+//!    found by comparing their summaries with those of all other snapshots of the disk, or with their filters
+//!    ([`crate::recipe::filters`]).
+//! 3. The dead chunks are logged beside their containers; containers without a live chunk leave the table. A second
+//!    swap makes that true and forgets the snapshots.
+//! 4. Containers with too much dead space are compacted ([`crate::reclaim::compact`]).
+//! 5. What the swaps released is deleted, once no reader that came before can need it.
+//!
+//! A snapshot that is the parent of a running backup waits at step 2 for the next deletion or `gc`; so do all where
+//! other maintenance is at work on the disk, or where damage hides what the remaining snapshots reference.
+
+use crate::base::error::{Result, VaultError};
+use crate::base::snapshot_spec::{find_ids, find_live};
+use crate::manifest::disks;
+use crate::manifest::folder::Folder;
+use crate::manifest::rollback::{self, load_checked};
+use crate::manifest::session::{is_alive, Session};
+use crate::manifest::vault::Vault;
+use crate::recipe::chain::{RecipeReader, Without};
+use crate::recipe::writer::PageWriter;
+use crate::reclaim::apply::apply;
+use crate::reclaim::change::{remove_rewritten, rewritten_name, Change, Rewritten};
+use crate::reclaim::compact::compact_folder;
+use crate::reclaim::leaks;
+use crate::reclaim::released::delete_released;
+use crate::reclaim::sweep::sweep_unswept;
+use crate::reclaim::unreferenced::find_dead;
+use format::{Manifest, PageAt, Reverse, SnapId, SnapshotEntry, SnapshotState, WriterKind};
+use std::collections::{BTreeSet, HashSet};
+use store::Reserve;
+
+/// Share of dead chunks from which deletion compacts a container.
+pub const COMPACT_AT_DELETION: f64 = 0.5;
+
+/// What a deletion did.
+#[derive(Debug, Default)]
+pub struct DeleteReport {
+    /// The snapshots that are gone for users.
+    pub deleted: Vec<SnapshotEntry>,
+    /// Deleted snapshots whose space waits for a running backup.
+    pub waiting: usize,
+    /// Where other maintenance of the disk is waited for instead: which.
+    pub waiting_for: Option<String>,
+    /// Bytes given back to the store.
+    pub freed_bytes: u64,
+    /// Why space was not given back although nothing runs that needs it. The snapshots are gone all the same.
+    pub held_up: Option<VaultError>,
+    /// Chunks that earlier deletions had left because of what filters found by mistake.
+    pub repaired_chunks: u64,
+}
+
+impl Vault {
+    /// Deletes snapshots of a disk. `specs` are as in [`Vault::restore`]; all of them are found, or nothing is deleted.
+    pub fn delete(&self, disk: &str, specs: &[&str]) -> Result<DeleteReport> {
+        // It gives space back: it must work where none is left.
+        let (folder, deleted) = disks::begin_on(self, disk, |at| {
+            let folder = at.folder.with_reserve(Reserve::Whole);
+            // Once: when the swap is tried again, `latest` may be another snapshot.
+            let (m, evidence) = load_checked(&folder)?;
+            let ids = find_ids(&m, disk, specs)?;
+            let (m, deleted) = folder.update(|m, _| mark(m, disk, &ids))?;
+            rollback::record(&folder, m.sequence, &evidence);
+            Ok((folder, deleted))
+        })?;
+        let mut report = DeleteReport { deleted, ..DeleteReport::default() };
+        // The snapshots are gone for users: whatever fails from here on concerns their space only.
+        if let Err(e) = self.give_space_back(&folder, &mut report) {
+            report.held_up.get_or_insert(e);
+        }
+        self.fill_reserve();
+        Ok(report)
+    }
+
+    /// Steps 2 to 5.
+    fn give_space_back(&self, folder: &Folder, report: &mut DeleteReport) -> Result<()> {
+        let mut session = match Session::begin(folder, WriterKind::Maintenance) {
+            Err(e @ VaultError::Busy { .. }) => {
+                report.waiting = report.deleted.len();
+                report.waiting_for = Some(e.to_string());
+                return Ok(());
+            }
+            other => other?,
+        };
+        match carry_through(&session, COMPACT_AT_DELETION) {
+            Err(e) if e.is_damage() || e.is_full() => report.held_up = Some(e),
+            other => report.waiting = other?,
+        }
+        match repair_if_due(&mut session) {
+            Err(e) if e.is_damage() || e.is_full() => {
+                report.held_up.get_or_insert(e);
+            }
+            other => report.repaired_chunks = other?,
+        }
+        report.freed_bytes = delete_released(folder, Some(session.writer))?;
+        compact_folder(&session, COMPACT_AT_DELETION, None)?;
+        report.freed_bytes += delete_released(folder, Some(session.writer))?;
+        session.end()?;
+        report.freed_bytes += sweep_unswept(self, folder, COMPACT_AT_DELETION)?.freed_bytes;
+        Ok(())
+    }
+}
+
+/// Leaks of deletions by filters are repaired before they are too many.
+fn repair_if_due(session: &mut Session) -> Result<u64> {
+    match leaks::estimated(&session.folder, &session.folder.load()?)? > leaks::LEAK_MAX {
+        true => leaks::repair(session, COMPACT_AT_DELETION),
+        false => Ok(0),
+    }
+}
+
+/// Step 1.
+fn mark(m: &mut Manifest, disk: &str, ids: &BTreeSet<SnapId>) -> Result<Vec<SnapshotEntry>> {
+    let mut deleted = Vec::new();
+    for id in ids {
+        let s = find_live(m, disk, *id)?;
+        if s.held {
+            let why = format!("{disk}@{id}: is held; `sapwood release` it first");
+            return Err(VaultError::Refused(why));
+        }
+        deleted.push(s.clone());
+        s.state = SnapshotState::Deleted;
+    }
+    Ok(deleted)
+}
+
+/// Steps 2 and 3 for every snapshot marked deleted. Returns how many must wait.
+pub(crate) fn carry_through(session: &Session, punch_below: f64) -> Result<usize> {
+    loop {
+        let m = session.folder.load()?;
+        let parents = parents_of_living(&session.folder, &m)?;
+        let (doomed, waiting) = doomed(&m, &parents);
+        if doomed.is_empty() {
+            return Ok(waiting);
+        }
+        let rewritten = rewrite_older(session, &m, &doomed)?;
+        let change = Change { doomed, rewritten, neighbours: None };
+        let dead = match find_dead(&session.folder, &m, &change) {
+            Err(e) => {
+                let rewritten = |s: &&SnapshotEntry| change.rewritten.iter().any(|r| r.id == s.id);
+                m.snapshots.iter().filter(rewritten).try_for_each(|s| remove_rewritten(session, s))?;
+                return Err(e);
+            }
+            other => other?,
+        };
+        if apply(session, &m, &change, &dead, punch_below)? {
+            return Ok(waiting);
+        }
+        // A backup has committed meanwhile: what it references was not looked at.
+    }
+}
+
+/// The snapshots marked deleted that can go now, and how many must wait: parents of living backups, and what the
+/// references of such a parent lead through, since its recipe must stay as it is.
+fn doomed(m: &Manifest, parents: &HashSet<SnapId>) -> (BTreeSet<SnapId>, usize) {
+    let (mut doomed, mut waiting) = (BTreeSet::new(), 0);
+    let mut led_through = false;
+    for s in &m.snapshots {
+        let is_parent = parents.contains(&s.id);
+        let deleted = s.state == SnapshotState::Deleted;
+        if deleted && !is_parent && !led_through {
+            doomed.insert(s.id);
+        } else {
+            waiting += usize::from(deleted);
+        }
+        led_through = s.reverse == Reverse::Done && (is_parent || (led_through && deleted));
+    }
+    (doomed, waiting)
+}
+
+/// Recipes whose references lead through doomed snapshots, without them: at most one for each row of doomed ones.
+fn rewrite_older(session: &Session, m: &Manifest, doomed: &BTreeSet<SnapId>) -> Result<Vec<Rewritten>> {
+    let mut all = Vec::new();
+    for (n, s) in m.snapshots.iter().enumerate() {
+        let gone = m.snapshots[n + 1..].iter().take_while(|s| doomed.contains(&s.id)).count();
+        if s.reverse != Reverse::Done || gone == 0 || doomed.contains(&s.id) {
+            continue;
+        }
+        let mut recipe = RecipeReader::open(&session.folder, m, s)?;
+        let mut root = recipe.root.clone();
+        let mut out = PageWriter::new(&session.folder, rewritten_name(session, s));
+        for no in 0..root.pages.len() {
+            root.pages[no] = match recipe.without(no as u64, gone)? {
+                Without::At(at) => at,
+                Without::Fresh(page) => PageAt::Page(out.put(session, &page)?),
+            };
+        }
+        let written = out.finish(session, &root)?;
+        let kept: HashSet<&PageAt> = root.pages.iter().collect();
+        let loose = recipe.root.pages.iter().filter(|p| !kept.contains(p)).filter_map(|p| p.page()).collect();
+        // As far as all of them lead further, it does; the first one that does not has nothing but direct references.
+        let row = &m.snapshots[n + 1..=n + gone];
+        let reverse = row.iter().map(|s| s.reverse).find(|r| *r != Reverse::Done).unwrap_or(Reverse::Done);
+        all.push(Rewritten { id: s.id, generation: session.writer, root, recipe: written, loose, reverse });
+    }
+    Ok(all)
+}
+
+/// Snapshots that living writers compare with.
+fn parents_of_living(folder: &Folder, m: &Manifest) -> Result<HashSet<SnapId>> {
+    let mut parents = HashSet::new();
+    for w in &m.writers {
+        if let Some(p) = w.parent {
+            if is_alive(&*folder.store, w.token)? {
+                parents.insert(p);
+            }
+        }
+    }
+    Ok(parents)
+}

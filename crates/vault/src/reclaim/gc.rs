@@ -1,0 +1,256 @@
+//! Collection: what crashes, cancellations and running readers have left behind.
+//!
+//! A folder whose manifest was rolled back is left as it is ([`crate::manifest::rollback`]).
+//! For every folder: dead writers are fenced; pending deletions and reverse passes are carried through; objects that no manifest names
+//! and no registered writer may have put are removed; containers are compacted; what is released is deleted.
+//! Nothing here locks the vault: backups, restores and deletions go on beside it.
+
+use crate::base::error::{damage_line, Result, VaultError};
+use crate::manifest::disks::{self, DiskAt};
+use crate::manifest::folder::{has_objects, Folder};
+use crate::manifest::reader::Reader;
+use crate::manifest::session::{fence_dead, is_alive, is_empty, Session};
+use crate::manifest::vault::Vault;
+use crate::reclaim::compact::compact_folder;
+use crate::reclaim::delete::carry_through;
+use crate::reclaim::gc_report::GcReport;
+use crate::reclaim::leaks;
+use crate::reclaim::orphans::{list_checked, orphans_of, remove_orphans};
+use crate::reclaim::released::delete_released;
+use crate::reclaim::reverse::{reverse_pending, ReverseReport};
+use crate::reclaim::sweep::sweep_shared;
+use format::{names, DiskId, Manifest, WriterKind};
+use std::collections::HashSet;
+use store::{Reserve, StoreError};
+
+/// Share of dead chunks from which collection compacts a container.
+pub const COMPACT_AT_COLLECTION: f64 = 0.25;
+
+impl Vault {
+    /// Collects. With `dry_run` nothing changes, and the report says what is waiting.
+    pub fn gc(&self, dry_run: bool) -> Result<GcReport> {
+        let mut report = GcReport::default();
+        let mut full = None;
+        if dry_run {
+            for at in self.disks_to_collect(&mut report, false)? {
+                let folder = at.folder;
+                let looked = look_for_orphans(&folder, &mut report);
+                skip_damage(&mut report, &mut full, &at.name, looked)?;
+            }
+            return Ok(report);
+        }
+        report.freed_bytes += self.store.sweep()?;
+        for at in self.disks_to_collect(&mut report, true)? {
+            let done = self.collect_disk(&at, COMPACT_AT_COLLECTION, &mut report);
+            let done = done.and_then(|()| remove_if_empty(&at.folder));
+            skip_damage(&mut report, &mut full, &at.name, done)?;
+        }
+        let done = sweep_shared(self, COMPACT_AT_COLLECTION, &mut report);
+        skip_damage(&mut report, &mut full, "shared", done)?;
+        self.remove_nameless(&mut report)?;
+        self.remove_dead_holds(&mut report)?;
+        report.freed_bytes += self.store.sweep()?;
+        self.fill_reserve();
+        full.map_or(Ok(report), Err)
+    }
+
+    /// Collects one disk, unless its failed first backup has taken it away meanwhile.
+    fn collect_disk(&self, at: &DiskAt, threshold: f64, report: &mut GcReport) -> Result<()> {
+        match collect_folder(self, &at.folder, threshold, report) {
+            Err(e) if e.is_damage() && disks::is_gone(self, at)? => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Makes what was used of the reserve again. What cannot be made now is made by the next one who writes.
+    pub(crate) fn fill_reserve(&self) {
+        let _ = self.store.fill_reserve();
+    }
+
+    /// Compacts containers with a share of `threshold` dead chunks or more, of one disk or of all.
+    pub fn compact(&self, disk: Option<&str>, threshold: f64) -> Result<GcReport> {
+        let mut report = GcReport::default();
+        let mut full = None;
+        let disks = match disk {
+            Some(name) => vec![disks::one(self, name)?],
+            None => self.disks_to_collect(&mut report, false)?,
+        };
+        for at in disks {
+            let done = self.collect_disk(&at, threshold, &mut report);
+            skip_damage(&mut report, &mut full, &at.name, done)?;
+        }
+        if disk.is_none() {
+            let done = sweep_shared(self, threshold, &mut report);
+            skip_damage(&mut report, &mut full, "shared", done)?;
+        }
+        self.fill_reserve();
+        full.map_or(Ok(report), Err)
+    }
+
+    /// All disks. One whose name is damaged is collected as well; the name is put back, or the damage is said.
+    fn disks_to_collect(&self, report: &mut GcReport, put_back: bool) -> Result<Vec<DiskAt>> {
+        let (disks, nowhere) = disks::all(self)?;
+        for at in &disks {
+            match &at.name_fault {
+                Some(_) if put_back && disks::put_name_back(self, at)? => {
+                    report.names_put_back.push(at.name.clone());
+                }
+                Some(fault) => report.skipped.push(damage_line(fault.clone())),
+                None => {}
+            }
+        }
+        report.skipped.extend(nowhere.into_iter().map(damage_line));
+        Ok(disks)
+    }
+
+    /// Folders of disks that have no name: their first backup lost a race or was killed before it began.
+    fn remove_nameless(&self, report: &mut GcReport) -> Result<()> {
+        let named: HashSet<DiskId> = disks::all(self)?.0.iter().map(|d| d.folder.disk).collect();
+        for (folder, evidence) in self.listed_folders()?.into_iter().filter(|(f, _)| !named.contains(&f.disk))
+        {
+            let id = folder.disk;
+            let m = match folder.load_tagged() {
+                Ok(Some((m, _))) => m,
+                // Another collection was faster.
+                Ok(None) if !has_objects(&*self.store, &folder.path)? => continue,
+                _ => {
+                    report.skipped.push(format!("{}: has no readable manifest and no name", folder.path));
+                    continue;
+                }
+            };
+            if let Err(e) = evidence.check(&folder, &m) {
+                report.skipped.push(format!("{}: {e}", folder.path));
+                continue;
+            }
+            // Its name may have come since it was looked for, and one with snapshots may have lost its name by damage.
+            if disks::may_lead_to(self, &m.name, id) || !m.snapshots.is_empty() || any_living(&folder, &m)? {
+                continue;
+            }
+            // Whoever was registered a moment ago may have given it its name, and ended.
+            let is_same = folder.load_tagged()?.is_some_and(|(now, _)| now.sequence == m.sequence);
+            if !is_same || disks::may_lead_to(self, &m.name, id) {
+                continue;
+            }
+            let (objects, bytes) = folder.remove()?;
+            report.orphans += objects;
+            report.freed_bytes += bytes;
+        }
+        Ok(())
+    }
+
+    /// Sessions, readers and claims of processes that are no more.
+    fn remove_dead_holds(&self, report: &mut GcReport) -> Result<()> {
+        for prefix in [names::SESSIONS, names::READERS, names::CLAIMS] {
+            let mut found = Vec::new();
+            self.store.list(prefix, &mut |e| {
+                found.push(e.name);
+                Ok(())
+            })?;
+            for object in found {
+                let holder = match prefix {
+                    names::CLAIMS => {
+                        let token = object.rsplit('/').next().unwrap_or_default();
+                        format!("{}{token}", names::SESSIONS)
+                    }
+                    _ => object.clone(),
+                };
+                match self.store.is_held(&holder) {
+                    // Whether its process lives cannot be told.
+                    Err(StoreError::Unreadable { object, op, source }) => {
+                        report.skipped.push(damage_line((object, format!("cannot {op}: {source}"))));
+                    }
+                    held => report.dead_sessions += u64::from(!held? && self.store.delete(&object)?),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong with one folder is said and does not hold up the others.
+fn skip_damage(
+    report: &mut GcReport,
+    full: &mut Option<VaultError>,
+    name: &str,
+    done: Result<()>,
+) -> Result<()> {
+    match done {
+        Err(e) if e.is_damage() => {
+            report.skipped.push(format!("{name}: {e}"));
+            Ok(())
+        }
+        // The other folders may give room; it is told at the end.
+        Err(e) if e.is_full() => {
+            full.get_or_insert(e);
+            Ok(())
+        }
+        Err(e @ VaultError::Busy { .. }) => {
+            report.busy.push(e.to_string());
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+fn any_living(folder: &Folder, m: &Manifest) -> Result<bool> {
+    for w in &m.writers {
+        if is_alive(&*folder.store, w.token)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Takes a disk away that has no snapshot and nothing else: its first backup was killed, or all were deleted.
+fn remove_if_empty(folder: &Folder) -> Result<()> {
+    match folder.load_tagged()? {
+        Some((m, _)) if is_empty(&m) => {}
+        _ => return Ok(()),
+    }
+    match Session::begin(&folder.with_reserve(Reserve::Whole), WriterKind::Backup) {
+        // As a backup that fails does; none can begin meanwhile.
+        Ok(session) => drop(session),
+        Err(VaultError::Busy { .. } | VaultError::Missing { .. }) => {}
+        Err(e) => return Err(e),
+    }
+    Ok(())
+}
+
+/// Collects one disk's folder.
+fn collect_folder(vault: &Vault, folder: &Folder, threshold: f64, report: &mut GcReport) -> Result<()> {
+    // It gives space back: it must work where none is left.
+    let folder = &folder.with_reserve(Reserve::Whole);
+    // Before a writer is registered: its number may be the one that proves a rollback.
+    let listed = list_checked(folder)?;
+    let mut session = Session::begin(folder, WriterKind::Maintenance)?;
+    fence_dead(&session)?;
+    // Room first: what follows needs some.
+    remove_orphans(&session, &listed, report)?;
+    report.freed_bytes += delete_released(folder, Some(session.writer))?;
+    let mut reversed = ReverseReport::default();
+    let carried = carry_through(&session, threshold)
+        .map(|waiting| report.waiting += waiting)
+        .and_then(|()| reverse_pending(vault, &mut session, false, threshold, &mut reversed));
+    report.reversed += reversed.snapshots;
+    let repaired = leaks::repair(&mut session, threshold).map(|chunks| report.repaired_chunks += chunks);
+    let carried = carried.and(repaired);
+    if carried.as_ref().is_err_and(|e| !e.is_damage() && !e.is_full()) {
+        return carried;
+    }
+    report.freed_bytes += delete_released(folder, Some(session.writer))?;
+    report.add_compaction(compact_folder(&session, threshold, None)?);
+    report.freed_bytes += delete_released(folder, Some(session.writer))?;
+    session.end()?;
+    carried
+}
+
+/// Counts what a collection would remove.
+fn look_for_orphans(folder: &Folder, report: &mut GcReport) -> Result<()> {
+    let _reader = Reader::open(folder)?;
+    let listed = list_checked(folder)?;
+    for object in orphans_of(folder, &listed)? {
+        report.freed_bytes += folder.store.allocated(object).unwrap_or(0);
+        report.orphans += 1;
+    }
+    Ok(())
+}

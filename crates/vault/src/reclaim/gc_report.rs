@@ -1,0 +1,38 @@
+//! What a collection did.
+
+use crate::reclaim::compact::CompactReport;
+
+/// What a collection did, or would do.
+#[derive(Clone, Debug, Default)]
+pub struct GcReport {
+    /// Objects that nothing named.
+    pub orphans: u64,
+    /// Their bytes, and those of what was released.
+    pub freed_bytes: u64,
+    /// Dead sessions and readers.
+    pub dead_sessions: u64,
+    /// Deleted snapshots that wait for a running backup.
+    pub waiting: usize,
+    /// Snapshots whose pending reverse pass was carried out.
+    pub reversed: u64,
+    /// Chunks that deletion by filters had left.
+    pub repaired_chunks: u64,
+    /// Compaction.
+    pub compacted: CompactReport,
+    /// Disks whose names lead to them again.
+    pub names_put_back: Vec<String>,
+    /// Folders that could not be collected because of damage, and what it is.
+    pub skipped: Vec<String>,
+    /// Folders that other maintenance kept busy for too long.
+    pub busy: Vec<String>,
+}
+
+impl GcReport {
+    pub(crate) fn add_compaction(&mut self, c: CompactReport) {
+        self.compacted.containers += c.containers;
+        self.compacted.damaged += c.damaged;
+        self.compacted.no_room += c.no_room;
+        self.compacted.before_bytes += c.before_bytes;
+        self.compacted.after_bytes += c.after_bytes;
+    }
+}

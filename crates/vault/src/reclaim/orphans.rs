@@ -1,0 +1,86 @@
+//! Orphans: objects that no manifest names, and that no registered writer may have put.
+
+use crate::base::error::Result;
+use crate::manifest::container_table::Containers;
+use crate::manifest::folder::Folder;
+use crate::manifest::rollback::Evidence;
+use crate::manifest::session::Session;
+use crate::recipe::stored::recipe_of;
+use crate::reclaim::gc_report::GcReport;
+use format::{names, Manifest, Release, WriterNo};
+use std::collections::HashSet;
+use store::StoreError;
+
+/// The objects of a folder; an error where its manifest was rolled back.
+pub(crate) fn list_checked(folder: &Folder) -> Result<Vec<String>> {
+    let (mut objects, mut evidence) = (Vec::new(), Evidence::default());
+    folder.store.list(&folder.path, &mut |e| {
+        evidence.add(&e.name);
+        objects.push(e.name);
+        Ok(())
+    })?;
+    evidence.check(folder, &folder.load()?)?;
+    Ok(objects)
+}
+
+/// Removes what no manifest names and no registered writer may have put, of the objects that were listed.
+pub(crate) fn remove_orphans(session: &Session, listed: &[String], report: &mut GcReport) -> Result<()> {
+    let store = &session.folder.store;
+    for object in orphans_of(&session.folder, listed)? {
+        report.freed_bytes += match store.allocated(object) {
+            Err(StoreError::NotFound { .. } | StoreError::Unreadable { .. }) => 0,
+            other => other?,
+        };
+        report.orphans += u64::from(store.delete(object)?);
+    }
+    Ok(())
+}
+
+/// Those of the objects that nothing names. Listed before the manifest is read: whoever put an object that was
+/// listed is registered still, or has committed, or never will.
+pub(crate) fn orphans_of<'a>(folder: &Folder, listed: &'a [String]) -> Result<Vec<&'a String>> {
+    let m = folder.load()?;
+    let registered: HashSet<WriterNo> = m.writers.iter().map(|w| w.no).collect();
+    let mut objects: Vec<&String> = listed.iter().collect();
+    objects.sort_unstable();
+    let mut is_named = vec![false; objects.len()];
+    for_each_named(folder, &m, &mut |name| {
+        if let Ok(at) = objects.binary_search_by(|o| o.as_str().cmp(name)) {
+            is_named[at] = true;
+        }
+    })?;
+    let mut is_named = is_named.into_iter();
+    objects.retain(|o| {
+        let named = is_named.next() == Some(true);
+        !named && names::writer_of(o).is_some_and(|w| !registered.contains(&w))
+    });
+    Ok(objects)
+}
+
+/// Calls `each` for every object below the folder that its manifest names or has yet to delete. A manifest may name any
+/// number of objects that are not there: the names are not kept.
+fn for_each_named(folder: &Folder, m: &Manifest, each: &mut dyn FnMut(&str)) -> Result<()> {
+    let path = &folder.path;
+    for r in &m.released {
+        if let Release::Object(name) = &r.what {
+            each(name);
+        }
+    }
+    each(&folder.manifest_name());
+    m.pages.iter().for_each(|p| each(&names::page(path, p.writer, p.number)));
+    for s in &m.snapshots {
+        each(&names::recipe_root(path, recipe_of(s)));
+        each(&names::bloom(path, recipe_of(s)));
+        s.depends.iter().for_each(|d| each(&names::recipe_pages(path, *d)));
+    }
+    Containers::new(folder.clone(), m).each(|e| {
+        if folder.owns(e.id) {
+            each(&names::data(path, e.data));
+            each(&names::table(path, e.id, e.table));
+            if e.dead != WriterNo(0) {
+                each(&names::dead(path, e.id, e.dead));
+            }
+        }
+        Ok(())
+    })
+}

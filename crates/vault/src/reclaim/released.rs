@@ -1,0 +1,142 @@
+//! Giving space back: what a manifest has released goes once nobody who came before can need it.
+
+use crate::base::error::{Named, Result};
+use crate::container::dead::read_dead;
+use crate::container::tables::read_table;
+use crate::manifest::container_table::Containers;
+use crate::manifest::folder::Folder;
+use crate::manifest::session::is_alive;
+use format::{decode_frame, names, Codec, ContainerId, Kind, Manifest, Release, RunSet, Table, WriterNo};
+use std::collections::HashSet;
+use std::ops::Range;
+use store::StoreError;
+
+/// Only whole blocks of a file can be given back.
+const BLOCK_BYTES: u64 = 4096;
+
+/// The oldest sequence that a living reader or writer (but for `own`) may still read.
+fn oldest_in_use(folder: &Folder, m: &Manifest, own: Option<WriterNo>) -> Result<u64> {
+    let mut oldest = u64::MAX;
+    let mut dead = Vec::new();
+    folder.store.list(&format!("{}{}/", names::READERS, folder.disk), &mut |e| {
+        match folder.store.is_held(&e.name) {
+            Ok(true) | Err(StoreError::Unreadable { .. }) => {}
+            Ok(false) => {
+                dead.push(e.name);
+                return Ok(());
+            }
+            Err(e) => return Err(e),
+        }
+        let bytes = match folder.store.read(&e.name, 4096) {
+            Err(StoreError::NotFound { .. }) => return Ok(()),
+            Err(StoreError::Unreadable { .. }) => Vec::new(),
+            other => other?,
+        };
+        let since = decode_frame(Kind::Reader, folder.context(&e.name), &bytes).ok();
+        // One that cannot be read or understood may read anything.
+        let since = since.and_then(|b| (*b).try_into().ok()).map_or(0, u64::from_le_bytes);
+        oldest = oldest.min(since);
+        Ok(())
+    })?;
+    for name in dead {
+        folder.store.delete(&name)?;
+    }
+    for w in m.writers.iter().filter(|w| Some(w.no) != own) {
+        if is_alive(&*folder.store, w.token)? {
+            oldest = oldest.min(w.since);
+        }
+    }
+    Ok(oldest)
+}
+
+/// Deletes and punches what the manifest has released and nobody can still be reading. Returns the bytes freed.
+pub(crate) fn delete_released(folder: &Folder, own: Option<WriterNo>) -> Result<u64> {
+    let m = folder.load()?;
+    if m.released.is_empty() {
+        return Ok(0);
+    }
+    let oldest = oldest_in_use(folder, &m, own)?;
+    let mut freed = 0;
+    let mut done = HashSet::new();
+    let mut failed = None;
+    for r in m.released.iter().filter(|r| r.sequence <= oldest) {
+        let outcome = match &r.what {
+            Release::Object(name) => delete(folder, name),
+            Release::Punch { container, dead } => match punch(folder, &m, *container, *dead) {
+                // What is damaged is for `verify` to tell; its space comes back with the container.
+                Err(e) if e.is_damage() => Ok(0),
+                other => other,
+            },
+        };
+        match outcome {
+            Ok(bytes) => {
+                freed += bytes;
+                done.insert(r.what.clone());
+            }
+            // The others go all the same.
+            Err(e) => failed = failed.or(Some(e)),
+        }
+    }
+    if !done.is_empty() {
+        folder.update(|m, _| {
+            m.released.retain(|r| !done.contains(&r.what));
+            Ok(())
+        })?;
+    }
+    failed.map_or(Ok(freed), Err)
+}
+
+fn delete(folder: &Folder, object: &str) -> Result<u64> {
+    let freed = match folder.store.allocated(object) {
+        Err(StoreError::NotFound { .. } | StoreError::Unreadable { .. }) => 0,
+        other => other?,
+    };
+    folder.store.delete(object)?;
+    Ok(freed)
+}
+
+/// Punches what a list of dead chunks says, if the container still has that list: a later one has its own record.
+fn punch(folder: &Folder, m: &Manifest, id: ContainerId, dead: WriterNo) -> Result<u64> {
+    let Some(entry) = Containers::new(folder.clone(), m).get(id)? else { return Ok(0) };
+    if entry.dead != dead {
+        return Ok(0);
+    }
+    let table = read_table(folder, id, entry.table)?;
+    let holes = holes(&table, &read_dead(folder, &entry)?);
+    let object = names::data(&folder.path, entry.data);
+    let before = folder.store.allocated(&object).named()?;
+    match folder.store.punch(&object, &holes) {
+        // A store without holes: compaction gives the space back.
+        Err(StoreError::Unsuitable { .. }) => return Ok(0),
+        other => other.named()?,
+    }
+    Ok(before.saturating_sub(folder.store.allocated(&object).named()?))
+}
+
+/// What of a data object serves dead chunks only: groups without a live chunk, and dead chunks of groups stored raw.
+/// Whole blocks as (offset, length), sorted.
+pub(crate) fn holes(table: &Table, dead: &RunSet) -> Vec<(u64, u64)> {
+    let mut holes: Vec<Range<u64>> = Vec::new();
+    let mut add = |from: u64, to: u64| match holes.last_mut() {
+        Some(last) if last.end == from => last.end = to,
+        _ => holes.push(from..to),
+    };
+    let numbers: Vec<u32> = table.numbers.runs().iter().flat_map(|r| r.0..r.0 + r.1).collect();
+    for g in &table.groups {
+        let indices = g.first as usize..(g.first + g.count) as usize;
+        if numbers[indices.clone()].iter().all(|n| dead.contains(*n)) {
+            add(g.offset, g.offset + u64::from(g.stored_len));
+        } else if g.codec == Codec::Raw && g.cipher == 0 {
+            let mut at = g.offset;
+            for n in indices {
+                let end = at + u64::from(table.lengths[n]);
+                if dead.contains(numbers[n]) {
+                    add(at, end);
+                }
+                at = end;
+            }
+        }
+    }
+    let whole = |r: Range<u64>| (r.start.next_multiple_of(BLOCK_BYTES), r.end / BLOCK_BYTES * BLOCK_BYTES);
+    holes.into_iter().map(whole).filter(|(from, to)| from < to).map(|(from, to)| (from, to - from)).collect()
+}

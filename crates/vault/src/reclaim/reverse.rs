@@ -1,0 +1,348 @@
+//! The reverse pass (RevDedup 3.2.2 and 3.2.3): what the next newer snapshot has, an older one no longer holds itself.
+//!
+//! 1. The oldest pair of neighbours whose older one is pending is taken.
+//! 2. Page by page, every chunk of the older one that the newer one has becomes an indirect reference (`Pass::turn`).
+//! 3. What no snapshot of the disk references any more is found as deletion finds it ([`crate::reclaim::delete`]).
+//! 4. The older one's new recipe is durable, then the manifest is swapped: recipe, dead chunks, released objects.
+//! 5. Shared containers that the older one referenced are swept, those only.
+//! 6. Space is given back by compaction and by punching.
+//!
+//! Only the older one's recipe is written. A chunk that is missed stays referenced directly: it costs space.
+
+use crate::base::error::{Result, VaultError};
+use crate::base::policy::Policy;
+use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
+use crate::container::view::View;
+use crate::lookup::parent::Unusable;
+use crate::manifest::session::Session;
+use crate::manifest::vault::Vault;
+use crate::recipe::chain::{push, segment_of, RecipeReader};
+use crate::recipe::writer::{PageWriter, WrittenRecipe};
+use crate::reclaim::apply::apply;
+use crate::reclaim::change::{remove_rewritten, rewritten_name, Change, Rewritten};
+use crate::reclaim::compact::compact_folder;
+use crate::reclaim::released::delete_released;
+use crate::reclaim::sweep::sweep_unswept;
+use crate::reclaim::unreferenced::find_dead;
+use format::{
+    ChunkNo, PageAt, RecipeName, RecipePage, RecipeRoot, Reference, Reverse, SegmentRecipe, SnapshotState,
+    SEGMENTS_PER_PAGE,
+};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use store::Reserve;
+
+/// Chunks of changed segments that are indexed at most, to find data that moved (about 100 MiB, for 4 GiB of 4 KiB
+/// chunks).
+const MOVED_CHUNKS_MAX: usize = 1 << 20;
+
+/// What a reverse pass did.
+#[derive(Clone, Debug, Default)]
+pub struct ReverseReport {
+    /// Snapshots whose recipe was written anew.
+    pub snapshots: u64,
+    /// Chunks that became indirect in pages that were written.
+    pub turned_chunks: u64,
+    /// Bytes given back to the store.
+    pub freed_bytes: u64,
+    /// Containers written again.
+    pub compacted: u64,
+    /// Why it was left for later: other maintenance, or damage.
+    pub held_up: Option<String>,
+}
+
+impl Vault {
+    /// Carries the pending reverse passes of a disk out. Called after each backup; `gc` finds what a crash left.
+    pub fn reverse(&self, disk: &str, policy: &Policy) -> Result<ReverseReport> {
+        let folder = self.disk(disk)?;
+        let mut report = ReverseReport::default();
+        let pending = |s: &format::SnapshotEntry| s.reverse == Reverse::Pending;
+        let m = folder.load()?;
+        if !m.snapshots.iter().any(pending) && m.unswept.is_empty() {
+            return Ok(report);
+        }
+        let mut session = match Session::begin_if_free(&folder) {
+            Err(e @ VaultError::Busy { .. }) => {
+                report.held_up = Some(e.to_string());
+                return Ok(report);
+            }
+            other => other?,
+        };
+        match reverse_pending(self, &mut session, true, policy.rebuild_at, &mut report) {
+            Err(e) if e.is_damage() => report.held_up = Some(e.to_string()),
+            other => other?,
+        }
+        report.freed_bytes += delete_released(&folder, Some(session.writer))?;
+        report.compacted += compact_folder(&session, policy.rebuild_at, None)?.containers;
+        report.freed_bytes += delete_released(&folder, Some(session.writer))?;
+        session.end()?;
+        let swept = sweep_unswept(self, &folder, policy.rebuild_at)?;
+        report.freed_bytes += swept.freed_bytes;
+        report.compacted += swept.compacted;
+        report.held_up = swept.held_up.or(report.held_up);
+        Ok(report)
+    }
+}
+
+/// Steps 1 to 4 for every pending pair.
+///
+/// Each pair needs a writer's number of its own: the names of what it writes have it. `is_fresh`: the session has
+/// written nothing under its number yet.
+pub(crate) fn reverse_pending(
+    vault: &Vault,
+    session: &mut Session,
+    mut is_fresh: bool,
+    rebuild_at: f64,
+    report: &mut ReverseReport,
+) -> Result<()> {
+    loop {
+        let view = vault.view(&session.folder, TABLE_CACHE_BYTES)?;
+        let m = &view.manifest;
+        let due = m
+            .snapshots
+            .windows(2)
+            .find(|w| w[0].reverse == Reverse::Pending && w.iter().all(|s| s.state == SnapshotState::Live));
+        let Some([older, newer]) = due else { return Ok(()) };
+        if !std::mem::take(&mut is_fresh) {
+            session.renew()?;
+        }
+        let mut pass = Pass {
+            session,
+            view: &view,
+            older: RecipeReader::open(&view.folder, m, older)?,
+            newer: RecipeReader::open(&view.folder, m, newer)?,
+            unusable: vault.unusable(m)?,
+            moved: None,
+            turned_chunks: 0,
+        };
+        let name = rewritten_name(session, older);
+        let Some((root, recipe)) = pass.run(name)? else {
+            // Cut in another way: nothing of it can be found in the newer one.
+            let id = older.id;
+            session.swap(|m, _, _| {
+                m.snapshots.iter_mut().filter(|s| s.id == id).for_each(|s| s.reverse = Reverse::No);
+                Ok(())
+            })?;
+            continue;
+        };
+        let kept: HashSet<&PageAt> = root.pages.iter().collect();
+        let loose =
+            pass.older.root.pages.iter().filter(|p| !kept.contains(p)).filter_map(|p| p.page()).collect();
+        let rewritten = Rewritten {
+            id: older.id,
+            generation: session.writer,
+            root,
+            recipe,
+            loose,
+            reverse: Reverse::Done,
+        };
+        let neighbours = Some([older.id, newer.id]);
+        let change = Change { doomed: BTreeSet::new(), rewritten: vec![rewritten], neighbours };
+        let dead = match find_dead(&view.folder, m, &change) {
+            Err(e) => {
+                remove_rewritten(session, older)?;
+                return Err(e);
+            }
+            other => other?,
+        };
+        if apply(session, m, &change, &dead, rebuild_at)? {
+            report.snapshots += 1;
+            report.turned_chunks += pass.turned_chunks;
+        }
+    }
+}
+
+/// One pair of neighbours.
+struct Pass<'a> {
+    session: &'a Session,
+    view: &'a View,
+    older: RecipeReader,
+    newer: RecipeReader,
+    /// Containers that nothing is given up for.
+    unusable: Unusable,
+    /// Chunks of the newer one's segments that differ from the older one's: where they are.
+    moved: Option<HashMap<[u8; 32], (u64, u32)>>,
+    turned_chunks: u64,
+}
+
+impl Pass<'_> {
+    /// Writes the older one's recipe anew; `None` where the two are not cut alike.
+    fn run(&mut self, name: RecipeName) -> Result<Option<(RecipeRoot, WrittenRecipe)>> {
+        let (a, b) = (&self.older.root, &self.newer.root);
+        if a.segment_bytes != b.segment_bytes || a.chunking != b.chunking {
+            return Ok(None);
+        }
+        // Left for later where there is no room.
+        let mut out = PageWriter::new(&self.view.folder.with_reserve(Reserve::None), name);
+        let mut root = self.older.root.clone();
+        for no in 0..root.pages.len() {
+            let PageAt::Page(_) = root.pages[no] else { continue };
+            if self.newer.root.pages.get(no) == Some(&root.pages[no]) {
+                root.pages[no] = PageAt::Newer;
+                continue;
+            }
+            let Some(page) = self.older.page(no as u64)? else { continue };
+            let newer = self.newer.page(no as u64)?.unwrap_or_default();
+            let sound = newer.segments.iter().all(|(_, s)| self.is_sound(s));
+            if sound && has_same_content(&page, &newer) {
+                root.pages[no] = PageAt::Newer;
+                continue;
+            }
+            let turned = self.turn(no as u64 * SEGMENTS_PER_PAGE, &page, &newer)?;
+            if turned != *page {
+                root.pages[no] = PageAt::Page(out.put(self.session, &turned)?);
+            }
+        }
+        let recipe = out.finish(self.session, &root)?;
+        Ok(Some((root, recipe)))
+    }
+
+    /// Turns the references of a page.
+    fn turn(&mut self, base: u64, page: &RecipePage, newer: &RecipePage) -> Result<RecipePage> {
+        let mut turned = RecipePage::default();
+        for (index, s) in &page.segments {
+            let no = base + u64::from(*index);
+            let references = match segment_of(newer, no).filter(|n| self.is_sound(n)) {
+                Some(n) if n.fingerprint == s.fingerprint => {
+                    self.turned_chunks += s.references.iter().map(Reference::chunks).sum::<u64>();
+                    turn_whole(no, &s.references)
+                }
+                same_place => self.turn_chunks(no, s, same_place)?,
+            };
+            turned.segments.push((*index, SegmentRecipe { references, ..s.clone() }));
+        }
+        Ok(turned)
+    }
+
+    /// Turns the chunks of a segment that has changed.
+    fn turn_chunks(
+        &mut self,
+        no: u64,
+        s: &SegmentRecipe,
+        same_place: Option<&SegmentRecipe>,
+    ) -> Result<Vec<Reference>> {
+        let tables = &self.view.tables;
+        let Some(wanted) = fingerprints_of(tables, s)? else { return Ok(s.references.clone()) };
+        let there = match same_place {
+            Some(n) => fingerprints_of(tables, n)?.unwrap_or_default(),
+            None => Vec::new(),
+        };
+        let place_of: HashMap<[u8; 32], u32> =
+            there.iter().enumerate().rev().map(|(n, f)| (*f, n as u32)).collect();
+        let mut out = Vec::new();
+        let (mut at, mut expected) = (0, (no, 0u32));
+        for r in &s.references {
+            let Reference::Direct { container, first, count } = *r else {
+                push(&mut out, *r);
+                continue;
+            };
+            for n in 0..count {
+                let f = &wanted[at];
+                at += 1;
+                // Where the one before it was found, so that runs stay runs.
+                let next =
+                    (expected.0 == no && there.get(expected.1 as usize) == Some(f)).then_some(expected);
+                let found = match next.or_else(|| place_of.get(f).map(|o| (no, *o))) {
+                    None => self.find_moved(f)?,
+                    found => found,
+                };
+                let turned = match found {
+                    Some((segment, ordinal)) => {
+                        expected = (segment, ordinal + 1);
+                        self.turned_chunks += 1;
+                        Reference::Indirect { segment, ordinal, count: 1 }
+                    }
+                    None => Reference::Direct { container, first: ChunkNo(first.0 + n), count: 1 },
+                };
+                push(&mut out, turned);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Whether none of a segment's containers is known to be damaged.
+    fn is_sound(&self, s: &SegmentRecipe) -> bool {
+        s.references.iter().all(|r| match r {
+            Reference::Direct { container, .. } => !self.unusable.contains(container),
+            _ => true,
+        })
+    }
+
+    fn find_moved(&mut self, f: &[u8; 32]) -> Result<Option<(u64, u32)>> {
+        if self.moved.is_none() {
+            self.moved = Some(self.index_changed()?);
+        }
+        Ok(self.moved.as_ref().and_then(|m| m.get(f).copied()))
+    }
+
+    /// Indexes the chunks of the newer one's segments that are not the older one's, as far as the budget goes.
+    fn index_changed(&self) -> Result<HashMap<[u8; 32], (u64, u32)>> {
+        let m = &self.view.manifest;
+        let reopen = |r: &RecipeReader| RecipeReader::open(&self.view.folder, m, r.entry());
+        let (mut older, mut newer) = (reopen(&self.older)?, reopen(&self.newer)?);
+        let mut index = HashMap::new();
+        for no in newer.page_numbers() {
+            if older.root.pages.get(no as usize) == newer.root.pages.get(no as usize) {
+                continue;
+            }
+            let Some(page) = newer.page(no)? else { continue };
+            let old = older.page(no)?.unwrap_or_default();
+            for (i, s) in &page.segments {
+                let segment = no * SEGMENTS_PER_PAGE + u64::from(*i);
+                if !self.is_sound(s) {
+                    continue;
+                }
+                if segment_of(&old, segment).is_some_and(|o| o.fingerprint == s.fingerprint) {
+                    continue;
+                }
+                let Some(fingerprints) = fingerprints_of(&self.view.tables, s)? else { continue };
+                if index.len() + fingerprints.len() > MOVED_CHUNKS_MAX {
+                    return Ok(index);
+                }
+                for (ordinal, f) in fingerprints.into_iter().enumerate() {
+                    index.entry(f).or_insert((segment, ordinal as u32));
+                }
+            }
+        }
+        Ok(index)
+    }
+}
+
+/// Whether two pages have the same segments with the same content, wherever that is stored.
+fn has_same_content(a: &RecipePage, b: &RecipePage) -> bool {
+    let of = |p: &RecipePage| p.segments.iter().map(|(n, s)| (*n, s.fingerprint)).collect::<Vec<_>>();
+    a.segments.len() == b.segments.len() && of(a) == of(b)
+}
+
+/// All chunks of a segment, as the newer one has them at the same place.
+fn turn_whole(segment: u64, references: &[Reference]) -> Vec<Reference> {
+    let mut out = Vec::new();
+    let mut ordinal = 0u32;
+    for r in references {
+        let count = r.chunks() as u32;
+        match r {
+            Reference::Null { .. } => push(&mut out, *r),
+            _ => push(&mut out, Reference::Indirect { segment, ordinal, count }),
+        }
+        ordinal = ordinal.saturating_add(count);
+    }
+    out
+}
+
+/// The fingerprints of a segment's chunks, in order; `None` where a table of theirs is damaged.
+fn fingerprints_of(tables: &Tables, s: &SegmentRecipe) -> Result<Option<Vec<[u8; 32]>>> {
+    let mut all = Vec::new();
+    for r in &s.references {
+        let Reference::Direct { container, first, count } = *r else { continue };
+        let table = match tables.get(container) {
+            Err(e) if e.is_damage() => return Ok(None),
+            other => other?,
+        };
+        let range = table.index_of(first).map(|n| n..n + count as usize);
+        let last = ChunkNo(first.0.saturating_add(count - 1));
+        match range.filter(|r| table.index_of(last) == Some(r.end - 1)) {
+            Some(range) => all.extend_from_slice(&table.fingerprints[range]),
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(all))
+}

@@ -1,0 +1,9 @@
+//! What a vault tells about itself: lists, statistics, maps, differences.
+
+pub(crate) mod availability;
+pub(crate) mod diff;
+pub(crate) mod layout;
+pub(crate) mod listing;
+pub(crate) mod map;
+pub(crate) mod stats;
+pub(crate) mod study;

@@ -1,0 +1,252 @@
+//! How many disks a fault of the store reaches: availability of snapshots when machines fail (VM-centric, appendix A).
+//!
+//! The store keeps each block on `r` of `p` machines; `d` machines fail; a disk is available if each of its blocks has
+//! a replica left. A block is a container. Two ways of keeping the same chunks are compared:
+//!
+//! - as this vault does: a disk has its own containers, and those that it shares;
+//! - without regard to disks (VM-oblivious): each chunk is stored once, where the first disk that has it stored it.
+
+use crate::base::error::{Result, VaultError};
+use crate::manifest::vault::Vault;
+use crate::popular::census::Census;
+use format::{ContainerId, Owner};
+use rand::rngs::StdRng;
+use rand::seq::index::sample;
+use rand::{Rng, SeedableRng};
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+
+/// A cluster that might keep the vault.
+#[derive(Clone, Copy, Debug)]
+pub struct Cluster {
+    /// Machines, p.
+    pub machines: u32,
+    /// Replicas of a block, r.
+    pub replicas: u32,
+    /// Replicas of a block that disks share, r_c.
+    pub shared_replicas: u32,
+}
+
+impl Default for Cluster {
+    /// That of the paper, section 5.
+    fn default() -> Self {
+        Cluster { machines: 100, replicas: 3, shared_replicas: 6 }
+    }
+}
+
+impl Cluster {
+    /// Whether there can be such a cluster, with so many machines failed.
+    ///
+    /// # Errors
+    /// `Usage` where it has too few machines.
+    pub fn check(&self, failed: u32) -> Result<()> {
+        let most = self.replicas.max(self.shared_replicas).max(failed);
+        if self.replicas == 0 || self.shared_replicas == 0 || self.machines < most {
+            let why = format!("{} machines are too few for {most} replicas or failures", self.machines);
+            return Err(VaultError::Usage(why));
+        }
+        Ok(())
+    }
+}
+
+/// Which blocks the disks of a vault need.
+#[derive(Clone, Debug, Default)]
+pub struct Sharing {
+    /// Of each disk: blocks that only it needs.
+    own: Vec<u32>,
+    /// Of each disk: numbers of the shared blocks that it needs.
+    shared: Vec<Vec<u32>>,
+    /// Of each disk: numbers of the blocks that it would need without regard to disks.
+    oblivious: Vec<Vec<u32>>,
+    shared_blocks: u32,
+    oblivious_blocks: u32,
+    /// What could not be counted because of damage.
+    pub damaged: Vec<String>,
+}
+
+/// The part of the disks that is available.
+#[derive(Clone, Copy, Debug)]
+pub struct Availability {
+    /// Without regard to disks, by the formula: A(r)^No.
+    pub oblivious: f64,
+    /// As they are: A(r)^N1 A(r_c)^N2.
+    pub centric: f64,
+    /// The same, counted in trials.
+    pub oblivious_counted: f64,
+    /// The same, counted in trials.
+    pub centric_counted: f64,
+}
+
+impl Vault {
+    /// Looks which blocks each disk needs. `scratch`: see [`Vault::popular_status`].
+    pub fn sharing(&self, scratch: &Path) -> Result<Sharing> {
+        let census = Census::take(self, scratch)?;
+        let disks = census.disks.len();
+        let mut own: Vec<BTreeSet<ContainerId>> = vec![BTreeSet::new(); disks];
+        let mut shared: Vec<BTreeSet<u32>> = vec![BTreeSet::new(); disks];
+        let mut oblivious: Vec<BTreeSet<u32>> = vec![BTreeSet::new(); disks];
+        let mut shared_numbers: HashMap<ContainerId, u32> = HashMap::new();
+        let mut homes: HashMap<(u32, ContainerId), u32> = HashMap::new();
+        census.each(&mut |chunk| {
+            let first = &chunk.all[0];
+            // A shared container is one block, whichever disk comes first.
+            let home = match first.place.container.owner() {
+                Owner::Disk => (first.disk, first.place.container),
+                Owner::Shared | Owner::Popular => (u32::MAX, first.place.container),
+            };
+            let next = homes.len() as u32;
+            let home = *homes.entry(home).or_insert(next);
+            for o in chunk.of_disks() {
+                oblivious[o.disk as usize].insert(home);
+            }
+            // Of two copies that a disk has, some snapshot needs each.
+            for o in chunk.all_of_disks() {
+                let disk = o.disk as usize;
+                match o.place.container.owner() {
+                    Owner::Disk => drop(own[disk].insert(o.place.container)),
+                    Owner::Shared | Owner::Popular => {
+                        let next = shared_numbers.len() as u32;
+                        shared[disk].insert(*shared_numbers.entry(o.place.container).or_insert(next));
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        let list = |sets: Vec<BTreeSet<u32>>| sets.into_iter().map(|s| s.into_iter().collect()).collect();
+        Ok(Sharing {
+            own: own.iter().map(|s| s.len() as u32).collect(),
+            shared: list(shared),
+            oblivious: list(oblivious),
+            shared_blocks: shared_numbers.len() as u32,
+            oblivious_blocks: homes.len() as u32,
+            damaged: census.damaged,
+        })
+    }
+}
+
+impl Sharing {
+    /// What was counted elsewhere, with other blocks than containers for instance. Of each disk: how many blocks only it
+    /// needs, which of the shared blocks it needs, and which it would need without regard to disks. Blocks are numbered
+    /// from 0 on, the shared ones and the others each by themselves.
+    ///
+    /// # Panics
+    /// Where the lists are of different numbers of disks.
+    pub fn new(own: Vec<u32>, shared: Vec<Vec<u32>>, oblivious: Vec<Vec<u32>>) -> Self {
+        assert!(own.len() == shared.len() && own.len() == oblivious.len(), "not of the same disks");
+        let blocks = |lists: &[Vec<u32>]| lists.iter().flatten().max().map_or(0, |last| last + 1);
+        let (shared_blocks, oblivious_blocks) = (blocks(&shared), blocks(&oblivious));
+        Sharing { own, shared, oblivious, shared_blocks, oblivious_blocks, damaged: Vec::new() }
+    }
+
+    /// Disks.
+    pub fn disks(&self) -> usize {
+        self.own.len()
+    }
+
+    /// Blocks of a disk on average: its own (N1), shared ones (N2), and without regard to disks (No).
+    pub fn blocks(&self) -> (f64, f64, f64) {
+        let disks = self.disks().max(1) as f64;
+        let mean = |lists: &[Vec<u32>]| lists.iter().map(Vec::len).sum::<usize>() as f64 / disks;
+        (
+            self.own.iter().map(|n| f64::from(*n)).sum::<f64>() / disks,
+            mean(&self.shared),
+            mean(&self.oblivious),
+        )
+    }
+
+    /// The part of the disks that is available when `failed` machines have failed; `trials` failures are tried, each with
+    /// other places of all blocks.
+    ///
+    /// # Errors
+    /// `Usage` where there are not that many machines.
+    pub fn availability(
+        &self,
+        cluster: Cluster,
+        failed: u32,
+        trials: u32,
+        seed: u64,
+    ) -> Result<Availability> {
+        cluster.check(failed)?;
+        let (n1, n2, no) = self.blocks();
+        let (a, a_shared) = (
+            block_availability(cluster.machines, failed, cluster.replicas),
+            block_availability(cluster.machines, failed, cluster.shared_replicas),
+        );
+        let mut rng = StdRng::seed_from_u64(seed);
+        let (mut oblivious, mut centric) = (0u64, 0u64);
+        for _ in 0..trials {
+            // Which machines have failed does not matter, only where the replicas are: the first ones have.
+            let lost = |rng: &mut StdRng, replicas: u32| {
+                let places = sample(rng, cluster.machines as usize, replicas as usize);
+                places.iter().all(|machine| machine < failed as usize)
+            };
+            let shared: Vec<bool> =
+                (0..self.shared_blocks).map(|_| lost(&mut rng, cluster.shared_replicas)).collect();
+            let blocks: Vec<bool> =
+                (0..self.oblivious_blocks).map(|_| lost(&mut rng, cluster.replicas)).collect();
+            for disk in 0..self.disks() {
+                // Nobody else has these: one draw stands for all of them.
+                let own_lost = !rng.random_bool(a.powi(self.own[disk] as i32));
+                let any = |list: &[u32], lost: &[bool]| list.iter().any(|n| lost[*n as usize]);
+                centric += u64::from(!own_lost && !any(&self.shared[disk], &shared));
+                oblivious += u64::from(!any(&self.oblivious[disk], &blocks));
+            }
+        }
+        let tried = (u64::from(trials) * self.disks() as u64).max(1) as f64;
+        Ok(Availability {
+            oblivious: a.powf(no),
+            centric: a.powf(n1) * a_shared.powf(n2),
+            oblivious_counted: oblivious as f64 / tried,
+            centric_counted: centric as f64 / tried,
+        })
+    }
+}
+
+/// A(r) = 1 - C(d, r) / C(p, r): not all replicas of a block are among the machines that have failed.
+fn block_availability(machines: u32, failed: u32, replicas: u32) -> f64 {
+    if failed < replicas {
+        return 1.0;
+    }
+    1.0 - (0..replicas).map(|n| f64::from(failed - n) / f64::from(machines - n)).product::<f64>()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// Table 9 of the paper: p = 100, in percent.
+    #[test]
+    fn blocks_are_as_available_as_published() {
+        for (failed, replicas, percent) in [
+            (3, 3, 99.999381571),
+            (5, 3, 99.993815708),
+            (10, 3, 99.925788497),
+            (20, 3, 99.294990724),
+            (10, 6, 99.999982383),
+            (20, 6, 99.996748465),
+            (3, 6, 100.0),
+            (10, 9, 99.999999999),
+            (20, 9, 99.99999117),
+        ] {
+            let a = 100.0 * block_availability(100, failed, replicas);
+            assert!((a - percent).abs() < 2e-9, "d = {failed}, r = {replicas}: {a}");
+        }
+    }
+
+    #[test]
+    fn trials_agree_with_the_formula() {
+        let disks = 40;
+        let same = |blocks: u32| (0..disks).map(|_| (0..blocks).collect()).collect();
+        let sharing = Sharing::new(vec![30; disks], same(5), same(200));
+        assert_eq!(sharing.blocks(), (30.0, 5.0, 200.0));
+        for failed in [3, 10, 20] {
+            let a = sharing.availability(Cluster::default(), failed, 300, 1).unwrap();
+            assert!((a.centric - a.centric_counted).abs() < 0.03, "{failed}: {a:?}");
+            // All disks share the same blocks: trials differ, disks within a trial do not.
+            assert!((a.oblivious - a.oblivious_counted).abs() < 0.1, "{failed}: {a:?}");
+            assert!(a.centric >= a.oblivious, "{failed}: {a:?}");
+        }
+        assert!(sharing.availability(Cluster { machines: 5, ..Cluster::default() }, 3, 1, 1).is_err());
+    }
+}

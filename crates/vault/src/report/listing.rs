@@ -1,0 +1,60 @@
+//! Which snapshots there are.
+
+use crate::base::error::{damage_line, fault, Result};
+use crate::manifest::disks;
+use crate::manifest::vault::Vault;
+use format::{Manifest, SnapshotEntry};
+
+/// One snapshot as users see it.
+#[derive(Clone, Debug)]
+pub struct SnapshotInfo {
+    /// `vm/disk`.
+    pub disk: String,
+    /// Its entry in the manifest.
+    pub entry: SnapshotEntry,
+}
+
+/// The snapshots of one disk or of all. What is damaged hides nothing else.
+#[derive(Clone, Debug, Default)]
+pub struct Listing {
+    /// By disk, oldest first within each.
+    pub snapshots: Vec<SnapshotInfo>,
+    /// Why there may be more: damaged names and manifests.
+    pub damaged: Vec<String>,
+}
+
+impl Vault {
+    /// All snapshots, or those of one disk.
+    pub fn snapshots(&self, disk: Option<&str>) -> Result<Listing> {
+        let mut listing = Listing::default();
+        if let Some(name) = disk {
+            return disks::begin_on(self, name, |at| {
+                listing.add(name, &at.folder.load()?);
+                listing.damaged.extend(at.name_fault.clone().map(damage_line));
+                Ok(listing)
+            });
+        }
+        let (all, nowhere) = disks::all(self)?;
+        listing.damaged.extend(nowhere.into_iter().map(damage_line));
+        for at in all {
+            listing.damaged.extend(at.name_fault.clone().map(damage_line));
+            match at.folder.load() {
+                Ok(m) => listing.add(&at.name, &m),
+                Err(e) if e.is_damage() && disks::is_gone(self, &at)? => {}
+                Err(e) => {
+                    let line = damage_line(fault(e)?);
+                    if !listing.damaged.contains(&line) {
+                        listing.damaged.push(line);
+                    }
+                }
+            }
+        }
+        Ok(listing)
+    }
+}
+
+impl Listing {
+    fn add(&mut self, disk: &str, m: &Manifest) {
+        self.snapshots.extend(m.live().map(|s| SnapshotInfo { disk: disk.into(), entry: s.clone() }));
+    }
+}

@@ -1,0 +1,270 @@
+//! A snapshot that is open: read at any offset, by several threads, without being restored.
+//!
+//! 1. [`Streams`] sees whether reads come in order; if so, groups are fetched ahead of them.
+//! 2. The references of a segment become a [`SegmentMap`], once.
+//! 3. Groups are read and decompressed once ([`GroupCache`]), and each chunk is compared before its first byte leaves.
+
+use crate::base::error::{Result, VaultError};
+use crate::base::snapshot_spec::find_snapshot;
+use crate::base::threads::cores;
+use crate::container::group_cache::{GroupCache, GroupKey, OpenGroup};
+use crate::container::tables::TABLE_CACHE_BYTES;
+use crate::container::view::View;
+use crate::manifest::vault::Vault;
+use crate::recipe::chain::RecipeReader;
+use crate::restore::read_ahead::Streams;
+use crate::restore::segment_map::{MapPart, SegmentMap};
+use crossbeam_channel::{bounded, Sender};
+use format::{DiskId, Owner, SnapshotEntry};
+use quick_cache::sync::Cache;
+use quick_cache::Weighter;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// Memory for segment maps in bytes.
+const MAPS_BYTES: u64 = 16 << 20;
+/// Segment maps that are expected at once.
+const MAPS_USUAL: usize = 1024;
+/// What is read ahead at most, and the part of the cache that this may be.
+const AHEAD_BYTES_MAX: u64 = 16 << 20;
+const AHEAD_PART: u64 = 4;
+/// What one thread fetches at a time.
+const STEP_BYTES: u64 = 1 << 20;
+
+/// A snapshot, readable like a disk. Nothing that it needs is taken away while it is open.
+pub struct OpenSnapshot {
+    shared: Arc<Shared>,
+    /// Ranges to be fetched ahead; closed when this is dropped.
+    ahead: Option<Sender<Range<u64>>>,
+    streams: Streams,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    view: View,
+    disk: String,
+    entry: SnapshotEntry,
+    segment_bytes: u64,
+    recipe: Mutex<RecipeReader>,
+    maps: Cache<u64, Arc<SegmentMap>, ByMemory>,
+    groups: Arc<GroupCache>,
+}
+
+#[derive(Clone)]
+struct ByMemory;
+
+impl Weighter<u64, Arc<SegmentMap>> for ByMemory {
+    fn weight(&self, _: &u64, map: &Arc<SegmentMap>) -> u64 {
+        map.memory_bytes()
+    }
+}
+
+impl Vault {
+    /// Opens a snapshot (`spec` as for [`Vault::restore`]) for reading, with the groups of `cache`.
+    pub fn open_snapshot(&self, disk: &str, spec: &str, cache: &Arc<GroupCache>) -> Result<OpenSnapshot> {
+        let view = self.view_of(disk, TABLE_CACHE_BYTES)?;
+        let entry = find_snapshot(&view.manifest, disk, spec)?.clone();
+        let recipe = RecipeReader::open(&view.folder, &view.manifest, &entry).map_err(|e| view.explain(e))?;
+        let shared = Arc::new(Shared {
+            segment_bytes: u64::from(recipe.root.segment_bytes),
+            recipe: Mutex::new(recipe),
+            maps: Cache::with_weighter(MAPS_USUAL, MAPS_BYTES, ByMemory),
+            groups: cache.clone(),
+            disk: disk.to_owned(),
+            view,
+            entry,
+        });
+        let window = (cache.budget() / AHEAD_PART).min(AHEAD_BYTES_MAX);
+        let (ahead, ranges) = bounded::<Range<u64>>((AHEAD_BYTES_MAX / STEP_BYTES) as usize);
+        let read_ahead = |_| {
+            let (shared, ranges) = (shared.clone(), ranges.clone());
+            std::thread::Builder::new().name("read-ahead".into()).spawn(move || {
+                // Who reads it meets the error again, and is told.
+                ranges.iter().for_each(|r| drop(shared.fetch(&r)));
+            })
+        };
+        let threads = (0..cores()).map(read_ahead).collect::<std::io::Result<_>>();
+        let threads = threads.map_err(VaultError::Thread)?;
+        Ok(OpenSnapshot { shared, ahead: Some(ahead), streams: Streams::new(window), threads })
+    }
+}
+
+impl OpenSnapshot {
+    /// Size of the disk in bytes.
+    pub fn size(&self) -> u64 {
+        self.shared.entry.size
+    }
+
+    /// The disk, as `vm/disk`.
+    pub fn disk(&self) -> &str {
+        &self.shared.disk
+    }
+
+    /// The snapshot.
+    pub fn entry(&self) -> &SnapshotEntry {
+        &self.shared.entry
+    }
+
+    /// Fills `buf` from `offset` on. Beyond the end of the disk is an error.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let end = offset.checked_add(buf.len() as u64).filter(|end| *end <= self.size());
+        let Some(end) = end else {
+            let (disk, size, len) = (&self.shared.disk, self.size(), buf.len());
+            let why = format!("{disk}: {len} bytes at offset {offset} are beyond its end at {size}");
+            return Err(VaultError::Usage(why));
+        };
+        if let Some(range) = self.streams.note(&(offset..end)) {
+            self.fetch_ahead(range);
+        }
+        self.shared.read_at(offset..end, buf).map_err(|e| self.shared.view.explain(e))
+    }
+
+    /// Fills `buf` from `offset` on if all that it takes is in memory, and returns whether it did.
+    pub fn read_ready(&self, offset: u64, buf: &mut [u8]) -> bool {
+        let end = offset.checked_add(buf.len() as u64).filter(|end| *end <= self.size());
+        end.is_some_and(|end| self.shared.read_ready(&(offset..end), buf))
+    }
+
+    /// The next range at or after `from` that may hold anything but zeros; `None`: zeros up to the end.
+    ///
+    /// No data is read for it. A range may end before the data does; the next call goes on from there.
+    pub fn next_data(&self, from: u64) -> Result<Option<Range<u64>>> {
+        self.shared.next_data(from).map_err(|e| self.shared.view.explain(e))
+    }
+
+    fn fetch_ahead(&self, range: Range<u64>) {
+        let Some(ahead) = &self.ahead else { return };
+        let mut at = range.start;
+        while at < range.end.min(self.size()) {
+            let end = (at / STEP_BYTES * STEP_BYTES + STEP_BYTES).min(range.end).min(self.size());
+            // Where the threads do not keep up there is nothing to be won by more work.
+            if ahead.try_send(at..end).is_err() {
+                return;
+            }
+            at = end;
+        }
+    }
+}
+
+impl Drop for OpenSnapshot {
+    fn drop(&mut self) {
+        self.ahead = None;
+        for thread in self.threads.drain(..) {
+            drop(thread.join());
+        }
+    }
+}
+
+impl Shared {
+    fn recipe(&self) -> MutexGuard<'_, RecipeReader> {
+        self.recipe.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn map(&self, no: u64) -> Result<Arc<SegmentMap>> {
+        self.maps.get_or_insert_with(&no, || {
+            let start = no * self.segment_bytes;
+            let range = start..(start + self.segment_bytes).min(self.entry.size);
+            Ok(Arc::new(SegmentMap::of(&mut self.recipe(), &self.view.tables, range)?))
+        })
+    }
+
+    fn read_at(&self, range: Range<u64>, buf: &mut [u8]) -> Result<()> {
+        buf.fill(0);
+        self.for_parts(&range, &mut |part, wanted| {
+            let into = (wanted.start - range.start) as usize..(wanted.end - range.start) as usize;
+            self.group(part)?.copy(part.at(wanted.start), &mut buf[into]).or_else(|wrong| {
+                let table = self.view.tables.get(part.container)?;
+                Err(wrong.into_error(self.view.tables.folder_of(part.container), &table))
+            })
+        })
+    }
+
+    fn read_ready(&self, range: &Range<u64>, buf: &mut [u8]) -> bool {
+        buf.fill(0);
+        let mut at = range.start;
+        while at < range.end {
+            let no = at / self.segment_bytes;
+            let of_segment = at..range.end.min((no + 1) * self.segment_bytes);
+            let Some(map) = self.maps.get(&no) else { return false };
+            for part in map.within(&of_segment) {
+                let wanted = part.of(&of_segment);
+                let into = (wanted.start - range.start) as usize..(wanted.end - range.start) as usize;
+                let group = self.groups.get_ready(&self.key(part));
+                if group.is_none_or(|g| g.copy(part.at(wanted.start), &mut buf[into]).is_err()) {
+                    return false;
+                }
+            }
+            at = of_segment.end;
+        }
+        true
+    }
+
+    /// Brings the groups of a range into memory, and compares what is of the range.
+    fn fetch(&self, range: &Range<u64>) -> Result<()> {
+        self.for_parts(range, &mut |part, wanted| {
+            if !self.groups.has(&self.key(part)) {
+                let at = part.at(wanted.start);
+                // A chunk that does not match is told to whoever reads it.
+                drop(self.group(part)?.compare(at..at + (wanted.end - wanted.start) as usize));
+            }
+            Ok(())
+        })
+    }
+
+    /// Calls `each` for every part of a range, in order, with what of the range it holds.
+    fn for_parts(
+        &self,
+        range: &Range<u64>,
+        each: &mut dyn FnMut(&MapPart, Range<u64>) -> Result<()>,
+    ) -> Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let no = at / self.segment_bytes;
+            let of_segment = at..range.end.min((no + 1) * self.segment_bytes);
+            for part in self.map(no)?.within(&of_segment) {
+                each(part, part.of(&of_segment))?;
+            }
+            at = of_segment.end;
+        }
+        Ok(())
+    }
+
+    fn key(&self, part: &MapPart) -> GroupKey {
+        let disk = match part.container.owner() {
+            Owner::Disk => self.view.folder.disk,
+            Owner::Shared | Owner::Popular => DiskId([0; 16]),
+        };
+        let MapPart { container, table, group, slice, .. } = *part;
+        GroupKey { disk, container, table, group, slice }
+    }
+
+    fn group(&self, part: &MapPart) -> Result<Arc<OpenGroup>> {
+        let key = self.key(part);
+        self.groups.get(&key, || {
+            self.view.check()?;
+            let table = self.view.tables.get(part.container)?;
+            self.groups.load(self.view.tables.folder_of(part.container), &table, &key)
+        })
+    }
+
+    fn next_data(&self, from: u64) -> Result<Option<Range<u64>>> {
+        let mut no = from / self.segment_bytes;
+        while no * self.segment_bytes < self.entry.size {
+            let Some(found) = self.recipe().next_segment(no)? else { return Ok(None) };
+            let wanted = from..self.entry.size;
+            let map = self.map(found)?;
+            let mut parts = map.within(&wanted).iter();
+            if let Some(first) = parts.next() {
+                let end = parts.try_fold(first.end(), |end, p| match p.offset == end {
+                    true => Ok(p.end()),
+                    false => Err(end),
+                });
+                let (Ok(end) | Err(end)) = end;
+                return Ok(Some(first.offset.max(from)..end.min(self.entry.size)));
+            }
+            no = found + 1;
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,181 @@
+//! Planning a restore: which part of which group goes where, sorted by where it is read.
+
+use crate::base::error::{Result, VaultError};
+use crate::container::tables::Tables;
+use crate::recipe::chain::RecipeReader;
+use format::{ChunkNo, Codec, ContainerId, Owner, Reference, Table, WriterNo, SEGMENTS_PER_PAGE};
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Parts of groups in memory at once (24 bytes each).
+pub(crate) const PARTS_MAX: usize = 1 << 20;
+
+/// Bytes of a part of a group that is stored raw: it is read without the rest of the group.
+const RAW_PART_BYTES: u64 = 1 << 20;
+
+/// Chunks of one group that belong together at one place of the disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    /// Index in [`Plan::containers`].
+    pub container: u32,
+    pub group: u32,
+    /// Index of the first chunk in the container's table.
+    pub first: u32,
+    pub count: u32,
+    /// Offset on the disk.
+    pub target: u64,
+}
+
+/// What a range of the disk is made of.
+#[derive(Default)]
+pub(crate) struct Plan {
+    /// In the order in which their data was written, which is about that of the places a file system gave it.
+    pub containers: Vec<ContainerId>,
+    slots: HashMap<ContainerId, u32>,
+    /// When the data of each container was written.
+    written: Vec<(Owner, WriterNo, ContainerId)>,
+    /// Sorted by container and group.
+    pub parts: Vec<Part>,
+    /// Ranges that are not zeros, sorted and merged.
+    pub data: Vec<Range<u64>>,
+    /// Where the plan begins.
+    pub from: u64,
+    /// Where the plan ends: all before is planned.
+    pub end: u64,
+}
+
+/// Plans the disk from `from` on, up to `to` or as far as [`PARTS_MAX`] goes (whole segments).
+pub(crate) fn plan(recipe: &mut RecipeReader, tables: &Tables, from: u64, to: u64) -> Result<Plan> {
+    let segment_bytes = u64::from(recipe.root.segment_bytes);
+    let size = recipe.root.size;
+    let mut plan = Plan { from, end: to.min(size), ..Plan::default() };
+    let mut no = from / segment_bytes;
+    while no * segment_bytes < plan.end {
+        let Some(page) = recipe.page(no / SEGMENTS_PER_PAGE)? else {
+            no = (no / SEGMENTS_PER_PAGE + 1) * SEGMENTS_PER_PAGE;
+            continue;
+        };
+        let object = recipe.pages_object(no / SEGMENTS_PER_PAGE);
+        let base = no / SEGMENTS_PER_PAGE * SEGMENTS_PER_PAGE;
+        let at = page.segments.partition_point(|s| base + u64::from(s.0) < no);
+        for (index, segment) in &page.segments[at..] {
+            let start = (base + u64::from(*index)) * segment_bytes;
+            if start >= plan.end {
+                break;
+            }
+            if plan.parts.len() >= PARTS_MAX {
+                plan.end = start;
+                break;
+            }
+            let wanted = segment_bytes.min(size - start);
+            plan.add_segment(tables, &object, start, wanted, &segment.references)?;
+        }
+        no = base + SEGMENTS_PER_PAGE;
+    }
+    plan.sort();
+    Ok(plan)
+}
+
+impl Plan {
+    fn slot(&mut self, table: &Table) -> u32 {
+        let (id, written) = (table.container, &mut self.written);
+        *self.slots.entry(id).or_insert_with(|| {
+            written.push((id.owner(), table.data.generation, id));
+            written.len() as u32 - 1
+        })
+    }
+
+    /// Puts containers into their order, and parts into that of their containers.
+    fn sort(&mut self) {
+        let mut slots: Vec<u32> = (0..self.written.len() as u32).collect();
+        slots.sort_unstable_by_key(|slot| self.written[*slot as usize]);
+        self.containers = slots.iter().map(|slot| self.written[*slot as usize].2).collect();
+        let mut ranks = vec![0; slots.len()];
+        slots.iter().zip(0..).for_each(|(slot, rank)| ranks[*slot as usize] = rank);
+        self.parts.iter_mut().for_each(|p| p.container = ranks[p.container as usize]);
+        self.parts.sort_unstable_by_key(|p| (p.container, p.group, p.first, p.target));
+    }
+
+    fn add_segment(
+        &mut self,
+        tables: &Tables,
+        object: &str,
+        start: u64,
+        wanted: u64,
+        references: &[Reference],
+    ) -> Result<()> {
+        let mut at = start;
+        for r in references {
+            match *r {
+                Reference::Null { bytes } => at += u64::from(bytes),
+                Reference::Direct { container, first, count } => {
+                    at = self.add_run(tables, at, container, first, count)?;
+                }
+                // Traced by the recipe's reader.
+                Reference::Indirect { .. } => {
+                    let why = format!("the segment at offset {start} refers to a newer snapshot");
+                    return Err(VaultError::corrupt(object, why));
+                }
+            }
+            if at > start + wanted {
+                break;
+            }
+        }
+        if at != start + wanted {
+            let why = format!("the segment at offset {start} has {} bytes, {wanted} expected", at - start);
+            return Err(VaultError::corrupt(object, why));
+        }
+        Ok(())
+    }
+
+    /// Adds a direct reference. Returns the offset behind it.
+    fn add_run(
+        &mut self,
+        tables: &Tables,
+        mut at: u64,
+        id: ContainerId,
+        first: ChunkNo,
+        count: u32,
+    ) -> Result<u64> {
+        let table = tables.get(id)?;
+        let absent = || {
+            let name = format::names::table(&tables.folder_of(id).path, id, table.data.generation);
+            VaultError::corrupt(&name, format!("has no chunks {} to {}", first.0, first.0 + count - 1))
+        };
+        let index = table.index_of(first).ok_or_else(absent)?;
+        let last =
+            first.0.checked_add(count - 1).and_then(|n| table.index_of(ChunkNo(n))).ok_or_else(absent)?;
+        if last - index != count as usize - 1 {
+            return Err(absent());
+        }
+        let container = self.slot(&table);
+        let mut next = index;
+        while next <= last {
+            let group = table.group_of(next).ok_or_else(absent)?;
+            let g = &table.groups[group];
+            let mut end = ((g.first + g.count) as usize).min(last + 1);
+            let mut bytes: u64 = table.lengths[next..end].iter().map(|l| u64::from(*l)).sum();
+            if g.codec == Codec::Raw && bytes > RAW_PART_BYTES {
+                let of_run = &table.lengths[next..end];
+                let mut taken = 0;
+                bytes = 0;
+                while taken < of_run.len()
+                    && (taken == 0 || bytes + u64::from(of_run[taken]) <= RAW_PART_BYTES)
+                {
+                    bytes += u64::from(of_run[taken]);
+                    taken += 1;
+                }
+                end = next + taken;
+            }
+            let (first, count) = (next as u32, (end - next) as u32);
+            self.parts.push(Part { container, group: group as u32, first, count, target: at });
+            match self.data.last_mut() {
+                Some(r) if r.end == at => r.end = at + bytes,
+                _ => self.data.push(at..at + bytes),
+            }
+            at += bytes;
+            next = end;
+        }
+        Ok(at)
+    }
+}

@@ -1,0 +1,90 @@
+//! Where the bytes of a segment are found, by address.
+
+use crate::base::error::Result;
+use crate::container::group_cache::{indices_of, SLICE_CHUNKS};
+use crate::container::tables::Tables;
+use crate::recipe::chain::RecipeReader;
+use crate::restore::plan::plan;
+use format::{Codec, ContainerId, WriterNo};
+use std::ops::Range;
+
+/// The parts of a segment that are not zeros, by address.
+#[derive(Default)]
+pub(crate) struct SegmentMap {
+    pub parts: Vec<MapPart>,
+}
+
+/// Bytes of one group, or of one slice of it, that belong together on the disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MapPart {
+    /// Offset on the disk.
+    pub offset: u64,
+    pub len: u32,
+    /// Where they begin in the group, or in the slice.
+    pub within: u32,
+    pub container: ContainerId,
+    pub table: WriterNo,
+    pub group: u32,
+    pub slice: u32,
+}
+
+impl MapPart {
+    pub fn end(&self) -> u64 {
+        self.offset + u64::from(self.len)
+    }
+
+    /// What of a range of the disk is in this part.
+    pub fn of(&self, range: &Range<u64>) -> Range<u64> {
+        self.offset.max(range.start)..self.end().min(range.end)
+    }
+
+    /// Where a byte of the disk that is in this part stands in the group, or in the slice.
+    pub fn at(&self, offset: u64) -> usize {
+        (u64::from(self.within) + (offset - self.offset)) as usize
+    }
+}
+
+impl SegmentMap {
+    /// Resolves the references of a range of the disk: one segment.
+    pub fn of(recipe: &mut RecipeReader, tables: &Tables, range: Range<u64>) -> Result<SegmentMap> {
+        let plan = plan(recipe, tables, range.start, range.end)?;
+        let mut parts = Vec::with_capacity(plan.parts.len());
+        for p in &plan.parts {
+            let container = plan.containers[p.container as usize];
+            let entry = tables.entry(container)?;
+            let table = tables.load(&entry)?;
+            let group = &table.groups[p.group as usize];
+            let mut offset = p.target;
+            let (mut next, end) = (p.first, p.first + p.count);
+            while next < end {
+                let slice = match group.codec {
+                    Codec::Raw => (next - group.first) / SLICE_CHUNKS,
+                    _ => 0,
+                };
+                let of_slice = indices_of(group, slice);
+                let until = end.min(of_slice.end as u32);
+                let sum = |r: Range<usize>| table.lengths[r].iter().sum::<u32>();
+                let len = sum(next as usize..until as usize);
+                let within = sum(of_slice.start..next as usize);
+                let (group, table) = (p.group, entry.table);
+                parts.push(MapPart { offset, len, within, container, table, group, slice });
+                offset += u64::from(len);
+                next = until;
+            }
+        }
+        parts.sort_unstable_by_key(|p| p.offset);
+        Ok(SegmentMap { parts })
+    }
+
+    /// The parts that reach into a range of the disk.
+    pub fn within(&self, range: &Range<u64>) -> &[MapPart] {
+        let from = self.parts.partition_point(|p| p.end() <= range.start);
+        let to = self.parts.partition_point(|p| p.offset < range.end);
+        &self.parts[from..to.max(from)]
+    }
+
+    /// Memory that it takes, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        (size_of::<Self>() + self.parts.len() * size_of::<MapPart>()) as u64
+    }
+}

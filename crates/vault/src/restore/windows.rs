@@ -1,0 +1,136 @@
+//! Restores to targets that take bytes in order only, such as pipes: a window of the disk after the other is put
+//! together in memory.
+//!
+//! A group that several windows want would be read and decompressed for each of them. The plan tells when each group is
+//! wanted again, so the groups that are wanted soonest are kept as stored, within a budget (Belady 1966).
+
+use crate::base::error::Result;
+use crate::container::tables::Tables;
+use crate::recipe::chain::RecipeReader;
+use crate::restore::plan::{plan, Plan};
+use format::{Codec, ContainerId};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Bytes of the disk in a window.
+const WINDOW_BYTES: u64 = 48 << 20;
+/// Bytes of groups that are kept. While a window is put together, those of the window before are there as well.
+const KEPT_BYTES: u64 = 32 << 20;
+
+/// Calls `each` with what to keep and with the plan of every window that `whole` reaches over.
+pub(crate) fn for_windows(
+    recipe: &mut RecipeReader,
+    tables: &Tables,
+    whole: &mut Plan,
+    each: &mut dyn FnMut(&Kept, &Plan) -> Result<()>,
+) -> Result<()> {
+    let segment_bytes = u64::from(recipe.root.segment_bytes);
+    let mut kept = Kept::new(tables, whole)?;
+    // They are planned again, window by window.
+    whole.parts = Vec::new();
+    let mut at = whole.from;
+    while at < whole.end {
+        let end = (at + WINDOW_BYTES).next_multiple_of(segment_bytes).min(whole.end);
+        let of_window = plan(recipe, tables, at, end)?;
+        kept.begin_window(&of_window);
+        each(&kept, &of_window)?;
+        kept.end_window();
+        at = of_window.end;
+    }
+    Ok(())
+}
+
+/// A group: container, and index in its table.
+pub(crate) type GroupKey = (ContainerId, u32);
+
+/// A group, and where on the disk it is wanted, the last place first.
+struct Wanted {
+    places: Vec<u64>,
+    stored_bytes: u64,
+}
+
+/// The groups that are kept from window to window.
+#[derive(Default)]
+pub(crate) struct Kept {
+    /// Groups that may be wanted in more than one window.
+    wanted: HashMap<GroupKey, Wanted>,
+    /// Those to keep after this window.
+    keep: HashSet<GroupKey>,
+    /// Those kept by the windows before.
+    there: HashSet<GroupKey>,
+    stored: Mutex<HashMap<GroupKey, Arc<Vec<u8>>>>,
+}
+
+impl Kept {
+    /// What a plan that reaches over many windows says.
+    fn new(tables: &Tables, plan: &Plan) -> Result<Self> {
+        let mut wanted: HashMap<GroupKey, Wanted> = HashMap::new();
+        for of_group in plan.parts.chunk_by(|a, b| (a.container, a.group) == (b.container, b.group)) {
+            let key = (plan.containers[of_group[0].container as usize], of_group[0].group);
+            let mut places: Vec<u64> = of_group.iter().map(|p| p.target).collect();
+            places.sort_unstable_by(|a, b| b.cmp(a));
+            let table = tables.get(key.0)?;
+            let group = &table.groups[key.1 as usize];
+            // Of a raw group only what is wanted is read.
+            if group.codec != Codec::Raw && places.len() > 1 {
+                wanted.insert(key, Wanted { places, stored_bytes: u64::from(group.stored_len) });
+            }
+        }
+        Ok(Kept { wanted, ..Kept::default() })
+    }
+
+    /// Decides what is kept of what a window wants, and of what has been kept.
+    fn begin_window(&mut self, plan: &Plan) {
+        self.there = std::mem::take(&mut self.keep);
+        let mut here: HashSet<GroupKey> = HashSet::new();
+        for of_container in plan.parts.chunk_by(|a, b| a.container == b.container) {
+            let id = plan.containers[of_container[0].container as usize];
+            here.extend(
+                of_container.iter().map(|p| (id, p.group)).filter(|key| self.wanted.contains_key(key)),
+            );
+        }
+        let mut again: Vec<(u64, GroupKey, u64)> = Vec::new();
+        for key in here.union(&self.there) {
+            let Some(w) = self.wanted.get_mut(key) else { continue };
+            while w.places.last().is_some_and(|place| *place < plan.end) {
+                w.places.pop();
+            }
+            again.extend(w.places.last().map(|next| (*next, *key, w.stored_bytes)));
+        }
+        again.sort_unstable();
+        let mut left = KEPT_BYTES;
+        for (_, key, bytes) in again {
+            if bytes <= left {
+                left -= bytes;
+                self.keep.insert(key);
+            }
+        }
+        let keep = &self.keep;
+        let stored = self.stored.get_mut().unwrap_or_else(PoisonError::into_inner);
+        stored.retain(|key, _| keep.contains(key) || here.contains(key));
+    }
+
+    /// Forgets what is not kept any longer.
+    fn end_window(&mut self) {
+        let keep = &self.keep;
+        self.stored.get_mut().unwrap_or_else(PoisonError::into_inner).retain(|key, _| keep.contains(key));
+    }
+
+    /// Whether a group need not be read.
+    pub fn has(&self, key: GroupKey) -> bool {
+        self.there.contains(&key)
+    }
+
+    /// A group as it is stored, if it is here.
+    pub fn get(&self, key: GroupKey) -> Option<Arc<Vec<u8>>> {
+        self.stored.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+    }
+
+    /// Keeps a group that was read, if it is to be kept.
+    pub fn put(&self, key: GroupKey, stored: &[u8]) {
+        if self.keep.contains(&key) {
+            let stored = Arc::new(stored.to_vec());
+            self.stored.lock().unwrap_or_else(PoisonError::into_inner).insert(key, stored);
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! What the threads of a verification find.
+
+use crate::verify::findings::{CheckCounts, ContainerFindings};
+use format::{ContainerId, Owner};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What the threads find, by owner.
+pub(super) struct ThreadFindings<'a> {
+    pub own: &'a mut ContainerFindings,
+    pub shared: &'a mut ContainerFindings,
+    pub counts: CheckCounts,
+}
+
+impl ThreadFindings<'_> {
+    pub fn of(&mut self, id: ContainerId) -> &mut ContainerFindings {
+        match id.owner() {
+            Owner::Disk => self.own,
+            Owner::Shared | Owner::Popular => self.shared,
+        }
+    }
+}
+
+pub(super) fn lock<'a, 'b>(found: &'a Mutex<ThreadFindings<'b>>) -> MutexGuard<'a, ThreadFindings<'b>> {
+    found.lock().unwrap_or_else(PoisonError::into_inner)
+}
