@@ -25,7 +25,6 @@ use crate::lookup::sharers::Sharers;
 use crate::lookup::since::{Scan, Since, Untouched};
 use crate::manifest::container_table::{Containers, Edits};
 use crate::manifest::disks;
-use crate::manifest::folder::Folder;
 use crate::manifest::session::Session;
 use crate::manifest::vault::{now, Vault};
 use crate::recipe::chain::RecipeReader;
@@ -288,9 +287,8 @@ fn commit(
     let mut edits: Edits = popular.map(|c| (c, Some(foreign_entry(c)))).collect();
     if let Some(shared) = shared {
         let made: Edits = run.containers.iter().map(|e| (e.id, Some(*e))).collect();
-        let (folder, writer) = (shared.folder.clone(), shared.writer);
         // While this writer is registered, what it made is not removed; what it matched is claimed.
-        shared.swap(|m, put, counter| folder.edit_containers(m, put, writer, counter, &made))?;
+        shared.swap(|m| m.edit_containers(&made))?;
         if let Some(index) = &run.segments {
             index.save(&shared)?;
         }
@@ -346,9 +344,9 @@ fn swap_in(
         policy: policy.name.into(),
         tags: options.tags.clone(),
     };
-    let (folder, writer): (Folder, WriterNo) = (session.folder.clone(), session.writer);
-    let (manifest, ()) = session.commit(|m, put, counter| {
-        folder.edit_containers(m, put, writer, counter, edits)?;
+    let folder = session.folder.clone();
+    let (manifest, ()) = session.commit(|m| {
+        m.edit_containers(edits)?;
         if let Some(before) = m.snapshots.last_mut().filter(|s| policy.reverse && s.reverse == Reverse::No) {
             before.reverse = Reverse::Pending;
         }

@@ -2,6 +2,7 @@
 
 pub(crate) mod container_table;
 pub(crate) mod disks;
+pub(crate) mod edit;
 pub(crate) mod first_backup;
 pub(crate) mod folder;
 pub(crate) mod hold;

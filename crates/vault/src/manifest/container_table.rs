@@ -1,10 +1,9 @@
 //! The container table of a manifest: pages of entries, read as needed, changed page by page.
 
 use crate::base::error::{Named, Result, VaultError};
-use crate::manifest::folder::{release_object, Folder};
+use crate::manifest::folder::Folder;
 use format::{
     names, ContainerEntry, ContainerId, ContainerPage, DataName, Kind, Manifest, PageRef, Release, WriterNo,
-    CONTAINERS_PER_PAGE,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -76,56 +75,6 @@ impl Folder {
             Some(first) if first == page.first => Ok(decoded),
             _ => Err(VaultError::corrupt(&name, format!("does not begin with container {}", page.first))),
         }
-    }
-
-    /// Carries `edits` into the container table of a manifest that is being changed.
-    ///
-    /// New pages are put under `writer`; replaced ones are released with the manifest's sequence.
-    pub fn edit_containers(
-        &self,
-        m: &mut Manifest,
-        put: &mut Vec<String>,
-        writer: WriterNo,
-        page_counter: &mut u32,
-        edits: &Edits,
-    ) -> Result<()> {
-        // Edits by page: a container belongs to the last page that does not start behind it.
-        let mut by_page: BTreeMap<usize, Vec<(ContainerId, Option<ContainerEntry>)>> = BTreeMap::new();
-        for (id, e) in edits {
-            let at = m.pages.partition_point(|p| p.first <= *id).saturating_sub(1);
-            by_page.entry(at).or_default().push((*id, *e));
-        }
-        for (at, changes) in by_page.into_iter().rev() {
-            let old = m.pages.get(at).copied();
-            let mut entries: BTreeMap<ContainerId, ContainerEntry> = match &old {
-                Some(p) => self.read_page(p)?.entries.into_iter().map(|e| (e.id, e)).collect(),
-                None => BTreeMap::new(),
-            };
-            for (id, e) in changes {
-                match e {
-                    Some(e) => entries.insert(id, e),
-                    None => entries.remove(&id),
-                };
-            }
-            let entries: Vec<ContainerEntry> = entries.into_values().collect();
-            let mut fresh = Vec::new();
-            for part in entries.chunks(CONTAINERS_PER_PAGE) {
-                let r = PageRef { first: part[0].id, writer, number: *page_counter };
-                *page_counter += 1;
-                let name = names::page(&self.path, writer, r.number);
-                let bytes = ContainerPage { entries: part.to_vec() }.encode(self.context(&name));
-                self.store.put(&name, &[&bytes])?;
-                put.push(name);
-                fresh.push(r);
-            }
-            if let Some(p) = old {
-                release_object(m, names::page(&self.path, p.writer, p.number));
-                m.pages.splice(at..=at, fresh);
-            } else {
-                m.pages.splice(0..0, fresh);
-            }
-        }
-        Ok(())
     }
 }
 

@@ -43,7 +43,7 @@ impl Vault {
                 return Err(e);
             }
         }
-        let made = folder.update(|m, _| {
+        let made = folder.update(|m| {
             m.writers.retain(|w| w.token != token);
             Ok(())
         });

@@ -93,10 +93,15 @@ impl Folder {
         }
     }
 
-    /// Changes the manifest in one step. `change` may be called again, with a newer manifest, where somebody
-    /// else was faster; it pushes the names of objects that it put to its second argument, and those of
-    /// attempts that failed are deleted.
-    pub fn update<T>(
+    /// Changes the manifest in one step. `change` may be called again, with a newer manifest, where another process was
+    /// faster.
+    pub fn update<T>(&self, mut change: impl FnMut(&mut Manifest) -> Result<T>) -> Result<(Manifest, T)> {
+        self.replace(|m, _| change(m))
+    }
+
+    /// The same for changes that put objects: `change` pushes their names to its second argument, and those of attempts
+    /// that failed are deleted.
+    pub(super) fn replace<T>(
         &self,
         mut change: impl FnMut(&mut Manifest, &mut Vec<String>) -> Result<T>,
     ) -> Result<(Manifest, T)> {

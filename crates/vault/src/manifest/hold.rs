@@ -24,7 +24,7 @@ fn set_held(folder: &Folder, disk: &str, spec: &str, held: bool) -> Result<(Snap
     if found.held == held {
         return Ok((found, false));
     }
-    let (m, entry) = folder.update(|m, _| {
+    let (m, entry) = folder.update(|m| {
         let entry = find_live(m, disk, found.id)?;
         entry.held = held;
         Ok(entry.clone())

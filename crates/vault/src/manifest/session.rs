@@ -7,6 +7,7 @@
 use crate::base::error::{Result, VaultError};
 use crate::base::random::random_token;
 use crate::base::snapshot_spec::format_time;
+use crate::manifest::edit::ManifestEdit;
 use crate::manifest::folder::Folder;
 use crate::manifest::names::read_name;
 use crate::manifest::rollback::{self, Evidence};
@@ -29,7 +30,7 @@ pub(crate) struct Session {
     evidence: Evidence,
     hold: Option<Box<dyn Hold>>,
     put: Mutex<Vec<String>>,
-    page_counter: Mutex<u32>,
+    next_page: Mutex<u32>,
     ended: bool,
 }
 
@@ -105,7 +106,7 @@ impl Session {
                         evidence,
                         hold: Some(hold),
                         put: Mutex::default(),
-                        page_counter: Mutex::default(),
+                        next_page: Mutex::default(),
                         ended: false,
                     });
                 }
@@ -126,7 +127,7 @@ impl Session {
 
     fn register(folder: &Folder, kind: WriterKind, token: SnapId) -> Result<(Manifest, WriterNo, Evidence)> {
         let evidence = Evidence::of_commits(folder)?;
-        let (manifest, no) = folder.update(|m, _| {
+        let (manifest, no) = folder.update(|m| {
             evidence.check_update(folder, m)?;
             for other in m.writers.iter().filter(|w| w.kind == kind) {
                 if is_alive(&*folder.store, other.token)? {
@@ -148,7 +149,7 @@ impl Session {
     /// the shared set. They never exclude each other.
     pub fn join(folder: &Folder, token: SnapId) -> Result<Session> {
         let evidence = Evidence::of_commits(folder)?;
-        let (manifest, writer) = folder.update(|m, _| {
+        let (manifest, writer) = folder.update(|m| {
             evidence.check_update(folder, m)?;
             let no = m.next_writer;
             m.next_writer = next_after(folder, no)?;
@@ -165,7 +166,7 @@ impl Session {
             evidence,
             hold: None,
             put: Mutex::default(),
-            page_counter: Mutex::default(),
+            next_page: Mutex::default(),
             ended: false,
         })
     }
@@ -190,15 +191,16 @@ impl Session {
     /// Changes the manifest as this writer and stays registered. What it has put so far belongs to the manifest.
     pub fn swap<T>(
         &self,
-        mut change: impl FnMut(&mut Manifest, &mut Vec<String>, &mut u32) -> Result<T>,
+        mut change: impl FnMut(&mut ManifestEdit<'_>) -> Result<T>,
     ) -> Result<(Manifest, T)> {
         self.check()?;
-        let mut counter = self.page_counter.lock().unwrap_or_else(PoisonError::into_inner);
-        let out = self.folder.update(|m, put| {
+        let mut next_page = self.next_page.lock().unwrap_or_else(PoisonError::into_inner);
+        let out = self.folder.replace(|m, put| {
             if !m.writers.iter().any(|w| w.no == self.writer) {
                 return Err(self.fenced(m));
             }
-            change(m, put, &mut counter)
+            let (folder, writer) = (&self.folder, self.writer);
+            change(&mut ManifestEdit { folder, writer, manifest: m, put, next_page: &mut next_page })
         });
         if matches!(out, Ok(_) | Err(VaultError::Uncertain { .. })) {
             self.put.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -210,7 +212,7 @@ impl Session {
     pub fn renew(&mut self) -> Result<()> {
         let writer = self.writer;
         let folder = self.folder.clone();
-        let (_, fresh) = self.swap(|m, _, _| {
+        let (_, fresh) = self.swap(|m| {
             let no = m.next_writer;
             m.next_writer = next_after(&folder, no)?;
             m.writers.iter_mut().filter(|w| w.no == writer).for_each(|w| w.no = no);
@@ -223,11 +225,11 @@ impl Session {
     /// The last change: the writer is no longer registered afterwards.
     pub fn commit<T>(
         mut self,
-        mut change: impl FnMut(&mut Manifest, &mut Vec<String>, &mut u32) -> Result<T>,
+        mut change: impl FnMut(&mut ManifestEdit<'_>) -> Result<T>,
     ) -> Result<(Manifest, T)> {
         let writer = self.writer;
-        let out = self.swap(|m, put, counter| {
-            let value = change(m, put, counter)?;
+        let out = self.swap(|m| {
+            let value = change(m)?;
             m.writers.retain(|w| w.no != writer);
             Ok(value)
         })?;
@@ -238,7 +240,7 @@ impl Session {
 
     /// Ends without a change.
     pub fn end(self) -> Result<()> {
-        self.commit(|_, _, _| Ok(())).map(|_| ())
+        self.commit(|_| Ok(())).map(|_| ())
     }
 }
 
@@ -254,7 +256,7 @@ impl Drop for Session {
             let _ = folder.store.delete(&object);
         }
         let writer = self.writer;
-        let ended = folder.update(|m, _| {
+        let ended = folder.update(|m| {
             let is_alone = matches!(&m.writers[..], [w] if w.no == writer && w.kind == WriterKind::Backup);
             let takes_away =
                 is_alone && folder.owner == Owner::Disk && is_empty(m) && !has_newer(&folder, writer)?;
@@ -307,7 +309,7 @@ pub(crate) fn fence_dead(session: &Session) -> Result<()> {
         }
     }
     if !dead.is_empty() {
-        session.swap(|m, _, _| {
+        session.swap(|m| {
             m.writers.retain(|w| !dead.contains(&w.token));
             Ok(())
         })?;

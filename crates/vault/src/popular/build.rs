@@ -71,7 +71,7 @@ pub(super) fn build(vault: &Vault, fraction: f64, scratch: &Path) -> Result<Popu
     report.stored_bytes = stored_bytes;
     index.extend(entries);
     report.chunks = index.len() as u64;
-    session.swap(|m, put, counter| shared.edit_containers(m, put, session.writer, counter, &made))?;
+    session.swap(|m| m.edit_containers(&made))?;
     let old = sets(&shared)?;
     publish(&session, &PopularSet::new(index))?;
     for writer in old {

@@ -35,7 +35,7 @@ pub(crate) fn apply(
     };
     edits.extend(dead.foreign.iter().map(|id| (*id, None)));
     release_data(&containers, &edits, &mut released)?;
-    let (_, done) = session.swap(|m, put, counter| {
+    let (_, done) = session.swap(|m| {
         if m.snapshots.iter().any(|s| !known.contains(&s.id)) {
             return Ok(false);
         }
@@ -45,7 +45,7 @@ pub(crate) fn apply(
         if change.neighbours.is_some_and(|ids| !m.snapshots.windows(2).any(|w| is_pair(w, ids))) {
             return Ok(false);
         }
-        folder.edit_containers(m, put, session.writer, counter, &edits)?;
+        m.edit_containers(&edits)?;
         change_snapshots(folder, m, change);
         // Popular containers are swept by `gc` only: what one disk no longer needs, others have.
         list_unswept(m, dead.shared.iter().filter(|id| id.owner() == Owner::Shared));

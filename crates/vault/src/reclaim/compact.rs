@@ -88,7 +88,7 @@ pub(crate) fn compact_folder(
                     session.folder.store.delete(&names::data(&session.folder.path, data))?;
                     // Punching needs none.
                     let punch = Release::Punch { container: entry.id, dead: entry.dead };
-                    session.swap(|m, _, _| {
+                    session.swap(|m| {
                         release(m, punch.clone());
                         Ok(())
                     })?;
@@ -152,8 +152,8 @@ fn replace(session: &Session, fresh: &[(ContainerEntry, ContainerEntry)]) -> Res
         }
     }
     release_data(&Containers::new(folder.clone(), &folder.load()?), &edits, &mut released)?;
-    session.swap(|m, put, counter| {
-        folder.edit_containers(m, put, session.writer, counter, &edits)?;
+    session.swap(|m| {
+        m.edit_containers(&edits)?;
         released.iter().for_each(|what| release(m, what.clone()));
         Ok(())
     })?;

@@ -61,7 +61,7 @@ impl Vault {
             // Once: when the swap is tried again, `latest` may be another snapshot.
             let (m, evidence) = load_checked(&folder)?;
             let ids = find_ids(&m, disk, specs)?;
-            let (m, deleted) = folder.update(|m, _| mark(m, disk, &ids))?;
+            let (m, deleted) = folder.update(|m| mark(m, disk, &ids))?;
             rollback::record(&folder, m.sequence, &evidence);
             Ok((folder, deleted))
         })?;

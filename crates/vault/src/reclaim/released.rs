@@ -78,7 +78,7 @@ pub(crate) fn delete_released(folder: &Folder, own: Option<WriterNo>) -> Result<
         }
     }
     if !done.is_empty() {
-        folder.update(|m, _| {
+        folder.update(|m| {
             m.released.retain(|r| !done.contains(&r.what));
             Ok(())
         })?;

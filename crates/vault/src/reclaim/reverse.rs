@@ -118,7 +118,7 @@ pub(crate) fn reverse_pending(
         let Some((root, recipe)) = pass.run(name)? else {
             // Cut in another way: nothing of it can be found in the newer one.
             let id = older.id;
-            session.swap(|m, _, _| {
+            session.swap(|m| {
                 m.snapshots.iter_mut().filter(|s| s.id == id).for_each(|s| s.reverse = Reverse::No);
                 Ok(())
             })?;

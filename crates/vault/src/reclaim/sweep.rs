@@ -78,7 +78,7 @@ pub(crate) fn sweep_unswept(vault: &Vault, disk: &Folder, threshold: f64) -> Res
         let session = begin(vault, Session::begin_if_free(&shared)?)?;
         let folder = session.folder.clone();
         // Before its snapshots are looked at: what is listed from now on is looked at again.
-        disk.update(|m, _| {
+        disk.update(|m| {
             m.unswept.retain(|id| !only.contains(id));
             Ok(())
         })?;
@@ -86,7 +86,7 @@ pub(crate) fn sweep_unswept(vault: &Vault, disk: &Folder, threshold: f64) -> Res
         let mut left_alone = sweep(vault, &session, entries, threshold)?;
         left_alone.extend(about_to_be_named.iter().map(|e| e.id));
         if !left_alone.is_empty() {
-            disk.update(|m, _| {
+            disk.update(|m| {
                 list_unswept(m, &left_alone);
                 Ok(())
             })?;
@@ -98,7 +98,7 @@ pub(crate) fn sweep_unswept(vault: &Vault, disk: &Folder, threshold: f64) -> Res
     };
     let done = run();
     if done.is_err() {
-        disk.update(|m, _| {
+        disk.update(|m| {
             list_unswept(m, only);
             Ok(())
         })?;
@@ -243,8 +243,8 @@ fn sweep_retiring(
         return Ok(left_alone);
     }
     release_data(&Containers::new(folder.clone(), &folder.load()?), &edits, &mut released)?;
-    session.swap(|m, put, counter| {
-        folder.edit_containers(m, put, session.writer, counter, &edits)?;
+    session.swap(|m| {
+        m.edit_containers(&edits)?;
         released.iter().for_each(|what| release(m, what.clone()));
         Ok(())
     })?;

@@ -18,7 +18,7 @@ pub(super) fn record(folder: &Folder, found: &ContainerFindings, forget: bool) -
     if list_after(folder, &m, found, forget)? == m.damaged {
         return Ok(());
     }
-    folder.with_reserve(Reserve::Whole).update(|m, _| {
+    folder.with_reserve(Reserve::Whole).update(|m| {
         m.damaged = list_after(folder, m, found, forget)?;
         Ok(())
     })?;
