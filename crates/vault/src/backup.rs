@@ -15,12 +15,10 @@ use crate::base::progress::Progress;
 use crate::base::random::random_token;
 use crate::base::stages::StageSeconds;
 use crate::container::tables::TABLE_CACHE_BYTES;
-use crate::lookup::global_index::GlobalIndex;
 use crate::lookup::parent::{Parent, Unusable};
 use crate::lookup::place::Placer;
-use crate::lookup::popular::PopularIndex;
 use crate::lookup::rewrite;
-use crate::lookup::segment_index::SegmentIndex;
+use crate::lookup::shared_index::SharedIndex;
 use crate::lookup::sharers::Sharers;
 use crate::lookup::since::{Scan, Since, Untouched};
 use crate::manifest::container_table::{Containers, Edits};
@@ -38,7 +36,6 @@ use format::{
 };
 use image::Source;
 use pipeline::Written;
-use std::collections::BTreeSet;
 
 /// Memory of a manifest from which on it takes no more snapshots: deleting them needs some room in it, too.
 const MANIFEST_BYTES_MAX: usize = Manifest::MEMORY_MAX / 4 * 3;
@@ -174,24 +171,11 @@ impl Vault {
 
         let name = RecipeName { snap, generation: session.writer };
         let owner = shared.as_ref().unwrap_or(&session);
+        let index = SharedIndex::load(self, &policy, &tables, &session, shared.as_ref())?;
         let sharers = Sharers::new(self, folder.disk);
-        let mut placer = Placer::new(policy, &tables, parent, sharers, owner.folder.owner, owner.writer);
-        if let Some(s) = &shared {
-            let containers = Containers::new(s.folder.clone(), &s.manifest);
-            match policy.global {
-                Global::Off | Global::Popular { .. } => {}
-                Global::Chunks { index_bytes } => {
-                    placer.global = Some(GlobalIndex::load(&s.folder, &containers, s, index_bytes)?);
-                }
-                Global::Segments => {
-                    placer.segments = Some(SegmentIndex::load(&s.folder, &containers, s)?);
-                }
-            }
-        }
-        if matches!(policy.global, Global::Popular { .. }) && tables.has_shared() {
-            placer.popular = PopularIndex::load(&self.shared(), &session);
-        }
-        placer.choose_sparse(session.parent.as_ref().map_or(0, |p| rewrite::budget(p.new_bytes)))?;
+        let (owned_by, writer) = (owner.folder.owner, owner.writer);
+        let mut placer = Placer::new(policy, &tables, parent, index, sharers, owned_by, writer);
+        placer.choose_rewritten(session.parent.as_ref().map_or(0, |p| rewrite::budget(p.new_bytes)))?;
         let (source, scan) = match &untouched {
             Ok(untouched) => (untouched.narrow(source), Scan::Changed { bytes: untouched.touched_bytes() }),
             Err(scan) => (source, scan.clone()),
@@ -203,7 +187,7 @@ impl Vault {
         let committing = || commit(session, shared, &run, name.snap, &policy, options);
         let snapshot = run.stages.sync.time(committing)?;
         let stages = run.stages.seconds();
-        drop((run.global, run.segments, run.popular, tables));
+        drop((run.index, tables));
         // The snapshot is safe: what fails from here on is for the next session to do.
         let _ = delete_released(&folder, None);
         let start = std::time::Instant::now();
@@ -283,19 +267,14 @@ fn commit(
     policy: &Policy,
     options: &BackupOptions,
 ) -> Result<SnapshotEntry> {
-    let popular = run.popular.iter().flat_map(|p| p.matched());
-    let mut edits: Edits = popular.map(|c| (c, Some(foreign_entry(c)))).collect();
+    let matched = run.index.matched().into_iter();
+    let mut edits: Edits = matched.map(|c| (c, Some(foreign_entry(c)))).collect();
     if let Some(shared) = shared {
         let made: Edits = run.containers.iter().map(|e| (e.id, Some(*e))).collect();
         // While this writer is registered, what it made is not removed; what it matched is claimed.
         shared.swap(|m| m.edit_containers(&made))?;
-        if let Some(index) = &run.segments {
-            index.save(&shared)?;
-        }
-        let mut ids: BTreeSet<ContainerId> = run.containers.iter().map(|e| e.id).collect();
-        ids.extend(run.global.iter().flat_map(|g| g.matched()));
-        ids.extend(run.segments.iter().flat_map(|s| s.matched()));
-        edits.extend(ids.into_iter().map(|c| (c, Some(foreign_entry(c)))));
+        run.index.save(&shared)?;
+        edits.extend(run.containers.iter().map(|e| (e.id, Some(foreign_entry(e.id)))));
         let entry = swap_in(session, run, id, policy, options, &edits)?;
         let _ = shared.end();
         return Ok(entry);

@@ -2,6 +2,7 @@
 
 pub(crate) mod claims;
 pub(crate) mod global_index;
+pub(crate) mod new_chunks;
 pub(crate) mod own_index;
 pub(crate) mod parent;
 pub(crate) mod place;
@@ -9,6 +10,7 @@ pub(crate) mod popular;
 pub(crate) mod reindex;
 pub(crate) mod rewrite;
 pub(crate) mod segment_index;
+pub(crate) mod shared_index;
 pub(crate) mod sharers;
 pub(crate) mod since;
 pub(crate) mod stale_indexes;

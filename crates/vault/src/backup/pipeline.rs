@@ -14,10 +14,8 @@ use crate::base::threads::{cores, Failure};
 use crate::container::codec::Packer;
 use crate::container::room::check_room;
 use crate::container::writer::{ContainerWriter, GroupJob, PackedGroup};
-use crate::lookup::global_index::GlobalIndex;
 use crate::lookup::place::{Analysed, PlacedBytes, Placer};
-use crate::lookup::popular::PopularIndex;
-use crate::lookup::segment_index::SegmentIndex;
+use crate::lookup::shared_index::SharedIndex;
 use crate::manifest::session::Session;
 use crate::recipe::writer::{RecipeWriter, WrittenRecipe};
 use chunk::ChunkSpec;
@@ -38,10 +36,8 @@ pub(crate) struct Written {
     pub recipe: WrittenRecipe,
     /// Bytes of containers and tables.
     pub stored_bytes: u64,
-    /// These keep the claims until the commit.
-    pub global: Option<GlobalIndex>,
-    pub segments: Option<SegmentIndex>,
-    pub popular: Option<PopularIndex>,
+    /// It keeps its claims until the commit.
+    pub index: SharedIndex,
     /// How long each stage worked.
     pub stages: Stages,
 }
@@ -129,10 +125,8 @@ pub(crate) fn run(
     failure.into_result()?;
     match (size, recipe, containers) {
         (Some(size), Some(recipe), Some((containers, stored_bytes))) => {
-            let counts = placer.counts;
-            let (global, segments, popular) =
-                (placer.global.take(), placer.segments.take(), placer.popular.take());
-            Ok(Written { size, counts, containers, recipe, stored_bytes, global, segments, popular, stages })
+            let (index, counts) = placer.finish();
+            Ok(Written { size, counts, containers, recipe, stored_bytes, index, stages })
         }
         _ => Err(VaultError::Refused(
             "a thread of the backup ended unexpectedly; nothing was committed".into(),

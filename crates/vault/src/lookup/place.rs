@@ -1,25 +1,23 @@
 //! Placing segments: decisions 1 to 5 of the write path, one segment after the other.
 
 use crate::base::error::Result;
-use crate::base::policy::{Global, Policy, Rewrite};
+use crate::base::policy::{Policy, Rewrite};
 use crate::container::tables::{ChunkPlace, Tables};
 use crate::container::writer::GroupJob;
-use crate::lookup::global_index::GlobalIndex;
+use crate::lookup::new_chunks::NewChunks;
 use crate::lookup::own_index::OwnIndex;
 use crate::lookup::parent::Parent;
-use crate::lookup::popular::PopularIndex;
-use crate::lookup::rewrite;
-use crate::lookup::segment_index::SegmentIndex;
+use crate::lookup::rewrite::Rewriting;
+use crate::lookup::shared_index::SharedIndex;
 use crate::lookup::sharers::Sharers;
 use crate::lookup::since::Untouched;
 use chunk::{Fingerprint, Piece};
-use format::{ChunkNo, ContainerId, Owner, Reference, RunSet, SegmentRecipe, Summary, WriterNo};
-use std::collections::BTreeMap;
+use format::{ContainerId, Owner, Reference, SegmentRecipe, Summary, WriterNo};
 use std::time::{Duration, Instant};
 
 /// A segment that has been cut and fingerprinted.
 pub(crate) struct Analysed {
-    /// PlacedBytes the segments that are read.
+    /// Number among the segments that are read, from 0.
     pub seq: u64,
     /// The segment's number on the disk.
     pub no: u64,
@@ -56,31 +54,16 @@ pub(crate) struct Placer<'a> {
     /// What the parent references, until its chunks are in the index over the disk's own ones.
     parent_summary: Option<Summary>,
     parent_added: bool,
-    pub global: Option<GlobalIndex>,
-    pub segments: Option<SegmentIndex>,
-    pub popular: Option<PopularIndex>,
+    /// Chunks of other disks.
+    shared: SharedIndex,
     sharers: Sharers<'a>,
     /// Segments of the parent that are taken over unread.
     pub untouched: Option<Untouched>,
-    /// Chunks of the parent that are written again, and how many bytes of them may be.
-    sparse: BTreeMap<ContainerId, RunSet>,
-    sparse_budget: u64,
+    rewriting: Rewriting,
     pub counts: PlacedBytes,
     /// How much of its time went into placing what was not found; the rest is looking up.
     pub placing: Duration,
-    /// Owner and writer of new containers.
-    owner: Owner,
-    writer: WriterNo,
-    containers: u32,
-    open: Option<OpenContainer>,
-    group: GroupJob,
-    groups: u64,
-}
-
-struct OpenContainer {
-    id: ContainerId,
-    next: u32,
-    raw_bytes: u64,
+    new_chunks: NewChunks,
 }
 
 impl<'a> Placer<'a> {
@@ -88,6 +71,7 @@ impl<'a> Placer<'a> {
         policy: Policy,
         tables: &'a Tables,
         parent: Option<Parent>,
+        shared: SharedIndex,
         sharers: Sharers<'a>,
         owner: Owner,
         writer: WriterNo,
@@ -99,21 +83,13 @@ impl<'a> Placer<'a> {
             own: OwnIndex::new(policy.own_index_bytes, writer),
             parent_summary: None,
             parent_added: false,
-            global: None,
-            segments: None,
-            popular: None,
+            shared,
             sharers,
             untouched: None,
-            sparse: BTreeMap::new(),
-            sparse_budget: 0,
+            rewriting: Rewriting::default(),
             counts: PlacedBytes::default(),
             placing: Duration::ZERO,
-            owner,
-            writer,
-            containers: 0,
-            open: None,
-            group: empty_group(),
-            groups: 0,
+            new_chunks: NewChunks::new(&policy, owner, writer),
         }
     }
 
@@ -130,7 +106,7 @@ impl<'a> Placer<'a> {
         self.counts.data_bytes += bytes;
         let clean = self.clean(segment)?;
         self.counts.changed_bytes += if clean.is_none() { bytes } else { 0 };
-        if let Some(clean) = clean.filter(|s| !s.references.iter().any(|r| self.is_sparse(r))) {
+        if let Some(clean) = clean.filter(|s| !s.references.iter().any(|r| self.rewriting.concerns(r))) {
             return Ok(Some(clean));
         }
         if let Some(references) = self.whole_segment(segment)? {
@@ -140,17 +116,15 @@ impl<'a> Placer<'a> {
             Rewrite::Whole { keep_shared } => (self.kept(segment, keep_shared)?, true),
             Rewrite::Never | Rewrite::Sparse { .. } => (self.search(segment)?, false),
         };
-        let again = self.give_up_sparse(&mut found);
+        let again = self.rewriting.forget(&mut found);
         let start = Instant::now();
         if in_one_place {
-            self.make_room(bytes - segment.bytes_of(&found), send)?;
+            self.new_chunks.make_room(bytes - segment.bytes_of(&found), send)?;
         }
         let references = self.write_new(segment, &found, &again, in_one_place, send)?;
         self.placing += start.elapsed();
         let recipe = segment.recipe(references);
-        if let Some(index) = &mut self.segments {
-            index.add(&recipe);
-        }
+        self.shared.add(&recipe);
         Ok(Some(recipe))
     }
 
@@ -171,56 +145,24 @@ impl<'a> Placer<'a> {
         Ok(())
     }
 
-    /// Decides what of the parent is written again, `budget` bytes at most.
-    pub fn choose_sparse(&mut self, budget: u64) -> Result<()> {
+    /// Decides which chunks of the parent are rewritten, `budget` bytes at most.
+    pub fn choose_rewritten(&mut self, budget: u64) -> Result<()> {
         let (Some(parent), Rewrite::Sparse { read_ratio }) = (&mut self.parent, self.policy.rewrite_at)
         else {
             return Ok(());
         };
         if budget > 0 {
             let mut summary = parent.summary()?;
-            self.sparse = rewrite::choose(&summary, self.tables, &self.policy, read_ratio, budget)?;
-            self.sparse_budget = budget;
-            for (id, again) in &self.sparse {
-                if let Some(chunks) = summary.containers.get_mut(id) {
-                    *chunks = chunks.minus(again);
-                }
-            }
+            self.rewriting = Rewriting::choose(&summary, self.tables, &self.policy, read_ratio, budget)?;
+            self.rewriting.take_out_of(&mut summary);
             self.parent_summary = Some(summary);
         }
         Ok(())
     }
 
-    /// Whether a reference leads to chunks that are written again.
-    fn is_sparse(&self, r: &Reference) -> bool {
-        let Reference::Direct { container, first, count } = *r else { return false };
-        self.has_sparse_budget()
-            && self.sparse.get(&container).is_some_and(|chunks| chunks.count_within(first.0, count) > 0)
-    }
-
-    /// A chunk that comes often may be written more often than it was counted, where the index has forgotten it.
-    fn has_sparse_budget(&self) -> bool {
-        self.counts.rewritten_bytes < self.sparse_budget
-    }
-
-    /// Forgets where chunks that are written again were found. Returns which.
-    fn give_up_sparse(&self, found: &mut [Option<ChunkPlace>]) -> Vec<bool> {
-        let mut again = vec![false; found.len()];
-        if self.has_sparse_budget() {
-            for (slot, again) in found.iter_mut().zip(&mut again) {
-                if slot.is_some_and(|(id, n)| self.sparse.get(&id).is_some_and(|chunks| chunks.contains(n.0)))
-                {
-                    (*slot, *again) = (None, true);
-                }
-            }
-        }
-        again
-    }
-
     /// Decision 2: any disk has put the whole segment into the shared set.
     fn whole_segment(&mut self, segment: &Analysed) -> Result<Option<Vec<Reference>>> {
-        let Some(index) = &mut self.segments else { return Ok(None) };
-        index.find(self.tables, &segment.fingerprint, &segment.pieces, &segment.fingerprints)
+        self.shared.find_segment(self.tables, &segment.fingerprint, &segment.pieces, &segment.fingerprints)
     }
 
     /// The chunks that stay where they are: none, or at least the part `keep_shared`, in shared containers that other
@@ -238,13 +180,15 @@ impl<'a> Placer<'a> {
         Ok(found)
     }
 
-    /// Ends the open container where a segment of so many bytes would be torn by its end.
-    fn make_room(&mut self, bytes: u64, send: &mut impl FnMut(GroupJob) -> Result<()>) -> Result<()> {
-        let limit = u64::from(self.policy.container_bytes);
-        if self.open.as_ref().is_some_and(|o| o.raw_bytes + bytes > limit) {
-            self.close(send)?;
-        }
-        Ok(())
+    /// Ends the open container.
+    pub fn close(&mut self, send: &mut impl FnMut(GroupJob) -> Result<()>) -> Result<()> {
+        self.new_chunks.close(send)
+    }
+
+    /// What is left when all segments are placed: the index, which keeps its claims, and bytes by what became of them.
+    pub fn finish(self) -> (SharedIndex, PlacedBytes) {
+        let rewritten_bytes = self.rewriting.written_bytes;
+        (self.shared, PlacedBytes { rewritten_bytes, ..self.counts })
     }
 
     /// Decision 1: the parent's segment at the same offset is equal.
@@ -288,14 +232,12 @@ impl<'a> Placer<'a> {
             if slot.is_none() {
                 *slot = self.own.find(self.tables, f, bytes)?;
             }
-            if let (None, Some(global)) = (&slot, &mut self.global) {
-                *slot = global.find(self.tables, f, bytes)?;
+            if slot.is_none() {
+                *slot = self.shared.find_chunk(self.tables, f, bytes)?;
             }
         }
-        if let (Some(popular), Global::Popular { shortest_run }) = (&mut self.popular, self.policy.global) {
-            let lengths: Vec<u32> = segment.lengths().collect();
-            popular.fill(self.tables, &segment.fingerprints, &lengths, shortest_run, &mut found)?;
-        }
+        let lengths: Vec<u32> = segment.lengths().collect();
+        self.shared.find_runs(self.tables, &segment.fingerprints, &lengths, &mut found)?;
         Ok(found)
     }
 
@@ -330,8 +272,11 @@ impl<'a> Placer<'a> {
             let (container, chunk) = match at {
                 Some(at) => at,
                 None => {
-                    self.counts.rewritten_bytes += if again[ordinal] { data.len() as u64 } else { 0 };
-                    self.append(f, data, send)?
+                    self.rewriting.written_bytes += if again[ordinal] { u64::from(bytes) } else { 0 };
+                    let at = self.new_chunks.append(f, data, send)?;
+                    self.counts.new_bytes += u64::from(bytes);
+                    self.own.add_new(at.0, at.1, f, bytes);
+                    at
                 }
             };
             ordinal += 1;
@@ -346,82 +291,14 @@ impl<'a> Placer<'a> {
         }
         Ok(references)
     }
-
-    fn append(
-        &mut self,
-        f: &Fingerprint,
-        data: &[u8],
-        send: &mut impl FnMut(GroupJob) -> Result<()>,
-    ) -> Result<(ContainerId, ChunkNo)> {
-        let full =
-            |o: &OpenContainer| o.raw_bytes + data.len() as u64 > u64::from(self.policy.container_bytes);
-        if self.open.as_ref().is_some_and(full) {
-            self.close(send)?;
-        }
-        if self.group.raw.len() + data.len() > self.policy.group_bytes as usize && !self.group.raw.is_empty()
-        {
-            self.send_group(false, send)?;
-        }
-        if self.open.is_none() {
-            let id = ContainerId::new(self.owner, self.writer, self.containers);
-            self.containers += 1;
-            self.open = Some(OpenContainer { id, next: 0, raw_bytes: 0 });
-        }
-        let Some(open) = &mut self.open else { unreachable!("opened above") };
-        let chunk = ChunkNo(open.next);
-        if self.group.raw.is_empty() {
-            self.group.container = open.id;
-            self.group.first = open.next;
-        }
-        open.next += 1;
-        open.raw_bytes += data.len() as u64;
-        self.group.lengths.push(data.len() as u32);
-        self.group.fingerprints.push(*f);
-        self.group.raw.extend_from_slice(data);
-        self.counts.new_bytes += data.len() as u64;
-        self.own.add_new(open.id, chunk, f, data.len() as u32);
-        Ok((open.id, chunk))
-    }
-
-    fn send_group(&mut self, last: bool, send: &mut impl FnMut(GroupJob) -> Result<()>) -> Result<()> {
-        let mut job = std::mem::replace(&mut self.group, empty_group());
-        self.group.raw.reserve(self.policy.group_bytes as usize);
-        if let Some(open) = &self.open {
-            job.container = open.id;
-        }
-        job.seq = self.groups;
-        job.last = last;
-        self.groups += 1;
-        send(job)
-    }
-
-    /// Ends the open container.
-    pub fn close(&mut self, send: &mut impl FnMut(GroupJob) -> Result<()>) -> Result<()> {
-        if self.open.is_some() {
-            self.send_group(true, send)?;
-            self.open = None;
-        }
-        Ok(())
-    }
-}
-
-fn empty_group() -> GroupJob {
-    GroupJob {
-        seq: 0,
-        container: ContainerId::new(Owner::Disk, WriterNo(0), 0),
-        first: 0,
-        lengths: Vec::new(),
-        fingerprints: Vec::new(),
-        raw: Vec::new(),
-        last: false,
-    }
 }
 
 /// Bytes by what became of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PlacedBytes {
+    /// Written again although they were known.
+    pub rewritten_bytes: u64,
     pub data_bytes: u64,
     pub changed_bytes: u64,
     pub new_bytes: u64,
-    pub rewritten_bytes: u64,
 }

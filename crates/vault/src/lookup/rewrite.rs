@@ -10,8 +10,8 @@
 
 use crate::base::error::Result;
 use crate::base::policy::{Policy, GAP_BYTES};
-use crate::container::tables::Tables;
-use format::{Codec, ContainerEntry, ContainerId, Group, Owner, RunSet, Summary, Table};
+use crate::container::tables::{ChunkPlace, Tables};
+use format::{Codec, ContainerEntry, ContainerId, Group, Owner, Reference, RunSet, Summary, Table};
 use std::collections::BTreeMap;
 
 /// Going to another place takes as long as reading so much (8.5 ms and half a rotation of 4.2, at 156 MB/s).
@@ -39,9 +39,61 @@ pub(crate) fn budget(new_bytes: u64) -> u64 {
     new_bytes.saturating_mul(AGAIN_FOR_NEW)
 }
 
+/// The chunks of the parent that are rewritten, and how much of that is done.
+#[derive(Default)]
+pub(crate) struct Rewriting {
+    chosen: BTreeMap<ContainerId, RunSet>,
+    budget_bytes: u64,
+    /// Bytes that were rewritten so far. A chunk that occurs often may be written more often than it was counted, where
+    /// the index over the disk's own chunks has forgotten it.
+    pub written_bytes: u64,
+}
+
+impl Rewriting {
+    /// Chooses chunks of `budget_bytes` bytes together, those first that are most expensive to read.
+    pub fn choose(
+        parent: &Summary,
+        tables: &Tables,
+        policy: &Policy,
+        read_ratio: f64,
+        budget_bytes: u64,
+    ) -> Result<Rewriting> {
+        let chosen = choose(parent, tables, policy, read_ratio, budget_bytes)?;
+        Ok(Rewriting { chosen, budget_bytes, written_bytes: 0 })
+    }
+
+    /// Takes the chosen chunks out of what the parent references: they are not to be found there.
+    pub fn take_out_of(&self, parent: &mut Summary) {
+        for (id, again) in &self.chosen {
+            if let Some(chunks) = parent.containers.get_mut(id) {
+                *chunks = chunks.minus(again);
+            }
+        }
+    }
+
+    fn has_budget(&self) -> bool {
+        self.written_bytes < self.budget_bytes
+    }
+
+    /// Whether a reference leads to chunks that are rewritten.
+    pub fn concerns(&self, r: &Reference) -> bool {
+        let Reference::Direct { container, first, count } = *r else { return false };
+        self.has_budget()
+            && self.chosen.get(&container).is_some_and(|chunks| chunks.count_within(first.0, count) > 0)
+    }
+
+    /// Forgets where chunks that are rewritten were found. Returns which.
+    pub fn forget(&self, found: &mut [Option<ChunkPlace>]) -> Vec<bool> {
+        let is_chosen = |(id, n): ChunkPlace| self.chosen.get(&id).is_some_and(|c| c.contains(n.0));
+        let forget =
+            |slot: &mut Option<ChunkPlace>| self.has_budget() && slot.take_if(|at| is_chosen(*at)).is_some();
+        found.iter_mut().map(forget).collect()
+    }
+}
+
 /// The chunks of the disk's own containers that are written again: those of the worst places first, `budget` bytes
 /// together, as long as more than `read_ratio` bytes are fetched for one that is wanted.
-pub(crate) fn choose(
+fn choose(
     parent: &Summary,
     tables: &Tables,
     policy: &Policy,

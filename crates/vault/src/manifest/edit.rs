@@ -4,8 +4,7 @@ use crate::base::error::Result;
 use crate::manifest::container_table::Edits;
 use crate::manifest::folder::{release_object, Folder};
 use format::{
-    names, ContainerEntry, ContainerId, ContainerPage, Manifest, PageRef, WriterNo,
-    CONTAINERS_PER_PAGE,
+    names, ContainerEntry, ContainerId, ContainerPage, Manifest, PageRef, WriterNo, CONTAINERS_PER_PAGE,
 };
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
