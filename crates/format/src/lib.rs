@@ -1,6 +1,6 @@
 //! Bytes to structs and back, of everything a vault writes.
 //!
-//! The one place that knows how bytes lie on disk; `docs/format/vault.md` lists every field. Nothing here
+//! The only crate that knows how a vault's bytes lie on disk; `docs/format/vault.md` lists every field. Nothing here
 //! does I/O. Whatever bytes come in, decoding never panics and never allocates more than the bytes justify:
 //! it yields a value or a [`Malformed`] that says why.
 
@@ -14,8 +14,11 @@ mod manifest;
 pub mod names;
 mod page;
 mod popular;
+mod prefixes;
 mod recipe;
+mod records;
 mod runs;
+mod segments;
 mod session;
 mod summary;
 mod table;
@@ -32,11 +35,14 @@ pub use manifest::{
 };
 pub use page::{ContainerEntry, ContainerPage, CONTAINERS_PER_PAGE};
 pub use popular::{ChunksByContainer, PopularSet};
+pub use prefixes::Prefixes;
 pub use recipe::{
     PageAt, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, SegmentRecipe, RECIPE_PAGES_MAX,
     SEGMENTS_PER_PAGE, SEGMENT_BYTES_MAX,
 };
+pub use records::{check_mark, encode_mark, NameRecord, ReaderRecord};
 pub use runs::RunSet;
+pub use segments::{SegmentPlace, Segments};
 pub use session::SessionRecord;
 pub use summary::Summary;
 pub use table::{Codec, Group, Table};

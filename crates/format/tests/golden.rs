@@ -6,8 +6,9 @@
 mod samples;
 
 use format::{
-    decode_frame, Bloom, ContainerPage, Context, DataFooter, DataHeader, DeadLog, Kind, Malformed, Manifest,
-    PopularSet, RecipePage, RecipeRoot, SessionRecord, Summary, Table, VaultFile, VaultId,
+    check_mark, decode_frame, encode_mark, Bloom, ContainerPage, Context, DataFooter, DataHeader, DeadLog,
+    Kind, Malformed, Manifest, NameRecord, PopularSet, Prefixes, ReaderRecord, RecipePage, RecipeRoot,
+    Segments, SessionRecord, Summary, Table, VaultFile, VaultId,
 };
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -60,6 +61,20 @@ fn frames() {
     frame("dead", Kind::Dead, &dead, &dead.encode(HERE), DeadLog::decode);
     let session = samples::session();
     frame("session", Kind::Session, &session, &session.encode(HERE), SessionRecord::decode);
+    let name = samples::name_record();
+    frame("name", Kind::Name, &name, &name.encode(HERE), NameRecord::decode);
+    let reader = samples::reader_record();
+    frame("reader", Kind::Reader, &reader, &reader.encode(HERE), ReaderRecord::decode);
+    for (name, kind) in [("claim", Kind::Claim), ("retiring", Kind::Retiring), ("commit", Kind::Commit)] {
+        let check = |context: Context<'_>, bytes: &[u8]| check_mark(kind, context, bytes);
+        frame(name, kind, &(), &encode_mark(kind, HERE), check);
+    }
+    for (n, t) in samples::tables().iter().enumerate() {
+        let prefixes = Prefixes::of(t);
+        frame(&format!("prefixes-{n}"), Kind::Prefixes, &prefixes, &prefixes.encode(HERE), Prefixes::decode);
+    }
+    let segments = samples::segments();
+    frame("segments", Kind::Segments, &segments, &segments.encode(HERE), Segments::decode);
     let set = samples::popular_set();
     frame("popular", Kind::Popular, &set, &set.encode(HERE), PopularSet::decode);
     let filter = samples::bloom();
@@ -77,4 +92,14 @@ fn headers_and_the_vault_file() {
     let file = samples::vault_file();
     let bytes = golden("vault.json", &file.encode());
     assert_eq!((VaultFile::decode(&bytes), bytes), (Ok(file.clone()), file.encode()));
+}
+
+#[test]
+fn what_is_left_over_is_refused() {
+    let body = |kind, body: &[u8]| format::encode_frame(kind, HERE, body);
+    assert!(Prefixes::decode(HERE, &body(Kind::Prefixes, &[1; 25])).is_err());
+    assert!(Segments::decode(HERE, &body(Kind::Segments, &[0; 45])).is_err());
+    assert!(ReaderRecord::decode(HERE, &body(Kind::Reader, &[0; 9])).is_err());
+    assert!(NameRecord::decode(HERE, &body(Kind::Name, &[0; 15])).is_err());
+    assert!(check_mark(Kind::Commit, HERE, &body(Kind::Commit, &[0])).is_err());
 }

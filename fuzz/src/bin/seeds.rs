@@ -9,7 +9,7 @@ use filesystem::fat::Fat;
 use filesystem::ntfs::Ntfs;
 use filesystem::FileSystem;
 use flate2::{Compress, Compression, FlushCompress};
-use format::{decode_frame, encode_frame, DataFooter, Kind, Summary, FRAME_HEADER_BYTES};
+use format::{decode_frame, encode_frame, DataFooter, Kind, Prefixes, Summary, FRAME_HEADER_BYTES};
 use fuzz::disk::{Sectors, DISK_BYTES};
 use fuzz::volume;
 use fuzz::{HERE, KINDS};
@@ -22,8 +22,8 @@ mod samples;
 #[path = "../../../crates/filesystem/tests/common/walk.rs"]
 mod walk;
 use samples::{
-    bloom, container_page, data_header, dead_log, manifests, popular_set, recipe_page, recipe_root, session,
-    tables, vault_file,
+    bloom, container_page, data_header, dead_log, manifests, name_record, popular_set, reader_record,
+    recipe_page, recipe_root, segments, session, tables, vault_file,
 };
 
 fn main() {
@@ -53,6 +53,10 @@ fn seeds() -> Vec<(&'static str, Seeds)> {
         ("directory", Kind::Directory, tables().iter().map(|t| t.encode_directory(HERE)).collect()),
         ("dead_log", Kind::Dead, vec![dead_log().encode(HERE)]),
         ("session", Kind::Session, vec![session().encode(HERE)]),
+        ("name_record", Kind::Name, vec![name_record().encode(HERE)]),
+        ("reader_record", Kind::Reader, vec![reader_record().encode(HERE)]),
+        ("prefixes", Kind::Prefixes, tables().iter().map(|t| Prefixes::of(t).encode(HERE)).collect()),
+        ("segments", Kind::Segments, vec![segments().encode(HERE)]),
         ("popular_set", Kind::Popular, vec![popular_set().encode(HERE)]),
         ("bloom", Kind::Bloom, vec![bloom().encode(HERE)]),
     ];

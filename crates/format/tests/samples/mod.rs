@@ -4,9 +4,10 @@
 
 use format::{
     Bloom, ChunkNo, Codec, ContainerEntry, ContainerId, ContainerPage, DataHeader, DataName, DeadLog, DiskId,
-    Group, Manifest, Owner, PageAt, PageRef, PopularSet, RecipeName, RecipePage, RecipePageRef, RecipeRoot,
-    Reference, Release, Released, Reverse, RunSet, SegmentRecipe, SessionRecord, SnapId, SnapshotEntry,
-    SnapshotState, Table, VaultFile, VaultId, Writer, WriterKind, WriterNo,
+    Group, Manifest, NameRecord, Owner, PageAt, PageRef, PopularSet, ReaderRecord, RecipeName, RecipePage,
+    RecipePageRef, RecipeRoot, Reference, Release, Released, Reverse, RunSet, SegmentPlace, SegmentRecipe,
+    Segments, SessionRecord, SnapId, SnapshotEntry, SnapshotState, Table, VaultFile, VaultId, Writer,
+    WriterKind, WriterNo,
 };
 
 pub fn container(owner: Owner, number: u32) -> ContainerId {
@@ -178,4 +179,21 @@ pub fn vault_file() -> VaultFile {
 
 pub fn session() -> SessionRecord {
     SessionRecord { work: "backup".into(), host: "hyper-1".into(), process: 70_123, since: 1_795_298_401 }
+}
+
+pub fn name_record() -> NameRecord {
+    NameRecord { disk: DiskId([0x31; 16]), name: "web-1/vd\u{e4}".into() }
+}
+
+pub fn reader_record() -> ReaderRecord {
+    ReaderRecord { since: 0x0102_0304_0506 }
+}
+
+pub fn segments() -> Segments {
+    let place = |n: u8| SegmentPlace {
+        container: ContainerId::new(Owner::Shared, WriterNo(u32::from(n) + 3), u32::from(n)),
+        first: ChunkNo(u32::from(n) * 1000),
+        fingerprint: [n; 32],
+    };
+    Segments(vec![place(0), place(1), place(200)])
 }

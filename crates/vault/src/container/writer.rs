@@ -5,8 +5,8 @@ use crate::manifest::folder::Folder;
 use crate::manifest::session::Session;
 use chunk::Fingerprint;
 use format::{
-    encode_frame, group_checksum, names, ChunkNo, Codec, ContainerEntry, ContainerId, DataFooter, DataHeader,
-    DataName, Group, Kind, RunSet, Table, WriterNo, DATA_HEADER_BYTES,
+    group_checksum, names, ChunkNo, Codec, ContainerEntry, ContainerId, DataFooter, DataHeader, DataName,
+    Group, Prefixes, RunSet, Table, WriterNo, DATA_HEADER_BYTES,
 };
 use store::ObjectWriter;
 
@@ -159,20 +159,9 @@ impl ContainerWriter {
 /// Writes what the global index reads of a container: chunk numbers' runs are those of its table.
 fn put_prefixes(folder: &Folder, session: &Session, table: &Table) -> Result<()> {
     let name = names::prefixes(table.container);
-    let frame = encode_prefixes(folder, &name, table);
+    let frame = Prefixes::of(table).encode(folder.context(&name));
     // A compacted container keeps the index of its first generation: dead chunks are hints that fail.
     folder.store.put(&name, &[&frame])?;
     session.wrote(name);
     Ok(())
-}
-
-/// Number and fingerprint prefix of every chunk.
-pub(crate) fn encode_prefixes(folder: &Folder, name: &str, table: &Table) -> Vec<u8> {
-    let mut body = Vec::with_capacity(table.fingerprints.len() * 12);
-    let numbers = table.numbers.runs().iter().flat_map(|r| r.0..r.0 + r.1);
-    for (number, fingerprint) in numbers.zip(&table.fingerprints) {
-        body.extend_from_slice(&number.to_le_bytes());
-        body.extend_from_slice(&fingerprint[..8]);
-    }
-    encode_frame(Kind::Prefixes, folder.context(name), &body)
 }

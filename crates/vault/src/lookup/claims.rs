@@ -9,7 +9,7 @@ use crate::base::error::Result;
 use crate::container::dead::read_dead;
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
-use format::{encode_frame, names, ContainerEntry, ContainerId, Kind, RunSet, SnapId, WriterNo};
+use format::{encode_mark, names, ContainerEntry, ContainerId, Kind, RunSet, SnapId, WriterNo};
 use std::collections::HashMap;
 use store::StoreError;
 
@@ -74,7 +74,7 @@ impl Claims {
     /// Claims what a writer has made. What is in the manifest from then on stays as it is until the claim ends.
     fn ask_writer(&self, writer: WriterNo) -> Result<Option<(Vec<ContainerId>, Containers)>> {
         let name = names::claim(self.folder.owner, writer, self.session);
-        let frame = encode_frame(Kind::Claim, self.folder.context(&name), b"");
+        let frame = encode_mark(Kind::Claim, self.folder.context(&name));
         self.folder.store.put(&name, &[&frame])?;
         match self.folder.store.len(&names::retiring(self.folder.owner, writer)) {
             Err(StoreError::NotFound { .. }) => {}

@@ -1,13 +1,13 @@
 //! The global chunk index of the `conventional` policy: prefixes in memory, full fingerprints in the tables.
 
 use crate::base::error::Result;
-use crate::container::tables::Tables;
+use crate::container::tables::{ChunkPlace, Tables};
 use crate::lookup::claims::Claims;
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
 use crate::manifest::session::Session;
 use chunk::{Fingerprint, Location, PrefixIndex};
-use format::{decode_frame, names, ChunkNo, ContainerId, Kind};
+use format::{names, ChunkNo, ContainerId, Kind, Prefixes};
 use std::collections::BTreeSet;
 
 /// Chunks of the shared set that any disk may match.
@@ -26,14 +26,13 @@ impl GlobalIndex {
         containers.each(|e| {
             let name = names::prefixes(e.id);
             let Ok(frame) = shared.store.read(&name, Kind::Prefixes.frame_max()) else { return Ok(()) };
-            let Ok(body) = decode_frame(Kind::Prefixes, shared.context(&name), &frame) else { return Ok(()) };
+            let Ok(prefixes) = Prefixes::decode(shared.context(&name), &frame) else { return Ok(()) };
             let container_slot = slots.len() as u32;
             slots.push(e.id);
-            for item in body.chunks_exact(12) {
+            for (chunk, prefix) in prefixes.0 {
                 let mut fingerprint = Fingerprint([0; 32]);
-                fingerprint.0[..8].copy_from_slice(&item[4..]);
-                let chunk_no = u32::from_le_bytes([item[0], item[1], item[2], item[3]]);
-                index.insert(&fingerprint, Location { container_slot, chunk_no });
+                fingerprint.0[..8].copy_from_slice(&prefix);
+                index.insert(&fingerprint, Location { container_slot, chunk_no: chunk.0 });
             }
             Ok(())
         })?;
@@ -46,12 +45,7 @@ impl GlobalIndex {
     }
 
     /// Looks a chunk up: claimed, and compared by its full fingerprint and length.
-    pub fn find(
-        &mut self,
-        tables: &Tables,
-        f: &Fingerprint,
-        bytes: u32,
-    ) -> Result<Option<(ContainerId, ChunkNo)>> {
+    pub fn find(&mut self, tables: &Tables, f: &Fingerprint, bytes: u32) -> Result<Option<ChunkPlace>> {
         let Some(hint) = self.index.get(f) else { return Ok(None) };
         let id = self.slots[hint.container_slot as usize];
         let Some(claimed) = self.claims.claim(id)? else { return Ok(None) };

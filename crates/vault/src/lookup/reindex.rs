@@ -3,8 +3,7 @@
 use crate::base::error::Result;
 use crate::base::policy::Global;
 use crate::container::tables::read_table;
-use crate::container::writer::encode_prefixes;
-use crate::lookup::segment_index::{in_one_place, replace_segments, SegmentAt};
+use crate::lookup::segment_index::{in_one_place, replace_segments};
 use crate::lookup::stale_indexes::{stale_prefixes, stale_segments};
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::has_objects;
@@ -12,7 +11,7 @@ use crate::manifest::reader::Reader;
 use crate::manifest::rollback::load_checked;
 use crate::manifest::vault::Vault;
 use crate::recipe::stored::{read_page, read_root};
-use format::{names, Owner};
+use format::{names, Owner, Prefixes, SegmentPlace};
 use std::collections::{BTreeSet, HashSet};
 use store::StoreError;
 
@@ -54,7 +53,7 @@ impl Vault {
     }
 
     /// Every segment of any recipe whose chunks stand one behind the other in a shared container.
-    fn find_segments(&self, containers: &Containers) -> Result<BTreeSet<SegmentAt>> {
+    fn find_segments(&self, containers: &Containers) -> Result<BTreeSet<SegmentPlace>> {
         let mut found = BTreeSet::new();
         for folder in self.all_folders()? {
             let reader = match Reader::open(&folder) {
@@ -97,7 +96,7 @@ impl Vault {
                 }
                 other => other?,
             };
-            let frame = encode_prefixes(folder, &name, &table);
+            let frame = Prefixes::of(&table).encode(folder.context(&name));
             folder.store.delete(&name)?;
             match folder.store.put(&name, &[&frame]) {
                 Ok(()) => report.containers += 1,

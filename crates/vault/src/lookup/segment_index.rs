@@ -11,25 +11,13 @@ use crate::manifest::folder::Folder;
 use crate::manifest::session::Session;
 use chunk::{Fingerprint, Piece};
 use format::{
-    decode_frame, encode_frame, names, ChunkNo, ContainerId, Kind, Owner, Reference, SegmentRecipe, WriterNo,
+    names, ChunkNo, ContainerId, Kind, Owner, Reference, SegmentPlace, SegmentRecipe, Segments, WriterNo,
 };
 use std::collections::{BTreeSet, HashMap};
 use store::StoreError;
 
 /// Segments that are known at most (32 MiB; 8 TiB in segments of 8 MiB). Others are not found: that costs space only.
 const KNOWN_MAX: usize = 1 << 20;
-/// Segments in the index of one session at most. Others cannot be found.
-const SEGMENTS_MAX: usize = Kind::Segments.body_max() / ENTRY_BYTES;
-/// Fingerprint, container, first chunk.
-const ENTRY_BYTES: usize = 44;
-
-/// A segment in a shared container: its chunks stand one behind the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SegmentAt {
-    pub container: ContainerId,
-    pub first: ChunkNo,
-    pub fingerprint: [u8; 32],
-}
 
 /// Segments of the shared set.
 pub(crate) struct SegmentIndex {
@@ -38,7 +26,7 @@ pub(crate) struct SegmentIndex {
     claims: Claims,
     matched: BTreeSet<ContainerId>,
     /// What this session has written.
-    fresh: Vec<SegmentAt>,
+    fresh: Vec<SegmentPlace>,
     fresh_by: HashMap<[u8; 32], usize>,
 }
 
@@ -172,7 +160,7 @@ fn references(pieces: &[Piece], container: ContainerId, first: ChunkNo) -> Vec<R
 }
 
 /// Where a segment's chunks stand, if that is one behind the other in a shared container.
-pub(crate) fn in_one_place(s: &SegmentRecipe) -> Option<SegmentAt> {
+pub(crate) fn in_one_place(s: &SegmentRecipe) -> Option<SegmentPlace> {
     let mut start: Option<(ContainerId, u32)> = None;
     let mut next = 0;
     for r in &s.references {
@@ -190,44 +178,30 @@ pub(crate) fn in_one_place(s: &SegmentRecipe) -> Option<SegmentAt> {
         }
     }
     let (container, first) = start.filter(|s| s.0.owner() == Owner::Shared)?;
-    Some(SegmentAt { fingerprint: s.fingerprint, container, first: ChunkNo(first) })
+    Some(SegmentPlace { fingerprint: s.fingerprint, container, first: ChunkNo(first) })
 }
 
 /// The index of one session; empty where there is none.
-pub(crate) fn read_segments(shared: &Folder, writer: WriterNo) -> Result<Vec<SegmentAt>> {
+pub(crate) fn read_segments(shared: &Folder, writer: WriterNo) -> Result<Vec<SegmentPlace>> {
     let name = names::segments(shared.owner, writer);
     let frame = match shared.store.read(&name, Kind::Segments.frame_max()) {
         Err(StoreError::NotFound { .. }) => return Ok(Vec::new()),
         other => other.named()?,
     };
-    let body =
-        decode_frame(Kind::Segments, shared.context(&name), &frame).map_err(VaultError::malformed(&name))?;
-    let entry = |e: &[u8]| {
-        let (fingerprint, rest) = e.split_first_chunk::<32>()?;
-        let (container, rest) = rest.split_first_chunk::<8>()?;
-        let container = ContainerId::from_raw(u64::from_le_bytes(*container)).ok()?;
-        let first = ChunkNo(u32::from_le_bytes(rest.try_into().ok()?));
-        Some(SegmentAt { fingerprint: *fingerprint, container, first })
-    };
-    Ok(body.chunks_exact(ENTRY_BYTES).filter_map(entry).collect())
+    let decoded = Segments::decode(shared.context(&name), &frame);
+    decoded.map(|segments| segments.0).map_err(VaultError::malformed(&name))
 }
 
 /// Writes the index of one session.
-fn put_segments(folder: &Folder, writer: WriterNo, segments: &[SegmentAt]) -> Result<()> {
+fn put_segments(folder: &Folder, writer: WriterNo, segments: &[SegmentPlace]) -> Result<()> {
     let name = names::segments(folder.owner, writer);
-    let segments = &segments[..segments.len().min(SEGMENTS_MAX)];
-    let mut body = Vec::with_capacity(segments.len() * ENTRY_BYTES);
-    for s in segments {
-        body.extend_from_slice(&s.fingerprint);
-        body.extend_from_slice(&s.container.raw().to_le_bytes());
-        body.extend_from_slice(&s.first.0.to_le_bytes());
-    }
-    Ok(folder.store.put(&name, &[&encode_frame(Kind::Segments, folder.context(&name), &body)])?)
+    let frame = Segments(segments.to_vec()).encode(folder.context(&name));
+    Ok(folder.store.put(&name, &[&frame])?)
 }
 
 /// Replaces the indexes of all sessions by what `segments` says.
-pub(crate) fn replace_segments(folder: &Folder, segments: BTreeSet<SegmentAt>) -> Result<u64> {
-    let all: Vec<SegmentAt> = segments.into_iter().collect();
+pub(crate) fn replace_segments(folder: &Folder, segments: BTreeSet<SegmentPlace>) -> Result<u64> {
+    let all: Vec<SegmentPlace> = segments.into_iter().collect();
     // In order of containers, and so of writers.
     for of_writer in all.chunk_by(|a, b| a.container.writer() == b.container.writer()) {
         let writer = of_writer[0].container.writer();

@@ -7,7 +7,7 @@
 use crate::base::error::{Result, VaultError};
 use crate::base::random::random_token;
 use crate::manifest::folder::Folder;
-use format::{encode_frame, names, Kind, Manifest};
+use format::{names, Manifest, ReaderRecord};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use store::{Hold, Reserve, StoreError};
@@ -46,7 +46,7 @@ impl Reader {
     pub fn open(folder: &Folder) -> Result<Reader> {
         let since = folder.load()?.sequence;
         let name = names::reader(folder.disk, random_token()?);
-        let frame = encode_frame(Kind::Reader, folder.context(&name), &since.to_le_bytes());
+        let frame = ReaderRecord { since }.encode(folder.context(&name));
         let hold = match folder.with_reserve(folder.reserve.max(Reserve::Part)).store.hold(&name, &frame) {
             Ok(hold) => Some(hold),
             Err(e) => {

@@ -13,7 +13,7 @@
 
 use crate::base::error::{Result, VaultError};
 use crate::manifest::folder::Folder;
-use format::{decode_frame, encode_frame, names, Kind, Manifest, WriterNo};
+use format::{check_mark, encode_mark, names, Kind, Manifest, WriterNo};
 use store::StoreError;
 
 /// What a listing of a folder tells of the newest manifest that was there.
@@ -89,7 +89,7 @@ impl Evidence {
 /// Whether a commit record is one of this folder: a copy from elsewhere proves nothing.
 fn is_record(folder: &Folder, record: &str) -> Result<bool> {
     match folder.store.read(record, 4096) {
-        Ok(bytes) => Ok(decode_frame(Kind::Commit, folder.context(record), &bytes).is_ok()),
+        Ok(bytes) => Ok(check_mark(Kind::Commit, folder.context(record), &bytes).is_ok()),
         Err(StoreError::NotFound { .. } | StoreError::TooLong { .. } | StoreError::Unreadable { .. }) => {
             Ok(false)
         }
@@ -108,7 +108,7 @@ pub(crate) fn load_checked(folder: &Folder) -> Result<(Manifest, Evidence)> {
 /// Records a commit, and removes the records that `before` lists. As far as it is possible: the commit stands.
 pub(crate) fn record(folder: &Folder, sequence: u64, before: &Evidence) {
     let name = names::commit(&folder.path, sequence);
-    let frame = encode_frame(Kind::Commit, folder.context(&name), b"");
+    let frame = encode_mark(Kind::Commit, folder.context(&name));
     if folder.store.put(&name, &[&frame]).is_err() {
         return;
     }

@@ -6,7 +6,7 @@ use crate::container::tables::read_table;
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
 use crate::manifest::session::is_alive;
-use format::{decode_frame, names, Codec, ContainerId, Kind, Manifest, Release, RunSet, Table, WriterNo};
+use format::{names, Codec, ContainerId, Manifest, ReaderRecord, Release, RunSet, Table, WriterNo};
 use std::collections::HashSet;
 use std::ops::Range;
 use store::StoreError;
@@ -32,9 +32,9 @@ fn oldest_in_use(folder: &Folder, m: &Manifest, own: Option<WriterNo>) -> Result
             Err(StoreError::Unreadable { .. }) => Vec::new(),
             other => other?,
         };
-        let since = decode_frame(Kind::Reader, folder.context(&e.name), &bytes).ok();
+        let record = ReaderRecord::decode(folder.context(&e.name), &bytes);
         // One that cannot be read or understood may read anything.
-        let since = since.and_then(|b| (*b).try_into().ok()).map_or(0, u64::from_le_bytes);
+        let since = record.map_or(0, |record| record.since);
         oldest = oldest.min(since);
         Ok(())
     })?;

@@ -23,8 +23,8 @@ use crate::reclaim::gc_report::GcReport;
 use crate::reclaim::orphans::{list_checked, remove_orphans};
 use crate::reclaim::released::delete_released;
 use format::{
-    encode_frame, names, ContainerEntry, ContainerId, Kind, Owner, RecipePageRef, Release, RunSet,
-    WriterKind, WriterNo,
+    encode_mark, names, ContainerEntry, ContainerId, Kind, Owner, RecipePageRef, Release, RunSet, WriterKind,
+    WriterNo,
 };
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use store::{Reserve, StoreError};
@@ -180,7 +180,7 @@ fn sweep_batch(
     let writers: BTreeSet<WriterNo> = entries.iter().map(|e| e.id.writer()).collect();
     for writer in &writers {
         let name = names::retiring(folder.owner, *writer);
-        let frame = encode_frame(Kind::Retiring, folder.context(&name), b"");
+        let frame = encode_mark(Kind::Retiring, folder.context(&name));
         match folder.store.put(&name, &[&frame]) {
             // All that were there have been removed: something that is no object stands in its place.
             Err(StoreError::AlreadyExists { object }) => {

@@ -13,8 +13,8 @@ use crate::verify::found::{lock, ThreadFindings};
 use crate::verify::groups::GroupRead;
 use crossbeam_channel::{bounded, Sender};
 use format::{
-    decode_frame, names, Codec, ContainerEntry, ContainerId, DataFooter, DataHeader, Kind, Owner, RunSet,
-    Table, DATA_FOOTER_BYTES, DATA_HEADER_BYTES,
+    names, Codec, ContainerEntry, ContainerId, DataFooter, DataHeader, Kind, Owner, Prefixes, RunSet, Table,
+    DATA_FOOTER_BYTES, DATA_HEADER_BYTES,
 };
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -159,9 +159,8 @@ impl ContainerCheck<'_> {
             other => other.named(),
         };
         let context = folder.context(&object);
-        let decoded = read.and_then(|b| {
-            decode_frame(Kind::Prefixes, context, &b).map(drop).map_err(VaultError::malformed(&object))
-        });
+        let decoded = read
+            .and_then(|b| Prefixes::decode(context, &b).map(drop).map_err(VaultError::malformed(&object)));
         let mut found = lock(found);
         found.counts.objects += 1;
         if let Err(e) = decoded {
