@@ -1,6 +1,7 @@
 //! The house: which crate stands on which floor, and that every arrow between crates points down.
 
 use std::fmt;
+use std::path::PathBuf;
 
 /// A place in the house.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,8 @@ const HOUSE: [(&str, Place); 14] = [
 pub struct Crate {
     /// Its name.
     pub name: String,
+    /// Where its `Cargo.toml` stands.
+    pub folder: PathBuf,
     /// Its arrows.
     pub uses: Vec<Use>,
 }
@@ -139,7 +142,8 @@ mod tests {
                 Some(name) => Use { name: name.into(), when: When::Tests },
                 None => Use { name: u.into(), when: When::Always },
             };
-            Crate { name: name.trim().into(), uses: uses.split_whitespace().map(arrow).collect() }
+            let uses = uses.split_whitespace().map(arrow).collect();
+            Crate { name: name.trim().into(), folder: PathBuf::new(), uses }
         };
         text.iter().map(one).collect()
     }

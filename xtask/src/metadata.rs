@@ -2,6 +2,7 @@
 
 use crate::house::{Crate, Use, When};
 use serde_json::Value;
+use std::path::Path;
 use std::process::Command;
 
 /// Asks cargo. The error is one line.
@@ -35,7 +36,8 @@ fn parse_crate(package: &Value) -> Option<Crate> {
             uses.push(Use { name: dependency["name"].as_str()?.into(), when });
         }
     }
-    Some(Crate { name: package["name"].as_str()?.into(), uses })
+    let folder = Path::new(package["manifest_path"].as_str()?).parent()?.to_owned();
+    Some(Crate { name: package["name"].as_str()?.into(), folder, uses })
 }
 
 #[cfg(test)]
@@ -47,6 +49,7 @@ mod tests {
     fn only_crates_of_the_repository_are_arrows() {
         let metadata = json!({ "packages": [{
             "name": "vault",
+            "manifest_path": "/repo/crates/vault/Cargo.toml",
             "dependencies": [
                 { "name": "thiserror", "kind": null, "source": "registry" },
                 { "name": "store", "kind": null, "path": "/repo/crates/store", "rename": "objects" },
@@ -56,7 +59,8 @@ mod tests {
         }]});
         let uses = [("store", When::Always), ("image", When::Tests), ("format", When::Building)]
             .map(|(name, when)| Use { name: name.into(), when });
-        assert_eq!(parse(&metadata), Some(vec![Crate { name: "vault".into(), uses: uses.into() }]));
+        let vault = Crate { name: "vault".into(), folder: "/repo/crates/vault".into(), uses: uses.into() };
+        assert_eq!(parse(&metadata), Some(vec![vault]));
         assert_eq!(parse(&json!({ "packages": 7 })), None);
     }
 
