@@ -2,11 +2,19 @@
 
 use crate::house::{Crate, Use, When};
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// The workspace.
+pub struct Workspace {
+    /// The folder of the repository.
+    pub root: PathBuf,
+    /// Its crates.
+    pub crates: Vec<Crate>,
+}
+
 /// Asks cargo. The error is one line.
-pub fn read() -> Result<Vec<Crate>, String> {
+pub fn read() -> Result<Workspace, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
@@ -15,8 +23,11 @@ pub fn read() -> Result<Vec<Crate>, String> {
     if !output.status.success() {
         return Err(format!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr).trim()));
     }
-    let metadata = serde_json::from_slice(&output.stdout).map_err(|e| format!("cargo metadata: {e}"))?;
-    parse(&metadata).ok_or_else(|| "cargo metadata has another form than version 1".into())
+    let metadata: Value =
+        serde_json::from_slice(&output.stdout).map_err(|e| format!("cargo metadata: {e}"))?;
+    let workspace =
+        || Some(Workspace { root: metadata["workspace_root"].as_str()?.into(), crates: parse(&metadata)? });
+    workspace().ok_or_else(|| "cargo metadata has another form than version 1".into())
 }
 
 /// The crates and what they use of this repository: what has a path, registry crates have none.
@@ -66,7 +77,7 @@ mod tests {
 
     #[test]
     fn this_workspace_is_read_and_stands() {
-        let crates = read().unwrap();
+        let crates = read().unwrap().crates;
         assert!(crates.iter().any(|c| c.name == "xtask"));
         assert_eq!(crate::house::check(&crates), []);
     }

@@ -41,7 +41,8 @@ impl<N: Ord + Clone + Display> Graph<N> {
         circle.iter().zip(next).map(|(from, to)| tie(from, to, &self.names(from, to))).collect()
     }
 
-    /// Circles that together contain every arrow that lies in one, short ones first. Each begins with its lowest node.
+    /// Circles without a common arrow, short ones first, each beginning with its lowest node. Every other circle has an
+    /// arrow in common with one of these.
     pub fn circles(&self) -> Vec<Vec<N>> {
         let mut shortest = BTreeSet::new();
         for (from, to, _) in self.arrows() {
@@ -56,7 +57,7 @@ impl<N: Ord + Clone + Display> Graph<N> {
         for (_, circle) in shortest {
             let arrows: Vec<(N, N)> =
                 circle.iter().cloned().zip(circle.iter().cycle().skip(1).cloned()).collect();
-            if arrows.iter().any(|arrow| !named.contains(arrow)) {
+            if arrows.iter().all(|arrow| !named.contains(arrow)) {
                 named.extend(arrows);
                 circles.push(circle);
             }

@@ -21,7 +21,7 @@ fn a_circle_is_named_with_what_ties_it() {
 }
 
 #[test]
-fn the_shortest_circle_through_each_arrow_is_named() {
+fn circles_without_a_common_arrow_are_named() {
     let crate_ = [
         ("lib.rs", "mod a; mod b; mod c;"),
         ("a.rs", "pub struct A(crate::b::B);"),
