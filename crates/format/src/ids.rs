@@ -64,6 +64,16 @@ impl fmt::Debug for SnapId {
     }
 }
 
+/// A session or a reader, while it lives. Random; its objects have it in their names, as 16 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(pub u64);
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
 /// A session that may write below one owner. Counted up in the owner's manifest, never used twice.
 ///
 /// It is also the generation of everything that the session writes: whoever finds an object without

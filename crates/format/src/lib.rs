@@ -29,7 +29,7 @@ pub use bytes::{Malformed, Result};
 pub use container::{group_checksum, DataFooter, DataHeader, DATA_FOOTER_BYTES, DATA_HEADER_BYTES};
 pub use dead::DeadLog;
 pub use frame::{decode_frame, encode_frame, frame_len, Context, Kind, FRAME_HEADER_BYTES};
-pub use ids::{ChunkNo, ContainerId, DiskId, Owner, SnapId, VaultId, WriterNo};
+pub use ids::{ChunkNo, ContainerId, DiskId, Owner, SnapId, Token, VaultId, WriterNo};
 pub use manifest::{
     DataName, Manifest, PageRef, Release, Released, Reverse, SnapshotEntry, SnapshotState, Writer, WriterKind,
 };

@@ -2,7 +2,7 @@
 
 use crate::bytes::{In, Malformed, Out, Result, STRING_BYTES};
 use crate::frame::{decode_frame, encode_frame, Context, Kind};
-use crate::ids::{ContainerId, DiskId, SnapId, WriterNo};
+use crate::ids::{ContainerId, DiskId, SnapId, Token, WriterNo};
 use crate::recipe::RecipeName;
 
 /// Most writers: each is asked for while there is work on the folder.
@@ -43,7 +43,7 @@ pub struct Writer {
     /// Its number.
     pub no: WriterNo,
     /// Names the object it holds while it lives.
-    pub token: SnapId,
+    pub token: Token,
     /// What it does.
     pub kind: WriterKind,
     /// The snapshot whose references must stay while it lives.
@@ -317,7 +317,7 @@ impl Manifest {
         for _ in 0..n {
             m.writers.push(Writer {
                 no: WriterNo(i.u32()?),
-                token: SnapId(i.u64()?),
+                token: Token(i.u64()?),
                 kind: match i.u8()? {
                     0 => WriterKind::Backup,
                     1 => WriterKind::Maintenance,

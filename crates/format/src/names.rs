@@ -1,7 +1,7 @@
 //! What objects are called. Every name below an owner's folder ends with the number of the writer that made it, but for
 //! the manifest's and those of commit records.
 
-use crate::ids::{ContainerId, DiskId, Owner, SnapId, WriterNo};
+use crate::ids::{ContainerId, DiskId, Owner, Token, WriterNo};
 use crate::recipe::RecipeName;
 use crate::DataName;
 use xxhash_rust::xxh3::xxh3_128;
@@ -94,12 +94,12 @@ pub fn bloom(folder: &str, recipe: RecipeName) -> String {
 }
 
 /// The object that a session holds.
-pub fn session(token: SnapId) -> String {
+pub fn session(token: Token) -> String {
     format!("sessions/{token}")
 }
 
 /// The object that a reader of an owner's folder holds.
-pub fn reader(disk: DiskId, token: SnapId) -> String {
+pub fn reader(disk: DiskId, token: Token) -> String {
     format!("readers/{disk}/{token}")
 }
 
@@ -132,7 +132,7 @@ pub fn prefixes_of(owner: Owner) -> String {
 }
 
 /// A session's claim on the shared containers that a writer made.
-pub fn claim(owner: Owner, writer: WriterNo, session: SnapId) -> String {
+pub fn claim(owner: Owner, writer: WriterNo, session: Token) -> String {
     format!("{}{}/{session}", claims_on(owner), writer.0)
 }
 
@@ -174,7 +174,7 @@ mod tests {
         let w = WriterNo(17);
         let c = ContainerId::new(Owner::Disk, WriterNo(3), 5);
         let d = DataName { container: c, generation: w };
-        let r = RecipeName { snap: SnapId(9), generation: w };
+        let r = RecipeName { snap: crate::SnapId(9), generation: w };
         for n in [
             page(&f, w, 4),
             data(&f, d),

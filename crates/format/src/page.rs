@@ -13,18 +13,35 @@ pub const CONTAINERS_PER_PAGE: usize = 256;
 pub struct ContainerEntry {
     /// The container.
     pub id: ContainerId,
-    /// Generation of its table; for a container of another owner: zero, that owner's page tells.
+    /// Generation of its table. That of a foreign container stands in its owner's page.
     pub table: WriterNo,
     /// The object that holds its chunks.
     pub data: DataName,
-    /// Its list of dead chunks; zero where there is none.
-    pub dead: WriterNo,
+    /// Generation of its list of dead chunks, where it has one.
+    pub dead: Option<WriterNo>,
     /// Chunks in its table.
     pub chunks: u32,
     /// How many of them are dead.
     pub dead_chunks: u32,
     /// Length of its chunk groups as stored, in bytes.
     pub stored_bytes: u64,
+}
+
+/// Stands where a generation would, of what is not there. No session has this number.
+const NO_WRITER: u32 = 0;
+
+impl ContainerEntry {
+    /// What a disk's own table says of a container of another owner: that the disk may reference it.
+    pub fn foreign(id: ContainerId) -> ContainerEntry {
+        let generation = WriterNo(NO_WRITER);
+        let data = DataName { container: id, generation };
+        ContainerEntry { id, table: generation, data, dead: None, chunks: 0, dead_chunks: 0, stored_bytes: 0 }
+    }
+
+    /// Whether it belongs to another owner.
+    pub fn is_foreign(&self) -> bool {
+        self.table.0 == NO_WRITER
+    }
 }
 
 /// Entries in order of their ids.
@@ -44,7 +61,7 @@ impl ContainerPage {
             o.u32(e.table.0);
             o.u64(e.data.container.raw());
             o.u32(e.data.generation.0);
-            o.u32(e.dead.0);
+            o.u32(e.dead.map_or(NO_WRITER, |w| w.0));
             o.u32(e.chunks);
             o.u32(e.dead_chunks);
             o.u64(e.stored_bytes);
@@ -70,7 +87,7 @@ impl ContainerPage {
                     container: ContainerId::from_raw(i.u64()?)?,
                     generation: WriterNo(i.u32()?),
                 },
-                dead: WriterNo(i.u32()?),
+                dead: Some(i.u32()?).filter(|n| *n != NO_WRITER).map(WriterNo),
                 chunks: i.u32()?,
                 dead_chunks: i.u32()?,
                 stored_bytes: i.u64()?,

@@ -12,7 +12,7 @@ pub(crate) mod pipeline;
 use crate::base::error::{Result, VaultError};
 use crate::base::policy::{CodecChoice, Global, Policy, Summaries};
 use crate::base::progress::Progress;
-use crate::base::random::random_token;
+use crate::base::random::random_bytes;
 use crate::base::stages::StageSeconds;
 use crate::container::tables::TABLE_CACHE_BYTES;
 use crate::lookup::parent::{Parent, Unusable};
@@ -31,8 +31,8 @@ use crate::recipe::writer::{RecipeWriter, WrittenRecipe};
 use crate::reclaim::released::delete_released;
 use crate::reclaim::reverse::ReverseReport;
 use format::{
-    ContainerEntry, ContainerId, DataName, Manifest, RecipeName, Reverse, SnapId, SnapshotEntry,
-    SnapshotState, WriterKind, WriterNo,
+    ContainerEntry, Manifest, RecipeName, Reverse, SnapId, SnapshotEntry,
+    SnapshotState, WriterKind,
 };
 use image::Source;
 use pipeline::Written;
@@ -120,7 +120,12 @@ impl Vault {
                 }
                 session => session?,
             };
-            return Ok(OpenBackup { vault: self, disk: disk.to_owned(), snapshot: random_token()?, session });
+            return Ok(OpenBackup {
+                vault: self,
+                disk: disk.to_owned(),
+                snapshot: SnapId(u64::from_le_bytes(random_bytes()?)),
+                session,
+            });
         }
         Err(VaultError::Refused(format!("{disk}: comes and goes all the time; run it again")))
     }
@@ -268,26 +273,19 @@ fn commit(
     options: &BackupOptions,
 ) -> Result<SnapshotEntry> {
     let matched = run.index.matched().into_iter();
-    let mut edits: Edits = matched.map(|c| (c, Some(foreign_entry(c)))).collect();
+    let mut edits: Edits = matched.map(|c| (c, Some(ContainerEntry::foreign(c)))).collect();
     if let Some(shared) = shared {
         let made: Edits = run.containers.iter().map(|e| (e.id, Some(*e))).collect();
         // While this writer is registered, what it made is not removed; what it matched is claimed.
         shared.swap(|m| m.edit_containers(&made))?;
         run.index.save(&shared)?;
-        edits.extend(run.containers.iter().map(|e| (e.id, Some(foreign_entry(e.id)))));
+        edits.extend(run.containers.iter().map(|e| (e.id, Some(ContainerEntry::foreign(e.id)))));
         let entry = swap_in(session, run, id, policy, options, &edits)?;
         let _ = shared.end();
         return Ok(entry);
     }
     edits.extend(run.containers.iter().map(|e| (e.id, Some(*e))));
     swap_in(session, run, id, policy, options, &edits)
-}
-
-/// What a disk's own table says of a container that belongs to another owner: that it may be referenced.
-fn foreign_entry(id: ContainerId) -> ContainerEntry {
-    let data = DataName { container: id, generation: WriterNo(0) };
-    let none = WriterNo(0);
-    ContainerEntry { id, table: none, data, dead: none, chunks: 0, dead_chunks: 0, stored_bytes: 0 }
 }
 
 fn swap_in(

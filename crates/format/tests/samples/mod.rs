@@ -6,7 +6,7 @@ use format::{
     Bloom, ChunkNo, Codec, ContainerEntry, ContainerId, ContainerPage, DataHeader, DataName, DeadLog, DiskId,
     Group, Manifest, NameRecord, Owner, PageAt, PageRef, PopularSet, ReaderRecord, RecipeName, RecipePage,
     RecipePageRef, RecipeRoot, Reference, Release, Released, Reverse, RunSet, SegmentPlace, SegmentRecipe,
-    Segments, SessionRecord, SnapId, SnapshotEntry, SnapshotState, Table, VaultFile, VaultId, Writer,
+    Segments, SessionRecord, SnapId, SnapshotEntry, SnapshotState, Table, Token, VaultFile, VaultId, Writer,
     WriterKind, WriterNo,
 };
 
@@ -42,7 +42,7 @@ pub fn manifests() -> Vec<Manifest> {
         policy: "balanced".into(),
         tags: vec![("what".into(), "before the upgrade".into())],
     };
-    let writer = |no, kind, parent| Writer { no: WriterNo(no), token: SnapId(7), kind, parent, since: 12 };
+    let writer = |no, kind, parent| Writer { no: WriterNo(no), token: Token(7), kind, parent, since: 12 };
     let full = Manifest {
         sequence: 19,
         next_writer: WriterNo(9),
@@ -72,7 +72,7 @@ pub fn container_page() -> ContainerPage {
         id: container(Owner::Disk, number),
         table: WriterNo(5),
         data: data_name(0),
-        dead: WriterNo(u32::from(number == 1)),
+        dead: (number == 1).then_some(WriterNo(1)),
         chunks: 8192,
         dead_chunks: 17 * number,
         stored_bytes: 20 << 20,

@@ -1,6 +1,7 @@
 //! What is forged: of every kind of object what takes most memory within the limits, and what is far beyond them.
 
 use crate::forge::{recipe_of, varint, Body, Vault};
+use format::Token;
 use format::{
     names, ChunkNo, Codec, ContainerEntry, ContainerId, ContainerPage, DataFooter, DataName, DeadLog, Group,
     Kind, Owner, PageAt, PageRef, RecipeName, RecipePage, RecipePageRef, Reference, Release, Released,
@@ -38,7 +39,7 @@ pub const CASES: &[Case] = &[
     of("manifest-writers", B, |v| {
         v.put_manifest(|m| {
             let (kind, parent, since) = (WriterKind::Maintenance, None, 1);
-            let writer = |n| Writer { no: WriterNo(n), token: SnapId(u64::from(n)), kind, parent, since };
+            let writer = |n| Writer { no: WriterNo(n), token: Token(u64::from(n)), kind, parent, since };
             m.writers = (1000..66_536).map(writer).collect();
             m.next_writer = WriterNo(100_000);
         });
@@ -100,7 +101,7 @@ pub const CASES: &[Case] = &[
             id: far(n),
             table: WriterNo(1),
             data: DataName { container: far(n), generation: WriterNo(1) },
-            dead: WriterNo(u32::MAX),
+            dead: Some(WriterNo(u32::MAX)),
             chunks: u32::MAX,
             dead_chunks: u32::MAX - 1,
             stored_bytes: u64::MAX / 1000,
@@ -319,8 +320,8 @@ pub const CASES: &[Case] = &[
     of("sessions-and-readers", B, |v| {
         for n in 0..2000u64 {
             let item = Body::Repeated { head: &[], item: &[0], times: 64 << 10 };
-            v.put(Kind::Session, &names::session(SnapId(n)), &item);
-            v.put(Kind::Reader, &names::reader(v.manifest().disk, SnapId(n)), &item);
+            v.put(Kind::Session, &names::session(Token(n)), &item);
+            v.put(Kind::Reader, &names::reader(v.manifest().disk, Token(n)), &item);
         }
     }),
     of("features", B, |v| {

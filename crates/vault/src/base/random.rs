@@ -1,7 +1,7 @@
 //! Random numbers of the system.
 
 use crate::base::error::{Result, VaultError};
-use format::SnapId;
+use format::Token;
 
 pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N]> {
     let mut b = [0; N];
@@ -10,6 +10,6 @@ pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N]> {
     Ok(b)
 }
 
-pub(crate) fn random_token() -> Result<SnapId> {
-    Ok(SnapId(u64::from_le_bytes(random_bytes()?)))
+pub(crate) fn random_token() -> Result<Token> {
+    Ok(Token(u64::from_le_bytes(random_bytes()?)))
 }

@@ -6,7 +6,7 @@ use crate::manifest::session::Session;
 use chunk::Fingerprint;
 use format::{
     group_checksum, names, ChunkNo, Codec, ContainerEntry, ContainerId, DataFooter, DataHeader, DataName,
-    Group, Prefixes, RunSet, Table, WriterNo, DATA_HEADER_BYTES,
+    Group, Prefixes, RunSet, Table, DATA_HEADER_BYTES,
 };
 use store::ObjectWriter;
 
@@ -147,7 +147,7 @@ impl ContainerWriter {
             id,
             table: session.writer,
             data: self.table.data,
-            dead: WriterNo(0),
+            dead: None,
             chunks: self.table.lengths.len() as u32,
             dead_chunks: 0,
             stored_bytes: self.offset - DATA_HEADER_BYTES as u64,

@@ -9,14 +9,15 @@ use crate::base::error::Result;
 use crate::container::dead::read_dead;
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
-use format::{encode_mark, names, ContainerEntry, ContainerId, Kind, RunSet, SnapId, WriterNo};
+use format::Token;
+use format::{encode_mark, names, ContainerEntry, ContainerId, Kind, RunSet, WriterNo};
 use std::collections::HashMap;
 use store::StoreError;
 
 /// The claims of one session.
 pub(crate) struct Claims {
     folder: Folder,
-    session: SnapId,
+    session: Token,
     /// By writer; `None` where its containers are being looked at for removal.
     writers: HashMap<WriterNo, Option<(Vec<ContainerId>, Containers)>>,
     asked: HashMap<ContainerId, Option<Claimed>>,
@@ -30,7 +31,7 @@ pub(crate) struct Claimed {
 }
 
 impl Claims {
-    pub fn new(folder: Folder, session: SnapId) -> Self {
+    pub fn new(folder: Folder, session: Token) -> Self {
         Claims { folder, session, writers: HashMap::new(), asked: HashMap::new() }
     }
 

@@ -111,7 +111,7 @@ impl OwnIndex {
             id,
             table: self.writer,
             data: DataName { container: id, generation: self.writer },
-            dead: WriterNo(0),
+            dead: None,
             chunks: 0,
             dead_chunks: 0,
             stored_bytes: 0,

@@ -3,7 +3,7 @@
 use crate::base::error::{Named, Result, VaultError};
 use crate::manifest::folder::Folder;
 use format::{
-    names, ContainerEntry, ContainerId, ContainerPage, DataName, Kind, Manifest, PageRef, Release, WriterNo,
+    names, ContainerEntry, ContainerId, ContainerPage, DataName, Kind, Manifest, PageRef, Release,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -87,11 +87,11 @@ pub(crate) fn release_data(
     let mut before = BTreeSet::new();
     for id in edits.keys() {
         if let Some(e) = containers.get(*id)? {
-            before.insert(e.data);
+            before.extend((!e.is_foreign()).then_some(e.data));
         }
     }
     let kept: HashSet<DataName> = edits.values().flatten().map(|e| e.data).collect();
-    before.retain(|d| d.generation != WriterNo(0) && !kept.contains(d));
+    before.retain(|d| !kept.contains(d));
     if before.is_empty() {
         return Ok(());
     }

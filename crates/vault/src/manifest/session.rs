@@ -12,7 +12,8 @@ use crate::manifest::folder::Folder;
 use crate::manifest::names::read_name;
 use crate::manifest::rollback::{self, Evidence};
 use crate::manifest::vault::now;
-use format::{names, Manifest, Owner, SessionRecord, SnapId, SnapshotEntry, Writer, WriterKind, WriterNo};
+use format::Token;
+use format::{names, Manifest, Owner, SessionRecord, SnapshotEntry, Writer, WriterKind, WriterNo};
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ use store::{Hold, ObjectStore, Reserve, StoreError};
 pub(crate) struct Session {
     pub folder: Folder,
     pub writer: WriterNo,
-    pub token: SnapId,
+    pub token: Token,
     pub parent: Option<SnapshotEntry>,
     /// The manifest in which it was registered.
     pub manifest: Manifest,
@@ -43,7 +44,7 @@ fn next_after(folder: &Folder, no: WriterNo) -> Result<WriterNo> {
 }
 
 /// Holds the object that shows a session to live.
-pub(crate) fn hold_session(folder: &Folder, kind: &str) -> Result<(SnapId, Box<dyn Hold>)> {
+pub(crate) fn hold_session(folder: &Folder, kind: &str) -> Result<(Token, Box<dyn Hold>)> {
     let token = random_token()?;
     let name = names::session(token);
     let (host, process) = (store::host::name(), std::process::id());
@@ -52,7 +53,7 @@ pub(crate) fn hold_session(folder: &Folder, kind: &str) -> Result<(SnapId, Box<d
 }
 
 /// Who holds a session, for those who wait for it.
-fn holder(folder: &Folder, token: SnapId) -> String {
+fn holder(folder: &Folder, token: Token) -> String {
     let name = names::session(token);
     let read = folder.store.read(&name, 1 << 16).ok();
     match read.and_then(|bytes| SessionRecord::decode(folder.context(&name), &bytes).ok()) {
@@ -64,7 +65,7 @@ fn holder(folder: &Folder, token: SnapId) -> String {
 }
 
 /// Whether the process that registered a writer is alive. One whose session object cannot be read may be.
-pub(crate) fn is_alive(store: &dyn ObjectStore, token: SnapId) -> Result<bool> {
+pub(crate) fn is_alive(store: &dyn ObjectStore, token: Token) -> Result<bool> {
     match store.is_held(&names::session(token)) {
         Err(StoreError::Unreadable { .. }) => Ok(true),
         other => Ok(other?),
@@ -125,7 +126,7 @@ impl Session {
         }
     }
 
-    fn register(folder: &Folder, kind: WriterKind, token: SnapId) -> Result<(Manifest, WriterNo, Evidence)> {
+    fn register(folder: &Folder, kind: WriterKind, token: Token) -> Result<(Manifest, WriterNo, Evidence)> {
         let evidence = Evidence::of_commits(folder)?;
         let (manifest, no) = folder.update(|m| {
             evidence.check_update(folder, m)?;
@@ -147,7 +148,7 @@ impl Session {
 
     /// Registers a second kind of writer under a hold that another session has: backups that also write to
     /// the shared set. They never exclude each other.
-    pub fn join(folder: &Folder, token: SnapId) -> Result<Session> {
+    pub fn join(folder: &Folder, token: Token) -> Result<Session> {
         let evidence = Evidence::of_commits(folder)?;
         let (manifest, writer) = folder.update(|m| {
             evidence.check_update(folder, m)?;
@@ -302,7 +303,7 @@ fn remove_disk(folder: &Folder, name: &str) -> Result<()> {
 /// Takes writers that no longer live out of the manifest: they cannot commit any more.
 pub(crate) fn fence_dead(session: &Session) -> Result<()> {
     let folder = &session.folder;
-    let mut dead: HashSet<SnapId> = HashSet::new();
+    let mut dead: HashSet<Token> = HashSet::new();
     for w in folder.load()?.writers {
         if w.no != session.writer && !is_alive(&*folder.store, w.token)? {
             dead.insert(w.token);

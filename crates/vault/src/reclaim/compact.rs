@@ -14,7 +14,7 @@ use crate::container::writer::ContainerWriter;
 use crate::manifest::container_table::{release_data, Containers, Edits};
 use crate::manifest::folder::release;
 use crate::manifest::session::Session;
-use format::{names, Codec, ContainerEntry, ContainerId, DataName, Owner, Release, RunSet, Table, WriterNo};
+use format::{names, Codec, ContainerEntry, ContainerId, DataName, Owner, Release, RunSet, Table};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -87,9 +87,9 @@ pub(crate) fn compact_folder(
                     let data = DataName { container: entry.id, generation: session.writer };
                     session.folder.store.delete(&names::data(&session.folder.path, data))?;
                     // Punching needs none.
-                    let punch = Release::Punch { container: entry.id, dead: entry.dead };
+                    let punch = entry.dead.map(|dead| Release::Punch { container: entry.id, dead });
                     session.swap(|m| {
-                        release(m, punch.clone());
+                        punch.iter().for_each(|punch| release(m, punch.clone()));
                         Ok(())
                     })?;
                 }
@@ -147,9 +147,8 @@ fn replace(session: &Session, fresh: &[(ContainerEntry, ContainerEntry)]) -> Res
     let mut released = Vec::new();
     for (old, _) in fresh {
         released.push(Release::Object(names::table(&folder.path, old.id, old.table)));
-        if old.dead != WriterNo(0) {
-            released.push(Release::Object(names::dead(&folder.path, old.id, old.dead)));
-        }
+        let dead = old.dead.map(|generation| names::dead(&folder.path, old.id, generation));
+        released.extend(dead.map(Release::Object));
     }
     release_data(&Containers::new(folder.clone(), &folder.load()?), &edits, &mut released)?;
     session.swap(|m| {

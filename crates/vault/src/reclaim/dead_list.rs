@@ -6,7 +6,7 @@ use crate::container::tables::read_table;
 use crate::manifest::folder::Folder;
 use crate::manifest::session::Session;
 use crate::recipe::stored::{read_root, summary_of};
-use format::{names, ContainerEntry, ContainerId, DeadLog, Manifest, Owner, Release, RunSet, WriterNo};
+use format::{names, ContainerEntry, ContainerId, DeadLog, Manifest, Owner, Release, RunSet};
 use std::collections::HashSet;
 
 /// Logs chunks of a container as dead. Returns its new entry, `None` where no live chunk is left.
@@ -31,9 +31,8 @@ pub(crate) fn bury(
         other => other?,
     };
     let dead = old.union(chunks);
-    if entry.dead != WriterNo(0) {
-        released.push(Release::Object(names::dead(&folder.path, entry.id, entry.dead)));
-    }
+    let old_list = entry.dead.map(|generation| names::dead(&folder.path, entry.id, generation));
+    released.extend(old_list.map(Release::Object));
     let dead_chunks = dead.len().min(u64::from(u32::MAX)) as u32;
     if dead_chunks >= entry.chunks {
         released.push(Release::Object(names::table(&folder.path, entry.id, entry.table)));
@@ -53,7 +52,7 @@ pub(crate) fn bury(
     if f64::from(dead_chunks) < punch_below * f64::from(entry.chunks) {
         released.push(Release::Punch { container: entry.id, dead: session.writer });
     }
-    Ok(Some(ContainerEntry { dead: session.writer, dead_chunks, ..*entry }))
+    Ok(Some(ContainerEntry { dead: Some(session.writer), dead_chunks, ..*entry }))
 }
 
 /// Chunks of a container that the snapshots of a disk reference. Used where a list of dead chunks is damaged.

@@ -77,8 +77,8 @@ fn for_each_named(folder: &Folder, m: &Manifest, each: &mut dyn FnMut(&str)) -> 
         if folder.owns(e.id) {
             each(&names::data(path, e.data));
             each(&names::table(path, e.id, e.table));
-            if e.dead != WriterNo(0) {
-                each(&names::dead(path, e.id, e.dead));
+            if let Some(generation) = e.dead {
+                each(&names::dead(path, e.id, generation));
             }
         }
         Ok(())

@@ -98,7 +98,7 @@ fn delete(folder: &Folder, object: &str) -> Result<u64> {
 /// Punches what a list of dead chunks says, if the container still has that list: a later one has its own record.
 fn punch(folder: &Folder, m: &Manifest, id: ContainerId, dead: WriterNo) -> Result<u64> {
     let Some(entry) = Containers::new(folder.clone(), m).get(id)? else { return Ok(0) };
-    if entry.dead != dead {
+    if entry.dead != Some(dead) {
         return Ok(0);
     }
     let table = read_table(folder, id, entry.table)?;

@@ -94,12 +94,16 @@ pub struct Age {
 }
 
 /// Numbers the writers whose containers a snapshot uses: its own is 0, the one before it 1, and so on.
-pub(crate) fn ages(writers: &BTreeMap<WriterNo, u64>, view: &View, own: WriterNo) -> Vec<(WriterNo, Age)> {
-    let mut all: Vec<WriterNo> = writers.keys().copied().collect();
-    all.extend(view.manifest.snapshots.iter().map(|s| s.made_by).filter(|w| *w <= own));
+pub(crate) fn ages(
+    writers: &BTreeMap<Option<WriterNo>, u64>,
+    view: &View,
+    own: WriterNo,
+) -> Vec<(Option<WriterNo>, Age)> {
+    let mut all: Vec<Option<WriterNo>> = writers.keys().copied().collect();
+    all.extend(view.manifest.snapshots.iter().map(|s| s.made_by).filter(|w| *w <= own).map(Some));
     all.sort_unstable_by(|a, b| b.cmp(a));
     all.dedup();
-    let snapshot = |w: WriterNo| view.manifest.live().find(|s| s.made_by == w).map(|s| s.id);
+    let snapshot = |w: Option<WriterNo>| view.manifest.live().find(|s| Some(s.made_by) == w).map(|s| s.id);
     let numbered = all.into_iter().enumerate();
     numbered
         .filter_map(|(age, w)| {

@@ -47,12 +47,11 @@ impl Vault {
         let snapshot = find_snapshot(&view.manifest, disk, spec)?.clone();
         let cell_bytes = snapshot.size.div_ceil(cells.max(1) as u64).next_multiple_of(4096).max(4096);
         let count = snapshot.size.div_ceil(cell_bytes) as usize;
-        let mut by_cell: Vec<BTreeMap<WriterNo, u64>> = vec![BTreeMap::new(); count];
-        let mut by_writer: BTreeMap<WriterNo, u64> = BTreeMap::new();
+        let mut by_cell: Vec<BTreeMap<Option<WriterNo>, u64>> = vec![BTreeMap::new(); count];
+        let mut by_writer: BTreeMap<Option<WriterNo>, u64> = BTreeMap::new();
         let fragmentation = walk(&view, &snapshot, |offset, bytes, container| {
             // The popular set counts its writers by itself: it is older than all of the disk's.
-            let own = container.owner() != Owner::Popular;
-            let writer = if own { container.writer() } else { WriterNo(0) };
+            let writer = Some(container.writer()).filter(|_| container.owner() != Owner::Popular);
             *by_writer.entry(writer).or_default() += bytes;
             let (mut at, end) = (offset, offset + bytes);
             while at < end {
@@ -63,8 +62,8 @@ impl Vault {
             }
         })?;
         let numbered = ages(&by_writer, &view, snapshot.made_by);
-        let age_of: BTreeMap<WriterNo, usize> = numbered.iter().map(|(w, a)| (*w, a.age)).collect();
-        let cell = |writers: BTreeMap<WriterNo, u64>| {
+        let age_of: BTreeMap<Option<WriterNo>, usize> = numbered.iter().map(|(w, a)| (*w, a.age)).collect();
+        let cell = |writers: BTreeMap<Option<WriterNo>, u64>| {
             let most = writers.iter().max_by_key(|(_, bytes)| **bytes).and_then(|(w, _)| age_of.get(w));
             match (most, writers.len()) {
                 (None, _) => Cell::Null,

@@ -136,7 +136,7 @@ impl Builder<'_> {
             id,
             table: id.writer(),
             data,
-            dead: WriterNo(0),
+            dead: None,
             chunks: chunks.len() as u32,
             dead_chunks: 0,
             stored_bytes: stored.len() as u64,
