@@ -76,8 +76,8 @@ impl fmt::Display for Token {
 
 /// A session that may write below one owner. Counted up in the owner's manifest, never used twice.
 ///
-/// It is also the generation of everything that the session writes: whoever finds an object without
-/// a reference knows from its name whose it was.
+/// It is also the generation of everything that the session writes: the name of an object that nothing
+/// references tells who wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WriterNo(pub u32);
 

@@ -26,7 +26,7 @@ pub fn folder(owner: Owner, disk: DiskId) -> String {
     match owner {
         Owner::Disk => format!("disks/{disk}/"),
         Owner::Shared => "shared/".into(),
-        Owner::Popular => "popular/".into(),
+        Owner::Shared | Owner::Popular => "shared/".into(),
     }
 }
 

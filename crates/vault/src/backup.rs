@@ -31,8 +31,7 @@ use crate::recipe::writer::{RecipeWriter, WrittenRecipe};
 use crate::reclaim::released::delete_released;
 use crate::reclaim::reverse::ReverseReport;
 use format::{
-    ContainerEntry, Manifest, RecipeName, Reverse, SnapId, SnapshotEntry,
-    SnapshotState, WriterKind,
+    ContainerEntry, Manifest, RecipeName, Reverse, SnapId, SnapshotEntry, SnapshotState, WriterKind,
 };
 use image::Source;
 use pipeline::Written;

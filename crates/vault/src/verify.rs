@@ -1,14 +1,14 @@
 //! Verification: whether everything that snapshots need is there and whole, and which snapshots each damaged object
 //! affects.
 //!
-//! 1. The disks are found by their names, and by their folders where a name is damaged ([`crate::manifest::disks`]).
+//! 1. The disks are found by their folders; names that do not lead to them are reported ([`crate::manifest::disks`]).
 //! 2. A disk at a time, under a reader: its container pages and recipes; every reference resolves ([`recipes`]).
 //! 3. Tables, deletion logs and data objects of its containers; with `data` every group and chunk ([`containers`]).
 //! 4. Where something is damaged, the snapshots that it affects, from their summaries ([`affected`]).
 //! 5. Containers whose data or table is damaged are recorded in their owner's manifest: later backups do not match them.
 //!
-//! Damage never ends it: what can still be looked at is. Shared containers are looked at once, however many disks use
-//! them. What vanishes because somebody deletes it meanwhile is no damage.
+//! Damage does not stop it. Shared containers are checked once, however many disks use them. An object that another
+//! process deletes meanwhile is not damaged.
 
 mod affected;
 mod containers;

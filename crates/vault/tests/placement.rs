@@ -60,7 +60,7 @@ fn what_other_disks_keep_is_not_written_again() {
 #[test]
 fn what_is_dear_to_read_is_written_again() {
     let mut rng = rng(seed("what_is_dear_to_read_is_written_again"));
-    let policy = Policy { rewrite_at: Rewrite::Sparse { read_ratio: 2.0 }, ..BALANCED };
+    let policy = Policy { rewrite_at: Rewrite::Fragmented { read_ratio: 2.0 }, ..BALANCED };
     let dir = common::scratch();
     let vault = common::new_vault(dir.path());
     let mut bytes = vec![0; 8 << 20];

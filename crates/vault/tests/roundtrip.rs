@@ -29,7 +29,7 @@ fn policy(rng: &mut StdRng) -> Policy {
     p.similar_segments = rng.random_range(0..12);
     p.own_index_parent = rng.random();
     if rng.random_bool(0.3) {
-        p.rewrite_at = Rewrite::Sparse { read_ratio: rng.random_range(1.0..30.0) };
+        p.rewrite_at = Rewrite::Fragmented { read_ratio: rng.random_range(1.0..30.0) };
     }
     p
 }

@@ -104,7 +104,7 @@ impl Made {
             },
             "reverse": {
                 "snapshots": report.reverse.snapshots,
-                "turned_chunks": report.reverse.turned_chunks,
+                "redirected_chunks": report.reverse.redirected_chunks,
                 "compacted_containers": report.reverse.compacted,
                 "freed_bytes": report.reverse.freed_bytes,
                 "held_up": report.reverse.held_up,

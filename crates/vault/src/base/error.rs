@@ -51,7 +51,7 @@ pub enum VaultError {
         /// What, where, and what there is instead.
         what: String,
     },
-    /// Somebody else is at work on the same disk.
+    /// The disk is locked by another session.
     #[error("{disk}: locked by {holder}; wait until it has ended")]
     Busy {
         /// The disk.
@@ -59,8 +59,10 @@ pub enum VaultError {
         /// Who: work, host, process, since when.
         holder: String,
     },
-    /// This session was declared dead by another process.
-    #[error("{disk}: this session was taken for dead and shut out; nothing was committed, run it again")]
+    /// The session's lease expired, and another process fenced it.
+    #[error(
+        "{disk}: the lease of this session expired and it was fenced; nothing was committed: run it again"
+    )]
     Fenced {
         /// The disk.
         disk: String,
@@ -74,10 +76,10 @@ pub enum VaultError {
         #[source]
         source: StoreError,
     },
-    /// What was asked for makes no sense, whatever is in the vault.
+    /// The request makes no sense, whatever the vault contains.
     #[error("{0}")]
     Usage(String),
-    /// What was asked for cannot be done.
+    /// The request cannot be carried out.
     #[error("{0}")]
     Refused(String),
     /// The user stopped it.

@@ -67,7 +67,7 @@ pub enum Rewrite {
     Never,
     /// What the parent is read back from at too high a price is written again: the worst containers and groups first,
     /// and no more than two bytes for each that was new in the parent.
-    Sparse {
+    Fragmented {
         /// Bytes that are fetched for one byte that is wanted; a seek counts as 2 MiB.
         read_ratio: f64,
     },
@@ -152,7 +152,7 @@ pub const BALANCED: Policy = Policy {
     similar_segments: 10,
     own_index_bytes: 48 << 20,
     own_index_parent: true,
-    rewrite_at: Rewrite::Sparse { read_ratio: 1.25 },
+    rewrite_at: Rewrite::Fragmented { read_ratio: 1.25 },
     reverse: true,
     rebuild_at: 0.25,
     group_bytes: 4 << 20,
@@ -238,5 +238,5 @@ impl Policy {
 /// Bytes that are rather read than skipped.
 pub(crate) const GAP_BYTES: u64 = 64 << 10;
 
-/// Bytes of chunks in a group: whoever wants one reads all of it, and popular runs are short.
+/// Bytes of chunks in a group of the popular set. A group is read as a whole, and popular runs are short.
 pub(crate) const POPULAR_GROUP_BYTES: usize = 256 << 10;

@@ -1,4 +1,4 @@
-//! How far an operation is, for whoever wants to show it, and the way to stop it.
+//! The progress of an operation, and its cancellation.
 
 use crate::base::error::{Result, VaultError};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

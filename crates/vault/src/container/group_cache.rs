@@ -85,7 +85,7 @@ impl GroupCache {
         self.groups.get(key)
     }
 
-    /// A group; read and decompressed by whoever comes first, while others who want it wait.
+    /// A group. The first thread that needs it reads and decompresses it; others wait.
     pub(crate) fn get(
         &self,
         key: &GroupKey,

@@ -114,7 +114,7 @@ impl<'a> Placer<'a> {
         }
         let (mut found, in_one_place) = match self.policy.rewrite_at {
             Rewrite::Whole { keep_shared } => (self.kept(segment, keep_shared)?, true),
-            Rewrite::Never | Rewrite::Sparse { .. } => (self.search(segment)?, false),
+            Rewrite::Never | Rewrite::Fragmented { .. } => (self.search(segment)?, false),
         };
         let again = self.rewriting.forget(&mut found);
         let start = Instant::now();
@@ -147,7 +147,7 @@ impl<'a> Placer<'a> {
 
     /// Decides which chunks of the parent are rewritten, `budget` bytes at most.
     pub fn choose_rewritten(&mut self, budget: u64) -> Result<()> {
-        let (Some(parent), Rewrite::Sparse { read_ratio }) = (&mut self.parent, self.policy.rewrite_at)
+        let (Some(parent), Rewrite::Fragmented { read_ratio }) = (&mut self.parent, self.policy.rewrite_at)
         else {
             return Ok(());
         };

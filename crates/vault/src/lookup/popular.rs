@@ -63,7 +63,7 @@ fn read_set(shared: &Folder, writer: WriterNo) -> Result<PopularSet> {
 
 /// What `read` makes of the set that was published last; `None` where there is none.
 fn newest<T>(shared: &Folder, read: impl Fn(WriterNo) -> Result<T>) -> Result<Option<T>> {
-    // Whoever publishes a new one removes the old one.
+    // A new set replaces the old one.
     for _ in 0..3 {
         let Some(newest) = sets(shared)?.pop() else { return Ok(None) };
         match read(newest) {

@@ -1,12 +1,12 @@
-//! Decision 5 of the write path: what the parent is read back from at too high a price is written again.
+//! Decision 5 of the write path: fragmented chunks of the parent are rewritten, within a budget.
 //!
-//! A restore fetches whole groups, and goes to another place for every container. The more versions there are, the less
-//! the newest wants of an old group, and the more small containers it wants something of. What costs most for what it
-//! gives is written again, together with what is new: the newest snapshot then no longer reads it there, and the
-//! reverse pass frees it. Containers that are used sparsely are what rewriting by history looks for (Fu et al.,
-//! USENIX ATC 2014, 4.2); here groups count as well, and a place costs what a seek does.
+//! A restore fetches whole groups and seeks once for each container. With more versions, the newest one needs less of each
+//! old group, and something from more small containers. The chunks that cost most to read for what they give are written
+//! again together with the new ones: the newest snapshot then no longer reads the old copies, and the reverse pass frees
+//! them. Rewriting by history looks for containers of which little is needed (Fu et al., USENIX ATC 2014, 4.2); here groups
+//! count as well, and a place costs what a seek does.
 //!
-//! Prices are bytes as stored.
+//! Costs are in bytes as stored.
 
 use crate::base::error::Result;
 use crate::base::policy::{Policy, GAP_BYTES};
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 const SEEK_BYTES: f64 = (2 << 20) as f64;
 /// Bytes that are written again at most for each one that was new in the parent.
 const AGAIN_FOR_NEW: u64 = 2;
-/// Chunks of containers whose tables are read at most, the most sparsely used containers first (75 MB of tables).
+/// Chunks of containers whose tables are read at most, those first of which least is needed (75 MB of tables).
 const CHUNKS_LOOKED_AT: u64 = 2 << 20;
 
 /// The chunks that are wanted of one place.
@@ -102,7 +102,7 @@ fn choose(
 ) -> Result<BTreeMap<ContainerId, RunSet>> {
     let mut places = Vec::new();
     let mut chunks_looked_at = 0;
-    for (entry, wanted) in most_sparse(parent, tables, policy, read_ratio)? {
+    for (entry, wanted) in most_fragmented(parent, tables, policy, read_ratio)? {
         chunks_looked_at += u64::from(entry.chunks);
         if chunks_looked_at > CHUNKS_LOOKED_AT {
             break;
@@ -120,8 +120,8 @@ fn choose(
     Ok(worst(places, read_ratio, budget))
 }
 
-/// Containers that may be worth a look, the most sparsely used first, as far as that is known without their tables.
-fn most_sparse<'a>(
+/// Containers that may be fragmented, those first of which least is needed, as far as entries tell without tables.
+fn most_fragmented<'a>(
     parent: &'a Summary,
     tables: &Tables,
     policy: &Policy,

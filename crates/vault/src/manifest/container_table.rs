@@ -2,9 +2,7 @@
 
 use crate::base::error::{Named, Result, VaultError};
 use crate::manifest::folder::Folder;
-use format::{
-    names, ContainerEntry, ContainerId, ContainerPage, DataName, Kind, Manifest, PageRef, Release,
-};
+use format::{names, ContainerEntry, ContainerId, ContainerPage, DataName, Kind, Manifest, PageRef, Release};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -33,7 +31,7 @@ impl Containers {
             return Ok(p.clone());
         }
         let page = Arc::new(self.folder.read_page(&self.pages[at])?);
-        // 256 pages are 65,536 containers or about 2 TiB of chunks, in 4 MiB of memory.
+        // 256 pages are 65,536 containers, 4 TiB of chunks, in 4 MiB of memory.
         if loaded.len() >= 256 {
             loaded.clear();
         }
@@ -41,7 +39,7 @@ impl Containers {
         Ok(page)
     }
 
-    /// Reads all pages: whoever is about to name containers learns of damage before any work is done.
+    /// Reads all pages, so that damage is found before any work is done.
     pub fn check(&self) -> Result<()> {
         (0..self.pages.len()).try_for_each(|at| self.page(at).map(drop))
     }

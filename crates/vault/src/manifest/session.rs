@@ -1,8 +1,8 @@
-//! Sessions: who is at work on a folder, and may commit to it.
+//! Sessions: the right to change a folder, held by a process.
 //!
-//! A session first holds an object, then registers its writer number in the manifest, in the same swap in which
-//! it chooses its parent. Whoever wants to remove something reads the manifest and so knows every parent exactly.
-//! A writer whose object is no longer held is dead; taking it out of the manifest fences it: it cannot commit.
+//! A session takes a lease on an object, then registers its writer number in the manifest, in the same swap in which it
+//! chooses its parent. So the manifest lists every parent, and nothing that a parent references is removed. A writer
+//! whose lease has ended is dead. Removing it from the manifest fences it: it cannot commit.
 
 use crate::base::error::{Result, VaultError};
 use crate::base::random::random_token;
@@ -289,7 +289,7 @@ pub(crate) fn is_empty(m: &Manifest) -> bool {
     m.snapshots.is_empty() && m.pages.is_empty() && m.released.is_empty() && m.unswept.is_empty()
 }
 
-/// Removes an empty disk: its name first, so that whoever finds the name finds the manifest too.
+/// Removes an empty disk: its name first, so that a name that is found leads to a manifest.
 fn remove_disk(folder: &Folder, name: &str) -> Result<()> {
     let object = names::name(name);
     match read_name(&*folder.store, folder.context(&object), &object)? {

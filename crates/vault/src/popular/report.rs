@@ -1,4 +1,4 @@
-//! What is told of the popular set.
+//! Reports on the popular set.
 
 /// Chunks that occur in the same number of disks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

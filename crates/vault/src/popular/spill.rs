@@ -14,7 +14,7 @@ const FILES_MAX: u64 = 256;
 const BUFFER_BYTES: usize = 64 << 10;
 /// Bytes of a record.
 pub(super) const RECORD_BYTES: usize = 36;
-/// Half a fingerprint tells chunks apart: whoever uses a chunk compares the whole one.
+/// Half a fingerprint: enough to count chunks. Before a chunk is used its whole fingerprint is compared.
 pub(crate) type Half = [u8; 16];
 
 /// A chunk of a disk, in the order of its fields.

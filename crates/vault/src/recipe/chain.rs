@@ -1,8 +1,7 @@
-//! Reading a recipe as if all its references were direct: those that lead through newer snapshots are traced.
+//! Chains of indirect references: a recipe is read as if all its references were direct (RevDedup 3.2.2, 3.3).
 //!
-//! A chain is followed a page at a time and a level at a time: what a page wants of the next newer recipe is sorted, so
-//! that each page there is decoded once, and a page that is as the next newer one has it is passed without decoding
-//! (RevDedup 3.2.2, 3.3).
+//! References are traced one page and one level at a time. What a page needs from the next newer recipe is sorted, so
+//! that each page there is decoded once. A page that equals the newer one's is passed on without being decoded.
 
 use crate::base::error::{Result, VaultError};
 use crate::manifest::folder::Folder;
@@ -103,11 +102,11 @@ struct Newer {
     root: Option<Arc<RecipeRoot>>,
 }
 
-/// A page once some newer recipes are gone.
-pub(crate) enum Without {
-    /// One that is there already.
+/// A page of a recipe after some newer recipes are deleted.
+pub(crate) enum Unlinked {
+    /// An existing page.
     At(PageAt),
-    /// One to be written.
+    /// A page that must be written.
     Fresh(RecipePage),
 }
 
@@ -229,24 +228,25 @@ impl RecipeReader {
         at.map(|(_, p)| names::recipe_pages(&self.folder.path, p.recipe)).unwrap_or_default()
     }
 
-    /// What page `no` is once the `gone` next newer recipes are no more: what leads through them leads further.
-    pub fn without(&mut self, no: u64, gone: usize) -> Result<Without> {
+    /// Page `no` as it must be after the `gone` next newer recipes are deleted: references through them are traced to the
+    /// snapshot after those.
+    pub fn unlink(&mut self, no: u64, gone: usize) -> Result<Unlinked> {
         let mut level = 0;
         let at = loop {
             match self.slot(level, no)? {
                 PageAt::Newer if level < gone => level += 1,
                 PageAt::Page(at) => break at,
-                other => return Ok(Without::At(other)),
+                other => return Ok(Unlinked::At(other)),
             }
         };
         if level == gone || !self.is_traced(level) {
-            return Ok(Without::At(PageAt::Page(at)));
+            return Ok(Unlinked::At(PageAt::Page(at)));
         }
         let page = self.cache.page(&self.folder, &at)?;
         if !page.has_indirect() {
-            return Ok(Without::At(PageAt::Page(at)));
+            return Ok(Unlinked::At(PageAt::Page(at)));
         }
-        Ok(Without::Fresh(self.trace(level, gone, &at, &page)?))
+        Ok(Unlinked::Fresh(self.trace(level, gone, &at, &page)?))
     }
 
     /// Whether references of a level may be indirect.

@@ -6,8 +6,8 @@ use crate::manifest::container_table::{release_data, Containers, Edits};
 use crate::manifest::folder::{list_unswept, release, release_object, Folder};
 use crate::manifest::session::Session;
 use crate::recipe::stored::recipe_of;
-use crate::reclaim::change::{remove_rewritten, Change};
-use crate::reclaim::dead_list::bury;
+use crate::reclaim::change::{remove_new_recipe, Change};
+use crate::reclaim::dead_list::mark_dead;
 use crate::reclaim::unreferenced::{Dead, LeakCount};
 use format::{names, Manifest, Owner, RecipeName, Release, SnapId, SnapshotEntry, SnapshotState};
 use std::collections::{BTreeSet, HashSet};
@@ -25,7 +25,7 @@ pub(crate) fn apply(
     let m = folder.load()?;
     let containers = Containers::new(folder.clone(), &m);
     let mut released = Vec::new();
-    let (mut edits, leaks) = match bury_all(session, &containers, dead, punch_below, &mut released) {
+    let (mut edits, leaks) = match mark_all_dead(session, &containers, dead, punch_below, &mut released) {
         // Containers without a live chunk need no list. What is dead in the others leaks until it is repaired.
         Err(e) if e.is_full() => {
             released.clear();
@@ -62,14 +62,14 @@ pub(crate) fn apply(
     if !done {
         // The next attempt writes the same names.
         for s in m.snapshots.iter().filter(|s| change.rewritten.iter().any(|r| r.id == s.id)) {
-            remove_rewritten(session, s)?;
+            remove_new_recipe(session, s)?;
         }
     }
     Ok(done)
 }
 
 /// Logs everything dead in a disk's own containers. Where there is no space for all of the lists, none is left.
-fn bury_all(
+fn mark_all_dead(
     session: &Session,
     containers: &Containers,
     dead: &Dead,
@@ -79,7 +79,7 @@ fn bury_all(
     let mut edits = Edits::new();
     for (id, chunks) in &dead.chunks {
         let Some(entry) = containers.get(*id)? else { continue };
-        match bury(session, &entry, chunks, punch_below, released) {
+        match mark_dead(session, &entry, chunks, punch_below, released) {
             Err(e) if e.is_full() => {
                 let path = &session.folder.path;
                 for id in edits.iter().filter_map(|(id, fresh)| fresh.map(|_| *id)) {
@@ -108,24 +108,24 @@ fn unlisted(
             old => old?,
         };
         if old.union(chunks).len() >= u64::from(entry.chunks) {
-            let none = bury(session, &entry, chunks, 0.0, released)?;
+            let none = mark_dead(session, &entry, chunks, 0.0, released)?;
             edits.insert(*id, none);
         }
     }
     Ok(edits)
 }
 
-/// Takes doomed snapshots out, puts new recipes in, and releases what no snapshot needs any more.
+/// Takes to_delete snapshots out, puts new recipes in, and releases what no snapshot needs any more.
 fn change_snapshots(folder: &Folder, m: &mut Manifest, change: &Change) {
-    let doomed = &change.doomed;
+    let to_delete = &change.to_delete;
     let mut unneeded: BTreeSet<RecipeName> = BTreeSet::new();
     let mut roots = Vec::new();
     m.snapshots.retain(|s| {
-        if doomed.contains(&s.id) {
+        if to_delete.contains(&s.id) {
             roots.push(recipe_of(s));
             unneeded.extend(&s.depends);
         }
-        !doomed.contains(&s.id)
+        !to_delete.contains(&s.id)
     });
     for s in &mut m.snapshots {
         if let Some(r) = change.rewritten.iter().find(|r| r.id == s.id) {
@@ -137,7 +137,7 @@ fn change_snapshots(folder: &Folder, m: &mut Manifest, change: &Change) {
         }
     }
     // Those who have them as parents were found dead: they are fenced.
-    m.writers.retain(|w| !w.parent.is_some_and(|p| doomed.contains(&p)));
+    m.writers.retain(|w| !w.parent.is_some_and(|p| to_delete.contains(&p)));
     for root in roots {
         release_object(m, names::recipe_root(&folder.path, root));
     }

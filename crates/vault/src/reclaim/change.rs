@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 /// A change of a disk's snapshots: some go, some get other recipes for the same content.
 #[derive(Default)]
 pub(crate) struct Change {
-    pub doomed: BTreeSet<SnapId>,
+    pub to_delete: BTreeSet<SnapId>,
     pub rewritten: Vec<Rewritten>,
     /// Snapshots that must be live neighbours when it takes effect: a backup that began after the newer one was
     /// deleted compares with the older one, whose recipe must stay as it is.
@@ -24,18 +24,18 @@ pub(crate) struct Rewritten {
     pub root: RecipeRoot,
     pub recipe: WrittenRecipe,
     /// Pages of the old recipe that the new one has no longer.
-    pub loose: Vec<RecipePageRef>,
+    pub unreferenced: Vec<RecipePageRef>,
     pub reverse: Reverse,
 }
 
 /// The name of a recipe that a session writes for a snapshot that is there.
-pub(crate) fn rewritten_name(session: &Session, s: &SnapshotEntry) -> RecipeName {
+pub(crate) fn new_recipe_name(session: &Session, s: &SnapshotEntry) -> RecipeName {
     RecipeName { snap: s.id, generation: session.writer }
 }
 
 /// Removes a recipe that was written for a snapshot and that nothing names yet.
-pub(crate) fn remove_rewritten(session: &Session, s: &SnapshotEntry) -> Result<()> {
-    let (folder, name) = (&session.folder, rewritten_name(session, s));
+pub(crate) fn remove_new_recipe(session: &Session, s: &SnapshotEntry) -> Result<()> {
+    let (folder, name) = (&session.folder, new_recipe_name(session, s));
     folder.store.delete(&names::recipe_root(&folder.path, name))?;
     folder.store.delete(&names::recipe_pages(&folder.path, name))?;
     Ok(())

@@ -13,7 +13,7 @@ use std::collections::HashSet;
 ///
 /// With a smaller share of dead chunks than `punch_below` the container is punched; others wait for compaction
 /// (RevDedup 3.2.4).
-pub(crate) fn bury(
+pub(crate) fn mark_dead(
     session: &Session,
     entry: &ContainerEntry,
     chunks: &RunSet,

@@ -1,16 +1,17 @@
-//! Deletion of snapshots.
+//! Deletion of snapshots (`docs/flows/delete.md`).
 //!
-//! 1. The snapshots are marked deleted by one swap: users no longer see them, whatever happens next.
-//! 2. An older snapshot whose references lead through them gets a recipe without them. What they alone referenced is
-//!    found by comparing their summaries with those of all other snapshots of the disk, or with their filters
-//!    ([`crate::recipe::filters`]).
-//! 3. The dead chunks are logged beside their containers; containers without a live chunk leave the table. A second
-//!    swap makes that true and forgets the snapshots.
-//! 4. Containers with too much dead space are compacted ([`crate::reclaim::compact`]).
-//! 5. What the swaps released is deleted, once no reader that came before can need it.
+//! 1. One swap marks the snapshots deleted: users no longer see them, whatever fails later.
+//! 2. An older snapshot whose indirect references go through them gets a new recipe without these references. The chunks
+//!    that only the deleted snapshots referenced are found by comparing their summaries with those of all other snapshots
+//!    of the disk, or with their filters ([`crate::recipe::filters`]).
+//! 3. Lists of dead chunks are put beside the containers. A second swap makes them count, takes containers without a live
+//!    chunk out of the table, and removes the snapshots.
+//! 4. Objects that the swaps released are deleted, as soon as no older reader may need them. Containers with much dead
+//!    space are compacted ([`crate::reclaim::compact`]), and what that released is deleted.
+//! 5. Shared containers that the disk no longer references are swept ([`crate::reclaim::sweep`]).
 //!
-//! A snapshot that is the parent of a running backup waits at step 2 for the next deletion or `gc`; so do all where
-//! other maintenance is at work on the disk, or where damage hides what the remaining snapshots reference.
+//! Steps 2 and 3 of a snapshot wait for the next deletion or `gc` if it is the parent of a running backup, if other
+//! maintenance has the disk, or if damage hides what the remaining snapshots reference.
 
 use crate::base::error::{Result, VaultError};
 use crate::base::snapshot_spec::{find_ids, find_live};
@@ -19,10 +20,10 @@ use crate::manifest::folder::Folder;
 use crate::manifest::rollback::{self, load_checked};
 use crate::manifest::session::{is_alive, Session};
 use crate::manifest::vault::Vault;
-use crate::recipe::chain::{RecipeReader, Without};
+use crate::recipe::chain::{RecipeReader, Unlinked};
 use crate::recipe::writer::PageWriter;
 use crate::reclaim::apply::apply;
-use crate::reclaim::change::{remove_rewritten, rewritten_name, Change, Rewritten};
+use crate::reclaim::change::{new_recipe_name, remove_new_recipe, Change, Rewritten};
 use crate::reclaim::compact::compact_folder;
 use crate::reclaim::leaks;
 use crate::reclaim::released::delete_released;
@@ -67,7 +68,7 @@ impl Vault {
         })?;
         let mut report = DeleteReport { deleted, ..DeleteReport::default() };
         // The snapshots are gone for users: whatever fails from here on concerns their space only.
-        if let Err(e) = self.give_space_back(&folder, &mut report) {
+        if let Err(e) = self.reclaim_space(&folder, &mut report) {
             report.held_up.get_or_insert(e);
         }
         self.fill_reserve();
@@ -75,7 +76,7 @@ impl Vault {
     }
 
     /// Steps 2 to 5.
-    fn give_space_back(&self, folder: &Folder, report: &mut DeleteReport) -> Result<()> {
+    fn reclaim_space(&self, folder: &Folder, report: &mut DeleteReport) -> Result<()> {
         let mut session = match Session::begin(folder, WriterKind::Maintenance) {
             Err(e @ VaultError::Busy { .. }) => {
                 report.waiting = report.deleted.len();
@@ -84,7 +85,7 @@ impl Vault {
             }
             other => other?,
         };
-        match carry_through(&session, COMPACT_AT_DELETION) {
+        match finish_deletions(&session, COMPACT_AT_DELETION) {
             Err(e) if e.is_damage() || e.is_full() => report.held_up = Some(e),
             other => report.waiting = other?,
         }
@@ -127,20 +128,20 @@ fn mark(m: &mut Manifest, disk: &str, ids: &BTreeSet<SnapId>) -> Result<Vec<Snap
 }
 
 /// Steps 2 and 3 for every snapshot marked deleted. Returns how many must wait.
-pub(crate) fn carry_through(session: &Session, punch_below: f64) -> Result<usize> {
+pub(crate) fn finish_deletions(session: &Session, punch_below: f64) -> Result<usize> {
     loop {
         let m = session.folder.load()?;
         let parents = parents_of_living(&session.folder, &m)?;
-        let (doomed, waiting) = doomed(&m, &parents);
-        if doomed.is_empty() {
+        let (to_delete, waiting) = deletable(&m, &parents);
+        if to_delete.is_empty() {
             return Ok(waiting);
         }
-        let rewritten = rewrite_older(session, &m, &doomed)?;
-        let change = Change { doomed, rewritten, neighbours: None };
+        let rewritten = rewrite_older(session, &m, &to_delete)?;
+        let change = Change { to_delete, rewritten, neighbours: None };
         let dead = match find_dead(&session.folder, &m, &change) {
             Err(e) => {
                 let rewritten = |s: &&SnapshotEntry| change.rewritten.iter().any(|r| r.id == s.id);
-                m.snapshots.iter().filter(rewritten).try_for_each(|s| remove_rewritten(session, s))?;
+                m.snapshots.iter().filter(rewritten).try_for_each(|s| remove_new_recipe(session, s))?;
                 return Err(e);
             }
             other => other?,
@@ -154,46 +155,54 @@ pub(crate) fn carry_through(session: &Session, punch_below: f64) -> Result<usize
 
 /// The snapshots marked deleted that can go now, and how many must wait: parents of living backups, and what the
 /// references of such a parent lead through, since its recipe must stay as it is.
-fn doomed(m: &Manifest, parents: &HashSet<SnapId>) -> (BTreeSet<SnapId>, usize) {
-    let (mut doomed, mut waiting) = (BTreeSet::new(), 0);
-    let mut led_through = false;
+fn deletable(m: &Manifest, parents: &HashSet<SnapId>) -> (BTreeSet<SnapId>, usize) {
+    let (mut to_delete, mut waiting) = (BTreeSet::new(), 0);
+    let mut is_needed = false;
     for s in &m.snapshots {
         let is_parent = parents.contains(&s.id);
         let deleted = s.state == SnapshotState::Deleted;
-        if deleted && !is_parent && !led_through {
-            doomed.insert(s.id);
+        if deleted && !is_parent && !is_needed {
+            to_delete.insert(s.id);
         } else {
             waiting += usize::from(deleted);
         }
-        led_through = s.reverse == Reverse::Done && (is_parent || (led_through && deleted));
+        is_needed = s.reverse == Reverse::Done && (is_parent || (is_needed && deleted));
     }
-    (doomed, waiting)
+    (to_delete, waiting)
 }
 
-/// Recipes whose references lead through doomed snapshots, without them: at most one for each row of doomed ones.
-fn rewrite_older(session: &Session, m: &Manifest, doomed: &BTreeSet<SnapId>) -> Result<Vec<Rewritten>> {
+/// Recipes whose references lead through to_delete snapshots, without them: at most one for each row of to_delete ones.
+fn rewrite_older(session: &Session, m: &Manifest, to_delete: &BTreeSet<SnapId>) -> Result<Vec<Rewritten>> {
     let mut all = Vec::new();
     for (n, s) in m.snapshots.iter().enumerate() {
-        let gone = m.snapshots[n + 1..].iter().take_while(|s| doomed.contains(&s.id)).count();
-        if s.reverse != Reverse::Done || gone == 0 || doomed.contains(&s.id) {
+        let gone = m.snapshots[n + 1..].iter().take_while(|s| to_delete.contains(&s.id)).count();
+        if s.reverse != Reverse::Done || gone == 0 || to_delete.contains(&s.id) {
             continue;
         }
         let mut recipe = RecipeReader::open(&session.folder, m, s)?;
         let mut root = recipe.root.clone();
-        let mut out = PageWriter::new(&session.folder, rewritten_name(session, s));
+        let mut out = PageWriter::new(&session.folder, new_recipe_name(session, s));
         for no in 0..root.pages.len() {
-            root.pages[no] = match recipe.without(no as u64, gone)? {
-                Without::At(at) => at,
-                Without::Fresh(page) => PageAt::Page(out.put(session, &page)?),
+            root.pages[no] = match recipe.unlink(no as u64, gone)? {
+                Unlinked::At(at) => at,
+                Unlinked::Fresh(page) => PageAt::Page(out.put(session, &page)?),
             };
         }
         let written = out.finish(session, &root)?;
         let kept: HashSet<&PageAt> = root.pages.iter().collect();
-        let loose = recipe.root.pages.iter().filter(|p| !kept.contains(p)).filter_map(|p| p.page()).collect();
+        let unreferenced =
+            recipe.root.pages.iter().filter(|p| !kept.contains(p)).filter_map(|p| p.page()).collect();
         // As far as all of them lead further, it does; the first one that does not has nothing but direct references.
         let row = &m.snapshots[n + 1..=n + gone];
         let reverse = row.iter().map(|s| s.reverse).find(|r| *r != Reverse::Done).unwrap_or(Reverse::Done);
-        all.push(Rewritten { id: s.id, generation: session.writer, root, recipe: written, loose, reverse });
+        all.push(Rewritten {
+            id: s.id,
+            generation: session.writer,
+            root,
+            recipe: written,
+            unreferenced,
+            reverse,
+        });
     }
     Ok(all)
 }

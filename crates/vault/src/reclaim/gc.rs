@@ -1,9 +1,8 @@
-//! Collection: what crashes, cancellations and running readers have left behind.
+//! Collection: removes what crashes, cancellations and running readers left behind (`docs/flows/gc.md`).
 //!
-//! A folder whose manifest was rolled back is left as it is ([`crate::manifest::rollback`]).
-//! For every folder: dead writers are fenced; pending deletions and reverse passes are carried through; objects that no manifest names
-//! and no registered writer may have put are removed; containers are compacted; what is released is deleted.
-//! Nothing here locks the vault: backups, restores and deletions go on beside it.
+//! In each folder writers whose process is gone are fenced, orphans are removed, pending deletions and reverse passes are
+//! completed, containers are compacted, and released objects are deleted. A folder whose manifest was rolled back is left
+//! as it is ([`crate::manifest::rollback`]). Nothing locks the vault: backups, restores and deletions run beside it.
 
 use crate::base::error::{damage_line, Result, VaultError};
 use crate::manifest::disks::{self, DiskAt};
@@ -12,7 +11,7 @@ use crate::manifest::reader::Reader;
 use crate::manifest::session::{fence_dead, is_alive, is_empty, Session};
 use crate::manifest::vault::Vault;
 use crate::reclaim::compact::compact_folder;
-use crate::reclaim::delete::carry_through;
+use crate::reclaim::delete::finish_deletions;
 use crate::reclaim::gc_report::GcReport;
 use crate::reclaim::leaks;
 use crate::reclaim::orphans::{list_checked, orphans_of, remove_orphans};
@@ -87,7 +86,7 @@ impl Vault {
         full.map_or(Ok(report), Err)
     }
 
-    /// All disks. One whose name is damaged is collected as well; the name is put back, or the damage is said.
+    /// All disks. One whose name is damaged is collected as well; the name is restored, or the damage is reported.
     fn disks_to_collect(&self, report: &mut GcReport, put_back: bool) -> Result<Vec<DiskAt>> {
         let (disks, nowhere) = disks::all(self)?;
         for at in &disks {
@@ -126,7 +125,7 @@ impl Vault {
             if disks::may_lead_to(self, &m.name, id) || !m.snapshots.is_empty() || any_living(&folder, &m)? {
                 continue;
             }
-            // Whoever was registered a moment ago may have given it its name, and ended.
+            // A session that has just ended may have given it its name.
             let is_same = folder.load_tagged()?.is_some_and(|(now, _)| now.sequence == m.sequence);
             if !is_same || disks::may_lead_to(self, &m.name, id) {
                 continue;
@@ -167,7 +166,7 @@ impl Vault {
     }
 }
 
-/// What is wrong with one folder is said and does not hold up the others.
+/// Reports what is wrong with one folder; the others are collected all the same.
 fn skip_damage(
     report: &mut GcReport,
     full: &mut Option<VaultError>,
@@ -228,7 +227,7 @@ fn collect_folder(vault: &Vault, folder: &Folder, threshold: f64, report: &mut G
     remove_orphans(&session, &listed, report)?;
     report.freed_bytes += delete_released(folder, Some(session.writer))?;
     let mut reversed = ReverseReport::default();
-    let carried = carry_through(&session, threshold)
+    let carried = finish_deletions(&session, threshold)
         .map(|waiting| report.waiting += waiting)
         .and_then(|()| reverse_pending(vault, &mut session, false, threshold, &mut reversed));
     report.reversed += reversed.snapshots;

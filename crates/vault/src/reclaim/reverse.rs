@@ -1,13 +1,17 @@
-//! The reverse pass (RevDedup 3.2.2 and 3.2.3): what the next newer snapshot has, an older one no longer holds itself.
+//! The reverse pass (RevDedup 3.2.2 and 3.2.3, `docs/flows/reverse-pass.md`): an older snapshot refers to the next newer
+//! one for the chunks that both contain, and its own copies of them are removed.
 //!
-//! 1. The oldest pair of neighbours whose older one is pending is taken.
-//! 2. Page by page, every chunk of the older one that the newer one has becomes an indirect reference (`Pass::turn`).
-//! 3. What no snapshot of the disk references any more is found as deletion finds it ([`crate::reclaim::delete`]).
-//! 4. The older one's new recipe is durable, then the manifest is swapped: recipe, dead chunks, released objects.
-//! 5. Shared containers that the older one referenced are swept, those only.
-//! 6. Space is given back by compaction and by punching.
+//! 1. The oldest pair of neighbours whose older snapshot is pending is taken.
+//! 2. Page by page, every chunk of the older one that the newer one contains becomes an indirect reference
+//!    (`Pass::redirect`).
+//! 3. The chunks that no snapshot of the disk references any more are found as in a deletion
+//!    ([`crate::reclaim::unreferenced`]).
+//! 4. The new recipe is made durable, then one swap makes recipe, dead chunks and released objects count.
+//! 5. Space is freed by deleting, punching and compacting.
+//! 6. The shared containers that the older snapshot referenced are swept, and no others.
 //!
-//! Only the older one's recipe is written. A chunk that is missed stays referenced directly: it costs space.
+//! Only the older snapshot's recipe is written. A chunk that is not found in the newer one keeps its direct reference:
+//! that costs space only.
 
 use crate::base::error::{Result, VaultError};
 use crate::base::policy::Policy;
@@ -19,7 +23,7 @@ use crate::manifest::vault::Vault;
 use crate::recipe::chain::{push, segment_of, RecipeReader};
 use crate::recipe::writer::{PageWriter, WrittenRecipe};
 use crate::reclaim::apply::apply;
-use crate::reclaim::change::{remove_rewritten, rewritten_name, Change, Rewritten};
+use crate::reclaim::change::{new_recipe_name, remove_new_recipe, Change, Rewritten};
 use crate::reclaim::compact::compact_folder;
 use crate::reclaim::released::delete_released;
 use crate::reclaim::sweep::sweep_unswept;
@@ -41,7 +45,7 @@ pub struct ReverseReport {
     /// Snapshots whose recipe was written anew.
     pub snapshots: u64,
     /// Chunks that became indirect in pages that were written.
-    pub turned_chunks: u64,
+    pub redirected_chunks: u64,
     /// Bytes given back to the store.
     pub freed_bytes: u64,
     /// Containers written again.
@@ -112,9 +116,9 @@ pub(crate) fn reverse_pending(
             newer: RecipeReader::open(&view.folder, m, newer)?,
             unusable: vault.unusable(m)?,
             moved: None,
-            turned_chunks: 0,
+            redirected_chunks: 0,
         };
-        let name = rewritten_name(session, older);
+        let name = new_recipe_name(session, older);
         let Some((root, recipe)) = pass.run(name)? else {
             // Cut in another way: nothing of it can be found in the newer one.
             let id = older.id;
@@ -125,28 +129,28 @@ pub(crate) fn reverse_pending(
             continue;
         };
         let kept: HashSet<&PageAt> = root.pages.iter().collect();
-        let loose =
+        let unreferenced =
             pass.older.root.pages.iter().filter(|p| !kept.contains(p)).filter_map(|p| p.page()).collect();
         let rewritten = Rewritten {
             id: older.id,
             generation: session.writer,
             root,
             recipe,
-            loose,
+            unreferenced,
             reverse: Reverse::Done,
         };
         let neighbours = Some([older.id, newer.id]);
-        let change = Change { doomed: BTreeSet::new(), rewritten: vec![rewritten], neighbours };
+        let change = Change { to_delete: BTreeSet::new(), rewritten: vec![rewritten], neighbours };
         let dead = match find_dead(&view.folder, m, &change) {
             Err(e) => {
-                remove_rewritten(session, older)?;
+                remove_new_recipe(session, older)?;
                 return Err(e);
             }
             other => other?,
         };
         if apply(session, m, &change, &dead, rebuild_at)? {
             report.snapshots += 1;
-            report.turned_chunks += pass.turned_chunks;
+            report.redirected_chunks += pass.redirected_chunks;
         }
     }
 }
@@ -161,7 +165,7 @@ struct Pass<'a> {
     unusable: Unusable,
     /// Chunks of the newer one's segments that differ from the older one's: where they are.
     moved: Option<HashMap<[u8; 32], (u64, u32)>>,
-    turned_chunks: u64,
+    redirected_chunks: u64,
 }
 
 impl Pass<'_> {
@@ -187,34 +191,34 @@ impl Pass<'_> {
                 root.pages[no] = PageAt::Newer;
                 continue;
             }
-            let turned = self.turn(no as u64 * SEGMENTS_PER_PAGE, &page, &newer)?;
-            if turned != *page {
-                root.pages[no] = PageAt::Page(out.put(self.session, &turned)?);
+            let redirected = self.redirect(no as u64 * SEGMENTS_PER_PAGE, &page, &newer)?;
+            if redirected != *page {
+                root.pages[no] = PageAt::Page(out.put(self.session, &redirected)?);
             }
         }
         let recipe = out.finish(self.session, &root)?;
         Ok(Some((root, recipe)))
     }
 
-    /// Turns the references of a page.
-    fn turn(&mut self, base: u64, page: &RecipePage, newer: &RecipePage) -> Result<RecipePage> {
-        let mut turned = RecipePage::default();
+    /// Redirects the references of a page.
+    fn redirect(&mut self, base: u64, page: &RecipePage, newer: &RecipePage) -> Result<RecipePage> {
+        let mut redirected = RecipePage::default();
         for (index, s) in &page.segments {
             let no = base + u64::from(*index);
             let references = match segment_of(newer, no).filter(|n| self.is_sound(n)) {
                 Some(n) if n.fingerprint == s.fingerprint => {
-                    self.turned_chunks += s.references.iter().map(Reference::chunks).sum::<u64>();
-                    turn_whole(no, &s.references)
+                    self.redirected_chunks += s.references.iter().map(Reference::chunks).sum::<u64>();
+                    redirect_whole(no, &s.references)
                 }
-                same_place => self.turn_chunks(no, s, same_place)?,
+                same_place => self.redirect_chunks(no, s, same_place)?,
             };
-            turned.segments.push((*index, SegmentRecipe { references, ..s.clone() }));
+            redirected.segments.push((*index, SegmentRecipe { references, ..s.clone() }));
         }
-        Ok(turned)
+        Ok(redirected)
     }
 
-    /// Turns the chunks of a segment that has changed.
-    fn turn_chunks(
+    /// Redirects the chunks of a segment that has changed.
+    fn redirect_chunks(
         &mut self,
         no: u64,
         s: &SegmentRecipe,
@@ -245,15 +249,15 @@ impl Pass<'_> {
                     None => self.find_moved(f)?,
                     found => found,
                 };
-                let turned = match found {
+                let redirected = match found {
                     Some((segment, ordinal)) => {
                         expected = (segment, ordinal + 1);
-                        self.turned_chunks += 1;
+                        self.redirected_chunks += 1;
                         Reference::Indirect { segment, ordinal, count: 1 }
                     }
                     None => Reference::Direct { container, first: ChunkNo(first.0 + n), count: 1 },
                 };
-                push(&mut out, turned);
+                push(&mut out, redirected);
             }
         }
         Ok(out)
@@ -314,7 +318,7 @@ fn has_same_content(a: &RecipePage, b: &RecipePage) -> bool {
 }
 
 /// All chunks of a segment, as the newer one has them at the same place.
-fn turn_whole(segment: u64, references: &[Reference]) -> Vec<Reference> {
+fn redirect_whole(segment: u64, references: &[Reference]) -> Vec<Reference> {
     let mut out = Vec::new();
     let mut ordinal = 0u32;
     for r in references {

@@ -18,7 +18,7 @@ use crate::manifest::session::{fence_dead, Session};
 use crate::manifest::vault::Vault;
 use crate::recipe::stored::{read_root, summary_of};
 use crate::reclaim::compact::compact_folder;
-use crate::reclaim::dead_list::bury;
+use crate::reclaim::dead_list::mark_dead;
 use crate::reclaim::gc_report::GcReport;
 use crate::reclaim::orphans::{list_checked, remove_orphans};
 use crate::reclaim::released::delete_released;
@@ -83,11 +83,11 @@ pub(crate) fn sweep_unswept(vault: &Vault, disk: &Folder, threshold: f64) -> Res
             Ok(())
         })?;
         let (entries, about_to_be_named) = candidates(&session, Some(only))?;
-        let mut left_alone = sweep(vault, &session, entries, threshold)?;
-        left_alone.extend(about_to_be_named.iter().map(|e| e.id));
-        if !left_alone.is_empty() {
+        let mut skipped = sweep(vault, &session, entries, threshold)?;
+        skipped.extend(about_to_be_named.iter().map(|e| e.id));
+        if !skipped.is_empty() {
             disk.update(|m| {
-                list_unswept(m, &left_alone);
+                list_unswept(m, &skipped);
                 Ok(())
             })?;
         }
@@ -156,17 +156,17 @@ fn sweep(
     entries: Vec<ContainerEntry>,
     punch_below: f64,
 ) -> Result<BTreeSet<ContainerId>> {
-    let (mut left_alone, mut batch, mut chunks) = (BTreeSet::new(), Vec::new(), 0);
+    let (mut skipped, mut batch, mut chunks) = (BTreeSet::new(), Vec::new(), 0);
     for entry in entries {
         chunks += u64::from(entry.chunks);
         batch.push(entry);
         if chunks >= CHUNKS_AT_ONCE {
-            left_alone.extend(sweep_batch(vault, session, std::mem::take(&mut batch), punch_below)?);
+            skipped.extend(sweep_batch(vault, session, std::mem::take(&mut batch), punch_below)?);
             chunks = 0;
         }
     }
-    left_alone.extend(sweep_batch(vault, session, batch, punch_below)?);
-    Ok(left_alone)
+    skipped.extend(sweep_batch(vault, session, batch, punch_below)?);
+    Ok(skipped)
 }
 
 /// Steps 1 to 5 for some containers.
@@ -202,16 +202,16 @@ fn sweep_retiring(
 ) -> Result<BTreeSet<ContainerId>> {
     let folder = &session.folder;
     let claimed = claimed(vault)?;
-    let (mut candidates, mut left_alone) = (Candidates::new(), BTreeSet::new());
+    let (mut candidates, mut skipped) = (Candidates::new(), BTreeSet::new());
     for entry in entries {
         if claimed.contains(&entry.id.writer().0.to_string()) {
-            left_alone.insert(entry.id);
+            skipped.insert(entry.id);
             continue;
         }
         let table = match read_table(folder, entry.id, entry.table) {
             // What it holds is not known; the others are swept.
             Err(e) if e.is_damage() => {
-                left_alone.insert(entry.id);
+                skipped.insert(entry.id);
                 continue;
             }
             other => other?,
@@ -233,14 +233,14 @@ fn sweep_retiring(
     let mut edits = Edits::new();
     let mut released = Vec::new();
     for (id, c) in &candidates {
-        let fresh = bury(session, &c.entry, &c.unreferenced, punch_below, &mut released)?;
+        let fresh = mark_dead(session, &c.entry, &c.unreferenced, punch_below, &mut released)?;
         if fresh.is_none() {
             released.push(Release::Object(names::prefixes(*id)));
         }
         edits.insert(*id, fresh);
     }
     if edits.is_empty() {
-        return Ok(left_alone);
+        return Ok(skipped);
     }
     release_data(&Containers::new(folder.clone(), &folder.load()?), &edits, &mut released)?;
     session.swap(|m| {
@@ -248,7 +248,7 @@ fn sweep_retiring(
         released.iter().for_each(|what| release(m, what.clone()));
         Ok(())
     })?;
-    Ok(left_alone)
+    Ok(skipped)
 }
 
 /// Indexes that sessions which never committed have left, and those of containers that are gone.

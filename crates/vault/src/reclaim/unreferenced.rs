@@ -89,24 +89,25 @@ pub(crate) fn find_dead(folder: &Folder, m: &Manifest, change: &Change) -> Resul
     }
     if !is_exact {
         // Not all that is referenced was seen: a repair tells.
-        dead.counted = LeakCount::ByFilter(change.doomed.len() as u32);
+        dead.counted = LeakCount::ByFilter(change.to_delete.len() as u32);
     }
-    let is_gone =
-        |s: &&SnapshotEntry| change.doomed.contains(&s.id) || change.rewritten.iter().any(|r| r.id == s.id);
+    let is_gone = |s: &&SnapshotEntry| {
+        change.to_delete.contains(&s.id) || change.rewritten.iter().any(|r| r.id == s.id)
+    };
     dead.filters = filters::existing(folder, m.snapshots.iter().filter(is_gone).map(recipe_of))?;
     Ok(dead)
 }
 
 fn pages_of_change(folder: &Folder, m: &Manifest, change: &Change) -> Result<Pages> {
-    let doomed = &change.doomed;
+    let to_delete = &change.to_delete;
     let mut seen: HashSet<RecipePageRef> = HashSet::new();
     let mut pages = Pages { lost: Vec::new(), kept: Vec::new(), filters: Merged::default() };
     let mut filtered = Vec::new();
     // Newest first: it holds most of what is wanted.
-    for s in m.snapshots.iter().rev().filter(|s| !doomed.contains(&s.id)) {
+    for s in m.snapshots.iter().rev().filter(|s| !to_delete.contains(&s.id)) {
         let rewritten = change.rewritten.iter().find(|r| r.id == s.id);
         // Only deletion goes by filters, which are of recipes as they were.
-        let by_filter = !doomed.is_empty() && rewritten.is_none() && pages.filters.add(folder, s)?;
+        let by_filter = !to_delete.is_empty() && rewritten.is_none() && pages.filters.add(folder, s)?;
         let read;
         let root = match rewritten {
             Some(r) => &r.root,
@@ -122,9 +123,9 @@ fn pages_of_change(folder: &Folder, m: &Manifest, change: &Change) -> Result<Pag
         }
     }
     seen.extend(filtered);
-    let loose = change.rewritten.iter().flat_map(|r| &r.loose).copied();
-    pages.lost.extend(loose.filter(|p| seen.insert(*p)).map(|p| (p, true)));
-    for s in m.snapshots.iter().filter(|s| doomed.contains(&s.id)) {
+    let unreferenced = change.rewritten.iter().flat_map(|r| &r.unreferenced).copied();
+    pages.lost.extend(unreferenced.filter(|p| seen.insert(*p)).map(|p| (p, true)));
+    for s in m.snapshots.iter().filter(|s| to_delete.contains(&s.id)) {
         let root = match read_root(folder, s) {
             // What a recipe that cannot be read references stays: it costs space, not data.
             Err(e) if e.is_damage() => continue,

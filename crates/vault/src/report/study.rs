@@ -155,7 +155,7 @@ fn find_files(path: &Path, files: &mut Vec<PathBuf>, skipped: &mut Vec<String>) 
     Ok(())
 }
 
-/// Reads all files; what cannot be read is said, not fatal.
+/// Reads all files; what cannot be read is reported.
 fn read(
     files: &[PathBuf],
     format: Option<Format>,

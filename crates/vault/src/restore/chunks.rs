@@ -1,4 +1,4 @@
-//! Which chunks the snapshots of a disk reference, and which containers there are: for whoever studies a vault. Reads
+//! Which chunks the snapshots of a disk reference, and which containers there are, for studies of a vault. Reads
 //! metadata only, and changes nothing.
 
 use crate::base::error::Result;

@@ -205,7 +205,7 @@ impl Shared {
         self.for_parts(range, &mut |part, wanted| {
             if !self.groups.has(&self.key(part)) {
                 let at = part.at(wanted.start);
-                // A chunk that does not match is told to whoever reads it.
+                // A chunk that does not match is reported to its reader.
                 drop(self.group(part)?.compare(at..at + (wanted.end - wanted.start) as usize));
             }
             Ok(())

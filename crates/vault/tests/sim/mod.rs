@@ -68,7 +68,7 @@ pub fn restore(vault: &Vault, disk: &str, spec: &str) -> Result<Vec<u8>, VaultEr
 /// Policies with everything small, so that little data makes many objects.
 pub const SMALL: [Policy; 6] = [
     BALANCED_SMALL,
-    Policy { rewrite_at: Rewrite::Sparse { read_ratio: 16.0 }, ..BALANCED_SMALL },
+    Policy { rewrite_at: Rewrite::Fragmented { read_ratio: 16.0 }, ..BALANCED_SMALL },
     Policy { segment_bytes: 64 << 10, group_bytes: 64 << 10, container_bytes: 64 << 10, ..REVERSE },
     Policy {
         segment_bytes: 64 << 10,

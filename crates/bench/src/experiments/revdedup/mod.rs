@@ -101,7 +101,9 @@ impl Setting {
     fn rewriting(read_ratio: Option<f64>) -> Self {
         let (name, rewrite_at) = match read_ratio {
             None => ("balanced, never again".into(), Rewrite::Never),
-            Some(read_ratio) => (format!("balanced, again at {read_ratio}"), Rewrite::Sparse { read_ratio }),
+            Some(read_ratio) => {
+                (format!("balanced, again at {read_ratio}"), Rewrite::Fragmented { read_ratio })
+            }
         };
         Self { name, policy: Policy { rewrite_at, ..BALANCED }, codec: None }
     }
