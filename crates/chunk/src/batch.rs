@@ -10,6 +10,7 @@ use blake3::platform::Platform;
 use blake3::IncrementCounter;
 
 use crate::fingerprint::Fingerprint;
+use crate::piece::Piece;
 
 const LEAF_BYTES: usize = blake3::CHUNK_LEN;
 const BLOCK_BYTES: usize = blake3::BLOCK_LEN;
@@ -29,8 +30,45 @@ const ROOT: u8 = 1 << 3;
 /// Chaining value of a node of the tree.
 type Node = [u8; blake3::OUT_LEN];
 
+/// Appends to `out` the fingerprints of the pieces of `data` that have these `lengths` in bytes:
+/// the first piece starts at the start of `data`, each next one where the last ended. Bytes of
+/// `data` after the last piece are not read.
+///
+/// # Panics
+/// When `lengths` add up to more than `data` holds.
+pub fn fingerprints(data: &[u8], lengths: &[u32], out: &mut Vec<Fingerprint>) {
+    out.reserve(lengths.len());
+    let mut batch = Batch::new(out);
+    let mut rest = data;
+    for &length in lengths {
+        let (piece, after) = rest.split_at(length as usize);
+        batch.push(piece);
+        rest = after;
+    }
+    batch.finish();
+}
+
+/// Appends to `out` the fingerprints of the data pieces of `segment`, passing over the null ones,
+/// as [`cut`](crate::cut) made them.
+///
+/// # Panics
+/// When the pieces are longer than `segment`.
+pub fn fingerprint_pieces(segment: &[u8], pieces: &[Piece], out: &mut Vec<Fingerprint>) {
+    out.reserve(pieces.len());
+    let mut batch = Batch::new(out);
+    let mut rest = segment;
+    for piece in pieces {
+        let (bytes, after) = rest.split_at(piece.bytes() as usize);
+        if let Piece::Data { .. } = piece {
+            batch.push(bytes);
+        }
+        rest = after;
+    }
+    batch.finish();
+}
+
 /// Appends the fingerprints of chunks to `out` in the order of `push`.
-pub(crate) struct Batch<'data, 'out> {
+struct Batch<'data, 'out> {
     platform: Platform,
     out: &'out mut Vec<Fingerprint>,
     waiting: Vec<Waiting<'data>>,
@@ -44,7 +82,7 @@ struct Waiting<'data> {
 }
 
 impl<'data, 'out> Batch<'data, 'out> {
-    pub(crate) fn new(out: &'out mut Vec<Fingerprint>) -> Self {
+    fn new(out: &'out mut Vec<Fingerprint>) -> Self {
         Self {
             platform: Platform::detect(),
             out,
@@ -53,7 +91,7 @@ impl<'data, 'out> Batch<'data, 'out> {
         }
     }
 
-    pub(crate) fn push(&mut self, chunk: &'data [u8]) {
+    fn push(&mut self, chunk: &'data [u8]) {
         if chunk.len() <= LEAF_BYTES || chunk.len() > LEAVES_MAX * LEAF_BYTES {
             self.out.push(Fingerprint::of(chunk));
             return;
@@ -65,7 +103,7 @@ impl<'data, 'out> Batch<'data, 'out> {
         }
     }
 
-    pub(crate) fn finish(mut self) {
+    fn finish(mut self) {
         self.flush();
     }
 
@@ -208,3 +246,6 @@ impl<'data, const BYTES: usize> Lanes<'data, BYTES> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

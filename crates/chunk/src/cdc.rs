@@ -1,29 +1,12 @@
 //! Content-defined boundaries: whether a chunk may end somewhere is decided by the sixteen bytes
-//! before.
-//!
-//! The hash of a window is a few shifts, additions and multiplications, with no state carried from
-//! one position to the next, so that the compiler tests many positions at once; a rolling hash
-//! takes them one by one. Boundaries are on-disk policy (`docs/format/chunking.md`): the constants
+//! before. Boundaries are on-disk policy (`docs/format/chunking.md`): the constants
 //! never change.
 
-use crate::chunker::Piece;
+use crate::piece::Piece;
 
 #[cfg(target_arch = "x86_64")]
 mod wide;
-
-const WINDOW_BYTES: usize = 16;
-const WINDOW_WORDS: usize = WINDOW_BYTES / WORD_BYTES;
-/// Two multipliers and what is added.
-const ODD: u32 = 0x267F_6FE3;
-const EVEN: u32 = 0x5FCF_773B;
-const OFFSET: u32 = 0x06B6_E341;
-
-/// Positions tested between two looks at the result.
-const STRIDE: usize = 64;
-/// The bytes that `STRIDE` windows cover.
-const STRIDE_BYTES: usize = STRIDE + WINDOW_BYTES - 1;
-const WORD_BYTES: usize = 4;
-const WORDS: usize = STRIDE / WORD_BYTES;
+mod window;
 
 /// The numbers of one content-defined spec, prepared.
 pub(crate) struct Rule {
@@ -73,88 +56,12 @@ fn first_below(data: &[u8], from: usize, to: usize, threshold: u32) -> Option<us
     if let Some(found) = wide::first_below(data, from, to, threshold) {
         return found;
     }
-    first_below_inline(data, from, to, threshold)
-}
-
-/// Inlined all the way down, so that it is compiled for the registers its caller may use.
-#[inline(always)]
-fn first_below_inline(data: &[u8], from: usize, to: usize, threshold: u32) -> Option<usize> {
-    let mut at = from;
-    while at + STRIDE <= to {
-        let stride = data[at - WINDOW_BYTES..].first_chunk()?;
-        if any_below(stride, threshold) {
-            return first_below_slowly(data, at, at + STRIDE, threshold);
-        }
-        at += STRIDE;
-    }
-    first_below_slowly(data, at, to, threshold)
-}
-
-fn first_below_slowly(data: &[u8], from: usize, to: usize, threshold: u32) -> Option<usize> {
-    (from..to).find(|at| {
-        let words: [u32; WINDOW_WORDS] = words(&data[at - WINDOW_BYTES..*at]);
-        hash(words) < threshold
-    })
-}
-
-/// Whether any of the stride's windows has a hash below `threshold`.
-#[inline(always)]
-fn any_below(stride: &[u8; STRIDE_BYTES], threshold: u32) -> bool {
-    let mut below = [0; WORDS];
-    for phase in 0..WORD_BYTES {
-        let column = |no: usize| words::<WORDS>(&stride[phase + no * WORD_BYTES..]);
-        let columns = [column(0), column(1), column(2), column(3)];
-        for (no, below) in below.iter_mut().enumerate() {
-            let window = [columns[0][no], columns[1][no], columns[2][no], columns[3][no]];
-            *below |= if hash(window) < threshold { u32::MAX } else { 0 };
-        }
-    }
-    below.iter().fold(0, |any, below| any | below) != 0
-}
-
-#[inline(always)]
-fn words<const N: usize>(bytes: &[u8]) -> [u32; N] {
-    let mut words = [0; N];
-    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(WORD_BYTES)) {
-        *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-    }
-    words
-}
-
-#[inline(always)]
-fn hash(window: [u32; WINDOW_WORDS]) -> u32 {
-    hash_with(window, ODD, EVEN, OFFSET)
-}
-
-#[inline(always)]
-fn hash_with([a, b, c, d]: [u32; WINDOW_WORDS], odd: u32, even: u32, offset: u32) -> u32 {
-    let mixed = d.wrapping_add(b << 13).wrapping_mul(even);
-    let sum = c.wrapping_add(a << 9).wrapping_add(mixed ^ (mixed >> 15));
-    sum.wrapping_mul(odd).wrapping_add(offset)
+    window::first_below(data, from, to, threshold)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The first three numbers of a fixed stream that make windows of equal bytes, common on
-    /// disks, poor ends of chunks: otherwise padding would be cut to pieces of the minimum.
-    #[test]
-    fn constants_are_derived() {
-        let mut stream =
-            blake3::Hasher::new().update(b"Sapwood content-defined boundaries v1").finalize_xof();
-        let derived = loop {
-            let mut bytes = [0; 12];
-            stream.fill(&mut bytes);
-            let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
-            let (odd, even, offset) = (word(0) | 1, word(4) | 1, word(8));
-            let poor = |byte: u32| hash_with([byte * 0x0101_0101; 4], odd, even, offset) >= 1 << 26;
-            if (0..256).all(poor) {
-                break [odd, even, offset];
-            }
-        };
-        assert_eq!([ODD, EVEN, OFFSET], derived, "{derived:#010x?}");
-    }
 
     #[test]
     fn strides_find_what_single_windows_find() {
@@ -163,9 +70,9 @@ mod tests {
         for from in 16..200 {
             for to in (from..3000).step_by(173) {
                 for threshold in [0, 1 << 20, 1 << 24, 1 << 28] {
-                    let expected = first_below_slowly(&data, from, to, threshold);
+                    let expected = window::first_below_slowly(&data, from, to, threshold);
                     assert_eq!(first_below(&data, from, to, threshold), expected);
-                    assert_eq!(first_below_inline(&data, from, to, threshold), expected);
+                    assert_eq!(window::first_below(&data, from, to, threshold), expected);
                 }
             }
         }

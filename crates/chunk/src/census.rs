@@ -8,8 +8,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::chunker::Piece;
 use crate::fingerprint::Fingerprint;
+use crate::piece::Piece;
 use crate::prefix_table::PrefixTable;
 
 /// Counts chunks as they go by.

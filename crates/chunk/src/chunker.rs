@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use crate::cdc;
 use crate::null::is_null;
+use crate::piece::Piece;
 
 /// Alignment and length of the null blocks that content-defined cutting takes out first.
 const NULL_BLOCK_BYTES: usize = 4096;
@@ -154,30 +155,6 @@ impl fmt::Display for Size {
         match self.0 {
             bytes if bytes >= KIB && bytes % KIB == 0 => write!(f, "{}k", bytes / KIB),
             bytes => write!(f, "{bytes}"),
-        }
-    }
-}
-
-/// One piece of a segment, in address order. Adjacent null pieces are merged into one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Piece {
-    /// A range of zeros: one or more null chunks.
-    Null {
-        /// Length.
-        bytes: u32,
-    },
-    /// One chunk.
-    Data {
-        /// Length.
-        bytes: u32,
-    },
-}
-
-impl Piece {
-    /// Length of the piece.
-    pub fn bytes(self) -> u32 {
-        match self {
-            Self::Null { bytes } | Self::Data { bytes } => bytes,
         }
     }
 }

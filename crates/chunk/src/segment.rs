@@ -1,7 +1,7 @@
 //! What a whole segment is known by: its signature (alike) and its fingerprint (equal).
 
-use crate::chunker::Piece;
 use crate::fingerprint::Fingerprint;
+use crate::piece::Piece;
 
 /// Separates segment fingerprints from every other hash; part of the format.
 const CONTEXT: &str = "Sapwood 2026 segment fingerprint v1";

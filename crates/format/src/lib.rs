@@ -4,15 +4,12 @@
 //! does I/O. Whatever bytes come in, decoding never panics and never allocates more than the bytes justify:
 //! it yields a value or a [`Malformed`] that says why.
 
-mod bloom;
 mod bytes;
 mod container;
-mod dead;
 mod frame;
 mod ids;
 mod manifest;
 pub mod names;
-mod page;
 mod popular;
 mod prefixes;
 mod recipe;
@@ -20,30 +17,26 @@ mod records;
 mod runs;
 mod segments;
 mod session;
-mod summary;
-mod table;
 mod vault_file;
 
-pub use bloom::Bloom;
 pub use bytes::{Malformed, Result};
-pub use container::{group_checksum, DataFooter, DataHeader, DATA_FOOTER_BYTES, DATA_HEADER_BYTES};
-pub use dead::DeadLog;
+pub use container::{
+    group_checksum, Codec, ContainerEntry, ContainerPage, DataFooter, DataHeader, DeadLog, Group, Table,
+    CONTAINERS_PER_PAGE, DATA_FOOTER_BYTES, DATA_HEADER_BYTES,
+};
 pub use frame::{decode_frame, encode_frame, frame_len, Context, Kind, FRAME_HEADER_BYTES};
 pub use ids::{ChunkNo, ContainerId, DiskId, Owner, SnapId, Token, VaultId, WriterNo};
 pub use manifest::{
     DataName, Manifest, PageRef, Release, Released, Reverse, SnapshotEntry, SnapshotState, Writer, WriterKind,
 };
-pub use page::{ContainerEntry, ContainerPage, CONTAINERS_PER_PAGE};
 pub use popular::{ChunksByContainer, PopularSet};
 pub use prefixes::Prefixes;
 pub use recipe::{
-    PageAt, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, SegmentRecipe, RECIPE_PAGES_MAX,
-    SEGMENTS_PER_PAGE, SEGMENT_BYTES_MAX,
+    Bloom, PageAt, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, SegmentRecipe, Summary,
+    RECIPE_PAGES_MAX, SEGMENTS_PER_PAGE, SEGMENT_BYTES_MAX,
 };
 pub use records::{check_mark, encode_mark, NameRecord, ReaderRecord};
 pub use runs::RunSet;
 pub use segments::{SegmentPlace, Segments};
 pub use session::SessionRecord;
-pub use summary::Summary;
-pub use table::{Codec, Group, Table};
 pub use vault_file::{VaultFile, FORMAT_VERSION};

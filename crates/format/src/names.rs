@@ -2,8 +2,8 @@
 //! the manifest's and those of commit records.
 
 use crate::ids::{ContainerId, DiskId, Owner, Token, WriterNo};
+use crate::manifest::DataName;
 use crate::recipe::RecipeName;
-use crate::DataName;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// The vault's own file.
@@ -25,7 +25,6 @@ pub const POPULAR: &str = "index/popular/";
 pub fn folder(owner: Owner, disk: DiskId) -> String {
     match owner {
         Owner::Disk => format!("disks/{disk}/"),
-        Owner::Shared => "shared/".into(),
         Owner::Shared | Owner::Popular => "shared/".into(),
     }
 }

@@ -1,5 +1,11 @@
 //! Recipes: what a snapshot is made of. A root over immutable pages of 1,024 segments.
 
+mod bloom;
+mod summary;
+
+pub use bloom::Bloom;
+pub use summary::Summary;
+
 use crate::bytes::{In, Malformed, Out, Result};
 use crate::frame::{decode_frame, encode_frame, Context, Kind};
 use crate::ids::{ChunkNo, ContainerId, SnapId, WriterNo};
