@@ -21,8 +21,6 @@ pub enum Wrong {
     NoFile { page: String, link: String },
     /// A link to a heading that does not exist.
     NoHeading { page: String, link: String },
-    /// A source file that cannot be taken apart.
-    Unreadable { file: String, why: String },
 }
 
 impl fmt::Display for Wrong {
@@ -31,7 +29,6 @@ impl fmt::Display for Wrong {
             Wrong::NoName { page, name } => write!(f, "{page}: `{name}` is defined nowhere"),
             Wrong::NoFile { page, link } => write!(f, "{page}: the link {link} leads to no file"),
             Wrong::NoHeading { page, link } => write!(f, "{page}: the link {link} leads to no heading"),
-            Wrong::Unreadable { file, why } => write!(f, "{file}: {why}"),
         }
     }
 }
@@ -39,9 +36,14 @@ impl fmt::Display for Wrong {
 /// Everything that is wrong in these pages.
 ///
 /// `pages` are the texts by their path from the root of the repository, `paths` everything there that a link may lead
-/// to, and `crates` the sources of each crate by its name.
-pub fn check(pages: &Files, paths: &BTreeSet<String>, crates: &BTreeMap<String, Files>) -> Vec<Wrong> {
-    let (defined, mut wrongs) = Defined::of(crates);
+/// to, and `crates` the sources of each crate by its name. The error names a source that does not parse.
+pub fn check(
+    pages: &Files,
+    paths: &BTreeSet<String>,
+    crates: &BTreeMap<String, Files>,
+) -> Result<Vec<Wrong>, String> {
+    let defined = Defined::of(crates)?;
+    let mut wrongs = Vec::new();
     let pages: BTreeMap<&str, Page> =
         pages.iter().map(|(path, text)| (path.as_str(), Page::of(text))).collect();
     for (path, page) in &pages {
@@ -51,7 +53,7 @@ pub fn check(pages: &Files, paths: &BTreeSet<String>, crates: &BTreeMap<String, 
         }
         wrongs.extend(page.links.iter().filter_map(|link| broken(path, link, &pages, paths)));
     }
-    wrongs
+    Ok(wrongs)
 }
 
 /// Why a relative link leads nowhere.
@@ -102,7 +104,7 @@ mod tests {
         let crates = BTreeMap::from([("vault".to_owned(), files(&sources))]);
         let pages = files(pages);
         let paths = pages.keys().cloned().chain(["docs".to_owned(), "Makefile".to_owned()]).collect();
-        check(&pages, &paths, &crates).iter().map(ToString::to_string).collect()
+        check(&pages, &paths, &crates).unwrap().iter().map(ToString::to_string).collect()
     }
 
     #[test]

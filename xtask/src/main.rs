@@ -82,7 +82,7 @@ fn check_docs() -> Result<(), String> {
     for Crate { name, folder, .. } in &crates {
         texts.insert(name.clone(), sources::read(folder)?);
     }
-    let wrongs = docs::check(&pages, &paths, &texts);
+    let wrongs = docs::check(&pages, &paths, &texts)?;
     for wrong in &wrongs {
         eprintln!("docs: {wrong}");
     }

@@ -1,6 +1,5 @@
 //! Everything that the workspace's sources define, by name.
 
-use super::Wrong;
 use crate::sources::Files;
 use std::collections::{BTreeMap, HashMap};
 use syn::visit::{self, Visit};
@@ -11,22 +10,17 @@ use syn::{Ident, ImplItem, Item, TraitItem, Type};
 pub struct Defined(HashMap<String, Vec<Vec<String>>>);
 
 impl Defined {
-    /// Collects the definitions in the sources of crates, and what does not parse.
-    pub fn of(crates: &BTreeMap<String, Files>) -> (Defined, Vec<Wrong>) {
+    /// Collects the definitions in the sources of crates. The error names the file that does not parse.
+    pub fn of(crates: &BTreeMap<String, Files>) -> Result<Defined, String> {
         let mut defined = Defined::default();
-        let mut wrongs = Vec::new();
         for (name, files) in crates {
             for (file, text) in files {
-                match syn::parse_file(text) {
-                    Ok(parsed) => defined.add_file(name, file, &parsed),
-                    Err(why) => {
-                        let file = format!("{name}: {file}");
-                        wrongs.push(Wrong::Unreadable { file, why: format!("does not parse: {why}") });
-                    }
-                }
+                let parsed =
+                    syn::parse_file(text).map_err(|why| format!("{name}: {file} does not parse: {why}"))?;
+                defined.add_file(name, file, &parsed);
             }
         }
-        (defined, wrongs)
+        Ok(defined)
     }
 
     fn add_file(&mut self, crate_name: &str, file: &str, parsed: &syn::File) {
