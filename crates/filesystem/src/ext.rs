@@ -15,6 +15,8 @@ mod attributes;
 mod blocks;
 mod checksum;
 mod directory;
+mod error;
+mod extent_list;
 mod extent_tree;
 mod groups;
 mod indirect;
@@ -26,10 +28,10 @@ mod superblock;
 use crate::cache::Cache;
 use crate::disk::Disk;
 use crate::error::{FsError, Result};
-use crate::extents::{self, Extent, Place};
-use crate::node::{Entry, Node, NodeId, NodeKind};
-use crate::FileSystem;
+use crate::tree::extents::{self, Extent, Place};
+use crate::tree::{Entry, FileSystem, Node, NodeId, NodeKind};
 use blocks::Blocks;
+use error::{corrupt, unsupported};
 use inode::{Inode, InodeNo, MAP_BYTES};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -41,14 +43,6 @@ const ROOT: InodeNo = InodeNo(2);
 const EXTENTS_KEPT_BYTES: usize = 8 << 20;
 /// The longest target of a symbolic link, which the kernel keeps in one block.
 const LINK_BYTES_MAX: u64 = 64 << 10;
-
-fn corrupt(why: impl Into<String>) -> FsError {
-    FsError::corrupt("ext4", why)
-}
-
-fn unsupported(feature: impl Into<String>) -> FsError {
-    FsError::unsupported("ext4", feature)
-}
 
 /// An ext2, ext3 or ext4 file system.
 pub struct Ext {

@@ -9,18 +9,19 @@
 
 mod boot;
 mod directory;
+mod error;
 mod names;
 mod table;
 
 use crate::cache::Cache;
 use crate::disk::Disk;
 use crate::error::{FsError, Result};
-use crate::extents::{self, Extent, Place};
-use crate::listing::Listings;
-use crate::node::{Entry, Node, NodeId, NodeKind, Time};
-use crate::FileSystem;
+use crate::tree::extents::{self, Extent, Place};
+use crate::tree::listing::Listings;
+use crate::tree::{Entry, FileSystem, Node, NodeId, NodeKind, Time};
 use boot::{Geometry, RootPlace, Width, BOOT_BYTES};
 use directory::{Contents, Item, ENTRY_BYTES};
+use error::damaged;
 use std::sync::Arc;
 use table::{Count, Run, Table};
 
@@ -233,10 +234,6 @@ impl FileSystem for Fat {
 
 fn subject(id: NodeId) -> String {
     format!("the node whose entry is at {:#x}", id.0)
-}
-
-fn damaged(what: impl AsRef<str>, why: impl Into<String>) -> FsError {
-    FsError::corrupt(format!("fat: {}", what.as_ref()), why)
 }
 
 fn wrong(id: NodeId, why: &str) -> FsError {

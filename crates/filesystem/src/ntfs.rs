@@ -15,6 +15,7 @@
 //! - The journal is not replayed; [`FileSystem::warnings`] says where it should be.
 
 mod boot;
+mod error;
 mod index;
 mod log;
 mod lznt1;
@@ -29,26 +30,19 @@ use crate::bytes::{le16, le32, le64};
 use crate::cache::Cache;
 use crate::disk::Disk;
 use crate::error::{FsError, Result};
-use crate::extents::Extent;
-use crate::listing::Listings;
-use crate::node::{Entry, Node, NodeId, NodeKind, Time};
-use crate::{wtf8, FileSystem};
+use crate::tree::extents::Extent;
+use crate::tree::listing::Listings;
+use crate::tree::{Entry, FileSystem, Node, NodeId, NodeKind, Time};
+use crate::wtf8;
 use boot::{Geometry, BOOT_BYTES};
+use error::{damaged, wrong, NAME};
 use mft::{File, Mft};
-use record::{kind, Attribute, Body, RecordNo, Reference};
+use record::{kind, Attribute, Body, Reference, LOG, ROOT, VOLUME};
 use reparse::Meaning;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use stream::Stream;
 use volume::Volume;
-
-/// What errors call it.
-const NAME: &str = "ntfs";
-
-const LOG: RecordNo = RecordNo(2);
-const VOLUME: RecordNo = RecordNo(3);
-const ROOT: RecordNo = RecordNo(5);
 
 const IS_DIRTY: u16 = 1;
 
@@ -286,39 +280,4 @@ fn time(ticks: u64) -> Time {
     // As many as 2^64 ticks are fewer than 2^41 seconds.
     let seconds = (ticks / TICKS_PER_SECOND) as i64 - EPOCH_SECONDS;
     Time { seconds, nanos: (ticks % TICKS_PER_SECOND) as u32 * 100 }
-}
-
-impl fmt::Display for RecordNo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
-
-/// What an error is about.
-trait Subject {
-    fn subject(&self) -> String;
-}
-
-impl Subject for &str {
-    fn subject(&self) -> String {
-        (*self).to_owned()
-    }
-}
-
-impl Subject for RecordNo {
-    fn subject(&self) -> String {
-        format!("{NAME}, record {self}")
-    }
-}
-
-fn damaged(what: impl Subject, why: impl Into<String>) -> FsError {
-    FsError::corrupt(what.subject(), why)
-}
-
-fn unsupported(what: impl Subject, feature: impl Into<String>) -> FsError {
-    FsError::unsupported(what.subject(), feature)
-}
-
-fn wrong(what: impl Subject, why: &str) -> FsError {
-    FsError::Wrong { what: what.subject(), why: why.into() }
 }

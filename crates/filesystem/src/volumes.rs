@@ -1,11 +1,16 @@
 //! The volumes of a disk: partitions and logical volumes, or the disk as a whole.
 
+mod lvm;
+mod partitions;
+mod probe;
+
 use crate::disk::{Disk, Part, Piece};
 use crate::error::{FsError, Result};
+use crate::ext;
 use crate::fat::Fat;
 use crate::ntfs::Ntfs;
+use crate::tree::FileSystem;
 use crate::xfs::Xfs;
-use crate::{ext, lvm, partitions, probe, FileSystem};
 use std::sync::Arc;
 
 /// The name of a disk that is one volume.

@@ -11,6 +11,7 @@
 
 mod attribute;
 mod directory;
+mod error;
 mod inode;
 mod log;
 mod runs;
@@ -21,17 +22,14 @@ mod volume;
 use crate::cache::Cache;
 use crate::disk::Disk;
 use crate::error::{FsError, Result};
-use crate::extents::{self, Extent};
-use crate::node::{Entry, Node, NodeId, NodeKind};
-use crate::FileSystem;
+use crate::tree::extents::{self, Extent};
+use crate::tree::{Entry, FileSystem, Node, NodeId, NodeKind};
+use error::{corrupt, wrong};
 use inode::Inode;
 use log::Log;
 use std::sync::Arc;
 use superblock::Superblock;
-use volume::Volume;
-
-/// What disks count in, whatever their own sectors.
-const SECTOR: usize = 512;
+use volume::{Volume, SECTOR};
 
 /// What is kept of the extents of files.
 const FILES_KEPT_BYTES: usize = 8 << 20;
@@ -198,16 +196,4 @@ fn replay(volume: &mut Volume, superblock_bytes: usize) -> Result<(bool, Option<
             Ok((true, (unfinished > 0).then(|| format!("{unfinished} {why}"))))
         }
     }
-}
-
-fn corrupt(why: impl Into<String>) -> FsError {
-    FsError::corrupt("xfs", why)
-}
-
-fn unsupported(feature: impl Into<String>) -> FsError {
-    FsError::unsupported("xfs", feature)
-}
-
-fn wrong(id: NodeId, why: &str) -> FsError {
-    FsError::Wrong { what: format!("xfs: inode {}", id.0), why: why.into() }
 }

@@ -2,12 +2,13 @@
 
 use super::blocks::{BlockNo, Blocks};
 use super::checksum::{crc32c, crc32c_without};
+use super::error::corrupt;
 use super::inode::{Inode, InodeNo};
 use super::superblock::Superblock;
-use super::{acl, corrupt, mapping};
+use super::{acl, mapping};
 use crate::bytes::{le16, le32};
 use crate::error::Result;
-use crate::extents;
+use crate::tree::extents;
 
 const MAGIC: u32 = 0xea02_0000;
 const INODE_HEADER_BYTES: usize = 4;

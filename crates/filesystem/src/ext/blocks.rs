@@ -1,10 +1,10 @@
 //! The blocks of a volume, as they are once the journal has been replayed.
 
-use super::corrupt;
+use super::error::corrupt;
 use crate::cache::Cache;
 use crate::disk::Disk;
 use crate::error::Result;
-use crate::extents::{Extent, Place};
+use crate::tree::extents::{Extent, Place};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -2,13 +2,14 @@
 
 use super::blocks::Blocks;
 use super::checksum::crc32c;
+use super::error::corrupt;
 use super::inode::{Inode, InodeNo};
 use super::superblock::Superblock;
-use super::{attributes, corrupt, mapping};
+use super::{attributes, mapping};
 use crate::bytes::{le16, le32};
 use crate::disk::Disk;
 use crate::error::Result;
-use crate::extents::Place;
+use crate::tree::extents::Place;
 use std::ops::ControlFlow;
 
 /// The longest directory that is read.

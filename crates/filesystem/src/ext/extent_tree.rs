@@ -2,8 +2,8 @@
 
 use super::blocks::BlockNo;
 use super::checksum::crc32c;
-use super::corrupt;
-use super::mapping::Mapping;
+use super::error::corrupt;
+use super::extent_list::ExtentList;
 use crate::bytes::{le16, le32};
 use crate::error::{FsError, Result};
 use std::ops::Range;
@@ -19,62 +19,62 @@ const WRITTEN_BLOCKS_MAX: u16 = 1 << 15;
 const FILE_BLOCKS_END: u64 = 1 << 32;
 
 /// Reads the tree whose root is in the inode.
-pub(super) fn walk(mapping: &mut Mapping) -> Result<()> {
-    let root = *mapping.inode.map();
+pub(super) fn walk(list: &mut ExtentList) -> Result<()> {
+    let root = *list.inode.map();
     let depth = le16(&root, 6).unwrap_or(0);
     if depth > DEPTH_MAX {
-        return Err(damage(mapping, None, &format!("it is {depth} levels deep")));
+        return Err(damage(list, None, &format!("it is {depth} levels deep")));
     }
-    visit(mapping, &root, None, depth, 0..FILE_BLOCKS_END)
+    visit(list, &root, None, depth, 0..FILE_BLOCKS_END)
 }
 
-fn damage(mapping: &Mapping, node: Option<BlockNo>, why: &str) -> FsError {
+fn damage(list: &ExtentList, node: Option<BlockNo>, why: &str) -> FsError {
     let place = node.map_or("the inode".into(), |no| format!("block {}", no.0));
-    corrupt(format!("the extent tree of inode {} in {place}: {why}", mapping.inode.no.0))
+    corrupt(format!("the extent tree of inode {} in {place}: {why}", list.inode.no.0))
 }
 
 /// Reads a node and all below it, which may speak of the blocks `range` of the file only.
 fn visit(
-    mapping: &mut Mapping,
+    list: &mut ExtentList,
     node: &[u8],
     no: Option<BlockNo>,
     depth: u16,
     range: Range<u64>,
 ) -> Result<()> {
-    let entries = entries(node, depth).map_err(|why| damage(mapping, no, &why))?;
-    check_sum(mapping, node, no)?;
+    let entries = entries(node, depth).map_err(|why| damage(list, no, &why))?;
+    check_sum(list, node, no)?;
     let starts: Vec<u64> = entries.iter().map(|e| le32(e, 0).unwrap_or(0).into()).collect();
     for (nth, entry) in entries.iter().enumerate() {
         let start = starts[nth];
         let end = starts.get(nth + 1).copied().unwrap_or(range.end);
         if start < range.start || start >= end || end > range.end {
             let why = format!("entry {nth} begins at {start}, outside of {}..{end}", range.start);
-            return Err(damage(mapping, no, &why));
+            return Err(damage(list, no, &why));
         }
         if depth == 0 {
-            add(mapping, entry, start, no, end)?;
+            add(list, entry, start, no, end)?;
             continue;
         }
         let child = BlockNo(wide(entry, 4, 8));
-        let inode = mapping.inode.no.0;
-        mapping.blocks.check(child, 1, &|| format!("the extent tree of inode {inode}"))?;
-        mapping.spend(1)?;
-        let block = mapping.blocks.block(child)?;
-        visit(mapping, &block, Some(child), depth - 1, start..end)?;
+        let inode = list.inode.no.0;
+        list.blocks.check(child, 1, &|| format!("the extent tree of inode {inode}"))?;
+        list.spend(1)?;
+        let block = list.blocks.block(child)?;
+        visit(list, &block, Some(child), depth - 1, start..end)?;
     }
     Ok(())
 }
 
 /// Takes an extent; it must end before `end`.
-fn add(mapping: &mut Mapping, entry: &[u8], start: u64, no: Option<BlockNo>, end: u64) -> Result<()> {
+fn add(list: &mut ExtentList, entry: &[u8], start: u64, no: Option<BlockNo>, end: u64) -> Result<()> {
     let stored = le16(entry, 4).unwrap_or(0);
     let is_written = stored <= WRITTEN_BLOCKS_MAX;
     let len = u64::from(if is_written { stored } else { stored - WRITTEN_BLOCKS_MAX });
     if len == 0 || len > end - start {
-        return Err(damage(mapping, no, &format!("{len} blocks at {start} end behind {end}")));
+        return Err(damage(list, no, &format!("{len} blocks at {start} end behind {end}")));
     }
     let place = BlockNo(wide(entry, 8, 6));
-    mapping.add(start, len, is_written.then_some(place))
+    list.add(start, len, is_written.then_some(place))
 }
 
 /// 48 bits.
@@ -103,15 +103,15 @@ fn entries(node: &[u8], depth: u16) -> std::result::Result<Vec<&[u8]>, String> {
 }
 
 /// A block of the tree ends with a checksum, behind the room for entries; the inode has its own.
-fn check_sum(mapping: &Mapping, node: &[u8], no: Option<BlockNo>) -> Result<()> {
-    let (Some(seed), Some(_)) = (mapping.inode.seed, no) else { return Ok(()) };
+fn check_sum(list: &ExtentList, node: &[u8], no: Option<BlockNo>) -> Result<()> {
+    let (Some(seed), Some(_)) = (list.inode.seed, no) else { return Ok(()) };
     let at = ENTRY_BYTES * (1 + usize::from(le16(node, 4).unwrap_or(0)));
     let Some(stored) = le32(node, at) else {
-        return Err(damage(mapping, no, "there is no room for its checksum"));
+        return Err(damage(list, no, "there is no room for its checksum"));
     };
     let got = crc32c(seed, &node[..at]);
     if stored != got {
-        return Err(damage(mapping, no, &format!("its checksum is {got:#x}, and {stored:#x} is stored")));
+        return Err(damage(list, no, &format!("its checksum is {got:#x}, and {stored:#x} is stored")));
     }
     Ok(())
 }

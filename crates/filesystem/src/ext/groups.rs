@@ -2,7 +2,7 @@
 
 use super::blocks::{BlockNo, Blocks};
 use super::checksum::{crc16, crc32c, crc32c_without};
-use super::corrupt;
+use super::error::corrupt;
 use super::superblock::{Superblock, DESCRIPTOR_BYTES};
 use crate::bytes::{le16, le32};
 use crate::error::Result;

@@ -1,7 +1,7 @@
 //! Pointers to blocks: twelve in the inode, then blocks of pointers, of pointers to these, and so on.
 
 use super::blocks::BlockNo;
-use super::mapping::Mapping;
+use super::extent_list::ExtentList;
 use crate::bytes::le32;
 use crate::error::Result;
 
@@ -12,39 +12,39 @@ const DIRECT: usize = 12;
 const LEVELS: u32 = 3;
 
 /// Reads all pointers of the inode.
-pub(super) fn walk(mapping: &mut Mapping) -> Result<()> {
-    let map = *mapping.inode.map();
-    add_all(mapping, &map[..DIRECT * POINTER_BYTES], 0)?;
+pub(super) fn walk(list: &mut ExtentList) -> Result<()> {
+    let map = *list.inode.map();
+    add_all(list, &map[..DIRECT * POINTER_BYTES], 0)?;
     let mut first = DIRECT as u64;
     for level in 1..=LEVELS {
         let pointer = le32(&map, (DIRECT + level as usize - 1) * POINTER_BYTES).unwrap_or(0);
-        visit(mapping, pointer, level, first)?;
-        first += reach(mapping, level);
+        visit(list, pointer, level, first)?;
+        first += reach(list, level);
     }
     Ok(())
 }
 
 /// Blocks that a pointer of this level leads to.
-fn reach(mapping: &Mapping, level: u32) -> u64 {
-    1 << ((mapping.blocks.bits() - 2) * level)
+fn reach(list: &ExtentList, level: u32) -> u64 {
+    1 << ((list.blocks.bits() - 2) * level)
 }
 
 /// Reads the block of pointers at `pointer` and all below it; they map the file from block `first` on.
-fn visit(mapping: &mut Mapping, pointer: u32, level: u32, first: u64) -> Result<()> {
-    if pointer == 0 || first >= mapping.file_blocks() {
+fn visit(list: &mut ExtentList, pointer: u32, level: u32, first: u64) -> Result<()> {
+    if pointer == 0 || first >= list.file_blocks() {
         return Ok(());
     }
     let no = BlockNo(pointer.into());
-    let inode = mapping.inode.no.0;
-    mapping.blocks.check(no, 1, &|| format!("the pointers from block {first} of inode {inode} on"))?;
-    mapping.spend(1)?;
-    let block = mapping.blocks.block(no)?;
+    let inode = list.inode.no.0;
+    list.blocks.check(no, 1, &|| format!("the pointers from block {first} of inode {inode} on"))?;
+    list.spend(1)?;
+    let block = list.blocks.block(no)?;
     if level == 1 {
-        return add_all(mapping, &block, first);
+        return add_all(list, &block, first);
     }
-    let each = reach(mapping, level - 1);
+    let each = reach(list, level - 1);
     for (nth, pointer) in pointers(&block).enumerate() {
-        visit(mapping, pointer, level - 1, first + nth as u64 * each)?;
+        visit(list, pointer, level - 1, first + nth as u64 * each)?;
     }
     Ok(())
 }
@@ -54,8 +54,8 @@ fn pointers(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
 }
 
 /// Takes pointers to data, runs of them at once.
-fn add_all(mapping: &mut Mapping, bytes: &[u8], first: u64) -> Result<()> {
-    let wanted = mapping.file_blocks().saturating_sub(first).min(u32::MAX.into());
+fn add_all(list: &mut ExtentList, bytes: &[u8], first: u64) -> Result<()> {
+    let wanted = list.file_blocks().saturating_sub(first).min(u32::MAX.into());
     let mut run: Option<(u64, u64, u64)> = None;
     for (nth, pointer) in pointers(bytes).take(wanted as usize).enumerate() {
         let (at, pointer) = (first + nth as u64, u64::from(pointer));
@@ -64,16 +64,16 @@ fn add_all(mapping: &mut Mapping, bytes: &[u8], first: u64) -> Result<()> {
                 Some((from, start, len + 1))
             }
             before => {
-                add(mapping, before)?;
+                add(list, before)?;
                 (pointer != 0).then_some((at, pointer, 1))
             }
         };
     }
-    add(mapping, run)
+    add(list, run)
 }
 
 /// Takes a run: where it is in the file and in the volume, and its length.
-fn add(mapping: &mut Mapping, run: Option<(u64, u64, u64)>) -> Result<()> {
+fn add(list: &mut ExtentList, run: Option<(u64, u64, u64)>) -> Result<()> {
     let Some((from, start, len)) = run else { return Ok(()) };
-    mapping.add(from, len, Some(BlockNo(start)))
+    list.add(from, len, Some(BlockNo(start)))
 }

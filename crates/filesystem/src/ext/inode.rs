@@ -2,12 +2,12 @@
 
 use super::blocks::{BlockNo, Blocks};
 use super::checksum::{crc32c, crc32c_without};
+use super::error::{corrupt, unsupported};
 use super::groups::inode_table;
 use super::superblock::{Superblock, INODE_BYTES_MIN};
-use super::{corrupt, unsupported};
 use crate::bytes::{array, le16, le32};
 use crate::error::Result;
-use crate::node::{Node, NodeKind, Time};
+use crate::tree::{Node, NodeKind, Time};
 
 /// The bytes of an inode that say where its data is, or hold it.
 pub(super) const MAP_BYTES: usize = 60;

@@ -4,16 +4,17 @@
 //! of a commit block at last. What is before the commit block counts only if that is there and valid. A revocation
 //! takes back the older copies of a block, which was freed since.
 
+mod copy;
 mod log;
 mod transaction;
 
 use super::blocks::{BlockNo, Blocks, Logged};
-use super::corrupt;
-use crate::error::{FsError, Result};
-use crate::extents::Extent;
-use log::Log;
+use crate::error::Result;
+use crate::tree::extents::Extent;
+use copy::Copy;
+use log::{damage, Log};
 use std::collections::{BTreeMap, HashMap};
-use transaction::{Copy, Transactions};
+use transaction::Transactions;
 
 /// What the journal says.
 #[derive(Debug, Default)]
@@ -65,9 +66,4 @@ fn newest(transactions: &Transactions) -> HashMap<u64, Copy> {
         }
     }
     newest
-}
-
-/// Damage of the journal.
-fn damage(why: impl std::fmt::Display) -> FsError {
-    corrupt(format!("the journal: {why}"))
 }

@@ -1,74 +1,20 @@
 //! Where the data of an inode is: an extent tree, or pointers to blocks.
 
-use super::blocks::{merge, BlockNo, Blocks};
-use super::corrupt;
+use super::blocks::Blocks;
+use super::extent_list::ExtentList;
 use super::extent_tree;
 use super::indirect;
 use super::inode::Inode;
 use crate::error::Result;
-use crate::extents::{Extent, Place};
+use crate::tree::extents::Extent;
 
 /// The extents of an inode's data, which is not inline. Adjacent ones are merged; nothing lies behind its size.
 pub(super) fn extents(blocks: &Blocks, inode: &Inode) -> Result<Vec<Extent>> {
-    let mut mapping = Mapping { blocks, inode, extents: Vec::new(), next: 0, left: blocks.end() };
+    let mut list = ExtentList::new(blocks, inode);
     if inode.has_extents() {
-        extent_tree::walk(&mut mapping)?;
+        extent_tree::walk(&mut list)?;
     } else {
-        indirect::walk(&mut mapping)?;
+        indirect::walk(&mut list)?;
     }
-    Ok(mapping.extents)
-}
-
-/// A mapping that is being read, front to back.
-pub(super) struct Mapping<'a> {
-    pub blocks: &'a Blocks,
-    pub inode: &'a Inode,
-    extents: Vec<Extent>,
-    /// The first block of the file that was not yet spoken of.
-    next: u64,
-    /// Blocks that one file can still have. No block belongs to it twice.
-    left: u64,
-}
-
-impl Mapping<'_> {
-    /// Blocks of the file; none behind them matter.
-    pub fn file_blocks(&self) -> u64 {
-        self.inode.size.div_ceil(self.blocks.block_bytes() as u64)
-    }
-
-    /// Takes `len` blocks from block `at` of the file on. `None`: never written.
-    pub fn add(&mut self, at: u64, len: u64, start: Option<BlockNo>) -> Result<()> {
-        let no = self.inode.no.0;
-        if at < self.next {
-            return Err(corrupt(format!("block {at} of inode {no} comes behind block {}", self.next)));
-        }
-        if let Some(start) = start {
-            self.blocks.check(start, len, &|| format!("block {at} of inode {no}"))?;
-        }
-        self.spend(len)?;
-        self.next = at.saturating_add(len);
-        self.push(at, len, start);
-        Ok(())
-    }
-
-    /// Counts blocks that belong to the file.
-    pub fn spend(&mut self, len: u64) -> Result<()> {
-        self.left = self.left.checked_sub(len).ok_or_else(|| {
-            let (no, end) = (self.inode.no.0, self.blocks.end());
-            corrupt(format!("inode {no} has more than the {end} blocks of the volume"))
-        })?;
-        Ok(())
-    }
-
-    fn push(&mut self, at: u64, len: u64, start: Option<BlockNo>) {
-        let bits = self.blocks.bits();
-        let len = len.min(self.file_blocks().saturating_sub(at));
-        if len == 0 {
-            return;
-        }
-        let offset = at << bits;
-        let len = (len << bits).min(self.inode.size - offset);
-        let place = start.map_or(Place::Zeros, |s| Place::Volume(s.0 << bits));
-        merge(&mut self.extents, Extent { offset, len, place });
-    }
+    Ok(list.extents)
 }

@@ -1,7 +1,7 @@
 //! The superblock: sizes and features of a file system.
 
 use super::checksum::{crc32c, START};
-use super::{corrupt, unsupported};
+use super::error::{corrupt, unsupported};
 use crate::bytes::{array, le16, le32};
 use crate::error::Result;
 

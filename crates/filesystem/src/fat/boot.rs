@@ -1,6 +1,6 @@
 //! The boot sector, and what follows from it.
 
-use super::damaged;
+use super::error::damaged;
 use crate::bytes::{le16, le32};
 use crate::error::Result;
 

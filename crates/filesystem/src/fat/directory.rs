@@ -2,7 +2,7 @@
 
 use super::names::{self, LongName};
 use crate::bytes::{array, le16, le32};
-use crate::node::Time;
+use crate::tree::Time;
 
 pub(super) const ENTRY_BYTES: usize = 32;
 

@@ -1,7 +1,7 @@
 //! The file allocation table: which cluster follows which.
 
 use super::boot::{Geometry, Width, FIRST_CLUSTER};
-use super::damaged;
+use super::error::damaged;
 use crate::bytes::{le16, le32};
 use crate::cache::Cache;
 use crate::disk::Disk;

@@ -1,6 +1,6 @@
 //! The boot sector.
 
-use super::{damaged, NAME};
+use super::error::{damaged, NAME};
 use crate::bytes::{array, le16, le64};
 use crate::error::Result;
 

@@ -1,12 +1,12 @@
 //! Directories: trees of blocks, sorted by name.
 
+use super::error::damaged;
 use super::mft::{File, Mft};
-use super::record::{fix_up, kind, RecordNo, Reference};
+use super::record::{fix_up, kind, RecordNo, Reference, ROOT};
 use super::stream::Stream;
-use super::{damaged, ROOT};
 use crate::bytes::{le16, le32, le64};
 use crate::error::Result;
-use crate::node::{Entry, NodeId};
+use crate::tree::{Entry, NodeId};
 use crate::wtf8;
 use std::collections::HashSet;
 

@@ -1,9 +1,9 @@
 //! The master file table, and files: a record, and those it goes on in.
 
+use super::error::{damaged, NAME};
 use super::record::{self, kind, Attribute, Body, Mapped, Record, RecordNo, Reference};
 use super::stream::Stream;
 use super::volume::Volume;
-use super::{damaged, NAME};
 use crate::cache::Cache;
 use crate::error::{FsError, Result};
 use std::collections::BTreeSet;

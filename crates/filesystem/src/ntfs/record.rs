@@ -1,10 +1,11 @@
 //! Records of the master file table, their fixups, and the attributes in them.
 
-use super::damaged;
+use super::error::{damaged, Subject, NAME};
 use super::runs::Vcn;
 use crate::bytes::{le16, le32, le64};
 use crate::error::FsError;
 use crate::wtf8;
+use std::fmt;
 
 /// Kinds of attributes.
 pub(super) mod kind {
@@ -29,6 +30,22 @@ const DIRECTORY: u16 = 2;
 /// A record's number in the master file table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct RecordNo(pub u64);
+
+pub(super) const LOG: RecordNo = RecordNo(2);
+pub(super) const VOLUME: RecordNo = RecordNo(3);
+pub(super) const ROOT: RecordNo = RecordNo(5);
+
+impl fmt::Display for RecordNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl Subject for RecordNo {
+    fn subject(&self) -> String {
+        format!("{NAME}, record {self}")
+    }
+}
 
 /// A record, and how often it was used anew: 48 bits and 16 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,11 +1,11 @@
 //! What a file is beyond its attributes: reparse points, and the special files of ntfs-3g.
 
+use super::error::{damaged, unsupported};
 use super::mft::{File, Mft};
 use super::record::{kind, RecordNo};
-use super::{damaged, unsupported};
 use crate::bytes::{le16, le32, le64};
 use crate::error::{FsError, Result};
-use crate::node::NodeKind;
+use crate::tree::NodeKind;
 use crate::wtf8;
 
 const MOUNT_POINT: u32 = 0xa000_0003;

@@ -1,11 +1,12 @@
 //! The bytes of an attribute: in its record, in clusters, or in clusters and compressed.
 
+use super::error::{damaged, unsupported};
+use super::lznt1;
 use super::record::{Attribute, Body, Mapped, RecordNo};
 use super::runs::{self, Lcn, Run, Vcn};
 use super::volume::Volume;
-use super::{damaged, lznt1, unsupported};
 use crate::error::Result;
-use crate::extents::{self, Extent, Place};
+use crate::tree::extents::{self, Extent, Place};
 use std::sync::{Arc, Mutex, PoisonError};
 
 const COMPRESSION: u16 = 0x00ff;

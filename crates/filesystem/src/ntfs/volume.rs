@@ -1,7 +1,7 @@
 //! The volume, and reading it without reaching beyond its end.
 
 use super::boot::Geometry;
-use super::damaged;
+use super::error::{damaged, Subject};
 use crate::disk::Disk;
 use crate::error::Result;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ impl Volume {
     }
 
     /// Reads what an object of the file system has there.
-    pub fn read(&self, what: impl super::Subject, offset: u64, buf: &mut [u8]) -> Result<()> {
+    pub fn read(&self, what: impl Subject, offset: u64, buf: &mut [u8]) -> Result<()> {
         let size = self.disk.size();
         if offset.checked_add(buf.len() as u64).is_none_or(|end| end > size) {
             let why = format!("{:#x} bytes at {offset:#x} of a volume of {size:#x}", buf.len());

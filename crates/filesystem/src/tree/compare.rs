@@ -1,9 +1,9 @@
 //! What differs between two file systems, directory by directory.
 
-use crate::directory::Directory;
+use super::directory::Directory;
+use super::node::{Entry, Node, NodeId, NodeKind};
+use super::FileSystem;
 use crate::error::Result;
-use crate::node::{Entry, Node, NodeId, NodeKind};
-use crate::FileSystem;
 use std::cmp::Ordering;
 use std::collections::HashSet;
 

@@ -1,8 +1,8 @@
 //! The entries of a directory that can be used, told apart from those that cannot.
 
+use super::node::{Entry, NodeId};
+use super::FileSystem;
 use crate::error::{FsError, Result};
-use crate::node::{Entry, NodeId};
-use crate::FileSystem;
 
 /// What is told of the damaged entries of a directory; all of them may be.
 const DAMAGE_MAX: usize = 100;

@@ -1,8 +1,8 @@
 //! The entries of a directory whose file system does not tell cases apart.
 
+use super::node::{Entry, NodeId};
 use crate::cache::Cache;
 use crate::error::Result;
-use crate::node::{Entry, NodeId};
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Finding a node by its path.
 
+use super::node::{NodeId, NodeKind};
+use super::FileSystem;
 use crate::error::{FsError, Result};
-use crate::node::{NodeId, NodeKind};
-use crate::FileSystem;
 
 /// Links that are followed on one path, as in Linux.
 const LINKS_MAX: usize = 40;

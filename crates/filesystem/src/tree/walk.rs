@@ -1,9 +1,9 @@
 //! Going through a tree of files, however deep it is and whatever its directories call each other.
 
-use crate::directory::Directory;
+use super::directory::Directory;
+use super::node::{Entry, Node, NodeId, NodeKind};
+use super::FileSystem;
 use crate::error::{FsError, Result};
-use crate::node::{Entry, Node, NodeId, NodeKind};
-use crate::FileSystem;
 use std::collections::HashSet;
 
 /// What comes next.

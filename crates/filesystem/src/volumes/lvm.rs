@@ -4,38 +4,20 @@
 //! segments (thin, raid, mirror, snapshot, cache, VDO) are named and not read. The metadata is text, as `vgcfgbackup`
 //! writes it; libblkid and the libvslvm project document the structures around it.
 
+mod error;
 mod group;
 mod label;
+mod physical;
 mod text;
 
 pub(crate) use group::{Group, LogicalVolume, PIECES_MAX};
 pub(crate) use label::is_member;
+pub(crate) use physical::Physical;
 
-use crate::disk::{Disk, Part};
-use crate::error::{FsError, Result};
-use label::Label;
+use crate::error::Result;
 
 /// The metadata of all physical volumes of a disk.
 pub(crate) const TEXTS_BYTES_MAX: usize = 64 << 20;
-
-/// A physical volume.
-pub(crate) struct Physical {
-    id: String,
-    part: Part,
-    /// The text of its group, where it has a copy.
-    text: Option<String>,
-}
-
-impl Physical {
-    /// Reads the label and the metadata of a volume of the kind `lvm`, of `left` bytes at most, which it counts down.
-    pub fn read(part: Part, left: &mut usize) -> Result<Physical> {
-        let label = Label::read(&part)?;
-        let text = label.metadata(&part)?;
-        let len = text.as_ref().map_or(0, String::len);
-        *left = left.checked_sub(len).ok_or_else(|| corrupt("metadata", "it is too long"))?;
-        Ok(Physical { id: label.id, part, text })
-    }
-}
 
 /// The groups of all physical volumes, each by its newest metadata.
 pub(crate) fn groups(physical: &[Physical]) -> Vec<Result<Group>> {
@@ -52,19 +34,4 @@ pub(crate) fn groups(physical: &[Physical]) -> Vec<Result<Group>> {
         }
     }
     newest.into_iter().map(Ok).chain(wrong).collect()
-}
-
-fn corrupt(what: impl std::fmt::Display, why: impl Into<String>) -> FsError {
-    FsError::corrupt(format!("LVM {what}"), why)
-}
-
-/// Reads a range that the volume must have.
-fn read_range(disk: &dyn Disk, offset: u64, len: u64, what: &str) -> Result<Vec<u8>> {
-    if offset.checked_add(len).is_none_or(|end| end > disk.size()) {
-        let why = format!("{len} bytes at offset {offset} are beyond the end at {}", disk.size());
-        return Err(corrupt(what, why));
-    }
-    let mut bytes = vec![0; len as usize];
-    disk.read_at(offset, &mut bytes)?;
-    Ok(bytes)
 }

@@ -2,24 +2,14 @@
 
 mod gpt;
 mod mbr;
+mod partition;
 
-use crate::disk::{Disk, Piece};
+pub(crate) use partition::Partition;
+
+use crate::disk::Disk;
 use crate::error::Result;
-use crate::probe;
-
-/// What a table counts in, but for GPT on disks with larger sectors.
-const SECTOR_BYTES: u64 = 512;
-
-/// A partition. It may reach beyond the disk, and overlap others.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Partition {
-    /// As Linux counts them: logical ones from 5 on.
-    pub number: u32,
-    pub piece: Piece,
-    /// Two hexadecimal digits, or a GUID.
-    pub type_id: String,
-    pub label: String,
-}
+use crate::volumes::probe;
+use partition::SECTOR_BYTES;
 
 /// The partitions of a disk in the order of their numbers; `None` if it has no table.
 pub(crate) fn read(disk: &dyn Disk) -> Result<Option<Vec<Partition>>> {

@@ -1,10 +1,10 @@
 //! What a volume holds, by the magic numbers in it.
 
+use super::lvm;
 use crate::bytes::{array, le16, le32, le64};
 use crate::disk::Disk;
 use crate::error::Result;
 use crate::ext;
-use crate::lvm;
 
 /// What is read of the beginning: the last magic number in it is that of Btrfs.
 const HEAD_BYTES: u64 = 68 << 10;

@@ -1,6 +1,6 @@
 //! Extended attributes: within the inode, in one leaf, or in a tree of leaves; long values in blocks of their own.
 
-use super::corrupt;
+use super::error::corrupt;
 use super::inode::{Fork, Format, Inode};
 use super::runs::{self, Run};
 use super::volume::{Block, Stamp, Volume};

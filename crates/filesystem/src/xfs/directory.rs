@@ -2,13 +2,13 @@
 //!
 //! A directory is read front to back. Its hashes and free lists, behind 32 GiB in its address space, are left alone.
 
-use super::corrupt;
+use super::error::corrupt;
 use super::inode::{Fork, Format, Inode};
 use super::runs::{self, Run};
 use super::volume::{Block, Stamp, Volume};
 use crate::bytes::{be16, be32, be64};
 use crate::error::{FsError, Result};
-use crate::node::{Entry, NodeId};
+use crate::tree::{Entry, NodeId};
 
 /// Directories have grown this large in no known case; the kernel's limit is 32 GiB.
 const MAX_BYTES: u64 = 1 << 30;

@@ -1,11 +1,11 @@
 //! Inodes: the core, and the forks behind it.
 
-use super::corrupt;
+use super::error::corrupt;
 use super::superblock::crc_is_right;
 use super::volume::Volume;
 use crate::bytes::{array, be16, be32, be64};
 use crate::error::Result;
-use crate::node::{Node, NodeKind, Time};
+use crate::tree::{Node, NodeKind, Time};
 
 /// The first two bytes of an inode.
 pub(super) const MAGIC: u16 = 0x494e;

@@ -7,6 +7,7 @@
 
 mod fork;
 mod item;
+mod newest;
 mod record;
 mod ring;
 mod transaction;
@@ -15,6 +16,7 @@ use super::superblock::FsBlock;
 use super::volume::Volume;
 use crate::error::{FsError, Result};
 use item::{Cancelled, Intents};
+use newest::newest;
 use ring::Ring;
 
 /// What became of the log.
@@ -44,7 +46,7 @@ pub(super) fn replay(volume: &mut Volume, start: FsBlock) -> Result<Log> {
 
 fn try_replay(volume: &mut Volume, start: FsBlock) -> Result<Log> {
     let ring = Ring::new(volume, start)?;
-    let Some(newest) = ring.newest()? else { return Ok(Log::Clean) };
+    let Some(newest) = newest(&ring)? else { return Ok(Log::Clean) };
     if newest.is_unmount() {
         return Ok(Log::Clean);
     }

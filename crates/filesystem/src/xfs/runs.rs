@@ -1,12 +1,12 @@
 //! The extents of a fork: in the inode, or in a tree of blocks.
 
-use super::corrupt;
+use super::error::corrupt;
 use super::inode::{Fork, Format, Inode};
 use super::superblock::FsBlock;
 use super::volume::{Block, Stamp, Volume};
 use crate::bytes::{be16, be32, be64};
 use crate::error::Result;
-use crate::extents::{Extent, Place};
+use crate::tree::extents::{Extent, Place};
 
 const MAGIC_4: [u8; 4] = *b"BMAP";
 const MAGIC_5: [u8; 4] = *b"BMA3";

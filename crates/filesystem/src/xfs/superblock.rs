@@ -1,6 +1,6 @@
 //! The superblock: the geometry of the volume, and which features it uses.
 
-use super::{corrupt, unsupported};
+use super::error::{corrupt, unsupported};
 use crate::bytes::{array, be16, be32, be64};
 use crate::error::Result;
 

@@ -1,6 +1,6 @@
 //! Where symbolic links lead.
 
-use super::corrupt;
+use super::error::corrupt;
 use super::inode::{Format, Inode};
 use super::runs;
 use super::volume::{Stamp, Volume};

@@ -1,13 +1,16 @@
 //! Metadata of the volume as the log leaves it: blocks of the disk, and what was replayed over them.
 
+use super::error::corrupt;
 use super::superblock::{crc_is_right, FsBlock, Superblock};
-use super::{corrupt, SECTOR};
 use crate::bytes::{array, be64};
 use crate::cache::Cache;
 use crate::disk::Disk;
 use crate::error::Result;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+
+/// What disks count in, whatever their own sectors.
+pub(super) const SECTOR: usize = 512;
 
 /// What is read at once, so that neighbours (inodes above all) come along.
 const PAGE_BYTES: u64 = 16 << 10;

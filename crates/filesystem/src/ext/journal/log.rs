@@ -1,14 +1,13 @@
 //! The journal's superblock, and its blocks, which are used round and round.
 
-use super::damage;
-use super::transaction::{Copy, TransactionId};
+use super::copy::{Copy, TransactionId};
 use crate::bytes::{be16, be32, le16, le32};
 use crate::disk::Disk;
-use crate::error::Result;
+use crate::error::{FsError, Result};
 use crate::ext::blocks::{Blocks, JOURNAL_MAGIC};
 use crate::ext::checksum::{crc32c, crc32c_without, START};
-use crate::ext::unsupported;
-use crate::extents::{Extent, Place};
+use crate::ext::error::{corrupt, unsupported};
+use crate::tree::extents::{Extent, Place};
 
 const SUPERBLOCK_BYTES: usize = 1024;
 const SUPERBLOCK_V1: u32 = 3;
@@ -217,4 +216,9 @@ impl<'a> Log<'a> {
         let head = self.block(self.end.saturating_add(1))?;
         Ok(le16(&head, 0) == Some(FAST_COMMIT_HEAD) && le32(&head, 8) == Some(next.0))
     }
+}
+
+/// Damage of the journal.
+pub(super) fn damage(why: impl std::fmt::Display) -> FsError {
+    corrupt(format!("the journal: {why}"))
 }

@@ -1,10 +1,10 @@
 //! The transactions of a journal that were committed.
 
+use super::copy::{Copy, TransactionId};
 use super::log::{Log, HEADER_BYTES};
 use crate::bytes::{be32, be64};
 use crate::error::Result;
 use crate::ext::blocks::JOURNAL_MAGIC;
-use std::cmp::Ordering;
 use std::collections::HashMap;
 
 const KIND_DESCRIPTOR: u32 = 1;
@@ -16,34 +16,6 @@ const FLAG_ESCAPED: u32 = 1;
 const FLAG_SAME_UUID: u32 = 2;
 const FLAG_LAST: u32 = 8;
 const UUID_BYTES: usize = 16;
-
-/// The number of a transaction. It counts round and round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TransactionId(pub u32);
-
-impl TransactionId {
-    fn next(self) -> TransactionId {
-        TransactionId(self.0.wrapping_add(1))
-    }
-}
-
-impl PartialOrd for TransactionId {
-    fn partial_cmp(&self, other: &TransactionId) -> Option<Ordering> {
-        Some((self.0.wrapping_sub(other.0) as i32).cmp(&0))
-    }
-}
-
-/// A block's copy in the journal.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Copy {
-    /// The block of the volume.
-    pub block: u64,
-    /// The block of the journal.
-    pub at: u32,
-    pub id: TransactionId,
-    pub is_escaped: bool,
-    pub checksum: u32,
-}
 
 /// What all committed transactions say together.
 pub(super) struct Transactions {

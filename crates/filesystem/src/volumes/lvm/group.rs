@@ -1,7 +1,8 @@
 //! Volume groups: where each logical volume lies on the physical ones.
 
+use super::error::corrupt;
+use super::physical::Physical;
 use super::text::{self, Section, Value};
-use super::{corrupt, Physical};
 use crate::disk::{Disk, Part, Piece};
 use crate::error::{FsError, Result};
 use std::collections::{HashMap, HashSet};

@@ -1,6 +1,6 @@
 //! The label of a physical volume, and its areas of metadata.
 
-use super::{corrupt, read_range};
+use super::error::corrupt;
 use crate::bytes::{le32, le64};
 use crate::disk::Disk;
 use crate::error::Result;
@@ -120,4 +120,15 @@ fn read_area(disk: &dyn Disk, offset: u64, len: u64) -> Result<Option<String>> {
     let zeros = text.iter().rev().take_while(|b| **b == 0).count();
     text.truncate(text.len() - zeros);
     String::from_utf8(text).map(Some).map_err(|why| corrupt(what, why.to_string()))
+}
+
+/// Reads a range that the volume must have.
+fn read_range(disk: &dyn Disk, offset: u64, len: u64, what: &str) -> Result<Vec<u8>> {
+    if offset.checked_add(len).is_none_or(|end| end > disk.size()) {
+        let why = format!("{len} bytes at offset {offset} are beyond the end at {}", disk.size());
+        return Err(corrupt(what, why));
+    }
+    let mut bytes = vec![0; len as usize];
+    disk.read_at(offset, &mut bytes)?;
+    Ok(bytes)
 }

@@ -1,6 +1,6 @@
 //! GPT: a header and an array of entries behind the first sector, and copies of both at the end.
 
-use super::Partition;
+use super::partition::Partition;
 use crate::bytes::{array, le16, le32, le64};
 use crate::disk::{Disk, Piece};
 use crate::error::{FsError, Result};

@@ -1,6 +1,6 @@
 //! The table in a disk's first sector, and the chain of those that describe logical partitions.
 
-use super::{Partition, SECTOR_BYTES};
+use super::partition::{Partition, SECTOR_BYTES};
 use crate::bytes::{le16, le32};
 use crate::disk::{Disk, Piece};
 use crate::error::{FsError, Result};

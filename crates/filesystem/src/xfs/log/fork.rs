@@ -4,7 +4,8 @@
 use super::transaction::Item;
 use crate::bytes::{be16, be64, le16, le32, le64};
 use crate::error::Result;
-use crate::xfs::{corrupt, inode};
+use crate::xfs::error::corrupt;
+use crate::xfs::inode;
 
 const FIELD_DATA_LOCAL: u32 = 0x002;
 const FIELD_DATA_EXTENTS: u32 = 0x004;

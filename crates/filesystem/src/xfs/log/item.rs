@@ -4,9 +4,10 @@ use super::fork::InodeChange;
 use super::transaction::{Item, Transaction};
 use crate::bytes::{array, be32, le16, le32, le64};
 use crate::error::Result;
+use crate::xfs::error::corrupt;
+use crate::xfs::inode;
 use crate::xfs::superblock::FsBlock;
-use crate::xfs::volume::Volume;
-use crate::xfs::{corrupt, inode, SECTOR};
+use crate::xfs::volume::{Volume, SECTOR};
 use std::collections::{BTreeMap, HashSet};
 
 const TYPE_INODE: u16 = 0x123b;

@@ -1,11 +1,14 @@
 //! A record: one or more headers of a block, and data whose blocks all begin with a cycle's number instead of their own
 //! first word, which the headers keep.
 
-use super::ring::{Ring, MAGIC};
+use super::ring::{Position, Ring};
 use crate::bytes::{array, be32, be64};
 use crate::error::Result;
-use crate::xfs::{corrupt, SECTOR};
+use crate::xfs::error::corrupt;
+use crate::xfs::volume::SECTOR;
 
+/// The first word of a record's header. All other blocks begin with the number of the round in which they were written.
+pub(super) const MAGIC: u32 = 0xfeed_babe;
 /// Data of one header.
 const HEADER_COVERS: u32 = 32 << 10;
 const MAX_DATA_BYTES: u32 = 256 << 10;
@@ -20,23 +23,6 @@ const FORMAT_LITTLE: u32 = 1;
 /// The header of an operation.
 const OPERATION_BYTES: usize = 12;
 pub(super) const FLAG_UNMOUNT: u8 = 0x20;
-
-/// A block of the log, and the round in which it is written: a log sequence number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Position {
-    pub cycle: u32,
-    pub block: u32,
-}
-
-impl Position {
-    fn new(lsn: u64) -> Position {
-        Position { cycle: (lsn >> 32) as u32, block: lsn as u32 }
-    }
-
-    pub fn lsn(self) -> u64 {
-        u64::from(self.cycle) << 32 | u64::from(self.block)
-    }
-}
 
 /// A part of a transaction: whose, and what it does.
 pub(super) struct Operation<'a> {

@@ -1,18 +1,28 @@
-//! The ring of blocks that the log is, and its newest record.
+//! The ring of blocks that the log is.
 
-use super::record::{Position, Record};
-use crate::bytes::be32;
 use crate::disk::Disk;
 use crate::error::Result;
+use crate::xfs::error::corrupt;
 use crate::xfs::superblock::FsBlock;
-use crate::xfs::volume::Volume;
-use crate::xfs::{corrupt, SECTOR};
+use crate::xfs::volume::{Volume, SECTOR};
 use std::sync::Arc;
 
-/// The first word of a record's header. All other blocks begin with the number of the round in which they were written.
-pub(super) const MAGIC: u32 = 0xfeed_babe;
-/// What may be on its way to the disk at once is 2 MiB: this many blocks, and room for the record before.
-const WINDOW_BLOCKS: u32 = 3 << 11;
+/// A block of the log, and the round in which it is written: a log sequence number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Position {
+    pub cycle: u32,
+    pub block: u32,
+}
+
+impl Position {
+    pub fn new(lsn: u64) -> Position {
+        Position { cycle: (lsn >> 32) as u32, block: lsn as u32 }
+    }
+
+    pub fn lsn(self) -> u64 {
+        u64::from(self.cycle) << 32 | u64::from(self.block)
+    }
+}
 
 /// The blocks of the log, 512 bytes each.
 pub(super) struct Ring {
@@ -62,67 +72,5 @@ impl Ring {
             Some(block) => Position { cycle: from.cycle.wrapping_add(1), block: block as u32 },
             None => Position { block: block as u32, ..from },
         }
-    }
-
-    /// The newest record that is whole; `None` where nothing was ever written.
-    ///
-    /// All blocks before the head were written in one round, all behind it in the one before. Writes of the last
-    /// records may have reached the disk in any order: the first that is not whole ends the log.
-    pub fn newest(&self) -> Result<Option<Record>> {
-        let cycle = self.cycle(0)?;
-        if cycle == 0 {
-            return Ok(None);
-        }
-        let head = self.head(cycle)?;
-        let window = head.min(WINDOW_BLOCKS);
-        if let Some(newest) = self.newest_within(Position { cycle, block: head - window }, window)? {
-            // The records before may lie in the round before, and one of them be the last whole one.
-            return Ok(Some(newest));
-        }
-        let rest = (WINDOW_BLOCKS - window).min((self.blocks - head) / 2).max(1);
-        let from = Position { cycle: cycle.wrapping_sub(1), block: self.blocks - rest };
-        match self.newest_within(from, rest)? {
-            Some(newest) => Ok(Some(newest)),
-            None => {
-                Err(corrupt(format!("the log has no whole record before block {head} of {}", self.blocks)))
-            }
-        }
-    }
-
-    /// Follows the records that begin in a window, from its first one that is whole.
-    fn newest_within(&self, from: Position, count: u32) -> Result<Option<Record>> {
-        let bytes = self.read(from.block, count)?;
-        for (block, bytes) in (from.block..).zip(bytes.chunks_exact(SECTOR)) {
-            if be32(bytes, 0) != Some(MAGIC) {
-                continue;
-            }
-            let Some(mut newest) = Record::read(self, Position { block, ..from })? else { continue };
-            while let Some(next) = Record::read(self, newest.end)? {
-                newest = next;
-            }
-            return Ok(Some(newest));
-        }
-        Ok(None)
-    }
-
-    /// The first block that was not written in the round of block 0.
-    fn head(&self, cycle: u32) -> Result<u32> {
-        let (mut same, mut other) = (0, self.blocks);
-        while other - same > 1 {
-            let middle = same + (other - same) / 2;
-            if self.cycle(middle)? == cycle {
-                same = middle;
-            } else {
-                other = middle;
-            }
-        }
-        Ok(other)
-    }
-
-    /// The round in which a block was written.
-    fn cycle(&self, block: u32) -> Result<u32> {
-        let bytes = self.read(block, 1)?;
-        let at = if be32(&bytes, 0) == Some(MAGIC) { 4 } else { 0 };
-        Ok(be32(&bytes, at).unwrap_or_default())
     }
 }

@@ -4,7 +4,7 @@ use super::record::{Operation, Record};
 use super::ring::Ring;
 use crate::bytes::{le16, le32};
 use crate::error::Result;
-use crate::xfs::corrupt;
+use crate::xfs::error::corrupt;
 use std::collections::HashMap;
 
 const FLAG_START: u8 = 0x01;

@@ -1,0 +1,30 @@
+//! Errors that name NTFS.
+
+use crate::error::FsError;
+
+/// What errors call it.
+pub(super) const NAME: &str = "ntfs";
+
+/// What an error is about.
+pub(super) trait Subject {
+    /// As the error names it.
+    fn subject(&self) -> String;
+}
+
+impl Subject for &str {
+    fn subject(&self) -> String {
+        (*self).to_owned()
+    }
+}
+
+pub(super) fn damaged(what: impl Subject, why: impl Into<String>) -> FsError {
+    FsError::corrupt(what.subject(), why)
+}
+
+pub(super) fn unsupported(what: impl Subject, feature: impl Into<String>) -> FsError {
+    FsError::unsupported(what.subject(), feature)
+}
+
+pub(super) fn wrong(what: impl Subject, why: &str) -> FsError {
+    FsError::Wrong { what: what.subject(), why: why.into() }
+}

@@ -1,0 +1,7 @@
+//! Errors that name LVM.
+
+use crate::error::FsError;
+
+pub(super) fn corrupt(what: impl std::fmt::Display, why: impl Into<String>) -> FsError {
+    FsError::corrupt(format!("LVM {what}"), why)
+}
