@@ -16,7 +16,7 @@ const NAMING_PAGES: [&str; 3] = ["docs/flows.md", "docs/flows/", "docs/design.md
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wrong {
     /// A code span that names what no crate defines.
-    NoName { page: String, name: String },
+    Undefined { page: String, name: String },
     /// A link to a file that does not exist.
     NoFile { page: String, link: String },
     /// A link to a heading that does not exist.
@@ -26,7 +26,7 @@ pub enum Wrong {
 impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Wrong::NoName { page, name } => write!(f, "{page}: `{name}` is defined nowhere"),
+            Wrong::Undefined { page, name } => write!(f, "{page}: `{name}` is defined nowhere"),
             Wrong::NoFile { page, link } => write!(f, "{page}: the link {link} leads to no file"),
             Wrong::NoHeading { page, link } => write!(f, "{page}: the link {link} leads to no heading"),
         }
@@ -49,7 +49,7 @@ pub fn check(
     for (path, page) in &pages {
         if NAMING_PAGES.iter().any(|p| path == p || (p.ends_with('/') && path.starts_with(p))) {
             let unknown = page.names.iter().filter(|name| !defined.contains(name));
-            wrongs.extend(unknown.map(|name| Wrong::NoName { page: (*path).into(), name: name.clone() }));
+            wrongs.extend(unknown.map(|name| Wrong::Undefined { page: (*path).into(), name: name.clone() }));
         }
         wrongs.extend(page.links.iter().filter_map(|link| broken(path, link, &pages, paths)));
     }
