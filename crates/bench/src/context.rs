@@ -12,7 +12,8 @@ use tempfile::TempDir;
 use crate::files::{self, Cold};
 use crate::images::{self, GeneratedShape, ImageSet};
 use crate::machine::{self, Machine};
-use crate::{report, run};
+use crate::results::report;
+use crate::run;
 
 /// Options that all experiments understand.
 #[derive(clap::Args, Clone, Debug)]

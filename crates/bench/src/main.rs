@@ -5,23 +5,17 @@
 //! with every single measurement, and figures, into `--out`.
 
 mod context;
-mod counting_store;
 mod experiments;
-mod extents;
 mod files;
-mod free_extents;
 mod generate;
 mod images;
-mod in_process;
 mod install;
+mod layout;
 mod machine;
-mod metered_store;
 mod peers;
-mod plot;
-mod raw;
-mod report;
+mod results;
 mod run;
-mod seek_model;
+mod vaults;
 mod workload;
 
 use std::path::PathBuf;

@@ -8,14 +8,12 @@ mod bytes;
 mod container;
 mod frame;
 mod ids;
+mod index;
 mod manifest;
 pub mod names;
-mod popular;
-mod prefixes;
 mod recipe;
 mod records;
 mod runs;
-mod segments;
 mod session;
 mod vault_file;
 
@@ -26,17 +24,15 @@ pub use container::{
 };
 pub use frame::{decode_frame, encode_frame, frame_len, Context, Kind, FRAME_HEADER_BYTES};
 pub use ids::{ChunkNo, ContainerId, DiskId, Owner, SnapId, Token, VaultId, WriterNo};
+pub use index::{ChunksByContainer, PopularSet, Prefixes, SegmentPlace, Segments};
 pub use manifest::{
     DataName, Manifest, PageRef, Release, Released, Reverse, SnapshotEntry, SnapshotState, Writer, WriterKind,
 };
-pub use popular::{ChunksByContainer, PopularSet};
-pub use prefixes::Prefixes;
 pub use recipe::{
     Bloom, PageAt, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, SegmentRecipe, Summary,
     RECIPE_PAGES_MAX, SEGMENTS_PER_PAGE, SEGMENT_BYTES_MAX,
 };
 pub use records::{check_mark, encode_mark, NameRecord, ReaderRecord};
 pub use runs::RunSet;
-pub use segments::{SegmentPlace, Segments};
 pub use session::SessionRecord;
 pub use vault_file::{VaultFile, FORMAT_VERSION};

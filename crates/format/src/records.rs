@@ -2,7 +2,7 @@
 
 use crate::bytes::{In, Malformed, Out, Result};
 use crate::frame::{decode_frame, encode_frame, Context, Kind};
-use crate::DiskId;
+use crate::ids::DiskId;
 
 /// What leads from a name to a disk's folder.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,8 +17,8 @@ use crate::context::Context;
 use crate::files::{self, DataRanges, BLOCK_BYTES, READ_BYTES};
 use crate::images::{Disk, GeneratedShape, Image};
 use crate::peers::{snapshot, Vault};
-use crate::plot::{draw, Figure, Labels};
-use crate::report::{bars_table, Bar, Table};
+use crate::results::plot::{draw, Figure, Labels};
+use crate::results::report::{bars_table, Bar, Table};
 use crate::run::Cost;
 
 /// A vault measured: its name in tables, policy, codec.

@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::files::{self, Cold, BLOCK_BYTES};
 use crate::generate::{Content, Random};
 use crate::peers::{snapshot, Vault};
-use crate::report::{bars_table, figure, median, Bar, Table};
+use crate::results::report::{bars_table, figure, median, Bar, Table};
 use crate::run::Cost;
 
 const RSS_BYTES_MAX: u64 = 256 << 20;

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::files;
 use crate::images::{Disk, GeneratedShape};
 use crate::peers::{snapshot, Vault};
-use crate::report::{bars_table, figure, mb_per_second, median, Bar, Table};
+use crate::results::report::{bars_table, figure, mb_per_second, median, Bar, Table};
 use crate::run::{run as run_program, Cost};
 
 /// One measurement of one disk.

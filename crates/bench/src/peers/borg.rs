@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use super::{command, Description, Role, Tool, Version};
+use super::tool::{command, Description, Role, Tool, Version};
 use crate::run::{first_line, run, Cost};
 
 /// A borg repository.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::{command, Description, Role, Tool, Version};
+use super::tool::{command, Description, Role, Tool, Version};
 use crate::run::{first_line, run, Cost};
 
 /// A chunk store and the indexes of the images in it.

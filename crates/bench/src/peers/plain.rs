@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use super::{command, Description, Role, Tool, Version};
+use super::tool::{command, Description, Role, Tool, Version};
 use crate::run::{first_line, run, Cost};
 
 /// A directory with one file a version.

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use super::{command, Description, Role, Tool, Version};
+use super::tool::{command, Description, Role, Tool, Version};
 use crate::run::{first_line, run, Cost};
 
 /// A restic repository of format 2.

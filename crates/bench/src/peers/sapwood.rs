@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{bail, Context as _, Result};
 use serde_json::Value;
 
-use super::{command, Description, Role, Tool, Verified, Version};
+use super::tool::{command, Description, Role, Tool, Verified, Version};
 use crate::files::Space;
 use crate::run::{first_line, run, Cost, Finished};
 

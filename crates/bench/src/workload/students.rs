@@ -233,7 +233,7 @@ mod tests {
     use super::super::tests::{bytes_of, nonzero_bytes};
     use super::*;
     use crate::images::{GeneratedShape, ImageSet};
-    use crate::report::median;
+    use crate::results::report::median;
 
     fn students(set: &ImageSet, disks: usize, weeks: usize, seed: u64) -> Students {
         let pools: Vec<&Image> = set.disks[1..].iter().map(|disk| &disk.versions[0]).collect();

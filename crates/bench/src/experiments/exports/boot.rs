@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::files;
 use crate::images::GeneratedShape;
 use crate::peers::{snapshot, Vault};
-use crate::report::{bars_table, figure, median, Bar, Table};
+use crate::results::report::{bars_table, figure, median, Bar, Table};
 use crate::run::check_interrupted;
 
 /// How long a guest may take.

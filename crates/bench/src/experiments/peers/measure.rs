@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{bail, Context as _, Result};
 
-use super::{Action, Measured, Step};
+use super::step::{Action, Measured, Step};
 use crate::context::Context;
 use crate::files::{self, Cold, Space};
 use crate::generate::Content;

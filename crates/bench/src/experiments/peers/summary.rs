@@ -3,11 +3,11 @@
 
 use serde::Serialize;
 
-use super::{Action, Measured, Measurement, Step};
+use super::step::{Action, Measured, Measurement, Step};
 use crate::context::Context;
 use crate::peers::{Mode, Role};
-use crate::plot::{draw as draw_figure, Figure, Labels};
-use crate::report::{bars_table, figure, mb_per_second, median, Bar, Table};
+use crate::results::plot::{draw as draw_figure, Figure, Labels};
+use crate::results::report::{bars_table, figure, mb_per_second, median, Bar, Table};
 
 /// A tool's medians. MB/s are of the disks' length, over wall time and sync.
 #[derive(Clone, Debug, Serialize)]

@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use super::{daily, RevdedupOptions, Setting};
 use crate::context::Context;
-use crate::in_process::LocalVault;
-use crate::plot::{draw, Figure, Labels};
-use crate::report::{bars_table, figure, median, Bar, Table};
+use crate::results::plot::{draw, Figure, Labels};
+use crate::results::report::{bars_table, figure, median, Bar, Table};
 use crate::run::check_interrupted;
+use crate::vaults::in_process::LocalVault;
 use crate::workload::Daily;
 
 const SEGMENT_MIB: u32 = 32;

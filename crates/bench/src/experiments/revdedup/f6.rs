@@ -9,10 +9,10 @@ use serde::Serialize;
 
 use super::{students, RevdedupOptions, Setting};
 use crate::context::Context;
-use crate::in_process::{LocalVault, Stored};
-use crate::plot::{draw, Figure, Labels};
-use crate::report::{bars_table, median, Bar, Table};
+use crate::results::plot::{draw, Figure, Labels};
+use crate::results::report::{bars_table, median, Bar, Table};
 use crate::run::check_interrupted;
+use crate::vaults::in_process::{LocalVault, Stored};
 use crate::workload::{Students, StudentsShape};
 
 const SEGMENTS_MIB: [u32; 4] = [4, 8, 16, 32];

@@ -11,12 +11,12 @@ use serde::Serialize;
 
 use super::{students, Order, Read, RevdedupOptions, Setting};
 use crate::context::Context;
-use crate::in_process::LocalVault;
-use crate::plot::{draw, Figure, Labels};
-use crate::raw;
-use crate::report::{bars_table, figure, mb_per_second, median, Bar, Table};
+use crate::layout::raw;
+use crate::layout::seek_model::{SeekModel, Service, ST1000DM003};
+use crate::results::plot::{draw, Figure, Labels};
+use crate::results::report::{bars_table, figure, mb_per_second, median, Bar, Table};
 use crate::run::check_interrupted;
-use crate::seek_model::{SeekModel, Service, ST1000DM003};
+use crate::vaults::in_process::LocalVault;
 use crate::workload::{Students, StudentsShape, Version};
 
 const SEGMENTS_MIB: [u32; 3] = [4, 8, 32];

@@ -11,12 +11,12 @@ use serde::Serialize;
 use super::rebuild::{self, Threshold};
 use super::{daily, Order, Read, RevdedupOptions, Setting};
 use crate::context::Context;
-use crate::in_process::{BackupCost, LocalVault, Modelled, Scatter, Stored};
-use crate::plot::{draw, Figure, Labels};
-use crate::raw;
-use crate::report::{bars_table, figure, mb_per_second, median, Bar, Table};
+use crate::layout::raw;
+use crate::layout::seek_model::{SeekModel, Service, ST1000DM003};
+use crate::results::plot::{draw, Figure, Labels};
+use crate::results::report::{bars_table, figure, mb_per_second, median, Bar, Table};
 use crate::run::check_interrupted;
-use crate::seek_model::{SeekModel, Service, ST1000DM003};
+use crate::vaults::in_process::{BackupCost, LocalVault, Modelled, Scatter, Stored};
 use crate::workload::{Daily, Version};
 
 const SEGMENTS_MIB: [u32; 4] = [4, 8, 16, 32];

@@ -10,11 +10,11 @@ use vault::Policy;
 
 use super::Setting;
 use crate::context::Context;
-use crate::free_extents::{fragments, SizeClass, SmallFileSystem};
-use crate::in_process::{LocalVault, Stored};
-use crate::plot::{draw, Figure, Labels};
-use crate::report::{figure, median, Bar, Table};
+use crate::layout::free_extents::{fragments, SizeClass, SmallFileSystem};
+use crate::results::plot::{draw, Figure, Labels};
+use crate::results::report::{figure, median, Bar, Table};
 use crate::run::check_interrupted;
+use crate::vaults::in_process::{LocalVault, Stored};
 use crate::workload::Daily;
 
 const THRESHOLDS: [f64; 6] = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0];

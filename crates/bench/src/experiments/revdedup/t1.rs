@@ -12,11 +12,11 @@ use serde::Serialize;
 use super::{RevdedupOptions, Setting};
 use crate::context::Context;
 use crate::generate::Random;
-use crate::in_process::LocalVault;
-use crate::plot::{draw, Figure, Labels};
-use crate::raw;
-use crate::report::{bars_table, figure, mb_per_second, median, Bar, Table};
+use crate::layout::raw;
+use crate::results::plot::{draw, Figure, Labels};
+use crate::results::report::{bars_table, figure, mb_per_second, median, Bar, Table};
 use crate::run::check_interrupted;
+use crate::vaults::in_process::LocalVault;
 use crate::workload::MemoryDisk;
 
 const SEGMENTS_MIB: [u32; 4] = [4, 8, 16, 32];

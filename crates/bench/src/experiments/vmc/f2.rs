@@ -7,9 +7,9 @@ use vault::{PopularStatus, POPULAR_FRACTION, VM_CENTRIC};
 use super::month::live_through;
 use super::{cluster, Usual, VmcOptions};
 use crate::context::Context;
-use crate::in_process::LocalVault;
-use crate::plot::{draw, Figure, Labels};
-use crate::report::{bars_table, Bar, Table};
+use crate::results::plot::{draw, Figure, Labels};
+use crate::results::report::{bars_table, Bar, Table};
+use crate::vaults::in_process::LocalVault;
 use crate::workload::ClusterShape;
 
 /// Sets that the table tells of, as parts of the distinct chunks.

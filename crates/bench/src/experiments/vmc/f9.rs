@@ -7,8 +7,8 @@ use serde::Serialize;
 use super::sharing::{Block, Pair, PAPER_BLOCK_BYTES};
 use super::{cluster, Set, Usual, VmcOptions};
 use crate::context::Context;
-use crate::plot::{draw, Figure, Labels};
-use crate::report::{bars_table, Bar, Table};
+use crate::results::plot::{draw, Figure, Labels};
+use crate::results::report::{bars_table, Bar, Table};
 use crate::workload::ClusterShape;
 
 /// Places on the x axis.

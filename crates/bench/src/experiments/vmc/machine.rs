@@ -18,8 +18,8 @@ use vault::VM_CENTRIC;
 use super::{build_set, Set};
 use crate::context::Context;
 use crate::files::{self, DataRanges, READ_BYTES};
-use crate::in_process::LocalVault;
 use crate::run::{check_interrupted, Cost};
+use crate::vaults::in_process::LocalVault;
 use crate::workload::{Cluster, Day, Days};
 
 /// Tasks at once, as in tables 2 and 4.

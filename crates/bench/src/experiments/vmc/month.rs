@@ -10,7 +10,7 @@ use vault::{ContainerId, Owner};
 
 use super::back_up_disk;
 use crate::context::Context;
-use crate::in_process::{LocalVault, Stored};
+use crate::vaults::in_process::{LocalVault, Stored};
 use crate::workload::Cluster;
 
 /// A vault after all days.

@@ -13,7 +13,7 @@ use vault::{ContainerId, ContainerInfo, Owner, Policy, Sharing, CONVENTIONAL, VM
 
 use super::{back_up_disk, build_set, Set, PAPER_DISK_BYTES};
 use crate::context::Context;
-use crate::in_process::LocalVault;
+use crate::vaults::in_process::LocalVault;
 use crate::workload::Cluster;
 
 /// Bytes of a block of the paper's file system.

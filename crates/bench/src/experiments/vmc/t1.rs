@@ -16,10 +16,10 @@ use super::stream::{stream, Cut, Perfect, Routed};
 use super::{build_set, cluster, copy_dir, Set, Usual, VmcOptions, DISKS_OF_MACHINE};
 use crate::context::Context;
 use crate::files::fresh_dir;
-use crate::in_process::LocalVault;
 use crate::peers;
-use crate::report::{bars_table, figure, Bar, Table};
+use crate::results::report::{bars_table, figure, Bar, Table};
 use crate::run::Cost;
+use crate::vaults::in_process::LocalVault;
 use crate::workload::{Cluster, ClusterShape};
 
 /// What routing reaches in the paper, and what it takes there per machine.

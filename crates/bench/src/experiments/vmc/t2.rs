@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::machine::{Machine, Round, TASKS};
 use super::{cluster, Set, Usual, VmcOptions};
 use crate::context::Context;
-use crate::report::{bars_table, mb_per_second, Bar, Table};
+use crate::results::report::{bars_table, mb_per_second, Bar, Table};
 use crate::workload::ClusterShape;
 
 /// Of all tasks together.

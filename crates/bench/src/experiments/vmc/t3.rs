@@ -10,8 +10,8 @@ use vault::{Scan, StageSeconds, VM_CENTRIC};
 
 use super::{back_up_disk, build_set, cluster, Usual, VmcOptions, DISKS_OF_MACHINE};
 use crate::context::Context;
-use crate::in_process::LocalVault;
-use crate::report::{bars_table, Bar, Table};
+use crate::results::report::{bars_table, Bar, Table};
+use crate::vaults::in_process::LocalVault;
 use crate::workload::ClusterShape;
 
 /// The disks of one machine.

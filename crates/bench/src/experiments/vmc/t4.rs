@@ -16,7 +16,7 @@ use super::machine::{DiskFile, Machine, Round, TASKS};
 use super::{cluster, Set, Usual, VmcOptions};
 use crate::context::Context;
 use crate::files::{fresh_dir, sync_file_system};
-use crate::report::{bars_table, figure, mb_per_second, median, Bar, Table};
+use crate::results::report::{bars_table, figure, mb_per_second, median, Bar, Table};
 use crate::workload::ClusterShape;
 
 /// The disks of `vmc-t2`.

@@ -20,10 +20,10 @@ use super::marks::{self, Grouped, Swept, GROUP_SNAPSHOTS};
 use super::month::live_through;
 use super::{build_set, cluster, Usual, VmcOptions, DISKS_OF_MACHINE, PAPER_DISK_BYTES};
 use crate::context::Context;
-use crate::in_process::LocalVault;
-use crate::metered_store::{BytesRead, Meter, MeteredStore};
-use crate::report::{bars_table, median, Bar, Table};
+use crate::results::report::{bars_table, median, Bar, Table};
 use crate::run::{check_interrupted, run as run_program};
+use crate::vaults::in_process::LocalVault;
+use crate::vaults::metered_store::{BytesRead, Meter, MeteredStore};
 use crate::workload::{Cluster, ClusterShape};
 
 /// The disks of one machine.

@@ -9,10 +9,10 @@ use vault::{filter_shape, leak_ratio, misjudged, ContainerId, Owner, Policy, VM_
 
 use super::{back_up_disk, build_set, cluster, Usual, VmcOptions, DISKS_OF_MACHINE};
 use crate::context::Context;
-use crate::in_process::LocalVault;
-use crate::plot::{draw, Figure, Labels};
-use crate::report::{bars_table, median, Bar, Table};
+use crate::results::plot::{draw, Figure, Labels};
+use crate::results::report::{bars_table, median, Bar, Table};
 use crate::run::check_interrupted;
+use crate::vaults::in_process::LocalVault;
 use crate::workload::{Cluster, ClusterShape};
 
 /// The disks of one machine; the paper takes 105 disks.

@@ -11,8 +11,8 @@ use vault::{Availability, Cluster as Machines};
 use super::sharing::{Block, Pair};
 use super::{cluster, Set, Usual, VmcOptions};
 use crate::context::Context;
-use crate::plot::{draw, Figure, Labels};
-use crate::report::{bars_table, Bar, Table};
+use crate::results::plot::{draw, Figure, Labels};
+use crate::results::report::{bars_table, Bar, Table};
 use crate::workload::ClusterShape;
 
 const MACHINES: [u32; 2] = [100, 1000];

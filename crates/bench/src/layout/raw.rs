@@ -10,9 +10,9 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 use chunk::Fingerprint;
 
-use crate::extents::extents;
 use crate::files::{for_each_read, DataRanges, BLOCK_BYTES, READ_BYTES};
-use crate::seek_model::{Service, ST1000DM003};
+use crate::layout::extents::extents;
+use crate::layout::seek_model::{Service, ST1000DM003};
 
 /// Seconds to write `bytes` to the new file `path` and sync it.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<f64> {

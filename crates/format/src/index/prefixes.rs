@@ -1,8 +1,9 @@
 //! Prefixes: what the global chunk index reads of a shared container.
 
 use crate::bytes::{In, Out, Result};
+use crate::container::Table;
 use crate::frame::{decode_frame, encode_frame, Context, Kind};
-use crate::{ChunkNo, Table};
+use crate::ids::ChunkNo;
 
 /// Bytes of one entry: number, prefix.
 const ENTRY_BYTES: usize = 12;

@@ -3,7 +3,7 @@
 //! All of them call the vault's library in this process. Nothing is compressed but by `balanced`, which is measured as
 //! users get it, so that deduplication alone is seen. Time is wall time, fingerprinting included, which the paper
 //! leaves out. Restores are timed from a cold cache on the disk of this machine, and their reads, at the places where
-//! the file system put the data, on a model of the disk of the paper ([`crate::seek_model`]).
+//! the file system put the data, on a model of the disk of the paper ([`crate::layout::seek_model`]).
 
 pub mod f10;
 pub mod f6;
@@ -18,9 +18,9 @@ use vault::{CodecChoice, Policy, Rewrite, BALANCED, CONVENTIONAL, REVERSE};
 
 use crate::context::Context;
 use crate::images::{GeneratedShape, Image};
-use crate::in_process::Modelled;
-use crate::report::mb_per_second;
-use crate::seek_model::Service;
+use crate::layout::seek_model::Service;
+use crate::results::report::mb_per_second;
+use crate::vaults::in_process::Modelled;
 use crate::workload::{Daily, Students, StudentsShape};
 
 /// What the experiments of RevDedup may be told.

@@ -2,7 +2,7 @@
 
 use crate::bytes::{In, Out, Result};
 use crate::frame::{decode_frame, encode_frame, Context, Kind};
-use crate::{ChunkNo, ContainerId};
+use crate::ids::{ChunkNo, ContainerId};
 
 /// Bytes of one entry: fingerprint, container, first chunk.
 const ENTRY_BYTES: usize = 44;

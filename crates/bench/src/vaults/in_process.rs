@@ -13,10 +13,10 @@ use serde::Serialize;
 use store::{LocalStore, ObjectStore};
 use vault::{BackupOptions, BackupReport, CodecChoice, Policy, Progress, Scan, Since, Vault};
 
-use crate::counting_store::CountingStore;
-use crate::extents::{extents, within, Extent};
 use crate::files::{self, BLOCK_BYTES};
-use crate::seek_model::{Service, ST1000DM003};
+use crate::layout::extents::{extents, within, Extent};
+use crate::layout::seek_model::{Service, ST1000DM003};
+use crate::vaults::counting_store::CountingStore;
 use crate::workload::Version;
 
 /// A vault with one policy.

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{ensure, Context as _, Result};
 use serde::Serialize;
 
-use crate::extents::extents;
+use crate::layout::extents::extents;
 use crate::run::is_installed;
 
 /// Bytes of pieces by their size.

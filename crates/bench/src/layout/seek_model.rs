@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 
-use crate::extents::Extent;
+use crate::layout::extents::Extent;
 
 /// A disk.
 #[derive(Clone, Copy, Debug, Serialize)]

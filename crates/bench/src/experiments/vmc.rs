@@ -26,8 +26,8 @@ use vault::{BackupReport, Since, POPULAR_FRACTION};
 
 use crate::context::Context;
 use crate::images::GeneratedShape;
-use crate::in_process::LocalVault;
 use crate::run::check_interrupted;
+use crate::vaults::in_process::LocalVault;
 use crate::workload::{Cluster, ClusterShape, Day};
 
 /// Machines have so many disks each (section 5).

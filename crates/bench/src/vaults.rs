@@ -1,0 +1,5 @@
+//! Vaults inside this process, and stores that count what goes through them.
+
+pub mod counting_store;
+pub mod in_process;
+pub mod metered_store;
