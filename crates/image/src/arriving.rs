@@ -14,7 +14,9 @@
 
 mod bits;
 mod header;
+mod id;
 mod identity;
+mod layout;
 mod map;
 mod mark;
 mod recognize;
@@ -23,11 +25,14 @@ mod saved;
 #[cfg(test)]
 mod tests;
 
-use crate::random_file::{self, RandomFile};
-use crate::{Base, ImageError, Result};
-use header::{BootId, Header, MapId, State};
+use crate::disk::Base;
+use crate::error::{ImageError, Result};
+use crate::file::random_file::{self, RandomFile};
+use header::{Header, State};
+use id::{BootId, MapId};
 use identity::{Attachment, TargetId};
-use map::{Map, Sectors, BLOCK_BYTES};
+use layout::{BLOCK_BYTES, SECTOR_BYTES};
+use map::{Map, Sectors};
 use mark::{Mark, MarkedTarget};
 use recognize::Found;
 use saved::SavedMap;
@@ -135,7 +140,7 @@ impl Arriving {
         let state = State { boot: new.boot, generation: 0, is_whole: false, durable_count: 0, attachment };
         let target = MarkedTarget::new(target, new.file.clone(), id, size);
         let mark = || {
-            target.displace([0; bits::SECTOR_BYTES as usize]);
+            target.displace([0; SECTOR_BYTES as usize]);
             let marked = target.set_mark(Mark { generation: 0, is_settled: true });
             marked.and_then(|()| target.sync()).map_err(|e| ImageError::io(name, "write", e))
         };

@@ -1,11 +1,9 @@
 //! A sector of a map's bits, with its checksum: docs/format/arriving.md.
 
-use super::header::MapId;
-use crate::bytes::{le_u32, le_u64};
+use super::id::MapId;
+use super::layout::{SECTOR_BYTES, SECTOR_WORDS};
+use crate::file::bytes::{le_u32, le_u64};
 
-pub(super) const SECTOR_BYTES: u64 = 512;
-/// Words of bits in a sector: 504 bytes.
-pub(super) const SECTOR_WORDS: u64 = 63;
 const CHECKSUM_AT: usize = SECTOR_BYTES as usize - 4;
 
 /// Which of the two sets of bits a sector is of.

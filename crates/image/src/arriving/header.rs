@@ -1,23 +1,15 @@
 //! The two parts of a map that are not bits: its header, written once, and its state, written in one sector:
 //! docs/format/arriving.md.
 
-use super::bits::{SECTOR_BYTES, SECTOR_WORDS};
+use super::id::{BootId, MapId};
 use super::identity::{Attachment, TargetId, FACTS_BYTES_MAX};
-use super::map::BLOCK_BYTES;
-use crate::bytes::{le_u32, le_u64};
-use crate::random_file::RandomFile;
-use crate::{ImageError, Result};
-use std::io;
+use super::layout::{BLOCK_BYTES, HEADER_BYTES, SECTOR_BYTES};
+use crate::error::{ImageError, Result};
+use crate::file::bytes::{le_u32, le_u64};
+use crate::file::random_file::RandomFile;
 
 const MAGIC: [u8; 8] = *b"SAPARRIV";
 const VERSION: u32 = 2;
-pub(super) const HEADER_BYTES: u64 = 4096;
-pub(super) const STATE_AT: u64 = HEADER_BYTES;
-/// Checksums of the displaced sector.
-pub(super) const SUMS_AT: u64 = STATE_AT + SECTOR_BYTES;
-/// The sector of the disk whose place the mark has.
-pub(super) const DISPLACED_AT: u64 = SUMS_AT + SECTOR_BYTES;
-pub(super) const BITS_AT: u64 = 2 * HEADER_BYTES;
 
 const FLAG_HOLDS: u32 = 1;
 const FLAG_DEVICE: u32 = 2;
@@ -26,41 +18,6 @@ const TEXT_AT: usize = 72;
 const OF_BYTES_MAX: usize = 1024;
 const HEADER_SUM_AT: usize = HEADER_BYTES as usize - 4;
 const STATE_SUM_AT: usize = SECTOR_BYTES as usize - 4;
-
-/// The random number of a map, which its target has as well.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MapId(pub [u8; 16]);
-
-impl MapId {
-    /// A new one.
-    pub fn random() -> io::Result<MapId> {
-        let mut id = MapId([0; 16]);
-        getrandom::fill(&mut id.0).map_err(io::Error::other)?;
-        Ok(id)
-    }
-}
-
-/// Which run of the system it is: what was written in this one is in its cache, if not on the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BootId(pub [u8; 16]);
-
-impl BootId {
-    /// That of the system as it runs; all zeros, which equals none, where it does not say.
-    pub fn current() -> BootId {
-        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-        BootId(u128::from_str_radix(&digits, 16).unwrap_or(0).to_be_bytes())
-    }
-
-    #[cfg(test)]
-    pub fn of_test(n: u8) -> BootId {
-        BootId([n; 16])
-    }
-
-    pub fn is_same(&self, other: &BootId) -> bool {
-        self == other && self.0 != [0; 16]
-    }
-}
 
 /// What never changes in a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -197,19 +154,4 @@ pub(super) fn read(file: &dyn RandomFile, name: &str, at: u64, len: u64) -> Resu
     let mut bytes = vec![0; len as usize];
     file.read_at(at, &mut bytes).map_err(|e| ImageError::read(name, "read", e))?;
     Ok(bytes)
-}
-
-/// Bytes of a map.
-pub(super) fn map_bytes(size: u64) -> u64 {
-    BITS_AT + 2 * set_bytes(size)
-}
-
-/// Sectors that one set of bits needs.
-pub(super) fn sectors(size: u64) -> u64 {
-    size.div_ceil(BLOCK_BYTES).div_ceil(64 * SECTOR_WORDS)
-}
-
-/// Bytes of one set of bits.
-pub(super) fn set_bytes(size: u64) -> u64 {
-    (sectors(size) * SECTOR_BYTES).next_multiple_of(HEADER_BYTES)
 }

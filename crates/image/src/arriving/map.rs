@@ -1,19 +1,17 @@
 //! The map of an arriving disk: which blocks are there. docs/format/arriving.md is its description.
 
-use super::bits::{self, Set, SECTOR_BYTES, SECTOR_WORDS};
-use super::header::{map_bytes, sectors, set_bytes, BootId, Header, State};
-use super::header::{BITS_AT, STATE_AT, SUMS_AT};
+use super::bits::{self, Set};
+use super::header::{Header, State};
+use super::id::BootId;
+use super::layout::{map_bytes, sectors, set_bytes, words_of};
+use super::layout::{BITS_AT, BLOCK_BYTES, SECTOR_BYTES, SECTOR_WORDS, STATE_AT, SUMS_AT};
 use super::mark::encode_sums;
-use super::saved::words_of;
-use crate::random_file::RandomFile;
-use crate::{ImageError, Result};
+use crate::error::{ImageError, Result};
+use crate::file::random_file::RandomFile;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// What has arrived, or not.
-pub(super) const BLOCK_BYTES: u64 = 4096;
 
 pub(super) struct Map {
     name: String,

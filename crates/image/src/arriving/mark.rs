@@ -2,14 +2,15 @@
 //!
 //! It has the place of a sector of the disk, which the map keeps meanwhile: docs/format/arriving.md.
 
-use super::header::{MapId, DISPLACED_AT, SUMS_AT};
-use crate::bytes::{le_u32, le_u64};
-use crate::random_file::RandomFile;
+use super::id::MapId;
+use super::layout::{self, DISPLACED_AT, SUMS_AT};
+use crate::file::bytes::{le_u32, le_u64};
+use crate::file::random_file::RandomFile;
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-const SECTOR_BYTES: usize = super::bits::SECTOR_BYTES as usize;
+const SECTOR_BYTES: usize = layout::SECTOR_BYTES as usize;
 const MAGIC: [u8; 8] = *b"SAPMARK\0";
 const FLAG_SETTLED: u32 = 1;
 const SUM_AT: usize = SECTOR_BYTES - 4;

@@ -1,10 +1,10 @@
 //! Whether a target is the one that a map speaks of. Asked before anything is written.
 
-use super::header::BootId;
+use super::id::BootId;
 use super::identity::{Attachment, TargetId};
 use super::mark::Mark;
 use super::saved::SavedMap;
-use crate::{ImageError, Result};
+use crate::error::{ImageError, Result};
 
 /// A target as it was found.
 pub(super) struct Found {

@@ -1,14 +1,16 @@
 //! A map as it was found, before anything is done with it.
 
-use super::bits::{self, Set, SECTOR_BYTES, SECTOR_WORDS};
-use super::header::{map_bytes, read, sectors, set_bytes, BootId, Header, State};
-use super::header::{BITS_AT, DISPLACED_AT, HEADER_BYTES, STATE_AT, SUMS_AT};
+use super::bits::{self, Set};
+use super::header::{read, Header, State};
+use super::id::BootId;
 use super::identity::Attachment;
-use super::map::{Durable, Map, BLOCK_BYTES};
+use super::layout::{map_bytes, sectors, set_bytes, words_of};
+use super::layout::{BITS_AT, BLOCK_BYTES, DISPLACED_AT, HEADER_BYTES};
+use super::layout::{SECTOR_BYTES, SECTOR_WORDS, STATE_AT, SUMS_AT};
+use super::map::{Durable, Map};
 use super::mark::{decode_displaced, Sector};
-use crate::random_file::RandomFile;
-use crate::{ImageError, Result};
-use std::ops::Range;
+use crate::error::{ImageError, Result};
+use crate::file::random_file::RandomFile;
 use std::sync::Arc;
 
 const FORMAT: &str = "map of an arriving disk";
@@ -189,11 +191,6 @@ impl SavedMap {
         let range = sector * bytes..((sector + 1) * bytes).min(self.header.size);
         damaged(&self.name, &format!("the bits of bytes {} to {} of the disk are", range.start, range.end))
     }
-}
-
-/// The words of a sector among all.
-pub(super) fn words_of(sector: u64) -> Range<usize> {
-    (sector * SECTOR_WORDS) as usize..((sector + 1) * SECTOR_WORDS) as usize
 }
 
 fn all_set(size: u64) -> Vec<u64> {

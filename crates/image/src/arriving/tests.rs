@@ -3,14 +3,15 @@
 
 mod recognized;
 
-use super::header::{BootId, MapId, BITS_AT};
+use super::id::{BootId, MapId};
 use super::identity::{Attachment, TargetId};
-use super::map::BLOCK_BYTES;
+use super::layout::{BITS_AT, BLOCK_BYTES};
 use super::saved::SavedMap;
 use super::{Arriving, ArrivingOptions, ArrivingPaths, NewMap};
-use crate::random_file::RandomFile;
-use crate::recorder::Recorder;
-use crate::{Base, ImageError, Result};
+use crate::disk::Base;
+use crate::error::{ImageError, Result};
+use crate::file::random_file::RandomFile;
+use crate::file::recorder::Recorder;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::io;

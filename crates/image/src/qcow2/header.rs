@@ -1,13 +1,18 @@
 //! The header of a qcow2 file.
 
-use super::{FORMAT, HEADER_LEN_V3, OFFSET_MASK};
-use crate::bytes::{be_u32, be_u64, read_full, ReadAt};
-use crate::tables::MAX_TOP_TABLE_BYTES;
-use crate::{ImageError, Result};
+use super::entry::OFFSET_MASK;
+use crate::error::{ImageError, Result};
+use crate::file::bytes::{be_u32, be_u64, read_full, ReadAt};
+use crate::mapping::tables::MAX_TOP_TABLE_BYTES;
 
 /// The first four bytes of a qcow2 file.
 pub(crate) const MAGIC: [u8; 4] = *b"QFI\xfb";
 
+/// What errors call the format.
+pub(super) const FORMAT: &str = "qcow2";
+
+/// Bytes of a version 3 header without extensions.
+pub(super) const HEADER_LEN_V3: usize = 104;
 const HEADER_LEN_V2: usize = 72;
 /// Where a version 3 header keeps its compression type, when it is long enough.
 const COMPRESSION_TYPE_AT: usize = 104;

@@ -3,23 +3,19 @@
 //! The L1 table stands in memory; L2 tables are read in slices that a bounded cache keeps. Nothing that an entry claims
 //! is believed: every place is checked against the file before it is told.
 
-use super::{Header, OFFSET_MASK};
-use crate::bytes::{be_u64, read_full, ReadAt};
-use crate::error::Blame;
-use crate::extent::{Place, Run};
-use crate::tables::{TableBudget, TableCache};
-use crate::unpack::Packed;
-use crate::Result;
+use super::entry::{COMPRESSED, OFFSET_MASK, ZERO};
+use super::header::Header;
+use crate::error::{Blame, Result};
+use crate::file::bytes::{be_u64, read_full, ReadAt};
+use crate::mapping::run::{Place, Run};
+use crate::mapping::tables::{TableBudget, TableCache};
+use crate::mapping::unpack::Packed;
 
 /// L2 tables are read in pieces of this size, or whole where they are smaller.
 const SLICE_BYTES: u64 = 16 << 10;
 /// What an image keeps of its L2 tables.
 const CACHE_BYTES: usize = 256 << 10;
 
-/// The cluster is compressed.
-const ENTRY_COMPRESSED: u64 = 1 << 62;
-/// The cluster reads as zeros.
-const ENTRY_ZERO: u64 = 1;
 /// Subclusters of a cluster, in images that have them.
 const SUBCLUSTERS: u64 = 32;
 
@@ -218,7 +214,7 @@ impl Slice<'_> {
         let guest = || (self.first_cluster + index) << self.cluster_bits;
         let at = (index * self.entry_bytes()) as usize;
         let entry = be_u64(self.bytes, at);
-        if entry & ENTRY_COMPRESSED != 0 {
+        if entry & COMPRESSED != 0 {
             return Ok(self.packed(entry));
         }
         let offset = entry & OFFSET_MASK;
@@ -243,7 +239,7 @@ impl Slice<'_> {
                 )),
             };
         }
-        if entry & ENTRY_ZERO != 0 {
+        if entry & ZERO != 0 {
             if self.version < 3 {
                 return Err(format!("a zero cluster at {:#x}, which version 2 does not have", guest()));
             }

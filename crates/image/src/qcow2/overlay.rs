@@ -17,9 +17,10 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-use super::BackingName;
-use crate::random_file::{self, RandomFile};
-use crate::{Base, ImageError, Result};
+use super::header::BackingName;
+use crate::disk::Base;
+use crate::error::{ImageError, Result};
+use crate::file::random_file::{self, RandomFile};
 use layout::{Layout, BLOCK_BYTES, CLUSTER_BYTES};
 use rustix::fs::{renameat_with, RenameFlags, CWD};
 use space::Space;

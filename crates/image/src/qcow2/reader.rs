@@ -2,16 +2,16 @@
 
 use std::ops::Range;
 
-use super::header::Compression;
+use super::header::{BackingName, Compression, Header, FORMAT};
 use super::map::Map;
-use super::{BackingName, Header, FORMAT};
-use crate::bytes::{read_full, ReadAt};
-use crate::decode::Packing;
-use crate::error::Blame;
-use crate::extent::{DataMemo, Joined, Place, ReadAhead};
-use crate::tables::TableBudget;
-use crate::unpack::{Packed, Unpacker};
-use crate::{Result, Source};
+use crate::disk::Source;
+use crate::error::{Blame, Result};
+use crate::file::bytes::{read_full, ReadAt};
+use crate::file::read_ahead::ReadAhead;
+use crate::mapping::decode::Packing;
+use crate::mapping::run::{DataMemo, Joined, Place};
+use crate::mapping::tables::TableBudget;
+use crate::mapping::unpack::{Packed, Unpacker};
 
 /// The disk that shows through where the image holds nothing.
 struct Backing {

@@ -6,10 +6,13 @@
 
 use std::ops::Range;
 
-use super::{Header, HEADER_LEN_V3, OFFSET_MASK};
-use crate::tables::MAX_TOP_TABLE_BYTES;
-use crate::target::{check_write, PartialFile, TargetOptions};
-use crate::{ImageError, Result, Target};
+use super::entry::{COPIED, OFFSET_MASK};
+use super::header::{Header, HEADER_LEN_V3};
+use crate::disk::Target;
+use crate::error::{ImageError, Result};
+use crate::mapping::tables::MAX_TOP_TABLE_BYTES;
+use crate::output::options::{check_write, TargetOptions};
+use crate::output::partial::PartialFile;
 
 const CLUSTER_BITS: u32 = 16;
 const CLUSTER: u64 = 1 << CLUSTER_BITS;
@@ -17,8 +20,6 @@ const CLUSTER: u64 = 1 << CLUSTER_BITS;
 const TABLE_ENTRIES: u64 = CLUSTER / 8;
 /// Refcounts (of 16 bits) of a refcount block.
 const BLOCK_ENTRIES: u64 = CLUSTER / 2;
-/// The cluster's refcount is exactly one.
-const COPIED: u64 = 1 << 63;
 
 /// Guest clusters that follow each other, in the guest and in the file. All numbers count clusters.
 #[derive(Debug)]

@@ -1,10 +1,8 @@
 //! The text that describes a VMDK disk: in a file of its own, or inside a sparse file.
 
-use super::header::Header;
-use super::{HINT_CLONE, SECTOR};
-use crate::bytes::{read_full, ReadAt};
-use crate::error::Blame;
-use crate::{ImageError, Result};
+use super::header::{Header, SECTOR};
+use crate::error::{Blame, ImageError, Result};
+use crate::file::bytes::{read_full, ReadAt};
 
 /// The longest descriptor: about ten thousand extents.
 const MAX_BYTES: u64 = 1 << 20;
@@ -12,6 +10,10 @@ const MAX_BYTES: u64 = 1 << 20;
 const MAX_EXTENTS: usize = 4096;
 /// The parent of a disk that has none.
 const NO_PARENT: u32 = u32::MAX;
+
+/// Told where an unsupported kind of VMDK is met.
+pub(super) const HINT_CLONE: &str =
+    "clone the disk with vmkfstools -i, or export the virtual machine, and use the result";
 
 /// What an extent is.
 #[derive(Debug, Clone, PartialEq, Eq)]

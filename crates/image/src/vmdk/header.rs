@@ -1,10 +1,14 @@
 //! The header of a sparse extent.
 
-use super::{FORMAT, SECTOR};
-use crate::bytes::{le_u16, le_u32, le_u64, read_full, ReadAt};
-use crate::error::Blame;
-use crate::tables::MAX_TOP_TABLE_BYTES;
-use crate::Result;
+use crate::error::{Blame, Result};
+use crate::file::bytes::{le_u16, le_u32, le_u64, read_full, ReadAt};
+use crate::mapping::tables::MAX_TOP_TABLE_BYTES;
+
+/// What errors call the format.
+pub(super) const FORMAT: &str = "vmdk";
+
+/// Offsets and lengths in a VMDK count sectors of this many bytes.
+pub(super) const SECTOR: u64 = 512;
 
 /// The first four bytes of a sparse extent.
 pub(super) const MAGIC: [u8; 4] = *b"KDMV";

@@ -3,16 +3,19 @@
 use std::ops::Range;
 
 use super::descriptor::{Descriptor, ExtentKind};
-use super::header::Header;
+use super::header::{Header, FORMAT, SECTOR};
 use super::sparse::SparseExtent;
-use super::{OpenExtent, FORMAT, SECTOR};
-use crate::bytes::{read_full, ReadAt};
-use crate::decode::Packing;
-use crate::error::Blame;
-use crate::extent::{DataMemo, Joined, Place, ReadAhead, Run};
-use crate::tables::TableBudget;
-use crate::unpack::Unpacker;
-use crate::{Result, Source};
+use crate::disk::Source;
+use crate::error::{Blame, Result};
+use crate::file::bytes::{read_full, ReadAt};
+use crate::file::read_ahead::ReadAhead;
+use crate::mapping::decode::Packing;
+use crate::mapping::run::{DataMemo, Joined, Place, Run};
+use crate::mapping::tables::TableBudget;
+use crate::mapping::unpack::Unpacker;
+
+/// Opens the file that an extent names, and says what errors call it.
+pub(crate) type OpenExtent<'a> = dyn FnMut(&[u8]) -> Result<(Box<dyn ReadAt>, String)> + 'a;
 
 /// Where the bytes of an extent are.
 enum Content {

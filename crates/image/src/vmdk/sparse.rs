@@ -1,13 +1,11 @@
 //! The mapping of a sparse extent: a grain directory in memory, and grain tables that a bounded cache keeps.
 
-use super::header::Header;
-use super::SECTOR;
-use crate::bytes::{le_u32, le_u64, read_full, ReadAt};
-use crate::error::Blame;
-use crate::extent::{Place, Run};
-use crate::tables::{TableBudget, TableCache};
-use crate::unpack::{Packed, Unpacker};
-use crate::Result;
+use super::header::{Header, SECTOR};
+use crate::error::{Blame, Result};
+use crate::file::bytes::{le_u32, le_u64, read_full, ReadAt};
+use crate::mapping::run::{Place, Run};
+use crate::mapping::tables::{TableBudget, TableCache};
+use crate::mapping::unpack::{Packed, Unpacker};
 
 /// What an extent keeps of its grain tables.
 const CACHE_BYTES: usize = 16 << 10;

@@ -1,7 +1,7 @@
 //! A live restore that goes on trusts nothing it finds: damaged maps, other targets, older copies of either.
 
 use super::*;
-use crate::arriving::header::{set_bytes, DISPLACED_AT, STATE_AT, SUMS_AT};
+use crate::arriving::layout::{set_bytes, DISPLACED_AT, STATE_AT, SUMS_AT};
 
 /// The map as docs/format/arriving.md describes it.
 #[test]

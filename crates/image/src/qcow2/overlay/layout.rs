@@ -1,10 +1,9 @@
 //! How an overlay's file is laid out: header, L1 table, then clusters as they come.
 
-use crate::bytes::{be_u32, be_u64, ReadAt};
-use crate::qcow2::header::{Header, MAX_BACKING_NAME};
-use crate::qcow2::{BackingName, MAGIC};
-use crate::random_file::RandomFile;
-use crate::{ImageError, Result};
+use crate::error::{ImageError, Result};
+use crate::file::bytes::{be_u32, be_u64, ReadAt};
+use crate::file::random_file::RandomFile;
+use crate::qcow2::header::{BackingName, Header, MAGIC, MAX_BACKING_NAME};
 use std::io;
 
 pub(super) const CLUSTER_BITS: u32 = 17;

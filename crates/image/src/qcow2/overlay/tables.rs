@@ -2,20 +2,17 @@
 
 use super::layout::{Layout, BLOCK_BYTES, CLUSTERS_MAX, CLUSTER_BYTES, L2_ENTRIES};
 use super::space::Space;
-use crate::bytes::{be_u32, be_u64};
-use crate::qcow2::{FORMAT, OFFSET_MASK};
-use crate::random_file::RandomFile;
-use crate::{ImageError, Result};
+use crate::error::{ImageError, Result};
+use crate::file::bytes::{be_u32, be_u64};
+use crate::file::random_file::RandomFile;
+use crate::qcow2::entry::{COMPRESSED, COPIED, OFFSET_MASK};
+use crate::qcow2::header::FORMAT;
 use std::collections::HashMap;
 
 /// L2 tables in memory that need not be written; more of them make room.
 const CLEAN_TABLES_MAX: usize = 192;
 /// What of a table is written at once: 4 KiB.
 const PIECE_ENTRIES: u64 = 256;
-
-/// The reference count of what an entry names is 1.
-const COPIED: u64 = 1 << 63;
-const COMPRESSED: u64 = 1 << 62;
 
 /// What an L2 entry says of a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

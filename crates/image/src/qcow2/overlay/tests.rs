@@ -3,8 +3,9 @@
 
 use super::layout::{BLOCK_BYTES, CLUSTER_BYTES};
 use super::{BackingName, Layer, Overlay};
-use crate::recorder::Recorder;
-use crate::{Base, ImageError};
+use crate::disk::Base;
+use crate::error::ImageError;
+use crate::file::recorder::Recorder;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::io;
@@ -26,7 +27,7 @@ impl Base for Counting {
     }
 }
 
-fn base(_: u64, _: Option<&BackingName>) -> crate::Result<Box<dyn Base>> {
+fn base(_: u64, _: Option<&BackingName>) -> crate::error::Result<Box<dyn Base>> {
     Ok(Box::new(Counting))
 }
 

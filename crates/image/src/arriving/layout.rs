@@ -1,0 +1,38 @@
+//! Where everything is in the file of a map: docs/format/arriving.md.
+
+use std::ops::Range;
+
+/// The piece of a disk that has arrived or has not.
+pub(super) const BLOCK_BYTES: u64 = 4096;
+
+pub(super) const SECTOR_BYTES: u64 = 512;
+/// Words of bits in a sector: 504 bytes.
+pub(super) const SECTOR_WORDS: u64 = 63;
+
+pub(super) const HEADER_BYTES: u64 = 4096;
+pub(super) const STATE_AT: u64 = HEADER_BYTES;
+/// Checksums of the displaced sector.
+pub(super) const SUMS_AT: u64 = STATE_AT + SECTOR_BYTES;
+/// The sector of the disk whose place the mark has.
+pub(super) const DISPLACED_AT: u64 = SUMS_AT + SECTOR_BYTES;
+pub(super) const BITS_AT: u64 = 2 * HEADER_BYTES;
+
+/// Bytes of a map.
+pub(super) fn map_bytes(size: u64) -> u64 {
+    BITS_AT + 2 * set_bytes(size)
+}
+
+/// Sectors that one set of bits needs.
+pub(super) fn sectors(size: u64) -> u64 {
+    size.div_ceil(BLOCK_BYTES).div_ceil(64 * SECTOR_WORDS)
+}
+
+/// Bytes of one set of bits.
+pub(super) fn set_bytes(size: u64) -> u64 {
+    (sectors(size) * SECTOR_BYTES).next_multiple_of(HEADER_BYTES)
+}
+
+/// The words of a sector among all.
+pub(super) fn words_of(sector: u64) -> Range<usize> {
+    (sector * SECTOR_WORDS) as usize..((sector + 1) * SECTOR_WORDS) as usize
+}

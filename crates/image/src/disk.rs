@@ -1,0 +1,48 @@
+//! The three kinds of disk: one to read, one to write, and one that others are laid over.
+
+use crate::error::Result;
+use std::io;
+use std::ops::Range;
+
+/// A disk to read. Its format was chosen by its content, never by its name.
+pub trait Source: Send {
+    /// The format found: `raw`, `block`, `qcow2`, `vmdk`, `stream`.
+    fn format(&self) -> &'static str;
+
+    /// Size of the virtual disk in bytes; `None` where only the end of a stream tells it.
+    fn size(&self) -> Option<u64>;
+
+    /// The next range at or after `from` that may hold anything but zeros; `None`: zeros up to the end.
+    ///
+    /// Cheap: a hole of a terabyte is passed over in one step. Streams call everything data: `from..u64::MAX` until
+    /// their end was met. A range may end before the data does; the next call goes on from there.
+    fn next_data(&mut self, from: u64) -> Result<Option<Range<u64>>>;
+
+    /// Reads into `buf` from `offset`. Returns less than `buf.len()` only at the end of the disk.
+    ///
+    /// Streams are read in order only; any other offset is an error.
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize>;
+
+    /// Called when everything has been read: an error where what was read is not of one point in time.
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A disk to write, from several threads, in any order (but see [`Target::in_order`]).
+pub trait Target: Send + Sync {
+    /// Whether writes must come in address order (pipes).
+    fn in_order(&self) -> bool;
+
+    /// Writes `data` at `offset`. What is never written reads as zeros afterwards.
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
+
+    /// Makes everything durable and the target valid. Without it the target is not to be trusted.
+    fn finish(self: Box<Self>) -> Result<()>;
+}
+
+/// A disk that others are laid over, or that is still on its way to another place.
+pub trait Base: Send + Sync {
+    /// Fills `buf` from `offset` on; with zeros behind the end of the disk.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
+}

@@ -1,0 +1,6 @@
+//! What the readers of mapped formats have in common: runs, tables in memory, compressed clusters.
+
+pub mod decode;
+pub mod run;
+pub mod tables;
+pub mod unpack;

@@ -1,0 +1,52 @@
+//! A file whose place another one is going to take.
+
+use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+use crate::error::{ImageError, Result};
+use crate::file::lock::{claim, Purpose};
+
+/// The file at a path, which nobody has open in QEMU, and nobody opens there before this is dropped. There may be none.
+#[derive(Debug)]
+pub struct Replaced {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl Replaced {
+    /// Claims the file at `path`, if there is one.
+    ///
+    /// # Errors
+    /// `InUse` where another process has it open.
+    pub fn claim(path: &Path) -> Result<Self> {
+        let name = path.display().to_string();
+        // A pipe that has come to that name must not stop us.
+        let flags = OFlags::NONBLOCK.bits() as i32;
+        let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+            Ok(file) => Some(file),
+            Err(e) if e.kind() == ErrorKind::NotFound => None,
+            Err(e) => return Err(ImageError::io(&name, "ask whether another process has open", e)),
+        };
+        if let Some(file) = &file {
+            claim(file, &name, Purpose::Replace)?;
+        }
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// Just before the new file takes the name: claims what has it now, if that is another file than before.
+    ///
+    /// # Errors
+    /// As [`Replaced::claim`].
+    pub fn claim_again(&mut self) -> Result<()> {
+        let id = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+        let before = self.file.as_ref().and_then(|file| file.metadata().ok()).map(id);
+        if self.path.metadata().ok().map(id) != before {
+            *self = Self::claim(&self.path)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,123 @@
+//! What is read no faster than somebody allows.
+
+use crate::disk::Source;
+use crate::error::Result;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// What was not used of the allowance may be made up for, so far back.
+const CREDIT: Duration = Duration::from_millis(100);
+const PIECE_BYTES: u64 = 256 << 10;
+const LEAST_PIECE_BYTES: u64 = 4096;
+
+/// An allowance of bytes a second.
+pub struct Pace {
+    bytes_per_second: u64,
+    /// When the bytes of so far are paid for.
+    paid: Instant,
+}
+
+impl Pace {
+    /// At most `bytes_per_second` from now on.
+    pub fn new(bytes_per_second: u64) -> Self {
+        Pace { bytes_per_second: bytes_per_second.max(1), paid: Instant::now() }
+    }
+
+    /// Bytes of one piece at most: twenty pieces a second at least, so that the pauses between them stay short.
+    pub fn piece_bytes(&self) -> u64 {
+        (self.bytes_per_second / 20).clamp(LEAST_PIECE_BYTES, PIECE_BYTES)
+    }
+
+    /// Waits until these bytes are allowed too.
+    pub fn pay(&mut self, bytes: u64) {
+        let now = Instant::now();
+        self.paid = self.paid.max(now.checked_sub(CREDIT).unwrap_or(now));
+        self.paid += Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64);
+        std::thread::sleep(self.paid.saturating_duration_since(now));
+    }
+}
+
+/// A source with an allowance of bytes a second. Holes are free.
+pub struct Limited {
+    source: Box<dyn Source>,
+    pace: Pace,
+}
+
+impl Limited {
+    /// Reads `source` at `bytes_per_second` at most.
+    pub fn new(source: Box<dyn Source>, bytes_per_second: u64) -> Self {
+        Limited { source, pace: Pace::new(bytes_per_second) }
+    }
+}
+
+impl Source for Limited {
+    fn format(&self) -> &'static str {
+        self.source.format()
+    }
+
+    fn size(&self) -> Option<u64> {
+        self.source.size()
+    }
+
+    fn next_data(&mut self, from: u64) -> Result<Option<Range<u64>>> {
+        self.source.next_data(from)
+    }
+
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let piece_bytes = self.pace.piece_bytes() as usize;
+        let mut done = 0;
+        while done < buf.len() {
+            let end = buf.len().min(done + piece_bytes);
+            let got = self.source.read_at(offset + done as u64, &mut buf[done..end])?;
+            self.pace.pay(got as u64);
+            done += got;
+            if done < end {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.source.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Zeros without end.
+    struct Zeros;
+
+    impl Source for Zeros {
+        fn format(&self) -> &'static str {
+            "zeros"
+        }
+        fn size(&self) -> Option<u64> {
+            Some(1 << 40)
+        }
+        fn next_data(&mut self, from: u64) -> Result<Option<Range<u64>>> {
+            Ok(Some(from..1 << 40))
+        }
+        fn read_at(&mut self, _: u64, buf: &mut [u8]) -> Result<usize> {
+            buf.fill(0);
+            Ok(buf.len())
+        }
+    }
+
+    #[test]
+    fn what_is_read_takes_its_time() {
+        let rate = 40 << 20;
+        let mut limited = Limited::new(Box::new(Zeros), rate);
+        // What was not asked for is not saved up for long.
+        std::thread::sleep(Duration::from_millis(300));
+        let start = Instant::now();
+        let mut buf = vec![1; 16 << 20];
+        assert!(matches!(limited.read_at(0, &mut buf), Ok(n) if n == 16 << 20));
+        let seconds = start.elapsed().as_secs_f64();
+        assert!(buf.iter().all(|b| *b == 0));
+        // 0.4 s, of which 0.1 s may have been saved; how much longer it takes is for the machine to say.
+        assert!(seconds > 0.28, "{seconds}");
+    }
+}

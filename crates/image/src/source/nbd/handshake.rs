@@ -1,0 +1,240 @@
+//! The handshake: which export, how large, and what the server tells of its blocks.
+
+use super::uri::Socket;
+use crate::error::{ImageError, Result};
+use std::io;
+
+const MAGIC: u64 = u64::from_be_bytes(*b"NBDMAGIC");
+const OPTION: u64 = u64::from_be_bytes(*b"IHAVEOPT");
+const REPLY: u64 = 0x0003_e889_0455_65a9;
+/// Flags of both sides: fixed newstyle, and no zeros after the export's flags.
+const FLAGS: u16 = 3;
+
+const OPT_GO: u32 = 7;
+const OPT_STRUCTURED_REPLY: u32 = 8;
+const OPT_SET_META_CONTEXT: u32 = 10;
+
+const REP_ACK: u32 = 1;
+const REP_INFO: u32 = 3;
+const REP_META_CONTEXT: u32 = 4;
+const REP_ERR: u32 = 1 << 31;
+const REP_ERR_UNSUP: u32 = REP_ERR + 1;
+const REP_ERR_TLS_REQD: u32 = REP_ERR + 5;
+const REP_ERR_UNKNOWN: u32 = REP_ERR + 6;
+
+const INFO_EXPORT: u16 = 0;
+const INFO_BLOCK_SIZE: u16 = 3;
+
+/// No reply to an option is longer: names have 4096 bytes at most.
+const LONGEST_REPLY: u32 = 64 << 10;
+/// No server answers an option with more replies.
+const MOST_REPLIES: usize = 1000;
+/// Without a word about it, every server takes reads of so many bytes.
+const PAYLOAD_BYTES: u32 = 32 << 20;
+
+/// What was agreed on.
+#[derive(Clone, Debug)]
+pub(super) struct Export {
+    pub size: u64,
+    pub structured: bool,
+    /// The most bytes in one read.
+    pub payload_bytes: u32,
+    /// Number of the context that tells where there are zeros.
+    pub allocation: Option<u32>,
+    /// Number of the bitmap's.
+    pub bitmap: Option<u32>,
+}
+
+struct Handshake<'a> {
+    socket: &'a mut dyn Socket,
+    name: &'a str,
+}
+
+pub(super) fn negotiate(
+    socket: &mut Box<dyn Socket>,
+    name: &str,
+    export: &str,
+    bitmap: Option<&str>,
+) -> Result<Export> {
+    let mut h = Handshake { socket: &mut **socket, name };
+    h.greet()?;
+    let structured = h.structured_replies()?;
+    let (mut allocation, mut dirty) = (None, None);
+    if structured {
+        let chosen = h.context(export, &["base:allocation"])?;
+        allocation = chosen.iter().find(|c| c.0 == "base:allocation").map(|c| c.1);
+    }
+    if let Some(bitmap) = bitmap {
+        let wanted = format!("qemu:dirty-bitmap:{bitmap}");
+        // One option replaces what the one before has chosen: both are asked for.
+        let chosen = match structured {
+            true => h.context(export, &["base:allocation", &wanted])?,
+            false => Vec::new(),
+        };
+        let number = |name: &str| chosen.iter().find(|c| c.0 == name).map(|c| c.1);
+        (allocation, dirty) = (number("base:allocation"), number(&wanted));
+        if dirty.is_none() {
+            return Err(h.refused(format!("export {export:?} has no dirty bitmap {bitmap:?}")));
+        }
+    }
+    let (size, payload_bytes) = h.go(export)?;
+    Ok(Export { size, structured, payload_bytes, allocation, bitmap: dirty })
+}
+
+impl Handshake<'_> {
+    fn greet(&mut self) -> Result<()> {
+        let magic = u64::from_be_bytes(self.read()?);
+        let style = u64::from_be_bytes(self.read()?);
+        if magic != MAGIC || style != OPTION {
+            return Err(
+                self.broken("is no NBD server of this century: it has not the fixed newstyle handshake")
+            );
+        }
+        let flags = u16::from_be_bytes(self.read()?);
+        if flags & 1 == 0 {
+            return Err(self.broken("has not the fixed newstyle handshake"));
+        }
+        self.write(&u32::from(flags & FLAGS).to_be_bytes())
+    }
+
+    fn structured_replies(&mut self) -> Result<bool> {
+        self.option(OPT_STRUCTURED_REPLY, &[])?;
+        match self.reply(OPT_STRUCTURED_REPLY)? {
+            (REP_ACK, _) => Ok(true),
+            (REP_ERR_TLS_REQD, _) => Err(self.refused("the server wants TLS, which is not supported".into())),
+            (kind, _) if kind & REP_ERR != 0 => Ok(false),
+            (kind, _) => Err(self.broken(&format!("answered structured replies with {kind}"))),
+        }
+    }
+
+    /// Chooses metadata contexts. Returns those that the server has, with their numbers.
+    fn context(&mut self, export: &str, names: &[&str]) -> Result<Vec<(String, u32)>> {
+        let mut data = Vec::new();
+        put_text(&mut data, export);
+        data.extend((names.len() as u32).to_be_bytes());
+        names.iter().for_each(|n| put_text(&mut data, n));
+        self.option(OPT_SET_META_CONTEXT, &data)?;
+        let mut chosen = Vec::new();
+        for _ in 0..MOST_REPLIES {
+            match self.reply(OPT_SET_META_CONTEXT)? {
+                (REP_META_CONTEXT, data) => {
+                    let Some((number, name)) = data.split_first_chunk::<4>() else {
+                        return Err(self.broken("told of a context without a number"));
+                    };
+                    chosen.push((String::from_utf8_lossy(name).into_owned(), u32::from_be_bytes(*number)));
+                }
+                (REP_ACK, _) => return Ok(chosen),
+                (kind, _) if kind & REP_ERR != 0 => return Ok(Vec::new()),
+                (kind, _) => return Err(self.broken(&format!("answered a choice of contexts with {kind}"))),
+            }
+        }
+        Err(self.broken("does not end its answer"))
+    }
+
+    /// Ends the handshake. Returns size and the most bytes in one read.
+    fn go(&mut self, export: &str) -> Result<(u64, u32)> {
+        let mut data = Vec::new();
+        put_text(&mut data, export);
+        data.extend(1u16.to_be_bytes());
+        data.extend(INFO_BLOCK_SIZE.to_be_bytes());
+        self.option(OPT_GO, &data)?;
+        let (mut size, mut payload_bytes) = (None, PAYLOAD_BYTES);
+        for _ in 0..MOST_REPLIES {
+            match self.reply(OPT_GO)? {
+                (REP_INFO, data) => {
+                    let number = |at: usize| {
+                        data.get(at..at + 4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]))
+                    };
+                    match data.get(..2).map(|b| u16::from_be_bytes([b[0], b[1]])) {
+                        Some(INFO_EXPORT) => {
+                            let Some((high, low)) = number(2).zip(number(6)) else {
+                                return Err(self.broken("did not tell the size of the export"));
+                            };
+                            size = Some(u64::from(high) << 32 | u64::from(low));
+                        }
+                        Some(INFO_BLOCK_SIZE) => {
+                            payload_bytes = number(10).unwrap_or(PAYLOAD_BYTES).max(4096)
+                        }
+                        _ => {}
+                    }
+                }
+                (REP_ACK, _) => {
+                    let size = size.ok_or_else(|| self.broken("did not tell the size of the export"))?;
+                    return Ok((size, payload_bytes));
+                }
+                (REP_ERR_UNKNOWN, why) => {
+                    return Err(self.refused(format!("there is no export {export:?}{}", said(&why))));
+                }
+                (REP_ERR_UNSUP, _) => {
+                    return Err(self.refused("the server is too old: it has no NBD_OPT_GO".into()))
+                }
+                (REP_ERR_TLS_REQD, _) => {
+                    return Err(self.refused("the server wants TLS, which is not supported".into()));
+                }
+                (kind, why) if kind & REP_ERR != 0 => {
+                    return Err(self.refused(format!("export {export:?} was refused{}", said(&why))));
+                }
+                (kind, _) => {
+                    return Err(self.broken(&format!("answered the choice of an export with {kind}")))
+                }
+            }
+        }
+        Err(self.broken("does not end its answer"))
+    }
+
+    fn option(&mut self, option: u32, data: &[u8]) -> Result<()> {
+        let mut all = Vec::with_capacity(16 + data.len());
+        all.extend(OPTION.to_be_bytes());
+        all.extend(option.to_be_bytes());
+        all.extend((data.len() as u32).to_be_bytes());
+        all.extend_from_slice(data);
+        self.write(&all)
+    }
+
+    fn reply(&mut self, option: u32) -> Result<(u32, Vec<u8>)> {
+        let magic = u64::from_be_bytes(self.read()?);
+        let to = u32::from_be_bytes(self.read()?);
+        let kind = u32::from_be_bytes(self.read()?);
+        let len = u32::from_be_bytes(self.read()?);
+        if magic != REPLY || to != option || len > LONGEST_REPLY {
+            return Err(self.broken("sent what is no reply to the option that was asked for"));
+        }
+        let mut data = vec![0; len as usize];
+        self.socket.read_exact(&mut data).map_err(|e| self.io(e))?;
+        Ok((kind, data))
+    }
+
+    fn read<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.socket.read_exact(&mut bytes).map_err(|e| self.io(e))?;
+        Ok(bytes)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.socket.write_all(bytes).map_err(|e| self.io(e))
+    }
+
+    fn io(&self, e: io::Error) -> ImageError {
+        ImageError::io(self.name, "agree with the NBD server", e)
+    }
+
+    fn broken(&self, why: &str) -> ImageError {
+        ImageError::corrupt(self.name, "NBD", why)
+    }
+
+    fn refused(&self, why: String) -> ImageError {
+        ImageError::refused(self.name, why)
+    }
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    out.extend((text.len() as u32).to_be_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn said(why: &[u8]) -> String {
+    match String::from_utf8_lossy(why).trim() {
+        "" => String::new(),
+        why => format!(": {why}"),
+    }
+}
