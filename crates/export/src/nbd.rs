@@ -8,15 +8,20 @@
 //! thread to the socket, carries it out, and answers. Nothing is queued, and a slow request holds up no other one.
 
 mod activity;
+mod address;
 mod connection;
+mod exports;
 mod handshake;
+mod listener;
 mod places;
 mod reply;
 mod server;
-mod wire;
+mod socket;
 
 #[cfg(test)]
 mod tests;
 
+pub use address::Address;
+pub use exports::{Exports, Single};
 pub use places::Limits;
-pub use server::{Address, Exports, Server, ServerOptions, Single};
+pub use server::{Server, ServerOptions};

@@ -11,6 +11,7 @@ mod ids;
 mod index;
 mod manifest;
 pub mod names;
+pub mod nbd;
 mod recipe;
 mod records;
 mod runs;

@@ -3,9 +3,9 @@
 use super::activity::Activity;
 use super::handshake::{broken, Agreed};
 use super::reply::Replies;
-use super::server::Socket;
-use super::wire::*;
+use super::socket::Socket;
 use crate::device::{Block, BlockDevice};
+use format::nbd::*;
 use std::io::{self, BufReader, Read};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -214,7 +214,7 @@ impl<'a> Connection<'a> {
             );
         }
         match r.command {
-            CMD_READ if r.len > PAYLOAD_MAX => refuse(EINVAL, "is longer than 32 MiB"),
+            CMD_READ if r.len > PAYLOAD_BYTES_MAX => refuse(EINVAL, "is longer than 32 MiB"),
             CMD_READ if r.flags & FLAG_DF != 0 && u64::from(r.len) > PIECE_BYTES => {
                 refuse(EOVERFLOW, "is longer than 1 MiB, and shall not come in pieces")
             }
@@ -344,7 +344,7 @@ impl Requests {
             return Ok(None);
         }
         if r.command == CMD_WRITE {
-            if r.len > PAYLOAD_MAX {
+            if r.len > PAYLOAD_BYTES_MAX {
                 return Err(broken("a write of more than 32 MiB"));
             }
             if r.is_long_write() {

@@ -1,11 +1,13 @@
 //! The handshake: what is to be served, and how.
 
-use super::server::Exports;
-use super::wire::*;
+use super::exports::Exports;
 use crate::device::BlockDevice;
+use format::nbd::*;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
+/// The number of `base:allocation`, the only context.
+pub(super) const ALLOCATION_ID: u32 = 1;
 /// No client needs more options to say what it wants.
 const OPTIONS_MAX: usize = 1000;
 
@@ -144,7 +146,7 @@ impl<S: Read + Write> Handshake<'_, S> {
                     self.info(choice, info, &[listed.1.as_bytes()])?;
                 }
                 INFO_BLOCK_SIZE => {
-                    let sizes = [1u32, 4096, PAYLOAD_MAX].map(u32::to_be_bytes);
+                    let sizes = [1u32, 4096, PAYLOAD_BYTES_MAX].map(u32::to_be_bytes);
                     self.info(choice, info, &[&sizes.concat()])?;
                 }
                 _ => {}

@@ -1,8 +1,9 @@
 //! Replies, simple and structured.
 
 use super::activity::Activity;
-use super::server::Socket;
-use super::wire::*;
+use super::handshake::ALLOCATION_ID;
+use super::socket::Socket;
+use format::nbd::*;
 use std::io::{self, IoSlice, Write};
 use std::net::Shutdown;
 use std::sync::{Mutex, PoisonError};

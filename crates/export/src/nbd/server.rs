@@ -1,22 +1,19 @@
 //! Listening, and the clients that are there.
 
 use super::activity::Activity;
+use super::address::Address;
 use super::connection::Connection;
+use super::exports::Exports;
 use super::handshake::negotiate;
+use super::listener::Listener;
 use super::places::{Held, Limits, Peer, Room, State};
-use crate::device::BlockDevice;
+use super::socket::{with_deadline, Socket};
 use rustix::event::{poll, PollFd, PollFlags};
-use rustix::fs::{fchmod, Mode};
-use rustix::net::{self, bind, socket_with, sockopt, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::HashMap;
-use std::fmt;
-use std::io::{self, IoSlice, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -24,70 +21,6 @@ use std::time::{Duration, Instant};
 
 /// How long the server waits, at its end, for a client that does not take its answers.
 const LEAVE_TIME: Duration = Duration::from_secs(5);
-/// A TCP connection on which nothing comes is asked for a sign of life after this time, then so often, and so many times.
-const KEEP_ALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(10), 6);
-
-/// What a server serves.
-pub trait Exports: Send + Sync {
-    /// Names and descriptions.
-    fn list(&self) -> Vec<(String, String)>;
-
-    /// The device of an export.
-    fn open(&self, name: &str) -> Option<Arc<dyn BlockDevice>>;
-}
-
-/// One export, which also answers to the empty name.
-pub struct Single {
-    /// Its name.
-    pub name: String,
-    /// For people.
-    pub description: String,
-    /// What it is.
-    pub device: Arc<dyn BlockDevice>,
-}
-
-impl Exports for Single {
-    fn list(&self) -> Vec<(String, String)> {
-        vec![(self.name.clone(), self.description.clone())]
-    }
-
-    fn open(&self, name: &str) -> Option<Arc<dyn BlockDevice>> {
-        (name.is_empty() || name == self.name).then(|| self.device.clone())
-    }
-}
-
-/// Where a server listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// A Unix socket.
-    Unix(PathBuf),
-    /// An address and a port; port 0 lets the system choose.
-    Tcp(SocketAddr),
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Address::Unix(path) => write!(f, "nbd+unix:///?socket={}", escaped(path)),
-            Address::Tcp(address) => write!(f, "nbd://{address}"),
-        }
-    }
-}
-
-/// A path as a part of a URI.
-fn escaped(path: &Path) -> String {
-    let mut text = String::new();
-    for byte in path.as_os_str().as_bytes() {
-        match byte {
-            b'/' | b'-' | b'.' | b'_' | b'~' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => {
-                text.push(*byte as char)
-            }
-            _ => text.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    text
-}
-
 /// How a server works.
 pub struct ServerOptions {
     /// Threads for each connection: as many requests of one client are carried out at once.
@@ -280,7 +213,7 @@ impl Drop for Leaving {
 }
 
 fn serve(mut socket: Socket, shared: &Shared, activity: &Activity) -> io::Result<()> {
-    let mut limited = within(&mut socket, shared.options.limits.handshake);
+    let mut limited = with_deadline(&mut socket, shared.options.limits.handshake);
     let Some(agreed) = negotiate(&mut limited, &*shared.exports)? else { return Ok(()) };
     socket.set_timeouts(None)?;
     activity.agreed();
@@ -294,197 +227,4 @@ fn serve(mut socket: Socket, shared: &Shared, activity: &Activity) -> io::Result
         connection.work();
     });
     Ok(())
-}
-
-enum Listener {
-    Unix(UnixListener),
-    Tcp(TcpListener),
-}
-
-impl Listener {
-    fn bind(address: &Address) -> io::Result<Listener> {
-        let listener = match address {
-            Address::Unix(path) => Listener::Unix(bind_unix(path)?),
-            Address::Tcp(address) => Listener::Tcp(TcpListener::bind(address)?),
-        };
-        match &listener {
-            Listener::Unix(l) => l.set_nonblocking(true)?,
-            Listener::Tcp(l) => l.set_nonblocking(true)?,
-        }
-        Ok(listener)
-    }
-
-    fn address(&self, asked: &Address) -> io::Result<Address> {
-        match self {
-            Listener::Unix(_) => Ok(asked.clone()),
-            Listener::Tcp(l) => l.local_addr().map(Address::Tcp),
-        }
-    }
-
-    fn accept(&self) -> io::Result<Socket> {
-        match self {
-            Listener::Unix(l) => {
-                let (socket, _) = l.accept()?;
-                socket.set_nonblocking(false)?;
-                Ok(Socket::Unix(socket))
-            }
-            Listener::Tcp(l) => {
-                let (socket, _) = l.accept()?;
-                socket.set_nonblocking(false)?;
-                socket.set_nodelay(true)?;
-                let (after, every, times) = KEEP_ALIVE;
-                sockopt::set_socket_keepalive(&socket, true)?;
-                sockopt::set_tcp_keepidle(&socket, after)?;
-                sockopt::set_tcp_keepintvl(&socket, every)?;
-                sockopt::set_tcp_keepcnt(&socket, times)?;
-                Ok(Socket::Tcp(socket))
-            }
-        }
-    }
-}
-
-impl AsFd for Listener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Listener::Unix(l) => l.as_fd(),
-            Listener::Tcp(l) => l.as_fd(),
-        }
-    }
-}
-
-/// Makes a socket that only its owner may use, from the first moment.
-fn bind_private(path: &Path) -> io::Result<UnixListener> {
-    let address = SocketAddrUnix::new(path)?;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // Linux gives the permissions of the open socket, less the umask, to the file that binding makes.
-    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-    bind(&socket, &address)?;
-    net::listen(&socket, BACKLOG)?;
-    Ok(UnixListener::from(socket))
-}
-
-/// Clients that wait to be accepted; as many as the standard library lets wait.
-const BACKLOG: i32 = 128;
-
-/// Binds to a path; a socket there that a server has left behind is removed.
-fn bind_unix(path: &Path) -> io::Result<UnixListener> {
-    match bind_private(path) {
-        Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
-            // Of any other file it is said, too, that nobody listens.
-            let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
-            let refused = UnixStream::connect(path).err().map(|e| e.kind());
-            if !is_socket || refused != Some(io::ErrorKind::ConnectionRefused) {
-                return Err(e);
-            }
-            std::fs::remove_file(path)?;
-            bind_private(path)
-        }
-        other => other,
-    }
-}
-
-/// A connection.
-pub(super) enum Socket {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
-
-impl Socket {
-    pub fn try_clone(&self) -> io::Result<Socket> {
-        match self {
-            Socket::Unix(s) => s.try_clone().map(Socket::Unix),
-            Socket::Tcp(s) => s.try_clone().map(Socket::Tcp),
-        }
-    }
-
-    /// Who is at the other end.
-    pub fn peer(&self) -> Peer {
-        match self {
-            Socket::Unix(s) => {
-                sockopt::socket_peercred(s).map_or(Peer::Unknown, |c| Peer::User(c.uid.as_raw()))
-            }
-            Socket::Tcp(s) => s.peer_addr().map_or(Peer::Unknown, |a| Peer::of_address(a.ip())),
-        }
-    }
-
-    fn set_timeouts(&self, time: Option<Duration>) -> io::Result<()> {
-        match self {
-            Socket::Unix(s) => s.set_read_timeout(time).and_then(|()| s.set_write_timeout(time)),
-            Socket::Tcp(s) => s.set_read_timeout(time).and_then(|()| s.set_write_timeout(time)),
-        }
-    }
-
-    pub fn shutdown(&self, how: Shutdown) {
-        drop(match self {
-            Socket::Unix(s) => s.shutdown(how),
-            Socket::Tcp(s) => s.shutdown(how),
-        });
-    }
-}
-
-/// A connection that ends when its time is over.
-pub(super) struct Within<'a> {
-    socket: &'a mut Socket,
-    until: Instant,
-}
-
-/// Gives a connection so much time, for all that is read and written.
-pub(super) fn within(socket: &mut Socket, time: Duration) -> Within<'_> {
-    Within { socket, until: Instant::now() + time }
-}
-
-impl Within<'_> {
-    fn in_time(&mut self) -> io::Result<&mut Socket> {
-        let rest = self.until.saturating_duration_since(Instant::now());
-        if rest.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        self.socket.set_timeouts(Some(rest))?;
-        Ok(self.socket)
-    }
-}
-
-impl Read for Within<'_> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.in_time()?.read(buf)
-    }
-}
-
-impl Write for Within<'_> {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.in_time()?.write(buf)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Read for Socket {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Socket::Unix(s) => s.read(buf),
-            Socket::Tcp(s) => s.read(buf),
-        }
-    }
-}
-
-impl Write for Socket {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        match self {
-            Socket::Unix(s) => s.write(buf),
-            Socket::Tcp(s) => s.write(buf),
-        }
-    }
-
-    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Socket::Unix(s) => s.write_vectored(bufs),
-            Socket::Tcp(s) => s.write_vectored(bufs),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

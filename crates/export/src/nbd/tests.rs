@@ -11,7 +11,7 @@ mod requests;
 mod stopping;
 
 use super::places::Limits;
-use super::server::{Address, Server, ServerOptions, Single};
+use super::{Address, Server, ServerOptions, Single};
 use client::Client;
 use device::Memory;
 use std::sync::{Arc, Mutex};

@@ -14,6 +14,7 @@ mod uri;
 use crate::disk::Source;
 use crate::error::{ImageError, Result};
 use crate::source::changes::Changes;
+use format::nbd::{STATE_DIRTY, STATE_ZERO};
 use handshake::Export;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -23,10 +24,6 @@ use uri::Uri;
 
 /// Bytes that one question about the state of blocks is about.
 const STATUS_BYTES: u64 = 1 << 30;
-/// Flags of `base:allocation`.
-const ZERO: u32 = 2;
-/// Flag of `qemu:dirty-bitmap:…`.
-const DIRTY: u32 = 1;
 
 /// A disk behind an NBD server.
 pub struct NbdSource {
@@ -66,7 +63,7 @@ impl NbdSource {
         while at < self.export.size {
             for (range, flags) in self.status(context, at)? {
                 at = range.end;
-                if flags & DIRTY != 0 {
+                if flags & STATE_DIRTY != 0 {
                     dirty.push(range);
                 }
             }
@@ -125,7 +122,7 @@ impl Source for NbdSource {
             }
             for (range, flags) in self.status(context, self.known.end)? {
                 self.known.end = range.end;
-                if flags & ZERO == 0 {
+                if flags & STATE_ZERO == 0 {
                     self.data.push_back(range);
                 }
             }

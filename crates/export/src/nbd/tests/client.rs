@@ -1,7 +1,8 @@
 //! A client that takes nothing for granted, and can break every rule.
 
-use crate::nbd::server::Address;
-use crate::nbd::wire::*;
+use crate::nbd::handshake::ALLOCATION_ID;
+use crate::nbd::Address;
+use format::nbd::*;
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::device::Memory;
 use super::{start, Bench, SIZE};
-use crate::nbd::server::{Address, Server};
+use crate::nbd::{Address, Server};
 use std::fs;
 use std::io;
 use std::os::unix::net::UnixListener;

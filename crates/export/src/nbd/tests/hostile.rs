@@ -3,7 +3,7 @@
 use super::client::{contexts, export_infos, option_bytes, request, Client};
 use super::device::Memory;
 use super::{wait_until, Bench, SIZE};
-use crate::nbd::wire::*;
+use format::nbd::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::io::{Read, Write};
@@ -103,7 +103,7 @@ fn nonsense_ends_no_server() {
 fn whoever_breaks_the_protocol_is_shown_out_and_named() {
     let bench = Bench::new();
     for (said, why) in [
-        (request(0, CMD_WRITE, 1, 0, PAYLOAD_MAX + 1), "a write of more than 32 MiB"),
+        (request(0, CMD_WRITE, 1, 0, PAYLOAD_BYTES_MAX + 1), "a write of more than 32 MiB"),
         (vec![0x25; 28], "no request where one was expected"),
     ] {
         let mut client = bench.client();

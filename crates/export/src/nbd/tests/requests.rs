@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::device::{Memory, BLOCK};
 use super::{Bench, SIZE};
-use crate::nbd::wire::*;
+use format::nbd::*;
 use std::collections::HashMap;
 use std::io;
 
@@ -15,7 +15,7 @@ fn reads_of_any_length_are_what_the_device_holds() {
     let bench = Bench::of(Memory::new(size), 8);
     let bytes = bench.device.bytes();
     for (mut client, structured) in [(bench.client(), true), (bench.simple(), false)] {
-        let most = PAYLOAD_MAX;
+        let most = PAYLOAD_BYTES_MAX;
         for (offset, len) in [
             (0, 1),
             (0, 512),
@@ -58,7 +58,9 @@ fn data_in_one_piece_where_that_is_asked_for() {
         assert_eq!((reply.error, reply.chunks), (0, 1));
         assert!(reply.data == bytes[9..9 + len as usize]);
     }
-    for (len, error) in [((1 << 20) + 1, EOVERFLOW), (PAYLOAD_MAX, EOVERFLOW), (PAYLOAD_MAX + 1, EINVAL)] {
+    for (len, error) in
+        [((1 << 20) + 1, EOVERFLOW), (PAYLOAD_BYTES_MAX, EOVERFLOW), (PAYLOAD_BYTES_MAX + 1, EINVAL)]
+    {
         assert_eq!(client.done(CMD_READ, FLAG_DF, 9, len, &[]).error, error);
     }
     // An error in the midst: what came before it is right.
@@ -145,7 +147,9 @@ fn writes_are_seen_at_once_and_flushed_when_that_is_said() {
     let mut plain = bench.device.bytes();
     for mut client in [bench.client(), bench.simple()] {
         let before = bench.device.flushes();
-        for (at, len) in [(0, 1), (1, 4096), (33 * MIB + 4, 1), (777, 5 << 20), (MIB, PAYLOAD_MAX as usize)] {
+        for (at, len) in
+            [(0, 1), (1, 4096), (33 * MIB + 4, 1), (777, 5 << 20), (MIB, PAYLOAD_BYTES_MAX as usize)]
+        {
             let data: Vec<u8> = (0..len).map(|n| (n * 31 + len) as u8).collect();
             assert_eq!(client.write(at, &data).error, 0);
             plain[at as usize..at as usize + len].copy_from_slice(&data);

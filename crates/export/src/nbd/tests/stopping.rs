@@ -3,8 +3,9 @@
 use super::client::Client;
 use super::device::Memory;
 use super::{start, wait_until, Bench, SIZE};
-use crate::nbd::server::{within, Address};
-use crate::nbd::wire::*;
+use crate::nbd::socket::{with_deadline, Socket};
+use crate::nbd::Address;
+use format::nbd::*;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -129,8 +130,8 @@ fn a_handshake_has_one_time_limit_not_one_for_each_byte() {
         }
     });
     let start = Instant::now();
-    let mut socket = super::super::server::Socket::Unix(theirs);
-    let mut limited = within(&mut socket, Duration::from_millis(200));
+    let mut socket = Socket::Unix(theirs);
+    let mut limited = with_deadline(&mut socket, Duration::from_millis(200));
     let error = limited.read_exact(&mut [0; 1000]).unwrap_err();
     assert!(matches!(error.kind(), std::io::ErrorKind::TimedOut | std::io::ErrorKind::WouldBlock), "{error}");
     assert!(start.elapsed() < SOON);

@@ -2,35 +2,11 @@
 
 use super::uri::Socket;
 use crate::error::{ImageError, Result};
+use format::nbd::*;
 use std::io;
 
-const MAGIC: u64 = u64::from_be_bytes(*b"NBDMAGIC");
-const OPTION: u64 = u64::from_be_bytes(*b"IHAVEOPT");
-const REPLY: u64 = 0x0003_e889_0455_65a9;
-/// Flags of both sides: fixed newstyle, and no zeros after the export's flags.
-const FLAGS: u16 = 3;
-
-const OPT_GO: u32 = 7;
-const OPT_STRUCTURED_REPLY: u32 = 8;
-const OPT_SET_META_CONTEXT: u32 = 10;
-
-const REP_ACK: u32 = 1;
-const REP_INFO: u32 = 3;
-const REP_META_CONTEXT: u32 = 4;
-const REP_ERR: u32 = 1 << 31;
-const REP_ERR_UNSUP: u32 = REP_ERR + 1;
-const REP_ERR_TLS_REQD: u32 = REP_ERR + 5;
-const REP_ERR_UNKNOWN: u32 = REP_ERR + 6;
-
-const INFO_EXPORT: u16 = 0;
-const INFO_BLOCK_SIZE: u16 = 3;
-
-/// No reply to an option is longer: names have 4096 bytes at most.
-const LONGEST_REPLY: u32 = 64 << 10;
 /// No server answers an option with more replies.
 const MOST_REPLIES: usize = 1000;
-/// Without a word about it, every server takes reads of so many bytes.
-const PAYLOAD_BYTES: u32 = 32 << 20;
 
 /// What was agreed on.
 #[derive(Clone, Debug)]
@@ -61,18 +37,18 @@ pub(super) fn negotiate(
     let structured = h.structured_replies()?;
     let (mut allocation, mut dirty) = (None, None);
     if structured {
-        let chosen = h.context(export, &["base:allocation"])?;
-        allocation = chosen.iter().find(|c| c.0 == "base:allocation").map(|c| c.1);
+        let chosen = h.context(export, &[ALLOCATION])?;
+        allocation = chosen.iter().find(|c| c.0 == ALLOCATION).map(|c| c.1);
     }
     if let Some(bitmap) = bitmap {
-        let wanted = format!("qemu:dirty-bitmap:{bitmap}");
+        let wanted = format!("{DIRTY_BITMAP}{bitmap}");
         // One option replaces what the one before has chosen: both are asked for.
         let chosen = match structured {
-            true => h.context(export, &["base:allocation", &wanted])?,
+            true => h.context(export, &[ALLOCATION, &wanted])?,
             false => Vec::new(),
         };
         let number = |name: &str| chosen.iter().find(|c| c.0 == name).map(|c| c.1);
-        (allocation, dirty) = (number("base:allocation"), number(&wanted));
+        (allocation, dirty) = (number(ALLOCATION), number(&wanted));
         if dirty.is_none() {
             return Err(h.refused(format!("export {export:?} has no dirty bitmap {bitmap:?}")));
         }
@@ -85,16 +61,16 @@ impl Handshake<'_> {
     fn greet(&mut self) -> Result<()> {
         let magic = u64::from_be_bytes(self.read()?);
         let style = u64::from_be_bytes(self.read()?);
-        if magic != MAGIC || style != OPTION {
+        if magic != MAGIC || style != OPTION_MAGIC {
             return Err(
                 self.broken("is no NBD server of this century: it has not the fixed newstyle handshake")
             );
         }
         let flags = u16::from_be_bytes(self.read()?);
-        if flags & 1 == 0 {
+        if flags & FIXED_NEWSTYLE == 0 {
             return Err(self.broken("has not the fixed newstyle handshake"));
         }
-        self.write(&u32::from(flags & FLAGS).to_be_bytes())
+        self.write(&u32::from(flags & (FIXED_NEWSTYLE | NO_ZEROES)).to_be_bytes())
     }
 
     fn structured_replies(&mut self) -> Result<bool> {
@@ -138,7 +114,7 @@ impl Handshake<'_> {
         data.extend(1u16.to_be_bytes());
         data.extend(INFO_BLOCK_SIZE.to_be_bytes());
         self.option(OPT_GO, &data)?;
-        let (mut size, mut payload_bytes) = (None, PAYLOAD_BYTES);
+        let (mut size, mut payload_bytes) = (None, PAYLOAD_BYTES_MAX);
         for _ in 0..MOST_REPLIES {
             match self.reply(OPT_GO)? {
                 (REP_INFO, data) => {
@@ -153,7 +129,7 @@ impl Handshake<'_> {
                             size = Some(u64::from(high) << 32 | u64::from(low));
                         }
                         Some(INFO_BLOCK_SIZE) => {
-                            payload_bytes = number(10).unwrap_or(PAYLOAD_BYTES).max(4096)
+                            payload_bytes = number(10).unwrap_or(PAYLOAD_BYTES_MAX).max(4096)
                         }
                         _ => {}
                     }
@@ -184,7 +160,7 @@ impl Handshake<'_> {
 
     fn option(&mut self, option: u32, data: &[u8]) -> Result<()> {
         let mut all = Vec::with_capacity(16 + data.len());
-        all.extend(OPTION.to_be_bytes());
+        all.extend(OPTION_MAGIC.to_be_bytes());
         all.extend(option.to_be_bytes());
         all.extend((data.len() as u32).to_be_bytes());
         all.extend_from_slice(data);
@@ -196,7 +172,7 @@ impl Handshake<'_> {
         let to = u32::from_be_bytes(self.read()?);
         let kind = u32::from_be_bytes(self.read()?);
         let len = u32::from_be_bytes(self.read()?);
-        if magic != REPLY || to != option || len > LONGEST_REPLY {
+        if magic != OPTION_REPLY_MAGIC || to != option || len > OPTION_BYTES_MAX {
             return Err(self.broken("sent what is no reply to the option that was asked for"));
         }
         let mut data = vec![0; len as usize];

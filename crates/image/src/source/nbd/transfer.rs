@@ -3,23 +3,9 @@
 use super::handshake::Export;
 use super::uri::Socket;
 use crate::error::{ImageError, Result};
+use format::nbd::*;
 use std::io::{self, BufReader, Read, Write};
 use std::ops::Range;
-
-const REQUEST: u32 = 0x2560_9513;
-const SIMPLE_REPLY: u32 = 0x6744_6698;
-const STRUCTURED_REPLY: u32 = 0x668e_33ef;
-
-const CMD_READ: u16 = 0;
-const CMD_DISCONNECT: u16 = 2;
-const CMD_BLOCK_STATUS: u16 = 7;
-
-const FLAG_DONE: u16 = 1;
-const CHUNK_NONE: u16 = 0;
-const CHUNK_DATA: u16 = 1;
-const CHUNK_HOLE: u16 = 2;
-const CHUNK_STATUS: u16 = 5;
-const CHUNK_ERROR: u16 = 1 << 15;
 
 /// Bytes of one read request; several are under way at once.
 const READ_BYTES: usize = 1 << 20;
@@ -150,19 +136,19 @@ impl Connection {
             Body::Chunk { kind, len } => (kind, len),
         };
         match kind {
-            CHUNK_NONE => self.skip(len),
-            CHUNK_DATA if len >= 8 => {
+            TYPE_NONE => self.skip(len),
+            TYPE_OFFSET_DATA if len >= 8 => {
                 let at = self.place(p, u64::from(len) - 8)?;
                 self.exact(&mut p.buf[at])
             }
-            CHUNK_HOLE if len == 12 => {
+            TYPE_OFFSET_HOLE if len == 12 => {
                 let offset = u64::from_be_bytes(self.take()?);
                 let hole = u32::from_be_bytes(self.take()?) as usize;
                 let at = self.within(p, offset, hole as u64)?;
                 p.buf[at].fill(0);
                 Ok(())
             }
-            _ if kind & CHUNK_ERROR != 0 => {
+            _ if kind & TYPE_ERROR_BIT != 0 => {
                 let errno = self.error_chunk(len)?;
                 Err(self.failed("read", p.offset, errno))
             }
@@ -200,8 +186,8 @@ impl Connection {
             match head.body {
                 Body::Plain => return Err(self.broken("gave no answer about the state of blocks")),
                 Body::Error(errno) => return Err(self.failed("ask for the state of blocks", offset, errno)),
-                Body::Chunk { kind: CHUNK_NONE, len } => self.skip(len)?,
-                Body::Chunk { kind: CHUNK_STATUS, len }
+                Body::Chunk { kind: TYPE_NONE, len } => self.skip(len)?,
+                Body::Chunk { kind: TYPE_BLOCK_STATUS, len }
                     if len >= 4 && len % 8 == 4 && len <= LONGEST_STATUS =>
                 {
                     let of = u32::from_be_bytes(self.take()?);
@@ -212,7 +198,7 @@ impl Connection {
                         found.extend(entries.chunks_exact(8).map(|e| (number(e), number(&e[4..]))));
                     }
                 }
-                Body::Chunk { kind, len } if kind & CHUNK_ERROR != 0 => {
+                Body::Chunk { kind, len } if kind & TYPE_ERROR_BIT != 0 => {
                     let errno = self.error_chunk(len)?;
                     return Err(self.failed("ask for the state of blocks", offset, errno));
                 }
@@ -229,7 +215,7 @@ impl Connection {
 
     fn request(&mut self, command: u16, cookie: u64, offset: u64, len: u32) -> Result<()> {
         let mut all = [0; 28];
-        all[..4].copy_from_slice(&REQUEST.to_be_bytes());
+        all[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
         all[6..8].copy_from_slice(&command.to_be_bytes());
         all[8..16].copy_from_slice(&cookie.to_be_bytes());
         all[16..24].copy_from_slice(&offset.to_be_bytes());
@@ -239,18 +225,18 @@ impl Connection {
 
     fn head(&mut self) -> Result<Head> {
         match u32::from_be_bytes(self.take()?) {
-            SIMPLE_REPLY => {
+            SIMPLE_REPLY_MAGIC => {
                 let errno = u32::from_be_bytes(self.take()?);
                 let cookie = u64::from_be_bytes(self.take()?);
                 let body = if errno == 0 { Body::Plain } else { Body::Error(errno) };
                 Ok(Head { cookie, last: true, body })
             }
-            STRUCTURED_REPLY if self.structured => {
+            CHUNK_MAGIC if self.structured => {
                 let flags = u16::from_be_bytes(self.take()?);
                 let kind = u16::from_be_bytes(self.take()?);
                 let cookie = u64::from_be_bytes(self.take()?);
                 let len = u32::from_be_bytes(self.take()?);
-                Ok(Head { cookie, last: flags & FLAG_DONE != 0, body: Body::Chunk { kind, len } })
+                Ok(Head { cookie, last: flags & CHUNK_DONE != 0, body: Body::Chunk { kind, len } })
             }
             magic => Err(self.broken(format!("sent what is no reply: {magic:#x}"))),
         }
@@ -300,6 +286,6 @@ impl Connection {
 impl Drop for Connection {
     /// Says goodbye, as far as anybody listens.
     fn drop(&mut self) {
-        let _ = self.request(CMD_DISCONNECT, self.cookie, 0, 0);
+        let _ = self.request(CMD_DISC, self.cookie, 0, 0);
     }
 }

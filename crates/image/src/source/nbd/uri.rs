@@ -1,11 +1,11 @@
 //! Names of exports: `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`.
 
+use format::nbd::PORT;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-const PORT: u16 = 10809;
 /// A server that says nothing for so long is given up.
 const PATIENCE: Duration = Duration::from_secs(120);
 

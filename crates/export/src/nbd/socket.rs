@@ -1,0 +1,114 @@
+//! The connection to a client: a Unix or a TCP socket.
+
+use super::places::Peer;
+use rustix::net::sockopt;
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// A connection.
+pub(super) enum Socket {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Socket {
+    pub fn try_clone(&self) -> io::Result<Socket> {
+        match self {
+            Socket::Unix(s) => s.try_clone().map(Socket::Unix),
+            Socket::Tcp(s) => s.try_clone().map(Socket::Tcp),
+        }
+    }
+
+    /// Who is at the other end.
+    pub fn peer(&self) -> Peer {
+        match self {
+            Socket::Unix(s) => {
+                sockopt::socket_peercred(s).map_or(Peer::Unknown, |c| Peer::User(c.uid.as_raw()))
+            }
+            Socket::Tcp(s) => s.peer_addr().map_or(Peer::Unknown, |a| Peer::of_address(a.ip())),
+        }
+    }
+
+    pub fn set_timeouts(&self, time: Option<Duration>) -> io::Result<()> {
+        match self {
+            Socket::Unix(s) => s.set_read_timeout(time).and_then(|()| s.set_write_timeout(time)),
+            Socket::Tcp(s) => s.set_read_timeout(time).and_then(|()| s.set_write_timeout(time)),
+        }
+    }
+
+    pub fn shutdown(&self, how: Shutdown) {
+        drop(match self {
+            Socket::Unix(s) => s.shutdown(how),
+            Socket::Tcp(s) => s.shutdown(how),
+        });
+    }
+}
+
+/// A connection that ends when its time is over.
+pub(super) struct DeadlineSocket<'a> {
+    socket: &'a mut Socket,
+    until: Instant,
+}
+
+/// Gives a connection so much time, for all that is read and written.
+pub(super) fn with_deadline(socket: &mut Socket, time: Duration) -> DeadlineSocket<'_> {
+    DeadlineSocket { socket, until: Instant::now() + time }
+}
+
+impl DeadlineSocket<'_> {
+    fn in_time(&mut self) -> io::Result<&mut Socket> {
+        let rest = self.until.saturating_duration_since(Instant::now());
+        if rest.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.socket.set_timeouts(Some(rest))?;
+        Ok(self.socket)
+    }
+}
+
+impl Read for DeadlineSocket<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.in_time()?.read(buf)
+    }
+}
+
+impl Write for DeadlineSocket<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.in_time()?.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::Unix(s) => s.read(buf),
+            Socket::Tcp(s) => s.read(buf),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        match self {
+            Socket::Unix(s) => s.write(buf),
+            Socket::Tcp(s) => s.write(buf),
+        }
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Socket::Unix(s) => s.write_vectored(bufs),
+            Socket::Tcp(s) => s.write_vectored(bufs),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
