@@ -1,6 +1,6 @@
 //! The arguments.
 
-use crate::streams;
+use crate::terminal::streams;
 use clap::{Parser, Subcommand};
 use std::convert::Infallible;
 use std::io::IsTerminal;
@@ -211,7 +211,7 @@ pub struct Backup {
     #[arg(long, value_name = "SOCKET")]
     pub agent: Option<PathBuf>,
     /// Read no more than this in a second (50M, 1.5G, 20MiB), and let everybody else have the processor and the disk first
-    #[arg(long, value_name = "RATE", value_parser = crate::give_way::parse_rate)]
+    #[arg(long, value_name = "RATE", value_parser = crate::sizes::parse_rate)]
     pub limit: Option<u64>,
     /// Point in time of the source, UTC (2026-11-21T22:00:00); now, where it is not given
     #[arg(long, value_name = "T")]
@@ -257,7 +257,7 @@ pub struct Restore {
     #[arg(long, value_name = "FILE", requires = "live")]
     pub map: Option<PathBuf>,
     /// With --live: let no more than this arrive in a second (50M, 1.5G, 20MiB), but for what somebody waits for
-    #[arg(long, value_name = "RATE", requires = "live", value_parser = crate::give_way::parse_rate)]
+    #[arg(long, value_name = "RATE", requires = "live", value_parser = crate::sizes::parse_rate)]
     pub limit: Option<u64>,
     #[command(flatten)]
     pub serve: Serve,
@@ -294,7 +294,7 @@ pub struct Serve {
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<std::net::SocketAddr>,
     /// Memory for decompressed data [default: a quarter of what is available]
-    #[arg(long, value_name = "SIZE", value_parser = crate::serving::parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = crate::sizes::parse_size)]
     pub cache: Option<u64>,
 }
 
@@ -310,7 +310,7 @@ pub struct Diff {
     #[arg(long)]
     pub ranges: bool,
     /// Memory for decompressed data [default: 256M]
-    #[arg(long, value_name = "SIZE", value_parser = crate::serving::parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = crate::sizes::parse_size)]
     pub cache: Option<u64>,
 }
 
@@ -323,7 +323,7 @@ pub struct Files {
     #[command(subcommand)]
     pub what: Option<FilesWhat>,
     /// Memory for decompressed data [default: 256M]
-    #[arg(long, value_name = "SIZE", value_parser = crate::serving::parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = crate::sizes::parse_size)]
     pub cache: Option<u64>,
 }
 
@@ -361,7 +361,7 @@ pub struct Mount {
     #[arg(long)]
     pub allow_other: bool,
     /// Memory for decompressed data [default: a quarter of what is available]
-    #[arg(long, value_name = "SIZE", value_parser = crate::serving::parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = crate::sizes::parse_size)]
     pub cache: Option<u64>,
     /// Stay mounted while this command runs, with SAPWOOD_MOUNT in its environment, and end with it
     #[arg(last = true, value_name = "COMMAND")]

@@ -1,33 +1,23 @@
 //! One file for each command.
 
-mod availability;
 mod backup;
 mod delete;
 mod diff;
 mod files;
-mod gc;
 mod hold;
 mod init;
-mod map;
 mod mount;
+mod names;
 mod nbd;
-mod popular;
-mod reindex;
 mod restore;
 mod snapshots;
-mod stats;
-mod study;
+mod space;
 mod verify;
 
 use crate::args::{Args, Command};
 use anyhow::Result;
-use image::Format;
-use std::path::{Path, PathBuf};
+use space::{availability, gc, map, popular, reindex, stats, study};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::Duration;
-use store::StoreOptions;
-use vault::{Vault, VaultError};
 
 /// Runs a command.
 pub fn run(args: &Args) -> Result<ExitCode> {
@@ -55,39 +45,4 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
         Command::Verify { name, data } => verify::run(args, name.as_deref(), *data),
     }
-}
-
-/// The store that was named.
-fn store_url(args: &Args) -> Result<&str> {
-    let missing = || VaultError::Usage("which vault? Give --store /path or set SAPWOOD_STORE".into());
-    Ok(args.store.as_deref().ok_or_else(missing)?)
-}
-
-/// How it is opened.
-fn store_options(args: &Args) -> StoreOptions {
-    StoreOptions { lock_wait: Duration::from_secs(args.lock_wait), ..StoreOptions::default() }
-}
-
-/// The vault on the store that was named.
-fn open(args: &Args) -> Result<Vault> {
-    let options = store_options(args);
-    let store = store::open(store_url(args)?, &options)?;
-    Ok(Vault::open(Arc::from(store))?.with_patience(options.lock_wait))
-}
-
-/// Where large temporary files go: not where memory may be what holds them.
-pub fn scratch(named: Option<&Path>) -> PathBuf {
-    let chosen = named.map(Path::to_owned).or_else(|| std::env::var_os("TMPDIR").map(PathBuf::from));
-    chosen.unwrap_or_else(|| "/var/tmp".into())
-}
-
-/// What `--source-format` says.
-fn source_format(name: Option<&str>) -> Result<Option<Format>> {
-    let unknown = |name| VaultError::Usage(format!("{name:?} is no format: raw, qcow2, vmdk"));
-    Ok(name.map(|n| Format::by_name(n).ok_or_else(|| unknown(n))).transpose()?)
-}
-
-/// `vm/disk@SNAP` in two; `latest` where no snapshot is named.
-fn split(name: &str) -> (&str, &str) {
-    name.split_once('@').unwrap_or((name, "latest"))
 }

@@ -3,7 +3,7 @@
 //!
 //! 1. What an earlier backup left that was killed is cleared away ([`leftovers`], [`bitmaps::settle`]).
 //! 2. In one QEMU transaction: the next bitmap begins, a fleecing job keeps what the guest overwrites from then on, and
-//!    the old bitmap stops. That is the point in time ([`point`]).
+//!    the old bitmap stops. That is the point in time ([`qemu`]).
 //! 3. The fleecing node is exported over NBD with the old bitmap; the backup reads what the bitmap names.
 //! 4. Only when the snapshot is committed is the old bitmap removed. If it is not, the two are merged again.
 //!
@@ -15,8 +15,10 @@ mod bitmaps;
 mod definition;
 mod leftovers;
 mod libvirt;
+mod names;
 mod node;
 mod point;
+mod qemu;
 mod qmp;
 mod scratch;
 mod users;
@@ -25,15 +27,12 @@ mod watched;
 pub use agent::is_guest_frozen;
 pub use definition::Definition;
 pub use libvirt::{CHECKPOINT_TAG, IMAGE_TAG};
+pub use point::{DiskRequest, LiveOptions, Point};
 pub use watched::Watched;
 
 use anyhow::Result;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-use vault::{SnapId, VaultError, VaultId};
-
-/// How long QEMU may take for what should be done at once.
-const PATIENCE: Duration = Duration::from_secs(60);
+use vault::{VaultError, VaultId};
 
 /// Disks of a running machine, as users name them.
 #[derive(Clone, Debug)]
@@ -92,10 +91,10 @@ impl LiveSourceName {
     }
 
     /// Takes one point in time of all of `wanted`.
-    pub fn take(&self, how: &LiveOptions, vault: VaultId, wanted: &[Wanted]) -> Result<Box<dyn Point>> {
+    pub fn take(&self, how: &LiveOptions, vault: VaultId, wanted: &[DiskRequest]) -> Result<Box<dyn Point>> {
         Ok(match self {
             LiveSourceName::Qemu { socket, .. } => {
-                Box::new(point::PointInTime::take(socket, how, vault, wanted)?)
+                Box::new(qemu::QemuPoint::take(socket, how, vault, wanted)?)
             }
             LiveSourceName::Libvirt { .. } if how.agent.is_some() => {
                 let why = "--agent is for qmp: sources; libvirt talks to the guest's agent itself";
@@ -114,66 +113,4 @@ impl LiveSourceName {
             LiveSourceName::Libvirt { domain } => Ok(Definition::new(libvirt::definition(domain)?)),
         }
     }
-}
-
-/// A disk of which a point in time is wanted.
-#[derive(Clone, Debug)]
-pub struct Wanted {
-    /// As [`LiveSourceName::disks`] names it.
-    pub node: String,
-    /// The newest snapshot of the disk.
-    pub newest: Option<SnapId>,
-    /// Its tags.
-    pub tags: Vec<(String, String)>,
-    /// The snapshot that will be.
-    pub snapshot: SnapId,
-}
-
-/// A point in time of disks of a running machine, exported over NBD. Dropped, it is taken down, and nothing that was
-/// recorded since the newest snapshots is lost.
-pub trait Point: Send {
-    /// The export of a disk, as a source.
-    fn uri(&self, disk: usize) -> String;
-
-    /// The bitmap of the export that tells the changes since the newest snapshot, or why there is none.
-    fn changes(&self, disk: usize) -> std::result::Result<&str, &str>;
-
-    /// Whether the point in time of a disk was kept until now.
-    fn check(&mut self, disk: usize) -> Result<()>;
-
-    /// Gives the point in time up rather than let writes of the guest fail for want of room. Returns whether it still
-    /// stands.
-    fn check_scratch(&mut self) -> bool;
-
-    /// Ends it for a disk whose snapshot is committed: the next backup goes by what is recorded since.
-    fn commit(&mut self, disk: usize) -> Result<()>;
-
-    /// Whether the guest's file systems were frozen.
-    fn frozen(&self) -> bool;
-
-    /// Why they were not, although there is an agent.
-    fn not_frozen(&self) -> Option<&str>;
-
-    /// Tags that the snapshot of a disk must have.
-    fn tags(&self, disk: usize) -> Vec<(String, String)>;
-}
-
-/// What a backup of a live disk is told.
-#[derive(Clone, Debug)]
-pub struct LiveOptions {
-    /// Where the guest's old data is kept while the backup runs.
-    pub scratch: PathBuf,
-    /// The guest agent's socket.
-    pub agent: Option<PathBuf>,
-}
-
-/// The URI of an export behind a socket.
-fn uri(export: &str, socket: &Path) -> String {
-    format!("nbd+unix:///{export}?socket={}", encoded(&socket.to_string_lossy()))
-}
-
-/// As it stands in a URI.
-fn encoded(path: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"/-._~".contains(&b);
-    path.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }

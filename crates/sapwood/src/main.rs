@@ -1,4 +1,8 @@
 //! The command line of Sapwood.
+//!
+//! The wings, lower ones first; a file uses its own wing and lower ones: `terminal` (what is said), `system` (what is
+//! asked of the operating system), `args` (the command line), `live` (disks of running machines), `devices` (what is
+//! served), `progress` and `serving`, `commands`.
 
 // `streams` alone writes to standard output and error: what cannot be written there must not end the program.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -6,22 +10,18 @@
 mod args;
 mod commands;
 mod devices;
-mod give_way;
 mod live;
-mod outcome;
-mod output;
-mod own_directory;
 mod progress;
-mod purpose;
 mod serving;
-mod signals;
-mod streams;
+mod sizes;
+mod system;
 mod tar;
-mod tree;
+mod terminal;
 
 use clap::Parser;
 use std::process::ExitCode;
-use streams::errln;
+use terminal::outcome;
+use terminal::streams::{self, errln};
 
 fn main() -> ExitCode {
     store::send_notices_to(|line| errln!("sapwood: {line}"));

@@ -2,7 +2,7 @@
 
 use crate::args::Args;
 use crate::live::is_guest_frozen;
-use crate::streams::errln;
+use crate::terminal::streams::errln;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,8 +77,12 @@ fn show(args: &Args, what: &str, progress: &Progress, stop: &AtomicBool, ended: 
             bar.set_position(done);
         } else if total > 0 && last.elapsed() >= LINE_EVERY {
             last = Instant::now();
-            let rate = crate::output::rate(done, start.elapsed().as_secs_f64());
-            errln!("{what}: {} of {}, {rate}", crate::output::size(done), crate::output::size(total));
+            let rate = crate::terminal::output::rate(done, start.elapsed().as_secs_f64());
+            errln!(
+                "{what}: {} of {}, {rate}",
+                crate::terminal::output::size(done),
+                crate::terminal::output::size(total)
+            );
         }
         std::thread::park_timeout(Duration::from_millis(100));
     }

@@ -1,12 +1,10 @@
 //! Serving one disk over NBD, and what the commands that serve have in common.
 
 use crate::args::Serve;
-use crate::commands::scratch;
-use crate::give_way::bytes_of;
-use crate::own_directory::{self, OwnDirectory};
-use crate::purpose::{Ended, Purpose};
-use crate::signals::EndSignal;
-use crate::streams::errln;
+use crate::system::own_directory::{self, scratch, OwnDirectory};
+use crate::system::purpose::{Ended, Purpose};
+use crate::system::signals::EndSignal;
+use crate::terminal::streams::errln;
 use anyhow::{Context, Result};
 use export::nbd::{Address, Limits, Server, ServerOptions, Single};
 use std::ffi::{OsStr, OsString};
@@ -75,11 +73,6 @@ impl Serving {
     pub fn stop(self) {
         self.server.stop();
     }
-}
-
-/// Parses a size in bytes.
-pub fn parse_size(text: &str) -> Result<u64, String> {
-    bytes_of(text).ok_or_else(|| format!("{text:?} is no size: 64M, 1.5G, 512MiB, bytes"))
 }
 
 /// Bytes of memory for decompressed data.

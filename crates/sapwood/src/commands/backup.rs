@@ -1,23 +1,27 @@
 //! `sapwood backup`
 
 mod format_tag;
+mod limit;
 mod live;
+mod report;
 
-use super::{open, source_format};
 use crate::args::{Args, Backup};
-use crate::give_way::give_way;
+use crate::commands::names::{open, source_format};
 use crate::live::{Definition, LiveSourceName, CHECKPOINT_TAG, IMAGE_TAG};
-use crate::output::{percent, print_json, rate, size};
 use crate::progress::watch;
-use crate::streams::{check_in, note_done, outln};
+use crate::system::priority::give_way;
+use crate::terminal::output::print_json;
+use crate::terminal::streams::{check_in, note_done};
 use anyhow::{Context as _, Result};
 use format_tag::SourceFormat;
-use image::{Changes, Limited, NbdSource, Source, SourceOptions};
+use image::{Changes, NbdSource, Source, SourceOptions};
+use limit::limited;
 use live::Machine;
+use report::DiskReport;
 use serde_json::{json, Value};
 use std::process::ExitCode;
 use std::time::Instant;
-use vault::{BackupOptions, BackupReport, Policy, Scan, Since, Vault, VaultError};
+use vault::{BackupOptions, Policy, Since, Vault, VaultError};
 
 /// Tags that users cannot give: what they say decides what the next backup reads.
 const RESERVED_TAGS: [&str; 4] = ["consistency", CHECKPOINT_TAG, IMAGE_TAG, format_tag::TAG];
@@ -44,107 +48,20 @@ pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
         note_done(format!("{}@{} is stored", made.disk, made.report.snapshot.id));
     }
     if args.json {
-        let all: Vec<Value> = made.disks.iter().map(Made::json).collect();
-        let definition = made.definition.as_ref().map(Made::json);
+        let all: Vec<Value> = made.disks.iter().map(DiskReport::json).collect();
+        let definition = made.definition.as_ref().map(DiskReport::json);
         match is_machine {
             true => print_json(&json!({ "machine": a.disk, "disks": all, "definition": definition })),
             false => all.iter().for_each(print_json),
         }
     } else {
-        made.disks.iter().chain(&made.definition).for_each(Made::print);
+        made.disks.iter().chain(&made.definition).for_each(DiskReport::print);
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A snapshot that was made.
-struct Made {
-    disk: String,
-    report: BackupReport,
-    source_format: &'static str,
-    consistency: Option<Consistency>,
-    seconds: f64,
-}
-
-/// What a snapshot of a running machine is.
-#[derive(Clone)]
-struct Consistency {
-    /// `application` or `crash`.
-    kind: &'static str,
-    /// Why the guest was not frozen, although an agent was named.
-    not_frozen: Option<String>,
-}
-
-impl Made {
-    fn json(&self) -> Value {
-        let (report, s) = (&self.report, &self.report.snapshot);
-        json!({
-            "disk": self.disk,
-            "snapshot": s.id.to_string(),
-            "parent": s.parent.map(|p| p.to_string()),
-            "source_format": self.source_format,
-            "consistency": self.consistency.as_ref().map(|c| c.kind),
-            "not_frozen": self.consistency.as_ref().and_then(|c| c.not_frozen.as_ref()),
-            "policy": s.policy,
-            "size": s.size,
-            "data_bytes": s.data_bytes,
-            "changed_bytes": s.changed_bytes,
-            "new_bytes": s.new_bytes,
-            "rewritten_bytes": report.rewritten_bytes,
-            "scan": scan_json(&report.scan),
-            "stored_bytes": s.stored_bytes,
-            "seconds": self.seconds,
-            "stage_seconds": {
-                "read": report.stages.read,
-                "analyse": report.stages.analyse,
-                "look_up": report.stages.look_up,
-                "place": report.stages.place,
-                "pack": report.stages.pack,
-                "write": report.stages.write,
-                "sync": report.stages.sync,
-            },
-            "reverse": {
-                "snapshots": report.reverse.snapshots,
-                "redirected_chunks": report.reverse.redirected_chunks,
-                "compacted_containers": report.reverse.compacted,
-                "freed_bytes": report.reverse.freed_bytes,
-                "held_up": report.reverse.held_up,
-                "seconds": report.reverse_seconds,
-            },
-        })
-    }
-
-    fn print(&self) {
-        let s = &self.report.snapshot;
-        outln!(
-            "{}@{}: {} ({} not zero), {} changed, {} new, {} stored ({}), {:.1} s, {}",
-            self.disk,
-            s.id,
-            size(s.size),
-            size(s.data_bytes),
-            size(s.changed_bytes),
-            size(s.new_bytes),
-            size(s.stored_bytes),
-            percent(s.stored_bytes, s.size),
-            self.seconds,
-            rate(s.size, self.seconds),
-        );
-        match &self.report.scan {
-            Scan::Whole => {}
-            Scan::Changed { bytes } => outln!("read: {}, what may have changed", size(*bytes)),
-            Scan::WholeAlthough(why) => outln!("read: all of it: {why}"),
-        }
-        if let Some(why) = self.consistency.as_ref().and_then(|c| c.not_frozen.as_ref()) {
-            outln!("as after a crash of the guest, not frozen: {why}");
-        }
-        // The backup is whole; the next one, or `gc`, does the rest.
-        if let Some(why) = &self.report.reverse.held_up {
-            outln!("what older snapshots have in common with it is removed later: {why}");
-        }
-    }
-}
-
 /// A file, a device, an export, or standard input.
-fn plain_disk(args: &Args, a: &Backup, vault: &Vault, options: BackupOptions) -> Result<Made> {
+fn plain_disk(args: &Args, a: &Backup, vault: &Vault, options: BackupOptions) -> Result<DiskReport> {
     let start = Instant::now();
     let live_only = [("--scratch", a.scratch.is_some()), ("--agent", a.agent.is_some())];
     if let Some((option, _)) = live_only.iter().find(|(_, given)| *given) {
@@ -186,23 +103,7 @@ fn plain_disk(args: &Args, a: &Backup, vault: &Vault, options: BackupOptions) ->
     let source = limited(a, source);
     let report = watch(args, &a.disk, |p| vault.backup(&a.disk, source, &options, p))?;
     let seconds = start.elapsed().as_secs_f64();
-    Ok(Made { disk: a.disk.clone(), report, source_format: format, consistency: None, seconds })
-}
-
-/// The source, read no faster than `--limit` says.
-fn limited(a: &Backup, source: Box<dyn Source>) -> Box<dyn Source> {
-    match a.limit {
-        Some(rate) => Box::new(Limited::new(source, rate)),
-        None => source,
-    }
-}
-
-fn scan_json(scan: &Scan) -> serde_json::Value {
-    match scan {
-        Scan::Whole => json!({ "kind": "whole" }),
-        Scan::WholeAlthough(why) => json!({ "kind": "whole", "why": why }),
-        Scan::Changed { bytes } => json!({ "kind": "changed", "bytes": bytes }),
-    }
+    Ok(DiskReport { disk: a.disk.clone(), report, source_format: format, consistency: None, seconds })
 }
 
 /// The list that `--changed` names.

@@ -1,10 +1,10 @@
 //! `sapwood delete`
 
-use super::open;
 use crate::args::Args;
-use crate::outcome::{exit_code, one_line};
-use crate::output::{print_json, size};
-use crate::streams::{note_done, outln};
+use crate::commands::names::open;
+use crate::terminal::outcome::{exit_code, one_line};
+use crate::terminal::output::{print_json, size};
+use crate::terminal::streams::{note_done, outln};
 use anyhow::Result;
 use serde_json::json;
 use std::collections::BTreeMap;

@@ -1,10 +1,12 @@
 //! `sapwood diff`
 
-use super::files::{list, printable, Damage, Disk};
-use super::{open, split};
+use super::files::damage::Damage;
+use super::files::disk::{printable, Disk};
+use super::files::list;
 use crate::args::{Args, Diff};
-use crate::output::{print_json, size};
-use crate::streams::Out;
+use crate::commands::names::{open, split};
+use crate::terminal::output::{print_json, size};
+use crate::terminal::streams::Out;
 use anyhow::Result;
 use filesystem::{Change, Comparison, Disk as _, FileSystem, FsError, NodeId, Part, Place};
 use serde_json::{json, Value};

@@ -1,9 +1,9 @@
 //! `sapwood init`
 
-use super::{store_options, store_url};
 use crate::args::Args;
-use crate::output::print_json;
-use crate::streams::{note_done, outln};
+use crate::commands::names::{store_options, store_url};
+use crate::terminal::output::print_json;
+use crate::terminal::streams::{note_done, outln};
 use anyhow::Result;
 use serde_json::json;
 use std::process::ExitCode;

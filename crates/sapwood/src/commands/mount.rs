@@ -1,14 +1,14 @@
 //! `sapwood mount`
 
-use super::open;
 use crate::args::{Args, Mount};
-use crate::outcome::with_damage;
-use crate::output::print_json;
-use crate::purpose::Purpose;
+use crate::commands::names::open;
+use crate::devices::tree::VaultTree;
 use crate::serving::cache_bytes;
-use crate::signals::EndSignal;
-use crate::streams::{check_out, errln, outln};
-use crate::tree::VaultTree;
+use crate::system::purpose::Purpose;
+use crate::system::signals::EndSignal;
+use crate::terminal::outcome::with_damage;
+use crate::terminal::output::print_json;
+use crate::terminal::streams::{check_out, errln, outln};
 use anyhow::{Context, Result};
 use export::fuse::{MountOptions, Unmounted};
 use serde_json::json;

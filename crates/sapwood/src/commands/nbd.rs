@@ -1,13 +1,14 @@
 //! `sapwood nbd`
 
-use super::{open, scratch, split};
 use crate::args::{Args, Nbd};
+use crate::commands::names::{open, split};
 use crate::devices::{OverlayDevice, SnapshotDevice};
-use crate::outcome::with_damage;
-use crate::output::{print_json, size};
 use crate::serving::{cache_bytes, Serving};
-use crate::signals::EndSignal;
-use crate::streams::{check_out, errln, outln};
+use crate::system::own_directory::scratch;
+use crate::system::signals::EndSignal;
+use crate::terminal::outcome::with_damage;
+use crate::terminal::output::{print_json, size};
+use crate::terminal::streams::{check_out, errln, outln};
 use anyhow::Result;
 use export::nbd::Single;
 use export::BlockDevice;

@@ -2,11 +2,11 @@
 
 mod live;
 
-use super::{open, split};
 use crate::args::{Args, Restore};
-use crate::output::{print_json, rate, size};
+use crate::commands::names::{open, split};
 use crate::progress::watch;
-use crate::streams::{check_out, errln, note_done, outln};
+use crate::terminal::output::{print_json, rate, size};
+use crate::terminal::streams::{check_out, errln, note_done, outln};
 use anyhow::Result;
 use image::{create_target, TargetFormat, TargetOptions};
 use serde_json::json;

@@ -1,9 +1,9 @@
 //! `sapwood snapshots`
 
-use super::open;
 use crate::args::Args;
-use crate::outcome::with_damage;
-use crate::output::{print_json, size, table};
+use crate::commands::names::open;
+use crate::terminal::outcome::with_damage;
+use crate::terminal::output::{print_json, size, table};
 use anyhow::Result;
 use serde_json::json;
 use std::process::ExitCode;

@@ -1,11 +1,11 @@
 //! `sapwood verify`
 
-use super::open;
 use crate::args::Args;
-use crate::outcome::DAMAGED;
-use crate::output::{print_json, rate, size};
+use crate::commands::names::open;
 use crate::progress::watch;
-use crate::streams::{errln, outln};
+use crate::terminal::exit_code::DAMAGED;
+use crate::terminal::output::{print_json, rate, size};
+use crate::terminal::streams::{errln, outln};
 use anyhow::Result;
 use serde_json::json;
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
 //! A disk that is restored while it is in use.
 
-use super::io_error;
+use super::error::io_error;
 use export::BlockDevice;
 use image::Arriving;
 use std::io;

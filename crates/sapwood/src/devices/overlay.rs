@@ -1,6 +1,7 @@
 //! A snapshot that can be written: what is written goes into a qcow2 file over it.
 
-use super::{io_error, Below, SnapshotDevice};
+use super::error::io_error;
+use super::snapshot::{Below, SnapshotDevice};
 use export::{Block, BlockDevice, Extent};
 use image::qcow2::{Layer, Overlay};
 use std::io;

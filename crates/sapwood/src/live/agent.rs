@@ -1,6 +1,6 @@
 //! The guest agent: freezes the guest's file systems while a point in time is taken.
 
-use crate::streams::errln;
+use crate::terminal::streams::errln;
 use anyhow::{bail, Context as _, Result};
 use serde_json::{json, Value};
 use std::io::{ErrorKind, Read, Write};

@@ -1,6 +1,6 @@
 //! What killed backups have left in QEMU.
 
-use super::point::Names;
+use super::names::Names;
 use super::qmp::Qmp;
 use super::scratch;
 use anyhow::{bail, Result};

@@ -19,9 +19,9 @@ mod virsh;
 
 use super::agent::set_frozen;
 use super::node::SAFE_WITH_IOTHREADS;
+use super::point::{uri, DiskRequest, Point};
 use super::scratch::{self, Scratch};
-use super::{uri, Point, Wanted};
-use crate::own_directory::{self, OwnDirectory};
+use crate::system::own_directory::{self, OwnDirectory};
 use anyhow::{bail, ensure, Context as _, Result};
 use domain::{Domain, DomainDisk};
 use std::os::unix::fs::MetadataExt;
@@ -82,7 +82,7 @@ fn describe(virsh: &Virsh) -> Result<Domain> {
 
 impl LibvirtPoint {
     /// Takes the point in time of `wanted` (all by their targets) and exports it.
-    pub fn take(domain: &str, scratch: &Path, vault: VaultId, wanted: &[Wanted]) -> Result<Self> {
+    pub fn take(domain: &str, scratch: &Path, vault: VaultId, wanted: &[DiskRequest]) -> Result<Self> {
         let virsh = Virsh::new(domain);
         let state = virsh.of_domain("domstate", &[])?;
         if !matches!(state.trim(), "running" | "paused") {
@@ -333,7 +333,7 @@ impl Drop for LibvirtPoint {
 /// The checkpoint since which the changes of a disk are known, or why there is none.
 fn since(
     virsh: &Virsh,
-    wanted: &Wanted,
+    wanted: &DiskRequest,
     disk: &DomainDisk,
     image: Option<&str>,
     older: &[String],

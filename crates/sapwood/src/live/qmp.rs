@@ -1,6 +1,5 @@
 //! QEMU's monitor: one JSON object a line, a command at a time.
 
-use super::PATIENCE;
 use anyhow::{bail, Context as _, Result};
 use serde_json::{json, Value};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,6 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+/// How long QEMU may take for what should be done at once.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// No answer is longer.
 const LONGEST_LINE: u64 = 64 << 20;
 /// A monitor that does not greet within this serves somebody else.

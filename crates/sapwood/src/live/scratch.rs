@@ -2,7 +2,7 @@
 //!
 //! A directory of one backup's own ([`OwnDirectory`]): `fleece-N.qcow2` for each disk, and QEMU's NBD socket.
 
-use crate::own_directory::{self, OwnDirectory};
+use crate::system::own_directory::{self, OwnDirectory};
 use anyhow::{bail, ensure, Context as _, Result};
 use image::{create_target, TargetFormat, TargetOptions};
 use std::fs::File;

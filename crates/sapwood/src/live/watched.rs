@@ -1,6 +1,6 @@
 //! Reading a point in time while its room is watched: what the guest overwrites must not fill it.
 
-use super::Point;
+use super::point::Point;
 use anyhow::{Context as _, Result};
 use image::{Changes, ImageError, NbdSource, Source};
 use std::ops::Range;

@@ -1,20 +1,21 @@
 //! Backups of a running machine: one of its disks, or all of them at one instant, with its definition.
 
-use super::super::scratch;
-use super::{limited, Consistency, Made};
+use super::limit::limited;
+use super::report::{Consistency, DiskReport};
 use crate::args::{Args, Backup};
-use crate::live::{Definition, LiveOptions, LiveSourceName, Wanted, Watched};
+use crate::live::{Definition, DiskRequest, LiveOptions, LiveSourceName, Watched};
 use crate::progress::watch;
-use crate::streams::errln;
+use crate::system::own_directory::scratch;
+use crate::terminal::streams::errln;
 use anyhow::{Context as _, Result};
 use std::time::Instant;
 use vault::{now, BackupOptions, BackupReport, OpenBackup, Progress, Scan, Since, Vault, VaultError};
 
 /// What came of it.
 pub(super) struct Machine {
-    pub disks: Vec<Made>,
+    pub disks: Vec<DiskReport>,
     /// Where all disks were meant.
-    pub definition: Option<Made>,
+    pub definition: Option<DiskReport>,
 }
 
 /// Backs up what `source` names. All disks have the same point in time; each has its snapshot as soon as it is done.
@@ -56,7 +57,7 @@ pub(super) fn run(
         for (name, node) in &disks {
             let backup = vault.begin_backup(name)?;
             let newest = backup.newest();
-            wanted.push(Wanted {
+            wanted.push(DiskRequest {
                 node: node.clone(),
                 newest: newest.map(|s| s.id),
                 tags: newest.map(|s| s.tags.clone()).unwrap_or_default(),
@@ -74,7 +75,7 @@ pub(super) fn run(
         let consistency = Consistency { kind, not_frozen: point.not_frozen().map(str::to_owned) };
         options.tags.push(("consistency".into(), kind.into()));
         let point = Watched::new(point)?;
-        let mut made: Vec<Made> = Vec::new();
+        let mut made: Vec<DiskReport> = Vec::new();
         for (n, backup) in backups.into_iter().enumerate() {
             let disk = &disks[n].0;
             let start = Instant::now();
@@ -85,7 +86,7 @@ pub(super) fn run(
             })?;
             let seconds = start.elapsed().as_secs_f64();
             let consistency = Some(consistency.clone());
-            made.push(Made { disk: disk.clone(), report, source_format: "qemu", consistency, seconds });
+            made.push(DiskReport { disk: disk.clone(), report, source_format: "qemu", consistency, seconds });
         }
         drop(point);
         let definition = definition.map(|text| define(a, vault, text, &options, progress)).transpose()?;
@@ -130,12 +131,12 @@ fn define(
     definition: Definition,
     options: &BackupOptions,
     progress: &Progress,
-) -> Result<Made> {
+) -> Result<DiskReport> {
     let start = Instant::now();
     let disk = format!("{}/{}", a.disk, Definition::DISK);
     let report = vault
         .backup(&disk, Box::new(definition.source()), options, progress)
         .with_context(|| format!("{disk}, after all disks of the machine were backed up"))?;
     let seconds = start.elapsed().as_secs_f64();
-    Ok(Made { disk, report, source_format: "text", consistency: None, seconds })
+    Ok(DiskReport { disk, report, source_format: "text", consistency: None, seconds })
 }

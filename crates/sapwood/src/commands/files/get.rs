@@ -2,11 +2,12 @@
 
 mod target;
 
-use super::{printable, Damage, Disk, Found};
+use super::damage::Damage;
+use super::disk::{printable, Disk, NamedNode};
 use crate::args::Args;
-use crate::outcome::FAILED;
-use crate::output::{print_json, size};
-use crate::streams::{errln, note_done, outln, Out};
+use crate::terminal::exit_code::FAILED;
+use crate::terminal::output::{print_json, size};
+use crate::terminal::streams::{errln, note_done, outln, Out};
 use anyhow::{Context, Result};
 use filesystem::{FsError, NodeKind, Order, Step, Walk};
 use rustix::io::Errno;
@@ -15,11 +16,8 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use target::{Lost, Target};
+use target::{Counts, Lost, Target, STEP_BYTES};
 use vault::VaultError;
-
-/// What is read at a time.
-const STEP_BYTES: usize = 1 << 20;
 
 /// Copies what was named into the directory `to`; with `-` one file to standard output.
 pub fn run(args: &Args, mut disk: Disk, paths: &[OsString], to: Option<&Path>) -> Result<ExitCode> {
@@ -51,21 +49,8 @@ pub fn run(args: &Args, mut disk: Disk, paths: &[OsString], to: Option<&Path>) -
     Ok(if failed > 0 { ExitCode::from(FAILED) } else { damage.exit_code() })
 }
 
-/// What was copied.
-#[derive(Clone, Copy, Default)]
-struct Counts {
-    files: u64,
-    bytes: u64,
-    /// Devices, which only root can make, and sockets.
-    left_out: u64,
-    /// Nodes with attributes that could not be set.
-    incomplete: u64,
-    /// Nodes that could not be made, or have lost attributes that anybody may set.
-    failed: u64,
-}
-
 /// Copies a node and what is below it into a directory.
-fn tree(found: &Found, to: &Path, counts: &mut Counts, damage: &mut Damage) -> Result<()> {
+fn tree(found: &NamedNode, to: &Path, counts: &mut Counts, damage: &mut Damage) -> Result<()> {
     let top = match found.name() {
         [] => found.volume.replace('/', "-").into_bytes(),
         name => name.to_vec(),
@@ -115,7 +100,7 @@ fn is_about_one_node(e: &anyhow::Error) -> bool {
     })
 }
 
-fn to_stdout(found: &[Found]) -> Result<ExitCode> {
+fn to_stdout(found: &[NamedNode]) -> Result<ExitCode> {
     let [one] = found else {
         return Err(VaultError::Usage("only one file can go to standard output; give --to DIR".into()).into());
     };

@@ -1,9 +1,11 @@
 //! Listing volumes and directories.
 
-use super::{printable, Damage, Disk, Found};
+use super::damage::Damage;
+use super::disk::{printable, Disk, NamedNode};
 use crate::args::Args;
-use crate::output::{escaped, print_json, size};
-use crate::streams::{outln, Out};
+use crate::terminal::escape::escaped;
+use crate::terminal::output::{print_json, size};
+use crate::terminal::streams::{outln, Out};
 use anyhow::Result;
 use filesystem::{Node, NodeId, NodeKind, Order, Step, Walk};
 use serde_json::{json, Value};
@@ -59,7 +61,7 @@ struct List<W: Write> {
 
 impl<W: Write> List<W> {
     /// Lists a file, or what is in a directory, by name; with `recursive` what is in those in it, too.
-    fn found(&mut self, found: &Found, recursive: bool) -> Result<()> {
+    fn found(&mut self, found: &NamedNode, recursive: bool) -> Result<()> {
         let mut walk = Walk::new(&*found.fs, &found.path, found.id, Order::Name);
         let mut is_first = true;
         while let Some(step) = walk.next() {
@@ -80,7 +82,7 @@ impl<W: Write> List<W> {
         Ok(())
     }
 
-    fn entry(&mut self, found: &Found, path: &[u8], id: NodeId, node: &Node) -> Result<()> {
+    fn entry(&mut self, found: &NamedNode, path: &[u8], id: NodeId, node: &Node) -> Result<()> {
         let link = if node.kind == NodeKind::Link { Some(found.fs.link(id)?) } else { None };
         if self.json {
             let comma = if self.entries > 0 { "," } else { "" };

@@ -1,9 +1,10 @@
 //! Files as a tar archive.
 
-use super::{printable, Damage, Disk, Found};
+use super::damage::Damage;
+use super::disk::{printable, Disk, NamedNode};
 use crate::args::Args;
-use crate::streams::{check_out, errln, Out};
 use crate::tar::{Kind, Member, Tar};
+use crate::terminal::streams::{check_out, errln, Out};
 use anyhow::{Context, Result};
 use filesystem::{DirectoryNo, FileSystem, FsError, Node, NodeId, NodeKind, Order, Place, Step, Walk};
 use std::collections::HashMap;
@@ -55,7 +56,7 @@ struct Archive<W: Write> {
 
 impl<W: Write> Archive<W> {
     /// Adds a node and what is below it.
-    fn tree(&mut self, found: &Found) -> Result<()> {
+    fn tree(&mut self, found: &NamedNode) -> Result<()> {
         let mut walk = Walk::new(&*found.fs, &found.path, found.id, Order::Number);
         let mut links = Links::new();
         while let Some(step) = walk.next() {

@@ -3,8 +3,7 @@
 //! Everything is made by its own name in a directory that is held open, never following a link: what a hostile file system
 //! calls its files leads nowhere else. Of the directories on the way one is open at a time, however deep they are.
 
-use super::{Counts, STEP_BYTES};
-use crate::output::escaped;
+use crate::terminal::escape::escaped;
 use anyhow::{bail, Context, Result};
 use filesystem::{DirectoryNo, FileSystem, FsError, Node, NodeId, NodeKind, Place, Walk};
 use rustix::fs::{
@@ -23,6 +22,22 @@ use std::path::Path;
 
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// What is read at a time.
+pub(super) const STEP_BYTES: usize = 1 << 20;
+
+/// What was copied.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Counts {
+    pub files: u64,
+    pub bytes: u64,
+    /// Devices, which only root can make, and sockets.
+    pub left_out: u64,
+    /// Nodes with attributes that could not be set.
+    pub incomplete: u64,
+    /// Nodes that could not be made, or have lost attributes that anybody may set.
+    pub failed: u64,
+}
 
 /// What of a node its copy does not have, beside its data.
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
 //! How a snapshot comes to its disk while that is in use.
 
 use crate::devices::SnapshotDevice;
-use crate::streams::errln;
+use crate::terminal::streams::errln;
 use anyhow::{bail, Context, Result};
 use export::{Block, BlockDevice};
 use image::{Arriving, ImageError, Pace};

@@ -1,10 +1,10 @@
 //! `sapwood gc` and `sapwood compact`
 
-use super::open;
 use crate::args::Args;
-use crate::outcome::{DAMAGED, REFUSED};
-use crate::output::{print_json, size};
-use crate::streams::{note_done, outln};
+use crate::commands::names::open;
+use crate::terminal::exit_code::{DAMAGED, REFUSED};
+use crate::terminal::output::{print_json, size};
+use crate::terminal::streams::{note_done, outln};
 use anyhow::Result;
 use serde_json::json;
 use std::process::ExitCode;

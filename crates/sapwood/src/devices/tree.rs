@@ -1,6 +1,6 @@
 //! A vault as a tree of files: `VM/DISK/SNAPSHOT.raw`, and links to them named `latest.raw` and by their times.
 
-use crate::devices::SnapshotDevice;
+use super::snapshot::SnapshotDevice;
 use export::{Attributes, BlockDevice, Entry, Extent, NodeId, NodeKind, Tree};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;

@@ -1,10 +1,11 @@
 //! `sapwood popular`
 
-use super::{open, scratch};
 use crate::args::{Args, Popular};
-use crate::outcome::with_damage;
-use crate::output::{percent, print_json, size, table};
-use crate::streams::{note_done, outln};
+use crate::commands::names::open;
+use crate::system::own_directory::scratch;
+use crate::terminal::outcome::with_damage;
+use crate::terminal::output::{percent, print_json, size, table};
+use crate::terminal::streams::{note_done, outln};
 use anyhow::Result;
 use serde_json::json;
 use std::path::Path;

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// What QEMU and we share while a running machine is backed up.
@@ -23,6 +23,12 @@ const PREFIXES: [&str; 3] = [FLEECE, NBD, REQUESTS];
 const LOCK: &str = "lock";
 /// How often another process may remove a directory before it is locked.
 const TRIES: usize = 100;
+
+/// Where large temporary files go: not where memory may be what holds them.
+pub fn scratch(named: Option<&Path>) -> PathBuf {
+    let chosen = named.map(Path::to_owned).or_else(|| std::env::var_os("TMPDIR").map(PathBuf::from));
+    chosen.unwrap_or_else(|| "/var/tmp".into())
+}
 
 /// A directory, removed when this is dropped.
 pub struct OwnDirectory {

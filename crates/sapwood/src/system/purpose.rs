@@ -1,6 +1,6 @@
 //! What something is served for: a command that runs, or nothing but the user's wish, until a signal comes.
 
-use crate::signals::EndSignal;
+use crate::system::signals::EndSignal;
 use anyhow::{Context, Result};
 use rustix::process::{kill_process, Pid, Signal};
 use std::ffi::{OsStr, OsString};

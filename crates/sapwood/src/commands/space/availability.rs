@@ -1,10 +1,11 @@
 //! `sapwood stats --availability`
 
-use super::{open, scratch};
 use crate::args::{Args, Availability};
-use crate::outcome::with_damage;
-use crate::output::{print_json, table};
-use crate::streams::outln;
+use crate::commands::names::open;
+use crate::system::own_directory::scratch;
+use crate::terminal::outcome::with_damage;
+use crate::terminal::output::{print_json, table};
+use crate::terminal::streams::outln;
 use anyhow::Result;
 use serde_json::json;
 use std::process::ExitCode;

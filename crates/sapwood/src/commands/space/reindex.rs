@@ -1,10 +1,10 @@
 //! `sapwood reindex`
 
-use super::open;
 use crate::args::Args;
-use crate::outcome::DAMAGED;
-use crate::output::print_json;
-use crate::streams::{note_done, outln};
+use crate::commands::names::open;
+use crate::terminal::exit_code::DAMAGED;
+use crate::terminal::output::print_json;
+use crate::terminal::streams::{note_done, outln};
 use anyhow::Result;
 use serde_json::json;
 use std::process::ExitCode;

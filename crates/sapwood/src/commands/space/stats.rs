@@ -1,10 +1,10 @@
 //! `sapwood stats`
 
-use super::open;
 use crate::args::Args;
-use crate::outcome::with_damage;
-use crate::output::{percent, print_json, size, table};
-use crate::streams::outln;
+use crate::commands::names::open;
+use crate::terminal::outcome::with_damage;
+use crate::terminal::output::{percent, print_json, size, table};
+use crate::terminal::streams::outln;
 use anyhow::Result;
 use serde_json::{json, Value};
 use std::process::ExitCode;

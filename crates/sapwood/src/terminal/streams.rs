@@ -4,7 +4,8 @@
 //! standard output is remembered and nothing more is written there; [`finish`] makes one line on standard error and exit
 //! code 1 of it. Standard error that cannot be written is given up without a word. Nothing here panics.
 
-use crate::output::escaped;
+use super::escape::escaped;
+use super::exit_code;
 use rustix::event::{poll, PollFd, PollFlags};
 use rustix::io::Errno;
 use std::fmt;
@@ -42,12 +43,12 @@ static DONE: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Prints exactly one line to standard output. What would play tricks with a terminal is escaped.
 macro_rules! outln {
-    ($($text:tt)*) => { $crate::streams::out(&$crate::streams::line(format_args!($($text)*))) };
+    ($($text:tt)*) => { $crate::terminal::streams::out(&$crate::terminal::streams::line(format_args!($($text)*))) };
 }
 
 /// Prints exactly one line to standard error. What would play tricks with a terminal is escaped.
 macro_rules! errln {
-    ($($text:tt)*) => { $crate::streams::err(&$crate::streams::line(format_args!($($text)*))) };
+    ($($text:tt)*) => { $crate::terminal::streams::err(&$crate::terminal::streams::line(format_args!($($text)*))) };
 }
 
 pub(crate) use {errln, outln};
@@ -165,7 +166,7 @@ pub fn finish(code: ExitCode) -> ExitCode {
         errln!("sapwood: standard output: cannot write: {e}");
     }
     match code == ExitCode::SUCCESS {
-        true => ExitCode::from(crate::outcome::FAILED),
+        true => ExitCode::from(exit_code::FAILED),
         false => code,
     }
 }

@@ -1,10 +1,10 @@
 //! `sapwood study`
 
-use super::source_format;
 use crate::args::Args;
-use crate::output::{percent, print_json, size, table};
+use crate::commands::names::source_format;
 use crate::progress::watch;
-use crate::streams::outln;
+use crate::terminal::output::{percent, print_json, size, table};
+use crate::terminal::streams::outln;
 use anyhow::Result;
 use serde_json::json;
 use std::path::PathBuf;

@@ -1,10 +1,10 @@
 //! `sapwood map`
 
 use super::stats::fragmentation_json;
-use super::{open, split};
 use crate::args::Args;
-use crate::output::{percent, print_json, size};
-use crate::streams::{self, outln};
+use crate::commands::names::{open, split};
+use crate::terminal::output::{percent, print_json, size};
+use crate::terminal::streams::{self, outln};
 use anyhow::Result;
 use serde_json::json;
 use std::io::IsTerminal;

@@ -1,21 +1,14 @@
 //! Exit codes and error lines.
 
-use crate::output::escaped;
-use crate::streams::{self, errln};
+use super::escape::escaped;
+use super::exit_code::{DAMAGED, FAILED, REFUSED, USAGE};
+use super::streams::{self, errln};
 use filesystem::FsError;
 use image::ImageError;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 use store::StoreError;
 use vault::VaultError;
-
-/// Damage was found.
-pub const DAMAGED: u8 = 3;
-/// Something else went wrong.
-pub const FAILED: u8 = 1;
-const USAGE: u8 = 2;
-/// Somebody else was at work, or it is not allowed.
-pub const REFUSED: u8 = 4;
 
 /// Tells an error in one line. Returns its exit code.
 pub fn told(e: &anyhow::Error) -> ExitCode {

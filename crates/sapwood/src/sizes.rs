@@ -1,24 +1,8 @@
-//! Working beside others: a limited rate, and the processor and the disk only when nobody else wants them.
+//! Sizes and rates as users write them.
 
-use rustix::process::setpriority_process;
-
-/// Who the system schedules last.
-const LAST: i32 = 19;
-
-/// Takes the lowest priority, of the processor and of the disk, for this process and its threads to come. Best effort:
-/// a system that does not allow it schedules as before.
-pub fn give_way() {
-    let _ = setpriority_process(None, LAST);
-    idle_disk();
-}
-
-/// The idle class of I/O (ioprio_set(2)), which schedulers with classes respect.
-fn idle_disk() {
-    const WHO_PROCESS: libc::c_int = 1;
-    const CLASS_IDLE: libc::c_int = 3;
-    const CLASS_SHIFT: libc::c_int = 13;
-    // SAFETY: the call takes three integers and touches no memory of ours; 0 is the calling thread.
-    unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, CLASS_IDLE << CLASS_SHIFT) };
+/// Parses a size in bytes.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    bytes_of(text).ok_or_else(|| format!("{text:?} is no size: 64M, 1.5G, 512MiB, bytes"))
 }
 
 /// Bytes a second, of `500k`, `50M`, `1.5G`, `20MiB`, or a number of bytes.
@@ -32,7 +16,7 @@ pub fn parse_rate(text: &str) -> Result<u64, String> {
 }
 
 /// A number of bytes, with a unit or without.
-pub fn bytes_of(text: &str) -> Option<u64> {
+fn bytes_of(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
     let number: f64 = text[..digits].parse().ok()?;
     let factor = match text[digits..].trim().trim_end_matches(['B', 'b']) {

@@ -1,0 +1,101 @@
+//! What `sapwood backup` reports of each disk.
+
+use crate::terminal::output::{percent, rate, size};
+use crate::terminal::streams::outln;
+use serde_json::{json, Value};
+use vault::{BackupReport, Scan};
+
+/// A snapshot and how its backup went.
+pub(super) struct DiskReport {
+    pub disk: String,
+    pub report: BackupReport,
+    pub source_format: &'static str,
+    pub consistency: Option<Consistency>,
+    pub seconds: f64,
+}
+
+/// What a snapshot of a running machine is.
+#[derive(Clone)]
+pub(super) struct Consistency {
+    /// `application` or `crash`.
+    pub kind: &'static str,
+    /// Why the guest was not frozen, although an agent was named.
+    pub not_frozen: Option<String>,
+}
+
+impl DiskReport {
+    pub fn json(&self) -> Value {
+        let (report, s) = (&self.report, &self.report.snapshot);
+        json!({
+            "disk": self.disk,
+            "snapshot": s.id.to_string(),
+            "parent": s.parent.map(|p| p.to_string()),
+            "source_format": self.source_format,
+            "consistency": self.consistency.as_ref().map(|c| c.kind),
+            "not_frozen": self.consistency.as_ref().and_then(|c| c.not_frozen.as_ref()),
+            "policy": s.policy,
+            "size": s.size,
+            "data_bytes": s.data_bytes,
+            "changed_bytes": s.changed_bytes,
+            "new_bytes": s.new_bytes,
+            "rewritten_bytes": report.rewritten_bytes,
+            "scan": scan_json(&report.scan),
+            "stored_bytes": s.stored_bytes,
+            "seconds": self.seconds,
+            "stage_seconds": {
+                "read": report.stages.read,
+                "analyse": report.stages.analyse,
+                "look_up": report.stages.look_up,
+                "place": report.stages.place,
+                "pack": report.stages.pack,
+                "write": report.stages.write,
+                "sync": report.stages.sync,
+            },
+            "reverse": {
+                "snapshots": report.reverse.snapshots,
+                "redirected_chunks": report.reverse.redirected_chunks,
+                "compacted_containers": report.reverse.compacted,
+                "freed_bytes": report.reverse.freed_bytes,
+                "held_up": report.reverse.held_up,
+                "seconds": report.reverse_seconds,
+            },
+        })
+    }
+
+    pub fn print(&self) {
+        let s = &self.report.snapshot;
+        outln!(
+            "{}@{}: {} ({} not zero), {} changed, {} new, {} stored ({}), {:.1} s, {}",
+            self.disk,
+            s.id,
+            size(s.size),
+            size(s.data_bytes),
+            size(s.changed_bytes),
+            size(s.new_bytes),
+            size(s.stored_bytes),
+            percent(s.stored_bytes, s.size),
+            self.seconds,
+            rate(s.size, self.seconds),
+        );
+        match &self.report.scan {
+            Scan::Whole => {}
+            Scan::Changed { bytes } => outln!("read: {}, what may have changed", size(*bytes)),
+            Scan::WholeAlthough(why) => outln!("read: all of it: {why}"),
+        }
+        if let Some(why) = self.consistency.as_ref().and_then(|c| c.not_frozen.as_ref()) {
+            outln!("as after a crash of the guest, not frozen: {why}");
+        }
+        // The backup is whole; the next one, or `gc`, does the rest.
+        if let Some(why) = &self.report.reverse.held_up {
+            outln!("what older snapshots have in common with it is removed later: {why}");
+        }
+    }
+}
+
+fn scan_json(scan: &Scan) -> Value {
+    match scan {
+        Scan::Whole => json!({ "kind": "whole" }),
+        Scan::WholeAlthough(why) => json!({ "kind": "whole", "why": why }),
+        Scan::Changed { bytes } => json!({ "kind": "changed", "bytes": bytes }),
+    }
+}

@@ -1,0 +1,202 @@
+//! A snapshot's disk by its volumes, and the files that users name in it.
+
+use crate::args::Args;
+use crate::commands::names::{open, split};
+use crate::devices::SnapshotDisk;
+use crate::terminal::escape::escaped;
+use crate::terminal::streams::errln;
+use anyhow::Result;
+use filesystem::{resolve, FileSystem, FsError, NodeId, Volume};
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use vault::{GroupCache, VaultError};
+
+/// Memory for decompressed data: files lie near each other, and are gone through once.
+const CACHE_BYTES: u64 = 256 << 20;
+
+/// A snapshot's disk, by its volumes.
+pub struct Disk {
+    /// `vm/disk@ID`.
+    pub name: String,
+    /// Partitions and logical volumes.
+    pub volumes: Vec<Volume>,
+    opened: HashMap<String, Arc<dyn FileSystem>>,
+}
+
+/// A node that somebody named.
+pub struct NamedNode {
+    pub volume: String,
+    pub fs: Arc<dyn FileSystem>,
+    pub id: NodeId,
+    /// The path as it was named, from the root of its file system, with a `/` before it.
+    pub path: Vec<u8>,
+}
+
+impl NamedNode {
+    /// The last part of its path; empty for the root.
+    pub fn name(&self) -> &[u8] {
+        self.path.rsplit(|b| *b == b'/').next().unwrap_or_default()
+    }
+}
+
+impl Disk {
+    /// Opens a snapshot and looks for volumes.
+    pub fn open(args: &Args, snapshot: &str, cache: Option<u64>) -> Result<Disk> {
+        let (disk, spec) = split(snapshot);
+        let vault = open(args)?;
+        let snapshot = vault.open_snapshot(disk, spec, &GroupCache::new(cache.unwrap_or(CACHE_BYTES)))?;
+        let name = format!("{disk}@{}", snapshot.entry().id);
+        let volumes = filesystem::volumes(Arc::new(SnapshotDisk(snapshot)))?;
+        Ok(Disk { name, volumes, opened: HashMap::new() })
+    }
+
+    /// The file system of a volume. What it warns of is said once.
+    pub fn file_system(&mut self, volume: &str) -> filesystem::Result<Arc<dyn FileSystem>> {
+        if let Some(fs) = self.opened.get(volume) {
+            return Ok(fs.clone());
+        }
+        let Some(found) = self.volumes.iter().find(|v| v.name == volume) else {
+            let why = format!("there is no such volume; it has {}", self.volume_names());
+            return Err(FsError::Wrong { what: format!("{}, volume {volume}", self.name), why });
+        };
+        let fs: Arc<dyn FileSystem> = Arc::from(found.open()?);
+        let warn = |w: &String| {
+            errln!("sapwood: {}, volume {volume}: {}", self.name, escaped(w.as_bytes()));
+        };
+        fs.warnings().iter().for_each(warn);
+        self.opened.insert(volume.to_owned(), fs.clone());
+        Ok(fs)
+    }
+
+    /// The volumes with what they hold: `1 (ext4), 2 (btrfs)`.
+    fn volume_names(&self) -> String {
+        match &self.volumes[..] {
+            [] => "none".into(),
+            all => with_kinds(all.iter()),
+        }
+    }
+
+    /// The volumes with a file system that can be read, and the damage of others. Damage of the vault is an error.
+    pub fn readable(&mut self) -> Result<(Vec<String>, Vec<FsError>)> {
+        let names: Vec<String> = self.volumes.iter().map(|v| v.name.clone()).collect();
+        let (mut readable, mut damaged) = (Vec::new(), Vec::new());
+        for name in names {
+            match self.file_system(&name) {
+                Ok(_) => readable.push(name),
+                Err(e @ FsError::Read(_)) => return Err(e.into()),
+                Err(e @ FsError::Corrupt { .. }) => damaged.push(e),
+                Err(FsError::Wrong { .. } | FsError::Unsupported { .. }) => {}
+            }
+        }
+        Ok((readable, damaged))
+    }
+
+    /// What `[VOLUME:]PATH` leads to. Without a volume it must be in one only.
+    pub fn find(&mut self, named: &OsStr) -> Result<NamedNode> {
+        let (volume, path) = self.parse(named.as_bytes());
+        if let Some(volume) = volume {
+            let fs = self.file_system(&volume)?;
+            let there = resolve(&*fs, &path, true)?;
+            let id = there.ok_or_else(|| self.missing(named, &path, &[]))?;
+            return Ok(NamedNode { volume, fs, id, path });
+        }
+        let (candidates, mut damaged) = self.readable()?;
+        let mut found = Vec::new();
+        for volume in candidates {
+            let fs = self.file_system(&volume)?;
+            match resolve(&*fs, &path, true) {
+                Ok(Some(id)) => found.push(NamedNode { volume, fs, id, path: path.clone() }),
+                Ok(None) => {}
+                Err(e @ FsError::Read(_)) => return Err(e.into()),
+                // It may be on another volume.
+                Err(e) => damaged.push(e),
+            }
+        }
+        match (found.len(), damaged.len()) {
+            (1, _) => Ok(found.remove(0)),
+            (0, 1) if self.volumes.len() == 1 => Err(damaged.remove(0).into()),
+            (0, _) => Err(self.missing(named, &path, &damaged).into()),
+            _ => {
+                let said = printable(&path);
+                let volumes: Vec<String> = found.iter().map(|f| format!("{}:{said}", f.volume)).collect();
+                let volumes = volumes.join(", ");
+                let what = format!("{}: {said} is on several volumes; name one: {volumes}", self.name);
+                Err(VaultError::NotFound { what }.into())
+            }
+        }
+    }
+
+    /// There is no such path, and why that may be.
+    fn missing(&self, named: &OsStr, path: &[u8], damaged: &[FsError]) -> VaultError {
+        let mut what = format!("{}: there is no {}", self.name, printable(path));
+        if self.opened.is_empty() && damaged.is_empty() {
+            what =
+                format!("{} has no file system that can be read; it has {}", self.name, self.volume_names());
+        } else if named.as_bytes().split(|b| *b == b'/').next().is_some_and(|first| first.contains(&b':')) {
+            what += &format!(" (volumes: {})", self.volume_names());
+        }
+        damaged.iter().for_each(|e| what += &format!("; {e}"));
+        // Where it may be all the same.
+        let is_closed =
+            |v: &&Volume| !self.opened.contains_key(&v.name) && !["", "lvm", "swap"].contains(&v.kind);
+        let closed: Vec<&Volume> = self.volumes.iter().filter(is_closed).collect();
+        if !self.opened.is_empty() && !closed.is_empty() {
+            what += &format!("; not looked into: {}", with_kinds(closed.into_iter()));
+        }
+        VaultError::NotFound { what }
+    }
+
+    /// Volume and path. A colon belongs to the volume only where there is a volume of that name.
+    fn parse(&self, named: &[u8]) -> (Option<String>, Vec<u8>) {
+        let colon = named.iter().position(|b| *b == b':');
+        if let Some(at) = colon {
+            let volume = self.volumes.iter().find(|v| v.name.as_bytes() == &named[..at]);
+            if let Some(volume) = volume {
+                return (Some(volume.name.clone()), absolute(&named[at + 1..]));
+            }
+        }
+        (None, absolute(named))
+    }
+
+    /// What was named, or, where nothing was, the root of the only file system.
+    pub fn find_all(&mut self, paths: &[OsString]) -> Result<Vec<NamedNode>> {
+        match paths {
+            [] => Ok(vec![self.find(OsStr::new("/"))?]),
+            paths => paths.iter().map(|p| self.find(p)).collect(),
+        }
+    }
+}
+
+/// Volumes, each with what it holds.
+fn with_kinds<'a>(volumes: impl Iterator<Item = &'a Volume>) -> String {
+    let name = |v: &Volume| match v.kind {
+        "" => format!("{} (unknown)", v.name),
+        kind => format!("{} ({kind})", v.name),
+    };
+    volumes.map(name).collect::<Vec<_>>().join(", ")
+}
+
+/// A path from the root, without a `/` at its end. `..` takes back the part before it, as in a shell.
+fn absolute(path: &[u8]) -> Vec<u8> {
+    let mut all = Vec::new();
+    for part in path.split(|b| *b == b'/').filter(|p| !p.is_empty() && *p != b".") {
+        if part == b".." {
+            all.truncate(all.iter().rposition(|b| *b == b'/').unwrap_or(0));
+            continue;
+        }
+        all.push(b'/');
+        all.extend_from_slice(part);
+    }
+    all
+}
+
+/// A path for people.
+pub fn printable(path: &[u8]) -> String {
+    if path.is_empty() {
+        "/".into()
+    } else {
+        escaped(path)
+    }
+}

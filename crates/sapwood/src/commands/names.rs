@@ -1,0 +1,38 @@
+//! What names on the command line stand for: the vault, a snapshot, a format.
+
+use crate::args::Args;
+use anyhow::Result;
+use image::Format;
+use std::sync::Arc;
+use std::time::Duration;
+use store::StoreOptions;
+use vault::{Vault, VaultError};
+
+/// The store that was named.
+pub fn store_url(args: &Args) -> Result<&str> {
+    let missing = || VaultError::Usage("which vault? Give --store /path or set SAPWOOD_STORE".into());
+    Ok(args.store.as_deref().ok_or_else(missing)?)
+}
+
+/// How it is opened.
+pub fn store_options(args: &Args) -> StoreOptions {
+    StoreOptions { lock_wait: Duration::from_secs(args.lock_wait), ..StoreOptions::default() }
+}
+
+/// The vault on the store that was named.
+pub fn open(args: &Args) -> Result<Vault> {
+    let options = store_options(args);
+    let store = store::open(store_url(args)?, &options)?;
+    Ok(Vault::open(Arc::from(store))?.with_patience(options.lock_wait))
+}
+
+/// What `--source-format` says.
+pub fn source_format(name: Option<&str>) -> Result<Option<Format>> {
+    let unknown = |name| VaultError::Usage(format!("{name:?} is no format: raw, qcow2, vmdk"));
+    Ok(name.map(|n| Format::by_name(n).ok_or_else(|| unknown(n))).transpose()?)
+}
+
+/// `vm/disk@SNAP` in two; `latest` where no snapshot is named.
+pub fn split(name: &str) -> (&str, &str) {
+    name.split_once('@').unwrap_or((name, "latest"))
+}

@@ -1,0 +1,6 @@
+//! What the program asks of the operating system: directories, priorities, signals, child processes.
+
+pub mod own_directory;
+pub mod priority;
+pub mod purpose;
+pub mod signals;

@@ -1,0 +1,7 @@
+//! What the program says: standard output and error, exit codes, text for people.
+
+pub mod escape;
+pub mod exit_code;
+pub mod outcome;
+pub mod output;
+pub mod streams;

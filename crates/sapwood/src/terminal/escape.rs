@@ -1,0 +1,21 @@
+//! Text that a terminal can be shown: names that guests and users chose cannot command it.
+
+/// Bytes for people: what is no text, or would play tricks with a terminal, as `\xNN`.
+pub fn escaped(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c.is_control() || is_bidirectional(c) {
+                true => out.extend(c.to_string().bytes().map(|b| format!("\\x{b:02x}"))),
+                false => out.push(c),
+            }
+        }
+        out.extend(chunk.invalid().iter().map(|b| format!("\\x{b:02x}")));
+    }
+    out
+}
+
+/// Marks that turn the direction of what follows: `exe.txt` may be shown for `txt.exe`.
+fn is_bidirectional(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
