@@ -15,8 +15,6 @@ pub(crate) use header::MAGIC;
 pub use overlay::{Layer, Overlay};
 pub(crate) use writer::Qcow2Writer;
 
-use reader::Qcow2Reader;
-
 use crate::disk::Source;
 use crate::error::Result;
 use crate::file::bytes::ReadAt;
@@ -30,8 +28,7 @@ pub fn open_bytes(
     backing: Option<Box<dyn Source>>,
 ) -> Result<Box<dyn Source>> {
     let mut budget = TableBudget::default();
-    let reader = Qcow2Reader::open(file, name.to_owned(), &mut budget, |_, _| Ok(backing))?;
-    Ok(Box::new(reader))
+    reader::open(file, name.to_owned(), &mut budget, |_, _| Ok(backing))
 }
 
 /// Opens the image in `file`; `open_backing` opens the file that it names.
@@ -41,6 +38,5 @@ pub(crate) fn open(
     budget: &mut TableBudget,
     open_backing: impl FnOnce(BackingName, &mut TableBudget) -> Result<Option<Box<dyn Source>>>,
 ) -> Result<Box<dyn Source>> {
-    let reader = Qcow2Reader::open(file, name, budget, open_backing)?;
-    Ok(Box::new(reader))
+    reader::open(file, name, budget, open_backing)
 }

@@ -4,6 +4,7 @@
 //! Snapshots (disks with a parent) and ESX's own sparse formats are refused.
 
 mod descriptor;
+mod extent;
 mod header;
 mod reader;
 mod sparse;
@@ -15,8 +16,8 @@ use crate::error::{Blame, ImageError, Result};
 use crate::file::bytes::{read_full, ReadAt};
 use crate::mapping::tables::TableBudget;
 use descriptor::{Descriptor, HINT_CLONE};
+use extent::OpenExtent;
 use header::{Header, FORMAT};
-use reader::{OpenExtent, VmdkReader};
 
 /// How much of a file [`is_vmdk`] wants to see.
 pub(crate) const PROBE_BYTES: usize = 512;
@@ -61,10 +62,10 @@ pub(crate) fn open(
     }
     if !head.starts_with(&header::MAGIC) {
         let descriptor = Descriptor::read_file(&*file, &blame)?;
-        return Ok(Box::new(VmdkReader::open_extents(&descriptor, blame, budget, open_extent)?));
+        return reader::open_extents(&descriptor, &blame, budget, open_extent);
     }
     let header = Header::read(&*file, &blame)?;
     let descriptor = Descriptor::read_embedded(&*file, &header, &blame)?;
     descriptor.check_single(&blame)?;
-    Ok(Box::new(VmdkReader::open_single(file, header, blame, budget)?))
+    reader::open_single(file, header, blame, budget)
 }

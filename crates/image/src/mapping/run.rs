@@ -25,6 +25,39 @@ pub(crate) struct Run {
     pub place: Place,
 }
 
+impl Run {
+    /// The run at `offset` of what a table maps: `units` entries of `unit` bytes each, joined while their places follow
+    /// each other. It ends with the table and after `max_len` at most. A compressed cluster is a run of its own.
+    pub fn in_table(
+        offset: u64,
+        max_len: u64,
+        unit: u64,
+        units: u64,
+        place_of: impl Fn(u64) -> std::result::Result<Place, String>,
+    ) -> std::result::Result<Run, String> {
+        let (first, skip) = (offset / unit, offset % unit);
+        let place = place_of(first)?;
+        let mut len = unit - skip;
+        for next in first + 1..units {
+            let follows = match place {
+                Place::At(host) => Place::At(host + (next - first) * unit),
+                Place::Packed(_) => break,
+                other => other,
+            };
+            // An error in a later entry is reported when that is asked for.
+            if len >= max_len || place_of(next) != Ok(follows) {
+                break;
+            }
+            len += unit;
+        }
+        let place = match place {
+            Place::At(host) => Place::At(host + skip),
+            other => other,
+        };
+        Ok(Run { len: len.min(max_len), place })
+    }
+}
+
 /// The last answer of a `next_data`, so that stepping through a fragmented layer does not ask the layer below for the
 /// same far answer again and again.
 #[derive(Debug, Default)]

@@ -1,6 +1,8 @@
 //! The most recently used mapping tables of an image, within a budget: memory stays bounded however large the disk is.
 
-use std::collections::{BTreeMap, HashMap};
+use quick_cache::unsync::Cache;
+use quick_cache::Weighter;
+use std::sync::Arc;
 
 use crate::error::{Blame, Result};
 
@@ -30,52 +32,44 @@ impl TableBudget {
     }
 }
 
-#[derive(Debug)]
-struct Slot {
-    bytes: Box<[u8]>,
-    used: u64,
+/// The bytes that a cache counts for a table: its own.
+#[derive(Debug, Clone)]
+struct TableBytes;
+
+impl Weighter<u64, Arc<[u8]>> for TableBytes {
+    fn weight(&self, _: &u64, table: &Arc<[u8]>) -> u64 {
+        table.len() as u64
+    }
 }
 
-/// Tables by their place, the least recently used going first.
+/// Tables by their place.
 #[derive(Debug)]
 pub(crate) struct TableCache {
-    slots: HashMap<u64, Slot>,
-    /// When a slot was used last, to its key.
-    order: BTreeMap<u64, u64>,
-    clock: u64,
-    bytes: usize,
-    max_bytes: usize,
+    tables: Cache<u64, Arc<[u8]>, TableBytes>,
 }
 
 impl TableCache {
-    /// A cache of `max_bytes`; it always holds the table used last.
-    pub fn new(max_bytes: usize) -> Self {
-        Self { slots: HashMap::new(), order: BTreeMap::new(), clock: 0, bytes: 0, max_bytes }
+    /// A cache of `max_bytes` for tables of `table_bytes` each.
+    pub fn new(max_bytes: usize, table_bytes: usize) -> Self {
+        let tables = (max_bytes / table_bytes.max(1)).max(1);
+        Self { tables: Cache::with_weighter(tables, max_bytes as u64, TableBytes) }
     }
 
     /// The table `key` of `len` bytes, which `load` fills when it is not there.
-    pub fn get(&mut self, key: u64, len: usize, load: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<&[u8]> {
-        self.clock += 1;
-        if let Some(slot) = self.slots.get_mut(&key) {
-            self.order.remove(&slot.used);
-            slot.used = self.clock;
-        } else {
-            let mut bytes = vec![0; len].into_boxed_slice();
-            load(&mut bytes)?;
-            while self.bytes + len > self.max_bytes {
-                let Some((_, oldest)) = self.order.pop_first() else {
-                    break;
-                };
-                if let Some(slot) = self.slots.remove(&oldest) {
-                    self.bytes -= slot.bytes.len();
-                }
-            }
-            self.bytes += len;
-            let used = self.clock;
-            self.slots.insert(key, Slot { bytes, used });
+    pub fn get(
+        &mut self,
+        key: u64,
+        len: usize,
+        load: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<Arc<[u8]>> {
+        if let Some(table) = self.tables.get(&key) {
+            return Ok(table.clone());
         }
-        self.order.insert(self.clock, key);
-        Ok(&self.slots[&key].bytes)
+        let mut bytes = vec![0; len];
+        load(&mut bytes)?;
+        let table: Arc<[u8]> = bytes.into();
+        self.tables.insert(key, table.clone());
+        Ok(table)
     }
 }
 
@@ -84,23 +78,24 @@ mod tests {
     use super::TableCache;
 
     #[test]
-    fn keeps_the_recently_used_within_its_budget() {
-        let mut cache = TableCache::new(30);
-        let mut loads = Vec::new();
-        for key in [1, 2, 3, 1, 4, 1, 2, 5] {
+    fn keeps_tables_within_its_budget() {
+        let mut cache = TableCache::new(100, 10);
+        let mut loads = 0;
+        for key in (0..1000).flat_map(|n| [n, n % 3]) {
             let table = cache
                 .get(key, 10, |bytes| {
-                    loads.push(key);
+                    loads += 1;
                     bytes.fill(key as u8);
                     Ok(())
                 })
                 .unwrap();
-            assert_eq!(table, [key as u8; 10]);
-            assert!(cache.bytes <= 30 && cache.slots.len() == cache.order.len());
+            assert_eq!(*table, [key as u8; 10]);
+            assert!(cache.tables.weight() <= 100);
         }
-        assert_eq!(loads, [1, 2, 3, 4, 2, 5]);
+        // Those that are used again and again stay; the others are read once each.
+        assert!(loads < 1100, "{loads}");
         // One that is larger than the budget is still served.
-        assert_eq!(cache.get(9, 100, |_| Ok(())).unwrap().len(), 100);
-        assert_eq!(cache.slots.len(), 1);
+        assert_eq!(cache.get(5000, 1000, |_| Ok(())).unwrap().len(), 1000);
+        assert!(cache.tables.weight() <= 100);
     }
 }

@@ -6,7 +6,8 @@
 use super::entry::{COMPRESSED, OFFSET_MASK, ZERO};
 use super::header::Header;
 use crate::error::{Blame, Result};
-use crate::file::bytes::{be_u64, read_full, ReadAt};
+use crate::file::bytes::be_u64;
+use crate::mapping::file::MappedFile;
 use crate::mapping::run::{Place, Run};
 use crate::mapping::tables::{TableBudget, TableCache};
 use crate::mapping::unpack::Packed;
@@ -22,7 +23,6 @@ const SUBCLUSTERS: u64 = 32;
 /// The mapping of one image.
 #[derive(Debug)]
 pub(super) struct Map {
-    blame: Blame,
     version: u32,
     size: u64,
     file_len: u64,
@@ -36,18 +36,15 @@ pub(super) struct Map {
 
 impl Map {
     /// Reads the L1 table of `file`.
-    pub fn load(file: &dyn ReadAt, header: &Header, blame: Blame, budget: &mut TableBudget) -> Result<Self> {
+    pub fn load(file: &MappedFile, header: &Header, budget: &mut TableBudget) -> Result<Self> {
         // The header's check bounds it by the L1 table's length, and that by the file's and MAX_L1_BYTES.
         let bytes = header.l1_needed() * 8;
-        budget.charge(bytes, &blame)?;
+        budget.charge(bytes, &file.blame)?;
         let mut table = vec![0; bytes as usize];
-        if read_full(file, header.l1_offset, &mut table).map_err(|e| blame.read(e))? < table.len() {
-            return Err(blame.corrupt("the L1 table is cut off"));
-        }
+        file.read(header.l1_offset, &mut table, |_| "the L1 table is cut off".into())?;
         let l1: Vec<u64> = table.chunks_exact(8).map(|entry| be_u64(entry, 0) & OFFSET_MASK).collect();
-        check_distinct(&l1, &blame)?;
+        check_distinct(&l1, &file.blame)?;
         Ok(Self {
-            blame,
             version: header.version,
             size: header.size,
             file_len: file.len(),
@@ -55,7 +52,7 @@ impl Map {
             l2_bits: header.l2_bits(),
             extended: header.extended_l2,
             l1,
-            l2: TableCache::new(CACHE_BYTES),
+            l2: TableCache::new(CACHE_BYTES, SLICE_BYTES as usize),
         })
     }
 
@@ -64,7 +61,7 @@ impl Map {
     }
 
     /// The run at `offset`, which must be inside the disk; it ends with the disk and after `max_len` at most.
-    pub fn run_at(&mut self, file: &dyn ReadAt, offset: u64, max_len: u64) -> Result<Run> {
+    pub fn run_at(&mut self, file: &MappedFile, offset: u64, max_len: u64) -> Result<Run> {
         let max_len = max_len.min(self.size - offset);
         let index = (offset >> (self.cluster_bits + self.l2_bits)) as usize;
         let l2_offset = self.l1[index];
@@ -75,7 +72,7 @@ impl Map {
             });
         }
         if l2_offset & (self.cluster_bytes() - 1) != 0 {
-            return Err(self
+            return Err(file
                 .blame
                 .corrupt(format!("L1 entry {index} points to offset {l2_offset:#x}, which is no cluster")));
         }
@@ -85,25 +82,20 @@ impl Map {
         let slice_in_table = in_table * entry_bytes / slice_bytes * slice_bytes;
         // No overflow: an offset has 56 bits.
         let slice_at = l2_offset + slice_in_table;
-        let blame = &self.blame;
         let slice = self.l2.get(slice_at, slice_bytes as usize, |bytes| {
-            let got = read_full(file, slice_at, bytes).map_err(|e| blame.read(e))?;
-            if got < bytes.len() {
-                return Err(blame.corrupt(format!(
-                    "L1 entry {index} points to an L2 table at offset {l2_offset:#x}, which is not in the file"
-                )));
-            }
-            Ok(())
+            file.read(slice_at, bytes, |_| {
+                format!("L1 entry {index} points to an L2 table at offset {l2_offset:#x}, which is not in the file")
+            })
         })?;
         let view = Slice {
-            bytes: slice,
+            bytes: &slice,
             extended: self.extended,
             version: self.version,
             cluster_bits: self.cluster_bits,
             first_cluster: (offset >> self.cluster_bits) - in_table + slice_in_table / entry_bytes,
         };
-        let run = view.run_at(offset, max_len).map_err(|why| self.blame.corrupt(why))?;
-        self.check_inside(offset, &run)?;
+        let run = view.run_at(offset, max_len).map_err(|why| file.blame.corrupt(why))?;
+        self.check_inside(file, offset, &run)?;
         Ok(run)
     }
 
@@ -114,7 +106,7 @@ impl Map {
     }
 
     /// Refuses places outside the file: what was cut off must not read as zeros.
-    fn check_inside(&self, offset: u64, run: &Run) -> Result<()> {
+    fn check_inside(&self, file: &MappedFile, offset: u64, run: &Run) -> Result<()> {
         let (start, end) = match run.place {
             Place::Absent | Place::Zero => return Ok(()),
             Place::At(host) => (host, host + run.len),
@@ -122,7 +114,7 @@ impl Map {
             Place::Packed(cluster) => (cluster.offset, cluster.offset + 1),
         };
         if end > self.file_len {
-            return Err(self.blame.corrupt(format!(
+            return Err(file.blame.corrupt(format!(
                 "the data at {offset:#x} is said to be at {start:#x}..{end:#x}, and the file ends at {:#x}",
                 self.file_len
             )));
@@ -178,34 +170,11 @@ impl Slice<'_> {
         let in_slice = offset - (self.first_cluster << self.cluster_bits);
         let first = in_slice >> unit_bits;
         let units = (self.bytes.len() as u64 / self.entry_bytes()) << (self.cluster_bits - unit_bits);
-        let skip = in_slice & (unit - 1);
-        let place = self.place_of(first)?;
-        if let Place::Packed(_) = place {
+        if let place @ Place::Packed(_) = self.place_of(first)? {
             let cluster = 1u64 << self.cluster_bits;
             return Ok(Run { len: (cluster - (offset & (cluster - 1))).min(max_len), place });
         }
-        let mut len = unit - skip;
-        for next in first + 1..units {
-            if len >= max_len {
-                break;
-            }
-            let follows = match place {
-                Place::At(host) => Place::At(host + (next - first) * unit),
-                other => other,
-            };
-            // What is wrong with a later entry is told when it is asked for.
-            if self.place_of(next) != Ok(follows) {
-                break;
-            }
-            len += unit;
-        }
-        Ok(Run {
-            len: len.min(max_len),
-            place: match place {
-                Place::At(host) => Place::At(host + skip),
-                other => other,
-            },
-        })
+        Run::in_table(in_slice, max_len, unit, units, |unit| self.place_of(unit))
     }
 
     /// Where unit number `unit` of the slice begins.

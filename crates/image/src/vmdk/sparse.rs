@@ -1,8 +1,9 @@
 //! The mapping of a sparse extent: a grain directory in memory, and grain tables that a bounded cache keeps.
 
 use super::header::{Header, SECTOR};
-use crate::error::{Blame, Result};
-use crate::file::bytes::{le_u32, le_u64, read_full, ReadAt};
+use crate::error::Result;
+use crate::file::bytes::{le_u32, le_u64};
+use crate::mapping::file::MappedFile;
 use crate::mapping::run::{Place, Run};
 use crate::mapping::tables::{TableBudget, TableCache};
 use crate::mapping::unpack::{Packed, Unpacker};
@@ -16,8 +17,7 @@ const MARKER_BYTES: u64 = 12;
 
 /// A sparse extent.
 pub(super) struct SparseExtent {
-    pub blame: Blame,
-    pub file: Box<dyn ReadAt>,
+    pub file: MappedFile,
     header: Header,
     directory: Vec<u32>,
     tables: TableCache,
@@ -25,26 +25,17 @@ pub(super) struct SparseExtent {
 
 impl SparseExtent {
     /// Reads the grain directory of `file`.
-    pub fn open(
-        file: Box<dyn ReadAt>,
-        header: Header,
-        blame: Blame,
-        budget: &mut TableBudget,
-    ) -> Result<Self> {
+    pub fn open(file: MappedFile, header: Header, budget: &mut TableBudget) -> Result<Self> {
         let bytes = header.directory_bytes();
-        budget.charge(bytes, &blame)?;
+        budget.charge(bytes, &file.blame)?;
         let mut directory = vec![0; bytes as usize];
-        let got =
-            read_full(&*file, header.directory_at * SECTOR, &mut directory).map_err(|e| blame.read(e))?;
-        if got < directory.len() {
-            return Err(blame.corrupt("the grain directory is cut off"));
-        }
+        let at = header.directory_at * SECTOR;
+        file.read(at, &mut directory, |_| "the grain directory is cut off".into())?;
         Ok(Self {
-            blame,
             file,
             directory: directory.chunks_exact(4).map(|e| le_u32(e, 0)).collect(),
+            tables: TableCache::new(CACHE_BYTES, header.table_entries as usize * 4),
             header,
-            tables: TableCache::new(CACHE_BYTES),
         })
     }
 
@@ -64,14 +55,14 @@ impl SparseExtent {
         if !self.header.has_markers {
             return Ok(Packed { offset: host, len: max_len });
         }
-        let marker = unpacker.peek(&*self.file, host, MARKER_BYTES)?;
+        let marker = unpacker.peek(&*self.file.file, host, MARKER_BYTES)?;
         if marker.len() < MARKER_BYTES as usize {
-            return Err(self.blame.corrupt(format!("the marker at offset {host:#x} is cut off")));
+            return Err(self.file.blame.corrupt(format!("the marker at offset {host:#x} is cut off")));
         }
         let (sector, len) = (le_u64(marker, 0), u64::from(le_u32(marker, 8)));
         let wanted = offset / grain * self.header.grain;
         if sector != wanted || len == 0 || len > max_len {
-            return Err(self.blame.corrupt(format!(
+            return Err(self.file.blame.corrupt(format!(
                 "the marker at offset {host:#x} speaks of {len} bytes for sector {sector:#x}, where the grain of sector {wanted:#x} should be"
             )));
         }
@@ -89,24 +80,21 @@ impl SparseExtent {
             let end = (index as u64 + holes.count() as u64).saturating_mul(table_bytes);
             return Ok(Run { len: (end - offset).min(max_len), place: Place::Absent });
         }
-        let (file, blame) = (&self.file, &self.blame);
+        let file = &self.file;
         let table = self.tables.get(index as u64, self.header.table_entries as usize * 4, |bytes| {
-            let got = read_full(&**file, table_at, bytes).map_err(|e| blame.read(e))?;
-            if got < bytes.len() {
-                return Err(blame.corrupt(format!(
-                    "grain table {index} is said to be at offset {table_at:#x}, which is not in the file"
-                )));
-            }
-            Ok(())
+            file.read(table_at, bytes, |_| {
+                format!("grain table {index} is said to be at offset {table_at:#x}, which is not in the file")
+            })
         })?;
-        let run = run_in_table(table, &self.header, offset % table_bytes, max_len);
+        let run = run_in_table(&table, &self.header, offset % table_bytes, max_len)
+            .map_err(|why| file.blame.corrupt(why))?;
         let (start, end) = match run.place {
             Place::Absent | Place::Zero => return Ok(run),
             Place::At(host) => (host, host + run.len),
             Place::Packed(grain) => (grain.offset, grain.offset + grain.len),
         };
         if end > self.file.len() {
-            return Err(self.blame.corrupt(format!(
+            return Err(self.file.blame.corrupt(format!(
                 "the grain at {offset:#x} is said to be at {start:#x}..{end:#x}, and the file ends at {:#x}",
                 self.file.len()
             )));
@@ -116,11 +104,15 @@ impl SparseExtent {
 }
 
 /// The run at `offset` of what `table` maps. A compressed grain's length is that of its marker only.
-fn run_in_table(table: &[u8], header: &Header, offset: u64, max_len: u64) -> Run {
-    let grain = header.grain * SECTOR;
+fn run_in_table(
+    table: &[u8],
+    header: &Header,
+    offset: u64,
+    max_len: u64,
+) -> std::result::Result<Run, String> {
     let place_of = |index: u64| {
         let entry = le_u32(table, index as usize * 4);
-        match entry {
+        Ok(match entry {
             0 => Place::Absent,
             ENTRY_ZERO if header.has_zero_grains => Place::Zero,
             _ if header.is_compressed => Place::Packed(Packed {
@@ -128,28 +120,7 @@ fn run_in_table(table: &[u8], header: &Header, offset: u64, max_len: u64) -> Run
                 len: if header.has_markers { MARKER_BYTES } else { 1 },
             }),
             _ => Place::At(u64::from(entry) * SECTOR),
-        }
+        })
     };
-    let first = offset / grain;
-    let skip = offset % grain;
-    let place = place_of(first);
-    let mut len = grain - skip;
-    for next in first + 1..u64::from(header.table_entries) {
-        let follows = match place {
-            Place::At(host) => Place::At(host + (next - first) * grain),
-            Place::Packed(_) => break,
-            other => other,
-        };
-        if len >= max_len || place_of(next) != follows {
-            break;
-        }
-        len += grain;
-    }
-    Run {
-        len: len.min(max_len),
-        place: match place {
-            Place::At(host) => Place::At(host + skip),
-            other => other,
-        },
-    }
+    Run::in_table(offset, max_len, header.grain * SECTOR, header.table_entries.into(), place_of)
 }
