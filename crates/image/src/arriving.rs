@@ -34,6 +34,7 @@ use identity::{Attachment, TargetId};
 use layout::{BLOCK_BYTES, SECTOR_BYTES};
 use map::{Map, Sectors};
 use mark::{Mark, MarkedTarget};
+use parking_lot::{Mutex, MutexGuard};
 use recognize::Found;
 use saved::SavedMap;
 use std::fs::{self, File};
@@ -41,7 +42,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// What is locked together: no write is longer than it has to be split.
 const REGION_BYTES: u64 = 1 << 20;
@@ -252,9 +253,10 @@ impl Arriving {
         let mut at = offset;
         while let Some((arrived, end)) = self.map.run(&(at..range.end)) {
             let part = &mut buf[(at - offset) as usize..(end - offset) as usize];
-            match arrived {
-                true => self.target.read_at(at, part).map_err(|e| ImageError::read(&self.name, "read", e))?,
-                false => self.base.read_at(at, part).map_err(|e| self.base_failed(e))?,
+            if arrived {
+                self.target.read_at(at, part).map_err(|e| ImageError::read(&self.name, "read", e))?
+            } else {
+                self.base.read_at(at, part).map_err(|e| self.base_failed(e))?
             }
             at = end;
         }
@@ -306,16 +308,15 @@ impl Arriving {
     /// The same for a range of which the base has nothing but zeros.
     pub fn fetch_zeros(&self, range: Range<u64>) -> Result<()> {
         // Blocks at its edges may have data of its neighbours.
-        let inner = range.start.next_multiple_of(BLOCK_BYTES)..match range.end == self.size {
-            true => self.size,
-            false => range.end / BLOCK_BYTES * BLOCK_BYTES,
-        };
+        let last_block = range.end / BLOCK_BYTES * BLOCK_BYTES;
+        let end = if range.end == self.size { self.size } else { last_block };
+        let inner = range.start.next_multiple_of(BLOCK_BYTES)..end;
         regions(inner).filter(|r| !self.has(r)).try_for_each(|range| self.arrive(&range, None))
     }
 
     /// Makes durable what was written and what has arrived before.
     pub fn flush(&self) -> Result<()> {
-        let _one = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.flushing.lock();
         self.check_whole()?;
         let sectors = self.map.take_dirty();
         let written = self.flush_bits(&sectors);
@@ -349,7 +350,7 @@ impl Arriving {
             return Err(ImageError::refused(&self.name, "has not arrived whole"));
         }
         self.flush()?;
-        let _no_flush = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _no_flush = self.flushing.lock();
         self.map.set_whole()?;
         self.target.take_mark_off().map_err(|e| self.broke("write", e))
     }
@@ -389,7 +390,7 @@ impl Arriving {
 
     fn stripe(&self, range: &Range<u64>) -> MutexGuard<'_, ()> {
         let region = range.start / REGION_BYTES;
-        self.stripes[region as usize % STRIPES].lock().unwrap_or_else(PoisonError::into_inner)
+        self.stripes[region as usize % STRIPES].lock()
     }
 
     fn write(&self, at: u64, data: &[u8]) -> Result<()> {
@@ -465,17 +466,16 @@ fn open_target(path: &Path, map: &str, options: &ArrivingOptions) -> Result<(Fil
         check_room(&device, &name, options.size)?;
         return Ok((device, false));
     }
-    let file = match path.exists() {
-        false => random_file::create(path)?,
-        true => {
-            // Killed before there was a map: then nothing has arrived.
-            let file = random_file::open(path)?;
-            if random_file::has_data(&file).map_err(|e| ImageError::io(&name, "look for data in", e))? {
-                let why = format!("holds data of an earlier restore, but {map} does not tell which; give its map with --map, or remove it");
-                return Err(ImageError::refused(&name, why));
-            }
-            file
+    let file = if path.exists() {
+        // Killed before there was a map: then nothing has arrived.
+        let file = random_file::open(path)?;
+        if random_file::has_data(&file).map_err(|e| ImageError::io(&name, "look for data in", e))? {
+            let why = format!("holds data of an earlier restore, but {map} does not tell which; give its map with --map, or remove it");
+            return Err(ImageError::refused(&name, why));
         }
+        file
+    } else {
+        random_file::create(path)?
     };
     file.set_len(options.size).map_err(|e| ImageError::io(&name, "set the size of", e))?;
     // Before there is a map, which says that it has that size.

@@ -375,13 +375,17 @@ fn parse_name(text: &str) -> Result<String, Infallible> {
 
 /// Prints what clap made of the arguments: help and version to standard output, an error to standard error.
 pub fn explain(e: &clap::Error) -> ExitCode {
-    let text = |is_terminal: bool| match is_terminal && std::env::var_os("NO_COLOR").is_none() {
-        true => e.render().ansi().to_string(),
-        false => e.render().to_string(),
+    let text = |is_terminal: bool| {
+        if is_terminal && std::env::var_os("NO_COLOR").is_none() {
+            e.render().ansi().to_string()
+        } else {
+            e.render().to_string()
+        }
     };
-    match e.use_stderr() {
-        true => streams::err(&text(std::io::stderr().is_terminal())),
-        false => streams::out(&text(std::io::stdout().is_terminal())),
+    if e.use_stderr() {
+        streams::err(&text(std::io::stderr().is_terminal()));
+    } else {
+        streams::out(&text(std::io::stdout().is_terminal()));
     }
     ExitCode::from(e.exit_code() as u8)
 }

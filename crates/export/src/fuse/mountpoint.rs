@@ -93,12 +93,12 @@ impl Mountpoint {
         let mut command = Command::new(HELPER);
         command.arg("-u").args((busy == Busy::Yes).then_some("-z")).arg("--").arg(&self.path);
         let out = command.stdin(Stdio::null()).output().map_err(helper_failed)?;
-        match out.status.success() {
-            true => Ok(()),
-            false if self.is_ours(false) => {
-                Err(io::Error::new(io::ErrorKind::ResourceBusy, said(&out.stderr)))
-            }
-            false => Err(io::Error::other(said(&out.stderr))),
+        if out.status.success() {
+            Ok(())
+        } else if self.is_ours(false) {
+            Err(io::Error::new(io::ErrorKind::ResourceBusy, said(&out.stderr)))
+        } else {
+            Err(io::Error::other(said(&out.stderr)))
         }
     }
 }
@@ -174,8 +174,9 @@ fn helper_failed(e: io::Error) -> io::Error {
 /// What the helper said, as one line.
 fn said(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr).trim().replace('\n', "; ");
-    match text.is_empty() {
-        true => format!("{HELPER} failed without a word"),
-        false => text,
+    if text.is_empty() {
+        format!("{HELPER} failed without a word")
+    } else {
+        text
     }
 }

@@ -7,13 +7,14 @@ use fuser::{
     KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
     ReplyLseek, ReplyOpen, ReplyStatfs, Request,
 };
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::process::{getgid, getuid};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// How long the kernel need not ask again what a name leads to, and what is known of a directory or a link.
@@ -56,11 +57,11 @@ impl<T: Clone> Handles<T> {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Numbered<T>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Numbered<T>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.0.write()
     }
 
     fn add(&self, open: T) -> FileHandle {
@@ -162,9 +163,10 @@ impl Served {
         let file = self.files.get(handle)?;
         let left = file.size().saturating_sub(offset);
         buf.resize(left.min(u64::from(len)) as usize, 0);
-        match buf.is_empty() {
-            true => Ok(()),
-            false => file.read_at(offset, buf),
+        if buf.is_empty() {
+            Ok(())
+        } else {
+            file.read_at(offset, buf)
         }
     }
 

@@ -6,10 +6,10 @@ use super::reply::Replies;
 use super::socket::Socket;
 use crate::device::{Block, BlockDevice};
 use format::nbd::*;
+use parking_lot::Mutex;
 use std::io::{self, BufReader, Read};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// Reads up to this length are answered by whoever took the request, before the next one is taken, if they can be at once.
 const QUICK_BYTES: u32 = 32 << 10;
@@ -97,7 +97,7 @@ impl<'a> Connection<'a> {
             };
             drop(in_hand);
             if outcome.is_err() {
-                self.requests.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
+                self.requests.lock().ended = true;
             }
             if buf.capacity() > KEPT_BYTES {
                 buf = Vec::new();
@@ -107,7 +107,7 @@ impl<'a> Connection<'a> {
 
     /// The next request that is not answered at once; what a write brings is in `buf`.
     fn next(&self, buf: &mut Vec<u8>) -> Option<Request> {
-        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut requests = self.requests.lock();
         loop {
             // What has come already can still be read from a socket that was shut down, and from one of TCP what comes later.
             if requests.ended || self.stopping.load(Ordering::Acquire) {

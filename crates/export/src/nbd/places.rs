@@ -107,10 +107,8 @@ impl Limits {
             return Room::Free;
         }
         let most = held.iter().map(|h| count(h.peer)).max().unwrap_or(0);
-        let may_have_to = |h: &&Held| match is_at_limit {
-            true => h.peer == peer,
-            false => most > 1 && count(h.peer) == most,
-        };
+        let may_have_to =
+            |h: &&Held| if is_at_limit { h.peer == peer } else { most > 1 && count(h.peer) == most };
         let age = |since: Instant| now.saturating_duration_since(since);
         let slow = held.iter().filter_map(|h| match h.state {
             State::Handshake(since) if !is_at_limit || h.peer == peer => Some((age(since), h.id)),

@@ -4,9 +4,9 @@ use super::activity::Activity;
 use super::handshake::ALLOCATION_ID;
 use super::socket::Socket;
 use format::nbd::*;
+use parking_lot::Mutex;
 use std::io::{self, IoSlice, Write};
 use std::net::Shutdown;
-use std::sync::{Mutex, PoisonError};
 
 /// Gives data, piece by piece, to whom it is given.
 type Pieces<'a> = dyn FnMut(&mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> + 'a;
@@ -25,9 +25,10 @@ impl<'a> Replies<'a> {
 
     /// It was done, and there is nothing more to say.
     pub fn done(&self, cookie: u64) -> io::Result<()> {
-        match self.structured {
-            true => self.chunk(cookie, CHUNK_DONE, TYPE_NONE, &[], &[]),
-            false => self.simple(cookie, 0, &[]),
+        if self.structured {
+            self.chunk(cookie, CHUNK_DONE, TYPE_NONE, &[], &[])
+        } else {
+            self.simple(cookie, 0, &[])
         }
     }
 
@@ -61,7 +62,7 @@ impl<'a> Replies<'a> {
 
     /// A simple reply whose data is written as `pieces` gives it. If that fails the connection is at its end.
     pub fn long(&self, cookie: u64, pieces: &mut Pieces<'_>) -> io::Result<()> {
-        let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut socket = self.socket.lock();
         let sent = socket.write_all(&simple_head(cookie, 0)).and_then(|()| {
             pieces(&mut |data| {
                 let _replying = self.activity.reply();
@@ -91,7 +92,7 @@ impl<'a> Replies<'a> {
 
     fn write(&self, head: &[u8], data: &[u8]) -> io::Result<()> {
         let _replying = self.activity.reply();
-        let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut socket = self.socket.lock();
         let mut done = 0;
         while done < head.len() {
             match socket.write_vectored(&[IoSlice::new(&head[done..]), IoSlice::new(data)]) {

@@ -8,6 +8,7 @@ use super::handshake::negotiate;
 use super::listener::Listener;
 use super::places::{Held, Limits, Peer, Room, State};
 use super::socket::{with_deadline, Socket};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::event::{poll, PollFd, PollFlags};
 use std::collections::HashMap;
 use std::io;
@@ -15,7 +16,7 @@ use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -76,7 +77,7 @@ impl Clients {
 
 impl Shared {
     fn clients(&self) -> MutexGuard<'_, Clients> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+        self.clients.lock()
     }
 }
 
@@ -125,17 +126,12 @@ impl Server {
             }
         }
         self.shared.stopping.store(true, Ordering::Release);
-        let clients = self.shared.clients();
+        let mut clients = self.shared.clients();
         clients.by_id.values().for_each(|c| c.socket.shutdown(Shutdown::Read));
-        let gone = |c: &mut Clients| !c.by_id.is_empty();
-        let (clients, waited) = self
-            .shared
-            .left
-            .wait_timeout_while(clients, LEAVE_TIME, gone)
-            .unwrap_or_else(PoisonError::into_inner);
-        if waited.timed_out() {
+        let are_there = |c: &mut Clients| !c.by_id.is_empty();
+        if self.shared.left.wait_while_for(&mut clients, are_there, LEAVE_TIME).timed_out() {
             clients.by_id.values().for_each(|c| c.socket.shutdown(Shutdown::Both));
-            drop(self.shared.left.wait_timeout_while(clients, LEAVE_TIME, gone));
+            self.shared.left.wait_while_for(&mut clients, are_there, LEAVE_TIME);
         }
     }
 }

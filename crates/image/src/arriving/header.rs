@@ -82,9 +82,10 @@ impl Header {
         id.0.copy_from_slice(&bytes[24..40]);
         let flags = le_u32(bytes, 40);
         let facts = &bytes[TEXT_AT + len..TEXT_AT + len + facts_len];
-        let target = match flags & FLAG_DEVICE != 0 {
-            true => TargetId::Device { facts: String::from_utf8_lossy(facts).into_owned() },
-            false => TargetId::File { inode: le_u64(bytes, 56), born: le_u64(bytes, 64) },
+        let target = if flags & FLAG_DEVICE != 0 {
+            TargetId::Device { facts: String::from_utf8_lossy(facts).into_owned() }
+        } else {
+            TargetId::File { inode: le_u64(bytes, 56), born: le_u64(bytes, 64) }
         };
         let of = bytes[TEXT_AT..TEXT_AT + len].to_vec();
         Ok(Header { id, size: le_u64(bytes, 16), of, holds: flags & FLAG_HOLDS != 0, target })

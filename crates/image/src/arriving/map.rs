@@ -8,10 +8,11 @@ use super::layout::{BITS_AT, BLOCK_BYTES, SECTOR_BYTES, SECTOR_WORDS, STATE_AT, 
 use super::mark::encode_sums;
 use crate::error::{ImageError, Result};
 use crate::file::random_file::RandomFile;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 pub(super) struct Map {
     name: String,
@@ -214,10 +215,10 @@ impl Map {
     }
 
     fn dirty(&self) -> MutexGuard<'_, BTreeSet<u64>> {
-        self.dirty.lock().unwrap_or_else(PoisonError::into_inner)
+        self.dirty.lock()
     }
 
     fn durable(&self) -> MutexGuard<'_, Durable> {
-        self.durable.lock().unwrap_or_else(PoisonError::into_inner)
+        self.durable.lock()
     }
 }

@@ -6,9 +6,10 @@ use super::id::MapId;
 use super::layout::{self, DISPLACED_AT, SUMS_AT};
 use crate::file::bytes::{le_u32, le_u64};
 use crate::file::random_file::RandomFile;
+use parking_lot::{Mutex, MutexGuard};
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 const SECTOR_BYTES: usize = layout::SECTOR_BYTES as usize;
 const MAGIC: [u8; 8] = *b"SAPMARK\0";
@@ -167,7 +168,7 @@ impl MarkedTarget {
     }
 
     fn lock(&self) -> MutexGuard<'_, Displaced> {
-        self.displaced.lock().unwrap_or_else(PoisonError::into_inner)
+        self.displaced.lock()
     }
 }
 
@@ -191,9 +192,10 @@ impl RandomFile for MarkedTarget {
         let of_data = |part: Range<u64>| &data[(part.start - offset) as usize..(part.end - offset) as usize];
         let write = |side: Range<u64>| self.file.write_at(side.start, of_data(side));
         let change = |part: &mut [u8], at: u64| part.copy_from_slice(of_data(at..at + part.len() as u64));
-        match self.split(&range, &write, &change)? {
-            true => Ok(()),
-            false => self.file.write_at(offset, data),
+        if self.split(&range, &write, &change)? {
+            Ok(())
+        } else {
+            self.file.write_at(offset, data)
         }
     }
 
@@ -215,9 +217,10 @@ impl RandomFile for MarkedTarget {
     }
 
     fn zero(&self, range: Range<u64>) -> io::Result<()> {
-        match self.split(&range, &|side| self.file.zero(side), &|part, _| part.fill(0))? {
-            true => Ok(()),
-            false => self.file.zero(range),
+        if self.split(&range, &|side| self.file.zero(side), &|part, _| part.fill(0))? {
+            Ok(())
+        } else {
+            self.file.zero(range)
         }
     }
 }

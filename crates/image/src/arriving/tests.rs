@@ -359,9 +359,10 @@ fn what_has_arrived_is_not_read_again() {
     struct Damaged;
     impl Base for Damaged {
         fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-            match offset < 8192 && offset + buf.len() as u64 > 4096 {
-                true => Err(io::Error::other("damaged")),
-                false => Counting::default().read_at(offset, buf),
+            if offset < 8192 && offset + buf.len() as u64 > 4096 {
+                Err(io::Error::other("damaged"))
+            } else {
+                Counting::default().read_at(offset, buf)
             }
         }
     }

@@ -56,9 +56,10 @@ impl RandomFile for File {
 
     fn len(&self) -> io::Result<u64> {
         let meta = self.metadata()?;
-        match meta.file_type().is_block_device() {
-            true => Ok(seek(self, SeekFrom::End(0))?),
-            false => Ok(meta.len()),
+        if meta.file_type().is_block_device() {
+            Ok(seek(self, SeekFrom::End(0))?)
+        } else {
+            Ok(meta.len())
         }
     }
 
@@ -98,11 +99,12 @@ pub fn sync_folder_of(path: &Path) -> Result<()> {
 pub(crate) fn open(path: &Path) -> Result<File> {
     let name = path.display().to_string();
     let expects_device = is_device(path);
-    let flags = match expects_device {
+    let flags = if expects_device {
         // Nobody has it mounted or made it part of another one.
-        true => OFlags::EXCL,
+        OFlags::EXCL
+    } else {
         // A link leads anywhere; a pipe would wait for its other end.
-        false => OFlags::NOFOLLOW | OFlags::NONBLOCK,
+        OFlags::NOFOLLOW | OFlags::NONBLOCK
     };
     let file = OpenOptions::new().read(true).write(true).custom_flags(flags.bits() as i32).open(path);
     let file = file.map_err(|e| match (e.kind(), Errno::from_io_error(&e)) {

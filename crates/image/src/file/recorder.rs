@@ -133,9 +133,10 @@ impl RandomFile for Recorder {
         let written = &data[..data.len().min(room as usize)];
         put(&mut disk.now[self.file], offset, written);
         disk.operations.push((self.file, Operation::Write(offset, written.to_vec())));
-        match written.len() < data.len() {
-            true => Err(io::ErrorKind::StorageFull.into()),
-            false => Ok(()),
+        if written.len() < data.len() {
+            Err(io::ErrorKind::StorageFull.into())
+        } else {
+            Ok(())
         }
     }
 

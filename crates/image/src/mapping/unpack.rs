@@ -1,7 +1,7 @@
 //! Compressed clusters of a file.
 
+use parking_lot::Mutex;
 use std::num::NonZeroUsize;
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use crate::error::{Blame, ImageError, Result};
@@ -186,7 +186,7 @@ fn decode_batch(
     let start = clusters.first().map_or(0, |c| c.offset);
     let jobs = Mutex::new(clusters.iter().zip(out.chunks_mut(cluster_bytes)));
     let work = |decoder: &mut Decoder| loop {
-        let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let job = jobs.lock().next();
         let Some((cluster, out)) = job else {
             return Ok(());
         };

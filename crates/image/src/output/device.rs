@@ -1,11 +1,11 @@
 //! A raw disk on a block device.
 
+use parking_lot::Mutex;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{seek, OFlags, SeekFrom};
 
@@ -89,13 +89,13 @@ impl Target for DeviceTarget {
         self.check_whole()?;
         check_write(&self.name, self.size, offset, data.len())?;
         self.outcome("write", self.file.write_all_at(data, offset))?;
-        self.written.lock().unwrap_or_else(PoisonError::into_inner).add(offset..offset + data.len() as u64);
+        self.written.lock().add(offset..offset + data.len() as u64);
         Ok(())
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
         self.check_whole()?;
-        let gaps = self.written.lock().unwrap_or_else(PoisonError::into_inner).gaps(self.size);
+        let gaps = self.written.lock().gaps(self.size);
         for gap in gaps {
             self.outcome("zero", zeros::zero(&self.file, gap))?;
         }

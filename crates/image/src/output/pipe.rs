@@ -1,9 +1,9 @@
 //! A raw disk into a pipe.
 
+use parking_lot::Mutex;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
-use std::sync::{Mutex, PoisonError};
 
 use super::options::check_write;
 use crate::disk::Target;
@@ -78,7 +78,7 @@ impl<W: Write + Send> Target for PipeTarget<W> {
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         check_write(&self.name, self.size, offset, data.len())?;
-        let mut pipe = self.pipe.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pipe = self.pipe.lock();
         if pipe.failed {
             return Err(ImageError::refused(&self.name, "an earlier write failed"));
         }
@@ -94,7 +94,7 @@ impl<W: Write + Send> Target for PipeTarget<W> {
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
-        let mut pipe = self.pipe.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut pipe = self.pipe.into_inner();
         if pipe.failed {
             return Err(ImageError::refused(&self.name, "an earlier write failed"));
         }

@@ -22,6 +22,7 @@ use crate::disk::Base;
 use crate::error::{ImageError, Result};
 use crate::file::random_file::{self, RandomFile};
 use layout::{Layout, BLOCK_BYTES, CLUSTER_BYTES};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::fs::{renameat_with, RenameFlags, CWD};
 use space::Space;
 use std::ffi::OsString;
@@ -30,7 +31,6 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tables::{Dirty, Entry, State, Tables};
 
 /// Locks for writers, by cluster.
@@ -272,7 +272,7 @@ impl Overlay {
 
     /// Makes durable what was written before.
     pub fn flush(&self) -> Result<()> {
-        let _one = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.flushing.lock();
         self.check_whole()?;
         let (dirty, freed) = {
             let mut tables = self.tables_mut();
@@ -418,7 +418,7 @@ impl Overlay {
 
     /// Brings the L2 table of a cluster into memory.
     fn load_table(&self, cluster: u64) -> Result<()> {
-        let _one = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.loading.lock();
         let Some(at) = self.tables().to_load(cluster) else { return Ok(()) };
         let mut bytes = vec![0; CLUSTER_BYTES as usize];
         // Only who loads it, and nobody else does so now, could change it.
@@ -430,9 +430,10 @@ impl Overlay {
     /// Flushes where much waits for it.
     fn relieve(&self) -> Result<()> {
         let waiting = self.tables().dirty_tables();
-        match waiting > DIRTY_TABLES_MAX {
-            true => self.flush(),
-            false => Ok(()),
+        if waiting > DIRTY_TABLES_MAX {
+            self.flush()
+        } else {
+            Ok(())
         }
     }
 
@@ -455,19 +456,19 @@ impl Overlay {
     }
 
     fn tables(&self) -> RwLockReadGuard<'_, Tables> {
-        self.tables.read().unwrap_or_else(PoisonError::into_inner)
+        self.tables.read()
     }
 
     fn tables_mut(&self) -> RwLockWriteGuard<'_, Tables> {
-        self.tables.write().unwrap_or_else(PoisonError::into_inner)
+        self.tables.write()
     }
 
     fn space(&self) -> MutexGuard<'_, Space> {
-        self.space.lock().unwrap_or_else(PoisonError::into_inner)
+        self.space.lock()
     }
 
     fn stripe(&self, cluster: u64) -> MutexGuard<'_, ()> {
-        self.stripes[cluster as usize % STRIPES].lock().unwrap_or_else(PoisonError::into_inner)
+        self.stripes[cluster as usize % STRIPES].lock()
     }
 
     fn read(&self, at: u64, buf: &mut [u8]) -> Result<()> {

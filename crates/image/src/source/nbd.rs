@@ -84,9 +84,10 @@ impl NbdSource {
             }
             from = end;
         }
-        match found.is_empty() {
-            true => Err(self.connection.broken(format!("said nothing of the blocks at {at}"))),
-            false => Ok(found),
+        if found.is_empty() {
+            Err(self.connection.broken(format!("said nothing of the blocks at {at}")))
+        } else {
+            Ok(found)
         }
     }
 }

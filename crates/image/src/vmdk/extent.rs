@@ -17,7 +17,7 @@ pub(super) enum Content {
     Zero,
     /// In the file, from this offset on.
     Flat(MappedFile, u64),
-    Sparse(SparseExtent),
+    Sparse(Box<SparseExtent>),
 }
 
 /// A range of the disk.
@@ -89,6 +89,6 @@ impl Content {
             )));
         }
         let sparse = SparseExtent::open(MappedFile::new(file, blame), header, budget)?;
-        Ok(Content::Sparse(sparse))
+        Ok(Content::Sparse(Box::new(sparse)))
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn open_single(
 ) -> Result<Box<dyn Source>> {
     let sparse = SparseExtent::open(MappedFile::new(file, blame), header, budget)?;
     let size = sparse.sectors() * SECTOR;
-    let extent = Extent { range: 0..size, content: Content::Sparse(sparse) };
+    let extent = Extent { range: 0..size, content: Content::Sparse(Box::new(sparse)) };
     Ok(reader(size, if size == 0 { vec![] } else { vec![extent] }))
 }
 

@@ -32,9 +32,10 @@ pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
     let is_machine = source.as_ref().is_some_and(LiveSourceName::is_machine);
     let options = options(a)?;
     let vault = open(args)?;
-    match is_machine {
-        true => vault.check_backup_name(&format!("{}/{}", a.disk, Definition::DISK))?,
-        false => vault.check_backup_name(&a.disk)?,
+    if is_machine {
+        vault.check_backup_name(&format!("{}/{}", a.disk, Definition::DISK))?
+    } else {
+        vault.check_backup_name(&a.disk)?
     }
     if a.limit.is_some() {
         // Before there are threads: they inherit it.
@@ -50,9 +51,10 @@ pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
     if args.json {
         let all: Vec<Value> = made.disks.iter().map(DiskReport::json).collect();
         let definition = made.definition.as_ref().map(DiskReport::json);
-        match is_machine {
-            true => print_json(&json!({ "machine": a.disk, "disks": all, "definition": definition })),
-            false => all.iter().for_each(print_json),
+        if is_machine {
+            print_json(&json!({ "machine": a.disk, "disks": all, "definition": definition }))
+        } else {
+            all.iter().for_each(print_json)
         }
     } else {
         made.disks.iter().chain(&made.definition).for_each(DiskReport::print);

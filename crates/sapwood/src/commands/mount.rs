@@ -11,12 +11,13 @@ use crate::terminal::output::print_json;
 use crate::terminal::streams::{check_out, errln, outln};
 use anyhow::{Context, Result};
 use export::fuse::{MountOptions, Unmounted};
+use parking_lot::Mutex;
 use serde_json::json;
 use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use vault::{GroupCache, VaultError};
 
 /// Requests at once, at least: most of them wait for the store.
@@ -52,9 +53,10 @@ pub fn run(args: &Args, a: &Mount) -> Result<ExitCode> {
         errln!("sapwood: {place}: unmounted, but files were open; who reads them is told of an error");
     }
     let damaged = tree.damaged();
-    match damaged.is_empty() {
-        true => ended.map(|e| e.code()),
-        false => ended.map(|_| with_damage(&damaged)),
+    if damaged.is_empty() {
+        ended.map(|e| e.code())
+    } else {
+        ended.map(|_| with_damage(&damaged))
     }
 }
 
@@ -85,7 +87,7 @@ fn checked(path: &Path, vault: &str) -> Result<PathBuf> {
 fn each_once() -> impl Fn(&str) {
     let said = Mutex::new(HashSet::new());
     move |line| {
-        let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = said.lock();
         if said.len() < ERRORS_MAX && said.insert(line.to_owned()) {
             errln!("sapwood: {line}");
         }

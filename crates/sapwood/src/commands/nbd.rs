@@ -62,9 +62,10 @@ pub fn run(args: &Args, a: &Nbd) -> Result<ExitCode> {
     if let Some(overlay) = &overlay {
         overlay.close()?;
     }
-    match snapshot.is_damaged() {
-        true => Ok(with_damage(&[format!("{name}: damage was met")])),
-        false => Ok(ended.code()),
+    if snapshot.is_damaged() {
+        Ok(with_damage(&[format!("{name}: damage was met")]))
+    } else {
+        Ok(ended.code())
     }
 }
 

@@ -66,9 +66,10 @@ fn affected(d: &Damage) -> String {
 }
 
 fn summary(r: &VerifyReport, data: bool, seconds: f64) -> String {
-    let read = match data {
-        true => format!("{} of chunks ({} stored)", size(r.data_bytes), size(r.stored_bytes_read)),
-        false => "no chunks read (--data does)".into(),
+    let read = if data {
+        format!("{} of chunks ({} stored)", size(r.data_bytes), size(r.stored_bytes_read))
+    } else {
+        "no chunks read (--data does)".into()
     };
     let speed = if data { format!(", {}", rate(r.data_bytes, seconds)) } else { String::new() };
     let found = match r.damaged.len() {

@@ -47,9 +47,10 @@ impl BlockDevice for SnapshotDevice {
         let mut at = range.start;
         while at < range.end {
             // An overlay has whole sectors: what it has behind the end is zeros.
-            let data = match at < self.size() {
-                true => self.snapshot.next_data(at).map_err(|e| self.failed(e))?,
-                false => None,
+            let data = if at < self.size() {
+                self.snapshot.next_data(at).map_err(|e| self.failed(e))?
+            } else {
+                None
             };
             let data = data.filter(|d| d.start < range.end).unwrap_or(range.end..range.end);
             let hole = Extent { range: at..data.start, block: Block::Hole };
@@ -71,9 +72,10 @@ impl image::Base for Below {
         let inside = self.0.size().saturating_sub(offset).min(buf.len() as u64);
         let (data, behind) = buf.split_at_mut(inside as usize);
         behind.fill(0);
-        match data.is_empty() {
-            true => Ok(()),
-            false => self.0.read_at(offset, data),
+        if data.is_empty() {
+            Ok(())
+        } else {
+            self.0.read_at(offset, data)
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use super::snapshot::SnapshotDevice;
 use export::{Attributes, BlockDevice, Entry, Extent, NodeId, NodeKind, Tree};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 use vault::{format_time, GroupCache, Listing, SnapshotEntry, Vault, VaultError};
 
@@ -68,7 +69,7 @@ struct Damaged {
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
+    of.lock()
 }
 
 impl VaultTree {
@@ -303,9 +304,10 @@ impl Below {
 
 fn time(seconds: i64) -> SystemTime {
     let distance = Duration::from_secs(seconds.unsigned_abs());
-    let time = match seconds < 0 {
-        true => SystemTime::UNIX_EPOCH.checked_sub(distance),
-        false => SystemTime::UNIX_EPOCH.checked_add(distance),
+    let time = if seconds < 0 {
+        SystemTime::UNIX_EPOCH.checked_sub(distance)
+    } else {
+        SystemTime::UNIX_EPOCH.checked_add(distance)
     };
     time.unwrap_or(SystemTime::UNIX_EPOCH)
 }
@@ -321,7 +323,7 @@ impl What {
 
     /// Whether somebody has it open, or opens it just now.
     fn is_open(&self) -> bool {
-        matches!(self, What::File(file) if file.open.try_lock().map_or(true, |open| open.strong_count() > 0))
+        matches!(self, What::File(file) if file.open.try_lock().is_none_or(|open| open.strong_count() > 0))
     }
 }
 

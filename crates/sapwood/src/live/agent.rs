@@ -155,9 +155,10 @@ impl Agent {
     }
 
     fn send(&mut self, command: &str, arguments: Value) -> std::io::Result<()> {
-        let line = match arguments.as_object().is_some_and(serde_json::Map::is_empty) {
-            true => format!("{}\n", json!({ "execute": command })),
-            false => format!("{}\n", json!({ "execute": command, "arguments": arguments })),
+        let line = if arguments.as_object().is_some_and(serde_json::Map::is_empty) {
+            format!("{}\n", json!({ "execute": command }))
+        } else {
+            format!("{}\n", json!({ "execute": command, "arguments": arguments }))
         };
         self.socket.write_all(line.as_bytes())
     }

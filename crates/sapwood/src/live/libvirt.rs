@@ -356,9 +356,10 @@ fn since(
     let same_source = then.disks.iter().any(|d| d.target == disk.target && d.source == disk.source);
     // Files may be renamed while the machine is off.
     let same_file = tag(IMAGE_TAG).is_none_or(|then| image == Some(then));
-    match same_source && same_file {
-        true => Ok(checkpoint.to_owned()),
-        false => Err(format!("the disk has another image than in snapshot {newest}")),
+    if same_source && same_file {
+        Ok(checkpoint.to_owned())
+    } else {
+        Err(format!("the disk has another image than in snapshot {newest}"))
     }
 }
 

@@ -112,9 +112,10 @@ impl QemuPoint {
 
     /// Before the last nodes go: as long as there are any, whoever comes after a crash knows that it is ours.
     fn stop_server(&mut self) -> Result<()> {
-        match std::mem::take(&mut self.serving) {
-            true => self.qmp.execute("nbd-server-stop", json!({})).map(drop),
-            false => Ok(()),
+        if std::mem::take(&mut self.serving) {
+            self.qmp.execute("nbd-server-stop", json!({})).map(drop)
+        } else {
+            Ok(())
         }
     }
 

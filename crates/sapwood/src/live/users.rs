@@ -83,9 +83,10 @@ pub fn users(qmp: &mut Qmp) -> Result<Vec<User>> {
 /// Who uses what, for people.
 pub fn told(users: &[User]) -> String {
     let all: Vec<String> = users.iter().map(|user| format!("{} uses {}", user.name(), user.node)).collect();
-    match all.is_empty() {
-        true => "QEMU has no device and no writable export with a disk".into(),
-        false => format!("{}; name the device instead of a node", all.join(", ")),
+    if all.is_empty() {
+        "QEMU has no device and no writable export with a disk".into()
+    } else {
+        format!("{}; name the device instead of a node", all.join(", "))
     }
 }
 

@@ -3,9 +3,10 @@
 use super::point::Point;
 use anyhow::{Context as _, Result};
 use image::{Changes, ImageError, NbdSource, Source};
+use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -115,5 +116,5 @@ impl Source for LiveSource {
 }
 
 fn lock(point: &Mutex<Box<dyn Point>>) -> MutexGuard<'_, Box<dyn Point>> {
-    point.lock().unwrap_or_else(PoisonError::into_inner)
+    point.lock()
 }

@@ -5,9 +5,10 @@ pub fn escaped(bytes: &[u8]) -> String {
     let mut out = String::new();
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
-            match c.is_control() || is_bidirectional(c) {
-                true => out.extend(c.to_string().bytes().map(|b| format!("\\x{b:02x}"))),
-                false => out.push(c),
+            if c.is_control() || is_bidirectional(c) {
+                out.extend(c.to_string().bytes().map(|b| format!("\\x{b:02x}")))
+            } else {
+                out.push(c)
             }
         }
         out.extend(chunk.invalid().iter().map(|b| format!("\\x{b:02x}")));

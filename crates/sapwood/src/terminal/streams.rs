@@ -6,6 +6,7 @@
 
 use super::escape::escaped;
 use super::exit_code;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::event::{poll, PollFd, PollFlags};
 use rustix::io::Errno;
 use std::fmt;
@@ -13,7 +14,6 @@ use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Which of descriptors 0 to 2 were closed when the program was started, as bits.
 ///
@@ -60,9 +60,10 @@ impl Write for Out {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut failed = lock(&FAILED);
         if failed.is_none() {
-            *failed = match is_closed(1) {
-                true => Some(Errno::BADF.into()),
-                false => write_all(io::stdout().as_fd(), bytes).err(),
+            *failed = if is_closed(1) {
+                Some(Errno::BADF.into())
+            } else {
+                write_all(io::stdout().as_fd(), bytes).err()
             };
         }
         match &*failed {
@@ -89,7 +90,7 @@ impl fmt::Display for Unwritable {
 impl std::error::Error for Unwritable {}
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
+    of.lock()
 }
 
 fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
@@ -135,9 +136,10 @@ pub fn check_out() -> io::Result<()> {
 
 /// An error if standard input was closed from the start: it would read as empty.
 pub fn check_in() -> io::Result<()> {
-    match is_closed(0) {
-        true => Err(io::Error::other("standard input is closed")),
-        false => Ok(()),
+    if is_closed(0) {
+        Err(io::Error::other("standard input is closed"))
+    } else {
+        Ok(())
     }
 }
 
@@ -165,8 +167,9 @@ pub fn finish(code: ExitCode) -> ExitCode {
     } else if e.kind() != ErrorKind::BrokenPipe {
         errln!("sapwood: standard output: cannot write: {e}");
     }
-    match code == ExitCode::SUCCESS {
-        true => ExitCode::from(exit_code::FAILED),
-        false => code,
+    if code == ExitCode::SUCCESS {
+        ExitCode::from(exit_code::FAILED)
+    } else {
+        code
     }
 }

@@ -250,11 +250,10 @@ pub(super) fn load(file: &dyn RandomFile, name: &str, layout: &Layout) -> Result
             )));
         }
         let cluster = host / CLUSTER_BYTES;
-        match space.take(cluster..cluster + 1) {
-            true => Ok(()),
-            false => Err(corrupt(format!(
-                "the cluster at offset {host:#x} is used twice, the second time as {what}"
-            ))),
+        if space.take(cluster..cluster + 1) {
+            Ok(())
+        } else {
+            Err(corrupt(format!("the cluster at offset {host:#x} is used twice, the second time as {what}")))
         }
     };
     let mut l1 = vec![0; layout.l1_entries() as usize * 8];

@@ -43,10 +43,7 @@ pub(super) fn negotiate(
     if let Some(bitmap) = bitmap {
         let wanted = format!("{DIRTY_BITMAP}{bitmap}");
         // One option replaces what the one before has chosen: both are asked for.
-        let chosen = match structured {
-            true => h.context(export, &[ALLOCATION, &wanted])?,
-            false => Vec::new(),
-        };
+        let chosen = if structured { h.context(export, &[ALLOCATION, &wanted])? } else { Vec::new() };
         let number = |name: &str| chosen.iter().find(|c| c.0 == name).map(|c| c.1);
         (allocation, dirty) = (number(ALLOCATION), number(&wanted));
         if dirty.is_none() {

@@ -144,14 +144,15 @@ impl Server {
             Mischief::Pieces => {
                 let half = len / 2;
                 let zeros = data[half..].iter().all(|b| *b == 0);
-                match zeros {
-                    true => self.chunk(
+                if zeros {
+                    self.chunk(
                         false,
                         2,
                         cookie,
                         &[&at(half)[..], &((len - half) as u32).to_be_bytes()].concat(),
-                    )?,
-                    false => self.chunk(false, 1, cookie, &[&at(half)[..], &data[half..]].concat())?,
+                    )?
+                } else {
+                    self.chunk(false, 1, cookie, &[&at(half)[..], &data[half..]].concat())?
                 }
                 self.chunk(false, 1, cookie, &[&at(0)[..], &data[..half]].concat())?;
                 self.chunk(true, 0, cookie, b"")

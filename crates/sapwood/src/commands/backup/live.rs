@@ -35,9 +35,10 @@ pub(super) fn run(
         return Err(VaultError::Usage(why.into()).into());
     }
     // Name of the disk in the vault, and in the machine.
-    let disks: Vec<(String, String)> = match source.is_machine() {
-        false => source.disks()?.into_iter().map(|node| (a.disk.clone(), node)).collect(),
-        true => source.disks()?.into_iter().map(|id| (format!("{}/{id}", a.disk), id)).collect(),
+    let disks: Vec<(String, String)> = if source.is_machine() {
+        source.disks()?.into_iter().map(|id| (format!("{}/{id}", a.disk), id)).collect()
+    } else {
+        source.disks()?.into_iter().map(|node| (a.disk.clone(), node)).collect()
     };
     let definition = format!("{}/{}", a.disk, Definition::DISK);
     for (name, _) in &disks {
@@ -66,9 +67,10 @@ pub(super) fn run(
             backups.push(backup);
         }
         // That the disks are safe does not hang on it.
-        let definition = match source.is_machine() {
-            true => source.definition().map_err(|e| errln!("sapwood: {definition} is not kept: {e:#}")).ok(),
-            false => None,
+        let definition = if source.is_machine() {
+            source.definition().map_err(|e| errln!("sapwood: {definition} is not kept: {e:#}")).ok()
+        } else {
+            None
         };
         let point = source.take(&how, vault.id(), &wanted)?;
         let kind = if point.frozen() { "application" } else { "crash" };

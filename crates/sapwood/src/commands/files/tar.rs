@@ -135,9 +135,10 @@ fn data(fs: &dyn FileSystem, id: NodeId, size: u64) -> Result<Vec<Range<u64>>> {
         }
     }
     let bytes: u64 = data.iter().map(|r| r.end - r.start).sum();
-    Ok(match size - bytes.min(size) >= HOLES_BYTES_MIN || size == 0 {
-        true => data,
-        false => std::iter::once(0..size).collect(),
+    Ok(if size - bytes.min(size) >= HOLES_BYTES_MIN || size == 0 {
+        data
+    } else {
+        std::iter::once(0..size).collect()
     })
 }
 

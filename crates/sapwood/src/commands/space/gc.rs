@@ -59,9 +59,11 @@ fn show(args: &Args, r: &GcReport, dry_run: bool, seconds: f64) -> Result<ExitCo
         r.names_put_back.iter().for_each(|disk| outln!("put the name of {disk} back"));
         r.skipped.iter().chain(&r.busy).for_each(|s| outln!("skipped: {s}"));
     }
-    Ok(match r.compacted.damaged > 0 || !r.skipped.is_empty() {
-        true => ExitCode::from(DAMAGED),
-        false if !r.busy.is_empty() => ExitCode::from(REFUSED),
-        false => ExitCode::SUCCESS,
+    Ok(if r.compacted.damaged > 0 || !r.skipped.is_empty() {
+        ExitCode::from(DAMAGED)
+    } else if !r.busy.is_empty() {
+        ExitCode::from(REFUSED)
+    } else {
+        ExitCode::SUCCESS
     })
 }

@@ -63,9 +63,10 @@ fn draw(disk: &str, map: &Map, colours: bool) {
     for (row, cells) in map.cells.chunks(COLUMNS).enumerate() {
         let mut line = String::new();
         for c in cells {
-            match colours {
-                true => line.push_str(&format!("\x1b[38;5;{}m{}", colour(*c), letter(*c))),
-                false => line.push(letter(*c)),
+            if colours {
+                line.push_str(&format!("\x1b[38;5;{}m{}", colour(*c), letter(*c)))
+            } else {
+                line.push(letter(*c))
             }
         }
         let end = if colours { "\x1b[0m" } else { "" };

@@ -140,13 +140,14 @@ impl<'a> Target<'a> {
                 symlinkat(OsStr::from_bytes(&to), self.here(), os_name)?;
                 self.attributes_by_name(os_name, id, node)?
             }
-            kind => match self.special(os_name, kind)? {
-                true => self.attributes_by_name(os_name, id, node)?,
-                false => {
+            kind => {
+                if self.special(os_name, kind)? {
+                    self.attributes_by_name(os_name, id, node)?
+                } else {
                     counts.left_out += 1;
                     return Ok(Lost::default());
                 }
-            },
+            }
         };
         if node.links > 1 {
             self.links.insert(id, (walk.directory(), name.to_vec()));
@@ -159,11 +160,11 @@ impl<'a> Target<'a> {
     fn link(&mut self, walk: &mut Walk, name: &[u8], id: NodeId) -> Result<bool> {
         let Some((directory, first)) = self.links.get(&id) else { return Ok(false) };
         let (first, name) = (OsStr::from_bytes(first), OsStr::from_bytes(name));
-        let linked = match *directory == walk.directory() {
-            true => linkat(self.here(), first, self.here(), name, AtFlags::empty()),
-            false => self
-                .reopen(&walk.names(*directory))
-                .and_then(|other| linkat(other, first, self.here(), name, AtFlags::empty())),
+        let linked = if *directory == walk.directory() {
+            linkat(self.here(), first, self.here(), name, AtFlags::empty())
+        } else {
+            self.reopen(&walk.names(*directory))
+                .and_then(|other| linkat(other, first, self.here(), name, AtFlags::empty()))
         };
         match linked {
             Ok(()) => Ok(true),

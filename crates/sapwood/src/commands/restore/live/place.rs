@@ -6,13 +6,13 @@
 use crate::args::Restore;
 use anyhow::{Context, Result};
 use image::{sync_folder_of, Arriving, ArrivingPaths, Replaced};
+use parking_lot::Mutex;
 use rustix::fs::{renameat_with, RenameFlags, CWD};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use vault::VaultError;
 
 /// Where a disk arrives.
@@ -70,7 +70,7 @@ impl Place {
     pub fn complete(&self) -> Result<()> {
         let Kind::File(name) = &self.kind else { return Ok(()) };
         if let Some(replaced) = &self.replaced {
-            replaced.lock().unwrap_or_else(PoisonError::into_inner).claim_again()?;
+            replaced.lock().claim_again()?;
         }
         let flags = if self.overwrite { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
         match renameat_with(CWD, &self.paths.target, CWD, name, flags) {
