@@ -21,7 +21,7 @@ mod socket;
 #[cfg(test)]
 mod tests;
 
-pub use address::Address;
+pub use address::{unix_uri, Address};
 pub use exports::{Exports, Single};
 pub use places::Limits;
 pub use server::{Server, ServerOptions};

@@ -1,5 +1,6 @@
 //! Where a server listens.
 
+use percent_encoding::{percent_encode, AsciiSet, NON_ALPHANUMERIC};
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
@@ -17,22 +18,17 @@ pub enum Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Unix(path) => write!(f, "nbd+unix:///?socket={}", escaped(path)),
+            Address::Unix(path) => f.write_str(&unix_uri("", path)),
             Address::Tcp(address) => write!(f, "nbd://{address}"),
         }
     }
 }
 
-/// A path as a part of a URI.
-fn escaped(path: &Path) -> String {
-    let mut text = String::new();
-    for byte in path.as_os_str().as_bytes() {
-        match byte {
-            b'/' | b'-' | b'.' | b'_' | b'~' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => {
-                text.push(*byte as char)
-            }
-            _ => text.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    text
+/// What stands in a URI as itself in a path; everything else is percent-encoded.
+const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// The URI of an export behind a Unix socket.
+pub fn unix_uri(export: &str, socket: &Path) -> String {
+    let socket = percent_encode(socket.as_os_str().as_bytes(), PATH);
+    format!("nbd+unix:///{export}?socket={socket}")
 }

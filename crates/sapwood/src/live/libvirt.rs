@@ -19,11 +19,12 @@ mod virsh;
 
 use super::agent::set_frozen;
 use super::node::SAFE_WITH_IOTHREADS;
-use super::point::{uri, DiskRequest, Point};
+use super::point::{DiskRequest, Point};
 use super::scratch::{self, Scratch};
 use crate::system::own_directory::{self, OwnDirectory};
 use anyhow::{bail, ensure, Context as _, Result};
 use domain::{Domain, DomainDisk};
+use export::nbd::unix_uri;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use vault::VaultId;
@@ -270,7 +271,7 @@ impl LibvirtPoint {
 
 impl Point for LibvirtPoint {
     fn uri(&self, disk: usize) -> String {
-        uri(&self.parts[disk].target, &self.scratch.socket())
+        unix_uri(&self.parts[disk].target, &self.scratch.socket())
     }
 
     fn changes(&self, disk: usize) -> std::result::Result<&str, &str> {

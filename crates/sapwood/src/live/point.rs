@@ -1,7 +1,7 @@
 //! A point in time of disks of a running machine: what is asked for, and what every kind of machine gives.
 
 use anyhow::Result;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use vault::SnapId;
 
 /// A disk of which a point in time is wanted.
@@ -53,15 +53,4 @@ pub struct LiveOptions {
     pub scratch: PathBuf,
     /// The guest agent's socket.
     pub agent: Option<PathBuf>,
-}
-
-/// The URI of an export behind a socket.
-pub fn uri(export: &str, socket: &Path) -> String {
-    format!("nbd+unix:///{export}?socket={}", encoded(&socket.to_string_lossy()))
-}
-
-/// As it stands in a URI.
-fn encoded(path: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"/-._~".contains(&b);
-    path.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }

@@ -5,10 +5,11 @@ use super::bitmaps::{self, Bitmap, State};
 use super::leftovers;
 use super::names::Names;
 use super::node::Node;
-use super::point::{uri, DiskRequest, LiveOptions, Point};
+use super::point::{DiskRequest, LiveOptions, Point};
 use super::qmp::Qmp;
 use super::scratch::Scratch;
 use anyhow::{bail, ensure, Context as _, Result};
+use export::nbd::unix_uri;
 use serde_json::{json, Value};
 use std::path::Path;
 use vault::{SnapId, VaultId};
@@ -168,7 +169,7 @@ impl QemuPoint {
 
 impl Point for QemuPoint {
     fn uri(&self, disk: usize) -> String {
-        uri(&self.parts[disk].names.fleece, &self.scratch.socket())
+        unix_uri(&self.parts[disk].names.fleece, &self.scratch.socket())
     }
 
     fn changes(&self, disk: usize) -> std::result::Result<&str, &str> {

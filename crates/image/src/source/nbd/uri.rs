@@ -1,6 +1,8 @@
 //! Names of exports: `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`.
 
 use format::nbd::PORT;
+use percent_encoding::percent_decode_str;
+use std::borrow::Cow;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
@@ -83,20 +85,13 @@ impl Uri {
 
 /// Takes `%2F` and the like out.
 fn decoded(text: &str) -> Result<String, String> {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let Some((&first, more)) = rest.split_first() {
-        if first != b'%' {
-            bytes.push(first);
-            rest = more;
-            continue;
-        }
-        let digits = more.get(..2).and_then(|d| std::str::from_utf8(d).ok());
-        let byte = digits.and_then(|d| u8::from_str_radix(d, 16).ok());
-        bytes.push(byte.ok_or_else(|| format!("{text:?} has a % without two hexadecimal digits"))?);
-        rest = &more[2..];
+    // The decoder would leave what is no escape as it is.
+    let is_escape = |rest: &str| rest.get(..2).is_some_and(|d| d.bytes().all(|b| b.is_ascii_hexdigit()));
+    if !text.split('%').skip(1).all(is_escape) {
+        return Err(format!("{text:?} has a % without two hexadecimal digits"));
     }
-    String::from_utf8(bytes).map_err(|_| format!("{text:?} is no text once it is decoded"))
+    let decoded = percent_decode_str(text).decode_utf8();
+    decoded.map(Cow::into_owned).map_err(|_| format!("{text:?} is not UTF-8 once it is decoded"))
 }
 
 #[cfg(test)]
