@@ -59,7 +59,7 @@ impl Serving {
     }
 
     /// Waits until the command has ended, or a signal has come, or `enough`, which is told of the clients, says so.
-    pub fn wait(&mut self, end: &mut EndSignal, mut enough: impl FnMut(Clients) -> bool) -> Result<Ended> {
+    pub fn wait(&mut self, end: &EndSignal, mut enough: impl FnMut(Clients) -> bool) -> Result<Ended> {
         let Serving { server, purpose, .. } = self;
         purpose.wait(end, || enough(Clients { now: server.clients(), ever: server.served() }))
     }

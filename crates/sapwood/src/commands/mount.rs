@@ -26,7 +26,7 @@ const THREADS_MIN: usize = 4;
 const ERRORS_MAX: usize = 1000;
 
 pub fn run(args: &Args, a: &Mount) -> Result<ExitCode> {
-    let mut end = EndSignal::new()?;
+    let end = EndSignal::new()?;
     let vault = open(args)?;
     let mountpoint = checked(&a.mountpoint, &vault.location())?;
     let tree = Arc::new(VaultTree::new(vault, GroupCache::new(cache_bytes(a.cache)))?);
@@ -37,7 +37,7 @@ pub fn run(args: &Args, a: &Mount) -> Result<ExitCode> {
         threads: std::thread::available_parallelism().map_or(2, |n| n.get() + 2).max(THREADS_MIN),
         allow_other: a.allow_other,
         on_error: Box::new(each_once()),
-        on_end: Box::new(end.teller()?),
+        on_end: Box::new(end.trigger()),
     };
     let mount = export::fuse::Mount::start(&mountpoint, tree.clone(), options)
         .with_context(|| format!("mounting on {place}"))?;
@@ -48,7 +48,7 @@ pub fn run(args: &Args, a: &Mount) -> Result<ExitCode> {
     }
     check_out()?;
     let purpose = Purpose::start(&a.command, &[("SAPWOOD_MOUNT", mountpoint.as_os_str())]);
-    let ended = purpose.and_then(|mut p| p.wait(&mut end, || false));
+    let ended = purpose.and_then(|mut p| p.wait(&end, || false));
     if mount.stop() == Unmounted::InUse {
         errln!("sapwood: {place}: unmounted, but files were open; who reads them is told of an error");
     }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use vault::GroupCache;
 
 pub fn run(args: &Args, a: &Nbd) -> Result<ExitCode> {
-    let mut end = EndSignal::new()?;
+    let end = EndSignal::new()?;
     let (disk, spec) = split(&a.snapshot);
     let vault = open(args)?;
     let snapshot = vault.open_snapshot(disk, spec, &GroupCache::new(cache_bytes(a.serve.cache)))?;
@@ -57,7 +57,7 @@ pub fn run(args: &Args, a: &Nbd) -> Result<ExitCode> {
     // Where nobody learns the address, nobody is served.
     check_out()?;
     serving.run(&a.command)?;
-    let ended = serving.wait(&mut end, |_| false)?;
+    let ended = serving.wait(&end, |_| false)?;
     serving.stop();
     if let Some(overlay) = &overlay {
         overlay.close()?;

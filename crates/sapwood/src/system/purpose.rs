@@ -51,10 +51,10 @@ impl Purpose {
 
     /// Waits until the command has ended. Where there is none: until a signal has come, or `enough` says so. The command
     /// is told of a signal, and waited for.
-    pub fn wait(&mut self, end: &mut EndSignal, mut enough: impl FnMut() -> bool) -> Result<Ended> {
+    pub fn wait(&mut self, end: &EndSignal, mut enough: impl FnMut() -> bool) -> Result<Ended> {
         let mut told = false;
         loop {
-            let signal = end.wait_for(LOOK_EVERY);
+            let signal = end.has_come();
             if let Some(child) = &mut self.command {
                 if let Some(status) = child.try_wait().context("waiting for the command")? {
                     self.command = None;
@@ -66,14 +66,12 @@ impl Purpose {
                     pid.map(|pid| kill_process(pid, Signal::TERM));
                     told = true;
                 }
-                if signal {
-                    std::thread::sleep(LOOK_EVERY);
-                }
             } else if signal {
                 return Ok(Ended::Signal);
             } else if enough() {
                 return Ok(Ended::Enough);
             }
+            std::thread::sleep(LOOK_EVERY);
         }
     }
 }

@@ -2,43 +2,32 @@
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 
 /// SIGINT, SIGTERM and SIGHUP, from now on.
 pub struct EndSignal {
-    caught: UnixStream,
-    write: UnixStream,
-    has_come: bool,
+    has_come: Arc<AtomicBool>,
 }
 
 impl EndSignal {
     /// Catches the signals.
     pub fn new() -> Result<EndSignal> {
-        let (caught, write) = UnixStream::pair().context("waiting for signals")?;
+        let has_come = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            let write = write.try_clone().context("waiting for signals")?;
-            signal_hook::low_level::pipe::register(signal, write).context("waiting for signals")?;
+            signal_hook::flag::register(signal, has_come.clone()).context("waiting for signals")?;
         }
-        Ok(EndSignal { caught, write, has_come: false })
+        Ok(EndSignal { has_come })
     }
 
-    /// What ends the waiting as a signal would, when it is called.
-    pub fn teller(&self) -> Result<impl FnOnce() + Send + 'static> {
-        let mut write = self.write.try_clone().context("waiting for signals")?;
-        Ok(move || drop(write.write(&[0])))
+    /// Has the effect of a signal when it is called.
+    pub fn trigger(&self) -> impl FnOnce() + Send + 'static {
+        let has_come = self.has_come.clone();
+        move || has_come.store(true, Ordering::SeqCst)
     }
 
-    /// Waits for one, for that long at most. Returns whether one has come.
-    pub fn wait_for(&mut self, time: Duration) -> bool {
-        if !self.has_come {
-            drop(self.caught.set_read_timeout(Some(time)));
-            let came = self.caught.read(&mut [0]);
-            // Any other error would mean that none can come any more.
-            self.has_come =
-                !matches!(came, Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted));
-        }
-        self.has_come
+    /// Whether a signal has come.
+    pub fn has_come(&self) -> bool {
+        self.has_come.load(Ordering::SeqCst)
     }
 }

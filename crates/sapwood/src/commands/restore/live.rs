@@ -29,11 +29,11 @@ use vault::{GroupCache, SnapshotEntry, Vault};
 const COME_BACK: Duration = Duration::from_secs(20);
 
 pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
-    let mut end = EndSignal::new()?;
+    let end = EndSignal::new()?;
     let restore = LiveRestore::begin(args, a)?;
     let mut serving = restore.serve()?;
     serving.run(&a.command)?;
-    let (arrived, ended) = restore.arrive(&mut serving, &mut end);
+    let (arrived, ended) = restore.arrive(&mut serving, &end);
     let is_in_use = serving.is_in_use();
     serving.stop();
     restore.leave(&arrived, is_in_use && matches!(ended, Ok(Ended::Signal)))?;
@@ -107,7 +107,7 @@ impl<'a> LiveRestore<'a> {
     }
 
     /// Lets the disk arrive while it is served. Returns whether it did, and what ended the serving.
-    fn arrive(&self, serving: &mut Serving, end: &mut EndSignal) -> (Result<()>, Result<Ended>) {
+    fn arrive(&self, serving: &mut Serving, end: &EndSignal) -> (Result<()>, Result<Ended>) {
         let [stop, is_done, is_waiting] = [const { AtomicBool::new(false) }; 3];
         let arrival = Arrival {
             arriving: &self.arriving,
