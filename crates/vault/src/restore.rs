@@ -26,9 +26,10 @@ use crate::restore::windows::{for_windows, GroupKey, Kept};
 use crossbeam_channel::{bounded, Receiver};
 use format::{Codec, SnapshotEntry, Table};
 use image::Target;
+use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Bytes of stored groups in one read.
 const READ_BYTES: u64 = 2 << 20;
@@ -77,7 +78,7 @@ struct Window {
 
 impl Sink for Window {
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = self.bytes.lock();
         let at = (offset - self.start) as usize;
         bytes[at..at + data.len()].copy_from_slice(data);
         Ok(())
@@ -133,7 +134,7 @@ fn restore(
                     bytes: Mutex::new(vec![0; (of_window.end - of_window.from) as usize]),
                 };
                 fetch(&view.tables, of_window, &window, Some(kept), &counts, progress)?;
-                let bytes = window.bytes.into_inner().unwrap_or_else(PoisonError::into_inner);
+                let bytes = window.bytes.into_inner();
                 Ok(target.write_at(of_window.from, &bytes)?)
             })?;
         } else {

@@ -3,8 +3,9 @@
 //! It serves backups that never read data back: policies that compact and punch nothing. All other objects are kept, and
 //! so is data that was there before.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use store::{Entry, Hold, ObjectStore, ObjectWriter, Result, StoreError, Tag};
 
@@ -34,7 +35,7 @@ fn is_data(name: &str) -> bool {
 }
 
 fn locked(lengths: &Lengths) -> MutexGuard<'_, HashMap<String, u64>> {
-    lengths.lock().unwrap_or_else(PoisonError::into_inner)
+    lengths.lock()
 }
 
 fn not_kept(name: &str, op: &'static str) -> StoreError {

@@ -1,7 +1,7 @@
 //! Threads that do one operation together: how many, how they start, and the first error that any of them meets.
 
 use crate::base::error::{Result, VaultError};
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 /// Threads for computing.
@@ -16,15 +16,15 @@ pub(crate) struct Failure(Mutex<Option<VaultError>>);
 
 impl Failure {
     pub fn set(&self, e: VaultError) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+        self.0.lock().get_or_insert(e);
     }
 
     pub fn is_set(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.0.lock().is_some()
     }
 
     pub fn into_result(self) -> Result<()> {
-        self.0.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+        self.0.into_inner().map_or(Ok(()), Err)
     }
 
     /// Runs a stage, and keeps its error.

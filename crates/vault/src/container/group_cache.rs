@@ -5,11 +5,12 @@ use crate::container::group_reader::{check_cipher, extent, GroupReader};
 use crate::manifest::folder::Folder;
 use chunk::Fingerprint;
 use format::{names, Codec, ContainerId, DiskId, Group, Table, WriterNo};
+use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use quick_cache::Weighter;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Chunks of a group stored raw that are read as one.
 pub(crate) const SLICE_CHUNKS: u32 = 64;
@@ -121,7 +122,7 @@ impl GroupCache {
     }
 
     fn unpack(&self, object: &str, table: &Table, group: &Group, stored: &[u8]) -> Result<Vec<u8>> {
-        let readers = || self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        let readers = || self.readers.lock();
         let mut reader = readers().pop().unwrap_or_else(GroupReader::new);
         let opened = reader.open(object, table, group, stored);
         let bytes = reader.take();

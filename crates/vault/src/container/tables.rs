@@ -4,8 +4,9 @@ use crate::base::error::{Named, Result, VaultError};
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
 use format::{names, ChunkNo, ContainerEntry, ContainerId, Kind, Owner, Table, WriterNo};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Finds containers of a disk and of the shared set, and their tables.
 pub(crate) struct Tables {
@@ -85,12 +86,12 @@ impl Tables {
             return Ok(t);
         }
         let table = Arc::new(read_table(self.folder_of(entry.id), entry.id, entry.table)?);
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner).insert(key, &table);
+        self.cache.lock().insert(key, &table);
         Ok(table)
     }
 
     fn cached(&self, key: Key) -> Option<Arc<Table>> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(key)
+        self.cache.lock().get(key)
     }
 }
 

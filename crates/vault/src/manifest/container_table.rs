@@ -3,8 +3,9 @@
 use crate::base::error::{Named, Result, VaultError};
 use crate::manifest::folder::Folder;
 use format::{names, ContainerEntry, ContainerId, ContainerPage, DataName, Kind, Manifest, PageRef, Release};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// A change of the container table: an entry to put, or `None` to take it out.
 pub(crate) type Edits = BTreeMap<ContainerId, Option<ContainerEntry>>;
@@ -26,7 +27,7 @@ impl Containers {
     }
 
     fn page(&self, at: usize) -> Result<Arc<ContainerPage>> {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = self.loaded.lock();
         if let Some(p) = loaded.get(&at) {
             return Ok(p.clone());
         }

@@ -14,8 +14,8 @@ use crate::manifest::rollback::{self, Evidence};
 use crate::manifest::vault::now;
 use format::Token;
 use format::{names, Manifest, Owner, SessionRecord, SnapshotEntry, Writer, WriterKind, WriterNo};
+use parking_lot::Mutex;
 use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use store::{Hold, ObjectStore, Reserve, StoreError};
 
@@ -174,7 +174,7 @@ impl Session {
 
     /// Remembers an object that goes if the session does not commit.
     pub fn wrote(&self, object: String) {
-        self.put.lock().unwrap_or_else(PoisonError::into_inner).push(object);
+        self.put.lock().push(object);
     }
 
     /// Whether its hold still stands.
@@ -195,7 +195,7 @@ impl Session {
         mut change: impl FnMut(&mut ManifestEdit<'_>) -> Result<T>,
     ) -> Result<(Manifest, T)> {
         self.check()?;
-        let mut next_page = self.next_page.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next_page = self.next_page.lock();
         let out = self.folder.replace(|m, put| {
             if !m.writers.iter().any(|w| w.no == self.writer) {
                 return Err(self.fenced(m));
@@ -204,7 +204,7 @@ impl Session {
             change(&mut ManifestEdit { folder, writer, manifest: m, put, next_page: &mut next_page })
         });
         if matches!(out, Ok(_) | Err(VaultError::Uncertain { .. })) {
-            self.put.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            self.put.lock().clear();
         }
         out
     }
@@ -253,7 +253,7 @@ impl Drop for Session {
         }
         // What failed for want of space must not leave less of it.
         let folder = self.folder.with_reserve(Reserve::Whole);
-        for object in self.put.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        for object in self.put.lock().drain(..) {
             let _ = folder.store.delete(&object);
         }
         let writer = self.writer;

@@ -10,8 +10,9 @@ use format::{
     names, ChunkNo, Manifest, PageAt, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, Reverse,
     SegmentRecipe, SnapshotEntry, Summary, SEGMENTS_PER_PAGE,
 };
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Memory for roots and pages of recipes, in bytes, roughly.
 const CACHE_BYTES: usize = 16 << 20;
@@ -64,7 +65,7 @@ impl RecipeCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, Cached> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

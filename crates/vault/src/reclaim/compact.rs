@@ -15,9 +15,9 @@ use crate::manifest::container_table::{release_data, Containers, Edits};
 use crate::manifest::folder::release;
 use crate::manifest::session::Session;
 use format::{names, Codec, ContainerEntry, ContainerId, DataName, Owner, Release, RunSet, Table};
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use store::{Reserve, StoreError};
 
 /// Codec of groups that are packed anew: they stay for long. What was stored raw by choice stays raw.
@@ -114,13 +114,13 @@ fn compact_all(session: &Session, batch: &[ContainerEntry]) -> Result<Vec<Result
                     batch.get(n).map(|e| (n, e))
                 } {
                     let outcome = compact(session, entry);
-                    done.lock().unwrap_or_else(PoisonError::into_inner)[n] = Some(outcome);
+                    done.lock()[n] = Some(outcome);
                 }
             });
         }
     });
     failure.into_result()?;
-    let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let done = done.into_inner();
     let ended = || VaultError::Refused("a thread of the compaction ended unexpectedly".into());
     Ok(done.into_iter().map(|d| d.unwrap_or_else(|| Err(ended()))).collect())
 }

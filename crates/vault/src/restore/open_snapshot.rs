@@ -16,10 +16,11 @@ use crate::restore::read_ahead::Streams;
 use crate::restore::segment_map::{MapPart, SegmentMap};
 use crossbeam_channel::{bounded, Sender};
 use format::{DiskId, Owner, SnapshotEntry};
+use parking_lot::{Mutex, MutexGuard};
 use quick_cache::sync::Cache;
 use quick_cache::Weighter;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// Memory for segment maps in bytes.
@@ -158,7 +159,7 @@ impl Drop for OpenSnapshot {
 
 impl Shared {
     fn recipe(&self) -> MutexGuard<'_, RecipeReader> {
-        self.recipe.lock().unwrap_or_else(PoisonError::into_inner)
+        self.recipe.lock()
     }
 
     fn map(&self, no: u64) -> Result<Arc<SegmentMap>> {

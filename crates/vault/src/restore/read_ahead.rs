@@ -1,7 +1,7 @@
 //! Reading ahead of those who read in order.
 
+use parking_lot::Mutex;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
 /// Streams that are followed at once (Lin 2015 expects 16 offsets).
 const STREAMS: usize = 16;
@@ -45,7 +45,7 @@ impl Streams {
 
     /// Takes note of a read. Returns what should now be read ahead.
     pub fn note(&self, read: &Range<u64>) -> Option<Range<u64>> {
-        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut streams = self.streams.lock();
         let near = |s: &Stream| read.start + SLACK_BYTES >= s.next && read.start <= s.next + SLACK_BYTES;
         let Some(at) = streams.iter().position(near) else {
             streams.truncate(STREAMS - 1);

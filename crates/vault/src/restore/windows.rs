@@ -9,8 +9,9 @@ use crate::container::tables::Tables;
 use crate::recipe::chain::RecipeReader;
 use crate::restore::plan::{plan, Plan};
 use format::{Codec, ContainerId};
+use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Bytes of the disk in a window.
 const WINDOW_BYTES: u64 = 48 << 20;
@@ -106,14 +107,14 @@ impl Kept {
             }
         }
         let keep = &self.keep;
-        let stored = self.stored.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let stored = self.stored.get_mut();
         stored.retain(|key, _| keep.contains(key) || here.contains(key));
     }
 
     /// Forgets what is not kept any longer.
     fn end_window(&mut self) {
         let keep = &self.keep;
-        self.stored.get_mut().unwrap_or_else(PoisonError::into_inner).retain(|key, _| keep.contains(key));
+        self.stored.get_mut().retain(|key, _| keep.contains(key));
     }
 
     /// Whether a group need not be read.
@@ -123,14 +124,14 @@ impl Kept {
 
     /// A group as it is stored, if it is here.
     pub fn get(&self, key: GroupKey) -> Option<Arc<Vec<u8>>> {
-        self.stored.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+        self.stored.lock().get(&key).cloned()
     }
 
     /// Keeps a group that was read, if it is to be kept.
     pub fn put(&self, key: GroupKey, stored: &[u8]) {
         if self.keep.contains(&key) {
             let stored = Arc::new(stored.to_vec());
-            self.stored.lock().unwrap_or_else(PoisonError::into_inner).insert(key, stored);
+            self.stored.lock().insert(key, stored);
         }
     }
 }

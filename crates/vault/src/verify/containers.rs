@@ -16,9 +16,9 @@ use format::{
     names, Codec, ContainerEntry, ContainerId, DataFooter, DataHeader, Kind, Owner, Prefixes, RunSet, Table,
     DATA_FOOTER_BYTES, DATA_HEADER_BYTES,
 };
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use store::StoreError;
 
 /// Looks at containers.
@@ -72,7 +72,7 @@ impl ContainerCheck<'_> {
             drop(tx);
         });
         failure.into_result()?;
-        Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner).counts)
+        Ok(found.into_inner().counts)
     }
 
     /// Looks at one container; its groups go to the threads that read them.

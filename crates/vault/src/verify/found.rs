@@ -2,7 +2,7 @@
 
 use crate::verify::findings::{CheckCounts, ContainerFindings};
 use format::{ContainerId, Owner};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 
 /// What the threads find, by owner.
 pub(super) struct ThreadFindings<'a> {
@@ -21,5 +21,5 @@ impl ThreadFindings<'_> {
 }
 
 pub(super) fn lock<'a, 'b>(found: &'a Mutex<ThreadFindings<'b>>) -> MutexGuard<'a, ThreadFindings<'b>> {
-    found.lock().unwrap_or_else(PoisonError::into_inner)
+    found.lock()
 }

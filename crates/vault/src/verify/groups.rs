@@ -8,8 +8,9 @@ use crate::manifest::folder::Folder;
 use crate::verify::found::{lock, ThreadFindings};
 use crossbeam_channel::{Receiver, Sender};
 use format::{names, Codec, RunSet, Table, WriterNo};
+use parking_lot::Mutex;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use store::ObjectStore;
 
 /// Bytes of stored groups in one read.
