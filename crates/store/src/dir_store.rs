@@ -5,7 +5,6 @@
 //! - A call returns after the names it changed are durable, those of new directories above included.
 //! - A directory whose sync failed poisons the handle: what it would say about later syncs is worth nothing.
 
-use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +19,11 @@ mod hold;
 mod layout;
 mod locks;
 mod one_host;
+mod probe;
+mod refusal;
 mod reserve;
 mod temporary;
+mod text_file;
 mod tree;
 mod writer;
 
@@ -31,7 +33,7 @@ mod tests;
 use hold::FileHold;
 use reserve::with_room;
 use temporary::Temporary;
-use tree::{object_path, Tree, OBJECTS};
+use tree::{is_absent, object_path, Tree, OBJECTS};
 use writer::FileWriter;
 
 /// Longest replaceable object in bytes: it is read into memory whole, whatever stands in its place.
@@ -69,7 +71,7 @@ impl DirStore<RealFs> {
                 one_host::check_type(&above)?;
             }
         }
-        let fs = RealFs::create(path).map_err(|e| layout::unreachable(path, &e))?;
+        let fs = RealFs::create(path).map_err(|e| refusal::unreachable(path, &e))?;
         layout::create(&fs, options.one_host)?;
         Self::open_fs(fs, options)
     }
@@ -82,7 +84,7 @@ impl DirStore<RealFs> {
     /// The same with options.
     pub fn open_with(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Self> {
         let path = path.as_ref();
-        let fs = RealFs::open(path).map_err(|e| layout::unreachable(path, &e))?;
+        let fs = RealFs::open(path).map_err(|e| refusal::unreachable(path, &e))?;
         Self::open_fs(fs, options)
     }
 }
@@ -352,12 +354,12 @@ impl<F: FileSystem> ObjectStore for DirStore<F> {
         with_room(&self.tree.fs, self.reserve, || lock.announce(name))
             .map_err(|e| self.tree.error(name, "swap", e))?;
         if expected.is_none() {
-            match self.tree.rename_new(temporary, name) {
+            match temporary.rename_new(name) {
                 Err(StoreError::AlreadyExists { .. }) => return Err(conflict()),
                 renamed => renamed?,
             };
         } else {
-            self.tree.rename_over(temporary, name)?;
+            temporary.rename_over(name)?;
         }
         // The new value is visible: no error from here on may read as if nothing had happened.
         self.tree.sync_parents(name).map_err(|e| match e {
@@ -523,10 +525,4 @@ fn tag_of(bytes: &[u8]) -> Tag {
 
 fn out_of_range(name: &str, offset: u64, len: u64, size: u64) -> StoreError {
     StoreError::OutOfRange { object: name.to_owned(), offset, len, size }
-}
-
-/// Whether an error says that the object is not there: a name above it may be an object itself, and the
-/// name itself may be a directory.
-fn is_absent(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory)
 }

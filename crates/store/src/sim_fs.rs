@@ -11,7 +11,6 @@
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -19,49 +18,15 @@ use crate::file_system::{Access, FileSystem, FsType, Identity, Kind, Lock, Metad
 
 mod directory;
 mod disk;
+mod fault;
 mod inode;
 mod random;
 
 use disk::Disk;
-use inode::{Body, InodeNo};
+use fault::stopped;
+use inode::{identity, Body};
 
-/// A kind of call that changes something, for [`SimFs::fail_next`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SimOp {
-    /// Making a file.
-    Create,
-    /// Writing bytes.
-    Write,
-    /// Setting a length.
-    SetLen,
-    /// Punching a hole.
-    Punch,
-    /// Syncing a file.
-    Sync,
-    /// Syncing a directory.
-    SyncDir,
-    /// Renaming, with or without replacing.
-    Rename,
-    /// Removing a name.
-    Unlink,
-    /// Making a directory.
-    MakeDir,
-    /// Removing a directory.
-    RemoveDir,
-}
-
-/// Something that a file system may lack, for [`SimFs::lack`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lack {
-    /// Locks are given to everybody.
-    Locks,
-    /// There is no rename that never replaces.
-    RenameNew,
-    /// Holes cannot be punched.
-    Punch,
-    /// Nothing can be written.
-    Writing,
-}
+pub use fault::{Lack, SimOp};
 
 /// A process on a simulated disk. A clone is another handle of the same process.
 #[derive(Clone)]
@@ -370,9 +335,6 @@ impl Drop for SimFile {
     }
 }
 
-/// Simulated directories are always old: their identities never come again.
-const AGE: Duration = Duration::from_secs(1 << 30);
-
 fn change<T>(disk: &mut Disk, op: SimOp, step: impl FnOnce(&mut Disk) -> io::Result<T>) -> io::Result<T> {
     disk.begin(op)?;
     let cut = disk.is_cut();
@@ -385,12 +347,4 @@ fn change<T>(disk: &mut Disk, op: SimOp, step: impl FnOnce(&mut Disk) -> io::Res
     } else {
         done
     }
-}
-
-fn identity(inode: InodeNo) -> Identity {
-    Identity { device: 0, inode: inode.0, birth: Some(i128::from(inode.0)) }
-}
-
-fn stopped() -> io::Error {
-    io::Error::other("stopped")
 }

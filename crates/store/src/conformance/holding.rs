@@ -1,6 +1,6 @@
 //! Held objects.
 
-use super::{fails, names, ok, Check};
+use super::check::{fails, names, ok, Check};
 use crate::{ObjectStore, StoreError};
 
 pub(super) const CHECKS: &[Check] = &[

@@ -1,6 +1,6 @@
 //! Names and listings.
 
-use super::{fails, names, ok, Check};
+use super::check::{fails, names, ok, Check};
 use crate::{Entry, ObjectStore, StoreError, NAME_BYTES_MAX, PART_BYTES_MAX};
 
 pub(super) const CHECKS: &[Check] = &[

@@ -1,6 +1,6 @@
 //! Reading objects, and holes in them.
 
-use super::{bytes, fails, ok, Check, MAX, ODD_LEN};
+use super::check::{bytes, fails, ok, Check, MAX, ODD_LEN};
 use crate::{ObjectStore, StoreError};
 
 pub(super) const CHECKS: &[Check] = &[

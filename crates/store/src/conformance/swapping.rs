@@ -1,6 +1,6 @@
 //! Replaceable objects.
 
-use super::{bytes, fails, names, ok, Check, MAX};
+use super::check::{bytes, fails, names, ok, Check, MAX};
 use crate::{ObjectStore, StoreError, Tag};
 
 pub(super) const CHECKS: &[Check] = &[

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{bytes, fails, names, ok, Check, MAX, ODD_LEN};
+use super::check::{bytes, fails, names, ok, Check, MAX, ODD_LEN};
 use crate::{ObjectStore, StoreError};
 
 pub(super) const CHECKS: &[Check] = &[

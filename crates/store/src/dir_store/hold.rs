@@ -20,7 +20,7 @@ impl<F: FileSystem> FileHold<F> {
     /// Gives a temporary file, locked and durable, the object's name.
     pub fn publish(tree: &Arc<Tree<F>>, name: &str, temporary: Temporary<F>) -> Result<Self> {
         let reserve = temporary.reserve();
-        let file = tree.rename_new(temporary, name)?;
+        let file = temporary.rename_new(name)?;
         // From here on a failure drops the hold, and that removes the file.
         let hold = Self { tree: Arc::clone(tree), name: name.to_owned(), file, reserve };
         tree.sync_parents(name)?;
@@ -51,7 +51,7 @@ impl<F: FileSystem> Hold for FileHold<F> {
         if !self.is_in_place() {
             return Err(StoreError::NotFound { object: name.to_owned() });
         }
-        self.file = tree.rename_over(temporary, name)?;
+        self.file = temporary.rename_over(name)?;
         tree.sync_parents(name)
     }
 

@@ -4,7 +4,8 @@
 //! here, so nobody may write, unless the user has said that one host alone does: then that host is recorded in the store,
 //! and every other one is refused.
 
-use super::layout::{io_error, read_text, unsuitable, write_text};
+use super::refusal::{io_error, unsuitable};
+use super::text_file::{read_text, write_text};
 use crate::file_system::FileSystem;
 use crate::{Result, StoreError};
 

@@ -8,15 +8,18 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use super::reserve::{self, is_full, with_room};
-use super::tree::Tree;
+use super::tree::{object_path, Tree};
 use crate::file_system::{read_full, write_full, Access, FileSystem, Kind, Lock};
-use crate::{Reserve, Result};
+use crate::{Reserve, Result, StoreError};
 
 /// Directory of the files being written.
 pub(super) const TEMPORARY: &str = "tmp";
 
 /// Names tried before giving up.
 const NAME_TRIES: usize = 64;
+
+/// Tries to make the directories of a new file before giving up; a sweep may remove them in between.
+const PARENT_TRIES: usize = 16;
 
 /// Bytes copied at a time from a file for which there is no more space.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -124,10 +127,6 @@ impl<F: FileSystem> Temporary<F> {
         self.tree.fs.sync(&self.file)
     }
 
-    pub fn path(&self) -> &str {
-        &self.path
-    }
-
     pub fn file(&self) -> &F::File {
         &self.file
     }
@@ -137,10 +136,34 @@ impl<F: FileSystem> Temporary<F> {
         self.reserve
     }
 
-    /// The file, which has another name now and keeps its lock until it is closed.
-    pub fn renamed(mut self) -> Arc<F::File> {
-        self.renamed = true;
-        Arc::clone(&self.file)
+    /// Gives the file an object's name, which must be free. Durable after [`Tree::sync_parents`].
+    pub fn rename_new(self, name: &str) -> Result<Arc<F::File>> {
+        self.rename(name, F::rename_new)
+    }
+
+    /// Lets the file take an object's place. Durable after [`Tree::sync_parents`].
+    pub fn rename_over(self, name: &str) -> Result<Arc<F::File>> {
+        self.rename(name, F::rename)
+    }
+
+    fn rename(mut self, name: &str, step: fn(&F, &str, &str) -> io::Result<()>) -> Result<Arc<F::File>> {
+        let (tree, target) = (Arc::clone(&self.tree), object_path(name));
+        for _ in 0..PARENT_TRIES {
+            match with_room(&tree.fs, self.reserve, || step(&tree.fs, &self.path, &target)) {
+                Ok(()) => {
+                    self.renamed = true;
+                    return Ok(Arc::clone(&self.file));
+                }
+                Err(e) if e.kind() == ErrorKind::NotFound => tree.make_parents(name, self.reserve)?,
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+                    // Who hears "exists" may rely on it, so it must be durable.
+                    tree.sync_parents(name)?;
+                    return Err(StoreError::AlreadyExists { object: name.to_owned() });
+                }
+                Err(e) => return Err(tree.error(name, "create", e)),
+            }
+        }
+        Err(StoreError::Io { object: name.to_owned(), op: "create", source: ErrorKind::NotFound.into() })
     }
 }
 

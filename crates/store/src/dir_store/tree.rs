@@ -3,18 +3,17 @@
 use std::collections::HashSet;
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
 
 use super::descriptors::Descriptors;
-use super::is_absent;
-use super::layout;
 use super::locks::{LockGuard, Locks, NotLocked};
 use super::one_host;
+use super::probe;
+use super::refusal;
 use super::reserve::{self, with_room};
-use super::temporary::Temporary;
 use crate::file_system::{FileSystem, Identity, Kind, Metadata};
 use crate::{Reserve, Result, StoreError};
 
@@ -23,9 +22,6 @@ pub(super) const OBJECTS: &str = "objects";
 
 /// Directories known to be durable that are remembered.
 const DURABLE_DIRS_MAX: usize = 4096;
-
-/// Tries to make the directories of a new file before giving up; a sweep may remove them in between.
-const PARENT_TRIES: usize = 16;
 
 /// Steps that only read one object.
 const READING: [&str; 5] = ["open", "look up", "read", "map", "look for the holder of"];
@@ -83,7 +79,7 @@ impl<F: FileSystem> Tree<F> {
         let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
         if !*checked {
             one_host::check(&self.fs)?;
-            layout::probe(&self.fs)?;
+            probe::probe(&self.fs)?;
             *checked = true;
             self.fill_reserve()?;
         }
@@ -139,41 +135,8 @@ impl<F: FileSystem> Tree<F> {
         Ok(lock)
     }
 
-    /// Gives a temporary file an object's name, which must be free. Durable after [`Self::sync_parents`].
-    pub fn rename_new(&self, temporary: Temporary<F>, name: &str) -> Result<Arc<F::File>> {
-        let target = object_path(name);
-        self.rename(temporary, name, |from| self.fs.rename_new(from, &target))
-    }
-
-    /// Lets a temporary file take an object's place. Durable after [`Self::sync_parents`].
-    pub fn rename_over(&self, temporary: Temporary<F>, name: &str) -> Result<Arc<F::File>> {
-        let target = object_path(name);
-        self.rename(temporary, name, |from| self.fs.rename(from, &target))
-    }
-
-    fn rename(
-        &self,
-        temporary: Temporary<F>,
-        name: &str,
-        step: impl Fn(&str) -> io::Result<()>,
-    ) -> Result<Arc<F::File>> {
-        let reserve = temporary.reserve();
-        for _ in 0..PARENT_TRIES {
-            match with_room(&self.fs, reserve, || step(temporary.path())) {
-                Ok(()) => return Ok(temporary.renamed()),
-                Err(e) if e.kind() == ErrorKind::NotFound => self.make_parents(name, reserve)?,
-                Err(e) if e.kind() == ErrorKind::AlreadyExists => {
-                    // Who hears "exists" may rely on it, so it must be durable.
-                    self.sync_parents(name)?;
-                    return Err(StoreError::AlreadyExists { object: name.to_owned() });
-                }
-                Err(e) => return Err(self.error(name, "create", e)),
-            }
-        }
-        Err(StoreError::Io { object: name.to_owned(), op: "create", source: ErrorKind::NotFound.into() })
-    }
-
-    fn make_parents(&self, name: &str, reserve: Reserve) -> Result<()> {
+    /// Makes the directories above an object's file, as far as they are missing.
+    pub fn make_parents(&self, name: &str, reserve: Reserve) -> Result<()> {
         for (slash, _) in name.match_indices('/') {
             let dir = object_path(&name[..slash]);
             match with_room(&self.fs, reserve, || self.fs.make_dir(&dir)) {
@@ -235,9 +198,9 @@ impl<F: FileSystem> Tree<F> {
         }
         match Errno::from_io_error(&e) {
             Some(Errno::NOSPC | Errno::DQUOT) => StoreError::Full { object, location: location() },
-            Some(Errno::ROFS) => layout::read_only(location()),
+            Some(Errno::ROFS) => refusal::read_only(location()),
             Some(Errno::ACCESS | Errno::PERM) if WRITING.contains(&op) => {
-                layout::not_permitted(location(), &e)
+                refusal::not_permitted(location(), &e)
             }
             Some(Errno::OPNOTSUPP) if op == "punch holes into" => {
                 let why = "its file system cannot punch holes; use ext4, XFS, Btrfs or another one that can";
@@ -258,6 +221,13 @@ pub(super) fn object_path(name: &str) -> String {
     format!("{OBJECTS}/{name}")
 }
 
+/// Whether an error says that the object is not there: a name above it may be an object itself, and the
+/// name itself may be a directory.
+pub(super) fn is_absent(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory)
+}
+
+/// The error for what cannot be an object's file.
 pub(super) fn not_regular(name: &str) -> StoreError {
     let source = io::Error::new(ErrorKind::InvalidData, "it is no regular file");
     StoreError::Unreadable { object: name.to_owned(), op: "open", source }

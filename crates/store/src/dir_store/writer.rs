@@ -63,7 +63,7 @@ impl<F: FileSystem> FileWriter<F> {
         let (tree, name) = (&self.tree, self.name.as_str());
         tree.check_usable(name)?;
         temporary.sync(self.written).map_err(|e| tree.error(name, "sync", e))?;
-        tree.rename_new(temporary, name)?;
+        temporary.rename_new(name)?;
         tree.sync_parents(name).inspect_err(|_| {
             // Nobody was told of it; as far as the system lets us, it was never there.
             let _ = tree.fs.unlink(&object_path(name));

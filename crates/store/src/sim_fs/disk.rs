@@ -2,16 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::time::Duration;
 
 use rustix::io::Errno;
 
 use super::directory::Directory;
-use super::inode::{Body, InodeNo};
+use super::fault::{stopped, Lack, SimOp};
+use super::inode::{identity, Body, InodeNo};
 use super::random::Random;
-use super::{identity, stopped, Lack, SimOp, AGE};
 use crate::file_system::{Kind, Lock, Metadata};
 
 const ROOT: InodeNo = InodeNo(1);
+
+/// Simulated directories are always old: their identities never come again.
+const AGE: Duration = Duration::from_secs(1 << 30);
 
 /// Inodes between two collections of those that nothing names.
 const COLLECT_EVERY: usize = 256;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::random::Random;
+use crate::file_system::Identity;
 
 /// What a disk writes whole or not at all.
 pub(super) const SECTOR: usize = 512;
@@ -14,6 +15,11 @@ type Sectors = BTreeMap<u64, Arc<[u8; SECTOR]>>;
 /// Names a file or directory for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct InodeNo(pub u64);
+
+/// How a simulated file system identifies a file or directory.
+pub(super) fn identity(inode: InodeNo) -> Identity {
+    Identity { device: 0, inode: inode.0, birth: Some(i128::from(inode.0)) }
+}
 
 /// The bytes of a file. A sector that is not there is a hole and reads as zeros.
 #[derive(Default)]
