@@ -1,8 +1,8 @@
 //! What was read last, in memory of a bounded size.
 
+use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
-use std::sync::{Mutex, PoisonError};
 
 /// Values by their keys. Together they take at most `bytes_max`, or there is one only.
 ///
@@ -34,7 +34,7 @@ impl<K: Copy + Eq + Hash, V: Clone> Cache<K, V> {
 
     /// The value of a key.
     pub fn get(&self, key: K) -> Option<V> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         let found = held.values.get_mut(&key)?;
         found.is_used = true;
         Some(found.value.clone())
@@ -42,7 +42,7 @@ impl<K: Copy + Eq + Hash, V: Clone> Cache<K, V> {
 
     /// Keeps a value that takes so many bytes.
     pub fn put(&self, key: K, value: V, bytes: usize) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         held.shrink(self.bytes_max.saturating_sub(bytes));
         match held.values.insert(key, Value { value, bytes, is_used: false }) {
             Some(old) => held.bytes -= old.bytes,

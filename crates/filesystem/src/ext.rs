@@ -192,13 +192,11 @@ impl FileSystem for Ext {
         if inode.is_inline() {
             let target = self.inline(&inode)?;
             let (size, there) = (inode.size, target.len());
-            return match size == there as u64 {
-                true => Ok(target),
-                false => Err(corrupt(format!(
-                    "the link of inode {} has {size} bytes, and {there} are in it",
-                    id.0
-                ))),
-            };
+            if size != there as u64 {
+                let why = format!("the link of inode {} has {size} bytes, and {there} are in it", id.0);
+                return Err(corrupt(why));
+            }
+            return Ok(target);
         }
         if inode.size < MAP_BYTES as u64 && !inode.has_extents() {
             return Ok(inode.map()[..inode.size as usize].to_vec());

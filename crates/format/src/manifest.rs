@@ -237,10 +237,10 @@ impl Manifest {
             }
         }
         let (bytes, most) = (self.memory_bytes(), Self::MEMORY_MAX);
-        match bytes > most {
-            true => Err(Malformed::new(format!("takes {bytes} bytes of memory, {most} are the most"))),
-            false => Ok(()),
+        if bytes > most {
+            return Err(Malformed::new(format!("takes {bytes} bytes of memory, {most} are the most")));
         }
+        Ok(())
     }
 
     /// As a frame. It must be within the limits.

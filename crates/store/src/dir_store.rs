@@ -513,9 +513,10 @@ impl<F: FileSystem> std::fmt::Debug for DirStore<F> {
 
 /// The path of a directory that may be named by nothing.
 fn here(path: &Path) -> &Path {
-    match path.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => path,
+    if path.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        path
     }
 }
 

@@ -10,8 +10,9 @@
 //! - there are no locks and no processes.
 
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::io::Errno;
 
 use crate::file_system::{Access, FileSystem, FsType, Identity, Kind, Lock, Metadata};
@@ -148,7 +149,7 @@ impl SimFs {
     }
 
     fn disk(&self) -> MutexGuard<'_, Disk> {
-        self.shared.disk.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.disk.lock()
     }
 
     /// The disk, for a call that changes nothing.
@@ -273,7 +274,7 @@ impl FileSystem for SimFs {
             if !wait {
                 return Ok(false);
             }
-            disk = self.shared.unlocked.wait(disk).unwrap_or_else(PoisonError::into_inner);
+            self.shared.unlocked.wait(&mut disk);
             disk.check_alive(self.process)?;
         }
     }
@@ -328,7 +329,7 @@ impl FileSystem for SimFs {
 
 impl Drop for SimFile {
     fn drop(&mut self) {
-        let mut disk = self.shared.disk.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut disk = self.shared.disk.lock();
         disk.close(self.handle);
         drop(disk);
         self.shared.unlocked.notify_all();

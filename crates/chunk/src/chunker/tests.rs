@@ -48,9 +48,10 @@ fn mixed() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(range, 0..12).prop_map(|ranges| {
         let mut data = Vec::new();
         for (no, (null, bytes)) in ranges.into_iter().enumerate() {
-            match null {
-                true => data.resize(data.len() + bytes, 0),
-                false => data.extend(stream(&no.to_string(), bytes)),
+            if null {
+                data.resize(data.len() + bytes, 0);
+            } else {
+                data.extend(stream(&no.to_string(), bytes));
             }
         }
         data
@@ -92,10 +93,8 @@ fn naive_content_defined(segment: &[u8], min: u32, average: u32, max: u32) -> Ve
                 if at == end || bytes == max {
                     break;
                 }
-                let threshold = match bytes < average - average / 8 {
-                    true => (1 << 30) / u64::from(average),
-                    false => (1 << 34) / u64::from(average),
-                };
+                let numerator = if bytes < average - average / 8 { 1 << 30 } else { 1 << 34 };
+                let threshold = numerator / u64::from(average);
                 if bytes >= min && hash(at) < threshold {
                     break;
                 }

@@ -121,9 +121,10 @@ impl Inode {
     fn checksum(&self) -> Option<u32> {
         let sum = crc32c_without(self.seed?, &self.bytes[..INODE_BYTES_MIN], CHECKSUM_AT, 2);
         let more = &self.bytes[INODE_BYTES_MIN..];
-        Some(match self.has(CHECKSUM_HIGH_AT, 2) {
-            true => crc32c_without(sum, more, CHECKSUM_HIGH_AT - INODE_BYTES_MIN, 2),
-            false => crc32c(sum, more),
+        Some(if self.has(CHECKSUM_HIGH_AT, 2) {
+            crc32c_without(sum, more, CHECKSUM_HIGH_AT - INODE_BYTES_MIN, 2)
+        } else {
+            crc32c(sum, more)
         })
     }
 

@@ -7,7 +7,8 @@ use super::runs::{self, Lcn, Run, Vcn};
 use super::volume::Volume;
 use crate::error::Result;
 use crate::tree::extents::{self, Extent, Place};
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 const COMPRESSION: u16 = 0x00ff;
 const LZNT1: u16 = 0x0001;
@@ -296,7 +297,7 @@ impl Compressed {
 
     /// A unit's bytes, from the last reading or decompressed now.
     fn unit(&self, volume: &Volume, record: RecordNo, unit: u64) -> Result<Arc<[u8]>> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         if let Some((_, bytes)) = last.as_ref().filter(|(held, _)| *held == unit) {
             return Ok(bytes.clone());
         }

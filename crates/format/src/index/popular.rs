@@ -170,9 +170,10 @@ impl PopularSet {
         // The first that is not smaller lies in low..=high.
         while low < high {
             let middle = low + (high - low) / 2;
-            match self.prefix_at(middle) < wanted {
-                true => low = middle + 1,
-                false => high = middle,
+            if self.prefix_at(middle) < wanted {
+                low = middle + 1;
+            } else {
+                high = middle;
             }
         }
         (low < len && self.prefix_at(low) == wanted).then(|| self.place(low)).flatten()

@@ -3,7 +3,9 @@
 //! Objects never change, so an open file stays right until its object is removed: by this handle
 //! (then it is dropped at once) or by another process (then its link count says so).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::file_system::FileSystem;
 
@@ -61,14 +63,14 @@ impl<F: FileSystem> Descriptors<F> {
     /// Closes the files whose objects were removed by other processes.
     pub fn drop_removed(&self, fs: &F) {
         for shard in &self.shards {
-            shard.lock().unwrap_or_else(PoisonError::into_inner).retain(|open| is_linked(fs, &open.file));
+            shard.lock().retain(|open| is_linked(fs, &open.file));
         }
     }
 
     fn shard(&self, name: &str) -> MutexGuard<'_, Vec<Open<F>>> {
         // The remainder is below SHARDS, which fits.
         let number = (xxhash_rust::xxh3::xxh3_64(name.as_bytes()) % SHARDS) as usize;
-        self.shards[number].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[number].lock()
     }
 }
 

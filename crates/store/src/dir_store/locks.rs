@@ -6,8 +6,9 @@
 //! before it relies on what it sees.
 
 use std::io::{self, ErrorKind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::file_system::{read_full, write_full, Access, FileSystem, Lock};
 use crate::name::{check_name, NAME_BYTES_MAX};
@@ -90,7 +91,7 @@ impl<F: FileSystem> Locks<F> {
         // From before the mutex: threads that queue for it wait no longer than one of them.
         let start = Instant::now();
         let number = number_of(name);
-        let mut slot = self.files[number].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.files[number].lock();
         let path = path_of(number);
         loop {
             let file = match slot.take() {

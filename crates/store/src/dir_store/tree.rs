@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::descriptors::Descriptors;
@@ -76,7 +76,7 @@ impl<F: FileSystem> Tree<F> {
     /// by each handle. Then the reserve is made complete.
     pub fn check_usable(&self, name: &str) -> Result<()> {
         self.check_poisoned(name)?;
-        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut checked = self.checked.lock();
         if !*checked {
             one_host::check(&self.fs)?;
             probe::probe(&self.fs)?;
@@ -167,7 +167,7 @@ impl<F: FileSystem> Tree<F> {
                 Err(e) => return Err(self.poison(name, e)),
             }
         };
-        let known = |leaf| self.durable_dirs.lock().unwrap_or_else(PoisonError::into_inner).contains(leaf);
+        let known = |leaf| self.durable_dirs.lock().contains(leaf);
         if leaf.as_ref().is_some_and(known) {
             return Ok(());
         }
@@ -175,7 +175,7 @@ impl<F: FileSystem> Tree<F> {
             self.fs.sync_dir(dir).map_err(|e| self.poison(name, e))?;
         }
         if let Some(leaf) = leaf.filter(|leaf| leaf.birth.is_some()) {
-            let mut durable = self.durable_dirs.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut durable = self.durable_dirs.lock();
             if durable.len() >= DURABLE_DIRS_MAX {
                 durable.clear();
             }

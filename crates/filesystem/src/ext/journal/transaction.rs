@@ -126,9 +126,10 @@ impl Open {
         }
         let end = be32(body, HEADER_BYTES).unwrap_or(0) as usize;
         let records = body.get(HEADER_BYTES + 4..end.min(body.len())).unwrap_or_default();
-        self.revoked.extend(match log.is_64bit {
-            true => records.chunks_exact(8).filter_map(|r| be64(r, 0)).collect::<Vec<u64>>(),
-            false => records.chunks_exact(4).filter_map(|r| be32(r, 0).map(u64::from)).collect(),
-        });
+        if log.is_64bit {
+            self.revoked.extend(records.chunks_exact(8).filter_map(|r| be64(r, 0)));
+        } else {
+            self.revoked.extend(records.chunks_exact(4).filter_map(|r| be32(r, 0).map(u64::from)));
+        }
     }
 }
