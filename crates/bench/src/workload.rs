@@ -195,10 +195,7 @@ impl Version {
 
     /// The next range at or after `from` that may hold data; it may end before the data does.
     fn next_data(&self, from: u64) -> io::Result<Option<Range<u64>>> {
-        let of_base = match from < self.size_bytes {
-            true => self.next_of_base(from)?,
-            false => None,
-        };
+        let of_base = if from < self.size_bytes { self.next_of_base(from)? } else { None };
         let n = self.runs.partition_point(|run| run.range().end <= from);
         let mut later = self.runs[n..].iter().filter(|run| run.place != Place::Null);
         let of_runs = later.next().map(|run| run.range().start.max(from)..run.range().end);

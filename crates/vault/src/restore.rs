@@ -181,11 +181,12 @@ impl Vault {
         let mut at = 0;
         while at < snapshot.size {
             let mut part = plan(&mut recipe, &view.tables, at, snapshot.size)?;
-            match in_order {
-                true => for_windows(&mut recipe, &view.tables, &mut part, &mut |kept, of_window| {
+            if in_order {
+                for_windows(&mut recipe, &view.tables, &mut part, &mut |kept, of_window| {
                     reads(&view.tables, of_window, Some(kept), &mut add)
-                })?,
-                false => reads(&view.tables, &part, None, &mut add)?,
+                })?
+            } else {
+                reads(&view.tables, &part, None, &mut add)?
             }
             at = part.end;
         }

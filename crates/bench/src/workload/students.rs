@@ -152,9 +152,10 @@ impl Writer<'_> {
             let material: Vec<Place> = (0..material).map(|_| self.pool.draw()).collect();
             for disk in 0..shape.disks {
                 let outlier = disk + 1 == shape.disks && week + 1 == shape.weeks;
-                let changes = match outlier {
-                    true => self.rewrite_most(&mut random),
-                    false => self.week(week, &places[disk], &material, &mut random),
+                let changes = if outlier {
+                    self.rewrite_most(&mut random)
+                } else {
+                    self.week(week, &places[disk], &material, &mut random)
                 };
                 all[disk].push(changes);
             }
@@ -206,10 +207,8 @@ impl Writer<'_> {
                 if changes.contains_key(&BlockNo(block)) {
                     continue;
                 }
-                let content = match common {
-                    true => material[from as usize % material.len()],
-                    false => self.pool.draw(),
-                };
+                let content =
+                    if common { material[from as usize % material.len()] } else { self.pool.draw() };
                 from += 1;
                 changes.insert(BlockNo(block), content);
                 left -= 1;

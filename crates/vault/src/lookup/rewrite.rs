@@ -112,9 +112,10 @@ fn choose(
             Err(e) if e.is_damage() => continue,
             table => price(&*table?, wanted),
         };
-        match container.ratio > read_ratio {
-            true => places.push(container),
-            false => places.extend(container.groups.into_iter().filter(|g| g.ratio > read_ratio)),
+        if container.ratio > read_ratio {
+            places.push(container)
+        } else {
+            places.extend(container.groups.into_iter().filter(|g| g.ratio > read_ratio))
         }
     }
     Ok(worst(places, read_ratio, budget))
@@ -210,14 +211,13 @@ fn worst(mut places: Vec<Place>, read_ratio: f64, budget: u64) -> BTreeMap<Conta
     let mut left = budget;
     places.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
     for place in places {
-        let parts = match place.wanted_bytes <= left {
-            true => vec![place],
-            false => {
-                let mut groups = place.groups;
-                groups.retain(|g| g.ratio > read_ratio);
-                groups.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
-                groups
-            }
+        let parts = if place.wanted_bytes <= left {
+            vec![place]
+        } else {
+            let mut groups = place.groups;
+            groups.retain(|g| g.ratio > read_ratio);
+            groups.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
+            groups
         };
         for part in parts {
             if part.wanted_bytes <= left {

@@ -71,9 +71,10 @@ impl Spill {
             let mut from =
                 std::io::BufReader::with_capacity(BUFFER_BYTES, file.take(in_file).chain(in_buffer));
             let mut records = Vec::new();
-            let mut again = match bytes > SORTED_BYTES && self.byte + 1 < size_of::<Half>() {
-                true => Some(Spill::create(&self.scratch, bytes, self.byte + 1)?),
-                false => None,
+            let mut again = if bytes > SORTED_BYTES && self.byte + 1 < size_of::<Half>() {
+                Some(Spill::create(&self.scratch, bytes, self.byte + 1)?)
+            } else {
+                None
             };
             let mut raw = [0; RECORD_BYTES];
             for _ in 0..bytes / RECORD_BYTES as u64 {

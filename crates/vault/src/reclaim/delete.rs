@@ -106,9 +106,10 @@ impl Vault {
 
 /// Leaks of deletions by filters are repaired before they are too many.
 fn repair_if_due(session: &mut Session) -> Result<u64> {
-    match leaks::estimated(&session.folder, &session.folder.load()?)? > leaks::LEAK_MAX {
-        true => leaks::repair(session, COMPACT_AT_DELETION),
-        false => Ok(0),
+    if leaks::estimated(&session.folder, &session.folder.load()?)? > leaks::LEAK_MAX {
+        leaks::repair(session, COMPACT_AT_DELETION)
+    } else {
+        Ok(0)
     }
 }
 

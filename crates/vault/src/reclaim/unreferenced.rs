@@ -117,9 +117,10 @@ fn pages_of_change(folder: &Folder, m: &Manifest, change: &Change) -> Result<Pag
             }
         };
         let of_root = root.pages.iter().filter_map(|p| p.page());
-        match by_filter {
-            true => filtered.extend(of_root),
-            false => pages.kept.extend(of_root.filter(|p| seen.insert(*p))),
+        if by_filter {
+            filtered.extend(of_root)
+        } else {
+            pages.kept.extend(of_root.filter(|p| seen.insert(*p)))
         }
     }
     seen.extend(filtered);

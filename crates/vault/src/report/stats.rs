@@ -129,9 +129,10 @@ impl Vault {
     /// Calls `add` with every object and its bytes; holes do not count.
     fn add_sizes(&self, prefix: &str, add: &mut dyn FnMut(&str, u64)) -> Result<()> {
         self.store.list(prefix, &mut |e| {
-            let bytes = match e.name.ends_with(".data") {
-                true => self.store.allocated(&e.name).unwrap_or(e.len).min(e.len),
-                false => e.len,
+            let bytes = if e.name.ends_with(".data") {
+                self.store.allocated(&e.name).unwrap_or(e.len).min(e.len)
+            } else {
+                e.len
             };
             add(&e.name, bytes);
             Ok(())

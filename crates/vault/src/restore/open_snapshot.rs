@@ -257,10 +257,8 @@ impl Shared {
             let map = self.map(found)?;
             let mut parts = map.within(&wanted).iter();
             if let Some(first) = parts.next() {
-                let end = parts.try_fold(first.end(), |end, p| match p.offset == end {
-                    true => Ok(p.end()),
-                    false => Err(end),
-                });
+                let end = parts
+                    .try_fold(first.end(), |end, p| if p.offset == end { Ok(p.end()) } else { Err(end) });
                 let (Ok(end) | Err(end)) = end;
                 return Ok(Some(first.offset.max(from)..end.min(self.entry.size)));
             }

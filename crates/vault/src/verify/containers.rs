@@ -192,9 +192,10 @@ impl ContainerCheck<'_> {
             let (_, why) = fault(e)?;
             let mut found = lock(found);
             // Where the groups are read, they tell what is lost.
-            match self.data {
-                true => found.of(entry.id).damage(entry.id, generations(entry), &object, [&why], None),
-                false => found.of(entry.id).ruin(entry, &object, &why),
+            if self.data {
+                found.of(entry.id).damage(entry.id, generations(entry), &object, [&why], None)
+            } else {
+                found.of(entry.id).ruin(entry, &object, &why)
             }
         }
         let groups_end = match check_end(folder, entry, table, &object, len) {

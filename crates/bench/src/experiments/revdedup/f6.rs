@@ -56,10 +56,7 @@ pub fn run(context: &Context, options: &RevdedupOptions) -> Result<()> {
     let mut settings: Vec<Setting> = segments.iter().map(|&mib| Setting::reverse(mib)).collect();
     settings.extend(segments.iter().map(|&mib| Setting::as_published(mib)));
     settings.extend(segments.iter().map(|&mib| Setting::global_only(mib)));
-    let chunks: Vec<u32> = match context.options.tiny {
-        true => CHUNKS_KIB[..1].to_vec(),
-        false => CHUNKS_KIB.to_vec(),
-    };
+    let chunks: Vec<u32> = if context.options.tiny { CHUNKS_KIB[..1].to_vec() } else { CHUNKS_KIB.to_vec() };
     for &kib in &chunks {
         settings.push(Setting::conventional(kib)?);
     }
@@ -98,9 +95,10 @@ struct Measured {
 impl Measured {
     fn measure(&mut self, context: &Context, students: &Students, setting: &Setting) -> Result<()> {
         let dir = context.space().join(setting.file_name());
-        let vault = match setting.policy.reverse {
-            true => LocalVault::create(&dir, setting.policy, setting.codec)?,
-            false => LocalVault::counting(&dir, setting.policy, setting.codec)?,
+        let vault = if setting.policy.reverse {
+            LocalVault::create(&dir, setting.policy, setting.codec)?
+        } else {
+            LocalVault::counting(&dir, setting.policy, setting.codec)?
         };
         let mut first = Vec::new();
         let mut last = Vec::new();

@@ -285,9 +285,10 @@ impl Measured {
         }
         for name in self.settings.iter().filter(|name| !name.starts_with("balanced")) {
             let (first, last) = (1, self.shape.weeks);
-            let (from, to, what) = match name.starts_with("reverse") {
-                true => (last, first, "oldest, times newest"),
-                false => (first, last, "newest, times oldest"),
+            let (from, to, what) = if name.starts_with("reverse") {
+                (last, first, "oldest, times newest")
+            } else {
+                (first, last, "newest, times oldest")
             };
             let end = When::AtTheEnd;
             for (order, label) in Order::ALL {

@@ -274,13 +274,15 @@ impl Measured {
         for m in &self.methods {
             let hours = |bytes, of| format!("{:.4}", m.hours(bytes, self.shape.disks, self.scale, of));
             let [fifty, hundred] = CLUSTERS.map(|of| hours(m.finding_bytes(), of));
-            let all = match self.is_deletion(m) {
-                true => hours(m.finding_bytes() + m.read.tables + m.read.data, CLUSTERS[1]),
-                false => String::new(),
+            let all = if self.is_deletion(m) {
+                hours(m.finding_bytes() + m.read.tables + m.read.data, CLUSTERS[1])
+            } else {
+                String::new()
             };
-            let memory = match self.is_deletion(m) {
-                true => String::new(),
-                false => format!("{:.1}", m.table_mb(self.shape.disks, self.scale)),
+            let memory = if self.is_deletion(m) {
+                String::new()
+            } else {
+                format!("{:.1}", m.table_mb(self.shape.disks, self.scale))
             };
             table.row([m.name.to_owned(), fifty, hundred, all, memory]);
         }
