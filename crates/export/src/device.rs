@@ -26,8 +26,8 @@ pub struct Extent {
 
 /// A disk that others read and may write, from several threads and clients at once.
 ///
-/// Ranges lie within the device: who serves it checks them. A write that has returned is seen by every later read;
-/// it is durable after the next [`BlockDevice::flush`] that began later.
+/// Ranges lie within the device: the server checks them. Every read that begins after a write has returned sees it; it
+/// is durable when a [`BlockDevice::flush`] that began later has returned.
 pub trait BlockDevice: Send + Sync {
     /// Size in bytes. It does not change.
     fn size(&self) -> u64;
@@ -57,12 +57,12 @@ pub trait BlockDevice: Send + Sync {
         Err(read_only())
     }
 
-    /// Writes zeros; with `release` the space may be given back.
+    /// Writes zeros; with `release` the space may be freed.
     fn zero(&self, _range: Range<u64>, _release: bool) -> io::Result<()> {
         Err(read_only())
     }
 
-    /// Tells that a range is not needed any more. What it holds from then on is not said.
+    /// Discards a range: its content is undefined from then on.
     fn discard(&self, range: Range<u64>) -> io::Result<()> {
         self.zero(range, true)
     }

@@ -7,4 +7,4 @@ mod mount;
 mod mountpoint;
 mod requests;
 
-pub use mount::{Mount, MountOptions, Unmounted};
+pub use mount::{Mount, MountOptions, UnmountOutcome};

@@ -1,7 +1,9 @@
 //! Serving a block device or a tree of files to others.
 //!
-//! What is served is a [`BlockDevice`], or a [`Tree`] whose files are block devices. What stands behind them (a
-//! snapshot, an overlay, a live volume) is not known here.
+//! It serves a [`BlockDevice`], or a [`Tree`] whose files are block devices. What implements them (a snapshot, an
+//! overlay, a live volume) is not known here.
+
+#![deny(missing_docs)]
 
 mod device;
 pub mod fuse;

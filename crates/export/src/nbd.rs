@@ -4,8 +4,8 @@
 //! Fixed newstyle handshake, structured replies, block status (`base:allocation`), several connections to one
 //! device. Not TLS: on a network, put a tunnel around it.
 //!
-//! Each connection has its own threads, which take turns at reading requests: whoever has read one lets the next
-//! thread to the socket, carries it out, and answers. Nothing is queued, and a slow request holds up no other one.
+//! Each connection has its own threads, which take turns at reading requests: a thread reads one, leaves the socket to
+//! the next thread, carries the request out, and answers. There is no queue, and a slow request delays no other.
 
 mod activity;
 mod address;
@@ -22,6 +22,6 @@ mod socket;
 mod tests;
 
 pub use address::{unix_uri, Address};
-pub use exports::{Exports, Single};
+pub use exports::{Exports, SingleExport};
 pub use places::Limits;
 pub use server::{Server, ServerOptions};

@@ -54,7 +54,8 @@ pub struct Entry {
 /// A tree of files, asked by several threads at once. Directories and links may change at any time; a file does not, and
 /// a number that was given to a node is never given to another one.
 ///
-/// `NotFound` where a node is not there any more. It is no fault, as other errors are.
+/// # Errors
+/// `NotFound` where a node does not exist any more: no fault, unlike all other errors.
 pub trait Tree: Send + Sync {
     /// What is known of a node.
     fn attributes(&self, id: NodeId) -> io::Result<Attributes>;

@@ -1,16 +1,16 @@
-//! A disk that is in use while its content still arrives: live restore.
+//! Live restore: a disk that is in use while its content still arrives.
 //!
 //! The target (a file or a block device) holds what has arrived and what was written; the rest is read from the base, a
 //! disk that does not change. A map says which blocks have arrived (docs/format/arriving.md).
 //!
 //! What always holds:
-//! - A block has arrived from the first write to it on, whoever that was; nothing of the base overwrites it later.
-//! - The map's durable bits are written only after what they speak of is durable, so a power cut leaves every block as it
-//!   was at the last [`Arriving::flush`] that returned, or with something that was written to it later.
-//! - A program that is killed loses nothing: what it had written is in the system's cache, and the map's first bits say
-//!   so for as long as the system runs.
-//! - What is read of a block changes by writes only: what a write that failed, or was cut off, has left in a block that
-//!   has not arrived is never seen.
+//! - A block has arrived as soon as it is written, by the guest or by the restore; data of the base never overwrites
+//!   it later.
+//! - A durable bit of the map is written only after its block is durable, so after a power cut every block holds what it
+//!   held at the last [`ArrivingDisk::flush`] that returned, or data that was written to it later.
+//! - A program that is killed loses nothing: its writes are in the system's cache, and the map's first bits count for as
+//!   long as the system runs.
+//! - Readers never see the remains of a failed or interrupted write in a block that has not arrived.
 
 mod bits;
 mod header;
@@ -35,7 +35,7 @@ use layout::{BLOCK_BYTES, SECTOR_BYTES};
 use map::{Map, Sectors};
 use mark::{Mark, MarkedTarget};
 use parking_lot::{Mutex, MutexGuard};
-use recognize::Found;
+use recognize::TargetFacts;
 use saved::SavedMap;
 use std::fs::{self, File};
 use std::io;
@@ -49,18 +49,18 @@ const REGION_BYTES: u64 = 1 << 20;
 const STRIPES: usize = 64;
 
 /// A disk whose content arrives.
-pub struct Arriving {
+pub struct ArrivingDisk {
     name: String,
     target: MarkedTarget,
     map: Map,
     base: Box<dyn Base>,
     size: u64,
-    /// Held by whoever writes blocks of a region.
+    /// Held while blocks of a region are written.
     stripes: [Mutex<()>; STRIPES],
     flushing: Mutex<()>,
-    /// A write or sync failed: what the target holds is unknown from there on.
+    /// A write or sync failed: the content of the target is unknown from then on.
     failed: AtomicBool,
-    /// What the target holds where nothing arrived is zeros: it was made just now, and no write of it has failed.
+    /// Blocks of the target that have not arrived are zeros: it is new, and no write to it has failed.
     is_fresh: AtomicBool,
 }
 
@@ -73,32 +73,35 @@ pub struct ArrivingPaths {
     pub map: PathBuf,
 }
 
-/// What arrives.
+/// What is restored.
 #[derive(Clone, Copy, Debug)]
 pub struct ArrivingOptions<'a> {
     /// Bytes of the disk.
     pub size: u64,
-    /// A name of what arrives: a map that says something else is refused.
+    /// The name of the snapshot; a map with another name is refused.
     pub of: &'a [u8],
-    /// Kept in a new map: whether what arrives is held for it.
+    /// Whether a hold was put on the snapshot for this restore; recorded in a new map.
     pub holds: bool,
     /// The content of a device may be lost when it is begun.
     pub overwrite: bool,
 }
 
-impl Arriving {
-    /// What arrives or does not.
+impl ArrivingDisk {
+    /// Bytes of a block, the unit of what has arrived.
     pub const BLOCK_BYTES: u64 = BLOCK_BYTES;
 
-    /// Begins, or goes on where a map is there.
+    /// Begins a restore, or resumes the one that the map belongs to.
     ///
     /// # Errors
-    /// `Refused` where the map is of another restore, where it is damaged, and where the target is not the one that it
-    /// speaks of; nothing was written then.
-    pub fn open(paths: &ArrivingPaths, options: &ArrivingOptions, base: Box<dyn Base>) -> Result<Arriving> {
+    /// `Refused` where the map is damaged, or belongs to another restore or another target; nothing was written then.
+    pub fn open(
+        paths: &ArrivingPaths,
+        options: &ArrivingOptions,
+        base: Box<dyn Base>,
+    ) -> Result<ArrivingDisk> {
         let name = paths.map.display().to_string();
         let is_there = paths.map.exists();
-        // Locked from here on: nobody else makes this target, or goes on with it.
+        // Locked from here on: no other process makes this target or resumes its restore.
         let file = if is_there { random_file::open(&paths.map)? } else { random_file::create(&paths.map)? };
         let file: Arc<dyn RandomFile> = Arc::new(file);
         if SavedMap::is_begun(&*file, &name, options.size)? {
@@ -133,7 +136,7 @@ impl Arriving {
         new: NewMap,
         options: &ArrivingOptions,
         base: Box<dyn Base>,
-    ) -> Result<Arriving> {
+    ) -> Result<ArrivingDisk> {
         let (id, of, holds, size) = (new.id, options.of.to_vec(), options.holds, options.size);
         let (target_id, attachment) = new.known;
         let is_device = matches!(target_id, TargetId::Device { .. });
@@ -163,7 +166,7 @@ impl Arriving {
         options: &ArrivingOptions,
         saved: SavedMap,
         base: Box<dyn Base>,
-    ) -> Result<Arriving> {
+    ) -> Result<ArrivingDisk> {
         let name = paths.target.display().to_string();
         saved.check_is_of(options.of, options.size)?;
         if !paths.target.exists() {
@@ -186,12 +189,12 @@ impl Arriving {
         saved: SavedMap,
         boot: BootId,
         base: Box<dyn Base>,
-    ) -> Result<Arriving> {
+    ) -> Result<ArrivingDisk> {
         let size = saved.header.size;
         let target = MarkedTarget::new(target, saved.file.clone(), saved.header.id, size);
         let mark = target.mark().map_err(|e| ImageError::read(name, "read", e))?;
         let can_be_marked = target.can_be_marked();
-        recognize::check(&saved, name, &Found { id, attachment, mark, can_be_marked, boot })?;
+        recognize::check(&saved, name, &TargetFacts { id, attachment, mark, can_be_marked, boot })?;
         let is_whole = saved.state.is_whole;
         if mark.is_some() || !is_whole {
             target.displace(saved.displaced()?);
@@ -213,8 +216,8 @@ impl Arriving {
         size: u64,
         base: Box<dyn Base>,
         is_fresh: bool,
-    ) -> Arriving {
-        Arriving {
+    ) -> ArrivingDisk {
+        ArrivingDisk {
             name: name.to_owned(),
             target,
             is_fresh: AtomicBool::new(is_fresh),
@@ -227,7 +230,7 @@ impl Arriving {
         }
     }
 
-    /// Whether what arrives is held for it.
+    /// Whether a hold was put on the snapshot for this restore.
     pub fn holds(&self) -> bool {
         self.map.holds()
     }
@@ -276,7 +279,7 @@ impl Arriving {
         Ok(())
     }
 
-    /// Makes zeros of a range.
+    /// Zeroes a range.
     pub fn zero(&self, range: Range<u64>) -> Result<()> {
         for range in regions(range) {
             let _writer = self.stripe(&range);
@@ -288,7 +291,7 @@ impl Arriving {
         Ok(())
     }
 
-    /// Lets the content of a range arrive. Nobody waits for it, and what is there stays.
+    /// Copies a range from the base, except for blocks that have arrived.
     pub fn fetch(&self, range: Range<u64>) -> Result<()> {
         let mut buf = Vec::new();
         for range in regions(whole_blocks(&range, self.size)) {
@@ -305,7 +308,7 @@ impl Arriving {
         Ok(())
     }
 
-    /// The same for a range of which the base has nothing but zeros.
+    /// The same for a range that is zeros in the base.
     pub fn fetch_zeros(&self, range: Range<u64>) -> Result<()> {
         // Blocks at its edges may have data of its neighbours.
         let last_block = range.end / BLOCK_BYTES * BLOCK_BYTES;
@@ -343,8 +346,8 @@ impl Arriving {
         mark(true)
     }
 
-    /// All has arrived: makes it durable and takes the mark off the target, which is then the disk and nothing else. It
-    /// goes on being read and written as before.
+    /// Ends the restore when all has arrived: makes it durable and takes the mark off the target, which is then the plain
+    /// disk. Reads and writes go on as before.
     pub fn complete(&self) -> Result<()> {
         if self.arrived_bytes() < self.size {
             return Err(ImageError::refused(&self.name, "has not arrived whole"));
@@ -355,7 +358,7 @@ impl Arriving {
         self.target.take_mark_off().map_err(|e| self.broke("write", e))
     }
 
-    /// Where blocks have not arrived, puts data, or zeros.
+    /// Writes data, or zeros, to the blocks of a range that have not arrived.
     fn arrive(&self, range: &Range<u64>, data: Option<&[u8]>) -> Result<()> {
         let _writer = self.stripe(range);
         self.check_whole()?;
@@ -375,7 +378,7 @@ impl Arriving {
         Ok(())
     }
 
-    /// Lets the parts arrive that a write leaves of its first and last block. Returns the range of whole blocks.
+    /// Copies from the base what a write does not cover of its first and last block. Returns the range of whole blocks.
     fn complete_edges(&self, range: &Range<u64>) -> Result<Range<u64>> {
         let blocks = whole_blocks(range, self.size);
         for edge in [blocks.start..range.start, range.end..blocks.end] {
@@ -414,7 +417,7 @@ impl Arriving {
     }
 
     fn base_failed(&self, e: io::Error) -> ImageError {
-        ImageError::io(&self.name, "read what is to arrive in", e)
+        ImageError::io(&self.name, "read the snapshot for", e)
     }
 
     fn check_whole(&self) -> Result<()> {

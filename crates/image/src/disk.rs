@@ -1,4 +1,4 @@
-//! The three kinds of disk: one to read, one to write, and one that others are laid over.
+//! The three kinds of disk: a source to read, a target to write, and a base that overlays stand on.
 
 use crate::error::Result;
 use std::io;
@@ -23,7 +23,10 @@ pub trait Source: Send {
     /// Streams are read in order only; any other offset is an error.
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
-    /// Called when everything has been read: an error where what was read is not of one point in time.
+    /// Called when everything has been read.
+    ///
+    /// # Errors
+    /// Where the disk changed meanwhile, so that the content is not of one point in time.
     fn finish(&mut self) -> Result<()> {
         Ok(())
     }
@@ -37,12 +40,12 @@ pub trait Target: Send + Sync {
     /// Writes `data` at `offset`. What is never written reads as zeros afterwards.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
 
-    /// Makes everything durable and the target valid. Without it the target is not to be trusted.
+    /// Makes everything durable and the target valid. A target that is dropped unfinished is not valid.
     fn finish(self: Box<Self>) -> Result<()>;
 }
 
-/// A disk that others are laid over, or that is still on its way to another place.
+/// A disk that does not change: what an overlay stands on, or what a live restore copies.
 pub trait Base: Send + Sync {
-    /// Fills `buf` from `offset` on; with zeros behind the end of the disk.
+    /// Fills `buf` from `offset`; bytes beyond the end of the disk are zeros.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
 }

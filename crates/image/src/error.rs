@@ -84,18 +84,22 @@ pub enum ImageError {
 }
 
 impl ImageError {
+    /// The structures of the image at `path` are wrong.
     pub(crate) fn corrupt(path: &str, format: &'static str, why: impl Into<String>) -> Self {
         Self::Corrupt { path: path.to_owned(), format, why: why.into() }
     }
 
+    /// The image at `path` has a feature that is not supported; `hint` says what to do instead.
     pub(crate) fn unsupported(path: &str, what: impl Into<String>, hint: Option<&'static str>) -> Self {
         Self::Unsupported { path: path.to_owned(), what: what.into(), hint }
     }
 
+    /// `path` cannot serve as what it was given for.
     pub(crate) fn refused(path: &str, why: impl Into<String>) -> Self {
         Self::Refused { path: path.to_owned(), why: why.into() }
     }
 
+    /// The system failed to `op` (a verb) `path`.
     pub(crate) fn io(path: &str, op: &'static str, source: std::io::Error) -> Self {
         Self::Io { path: path.to_owned(), op, source }
     }
@@ -112,15 +116,19 @@ impl ImageError {
 /// The image that an error found deep inside it is about.
 #[derive(Debug, Clone)]
 pub(crate) struct Blame {
+    /// What errors call the file.
     pub path: String,
+    /// The format that it claims.
     pub format: &'static str,
 }
 
 impl Blame {
+    /// The structures of the image are wrong.
     pub fn corrupt(&self, why: impl Into<String>) -> ImageError {
         ImageError::corrupt(&self.path, self.format, why)
     }
 
+    /// The image has a feature that is not supported; `hint` says what to do instead.
     pub fn unsupported(&self, what: impl Into<String>, hint: Option<&'static str>) -> ImageError {
         ImageError::unsupported(&self.path, what, hint)
     }

@@ -14,6 +14,8 @@
 //! - `arriving`: a disk in use while its content still arrives;
 //! - `open`, `create`: a disk by its path.
 
+#![deny(missing_docs)]
+
 mod arriving;
 mod create;
 mod disk;
@@ -26,7 +28,7 @@ pub mod qcow2;
 mod source;
 pub mod vmdk;
 
-pub use arriving::{Arriving, ArrivingOptions, ArrivingPaths};
+pub use arriving::{ArrivingDisk, ArrivingOptions, ArrivingPaths};
 pub use create::create_target;
 pub use disk::{Base, Source, Target};
 pub use error::{ImageError, Result};
@@ -36,8 +38,8 @@ pub use open::format::Format;
 pub use open::{open, open_bytes, SourceOptions};
 pub use output::options::{TargetFormat, TargetOptions};
 pub use output::pipe::PipeTarget;
-pub use output::replaced::Replaced;
+pub use output::replaced::ReplacedFile;
 pub use source::changes::Changes;
-pub use source::limited::{Limited, Pace};
+pub use source::limited::{LimitedSource, Pace};
 pub use source::nbd::NbdSource;
 pub use source::stream::Stream;

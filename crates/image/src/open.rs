@@ -32,8 +32,8 @@ use trust::{probe, FormatBy, HINT_CONVERT};
 pub struct SourceOptions {
     /// Whether an image may name backing files and extents outside its own folder.
     pub allow_backing_outside: bool,
-    /// Whether files are read that another process has open for writing (QEMU's locks), and may be written meanwhile:
-    /// what is read may be of no point in time.
+    /// Whether to read files that another process has open for writing (QEMU's locks). The content may then be a mix of
+    /// several points in time.
     pub allow_in_use: bool,
     /// The format; `None` goes by content.
     ///

@@ -292,7 +292,7 @@ fn what_is_no_place_for_a_disk_is_refused() {
         (Path::new("/dev/null"), "neither a file nor a block device"),
         (&dir.path().join("missing/disk"), "No such file"),
         (Path::new("/"), "is a directory"),
-        (Path::new(""), "is no name"),
+        (Path::new(""), "is not a file name"),
     ] {
         let error = create_target(path, &options).err().unwrap().to_string();
         assert!(error.contains(why), "{error}");

@@ -1,4 +1,4 @@
-//! What of a vault is served to others, as block devices.
+//! Snapshots of a vault as block devices and as a tree of files.
 
 mod arriving;
 mod error;
@@ -8,4 +8,4 @@ pub mod tree;
 
 pub use arriving::ArrivingDevice;
 pub use overlay::OverlayDevice;
-pub use snapshot::{Below, SnapshotDevice, SnapshotDisk};
+pub use snapshot::{SnapshotBase, SnapshotDevice, SnapshotDisk};

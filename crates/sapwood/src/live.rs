@@ -1,14 +1,14 @@
 //! Backups of the disks of a running machine: `qmp:SOCKET#NODE`, `qmp:SOCKET` for all disks of a QEMU at one instant, and
-//! `libvirt:DOMAIN`, for which libvirt does all of this in its own words ([`libvirt`]).
+//! `libvirt:DOMAIN`, for which libvirt carries out the same steps ([`libvirt`]).
 //!
-//! 1. What an earlier backup left that was killed is cleared away ([`leftovers`], [`bitmaps::settle`]).
+//! 1. The remains of killed backups are removed ([`leftovers`], [`bitmaps::settle`]).
 //! 2. In one QEMU transaction: the next bitmap begins, a fleecing job keeps what the guest overwrites from then on, and
 //!    the old bitmap stops. That is the point in time ([`qemu`]).
 //! 3. The fleecing node is exported over NBD with the old bitmap; the backup reads what the bitmap names.
 //! 4. Only when the snapshot is committed is the old bitmap removed. If it is not, the two are merged again.
 //!
 //! A bitmap is called `sapwood-VAULT-SNAPSHOT`: it tells what changed since that snapshot, and counts only while that
-//! is the newest one. Whatever is not as it should be ends in a full scan, and that is said.
+//! is the newest one. Where the bitmap cannot be used, the whole disk is read, and the report says why.
 
 mod agent;
 mod bitmaps;
@@ -28,7 +28,7 @@ pub use agent::is_guest_frozen;
 pub use definition::Definition;
 pub use libvirt::{CHECKPOINT_TAG, IMAGE_TAG};
 pub use point::{DiskRequest, LiveOptions, Point};
-pub use watched::Watched;
+pub use watched::WatchedPoint;
 
 use anyhow::Result;
 use std::path::{Path, PathBuf};

@@ -2,11 +2,11 @@
 
 use crate::args::Serve;
 use crate::system::own_directory::{self, scratch, OwnDirectory};
-use crate::system::purpose::{Ended, Purpose};
+use crate::system::purpose::{End, Purpose};
 use crate::system::signals::EndSignal;
 use crate::terminal::streams::errln;
 use anyhow::{Context, Result};
-use export::nbd::{Address, Limits, Server, ServerOptions, Single};
+use export::nbd::{Address, Limits, Server, ServerOptions, SingleExport};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
@@ -32,7 +32,7 @@ pub struct Serving {
 
 impl Serving {
     /// Serves an export.
-    pub fn start(at: &Serve, export: Single) -> Result<Serving> {
+    pub fn start(at: &Serve, export: SingleExport) -> Result<Serving> {
         let (address, directory) = address(at)?;
         let threads = std::thread::available_parallelism().map_or(2, |n| n.get()) + 2;
         let on_error = Box::new(|line: &str| errln!("sapwood: {line}"));
@@ -59,7 +59,7 @@ impl Serving {
     }
 
     /// Waits until the command has ended, or a signal has come, or `enough`, which is told of the clients, says so.
-    pub fn wait(&mut self, end: &EndSignal, mut enough: impl FnMut(Clients) -> bool) -> Result<Ended> {
+    pub fn wait(&mut self, end: &EndSignal, mut enough: impl FnMut(Clients) -> bool) -> Result<End> {
         let Serving { server, purpose, .. } = self;
         purpose.wait(end, || enough(Clients { now: server.clients(), ever: server.served() }))
     }

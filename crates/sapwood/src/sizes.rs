@@ -9,7 +9,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 pub fn parse_rate(text: &str) -> Result<u64, String> {
     match bytes_of(text.trim_end_matches("/s")) {
         None => Err(format!("{text:?} is no rate: 50M, 1.5G, 20MiB, bytes a second")),
-        // A stop waits for what is being read.
+        // A stop waits for the read that is under way.
         Some(0..500_000) => Err(format!("{text:?} is too slow: 500k at least")),
         Some(rate) => Ok(rate),
     }

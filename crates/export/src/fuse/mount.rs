@@ -1,7 +1,7 @@
 //! A tree that is mounted: its beginning and its end.
 
 use super::mountpoint::{Busy, Mountpoint};
-use super::requests::{Requests, Served};
+use super::requests::{Requests, Service};
 use crate::tree::Tree;
 use fuser::{Config, Session, SessionACL};
 use std::io;
@@ -22,23 +22,23 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Told of requests that failed, but for those of names that are not there.
     pub on_error: Box<dyn Fn(&str) + Send + Sync>,
-    /// Called when no more requests come: it was unmounted, by whomever.
+    /// Called when no more requests come: the tree was unmounted, by us or by another process.
     pub on_end: Box<dyn FnOnce() + Send>,
 }
 
-/// What became of a mount that was stopped.
+/// How the end of a mount went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unmounted {
-    /// It is gone.
+pub enum UnmountOutcome {
+    /// It is unmounted.
     Whole,
-    /// It is out of sight, but something of it is open. Who reads it is told of an error from now on.
+    /// It is detached, but files of it are open; reading them fails from now on.
     InUse,
 }
 
 /// A mounted tree. Dropped, it is unmounted.
 pub struct Mount {
     mountpoint: Mountpoint,
-    served: Arc<Served>,
+    served: Arc<Service>,
     /// What came of answering the kernel's requests; sent when no more come.
     ended: Receiver<io::Result<()>>,
     answering: Option<JoinHandle<()>>,
@@ -55,7 +55,7 @@ impl Mount {
         let on_start = Box::new(move || {
             let _ = begin.send(());
         });
-        let served = Arc::new(Served::new(tree, on_error, on_start));
+        let served = Arc::new(Service::new(tree, on_error, on_start));
         let (mountpoint, device) = Mountpoint::attach(mountpoint, allow_other)?;
         let mut config = Config::default();
         config.n_threads = Some(threads.max(1));
@@ -88,12 +88,12 @@ impl Mount {
     }
 
     /// Unmounts, if that has not happened.
-    pub fn stop(mut self) -> Unmounted {
+    pub fn stop(mut self) -> UnmountOutcome {
         self.end()
     }
 
-    fn end(&mut self) -> Unmounted {
-        let Some(answering) = self.answering.take() else { return Unmounted::Whole };
+    fn end(&mut self) -> UnmountOutcome {
+        let Some(answering) = self.answering.take() else { return UnmountOutcome::Whole };
         let gone = !matches!(self.ended.try_recv(), Err(TryRecvError::Empty));
         // Something else may have been mounted there since.
         if self.mountpoint.is_ours(gone) {
@@ -105,11 +105,11 @@ impl Mount {
             // The threads wait for requests that come when somebody reads; they end with the process.
             Err(RecvTimeoutError::Timeout) => {
                 self.served.close_all();
-                Unmounted::InUse
+                UnmountOutcome::InUse
             }
             _ => {
                 drop(answering.join());
-                Unmounted::Whole
+                UnmountOutcome::Whole
             }
         }
     }

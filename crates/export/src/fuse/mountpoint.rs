@@ -19,6 +19,7 @@ const HELPER: &str = "fusermount3";
 /// What mounts are called in the table of mounts.
 const NAME: &str = "sapwood";
 
+/// A directory that a tree is mounted on.
 pub(super) struct Mountpoint {
     path: PathBuf,
     id: MountId,
@@ -71,6 +72,7 @@ impl Mountpoint {
         Ok((Mountpoint { path, id }, device))
     }
 
+    /// Its absolute path.
     pub fn path(&self) -> &Path {
         &self.path
     }

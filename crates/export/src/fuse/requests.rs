@@ -29,11 +29,11 @@ const BACKGROUND_MAX: u16 = 64;
 const BLOCK_BYTES: u32 = 4096;
 const NAME_BYTES_MAX: u32 = 255;
 
-/// What answers the kernel, by [`Served`].
-pub(super) struct Requests(pub Arc<Served>);
+/// What answers the kernel, by [`Service`].
+pub(super) struct Requests(pub Arc<Service>);
 
 /// A tree, and what of it is open.
-pub(super) struct Served {
+pub(super) struct Service {
     tree: Arc<dyn Tree>,
     on_error: Box<dyn Fn(&str) + Send + Sync>,
     user: u32,
@@ -88,16 +88,16 @@ impl<T: Clone> Handles<T> {
     }
 }
 
-impl Served {
+impl Service {
     /// `on_start` is called when the kernel has asked for the first time.
     pub fn new(
         tree: Arc<dyn Tree>,
         on_error: Box<dyn Fn(&str) + Send + Sync>,
         on_start: Box<dyn Fn() + Send + Sync>,
-    ) -> Served {
+    ) -> Service {
         let (user, group) = (getuid().as_raw(), getgid().as_raw());
         let (files, directories) = (Handles::new(), Handles::new());
-        Served { tree, on_error, user, group, files, directories, on_start }
+        Service { tree, on_error, user, group, files, directories, on_start }
     }
 
     /// Tells of an error.

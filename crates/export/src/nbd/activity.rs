@@ -1,4 +1,4 @@
-//! What a connection is doing, for whoever decides which one gives way.
+//! What a connection is doing: the server closes idle ones when it is full.
 
 use super::places::State;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -17,6 +17,7 @@ pub(super) struct Activity {
 }
 
 impl Activity {
+    /// A connection whose handshake begins now.
     pub fn new() -> Activity {
         Activity {
             began: Instant::now(),
@@ -39,15 +40,15 @@ impl Activity {
     }
 
     /// A request was taken, and is in hand until what is returned is dropped.
-    pub fn request(&self) -> Counted<'_> {
+    pub fn request(&self) -> CountGuard<'_> {
         self.touch();
-        Counted::new(self, &self.in_hand)
+        CountGuard::new(self, &self.in_hand)
     }
 
     /// A reply is written until what is returned is dropped.
-    pub fn reply(&self) -> Counted<'_> {
+    pub fn reply(&self) -> CountGuard<'_> {
         self.touch();
-        Counted::new(self, &self.replying)
+        CountGuard::new(self, &self.replying)
     }
 
     /// What it is doing.
@@ -63,16 +64,17 @@ impl Activity {
     }
 }
 
-pub(super) struct Counted<'a>(&'a Activity, &'a AtomicUsize);
+/// Counts one more while it lives.
+pub(super) struct CountGuard<'a>(&'a Activity, &'a AtomicUsize);
 
-impl<'a> Counted<'a> {
-    fn new(activity: &'a Activity, count: &'a AtomicUsize) -> Counted<'a> {
+impl<'a> CountGuard<'a> {
+    fn new(activity: &'a Activity, count: &'a AtomicUsize) -> CountGuard<'a> {
         count.fetch_add(1, Ordering::Relaxed);
-        Counted(activity, count)
+        CountGuard(activity, count)
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for CountGuard<'_> {
     fn drop(&mut self) {
         self.0.touch();
         self.1.fetch_sub(1, Ordering::Relaxed);

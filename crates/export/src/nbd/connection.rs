@@ -1,7 +1,7 @@
 //! One client: its requests, and how they are carried out.
 
 use super::activity::Activity;
-use super::handshake::{broken, Agreed};
+use super::handshake::{broken, Agreement};
 use super::reply::Replies;
 use super::socket::Socket;
 use crate::device::{Block, BlockDevice};
@@ -11,7 +11,7 @@ use std::io::{self, BufReader, Read};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Reads up to this length are answered by whoever took the request, before the next one is taken, if they can be at once.
+/// Reads up to this length that need no waiting are answered before the next request is read.
 const QUICK_BYTES: u32 = 32 << 10;
 /// What is longer is read and written in pieces, so that memory is bounded whatever clients ask for.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -20,10 +20,11 @@ const KEPT_BYTES: usize = 2 << 20;
 /// Ranges in one answer about what blocks hold.
 const RANGES_MAX: usize = 16 << 10;
 
+/// A client after its handshake.
 pub(super) struct Connection<'a> {
     requests: Mutex<Requests>,
     replies: Replies<'a>,
-    agreed: Agreed,
+    agreed: Agreement,
     activity: &'a Activity,
     on_error: &'a (dyn Fn(&str) + Sync),
     /// No more requests are taken.
@@ -74,9 +75,10 @@ impl From<io::Error> for Refusal {
 }
 
 impl<'a> Connection<'a> {
+    /// A connection whose requests are told to `on_error` when they fail.
     pub fn new(
         socket: Socket,
-        agreed: Agreed,
+        agreed: Agreement,
         activity: &'a Activity,
         on_error: &'a (dyn Fn(&str) + Sync),
         stopping: &'a AtomicBool,
@@ -260,8 +262,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Sends a long simple reply as it is read. Once it has begun it cannot be taken back: whoever is in the midst of one
-    /// that fails is left.
+    /// Sends a long simple reply as it is read. An error after the first piece cannot be reported: the connection is closed.
     fn read_long(&self, r: &Request, buf: &mut Vec<u8>) -> Result<io::Result<()>, Refusal> {
         let (mut at, end) = (r.offset, r.range().end);
         buf.resize(PIECE_BYTES as usize, 0);

@@ -13,7 +13,7 @@ pub trait Exports: Send + Sync {
 }
 
 /// One export, which also answers to the empty name.
-pub struct Single {
+pub struct SingleExport {
     /// Its name.
     pub name: String,
     /// For people.
@@ -22,7 +22,7 @@ pub struct Single {
     pub device: Arc<dyn BlockDevice>,
 }
 
-impl Exports for Single {
+impl Exports for SingleExport {
     fn list(&self) -> Vec<(String, String)> {
         vec![(self.name.clone(), self.description.clone())]
     }

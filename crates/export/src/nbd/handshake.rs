@@ -12,8 +12,10 @@ pub(super) const ALLOCATION_ID: u32 = 1;
 const OPTIONS_MAX: usize = 1000;
 
 /// What was agreed on.
-pub(super) struct Agreed {
+pub(super) struct Agreement {
+    /// What is served.
     pub device: Arc<dyn BlockDevice>,
+    /// Its name.
     pub export: String,
     /// Structured replies.
     pub structured: bool,
@@ -31,7 +33,7 @@ struct Handshake<'a, S> {
 }
 
 /// An option and its data.
-struct Choice {
+struct ClientOption {
     option: u32,
     data: Vec<u8>,
 }
@@ -40,7 +42,7 @@ struct Choice {
 pub(super) fn negotiate<S: Read + Write>(
     socket: &mut S,
     exports: &dyn Exports,
-) -> io::Result<Option<Agreed>> {
+) -> io::Result<Option<Agreement>> {
     let mut h = Handshake { socket, exports, no_zeroes: false, structured: false, allocation: None };
     h.greet()?;
     for _ in 0..OPTIONS_MAX {
@@ -84,23 +86,23 @@ impl<S: Read + Write> Handshake<'_, S> {
         Ok(())
     }
 
-    fn option(&mut self) -> io::Result<Choice> {
+    fn option(&mut self) -> io::Result<ClientOption> {
         if u64::from_be_bytes(self.read()?) != OPTION_MAGIC {
             return Err(broken("no option where one was expected"));
         }
         let option = u32::from_be_bytes(self.read()?);
         let len = u32::from_be_bytes(self.read()?);
         if len > OPTION_BYTES_MAX {
-            self.reply(&Choice { option, data: Vec::new() }, REP_ERR_TOO_BIG, &[])?;
+            self.reply(&ClientOption { option, data: Vec::new() }, REP_ERR_TOO_BIG, &[])?;
             return Err(broken("an option of more than 64 KiB"));
         }
         let mut data = vec![0; len as usize];
         self.socket.read_exact(&mut data)?;
-        Ok(Choice { option, data })
+        Ok(ClientOption { option, data })
     }
 
     /// The old way to choose an export: without an answer where there is none.
-    fn export_name(&mut self, choice: &Choice) -> io::Result<Option<Agreed>> {
+    fn export_name(&mut self, choice: &ClientOption) -> io::Result<Option<Agreement>> {
         let name = String::from_utf8_lossy(&choice.data).into_owned();
         let Some(device) = self.exports.open(&name) else { return Ok(None) };
         let mut answer = Vec::with_capacity(134);
@@ -113,7 +115,7 @@ impl<S: Read + Write> Handshake<'_, S> {
         Ok(Some(self.agree(device, name)))
     }
 
-    fn list(&mut self, choice: &Choice) -> io::Result<()> {
+    fn list(&mut self, choice: &ClientOption) -> io::Result<()> {
         if !choice.data.is_empty() {
             return self.reply(choice, REP_ERR_INVALID, &[]);
         }
@@ -124,7 +126,7 @@ impl<S: Read + Write> Handshake<'_, S> {
         self.reply(choice, REP_ACK, &[])
     }
 
-    fn go(&mut self, choice: &Choice) -> io::Result<Option<Agreed>> {
+    fn go(&mut self, choice: &ClientOption) -> io::Result<Option<Agreement>> {
         let Some((name, wanted)) = export_and_infos(&choice.data) else {
             self.reply(choice, REP_ERR_INVALID, &[])?;
             return Ok(None);
@@ -156,7 +158,7 @@ impl<S: Read + Write> Handshake<'_, S> {
         Ok((choice.option == OPT_GO).then(|| self.agree(device, name)))
     }
 
-    fn contexts(&mut self, choice: &Choice) -> io::Result<()> {
+    fn contexts(&mut self, choice: &ClientOption) -> io::Result<()> {
         let set = choice.option == OPT_SET_META_CONTEXT;
         let (true, Some((name, queries))) = (self.structured, export_and_queries(&choice.data)) else {
             return self.reply(choice, REP_ERR_INVALID, &[]);
@@ -177,9 +179,9 @@ impl<S: Read + Write> Handshake<'_, S> {
         self.reply(choice, REP_ACK, &[])
     }
 
-    fn agree(&self, device: Arc<dyn BlockDevice>, export: String) -> Agreed {
+    fn agree(&self, device: Arc<dyn BlockDevice>, export: String) -> Agreement {
         let allocation = self.allocation.as_ref() == Some(&export);
-        Agreed { device, export, structured: self.structured, allocation }
+        Agreement { device, export, structured: self.structured, allocation }
     }
 
     fn flags(&self, device: &dyn BlockDevice) -> u16 {
@@ -189,12 +191,12 @@ impl<S: Read + Write> Handshake<'_, S> {
         HAS_FLAGS | SEND_FLUSH | CAN_MULTI_CONN | writing | structured
     }
 
-    fn info(&mut self, choice: &Choice, info: u16, parts: &[&[u8]]) -> io::Result<()> {
+    fn info(&mut self, choice: &ClientOption, info: u16, parts: &[&[u8]]) -> io::Result<()> {
         let all = [&info.to_be_bytes(), &*parts.concat()].concat();
         self.reply(choice, REP_INFO, &[&all])
     }
 
-    fn reply(&mut self, choice: &Choice, kind: u32, parts: &[&[u8]]) -> io::Result<()> {
+    fn reply(&mut self, choice: &ClientOption, kind: u32, parts: &[&[u8]]) -> io::Result<()> {
         let data = parts.concat();
         let mut all = Vec::with_capacity(20 + data.len());
         all.extend(OPTION_REPLY_MAGIC.to_be_bytes());
@@ -212,6 +214,7 @@ impl<S: Read + Write> Handshake<'_, S> {
     }
 }
 
+/// The error of a client that breaks the protocol: `InvalidData`.
 pub(super) fn broken(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("the client does not keep to the protocol: {why}"))
 }

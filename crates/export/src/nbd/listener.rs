@@ -15,12 +15,14 @@ use std::time::Duration;
 /// A TCP connection on which nothing comes is asked for a sign of life after this time, then so often, and so many times.
 const KEEP_ALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(10), 6);
 
+/// A socket that clients connect to. It does not block.
 pub(super) enum Listener {
     Unix(UnixListener),
     Tcp(TcpListener),
 }
 
 impl Listener {
+    /// Listens on `address`. A Unix socket that nobody listens on is replaced.
     pub fn bind(address: &Address) -> io::Result<Listener> {
         let listener = match address {
             Address::Unix(path) => Listener::Unix(bind_unix(path)?),
@@ -33,6 +35,7 @@ impl Listener {
         Ok(listener)
     }
 
+    /// Where it listens: as asked for, with the port that the system chose.
     pub fn address(&self, asked: &Address) -> io::Result<Address> {
         match self {
             Listener::Unix(_) => Ok(asked.clone()),
@@ -40,6 +43,7 @@ impl Listener {
         }
     }
 
+    /// The next client; `WouldBlock` where there is none.
     pub fn accept(&self) -> io::Result<Socket> {
         match self {
             Listener::Unix(l) => {
@@ -85,11 +89,11 @@ fn bind_private(path: &Path) -> io::Result<UnixListener> {
 /// Clients that wait to be accepted; as many as the standard library lets wait.
 const BACKLOG: i32 = 128;
 
-/// Binds to a path; a socket there that a server has left behind is removed.
+/// Binds to a path; a socket that a dead server has left there is removed.
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     match bind_private(path) {
         Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
-            // Of any other file it is said, too, that nobody listens.
+            // Connecting to any other kind of file is refused, too.
             let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
             let refused = UnixStream::connect(path).err().map(|e| e.kind());
             if !is_socket || refused != Some(io::ErrorKind::ConnectionRefused) {

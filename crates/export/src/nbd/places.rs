@@ -1,7 +1,7 @@
-//! The places of a server: how many connections there may be, and which one gives way when all are taken.
+//! How many connections a server accepts, and which one it closes for a new one when it is full.
 //!
 //! A peer (an address, or a user of the Unix socket) that connects over and over must not keep others out, and a guest's
-//! disk that is merely quiet must not lose its connection to whoever comes next. So a peer has a limit of its own, and only
+//! disk that is merely quiet must not lose its connection to the next client. So a peer has a limit of its own, and only
 //! the one that has the most connections loses idle ones.
 
 use std::fmt;
@@ -17,9 +17,9 @@ pub struct Limits {
     pub of_one_peer: usize,
     /// From the connection to the end of the handshake. A client that is not done by then is left.
     pub handshake: Duration,
-    /// After this time a connection that is still in its handshake gives way to another one, where no place is free.
+    /// After this time a connection that is still in its handshake may be closed for a new one, if the server is full.
     pub handshake_gives_way: Duration,
-    /// After this time without a request a connection may have to give way, where no place is free.
+    /// After this time without a request a connection may be closed for a new one, if the server is full.
     pub idle: Duration,
 }
 
@@ -47,6 +47,7 @@ pub(super) enum Peer {
 }
 
 impl Peer {
+    /// The peer at an address.
     pub fn of_address(address: IpAddr) -> Peer {
         Peer::Address(match address.to_canonical() {
             IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() >> 64 << 64).into()),
@@ -66,11 +67,14 @@ impl fmt::Display for Peer {
     }
 }
 
-/// A connection that has a place.
+/// A connection that counts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
+pub(super) struct ConnectionInfo {
+    /// Its number.
     pub id: u64,
+    /// Who is at its other end.
     pub peer: Peer,
+    /// What it is doing.
     pub state: State,
 }
 
@@ -85,9 +89,9 @@ pub(super) enum State {
     Busy,
 }
 
-/// Whether there is a place for one more.
+/// Whether one more connection is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
+pub(super) enum Admission {
     Free,
     /// If this connection ends.
     InsteadOf(u64),
@@ -95,20 +99,25 @@ pub(super) enum Room {
 }
 
 impl Limits {
-    /// Whether there is a place for a connection of `peer`.
+    /// Whether to accept a connection of `peer`.
     ///
-    /// Where there is none, a handshake that takes long gives way, the longest first; else the connection that was idle for
+    /// If the server is full, a slow handshake is closed, the longest first; else the connection that was idle for
     /// the longest time, of the peer that has the most connections, the newcomer counted: a single connection is never cut
     /// for another peer. If the peer's own limit is reached, it must be one of its own.
-    pub(super) fn room_for(&self, peer: Peer, held: &[Held], now: Instant) -> Room {
+    pub(super) fn room_for(&self, peer: Peer, held: &[ConnectionInfo], now: Instant) -> Admission {
         let count = |of: Peer| held.iter().filter(|h| h.peer == of).count() + usize::from(of == peer);
         let is_at_limit = count(peer) > self.of_one_peer;
         if !is_at_limit && held.len() < self.connections {
-            return Room::Free;
+            return Admission::Free;
         }
         let most = held.iter().map(|h| count(h.peer)).max().unwrap_or(0);
-        let may_have_to =
-            |h: &&Held| if is_at_limit { h.peer == peer } else { most > 1 && count(h.peer) == most };
+        let may_have_to = |h: &&ConnectionInfo| {
+            if is_at_limit {
+                h.peer == peer
+            } else {
+                most > 1 && count(h.peer) == most
+            }
+        };
         let age = |since: Instant| now.saturating_duration_since(since);
         let slow = held.iter().filter_map(|h| match h.state {
             State::Handshake(since) if !is_at_limit || h.peer == peer => Some((age(since), h.id)),
@@ -120,8 +129,8 @@ impl Limits {
         });
         let longest = slow.max().filter(|(age, _)| *age >= self.handshake_gives_way);
         match longest.or_else(|| idle.max().filter(|(age, _)| *age >= self.idle)) {
-            Some((_, id)) => Room::InsteadOf(id),
-            None => Room::None,
+            Some((_, id)) => Admission::InsteadOf(id),
+            None => Admission::None,
         }
     }
 }
@@ -145,9 +154,13 @@ mod tests {
     type Begin = fn(Instant) -> State;
 
     /// A point in time to count back from, and a connection whose state began some seconds before it.
-    fn clock() -> (Instant, impl Fn(u64, Peer, Begin, u64) -> Held) {
+    fn clock() -> (Instant, impl Fn(u64, Peer, Begin, u64) -> ConnectionInfo) {
         let now = Instant::now() + Duration::from_secs(100_000);
-        (now, move |id, peer, state, ago| Held { id, peer, state: state(now - Duration::from_secs(ago)) })
+        (now, move |id, peer, state, ago| ConnectionInfo {
+            id,
+            peer,
+            state: state(now - Duration::from_secs(ago)),
+        })
     }
 
     fn busy(_: Instant) -> State {
@@ -159,28 +172,28 @@ mod tests {
         let (now, held) = clock();
         let mut all = Vec::new();
         for id in 0..6 {
-            assert_eq!(LIMITS.room_for(A, &all, now), Room::Free);
+            assert_eq!(LIMITS.room_for(A, &all, now), Admission::Free);
             all.push(held(id, A, busy, 0));
         }
         // Its own limit is reached, and those of others are not.
-        assert_eq!(LIMITS.room_for(A, &all, now), Room::None);
-        assert_eq!(LIMITS.room_for(B, &all, now), Room::Free);
+        assert_eq!(LIMITS.room_for(A, &all, now), Admission::None);
+        assert_eq!(LIMITS.room_for(B, &all, now), Admission::Free);
         all.extend([held(6, B, busy, 0), held(7, B, busy, 0)]);
-        assert_eq!(LIMITS.room_for(B, &all, now), Room::None);
-        assert_eq!(LIMITS.room_for(C, &all, now), Room::None);
+        assert_eq!(LIMITS.room_for(B, &all, now), Admission::None);
+        assert_eq!(LIMITS.room_for(C, &all, now), Admission::None);
     }
 
     #[test]
     fn slow_handshakes_give_way_first_the_longest_of_them() {
         let (now, held) = clock();
-        let mut all: Vec<Held> = (0..5).map(|id| held(id, A, State::Idle, 1000)).collect();
+        let mut all: Vec<ConnectionInfo> = (0..5).map(|id| held(id, A, State::Idle, 1000)).collect();
         all.extend([held(5, B, State::Handshake, 1), held(6, B, State::Handshake, 1), held(7, C, busy, 0)]);
-        assert_eq!(LIMITS.room_for(C, &all, now), Room::InsteadOf(4), "they have just begun");
+        assert_eq!(LIMITS.room_for(C, &all, now), Admission::InsteadOf(4), "they have just begun");
         all[5] = held(5, B, State::Handshake, 3);
-        assert_eq!(LIMITS.room_for(C, &all, now), Room::InsteadOf(5));
+        assert_eq!(LIMITS.room_for(C, &all, now), Admission::InsteadOf(5));
         all[6] = held(6, B, State::Handshake, 5);
-        assert_eq!(LIMITS.room_for(C, &all, now), Room::InsteadOf(6));
-        assert_eq!(LIMITS.room_for(A, &all, now), Room::InsteadOf(6));
+        assert_eq!(LIMITS.room_for(C, &all, now), Admission::InsteadOf(6));
+        assert_eq!(LIMITS.room_for(A, &all, now), Admission::InsteadOf(6));
     }
 
     /// An idle disk of a guest is not cut for whoever comes, but for those that one address keeps out.
@@ -188,42 +201,42 @@ mod tests {
     fn idle_connections_give_way_only_where_one_peer_has_the_most() {
         let (now, held) = clock();
         // One quiet disk of B, as old as can be, and six connections of A.
-        let mut all: Vec<Held> = (0..6).map(|id| held(id, A, State::Idle, 60 + id)).collect();
+        let mut all: Vec<ConnectionInfo> = (0..6).map(|id| held(id, A, State::Idle, 60 + id)).collect();
         all.extend([held(6, B, State::Idle, 90_000), held(7, C, busy, 0)]);
-        assert_eq!(LIMITS.room_for(C, &all, now), Room::InsteadOf(5));
-        assert_eq!(LIMITS.room_for(B, &all, now), Room::InsteadOf(5));
-        assert_eq!(LIMITS.room_for(Peer::Unknown, &all, now), Room::InsteadOf(5));
+        assert_eq!(LIMITS.room_for(C, &all, now), Admission::InsteadOf(5));
+        assert_eq!(LIMITS.room_for(B, &all, now), Admission::InsteadOf(5));
+        assert_eq!(LIMITS.room_for(Peer::Unknown, &all, now), Admission::InsteadOf(5));
         // Those of A that ask for something, or did so lately, stay.
         all[5] = held(5, A, busy, 0);
         all[4] = held(4, A, State::Idle, 59);
-        assert_eq!(LIMITS.room_for(C, &all, now), Room::InsteadOf(3));
+        assert_eq!(LIMITS.room_for(C, &all, now), Admission::InsteadOf(3));
         all[..6].fill(held(0, A, State::Idle, 59));
-        assert_eq!(LIMITS.room_for(C, &all, now), Room::None);
+        assert_eq!(LIMITS.room_for(C, &all, now), Admission::None);
         // Two have four each, and a third comes: either of the two.
-        let two: Vec<Held> =
+        let two: Vec<ConnectionInfo> =
             (0..8).map(|id| held(id, [A, B][id as usize % 2], State::Idle, 70 + id)).collect();
-        assert_eq!(LIMITS.room_for(C, &two, now), Room::InsteadOf(7));
+        assert_eq!(LIMITS.room_for(C, &two, now), Admission::InsteadOf(7));
         // One that has one already is not the one with the most.
-        let mut some: Vec<Held> = (0..4).map(|id| held(id, A, State::Idle, 70)).collect();
+        let mut some: Vec<ConnectionInfo> = (0..4).map(|id| held(id, A, State::Idle, 70)).collect();
         some.extend((4..8).map(|id| held(id, Peer::User(id as u32), State::Idle, 90_000)));
-        assert_eq!(LIMITS.room_for(Peer::User(4), &some, now), Room::InsteadOf(3));
+        assert_eq!(LIMITS.room_for(Peer::User(4), &some, now), Admission::InsteadOf(3));
         // Everybody has one: nobody is cut.
-        let single: Vec<Held> =
+        let single: Vec<ConnectionInfo> =
             (0..8).map(|id| held(id, Peer::User(id as u32), State::Idle, 90_000)).collect();
-        assert_eq!(LIMITS.room_for(Peer::User(9), &single, now), Room::None);
-        assert_eq!(LIMITS.room_for(Peer::User(5), &single, now), Room::InsteadOf(5), "its own");
+        assert_eq!(LIMITS.room_for(Peer::User(9), &single, now), Admission::None);
+        assert_eq!(LIMITS.room_for(Peer::User(5), &single, now), Admission::InsteadOf(5), "its own");
     }
 
     #[test]
     fn a_peer_at_its_limit_gives_way_to_itself_only() {
         let (now, held) = clock();
-        let mut all: Vec<Held> = (0..6).map(|id| held(id, A, busy, 0)).collect();
+        let mut all: Vec<ConnectionInfo> = (0..6).map(|id| held(id, A, busy, 0)).collect();
         all.push(held(6, B, State::Handshake, 9));
-        assert_eq!(LIMITS.room_for(A, &all, now), Room::None);
+        assert_eq!(LIMITS.room_for(A, &all, now), Admission::None);
         all[2] = held(2, A, State::Idle, 61);
-        assert_eq!(LIMITS.room_for(A, &all, now), Room::InsteadOf(2));
+        assert_eq!(LIMITS.room_for(A, &all, now), Admission::InsteadOf(2));
         all[3] = held(3, A, State::Handshake, 2);
-        assert_eq!(LIMITS.room_for(A, &all, now), Room::InsteadOf(3));
+        assert_eq!(LIMITS.room_for(A, &all, now), Admission::InsteadOf(3));
     }
 
     #[test]

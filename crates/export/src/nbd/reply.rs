@@ -8,22 +8,24 @@ use parking_lot::Mutex;
 use std::io::{self, IoSlice, Write};
 use std::net::Shutdown;
 
-/// Gives data, piece by piece, to whom it is given.
+/// Produces data and passes each piece to the function that it is given.
 type Pieces<'a> = dyn FnMut(&mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> + 'a;
 
 /// Where the replies of a connection go, whole ones, one after the other.
 pub(super) struct Replies<'a> {
     socket: Mutex<Socket>,
     activity: &'a Activity,
+    /// Whether replies are structured.
     pub structured: bool,
 }
 
 impl<'a> Replies<'a> {
+    /// Replies that go to `socket`.
     pub fn new(socket: Socket, structured: bool, activity: &'a Activity) -> Self {
         Replies { socket: Mutex::new(socket), activity, structured }
     }
 
-    /// It was done, and there is nothing more to say.
+    /// Success, without data.
     pub fn done(&self, cookie: u64) -> io::Result<()> {
         if self.structured {
             self.chunk(cookie, CHUNK_DONE, TYPE_NONE, &[], &[])
@@ -41,7 +43,7 @@ impl<'a> Replies<'a> {
         self.chunk(cookie, flags, TYPE_OFFSET_DATA, &offset.to_be_bytes(), data)
     }
 
-    /// What ranges hold, one behind the other: length and flags.
+    /// The status of consecutive ranges: length and flags.
     pub fn status(&self, cookie: u64, ranges: &[(u32, u32)]) -> io::Result<()> {
         let pairs: Vec<u8> = ranges
             .iter()
@@ -50,7 +52,7 @@ impl<'a> Replies<'a> {
         self.chunk(cookie, CHUNK_DONE, TYPE_BLOCK_STATUS, &ALLOCATION_ID.to_be_bytes(), &pairs)
     }
 
-    /// It failed.
+    /// Failure, with an error number of the protocol and a message.
     pub fn error(&self, cookie: u64, number: u32, why: &str) -> io::Result<()> {
         if !self.structured {
             return self.simple(cookie, number, &[]);

@@ -6,7 +6,7 @@ use super::connection::Connection;
 use super::exports::Exports;
 use super::handshake::negotiate;
 use super::listener::Listener;
-use super::places::{Held, Limits, Peer, Room, State};
+use super::places::{Admission, ConnectionInfo, Limits, Peer, State};
 use super::socket::{with_deadline, Socket};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::event::{poll, PollFd, PollFlags};
@@ -26,9 +26,9 @@ const LEAVE_TIME: Duration = Duration::from_secs(5);
 pub struct ServerOptions {
     /// Threads for each connection: as many requests of one client are carried out at once.
     pub threads: usize,
-    /// How many clients there may be, and which of them give way to others.
+    /// How many clients there may be, and when idle ones are closed for new ones.
     pub limits: Limits,
-    /// Told of requests that failed, and of clients that had to give way.
+    /// Called with a message for each request that failed, and each idle client that was closed for a new one.
     pub on_error: Box<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -63,15 +63,15 @@ struct Client {
     socket: Socket,
     peer: Peer,
     activity: Arc<Activity>,
-    /// It had to give way, and has no place any more.
+    /// It is being closed for another client, and does not count any more.
     is_leaving: bool,
 }
 
 impl Clients {
-    /// Those that have a place.
-    fn held(&self) -> Vec<Held> {
+    /// The connections that count.
+    fn held(&self) -> Vec<ConnectionInfo> {
         let staying = self.by_id.iter().filter(|(_, c)| !c.is_leaving);
-        staying.map(|(id, c)| Held { id: *id, peer: c.peer, state: c.activity.state() }).collect()
+        staying.map(|(id, c)| ConnectionInfo { id: *id, peer: c.peer, state: c.activity.state() }).collect()
     }
 }
 
@@ -82,7 +82,7 @@ impl Shared {
 }
 
 impl Server {
-    /// Listens. A Unix socket that is there and nobody listens to is taken over.
+    /// Starts to listen. A Unix socket that a dead server has left is replaced.
     pub fn start(address: &Address, exports: Box<dyn Exports>, options: ServerOptions) -> io::Result<Server> {
         let listener = Listener::bind(address)?;
         let address = listener.address(address)?;
@@ -163,23 +163,23 @@ fn listen(listener: &Listener, stopped: &UnixStream, shared: &Arc<Shared>) {
 
 fn welcome(socket: Socket, shared: &Arc<Shared>) {
     let Some((id, activity)) = admit(&socket, shared) else { return };
-    let leaving = Leaving(shared.clone(), id);
+    let leaving = ClientGuard(shared.clone(), id);
     let thread = std::thread::Builder::new().name("nbd-client".into());
     drop(thread.spawn(move || {
-        let Leaving(shared, _) = &leaving;
-        // A client that leaves within the handshake is none.
+        let ClientGuard(shared, _) = &leaving;
+        // A client that leaves during the handshake is no error.
         drop(serve(socket, shared, &activity));
     }));
 }
 
-/// Gives a client a place, perhaps that of another one.
+/// Accepts a client if there is room, or if an idle one can be closed for it.
 fn admit(socket: &Socket, shared: &Shared) -> Option<(u64, Arc<Activity>)> {
     let (for_listener, peer) = (socket.try_clone().ok()?, socket.peer());
     let mut clients = shared.clients();
     match shared.options.limits.room_for(peer, &clients.held(), Instant::now()) {
-        Room::Free => {}
-        Room::None => return None,
-        Room::InsteadOf(other) => {
+        Admission::Free => {}
+        Admission::None => return None,
+        Admission::InsteadOf(other) => {
             let other = clients.by_id.get_mut(&other)?;
             if !matches!(other.activity.state(), State::Handshake(_)) {
                 let whose = other.peer;
@@ -199,9 +199,9 @@ fn admit(socket: &Socket, shared: &Shared) -> Option<(u64, Arc<Activity>)> {
 }
 
 /// Takes a client off the list, however its thread ends.
-struct Leaving(Arc<Shared>, u64);
+struct ClientGuard(Arc<Shared>, u64);
 
-impl Drop for Leaving {
+impl Drop for ClientGuard {
     fn drop(&mut self) {
         self.0.clients().by_id.remove(&self.1);
         self.0.left.notify_all();

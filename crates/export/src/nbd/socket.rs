@@ -14,6 +14,7 @@ pub(super) enum Socket {
 }
 
 impl Socket {
+    /// Another handle to the same connection.
     pub fn try_clone(&self) -> io::Result<Socket> {
         match self {
             Socket::Unix(s) => s.try_clone().map(Socket::Unix),
@@ -31,6 +32,7 @@ impl Socket {
         }
     }
 
+    /// How long one read or write may take; `None`: for ever.
     pub fn set_timeouts(&self, time: Option<Duration>) -> io::Result<()> {
         match self {
             Socket::Unix(s) => s.set_read_timeout(time).and_then(|()| s.set_write_timeout(time)),
@@ -38,6 +40,7 @@ impl Socket {
         }
     }
 
+    /// Ends one or both directions. A connection that is gone is no error.
     pub fn shutdown(&self, how: Shutdown) {
         drop(match self {
             Socket::Unix(s) => s.shutdown(how),

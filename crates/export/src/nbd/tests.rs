@@ -11,7 +11,7 @@ mod requests;
 mod stopping;
 
 use super::places::Limits;
-use super::{Address, Server, ServerOptions, Single};
+use super::{Address, Server, ServerOptions, SingleExport};
 use client::Client;
 use device::Memory;
 use std::sync::{Arc, Mutex};
@@ -108,7 +108,7 @@ fn start_with(
 ) -> std::io::Result<Server> {
     let on_error = Box::new(move |line: &str| errors.lock().unwrap().push(line.to_owned()));
     let options = ServerOptions { threads: 4, limits, on_error };
-    let export = Single { name: "disk".into(), description: "a disk in memory".into(), device };
+    let export = SingleExport { name: "disk".into(), description: "a disk in memory".into(), device };
     Server::start(address, Box::new(export), options)
 }
 

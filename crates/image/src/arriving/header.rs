@@ -22,6 +22,7 @@ const STATE_SUM_AT: usize = SECTOR_BYTES as usize - 4;
 /// What never changes in a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
+    /// The number that map and target share.
     pub id: MapId,
     /// Bytes of the disk.
     pub size: u64,
@@ -29,10 +30,12 @@ pub(super) struct Header {
     pub of: Vec<u8>,
     /// The snapshot was held for it.
     pub holds: bool,
+    /// What the target is known by.
     pub target: TargetId,
 }
 
 impl Header {
+    /// The header as the file has it.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; HEADER_BYTES as usize];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
@@ -116,6 +119,7 @@ pub(super) struct State {
 }
 
 impl State {
+    /// The sector as the file has it.
     pub fn encode(&self, id: &MapId) -> [u8; SECTOR_BYTES as usize] {
         let mut bytes = [0; SECTOR_BYTES as usize];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
@@ -130,6 +134,7 @@ impl State {
         bytes
     }
 
+    /// The state of a sector; `None` where it does not match its checksum.
     pub fn decode(id: &MapId, bytes: &[u8]) -> Option<State> {
         if le_u32(bytes, STATE_SUM_AT) != state_checksum(id, bytes) {
             return None;

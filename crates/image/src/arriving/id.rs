@@ -27,11 +27,13 @@ impl BootId {
         BootId(u128::from_str_radix(&digits, 16).unwrap_or(0).to_be_bytes())
     }
 
+    /// A run of the system for tests.
     #[cfg(test)]
     pub fn of_test(n: u8) -> BootId {
         BootId([n; 16])
     }
 
+    /// Whether both are known and equal.
     pub fn is_same(&self, other: &BootId) -> bool {
         self == other && self.0 != [0; 16]
     }

@@ -5,16 +5,20 @@ use std::ops::Range;
 /// The piece of a disk that has arrived or has not.
 pub(super) const BLOCK_BYTES: u64 = 4096;
 
+/// The unit in which the file is written.
 pub(super) const SECTOR_BYTES: u64 = 512;
 /// Words of bits in a sector: 504 bytes.
 pub(super) const SECTOR_WORDS: u64 = 63;
 
+/// Bytes of the header.
 pub(super) const HEADER_BYTES: u64 = 4096;
+/// Offset of the state.
 pub(super) const STATE_AT: u64 = HEADER_BYTES;
 /// Checksums of the displaced sector.
 pub(super) const SUMS_AT: u64 = STATE_AT + SECTOR_BYTES;
 /// The sector of the disk whose place the mark has.
 pub(super) const DISPLACED_AT: u64 = SUMS_AT + SECTOR_BYTES;
+/// Offset of the first set of bits; the durable set follows it.
 pub(super) const BITS_AT: u64 = 2 * HEADER_BYTES;
 
 /// Bytes of a map.

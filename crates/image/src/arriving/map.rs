@@ -14,21 +14,22 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 
+/// Which blocks have arrived, in memory and in the file.
 pub(super) struct Map {
     name: String,
     file: Arc<dyn RandomFile>,
     header: Header,
     /// A bit for each block, as the file's first bits have it.
     bits: Vec<AtomicU64>,
-    /// The file lacks some of them: it had no room.
+    /// The file lacks some of them: it was full.
     is_behind: AtomicBool,
     /// Sectors of the durable bits that are not as the first bits are.
     dirty: Mutex<BTreeSet<u64>>,
-    durable: Mutex<Durable>,
+    durable: Mutex<DurableBits>,
 }
 
 /// What the file durably has.
-pub(super) struct Durable {
+pub(super) struct DurableBits {
     state: State,
     /// Bits in each sector.
     counts: Vec<u16>,
@@ -36,10 +37,10 @@ pub(super) struct Durable {
     count: u64,
 }
 
-impl Durable {
+impl DurableBits {
     /// Of bits that are in the file nothing is taken for durable before it was written and synced here.
-    pub fn new(state: State, size: u64) -> Durable {
-        Durable { state, counts: vec![0; sectors(size) as usize], count: 0 }
+    pub fn new(state: State, size: u64) -> DurableBits {
+        DurableBits { state, counts: vec![0; sectors(size) as usize], count: 0 }
     }
 }
 
@@ -47,12 +48,13 @@ impl Durable {
 pub(super) type Sectors = Vec<(u64, Vec<u64>)>;
 
 impl Map {
+    /// A map that has these bits; `name` is what errors call it.
     pub fn with(
         name: &str,
         file: Arc<dyn RandomFile>,
         header: Header,
         bits: Vec<u64>,
-        durable: Durable,
+        durable: DurableBits,
     ) -> Map {
         let (is_behind, dirty) = Default::default();
         let bits = bits.into_iter().map(AtomicU64::new).collect();
@@ -63,7 +65,7 @@ impl Map {
     pub fn create(file: Arc<dyn RandomFile>, name: &str, header: Header, state: State) -> Result<Map> {
         header.check(name)?;
         let words = vec![0; (sectors(header.size) * SECTOR_WORDS) as usize];
-        let durable = Durable::new(state, header.size);
+        let durable = DurableBits::new(state, header.size);
         let map = Map::with(name, file, header, words, durable);
         let (header, id) = (&map.header, &map.header.id);
         let io = |e| ImageError::io(name, "write", e);
@@ -142,7 +144,7 @@ impl Map {
             return Ok(());
         }
         let of_range = words.start / SECTOR_WORDS..(words.end - 1) / SECTOR_WORDS + 1;
-        // While this is held nobody else writes bits of the same sectors, and older ones over newer ones.
+        // While this is held, no other thread writes the same sectors with older bits.
         let mut dirty = self.dirty();
         dirty.extend(of_range.clone());
         // Bits that the file had no room for must not count as written the next time.
@@ -172,12 +174,12 @@ impl Map {
         sectors.into_iter().map(|n| (n, self.words(n))).collect()
     }
 
-    /// They did not.
+    /// Takes sectors back that could not be made durable.
     pub fn put_back(&self, sectors: &Sectors) {
         self.dirty().extend(sectors.iter().map(|s| s.0));
     }
 
-    /// Makes sectors durable, as the next generation. What they speak of is.
+    /// Makes sectors durable, as the next generation. The blocks they stand for must be durable.
     pub fn write_durable(&self, sectors: &Sectors) -> Result<()> {
         let start = BITS_AT + set_bytes(self.header.size);
         for (n, words) in sectors {
@@ -218,7 +220,7 @@ impl Map {
         self.dirty.lock()
     }
 
-    fn durable(&self) -> MutexGuard<'_, Durable> {
+    fn durable(&self) -> MutexGuard<'_, DurableBits> {
         self.durable.lock()
     }
 }

@@ -29,6 +29,7 @@ pub(super) struct Mark {
 }
 
 impl Mark {
+    /// The sector as the target has it.
     pub fn encode(self, id: &MapId) -> Sector {
         let mut bytes = [0; SECTOR_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -57,11 +58,11 @@ pub(super) struct MarkedTarget {
     id: MapId,
     /// Where the mark is, or was; a disk of less than a sector has none.
     place: Option<Range<u64>>,
-    displaced: Mutex<Displaced>,
+    displaced: Mutex<DisplacedSector>,
 }
 
 /// The sector of the disk whose place the mark has.
-struct Displaced {
+struct DisplacedSector {
     bytes: Sector,
     is_displaced: bool,
     /// The map's copy was written since it was last synced.
@@ -75,7 +76,7 @@ impl MarkedTarget {
         let sector = SECTOR_BYTES as u64;
         let at = (size / sector * sector).checked_sub(sector);
         let place = at.map(|at| at..at + sector);
-        let displaced = Displaced { bytes: [0; SECTOR_BYTES], is_displaced: false, is_unsynced: false };
+        let displaced = DisplacedSector { bytes: [0; SECTOR_BYTES], is_displaced: false, is_unsynced: false };
         MarkedTarget { file, map, id, place, displaced: Mutex::new(displaced) }
     }
 
@@ -94,7 +95,7 @@ impl MarkedTarget {
 
     /// The mark has, or gets, the place of a sector, of which the map has `bytes`.
     pub fn displace(&self, bytes: Sector) {
-        *self.lock() = Displaced { bytes, is_displaced: self.place.is_some(), is_unsynced: true };
+        *self.lock() = DisplacedSector { bytes, is_displaced: self.place.is_some(), is_unsynced: true };
     }
 
     /// Writes the mark, unless it was taken off.
@@ -119,7 +120,7 @@ impl MarkedTarget {
         Ok(())
     }
 
-    /// What of a range the mark has the place of, if any.
+    /// The part of a range where the mark is, if any.
     fn overlap(&self, range: &Range<u64>) -> Option<Range<u64>> {
         let place = self.place.as_ref()?;
         let both = range.start.max(place.start)..range.end.min(place.end);
@@ -154,7 +155,7 @@ impl MarkedTarget {
     }
 
     /// Writes the displaced sector into the map. Whenever that is cut off, the sector there has one of the two sums.
-    fn keep(&self, held: &mut Displaced, bytes: Sector) -> io::Result<()> {
+    fn keep(&self, held: &mut DisplacedSector, bytes: Sector) -> io::Result<()> {
         if held.is_unsynced {
             self.map.sync()?;
             held.is_unsynced = false;
@@ -167,7 +168,7 @@ impl MarkedTarget {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Displaced> {
+    fn lock(&self) -> MutexGuard<'_, DisplacedSector> {
         self.displaced.lock()
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a target is the one that a map speaks of. Asked before anything is written.
+//! Whether a target is the one that a map belongs to. Checked before anything is written.
 
 use super::id::BootId;
 use super::identity::{Attachment, TargetId};
@@ -7,18 +7,21 @@ use super::saved::SavedMap;
 use crate::error::{ImageError, Result};
 
 /// A target as it was found.
-pub(super) struct Found {
+pub(super) struct TargetFacts {
+    /// What it is known by.
     pub id: TargetId,
+    /// Where it is now.
     pub attachment: Attachment,
     /// The mark of the map, if it is there.
     pub mark: Option<Mark>,
     /// Its disk has room for a mark.
     pub can_be_marked: bool,
+    /// The current run of the system.
     pub boot: BootId,
 }
 
 /// Refuses a target that is not the one of the map, or a map or target that is an older copy.
-pub(super) fn check(saved: &SavedMap, name: &str, found: &Found) -> Result<()> {
+pub(super) fn check(saved: &SavedMap, name: &str, found: &TargetFacts) -> Result<()> {
     let map = &saved.name;
     let is_file = matches!(saved.header.target, TargetId::File { .. });
     let is_same_run = saved.state.boot.is_same(&found.boot);
@@ -26,7 +29,7 @@ pub(super) fn check(saved: &SavedMap, name: &str, found: &Found) -> Result<()> {
     let anew = if is_file { "remove both" } else { "remove the map and give --force" };
     let other = |why: &str| {
         let why = format!(
-            "is not the {kind} that {map} speaks of: {why}. Put that one in its place to go on; to begin anew, {anew}"
+            "is not the {kind} that {map} belongs to: {why}. To go on, put that one in its place; to begin anew, {anew}"
         );
         Err(ImageError::refused(name, why))
     };
@@ -49,7 +52,7 @@ Ok(())
         None if saved.state.is_whole => Err(ImageError::refused(
             name,
             format!(
-                "is perhaps not the device that {map} speaks of: it has no serial number or other name. If it is, \
+                "is perhaps not the device that {map} belongs to: it has no serial number or other name. If it is, \
                  all of the disk is there: remove the map, and use the device as it is"
             ),
         )),

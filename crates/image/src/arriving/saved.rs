@@ -7,7 +7,7 @@ use super::identity::Attachment;
 use super::layout::{map_bytes, sectors, set_bytes, words_of};
 use super::layout::{BITS_AT, BLOCK_BYTES, DISPLACED_AT, HEADER_BYTES};
 use super::layout::{SECTOR_BYTES, SECTOR_WORDS, STATE_AT, SUMS_AT};
-use super::map::{Durable, Map};
+use super::map::{DurableBits, Map};
 use super::mark::{decode_displaced, Sector};
 use crate::error::{ImageError, Result};
 use crate::file::random_file::RandomFile;
@@ -19,9 +19,13 @@ const SECTORS_AT_ONCE: u64 = 128;
 
 /// A map as it was found: its header and its state are whole.
 pub(super) struct SavedMap {
+    /// Its file.
     pub file: Arc<dyn RandomFile>,
+    /// What errors call it.
     pub name: String,
+    /// What never changes in it.
     pub header: Header,
+    /// What changes in it beside its bits.
     pub state: State,
 }
 
@@ -128,7 +132,7 @@ impl SavedMap {
         // The new run last: from here on the first bits count.
         self.file.write_at(STATE_AT, &state.encode(&self.header.id)).map_err(io)?;
         self.file.sync().map_err(io)?;
-        let durable = Durable::new(state, self.header.size);
+        let durable = DurableBits::new(state, self.header.size);
         let map = Map::with(&self.name, self.file, self.header, bits, durable);
         if !state.is_whole {
             // Whether the system could write them before is not known: all are written again with the next flush.

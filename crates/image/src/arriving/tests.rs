@@ -7,7 +7,7 @@ use super::id::{BootId, MapId};
 use super::identity::{Attachment, TargetId};
 use super::layout::{BITS_AT, BLOCK_BYTES};
 use super::saved::SavedMap;
-use super::{Arriving, ArrivingOptions, ArrivingPaths, NewMap};
+use super::{ArrivingDisk, ArrivingOptions, ArrivingPaths, NewMap};
 use crate::disk::Base;
 use crate::error::{ImageError, Result};
 use crate::file::random_file::RandomFile;
@@ -54,7 +54,7 @@ fn device() -> (TargetId, Attachment) {
     (TargetId::Device { facts: "serial=1\nsize=99\n".into() }, Attachment { device: 7, sequence: 3 })
 }
 
-fn create(target: &Recorder, map: &Recorder, size: u64) -> Arriving {
+fn create(target: &Recorder, map: &Recorder, size: u64) -> ArrivingDisk {
     create_on(FILE, target, map, size, Box::new(Counting::default()))
 }
 
@@ -64,7 +64,7 @@ fn create_on(
     map: &Recorder,
     size: u64,
     base: Box<dyn Base>,
-) -> Arriving {
+) -> ArrivingDisk {
     target.set_len(size).unwrap();
     let is_file = matches!(known.0, TargetId::File { .. });
     let new = NewMap {
@@ -74,10 +74,10 @@ fn create_on(
         known,
         boot: BootId::of_test(1),
     };
-    Arriving::begin("target", Box::new(target.clone()), is_file, new, &options(size), base).unwrap()
+    ArrivingDisk::begin("target", Box::new(target.clone()), is_file, new, &options(size), base).unwrap()
 }
 
-fn reopen(target: Recorder, map: Recorder, size: u64, boot: u8) -> Arriving {
+fn reopen(target: Recorder, map: Recorder, size: u64, boot: u8) -> ArrivingDisk {
     reopen_on(FILE, target, map, size, boot).unwrap()
 }
 
@@ -87,11 +87,11 @@ fn reopen_on(
     map: Recorder,
     size: u64,
     boot: u8,
-) -> Result<Arriving> {
+) -> Result<ArrivingDisk> {
     let saved = SavedMap::read(Arc::new(map), "map")?;
     saved.check_is_of(OF, size)?;
     let base = Box::new(Counting::default());
-    Arriving::resume_with("target", Box::new(target), known, saved, BootId::of_test(boot), base)
+    ArrivingDisk::resume_with("target", Box::new(target), known, saved, BootId::of_test(boot), base)
 }
 
 fn random_range(rng: &mut StdRng, size: u64) -> Range<u64> {
@@ -106,7 +106,7 @@ fn random_range(rng: &mut StdRng, size: u64) -> Range<u64> {
 }
 
 /// A step of a guest, or of the disk's arrival.
-fn step(disk: &Arriving, plain: &mut [u8], rng: &mut StdRng) {
+fn step(disk: &ArrivingDisk, plain: &mut [u8], rng: &mut StdRng) {
     let range = random_range(rng, plain.len() as u64);
     let at = range.start as usize..range.end as usize;
     match rng.random_range(0..10) {
@@ -127,7 +127,7 @@ fn step(disk: &Arriving, plain: &mut [u8], rng: &mut StdRng) {
     }
 }
 
-fn whole(disk: &Arriving) -> Vec<u8> {
+fn whole(disk: &ArrivingDisk) -> Vec<u8> {
     let mut all = vec![0; disk.size() as usize];
     disk.read_at(0, &mut all).unwrap();
     all
@@ -382,8 +382,8 @@ fn files_are_taken_up_again_by_the_same_restore_only() {
     let dir = tempfile::tempdir().unwrap();
     let paths = ArrivingPaths { target: dir.path().join("disk.raw"), map: dir.path().join("map") };
     let size = 10 << 20;
-    let open = |of: &'static [u8], size| -> Result<Arriving> {
-        Arriving::open(&paths, &ArrivingOptions { of, ..options(size) }, base(size))
+    let open = |of: &'static [u8], size| -> Result<ArrivingDisk> {
+        ArrivingDisk::open(&paths, &ArrivingOptions { of, ..options(size) }, base(size))
     };
     let disk = open(OF, size).unwrap();
     disk.write_at(5000, b"kept").unwrap();
@@ -424,10 +424,10 @@ fn half_made_files_are_made_anew() {
         if let Some(bytes) = target_bytes {
             std::fs::File::create(&paths.target).unwrap().set_len(bytes).unwrap();
         }
-        let disk = Arriving::open(&paths, &options(size), base(size)).unwrap();
+        let disk = ArrivingDisk::open(&paths, &options(size), base(size)).unwrap();
         disk.write_at(5000, b"kept").unwrap();
         drop(disk);
-        let disk = Arriving::open(&paths, &options(size), base(size)).unwrap();
+        let disk = ArrivingDisk::open(&paths, &options(size), base(size)).unwrap();
         let mut found = [0; 4];
         disk.read_at(5000, &mut found).unwrap();
         assert_eq!(&found, b"kept");
@@ -436,7 +436,7 @@ fn half_made_files_are_made_anew() {
         std::fs::remove_file(&paths.target).unwrap();
     }
     std::fs::File::create(&paths.target).unwrap().set_len(3).unwrap();
-    Arriving::open(&paths, &options(size), base(size)).unwrap();
+    ArrivingDisk::open(&paths, &options(size), base(size)).unwrap();
 }
 
 /// Without its map (another one was named, say) a target was taken for one in which nothing had arrived, and removed
@@ -447,33 +447,33 @@ fn nothing_is_removed_that_may_be_of_use() {
     let paths = ArrivingPaths { target: dir.path().join("disk.raw"), map: dir.path().join("map") };
     let elsewhere = ArrivingPaths { map: dir.path().join("elsewhere"), ..paths.clone() };
     let size = 10 << 20;
-    let disk = Arriving::open(&paths, &options(size), base(size)).unwrap();
+    let disk = ArrivingDisk::open(&paths, &options(size), base(size)).unwrap();
     disk.write_at(5000, b"kept").unwrap();
     drop(disk);
-    let e = Arriving::open(&elsewhere, &options(size), base(size)).err().unwrap();
+    let e = ArrivingDisk::open(&elsewhere, &options(size), base(size)).err().unwrap();
     assert!(e.to_string().contains("--map"), "{e}");
     assert!(!elsewhere.map.exists());
-    let disk = Arriving::open(&paths, &options(size), base(size)).unwrap();
+    let disk = ArrivingDisk::open(&paths, &options(size), base(size)).unwrap();
     let mut found = [0; 4];
     disk.read_at(5000, &mut found).unwrap();
     assert_eq!(&found, b"kept");
-    assert!(!Arriving::has_arrived(&elsewhere.map).unwrap());
-    assert!(Arriving::has_arrived(&paths.map).unwrap_err().to_string().contains("in use"));
+    assert!(!ArrivingDisk::has_arrived(&elsewhere.map).unwrap());
+    assert!(ArrivingDisk::has_arrived(&paths.map).unwrap_err().to_string().contains("in use"));
     disk.fetch(0..size).unwrap();
     disk.complete().unwrap();
     drop(disk);
-    assert!(Arriving::has_arrived(&paths.map).unwrap());
+    assert!(ArrivingDisk::has_arrived(&paths.map).unwrap());
 
     // A device may only not be there yet: its map says what the guest has written.
     let away = dir.path().join("away");
     std::fs::rename(&paths.target, &away).unwrap();
-    let e = Arriving::open(&paths, &options(size), base(size)).err().unwrap();
+    let e = ArrivingDisk::open(&paths, &options(size), base(size)).err().unwrap();
     assert!(matches!(e, ImageError::Refused { .. }) && e.to_string().contains("begin anew"), "{e}");
     assert!(paths.map.exists() && !paths.target.exists());
 
     for content in [&b"precious"[..], &[0; 5000], &[7; 4 * 4096]] {
         std::fs::write(&paths.map, content).unwrap();
-        let e = Arriving::open(&paths, &options(size), base(size)).err().unwrap();
+        let e = ArrivingDisk::open(&paths, &options(size), base(size)).err().unwrap();
         assert!(matches!(e, ImageError::Corrupt { .. } | ImageError::Shrunk { .. }), "{e}");
         assert_eq!(std::fs::read(&paths.map).unwrap(), content);
         assert!(!paths.target.exists());
@@ -485,9 +485,9 @@ fn nothing_is_removed_that_may_be_of_use() {
 fn a_target_that_the_map_does_not_speak_of_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let paths = ArrivingPaths { target: dir.path().join("disk.raw"), map: dir.path().join("map") };
-    drop(Arriving::open(&paths, &options(1 << 20), base(0)).unwrap());
+    drop(ArrivingDisk::open(&paths, &options(1 << 20), base(0)).unwrap());
     std::fs::write(&paths.target, "another").unwrap();
-    let e = Arriving::open(&paths, &options(1 << 20), base(0)).err().unwrap();
+    let e = ArrivingDisk::open(&paths, &options(1 << 20), base(0)).err().unwrap();
     assert!(e.to_string().contains("has 7 bytes"), "{e}");
 }
 
@@ -497,16 +497,16 @@ fn after_an_error_only_durable_bits_count() {
     let dir = tempfile::tempdir().unwrap();
     let paths = ArrivingPaths { target: dir.path().join("disk.raw"), map: dir.path().join("map") };
     let size = 1 << 20;
-    let disk = Arriving::open(&paths, &options(size), base(size)).unwrap();
+    let disk = ArrivingDisk::open(&paths, &options(size), base(size)).unwrap();
     disk.write_at(0, &[1; 4096]).unwrap();
     disk.flush().unwrap();
     disk.write_at(8192, &[2; 4096]).unwrap();
     drop(disk);
-    let disk = Arriving::open(&paths, &options(size), base(size)).unwrap();
+    let disk = ArrivingDisk::open(&paths, &options(size), base(size)).unwrap();
     assert!(disk.holds() && disk.has(&(0..4096)) && disk.has(&(8192..12288)), "killed: nothing is lost");
     drop(disk.broke("sync", io::Error::other("no")));
     assert!(disk.write_at(0, &[3; 10]).is_err());
     drop(disk);
-    let disk = Arriving::open(&paths, &options(size), base(size)).unwrap();
+    let disk = ArrivingDisk::open(&paths, &options(size), base(size)).unwrap();
     assert!(disk.has(&(0..4096)) && !disk.has(&(8192..12288)));
 }

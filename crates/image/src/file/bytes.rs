@@ -1,4 +1,4 @@
-//! Bytes at offsets: what every reader of a format stands on, so that a format can be read from a file or from memory.
+//! Bytes at offsets: the readers of all formats use this trait, so they read from a file or from memory.
 
 use std::io;
 use std::ops::Range;
@@ -16,7 +16,7 @@ pub trait ReadAt: Send + Sync {
     /// Reads into `buf` from `offset`; may return less than `buf.len()`, and 0 at the end only.
     ///
     /// # Errors
-    /// `UnexpectedEof` where bytes that [`ReadAt::len`] promised are gone: somebody cut the file short.
+    /// `UnexpectedEof` where the file became shorter than [`ReadAt::len`] said.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
 
     /// The next range at or after `from` that is no hole; `None`: nothing but holes up to the end.
@@ -24,7 +24,7 @@ pub trait ReadAt: Send + Sync {
         Ok((from < self.len()).then(|| from..self.len()))
     }
 
-    /// Says that `range` is going to be read soon.
+    /// Tells the system that `range` will be read soon.
     fn will_need(&self, _range: Range<u64>) {}
 }
 

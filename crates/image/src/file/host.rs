@@ -14,15 +14,15 @@ use crate::error::{ImageError, Result};
 use crate::file::bytes::ReadAt;
 use crate::file::lock::{claim, Purpose};
 
-/// What names a file whatever path leads to it.
+/// Identifies a file, whatever path leads to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileId {
     dev: u64,
     inode: u64,
 }
 
-/// A regular file or a block device. Its size is fixed when it is opened, and nobody else writes it until it is closed,
-/// unless the user allowed that.
+/// A regular file or a block device. Its size is fixed when it is opened, and no other process writes it until it is
+/// closed, unless the user allowed that.
 #[derive(Debug)]
 pub(crate) struct HostFile {
     file: File,
@@ -33,7 +33,7 @@ pub(crate) struct HostFile {
     has_holes: AtomicBool,
 }
 
-/// Says what else than a file or a block device `kind` is.
+/// Why `kind` cannot be read as a disk; `None` for a file and a block device.
 fn unfit(kind: fs::FileType) -> Option<&'static str> {
     if kind.is_file() || kind.is_block_device() {
         None
@@ -96,10 +96,12 @@ impl HostFile {
         Ok(Self { file, len, id, is_device, has_holes: AtomicBool::new(!is_device) })
     }
 
+    /// What tells the file from all others.
     pub fn id(&self) -> FileId {
         self.id
     }
 
+    /// Whether it is a block device.
     pub fn is_device(&self) -> bool {
         self.is_device
     }

@@ -1,7 +1,7 @@
 //! QEMU's locks on image files: who has a file open, and what for.
 //!
 //! QEMU and its tools mark each file of an image that they have open with shared open-file-description locks on single
-//! bytes: byte 100 + n for each permission n that they use, byte 200 + n for each permission that they let nobody else
+//! bytes: byte 100 + n for each permission n that they use, byte 200 + n for each permission that no other process may
 //! use (`raw_check_lock_bytes` in QEMU's `block/file-posix.c`). No byte is ever locked exclusively; somebody has a byte if
 //! an exclusive lock of it could not be had. [`claim`] does the same: QEMU refuses what we have open, and we refuse what
 //! QEMU has.
@@ -92,7 +92,7 @@ pub(crate) fn claim(file: &File, name: &str, purpose: Purpose) -> Result<()> {
     }
 }
 
-/// Locks bytes, shared. Returns whether nobody has one of them exclusively.
+/// Takes shared locks on bytes. Returns `false` where another process has one of them exclusively.
 fn take(file: &File, mut bytes: impl Iterator<Item = i64>) -> nix::Result<bool> {
     bytes
         .try_for_each(|at| fcntl(file, FcntlArg::F_OFD_SETLK(&lock_of(at, libc::F_RDLCK))).map(drop))
@@ -103,7 +103,7 @@ fn take(file: &File, mut bytes: impl Iterator<Item = i64>) -> nix::Result<bool> 
         })
 }
 
-/// Whether nobody else has one of these bytes.
+/// Whether no other process has a lock on one of these bytes.
 fn none_taken(file: &File, bytes: impl Iterator<Item = i64>) -> nix::Result<bool> {
     for at in bytes {
         let mut lock = lock_of(at, libc::F_WRLCK);
@@ -119,8 +119,8 @@ fn lock_of(at: i64, kind: i32) -> libc::flock {
     libc::flock { l_type: kind as i16, l_whence: libc::SEEK_SET as i16, l_start: at, l_len: 1, l_pid: 0 }
 }
 
-/// Another process that has such locks on a file, for people. The kernel tells it by the files that a process has open;
-/// those of other users and containers are not told.
+/// The process that has such locks on a file, for messages. It is found by its open files in `/proc`; those of other
+/// users and containers cannot be seen.
 fn holder(file: &File) -> Option<String> {
     let meta = file.metadata().ok()?;
     let inode = format!(":{} ", meta.ino());

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Permissions of a file that is made: what a guest wrote is nobody else's business. The umask may take more.
+/// Permissions of a new file: other users must not read a guest's data. The umask may remove more.
 pub(crate) const FILE_MODE: u32 = 0o640;
 
 /// Bytes that are read and written at any offset; what is written is durable after the next sync.
@@ -72,8 +72,11 @@ impl RandomFile for File {
     }
 }
 
-/// Makes a file that must not be there, and its name durable. Others cannot read it, and nobody else writes it until it
-/// is closed.
+/// Creates a file, and makes its name durable. Other users cannot read it, and no other process writes it until it is
+/// closed.
+///
+/// # Errors
+/// `Refused` where it exists.
 pub(crate) fn create(path: &Path) -> Result<File> {
     let name = path.display().to_string();
     let failed = |e: io::Error| match e.kind() {
@@ -94,8 +97,10 @@ pub fn sync_folder_of(path: &Path) -> Result<()> {
     synced.map_err(|e| ImageError::io(&folder.display().to_string(), "sync", e))
 }
 
-/// Opens a file that is there, or a device. A file that others could have put there, or could change, is
-/// refused; nobody else writes it until it is closed.
+/// Opens an existing file, or a device. No other process writes it until it is closed.
+///
+/// # Errors
+/// `Refused` for a file that other users could have put there or could change.
 pub(crate) fn open(path: &Path) -> Result<File> {
     let name = path.display().to_string();
     let expects_device = is_device(path);
@@ -166,7 +171,7 @@ pub(crate) fn has_data(file: &File) -> io::Result<bool> {
     }
 }
 
-/// A file without a name, which goes when it is closed.
+/// A file without a name; it is gone when it is closed.
 pub(crate) fn unnamed(directory: &Path) -> Result<Box<dyn RandomFile>> {
     let name = directory.display().to_string();
     let made =

@@ -1,4 +1,4 @@
-//! Making zeros of a range of a file or a device.
+//! Zeroing a range of a file or a device.
 
 use rustix::fs::{fallocate, FallocateFlags};
 use rustix::io::Errno;
@@ -29,7 +29,7 @@ pub(crate) fn zero(file: &File, range: Range<u64>) -> io::Result<()> {
     make(file, range, FallocateFlags::ZERO_RANGE)
 }
 
-/// The same; the space is given back where that is possible.
+/// The same, and frees the space where that is possible.
 pub(crate) fn punch(file: &File, range: Range<u64>) -> io::Result<()> {
     make(file, range, FallocateFlags::PUNCH_HOLE)
 }

@@ -24,6 +24,7 @@ pub(crate) enum Decoder {
 }
 
 impl Decoder {
+    /// A decompressor for clusters that are compressed as `packing` says.
     pub fn new(packing: Packing) -> Self {
         match packing {
             Packing::Deflate => Self::Inflate(Decompress::new(false), false),
@@ -32,7 +33,7 @@ impl Decoder {
         }
     }
 
-    /// Decompresses until `out` is full or the stream ends; bytes behind the stream are no error.
+    /// Decompresses until `out` is full or the stream ends; bytes after the stream are no error.
     pub fn decode(&mut self, packed: &[u8], out: &mut [u8]) -> std::result::Result<usize, String> {
         match self {
             Self::Inflate(inflate, zlib) => {

@@ -7,17 +7,21 @@ use std::ops::Range;
 
 /// A file that holds clusters and mapping tables.
 pub(crate) struct MappedFile {
+    /// Its bytes.
     pub file: Box<dyn ReadAt>,
+    /// What errors call it.
     pub blame: Blame,
     /// Where the file has holes: clusters that were allocated ahead and never written.
     holes: DataMemo,
 }
 
 impl MappedFile {
+    /// A file that was not read yet.
     pub fn new(file: Box<dyn ReadAt>, blame: Blame) -> Self {
         Self { file, blame, holes: DataMemo::default() }
     }
 
+    /// Its length in bytes.
     pub fn len(&self) -> u64 {
         self.file.len()
     }

@@ -1,6 +1,6 @@
 //! Reading a disk through its mapping: the one loop over runs that all mapped formats share.
 
-use super::run::{Joined, Place, Run};
+use super::run::{DataRange, Place, Run};
 use crate::disk::Source;
 use crate::error::Result;
 use crate::file::read_ahead::ReadAhead;
@@ -38,12 +38,13 @@ pub(crate) struct MappedReader<M> {
 }
 
 impl<M: Mapping> MappedReader<M> {
+    /// A reader of the disk that `mapping` describes.
     pub fn new(mapping: M) -> Self {
         Self { mapping, ahead: ReadAhead::default() }
     }
 
     fn find_data(&mut self, from: u64) -> Result<Option<Range<u64>>> {
-        let mut joined = Joined::default();
+        let mut joined = DataRange::default();
         let mut at = from;
         while at < self.mapping.size() && joined.goes_on_at(at) {
             let run = self.mapping.run_at(at, u64::MAX)?;

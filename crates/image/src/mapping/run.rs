@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::error::Result;
-use crate::mapping::unpack::Packed;
+use crate::mapping::unpack::CompressedCluster;
 
 /// Where the bytes of a run are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,13 +15,15 @@ pub(crate) enum Place {
     /// In the file from this offset on, as they are.
     At(u64),
     /// In the file, as part of one compressed cluster.
-    Packed(Packed),
+    Packed(CompressedCluster),
 }
 
-/// Addresses that follow each other and stand at one place.
+/// Consecutive addresses of a disk whose bytes are consecutive too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Run {
+    /// Bytes of the disk.
     pub len: u64,
+    /// Where the first of them is.
     pub place: Place,
 }
 
@@ -92,14 +94,14 @@ impl DataMemo {
 
 /// Collects data ranges that touch into one.
 #[derive(Debug, Default)]
-pub(crate) struct Joined {
+pub(crate) struct DataRange {
     range: Option<Range<u64>>,
 }
 
 /// A joined range of this length is told; looking further would read mapping tables twice.
 const JOIN_BYTES: u64 = 16 << 20;
 
-impl Joined {
+impl DataRange {
     /// Whether data at `at` could still become part of the range.
     pub fn goes_on_at(&self, at: u64) -> bool {
         self.range.as_ref().is_none_or(|r| r.end == at && r.end - r.start < JOIN_BYTES)
@@ -115,6 +117,7 @@ impl Joined {
         true
     }
 
+    /// The range, if any data was added.
     pub fn into_range(self) -> Option<Range<u64>> {
         self.range
     }

@@ -8,7 +8,7 @@ use crate::error::{Blame, ImageError, Result};
 use crate::file::bytes::{read_full, ReadAt};
 use crate::mapping::decode::{Decoder, Packing};
 
-/// Compressed clusters mostly stand one behind the other: so much of the file is read at once while they do.
+/// Compressed clusters mostly follow each other in the file: while they do, this much is read at once.
 const WINDOW_BYTES: u64 = 1 << 20;
 /// The most of the file that is held for clusters decompressed together.
 const BATCH_BYTES: u64 = 8 << 20;
@@ -20,12 +20,14 @@ const MAX_THREADS: usize = 8;
 
 /// Where a compressed cluster is in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Packed {
+pub(crate) struct CompressedCluster {
+    /// Where it begins in the file.
     pub offset: u64,
+    /// Bytes in the file.
     pub len: u64,
 }
 
-impl Packed {
+impl CompressedCluster {
     fn end(self) -> u64 {
         self.offset.saturating_add(self.len)
     }
@@ -79,6 +81,7 @@ pub(crate) struct Unpacker {
 }
 
 impl Unpacker {
+    /// A reader of clusters that are compressed as `packing` says.
     pub fn new(packing: Packing, blame: Blame) -> Self {
         Self { blame, packing, decoders: Vec::new(), window: Window::default(), kept: None }
     }
@@ -92,7 +95,7 @@ impl Unpacker {
     pub fn read_whole(
         &mut self,
         file: &dyn ReadAt,
-        clusters: &[Packed],
+        clusters: &[CompressedCluster],
         cluster_bytes: usize,
         out: &mut [u8],
     ) -> Result<()> {
@@ -119,7 +122,7 @@ impl Unpacker {
     pub fn read_part(
         &mut self,
         file: &dyn ReadAt,
-        cluster: Packed,
+        cluster: CompressedCluster,
         cluster_bytes: usize,
         skip: usize,
         out: &mut [u8],
@@ -156,7 +159,7 @@ fn cores() -> usize {
     thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
-fn describe(blame: &Blame, cluster: Packed, why: &str) -> ImageError {
+fn describe(blame: &Blame, cluster: CompressedCluster, why: &str) -> ImageError {
     blame.corrupt(format!("the compressed cluster at offset {:#x}: {why}", cluster.offset))
 }
 
@@ -164,9 +167,9 @@ fn too_short(got: usize, wanted: usize) -> String {
     format!("it has {got} bytes of {wanted}")
 }
 
-/// How many of `clusters`, of which there must be one, stand close enough behind each other to be read at once.
-fn batch_len(clusters: &[Packed]) -> usize {
-    let follows = |pair: &&[Packed]| {
+/// How many of `clusters` (at least one) are close enough to each other in the file to be read at once.
+fn batch_len(clusters: &[CompressedCluster]) -> usize {
+    let follows = |pair: &&[CompressedCluster]| {
         let (before, next) = (pair[0], pair[1]);
         before.offset <= next.offset
             && next.offset <= before.end().saturating_add(BATCH_GAP)
@@ -179,10 +182,10 @@ fn batch_len(clusters: &[Packed]) -> usize {
 fn decode_batch(
     decoders: &mut [Decoder],
     bytes: &[u8],
-    clusters: &[Packed],
+    clusters: &[CompressedCluster],
     cluster_bytes: usize,
     out: &mut [u8],
-) -> std::result::Result<(), (Packed, String)> {
+) -> std::result::Result<(), (CompressedCluster, String)> {
     let start = clusters.first().map_or(0, |c| c.offset);
     let jobs = Mutex::new(clusters.iter().zip(out.chunks_mut(cluster_bytes)));
     let work = |decoder: &mut Decoder| loop {

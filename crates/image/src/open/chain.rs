@@ -33,6 +33,7 @@ impl Opener {
         Opener { root, allow_outside, allow_in_use, chain: Vec::new() }
     }
 
+    /// Opens the image in `file`, at `path` and called `name` in errors, with its backing files.
     pub fn open_image(
         &mut self,
         file: HostFile,
@@ -111,13 +112,13 @@ impl Opener {
         if named.is_empty() || named.contains(&0) {
             return Err(ImageError::refused(
                 image,
-                format!("names {shown:?} as its {role}, which is no file name"),
+                format!("names {shown:?} as its {role}, which is not a file name"),
             ));
         }
         if has_protocol(named) {
             return Err(ImageError::unsupported(
                 image,
-                format!("the {role} {shown:?}, which is no plain file name,"),
+                format!("the {role} {shown:?}, which is not a plain file name,"),
                 Some("convert the image with qemu-img convert, or give it another backing file with qemu-img rebase"),
             ));
         }

@@ -65,7 +65,7 @@ const HEADS: [(usize, &[u8], &str); 8] = [
     (0, b"#!/bin/sh\n#V2.0 Format\nmodprobe cloop", "a cloop image"),
 ];
 
-/// Containers by what their last sector begins with. A VHD of fixed size is a raw disk with a footer behind it.
+/// Containers by what their last sector begins with. A VHD of fixed size is a raw disk followed by a footer.
 const FOOTERS: [(&[u8], &str); 2] =
     [(b"conectix", VHD), (b"koly\0\0\0\x04\0\0\x02\0", "a DMG image (macOS)")];
 

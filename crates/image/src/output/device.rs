@@ -10,23 +10,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{seek, OFlags, SeekFrom};
 
 use super::options::{check_write, TargetOptions};
-use super::written::Written;
+use super::written::WrittenRanges;
 use crate::disk::Target;
 use crate::error::{ImageError, Result};
 use crate::file::lock::{claim, Purpose};
 use crate::file::zeros;
 
-/// Writes a device. What lies behind the disk's size stays as it is.
+/// Writes a device. Bytes beyond the disk's size stay as they are.
 #[derive(Debug)]
 pub(crate) struct DeviceTarget {
     name: String,
     file: File,
     size: u64,
-    written: Mutex<Written>,
+    written: Mutex<WrittenRanges>,
     failed: AtomicBool,
 }
 
 impl DeviceTarget {
+    /// Opens a device that nobody else uses.
+    ///
+    /// # Errors
+    /// `Refused` without `options.overwrite`, where it is mounted, and where it is smaller than the disk; `InUse` where
+    /// another process has it open.
     pub fn open(path: &Path, options: &TargetOptions) -> Result<Self> {
         let name = path.display().to_string();
         if !options.overwrite {
@@ -35,7 +40,7 @@ impl DeviceTarget {
                 "is a block device, whose content would be lost; let it be overwritten if that is wanted",
             ));
         }
-        // O_EXCL on a device: nobody has it mounted or made it part of another device.
+        // O_EXCL on a device fails where it is mounted or part of another device.
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -61,7 +66,7 @@ impl DeviceTarget {
         Ok(Self { name, file, size: options.size, written: Mutex::default(), failed: AtomicBool::new(false) })
     }
 
-    /// Takes the result of an operation that leaves the content unknown when it fails.
+    /// Poisons the target when an operation failed: its content is unknown from then on.
     fn outcome(&self, op: &'static str, result: io::Result<()>) -> Result<()> {
         result.map_err(|e| {
             self.failed.store(true, Ordering::Release);

@@ -1,4 +1,4 @@
-//! Writing back while writing: the device works from the beginning on, and the last sync has little left to do.
+//! Syncing while writing: the device is busy from the start, and the last sync has little left to do.
 
 use std::fs::File;
 use std::io;
@@ -19,7 +19,7 @@ pub(crate) struct Flusher {
 }
 
 impl Flusher {
-    /// Without a thread or a second handle there is no flushing, and the last sync does it all.
+    /// Starts the thread. Without one, the last sync does all the work.
     pub fn new(file: &File) -> Self {
         let (wake, woken) = sync_channel::<()>(1);
         let thread = file.try_clone().and_then(|file| {
@@ -34,7 +34,7 @@ impl Flusher {
         let before = self.written.fetch_add(bytes as u64, Ordering::Relaxed);
         if before / STEP_BYTES != (before + bytes as u64) / STEP_BYTES {
             if let Some(wake) = &self.wake {
-                // It is at it still, or gone: then this step goes with the next.
+                // A full channel: the thread still syncs an earlier step, and the next one includes this.
                 let _ = wake.try_send(());
             }
         }

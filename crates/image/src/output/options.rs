@@ -1,4 +1,4 @@
-//! What a target is to become.
+//! What to make: size, format and permissions of a target.
 
 use crate::error::{ImageError, Result};
 use std::ops::Range;
@@ -13,7 +13,7 @@ pub enum TargetFormat {
     Qcow2,
 }
 
-/// What a target is to become.
+/// What to make of a target.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TargetOptions<'a> {
     /// Size of the disk in bytes.
@@ -22,24 +22,23 @@ pub struct TargetOptions<'a> {
     pub format: TargetFormat,
     /// Whether a file that exists is replaced; devices are written only with this.
     pub overwrite: bool,
-    /// Whether that is done, too, to a file or device that another process has open (QEMU's locks).
+    /// Whether to overwrite even a file or device that another process has open (QEMU's locks).
     pub allow_in_use: bool,
     /// The ranges that are going to be written, sorted by address. Room for them is reserved at once, in address
     /// order. A qcow2 target takes writes only in the 64 KiB clusters that these ranges touch; the others take
     /// writes anywhere.
     pub data: &'a [Range<u64>],
-    /// Permissions of the file. Without them a file that is replaced passes its own on; others give everybody but owner and
-    /// group nothing.
+    /// Permissions of the file. `None`: those of the file that is replaced, or 640 less the umask for a new one.
     pub mode: Option<u32>,
 }
 
-/// Refuses a write that ends behind the disk.
+/// Refuses a write that ends beyond the disk.
 pub(crate) fn check_write(name: &str, size: u64, offset: u64, len: usize) -> Result<()> {
     match offset.checked_add(len as u64) {
         Some(end) if end <= size => Ok(()),
         _ => Err(ImageError::refused(
             name,
-            format!("a write of {len} bytes at {offset} ends behind the disk of {size} bytes"),
+            format!("a write of {len} bytes at {offset} ends beyond the disk of {size} bytes"),
         )),
     }
 }

@@ -1,7 +1,7 @@
 //! A file that gets its name when it is complete.
 //!
 //! It is written beside its name, as `NAME.sapwood-partial`, under a lock that tells a living writer from the remains of
-//! a dead one. Whoever sees `NAME` sees a complete disk, or what was there before.
+//! a dead one. A reader of `NAME` sees a complete disk, or the old file.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use super::flusher::Flusher;
 use super::options::TargetOptions;
-use super::replaced::Replaced;
+use super::replaced::ReplacedFile;
 use crate::error::{ImageError, Result};
 use crate::file::lock::{claim, Purpose};
 use crate::file::random_file::FILE_MODE;
@@ -38,8 +38,8 @@ pub(crate) struct PartialFile {
     replaced: Option<Metadata>,
     /// Its permissions, where they are known.
     mode: Option<u32>,
-    /// That file, claimed; `None` where nothing is overwritten, or whoever uses it.
-    claimed: Option<Replaced>,
+    /// That file, locked; `None` where nothing is overwritten, or where the user allows to overwrite a file in use.
+    claimed: Option<ReplacedFile>,
     overwrite: bool,
     /// A write or sync failed: what the file holds is unknown from there on.
     failed: AtomicBool,
@@ -53,15 +53,15 @@ impl PartialFile {
         let name = path.display().to_string();
         let (path, replaced) = place(path, &name, options.overwrite)?;
         let Some(file_name) = path.file_name() else {
-            return Err(ImageError::refused(&name, "is no name for a file"));
+            return Err(ImageError::refused(&name, "is not a file name"));
         };
         let mut partial_name = OsString::from(file_name);
         partial_name.push(SUFFIX);
         let is_claimed = options.overwrite && !options.allow_in_use;
-        let claimed = is_claimed.then(|| Replaced::claim(&path)).transpose()?;
+        let claimed = is_claimed.then(|| ReplacedFile::claim(&path)).transpose()?;
         let partial = path.with_file_name(partial_name);
         let mode = options.mode.or(replaced.as_ref().map(|old| old.mode() & 0o7777));
-        // Whom a disk is secret to must not read it while it is written.
+        // Users who may not read the finished disk must not read it while it is written either.
         let file_mode = if mode.is_some() { 0o600 } else { FILE_MODE };
         let file = create_locked(&partial, &name, file_mode)?;
         Ok(Self {
@@ -79,6 +79,7 @@ impl PartialFile {
         })
     }
 
+    /// What errors call it: the name that it is going to have.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -141,7 +142,7 @@ impl PartialFile {
         let name = self.name.clone();
         let failed = |op, e| ImageError::io(&name, op, e);
         if let Some(old) = &self.replaced {
-            // Only root may give files away; the permissions still hold for whoever owns it then.
+            // Only root may change the owner. Where that fails, the permissions still hold for the new owner.
             let _ = fchown(&self.file, Some(old.uid()), Some(old.gid()));
         }
         if let Some(mode) = self.mode {

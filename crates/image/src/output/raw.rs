@@ -12,6 +12,10 @@ pub(crate) struct RawTarget {
 }
 
 impl RawTarget {
+    /// Gives the file its size, and reserves room for `options.data`.
+    ///
+    /// # Errors
+    /// `Full` where there is no room.
     pub fn create(file: PartialFile, options: &TargetOptions) -> Result<Self> {
         file.reserve(options.size, options.data)?;
         Ok(Self { file, size: options.size })

@@ -10,14 +10,14 @@ use rustix::fs::OFlags;
 use crate::error::{ImageError, Result};
 use crate::file::lock::{claim, Purpose};
 
-/// The file at a path, which nobody has open in QEMU, and nobody opens there before this is dropped. There may be none.
+/// The file at a path, locked: no QEMU has it open, and none opens it before this is dropped. There may be no file.
 #[derive(Debug)]
-pub struct Replaced {
+pub struct ReplacedFile {
     path: PathBuf,
     file: Option<File>,
 }
 
-impl Replaced {
+impl ReplacedFile {
     /// Claims the file at `path`, if there is one.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl Replaced {
     /// Just before the new file takes the name: claims what has it now, if that is another file than before.
     ///
     /// # Errors
-    /// As [`Replaced::claim`].
+    /// As [`ReplacedFile::claim`].
     pub fn claim_again(&mut self) -> Result<()> {
         let id = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
         let before = self.file.as_ref().and_then(|file| file.metadata().ok()).map(id);

@@ -5,12 +5,12 @@ use std::ops::Range;
 
 /// A set of addresses as ranges that do not touch each other.
 #[derive(Debug, Default)]
-pub(super) struct Written {
+pub(super) struct WrittenRanges {
     /// Start to end.
     ranges: BTreeMap<u64, u64>,
 }
 
-impl Written {
+impl WrittenRanges {
     /// Adds `range`.
     pub fn add(&mut self, range: Range<u64>) {
         if range.is_empty() {
@@ -29,7 +29,7 @@ impl Written {
         self.ranges.insert(start, end);
     }
 
-    /// What of `0..size` was never added.
+    /// The parts of `0..size` that were never added.
     pub fn gaps(&self, size: u64) -> Vec<Range<u64>> {
         let mut gaps = Vec::new();
         let mut at = 0;
@@ -48,13 +48,13 @@ impl Written {
 
 #[cfg(test)]
 mod tests {
-    use super::Written;
+    use super::WrittenRanges;
     use proptest::prelude::*;
 
     proptest! {
         #[test]
         fn gaps_are_what_was_not_added(ranges in prop::collection::vec((0u64..200, 0u64..30), 0..40)) {
-            let mut written = Written::default();
+            let mut written = WrittenRanges::default();
             let mut model = [false; 256];
             for (start, len) in ranges {
                 written.add(start..start + len);

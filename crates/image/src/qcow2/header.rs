@@ -17,6 +17,7 @@ const HEADER_LEN_V2: usize = 72;
 /// Where a version 3 header keeps its compression type, when it is long enough.
 const COMPRESSION_TYPE_AT: usize = 104;
 const CLUSTER_BITS: std::ops::RangeInclusive<u32> = 9..=21;
+/// Bytes of a backing file's name at most.
 pub(super) const MAX_BACKING_NAME: u32 = 1023;
 /// Clusters cannot be cut in 32 below this.
 const MIN_SUBCLUSTER_CLUSTER_BITS: u32 = 14;
@@ -49,13 +50,21 @@ pub struct BackingName {
 /// What a header says, checked.
 #[derive(Debug)]
 pub(super) struct Header {
+    /// 2 or 3.
     pub version: u32,
+    /// A cluster has 2^this bytes: 9 to 21.
     pub cluster_bits: u32,
+    /// Bytes of the disk.
     pub size: u64,
+    /// Where the L1 table is in the file.
     pub l1_offset: u64,
+    /// Entries of the L1 table.
     pub l1_entries: u32,
+    /// How compressed clusters are compressed.
     pub compression: Compression,
+    /// Whether clusters have subclusters.
     pub extended_l2: bool,
+    /// The file that holds what the image does not.
     pub backing: Option<BackingName>,
 }
 
@@ -63,7 +72,7 @@ impl Header {
     /// Reads and checks the header of `file`; errors call it `name`.
     pub fn read(file: &dyn ReadAt, name: &str) -> Result<Self> {
         let corrupt = |why: String| ImageError::corrupt(name, FORMAT, why);
-        // Zeros behind a short header stand for fields that older versions lack.
+        // Zeros after a short header stand for fields that older versions lack.
         let mut buf = [0; HEADER_LEN_V3 + 8];
         let got = read_full(file, 0, &mut buf).map_err(|e| ImageError::read(name, "read", e))?;
         if got < HEADER_LEN_V2 || buf[..4] != MAGIC {
@@ -152,7 +161,10 @@ impl Header {
             )));
         }
         if self.l1_offset % cluster != 0 || self.l1_offset & !OFFSET_MASK != 0 {
-            return Err(corrupt(format!("L1 table at offset {:#x}, which is no cluster", self.l1_offset)));
+            return Err(corrupt(format!(
+                "L1 table at offset {:#x}, which is not the start of a cluster",
+                self.l1_offset
+            )));
         }
         let l1_end = self.l1_offset.saturating_add(l1_bytes);
         if self.l1_entries > 0 && (self.l1_offset == 0 || l1_end > file_len) {

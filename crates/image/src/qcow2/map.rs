@@ -1,7 +1,7 @@
 //! The two-level mapping of a qcow2 image: from guest addresses to places in the file.
 //!
 //! The L1 table stands in memory; L2 tables are read in slices that a bounded cache keeps. Nothing that an entry claims
-//! is believed: every place is checked against the file before it is told.
+//! is trusted: every place is checked against the file before it is used.
 
 use super::entry::{COMPRESSED, OFFSET_MASK, ZERO};
 use super::header::Header;
@@ -10,7 +10,7 @@ use crate::file::bytes::be_u64;
 use crate::mapping::file::MappedFile;
 use crate::mapping::run::{Place, Run};
 use crate::mapping::tables::{TableBudget, TableCache};
-use crate::mapping::unpack::Packed;
+use crate::mapping::unpack::CompressedCluster;
 
 /// L2 tables are read in pieces of this size, or whole where they are smaller.
 const SLICE_BYTES: u64 = 16 << 10;
@@ -56,6 +56,7 @@ impl Map {
         })
     }
 
+    /// Bytes of a cluster.
     pub fn cluster_bytes(&self) -> u64 {
         1 << self.cluster_bits
     }
@@ -72,9 +73,9 @@ impl Map {
             });
         }
         if l2_offset & (self.cluster_bytes() - 1) != 0 {
-            return Err(file
-                .blame
-                .corrupt(format!("L1 entry {index} points to offset {l2_offset:#x}, which is no cluster")));
+            return Err(file.blame.corrupt(format!(
+                "L1 entry {index} points to offset {l2_offset:#x}, which is not the start of a cluster"
+            )));
         }
         let slice_bytes = self.cluster_bytes().min(SLICE_BYTES);
         let entry_bytes = entry_bytes(self.extended);
@@ -115,7 +116,7 @@ impl Map {
         };
         if end > self.file_len {
             return Err(file.blame.corrupt(format!(
-                "the data at {offset:#x} is said to be at {start:#x}..{end:#x}, and the file ends at {:#x}",
+                "the data at {offset:#x} should be at {start:#x}..{end:#x}, and the file ends at {:#x}",
                 self.file_len
             )));
         }
@@ -189,7 +190,7 @@ impl Slice<'_> {
         let offset = entry & OFFSET_MASK;
         if offset & ((1 << self.cluster_bits) - 1) != 0 {
             return Err(format!(
-                "the data at {:#x} is said to be at offset {offset:#x}, which is no cluster",
+                "the data at {:#x} should be at offset {offset:#x}, which is not the start of a cluster",
                 guest()
             ));
         }
@@ -225,6 +226,6 @@ impl Slice<'_> {
         let offset_bits = 62 - (self.cluster_bits - 8);
         let offset = entry & ((1 << offset_bits) - 1) & ((1 << 56) - 1);
         let sectors = (entry >> offset_bits & ((1 << (self.cluster_bits - 8)) - 1)) + 1;
-        Place::Packed(Packed { offset, len: sectors * 512 - (offset & 511) })
+        Place::Packed(CompressedCluster { offset, len: sectors * 512 - (offset & 511) })
     }
 }

@@ -1,4 +1,4 @@
-//! A qcow2 file that is written while a disk is in use: what was written over a base that never changes.
+//! A qcow2 file that takes the writes to a disk in use, over a base that never changes.
 //!
 //! Clusters of 128 KiB with subclusters of 4 KiB, the blocks of a guest, so that writing one copies nothing of the base.
 //! Refcounts are lazy: while the file is open it is marked dirty, and they are written when it is closed. Who opens a
@@ -57,12 +57,12 @@ pub struct Overlay {
     layout: Layout,
     tables: RwLock<Tables>,
     space: Mutex<Space>,
-    /// Held by whoever writes blocks, or takes them away: one writer to a cluster at a time.
+    /// Held while blocks are written or freed: one writer for a cluster at a time.
     stripes: [Mutex<()>; STRIPES],
     flushing: Mutex<()>,
-    /// Held by whoever brings a table into memory.
+    /// Held while a table is loaded.
     loading: Mutex<()>,
-    /// A write of the file failed: what it holds is unknown from there on.
+    /// A write of the file failed: its content is unknown from then on.
     failed: AtomicBool,
 }
 
@@ -73,7 +73,7 @@ impl Overlay {
         if path.exists() {
             return Err(ImageError::refused(&name, "exists already"));
         }
-        // Another name until it is whole: killed before, its maker leaves nothing that is no overlay.
+        // Another name until it is whole: a process that is killed leaves no half-made overlay under the right name.
         let mut making = OsString::from(path);
         making.push(".sapwood-new");
         if Path::new(&making).exists() {
@@ -251,7 +251,7 @@ impl Overlay {
         let mut at = range.start;
         while at < range.end {
             let end = range.end.min((at / CLUSTER_BYTES + 1) * CLUSTER_BYTES);
-            // The disk may end within a block: what is behind its end is nobody's.
+            // The disk may end within a block, whose rest is unused.
             let last = if end == self.layout.size { end.next_multiple_of(BLOCK_BYTES) } else { end };
             let blocks = at.next_multiple_of(BLOCK_BYTES)..last / BLOCK_BYTES * BLOCK_BYTES;
             if blocks.start >= blocks.end {
@@ -421,7 +421,7 @@ impl Overlay {
         let _one = self.loading.lock();
         let Some(at) = self.tables().to_load(cluster) else { return Ok(()) };
         let mut bytes = vec![0; CLUSTER_BYTES as usize];
-        // Only who loads it, and nobody else does so now, could change it.
+        // Only the loading of a table changes this, and `loading` is held.
         self.read(at, &mut bytes)?;
         self.tables_mut().loaded(cluster, &bytes);
         Ok(())

@@ -20,7 +20,7 @@ struct Backing {
 }
 
 impl Backing {
-    /// Reads at `offset`; behind the backing disk's end are zeros.
+    /// Reads at `offset`; bytes beyond the end of the backing disk are zeros.
     fn read(&mut self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let n = match self.source.size() {
             Some(size) if offset >= size => 0,

@@ -117,6 +117,10 @@ pub(crate) struct Qcow2Writer {
 }
 
 impl Qcow2Writer {
+    /// Writes all tables into `file`, for the ranges in `options.data`.
+    ///
+    /// # Errors
+    /// `Refused` where the disk is too large for qcow2, `Full` where there is no room.
     pub fn create(file: PartialFile, options: &TargetOptions) -> Result<Self> {
         // QEMU counts whole sectors only.
         let size = options

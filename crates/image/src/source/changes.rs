@@ -15,7 +15,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Of ranges in any order, which may overlap.
+    /// The changes in ranges that may be in any order and may overlap.
     pub fn new(mut ranges: Vec<Range<u64>>) -> Self {
         ranges.retain(|r| r.start < r.end);
         ranges.sort_unstable_by_key(|r| r.start);
@@ -36,8 +36,10 @@ impl Changes {
     ///   `nbdinfo --map=qemu:dirty-bitmap:NAME --json` have a `description`, which is `clean` or `dirty`;
     /// - the XML of `thin_delta`: everything but `same`.
     ///
-    /// `path` is for errors only. A list that is empty, cut off or not understood is an error: nothing of it would be
-    /// safe.
+    /// `path` is for errors only.
+    ///
+    /// # Errors
+    /// `Corrupt` where the list is empty, cut off or not understood: a backup of a part of the changes would be wrong.
     pub fn parse(path: &str, text: &[u8]) -> Result<Self> {
         let (ranges, block_bytes) = parse::parse(path, text)?;
         Ok(Changes { block_bytes, ..Self::new(ranges) })

@@ -1,19 +1,19 @@
-//! What is read no faster than somebody allows.
+//! Reading a disk at a limited rate.
 
 use crate::disk::Source;
 use crate::error::Result;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// What was not used of the allowance may be made up for, so far back.
+/// Unused bytes of so much time may be used later.
 const CREDIT: Duration = Duration::from_millis(100);
 const PIECE_BYTES: u64 = 256 << 10;
 const LEAST_PIECE_BYTES: u64 = 4096;
 
-/// An allowance of bytes a second.
+/// A limited rate.
 pub struct Pace {
     bytes_per_second: u64,
-    /// When the bytes of so far are paid for.
+    /// Until when the bytes read so far have used the rate up.
     paid: Instant,
 }
 
@@ -28,7 +28,7 @@ impl Pace {
         (self.bytes_per_second / 20).clamp(LEAST_PIECE_BYTES, PIECE_BYTES)
     }
 
-    /// Waits until these bytes are allowed too.
+    /// Waits until the rate allows `bytes` more.
     pub fn pay(&mut self, bytes: u64) {
         let now = Instant::now();
         self.paid = self.paid.max(now.checked_sub(CREDIT).unwrap_or(now));
@@ -37,20 +37,20 @@ impl Pace {
     }
 }
 
-/// A source with an allowance of bytes a second. Holes are free.
-pub struct Limited {
+/// A source that is read at a limited rate. Holes are free.
+pub struct LimitedSource {
     source: Box<dyn Source>,
     pace: Pace,
 }
 
-impl Limited {
+impl LimitedSource {
     /// Reads `source` at `bytes_per_second` at most.
     pub fn new(source: Box<dyn Source>, bytes_per_second: u64) -> Self {
-        Limited { source, pace: Pace::new(bytes_per_second) }
+        LimitedSource { source, pace: Pace::new(bytes_per_second) }
     }
 }
 
-impl Source for Limited {
+impl Source for LimitedSource {
     fn format(&self) -> &'static str {
         self.source.format()
     }
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn what_is_read_takes_its_time() {
         let rate = 40 << 20;
-        let mut limited = Limited::new(Box::new(Zeros), rate);
+        let mut limited = LimitedSource::new(Box::new(Zeros), rate);
         // What was not asked for is not saved up for long.
         std::thread::sleep(Duration::from_millis(300));
         let start = Instant::now();

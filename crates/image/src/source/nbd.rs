@@ -85,7 +85,7 @@ impl NbdSource {
             from = end;
         }
         if found.is_empty() {
-            Err(self.connection.broken(format!("said nothing of the blocks at {at}")))
+            Err(self.connection.broken(format!("did not describe the blocks at {at}")))
         } else {
             Ok(found)
         }

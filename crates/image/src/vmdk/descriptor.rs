@@ -29,13 +29,16 @@ pub(super) enum ExtentKind {
 /// A range of the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ExtentLine {
+    /// Its size.
     pub sectors: u64,
+    /// Where its bytes are.
     pub kind: ExtentKind,
 }
 
 /// What a descriptor says, checked.
 #[derive(Debug)]
 pub(super) struct Descriptor {
+    /// The extents in address order.
     pub extents: Vec<ExtentLine>,
 }
 
@@ -113,7 +116,7 @@ impl Descriptor {
     }
 }
 
-/// The file is a piece of a disk, which nobody should take for the whole.
+/// The error of a file that holds only a part of a disk.
 fn lone_extent(blame: &Blame) -> ImageError {
     ImageError::refused(
         &blame.path,
@@ -135,7 +138,7 @@ fn check_parent(line: &[u8], blame: &Blame) -> Result<()> {
 /// Parses `RW 4192256 FLAT "disk-flat.vmdk" 0`.
 fn parse_extent(line: &[u8], blame: &Blame) -> Result<ExtentLine> {
     let corrupt =
-        || blame.corrupt(format!("the extent line {:?} makes no sense", String::from_utf8_lossy(line)));
+        || blame.corrupt(format!("the extent line {:?} is malformed", String::from_utf8_lossy(line)));
     let mut rest = line;
     let mut word = || {
         rest = rest.trim_ascii_start();

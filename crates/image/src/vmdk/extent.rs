@@ -24,6 +24,7 @@ pub(super) enum Content {
 pub(super) struct Extent {
     /// Its addresses on the disk, in bytes.
     pub range: Range<u64>,
+    /// Where its bytes are.
     pub content: Content,
 }
 
@@ -38,6 +39,7 @@ impl Extent {
         }
     }
 
+    /// Its file, unless it is zeros.
     pub fn file(&self) -> Option<&MappedFile> {
         match &self.content {
             Content::Zero => None,
@@ -46,6 +48,7 @@ impl Extent {
         }
     }
 
+    /// The same, to be changed.
     pub fn file_mut(&mut self) -> Option<&mut MappedFile> {
         match &mut self.content {
             Content::Zero => None,
@@ -65,7 +68,7 @@ impl Content {
         match (at, end) {
             (Some(at), Some(end)) if end <= file.len() => Ok(Content::Flat(MappedFile::new(file, blame), at)),
             _ => Err(blame.corrupt(format!(
-                "the extent has {} bytes, and the descriptor speaks of {}",
+                "the extent has {} bytes, and the descriptor says {}",
                 file.len(),
                 end.unwrap_or(u64::MAX)
             ))),
@@ -84,7 +87,7 @@ impl Content {
         let header = Header::read(&*file, &blame)?;
         if header.capacity < sectors {
             return Err(blame.corrupt(format!(
-                "the extent has {} sectors, and the descriptor speaks of {sectors}",
+                "the extent has {} sectors, and the descriptor says {sectors}",
                 header.capacity
             )));
         }

@@ -36,14 +36,23 @@ const MAX_SECTORS: u64 = (i64::MAX as u64) / SECTOR;
 /// What a header says, checked. Offsets and sizes count sectors.
 #[derive(Debug, Clone)]
 pub(super) struct Header {
+    /// Size of the disk.
     pub capacity: u64,
+    /// Size of a grain.
     pub grain: u64,
+    /// Entries of a grain table.
     pub table_entries: u32,
+    /// Offset of the grain directory.
     pub directory_at: u64,
+    /// Offset of the descriptor; 0 where there is none.
     pub descriptor_at: u64,
+    /// Size of the descriptor.
     pub descriptor_len: u64,
+    /// Whether table entries of 1 stand for zeros.
     pub has_zero_grains: bool,
+    /// Whether grains are compressed.
     pub is_compressed: bool,
+    /// Whether a marker precedes each compressed grain.
     pub has_markers: bool,
 }
 

@@ -6,7 +6,7 @@ use crate::file::bytes::{le_u32, le_u64};
 use crate::mapping::file::MappedFile;
 use crate::mapping::run::{Place, Run};
 use crate::mapping::tables::{TableBudget, TableCache};
-use crate::mapping::unpack::{Packed, Unpacker};
+use crate::mapping::unpack::{CompressedCluster, Unpacker};
 
 /// What an extent keeps of its grain tables.
 const CACHE_BYTES: usize = 16 << 10;
@@ -17,6 +17,7 @@ const MARKER_BYTES: u64 = 12;
 
 /// A sparse extent.
 pub(super) struct SparseExtent {
+    /// Its file.
     pub file: MappedFile,
     header: Header,
     directory: Vec<u32>,
@@ -39,21 +40,23 @@ impl SparseExtent {
         })
     }
 
+    /// Sectors of the disk that it holds.
     pub fn sectors(&self) -> u64 {
         self.header.capacity
     }
 
+    /// Bytes of a grain.
     pub fn grain_bytes(&self) -> u64 {
         self.header.grain * SECTOR
     }
 
     /// Where the compressed bytes of the grain of `offset` are, which has its marker at `host`.
-    pub fn grain_at(&self, unpacker: &mut Unpacker, host: u64, offset: u64) -> Result<Packed> {
+    pub fn grain_at(&self, unpacker: &mut Unpacker, host: u64, offset: u64) -> Result<CompressedCluster> {
         let grain = self.grain_bytes();
         // Deflate makes nothing larger than this; without a marker, what follows the stream is passed over.
         let max_len = 2 * grain;
         if !self.header.has_markers {
-            return Ok(Packed { offset: host, len: max_len });
+            return Ok(CompressedCluster { offset: host, len: max_len });
         }
         let marker = unpacker.peek(&*self.file.file, host, MARKER_BYTES)?;
         if marker.len() < MARKER_BYTES as usize {
@@ -63,10 +66,10 @@ impl SparseExtent {
         let wanted = offset / grain * self.header.grain;
         if sector != wanted || len == 0 || len > max_len {
             return Err(self.file.blame.corrupt(format!(
-                "the marker at offset {host:#x} speaks of {len} bytes for sector {sector:#x}, where the grain of sector {wanted:#x} should be"
+                "the marker at offset {host:#x} is of {len} bytes for sector {sector:#x}; the grain of sector {wanted:#x} should be there"
             )));
         }
-        Ok(Packed { offset: host + MARKER_BYTES, len })
+        Ok(CompressedCluster { offset: host + MARKER_BYTES, len })
     }
 
     /// The run at `offset` of the extent, which must be inside it; it ends after `max_len` at most.
@@ -83,7 +86,7 @@ impl SparseExtent {
         let file = &self.file;
         let table = self.tables.get(index as u64, self.header.table_entries as usize * 4, |bytes| {
             file.read(table_at, bytes, |_| {
-                format!("grain table {index} is said to be at offset {table_at:#x}, which is not in the file")
+                format!("grain table {index} should be at offset {table_at:#x}, which is not in the file")
             })
         })?;
         let run = run_in_table(&table, &self.header, offset % table_bytes, max_len)
@@ -95,7 +98,7 @@ impl SparseExtent {
         };
         if end > self.file.len() {
             return Err(self.file.blame.corrupt(format!(
-                "the grain at {offset:#x} is said to be at {start:#x}..{end:#x}, and the file ends at {:#x}",
+                "the grain at {offset:#x} should be at {start:#x}..{end:#x}, and the file ends at {:#x}",
                 self.file.len()
             )));
         }
@@ -115,7 +118,7 @@ fn run_in_table(
         Ok(match entry {
             0 => Place::Absent,
             ENTRY_ZERO if header.has_zero_grains => Place::Zero,
-            _ if header.is_compressed => Place::Packed(Packed {
+            _ if header.is_compressed => Place::Packed(CompressedCluster {
                 offset: u64::from(entry) * SECTOR,
                 len: if header.has_markers { MARKER_BYTES } else { 1 },
             }),

@@ -9,7 +9,7 @@ use crate::args::{Args, Backup};
 use crate::commands::names::{open, source_format};
 use crate::live::{Definition, LiveSourceName, CHECKPOINT_TAG, IMAGE_TAG};
 use crate::progress::watch;
-use crate::system::priority::give_way;
+use crate::system::priority::run_at_idle_priority;
 use crate::terminal::output::print_json;
 use crate::terminal::streams::{check_in, note_done};
 use anyhow::{Context as _, Result};
@@ -39,7 +39,7 @@ pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
     }
     if a.limit.is_some() {
         // Before there are threads: they inherit it.
-        give_way();
+        run_at_idle_priority();
     }
     let made = match &source {
         Some(source) => live::run(args, a, &vault, source, options)?,

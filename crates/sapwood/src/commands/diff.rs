@@ -138,7 +138,7 @@ fn same_part(old: &Disk, new: &Disk, name: &str) -> Option<Part> {
     (pieces(&was) == pieces(&is)).then_some(is)
 }
 
-/// What of a disk was written, as a volume on it sees it.
+/// The changed ranges of a disk, in the addresses of a volume on it.
 struct Changes<'a> {
     /// `None` where the volume was moved: anything may have changed.
     part: Option<Part>,

@@ -10,7 +10,7 @@ use crate::terminal::outcome::with_damage;
 use crate::terminal::output::print_json;
 use crate::terminal::streams::{check_out, errln, outln};
 use anyhow::{Context, Result};
-use export::fuse::{MountOptions, Unmounted};
+use export::fuse::{MountOptions, UnmountOutcome};
 use parking_lot::Mutex;
 use serde_json::json;
 use std::collections::HashSet;
@@ -49,8 +49,8 @@ pub fn run(args: &Args, a: &Mount) -> Result<ExitCode> {
     check_out()?;
     let purpose = Purpose::start(&a.command, &[("SAPWOOD_MOUNT", mountpoint.as_os_str())]);
     let ended = purpose.and_then(|mut p| p.wait(&end, || false));
-    if mount.stop() == Unmounted::InUse {
-        errln!("sapwood: {place}: unmounted, but files were open; who reads them is told of an error");
+    if mount.stop() == UnmountOutcome::InUse {
+        errln!("sapwood: {place}: unmounted, but files were open; reading them fails from now on");
     }
     let damaged = tree.damaged();
     if damaged.is_empty() {

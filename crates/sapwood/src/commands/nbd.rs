@@ -10,7 +10,7 @@ use crate::terminal::outcome::with_damage;
 use crate::terminal::output::{print_json, size};
 use crate::terminal::streams::{check_out, errln, outln};
 use anyhow::Result;
-use export::nbd::Single;
+use export::nbd::SingleExport;
 use export::BlockDevice;
 use image::qcow2::{BackingName, Overlay};
 use image::ImageError;
@@ -40,7 +40,7 @@ pub fn run(args: &Args, a: &Nbd) -> Result<ExitCode> {
 
     let description = format!("the snapshot of {}", vault::format_time(entry.time));
     let bytes = device.size();
-    let export = Single { name: name.clone(), description, device };
+    let export = SingleExport { name: name.clone(), description, device };
     let mut serving = Serving::start(&a.serve, export)?;
     if args.json {
         print_json(&json!({
@@ -54,7 +54,7 @@ pub fn run(args: &Args, a: &Nbd) -> Result<ExitCode> {
         let how = if overlay.is_some() { "to be read and written" } else { "read-only" };
         outln!("{name}: {}, {how}, at {}", size(bytes), serving.uri());
     }
-    // Where nobody learns the address, nobody is served.
+    // Without its address nobody could connect.
     check_out()?;
     serving.run(&a.command)?;
     let ended = serving.wait(&end, |_| false)?;
@@ -84,7 +84,7 @@ fn overlay(a: &Nbd, snapshot: &Arc<SnapshotDevice>, base: &str) -> Result<Option
 }
 
 /// Opens the overlay that is there, which must be of this snapshot, or makes one.
-fn kept(path: &Path, base: &str, below: crate::devices::Below) -> image::Result<Overlay> {
+fn kept(path: &Path, base: &str, below: crate::devices::SnapshotBase) -> image::Result<Overlay> {
     let backing = BackingName { name: base.into(), format: Some("raw".into()) };
     if !path.exists() {
         let bytes = below.0.size();

@@ -2,13 +2,13 @@
 
 use super::error::io_error;
 use export::BlockDevice;
-use image::Arriving;
+use image::ArrivingDisk;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// An arriving disk as a block device.
-pub struct ArrivingDevice(pub Arc<Arriving>);
+pub struct ArrivingDevice(pub Arc<ArrivingDisk>);
 
 impl BlockDevice for ArrivingDevice {
     fn size(&self) -> u64 {

@@ -1,7 +1,7 @@
 //! A snapshot that can be written: what is written goes into a qcow2 file over it.
 
 use super::error::io_error;
-use super::snapshot::{Below, SnapshotDevice};
+use super::snapshot::{SnapshotBase, SnapshotDevice};
 use export::{Block, BlockDevice, Extent};
 use image::qcow2::{Layer, Overlay};
 use std::io;
@@ -18,9 +18,9 @@ impl OverlayDevice {
     /// Opens or makes an overlay over a snapshot: `open` is given what lies below it.
     pub fn new(
         snapshot: Arc<SnapshotDevice>,
-        open: impl FnOnce(Below) -> image::Result<Overlay>,
+        open: impl FnOnce(SnapshotBase) -> image::Result<Overlay>,
     ) -> image::Result<OverlayDevice> {
-        Ok(OverlayDevice { overlay: open(Below(snapshot.clone()))?, snapshot })
+        Ok(OverlayDevice { overlay: open(SnapshotBase(snapshot.clone()))?, snapshot })
     }
 
     /// Makes everything durable, and the file one that needs no repair.

@@ -65,9 +65,9 @@ impl BlockDevice for SnapshotDevice {
 }
 
 /// The same, as what lies below an overlay or arrives on a disk.
-pub struct Below(pub Arc<SnapshotDevice>);
+pub struct SnapshotBase(pub Arc<SnapshotDevice>);
 
-impl image::Base for Below {
+impl image::Base for SnapshotBase {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let inside = self.0.size().saturating_sub(offset).min(buf.len() as u64);
         let (data, behind) = buf.split_at_mut(inside as usize);

@@ -37,11 +37,11 @@ struct Nodes {
 struct Node {
     path: String,
     modified: SystemTime,
-    what: What,
+    what: NodeContent,
 }
 
 #[derive(Clone)]
-enum What {
+enum NodeContent {
     Directory { data_bytes: u64 },
     File(Arc<SnapshotFile>),
     Link(String),
@@ -150,7 +150,7 @@ impl Tree for VaultTree {
 
     fn link(&self, id: NodeId) -> io::Result<String> {
         match self.nodes_now()?.node(id).map(|n| &n.what) {
-            Some(What::Link(target)) => Ok(target.clone()),
+            Some(NodeContent::Link(target)) => Ok(target.clone()),
             _ => Err(io::ErrorKind::NotFound.into()),
         }
     }
@@ -181,7 +181,7 @@ impl Nodes {
             entries: HashMap::new(),
             due: Instant::now(),
         };
-        nodes.put("/", SystemTime::UNIX_EPOCH, What::Directory { data_bytes: 0 });
+        nodes.put("/", SystemTime::UNIX_EPOCH, NodeContent::Directory { data_bytes: 0 });
         nodes
     }
 
@@ -191,7 +191,7 @@ impl Nodes {
 
     fn file(&self, id: NodeId) -> Option<&Arc<SnapshotFile>> {
         match &self.node(id)?.what {
-            What::File(file) => Some(file),
+            NodeContent::File(file) => Some(file),
             _ => None,
         }
     }
@@ -200,16 +200,16 @@ impl Nodes {
     fn attributes(&self, id: NodeId) -> Option<Attributes> {
         let node = self.node(id)?;
         let (size, data_bytes) = match &node.what {
-            What::Directory { .. } if !self.entries.contains_key(&id) => return None,
-            What::Directory { data_bytes } => (0, *data_bytes),
-            What::File(file) => (file.size, file.data_bytes),
-            What::Link(target) => (target.len() as u64, 0),
+            NodeContent::Directory { .. } if !self.entries.contains_key(&id) => return None,
+            NodeContent::Directory { data_bytes } => (0, *data_bytes),
+            NodeContent::File(file) => (file.size, file.data_bytes),
+            NodeContent::Link(target) => (target.len() as u64, 0),
         };
         Some(Attributes { id, kind: node.what.kind(), size, data_bytes, modified: node.modified })
     }
 
     /// Makes or changes the node of a path.
-    fn put(&mut self, path: &str, modified: SystemTime, what: What) -> NodeId {
+    fn put(&mut self, path: &str, modified: SystemTime, what: NodeContent) -> NodeId {
         let id = self.numbers.get(path).copied().unwrap_or(NodeId(self.last.0 + 1));
         self.last = self.last.max(id);
         self.numbers.insert(path.to_owned(), id);
@@ -234,9 +234,9 @@ impl Nodes {
             }
         }
         self.entries.clear();
-        let (mut root, mut of_root) = (BTreeMap::new(), Below::default());
+        let (mut root, mut of_root) = (BTreeMap::new(), Totals::default());
         for (vm, disks) in machines {
-            let (mut below, mut of_machine) = (BTreeMap::new(), Below::default());
+            let (mut below, mut of_machine) = (BTreeMap::new(), Totals::default());
             for (disk, snapshots) in disks {
                 let (id, of_disk) = self.put_disk(&format!("{vm}/{disk}"), &snapshots);
                 below.insert(disk.to_owned(), id);
@@ -250,8 +250,8 @@ impl Nodes {
     }
 
     /// The directory of a disk: its snapshots, oldest first, and the links to them.
-    fn put_disk(&mut self, disk: &str, snapshots: &[&SnapshotEntry]) -> (NodeId, Below) {
-        let (mut entries, mut all) = (BTreeMap::new(), Below::default());
+    fn put_disk(&mut self, disk: &str, snapshots: &[&SnapshotEntry]) -> (NodeId, Totals) {
+        let (mut entries, mut all) = (BTreeMap::new(), Totals::default());
         for s in snapshots {
             let (file, modified) = (format!("{}.raw", s.id), time(s.time));
             let path = format!("{disk}/{file}");
@@ -260,22 +260,22 @@ impl Nodes {
                 let (disk, snapshot) = (disk.to_owned(), s.id.to_string());
                 let (size, data_bytes, open) = (s.size, s.data_bytes, Mutex::default());
                 let file = SnapshotFile { disk, snapshot, size, data_bytes, open };
-                self.put(&path, modified, What::File(Arc::new(file)))
+                self.put(&path, modified, NodeContent::File(Arc::new(file)))
             });
             // Where two have the same time, the later one has the name.
             for name in [format!("{}Z.raw", format_time(s.time).replace(' ', "T")), "latest.raw".into()] {
-                let link = self.put(&format!("{disk}/{name}"), modified, What::Link(file.clone()));
+                let link = self.put(&format!("{disk}/{name}"), modified, NodeContent::Link(file.clone()));
                 entries.insert(name, link);
             }
             entries.insert(file, id);
-            all.add(Below { data_bytes: s.data_bytes, modified });
+            all.add(Totals { data_bytes: s.data_bytes, modified });
         }
         (self.put_directory(disk, all, entries), all)
     }
 
-    fn put_directory(&mut self, path: &str, below: Below, entries: BTreeMap<String, NodeId>) -> NodeId {
-        let Below { data_bytes, modified } = below;
-        let id = self.put(path, modified, What::Directory { data_bytes });
+    fn put_directory(&mut self, path: &str, below: Totals, entries: BTreeMap<String, NodeId>) -> NodeId {
+        let Totals { data_bytes, modified } = below;
+        let id = self.put(path, modified, NodeContent::Directory { data_bytes });
         self.entries.insert(id, entries);
         id
     }
@@ -283,20 +283,20 @@ impl Nodes {
 
 /// What a directory has below it.
 #[derive(Clone, Copy)]
-struct Below {
+struct Totals {
     data_bytes: u64,
     /// The time of the newest snapshot.
     modified: SystemTime,
 }
 
-impl Default for Below {
-    fn default() -> Below {
-        Below { data_bytes: 0, modified: SystemTime::UNIX_EPOCH }
+impl Default for Totals {
+    fn default() -> Totals {
+        Totals { data_bytes: 0, modified: SystemTime::UNIX_EPOCH }
     }
 }
 
-impl Below {
-    fn add(&mut self, other: Below) {
+impl Totals {
+    fn add(&mut self, other: Totals) {
         self.data_bytes += other.data_bytes;
         self.modified = self.modified.max(other.modified);
     }
@@ -312,18 +312,18 @@ fn time(seconds: i64) -> SystemTime {
     time.unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-impl What {
+impl NodeContent {
     fn kind(&self) -> NodeKind {
         match self {
-            What::Directory { .. } => NodeKind::Directory,
-            What::File(_) => NodeKind::File,
-            What::Link(_) => NodeKind::Link,
+            NodeContent::Directory { .. } => NodeKind::Directory,
+            NodeContent::File(_) => NodeKind::File,
+            NodeContent::Link(_) => NodeKind::Link,
         }
     }
 
     /// Whether somebody has it open, or opens it just now.
     fn is_open(&self) -> bool {
-        matches!(self, What::File(file) if file.open.try_lock().is_none_or(|open| open.strong_count() > 0))
+        matches!(self, NodeContent::File(file) if file.open.try_lock().is_none_or(|open| open.strong_count() > 0))
     }
 }
 
@@ -369,10 +369,11 @@ mod tests {
         let mut nodes = Nodes::new();
         let mut show = |names: &[&str]| {
             nodes.entries.clear();
-            let link =
-                |n: &mut Nodes, name: &str| n.put(name, SystemTime::UNIX_EPOCH, What::Link("to".into()));
+            let link = |n: &mut Nodes, name: &str| {
+                n.put(name, SystemTime::UNIX_EPOCH, NodeContent::Link("to".into()))
+            };
             let entries = names.iter().map(|name| ((*name).to_owned(), link(&mut nodes, name))).collect();
-            nodes.put_directory("/", Below::default(), entries);
+            nodes.put_directory("/", Totals::default(), entries);
             nodes.forget();
             (nodes.nodes.len(), nodes.numbers["/"], nodes.numbers.get("b").copied())
         };

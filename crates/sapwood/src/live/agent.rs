@@ -18,7 +18,7 @@ const THAW_TRIES: usize = 3;
 /// No answer is longer.
 const LONGEST_ANSWER: usize = 64 << 10;
 
-/// Whether a guest is frozen by us: nobody should end the program now.
+/// Whether we have frozen a guest: the program must not be ended now.
 static FROZEN: AtomicBool = AtomicBool::new(false);
 
 pub fn set_frozen(frozen: bool) {
@@ -147,7 +147,7 @@ impl Agent {
         self.send(command, json!({})).with_context(|| silent.clone())?;
         let line = self.line(deadline).context(silent)?;
         let mut answer: Value =
-            serde_json::from_slice(&line).context("the guest agent said what is no JSON")?;
+            serde_json::from_slice(&line).context("the guest agent's answer is not JSON")?;
         match answer.get("error") {
             Some(e) => bail!("the guest agent: {command}: {}", e["desc"].as_str().unwrap_or("failed")),
             None => Ok(answer["return"].take()),

@@ -34,7 +34,7 @@ impl Bitmap {
 }
 
 /// A bitmap as QEMU tells of it.
-struct Found {
+struct BitmapInfo {
     bitmap: Bitmap,
     recording: bool,
     /// QEMU was not ended in order while it recorded.
@@ -69,7 +69,7 @@ pub fn settle(qmp: &mut Qmp, node: &str, vault: VaultId, newest: Option<SnapId>)
         return Ok(State::FullScan(why));
     };
     // Of a backup that was killed: it went on recording where this one stopped.
-    let later: Vec<&Found> =
+    let later: Vec<&BitmapInfo> =
         found.iter().filter(|f| f.bitmap != wanted && f.recording && !f.inconsistent).collect();
     let is_whole = !current.inconsistent && (current.recording || !later.is_empty());
     if !is_whole {
@@ -95,7 +95,7 @@ fn resume(qmp: &mut Qmp, node: &str, bitmap: &Bitmap, others: &[&str]) -> Result
     qmp.execute("transaction", json!({ "actions": actions })).map(drop)
 }
 
-fn bitmaps(qmp: &mut Qmp, node: &str, vault: VaultId) -> Result<Vec<Found>> {
+fn bitmaps(qmp: &mut Qmp, node: &str, vault: VaultId) -> Result<Vec<BitmapInfo>> {
     let prefix = format!("sapwood-{vault}-");
     let nodes = qmp.execute("query-named-block-nodes", json!({ "flat": true }))?;
     let of_node = nodes.as_array().into_iter().flatten().filter(|n| n["node-name"] == node);
@@ -105,7 +105,7 @@ fn bitmaps(qmp: &mut Qmp, node: &str, vault: VaultId) -> Result<Vec<Found>> {
             let name = b["name"].as_str().filter(|name| name.starts_with(&prefix))?.to_owned();
             let recording = b["recording"] == true;
             let (inconsistent, busy) = (b["inconsistent"] == true, b["busy"] == true);
-            Some(Found { bitmap: Bitmap { name }, recording, inconsistent, busy })
+            Some(BitmapInfo { bitmap: Bitmap { name }, recording, inconsistent, busy })
         })
         .collect())
 }

@@ -7,14 +7,16 @@ use anyhow::{bail, Result};
 use serde_json::{json, Value};
 use std::path::Path;
 
-/// Takes down the exports, jobs and nodes of backups that live no more, into whatever vault. One that lives is at work
-/// through another monitor of the same QEMU: then nothing is touched.
+/// Removes the exports, jobs and nodes of backups whose process has died, of all vaults.
+///
+/// # Errors
+/// Where a backup is running through another monitor of the same QEMU; nothing is touched then.
 pub fn remove(qmp: &mut Qmp) -> Result<()> {
     let nodes = qmp.execute("query-named-block-nodes", json!({ "flat": true }))?;
     for node in nodes.as_array().into_iter().flatten() {
         let (Some(name), Some(image)) = (node["node-name"].as_str(), node["file"].as_str()) else { continue };
         if name.starts_with(Names::FILE) && scratch::is_in_use(Path::new(image)) {
-            bail!("another backup of this virtual machine is at work; try again when it is done");
+            bail!("another backup of this virtual machine is running; try again when it is done");
         }
     }
     let exports = names_in(&qmp.execute("query-block-exports", json!({}))?, "id", Names::OURS);
@@ -39,7 +41,7 @@ pub fn remove(qmp: &mut Qmp) -> Result<()> {
     let had_any = !exports.is_empty() || !jobs.is_empty() || had_nodes;
     let exports = qmp.execute("query-block-exports", json!({}))?;
     if had_any && exports.as_array().is_some_and(Vec::is_empty) {
-        // It may not run.
+        // The server may not be running.
         let _ = qmp.execute("nbd-server-stop", json!({}));
     }
     Ok(())

@@ -246,7 +246,7 @@ impl LibvirtPoint {
         bail!("THE GUEST'S FILE SYSTEMS MAY STILL BE FROZEN: thaw them (virsh domfsthaw){why}");
     }
 
-    /// The point in time is no longer needed. Somebody else's job is not ended.
+    /// The point in time is no longer needed. A job of another program is not ended.
     fn end_job(&mut self) -> Result<()> {
         if self.begun && self.has_job()? {
             self.virsh.of_domain("domjobabort", &[])?;
@@ -379,25 +379,25 @@ fn job_socket(virsh: &Virsh) -> Result<Option<PathBuf>> {
         Err(e) if format!("{e:#}").contains("no domain backup job") => return Ok(None),
         other => other?,
     };
-    let document = roxmltree::Document::parse(&job).context("libvirt describes a job in what is no XML")?;
+    let document = roxmltree::Document::parse(&job).context("libvirt's description of a job is not XML")?;
     let server = document.descendants().find(|n| n.has_tag_name("server"));
     Ok(Some(server.and_then(|s| s.attribute("socket")).map(PathBuf::from).unwrap_or_default()))
 }
 
-/// Ends a job of ours whose backup lives no more.
+/// Ends a job of ours whose backup process has died.
 fn end_abandoned(virsh: &Virsh) -> Result<()> {
     let Some(socket) = job_socket(virsh)? else { return Ok(()) };
     let domain = virsh.domain();
     if !scratch::is_ours(&socket) {
-        bail!("libvirt domain {domain}: somebody else's backup of it is at work; wait for it, or end it (virsh domjobabort)");
+        bail!("libvirt domain {domain}: another program's backup of it is running; wait for it, or end it (virsh domjobabort)");
     }
     if scratch::is_in_use(&socket) {
-        bail!("libvirt domain {domain}: another backup of it is at work; try again when it is done");
+        bail!("libvirt domain {domain}: another backup of it is running; try again when it is done");
     }
     if !socket.parent().is_some_and(Path::exists) {
         // It may live in another container, or on another host.
         bail!(
-            "libvirt domain {domain}: has a backup job with the socket {}, which is not here; if its backup lives no more, \
+            "libvirt domain {domain}: has a backup job with the socket {}, which is not here; if its backup has died, \
              end it (virsh domjobabort)",
             socket.display()
         );

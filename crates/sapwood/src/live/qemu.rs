@@ -26,7 +26,7 @@ pub struct QemuPoint {
     frozen: bool,
     scratch: Scratch,
     serving: bool,
-    /// Why it is none any more.
+    /// Why it was given up, if it was.
     broken: Option<String>,
 }
 
@@ -103,7 +103,9 @@ impl QemuPoint {
         let address = json!({ "type": "unix", "data": { "path": self.scratch.socket() } });
         match self.qmp.execute("nbd-server-start", json!({ "addr": address })) {
             Err(e) if e.to_string().contains("already running") => {
-                bail!("QEMU's NBD server is in use by somebody else; stop it (nbd-server-stop) and try again")
+                bail!(
+                    "QEMU's NBD server is in use by another program; stop it (nbd-server-stop) and try again"
+                )
             }
             other => other?,
         };
@@ -111,7 +113,7 @@ impl QemuPoint {
         Ok(())
     }
 
-    /// Before the last nodes go: as long as there are any, whoever comes after a crash knows that it is ours.
+    /// Before the last nodes go: while there are any, the next backup knows after a crash that the server is ours.
     fn stop_server(&mut self) -> Result<()> {
         if std::mem::take(&mut self.serving) {
             self.qmp.execute("nbd-server-stop", json!({})).map(drop)
@@ -143,7 +145,7 @@ impl QemuPoint {
     /// and the job would be in the snapshot and in no bitmap that this backup reads.
     fn take_point(&mut self) -> Result<()> {
         for part in &mut self.parts {
-            // Before it is known whether it was done: undoing what was not is no harm.
+            // Before it is known whether it was done: undoing a step that was not done does no harm.
             part.undo.push(Step::Job);
             part.unsettled = true;
         }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// No answer is longer.
 const LONGEST_LINE: u64 = 64 << 20;
-/// A monitor that does not greet within this serves somebody else.
+/// A monitor that does not greet within this time serves another client.
 const GREETING: Duration = Duration::from_secs(10);
 
 /// A connection to a monitor.
@@ -51,7 +51,7 @@ impl Qmp {
             )
         })?;
         if greeting.get("QMP").is_none() {
-            bail!("{}: is no monitor of QEMU (QMP)", path.display());
+            bail!("{}: is not a monitor of QEMU (QMP)", path.display());
         }
         let version = &greeting["QMP"]["version"]["qemu"];
         qmp.version = (version["major"].as_u64().unwrap_or(0), version["minor"].as_u64().unwrap_or(0));
@@ -63,7 +63,7 @@ impl Qmp {
     /// Carries a command out. Events that come meanwhile are passed over.
     pub fn execute(&mut self, command: &str, arguments: Value) -> Result<Value> {
         if self.lost {
-            bail!("{}: QEMU's monitor has stopped to answer", self.path.display());
+            bail!("{}: QEMU's monitor has stopped answering", self.path.display());
         }
         self.sent += 1;
         let line = format!("{}\n", json!({ "execute": command, "arguments": arguments, "id": self.sent }));
@@ -85,7 +85,7 @@ impl Qmp {
                 return Ok(answer);
             }
             if answer.get("event").is_none() {
-                bail!("QEMU answered what nobody asked: {answer}");
+                bail!("QEMU answered a command that was not sent: {answer}");
             }
         }
     }
@@ -124,6 +124,6 @@ impl Qmp {
         if line.last() != Some(&b'\n') {
             bail!("QEMU has gone");
         }
-        serde_json::from_slice(&line).context("QEMU said what is no JSON")
+        serde_json::from_slice(&line).context("QEMU's answer is not JSON")
     }
 }

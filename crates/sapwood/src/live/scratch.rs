@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 /// Paths of sockets have so many bytes at most.
 const SOCKET_PATH_BYTES: usize = 107;
-/// A file system with less room is none to begin on.
+/// A backup does not begin with less room than this.
 const LEAST_BYTES: u64 = 64 << 20;
-/// So much is left free: the point in time is given up before QEMU has to fail a write of the guest.
+/// Room that stays free: the point in time is given up before QEMU has to fail a write of the guest.
 const RESERVE_BYTES: u64 = 1 << 30;
 
 /// The directory. It goes when it is dropped.

@@ -1,4 +1,4 @@
-//! Reading a point in time while its room is watched: what the guest overwrites must not fill it.
+//! Reading a point in time while its scratch space is watched: old data of the guest must not fill it.
 
 use super::point::Point;
 use anyhow::{Context as _, Result};
@@ -14,7 +14,7 @@ use std::time::Duration;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A point in time that is watched while it is read: room for the guest's old data must not run out.
-pub struct Watched {
+pub struct WatchedPoint {
     point: Arc<Mutex<Box<dyn Point>>>,
     broken: Arc<AtomicBool>,
     ended: Arc<AtomicBool>,
@@ -29,7 +29,7 @@ pub struct LiveSource {
     broken: Arc<AtomicBool>,
 }
 
-impl Watched {
+impl WatchedPoint {
     pub fn new(point: Box<dyn Point>) -> Result<Self> {
         let point = Arc::new(Mutex::new(point));
         let (broken, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -45,7 +45,7 @@ impl Watched {
         };
         let watcher = std::thread::Builder::new().name("watch scratch".into()).spawn(watch);
         let watcher = Some(watcher.context("cannot watch the room for the guest's old data")?);
-        Ok(Watched { point, broken, ended, watcher })
+        Ok(WatchedPoint { point, broken, ended, watcher })
     }
 
     /// Opens a disk of it, and what changed there since the newest snapshot.
@@ -72,8 +72,8 @@ impl Watched {
     }
 }
 
-impl Drop for Watched {
-    /// The point in time is taken down by whoever drops this, not by the watcher.
+impl Drop for WatchedPoint {
+    /// The point in time is taken down by the thread that drops this, not by the watcher.
     fn drop(&mut self) {
         self.ended.store(true, Ordering::SeqCst);
         if let Some(watcher) = self.watcher.take() {

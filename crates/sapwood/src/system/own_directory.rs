@@ -1,7 +1,7 @@
 //! Directories of one process's own in places that others use, too (`/var/tmp`, say).
 //!
 //! Each has a name that begins with one of [`PREFIXES`], and in it a file `lock`, locked as long as its process lives. One
-//! that nobody has locked was left by a process that was killed, whenever that was, or is just being made: whoever makes
+//! that is not locked was left by a killed process, or is just being made: the process that makes
 //! the next one in the same place removes it. A process whose directory is removed before it has locked it makes another.
 
 use rustix::fs::{flock, FlockOperation, OFlags};
@@ -94,7 +94,7 @@ fn remove_abandoned(parent: &Path) {
     }
 }
 
-/// Locks a directory that nobody has locked. If it has no lock file yet it gets one: whoever is just making it sees that.
+/// Locks a directory that is not locked. If it has no lock file yet it gets one, which its maker notices.
 fn lock_abandoned(dir: &Path) -> Option<File> {
     // Another user may have put anything there: no link is followed, and no pipe waited for.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;

@@ -1,13 +1,13 @@
-//! Working beside others: a limited rate, and the processor and the disk only when nobody else wants them.
+//! Running at idle CPU and I/O priority.
 
 use rustix::process::setpriority_process;
 
-/// Who the system schedules last.
+/// The lowest CPU priority.
 const LAST: i32 = 19;
 
-/// Takes the lowest priority, of the processor and of the disk, for this process and its threads to come. Best effort:
-/// a system that does not allow it schedules as before.
-pub fn give_way() {
+/// Runs this thread, and those that it starts from now on, at idle CPU and I/O priority. Best effort: a system that does
+/// not allow it schedules as before.
+pub fn run_at_idle_priority() {
     let _ = setpriority_process(None, LAST);
     idle_disk();
 }

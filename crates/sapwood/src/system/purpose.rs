@@ -1,4 +1,4 @@
-//! What something is served for: a command that runs, or nothing but the user's wish, until a signal comes.
+//! How long a disk is served: while a command runs, or until a signal comes.
 
 use crate::system::signals::EndSignal;
 use anyhow::{Context, Result};
@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::Duration;
 
-/// How often it is looked whether there is anything left to wait for.
+/// How often the command and the signal are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A command that runs, if there is one.
@@ -16,23 +16,23 @@ pub struct Purpose {
     command: Option<Child>,
 }
 
-/// Why there is nothing more to wait for.
+/// Why the wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// The command has.
+pub enum End {
+    /// The command ended.
     Command(ExitStatus),
     /// A signal came.
     Signal,
-    /// It was said to be enough.
+    /// The caller's condition was met.
     Enough,
 }
 
-impl Ended {
+impl End {
     /// The command's exit code; 0 where there was none.
     pub fn code(&self) -> ExitCode {
         match self {
-            Ended::Command(status) => ExitCode::from(status.code().map_or(1, |c| c as u8)),
-            Ended::Signal | Ended::Enough => ExitCode::SUCCESS,
+            End::Command(status) => ExitCode::from(status.code().map_or(1, |c| c as u8)),
+            End::Signal | End::Enough => ExitCode::SUCCESS,
         }
     }
 }
@@ -49,16 +49,16 @@ impl Purpose {
         Ok(Purpose { command: Some(child) })
     }
 
-    /// Waits until the command has ended. Where there is none: until a signal has come, or `enough` says so. The command
-    /// is told of a signal, and waited for.
-    pub fn wait(&mut self, end: &EndSignal, mut enough: impl FnMut() -> bool) -> Result<Ended> {
+    /// Waits until the command has ended; without a command, until a signal has come or `enough` says so. A signal is
+    /// passed on to the command as SIGTERM.
+    pub fn wait(&mut self, end: &EndSignal, mut enough: impl FnMut() -> bool) -> Result<End> {
         let mut told = false;
         loop {
             let signal = end.has_come();
             if let Some(child) = &mut self.command {
                 if let Some(status) = child.try_wait().context("waiting for the command")? {
                     self.command = None;
-                    return Ok(Ended::Command(status));
+                    return Ok(End::Command(status));
                 }
                 if signal && !told {
                     // It was not waited for yet: the number is still its own.
@@ -67,9 +67,9 @@ impl Purpose {
                     told = true;
                 }
             } else if signal {
-                return Ok(Ended::Signal);
+                return Ok(End::Signal);
             } else if enough() {
-                return Ok(Ended::Enough);
+                return Ok(End::Enough);
             }
             std::thread::sleep(LOOK_EVERY);
         }

@@ -1,6 +1,6 @@
 //! Text that a terminal can be shown: names that guests and users chose cannot command it.
 
-/// Bytes for people: what is no text, or would play tricks with a terminal, as `\xNN`.
+/// Bytes for people: control characters and bytes that are not text appear as `\xNN`.
 pub fn escaped(bytes: &[u8]) -> String {
     let mut out = String::new();
     for chunk in bytes.utf8_chunks() {

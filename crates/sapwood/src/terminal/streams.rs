@@ -1,6 +1,6 @@
 //! Standard input, output and error: the only place that writes to the last two.
 //!
-//! A command's work and its report are two things: what is done stays done when nobody can be told. A failed write to
+//! A command's work and its report are two things: the work stays done even if it cannot be reported. A failed write to
 //! standard output is remembered and nothing more is written there; [`finish`] makes one line on standard error and exit
 //! code 1 of it. Standard error that cannot be written is given up without a word. Nothing here panics.
 
@@ -38,7 +38,7 @@ extern "C" fn note_closed() {
 
 /// Why standard output cannot be written.
 static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
-/// What the command has done, for whoever does not get its report.
+/// What the command has done, for the error line of a report that could not be written.
 static DONE: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Prints exactly one line to standard output. What would play tricks with a terminal is escaped.
@@ -77,7 +77,7 @@ impl Write for Out {
     }
 }
 
-/// The error that [`Out`] gives: [`finish`] tells it, so nobody else needs to.
+/// The error of a write to [`Out`]. [`finish`] reports it, so callers need not.
 #[derive(Debug)]
 struct Unwritable(String);
 

@@ -176,7 +176,8 @@ fn a_device_is_known_by_its_mark() {
             boot: BootId::of_test(1),
         };
         let disk =
-            Arriving::begin("twin", Box::new(twin.clone()), false, new, &options(size), base(size)).unwrap();
+            ArrivingDisk::begin("twin", Box::new(twin.clone()), false, new, &options(size), base(size))
+                .unwrap();
         disk.fetch(0..arrived * BLOCK_BYTES).unwrap();
         drop(disk);
         for (boot, other) in [vec![0; size as usize], vec![0xaa; size as usize], unmarked, twin.bytes()]
@@ -417,8 +418,8 @@ fn the_parts_of_a_map_are_bound_to_it() {
             known: FILE,
             boot: BootId::of_test(1),
         };
-        let disk =
-            Arriving::begin("t", Box::new(target.clone()), true, new, &options(size), base(size)).unwrap();
+        let disk = ArrivingDisk::begin("t", Box::new(target.clone()), true, new, &options(size), base(size))
+            .unwrap();
         disk.fetch(0..size).unwrap();
         disk.write_at(size - 512, &[id; 512]).unwrap();
         disk.flush().unwrap();

@@ -6,7 +6,9 @@ use crate::file::random_file::RandomFile;
 use crate::qcow2::header::{BackingName, Header, MAGIC, MAX_BACKING_NAME};
 use std::io;
 
+/// A cluster has 2^this bytes.
 pub(super) const CLUSTER_BITS: u32 = 17;
+/// Bytes of a cluster: 128 KiB.
 pub(super) const CLUSTER_BYTES: u64 = 1 << CLUSTER_BITS;
 /// A subcluster: the piece that is written or not.
 pub(super) const BLOCK_BYTES: u64 = CLUSTER_BYTES / 32;
@@ -26,6 +28,7 @@ const SIZE_MAX: u64 = 64 << 40;
 
 /// Where the fields that change stand in the header.
 pub(super) const REFCOUNT_TABLE_AT: u64 = 48;
+/// Where the incompatible features are in the header.
 pub(super) const FEATURES_AT: u64 = 72;
 
 const DIRTY: u64 = 1 << 0;
@@ -40,6 +43,7 @@ const EXTENSION_BACKING_FORMAT: u32 = 0xe279_2aca;
 pub(super) struct Layout {
     /// Bytes of the disk, whole sectors.
     pub size: u64,
+    /// Where the L1 table is in the file.
     pub l1_offset: u64,
 }
 

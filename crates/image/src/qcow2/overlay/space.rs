@@ -24,14 +24,14 @@ impl Space {
         self.end
     }
 
-    /// Takes clusters. Returns whether nobody had one of them.
+    /// Marks clusters as used. Returns `false` where one of them was used already.
     pub fn take(&mut self, clusters: Range<u64>) -> bool {
         let free = !clusters.clone().any(|c| self.is_used(c));
         clusters.for_each(|c| self.set(c));
         free
     }
 
-    /// Takes the clusters of the refcounts that are there, if nobody has them.
+    /// Marks the clusters of the existing refcounts as used, unless a table uses them.
     pub fn take_refcounts(&mut self, clusters: impl Iterator<Item = u64>) {
         for c in clusters {
             if !self.is_used(c) {

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 /// L2 tables in memory that need not be written; more of them make room.
 const CLEAN_TABLES_MAX: usize = 192;
-/// What of a table is written at once: 4 KiB.
+/// Entries of a table that are written at once: 4 KiB.
 const PIECE_ENTRIES: u64 = 256;
 
 /// What an L2 entry says of a cluster.
@@ -99,7 +99,9 @@ type Piece = (u64, Vec<u8>);
 
 /// What has to be written to the disk, in this order.
 pub(super) struct Dirty {
+    /// Pieces of L2 tables.
     pub l2: Vec<Piece>,
+    /// The L1 table, if it has changed.
     pub l1: Option<Piece>,
     /// Which tables and pieces those of L2 are.
     tables: Vec<(u64, u32)>,
@@ -125,7 +127,7 @@ impl Tables {
         self.l2.insert(cluster / L2_ENTRIES, Table { entries, dirty: 0, writing: false });
     }
 
-    /// The first cluster behind those that have no table, if this one has none.
+    /// Where the clusters without a table end, if this one has none.
     pub fn absent_until(&self, cluster: u64) -> Option<u64> {
         let index = cluster / L2_ENTRIES;
         let absent = self.l1[index as usize..].iter().take_while(|at| **at == 0).count() as u64;
@@ -246,7 +248,7 @@ pub(super) fn load(file: &dyn RandomFile, name: &str, layout: &Layout) -> Result
     let mut take = |host: u64, what: &str| {
         if host % CLUSTER_BYTES != 0 || host / CLUSTER_BYTES >= clusters {
             return Err(corrupt(format!(
-                "{what} is said to be at offset {host:#x}, which is no cluster of the file"
+                "{what} should be at offset {host:#x}, which is not a cluster of the file"
             )));
         }
         let cluster = host / CLUSTER_BYTES;

@@ -8,7 +8,7 @@ const SECTOR_BYTES: u64 = 512;
 /// Ranges, and the bytes of the blocks that they are made of.
 pub(super) fn parse(path: &str, text: &[u8]) -> Result<(Vec<Range<u64>>, u64)> {
     let wrong = |why: String| ImageError::corrupt(path, "list of changes", why);
-    let text = std::str::from_utf8(text).map_err(|e| wrong(format!("is no text: {e}")))?;
+    let text = std::str::from_utf8(text).map_err(|e| wrong(format!("is not text: {e}")))?;
     match text.trim_start().as_bytes().first() {
         Some(b'[') => json(text).map(|ranges| (ranges, 1)),
         Some(b'<') => thin_delta(text),
@@ -25,7 +25,7 @@ fn range(offset: u64, length: u64) -> std::result::Result<Range<u64>, String> {
 }
 
 fn lines(text: &str) -> std::result::Result<Vec<Range<u64>>, String> {
-    // Whoever makes the list may have died before its first line, or within one.
+    // The program that writes the list may have died before its first line, or within one.
     if text.is_empty() {
         return Err("is empty; a list of no changes has a line that begins with #".into());
     }
@@ -47,7 +47,7 @@ fn lines(text: &str) -> std::result::Result<Vec<Range<u64>>, String> {
                 Some(hex) => u64::from_str_radix(hex, 16),
                 None => word.parse(),
             };
-            parsed.map_err(|_| format!("line {}: {word:?} is no number of bytes", n + 1))
+            parsed.map_err(|_| format!("line {}: {word:?} is not a number of bytes", n + 1))
         };
         all.push(range(number(offset)?, number(length)?)?);
     }
@@ -56,14 +56,14 @@ fn lines(text: &str) -> std::result::Result<Vec<Range<u64>>, String> {
 
 fn json(text: &str) -> std::result::Result<Vec<Range<u64>>, String> {
     let list: Vec<serde_json::Value> =
-        serde_json::from_str(text).map_err(|e| format!("is no JSON array: {e}"))?;
+        serde_json::from_str(text).map_err(|e| format!("is not a JSON array: {e}"))?;
     let mut all = Vec::new();
     for entry in list {
         let number = |name: &str| entry.get(name).and_then(serde_json::Value::as_u64);
         let (Some(offset), Some(length)) = (number("offset"), number("length")) else {
             return Err(format!("has an entry without \"offset\" and \"length\" in bytes: {entry}"));
         };
-        // Other maps of nbdinfo have types as well, which say nothing of changes.
+        // Other maps of nbdinfo have types too, but those do not describe changes.
         let dirty = match (entry.get("type"), entry.get("description").and_then(serde_json::Value::as_str)) {
             (None, _) | (Some(_), Some("dirty")) => true,
             (Some(_), Some("clean")) => false,
@@ -81,7 +81,7 @@ fn json(text: &str) -> std::result::Result<Vec<Range<u64>>, String> {
 }
 
 fn thin_delta(text: &str) -> std::result::Result<(Vec<Range<u64>>, u64), String> {
-    let document = roxmltree::Document::parse(text).map_err(|e| format!("is no XML: {e}"))?;
+    let document = roxmltree::Document::parse(text).map_err(|e| format!("is not XML: {e}"))?;
     let root = document.root_element();
     let number = |node: roxmltree::Node<'_, '_>, name: &str| {
         let value = node.attribute(name).and_then(|v| v.parse::<u64>().ok());

@@ -8,10 +8,12 @@ use std::io;
 /// No server answers an option with more replies.
 const MOST_REPLIES: usize = 1000;
 
-/// What was agreed on.
+/// What client and server agreed on.
 #[derive(Clone, Debug)]
 pub(super) struct Export {
+    /// Bytes of the disk.
     pub size: u64,
+    /// Whether replies to reads come in chunks.
     pub structured: bool,
     /// The most bytes in one read.
     pub payload_bytes: u32,
@@ -26,6 +28,10 @@ struct Handshake<'a> {
     name: &'a str,
 }
 
+/// Carries the handshake out on a new connection; `name` is what errors call the server.
+///
+/// # Errors
+/// `Refused` where the server, the export or the bitmap is not there; `Corrupt` where the server breaks the protocol.
 pub(super) fn negotiate(
     socket: &mut Box<dyn Socket>,
     name: &str,
@@ -59,13 +65,11 @@ impl Handshake<'_> {
         let magic = u64::from_be_bytes(self.read()?);
         let style = u64::from_be_bytes(self.read()?);
         if magic != MAGIC || style != OPTION_MAGIC {
-            return Err(
-                self.broken("is no NBD server of this century: it has not the fixed newstyle handshake")
-            );
+            return Err(self.broken("is not an NBD server with the fixed newstyle handshake"));
         }
         let flags = u16::from_be_bytes(self.read()?);
         if flags & FIXED_NEWSTYLE == 0 {
-            return Err(self.broken("has not the fixed newstyle handshake"));
+            return Err(self.broken("does not offer the fixed newstyle handshake"));
         }
         self.write(&u32::from(flags & (FIXED_NEWSTYLE | NO_ZEROES)).to_be_bytes())
     }
@@ -92,7 +96,7 @@ impl Handshake<'_> {
             match self.reply(OPT_SET_META_CONTEXT)? {
                 (REP_META_CONTEXT, data) => {
                     let Some((number, name)) = data.split_first_chunk::<4>() else {
-                        return Err(self.broken("told of a context without a number"));
+                        return Err(self.broken("named a context without its number"));
                     };
                     chosen.push((String::from_utf8_lossy(name).into_owned(), u32::from_be_bytes(*number)));
                 }
@@ -101,7 +105,7 @@ impl Handshake<'_> {
                 (kind, _) => return Err(self.broken(&format!("answered a choice of contexts with {kind}"))),
             }
         }
-        Err(self.broken("does not end its answer"))
+        Err(self.broken("sent an endless answer"))
     }
 
     /// Ends the handshake. Returns size and the most bytes in one read.
@@ -152,7 +156,7 @@ impl Handshake<'_> {
                 }
             }
         }
-        Err(self.broken("does not end its answer"))
+        Err(self.broken("sent an endless answer"))
     }
 
     fn option(&mut self, option: u32, data: &[u8]) -> Result<()> {
@@ -170,7 +174,7 @@ impl Handshake<'_> {
         let kind = u32::from_be_bytes(self.read()?);
         let len = u32::from_be_bytes(self.read()?);
         if magic != OPTION_REPLY_MAGIC || to != option || len > OPTION_BYTES_MAX {
-            return Err(self.broken("sent what is no reply to the option that was asked for"));
+            return Err(self.broken("sent something other than the reply to an option"));
         }
         let mut data = vec![0; len as usize];
         self.socket.read_exact(&mut data).map_err(|e| self.io(e))?;

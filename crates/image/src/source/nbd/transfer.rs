@@ -70,6 +70,7 @@ enum Body {
 }
 
 impl Connection {
+    /// A connection after its handshake; `name` is what errors call it.
     pub fn new(socket: Box<dyn Socket>, name: &str, export: &Export) -> Self {
         Connection {
             socket: BufReader::with_capacity(64 << 10, socket),
@@ -80,6 +81,7 @@ impl Connection {
         }
     }
 
+    /// What errors call it.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -106,7 +108,7 @@ impl Connection {
             let head = self.head()?;
             let index = head.cookie.wrapping_sub(base);
             let Some(p) = pending.get_mut(index as usize).filter(|p| index < asked as u64 && !p.done) else {
-                return Err(self.broken("answered what nobody asked for"));
+                return Err(self.broken("answered a request that was not made"));
             };
             self.fill(p, head.body)?;
             if head.last {
@@ -181,7 +183,7 @@ impl Connection {
         loop {
             let head = self.head()?;
             if head.cookie != cookie {
-                return Err(self.broken("answered what nobody asked for"));
+                return Err(self.broken("answered a request that was not made"));
             }
             match head.body {
                 Body::Plain => return Err(self.broken("gave no answer about the state of blocks")),
@@ -238,7 +240,7 @@ impl Connection {
                 let len = u32::from_be_bytes(self.take()?);
                 Ok(Head { cookie, last: flags & CHUNK_DONE != 0, body: Body::Chunk { kind, len } })
             }
-            magic => Err(self.broken(format!("sent what is no reply: {magic:#x}"))),
+            magic => Err(self.broken(format!("sent something other than a reply: {magic:#x}"))),
         }
     }
 
@@ -278,6 +280,7 @@ impl Connection {
         ImageError::refused(&self.name, format!("the server cannot {op} at {offset}: {e}"))
     }
 
+    /// The error of a server that breaks the protocol.
     pub fn broken(&self, why: impl Into<String>) -> ImageError {
         ImageError::corrupt(&self.name, "NBD", why)
     }

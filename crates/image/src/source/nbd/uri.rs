@@ -1,4 +1,4 @@
-//! Names of exports: `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`.
+//! URIs of exports: `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`.
 
 use format::nbd::PORT;
 use percent_encoding::percent_decode_str;
@@ -8,7 +8,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// A server that says nothing for so long is given up.
+/// A server that is silent for this long is given up.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Debug, PartialEq, Eq)]
@@ -21,6 +21,7 @@ enum Address {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Uri {
     address: Address,
+    /// The name of the export; empty for the default.
     pub export: String,
 }
 
@@ -29,6 +30,7 @@ pub(super) trait Socket: Read + Write + Send {}
 impl<T: Read + Write + Send> Socket for T {}
 
 impl Uri {
+    /// Parses a URI; an error says what is wrong with it.
     pub fn parse(uri: &str) -> Result<Self, String> {
         if let Some(rest) = uri.strip_prefix("nbd+unix://") {
             let (export, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -39,7 +41,7 @@ impl Uri {
             };
             return Ok(Uri { address: Address::Unix(decoded(socket)?), export: decoded(export)? });
         }
-        let rest = uri.strip_prefix("nbd://").ok_or("is no name of an NBD export")?;
+        let rest = uri.strip_prefix("nbd://").ok_or("is not the URI of an NBD export")?;
         let (host, export) = rest.split_once('/').unwrap_or((rest, ""));
         let (host, port) = match host.strip_prefix('[').and_then(|h| h.split_once(']')) {
             Some((address, "")) => (address, None),
@@ -48,7 +50,7 @@ impl Uri {
         };
         let port = match port {
             None => PORT,
-            Some(p) => p.parse().map_err(|_| format!("{p:?} is no port"))?,
+            Some(p) => p.parse().map_err(|_| format!("{p:?} is not a port"))?,
         };
         if host.is_empty() {
             return Err("names no host; write nbd://HOST/EXPORT or nbd+unix:///EXPORT?socket=PATH".into());
@@ -56,6 +58,7 @@ impl Uri {
         Ok(Uri { address: Address::Tcp(host.into(), port), export: decoded(export)? })
     }
 
+    /// Connects, with a time limit on all that follows.
     pub fn connect(&self) -> io::Result<Box<dyn Socket>> {
         match &self.address {
             Address::Unix(path) => {
@@ -85,7 +88,7 @@ impl Uri {
 
 /// Takes `%2F` and the like out.
 fn decoded(text: &str) -> Result<String, String> {
-    // The decoder would leave what is no escape as it is.
+    // The decoder would pass a malformed escape through unchanged.
     let is_escape = |rest: &str| rest.get(..2).is_some_and(|d| d.bytes().all(|b| b.is_ascii_hexdigit()));
     if !text.split('%').skip(1).all(is_escape) {
         return Err(format!("{text:?} has a % without two hexadecimal digits"));

@@ -3,7 +3,7 @@
 use super::limit::limited;
 use super::report::{Consistency, DiskReport};
 use crate::args::{Args, Backup};
-use crate::live::{Definition, DiskRequest, LiveOptions, LiveSourceName, Watched};
+use crate::live::{Definition, DiskRequest, LiveOptions, LiveSourceName, WatchedPoint};
 use crate::progress::watch;
 use crate::system::own_directory::scratch;
 use crate::terminal::streams::errln;
@@ -66,7 +66,7 @@ pub(super) fn run(
             });
             backups.push(backup);
         }
-        // That the disks are safe does not hang on it.
+        // The disks are backed up even without it.
         let definition = if source.is_machine() {
             source.definition().map_err(|e| errln!("sapwood: {definition} is not kept: {e:#}")).ok()
         } else {
@@ -76,7 +76,7 @@ pub(super) fn run(
         let kind = if point.frozen() { "application" } else { "crash" };
         let consistency = Consistency { kind, not_frozen: point.not_frozen().map(str::to_owned) };
         options.tags.push(("consistency".into(), kind.into()));
-        let point = Watched::new(point)?;
+        let point = WatchedPoint::new(point)?;
         let mut made: Vec<DiskReport> = Vec::new();
         for (n, backup) in backups.into_iter().enumerate() {
             let disk = &disks[n].0;
@@ -99,7 +99,7 @@ pub(super) fn run(
 /// One disk of a point in time.
 fn one(
     a: &Backup,
-    point: &Watched,
+    point: &WatchedPoint,
     n: usize,
     backup: OpenBackup<'_>,
     options: &BackupOptions,
@@ -119,7 +119,7 @@ fn one(
     if let (Scan::Whole, Some(why)) = (&report.scan, why_whole) {
         report.scan = Scan::WholeAlthough(why);
     }
-    // The snapshot stands whatever the machine says now; the next backup clears away what is left.
+    // The snapshot is committed, whatever the machine answers now; the next backup removes the remains.
     if let Err(e) = point.commit(n) {
         errln!("sapwood: {}: {e:#}", a.source.display());
     }

@@ -83,11 +83,11 @@ impl DiskReport {
             Scan::WholeAlthough(why) => outln!("read: all of it: {why}"),
         }
         if let Some(why) = self.consistency.as_ref().and_then(|c| c.not_frozen.as_ref()) {
-            outln!("as after a crash of the guest, not frozen: {why}");
+            outln!("crash-consistent: the guest was not frozen: {why}");
         }
         // The backup is whole; the next one, or `gc`, does the rest.
         if let Some(why) = &self.report.reverse.held_up {
-            outln!("what older snapshots have in common with it is removed later: {why}");
+            outln!("chunks that older snapshots share with it are removed later: {why}");
         }
     }
 }

@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use target::{Counts, Lost, Target, STEP_BYTES};
+use target::{Counts, LostAttributes, Target, STEP_BYTES};
 use vault::VaultError;
 
 /// Copies what was named into the directory `to`; with `-` one file to standard output.
@@ -63,7 +63,7 @@ fn tree(found: &NamedNode, to: &Path, counts: &mut Counts, damage: &mut Damage) 
             Err(e) => Err(e.into()),
             Ok(Step::Left(id, node)) => target.leave(id, &node),
             Ok(Step::Node(_, node)) if node.kind == NodeKind::Directory => {
-                target.enter(&name).map(|()| Lost::default())
+                target.enter(&name).map(|()| LostAttributes::default())
             }
             Ok(Step::Node(id, node)) => target.copy(&mut walk, &name, (id, &node), counts),
         };

@@ -22,7 +22,7 @@ const HOLES_BYTES_MIN: u64 = 64 << 10;
 pub fn run(_: &Args, mut disk: Disk, paths: &[OsString]) -> Result<ExitCode> {
     check_out()?;
     if io::stdout().is_terminal() {
-        return Err(VaultError::Usage("a tar archive is no text: send it to a file or a pipe".into()).into());
+        return Err(VaultError::Usage("a tar archive is not text: send it to a file or a pipe".into()).into());
     }
     let found = disk.find_all(paths)?;
     let tar = Tar::new(BufWriter::with_capacity(STEP_BYTES, Out));

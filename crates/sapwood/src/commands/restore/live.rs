@@ -8,16 +8,16 @@ use place::Place;
 
 use crate::args::{Args, Restore};
 use crate::commands::names::{open, split};
-use crate::devices::{ArrivingDevice, Below, SnapshotDevice};
+use crate::devices::{ArrivingDevice, SnapshotBase, SnapshotDevice};
 use crate::serving::{cache_bytes, Serving};
-use crate::system::purpose::Ended;
+use crate::system::purpose::End;
 use crate::system::signals::EndSignal;
 use crate::terminal::outcome::{exit_code, one_line, with_damage};
 use crate::terminal::output::{print_json, rate, size};
 use crate::terminal::streams::{check_out, errln, outln};
 use anyhow::{Context as _, Result};
-use export::nbd::Single;
-use image::{Arriving, ArrivingOptions};
+use export::nbd::SingleExport;
+use image::{ArrivingDisk, ArrivingOptions};
 use serde_json::json;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +36,7 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
     let (arrived, ended) = restore.arrive(&mut serving, &end);
     let is_in_use = serving.is_in_use();
     serving.stop();
-    restore.leave(&arrived, is_in_use && matches!(ended, Ok(Ended::Signal)))?;
+    restore.leave(&arrived, is_in_use && matches!(ended, Ok(End::Signal)))?;
     restore.outcome(&arrived, ended)
 }
 
@@ -51,7 +51,7 @@ struct LiveRestore<'a> {
     name: String,
     snapshot: Arc<SnapshotDevice>,
     place: Place,
-    arriving: Arc<Arriving>,
+    arriving: Arc<ArrivingDisk>,
     /// Clients of an earlier run know the address, and may come back.
     is_awaited: bool,
     /// The snapshot was held for this, by this run or an earlier one.
@@ -70,12 +70,12 @@ impl<'a> LiveRestore<'a> {
         let is_awaited = place.paths.map.exists() && (a.serve.socket.is_some() || a.serve.listen.is_some());
         let snapshot = Arc::new(SnapshotDevice::new(snapshot));
         let of = format!("{}/{name}", vault.id());
-        let below = Box::new(Below(snapshot.clone()));
+        let below = Box::new(SnapshotBase(snapshot.clone()));
         // Without it what a guest has written could never be completed.
         let (_, holds) = vault.set_held(disk, &entry.id.to_string(), true)?;
         let options =
             ArrivingOptions { size: entry.size, of: of.as_bytes(), holds, overwrite: place.overwrite };
-        let opened = Arriving::open(&place.paths, &options, below);
+        let opened = ArrivingDisk::open(&place.paths, &options, below);
         if opened.is_err() && holds {
             vault.set_held(disk, &entry.id.to_string(), false)?;
         }
@@ -89,7 +89,7 @@ impl<'a> LiveRestore<'a> {
         let LiveRestore { args, a, entry, name, arriving, .. } = self;
         let description = format!("the snapshot of {}, being restored", vault::format_time(entry.time));
         let device = Arc::new(ArrivingDevice(arriving.clone()));
-        let serving = Serving::start(&a.serve, Single { name: name.clone(), description, device })?;
+        let serving = Serving::start(&a.serve, SingleExport { name: name.clone(), description, device })?;
         if args.json {
             print_json(&json!({
                 "uri": serving.uri(),
@@ -107,7 +107,7 @@ impl<'a> LiveRestore<'a> {
     }
 
     /// Lets the disk arrive while it is served. Returns whether it did, and what ended the serving.
-    fn arrive(&self, serving: &mut Serving, end: &EndSignal) -> (Result<()>, Result<Ended>) {
+    fn arrive(&self, serving: &mut Serving, end: &EndSignal) -> (Result<()>, Result<End>) {
         let [stop, is_done, is_waiting] = [const { AtomicBool::new(false) }; 3];
         let arrival = Arrival {
             arriving: &self.arriving,
@@ -131,10 +131,10 @@ impl<'a> LiveRestore<'a> {
                 let is_awaited = self.is_awaited && clients.ever == 0 && served.elapsed() < COME_BACK;
                 no_more_comes() && clients.now == 0 && !is_awaited
             });
-            if matches!(ended, Ok(Ended::Command(_))) {
+            if matches!(ended, Ok(End::Command(_))) {
                 // What the command began is brought to its end.
                 let all = serving.wait(end, |_| no_more_comes());
-                ended = if matches!(all, Ok(Ended::Signal)) { all } else { ended };
+                ended = if matches!(all, Ok(End::Signal)) { all } else { ended };
             }
             stop.store(true, Ordering::Release);
             (arrives.map(|arrives| arrives.join()), ended)
@@ -183,7 +183,7 @@ impl<'a> LiveRestore<'a> {
         Ok(())
     }
 
-    fn outcome(&self, arrived: &Result<()>, ended: Result<Ended>) -> Result<ExitCode> {
+    fn outcome(&self, arrived: &Result<()>, ended: Result<End>) -> Result<ExitCode> {
         let (name, target) = (&self.name, self.a.target.display());
         match arrived {
             Ok(()) if self.snapshot.is_damaged() => Ok(with_damage(&[format!(

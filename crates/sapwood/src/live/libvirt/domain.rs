@@ -30,13 +30,13 @@ pub struct DomainDisk {
 impl Domain {
     /// From what `virsh dumpxml` prints of a running domain.
     pub fn parse(xml: &str) -> Result<Self> {
-        let document = Document::parse(xml).context("libvirt describes the domain in what is no XML")?;
+        let document = Document::parse(xml).context("libvirt's description of the domain is not XML")?;
         Self::of(document.root_element())
     }
 
     /// From what `virsh checkpoint-dumpxml` prints: the domain as it was then.
     pub fn of_checkpoint(xml: &str) -> Result<Self> {
-        let document = Document::parse(xml).context("libvirt describes the checkpoint in what is no XML")?;
+        let document = Document::parse(xml).context("libvirt's description of the checkpoint is not XML")?;
         let domain = child(document.root_element(), "domain");
         Self::of(domain.context("libvirt describes a checkpoint without its domain")?)
     }

@@ -1,4 +1,4 @@
-//! libvirt, through its own program: it finds the daemon, whatever its version, and the user's rights with it.
+//! libvirt, through `virsh`: it finds the daemon of any version, and knows the user's rights.
 
 use anyhow::{bail, Context as _, Result};
 use std::io::{self, ErrorKind, Read};
@@ -64,7 +64,8 @@ impl Virsh {
             let why: Vec<&str> = lines.filter(|l| !l.is_empty()).collect();
             bail!("virsh {}: {}", args[0], if why.is_empty() { "failed".into() } else { why.join("; ") });
         }
-        String::from_utf8(stdout).with_context(|| format!("virsh {}: printed what is no text", args[0]))
+        String::from_utf8(stdout)
+            .with_context(|| format!("virsh {}: printed something other than text", args[0]))
     }
 }
 

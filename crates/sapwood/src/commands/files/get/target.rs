@@ -41,14 +41,14 @@ pub(super) struct Counts {
 
 /// What of a node its copy does not have, beside its data.
 #[derive(Debug, Default)]
-pub struct Lost {
+pub struct LostAttributes {
     /// What could not be set, and why: owner, permissions, times, extended attributes by their names.
     pub failed: Vec<String>,
     /// Whether there are extended attributes that only root may set, and we are not root.
     pub has_roots_attributes: bool,
 }
 
-impl Lost {
+impl LostAttributes {
     pub fn is_empty(&self) -> bool {
         self.failed.is_empty() && !self.has_roots_attributes
     }
@@ -102,9 +102,9 @@ impl<'a> Target<'a> {
     }
 
     /// Gives the directory that is full now its attributes, and goes back to the one above.
-    pub fn leave(&mut self, id: NodeId, node: &Node) -> Result<Lost> {
+    pub fn leave(&mut self, id: NodeId, node: &Node) -> Result<LostAttributes> {
         let (Some(full), Some(expected)) = (self.here.take(), self.above.pop()) else {
-            return Ok(Lost::default());
+            return Ok(LostAttributes::default());
         };
         if !self.above.is_empty() {
             let above = openat(&full, "..", DIRECTORY, Mode::empty())?;
@@ -124,13 +124,13 @@ impl<'a> Target<'a> {
         name: &[u8],
         (id, node): (NodeId, &Node),
         counts: &mut Counts,
-    ) -> Result<Lost> {
+    ) -> Result<LostAttributes> {
         if node.links > 1 && self.link(walk, name, id)? {
-            return Ok(Lost::default());
+            return Ok(LostAttributes::default());
         }
         let os_name = OsStr::from_bytes(name);
         let lost = match node.kind {
-            NodeKind::Directory => return Ok(Lost::default()),
+            NodeKind::Directory => return Ok(LostAttributes::default()),
             NodeKind::File => self.file(os_name, id, node, counts)?,
             NodeKind::Link => {
                 let to = self.fs.link(id)?;
@@ -145,7 +145,7 @@ impl<'a> Target<'a> {
                     self.attributes_by_name(os_name, id, node)?
                 } else {
                     counts.left_out += 1;
-                    return Ok(Lost::default());
+                    return Ok(LostAttributes::default());
                 }
             }
         };
@@ -198,7 +198,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    fn file(&mut self, name: &OsStr, id: NodeId, node: &Node, counts: &mut Counts) -> Result<Lost> {
+    fn file(&mut self, name: &OsStr, id: NodeId, node: &Node, counts: &mut Counts) -> Result<LostAttributes> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = File::from(openat(self.here(), name, flags, Mode::RUSR | Mode::WUSR)?);
         let written = self.content(&file, id, node);
@@ -233,8 +233,8 @@ impl<'a> Target<'a> {
     /// Sets owner (as root), extended attributes, permissions and times.
     ///
     /// A new owner takes capabilities and set-user-id bits away, and nobody may set attributes of what he may not write.
-    fn attributes(&self, of: &OwnedFd, id: NodeId, node: &Node) -> Result<Lost> {
-        let mut lost = Lost::default();
+    fn attributes(&self, of: &OwnedFd, id: NodeId, node: &Node) -> Result<LostAttributes> {
+        let mut lost = LostAttributes::default();
         self.owner(node, &mut lost, |uid, gid| fchown(of, Some(uid), Some(gid)));
         self.each_attribute(id, &mut lost, |name, value| fsetxattr(of, name, value, XattrFlags::empty()))?;
         lost.note("permissions", fchmod(of, self.mode(node)));
@@ -243,9 +243,9 @@ impl<'a> Target<'a> {
     }
 
     /// The same for what cannot be opened: a symbolic link, a pipe, a device.
-    fn attributes_by_name(&self, name: &OsStr, id: NodeId, node: &Node) -> Result<Lost> {
+    fn attributes_by_name(&self, name: &OsStr, id: NodeId, node: &Node) -> Result<LostAttributes> {
         let (here, nofollow) = (self.here(), AtFlags::SYMLINK_NOFOLLOW);
-        let mut lost = Lost::default();
+        let mut lost = LostAttributes::default();
         self.owner(node, &mut lost, |uid, gid| chownat(here, name, Some(uid), Some(gid), nofollow));
         // There is no such call that takes a directory.
         let path = Path::new("/proc/self/fd").join(here.as_raw_fd().to_string()).join(name);
@@ -258,7 +258,12 @@ impl<'a> Target<'a> {
         Ok(lost)
     }
 
-    fn owner(&self, node: &Node, lost: &mut Lost, set: impl Fn(Uid, Gid) -> rustix::io::Result<()>) {
+    fn owner(
+        &self,
+        node: &Node,
+        lost: &mut LostAttributes,
+        set: impl Fn(Uid, Gid) -> rustix::io::Result<()>,
+    ) {
         match owner(node) {
             _ if !self.is_root => {}
             Some((uid, gid)) => lost.note("owner", set(uid, gid)),
@@ -269,7 +274,7 @@ impl<'a> Target<'a> {
     fn each_attribute(
         &self,
         id: NodeId,
-        lost: &mut Lost,
+        lost: &mut LostAttributes,
         set: impl Fn(&OsStr, &[u8]) -> rustix::io::Result<()>,
     ) -> Result<()> {
         let attributes = match self.fs.attributes(id) {

@@ -4,7 +4,7 @@ use crate::devices::SnapshotDevice;
 use crate::terminal::streams::errln;
 use anyhow::{bail, Context, Result};
 use export::{Block, BlockDevice};
-use image::{Arriving, ImageError, Pace};
+use image::{ArrivingDisk, ImageError, Pace};
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use vault::VaultError;
 const STEP_BYTES: u64 = 1 << 20;
 /// What arrives between two times that it is made durable.
 const FLUSH_BYTES: u64 = 256 << 20;
-const BLOCK_BYTES: u64 = Arriving::BLOCK_BYTES;
+const BLOCK_BYTES: u64 = ArrivingDisk::BLOCK_BYTES;
 /// How long to wait for room.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
@@ -27,7 +27,7 @@ fn is_damage(e: &io::Error) -> bool {
 
 /// How a snapshot comes to its disk while that is in use.
 pub struct Arrival<'a> {
-    pub arriving: &'a Arriving,
+    pub arriving: &'a ArrivingDisk,
     pub snapshot: &'a SnapshotDevice,
     /// Bytes a second.
     pub limit: Option<u64>,

@@ -5,7 +5,7 @@
 
 use crate::args::Restore;
 use anyhow::{Context, Result};
-use image::{sync_folder_of, Arriving, ArrivingPaths, Replaced};
+use image::{sync_folder_of, ArrivingDisk, ArrivingPaths, ReplacedFile};
 use parking_lot::Mutex;
 use rustix::fs::{renameat_with, RenameFlags, CWD};
 use rustix::io::Errno;
@@ -22,7 +22,7 @@ pub struct Place {
     /// What is there may be replaced.
     pub overwrite: bool,
     /// The file that has the name now, which nobody may have open; `None` where the user allows that.
-    replaced: Option<Mutex<Replaced>>,
+    replaced: Option<Mutex<ReplacedFile>>,
 }
 
 enum Kind {
@@ -46,14 +46,14 @@ impl Place {
             };
             if !a.allow_in_use {
                 // Asked only: it is locked when it is opened to be written.
-                drop(Replaced::claim(&a.target)?);
+                drop(ReplacedFile::claim(&a.target)?);
             }
             let paths = ArrivingPaths { target: a.target.clone(), map };
             return Ok(Place { paths, kind: Kind::Device, overwrite: a.force, replaced: None });
         }
         let target = with_suffix(&a.target, ".sapwood-arriving");
         let map = a.map.clone().unwrap_or_else(|| with_suffix(&a.target, ".sapwood-map"));
-        if !target.exists() && a.target.exists() && Arriving::has_arrived(&map)? {
+        if !target.exists() && a.target.exists() && ArrivingDisk::has_arrived(&map)? {
             let paths = ArrivingPaths { target: a.target.clone(), map };
             return Ok(Place { paths, kind: Kind::Whole, overwrite: false, replaced: None });
         }
@@ -62,7 +62,7 @@ impl Place {
             return refused("exists already; choose another name, or give --force");
         }
         let is_claimed = a.force && !a.allow_in_use;
-        let replaced = is_claimed.then(|| Replaced::claim(&a.target)).transpose()?.map(Mutex::new);
+        let replaced = is_claimed.then(|| ReplacedFile::claim(&a.target)).transpose()?.map(Mutex::new);
         Ok(Place { paths, kind: Kind::File(a.target.clone()), overwrite: a.force, replaced })
     }
 
