@@ -12,7 +12,7 @@ use common::{alone, debugfs, make, open, Mounted, MIB};
 use explore::{explore, Explored};
 use filesystem::{ext, Disk, FileSystem, NodeId, NodeKind, Place};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rustix::fs::{lsetxattr, XattrFlags};
 use std::fs::File;
 use std::os::unix::fs::{symlink, FileExt};

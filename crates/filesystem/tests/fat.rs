@@ -6,7 +6,7 @@ mod windows;
 use filesystem::fat::Fat;
 use filesystem::{FileSystem, NodeKind, Part, Piece, Place};
 use rand::rngs::StdRng;
-use rand::{Rng, RngCore, SeedableRng};
+use rand::{Rng, RngExt, SeedableRng};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

@@ -6,7 +6,7 @@ mod windows;
 use filesystem::ntfs::Ntfs;
 use filesystem::{FileSystem, FsError, NodeKind, Place};
 use rand::rngs::StdRng;
-use rand::{Rng, RngCore, SeedableRng};
+use rand::{Rng, RngExt, SeedableRng};
 use rustix::fs::{FileType, Mode, Timespec, Timestamps, XattrFlags, CWD};
 use std::ffi::OsStr;
 use std::fs::{self, File};

@@ -8,7 +8,7 @@ mod common;
 use common::{alone, run, FileDisk, Loop, MIB};
 use filesystem::{volumes, Disk, FsError, Volume};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;

@@ -8,7 +8,7 @@ mod common;
 use common::*;
 use image::{open_bytes, Format, Source};
 use rand::rngs::StdRng;
-use rand::{Rng, RngCore};
+use rand::{Rng, RngExt};
 use tempfile::tempdir;
 
 fn open_image(bytes: &[u8], format: Format) -> image::Result<Box<dyn Source>> {

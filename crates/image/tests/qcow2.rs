@@ -5,7 +5,7 @@
 mod common;
 
 use common::*;
-use rand::Rng;
+use rand::RngExt;
 use tempfile::tempdir;
 
 /// Makes an image with `options`, changes it at random, and compares.

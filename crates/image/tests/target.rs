@@ -12,7 +12,7 @@ use std::path::Path;
 use common::*;
 use image::{create_target, ImageError, PipeTarget, SourceOptions, Target, TargetFormat, TargetOptions};
 use rand::seq::SliceRandom;
-use rand::Rng;
+use rand::RngExt;
 use tempfile::tempdir;
 
 /// The ranges of `disk` in pieces of `block` bytes that are not zero.

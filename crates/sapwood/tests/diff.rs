@@ -13,7 +13,7 @@ mod tree;
 use common::Bench;
 use disks::{alone, blank, make, partition, put, run, text, Mounted, MIB};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rustix::fs::{utimensat, AtFlags, Timespec, Timestamps, CWD};
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -6,7 +6,7 @@ mod common;
 use common::qemu::Machine;
 use common::{from_env, qemu_img, Bench};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rustix::process::{kill_process, Pid, Signal};
 use serde_json::Value;
 use std::process::Stdio;

@@ -7,7 +7,7 @@ mod common;
 use common::nbd::{libnbd, start, Nbd};
 use common::{fresh, from_env, Bench, LoopDevice, Mount, DAMAGED, DONE, FAILED, REFUSED, USAGE};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rustix::process::Signal;
 use std::fs;
 use std::io;

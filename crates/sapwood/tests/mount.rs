@@ -8,7 +8,7 @@ use common::{
     change, files_below, fresh, qemu_img, random, Bench, Child, Scattered, DAMAGED, DONE, FAILED, REFUSED,
 };
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rustix::fs::{fadvise, seek, Advice, SeekFrom};
 use rustix::process::Signal;
 use std::fs::File;

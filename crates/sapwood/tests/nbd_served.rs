@@ -6,7 +6,7 @@ mod common;
 use common::nbd::{libnbd, start, Nbd};
 use common::{change, fresh, from_env, qemu_img, random, Bench, DAMAGED, DONE, FAILED, REFUSED, USAGE};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;

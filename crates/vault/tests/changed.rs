@@ -6,7 +6,7 @@ mod common;
 use common::{backup, image, next_version, rng, seed};
 use image::{Changes, Source};
 use rand::rngs::StdRng;
-use rand::Rng;
+use rand::RngExt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};

@@ -6,7 +6,7 @@
 mod sim;
 
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use sim::{Bytes, Memory, World, BALANCED_SMALL, SMALL};
 use store::sim_fs::Lack;
 use store::{ObjectStore, SimStore, StoreError};

@@ -10,7 +10,7 @@ mod common;
 use common::{backup, image, next_version, open_vault, range, restore, rng, seed};
 use format::{names, Context, DataFooter, Manifest, RecipeRoot, DATA_FOOTER_BYTES, DATA_HEADER_BYTES};
 use rand::rngs::StdRng;
-use rand::Rng;
+use rand::RngExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::ops::Range;

@@ -5,7 +5,7 @@ mod common;
 
 use common::{image, next_version, rng, seed};
 use rand::rngs::StdRng;
-use rand::Rng;
+use rand::RngExt;
 use std::ops::Range;
 use vault::{BackupOptions, Policy, Progress, Vault, BALANCED, CONVENTIONAL, REVERSE, VM_CENTRIC};
 

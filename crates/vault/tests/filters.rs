@@ -4,7 +4,7 @@
 mod common;
 
 use common::{backup, rng, seed};
-use rand::Rng;
+use rand::RngExt;
 use std::path::{Path, PathBuf};
 use vault::{
     leak_ratio, misjudged, Policy, Progress, Vault, BALANCED, LEAK_MAX, VM_CENTRIC, VM_CENTRIC_BLOOM,
@@ -23,14 +23,14 @@ const BLOOM: Policy = Policy {
 };
 const EXACT: Policy = Policy { summaries: VM_CENTRIC.summaries, name: VM_CENTRIC.name, ..BLOOM };
 
-fn blocks(rng: &mut impl Rng, count: usize) -> Vec<u8> {
+fn blocks(rng: &mut impl RngExt, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count * BLOCK];
     rng.fill(&mut bytes[..]);
     bytes
 }
 
 /// A disk in versions of which each has a tenth of its blocks anew.
-fn versions(rng: &mut impl Rng, count: usize) -> Vec<Vec<u8>> {
+fn versions(rng: &mut impl RngExt, count: usize) -> Vec<Vec<u8>> {
     let mut all = vec![blocks(rng, 500)];
     for _ in 1..count {
         let mut next = all.last().unwrap().clone();

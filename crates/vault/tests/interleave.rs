@@ -10,7 +10,7 @@ mod sim;
 
 use between::Between;
 use image::Source;
-use rand::Rng;
+use rand::RngExt;
 use sim::{restore, Bytes, SMALL};
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -4,7 +4,7 @@
 mod sim;
 
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use sim::{World, SMALL};
 
 /// Steps in all, a fifth of them with each policy; `SAPWOOD_STEPS` asks for another number.

@@ -9,7 +9,7 @@ mod common;
 
 use common::{backup, image, new_vault, open_vault, restore, rng, scratch, seed};
 use format::names;
-use rand::Rng;
+use rand::RngExt;
 use rustix::fs::{mkfifoat, Mode, CWD};
 use rustix::process::{Gid, Uid};
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,7 +5,7 @@ mod common;
 
 use common::{backup, image, next_version, open_vault, rng, seed};
 use rand::rngs::StdRng;
-use rand::Rng;
+use rand::RngExt;
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@ mod common;
 
 use common::{backup, rng, seed};
 use rand::rngs::StdRng;
-use rand::Rng;
+use rand::RngExt;
 use vault::{Policy, Progress, Rewrite, BALANCED, REVERSE};
 
 const SEGMENT: usize = 1 << 20;

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{backup, rng, seed};
-use rand::Rng;
+use rand::RngExt;
 use std::path::{Path, PathBuf};
 use vault::{Global, Policy, PopularClass, Progress, Vault, BALANCED, VM_CENTRIC};
 
@@ -19,7 +19,7 @@ const SMALL: Policy = Policy {
     ..VM_CENTRIC
 };
 
-fn blocks(rng: &mut impl Rng, count: usize) -> Vec<u8> {
+fn blocks(rng: &mut impl RngExt, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count * BLOCK];
     rng.fill(&mut bytes[..]);
     bytes

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{backup, image, next_version, rng, seed};
-use rand::Rng;
+use rand::RngExt;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::Path;

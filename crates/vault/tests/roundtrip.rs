@@ -7,7 +7,7 @@ use chunk::ChunkSpec;
 use common::{image, next_version, restore, rng, seed, source};
 use image::{PipeTarget, Source, SourceOptions, Stream, TargetFormat, TargetOptions};
 use rand::rngs::StdRng;
-use rand::Rng;
+use rand::RngExt;
 use std::io::{Cursor, Write};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};

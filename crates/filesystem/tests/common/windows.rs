@@ -13,7 +13,7 @@ pub use walk::{check_extents, walk};
 
 use filesystem::{Disk, Entry, Extent, FileSystem, FsError, Node, NodeId, NodeKind, Place, Result};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};

@@ -6,7 +6,7 @@ use crate::volume::{make, run, set_attribute, Mount, VOLUME_BYTES};
 use filesystem::xfs::Xfs;
 use filesystem::{Directory, Disk, FileSystem, NodeKind, Result};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rustix::fs::FallocateFlags;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsStr;

@@ -13,7 +13,7 @@ use crate::error::{ImageError, Result};
 use crate::file::random_file::RandomFile;
 use crate::file::recorder::Recorder;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -3,7 +3,7 @@
 
 use crate::file::random_file::RandomFile;
 use rand::rngs::StdRng;
-use rand::Rng;
+use rand::RngExt;
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;

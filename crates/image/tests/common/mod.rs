@@ -8,7 +8,7 @@ use std::process::Command;
 
 use image::{Source, SourceOptions};
 use rand::rngs::StdRng;
-use rand::{Rng, RngCore, SeedableRng};
+use rand::{Rng, RngExt, SeedableRng};
 
 /// What callers read at once.
 pub const READ_BYTES: usize = 4 << 20;

@@ -1,7 +1,7 @@
 //! Disks to back up, made from seeds.
 
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;

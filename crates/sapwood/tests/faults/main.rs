@@ -17,7 +17,7 @@ mod tracer;
 use common::from_env;
 use rand::rngs::StdRng;
 use rand::seq::IteratorRandom;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use scene::{Command, Scene};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use tracer::Fault;
@@ -75,7 +75,7 @@ fn sweep(command: Command) {
     let chosen: Vec<(usize, Fault)> = match std::env::var("SAPWOOD_FAULTS").as_deref() {
         Ok("all") => all.collect(),
         Ok(wanted) => match wanted.parse() {
-            Ok(number) => all.choose_multiple(&mut random, number),
+            Ok(number) => all.sample(&mut random, number),
             Err(_) => all.filter(|(no, _)| calls[*no].name() == Some(wanted)).collect(),
         },
         // Kinds of calls count alike: reads and writes are most of the calls, and not most of the code.

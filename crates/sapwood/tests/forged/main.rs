@@ -16,7 +16,7 @@ use cases::{Case, CASES};
 use common::{from_env, line_of, Child, Ended, DAMAGED, DONE, FAILED, REFUSED, USAGE};
 use forge::{Original, POLICIES};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;

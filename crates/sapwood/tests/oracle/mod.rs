@@ -6,7 +6,7 @@ pub use action::{Action, Task};
 
 use crate::common::{change, fresh, Bench, Ended, DONE, FAILED, REFUSED};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt;

@@ -12,7 +12,7 @@ use crate::popular::census::Census;
 use format::{ContainerId, Owner};
 use rand::rngs::StdRng;
 use rand::seq::index::sample;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 

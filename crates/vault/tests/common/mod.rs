@@ -3,7 +3,7 @@
 
 use image::{Source, Target};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};

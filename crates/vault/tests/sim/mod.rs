@@ -3,7 +3,7 @@
 
 use image::{Source, Target};
 use rand::rngs::StdRng;
-use rand::Rng;
+use rand::RngExt;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};

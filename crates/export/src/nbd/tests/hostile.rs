@@ -5,7 +5,7 @@ use super::device::Memory;
 use super::{wait_until, Bench, SIZE};
 use format::nbd::*;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;

@@ -7,7 +7,7 @@ use crate::disk::Base;
 use crate::error::ImageError;
 use crate::file::recorder::Recorder;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
