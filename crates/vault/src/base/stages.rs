@@ -35,6 +35,7 @@ impl Stage {
         done
     }
 
+    /// Adds time that was worked.
     pub fn add(&self, time: Duration) {
         self.0.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
     }
@@ -57,6 +58,7 @@ pub(crate) struct Stages {
 }
 
 impl Stages {
+    /// All stages in seconds.
     pub fn seconds(&self) -> StageSeconds {
         StageSeconds {
             read: self.read.seconds(),

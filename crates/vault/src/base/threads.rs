@@ -15,14 +15,17 @@ pub(crate) fn cores() -> usize {
 pub(crate) struct Failure(Mutex<Option<VaultError>>);
 
 impl Failure {
+    /// Keeps an error, unless there is one already.
     pub fn set(&self, e: VaultError) {
         self.0.lock().get_or_insert(e);
     }
 
+    /// Whether a stage has failed.
     pub fn is_set(&self) -> bool {
         self.0.lock().is_some()
     }
 
+    /// The first error, once all stages have ended.
     pub fn into_result(self) -> Result<()> {
         self.0.into_inner().map_or(Ok(()), Err)
     }

@@ -17,6 +17,7 @@ pub(crate) struct Packer {
 }
 
 impl Packer {
+    /// With a context of its own, which it uses again for each group.
     pub fn new() -> Self {
         Packer { zstd: CCtx::create(), level: None }
     }
@@ -75,6 +76,7 @@ pub(crate) struct Unpacker {
 }
 
 impl Unpacker {
+    /// With a context of its own, which it uses again for each group.
     pub fn new() -> Self {
         Unpacker { zstd: DCtx::create() }
     }

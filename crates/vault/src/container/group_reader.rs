@@ -14,6 +14,7 @@ pub(crate) struct GroupReader {
 }
 
 impl GroupReader {
+    /// With buffers of its own, which it uses again for each group.
     pub fn new() -> Self {
         GroupReader { unpacker: Unpacker::new(), raw: Vec::new(), fingerprints: Vec::new() }
     }

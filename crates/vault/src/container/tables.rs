@@ -30,6 +30,7 @@ struct Cache {
 type Key = (ContainerId, WriterNo);
 
 impl Tables {
+    /// Tables of a disk's own containers and of shared ones, of which about `budget` bytes stay in memory.
     pub fn new(own: Containers, shared: Option<Containers>, budget: usize) -> Self {
         let cache = Cache { budget, used: 0, clock: 0, tables: HashMap::new(), used_at: BTreeMap::new() };
         Tables { own, shared, shared_fault: None, cache: Mutex::new(cache) }

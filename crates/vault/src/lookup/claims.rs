@@ -31,6 +31,7 @@ pub(crate) struct Claimed {
 }
 
 impl Claims {
+    /// No claims yet: those of a session on containers of a folder.
     pub fn new(folder: Folder, session: Token) -> Self {
         Claims { folder, session, writers: HashMap::new(), asked: HashMap::new() }
     }

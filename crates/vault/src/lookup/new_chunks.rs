@@ -28,6 +28,7 @@ struct OpenContainer {
 }
 
 impl NewChunks {
+    /// No chunks yet. Containers belong to `owner` and are written by `writer`.
     pub fn new(policy: &Policy, owner: Owner, writer: WriterNo) -> Self {
         NewChunks {
             owner,
@@ -49,6 +50,7 @@ impl NewChunks {
         Ok(())
     }
 
+    /// Puts a chunk into the open group. Groups and containers that are full go to `send` first. Returns where it is.
     pub fn append(
         &mut self,
         f: &Fingerprint,

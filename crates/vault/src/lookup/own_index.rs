@@ -23,6 +23,7 @@ pub(crate) struct OwnIndex {
 }
 
 impl OwnIndex {
+    /// An empty index of about `bytes` bytes, for the session of `writer`.
     pub fn new(bytes: usize, writer: WriterNo) -> Self {
         OwnIndex {
             index: PrefixIndex::with_capacity_bytes(bytes),

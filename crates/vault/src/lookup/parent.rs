@@ -20,6 +20,7 @@ pub(crate) struct Unusable {
 }
 
 impl Unusable {
+    /// Whether a container may not be matched.
     pub fn contains(&self, id: &ContainerId) -> bool {
         self.containers.contains(id) || (self.all_shared && id.owner() != Owner::Disk)
     }
@@ -33,6 +34,7 @@ pub(crate) struct Parent {
 }
 
 impl Parent {
+    /// The parent that a recipe describes, but for what is in unusable containers.
     pub fn new(recipe: RecipeReader, unusable: Unusable) -> Self {
         Parent { recipe, unusable, signatures: None }
     }

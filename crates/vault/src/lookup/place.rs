@@ -67,6 +67,7 @@ pub(crate) struct Placer<'a> {
 }
 
 impl<'a> Placer<'a> {
+    /// Places segments by `policy`. New containers belong to `owner` and are written by `writer`.
     pub fn new(
         policy: Policy,
         tables: &'a Tables,

@@ -26,6 +26,7 @@ struct Other {
 }
 
 impl<'a> Sharers<'a> {
+    /// The disks of the vault but for `own`. Nothing is read yet.
     pub fn new(vault: &'a Vault, own: DiskId) -> Self {
         Sharers { vault, own, others: None, known: HashMap::new() }
     }

@@ -18,10 +18,12 @@ pub(crate) struct Containers {
 }
 
 impl Containers {
+    /// The table of a manifest of this folder. Nothing is read yet.
     pub fn new(folder: Folder, m: &Manifest) -> Self {
         Containers { folder, pages: m.pages.clone(), loaded: Mutex::default() }
     }
 
+    /// The folder whose table it is.
     pub fn folder(&self) -> &Folder {
         &self.folder
     }
@@ -64,6 +66,7 @@ impl Containers {
 }
 
 impl Folder {
+    /// Reads a page of the table, and checks that it begins where the manifest says.
     pub fn read_page(&self, page: &PageRef) -> Result<ContainerPage> {
         let name = names::page(&self.path, page.writer, page.number);
         let bytes = self.store.read(&name, Kind::ContainerPage.frame_max()).named()?;

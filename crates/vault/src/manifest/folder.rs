@@ -22,6 +22,7 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
+    /// The folder of an owner. `patience`: how long its maintenance waits for other maintenance.
     pub fn new(
         store: Arc<dyn ObjectStore>,
         vault: VaultId,
@@ -44,14 +45,17 @@ impl Folder {
         (id.owner() == Owner::Disk) == (self.owner == Owner::Disk)
     }
 
+    /// The context of frames of an object of the vault: under its checksum.
     pub fn context<'a>(&self, place: &'a str) -> Context<'a> {
         Context { vault: self.vault, place }
     }
 
+    /// The name of the manifest.
     pub fn manifest_name(&self) -> String {
         names::manifest(&self.path)
     }
 
+    /// The manifest as it is now, and the tag by which a swap recognises it; `None` if there is none.
     pub fn load_tagged(&self) -> Result<Option<(Manifest, Tag)>> {
         let name = self.manifest_name();
         let Some((bytes, tag)) = self.store.load(&name)? else { return Ok(None) };

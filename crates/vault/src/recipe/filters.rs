@@ -91,6 +91,7 @@ impl Merged {
         Ok(true)
     }
 
+    /// Whether there is no filter in it.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

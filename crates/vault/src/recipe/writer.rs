@@ -29,6 +29,7 @@ pub(crate) struct WrittenRecipe {
 }
 
 impl PageWriter {
+    /// Begins a recipe of this name. Its object is created with the first page.
     pub fn new(folder: &Folder, name: RecipeName) -> Self {
         PageWriter { folder: folder.clone(), name, object: None }
     }

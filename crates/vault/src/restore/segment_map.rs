@@ -29,6 +29,7 @@ pub(crate) struct MapPart {
 }
 
 impl MapPart {
+    /// The offset on the disk where it ends.
     pub fn end(&self) -> u64 {
         self.offset + u64::from(self.len)
     }

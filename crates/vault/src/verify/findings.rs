@@ -21,6 +21,7 @@ struct Finding {
 }
 
 impl Findings {
+    /// Whether nothing is damaged.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
@@ -50,6 +51,7 @@ impl Findings {
         }
     }
 
+    /// The damaged objects, each once.
     pub fn into_damage(self) -> impl Iterator<Item = Damage> {
         self.all.into_iter().map(|f| {
             let mut why = f.whys.join("; ");
@@ -73,6 +75,7 @@ enum Extent {
 }
 
 impl BadChunks {
+    /// Whether nothing is damaged.
     pub fn is_empty(&self) -> bool {
         self.containers.is_empty()
     }

@@ -12,6 +12,7 @@ pub(super) struct ThreadFindings<'a> {
 }
 
 impl ThreadFindings<'_> {
+    /// The findings on the containers of the owner of this one.
     pub fn of(&mut self, id: ContainerId) -> &mut ContainerFindings {
         match id.owner() {
             Owner::Disk => self.own,

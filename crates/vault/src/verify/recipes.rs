@@ -71,6 +71,7 @@ struct Run {
 }
 
 impl<'a> RecipeCheck<'a> {
+    /// Checks the recipes of a disk.
     pub fn new(view: &'a View, found: &'a mut Findings) -> Self {
         RecipeCheck {
             view,
