@@ -252,7 +252,7 @@ impl<F: FileSystem> ObjectStore for DirStore<F> {
         }
         let mut writer = FileWriter::new(&self.tree, name, self.reserve)?;
         for part in parts {
-            writer.append_bytes(part)?;
+            writer.append(part)?;
         }
         writer.publish()
     }

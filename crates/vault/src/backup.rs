@@ -100,8 +100,60 @@ impl OpenBackup<'_> {
         options: &BackupOptions,
         progress: &Progress,
     ) -> Result<BackupReport> {
-        let OpenBackup { vault, disk, snapshot, session } = self;
-        vault.back_up(&disk, snapshot, session, source, options, progress)
+        let OpenBackup { vault, disk, snapshot: snap, session } = self;
+        let manifest = session.folder.manifest_name();
+        if session.manifest.memory_bytes() > MANIFEST_BYTES_MAX {
+            let why = format!("{manifest}: has no room for another snapshot; delete snapshots of {disk}");
+            return Err(VaultError::Refused(why));
+        }
+        let mut policy = match options.policy {
+            Some(p) => p,
+            None => vault.policy()?,
+        };
+        policy.codec = options.codec.unwrap_or(policy.codec);
+        let folder = session.folder.clone();
+        let shared = vault.shared_session(&policy, &session)?;
+
+        let own = Containers::new(folder.clone(), &session.manifest);
+        own.check()?;
+        let (tables, _) = vault.tables(own, false, TABLE_CACHE_BYTES)?;
+        let unusable = vault.unusable(&session.manifest)?;
+        let (mut parent, parent_recipe) = open_parent(&session, &policy, unusable)?;
+        let untouched = match &options.since {
+            None => Err(Scan::Whole),
+            Some(since) => Untouched::new(since, &session, parent.as_mut(), &policy, &disk, source.size())?
+                .map_err(Scan::WholeAlthough),
+        };
+
+        let name = RecipeName { snap, generation: session.writer };
+        let owner = shared.as_ref().unwrap_or(&session);
+        let index = SharedIndex::load(vault, &policy, &tables, &session, shared.as_ref())?;
+        let sharers = Sharers::new(vault, folder.disk);
+        let (owned_by, writer) = (owner.folder.owner, owner.writer);
+        let mut placer = Placer::new(policy, &tables, parent, index, sharers, owned_by, writer);
+        placer.choose_rewritten(session.parent.as_ref().map_or(0, |p| rewrite::budget(p.new_bytes)))?;
+        let (source, scan) = match &untouched {
+            Ok(untouched) => (untouched.narrow(source), Scan::Changed { bytes: untouched.touched_bytes() }),
+            Err(scan) => (source, scan.clone()),
+        };
+        placer.untouched = untouched.ok();
+        let recipe = RecipeWriter::new(&folder, name, parent_recipe);
+        let run = pipeline::run(&session, owner, source, placer, recipe, &policy, progress)?;
+        progress.check()?;
+        let committing = || commit(session, shared, &run, name.snap, &policy, options);
+        let snapshot = run.stages.sync.time(committing)?;
+        let stages = run.stages.seconds();
+        drop((run.index, tables));
+        // The snapshot is safe: what fails from here on is for the next session to do.
+        let _ = delete_released(&folder, None);
+        let start = std::time::Instant::now();
+        let reverse = vault
+            .reverse(&disk, &policy)
+            .unwrap_or_else(|e| ReverseReport { held_up: Some(e.to_string()), ..ReverseReport::default() });
+        let reverse_seconds = start.elapsed().as_secs_f64();
+        vault.fill_reserve();
+        let rewritten_bytes = run.counts.rewritten_bytes;
+        Ok(BackupReport { snapshot, scan, rewritten_bytes, reverse, reverse_seconds, stages })
     }
 }
 
@@ -138,70 +190,6 @@ impl Vault {
         progress: &Progress,
     ) -> Result<BackupReport> {
         self.begin_backup(disk)?.run(source, options, progress)
-    }
-
-    fn back_up(
-        &self,
-        disk: &str,
-        snap: SnapId,
-        session: Session,
-        source: Box<dyn Source>,
-        options: &BackupOptions,
-        progress: &Progress,
-    ) -> Result<BackupReport> {
-        let manifest = session.folder.manifest_name();
-        if session.manifest.memory_bytes() > MANIFEST_BYTES_MAX {
-            let why = format!("{manifest}: has no room for another snapshot; delete snapshots of {disk}");
-            return Err(VaultError::Refused(why));
-        }
-        let mut policy = match options.policy {
-            Some(p) => p,
-            None => self.policy()?,
-        };
-        policy.codec = options.codec.unwrap_or(policy.codec);
-        let folder = session.folder.clone();
-        let shared = self.shared_session(&policy, &session)?;
-
-        let own = Containers::new(folder.clone(), &session.manifest);
-        own.check()?;
-        let (tables, _) = self.tables(own, false, TABLE_CACHE_BYTES)?;
-        let unusable = self.unusable(&session.manifest)?;
-        let (mut parent, parent_recipe) = open_parent(&session, &policy, unusable)?;
-        let untouched = match &options.since {
-            None => Err(Scan::Whole),
-            Some(since) => Untouched::new(since, &session, parent.as_mut(), &policy, disk, source.size())?
-                .map_err(Scan::WholeAlthough),
-        };
-
-        let name = RecipeName { snap, generation: session.writer };
-        let owner = shared.as_ref().unwrap_or(&session);
-        let index = SharedIndex::load(self, &policy, &tables, &session, shared.as_ref())?;
-        let sharers = Sharers::new(self, folder.disk);
-        let (owned_by, writer) = (owner.folder.owner, owner.writer);
-        let mut placer = Placer::new(policy, &tables, parent, index, sharers, owned_by, writer);
-        placer.choose_rewritten(session.parent.as_ref().map_or(0, |p| rewrite::budget(p.new_bytes)))?;
-        let (source, scan) = match &untouched {
-            Ok(untouched) => (untouched.narrow(source), Scan::Changed { bytes: untouched.touched_bytes() }),
-            Err(scan) => (source, scan.clone()),
-        };
-        placer.untouched = untouched.ok();
-        let recipe = RecipeWriter::new(&folder, name, parent_recipe);
-        let run = pipeline::run(&session, owner, source, placer, recipe, &policy, progress)?;
-        progress.check()?;
-        let committing = || commit(session, shared, &run, name.snap, &policy, options);
-        let snapshot = run.stages.sync.time(committing)?;
-        let stages = run.stages.seconds();
-        drop((run.index, tables));
-        // The snapshot is safe: what fails from here on is for the next session to do.
-        let _ = delete_released(&folder, None);
-        let start = std::time::Instant::now();
-        let reverse = self
-            .reverse(disk, &policy)
-            .unwrap_or_else(|e| ReverseReport { held_up: Some(e.to_string()), ..ReverseReport::default() });
-        let reverse_seconds = start.elapsed().as_secs_f64();
-        self.fill_reserve();
-        let rewritten_bytes = run.counts.rewritten_bytes;
-        Ok(BackupReport { snapshot, scan, rewritten_bytes, reverse, reverse_seconds, stages })
     }
 
     /// Containers that are not matched, of the disk and of the shared set.

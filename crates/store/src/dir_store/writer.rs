@@ -39,26 +39,9 @@ impl<F: FileSystem> FileWriter<F> {
         })
     }
 
-    pub fn append_bytes(&mut self, data: &[u8]) -> Result<()> {
-        if self.buffer.len() + data.len() <= BUFFER_BYTES {
-            if self.temporary.is_none() {
-                return Err(self.poisoned());
-            }
-            self.buffer.extend_from_slice(data);
-            return Ok(());
-        }
-        self.flush()?;
-        if data.len() >= BUFFER_BYTES {
-            self.write(data)
-        } else {
-            self.buffer.extend_from_slice(data);
-            Ok(())
-        }
-    }
-
     /// Makes the bytes durable, then the name.
     pub fn publish(mut self) -> Result<()> {
-        self.flush()?;
+        self.write(&[])?;
         let Some(temporary) = self.temporary.take() else { return Err(self.poisoned()) };
         let (tree, name) = (&self.tree, self.name.as_str());
         tree.check_usable(name)?;
@@ -70,27 +53,23 @@ impl<F: FileSystem> FileWriter<F> {
         })
     }
 
-    fn flush(&mut self) -> Result<()> {
-        let buffer = std::mem::take(&mut self.buffer);
-        self.write(&buffer)?;
-        self.buffer = buffer;
-        self.buffer.clear();
-        Ok(())
-    }
-
+    /// Writes what was gathered, then `data`.
     fn write(&mut self, data: &[u8]) -> Result<()> {
         let poisoned = self.poisoned();
         let temporary = self.temporary.as_mut().ok_or(poisoned)?;
-        if let Err(e) = temporary.write(data, self.written) {
-            self.temporary = None;
-            return Err(self.tree.error(&self.name, "write", e));
+        for part in [&self.buffer[..], data] {
+            if let Err(e) = temporary.write(part, self.written) {
+                self.temporary = None;
+                return Err(self.tree.error(&self.name, "write", e));
+            }
+            self.written += part.len() as u64;
         }
-        let written = self.written + data.len() as u64;
-        if written - self.started >= WRITEBACK_BYTES {
-            self.tree.fs.start_writeback(temporary.file(), self.started, written - self.started);
-            self.started = written;
+        self.buffer.clear();
+        let unstarted = self.written - self.started;
+        if unstarted >= WRITEBACK_BYTES {
+            self.tree.fs.start_writeback(temporary.file(), self.started, unstarted);
+            self.started = self.written;
         }
-        self.written = written;
         Ok(())
     }
 
@@ -101,7 +80,18 @@ impl<F: FileSystem> FileWriter<F> {
 
 impl<F: FileSystem> ObjectWriter for FileWriter<F> {
     fn append(&mut self, data: &[u8]) -> Result<()> {
-        self.append_bytes(data)
+        if self.buffer.len() + data.len() > BUFFER_BYTES {
+            // A piece that would fill the buffer by itself is not copied into it.
+            if data.len() >= BUFFER_BYTES {
+                return self.write(data);
+            }
+            self.write(&[])?;
+        }
+        if self.temporary.is_none() {
+            return Err(self.poisoned());
+        }
+        self.buffer.extend_from_slice(data);
+        Ok(())
     }
 
     fn finish(self: Box<Self>) -> Result<()> {

@@ -3,7 +3,6 @@
 use crate::base::error::Result;
 use crate::manifest::folder::Folder;
 use crate::manifest::session::Session;
-use chunk::Fingerprint;
 use format::{
     group_checksum, names, ChunkNo, Codec, ContainerEntry, ContainerId, DataFooter, DataHeader, DataName,
     Group, Prefixes, RunSet, Table, DATA_HEADER_BYTES,
@@ -21,7 +20,7 @@ pub(crate) struct GroupJob {
     /// Number of its first chunk.
     pub first: u32,
     pub lengths: Vec<u32>,
-    pub fingerprints: Vec<Fingerprint>,
+    pub fingerprints: Vec<[u8; 32]>,
     pub raw: Vec<u8>,
     /// Whether the container ends with it. Only such a group may be empty.
     pub last: bool,
@@ -32,6 +31,13 @@ pub(crate) struct PackedGroup {
     pub job: GroupJob,
     pub codec: Codec,
     pub stored: Vec<u8>,
+}
+
+impl PackedGroup {
+    /// The numbers of its chunks, as runs.
+    pub fn numbers(&self) -> [(u32, u32); 1] {
+        [(self.job.first, self.job.lengths.len() as u32)]
+    }
 }
 
 /// A container being written.
@@ -73,19 +79,8 @@ impl ContainerWriter {
         Ok(ContainerWriter { folder, object, table, offset, index_chunks: false })
     }
 
-    /// Appends a group of chunks numbered from `first` on.
-    pub fn append(&mut self, group: &PackedGroup) -> Result<()> {
-        let job = &group.job;
-        if job.lengths.is_empty() {
-            return Ok(());
-        }
-        let numbers = [(job.first, job.lengths.len() as u32)];
-        let raw: Vec<[u8; 32]> = job.fingerprints.iter().map(|f| f.0).collect();
-        self.append_numbered(&numbers, &job.lengths, &raw, group.codec, &group.stored)
-    }
-
-    /// Appends a group of chunks with any numbers, in order.
-    pub fn append_numbered(
+    /// Appends a group of chunks with these numbers, in order. One without chunks is left out.
+    pub fn append(
         &mut self,
         numbers: &[(u32, u32)],
         lengths: &[u32],
@@ -93,7 +88,7 @@ impl ContainerWriter {
         codec: Codec,
         stored: &[u8],
     ) -> Result<()> {
-        let Some(&(first, _)) = numbers.first() else { return Ok(()) };
+        let (Some(&(first, _)), false) = (numbers.first(), lengths.is_empty()) else { return Ok(()) };
         if codec == Codec::Raw {
             self.align()?;
         }

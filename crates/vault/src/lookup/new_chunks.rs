@@ -78,7 +78,7 @@ impl NewChunks {
         open.next += 1;
         open.raw_bytes += data.len() as u64;
         self.group.lengths.push(data.len() as u32);
-        self.group.fingerprints.push(*f);
+        self.group.fingerprints.push(f.0);
         self.group.raw.extend_from_slice(data);
         Ok((open.id, chunk))
     }

@@ -11,7 +11,7 @@ use crate::container::dead::read_dead;
 use crate::container::group_reader::{extent, GroupReader};
 use crate::container::room::check_room;
 use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
-use crate::container::writer::{ContainerWriter, GroupJob, PackedGroup};
+use crate::container::writer::{ContainerWriter, GroupJob};
 use crate::lookup::popular::{check_len, publish, sets};
 use crate::manifest::container_table::{Containers, Edits};
 use crate::manifest::folder::has_objects;
@@ -20,7 +20,6 @@ use crate::manifest::vault::Vault;
 use crate::popular::census::Census;
 use crate::popular::report::PopularReport;
 use crate::popular::spill::Occurrence;
-use chunk::Fingerprint;
 use format::{names, ChunkNo, ContainerId, Owner, PopularSet, Table, WriterKind};
 use std::path::Path;
 
@@ -176,12 +175,12 @@ impl<'a> Copier<'a> {
             if !self.job.raw.is_empty() && self.job.raw.len() + chunk.len() > POPULAR_GROUP_BYTES {
                 self.end_group()?;
             }
-            let fingerprint = Fingerprint(table.fingerprints[n]);
+            let fingerprint = table.fingerprints[n];
             if self.job.raw.is_empty() {
                 self.job.first = self.filled.1;
             }
             self.out.entries.push((
-                PopularSet::prefix(&fingerprint.0),
+                PopularSet::prefix(&fingerprint),
                 self.job.container,
                 ChunkNo(self.filled.1),
             ));
@@ -207,7 +206,8 @@ impl<'a> Copier<'a> {
             None => ContainerWriter::create(&self.session.folder, self.session, container, false)?,
         };
         check_room(self.session, self.out.made.len(), stored.len() as u64)?;
-        open.append(&PackedGroup { job, codec, stored })?;
+        let numbers = [(job.first, job.lengths.len() as u32)];
+        open.append(&numbers, &job.lengths, &job.fingerprints, codec, &stored)?;
         self.open = Some(open);
         Ok(())
     }

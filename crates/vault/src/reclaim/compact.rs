@@ -176,7 +176,7 @@ impl Pending {
         let p = std::mem::take(self);
         let mut stored = Vec::new();
         let codec = packer.pack(codec, false, &p.raw, &mut stored);
-        writer.append_numbered(&p.numbers, &p.lengths, &p.fingerprints, codec, &stored)
+        writer.append(&p.numbers, &p.lengths, &p.fingerprints, codec, &stored)
     }
 }
 
@@ -215,7 +215,7 @@ fn copy_live(session: &Session, table: &Table, dead: &RunSet, writer: &mut Conta
             let numbers: Vec<(u32, u32)> =
                 indices.clone().map(|n| Ok((number(n)?.0, 1))).collect::<Result<_>>()?;
             let lengths = &table.lengths[indices.clone()];
-            writer.append_numbered(&numbers, lengths, &table.fingerprints[indices], group.codec, &stored)?;
+            writer.append(&numbers, lengths, &table.fingerprints[indices], group.codec, &stored)?;
             continue;
         }
         for n in live {
