@@ -12,8 +12,8 @@ mod address;
 mod connection;
 mod exports;
 mod handshake;
+mod limits;
 mod listener;
-mod places;
 mod reply;
 mod server;
 mod socket;
@@ -23,5 +23,5 @@ mod tests;
 
 pub use address::{unix_uri, Address};
 pub use exports::{Exports, SingleExport};
-pub use places::Limits;
+pub use limits::Limits;
 pub use server::{Server, ServerOptions};

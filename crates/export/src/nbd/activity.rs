@@ -1,6 +1,6 @@
 //! What a connection is doing: the server closes idle ones when it is full.
 
-use super::places::State;
+use super::limits::State;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 

@@ -5,8 +5,8 @@ use super::address::Address;
 use super::connection::Connection;
 use super::exports::Exports;
 use super::handshake::negotiate;
+use super::limits::{Admission, ConnectionInfo, Limits, Peer, State};
 use super::listener::Listener;
-use super::places::{Admission, ConnectionInfo, Limits, Peer, State};
 use super::socket::{with_deadline, Socket};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::event::{poll, PollFd, PollFlags};
@@ -176,15 +176,15 @@ fn welcome(socket: Socket, shared: &Arc<Shared>) {
 fn admit(socket: &Socket, shared: &Shared) -> Option<(u64, Arc<Activity>)> {
     let (for_listener, peer) = (socket.try_clone().ok()?, socket.peer());
     let mut clients = shared.clients();
-    match shared.options.limits.room_for(peer, &clients.held(), Instant::now()) {
-        Admission::Free => {}
-        Admission::None => return None,
-        Admission::InsteadOf(other) => {
+    match shared.options.limits.admit(peer, &clients.held(), Instant::now()) {
+        Admission::Accept => {}
+        Admission::Refuse => return None,
+        Admission::Replace(other) => {
             let other = clients.by_id.get_mut(&other)?;
             if !matches!(other.activity.state(), State::Handshake(_)) {
                 let whose = other.peer;
                 (shared.options.on_error)(&format!(
-                    "no connection is free: the one of {whose} that was idle the longest gave way to one of {peer}"
+                    "all connections are taken: the one of {whose} that was idle the longest is closed for one of {peer}"
                 ));
             }
             other.is_leaving = true;

@@ -1,6 +1,6 @@
 //! The connection to a client: a Unix or a TCP socket.
 
-use super::places::Peer;
+use super::limits::Peer;
 use rustix::net::sockopt;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};

@@ -6,11 +6,11 @@ mod clients;
 mod device;
 mod handshake;
 mod hostile;
-mod places;
+mod limits;
 mod requests;
 mod stopping;
 
-use super::places::Limits;
+use super::limits::Limits;
 use super::{Address, Server, ServerOptions, SingleExport};
 use client::Client;
 use device::Memory;
@@ -36,7 +36,7 @@ impl Bench {
 
     fn of(device: Memory, connections_max: usize) -> Bench {
         let all = connections_max;
-        Bench::with(device, Limits { connections: all, of_one_peer: all, ..Limits::default() })
+        Bench::with(device, Limits { connections: all, per_peer: all, ..Limits::default() })
     }
 
     fn with(device: Memory, limits: Limits) -> Bench {
@@ -96,7 +96,7 @@ fn start(
     errors: Arc<Mutex<Vec<String>>>,
     connections_max: usize,
 ) -> std::io::Result<Server> {
-    let limits = Limits { connections: connections_max, of_one_peer: connections_max, ..Limits::default() };
+    let limits = Limits { connections: connections_max, per_peer: connections_max, ..Limits::default() };
     start_with(address, device, errors, limits)
 }
 

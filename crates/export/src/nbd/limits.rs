@@ -14,11 +14,11 @@ pub struct Limits {
     /// Connections in all.
     pub connections: usize,
     /// Connections of one address, or of one user of the Unix socket.
-    pub of_one_peer: usize,
+    pub per_peer: usize,
     /// From the connection to the end of the handshake. A client that is not done by then is left.
     pub handshake: Duration,
     /// After this time a connection that is still in its handshake may be closed for a new one, if the server is full.
-    pub handshake_gives_way: Duration,
+    pub slow_handshake: Duration,
     /// After this time without a request a connection may be closed for a new one, if the server is full.
     pub idle: Duration,
 }
@@ -27,9 +27,9 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             connections: 64,
-            of_one_peer: 48,
+            per_peer: 48,
             handshake: Duration::from_secs(10),
-            handshake_gives_way: Duration::from_secs(2),
+            slow_handshake: Duration::from_secs(2),
             idle: Duration::from_secs(60),
         }
     }
@@ -92,10 +92,12 @@ pub(super) enum State {
 /// Whether one more connection is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    Free,
-    /// If this connection ends.
-    InsteadOf(u64),
-    None,
+    /// There is room.
+    Accept,
+    /// This connection has to be closed for it.
+    Replace(u64),
+    /// There is no room.
+    Refuse,
 }
 
 impl Limits {
@@ -104,11 +106,11 @@ impl Limits {
     /// If the server is full, a slow handshake is closed, the longest first; else the connection that was idle for
     /// the longest time, of the peer that has the most connections, the newcomer counted: a single connection is never cut
     /// for another peer. If the peer's own limit is reached, it must be one of its own.
-    pub(super) fn room_for(&self, peer: Peer, held: &[ConnectionInfo], now: Instant) -> Admission {
+    pub(super) fn admit(&self, peer: Peer, held: &[ConnectionInfo], now: Instant) -> Admission {
         let count = |of: Peer| held.iter().filter(|h| h.peer == of).count() + usize::from(of == peer);
-        let is_at_limit = count(peer) > self.of_one_peer;
+        let is_at_limit = count(peer) > self.per_peer;
         if !is_at_limit && held.len() < self.connections {
-            return Admission::Free;
+            return Admission::Accept;
         }
         let most = held.iter().map(|h| count(h.peer)).max().unwrap_or(0);
         let may_have_to = |h: &&ConnectionInfo| {
@@ -127,10 +129,10 @@ impl Limits {
             State::Idle(since) => Some((age(since), h.id)),
             _ => None,
         });
-        let longest = slow.max().filter(|(age, _)| *age >= self.handshake_gives_way);
+        let longest = slow.max().filter(|(age, _)| *age >= self.slow_handshake);
         match longest.or_else(|| idle.max().filter(|(age, _)| *age >= self.idle)) {
-            Some((_, id)) => Admission::InsteadOf(id),
-            None => Admission::None,
+            Some((_, id)) => Admission::Replace(id),
+            None => Admission::Refuse,
         }
     }
 }
@@ -141,9 +143,9 @@ mod tests {
 
     const LIMITS: Limits = Limits {
         connections: 8,
-        of_one_peer: 6,
+        per_peer: 6,
         handshake: Duration::from_secs(10),
-        handshake_gives_way: Duration::from_secs(2),
+        slow_handshake: Duration::from_secs(2),
         idle: Duration::from_secs(60),
     };
     const A: Peer = Peer::User(1);
@@ -172,15 +174,15 @@ mod tests {
         let (now, held) = clock();
         let mut all = Vec::new();
         for id in 0..6 {
-            assert_eq!(LIMITS.room_for(A, &all, now), Admission::Free);
+            assert_eq!(LIMITS.admit(A, &all, now), Admission::Accept);
             all.push(held(id, A, busy, 0));
         }
         // Its own limit is reached, and those of others are not.
-        assert_eq!(LIMITS.room_for(A, &all, now), Admission::None);
-        assert_eq!(LIMITS.room_for(B, &all, now), Admission::Free);
+        assert_eq!(LIMITS.admit(A, &all, now), Admission::Refuse);
+        assert_eq!(LIMITS.admit(B, &all, now), Admission::Accept);
         all.extend([held(6, B, busy, 0), held(7, B, busy, 0)]);
-        assert_eq!(LIMITS.room_for(B, &all, now), Admission::None);
-        assert_eq!(LIMITS.room_for(C, &all, now), Admission::None);
+        assert_eq!(LIMITS.admit(B, &all, now), Admission::Refuse);
+        assert_eq!(LIMITS.admit(C, &all, now), Admission::Refuse);
     }
 
     #[test]
@@ -188,12 +190,12 @@ mod tests {
         let (now, held) = clock();
         let mut all: Vec<ConnectionInfo> = (0..5).map(|id| held(id, A, State::Idle, 1000)).collect();
         all.extend([held(5, B, State::Handshake, 1), held(6, B, State::Handshake, 1), held(7, C, busy, 0)]);
-        assert_eq!(LIMITS.room_for(C, &all, now), Admission::InsteadOf(4), "they have just begun");
+        assert_eq!(LIMITS.admit(C, &all, now), Admission::Replace(4), "they have just begun");
         all[5] = held(5, B, State::Handshake, 3);
-        assert_eq!(LIMITS.room_for(C, &all, now), Admission::InsteadOf(5));
+        assert_eq!(LIMITS.admit(C, &all, now), Admission::Replace(5));
         all[6] = held(6, B, State::Handshake, 5);
-        assert_eq!(LIMITS.room_for(C, &all, now), Admission::InsteadOf(6));
-        assert_eq!(LIMITS.room_for(A, &all, now), Admission::InsteadOf(6));
+        assert_eq!(LIMITS.admit(C, &all, now), Admission::Replace(6));
+        assert_eq!(LIMITS.admit(A, &all, now), Admission::Replace(6));
     }
 
     /// An idle disk of a guest is not cut for whoever comes, but for those that one address keeps out.
@@ -203,28 +205,28 @@ mod tests {
         // One quiet disk of B, as old as can be, and six connections of A.
         let mut all: Vec<ConnectionInfo> = (0..6).map(|id| held(id, A, State::Idle, 60 + id)).collect();
         all.extend([held(6, B, State::Idle, 90_000), held(7, C, busy, 0)]);
-        assert_eq!(LIMITS.room_for(C, &all, now), Admission::InsteadOf(5));
-        assert_eq!(LIMITS.room_for(B, &all, now), Admission::InsteadOf(5));
-        assert_eq!(LIMITS.room_for(Peer::Unknown, &all, now), Admission::InsteadOf(5));
+        assert_eq!(LIMITS.admit(C, &all, now), Admission::Replace(5));
+        assert_eq!(LIMITS.admit(B, &all, now), Admission::Replace(5));
+        assert_eq!(LIMITS.admit(Peer::Unknown, &all, now), Admission::Replace(5));
         // Those of A that ask for something, or did so lately, stay.
         all[5] = held(5, A, busy, 0);
         all[4] = held(4, A, State::Idle, 59);
-        assert_eq!(LIMITS.room_for(C, &all, now), Admission::InsteadOf(3));
+        assert_eq!(LIMITS.admit(C, &all, now), Admission::Replace(3));
         all[..6].fill(held(0, A, State::Idle, 59));
-        assert_eq!(LIMITS.room_for(C, &all, now), Admission::None);
+        assert_eq!(LIMITS.admit(C, &all, now), Admission::Refuse);
         // Two have four each, and a third comes: either of the two.
         let two: Vec<ConnectionInfo> =
             (0..8).map(|id| held(id, [A, B][id as usize % 2], State::Idle, 70 + id)).collect();
-        assert_eq!(LIMITS.room_for(C, &two, now), Admission::InsteadOf(7));
+        assert_eq!(LIMITS.admit(C, &two, now), Admission::Replace(7));
         // One that has one already is not the one with the most.
         let mut some: Vec<ConnectionInfo> = (0..4).map(|id| held(id, A, State::Idle, 70)).collect();
         some.extend((4..8).map(|id| held(id, Peer::User(id as u32), State::Idle, 90_000)));
-        assert_eq!(LIMITS.room_for(Peer::User(4), &some, now), Admission::InsteadOf(3));
+        assert_eq!(LIMITS.admit(Peer::User(4), &some, now), Admission::Replace(3));
         // Everybody has one: nobody is cut.
         let single: Vec<ConnectionInfo> =
             (0..8).map(|id| held(id, Peer::User(id as u32), State::Idle, 90_000)).collect();
-        assert_eq!(LIMITS.room_for(Peer::User(9), &single, now), Admission::None);
-        assert_eq!(LIMITS.room_for(Peer::User(5), &single, now), Admission::InsteadOf(5), "its own");
+        assert_eq!(LIMITS.admit(Peer::User(9), &single, now), Admission::Refuse);
+        assert_eq!(LIMITS.admit(Peer::User(5), &single, now), Admission::Replace(5), "its own");
     }
 
     #[test]
@@ -232,11 +234,11 @@ mod tests {
         let (now, held) = clock();
         let mut all: Vec<ConnectionInfo> = (0..6).map(|id| held(id, A, busy, 0)).collect();
         all.push(held(6, B, State::Handshake, 9));
-        assert_eq!(LIMITS.room_for(A, &all, now), Admission::None);
+        assert_eq!(LIMITS.admit(A, &all, now), Admission::Refuse);
         all[2] = held(2, A, State::Idle, 61);
-        assert_eq!(LIMITS.room_for(A, &all, now), Admission::InsteadOf(2));
+        assert_eq!(LIMITS.admit(A, &all, now), Admission::Replace(2));
         all[3] = held(3, A, State::Handshake, 2);
-        assert_eq!(LIMITS.room_for(A, &all, now), Admission::InsteadOf(3));
+        assert_eq!(LIMITS.admit(A, &all, now), Admission::Replace(3));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::device::Memory;
 use super::{start_with, wait_until, Bench, SIZE};
-use crate::nbd::places::{Limits, Peer};
+use crate::nbd::limits::{Limits, Peer};
 use crate::nbd::socket::Socket;
 use crate::nbd::{Address, Server};
 use format::nbd::*;
@@ -15,8 +15,8 @@ use std::time::Duration;
 const NEVER: Duration = Duration::from_secs(1 << 20);
 
 /// Limits without a time after which anybody gives way.
-fn limits(connections: usize, of_one_peer: usize) -> Limits {
-    Limits { connections, of_one_peer, handshake: NEVER, handshake_gives_way: NEVER, idle: NEVER }
+fn limits(connections: usize, per_peer: usize) -> Limits {
+    Limits { connections, per_peer, handshake: NEVER, slow_handshake: NEVER, idle: NEVER }
 }
 
 /// A client to whose agreement the server has come, too: it has answered a request.
@@ -28,7 +28,7 @@ fn known(mut client: Client) -> Client {
 /// Clients that said nothing kept their places for half a minute, and with 64 of them everybody else out.
 #[test]
 fn silent_clients_keep_nobody_out() {
-    let limits = Limits { handshake_gives_way: Duration::ZERO, ..limits(4, 4) };
+    let limits = Limits { slow_handshake: Duration::ZERO, ..limits(4, 4) };
     let bench = Bench::with(Memory::new(SIZE), limits);
     let mut witness = known(bench.client());
     let silent: Vec<Client> = (0..3).map(|_| bench.raw()).collect();
@@ -60,7 +60,7 @@ fn the_one_that_was_idle_the_longest_gives_way_and_that_is_said() {
     assert_eq!(client.read(9, 9).data, bench.device.bytes()[9..18]);
     assert_eq!(bench.server().clients(), 3);
     let said = bench.errors();
-    assert!(said.len() == 1 && said[0].contains("idle the longest gave way to one of user"), "{said:?}");
+    assert!(said.len() == 1 && said[0].contains("idle the longest is closed for one of user"), "{said:?}");
     // Whoever waits for an answer does not give way.
     bench.device.release();
     let (found, reply) = busy.next_done();
