@@ -400,7 +400,7 @@ impl ArrivingDisk {
         self.target.write_at(at, data).map_err(|e| self.failed("write", e))
     }
 
-    /// A write that failed: without room nothing is lost, and the guest is told.
+    /// A write failed. A full file system loses nothing: the guest gets the error.
     fn failed(&self, op: &'static str, e: io::Error) -> ImageError {
         self.is_fresh.store(false, Ordering::Release);
         match e.kind() {

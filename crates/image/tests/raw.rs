@@ -184,7 +184,7 @@ fn names_that_are_no_paths_are_refused() {
         fs::write(&path, bytes).unwrap();
         let error = open(&path).err().unwrap();
         assert!(matches!(&error, ImageError::Unsupported { .. }), "{error}");
-        assert!(error.to_string().contains("no plain file name"), "{error}");
+        assert!(error.to_string().contains("not a plain file name"), "{error}");
     }
     let (_dir, path) = folder_with_image_naming("missing.raw");
     let error = open(&path).err().unwrap().to_string();

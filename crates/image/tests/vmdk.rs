@@ -140,7 +140,7 @@ fn descriptors_that_cannot_be_read_say_why() {
         ("parentCID=zz\nRW 10 FLAT \"flat.bin\" 0", "parentCID"),
         ("RW 10 FLAT \"/etc/hostname\" 0", "outside its own folder"),
         ("RW 10 FLAT \"../../etc/hostname\" 0", "outside its own folder"),
-        ("RW 10 FLAT \"nbd://host/x\" 0", "no plain file name"),
+        ("RW 10 FLAT \"nbd://host/x\" 0", "not a plain file name"),
     ] {
         let error = error_of(descriptor);
         assert!(error.contains(why), "{descriptor:?}: {error}");

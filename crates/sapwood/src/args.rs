@@ -17,7 +17,7 @@ pub struct Args {
     /// Print exactly one JSON object
     #[arg(long, global = true)]
     pub json: bool,
-    /// No progress
+    /// Show no progress
     #[arg(short, long, global = true)]
     pub quiet: bool,
     /// Seconds to wait for locks that other processes have
@@ -35,13 +35,13 @@ fn parse_mode(text: &str) -> Result<u32, String> {
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Make a vault
+    /// Create a vault
     Init {
         /// Policy of its backups: balanced, reverse, vm-centric, vm-centric-bloom or conventional
         #[arg(long, default_value = "balanced")]
         policy: String,
-        /// This host alone will ever write to it, so it may be where other hosts can see it (NFS, SMB, FUSE, a cluster); they
-        /// can read it. In a vault that is there: from now on this host alone writes, no other one any more
+        /// Only this host will ever write to the vault, so it may be on storage that other hosts see (NFS, SMB, FUSE, a
+        /// cluster); they may read it. For an existing vault: from now on only this host writes to it
         #[arg(long)]
         one_host: bool,
     },
@@ -63,20 +63,20 @@ pub enum Command {
     },
     /// Show what changed between two snapshots: ranges of the disk, and files
     Diff(Diff),
-    /// Take single files out of a snapshot's file systems
+    /// List or copy single files of a snapshot's file systems
     Files(Files),
-    /// Remove what crashes have left behind, and compact containers
+    /// Remove the remains of crashes, and compact containers
     Gc {
-        /// Only say what would be removed
+        /// Only list what would be removed
         #[arg(long)]
         dry_run: bool,
     },
-    /// Write containers with much dead space again
+    /// Rewrite containers with much dead space
     Compact {
         /// Only those of this disk (vm/disk)
         #[arg(value_parser = parse_name)]
         disk: Option<String>,
-        /// Share of dead chunks, in percent, from which a container is written again
+        /// Share of dead chunks, in percent, from which on a container is rewritten
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100))]
         threshold: u8,
     },
@@ -87,7 +87,7 @@ pub enum Command {
         /// Only of this disk (vm/disk)
         #[arg(value_parser = parse_name, conflicts_with = "availability")]
         disk: Option<String>,
-        /// Instead: how many disks would be whole if machines of a cluster that keeps the vault failed
+        /// Instead: how many disks would survive failures of machines in a cluster that holds the vault
         #[arg(long)]
         availability: bool,
         #[command(flatten)]
@@ -99,7 +99,7 @@ pub enum Command {
         #[arg(value_parser = parse_name)]
         snapshot: String,
     },
-    /// Let a snapshot be deleted again
+    /// Remove the hold of a snapshot
     Release {
         /// vm/disk@SNAP
         #[arg(value_parser = parse_name)]
@@ -115,12 +115,12 @@ pub enum Command {
     Nbd(Nbd),
     /// Show all snapshots as read-only files: VM/DISK/SNAPSHOT.raw
     Mount(Mount),
-    /// Chunks that many disks have, stored once for all of them
+    /// Build or show the popular set: chunks that many disks have, stored once
     Popular {
         #[command(subcommand)]
         what: Popular,
     },
-    /// Tell what deduplication would save, before anything is stored
+    /// Show what deduplication would save, without storing anything
     Study {
         /// Files, disk images, directories
         #[arg(required = true)]
@@ -132,7 +132,7 @@ pub enum Command {
         #[arg(long, value_name = "FORMAT")]
         source_format: Option<String>,
     },
-    /// Look for damage, and tell which snapshots it affects
+    /// Look for damage, and list the snapshots that it affects
     Verify {
         /// Only this disk (vm/disk) or snapshot (vm/disk@SNAP)
         #[arg(value_parser = parse_name)]
@@ -182,7 +182,7 @@ pub struct Backup {
     #[arg(value_parser = parse_name)]
     pub disk: String,
     /// File or block device (raw, qcow2, VMDK, by content), nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH,
-    /// qmp:SOCKET#NODE (a disk of a running QEMU: point in time, dirty bitmap and export are seen to), qmp:SOCKET (all
+    /// qmp:SOCKET#NODE (a disk of a running QEMU; point in time, dirty bitmap and export are set up), qmp:SOCKET (all
     /// its disks at one instant), libvirt:DOMAIN (the same of a running domain), or - for standard input
     pub source: PathBuf,
     /// Instead of the vault's policy
@@ -191,7 +191,7 @@ pub struct Backup {
     /// auto, zstd:LEVEL, lz4 or none
     #[arg(long)]
     pub codec: Option<String>,
-    /// The newest snapshot, which --changed or --bitmap begins at: its id, or how that begins
+    /// The newest snapshot, where --changed or --bitmap begins: its id, or the beginning of that
     #[arg(long, value_name = "SNAP", requires = "what_changed")]
     pub since: Option<String>,
     /// What changed since: lines of OFFSET LENGTH in bytes, or what rbd diff --format json,
@@ -210,13 +210,13 @@ pub struct Backup {
     /// With qmp: socket of the guest agent, which freezes file systems for the point in time
     #[arg(long, value_name = "SOCKET")]
     pub agent: Option<PathBuf>,
-    /// Read no more than this in a second (50M, 1.5G, 20MiB), and let everybody else have the processor and the disk first
+    /// Read at most this much in a second (50M, 1.5G, 20MiB), at idle CPU and I/O priority
     #[arg(long, value_name = "RATE", value_parser = crate::sizes::parse_rate)]
     pub limit: Option<u64>,
-    /// Point in time of the source, UTC (2026-11-21T22:00:00); now, where it is not given
+    /// Point in time of the source, UTC (2026-11-21T22:00:00) [default: now]
     #[arg(long, value_name = "T")]
     pub time: Option<String>,
-    /// Something to remember with the snapshot
+    /// A tag to store with the snapshot
     #[arg(long, value_name = "K=V")]
     pub tag: Vec<String>,
     /// Read the source as this format instead of going by its content (raw, qcow2, vmdk). An image's backing files are
@@ -241,7 +241,7 @@ pub struct Restore {
     /// raw or qcow2
     #[arg(long, default_value = "raw")]
     pub format: String,
-    /// Replace a file that is there, or write to a device
+    /// Replace an existing file, or write to a device
     #[arg(long)]
     pub force: bool,
     /// With --force: overwrite it even while a running machine has it open. The machine loses what it has written
@@ -253,10 +253,10 @@ pub struct Restore {
     /// Serve the disk over NBD from the first moment, to be read and written, while it is restored
     #[arg(long)]
     pub live: bool,
-    /// With --live: where it is kept what has arrived [default: beside the target file]
+    /// With --live: file that records what has arrived [default: beside the target file]
     #[arg(long, value_name = "FILE", requires = "live")]
     pub map: Option<PathBuf>,
-    /// With --live: let no more than this arrive in a second (50M, 1.5G, 20MiB), but for what somebody waits for
+    /// With --live: restore at most this much in a second (50M, 1.5G, 20MiB), apart from data that a client waits for
     #[arg(long, value_name = "RATE", requires = "live", value_parser = crate::sizes::parse_rate)]
     pub limit: Option<u64>,
     #[command(flatten)]
@@ -271,10 +271,10 @@ pub struct Nbd {
     /// vm/disk, or vm/disk@SNAP: an id or its beginning, latest, latest~N, or a time
     #[arg(value_parser = parse_name)]
     pub snapshot: String,
-    /// Let it be written, and keep what is written in this file (qcow2), made if it is not there
+    /// Make the disk writable, and keep the writes in this file (qcow2), created if it is missing
     #[arg(long, value_name = "FILE", conflicts_with = "scratch")]
     pub overlay: Option<PathBuf>,
-    /// Let it be written, and throw away what was written; it is kept in DIR meanwhile [default: TMPDIR, or else /var/tmp]
+    /// Make the disk writable, and throw the writes away at the end; until then they are in DIR [default: TMPDIR, or else /var/tmp]
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
     pub scratch: Option<Option<PathBuf>>,
     #[command(flatten)]
@@ -290,7 +290,7 @@ pub struct Serve {
     /// Unix socket to listen on [default: one in a new directory below XDG_RUNTIME_DIR, or else TMPDIR, or else /var/tmp]
     #[arg(long, value_name = "PATH", conflicts_with = "listen")]
     pub socket: Option<PathBuf>,
-    /// Address and port to listen on instead, such as 127.0.0.1:10809. Who can reach it can read the disk
+    /// Address and port to listen on instead, such as 127.0.0.1:10809. Anyone who can reach it can read the disk
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<std::net::SocketAddr>,
     /// Memory for decompressed data [default: a quarter of what is available]
@@ -333,7 +333,7 @@ pub enum FilesWhat {
     List {
         /// [VOLUME:]PATH; the root, where none is given
         paths: Vec<std::ffi::OsString>,
-        /// Those in them too
+        /// Include subdirectories
         #[arg(short, long)]
         recursive: bool,
     },
@@ -357,7 +357,7 @@ pub enum FilesWhat {
 pub struct Mount {
     /// An empty directory
     pub mountpoint: PathBuf,
-    /// Let every user of this machine read the disks [default: only who mounts]
+    /// Let every user of this machine read the disks [default: only the user who mounts]
     #[arg(long)]
     pub allow_other: bool,
     /// Memory for decompressed data [default: a quarter of what is available]

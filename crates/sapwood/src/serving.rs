@@ -1,4 +1,4 @@
-//! Serving one disk over NBD, and what the commands that serve have in common.
+//! Serving one disk over NBD, as several commands do.
 
 use crate::args::Serve;
 use crate::system::own_directory::{self, scratch, OwnDirectory};
@@ -10,15 +10,15 @@ use export::nbd::{Address, Limits, Server, ServerOptions, SingleExport};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-/// Memory for decompressed data, where nothing is known of what is available.
+/// Memory for decompressed data where the available memory is unknown.
 const CACHE_BYTES: u64 = 256 << 20;
 
-/// Who uses a disk.
+/// Clients of a disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Clients {
-    /// Those that are there.
+    /// Clients that are connected.
     pub now: usize,
-    /// Those that ever agreed on an export.
+    /// Clients that have finished a handshake since the start.
     pub ever: u64,
 }
 
@@ -47,7 +47,7 @@ impl Serving {
         self.server.address().to_string()
     }
 
-    /// Starts what the disk is served for, if that was given.
+    /// Starts the command that the disk is served for, if one was given.
     pub fn run(&mut self, command: &[OsString]) -> Result<()> {
         let uri = self.uri();
         let mut environment = vec![("NBD_URI", OsStr::new(&uri))];
@@ -58,7 +58,7 @@ impl Serving {
         Ok(())
     }
 
-    /// Waits until the command has ended, or a signal has come, or `enough`, which is told of the clients, says so.
+    /// Waits until the command has ended, or a signal has come, or `enough` says so of the clients.
     pub fn wait(&mut self, end: &EndSignal, mut enough: impl FnMut(Clients) -> bool) -> Result<End> {
         let Serving { server, purpose, .. } = self;
         purpose.wait(end, || enough(Clients { now: server.clients(), ever: server.served() }))
@@ -69,7 +69,7 @@ impl Serving {
         self.server.clients() > 0
     }
 
-    /// Takes no more clients and requests; returns when those that were taken are answered.
+    /// Accepts no more clients and requests; returns when the requests under way are answered.
     pub fn stop(self) {
         self.server.stop();
     }

@@ -1,4 +1,4 @@
-//! What the program asks of the operating system: directories, priorities, signals, child processes.
+//! Services of the operating system: directories, priorities, signals, child processes.
 
 pub mod own_directory;
 pub mod priority;

@@ -1,4 +1,4 @@
-//! What the program says: standard output and error, exit codes, text for people.
+//! Standard output and error, exit codes, text for people.
 
 pub mod escape;
 pub mod exit_code;

@@ -62,7 +62,7 @@ fn another_device_under_the_same_name_is_left_alone() {
     attach(&foreign.device);
     for force in [&[][..], &["--force"]] {
         let args = [&["-q", "restore", "--live", "vm/vda", &name, "--map", &map], force].concat();
-        bench.fails(&args, REFUSED, &[&name, "is not the device", "Put that one in its place", "begin anew"]);
+        bench.fails(&args, REFUSED, &[&name, "is not the device", "put that one in its place", "begin anew"]);
         assert!(fs::read(&other).unwrap() == [0xbb; DISK_BYTES]);
     }
     // Its marked copy is another device all the same.

@@ -35,7 +35,7 @@ pub(super) fn decode(id: &MapId, set: Set, sector: u64, bytes: &[u8]) -> Option<
     Some((0..SECTOR_WORDS as usize).map(|n| le_u64(bytes, n * 8)).collect())
 }
 
-/// Of the sector's place too: a sector of another map, or of another place in this one, is not taken for it.
+/// The checksum covers the place, so that a sector of another map or another place does not match.
 fn checksum(id: &MapId, set: Set, sector: u64, bytes: &[u8]) -> u32 {
     let place = [&id.0[..], &(set as u64).to_le_bytes(), &sector.to_le_bytes()].concat();
     crc32c::crc32c_append(crc32c::crc32c(&place), &bytes[..CHECKSUM_AT])

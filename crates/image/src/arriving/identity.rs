@@ -10,7 +10,7 @@ use std::time::UNIX_EPOCH;
 /// Where Linux describes block devices, by their numbers.
 const DEVICES: &str = "/sys/dev/block";
 
-/// What names one device among all, as far as its kind has it: SCSI, NVMe, virtio, LVM and other mappings, RAID, Ceph,
+/// Files with names that identify a device, by its kind: SCSI, NVMe, virtio, LVM and other mappings, RAID, Ceph,
 /// SD cards, loop devices.
 const NAMES: [&str; 13] = [
     "dm/uuid",
@@ -29,9 +29,9 @@ const NAMES: [&str; 13] = [
 ];
 /// Which part of a device it is.
 const PARTS: [&str; 2] = ["partition", "start"];
-/// Of longer values the end is kept.
+/// Longer values are cut at their beginning.
 const VALUE_BYTES_MAX: usize = 128;
-/// Lines that are more than this together are left out.
+/// Lines beyond this length in all are left out.
 pub(super) const FACTS_BYTES_MAX: usize = 2048;
 
 /// What a target is known by, for as long as it exists.
@@ -48,12 +48,12 @@ pub(super) enum TargetId {
 pub(super) struct Attachment {
     /// Number of the device, or of the file system's device.
     pub device: u64,
-    /// Which of all media that were attached since the system started; 0 where Linux does not count them.
+    /// The number of the medium among all that were attached since the system started; 0 where Linux does not count them.
     pub sequence: u64,
 }
 
 impl TargetId {
-    /// Of an open file or device.
+    /// The identity of an open file or device, and where it is attached.
     pub fn of(file: &File) -> io::Result<(TargetId, Attachment)> {
         let meta = file.metadata()?;
         if !meta.file_type().is_block_device() {
@@ -67,7 +67,7 @@ impl TargetId {
         Ok((TargetId::Device { facts }, Attachment { device: number, sequence }))
     }
 
-    /// What is not as it was, in words; `None` where nothing is known to differ.
+    /// The first difference to the target of before, in words; `None` where no difference is known.
     pub fn difference(&self, before: &TargetId) -> Option<String> {
         match (before, self) {
             (TargetId::File { inode: old, born: old_born }, TargetId::File { inode, born }) => {
@@ -101,7 +101,7 @@ impl TargetId {
     }
 }
 
-/// The number alone is no name.
+/// Whether a fact identifies a device by itself.
 fn is_name(fact: &str) -> bool {
     let fact = fact.strip_prefix("../").unwrap_or(fact);
     NAMES.contains(&fact) && !["loop/offset", "device/pool_id", "device/pool_ns"].contains(&fact)

@@ -23,7 +23,7 @@ pub(super) struct Map {
     bits: Vec<AtomicU64>,
     /// The file lacks some of them: it was full.
     is_behind: AtomicBool,
-    /// Sectors of the durable bits that are not as the first bits are.
+    /// Sectors of the durable bits that differ from the first bits.
     dirty: Mutex<BTreeSet<u64>>,
     durable: Mutex<DurableBits>,
 }
@@ -38,7 +38,7 @@ pub(super) struct DurableBits {
 }
 
 impl DurableBits {
-    /// Of bits that are in the file nothing is taken for durable before it was written and synced here.
+    /// No bit of the file counts as durable until this run has written and synced it.
     pub fn new(state: State, size: u64) -> DurableBits {
         DurableBits { state, counts: vec![0; sectors(size) as usize], count: 0 }
     }
@@ -83,7 +83,7 @@ impl Map {
         Ok(map)
     }
 
-    /// Whether what arrives is held for it.
+    /// Whether a hold was put on the snapshot for this restore.
     pub fn holds(&self) -> bool {
         self.header.holds
     }
@@ -101,11 +101,11 @@ impl Map {
         self.sync()
     }
 
-    /// Only durable bits count when it is opened again, whatever run of the system that is.
+    /// From now on only durable bits count when the map is opened again, even in this run of the system.
     pub fn distrust(&self) {
         let mut durable = self.durable();
         durable.state.boot = BootId([0; 16]);
-        // If that fails as well there is nothing left to be done; the error that led here is told.
+        // If that fails as well, nothing more can be done; the first error is reported.
         drop(self.write_state(&durable.state).and_then(|()| self.sync()));
     }
 
@@ -114,7 +114,7 @@ impl Map {
         self.bits.iter().map(|w| u64::from(w.load(Ordering::Relaxed).count_ones())).sum()
     }
 
-    /// Whether the first block of a range has arrived, and up to where of the range the same is true.
+    /// Whether the first block of a range has arrived, and where the run of blocks in the same state ends.
     pub fn run(&self, range: &Range<u64>) -> Option<(bool, u64)> {
         if range.is_empty() {
             return None;
@@ -129,7 +129,7 @@ impl Map {
         self.bits[(block / 64) as usize].load(Ordering::Acquire) >> (block % 64) & 1 == 1
     }
 
-    /// Whole blocks have arrived. Told to the file at once, but not made durable.
+    /// Records that whole blocks have arrived: in the file at once, but not durably.
     pub fn set(&self, range: &Range<u64>) -> Result<()> {
         let (first, last) = (range.start / BLOCK_BYTES, (range.end - 1) / BLOCK_BYTES);
         let words = first / 64..last / 64 + 1;
@@ -147,7 +147,7 @@ impl Map {
         // While this is held, no other thread writes the same sectors with older bits.
         let mut dirty = self.dirty();
         dirty.extend(of_range.clone());
-        // Bits that the file had no room for must not count as written the next time.
+        // Bits for which the file had no room are written with the next ones.
         let is_behind = self.is_behind.load(Ordering::Acquire);
         let to_write = if is_behind { 0..sectors(self.header.size) } else { of_range };
         let written = self.write_first(to_write);
@@ -162,7 +162,7 @@ impl Map {
         written.map_err(|e| ImageError::io(&self.name, "write", e))
     }
 
-    /// Whatever has arrived has to become durable.
+    /// Marks the bits of all arrived blocks as not durable.
     pub fn set_all_dirty(&self) {
         let sectors = 0..sectors(self.header.size);
         self.dirty().extend(sectors.filter(|n| self.words(*n).iter().any(|w| *w != 0)));

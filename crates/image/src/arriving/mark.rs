@@ -1,6 +1,6 @@
 //! The mark on the target of a live restore: what tells it from every other file and device, and how far it got.
 //!
-//! It has the place of a sector of the disk, which the map keeps meanwhile: docs/format/arriving.md.
+//! It takes the place of one sector of the disk; the map keeps that sector meanwhile: docs/format/arriving.md.
 
 use super::id::MapId;
 use super::layout::{self, DISPLACED_AT, SUMS_AT};
@@ -19,7 +19,7 @@ const SUM_AT: usize = SECTOR_BYTES - 4;
 /// A sector of a disk.
 pub(super) type Sector = [u8; SECTOR_BYTES];
 
-/// What stands on the target.
+/// The content of the mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
     /// The generation of the map that goes with it.
@@ -51,7 +51,7 @@ impl Mark {
     }
 }
 
-/// A target of which one sector is in the map while the mark has its place. Reads and writes as if there were no mark.
+/// A target with a mark. It is read and written as if there were no mark: the displaced sector is in the map.
 pub(super) struct MarkedTarget {
     file: Box<dyn RandomFile>,
     map: Arc<dyn RandomFile>,
@@ -93,7 +93,7 @@ impl MarkedTarget {
         Ok(Mark::decode(&self.id, &bytes))
     }
 
-    /// The mark has, or gets, the place of a sector, of which the map has `bytes`.
+    /// From now on the mark is in the place of a sector, whose content is `bytes` and in the map.
     pub fn displace(&self, bytes: Sector) {
         *self.lock() = DisplacedSector { bytes, is_displaced: self.place.is_some(), is_unsynced: true };
     }
@@ -108,7 +108,7 @@ impl MarkedTarget {
         }
     }
 
-    /// Takes the mark off, and puts what it has displaced in its place, durably.
+    /// Replaces the mark with the displaced sector, durably.
     pub fn take_mark_off(&self) -> io::Result<()> {
         let Some(place) = &self.place else { return Ok(()) };
         let mut held = self.lock();
@@ -127,8 +127,8 @@ impl MarkedTarget {
         (!both.is_empty()).then_some(both)
     }
 
-    /// Writes what is on both sides of the displaced sector with `write`, and that, changed by `change`, into the map.
-    /// `false`: nothing of the range is displaced.
+    /// Writes the parts of `range` on both sides of the displaced sector with `write`; applies `change` to the part
+    /// within it and writes that into the map. Returns `false` where the range does not touch the displaced sector.
     fn split(
         &self,
         range: &Range<u64>,
@@ -154,7 +154,8 @@ impl MarkedTarget {
         Ok(true)
     }
 
-    /// Writes the displaced sector into the map. Whenever that is cut off, the sector there has one of the two sums.
+    /// Writes the displaced sector into the map. Wherever a power cut interrupts that, the sector there matches one of
+    /// the two checksums.
     fn keep(&self, held: &mut DisplacedSector, bytes: Sector) -> io::Result<()> {
         if held.is_unsynced {
             self.map.sync()?;
@@ -201,7 +202,7 @@ impl RandomFile for MarkedTarget {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // What the map keeps of the disk is durable before bits say that it is.
+        // The displaced sector must be durable before the bits say so.
         let is_unsynced = std::mem::take(&mut self.lock().is_unsynced);
         if is_unsynced {
             self.map.sync().inspect_err(|_| self.lock().is_unsynced = true)?;
@@ -226,7 +227,7 @@ impl RandomFile for MarkedTarget {
     }
 }
 
-/// What the map says of the displaced sector: the checksums of what it was and of what it becomes.
+/// The checksums of the displaced sector as it was and as it becomes, for the map.
 pub(super) fn encode_sums(id: &MapId, old: &Sector, new: &Sector) -> Sector {
     let mut bytes = [0; SECTOR_BYTES];
     bytes[..4].copy_from_slice(&checksum(id, old).to_le_bytes());

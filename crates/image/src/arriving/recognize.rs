@@ -43,11 +43,13 @@ pub(super) fn check(saved: &SavedMap, name: &str, found: &TargetFacts) -> Result
     match found.mark {
         Some(mark) => check_age(saved, name, mark, kind),
         // Whole, or killed before it was marked: its inode has to do.
-        None if is_file && (saved.state.generation == 0 || has_no_mark) => if is_elsewhere {
-other("it is on another file system")
-} else {
-Ok(())
-},
+        None if is_file && (saved.state.generation == 0 || has_no_mark) => {
+            if is_elsewhere {
+                other("it is on another file system")
+            } else {
+                Ok(())
+            }
+        }
         None if has_no_mark && (is_attached_still || found.id.is_certainly(&saved.header.target)) => Ok(()),
         None if saved.state.is_whole => Err(ImageError::refused(
             name,
@@ -68,7 +70,8 @@ fn check_age(saved: &SavedMap, name: &str, mark: Mark, kind: &str) -> Result<()>
     }
     let why = if mark.generation > generation {
         format!(
-            "has got further than {map} says, which is an older copy: what was written since would be lost; put the newer map back"
+            "has got further than {map} says, which is an older copy: what was written since would be lost; \
+             put the newer map back"
         )
     } else {
         format!("has not got as far as {map} says: it is an older copy of the {kind}; put the newer one back")

@@ -36,13 +36,13 @@ impl SavedMap {
         Ok(len >= BITS_AT && Header::is_one(&read(file, name, 0, HEADER_BYTES)?))
     }
 
-    /// Whether there is anything in a file that is to be a map; if not, its maker was killed before its header.
+    /// Whether the file of a map has any content. If not, its maker was killed before it wrote the header.
     pub fn is_begun(file: &dyn RandomFile, name: &str, size: u64) -> Result<bool> {
         let len = file.len().map_err(|e| ImageError::read(name, "read", e))?;
         if len == 0 || len != map_bytes(size) {
             return Ok(len > 0);
         }
-        // The first sector is written last of all that is there from the beginning, and before any bit.
+        // The first sector is the last part of a new map to be written, and is written before any bit.
         if read(file, name, 0, SECTOR_BYTES)?.iter().any(|b| *b != 0) {
             return Ok(true);
         }
@@ -103,7 +103,7 @@ impl SavedMap {
         sector.ok_or_else(|| damaged(&self.name, "the sector of the disk in it does not match its checksum"))
     }
 
-    /// Goes on with it. Of another run of the system only the durable bits count.
+    /// Resumes the restore. If the system was restarted, only the durable bits count.
     pub fn take_up(self, boot: BootId, attachment: Attachment) -> Result<Map> {
         let is_same_run = self.state.boot.is_same(&boot);
         let state = State { boot, attachment, ..self.state };
@@ -119,7 +119,7 @@ impl SavedMap {
             return Err(damaged(&self.name, &format!("{missing} blocks that had arrived are not in it")));
         }
         let io = |e| ImageError::io(&self.name, "write", e);
-        // What a killed run wrote is durable before anything builds on it.
+        // What a killed run wrote must be durable before anything builds on it.
         self.file.sync().map_err(io)?;
         if !is_same_run && !state.is_whole {
             for sector in 0..sectors(self.header.size) {

@@ -98,7 +98,7 @@ pub(crate) struct DataRange {
     range: Option<Range<u64>>,
 }
 
-/// A joined range of this length is told; looking further would read mapping tables twice.
+/// The search ends at a range of this length; looking further would read mapping tables twice.
 const JOIN_BYTES: u64 = 16 << 20;
 
 impl DataRange {

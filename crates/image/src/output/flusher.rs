@@ -40,7 +40,7 @@ impl Flusher {
         }
     }
 
-    /// Ends the thread; an error of any of its syncs is told here.
+    /// Ends the thread, and returns the error of any of its syncs.
     pub fn end(&mut self) -> io::Result<()> {
         drop(self.wake.take());
         match self.thread.take().map(JoinHandle::join) {

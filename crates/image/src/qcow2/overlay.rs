@@ -1,8 +1,8 @@
 //! A qcow2 file that takes the writes to a disk in use, over a base that never changes.
 //!
 //! Clusters of 128 KiB with subclusters of 4 KiB, the blocks of a guest, so that writing one copies nothing of the base.
-//! Refcounts are lazy: while the file is open it is marked dirty, and they are written when it is closed. Who opens a
-//! dirty one (this module, or QEMU) counts anew what its tables name.
+//! Refcounts are lazy: while the file is open it is marked dirty, and they are written when it is closed. When this
+//! module or QEMU opens a dirty file, it rebuilds the refcounts from the tables.
 //!
 //! What always holds:
 //! - An L2 table on the disk names a cluster only after the data in it is durable, an L1 table an L2 table likewise.
@@ -35,7 +35,7 @@ use tables::{Dirty, Entry, State, Tables};
 
 /// Locks for writers, by cluster.
 const STRIPES: usize = 64;
-/// L2 tables (128 KiB, for 1 GiB of disk each) that wait to be written, before that is done unasked.
+/// Dirty L2 tables (128 KiB, for 1 GiB of disk each) at most; more of them cause a flush.
 const DIRTY_TABLES_MAX: usize = 64;
 
 /// What a range of a disk with an overlay holds.
@@ -67,7 +67,8 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// Makes the file at `path`, for a disk of `size` bytes, rounded up to whole sectors, which names `backing` as what it lies over.
+    /// Creates the file at `path` with `backing` as its backing file, for a disk of `size` bytes, rounded up to whole
+    /// sectors.
     pub fn create(path: &Path, size: u64, backing: &BackingName, base: Box<dyn Base>) -> Result<Overlay> {
         let name = path.display().to_string();
         if path.exists() {
@@ -93,7 +94,7 @@ impl Overlay {
         made
     }
 
-    /// Opens the file at `path` again; `base` is for its size and what it names.
+    /// Opens an existing file; `base` is called with the size of the disk and the backing file that the header names.
     pub fn open(
         path: &Path,
         base: impl FnOnce(u64, Option<&BackingName>) -> Result<Box<dyn Base>>,
@@ -101,7 +102,7 @@ impl Overlay {
         Self::open_in(Box::new(random_file::open(path)?), &path.display().to_string(), base)
     }
 
-    /// An overlay in a file without a name in `directory`, which goes when it is dropped.
+    /// An overlay in a file without a name in `directory`; it is gone when this is dropped.
     pub fn scratch(directory: &Path, size: u64, base: Box<dyn Base>) -> Result<Overlay> {
         let file = random_file::unnamed(directory)?;
         Self::create_in(file, &format!("a scratch file in {}", directory.display()), size, None, base)
@@ -246,7 +247,7 @@ impl Overlay {
         self.relieve()
     }
 
-    /// Makes zeros of a range. Its blocks need no space from then on.
+    /// Zeroes a range, and frees the space of its blocks.
     pub fn zero(&self, range: Range<u64>) -> Result<()> {
         let mut at = range.start;
         while at < range.end {
@@ -301,7 +302,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// Makes everything durable, and the file one that needs no repair. Nothing more can be written.
+    /// Makes everything durable, and the refcounts correct. Nothing more can be written.
     pub fn close(&self) -> Result<()> {
         self.flush()?;
         let closed = self.write_refcounts();
@@ -335,7 +336,8 @@ impl Overlay {
         Ok(())
     }
 
-    /// Writes data to blocks of a cluster; blocks that are only written in part and were not here are filled up.
+    /// Writes data to blocks of a cluster. A block that is written only in part and is not in the overlay yet is completed
+    /// from the base.
     fn write_blocks(&self, cluster: u64, entry: &Entry, host: u64, at: u64, data: &[u8]) -> Result<()> {
         let end = at + data.len() as u64;
         let from = at / BLOCK_BYTES * BLOCK_BYTES;
@@ -477,7 +479,7 @@ impl Overlay {
 
     fn write(&self, at: u64, data: &[u8]) -> Result<()> {
         self.file.write_at(at, data).map_err(|e| match e.kind() {
-            // Nothing is lost by it: what was to be written is still unwritten, and the guest is told.
+            // A full file system loses nothing: the data is unwritten, and the guest gets the error.
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 ImageError::io(&self.name, "write", e)
             }

@@ -34,7 +34,7 @@ pub fn run(args: &Args, names: &[String]) -> Result<ExitCode> {
             }
         }
     }
-    // What was deleted before a failure is told all the same.
+    // Deletions before a failure are reported too.
     if failed.is_none() || !total.deleted.is_empty() {
         total.show(args, start.elapsed().as_secs_f64());
     }

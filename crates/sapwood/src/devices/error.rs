@@ -1,9 +1,9 @@
-//! Errors as those who are served see them.
+//! Errors as clients of a served disk see them.
 
 use image::ImageError;
 use std::io;
 
-/// An error of an image, for those who are served: what the system said, if it was that.
+/// An error of an image for a client: with the kind of the system's error, if it was one.
 pub(super) fn io_error(e: ImageError) -> io::Error {
     let kind = match &e {
         ImageError::Io { source, .. } => source.kind(),

@@ -1,4 +1,4 @@
-//! A snapshot that can be written: what is written goes into a qcow2 file over it.
+//! A writable snapshot: writes go into a qcow2 overlay.
 
 use super::error::io_error;
 use super::snapshot::{SnapshotBase, SnapshotDevice};
@@ -15,7 +15,7 @@ pub struct OverlayDevice {
 }
 
 impl OverlayDevice {
-    /// Opens or makes an overlay over a snapshot: `open` is given what lies below it.
+    /// Opens or creates an overlay over a snapshot: `open` is called with the snapshot as its base.
     pub fn new(
         snapshot: Arc<SnapshotDevice>,
         open: impl FnOnce(SnapshotBase) -> image::Result<Overlay>,
@@ -23,7 +23,7 @@ impl OverlayDevice {
         Ok(OverlayDevice { overlay: open(SnapshotBase(snapshot.clone()))?, snapshot })
     }
 
-    /// Makes everything durable, and the file one that needs no repair.
+    /// Makes everything durable, and the refcounts of the file correct.
     pub fn close(&self) -> image::Result<()> {
         self.overlay.close()
     }

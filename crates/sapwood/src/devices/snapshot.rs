@@ -46,7 +46,7 @@ impl BlockDevice for SnapshotDevice {
     fn extents(&self, range: Range<u64>, each: &mut dyn FnMut(Extent) -> bool) -> io::Result<()> {
         let mut at = range.start;
         while at < range.end {
-            // An overlay has whole sectors: what it has behind the end is zeros.
+            // An overlay has whole sectors: those beyond the end of the snapshot are zeros.
             let data = if at < self.size() {
                 self.snapshot.next_data(at).map_err(|e| self.failed(e))?
             } else {
@@ -64,7 +64,7 @@ impl BlockDevice for SnapshotDevice {
     }
 }
 
-/// The same, as what lies below an overlay or arrives on a disk.
+/// A snapshot as the base of an overlay or of a live restore.
 pub struct SnapshotBase(pub Arc<SnapshotDevice>);
 
 impl image::Base for SnapshotBase {
@@ -80,7 +80,7 @@ impl image::Base for SnapshotBase {
     }
 }
 
-/// The same, as a disk with file systems on it.
+/// A snapshot as a disk with file systems on it.
 pub struct SnapshotDisk(pub OpenSnapshot);
 
 impl filesystem::Disk for SnapshotDisk {

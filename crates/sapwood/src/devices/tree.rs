@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 use vault::{format_time, GroupCache, Listing, SnapshotEntry, Vault, VaultError};
 
-/// What is in the vault is looked at again after this time, and not for more than a tenth of the time.
+/// The vault is listed again after this time, and listing takes a tenth of the time at most.
 const LISTING_VALID: Duration = Duration::from_secs(1);
 const LISTING_PART: u32 = 10;
 
@@ -22,14 +22,14 @@ pub struct VaultTree {
     damaged: Arc<Damaged>,
 }
 
-/// The nodes that there are. Numbers count from 1 on; a path keeps its number while it is there, and no number comes again.
+/// The nodes of the tree. Numbers count from 1; a path keeps its number while it exists, and no number is used again.
 struct Nodes {
     numbers: HashMap<String, NodeId>,
     nodes: HashMap<NodeId, Node>,
     last: NodeId,
     /// What there is now: the entries of each directory.
     entries: HashMap<NodeId, BTreeMap<String, NodeId>>,
-    /// When the vault is to be looked at again.
+    /// When to list the vault again.
     due: Instant,
 }
 
@@ -62,7 +62,7 @@ struct OpenFile {
     damaged: Arc<Damaged>,
 }
 
-/// What was found to be damaged, for the end.
+/// Damage that was met, for the report at the end.
 #[derive(Default)]
 struct Damaged {
     lines: Mutex<BTreeSet<String>>,
@@ -93,7 +93,7 @@ impl VaultTree {
         lock(&self.damaged.lines).iter().cloned().collect()
     }
 
-    /// The nodes, of a vault that was looked at lately.
+    /// The nodes, after the vault was listed if that is due.
     fn nodes_now(&self) -> io::Result<MutexGuard<'_, Nodes>> {
         let mut nodes = lock(&self.nodes);
         let start = Instant::now();
@@ -125,7 +125,7 @@ impl VaultTree {
 
 impl Tree for VaultTree {
     fn attributes(&self, id: NodeId) -> io::Result<Attributes> {
-        // Of a file, nothing changes.
+        // Files never change.
         if let Some(known) = lock(&self.nodes).attributes(id).filter(|a| a.kind == NodeKind::File) {
             return Ok(known);
         }
@@ -157,7 +157,7 @@ impl Tree for VaultTree {
 
     fn open(&self, id: NodeId) -> io::Result<Arc<dyn BlockDevice>> {
         let file = lock(&self.nodes).file(id).cloned().ok_or(io::ErrorKind::NotFound)?;
-        // Who comes meanwhile waits, and has the same.
+        // Another thread that comes meanwhile waits, and gets the same.
         let mut open = lock(&file.open);
         if let Some(shared) = open.upgrade() {
             return Ok(shared);
@@ -217,7 +217,7 @@ impl Nodes {
         id
     }
 
-    /// Forgets what is gone, but for files that somebody has open.
+    /// Removes nodes that do not exist any more, except for open files.
     fn forget(&mut self) {
         let there: HashSet<NodeId> = self.entries.values().flat_map(BTreeMap::values).copied().collect();
         self.nodes.retain(|id, node| *id == NodeId::ROOT || there.contains(id) || node.what.is_open());
@@ -225,7 +225,7 @@ impl Nodes {
         self.numbers.retain(|_, id| nodes.contains_key(id));
     }
 
-    /// Makes the tree what a listing says.
+    /// Updates the tree from a listing.
     fn update(&mut self, listing: &Listing) {
         let mut machines: BTreeMap<&str, BTreeMap<&str, Vec<&SnapshotEntry>>> = BTreeMap::new();
         for s in &listing.snapshots {
@@ -321,7 +321,7 @@ impl NodeContent {
         }
     }
 
-    /// Whether somebody has it open, or opens it just now.
+    /// Whether it is open, or is just being opened.
     fn is_open(&self) -> bool {
         matches!(self, NodeContent::File(file) if file.open.try_lock().is_none_or(|open| open.strong_count() > 0))
     }

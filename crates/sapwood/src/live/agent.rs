@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const ANSWER: Duration = Duration::from_secs(5);
 /// A freeze flushes the guest's caches.
 const FREEZE: Duration = Duration::from_secs(60);
-/// How often a guest is told to thaw that does not seem to hear it.
+/// How often the thaw is tried while the guest does not answer.
 const THAW_TRIES: usize = 3;
 /// No answer is longer.
 const LONGEST_ANSWER: usize = 64 << 10;

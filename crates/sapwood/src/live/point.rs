@@ -1,4 +1,4 @@
-//! A point in time of disks of a running machine: what is asked for, and what every kind of machine gives.
+//! A point in time of disks of a running machine, however it is taken.
 
 use anyhow::Result;
 use std::path::PathBuf;
@@ -46,7 +46,7 @@ pub trait Point: Send {
     fn tags(&self, disk: usize) -> Vec<(String, String)>;
 }
 
-/// What a backup of a live disk is told.
+/// Options of a live backup.
 #[derive(Clone, Debug)]
 pub struct LiveOptions {
     /// Where the guest's old data is kept while the backup runs.

@@ -20,10 +20,10 @@ pub(super) const REFCOUNTS: u64 = CLUSTER_BYTES / 2;
 /// Clusters that the refcount blocks can count whose offsets fill one cluster: 128 TiB.
 pub(super) const CLUSTERS_MAX: u64 = CLUSTER_BYTES / 8 * REFCOUNTS;
 
-/// The unit of disks' sizes for QEMU, which leaves out the rest of another one.
+/// QEMU counts sizes of disks in this unit and ignores the rest.
 const SECTOR_BYTES: u64 = 512;
 
-/// A disk that one cluster of refcount blocks' offsets is enough for.
+/// The largest disk: one cluster of refcount block offsets is enough for it.
 const SIZE_MAX: u64 = 64 << 40;
 
 /// Where the fields that change stand in the header.
@@ -38,7 +38,7 @@ const HEADER_LEN: usize = 112;
 const REFCOUNT_ORDER_16_BITS: u32 = 4;
 const EXTENSION_BACKING_FORMAT: u32 = 0xe279_2aca;
 
-/// What an overlay's place in its file follows from.
+/// Determines where everything is in the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     /// Bytes of the disk, whole sectors.
@@ -68,7 +68,7 @@ impl Layout {
         first..first + (self.l1_entries() * 8).div_ceil(CLUSTER_BYTES).max(1)
     }
 
-    /// The first cluster behind header and L1 table.
+    /// The first cluster after the header and the L1 table.
     pub fn first_free(&self) -> u64 {
         self.l1_clusters().end
     }
@@ -91,7 +91,7 @@ impl Layout {
         if let Some(backing) = backing {
             let format = backing.format.as_deref().unwrap_or("raw").as_bytes();
             if format.len() > 8 || backing.name.len() > MAX_BACKING_NAME as usize {
-                return Err(ImageError::refused(name, "what it lies over has too long a name"));
+                return Err(ImageError::refused(name, "the name of the backing file is too long"));
             }
             put(at, &EXTENSION_BACKING_FORMAT.to_be_bytes());
             put(at + 4, &(format.len() as u32).to_be_bytes());
@@ -105,7 +105,7 @@ impl Layout {
         Ok(head)
     }
 
-    /// The layout of a file that is there, and what it lies over.
+    /// The layout of an existing file, and its backing file.
     pub fn read(file: &dyn RandomFile, name: &str) -> Result<(Layout, Option<BackingName>)> {
         let failed = |e| ImageError::read(name, "read", e);
         let bytes = Bytes { file, len: file.len().map_err(failed)? };

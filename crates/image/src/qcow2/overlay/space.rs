@@ -3,7 +3,7 @@
 use super::layout::{CLUSTER_BYTES, REFCOUNTS};
 use std::ops::Range;
 
-/// Clusters in use, and those that are going to be free.
+/// Clusters in use, and those that will be free after the next flush.
 #[derive(Debug, Default)]
 pub(super) struct Space {
     /// A bit for each cluster of the file.
@@ -54,7 +54,7 @@ impl Space {
         cluster
     }
 
-    /// Gives a cluster up. It is used again when [`Space::give_back`] says that no table on the disk names it.
+    /// Frees a cluster. It is used again only after [`Space::give_back`], when no table on the disk names it.
     pub fn free(&mut self, cluster: u64) {
         self.freed.push(cluster);
     }
@@ -72,8 +72,8 @@ impl Space {
         }
     }
 
-    /// Refcounts for all clusters in use, and where they go: blocks, then their table, whose offset is told too. Those of
-    /// before are not in use any more.
+    /// The refcount blocks and their table, each with its offset in the file, and the offset of the table. The clusters of
+    /// the old refcounts become free.
     pub fn refcounts(&mut self) -> (Vec<(u64, Vec<u8>)>, u64) {
         let before = std::mem::take(&mut self.refcounts);
         let table = self.allocate();

@@ -40,7 +40,7 @@ fn mask(first: u64, last: u64) -> u32 {
 }
 
 impl Entry {
-    /// What the block at offset `at` of the cluster is, and where the blocks end of which the same is true.
+    /// The state of the block at offset `at` of the cluster, and where the run of blocks in that state ends.
     pub fn run(&self, at: u64) -> (State, u64) {
         let block = at / BLOCK_BYTES;
         let state = self.state(block);
@@ -79,13 +79,13 @@ impl Entry {
 #[derive(Debug)]
 struct Table {
     entries: Box<[Entry]>,
-    /// A bit for each piece that is not on the disk as it is here.
+    /// A bit for each piece that differs from the disk.
     dirty: u32,
     /// Pieces of it are on their way to the disk.
     writing: bool,
 }
 
-/// All tables; those of L2 as far as they are needed.
+/// The L1 table, and L2 tables as far as they are needed.
 #[derive(Debug)]
 pub(super) struct Tables {
     /// Where L2 tables are in the file; 0: there is none.
@@ -108,12 +108,12 @@ pub(super) struct Dirty {
 }
 
 impl Tables {
-    /// Tables of a disk of which nothing was written.
+    /// The tables of an empty overlay.
     pub fn new(l1_entries: u64) -> Tables {
         Tables { l1: vec![0; l1_entries as usize], l1_dirty: false, l2: HashMap::new() }
     }
 
-    /// Where the table of a cluster is, if it has to be brought into memory.
+    /// The offset of the table of a cluster, if it has to be loaded.
     pub fn to_load(&self, cluster: u64) -> Option<u64> {
         let index = cluster / L2_ENTRIES;
         let at = self.l1[index as usize];
@@ -134,14 +134,14 @@ impl Tables {
         (absent > 0).then_some((index + absent) * L2_ENTRIES)
     }
 
-    /// Gives up tables that are on the disk as they are here, where there are many.
+    /// Drops clean tables if there are many.
     fn make_room(&mut self) {
         if self.l2.len() >= CLEAN_TABLES_MAX {
             self.l2.retain(|_, t| t.dirty != 0 || t.writing);
         }
     }
 
-    /// Puts an empty table, which stands at `at` of the file.
+    /// Adds an empty table at offset `at` of the file.
     pub fn add(&mut self, cluster: u64, at: u64) {
         self.make_room();
         let index = cluster / L2_ENTRIES;
@@ -151,7 +151,7 @@ impl Tables {
         self.l1_dirty = true;
     }
 
-    /// What is said of a cluster, whose table is in memory if there is one.
+    /// The entry of a cluster, whose table must be in memory if it has one.
     pub fn get(&self, cluster: u64) -> Entry {
         let table = self.l2.get(&(cluster / L2_ENTRIES));
         table.map_or_else(Entry::default, |t| t.entries[(cluster % L2_ENTRIES) as usize])
@@ -191,7 +191,7 @@ impl Tables {
         }
     }
 
-    /// How many tables are not on the disk as they are here.
+    /// How many tables differ from the disk.
     pub fn dirty_tables(&self) -> usize {
         self.l2.values().filter(|t| t.dirty != 0).count()
     }
@@ -217,7 +217,7 @@ impl Tables {
         Dirty { l2: pieces, l1, tables }
     }
 
-    /// What was taken is on the disk now, or, if that failed, has to be written again.
+    /// Ends the writing of dirty pieces: with `done` they are on the disk, else they are dirty again.
     pub fn written(&mut self, dirty: &Dirty, done: bool) {
         for (index, pieces) in &dirty.tables {
             if let Some(table) = self.l2.get_mut(index) {
@@ -229,7 +229,10 @@ impl Tables {
     }
 }
 
-/// Reads all tables of a file once, and tells which clusters they use: each only once, and all within the file.
+/// Reads all tables of a file, and returns which clusters they use.
+///
+/// # Errors
+/// `Corrupt` where a cluster is used twice or is not within the file.
 pub(super) fn load(file: &dyn RandomFile, name: &str, layout: &Layout) -> Result<(Tables, Space)> {
     let failed = |e| ImageError::read(name, "read", e);
     let corrupt = |why: String| ImageError::corrupt(name, FORMAT, why);

@@ -246,14 +246,14 @@ fn what_a_server_must_not_do_is_told() {
     for (mischief, why) in [
         (Greeting, "newstyle"),
         (NoSize, "size of the export"),
-        (EndlessReply, "no reply to the option"),
+        (EndlessReply, "something other than the reply"),
         (OutsideOfTheRead, "for a read at"),
         (TooLittle, "bytes of"),
         (Twice, "for a read at"),
         (SimpleAllTheSame, "structured"),
-        (WrongCookie, "nobody asked for"),
+        (WrongCookie, "a request that was not made"),
         (NoSuchChunk, "type 77"),
-        (NoStatus, "said nothing of the blocks"),
+        (NoStatus, "did not describe the blocks"),
         (ReadError, "Input/output error"),
         (HangsUp, "read from the NBD server"),
     ] {

@@ -44,8 +44,9 @@ pub(super) fn run(
     for (name, _) in &disks {
         vault.check_backup_name(name)?;
         if *name == definition {
-            let why =
-                format!("{name}: a disk has the name of what is kept beside the disks; back it up by itself");
+            let why = format!(
+                "{name}: this name is reserved for the machine's definition; back that disk up by itself"
+            );
             return Err(VaultError::Usage(why).into());
         }
     }

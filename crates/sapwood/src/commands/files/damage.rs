@@ -7,7 +7,7 @@ use anyhow::Result;
 use filesystem::FsError;
 use std::process::ExitCode;
 
-/// Damage of the guest's file systems: it is told, and what can be read goes on.
+/// Damage of the guest's file systems: it is reported, and reading goes on.
 #[derive(Default)]
 pub struct Damage {
     pub count: u64,

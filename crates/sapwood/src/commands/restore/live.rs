@@ -1,4 +1,4 @@
-//! `sapwood restore --live`: the disk is served from the first moment, and arrives meanwhile.
+//! `sapwood restore --live`: the disk is served from the first moment, while it is restored.
 
 mod arrival;
 mod place;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use vault::{GroupCache, SnapshotEntry, Vault};
 
-/// How long clients of a restore that was interrupted may take to come back: QEMU tries every 16 seconds at least.
+/// How long clients of an interrupted restore have to reconnect: QEMU tries at least every 16 seconds.
 const COME_BACK: Duration = Duration::from_secs(20);
 
 pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
@@ -52,14 +52,14 @@ struct LiveRestore<'a> {
     snapshot: Arc<SnapshotDevice>,
     place: Place,
     arriving: Arc<ArrivingDisk>,
-    /// Clients of an earlier run know the address, and may come back.
+    /// Clients of an earlier run know the address, and may reconnect.
     is_awaited: bool,
-    /// The snapshot was held for this, by this run or an earlier one.
+    /// This run or an earlier one put a hold on the snapshot for this restore.
     holds: bool,
 }
 
 impl<'a> LiveRestore<'a> {
-    /// Begins, or goes on with what an earlier run began.
+    /// Begins a restore, or resumes one.
     fn begin(args: &'a Args, a: &'a Restore) -> Result<LiveRestore<'a>> {
         let (disk, spec) = split(&a.snapshot);
         let vault = open(args)?;
@@ -71,7 +71,7 @@ impl<'a> LiveRestore<'a> {
         let snapshot = Arc::new(SnapshotDevice::new(snapshot));
         let of = format!("{}/{name}", vault.id());
         let below = Box::new(SnapshotBase(snapshot.clone()));
-        // Without it what a guest has written could never be completed.
+        // Without the snapshot, a disk that a guest has written to could never be completed.
         let (_, holds) = vault.set_held(disk, &entry.id.to_string(), true)?;
         let options =
             ArrivingOptions { size: entry.size, of: of.as_bytes(), holds, overwrite: place.overwrite };
@@ -106,7 +106,7 @@ impl<'a> LiveRestore<'a> {
         Ok(serving)
     }
 
-    /// Lets the disk arrive while it is served. Returns whether it did, and what ended the serving.
+    /// Restores the disk while it is served. Returns whether that succeeded, and why serving ended.
     fn arrive(&self, serving: &mut Serving, end: &EndSignal) -> (Result<()>, Result<End>) {
         let [stop, is_done, is_waiting] = [const { AtomicBool::new(false) }; 3];
         let arrival = Arrival {
@@ -124,7 +124,7 @@ impl<'a> LiveRestore<'a> {
                 outcome
             };
             let arrives = std::thread::Builder::new().name("arrival".into()).spawn_scoped(scope, bring);
-            // Without the thread nothing arrives: as after any failure, clients are served until they have left.
+            // Without the thread nothing is restored: as after any failure, clients are served until they leave.
             is_done.fetch_or(arrives.is_err(), Ordering::Release);
             let no_more_comes = || is_done.load(Ordering::Acquire) || is_waiting.load(Ordering::Acquire);
             let mut ended = serving.wait(end, |clients| {
@@ -132,7 +132,7 @@ impl<'a> LiveRestore<'a> {
                 no_more_comes() && clients.now == 0 && !is_awaited
             });
             if matches!(ended, Ok(End::Command(_))) {
-                // What the command began is brought to its end.
+                // The rest of the disk is restored after the command has ended.
                 let all = serving.wait(end, |_| no_more_comes());
                 ended = if matches!(all, Ok(End::Signal)) { all } else { ended };
             }
@@ -145,7 +145,7 @@ impl<'a> LiveRestore<'a> {
         (arrived, ended)
     }
 
-    /// Brings all of it, and says how that ended: the disk may be in use for long.
+    /// Restores all of it, and prints how that went: the disk may be in use for long after that.
     fn bring(&self, arrival: &Arrival) -> Result<()> {
         let (name, target) = (&self.name, self.a.target.display());
         let start = Instant::now();
@@ -163,11 +163,12 @@ impl<'a> LiveRestore<'a> {
         outcome
     }
 
-    /// Nobody is served any more: what came is made durable, and what is whole is let go of, unless it `is_wanted` again.
+    /// After the last client has left: makes everything durable, and ends the restore if it is whole and not `is_wanted`
+    /// again.
     fn leave(&self, arrived: &Result<()>, is_wanted: bool) -> Result<()> {
         let flushed = self.arriving.flush();
         if arrived.is_err() {
-            // Whatever kept it from arriving is the reason why it cannot be flushed, too.
+            // The error of the restore is also why it cannot be flushed.
             return Ok(());
         }
         flushed?;
@@ -193,7 +194,7 @@ impl<'a> LiveRestore<'a> {
                 Ok(with_damage(&[format!("{name}: damage was met, {target} is not whole")]))
             }
             Ok(()) => ended.map(|e| e.code()),
-            // It was said when it was met.
+            // It was reported when it was met.
             Err(e) => Ok(exit_code(e)),
         }
     }

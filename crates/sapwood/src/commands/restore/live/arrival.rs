@@ -1,4 +1,4 @@
-//! How a snapshot comes to its disk while that is in use.
+//! Copying a snapshot to its disk while the disk is in use.
 
 use crate::devices::SnapshotDevice;
 use crate::terminal::streams::errln;
@@ -11,43 +11,43 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use vault::VaultError;
 
-/// What arrives at a time.
+/// Bytes that are copied at a time.
 const STEP_BYTES: u64 = 1 << 20;
-/// What arrives between two times that it is made durable.
+/// Bytes that are copied between two flushes.
 const FLUSH_BYTES: u64 = 256 << 20;
 const BLOCK_BYTES: u64 = ArrivingDisk::BLOCK_BYTES;
-/// How long to wait for room.
+/// How long to wait between two tries when the file system is full.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
-/// The damage in a vault that an error tells of, if it is that.
+/// The damage of a vault that caused an error, if that is the cause.
 fn is_damage(e: &io::Error) -> bool {
     let inner = e.get_ref().and_then(|inner| inner.downcast_ref::<VaultError>());
     inner.is_some_and(VaultError::is_damage)
 }
 
-/// How a snapshot comes to its disk while that is in use.
+/// Copies a snapshot to its disk while the disk is in use.
 pub struct Arrival<'a> {
     pub arriving: &'a ArrivingDisk,
     pub snapshot: &'a SnapshotDevice,
     /// Bytes a second.
     pub limit: Option<u64>,
     pub stop: &'a AtomicBool,
-    /// There is no room, and perhaps there will be.
+    /// The file system is full, and may have room later.
     pub is_waiting: &'a AtomicBool,
 }
 
-/// What comes next.
+/// The next part of the disk.
 enum Next {
     /// A step, or less.
     Data(Range<u64>),
     /// A hole of any length.
     Hole(Range<u64>),
-    /// A step of which it cannot be told.
+    /// A step whose extents cannot be read.
     Unknown(Range<u64>),
 }
 
 impl Arrival<'_> {
-    /// Lets all of it arrive, in the order of the disk. What is damaged is passed over, and is an error in the end.
+    /// Copies all of it, in the order of the disk. Damaged parts are skipped, and are an error in the end.
     pub fn run(&self) -> Result<()> {
         let mut damage = None;
         let mut pace = self.limit.map(Pace::new);
@@ -92,14 +92,14 @@ impl Arrival<'_> {
             Err(e) if is_damage(&e) => return Ok(Next::Unknown(step)),
             other => other?,
         }
-        let found = found.context("nothing is known of what comes next")?;
+        let found = found.context("cannot find the next data of the snapshot")?;
         Ok(match found.block {
             Block::Data => Next::Data(step.start..step.end.min(found.range.end)),
             Block::Hole | Block::Zeros => Next::Hole(found.range),
         })
     }
 
-    /// Lets a step arrive, all but what is damaged: that is said, and left in `damage`.
+    /// Copies a step except for its damaged parts, which are reported and counted in `damage`.
     fn bring(&self, next: &Next, damage: &mut Option<ImageError>) -> image::Result<()> {
         match next {
             Next::Hole(range) => self.arriving.fetch_zeros(range.clone()),
@@ -108,7 +108,7 @@ impl Arrival<'_> {
         }
     }
 
-    /// Takes a range apart where it is damaged, down to pieces of `least` bytes.
+    /// Copies a range in halves where it is damaged, down to pieces of `least` bytes.
     fn bring_data(
         &self,
         range: Range<u64>,
@@ -134,7 +134,7 @@ impl Arrival<'_> {
         }
     }
 
-    /// Waits a while where there was no room, for as long as the disk is in use: others may make some.
+    /// Waits a while when the file system was full, as long as the disk is in use: others may free space.
     fn wait_for_room(&self, e: ImageError) -> Result<()> {
         let is_full = matches!(&e, ImageError::Io { source, .. }
             if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded));

@@ -1,7 +1,7 @@
-//! Where a disk arrives, and what it is called once it is whole.
+//! The target of a live restore, and its name once it is whole.
 //!
-//! The map stays until the disk has arrived and nobody uses it any more: up to then the same command goes on with what is
-//! there, and never begins anew over what a guest wrote.
+//! The map stays until the disk is whole and not in use any more: until then the same command resumes the restore, and
+//! never begins anew over a guest's writes.
 
 use crate::args::Restore;
 use anyhow::{Context, Result};
@@ -21,7 +21,7 @@ pub struct Place {
     kind: Kind,
     /// What is there may be replaced.
     pub overwrite: bool,
-    /// The file that has the name now, which nobody may have open; `None` where the user allows that.
+    /// The file that has the name now, locked; `None` where the user allows to overwrite a file in use.
     replaced: Option<Mutex<ReplacedFile>>,
 }
 
@@ -45,7 +45,7 @@ impl Place {
                 return Err(VaultError::Usage("--live on a device needs --map FILE".into()).into());
             };
             if !a.allow_in_use {
-                // Asked only: it is locked when it is opened to be written.
+                // Only a check: the file is locked when it is opened for writing.
                 drop(ReplacedFile::claim(&a.target)?);
             }
             let paths = ArrivingPaths { target: a.target.clone(), map };
@@ -84,7 +84,7 @@ impl Place {
         Ok(sync_folder_of(name)?)
     }
 
-    /// Nobody uses the disk any more: the map goes.
+    /// Removes the map when the disk is not in use any more.
     pub fn leave(&self) -> Result<()> {
         fs::remove_file(&self.paths.map).with_context(|| format!("removing {}", self.paths.map.display()))?;
         Ok(sync_folder_of(&self.paths.map)?)
