@@ -26,6 +26,7 @@ struct Slot {
 }
 const _: () = assert!(size_of::<Slot>() == 16);
 
+/// A hash table from prefixes to values in bounded memory: when it is full, it keeps half of its sample.
 pub(crate) struct PrefixTable {
     shards: Vec<Shard>,
     shard_slots_max: usize,
@@ -44,6 +45,7 @@ impl PrefixTable {
         }
     }
 
+    /// The value of `prefix`, if the table holds it.
     pub(crate) fn get(&self, prefix: u64) -> Option<Value> {
         let key = prefix.max(1);
         let shard = &self.shards[shard_of(key)];
@@ -88,20 +90,24 @@ impl PrefixTable {
         true
     }
 
+    /// All prefixes with their values, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, Value)> + '_ {
         let slots = self.shards.iter().flat_map(|shard| &shard.slots);
         slots.filter(|slot| slot.key != 0).map(|slot| (slot.key, slot.value))
     }
 
+    /// Prefixes held.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.held).sum()
     }
 
+    /// Bytes of memory that the table takes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let slots: usize = self.shards.iter().map(|shard| shard.slots.len()).sum();
         slots * size_of::<Slot>() + SHARDS * size_of::<Shard>()
     }
 
+    /// How many bits of a prefix decide whether it is in the sample: one in 2^bits is held.
     pub(crate) fn sampled_bits(&self) -> u32 {
         self.sampled_bits
     }

@@ -33,18 +33,23 @@ pub(crate) const STRING_BYTES: usize = 32;
 pub(crate) struct Out(pub Vec<u8>);
 
 impl Out {
+    /// One byte.
     pub fn u8(&mut self, v: u8) {
         self.0.push(v);
     }
+    /// Two bytes, little endian.
     pub fn u16(&mut self, v: u16) {
         self.0.extend_from_slice(&v.to_le_bytes());
     }
+    /// Four bytes, little endian.
     pub fn u32(&mut self, v: u32) {
         self.0.extend_from_slice(&v.to_le_bytes());
     }
+    /// Eight bytes, little endian.
     pub fn u64(&mut self, v: u64) {
         self.0.extend_from_slice(&v.to_le_bytes());
     }
+    /// Bytes as they are, without their number.
     pub fn bytes(&mut self, v: &[u8]) {
         self.0.extend_from_slice(v);
     }
@@ -60,6 +65,7 @@ impl Out {
     pub fn signed(&mut self, v: i64) {
         self.varint(((v << 1) ^ (v >> 63)) as u64);
     }
+    /// The length in bytes as a varint, then the UTF-8.
     pub fn string(&mut self, v: &str) {
         self.varint(v.len() as u64);
         self.bytes(v.as_bytes());
@@ -98,9 +104,11 @@ impl<'a> In<'a> {
         self.charge(n, size_of::<T>())?;
         Ok((n, Vec::with_capacity(n)))
     }
+    /// Bytes that were not yet read.
     pub fn remaining(&self) -> usize {
         self.rest.len()
     }
+    /// The next `n` bytes; an error where fewer are left.
     pub fn bytes(&mut self, n: usize) -> Result<&'a [u8]> {
         if n > self.rest.len() {
             return Err(Malformed::new(format!("{n} bytes expected, {} left", self.rest.len())));
@@ -109,23 +117,29 @@ impl<'a> In<'a> {
         self.rest = tail;
         Ok(head)
     }
+    /// The next `N` bytes.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let mut a = [0; N];
         a.copy_from_slice(self.bytes(N)?);
         Ok(a)
     }
+    /// One byte.
     pub fn u8(&mut self) -> Result<u8> {
         Ok(self.array::<1>()?[0])
     }
+    /// Two bytes, little endian.
     pub fn u16(&mut self) -> Result<u16> {
         Ok(u16::from_le_bytes(self.array()?))
     }
+    /// Four bytes, little endian.
     pub fn u32(&mut self) -> Result<u32> {
         Ok(u32::from_le_bytes(self.array()?))
     }
+    /// Eight bytes, little endian.
     pub fn u64(&mut self) -> Result<u64> {
         Ok(u64::from_le_bytes(self.array()?))
     }
+    /// What [`Out::varint`] wrote; an error where it does not fit 64 bits.
     pub fn varint(&mut self) -> Result<u64> {
         let mut v = 0u64;
         for shift in (0..64).step_by(7) {
@@ -141,10 +155,12 @@ impl<'a> In<'a> {
         }
         Err(Malformed::new("an integer of more than 64 bits"))
     }
+    /// What [`Out::varint`] wrote; an error where it does not fit 32 bits.
     pub fn varint32(&mut self) -> Result<u32> {
         let v = self.varint()?;
         u32::try_from(v).map_err(|_| Malformed::new(format!("{v} does not fit 32 bits")))
     }
+    /// What [`Out::signed`] wrote.
     pub fn signed(&mut self) -> Result<i64> {
         let v = self.varint()?;
         Ok((v >> 1) as i64 ^ -((v & 1) as i64))
@@ -158,12 +174,14 @@ impl<'a> In<'a> {
             _ => Err(Malformed::new(format!("{v} items announced, room for {most}"))),
         }
     }
+    /// What [`Out::string`] wrote; an error where it is not UTF-8.
     pub fn string(&mut self) -> Result<String> {
         let n = self.count(1)?;
         self.charge(1, STRING_BYTES)?;
         self.charge(n, 1)?;
         String::from_utf8(self.bytes(n)?.to_vec()).map_err(|_| Malformed::new("a text that is not UTF-8"))
     }
+    /// An error where bytes are left.
     pub fn end(&self) -> Result<()> {
         if self.rest.is_empty() {
             Ok(())

@@ -154,6 +154,7 @@ impl RunSet {
         set
     }
 
+    /// The number of runs, then for each the gap behind the one before and its length, all varints.
     pub(crate) fn encode(&self, out: &mut Out) {
         out.varint(self.runs.len() as u64);
         let mut end = 0u64;
@@ -164,6 +165,7 @@ impl RunSet {
         }
     }
 
+    /// What [`RunSet::encode`] wrote; an error where runs touch, overlap or go beyond 32 bits.
     pub(crate) fn decode(i: &mut In<'_>) -> Result<Self> {
         let (n, mut runs) = i.list::<(u32, u32)>(2)?;
         let mut end = 0u64;

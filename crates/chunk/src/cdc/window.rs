@@ -32,6 +32,7 @@ pub(super) fn first_below(data: &[u8], from: usize, to: usize, threshold: u32) -
     first_below_slowly(data, at, to, threshold)
 }
 
+/// As [`first_below`], one position after the other.
 pub(super) fn first_below_slowly(data: &[u8], from: usize, to: usize, threshold: u32) -> Option<usize> {
     (from..to).find(|at| {
         let words: [u32; WINDOW_WORDS] = words(&data[at - WINDOW_BYTES..*at]);

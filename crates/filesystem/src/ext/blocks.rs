@@ -62,10 +62,12 @@ impl Blocks {
         self.cache = Cache::new(CACHE_BYTES);
     }
 
+    /// The binary logarithm of a block's bytes.
     pub fn bits(&self) -> u32 {
         self.bits
     }
 
+    /// Bytes of a block.
     pub fn block_bytes(&self) -> usize {
         1 << self.bits
     }

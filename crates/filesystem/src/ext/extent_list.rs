@@ -8,8 +8,11 @@ use crate::tree::extents::{Extent, Place};
 
 /// The extents of an inode, collected from the front to the back.
 pub(super) struct ExtentList<'a> {
+    /// The volume.
     pub blocks: &'a Blocks,
+    /// The inode whose data it is.
     pub inode: &'a Inode,
+    /// What was found so far, in the order of the file; adjacent extents are merged.
     pub extents: Vec<Extent>,
     /// The first block of the file that was not yet spoken of.
     next: u64,

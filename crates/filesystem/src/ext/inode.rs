@@ -28,8 +28,11 @@ pub(super) struct InodeNo(pub u32);
 /// An inode. All of its bytes are there, at least [`INODE_BYTES_MIN`].
 #[derive(Clone, Debug)]
 pub(super) struct Inode {
+    /// Its number.
     pub no: InodeNo,
+    /// Whether it is a file, a directory, a link or something else.
     pub kind: NodeKind,
+    /// Bytes of its data.
     pub size: u64,
     flags: u32,
     /// What the checksums of its blocks start from.
@@ -142,6 +145,7 @@ impl Inode {
         le16(&self.bytes, 0x1a).unwrap_or(0)
     }
 
+    /// The bytes that say where its data is, or hold it; zeros where the inode is cut off.
     pub fn map(&self) -> &[u8; MAP_BYTES] {
         const NONE: [u8; MAP_BYTES] = [0; MAP_BYTES];
         self.bytes.get(MAP_AT..).and_then(|b| b.first_chunk()).unwrap_or(&NONE)
@@ -159,6 +163,7 @@ impl Inode {
         (no != 0).then_some(BlockNo(no))
     }
 
+    /// Whether its data is found by an extent tree; otherwise by pointers to blocks.
     pub fn has_extents(&self) -> bool {
         self.flags & FLAG_EXTENTS != 0
     }
@@ -186,6 +191,7 @@ impl Inode {
         }
     }
 
+    /// What it says of itself; `None` where it is cut off.
     pub fn node(&self) -> Option<Node> {
         let b = &self.bytes;
         let wide = |low, high| Some(u32::from(le16(b, high)?) << 16 | u32::from(le16(b, low)?));

@@ -67,25 +67,36 @@ pub(super) struct Superblock {
     pub blocks: u64,
     /// The first block of group 0.
     pub first_block: u64,
+    /// Blocks of a group; the last one may have fewer.
     pub blocks_per_group: u32,
+    /// Inodes of all groups.
     pub inodes: u32,
+    /// Inodes of a group.
     pub inodes_per_group: u32,
+    /// Bytes of an inode, a power of two.
     pub inode_bytes: usize,
+    /// Bytes of a group's descriptor.
     pub descriptor_bytes: usize,
     /// From this block of descriptors on, each stands in a group that it describes.
     first_meta_group: Option<u32>,
     /// The only groups besides 0 with a copy of the superblock.
     backup_groups: Option<[u32; 2]>,
     has_sparse_copies: bool,
+    /// The identity of the file system.
     pub uuid: [u8; 16],
+    /// The label, padded with zeros.
     pub label: [u8; 16],
+    /// Where the journal is, if it must be replayed.
     pub journal: Journal,
+    /// Whether the entries of directories say what they lead to.
     pub has_file_types: bool,
+    /// Whether directories may have 4 GiB and more.
     pub has_large_dirs: bool,
     /// What the checksums of all metadata start from.
     pub checksum_seed: Option<u32>,
     /// Group descriptors have a CRC-16.
     pub has_group_checksums: bool,
+    /// `ext2`, `ext3` or `ext4`.
     pub kind: &'static str,
 }
 
@@ -200,6 +211,7 @@ impl Superblock {
         Ok(())
     }
 
+    /// Bytes of a block.
     pub fn block_bytes(&self) -> usize {
         1 << self.block_bits
     }

@@ -36,16 +36,23 @@ pub(super) enum RootPlace {
 /// What a boot sector says, checked. Offsets and sizes count bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Geometry {
+    /// How wide the entries of the table are.
     pub width: Width,
+    /// Bytes of a cluster.
     pub cluster_bytes: u64,
     /// How many clusters there are.
     pub clusters: u64,
+    /// Where the first table begins.
     pub table: u64,
+    /// Bytes of one table.
     pub table_bytes: u64,
+    /// Where the root directory is.
     pub root: RootPlace,
     /// The first cluster.
     pub data: u64,
+    /// What the volume claims.
     pub size: u64,
+    /// The label as the boot sector has it.
     pub label: Vec<u8>,
     /// Linux and Windows note here that the volume is in use.
     pub is_dirty: bool,

@@ -4,6 +4,7 @@ use super::names::{self, LongName};
 use crate::bytes::{array, le16, le32};
 use crate::tree::Time;
 
+/// Bytes of an entry, of a long name's parts too.
 pub(super) const ENTRY_BYTES: usize = 32;
 
 const READ_ONLY: u8 = 0x01;
@@ -23,24 +24,31 @@ const DAY_SECONDS: i64 = 86400;
 /// What an entry says of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Item {
+    /// Whether it is a directory.
     pub is_directory: bool,
+    /// Whether its attribute says that it must not be written.
     pub is_read_only: bool,
     /// 0 where there is no data.
     pub first: u32,
+    /// Bytes of a file.
     pub size: u32,
+    /// When its data changed last.
     pub modified: Time,
 }
 
 /// A name and its entry's place in the directory, in bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Named {
+    /// In UTF-8, lone surrogates as WTF-8.
     pub name: Vec<u8>,
+    /// Where its short entry begins.
     pub at: usize,
 }
 
 /// What stands in a directory.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Contents {
+    /// The files and directories in it, in their order.
     pub names: Vec<Named>,
     /// The label of the volume, in its root.
     pub label: Option<Vec<u8>>,

@@ -40,7 +40,9 @@ pub(super) struct Table {
 /// Clusters one behind the other on the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
+    /// The first cluster.
     pub first: u32,
+    /// How many there are.
     pub clusters: u64,
 }
 
@@ -54,6 +56,7 @@ pub(super) enum Count {
 }
 
 impl Table {
+    /// Nothing of it was read yet.
     pub fn new() -> Table {
         Table { windows: Cache::new(WINDOWS_KEPT_BYTES) }
     }

@@ -15,7 +15,9 @@ const RECORD_BYTES: std::ops::RangeInclusive<u64> = 512..=65536;
 /// What a boot sector says, checked. Offsets and sizes count bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Geometry {
+    /// Bytes of a cluster, a power of two.
     pub cluster_bytes: u64,
+    /// Bytes of a record of the master file table.
     pub record_bytes: u64,
     /// The master file table.
     pub mft: u64,
@@ -31,6 +33,7 @@ pub(super) fn is_ntfs(boot: &[u8]) -> bool {
 }
 
 impl Geometry {
+    /// Takes a boot sector that says it is NTFS; an error where its numbers cannot be.
     pub fn parse(boot: &[u8; BOOT_BYTES]) -> Result<Geometry> {
         let sector = u64::from(le16(boot, 0x0b).unwrap_or(0));
         if !sector.is_power_of_two() || !(256..=4096).contains(&sector) {

@@ -18,6 +18,7 @@ const WINDOWS_KEPT_BYTES: usize = 4 << 20;
 
 /// The master file table.
 pub(super) struct Mft {
+    /// The volume that it describes.
     pub volume: Volume,
     records: Stream,
     windows: Cache<u64, Arc<[u8]>>,
@@ -27,8 +28,11 @@ pub(super) struct Mft {
 
 /// A file or directory with all its attributes.
 pub(super) struct File {
+    /// Its first record.
     pub number: RecordNo,
+    /// The number with the sequence of that record.
     pub reference: Reference,
+    /// Whether its record says that it is a directory.
     pub is_directory: bool,
     attributes: Vec<Attribute>,
 }

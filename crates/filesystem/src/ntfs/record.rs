@@ -9,15 +9,25 @@ use std::fmt;
 
 /// Kinds of attributes.
 pub(super) mod kind {
+    /// Times and attributes of DOS.
     pub const STANDARD_INFORMATION: u32 = 0x10;
+    /// In which records the attributes of a large file are.
     pub const ATTRIBUTE_LIST: u32 = 0x20;
+    /// A name, and the directory that it stands in.
     pub const FILE_NAME: u32 = 0x30;
+    /// The label.
     pub const VOLUME_NAME: u32 = 0x60;
+    /// Version and flags of the volume.
     pub const VOLUME_INFORMATION: u32 = 0x70;
+    /// The data of a file, or a stream with a name.
     pub const DATA: u32 = 0x80;
+    /// The root of a directory's index.
     pub const INDEX_ROOT: u32 = 0x90;
+    /// The blocks of a directory's index.
     pub const INDEX_ALLOCATION: u32 = 0xa0;
+    /// What stands in the place of the file: a link, for example.
     pub const REPARSE_POINT: u32 = 0xc0;
+    /// Behind the last attribute of a record.
     pub const END: u32 = 0xffff_ffff;
 }
 
@@ -31,8 +41,11 @@ const DIRECTORY: u16 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct RecordNo(pub u64);
 
+/// The record of the journal.
 pub(super) const LOG: RecordNo = RecordNo(2);
+/// The record of the volume's label and flags.
 pub(super) const VOLUME: RecordNo = RecordNo(3);
+/// The record of the root directory.
 pub(super) const ROOT: RecordNo = RecordNo(5);
 
 impl fmt::Display for RecordNo {
@@ -52,10 +65,12 @@ impl Subject for RecordNo {
 pub(super) struct Reference(pub u64);
 
 impl Reference {
+    /// A reference to a record, with the sequence that it must have.
     pub fn new(record: RecordNo, sequence: u16) -> Reference {
         Reference(record.0 | u64::from(sequence) << 48)
     }
 
+    /// The record that it leads to.
     pub fn record(self) -> RecordNo {
         RecordNo(self.0 & 0xffff_ffff_ffff)
     }
@@ -69,19 +84,26 @@ impl Reference {
 /// A record, checked.
 #[derive(Debug)]
 pub(super) struct Record {
+    /// Counts how often the record was used anew.
     pub sequence: u16,
+    /// Whether its file is a directory.
     pub is_directory: bool,
     /// The file that this record goes on with; its number is 0 in the first record of a file.
     pub base: Reference,
+    /// Its attributes, in their order.
     pub attributes: Vec<Attribute>,
 }
 
 /// An attribute, or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Attribute {
+    /// A number of [`kind`].
     pub kind: u32,
+    /// In UTF-16; empty for most.
     pub name: Vec<u16>,
+    /// Whether its data is compressed, encrypted or sparse.
     pub flags: u16,
+    /// Its bytes, or where they are.
     pub body: Body,
 }
 
@@ -95,12 +117,15 @@ pub(super) enum Body {
 /// A part of a stream in clusters. The sizes are those of the stream, and only good in its first part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mapped {
+    /// The first cluster of the stream that is in this part.
     pub first: Vcn,
     /// Mapping pairs.
     pub pairs: Vec<u8>,
     /// Clusters of a unit of compression, as a power of two.
     pub unit_bits: u8,
+    /// Bytes of the stream.
     pub size: u64,
+    /// Bytes from the beginning on that were written; behind them it reads as zeros.
     pub initialized: u64,
 }
 
@@ -192,9 +217,13 @@ fn attribute(kind: u32, bytes: &[u8]) -> Option<Attribute> {
 /// An entry of an attribute list: in which record a part of an attribute is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Listed {
+    /// A number of [`kind`].
     pub kind: u32,
+    /// Whether the attribute has a name.
     pub is_named: bool,
+    /// The first cluster of the stream that is in this part.
     pub first: Vcn,
+    /// The record that holds the part.
     pub place: Reference,
 }
 

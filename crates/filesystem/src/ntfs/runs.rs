@@ -11,13 +11,16 @@ pub(super) struct Lcn(pub u64);
 /// Clusters of a stream that lie one behind the other, or nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
+    /// The first cluster of the stream.
     pub first: Vcn,
     /// How many, never 0.
     pub clusters: u64,
+    /// The first cluster on the volume; `None` for a hole.
     pub place: Option<Lcn>,
 }
 
 impl Run {
+    /// One behind its last cluster of the stream.
     pub fn end(&self) -> u64 {
         self.first.0 + self.clusters
     }

@@ -20,7 +20,9 @@ const UNIT_BYTES_MAX: u64 = 4 << 20;
 /// An attribute, put together from its parts.
 pub(super) struct Stream {
     record: RecordNo,
+    /// Its bytes.
     pub size: u64,
+    /// Where they are on the volume, in the order of the stream.
     pub extents: Vec<Extent>,
     content: Content,
 }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 /// A disk with the geometry of its boot sector.
 pub(super) struct Volume {
+    /// What it is read from.
     pub disk: Arc<dyn Disk>,
+    /// What its boot sector says.
     pub geometry: Geometry,
 }
 

@@ -21,6 +21,7 @@ struct Listing {
 }
 
 impl Listings {
+    /// Nothing is kept yet.
     pub fn new() -> Self {
         Listings(Cache::new(KEPT_BYTES))
     }

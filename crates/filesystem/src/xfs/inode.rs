@@ -37,21 +37,28 @@ pub(super) enum Format {
 /// The part of an inode that holds data or attributes, or says where they are.
 #[derive(Debug)]
 pub(super) struct Fork {
+    /// How `bytes` are to be understood.
     pub format: Format,
     /// How many extents it has, inside or in a tree.
     pub extents: u64,
+    /// The fork as it stands in the inode.
     pub bytes: Vec<u8>,
 }
 
 /// An inode in use.
 #[derive(Debug)]
 pub(super) struct Inode {
+    /// Its number on the volume.
     pub number: u64,
+    /// What it says of itself.
     pub node: Node,
     /// Bytes of a file, a link, or a directory.
     pub size: u64,
+    /// Whether its data is on the realtime device.
     pub is_realtime: bool,
+    /// Where the data is.
     pub data: Fork,
+    /// Where the attributes are, if it has some.
     pub attributes: Option<Fork>,
 }
 

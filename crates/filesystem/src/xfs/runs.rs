@@ -31,6 +31,7 @@ pub(super) struct Run {
     pub blocks: u64,
     /// Where it lies on the volume, in bytes.
     pub offset: u64,
+    /// Whether it was allocated and never written: it reads as zeros.
     pub is_unwritten: bool,
 }
 

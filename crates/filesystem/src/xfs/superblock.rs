@@ -34,17 +34,25 @@ pub(super) struct FsBlock(pub u64);
 /// What a superblock says, checked.
 #[derive(Clone, Debug)]
 pub(super) struct Superblock {
+    /// Binary logarithm of a block's bytes.
     pub block_log: u8,
+    /// Binary logarithm of an inode's bytes.
     pub inode_log: u8,
+    /// Blocks of all allocation groups.
     pub blocks: u64,
+    /// Blocks of an allocation group; the last one may have fewer.
     pub group_blocks: u32,
+    /// How many allocation groups there are.
     pub groups: u32,
+    /// Bits of a block's number that count inside its allocation group.
     pub group_block_log: u8,
     /// Binary logarithm of a directory block's file-system blocks.
     pub dir_block_log: u8,
+    /// The inode of the topmost directory.
     pub root: u64,
     /// Where the log is; `None` on another device.
     pub log_start: Option<FsBlock>,
+    /// Blocks of the log.
     pub log_blocks: u32,
     /// Whether log records may have more than one header.
     pub has_log_2: bool,
@@ -52,6 +60,7 @@ pub(super) struct Superblock {
     pub has_crc: bool,
     /// Whether the entries of directories say what they lead to.
     pub has_ftype: bool,
+    /// Whether tools noted that it must be repaired before use.
     pub needs_repair: bool,
     /// What metadata is stamped with.
     pub uuid: [u8; 16],
@@ -59,6 +68,7 @@ pub(super) struct Superblock {
     pub log_uuid: [u8; 16],
     /// Whether the two differ.
     pub has_meta_uuid: bool,
+    /// The label, without the zeros behind it.
     pub label: Vec<u8>,
 }
 
@@ -160,10 +170,12 @@ impl Superblock {
         Ok(())
     }
 
+    /// Bytes of a block.
     pub fn block_bytes(&self) -> usize {
         1 << self.block_log
     }
 
+    /// Bytes of an inode.
     pub fn inode_bytes(&self) -> usize {
         1 << self.inode_log
     }
@@ -173,6 +185,7 @@ impl Superblock {
         self.blocks << self.block_log
     }
 
+    /// Binary logarithm of the inodes in a block.
     pub fn inodes_per_block_log(&self) -> u8 {
         self.block_log - self.inode_log
     }

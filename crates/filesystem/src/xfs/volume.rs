@@ -25,6 +25,7 @@ pub(super) struct Overlay {
 }
 
 impl Overlay {
+    /// Bytes of memory that its sectors take.
     pub fn bytes(&self) -> usize {
         self.sectors.len() * SECTOR
     }
@@ -57,14 +58,19 @@ fn sectors(offset: u64, len: usize) -> (u64, u64) {
 /// Where a header that describes its block has its fields.
 #[derive(Clone, Copy)]
 pub(super) struct Stamp {
+    /// The checksum.
     pub crc: usize,
+    /// The number of the block on the disk.
     pub place: usize,
+    /// The file system.
     pub uuid: usize,
+    /// The inode that the block belongs to.
     pub owner: usize,
 }
 
 /// Bytes of metadata, and where they come from.
 pub(super) struct Block {
+    /// What was read.
     pub bytes: Vec<u8>,
     /// Where the first of them lies on the volume.
     pub offset: u64,
@@ -75,22 +81,28 @@ pub(super) struct Block {
 /// The metadata of a volume.
 pub(super) struct Volume {
     disk: Arc<dyn Disk>,
+    /// Its superblock.
     pub superblock: Superblock,
+    /// What the log replayed.
     pub overlay: Overlay,
+    /// Whether checksums are compared.
     pub check_crc: bool,
     pages: Cache<u64, Arc<Vec<u8>>>,
 }
 
 impl Volume {
+    /// Nothing was replayed yet.
     pub fn new(disk: Arc<dyn Disk>, superblock: Superblock, check_crc: bool) -> Volume {
         let (overlay, pages) = (Overlay::default(), Cache::new(PAGES_KEPT_BYTES));
         Volume { disk, superblock, overlay, check_crc, pages }
     }
 
+    /// What it is read from.
     pub fn disk(&self) -> &dyn Disk {
         &*self.disk
     }
 
+    /// The same, to be kept.
     pub fn disk_shared(&self) -> Arc<dyn Disk> {
         self.disk.clone()
     }

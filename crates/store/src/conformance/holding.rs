@@ -3,6 +3,7 @@
 use super::check::{fails, names, ok, Check};
 use crate::{ObjectStore, StoreError};
 
+/// What is checked, in this order.
 pub(super) const CHECKS: &[Check] = &[
     ("a held object is there and held", hold_is_held),
     ("a dropped hold leaves nothing", dropped_hold_leaves_nothing),

@@ -3,6 +3,7 @@
 use super::check::{fails, names, ok, Check};
 use crate::{Entry, ObjectStore, StoreError, NAME_BYTES_MAX, PART_BYTES_MAX};
 
+/// What is checked, in this order.
 pub(super) const CHECKS: &[Check] = &[
     ("bad names are refused by every call", bad_names_are_refused),
     ("the longest names work", longest_names_work),

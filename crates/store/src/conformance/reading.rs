@@ -3,6 +3,7 @@
 use super::check::{bytes, fails, ok, Check, MAX, ODD_LEN};
 use crate::{ObjectStore, StoreError};
 
+/// What is checked, in this order.
 pub(super) const CHECKS: &[Check] = &[
     ("ranges are read exactly", ranges),
     ("a range beyond the end is refused", out_of_range),

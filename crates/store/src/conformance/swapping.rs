@@ -3,6 +3,7 @@
 use super::check::{bytes, fails, names, ok, Check, MAX};
 use crate::{ObjectStore, StoreError, Tag};
 
+/// What is checked, in this order.
 pub(super) const CHECKS: &[Check] = &[
     ("swap makes what is not there", swap_creates),
     ("swap replaces what was loaded", swap_replaces),

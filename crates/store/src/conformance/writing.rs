@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::check::{bytes, fails, names, ok, Check, MAX, ODD_LEN};
 use crate::{ObjectStore, StoreError};
 
+/// What is checked, in this order.
 pub(super) const CHECKS: &[Check] = &[
     ("put joins its parts", put_joins_parts),
     ("put never overwrites", put_never_overwrites),

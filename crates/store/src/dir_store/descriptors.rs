@@ -23,6 +23,7 @@ struct Open<F: FileSystem> {
 }
 
 impl<F: FileSystem> Descriptors<F> {
+    /// An empty cache.
     pub fn new() -> Self {
         Self { shards: (0..SHARDS).map(|_| Mutex::new(Vec::new())).collect() }
     }

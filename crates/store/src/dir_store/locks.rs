@@ -62,6 +62,7 @@ pub(super) struct LockGuard<'a, F: FileSystem> {
 }
 
 impl<F: FileSystem> Locks<F> {
+    /// No lock is held yet. `wait` is how long a change waits for another process.
     pub fn new(wait: Duration) -> Self {
         Self { files: (0..LOCK_FILES).map(|_| Mutex::new(None)).collect(), wait }
     }
@@ -190,11 +191,13 @@ impl<F: FileSystem> Drop for LockGuard<'_, F> {
     }
 }
 
+/// The number of the lock file that stands for an object.
 pub(super) fn number_of(name: &str) -> usize {
     // The remainder is below LOCK_FILES, which fits.
     (xxhash_rust::xxh3::xxh3_64(name.as_bytes()) % LOCK_FILES) as usize
 }
 
+/// The path of the lock file of this number.
 pub(super) fn path_of(number: usize) -> String {
     format!("{LOCKS}/{number:02x}")
 }

@@ -127,6 +127,7 @@ impl<F: FileSystem> Temporary<F> {
         self.tree.fs.sync(&self.file)
     }
 
+    /// The open file.
     pub fn file(&self) -> &F::File {
         &self.file
     }

@@ -46,9 +46,13 @@ const UNREADABLE: [Errno; 7] =
 
 /// What all handles of one open store share.
 pub(super) struct Tree<F: FileSystem> {
+    /// The file system whose root is the store.
     pub fs: F,
+    /// The locks that changes of objects take.
     pub locks: Locks<F>,
+    /// Files of objects that were read last.
     pub descriptors: Descriptors<F>,
+    /// Temporary files made so far: a part of the next one's name.
     pub temporaries: AtomicU64,
     durable_dirs: Mutex<HashSet<Identity>>,
     poisoned: AtomicBool,
@@ -59,6 +63,7 @@ pub(super) struct Tree<F: FileSystem> {
 }
 
 impl<F: FileSystem> Tree<F> {
+    /// The tree of a directory that is a store. `lock_wait` is how long a change waits for another process.
     pub fn new(fs: F, lock_wait: Duration) -> Self {
         Self {
             fs,

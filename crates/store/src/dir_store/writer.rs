@@ -26,6 +26,7 @@ pub(super) struct FileWriter<F: FileSystem> {
 }
 
 impl<F: FileSystem> FileWriter<F> {
+    /// Starts an object. Fails where the store cannot be changed or has no space for a file.
     pub fn new(tree: &Arc<Tree<F>>, name: &str, reserve: Reserve) -> Result<Self> {
         tree.check_usable(name)?;
         let temporary = Temporary::create(tree, reserve).map_err(|e| tree.error(name, "create", e))?;

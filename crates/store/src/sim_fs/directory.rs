@@ -17,14 +17,17 @@ pub(super) struct Directory {
 }
 
 impl Directory {
+    /// Where a name leads now.
     pub fn get(&self, name: &str) -> Option<InodeNo> {
         self.names.get(name).copied()
     }
 
+    /// Whether there is no name now.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
+    /// All names as they are now, sorted.
     pub fn iter(&self) -> impl Iterator<Item = (&String, InodeNo)> {
         self.names.iter().map(|(name, inode)| (name, *inode))
     }
@@ -35,11 +38,13 @@ impl Directory {
         self.names.values().chain(self.durable.values()).copied().chain(unsynced)
     }
 
+    /// Lets a name lead to an inode, or removes it.
     pub fn set(&mut self, name: &str, inode: Option<InodeNo>) {
         apply(&mut self.names, name, inode);
         self.unsynced.push((name.to_owned(), inode));
     }
 
+    /// Makes all changes durable.
     pub fn sync(&mut self) {
         for (name, inode) in std::mem::take(&mut self.unsynced) {
             apply(&mut self.durable, &name, inode);

@@ -22,14 +22,23 @@ const COLLECT_EVERY: usize = 256;
 
 /// Everything there is.
 pub(super) struct Disk {
+    /// The dice for everything that chance decides.
     pub random: Random,
+    /// Changing calls so far.
     pub ops: u64,
+    /// The changing call at which everything stops.
     pub stop_at: Option<u64>,
+    /// Whether that call was reached: all later ones fail.
     pub stopped: bool,
+    /// Calls that fail the next time, each with the error of the system.
     pub failures: Vec<(SimOp, i32)>,
+    /// What the file system is without.
     pub lacks: Vec<Lack>,
+    /// Bytes that all files may take together.
     pub capacity: Option<u64>,
+    /// The name of a type that other hosts may see; `None` for a local one.
     pub shared_type: Option<String>,
+    /// Files and directories there may be.
     pub inodes_max: Option<usize>,
     inodes: BTreeMap<InodeNo, Inode>,
     handles: BTreeMap<u64, Handle>,
@@ -56,6 +65,7 @@ struct Handle {
 }
 
 impl Disk {
+    /// An empty disk without processes.
     pub fn new(seed: u64) -> Self {
         let root = Inode { content: Content::Directory(Directory::default()), links: 1 };
         Self {
@@ -78,12 +88,14 @@ impl Disk {
 
     // Processes.
 
+    /// Starts a process; returns its number.
     pub fn new_process(&mut self) -> u64 {
         let process = self.number();
         self.alive.insert(process);
         process
     }
 
+    /// Fails where a process was killed or everything has stopped.
     pub fn check_alive(&self, process: u64) -> io::Result<()> {
         if self.stopped || !self.alive.contains(&process) {
             Err(stopped())
@@ -92,11 +104,13 @@ impl Disk {
         }
     }
 
+    /// Ends a process: its files are closed and its locks go.
     pub fn kill(&mut self, process: u64) {
         self.alive.remove(&process);
         self.handles.retain(|_, handle| handle.process != process);
     }
 
+    /// Ends all processes and takes a stop back.
     pub fn kill_all(&mut self) {
         self.alive.clear();
         self.handles.clear();
@@ -104,6 +118,7 @@ impl Disk {
         self.stopped = false;
     }
 
+    /// Cuts the power: ends all processes, and leaves of each change that was not synced what chance decides.
     pub fn crash(&mut self) {
         self.kill_all();
         self.failures.clear();
@@ -137,6 +152,7 @@ impl Disk {
         self.stopped
     }
 
+    /// Fails with `EROFS` where nothing can be written.
     pub fn check_writable(&self) -> io::Result<()> {
         if self.lacks.contains(&Lack::Writing) {
             Err(Errno::ROFS.into())
@@ -156,20 +172,24 @@ impl Disk {
 
     // Handles and locks.
 
+    /// Opens a file for a process; returns the handle.
     pub fn open(&mut self, inode: InodeNo, process: u64) -> u64 {
         let number = self.number();
         self.handles.insert(number, Handle { inode, process, lock: None });
         number
     }
 
+    /// Closes a handle; its lock goes.
     pub fn close(&mut self, handle: u64) {
         self.handles.remove(&handle);
     }
 
+    /// The file behind a handle; fails where its process was killed.
     pub fn inode_of(&self, handle: u64) -> io::Result<InodeNo> {
         self.handles.get(&handle).map(|handle| handle.inode).ok_or_else(stopped)
     }
 
+    /// Takes a lock, in place of the one that the handle has; `false` where another handle's lock is in the way.
     pub fn try_lock(&mut self, handle: u64, lock: Lock) -> io::Result<bool> {
         let inode = self.inode_of(handle)?;
         let taken = self.handles.iter().any(|(number, other)| {
@@ -184,6 +204,7 @@ impl Disk {
         Ok(true)
     }
 
+    /// Gives the lock of a handle back.
     pub fn unlock(&mut self, handle: u64) -> io::Result<()> {
         self.set_lock(handle, None)
     }
@@ -195,6 +216,7 @@ impl Disk {
 
     // Files.
 
+    /// What `stat` says; a directory has no length.
     pub fn metadata(&self, number: InodeNo) -> io::Result<Metadata> {
         let inode = self.inodes.get(&number).ok_or(Errno::NOENT)?;
         let (kind, len, allocated) = match &inode.content {
@@ -204,10 +226,12 @@ impl Disk {
         Ok(Metadata { kind, identity: identity(number), len, allocated, links: inode.links, age: AGE })
     }
 
+    /// Whether it is a file or a directory.
     pub fn kind(&self, number: InodeNo) -> io::Result<Kind> {
         Ok(self.metadata(number)?.kind)
     }
 
+    /// The bytes of a file; `EISDIR` for a directory.
     pub fn body(&self, number: InodeNo) -> io::Result<&Body> {
         match self.inodes.get(&number).map(|inode| &inode.content) {
             Some(Content::File(body)) => Ok(body),
@@ -228,6 +252,7 @@ impl Disk {
         }
     }
 
+    /// Writes all of `data`, or fails with `ENOSPC` and writes nothing.
     pub fn write(&mut self, number: InodeNo, data: &[u8], offset: u64) -> io::Result<usize> {
         if let Some(capacity) = self.capacity {
             let growth = self.body(number)?.growth(offset, data.len() as u64);
@@ -273,25 +298,30 @@ impl Disk {
 
     // Names.
 
+    /// The inode at a path; `ENOENT` where there is none.
     pub fn find(&self, path: &str) -> io::Result<InodeNo> {
         path.split('/')
             .filter(|part| !part.is_empty())
             .try_fold(ROOT, |dir, part| self.directory(dir)?.get(part).ok_or_else(|| Errno::NOENT.into()))
     }
 
+    /// The names in a directory, sorted.
     pub fn entries(&self, path: &str) -> io::Result<Vec<(String, Kind)>> {
         let directory = self.directory(self.find(path)?)?;
         directory.iter().map(|(name, inode)| Ok((name.clone(), self.kind(inode)?))).collect()
     }
 
+    /// Makes an empty file; `EEXIST` where the name is taken.
     pub fn create_file(&mut self, path: &str) -> io::Result<InodeNo> {
         self.create(path, Content::File(Body::default()))
     }
 
+    /// Makes a directory; `EEXIST` where the name is taken.
     pub fn make_dir(&mut self, path: &str) -> io::Result<()> {
         self.create(path, Content::Directory(Directory::default())).map(drop)
     }
 
+    /// Renames a file. Where the new name is taken: replaces that file, or fails with `EEXIST`.
     pub fn rename(&mut self, from: &str, to: &str, replace: bool) -> io::Result<()> {
         let inode = self.find(from)?;
         let (from_dir, from_name) = self.parent(from)?;
@@ -307,6 +337,7 @@ impl Disk {
         self.set_name(from_dir, from_name, None)
     }
 
+    /// Removes a name of a file.
     pub fn unlink(&mut self, path: &str) -> io::Result<()> {
         let (dir, name) = self.parent(path)?;
         let inode = self.directory(dir)?.get(name).ok_or(Errno::NOENT)?;
@@ -316,6 +347,7 @@ impl Disk {
         self.set_name(dir, name, None)
     }
 
+    /// Removes a directory; `ENOTEMPTY` where it holds names.
     pub fn remove_dir(&mut self, path: &str) -> io::Result<()> {
         let (dir, name) = self.parent(path)?;
         let inode = self.directory(dir)?.get(name).ok_or(Errno::NOENT)?;
@@ -325,6 +357,7 @@ impl Disk {
         self.set_name(dir, name, None)
     }
 
+    /// Makes a directory's names durable; returns its inode.
     pub fn sync_dir(&mut self, path: &str) -> io::Result<InodeNo> {
         let inode = self.find(path)?;
         self.directory_mut(inode)?.sync();

@@ -34,10 +34,12 @@ pub(super) struct Body {
 }
 
 impl Body {
+    /// Length in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
 
+    /// Bytes of space that it takes: whole sectors.
     pub fn allocated(&self) -> u64 {
         let behind = self.sectors.range(self.allocated / SECTOR_BYTES..).count() as u64;
         self.allocated + behind * SECTOR_BYTES
@@ -62,6 +64,7 @@ impl Body {
         (last - first + 1 - self.sectors.range(first..=last).count() as u64) * SECTOR_BYTES
     }
 
+    /// Fills `buf` from `offset` as far as the file goes; returns how many bytes.
     pub fn read(&self, buf: &mut [u8], offset: u64) -> usize {
         let len = self.len.saturating_sub(offset).min(buf.len() as u64) as usize;
         for piece in pieces(offset, len as u64) {
@@ -74,6 +77,7 @@ impl Body {
         len
     }
 
+    /// Writes bytes; the file grows where they go beyond its end.
     pub fn write(&mut self, data: &[u8], offset: u64) {
         for piece in pieces(offset, data.len() as u64) {
             let sector = self.sectors.entry(piece.sector).or_insert_with(|| Arc::new([0; SECTOR]));
@@ -86,6 +90,7 @@ impl Body {
         }
     }
 
+    /// Sets the length: what is cut off gives its space back, what is new is a hole.
     pub fn set_len(&mut self, len: u64) {
         if len < self.len {
             let old = self.len;
@@ -96,6 +101,7 @@ impl Body {
         self.len = len;
     }
 
+    /// Makes zeros of a range; whole sectors in it become holes.
     pub fn punch(&mut self, offset: u64, len: u64) {
         let end = offset.saturating_add(len).min(self.len);
         self.zero(offset, end.saturating_sub(offset));
@@ -114,6 +120,7 @@ impl Body {
         }
     }
 
+    /// Makes bytes and length durable.
     pub fn sync(&mut self) {
         while let Some(number) = self.unsynced.pop_first() {
             self.keep(number);

@@ -4,10 +4,12 @@
 pub(super) struct Random(u64);
 
 impl Random {
+    /// The same seed gives the same numbers.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
+    /// The next number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -21,6 +23,7 @@ impl Random {
         self.next() % bound
     }
 
+    /// True as often as false.
     pub fn coin(&mut self) -> bool {
         self.next() & 1 == 0
     }

@@ -26,7 +26,10 @@ pub(super) struct Copy {
     pub block: u64,
     /// The block of the journal.
     pub at: u32,
+    /// The transaction that wrote it.
     pub id: TransactionId,
+    /// Whether its first four bytes, the journal's magic number, were replaced by zeros.
     pub is_escaped: bool,
+    /// The checksum that the descriptor has for it.
     pub checksum: u32,
 }

@@ -50,8 +50,11 @@ pub(super) struct Log<'a> {
     end: u32,
     /// Where the oldest transaction begins, and which one it is; 0: nowhere.
     pub start: u32,
+    /// The oldest transaction.
     pub start_id: TransactionId,
+    /// How its checksums are stored.
     pub checksums: Checksums,
+    /// Whether numbers of blocks have 64 bits.
     pub is_64bit: bool,
     seed: u32,
     fast_commits: bool,
@@ -154,6 +157,7 @@ impl<'a> Log<'a> {
         }
     }
 
+    /// The bytes of a block of the journal.
     pub fn block(&self, at: u32) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.blocks.block_bytes()];
         self.blocks.read_at(self.offset(at)?, &mut bytes)?;
@@ -198,6 +202,7 @@ impl<'a> Log<'a> {
         })
     }
 
+    /// Bytes of a tag, without a UUID behind it.
     pub fn tag_bytes(&self) -> usize {
         let wide = if self.is_64bit { 4 } else { 0 };
         match self.checksums {

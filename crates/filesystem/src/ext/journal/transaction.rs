@@ -25,6 +25,7 @@ pub(super) struct Transactions {
     pub revoked: HashMap<u64, TransactionId>,
     /// The transaction that would follow.
     pub next: TransactionId,
+    /// What was wrong, for the user.
     pub warnings: Vec<String>,
 }
 

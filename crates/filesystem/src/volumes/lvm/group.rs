@@ -14,12 +14,15 @@ pub(crate) const PIECES_MAX: usize = 1 << 22;
 
 /// A volume group.
 pub(crate) struct Group {
+    /// As users know it.
     pub name: String,
+    /// Its identity.
     pub id: String,
     /// Counts its changes.
     pub generation: u64,
     extent_bytes: u64,
     physical: HashMap<String, Area>,
+    /// Its logical volumes that users see.
     pub volumes: Vec<LogicalVolume>,
 }
 
@@ -32,6 +35,7 @@ struct Area {
 
 /// A logical volume.
 pub(crate) struct LogicalVolume {
+    /// As users know it.
     pub name: String,
     extents: u64,
     segments: std::result::Result<Vec<Segment>, Unread>,
@@ -54,6 +58,7 @@ struct Segment {
 }
 
 impl Group {
+    /// Takes the text of a group's metadata.
     pub fn parse(metadata: &str) -> Result<Group> {
         let all = text::parse(metadata).map_err(|why| corrupt("metadata", why))?;
         let Some((name, group)) = all.sections().next() else {

@@ -42,6 +42,7 @@ pub(super) struct Label {
 }
 
 impl Label {
+    /// Reads the label of a physical volume; an error where there is none, or it is damaged.
     pub fn read(disk: &dyn Disk) -> Result<Label> {
         let head = read_range(disk, 0, (LABEL_SECTORS * SECTOR_BYTES) as u64, "label")?;
         let Some((no, sector)) = label_sector(&head) else { return Err(corrupt("label", "it is missing")) };

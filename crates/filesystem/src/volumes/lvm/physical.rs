@@ -7,7 +7,9 @@ use crate::error::Result;
 
 /// A physical volume.
 pub(crate) struct Physical {
+    /// Its identity, without hyphens.
     pub id: String,
+    /// Where it is on the disk.
     pub part: Part,
     /// The text of its group, where it has a copy.
     pub text: Option<String>,

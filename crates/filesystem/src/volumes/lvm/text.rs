@@ -22,6 +22,7 @@ impl Section {
         self.0.iter().find(|(n, _)| n == name).map(|(_, value)| value)
     }
 
+    /// The number of this name; `None` for a negative one and for other values.
     pub fn number(&self, name: &str) -> Option<u64> {
         match self.get(name)? {
             Value::Number(n) => u64::try_from(*n).ok(),
@@ -29,6 +30,7 @@ impl Section {
         }
     }
 
+    /// The text of this name.
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.get(name)? {
             Value::Text(text) => Some(text),
@@ -36,6 +38,7 @@ impl Section {
         }
     }
 
+    /// The list of this name; empty where there is none.
     pub fn list(&self, name: &str) -> &[Value] {
         match self.get(name) {
             Some(Value::List(list)) => list,
@@ -51,6 +54,7 @@ impl Section {
         })
     }
 
+    /// The section of this name.
     pub fn section(&self, name: &str) -> Option<&Section> {
         self.sections().find(|(n, _)| *n == name).map(|(_, section)| section)
     }

@@ -54,6 +54,7 @@ const MAX_FLUSHES: u16 = u16::MAX;
 
 /// A change to an inode.
 pub(super) struct InodeChange<'a> {
+    /// The number of the inode.
     pub number: u64,
     /// The buffer that it lies in: sector and count.
     pub place: (u64, u32),
@@ -63,6 +64,7 @@ pub(super) struct InodeChange<'a> {
 }
 
 impl InodeChange<'_> {
+    /// Takes an item of the log; `None` where its description cannot be understood.
     pub fn parse(item: &Item) -> Option<InodeChange<'_>> {
         let (description, regions) = item.regions.split_first()?;
         let packed = match description.len() {

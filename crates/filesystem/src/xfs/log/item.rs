@@ -35,6 +35,7 @@ const NO_LSN: u64 = u64::MAX;
 pub(super) struct Cancelled(BTreeMap<(u64, u32), u32>);
 
 impl Cancelled {
+    /// Counts the buffer that an item gives up, if it does.
     pub fn note(&mut self, item: &Item) -> Result<()> {
         if let Some(buffer) = Buffer::parse(item)?.filter(|b| b.flags & BUFFER_FLAG_CANCEL != 0) {
             *self.0.entry(buffer.place()).or_default() += 1;
@@ -57,6 +58,7 @@ impl Cancelled {
 pub(super) struct Intents(HashSet<(u16, u64)>);
 
 impl Intents {
+    /// How many there are.
     pub fn unfinished(&self) -> usize {
         self.0.len()
     }

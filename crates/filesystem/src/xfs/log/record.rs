@@ -22,18 +22,24 @@ const FORMAT_LITTLE: u32 = 1;
 
 /// The header of an operation.
 const OPERATION_BYTES: usize = 12;
+/// An operation that says that the file system was unmounted.
 pub(super) const FLAG_UNMOUNT: u8 = 0x20;
 
 /// A part of a transaction: whose, and what it does.
 pub(super) struct Operation<'a> {
+    /// The number of the transaction; numbers come again.
     pub transaction: u32,
+    /// Whether it begins, goes on with or commits the transaction.
     pub flags: u8,
+    /// A region of an item, or a part of one.
     pub data: &'a [u8],
 }
 
 /// A record that is whole.
 pub(super) struct Record {
+    /// Where it begins.
     pub at: Position,
+    /// Where the oldest change begins that may not be in its place.
     pub tail: Position,
     /// Where the next record begins.
     pub end: Position,

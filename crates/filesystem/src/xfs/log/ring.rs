@@ -10,15 +10,19 @@ use std::sync::Arc;
 /// A block of the log, and the round in which it is written: a log sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Position {
+    /// The number of the round.
     pub cycle: u32,
+    /// The block, counted from the start of the log.
     pub block: u32,
 }
 
 impl Position {
+    /// Takes a log sequence number apart.
     pub fn new(lsn: u64) -> Position {
         Position { cycle: (lsn >> 32) as u32, block: lsn as u32 }
     }
 
+    /// The log sequence number.
     pub fn lsn(self) -> u64 {
         u64::from(self.cycle) << 32 | u64::from(self.block)
     }
@@ -28,13 +32,18 @@ impl Position {
 pub(super) struct Ring {
     disk: Arc<dyn Disk>,
     offset: u64,
+    /// How many there are.
     pub blocks: u32,
+    /// Whether records may have more than one header.
     pub has_log_2: bool,
+    /// Whether checksums of records are compared.
     pub has_crc: bool,
+    /// What each record is stamped with.
     pub uuid: [u8; 16],
 }
 
 impl Ring {
+    /// The log that begins at a block of the volume; an error where it leaves its group or the disk.
     pub fn new(volume: &Volume, start: FsBlock) -> Result<Ring> {
         let superblock = &volume.superblock;
         let count = superblock.log_blocks;

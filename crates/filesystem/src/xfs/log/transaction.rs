@@ -24,6 +24,7 @@ const PER_REGION_BYTES: usize = 64;
 /// A thing that was changed: its description, and the new bytes, in regions.
 #[derive(Default)]
 pub(super) struct Item {
+    /// The description first, then what it describes.
     pub regions: Vec<Vec<u8>>,
     total: usize,
 }
@@ -32,6 +33,7 @@ pub(super) struct Item {
 pub(super) struct Transaction {
     /// Where it began in the log; metadata on the disk says up to where it is current.
     pub lsn: u64,
+    /// What it changed, in order.
     pub items: Vec<Item>,
     header: Vec<u8>,
     bytes: usize,
