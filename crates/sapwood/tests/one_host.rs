@@ -16,17 +16,15 @@ struct Served {
 }
 
 impl Served {
-    /// NTFS in a file: served by a process, with all that a store needs. `None` where that is not allowed.
+    /// NTFS in a file: served by a process, with all that a store needs. `None` where that is not allowed: the
+    /// test is reported as skipped.
     fn new(bench: &Bench) -> Option<Served> {
         let (image, at) = (bench.path("ntfs.image"), bench.path("served"));
         std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
         std::fs::create_dir(&at).unwrap();
         run("mkntfs", &["-F".as_ref(), "-Q".as_ref(), "-q".as_ref(), image.as_os_str()])
             .and_then(|()| run("ntfs-3g", &[image.as_os_str(), at.as_os_str()]))
-            .map_err(|why| {
-                assert!(std::env::var_os("CI").is_none(), "needed by this test: {why}");
-                eprintln!("SKIPPED: a file system through FUSE needs ntfs-3g and root: {why}");
-            })
+            .map_err(|why| testing::skip("root and ntfs-3g", why))
             .ok()?;
         Some(Served { at })
     }

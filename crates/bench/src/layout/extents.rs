@@ -117,8 +117,7 @@ mod tests {
         file.write_all_at(&[1; 8192], 0).expect("write");
         file.write_all_at(&[1; 4096], 1 << 20).expect("write");
         let Some(found) = extents(&file).expect("ioctl") else {
-            eprintln!("the file system of the temporary directory does not tell extents");
-            return;
+            return testing::skip("FIEMAP on the temporary directory", "the file system does not support it");
         };
         assert_eq!(found.iter().map(|e| e.length).sum::<u64>(), 3 * 4096);
         assert!(found.iter().all(|e| e.logical < 8192 || e.logical == 1 << 20), "{found:?}");

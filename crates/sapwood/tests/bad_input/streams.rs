@@ -170,8 +170,7 @@ fn no_stream_that_is_broken_ends_any_command_badly() {
     let template = Template::new();
     for case in CASES {
         if case.args[0] == "mount" && !Path::new("/dev/fuse").exists() {
-            assert!(std::env::var_os("CI").is_none(), "/dev/fuse is missing");
-            eprintln!("SKIPPED: mount needs /dev/fuse");
+            testing::skip("/dev/fuse", "it is missing");
             continue;
         }
         let outcome = |broken| {

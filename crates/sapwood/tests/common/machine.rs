@@ -34,19 +34,13 @@ fn system(name: &str, args: &[&OsStr]) -> Result<String, String> {
     }
 }
 
-/// Says that a test cannot be run on this machine; where everything must be run, it fails.
-fn skip(what: &str, why: &str) {
-    assert!(std::env::var_os("CI").is_none(), "{what} needs root and a system that allows it: {why}");
-    eprintln!("SKIPPED: {what} needs root and a system that allows it: {why}");
-}
-
 /// A small file system in memory, unmounted when dropped.
 pub struct Mount {
     pub path: PathBuf,
 }
 
 impl Mount {
-    /// `None` where that is not allowed, which is printed.
+    /// `None` where that is not allowed: the test is reported as skipped.
     pub fn tmpfs(path: &Path, bytes: u64) -> Option<Mount> {
         Self::tmpfs_with(path, &format!("size={bytes}"))
     }
@@ -63,7 +57,7 @@ impl Mount {
         let mut args: Vec<&OsStr> = mkfs[1..].iter().map(OsStr::new).collect();
         args.push(image.as_os_str());
         if let Err(why) = system(mkfs[0], &args) {
-            skip("a small file system", &why);
+            testing::skip("root and mount", why);
             return None;
         }
         Self::on(path, &[OsStr::new("-o"), OsStr::new("loop"), image.as_os_str()])
@@ -74,7 +68,7 @@ impl Mount {
         match system("mount", &[args, &[path.as_os_str()]].concat()) {
             Ok(_) => Some(Mount { path: path.to_path_buf() }),
             Err(why) => {
-                skip("a small file system", &why);
+                testing::skip("root and mount", why);
                 None
             }
         }
@@ -100,13 +94,13 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// `None` where that is not allowed, which is printed.
+    /// `None` where that is not allowed: the test is reported as skipped.
     pub fn on(file: &Path) -> Option<LoopDevice> {
         let args = [OsStr::new("--find"), OsStr::new("--show"), file.as_os_str()];
         match system("losetup", &args) {
             Ok(device) => Some(LoopDevice { device }),
             Err(why) => {
-                skip("a loop device", &why);
+                testing::skip("root and loop devices", why);
                 None
             }
         }

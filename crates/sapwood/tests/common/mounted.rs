@@ -20,14 +20,14 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Whether this machine can mount at all; said where it cannot.
+/// Whether this machine can mount at all; where it cannot, the test is reported as skipped.
 pub fn can_mount() -> bool {
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
     let helper = Command::new("fusermount3").arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
     match device.and(helper) {
         Ok(_) => true,
         Err(e) => {
-            eprintln!("SKIPPED: mounting needs /dev/fuse and fusermount3 (fuse3): {e}");
+            testing::skip("/dev/fuse and fusermount3 (fuse3)", e);
             false
         }
     }

@@ -1,0 +1,82 @@
+//! What the tests of all crates share.
+
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Names the file in which skipped tests are listed. `tools/test` sets it, and counts the tests that the file names.
+const LIST: &str = "SAPWOOD_SKIPPED";
+
+/// Reports that this test, or a part of it, cannot run on this machine. Call it on the thread of the test, which then
+/// returns or leaves the part out.
+///
+/// The test harness knows passed and failed only, and counts such a test as passed. Therefore it is listed by name in
+/// the file that `SAPWOOD_SKIPPED` names, one line per call, and `tools/test` moves it from passed to skipped.
+///
+/// # Panics
+/// With `CI` set, where every test must run.
+pub fn skip(needs: &str, why: impl Display) {
+    let program = std::env::current_exe().unwrap_or_default();
+    let test = name_of_test(&program, std::thread::current().name());
+    let set = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
+    report(&test, needs, &why.to_string(), set("CI").is_some(), set(LIST).map(PathBuf::from).as_deref());
+}
+
+/// `mount::a_vault_is_mounted`: the test binary without its hash, and the harness's name of the test's thread.
+fn name_of_test(program: &Path, thread: Option<&str>) -> String {
+    let program = program.file_stem().unwrap_or_default().to_string_lossy();
+    let binary = program.rsplit_once('-').map_or(&*program, |(name, _hash)| name);
+    format!("{binary}::{}", thread.unwrap_or("unnamed-thread"))
+}
+
+fn report(test: &str, needs: &str, why: &str, must_run: bool, list: Option<&Path>) {
+    let line = format!("skipped: {test}: needs {needs}: {}", why.replace('\n', "; "));
+    assert!(!must_run, "{line}; where CI is set, every test must run");
+    eprintln!("{line}");
+    if let Some(list) = list {
+        // One write: tests of several processes append to it.
+        let mut file =
+            File::options().append(true).create(true).open(list).expect("the list of skipped tests");
+        file.write_all(format!("{line}\n").as_bytes()).expect("the list of skipped tests");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_skipped_test_is_listed_by_name() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let list = dir.path().join("skipped");
+        report("mount::one", "root", "mount: denied\ntry again", false, Some(&list));
+        report("mount::two", "/dev/fuse", "No such file", false, Some(&list));
+        let text = std::fs::read_to_string(&list).expect("the list");
+        assert_eq!(
+            text,
+            "skipped: mount::one: needs root: mount: denied; try again\n\
+             skipped: mount::two: needs /dev/fuse: No such file\n"
+        );
+        report("mount::three", "root", "there is no list", false, None);
+    }
+
+    #[test]
+    #[should_panic(
+        expected = "skipped: mount::one: needs root: denied; where CI is set, every test must run"
+    )]
+    fn a_skipped_test_fails_where_all_must_run() {
+        report("mount::one", "root", "denied", true, None);
+    }
+
+    #[test]
+    fn a_test_is_named_after_its_binary_and_its_thread() {
+        let this = name_of_test(Path::new("/target/debug/deps/live_restore-0123456789abcdef"), Some("case"));
+        assert_eq!(this, "live_restore::case");
+        let own = name_of_test(&std::env::current_exe().expect("a path"), std::thread::current().name());
+        let expected = "tests::a_test_is_named_after_its_binary_and_its_thread";
+        // With --test-threads=1 the harness runs tests on its main thread.
+        assert!(own == format!("testing::{expected}") || own == "testing::main", "{own}");
+    }
+}
