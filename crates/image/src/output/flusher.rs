@@ -61,14 +61,25 @@ impl Drop for Flusher {
 mod tests {
     use super::*;
 
+    /// Writes of these lengths, and the end.
+    fn run(file: &File, writes: &[u64]) -> io::Result<()> {
+        let mut flusher = Flusher::new(file);
+        writes.iter().for_each(|bytes| flusher.wrote(*bytes as usize));
+        let ended = flusher.end();
+        assert!(flusher.end().is_ok(), "an error is told once");
+        ended
+    }
+
     #[test]
-    fn ends_cleanly_however_much_was_written() {
-        let file = tempfile::tempfile().unwrap();
-        for bytes in [0, 1, STEP_BYTES as usize * 3] {
-            let mut f = Flusher::new(&file);
-            f.wrote(bytes);
-            f.end().unwrap();
-            f.end().unwrap();
+    fn it_syncs_once_a_step_is_written() {
+        // It cannot be synced: an error tells that it was tried.
+        let null = File::options().write(true).open("/dev/null").unwrap();
+        for too_little in [&[][..], &[STEP_BYTES - 1], &[1000; 20]] {
+            run(&null, too_little).unwrap();
         }
+        for enough in [&[STEP_BYTES][..], &[STEP_BYTES - 1, 1], &[3 * STEP_BYTES + 1], &[STEP_BYTES / 4; 5]] {
+            assert_eq!(run(&null, enough).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        }
+        run(&tempfile::tempfile().unwrap(), &[STEP_BYTES; 5]).unwrap();
     }
 }
