@@ -2,15 +2,22 @@
 //!
 //! What must hold after each: no acknowledged snapshot is lost or different; one that was not acknowledged is there
 //! whole or not at all; after `gc` the vault verifies clean and nothing is left over; the next backup works.
+#![allow(clippy::unwrap_used)]
 
 mod sim;
 
+use format::{names, Context, Manifest};
+use image::Source;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sim::{Bytes, Memory, World, BALANCED_SMALL, SMALL};
-use store::sim_fs::Lack;
+use rustix::io::Errno;
+use sim::{Bytes, World, BALANCED_SMALL, SMALL};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+use store::sim_fs::{Lack, SimOp};
 use store::{ObjectStore, SimStore, StoreError};
-use vault::{BackupOptions, Progress, VaultError};
+use vault::{BackupOptions, Policy, Progress, Rewrite, VaultError};
 
 /// Stops in all; `SAPWOOD_CRASH_STOPS` asks for another number.
 const STOPS: u64 = 1000;
@@ -168,29 +175,59 @@ fn no_stop_on_a_full_store_loses_what_was_acknowledged() {
     assert!(stops > 20 && done > 10);
 }
 
-/// One deletion needs a list of dead chunks for each of more containers than the reserve has files.
-#[test]
-fn a_deletion_goes_through_where_there_is_no_space_for_its_lists() {
-    let world = World::new(9, BALANCED_SMALL);
+/// Backs up two versions of a disk `c/x` of 16 MiB: a quarter of the blocks in each container are replaced. Returns the
+/// second version, and the bytes that the first one takes.
+fn replaced_everywhere(world: &World) -> (Vec<u8>, u64) {
     let mut rng = StdRng::seed_from_u64(9);
     let mut content = vec![0; 16 << 20];
     rng.fill(&mut content[..]);
-    let vault = world.vault();
-    let options = BackupOptions { policy: Some(BALANCED_SMALL), ..BackupOptions::default() };
+    // Otherwise most of what stays is written again, and the old containers go whole.
+    let policy = Policy { rewrite_at: Rewrite::Never, ..BALANCED_SMALL };
+    let options = BackupOptions { policy: Some(policy), ..BackupOptions::default() };
     let backup = |content: &[u8]| {
-        let source = Box::new(Bytes(std::sync::Arc::new(content.to_vec())));
-        vault.backup("c/x", source, &options, &Progress::default()).unwrap()
+        let source = Box::new(Bytes(Arc::new(content.to_vec())));
+        world.vault().backup("c/x", source, &options, &Progress::default()).unwrap()
     };
     backup(&content);
     let whole = world.used_bytes();
     content.chunks_mut(4096).step_by(4).for_each(|block| rng.fill(block));
     backup(&content);
+    (content, whole)
+}
+
+fn store(world: &World) -> SimStore {
+    SimStore::open_on(world.fs.process()).unwrap()
+}
+
+/// How many deletions have left chunks that nothing references, by the manifest of the only disk.
+fn leaking_deletions(world: &World) -> u32 {
+    let store = store(world);
+    let mut manifests = Vec::new();
+    let mut add = |entry: store::Entry| {
+        manifests.extend(Some(entry.name).filter(|name| name.ends_with("/manifest")));
+        Ok(())
+    };
+    store.list(names::DISKS, &mut add).unwrap();
+    let [manifest] = &manifests[..] else { panic!("{manifests:?}") };
+    let bytes = store.load(manifest).unwrap().unwrap().0;
+    Manifest::decode(Context { vault: world.vault().id(), place: manifest }, &bytes).unwrap().by_filter
+}
+
+/// One deletion needs a list of dead chunks for each of more containers than the reserve has files. It leaves chunks that
+/// nothing references, the manifest counts that, and the next collection finds them.
+#[test]
+fn a_deletion_goes_through_where_there_is_no_space_for_its_lists() {
+    let world = World::new(9, BALANCED_SMALL);
+    let vault = world.vault();
+    let (content, whole) = replaced_everywhere(&world);
     fill(&world);
     let report = vault.delete("c/x", &["latest~1"]).unwrap();
     assert!(report.held_up.is_none(), "{:?}", report.held_up);
+    assert!(leaking_deletions(&world) > 0, "all of the lists found room");
     assert!(sim::restore(vault, "c/x", "latest").unwrap() == content);
     make_room(&world);
     let collected = vault.gc(false).unwrap();
+    assert_eq!(leaking_deletions(&world), 0);
     let freed = report.freed_bytes + collected.freed_bytes;
     assert!(freed > 3 << 20, "a quarter of 16 MiB was replaced, and {freed} bytes were given back");
     assert!(sim::restore(vault, "c/x", "latest").unwrap() == content);
@@ -199,22 +236,103 @@ fn a_deletion_goes_through_where_there_is_no_space_for_its_lists() {
     assert!(verified.damaged.is_empty(), "{:?}", verified.damaged);
 }
 
+/// A quota that is used up (EDQUOT) is met as a full disk is: with the reserve.
 #[test]
-fn a_cancelled_backup_leaves_nothing() {
+fn a_used_up_quota_stops_neither_reading_nor_deleting() {
+    for op in [SimOp::Create, SimOp::Write] {
+        let mut rng = StdRng::seed_from_u64(10);
+        let mut world = World::new(10, BALANCED_SMALL);
+        for _ in 0..3 {
+            world.change("a/x", &mut rng);
+            world.backup("a/x").unwrap();
+        }
+        let reserve = || world.fs.file_names("reserve").len();
+        let all = reserve();
+        let fail = || world.fs.fail_next(op, Errno::DQUOT.raw_os_error());
+        fail();
+        let restored = sim::restore(world.vault(), "a/x", "latest").unwrap();
+        assert!(restored == **world.content("a/x"), "{op:?}");
+        (0..3).for_each(|_| fail());
+        world.vault().delete("a/x", &["latest~1"]).unwrap();
+        world.vault().gc(false).unwrap();
+        assert_eq!(reserve(), all, "{op:?}: the reserve is whole again");
+        let verified = world.vault().verify(None, true, &Progress::default()).unwrap();
+        assert!(verified.damaged.is_empty(), "{op:?}: {:?}", verified.damaged);
+    }
+}
+
+/// A disk whose backup is cancelled at one of its reads.
+struct Cancelling {
+    bytes: Bytes,
+    progress: Arc<Progress>,
+    /// Reads before that one.
+    reads: usize,
+}
+
+impl Source for Cancelling {
+    fn format(&self) -> &'static str {
+        self.bytes.format()
+    }
+    fn size(&self) -> Option<u64> {
+        self.bytes.size()
+    }
+    fn next_data(&mut self, from: u64) -> image::Result<Option<Range<u64>>> {
+        self.bytes.next_data(from)
+    }
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> image::Result<usize> {
+        match self.reads.checked_sub(1) {
+            None => self.progress.cancel(),
+            Some(left) => self.reads = left,
+        }
+        self.bytes.read_at(offset, buf)
+    }
+}
+
+/// All objects but the roots, which commits replace.
+fn objects(world: &World) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let mut add = |entry: store::Entry| {
+        let is_root = entry.name.ends_with("/manifest") || entry.name.contains("/commits/");
+        names.extend(Some(entry.name).filter(|_| !is_root));
+        Ok(())
+    };
+    store(world).list("", &mut add).unwrap();
+    names
+}
+
+#[test]
+fn a_backup_cancelled_at_any_read_leaves_nothing() {
     let mut rng = StdRng::seed_from_u64(6);
     let mut world = World::new(6, BALANCED_SMALL);
     world.change("a/x", &mut rng);
     world.backup("a/x").unwrap();
-    let before = world.fs.file_names("").len();
-    let progress = Progress::default();
-    progress.cancel();
-    world.rewrite("a/x", &mut rng);
-    let source = Box::new(Bytes(world.content("a/x")));
-    let e = world.vault().backup("a/x", source, &BackupOptions::default(), &progress).unwrap_err();
-    assert!(matches!(e, VaultError::Cancelled), "{e}");
-    assert_eq!(world.fs.file_names("").len(), before);
-    world.collect_and_verify("after the cancelled backup");
-    let _ = Memory::default();
+    world.vault().gc(false).unwrap();
+    let before = objects(&world);
+    let mut content = vec![0; 1 << 20];
+    rng.fill(&mut content[..]);
+    let content = Arc::new(content);
+    let options = BackupOptions { policy: Some(BALANCED_SMALL), ..BackupOptions::default() };
+    let (mut cancelled, mut written) = (0, Vec::new());
+    loop {
+        let progress = Arc::new(Progress::default());
+        let source =
+            Cancelling { bytes: Bytes(content.clone()), progress: progress.clone(), reads: cancelled };
+        let calls = world.fs.op_count();
+        match world.vault().backup("a/x", Box::new(source), &options, &progress) {
+            Err(VaultError::Cancelled) => {}
+            Err(e) => panic!("cancelled at read {cancelled}: {e}"),
+            Ok(_) => break,
+        }
+        written.push(world.fs.op_count() - calls);
+        assert_eq!(objects(&world), before, "cancelled at read {cancelled}");
+        cancelled += 1;
+    }
+    // The later ones had written containers.
+    assert!(cancelled > 8 && written[cancelled - 1] > written[0] + 8, "changing calls: {written:?}");
+    let collected = world.vault().gc(false).unwrap();
+    assert_eq!((collected.orphans, collected.dead_sessions), (0, 0));
+    assert!(sim::restore(world.vault(), "a/x", "latest").unwrap() == *content);
+    assert!(sim::restore(world.vault(), "a/x", "latest~1").unwrap() == **world.content("a/x"));
 }
 
 /// Locks are what keeps processes from removing each other's objects: a file system that gives them to everybody is
