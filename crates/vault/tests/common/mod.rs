@@ -93,14 +93,23 @@ pub fn next_version(rng: &mut StdRng, image: &[u8]) -> Vec<u8> {
     next
 }
 
+type Action = Box<dyn FnOnce() + Send>;
+
 /// A disk in memory. With `holes`, zeros of whole 4 KiB blocks are told as holes.
 pub struct MemorySource {
     bytes: Vec<u8>,
     holes: bool,
+    /// Carried out when the byte at an offset is read.
+    at: Option<(u64, Action)>,
 }
 
 pub fn source(bytes: &[u8], holes: bool) -> Box<dyn Source> {
-    Box::new(MemorySource { bytes: bytes.to_vec(), holes })
+    Box::new(MemorySource { bytes: bytes.to_vec(), holes, at: None })
+}
+
+/// The same without holes. Something happens when the byte at an offset has been read.
+pub fn source_with(bytes: &[u8], at: u64, action: impl FnOnce() + Send + 'static) -> Box<dyn Source> {
+    Box::new(MemorySource { bytes: bytes.to_vec(), holes: false, at: Some((at, Box::new(action))) })
 }
 
 impl Source for MemorySource {
@@ -133,6 +142,9 @@ impl Source for MemorySource {
         let rest = self.bytes.get(offset as usize..).unwrap_or_default();
         let n = rest.len().min(buf.len());
         buf[..n].copy_from_slice(&rest[..n]);
+        if let Some((_, action)) = self.at.take_if(|(at, _)| (offset..offset + n as u64).contains(at)) {
+            action();
+        }
         Ok(n)
     }
 }
