@@ -27,6 +27,7 @@ use domain::{Domain, DomainDisk};
 use export::nbd::unix_uri;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use vault::VaultId;
 use virsh::Virsh;
 
@@ -36,6 +37,8 @@ pub const CHECKPOINT_TAG: &str = "checkpoint";
 pub const IMAGE_TAG: &str = "image";
 /// What an export calls its bitmap.
 const BITMAP: &str = "changes";
+/// How long a job may take to end.
+const JOB_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A point in time of all disks of a domain. Dropped, the job is ended; the checkpoint stays if any snapshot is of it.
 pub struct LibvirtPoint {
@@ -249,7 +252,7 @@ impl LibvirtPoint {
     /// The point in time is no longer needed. A job of another program is not ended.
     fn end_job(&mut self) -> Result<()> {
         if self.begun && self.has_job()? {
-            self.virsh.of_domain("domjobabort", &[])?;
+            abort_job(&self.virsh)?;
         }
         self.begun = false;
         Ok(())
@@ -402,7 +405,23 @@ fn end_abandoned(virsh: &Virsh) -> Result<()> {
             socket.display()
         );
     }
-    virsh.of_domain("domjobabort", &[]).map(drop)
+    abort_job(virsh)
+}
+
+/// Ends the domain's backup job, and waits until it has ended: libvirt answers earlier, and a backup that comes next would
+/// find a job that is not its own.
+fn abort_job(virsh: &Virsh) -> Result<()> {
+    virsh.of_domain("domjobabort", &[])?;
+    let start = Instant::now();
+    while job_socket(virsh)?.is_some() {
+        ensure!(
+            start.elapsed() < JOB_PATIENCE,
+            "libvirt domain {}: its backup job does not end",
+            virsh.domain()
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 /// See [`SAFE_WITH_IOTHREADS`].
