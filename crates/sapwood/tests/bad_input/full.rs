@@ -1,14 +1,17 @@
 //! A vault on a file system that is full, or cannot be written.
 
 use super::Kept;
+use crate::common::mounted::can_mount;
 use crate::common::{
     files_below, line_of, random, sapwood, Bench, Child, Mount, DAMAGED, DONE, FAILED, REFUSED,
 };
 use rustix::fs::{fallocate, FallocateFlags};
 use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::mpsc::channel;
 
 /// Room that backups leave for deletion and collection is within it.
 const ROOM: u64 = 40 << 20;
@@ -202,6 +205,53 @@ fn an_xfs_without_anything_left() {
     works_when_filled(|at| Mount::image(at, 320 << 20, &["mkfs.xfs", "-q", "-f"]), true);
 }
 
+/// A snapshot of a file system with the file `hello`, and a directory for what is served, open to every user.
+fn with_files(bench: Bench) -> Kept {
+    let image = bench.arg("fat");
+    let tool = |name: &str, args: &[&str]| {
+        let out = Command::new(name).args(args).output().unwrap();
+        assert!(out.status.success(), "{name}: {}", String::from_utf8_lossy(&out.stderr));
+    };
+    tool("mkfs.fat", &["-C", &image, "1024"]);
+    tool("mcopy", &["-i", &image, &bench.file("hello", b"hello"), "::/hello"]);
+    bench.backup("vm/files", &image);
+    std::fs::create_dir(bench.path("room")).unwrap();
+    std::fs::create_dir(bench.path("room/mnt")).unwrap();
+    for dir in ["room", "room/mnt"] {
+        std::fs::set_permissions(bench.path(dir), PermissionsExt::from_mode(0o777)).unwrap();
+    }
+    Kept::with(bench)
+}
+
+/// Serving a snapshot, and files out of it, only read the vault.
+fn can_be_served(kept: &Kept, run: impl Fn(&[&str]) -> crate::common::Ended) {
+    let [room, overlay, mnt] = ["room", "room/overlay", "room/mnt"].map(|name| kept.bench.arg(name));
+    let serve = |args: &[&str], script: &str| {
+        let ended = run(&[args, &["--", "sh", "-c", script]].concat());
+        assert_eq!(ended.code(), Some(DONE), "{ended}");
+        let said = ended.stderr.lines().filter(|line| line.contains("cannot register as a reader")).count();
+        assert_eq!(said, 1, "once: {ended}");
+        ended.stdout
+    };
+    let is_content = |copied: &[u8]| copied[..kept.content.len()] == *kept.content;
+    let (copy, write) = ("nbdcopy \"$NBD_URI\" -", "qemu-io -f raw -c 'write -q -P 7 0 4k' \"$NBD_URI\"");
+    assert!(is_content(&serve(&["-q", "nbd", "vm/kept"], copy)));
+    serve(&["-q", "nbd", "vm/kept", &format!("--scratch={room}")], write);
+    // Its snapshot would have to be held for as long as the overlay is there.
+    let refused = run(&["-q", "nbd", "vm/kept", "--overlay", &overlay, "--", "true"]);
+    assert_eq!(refused.code(), Some(REFUSED), "{refused}");
+    let why = refused.stderr.lines().last().unwrap();
+    assert!(why.contains(kept.bench.store.to_str().unwrap()) && why.contains("cannot be written"), "{why}");
+    if can_mount() {
+        let cat = format!("cat {mnt}/vm/kept/latest.raw");
+        assert!(is_content(&serve(&["-q", "mount", &mnt], &cat)));
+    }
+    let got = format!("{room}/got");
+    let ended = run(&["-q", "files", "vm/files", "get", "/hello", "--to", &got]);
+    assert_eq!(ended.code(), Some(DONE), "{ended}");
+    assert_eq!(std::fs::read(format!("{got}/hello")).unwrap(), b"hello");
+}
+
 /// What only reads must work on a vault that cannot be written, and says that it is not protected.
 fn can_be_read(kept: &Kept, run: impl Fn(&[&str]) -> crate::common::Ended) {
     let reads = |args: &[&str], registers: bool| {
@@ -243,9 +293,10 @@ fn a_vault_that_cannot_be_written() {
     let bench = Bench::bare();
     let Some(mount) = Mount::tmpfs(&bench.store, ROOM) else { return };
     bench.done(&["init"]);
-    let kept = Kept::with(bench);
+    let kept = with_files(bench);
     mount.read_only();
     can_be_read(&kept, |args| kept.bench.run(args));
+    can_be_served(&kept, |args| kept.bench.run(args));
     assert!(kept.bench.run(&["gc"]).stderr.contains("read-only; mount it writable"));
 }
 
@@ -270,7 +321,7 @@ fn a_damaged_vault_that_cannot_be_written() {
 /// Somebody who may read the files and not write them: an auditor, or the user of a web console.
 #[test]
 fn a_vault_that_a_user_may_only_read() {
-    let kept = Kept::new();
+    let kept = with_files(Bench::new("balanced"));
     let all_may_enter = PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(kept.bench.dir.path(), all_may_enter).unwrap();
     let opened = Command::new("chmod").args(["-R", "o+rX"]).arg(&kept.bench.store).status();
@@ -289,6 +340,42 @@ fn a_vault_that_a_user_may_only_read() {
             "another user cannot run it",
         );
     }
-    can_be_read(&kept, |args| Child::start(command(args), &line_of(args)).wait());
+    let run = |args: &[&str]| Child::start(command(args), &line_of(args)).wait();
+    can_be_read(&kept, run);
+    can_be_served(&kept, run);
     kept.check();
+}
+
+/// A reader that could not register loses what it reads to a deletion: it says that, and not that the vault is damaged.
+#[test]
+fn a_reader_that_cannot_register_says_that_its_snapshot_is_gone() {
+    let bench = Bench::new("balanced");
+    let older = random(96 << 20, 80);
+    bench.backup("vm/d", &bench.file("disk", &older));
+    bench.backup("vm/d", &bench.file("disk", &random(1 << 20, 81)));
+    let Some(view) = Mount::read_only_view(&bench.store, &bench.path("view")) else { return };
+    let (begun, has_begun) = channel();
+    let (go_on, may_go_on) = channel();
+    let read = move |out: &mut std::process::ChildStdout| {
+        let mut bytes = vec![0; 100_000];
+        out.read_exact(&mut bytes).unwrap();
+        begun.send(()).unwrap();
+        may_go_on.recv().unwrap();
+        out.read_to_end(&mut bytes).unwrap();
+        bytes
+    };
+    let args = ["-q", "restore", "vm/d@latest~1", "-"];
+    let child = Child::start_with_reader(sapwood(&view.path, &args), &line_of(&args), read);
+    has_begun.recv().unwrap();
+    bench.done(&["delete", "vm/d@latest~1"]);
+    go_on.send(()).unwrap();
+    let ended = child.wait();
+    assert_eq!(ended.code(), Some(FAILED), "{}", ended.stderr);
+    let lines: Vec<&str> = ended.stderr.lines().collect();
+    let [notice, error] = lines[..] else { panic!("{}", ended.stderr) };
+    assert!(notice.contains("cannot register as a reader (") && notice.contains("may fail"), "{notice}");
+    assert!(error.starts_with("sapwood: disks/") && error.contains("another process has deleted"), "{error}");
+    assert!(error.contains("this reader could not register; run it again"), "{error}");
+    assert!(older.starts_with(&ended.stdout) && ended.stdout.len() < older.len());
+    bench.verify();
 }

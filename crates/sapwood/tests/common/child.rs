@@ -94,6 +94,24 @@ impl Child {
         }
     }
 
+    /// Whether a signal that it was sent waits to be taken.
+    pub fn has_pending(&self, signal: Signal) -> bool {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap_or_default();
+        let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
+        let pending = pending.map_or(0, |mask| u64::from_str_radix(mask.trim(), 16).unwrap());
+        pending >> (signal.as_raw() - 1) & 1 == 1
+    }
+
+    /// Whether all of its threads wait for something.
+    pub fn is_asleep(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.process.id()));
+        threads.into_iter().flatten().flatten().all(|thread| {
+            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('S'))
+        })
+    }
+
     /// Waits for its end.
     pub fn wait(mut self) -> Ended {
         let start = Instant::now();

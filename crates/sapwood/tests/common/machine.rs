@@ -63,6 +63,11 @@ impl Mount {
         Self::on(path, &[OsStr::new("-o"), OsStr::new("loop"), image.as_os_str()])
     }
 
+    /// What stands in a directory, at another path at which nothing can be written.
+    pub fn read_only_view(of: &Path, path: &Path) -> Option<Mount> {
+        Self::on(path, &[OsStr::new("-o"), OsStr::new("bind,ro"), of.as_os_str()])
+    }
+
     fn on(path: &Path, args: &[&OsStr]) -> Option<Mount> {
         std::fs::create_dir_all(path).unwrap();
         match system("mount", &[args, &[path.as_os_str()]].concat()) {
