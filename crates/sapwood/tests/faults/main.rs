@@ -23,7 +23,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use tracer::Fault;
 
 /// Faults of each command in an ordinary run of the tests.
-const FAULTS: usize = 40;
+const FAULTS: usize = 20;
 
 /// Which ones. Always the same: a change is tested by what it changes, not by luck.
 const SEED: u64 = 13;

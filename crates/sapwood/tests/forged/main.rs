@@ -66,7 +66,7 @@ const COMMANDS: [&[&str]; 20] = [
 ];
 /// The one that every case is run with, `verify --data`, and how often another one is.
 const ALWAYS: usize = 7;
-const OTHERS: f64 = 0.12;
+const OTHERS: f64 = 0.06;
 
 #[test]
 fn no_command_takes_more_than_256_mib() {
