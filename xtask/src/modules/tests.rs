@@ -111,6 +111,17 @@ fn paths_in_macros_count() {
 }
 
 #[test]
+fn paths_in_attributes_count() {
+    let crate_ = [
+        ("lib.rs", "mod args; mod serving;"),
+        ("args.rs", "pub struct Args { #[arg(long, value_parser = crate::serving::parse_size)] size: u64 }"),
+        ("serving.rs", "use crate::args::Args; pub fn parse_size(_: Args) {}"),
+    ];
+    let circle = "circle of modules\n    args.rs -> serving.rs: parse_size\n    serving.rs -> args.rs: Args";
+    assert_eq!(wrongs(&crate_), [circle]);
+}
+
+#[test]
 fn a_name_may_be_a_module_and_a_function() {
     let crate_ = [
         ("lib.rs", "pub mod backup; pub use backup::backup; mod stage;"),

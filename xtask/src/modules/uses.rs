@@ -5,7 +5,7 @@ use super::names::{imports, Kind, Names, Target};
 use super::tree::{attributes, is_for_tests, Tree};
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
-use syn::{Attribute, ImplItemFn, Item, ItemUse, Macro, Path, Visibility};
+use syn::{Attribute, ImplItemFn, Item, ItemUse, Macro, Meta, Path, Visibility};
 
 /// The arrows between the files of a tree, with the names of the items that are used.
 pub fn between_files(tree: &Tree) -> Graph<String> {
@@ -48,7 +48,7 @@ impl Uses<'_> {
         !self.tree.is_within(*module, self.module) || (*kind == Kind::Trait && !handed_on)
     }
 
-    /// Notes the paths among the tokens of a macro, which have no syntax of their own.
+    /// Notes the paths among the tokens of a macro or an attribute, which have no syntax of their own.
     fn scan(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut after = After::Other;
@@ -143,5 +143,9 @@ impl<'ast> Visit<'ast> for Uses<'_> {
 
     fn visit_visibility(&mut self, _: &'ast Visibility) {}
 
-    fn visit_attribute(&mut self, _: &'ast Attribute) {}
+    fn visit_attribute(&mut self, attribute: &'ast Attribute) {
+        if let Meta::List(list) = &attribute.meta {
+            self.scan(list.tokens.clone());
+        }
+    }
 }
