@@ -35,6 +35,20 @@ pub(crate) struct Session {
     ended: bool,
 }
 
+/// What the session of maintenance says.
+const MAINTENANCE: &str = "maintenance run";
+
+/// What came of an attempt to register.
+enum Registration {
+    Done(Manifest, WriterNo, Evidence),
+    /// Another session has the disk.
+    Held {
+        disk: String,
+        holder: String,
+        is_removal: bool,
+    },
+}
+
 /// After so long a wait people are told who is waited for.
 const QUIET: Duration = Duration::from_secs(5);
 
@@ -52,15 +66,22 @@ pub(crate) fn hold_session(folder: &Folder, kind: &str) -> Result<(Token, Box<dy
     Ok((token, folder.store.hold(&name, &record.encode(folder.context(&name)))?))
 }
 
-/// Who holds a session, for those who wait for it.
-fn holder(folder: &Folder, token: Token) -> String {
+/// What the session of a collection says that takes an empty disk away.
+const REMOVAL: &str = "removal of an empty disk";
+
+/// How long a backup waits for such a removal, which takes milliseconds.
+const REMOVAL_SECONDS: Duration = Duration::from_secs(30);
+
+/// Who holds a session, for those who wait for it, and whether it is only the removal of an empty disk.
+fn holder(folder: &Folder, token: Token) -> (String, bool) {
     let name = names::session(token);
     let read = folder.store.read(&name, 1 << 16).ok();
     match read.and_then(|bytes| SessionRecord::decode(folder.context(&name), &bytes).ok()) {
         Some(SessionRecord { work, host, process, since }) => {
-            format!("a {work} (host {host}, process {process}, since {} UTC)", format_time(since))
+            let since = format_time(since);
+            (format!("a {work} (host {host}, process {process}, since {since} UTC)"), work == REMOVAL)
         }
-        None => format!("a session whose object {name} cannot be read"),
+        None => (format!("a session whose object {name} cannot be read"), false),
     }
 }
 
@@ -76,27 +97,29 @@ impl Session {
     /// Registers a writer. A second live backup of a disk is refused; maintenance waits for other maintenance.
     pub fn begin(folder: &Folder, kind: WriterKind) -> Result<Session> {
         match kind {
-            WriterKind::Backup => Self::register_within(folder, kind, Duration::ZERO),
-            WriterKind::Maintenance => Self::register_within(folder, kind, folder.patience),
+            WriterKind::Backup => Self::register_within(folder, kind, "backup", Duration::ZERO),
+            WriterKind::Maintenance => Self::register_within(folder, kind, MAINTENANCE, folder.patience),
         }
+    }
+
+    /// Registers as a backup would, to take an empty disk away: no backup can begin meanwhile. Refused at once where one
+    /// has the disk.
+    pub fn begin_removal(folder: &Folder) -> Result<Session> {
+        Self::register_within(folder, WriterKind::Backup, REMOVAL, Duration::ZERO)
     }
 
     /// The same for maintenance that can as well be done later: refused at once where other maintenance is at work.
     pub fn begin_if_free(folder: &Folder) -> Result<Session> {
-        Self::register_within(folder, WriterKind::Maintenance, Duration::ZERO)
+        Self::register_within(folder, WriterKind::Maintenance, MAINTENANCE, Duration::ZERO)
     }
 
-    fn register_within(folder: &Folder, kind: WriterKind, wait: Duration) -> Result<Session> {
-        let what = match kind {
-            WriterKind::Backup => "backup",
-            WriterKind::Maintenance => "maintenance run",
-        };
-        let (token, hold) = hold_session(folder, what)?;
+    fn register_within(folder: &Folder, kind: WriterKind, work: &str, wait: Duration) -> Result<Session> {
+        let (token, hold) = hold_session(folder, work)?;
         let start = Instant::now();
         let mut is_told = false;
         loop {
             match Self::register(folder, kind, token) {
-                Ok((manifest, writer, evidence)) => {
+                Ok(Registration::Done(manifest, writer, evidence)) => {
                     let parent = manifest.newest().filter(|_| kind == WriterKind::Backup).cloned();
                     return Ok(Session {
                         folder: folder.clone(),
@@ -111,7 +134,13 @@ impl Session {
                         ended: false,
                     });
                 }
-                Err(VaultError::Busy { disk, holder }) if start.elapsed() < wait => {
+                Ok(Registration::Held { disk, holder, is_removal }) => {
+                    // A backup does not wait for another one, but for the removal of its disk, after which it begins anew.
+                    let waits_for_removal = is_removal && work != REMOVAL;
+                    let wait = if waits_for_removal { wait.max(REMOVAL_SECONDS) } else { wait };
+                    if start.elapsed() >= wait {
+                        return Err(VaultError::Busy { disk, holder });
+                    }
                     if !is_told && start.elapsed() >= QUIET {
                         is_told = true;
                         let most = wait.as_secs();
@@ -126,14 +155,17 @@ impl Session {
         }
     }
 
-    fn register(folder: &Folder, kind: WriterKind, token: Token) -> Result<(Manifest, WriterNo, Evidence)> {
+    fn register(folder: &Folder, kind: WriterKind, token: Token) -> Result<Registration> {
         let evidence = Evidence::of_commits(folder)?;
-        let (manifest, no) = folder.update(|m| {
+        let mut held_by_removal = false;
+        let registered = folder.update(|m| {
             evidence.check_update(folder, m)?;
             for other in m.writers.iter().filter(|w| w.kind == kind) {
                 if is_alive(&*folder.store, other.token)? {
                     let disk = if m.name.is_empty() { folder.path.clone() } else { m.name.clone() };
-                    return Err(VaultError::Busy { disk, holder: holder(folder, other.token) });
+                    let (holder, is_removal) = holder(folder, other.token);
+                    held_by_removal = is_removal;
+                    return Err(VaultError::Busy { disk, holder });
                 }
             }
             m.writers.retain(|w| w.kind != kind);
@@ -142,8 +174,14 @@ impl Session {
             let parent = m.newest().filter(|_| kind == WriterKind::Backup).map(|s| s.id);
             m.writers.push(Writer { no, token, kind, parent, since: m.sequence });
             Ok(no)
-        })?;
-        Ok((manifest, no, evidence))
+        });
+        match registered {
+            Ok((manifest, no)) => Ok(Registration::Done(manifest, no, evidence)),
+            Err(VaultError::Busy { disk, holder }) => {
+                Ok(Registration::Held { disk, holder, is_removal: held_by_removal })
+            }
+            Err(e) => Err(e),
+        }
     }
 
     /// Registers a second kind of writer under a hold that another session has: backups that also write to

@@ -206,7 +206,7 @@ fn remove_if_empty(folder: &Folder) -> Result<()> {
         Some((m, _)) if is_empty(&m) => {}
         _ => return Ok(()),
     }
-    match Session::begin(&folder.with_reserve(Reserve::Whole), WriterKind::Backup) {
+    match Session::begin_removal(&folder.with_reserve(Reserve::Whole)) {
         // As a backup that fails does; none can begin meanwhile.
         Ok(session) => drop(session),
         Err(VaultError::Busy { .. } | VaultError::Missing { .. }) => {}
