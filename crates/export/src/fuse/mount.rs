@@ -1,4 +1,4 @@
-//! A tree that is mounted: its beginning and its end.
+//! Mounting and unmounting a tree.
 
 use super::mountpoint::{Busy, Mountpoint};
 use super::requests::{Requests, Service};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long the kernel may take to let go of what was unmounted. Where another mount namespace has it too, it does not.
+/// How long the kernel may take to end an unmounted tree. It does not end while another mount namespace has it.
 const LEAVE_TIME: Duration = Duration::from_secs(2);
 
 /// How a tree is mounted.
@@ -20,7 +20,7 @@ pub struct MountOptions {
     pub threads: usize,
     /// Whether other users may read it.
     pub allow_other: bool,
-    /// Told of requests that failed, but for those of names that are not there.
+    /// Called with a message for each request that failed, except for names that do not exist.
     pub on_error: Box<dyn Fn(&str) + Send + Sync>,
     /// Called when no more requests come: the tree was unmounted, by us or by another process.
     pub on_end: Box<dyn FnOnce() + Send>,
@@ -49,7 +49,7 @@ impl Mount {
     pub fn start(mountpoint: &Path, tree: Arc<dyn Tree>, options: MountOptions) -> io::Result<Mount> {
         let MountOptions { threads, allow_other, on_error, on_end } = options;
         let (send, ended) = channel();
-        // Something is sent when the kernel begins to ask, or it never will.
+        // A message comes with the first request of the kernel, or when the session has failed.
         let (begin, begun) = channel();
         let never = begin.clone();
         let on_start = Box::new(move || {
@@ -60,7 +60,7 @@ impl Mount {
         let mut config = Config::default();
         config.n_threads = Some(threads.max(1));
         config.clone_fd = threads > 1;
-        // The kernel sees to who may read.
+        // The kernel checks who may read.
         let session = Session::from_fd(Requests(served.clone()), device, SessionACL::All, config);
         let spawned = session.and_then(|session| {
             std::thread::Builder::new().name("fuse".into()).spawn(move || {
@@ -73,7 +73,7 @@ impl Mount {
         let mount = Mount { mountpoint, served, ended, answering: Some(answering) };
         let _ = begun.recv();
         match mount.ended.try_recv() {
-            // The kernel and we did not come to terms: nothing can be asked.
+            // The session with the kernel failed: there will be no requests.
             Ok(Err(e)) => {
                 drop(mount.mountpoint.detach(Busy::Yes));
                 Err(e)

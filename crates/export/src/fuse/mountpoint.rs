@@ -39,12 +39,12 @@ struct MountId {
 pub(super) enum Busy {
     /// Not at all.
     No,
-    /// It goes out of sight at once, and ends when nothing of it is open any more.
+    /// It is detached at once, and ends when its last open file is closed.
     Yes,
 }
 
 impl Mountpoint {
-    /// Mounts. What comes back is the end at which the kernel's requests are read; closed, the mount is dead.
+    /// Mounts. Returns the descriptor from which the kernel's requests are read; when that is closed, the mount is dead.
     pub fn attach(path: &Path, allow_other: bool) -> io::Result<(Mountpoint, OwnedFd)> {
         let path = path.canonicalize()?;
         let device = OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|e| {
@@ -65,7 +65,7 @@ impl Mountpoint {
             Err(Errno::PERM) => ask_helper(&path, &options)?,
             Err(e) => return Err(e.into()),
         };
-        // Before anybody can have seen that it is there, and put something else in its place.
+        // At once, before another process can mount something else over it.
         let id = id(&path).inspect_err(|_| {
             let _ = unmount(&path, UnmountFlags::DETACH);
         })?;
@@ -126,7 +126,7 @@ fn attach_ourselves(path: &Path, device: OwnedFd, options: &str) -> rustix::io::
     Ok(device)
 }
 
-/// Has the helper mount, which may where we may not. It opens the device, and sends it.
+/// Lets the helper mount: it has the right where we have not. It opens the device and sends us the descriptor.
 fn ask_helper(path: &Path, options: &str) -> io::Result<OwnedFd> {
     let (ours, its) = UnixStream::pair()?;
     let mut command = Command::new(HELPER);

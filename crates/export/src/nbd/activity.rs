@@ -4,13 +4,13 @@ use super::limits::State;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Kept by the threads of a connection, read by the one that listens. Nothing is ordered by it.
+/// Written by the threads of a connection, read by the listening thread. The atomics order nothing else.
 pub(super) struct Activity {
     began: Instant,
     has_agreed: AtomicBool,
     /// Requests that were taken and are not answered.
     in_hand: AtomicUsize,
-    /// Replies that are being written: the client may not be taking them.
+    /// Replies that are being written; the client may be slow to read them.
     replying: AtomicUsize,
     /// When a request or a piece of it came last, or a reply was written: milliseconds after it began.
     last_ms: AtomicU64,
@@ -39,13 +39,13 @@ impl Activity {
         self.last_ms.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// A request was taken, and is in hand until what is returned is dropped.
+    /// Counts a request that is being carried out, until the guard is dropped.
     pub fn request(&self) -> CountGuard<'_> {
         self.touch();
         CountGuard::new(self, &self.in_hand)
     }
 
-    /// A reply is written until what is returned is dropped.
+    /// Counts a reply that is being written, until the guard is dropped.
     pub fn reply(&self) -> CountGuard<'_> {
         self.touch();
         CountGuard::new(self, &self.replying)

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Reads up to this length that need no waiting are answered before the next request is read.
 const QUICK_BYTES: u32 = 32 << 10;
-/// What is longer is read and written in pieces, so that memory is bounded whatever clients ask for.
+/// Longer requests are carried out in pieces of this size, so that memory is bounded.
 const PIECE_BYTES: u64 = 1 << 20;
 /// Memory that a thread keeps between requests.
 const KEPT_BYTES: usize = 2 << 20;
@@ -33,7 +33,7 @@ pub(super) struct Connection<'a> {
 
 struct Requests {
     socket: BufReader<Socket>,
-    /// Nothing more is read: the client is gone, said so, or does not keep to the protocol.
+    /// No more requests are read: the client has left, or breaks the protocol.
     ended: bool,
 }
 
@@ -47,7 +47,7 @@ struct Request {
 }
 
 impl Request {
-    /// A write whose data is not taken with it.
+    /// A write whose data is read in pieces, after the request.
     fn is_long_write(&self) -> bool {
         self.command == CMD_WRITE && u64::from(self.len) > PIECE_BYTES
     }
@@ -107,11 +107,11 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// The next request that is not answered at once; what a write brings is in `buf`.
+    /// The next request that was not answered at once; the data of a write is in `buf`.
     fn next(&self, buf: &mut Vec<u8>) -> Option<Request> {
         let mut requests = self.requests.lock();
         loop {
-            // What has come already can still be read from a socket that was shut down, and from one of TCP what comes later.
+            // Data that has arrived can still be read from a socket that was shut down, and from TCP even later data.
             if requests.ended || self.stopping.load(Ordering::Acquire) {
                 return None;
             }
@@ -137,7 +137,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Carries a long write out as its data comes, so that memory is bounded. All of it is taken, whatever becomes of it.
+    /// Carries a long write out as its data comes, so that memory is bounded. All data is read, even after an error.
     fn write_long(&self, requests: &mut Requests, r: &Request, buf: &mut Vec<u8>) -> io::Result<()> {
         let mut outcome = self.check(r);
         let (mut at, end) = (r.offset, r.offset.saturating_add(u64::from(r.len)));

@@ -1,4 +1,4 @@
-//! The handshake: what is to be served, and how.
+//! The handshake: client and server agree on an export and on the features to use.
 
 use super::exports::Exports;
 use crate::device::BlockDevice;
@@ -11,7 +11,7 @@ pub(super) const ALLOCATION_ID: u32 = 1;
 /// No client needs more options to say what it wants.
 const OPTIONS_MAX: usize = 1000;
 
-/// What was agreed on.
+/// What client and server agreed on.
 pub(super) struct Agreement {
     /// What is served.
     pub device: Arc<dyn BlockDevice>,
@@ -38,7 +38,8 @@ struct ClientOption {
     data: Vec<u8>,
 }
 
-/// Agrees with a client; `None` where it left, or asked for what there is not in a way that has no answer.
+/// Carries the handshake out; `None` where the client left, or named an unknown export by an option that has no error
+/// reply.
 pub(super) fn negotiate<S: Read + Write>(
     socket: &mut S,
     exports: &dyn Exports,
@@ -101,7 +102,7 @@ impl<S: Read + Write> Handshake<'_, S> {
         Ok(ClientOption { option, data })
     }
 
-    /// The old way to choose an export: without an answer where there is none.
+    /// The old option to choose an export. It has no error reply.
     fn export_name(&mut self, choice: &ClientOption) -> io::Result<Option<Agreement>> {
         let name = String::from_utf8_lossy(&choice.data).into_owned();
         let Some(device) = self.exports.open(&name) else { return Ok(None) };
@@ -136,7 +137,7 @@ impl<S: Read + Write> Handshake<'_, S> {
             return Ok(None);
         };
         let list = self.exports.list();
-        // Where there is one only, it also answers to no name.
+        // An only export also answers to the empty name.
         let is_it = |e: &&(String, String)| e.0 == name || (name.is_empty() && list.len() == 1);
         let listed = list.iter().find(is_it).cloned().unwrap_or_else(|| (name.clone(), String::new()));
         let (size, flags) = (device.size().to_be_bytes(), self.flags(&*device).to_be_bytes());
@@ -219,7 +220,7 @@ pub(super) fn broken(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("the client does not keep to the protocol: {why}"))
 }
 
-/// Takes a text with its length before it off the front.
+/// Takes a text, preceded by its length, off the front.
 fn take_text(data: &mut &[u8]) -> Option<String> {
     let (len, rest) = data.split_first_chunk::<4>()?;
     let len = usize::try_from(u32::from_be_bytes(*len)).ok().filter(|l| *l <= NAME_BYTES_MAX)?;

@@ -42,7 +42,7 @@ pub(super) enum Peer {
     User(u32),
     /// An address; of IPv6 the network of 64 bits, all of which one machine may have.
     Address(IpAddr),
-    /// The system does not tell.
+    /// The system does not know.
     Unknown,
 }
 
@@ -83,7 +83,7 @@ pub(super) struct ConnectionInfo {
 pub(super) enum State {
     /// In its handshake, which began then.
     Handshake(Instant),
-    /// Asks for nothing, or does not take what it asked for, since then.
+    /// Since then it has sent no request, or has not read the reply.
     Idle(Instant),
     /// A request of it is being carried out.
     Busy,
@@ -104,8 +104,8 @@ impl Limits {
     /// Whether to accept a connection of `peer`.
     ///
     /// If the server is full, a slow handshake is closed, the longest first; else the connection that was idle for
-    /// the longest time, of the peer that has the most connections, the newcomer counted: a single connection is never cut
-    /// for another peer. If the peer's own limit is reached, it must be one of its own.
+    /// the longest time, of the peer with the most connections (counting the new one): a peer's only connection is never
+    /// closed for another peer. If the peer's own limit is reached, it must be one of its own.
     pub(super) fn admit(&self, peer: Peer, held: &[ConnectionInfo], now: Instant) -> Admission {
         let count = |of: Peer| held.iter().filter(|h| h.peer == of).count() + usize::from(of == peer);
         let is_at_limit = count(peer) > self.per_peer;

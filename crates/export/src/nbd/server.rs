@@ -1,4 +1,4 @@
-//! Listening, and the clients that are there.
+//! Listening for clients, and keeping track of them.
 
 use super::activity::Activity;
 use super::address::Address;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long the server waits, at its end, for a client that does not take its answers.
+/// How long a stopping server waits for clients that do not read their replies.
 const LEAVE_TIME: Duration = Duration::from_secs(5);
 /// How a server works.
 pub struct ServerOptions {
@@ -48,7 +48,7 @@ struct Shared {
     left: Condvar,
     /// No more clients and requests are taken.
     stopping: AtomicBool,
-    /// Clients that ever agreed on an export.
+    /// Clients that have finished a handshake since the start.
     served: AtomicU64,
 }
 
@@ -102,17 +102,17 @@ impl Server {
         &self.address
     }
 
-    /// Clients that are there.
+    /// Clients that are connected.
     pub fn clients(&self) -> usize {
         self.shared.clients().held().len()
     }
 
-    /// Clients that agreed on an export since it started.
+    /// Clients that have finished a handshake since the start.
     pub fn served(&self) -> u64 {
         self.shared.served.load(Ordering::Relaxed)
     }
 
-    /// Takes no more clients and requests, and returns when those that were taken are answered.
+    /// Accepts no more clients and requests, and returns when the requests under way are answered.
     pub fn stop(mut self) {
         self.end();
     }
@@ -155,7 +155,7 @@ fn listen(listener: &Listener, stopped: &UnixStream, shared: &Arc<Shared>) {
         match listener.accept() {
             Ok(socket) => welcome(socket, shared),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-            // Out of descriptors, say: the next one may find some.
+            // Out of descriptors, for example: the next try may succeed.
             Err(_) => std::thread::sleep(Duration::from_millis(100)),
         }
     }

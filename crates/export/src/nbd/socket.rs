@@ -49,13 +49,13 @@ impl Socket {
     }
 }
 
-/// A connection that ends when its time is over.
+/// A connection with a deadline for all reads and writes.
 pub(super) struct DeadlineSocket<'a> {
     socket: &'a mut Socket,
     until: Instant,
 }
 
-/// Gives a connection so much time, for all that is read and written.
+/// Gives a connection this much time for all reads and writes.
 pub(super) fn with_deadline(socket: &mut Socket, time: Duration) -> DeadlineSocket<'_> {
     DeadlineSocket { socket, until: Instant::now() + time }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// An agent that does not answer within this is not there.
+/// An agent that does not answer within this time counts as absent.
 const ANSWER: Duration = Duration::from_secs(5);
 /// A freeze flushes the guest's caches.
 const FREEZE: Duration = Duration::from_secs(60);
@@ -29,7 +29,7 @@ pub fn is_guest_frozen() -> bool {
     FROZEN.load(Ordering::SeqCst)
 }
 
-/// What became of an attempt to freeze.
+/// The outcome of an attempt to freeze.
 pub enum Freeze {
     Frozen(Frozen),
     /// Nothing is frozen: why.
@@ -78,7 +78,7 @@ impl Frozen {
                 }
                 Err(e) => last = Some(e),
             }
-            // What was answered too late would be taken for the next answer.
+            // A late answer would be mistaken for the answer to the next command.
             if let Ok(again) = Agent::connect(&self.agent.path) {
                 self.agent = again;
                 self.agent.is_there();
@@ -101,8 +101,8 @@ impl Drop for Frozen {
     }
 }
 
-/// A connection to an agent. Unlike the monitor it may have died at any time, and what it still says may be the answer to
-/// somebody else's question.
+/// A connection to an agent. Unlike the monitor it may die at any time, and what it sends may be the answer to another
+/// program's command.
 struct Agent {
     socket: UnixStream,
     path: PathBuf,
@@ -118,7 +118,7 @@ impl Agent {
         Ok(Agent { socket, path: path.into(), rest: Vec::new() })
     }
 
-    /// Whether it answers, after everything that it had to say to others.
+    /// Whether it answers, after any late answers to other programs.
     fn is_there(&mut self) -> bool {
         let mut random = [0; 4];
         let _ = getrandom::fill(&mut random);

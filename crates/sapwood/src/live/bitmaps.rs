@@ -1,4 +1,4 @@
-//! Our dirty bitmaps in QEMU: which one counts, and what becomes of the others.
+//! Our dirty bitmaps in QEMU: finding the one to use, and removing the others.
 
 use super::qmp::Qmp;
 use anyhow::{bail, Result};
@@ -11,11 +11,11 @@ pub struct Bitmap {
     pub name: String,
 }
 
-/// What there is to go by.
+/// How the changes since the newest snapshot are known.
 pub enum State {
-    /// A bitmap that has seen all since the newest snapshot, and records.
+    /// A bitmap that has recorded all writes since the newest snapshot, and still records.
     Usable(Bitmap),
-    /// None: why.
+    /// There is no such bitmap, for this reason.
     FullScan(String),
 }
 
@@ -33,18 +33,18 @@ impl Bitmap {
     }
 }
 
-/// A bitmap as QEMU tells of it.
+/// A bitmap as QEMU describes it.
 struct BitmapInfo {
     bitmap: Bitmap,
     recording: bool,
     /// QEMU was not ended in order while it recorded.
     inconsistent: bool,
-    /// Somebody exports it, or works on it.
+    /// An export or a job uses it.
     busy: bool,
 }
 
-/// Leaves one bitmap of this vault's at most: that of the newest snapshot, with everything that was recorded since. Also
-/// where a point in time was taken of which no snapshot came.
+/// Leaves at most one bitmap of this vault: that of the newest snapshot, with all that was recorded since. Bitmaps of
+/// backups that were killed are merged into it.
 pub fn settle(qmp: &mut Qmp, node: &str, vault: VaultId, newest: Option<SnapId>) -> Result<State> {
     let found = bitmaps(qmp, node, vault)?;
     if let Some(busy) = found.iter().find(|f| f.busy) {
@@ -85,7 +85,7 @@ pub fn settle(qmp: &mut Qmp, node: &str, vault: VaultId, newest: Option<SnapId>)
     Ok(State::Usable(wanted))
 }
 
-/// In one step: a bitmap takes in what others have recorded, and records again.
+/// Merges other bitmaps into one and lets it record again, in one transaction.
 fn resume(qmp: &mut Qmp, node: &str, bitmap: &Bitmap, others: &[&str]) -> Result<()> {
     let merge = json!({ "node": node, "target": bitmap.name, "bitmaps": others });
     let actions = json!([

@@ -1,5 +1,5 @@
-//! What a machine is made of, besides its disks: kept beside them as a small disk of its own, `VM/definition`, so that it
-//! has versions, is verified and is restored as they are.
+//! The definition of a machine, stored beside its disks as a small disk, `VM/definition`: so it has snapshots, is
+//! verified and is restored like a disk.
 
 use super::qmp::Qmp;
 use anyhow::{ensure, Context as _, Result};
@@ -8,7 +8,7 @@ use serde_json::json;
 use std::io::Cursor;
 use std::path::Path;
 
-/// A text: what libvirt calls the domain's XML, or how a QEMU was called, as JSON.
+/// A text: the domain's XML of libvirt, or the command line of a QEMU, as JSON.
 pub struct Definition(Vec<u8>);
 
 impl Definition {

@@ -1,9 +1,9 @@
 //! Backups of a domain of libvirt: `libvirt:DOMAIN`, all its disks at one instant.
 //!
-//! libvirt does in its own words what [`super::point`] does in QEMU's: a pull-mode backup is the point in time and the
-//! export, a checkpoint is the bitmap that begins with it.
+//! libvirt carries out what [`super::qemu`] does through QEMU's monitor: a pull-mode backup is the point in time and its
+//! export, and a checkpoint is the bitmap that begins with it.
 //!
-//! 1. A backup job that is left of a backup that was killed is ended.
+//! 1. A backup job of a killed backup is ended.
 //! 2. Every disk's newest snapshot names its checkpoint and its image. They count if libvirt still has the checkpoint, and
 //!    the disk had at that time, and has now, the image of the snapshot: libvirt itself looks at targets only.
 //!    `backup-begin` begins the job and a checkpoint in one step, with the guest's file systems frozen if its agent is
@@ -12,7 +12,7 @@
 //! 4. When all their snapshots are committed the job is ended, and older checkpoints of this vault go.
 //!
 //! A snapshot names its checkpoint in its tag `checkpoint`, since one checkpoint is of all disks, and a snapshot of one.
-//! A checkpoint of which no snapshot came does no harm: libvirt adds up what was recorded before and after it.
+//! A checkpoint without a snapshot does no harm: libvirt merges what was recorded before and after it.
 
 mod domain;
 mod virsh;
@@ -59,7 +59,7 @@ pub struct LibvirtPoint {
 struct Part {
     target: String,
     keeps_bitmaps: bool,
-    /// What tells its image from others.
+    /// Identifies its image.
     image: Option<String>,
     /// The checkpoint since which its changes are known, or why there is none.
     since: std::result::Result<String, String>,
@@ -176,7 +176,7 @@ impl LibvirtPoint {
         }
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let begun = self.virsh.of_domain("backup-begin", &args).map(drop);
-        // What is said of it may be lost on the way.
+        // The answer may be lost on the way.
         self.begun = begun.is_ok() || self.has_job().unwrap_or(true);
         begun
     }

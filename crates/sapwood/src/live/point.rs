@@ -29,8 +29,8 @@ pub trait Point: Send {
     /// Whether the point in time of a disk was kept until now.
     fn check(&mut self, disk: usize) -> Result<()>;
 
-    /// Gives the point in time up rather than let writes of the guest fail for want of room. Returns whether it still
-    /// stands.
+    /// Gives the point in time up before writes of the guest fail because the scratch space is full. Returns whether it
+    /// still holds.
     fn check_scratch(&mut self) -> bool;
 
     /// Ends it for a disk whose snapshot is committed: the next backup goes by what is recorded since.

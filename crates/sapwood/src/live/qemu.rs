@@ -16,8 +16,7 @@ use vault::{SnapId, VaultId};
 
 const GRANULARITY_BYTES: u64 = 64 << 10;
 
-/// A point in time. Dropped, it is taken down; the bitmaps of disks whose snapshot was not committed go on where they were
-/// stopped.
+/// A point in time. Dropping it removes it from QEMU; the bitmaps of disks whose snapshot was not committed record again.
 pub struct QemuPoint {
     qmp: Qmp,
     vault: VaultId,
@@ -38,7 +37,7 @@ struct Part {
     old: State,
     new: Bitmap,
     names: Names,
-    /// How far it has come; undone from the end.
+    /// The steps that were done; undone in reverse order.
     undo: Vec<Step>,
     /// The bitmaps have changed, and the snapshot is not committed.
     unsettled: bool,
@@ -133,7 +132,7 @@ impl QemuPoint {
         };
         self.frozen = frozen.is_some();
         let taken = self.take_point();
-        // Thawed whatever came of it.
+        // The guest is thawed even after an error.
         frozen.as_mut().map_or(Ok(()), agent::Frozen::thaw).and(taken)?;
         // Until now a disk could be moved to another node.
         self.parts.iter().try_for_each(|part| part.node.check_used(&mut self.qmp))

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long QEMU may take for what should be done at once.
+/// How long QEMU may take for a command that should be quick.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// No answer is longer.
 const LONGEST_LINE: u64 = 64 << 20;
@@ -24,7 +24,7 @@ pub struct Qmp {
     pub version: (u64, u64),
     /// The number of the last command.
     sent: u64,
-    /// A command had no answer: it is not known what came of it, nor whose the next answer is.
+    /// A command had no answer: its outcome is unknown, and the next answer may belong to it.
     lost: bool,
 }
 

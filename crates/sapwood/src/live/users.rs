@@ -42,7 +42,7 @@ impl User {
     }
 
     fn of_device(device: &Value, graph: &Graph) -> Option<User> {
-        // A drive without a device is used by nobody.
+        // A drive without a device is not in use.
         let path = device["qdev"].as_str().filter(|path| !path.is_empty())?;
         let node = device["inserted"]["node-name"].as_str()?;
         // An id, or the QOM path of a device or of a part of it.
@@ -94,7 +94,7 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// QEMU's block nodes, and how they stand on each other.
+/// QEMU's block nodes and their children.
 struct Graph {
     /// Driver and size by name.
     nodes: HashMap<String, (String, u64)>,
