@@ -268,9 +268,10 @@ fn a_file_that_comes_to_the_name_meanwhile_is_not_taken_from_who_has_it_open() {
             fs::rename(&other, &path).unwrap();
             let user = image::open(&path, &SourceOptions::default()).unwrap();
             let finished = target.finish();
-            match allow_in_use {
-                true => finished.unwrap(),
-                false => assert!(matches!(finished, Err(ImageError::InUse { .. })), "{finished:?}"),
+            if allow_in_use {
+                finished.unwrap()
+            } else {
+                assert!(matches!(finished, Err(ImageError::InUse { .. })), "{finished:?}")
             }
             drop(user);
             let found = fs::read(&path).unwrap();

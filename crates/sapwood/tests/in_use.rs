@@ -189,9 +189,10 @@ fn the_file_of_a_running_machine_is_refused_and_the_machine_is_backed_up() {
 /// Whether QEMU's tools do something with an image; says what they say where they do not.
 fn qemu_tool(name: &str, args: &[&str]) -> Result<(), String> {
     let out = Command::new(name).args(args).output().unwrap();
-    match out.status.success() {
-        true => Ok(()),
-        false => Err(String::from_utf8_lossy(&out.stderr).into_owned()),
+    if out.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&out.stderr).into_owned())
     }
 }
 

@@ -126,9 +126,10 @@ fn what_is_no_disk_to_back_up_is_refused() {
         }
         for node in ["d0", "vd0"] {
             let source = source.replace("d0", node);
-            match refused {
-                true => bench.fails(&["backup", "vm/other", &source], FAILED, &["iothread", "QEMU 9.0"]),
-                false => bench.done(&["-q", "backup", "vm/other", &source]),
+            if refused {
+                bench.fails(&["backup", "vm/other", &source], FAILED, &["iothread", "QEMU 9.0"])
+            } else {
+                bench.done(&["-q", "backup", "vm/other", &source])
             };
         }
         assert_eq!(vm.leftovers(), [""; 0]);

@@ -230,9 +230,10 @@ fn files_that_others_may_have_put_there_are_refused() {
     for name in ["new.sapwood-map", "new.sapwood-arriving", "new-overlay", "new-overlay.sapwood-new"] {
         symlink(bench.path("nowhere"), bench.path(name)).unwrap();
         let (new, over) = (bench.arg("new"), bench.arg("new-overlay"));
-        let args = match name.starts_with("new-overlay") {
-            true => vec!["-q", "nbd", "vm/vda", "--overlay", &over, "--", "true"],
-            false => vec!["-q", "restore", "--live", "vm/vda", &new],
+        let args = if name.starts_with("new-overlay") {
+            vec!["-q", "nbd", "vm/vda", "--overlay", &over, "--", "true"]
+        } else {
+            vec!["-q", "restore", "--live", "vm/vda", &new]
         };
         let ended = bench.run(&args);
         assert!([Some(REFUSED), Some(FAILED)].contains(&ended.code()), "{name}: {ended}");

@@ -24,9 +24,10 @@ fn everything_below(dir: &Path) -> Vec<PathBuf> {
     let mut all = vec![dir.to_owned()];
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
-        match path.is_dir() {
-            true => all.extend(everything_below(&path)),
-            false => all.push(path),
+        if path.is_dir() {
+            all.extend(everything_below(&path))
+        } else {
+            all.push(path)
         }
     }
     all

@@ -40,9 +40,10 @@ impl Drop for Served {
 
 fn run(name: &str, args: &[&std::ffi::OsStr]) -> Result<(), String> {
     let out = Command::new(name).args(args).output().map_err(|e| format!("{name}: {e}"))?;
-    match out.status.success() {
-        true => Ok(()),
-        false => Err(format!("{name}: {}", String::from_utf8_lossy(&out.stderr).trim())),
+    if out.status.success() {
+        Ok(())
+    } else {
+        Err(format!("{name}: {}", String::from_utf8_lossy(&out.stderr).trim()))
     }
 }
 

@@ -177,9 +177,10 @@ fn data_objects(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
-        match path.is_dir() {
-            true => found.extend(data_objects(&path)),
-            false => found.extend(path.extension().is_some_and(|e| e == "data").then_some(path)),
+        if path.is_dir() {
+            found.extend(data_objects(&path))
+        } else {
+            found.extend(path.extension().is_some_and(|e| e == "data").then_some(path))
         }
     }
     found.sort();

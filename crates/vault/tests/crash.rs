@@ -152,9 +152,10 @@ fn no_stop_on_a_full_store_loses_what_was_acknowledged() {
             let when = format!("seed {seed} step {step}");
             fill(&world);
             world.fs.stop_after(rng.random_range(1..150));
-            let outcome = match rng.random_bool(0.7) {
-                true => world.delete_one(["a/x", "b/x"][rng.random_range(0..2)], &mut rng),
-                false => world.vault().gc(false).map(drop),
+            let outcome = if rng.random_bool(0.7) {
+                world.delete_one(["a/x", "b/x"][rng.random_range(0..2)], &mut rng)
+            } else {
+                world.vault().gc(false).map(drop)
             };
             if world.fs.is_stopped() {
                 stops += 1;

@@ -53,9 +53,10 @@ fn bloom_files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
-        match path.is_dir() {
-            true => found.extend(bloom_files(&path)),
-            false => found.extend(Some(path).filter(|p| p.extension().is_some_and(|e| e == "bloom"))),
+        if path.is_dir() {
+            found.extend(bloom_files(&path))
+        } else {
+            found.extend(Some(path).filter(|p| p.extension().is_some_and(|e| e == "bloom")))
         }
     }
     found

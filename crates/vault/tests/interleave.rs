@@ -11,12 +11,12 @@ mod sim;
 use between::Between;
 use image::Source;
 use rand::RngExt;
-use sim::{restore, Bytes, SMALL};
+use sim::{restore, Bytes, BALANCED_SMALL, SMALL};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{channel, Receiver, Sender};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use store::{SimFs, SimStore};
@@ -465,4 +465,31 @@ fn beside_a_pass(policy: Policy, at: u64) -> u64 {
         vault.gc(false).unwrap();
     }
     operations.load(Ordering::Relaxed)
+}
+
+/// Collection takes an empty disk away under a backup's registration: a first backup that met it was refused as if another
+/// backup had the disk (`together`, seed 3, round 25).
+#[test]
+fn a_collection_keeps_no_first_backup_out() {
+    let fs = SimFs::new(1);
+    let open = || Vault::open(Arc::new(SimStore::open_on(fs.process()).unwrap())).unwrap();
+    Vault::init(Arc::new(SimStore::create_on(fs.clone()).unwrap()), &BALANCED_SMALL).unwrap();
+    let (collector, vault) = (open(), open());
+    let source = || Box::new(Bytes(Arc::new(vec![7; 5000])));
+    for _ in 0..200 {
+        vault.backup("vm/a", source(), &BackupOptions::default(), &Progress::default()).unwrap();
+        vault.delete("vm/a", &["latest"]).unwrap();
+        let start = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                collector.gc(false).unwrap();
+            });
+            start.wait();
+            // So that it comes at any moment of the collection.
+            for _ in 0..10 {
+                vault.begin_backup("vm/a").map(drop).unwrap();
+            }
+        });
+    }
 }

@@ -117,11 +117,10 @@ fn objects(dir: &Path) -> Vec<String> {
     while let Some(at) = below.pop() {
         for e in fs::read_dir(at).unwrap() {
             let e = e.unwrap();
-            match e.file_type().unwrap().is_dir() {
-                true => below.push(e.path()),
-                false => {
-                    all.push(e.path().strip_prefix(dir.join("objects")).unwrap().to_str().unwrap().into())
-                }
+            if e.file_type().unwrap().is_dir() {
+                below.push(e.path())
+            } else {
+                all.push(e.path().strip_prefix(dir.join("objects")).unwrap().to_str().unwrap().into())
             }
         }
     }
@@ -252,9 +251,10 @@ fn copy_tree(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for e in fs::read_dir(from).unwrap() {
         let e = e.unwrap();
-        match e.file_type().unwrap().is_dir() {
-            true => copy_tree(&e.path(), &to.join(e.file_name())),
-            false => drop(fs::copy(e.path(), to.join(e.file_name())).unwrap()),
+        if e.file_type().unwrap().is_dir() {
+            copy_tree(&e.path(), &to.join(e.file_name()))
+        } else {
+            fs::copy(e.path(), to.join(e.file_name())).unwrap();
         }
     }
 }

@@ -62,9 +62,10 @@ fn versions(
 /// Reads as a server does: what is ready, else what is not.
 fn read(snapshot: &OpenSnapshot, at: usize, len: usize) -> vault::Result<Vec<u8>> {
     let mut buf = vec![0xa5; len];
-    match snapshot.read_ready(at as u64, &mut buf) {
-        true => Ok(buf),
-        false => snapshot.read_at(at as u64, &mut buf).map(|()| buf),
+    if snapshot.read_ready(at as u64, &mut buf) {
+        Ok(buf)
+    } else {
+        snapshot.read_at(at as u64, &mut buf).map(|()| buf)
     }
 }
 
@@ -234,9 +235,10 @@ fn the_vault_goes_on_meanwhile() {
 fn objects(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).unwrap().flatten() {
-        match entry.file_type().unwrap().is_dir() {
-            true => found.extend(objects(&entry.path())),
-            false => found.push(entry.path()),
+        if entry.file_type().unwrap().is_dir() {
+            found.extend(objects(&entry.path()))
+        } else {
+            found.push(entry.path())
         }
     }
     found.sort();

@@ -196,12 +196,10 @@ fn rolled_back(world: &mut World, older: &Root, newest: SnapId, what: &str) -> b
     } else {
         refused(vault.popular_build(1.0, &std::env::temp_dir()).unwrap_err());
         refused(vault.reindex().unwrap_err());
-        match uses_shared {
-            true => refused(world.backup(&vault, "b/x", 11).unwrap_err()),
-            // Without the popular set: what an older manifest lists of it may have been given up.
-            false => {
-                world.backup(&vault, "b/x", 11).unwrap();
-            }
+        if uses_shared {
+            refused(world.backup(&vault, "b/x", 11).unwrap_err())
+        } else {
+            world.backup(&vault, "b/x", 11).unwrap();
         }
     }
     drop(vault);
@@ -304,10 +302,10 @@ fn an_older_copy_of_the_files_over_newer_ones() {
     }
     let newer = world.roots();
     for (object, bytes) in copy {
-        match object.ends_with("/manifest") {
-            true => world.put_back(&(object, bytes)),
-            // Those that are there are the same.
-            false => drop(store.put(&object, &[&bytes])),
+        if object.ends_with("/manifest") {
+            world.put_back(&(object, bytes))
+        } else {
+            drop(store.put(&object, &[&bytes]))
         }
     }
     let before = world.state();

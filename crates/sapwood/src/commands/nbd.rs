@@ -28,9 +28,18 @@ pub fn run(args: &Args, a: &Nbd) -> Result<ExitCode> {
     let entry = snapshot.entry().clone();
     let name = format!("{disk}@{}", entry.id);
     let snapshot = Arc::new(SnapshotDevice::new(snapshot));
-    let overlay = overlay(a, &snapshot, &format!("sapwood:{}/{name}", vault.id()))?.map(Arc::new);
-    if a.overlay.is_some() && vault.set_held(disk, &entry.id.to_string(), true)?.1 {
-        // Without it the overlay is worth nothing.
+    // Before the overlay is made: without the hold it is worth nothing, and a vault that is only read takes none.
+    let is_new_hold = a.overlay.is_some() && vault.set_held(disk, &entry.id.to_string(), true)?.1;
+    let overlay = match overlay(a, &snapshot, &format!("sapwood:{}/{name}", vault.id())) {
+        Ok(overlay) => overlay.map(Arc::new),
+        Err(e) => {
+            if is_new_hold {
+                vault.set_held(disk, &entry.id.to_string(), false)?;
+            }
+            return Err(e);
+        }
+    };
+    if is_new_hold {
         errln!("sapwood: {name}: is held from now on, for the overlay; `sapwood release` lets it be deleted");
     }
     let device: Arc<dyn BlockDevice> = match &overlay {

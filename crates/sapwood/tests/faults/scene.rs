@@ -174,9 +174,10 @@ fn copy_dir(from: &Path, to: &Path) {
     fs::create_dir(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
         let target = to.join(entry.file_name());
-        match entry.file_type().unwrap().is_dir() {
-            true => copy_dir(&entry.path(), &target),
-            false => drop(fs::copy(entry.path(), &target).unwrap()),
+        if entry.file_type().unwrap().is_dir() {
+            copy_dir(&entry.path(), &target)
+        } else {
+            fs::copy(entry.path(), &target).unwrap();
         }
     }
 }

@@ -44,10 +44,8 @@ fn add(top: &Path, name: Vec<u8>, tree: &mut Tree, firsts: &mut BTreeMap<u64, Ve
     let path = if name.is_empty() { top } else { &path };
     let stat = fs::symlink_metadata(path).unwrap_or_else(|e| panic!("{path:?}: {e}"));
     let is_directory = stat.is_dir();
-    let first_name = match is_directory {
-        true => name.clone(),
-        false => firsts.entry(stat.ino()).or_insert(name.clone()).clone(),
-    };
+    let first_name =
+        if is_directory { name.clone() } else { firsts.entry(stat.ino()).or_insert(name.clone()).clone() };
     let link =
         if stat.is_symlink() { fs::read_link(path).unwrap().into_os_string().into_vec() } else { Vec::new() };
     let is_device = stat.mode() & 0o130_000 == 0o020_000;

@@ -278,9 +278,10 @@ impl World {
 
     /// Restores some snapshots, or all, and compares them.
     pub fn compare(&mut self, when: &str, all: bool) {
-        let names: Vec<Name> = match all {
-            true => self.snapshots.keys().cloned().collect(),
-            false => self.some_snapshot().into_iter().collect(),
+        let names: Vec<Name> = if all {
+            self.snapshots.keys().cloned().collect()
+        } else {
+            self.some_snapshot().into_iter().collect()
         };
         for name in names {
             let got = self.bench.restored(&format!("{}@{}", name.0, name.1));

@@ -38,15 +38,14 @@ pub(crate) struct Session {
 /// What the session of maintenance says.
 const MAINTENANCE: &str = "maintenance run";
 
-/// What came of an attempt to register.
-enum Registration {
-    Done(Manifest, WriterNo, Evidence),
-    /// Another session has the disk.
-    Held {
-        disk: String,
-        holder: String,
-        is_removal: bool,
-    },
+/// The manifest that lists the writer, its number, and the commit records before.
+type Registered = (Manifest, WriterNo, Evidence);
+
+/// Another session has the disk.
+struct Occupied {
+    disk: String,
+    holder: String,
+    is_removal: bool,
 }
 
 /// After so long a wait people are told who is waited for.
@@ -118,8 +117,8 @@ impl Session {
         let start = Instant::now();
         let mut is_told = false;
         loop {
-            match Self::register(folder, kind, token) {
-                Ok(Registration::Done(manifest, writer, evidence)) => {
+            match Self::register(folder, kind, token)? {
+                Ok((manifest, writer, evidence)) => {
                     let parent = manifest.newest().filter(|_| kind == WriterKind::Backup).cloned();
                     return Ok(Session {
                         folder: folder.clone(),
@@ -134,7 +133,7 @@ impl Session {
                         ended: false,
                     });
                 }
-                Ok(Registration::Held { disk, holder, is_removal }) => {
+                Err(Occupied { disk, holder, is_removal }) => {
                     // A backup does not wait for another one, but for the removal of its disk, after which it begins anew.
                     let waits_for_removal = is_removal && work != REMOVAL;
                     let wait = if waits_for_removal { wait.max(REMOVAL_SECONDS) } else { wait };
@@ -150,12 +149,15 @@ impl Session {
                     }
                     std::thread::sleep(Duration::from_millis(20));
                 }
-                Err(e) => return Err(e),
             }
         }
     }
 
-    fn register(folder: &Folder, kind: WriterKind, token: Token) -> Result<Registration> {
+    fn register(
+        folder: &Folder,
+        kind: WriterKind,
+        token: Token,
+    ) -> Result<std::result::Result<Registered, Occupied>> {
         let evidence = Evidence::of_commits(folder)?;
         let mut held_by_removal = false;
         let registered = folder.update(|m| {
@@ -176,9 +178,9 @@ impl Session {
             Ok(no)
         });
         match registered {
-            Ok((manifest, no)) => Ok(Registration::Done(manifest, no, evidence)),
+            Ok((manifest, no)) => Ok(Ok((manifest, no, evidence))),
             Err(VaultError::Busy { disk, holder }) => {
-                Ok(Registration::Held { disk, holder, is_removal: held_by_removal })
+                Ok(Err(Occupied { disk, holder, is_removal: held_by_removal }))
             }
             Err(e) => Err(e),
         }
