@@ -101,16 +101,8 @@ impl OpenBackup<'_> {
         progress: &Progress,
     ) -> Result<BackupReport> {
         let OpenBackup { vault, disk, snapshot: snap, session } = self;
-        let manifest = session.folder.manifest_name();
-        if session.manifest.memory_bytes() > MANIFEST_BYTES_MAX {
-            let why = format!("{manifest}: has no room for another snapshot; delete snapshots of {disk}");
-            return Err(VaultError::Refused(why));
-        }
-        let mut policy = match options.policy {
-            Some(p) => p,
-            None => vault.policy()?,
-        };
-        policy.codec = options.codec.unwrap_or(policy.codec);
+        check_room_for_entry(&session, &disk)?;
+        let policy = choose_policy(vault, options)?;
         let folder = session.folder.clone();
         let shared = vault.shared_session(&policy, &session)?;
 
@@ -227,6 +219,22 @@ impl Vault {
             }
         }
     }
+}
+
+/// Refuses a backup whose snapshot the manifest has no room for.
+fn check_room_for_entry(session: &Session, disk: &str) -> Result<()> {
+    if session.manifest.memory_bytes() <= MANIFEST_BYTES_MAX {
+        return Ok(());
+    }
+    let manifest = session.folder.manifest_name();
+    let why = format!("{manifest}: has no room for another snapshot; delete snapshots of {disk}");
+    Err(VaultError::Refused(why))
+}
+
+/// The vault's policy, but for what the options say.
+fn choose_policy(vault: &Vault, options: &BackupOptions) -> Result<Policy> {
+    let policy = options.policy.map_or_else(|| vault.policy(), Ok)?;
+    Ok(Policy { codec: options.codec.unwrap_or(policy.codec), ..policy })
 }
 
 /// The parent, once to compare with and once to share pages of, where it is cut like the new snapshot.
