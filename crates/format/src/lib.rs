@@ -24,7 +24,9 @@ pub use container::{
     CONTAINERS_PER_PAGE, DATA_FOOTER_BYTES, DATA_HEADER_BYTES,
 };
 pub use frame::{decode_frame, encode_frame, frame_len, Context, Kind, FRAME_HEADER_BYTES};
-pub use ids::{ChunkNo, ContainerId, DiskId, Owner, SnapId, Token, VaultId, WriterNo};
+pub use ids::{
+    ChunkNo, ContainerId, DiskId, Ordinal, Owner, PageNo, SegmentNo, SnapId, Token, VaultId, WriterNo,
+};
 pub use index::{ChunksByContainer, PopularSet, Prefixes, SegmentPlace, Segments};
 pub use manifest::{
     DataName, Manifest, PageRef, Release, Released, Reverse, SnapshotEntry, SnapshotState, Writer, WriterKind,

@@ -8,7 +8,8 @@ pub use summary::Summary;
 
 use crate::bytes::{In, Malformed, Out, Result};
 use crate::frame::{decode_frame, encode_frame, Context, Kind};
-use crate::ids::{ChunkNo, ContainerId, SnapId, WriterNo};
+use crate::ids::{ChunkNo, ContainerId, Ordinal, PageNo, SegmentNo, SnapId, WriterNo};
+use std::ops::Range;
 
 /// Segments in one page.
 pub const SEGMENTS_PER_PAGE: u64 = 1024;
@@ -96,12 +97,41 @@ pub enum Reference {
     /// Chunks found through the next newer snapshot's recipe (RevDedup 3.2.2). Null chunks have no ordinal.
     Indirect {
         /// The segment there.
-        segment: u64,
-        /// Ordinal of the first of its chunks.
-        ordinal: u32,
+        segment: SegmentNo,
+        /// The first of its chunks.
+        ordinal: Ordinal,
         /// How many chunks.
         count: u32,
     },
+}
+
+impl SegmentNo {
+    /// The page that it is in.
+    pub fn page(self) -> PageNo {
+        PageNo(self.0 / SEGMENTS_PER_PAGE)
+    }
+
+    /// Its index in the page.
+    pub fn index(self) -> u16 {
+        (self.0 % SEGMENTS_PER_PAGE) as u16
+    }
+}
+
+impl PageNo {
+    /// The segment of this index in the page.
+    pub fn segment(self, index: u16) -> SegmentNo {
+        SegmentNo(self.0 * SEGMENTS_PER_PAGE + u64::from(index))
+    }
+
+    /// The segments of the page.
+    pub fn segments(self) -> Range<SegmentNo> {
+        self.segment(0)..self.next().segment(0)
+    }
+
+    /// The page behind it.
+    pub fn next(self) -> PageNo {
+        PageNo(self.0 + 1)
+    }
 }
 
 impl Reference {
@@ -230,8 +260,8 @@ impl RecipePage {
                     }
                     Reference::Indirect { segment, ordinal, count } => {
                         o.varint(u64::from(count) << 2 | 2);
-                        o.varint(segment);
-                        o.varint(u64::from(ordinal));
+                        o.varint(segment.0);
+                        o.varint(u64::from(ordinal.0));
                     }
                 }
             }
@@ -314,7 +344,7 @@ fn decode_reference(
             let count = small(value)?;
             let (segment, ordinal) = (i.varint()?, i.varint32()?);
             ordinal.checked_add(count).ok_or_else(wrong)?;
-            Ok(Reference::Indirect { segment, ordinal, count })
+            Ok(Reference::Indirect { segment: SegmentNo(segment), ordinal: Ordinal(ordinal), count })
         }
         k => Err(Malformed::new(format!("reference of kind {k}"))),
     }

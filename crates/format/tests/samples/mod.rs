@@ -4,10 +4,10 @@
 
 use format::{
     Bloom, ChunkNo, Codec, ContainerEntry, ContainerId, ContainerPage, DataHeader, DataName, DeadLog, DiskId,
-    Group, Manifest, NameRecord, Owner, PageAt, PageRef, PopularSet, ReaderRecord, RecipeName, RecipePage,
-    RecipePageRef, RecipeRoot, Reference, Release, Released, Reverse, RunSet, SegmentPlace, SegmentRecipe,
-    Segments, SessionRecord, SnapId, SnapshotEntry, SnapshotState, Table, Token, VaultFile, VaultId, Writer,
-    WriterKind, WriterNo,
+    Group, Manifest, NameRecord, Ordinal, Owner, PageAt, PageRef, PopularSet, ReaderRecord, RecipeName,
+    RecipePage, RecipePageRef, RecipeRoot, Reference, Release, Released, Reverse, RunSet, SegmentNo,
+    SegmentPlace, SegmentRecipe, Segments, SessionRecord, SnapId, SnapshotEntry, SnapshotState, Table, Token,
+    VaultFile, VaultId, Writer, WriterKind, WriterNo,
 };
 
 pub fn container(owner: Owner, number: u32) -> ContainerId {
@@ -124,7 +124,7 @@ pub fn recipe_page() -> RecipePage {
         direct(Owner::Popular, 1, 5, 4),
     ];
     let second = vec![
-        Reference::Indirect { segment: 3, ordinal: 7, count: 900 },
+        Reference::Indirect { segment: SegmentNo(3), ordinal: Ordinal(7), count: 900 },
         direct(Owner::Shared, 2, 4000, 1),
         direct(Owner::Shared, 2, 3, 1),
     ];

@@ -8,6 +8,7 @@ use format::{
     Reverse, RunSet, SegmentRecipe, SnapId, SnapshotEntry, Summary, Table, Writer, WriterKind, WriterNo,
     DATA_FOOTER_BYTES,
 };
+use format::{Ordinal, SegmentNo};
 
 /// One thing that is wrong with a vault.
 pub struct Case {
@@ -168,7 +169,8 @@ pub const CASES: &[Case] = &[
         // A few bytes of the older ones lead to as many references as a page may have, any number of times.
         let all = v.manifest().snapshots;
         v.put_recipe(&all[2], &[directs(v)]);
-        let indirect = |n: u64, m: u32| Reference::Indirect { segment: n, ordinal: m, count: 1000 };
+        let indirect =
+            |n: u64, m: u32| Reference::Indirect { segment: SegmentNo(n), ordinal: Ordinal(m), count: 1000 };
         let segment = |n: u64| (0..1000).map(|m| indirect(n, m)).collect::<Vec<_>>();
         let segments = (0..1024).map(|n| (n as u16, segment_of(segment(n)))).collect();
         let page = RecipePage { segments };
@@ -179,14 +181,14 @@ pub const CASES: &[Case] = &[
         // As reverse passes leave it, at the limits of a page.
         let all = v.manifest().snapshots;
         v.put_recipe(&all[2], &[directs(v)]);
-        let whole = |n: u64| Reference::Indirect { segment: n, ordinal: 0, count: 2048 };
+        let whole = |n: u64| Reference::Indirect { segment: SegmentNo(n), ordinal: Ordinal(0), count: 2048 };
         let segments = (0..1024).map(|n| (n as u16, segment_of(vec![whole(n)]))).collect();
         let page = RecipePage { segments };
         v.put_recipe(&all[1], std::slice::from_ref(&page));
         v.put_recipe(&all[0], &[page]);
     }),
     of("page-indirect-counts", B, |v| {
-        let r = Reference::Indirect { segment: 0, ordinal: 0, count: u32::MAX };
+        let r = Reference::Indirect { segment: SegmentNo(0), ordinal: Ordinal(0), count: u32::MAX };
         for s in &v.manifest().snapshots[..2] {
             v.put_recipe(s, &[page_of(&[r; 1000])]);
         }

@@ -20,7 +20,7 @@ use crate::manifest::session::Session;
 use crate::recipe::writer::{RecipeWriter, WrittenRecipe};
 use chunk::ChunkSpec;
 use crossbeam_channel::{bounded, Receiver, Sender};
-use format::{ContainerEntry, RECIPE_PAGES_MAX, SEGMENTS_PER_PAGE};
+use format::{ContainerEntry, SegmentNo, RECIPE_PAGES_MAX, SEGMENTS_PER_PAGE};
 use image::Source;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ pub(crate) struct Written {
 /// A segment as it was read.
 struct Segment {
     seq: u64,
-    no: u64,
+    no: SegmentNo,
     data: Vec<u8>,
 }
 
@@ -157,8 +157,8 @@ fn read(
             return Err(VaultError::Refused(why));
         }
         let Some(range) = stages.read.time(|| source.next_data(at))? else { break };
-        let no = range.start.max(at) / segment;
-        let start = no * segment;
+        let no = SegmentNo(range.start.max(at) / segment);
+        let start = no.0 * segment;
         let want = known.map_or(segment, |size| segment.min(size.saturating_sub(start))) as usize;
         if want == 0 {
             break;
@@ -268,7 +268,7 @@ fn place(
         }
     }
     let start = Instant::now();
-    placer.take_over(u64::MAX, &mut |no, made| recipe.push(session, no, made))?;
+    placer.take_over(SegmentNo(u64::MAX), &mut |no, made| recipe.push(session, no, made))?;
     placer.close(&mut send)?;
     stages.look_up.add(looking_up.saturating_sub(placer.placing));
     stages.place.add((placer.placing + start.elapsed()).saturating_sub(sending));

@@ -4,7 +4,7 @@ use crate::base::error::Result;
 use crate::container::tables::Tables;
 use crate::recipe::chain::RecipeReader;
 use chunk::Fingerprint;
-use format::{ChunkNo, ContainerId, Owner, Reference, SegmentRecipe, Summary, SEGMENTS_PER_PAGE};
+use format::{ChunkNo, ContainerId, Owner, Reference, SegmentNo, SegmentRecipe, Summary};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ impl Unusable {
 pub(crate) struct Parent {
     recipe: RecipeReader,
     unusable: Unusable,
-    signatures: Option<Vec<(u64, u32)>>,
+    signatures: Option<Vec<(u64, SegmentNo)>>,
 }
 
 impl Parent {
@@ -40,7 +40,7 @@ impl Parent {
     }
 
     /// The segment at the same place; `None` where it is null or cannot be read.
-    pub fn segment(&mut self, no: u64) -> Result<Option<SegmentRecipe>> {
+    pub fn segment(&mut self, no: SegmentNo) -> Result<Option<SegmentRecipe>> {
         match self.recipe.segment(no) {
             Err(e) if e.is_damage() => Ok(None),
             other => other,
@@ -48,7 +48,7 @@ impl Parent {
     }
 
     /// The same, of a page that must be readable: nothing of it is read from the disk.
-    pub fn segment_to_take_over(&mut self, no: u64) -> Result<Option<SegmentRecipe>> {
+    pub fn segment_to_take_over(&mut self, no: SegmentNo) -> Result<Option<SegmentRecipe>> {
         self.recipe.segment(no)
     }
 
@@ -62,20 +62,18 @@ impl Parent {
     }
 
     /// Ranges of segments (numbers) that cannot be taken over unread: their page is damaged, or a container.
-    pub fn unusable(&mut self) -> Result<Vec<Range<u64>>> {
+    pub fn unusable(&mut self) -> Result<Vec<Range<SegmentNo>>> {
         let mut found = Vec::new();
         for no in self.recipe.page_numbers() {
-            let base = no * SEGMENTS_PER_PAGE;
             let page = match self.recipe.page(no) {
                 Err(e) if e.is_damage() => {
-                    found.push(base..base + SEGMENTS_PER_PAGE);
+                    found.push(no.segments());
                     continue;
                 }
                 other => other?.unwrap_or_default(),
             };
-            let bad =
-                page.segments.iter().filter(|(_, s)| !self.is_usable(s)).map(|(n, _)| base + u64::from(*n));
-            found.extend(bad.map(|n| n..n + 1));
+            let bad = page.segments.iter().filter(|(_, s)| !self.is_usable(s)).map(|(n, _)| no.segment(*n));
+            found.extend(bad.map(|n| n..SegmentNo(n.0 + 1)));
         }
         Ok(found)
     }
@@ -85,7 +83,7 @@ impl Parent {
     pub fn match_segment(
         &mut self,
         tables: &Tables,
-        no: u64,
+        no: SegmentNo,
         fingerprints: &[Fingerprint],
         admits: &mut dyn FnMut(ContainerId) -> Result<bool>,
         found: &mut [Option<(ContainerId, ChunkNo)>],
@@ -117,33 +115,33 @@ impl Parent {
     }
 
     /// Calls `each` with every segment that is not null and can be read.
-    pub fn each_segment(&mut self, each: &mut dyn FnMut(u64, &SegmentRecipe)) -> Result<()> {
+    pub fn each_segment(&mut self, each: &mut dyn FnMut(SegmentNo, &SegmentRecipe)) -> Result<()> {
         for no in self.recipe.page_numbers() {
             let page = match self.recipe.page(no) {
                 Err(e) if e.is_damage() => continue,
                 other => other?.unwrap_or_default(),
             };
-            page.segments.iter().for_each(|(n, s)| each(no * SEGMENTS_PER_PAGE + u64::from(*n), s));
+            page.segments.iter().for_each(|(n, s)| each(no.segment(*n), s));
         }
         Ok(())
     }
 
     /// At most `limit` segments of equal signature, but the one at `except` (VM-centric 3.1).
-    pub fn similar(&mut self, signature: u64, except: u64, limit: usize) -> Result<Vec<u64>> {
+    pub fn similar(&mut self, signature: u64, except: SegmentNo, limit: usize) -> Result<Vec<SegmentNo>> {
         let signatures = match self.signatures.take() {
             Some(s) => s,
             None => self.read_signatures()?,
         };
         let from = signatures.partition_point(|s| s.0 < signature);
         let equal = signatures[from..].iter().take_while(|s| s.0 == signature);
-        let similar = equal.map(|s| u64::from(s.1)).filter(|n| *n != except).take(limit).collect();
+        let similar = equal.map(|s| s.1).filter(|n| *n != except).take(limit).collect();
         self.signatures = Some(signatures);
         Ok(similar)
     }
 
-    fn read_signatures(&mut self) -> Result<Vec<(u64, u32)>> {
+    fn read_signatures(&mut self) -> Result<Vec<(u64, SegmentNo)>> {
         let mut all = Vec::new();
-        self.each_segment(&mut |no, s| all.push((s.signature, no as u32)))?;
+        self.each_segment(&mut |no, s| all.push((s.signature, no)))?;
         all.sort_unstable();
         Ok(all)
     }

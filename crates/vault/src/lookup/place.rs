@@ -12,6 +12,7 @@ use crate::lookup::shared_index::SharedIndex;
 use crate::lookup::sharers::Sharers;
 use crate::lookup::since::Untouched;
 use chunk::{Fingerprint, Piece};
+use format::SegmentNo;
 use format::{ContainerId, Owner, Reference, SegmentRecipe, Summary, WriterNo};
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ pub(crate) struct Analysed {
     /// Number among the segments that are read, from 0.
     pub seq: u64,
     /// The segment's number on the disk.
-    pub no: u64,
+    pub no: SegmentNo,
     pub data: Vec<u8>,
     pub pieces: Vec<Piece>,
     /// One for each piece that is not null.
@@ -132,8 +133,8 @@ impl<'a> Placer<'a> {
     /// Hands out the parent's segments before number `end` that are taken over unread.
     pub fn take_over(
         &mut self,
-        end: u64,
-        out: &mut dyn FnMut(u64, SegmentRecipe) -> Result<()>,
+        end: SegmentNo,
+        out: &mut dyn FnMut(SegmentNo, SegmentRecipe) -> Result<()>,
     ) -> Result<()> {
         let (Some(untouched), Some(parent)) = (&mut self.untouched, &mut self.parent) else { return Ok(()) };
         while let Some(no) = untouched.next_before(end) {

@@ -7,7 +7,7 @@ use crate::base::error::{Result, VaultError};
 use crate::base::policy::Policy;
 use crate::lookup::parent::Parent;
 use crate::manifest::session::Session;
-use format::SnapshotEntry;
+use format::{SegmentNo, SnapshotEntry};
 use image::{Changes, Source};
 use std::ops::Range;
 
@@ -42,7 +42,7 @@ pub(crate) struct Untouched {
     segment_bytes: u64,
     size: u64,
     /// The next segment that has not been passed.
-    next: u64,
+    next: SegmentNo,
 }
 
 impl Untouched {
@@ -95,10 +95,10 @@ impl Untouched {
             let (shorter, longer) = (size.min(newest.size), size.max(newest.size));
             read.push(segments(&(shorter.saturating_sub(1)..longer)));
         }
-        read.extend(parent.unusable()?);
+        read.extend(parent.unusable()?.into_iter().map(|r| r.start.0..r.end.0));
         let bytes =
             read.into_iter().map(|r| r.start * segment_bytes..r.end.saturating_mul(segment_bytes).min(size));
-        Ok(Ok(Untouched { touched: Changes::new(bytes.collect()), segment_bytes, size, next: 0 }))
+        Ok(Ok(Untouched { touched: Changes::new(bytes.collect()), segment_bytes, size, next: SegmentNo(0) }))
     }
 
     /// Bytes that are read.
@@ -112,12 +112,12 @@ impl Untouched {
     }
 
     /// The next segment before number `end` that is not read.
-    pub fn next_before(&mut self, end: u64) -> Option<u64> {
-        let end = end.min(self.size.div_ceil(self.segment_bytes));
+    pub fn next_before(&mut self, end: SegmentNo) -> Option<SegmentNo> {
+        let end = end.min(SegmentNo(self.size.div_ceil(self.segment_bytes)));
         while self.next < end {
             let no = self.next;
-            self.next += 1;
-            if !self.touched.touch(no * self.segment_bytes..(no + 1) * self.segment_bytes) {
+            self.next = SegmentNo(no.0 + 1);
+            if !self.touched.touch(no.0 * self.segment_bytes..self.next.0 * self.segment_bytes) {
                 return Some(no);
             }
         }
@@ -125,8 +125,8 @@ impl Untouched {
     }
 
     /// Bytes of a segment.
-    pub fn segment_len(&self, no: u64) -> u64 {
-        self.segment_bytes.min(self.size - no * self.segment_bytes)
+    pub fn segment_len(&self, no: SegmentNo) -> u64 {
+        self.segment_bytes.min(self.size - no.0 * self.segment_bytes)
     }
 }
 

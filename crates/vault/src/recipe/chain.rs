@@ -7,8 +7,8 @@ use crate::base::error::{Result, VaultError};
 use crate::manifest::folder::Folder;
 use crate::recipe::stored::{read_page, read_root, read_summary, recipe_of};
 use format::{
-    names, ChunkNo, Manifest, PageAt, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, Reverse,
-    SegmentRecipe, SnapshotEntry, Summary, SEGMENTS_PER_PAGE,
+    names, ChunkNo, Manifest, Ordinal, PageAt, PageNo, RecipeName, RecipePage, RecipePageRef, RecipeRoot,
+    Reference, Reverse, SegmentNo, SegmentRecipe, SnapshotEntry, Summary,
 };
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -95,7 +95,7 @@ pub(crate) struct RecipeReader {
     announced: bool,
     cache: RecipeCache,
     /// Pages read last, the newest one last.
-    recent: Vec<(u64, Arc<RecipePage>)>,
+    recent: Vec<(PageNo, Arc<RecipePage>)>,
 }
 
 struct Newer {
@@ -114,7 +114,7 @@ pub(crate) enum Unlinked {
 /// Chunks that are looked for in the next newer recipe.
 #[derive(Clone, Copy)]
 struct Want {
-    segment: u64,
+    segment: SegmentNo,
     ordinal: u64,
     count: u64,
     /// Whose they are: index of the segment in the page, and their ordinal there.
@@ -159,7 +159,7 @@ impl RecipeReader {
     }
 
     /// A page with direct references only; `None` where all its segments are null.
-    pub fn page(&mut self, no: u64) -> Result<Option<Arc<RecipePage>>> {
+    pub fn page(&mut self, no: PageNo) -> Result<Option<Arc<RecipePage>>> {
         if let Some(at) = self.recent.iter().position(|(n, _)| *n == no) {
             self.recent[at..].rotate_left(1);
             return Ok(self.recent.last().map(|(_, p)| p.clone()));
@@ -169,7 +169,8 @@ impl RecipeReader {
         if page.has_indirect() {
             page = Arc::new(self.trace(level, usize::MAX, &at, &page)?);
         }
-        let bytes = |pages: &[(u64, Arc<RecipePage>)]| pages.iter().map(|(_, p)| bytes_of(p)).sum::<usize>();
+        let bytes =
+            |pages: &[(PageNo, Arc<RecipePage>)]| pages.iter().map(|(_, p)| bytes_of(p)).sum::<usize>();
         while !self.recent.is_empty() && bytes(&self.recent) + bytes_of(&page) > RECENT_BYTES {
             self.recent.remove(0);
         }
@@ -178,42 +179,42 @@ impl RecipeReader {
     }
 
     /// The numbers of the pages that are not null here.
-    pub fn page_numbers(&self) -> Vec<u64> {
+    pub fn page_numbers(&self) -> Vec<PageNo> {
         let there = self.root.pages.iter().enumerate().filter(|(_, p)| **p != PageAt::Null);
-        there.map(|(no, _)| no as u64).collect()
+        there.map(|(no, _)| PageNo(no as u64)).collect()
     }
 
     /// A segment; `None` where it is null.
-    pub fn segment(&mut self, no: u64) -> Result<Option<SegmentRecipe>> {
-        let Some(page) = self.page(no / SEGMENTS_PER_PAGE)? else { return Ok(None) };
+    pub fn segment(&mut self, no: SegmentNo) -> Result<Option<SegmentRecipe>> {
+        let Some(page) = self.page(no.page())? else { return Ok(None) };
         Ok(segment_of(&page, no).cloned())
     }
 
     /// The first segment from `no` on that is not null.
-    pub fn next_segment(&mut self, mut no: u64) -> Result<Option<u64>> {
-        let pages = self.root.pages.len() as u64;
-        while no / SEGMENTS_PER_PAGE < pages {
-            let base = no / SEGMENTS_PER_PAGE * SEGMENTS_PER_PAGE;
-            if let Some(page) = self.page(no / SEGMENTS_PER_PAGE)? {
-                let at = page.segments.partition_point(|s| base + u64::from(s.0) < no);
+    pub fn next_segment(&mut self, no: SegmentNo) -> Result<Option<SegmentNo>> {
+        let pages = PageNo(self.root.pages.len() as u64);
+        let mut page_no = no.page();
+        while page_no < pages {
+            if let Some(page) = self.page(page_no)? {
+                let at = page.segments.partition_point(|s| page_no.segment(s.0) < no);
                 if let Some((index, _)) = page.segments.get(at) {
-                    return Ok(Some(base + u64::from(*index)));
+                    return Ok(Some(page_no.segment(*index)));
                 }
             }
-            no = base + SEGMENTS_PER_PAGE;
+            page_no = page_no.next();
         }
         Ok(None)
     }
 
     /// Where a page stands whose references are all direct.
-    pub fn direct_page(&mut self, no: u64) -> Result<Option<RecipePageRef>> {
+    pub fn direct_page(&mut self, no: PageNo) -> Result<Option<RecipePageRef>> {
         let Some((level, at)) = self.find(no)? else { return Ok(None) };
         let direct = !self.is_traced(level) || !self.cache.page(&self.folder, &at)?.has_indirect();
         Ok(direct.then_some(at))
     }
 
     /// What a page references in the end, directly or through newer snapshots.
-    pub fn summary(&mut self, no: u64) -> Result<Summary> {
+    pub fn summary(&mut self, no: PageNo) -> Result<Summary> {
         match self.direct_page(no)? {
             Some(at) => match read_summary(&self.folder, &at) {
                 Err(e) if e.is_damage() => Ok(Summary::of(&read_page(&self.folder, &at)?)),
@@ -224,14 +225,14 @@ impl RecipeReader {
     }
 
     /// The object that a page stands in.
-    pub fn pages_object(&mut self, no: u64) -> String {
+    pub fn pages_object(&mut self, no: PageNo) -> String {
         let at = self.find(no).ok().flatten();
         at.map(|(_, p)| names::recipe_pages(&self.folder.path, p.recipe)).unwrap_or_default()
     }
 
     /// Page `no` as it must be after the `gone` next newer recipes are deleted: references through them are traced to the
     /// snapshot after those.
-    pub fn unlink(&mut self, no: u64, gone: usize) -> Result<Unlinked> {
+    pub fn unlink(&mut self, no: PageNo, gone: usize) -> Result<Unlinked> {
         let mut level = 0;
         let at = loop {
             match self.slot(level, no)? {
@@ -257,7 +258,7 @@ impl RecipeReader {
     }
 
     /// The first recipe from this one on that has page `no`, and where.
-    fn find(&mut self, no: u64) -> Result<Option<(usize, RecipePageRef)>> {
+    fn find(&mut self, no: PageNo) -> Result<Option<(usize, RecipePageRef)>> {
         let mut level = 0;
         loop {
             match self.slot(level, no)? {
@@ -269,9 +270,9 @@ impl RecipeReader {
     }
 
     /// What the root of a level says of a page.
-    fn slot(&mut self, level: usize, no: u64) -> Result<PageAt> {
+    fn slot(&mut self, level: usize, no: PageNo) -> Result<PageAt> {
         let Some(n) = level.checked_sub(1) else {
-            return Ok(self.root.pages.get(no as usize).copied().unwrap_or(PageAt::Null));
+            return Ok(self.root.pages.get(no.0 as usize).copied().unwrap_or(PageAt::Null));
         };
         if n >= self.newer.len() {
             let last = self.newer.last().map_or(&self.entry, |n| &n.entry);
@@ -284,7 +285,7 @@ impl RecipeReader {
             Some(root) => root,
             empty => empty.insert(self.cache.root(&self.folder, &newer.entry)?),
         };
-        Ok(root.pages.get(no as usize).copied().unwrap_or(PageAt::Null))
+        Ok(root.pages.get(no.0 as usize).copied().unwrap_or(PageAt::Null))
     }
 
     /// Has the store read the roots of all newer recipes, once: else a chain waits for them one after the other.
@@ -300,7 +301,7 @@ impl RecipeReader {
     /// The same for what the levels behind `level` have of the pages that are wanted. Most references lead to the place
     /// that they stand at, so these are about what will be read.
     fn announce_pages(&mut self, level: usize, last: usize, wants: &[Want]) {
-        let mut pages: Vec<u64> = wants.iter().map(|w| w.segment / SEGMENTS_PER_PAGE).collect();
+        let mut pages: Vec<PageNo> = wants.iter().map(|w| w.segment.page()).collect();
         pages.sort_unstable();
         pages.dedup();
         for level in level + 1..=self.newer.len().min(last) {
@@ -335,8 +336,8 @@ impl RecipeReader {
     }
 
     /// Where the recipe of a level has a segment.
-    fn place(&mut self, level: usize, no: u64) -> Result<Place> {
-        Ok(match self.slot(level, no / SEGMENTS_PER_PAGE)? {
+    fn place(&mut self, level: usize, no: SegmentNo) -> Result<Place> {
+        Ok(match self.slot(level, no.page())? {
             PageAt::Newer => Place::Newer,
             PageAt::Page(at) => {
                 let object = names::recipe_pages(&self.folder.path, at.recipe);
@@ -420,7 +421,7 @@ impl Batch {
             for r in &s.references {
                 match *r {
                     Reference::Indirect { segment, ordinal, count } => {
-                        let (ordinal, count) = (u64::from(ordinal), u64::from(count));
+                        let (ordinal, count) = (u64::from(ordinal.0), u64::from(count));
                         wants.push(Want { segment, ordinal, count, of, at });
                     }
                     _ => found.push((of, at, *r)),
@@ -432,7 +433,7 @@ impl Batch {
     }
 
     /// Looks for what is wanted in the next newer recipe, whose segments `place` finds. What leads further is wanted then.
-    pub fn follow(&mut self, place: &mut dyn FnMut(u64) -> Result<Place>) -> Result<()> {
+    pub fn follow(&mut self, place: &mut dyn FnMut(SegmentNo) -> Result<Place>) -> Result<()> {
         self.wants.sort_unstable_by_key(|w| (w.segment, w.ordinal));
         let mut further = Vec::new();
         for of_segment in self.wants.chunk_by(|a, b| a.segment == b.segment) {
@@ -458,9 +459,8 @@ impl Batch {
 }
 
 /// A segment of a page, by its number on the disk.
-pub(crate) fn segment_of(page: &RecipePage, no: u64) -> Option<&SegmentRecipe> {
-    let index = (no % SEGMENTS_PER_PAGE) as u16;
-    page.segments.binary_search_by_key(&index, |s| s.0).ok().map(|n| &page.segments[n].1)
+pub(crate) fn segment_of(page: &RecipePage, no: SegmentNo) -> Option<&SegmentRecipe> {
+    page.segments.binary_search_by_key(&no.index(), |s| s.0).ok().map(|n| &page.segments[n].1)
 }
 
 /// Looks chunks of one segment up, in order of their ordinals. `None` where it has fewer chunks.
@@ -491,7 +491,7 @@ fn look_up(
                     found.push((w.of, at, Reference::Direct { container, first, count: take as u32 }));
                 }
                 Reference::Indirect { segment, ordinal, .. } => {
-                    let ordinal = u64::from(ordinal) + skip;
+                    let ordinal = u64::from(ordinal.0) + skip;
                     further.push(Want { segment, ordinal, count: take, of: w.of, at });
                 }
             }
@@ -506,7 +506,7 @@ fn look_up(
 
 fn indirect(w: &Want) -> Reference {
     // Ordinals and counts of a decoded page fit, and so do parts of them.
-    Reference::Indirect { segment: w.segment, ordinal: w.ordinal as u32, count: w.count as u32 }
+    Reference::Indirect { segment: w.segment, ordinal: Ordinal(w.ordinal as u32), count: w.count as u32 }
 }
 
 /// Segments with other references for the same chunks.
@@ -542,7 +542,10 @@ pub(crate) fn push(references: &mut Vec<Reference>, r: Reference) {
         (
             Some(Reference::Indirect { segment, ordinal, count }),
             Reference::Indirect { segment: s, ordinal: o, count: n },
-        ) if *segment == s && ordinal.checked_add(*count) == Some(o) && count.checked_add(n).is_some() => {
+        ) if *segment == s
+            && ordinal.0.checked_add(*count) == Some(o.0)
+            && count.checked_add(n).is_some() =>
+        {
             *count += n;
         }
         _ => references.push(r),

@@ -8,6 +8,7 @@ use format::{
     names, PageAt, RecipeName, RecipePage, RecipePageRef, RecipeRoot, SegmentRecipe, Summary,
     SEGMENTS_PER_PAGE,
 };
+use format::{PageNo, SegmentNo};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::ObjectWriter;
@@ -87,7 +88,7 @@ pub(crate) struct RecipeWriter {
     pages: Vec<PageAt>,
     out: PageWriter,
     parent: Option<RecipeReader>,
-    page_no: u64,
+    page_no: PageNo,
     page: RecipePage,
 }
 
@@ -98,18 +99,18 @@ impl RecipeWriter {
             pages: Vec::new(),
             out: PageWriter::new(folder, name),
             parent,
-            page_no: 0,
+            page_no: PageNo(0),
             page: RecipePage::default(),
         }
     }
 
     /// Adds a segment that is not null, in order of numbers.
-    pub fn push(&mut self, session: &Session, no: u64, segment: SegmentRecipe) -> Result<()> {
-        if no / SEGMENTS_PER_PAGE != self.page_no {
+    pub fn push(&mut self, session: &Session, no: SegmentNo, segment: SegmentRecipe) -> Result<()> {
+        if no.page() != self.page_no {
             self.finish_page(session)?;
-            self.page_no = no / SEGMENTS_PER_PAGE;
+            self.page_no = no.page();
         }
-        self.page.segments.push(((no % SEGMENTS_PER_PAGE) as u16, segment));
+        self.page.segments.push((no.index(), segment));
         Ok(())
     }
 
@@ -118,7 +119,7 @@ impl RecipeWriter {
             return Ok(());
         }
         let page = std::mem::take(&mut self.page);
-        self.pages.resize(self.page_no as usize, PageAt::Null);
+        self.pages.resize(self.page_no.0 as usize, PageAt::Null);
         if let Some(parent) = &mut self.parent {
             if *read_parent(parent, self.page_no)? == page {
                 if let Some(same) = parent.direct_page(self.page_no)? {
@@ -147,7 +148,7 @@ impl RecipeWriter {
     }
 }
 
-fn read_parent(parent: &mut RecipeReader, no: u64) -> Result<Arc<RecipePage>> {
+fn read_parent(parent: &mut RecipeReader, no: PageNo) -> Result<Arc<RecipePage>> {
     // A damaged page of the parent cannot be shared: anything that differs will do.
     match parent.page(no) {
         Ok(p) => Ok(p.unwrap_or_default()),

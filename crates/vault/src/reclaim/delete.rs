@@ -29,6 +29,7 @@ use crate::reclaim::leaks;
 use crate::reclaim::released::delete_released;
 use crate::reclaim::sweep::sweep_unswept;
 use crate::reclaim::unreferenced::find_dead;
+use format::PageNo;
 use format::{Manifest, PageAt, Reverse, SnapId, SnapshotEntry, SnapshotState, WriterKind};
 use std::collections::{BTreeSet, HashSet};
 use store::Reserve;
@@ -184,7 +185,7 @@ fn rewrite_older(session: &Session, m: &Manifest, to_delete: &BTreeSet<SnapId>) 
         let mut root = recipe.root.clone();
         let mut out = PageWriter::new(&session.folder, new_recipe_name(session, s));
         for no in 0..root.pages.len() {
-            root.pages[no] = match recipe.unlink(no as u64, gone)? {
+            root.pages[no] = match recipe.unlink(PageNo(no as u64), gone)? {
                 Unlinked::At(at) => at,
                 Unlinked::Fresh(page) => PageAt::Page(out.put(session, &page)?),
             };

@@ -29,8 +29,8 @@ use crate::reclaim::released::delete_released;
 use crate::reclaim::sweep::sweep_unswept;
 use crate::reclaim::unreferenced::find_dead;
 use format::{
-    ChunkNo, PageAt, RecipeName, RecipePage, RecipeRoot, Reference, Reverse, SegmentRecipe, SnapshotState,
-    SEGMENTS_PER_PAGE,
+    ChunkNo, Ordinal, PageAt, PageNo, RecipeName, RecipePage, RecipeRoot, Reference, Reverse, SegmentNo,
+    SegmentRecipe, SnapshotState,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 use store::Reserve;
@@ -164,7 +164,7 @@ struct Pass<'a> {
     /// Containers that nothing is given up for.
     unusable: Unusable,
     /// Chunks of the newer one's segments that differ from the older one's: where they are.
-    moved: Option<HashMap<[u8; 32], (u64, u32)>>,
+    moved: Option<HashMap<[u8; 32], (SegmentNo, Ordinal)>>,
     redirected_chunks: u64,
 }
 
@@ -178,22 +178,23 @@ impl Pass<'_> {
         // Left for later where there is no room.
         let mut out = PageWriter::new(&self.view.folder.with_reserve(Reserve::None), name);
         let mut root = self.older.root.clone();
-        for no in 0..root.pages.len() {
-            let PageAt::Page(_) = root.pages[no] else { continue };
-            if self.newer.root.pages.get(no) == Some(&root.pages[no]) {
-                root.pages[no] = PageAt::Newer;
+        for (n, slot) in root.pages.iter_mut().enumerate() {
+            let PageAt::Page(_) = slot else { continue };
+            if self.newer.root.pages.get(n) == Some(slot) {
+                *slot = PageAt::Newer;
                 continue;
             }
-            let Some(page) = self.older.page(no as u64)? else { continue };
-            let newer = self.newer.page(no as u64)?.unwrap_or_default();
+            let no = PageNo(n as u64);
+            let Some(page) = self.older.page(no)? else { continue };
+            let newer = self.newer.page(no)?.unwrap_or_default();
             let sound = newer.segments.iter().all(|(_, s)| self.is_sound(s));
             if sound && has_same_content(&page, &newer) {
-                root.pages[no] = PageAt::Newer;
+                *slot = PageAt::Newer;
                 continue;
             }
-            let redirected = self.redirect(no as u64 * SEGMENTS_PER_PAGE, &page, &newer)?;
+            let redirected = self.redirect(no, &page, &newer)?;
             if redirected != *page {
-                root.pages[no] = PageAt::Page(out.put(self.session, &redirected)?);
+                *slot = PageAt::Page(out.put(self.session, &redirected)?);
             }
         }
         let recipe = out.finish(self.session, &root)?;
@@ -201,10 +202,10 @@ impl Pass<'_> {
     }
 
     /// Redirects the references of a page.
-    fn redirect(&mut self, base: u64, page: &RecipePage, newer: &RecipePage) -> Result<RecipePage> {
+    fn redirect(&mut self, page_no: PageNo, page: &RecipePage, newer: &RecipePage) -> Result<RecipePage> {
         let mut redirected = RecipePage::default();
         for (index, s) in &page.segments {
-            let no = base + u64::from(*index);
+            let no = page_no.segment(*index);
             let references = match segment_of(newer, no).filter(|n| self.is_sound(n)) {
                 Some(n) if n.fingerprint == s.fingerprint => {
                     self.redirected_chunks += s.references.iter().map(Reference::chunks).sum::<u64>();
@@ -220,7 +221,7 @@ impl Pass<'_> {
     /// Redirects the chunks of a segment that has changed.
     fn redirect_chunks(
         &mut self,
-        no: u64,
+        no: SegmentNo,
         s: &SegmentRecipe,
         same_place: Option<&SegmentRecipe>,
     ) -> Result<Vec<Reference>> {
@@ -230,10 +231,10 @@ impl Pass<'_> {
             Some(n) => fingerprints_of(tables, n)?.unwrap_or_default(),
             None => Vec::new(),
         };
-        let place_of: HashMap<[u8; 32], u32> =
-            there.iter().enumerate().rev().map(|(n, f)| (*f, n as u32)).collect();
+        let place_of: HashMap<[u8; 32], Ordinal> =
+            there.iter().enumerate().rev().map(|(n, f)| (*f, Ordinal(n as u32))).collect();
         let mut out = Vec::new();
-        let (mut at, mut expected) = (0, (no, 0u32));
+        let (mut at, mut expected) = (0, (no, Ordinal(0)));
         for r in &s.references {
             let Reference::Direct { container, first, count } = *r else {
                 push(&mut out, *r);
@@ -244,14 +245,14 @@ impl Pass<'_> {
                 at += 1;
                 // Where the one before it was found, so that runs stay runs.
                 let next =
-                    (expected.0 == no && there.get(expected.1 as usize) == Some(f)).then_some(expected);
+                    (expected.0 == no && there.get(expected.1 .0 as usize) == Some(f)).then_some(expected);
                 let found = match next.or_else(|| place_of.get(f).map(|o| (no, *o))) {
                     None => self.find_moved(f)?,
                     found => found,
                 };
                 let redirected = match found {
                     Some((segment, ordinal)) => {
-                        expected = (segment, ordinal + 1);
+                        expected = (segment, Ordinal(ordinal.0 + 1));
                         self.redirected_chunks += 1;
                         Reference::Indirect { segment, ordinal, count: 1 }
                     }
@@ -271,7 +272,7 @@ impl Pass<'_> {
         })
     }
 
-    fn find_moved(&mut self, f: &[u8; 32]) -> Result<Option<(u64, u32)>> {
+    fn find_moved(&mut self, f: &[u8; 32]) -> Result<Option<(SegmentNo, Ordinal)>> {
         if self.moved.is_none() {
             self.moved = Some(self.index_changed()?);
         }
@@ -279,19 +280,19 @@ impl Pass<'_> {
     }
 
     /// Indexes the chunks of the newer one's segments that are not the older one's, as far as the budget goes.
-    fn index_changed(&self) -> Result<HashMap<[u8; 32], (u64, u32)>> {
+    fn index_changed(&self) -> Result<HashMap<[u8; 32], (SegmentNo, Ordinal)>> {
         let m = &self.view.manifest;
         let reopen = |r: &RecipeReader| RecipeReader::open(&self.view.folder, m, r.entry());
         let (mut older, mut newer) = (reopen(&self.older)?, reopen(&self.newer)?);
         let mut index = HashMap::new();
         for no in newer.page_numbers() {
-            if older.root.pages.get(no as usize) == newer.root.pages.get(no as usize) {
+            if older.root.pages.get(no.0 as usize) == newer.root.pages.get(no.0 as usize) {
                 continue;
             }
             let Some(page) = newer.page(no)? else { continue };
             let old = older.page(no)?.unwrap_or_default();
             for (i, s) in &page.segments {
-                let segment = no * SEGMENTS_PER_PAGE + u64::from(*i);
+                let segment = no.segment(*i);
                 if !self.is_sound(s) {
                     continue;
                 }
@@ -303,7 +304,7 @@ impl Pass<'_> {
                     return Ok(index);
                 }
                 for (ordinal, f) in fingerprints.into_iter().enumerate() {
-                    index.entry(f).or_insert((segment, ordinal as u32));
+                    index.entry(f).or_insert((segment, Ordinal(ordinal as u32)));
                 }
             }
         }
@@ -318,16 +319,16 @@ fn has_same_content(a: &RecipePage, b: &RecipePage) -> bool {
 }
 
 /// All chunks of a segment, as the newer one has them at the same place.
-fn redirect_whole(segment: u64, references: &[Reference]) -> Vec<Reference> {
+fn redirect_whole(segment: SegmentNo, references: &[Reference]) -> Vec<Reference> {
     let mut out = Vec::new();
-    let mut ordinal = 0u32;
+    let mut ordinal = Ordinal(0);
     for r in references {
         let count = r.chunks() as u32;
         match r {
             Reference::Null { .. } => push(&mut out, *r),
             _ => push(&mut out, Reference::Indirect { segment, ordinal, count }),
         }
-        ordinal = ordinal.saturating_add(count);
+        ordinal = Ordinal(ordinal.0.saturating_add(count));
     }
     out
 }

@@ -6,7 +6,7 @@ use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
 use crate::container::view::View;
 use crate::manifest::vault::Vault;
 use crate::recipe::chain::RecipeReader;
-use format::{ChunkNo, Reference, SegmentRecipe, SnapshotEntry, SEGMENTS_PER_PAGE};
+use format::{ChunkNo, Reference, SegmentNo, SegmentRecipe, SnapshotEntry};
 use std::ops::Range;
 
 /// Bytes of a disk from `start` on: a chunk with its fingerprint, or zeros.
@@ -99,7 +99,7 @@ impl Side {
     /// Where the first segment from `at` on begins that is not null; beyond the end if there is none.
     fn next_data(&mut self, at: u64) -> Result<u64> {
         let bytes = self.segment_bytes();
-        Ok(self.recipe.next_segment(at / bytes)?.map_or(u64::MAX, |no| no * bytes))
+        Ok(self.recipe.next_segment(SegmentNo(at / bytes))?.map_or(u64::MAX, |no| no.0 * bytes))
     }
 
     /// What a range of whole segments is made of.
@@ -109,10 +109,10 @@ impl Side {
         let mut at = range.start;
         while at < range.end {
             let end = (at + bytes).min(self.entry.size);
-            match self.recipe.segment(at / bytes)? {
+            match self.recipe.segment(SegmentNo(at / bytes))? {
                 None => pieces.push(Piece { start: at, end, fingerprint: None }),
                 Some(s) => {
-                    let object = self.recipe.pages_object(at / bytes / SEGMENTS_PER_PAGE);
+                    let object = self.recipe.pages_object(SegmentNo(at / bytes).page());
                     if add_pieces(&self.view.tables, &object, at, &s, &mut pieces)? != end {
                         let why = format!("the segment at offset {at} is not as long as it should be");
                         return Err(VaultError::corrupt(&object, why));
@@ -133,7 +133,8 @@ fn same_segment(old: &mut Side, new: &mut Side, at: u64) -> Result<bool> {
     if bytes != new.segment_bytes() {
         return Ok(false);
     }
-    let (a, b) = (old.recipe.segment(at / bytes)?, new.recipe.segment(at / bytes)?);
+    let no = SegmentNo(at / bytes);
+    let (a, b) = (old.recipe.segment(no)?, new.recipe.segment(no)?);
     let whole = at + bytes <= old.entry.size.min(new.entry.size) || old.entry.size == new.entry.size;
     Ok(whole && a.map(|s| s.fingerprint) == b.map(|s| s.fingerprint))
 }

@@ -4,7 +4,7 @@ use crate::base::error::Result;
 use crate::container::view::View;
 use crate::recipe::chain::RecipeReader;
 use crate::restore::plan::plan;
-use format::{ContainerId, Reference, SnapshotEntry, WriterNo, SEGMENTS_PER_PAGE};
+use format::{ContainerId, PageNo, Reference, SnapshotEntry, WriterNo, SEGMENTS_PER_PAGE};
 use std::collections::{BTreeMap, HashSet};
 
 /// How a snapshot is scattered over the store.
@@ -70,7 +70,7 @@ fn count_runs(recipe: &mut RecipeReader) -> Result<u64> {
     let mut runs = 0;
     let mut previous: Option<(ContainerId, u32)> = None;
     for no in 0..recipe.root.pages.len() as u64 {
-        let Some(page) = recipe.page(no)? else { continue };
+        let Some(page) = recipe.page(PageNo(no))? else { continue };
         debug_assert!(page.segments.len() as u64 <= SEGMENTS_PER_PAGE);
         for r in page.segments.iter().flat_map(|(_, s)| &s.references) {
             if let Reference::Direct { container, first, count } = *r {

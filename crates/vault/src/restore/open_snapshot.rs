@@ -15,6 +15,7 @@ use crate::recipe::chain::RecipeReader;
 use crate::restore::read_ahead::Streams;
 use crate::restore::segment_map::{MapPart, SegmentMap};
 use crossbeam_channel::{bounded, Sender};
+use format::SegmentNo;
 use format::{DiskId, Owner, SnapshotEntry};
 use parking_lot::{Mutex, MutexGuard};
 use quick_cache::sync::Cache;
@@ -48,15 +49,15 @@ struct Shared {
     entry: SnapshotEntry,
     segment_bytes: u64,
     recipe: Mutex<RecipeReader>,
-    maps: Cache<u64, Arc<SegmentMap>, ByMemory>,
+    maps: Cache<SegmentNo, Arc<SegmentMap>, ByMemory>,
     groups: Arc<GroupCache>,
 }
 
 #[derive(Clone)]
 struct ByMemory;
 
-impl Weighter<u64, Arc<SegmentMap>> for ByMemory {
-    fn weight(&self, _: &u64, map: &Arc<SegmentMap>) -> u64 {
+impl Weighter<SegmentNo, Arc<SegmentMap>> for ByMemory {
+    fn weight(&self, _: &SegmentNo, map: &Arc<SegmentMap>) -> u64 {
         map.memory_bytes()
     }
 }
@@ -162,9 +163,9 @@ impl Shared {
         self.recipe.lock()
     }
 
-    fn map(&self, no: u64) -> Result<Arc<SegmentMap>> {
+    fn map(&self, no: SegmentNo) -> Result<Arc<SegmentMap>> {
         self.maps.get_or_insert_with(&no, || {
-            let start = no * self.segment_bytes;
+            let start = no.0 * self.segment_bytes;
             let range = start..(start + self.segment_bytes).min(self.entry.size);
             Ok(Arc::new(SegmentMap::of(&mut self.recipe(), &self.view.tables, range)?))
         })
@@ -185,8 +186,8 @@ impl Shared {
         buf.fill(0);
         let mut at = range.start;
         while at < range.end {
-            let no = at / self.segment_bytes;
-            let of_segment = at..range.end.min((no + 1) * self.segment_bytes);
+            let no = SegmentNo(at / self.segment_bytes);
+            let of_segment = at..range.end.min((no.0 + 1) * self.segment_bytes);
             let Some(map) = self.maps.get(&no) else { return false };
             for part in map.within(&of_segment) {
                 let wanted = part.of(&of_segment);
@@ -221,8 +222,8 @@ impl Shared {
     ) -> Result<()> {
         let mut at = range.start;
         while at < range.end {
-            let no = at / self.segment_bytes;
-            let of_segment = at..range.end.min((no + 1) * self.segment_bytes);
+            let no = SegmentNo(at / self.segment_bytes);
+            let of_segment = at..range.end.min((no.0 + 1) * self.segment_bytes);
             for part in self.map(no)?.within(&of_segment) {
                 each(part, part.of(&of_segment))?;
             }
@@ -250,8 +251,8 @@ impl Shared {
     }
 
     fn next_data(&self, from: u64) -> Result<Option<Range<u64>>> {
-        let mut no = from / self.segment_bytes;
-        while no * self.segment_bytes < self.entry.size {
+        let mut no = SegmentNo(from / self.segment_bytes);
+        while no.0 * self.segment_bytes < self.entry.size {
             let Some(found) = self.recipe().next_segment(no)? else { return Ok(None) };
             let wanted = from..self.entry.size;
             let map = self.map(found)?;
@@ -262,7 +263,7 @@ impl Shared {
                 let (Ok(end) | Err(end)) = end;
                 return Ok(Some(first.offset.max(from)..end.min(self.entry.size)));
             }
-            no = found + 1;
+            no = SegmentNo(found.0 + 1);
         }
         Ok(None)
     }

@@ -3,7 +3,7 @@
 use crate::base::error::{Result, VaultError};
 use crate::container::tables::Tables;
 use crate::recipe::chain::RecipeReader;
-use format::{ChunkNo, Codec, ContainerId, Owner, Reference, Table, WriterNo, SEGMENTS_PER_PAGE};
+use format::{ChunkNo, Codec, ContainerId, Owner, Reference, SegmentNo, Table, WriterNo};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -49,17 +49,17 @@ pub(crate) fn plan(recipe: &mut RecipeReader, tables: &Tables, from: u64, to: u6
     let segment_bytes = u64::from(recipe.root.segment_bytes);
     let size = recipe.root.size;
     let mut plan = Plan { from, end: to.min(size), ..Plan::default() };
-    let mut no = from / segment_bytes;
-    while no * segment_bytes < plan.end {
-        let Some(page) = recipe.page(no / SEGMENTS_PER_PAGE)? else {
-            no = (no / SEGMENTS_PER_PAGE + 1) * SEGMENTS_PER_PAGE;
+    let first = SegmentNo(from / segment_bytes);
+    let mut no = first.page();
+    while no.segment(0).max(first).0 * segment_bytes < plan.end {
+        let Some(page) = recipe.page(no)? else {
+            no = no.next();
             continue;
         };
-        let object = recipe.pages_object(no / SEGMENTS_PER_PAGE);
-        let base = no / SEGMENTS_PER_PAGE * SEGMENTS_PER_PAGE;
-        let at = page.segments.partition_point(|s| base + u64::from(s.0) < no);
+        let object = recipe.pages_object(no);
+        let at = page.segments.partition_point(|s| no.segment(s.0) < first);
         for (index, segment) in &page.segments[at..] {
-            let start = (base + u64::from(*index)) * segment_bytes;
+            let start = no.segment(*index).0 * segment_bytes;
             if start >= plan.end {
                 break;
             }
@@ -70,7 +70,7 @@ pub(crate) fn plan(recipe: &mut RecipeReader, tables: &Tables, from: u64, to: u6
             let wanted = segment_bytes.min(size - start);
             plan.add_segment(tables, &object, start, wanted, &segment.references)?;
         }
-        no = base + SEGMENTS_PER_PAGE;
+        no = no.next();
     }
     plan.sort();
     Ok(plan)

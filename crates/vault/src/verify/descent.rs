@@ -10,9 +10,7 @@ use crate::base::error::{fault, Fault, Result, VaultError};
 use crate::container::view::View;
 use crate::recipe::chain::{bytes_of, resolve, Place, RecipeCache, RecipeReader};
 use crate::recipe::stored::{read_root, recipe_of};
-use format::{
-    names, PageAt, RecipePage, RecipePageRef, RecipeRoot, Reverse, SnapshotEntry, SEGMENTS_PER_PAGE,
-};
+use format::{names, PageAt, RecipePage, RecipePageRef, RecipeRoot, Reverse, SegmentNo, SnapshotEntry};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -220,14 +218,14 @@ impl Descent<'_> {
         let (folder, path) = (&view.folder, &view.folder.path);
         let of_newer = || names::recipe_root(path, recipe_of(entry));
         let mut beyond = None;
-        let mut place = |no: u64| -> Result<Place> {
-            let of_page = (no / SEGMENTS_PER_PAGE) as usize;
+        let mut place = |no: SegmentNo| -> Result<Place> {
+            let of_page = no.page().0 as usize;
             if !newer.band.contains(&of_page) {
                 // In another band: followed to the end of its chain.
                 if beyond.is_none() {
                     beyond = Some(RecipeReader::open_with(self.cache, folder, &view.manifest, entry)?);
                 }
-                let page = beyond.as_mut().map_or(Ok(None), |b| b.page(of_page as u64))?;
+                let page = beyond.as_mut().map_or(Ok(None), |b| b.page(no.page()))?;
                 return Ok(Place::Here(page, of_newer()));
             }
             match newer.page(of_page) {

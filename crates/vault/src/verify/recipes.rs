@@ -13,8 +13,8 @@ use crate::verify::descent::{descend, end_of_chain, Level, Resolved};
 use crate::verify::findings::Findings;
 use chunk::{Fingerprint, Piece};
 use format::{
-    names, ChunkNo, ContainerId, Owner, PageAt, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference,
-    RunSet, SegmentRecipe, SnapshotEntry, Summary, Table, SEGMENTS_PER_PAGE,
+    names, ChunkNo, ContainerId, Owner, PageAt, PageNo, RecipeName, RecipePage, RecipePageRef, RecipeRoot,
+    Reference, RunSet, SegmentRecipe, SnapshotEntry, Summary, Table,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -198,11 +198,11 @@ impl<'a> RecipeCheck<'a> {
             _ => None,
         };
         let is_there = |(n, s): &&(u16, SegmentRecipe)| {
-            sound.as_ref().and_then(|p| segment_of(p, u64::from(*n))) == Some(s)
+            sound.as_ref().and_then(|p| segment_of(p, PageNo(0).segment(*n))) == Some(s)
         };
         let fresh: Vec<&(u16, SegmentRecipe)> = page.segments.iter().filter(|s| !is_there(s)).collect();
         self.check_referenced(&fresh)?;
-        let why = self.check_page(root, no as u64 * SEGMENTS_PER_PAGE, &fresh)?;
+        let why = self.check_page(root, PageNo(no as u64), &fresh)?;
         let object = names::recipe_pages(&self.view.folder.path, at.recipe);
         Ok(why.map(|why| self.found.add(&object, &why)))
     }
@@ -268,7 +268,7 @@ impl<'a> RecipeCheck<'a> {
         self.check_summary(at, &object, &Summary::of(&page))?;
         let segments: Vec<&(u16, SegmentRecipe)> = page.segments.iter().collect();
         self.check_referenced(&segments)?;
-        if let Some(why) = self.check_page(root, no as u64 * SEGMENTS_PER_PAGE, &segments)? {
+        if let Some(why) = self.check_page(root, PageNo(no as u64), &segments)? {
             let object = self.found.add(&object, &why);
             self.bad_pages.insert(*at, object);
         }
@@ -315,33 +315,33 @@ impl<'a> RecipeCheck<'a> {
     fn check_page(
         &mut self,
         root: &RecipeRoot,
-        base: u64,
+        page_no: PageNo,
         segments: &[&(u16, SegmentRecipe)],
     ) -> Result<Option<String>> {
         let (mut from, mut chunks) = (0, 0);
         for (n, (index, s)) in segments.iter().enumerate() {
             let of_segment: u64 = s.references.iter().map(Reference::chunks).sum();
             if of_segment > chunks_max(root.segment_bytes) {
-                let place = (base + u64::from(*index)) * u64::from(root.segment_bytes);
+                let place = page_no.segment(*index).0 * u64::from(root.segment_bytes);
                 return Ok(Some(format!("the segment at {place} has {of_segment} chunks")));
             }
             // Zeros count as well: there may be any number of them.
             let size = of_segment as usize + s.references.len();
             if chunks + size > BATCH_CHUNKS && n > from {
-                if let Some(why) = self.check_segments(root, base, &segments[from..n])? {
+                if let Some(why) = self.check_segments(root, page_no, &segments[from..n])? {
                     return Ok(Some(why));
                 }
                 (from, chunks) = (n, 0);
             }
             chunks += size;
         }
-        self.check_segments(root, base, &segments[from..])
+        self.check_segments(root, page_no, &segments[from..])
     }
 
     fn check_segments(
         &mut self,
         root: &RecipeRoot,
-        base: u64,
+        page_no: PageNo,
         segments: &[&(u16, SegmentRecipe)],
     ) -> Result<Option<String>> {
         let (mut runs, chunks) = runs_of(segments);
@@ -364,7 +364,7 @@ impl<'a> RecipeCheck<'a> {
         let mut at = 0;
         for ((index, s), unknown) in segments.iter().zip(unknown) {
             let chunks = s.references.iter().map(Reference::chunks).sum::<u64>() as usize;
-            let place = (base + u64::from(*index)) * u64::from(root.segment_bytes);
+            let place = page_no.segment(*index).0 * u64::from(root.segment_bytes);
             let of_segment = at..at + chunks;
             at += chunks;
             if unknown {

@@ -9,6 +9,7 @@ use format::{
     RecipePage, RecipePageRef, RecipeRoot, Reference, Reverse, RunSet, SegmentRecipe, SnapId, SnapshotEntry,
     SnapshotState, Summary, Table, VaultId, WriterNo, CONTAINERS_PER_PAGE,
 };
+use format::{Ordinal, SegmentNo};
 use store::ObjectStore;
 
 pub const DISK: &str = "vm/disk";
@@ -156,7 +157,11 @@ impl Builder<'_> {
             let shared = newer.is_some_and(|n| (n[k].0, n[k].1) == (*container, *first));
             match (references.last_mut(), shared) {
                 (Some(Reference::Indirect { count, .. }), true) => *count += 1,
-                (_, true) => references.push(Reference::Indirect { segment: 0, ordinal: k as u32, count: 1 }),
+                (_, true) => references.push(Reference::Indirect {
+                    segment: SegmentNo(0),
+                    ordinal: Ordinal(k as u32),
+                    count: 1,
+                }),
                 (_, false) => {
                     let first = ChunkNo(*first);
                     references.push(Reference::Direct { container: *container, first, count: 1 });
