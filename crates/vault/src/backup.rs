@@ -9,6 +9,7 @@
 
 pub(crate) mod pipeline;
 
+use crate::base::error::UnlessDamaged;
 use crate::base::error::{Result, VaultError};
 use crate::base::policy::{CodecChoice, Global, Policy, Summaries};
 use crate::base::progress::Progress;
@@ -244,10 +245,7 @@ fn open_parent(
     unusable: Unusable,
 ) -> Result<(Option<Parent>, Option<RecipeReader>)> {
     let Some(entry) = &session.parent else { return Ok((None, None)) };
-    let open = || match RecipeReader::open(&session.folder, &session.manifest, entry) {
-        Err(e) if e.is_damage() => Ok(None),
-        other => other.map(Some),
-    };
+    let open = || RecipeReader::open(&session.folder, &session.manifest, entry).unless_damaged();
     let Some(recipe) = open()? else { return Ok((None, None)) };
     let same_cut = recipe.root.segment_bytes == policy.segment_bytes
         && recipe.root.chunking == policy.chunking.to_string();

@@ -182,3 +182,18 @@ impl<T> Named<T> for store::Result<T> {
 pub(crate) fn damage_line((object, why): Fault) -> String {
     format!("{object}: damaged: {why}")
 }
+
+/// Results whose damage costs space or speed, never data.
+pub(crate) trait UnlessDamaged<T> {
+    /// `None` where an object is damaged. Other errors stay errors.
+    fn unless_damaged(self) -> Result<Option<T>>;
+}
+
+impl<T> UnlessDamaged<T> for Result<T> {
+    fn unless_damaged(self) -> Result<Option<T>> {
+        match self {
+            Err(e) if e.is_damage() => Ok(None),
+            other => other.map(Some),
+        }
+    }
+}

@@ -6,6 +6,7 @@
 //! session sees that it is retiring, or gone already.
 
 use crate::base::error::Result;
+use crate::base::error::UnlessDamaged;
 use crate::container::dead::read_dead;
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
@@ -58,17 +59,10 @@ impl Claims {
         if damaged.contains(&id) {
             return Ok(None);
         }
-        let entry = match containers.get(id) {
-            Err(e) if e.is_damage() => return Ok(None),
-            other => other?,
-        };
-        let Some(entry) = entry else { return Ok(None) };
-        match read_dead(&self.folder, &entry) {
-            Ok(dead) => Ok(Some(Claimed { dead, entry })),
-            // Which chunks may be referenced is not known: a miss costs space only.
-            Err(e) if e.is_damage() => Ok(None),
-            Err(e) => Err(e),
-        }
+        let Some(entry) = containers.get(id).unless_damaged()?.flatten() else { return Ok(None) };
+        // Where the list is damaged, which chunks may be referenced is not known: a miss costs space only.
+        let dead = read_dead(&self.folder, &entry).unless_damaged()?;
+        Ok(dead.map(|dead| Claimed { dead, entry }))
     }
 }
 

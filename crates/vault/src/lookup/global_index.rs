@@ -1,6 +1,7 @@
 //! The global chunk index of the `conventional` policy: prefixes in memory, full fingerprints in the tables.
 
 use crate::base::error::Result;
+use crate::base::error::UnlessDamaged;
 use crate::container::tables::{ChunkPlace, Tables};
 use crate::lookup::claims::Claims;
 use crate::manifest::container_table::Containers;
@@ -53,10 +54,7 @@ impl GlobalIndex {
         if claimed.dead.contains(chunk.0) {
             return Ok(None);
         }
-        let table = match tables.load(&claimed.entry) {
-            Err(e) if e.is_damage() => return Ok(None),
-            other => other?,
-        };
+        let Some(table) = tables.load(&claimed.entry).unless_damaged()? else { return Ok(None) };
         let at = table.index_of(chunk);
         let same = at.is_some_and(|n| table.fingerprints[n] == f.0 && table.lengths[n] == bytes);
         if same {

@@ -1,5 +1,6 @@
 //! Finding chunks of the disk itself: what this backup wrote, and what its parent has anywhere.
 
+use crate::base::error::UnlessDamaged;
 use crate::base::error::{Result, VaultError};
 use crate::container::tables::Tables;
 use chunk::{Fingerprint, Location, PrefixIndex};
@@ -65,10 +66,7 @@ impl OwnIndex {
             if added + chunks.len() > PARENT_CHUNKS_MAX {
                 break;
             }
-            let table = match tables.get(*id) {
-                Err(e) if e.is_damage() => continue,
-                other => other?,
-            };
+            let Some(table) = tables.get(*id).unless_damaged()? else { continue };
             let container_slot = self.slot(*id, false);
             for n in chunks.runs().iter().flat_map(|r| r.0..r.0 + r.1) {
                 if let Some(at) = table.index_of(ChunkNo(n)) {

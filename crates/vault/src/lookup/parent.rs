@@ -1,6 +1,7 @@
 //! The parent of a backup: the snapshot that its segments are compared with.
 
 use crate::base::error::Result;
+use crate::base::error::UnlessDamaged;
 use crate::container::tables::Tables;
 use crate::recipe::chain::RecipeReader;
 use chunk::Fingerprint;
@@ -41,10 +42,7 @@ impl Parent {
 
     /// The segment at the same place; `None` where it is null or cannot be read.
     pub fn segment(&mut self, no: SegmentNo) -> Result<Option<SegmentRecipe>> {
-        match self.recipe.segment(no) {
-            Err(e) if e.is_damage() => Ok(None),
-            other => other,
-        }
+        Ok(self.recipe.segment(no).unless_damaged()?.flatten())
     }
 
     /// The same, of a page that must be readable: nothing of it is read from the disk.
@@ -96,10 +94,7 @@ impl Parent {
             if self.unusable.contains(&container) || !admits(container)? {
                 continue;
             }
-            let table = match tables.get(container) {
-                Err(e) if e.is_damage() => continue,
-                other => other?,
-            };
+            let Some(table) = tables.get(container).unless_damaged()? else { continue };
             for n in first.0..first.0 + count {
                 // The table of a sound container has all of them.
                 let Some(at) = table.index_of(ChunkNo(n)) else { break };
@@ -117,10 +112,8 @@ impl Parent {
     /// Calls `each` with every segment that is not null and can be read.
     pub fn each_segment(&mut self, each: &mut dyn FnMut(SegmentNo, &SegmentRecipe)) -> Result<()> {
         for no in self.recipe.page_numbers() {
-            let page = match self.recipe.page(no) {
-                Err(e) if e.is_damage() => continue,
-                other => other?.unwrap_or_default(),
-            };
+            let Some(page) = self.recipe.page(no).unless_damaged()? else { continue };
+            let page = page.unwrap_or_default();
             page.segments.iter().for_each(|(n, s)| each(no.segment(*n), s));
         }
         Ok(())
@@ -150,10 +143,7 @@ impl Parent {
     pub fn summary(&mut self) -> Result<Summary> {
         let (mut all, mut bytes) = (Summary::default(), 0);
         for no in self.recipe.page_numbers() {
-            let summary = match self.recipe.summary(no) {
-                Err(e) if e.is_damage() => continue,
-                other => other?,
-            };
+            let Some(summary) = self.recipe.summary(no).unless_damaged()? else { continue };
             bytes += summary.memory_bytes();
             // What is left out is not found where it has moved to.
             if bytes > SUMMARY_BYTES {

@@ -2,6 +2,7 @@
 //!
 //! A hit is a hint: its container is claimed, and the whole fingerprint is compared with the container's table.
 
+use crate::base::error::UnlessDamaged;
 use crate::base::error::{Named, Result, VaultError};
 use crate::container::tables::{ChunkPlace, Tables};
 use crate::lookup::claims::Claims;
@@ -81,10 +82,7 @@ pub(crate) fn newest_set(shared: &Folder) -> Result<Option<PopularSet>> {
 
 /// The same; `None` also where it is damaged: that costs space only.
 pub(crate) fn published(shared: &Folder) -> Result<Option<PopularSet>> {
-    match newest_set(shared) {
-        Err(e) if e.is_damage() => Ok(None),
-        other => other,
-    }
+    Ok(newest_set(shared).unless_damaged()?.flatten())
 }
 
 /// The chunks of the set that was published last, by container; none where it is damaged, or there is none.
@@ -94,10 +92,7 @@ pub(crate) fn published_chunks(shared: &Folder) -> Result<BTreeMap<ContainerId, 
         scan(shared, writer, &mut |id, chunk| chunks.add(id, chunk))?;
         Ok(chunks.finish())
     });
-    match found {
-        Err(e) if e.is_damage() => Ok(BTreeMap::new()),
-        other => other.map(Option::unwrap_or_default),
-    }
+    Ok(found.unless_damaged()?.flatten().unwrap_or_default())
 }
 
 /// The popular set as a backup uses it.
@@ -163,16 +158,8 @@ impl PopularIndex {
         found: &mut [Option<ChunkPlace>],
     ) -> Result<()> {
         // Where the set cannot be reached, what is new is written.
-        let claimed = match self.claims.claim(container) {
-            Ok(Some(claimed)) => claimed,
-            Ok(None) => return Ok(()),
-            Err(e) if e.is_damage() => return Ok(()),
-            Err(e) => return Err(e),
-        };
-        let table = match tables.load(&claimed.entry) {
-            Err(e) if e.is_damage() => return Ok(()),
-            other => other?,
-        };
+        let Some(claimed) = self.claims.claim(container).unless_damaged()?.flatten() else { return Ok(()) };
+        let Some(table) = tables.load(&claimed.entry).unless_damaged()? else { return Ok(()) };
         for (n, slot) in found.iter_mut().enumerate() {
             let chunk = ChunkNo(first.0 + n as u32);
             let at = table.index_of(chunk).filter(|_| !claimed.dead.contains(chunk.0));

@@ -1,6 +1,7 @@
 //! Rebuilding the indexes: all of them can be made anew from tables and recipes.
 
 use crate::base::error::Result;
+use crate::base::error::UnlessDamaged;
 use crate::base::policy::Global;
 use crate::container::tables::read_table;
 use crate::lookup::segment_index::{in_one_place, replace_segments};
@@ -56,21 +57,12 @@ impl Vault {
     fn find_segments(&self, containers: &Containers) -> Result<BTreeSet<SegmentPlace>> {
         let mut found = BTreeSet::new();
         for folder in self.all_folders()? {
-            let reader = match Reader::open(&folder) {
-                Err(e) if e.is_damage() => continue,
-                other => other?,
-            };
+            let Some(reader) = Reader::open(&folder).unless_damaged()? else { continue };
             let mut seen = HashSet::new();
             for s in &reader.manifest.snapshots {
-                let root = match read_root(&folder, s) {
-                    Err(e) if e.is_damage() => continue,
-                    other => other?,
-                };
+                let Some(root) = read_root(&folder, s).unless_damaged()? else { continue };
                 for at in root.pages.iter().filter_map(|p| p.page()).filter(|p| seen.insert(*p)) {
-                    let page = match read_page(&folder, &at) {
-                        Err(e) if e.is_damage() => continue,
-                        other => other?,
-                    };
+                    let Some(page) = read_page(&folder, &at).unless_damaged()? else { continue };
                     for segment in page.segments.iter().filter_map(|(_, s)| in_one_place(s)) {
                         if containers.get(segment.container)?.is_some() {
                             found.insert(segment);

@@ -9,6 +9,7 @@
 //! Costs are in bytes as stored.
 
 use crate::base::error::Result;
+use crate::base::error::UnlessDamaged;
 use crate::base::policy::{Policy, GAP_BYTES};
 use crate::container::tables::{ChunkPlace, Tables};
 use format::{Codec, ContainerEntry, ContainerId, Group, Owner, Reference, RunSet, Summary, Table};
@@ -133,10 +134,7 @@ fn most_fragmented<'a>(
     let spare_bytes = (1.0 - 1.0 / read_ratio) * f64::from(policy.group_bytes);
     let mut found = Vec::new();
     for (id, wanted) in parent.containers.iter().filter(|c| c.0.owner() == Owner::Disk) {
-        let entry = match tables.entry(*id) {
-            Err(e) if e.is_damage() => continue,
-            other => other?,
-        };
+        let Some(entry) = tables.entry(*id).unless_damaged()? else { continue };
         let used = wanted.len() as f64 / f64::from(entry.chunks.max(1));
         let ratio = (SEEK_BYTES / entry.stored_bytes.max(1) as f64 + 1.0) / used;
         if ratio > read_ratio || (1.0 - used) * f64::from(entry.chunks) * chunk_bytes >= spare_bytes {

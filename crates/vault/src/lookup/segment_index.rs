@@ -3,6 +3,7 @@
 //! A hit is a hint: its container is claimed, and every fingerprint of the segment is compared with the container's
 //! table. What this session has written itself is known whole.
 
+use crate::base::error::UnlessDamaged;
 use crate::base::error::{Named, Result, VaultError};
 use crate::container::tables::Tables;
 use crate::lookup::claims::Claims;
@@ -46,10 +47,7 @@ impl SegmentIndex {
         })?;
         let mut known = Vec::new();
         for writer in writers {
-            let segments = match read_segments(shared, writer) {
-                Err(e) if e.is_damage() => continue,
-                other => other?,
-            };
+            let Some(segments) = read_segments(shared, writer).unless_damaged()? else { continue };
             let room = KNOWN_MAX - known.len();
             known.reserve_exact(segments.len().min(room));
             known.extend(segments.iter().take(room).map(|s| (half(&s.fingerprint), s.container, s.first.0)));
@@ -104,10 +102,7 @@ impl SegmentIndex {
         if claimed.dead.count_within(first.0, chunks.len() as u32) > 0 {
             return Ok(false);
         }
-        let table = match tables.load(&claimed.entry) {
-            Err(e) if e.is_damage() => return Ok(false),
-            other => other?,
-        };
+        let Some(table) = tables.load(&claimed.entry).unless_damaged()? else { return Ok(false) };
         let lengths: Vec<u32> =
             pieces.iter().filter(|p| matches!(p, Piece::Data { .. })).map(|p| p.bytes()).collect();
         let Some(from) = table.index_of(first) else { return Ok(false) };

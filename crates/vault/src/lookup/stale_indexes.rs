@@ -2,17 +2,14 @@
 
 use crate::base::error::Result;
 use crate::manifest::container_table::Containers;
+use crate::manifest::folder::list_names;
 use crate::manifest::folder::Folder;
 use format::names;
 use std::collections::HashSet;
 
 /// Segment indexes of writers that are not registered and have no container any more.
 pub(crate) fn stale_segments(folder: &Folder) -> Result<Vec<String>> {
-    let mut found = Vec::new();
-    folder.store.list(&names::segments_of(folder.owner), &mut |e| {
-        found.push(e.name);
-        Ok(())
-    })?;
+    let mut found = list_names(&*folder.store, &names::segments_of(folder.owner))?;
     let m = folder.load()?;
     let mut known: HashSet<String> = m.writers.iter().map(|w| names::segments(folder.owner, w.no)).collect();
     Containers::new(folder.clone(), &m).each(|e| {
@@ -25,12 +22,8 @@ pub(crate) fn stale_segments(folder: &Folder) -> Result<Vec<String>> {
 
 /// Indexes of containers that the manifest does not know and no registered writer may be about to add.
 pub(crate) fn stale_prefixes(folder: &Folder) -> Result<Vec<String>> {
-    let mut found = Vec::new();
     let prefix = names::prefixes_of(folder.owner);
-    folder.store.list(&prefix, &mut |e| {
-        found.push(e.name);
-        Ok(())
-    })?;
+    let mut found = list_names(&*folder.store, &prefix)?;
     let m = folder.load()?;
     let mut known = HashSet::new();
     Containers::new(folder.clone(), &m).each(|e| {

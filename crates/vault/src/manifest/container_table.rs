@@ -56,6 +56,27 @@ impl Containers {
         Ok(page.entries.binary_search_by_key(&id, |e| e.id).ok().map(|n| page.entries[n]))
     }
 
+    /// The entries of all containers, or of those of `only`, that are `wanted`, in order.
+    pub fn select(
+        &self,
+        only: Option<&BTreeSet<ContainerId>>,
+        wanted: impl Fn(&ContainerEntry) -> bool,
+    ) -> Result<Vec<ContainerEntry>> {
+        let mut found = Vec::new();
+        match only {
+            Some(only) => {
+                for id in only {
+                    found.extend(self.get(*id)?.filter(&wanted));
+                }
+            }
+            None => self.each(|e| {
+                found.extend(Some(*e).filter(&wanted));
+                Ok(())
+            })?,
+        }
+        Ok(found)
+    }
+
     /// Calls `each` for every container, in order.
     pub fn each(&self, mut each: impl FnMut(&ContainerEntry) -> Result<()>) -> Result<()> {
         for p in &self.pages {

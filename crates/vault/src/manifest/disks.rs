@@ -6,6 +6,7 @@
 
 use crate::base::disk_name::check_disk_name;
 use crate::base::error::{fault, Fault, Result, VaultError};
+use crate::manifest::folder::list_names;
 use crate::manifest::folder::{has_objects, Folder};
 use crate::manifest::vault::Vault;
 use format::{names, DiskId, Manifest, WriterNo};
@@ -339,11 +340,7 @@ pub(crate) fn may_lead_to(vault: &Vault, name: &str, id: DiskId) -> bool {
 }
 
 fn list(vault: &Vault, prefix: &str) -> Result<Vec<String>> {
-    let mut objects = Vec::new();
-    vault.store.list(prefix, &mut |e| {
-        objects.push(e.name);
-        Ok(())
-    })?;
+    let objects = list_names(&*vault.store, prefix)?;
     Ok(objects)
 }
 

@@ -177,3 +177,13 @@ pub(crate) fn has_objects(store: &dyn ObjectStore, prefix: &str) -> Result<bool>
     })?;
     Ok(any)
 }
+
+/// The names of all objects of this prefix.
+pub(crate) fn list_names(store: &dyn ObjectStore, prefix: &str) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    store.list(prefix, &mut |e| {
+        names.push(e.name);
+        Ok(())
+    })?;
+    Ok(names)
+}

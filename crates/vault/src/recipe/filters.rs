@@ -3,6 +3,7 @@
 //!
 //! A filter is never needed: of a snapshot without one, or with a damaged one, the summaries of its pages count.
 
+use crate::base::error::UnlessDamaged;
 use crate::base::error::{Named, Result, VaultError};
 use crate::manifest::folder::Folder;
 use crate::manifest::session::Session;
@@ -80,11 +81,7 @@ pub(crate) struct Merged(Vec<Bloom>);
 impl Merged {
     /// Adds a snapshot's filter. `false`: it has none that can be read.
     pub fn add(&mut self, folder: &Folder, s: &SnapshotEntry) -> Result<bool> {
-        let filter = match read(folder, s) {
-            Err(e) if e.is_damage() => None,
-            other => other?,
-        };
-        let Some(filter) = filter else { return Ok(false) };
+        let Some(filter) = read(folder, s).unless_damaged()?.flatten() else { return Ok(false) };
         if !self.0.iter_mut().any(|m| m.merge(&filter)) {
             self.0.push(filter);
         }

@@ -1,6 +1,7 @@
 //! Writing recipes page by page.
 
 use crate::base::error::Result;
+use crate::base::error::UnlessDamaged;
 use crate::manifest::folder::Folder;
 use crate::manifest::session::Session;
 use crate::recipe::chain::RecipeReader;
@@ -150,9 +151,5 @@ impl RecipeWriter {
 
 fn read_parent(parent: &mut RecipeReader, no: PageNo) -> Result<Arc<RecipePage>> {
     // A damaged page of the parent cannot be shared: anything that differs will do.
-    match parent.page(no) {
-        Ok(p) => Ok(p.unwrap_or_default()),
-        Err(e) if e.is_damage() => Ok(Arc::default()),
-        Err(e) => Err(e),
-    }
+    Ok(parent.page(no).unless_damaged()?.flatten().unwrap_or_default())
 }

@@ -1,6 +1,7 @@
 //! Making a change true, in one swap: lists of dead chunks, new recipes, and what is released.
 
 use crate::base::error::Result;
+use crate::base::error::UnlessDamaged;
 use crate::container::dead::read_dead;
 use crate::manifest::container_table::{release_data, Containers, Edits};
 use crate::manifest::folder::{list_unswept, release, release_object, Folder};
@@ -103,10 +104,7 @@ fn unlisted(
     let mut edits = Edits::new();
     for (id, chunks) in &dead.chunks {
         let Some(entry) = containers.get(*id)? else { continue };
-        let old = match read_dead(&session.folder, &entry) {
-            Err(e) if e.is_damage() => continue,
-            old => old?,
-        };
+        let Some(old) = read_dead(&session.folder, &entry).unless_damaged()? else { continue };
         if old.union(chunks).len() >= u64::from(entry.chunks) {
             let none = mark_dead(session, &entry, chunks, 0.0, released)?;
             edits.insert(*id, none);

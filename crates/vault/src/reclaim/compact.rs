@@ -53,23 +53,11 @@ pub(crate) fn compact_folder(
     let mut report = CompactReport::default();
     let m = session.folder.load()?;
     let containers = Containers::new(session.folder.clone(), &m);
-    let mut due = Vec::new();
     let is_due = |e: &ContainerEntry| {
         let share = f64::from(e.dead_chunks) / f64::from(e.chunks.max(1));
         session.folder.owns(e.id) && e.dead_chunks > 0 && share >= threshold
     };
-    match only {
-        Some(only) => {
-            for id in only {
-                due.extend(containers.get(*id)?.filter(is_due));
-            }
-        }
-        None => containers.each(|e| {
-            due.extend(Some(*e).filter(is_due));
-            Ok(())
-        })?,
-    }
-    for batch in due.chunks(CONTAINERS_PER_SWAP) {
+    for batch in containers.select(only, is_due)?.chunks(CONTAINERS_PER_SWAP) {
         let done = compact_all(session, batch)?;
         let mut fresh = Vec::new();
         for (entry, outcome) in batch.iter().zip(done) {

@@ -6,6 +6,7 @@
 
 use crate::base::error::{damage_line, Result, VaultError};
 use crate::manifest::disks::{self, DiskAt};
+use crate::manifest::folder::list_names;
 use crate::manifest::folder::{has_objects, Folder};
 use crate::manifest::reader::Reader;
 use crate::manifest::session::{fence_dead, is_alive, is_empty, Session};
@@ -140,11 +141,7 @@ impl Vault {
     /// Sessions, readers and claims of processes that are no more.
     fn remove_dead_holds(&self, report: &mut GcReport) -> Result<()> {
         for prefix in [names::SESSIONS, names::READERS, names::CLAIMS] {
-            let mut found = Vec::new();
-            self.store.list(prefix, &mut |e| {
-                found.push(e.name);
-                Ok(())
-            })?;
+            let found = list_names(&*self.store, prefix)?;
             for object in found {
                 let holder = match prefix {
                     names::CLAIMS => {

@@ -1,6 +1,7 @@
 //! Leaks: chunks that nothing references and that deletion by filters has left. How many there may be, and their repair,
 //! by mark and sweep over one disk (VM-centric 3.2).
 
+use crate::base::error::UnlessDamaged;
 use crate::base::error::{Result, VaultError};
 use crate::container::dead::read_dead;
 use crate::container::tables::read_table;
@@ -45,10 +46,7 @@ pub(crate) fn estimated(folder: &Folder, m: &Manifest) -> Result<f64> {
     }
     let mut newest = None;
     for s in m.live().rev() {
-        newest = match filters::read(folder, s) {
-            Err(e) if e.is_damage() => None,
-            other => other?,
-        };
+        newest = filters::read(folder, s).unless_damaged()?.flatten();
         if newest.is_some() {
             break;
         }

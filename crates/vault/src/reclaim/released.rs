@@ -1,5 +1,6 @@
 //! Giving space back: what a manifest has released goes once nobody who came before can need it.
 
+use crate::base::error::UnlessDamaged;
 use crate::base::error::{Named, Result};
 use crate::container::dead::read_dead;
 use crate::container::tables::read_table;
@@ -62,11 +63,10 @@ pub(crate) fn delete_released(folder: &Folder, own: Option<WriterNo>) -> Result<
     for r in m.released.iter().filter(|r| r.sequence <= oldest) {
         let outcome = match &r.what {
             Release::Object(name) => delete(folder, name),
-            Release::Punch { container, dead } => match punch(folder, &m, *container, *dead) {
-                // What is damaged is for `verify` to tell; its space comes back with the container.
-                Err(e) if e.is_damage() => Ok(0),
-                other => other,
-            },
+            Release::Punch { container, dead } => {
+                // `verify` reports what is damaged; its space comes back with the container.
+                punch(folder, &m, *container, *dead).unless_damaged().map(Option::unwrap_or_default)
+            }
         };
         match outcome {
             Ok(bytes) => {

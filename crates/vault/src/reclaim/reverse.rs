@@ -13,6 +13,7 @@
 //! Only the older snapshot's recipe is written. A chunk that is not found in the newer one keeps its direct reference:
 //! that costs space only.
 
+use crate::base::error::UnlessDamaged;
 use crate::base::error::{Result, VaultError};
 use crate::base::policy::Policy;
 use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
@@ -338,10 +339,7 @@ fn fingerprints_of(tables: &Tables, s: &SegmentRecipe) -> Result<Option<Vec<[u8;
     let mut all = Vec::new();
     for r in &s.references {
         let Reference::Direct { container, first, count } = *r else { continue };
-        let table = match tables.get(container) {
-            Err(e) if e.is_damage() => return Ok(None),
-            other => other?,
-        };
+        let Some(table) = tables.get(container).unless_damaged()? else { return Ok(None) };
         let range = table.index_of(first).map(|n| n..n + count as usize);
         let last = ChunkNo(first.0.saturating_add(count - 1));
         match range.filter(|r| table.index_of(last) == Some(r.end - 1)) {

@@ -7,12 +7,14 @@
 //! 4. What is not referenced is logged dead, containers without a live chunk leave the table: one swap.
 //! 5. The retiring records go.
 
+use crate::base::error::UnlessDamaged;
 use crate::base::error::{Result, VaultError};
 use crate::container::dead::read_dead;
 use crate::container::tables::read_table;
 use crate::lookup::popular::published_chunks;
 use crate::lookup::stale_indexes::{stale_prefixes, stale_segments};
 use crate::manifest::container_table::{release_data, Containers, Edits};
+use crate::manifest::folder::list_names;
 use crate::manifest::folder::{has_objects, list_unswept, release, Folder};
 use crate::manifest::session::{fence_dead, Session};
 use crate::manifest::vault::Vault;
@@ -133,19 +135,7 @@ fn candidates(
 ) -> Result<(Vec<ContainerEntry>, Vec<ContainerEntry>)> {
     let m = session.folder.load()?;
     let writers: HashSet<_> = m.writers.iter().map(|w| w.no).collect();
-    let containers = Containers::new(session.folder.clone(), &m);
-    let mut found: Vec<ContainerEntry> = Vec::new();
-    match only {
-        Some(only) => {
-            for id in only {
-                found.extend(containers.get(*id)?);
-            }
-        }
-        None => containers.each(|e| {
-            found.push(*e);
-            Ok(())
-        })?,
-    }
+    let found = Containers::new(session.folder.clone(), &m).select(only, |_| true)?;
     Ok(found.into_iter().partition(|e| !writers.contains(&e.id.writer())))
 }
 
@@ -216,10 +206,7 @@ fn sweep_retiring(
             }
             other => other?,
         };
-        let dead = match read_dead(folder, &entry) {
-            Err(e) if e.is_damage() => RunSet::default(),
-            other => other?,
-        };
+        let dead = read_dead(folder, &entry).unless_damaged()?.unwrap_or_default();
         let unreferenced = table.numbers.minus(&dead);
         candidates.insert(entry.id, Candidate { entry, unreferenced });
     }
@@ -261,11 +248,7 @@ fn remove_stale_indexes(session: &Session) -> Result<()> {
 }
 
 fn remove_retiring(vault: &Vault) -> Result<()> {
-    let mut found = Vec::new();
-    vault.store.list(&names::retiring_of(Owner::Shared), &mut |e| {
-        found.push(e.name);
-        Ok(())
-    })?;
+    let found = list_names(&*vault.store, &names::retiring_of(Owner::Shared))?;
     for object in found {
         vault.store.delete(&object)?;
     }
@@ -274,12 +257,8 @@ fn remove_retiring(vault: &Vault) -> Result<()> {
 
 /// Writers whose containers living sessions have claimed, as the claims' names say.
 fn claimed(vault: &Vault) -> Result<HashSet<String>> {
-    let mut found = Vec::new();
     let prefix = names::claims_on(Owner::Shared);
-    vault.store.list(&prefix, &mut |e| {
-        found.push(e.name);
-        Ok(())
-    })?;
+    let found = list_names(&*vault.store, &prefix)?;
     let mut claimed = HashSet::new();
     for object in found {
         let mut parts = object.trim_start_matches(&prefix).split('/');

@@ -1,6 +1,7 @@
 //! Which chunks no snapshot references any more, once a change has been made.
 
 use crate::base::error::Result;
+use crate::base::error::UnlessDamaged;
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
 use crate::recipe::filters;
@@ -127,11 +128,8 @@ fn pages_of_change(folder: &Folder, m: &Manifest, change: &Change) -> Result<Pag
     let unreferenced = change.rewritten.iter().flat_map(|r| &r.unreferenced).copied();
     pages.lost.extend(unreferenced.filter(|p| seen.insert(*p)).map(|p| (p, true)));
     for s in m.snapshots.iter().filter(|s| to_delete.contains(&s.id)) {
-        let root = match read_root(folder, s) {
-            // What a recipe that cannot be read references stays: it costs space, not data.
-            Err(e) if e.is_damage() => continue,
-            other => other?,
-        };
+        // What a recipe that cannot be read references stays: it costs space, not data.
+        let Some(root) = read_root(folder, s).unless_damaged()? else { continue };
         let of_root = root.pages.iter().filter_map(|p| p.page());
         pages.lost.extend(of_root.filter(|p| seen.insert(*p)).map(|p| (p, false)));
     }

@@ -1,5 +1,6 @@
 //! What is stored, for whom, and how scattered the newest versions are.
 
+use crate::base::error::UnlessDamaged;
 use crate::base::error::{damage_line, Result};
 use crate::container::tables::TABLE_CACHE_BYTES;
 use crate::manifest::container_table::Containers;
@@ -163,11 +164,8 @@ impl Vault {
             Ok(())
         })?;
         if let Some(newest) = m.newest() {
-            d.newest = match walk(&view, newest, |_, _, _| {}) {
-                // For `verify` to tell; the other numbers are right all the same.
-                Err(e) if e.is_damage() => None,
-                other => Some(other?),
-            };
+            // `verify` reports damage; the other numbers are right all the same.
+            d.newest = walk(&view, newest, |_, _, _| {}).unless_damaged()?;
         }
         Ok(d)
     }
