@@ -35,7 +35,7 @@ pub use recipe::{
     Bloom, PageAt, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, SegmentRecipe, Summary,
     RECIPE_PAGES_MAX, SEGMENTS_PER_PAGE, SEGMENT_BYTES_MAX,
 };
-pub use records::{check_mark, encode_mark, NameRecord, ReaderRecord};
+pub use records::{encode_mark, NameRecord, ReaderRecord};
 pub use runs::RunSet;
 pub use session::SessionRecord;
 pub use vault_file::{VaultFile, FORMAT_VERSION};

@@ -65,11 +65,3 @@ impl ReaderRecord {
 pub fn encode_mark(kind: Kind, context: Context<'_>) -> Vec<u8> {
     encode_frame(kind, context, b"")
 }
-
-/// Checks such a record.
-///
-/// # Errors
-/// A body that is not empty, or what any frame may have wrong.
-pub fn check_mark(kind: Kind, context: Context<'_>, bytes: &[u8]) -> Result<()> {
-    In::new(&decode_frame(kind, context, bytes)?).end()
-}

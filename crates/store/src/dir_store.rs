@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::file_system::{read_full, Access, FileSystem, Kind, Lock};
 use crate::name::{check_name, check_prefix};
+use crate::notice::notice;
 use crate::real_fs::RealFs;
 use crate::{Entry, Hold, Mapped, ObjectStore, ObjectWriter, Reserve, Result, StoreError, Tag};
 
@@ -320,15 +321,13 @@ impl<F: FileSystem> ObjectStore for DirStore<F> {
         let found = self.contents(name, REPLACEABLE_BYTES_MAX)?;
         // A swap or a deletion may have been killed before its sync: nobody acts on what a power cut
         // could still take back.
-        if found.is_none()
-            || self
-                .tree
-                .locks
-                .is_unsettled(&self.tree.fs, name)
-                .map_err(|e| self.tree.error(name, "load", e))?
-        {
-            // Where it cannot be synced, this handle changes nothing any more, and reading goes on.
-            let _ = self.tree.sync_parents(name);
+        // A lock file that cannot be read tells nothing.
+        if found.is_none() || self.tree.locks.is_unsettled(&self.tree.fs, name).unwrap_or(true) {
+            match self.tree.sync_parents(name) {
+                Ok(()) | Err(StoreError::Poisoned { .. }) => {}
+                // Reading goes on.
+                Err(e) => notice(&format!("{e}; this process changes nothing in the store from now on")),
+            }
         }
         Ok(found.map(|bytes| {
             let tag = tag_of(&bytes);

@@ -144,7 +144,7 @@ fn unnamed_folder(vault: &Vault, name: &str) -> Result<Option<DiskAt>> {
 /// Whether there are more folders than names. Two short listings: that no name leads to a disk is not looked for before
 /// each first backup by reading the manifests of all disks.
 fn may_lack_names(vault: &Vault) -> Result<bool> {
-    Ok(folder_ids(vault)?.len() > list(vault, names::NAMES)?.len())
+    Ok(folder_ids(vault)?.len() > list_names(&*vault.store, names::NAMES)?.len())
 }
 
 /// The folder of a disk with snapshots whose manifest has a name that does not lead to it. One without snapshots is
@@ -154,7 +154,7 @@ fn may_lack_names(vault: &Vault) -> Result<bool> {
 fn by_manifest(vault: &Vault, name: &str) -> Result<Option<Folder>> {
     let own = names::name(name);
     let mut led_to = BTreeSet::new();
-    for object in list(vault, names::NAMES)?.into_iter().filter(|o| *o != own) {
+    for object in list_names(&*vault.store, names::NAMES)?.into_iter().filter(|o| *o != own) {
         // One that is damaged leads nowhere.
         if let Ok(Some((n, id))) = vault.read_name(&object) {
             led_to.extend((names::name(&n) == object).then_some(id));
@@ -254,7 +254,7 @@ type Claims = BTreeMap<DiskId, Vec<String>>;
 /// What names say: the folders they lead to, and those that cannot be followed.
 fn claims(vault: &Vault) -> Result<(Claims, BTreeMap<String, String>)> {
     let (mut claims, mut bad_names) = (Claims::new(), BTreeMap::new());
-    for object in list(vault, names::NAMES)? {
+    for object in list_names(&*vault.store, names::NAMES)? {
         match vault.read_name(&object) {
             Ok(None) => {}
             Ok(Some((name, id))) if names::name(&name) == object => claims.entry(id).or_default().push(name),
@@ -337,11 +337,6 @@ pub(crate) fn may_lead_to(vault: &Vault, name: &str, id: DiskId) -> bool {
         Ok(named) => named.is_some_and(|(n, i)| n == name && i == id),
         Err(_) => true,
     }
-}
-
-fn list(vault: &Vault, prefix: &str) -> Result<Vec<String>> {
-    let objects = list_names(&*vault.store, prefix)?;
-    Ok(objects)
 }
 
 /// The folders that there are, which may be empty.

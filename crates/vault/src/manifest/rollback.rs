@@ -13,7 +13,7 @@
 
 use crate::base::error::{Result, VaultError};
 use crate::manifest::folder::Folder;
-use format::{check_mark, encode_mark, names, Kind, Manifest, WriterNo};
+use format::{decode_frame, encode_mark, names, Kind, Manifest, WriterNo};
 use store::StoreError;
 
 /// What a listing of a folder tells of the newest manifest that was there.
@@ -89,7 +89,11 @@ impl Evidence {
 /// Whether a commit record is one of this folder: a copy from elsewhere proves nothing.
 fn is_record(folder: &Folder, record: &str) -> Result<bool> {
     match folder.store.read(record, 4096) {
-        Ok(bytes) => Ok(check_mark(Kind::Commit, folder.context(record), &bytes).is_ok()),
+        // One that a newer program wrote proves as much.
+        Ok(bytes) => match decode_frame(Kind::Commit, folder.context(record), &bytes) {
+            Err(e) => Ok(e.newer),
+            Ok(_) => Ok(true),
+        },
         Err(StoreError::NotFound { .. } | StoreError::TooLong { .. } | StoreError::Unreadable { .. }) => {
             Ok(false)
         }

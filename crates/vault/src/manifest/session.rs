@@ -60,9 +60,13 @@ fn next_after(folder: &Folder, no: WriterNo) -> Result<WriterNo> {
 pub(crate) fn hold_session(folder: &Folder, kind: &str) -> Result<(Token, Box<dyn Hold>)> {
     let token = random_token()?;
     let name = names::session(token);
+    Ok((token, folder.store.hold(&name, &record(folder, &name, kind))?))
+}
+
+/// What a session's object says: the work, and whose it is.
+fn record(folder: &Folder, name: &str, work: &str) -> Vec<u8> {
     let (host, process) = (store::host::name(), std::process::id());
-    let record = SessionRecord { work: kind.to_owned(), host, process, since: now() };
-    Ok((token, folder.store.hold(&name, &record.encode(folder.context(&name)))?))
+    SessionRecord { work: work.to_owned(), host, process, since: now() }.encode(folder.context(name))
 }
 
 /// What the session of a collection says that takes an empty disk away.
@@ -107,7 +111,7 @@ impl Session {
         Self::register_within(folder, WriterKind::Backup, REMOVAL, Duration::ZERO)
     }
 
-    /// The same for maintenance that can as well be done later: refused at once where other maintenance is at work.
+    /// Registers maintenance that can as well be done later: refused at once where other maintenance has the folder.
     pub fn begin_if_free(folder: &Folder) -> Result<Session> {
         Self::register_within(folder, WriterKind::Maintenance, MAINTENANCE, Duration::ZERO)
     }
@@ -166,6 +170,10 @@ impl Session {
                 if is_alive(&*folder.store, other.token)? {
                     let disk = if m.name.is_empty() { folder.path.clone() } else { m.name.clone() };
                     let (holder, is_removal) = holder(folder, other.token);
+                    // It may have ended between the two looks.
+                    if !is_alive(&*folder.store, other.token)? {
+                        continue;
+                    }
                     held_by_removal = is_removal;
                     return Err(VaultError::Busy { disk, holder });
                 }
@@ -308,6 +316,10 @@ impl Drop for Session {
         });
         // As long as its writer is registered and held, no other backup begins.
         if let Ok((m, true)) = ended {
+            if let Some(hold) = &mut self.hold {
+                // So that a backup which meets it waits.
+                let _ = hold.replace(&record(&folder, &names::session(self.token), REMOVAL));
+            }
             let _ = remove_disk(&folder, &m.name);
         }
     }

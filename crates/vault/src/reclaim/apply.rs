@@ -113,7 +113,7 @@ fn unlisted(
     Ok(edits)
 }
 
-/// Takes to_delete snapshots out, puts new recipes in, and releases what no snapshot needs any more.
+/// Takes the snapshots to delete out, puts new recipes in, and releases what no snapshot needs any more.
 fn change_snapshots(folder: &Folder, m: &mut Manifest, change: &Change) {
     let to_delete = &change.to_delete;
     let mut unneeded: BTreeSet<RecipeName> = BTreeSet::new();

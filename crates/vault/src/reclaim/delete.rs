@@ -173,7 +173,7 @@ fn deletable(m: &Manifest, parents: &HashSet<SnapId>) -> (BTreeSet<SnapId>, usiz
     (to_delete, waiting)
 }
 
-/// Recipes whose references lead through to_delete snapshots, without them: at most one for each row of to_delete ones.
+/// Recipes whose references lead through to_delete snapshots, without them: at most one for each row of snapshots to delete.
 fn rewrite_older(session: &Session, m: &Manifest, to_delete: &BTreeSet<SnapId>) -> Result<Vec<Rewritten>> {
     let mut all = Vec::new();
     for (n, s) in m.snapshots.iter().enumerate() {
