@@ -7,7 +7,7 @@
 use crate::base::disk_name::check_disk_name;
 use crate::base::error::{fault, Fault, Result, VaultError};
 use crate::manifest::folder::list_names;
-use crate::manifest::folder::{has_objects, Folder};
+use crate::manifest::folder::Folder;
 use crate::manifest::vault::Vault;
 use format::{names, DiskId, Manifest, WriterNo};
 use std::collections::{BTreeMap, BTreeSet};
@@ -138,7 +138,7 @@ fn unnamed_folder(vault: &Vault, name: &str) -> Result<Option<DiskAt>> {
         return Ok(None);
     };
     let folder = vault.folder(id);
-    Ok(has_objects(&*vault.store, &folder.path)?.then(|| DiskAt::named(name, folder)))
+    Ok(folder.has_content()?.then(|| DiskAt::named(name, folder)))
 }
 
 /// Whether there are more folders than names. Two short listings: that no name leads to a disk is not looked for before
@@ -187,7 +187,7 @@ impl Search<'_> {
             Ok(Some((m, _))) if m.snapshots.is_empty() => {}
             Ok(Some((m, _))) if m.name == self.name => self.found.push(folder),
             Ok(Some(_)) => self.others += 1,
-            Ok(None) if !has_objects(&*vault.store, &folder.path)? => {}
+            Ok(None) if !folder.has_content()? => {}
             Ok(None) => self.unreadable = Some(VaultError::Missing { object: folder.manifest_name() }),
             Err(e @ (VaultError::Corrupt { .. } | VaultError::Newer { .. })) => self.unreadable = Some(e),
             Err(e) => return Err(e),
@@ -351,7 +351,7 @@ pub(crate) fn folder_ids(vault: &Vault) -> Result<BTreeSet<DiskId>> {
 
 /// Whether a disk was removed since it was found.
 pub(crate) fn is_gone(vault: &Vault, at: &DiskAt) -> Result<bool> {
-    Ok(!may_lead_to(vault, &at.name, at.folder.disk) && !has_objects(&*vault.store, &at.folder.path)?)
+    Ok(!may_lead_to(vault, &at.name, at.folder.disk) && !at.folder.has_content()?)
 }
 
 impl Vault {

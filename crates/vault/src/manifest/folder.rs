@@ -72,6 +72,18 @@ impl Folder {
         Ok(self.load_tagged()?.ok_or_else(missing)?.0)
     }
 
+    /// Whether there is anything in the folder but commit records. A session that ends beside the removal of its disk may
+    /// leave one: by itself it says nothing, and `gc` removes it.
+    pub fn has_content(&self) -> Result<bool> {
+        let records = names::commits_of(&self.path);
+        let mut has_content = false;
+        self.store.list(&self.path, &mut |e| {
+            has_content |= !e.name.starts_with(&records);
+            Ok(())
+        })?;
+        Ok(has_content)
+    }
+
     /// Removes the folder's objects. The manifest goes last: without it the rest could not be told from a damaged disk.
     pub fn remove(&self) -> Result<(u64, u64)> {
         let mut objects = Vec::new();

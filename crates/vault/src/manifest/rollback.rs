@@ -116,6 +116,11 @@ pub(crate) fn record(folder: &Folder, sequence: u64, before: &Evidence) {
     if folder.store.put(&name, &[&frame]).is_err() {
         return;
     }
+    if let Err(StoreError::NotFound { .. }) = folder.store.len(&folder.manifest_name()) {
+        // The disk was empty and has been removed since the commit.
+        let _ = folder.store.delete(&name);
+        return;
+    }
     for older in before.commits.iter().filter(|c| **c < sequence) {
         let _ = folder.store.delete(&names::commit(&folder.path, *older));
     }

@@ -14,7 +14,6 @@ use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
 use crate::container::writer::{ContainerWriter, GroupJob};
 use crate::lookup::popular::{check_len, publish, sets};
 use crate::manifest::container_table::{Containers, Edits};
-use crate::manifest::folder::has_objects;
 use crate::manifest::session::{fence_dead, Session};
 use crate::manifest::vault::Vault;
 use crate::popular::census::Census;
@@ -48,7 +47,7 @@ pub(super) fn build(vault: &Vault, fraction: f64, scratch: &Path) -> Result<Popu
         let folder = &census.disks[of_disk[0].disk as usize];
         let view = match vault.view(folder, TABLE_CACHE_BYTES) {
             // Collection has taken the disk away with its last snapshot since it was counted.
-            Err(VaultError::Missing { .. }) if !has_objects(&*folder.store, &folder.path)? => continue,
+            Err(VaultError::Missing { .. }) if !folder.has_content()? => continue,
             view => view?,
         };
         for of_container in of_disk.chunk_by(|a, b| a.place.container == b.place.container) {

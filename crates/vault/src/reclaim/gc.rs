@@ -7,7 +7,7 @@
 use crate::base::error::{damage_line, Result, VaultError};
 use crate::manifest::disks::{self, DiskAt};
 use crate::manifest::folder::list_names;
-use crate::manifest::folder::{has_objects, Folder};
+use crate::manifest::folder::Folder;
 use crate::manifest::reader::Reader;
 use crate::manifest::session::{fence_dead, is_alive, is_empty, Session};
 use crate::manifest::vault::Vault;
@@ -112,7 +112,11 @@ impl Vault {
             let m = match folder.load_tagged() {
                 Ok(Some((m, _))) => m,
                 // Another collection was faster.
-                Ok(None) if !has_objects(&*self.store, &folder.path)? => continue,
+                // Commit records are all that is left, if anything is.
+                Ok(None) if !folder.has_content()? => {
+                    report.add_removed(folder.remove()?);
+                    continue;
+                }
                 _ => {
                     report.skipped.push(format!("{}: has no readable manifest and no name", folder.path));
                     continue;
@@ -131,9 +135,7 @@ impl Vault {
             if !is_same || disks::may_lead_to(self, &m.name, id) {
                 continue;
             }
-            let (objects, bytes) = folder.remove()?;
-            report.orphans += objects;
-            report.freed_bytes += bytes;
+            report.add_removed(folder.remove()?);
         }
         Ok(())
     }

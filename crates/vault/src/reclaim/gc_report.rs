@@ -28,6 +28,11 @@ pub struct GcReport {
 }
 
 impl GcReport {
+    pub(crate) fn add_removed(&mut self, (objects, bytes): (u64, u64)) {
+        self.orphans += objects;
+        self.freed_bytes += bytes;
+    }
+
     pub(crate) fn add_compaction(&mut self, c: CompactReport) {
         self.compacted.containers += c.containers;
         self.compacted.damaged += c.damaged;

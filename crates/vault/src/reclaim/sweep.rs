@@ -15,7 +15,7 @@ use crate::lookup::popular::published_chunks;
 use crate::lookup::stale_indexes::{stale_prefixes, stale_segments};
 use crate::manifest::container_table::{release_data, Containers, Edits};
 use crate::manifest::folder::list_names;
-use crate::manifest::folder::{has_objects, list_unswept, release, Folder};
+use crate::manifest::folder::{list_unswept, release, Folder};
 use crate::manifest::session::{fence_dead, Session};
 use crate::manifest::vault::Vault;
 use crate::recipe::stored::{read_root, summary_of};
@@ -286,7 +286,7 @@ fn take_referenced(vault: &Vault, candidates: &mut Candidates) -> Result<()> {
         let folder = folder.with_reserve(Reserve::Whole);
         let view = match vault.view(&folder, 0) {
             // A failed first backup has taken it away since it was listed.
-            Err(VaultError::Missing { .. }) if !has_objects(&*folder.store, &folder.path)? => continue,
+            Err(VaultError::Missing { .. }) if !folder.has_content()? => continue,
             view => view?,
         };
         // An older manifest does not know what newer snapshots reference.
