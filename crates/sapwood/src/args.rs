@@ -27,7 +27,7 @@ pub struct Args {
     pub command: Command,
 }
 
-/// Parses permissions.
+/// Parses octal permissions.
 fn parse_mode(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
     mode.ok_or_else(|| format!("{text:?} is no mode: three octal digits, such as 644"))
@@ -37,15 +37,16 @@ fn parse_mode(text: &str) -> Result<u32, String> {
 pub enum Command {
     /// Create a vault
     Init {
-        /// Policy of its backups: balanced, reverse, vm-centric, vm-centric-bloom or conventional
+        /// Default policy for its backups: balanced, reverse, vm-centric, vm-centric-bloom or conventional
         #[arg(long, default_value = "balanced")]
         policy: String,
-        /// Only this host will ever write to the vault, so it may be on storage that other hosts see (NFS, SMB, FUSE, a
-        /// cluster); they may read it. For an existing vault: from now on only this host writes to it
+        /// Promise that only this host writes to the vault. Needed on storage that other hosts see (NFS, SMB, FUSE, a
+        /// cluster file system); they may read the vault. For an existing vault: from now on only this host writes to
+        /// it
         #[arg(long)]
         one_host: bool,
     },
-    /// Back a disk up
+    /// Back up a disk
     Backup(Box<Backup>),
     /// List snapshots
     Snapshots {
@@ -57,7 +58,7 @@ pub enum Command {
     Restore(Restore),
     /// Delete snapshots
     Delete {
-        /// vm/disk@SNAP, all of them of one disk
+        /// vm/disk@SNAP; may be given several times, for several disks too
         #[arg(value_parser = parse_name, required = true)]
         snapshots: Vec<String>,
     },
@@ -65,47 +66,47 @@ pub enum Command {
     Diff(Diff),
     /// List or copy single files of a snapshot's file systems
     Files(Files),
-    /// Remove the remains of crashes, and compact containers
+    /// Clean up after crashes, free space that deletions left, and compact containers
     Gc {
-        /// Only list what would be removed
+        /// Change nothing; only count the orphans in disks' folders that would be removed
         #[arg(long)]
         dry_run: bool,
     },
-    /// Rewrite containers with much dead space
+    /// Rewrite containers that have many dead chunks, without these
     Compact {
         /// Only those of this disk (vm/disk)
         #[arg(value_parser = parse_name)]
         disk: Option<String>,
-        /// Share of dead chunks, in percent, from which on a container is rewritten
+        /// Rewrite containers with at least this percentage of dead chunks
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100))]
         threshold: u8,
     },
-    /// Rebuild the indexes
+    /// Rebuild the indexes over shared chunks
     Reindex,
     /// Show space, savings and fragmentation
     Stats {
-        /// Only of this disk (vm/disk)
+        /// Only for this disk (vm/disk)
         #[arg(value_parser = parse_name, conflicts_with = "availability")]
         disk: Option<String>,
-        /// Instead: how many disks would survive failures of machines in a cluster that holds the vault
+        /// Show instead how many disks would survive machine failures if a cluster held the vault
         #[arg(long)]
         availability: bool,
         #[command(flatten)]
         cluster: Availability,
     },
-    /// Keep a snapshot from being deleted
+    /// Protect a snapshot from deletion
     Hold {
         /// vm/disk@SNAP
         #[arg(value_parser = parse_name)]
         snapshot: String,
     },
-    /// Remove the hold of a snapshot
+    /// Remove the hold from a snapshot
     Release {
         /// vm/disk@SNAP
         #[arg(value_parser = parse_name)]
         snapshot: String,
     },
-    /// Draw where a snapshot's data lies
+    /// Draw a map of a snapshot: which backup wrote which part of the disk
     Map {
         /// vm/disk, or vm/disk@SNAP
         #[arg(value_parser = parse_name)]
@@ -115,7 +116,7 @@ pub enum Command {
     Nbd(Nbd),
     /// Show all snapshots as read-only files: VM/DISK/SNAPSHOT.raw
     Mount(Mount),
-    /// Build or show the popular set: chunks that many disks have, stored once
+    /// Build or show the popular set: copies of the most common chunks, which later backups refer to
     Popular {
         #[command(subcommand)]
         what: Popular,
@@ -125,19 +126,19 @@ pub enum Command {
         /// Files, disk images, directories
         #[arg(required = true)]
         paths: Vec<PathBuf>,
-        /// A chunker: 4k, 32k, cdc:8k
+        /// Chunking to try: 4k, 32k, cdc:8k (content-defined)
         #[arg(long, value_name = "SPEC", default_values = ["4k", "8k", "12k", "cdc:4k"])]
         chunk: Vec<String>,
-        /// Read all of them as this format instead of going by their content (raw, qcow2, vmdk)
+        /// Format of all of them: raw, qcow2 or vmdk [default: detected by content]
         #[arg(long, value_name = "FORMAT")]
         source_format: Option<String>,
     },
-    /// Look for damage, and list the snapshots that it affects
+    /// Check the vault for damage, and list the snapshots that it affects
     Verify {
         /// Only this disk (vm/disk) or snapshot (vm/disk@SNAP)
         #[arg(value_parser = parse_name)]
         name: Option<String>,
-        /// Read all chunks, too
+        /// Also read all chunks
         #[arg(long)]
         data: bool,
     },
@@ -145,7 +146,7 @@ pub enum Command {
 
 #[derive(clap::Args)]
 pub struct Availability {
-    /// With --availability: machines of the cluster
+    /// With --availability: number of machines in the cluster
     #[arg(long, default_value_t = 100, value_name = "N", requires = "availability")]
     pub machines: u32,
     /// With --availability: replicas of each container
@@ -158,18 +159,18 @@ pub struct Availability {
 
 #[derive(Subcommand)]
 pub enum Popular {
-    /// Build the set anew from what is stored; later backups refer to it
+    /// Build a new set from the chunks that are stored now; later backups refer to it
     Build {
-        /// Share of the unique chunks, in percent; only chunks of two disks or more are taken
+        /// Size of the set as a percentage of all unique chunks; it has only chunks that two or more disks have
         #[arg(long, default_value_t = 100.0 * vault::POPULAR_FRACTION, value_name = "PERCENT")]
         fraction: f64,
-        /// Where chunks are counted: about 40 bytes for each [default: TMPDIR, or else /var/tmp]
+        /// Directory for temporary files, about 40 bytes for each chunk [default: TMPDIR, or else /var/tmp]
         #[arg(long, value_name = "DIR")]
         scratch: Option<PathBuf>,
     },
-    /// Show how popular chunks are, and what sets of other sizes would hold
+    /// Show how many disks have the same chunks, and what sets of other sizes would save
     Status {
-        /// Where chunks are counted: about 40 bytes for each [default: TMPDIR, or else /var/tmp]
+        /// Directory for temporary files, about 40 bytes for each chunk [default: TMPDIR, or else /var/tmp]
         #[arg(long, value_name = "DIR")]
         scratch: Option<PathBuf>,
     },
@@ -177,40 +178,42 @@ pub enum Popular {
 
 #[derive(clap::Args)]
 pub struct Backup {
-    /// vm/disk, for example web01/vda: two parts of letters, digits and . _ - + :, neither beginning with . or -, of at
-    /// most 255 bytes each; with qmp:SOCKET and libvirt:DOMAIN the vm alone
+    /// vm/disk, for example web01/vda: two parts of letters, digits and . _ - + :, at most 255 bytes each, not
+    /// beginning with . or -. With qmp:SOCKET and libvirt:DOMAIN only the vm
     #[arg(value_parser = parse_name)]
     pub disk: String,
-    /// File or block device (raw, qcow2, VMDK, by content), nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH,
-    /// qmp:SOCKET#NODE (a disk of a running QEMU; point in time, dirty bitmap and export are set up), qmp:SOCKET (all
-    /// its disks at one instant), libvirt:DOMAIN (the same of a running domain), or - for standard input
+    /// File or block device (raw, qcow2 or VMDK, detected by content), nbd://HOST/EXPORT,
+    /// nbd+unix:///EXPORT?socket=PATH, qmp:SOCKET#NODE (a disk of a running QEMU; Sapwood sets up point in time, dirty
+    /// bitmap and export), qmp:SOCKET (all its disks at one instant), libvirt:DOMAIN (the same for a running
+    /// domain), or - for standard input
     pub source: PathBuf,
-    /// Instead of the vault's policy
+    /// Policy of this backup [default: the vault's]
     #[arg(long)]
     pub policy: Option<String>,
-    /// auto, zstd:LEVEL, lz4 or none
+    /// Compression: auto, zstd:LEVEL, lz4 or none [default: the policy's]
     #[arg(long)]
     pub codec: Option<String>,
-    /// The newest snapshot, where --changed or --bitmap begins: its id, or the beginning of that
+    /// Id, or its beginning, of the newest snapshot, since which --changed or --bitmap lists the changes
     #[arg(long, value_name = "SNAP", requires = "what_changed")]
     pub since: Option<String>,
-    /// What changed since: lines of OFFSET LENGTH in bytes, or what rbd diff --format json,
-    /// nbdinfo --map=qemu:dirty-bitmap:NAME --json or thin_delta print. Nothing else is read
+    /// File that lists what changed since then: lines of OFFSET LENGTH in bytes, or the output of rbd diff --format
+    /// json, nbdinfo --map=qemu:dirty-bitmap:NAME --json or thin_delta. Nothing else is read
     #[arg(long, value_name = "FILE", requires = "since", group = "what_changed")]
     pub changed: Option<PathBuf>,
-    /// Dirty bitmap of the NBD export that tells what changed since. Nothing else is read
+    /// Dirty bitmap of the NBD export that records what changed since then. Nothing else is read
     #[arg(long, value_name = "NAME", requires = "since", group = "what_changed")]
     pub bitmap: Option<String>,
-    /// Read all of the disk, whatever QEMU's bitmap says has changed
+    /// Read the whole disk, even if QEMU's bitmap or libvirt's checkpoint could be used
     #[arg(long, conflicts_with = "since")]
     pub full: bool,
-    /// With qmp and libvirt: where the guest's old data is kept while the backup runs [default: TMPDIR, or else /var/tmp]
+    /// With qmp and libvirt: directory for old data that the guest overwrites while the backup runs [default: TMPDIR,
+    /// or else /var/tmp]
     #[arg(long, value_name = "DIR")]
     pub scratch: Option<PathBuf>,
-    /// With qmp: socket of the guest agent, which freezes file systems for the point in time
+    /// With qmp: socket of the guest agent, which freezes the guest's file systems for the point in time
     #[arg(long, value_name = "SOCKET")]
     pub agent: Option<PathBuf>,
-    /// Read at most this much in a second (50M, 1.5G, 20MiB), at idle CPU and I/O priority
+    /// Read at most this many bytes per second (50M, 1.5G, 20MiB), and run at idle CPU and I/O priority
     #[arg(long, value_name = "RATE", value_parser = crate::sizes::parse_rate)]
     pub limit: Option<u64>,
     /// Point in time of the source, UTC (2026-11-21T22:00:00) [default: now]
@@ -219,44 +222,47 @@ pub struct Backup {
     /// A tag to store with the snapshot
     #[arg(long, value_name = "K=V")]
     pub tag: Vec<String>,
-    /// Read the source as this format instead of going by its content (raw, qcow2, vmdk). An image's backing files are
-    /// followed only if this was given, now or before: the guest of a raw disk can write an image's header into it
+    /// Format of the source: raw, qcow2 or vmdk [default: detected by content]. Backing files of an image are followed
+    /// only if this was given, now or for an earlier backup: the guest of a raw disk can write an image header into it
     #[arg(long, value_name = "FORMAT")]
     pub source_format: Option<String>,
-    /// Follow backing files and extents that an image names outside its own folder
+    /// Follow backing files and extents outside the image's own folder
     #[arg(long)]
     pub allow_backing_outside: bool,
-    /// Read files even while a running machine has them open for writing: the snapshot may be torn
+    /// Read files even if a running machine has them open for writing: the snapshot may be torn
     #[arg(long = "unsafe")]
     pub allow_in_use: bool,
 }
 
 #[derive(clap::Args)]
 pub struct Restore {
-    /// vm/disk, or vm/disk@SNAP: an id or its beginning, latest, latest~N, or a time
+    /// vm/disk, or vm/disk@SNAP: an id or its beginning, latest, latest~N, or a time in UTC (the newest snapshot up to
+    /// then)
     #[arg(value_parser = parse_name)]
     pub snapshot: String,
     /// File or block device, or - for standard output
     pub target: PathBuf,
-    /// raw or qcow2
+    /// Format of the target: raw or qcow2
     #[arg(long, default_value = "raw")]
     pub format: String,
-    /// Replace an existing file, or write to a device
+    /// Replace an existing file, or overwrite a device
     #[arg(long)]
     pub force: bool,
-    /// With --force: overwrite it even while a running machine has it open. The machine loses what it has written
+    /// With --force: overwrite the target even if a running machine has it open. The machine loses what it has written
     #[arg(long = "unsafe", requires = "force")]
     pub allow_in_use: bool,
-    /// Permissions of the file, in octal, such as 644 [default: those of the file that is replaced, or else 640 less the umask]
+    /// Permissions of the file, in octal, such as 644 [default: those of the file that is replaced, or else 640 minus
+    /// the umask]
     #[arg(long, value_name = "MODE", value_parser = parse_mode, conflicts_with = "live")]
     pub mode: Option<u32>,
-    /// Serve the disk over NBD from the first moment, to be read and written, while it is restored
+    /// Serve the disk over NBD, readable and writable, from the first moment, while it is being restored
     #[arg(long)]
     pub live: bool,
-    /// With --live: file that records what has arrived [default: beside the target file]
+    /// With --live: file that records which blocks have been restored [default: beside the target file]
     #[arg(long, value_name = "FILE", requires = "live")]
     pub map: Option<PathBuf>,
-    /// With --live: restore at most this much in a second (50M, 1.5G, 20MiB), apart from data that a client waits for
+    /// With --live: restore at most this many bytes per second (50M, 1.5G, 20MiB), not counting data that a client
+    /// waits for
     #[arg(long, value_name = "RATE", requires = "live", value_parser = crate::sizes::parse_rate)]
     pub limit: Option<u64>,
     #[command(flatten)]
@@ -268,13 +274,15 @@ pub struct Restore {
 
 #[derive(clap::Args)]
 pub struct Nbd {
-    /// vm/disk, or vm/disk@SNAP: an id or its beginning, latest, latest~N, or a time
+    /// vm/disk, or vm/disk@SNAP: an id or its beginning, latest, latest~N, or a time in UTC (the newest snapshot up to
+    /// then)
     #[arg(value_parser = parse_name)]
     pub snapshot: String,
-    /// Make the disk writable, and keep the writes in this file (qcow2), created if it is missing
+    /// Make the disk writable, and keep writes in this file (qcow2), which is created if it is missing
     #[arg(long, value_name = "FILE", conflicts_with = "scratch")]
     pub overlay: Option<PathBuf>,
-    /// Make the disk writable, and throw the writes away at the end; until then they are in DIR [default: TMPDIR, or else /var/tmp]
+    /// Make the disk writable, and discard the writes at the end; until then they are in DIR [default: TMPDIR, or else
+    /// /var/tmp]
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
     pub scratch: Option<Option<PathBuf>>,
     #[command(flatten)]
@@ -287,26 +295,27 @@ pub struct Nbd {
 /// How a disk is served.
 #[derive(clap::Args)]
 pub struct Serve {
-    /// Unix socket to listen on [default: one in a new directory below XDG_RUNTIME_DIR, or else TMPDIR, or else /var/tmp]
+    /// Unix socket to listen on [default: in a new directory below XDG_RUNTIME_DIR, or else TMPDIR, or else /var/tmp]
     #[arg(long, value_name = "PATH", conflicts_with = "listen")]
     pub socket: Option<PathBuf>,
-    /// Address and port to listen on instead, such as 127.0.0.1:10809. Anyone who can reach it can read the disk
+    /// Address and port to listen on instead of a socket, such as 127.0.0.1:10809. Anyone who can reach it can use the
+    /// disk
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<std::net::SocketAddr>,
-    /// Memory for decompressed data [default: a quarter of what is available]
+    /// Memory for decompressed data [default: a quarter of the available memory]
     #[arg(long, value_name = "SIZE", value_parser = crate::sizes::parse_size)]
     pub cache: Option<u64>,
 }
 
 #[derive(clap::Args)]
 pub struct Diff {
-    /// The older one: vm/disk@SNAP
+    /// The older snapshot: vm/disk@SNAP
     #[arg(value_parser = parse_name)]
     pub old: String,
-    /// The newer one: vm/disk@SNAP
+    /// The newer snapshot: vm/disk@SNAP
     #[arg(value_parser = parse_name)]
     pub new: String,
-    /// List changed ranges, and do not look for files
+    /// List changed ranges only, not files
     #[arg(long)]
     pub ranges: bool,
     /// Memory for decompressed data [default: 256M]
@@ -316,10 +325,11 @@ pub struct Diff {
 
 #[derive(clap::Args)]
 pub struct Files {
-    /// vm/disk, or vm/disk@SNAP: an id or its beginning, latest, latest~N, or a time
+    /// vm/disk, or vm/disk@SNAP: an id or its beginning, latest, latest~N, or a time in UTC (the newest snapshot up to
+    /// then)
     #[arg(value_parser = parse_name)]
     pub snapshot: String,
-    /// What to do; without it, volumes are listed
+    /// What to do [default: list volumes]
     #[command(subcommand)]
     pub what: Option<FilesWhat>,
     /// Memory for decompressed data [default: 256M]
@@ -331,7 +341,7 @@ pub struct Files {
 pub enum FilesWhat {
     /// List directories
     List {
-        /// [VOLUME:]PATH; the root, where none is given
+        /// [VOLUME:]PATH [default: the root]
         paths: Vec<std::ffi::OsString>,
         /// Include subdirectories
         #[arg(short, long)]
@@ -346,9 +356,9 @@ pub enum FilesWhat {
         #[arg(long, value_name = "DIR")]
         to: Option<PathBuf>,
     },
-    /// Write a tar archive to standard output, sparse files sparse, with extended attributes
+    /// Write a tar archive to standard output; sparse files stay sparse, extended attributes are included
     Tar {
-        /// [VOLUME:]PATH; the root, where none is given
+        /// [VOLUME:]PATH [default: the root]
         paths: Vec<std::ffi::OsString>,
     },
 }
@@ -360,7 +370,7 @@ pub struct Mount {
     /// Let every user of this machine read the disks [default: only the user who mounts]
     #[arg(long)]
     pub allow_other: bool,
-    /// Memory for decompressed data [default: a quarter of what is available]
+    /// Memory for decompressed data [default: a quarter of the available memory]
     #[arg(long, value_name = "SIZE", value_parser = crate::sizes::parse_size)]
     pub cache: Option<u64>,
     /// Stay mounted while this command runs, with SAPWOOD_MOUNT in its environment, and end with it
@@ -373,7 +383,7 @@ fn parse_name(text: &str) -> Result<String, Infallible> {
     Ok(text.strip_prefix("./").unwrap_or(text).to_owned())
 }
 
-/// Prints what clap made of the arguments: help and version to standard output, an error to standard error.
+/// Prints clap's message: help and version to standard output, an error to standard error.
 pub fn explain(e: &clap::Error) -> ExitCode {
     let text = |is_terminal: bool| {
         if is_terminal && std::env::var_os("NO_COLOR").is_none() {
