@@ -1,11 +1,13 @@
-//! Backup: a disk becomes a snapshot.
+//! Backup: stores a disk as a new snapshot (`docs/flows/backup.md`).
 //!
-//! 1. A session is registered; it chooses the parent ([`Session::begin`]).
-//! 2. Segments flow through the pipeline ([`crate::backup::pipeline`]): read, cut, fingerprinted, placed, packed, written.
+//! 1. A session registers a writer and chooses the parent ([`Session::begin`]).
+//! 2. Segments flow through the pipeline ([`crate::backup::pipeline`]): they are read, cut, fingerprinted, placed,
+//!    packed and written.
 //! 3. Containers and the recipe are durable.
 //! 4. The manifest is swapped: from here on the snapshot exists.
-//! 5. What older swaps released is deleted.
-//! 6. What the new snapshot has is removed from the one before it ([`crate::reclaim::reverse`]).
+//! 5. Objects that older swaps released are deleted.
+//! 6. The previous snapshot is made to refer to the new one, if the policy has a reverse pass
+//!    ([`crate::reclaim::reverse`]).
 
 pub(crate) mod pipeline;
 

@@ -1,4 +1,5 @@
-//! Finding stored chunks for a backup: the parent, the disk's own index, other disks, the popular set; and placing what is new.
+//! Finds stored chunks for a backup, in the parent, the disk's own index, the chunks of other disks and the popular
+//! set, and places new chunks.
 
 pub(crate) mod claims;
 pub(crate) mod global_index;

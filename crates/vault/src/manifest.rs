@@ -1,4 +1,4 @@
-//! Manifests and who works on them: folders of disks, sessions, readers, claims, holds.
+//! Manifests and the processes that use them: folders of disks, sessions, readers, rollbacks, holds.
 
 pub(crate) mod container_table;
 pub(crate) mod disks;

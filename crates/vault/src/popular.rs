@@ -1,11 +1,13 @@
-//! The popular set: the chunks that most disks have, the only ones that they share (VM-centric 3.1).
+//! The popular set: copies of the most common chunks, the only chunks that disks share under `balanced` and
+//! `vm-centric` (VM-centric 3.1).
 //!
-//! `popular build` counts in how many disks each chunk occurs ([`census`]), copies the most frequent ones to containers of
-//! their own ([`build`]), and publishes an index of them ([`crate::lookup::popular`]). Backups look there for what is new to their disk.
-//! A new set is appended: chunks of an old one stay as long as a snapshot references them, and `gc` removes the others.
+//! `popular build` counts in how many disks each chunk occurs ([`census`]), copies the most common ones to popular
+//! containers ([`build`]), and publishes an index of them ([`crate::lookup::popular`]). Backups search it for chunks
+//! that are new to their disk. A new set does not replace the containers of an old one: their chunks stay as long as a
+//! snapshot references them, and `gc` removes the others.
 //!
-//! The containers stand in the folder of the shared set, whose claims, sweeps and verification are theirs as well, and
-//! carry `popular` in their names: a store may keep more replicas of them (VM-centric 3.1, r_c).
+//! The containers are in the folder of the shared set, so its claims, sweeps and verification apply to them. Their
+//! names begin with `popular-`, so a store can keep more replicas of them (VM-centric 3.1, r_c).
 
 pub(crate) mod build;
 pub(crate) mod census;

@@ -1,4 +1,4 @@
-//! Giving space back: deletion, the reverse pass, compaction, sweeps, collection, and rebuilding indexes.
+//! Freeing space: deletion, the reverse pass, compaction, sweeps and collection.
 
 pub(crate) mod apply;
 pub(crate) mod change;

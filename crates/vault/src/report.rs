@@ -1,4 +1,4 @@
-//! What a vault tells about itself: lists, statistics, maps, differences.
+//! Reports on a vault: lists, statistics, maps, differences.
 
 pub(crate) mod availability;
 pub(crate) mod diff;

@@ -1,8 +1,9 @@
-//! Restore: a snapshot becomes a disk.
+//! Restore: writes a snapshot to a target (`docs/flows/restore.md`).
 //!
-//! 1. A reader is held, the snapshot found, its references planned ([`mod@plan`]).
+//! 1. A reader takes its lease, finds the snapshot, and plans its references ([`mod@plan`]).
 //! 2. Neighbouring groups become large reads, announced ahead ([`reads`]).
-//! 3. On all cores: read, check, decompress each group once, compare every chunk, write it where it belongs.
+//! 3. All cores read, check and decompress each group once, compare every chunk with its fingerprint, and write it to
+//!    its place.
 
 pub(crate) mod chunks;
 pub(crate) mod open_snapshot;

@@ -1,11 +1,13 @@
-//! Verification: whether everything that snapshots need is there and whole, and which snapshots each damaged object
-//! affects.
+//! Verification: checks that all objects that snapshots need exist and are undamaged, and names the snapshots that each
+//! damaged object affects (`docs/flows/verify.md`).
 //!
-//! 1. The disks are found by their folders; names that do not lead to them are reported ([`crate::manifest::disks`]).
-//! 2. A disk at a time, under a reader: its container pages and recipes; every reference resolves ([`recipes`]).
-//! 3. Tables, deletion logs and data objects of its containers; with `data` every group and chunk ([`containers`]).
-//! 4. Where something is damaged, the snapshots that it affects, from their summaries ([`affected`]).
-//! 5. Containers whose data or table is damaged are recorded in their owner's manifest: later backups do not match them.
+//! 1. Finds the disks by their folders, and reports damaged or wrong name objects ([`crate::manifest::disks`]).
+//! 2. Checks one disk at a time, under a reader lease: its container pages and recipes, and that every reference
+//!    resolves ([`recipes`]).
+//! 3. Checks tables, lists of dead chunks and data objects of its containers; with `data` every group and chunk
+//!    ([`containers`]).
+//! 4. If something is damaged, finds the snapshots that it affects, from their summaries ([`affected`]).
+//! 5. Records containers whose data or table is damaged in their owner's manifest: later backups do not reference them.
 //!
 //! Damage does not stop it. Shared containers are checked once, however many disks use them. An object that another
 //! process deletes meanwhile is not damaged.

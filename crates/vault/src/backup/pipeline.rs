@@ -3,7 +3,7 @@
 //! ```text
 //! read -> analyse (all cores) -> place (in order) -> pack (all cores) -> write (in order) -> finish
 //! ```
-//! Segment buffers and group buffers are counted: a stage that is slow holds the ones before it up. The first error
+//! The number of segment and group buffers is limited, so a slow stage slows down the stages before it. The first error
 //! of any stage stops all of them.
 
 use crate::base::error::{Result, VaultError};

@@ -1,4 +1,4 @@
-//! What a disk may be called.
+//! The rule for names of new disks.
 
 use crate::base::error::{Result, VaultError};
 

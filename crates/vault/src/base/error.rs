@@ -1,4 +1,4 @@
-//! What can go wrong with a vault, split by what the caller can do about it.
+//! The errors of this crate, split by what the caller can do about them.
 
 use format::Malformed;
 use store::StoreError;

@@ -1,4 +1,4 @@
-//! Policies: the numbers that make the one write path behave as a given paper does.
+//! Policies: sets of parameters that make the one write path behave as a paper describes.
 
 use crate::base::error::{Result, VaultError};
 use chunk::ChunkSpec;

@@ -1,4 +1,4 @@
-//! Random numbers of the system.
+//! Random numbers from the operating system.
 
 use crate::base::error::{Result, VaultError};
 use format::Token;

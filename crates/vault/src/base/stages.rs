@@ -1,4 +1,4 @@
-//! How long the stages of a backup work: what bounds it is the one that works most of the time.
+//! The working time of each stage of a backup. The stage that works most of the time is the bottleneck.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Threads that do one operation together: how many, how they start, and the first error that any of them meets.
+//! Threads that share the work of one operation: their number, their start, and the first error of any of them.
 
 use crate::base::error::{Result, VaultError};
 use parking_lot::Mutex;

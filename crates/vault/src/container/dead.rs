@@ -1,4 +1,4 @@
-//! Reading deletion logs.
+//! Reading lists of dead chunks.
 
 use crate::base::error::{Named, Result, VaultError};
 use crate::manifest::folder::Folder;

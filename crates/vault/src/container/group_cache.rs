@@ -1,4 +1,4 @@
-//! Chunk groups in memory, for readers that come back to them: exports and mounts.
+//! A cache of decompressed chunk groups, for exports and mounts, which read groups repeatedly.
 
 use crate::base::error::{Named, Result, VaultError};
 use crate::container::group_reader::{check_cipher, extent, GroupReader};

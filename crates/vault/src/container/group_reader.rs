@@ -1,4 +1,4 @@
-//! Reading chunk groups: checked, decompressed, and every chunk compared with its fingerprint.
+//! Reads chunk groups: checks and decompresses each, and compares every chunk with its fingerprint.
 
 use crate::base::error::{Result, VaultError};
 use crate::container::codec::Unpacker;

@@ -1,4 +1,4 @@
-//! Room in the store for what a session still has to write.
+//! Checks that the store has room for what a session still has to write.
 
 use crate::base::error::Result;
 use crate::manifest::session::Session;

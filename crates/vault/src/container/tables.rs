@@ -1,4 +1,4 @@
-//! Chunk tables of containers, kept in memory within a budget.
+//! A cache of chunk tables, within a memory budget.
 
 use crate::base::error::{Named, Result, VaultError};
 use crate::manifest::container_table::Containers;

@@ -1,4 +1,4 @@
-//! A consistent reading of one disk: its manifest, its own containers and the shared ones.
+//! A consistent view of one disk: its manifest, its own containers and the shared ones.
 
 use crate::base::error::{Result, VaultError};
 use crate::container::tables::Tables;

@@ -1,9 +1,10 @@
-//! Claims: what keeps a shared container from being removed while a session takes chunks from it.
+//! Claims: objects that keep the sweep from removing chunks of a shared container while a session adds references to
+//! them.
 //!
-//! A claim is on all containers of one writer: a clone of a disk takes one claim, not one for each container.
-//! The claim is durable before the retiring record and the manifest are looked at; a remover puts the retiring
-//! record before it looks for claims. So either the remover sees the claim and lets the container be, or the
-//! session sees that it is retiring, or gone already.
+//! A claim covers all containers of one writer: a clone of a disk needs one claim, not one for each container. A
+//! session makes the claim durable before it looks for a retiring record and reads the manifest. The sweep puts the
+//! retiring record before it lists claims. So either the sweep sees the claim and leaves the container alone, or the
+//! session sees that the container is being swept or is already gone.
 
 use crate::base::error::Result;
 use crate::base::error::UnlessDamaged;

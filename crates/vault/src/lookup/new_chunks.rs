@@ -1,4 +1,4 @@
-//! New chunks: they are put into groups, and groups into containers, in the order in which they come.
+//! Packs new chunks into groups, and groups into containers, in the order in which they arrive.
 
 use crate::base::error::Result;
 use crate::base::policy::Policy;

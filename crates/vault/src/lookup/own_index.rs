@@ -1,4 +1,4 @@
-//! Finding chunks of the disk itself: what this backup wrote, and what its parent has anywhere.
+//! The index over the disk's own chunks: those that this backup wrote, and those that its parent references anywhere.
 
 use crate::base::error::UnlessDamaged;
 use crate::base::error::{Result, VaultError};

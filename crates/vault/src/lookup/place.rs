@@ -1,4 +1,5 @@
-//! Placing segments: decisions 1 to 5 of the write path, one segment after the other.
+//! Places segments, one after the other: decides for each chunk whether it is referenced or written
+//! (`docs/flows/backup.md`, "Where chunks are looked for").
 
 use crate::base::error::Result;
 use crate::base::policy::{Policy, Rewrite};
@@ -46,7 +47,7 @@ impl Analysed {
     }
 }
 
-/// Decides for every chunk where it is found, and hands out groups of new ones.
+/// Finds every chunk or writes it, and hands out groups of new chunks.
 pub(crate) struct Placer<'a> {
     pub policy: Policy,
     pub tables: &'a Tables,
@@ -162,7 +163,7 @@ impl<'a> Placer<'a> {
         Ok(())
     }
 
-    /// Decision 2: any disk has put the whole segment into the shared set.
+    /// Searches the shared set for the whole segment, whichever disk stored it.
     fn whole_segment(&mut self, segment: &Analysed) -> Result<Option<Vec<Reference>>> {
         self.shared.find_segment(self.tables, &segment.fingerprint, &segment.pieces, &segment.fingerprints)
     }
@@ -193,14 +194,14 @@ impl<'a> Placer<'a> {
         (self.shared, PlacedBytes { rewritten_bytes, ..self.counts })
     }
 
-    /// Decision 1: the parent's segment at the same offset is equal.
+    /// Returns the parent's segment at the same offset, if it is equal.
     fn clean(&mut self, segment: &Analysed) -> Result<Option<SegmentRecipe>> {
         let Some(parent) = &mut self.parent else { return Ok(None) };
         let old = parent.segment(segment.no)?;
         Ok(old.filter(|o| o.fingerprint == segment.fingerprint.0 && parent.is_usable(o)))
     }
 
-    /// Decisions 3 and 4: where each chunk is known.
+    /// Searches for each chunk in the parent, in the disk's own index, and among the chunks of other disks.
     fn search(&mut self, segment: &Analysed) -> Result<Vec<Option<ChunkPlace>>> {
         let mut found: Vec<Option<ChunkPlace>> = vec![None; segment.fingerprints.len()];
         let mut missing = found.len();

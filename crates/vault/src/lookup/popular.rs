@@ -1,6 +1,6 @@
-//! The index of the popular set: an object that never changes, and what backups find in it.
+//! The index of the popular set, an immutable object, and the search in it.
 //!
-//! A hit is a hint: its container is claimed, and the whole fingerprint is compared with the container's table.
+//! A hit is a hint: the backup claims its container and compares the whole fingerprint with the container's table.
 
 use crate::base::error::UnlessDamaged;
 use crate::base::error::{Named, Result, VaultError};

@@ -1,4 +1,5 @@
-//! Rebuilding the indexes: all of them can be made anew from tables and recipes.
+//! Rebuilds the indexes of prefixes and segments from tables and recipes. (`popular build` rebuilds the one of the
+//! popular set.)
 
 use crate::base::error::Result;
 use crate::base::error::UnlessDamaged;

@@ -1,12 +1,13 @@
-//! Decision 5 of the write path: fragmented chunks of the parent are rewritten, within a budget.
+//! Chooses fragmented chunks of the parent that a backup rewrites, within a budget.
 //!
-//! A restore fetches whole groups and seeks once for each container. With more versions, the newest one needs less of each
-//! old group, and something from more small containers. The chunks that cost most to read for what they give are written
-//! again together with the new ones: the newest snapshot then no longer reads the old copies, and the reverse pass frees
-//! them. Rewriting by history looks for containers of which little is needed (Fu et al., USENIX ATC 2014, 4.2); here groups
-//! count as well, and a place costs what a seek does.
+//! A restore fetches whole groups and seeks once for each container. With more versions, the newest one needs a smaller
+//! part of each old group, and chunks from more small containers. The backup rewrites the chunks in containers and
+//! groups with the highest read ratio (bytes fetched / bytes needed) together with the new ones: the newest snapshot
+//! then no longer reads the old copies, and the reverse pass frees them. This is history-aware rewriting (Fu et al.,
+//! USENIX ATC 2014, 4.2), which looks for containers with little needed data; here groups count as well, and each place
+//! costs a seek.
 //!
-//! Costs are in bytes as stored.
+//! Costs are in stored (compressed) bytes.
 
 use crate::base::error::Result;
 use crate::base::error::UnlessDamaged;

@@ -1,7 +1,8 @@
-//! The index of shared segments (RevDedup 3.1.1): in memory 32 bytes for each, on the store one object a session.
+//! The index of shared segments (RevDedup 3.1.1): 32 bytes of memory for each segment, and one object on the store for
+//! each session.
 //!
-//! A hit is a hint: its container is claimed, and every fingerprint of the segment is compared with the container's
-//! table. What this session has written itself is known whole.
+//! A hit is a hint: the backup claims its container and compares every fingerprint of the segment with the container's
+//! table. Segments that this session has written itself need no check.
 
 use crate::base::error::UnlessDamaged;
 use crate::base::error::{Named, Result, VaultError};

@@ -1,4 +1,4 @@
-//! What a backup looks up among the chunks of other disks: one of three indexes, by its policy.
+//! The index over chunks of other disks: one of three kinds, or none, by the policy.
 
 use crate::base::error::Result;
 use crate::base::policy::{Global, Policy};

@@ -1,7 +1,8 @@
-//! Which shared containers other disks reference, by what they list.
+//! Tells which shared containers other disks use, from the container tables of these disks.
 //!
-//! A hint for placement: what a disk alone references is given back once its newest snapshot no longer holds it, what
-//! others reference stays. An answer that is out of date costs space or a seek; another disk's damage costs no more.
+//! A hint for placement: chunks that only one disk references are freed when its newest snapshot no longer contains
+//! them; chunks that other disks reference stay. An outdated answer costs space or a seek, and so does damage of
+//! another disk.
 
 use crate::base::error::{fault, Result, VaultError};
 use crate::manifest::container_table::Containers;

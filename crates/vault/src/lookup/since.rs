@@ -1,7 +1,7 @@
-//! Backups that are told what changed: what did not is taken from the parent, unread (VM-centric 3.1).
+//! Backups with a list of changes: unchanged segments are not read but taken from the parent (VM-centric 3.1).
 //!
-//! A list of changes counts only if it begins at the newest snapshot there is: that is the parent. A segment is read
-//! where the list touches it, where the disk became longer or shorter, and where the parent's is damaged.
+//! A list of changes is used only if it begins at the newest snapshot, which is the parent. A segment is read if the
+//! list touches it, if the disk grew or shrank there, or if the parent's segment is damaged.
 
 use crate::base::error::{Result, VaultError};
 use crate::base::policy::Policy;

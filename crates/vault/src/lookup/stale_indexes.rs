@@ -1,4 +1,4 @@
-//! Indexes of containers that are gone.
+//! Finds indexes of containers that no longer exist.
 
 use crate::base::error::Result;
 use crate::manifest::container_table::Containers;

@@ -1,8 +1,8 @@
 //! Finding the disks.
 //!
-//! The manifest decides what a disk is called. An object below `names/` only leads from a name to a folder: it counts
-//! if the manifest there has that name. Where it is lost, damaged or leads elsewhere, manifests are read until the disk
-//! is found; `gc` puts the name back.
+//! The manifest decides what a disk is called. An object below `names/` only points from a name to a folder: it is
+//! valid if the manifest there has that name. If it is lost, damaged or points elsewhere, manifests are read until the
+//! disk is found; `gc` restores the name object.
 
 use crate::base::disk_name::check_disk_name;
 use crate::base::error::{fault, Fault, Result, VaultError};

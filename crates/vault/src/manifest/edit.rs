@@ -1,4 +1,4 @@
-//! An edit of a manifest by a session: what the next swap makes true.
+//! An edit of a manifest by a session: the changes that the next swap makes.
 
 use crate::base::error::Result;
 use crate::manifest::container_table::Edits;

@@ -1,4 +1,4 @@
-//! A disk is made with its first backup.
+//! Creates a disk for its first backup.
 
 use crate::base::error::{Result, VaultError};
 use crate::base::random::random_bytes;

@@ -1,4 +1,4 @@
-//! An owner's folder: its manifest, its container table, and what it has released.
+//! An owner's folder: its manifest, its container table, and its released objects.
 
 use crate::base::error::{Result, VaultError};
 use format::{names, ContainerId, Context, DiskId, Malformed, Manifest, Owner, Release, Released, VaultId};

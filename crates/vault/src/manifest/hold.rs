@@ -1,4 +1,4 @@
-//! Holding snapshots: what is held is not deleted.
+//! Holds: a held snapshot cannot be deleted.
 
 use crate::base::error::Result;
 use crate::base::snapshot_spec::{find_live, find_snapshot};

@@ -1,4 +1,4 @@
-//! The objects that lead from a name to a folder.
+//! Name objects: they point from a disk's name to its folder.
 
 use crate::base::error::{Named, Result, VaultError};
 use crate::manifest::folder::Folder;

@@ -1,7 +1,8 @@
-//! Readers: an object held while a disk's objects are read, so that nothing it may need is taken away.
+//! Readers: while a process reads a disk, it holds a lease on a reader object, so that no object it may need is
+//! removed.
 //!
-//! A store that is full to the last inode, that may only be read, or whose disk fails to write takes no reader objects.
-//! Reading goes on without one, and a notice says so once: if another process deletes what is being read, the read fails
+//! If the store is full, read-only or fails to write, no reader object can be put. The process then reads without a
+//! lease, and a notice says so once: if another process deletes an object that is being read, the read fails
 //! ([`Reader::is_held`]).
 
 use crate::base::error::{Result, VaultError};

@@ -1,15 +1,17 @@
-//! Manifests that were rolled back: an older copy stands where a newer one was, put there by hand, by a restore of the
-//! store's own files, or by a disk that lost a write it had acknowledged.
+//! Detects manifests that were rolled back: an older copy has replaced a newer one, by hand, by a restore of the
+//! store's own files, or because a disk lost a write that it had acknowledged.
 //!
 //! Such a manifest is whole and valid, and what it lists can be restored. But snapshots that only the newer one lists
-//! look like garbage, and writer numbers that it would give out have been used. So nobody may change or remove anything.
-//! Two things prove it, and neither is rolled back with the manifest:
-//! - A **commit record**, an object in the folder with the sequence of a manifest in its name. One is put after the last
-//!   swap of a session, and after one that marks snapshots deleted or held; older ones are removed. There are always few: looking at them costs one short listing.
-//! - An object in the folder whose writer's number the manifest has not given out. Known to those who list the folder.
+//! look like garbage, and the writer numbers that it would give out next have been used. So no operation may change or
+//! remove anything. Two things prove a rollback, and neither is rolled back with the manifest:
+//! - A **commit record**, an object in the folder with the sequence of a manifest in its name. One is put after the
+//!   last swap of a session, and after a swap that marks snapshots deleted or held; older ones are removed. So there
+//!   are few, and one short listing finds them.
+//! - An object in the folder with a writer number that the manifest has not given out. Only operations that list the
+//!   folder see it.
 //!
-//! Both are listed first, then the manifest is read: what was listed came after the manifest that allowed it, so no
-//! session that is at work can look like a rollback.
+//! Both are listed first, then the manifest is read. Each listed object was put after the swap that allowed it, so a
+//! running session never looks like a rollback.
 
 use crate::base::error::{Result, VaultError};
 use crate::manifest::folder::Folder;

@@ -1,8 +1,8 @@
 //! Sessions: the right to change a folder, held by a process.
 //!
-//! A session takes a lease on an object, then registers its writer number in the manifest, in the same swap in which it
-//! chooses its parent. So the manifest lists every parent, and nothing that a parent references is removed. A writer
-//! whose lease has ended is dead. Removing it from the manifest fences it: it cannot commit.
+//! A session takes a lease on an object, then registers a writer in the manifest. The same swap chooses the parent. So
+//! the manifest lists every parent, and nothing that a parent references is removed. A writer whose lease has ended is
+//! dead. Removing it from the manifest fences it: it cannot commit.
 
 use crate::base::error::{Result, VaultError};
 use crate::base::random::random_token;

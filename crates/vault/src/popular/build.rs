@@ -1,8 +1,8 @@
-//! Building a set: the chosen chunks are copied to containers of their own.
+//! Builds a popular set: copies the chosen chunks to popular containers.
 //!
-//! Maintenance of the shared set, so one at a time, beside backups and restores. Containers are durable before the
-//! manifest names them, and named before the index is published. A crash leaves containers that nothing references and no
-//! index has: `gc` removes them.
+//! This is maintenance of the shared set: one run at a time, beside backups and restores. Containers are durable before
+//! the manifest names them, and named before the index is published. A crash leaves containers that no snapshot
+//! references and no index lists: `gc` removes them.
 
 use crate::base::error::{Named, Result, VaultError};
 use crate::base::policy::{CodecChoice, POPULAR_GROUP_BYTES};

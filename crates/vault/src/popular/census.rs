@@ -1,9 +1,9 @@
-//! In how many disks each chunk occurs, counted out of core.
+//! Counts in how many disks each chunk occurs, with an external sort.
 //!
-//! 1. Every chunk of every disk becomes a record: half its fingerprint, the disk, the place. A chunk that a disk has
-//!    twice is two records.
-//! 2. They are spilt to files ([`super::spill`]), as many as it takes for one of them to fit into memory.
-//! 3. A file at a time is sorted: all records of one chunk stand together.
+//! 1. Every chunk of every disk becomes a record: half its fingerprint, the disk, the place. A chunk that a disk stores
+//!    twice becomes two records.
+//! 2. Records are spilled to so many files ([`super::spill`]) that each fits into memory.
+//! 3. One file at a time is sorted, so that all records of one chunk are together.
 
 use super::spill::Place;
 use crate::base::error::{damage_line, Result};

@@ -1,5 +1,5 @@
-//! Records of chunks, sorted out of core: spilt to files by the first bits of the fingerprint, and read back a file at a
-//! time. The files have no names: nothing stays of them.
+//! An external sort of chunk records: they are spilled to files by the first byte of the fingerprint, and read back one
+//! file at a time. The files have no names, so the system removes them with the process.
 
 use crate::base::error::{Result, VaultError};
 use format::ContainerId;

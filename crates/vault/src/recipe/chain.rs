@@ -1,7 +1,8 @@
 //! Chains of indirect references: a recipe is read as if all its references were direct (RevDedup 3.2.2, 3.3).
 //!
-//! References are traced one page and one level at a time. What a page needs from the next newer recipe is sorted, so
-//! that each page there is decoded once. A page that equals the newer one's is passed on without being decoded.
+//! References are resolved one page and one snapshot at a time. The references of a page into the next newer recipe are
+//! sorted, so that each page there is decoded once. A page that is the same as in the newer recipe is not decoded on
+//! the way.
 
 use crate::base::error::{Result, VaultError};
 use crate::manifest::folder::Folder;

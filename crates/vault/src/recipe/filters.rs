@@ -1,7 +1,8 @@
-//! Filters: Bloom filters over what whole snapshots reference, by which a deletion tells what the other snapshots need
-//! without reading their summaries (VM-centric 3.2). What a filter has by mistake leaks; [`crate::reclaim::leaks`] sees to that.
+//! Bloom filters over the chunks that a whole snapshot references. A deletion asks them which chunks the other
+//! snapshots need, instead of reading their summaries (VM-centric 3.2). Chunks that are false positives leak;
+//! [`crate::reclaim::leaks`] repairs that.
 //!
-//! A filter is never needed: of a snapshot without one, or with a damaged one, the summaries of its pages count.
+//! A filter is never needed: if it is missing or damaged, the deletion reads the summaries of the snapshot's pages.
 
 use crate::base::error::UnlessDamaged;
 use crate::base::error::{Named, Result, VaultError};

@@ -1,4 +1,4 @@
-//! Making a change true, in one swap: lists of dead chunks, new recipes, and what is released.
+//! Commits a change of a disk's snapshots in one swap: lists of dead chunks, new recipes, released objects.
 
 use crate::base::error::Result;
 use crate::base::error::UnlessDamaged;

@@ -1,4 +1,4 @@
-//! A change of a disk's snapshots: some go, some get other recipes for the same content.
+//! A change of a disk's snapshots: some are deleted, others get new recipes for the same content.
 
 use crate::base::error::Result;
 use crate::manifest::session::Session;
@@ -6,7 +6,7 @@ use crate::recipe::writer::WrittenRecipe;
 use format::{names, RecipeName, RecipePageRef, RecipeRoot, Reverse, SnapId, SnapshotEntry, WriterNo};
 use std::collections::BTreeSet;
 
-/// A change of a disk's snapshots: some go, some get other recipes for the same content.
+/// A change of a disk's snapshots: some are deleted, others get new recipes for the same content.
 #[derive(Default)]
 pub(crate) struct Change {
     pub to_delete: BTreeSet<SnapId>,

@@ -1,7 +1,8 @@
-//! Compaction: containers with much dead space are written again without it.
+//! Compaction: rewrites containers that have many dead chunks, without these.
 //!
-//! Chunk numbers stay, so no recipe changes. Groups without a dead chunk are copied as they are; the live chunks
-//! of the others are packed anew. The old data and table are released, not removed: readers may be at them.
+//! Chunk numbers stay, so no recipe changes. Groups without a dead chunk are copied byte for byte; the live chunks of
+//! the others are packed into new groups. The old data and table are released, not deleted at once: readers may be
+//! using them.
 
 use crate::base::error::{Named, Result, VaultError};
 use crate::base::policy::{CodecChoice, BALANCED, POPULAR_GROUP_BYTES};

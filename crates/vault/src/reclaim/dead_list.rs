@@ -1,4 +1,4 @@
-//! Lists of dead chunks: which chunks of a container are dead is logged beside it.
+//! Writes the list of dead chunks beside a container.
 
 use crate::base::error::Result;
 use crate::container::dead::read_dead;

@@ -1,8 +1,8 @@
 //! Collection: removes what crashes, cancellations and running readers left behind (`docs/flows/gc.md`).
 //!
-//! In each folder writers whose process is gone are fenced, orphans are removed, pending deletions and reverse passes are
-//! completed, containers are compacted, and released objects are deleted. A folder whose manifest was rolled back is left
-//! as it is ([`crate::manifest::rollback`]). Nothing locks the vault: backups, restores and deletions run beside it.
+//! In each folder it fences writers whose process is gone, removes orphans, completes pending deletions and reverse
+//! passes, compacts containers, and deletes released objects. A folder whose manifest was rolled back is left as it is
+//! ([`crate::manifest::rollback`]). Nothing locks the vault: backups, restores and deletions run beside it.
 
 use crate::base::error::{damage_line, Result, VaultError};
 use crate::manifest::disks::{self, DiskAt};

@@ -1,5 +1,5 @@
-//! Leaks: chunks that nothing references and that deletion by filters has left. How many there may be, and their repair,
-//! by mark and sweep over one disk (VM-centric 3.2).
+//! Leaks: unreferenced chunks that a deletion by filters missed because of false positives. Estimates how many there
+//! are, and repairs them by mark and sweep over one disk (VM-centric 3.2).
 
 use crate::base::error::UnlessDamaged;
 use crate::base::error::{Result, VaultError};

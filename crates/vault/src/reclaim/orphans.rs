@@ -1,4 +1,4 @@
-//! Orphans: objects that no manifest names, and that no registered writer may have put.
+//! Orphans: objects that no manifest names and whose writer is not registered.
 
 use crate::base::error::Result;
 use crate::manifest::container_table::Containers;

@@ -1,4 +1,4 @@
-//! Giving space back: what a manifest has released goes once nobody who came before can need it.
+//! Deletes and punches the objects that a manifest has released, as soon as no older reader or writer can need them.
 
 use crate::base::error::UnlessDamaged;
 use crate::base::error::{Named, Result};

@@ -1,7 +1,7 @@
 //! The reverse pass (RevDedup 3.2.2 and 3.2.3, `docs/flows/reverse-pass.md`): an older snapshot refers to the next newer
 //! one for the chunks that both contain, and its own copies of them are removed.
 //!
-//! 1. The oldest pair of neighbours whose older snapshot is pending is taken.
+//! 1. The pass takes the oldest pending snapshot and the next newer one.
 //! 2. Page by page, every chunk of the older one that the newer one contains becomes an indirect reference
 //!    (`Pass::redirect`).
 //! 3. The chunks that no snapshot of the disk references any more are found as in a deletion

@@ -1,11 +1,13 @@
-//! The sweep of the shared set: which of its chunks any disk still references, recomputed from truth.
+//! The sweep of the shared set: finds the chunks that no disk references any more, from the summaries of all disks, and
+//! marks them dead (`docs/flows/gc.md`).
 //!
-//! 1. A retiring record is put for every writer whose containers are looked at: no session matches them from now on.
-//! 2. Claims are read: containers of a writer whom a living session has claimed are left alone.
-//! 3. The summaries of all snapshots of all disks say what is referenced. One scan serves as many containers as memory
-//!    allows, and ends when all chunks of all of them have been found.
-//! 4. What is not referenced is logged dead, containers without a live chunk leave the table: one swap.
-//! 5. The retiring records go.
+//! 1. It puts a retiring record for every writer whose containers it examines: from now on no session adds references
+//!    to them.
+//! 2. It lists the claims, and leaves containers alone whose writer a living session has claimed.
+//! 3. It reads the summaries of all snapshots of all disks. One scan serves as many containers as memory allows, and
+//!    ends early when all their chunks have been found referenced.
+//! 4. One swap marks the other chunks dead and removes containers without a live chunk from the table.
+//! 5. It removes the retiring records.
 
 use crate::base::error::UnlessDamaged;
 use crate::base::error::{Result, VaultError};

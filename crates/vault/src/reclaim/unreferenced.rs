@@ -1,4 +1,4 @@
-//! Which chunks no snapshot references any more, once a change has been made.
+//! Finds the chunks that no snapshot of the disk will reference after a change.
 
 use crate::base::error::Result;
 use crate::base::error::UnlessDamaged;

@@ -1,10 +1,10 @@
-//! How many disks a fault of the store reaches: availability of snapshots when machines fail (VM-centric, appendix A).
+//! Availability of disks when machines of the store fail (VM-centric, appendix A).
 //!
 //! The store keeps each block on `r` of `p` machines; `d` machines fail; a disk is available if each of its blocks has
 //! a replica left. A block is a container. Two ways of keeping the same chunks are compared:
 //!
-//! - as this vault does: a disk has its own containers, and those that it shares;
-//! - without regard to disks (VM-oblivious): each chunk is stored once, where the first disk that has it stored it.
+//! - as in this vault: a disk needs its own containers and shared ones;
+//! - VM-oblivious: each chunk is stored once, in a container of the first disk that stored it.
 
 use crate::base::error::{Result, VaultError};
 use crate::manifest::vault::Vault;

@@ -1,4 +1,4 @@
-//! What differs between two snapshots, by their recipes: no data is read.
+//! Differences between two snapshots, from their recipes: no data is read.
 
 use crate::base::error::{Result, VaultError};
 use crate::base::snapshot_spec::find_snapshot;

@@ -1,4 +1,4 @@
-//! Where a snapshot's data lies: what a restore of it would read.
+//! The layout of a snapshot on the store: the groups and containers that a restore would read.
 
 use crate::base::error::Result;
 use crate::container::view::View;

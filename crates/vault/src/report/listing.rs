@@ -1,4 +1,4 @@
-//! Which snapshots there are.
+//! Lists snapshots.
 
 use crate::base::error::{damage_line, fault, Result};
 use crate::manifest::disks;

@@ -1,4 +1,4 @@
-//! A picture of where a snapshot's data lies: for each cell of the disk, which backup wrote most of it.
+//! A map of a snapshot: for each cell of the disk, which backup wrote most of it.
 
 use crate::base::error::Result;
 use crate::base::snapshot_spec::find_snapshot;

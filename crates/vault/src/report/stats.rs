@@ -1,4 +1,4 @@
-//! What is stored, for whom, and how scattered the newest versions are.
+//! Statistics: stored bytes by disk, and fragmentation of the newest snapshots.
 
 use crate::base::error::UnlessDamaged;
 use crate::base::error::{damage_line, Result};

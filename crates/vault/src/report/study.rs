@@ -1,4 +1,4 @@
-//! What deduplication would save, before anything is stored (Paulo 2009, chapter 3).
+//! Estimates what deduplication would save, without storing anything (Paulo 2009, chapter 3).
 
 use crate::base::error::{Result, VaultError};
 use crate::base::progress::Progress;

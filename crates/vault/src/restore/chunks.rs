@@ -1,5 +1,5 @@
-//! Which chunks the snapshots of a disk reference, and which containers there are, for studies of a vault. Reads
-//! metadata only, and changes nothing.
+//! Lists the chunks that the snapshots of a disk reference, and the containers, for studies of a vault. Reads metadata
+//! only, and changes nothing.
 
 use crate::base::error::Result;
 use crate::container::tables::TABLE_CACHE_BYTES;

@@ -1,8 +1,9 @@
-//! A snapshot that is open: read at any offset, by several threads, without being restored.
+//! An open snapshot: several threads can read it at any offset, without a restore.
 //!
-//! 1. [`Streams`] sees whether reads come in order; if so, groups are fetched ahead of them.
-//! 2. The references of a segment become a [`SegmentMap`], once.
-//! 3. Groups are read and decompressed once ([`GroupCache`]), and each chunk is compared before its first byte leaves.
+//! 1. [`Streams`] detects sequential reads and fetches groups ahead of them.
+//! 2. The references of a segment are converted to a [`SegmentMap`] once.
+//! 3. Groups are read and decompressed once ([`GroupCache`]), and each chunk is compared with its fingerprint before
+//!    its first byte is returned.
 
 use crate::base::error::{Result, VaultError};
 use crate::base::snapshot_spec::find_snapshot;

@@ -1,4 +1,4 @@
-//! Planning a restore: which part of which group goes where, sorted by where it is read.
+//! The plan of a restore: which part of which group goes where on the disk, sorted by place on the store.
 
 use crate::base::error::{Result, VaultError};
 use crate::container::tables::Tables;

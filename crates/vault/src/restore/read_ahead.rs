@@ -1,4 +1,4 @@
-//! Reading ahead of those who read in order.
+//! Detects sequential streams of reads, and reads ahead of them.
 
 use parking_lot::Mutex;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Where the bytes of a segment are found, by address.
+//! The map from addresses in a segment to the chunks that contain them.
 
 use crate::base::error::Result;
 use crate::container::group_cache::{indices_of, SLICE_CHUNKS};

@@ -1,8 +1,8 @@
-//! Restores to targets that take bytes in order only, such as pipes: a window of the disk after the other is put
-//! together in memory.
+//! Restores to targets that take bytes only in order, such as pipes: one window of the disk after the other is
+//! assembled in memory.
 //!
-//! A group that several windows want would be read and decompressed for each of them. The plan tells when each group is
-//! wanted again, so the groups that are wanted soonest are kept as stored, within a budget (Belady 1966).
+//! A group that several windows need would be read again for each of them. The plan says when each group is needed
+//! next, so the groups needed soonest are kept as stored, within a budget (Belady 1966).
 
 use crate::base::error::Result;
 use crate::container::tables::Tables;

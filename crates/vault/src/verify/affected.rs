@@ -1,4 +1,4 @@
-//! Which snapshots damage affects: a second pass over the summaries, made only where damage was found.
+//! Finds the snapshots that damage affects: a second pass over the summaries, only if damage was found.
 
 use crate::base::error::{fault, Result};
 use crate::container::view::View;

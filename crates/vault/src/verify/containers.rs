@@ -1,4 +1,4 @@
-//! Containers: table, deletion log, data object, and the prefixes of shared ones. Each is looked at once.
+//! Checks containers, each once: table, list of dead chunks, data object, and the prefixes of shared ones.
 
 use super::groups;
 use crate::base::error::{fault, Named, Result, VaultError};

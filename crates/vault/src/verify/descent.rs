@@ -1,10 +1,11 @@
 //! The recipes of a disk from a newer snapshot down to older ones, each resolved through the next newer one alone.
 //!
-//! A chain of reversed snapshots is as long as there are snapshots. Tracing each of them to its end would read the recipes
-//! of n snapshots n times; here each is read once, because what the next newer one leads to is known already.
+//! A chain of reversed snapshots can be as long as the list of snapshots. If each were resolved to the end of its
+//! chain, the recipes of n snapshots would be read up to n times. Here each is read once, because the next newer one is
+//! already resolved.
 //!
-//! What pages lead to is kept for two snapshots at a time, and for a band of pages that fits into memory. Most disks have
-//! one band; a huge one is descended band by band.
+//! Resolved pages of two snapshots are kept at a time, for a band of pages that fits into memory. Most disks are one
+//! band; a huge disk is processed band by band.
 
 use crate::base::error::{fault, Fault, Result, VaultError};
 use crate::container::view::View;

@@ -1,4 +1,4 @@
-//! What was found so far: damaged objects, and the chunks that cannot be read because of them.
+//! The findings so far: damaged objects, and the chunks that cannot be read because of them.
 
 use format::{ContainerEntry, ContainerId, RunSet, Summary, WriterNo};
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! What the threads of a verification find.
+//! Collects the findings of the threads of a verification.
 
 use crate::verify::findings::{CheckCounts, ContainerFindings};
 use format::{ContainerId, Owner};

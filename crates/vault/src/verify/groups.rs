@@ -1,4 +1,4 @@
-//! Reading every group of containers: large sequential reads, checked on all cores.
+//! Reads every group of containers in large sequential reads, and checks them on all cores.
 
 use crate::base::error::{fault, Fault, Named, Result};
 use crate::base::progress::Progress;

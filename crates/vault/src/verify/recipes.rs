@@ -1,4 +1,4 @@
-//! Recipes: roots, pages, summaries, and that every reference leads to the chunks it was made for.
+//! Checks recipes: roots, pages, summaries, and that every reference leads to the right chunks.
 
 use crate::base::error::{fault, Result};
 use crate::base::progress::Progress;

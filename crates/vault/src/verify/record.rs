@@ -1,4 +1,4 @@
-//! Recording which containers are damaged in their owner's manifest.
+//! Records damaged containers in their owner's manifest.
 
 use crate::base::error::{Result, VaultError};
 use crate::manifest::container_table::Containers;
