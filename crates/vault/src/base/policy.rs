@@ -60,26 +60,27 @@ impl fmt::Display for CodecChoice {
     }
 }
 
-/// When chunks are written although they are known, so that the newest snapshot is read from few places.
+/// Which stored chunks a backup writes again, so that the newest snapshot stays in few places on the store.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rewrite {
-    /// Only what is new is written.
+    /// Only new chunks are written.
     Never,
-    /// What the parent is read back from at too high a price is written again: the worst containers and groups first,
-    /// and no more than two bytes for each that was new in the parent.
+    /// Fragmented chunks of the parent are rewritten: those in the containers and groups with the highest read ratio
+    /// first, at most two bytes for each byte that was new in the parent.
     Fragmented {
-        /// Bytes that are fetched for one byte that is wanted; a seek counts as 2 MiB.
+        /// Bytes fetched for each byte needed, above which chunks are fragmented; a seek counts as 2 MiB.
         read_ratio: f64,
     },
-    /// Every segment that is not known as a whole is (RevDedup 3.1), but for what other disks keep anyway.
+    /// Every segment that is not stored as a whole is written whole (RevDedup 3.1), except for chunks that other disks
+    /// keep anyway.
     Whole {
-        /// Of a segment that has so large a part in shared containers that other disks reference, only the rest is
-        /// written: written whole, that part would be stored twice. `None`: all is written, as in the paper.
+        /// If at least this share of a segment is in shared containers that other disks use, only the rest is written;
+        /// otherwise that share would be stored twice. `None`: the whole segment is written, as in the paper.
         keep_shared: Option<f64>,
     },
 }
 
-/// What disks share, and how it is found.
+/// What disks share, and by which index a backup finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Global {
     /// Nothing.
@@ -91,32 +92,32 @@ pub enum Global {
     },
     /// Whole segments (RevDedup 3.1).
     Segments,
-    /// The popular set, as far as one was built (VM-centric 3.1).
+    /// Chunks of the popular set, if one was built (VM-centric 3.1).
     Popular {
-        /// Chunks that must follow one another in the set as on the disk for a hit to count.
+        /// Number of consecutive chunks that must match for a hit to be used.
         shortest_run: usize,
     },
 }
 
-/// What tells deletion which chunks a snapshot references.
+/// How deletion finds out which chunks a snapshot references.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Summaries {
     /// The exact summaries of its pages.
     Exact,
-    /// A Bloom filter as well, by which deletion goes; what it finds by mistake leaks, until a repair (VM-centric 3.2).
+    /// Deletion asks a Bloom filter instead; false positives leak until a repair (VM-centric 3.2).
     Bloom,
 }
 
-/// The numbers of the write path. Never asked for its name.
+/// The parameters of the write path. No code branches on `name`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Policy {
-    /// As users write it.
+    /// Its name on the command line.
     pub name: &'static str,
     /// Bytes in a segment.
     pub segment_bytes: u32,
     /// How segments are cut.
     pub chunking: ChunkSpec,
-    /// What is looked up among the chunks of all disks, and shared.
+    /// What disks share.
     pub global: Global,
     /// Whether the parent's segment at the same offset is searched.
     pub same_offset: bool,
@@ -126,11 +127,12 @@ pub struct Policy {
     pub own_index_bytes: usize,
     /// Whether that index also takes the parent's chunks, for data that moved.
     pub own_index_parent: bool,
-    /// What is written although it is known.
+    /// Which stored chunks are written again.
     pub rewrite_at: Rewrite,
-    /// Whether what a new snapshot has is removed from the one before it (RevDedup 3.2).
+    /// Whether a reverse pass follows each backup (RevDedup 3.2).
     pub reverse: bool,
-    /// Share of dead chunks from which a container is written again; below it is punched (RevDedup 3.2.4).
+    /// Share of dead chunks from which the reverse pass compacts a container; below it, the container is punched
+    /// (RevDedup 3.2.4).
     pub rebuild_at: f64,
     /// Bytes of chunks in one group.
     pub group_bytes: u32,
@@ -138,11 +140,11 @@ pub struct Policy {
     pub container_bytes: u32,
     /// How groups are compressed.
     pub codec: CodecChoice,
-    /// What deletion goes by.
+    /// How deletion finds out which chunks a snapshot references.
     pub summaries: Summaries,
 }
 
-/// The default: little memory, every later version small, restores in large reads.
+/// The default: little memory, small later versions, restores in large reads.
 pub const BALANCED: Policy = Policy {
     name: "balanced",
     segment_bytes: 4 << 20,
@@ -180,7 +182,8 @@ pub const CONVENTIONAL: Policy = Policy {
     summaries: Summaries::Exact,
 };
 
-/// RevDedup: segments that are known nowhere are written whole, and older snapshots give up what newer ones have.
+/// RevDedup: segments that no disk has stored are written whole, and older snapshots refer to newer ones for the chunks
+/// that both contain.
 pub const REVERSE: Policy = Policy {
     name: "reverse",
     segment_bytes: 8 << 20,
@@ -199,7 +202,7 @@ pub const REVERSE: Policy = Policy {
     summaries: Summaries::Exact,
 };
 
-/// VM-centric: a disk's own chunks and the popular ones, in little memory.
+/// VM-centric: deduplication within a disk and with the popular set, in little memory.
 pub const VM_CENTRIC: Policy = Policy {
     name: "vm-centric",
     segment_bytes: 2 << 20,
@@ -218,15 +221,15 @@ pub const VM_CENTRIC: Policy = Policy {
     summaries: Summaries::Exact,
 };
 
-/// The same with approximate deletion, as the paper has it.
+/// VM-centric with the paper's approximate deletion.
 pub const VM_CENTRIC_BLOOM: Policy =
     Policy { name: "vm-centric-bloom", summaries: Summaries::Bloom, ..VM_CENTRIC };
 
-/// All policies there are.
+/// All policies.
 pub const POLICIES: [Policy; 5] = [BALANCED, CONVENTIONAL, REVERSE, VM_CENTRIC, VM_CENTRIC_BLOOM];
 
 impl Policy {
-    /// The policy of a name.
+    /// The policy with this name.
     pub fn by_name(name: &str) -> Result<Policy> {
         POLICIES.into_iter().find(|p| p.name == name).ok_or_else(|| {
             let names: Vec<_> = POLICIES.iter().map(|p| p.name).collect();
@@ -235,7 +238,7 @@ impl Policy {
     }
 }
 
-/// Bytes that are rather read than skipped.
+/// Gaps up to this size are read instead of skipped.
 pub(crate) const GAP_BYTES: u64 = 64 << 10;
 
 /// Bytes of chunks in a group of the popular set. A group is read as a whole, and popular runs are short.
