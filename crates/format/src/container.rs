@@ -1,4 +1,4 @@
-//! What a container consists of: data object, chunk table, deletion log, and its entry in the container table.
+//! The parts of a container: data object, chunk table, list of dead chunks, and its entry in the container table.
 
 mod data;
 mod dead;

@@ -1,7 +1,7 @@
-//! The envelope of every piece of metadata: what it is, how long, and a checksum bound to its place.
+//! The frame around every piece of metadata: kind, version, lengths, and a checksum bound to its place.
 //!
-//! The checksum covers the vault's id and the object's name, so that a whole and valid frame in the wrong
-//! place (a file put where another was) is found like a flipped bit.
+//! The checksum covers the vault's id and the object's name, so that a valid frame in the wrong place (a file copied
+//! over another) is detected like a flipped bit.
 
 use crate::bytes::{In, Malformed, Out, Result};
 use crate::ids::VaultId;

@@ -1,4 +1,4 @@
-//! Indexes: hints that lead from fingerprints to containers. Never trusted, never needed to restore.
+//! Indexes: hints from fingerprints to containers. Hits are always checked, and restores need no index.
 
 mod popular;
 mod prefixes;

@@ -1,8 +1,8 @@
-//! Bytes to structs and back, of everything a vault writes.
+//! Encodes and decodes all objects of a vault.
 //!
-//! The only crate that knows how a vault's bytes lie on disk; `docs/format/vault.md` lists every field. Nothing here
-//! does I/O. Whatever bytes come in, decoding never panics and never allocates more than the bytes justify:
-//! it yields a value or a [`Malformed`] that says why.
+//! The only crate that knows the layout of a vault's objects; `docs/format/vault.md` lists every field. Nothing here
+//! does I/O. On any input, decoding never panics and allocates no more memory than the limits of the format allow: it
+//! yields a value or a [`Malformed`] that says why.
 
 mod bytes;
 mod container;

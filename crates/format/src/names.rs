@@ -1,5 +1,5 @@
-//! What objects are called. Every name below an owner's folder ends with the number of the writer that made it, but for
-//! the manifest's and those of commit records.
+//! Names of objects. Every name below an owner's folder ends in the number of the writer that put it, except those of
+//! the manifest and of commit records.
 
 use crate::ids::{ContainerId, DiskId, Owner, Token, WriterNo};
 use crate::manifest::DataName;

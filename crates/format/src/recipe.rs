@@ -1,4 +1,4 @@
-//! Recipes: what a snapshot is made of. A root over immutable pages of 1,024 segments.
+//! Recipes: the lists of chunks of snapshots. A root over immutable pages of 1,024 segments.
 
 mod bloom;
 mod summary;

@@ -1,4 +1,4 @@
-//! Small objects: the name of a disk, a reader, and records that say what they say by their names alone.
+//! Small objects: the name of a disk, a reader, and records whose only content is their name.
 
 use crate::bytes::{In, Malformed, Out, Result};
 use crate::frame::{decode_frame, encode_frame, Context, Kind};

@@ -1,4 +1,4 @@
-//! What a session's object says: who is at work, for the messages of those who must wait.
+//! The body of a session's object: which process it is, for messages of processes that wait for it.
 
 use crate::bytes::{In, Malformed, Out, Result};
 use crate::frame::{decode_frame, encode_frame, Context, Kind};

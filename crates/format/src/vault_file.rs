@@ -1,4 +1,4 @@
-//! `vault.json`: what the vault is. The one file meant to be read by people too.
+//! `vault.json`: id, format version and default policy. The only object that is text.
 
 use crate::bytes::{Malformed, Result};
 use crate::ids::VaultId;

@@ -1,4 +1,4 @@
-//! The arguments.
+//! The command line: commands, options and their help.
 
 use crate::terminal::streams;
 use clap::{Parser, Subcommand};

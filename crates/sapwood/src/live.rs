@@ -1,14 +1,15 @@
 //! Backups of the disks of a running machine: `qmp:SOCKET#NODE`, `qmp:SOCKET` for all disks of a QEMU at one instant, and
 //! `libvirt:DOMAIN`, for which libvirt carries out the same steps ([`libvirt`]).
 //!
-//! 1. The remains of killed backups are removed ([`leftovers`], [`bitmaps::settle`]).
-//! 2. In one QEMU transaction: the next bitmap begins, a fleecing job keeps what the guest overwrites from then on, and
-//!    the old bitmap stops. That is the point in time ([`qemu`]).
-//! 3. The fleecing node is exported over NBD with the old bitmap; the backup reads what the bitmap names.
-//! 4. Only when the snapshot is committed is the old bitmap removed. If it is not, the two are merged again.
+//! 1. Exports, jobs and nodes that killed backups left in QEMU are removed ([`leftovers`], [`bitmaps::settle`]).
+//! 2. In one QEMU transaction: the next bitmap begins, a fleecing job saves old data before the guest overwrites it,
+//!    and the old bitmap stops. This is the point in time ([`qemu`]).
+//! 3. The fleecing node is exported over NBD with the old bitmap; the backup reads the ranges that are dirty in the
+//!    bitmap.
+//! 4. The old bitmap is removed after the snapshot is committed. If the backup fails, both bitmaps are merged.
 //!
-//! A bitmap is called `sapwood-VAULT-SNAPSHOT`: it tells what changed since that snapshot, and counts only while that
-//! is the newest one. Where the bitmap cannot be used, the whole disk is read, and the report says why.
+//! A bitmap is called `sapwood-VAULT-SNAPSHOT`: it records what changed since that snapshot, and is used only while
+//! that is the newest one. If no bitmap can be used, the whole disk is read, and the report says why.
 
 mod agent;
 mod bitmaps;

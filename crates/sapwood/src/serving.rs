@@ -1,4 +1,4 @@
-//! Serving one disk over NBD, as several commands do.
+//! Serves one disk over NBD, for several commands.
 
 use crate::args::Serve;
 use crate::system::own_directory::{self, scratch, OwnDirectory};

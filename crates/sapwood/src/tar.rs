@@ -1,5 +1,5 @@
-//! Writing tar archives: pax, with sparse files as GNU's version 1.0 of them, extended attributes and names of any bytes
-//! (<https://www.gnu.org/software/tar/manual/html_section/Sparse-Formats.html>).
+//! Writes tar archives in pax format, with sparse files (GNU sparse format 1.0), extended attributes and names of any
+//! bytes (<https://www.gnu.org/software/tar/manual/html_section/Sparse-Formats.html>).
 
 use std::io::{self, Write};
 use std::ops::Range;

@@ -68,7 +68,7 @@ impl Fixture {
                 vault.popular_build(1.0, dir.path()).unwrap();
             }
         }
-        // Deleting leaves deletion logs.
+        // Deletion leaves lists of dead chunks.
         for disk in DISKS {
             vault.delete(disk, &["latest~2"]).unwrap();
         }

@@ -1,4 +1,4 @@
-//! The deletion log of a container: which of its chunks nothing references any more.
+//! The list of dead chunks of a container: chunks that no recipe references any more.
 
 use crate::bytes::{In, Malformed, Out, Result};
 use crate::frame::{decode_frame, encode_frame, Context, Kind};

@@ -1,4 +1,4 @@
-//! The index of the popular set: which chunks it has, and where they stand.
+//! The index of the popular set: its chunks, and the containers that they are in.
 
 use crate::bytes::{Malformed, Result};
 use crate::frame::{encode_frame, Context, FrameCheck, Kind, FRAME_HEADER_BYTES};

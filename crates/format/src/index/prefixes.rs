@@ -1,4 +1,4 @@
-//! Prefixes: what the global chunk index reads of a shared container.
+//! Prefixes: the part of the global chunk index for one shared container.
 
 use crate::bytes::{In, Out, Result};
 use crate::container::Table;

@@ -1,4 +1,4 @@
-//! Segments: what the shared segment index reads of one writer (RevDedup 3.1.1).
+//! Segments: the part of the shared segment index for one writer (RevDedup 3.1.1).
 
 use crate::bytes::{In, Out, Result};
 use crate::frame::{decode_frame, encode_frame, Context, Kind};

@@ -1,7 +1,7 @@
-//! A Bloom filter over the chunks that a snapshot references directly (VM-centric 3.2): the summary of policies that would
-//! rather leak a little space than compare exactly.
+//! A Bloom filter over the chunks that a snapshot references directly (VM-centric 3.2): for policies with approximate
+//! deletion.
 //!
-//! What was put in is always found; what was not is found by mistake now and then.
+//! It has false positives, but no false negatives.
 
 use crate::bytes::{Malformed, Out, Result};
 use crate::frame::{decode_frame, encode_frame, Context, Kind};

@@ -1,4 +1,5 @@
-//! Summaries: which chunks a recipe page references directly, sorted. Deletion reads these, not the pages.
+//! Summaries: the sorted set of chunks that a recipe page references directly. Deletion reads these instead of the
+//! pages.
 
 use crate::bytes::{In, Malformed, Out, Result};
 use crate::frame::{decode_frame, encode_frame, Context, Kind};

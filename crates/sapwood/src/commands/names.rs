@@ -1,4 +1,4 @@
-//! What names on the command line stand for: the vault, a snapshot, a format.
+//! Resolves names on the command line: the vault, a snapshot, a format.
 
 use crate::args::Args;
 use anyhow::Result;

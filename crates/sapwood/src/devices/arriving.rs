@@ -1,4 +1,4 @@
-//! A disk that is restored while it is in use.
+//! The block device of a live restore.
 
 use super::error::io_error;
 use export::BlockDevice;

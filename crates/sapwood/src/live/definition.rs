@@ -1,5 +1,5 @@
-//! The definition of a machine, stored beside its disks as a small disk, `VM/definition`: so it has snapshots, is
-//! verified and is restored like a disk.
+//! The definition of a machine, stored beside its disks as a small disk `VM/definition`: it has snapshots, and is
+//! verified and restored like a disk.
 
 use super::qmp::Qmp;
 use anyhow::{ensure, Context as _, Result};

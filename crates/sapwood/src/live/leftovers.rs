@@ -1,4 +1,4 @@
-//! What killed backups have left in QEMU.
+//! Removes exports, jobs and nodes that killed backups left in QEMU.
 
 use super::names::Names;
 use super::qmp::Qmp;

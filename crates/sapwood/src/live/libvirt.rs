@@ -4,15 +4,14 @@
 //! export, and a checkpoint is the bitmap that begins with it.
 //!
 //! 1. A backup job of a killed backup is ended.
-//! 2. Every disk's newest snapshot names its checkpoint and its image. They count if libvirt still has the checkpoint, and
-//!    the disk had at that time, and has now, the image of the snapshot: libvirt itself looks at targets only.
-//!    `backup-begin` begins the job and a checkpoint in one step, with the guest's file systems frozen if its agent is
-//!    there.
+//! 2. Every disk's newest snapshot names its checkpoint and its image. The checkpoint is used if libvirt still has it,
+//!    and the disk had the snapshot's image then and has it now (libvirt itself compares only targets). `backup-begin`
+//!    begins the job and a checkpoint in one step, with the guest's file systems frozen if its agent is there.
 //! 3. The disks are read over NBD.
-//! 4. When all their snapshots are committed the job is ended, and older checkpoints of this vault go.
+//! 4. When all their snapshots are committed, the job ends and older checkpoints of this vault are deleted.
 //!
-//! A snapshot names its checkpoint in its tag `checkpoint`, since one checkpoint is of all disks, and a snapshot of one.
-//! A checkpoint without a snapshot does no harm: libvirt merges what was recorded before and after it.
+//! A checkpoint covers all disks and a snapshot only one, so a snapshot names its checkpoint in the tag `checkpoint`. A
+//! checkpoint without a snapshot does no harm: libvirt merges the changes recorded before and after it.
 
 mod domain;
 mod virsh;

@@ -1,4 +1,4 @@
-//! What a backup calls its nodes, jobs and exports in QEMU.
+//! Names of a backup's nodes, jobs and exports in QEMU.
 
 use vault::{SnapId, VaultId};
 

@@ -1,4 +1,4 @@
-//! Which block node of QEMU's is meant.
+//! Finds the block node of QEMU that the user named.
 
 use super::qmp::Qmp;
 use super::users::{told, users, User};

@@ -1,4 +1,4 @@
-//! A point in time of disks of a running machine, however it is taken.
+//! A point in time of disks of a running machine: the interface to QEMU and libvirt.
 
 use anyhow::Result;
 use std::path::PathBuf;

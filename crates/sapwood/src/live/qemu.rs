@@ -1,4 +1,4 @@
-//! A point in time of disks of a running QEMU: taken, exported, and taken down again.
+//! A point in time of disks of a running QEMU: takes it, exports it, and removes it.
 
 use super::agent::{self, Freeze};
 use super::bitmaps::{self, Bitmap, State};

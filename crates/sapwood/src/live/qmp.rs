@@ -1,4 +1,4 @@
-//! QEMU's monitor: one JSON object a line, a command at a time.
+//! A client of QEMU's monitor: one JSON object per line, one command at a time.
 
 use anyhow::{bail, Context as _, Result};
 use serde_json::{json, Value};

@@ -1,6 +1,6 @@
-//! Where the guest's old data is kept while a backup runs.
+//! The scratch directory of a live backup, with the old data that the guest overwrites.
 //!
-//! A directory of one backup's own ([`OwnDirectory`]): `fleece-N.qcow2` for each disk, and QEMU's NBD socket.
+//! Each backup has its own ([`OwnDirectory`]). It contains `fleece-N.qcow2` for each disk, and QEMU's NBD socket.
 
 use crate::system::own_directory::{self, OwnDirectory};
 use anyhow::{bail, ensure, Context as _, Result};

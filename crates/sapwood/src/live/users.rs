@@ -1,7 +1,7 @@
-//! What uses QEMU's block nodes as disks: the devices of the guest, and writable exports.
+//! Finds the users of QEMU's block nodes: devices of the guest, and writable exports.
 //!
-//! A node may outlive its use. After a block job has moved a disk to another image the node of the old one is still there,
-//! under its name, and nothing is written to it any more.
+//! A node may have no user any more: after a block job has moved a disk to another image, the old image's node keeps
+//! its name but receives no writes.
 
 use super::qmp::Qmp;
 use anyhow::Result;

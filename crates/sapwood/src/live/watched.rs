@@ -1,4 +1,4 @@
-//! Reading a point in time while its scratch space is watched: old data of the guest must not fill it.
+//! Reads a point in time, and meanwhile checks that old data of the guest does not fill the scratch directory.
 
 use super::point::Point;
 use anyhow::{Context as _, Result};

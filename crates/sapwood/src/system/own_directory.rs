@@ -1,8 +1,8 @@
-//! Directories of one process's own in places that others use, too (`/var/tmp`, say).
+//! Private directories of one process, in places that others use too (such as `/var/tmp`).
 //!
-//! Each has a name that begins with one of [`PREFIXES`], and in it a file `lock`, locked as long as its process lives. One
-//! that is not locked was left by a killed process, or is just being made: the process that makes
-//! the next one in the same place removes it. A process whose directory is removed before it has locked it makes another.
+//! The name of each begins with one of [`PREFIXES`], and its file `lock` is locked while its process lives. A directory
+//! that is not locked was left by a killed process, or is just being created: the next process that creates one in the
+//! same place removes it. A process whose directory is removed before it could lock it creates another.
 
 use rustix::fs::{flock, FlockOperation, OFlags};
 use rustix::io::Errno;

@@ -1,4 +1,4 @@
-//! Running at idle CPU and I/O priority.
+//! Sets idle CPU and I/O priority.
 
 use rustix::process::setpriority_process;
 

@@ -1,4 +1,4 @@
-//! Text that a terminal can be shown: names that guests and users chose cannot command it.
+//! Escapes names that guests and users chose, so that they cannot send control sequences to a terminal.
 
 /// Bytes for people: control characters and bytes that are not text appear as `\xNN`.
 pub fn escaped(bytes: &[u8]) -> String {

@@ -1,4 +1,4 @@
-//! What people read: sizes, rates, tables.
+//! Formats output for people: sizes, rates, tables.
 
 use super::escape::escaped;
 use super::streams::{self, outln};

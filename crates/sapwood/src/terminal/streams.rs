@@ -1,8 +1,8 @@
 //! Standard input, output and error: the only place that writes to the last two.
 //!
-//! A command's work and its report are two things: the work stays done even if it cannot be reported. A failed write to
-//! standard output is remembered and nothing more is written there; [`finish`] makes one line on standard error and exit
-//! code 1 of it. Standard error that cannot be written is given up without a word. Nothing here panics.
+//! A command's changes stay even if it cannot report them. After a failed write to standard output nothing more is
+//! written there; [`finish`] then prints one line on standard error and sets exit code 1. If standard error cannot be
+//! written, the text is dropped. Nothing here panics.
 
 use super::escape::escaped;
 use super::exit_code;

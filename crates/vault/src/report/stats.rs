@@ -18,7 +18,7 @@ pub struct FolderBytes {
     pub tables: u64,
     /// Recipes.
     pub recipes: u64,
-    /// Manifest, pages of the container table, deletion logs.
+    /// Manifest, pages of the container table, lists of dead chunks.
     pub other: u64,
 }
 

@@ -1,8 +1,8 @@
-//! In which format a disk's file is read.
+//! Decides in which format the file of a disk is read.
 //!
-//! The guest of a raw disk can write the header of an image into it. So each snapshot remembers the format of its source
-//! in a tag, and the next backup refuses another one, until the user says which it is. Names of other files in an image
-//! are followed only when the user said the format, now or for an earlier snapshot.
+//! The guest of a raw disk can write the header of an image into it. So each snapshot has the format of its source in a
+//! tag, and the next backup refuses another format unless the user gives it (`--source-format`). Names of other files
+//! in an image are followed only if the user gave the format, now or for an earlier snapshot.
 
 use anyhow::Result;
 use image::Format;

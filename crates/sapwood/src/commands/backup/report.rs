@@ -1,4 +1,4 @@
-//! What `sapwood backup` reports of each disk.
+//! The report of `sapwood backup` on each disk.
 
 use crate::terminal::output::{percent, rate, size};
 use crate::terminal::streams::outln;

@@ -1,4 +1,4 @@
-//! A snapshot's disk by its volumes, and the files that users name in it.
+//! The volumes of a snapshot's disk, and the lookup of files in them.
 
 use crate::args::Args;
 use crate::commands::names::{open, split};

@@ -1,4 +1,4 @@
-//! What libvirt says of a running domain, as far as a backup must know it.
+//! The parts of libvirt's description of a running domain that a backup needs.
 
 use anyhow::{Context as _, Result};
 use roxmltree::{Document, Node};

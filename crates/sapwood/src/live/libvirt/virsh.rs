@@ -1,4 +1,4 @@
-//! libvirt, through `virsh`: it finds the daemon of any version, and knows the user's rights.
+//! Talks to libvirt through `virsh`, which finds the daemon of any version and applies the user's rights.
 
 use anyhow::{bail, Context as _, Result};
 use std::io::{self, ErrorKind, Read};

@@ -1,7 +1,7 @@
 //! The directory that is copied into.
 //!
-//! Everything is made by its own name in a directory that is held open, never following a link: what a hostile file system
-//! calls its files leads nowhere else. Of the directories on the way one is open at a time, however deep they are.
+//! Every file is created relative to the open handle of its directory, and links are never followed, so names in a
+//! hostile file system cannot lead outside. One directory of a path is open at a time, however deep it is.
 
 use crate::terminal::escape::escaped;
 use anyhow::{bail, Context, Result};

@@ -1,7 +1,7 @@
-//! The target of a live restore, and its name once it is whole.
+//! The target of a live restore, and its final name when it is complete.
 //!
-//! The map stays until the disk is whole and not in use any more: until then the same command resumes the restore, and
-//! never begins anew over a guest's writes.
+//! The map stays until the disk is complete and not in use any more. Until then the same command resumes the restore,
+//! and never starts again over a guest's writes.
 
 use crate::args::Restore;
 use anyhow::{Context, Result};
