@@ -183,13 +183,14 @@ struct Search<'a> {
 impl Search<'_> {
     fn look(&mut self, vault: &Vault, id: DiskId) -> Result<()> {
         let folder = vault.folder(id);
-        match folder.load_tagged() {
-            Ok(Some((m, _))) if m.snapshots.is_empty() => {}
-            Ok(Some((m, _))) if m.name == self.name => self.found.push(folder),
+        match folder.load_unless_empty() {
+            Ok(None) => {}
+            Ok(Some(m)) if m.snapshots.is_empty() => {}
+            Ok(Some(m)) if m.name == self.name => self.found.push(folder),
             Ok(Some(_)) => self.others += 1,
-            Ok(None) if !folder.has_content()? => {}
-            Ok(None) => self.unreadable = Some(VaultError::Missing { object: folder.manifest_name() }),
-            Err(e @ (VaultError::Corrupt { .. } | VaultError::Newer { .. })) => self.unreadable = Some(e),
+            Err(e @ (VaultError::Corrupt { .. } | VaultError::Missing { .. } | VaultError::Newer { .. })) => {
+                self.unreadable = Some(e)
+            }
             Err(e) => return Err(e),
         }
         Ok(())

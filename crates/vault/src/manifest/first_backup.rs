@@ -29,11 +29,11 @@ impl Vault {
         folder.create(&manifest)?;
         match self.put_name(name, &folder) {
             Ok(true) => {}
-            // Another process was faster: its folder counts.
+            // Another process was faster: its folder counts, unless that backup fails and takes it away.
             Ok(false) => {
                 folder.remove()?;
                 drop(hold);
-                return self.disk(name);
+                return self.disk_or_new(name);
             }
             Err(e) => {
                 // Unless it cannot be told whether the name is there: then `gc` looks.

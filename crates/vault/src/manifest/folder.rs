@@ -72,6 +72,24 @@ impl Folder {
         Ok(self.load_tagged()?.ok_or_else(missing)?.0)
     }
 
+    /// The manifest of a folder that may be coming or going: `None` where the folder is empty.
+    ///
+    /// # Errors
+    /// `Missing` where there is content without a manifest.
+    pub fn load_unless_empty(&self) -> Result<Option<Manifest>> {
+        // The manifest comes first and goes last. Content that is seen after it was not found may be of a folder that has
+        // come since.
+        for _ in 0..2 {
+            if let Some((m, _)) = self.load_tagged()? {
+                return Ok(Some(m));
+            }
+            if !self.has_content()? {
+                return Ok(None);
+            }
+        }
+        Err(VaultError::Missing { object: self.manifest_name() })
+    }
+
     /// Whether there is anything in the folder but commit records. A session that ends beside the removal of its disk may
     /// leave one: by itself it says nothing, and `gc` removes it.
     pub fn has_content(&self) -> Result<bool> {

@@ -109,11 +109,10 @@ impl Vault {
         for (folder, evidence) in self.listed_folders()?.into_iter().filter(|(f, _)| !named.contains(&f.disk))
         {
             let id = folder.disk;
-            let m = match folder.load_tagged() {
-                Ok(Some((m, _))) => m,
-                // Another collection was faster.
+            let m = match folder.load_unless_empty() {
+                Ok(Some(m)) => m,
                 // Commit records are all that is left, if anything is.
-                Ok(None) if !folder.has_content()? => {
+                Ok(None) => {
                     report.add_removed(folder.remove()?);
                     continue;
                 }
