@@ -72,8 +72,8 @@ fn record(folder: &Folder, name: &str, work: &str) -> Vec<u8> {
 /// What the session of a collection says that takes an empty disk away.
 const REMOVAL: &str = "removal of an empty disk";
 
-/// How long a backup waits for such a removal, which takes milliseconds.
-const REMOVAL_SECONDS: Duration = Duration::from_secs(30);
+/// How long a backup waits at most for such a removal, which takes milliseconds.
+const REMOVAL_WAIT: Duration = Duration::from_secs(30);
 
 /// Who holds a session, for those who wait for it, and whether it is only the removal of an empty disk.
 fn holder(folder: &Folder, token: Token) -> (String, bool) {
@@ -140,7 +140,8 @@ impl Session {
                 Err(Occupied { disk, holder, is_removal }) => {
                     // A backup does not wait for another one, but for the removal of its disk, after which it begins anew.
                     let waits_for_removal = is_removal && work != REMOVAL;
-                    let wait = if waits_for_removal { wait.max(REMOVAL_SECONDS) } else { wait };
+                    let removal = folder.patience.min(REMOVAL_WAIT);
+                    let wait = if waits_for_removal { wait.max(removal) } else { wait };
                     if start.elapsed() >= wait {
                         return Err(VaultError::Busy { disk, holder });
                     }
