@@ -124,6 +124,10 @@ fn a_backup_that_is_ended_leaves_nothing_out_of_the_next() {
         if signal == Signal::TERM {
             assert!(!libvirt.has_job(), "a job is left: {ended}");
         }
+        // Any other process removed the directory of the killed one, and the next backup was refused.
+        let mut other = bench.command(&["-q", "nbd", "vm/vda", "--", "true"]);
+        other.env_remove("XDG_RUNTIME_DIR");
+        Child::start(other, "a process with a directory of its own").wait().expect_done();
     }
     let (scan, ..) = back_up(&bench);
     assert_eq!(scan["kind"], "changed", "{scan}");

@@ -65,7 +65,7 @@ impl Scratch {
     }
 
     pub fn socket(&self) -> PathBuf {
-        self.dir.path().join("nbd")
+        self.dir.path().join(own_directory::SOCKET)
     }
 
     /// Whether there is room for more of the guest's old data.

@@ -3,11 +3,15 @@
 //! The name of each begins with one of [`PREFIXES`], and its file `lock` is locked while its process lives. A directory
 //! that is not locked was left by a killed process, or is just being created: the next process that creates one in the
 //! same place removes it. A process whose directory is removed before it could lock it creates another.
+//!
+//! A killed live backup leaves QEMU behind, which still listens on the socket in its directory. Such a directory stays
+//! until the machine's next backup has ended what is left in QEMU: that backup finds it by the directory.
 
 use rustix::fs::{flock, FlockOperation, OFlags};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -21,6 +25,12 @@ pub const REQUESTS: &str = "sapwood-libvirt-";
 const PREFIXES: [&str; 3] = [FLEECE, NBD, REQUESTS];
 
 const LOCK: &str = "lock";
+/// QEMU's socket in a directory of [`FLEECE`].
+pub const SOCKET: &str = "nbd";
+/// The kernel's list of the Unix sockets of this network namespace: a header, and a line for each.
+const UNIX_SOCKETS: &str = "/proc/net/unix";
+/// Set in the fourth field of a line if the socket listens.
+const LISTENS: u32 = 0x10000;
 /// How often another process may remove a directory before it is locked.
 const TRIES: usize = 100;
 
@@ -87,11 +97,42 @@ fn remove_abandoned(parent: &Path) {
         let name = entry.file_name();
         let ours = name.to_str().is_some_and(|n| PREFIXES.iter().any(|prefix| n.starts_with(prefix)));
         if ours && entry.file_type().is_ok_and(|t| t.is_dir()) {
-            if let Some(_lock) = lock_abandoned(&entry.path()) {
-                let _ = fs::remove_dir_all(entry.path());
-            }
+            remove_if_abandoned(&entry.path());
         }
     }
+}
+
+fn remove_if_abandoned(dir: &Path) {
+    // Before the lock is taken: a backup that ends what is left in QEMU would find the directory in use.
+    if is_listened_to(dir) {
+        return;
+    }
+    let Some(_lock) = lock_abandoned(dir) else { return };
+    // Its process may have let QEMU listen, and died, in between.
+    if !is_listened_to(dir) {
+        let _ = fs::remove_dir_all(dir);
+    }
+}
+
+/// Whether somebody listens on QEMU's socket in a directory, or may do so.
+fn is_listened_to(dir: &Path) -> bool {
+    if fs::symlink_metadata(dir.join(SOCKET)).is_err_and(|e| e.kind() == ErrorKind::NotFound) {
+        return false;
+    }
+    // Nobody connects to find out: QEMU 7.2 may abort when a client leaves.
+    fs::read(UNIX_SOCKETS).map_or(true, |sockets| has_listener(&sockets, dir))
+}
+
+/// Whether the list has a socket of a directory that listens. QEMU may know the directory by another path, through a
+/// symbolic link: only the directory's own name, which is random, is compared.
+fn has_listener(sockets: &[u8], dir: &Path) -> bool {
+    let Some(name) = dir.file_name() else { return true };
+    let end = [b"/", name.as_bytes(), b"/", SOCKET.as_bytes()].concat();
+    sockets.split(|b| *b == b'\n').filter(|line| line.ends_with(&end)).any(|line| {
+        let flags = line.split(|b| *b == b' ').filter(|field| !field.is_empty()).nth(3);
+        let flags = flags.and_then(|f| u32::from_str_radix(std::str::from_utf8(f).ok()?, 16).ok());
+        flags.is_none_or(|flags| flags & LISTENS != 0)
+    })
 }
 
 /// Locks a directory that is not locked. If it has no lock file yet it gets one, which its maker notices.
@@ -109,6 +150,7 @@ fn lock_abandoned(dir: &Path) -> Option<File> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use std::os::unix::net::{UnixListener, UnixStream};
 
     /// A process that was killed between making its directory and locking it left it for ever: one without a lock file
     /// was never removed.
@@ -138,6 +180,34 @@ mod tests {
         let path = own.path().to_owned();
         drop(own);
         assert!(!path.exists());
+    }
+
+    /// The directory of a killed backup was removed while QEMU still listened in it, by any other process. The machine's
+    /// next backup could not tell whose job it found in QEMU, and was refused.
+    #[test]
+    fn what_a_kill_leaves_stays_while_somebody_listens_in_it() {
+        let parent = tempfile::tempdir().unwrap();
+        let (real, link) = (parent.path().join("real"), parent.path().join("link"));
+        fs::create_dir(&real).unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let name = format!("{FLEECE}{}", parent.path().file_name().unwrap().to_str().unwrap());
+        for bound in [&real, &link] {
+            let dir = bound.join(&name);
+            fs::create_dir(&dir).unwrap();
+            fs::write(dir.join(LOCK), "").unwrap();
+            let listener = UnixListener::bind(dir.join(SOCKET)).unwrap();
+            // One that is connected has the same path and does not listen.
+            let _client = UnixStream::connect(dir.join(SOCKET)).unwrap();
+            let served = listener.accept().unwrap();
+            for below in [&real, &link] {
+                OwnDirectory::create(below, NBD).unwrap();
+                assert!(dir.join(SOCKET).exists() && !is_in_use(&dir));
+            }
+            drop(listener);
+            OwnDirectory::create(&real, NBD).unwrap();
+            assert!(!dir.exists());
+            drop(served);
+        }
     }
 
     #[test]
