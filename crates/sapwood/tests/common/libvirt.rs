@@ -148,7 +148,14 @@ impl Libvirt {
 
     /// Whether a backup job runs.
     pub fn has_job(&self) -> bool {
-        self.try_virsh(&["backup-dumpxml", "vm"]).is_ok()
+        self.job_socket().is_some()
+    }
+
+    /// The socket of the backup job, which tells one job from another.
+    pub fn job_socket(&self) -> Option<String> {
+        let job = self.try_virsh(&["backup-dumpxml", "vm"]).ok()?;
+        let socket = job.split("socket='").nth(1).and_then(|rest| rest.split('\'').next());
+        Some(socket.unwrap_or_default().to_owned())
     }
 }
 
