@@ -350,7 +350,7 @@ impl<F: FileSystem> ObjectStore for DirStore<F> {
         }
         let temporary = self.write_aside(name, data)?;
         // Lock files that were made by hand, or by a version of before, have no block for it.
-        with_room(&self.tree.fs, self.reserve, || lock.announce(name))
+        with_room(&self.tree.fs, &self.tree.patience, self.reserve, || lock.announce(name))
             .map_err(|e| self.tree.error(name, "swap", e))?;
         if expected.is_none() {
             match temporary.rename_new(name) {
@@ -393,7 +393,9 @@ impl<F: FileSystem> ObjectStore for DirStore<F> {
             return Ok(());
         }
         holes
-            .try_for_each(|&(offset, len)| with_room(fs, self.reserve, || fs.punch(&file, offset, len)))
+            .try_for_each(|&(offset, len)| {
+                with_room(&self.tree.fs, &self.tree.patience, self.reserve, || fs.punch(&file, offset, len))
+            })
             .and_then(|()| fs.sync(&file))
             .map_err(|e| self.tree.error(name, "punch holes into", e))
     }
@@ -408,7 +410,10 @@ impl<F: FileSystem> ObjectStore for DirStore<F> {
         };
         self.tree.descriptors.remove(name);
         let removed = match removed {
-            Ok(()) => true,
+            Ok(()) => {
+                self.tree.removed();
+                true
+            }
             Err(e) if is_absent(e.kind()) => false,
             Err(e) => return Err(self.tree.error(name, "delete", e)),
         };

@@ -148,6 +148,8 @@ pub trait FileSystem: Send + Sync + 'static {
     fn entries(&self, path: &str) -> io::Result<Self::Entries>;
     /// Bytes that can still be written; `None` where there is no limit.
     fn free(&self) -> io::Result<Option<u64>>;
+    /// Lets so much time pass, in which the file system may make the space of removed files free.
+    fn pause(&self, time: Duration);
 }
 
 /// Reads until `buf` is full or the file ends. Returns the bytes read.

@@ -11,6 +11,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::io::Errno;
@@ -126,6 +127,16 @@ impl SimFs {
     /// Bounds the files and directories there may be; `ENOSPC` beyond.
     pub fn set_inodes(&self, files: usize) {
         self.disk().inodes_max = Some(files);
+    }
+
+    /// Lets files that are removed from now on keep their space and inode until so much time was spent in pauses.
+    pub fn free_late(&self, delay: Duration) {
+        self.disk().late = Some(delay);
+    }
+
+    /// The time that was spent in pauses.
+    pub fn paused(&self) -> Duration {
+        self.disk().paused
     }
 
     /// Files and directories that have a name or are open.
@@ -324,6 +335,10 @@ impl FileSystem for SimFs {
     fn free(&self) -> io::Result<Option<u64>> {
         let disk = self.look()?;
         Ok(disk.capacity.map(|capacity| capacity.saturating_sub(disk.used())))
+    }
+
+    fn pause(&self, time: Duration) {
+        self.disk().pause(time);
     }
 }
 

@@ -4,10 +4,16 @@
 //! out of it by a rename, which needs no inode, and writes into the blocks that the file has already. Where a call needs
 //! space for something else (a directory, a block of a directory), a file is removed from the reserve instead, and the
 //! call is tried again. What is missing is made again as soon as there is space.
+//!
+//! A file system may say that a file is removed before its space and its inode are free: XFS frees them in the
+//! background, tens of milliseconds later on a busy machine. So where space must have come from a removal, the call is
+//! tried again for a while ([`Patience`]).
 
 use std::collections::HashSet;
 use std::io::{self, ErrorKind};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::file_system::{Access, FileSystem, Kind, Lock};
@@ -24,6 +30,53 @@ const LONG_FILES: usize = 4;
 
 /// Files that are left to [`Reserve::Whole`]: readers must not use up what a deletion needs.
 const LEFT_TO_WHOLE: usize = 40;
+
+/// How long a call waits for the space of one removed file, before another one is removed for it.
+const PATIENCE_PER_FILE: Duration = Duration::from_millis(100);
+
+/// How long a call waits where no file is left that could be removed for it.
+const PATIENCE_AT_LAST: Duration = Duration::from_secs(1);
+
+/// How long one handle of a store waits in vain in all.
+const PATIENCE_IN_VAIN: Duration = Duration::from_secs(3);
+
+/// The first pause between two tries. Each is twice as long as the one before it.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+
+/// Waits for the space of removed files. What was waited in vain is not waited again.
+pub(super) struct Patience {
+    left: Mutex<Duration>,
+}
+
+impl Patience {
+    pub fn new() -> Self {
+        Self { left: Mutex::new(PATIENCE_IN_VAIN) }
+    }
+
+    /// Tries a step again, for `time` at most, as long as there is no space for it; `full` is what it said before.
+    pub fn retry<F: FileSystem, T>(
+        &self,
+        fs: &F,
+        time: Duration,
+        full: io::Error,
+        mut step: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let time = time.min(*self.left.lock());
+        let (mut waited, mut pause, mut tried) = (Duration::ZERO, PAUSE_MIN, Err(full));
+        while waited < time && matches!(&tried, Err(e) if is_full(e)) {
+            pause = pause.min(time - waited);
+            fs.pause(pause);
+            waited += pause;
+            pause *= 2;
+            tried = step();
+        }
+        if tried.is_err() {
+            let mut left = self.left.lock();
+            *left = left.saturating_sub(waited);
+        }
+        tried
+    }
+}
 
 /// Whether an error says that there is no space: no byte, no inode, or no more of them for this user.
 pub(super) fn is_full(e: &io::Error) -> bool {
@@ -56,8 +109,8 @@ fn files<F: FileSystem>(fs: &F) -> io::Result<Vec<Entry>> {
 }
 
 /// Makes what is missing of the reserve, long enough for objects of `longest` bytes. Stops at the first error: what was
-/// made until then stays.
-pub(super) fn fill<F: FileSystem>(fs: &F, longest: u64) -> io::Result<()> {
+/// made until then stays. `patience`: files were removed, whose space it waits for.
+pub(super) fn fill<F: FileSystem>(fs: &F, longest: u64, patience: Option<&Patience>) -> io::Result<()> {
     match fs.make_dir(RESERVE) {
         Ok(()) => fs.sync_dir("").map(drop)?,
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
@@ -82,7 +135,13 @@ pub(super) fn fill<F: FileSystem>(fs: &F, longest: u64) -> io::Result<()> {
         for n in 0..count {
             let path = format!("{RESERVE}/{bytes}-{n:02}");
             if made.is_ok() && !there.contains(&path) {
-                made = make(fs, &path, bytes).map(|()| true);
+                made = match (make(fs, &path, bytes), patience) {
+                    (Err(e), Some(patience)) if is_full(&e) => {
+                        patience.retry(fs, PATIENCE_AT_LAST, e, || make(fs, &path, bytes))
+                    }
+                    (made, _) => made,
+                }
+                .map(|()| true);
             }
         }
     }
@@ -134,6 +193,7 @@ fn usable<F: FileSystem>(fs: &F, reserve: Reserve) -> io::Result<Vec<Entry>> {
 /// `None` where there is none that may be used.
 pub(super) fn take<F: FileSystem>(
     fs: &F,
+    patience: &Patience,
     reserve: Reserve,
     len: u64,
     to: &str,
@@ -141,14 +201,20 @@ pub(super) fn take<F: FileSystem>(
     let files = usable(fs, reserve)?;
     let fitting = files.partition_point(|file| file.bytes < len);
     for file in files[fitting..].iter().chain(files[..fitting].iter().rev()) {
-        if let Some(taken) = take_one(fs, reserve, &file.path, to)? {
+        if let Some(taken) = take_one(fs, patience, reserve, &file.path, to)? {
             return Ok(Some(taken));
         }
     }
     Ok(None)
 }
 
-fn take_one<F: FileSystem>(fs: &F, reserve: Reserve, path: &str, to: &str) -> io::Result<Option<F::File>> {
+fn take_one<F: FileSystem>(
+    fs: &F,
+    patience: &Patience,
+    reserve: Reserve,
+    path: &str,
+    to: &str,
+) -> io::Result<Option<F::File>> {
     let file = match fs.open(path, Access::Write) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         file => file?,
@@ -161,7 +227,7 @@ fn take_one<F: FileSystem>(fs: &F, reserve: Reserve, path: &str, to: &str) -> io
         remove(fs, path)?;
         return Ok(None);
     }
-    match with_room(fs, reserve, || fs.rename(path, to)) {
+    match with_room(fs, patience, reserve, || fs.rename(path, to)) {
         // Removed, to make room.
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         renamed => renamed?,
@@ -175,18 +241,39 @@ fn take_one<F: FileSystem>(fs: &F, reserve: Reserve, path: &str, to: &str) -> io
 /// runs it again.
 pub(super) fn with_room<F: FileSystem, T>(
     fs: &F,
+    patience: &Patience,
     reserve: Reserve,
     mut step: impl FnMut() -> io::Result<T>,
 ) -> io::Result<T> {
+    let mut tried = step();
     loop {
-        match step() {
+        match tried {
             Err(e) if is_full(&e) => {
                 if !give_back(fs, reserve)? {
-                    return Err(e);
+                    return wait_at_last(fs, patience, reserve, e, step);
                 }
+                tried = match step() {
+                    Err(e) if is_full(&e) => patience.retry(fs, PATIENCE_PER_FILE, e, &mut step),
+                    done => done,
+                };
             }
             done => return done,
         }
+    }
+}
+
+/// Runs a step again that has found no space, and no file of the reserve that it may use. Only what may use all of the
+/// reserve waits: it removes files, or follows what did, and fails otherwise.
+pub(super) fn wait_at_last<F: FileSystem, T>(
+    fs: &F,
+    patience: &Patience,
+    reserve: Reserve,
+    full: io::Error,
+    step: impl FnMut() -> io::Result<T>,
+) -> io::Result<T> {
+    match reserve {
+        Reserve::Whole => patience.retry(fs, PATIENCE_AT_LAST, full, step),
+        Reserve::None | Reserve::Part => Err(full),
     }
 }
 

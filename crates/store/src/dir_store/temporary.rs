@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use super::reserve::{self, is_full, with_room};
+use super::reserve::{self, is_full, wait_at_last, with_room};
 use super::tree::{object_path, Tree};
 use crate::file_system::{read_full, write_full, Access, FileSystem, Kind, Lock};
 use crate::{Reserve, Result, StoreError};
@@ -39,7 +39,12 @@ impl<F: FileSystem> Temporary<F> {
     /// Makes an empty one, locked.
     pub fn create(tree: &Arc<Tree<F>>, reserve: Reserve) -> io::Result<Self> {
         match Self::create_free(tree, reserve) {
-            Err(e) if is_full(&e) => Self::from_reserve(tree, reserve, 0, e),
+            Err(e) if is_full(&e) => match Self::from_reserve(tree, reserve, 0, e) {
+                Err(e) if is_full(&e) => {
+                    wait_at_last(&tree.fs, &tree.patience, reserve, e, || Self::create_free(tree, reserve))
+                }
+                taken => taken,
+            },
             created => created,
         }
     }
@@ -72,7 +77,7 @@ impl<F: FileSystem> Temporary<F> {
     /// Takes one with room for `len` bytes, or the longest, out of the reserve; fails with `full` where that is empty.
     fn from_reserve(tree: &Arc<Tree<F>>, reserve: Reserve, len: u64, full: io::Error) -> io::Result<Self> {
         let path = fresh_path(tree);
-        let file = Arc::new(reserve::take(&tree.fs, reserve, len, &path)?.ok_or(full)?);
+        let file = Arc::new(reserve::take(&tree.fs, &tree.patience, reserve, len, &path)?.ok_or(full)?);
         Ok(Self { tree: Arc::clone(tree), path, file, reserve, is_reserved: true, renamed: false })
     }
 
@@ -94,13 +99,21 @@ impl<F: FileSystem> Temporary<F> {
 
     fn write_to_reserve(&mut self, data: &[u8], offset: u64, full: io::Error) -> io::Result<()> {
         if !self.is_reserved {
-            let fresh = Self::from_reserve(&self.tree, self.reserve, offset + data.len() as u64, full)?;
+            let fresh = match Self::from_reserve(&self.tree, self.reserve, offset + data.len() as u64, full) {
+                Err(e) if is_full(&e) => {
+                    let (fs, file) = (&self.tree.fs, &self.file);
+                    return wait_at_last(fs, &self.tree.patience, self.reserve, e, || {
+                        write_full(fs, file, data, offset)
+                    });
+                }
+                taken => taken?,
+            };
             fresh.copy(&self.file, offset)?;
             // The old one goes, and gives back what it took.
             *self = fresh;
         }
         let fs = &self.tree.fs;
-        with_room(fs, self.reserve, || write_full(fs, &self.file, data, offset))
+        with_room(fs, &self.tree.patience, self.reserve, || write_full(fs, &self.file, data, offset))
     }
 
     /// Copies the first `len` bytes of another file.
@@ -113,7 +126,7 @@ impl<F: FileSystem> Temporary<F> {
             if read_full(fs, from, piece, at)? < piece.len() {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
-            with_room(fs, self.reserve, || write_full(fs, &self.file, piece, at))?;
+            with_room(fs, &self.tree.patience, self.reserve, || write_full(fs, &self.file, piece, at))?;
             at += piece.len() as u64;
         }
         Ok(())
@@ -150,7 +163,7 @@ impl<F: FileSystem> Temporary<F> {
     fn rename(mut self, name: &str, step: fn(&F, &str, &str) -> io::Result<()>) -> Result<Arc<F::File>> {
         let (tree, target) = (Arc::clone(&self.tree), object_path(name));
         for _ in 0..PARENT_TRIES {
-            match with_room(&tree.fs, self.reserve, || step(&tree.fs, &self.path, &target)) {
+            match with_room(&tree.fs, &tree.patience, self.reserve, || step(&tree.fs, &self.path, &target)) {
                 Ok(()) => {
                     self.renamed = true;
                     return Ok(Arc::clone(&self.file));

@@ -579,6 +579,48 @@ fn the_reserve_serves_every_change_on_a_full_disk() {
     assert_eq!(fs.file_names("reserve"), whole);
 }
 
+/// XFS frees removed files in the background. On a busy machine a deletion used up the reserve, file after file, could not
+/// make it complete again, and the next one failed for lack of space.
+#[test]
+fn space_that_is_free_late_is_waited_for() {
+    let (fs, store) = simulated();
+    let whole = fs.file_names("reserve");
+    let mut tag = store.swap("m", None, b"0").unwrap();
+    store.put("old", &[&vec![7; 10 << 20]]).unwrap();
+    fill(&fs);
+    fs.free_late(Duration::from_millis(300));
+    is_full(store.put("a", &[b"x"]));
+    assert_eq!(fs.paused(), Duration::ZERO, "who may not use the reserve does not wait");
+    let deletion = store.using(Reserve::Whole);
+    for n in 0..200u8 {
+        tag = deletion.swap("m", Some(tag), &[n]).unwrap();
+        if n % 20 == 0 {
+            deletion.put(&format!("d/{n}/a"), &[b"x"]).unwrap();
+            assert!(deletion.delete(&format!("d/{n}/a")).unwrap());
+            deletion.sweep().unwrap();
+        }
+    }
+    assert!(deletion.delete("old").unwrap());
+    deletion.fill_reserve().unwrap();
+    assert_eq!(fs.file_names("reserve"), whole);
+    assert!(fs.file_names("tmp").is_empty());
+}
+
+#[test]
+fn waiting_in_vain_for_space_ends() {
+    let (fs, store) = simulated();
+    fill(&fs);
+    let deletion = store.using(Reserve::Whole);
+    let puts = (0..100).take_while(|n| deletion.put(&format!("a{n}"), &[b"x"]).is_ok()).count();
+    assert!(puts > 40 && fs.file_names("reserve").is_empty());
+    for n in 0..20 {
+        is_full(deletion.put(&format!("b{n}"), &[b"x"]));
+        fs.set_capacity(fs.used_bytes());
+    }
+    assert!(fs.paused() <= Duration::from_secs(3), "{:?}", fs.paused());
+    assert!(fs.file_names("tmp").is_empty());
+}
+
 #[test]
 fn readers_leave_a_part_of_the_reserve_to_deletions() {
     let (fs, store) = simulated();

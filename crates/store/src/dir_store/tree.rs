@@ -13,7 +13,7 @@ use super::locks::{LockGuard, Locks, NotLocked};
 use super::one_host;
 use super::probe;
 use super::refusal;
-use super::reserve::{self, with_room};
+use super::reserve::{self, with_room, Patience};
 use crate::file_system::{FileSystem, Identity, Kind, Metadata};
 use crate::{Reserve, Result, StoreError};
 
@@ -58,6 +58,10 @@ pub(super) struct Tree<F: FileSystem> {
     poisoned: AtomicBool,
     /// Whether this handle may change the store, once that has been asked.
     checked: Mutex<bool>,
+    /// How long changes wait for the space of removed files.
+    pub patience: Patience,
+    /// Whether an object was removed since the reserve was last made complete, as far as there was space.
+    removed: AtomicBool,
     /// Length of the longest object that this handle has replaced.
     longest_swapped: AtomicU64,
 }
@@ -73,6 +77,8 @@ impl<F: FileSystem> Tree<F> {
             durable_dirs: Mutex::new(HashSet::new()),
             poisoned: AtomicBool::new(false),
             checked: Mutex::new(false),
+            patience: Patience::new(),
+            removed: AtomicBool::new(false),
             longest_swapped: AtomicU64::new(0),
         }
     }
@@ -94,10 +100,16 @@ impl<F: FileSystem> Tree<F> {
     /// Makes what is missing of the reserve and of the lock files, as far as there is space.
     pub fn fill_reserve(&self) -> Result<()> {
         let longest = self.longest_swapped.load(Ordering::Relaxed);
-        match self.locks.make_all(&self.fs).and_then(|()| reserve::fill(&self.fs, longest)) {
+        let patience = self.removed.swap(false, Ordering::Relaxed).then_some(&self.patience);
+        match self.locks.make_all(&self.fs).and_then(|()| reserve::fill(&self.fs, longest, patience)) {
             Err(e) if reserve::is_full(&e) => Ok(()),
             filled => filled.map_err(|e| self.error(reserve::RESERVE, "fill", e)),
         }
+    }
+
+    /// Remembers that an object was removed: its space may be free a little later only.
+    pub fn removed(&self) {
+        self.removed.store(true, Ordering::Relaxed);
     }
 
     /// Remembers how long an object is that was replaced: the reserve must have files for its next value.
@@ -144,7 +156,7 @@ impl<F: FileSystem> Tree<F> {
     pub fn make_parents(&self, name: &str, reserve: Reserve) -> Result<()> {
         for (slash, _) in name.match_indices('/') {
             let dir = object_path(&name[..slash]);
-            match with_room(&self.fs, reserve, || self.fs.make_dir(&dir)) {
+            match with_room(&self.fs, &self.patience, reserve, || self.fs.make_dir(&dir)) {
                 Ok(()) => {}
                 // Not found: removed by a sweep again; the caller tries once more.
                 Err(e) if matches!(e.kind(), ErrorKind::AlreadyExists | ErrorKind::NotFound) => {}

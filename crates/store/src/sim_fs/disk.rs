@@ -40,6 +40,12 @@ pub(super) struct Disk {
     pub shared_type: Option<String>,
     /// Files and directories there may be.
     pub inodes_max: Option<usize>,
+    /// How long the space of a removed file stays taken.
+    pub late: Option<Duration>,
+    /// The time that was spent in pauses.
+    pub paused: Duration,
+    /// Removed files whose space is taken until so much time was spent in pauses.
+    removed: BTreeMap<InodeNo, Duration>,
     inodes: BTreeMap<InodeNo, Inode>,
     handles: BTreeMap<u64, Handle>,
     alive: BTreeSet<u64>,
@@ -78,6 +84,9 @@ impl Disk {
             capacity: None,
             shared_type: None,
             inodes_max: None,
+            late: None,
+            paused: Duration::ZERO,
+            removed: BTreeMap::new(),
             inodes: BTreeMap::from([(ROOT, root)]),
             handles: BTreeMap::new(),
             alive: BTreeSet::new(),
@@ -122,6 +131,7 @@ impl Disk {
     pub fn crash(&mut self) {
         self.kill_all();
         self.failures.clear();
+        self.removed.clear();
         for inode in self.inodes.values_mut() {
             match &mut inode.content {
                 Content::File(body) => body.crash(&mut self.random),
@@ -275,10 +285,18 @@ impl Disk {
         self.resize(number, |body| body.allocate(len))
     }
 
-    /// Files and directories that have a name or are open.
+    /// Lets time pass: the space of files that were removed long enough ago is free.
+    pub fn pause(&mut self, time: Duration) {
+        self.paused += time;
+        self.removed.retain(|_, until| *until > self.paused);
+    }
+
+    /// Files and directories that have a name or are open, or whose space is not free yet.
     fn in_use(&self) -> impl Iterator<Item = &Inode> {
         let open: BTreeSet<InodeNo> = self.handles.values().map(|handle| handle.inode).collect();
-        let used = self.inodes.iter().filter(move |(number, inode)| inode.links > 0 || open.contains(number));
+        let used = self.inodes.iter().filter(move |(number, inode)| {
+            inode.links > 0 || open.contains(number) || self.removed.contains_key(number)
+        });
         used.map(|(_, inode)| inode)
     }
 
@@ -391,6 +409,12 @@ impl Disk {
         if let Some(inode) = inode.and_then(|inode| self.inodes.get_mut(&inode)) {
             inode.links += 1;
         }
+        if let (Some(delay), Some(before)) = (self.late, before) {
+            // A rename gives the file its new name first.
+            if self.inodes.get(&before).is_some_and(|inode| inode.links == 0) {
+                self.removed.insert(before, self.paused + delay);
+            }
+        }
         Ok(())
     }
 
@@ -420,6 +444,7 @@ impl Disk {
     fn collect(&mut self) {
         let mut reached: BTreeSet<InodeNo> = self.handles.values().map(|handle| handle.inode).collect();
         reached.insert(ROOT);
+        reached.extend(self.removed.keys());
         let mut waiting: Vec<InodeNo> = reached.iter().copied().collect();
         let mut links: BTreeMap<InodeNo, u64> = BTreeMap::from([(ROOT, 1)]);
         while let Some(number) = waiting.pop() {
