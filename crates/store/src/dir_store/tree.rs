@@ -23,21 +23,13 @@ pub(super) const OBJECTS: &str = "objects";
 /// Directories known to be durable that are remembered.
 const DURABLE_DIRS_MAX: usize = 4096;
 
-/// Steps that only read one object.
-const READING: [&str; 5] = ["open", "look up", "read", "map", "look for the holder of"];
+/// Steps that concern one object, of a store that has been found to be usable.
+const OF_ONE_OBJECT: [&str; 6] =
+    ["open", "open for writing", "look up", "read", "map", "look for the holder of"];
 
 /// Steps that a user who may only read is refused.
-const WRITING: [&str; 9] = [
-    "create",
-    "write",
-    "make the directory of",
-    "lock",
-    "swap",
-    "delete",
-    "punch holes into",
-    "open to punch holes into",
-    "fill",
-];
+const WRITING: [&str; 8] =
+    ["create", "write", "make the directory of", "lock", "swap", "delete", "punch holes into", "fill"];
 
 /// What the system says of one file that it cannot read, while others can be read: no permission, a bad sector, damage that
 /// the file system found in itself.
@@ -225,7 +217,7 @@ impl<F: FileSystem> Tree<F> {
             }
             // A symbolic link is not followed, a socket cannot be opened.
             Some(Errno::LOOP | Errno::NXIO) if op.starts_with("open") => not_regular(&object),
-            Some(e) if READING.contains(&op) && UNREADABLE.contains(&e) => {
+            Some(e) if OF_ONE_OBJECT.contains(&op) && UNREADABLE.contains(&e) => {
                 StoreError::Unreadable { object, op, source: e.into() }
             }
             _ => StoreError::Io { object, op, source: e },
