@@ -25,11 +25,11 @@ pub const KINDS: [Kind; 18] = [
     Kind::Claim,
     Kind::Retiring,
     Kind::Name,
-    Kind::Prefixes,
-    Kind::Segments,
+    Kind::Hooks,
     Kind::Popular,
     Kind::Bloom,
     Kind::Commit,
+    Kind::Referrer,
 ];
 
 /// Decodes a body in a whole and valid frame. What decodes must come back from its encoding.

@@ -34,11 +34,11 @@ pub enum Kind {
     Claim = 11,
     Retiring = 12,
     Name = 13,
-    Prefixes = 14,
-    Segments = 15,
+    Hooks = 14,
     Popular = 16,
     Bloom = 17,
     Commit = 18,
+    Referrer = 19,
 }
 
 impl Kind {
@@ -46,13 +46,17 @@ impl Kind {
     /// for popular sets, which are mapped).
     pub const fn body_max(self) -> usize {
         match self {
-            Kind::Session | Kind::Reader | Kind::Claim | Kind::Retiring | Kind::Name | Kind::Commit => {
-                64 << 10
-            }
+            Kind::Session
+            | Kind::Reader
+            | Kind::Claim
+            | Kind::Retiring
+            | Kind::Name
+            | Kind::Commit
+            | Kind::Referrer => 64 << 10,
             Kind::ContainerPage => 16 << 10,
-            Kind::Dead | Kind::Prefixes => 8 << 20,
+            Kind::Dead => 8 << 20,
             Kind::Table | Kind::Directory | Kind::RecipeRoot => 24 << 20,
-            Kind::Manifest | Kind::RecipePage | Kind::Summary | Kind::Segments => 32 << 20,
+            Kind::Manifest | Kind::RecipePage | Kind::Summary | Kind::Hooks => 32 << 20,
             Kind::Bloom => (32 << 20) + 10,
             Kind::Popular => 1 << 30,
         }
@@ -75,14 +79,14 @@ impl Kind {
             Kind::RecipePage => 56 << 20,
             Kind::Session => 4 << 10,
             // These are taken as they stand.
-            Kind::Reader | Kind::Claim | Kind::Retiring | Kind::Name | Kind::Commit => 0,
-            Kind::Prefixes | Kind::Segments | Kind::Popular | Kind::Bloom => 0,
+            Kind::Reader | Kind::Claim | Kind::Retiring | Kind::Name | Kind::Commit | Kind::Referrer => 0,
+            Kind::Hooks | Kind::Popular | Kind::Bloom => 0,
         }
     }
 
     /// Whether bodies are never compressed: fingerprints and hashes do not shrink.
     const fn is_dense(self) -> bool {
-        matches!(self, Kind::Table | Kind::Prefixes | Kind::Segments | Kind::Popular | Kind::Bloom)
+        matches!(self, Kind::Table | Kind::Hooks | Kind::Popular | Kind::Bloom)
     }
 }
 

@@ -48,6 +48,11 @@ hex_id! {
     DiskId
 }
 
+impl DiskId {
+    /// What owns the containers of the popular set, in place of a disk.
+    pub const POPULAR: DiskId = DiskId([0; 16]);
+}
+
 /// A snapshot. Random; users see it as 16 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SnapId(pub u64);
@@ -105,16 +110,27 @@ impl fmt::Display for Token {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WriterNo(pub u32);
 
-/// Who owns a container.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Owner {
-    /// The disk whose recipe names it.
-    Disk,
-    /// The shared set: chunks that any disk may match.
-    Shared,
-    /// The popular set.
-    Popular,
+impl WriterNo {
+    /// The last one that an owner may have.
+    pub const MAX: WriterNo = WriterNo((1 << WRITER_BITS) - 1);
 }
+
+/// Whose a container is, as one disk counts: 0 is the disk itself, n the n-th of the list `owners` in its manifest.
+///
+/// Only together with that manifest does it tell which disk is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OwnerNo(pub u32);
+
+impl OwnerNo {
+    /// The disk itself.
+    pub const OWN: OwnerNo = OwnerNo(0);
+    /// The last one that a disk may have.
+    pub const MAX: OwnerNo = OwnerNo((1 << OWNER_BITS) - 1);
+}
+
+const OWNER_BITS: u32 = 18;
+const WRITER_BITS: u32 = 24;
+const NUMBER_BITS: u32 = 22;
 
 /// A container: owner, the writer that made it, and its number in that session. Stable for ever.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -122,58 +138,76 @@ pub struct ContainerId(u64);
 
 impl ContainerId {
     /// Most containers that one session may make.
-    pub const MAX_NUMBER: u32 = (1 << 30) - 1;
+    pub const MAX_NUMBER: u32 = (1 << NUMBER_BITS) - 1;
+    /// Bits of an id that its owner knows it by: of the writer and the number.
+    pub const LOCAL_BITS: u32 = WRITER_BITS + NUMBER_BITS;
 
-    /// The `number`-th container of a writer; `number` is at most [`ContainerId::MAX_NUMBER`].
-    pub fn new(owner: Owner, writer: WriterNo, number: u32) -> Self {
+    /// The `number`-th container that a writer of an owner made; each at most its maximum.
+    pub fn new(owner: OwnerNo, writer: WriterNo, number: u32) -> Self {
+        assert!(owner <= OwnerNo::MAX && writer <= WriterNo::MAX, "no container of {owner:?} and {writer:?}");
         assert!(number <= Self::MAX_NUMBER, "too many containers in one session");
-        let owner = match owner {
-            Owner::Disk => 0u64,
-            Owner::Shared => 1,
-            Owner::Popular => 2,
-        };
-        ContainerId(owner << 62 | u64::from(writer.0) << 30 | u64::from(number))
+        let (owner, writer) = (u64::from(owner.0), u64::from(writer.0));
+        ContainerId(owner << Self::LOCAL_BITS | writer << NUMBER_BITS | u64::from(number))
     }
 
     /// From the eight bytes that formats store.
+    ///
+    /// # Errors
+    /// An id without a writer.
     pub fn from_raw(raw: u64) -> Result<Self> {
-        if raw >> 62 == 3 {
+        let id = ContainerId(raw);
+        if id.writer().0 == 0 {
             return Err(Malformed::new(format!("{raw:#x} is no container id")));
         }
-        Ok(ContainerId(raw))
+        Ok(id)
     }
 
-    /// As formats store it: 2 bits owner, 32 bits writer, 30 bits number.
+    /// As formats store it: 18 bits owner, 24 bits writer, 22 bits number.
     pub fn raw(self) -> u64 {
         self.0
     }
 
-    /// Whose it is.
-    pub fn owner(self) -> Owner {
-        match self.0 >> 62 {
-            0 => Owner::Disk,
-            1 => Owner::Shared,
-            _ => Owner::Popular,
-        }
+    /// Whose it is, for the disk that names it.
+    pub fn owner(self) -> OwnerNo {
+        OwnerNo((self.0 >> Self::LOCAL_BITS) as u32)
+    }
+
+    /// Whether the disk that names it owns it.
+    pub fn is_own(self) -> bool {
+        self.owner() == OwnerNo::OWN
+    }
+
+    /// The same container as its owner names it.
+    pub fn local(self) -> ContainerId {
+        ContainerId(self.0 & ((1 << Self::LOCAL_BITS) - 1))
+    }
+
+    /// The same container as a disk names it that counts its owner so.
+    pub fn of(self, owner: OwnerNo) -> ContainerId {
+        assert!(owner <= OwnerNo::MAX, "no container of {owner:?}");
+        ContainerId(self.local().0 | u64::from(owner.0) << Self::LOCAL_BITS)
     }
 
     /// The session that made it.
     pub fn writer(self) -> WriterNo {
-        WriterNo((self.0 >> 30) as u32)
+        WriterNo((self.0 >> NUMBER_BITS) as u32 & WriterNo::MAX.0)
+    }
+
+    /// Its number in that session.
+    pub fn number(self) -> u32 {
+        self.0 as u32 & Self::MAX_NUMBER
     }
 }
 
 impl fmt::Display for ContainerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A store may keep more replicas of what it knows by this name.
-        let owner = if self.owner() == Owner::Popular { "popular-" } else { "" };
-        write!(f, "{owner}{}-{}", self.writer().0, self.0 & u64::from(Self::MAX_NUMBER))
+        write!(f, "{}-{}", self.writer().0, self.number())
     }
 }
 
 impl fmt::Debug for ContainerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}:{self}", self.owner())
+        write!(f, "{}:{self}", self.owner().0)
     }
 }
 
@@ -187,12 +221,15 @@ mod tests {
 
     #[test]
     fn a_container_id_keeps_its_parts() {
-        let id = ContainerId::new(Owner::Shared, WriterNo(u32::MAX), 7);
-        assert_eq!(id.owner(), Owner::Shared);
-        assert_eq!(id.writer(), WriterNo(u32::MAX));
-        assert_eq!(id.to_string(), format!("{}-7", u32::MAX));
-        assert_eq!(ContainerId::from_raw(id.raw()), Ok(id));
-        assert!(ContainerId::from_raw(u64::MAX).is_err());
+        for owner in [OwnerNo::OWN, OwnerNo(5), OwnerNo::MAX] {
+            let id = ContainerId::new(owner, WriterNo::MAX, 7);
+            assert_eq!((id.owner(), id.writer(), id.number()), (owner, WriterNo::MAX, 7));
+            assert_eq!(id.to_string(), format!("{}-7", WriterNo::MAX.0));
+            assert_eq!(ContainerId::from_raw(id.raw()), Ok(id));
+            assert_eq!(id.local(), ContainerId::new(OwnerNo::OWN, WriterNo::MAX, 7));
+            assert_eq!(id.local().of(owner), id);
+        }
+        assert!(ContainerId::from_raw(7).is_err());
     }
 
     #[test]

@@ -1,9 +1,7 @@
 //! Indexes: hints from fingerprints to containers. Hits are always checked, and restores need no index.
 
+mod hooks;
 mod popular;
-mod prefixes;
-mod segments;
 
+pub use hooks::{Hook, HookRange, HooksFooter, HOOK_BYTES};
 pub use popular::{ChunksByContainer, PopularSet};
-pub use prefixes::Prefixes;
-pub use segments::{SegmentPlace, Segments};

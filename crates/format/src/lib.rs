@@ -25,9 +25,9 @@ pub use container::{
 };
 pub use frame::{decode_frame, encode_frame, frame_len, Context, Kind, FRAME_HEADER_BYTES};
 pub use ids::{
-    ChunkNo, ContainerId, DiskId, Ordinal, Owner, PageNo, SegmentNo, SnapId, Token, VaultId, WriterNo,
+    ChunkNo, ContainerId, DiskId, Ordinal, OwnerNo, PageNo, SegmentNo, SnapId, Token, VaultId, WriterNo,
 };
-pub use index::{ChunksByContainer, PopularSet, Prefixes, SegmentPlace, Segments};
+pub use index::{ChunksByContainer, Hook, HookRange, HooksFooter, PopularSet, HOOK_BYTES};
 pub use manifest::{
     DataName, Manifest, PageRef, Release, Released, Reverse, SnapshotEntry, SnapshotState, Writer, WriterKind,
 };
@@ -35,7 +35,7 @@ pub use recipe::{
     Bloom, PageAt, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, SegmentRecipe, Summary,
     RECIPE_PAGES_MAX, SEGMENTS_PER_PAGE, SEGMENT_BYTES_MAX,
 };
-pub use records::{encode_mark, NameRecord, ReaderRecord};
+pub use records::{encode_mark, ClaimRecord, NameRecord, ReaderRecord, RetiringRecord};
 pub use runs::RunSet;
 pub use session::SessionRecord;
 pub use vault_file::{VaultFile, FORMAT_VERSION};

@@ -2,7 +2,7 @@
 
 use crate::bytes::{In, Malformed, Out, Result, STRING_BYTES};
 use crate::frame::{decode_frame, encode_frame, Context, Kind};
-use crate::ids::{ContainerId, DiskId, SnapId, Token, WriterNo};
+use crate::ids::{ContainerId, DiskId, OwnerNo, SnapId, Token, WriterNo};
 use crate::recipe::RecipeName;
 
 /// Most writers: each is asked for while there is work on the folder.
@@ -132,6 +132,9 @@ pub enum Release {
         /// The writer of the list.
         dead: WriterNo,
     },
+    /// A container of another owner, some of whose chunks are no longer referenced: it is listed as unswept. Until then
+    /// its owner keeps all of it.
+    Foreign(ContainerId),
 }
 
 /// What waits for old readers.
@@ -148,9 +151,9 @@ pub struct Released {
 pub struct Manifest {
     /// Counts the swaps.
     pub sequence: u64,
-    /// The disk; zero for `shared` and `popular`.
+    /// The disk; [`DiskId::POPULAR`] for the popular set.
     pub disk: DiskId,
-    /// `vm/disk`; empty for `shared` and `popular`.
+    /// `vm/disk`; empty for the popular set.
     pub name: String,
     /// The next writer's number.
     pub next_writer: WriterNo,
@@ -162,9 +165,13 @@ pub struct Manifest {
     pub pages: Vec<PageRef>,
     /// What waits for old readers.
     pub released: Vec<Released>,
-    /// Containers found damaged: read where possible, never matched again.
+    /// The other owners of containers that this disk references or has referenced, in the order in which they came: a
+    /// container's [`OwnerNo`] counts them from 1.
+    pub owners: Vec<DiskId>,
+    /// Containers of this owner found damaged: read where possible, never matched again.
     pub damaged: Vec<ContainerId>,
-    /// Shared containers that this disk references less than before, and that have not been swept since.
+    /// Containers that this disk references less than before and other disks may reference: own ones, and those of other
+    /// owners. They have not been swept since.
     pub unswept: Vec<ContainerId>,
     /// Snapshots that were deleted by filters since their leaks were repaired: the R of VM-centric 3.2.
     pub by_filter: u32,
@@ -182,10 +189,27 @@ impl Manifest {
             snapshots: Vec::new(),
             pages: Vec::new(),
             released: Vec::new(),
+            owners: Vec::new(),
             damaged: Vec::new(),
             unswept: Vec::new(),
             by_filter: 0,
         }
+    }
+
+    /// Which disk a number of an owner means.
+    pub fn owner(&self, no: OwnerNo) -> Option<DiskId> {
+        match no {
+            OwnerNo::OWN => Some(self.disk),
+            OwnerNo(n) => self.owners.get(n as usize - 1).copied(),
+        }
+    }
+
+    /// The number by which it counts an owner.
+    pub fn owner_no(&self, disk: DiskId) -> Option<OwnerNo> {
+        if disk == self.disk {
+            return Some(OwnerNo::OWN);
+        }
+        self.owners.iter().position(|o| *o == disk).map(|n| OwnerNo(n as u32 + 1))
     }
 
     /// The newest snapshot that users see.
@@ -212,7 +236,7 @@ impl Manifest {
         let released = |r: &Released| {
             let name = match &r.what {
                 Release::Object(name) => text(name),
-                Release::Punch { .. } => 0,
+                Release::Punch { .. } | Release::Foreign(_) => 0,
             };
             size_of::<Released>() + name
         };
@@ -221,6 +245,7 @@ impl Manifest {
             + self.snapshots.iter().map(snapshot).sum::<usize>()
             + self.pages.len() * size_of::<PageRef>()
             + self.released.iter().map(released).sum::<usize>()
+            + self.owners.len() * size_of::<DiskId>()
             + (self.damaged.len() + self.unswept.len()) * LISTED_BYTES
     }
 
@@ -231,6 +256,7 @@ impl Manifest {
             ("snapshots", self.snapshots.len(), SNAPSHOTS_MAX),
             ("pages of the container table", self.pages.len(), PAGES_MAX),
             ("released objects", self.released.len(), RELEASED_MAX),
+            ("other owners", self.owners.len(), OwnerNo::MAX.0 as usize),
         ] {
             if n > most {
                 return Err(Malformed::new(format!("has {n} {what}, {most} are the most")));
@@ -275,16 +301,22 @@ impl Manifest {
         for r in &self.released {
             match &r.what {
                 Release::Object(name) => {
-                    o.varint(r.sequence << 1);
+                    o.varint(r.sequence << 2);
                     o.string(name);
                 }
                 Release::Punch { container, dead } => {
-                    o.varint(r.sequence << 1 | 1);
+                    o.varint(r.sequence << 2 | 1);
                     o.u64(container.raw());
                     o.u32(dead.0);
                 }
+                Release::Foreign(container) => {
+                    o.varint(r.sequence << 2 | 2);
+                    o.u64(container.raw());
+                }
             }
         }
+        o.varint(self.owners.len() as u64);
+        self.owners.iter().for_each(|d| o.bytes(&d.0));
         for list in [&self.damaged, &self.unswept] {
             o.varint(list.len() as u64);
             list.iter().for_each(|c| o.u64(c.raw()));
@@ -308,6 +340,7 @@ impl Manifest {
             snapshots: Vec::new(),
             pages: Vec::new(),
             released: Vec::new(),
+            owners: Vec::new(),
             damaged: Vec::new(),
             unswept: Vec::new(),
             by_filter: 0,
@@ -348,11 +381,25 @@ impl Manifest {
         (n, m.released) = i.list(2)?;
         for _ in 0..n {
             let tag = i.varint()?;
-            let what = match tag & 1 {
+            let what = match tag & 3 {
                 0 => Release::Object(i.string()?),
-                _ => Release::Punch { container: ContainerId::from_raw(i.u64()?)?, dead: WriterNo(i.u32()?) },
+                1 => Release::Punch { container: ContainerId::from_raw(i.u64()?)?, dead: WriterNo(i.u32()?) },
+                2 => Release::Foreign(ContainerId::from_raw(i.u64()?)?),
+                k => return Err(Malformed::new(format!("a release of kind {k}"))),
             };
-            m.released.push(Released { sequence: tag >> 1, what });
+            m.released.push(Released { sequence: tag >> 2, what });
+        }
+        let n;
+        (n, m.owners) = i.list(16)?;
+        for _ in 0..n {
+            m.owners.push(DiskId(i.array()?));
+        }
+        // References by a second number would be taken for those of another owner.
+        let mut counted = m.owners.clone();
+        counted.push(m.disk);
+        counted.sort_unstable();
+        if let Some(twice) = counted.windows(2).find(|w| w[0] == w[1]) {
+            return Err(Malformed::new(format!("counts the owner {} twice", twice[0])));
         }
         for list in [&mut m.damaged, &mut m.unswept] {
             let n = i.count(8)?;
@@ -502,6 +549,18 @@ mod tests {
         let mut m = Manifest::new(DiskId([1; 16]), "a/b");
         m.snapshots = vec![shortest; 3];
         assert_eq!(Manifest::decode(here, &m.encode(here)), Ok(m));
+    }
+
+    #[test]
+    fn no_owner_is_counted_twice() {
+        let here = Context { vault: VaultId([7; 16]), place: "disks/x/manifest" };
+        let decoded = |owners: Vec<DiskId>| {
+            let m = Manifest { owners, ..Manifest::new(DiskId([1; 16]), "a/b") };
+            Manifest::decode(here, &m.encode(here))
+        };
+        assert!(decoded(vec![DiskId([2; 16]), DiskId::POPULAR]).is_ok());
+        assert!(decoded(vec![DiskId([2; 16]), DiskId([3; 16]), DiskId([2; 16])]).is_err());
+        assert!(decoded(vec![DiskId([2; 16]), DiskId([1; 16])]).is_err());
     }
 
     /// A manifest of 6 KB took 5.2 GiB. What is decoded takes what [`Manifest::memory_bytes`] says, and no more than is

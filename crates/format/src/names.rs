@@ -1,7 +1,7 @@
 //! Names of objects. Every name below an owner's folder ends in the number of the writer that put it, except those of
-//! the manifest and of commit records.
+//! the manifest, of commit records and of referrer records.
 
-use crate::ids::{ContainerId, DiskId, Owner, Token, WriterNo};
+use crate::ids::{ContainerId, DiskId, Token, WriterNo};
 use crate::manifest::DataName;
 use crate::recipe::RecipeName;
 use xxhash_rust::xxh3::xxh3_128;
@@ -16,16 +16,20 @@ pub const NAMES: &str = "names/";
 pub const SESSIONS: &str = "sessions/";
 /// All readers.
 pub const READERS: &str = "readers/";
-/// All claims on what disks share.
+/// All claims on containers of other owners.
 pub const CLAIMS: &str = "claims/";
+/// All records of containers that somebody wants to remove.
+pub const RETIRING: &str = "retiring/";
 /// All indexes of popular sets.
 pub const POPULAR: &str = "index/popular/";
+/// All hooks.
+pub const HOOKS: &str = "index/hooks/";
 
-/// The folder of a container's owner, with a slash behind.
-pub fn folder(owner: Owner, disk: DiskId) -> String {
+/// An owner's folder, with a slash behind.
+pub fn folder(owner: DiskId) -> String {
     match owner {
-        Owner::Disk => format!("disks/{disk}/"),
-        Owner::Shared | Owner::Popular => "shared/".into(),
+        DiskId::POPULAR => "popular/".into(),
+        disk => format!("disks/{disk}/"),
     }
 }
 
@@ -102,57 +106,49 @@ pub fn reader(disk: DiskId, token: Token) -> String {
     format!("readers/{disk}/{token}")
 }
 
-fn word(owner: Owner) -> &'static str {
-    match owner {
-        Owner::Disk => "disk",
-        Owner::Shared => "shared",
-        Owner::Popular => "popular",
-    }
+/// All records of the disks that reference containers of an owner.
+pub fn referrers_of(folder: &str) -> String {
+    format!("{folder}referrers/")
+}
+
+/// The records of the disks that reference containers that one writer of an owner made.
+pub fn referrers_of_writer(folder: &str, writer: WriterNo) -> String {
+    format!("{}{}/", referrers_of(folder), writer.0)
+}
+
+/// The record that a disk references containers that a writer of an owner made.
+pub fn referrer(folder: &str, writer: WriterNo, disk: DiskId) -> String {
+    format!("{}{disk}", referrers_of_writer(folder, writer))
 }
 
 /// All claims on containers of an owner.
-pub fn claims_on(owner: Owner) -> String {
-    format!("{CLAIMS}{}/", word(owner))
+pub fn claims_on(owner: DiskId) -> String {
+    format!("{CLAIMS}{owner}/")
 }
 
-/// All records of containers of an owner that somebody wants to remove.
-pub fn retiring_of(owner: Owner) -> String {
-    format!("retiring/{}/", word(owner))
-}
-
-/// The index of an owner's segments.
-pub fn segments_of(owner: Owner) -> String {
-    format!("index/segments/{}/", word(owner))
-}
-
-/// The prefix index of an owner's chunks.
-pub fn prefixes_of(owner: Owner) -> String {
-    format!("index/prefixes/{}/", word(owner))
-}
-
-/// A session's claim on the shared containers that a writer made.
-pub fn claim(owner: Owner, writer: WriterNo, session: Token) -> String {
+/// A session's claim on the containers that a writer of an owner made.
+pub fn claim(owner: DiskId, writer: WriterNo, session: Token) -> String {
     format!("{}{}/{session}", claims_on(owner), writer.0)
 }
 
-/// The record that shared containers of a writer are being looked at for removal.
-pub fn retiring(owner: Owner, writer: WriterNo) -> String {
-    format!("{}{}", retiring_of(owner), writer.0)
+/// All records of containers of an owner that somebody wants to remove.
+pub fn retiring_of(owner: DiskId) -> String {
+    format!("{RETIRING}{owner}/")
 }
 
-/// The index of the segments that a writer put into containers of an owner.
-pub fn segments(owner: Owner, writer: WriterNo) -> String {
-    format!("{}{}", segments_of(owner), writer.0)
+/// The record that a session looks at containers of an owner to remove them.
+pub fn retiring(owner: DiskId, session: Token) -> String {
+    format!("{}{session}", retiring_of(owner))
+}
+
+/// Hooks that a session has put.
+pub fn hooks(token: Token) -> String {
+    format!("{HOOKS}{token}")
 }
 
 /// The index of the popular set that a writer published.
 pub fn popular(writer: WriterNo) -> String {
     format!("{POPULAR}{}", writer.0)
-}
-
-/// The fingerprint prefixes of a shared container.
-pub fn prefixes(container: ContainerId) -> String {
-    format!("{}{container}", prefixes_of(container.owner()))
 }
 
 /// The writer at the end of an object's name, if it has one.
@@ -169,9 +165,9 @@ mod tests {
 
     #[test]
     fn every_name_below_a_folder_tells_its_writer() {
-        let f = folder(Owner::Disk, DiskId([1; 16]));
+        let f = folder(DiskId([1; 16]));
         let w = WriterNo(17);
-        let c = ContainerId::new(Owner::Disk, WriterNo(3), 5);
+        let c = ContainerId::new(crate::OwnerNo::OWN, WriterNo(3), 5);
         let d = DataName { container: c, generation: w };
         let r = RecipeName { snap: crate::SnapId(9), generation: w };
         for n in [
@@ -187,15 +183,16 @@ mod tests {
         }
         assert_eq!(writer_of(&manifest(&f)), None);
         assert_eq!(writer_of(&commit(&f, 17)), None);
+        assert_eq!(writer_of(&referrer(&f, w, DiskId([2; 16]))), None);
     }
 
     #[test]
     fn commit_records_tell_their_sequence() {
-        let f = folder(Owner::Disk, DiskId([1; 16]));
+        let f = folder(DiskId([1; 16]));
         assert_eq!(sequence_of_commit(&commit(&f, 0)), Some(0));
-        assert_eq!(sequence_of_commit(&commit("shared/", u64::MAX)), Some(u64::MAX));
+        assert_eq!(sequence_of_commit(&commit("popular/", u64::MAX)), Some(u64::MAX));
         for other in
-            [manifest(&f), page(&f, WriterNo(1), 4), "shared/commits/+5".into(), "shared/commits/05".into()]
+            [manifest(&f), page(&f, WriterNo(1), 4), "popular/commits/+5".into(), "popular/commits/05".into()]
         {
             assert_eq!(sequence_of_commit(&other), None, "{other}");
         }

@@ -2,7 +2,7 @@
 
 use crate::bytes::{In, Malformed, Out, Result};
 use crate::frame::{decode_frame, encode_frame, Context, Kind};
-use crate::ids::DiskId;
+use crate::ids::{DiskId, WriterNo};
 
 /// What leads from a name to a disk's folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +61,74 @@ impl ReaderRecord {
     }
 }
 
-/// A record that says all it says by its name: a claim, a retiring record or a commit record.
+/// A backup that may reference containers of another owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClaimRecord {
+    /// The disk that is backed up.
+    pub disk: DiskId,
+    /// The backup's writer there: once it is fenced, the claim no longer counts.
+    pub writer: WriterNo,
+}
+
+impl ClaimRecord {
+    /// As a frame.
+    pub fn encode(&self, context: Context<'_>) -> Vec<u8> {
+        let mut o = Out::default();
+        o.bytes(&self.disk.0);
+        o.u32(self.writer.0);
+        encode_frame(Kind::Claim, context, &o.0)
+    }
+
+    /// From a frame.
+    ///
+    /// # Errors
+    /// A body of another length than 20 bytes, or what any frame may have wrong.
+    pub fn decode(context: Context<'_>, bytes: &[u8]) -> Result<Self> {
+        let body = decode_frame(Kind::Claim, context, bytes)?;
+        let mut i = In::new(&body);
+        let record = ClaimRecord { disk: DiskId(i.array()?), writer: WriterNo(i.u32()?) };
+        i.end()?;
+        Ok(record)
+    }
+}
+
+/// A session that looks at containers of its folder, to remove what no disk references.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetiringRecord {
+    /// The writers that made them, in order.
+    pub writers: Vec<WriterNo>,
+}
+
+impl RetiringRecord {
+    /// Most writers of one record.
+    pub const WRITERS_MAX: usize = 1 << 14;
+
+    /// As a frame: of at most [`Self::WRITERS_MAX`] writers.
+    pub fn encode(&self, context: Context<'_>) -> Vec<u8> {
+        let mut o = Out::default();
+        self.writers.iter().for_each(|w| o.u32(w.0));
+        encode_frame(Kind::Retiring, context, &o.0)
+    }
+
+    /// From a frame.
+    ///
+    /// # Errors
+    /// A body that is no whole number of writers in order, or what any frame may have wrong.
+    pub fn decode(context: Context<'_>, bytes: &[u8]) -> Result<Self> {
+        let body = decode_frame(Kind::Retiring, context, bytes)?;
+        let mut i = In::new(&body);
+        let mut writers = Vec::with_capacity(body.len() / 4);
+        while i.remaining() > 0 {
+            writers.push(WriterNo(i.u32()?));
+        }
+        if !writers.is_sorted() {
+            return Err(Malformed::new("writers out of order"));
+        }
+        Ok(RetiringRecord { writers })
+    }
+}
+
+/// A record that says all it says by its name: a referrer record or a commit record.
 pub fn encode_mark(kind: Kind, context: Context<'_>) -> Vec<u8> {
     encode_frame(kind, context, b"")
 }

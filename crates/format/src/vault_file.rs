@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The newest version that this program writes and the only one it reads.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// What the vault is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct VaultFile {
     pub id: VaultId,
     /// The policy of backups that do not name one.
     pub policy: String,
+    /// Whether these backups take nothing from other disks but the popular set.
+    pub isolated: bool,
     /// When it was made, seconds since 1970.
     pub created: i64,
 }
@@ -26,6 +28,8 @@ struct Text {
     /// Features that a program must know to read the vault.
     incompatible_features: Vec<String>,
     policy: String,
+    #[serde(default)]
+    isolated: bool,
     created: i64,
     checksum: String,
 }
@@ -33,11 +37,12 @@ struct Text {
 impl Text {
     fn sum(&self) -> String {
         let fields = format!(
-            "{}\n{}\n{}\n{}\n{}",
+            "{}\n{}\n{}\n{}\n{}\n{}",
             self.sapwood_vault,
             self.format_version,
             self.incompatible_features.join(","),
             self.policy,
+            self.isolated,
             self.created
         );
         format!("{:016x}", xxh3_64(fields.as_bytes()))
@@ -52,6 +57,7 @@ impl VaultFile {
             format_version: FORMAT_VERSION,
             incompatible_features: Vec::new(),
             policy: self.policy.clone(),
+            isolated: self.isolated,
             created: self.created,
             checksum: String::new(),
         };
@@ -65,6 +71,13 @@ impl VaultFile {
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let t: Text = serde_json::from_slice(bytes)
             .map_err(|e| Malformed::new(format!("not a vault's description: {e}")))?;
+        if t.format_version < FORMAT_VERSION {
+            return Err(Malformed::newer(format!(
+                "the vault has format version {}, which was never released; this program knows {FORMAT_VERSION}: restore \
+                 with the program that wrote it, and back up into a new vault",
+                t.format_version
+            )));
+        }
         if t.format_version != FORMAT_VERSION {
             return Err(Malformed::newer(format!(
                 "the vault has format version {}, this program knows {FORMAT_VERSION}; use a newer one",
@@ -79,7 +92,12 @@ impl VaultFile {
         if t.checksum != t.sum() {
             return Err(Malformed::new("checksum does not match"));
         }
-        Ok(VaultFile { id: t.sapwood_vault.parse()?, policy: t.policy, created: t.created })
+        Ok(VaultFile {
+            id: t.sapwood_vault.parse()?,
+            policy: t.policy,
+            isolated: t.isolated,
+            created: t.created,
+        })
     }
 }
 
@@ -89,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_vaults_file_comes_back_and_shows_damage() {
-        let v = VaultFile { id: VaultId([3; 16]), policy: "balanced".into(), created: 7 };
+        let v = VaultFile { id: VaultId([3; 16]), policy: "balanced".into(), isolated: false, created: 7 };
         let text = v.encode();
         assert_eq!(VaultFile::decode(&text), Ok(v.clone()));
         for bit in 0..text.len() * 8 {

@@ -6,9 +6,9 @@
 mod samples;
 
 use format::{
-    decode_frame, encode_mark, Bloom, ContainerPage, Context, DataFooter, DataHeader, DeadLog, Kind,
-    Malformed, Manifest, NameRecord, PopularSet, Prefixes, ReaderRecord, RecipePage, RecipeRoot, Segments,
-    SessionRecord, Summary, Table, VaultFile, VaultId,
+    decode_frame, encode_mark, Bloom, ClaimRecord, ContainerPage, Context, DataFooter, DataHeader, DeadLog,
+    HooksFooter, Kind, Malformed, Manifest, NameRecord, PopularSet, ReaderRecord, RecipePage, RecipeRoot,
+    RetiringRecord, SessionRecord, Summary, Table, VaultFile, VaultId, HOOK_BYTES,
 };
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -65,16 +65,14 @@ fn frames() {
     frame("name", Kind::Name, &name, &name.encode(HERE), NameRecord::decode);
     let reader = samples::reader_record();
     frame("reader", Kind::Reader, &reader, &reader.encode(HERE), ReaderRecord::decode);
-    for (name, kind) in [("claim", Kind::Claim), ("retiring", Kind::Retiring), ("commit", Kind::Commit)] {
+    for (name, kind) in [("referrer", Kind::Referrer), ("commit", Kind::Commit)] {
         let check = |context: Context<'_>, bytes: &[u8]| decode_frame(kind, context, bytes).map(drop);
         frame(name, kind, &(), &encode_mark(kind, HERE), check);
     }
-    for (n, t) in samples::tables().iter().enumerate() {
-        let prefixes = Prefixes::of(t);
-        frame(&format!("prefixes-{n}"), Kind::Prefixes, &prefixes, &prefixes.encode(HERE), Prefixes::decode);
-    }
-    let segments = samples::segments();
-    frame("segments", Kind::Segments, &segments, &segments.encode(HERE), Segments::decode);
+    let claim = samples::claim();
+    frame("claim", Kind::Claim, &claim, &claim.encode(HERE), ClaimRecord::decode);
+    let retiring = samples::retiring();
+    frame("retiring", Kind::Retiring, &retiring, &retiring.encode(HERE), RetiringRecord::decode);
     let set = samples::popular_set();
     frame("popular", Kind::Popular, &set, &set.encode(HERE), PopularSet::decode);
     let filter = samples::bloom();
@@ -89,6 +87,13 @@ fn headers_and_the_vault_file() {
     let footer = DataFooter { directory_offset: 4096, directory_len: 300 };
     let bytes = golden("data-footer", &footer.encode());
     assert_eq!((DataFooter::decode(&bytes, 4096 + 300 + 32), bytes), (Ok(footer), footer.encode()));
+    let (bytes, hooks) = (golden("hooks", &samples::hooks(HERE)), samples::hooks(HERE));
+    assert_eq!(bytes, hooks);
+    let len = bytes.len() as u64;
+    let begins = HooksFooter::begins_at(len, bytes.last_chunk().unwrap()).unwrap();
+    assert_eq!(begins, 3 * HOOK_BYTES as u64);
+    let footer = HooksFooter::decode(HERE, &bytes[begins as usize..bytes.len() - 8], 3).unwrap();
+    assert_eq!(footer.owners.len(), 2);
     let file = samples::vault_file();
     let bytes = golden("vault.json", &file.encode());
     assert_eq!((VaultFile::decode(&bytes), bytes), (Ok(file.clone()), file.encode()));
@@ -97,8 +102,8 @@ fn headers_and_the_vault_file() {
 #[test]
 fn what_is_left_over_is_refused() {
     let body = |kind, body: &[u8]| format::encode_frame(kind, HERE, body);
-    assert!(Prefixes::decode(HERE, &body(Kind::Prefixes, &[1; 25])).is_err());
-    assert!(Segments::decode(HERE, &body(Kind::Segments, &[0; 45])).is_err());
+    assert!(ClaimRecord::decode(HERE, &body(Kind::Claim, &[1; 21])).is_err());
+    assert!(RetiringRecord::decode(HERE, &body(Kind::Retiring, &[1; 9])).is_err());
     assert!(ReaderRecord::decode(HERE, &body(Kind::Reader, &[0; 9])).is_err());
     assert!(NameRecord::decode(HERE, &body(Kind::Name, &[0; 15])).is_err());
 }

@@ -40,6 +40,9 @@ pub enum Command {
         /// Default policy for its backups: balanced, reverse, vm-centric, vm-centric-bloom or conventional
         #[arg(long, default_value = "balanced")]
         policy: String,
+        /// Disks take nothing from each other but the popular set: more space, but damage stays with one disk
+        #[arg(long)]
+        isolate: bool,
         /// Promise that only this host writes to the vault. Needed on storage that other hosts see (NFS, SMB, FUSE, a
         /// cluster file system); they may read the vault. For an existing vault: from now on only this host writes to
         /// it
@@ -81,7 +84,7 @@ pub enum Command {
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100))]
         threshold: u8,
     },
-    /// Rebuild the indexes over shared chunks
+    /// Rebuild the hooks, by which backups find chunks of other disks
     Reindex,
     /// Show space, savings and fragmentation
     Stats {
@@ -190,6 +193,9 @@ pub struct Backup {
     /// Policy of this backup [default: the vault's]
     #[arg(long)]
     pub policy: Option<String>,
+    /// Take nothing from other disks but the popular set: more space, but damage of other disks cannot affect this one
+    #[arg(long)]
+    pub isolate: bool,
     /// Compression: auto, zstd:LEVEL, lz4 or none [default: the policy's]
     #[arg(long)]
     pub codec: Option<String>,

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 /// Runs a command.
 pub fn run(args: &Args) -> Result<ExitCode> {
     match &args.command {
-        Command::Init { policy, one_host } => init::run(args, policy, *one_host),
+        Command::Init { policy, isolate, one_host } => init::run(args, policy, *isolate, *one_host),
         Command::Backup(a) => backup::run(args, a),
         Command::Snapshots { disk } => snapshots::run(args, disk.as_deref()),
         Command::Restore(a) => restore::run(args, a),

@@ -13,18 +13,18 @@ pub(crate) mod pipeline;
 
 use crate::base::error::UnlessDamaged;
 use crate::base::error::{Result, VaultError};
-use crate::base::policy::{CodecChoice, Global, Policy, Summaries};
+use crate::base::policy::{CodecChoice, Policy, Summaries};
 use crate::base::progress::Progress;
 use crate::base::random::random_bytes;
 use crate::base::stages::StageSeconds;
-use crate::container::tables::TABLE_CACHE_BYTES;
-use crate::lookup::parent::{Parent, Unusable};
+use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
+use crate::lookup::other_disks::OtherDisks;
+use crate::lookup::parent::Parent;
 use crate::lookup::place::Placer;
+use crate::lookup::referrers;
 use crate::lookup::rewrite;
-use crate::lookup::shared_index::SharedIndex;
-use crate::lookup::sharers::Sharers;
 use crate::lookup::since::{Scan, Since, Untouched};
-use crate::manifest::container_table::{Containers, Edits};
+use crate::manifest::container_table::Edits;
 use crate::manifest::disks;
 use crate::manifest::session::Session;
 use crate::manifest::vault::{now, Vault};
@@ -38,6 +38,7 @@ use format::{
 };
 use image::Source;
 use pipeline::Written;
+use std::collections::HashSet;
 
 /// Memory of a manifest from which on it takes no more snapshots: deleting them needs some room in it, too.
 const MANIFEST_BYTES_MAX: usize = Manifest::MEMORY_MAX / 4 * 3;
@@ -47,6 +48,8 @@ const MANIFEST_BYTES_MAX: usize = Manifest::MEMORY_MAX / 4 * 3;
 pub struct BackupOptions {
     /// Instead of the vault's policy.
     pub policy: Option<Policy>,
+    /// Whether nothing is taken from other disks but the popular set, whatever the policy says.
+    pub isolate: bool,
     /// Instead of the policy's codec.
     pub codec: Option<CodecChoice>,
     /// Point in time, seconds since 1970; now, where it is not given.
@@ -107,25 +110,21 @@ impl OpenBackup<'_> {
         check_room_for_entry(&session, &disk)?;
         let policy = choose_policy(vault, options)?;
         let folder = session.folder.clone();
-        let shared = vault.shared_session(&policy, &session)?;
-
-        let own = Containers::new(folder.clone(), &session.manifest);
-        own.check()?;
-        let (tables, _) = vault.tables(own, false, TABLE_CACHE_BYTES)?;
-        let unusable = vault.unusable(&session.manifest)?;
-        let (mut parent, parent_recipe) = open_parent(&session, &policy, unusable)?;
+        let tables = Tables::new(&folder, &session.manifest, false, TABLE_CACHE_BYTES);
+        tables.own().check()?;
+        let (mut parent, parent_recipe) = open_parent(&session, &policy)?;
         let untouched = match &options.since {
             None => Err(Scan::Whole),
-            Some(since) => Untouched::new(since, &session, parent.as_mut(), &policy, &disk, source.size())?
-                .map_err(Scan::WholeAlthough),
+            Some(since) => {
+                let size = source.size();
+                Untouched::new(since, &session, parent.as_mut(), &tables, &policy, &disk, size)?
+                    .map_err(Scan::WholeAlthough)
+            }
         };
 
         let name = RecipeName { snap, generation: session.writer };
-        let owner = shared.as_ref().unwrap_or(&session);
-        let index = SharedIndex::load(vault, &policy, &tables, &session, shared.as_ref())?;
-        let sharers = Sharers::new(vault, folder.disk);
-        let (owned_by, writer) = (owner.folder.owner, owner.writer);
-        let mut placer = Placer::new(policy, &tables, parent, index, sharers, owned_by, writer);
+        let others = OtherDisks::load(vault, &policy, &session)?;
+        let mut placer = Placer::new(policy, &tables, parent, others, session.writer);
         placer.choose_rewritten(session.parent.as_ref().map_or(0, |p| rewrite::budget(p.new_bytes)))?;
         let (source, scan) = match &untouched {
             Ok(untouched) => (untouched.narrow(source), Scan::Changed { bytes: untouched.touched_bytes() }),
@@ -133,12 +132,14 @@ impl OpenBackup<'_> {
         };
         placer.untouched = untouched.ok();
         let recipe = RecipeWriter::new(&folder, name, parent_recipe);
-        let run = pipeline::run(&session, owner, source, placer, recipe, &policy, progress)?;
+        let mut run = pipeline::run(&session, source, placer, recipe, &policy, progress)?;
         progress.check()?;
-        let committing = || commit(session, shared, &run, name.snap, &policy, options);
-        let snapshot = run.stages.sync.time(committing)?;
+        let start = std::time::Instant::now();
+        let snapshot = commit(session, &tables, &mut run, name.snap, &policy, options)?;
+        run.stages.sync.add(start.elapsed());
         let stages = run.stages.seconds();
-        drop((run.index, tables));
+        run.others.tidy();
+        drop((run.others, tables));
         // The snapshot is safe: what fails from here on is for the next session to do.
         let _ = delete_released(&folder, None);
         let start = std::time::Instant::now();
@@ -186,42 +187,6 @@ impl Vault {
     ) -> Result<BackupReport> {
         self.begin_backup(disk)?.run(source, options, progress)
     }
-
-    /// Containers that are not matched, of the disk and of the shared set.
-    pub(crate) fn unusable(&self, own: &Manifest) -> Result<Unusable> {
-        let mut unusable = Unusable { containers: own.damaged.iter().copied().collect(), all_shared: false };
-        let shared = self.shared();
-        loop {
-            let m = match shared.load_tagged() {
-                Ok(Some((m, _))) => m,
-                // Where they are cannot be told.
-                Ok(None) | Err(VaultError::Corrupt { .. } | VaultError::Newer { .. }) => {
-                    return Ok(Unusable { all_shared: true, ..unusable });
-                }
-                Err(e) => return Err(e),
-            };
-            match Containers::new(shared.clone(), &m).check() {
-                Err(e) if e.is_damage() => match shared.load_tagged() {
-                    Ok(Some((now, _))) if now.sequence == m.sequence => unusable.all_shared = true,
-                    // Replaced meanwhile.
-                    _ => continue,
-                },
-                checked => checked?,
-            }
-            unusable.containers.extend(m.damaged);
-            return Ok(unusable);
-        }
-    }
-
-    /// The second writer of a backup whose chunks other disks may match.
-    fn shared_session(&self, policy: &Policy, session: &Session) -> Result<Option<Session>> {
-        match policy.global {
-            Global::Off | Global::Popular { .. } => Ok(None),
-            Global::Chunks { .. } | Global::Segments => {
-                Session::join(&self.shared_or_new()?, session.token).map(Some)
-            }
-        }
-    }
 }
 
 /// Refuses a backup whose snapshot the manifest has no room for.
@@ -237,15 +202,12 @@ fn check_room_for_entry(session: &Session, disk: &str) -> Result<()> {
 /// The vault's policy, but for what the options say.
 fn choose_policy(vault: &Vault, options: &BackupOptions) -> Result<Policy> {
     let policy = options.policy.map_or_else(|| vault.policy(), Ok)?;
+    let policy = if options.isolate { policy.isolated() } else { policy };
     Ok(Policy { codec: options.codec.unwrap_or(policy.codec), ..policy })
 }
 
 /// The parent, once to compare with and once to share pages of, where it is cut like the new snapshot.
-fn open_parent(
-    session: &Session,
-    policy: &Policy,
-    unusable: Unusable,
-) -> Result<(Option<Parent>, Option<RecipeReader>)> {
+fn open_parent(session: &Session, policy: &Policy) -> Result<(Option<Parent>, Option<RecipeReader>)> {
     let Some(entry) = &session.parent else { return Ok((None, None)) };
     let open = || RecipeReader::open(&session.folder, &session.manifest, entry).unless_damaged();
     let Some(recipe) = open()? else { return Ok((None, None)) };
@@ -254,43 +216,33 @@ fn open_parent(
     if !same_cut {
         return Ok((None, None));
     }
-    let parent = Parent::new(recipe, unusable);
+    let parent = Parent::new(recipe, session.manifest.damaged.iter().copied().collect());
     Ok((Some(parent), open()?))
 }
 
 /// Steps 3 and 4: the snapshot begins to exist.
 fn commit(
     session: Session,
-    shared: Option<Session>,
-    run: &Written,
+    tables: &Tables,
+    run: &mut Written,
     id: SnapId,
     policy: &Policy,
     options: &BackupOptions,
 ) -> Result<SnapshotEntry> {
-    let matched = run.index.matched().into_iter();
-    let mut edits: Edits = matched.map(|c| (c, Some(ContainerEntry::foreign(c)))).collect();
-    if let Some(shared) = shared {
-        let made: Edits = run.containers.iter().map(|e| (e.id, Some(*e))).collect();
-        // While this writer is registered, what it made is not removed; what it matched is claimed.
-        shared.swap(|m| m.edit_containers(&made))?;
-        run.index.save(&shared)?;
-        edits.extend(run.containers.iter().map(|e| (e.id, Some(ContainerEntry::foreign(e.id)))));
-        let entry = swap_in(session, run, id, policy, options, &edits)?;
-        let _ = shared.end();
-        return Ok(entry);
+    let mut edits: Edits = run.containers.iter().map(|e| (e.id, Some(*e))).collect();
+    let mut recorded = HashSet::new();
+    for (owner, container) in run.others.matched() {
+        let Some(no) = tables.count_owner(owner) else { continue };
+        let id = container.of(no);
+        if tables.own().get(id)?.is_some() {
+            continue;
+        }
+        if recorded.insert((owner, id.writer())) {
+            referrers::add(&session.folder.of(owner), id.writer(), session.folder.disk)?;
+        }
+        edits.insert(id, Some(ContainerEntry::foreign(id)));
     }
-    edits.extend(run.containers.iter().map(|e| (e.id, Some(*e))));
-    swap_in(session, run, id, policy, options, &edits)
-}
-
-fn swap_in(
-    session: Session,
-    run: &Written,
-    id: SnapId,
-    policy: &Policy,
-    options: &BackupOptions,
-    edits: &Edits,
-) -> Result<SnapshotEntry> {
+    run.others.save(&session)?;
     let WrittenRecipe { depends, stored_bytes, pages } = &run.recipe;
     let filter_bytes = match policy.summaries {
         Summaries::Exact => 0,
@@ -317,8 +269,11 @@ fn swap_in(
         tags: options.tags.clone(),
     };
     let folder = session.folder.clone();
+    let owners = tables.owners();
     let (manifest, ()) = session.commit(|m| {
-        m.edit_containers(edits)?;
+        // Only backups of the disk add owners, and there is one at a time.
+        m.owners.clone_from(&owners);
+        m.edit_containers(&edits)?;
         if let Some(before) = m.snapshots.last_mut().filter(|s| policy.reverse && s.reverse == Reverse::No) {
             before.reverse = Reverse::Pending;
         }

@@ -27,7 +27,7 @@ pub use base::progress::Progress;
 pub use base::snapshot_spec::{format_time, parse_time};
 pub use base::stages::StageSeconds;
 pub use container::group_cache::GroupCache;
-pub use format::{ContainerId, Owner, SnapId, SnapshotEntry, VaultId, WriterNo};
+pub use format::{ContainerId, DiskId, OwnerNo, SnapId, SnapshotEntry, VaultId, WriterNo};
 pub use lookup::reindex::ReindexReport;
 pub use lookup::since::{Scan, Since};
 pub use manifest::vault::{now, Vault};

@@ -30,7 +30,7 @@ impl Vault {
     pub fn popular_status(&self, scratch: &Path) -> Result<PopularStatus> {
         let census = Census::take(self, scratch)?;
         let classes = census.classes()?;
-        let set = published(&self.shared())?;
+        let set = published(&self.popular())?;
         let set_chunks = set.map_or(0, |s| s.len() as u64);
         Ok(PopularStatus { disks: census.disks.len() as u64, classes, set_chunks, damaged: census.damaged })
     }

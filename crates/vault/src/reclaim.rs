@@ -10,6 +10,7 @@ pub(crate) mod gc_report;
 pub(crate) mod leaks;
 pub(crate) mod orphans;
 pub(crate) mod released;
+pub(crate) mod retiring;
 pub(crate) mod reverse;
 pub(crate) mod sweep;
 pub(crate) mod unreferenced;

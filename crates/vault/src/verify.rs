@@ -26,22 +26,20 @@ use crate::base::progress::Progress;
 use crate::base::snapshot_spec::find_snapshot;
 use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
 use crate::lookup::popular::newest_set;
-use crate::lookup::segment_index::read_segments;
+use crate::lookup::{hooks, referrers};
 use crate::manifest::container_table::Containers;
 use crate::manifest::disks::{self, unlisted, DiskAt};
 use crate::manifest::folder::Folder;
 use crate::manifest::reader::Reader;
 use crate::manifest::rollback::Evidence;
 use crate::manifest::vault::Vault;
-use crate::reclaim::dead_list::live_chunks;
+use crate::reclaim::dead_list::live_chunks_of_all;
 use crate::verify::findings::Damage;
 use containers::ContainerCheck;
-use findings::{ContainerFindings, Findings};
-use format::{
-    names, ContainerId, Manifest, Owner, RunSet, SnapshotEntry, SnapshotState, VaultFile, WriterNo,
-};
+use findings::{ContainerFindings, Findings, OtherFindings};
+use format::{names, ContainerId, DiskId, Manifest, SnapshotEntry, SnapshotState, VaultFile};
 use recipes::{RecipeCheck, RecipeFindings};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 /// What a verification found.
 #[derive(Clone, Debug, Default)]
@@ -70,9 +68,12 @@ struct Verification<'a> {
     data: bool,
     progress: &'a Progress,
     report: VerifyReport,
-    shared: ContainerFindings,
-    /// Ids of the disks whose snapshots have been compared with what is damaged in the shared set.
-    compared: BTreeSet<String>,
+    /// What was found in owners that have referrers, or that are referenced by what was looked at.
+    others: OtherFindings,
+    /// Of these, the ones of which all was looked at.
+    whole: HashSet<DiskId>,
+    /// The disks whose snapshots have been compared with what is damaged in other owners.
+    compared: HashSet<DiskId>,
 }
 
 impl Vault {
@@ -90,8 +91,9 @@ impl Vault {
             data,
             progress,
             report: VerifyReport::default(),
-            shared: ContainerFindings::default(),
-            compared: BTreeSet::new(),
+            others: OtherFindings::new(),
+            whole: HashSet::new(),
+            compared: HashSet::new(),
         };
         run.vault_file()?;
         match what {
@@ -108,7 +110,8 @@ impl Vault {
                 for at in &disks {
                     run.disk(at, None)?;
                 }
-                run.rest_of_shared()?;
+                run.popular_set()?;
+                run.hooks()?;
             }
         }
         run.finish(what.is_none())
@@ -136,12 +139,12 @@ impl Verification<'_> {
     /// Tells how much there is to read.
     fn announce(&self, disks: &[DiskAt]) -> Result<()> {
         let mut bytes = 0;
-        let folders = disks.iter().map(|d| d.folder.clone()).chain([self.vault.shared()]);
+        let folders = disks.iter().map(|d| d.folder.clone()).chain([self.vault.popular()]);
         for folder in folders {
             // What cannot be read here is told later.
             let Ok(Some((m, _))) = folder.load_tagged() else { continue };
             let _ = Containers::new(folder.clone(), &m).each(|e| {
-                bytes += if folder.owns(e.id) { e.stored_bytes } else { 0 };
+                bytes += if e.id.is_own() { e.stored_bytes } else { 0 };
                 Ok(())
             });
         }
@@ -151,7 +154,8 @@ impl Verification<'_> {
 
     /// Looks at one disk.
     fn disk(&mut self, at: &DiskAt, snapshot: Option<&str>) -> Result<()> {
-        let mut own = ContainerFindings::default();
+        // What its referrers have found already.
+        let mut own = self.others.remove(&at.folder.disk).unwrap_or_default();
         if let Some((object, why)) = &at.name_fault {
             // Its snapshots can be restored all the same: its manifest has the name.
             own.found.add(object, why);
@@ -197,13 +201,14 @@ impl Verification<'_> {
         let recipes = recipes.finish();
         self.report.objects_checked += recipes.objects;
         ids.extend(&recipes.referenced);
-        self.containers(&view.tables, &ids, Some((&view.folder, &view.manifest)), &mut own)?;
+        self.containers(&view.tables, &ids, &mut own)?;
         view.check()?;
-        if !(own.found.is_empty() && self.shared.found.is_empty()) && view.may_have_lost() {
+        let is_sound = own.found.is_empty() && self.others.values().all(|o| o.found.is_empty());
+        if !is_sound && view.may_have_lost() {
             return Err(VaultError::Gone { object: at.folder.manifest_name() });
         }
-        affected::attribute(&view, &at.name, &recipes, &mut own, &mut self.shared)?;
-        self.compared.insert(at.folder.path.clone());
+        affected::attribute(&view, &at.name, &recipes, &mut own, &mut self.others)?;
+        self.compared.insert(at.folder.disk);
         self.conclude(at, own, Some(snapshot.is_none()))
     }
 
@@ -211,23 +216,11 @@ impl Verification<'_> {
         &mut self,
         tables: &Tables,
         ids: &BTreeSet<ContainerId>,
-        disk: Option<(&Folder, &Manifest)>,
         own: &mut ContainerFindings,
     ) -> Result<()> {
-        let vault = self.vault;
-        let live = |id: ContainerId| match disk {
-            Some((folder, m)) if id.owner() == Owner::Disk => live_chunks(folder, m, id),
-            _ => {
-                let mut live = RunSet::default();
-                for folder in vault.all_folders()? {
-                    let reader = Reader::open(&folder)?;
-                    live = live.union(&live_chunks(&folder, &reader.manifest, id)?);
-                }
-                Ok(live)
-            }
-        };
+        let live = |id: ContainerId| live_chunks_of_all(&tables.folder_of(id), id.local());
         let check = ContainerCheck { tables, data: self.data, progress: self.progress, live: &live };
-        let counts = check.run(ids, own, &mut self.shared)?;
+        let counts = check.run(ids, own, &mut self.others)?;
         self.report.objects_checked += counts.objects;
         self.report.containers += counts.containers;
         self.report.data_bytes += counts.data_bytes;
@@ -238,6 +231,14 @@ impl Verification<'_> {
     /// Takes over what was found in a disk, unless the disk was deleted meanwhile.
     fn conclude(&mut self, at: &DiskAt, own: ContainerFindings, whole_disk: Option<bool>) -> Result<()> {
         if !own.found.is_empty() && disks::is_gone(self.vault, at)? {
+            return Ok(());
+        }
+        // Its referrers look at its containers, too: each is looked at once.
+        if !referrers::referred(&at.folder)?.is_empty() {
+            if whole_disk == Some(true) {
+                self.whole.insert(at.folder.disk);
+            }
+            self.others.insert(at.folder.disk, own);
             return Ok(());
         }
         if let Some(whole_disk) = whole_disk {
@@ -253,63 +254,78 @@ impl Verification<'_> {
         }
     }
 
-    /// The shared containers that no snapshot references: later backups may match them.
-    fn rest_of_shared(&mut self) -> Result<()> {
-        let folder = self.vault.shared();
-        let evidence = Evidence::of_folder(&folder)?;
+    /// The popular set: later backups may match what no snapshot references.
+    fn popular_set(&mut self) -> Result<()> {
+        let folder = self.vault.popular();
+        let mut own = self.others.remove(&DiskId::POPULAR).unwrap_or_default();
+        let looked = self.look_at_popular_set(&folder, &mut own);
+        self.whole.insert(DiskId::POPULAR);
+        self.others.insert(DiskId::POPULAR, own);
+        looked
+    }
+
+    fn look_at_popular_set(&mut self, folder: &Folder, own: &mut ContainerFindings) -> Result<()> {
+        let evidence = Evidence::of_folder(folder)?;
         match folder.load_tagged() {
             Ok(Some((m, _))) => {
-                if let Err(e) = evidence.check(&folder, &m) {
+                if let Err(e) = evidence.check(folder, &m) {
                     let (object, why) = fault(e)?;
-                    self.shared.found.add(&object, &why);
+                    own.found.add(&object, &why);
                 }
             }
             Ok(None) => return Ok(()),
             Err(e) => {
                 let (object, why) = fault(e)?;
-                self.shared.found.add(&object, &why);
+                own.found.add(&object, &why);
                 return Ok(());
             }
         }
-        let reader = Reader::open(&folder)?;
-        let (ids, objects) = container_pages(&folder, &reader.manifest, &mut self.shared.found)?;
+        let reader = Reader::open(folder)?;
+        let (ids, objects) = container_pages(folder, &reader.manifest, &mut own.found)?;
         self.report.objects_checked += 1 + objects;
-        let containers = || Containers::new(folder.clone(), &reader.manifest);
-        let tables = Tables::new(containers(), Some(containers()), TABLE_CACHE_BYTES);
-        let writers: BTreeSet<WriterNo> = ids.iter().map(|id| id.writer()).collect();
-        for writer in writers {
-            if let Err(e) = read_segments(&folder, writer) {
-                let (object, why) = fault(e)?;
-                let why = format!("{why}; restores do not need it, `sapwood reindex` makes it anew");
-                self.shared.found.add(&object, &why);
-            }
-        }
-        if let Err(e) = newest_set(&folder) {
+        let tables = Tables::new(folder, &reader.manifest, false, TABLE_CACHE_BYTES);
+        if let Err(e) = newest_set(folder) {
             let (object, why) = fault(e)?;
             let why = format!("{why}; restores do not need it, `sapwood popular build` makes it anew");
-            self.shared.found.add(&object, &why);
+            own.found.add(&object, &why);
         }
         // Those seen before are passed over.
-        self.containers(&tables, &ids, None, &mut ContainerFindings::default())?;
+        self.containers(&tables, &ids, own)?;
         reader.check()
     }
 
-    /// Compares the other disks with what is damaged in the shared set, and ends.
-    fn finish(mut self, everything: bool) -> Result<VerifyReport> {
-        if !self.shared.bad.is_empty() && !everything {
-            let (others, _) = disks::all(self.vault)?;
-            for at in others.iter().filter(|d| !self.compared.contains(&d.folder.path)) {
-                let Ok(view) = self.vault.view(&at.folder, 0) else { continue };
-                let mut none = ContainerFindings::default();
-                let none_bad = RecipeFindings::default();
-                affected::attribute(&view, &at.name, &none_bad, &mut none, &mut self.shared)?;
+    /// The hooks: hints only.
+    fn hooks(&mut self) -> Result<()> {
+        for (object, checked) in hooks::check(&self.vault.popular())? {
+            self.report.objects_checked += 1;
+            if let Err(e) = checked {
+                let (_, why) = fault(e)?;
+                let why = format!("{why}; restores do not need it, `sapwood reindex` makes it anew");
+                self.report.damaged.push(Damage { object, why, snapshots: Vec::new() });
             }
         }
-        let shared = std::mem::take(&mut self.shared);
-        if !shared.seen.is_empty() {
-            self.record(&self.vault.shared(), &shared, everything && self.data);
+        Ok(())
+    }
+
+    /// Compares the other disks with what is damaged in owners of whose containers they may reference some, and ends.
+    fn finish(mut self, everything: bool) -> Result<VerifyReport> {
+        if !everything && self.others.values().any(|o| !o.bad.is_empty()) {
+            let (others, _) = disks::all(self.vault)?;
+            for at in others.iter().filter(|d| !self.compared.contains(&d.folder.disk)) {
+                let Ok(view) = self.vault.view(&at.folder, 0) else { continue };
+                let mut own = self.others.remove(&at.folder.disk).unwrap_or_default();
+                let none_bad = RecipeFindings::default();
+                affected::attribute(&view, &at.name, &none_bad, &mut own, &mut self.others)?;
+                self.others.insert(at.folder.disk, own);
+            }
         }
-        self.report.damaged.extend(shared.found.into_damage());
+        for (disk, found) in std::mem::take(&mut self.others) {
+            if !found.seen.is_empty() || !found.damaged.is_empty() {
+                let forget = self.data && self.whole.contains(&disk);
+                self.record(&self.vault.folder(disk), &found, forget);
+            }
+            self.report.damaged.extend(found.found.into_damage());
+        }
         self.report.damaged.sort_by(|a, b| a.object.cmp(&b.object));
         Ok(self.report)
     }
@@ -324,7 +340,7 @@ fn container_pages(
     let mut ids = BTreeSet::new();
     for page in &m.pages {
         match folder.read_page(page) {
-            Ok(p) => ids.extend(p.entries.iter().map(|e| e.id).filter(|id| folder.owns(*id))),
+            Ok(p) => ids.extend(p.entries.iter().map(|e| e.id).filter(|id| id.is_own())),
             Err(e) => {
                 let (object, why) = fault(e)?;
                 found.add(&object, &why);

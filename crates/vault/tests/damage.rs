@@ -8,7 +8,10 @@
 mod common;
 
 use common::{backup, image, next_version, open_vault, range, restore, rng, seed};
-use format::{names, Context, DataFooter, Manifest, RecipeRoot, DATA_FOOTER_BYTES, DATA_HEADER_BYTES};
+use format::{
+    names, Context, DataFooter, DiskId, HooksFooter, Manifest, RecipeRoot, RetiringRecord, Token, WriterNo,
+    DATA_FOOTER_BYTES, DATA_HEADER_BYTES,
+};
 use rand::rngs::StdRng;
 use rand::RngExt;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +32,7 @@ fn small(policy: Policy) -> Policy {
         container_bytes: 128 << 10,
         own_index_bytes: 1 << 20,
         global: match policy.global {
-            Global::Chunks { .. } => Global::Chunks { index_bytes: 1 << 20 },
+            Global::Chunks { champions, .. } => Global::Chunks { sampled: 0, champions },
             other => other,
         },
         ..policy
@@ -56,15 +59,30 @@ impl Fixture {
         let mut content = BTreeMap::new();
         let first = sparse(rng);
         let mut newest: Vec<Vec<u8>> = DISKS.iter().map(|_| first.clone()).collect();
+        let mut known = vec![0; RETURNING.len()];
+        rng.fill(&mut known[..]);
         for version in 0..4 {
-            for (disk, bytes) in DISKS.iter().zip(&mut newest) {
+            for (n, disk) in DISKS.iter().enumerate() {
+                let bytes = &mut newest[n];
                 *bytes = touched(rng, bytes);
+                rng.fill(&mut bytes[FRESH]);
+                // What no parent has any more, but the popular set.
+                match version {
+                    2 => bytes[RETURNING].fill(0),
+                    _ => bytes[RETURNING].copy_from_slice(&known),
+                }
+                if version > 0 {
+                    // Each has what the other one wrote: both are owners and referrers.
+                    let of_other = newest[1 - n][FRESH].to_vec();
+                    newest[n][COPIED].copy_from_slice(&of_other);
+                }
+                let bytes = &newest[n];
                 let id = backup(&vault, disk, bytes, policy).unwrap().snapshot.id;
                 if version != 1 {
                     content.insert(format!("{disk}@{id}"), bytes.clone());
                 }
             }
-            if version == 1 && policy.name == VM_CENTRIC.name {
+            if version == 1 && matches!(policy.global, Global::Popular { .. }) {
                 vault.popular_build(1.0, dir.path()).unwrap();
             }
         }
@@ -74,7 +92,16 @@ impl Fixture {
         }
         vault.gc(false).unwrap();
         assert_eq!(vault.verify(None, true, &Progress::default()).unwrap().damaged, []);
-        Fixture { dir, policy, content, newest }
+        let f = Fixture { dir, policy, content, newest };
+        for disk in DISKS {
+            let stats = &vault.stats(Some(disk)).unwrap().disks[0];
+            assert!(
+                stats.foreign_containers > 0,
+                "{}: {disk} references no other owner's chunks",
+                policy.name
+            );
+        }
+        f
     }
 
     /// The same with what every process leaves that dies at a certain moment of a backup, while a snapshot is open.
@@ -91,7 +118,19 @@ impl Fixture {
         let source = common::source_with(&bytes, last, move || copy_tree(&from, &to));
         let options = vault::BackupOptions { policy: Some(self.policy), ..Default::default() };
         vault.backup(DISKS[0], source, &options, &Progress::default()).unwrap();
+        // And what a sweep leaves that dies while it looks at containers.
+        let object = names::retiring(self.id_of(DISKS[1]), Token(0xcc));
+        let record = RetiringRecord { writers: (1..4).map(WriterNo).collect() };
+        let file = path(dir.path(), &object);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, record.encode(Context { vault: vault.id(), place: &object })).unwrap();
         Fixture { dir, ..self }
+    }
+
+    /// The id of a disk's folder is in its name.
+    fn id_of(&self, disk: &str) -> DiskId {
+        let name = fs::read(path(self.dir.path(), &names::name(disk))).unwrap();
+        DiskId(name[32..48].try_into().unwrap())
     }
 
     /// A copy to damage.
@@ -108,6 +147,12 @@ impl Fixture {
         all
     }
 }
+
+/// What every version of a disk has anew, and where it has what the other disk has there.
+const FRESH: Range<usize> = (7 << 20)..(7 << 20) + 65_536;
+const COPIED: Range<usize> = (8 << 20)..(8 << 20) + 65_536;
+/// What is the same in both, and missing in one version.
+const RETURNING: Range<usize> = (10 << 20)..(10 << 20) + 65_536;
 
 /// Twelve mebibytes with some data here and there: three recipe pages.
 fn sparse(rng: &mut StdRng) -> Vec<u8> {
@@ -169,19 +214,20 @@ enum Kind {
     Data,
     Table,
     Dead,
-    Prefixes,
-    Segments,
+    Hooks,
+    Referrer,
     Filter,
     Popular,
     Session,
     Claim,
     Reader,
+    Retiring,
 }
 
 impl Kind {
     /// What a process has only while it lives.
     fn is_of_process(self) -> bool {
-        matches!(self, Kind::Session | Kind::Claim | Kind::Reader)
+        matches!(self, Kind::Session | Kind::Claim | Kind::Reader | Kind::Retiring)
     }
 }
 
@@ -194,8 +240,9 @@ fn kind_of(object: &str) -> Option<Kind> {
         _ if object.starts_with(names::SESSIONS) => Kind::Session,
         _ if object.starts_with(names::CLAIMS) => Kind::Claim,
         _ if object.starts_with(names::READERS) => Kind::Reader,
-        _ if object.starts_with("index/prefixes/") => Kind::Prefixes,
-        _ if object.starts_with("index/segments/") => Kind::Segments,
+        _ if object.starts_with(names::RETIRING) => Kind::Retiring,
+        _ if object.starts_with(names::HOOKS) => Kind::Hooks,
+        _ if object.contains("/referrers/") => Kind::Referrer,
         _ if is("/manifest") => Kind::Manifest,
         _ if object.contains("/pages/") => Kind::ContainerPage,
         _ if is(".root") => Kind::RecipeRoot,
@@ -224,6 +271,11 @@ fn parts(dir: &Path, vault: &Vault, object: &str) -> Vec<(&'static str, Range<us
             ]
         }
         Some(Kind::RecipePages) => recipe_parts(dir, vault, object),
+        Some(Kind::Hooks) => {
+            let tail = bytes[bytes.len() - 8..].try_into().unwrap();
+            let footer_at = HooksFooter::begins_at(bytes.len() as u64, tail).unwrap() as usize;
+            vec![("hooks", 0..footer_at), ("footer", footer_at..bytes.len())]
+        }
         _ => vec![("body", 0..bytes.len())],
     }
 }
@@ -339,8 +391,12 @@ fn case(f: &Fixture, object: &str, part: &str, how: &Harm) {
         }
         Kind::Data => part == "groups",
         Kind::VaultFile => true,
-        Kind::Prefixes | Kind::Segments | Kind::Filter | Kind::Popular => matches!(how, Harm::Delete),
-        Kind::Session | Kind::Claim | Kind::Reader => true,
+        Kind::Filter | Kind::Popular => matches!(how, Harm::Delete),
+        // Hooks are hints: where they lead is looked at anyway.
+        Kind::Hooks => matches!(how, Harm::Delete) || part == "hooks",
+        // That it is there is all that it says.
+        Kind::Referrer => true,
+        _ if kind.is_of_process() => true,
         _ => false,
     };
     if !(harmless && named.is_empty()) {
@@ -348,11 +404,16 @@ fn case(f: &Fixture, object: &str, part: &str, how: &Harm) {
     }
     let failing: BTreeSet<&str> = failing.keys().map(String::as_str).collect();
     assert_eq!(affected(&report.damaged), failing, "{what}: {:?}", report.damaged);
+    for d in &report.damaged {
+        let once: BTreeSet<&String> = d.snapshots.iter().collect();
+        assert_eq!(once.len(), d.snapshots.len(), "{what}: {:?}", d.snapshots);
+    }
     for disk in DISKS {
         if let Ok(one) = vault.verify(Some((disk, None)), true, &Progress::default()) {
             let of_disk = failing.iter().filter(|s| s.starts_with(disk)).copied();
             let told = affected(&one.damaged);
             assert!(of_disk.collect::<BTreeSet<_>>().is_subset(&told), "{what}: {disk}: {:?}", one.damaged);
+            of_one_disk(f, disk, kind, &one.damaged, &report.damaged, &what);
         }
     }
     others_are_listed(f, &vault, kind, &what);
@@ -365,6 +426,19 @@ fn case(f: &Fixture, object: &str, part: &str, how: &Harm) {
         assert_eq!(collected.skipped, [""; 0], "{what}");
         assert!(hurt.iter().all(|object| !path(dir.path(), object).exists()), "{what}: stays");
         assert!(restore_all(f, &vault).is_empty(), "{what}");
+    }
+}
+
+/// Whoever looks at one disk, owner or referrer, is told of damaged data what those are told who look at all.
+fn of_one_disk(f: &Fixture, disk: &str, kind: Kind, one: &[Damage], all: &[Damage], what: &str) {
+    let sorted = |d: &Damage| (d.object.clone(), d.snapshots.iter().cloned().collect::<BTreeSet<_>>());
+    let all: BTreeMap<_, _> = all.iter().map(sorted).collect();
+    let one: BTreeMap<_, _> = one.iter().map(sorted).collect();
+    if matches!(kind, Kind::Data | Kind::Table) {
+        assert!(one.iter().all(|(object, snapshots)| all[object] == *snapshots), "{what}: {disk}: {one:?}");
+        let folder = names::folder(f.id_of(disk));
+        let own: Vec<&String> = all.keys().filter(|o| o.starts_with(&folder)).collect();
+        assert!(own.iter().all(|o| one.contains_key(*o)), "{what}: {disk}: {one:?}");
     }
 }
 
@@ -495,8 +569,8 @@ fn conventional_data() {
 }
 
 #[test]
-fn conventional_tables_and_prefixes() {
-    matrix("conventional_tables_and_prefixes", CONVENTIONAL, &[Kind::Table, Kind::Prefixes], 3);
+fn conventional_tables_and_hooks() {
+    matrix("conventional_tables_and_hooks", CONVENTIONAL, &[Kind::Table, Kind::Hooks], 3);
 }
 
 #[test]
@@ -506,12 +580,13 @@ fn conventional_recipes() {
 
 #[test]
 fn conventional_roots() {
-    matrix("conventional_roots", CONVENTIONAL, &[Kind::Name, Kind::Manifest, Kind::ContainerPage], 4);
+    let kinds = [Kind::Name, Kind::Manifest, Kind::ContainerPage, Kind::Referrer];
+    matrix("conventional_roots", CONVENTIONAL, &kinds, 4);
 }
 
 #[test]
 fn reverse_data_and_tables() {
-    matrix("reverse_data_and_tables", REVERSE, &[Kind::Data, Kind::Table, Kind::Dead, Kind::Segments], 2);
+    matrix("reverse_data_and_tables", REVERSE, &[Kind::Data, Kind::Table, Kind::Dead, Kind::Hooks], 2);
 }
 
 #[test]
@@ -528,7 +603,13 @@ fn filters_and_what_stands_beside_them() {
 
 #[test]
 fn popular_index_and_set() {
-    matrix("popular_index_and_set", VM_CENTRIC, &[Kind::Popular, Kind::Data], 2);
+    matrix("popular_index_and_set", VM_CENTRIC, &[Kind::Popular, Kind::Data, Kind::Table], 3);
+}
+
+#[test]
+fn popular_roots() {
+    let kinds = [Kind::Manifest, Kind::ContainerPage, Kind::Referrer];
+    matrix("popular_roots", VM_CENTRIC, &kinds, 4);
 }
 
 #[test]
@@ -536,7 +617,95 @@ fn what_dead_processes_left() {
     let test = "what_dead_processes_left";
     let mut rng = rng(seed(test));
     let f = Fixture::new(CONVENTIONAL, &mut rng).with_dead_processes(&mut rng);
-    harm_some(test, &f, &mut rng, &[Kind::Session, Kind::Claim, Kind::Reader], 2);
+    let kinds = [Kind::Session, Kind::Claim, Kind::Reader, Kind::Retiring];
+    harm_some(test, &f, &mut rng, &kinds, 2);
+}
+
+/// Whatever is wrong with the hooks, backups go on; they take more space, until the hooks are made anew.
+#[test]
+fn hooks_that_cannot_be_read_cost_space_only() {
+    for policy in [BALANCED, CONVENTIONAL, REVERSE] {
+        let mut rng = rng(seed("hooks_that_cannot_be_read_cost_space_only"));
+        let f = Fixture::new(policy, &mut rng);
+        let hooks: Vec<String> =
+            f.objects().into_iter().filter(|o| kind_of(o) == Some(Kind::Hooks)).collect();
+        assert!(!hooks.is_empty());
+        // A clone of a disk, to be found by hooks only.
+        let clone = |dir: &Path| {
+            let vault = open_vault(dir).unwrap();
+            let report = backup(&vault, "new/vda", &f.newest[1], f.policy).unwrap();
+            assert!(restore(&vault, "new/vda", "latest").unwrap() == f.newest[1], "{}", policy.name);
+            assert_eq!(
+                affected(&vault.verify(None, true, &Progress::default()).unwrap().damaged),
+                [""; 0].into()
+            );
+            report.snapshot.new_bytes
+        };
+        let least = clone(f.copy().path());
+        type How = (&'static str, bool, fn(&Path));
+        let hows: [How; 6] = [
+            ("missing", false, |file| fs::remove_file(file).unwrap()),
+            ("a directory", false, |file| {
+                fs::remove_file(file).unwrap();
+                fs::create_dir(file).unwrap();
+            }),
+            ("empty", true, |file| fs::write(file, b"").unwrap()),
+            ("cut", true, |file| {
+                let bytes = fs::read(file).unwrap();
+                fs::write(file, &bytes[..bytes.len() - 1]).unwrap();
+            }),
+            ("a flipped bit", true, |file| {
+                let mut bytes = fs::read(file).unwrap();
+                let at = bytes.len() - 20;
+                bytes[at] ^= 1;
+                fs::write(file, bytes).unwrap();
+            }),
+            ("other hooks", false, |file| {
+                let mut bytes = fs::read(file).unwrap();
+                bytes.iter_mut().take(18).for_each(|b| *b = 0xff);
+                let first: [u8; 18] = bytes[..18].try_into().unwrap();
+                let tail = bytes[bytes.len() - 8..].try_into().unwrap();
+                let end = HooksFooter::begins_at(bytes.len() as u64, tail).unwrap() as usize;
+                bytes[..end].chunks_mut(18).for_each(|hook| hook.copy_from_slice(&first));
+                fs::write(file, bytes).unwrap();
+            }),
+        ];
+        for (what, is_told, how) in hows {
+            let what = format!("{}: {what}", policy.name);
+            let harmed = || {
+                let dir = f.copy();
+                hooks.iter().for_each(|object| how(&path(dir.path(), object)));
+                dir
+            };
+            let dir = harmed();
+            let vault = open_vault(dir.path()).unwrap();
+            let told = vault.verify(None, false, &Progress::default()).unwrap().damaged;
+            let named: BTreeSet<&String> = told.iter().map(|d| &d.object).collect();
+            let expected = if is_told { hooks.iter().collect() } else { BTreeSet::new() };
+            assert_eq!(named, expected, "{what}");
+            assert!(
+                told.iter().all(|d| d.snapshots.is_empty() && d.why.contains("sapwood reindex")),
+                "{what}"
+            );
+            let stored = clone(dir.path());
+            assert!(stored > least + 100_000, "{what}: {stored} bytes are new, {least} with hooks");
+
+            let dir = harmed();
+            let report = open_vault(dir.path()).unwrap().reindex().unwrap();
+            assert!(report.hooks > 0 && report.damaged == 0, "{what}: {report:?}");
+            assert_eq!(
+                open_vault(dir.path()).unwrap().verify(None, true, &Progress::default()).unwrap().damaged,
+                []
+            );
+            let fresh = clone(dir.path());
+            match policy.global {
+                Global::Chunks { sampled: 0, .. } => assert_eq!(fresh, least, "{what}"),
+                // It samples as the policy of that name does, not as the small one; and of segments it finds those that
+                // their owners' snapshots still have in one piece.
+                _ => assert!(fresh < stored, "{what}: {fresh} bytes are new, {stored} without hooks"),
+            }
+        }
+    }
 }
 
 fn manifest(dir: &Path, vault: &Vault, object: &str) -> Manifest {
@@ -564,6 +733,11 @@ fn containers_found_whole_again_leave_the_list() {
         let listed = |vault: &Vault| manifest(dir.path(), vault, &owner).damaged.len();
         vault.verify(None, false, &Progress::default()).unwrap();
         assert_eq!(listed(&vault), 0, "a flipped bit in a group is not seen without reading it");
+        // Those who look at a referrer only have read it, too.
+        let read = |disk| vault.verify(Some((disk, None)), true, &Progress::default()).unwrap().damaged.len();
+        let referrer =
+            DISKS.into_iter().find(|d| names::manifest(&names::folder(f.id_of(d))) != owner).unwrap();
+        assert_eq!(read(referrer), listed(&vault), "{referrer}");
         assert_eq!(vault.verify(None, true, &Progress::default()).unwrap().damaged.len(), 1);
         assert_eq!(listed(&vault), 1);
         vault.verify(None, true, &Progress::default()).unwrap();
@@ -584,14 +758,25 @@ fn leftovers_are_no_damage() {
     let dir = f.copy();
     let disk = f.objects().into_iter().find(|o| o.starts_with(names::DISKS)).unwrap();
     let id = disk.split('/').nth(1).unwrap();
-    for (n, object) in
-        ["sessions/00000000000000aa", "claims/1-0/00000000000000aa", "sessions/zz"].into_iter().enumerate()
+    for (n, object) in [
+        "sessions/00000000000000aa".to_owned(),
+        format!("claims/{id}/1/00000000000000aa"),
+        "sessions/zz".to_owned(),
+        format!("retiring/{id}/00000000000000aa"),
+    ]
+    .into_iter()
+    .enumerate()
     {
-        let file = path(dir.path(), object);
+        let file = path(dir.path(), &object);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(file, &b"SAPWgarbage"[..n * 4]).unwrap();
+        fs::write(file, &b"SAPWgarbage...."[..n * 4]).unwrap();
     }
-    for object in [format!("readers/{id}/00000000000000bb"), format!("disks/{id}/containers/1-999.1.data")] {
+    for object in [
+        format!("readers/{id}/00000000000000bb"),
+        format!("disks/{id}/containers/1-999.1.data"),
+        // A first backup that failed.
+        format!("disks/{id}/referrers/1/{}", DiskId([7; 16])),
+    ] {
         let file = path(dir.path(), &object);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(file, b"").unwrap();

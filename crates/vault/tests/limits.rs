@@ -4,7 +4,7 @@
 mod common;
 
 use common::{backup, new_vault, restore, scratch};
-use format::{names, Context, DiskId, Manifest, Owner};
+use format::{names, Context, DiskId, Manifest};
 use std::path::PathBuf;
 use vault::{VaultError, BALANCED};
 
@@ -29,7 +29,7 @@ fn a_full_manifest_takes_no_snapshot_and_gives_some_up() {
         .unwrap()
         .parse()
         .unwrap();
-    let name = names::manifest(&names::folder(Owner::Disk, id));
+    let name = names::manifest(&names::folder(id));
     let path: PathBuf = dir.path().join("objects").join(&name);
     let context = Context { vault: vault.id(), place: &name };
     let with_tags = |share: f64| {

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use store::{ObjectStore, SimFs, SimStore};
-use vault::{BackupOptions, Progress, SnapId, Vault, VaultError};
+use vault::{BackupOptions, Global, Policy, Progress, SnapId, Vault, VaultError};
 
 const DISKS: [&str; 3] = ["web/vda", "db/vda", "db/vdb"];
 
@@ -283,18 +283,31 @@ fn a_disk_that_cannot_be_told_is_not_replaced() {
 /// The first backup of a disk looks for one that has lost its name. That must not cost a reading of every disk.
 #[test]
 fn a_first_backup_reads_no_other_disk() {
-    let operations = |disks: usize| {
+    // Returns the operations, and how many objects of hooks there were.
+    let operations = |disks: usize, policy: Policy| {
         let names: Vec<String> = (0..disks).map(|n| format!("vm{n}/vda")).collect();
         let world = World::new(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut hooks = 0;
+        let count = &mut |_| {
+            hooks += 1;
+            Ok(())
+        };
+        world.store().list(names::HOOKS, count).unwrap();
         let store = Between::new(world.store(), u64::MAX, 0, Box::new(|| {}));
         let operations = store.operations();
         let vault = Vault::open(Arc::new(store)).unwrap();
-        let options = BackupOptions { policy: Some(BALANCED_SMALL), ..BackupOptions::default() };
+        let options = BackupOptions { policy: Some(policy), ..BackupOptions::default() };
         let source = Box::new(Bytes(content("new/vda", 1)));
         vault.backup("new/vda", source, &options, &Progress::default()).unwrap();
-        operations.load(Ordering::Relaxed)
+        (operations.load(Ordering::Relaxed), hooks)
     };
-    assert_eq!(operations(2), operations(30));
+    let off = Policy { global: Global::Off, ..BALANCED_SMALL };
+    assert_eq!(operations(2, off).0, operations(30, off).0);
+    // Hooks of many disks stand in few objects, each of which is opened.
+    let (few, many) = (operations(2, BALANCED_SMALL), operations(30, BALANCED_SMALL));
+    println!("{few:?} operations and objects of hooks with 2 disks, {many:?} with 30");
+    assert!(many.1 < 16, "{} objects of hooks", many.1);
+    assert_eq!(many.0 - few.0, 4 * (many.1 - few.1));
 }
 
 /// A vault that has lost `vault.json` and all names is no place for a new one either.

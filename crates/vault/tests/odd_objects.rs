@@ -1,14 +1,16 @@
 //! Objects that are no regular file, or that cannot be read, count as damaged like any other object.
 //!
 //! The story: one pipe, symbolic link or unreadable file under an object's name ended `gc` for the whole vault; in the place
-//! of `shared/manifest` it kept every disk from being restored, in the place of an index it kept every disk from being
-//! backed up.
+//! of the manifest that all disks shared it kept every disk from being restored, in the place of an index it kept every
+//! disk from being backed up.
+//!
+//! Disks reference chunks of each other: what is odd in one of them costs the others what it had for them, and no more.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
 use common::{backup, image, new_vault, open_vault, restore, rng, scratch, seed};
-use format::names;
+use format::{names, Context, Manifest};
 use rand::RngExt;
 use rustix::fs::{mkfifoat, Mode, CWD};
 use rustix::process::{Gid, Uid};
@@ -21,8 +23,8 @@ use std::sync::mpsc::{channel, RecvTimeoutError};
 use std::time::Duration;
 use vault::{Global, Policy, Progress, Vault, BALANCED, CONVENTIONAL, REVERSE, VM_CENTRIC_BLOOM};
 
-/// A disk for each way to share chunks and to delete.
-fn disks() -> [(&'static str, Policy); 4] {
+/// Disks for each way to share chunks and to delete.
+fn disks() -> [(&'static str, Policy); 7] {
     let small = |policy: Policy| Policy {
         segment_bytes: 16 << 10,
         chunking: "4k".parse().unwrap(),
@@ -30,7 +32,7 @@ fn disks() -> [(&'static str, Policy); 4] {
         container_bytes: 256 << 10,
         own_index_bytes: 1 << 20,
         global: match policy.global {
-            Global::Chunks { .. } => Global::Chunks { index_bytes: 1 << 20 },
+            Global::Chunks { champions, .. } => Global::Chunks { sampled: 0, champions },
             other => other,
         },
         ..policy
@@ -38,8 +40,11 @@ fn disks() -> [(&'static str, Policy); 4] {
     [
         ("balanced/a", small(BALANCED)),
         ("conventional/a", small(CONVENTIONAL)),
+        ("conventional/b", small(CONVENTIONAL)),
         ("reverse/a", small(REVERSE)),
+        ("reverse/b", small(REVERSE)),
         ("bloom/a", small(VM_CENTRIC_BLOOM)),
+        ("bloom/b", small(VM_CENTRIC_BLOOM)),
     ]
 }
 
@@ -61,9 +66,23 @@ impl Fixture {
         let dir = scratch();
         let vault = new_vault(dir.path());
         let (mut content, mut newest) = (BTreeMap::new(), BTreeMap::<&str, Vec<u8>>::new());
-        let base = image(&mut rng, 400_000);
+        let mut base = image(&mut rng, 400_000);
+        // All have this in common.
+        rng.fill(&mut base[150_000..300_000]);
         for version in 0..4_usize {
+            if version == 1 {
+                // Each of two disks has something of the other one's.
+                for (from, to) in [("conventional/a", "conventional/b"), ("conventional/b", "conventional/a")]
+                {
+                    let copied = newest[from][..24_576].to_vec();
+                    newest.get_mut(to).unwrap()[204_800..][..24_576].copy_from_slice(&copied);
+                }
+            }
             for (disk, policy) in disks() {
+                // The last one comes when there is a popular set.
+                if disk == "bloom/b" && version < 2 {
+                    continue;
+                }
                 let bytes: &mut Vec<u8> = newest.entry(disk).or_insert_with(|| base.clone());
                 // What the next version has, too, and what it has not: containers are dead in part.
                 rng.fill(&mut bytes[version * 40_000..][..30_000]);
@@ -81,26 +100,57 @@ impl Fixture {
             vault.delete(disk, &["latest~1"]).unwrap();
         }
         // What killed processes leave.
-        let folder = objects(dir.path()).into_iter().find(|o| o.starts_with(names::DISKS)).unwrap();
-        let id = folder.split('/').nth(1).unwrap().to_owned();
+        let referrer = objects(dir.path()).into_iter().find(|o| o.contains("/referrers/")).unwrap();
+        let id = referrer.split('/').nth(1).unwrap().to_owned();
         for left in [
             "sessions/00000000000000aa".to_owned(),
             format!("readers/{id}/00000000000000bb"),
-            "claims/shared/1/00000000000000aa".to_owned(),
-            "retiring/shared/1".to_owned(),
+            format!("claims/{id}/1/00000000000000aa"),
+            format!("retiring/{id}/00000000000000aa"),
         ] {
             let path = path(dir.path(), &left);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, b"").unwrap();
         }
         assert_eq!(vault.verify(None, true, &Progress::default()).unwrap().damaged, []);
-        Fixture { dir, content, newest }
+        let f = Fixture { dir, content, newest };
+        // They own what others reference, and reference what others own.
+        let foreign = f.foreign(&vault);
+        for (disk, owner) in [
+            ("conventional/a", "balanced/a"),
+            ("conventional/a", "conventional/b"),
+            ("conventional/b", "conventional/a"),
+            ("reverse/b", "reverse/a"),
+            ("bloom/b", "popular"),
+        ] {
+            assert!(foreign[disk].contains(owner), "{disk} does not reference {owner}: {foreign:?}");
+        }
+        f
     }
 
-    /// One object of each kind.
+    /// The owners of other folders whose containers each disk references.
+    fn foreign(&self, vault: &Vault) -> BTreeMap<&'static str, BTreeSet<&'static str>> {
+        let folders: BTreeMap<String, &str> =
+            self.newest.keys().map(|disk| (folder_of(self, disk), *disk)).collect();
+        let owners_of = |disk: &str| {
+            let object = names::manifest(&format!("{}/", folder_of(self, disk)));
+            let bytes = fs::read(path(self.dir.path(), &object)).unwrap();
+            let m = Manifest::decode(Context { vault: vault.id(), place: &object }, &bytes).unwrap();
+            m.owners
+                .iter()
+                .map(|id| folders.get(&format!("disks/{id}")).copied().unwrap_or("popular"))
+                .collect()
+        };
+        self.newest.keys().map(|disk| (*disk, owners_of(disk))).collect()
+    }
+
+    /// One object of each kind, of the disk that the most others reference where it has one.
     fn objects(&self) -> BTreeMap<&'static str, String> {
         let mut kinds = BTreeMap::new();
-        for object in objects(self.dir.path()) {
+        let mut all = objects(self.dir.path());
+        let owner = folder_of(self, "balanced/a");
+        all.sort_by_key(|object| !object.starts_with(&owner));
+        for object in all {
             kinds.entry(kind_of(&object)).or_insert(object);
         }
         kinds
@@ -130,31 +180,32 @@ fn objects(dir: &Path) -> Vec<String> {
 
 fn kind_of(object: &str) -> &'static str {
     let is = |suffix: &str| object.ends_with(suffix);
-    let shared = object.starts_with("shared/");
+    let popular = object.starts_with("popular/");
     match object {
         names::VAULT => "vault.json",
         _ if object.starts_with(names::NAMES) => "name",
         _ if object.starts_with(names::SESSIONS) => "session",
         _ if object.starts_with(names::READERS) => "reader",
         _ if object.starts_with(names::CLAIMS) => "claim",
-        _ if object.starts_with("retiring/") => "retiring",
-        _ if object.starts_with("index/prefixes/") => "prefixes",
-        _ if object.starts_with("index/segments/") => "segments",
-        _ if object.starts_with("index/popular/") => "popular set",
-        _ if is("/manifest") && shared => "shared manifest",
+        _ if object.starts_with(names::RETIRING) => "retiring",
+        _ if object.starts_with(names::HOOKS) => "hooks",
+        _ if object.starts_with(names::POPULAR) => "popular set",
+        _ if object.contains("/referrers/") && popular => "popular referrer",
+        _ if object.contains("/referrers/") => "referrer",
+        _ if is("/manifest") && popular => "popular manifest",
         _ if is("/manifest") => "manifest",
-        _ if object.contains("/pages/") && shared => "shared page",
+        _ if object.contains("/pages/") && popular => "popular page",
         _ if object.contains("/pages/") => "page",
         _ if is(".root") => "root",
         _ if is(".pages") => "recipe pages",
         _ if is(".bloom") => "filter",
-        _ if is(".data") && shared => "shared data",
+        _ if is(".data") && popular => "popular data",
         _ if is(".data") => "data",
-        _ if is(".table") && shared => "shared table",
+        _ if is(".table") && popular => "popular table",
         _ if is(".table") => "table",
-        _ if is(".dead") && shared => "shared dead",
+        _ if is(".dead") && popular => "popular dead",
         _ if is(".dead") => "dead",
-        _ if object.contains("/commits/") && shared => "shared commit",
+        _ if object.contains("/commits/") && popular => "popular commit",
         _ if object.contains("/commits/") => "commit",
         _ => panic!("{object}: of what kind?"),
     }
@@ -167,23 +218,23 @@ const KINDS: [&str; 24] = [
     "reader",
     "claim",
     "retiring",
-    "prefixes",
-    "segments",
+    "hooks",
     "popular set",
-    "shared manifest",
+    "popular referrer",
+    "referrer",
+    "popular manifest",
     "manifest",
-    "shared page",
+    "popular page",
     "page",
     "root",
     "recipe pages",
     "filter",
-    "shared data",
+    "popular data",
     "data",
-    "shared table",
+    "popular table",
     "table",
-    "shared dead",
     "dead",
-    "shared commit",
+    "popular commit",
     "commit",
 ];
 
@@ -317,10 +368,14 @@ fn all_commands(f: &Fixture, dir: &Path, kind: &str, object: &str, odd: Odd) {
     let affected = verify(&vault, kind, object, odd, &what);
     vault.snapshots(None).unwrap_or_else(|e| panic!("{what}: snapshots: {e}"));
     vault.stats(None).unwrap_or_else(|e| panic!("{what}: stats: {e}"));
+    let mut restored = BTreeSet::new();
     for (name, content) in &f.content {
         let (disk, id) = name.split_once('@').unwrap();
         match restore(&vault, disk, id) {
-            Ok(bytes) => assert!(bytes == *content, "{what}: {name}: wrong bytes"),
+            Ok(bytes) => {
+                assert!(bytes == *content, "{what}: {name}: wrong bytes");
+                restored.insert(name.clone());
+            }
             Err(_) if kind == "name" && is_of(disk) => {}
             Err(e) => {
                 assert!(affected.contains(name), "{what}: restore of {name}: {e}");
@@ -328,9 +383,11 @@ fn all_commands(f: &Fixture, dir: &Path, kind: &str, object: &str, odd: Odd) {
             }
         }
     }
-    if let Err(e) = vault.reindex() {
-        assert!(e.is_damage() && kind.starts_with("shared"), "{what}: reindex: {e}");
+    let reindexed = vault.reindex();
+    if kind != "hooks" || !odd.is_directory() {
+        reindexed.unwrap_or_else(|e| panic!("{what}: reindex: {e}"));
     }
+    let mut deleted = BTreeSet::new();
     for (disk, policy) in disks() {
         match backup(&vault, disk, &f.newest[disk], policy) {
             Ok(made) => {
@@ -338,12 +395,16 @@ fn all_commands(f: &Fixture, dir: &Path, kind: &str, object: &str, odd: Odd) {
                 assert!(bytes.unwrap_or_else(|e| panic!("{what}: {disk}: {e}")) == f.newest[disk]);
             }
             Err(e) => {
-                let needs_it = is_of(disk) || kind == "shared manifest" || kind == "shared page";
-                assert!(needs_it, "{what}: backup of {disk}: {e}");
+                assert!(is_of(disk), "{what}: backup of {disk}: {e}");
                 assert!(e.is_damage() || kind == "name", "{what}: backup of {disk}: {e}");
             }
         }
-        if let Err(e) = vault.delete(disk, &["latest~1"]) {
+        // All of the first one, whose chunks the others reference.
+        let of_disk: Vec<&String> = f.content.keys().filter(|n| n.starts_with(&format!("{disk}@"))).collect();
+        let to_delete = if disk == "balanced/a" { &of_disk[..] } else { &of_disk[of_disk.len() - 1..] };
+        deleted.extend(to_delete.iter().map(|n| (*n).clone()));
+        let ids: Vec<&str> = to_delete.iter().map(|n| n.split_once('@').unwrap().1).collect();
+        if let Err(e) = vault.delete(disk, &ids) {
             let hidden = is_of(disk) && (kind == "manifest" || kind == "name");
             assert!(hidden, "{what}: deletion of {disk}: {e}");
         }
@@ -351,10 +412,19 @@ fn all_commands(f: &Fixture, dir: &Path, kind: &str, object: &str, odd: Odd) {
     for dry_run in [true, false] {
         let report = vault.gc(dry_run).unwrap_or_else(|e| panic!("{what}: gc: {e}"));
         let told = report.skipped.iter().any(|line| line.contains(object));
-        // A dry run does not look at the shared set.
-        let must = kind == "manifest" || (kind == "shared manifest" && !dry_run);
+        // A dry run does not look at the popular set.
+        let must = kind == "manifest" || (kind == "popular manifest" && !dry_run);
         let must = must && !odd.is_directory();
         assert!(told || !must, "{what}: gc: {:?}", report.skipped);
+    }
+    // What deletion and collection left alone is all there, in the disks that reference chunks of others, too.
+    for (name, content) in &f.content {
+        let (disk, id) = name.split_once('@').unwrap();
+        if restored.contains(name) && !deleted.contains(name) {
+            let bytes =
+                restore(&vault, disk, id).unwrap_or_else(|e| panic!("{what}: {name} afterwards: {e}"));
+            assert!(bytes == *content, "{what}: {name} afterwards: wrong bytes");
+        }
     }
 }
 
@@ -373,12 +443,13 @@ fn verify(vault: &Vault, kind: &str, object: &str, odd: Odd, what: &str) -> BTre
         let report = report.unwrap_or_else(|e| panic!("{what}: verify: {e}"));
         let named = report.damaged.iter().any(|d| d.object == object);
         let is_verified = match kind {
-            "session" | "reader" | "claim" | "retiring" | "shared commit" | "commit" => false,
+            "session" | "reader" | "claim" | "retiring" | "popular commit" | "commit" => false,
+            // That it is there is all that it says.
+            "referrer" | "popular referrer" => false,
             // A missing one costs space only.
-            "prefixes" | "segments" | "popular set" | "filter" => !odd.is_directory(),
-            // Without a manifest it is no disk, and there is no shared set.
+            "hooks" | "popular set" | "filter" => !odd.is_directory(),
+            // Without a manifest it is no disk.
             "manifest" => !odd.is_directory(),
-            "shared manifest" => true,
             _ => true,
         };
         assert!(named || !is_verified, "{what}: {:?}", report.damaged);

@@ -17,7 +17,7 @@ const DISK: &str = "web/vda";
 /// A policy with small everything, so that a little data has many segments, groups and containers.
 fn small(policy: Policy, chunking: &str) -> Policy {
     let global = match policy.global {
-        Global::Chunks { .. } => Global::Chunks { index_bytes: 1 << 20 },
+        Global::Chunks { champions, .. } => Global::Chunks { sampled: 0, champions },
         other => other,
     };
     Policy {

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use vault::{Global, Policy, PopularClass, Progress, Vault, BALANCED, VM_CENTRIC};
 
 const BLOCK: usize = 4096;
+/// In the paths of the set's containers.
+const CONTAINERS: &str = "/popular/containers/";
 
 /// Segments of 64 KiB and chunks of 4 KiB, so that little data has many of them.
 const SMALL: Policy = Policy {
@@ -106,12 +108,12 @@ fn what_many_disks_have_is_stored_once_more_and_never_again() {
     }
     vault.gc(false).unwrap();
     assert!(common::restore(&vault, "vm3/vda", "latest").unwrap() == clone);
-    assert!(!files(dir.path(), "popular-").is_empty());
+    assert!(!files(dir.path(), CONTAINERS).is_empty());
     vault.delete("vm3/vda", &["latest"]).unwrap();
     // No disk has anything: the next set is empty, and nothing of the old one is left.
     assert_eq!(build(&vault, 1.0).chunks, 0);
     vault.gc(false).unwrap();
-    assert!(files(dir.path(), "popular-").is_empty());
+    assert!(files(dir.path(), CONTAINERS).is_empty());
     assert_eq!(verify(&vault), []);
 }
 
@@ -132,7 +134,7 @@ fn sets_are_stable_and_what_leaves_them_is_freed() {
         let again = build(&vault, 0.5);
         assert_eq!((again.chunks, again.kept_chunks, again.stored_bytes), (40, 40, 0));
     }
-    let bytes = || files(dir.path(), "popular-").iter().map(|f| f.metadata().unwrap().len()).sum::<u64>();
+    let bytes = || files(dir.path(), CONTAINERS).iter().map(|f| f.metadata().unwrap().len()).sum::<u64>();
     let before = bytes();
     vault.delete("c/x", &["latest"]).unwrap();
     backup(&vault, "d/x", &common[35 * BLOCK..45 * BLOCK], SMALL).unwrap();
@@ -190,7 +192,7 @@ fn damage_of_the_set_names_the_disks_that_use_it() {
             assert_eq!(build(&vault, 1.0).chunks, 60);
             let user = backup(&vault, "c/x", &bytes, SMALL).unwrap();
             assert_eq!(user.snapshot.new_bytes, 0);
-            let mut victims = files(dir.path(), "popular-");
+            let mut victims = files(dir.path(), CONTAINERS);
             victims.retain(|v| v.to_str().unwrap().ends_with(part));
             let victim = &victims[0];
             let mut stored = std::fs::read(victim).unwrap();
@@ -206,10 +208,13 @@ fn damage_of_the_set_names_the_disks_that_use_it() {
             let damaged = verify(&vault);
             let affected = format!("c/x@{}", user.snapshot.id);
             assert_eq!(damaged.len(), 1, "{what}: {damaged:?}");
-            assert!(damaged[0].object.contains("popular-"), "{what}: {damaged:?}");
+            assert!(damaged[0].object.starts_with("popular/containers/"), "{what}: {damaged:?}");
             assert_eq!(damaged[0].snapshots, [affected], "{what}");
+            let of_disk =
+                |disk| vault.verify(Some((disk, None)), true, &Progress::default()).unwrap().damaged;
+            assert_eq!((of_disk("c/x"), of_disk("a/x")), (damaged, vec![]), "{what}");
             let e = common::restore(&vault, "c/x", "latest").unwrap_err().to_string();
-            assert!(e.contains("popular-"), "{what}: {e}");
+            assert!(e.contains("popular/containers/"), "{what}: {e}");
             for disk in ["a/x", "b/x"] {
                 assert!(common::restore(&vault, disk, "latest").unwrap() == bytes, "{what}: {disk}");
             }
@@ -236,7 +241,7 @@ fn a_set_that_cannot_be_read_costs_space_only() {
         assert_eq!(build(&vault, 1.0).chunks, 60);
         let mut victims = files(dir.path(), part);
         if part.starts_with('.') {
-            victims.retain(|v| v.to_str().unwrap().contains("popular-"));
+            victims.retain(|v| v.to_str().unwrap().contains(CONTAINERS));
         }
         assert!(!victims.is_empty(), "{part}");
         for victim in &victims {

@@ -23,6 +23,18 @@ fn bytes_on(store: &dyn ObjectStore) -> u64 {
     sum
 }
 
+/// The containers of other owners, and these owners, that the snapshots of a disk reference.
+fn foreign(vault: &Vault, disk: &str) -> (u64, u64) {
+    let of_disk = vault.disk_chunks(disk).unwrap();
+    let mut ids = HashSet::new();
+    for s in of_disk.snapshots() {
+        of_disk.each_run(s, &mut |id, _| ids.extend([id])).unwrap();
+    }
+    ids.retain(|id| !id.is_own());
+    let owners: HashSet<_> = ids.iter().map(|id| id.owner()).collect();
+    (ids.len() as u64, owners.len() as u64)
+}
+
 #[test]
 fn statistics_add_up_to_what_is_stored() {
     let mut rng = rng(seed("statistics_add_up_to_what_is_stored"));
@@ -37,11 +49,16 @@ fn statistics_add_up_to_what_is_stored() {
         s
     };
     check(0, 0);
-    let mut sizes = HashMap::new();
+    let (mut sizes, mut before) = (HashMap::new(), Vec::new());
     for (disk, policy) in [("a/vda", BALANCED), ("b/vda", CONVENTIONAL), ("c/vda", CONVENTIONAL)] {
         let policy = Policy { own_index_bytes: 1 << 20, container_bytes: 256 << 10, ..policy };
         let mut bytes = image(&mut rng, 1_500_000);
+        if disk == "c/vda" {
+            // It is a clone of another disk as that one is now.
+            bytes.clone_from(&before);
+        }
         for _ in 0..3 {
+            before.clone_from(&bytes);
             let entry = backup(&vault, disk, &bytes, policy).unwrap().snapshot;
             sizes.insert((disk, entry.id), (entry.size, entry.data_bytes));
             bytes = next_version(&mut rng, &bytes);
@@ -51,8 +68,15 @@ fn statistics_add_up_to_what_is_stored() {
         }
     }
     let s = check(sizes.values().map(|s| s.0).sum(), 9);
-    assert!(s.shared.data > 0);
+    assert_eq!(s.popular.data + s.popular.metadata(), 0, "nobody has built one");
     for d in &s.disks {
+        let (containers, owners) = foreign(&vault, &d.name);
+        assert_eq!((d.foreign_containers, d.owners), (containers, owners), "{}", d.name);
+        match d.name.as_str() {
+            "a/vda" => assert_eq!(owners, 0, "there was no other disk"),
+            "c/vda" => assert!(owners > 0, "it is a clone"),
+            _ => {}
+        }
         let newest = d.newest.unwrap();
         assert!(newest.groups >= newest.containers && newest.runs >= newest.containers);
         assert!(newest.wanted_bytes <= d.nonzero_bytes);
@@ -189,10 +213,7 @@ fn references_add_up_to_the_snapshots() {
             bytes = next_version(&mut rng, &bytes);
         }
         let of_disk = vault.disk_chunks(disk).unwrap();
-        let containers = match disk {
-            "a/vda" => of_disk.containers().unwrap(),
-            _ => vault.common_containers().unwrap(),
-        };
+        let containers = of_disk.containers().unwrap();
         assert_eq!(of_disk.snapshots().count(), 4);
         let mut referenced = HashSet::new();
         for s in of_disk.snapshots() {

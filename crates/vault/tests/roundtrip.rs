@@ -22,8 +22,8 @@ fn policy(rng: &mut StdRng) -> Policy {
     p.group_bytes = [4096, 64 << 10, 256 << 10][rng.random_range(0..3)];
     p.container_bytes = [32 << 10, 1 << 20, 64 << 20][rng.random_range(0..3)];
     p.own_index_bytes = 1 << 20;
-    if let Global::Chunks { index_bytes } = &mut p.global {
-        *index_bytes = 1 << 20;
+    if let Global::Chunks { sampled, champions } = &mut p.global {
+        (*sampled, *champions) = (rng.random_range(0..7), rng.random_range(1..6));
     }
     p.same_offset = rng.random();
     p.similar_segments = rng.random_range(0..12);

@@ -9,7 +9,7 @@ use filesystem::fat::Fat;
 use filesystem::ntfs::Ntfs;
 use filesystem::FileSystem;
 use flate2::{Compress, Compression, FlushCompress};
-use format::{decode_frame, encode_frame, DataFooter, Kind, Prefixes, Summary, FRAME_HEADER_BYTES};
+use format::{decode_frame, encode_mark, DataFooter, HooksFooter, Kind, Summary, FRAME_HEADER_BYTES};
 use fuzz::disk::{Sectors, DISK_BYTES};
 use fuzz::volume;
 use fuzz::{HERE, KINDS};
@@ -22,8 +22,8 @@ mod samples;
 #[path = "../../../crates/filesystem/tests/common/walk.rs"]
 mod walk;
 use samples::{
-    bloom, container_page, data_header, dead_log, manifests, name_record, popular_set, reader_record,
-    recipe_page, recipe_root, segments, session, tables, vault_file,
+    bloom, claim, container_page, data_header, dead_log, hooks, manifests, name_record, popular_set,
+    reader_record, recipe_page, recipe_root, retiring, session, tables, vault_file,
 };
 
 fn main() {
@@ -55,8 +55,8 @@ fn seeds() -> Vec<(&'static str, Seeds)> {
         ("session", Kind::Session, vec![session().encode(HERE)]),
         ("name_record", Kind::Name, vec![name_record().encode(HERE)]),
         ("reader_record", Kind::Reader, vec![reader_record().encode(HERE)]),
-        ("prefixes", Kind::Prefixes, tables().iter().map(|t| Prefixes::of(t).encode(HERE)).collect()),
-        ("segments", Kind::Segments, vec![segments().encode(HERE)]),
+        ("claim_record", Kind::Claim, vec![claim().encode(HERE)]),
+        ("retiring_record", Kind::Retiring, vec![retiring().encode(HERE)]),
         ("popular_set", Kind::Popular, vec![popular_set().encode(HERE)]),
         ("bloom", Kind::Bloom, vec![bloom().encode(HERE)]),
     ];
@@ -67,7 +67,12 @@ fn seeds() -> Vec<(&'static str, Seeds)> {
         whole.extend(frames.iter().map(|f| frame_seed(kind, f)));
         all.push((target, frames.iter().map(body).collect()));
     }
-    whole.push(frame_seed(Kind::Claim, &encode_frame(Kind::Claim, HERE, b"")));
+    for kind in [Kind::Commit, Kind::Referrer] {
+        whole.push(frame_seed(kind, &encode_mark(kind, HERE)));
+    }
+    let (hooks_seed, footer) = hooks_seed();
+    whole.push(frame_seed(Kind::Hooks, &footer));
+    all.push(("hooks", vec![hooks_seed]));
     all.push(("frame", whole));
     all.push(("data_header", vec![data_header().encode()]));
     all.push(("data_footer", vec![data_footer()]));
@@ -116,6 +121,17 @@ fn frame_seed(kind: Kind, frame: &[u8]) -> Vec<u8> {
     let sealed = fuzz::seal(kind, &seed[1..]);
     assert_eq!(sealed.as_deref(), Some(frame), "the targets' idea of a frame is out of date");
     seed
+}
+
+/// As the target `hooks` wants it, and the frame of the footer.
+fn hooks_seed() -> (Vec<u8>, Vec<u8>) {
+    let object = hooks(HERE);
+    let (front, tail) = object.split_last_chunk().expect("an object with a tail");
+    let begins = HooksFooter::begins_at(object.len() as u64, tail).expect("hooks just made");
+    let (hooks, frame) = front.split_at(begins as usize);
+    let body = decode_frame(Kind::Hooks, HERE, frame).expect("a frame just made");
+    let seed = [&(body.len() as u16).to_le_bytes()[..], &body, hooks].concat();
+    (seed, frame.to_vec())
 }
 
 /// As the target wants it: the container's length, and the footer without its checksum.

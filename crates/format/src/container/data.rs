@@ -17,7 +17,7 @@ const FOOTER_MAGIC: [u8; 8] = *b"SAPWEND1";
 pub struct DataHeader {
     /// The vault.
     pub vault: VaultId,
-    /// The owner's disk; zero for `shared` and `popular`.
+    /// The owner; zero for the popular set.
     pub disk: DiskId,
     /// The object.
     pub name: DataName,
@@ -98,21 +98,22 @@ impl DataFooter {
     }
 }
 
-/// Checksum of a stored group: bound to the container and its first chunk, not to a generation.
+/// Checksum of a stored group: bound to the container, as its owner names it, and its first chunk, not to a generation.
 pub fn group_checksum(container: ContainerId, first: ChunkNo, stored: &[u8]) -> u64 {
-    let seed = container.raw().rotate_left(20) ^ u64::from(first.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let seed =
+        container.local().raw().rotate_left(20) ^ u64::from(first.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     xxh3_64_with_seed(stored, seed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Owner, WriterNo};
+    use crate::{OwnerNo, WriterNo};
 
     #[test]
     fn header_and_footer_come_back_and_show_damage() {
         let name =
-            DataName { container: ContainerId::new(Owner::Disk, WriterNo(2), 3), generation: WriterNo(4) };
+            DataName { container: ContainerId::new(OwnerNo::OWN, WriterNo(2), 3), generation: WriterNo(4) };
         let h = DataHeader { vault: VaultId([1; 16]), disk: DiskId([2; 16]), name };
         let f = DataFooter { directory_offset: 100, directory_len: 50 };
         let (hb, fb) = (h.encode(), f.encode());

@@ -322,7 +322,7 @@ fn number_le(bytes: &[u8]) -> u64 {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::ids::{Owner, VaultId, WriterNo};
+    use crate::ids::{OwnerNo, VaultId, WriterNo};
     use xxhash_rust::xxh3::xxh3_128_with_seed;
 
     const HERE: Context<'static> = Context { vault: VaultId([7; 16]), place: "set" };
@@ -337,7 +337,7 @@ mod tests {
     fn every_chunk_of_a_set_is_found_and_no_other() {
         for count in [0, 1, 2, 3, 100, 5000] {
             let chunk = |n: u64| {
-                let container = ContainerId::new(Owner::Popular, WriterNo(3), (n % 7) as u32);
+                let container = ContainerId::new(OwnerNo::OWN, WriterNo(3), (n % 7) as u32);
                 (PopularSet::prefix(&fingerprint(n)), container, ChunkNo(n as u32))
             };
             let set = PopularSet::new((0..count).map(chunk).collect());
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn what_is_no_set_is_refused() {
-        let popular = |n| ContainerId::new(Owner::Popular, WriterNo(1), n).raw().to_le_bytes();
+        let popular = |n| ContainerId::new(OwnerNo::OWN, WriterNo(1), n).raw().to_le_bytes();
         let entry = |prefix: u64, at: u32| [&prefix.to_be_bytes()[..], &at.to_le_bytes(), &[0; 4]].concat();
         let bad: Vec<Vec<u8>> = vec![
             vec![],
@@ -366,7 +366,7 @@ mod tests {
             vec![1, 0, 0, 0, 7],
             vec![0, 0, 0, 0, 1],
             vec![255; 4],
-            [&[1, 0, 0, 0][..], &[255; 8]].concat(),
+            [&[1, 0, 0, 0][..], &[0; 8]].concat(),
             [&[2, 0, 0, 0][..], &popular(1), &popular(1)].concat(),
             [&[1, 0, 0, 0][..], &popular(1), &entry(5, 1)].concat(),
             [&[1, 0, 0, 0][..], &popular(1), &entry(5, 0), &entry(4, 0)].concat(),

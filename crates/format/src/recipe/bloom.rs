@@ -117,7 +117,7 @@ fn places(log2_bits: u8, hashes: u8, container: ContainerId, chunk: ChunkNo) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::Owner;
+    use crate::ids::OwnerNo;
 
     fn of(numbers: impl Iterator<Item = u32>, room: u64) -> Bloom {
         let mut b = Bloom::with_room(room);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     fn container(n: u32) -> ContainerId {
-        ContainerId::new(Owner::Disk, crate::ids::WriterNo(n % 7 + 1), n % 3)
+        ContainerId::new(OwnerNo::OWN, crate::ids::WriterNo(n % 7 + 1), n % 3)
     }
 
     #[test]

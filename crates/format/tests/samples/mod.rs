@@ -3,19 +3,19 @@
 // A change here changes the golden files: the bytes of a format version never change.
 
 use format::{
-    Bloom, ChunkNo, Codec, ContainerEntry, ContainerId, ContainerPage, DataHeader, DataName, DeadLog, DiskId,
-    Group, Manifest, NameRecord, Ordinal, Owner, PageAt, PageRef, PopularSet, ReaderRecord, RecipeName,
-    RecipePage, RecipePageRef, RecipeRoot, Reference, Release, Released, Reverse, RunSet, SegmentNo,
-    SegmentPlace, SegmentRecipe, Segments, SessionRecord, SnapId, SnapshotEntry, SnapshotState, Table, Token,
-    VaultFile, VaultId, Writer, WriterKind, WriterNo,
+    Bloom, ChunkNo, ClaimRecord, Codec, ContainerEntry, ContainerId, ContainerPage, Context, DataHeader,
+    DataName, DeadLog, DiskId, Group, Hook, HooksFooter, Manifest, NameRecord, Ordinal, OwnerNo, PageAt,
+    PageRef, PopularSet, ReaderRecord, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, Release,
+    Released, RetiringRecord, Reverse, RunSet, SegmentNo, SegmentRecipe, SessionRecord, SnapId,
+    SnapshotEntry, SnapshotState, Table, Token, VaultFile, VaultId, Writer, WriterKind, WriterNo,
 };
 
-pub fn container(owner: Owner, number: u32) -> ContainerId {
+pub fn container(owner: OwnerNo, number: u32) -> ContainerId {
     ContainerId::new(owner, WriterNo(3), number)
 }
 
 pub fn data_name(number: u32) -> DataName {
-    DataName { container: container(Owner::Disk, number), generation: WriterNo(5) }
+    DataName { container: container(OwnerNo::OWN, number), generation: WriterNo(5) }
 }
 
 fn recipe_name(snap: u64) -> RecipeName {
@@ -51,16 +51,18 @@ pub fn manifests() -> Vec<Manifest> {
             writer(8, WriterKind::Maintenance, None),
         ],
         snapshots: vec![snapshot(1, None), snapshot(2, Some(SnapId(1)))],
-        pages: vec![PageRef { first: container(Owner::Disk, 0), writer: WriterNo(3), number: 0 }],
+        pages: vec![PageRef { first: container(OwnerNo::OWN, 0), writer: WriterNo(3), number: 0 }],
         released: vec![
             Released { sequence: 11, what: Release::Object("disks/x/recipes/1.2.root".into()) },
             Released {
                 sequence: 12,
-                what: Release::Punch { container: container(Owner::Disk, 0), dead: WriterNo(8) },
+                what: Release::Punch { container: container(OwnerNo::OWN, 0), dead: WriterNo(8) },
             },
+            Released { sequence: 13, what: Release::Foreign(container(OwnerNo(1), 2)) },
         ],
-        damaged: vec![container(Owner::Shared, 4)],
-        unswept: vec![container(Owner::Shared, 5)],
+        owners: vec![DiskId([4; 16]), DiskId::POPULAR],
+        damaged: vec![container(OwnerNo::OWN, 4)],
+        unswept: vec![container(OwnerNo(2), 5)],
         ..empty.clone()
     };
     let by_filter = Manifest { by_filter: 300, ..empty.clone() };
@@ -69,7 +71,7 @@ pub fn manifests() -> Vec<Manifest> {
 
 pub fn container_page() -> ContainerPage {
     let entry = |number| ContainerEntry {
-        id: container(Owner::Disk, number),
+        id: container(OwnerNo::OWN, number),
         table: WriterNo(5),
         data: data_name(0),
         dead: (number == 1).then_some(WriterNo(1)),
@@ -83,13 +85,13 @@ pub fn container_page() -> ContainerPage {
 /// A filter with three chunks.
 pub fn bloom() -> Bloom {
     let mut filter = Bloom::with_room(3);
-    (1..4).for_each(|n| filter.insert(container(Owner::Disk, n), ChunkNo(n * 100)));
+    (1..4).for_each(|n| filter.insert(container(OwnerNo::OWN, n), ChunkNo(n * 100)));
     filter
 }
 
 /// A set of three chunks in two containers.
 pub fn popular_set() -> PopularSet {
-    let chunk = |prefix, number, chunk| (prefix, container(Owner::Popular, number), ChunkNo(chunk));
+    let chunk = |prefix, number, chunk| (prefix, container(OwnerNo(1), number), ChunkNo(chunk));
     PopularSet::new(vec![chunk(u64::MAX, 1, 900), chunk(0x0102_0304_0506_0708, 4, 70_000), chunk(5, 1, 3)])
 }
 
@@ -118,15 +120,15 @@ pub fn recipe_page() -> RecipePage {
     };
     let segment = |references| SegmentRecipe { fingerprint: [9; 32], signature: 77, references };
     let first = vec![
-        direct(Owner::Disk, 0, 0, 100),
+        direct(OwnerNo::OWN, 0, 0, 100),
         Reference::Null { bytes: 1 << 20 },
-        direct(Owner::Disk, 0, 100, 20),
-        direct(Owner::Popular, 1, 5, 4),
+        direct(OwnerNo::OWN, 0, 100, 20),
+        direct(OwnerNo(1), 1, 5, 4),
     ];
     let second = vec![
         Reference::Indirect { segment: SegmentNo(3), ordinal: Ordinal(7), count: 900 },
-        direct(Owner::Shared, 2, 4000, 1),
-        direct(Owner::Shared, 2, 3, 1),
+        direct(OwnerNo(2), 2, 4000, 1),
+        direct(OwnerNo(2), 2, 3, 1),
     ];
     RecipePage { segments: vec![(0, segment(first)), (7, segment(second)), (1023, segment(Vec::new()))] }
 }
@@ -147,7 +149,7 @@ pub fn tables() -> Vec<Table> {
             checksum: 0x1234_5678_9abc_def0,
         };
         Table {
-            container: container(Owner::Disk, 0),
+            container: container(OwnerNo::OWN, 0),
             data: data_name(0),
             numbers: RunSet::from_unsorted(numbers),
             groups: vec![
@@ -166,7 +168,7 @@ pub fn tables() -> Vec<Table> {
 
 pub fn dead_log() -> DeadLog {
     let dead = RunSet::from_unsorted(vec![(0, 1), (7, 200), (1 << 20, 3)]);
-    DeadLog { container: container(Owner::Disk, 1), dead }
+    DeadLog { container: container(OwnerNo::OWN, 1), dead }
 }
 
 pub fn data_header() -> DataHeader {
@@ -174,7 +176,7 @@ pub fn data_header() -> DataHeader {
 }
 
 pub fn vault_file() -> VaultFile {
-    VaultFile { id: VaultId([0xa1; 16]), policy: "balanced".into(), created: 1_795_298_401 }
+    VaultFile { id: VaultId([0xa1; 16]), policy: "balanced".into(), isolated: true, created: 1_795_298_401 }
 }
 
 pub fn session() -> SessionRecord {
@@ -189,11 +191,27 @@ pub fn reader_record() -> ReaderRecord {
     ReaderRecord { since: 0x0102_0304_0506 }
 }
 
-pub fn segments() -> Segments {
-    let place = |n: u8| SegmentPlace {
-        container: ContainerId::new(Owner::Shared, WriterNo(u32::from(n) + 3), u32::from(n)),
-        first: ChunkNo(u32::from(n) * 1000),
-        fingerprint: [n; 32],
+/// Three hooks of two owners as an object has them, the footer behind them.
+pub fn hooks(context: Context<'_>) -> Vec<u8> {
+    let hook = |n: u32| Hook {
+        prefix: u64::from(n) << 60,
+        owner: n % 2,
+        container: ContainerId::new(OwnerNo::OWN, WriterNo(n + 3), n),
     };
-    Segments(vec![place(0), place(1), place(200)])
+    let mut footer = HooksFooter::for_hooks(3, vec![DiskId([2; 16]), DiskId::POPULAR]);
+    let mut bytes = Vec::new();
+    for n in [1, 2, 9] {
+        bytes.extend(hook(n).encode());
+        footer.count(hook(n).prefix);
+    }
+    bytes.extend(footer.encode(context));
+    bytes
+}
+
+pub fn claim() -> ClaimRecord {
+    ClaimRecord { disk: DiskId([2; 16]), writer: WriterNo(70_000) }
+}
+
+pub fn retiring() -> RetiringRecord {
+    RetiringRecord { writers: vec![WriterNo(3), WriterNo(70_000)] }
 }

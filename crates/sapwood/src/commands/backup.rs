@@ -134,6 +134,7 @@ fn options(a: &Backup) -> Result<BackupOptions> {
     };
     Ok(BackupOptions {
         policy: a.policy.as_deref().map(Policy::by_name).transpose()?,
+        isolate: a.isolate,
         codec: a.codec.as_deref().map(str::parse).transpose()?,
         time,
         tags,

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use store::{ObjectStore, StoreOptions};
 use vault::{Policy, Vault, VaultError};
 
-pub fn run(args: &Args, policy: &str, one_host: bool) -> Result<ExitCode> {
+pub fn run(args: &Args, policy: &str, isolate: bool, one_host: bool) -> Result<ExitCode> {
     let policy = Policy::by_name(policy)?;
+    let policy = if isolate { policy.isolated() } else { policy };
     let options = StoreOptions { one_host, ..store_options(args) };
     let store: Arc<dyn ObjectStore> = Arc::from(store::create(store_url(args)?, &options)?);
     let there = if one_host { there(&store)? } else { None };
@@ -21,16 +22,17 @@ pub fn run(args: &Args, policy: &str, one_host: bool) -> Result<ExitCode> {
         Some(vault) => vault,
         None => Vault::init(store, &policy)?,
     };
-    let (place, policy) = (vault.location(), vault.policy()?.name);
+    let (place, policy, isolated) = (vault.location(), vault.policy()?.name, vault.is_isolated());
     note_done(format!("a vault was made at {place}"));
     if args.json {
         print_json(
-            &json!({ "vault": vault.id().to_string(), "store": place, "policy": policy, "new": is_new }),
+            &json!({ "vault": vault.id().to_string(), "store": place, "policy": policy, "isolated": isolated, "new": is_new }),
         );
         return Ok(ExitCode::SUCCESS);
     }
     if is_new {
-        outln!("made a vault at {place}, policy {policy}");
+        let isolated = if isolated { ", disks isolated" } else { "" };
+        outln!("made a vault at {place}, policy {policy}{isolated}");
     }
     if one_host {
         outln!("{place}: from now on this host ({}) alone writes", store::host::name());

@@ -1,14 +1,13 @@
 //! What is forged: of every kind of object what takes most memory within the limits, and what is far beyond them.
 
 use crate::forge::{recipe_of, varint, Body, Vault};
-use format::Token;
 use format::{
-    names, ChunkNo, Codec, ContainerEntry, ContainerId, ContainerPage, DataFooter, DataName, DeadLog, Group,
-    Kind, Owner, PageAt, PageRef, RecipeName, RecipePage, RecipePageRef, Reference, Release, Released,
-    Reverse, RunSet, SegmentRecipe, SnapId, SnapshotEntry, Summary, Table, Writer, WriterKind, WriterNo,
-    DATA_FOOTER_BYTES,
+    names, ChunkNo, ClaimRecord, Codec, ContainerEntry, ContainerId, ContainerPage, DataFooter, DataName,
+    DeadLog, DiskId, Group, Hook, HooksFooter, Kind, Ordinal, OwnerNo, PageAt, PageRef, RecipeName,
+    RecipePage, RecipePageRef, Reference, Release, Released, Reverse, RunSet, SegmentNo, SegmentRecipe,
+    SnapId, SnapshotEntry, Summary, Table, Token, Writer, WriterKind, WriterNo, DATA_FOOTER_BYTES,
+    HOOK_BYTES,
 };
-use format::{Ordinal, SegmentNo};
 
 /// One thing that is wrong with a vault.
 pub struct Case {
@@ -87,7 +86,7 @@ pub const CASES: &[Case] = &[
     }),
     of("manifest-unswept", "reverse", |v| {
         v.put_manifest(|m| {
-            let id = |n| ContainerId::new(Owner::Shared, WriterNo(n), 0);
+            let id = |n| ContainerId::new(OwnerNo(n % 7 + 1), WriterNo(n), 0);
             let room = (format::Manifest::MEMORY_MAX - m.memory_bytes()) / 32;
             m.unswept = (1..room as u32).map(id).collect();
         });
@@ -290,25 +289,142 @@ pub const CASES: &[Case] = &[
             v.put(Kind::Bloom, &name, &Body::Of(&filter(29)));
         }
     }),
-    of("prefixes", "conventional", |v| {
-        for name in v.objects("").into_iter().filter(|n| n.starts_with("index/prefixes/")) {
-            v.put(Kind::Prefixes, &name, &Body::Of(&vec![0; (8 << 20) / 12 * 12]));
+    of("owners", B, |v| {
+        // Containers of as many owners as a manifest may count, none of which exists.
+        v.put_manifest(|m| {
+            m.owners = (0..OwnerNo::MAX.0).map(nobody).collect();
+            let room = (format::Manifest::MEMORY_MAX - m.memory_bytes()) / 32 - 1000;
+            m.unswept = (0..room as u32).map(|n| of_owner(n % OwnerNo::MAX.0 + 1, n)).collect();
+            m.unswept.sort_unstable();
+        });
+    }),
+    of("owners-of-references", B, |v| {
+        v.put_manifest(|m| m.owners = (0..OwnerNo::MAX.0).map(nobody).collect());
+        let direct =
+            |n: u32| Reference::Direct { container: of_owner(n + 1, n), first: ChunkNo(0), count: 1 };
+        let segment = |n: u32| (n as u16, segment_of((n * 50..(n + 1) * 50).map(direct).collect()));
+        let page = RecipePage { segments: (0..1024).map(segment).collect() };
+        v.put_recipe(&newest(v), &[page]);
+    }),
+    of("owners-too-many", B, |v| {
+        forge_manifest(v, |m| m.owners = (0..=OwnerNo::MAX.0).map(nobody).collect());
+    }),
+    of("owner-twice", B, |v| {
+        forge_manifest(v, |m| m.owners = vec![nobody(1), nobody(2), nobody(1)]);
+    }),
+    of("owner-itself", B, |v| {
+        // Half of what it references it calls another owner's, which is the same disk.
+        forge_manifest(v, |m| {
+            m.owners = vec![m.disk];
+            m.unswept = vec![m.pages[0].first.of(OwnerNo(1))];
+        });
+    }),
+    of("owner-not-counted", B, |v| {
+        v.put_manifest(|m| {
+            m.damaged.push(of_owner(9, 1));
+            m.unswept.extend([of_owner(9, 2), of_owner(OwnerNo::MAX.0, 3)]);
+            let what = Release::Foreign(of_owner(9, 4));
+            m.released.push(Released { sequence: 0, what });
+        });
+        let direct = |no| Reference::Direct { container: of_owner(no, 1), first: ChunkNo(0), count: 5 };
+        v.put_recipe(&newest(v), &[page_of(&[direct(9), direct(OwnerNo::MAX.0)])]);
+    }),
+    of("released-of-owners", B, |v| {
+        v.put_manifest(|m| {
+            m.owners = (0..OwnerNo::MAX.0).map(nobody).collect();
+            let what = |n: u32| Release::Foreign(of_owner(n + 1, n));
+            m.released = (0..131_072).map(|n| Released { sequence: 0, what: what(n) }).collect();
+        });
+    }),
+    of("referrers", B, |v| {
+        for n in 0..2000 {
+            let name = names::referrer(&v.folder(), WriterNo(n % 5), nobody(n));
+            v.put(Kind::Referrer, &name, &Body::Repeated { head: &[], item: &[0], times: 64 << 10 });
+        }
+        for what in ["itself", "0", "4294967296", "-1/x"] {
+            v.write(&format!("{}{what}/{}", names::referrers_of(&v.folder()), v.disk()), b"");
         }
     }),
-    of("segments", "reverse", |v| {
-        for name in v.objects("").into_iter().filter(|n| n.starts_with("index/segments/")) {
-            v.put(Kind::Segments, &name, &Body::Of(&vec![0; (32 << 20) / 44 * 44]));
+    of("claims", B, |v| {
+        for n in 0..2000 {
+            let name = names::claim(v.disk(), WriterNo(n % 5), Token(u64::from(n)));
+            let record =
+                ClaimRecord { disk: if n % 2 == 0 { v.disk() } else { nobody(n) }, writer: WriterNo(n) };
+            match n % 3 {
+                0 => v.put(Kind::Claim, &name, &Body::Repeated { head: &[], item: &[0], times: 64 << 10 }),
+                1 => v.write(&name, b""),
+                _ => v.write(&name, &record.encode(v.context(&name))),
+            }
+        }
+        for what in ["itself", "4294967296/x", "1/x", "1/+1"] {
+            v.write(&format!("{}{what}", names::claims_on(v.disk())), b"");
         }
     }),
-    of("segments-packed", "reverse", |v| {
-        for name in v.objects("").into_iter().filter(|n| n.starts_with("index/segments/")) {
-            v.put(Kind::Segments, &name, &Body::Repeated { head: &[], item: &[0; 44], times: 20 << 20 });
+    of("retiring", B, |v| {
+        for n in 0..2000 {
+            let item = Body::Repeated { head: &[], item: &[255, 0, 3], times: 20_000 };
+            v.put(Kind::Retiring, &names::retiring(v.disk(), Token(n)), &item);
+        }
+        v.write(&format!("{}x", names::retiring_of(v.disk())), b"");
+    }),
+    of("hooks-nowhere", "conventional", |v| {
+        // What chunks have hooks leads to disks that are not there, and to containers that disks do not have.
+        let owners: Vec<DiskId> =
+            [DiskId::POPULAR, v.disk()].into_iter().chain((0..1000).map(nobody)).collect();
+        with_hooks(v, &owners, |prefix, n| {
+            let container = ContainerId::new(OwnerNo::OWN, WriterNo(n % 7 + 1), n);
+            Hook { prefix, owner: n % 1010, container }
+        });
+    }),
+    of("hooks-nowhere-of-segments", "reverse", |v| {
+        let owners: Vec<DiskId> = [v.disk()].into_iter().chain((0..1000).map(nobody)).collect();
+        with_hooks(v, &owners, |prefix, n| Hook { prefix, owner: n % 1001, container: far(n).local() });
+    }),
+    of("hooks-out-of-order", "conventional", |v| {
+        for name in hooks_of(v) {
+            let count = 1000 * 1000;
+            let hook =
+                |n: u64| Hook { prefix: n.wrapping_mul(0x9e37_79b9_7f4a_7c15), owner: 0, container: far(1) };
+            let hooks: Vec<u8> = (0..count).flat_map(|n| hook(n).encode()).collect();
+            v.put_hooks(&name, 0, &hooks, &footer(count, &[v.disk()]));
+        }
+    }),
+    of("hooks-owners", B, |v| {
+        let owners: Vec<DiskId> = (0..1 << 20).map(nobody).collect();
+        for n in 0..16 {
+            v.put_hooks(&names::hooks(Token(n)), 0, &[], &footer(0, &owners));
+        }
+    }),
+    of("hooks-many", B, |v| {
+        for n in 0..2000 {
+            let hooks = Hook { prefix: n, owner: 0, container: far(1) }.encode().repeat(500);
+            v.put_hooks(&names::hooks(Token(n)), 0, &hooks, &footer(500, &[v.disk()]));
+        }
+    }),
+    of("hooks-hole", "conventional", |v| {
+        // One bucket of 2^40 hooks, in an object that is a hole of that length.
+        for name in hooks_of(v) {
+            v.put_hooks(&name, (1 << 40) * HOOK_BYTES as u64, &[], &footer(1 << 40, &[v.disk()]));
+        }
+    }),
+    of("hooks-counts", "conventional", |v| {
+        for name in hooks_of(v) {
+            let hook = Hook { prefix: 1 << 60, owner: 0, container: far(1) }.encode();
+            v.put_hooks(&name, 0, &hook.repeat(3), &footer(u64::MAX, &[v.disk()]));
+        }
+    }),
+    of("hooks-long-footer", B, |v| {
+        // As long as a length of 32 bits may say.
+        for name in hooks_of(v) {
+            v.put_hole(&name, (1 << 32) - 8);
+            let mut file = std::fs::OpenOptions::new().append(true).open(v.path(&name)).unwrap();
+            std::io::Write::write_all(&mut file, b"\xf8\xff\xff\xffHOOK").unwrap();
         }
     }),
     of("popular", B, |v| {
         for name in v.objects("").into_iter().filter(|n| n.starts_with("index/popular/")) {
             let head =
-                [&[1, 0, 0, 0][..], &ContainerId::new(Owner::Popular, WriterNo(1), 0).raw().to_le_bytes()];
+                [&[1, 0, 0, 0][..], &ContainerId::new(OwnerNo::OWN, WriterNo(1), 0).raw().to_le_bytes()];
             let mut body = head.concat();
             body.resize(body.len() + (16 << 20) * 16, 0);
             v.put(Kind::Popular, &name, &Body::Of(&body));
@@ -349,7 +465,7 @@ pub const CASES: &[Case] = &[
         let all = v.objects("").into_iter().filter(|n| n.starts_with("index/") || n.starts_with("names/"));
         all.for_each(|n| v.put_hole(&n, 1 << 40));
     }),
-    of("hole-segments", "reverse", |v| {
+    of("hole-indexes", "reverse", |v| {
         let all = v.objects("").into_iter().filter(|n| n.starts_with("index/"));
         all.for_each(|n| v.put_hole(&n, 1 << 40));
     }),
@@ -364,7 +480,53 @@ fn newest(v: &Vault) -> SnapshotEntry {
 
 /// A container that is not there.
 fn far(n: u32) -> ContainerId {
-    ContainerId::new(Owner::Disk, WriterNo(1 << 20), n)
+    ContainerId::new(OwnerNo::OWN, WriterNo(1 << 20), n)
+}
+
+/// A disk that is not there.
+fn nobody(n: u32) -> DiskId {
+    let mut id = [0xab; 16];
+    id[..4].copy_from_slice(&n.to_le_bytes());
+    DiskId(id)
+}
+
+/// A container of an owner that the disk counts so, or does not count.
+fn of_owner(no: u32, n: u32) -> ContainerId {
+    ContainerId::new(OwnerNo(no), WriterNo(1 << 20), n)
+}
+
+/// A manifest that an encoder with checks would not write.
+fn forge_manifest(v: &Vault, change: impl FnOnce(&mut format::Manifest)) {
+    let name = names::manifest(&v.folder());
+    let mut m = v.manifest();
+    change(&mut m);
+    v.write(&name, &m.encode(v.context(&name)));
+}
+
+fn hooks_of(v: &Vault) -> Vec<String> {
+    v.objects("").into_iter().filter(|n| n.starts_with(names::HOOKS)).collect()
+}
+
+/// The body of a footer of one bucket.
+fn footer(hooks: u64, owners: &[DiskId]) -> Vec<u8> {
+    let mut body = [&[0][..], &varint(hooks), &varint(owners.len() as u64)].concat();
+    owners.iter().for_each(|d| body.extend_from_slice(&d.0));
+    body
+}
+
+/// In place of each hook four others of its prefix.
+fn with_hooks(v: &Vault, owners: &[DiskId], other: impl Fn(u64, u32) -> Hook) {
+    for name in hooks_of(v) {
+        let old = v.read(&name);
+        let tail = old.last_chunk().unwrap();
+        let end = HooksFooter::begins_at(old.len() as u64, tail).unwrap() as usize;
+        let mut hooks = Vec::new();
+        for (n, hook) in (0..).zip(old[..end].chunks_exact(HOOK_BYTES)) {
+            let prefix = Hook::decode(hook.first_chunk().unwrap()).unwrap().prefix;
+            (0..4).for_each(|k| hooks.extend(other(prefix, n * 4 + k).encode()));
+        }
+        v.put_hooks(&name, 0, &hooks, &footer(end as u64 / HOOK_BYTES as u64 * 4, owners));
+    }
 }
 
 /// One that is.

@@ -2,8 +2,8 @@
 
 use crate::common::{files_below, random, Bench};
 use format::{
-    decode_frame, encode_frame, names, Context, DiskId, Kind, Manifest, Owner, PageAt, RecipeName,
-    RecipePage, RecipePageRef, RecipeRoot, SnapshotEntry, Summary, VaultFile, VaultId, FRAME_HEADER_BYTES,
+    decode_frame, encode_frame, names, Context, DiskId, Kind, Manifest, PageAt, RecipeName, RecipePage,
+    RecipePageRef, RecipeRoot, SnapshotEntry, Summary, VaultFile, VaultId, FRAME_HEADER_BYTES,
 };
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -115,7 +115,7 @@ impl Vault {
     }
 
     pub fn folder(&self) -> String {
-        names::folder(Owner::Disk, self.disk)
+        names::folder(self.disk)
     }
 
     pub fn context<'a>(&self, place: &'a str) -> Context<'a> {
@@ -216,6 +216,20 @@ impl Vault {
             let s = m.snapshots.iter_mut().find(|e| e.id == s.id).unwrap();
             s.depends = vec![recipe];
         });
+    }
+
+    /// The disk called `vm/a`.
+    pub fn disk(&self) -> DiskId {
+        self.disk
+    }
+
+    /// Puts hooks, as they stand, with a footer of this body behind them, after a hole where `hole` is not 0.
+    pub fn put_hooks(&self, object: &str, hole: u64, hooks: &[u8], footer: &[u8]) {
+        self.put_hole(object, hole);
+        let frame = self.frame(Kind::Hooks, object, &Body::Of(footer));
+        let tail = [&(frame.len() as u32).to_le_bytes()[..], b"HOOK"].concat();
+        let mut file = std::fs::OpenOptions::new().append(true).open(self.path(object)).unwrap();
+        std::io::Write::write_all(&mut file, &[hooks, &frame, &tail].concat()).unwrap();
     }
 
     /// Puts an object of one frame.

@@ -33,7 +33,7 @@ const OUTPUT_BYTES: u64 = 64 << 20;
 const TIME: Duration = Duration::from_secs(60);
 
 /// Commands, in the directory that the vault stands in.
-const COMMANDS: [&[&str]; 20] = [
+const COMMANDS: [&[&str]; 21] = [
     &["snapshots"],
     &["--json", "snapshots"],
     &["stats"],
@@ -46,6 +46,7 @@ const COMMANDS: [&[&str]; 20] = [
     &["restore", "vm/a", "restored"],
     &["restore", "vm/a@latest~2", "-"],
     &["backup", "vm/a", "next"],
+    &["backup", "vm/c", "next"],
     &["diff", "vm/a@latest~2", "vm/a", "--cache", "32M"],
     &["files", "vm/a", "--cache", "32M"],
     &["delete", "vm/a@latest~1"],

@@ -7,15 +7,15 @@
 //! of any stage stops all of them.
 
 use crate::base::error::{Result, VaultError};
-use crate::base::policy::{CodecChoice, Global, Policy};
+use crate::base::policy::{CodecChoice, Policy};
 use crate::base::progress::Progress;
 use crate::base::stages::Stages;
 use crate::base::threads::{cores, Failure};
 use crate::container::codec::Packer;
 use crate::container::room::check_room;
 use crate::container::writer::{ContainerWriter, GroupJob, PackedGroup};
+use crate::lookup::other_disks::OtherDisks;
 use crate::lookup::place::{Analysed, PlacedBytes, Placer};
-use crate::lookup::shared_index::SharedIndex;
 use crate::manifest::session::Session;
 use crate::recipe::writer::{RecipeWriter, WrittenRecipe};
 use chunk::ChunkSpec;
@@ -37,7 +37,7 @@ pub(crate) struct Written {
     /// Bytes of containers and tables.
     pub stored_bytes: u64,
     /// It keeps its claims until the commit.
-    pub index: SharedIndex,
+    pub others: OtherDisks,
     /// How long each stage worked.
     pub stages: Stages,
 }
@@ -57,7 +57,6 @@ fn gone<T>(_: T) -> VaultError {
 /// Runs a source through all stages.
 pub(crate) fn run(
     session: &Session,
-    owner: &Session,
     source: Box<dyn Source>,
     mut placer: Placer<'_>,
     mut recipe: RecipeWriter,
@@ -84,7 +83,6 @@ pub(crate) fn run(
         let _ = permit_tx.send(());
     }
     let (chunking, codec, segment_bytes) = (policy.chunking, policy.codec, policy.segment_bytes);
-    let index_chunks = matches!(policy.global, Global::Chunks { .. });
 
     let (size, recipe, containers) = std::thread::scope(|scope| {
         let (failure, stages) = (&failure, &stages);
@@ -99,10 +97,10 @@ pub(crate) fn run(
         }
         drop((segment_rx, analysed_tx, job_rx, packed_tx));
         failure.spawn(scope, "write", move || {
-            failure.guard(|| write(owner, index_chunks, &packed_rx, &full_tx, &permit_tx, stages))
+            failure.guard(|| write(session, &packed_rx, &full_tx, &permit_tx, stages))
         });
         let finisher =
-            failure.spawn(scope, "finish", move || failure.guard(|| finish(owner, &full_rx, stages)));
+            failure.spawn(scope, "finish", move || failure.guard(|| finish(session, &full_rx, stages)));
 
         let placed = failure.guard(|| {
             let mut send = |job: GroupJob| {
@@ -125,8 +123,8 @@ pub(crate) fn run(
     failure.into_result()?;
     match (size, recipe, containers) {
         (Some(size), Some(recipe), Some((containers, stored_bytes))) => {
-            let (index, counts) = placer.finish();
-            Ok(Written { size, counts, containers, recipe, stored_bytes, index, stages })
+            let (others, counts) = placer.finish();
+            Ok(Written { size, counts, containers, recipe, stored_bytes, others, stages })
         }
         _ => Err(VaultError::Refused(
             "a thread of the backup ended unexpectedly; nothing was committed".into(),
@@ -298,7 +296,6 @@ fn pack(
 /// Writes groups to containers in the order in which they were placed.
 fn write(
     session: &Session,
-    index_chunks: bool,
     groups: &Receiver<PackedGroup>,
     full: &Sender<ContainerWriter>,
     permits: &Sender<()>,
@@ -312,7 +309,7 @@ fn write(
             next += 1;
             let mut container = match open.take() {
                 Some(c) => c,
-                None => ContainerWriter::create(&session.folder, session, group.job.container, index_chunks)?,
+                None => ContainerWriter::create(&session.folder, session, group.job.container)?,
             };
             check_room(session, made, group.stored.len() as u64)?;
             let (start, job) = (Instant::now(), &group.job);

@@ -80,17 +80,19 @@ pub enum Rewrite {
     },
 }
 
-/// What disks share, and by which index a backup finds it.
+/// What a backup takes from other disks, and how it finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Global {
     /// Nothing.
     Off,
-    /// Chunks: an index of the prefixes of all fingerprints.
+    /// Chunks that any disk has, found by hooks (sparse indexing).
     Chunks {
-        /// Its memory.
-        index_bytes: usize,
+        /// One chunk in 2^`sampled` is a hook.
+        sampled: u32,
+        /// Containers that are looked at for a segment, those first to which most of its hooks lead.
+        champions: usize,
     },
-    /// Whole segments (RevDedup 3.1).
+    /// Whole segments that any disk has (RevDedup 3.1): their fingerprints are the hooks.
     Segments,
     /// Chunks of the popular set, if one was built (VM-centric 3.1).
     Popular {
@@ -117,8 +119,10 @@ pub struct Policy {
     pub segment_bytes: u32,
     /// How segments are cut.
     pub chunking: ChunkSpec,
-    /// What disks share.
+    /// What a backup takes from other disks.
     pub global: Global,
+    /// Whether the user wanted that to be no more than the popular set.
+    pub isolated: bool,
     /// Whether the parent's segment at the same offset is searched.
     pub same_offset: bool,
     /// How many parent segments of equal signature are searched.
@@ -149,7 +153,8 @@ pub const BALANCED: Policy = Policy {
     name: "balanced",
     segment_bytes: 4 << 20,
     chunking: ChunkSpec::Fixed { bytes: 4096 },
-    global: Global::Popular { shortest_run: 4 },
+    global: Global::Chunks { sampled: 6, champions: 4 },
+    isolated: false,
     same_offset: true,
     similar_segments: 10,
     own_index_bytes: 48 << 20,
@@ -168,7 +173,8 @@ pub const CONVENTIONAL: Policy = Policy {
     name: "conventional",
     segment_bytes: 128 << 10,
     chunking: ChunkSpec::Fixed { bytes: 4096 },
-    global: Global::Chunks { index_bytes: 96 << 20 },
+    global: Global::Chunks { sampled: 0, champions: usize::MAX },
+    isolated: false,
     same_offset: false,
     similar_segments: 0,
     own_index_bytes: 32 << 20,
@@ -189,6 +195,7 @@ pub const REVERSE: Policy = Policy {
     segment_bytes: 8 << 20,
     chunking: ChunkSpec::Fixed { bytes: 4096 },
     global: Global::Segments,
+    isolated: false,
     same_offset: false,
     similar_segments: 0,
     own_index_bytes: 1 << 20,
@@ -208,6 +215,7 @@ pub const VM_CENTRIC: Policy = Policy {
     segment_bytes: 2 << 20,
     chunking: ChunkSpec::ContentDefined { min: 1024, average: 4096, max: 16384 },
     global: Global::Popular { shortest_run: 1 },
+    isolated: false,
     same_offset: true,
     similar_segments: 10,
     own_index_bytes: 1 << 20,
@@ -225,10 +233,23 @@ pub const VM_CENTRIC: Policy = Policy {
 pub const VM_CENTRIC_BLOOM: Policy =
     Policy { name: "vm-centric-bloom", summaries: Summaries::Bloom, ..VM_CENTRIC };
 
+/// Chunks of the popular set that an isolated disk takes at least: it takes no shorter runs, which are slow to read.
+const ISOLATED_RUN: usize = 4;
+
 /// All policies.
 pub const POLICIES: [Policy; 5] = [BALANCED, CONVENTIONAL, REVERSE, VM_CENTRIC, VM_CENTRIC_BLOOM];
 
 impl Policy {
+    /// The same, but that nothing is taken from other disks except for runs of the popular set. So damage of another disk's
+    /// containers cannot affect it. The backup puts no hooks.
+    pub fn isolated(self) -> Policy {
+        let global = match self.global {
+            Global::Chunks { .. } | Global::Segments => Global::Popular { shortest_run: ISOLATED_RUN },
+            global => global,
+        };
+        Policy { global, isolated: true, ..self }
+    }
+
     /// The policy with this name.
     pub fn by_name(name: &str) -> Result<Policy> {
         POLICIES.into_iter().find(|p| p.name == name).ok_or_else(|| {

@@ -10,7 +10,7 @@ pub(crate) fn read_dead(folder: &Folder, entry: &ContainerEntry) -> Result<RunSe
     let name = names::dead(&folder.path, entry.id, generation);
     let bytes = folder.store.read(&name, Kind::Dead.frame_max()).named()?;
     let log = DeadLog::decode(folder.context(&name), &bytes).map_err(VaultError::malformed(&name))?;
-    if log.container != entry.id {
+    if log.container != entry.id.local() {
         return Err(VaultError::corrupt(&name, format!("is of container {}", log.container)));
     }
     Ok(log.dead)

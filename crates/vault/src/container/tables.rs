@@ -1,20 +1,67 @@
-//! A cache of chunk tables, within a memory budget.
+//! Chunk tables of containers, and a cache of those read last.
 
 use crate::base::error::{Named, Result, VaultError};
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
-use format::{names, ChunkNo, ContainerEntry, ContainerId, Kind, Owner, Table, WriterNo};
+use crate::manifest::reader::Reader;
+use format::{names, ChunkNo, ContainerEntry, ContainerId, DiskId, Kind, Manifest, OwnerNo, Table, WriterNo};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-/// Finds containers of a disk and of the shared set, and their tables.
+/// Finds the containers that a disk references, its own and those of other owners, and their tables.
+///
+/// Another owner's manifest is read when the first of its containers is looked up.
 pub(crate) struct Tables {
     own: Containers,
-    shared: Option<Containers>,
-    /// Why the shared set cannot be read, where that is so; for `true`, a newer program wrote it.
-    shared_fault: Option<(String, bool)>,
+    /// Whether readers are held on other owners, so that nothing of theirs goes as long as this lives.
+    hold: bool,
+    owners: Mutex<Owners>,
     cache: Mutex<Cache>,
+}
+
+/// The other owners, as the disk counts them.
+struct Owners {
+    disks: Vec<DiskId>,
+    opened: HashMap<OwnerNo, std::result::Result<Arc<OtherOwner>, Fault>>,
+}
+
+/// Another owner, as its manifest was when the first of its containers was looked up.
+pub(crate) struct OtherOwner {
+    pub folder: Folder,
+    pub containers: Containers,
+    /// Its containers that were found damaged.
+    pub damaged: HashSet<ContainerId>,
+    reader: Option<Reader>,
+    /// Which manifest was read.
+    sequence: u64,
+}
+
+/// Why another owner's containers cannot be found.
+#[derive(Clone)]
+enum Fault {
+    Missing(String),
+    Corrupt { object: String, why: String },
+    Newer { object: String, why: String },
+}
+
+impl Fault {
+    fn of(e: VaultError) -> Result<Fault> {
+        match e {
+            VaultError::Missing { object } => Ok(Fault::Missing(object)),
+            VaultError::Corrupt { object, why } => Ok(Fault::Corrupt { object, why }),
+            VaultError::Newer { object, why } => Ok(Fault::Newer { object, why }),
+            e => Err(e),
+        }
+    }
+
+    fn into_error(self) -> VaultError {
+        match self {
+            Fault::Missing(object) => VaultError::Missing { object },
+            Fault::Corrupt { object, why } => VaultError::Corrupt { object, why },
+            Fault::Newer { object, why } => VaultError::Newer { object, why },
+        }
+    }
 }
 
 struct Cache {
@@ -30,49 +77,105 @@ struct Cache {
 type Key = (ContainerId, WriterNo);
 
 impl Tables {
-    /// Tables of a disk's own containers and of shared ones, of which about `budget` bytes stay in memory.
-    pub fn new(own: Containers, shared: Option<Containers>, budget: usize) -> Self {
+    /// Tables of the containers that a manifest of this folder lists, of which about `budget` bytes stay in memory.
+    ///
+    /// With `hold`, other owners are kept from removing what is read.
+    pub fn new(folder: &Folder, m: &Manifest, hold: bool, budget: usize) -> Self {
         let cache = Cache { budget, used: 0, clock: 0, tables: HashMap::new(), used_at: BTreeMap::new() };
-        Tables { own, shared, shared_fault: None, cache: Mutex::new(cache) }
+        Tables {
+            own: Containers::new(folder.clone(), m),
+            hold,
+            owners: Mutex::new(Owners { disks: m.owners.clone(), opened: HashMap::new() }),
+            cache: Mutex::new(cache),
+        }
     }
 
-    /// The same, with shared containers whose manifest is damaged: who needs one is told so.
-    pub fn with_shared_fault(mut self, why: String, newer: bool) -> Self {
-        self.shared_fault = Some((why, newer));
-        self
+    /// The disk's own containers.
+    pub fn own(&self) -> &Containers {
+        &self.own
     }
 
-    /// Whether what disks share can be read.
-    pub fn has_shared(&self) -> bool {
-        self.shared.is_some()
+    /// The number by which the disk counts an owner: a new one, if it does not count it yet. `None` if it counts too many.
+    pub fn count_owner(&self, disk: DiskId) -> Option<OwnerNo> {
+        if disk == self.own.folder().disk {
+            return Some(OwnerNo::OWN);
+        }
+        let disks = &mut self.owners.lock().disks;
+        let at = disks.iter().position(|d| *d == disk).unwrap_or(disks.len());
+        let no = Some(OwnerNo(at as u32 + 1)).filter(|no| *no < OwnerNo::MAX)?;
+        if at == disks.len() {
+            disks.push(disk);
+        }
+        Some(no)
     }
 
-    /// The folder of a container's owner.
-    pub fn folder_of(&self, id: ContainerId) -> &Folder {
-        self.containers_of(id).folder()
+    /// The other owners that the disk counts.
+    pub fn owners(&self) -> Vec<DiskId> {
+        self.owners.lock().disks.clone()
     }
 
-    fn containers_of(&self, id: ContainerId) -> &Containers {
-        match (&self.shared, id.owner()) {
-            (Some(s), Owner::Shared | Owner::Popular) => s,
-            _ => &self.own,
+    /// The other owners whose containers have been looked up.
+    pub fn opened(&self) -> Vec<Arc<OtherOwner>> {
+        self.owners.lock().opened.values().filter_map(|o| o.as_ref().ok().cloned()).collect()
+    }
+
+    /// Another owner of containers that the disk references.
+    pub fn other(&self, no: OwnerNo) -> Result<Arc<OtherOwner>> {
+        let mut owners = self.owners.lock();
+        if let Some(known) = owners.opened.get(&no) {
+            return known.clone().map_err(Fault::into_error);
+        }
+        let Some(disk) = no.0.checked_sub(1).and_then(|n| owners.disks.get(n as usize).copied()) else {
+            let why = format!("has no owner of number {}", no.0);
+            return Err(VaultError::corrupt(&self.own.folder().manifest_name(), why));
+        };
+        let opened = match OtherOwner::open(self.own.folder().of(disk), self.hold) {
+            Ok(other) => Ok(Arc::new(other)),
+            Err(e) => Err(Fault::of(e)?),
+        };
+        owners.opened.insert(no, opened.clone());
+        opened.map_err(Fault::into_error)
+    }
+
+    /// Whether a container is known to be damaged, or what its owner's manifest says of it is. `own_damaged` are those of
+    /// the disk itself.
+    pub fn is_damaged(&self, id: ContainerId, own_damaged: &HashSet<ContainerId>) -> Result<bool> {
+        if id.is_own() {
+            return Ok(own_damaged.contains(&id));
+        }
+        let other = match self.other(id.owner()) {
+            Err(e) if e.is_damage() => return Ok(true),
+            other => other?,
+        };
+        if other.damaged.contains(&id.local()) {
+            return Ok(true);
+        }
+        match other.containers.get(id.local()) {
+            Err(e) if e.is_damage() => Ok(true),
+            entry => Ok(entry?.is_none()),
+        }
+    }
+
+    /// The folder of a container's owner; that of the disk, where it counts no such owner.
+    pub fn folder_of(&self, id: ContainerId) -> Folder {
+        let own = self.own.folder();
+        match id.owner().0.checked_sub(1) {
+            None => own.clone(),
+            Some(n) => self.owners.lock().disks.get(n as usize).map_or_else(|| own.clone(), |d| own.of(*d)),
         }
     }
 
     /// The entry of a container that a recipe names.
     pub fn entry(&self, id: ContainerId) -> Result<ContainerEntry> {
-        if id.owner() != Owner::Disk && self.shared.is_none() {
-            let object = names::manifest(&names::folder(Owner::Shared, self.own.folder().disk));
-            return Err(match self.shared_fault.clone() {
-                Some((why, true)) => VaultError::Newer { object, why },
-                Some((why, false)) => VaultError::Corrupt { object, why },
-                None => VaultError::Missing { object },
-            });
+        let unknown = |folder: &Folder| {
+            VaultError::corrupt(&folder.manifest_name(), format!("knows no container {id}"))
+        };
+        if id.is_own() {
+            return self.own.get(id)?.ok_or_else(|| unknown(self.own.folder()));
         }
-        let containers = self.containers_of(id);
-        containers.get(id)?.ok_or_else(|| {
-            VaultError::corrupt(&containers.folder().manifest_name(), format!("knows no container {id}"))
-        })
+        let other = self.other(id.owner())?;
+        let entry = other.containers.get(id.local())?.ok_or_else(|| unknown(&other.folder))?;
+        Ok(ContainerEntry { id, ..entry })
     }
 
     /// The table of a container that a recipe names.
@@ -86,13 +189,37 @@ impl Tables {
         if let Some(t) = self.cached(key) {
             return Ok(t);
         }
-        let table = Arc::new(read_table(self.folder_of(entry.id), entry.id, entry.table)?);
+        let table = Arc::new(read_table(&self.folder_of(entry.id), entry.id, entry.table)?);
         self.cache.lock().insert(key, &table);
         Ok(table)
     }
 
     fn cached(&self, key: Key) -> Option<Arc<Table>> {
         self.cache.lock().get(key)
+    }
+}
+
+impl OtherOwner {
+    fn open(folder: Folder, hold: bool) -> Result<OtherOwner> {
+        let reader = if hold { Some(Reader::open(&folder)?) } else { None };
+        let manifest = match &reader {
+            Some(reader) => reader.manifest.clone(),
+            None => Arc::new(folder.load()?),
+        };
+        let containers = Containers::new(folder.clone(), &manifest);
+        let damaged = manifest.damaged.iter().copied().collect();
+        Ok(OtherOwner { folder, containers, damaged, reader, sequence: manifest.sequence })
+    }
+
+    /// Whether what is missing may have been removed while it was read.
+    pub fn may_have_lost(&self) -> bool {
+        let is_held = self.reader.as_ref().is_some_and(Reader::is_held);
+        !is_held && self.folder.load().map_or(true, |m| m.sequence != self.sequence)
+    }
+
+    /// Stops where its reader's lease has lapsed.
+    pub fn check(&self) -> Result<()> {
+        self.reader.as_ref().map_or(Ok(()), Reader::check)
     }
 }
 
@@ -124,15 +251,15 @@ impl Cache {
     }
 }
 
-/// Reads and checks a table.
+/// Reads and checks a table. It says whose the container is as `id` does.
 pub(crate) fn read_table(folder: &Folder, id: ContainerId, generation: WriterNo) -> Result<Table> {
     let name = names::table(&folder.path, id, generation);
     let bytes = folder.store.read(&name, Kind::Table.frame_max()).named()?;
     let table = Table::decode(folder.context(&name), &bytes).map_err(VaultError::malformed(&name))?;
-    if table.container != id {
+    if table.container != id.local() {
         return Err(VaultError::corrupt(&name, format!("is of container {}", table.container)));
     }
-    Ok(table)
+    Ok(Table { container: id, ..table })
 }
 
 /// Memory for chunk tables in bytes.

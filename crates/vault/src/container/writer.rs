@@ -5,7 +5,7 @@ use crate::manifest::folder::Folder;
 use crate::manifest::session::Session;
 use format::{
     group_checksum, names, ChunkNo, Codec, ContainerEntry, ContainerId, DataFooter, DataHeader, DataName,
-    Group, Prefixes, RunSet, Table, DATA_HEADER_BYTES,
+    Group, RunSet, Table, DATA_HEADER_BYTES,
 };
 use store::ObjectWriter;
 
@@ -46,19 +46,12 @@ pub(crate) struct ContainerWriter {
     object: Box<dyn ObjectWriter>,
     table: Table,
     offset: u64,
-    index_chunks: bool,
 }
 
 impl ContainerWriter {
-    /// Starts the container's first data object. With `index_chunks` the global chunk index learns of its chunks.
-    pub fn create(
-        folder: &Folder,
-        session: &Session,
-        container: ContainerId,
-        index_chunks: bool,
-    ) -> Result<Self> {
-        let data = DataName { container, generation: session.writer };
-        Ok(ContainerWriter { index_chunks, ..Self::create_as(folder, session, data)? })
+    /// Starts the container's first data object.
+    pub fn create(folder: &Folder, session: &Session, container: ContainerId) -> Result<Self> {
+        Self::create_as(folder, session, DataName { container, generation: session.writer })
     }
 
     /// Starts a data object of any generation.
@@ -76,7 +69,7 @@ impl ContainerWriter {
             fingerprints: Vec::new(),
         };
         let (folder, offset) = (folder.clone(), DATA_HEADER_BYTES as u64);
-        Ok(ContainerWriter { folder, object, table, offset, index_chunks: false })
+        Ok(ContainerWriter { folder, object, table, offset })
     }
 
     /// Appends a group of chunks with these numbers, in order. One without chunks is left out.
@@ -134,9 +127,6 @@ impl ContainerWriter {
         let table = self.table.encode(self.folder.context(&table_name));
         session.wrote(table_name.clone());
         self.folder.store.put(&table_name, &[&table])?;
-        if self.index_chunks {
-            put_prefixes(&self.folder, session, &self.table)?;
-        }
         let stored = self.offset + (directory.len() + footer.len() + table.len()) as u64;
         let entry = ContainerEntry {
             id,
@@ -149,14 +139,4 @@ impl ContainerWriter {
         };
         Ok((entry, stored))
     }
-}
-
-/// Writes what the global index reads of a container: chunk numbers' runs are those of its table.
-fn put_prefixes(folder: &Folder, session: &Session, table: &Table) -> Result<()> {
-    let name = names::prefixes(table.container);
-    let frame = Prefixes::of(table).encode(folder.context(&name));
-    // A compacted container keeps the index of its first generation: dead chunks are hints that fail.
-    folder.store.put(&name, &[&frame])?;
-    session.wrote(name);
-    Ok(())
 }

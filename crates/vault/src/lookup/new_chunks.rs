@@ -5,12 +5,11 @@ use crate::base::policy::Policy;
 use crate::container::tables::ChunkPlace;
 use crate::container::writer::GroupJob;
 use chunk::Fingerprint;
-use format::{ChunkNo, ContainerId, Owner, WriterNo};
+use format::{ChunkNo, ContainerId, OwnerNo, WriterNo};
 
 /// Numbers new chunks and hands out groups that became full.
 pub(crate) struct NewChunks {
-    /// Owner and writer of new containers.
-    owner: Owner,
+    /// Who writes new containers.
     writer: WriterNo,
     /// Bytes of chunks in a container, and in a group, at most.
     container_bytes: u64,
@@ -28,10 +27,9 @@ struct OpenContainer {
 }
 
 impl NewChunks {
-    /// No chunks yet. Containers belong to `owner` and are written by `writer`.
-    pub fn new(policy: &Policy, owner: Owner, writer: WriterNo) -> Self {
+    /// No chunks yet, of a writer.
+    pub fn new(policy: &Policy, writer: WriterNo) -> Self {
         NewChunks {
-            owner,
             writer,
             container_bytes: policy.container_bytes.into(),
             group_bytes: policy.group_bytes as usize,
@@ -65,7 +63,7 @@ impl NewChunks {
             self.send_group(false, send)?;
         }
         if self.open.is_none() {
-            let id = ContainerId::new(self.owner, self.writer, self.containers);
+            let id = ContainerId::new(OwnerNo::OWN, self.writer, self.containers);
             self.containers += 1;
             self.open = Some(OpenContainer { id, next: 0, raw_bytes: 0 });
         }
@@ -108,7 +106,7 @@ impl NewChunks {
 fn empty_group() -> GroupJob {
     GroupJob {
         seq: 0,
-        container: ContainerId::new(Owner::Disk, WriterNo(0), 0),
+        container: ContainerId::new(OwnerNo::OWN, WriterNo(0), 0),
         first: 0,
         lengths: Vec::new(),
         fingerprints: Vec::new(),

@@ -5,39 +5,25 @@ use crate::base::error::UnlessDamaged;
 use crate::container::tables::Tables;
 use crate::recipe::chain::RecipeReader;
 use chunk::Fingerprint;
-use format::{ChunkNo, ContainerId, Owner, Reference, SegmentNo, SegmentRecipe, Summary};
+use format::{ChunkNo, ContainerId, Reference, SegmentNo, SegmentRecipe, Summary};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 /// Memory for what the parent references, in bytes.
 const SUMMARY_BYTES: usize = 48 << 20;
 
-/// Containers that a new snapshot must not reference, because they cannot be read.
-pub(crate) struct Unusable {
-    /// Those that are known to be damaged.
-    pub containers: HashSet<ContainerId>,
-    /// The shared set's manifest or a page of its table cannot be read: its containers cannot be found.
-    pub all_shared: bool,
-}
-
-impl Unusable {
-    /// Whether a container may not be matched.
-    pub fn contains(&self, id: &ContainerId) -> bool {
-        self.containers.contains(id) || (self.all_shared && id.owner() != Owner::Disk)
-    }
-}
-
 /// A parent whose recipe can be read. Damage in it costs matches, never the backup.
 pub(crate) struct Parent {
     recipe: RecipeReader,
-    unusable: Unusable,
+    /// Containers of the disk itself that are known to be damaged.
+    damaged: HashSet<ContainerId>,
     signatures: Option<Vec<(u64, SegmentNo)>>,
 }
 
 impl Parent {
-    /// The parent that a recipe describes, but for what is in unusable containers.
-    pub fn new(recipe: RecipeReader, unusable: Unusable) -> Self {
-        Parent { recipe, unusable, signatures: None }
+    /// The parent that a recipe describes, but for what is in damaged containers, of which `damaged` are the disk's own.
+    pub fn new(recipe: RecipeReader, damaged: HashSet<ContainerId>) -> Self {
+        Parent { recipe, damaged, signatures: None }
     }
 
     /// The segment at the same place; `None` where it is null or cannot be read.
@@ -51,16 +37,12 @@ impl Parent {
     }
 
     /// Whether all its containers are sound, and all its references direct.
-    pub fn is_usable(&self, segment: &SegmentRecipe) -> bool {
-        segment.references.iter().all(|r| match r {
-            Reference::Null { .. } => true,
-            Reference::Direct { container, .. } => !self.unusable.contains(container),
-            Reference::Indirect { .. } => false,
-        })
+    pub fn is_usable(&self, tables: &Tables, segment: &SegmentRecipe) -> Result<bool> {
+        is_usable(tables, &self.damaged, segment)
     }
 
     /// Ranges of segments (numbers) that cannot be taken over unread: their page is damaged, or a container.
-    pub fn unusable(&mut self) -> Result<Vec<Range<SegmentNo>>> {
+    pub fn unusable(&mut self, tables: &Tables) -> Result<Vec<Range<SegmentNo>>> {
         let mut found = Vec::new();
         for no in self.recipe.page_numbers() {
             let page = match self.recipe.page(no) {
@@ -70,8 +52,12 @@ impl Parent {
                 }
                 other => other?.unwrap_or_default(),
             };
-            let bad = page.segments.iter().filter(|(_, s)| !self.is_usable(s)).map(|(n, _)| no.segment(*n));
-            found.extend(bad.map(|n| n..SegmentNo(n.0 + 1)));
+            for (n, segment) in &page.segments {
+                if !self.is_usable(tables, segment)? {
+                    let n = no.segment(*n);
+                    found.push(n..SegmentNo(n.0 + 1));
+                }
+            }
         }
         Ok(found)
     }
@@ -91,7 +77,7 @@ impl Parent {
         let mut known: HashMap<[u8; 32], (ContainerId, ChunkNo)> = HashMap::new();
         for r in &segment.references {
             let Reference::Direct { container, first, count } = *r else { continue };
-            if self.unusable.contains(&container) || !admits(container)? {
+            if tables.is_damaged(container, &self.damaged)? || !admits(container)? {
                 continue;
             }
             let Some(table) = tables.get(container).unless_damaged()? else { continue };
@@ -140,7 +126,7 @@ impl Parent {
     }
 
     /// What the parent references in sound containers.
-    pub fn summary(&mut self) -> Result<Summary> {
+    pub fn summary(&mut self, tables: &Tables) -> Result<Summary> {
         let (mut all, mut bytes) = (Summary::default(), 0);
         for no in self.recipe.page_numbers() {
             let Some(summary) = self.recipe.summary(no).unless_damaged()? else { continue };
@@ -151,7 +137,33 @@ impl Parent {
             }
             all.merge(&summary);
         }
-        all.containers.retain(|c, _| !self.unusable.contains(c));
+        let mut damaged = Vec::new();
+        for id in all.containers.keys() {
+            if tables.is_damaged(*id, &self.damaged)? {
+                damaged.push(*id);
+            }
+        }
+        damaged.iter().for_each(|id| drop(all.containers.remove(id)));
         Ok(all)
     }
+}
+
+/// Whether all containers of a segment are sound, and all its references direct. `damaged` are the disk's own.
+pub(crate) fn is_usable(
+    tables: &Tables,
+    damaged: &HashSet<ContainerId>,
+    segment: &SegmentRecipe,
+) -> Result<bool> {
+    for r in &segment.references {
+        match r {
+            Reference::Null { .. } => {}
+            Reference::Direct { container, .. } => {
+                if tables.is_damaged(*container, damaged)? {
+                    return Ok(false);
+                }
+            }
+            Reference::Indirect { .. } => return Ok(false),
+        }
+    }
+    Ok(true)
 }

@@ -6,15 +6,15 @@ use crate::base::policy::{Policy, Rewrite};
 use crate::container::tables::{ChunkPlace, Tables};
 use crate::container::writer::GroupJob;
 use crate::lookup::new_chunks::NewChunks;
+use crate::lookup::other_disks::OtherDisks;
 use crate::lookup::own_index::OwnIndex;
 use crate::lookup::parent::Parent;
+use crate::lookup::referrers::Referrers;
 use crate::lookup::rewrite::Rewriting;
-use crate::lookup::shared_index::SharedIndex;
-use crate::lookup::sharers::Sharers;
 use crate::lookup::since::Untouched;
 use chunk::{Fingerprint, Piece};
 use format::SegmentNo;
-use format::{ContainerId, Owner, Reference, SegmentRecipe, Summary, WriterNo};
+use format::{ContainerId, Reference, SegmentRecipe, Summary, WriterNo};
 use std::time::{Duration, Instant};
 
 /// A segment that has been cut and fingerprinted.
@@ -56,9 +56,8 @@ pub(crate) struct Placer<'a> {
     /// What the parent references, until its chunks are in the index over the disk's own ones.
     parent_summary: Option<Summary>,
     parent_added: bool,
-    /// Chunks of other disks.
-    shared: SharedIndex,
-    sharers: Sharers<'a>,
+    others: OtherDisks,
+    referrers: Referrers,
     /// Segments of the parent that are taken over unread.
     pub untouched: Option<Untouched>,
     rewriting: Rewriting,
@@ -69,14 +68,12 @@ pub(crate) struct Placer<'a> {
 }
 
 impl<'a> Placer<'a> {
-    /// Places segments by `policy`. New containers belong to `owner` and are written by `writer`.
+    /// Places segments by `policy`. New containers are written by `writer`.
     pub fn new(
         policy: Policy,
         tables: &'a Tables,
         parent: Option<Parent>,
-        shared: SharedIndex,
-        sharers: Sharers<'a>,
-        owner: Owner,
+        others: OtherDisks,
         writer: WriterNo,
     ) -> Self {
         Placer {
@@ -86,13 +83,13 @@ impl<'a> Placer<'a> {
             own: OwnIndex::new(policy.own_index_bytes, writer),
             parent_summary: None,
             parent_added: false,
-            shared,
-            sharers,
+            others,
+            referrers: Referrers::new(tables.own().folder()),
             untouched: None,
             rewriting: Rewriting::default(),
             counts: PlacedBytes::default(),
             placing: Duration::ZERO,
-            new_chunks: NewChunks::new(&policy, owner, writer),
+            new_chunks: NewChunks::new(&policy, writer),
         }
     }
 
@@ -127,7 +124,7 @@ impl<'a> Placer<'a> {
         let references = self.write_new(segment, &found, &again, in_one_place, send)?;
         self.placing += start.elapsed();
         let recipe = segment.recipe(references);
-        self.shared.add(&recipe);
+        self.others.add_segment(&recipe)?;
         Ok(Some(recipe))
     }
 
@@ -155,7 +152,7 @@ impl<'a> Placer<'a> {
             return Ok(());
         };
         if budget > 0 {
-            let mut summary = parent.summary()?;
+            let mut summary = parent.summary(self.tables)?;
             self.rewriting = Rewriting::choose(&summary, self.tables, &self.policy, read_ratio, budget)?;
             self.rewriting.take_out_of(&mut summary);
             self.parent_summary = Some(summary);
@@ -163,18 +160,18 @@ impl<'a> Placer<'a> {
         Ok(())
     }
 
-    /// Searches the shared set for the whole segment, whichever disk stored it.
+    /// Searches for the whole segment, whichever disk stored it.
     fn whole_segment(&mut self, segment: &Analysed) -> Result<Option<Vec<Reference>>> {
-        self.shared.find_segment(self.tables, &segment.fingerprint, &segment.pieces, &segment.fingerprints)
+        self.others.find_segment(self.tables, &segment.fingerprint, &segment.pieces, &segment.fingerprints)
     }
 
-    /// The chunks that stay where they are: none, or at least the part `keep_shared`, in shared containers that other
-    /// disks reference.
+    /// The chunks that stay where they are: none, or at least the part `keep_shared`, in containers that other disks
+    /// own or reference.
     fn kept(&mut self, segment: &Analysed, keep_shared: Option<f64>) -> Result<Vec<Option<ChunkPlace>>> {
         let mut found = vec![None; segment.fingerprints.len()];
         let (Some(parent), Some(part)) = (&mut self.parent, keep_shared) else { return Ok(found) };
-        let sharers = &mut self.sharers;
-        let mut stays = |id: ContainerId| Ok(id.owner() == Owner::Shared && sharers.share(id)?);
+        let referrers = &mut self.referrers;
+        let mut stays = |id: ContainerId| Ok(!id.is_own() || referrers.has_any(id.writer())?);
         parent.match_segment(self.tables, segment.no, &segment.fingerprints, &mut stays, &mut found)?;
         let all_bytes: u64 = segment.lengths().map(u64::from).sum();
         if (segment.bytes_of(&found) as f64) < part * all_bytes as f64 {
@@ -189,16 +186,19 @@ impl<'a> Placer<'a> {
     }
 
     /// What is left when all segments are placed: the index, which keeps its claims, and bytes by what became of them.
-    pub fn finish(self) -> (SharedIndex, PlacedBytes) {
+    pub fn finish(self) -> (OtherDisks, PlacedBytes) {
         let rewritten_bytes = self.rewriting.written_bytes;
-        (self.shared, PlacedBytes { rewritten_bytes, ..self.counts })
+        (self.others, PlacedBytes { rewritten_bytes, ..self.counts })
     }
 
     /// Returns the parent's segment at the same offset, if it is equal.
     fn clean(&mut self, segment: &Analysed) -> Result<Option<SegmentRecipe>> {
         let Some(parent) = &mut self.parent else { return Ok(None) };
-        let old = parent.segment(segment.no)?;
-        Ok(old.filter(|o| o.fingerprint == segment.fingerprint.0 && parent.is_usable(o)))
+        let old = parent.segment(segment.no)?.filter(|o| o.fingerprint == segment.fingerprint.0);
+        match old {
+            Some(old) if parent.is_usable(self.tables, &old)? => Ok(Some(old)),
+            _ => Ok(None),
+        }
     }
 
     /// Searches for each chunk in the parent, in the disk's own index, and among the chunks of other disks.
@@ -223,7 +223,7 @@ impl<'a> Placer<'a> {
             {
                 let summary = match self.parent_summary.take() {
                     Some(summary) => summary,
-                    None => parent.summary()?,
+                    None => parent.summary(tables)?,
                 };
                 self.own.add_parent(tables, &summary)?;
             }
@@ -235,12 +235,9 @@ impl<'a> Placer<'a> {
             if slot.is_none() {
                 *slot = self.own.find(self.tables, f, bytes)?;
             }
-            if slot.is_none() {
-                *slot = self.shared.find_chunk(self.tables, f, bytes)?;
-            }
         }
         let lengths: Vec<u32> = segment.lengths().collect();
-        self.shared.find_runs(self.tables, &segment.fingerprints, &lengths, &mut found)?;
+        self.others.find_chunks(self.tables, &segment.fingerprints, &lengths, &mut found)?;
         Ok(found)
     }
 
@@ -279,6 +276,7 @@ impl<'a> Placer<'a> {
                     let at = self.new_chunks.append(f, data, send)?;
                     self.counts.new_bytes += u64::from(bytes);
                     self.own.add_new(at.0, at.1, f, bytes);
+                    self.others.add_chunk(f, at.0)?;
                     at
                 }
             };

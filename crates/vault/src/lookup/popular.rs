@@ -10,7 +10,10 @@ use crate::manifest::folder::Folder;
 use crate::manifest::rollback::load_checked;
 use crate::manifest::session::Session;
 use chunk::Fingerprint;
-use format::{names, ChunkNo, ChunksByContainer, ContainerId, Kind, PopularSet, RunSet, WriterNo};
+use format::{
+    names, ChunkNo, ChunksByContainer, ContainerEntry, ContainerId, DiskId, Kind, PopularSet, RunSet,
+    WriterNo,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Whether an index takes so many chunks.
@@ -43,30 +46,30 @@ pub(crate) fn sets(folder: &Folder) -> Result<Vec<WriterNo>> {
 }
 
 /// Reads the set that a writer published from end to end, and checks it.
-fn scan(shared: &Folder, writer: WriterNo, each: &mut dyn FnMut(ContainerId, ChunkNo)) -> Result<()> {
+fn scan(popular: &Folder, writer: WriterNo, each: &mut dyn FnMut(ContainerId, ChunkNo)) -> Result<()> {
     let name = names::popular(writer);
-    let (len, most) = (shared.store.len(&name).named()?, Kind::Popular.frame_max());
+    let (len, most) = (popular.store.len(&name).named()?, Kind::Popular.frame_max());
     if len > most {
         return Err(VaultError::corrupt(&name, format!("{len} bytes long, at most {most} are plausible")));
     }
-    let mut read = |at: u64, buf: &mut [u8]| shared.store.read_at(&name, at, buf).named();
-    PopularSet::scan(shared.context(&name), len, &mut read, each)?.map_err(VaultError::malformed(&name))
+    let mut read = |at: u64, buf: &mut [u8]| popular.store.read_at(&name, at, buf).named();
+    PopularSet::scan(popular.context(&name), len, &mut read, each)?.map_err(VaultError::malformed(&name))
 }
 
 /// The set that a writer published.
-fn read_set(shared: &Folder, writer: WriterNo) -> Result<PopularSet> {
+fn read_set(popular: &Folder, writer: WriterNo) -> Result<PopularSet> {
     // Checked before it is mapped: a mapping that is read from end to end counts as memory.
-    scan(shared, writer, &mut |_, _| {})?;
+    scan(popular, writer, &mut |_, _| {})?;
     let name = names::popular(writer);
-    let frame = shared.store.map(&name, Kind::Popular.frame_max()).named()?;
+    let frame = popular.store.map(&name, Kind::Popular.frame_max()).named()?;
     PopularSet::over_checked(frame).map_err(VaultError::malformed(&name))
 }
 
 /// What `read` makes of the set that was published last; `None` where there is none.
-fn newest<T>(shared: &Folder, read: impl Fn(WriterNo) -> Result<T>) -> Result<Option<T>> {
+fn newest<T>(popular: &Folder, read: impl Fn(WriterNo) -> Result<T>) -> Result<Option<T>> {
     // A new set replaces the old one.
     for _ in 0..3 {
-        let Some(newest) = sets(shared)?.pop() else { return Ok(None) };
+        let Some(newest) = sets(popular)?.pop() else { return Ok(None) };
         match read(newest) {
             Err(VaultError::Missing { .. }) => {}
             other => return other.map(Some),
@@ -76,20 +79,20 @@ fn newest<T>(shared: &Folder, read: impl Fn(WriterNo) -> Result<T>) -> Result<Op
 }
 
 /// The set that was published last; `None` where there is none.
-pub(crate) fn newest_set(shared: &Folder) -> Result<Option<PopularSet>> {
-    newest(shared, |writer| read_set(shared, writer))
+pub(crate) fn newest_set(popular: &Folder) -> Result<Option<PopularSet>> {
+    newest(popular, |writer| read_set(popular, writer))
 }
 
 /// The same; `None` also where it is damaged: that costs space only.
-pub(crate) fn published(shared: &Folder) -> Result<Option<PopularSet>> {
-    Ok(newest_set(shared).unless_damaged()?.flatten())
+pub(crate) fn published(popular: &Folder) -> Result<Option<PopularSet>> {
+    Ok(newest_set(popular).unless_damaged()?.flatten())
 }
 
 /// The chunks of the set that was published last, by container; none where it is damaged, or there is none.
-pub(crate) fn published_chunks(shared: &Folder) -> Result<BTreeMap<ContainerId, RunSet>> {
-    let found = newest(shared, |writer| {
+pub(crate) fn published_chunks(popular: &Folder) -> Result<BTreeMap<ContainerId, RunSet>> {
+    let found = newest(popular, |writer| {
         let mut chunks = ChunksByContainer::default();
-        scan(shared, writer, &mut |id, chunk| chunks.add(id, chunk))?;
+        scan(popular, writer, &mut |id, chunk| chunks.add(id, chunk))?;
         Ok(chunks.finish())
     });
     Ok(found.unless_damaged()?.flatten().unwrap_or_default())
@@ -99,20 +102,17 @@ pub(crate) fn published_chunks(shared: &Folder) -> Result<BTreeMap<ContainerId, 
 pub(crate) struct PopularIndex {
     set: PopularSet,
     claims: Claims,
+    /// Containers, as the popular set names them.
     matched: BTreeSet<ContainerId>,
 }
 
 impl PopularIndex {
     /// The set that was published last. Whatever keeps it from being read costs space only.
-    pub fn load(shared: &Folder, session: &Session) -> Option<Self> {
+    pub fn load(popular: &Folder, session: &Session) -> Option<Self> {
         // What an older manifest lists may have been given up since.
-        load_checked(shared).ok()?;
-        let set = published(shared).ok().flatten().filter(|set| !set.is_empty())?;
-        Some(PopularIndex {
-            set,
-            claims: Claims::new(shared.clone(), session.token),
-            matched: BTreeSet::new(),
-        })
+        load_checked(popular).ok()?;
+        let set = published(popular).ok().flatten().filter(|set| !set.is_empty())?;
+        Some(PopularIndex { set, claims: Claims::new(session), matched: BTreeSet::new() })
     }
 
     /// Looks up what has not been found. Hits count only in runs of `shortest` chunks that stand one behind the other in
@@ -158,15 +158,20 @@ impl PopularIndex {
         found: &mut [Option<ChunkPlace>],
     ) -> Result<()> {
         // Where the set cannot be reached, what is new is written.
-        let Some(claimed) = self.claims.claim(container).unless_damaged()?.flatten() else { return Ok(()) };
-        let Some(table) = tables.load(&claimed.entry).unless_damaged()? else { return Ok(()) };
+        let claimed = self.claims.claim(DiskId::POPULAR, container).unless_damaged()?.flatten();
+        let (Some(claimed), Some(owner)) = (claimed, tables.count_owner(DiskId::POPULAR)) else {
+            return Ok(());
+        };
+        let id = container.of(owner);
+        let entry = ContainerEntry { id, ..claimed.entry };
+        let Some(table) = tables.load(&entry).unless_damaged()? else { return Ok(()) };
         for (n, slot) in found.iter_mut().enumerate() {
             let chunk = ChunkNo(first.0 + n as u32);
             let at = table.index_of(chunk).filter(|_| !claimed.dead.contains(chunk.0));
             if at.is_some_and(|at| {
                 table.fingerprints[at] == fingerprints[n].0 && table.lengths[at] == lengths[n]
             }) {
-                *slot = Some((container, chunk));
+                *slot = Some((id, chunk));
                 self.matched.insert(container);
             }
         }

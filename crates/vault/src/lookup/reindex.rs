@@ -1,106 +1,130 @@
-//! Rebuilds the indexes of prefixes and segments from tables and recipes. (`popular build` rebuilds the one of the
-//! popular set.)
+//! Rebuilds the hooks from tables and recipes. (`popular build` rebuilds the index of the popular set.)
 
-use crate::base::error::Result;
-use crate::base::error::UnlessDamaged;
-use crate::base::policy::Global;
+use crate::base::error::{Result, UnlessDamaged};
+use crate::base::policy::{Global, Policy, BALANCED};
 use crate::container::tables::read_table;
-use crate::lookup::segment_index::{in_one_place, replace_segments};
-use crate::lookup::stale_indexes::{stale_prefixes, stale_segments};
+use crate::lookup::hooks;
+use crate::lookup::other_disks::is_sampled;
+use crate::lookup::whole_segments::in_one_place;
 use crate::manifest::container_table::Containers;
-use crate::manifest::folder::has_objects;
+use crate::manifest::folder::{list_names, Folder};
 use crate::manifest::reader::Reader;
-use crate::manifest::rollback::load_checked;
 use crate::manifest::vault::Vault;
 use crate::recipe::stored::{read_page, read_root};
-use format::{names, Owner, Prefixes, SegmentPlace};
-use std::collections::{BTreeSet, HashSet};
-use store::StoreError;
+use format::{names, ContainerId, Hook, Manifest, SnapshotEntry};
+use std::collections::HashSet;
+
+/// Hooks that are put at once.
+const HOOKS_AT_ONCE: usize = 1 << 20;
 
 /// What was rebuilt.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReindexReport {
-    /// Containers whose prefixes were written.
+    /// Containers whose chunks were looked at.
     pub containers: u64,
-    /// Segments that were indexed.
-    pub segments: u64,
-    /// Prefixes of containers that are no more.
+    /// Hooks that were put.
+    pub hooks: u64,
+    /// Objects that they replace.
     pub removed: u64,
-    /// Containers whose table is damaged, or whose prefixes cannot be put into their place.
+    /// Containers whose table is damaged, and disks with a damaged page of the container table.
     pub damaged: u64,
 }
 
+/// Hooks that wait to be put.
+struct Found<'a> {
+    folder: &'a Folder,
+    hooks: Vec<(u64, ContainerId)>,
+    count: u64,
+}
+
+impl Found<'_> {
+    fn add(&mut self, prefix: u64, container: ContainerId) -> Result<()> {
+        self.hooks.push((prefix, container));
+        if self.hooks.len() >= HOOKS_AT_ONCE {
+            self.put()?;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self) -> Result<()> {
+        if !self.hooks.is_empty() {
+            self.count += self.hooks.len() as u64;
+            hooks::put(self.folder, std::mem::take(&mut self.hooks))?;
+        }
+        Ok(())
+    }
+}
+
 impl Vault {
-    /// Rebuilds the indexes of the shared set: segments, and prefixes of chunks where the vault's policy wants them or
-    /// there are some.
+    /// Rebuilds the hooks of all disks. Those of a disk are what the policy of its newest snapshot takes for hooks.
     pub fn reindex(&self) -> Result<ReindexReport> {
         let mut report = ReindexReport::default();
-        let (containers, _reader) = self.shared_containers(true)?;
-        let Some(containers) = containers else { return Ok(report) };
-        // What an older manifest does not know would look like left over.
-        load_checked(containers.folder())?;
-        let wants_chunks = self.policy().is_ok_and(|p| matches!(p.global, Global::Chunks { .. }));
-        if wants_chunks || has_objects(&*self.store, &names::prefixes_of(Owner::Shared))? {
-            self.rebuild(&containers, &mut report)?;
-        }
-        let wants_segments = self.policy().is_ok_and(|p| p.global == Global::Segments);
-        if wants_segments || has_objects(&*self.store, &names::segments_of(Owner::Shared))? {
-            report.segments = replace_segments(containers.folder(), self.find_segments(&containers)?)?;
-        }
-        let shared = self.shared();
-        for object in stale_prefixes(&shared)?.into_iter().chain(stale_segments(&shared)?) {
-            report.removed += u64::from(self.store.delete(&object)?);
-        }
-        Ok(report)
-    }
-
-    /// Every segment of any recipe whose chunks stand one behind the other in a shared container.
-    fn find_segments(&self, containers: &Containers) -> Result<BTreeSet<SegmentPlace>> {
-        let mut found = BTreeSet::new();
+        // Backups that commit meanwhile put theirs; those that were there go in the end.
+        let old = list_names(&*self.store, names::HOOKS)?;
         for folder in self.all_folders()? {
             let Some(reader) = Reader::open(&folder).unless_damaged()? else { continue };
-            let mut seen = HashSet::new();
-            for s in &reader.manifest.snapshots {
-                let Some(root) = read_root(&folder, s).unless_damaged()? else { continue };
-                for at in root.pages.iter().filter_map(|p| p.page()).filter(|p| seen.insert(*p)) {
-                    let Some(page) = read_page(&folder, &at).unless_damaged()? else { continue };
-                    for segment in page.segments.iter().filter_map(|(_, s)| in_one_place(s)) {
-                        if containers.get(segment.container)?.is_some() {
-                            found.insert(segment);
-                        }
-                    }
+            let mut found = Found { folder: &folder, hooks: Vec::new(), count: 0 };
+            let policy = reader.manifest.newest().and_then(|s| Policy::by_name(&s.policy).ok());
+            let policy = policy.unwrap_or(BALANCED);
+            let done = match if self.is_isolated() { policy.isolated().global } else { policy.global } {
+                Global::Chunks { sampled, .. } => {
+                    find_chunks(&folder, &reader.manifest, sampled, &mut found, &mut report)
+                }
+                Global::Segments => find_segments(&folder, &reader.manifest, &mut found),
+                Global::Off | Global::Popular { .. } => Ok(()),
+            };
+            match done {
+                // The containers on a damaged page have no hooks: that costs space only.
+                Err(e) if e.is_damage() => report.damaged += 1,
+                done => done?,
+            }
+            found.put()?;
+            report.hooks += found.count;
+        }
+        for object in &old {
+            report.removed += u64::from(self.store.delete(object)?);
+        }
+        let disks = crate::manifest::disks::folder_ids(self)?;
+        hooks::join(&self.popular(), u64::MAX, &|disk| disks.contains(&disk))?;
+        Ok(report)
+    }
+}
+
+/// The hooks of all chunks of a disk's own containers.
+fn find_chunks(
+    folder: &Folder,
+    m: &Manifest,
+    sampled: u32,
+    found: &mut Found<'_>,
+    report: &mut ReindexReport,
+) -> Result<()> {
+    Containers::new(folder.clone(), m).each(|e| {
+        if e.is_foreign() {
+            return Ok(());
+        }
+        let Some(table) = read_table(folder, e.id, e.table).unless_damaged()? else {
+            report.damaged += 1;
+            return Ok(());
+        };
+        report.containers += 1;
+        let hooks = table.fingerprints.iter().filter(|f| is_sampled(f, sampled));
+        hooks.into_iter().try_for_each(|f| found.add(Hook::prefix(f), e.id))
+    })
+}
+
+/// The hooks of the segments of a disk whose chunks stand one behind the other in one of its containers.
+fn find_segments(folder: &Folder, m: &Manifest, found: &mut Found<'_>) -> Result<()> {
+    let mut seen = HashSet::new();
+    for s in &m.snapshots {
+        let Some(root) = read_root(folder, s as &SnapshotEntry).unless_damaged()? else { continue };
+        for at in root.pages.iter().filter_map(|p| p.page()).filter(|p| seen.insert(*p)) {
+            let Some(page) = read_page(folder, &at).unless_damaged()? else { continue };
+            for (_, segment) in &page.segments {
+                if let Some((id, _)) = in_one_place(segment).filter(|(id, _)| id.is_own()) {
+                    found.add(Hook::prefix(&segment.fingerprint), id)?;
                 }
             }
         }
-        Ok(found)
     }
-
-    fn rebuild(&self, containers: &Containers, report: &mut ReindexReport) -> Result<()> {
-        let folder = containers.folder();
-        containers.each(|e| {
-            if e.id.owner() != Owner::Shared {
-                return Ok(());
-            }
-            let name = names::prefixes(e.id);
-            let table = match read_table(folder, e.id, e.table) {
-                Err(e) if e.is_damage() => {
-                    report.damaged += 1;
-                    return Ok(());
-                }
-                other => other?,
-            };
-            let frame = Prefixes::of(&table).encode(folder.context(&name));
-            folder.store.delete(&name)?;
-            match folder.store.put(&name, &[&frame]) {
-                Ok(()) => report.containers += 1,
-                // Somebody else rebuilds it, too, or a directory stands in its place.
-                Err(StoreError::AlreadyExists { .. }) => match folder.store.len(&name) {
-                    Ok(_) => report.containers += 1,
-                    Err(_) => report.damaged += 1,
-                },
-                Err(e) => return Err(e.into()),
-            }
-            Ok(())
-        })
-    }
+    Ok(())
 }

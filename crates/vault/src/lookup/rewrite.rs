@@ -13,7 +13,7 @@ use crate::base::error::Result;
 use crate::base::error::UnlessDamaged;
 use crate::base::policy::{Policy, GAP_BYTES};
 use crate::container::tables::{ChunkPlace, Tables};
-use format::{Codec, ContainerEntry, ContainerId, Group, Owner, Reference, RunSet, Summary, Table};
+use format::{Codec, ContainerEntry, ContainerId, Group, Reference, RunSet, Summary, Table};
 use std::collections::BTreeMap;
 
 /// Going to another place takes as long as reading so much (8.5 ms and half a rotation of 4.2, at 156 MB/s).
@@ -134,7 +134,7 @@ fn most_fragmented<'a>(
     // Where fewer bytes are not wanted, no group of full length has so few that are.
     let spare_bytes = (1.0 - 1.0 / read_ratio) * f64::from(policy.group_bytes);
     let mut found = Vec::new();
-    for (id, wanted) in parent.containers.iter().filter(|c| c.0.owner() == Owner::Disk) {
+    for (id, wanted) in parent.containers.iter().filter(|c| c.0.is_own()) {
         let Some(entry) = tables.entry(*id).unless_damaged()? else { continue };
         let used = wanted.len() as f64 / f64::from(entry.chunks.max(1));
         let ratio = (SEEK_BYTES / entry.stored_bytes.max(1) as f64 + 1.0) / used;

@@ -5,6 +5,7 @@
 
 use crate::base::error::{Result, VaultError};
 use crate::base::policy::Policy;
+use crate::container::tables::Tables;
 use crate::lookup::parent::Parent;
 use crate::manifest::session::Session;
 use format::{SegmentNo, SnapshotEntry};
@@ -51,6 +52,7 @@ impl Untouched {
         since: &Since,
         session: &Session,
         parent: Option<&mut Parent>,
+        tables: &Tables,
         policy: &Policy,
         disk: &str,
         size: Option<u64>,
@@ -95,7 +97,7 @@ impl Untouched {
             let (shorter, longer) = (size.min(newest.size), size.max(newest.size));
             read.push(segments(&(shorter.saturating_sub(1)..longer)));
         }
-        read.extend(parent.unusable()?.into_iter().map(|r| r.start.0..r.end.0));
+        read.extend(parent.unusable(tables)?.into_iter().map(|r| r.start.0..r.end.0));
         let bytes =
             read.into_iter().map(|r| r.start * segment_bytes..r.end.saturating_mul(segment_bytes).min(size));
         Ok(Ok(Untouched { touched: Changes::new(bytes.collect()), segment_bytes, size, next: SegmentNo(0) }))

@@ -1,7 +1,7 @@
 //! An owner's folder: its manifest, its container table, and its released objects.
 
 use crate::base::error::{Result, VaultError};
-use format::{names, ContainerId, Context, DiskId, Malformed, Manifest, Owner, Release, Released, VaultId};
+use format::{names, ContainerId, Context, DiskId, Malformed, Manifest, Release, Released, VaultId};
 use std::sync::Arc;
 use std::time::Duration;
 use store::{ObjectStore, Reserve, StoreError, Tag};
@@ -11,8 +11,8 @@ use store::{ObjectStore, Reserve, StoreError, Tag};
 pub(crate) struct Folder {
     pub store: Arc<dyn ObjectStore>,
     pub vault: VaultId,
+    /// The disk that owns it, or [`DiskId::POPULAR`].
     pub disk: DiskId,
-    pub owner: Owner,
     /// With a slash behind.
     pub path: String,
     /// How long maintenance waits for other maintenance of the folder.
@@ -23,26 +23,25 @@ pub(crate) struct Folder {
 
 impl Folder {
     /// The folder of an owner. `patience`: how long its maintenance waits for other maintenance.
-    pub fn new(
-        store: Arc<dyn ObjectStore>,
-        vault: VaultId,
-        owner: Owner,
-        disk: DiskId,
-        patience: Duration,
-    ) -> Self {
-        let path = names::folder(owner, disk);
-        Folder { store, vault, disk, owner, path, patience, reserve: Reserve::None }
+    pub fn new(store: Arc<dyn ObjectStore>, vault: VaultId, disk: DiskId, patience: Duration) -> Self {
+        let path = names::folder(disk);
+        Folder { store, vault, disk, path, patience, reserve: Reserve::None }
+    }
+
+    /// The folder of another owner of the same vault.
+    pub fn of(&self, disk: DiskId) -> Folder {
+        Folder { disk, path: names::folder(disk), ..self.clone() }
+    }
+
+    /// Whether it is that of the popular set.
+    pub fn is_popular(&self) -> bool {
+        self.disk == DiskId::POPULAR
     }
 
     /// The same folder, whose changes may use so much of the store's reserve.
     pub fn with_reserve(&self, reserve: Reserve) -> Folder {
         let store = self.store.with_reserve(reserve).unwrap_or_else(|| self.store.clone());
         Folder { store, reserve, ..self.clone() }
-    }
-
-    /// Whether a container stands in this folder. Those of the popular set stand in that of the shared set.
-    pub fn owns(&self, id: ContainerId) -> bool {
-        (id.owner() == Owner::Disk) == (self.owner == Owner::Disk)
     }
 
     /// The context of frames of an object of the vault: under its checksum.
@@ -181,7 +180,7 @@ impl Folder {
     }
 }
 
-/// Lists shared containers that the disk references less than before.
+/// Lists containers that the disk references less than before and others may reference.
 pub(crate) fn list_unswept<'a>(m: &mut Manifest, ids: impl IntoIterator<Item = &'a ContainerId>) {
     m.unswept.extend(ids);
     m.unswept.sort_unstable();

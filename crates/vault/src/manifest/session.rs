@@ -13,7 +13,7 @@ use crate::manifest::names::read_name;
 use crate::manifest::rollback::{self, Evidence};
 use crate::manifest::vault::now;
 use format::Token;
-use format::{names, Manifest, Owner, SessionRecord, SnapshotEntry, Writer, WriterKind, WriterNo};
+use format::{names, Manifest, SessionRecord, SnapshotEntry, Writer, WriterKind, WriterNo};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -53,7 +53,7 @@ const QUIET: Duration = Duration::from_secs(5);
 
 fn next_after(folder: &Folder, no: WriterNo) -> Result<WriterNo> {
     let used_up = || VaultError::Refused(format!("{}: all writer numbers are used up", folder.path));
-    no.0.checked_add(1).map(WriterNo).ok_or_else(used_up)
+    Some(WriterNo(no.0 + 1)).filter(|_| no < WriterNo::MAX).ok_or_else(used_up)
 }
 
 /// Holds the object that shows a session to live.
@@ -195,32 +195,6 @@ impl Session {
         }
     }
 
-    /// Registers a second kind of writer under a hold that another session has: backups that also write to
-    /// the shared set. They never exclude each other.
-    pub fn join(folder: &Folder, token: Token) -> Result<Session> {
-        let evidence = Evidence::of_commits(folder)?;
-        let (manifest, writer) = folder.update(|m| {
-            evidence.check_update(folder, m)?;
-            let no = m.next_writer;
-            m.next_writer = next_after(folder, no)?;
-            let kind = WriterKind::Backup;
-            m.writers.push(Writer { no, token, kind, parent: None, since: m.sequence });
-            Ok(no)
-        })?;
-        Ok(Session {
-            folder: folder.clone(),
-            writer,
-            token,
-            parent: None,
-            manifest,
-            evidence,
-            hold: None,
-            put: Mutex::default(),
-            next_page: Mutex::default(),
-            ended: false,
-        })
-    }
-
     /// Remembers an object that goes if the session does not commit.
     pub fn wrote(&self, object: String) {
         self.put.lock().push(object);
@@ -308,8 +282,7 @@ impl Drop for Session {
         let writer = self.writer;
         let ended = folder.update(|m| {
             let is_alone = matches!(&m.writers[..], [w] if w.no == writer && w.kind == WriterKind::Backup);
-            let takes_away =
-                is_alone && folder.owner == Owner::Disk && is_empty(m) && !has_newer(&folder, writer)?;
+            let takes_away = is_alone && !folder.is_popular() && is_empty(m) && !has_newer(&folder, writer)?;
             if !takes_away {
                 m.writers.retain(|w| w.no != writer);
             }

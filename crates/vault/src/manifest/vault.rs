@@ -5,7 +5,7 @@ use crate::base::policy::Policy;
 use crate::base::random::random_bytes;
 use crate::manifest::folder::{has_objects, Folder};
 use crate::manifest::rollback::Evidence;
-use format::{names, Context, DiskId, Manifest, Owner, VaultFile, VaultId};
+use format::{names, Context, DiskId, Manifest, VaultFile, VaultId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -42,7 +42,12 @@ impl Vault {
         if store.len(names::VAULT).is_err() && has_disks(&*store)? {
             return Err(VaultError::Missing { object: names::VAULT.into() });
         }
-        let file = VaultFile { id: VaultId(random_bytes()?), policy: policy.name.into(), created: now() };
+        let file = VaultFile {
+            id: VaultId(random_bytes()?),
+            policy: policy.name.into(),
+            isolated: policy.isolated,
+            created: now(),
+        };
         match store.put(names::VAULT, &[&file.encode()]) {
             Ok(()) => Ok(Vault { store, file, patience: PATIENCE }),
             Err(StoreError::AlreadyExists { .. }) => {
@@ -78,12 +83,18 @@ impl Vault {
         self.file.id
     }
 
+    /// Whether backups take nothing from other disks but the popular set, unless they are told otherwise.
+    pub fn is_isolated(&self) -> bool {
+        self.file.isolated
+    }
+
     /// The policy of backups that do not name one.
     pub fn policy(&self) -> Result<Policy> {
-        Policy::by_name(&self.file.policy).map_err(|e| {
+        let policy = Policy::by_name(&self.file.policy).map_err(|e| {
             let why = format!("{e}; give --policy, or use a newer program");
             VaultError::Newer { object: names::VAULT.into(), why }
-        })
+        })?;
+        Ok(if self.file.isolated { policy.isolated() } else { policy })
     }
 
     /// Where it is.
@@ -96,24 +107,25 @@ impl Vault {
     }
 
     pub(crate) fn folder(&self, id: DiskId) -> Folder {
-        Folder::new(self.store.clone(), self.file.id, Owner::Disk, id, self.patience)
+        Folder::new(self.store.clone(), self.file.id, id, self.patience)
     }
 
-    pub(crate) fn shared(&self) -> Folder {
-        Folder::new(self.store.clone(), self.file.id, Owner::Shared, DiskId([0; 16]), self.patience)
+    /// The folder of the popular set.
+    pub(crate) fn popular(&self) -> Folder {
+        self.folder(DiskId::POPULAR)
     }
 
     /// The same, made if it is not there.
-    pub(crate) fn shared_or_new(&self) -> Result<Folder> {
-        let shared = self.shared();
-        if shared.load_tagged()?.is_none() {
-            if has_objects(&*self.store, &shared.path)? && shared.load_tagged()?.is_none() {
+    pub(crate) fn popular_or_new(&self) -> Result<Folder> {
+        let popular = self.popular();
+        if popular.load_tagged()?.is_none() {
+            if has_objects(&*self.store, &popular.path)? && popular.load_tagged()?.is_none() {
                 // A new one would count its writers from 1 again, and know nothing of what is there.
-                return Err(VaultError::Missing { object: shared.manifest_name() });
+                return Err(VaultError::Missing { object: popular.manifest_name() });
             }
-            shared.create(&Manifest::new(DiskId([0; 16]), ""))?;
+            popular.create(&Manifest::new(DiskId::POPULAR, ""))?;
         }
-        Ok(shared)
+        Ok(popular)
     }
 
     /// The folders of all disks, named or not. One without a manifest is an error: what it references is not known.

@@ -16,18 +16,18 @@ use crate::lookup::popular::{check_len, publish, sets};
 use crate::manifest::container_table::{Containers, Edits};
 use crate::manifest::session::{fence_dead, Session};
 use crate::manifest::vault::Vault;
-use crate::popular::census::Census;
+use crate::popular::census::{is_popular, Census};
 use crate::popular::report::PopularReport;
 use crate::popular::spill::Occurrence;
-use format::{names, ChunkNo, ContainerId, Owner, PopularSet, Table, WriterKind};
+use format::{names, ChunkNo, ContainerId, OwnerNo, PopularSet, Table, WriterKind};
 use std::path::Path;
 
 const CONTAINER_BYTES: u64 = 64 << 20;
 const CODEC: CodecChoice = CodecChoice::Zstd(3);
 
 pub(super) fn build(vault: &Vault, fraction: f64, scratch: &Path) -> Result<PopularReport> {
-    let shared = vault.shared_or_new()?;
-    let session = Session::begin(&shared, WriterKind::Maintenance)?;
+    let popular = vault.popular_or_new()?;
+    let session = Session::begin(&popular, WriterKind::Maintenance)?;
     fence_dead(&session)?;
     let census = Census::take(vault, scratch)?;
     let classes = census.classes()?;
@@ -39,10 +39,10 @@ pub(super) fn build(vault: &Vault, fraction: f64, scratch: &Path) -> Result<Popu
     let mut index: Vec<(u64, ContainerId, ChunkNo)> = Vec::with_capacity(chosen.len());
     let mut copier = Copier::new(&session);
     let (kept, chosen): (Vec<Occurrence>, Vec<Occurrence>) =
-        chosen.into_iter().partition(|o| o.place.container.owner() == Owner::Popular);
+        chosen.into_iter().partition(|o| is_popular(o.place.container));
     report.kept_chunks = kept.len() as u64;
     report.bytes = kept.iter().map(|o| u64::from(o.bytes)).sum();
-    index.extend(kept.iter().map(|o| (prefix_of(o), o.place.container, ChunkNo(o.place.chunk))));
+    index.extend(kept.iter().map(|o| (prefix_of(o), o.place.container.local(), ChunkNo(o.place.chunk))));
     for of_disk in chosen.chunk_by(|a, b| a.disk == b.disk) {
         let folder = &census.disks[of_disk[0].disk as usize];
         let view = match vault.view(folder, TABLE_CACHE_BYTES) {
@@ -70,10 +70,10 @@ pub(super) fn build(vault: &Vault, fraction: f64, scratch: &Path) -> Result<Popu
     index.extend(entries);
     report.chunks = index.len() as u64;
     session.swap(|m| m.edit_containers(&made))?;
-    let old = sets(&shared)?;
+    let old = sets(&popular)?;
     publish(&session, &PopularSet::new(index))?;
     for writer in old {
-        shared.store.delete(&names::popular(writer))?;
+        popular.store.delete(&names::popular(writer))?;
     }
     session.end()?;
     Ok(report)
@@ -109,7 +109,7 @@ struct Copied {
 
 impl<'a> Copier<'a> {
     fn new(session: &'a Session) -> Self {
-        let job = empty_job(ContainerId::new(Owner::Popular, session.writer, 0));
+        let job = empty_job(ContainerId::new(OwnerNo::OWN, session.writer, 0));
         Copier {
             session,
             packer: Packer::new(),
@@ -130,7 +130,7 @@ impl<'a> Copier<'a> {
         let folder = tables.folder_of(id);
         let object = names::data(&folder.path, table.data);
         // What has died since it was counted may be a hole by now.
-        let dead = read_dead(folder, &entry)?;
+        let dead = read_dead(&folder, &entry)?;
         let live = chunks.iter().map(|o| o.place.chunk).filter(|chunk| !dead.contains(*chunk));
         let indices: Vec<usize> = live.filter_map(|chunk| table.index_of(ChunkNo(chunk))).collect();
         for of_group in indices.chunk_by(|a, b| table.group_of(*a) == table.group_of(*b)) {
@@ -202,7 +202,7 @@ impl<'a> Copier<'a> {
         let codec = self.packer.pack(CODEC, false, &job.raw, &mut stored);
         let mut open = match self.open.take() {
             Some(open) => open,
-            None => ContainerWriter::create(&self.session.folder, self.session, container, false)?,
+            None => ContainerWriter::create(&self.session.folder, self.session, container)?,
         };
         check_room(self.session, self.out.made.len(), stored.len() as u64)?;
         let numbers = [(job.first, job.lengths.len() as u32)];
@@ -218,8 +218,7 @@ impl<'a> Copier<'a> {
         self.out.made.insert(entry.id, Some(entry));
         self.out.stored_bytes += stored;
         self.filled = (0, 0);
-        self.job =
-            empty_job(ContainerId::new(Owner::Popular, self.session.writer, self.out.made.len() as u32));
+        self.job = empty_job(ContainerId::new(OwnerNo::OWN, self.session.writer, self.out.made.len() as u32));
         Ok(())
     }
 

@@ -18,7 +18,7 @@ use crate::manifest::vault::Vault;
 use crate::popular::report::PopularClass;
 use crate::popular::spill::{Half, Occurrence, Spill, RECORD_BYTES};
 use crate::recipe::stored::{read_root, summary_of};
-use format::{ChunkNo, ContainerEntry, ContainerId, Owner, RunSet, Table};
+use format::{ChunkNo, ContainerEntry, ContainerId, DiskId, OwnerNo, RunSet, Table};
 use std::collections::{BTreeMap, BinaryHeap, HashSet};
 use std::path::Path;
 
@@ -26,9 +26,19 @@ use std::path::Path;
 type EachChunk<'a> = dyn FnMut(Place, &[u8; 32], u32) -> Result<()> + 'a;
 /// Stands for a disk in records of the popular set itself.
 const THE_SET: u32 = u32::MAX;
+/// The owner of popular containers in records: each disk counts it in its own way.
+const THE_SETS: OwnerNo = OwnerNo::MAX;
+
+/// Whether a container in a record is one of the popular set.
+pub(crate) fn is_popular(id: ContainerId) -> bool {
+    id.owner() == THE_SETS
+}
+
 /// All chunks of all disks.
 pub(crate) struct Census {
     pub disks: Vec<Folder>,
+    /// How each of them counts other owners.
+    owners: Vec<Vec<DiskId>>,
     pub damaged: Vec<String>,
     spill: Spill,
 }
@@ -42,7 +52,7 @@ pub(crate) struct Counted<'a> {
 impl Counted<'_> {
     /// The copy that stands for all of them: in the popular set, where one is.
     pub fn copy(&self) -> Occurrence {
-        let popular = self.all.iter().find(|o| o.place.container.owner() == Owner::Popular);
+        let popular = self.all.iter().find(|o| is_popular(o.place.container));
         *popular.unwrap_or(&self.all[0])
     }
 
@@ -72,7 +82,7 @@ impl Census {
             }
         }
         let mut spill = Spill::create(scratch, chunks * RECORD_BYTES as u64, 0)?;
-        let mut disks = Vec::new();
+        let (mut disks, mut owners) = (Vec::new(), Vec::new());
         add_set(vault, &mut damaged, &mut spill)?;
         for at in listed {
             let view = match vault.view(&at.folder, 0) {
@@ -87,9 +97,25 @@ impl Census {
             each_chunk(&view, &mut damaged, &mut |place, f, bytes| {
                 spill.add(&Occurrence { half: half(f), disk, place, bytes })
             })?;
+            owners.push(view.manifest.owners.clone());
             disks.push(view.folder);
         }
-        Ok(Census { disks, damaged, spill })
+        Ok(Census { disks, owners, damaged, spill })
+    }
+
+    /// Whose a container in a record is, and how that owner names it.
+    pub fn home(&self, o: &Occurrence) -> (DiskId, ContainerId) {
+        let id = o.place.container;
+        let owner = match self.disks.get(o.disk as usize) {
+            Some(_) if is_popular(id) => DiskId::POPULAR,
+            Some(disk) if id.is_own() => disk.disk,
+            Some(_) => self.owners[o.disk as usize]
+                .get(id.owner().0 as usize - 1)
+                .copied()
+                .unwrap_or(DiskId::POPULAR),
+            None => DiskId::POPULAR,
+        };
+        (owner, id.local())
     }
 
     /// How many chunks occur in how many disks, most popular first.
@@ -128,7 +154,7 @@ impl Census {
             if c.disks >= least {
                 chosen.push(copy);
             } else if Some(c.disks) == cut {
-                let fresh = copy.place.container.owner() != Owner::Popular;
+                let fresh = !is_popular(copy.place.container);
                 first.push((fresh, copy.disk, copy.place, copy.half, copy.bytes));
                 if first.len() > room {
                     first.pop();
@@ -162,13 +188,13 @@ impl Census {
     }
 }
 
-/// About how many chunks a disk has: its own, and as many as its newest snapshot may have in shared containers.
+/// About how many chunks a disk has: its own, and as many as its newest snapshot may have in containers of other owners.
 fn count_chunks(folder: &Folder) -> Result<u64> {
     let m = folder.load()?;
     let (mut own, mut shares) = (0, false);
     Containers::new(folder.clone(), &m).each(|e| {
         own += u64::from(e.chunks);
-        shares |= e.id.owner() != Owner::Disk;
+        shares |= !e.id.is_own();
         Ok(())
     })?;
     let newest = m.newest().map_or(0, |s| s.data_bytes / 4096);
@@ -177,14 +203,14 @@ fn count_chunks(folder: &Folder) -> Result<u64> {
 
 /// Adds what is in the set that is there: it need not be copied again, and makes nothing more popular.
 fn add_set(vault: &Vault, damaged: &mut Vec<String>, spill: &mut Spill) -> Result<()> {
-    let shared = vault.shared();
-    let Some((m, _)) = shared.load_tagged()? else { return Ok(()) };
-    let containers = Containers::new(shared.clone(), &m);
-    let chunks = published_chunks(&shared)?;
+    let popular = vault.popular();
+    let Some((m, _)) = popular.load_tagged()? else { return Ok(()) };
+    let containers = Containers::new(popular.clone(), &m);
+    let chunks = published_chunks(&popular)?;
     for (id, live) in chunks {
         let Some(entry) = containers.get(id)?.filter(|e| !m.damaged.contains(&e.id)) else { continue };
-        match read_table(&shared, id, entry.table) {
-            Ok(table) => each_of(&table, &live, &mut |place, f, bytes| {
+        match read_table(&popular, id, entry.table) {
+            Ok(table) => each_of(id.of(THE_SETS), &table, &live, &mut |place, f, bytes| {
                 spill.add(&Occurrence { half: half(f), disk: THE_SET, place, bytes })
             })?,
             Err(e) if e.is_damage() => damaged.push(e.to_string()),
@@ -206,13 +232,11 @@ fn each_chunk(view: &View, damaged: &mut Vec<String>, each: &mut EachChunk<'_>) 
     let mut own: Vec<ContainerEntry> = Vec::new();
     let mut shared: BTreeMap<ContainerId, RunSet> = BTreeMap::new();
     Containers::new(view.folder.clone(), &view.manifest).each(|e| {
-        match e.id.owner() {
+        if !e.id.is_own() {
+            shared.insert(e.id, RunSet::default());
+        } else if !view.manifest.damaged.contains(&e.id) {
             // What is damaged is no copy to go by.
-            Owner::Disk if view.manifest.damaged.contains(&e.id) => {}
-            Owner::Disk => own.push(*e),
-            Owner::Shared | Owner::Popular => {
-                shared.insert(e.id, RunSet::default());
-            }
+            own.push(*e);
         }
         Ok(())
     })?;
@@ -223,7 +247,7 @@ fn each_chunk(view: &View, damaged: &mut Vec<String>, each: &mut EachChunk<'_>) 
             Ok((table, live))
         };
         match live() {
-            Ok((table, live)) => each_of(&table, &live, each)?,
+            Ok((table, live)) => each_of(entry.id, &table, &live, each)?,
             Err(e) if e.is_damage() => damaged.push(e.to_string()),
             Err(e) => return Err(e),
         }
@@ -255,7 +279,10 @@ fn each_chunk(view: &View, damaged: &mut Vec<String>, each: &mut EachChunk<'_>) 
     }
     for (id, live) in shared.iter().filter(|(_, live)| !live.is_empty()) {
         match view.tables.get(*id) {
-            Ok(table) => each_of(&table, live, each)?,
+            Ok(table) => {
+                let popular = view.manifest.owner(id.owner()) == Some(DiskId::POPULAR);
+                each_of(if popular { id.of(THE_SETS) } else { *id }, &table, live, each)?
+            }
             Err(e) if e.is_damage() => damaged.push(e.to_string()),
             Err(e) => return Err(e),
         }
@@ -263,8 +290,7 @@ fn each_chunk(view: &View, damaged: &mut Vec<String>, each: &mut EachChunk<'_>) 
     Ok(())
 }
 
-fn each_of(table: &Table, live: &RunSet, each: &mut EachChunk<'_>) -> Result<()> {
-    let container = table.container;
+fn each_of(container: ContainerId, table: &Table, live: &RunSet, each: &mut EachChunk<'_>) -> Result<()> {
     for &(first, count) in live.runs() {
         for chunk in first..first + count {
             let Some(n) = table.index_of(ChunkNo(chunk)) else { continue };
@@ -283,7 +309,7 @@ mod tests {
 
     fn occurrence(n: u64, disk: u32, chunk: u32) -> Occurrence {
         let half = xxhash(n);
-        let place = Place { container: ContainerId::new(Owner::Disk, WriterNo(1), 0), chunk };
+        let place = Place { container: ContainerId::new(OwnerNo::OWN, WriterNo(1), 0), chunk };
         Occurrence { half, disk, place, bytes: 4096 }
     }
 
@@ -298,7 +324,7 @@ mod tests {
         for r in records {
             spill.add(r).unwrap();
         }
-        Census { disks: Vec::new(), damaged: Vec::new(), spill }
+        Census { disks: Vec::new(), owners: Vec::new(), damaged: Vec::new(), spill }
     }
 
     #[test]
@@ -333,7 +359,7 @@ mod tests {
     #[test]
     fn a_copy_in_the_popular_set_stands_for_all() {
         let mut popular = occurrence(1, 1, 3);
-        popular.place.container = ContainerId::new(Owner::Popular, WriterNo(4), 2);
+        popular.place.container = ContainerId::new(THE_SETS, WriterNo(4), 2);
         let census = census(0, &[occurrence(1, 0, 8), popular]);
         let (top, _) = census.top(&census.classes().unwrap(), 10).unwrap();
         assert_eq!(top, [popular]);

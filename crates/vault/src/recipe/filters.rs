@@ -9,9 +9,7 @@ use crate::base::error::{Named, Result, VaultError};
 use crate::manifest::folder::Folder;
 use crate::manifest::session::Session;
 use crate::recipe::stored::{recipe_of, summary_of};
-use format::{
-    names, Bloom, ChunkNo, ContainerId, Kind, Owner, RecipeName, RecipePageRef, RunSet, SnapshotEntry,
-};
+use format::{names, Bloom, ChunkNo, ContainerId, Kind, RecipeName, RecipePageRef, RunSet, SnapshotEntry};
 use store::StoreError;
 
 /// Puts the filter of a recipe whose pages are durable. Returns its bytes.
@@ -20,8 +18,7 @@ pub(crate) fn put(session: &Session, name: RecipeName, pages: &[RecipePageRef]) 
     let mut referenced: Vec<(ContainerId, RunSet)> = Vec::new();
     for page in pages {
         // What a set has is nobody's to delete with a snapshot.
-        let own =
-            summary_of(folder, page)?.containers.into_iter().filter(|(id, _)| id.owner() != Owner::Popular);
+        let own = summary_of(folder, page)?.containers.into_iter().filter(|(id, _)| id.is_own());
         referenced.extend(own);
     }
     let items: u64 = referenced.iter().map(|(_, chunks)| chunks.len()).sum();

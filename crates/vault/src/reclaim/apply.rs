@@ -9,9 +9,15 @@ use crate::manifest::session::Session;
 use crate::recipe::stored::recipe_of;
 use crate::reclaim::change::{remove_new_recipe, Change};
 use crate::reclaim::dead_list::mark_dead;
+use crate::reclaim::retiring::Retiring;
 use crate::reclaim::unreferenced::{Dead, LeakCount};
-use format::{names, Manifest, Owner, RecipeName, Release, SnapId, SnapshotEntry, SnapshotState};
-use std::collections::{BTreeSet, HashSet};
+use format::{
+    names, ContainerId, Manifest, RecipeName, Release, RunSet, SnapId, SnapshotEntry, SnapshotState, WriterNo,
+};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+/// Chunks of containers that only the disk itself references.
+type DeadChunks<'a> = BTreeMap<ContainerId, &'a RunSet>;
 
 /// Step 3, in one swap. `false`: there is a snapshot that `known` has not, and nothing was done.
 pub(crate) fn apply(
@@ -25,12 +31,18 @@ pub(crate) fn apply(
     let known: HashSet<SnapId> = known.snapshots.iter().map(|s| s.id).collect();
     let m = folder.load()?;
     let containers = Containers::new(folder.clone(), &m);
+    // What other disks may reference is only listed: a sweep looks at them, too.
+    let writers: BTreeSet<WriterNo> = dead.chunks.keys().map(|id| id.writer()).collect();
+    let retiring = if writers.is_empty() { None } else { Some(Retiring::begin(session, &writers)?) };
+    let is_free = |id: &ContainerId| retiring.as_ref().is_none_or(|r| r.is_free(id.writer()));
+    let (free, shared): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        dead.chunks.iter().map(|(id, chunks)| (*id, chunks)).partition(|(id, _)| is_free(id));
     let mut released = Vec::new();
-    let (mut edits, leaks) = match mark_all_dead(session, &containers, dead, punch_below, &mut released) {
+    let (mut edits, leaks) = match mark_all_dead(session, &containers, &free, punch_below, &mut released) {
         // Containers without a live chunk need no list. What is dead in the others leaks until it is repaired.
         Err(e) if e.is_full() => {
             released.clear();
-            (unlisted(session, &containers, dead, &mut released)?, true)
+            (unlisted(session, &containers, &free, &mut released)?, true)
         }
         edits => (edits?, false),
     };
@@ -48,8 +60,9 @@ pub(crate) fn apply(
         }
         m.edit_containers(&edits)?;
         change_snapshots(folder, m, change);
-        // Popular containers are swept by `gc` only: what one disk no longer needs, others have.
-        list_unswept(m, dead.shared.iter().filter(|id| id.owner() == Owner::Shared));
+        list_unswept(m, shared.keys());
+        // Its readers may still need them.
+        dead.shared.iter().for_each(|id| release(m, Release::Foreign(*id)));
         released.iter().for_each(|what| release(m, what.clone()));
         dead.filters.iter().for_each(|object| release_object(m, object.clone()));
         m.by_filter = match dead.counted {
@@ -73,14 +86,14 @@ pub(crate) fn apply(
 fn mark_all_dead(
     session: &Session,
     containers: &Containers,
-    dead: &Dead,
+    dead: &DeadChunks<'_>,
     punch_below: f64,
     released: &mut Vec<Release>,
 ) -> Result<Edits> {
     let mut edits = Edits::new();
-    for (id, chunks) in &dead.chunks {
+    for (id, chunks) in dead {
         let Some(entry) = containers.get(*id)? else { continue };
-        match mark_dead(session, &entry, chunks, punch_below, released) {
+        match mark_dead(session, &entry, chunks, false, punch_below, released) {
             Err(e) if e.is_full() => {
                 let path = &session.folder.path;
                 for id in edits.iter().filter_map(|(id, fresh)| fresh.map(|_| *id)) {
@@ -98,15 +111,15 @@ fn mark_all_dead(
 fn unlisted(
     session: &Session,
     containers: &Containers,
-    dead: &Dead,
+    dead: &DeadChunks<'_>,
     released: &mut Vec<Release>,
 ) -> Result<Edits> {
     let mut edits = Edits::new();
-    for (id, chunks) in &dead.chunks {
+    for (id, chunks) in dead {
         let Some(entry) = containers.get(*id)? else { continue };
         let Some(old) = read_dead(&session.folder, &entry).unless_damaged()? else { continue };
         if old.union(chunks).len() >= u64::from(entry.chunks) {
-            let none = mark_dead(session, &entry, chunks, 0.0, released)?;
+            let none = mark_dead(session, &entry, chunks, false, 0.0, released)?;
             edits.insert(*id, none);
         }
     }

@@ -15,7 +15,7 @@ use crate::container::writer::ContainerWriter;
 use crate::manifest::container_table::{release_data, Containers, Edits};
 use crate::manifest::folder::release;
 use crate::manifest::session::Session;
-use format::{names, Codec, ContainerEntry, ContainerId, DataName, Owner, Release, RunSet, Table};
+use format::{names, Codec, ContainerEntry, ContainerId, DataName, Release, RunSet, Table};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -56,7 +56,7 @@ pub(crate) fn compact_folder(
     let containers = Containers::new(session.folder.clone(), &m);
     let is_due = |e: &ContainerEntry| {
         let share = f64::from(e.dead_chunks) / f64::from(e.chunks.max(1));
-        session.folder.owns(e.id) && e.dead_chunks > 0 && share >= threshold
+        e.id.is_own() && e.dead_chunks > 0 && share >= threshold
     };
     for batch in containers.select(only, is_due)?.chunks(CONTAINERS_PER_SWAP) {
         let done = compact_all(session, batch)?;
@@ -177,8 +177,7 @@ fn copy_live(session: &Session, table: &Table, dead: &RunSet, writer: &mut Conta
     let mut stored = Vec::new();
     let all_raw = table.groups.iter().all(|g| g.codec == Codec::Raw);
     let codec = if all_raw { CodecChoice::Raw } else { CODEC };
-    let is_popular = table.container.owner() == Owner::Popular;
-    let group_bytes = if is_popular { POPULAR_GROUP_BYTES } else { GROUP_BYTES };
+    let group_bytes = if folder.is_popular() { POPULAR_GROUP_BYTES } else { GROUP_BYTES };
     for group in &table.groups {
         let indices = group.first as usize..(group.first + group.count) as usize;
         let number = |n: usize| {

@@ -3,13 +3,16 @@
 use crate::base::error::Result;
 use crate::container::dead::read_dead;
 use crate::container::tables::read_table;
+use crate::lookup::referrers;
 use crate::manifest::folder::Folder;
+use crate::manifest::reader::Reader;
 use crate::manifest::session::Session;
 use crate::recipe::stored::{read_root, summary_of};
-use format::{names, ContainerEntry, ContainerId, DeadLog, Manifest, Owner, Release, RunSet};
+use format::{names, ContainerEntry, ContainerId, DeadLog, Manifest, Release, RunSet};
 use std::collections::HashSet;
 
-/// Logs chunks of a container as dead. Returns its new entry, `None` where no live chunk is left.
+/// Logs chunks of a container as dead. Returns its new entry, `None` where no live chunk is left. `all`: no other chunk is
+/// dead that the list does not have; otherwise only the disk itself references the container.
 ///
 /// With a smaller share of dead chunks than `punch_below` the container is punched; others wait for compaction
 /// (RevDedup 3.2.4).
@@ -17,13 +20,14 @@ pub(crate) fn mark_dead(
     session: &Session,
     entry: &ContainerEntry,
     chunks: &RunSet,
+    all: bool,
     punch_below: f64,
     released: &mut Vec<Release>,
 ) -> Result<Option<ContainerEntry>> {
     let folder = &session.folder;
     let old = match read_dead(folder, entry) {
-        // A log that cannot be read is written anew from the truth. (That of a shared container: `chunks` is all.)
-        Err(e) if e.is_damage() && folder.owner == Owner::Disk => {
+        // A log that cannot be read is written anew from the truth.
+        Err(e) if e.is_damage() && !all => {
             let live = live_chunks(folder, &folder.load()?, entry.id)?;
             read_table(folder, entry.id, entry.table)?.numbers.minus(&live)
         }
@@ -64,6 +68,24 @@ pub(crate) fn live_chunks(folder: &Folder, m: &Manifest, id: ContainerId) -> Res
             if let Some(chunks) = summary_of(folder, &page)?.containers.get(&id) {
                 live = live.union(chunks);
             }
+        }
+    }
+    Ok(live)
+}
+
+/// Chunks of a container, as its owner names it, that the snapshots of the owner and of its referrers reference.
+pub(crate) fn live_chunks_of_all(owner: &Folder, id: ContainerId) -> Result<RunSet> {
+    let mut live = RunSet::default();
+    let own = (!owner.is_popular()).then_some(owner.disk);
+    for disk in referrers::of_writer(owner, id.writer())?.into_iter().chain(own) {
+        let folder = owner.of(disk);
+        let Some(reader) = Some(Reader::open(&folder)).filter(|_| folder.has_content().unwrap_or(true))
+        else {
+            continue;
+        };
+        let reader = reader?;
+        if let Some(no) = reader.manifest.owner_no(owner.disk) {
+            live = live.union(&live_chunks(&folder, &reader.manifest, id.of(no))?);
         }
     }
     Ok(live)

@@ -5,6 +5,7 @@
 //! ([`crate::manifest::rollback`]). Nothing locks the vault: backups, restores and deletions run beside it.
 
 use crate::base::error::{damage_line, Result, VaultError};
+use crate::lookup::{hooks, referrers};
 use crate::manifest::disks::{self, DiskAt};
 use crate::manifest::folder::list_names;
 use crate::manifest::folder::Folder;
@@ -18,7 +19,7 @@ use crate::reclaim::leaks;
 use crate::reclaim::orphans::{list_checked, orphans_of, remove_orphans};
 use crate::reclaim::released::delete_released;
 use crate::reclaim::reverse::{reverse_pending, ReverseReport};
-use crate::reclaim::sweep::sweep_shared;
+use crate::reclaim::sweep::{sweep_popular, sweep_referred, sweep_unswept};
 use format::{names, DiskId, Manifest, WriterKind};
 use std::collections::HashSet;
 use store::{Reserve, StoreError};
@@ -40,13 +41,26 @@ impl Vault {
             return Ok(report);
         }
         report.freed_bytes += self.store.sweep()?;
-        for at in self.disks_to_collect(&mut report, true)? {
-            let done = self.collect_disk(&at, COMPACT_AT_COLLECTION, &mut report);
-            let done = done.and_then(|()| remove_if_empty(&at.folder));
+        let disks = self.disks_to_collect(&mut report, true)?;
+        // Before anything is removed for want of a record. Damage is told below.
+        for at in &disks {
+            match referrers::put_back(&at.folder.with_reserve(Reserve::Whole)) {
+                Err(e) if e.is_damage() || e.is_full() => {}
+                put_back => put_back?,
+            }
+        }
+        for at in &disks {
+            let done = self.collect_disk(at, COMPACT_AT_COLLECTION, &mut report);
             skip_damage(&mut report, &mut full, &at.name, done)?;
         }
-        let done = sweep_shared(self, COMPACT_AT_COLLECTION, &mut report);
-        skip_damage(&mut report, &mut full, "shared", done)?;
+        let done = sweep_popular(self, COMPACT_AT_COLLECTION, &mut report);
+        skip_damage(&mut report, &mut full, "popular", done)?;
+        // Owners may have lost their last referrers to what was collected after them.
+        for at in &disks {
+            let done = remove_if_empty(&at.folder);
+            skip_damage(&mut report, &mut full, &at.name, done)?;
+        }
+        self.tidy_hooks(&mut report)?;
         self.remove_nameless(&mut report)?;
         self.remove_dead_holds(&mut report)?;
         report.freed_bytes += self.store.sweep()?;
@@ -80,8 +94,8 @@ impl Vault {
             skip_damage(&mut report, &mut full, &at.name, done)?;
         }
         if disk.is_none() {
-            let done = sweep_shared(self, threshold, &mut report);
-            skip_damage(&mut report, &mut full, "shared", done)?;
+            let done = sweep_popular(self, threshold, &mut report);
+            skip_damage(&mut report, &mut full, "popular", done)?;
         }
         self.fill_reserve();
         full.map_or(Ok(report), Err)
@@ -139,9 +153,19 @@ impl Vault {
         Ok(())
     }
 
-    /// Sessions, readers and claims of processes that are no more.
+    /// Joins the hooks, without those of disks that are no more.
+    fn tidy_hooks(&self, report: &mut GcReport) -> Result<()> {
+        let disks = disks::folder_ids(self)?;
+        match hooks::join(&self.popular(), u64::MAX, &|disk| disks.contains(&disk)) {
+            Err(e) if e.is_damage() || e.is_full() => report.skipped.push(format!("{}: {e}", names::HOOKS)),
+            joined => drop(joined?),
+        }
+        Ok(())
+    }
+
+    /// Sessions, readers, claims and retiring records of processes that are no more.
     fn remove_dead_holds(&self, report: &mut GcReport) -> Result<()> {
-        for prefix in [names::SESSIONS, names::READERS, names::CLAIMS] {
+        for prefix in [names::SESSIONS, names::READERS, names::CLAIMS, names::RETIRING] {
             let found = list_names(&*self.store, prefix)?;
             for object in found {
                 let holder = match prefix {
@@ -230,7 +254,7 @@ fn collect_folder(vault: &Vault, folder: &Folder, threshold: f64, report: &mut G
         .and_then(|()| reverse_pending(vault, &mut session, false, threshold, &mut reversed));
     report.reversed += reversed.snapshots;
     let repaired = leaks::repair(&mut session, threshold).map(|chunks| report.repaired_chunks += chunks);
-    let carried = carried.and(repaired);
+    let carried = carried.and(repaired).and_then(|()| sweep_referred(vault, &mut session, threshold));
     if carried.as_ref().is_err_and(|e| !e.is_damage() && !e.is_full()) {
         return carried;
     }
@@ -238,7 +262,10 @@ fn collect_folder(vault: &Vault, folder: &Folder, threshold: f64, report: &mut G
     report.add_compaction(compact_folder(&session, threshold, None)?);
     report.freed_bytes += delete_released(folder, Some(session.writer))?;
     session.end()?;
-    carried
+    let swept = sweep_unswept(vault, folder, threshold)?;
+    report.freed_bytes += swept.freed_bytes;
+    report.compacted.containers += swept.compacted;
+    carried.and(swept.held_up.map_or(Ok(()), Err))
 }
 
 /// Counts what a collection would remove.

@@ -86,7 +86,7 @@ pub(crate) fn repair(session: &mut Session, punch_below: f64) -> Result<u64> {
         let mut leaked = 0;
         for e in entries {
             let live = referenced.get(&e.id);
-            if !folder.owns(e.id) {
+            if !e.id.is_own() {
                 dead.foreign.extend(live.is_none().then_some(e.id));
                 continue;
             }

@@ -74,7 +74,7 @@ fn for_each_named(folder: &Folder, m: &Manifest, each: &mut dyn FnMut(&str)) -> 
         s.depends.iter().for_each(|d| each(&names::recipe_pages(path, *d)));
     }
     Containers::new(folder.clone(), m).each(|e| {
-        if folder.owns(e.id) {
+        if e.id.is_own() {
             each(&names::data(path, e.data));
             each(&names::table(path, e.id, e.table));
             if let Some(generation) = e.dead {

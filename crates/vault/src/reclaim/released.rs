@@ -5,9 +5,9 @@ use crate::base::error::{Named, Result};
 use crate::container::dead::read_dead;
 use crate::container::tables::read_table;
 use crate::manifest::container_table::Containers;
-use crate::manifest::folder::Folder;
+use crate::manifest::folder::{list_unswept, Folder};
 use crate::manifest::session::is_alive;
-use format::{names, Codec, ContainerId, Manifest, ReaderRecord, Release, RunSet, Table, WriterNo};
+use format::{names, Codec, ContainerId, DiskId, Manifest, ReaderRecord, Release, RunSet, Table, WriterNo};
 use std::collections::HashSet;
 use std::ops::Range;
 use store::StoreError;
@@ -63,6 +63,8 @@ pub(crate) fn delete_released(folder: &Folder, own: Option<WriterNo>) -> Result<
     for r in m.released.iter().filter(|r| r.sequence <= oldest) {
         let outcome = match &r.what {
             Release::Object(name) => delete(folder, name),
+            // It is listed below.
+            Release::Foreign(_) => Ok(0),
             Release::Punch { container, dead } => {
                 // `verify` reports what is damaged; its space comes back with the container.
                 punch(folder, &m, *container, *dead).unless_damaged().map(Option::unwrap_or_default)
@@ -80,10 +82,21 @@ pub(crate) fn delete_released(folder: &Folder, own: Option<WriterNo>) -> Result<
     if !done.is_empty() {
         folder.update(|m| {
             m.released.retain(|r| !done.contains(&r.what));
+            // Popular containers are swept by `gc` only: what one disk no longer needs, others have.
+            let swept: Vec<ContainerId> = done.iter().filter_map(|what| foreign(m, what)).collect();
+            list_unswept(m, &swept);
             Ok(())
         })?;
     }
     failed.map_or(Ok(freed), Err)
+}
+
+/// The container of another disk that a release is of.
+fn foreign(m: &Manifest, what: &Release) -> Option<ContainerId> {
+    match what {
+        Release::Foreign(id) => Some(*id).filter(|id| m.owner(id.owner()) != Some(DiskId::POPULAR)),
+        _ => None,
+    }
 }
 
 fn delete(folder: &Folder, object: &str) -> Result<u64> {

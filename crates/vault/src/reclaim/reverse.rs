@@ -8,7 +8,8 @@
 //!    ([`crate::reclaim::unreferenced`]).
 //! 4. The new recipe is made durable, then one swap makes recipe, dead chunks and released objects count.
 //! 5. Space is freed by deleting, punching and compacting.
-//! 6. The shared containers that the older snapshot referenced are swept, and no others.
+//!
+//! What other disks may reference is left to the next deletion or `gc`: a pass costs no more where there are more disks.
 //!
 //! Only the older snapshot's recipe is written. A chunk that is not found in the newer one keeps its direct reference:
 //! that costs space only.
@@ -18,7 +19,6 @@ use crate::base::error::{Result, VaultError};
 use crate::base::policy::Policy;
 use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
 use crate::container::view::View;
-use crate::lookup::parent::Unusable;
 use crate::manifest::session::Session;
 use crate::manifest::vault::Vault;
 use crate::recipe::chain::{push, segment_of, RecipeReader};
@@ -27,11 +27,10 @@ use crate::reclaim::apply::apply;
 use crate::reclaim::change::{new_recipe_name, remove_new_recipe, Change, Rewritten};
 use crate::reclaim::compact::compact_folder;
 use crate::reclaim::released::delete_released;
-use crate::reclaim::sweep::sweep_unswept;
 use crate::reclaim::unreferenced::find_dead;
 use format::{
-    ChunkNo, Ordinal, PageAt, PageNo, RecipeName, RecipePage, RecipeRoot, Reference, Reverse, SegmentNo,
-    SegmentRecipe, SnapshotState,
+    ChunkNo, ContainerId, Ordinal, PageAt, PageNo, RecipeName, RecipePage, RecipeRoot, Reference, Reverse,
+    SegmentNo, SegmentRecipe, SnapshotState,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 use store::Reserve;
@@ -62,7 +61,7 @@ impl Vault {
         let mut report = ReverseReport::default();
         let pending = |s: &format::SnapshotEntry| s.reverse == Reverse::Pending;
         let m = folder.load()?;
-        if !m.snapshots.iter().any(pending) && m.unswept.is_empty() {
+        if !m.snapshots.iter().any(pending) {
             return Ok(report);
         }
         let mut session = match Session::begin_if_free(&folder) {
@@ -80,10 +79,6 @@ impl Vault {
         report.compacted += compact_folder(&session, policy.rebuild_at, None)?.containers;
         report.freed_bytes += delete_released(&folder, Some(session.writer))?;
         session.end()?;
-        let swept = sweep_unswept(self, &folder, policy.rebuild_at)?;
-        report.freed_bytes += swept.freed_bytes;
-        report.compacted += swept.compacted;
-        report.held_up = swept.held_up.or(report.held_up);
         Ok(report)
     }
 }
@@ -115,7 +110,7 @@ pub(crate) fn reverse_pending(
             view: &view,
             older: RecipeReader::open(&view.folder, m, older)?,
             newer: RecipeReader::open(&view.folder, m, newer)?,
-            unusable: vault.unusable(m)?,
+            damaged: m.damaged.iter().copied().collect(),
             moved: None,
             redirected_chunks: 0,
         };
@@ -163,7 +158,8 @@ struct Pass<'a> {
     older: RecipeReader,
     newer: RecipeReader,
     /// Containers that nothing is given up for.
-    unusable: Unusable,
+    /// Containers of the disk itself that are known to be damaged.
+    damaged: HashSet<ContainerId>,
     /// Chunks of the newer one's segments that differ from the older one's: where they are.
     moved: Option<HashMap<[u8; 32], (SegmentNo, Ordinal)>>,
     redirected_chunks: u64,
@@ -188,7 +184,10 @@ impl Pass<'_> {
             let no = PageNo(n as u64);
             let Some(page) = self.older.page(no)? else { continue };
             let newer = self.newer.page(no)?.unwrap_or_default();
-            let sound = newer.segments.iter().all(|(_, s)| self.is_sound(s));
+            let mut sound = true;
+            for (_, s) in &newer.segments {
+                sound = sound && self.is_sound(s)?;
+            }
             if sound && has_same_content(&page, &newer) {
                 *slot = PageAt::Newer;
                 continue;
@@ -207,7 +206,11 @@ impl Pass<'_> {
         let mut redirected = RecipePage::default();
         for (index, s) in &page.segments {
             let no = page_no.segment(*index);
-            let references = match segment_of(newer, no).filter(|n| self.is_sound(n)) {
+            let of_newer = match segment_of(newer, no) {
+                Some(n) if self.is_sound(n)? => Some(n),
+                _ => None,
+            };
+            let references = match of_newer {
                 Some(n) if n.fingerprint == s.fingerprint => {
                     self.redirected_chunks += s.references.iter().map(Reference::chunks).sum::<u64>();
                     redirect_whole(no, &s.references)
@@ -266,11 +269,15 @@ impl Pass<'_> {
     }
 
     /// Whether none of a segment's containers is known to be damaged.
-    fn is_sound(&self, s: &SegmentRecipe) -> bool {
-        s.references.iter().all(|r| match r {
-            Reference::Direct { container, .. } => !self.unusable.contains(container),
-            _ => true,
-        })
+    fn is_sound(&self, s: &SegmentRecipe) -> Result<bool> {
+        for r in &s.references {
+            if let Reference::Direct { container, .. } = r {
+                if self.view.tables.is_damaged(*container, &self.damaged)? {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
     }
 
     fn find_moved(&mut self, f: &[u8; 32]) -> Result<Option<(SegmentNo, Ordinal)>> {
@@ -294,7 +301,7 @@ impl Pass<'_> {
             let old = older.page(no)?.unwrap_or_default();
             for (i, s) in &page.segments {
                 let segment = no.segment(*i);
-                if !self.is_sound(s) {
+                if !self.is_sound(s)? {
                     continue;
                 }
                 if segment_of(&old, segment).is_some_and(|o| o.fingerprint == s.fingerprint) {

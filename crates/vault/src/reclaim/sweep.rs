@@ -1,23 +1,22 @@
-//! The sweep of the shared set: finds the chunks that no disk references any more, from the summaries of all disks, and
-//! marks them dead (`docs/flows/gc.md`).
+//! The sweep of containers that more than one disk may reference: finds the chunks that none references any more, from
+//! the summaries of the owner and of its referrers, and marks them dead (`docs/flows/gc.md`).
 //!
-//! 1. It puts a retiring record for every writer whose containers it examines: from now on no session adds references
-//!    to them.
-//! 2. It lists the claims, and leaves containers alone whose writer a living session has claimed.
-//! 3. It reads the summaries of all snapshots of all disks. One scan serves as many containers as memory allows, and
-//!    ends early when all their chunks have been found referenced.
-//! 4. One swap marks the other chunks dead and removes containers without a live chunk from the table.
-//! 5. It removes the retiring records.
+//! 1. It puts a retiring record for the writers whose containers it examines: from now on no backup adds references to
+//!    them. It leaves those alone that a living backup has claimed ([`Retiring`]).
+//! 2. It reads the summaries of all snapshots of the owner and of its referrers. One scan serves as many containers as
+//!    memory allows, and ends early when all their chunks have been found referenced.
+//! 3. One swap marks the other chunks dead and removes containers without a live chunk from the table.
+//! 4. The retiring record goes.
 
 use crate::base::error::UnlessDamaged;
 use crate::base::error::{Result, VaultError};
 use crate::container::dead::read_dead;
 use crate::container::tables::read_table;
 use crate::lookup::popular::published_chunks;
-use crate::lookup::stale_indexes::{stale_prefixes, stale_segments};
+use crate::lookup::referrers;
 use crate::manifest::container_table::{release_data, Containers, Edits};
-use crate::manifest::folder::list_names;
 use crate::manifest::folder::{list_unswept, release, Folder};
+use crate::manifest::rollback::Evidence;
 use crate::manifest::session::{fence_dead, Session};
 use crate::manifest::vault::Vault;
 use crate::recipe::stored::{read_root, summary_of};
@@ -26,28 +25,28 @@ use crate::reclaim::dead_list::mark_dead;
 use crate::reclaim::gc_report::GcReport;
 use crate::reclaim::orphans::{list_checked, remove_orphans};
 use crate::reclaim::released::delete_released;
+use crate::reclaim::retiring::Retiring;
 use format::{
-    encode_mark, names, ContainerEntry, ContainerId, Kind, Owner, RecipePageRef, Release, RunSet, WriterKind,
+    ContainerEntry, ContainerId, DiskId, Manifest, OwnerNo, RecipePageRef, Release, RunSet, WriterKind,
     WriterNo,
 };
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use store::{Reserve, StoreError};
+use store::Reserve;
 
 /// Chunks whose references are counted in one scan. They take four bytes each at worst, where every other one is
 /// referenced.
 const CHUNKS_AT_ONCE: u64 = 32 << 20;
 
-/// Sweeps and compacts the shared set, if the vault has one.
-pub(crate) fn sweep_shared(vault: &Vault, threshold: f64, report: &mut GcReport) -> Result<()> {
-    let folder = vault.shared().with_reserve(Reserve::Whole);
+/// Sweeps and compacts the popular set, if the vault has one.
+pub(crate) fn sweep_popular(vault: &Vault, threshold: f64, report: &mut GcReport) -> Result<()> {
+    let folder = vault.popular().with_reserve(Reserve::Whole);
     if folder.load_tagged()?.is_none() {
         return Ok(());
     }
     let listed = list_checked(&folder)?;
-    let session = begin(vault, Session::begin(&folder, WriterKind::Maintenance)?)?;
+    let session = Session::begin(&folder, WriterKind::Maintenance)?;
     fence_dead(&session)?;
     sweep(vault, &session, candidates(&session, None)?.0, threshold)?;
-    remove_stale_indexes(&session)?;
     remove_orphans(&session, &listed, report)?;
     report.freed_bytes += delete_released(&folder, Some(session.writer))?;
     report.add_compaction(compact_folder(&session, threshold, None)?);
@@ -55,71 +54,132 @@ pub(crate) fn sweep_shared(vault: &Vault, threshold: f64, report: &mut GcReport)
     session.end()
 }
 
+/// Sweeps all containers of the session's folder that other disks reference, or have referenced. So nothing leaks for
+/// ever that a killed sweep has taken off a disk's list.
+pub(crate) fn sweep_referred(vault: &Vault, session: &mut Session, threshold: f64) -> Result<()> {
+    let referred = referrers::referred(&session.folder)?;
+    let own = |ids: &[ContainerId]| -> BTreeSet<ContainerId> {
+        ids.iter().copied().filter(|id| id.is_own()).collect()
+    };
+    let unswept = own(&session.folder.load()?.unswept);
+    let (mut entries, _) = candidates(session, None)?;
+    entries.retain(|e| referred.contains(&e.id.writer()) || unswept.contains(&e.id));
+    if entries.is_empty() && unswept.is_empty() {
+        return Ok(());
+    }
+    // Lists of dead chunks that it has put before have its number in their names, and count by now.
+    session.renew()?;
+    let skipped = sweep(vault, session, entries, threshold)?;
+    if !unswept.is_empty() {
+        session.swap(|m| {
+            m.unswept.retain(|id| !unswept.contains(id) || skipped.contains(id));
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
 /// What a sweep for one disk did.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct SweepReport {
     pub freed_bytes: u64,
     /// Containers written again.
     pub compacted: u64,
-    /// Why it was left for later: other maintenance, damage, or no room.
-    pub held_up: Option<String>,
+    /// Why some were left for later: other maintenance, damage, or no room.
+    pub held_up: Option<VaultError>,
 }
 
-/// Sweeps the shared containers that a disk references less than before. Where that cannot be done now, the next
-/// backup or deletion of the disk does it, or `gc`.
+/// Sweeps the containers that a disk references less than before and other disks may reference. What cannot be done now,
+/// the next deletion of the disk does, or `gc`.
 pub(crate) fn sweep_unswept(vault: &Vault, disk: &Folder, threshold: f64) -> Result<SweepReport> {
     let mut report = SweepReport::default();
-    let unswept: BTreeSet<ContainerId> = disk.load()?.unswept.into_iter().collect();
-    if unswept.is_empty() {
-        return Ok(report);
+    let m = disk.load()?;
+    let mut by_owner: BTreeMap<OwnerNo, BTreeSet<ContainerId>> = BTreeMap::new();
+    for id in &m.unswept {
+        by_owner.entry(id.owner()).or_default().insert(*id);
     }
-    let only = &unswept;
-    let mut run = || -> Result<()> {
-        let shared = vault.shared().with_reserve(disk.reserve);
-        if shared.load_tagged()?.is_none() {
-            return Ok(());
+    // Of owners that are gone, or that the disk does not count.
+    let mut gone = BTreeSet::new();
+    for (no, unswept) in by_owner {
+        let done = match m.owner(no) {
+            Some(owner) => {
+                let folder = vault.folder(owner).with_reserve(disk.reserve);
+                match folder.load_tagged() {
+                    Ok(None) => {
+                        gone.extend(unswept);
+                        continue;
+                    }
+                    Ok(Some(_)) => sweep_of_owner(vault, disk, &folder, no, &unswept, threshold, &mut report),
+                    Err(e) => Err(e),
+                }
+            }
+            None => {
+                gone.extend(unswept);
+                continue;
+            }
+        };
+        match done {
+            Err(e) if e.is_damage() || e.is_full() || matches!(e, VaultError::Busy { .. }) => {
+                report.held_up = Some(e);
+            }
+            other => other?,
         }
-        let session = begin(vault, Session::begin_if_free(&shared)?)?;
-        let folder = session.folder.clone();
-        // Before its snapshots are looked at: what is listed from now on is looked at again.
-        disk.update(|m| {
-            m.unswept.retain(|id| !only.contains(id));
-            Ok(())
-        })?;
-        let (entries, about_to_be_named) = candidates(&session, Some(only))?;
-        let mut skipped = sweep(vault, &session, entries, threshold)?;
-        skipped.extend(about_to_be_named.iter().map(|e| e.id));
-        if !skipped.is_empty() {
-            disk.update(|m| {
-                list_unswept(m, &skipped);
-                Ok(())
-            })?;
-        }
-        report.freed_bytes += delete_released(&folder, Some(session.writer))?;
-        report.compacted += compact_folder(&session, threshold, Some(only))?.containers;
-        report.freed_bytes += delete_released(&folder, Some(session.writer))?;
-        session.end()
-    };
-    let done = run();
-    if done.is_err() {
-        disk.update(|m| {
-            list_unswept(m, only);
-            Ok(())
-        })?;
     }
-    match done {
-        Err(e) if e.is_damage() || e.is_full() || matches!(e, VaultError::Busy { .. }) => {
-            report.held_up = Some(e.to_string());
-        }
-        other => other?,
+    if !gone.is_empty() {
+        forget(disk, &gone)?;
     }
     Ok(report)
 }
 
-fn begin(vault: &Vault, session: Session) -> Result<Session> {
-    // Only one maintenance of a folder at a time: what stands here was left by one that died.
-    remove_retiring(vault)?;
-    Ok(session)
+fn forget(disk: &Folder, unswept: &BTreeSet<ContainerId>) -> Result<()> {
+    disk.update(|m| {
+        m.unswept.retain(|id| !unswept.contains(id));
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// Sweeps containers of one owner for a disk, which counts that owner as `no`.
+fn sweep_of_owner(
+    vault: &Vault,
+    disk: &Folder,
+    owner: &Folder,
+    no: OwnerNo,
+    unswept: &BTreeSet<ContainerId>,
+    threshold: f64,
+    report: &mut SweepReport,
+) -> Result<()> {
+    let session = Session::begin_if_free(owner)?;
+    // Before its snapshots are looked at: what is listed from now on is looked at again.
+    forget(disk, unswept)?;
+    let list_again = |ids: &BTreeSet<ContainerId>| -> Result<()> {
+        if !ids.is_empty() {
+            let ids: Vec<ContainerId> = ids.iter().map(|id| id.of(no)).collect();
+            disk.update(|m| {
+                list_unswept(m, &ids);
+                Ok(())
+            })?;
+        }
+        Ok(())
+    };
+    let local: BTreeSet<ContainerId> = unswept.iter().map(|id| id.local()).collect();
+    let swept = candidates(&session, Some(&local)).and_then(|(entries, about_to_be_named)| {
+        let mut skipped = sweep(vault, &session, entries, threshold)?;
+        skipped.extend(about_to_be_named.iter().map(|e| e.id));
+        Ok(skipped)
+    });
+    let skipped = match swept {
+        Ok(skipped) => skipped,
+        Err(e) => {
+            list_again(&local)?;
+            return Err(e);
+        }
+    };
+    list_again(&skipped)?;
+    report.freed_bytes += delete_released(owner, Some(session.writer))?;
+    report.compacted += compact_folder(&session, threshold, Some(&local))?.containers;
+    report.freed_bytes += delete_released(owner, Some(session.writer))?;
+    session.end()
 }
 
 /// A container that is looked at, and those of its chunks that nothing is known to reference yet.
@@ -137,11 +197,12 @@ fn candidates(
 ) -> Result<(Vec<ContainerEntry>, Vec<ContainerEntry>)> {
     let m = session.folder.load()?;
     let writers: HashSet<_> = m.writers.iter().map(|w| w.no).collect();
-    let found = Containers::new(session.folder.clone(), &m).select(only, |_| true)?;
+    let found = Containers::new(session.folder.clone(), &m).select(only, |e| !e.is_foreign())?;
     Ok(found.into_iter().partition(|e| !writers.contains(&e.id.writer())))
 }
 
-/// Returns the containers that were left alone because they are claimed.
+/// Returns the containers that were left alone because they are claimed, or because somebody still reads what a disk no
+/// longer references.
 fn sweep(
     vault: &Vault,
     session: &Session,
@@ -157,11 +218,13 @@ fn sweep(
             chunks = 0;
         }
     }
-    skipped.extend(sweep_batch(vault, session, batch, punch_below)?);
+    if !batch.is_empty() {
+        skipped.extend(sweep_batch(vault, session, batch, punch_below)?);
+    }
     Ok(skipped)
 }
 
-/// Steps 1 to 5 for some containers.
+/// All steps for some containers.
 fn sweep_batch(
     vault: &Vault,
     session: &Session,
@@ -170,33 +233,10 @@ fn sweep_batch(
 ) -> Result<BTreeSet<ContainerId>> {
     let folder = &session.folder;
     let writers: BTreeSet<WriterNo> = entries.iter().map(|e| e.id.writer()).collect();
-    for writer in &writers {
-        let name = names::retiring(folder.owner, *writer);
-        let frame = encode_mark(Kind::Retiring, folder.context(&name));
-        match folder.store.put(&name, &[&frame]) {
-            // All that were there have been removed: something that is no object stands in its place.
-            Err(StoreError::AlreadyExists { object }) => {
-                return Err(VaultError::corrupt(&object, "a directory stands in its place; remove it"));
-            }
-            put => put?,
-        }
-    }
-    let swept = sweep_retiring(vault, session, entries, punch_below);
-    remove_retiring(vault).and(swept)
-}
-
-/// Steps 2 to 4, while the retiring records stand.
-fn sweep_retiring(
-    vault: &Vault,
-    session: &Session,
-    entries: Vec<ContainerEntry>,
-    punch_below: f64,
-) -> Result<BTreeSet<ContainerId>> {
-    let folder = &session.folder;
-    let claimed = claimed(vault)?;
+    let retiring = Retiring::begin(session, &writers)?;
     let (mut candidates, mut skipped) = (Candidates::new(), BTreeSet::new());
     for entry in entries {
-        if claimed.contains(&entry.id.writer().0.to_string()) {
+        if retiring.is_claimed(entry.id.writer()) {
             skipped.insert(entry.id);
             continue;
         }
@@ -212,21 +252,19 @@ fn sweep_retiring(
         let unreferenced = table.numbers.minus(&dead);
         candidates.insert(entry.id, Candidate { entry, unreferenced });
     }
-    // Backups may match the popular set.
-    for (id, chunks) in published_chunks(folder)? {
-        if let Some(c) = candidates.get_mut(&id) {
-            c.unreferenced = c.unreferenced.minus(&chunks);
+    if folder.is_popular() {
+        // Backups may match the popular set.
+        for (id, chunks) in published_chunks(folder)? {
+            if let Some(c) = candidates.get_mut(&id) {
+                c.unreferenced = c.unreferenced.minus(&chunks);
+            }
         }
     }
-    take_referenced(vault, &mut candidates)?;
+    skipped.extend(take_referenced(vault, folder, &retiring, &mut candidates)?);
     let mut edits = Edits::new();
     let mut released = Vec::new();
     for (id, c) in &candidates {
-        let fresh = mark_dead(session, &c.entry, &c.unreferenced, punch_below, &mut released)?;
-        if fresh.is_none() {
-            released.push(Release::Object(names::prefixes(*id)));
-        }
-        edits.insert(*id, fresh);
+        edits.insert(*id, mark_dead(session, &c.entry, &c.unreferenced, true, punch_below, &mut released)?);
     }
     if edits.is_empty() {
         return Ok(skipped);
@@ -240,83 +278,119 @@ fn sweep_retiring(
     Ok(skipped)
 }
 
-/// Indexes that sessions which never committed have left, and those of containers that are gone.
-fn remove_stale_indexes(session: &Session) -> Result<()> {
-    let folder = &session.folder;
-    for object in stale_prefixes(folder)?.into_iter().chain(stale_segments(folder)?) {
-        folder.store.delete(&object)?;
+/// Takes out what the snapshots of the owner and of its referrers reference. Returns the containers that cannot be judged
+/// now, since somebody may still read what a disk no longer references. A disk that cannot be read, or whose manifest was
+/// rolled back, stops the sweep.
+fn take_referenced(
+    vault: &Vault,
+    owner: &Folder,
+    retiring: &Retiring,
+    candidates: &mut Candidates,
+) -> Result<BTreeSet<ContainerId>> {
+    let mut disks: BTreeMap<DiskId, Vec<WriterNo>> = BTreeMap::new();
+    let writers: BTreeSet<WriterNo> = candidates.keys().map(|id| id.writer()).collect();
+    for writer in writers.into_iter().filter(|w| retiring.is_referred(*w)) {
+        for disk in referrers::of_writer(owner, writer)? {
+            disks.entry(disk).or_default().push(writer);
+        }
     }
-    Ok(())
+    let mut waiting = BTreeSet::new();
+    candidates.retain(|_, c| !c.unreferenced.is_empty());
+    if !owner.is_popular() {
+        take_referenced_by(vault, owner, owner, &[], candidates, &mut waiting)?;
+    }
+    for (disk, writers) in disks {
+        let folder = vault.folder(disk).with_reserve(Reserve::Whole);
+        take_referenced_by(vault, owner, &folder, &writers, candidates, &mut waiting)?;
+    }
+    Ok(waiting)
 }
 
-fn remove_retiring(vault: &Vault) -> Result<()> {
-    let found = list_names(&*vault.store, &names::retiring_of(Owner::Shared))?;
-    for object in found {
-        vault.store.delete(&object)?;
-    }
-    Ok(())
-}
-
-/// Writers whose containers living sessions have claimed, as the claims' names say.
-fn claimed(vault: &Vault) -> Result<HashSet<String>> {
-    let prefix = names::claims_on(Owner::Shared);
-    let found = list_names(&*vault.store, &prefix)?;
-    let mut claimed = HashSet::new();
-    for object in found {
-        let mut parts = object.trim_start_matches(&prefix).split('/');
-        if let (Some(writer), Some(session)) = (parts.next(), parts.next()) {
-            match vault.store.is_held(&format!("{}{session}", names::SESSIONS)) {
-                Ok(false) => {}
-                // A session that cannot be read may live.
-                Ok(true) | Err(StoreError::Unreadable { .. }) => drop(claimed.insert(writer.to_string())),
-                Err(e) => return Err(e.into()),
+/// Takes out what the snapshots of one disk reference. `recorded` are the writers of the owner of which it is on record as
+/// a referrer: where it is none, that record goes.
+fn take_referenced_by(
+    vault: &Vault,
+    owner: &Folder,
+    disk: &Folder,
+    recorded: &[WriterNo],
+    candidates: &mut Candidates,
+    waiting: &mut BTreeSet<ContainerId>,
+) -> Result<()> {
+    let evidence = Evidence::of_commits(disk)?;
+    let view = match vault.view(disk, 0) {
+        // It has been removed since, or its first backup failed.
+        Err(VaultError::Missing { .. }) if !disk.has_content()? => {
+            return recorded.iter().try_for_each(|w| referrers::remove(owner, *w, disk.disk));
+        }
+        view => view?,
+    };
+    // An older manifest does not know what newer snapshots reference.
+    evidence.check(disk, &view.manifest)?;
+    let m = &view.manifest;
+    let Some(no) = m.owner_no(owner.disk) else {
+        return recorded.iter().try_for_each(|w| referrers::remove(owner, *w, disk.disk));
+    };
+    // What its readers may still need is not given back yet.
+    for r in &m.released {
+        if let Release::Foreign(id) = r.what {
+            if id.owner() == no && candidates.remove(&id.local()).is_some() {
+                waiting.insert(id.local());
             }
         }
     }
-    Ok(claimed)
-}
-
-/// Takes out what the snapshots of all disks reference. Disks whose own table names none of the candidates are passed
-/// over. A disk that cannot be read, or whose manifest was rolled back, stops the sweep.
-fn take_referenced(vault: &Vault, candidates: &mut Candidates) -> Result<()> {
-    candidates.retain(|_, c| !c.unreferenced.is_empty());
-    // Every folder there is, not every name: a disk whose name is damaged has its chunks all the same.
-    for (folder, evidence) in vault.listed_folders()? {
-        if candidates.is_empty() {
-            break;
-        }
-        let folder = folder.with_reserve(Reserve::Whole);
-        let view = match vault.view(&folder, 0) {
-            // A failed first backup has taken it away since it was listed.
-            Err(VaultError::Missing { .. }) if !folder.has_content()? => continue,
-            view => view?,
-        };
-        // An older manifest does not know what newer snapshots reference.
-        evidence.check(&folder, &view.manifest)?;
-        let listed = Containers::new(folder.clone(), &view.manifest);
-        let mut wanted = false;
-        for id in candidates.keys() {
-            wanted |= listed.get(*id)?.is_some();
-        }
-        if !wanted {
-            continue;
-        }
-        let mut seen: HashSet<RecipePageRef> = HashSet::new();
-        for s in view.manifest.snapshots.iter().rev() {
-            for page in read_root(&folder, s)?.pages.iter().filter_map(|p| p.page()) {
-                if candidates.is_empty() || !seen.insert(page) {
-                    continue;
-                }
-                for (id, live) in summary_of(&folder, &page)?.containers {
-                    if let Some(c) = candidates.get_mut(&id) {
-                        c.unreferenced = c.unreferenced.minus(&live);
-                        if c.unreferenced.is_empty() {
-                            candidates.remove(&id);
-                        }
+    let listed = view.tables.own();
+    let mut wanted = false;
+    for id in candidates.keys() {
+        wanted |= listed.get(id.of(no))?.is_some();
+    }
+    if !wanted {
+        return remove_stale(owner, m, listed, no, recorded);
+    }
+    let mut seen: HashSet<RecipePageRef> = HashSet::new();
+    for s in m.snapshots.iter().rev() {
+        for page in read_root(disk, s)?.pages.iter().filter_map(|p| p.page()) {
+            if candidates.is_empty() || !seen.insert(page) {
+                continue;
+            }
+            for (id, live) in
+                summary_of(disk, &page)?.containers.into_iter().filter(|(id, _)| id.owner() == no)
+            {
+                let id = id.local();
+                if let Some(c) = candidates.get_mut(&id) {
+                    c.unreferenced = c.unreferenced.minus(&live);
+                    if c.unreferenced.is_empty() {
+                        candidates.remove(&id);
                     }
                 }
             }
         }
     }
     Ok(())
+}
+
+/// Removes the records of a disk for writers of whose containers it lists none, nor waits with any. No backup of it is
+/// about to add one: none has a claim.
+fn remove_stale(
+    owner: &Folder,
+    m: &Manifest,
+    listed: &Containers,
+    no: OwnerNo,
+    recorded: &[WriterNo],
+) -> Result<()> {
+    if recorded.is_empty() {
+        return Ok(());
+    }
+    let mut used: HashSet<WriterNo> = HashSet::new();
+    let of_owner = |id: ContainerId| (id.owner() == no).then(|| id.writer());
+    listed.each(|e| {
+        used.extend(of_owner(e.id));
+        Ok(())
+    })?;
+    for r in &m.released {
+        if let Release::Foreign(id) = r.what {
+            used.extend(of_owner(id));
+        }
+    }
+    let stale = recorded.iter().filter(|w| !used.contains(w));
+    stale.into_iter().try_for_each(|w| referrers::remove(owner, *w, m.disk))
 }

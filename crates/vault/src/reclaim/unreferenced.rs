@@ -8,7 +8,7 @@ use crate::recipe::filters;
 use crate::recipe::filters::Merged;
 use crate::recipe::stored::{read_root, recipe_of, summary_of};
 use crate::reclaim::change::Change;
-use format::{ContainerId, Manifest, Owner, RecipePageRef, RunSet, SnapshotEntry, Summary, Table};
+use format::{ContainerId, Manifest, RecipePageRef, RunSet, SnapshotEntry, Summary, Table};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// Memory for chunks that may be dead, in bytes, but for one page with more.
@@ -19,9 +19,9 @@ const CANDIDATE_BYTES: usize = 32 << 20;
 pub(crate) struct Dead {
     /// Chunks of the disk's own containers.
     pub chunks: BTreeMap<ContainerId, RunSet>,
-    /// Shared containers some of whose chunks the disk no longer references; other disks may.
+    /// Containers of other owners some of whose chunks the disk no longer references; other disks may.
     pub shared: BTreeSet<ContainerId>,
-    /// Shared containers that the disk no longer references at all.
+    /// Containers of other owners that the disk no longer references at all.
     pub foreign: BTreeSet<ContainerId>,
     /// Filters of recipes that go.
     pub filters: Vec<String>,
@@ -76,7 +76,7 @@ pub(crate) fn find_dead(folder: &Folder, m: &Manifest, change: &Change) -> Resul
             candidates.without_filtered(&pages.filters);
         }
         for (id, chunks) in candidates.chunks {
-            if id.owner() == Owner::Disk {
+            if id.is_own() {
                 let known = dead.chunks.entry(id).or_default();
                 *known = known.union(&chunks);
                 continue;
@@ -151,7 +151,7 @@ impl Candidates<'_> {
         for (id, chunks) in summary.containers {
             let most = match self.listed.get(id)? {
                 None => continue,
-                Some(e) if id.owner() == Owner::Disk => u64::from(e.chunks).min(Table::CHUNKS_MAX),
+                Some(e) if id.is_own() => u64::from(e.chunks).min(Table::CHUNKS_MAX),
                 Some(_) => Table::CHUNKS_MAX,
             };
             // A summary that names more chunks than there are is damaged: it costs space, not data.
@@ -183,11 +183,11 @@ impl Candidates<'_> {
         Ok(referenced)
     }
 
-    /// Takes out what filters have, and the popular set, of which they say nothing.
+    /// Takes out what filters have, and containers of other owners, of which they say nothing.
     fn without_filtered(&mut self, filters: &Merged) {
         self.chunks.retain(|id, chunks| {
             *chunks = filters.without_what_is_in(*id, chunks);
-            id.owner() != Owner::Popular && !chunks.is_empty()
+            id.is_own() && !chunks.is_empty()
         });
     }
 }

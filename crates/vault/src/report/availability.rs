@@ -9,11 +9,11 @@
 use crate::base::error::{Result, VaultError};
 use crate::manifest::vault::Vault;
 use crate::popular::census::Census;
-use format::{ContainerId, Owner};
+use format::{ContainerId, DiskId};
 use rand::rngs::StdRng;
 use rand::seq::index::sample;
 use rand::{RngExt, SeedableRng};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 /// A cluster that might keep the vault.
@@ -83,31 +83,34 @@ impl Vault {
         let census = Census::take(self, scratch)?;
         let disks = census.disks.len();
         let mut own: Vec<BTreeSet<ContainerId>> = vec![BTreeSet::new(); disks];
+        // Containers that disks reference without owning them: all who reference them share them.
+        let mut referenced: HashSet<(DiskId, ContainerId)> = HashSet::new();
+        census.each(&mut |chunk| {
+            for o in chunk.all_of_disks().filter(|o| !o.place.container.is_own()) {
+                referenced.insert(census.home(o));
+            }
+            Ok(())
+        })?;
         let mut shared: Vec<BTreeSet<u32>> = vec![BTreeSet::new(); disks];
         let mut oblivious: Vec<BTreeSet<u32>> = vec![BTreeSet::new(); disks];
-        let mut shared_numbers: HashMap<ContainerId, u32> = HashMap::new();
-        let mut homes: HashMap<(u32, ContainerId), u32> = HashMap::new();
+        let mut shared_numbers: HashMap<(DiskId, ContainerId), u32> = HashMap::new();
+        let mut homes: HashMap<(DiskId, ContainerId), u32> = HashMap::new();
         census.each(&mut |chunk| {
-            let first = &chunk.all[0];
-            // A shared container is one block, whichever disk comes first.
-            let home = match first.place.container.owner() {
-                Owner::Disk => (first.disk, first.place.container),
-                Owner::Shared | Owner::Popular => (u32::MAX, first.place.container),
-            };
+            // A container is one block, whichever disk comes first.
             let next = homes.len() as u32;
-            let home = *homes.entry(home).or_insert(next);
+            let home = *homes.entry(census.home(&chunk.all[0])).or_insert(next);
             for o in chunk.of_disks() {
                 oblivious[o.disk as usize].insert(home);
             }
             // Of two copies that a disk has, some snapshot needs each.
             for o in chunk.all_of_disks() {
                 let disk = o.disk as usize;
-                match o.place.container.owner() {
-                    Owner::Disk => drop(own[disk].insert(o.place.container)),
-                    Owner::Shared | Owner::Popular => {
-                        let next = shared_numbers.len() as u32;
-                        shared[disk].insert(*shared_numbers.entry(o.place.container).or_insert(next));
-                    }
+                let home = census.home(o);
+                if referenced.contains(&home) {
+                    let next = shared_numbers.len() as u32;
+                    shared[disk].insert(*shared_numbers.entry(home).or_insert(next));
+                } else {
+                    own[disk].insert(o.place.container);
                 }
             }
             Ok(())

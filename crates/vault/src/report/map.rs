@@ -5,7 +5,7 @@ use crate::base::snapshot_spec::find_snapshot;
 use crate::container::tables::TABLE_CACHE_BYTES;
 use crate::manifest::vault::Vault;
 use crate::report::layout::{ages, walk, Age, Fragmentation};
-use format::{Owner, SnapshotEntry, WriterNo};
+use format::{SnapshotEntry, WriterNo};
 use std::collections::BTreeMap;
 
 /// A cell of the map.
@@ -50,8 +50,8 @@ impl Vault {
         let mut by_cell: Vec<BTreeMap<Option<WriterNo>, u64>> = vec![BTreeMap::new(); count];
         let mut by_writer: BTreeMap<Option<WriterNo>, u64> = BTreeMap::new();
         let fragmentation = walk(&view, &snapshot, |offset, bytes, container| {
-            // The popular set counts its writers by itself: it is older than all of the disk's.
-            let writer = Some(container.writer()).filter(|_| container.owner() != Owner::Popular);
+            // Other owners count their writers by themselves: what is theirs is older than all of the disk's.
+            let writer = Some(container.writer()).filter(|_| container.is_own());
             *by_writer.entry(writer).or_default() += bytes;
             let (mut at, end) = (offset, offset + bytes);
             while at < end {

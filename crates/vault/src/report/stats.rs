@@ -8,6 +8,7 @@ use crate::manifest::disks;
 use crate::manifest::folder::Folder;
 use crate::manifest::vault::Vault;
 use crate::report::layout::{walk, Fragmentation};
+use std::collections::BTreeSet;
 
 /// Bytes of a folder's objects by kind.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,6 +55,10 @@ pub struct DiskStats {
     pub bytes: FolderBytes,
     /// Its own containers.
     pub containers: u64,
+    /// Containers of other owners that it references.
+    pub foreign_containers: u64,
+    /// The other owners.
+    pub owners: u64,
     /// Chunks in them that are not known to be dead.
     pub live_chunks: u64,
     /// Stored bytes of dead chunks, estimated from their number.
@@ -71,8 +76,8 @@ pub struct DiskStats {
 pub struct Stats {
     /// By name.
     pub disks: Vec<DiskStats>,
-    /// The shared set.
-    pub shared: FolderBytes,
+    /// The popular set.
+    pub popular: FolderBytes,
     /// Names, sessions, indexes, `vault.json`.
     pub other_bytes: u64,
     /// Damage that kept disks from being counted.
@@ -82,12 +87,14 @@ pub struct Stats {
 impl Stats {
     /// Bytes of containers' data.
     pub fn data_bytes(&self) -> u64 {
-        self.shared.data + self.disks.iter().map(|d| d.bytes.data).sum::<u64>()
+        self.popular.data + self.disks.iter().map(|d| d.bytes.data).sum::<u64>()
     }
 
     /// Bytes of everything else.
     pub fn metadata_bytes(&self) -> u64 {
-        self.other_bytes + self.shared.metadata() + self.disks.iter().map(|d| d.bytes.metadata()).sum::<u64>()
+        self.other_bytes
+            + self.popular.metadata()
+            + self.disks.iter().map(|d| d.bytes.metadata()).sum::<u64>()
     }
 }
 
@@ -112,12 +119,12 @@ impl Vault {
             }
         }
         if disk.is_none() {
-            let shared = self.shared().path;
+            let popular = self.popular().path;
             let folders: Vec<&String> = disks.iter().map(|d| &d.folder.path).collect();
             let mut other_bytes = 0;
             self.add_sizes("", &mut |name, bytes| {
-                if name.starts_with(&shared) {
-                    stats.shared.add(name, bytes);
+                if name.starts_with(&popular) {
+                    stats.popular.add(name, bytes);
                 } else if !folders.iter().any(|f| name.starts_with(*f)) {
                     other_bytes += bytes;
                 }
@@ -154,8 +161,13 @@ impl Vault {
             ..DiskStats::default()
         };
         self.add_sizes(&folder.path, &mut |name, bytes| d.bytes.add(name, bytes))?;
+        let mut owners = BTreeSet::new();
         Containers::new(folder.clone(), m).each(|e| {
-            if folder.owns(e.id) {
+            if !e.id.is_own() {
+                d.foreign_containers += 1;
+                owners.insert(e.id.owner());
+            }
+            if e.id.is_own() {
                 d.containers += 1;
                 d.live_chunks += u64::from(e.chunks - e.dead_chunks.min(e.chunks));
                 let dead = e.stored_bytes as f64 * f64::from(e.dead_chunks) / f64::from(e.chunks.max(1));
@@ -163,6 +175,7 @@ impl Vault {
             }
             Ok(())
         })?;
+        d.owners = owners.len() as u64;
         if let Some(newest) = m.newest() {
             // `verify` reports damage; the other numbers are right all the same.
             d.newest = walk(&view, newest, |_, _, _| {}).unless_damaged()?;

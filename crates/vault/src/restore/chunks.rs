@@ -8,13 +8,13 @@ use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
 use crate::manifest::vault::Vault;
 use crate::recipe::chain::RecipeReader;
-use format::{ChunkNo, ContainerEntry, ContainerId, Manifest, Reference, SnapshotEntry};
+use format::{ChunkNo, ContainerEntry, ContainerId, DiskId, Manifest, Reference, SnapshotEntry};
 use std::ops::Range;
 
 /// A container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContainerInfo {
-    /// Its id, unique among the containers of a disk and those that disks share.
+    /// Its id, unique among the containers of its owner.
     pub id: ContainerId,
     /// Chunks in it.
     pub chunks: u32,
@@ -36,17 +36,28 @@ impl Vault {
         Ok(DiskChunks(self.view_of(disk, TABLE_CACHE_BYTES)?))
     }
 
-    /// The containers that disks share, the popular ones among them, in the order of their ids.
-    pub fn common_containers(&self) -> Result<Vec<ContainerInfo>> {
-        let shared = self.shared();
-        match shared.load_tagged()? {
-            Some((m, _)) => list(&shared, &m),
+    /// The containers of the popular set, in the order of their ids.
+    pub fn popular_containers(&self) -> Result<Vec<ContainerInfo>> {
+        let popular = self.popular();
+        match popular.load_tagged()? {
+            Some((m, _)) => list(&popular, &m),
             None => Ok(Vec::new()),
         }
     }
 }
 
 impl DiskChunks {
+    /// The disk.
+    pub fn disk(&self) -> DiskId {
+        self.0.folder.disk
+    }
+
+    /// Whose a container is that the disk references, and the container as its owner names it. `None` where the disk
+    /// counts no such owner.
+    pub fn owner_of(&self, container: ContainerId) -> Option<(DiskId, ContainerId)> {
+        Some((self.0.manifest.owner(container.owner())?, container.local()))
+    }
+
     /// The snapshots, oldest first.
     pub fn snapshots(&self) -> impl Iterator<Item = &SnapshotEntry> {
         self.0.manifest.live()
@@ -89,7 +100,7 @@ fn list(folder: &Folder, m: &Manifest) -> Result<Vec<ContainerInfo>> {
     let mut all = Vec::new();
     Containers::new(folder.clone(), m).each(|e| {
         let ContainerEntry { id, chunks, dead_chunks, stored_bytes, .. } = *e;
-        if folder.owns(id) {
+        if id.is_own() {
             all.push(ContainerInfo { id, chunks, dead_chunks, stored_bytes });
         }
         Ok(())

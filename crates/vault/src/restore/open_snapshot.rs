@@ -17,7 +17,7 @@ use crate::restore::read_ahead::Streams;
 use crate::restore::segment_map::{MapPart, SegmentMap};
 use crossbeam_channel::{bounded, Sender};
 use format::SegmentNo;
-use format::{DiskId, Owner, SnapshotEntry};
+use format::SnapshotEntry;
 use parking_lot::{Mutex, MutexGuard};
 use quick_cache::sync::Cache;
 use quick_cache::Weighter;
@@ -178,7 +178,7 @@ impl Shared {
             let into = (wanted.start - range.start) as usize..(wanted.end - range.start) as usize;
             self.group(part)?.copy(part.at(wanted.start), &mut buf[into]).or_else(|wrong| {
                 let table = self.view.tables.get(part.container)?;
-                Err(wrong.into_error(self.view.tables.folder_of(part.container), &table))
+                Err(wrong.into_error(&self.view.tables.folder_of(part.container), &table))
             })
         })
     }
@@ -234,12 +234,9 @@ impl Shared {
     }
 
     fn key(&self, part: &MapPart) -> GroupKey {
-        let disk = match part.container.owner() {
-            Owner::Disk => self.view.folder.disk,
-            Owner::Shared | Owner::Popular => DiskId([0; 16]),
-        };
+        let disk = self.view.tables.folder_of(part.container).disk;
         let MapPart { container, table, group, slice, .. } = *part;
-        GroupKey { disk, container, table, group, slice }
+        GroupKey { disk, container: container.local(), table, group, slice }
     }
 
     fn group(&self, part: &MapPart) -> Result<Arc<OpenGroup>> {
@@ -247,7 +244,7 @@ impl Shared {
         self.groups.get(&key, || {
             self.view.check()?;
             let table = self.view.tables.get(part.container)?;
-            self.groups.load(self.view.tables.folder_of(part.container), &table, &key)
+            self.groups.load(&self.view.tables.folder_of(part.container), &table, &key)
         })
     }
 

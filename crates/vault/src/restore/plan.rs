@@ -3,7 +3,7 @@
 use crate::base::error::{Result, VaultError};
 use crate::container::tables::Tables;
 use crate::recipe::chain::RecipeReader;
-use format::{ChunkNo, Codec, ContainerId, Owner, Reference, SegmentNo, Table, WriterNo};
+use format::{ChunkNo, Codec, ContainerId, OwnerNo, Reference, SegmentNo, Table, WriterNo};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -33,7 +33,7 @@ pub(crate) struct Plan {
     pub containers: Vec<ContainerId>,
     slots: HashMap<ContainerId, u32>,
     /// When the data of each container was written.
-    written: Vec<(Owner, WriterNo, ContainerId)>,
+    written: Vec<(OwnerNo, WriterNo, ContainerId)>,
     /// Sorted by container and group.
     pub parts: Vec<Part>,
     /// Ranges that are not zeros, sorted and merged.

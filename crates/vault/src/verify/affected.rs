@@ -7,16 +7,16 @@ use crate::manifest::folder::Folder;
 use crate::recipe::chain::RecipeCache;
 use crate::recipe::stored::{read_page, read_summary};
 use crate::verify::descent::{descend, end_of_chain, Resolved};
-use crate::verify::findings::ContainerFindings;
+use crate::verify::findings::{ContainerFindings, OtherFindings};
 use crate::verify::recipes::{BadPages, RecipeFindings};
-use format::{RecipePageRef, SnapshotEntry, SnapshotState, Summary};
+use format::{DiskId, OwnerNo, RecipePageRef, SnapshotEntry, SnapshotState, Summary};
 use std::collections::{BTreeSet, HashMap};
 
-/// What is to blame for a page that cannot be restored, in the disk and in the shared set.
+/// What is to blame for a page that cannot be restored, in the disk and in other owners.
 #[derive(Clone, Default)]
 struct Hits {
     own: Vec<usize>,
-    shared: Vec<usize>,
+    others: Vec<(DiskId, usize)>,
 }
 
 /// Tells for every damaged object which snapshots of a disk it affects; of some it is known already.
@@ -25,13 +25,19 @@ pub(super) fn attribute(
     disk: &str,
     recipes: &RecipeFindings,
     own: &mut ContainerFindings,
-    shared: &mut ContainerFindings,
+    others: &mut OtherFindings,
 ) -> Result<()> {
     let mut of_own = recipes.affected.clone();
-    let mut of_shared = BTreeSet::new();
+    let mut of_others = BTreeSet::new();
+    let is_bad = |disk: &DiskId| others.get(disk).is_some_and(|found| !found.bad.is_empty());
+    let bad_others: HashMap<OwnerNo, DiskId> = (1..)
+        .map(OwnerNo)
+        .zip(view.manifest.owners.iter().copied())
+        .filter(|(_, disk)| is_bad(disk))
+        .collect();
     let snapshots = &view.manifest.snapshots;
     let is_live = |s: &SnapshotEntry| s.state == SnapshotState::Live;
-    if !(recipes.bad_pages.is_empty() && own.bad.is_empty() && shared.bad.is_empty()) {
+    if !(recipes.bad_pages.is_empty() && own.bad.is_empty() && bad_others.is_empty()) {
         let Some(newest) = snapshots.iter().rposition(is_live) else { return Ok(()) };
         let (top, cache) = (end_of_chain(snapshots, newest), RecipeCache::default());
         // Pages are shared along the chain of snapshots: what was found for the next newer one serves again.
@@ -44,11 +50,11 @@ pub(super) fn attribute(
                 let here = level.page(no);
                 let hits = match step.newer.filter(|n| n.page(no).is(here)).and_then(|_| known.get(&no)) {
                     Some(hits) => hits.clone(),
-                    None => hits_of(&view.folder, here, &recipes.bad_pages, own, shared)?,
+                    None => hits_of(&view.folder, here, &recipes.bad_pages, own, &bad_others, others)?,
                 };
                 if is_live(step.entry) {
                     of_own.extend(hits.own.iter().map(|h| (*h, step.no)));
-                    of_shared.extend(hits.shared.iter().map(|h| (*h, step.no)));
+                    of_others.extend(hits.others.iter().map(|h| (*h, step.no)));
                 }
                 before.insert(no, hits);
             }
@@ -57,7 +63,9 @@ pub(super) fn attribute(
     }
     let name = |no: usize| format!("{disk}@{}", snapshots[no].id);
     of_own.into_iter().for_each(|(object, no)| own.found.affects(object, &name(no)));
-    of_shared.into_iter().for_each(|(object, no)| shared.found.affects(object, &name(no)));
+    for ((disk, object), no) in of_others {
+        others.entry(disk).or_default().found.affects(object, &name(no));
+    }
     Ok(())
 }
 
@@ -66,7 +74,8 @@ fn hits_of(
     page: &Resolved,
     bad_pages: &BadPages,
     own: &ContainerFindings,
-    shared: &ContainerFindings,
+    bad_others: &HashMap<OwnerNo, DiskId>,
+    others: &OtherFindings,
 ) -> Result<Hits> {
     let summary = match page {
         // Of what cannot be followed it has been said.
@@ -74,13 +83,26 @@ fn hits_of(
         Resolved::Traced { page, .. } => Summary::of(page),
         Resolved::Direct(at) => {
             if let Some(object) = bad_pages.get(at) {
-                return Ok(Hits { own: vec![*object], shared: Vec::new() });
+                return Ok(Hits { own: vec![*object], others: Vec::new() });
             }
             let Some(summary) = summary_of(folder, at)? else { return Ok(Hits::default()) };
             summary
         }
     };
-    Ok(Hits { own: own.bad.hits(&summary), shared: shared.bad.hits(&summary) })
+    // In the order of their ids, owner by owner.
+    let mut hits = Hits::default();
+    let mut containers = summary.containers.into_iter().peekable();
+    while let Some(no) = containers.peek().map(|(id, _)| id.owner()) {
+        let of_owner = std::iter::from_fn(|| containers.next_if(|(id, _)| id.owner() == no));
+        let of_owner = Summary { containers: of_owner.map(|(id, chunks)| (id.local(), chunks)).collect() };
+        if no == OwnerNo::OWN {
+            hits.own = own.bad.hits(&of_owner);
+        } else if let Some(disk) = bad_others.get(&no) {
+            let found = others.get(disk).map(|found| found.bad.hits(&of_owner)).unwrap_or_default();
+            hits.others.extend(found.into_iter().map(|object| (*disk, object)));
+        }
+    }
+    Ok(hits)
 }
 
 /// A page's summary, from the page where the summary is damaged; `None` where both are.

@@ -1,4 +1,4 @@
-//! Checks containers, each once: table, list of dead chunks, data object, and the prefixes of shared ones.
+//! Checks containers, each once: table, list of dead chunks, data object.
 
 use super::groups;
 use crate::base::error::{fault, Named, Result, VaultError};
@@ -8,18 +8,17 @@ use crate::container::dead::read_dead;
 use crate::container::group_reader::extent;
 use crate::container::tables::Tables;
 use crate::manifest::folder::Folder;
-use crate::verify::findings::{generations, CheckCounts, ContainerFindings};
+use crate::verify::findings::{generations, CheckCounts, ContainerFindings, OtherFindings};
 use crate::verify::found::{lock, ThreadFindings};
 use crate::verify::groups::GroupRead;
 use crossbeam_channel::{bounded, Sender};
 use format::{
-    names, Codec, ContainerEntry, ContainerId, DataFooter, DataHeader, Kind, Owner, Prefixes, RunSet, Table,
+    names, Codec, ContainerEntry, ContainerId, DataFooter, DataHeader, Kind, RunSet, Table,
     DATA_FOOTER_BYTES, DATA_HEADER_BYTES,
 };
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use store::StoreError;
 
 /// Looks at containers.
 pub(super) struct ContainerCheck<'a> {
@@ -37,10 +36,11 @@ impl ContainerCheck<'_> {
         &self,
         ids: &BTreeSet<ContainerId>,
         own: &mut ContainerFindings,
-        shared: &mut ContainerFindings,
+        others: &mut OtherFindings,
     ) -> Result<CheckCounts> {
         let ids: Vec<ContainerId> = ids.iter().copied().collect();
-        let found = Mutex::new(ThreadFindings { own, shared, counts: CheckCounts::default() });
+        let found =
+            Mutex::new(ThreadFindings { tables: self.tables, own, others, counts: CheckCounts::default() });
         let failure = Failure::default();
         let next = AtomicUsize::new(0);
         let threads = cores();
@@ -99,11 +99,8 @@ impl ContainerCheck<'_> {
             // Table and data.
             found.counts.objects += 2;
         }
-        let folder = self.tables.folder_of(id);
+        let folder = &self.tables.folder_of(id);
         let known_dead = self.dead_log(folder, &entry, found)?;
-        if id.owner() == Owner::Shared {
-            self.prefixes(folder, id, found)?;
-        }
         let table = match self.tables.load(&entry) {
             Ok(table) => table,
             Err(e) => {
@@ -149,26 +146,6 @@ impl ContainerCheck<'_> {
                 Ok(None)
             }
         }
-    }
-
-    /// The prefixes of a shared container: an index, which may be missing.
-    fn prefixes(&self, folder: &Folder, id: ContainerId, found: &Mutex<ThreadFindings<'_>>) -> Result<()> {
-        let object = names::prefixes(id);
-        let read = match folder.store.read(&object, Kind::Prefixes.frame_max()) {
-            Err(StoreError::NotFound { .. }) => return Ok(()),
-            other => other.named(),
-        };
-        let context = folder.context(&object);
-        let decoded = read
-            .and_then(|b| Prefixes::decode(context, &b).map(drop).map_err(VaultError::malformed(&object)));
-        let mut found = lock(found);
-        found.counts.objects += 1;
-        if let Err(e) = decoded {
-            let (object, why) = fault(e)?;
-            let why = format!("{why}; restores do not need it, `sapwood reindex` makes it anew");
-            found.of(id).found.add(&object, &why);
-        }
-        Ok(())
     }
 
     /// Length, header, footer and directory of a data object. Returns the indices of the groups that it has.
@@ -284,7 +261,7 @@ fn check_end(folder: &Folder, entry: &ContainerEntry, table: &Table, object: &st
         .map_err(VaultError::malformed(object))
         .map_err(|e| within("its directory", e))?;
     // A table that was written later may hold less of the object, or chunks of other objects.
-    let together = table.container == table.data.container && entry.table == table.data.generation;
+    let together = table.container.local() == table.data.container && entry.table == table.data.generation;
     let equal = directory.numbers == table.numbers
         && directory.groups == table.groups
         && directory.lengths == table.lengths

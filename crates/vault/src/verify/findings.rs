@@ -1,7 +1,7 @@
 //! The findings so far: damaged objects, and the chunks that cannot be read because of them.
 
-use format::{ContainerEntry, ContainerId, RunSet, Summary, WriterNo};
-use std::collections::HashMap;
+use format::{ContainerEntry, ContainerId, DiskId, RunSet, Summary, WriterNo};
+use std::collections::{BTreeMap, HashMap};
 
 /// Different things said of one object at most.
 const WHYS_MAX: usize = 3;
@@ -117,7 +117,10 @@ pub(super) fn generations(e: &ContainerEntry) -> Generations {
     (e.table, e.data.generation)
 }
 
-/// What was found in the containers of one owner, and in the rest of its folder.
+/// What was found in owners other than the disk that is looked at.
+pub(super) type OtherFindings = BTreeMap<DiskId, ContainerFindings>;
+
+/// What was found in the containers of one owner, which names them, and in the rest of its folder.
 #[derive(Default)]
 pub(super) struct ContainerFindings {
     pub found: Findings,
@@ -131,10 +134,11 @@ pub(super) struct ContainerFindings {
 impl ContainerFindings {
     /// Whether a container has not been looked at as it is now.
     pub fn begin(&mut self, e: &ContainerEntry) -> bool {
-        let fresh = self.seen.insert(e.id, generations(e)) != Some(generations(e));
+        let id = e.id.local();
+        let fresh = self.seen.insert(id, generations(e)) != Some(generations(e));
         if fresh {
-            self.bad.containers.remove(&e.id);
-            self.damaged.remove(&e.id);
+            self.bad.containers.remove(&id);
+            self.damaged.remove(&id);
         }
         fresh
     }
@@ -142,7 +146,7 @@ impl ContainerFindings {
     /// Nothing of a container can be found because of an object that is not its own.
     pub fn lost(&mut self, id: ContainerId, object: &str, why: &str) {
         let at = self.found.add(object, why);
-        self.bad.all(id, at);
+        self.bad.all(id.local(), at);
     }
 
     /// The table or data of a container is damaged: all its chunks, some, or (`None`) none that matters to restores.
@@ -154,16 +158,16 @@ impl ContainerFindings {
         whys: impl IntoIterator<Item = impl AsRef<str>>,
         chunks: Option<&RunSet>,
     ) {
-        self.damaged.insert(id, of);
+        self.damaged.insert(id.local(), of);
         let at = whys.into_iter().map(|why| self.found.add(object, why.as_ref())).last();
         if let (Some(at), Some(chunks)) = (at, chunks) {
-            self.bad.some(id, at, chunks);
+            self.bad.some(id.local(), at, chunks);
         }
     }
 
     /// The table or data of a container is damaged, and nothing of it can be read.
     pub fn ruin(&mut self, e: &ContainerEntry, object: &str, why: &str) {
-        self.damaged.insert(e.id, generations(e));
+        self.damaged.insert(e.id.local(), generations(e));
         self.lost(e.id, object, why);
     }
 }

@@ -101,7 +101,8 @@ pub(super) fn work(
     let mut stored = Vec::new();
     for read in reads {
         progress.check()?;
-        let store = &tables.folder_of(read.table.container).store;
+        let folder = tables.folder_of(read.table.container);
+        let store = &folder.store;
         stored.resize(read.len as usize, 0);
         // Where all of it cannot be read, each group is tried alone.
         let whole = store.read_at(&read.object, read.offset, &mut stored).is_ok();

@@ -4,6 +4,7 @@ use crate::base::error::{fault, Result};
 use crate::base::progress::Progress;
 use crate::container::dead::read_dead;
 use crate::container::view::View;
+use crate::lookup::referrers;
 use crate::manifest::container_table::Containers;
 use crate::recipe::chain::{chunks_max, segment_of, RecipeCache};
 use crate::recipe::filters;
@@ -13,8 +14,8 @@ use crate::verify::descent::{descend, end_of_chain, Level, Resolved};
 use crate::verify::findings::Findings;
 use chunk::{Fingerprint, Piece};
 use format::{
-    names, ChunkNo, ContainerId, Owner, PageAt, PageNo, RecipeName, RecipePage, RecipePageRef, RecipeRoot,
-    Reference, RunSet, SegmentRecipe, SnapshotEntry, Summary, Table,
+    names, ChunkNo, ContainerId, OwnerNo, PageAt, PageNo, RecipeName, RecipePage, RecipePageRef, RecipeRoot,
+    Reference, RunSet, SegmentRecipe, SnapshotEntry, Summary, Table, WriterNo,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -59,6 +60,8 @@ pub(super) struct RecipeCheck<'a> {
     dead: HashMap<ContainerId, Arc<RunSet>>,
     /// Snapshots (indices in the manifest) that cannot be restored because of an object (its number in the findings).
     affected: BTreeSet<(usize, usize)>,
+    /// Owners and writers whose referrer records were looked for.
+    recorded: BTreeSet<(OwnerNo, WriterNo)>,
 }
 
 /// A direct reference, and where its chunks belong in the batch.
@@ -83,6 +86,7 @@ impl<'a> RecipeCheck<'a> {
             listed: Containers::new(view.folder.clone(), &view.manifest),
             dead: HashMap::new(),
             affected: BTreeSet::new(),
+            recorded: BTreeSet::new(),
         }
     }
 
@@ -237,7 +241,7 @@ impl<'a> RecipeCheck<'a> {
         for at in root.pages.iter().filter_map(|p| p.page()) {
             // What cannot be read is told of elsewhere.
             let Ok(summary) = summary_of(folder, &at) else { continue };
-            let own = summary.containers.iter().filter(|(id, _)| id.owner() != Owner::Popular);
+            let own = summary.containers.iter().filter(|(id, _)| id.is_own());
             for (id, chunks) in own {
                 if let Some(no) = filters::numbers(chunks).find(|no| !filter.may_have(*id, *no)) {
                     let object = names::bloom(&folder.path, recipe_of(s));
@@ -290,7 +294,7 @@ impl<'a> RecipeCheck<'a> {
         Ok(())
     }
 
-    /// Notes the containers that segments reference. Shared ones that the disk's own table does not name would be taken
+    /// Notes the containers that segments reference. Those of other owners that the disk's own table does not name would be taken
     /// for unused.
     fn check_referenced(&mut self, segments: &[&(u16, SegmentRecipe)]) -> Result<()> {
         let mut fresh = BTreeSet::new();
@@ -301,12 +305,33 @@ impl<'a> RecipeCheck<'a> {
                 }
             }
         }
-        for id in fresh.into_iter().filter(|id| id.owner() != Owner::Disk) {
+        for id in fresh.into_iter().filter(|id| !id.is_own()) {
             // A page of the table that cannot be read has been told of.
             if let Ok(None) = self.listed.get(id) {
-                let why = format!("does not list the shared container {id}, which a snapshot references");
+                let why =
+                    format!("does not list container {id} of another owner, which a snapshot references");
                 self.found.add(&self.view.folder.manifest_name(), &why);
             }
+            if self.recorded.insert((id.owner(), id.writer())) {
+                self.check_recorded(id)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Without a referrer record, the owner of a container would remove what the disk references.
+    fn check_recorded(&mut self, id: ContainerId) -> Result<()> {
+        let (disk, owner) = (&self.view.folder, self.view.tables.folder_of(id));
+        if referrers::is_recorded(&owner, id.writer(), disk.disk)? {
+            return Ok(());
+        }
+        // A disk that has given these containers up since has its record removed; one whose owner is gone has no use for it.
+        if disk.load()?.sequence == self.view.manifest.sequence
+            && owner.load_tagged().is_ok_and(|m| m.is_some())
+        {
+            let object = names::referrer(&owner.path, id.writer(), disk.disk);
+            let why = "is missing: deletions in its folder may remove what this disk needs; `sapwood gc` puts it back";
+            self.found.add(&object, why);
         }
         Ok(())
     }
@@ -393,7 +418,7 @@ impl<'a> RecipeCheck<'a> {
         if let Some(dead) = self.dead.get(&id) {
             return Ok(Some((table, dead.clone())));
         }
-        let dead = match read_dead(self.view.tables.folder_of(id), &entry) {
+        let dead = match read_dead(&self.view.tables.folder_of(id), &entry) {
             Ok(dead) => Arc::new(dead),
             Err(e) => fault(e).map(|_| Arc::default())?,
         };

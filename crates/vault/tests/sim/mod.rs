@@ -75,7 +75,7 @@ pub const SMALL: [Policy; 6] = [
         group_bytes: 16 << 10,
         container_bytes: 128 << 10,
         own_index_bytes: 1 << 20,
-        global: Global::Chunks { index_bytes: 1 << 20 },
+        global: Global::Chunks { sampled: 0, champions: 4 },
         ..CONVENTIONAL
     },
     Policy {
@@ -99,6 +99,8 @@ pub const BALANCED_SMALL: Policy = Policy {
     group_bytes: 16 << 10,
     container_bytes: 128 << 10,
     own_index_bytes: 1 << 20,
+    // As many hooks in a small segment as in one of full size.
+    global: Global::Chunks { sampled: 1, champions: 4 },
     ..BALANCED
 };
 

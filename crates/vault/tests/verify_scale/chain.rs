@@ -5,7 +5,7 @@ use crate::memory_store::MemoryStore;
 use chunk::{segment_fingerprint, Fingerprint, Piece};
 use format::{
     encode_frame, group_checksum, names, ChunkNo, Codec, ContainerEntry, ContainerId, ContainerPage, Context,
-    DataFooter, DataHeader, DataName, DiskId, Group, Kind, Manifest, Owner, PageAt, PageRef, RecipeName,
+    DataFooter, DataHeader, DataName, DiskId, Group, Kind, Manifest, OwnerNo, PageAt, PageRef, RecipeName,
     RecipePage, RecipePageRef, RecipeRoot, Reference, Reverse, RunSet, SegmentRecipe, SnapId, SnapshotEntry,
     SnapshotState, Summary, Table, VaultId, WriterNo, CONTAINERS_PER_PAGE,
 };
@@ -20,7 +20,7 @@ const SEGMENT_BYTES: u32 = CHUNK_BYTES * CHUNKS as u32;
 
 /// Writes the disk into a vault. Returns the bytes of its newest snapshot.
 pub fn create(store: &MemoryStore, vault: VaultId, snapshots: u32) -> Vec<u8> {
-    let folder = names::folder(Owner::Disk, ID);
+    let folder = names::folder(ID);
     let writer = Builder { store, vault, folder: &folder };
     let mut manifest = Manifest::new(ID, DISK);
     manifest.next_writer = WriterNo(snapshots + 1);
@@ -28,7 +28,7 @@ pub fn create(store: &MemoryStore, vault: VaultId, snapshots: u32) -> Vec<u8> {
     // Where each chunk of the disk stands, and its bytes.
     let mut disk: Vec<(ContainerId, u32, Vec<u8>)> = Vec::new();
     for n in 0..snapshots {
-        let id = ContainerId::new(Owner::Disk, WriterNo(n + 1), 0);
+        let id = ContainerId::new(OwnerNo::OWN, WriterNo(n + 1), 0);
         let before = disk.clone();
         let chunk = |k: usize| content(n, k);
         if n == 0 {

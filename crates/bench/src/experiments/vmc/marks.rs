@@ -2,12 +2,12 @@
 //!
 //! The table has a bit for each chunk. Nothing is deleted: what a sweep finds is counted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{ensure, Context as _, Result};
-use vault::{ContainerId, ContainerInfo, DiskChunks, SnapshotEntry, Vault};
+use vault::{ContainerId, ContainerInfo, DiskChunks, DiskId, SnapshotEntry, Vault};
 
 use crate::workload::Cluster;
 
@@ -27,7 +27,7 @@ impl Marks {
         Self(containers.iter().map(|c| (c.id.raw(), bits(c))).collect())
     }
 
-    /// Marks chunks; those of containers that have no bits are somebody else's.
+    /// Marks chunks; those of containers that have no bits are another owner's.
     fn mark(&mut self, container: ContainerId, chunks: std::ops::Range<u32>) {
         let Some(bits) = self.0.get_mut(&container.raw()) else { return };
         for no in chunks {
@@ -103,29 +103,29 @@ fn staying(disk: &DiskChunks) -> Result<(Vec<ContainerInfo>, Vec<SnapshotEntry>)
     Ok((disk.containers()?, disk.snapshots().skip(1).cloned().collect()))
 }
 
-/// VM-oblivious: the snapshots of all disks are marked in one table, chunks that disks share as well.
+/// VM-oblivious: the snapshots of all disks are marked in one table, chunks of other owners as well.
 pub fn of_all(vault: &Vault, disks: usize) -> Result<Swept> {
-    let common = vault.common_containers()?;
-    let mut of_common = Marks::of(&common);
-    let mut tables = Vec::new();
-    let mut found = Swept::default();
+    let mut of_owners = HashMap::from([(DiskId::POPULAR, Marks::of(&vault.popular_containers()?))]);
+    let mut looked_at = Vec::new();
     for no in 0..disks {
         let disk = vault.disk_chunks(&Cluster::name(no))?;
         let (containers, snapshots) = staying(&disk)?;
-        let mut marks = Marks::of(&containers);
-        for snapshot in &snapshots {
+        of_owners.insert(disk.disk(), Marks::of(&containers));
+        looked_at.push((disk, containers, snapshots));
+    }
+    let mut found = Swept::default();
+    for (disk, _, snapshots) in &looked_at {
+        for snapshot in snapshots {
             disk.each_run(snapshot, &mut |container, chunks| {
-                marks.mark(container, chunks.clone());
-                of_common.mark(container, chunks);
+                let Some((owner, container)) = disk.owner_of(container) else { return };
+                of_owners.entry(owner).and_modify(|marks| marks.mark(container, chunks));
             })?;
         }
-        tables.push((marks, containers));
     }
-    for (marks, containers) in &tables {
-        found.dead_chunks += marks.sweep(containers);
-        found.memory_bytes += marks.memory_bytes();
+    for (disk, containers, _) in &looked_at {
+        found.dead_chunks += of_owners[&disk.disk()].sweep(containers);
     }
-    found.memory_bytes += of_common.memory_bytes();
+    found.memory_bytes = of_owners.values().map(Marks::memory_bytes).sum();
     Ok(found)
 }
 
@@ -202,11 +202,11 @@ impl Grouped {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vault::{Owner, WriterNo};
+    use vault::{OwnerNo, WriterNo};
 
     #[test]
     fn marks_are_kept_and_added_up() {
-        let id = |n| ContainerId::new(Owner::Disk, WriterNo(1), n);
+        let id = |n| ContainerId::new(OwnerNo::OWN, WriterNo(1), n);
         let info = |n, chunks| ContainerInfo { id: id(n), chunks, dead_chunks: 0, stored_bytes: 0 };
         let containers = [info(0, 100), info(1, 64), info(2, 7)];
         let (mut a, mut b) = (Marks::of(&containers), Marks::of(&containers));

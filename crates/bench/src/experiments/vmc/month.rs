@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{ensure, Result};
 use serde::Serialize;
-use vault::{ContainerId, Owner};
+use vault::ContainerId;
 
 use super::back_up_disk;
 use crate::context::Context;
@@ -59,7 +59,7 @@ fn own_bytes(vault: &LocalVault, disk: &str) -> Result<u64> {
     let mut referenced: BTreeMap<ContainerId, BTreeSet<u32>> = BTreeMap::new();
     for snapshot in disk.snapshots() {
         disk.each_run(snapshot, &mut |container, chunks: Range<u32>| {
-            if container.owner() == Owner::Disk {
+            if container.is_own() {
                 referenced.entry(container).or_default().extend(chunks);
             }
         })?;

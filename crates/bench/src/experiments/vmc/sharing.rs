@@ -2,14 +2,14 @@
 //! that shares all chunks (VM-centric, appendix A).
 //!
 //! A block is a container, or so many stored bytes of consecutive containers, as a distributed file system cuts its files:
-//! the containers of a disk are one file, and those that disks share are another. Within a container all chunks count as
-//! if they took the same room.
+//! the containers of one owner, a disk or the popular set, are one file. Within a container all chunks count as if they
+//! took the same room.
 
 use std::collections::{BTreeSet, HashMap};
 
 use anyhow::Result;
 use serde::Serialize;
-use vault::{ContainerId, ContainerInfo, Owner, Policy, Sharing, CONVENTIONAL, VM_CENTRIC};
+use vault::{ContainerId, ContainerInfo, DiskId, Policy, Sharing, CONVENTIONAL, VM_CENTRIC};
 
 use super::{back_up_disk, build_set, Set, PAPER_DISK_BYTES};
 use crate::context::Context;
@@ -47,6 +47,8 @@ impl Block {
 /// Chunks of a container that follow one another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Run {
+    owner: DiskId,
+    /// As its owner names it.
     container: ContainerId,
     start: u32,
     end: u32,
@@ -54,7 +56,8 @@ struct Run {
 
 /// What a disk references in one vault.
 struct Referenced {
-    /// In the order of containers and chunks.
+    disk: DiskId,
+    /// In the order of owners, containers and chunks.
     runs: Vec<Run>,
     /// The disk's own containers.
     own: Vec<ContainerInfo>,
@@ -105,25 +108,30 @@ impl<'a> Pair<'a> {
 
     /// Which blocks the disks need: their own and popular ones as the policy keeps them, and those of the other vault.
     pub fn sharing(&self, block: Block) -> Result<Sharing> {
-        let popular = Places::of(&self.centric.vault().common_containers()?, block);
-        let common = Places::of(&self.oblivious.vault().common_containers()?, block);
+        let popular = self.popular(block)?;
+        let all = Places::of(self.disks.iter().map(|[_, without]| (without.disk, &without.own[..])), block);
         let (mut own, mut shared, mut oblivious) = (Vec::new(), Vec::new(), Vec::new());
         for [centric, without] in &self.disks {
             let (of_disk, of_set) = centric.blocks(&popular, block);
             own.push(of_disk);
             shared.push(of_set);
-            oblivious.push(common.blocks(&without.runs));
+            oblivious.push(all.blocks(&without.runs));
         }
         Ok(Sharing::new(own, shared, oblivious))
     }
 
     /// The same without the blocks of the other vault, which trials then need not draw.
     pub fn sharing_as_kept(&self, block: Block) -> Result<Sharing> {
-        let popular = Places::of(&self.centric.vault().common_containers()?, block);
+        let popular = self.popular(block)?;
         let disks = self.disks.iter().map(|[centric, _]| centric.blocks(&popular, block));
         let (own, shared): (Vec<u32>, Vec<Vec<u32>>) = disks.unzip();
         let none = vec![Vec::new(); own.len()];
         Ok(Sharing::new(own, shared, none))
+    }
+
+    fn popular(&self, block: Block) -> Result<Places> {
+        let containers = self.centric.vault().popular_containers()?;
+        Ok(Places::of([(DiskId::POPULAR, &containers[..])], block))
     }
 }
 
@@ -131,8 +139,9 @@ impl Referenced {
     /// How many blocks the disk has for itself, and which popular ones it needs.
     fn blocks(&self, popular: &Places, block: Block) -> (u32, Vec<u32>) {
         let (of_disk, of_set): (Vec<Run>, Vec<Run>) =
-            self.runs.iter().partition(|run| run.container.owner() == Owner::Disk);
-        (Places::of(&self.own, block).blocks(&of_disk).len() as u32, popular.blocks(&of_set))
+            self.runs.iter().partition(|run| run.owner == self.disk);
+        let own = Places::of([(self.disk, &self.own[..])], block);
+        (own.blocks(&of_disk).len() as u32, popular.blocks(&of_set))
     }
 }
 
@@ -141,10 +150,11 @@ fn referenced(vault: &LocalVault, disk: &str) -> Result<Referenced> {
     let mut all: Vec<Run> = Vec::new();
     for snapshot in disk.snapshots() {
         disk.each_run(snapshot, &mut |container, chunks| {
-            all.push(Run { container, start: chunks.start, end: chunks.end });
+            let Some((owner, container)) = disk.owner_of(container) else { return };
+            all.push(Run { owner, container, start: chunks.start, end: chunks.end });
         })?;
     }
-    Ok(Referenced { runs: merged(all), own: disk.containers()? })
+    Ok(Referenced { disk: disk.disk(), runs: merged(all), own: disk.containers()? })
 }
 
 /// Runs in order, those that overlap or meet as one.
@@ -153,7 +163,9 @@ fn merged(mut all: Vec<Run>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for run in all {
         match runs.last_mut() {
-            Some(last) if last.container == run.container && run.start <= last.end => {
+            Some(last)
+                if (last.owner, last.container) == (run.owner, run.container) && run.start <= last.end =>
+            {
                 last.end = last.end.max(run.end);
             }
             _ => runs.push(run),
@@ -162,20 +174,26 @@ fn merged(mut all: Vec<Run>) -> Vec<Run> {
     runs
 }
 
-/// Where the containers of one owner lie.
+/// Where the containers of some owners lie.
 struct Places {
     block: Block,
     /// Number and first byte of a container, its stored bytes and its chunks.
-    containers: HashMap<ContainerId, (u32, u64, ContainerInfo)>,
+    containers: HashMap<(DiskId, ContainerId), (u32, u64, ContainerInfo)>,
 }
 
 impl Places {
-    fn of(containers: &[ContainerInfo], block: Block) -> Self {
-        let mut at = 0;
+    fn of<'a>(owners: impl IntoIterator<Item = (DiskId, &'a [ContainerInfo])>, block: Block) -> Self {
+        let mut at = 0_u64;
         let mut places = HashMap::new();
-        for (info, no) in containers.iter().zip(0..) {
-            places.insert(info.id, (no, at, *info));
-            at += info.stored_bytes;
+        for (owner, containers) in owners {
+            // No block has parts of two files.
+            if let Block::Bytes(bytes) = block {
+                at = at.next_multiple_of(bytes);
+            }
+            for info in containers {
+                places.insert((owner, info.id), (places.len() as u32, at, *info));
+                at += info.stored_bytes;
+            }
         }
         Self { block, containers: places }
     }
@@ -184,7 +202,7 @@ impl Places {
     fn blocks(&self, runs: &[Run]) -> Vec<u32> {
         let mut blocks = BTreeSet::new();
         for run in runs {
-            let Some((no, at, info)) = self.containers.get(&run.container) else { continue };
+            let Some((no, at, info)) = self.containers.get(&(run.owner, run.container)) else { continue };
             match self.block {
                 Block::Container => drop(blocks.insert(*no)),
                 Block::Bytes(bytes) => {
@@ -217,7 +235,7 @@ mod tests {
         let disk = MemoryDisk(Arc::new(bytes));
         vault.backup_source("a/a", Box::new(disk)).expect("backup");
         let found = referenced(&vault, "a/a").expect("references");
-        let none = Places::of(&[], Block::Container);
+        let none = Places::of([], Block::Container);
         let count = |block| found.blocks(&none, block).0 as usize;
         assert_eq!(count(Block::Container), found.own.len());
         let stored: u64 = found.own.iter().map(|c| c.stored_bytes).sum();
@@ -229,8 +247,8 @@ mod tests {
 
     #[test]
     fn runs_that_overlap_are_one() {
-        let id = |n| ContainerId::new(Owner::Disk, vault::WriterNo(n), 0);
-        let run = |n, start, end| Run { container: id(n), start, end };
+        let id = |n| ContainerId::new(vault::OwnerNo::OWN, vault::WriterNo(n), 0);
+        let run = |n, start, end| Run { owner: DiskId::POPULAR, container: id(n), start, end };
         let all = vec![run(2, 0, 4), run(1, 8, 9), run(1, 0, 5), run(1, 3, 7), run(1, 7, 8)];
         assert!(merged(all) == [run(1, 0, 9), run(2, 0, 4)]);
     }

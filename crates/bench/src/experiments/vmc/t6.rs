@@ -5,7 +5,7 @@
 
 use anyhow::{ensure, Result};
 use serde::Serialize;
-use vault::{filter_shape, leak_ratio, misjudged, ContainerId, Owner, Policy, VM_CENTRIC, VM_CENTRIC_BLOOM};
+use vault::{filter_shape, leak_ratio, misjudged, ContainerId, Policy, VM_CENTRIC, VM_CENTRIC_BLOOM};
 
 use super::{back_up_disk, build_set, cluster, Usual, VmcOptions, DISKS_OF_MACHINE};
 use crate::context::Context;
@@ -98,7 +98,7 @@ fn look(vault: &LocalVault, disk: usize, days: usize) -> Result<Before> {
     let chunks = vault.vault().disk_chunks(&name)?;
     let mut first = 0;
     let mut count = |container: ContainerId, run: std::ops::Range<u32>| {
-        first += if container.owner() == Owner::Disk { u64::from(run.end - run.start) } else { 0 };
+        first += if container.is_own() { u64::from(run.end - run.start) } else { 0 };
     };
     let oldest = chunks.snapshots().next().map(|s| s.id);
     for snapshot in chunks.snapshots().filter(|s| Some(s.id) == oldest) {

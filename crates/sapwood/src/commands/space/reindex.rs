@@ -11,18 +11,21 @@ use std::process::ExitCode;
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     let r = open(args)?.reindex()?;
-    note_done("the indexes were rebuilt".into());
+    note_done("the hooks were rebuilt".into());
     if args.json {
         print_json(&json!({
             "containers": r.containers,
-            "segments": r.segments,
+            "hooks": r.hooks,
             "removed": r.removed,
             "damaged": r.damaged,
         }));
     } else {
         outln!(
-            "indexed the chunks of {} shared containers and {} segments, removed {} stale indexes, {} tables damaged",
-            r.containers, r.segments, r.removed, r.damaged
+            "{} containers gave {} hooks; replaced {} objects; {} tables damaged",
+            r.containers,
+            r.hooks,
+            r.removed,
+            r.damaged
         );
     }
     Ok(if r.damaged > 0 { ExitCode::from(DAMAGED) } else { ExitCode::SUCCESS })

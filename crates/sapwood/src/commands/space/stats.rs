@@ -22,8 +22,8 @@ pub fn run(args: &Args, disk: Option<&str>) -> Result<ExitCode> {
             "data_bytes": data,
             "metadata_bytes": metadata,
             "stored_bytes": data + metadata,
-            "shared_data_bytes": stats.shared.data,
-            "shared_metadata_bytes": stats.shared.metadata(),
+            "popular_data_bytes": stats.popular.data,
+            "popular_metadata_bytes": stats.popular.metadata(),
             "other_bytes": stats.other_bytes,
             "disks": stats.disks.iter().map(disk_json).collect::<Vec<_>>(),
             "damaged": stats.damaged,
@@ -40,17 +40,14 @@ pub fn run(args: &Args, disk: Option<&str>) -> Result<ExitCode> {
         ">metadata",
         ">dead",
         ">containers",
+        ">foreign",
         ">runs",
         ">groups",
         ">read / wanted",
     ];
     table(&headings, &rows);
-    if stats.shared.data > 0 {
-        outln!(
-            "shared by disks: {} data, {} metadata",
-            size(stats.shared.data),
-            size(stats.shared.metadata())
-        );
+    if stats.popular.data > 0 {
+        outln!("popular set: {} data, {} metadata", size(stats.popular.data), size(stats.popular.metadata()));
     }
     outln!(
         "{} of disks ({} not zero) in {}: {} data, {} metadata; {} of the size, {} of what is not zero",
@@ -79,6 +76,7 @@ fn disk_row(d: &DiskStats) -> Vec<String> {
         size(d.bytes.metadata()),
         size(d.dead_bytes),
         d.containers.to_string(),
+        d.foreign_containers.to_string(),
         f.runs.to_string(),
         f.groups.to_string(),
         format!("{:.2}", f.amplification()),
@@ -98,6 +96,8 @@ fn disk_json(d: &DiskStats) -> Value {
         "dead_bytes": d.dead_bytes,
         "live_chunks": d.live_chunks,
         "containers": d.containers,
+        "foreign_containers": d.foreign_containers,
+        "owners": d.owners,
         "damaged_containers": d.damaged,
         "released_objects": d.released,
         "newest": d.newest.map(fragmentation_json),

@@ -1,0 +1,325 @@
+//! The hooks of a vault: an index in the store, searched where it stands (sparse indexing, Lillibridge et al., FAST 2009).
+//!
+//! Each backup puts an object with the hooks of the chunks that it wrote. Whoever finds too many objects of one size joins
+//! them, so that there are O(log n). All of it is a hint: an object that is gone or damaged costs space, never data.
+
+use crate::base::error::{Named, Result, UnlessDamaged, VaultError};
+use crate::base::random::random_token;
+use crate::manifest::folder::{list_names, Folder};
+use chunk::Fingerprint;
+use format::{names, ContainerId, DiskId, Hook, HookRange, HooksFooter, Kind, HOOK_BYTES};
+use std::collections::{BTreeSet, HashMap};
+
+/// Memory for objects that are read whole.
+const WHOLE_BYTES: u64 = 16 << 20;
+/// Longest object that is read whole.
+const WHOLE_BYTES_MAX: u64 = 2 << 20;
+/// Hooks that are read at once of an object that is searched where it stands.
+const WINDOW: u64 = 256;
+/// Most hooks that are read at once: prefixes that are not spread evenly are not found.
+const WINDOW_MAX: u64 = 1 << 18;
+/// Memory for the footers of all objects. An object whose footer does not fit is left out.
+const FOOTERS_BYTES: usize = 64 << 20;
+/// Memory for the footers of objects that are joined.
+const JOINED_FOOTERS_BYTES: usize = 32 << 20;
+/// Hooks of one prefix that are looked at.
+const EQUAL_MAX: usize = 4;
+/// Objects of about one size that are joined, and how much longer those of the next size are.
+const FAN: usize = 8;
+/// Most objects that are joined at once: a piece of each is in memory.
+const JOINED_AT_ONCE: usize = 64;
+/// Bytes of hooks that are read at once from each object that is joined.
+const JOIN_BYTES: u64 = 256 << 10;
+/// Bytes at the end of an object that say where its footer begins.
+const TAIL_BYTES: usize = 8;
+
+/// The hooks of a vault, as they were when it was opened.
+pub(crate) struct Hooks {
+    folder: Folder,
+    objects: Vec<Object>,
+}
+
+/// Hooks that a backup or a join has put.
+struct Object {
+    name: String,
+    hooks: u64,
+    footer: HooksFooter,
+    /// All of them, where they are few.
+    whole: Option<Vec<u8>>,
+}
+
+impl Hooks {
+    /// Opens the index. An object that cannot be read is left out.
+    pub fn open(folder: &Folder) -> Result<Hooks> {
+        let mut objects = Vec::new();
+        let (mut room, mut footers) = (WHOLE_BYTES, FOOTERS_BYTES);
+        for name in list_names(&*folder.store, names::HOOKS)? {
+            let Some(mut object) = Object::open(folder, name).unless_damaged()? else { continue };
+            let Some(left) = footers.checked_sub(object.footer.memory_bytes()) else { continue };
+            footers = left;
+            let bytes = object.hooks * HOOK_BYTES as u64;
+            if bytes <= room.min(WHOLE_BYTES_MAX) {
+                room -= bytes;
+                object.whole = object.read(folder, 0..object.hooks).unless_damaged()?;
+            }
+            objects.push(object);
+        }
+        Ok(Hooks { folder: folder.clone(), objects })
+    }
+
+    /// The containers that a chunk of this fingerprint may be in, by their owners.
+    pub fn find(&self, fingerprint: &Fingerprint) -> Result<Vec<(DiskId, ContainerId)>> {
+        let prefix = Hook::prefix(&fingerprint.0);
+        let mut found = Vec::new();
+        for object in &self.objects {
+            let hooks = object.find(&self.folder, prefix).unless_damaged()?.unwrap_or_default();
+            found.extend(
+                hooks
+                    .iter()
+                    .filter_map(|h| Some((*object.footer.owners.get(h.owner as usize)?, h.container))),
+            );
+        }
+        Ok(found)
+    }
+}
+
+impl Object {
+    fn open(folder: &Folder, name: String) -> Result<Object> {
+        let len = folder.store.len(&name).named()?;
+        let malformed = VaultError::malformed(&name);
+        let mut tail = [0; TAIL_BYTES];
+        folder.store.read_at(&name, len.saturating_sub(TAIL_BYTES as u64), &mut tail).named()?;
+        let begins = HooksFooter::begins_at(len, &tail).map_err(malformed)?;
+        let frame_len = len - begins - TAIL_BYTES as u64;
+        if frame_len > Kind::Hooks.frame_max() {
+            return Err(VaultError::corrupt(&name, "has a footer that is too long"));
+        }
+        let mut frame = vec![0; frame_len as usize];
+        folder.store.read_at(&name, begins, &mut frame).named()?;
+        let hooks = begins / HOOK_BYTES as u64;
+        let footer = HooksFooter::decode(folder.context(&name), &frame, hooks)
+            .map_err(VaultError::malformed(&name))?;
+        Ok(Object { name, hooks, footer, whole: None })
+    }
+
+    /// Hooks by their numbers, as they are stored.
+    fn read(&self, folder: &Folder, hooks: std::ops::Range<u64>) -> Result<Vec<u8>> {
+        let bytes = |n: u64| n * HOOK_BYTES as u64;
+        if let Some(whole) = &self.whole {
+            return Ok(whole[bytes(hooks.start) as usize..bytes(hooks.end) as usize].to_vec());
+        }
+        let mut read = vec![0; bytes(hooks.end - hooks.start) as usize];
+        folder.store.read_at(&self.name, bytes(hooks.start), &mut read).named()?;
+        Ok(read)
+    }
+
+    /// The hooks of a prefix, the first few.
+    fn find(&self, folder: &Folder, prefix: u64) -> Result<Vec<Hook>> {
+        let HookRange { all, guess } = self.footer.find(prefix);
+        if all.is_empty() {
+            return Ok(Vec::new());
+        }
+        if let Some(whole) = &self.whole {
+            let of_bucket = &whole[all.start as usize * HOOK_BYTES..all.end as usize * HOOK_BYTES];
+            return Ok(of_prefix(of_bucket, prefix));
+        }
+        let mut window = WINDOW;
+        loop {
+            let start = guess.saturating_sub(window / 2).max(all.start);
+            let end = (guess + window / 2).min(all.end);
+            let read = self.read(folder, start..end)?;
+            let (first, last) = (prefix_at(&read, 0), prefix_at(&read, (end - start) as usize - 1));
+            if (first < prefix || start == all.start) && (last > prefix || end == all.end) {
+                return Ok(of_prefix(&read, prefix));
+            }
+            if window >= WINDOW_MAX {
+                return Ok(Vec::new());
+            }
+            window *= 4;
+        }
+    }
+}
+
+fn prefix_at(hooks: &[u8], n: usize) -> u64 {
+    hooks[n * HOOK_BYTES..n * HOOK_BYTES + 8].iter().fold(0, |p, b| p << 8 | u64::from(*b))
+}
+
+/// A hook from its bytes.
+fn decode(bytes: &[u8]) -> Option<Hook> {
+    Hook::decode(bytes.try_into().ok()?)
+}
+
+/// The first hooks of a prefix, of hooks in order.
+fn of_prefix(hooks: &[u8], prefix: u64) -> Vec<Hook> {
+    let (mut low, mut high) = (0, hooks.len() / HOOK_BYTES);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if prefix_at(hooks, middle) < prefix {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    let behind = hooks[low * HOOK_BYTES..].chunks_exact(HOOK_BYTES);
+    behind.map_while(|h| decode(h).filter(|h| h.prefix == prefix)).take(EQUAL_MAX).collect()
+}
+
+/// Puts the hooks of one owner's containers: fingerprints and where their chunks are. Returns the object's name.
+pub(crate) fn put(folder: &Folder, mut hooks: Vec<(u64, ContainerId)>) -> Result<String> {
+    hooks.sort_unstable();
+    hooks.dedup();
+    let name = names::hooks(random_token()?);
+    let mut footer = HooksFooter::for_hooks(hooks.len() as u64, vec![folder.disk]);
+    let mut bytes = Vec::with_capacity(hooks.len() * HOOK_BYTES);
+    for (prefix, container) in hooks {
+        bytes.extend(Hook { prefix, owner: 0, container: container.local() }.encode());
+        footer.count(prefix);
+    }
+    let footer = footer.encode(folder.context(&name));
+    folder.store.put(&name, &[&bytes, &footer])?;
+    Ok(name)
+}
+
+/// Joins objects of about one size where there are many, `bytes_max` bytes together at most. Returns how many objects
+/// there are then.
+///
+/// Two who join the same objects put the same hooks twice: that costs a little space until the next join.
+pub(crate) fn join(folder: &Folder, bytes_max: u64, keep: &dyn Fn(DiskId) -> bool) -> Result<usize> {
+    loop {
+        let mut by_size: HashMap<u32, Vec<(u64, String)>> = HashMap::new();
+        let mut all = 0;
+        folder.store.list(names::HOOKS, &mut |e| {
+            all += 1;
+            let size = e.len.max(4096).ilog2() / FAN.ilog2();
+            by_size.entry(size).or_default().push((e.len, e.name));
+            Ok(())
+        })?;
+        let full = |of_size: &&mut Vec<(u64, String)>| {
+            of_size.len() >= FAN && of_size.iter().map(|o| o.0).sum::<u64>() <= bytes_max
+        };
+        let Some(of_size) = by_size.values_mut().find(full) else { return Ok(all) };
+        let of_size: Vec<String> = of_size.drain(..of_size.len().min(JOINED_AT_ONCE)).map(|o| o.1).collect();
+        join_all(folder, &of_size, keep)?;
+    }
+}
+
+/// Puts the hooks of several objects into one, without those of owners that are not kept, and deletes them.
+pub(crate) fn join_all(folder: &Folder, of_size: &[String], keep: &dyn Fn(DiskId) -> bool) -> Result<()> {
+    let mut sources = Vec::new();
+    let mut footers = JOINED_FOOTERS_BYTES;
+    for name in of_size {
+        match Object::open(folder, name.clone()) {
+            // It goes with the others: what is damaged is made again by `reindex`.
+            Err(e) if e.is_damage() => {}
+            object => {
+                let object = object?;
+                // The same holds for one whose footer is far too long.
+                let Some(left) = footers.checked_sub(object.footer.memory_bytes()) else { continue };
+                footers = left;
+                sources.push(Source::new(object));
+            }
+        }
+    }
+    let owners: BTreeSet<DiskId> =
+        sources.iter().flat_map(|s| &s.object.footer.owners).copied().filter(|d| keep(*d)).collect();
+    let owners: Vec<DiskId> = owners.into_iter().take(HooksFooter::OWNERS_MAX).collect();
+    for s in &mut sources {
+        s.owners =
+            s.object.footer.owners.iter().map(|d| owners.binary_search(d).ok().map(|n| n as u32)).collect();
+    }
+    let name = names::hooks(random_token()?);
+    let mut footer = HooksFooter::for_hooks(sources.iter().map(|s| s.object.hooks).sum(), owners);
+    let mut out = folder.store.writer(&name)?;
+    let mut ready = Vec::new();
+    let mut last = None;
+    loop {
+        let mut least: Option<(Hook, usize)> = None;
+        for (n, s) in sources.iter_mut().enumerate() {
+            if let Some(hook) = s.peek(folder)? {
+                if least.is_none_or(|(l, _)| hook < l) {
+                    least = Some((hook, n));
+                }
+            }
+        }
+        let Some((hook, n)) = least else { break };
+        sources[n].next();
+        if last.replace(hook) == Some(hook) {
+            continue;
+        }
+        footer.count(hook.prefix);
+        ready.extend(hook.encode());
+        if ready.len() as u64 >= JOIN_BYTES {
+            out.append(&std::mem::take(&mut ready))?;
+        }
+    }
+    out.append(&ready)?;
+    if last.is_some() {
+        out.append(&footer.encode(folder.context(&name)))?;
+        out.finish()?;
+    }
+    for name in of_size {
+        folder.store.delete(name)?;
+    }
+    Ok(())
+}
+
+/// An object that is joined with others: a piece of it is in memory.
+struct Source {
+    object: Object,
+    /// The new numbers of its owners; `None` of those whose hooks go.
+    owners: Vec<Option<u32>>,
+    /// Hooks that were read, the next one last.
+    read: Vec<Hook>,
+    next: u64,
+}
+
+impl Source {
+    fn new(object: Object) -> Source {
+        Source { object, owners: Vec::new(), read: Vec::new(), next: 0 }
+    }
+
+    /// The next hook. One that cannot be read, or is none, ends the object.
+    fn peek(&mut self, folder: &Folder) -> Result<Option<Hook>> {
+        while self.read.is_empty() && self.next < self.object.hooks {
+            let end = (self.next + JOIN_BYTES / HOOK_BYTES as u64).min(self.object.hooks);
+            let bytes = match self.object.read(folder, self.next..end) {
+                Err(e) if e.is_damage() => {
+                    self.next = self.object.hooks;
+                    return Ok(None);
+                }
+                read => read?,
+            };
+            let hooks = bytes.chunks_exact(HOOK_BYTES).map(decode);
+            let Some(hooks) = hooks.collect::<Option<Vec<Hook>>>() else {
+                self.next = self.object.hooks;
+                return Ok(None);
+            };
+            self.next = end;
+            let kept = hooks.into_iter().filter_map(|h| {
+                let owner = self.owners.get(h.owner as usize).copied().flatten()?;
+                Some(Hook { owner, ..h })
+            });
+            self.read = kept.collect();
+            // Hooks that are out of order would be found nowhere.
+            self.read.sort_unstable_by(|a, b| b.cmp(a));
+        }
+        Ok(self.read.last().copied())
+    }
+
+    fn next(&mut self) {
+        self.read.pop();
+    }
+}
+
+/// Opens every object, and says which cannot be.
+pub(crate) fn check(folder: &Folder) -> Result<Vec<(String, Result<()>)>> {
+    let mut checked = Vec::new();
+    for name in list_names(&*folder.store, names::HOOKS)? {
+        match Object::open(folder, name.clone()) {
+            // Joined with others meanwhile.
+            Err(VaultError::Missing { .. }) => {}
+            opened => checked.push((name, opened.map(drop))),
+        }
+    }
+    Ok(checked)
+}

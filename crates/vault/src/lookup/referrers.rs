@@ -1,0 +1,104 @@
+//! Referrer records: which other disks reference containers of an owner.
+//!
+//! A backup puts the record before its manifest names the first container of a writer. It goes when whoever removes
+//! chunks finds that the disk references none any more.
+
+use crate::base::error::Result;
+use crate::manifest::container_table::Containers;
+use crate::manifest::folder::Folder;
+use format::{encode_mark, names, DiskId, Kind, WriterNo};
+use std::collections::{BTreeSet, HashSet};
+use store::StoreError;
+
+/// The writers of an owner whose containers other disks reference, looked up when they are asked for.
+pub(crate) struct Referrers {
+    folder: Folder,
+    writers: Option<HashSet<WriterNo>>,
+}
+
+impl Referrers {
+    /// Those of an owner's folder.
+    pub fn new(folder: &Folder) -> Referrers {
+        Referrers { folder: folder.clone(), writers: None }
+    }
+
+    /// Whether another disk references a container of a writer, or has done so.
+    pub fn has_any(&mut self, writer: WriterNo) -> Result<bool> {
+        let writers = match &mut self.writers {
+            Some(writers) => writers,
+            none => none.insert(referred(&self.folder)?),
+        };
+        Ok(writers.contains(&writer))
+    }
+}
+
+/// The writers of an owner whose containers other disks reference, or have referenced.
+pub(crate) fn referred(folder: &Folder) -> Result<HashSet<WriterNo>> {
+    let mut writers = HashSet::new();
+    folder.store.list_folders(&names::referrers_of(&folder.path), &mut |writer| {
+        writers.extend(writer.parse().ok().map(WriterNo));
+        Ok(())
+    })?;
+    Ok(writers)
+}
+
+/// The disks that reference containers of a writer, or have referenced them.
+pub(crate) fn of_writer(folder: &Folder, writer: WriterNo) -> Result<BTreeSet<DiskId>> {
+    let prefix = names::referrers_of_writer(&folder.path, writer);
+    let mut disks = BTreeSet::new();
+    folder.store.list(&prefix, &mut |e| {
+        disks.extend(e.name.strip_prefix(&prefix).and_then(|disk| disk.parse::<DiskId>().ok()));
+        Ok(())
+    })?;
+    // A directory in the place of a record is not listed as an object, but it says as much.
+    folder.store.list_folders(&prefix, &mut |disk| {
+        disks.extend(disk.parse::<DiskId>());
+        Ok(())
+    })?;
+    Ok(disks)
+}
+
+/// Records that a disk references containers of a writer.
+pub(crate) fn add(owner: &Folder, writer: WriterNo, disk: DiskId) -> Result<()> {
+    let name = names::referrer(&owner.path, writer, disk);
+    let frame = encode_mark(Kind::Referrer, owner.context(&name));
+    match owner.store.put(&name, &[&frame]) {
+        Ok(()) | Err(StoreError::AlreadyExists { .. }) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Whether it is on record that a disk references containers of a writer.
+pub(crate) fn is_recorded(owner: &Folder, writer: WriterNo, disk: DiskId) -> Result<bool> {
+    match owner.store.len(&names::referrer(&owner.path, writer, disk)) {
+        Ok(_) => Ok(true),
+        Err(StoreError::NotFound { .. }) => Ok(false),
+        // Something stands there: whoever lists the records finds it.
+        Err(StoreError::Unreadable { .. }) => Ok(true),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Puts the records of a disk that are missing: without them its owners would remove what it needs.
+pub(crate) fn put_back(disk: &Folder) -> Result<()> {
+    let m = disk.load()?;
+    let mut pairs = BTreeSet::new();
+    Containers::new(disk.clone(), &m).each(|e| {
+        pairs.extend((!e.id.is_own()).then(|| (e.id.owner(), e.id.writer())));
+        Ok(())
+    })?;
+    for (no, writer) in pairs {
+        let Some(owner) = m.owner(no).map(|owner| disk.of(owner)) else { continue };
+        // Where there is no owner, there is nothing to remove.
+        if !is_recorded(&owner, writer, disk.disk)? && owner.load_tagged()?.is_some() {
+            add(&owner, writer, disk.disk)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the record.
+pub(crate) fn remove(owner: &Folder, writer: WriterNo, disk: DiskId) -> Result<()> {
+    owner.store.delete(&names::referrer(&owner.path, writer, disk))?;
+    Ok(())
+}

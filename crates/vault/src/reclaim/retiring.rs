@@ -1,0 +1,99 @@
+//! Looking at containers of a folder to remove what nothing references, while backups of other disks may come to
+//! reference it.
+//!
+//! 1. A session puts a retiring record, which it holds: from now on no backup adds references to these containers.
+//! 2. It lists the claims on them, and then the referrer records: a backup whose claim is gone has committed, and put
+//!    its record before.
+//!
+//! A claim whose process is dead no longer counts; but its writer is fenced before.
+
+use crate::base::error::{Result, VaultError};
+use crate::lookup::referrers::referred;
+use crate::manifest::folder::{list_names, Folder};
+use crate::manifest::session::Session;
+use format::{names, ClaimRecord, Kind, RetiringRecord, Token, WriterNo};
+use std::collections::{BTreeSet, HashSet};
+use store::{Hold, StoreError};
+
+/// A look at the containers of some writers. No backup adds references to them as long as it lives.
+pub(crate) struct Retiring {
+    _hold: Box<dyn Hold>,
+    claimed: HashSet<WriterNo>,
+    referred: HashSet<WriterNo>,
+}
+
+impl Retiring {
+    /// Steps 1 and 2. Writers beyond [`RetiringRecord::WRITERS_MAX`] count as claimed.
+    pub fn begin(session: &Session, writers: &BTreeSet<WriterNo>) -> Result<Retiring> {
+        let folder = &session.folder;
+        let name = names::retiring(folder.disk, session.token);
+        let most = RetiringRecord::WRITERS_MAX;
+        let record = RetiringRecord { writers: writers.iter().copied().take(most).collect() };
+        let hold = match folder.store.hold(&name, &record.encode(folder.context(&name))) {
+            // Something that is no object stands in its place.
+            Err(StoreError::AlreadyExists { object }) => {
+                return Err(VaultError::corrupt(&object, "something stands in its place; remove it"));
+            }
+            hold => hold?,
+        };
+        let mut claimed = claimed(folder)?;
+        claimed.extend(writers.iter().skip(most));
+        Ok(Retiring { _hold: hold, claimed, referred: referred(folder)? })
+    }
+
+    /// Whether a living backup has claimed what a writer made.
+    pub fn is_claimed(&self, writer: WriterNo) -> bool {
+        self.claimed.contains(&writer)
+    }
+
+    /// Whether other disks reference what a writer made, or have done so.
+    pub fn is_referred(&self, writer: WriterNo) -> bool {
+        self.referred.contains(&writer)
+    }
+
+    /// Whether nobody but the owner itself references what a writer made.
+    pub fn is_free(&self, writer: WriterNo) -> bool {
+        !self.is_claimed(writer) && !self.is_referred(writer)
+    }
+}
+
+/// The writers of a folder whose containers living backups have claimed.
+fn claimed(folder: &Folder) -> Result<HashSet<WriterNo>> {
+    let prefix = names::claims_on(folder.disk);
+    let mut claimed = HashSet::new();
+    for name in list_names(&*folder.store, &prefix)? {
+        let parts = name.strip_prefix(&prefix).and_then(|rest| rest.split_once('/'));
+        let Some((Ok(writer), session)) = parts.map(|(w, s)| (w.parse().map(WriterNo), s)) else { continue };
+        if is_living(folder, &name, session)? {
+            claimed.insert(writer);
+        }
+    }
+    Ok(claimed)
+}
+
+/// Whether the backup of a claim may still commit. One that is dead is fenced, and its claim removed.
+fn is_living(folder: &Folder, claim: &str, session: &str) -> Result<bool> {
+    match folder.store.is_held(&format!("{}{session}", names::SESSIONS)) {
+        Ok(false) => {}
+        // A session that cannot be read may live.
+        Ok(true) | Err(StoreError::Unreadable { .. }) => return Ok(true),
+        Err(e) => return Err(e.into()),
+    }
+    let Ok(token) = u64::from_str_radix(session, 16).map(Token) else { return Ok(false) };
+    let record = match folder.store.read(claim, Kind::Claim.frame_max()) {
+        Err(StoreError::NotFound { .. }) => return Ok(false),
+        read => read.ok().and_then(|bytes| ClaimRecord::decode(folder.context(claim), &bytes).ok()),
+    };
+    if let Some(record) = record {
+        let disk = folder.of(record.disk).with_reserve(folder.reserve);
+        let is_its = |w: &format::Writer| w.no == record.writer && w.token == token;
+        if disk.load_tagged()?.is_some_and(|(m, _)| m.writers.iter().any(is_its)) {
+            disk.update(|m| {
+                m.writers.retain(|w| !is_its(w));
+                Ok(())
+            })?;
+        }
+    }
+    folder.store.delete(claim)?;
+    Ok(false)
+}
