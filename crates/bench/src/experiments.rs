@@ -1,6 +1,7 @@
 //! One file an experiment.
 
 pub mod exports;
+pub mod fleet;
 pub mod hash_only;
 pub mod livedfs_b1;
 pub mod peers;

@@ -24,6 +24,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use context::{Context, Options};
+use experiments::fleet::FleetOptions;
 use experiments::peers::{Measured, PeersOptions};
 use experiments::revdedup::{self, RevdedupOptions};
 use experiments::vmc::{self, VmcOptions};
@@ -47,6 +48,8 @@ enum Command {
     PeersRestore(PeersOptions),
     /// All three over one set of repositories
     Peers(PeersOptions),
+    /// Many clones of few templates, with data of their own and common upgrades, beside restic and borg
+    Fleet(FleetOptions),
     /// Backup of an unchanged disk against only reading and hashing it
     Unchanged,
     /// Reading a snapshot over NBD against qemu-nbd over the raw image, and against a restore
@@ -118,6 +121,7 @@ fn start(Arguments { command, options }: Arguments) -> anyhow::Result<()> {
         Command::PeersIncremental(o) => peers("peers-incremental", o, Measured::LATER),
         Command::PeersRestore(o) => peers("peers-restore", o, Measured::RESTORE),
         Command::Peers(o) => peers("peers", o, Measured::ALL),
+        Command::Fleet(o) => experiments::fleet::run(&Context::start("fleet", options)?, &o),
         Command::Unchanged => experiments::unchanged::run(&Context::start("unchanged", options)?),
         Command::ExportsReads => experiments::exports::reads::run(&Context::start("exports-reads", options)?),
         Command::ExportsBoot => experiments::exports::boot::run(&Context::start("exports-boot", options)?),

@@ -55,6 +55,9 @@ pub const MODES: [Mode; 4] = [
     },
 ];
 
+/// Sapwood with an index of every chunk.
+pub const CONVENTIONAL: &str = "sapwood-conventional";
+
 /// Tools without deduplication.
 pub const YARDSTICKS: [&str; 3] = ["cp", "zstd", "qcow2"];
 
@@ -63,6 +66,10 @@ pub const YARDSTICKS: [&str; 3] = ["cp", "zstd", "qcow2"];
 pub fn tool(name: &str, home: &Path, sapwood: &Path) -> Result<Option<Box<dyn Tool>>> {
     let home = home.join(name);
     fs::create_dir_all(&home)?;
+    if name == CONVENTIONAL {
+        let vault = Vault::new(sapwood, home.join("repository"), "conventional", None);
+        return Ok(Some(Box::new(Sapwood::new(name, vault))));
+    }
     let (program, setting) = name.split_once('-').unwrap_or((name, ""));
     let codec = match setting {
         "" => None,
