@@ -20,6 +20,8 @@ pub const READERS: &str = "readers/";
 pub const CLAIMS: &str = "claims/";
 /// All records of containers that somebody wants to remove.
 pub const RETIRING: &str = "retiring/";
+/// The folder of the popular set.
+const POPULAR_FOLDER: &str = "popular/";
 /// All indexes of popular sets.
 pub const POPULAR: &str = "index/popular/";
 /// All hooks.
@@ -28,9 +30,16 @@ pub const HOOKS: &str = "index/hooks/";
 /// An owner's folder, with a slash behind.
 pub fn folder(owner: DiskId) -> String {
     match owner {
-        DiskId::POPULAR => "popular/".into(),
+        DiskId::POPULAR => POPULAR_FOLDER.into(),
         disk => format!("disks/{disk}/"),
     }
+}
+
+/// The owner's folder in which an object lies, with a slash behind; `None` for objects of the whole vault.
+pub fn folder_of(name: &str) -> Option<&str> {
+    let above = if name.starts_with(DISKS) { DISKS.len() } else { 0 };
+    let folder = &name[..above + name[above..].find('/')? + 1];
+    (above > 0 || folder == POPULAR_FOLDER).then_some(folder)
 }
 
 /// Where the id of the disk called `vm/disk` stands.
@@ -184,6 +193,20 @@ mod tests {
         assert_eq!(writer_of(&manifest(&f)), None);
         assert_eq!(writer_of(&commit(&f, 17)), None);
         assert_eq!(writer_of(&referrer(&f, w, DiskId([2; 16]))), None);
+    }
+
+    #[test]
+    fn objects_of_an_owner_tell_its_folder() {
+        for owner in [DiskId([1; 16]), DiskId::POPULAR] {
+            let f = folder(owner);
+            assert_eq!(folder_of(&manifest(&f)), Some(&f[..]));
+            assert_eq!(folder_of(&referrer(&f, WriterNo(1), owner)), Some(&f[..]));
+        }
+        let token = Token(7);
+        let of_all = [VAULT.into(), name("a/b"), session(token), hooks(token), popular(WriterNo(1))];
+        for n in of_all {
+            assert_eq!(folder_of(&n), None, "{n}");
+        }
     }
 
     #[test]

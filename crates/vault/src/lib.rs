@@ -42,7 +42,7 @@ pub use report::availability::{Availability, Cluster, Sharing};
 pub use report::layout::{Age, Fragmentation};
 pub use report::listing::{Listing, SnapshotInfo};
 pub use report::map::{Cell, Map};
-pub use report::stats::{DiskStats, FolderBytes, Stats};
+pub use report::stats::{DiskStats, FolderBytes, NewestStats, Stats, Taken};
 pub use report::study::{study, Study, StudyRow};
 pub use restore::chunks::{ContainerInfo, DiskChunks};
 pub use restore::open_snapshot::OpenSnapshot;

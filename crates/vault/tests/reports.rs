@@ -77,10 +77,16 @@ fn statistics_add_up_to_what_is_stored() {
             "c/vda" => assert!(owners > 0, "it is a clone"),
             _ => {}
         }
-        let newest = d.newest.unwrap();
-        assert!(newest.groups >= newest.containers && newest.runs >= newest.containers);
-        assert!(newest.wanted_bytes <= d.nonzero_bytes);
         assert_eq!(d.damaged + d.released, 0);
+        let newest = vault.newest_stats(&d.name).unwrap().unwrap();
+        let f = newest.fragmentation;
+        assert!(f.groups >= f.containers && f.runs >= f.containers);
+        assert!(f.wanted_bytes <= d.nonzero_bytes);
+        let taken: u64 = newest.taken.iter().map(|t| t.bytes).sum();
+        assert_eq!(newest.own_bytes + taken, f.wanted_bytes);
+        assert!(newest.taken.len() as u64 <= owners, "{}", d.name);
+        let of_one = vault.stats(Some(&d.name)).unwrap();
+        assert_eq!((of_one.disks.len(), of_one.disks[0].bytes.all()), (1, d.bytes.all()));
     }
     let first = vault.snapshots(Some("a/vda")).unwrap().snapshots[0].entry.id;
     vault.delete("a/vda", &[&first.to_string()]).unwrap();

@@ -267,7 +267,7 @@ fn can_be_read(kept: &Kept, run: impl Fn(&[&str]) -> crate::common::Ended) {
         &["-q", "verify"][..],
         &["-q", "verify", "--data"],
         &["diff", "vm/kept", "vm/kept"],
-        &["stats"],
+        &["stats", "vm/kept"],
         &["map", "vm/kept"],
         &["gc", "--dry-run"],
     ] {

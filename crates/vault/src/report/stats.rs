@@ -1,14 +1,14 @@
-//! Statistics: stored bytes by disk, and fragmentation of the newest snapshots.
+//! Statistics: stored bytes by disk, and where the newest snapshots lie.
 
-use crate::base::error::UnlessDamaged;
-use crate::base::error::{damage_line, Result};
+use crate::base::error::{damage_line, Result, UnlessDamaged, VaultError};
 use crate::container::tables::TABLE_CACHE_BYTES;
 use crate::manifest::container_table::Containers;
-use crate::manifest::disks;
+use crate::manifest::disks::{self, DiskAt};
 use crate::manifest::folder::Folder;
 use crate::manifest::vault::Vault;
 use crate::report::layout::{walk, Fragmentation};
-use std::collections::BTreeSet;
+use format::{names, ContainerId, Manifest, OwnerNo};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Bytes of a folder's objects by kind.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,6 +27,11 @@ impl FolderBytes {
     /// All but the data.
     pub fn metadata(&self) -> u64 {
         self.tables + self.recipes + self.other
+    }
+
+    /// All of them.
+    pub fn all(&self) -> u64 {
+        self.data + self.metadata()
     }
 
     fn add(&mut self, name: &str, len: u64) {
@@ -55,30 +60,48 @@ pub struct DiskStats {
     pub bytes: FolderBytes,
     /// Its own containers.
     pub containers: u64,
-    /// Containers of other owners that it references.
-    pub foreign_containers: u64,
-    /// The other owners.
-    pub owners: u64,
     /// Chunks in them that are not known to be dead.
     pub live_chunks: u64,
     /// Stored bytes of dead chunks, estimated from their number.
     pub dead_bytes: u64,
     /// Containers known to be damaged.
     pub damaged: u64,
+    /// Containers of other owners that it references.
+    pub foreign_containers: u64,
+    /// The other owners.
+    pub owners: u64,
     /// Objects that wait for readers to end.
     pub released: u64,
-    /// The newest snapshot's, unless it is damaged.
-    pub newest: Option<Fragmentation>,
 }
 
-/// The vault.
+/// Where the newest snapshot of a disk lies.
+#[derive(Clone, Debug, Default)]
+pub struct NewestStats {
+    /// How it is scattered.
+    pub fragmentation: Fragmentation,
+    /// Bytes of the disk in its own containers.
+    pub own_bytes: u64,
+    /// Bytes of the disk in containers of other owners, most first.
+    pub taken: Vec<Taken>,
+}
+
+/// What a snapshot takes from another owner.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// The owner's name; its folder, if that cannot be known.
+    pub owner: String,
+    /// Bytes of the disk.
+    pub bytes: u64,
+}
+
+/// The vault, or one disk of it.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
     /// By name.
     pub disks: Vec<DiskStats>,
     /// The popular set.
     pub popular: FolderBytes,
-    /// Names, sessions, indexes, `vault.json`.
+    /// Names, sessions, indexes, `vault.json`; folders of disks that cannot be read.
     pub other_bytes: u64,
     /// Damage that kept disks from being counted.
     pub damaged: Vec<String>,
@@ -98,8 +121,11 @@ impl Stats {
     }
 }
 
+/// How often a disk is counted anew that is changed meanwhile.
+const TRIES: usize = 10;
+
 impl Vault {
-    /// Statistics of one disk, or of the whole vault.
+    /// Statistics of one disk, or of the whole vault. No recipe and no chunk table is read.
     pub fn stats(&self, disk: Option<&str>) -> Result<Stats> {
         let mut stats = Stats::default();
         let disks = match disk {
@@ -110,76 +136,110 @@ impl Vault {
                 disks
             }
         };
+        let mut sizes = self.sizes(if disk.is_some() { &disks[0].folder.path } else { "" })?;
         for at in &disks {
             stats.damaged.extend(at.name_fault.clone().map(damage_line));
-            match self.disk_stats(at.name.clone(), &at.folder) {
+            match disk_stats(at) {
                 Err(e) if e.is_damage() && disks::is_gone(self, at)? => {}
                 Err(e) if e.is_damage() => stats.damaged.push(e.to_string()),
-                other => stats.disks.push(other?),
+                other => {
+                    let bytes = sizes.remove(&at.folder.path).unwrap_or_default();
+                    stats.disks.push(DiskStats { bytes, ..other? });
+                }
             }
         }
-        if disk.is_none() {
-            let popular = self.popular().path;
-            let folders: Vec<&String> = disks.iter().map(|d| &d.folder.path).collect();
-            let mut other_bytes = 0;
-            self.add_sizes("", &mut |name, bytes| {
-                if name.starts_with(&popular) {
-                    stats.popular.add(name, bytes);
-                } else if !folders.iter().any(|f| name.starts_with(*f)) {
-                    other_bytes += bytes;
-                }
-            })?;
-            stats.other_bytes = other_bytes;
-        }
+        stats.popular = sizes.remove(&self.popular().path).unwrap_or_default();
+        stats.other_bytes = sizes.values().map(FolderBytes::all).sum();
         Ok(stats)
     }
 
-    /// Calls `add` with every object and its bytes; holes do not count.
-    fn add_sizes(&self, prefix: &str, add: &mut dyn FnMut(&str, u64)) -> Result<()> {
+    /// Where the newest snapshot of a disk lies; `None` if there is none, or if it is damaged.
+    pub fn newest_stats(&self, disk: &str) -> Result<Option<NewestStats>> {
+        let view = self.view_of(disk, TABLE_CACHE_BYTES)?;
+        let Some(newest) = view.manifest.newest() else { return Ok(None) };
+        let mut by_owner: BTreeMap<OwnerNo, u64> = BTreeMap::new();
+        let add = |_, bytes, id: ContainerId| *by_owner.entry(id.owner()).or_default() += bytes;
+        let Some(fragmentation) = walk(&view, newest, add).unless_damaged()? else { return Ok(None) };
+        let own_bytes = by_owner.remove(&OwnerNo::OWN).unwrap_or_default();
+        let mut taken = Vec::new();
+        for (no, bytes) in by_owner {
+            taken.push(Taken { owner: name_of(&view.tables.other(no)?.folder), bytes });
+        }
+        taken.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.owner.cmp(&b.owner)));
+        Ok(Some(NewestStats { fragmentation, own_bytes, taken }))
+    }
+
+    /// Bytes of the objects below `prefix`, by folder; those of no folder under the empty name.
+    fn sizes(&self, prefix: &str) -> Result<HashMap<String, FolderBytes>> {
+        let mut sizes: HashMap<String, FolderBytes> = HashMap::new();
         self.store.list(prefix, &mut |e| {
             let bytes = if e.name.ends_with(".data") {
+                // Holes do not count.
                 self.store.allocated(&e.name).unwrap_or(e.len).min(e.len)
             } else {
                 e.len
             };
-            add(&e.name, bytes);
+            let folder = names::folder_of(&e.name).unwrap_or_default();
+            match sizes.get_mut(folder) {
+                Some(of_folder) => of_folder.add(&e.name, bytes),
+                None => sizes.entry(folder.to_owned()).or_default().add(&e.name, bytes),
+            }
             Ok(())
         })?;
-        Ok(())
+        Ok(sizes)
     }
+}
 
-    fn disk_stats(&self, name: String, folder: &Folder) -> Result<DiskStats> {
-        let view = self.view(folder, TABLE_CACHE_BYTES)?;
-        let m = &view.manifest;
-        let mut d = DiskStats {
-            name,
-            snapshots: m.live().count() as u64,
-            logical_bytes: m.live().map(|s| s.size).sum(),
-            nonzero_bytes: m.live().map(|s| s.data_bytes).sum(),
-            damaged: m.damaged.len() as u64,
-            released: m.released.len() as u64,
-            ..DiskStats::default()
-        };
-        self.add_sizes(&folder.path, &mut |name, bytes| d.bytes.add(name, bytes))?;
-        let mut owners = BTreeSet::new();
-        Containers::new(folder.clone(), m).each(|e| {
-            if !e.id.is_own() {
-                d.foreign_containers += 1;
-                owners.insert(e.id.owner());
-            }
-            if e.id.is_own() {
-                d.containers += 1;
-                d.live_chunks += u64::from(e.chunks - e.dead_chunks.min(e.chunks));
-                let dead = e.stored_bytes as f64 * f64::from(e.dead_chunks) / f64::from(e.chunks.max(1));
-                d.dead_bytes += dead as u64;
-            }
-            Ok(())
-        })?;
-        d.owners = owners.len() as u64;
-        if let Some(newest) = m.newest() {
-            // `verify` reports damage; the other numbers are right all the same.
-            d.newest = walk(&view, newest, |_, _, _| {}).unless_damaged()?;
-        }
-        Ok(d)
+/// What an owner is called.
+fn name_of(folder: &Folder) -> String {
+    if folder.is_popular() {
+        return "the popular set".into();
     }
+    match folder.load() {
+        Ok(m) if m.live().next().is_some() => m.name,
+        Ok(m) => format!("{}, whose snapshots are deleted", m.name),
+        Err(_) => folder.path.trim_end_matches('/').into(),
+    }
+}
+
+/// What the manifest and the container table of a disk say.
+fn disk_stats(at: &DiskAt) -> Result<DiskStats> {
+    let mut tries = 1;
+    loop {
+        let m = at.folder.load()?;
+        match count(at, &m) {
+            // Nothing holds what is read here: a change of the disk may have replaced a page of the table.
+            Err(VaultError::Missing { .. }) if tries < TRIES && at.folder.load()?.sequence != m.sequence => {
+                tries += 1;
+            }
+            counted => return counted,
+        }
+    }
+}
+
+fn count(at: &DiskAt, m: &Manifest) -> Result<DiskStats> {
+    let mut d = DiskStats {
+        name: at.name.clone(),
+        snapshots: m.live().count() as u64,
+        logical_bytes: m.live().map(|s| s.size).sum(),
+        nonzero_bytes: m.live().map(|s| s.data_bytes).sum(),
+        damaged: m.damaged.len() as u64,
+        released: m.released.len() as u64,
+        ..DiskStats::default()
+    };
+    let mut owners = BTreeSet::new();
+    Containers::new(at.folder.clone(), m).each(|e| {
+        if e.id.is_own() {
+            d.containers += 1;
+            d.live_chunks += u64::from(e.chunks - e.dead_chunks.min(e.chunks));
+            let dead = e.stored_bytes as f64 * f64::from(e.dead_chunks) / f64::from(e.chunks.max(1));
+            d.dead_bytes += dead as u64;
+        } else {
+            d.foreign_containers += 1;
+            owners.insert(e.id.owner());
+        }
+        Ok(())
+    })?;
+    d.owners = owners.len() as u64;
+    Ok(d)
 }

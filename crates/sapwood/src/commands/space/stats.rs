@@ -8,10 +8,15 @@ use crate::terminal::streams::outln;
 use anyhow::Result;
 use serde_json::{json, Value};
 use std::process::ExitCode;
-use vault::{DiskStats, Fragmentation};
+use vault::{DiskStats, Fragmentation, NewestStats};
+
+/// Owners that are named one by one; the others are counted.
+const OWNERS_SHOWN: usize = 10;
 
 pub fn run(args: &Args, disk: Option<&str>) -> Result<ExitCode> {
-    let stats = open(args)?.stats(disk)?;
+    let vault = open(args)?;
+    let stats = vault.stats(disk)?;
+    let newest = disk.map(|d| vault.newest_stats(d)).transpose()?.flatten();
     let logical: u64 = stats.disks.iter().map(|d| d.logical_bytes).sum();
     let nonzero: u64 = stats.disks.iter().map(|d| d.nonzero_bytes).sum();
     let (data, metadata) = (stats.data_bytes(), stats.metadata_bytes());
@@ -26,6 +31,7 @@ pub fn run(args: &Args, disk: Option<&str>) -> Result<ExitCode> {
             "popular_metadata_bytes": stats.popular.metadata(),
             "other_bytes": stats.other_bytes,
             "disks": stats.disks.iter().map(disk_json).collect::<Vec<_>>(),
+            "newest": newest.as_ref().map(newest_json),
             "damaged": stats.damaged,
         }));
         return Ok(with_damage(&stats.damaged));
@@ -41,11 +47,11 @@ pub fn run(args: &Args, disk: Option<&str>) -> Result<ExitCode> {
         ">dead",
         ">containers",
         ">foreign",
-        ">runs",
-        ">groups",
-        ">read / wanted",
     ];
     table(&headings, &rows);
+    if let Some(newest) = &newest {
+        print_newest(newest);
+    }
     if stats.popular.data > 0 {
         outln!("popular set: {} data, {} metadata", size(stats.popular.data), size(stats.popular.metadata()));
     }
@@ -66,7 +72,6 @@ pub fn run(args: &Args, disk: Option<&str>) -> Result<ExitCode> {
 }
 
 fn disk_row(d: &DiskStats) -> Vec<String> {
-    let f = d.newest.unwrap_or_default();
     vec![
         d.name.clone(),
         d.snapshots.to_string(),
@@ -77,9 +82,6 @@ fn disk_row(d: &DiskStats) -> Vec<String> {
         size(d.dead_bytes),
         d.containers.to_string(),
         d.foreign_containers.to_string(),
-        f.runs.to_string(),
-        f.groups.to_string(),
-        format!("{:.2}", f.amplification()),
     ]
 }
 
@@ -100,8 +102,42 @@ fn disk_json(d: &DiskStats) -> Value {
         "owners": d.owners,
         "damaged_containers": d.damaged,
         "released_objects": d.released,
-        "newest": d.newest.map(fragmentation_json),
     })
+}
+
+fn newest_json(n: &NewestStats) -> Value {
+    let taken = n.taken.iter().map(|t| json!({ "owner": t.owner, "bytes": t.bytes }));
+    json!({
+        "fragmentation": fragmentation_json(n.fragmentation),
+        "own_bytes": n.own_bytes,
+        "taken": taken.collect::<Vec<_>>(),
+    })
+}
+
+/// Where the newest snapshot of a disk lies, and what it takes from whom.
+fn print_newest(n: &NewestStats) {
+    let f = n.fragmentation;
+    outln!(
+        "the newest snapshot: {} runs in {} groups of {} containers; a restore reads {:.2} bytes for each that it wants",
+        f.runs,
+        f.groups,
+        f.containers,
+        f.amplification(),
+    );
+    let taken: u64 = n.taken.iter().map(|t| t.bytes).sum();
+    outln!(
+        "of its {} are its own {}, taken from others {}",
+        size(f.wanted_bytes),
+        size(n.own_bytes),
+        size(taken)
+    );
+    for t in n.taken.iter().take(OWNERS_SHOWN) {
+        outln!("  {} from {}", size(t.bytes), t.owner);
+    }
+    let more = n.taken.len().saturating_sub(OWNERS_SHOWN);
+    if more > 0 {
+        outln!("  and from {more} more");
+    }
 }
 
 /// How scattered a snapshot is, as `stats` and `map` give it.
