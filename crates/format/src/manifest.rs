@@ -85,6 +85,8 @@ pub struct SnapshotEntry {
     pub state: SnapshotState,
     /// Never deleted by retention or by hand until released.
     pub held: bool,
+    /// Nothing was taken from other disks but the popular set, and nothing of it is offered to them.
+    pub isolated: bool,
     /// Reverse deduplication.
     pub reverse: Reverse,
     /// The session that made it.
@@ -449,7 +451,7 @@ fn encode_snapshot(o: &mut Out, s: &SnapshotEntry) {
         Reverse::Pending => 1,
         Reverse::Done => 2,
     };
-    o.u8(deleted | u8::from(s.held) << 1 | reverse << 2);
+    o.u8(deleted | u8::from(s.held) << 1 | reverse << 2 | u8::from(s.isolated) << 4);
     o.u32(s.made_by.0);
     o.u32(s.generation.0);
     o.varint(s.depends.len() as u64);
@@ -473,7 +475,10 @@ fn decode_snapshot(i: &mut In<'_>) -> Result<SnapshotEntry> {
     let id = SnapId(i.u64()?);
     let (time, size) = (i.signed()?, i.varint()?);
     let flags = i.u8()?;
-    let reverse = match flags >> 2 {
+    let reverse = match flags >> 2 & 3 {
+        _ if flags >> 5 != 0 => {
+            return Err(Malformed::new(format!("snapshot {id}: unknown flags {flags:#x}")))
+        }
         0 => Reverse::No,
         1 => Reverse::Pending,
         2 => Reverse::Done,
@@ -491,6 +496,7 @@ fn decode_snapshot(i: &mut In<'_>) -> Result<SnapshotEntry> {
         size,
         state: if flags & 1 == 0 { SnapshotState::Live } else { SnapshotState::Deleted },
         held: flags & 2 != 0,
+        isolated: flags & 16 != 0,
         reverse,
         made_by,
         generation,
@@ -523,6 +529,7 @@ mod tests {
             size: 0,
             state: SnapshotState::Live,
             held: false,
+            isolated: false,
             reverse: Reverse::No,
             made_by: WriterNo(1),
             generation: WriterNo(1),

@@ -202,7 +202,7 @@ fn check_room_for_entry(session: &Session, disk: &str) -> Result<()> {
 /// The vault's policy, but for what the options say.
 fn choose_policy(vault: &Vault, options: &BackupOptions) -> Result<Policy> {
     let policy = options.policy.map_or_else(|| vault.policy(), Ok)?;
-    let policy = if options.isolate { policy.isolated() } else { policy };
+    let policy = if options.isolate || vault.is_isolated() { policy.isolated() } else { policy };
     Ok(Policy { codec: options.codec.unwrap_or(policy.codec), ..policy })
 }
 
@@ -256,6 +256,7 @@ fn commit(
         size: run.size,
         state: SnapshotState::Live,
         held: false,
+        isolated: policy.isolated,
         reverse: Reverse::No,
         made_by: session.writer,
         generation: session.writer,

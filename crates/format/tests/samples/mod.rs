@@ -32,6 +32,7 @@ pub fn manifests() -> Vec<Manifest> {
         reverse: Reverse::Pending,
         made_by: WriterNo(id as u32),
         held: id == 2,
+        isolated: id == 3,
         generation: WriterNo(4),
         depends: vec![recipe_name(id), recipe_name(1)],
         parent,

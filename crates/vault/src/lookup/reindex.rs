@@ -64,9 +64,10 @@ impl Vault {
         for folder in self.all_folders()? {
             let Some(reader) = Reader::open(&folder).unless_damaged()? else { continue };
             let mut found = Found { folder: &folder, hooks: Vec::new(), count: 0 };
-            let policy = reader.manifest.newest().and_then(|s| Policy::by_name(&s.policy).ok());
-            let policy = policy.unwrap_or(BALANCED);
-            let done = match if self.is_isolated() { policy.isolated().global } else { policy.global } {
+            let newest = reader.manifest.newest();
+            let policy = newest.and_then(|s| Policy::by_name(&s.policy).ok()).unwrap_or(BALANCED);
+            let isolated = newest.map_or(self.is_isolated(), |s| s.isolated);
+            let done = match if isolated { policy.isolated().global } else { policy.global } {
                 Global::Chunks { sampled, .. } => {
                     find_chunks(&folder, &reader.manifest, sampled, &mut found, &mut report)
                 }
@@ -84,8 +85,7 @@ impl Vault {
         for object in &old {
             report.removed += u64::from(self.store.delete(object)?);
         }
-        let disks = crate::manifest::disks::folder_ids(self)?;
-        hooks::join(&self.popular(), u64::MAX, &|disk| disks.contains(&disk))?;
+        hooks::join(&self.popular(), u64::MAX, true)?;
         Ok(report)
     }
 }

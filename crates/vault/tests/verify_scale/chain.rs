@@ -70,6 +70,7 @@ fn entry(id: SnapId, writer: WriterNo, has_newer: bool) -> SnapshotEntry {
         size: u64::from(SEGMENT_BYTES),
         state: SnapshotState::Live,
         held: false,
+        isolated: false,
         reverse: if has_newer { Reverse::Done } else { Reverse::No },
         made_by: writer,
         generation: writer,
