@@ -24,7 +24,7 @@ use crate::lookup::place::Placer;
 use crate::lookup::referrers;
 use crate::lookup::rewrite;
 use crate::lookup::since::{Scan, Since, Untouched};
-use crate::manifest::container_table::Edits;
+use crate::manifest::container_table::{Containers, Edits};
 use crate::manifest::disks;
 use crate::manifest::session::Session;
 use crate::manifest::vault::{now, Vault};
@@ -229,18 +229,16 @@ fn commit(
     policy: &Policy,
     options: &BackupOptions,
 ) -> Result<SnapshotEntry> {
-    let mut edits: Edits = run.containers.iter().map(|e| (e.id, Some(*e))).collect();
+    let fresh: Edits = run.containers.iter().map(|e| (e.id, Some(*e))).collect();
     let mut recorded = HashSet::new();
+    let mut taken = Vec::new();
     for (owner, container) in run.others.matched() {
         let Some(no) = tables.count_owner(owner) else { continue };
         let id = container.of(no);
-        if tables.own().get(id)?.is_some() {
-            continue;
-        }
         if recorded.insert((owner, id.writer())) {
             referrers::add(&session.folder.of(owner), id.writer(), session.folder.disk)?;
         }
-        edits.insert(id, Some(ContainerEntry::foreign(id)));
+        taken.push(id);
     }
     run.others.save(&session)?;
     let WrittenRecipe { depends, stored_bytes, pages } = &run.recipe;
@@ -274,6 +272,14 @@ fn commit(
     let (manifest, ()) = session.commit(|m| {
         // Only backups of the disk add owners, and there is one at a time.
         m.owners.clone_from(&owners);
+        // A deletion beside this one may have given up what the table listed when this backup began.
+        let listed = Containers::new(folder.clone(), m);
+        let mut edits = fresh.clone();
+        for id in &taken {
+            if listed.get(*id)?.is_none() {
+                edits.insert(*id, Some(ContainerEntry::foreign(*id)));
+            }
+        }
         m.edit_containers(&edits)?;
         if let Some(before) = m.snapshots.last_mut().filter(|s| policy.reverse && s.reverse == Reverse::No) {
             before.reverse = Reverse::Pending;

@@ -57,10 +57,10 @@ struct World {
     building: AtomicBool,
 }
 
-/// Content number `n`; neighbours have much in common, and so have all disks.
+/// Content number `n`; neighbours have much in common, and so have all disks. From 100 on nothing is in common.
 fn content(n: u64) -> Arc<Vec<u8>> {
     let block = |b: u64| {
-        let version = if b % 7 < n % 7 { n } else { 0 };
+        let version = if n >= 100 || b % 7 < n % 7 { n } else { 0 };
         let mut x = (b * 1000 + version + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         (0..4096).map(move |_| {
             x ^= x << 13;
@@ -73,7 +73,8 @@ fn content(n: u64) -> Arc<Vec<u8>> {
 }
 
 impl World {
-    /// Snapshots 0 and 1 of disk a, 2 of disk b, 3 of disk e, a clone of a, and what two deleted ones of disk c have left.
+    /// Snapshots 0 and 1 of disk a, 2 of disk b, 3 of disk e, a clone of a, 4 and 5 of disk f, which was one, and what two
+    /// deleted ones of disk c have left.
     fn new(policy: Policy) -> Self {
         let fs = SimFs::new(1);
         let store = SimStore::create_on(fs.clone()).unwrap();
@@ -81,14 +82,16 @@ impl World {
         let (snapshots, made, deleted, building) = Default::default();
         let mut world = World { fs, policy, snapshots, made, deleted, building };
         let vault = world.vault();
-        for (disk, n) in [("a/x", 1), ("a/x", 2), ("b/x", 3), ("e/x", 2), ("c/x", 5), ("c/x", 6)] {
+        let clones = [("e/x", 2), ("f/x", 2), ("f/x", 100)];
+        let others = [("c/x", 5), ("c/x", 6)];
+        for (disk, n) in [("a/x", 1), ("a/x", 2), ("b/x", 3)].into_iter().chain(clones).chain(others) {
             if disk == "e/x" && matches!(policy.global, Global::Popular { .. }) {
                 world.carry_out(&vault, Popular).unwrap();
             }
             world.carry_out(&vault, Backup(disk, n)).unwrap();
         }
         world.snapshots = std::mem::take(world.made.get_mut().unwrap());
-        let gone: Vec<String> = world.snapshots.drain(4..).map(|s| s.1.to_string()).collect();
+        let gone: Vec<String> = world.snapshots.drain(6..).map(|s| s.1.to_string()).collect();
         vault.delete("c/x", &[&gone[0], &gone[1]]).unwrap();
         world
     }
@@ -247,6 +250,10 @@ fn backups_of_clones() {
     everywhere(Backup("e/x", 9), &[Delete(1), Gc]);
     everywhere(Backup("e/x", 9), &[Backup("a/x", 3), Delete(0), Delete(1), Gc, Compact]);
     everywhere(Delete(1), &[Backup("e/x", 9), Restore(3)]);
+    // The disk gives up what its backup finds at the other disk.
+    everywhere(Backup("f/x", 2), &[Delete(4), Gc]);
+    everywhere(Backup("f/x", 2), &[Delete(4), Delete(0), Delete(1), Delete(3), Gc]);
+    everywhere(Delete(4), &[Backup("f/x", 2), Delete(1), Verify]);
 }
 
 /// Of a disk that is new; its content is what deleted snapshots have left.

@@ -58,8 +58,15 @@ pub(crate) fn of_writer(folder: &Folder, writer: WriterNo) -> Result<BTreeSet<Di
     Ok(disks)
 }
 
-/// Records that a disk references containers of a writer.
+/// Records that a disk references containers of a writer, which it has claimed: nobody removes the record meanwhile.
 pub(crate) fn add(owner: &Folder, writer: WriterNo, disk: DiskId) -> Result<()> {
+    if is_recorded(owner, writer, disk)? {
+        return Ok(());
+    }
+    put(owner, writer, disk)
+}
+
+fn put(owner: &Folder, writer: WriterNo, disk: DiskId) -> Result<()> {
     let name = names::referrer(&owner.path, writer, disk);
     let frame = encode_mark(Kind::Referrer, owner.context(&name));
     match owner.store.put(&name, &[&frame]) {
@@ -90,8 +97,14 @@ pub(crate) fn put_back(disk: &Folder) -> Result<()> {
     for (no, writer) in pairs {
         let Some(owner) = m.owner(no).map(|owner| disk.of(owner)) else { continue };
         // Where there is no owner, there is nothing to remove.
-        if !is_recorded(&owner, writer, disk.disk)? && owner.load_tagged()?.is_some() {
-            add(&owner, writer, disk.disk)?;
+        if is_recorded(&owner, writer, disk.disk)? || owner.load_tagged()?.is_none() {
+            continue;
+        }
+        put(&owner, writer, disk.disk)?;
+        // The owner may have been removed meanwhile, since the disk no longer needs it: a record by itself would make its
+        // folder look like one that has lost its manifest.
+        if owner.load_tagged()?.is_none() {
+            remove(&owner, writer, disk.disk)?;
         }
     }
     Ok(())
