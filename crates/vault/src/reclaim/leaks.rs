@@ -87,7 +87,10 @@ pub(crate) fn repair(session: &mut Session, punch_below: f64) -> Result<u64> {
         for e in entries {
             let live = referenced.get(&e.id);
             if !e.id.is_own() {
-                dead.foreign.extend(live.is_none().then_some(e.id));
+                if live.is_none() {
+                    dead.shared.insert(e.id);
+                    dead.foreign.insert(e.id);
+                }
                 continue;
             }
             if live.map_or(0, RunSet::len) + u64::from(e.dead_chunks) == u64::from(e.chunks) {

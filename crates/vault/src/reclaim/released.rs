@@ -81,7 +81,8 @@ pub(crate) fn delete_released(folder: &Folder, own: Option<WriterNo>) -> Result<
     }
     if !done.is_empty() {
         folder.update(|m| {
-            m.released.retain(|r| !done.contains(&r.what));
+            // A container of another owner may have been released again since.
+            m.released.retain(|r| r.sequence > oldest || !done.contains(&r.what));
             // Popular containers are swept by `gc` only: what one disk no longer needs, others have.
             let swept: Vec<ContainerId> = done.iter().filter_map(|what| foreign(m, what)).collect();
             list_unswept(m, &swept);

@@ -27,8 +27,8 @@ use crate::reclaim::orphans::{list_checked, remove_orphans};
 use crate::reclaim::released::delete_released;
 use crate::reclaim::retiring::Retiring;
 use format::{
-    ContainerEntry, ContainerId, DiskId, Manifest, OwnerNo, RecipePageRef, Release, RunSet, WriterKind,
-    WriterNo,
+    names, ContainerEntry, ContainerId, DiskId, Manifest, OwnerNo, RecipePageRef, Release, RetiringRecord,
+    RunSet, WriterKind, WriterNo,
 };
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use store::Reserve;
@@ -46,16 +46,17 @@ pub(crate) fn sweep_popular(vault: &Vault, threshold: f64, report: &mut GcReport
     let listed = list_checked(&folder)?;
     let session = Session::begin(&folder, WriterKind::Maintenance)?;
     fence_dead(&session)?;
-    sweep(vault, &session, candidates(&session, None)?.0, threshold)?;
+    let swept = sweep(vault, &session, candidates(&session, None)?.0, threshold)?;
     remove_orphans(&session, &listed, report)?;
     report.freed_bytes += delete_released(&folder, Some(session.writer))?;
     report.add_compaction(compact_folder(&session, threshold, None)?);
     report.freed_bytes += delete_released(&folder, Some(session.writer))?;
-    session.end()
+    session.end()?;
+    swept.full.map_or(Ok(()), Err)
 }
 
-/// Sweeps all containers of the session's folder that other disks reference, or have referenced. So nothing leaks for
-/// ever that a killed sweep has taken off a disk's list.
+/// Sweeps all containers of the session's folder that other disks reference, or have referenced, and those on its own
+/// list.
 pub(crate) fn sweep_referred(vault: &Vault, session: &mut Session, threshold: f64) -> Result<()> {
     let referred = referrers::referred(&session.folder)?;
     let own = |ids: &[ContainerId]| -> BTreeSet<ContainerId> {
@@ -69,13 +70,20 @@ pub(crate) fn sweep_referred(vault: &Vault, session: &mut Session, threshold: f6
     }
     // Lists of dead chunks that it has put before have its number in their names, and count by now.
     session.renew()?;
-    let skipped = sweep(vault, session, entries, threshold)?;
+    let swept = sweep(vault, session, entries, threshold)?;
     if !unswept.is_empty() {
-        session.swap(|m| {
-            m.unswept.retain(|id| !unswept.contains(id) || skipped.contains(id));
-            Ok(())
-        })?;
+        unlist(session, &unswept, &swept.skipped)?;
     }
+    swept.full.map_or(Ok(()), Err)
+}
+
+/// Takes containers off the list of their owner, but for those that were skipped. Only maintenance of the owner lists its
+/// own containers there, and there is one at a time.
+fn unlist(session: &Session, unswept: &BTreeSet<ContainerId>, skipped: &BTreeSet<ContainerId>) -> Result<()> {
+    session.swap(|m| {
+        m.unswept.retain(|id| !unswept.contains(id) || skipped.contains(id));
+        Ok(())
+    })?;
     Ok(())
 }
 
@@ -90,7 +98,7 @@ pub(crate) struct SweepReport {
 }
 
 /// Sweeps the containers that a disk references less than before and other disks may reference. What cannot be done now,
-/// the next deletion of the disk does, or `gc`.
+/// the next deletion of the disk or of their owner does, or `gc`.
 pub(crate) fn sweep_unswept(vault: &Vault, disk: &Folder, threshold: f64) -> Result<SweepReport> {
     let mut report = SweepReport::default();
     let m = disk.load()?;
@@ -109,7 +117,7 @@ pub(crate) fn sweep_unswept(vault: &Vault, disk: &Folder, threshold: f64) -> Res
                         gone.extend(unswept);
                         continue;
                     }
-                    Ok(Some(_)) => sweep_of_owner(vault, disk, &folder, no, &unswept, threshold, &mut report),
+                    Ok(Some(_)) => sweep_of_owner(vault, disk, &folder, &unswept, threshold, &mut report),
                     Err(e) => Err(e),
                 }
             }
@@ -139,47 +147,34 @@ fn forget(disk: &Folder, unswept: &BTreeSet<ContainerId>) -> Result<()> {
     Ok(())
 }
 
-/// Sweeps containers of one owner for a disk, which counts that owner as `no`.
+/// Sweeps containers of one owner for a disk.
 fn sweep_of_owner(
     vault: &Vault,
     disk: &Folder,
     owner: &Folder,
-    no: OwnerNo,
     unswept: &BTreeSet<ContainerId>,
     threshold: f64,
     report: &mut SweepReport,
 ) -> Result<()> {
     let session = Session::begin_if_free(owner)?;
-    // Before its snapshots are looked at: what is listed from now on is looked at again.
-    forget(disk, unswept)?;
-    let list_again = |ids: &BTreeSet<ContainerId>| -> Result<()> {
-        if !ids.is_empty() {
-            let ids: Vec<ContainerId> = ids.iter().map(|id| id.of(no)).collect();
-            disk.update(|m| {
-                list_unswept(m, &ids);
-                Ok(())
-            })?;
-        }
-        Ok(())
-    };
     let local: BTreeSet<ContainerId> = unswept.iter().map(|id| id.local()).collect();
-    let swept = candidates(&session, Some(&local)).and_then(|(entries, about_to_be_named)| {
-        let mut skipped = sweep(vault, &session, entries, threshold)?;
-        skipped.extend(about_to_be_named.iter().map(|e| e.id));
-        Ok(skipped)
-    });
-    let skipped = match swept {
-        Ok(skipped) => skipped,
-        Err(e) => {
-            list_again(&local)?;
-            return Err(e);
-        }
-    };
-    list_again(&skipped)?;
+    if disk.disk != owner.disk {
+        // Whatever ends this sweep, they stay on one of the lists. What the disk lists from now on is looked at again.
+        session.swap(|m| {
+            list_unswept(m, &local);
+            Ok(())
+        })?;
+        forget(disk, unswept)?;
+    }
+    let (entries, about_to_be_named) = candidates(&session, Some(&local))?;
+    let mut swept = sweep(vault, &session, entries, threshold)?;
+    swept.skipped.extend(about_to_be_named.iter().map(|e| e.id));
+    unlist(&session, &local, &swept.skipped)?;
     report.freed_bytes += delete_released(owner, Some(session.writer))?;
     report.compacted += compact_folder(&session, threshold, Some(&local))?.containers;
     report.freed_bytes += delete_released(owner, Some(session.writer))?;
-    session.end()
+    session.end()?;
+    swept.full.map_or(Ok(()), Err)
 }
 
 /// A container that is looked at, and those of its chunks that nothing is known to reference yet.
@@ -201,49 +196,56 @@ fn candidates(
     Ok(found.into_iter().partition(|e| !writers.contains(&e.id.writer())))
 }
 
-/// Returns the containers that were left alone because they are claimed, or because somebody still reads what a disk no
-/// longer references.
-fn sweep(
-    vault: &Vault,
-    session: &Session,
-    entries: Vec<ContainerEntry>,
-    punch_below: f64,
-) -> Result<BTreeSet<ContainerId>> {
-    let (mut skipped, mut batch, mut chunks) = (BTreeSet::new(), Vec::new(), 0);
+/// What a sweep has left for later.
+#[derive(Default)]
+struct Swept {
+    /// Containers that are claimed, or of which somebody still reads what a disk no longer references, or for whose lists of
+    /// dead chunks there was no room.
+    skipped: BTreeSet<ContainerId>,
+    /// That the store had no room for such lists. Containers without a live chunk, which need none, have gone all the same.
+    full: Option<VaultError>,
+}
+
+/// All steps, for as many containers at once as memory allows.
+fn sweep(vault: &Vault, session: &Session, entries: Vec<ContainerEntry>, punch_below: f64) -> Result<Swept> {
+    let (mut swept, mut chunks) = (Swept::default(), 0);
+    let (mut batch, mut writers) = (Vec::new(), BTreeSet::new());
     for entry in entries {
         chunks += u64::from(entry.chunks);
+        writers.insert(entry.id.writer());
         batch.push(entry);
-        if chunks >= CHUNKS_AT_ONCE {
-            skipped.extend(sweep_batch(vault, session, std::mem::take(&mut batch), punch_below)?);
-            chunks = 0;
+        if chunks >= CHUNKS_AT_ONCE || writers.len() >= RetiringRecord::WRITERS_MAX {
+            sweep_batch(vault, session, std::mem::take(&mut batch), &writers, punch_below, &mut swept)?;
+            (chunks, writers) = (0, BTreeSet::new());
         }
     }
     if !batch.is_empty() {
-        skipped.extend(sweep_batch(vault, session, batch, punch_below)?);
+        sweep_batch(vault, session, batch, &writers, punch_below, &mut swept)?;
     }
-    Ok(skipped)
+    Ok(swept)
 }
 
-/// All steps for some containers.
+/// All steps for the containers that some writers made.
 fn sweep_batch(
     vault: &Vault,
     session: &Session,
     entries: Vec<ContainerEntry>,
+    writers: &BTreeSet<WriterNo>,
     punch_below: f64,
-) -> Result<BTreeSet<ContainerId>> {
+    swept: &mut Swept,
+) -> Result<()> {
     let folder = &session.folder;
-    let writers: BTreeSet<WriterNo> = entries.iter().map(|e| e.id.writer()).collect();
-    let retiring = Retiring::begin(session, &writers)?;
-    let (mut candidates, mut skipped) = (Candidates::new(), BTreeSet::new());
+    let retiring = Retiring::begin(session, writers)?;
+    let mut candidates = Candidates::new();
     for entry in entries {
         if retiring.is_claimed(entry.id.writer()) {
-            skipped.insert(entry.id);
+            swept.skipped.insert(entry.id);
             continue;
         }
         let table = match read_table(folder, entry.id, entry.table) {
             // What it holds is not known; the others are swept.
             Err(e) if e.is_damage() => {
-                skipped.insert(entry.id);
+                swept.skipped.insert(entry.id);
                 continue;
             }
             other => other?,
@@ -260,33 +262,71 @@ fn sweep_batch(
             }
         }
     }
-    skipped.extend(take_referenced(vault, folder, &retiring, &mut candidates)?);
-    let mut edits = Edits::new();
-    let mut released = Vec::new();
-    for (id, c) in &candidates {
-        edits.insert(*id, mark_dead(session, &c.entry, &c.unreferenced, true, punch_below, &mut released)?);
+    let looked = take_referenced(vault, folder, &retiring, &mut candidates)?;
+    swept.skipped.extend(looked.waiting);
+    let (edits, mut released) = mark_candidates(session, &candidates, punch_below, swept)?;
+    if !edits.is_empty() {
+        release_data(&Containers::new(folder.clone(), &folder.load()?), &edits, &mut released)?;
+        session.swap(|m| {
+            m.edit_containers(&edits)?;
+            released.iter().for_each(|what| release(m, what.clone()));
+            Ok(())
+        })?;
     }
-    if edits.is_empty() {
-        return Ok(skipped);
-    }
-    release_data(&Containers::new(folder.clone(), &folder.load()?), &edits, &mut released)?;
-    session.swap(|m| {
-        m.edit_containers(&edits)?;
-        released.iter().for_each(|what| release(m, what.clone()));
-        Ok(())
-    })?;
-    Ok(skipped)
+    // Until here they lead the next sweep to these containers, should this one be killed.
+    looked.stale.iter().try_for_each(|(writer, disk)| referrers::remove(folder, *writer, *disk))
 }
 
-/// Takes out what the snapshots of the owner and of its referrers reference. Returns the containers that cannot be judged
-/// now, since somebody may still read what a disk no longer references. A disk that cannot be read, or whose manifest was
-/// rolled back, stops the sweep.
+/// Logs what nothing references as dead. Where there is no space for all of the lists, none is left, and only containers
+/// without a live chunk go.
+fn mark_candidates(
+    session: &Session,
+    candidates: &Candidates,
+    punch_below: f64,
+    swept: &mut Swept,
+) -> Result<(Edits, Vec<Release>)> {
+    let (mut edits, mut released) = (Edits::new(), BTreeMap::new());
+    for (id, c) in candidates {
+        let mut of_container = Vec::new();
+        match mark_dead(session, &c.entry, &c.unreferenced, true, punch_below, &mut of_container) {
+            Err(e) if e.is_full() => {
+                swept.full = Some(e);
+                swept.skipped.insert(*id);
+            }
+            marked => {
+                edits.insert(*id, marked?);
+                released.insert(*id, of_container);
+            }
+        }
+    }
+    if swept.full.is_some() {
+        for id in edits.iter().filter_map(|(id, fresh)| fresh.map(|_| *id)) {
+            session.folder.store.delete(&names::dead(&session.folder.path, id, session.writer))?;
+            released.remove(&id);
+            swept.skipped.insert(id);
+        }
+        edits.retain(|_, fresh| fresh.is_none());
+    }
+    Ok((edits, released.into_values().flatten().collect()))
+}
+
+/// What the referrers say of an owner's containers.
+#[derive(Default)]
+struct Looked {
+    /// Containers that cannot be judged now: somebody may still read what a disk no longer references.
+    waiting: BTreeSet<ContainerId>,
+    /// Records of disks that reference nothing that the writer made.
+    stale: Vec<(WriterNo, DiskId)>,
+}
+
+/// Takes out what the snapshots of the owner and of its referrers reference. A disk that cannot be read, or whose manifest
+/// was rolled back, stops the sweep.
 fn take_referenced(
     vault: &Vault,
     owner: &Folder,
     retiring: &Retiring,
     candidates: &mut Candidates,
-) -> Result<BTreeSet<ContainerId>> {
+) -> Result<Looked> {
     let mut disks: BTreeMap<DiskId, Vec<WriterNo>> = BTreeMap::new();
     let writers: BTreeSet<WriterNo> = candidates.keys().map(|id| id.writer()).collect();
     for writer in writers.into_iter().filter(|w| retiring.is_referred(*w)) {
@@ -294,33 +334,34 @@ fn take_referenced(
             disks.entry(disk).or_default().push(writer);
         }
     }
-    let mut waiting = BTreeSet::new();
+    let mut looked = Looked::default();
     candidates.retain(|_, c| !c.unreferenced.is_empty());
     if !owner.is_popular() {
-        take_referenced_by(vault, owner, owner, &[], candidates, &mut waiting)?;
+        take_referenced_by(vault, owner, owner, &[], candidates, &mut looked)?;
     }
     for (disk, writers) in disks {
         let folder = vault.folder(disk).with_reserve(Reserve::Whole);
-        take_referenced_by(vault, owner, &folder, &writers, candidates, &mut waiting)?;
+        take_referenced_by(vault, owner, &folder, &writers, candidates, &mut looked)?;
     }
-    Ok(waiting)
+    Ok(looked)
 }
 
 /// Takes out what the snapshots of one disk reference. `recorded` are the writers of the owner of which it is on record as
-/// a referrer: where it is none, that record goes.
+/// a referrer.
 fn take_referenced_by(
     vault: &Vault,
     owner: &Folder,
     disk: &Folder,
     recorded: &[WriterNo],
     candidates: &mut Candidates,
-    waiting: &mut BTreeSet<ContainerId>,
+    looked: &mut Looked,
 ) -> Result<()> {
     let evidence = Evidence::of_commits(disk)?;
     let view = match vault.view(disk, 0) {
         // It has been removed since, or its first backup failed.
         Err(VaultError::Missing { .. }) if !disk.has_content()? => {
-            return recorded.iter().try_for_each(|w| referrers::remove(owner, *w, disk.disk));
+            looked.stale.extend(recorded.iter().map(|w| (*w, disk.disk)));
+            return Ok(());
         }
         view => view?,
     };
@@ -328,13 +369,14 @@ fn take_referenced_by(
     evidence.check(disk, &view.manifest)?;
     let m = &view.manifest;
     let Some(no) = m.owner_no(owner.disk) else {
-        return recorded.iter().try_for_each(|w| referrers::remove(owner, *w, disk.disk));
+        looked.stale.extend(recorded.iter().map(|w| (*w, disk.disk)));
+        return Ok(());
     };
     // What its readers may still need is not given back yet.
     for r in &m.released {
         if let Release::Foreign(id) = r.what {
             if id.owner() == no && candidates.remove(&id.local()).is_some() {
-                waiting.insert(id.local());
+                looked.waiting.insert(id.local());
             }
         }
     }
@@ -344,7 +386,8 @@ fn take_referenced_by(
         wanted |= listed.get(id.of(no))?.is_some();
     }
     if !wanted {
-        return remove_stale(owner, m, listed, no, recorded);
+        looked.stale.extend(stale(m, listed, no, recorded)?);
+        return Ok(());
     }
     let mut seen: HashSet<RecipePageRef> = HashSet::new();
     for s in m.snapshots.iter().rev() {
@@ -368,17 +411,16 @@ fn take_referenced_by(
     Ok(())
 }
 
-/// Removes the records of a disk for writers of whose containers it lists none, nor waits with any. No backup of it is
-/// about to add one: none has a claim.
-fn remove_stale(
-    owner: &Folder,
+/// The records of a disk for writers of whose containers it lists none, nor waits with any. No backup of it is about to add
+/// one: none has a claim.
+fn stale(
     m: &Manifest,
     listed: &Containers,
     no: OwnerNo,
     recorded: &[WriterNo],
-) -> Result<()> {
+) -> Result<Vec<(WriterNo, DiskId)>> {
     if recorded.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let mut used: HashSet<WriterNo> = HashSet::new();
     let of_owner = |id: ContainerId| (id.owner() == no).then(|| id.writer());
@@ -391,6 +433,5 @@ fn remove_stale(
             used.extend(of_owner(id));
         }
     }
-    let stale = recorded.iter().filter(|w| !used.contains(w));
-    stale.into_iter().try_for_each(|w| referrers::remove(owner, *w, m.disk))
+    Ok(recorded.iter().filter(|w| !used.contains(w)).map(|w| (*w, m.disk)).collect())
 }
