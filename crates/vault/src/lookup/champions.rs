@@ -3,7 +3,7 @@
 
 use crate::base::error::{Result, UnlessDamaged};
 use crate::container::tables::{read_table, ChunkPlace, Tables};
-use crate::lookup::claims::Claims;
+use crate::lookup::claims::{Claim, Claimed, Claims};
 use crate::manifest::folder::Folder;
 use chunk::Fingerprint;
 use format::{ChunkNo, ContainerId, DiskId, RunSet, Table};
@@ -58,25 +58,19 @@ fn slot_of(f: &[u8; 32], slots: usize) -> usize {
 }
 
 impl Champion {
-    /// Claims a container and reads its table; `None` where it may not be referenced or cannot be read.
-    fn load(
-        claims: &mut Claims,
-        folder: &Folder,
-        owner: DiskId,
-        id: ContainerId,
-    ) -> Result<Option<Champion>> {
-        let Some(claimed) = claims.claim(owner, id)? else { return Ok(None) };
-        let (entry, dead) = (claimed.entry, claimed.dead.clone());
-        let table = read_table(&folder.of(owner), id, entry.table).unless_damaged()?;
+    /// Reads the table of a container that was claimed; `None` where it cannot be read.
+    fn load(folder: &Folder, owner: DiskId, claimed: Claimed) -> Result<Option<Champion>> {
+        let Claimed { entry, dead } = claimed;
+        let table = read_table(&folder.of(owner), entry.id, entry.table).unless_damaged()?;
         Ok(table.map(|table| {
             let places = Places::of(&table.fingerprints);
-            Champion { owner, container: id, table, dead, places }
+            Champion { owner, container: entry.id, table, dead, places }
         }))
     }
 
     /// Memory that it takes, in bytes.
     fn memory_bytes(&self) -> usize {
-        self.table.memory_bytes() + self.places.slots.len() * size_of::<u32>()
+        self.table.memory_bytes() + size_of_val(self.dead.runs()) + self.places.slots.len() * size_of::<u32>()
     }
 
     /// The chunk of a fingerprint and length.
@@ -141,7 +135,12 @@ impl Champions {
         if self.refused.contains(&(owner, id)) {
             return Ok(false);
         }
-        let Some(champion) = Champion::load(claims, &self.folder, owner, id)? else {
+        let champion = match claims.claim(owner, id)? {
+            Claim::Later => return Ok(false),
+            Claim::Gone => None,
+            Claim::Held(claimed) => Champion::load(&self.folder, owner, claimed)?,
+        };
+        let Some(champion) = champion else {
             self.refused.insert((owner, id));
             return Ok(false);
         };

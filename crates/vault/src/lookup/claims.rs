@@ -6,7 +6,7 @@
 //! retiring record before it lists claims. So either the remover sees the claim and leaves the container alone, or the
 //! backup sees that the container is being looked at, or is already gone.
 
-use crate::base::error::{Result, UnlessDamaged};
+use crate::base::error::{Result, UnlessDamaged, VaultError};
 use crate::container::dead::read_dead;
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::{list_names, Folder};
@@ -19,8 +19,11 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 use store::StoreError;
 
-/// How long a backup waits for a remover to look at containers: most look for milliseconds. Then it does without them.
+/// How long a backup waits for a remover to look at containers: most look for milliseconds. Then it does without them for
+/// [`ASK_AGAIN`].
 const REMOVER_WAIT: Duration = Duration::from_secs(1);
+/// After so long a backup asks again for containers that were being looked at.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
 
 /// The claims of one session.
 pub(crate) struct Claims {
@@ -28,15 +31,34 @@ pub(crate) struct Claims {
     folder: Folder,
     writer: WriterNo,
     session: Token,
-    /// By owner and writer; `None` where its containers are being looked at for removal, or cannot be read.
-    writers: HashMap<(DiskId, WriterNo), Option<Claimable>>,
-    asked: HashMap<(DiskId, ContainerId), Option<Claimed>>,
+    /// By owner and writer.
+    writers: HashMap<(DiskId, WriterNo), Asked>,
+}
+
+/// What became of a claim on what a writer has made.
+enum Asked {
+    /// It may be referenced.
+    Claimed(Box<Claimable>),
+    /// Somebody is looking at it, to remove what is not referenced.
+    Retiring { until: Instant },
+    /// It is gone, or cannot be read.
+    Gone,
 }
 
 /// What an owner's manifest said after the claim was put.
 struct Claimable {
     damaged: HashSet<ContainerId>,
     containers: Containers,
+}
+
+/// The answer to a claim.
+pub(crate) enum Claim {
+    /// It may be referenced.
+    Held(Claimed),
+    /// It may not, as long as somebody looks at it.
+    Later,
+    /// It may not.
+    Gone,
 }
 
 /// A container that may be referenced until the session has committed.
@@ -55,58 +77,75 @@ impl Claims {
             writer: session.writer,
             session: session.token,
             writers: HashMap::new(),
-            asked: HashMap::new(),
         }
     }
 
-    /// Claims a container of an owner, who names it so, once; `None` where it is going or gone.
-    pub fn claim(&mut self, owner: DiskId, id: ContainerId) -> Result<Option<&Claimed>> {
-        if !self.asked.contains_key(&(owner, id)) {
-            let claimed = self.ask(owner, id)?;
-            self.asked.insert((owner, id), claimed);
-        }
-        Ok(self.asked.get(&(owner, id)).and_then(Option::as_ref))
-    }
-
-    fn ask(&mut self, owner: DiskId, id: ContainerId) -> Result<Option<Claimed>> {
+    /// Claims a container of an owner, who names it so.
+    pub fn claim(&mut self, owner: DiskId, id: ContainerId) -> Result<Claim> {
         let key = (owner, id.writer());
-        if !self.writers.contains_key(&key) {
-            // The claim is ours to take back whatever comes of asking.
-            self.writers.insert(key, None);
-            let claimed = self.ask_writer(owner, id.writer()).unless_damaged()?.flatten();
-            self.writers.insert(key, claimed);
+        match self.writers.get(&key) {
+            Some(Asked::Retiring { until }) if Instant::now() < *until => return Ok(Claim::Later),
+            Some(Asked::Claimed(_) | Asked::Gone) => {}
+            Some(Asked::Retiring { .. }) | None => self.ask(key)?,
         }
-        let Some(Some(Claimable { damaged, containers })) = self.writers.get(&key) else { return Ok(None) };
+        match self.read(key, id) {
+            // A change of the owner has replaced what its manifest named. What is claimed is in the new one, too.
+            Err(VaultError::Missing { .. }) => {
+                self.ask(key)?;
+                Ok(self.read(key, id).unless_damaged()?.unwrap_or(Claim::Gone))
+            }
+            claim => Ok(claim.unless_damaged()?.unwrap_or(Claim::Gone)),
+        }
+    }
+
+    /// What an owner says of a container. Where its list of dead chunks is damaged, which chunks may be referenced is not
+    /// known: a miss costs space only.
+    fn read(&self, key: (DiskId, WriterNo), id: ContainerId) -> Result<Claim> {
+        let Claimable { damaged, containers } = match self.writers.get(&key) {
+            Some(Asked::Claimed(claimable)) => &**claimable,
+            Some(Asked::Retiring { .. }) => return Ok(Claim::Later),
+            Some(Asked::Gone) | None => return Ok(Claim::Gone),
+        };
         if damaged.contains(&id) {
-            return Ok(None);
+            return Ok(Claim::Gone);
         }
-        let Some(entry) = containers.get(id).unless_damaged()?.flatten() else { return Ok(None) };
-        // Where the list is damaged, which chunks may be referenced is not known: a miss costs space only.
-        let dead = read_dead(containers.folder(), &entry).unless_damaged()?;
-        Ok(dead.map(|dead| Claimed { dead, entry }))
+        let Some(entry) = containers.get(id)? else { return Ok(Claim::Gone) };
+        Ok(Claim::Held(Claimed { dead: read_dead(containers.folder(), &entry)?, entry }))
+    }
+
+    fn ask(&mut self, key: (DiskId, WriterNo)) -> Result<()> {
+        // The claim is ours to take back whatever comes of asking.
+        self.writers.insert(key, Asked::Gone);
+        let asked = self.ask_writer(key.0, key.1).unless_damaged()?.unwrap_or(Asked::Gone);
+        self.writers.insert(key, asked);
+        Ok(())
     }
 
     /// Claims what a writer has made. What is in the manifest from then on stays as it is until the claim ends.
-    fn ask_writer(&self, owner: DiskId, writer: WriterNo) -> Result<Option<Claimable>> {
+    fn ask_writer(&self, owner: DiskId, writer: WriterNo) -> Result<Asked> {
         let folder = self.folder.of(owner);
         // Most hints that lead nowhere lead to a disk that is gone: nothing is left behind for it.
         if folder.load_tagged()?.is_none() {
-            return Ok(None);
+            return Ok(Asked::Gone);
         }
         let name = names::claim(owner, writer, self.session);
         let frame = ClaimRecord { disk: self.folder.disk, writer: self.writer }.encode(folder.context(&name));
-        folder.store.put(&name, &[&frame])?;
+        match folder.store.put(&name, &[&frame]) {
+            // Asked for before.
+            Ok(()) | Err(StoreError::AlreadyExists { .. }) => {}
+            Err(e) => return Err(e.into()),
+        }
         let start = Instant::now();
         while is_retiring(&folder, writer)? {
             if start.elapsed() >= REMOVER_WAIT {
-                return Ok(None);
+                return Ok(Asked::Retiring { until: Instant::now() + ASK_AGAIN });
             }
             std::thread::sleep(Duration::from_millis(10));
         }
         // An older copy of the manifest lists chunks that are gone.
         let m = load_checked(&folder)?.0;
         let damaged = m.damaged.iter().copied().filter(|id| id.writer() == writer).collect();
-        Ok(Some(Claimable { damaged, containers: Containers::new(folder, &m) }))
+        Ok(Asked::Claimed(Box::new(Claimable { damaged, containers: Containers::new(folder, &m) })))
     }
 }
 

@@ -3,11 +3,14 @@
 //! Each backup puts an object with the hooks of the chunks that it wrote. Whoever finds too many objects of one size joins
 //! them, so that there are O(log n). All of it is a hint: an object that is gone or damaged costs space, never data.
 
+mod stale;
+
 use crate::base::error::{Named, Result, UnlessDamaged, VaultError};
 use crate::base::random::random_token;
 use crate::manifest::folder::{list_names, Folder};
 use chunk::Fingerprint;
 use format::{names, ContainerId, DiskId, Hook, HookRange, HooksFooter, Kind, HOOK_BYTES};
+use stale::StaleHooks;
 use std::collections::{BTreeSet, HashMap};
 
 /// Memory for objects that are read whole.
@@ -16,6 +19,8 @@ const WHOLE_BYTES: u64 = 16 << 20;
 const WHOLE_BYTES_MAX: u64 = 2 << 20;
 /// Hooks that are read at once of an object that is searched where it stands.
 const WINDOW: u64 = 256;
+/// Windows that are read of an object to see how many of its hooks lead nowhere.
+const SAMPLES: u64 = 4;
 /// Most hooks that are read at once: prefixes that are not spread evenly are not found.
 const WINDOW_MAX: u64 = 1 << 18;
 /// Memory for the footers of all objects. An object whose footer does not fit is left out.
@@ -33,7 +38,7 @@ const JOIN_BYTES: u64 = 256 << 10;
 /// Bytes at the end of an object that say where its footer begins.
 const TAIL_BYTES: usize = 8;
 
-/// The hooks of a vault, as they were when it was opened.
+/// The hooks of a vault, as they were when it was opened last.
 pub(crate) struct Hooks {
     folder: Folder,
     objects: Vec<Object>,
@@ -68,11 +73,26 @@ impl Hooks {
     }
 
     /// The containers that a chunk of this fingerprint may be in, by their owners.
-    pub fn find(&self, fingerprint: &Fingerprint) -> Result<Vec<(DiskId, ContainerId)>> {
+    pub fn find(&mut self, fingerprint: &Fingerprint) -> Result<Vec<(DiskId, ContainerId)>> {
         let prefix = Hook::prefix(&fingerprint.0);
+        match self.look(prefix) {
+            // Somebody has joined objects since: what they held is in another one.
+            Err(VaultError::Missing { .. }) => {
+                *self = Hooks::open(&self.folder)?;
+                Ok(self.look(prefix).unless_damaged()?.unwrap_or_default())
+            }
+            found => found,
+        }
+    }
+
+    /// The same; an object that is gone is an error, and one that is damaged costs its hooks.
+    fn look(&self, prefix: u64) -> Result<Vec<(DiskId, ContainerId)>> {
         let mut found = Vec::new();
         for object in &self.objects {
-            let hooks = object.find(&self.folder, prefix).unless_damaged()?.unwrap_or_default();
+            let hooks = match object.find(&self.folder, prefix) {
+                Err(e @ VaultError::Missing { .. }) => return Err(e),
+                hooks => hooks.unless_damaged()?.unwrap_or_default(),
+            };
             found.extend(
                 hooks
                     .iter()
@@ -180,11 +200,11 @@ pub(crate) fn put(folder: &Folder, mut hooks: Vec<(u64, ContainerId)>) -> Result
     Ok(name)
 }
 
-/// Joins objects of about one size where there are many, `bytes_max` bytes together at most. Returns how many objects
-/// there are then.
+/// Joins objects of about one size where there are many, `bytes_max` bytes together at most; with `weed`, without the hooks
+/// that lead nowhere. Returns how many objects there are then.
 ///
 /// Two who join the same objects put the same hooks twice: that costs a little space until the next join.
-pub(crate) fn join(folder: &Folder, bytes_max: u64, keep: &dyn Fn(DiskId) -> bool) -> Result<usize> {
+pub(crate) fn join(folder: &Folder, bytes_max: u64, weed: bool) -> Result<usize> {
     loop {
         let mut by_size: HashMap<u32, Vec<(u64, String)>> = HashMap::new();
         let mut all = 0;
@@ -199,12 +219,41 @@ pub(crate) fn join(folder: &Folder, bytes_max: u64, keep: &dyn Fn(DiskId) -> boo
         };
         let Some(of_size) = by_size.values_mut().find(full) else { return Ok(all) };
         let of_size: Vec<String> = of_size.drain(..of_size.len().min(JOINED_AT_ONCE)).map(|o| o.1).collect();
-        join_all(folder, &of_size, keep)?;
+        join_all(folder, &of_size, weed)?;
     }
 }
 
-/// Puts the hooks of several objects into one, without those of owners that are not kept, and deletes them.
-pub(crate) fn join_all(folder: &Folder, of_size: &[String], keep: &dyn Fn(DiskId) -> bool) -> Result<()> {
+/// Puts objects anew of whose hooks a quarter or more leads nowhere, by a sample of them.
+pub(crate) fn weed(folder: &Folder) -> Result<()> {
+    let objects = list_names(&*folder.store, names::HOOKS)?;
+    let mut stale = StaleHooks::new(folder);
+    for name in objects {
+        match count_stale(folder, &name, &mut stale).unless_damaged()? {
+            Some((gone, looked)) if gone > 0 && 4 * gone >= looked => join_all(folder, &[name], true)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// How many of a sample of an object's hooks lead nowhere, and how many were looked at.
+fn count_stale(folder: &Folder, name: &str, stale: &mut StaleHooks) -> Result<(u64, u64)> {
+    let object = Object::open(folder, name.to_owned())?;
+    let (mut gone, mut looked) = (0, 0);
+    for n in 0..SAMPLES {
+        let start = object.hooks / SAMPLES * n;
+        let read = object.read(folder, start..(start + WINDOW).min(object.hooks))?;
+        for hook in read.chunks_exact(HOOK_BYTES).filter_map(decode) {
+            let Some(owner) = object.footer.owners.get(hook.owner as usize) else { continue };
+            looked += 1;
+            gone += u64::from(!stale.keeps(*owner, hook.container)?);
+        }
+    }
+    Ok((gone, looked))
+}
+
+/// Puts the hooks of several objects into one, and deletes the objects.
+fn join_all(folder: &Folder, of_size: &[String], weed: bool) -> Result<()> {
     let mut sources = Vec::new();
     let mut footers = JOINED_FOOTERS_BYTES;
     for name in of_size {
@@ -220,13 +269,13 @@ pub(crate) fn join_all(folder: &Folder, of_size: &[String], keep: &dyn Fn(DiskId
             }
         }
     }
-    let owners: BTreeSet<DiskId> =
-        sources.iter().flat_map(|s| &s.object.footer.owners).copied().filter(|d| keep(*d)).collect();
+    let owners: BTreeSet<DiskId> = sources.iter().flat_map(|s| &s.object.footer.owners).copied().collect();
     let owners: Vec<DiskId> = owners.into_iter().take(HooksFooter::OWNERS_MAX).collect();
     for s in &mut sources {
         s.owners =
             s.object.footer.owners.iter().map(|d| owners.binary_search(d).ok().map(|n| n as u32)).collect();
     }
+    let mut stale = weed.then(|| StaleHooks::new(folder));
     let name = names::hooks(random_token()?);
     let mut footer = HooksFooter::for_hooks(sources.iter().map(|s| s.object.hooks).sum(), owners);
     let mut out = folder.store.writer(&name)?;
@@ -243,9 +292,15 @@ pub(crate) fn join_all(folder: &Folder, of_size: &[String], keep: &dyn Fn(DiskId
         }
         let Some((hook, n)) = least else { break };
         sources[n].next();
-        if last.replace(hook) == Some(hook) {
+        if last == Some(hook) {
             continue;
         }
+        if let Some(stale) = &mut stale {
+            if !stale.keeps(footer.owners[hook.owner as usize], hook.container)? {
+                continue;
+            }
+        }
+        last = Some(hook);
         footer.count(hook.prefix);
         ready.extend(hook.encode());
         if ready.len() as u64 >= JOIN_BYTES {

@@ -151,7 +151,7 @@ impl OtherDisks {
     /// Keeps the index in few objects. What fails is for the next backup to do.
     pub fn tidy(&self) {
         if let OtherDisks::Hooked(hooked) = self {
-            let _ = hooks::join(&hooked.folder, JOIN_BYTES_MAX, &|_| true);
+            let _ = hooks::join(&hooked.folder, JOIN_BYTES_MAX, false);
         }
     }
 }

@@ -5,7 +5,7 @@
 use crate::base::error::UnlessDamaged;
 use crate::base::error::{Named, Result, VaultError};
 use crate::container::tables::{ChunkPlace, Tables};
-use crate::lookup::claims::Claims;
+use crate::lookup::claims::{Claim, Claimed, Claims};
 use crate::manifest::folder::Folder;
 use crate::manifest::rollback::load_checked;
 use crate::manifest::session::Session;
@@ -14,7 +14,8 @@ use format::{
     names, ChunkNo, ChunksByContainer, ContainerEntry, ContainerId, DiskId, Kind, PopularSet, RunSet,
     WriterNo,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 /// Whether an index takes so many chunks.
 pub(crate) fn check_len(chunks: usize) -> Result<()> {
@@ -102,6 +103,8 @@ pub(crate) fn published_chunks(popular: &Folder) -> Result<BTreeMap<ContainerId,
 pub(crate) struct PopularIndex {
     set: PopularSet,
     claims: Claims,
+    /// Containers of the set that were asked for; `None` of those that may not be referenced.
+    claimed: HashMap<ContainerId, Option<Arc<Claimed>>>,
     /// Containers, as the popular set names them.
     matched: BTreeSet<ContainerId>,
 }
@@ -112,7 +115,12 @@ impl PopularIndex {
         // What an older manifest lists may have been given up since.
         load_checked(popular).ok()?;
         let set = published(popular).ok().flatten().filter(|set| !set.is_empty())?;
-        Some(PopularIndex { set, claims: Claims::new(session), matched: BTreeSet::new() })
+        Some(PopularIndex {
+            set,
+            claims: Claims::new(session),
+            claimed: HashMap::new(),
+            matched: BTreeSet::new(),
+        })
     }
 
     /// Looks up what has not been found. Hits count only in runs of `shortest` chunks that stand one behind the other in
@@ -158,8 +166,8 @@ impl PopularIndex {
         found: &mut [Option<ChunkPlace>],
     ) -> Result<()> {
         // Where the set cannot be reached, what is new is written.
-        let claimed = self.claims.claim(DiskId::POPULAR, container).unless_damaged()?.flatten();
-        let (Some(claimed), Some(owner)) = (claimed, tables.count_owner(DiskId::POPULAR)) else {
+        let (Some(claimed), Some(owner)) = (self.claim(container)?, tables.count_owner(DiskId::POPULAR))
+        else {
             return Ok(());
         };
         let id = container.of(owner);
@@ -176,6 +184,20 @@ impl PopularIndex {
             }
         }
         Ok(())
+    }
+
+    /// Claims a container of the set, once.
+    fn claim(&mut self, container: ContainerId) -> Result<Option<Arc<Claimed>>> {
+        if let Some(known) = self.claimed.get(&container) {
+            return Ok(known.clone());
+        }
+        let claimed = match self.claims.claim(DiskId::POPULAR, container)? {
+            Claim::Later => return Ok(None),
+            Claim::Gone => None,
+            Claim::Held(claimed) => Some(Arc::new(claimed)),
+        };
+        self.claimed.insert(container, claimed.clone());
+        Ok(claimed)
     }
 
     /// The popular containers that may be referenced by now.

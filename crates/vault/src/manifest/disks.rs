@@ -8,6 +8,7 @@ use crate::base::disk_name::check_disk_name;
 use crate::base::error::{fault, Fault, Result, VaultError};
 use crate::manifest::folder::list_names;
 use crate::manifest::folder::Folder;
+use crate::manifest::session::is_empty;
 use crate::manifest::vault::Vault;
 use format::{names, DiskId, Manifest, WriterNo};
 use std::collections::{BTreeMap, BTreeSet};
@@ -147,8 +148,8 @@ fn may_lack_names(vault: &Vault) -> Result<bool> {
     Ok(folder_ids(vault)?.len() > list_names(&*vault.store, names::NAMES)?.len())
 }
 
-/// The folder of a disk with snapshots whose manifest has a name that does not lead to it. One without snapshots is
-/// what a first backup has left that was killed.
+/// The folder of a disk whose manifest has a name that does not lead to it. An empty one is what a first backup has left
+/// that was killed. One without snapshots, whose chunks other disks reference, counts if there is no other.
 ///
 /// Folders that other names lead to are read only if these names turn out to be wrong.
 fn by_manifest(vault: &Vault, name: &str) -> Result<Option<Folder>> {
@@ -162,7 +163,7 @@ fn by_manifest(vault: &Vault, name: &str) -> Result<Option<Folder>> {
     }
     let (led_to, not_led_to): (Vec<DiskId>, Vec<DiskId>) =
         folder_ids(vault)?.into_iter().partition(|id| led_to.contains(id));
-    let mut search = Search { name, found: Vec::new(), others: 0, unreadable: None };
+    let mut search = Search { name, found: Vec::new(), bare: Vec::new(), others: 0, unreadable: None };
     not_led_to.into_iter().try_for_each(|id| search.look(vault, id))?;
     if search.found.is_empty() && search.others > 0 {
         led_to.into_iter().try_for_each(|id| search.look(vault, id))?;
@@ -174,6 +175,8 @@ fn by_manifest(vault: &Vault, name: &str) -> Result<Option<Folder>> {
 struct Search<'a> {
     name: &'a str,
     found: Vec<Folder>,
+    /// Those of them without snapshots.
+    bare: Vec<Folder>,
     /// Disks that have another name.
     others: usize,
     /// A manifest that may have it.
@@ -185,7 +188,8 @@ impl Search<'_> {
         let folder = vault.folder(id);
         match folder.load_unless_empty() {
             Ok(None) => {}
-            Ok(Some(m)) if m.snapshots.is_empty() => {}
+            Ok(Some(m)) if is_empty(&m) => {}
+            Ok(Some(m)) if m.name == self.name && m.snapshots.is_empty() => self.bare.push(folder),
             Ok(Some(m)) if m.name == self.name => self.found.push(folder),
             Ok(Some(_)) => self.others += 1,
             Err(e @ (VaultError::Corrupt { .. } | VaultError::Missing { .. } | VaultError::Newer { .. })) => {
@@ -199,7 +203,7 @@ impl Search<'_> {
     fn end(mut self) -> Result<Option<Folder>> {
         match (self.found.len(), self.unreadable) {
             (0, Some(e)) => Err(e),
-            (0 | 1, _) => Ok(self.found.pop()),
+            (0 | 1, _) => Ok(self.found.pop().or(self.bare.pop())),
             _ => Err(VaultError::Refused(format!(
                 "{}: {} have this name: use these in its place, and delete the snapshots of those that are not needed; \
                  then `sapwood gc` gives the name to the one that is left",
@@ -215,7 +219,7 @@ pub(crate) fn all(vault: &Vault) -> Result<(Vec<DiskAt>, Vec<Fault>)> {
     let (claims, mut bad_names) = claims(vault)?;
     let mut ids = folder_ids(vault)?;
     ids.extend(claims.keys());
-    let (mut disks, mut lost) = (Vec::new(), Vec::new());
+    let (mut disks, mut lost, mut bare) = (Vec::new(), Vec::new(), Vec::new());
     // Names that lead to a folder without a manifest.
     let mut hollow: BTreeMap<&str, Folder> = BTreeMap::new();
     for id in ids {
@@ -229,6 +233,8 @@ pub(crate) fn all(vault: &Vault) -> Result<(Vec<DiskAt>, Vec<Fault>)> {
                     disks.push(DiskAt::named(&m.name, folder));
                 } else if m.live().next().is_some() {
                     lost.push((folder, m.name));
+                } else if !is_empty(&m) {
+                    bare.push((folder, m.name));
                 }
             }
             Ok(None) => hollow.extend(claimed.iter().map(|name| (name.as_str(), folder.clone()))),
@@ -242,6 +248,15 @@ pub(crate) fn all(vault: &Vault) -> Result<(Vec<DiskAt>, Vec<Fault>)> {
         let why =
             hollow.remove(name.as_str()).map(|f| leads_nowhere(&f)).or_else(|| bad_names.remove(&object));
         disks.extend(without_name(vault, folder, name, why)?);
+    }
+    // Of a disk without snapshots nothing is lost with its name. But other disks may reference its chunks.
+    for (folder, name) in bare {
+        let has_name = |at: &DiskAt| at.name == name;
+        if hollow.contains_key(name.as_str()) || disks.iter().any(has_name) {
+            disks.push(DiskAt::named(&by_folder(&folder), folder));
+        } else {
+            disks.extend(without_name(vault, folder, name, None)?);
+        }
     }
     disks.extend(hollow.into_iter().map(|(name, folder)| DiskAt::named(name, folder)));
     tell_apart(&mut disks);
@@ -280,7 +295,7 @@ fn without_name(vault: &Vault, folder: Folder, name: String, why: Option<String>
             }
             Ok(Some(_)) => "leads to another disk".into(),
             Ok(None) => match folder.load_tagged() {
-                Ok(Some((m, _))) if m.name == name && m.live().next().is_some() => "is missing".into(),
+                Ok(Some((m, _))) if m.name == name && !is_empty(&m) => "is missing".into(),
                 // Deleted or given another name meanwhile.
                 _ => return Ok(None),
             },

@@ -89,13 +89,13 @@ impl Folder {
         Err(VaultError::Missing { object: self.manifest_name() })
     }
 
-    /// Whether there is anything in the folder but commit records. A session that ends beside the removal of its disk may
-    /// leave one: by itself it says nothing, and `gc` removes it.
+    /// Whether there is anything in the folder but commit records and referrer records. Who works beside the removal of the
+    /// disk may leave one: by itself it says nothing, and `gc` removes it.
     pub fn has_content(&self) -> Result<bool> {
-        let records = names::commits_of(&self.path);
+        let records = [names::commits_of(&self.path), names::referrers_of(&self.path)];
         let mut has_content = false;
         self.store.list(&self.path, &mut |e| {
-            has_content |= !e.name.starts_with(&records);
+            has_content |= !records.iter().any(|r| e.name.starts_with(r));
             Ok(())
         })?;
         Ok(has_content)

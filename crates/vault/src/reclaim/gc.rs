@@ -139,8 +139,8 @@ impl Vault {
                 report.skipped.push(format!("{}: {e}", folder.path));
                 continue;
             }
-            // Its name may have come since it was looked for, and one with snapshots may have lost its name by damage.
-            if disks::may_lead_to(self, &m.name, id) || !m.snapshots.is_empty() || any_living(&folder, &m)? {
+            // Its name may have come since it was looked for, and one that is not empty may have lost its name by damage.
+            if disks::may_lead_to(self, &m.name, id) || !is_empty(&m) || any_living(&folder, &m)? {
                 continue;
             }
             // A session that has just ended may have given it its name.
@@ -153,10 +153,10 @@ impl Vault {
         Ok(())
     }
 
-    /// Joins the hooks, without those of disks that are no more.
+    /// Joins the hooks, without those of containers that are no more.
     fn tidy_hooks(&self, report: &mut GcReport) -> Result<()> {
-        let disks = disks::folder_ids(self)?;
-        match hooks::join(&self.popular(), u64::MAX, &|disk| disks.contains(&disk)) {
+        let folder = self.popular();
+        match hooks::join(&folder, u64::MAX, true).and_then(|_| hooks::weed(&folder)) {
             Err(e) if e.is_damage() || e.is_full() => report.skipped.push(format!("{}: {e}", names::HOOKS)),
             joined => drop(joined?),
         }
