@@ -60,6 +60,7 @@ fn rewrite(kept: &Kept, change: impl Fn(&mut Value)) {
         v["format_version"].to_string(),
         features.join(","),
         v["policy"].as_str().unwrap().to_string(),
+        v["isolated"].to_string(),
         v["created"].to_string(),
     ];
     v["checksum"] = format!("{:016x}", xxh3_64(fields.join("\n").as_bytes())).into();
@@ -86,7 +87,7 @@ fn vaults_of_newer_programs() {
     for command in commands {
         kept.bench.fails(command, REFUSED, &["vault.json", "format version 99", "use a newer one"]);
     }
-    rewrite(&kept, |v| v["format_version"] = json!(1));
+    rewrite(&kept, |v| v["format_version"] = json!(2));
     rewrite(&kept, |v| v["incompatible_features"] = json!(["erasure-coding"]));
     for command in commands {
         kept.bench.fails(command, REFUSED, &["vault.json", "erasure-coding", "use a newer one"]);

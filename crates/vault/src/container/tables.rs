@@ -137,22 +137,33 @@ impl Tables {
         opened.map_err(Fault::into_error)
     }
 
+    /// What the table of another owner says of a container. Where nobody holds that table, a change of the owner may have
+    /// replaced a page of it since its manifest was read: then it is read anew.
+    fn entry_of_other(&self, id: ContainerId) -> Result<(Arc<OtherOwner>, Option<ContainerEntry>)> {
+        let other = self.other(id.owner())?;
+        match other.containers.get(id.local()) {
+            Err(VaultError::Missing { .. }) if other.may_have_lost() => {
+                self.owners.lock().opened.remove(&id.owner());
+                let other = self.other(id.owner())?;
+                let entry = other.containers.get(id.local())?;
+                Ok((other, entry))
+            }
+            entry => Ok((other, entry?)),
+        }
+    }
+
     /// Whether a container is known to be damaged, or what its owner's manifest says of it is. `own_damaged` are those of
     /// the disk itself.
     pub fn is_damaged(&self, id: ContainerId, own_damaged: &HashSet<ContainerId>) -> Result<bool> {
         if id.is_own() {
             return Ok(own_damaged.contains(&id));
         }
-        let other = match self.other(id.owner()) {
-            Err(e) if e.is_damage() => return Ok(true),
-            other => other?,
-        };
-        if other.damaged.contains(&id.local()) {
-            return Ok(true);
-        }
-        match other.containers.get(id.local()) {
+        match self.entry_of_other(id) {
             Err(e) if e.is_damage() => Ok(true),
-            entry => Ok(entry?.is_none()),
+            found => {
+                let (other, entry) = found?;
+                Ok(entry.is_none() || other.damaged.contains(&id.local()))
+            }
         }
     }
 
@@ -173,9 +184,8 @@ impl Tables {
         if id.is_own() {
             return self.own.get(id)?.ok_or_else(|| unknown(self.own.folder()));
         }
-        let other = self.other(id.owner())?;
-        let entry = other.containers.get(id.local())?.ok_or_else(|| unknown(&other.folder))?;
-        Ok(ContainerEntry { id, ..entry })
+        let (other, entry) = self.entry_of_other(id)?;
+        Ok(ContainerEntry { id, ..entry.ok_or_else(|| unknown(&other.folder))? })
     }
 
     /// The table of a container that a recipe names.

@@ -322,12 +322,10 @@ impl<'a> RecipeCheck<'a> {
     /// Without a referrer record, the owner of a container would remove what the disk references.
     fn check_recorded(&mut self, id: ContainerId) -> Result<()> {
         let (disk, owner) = (&self.view.folder, self.view.tables.folder_of(id));
-        if referrers::is_recorded(&owner, id.writer(), disk.disk)? {
-            return Ok(());
-        }
-        // A disk that has given these containers up since has its record removed; one whose owner is gone has no use for it.
-        if disk.load()?.sequence == self.view.manifest.sequence
+        // Where the owner is gone there is no use for it. A disk that has given these containers up since has its record removed.
+        if !referrers::is_recorded(&owner, id.writer(), disk.disk)?
             && owner.load_tagged().is_ok_and(|m| m.is_some())
+            && disk.load()?.sequence == self.view.manifest.sequence
         {
             let object = names::referrer(&owner.path, id.writer(), disk.disk);
             let why = "is missing: deletions in its folder may remove what this disk needs; `sapwood gc` puts it back";
