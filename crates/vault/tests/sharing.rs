@@ -142,6 +142,35 @@ fn an_owner_outlives_its_snapshots() {
     }
 }
 
+/// A deletion does not ask many disks whether they need what it gave up: one collection does, for all deletions.
+#[test]
+fn what_many_disks_share_goes_with_a_collection() {
+    let mut rng = rng(seed("what_many_disks_share_goes_with_a_collection"));
+    let dir = common::scratch();
+    let vault = common::new_vault(dir.path());
+    let template = image(&mut rng, 4);
+    let upgraded = next_version(&mut rng, &template);
+    let disks: Vec<String> = (0..12).map(|n| format!("c{n}/x")).collect();
+    for disk in &disks {
+        backup(&vault, disk, &template, small(BALANCED));
+        backup(&vault, disk, &upgraded, small(BALANCED));
+    }
+    for (n, disk) in disks.iter().enumerate() {
+        let first = vault.delete(disk, &["latest~1"]).unwrap();
+        let last = vault.delete(disk, &["latest"]).unwrap();
+        let few = n + 8 > disks.len();
+        assert!(few || n == 0 || first.left_shared + last.left_shared > 0, "{disk}: {first:?}, {last:?}");
+        if let Some(next) = disks.get(n + 1) {
+            assert!(restore(&vault, next) == upgraded, "{next}");
+        }
+    }
+    vault.gc(false).unwrap();
+    assert_eq!(data_files(dir.path()), 0, "one collection gives all space back");
+    vault.gc(false).unwrap();
+    let left = files(&dir.path().join("objects/disks"));
+    assert!(left.is_empty(), "{left:?}");
+}
+
 /// Without its record, a referrer would not be asked before its chunks are removed.
 #[test]
 fn a_lost_referrer_record_is_told_and_put_back() {

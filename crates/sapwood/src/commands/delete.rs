@@ -51,6 +51,7 @@ struct Total {
     freed_bytes: u64,
     waiting: usize,
     waiting_for: Vec<String>,
+    left_shared: u64,
     repaired_chunks: u64,
     held_up: Vec<anyhow::Error>,
 }
@@ -60,6 +61,7 @@ impl Total {
         self.deleted.extend(report.deleted.iter().map(|s| format!("{disk}@{}", s.id)));
         self.freed_bytes += report.freed_bytes;
         self.waiting += report.waiting;
+        self.left_shared += report.left_shared;
         self.waiting_for.extend(report.waiting_for);
         self.repaired_chunks += report.repaired_chunks;
         self.held_up.extend(report.held_up.map(anyhow::Error::from));
@@ -71,6 +73,7 @@ impl Total {
         if args.json {
             print_json(&json!({
                 "deleted": self.deleted, "freed_bytes": self.freed_bytes, "waiting_snapshots": self.waiting,
+                "left_shared_containers": self.left_shared,
                 "repaired_chunks": self.repaired_chunks, "held_up": held_up, "seconds": seconds,
             }));
             return;
@@ -90,6 +93,12 @@ impl Total {
             outln!(
                 "the space of {} deleted snapshots waits for {what}; `sapwood gc` takes it later",
                 self.waiting
+            );
+        }
+        if self.left_shared > 0 {
+            outln!(
+                "many disks share {} containers that these snapshots used; `sapwood gc` gives back what none of them needs",
+                self.left_shared
             );
         }
     }

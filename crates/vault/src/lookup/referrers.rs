@@ -58,6 +58,18 @@ pub(crate) fn of_writer(folder: &Folder, writer: WriterNo) -> Result<BTreeSet<Di
     Ok(disks)
 }
 
+/// Whether more than `most` disks reference containers of some writers, or have done so.
+pub(crate) fn are_more(folder: &Folder, writers: &BTreeSet<WriterNo>, most: usize) -> Result<bool> {
+    let mut disks = BTreeSet::new();
+    for writer in writers {
+        disks.extend(of_writer(folder, *writer)?);
+        if disks.len() > most {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Records that a disk references containers of a writer, which it has claimed: nobody removes the record meanwhile.
 pub(crate) fn add(owner: &Folder, writer: WriterNo, disk: DiskId) -> Result<()> {
     if is_recorded(owner, writer, disk)? {

@@ -8,7 +8,8 @@
 //!    chunk out of the table, and removes the snapshots.
 //! 4. Objects that the swaps released are deleted, as soon as no older reader may need them. Containers with much dead
 //!    space are compacted ([`crate::reclaim::compact`]), and what that released is deleted.
-//! 5. Shared containers that the disk no longer references are swept ([`crate::reclaim::sweep`]).
+//! 5. Shared containers that the disk no longer references are swept ([`crate::reclaim::sweep`]), or left to `gc` where
+//!    many disks may reference them.
 //!
 //! Steps 2 and 3 of a snapshot wait for the next deletion or `gc` if it is the parent of a running backup, if other
 //! maintenance has the disk, or if damage hides what the remaining snapshots reference.
@@ -27,7 +28,7 @@ use crate::reclaim::change::{new_recipe_name, remove_new_recipe, Change, Rewritt
 use crate::reclaim::compact::compact_folder;
 use crate::reclaim::leaks;
 use crate::reclaim::released::delete_released;
-use crate::reclaim::sweep::sweep_unswept;
+use crate::reclaim::sweep::{sweep_unswept, SweepLimits};
 use crate::reclaim::unreferenced::find_dead;
 use format::PageNo;
 use format::{Manifest, PageAt, Reverse, SnapId, SnapshotEntry, SnapshotState, WriterKind};
@@ -36,6 +37,11 @@ use store::Reserve;
 
 /// Share of dead chunks from which deletion compacts a container.
 pub const COMPACT_AT_DELETION: f64 = 0.5;
+
+/// A deletion looks at shared containers that few disks may reference. Where there are more, `gc` looks, once for all
+/// deletions.
+const SWEEP_AT_DELETION: SweepLimits =
+    SweepLimits { threshold: COMPACT_AT_DELETION, referrers: 8, waits: false };
 
 /// What a deletion did.
 #[derive(Debug, Default)]
@@ -48,6 +54,8 @@ pub struct DeleteReport {
     pub waiting_for: Option<String>,
     /// Bytes given back to the store.
     pub freed_bytes: u64,
+    /// Containers that many disks share, some of whose space `gc` may give back.
+    pub left_shared: u64,
     /// Why space was not given back although nothing runs that needs it. The snapshots are gone all the same.
     pub held_up: Option<VaultError>,
     /// Chunks that earlier deletions had left because of what filters found by mistake.
@@ -100,7 +108,14 @@ impl Vault {
         compact_folder(&session, COMPACT_AT_DELETION, None)?;
         report.freed_bytes += delete_released(folder, Some(session.writer))?;
         session.end()?;
-        report.freed_bytes += sweep_unswept(self, folder, COMPACT_AT_DELETION)?.freed_bytes;
+        let swept = sweep_unswept(self, folder, SWEEP_AT_DELETION)?;
+        report.freed_bytes += swept.freed_bytes;
+        report.left_shared = swept.left;
+        match swept.held_up {
+            // Others are at work there, or will be.
+            None | Some(VaultError::Busy { .. }) => {}
+            Some(e) => drop(report.held_up.get_or_insert(e)),
+        }
         Ok(())
     }
 }

@@ -19,7 +19,7 @@ use crate::reclaim::leaks;
 use crate::reclaim::orphans::{list_checked, orphans_of, remove_orphans};
 use crate::reclaim::released::delete_released;
 use crate::reclaim::reverse::{reverse_pending, ReverseReport};
-use crate::reclaim::sweep::{sweep_popular, sweep_referred, sweep_unswept};
+use crate::reclaim::sweep::{sweep_disk, sweep_popular, sweep_unswept, SweepLimits};
 use format::{names, DiskId, Manifest, WriterKind};
 use std::collections::HashSet;
 use store::{Reserve, StoreError};
@@ -49,8 +49,14 @@ impl Vault {
                 put_back => put_back?,
             }
         }
+        let limits = SweepLimits { threshold: COMPACT_AT_COLLECTION, referrers: 0, waits: true };
         for at in &disks {
-            let done = self.collect_disk(at, COMPACT_AT_COLLECTION, &mut report);
+            let done = self.collect_disk(at, limits, &mut report);
+            skip_damage(&mut report, &mut full, &at.name, done)?;
+        }
+        // Each owner once, for all disks that need less of it than before.
+        for at in &disks {
+            let done = self.sweep_disk(at, COMPACT_AT_COLLECTION, &mut report);
             skip_damage(&mut report, &mut full, &at.name, done)?;
         }
         let done = sweep_popular(self, COMPACT_AT_COLLECTION, &mut report);
@@ -69,8 +75,16 @@ impl Vault {
     }
 
     /// Collects one disk, unless its failed first backup has taken it away meanwhile.
-    fn collect_disk(&self, at: &DiskAt, threshold: f64, report: &mut GcReport) -> Result<()> {
-        match collect_folder(self, &at.folder, threshold, report) {
+    fn collect_disk(&self, at: &DiskAt, limits: SweepLimits, report: &mut GcReport) -> Result<()> {
+        match collect_folder(self, &at.folder, limits, report) {
+            Err(e) if e.is_damage() && disks::is_gone(self, at)? => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Sweeps what other disks reference of one disk.
+    fn sweep_disk(&self, at: &DiskAt, threshold: f64, report: &mut GcReport) -> Result<()> {
+        match sweep_disk(self, &at.folder, threshold, report) {
             Err(e) if e.is_damage() && disks::is_gone(self, at)? => Ok(()),
             done => done,
         }
@@ -89,8 +103,15 @@ impl Vault {
             Some(name) => vec![disks::one(self, name)?],
             None => self.disks_to_collect(&mut report, false)?,
         };
-        for at in disks {
-            let done = self.collect_disk(&at, threshold, &mut report);
+        // What one disk has given up of others is looked at now, and of all disks once below.
+        let referrers = if disk.is_some() { usize::MAX } else { 0 };
+        let limits = SweepLimits { threshold, referrers, waits: true };
+        for at in &disks {
+            let done = self.collect_disk(at, limits, &mut report);
+            skip_damage(&mut report, &mut full, &at.name, done)?;
+        }
+        for at in &disks {
+            let done = self.sweep_disk(at, threshold, &mut report);
             skip_damage(&mut report, &mut full, &at.name, done)?;
         }
         if disk.is_none() {
@@ -197,7 +218,10 @@ fn skip_damage(
 ) -> Result<()> {
     match done {
         Err(e) if e.is_damage() => {
-            report.skipped.push(format!("{name}: {e}"));
+            let why = format!("{name}: {e}");
+            if !report.skipped.contains(&why) {
+                report.skipped.push(why);
+            }
             Ok(())
         }
         // The other folders may give room; it is told at the end.
@@ -206,7 +230,10 @@ fn skip_damage(
             Ok(())
         }
         Err(e @ VaultError::Busy { .. }) => {
-            report.busy.push(e.to_string());
+            let why = e.to_string();
+            if !report.busy.contains(&why) {
+                report.busy.push(why);
+            }
             Ok(())
         }
         other => other,
@@ -238,7 +265,8 @@ fn remove_if_empty(folder: &Folder) -> Result<()> {
 }
 
 /// Collects one disk's folder.
-fn collect_folder(vault: &Vault, folder: &Folder, threshold: f64, report: &mut GcReport) -> Result<()> {
+fn collect_folder(vault: &Vault, folder: &Folder, limits: SweepLimits, report: &mut GcReport) -> Result<()> {
+    let threshold = limits.threshold;
     // It gives space back: it must work where none is left.
     let folder = &folder.with_reserve(Reserve::Whole);
     // Before a writer is registered: its number may be the one that proves a rollback.
@@ -254,7 +282,7 @@ fn collect_folder(vault: &Vault, folder: &Folder, threshold: f64, report: &mut G
         .and_then(|()| reverse_pending(vault, &mut session, false, threshold, &mut reversed));
     report.reversed += reversed.snapshots;
     let repaired = leaks::repair(&mut session, threshold).map(|chunks| report.repaired_chunks += chunks);
-    let carried = carried.and(repaired).and_then(|()| sweep_referred(vault, &mut session, threshold));
+    let carried = carried.and(repaired);
     if carried.as_ref().is_err_and(|e| !e.is_damage() && !e.is_full()) {
         return carried;
     }
@@ -262,7 +290,7 @@ fn collect_folder(vault: &Vault, folder: &Folder, threshold: f64, report: &mut G
     report.add_compaction(compact_folder(&session, threshold, None)?);
     report.freed_bytes += delete_released(folder, Some(session.writer))?;
     session.end()?;
-    let swept = sweep_unswept(vault, folder, threshold)?;
+    let swept = sweep_unswept(vault, folder, limits)?;
     report.freed_bytes += swept.freed_bytes;
     report.compacted.containers += swept.compacted;
     carried.and(swept.held_up.map_or(Ok(()), Err))

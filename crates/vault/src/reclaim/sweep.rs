@@ -55,9 +55,33 @@ pub(crate) fn sweep_popular(vault: &Vault, threshold: f64, report: &mut GcReport
     swept.full.map_or(Ok(()), Err)
 }
 
+/// Sweeps and compacts what other disks reference, or have referenced, of a disk, and what is on its own list.
+pub(crate) fn sweep_disk(
+    vault: &Vault,
+    folder: &Folder,
+    threshold: f64,
+    report: &mut GcReport,
+) -> Result<()> {
+    let folder = &folder.with_reserve(Reserve::Whole);
+    let Some((m, _)) = folder.load_tagged()? else { return Ok(()) };
+    if !m.unswept.iter().any(|id| id.is_own()) && referrers::referred(folder)?.is_empty() {
+        return Ok(());
+    }
+    let mut session = Session::begin(folder, WriterKind::Maintenance)?;
+    let swept = sweep_referred(vault, &mut session, threshold);
+    if swept.as_ref().is_err_and(|e| !e.is_damage() && !e.is_full()) {
+        return swept;
+    }
+    report.freed_bytes += delete_released(folder, Some(session.writer))?;
+    report.add_compaction(compact_folder(&session, threshold, None)?);
+    report.freed_bytes += delete_released(folder, Some(session.writer))?;
+    session.end()?;
+    swept
+}
+
 /// Sweeps all containers of the session's folder that other disks reference, or have referenced, and those on its own
 /// list.
-pub(crate) fn sweep_referred(vault: &Vault, session: &mut Session, threshold: f64) -> Result<()> {
+fn sweep_referred(vault: &Vault, session: &mut Session, threshold: f64) -> Result<()> {
     let referred = referrers::referred(&session.folder)?;
     let own = |ids: &[ContainerId]| -> BTreeSet<ContainerId> {
         ids.iter().copied().filter(|id| id.is_own()).collect()
@@ -93,13 +117,27 @@ pub(crate) struct SweepReport {
     pub freed_bytes: u64,
     /// Containers written again.
     pub compacted: u64,
+    /// Containers that were left for `gc`, since many disks reference what their owner has.
+    pub left: u64,
     /// Why some were left for later: other maintenance, damage, or no room.
     pub held_up: Option<VaultError>,
 }
 
-/// Sweeps the containers that a disk references less than before and other disks may reference. What cannot be done now,
-/// the next deletion of the disk or of their owner does, or `gc`.
-pub(crate) fn sweep_unswept(vault: &Vault, disk: &Folder, threshold: f64) -> Result<SweepReport> {
+/// How far a sweep for one disk goes.
+#[derive(Clone, Copy)]
+pub(crate) struct SweepLimits {
+    /// Share of dead chunks from which containers are compacted.
+    pub threshold: f64,
+    /// Disks that may reference a container, at most: the summaries of all of them are read.
+    pub referrers: usize,
+    /// Whether it waits for other maintenance of an owner.
+    pub waits: bool,
+}
+
+/// Sweeps the containers that a disk references less than before and other disks may reference. Those that too many disks
+/// may reference go to their owner's list, which `gc` sweeps. What cannot be done now, the next deletion of the disk or
+/// of their owner does, or `gc`.
+pub(crate) fn sweep_unswept(vault: &Vault, disk: &Folder, limits: SweepLimits) -> Result<SweepReport> {
     let mut report = SweepReport::default();
     let m = disk.load()?;
     let mut by_owner: BTreeMap<OwnerNo, BTreeSet<ContainerId>> = BTreeMap::new();
@@ -117,7 +155,7 @@ pub(crate) fn sweep_unswept(vault: &Vault, disk: &Folder, threshold: f64) -> Res
                         gone.extend(unswept);
                         continue;
                     }
-                    Ok(Some(_)) => sweep_of_owner(vault, disk, &folder, &unswept, threshold, &mut report),
+                    Ok(Some(_)) => sweep_of_owner(vault, disk, &folder, &unswept, limits, &mut report),
                     Err(e) => Err(e),
                 }
             }
@@ -147,17 +185,26 @@ fn forget(disk: &Folder, unswept: &BTreeSet<ContainerId>) -> Result<()> {
     Ok(())
 }
 
-/// Sweeps containers of one owner for a disk.
+/// Sweeps containers of one owner for a disk, or leaves them to their owner.
 fn sweep_of_owner(
     vault: &Vault,
     disk: &Folder,
     owner: &Folder,
     unswept: &BTreeSet<ContainerId>,
-    threshold: f64,
+    SweepLimits { threshold, referrers, waits }: SweepLimits,
     report: &mut SweepReport,
 ) -> Result<()> {
-    let session = Session::begin_if_free(owner)?;
     let local: BTreeSet<ContainerId> = unswept.iter().map(|id| id.local()).collect();
+    let writers: BTreeSet<WriterNo> = local.iter().map(|id| id.writer()).collect();
+    let leaves = referrers::are_more(owner, &writers, referrers)?;
+    if leaves {
+        report.left += local.len() as u64;
+        if disk.disk == owner.disk {
+            return Ok(());
+        }
+    }
+    let session =
+        if waits { Session::begin(owner, WriterKind::Maintenance)? } else { Session::begin_if_free(owner)? };
     if disk.disk != owner.disk {
         // Whatever ends this sweep, they stay on one of the lists. What the disk lists from now on is looked at again.
         session.swap(|m| {
@@ -165,6 +212,9 @@ fn sweep_of_owner(
             Ok(())
         })?;
         forget(disk, unswept)?;
+    }
+    if leaves {
+        return session.end();
     }
     let (entries, about_to_be_named) = candidates(&session, Some(&local))?;
     let mut swept = sweep(vault, &session, entries, threshold)?;
