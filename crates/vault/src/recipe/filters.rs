@@ -6,6 +6,7 @@
 
 use crate::base::error::UnlessDamaged;
 use crate::base::error::{Named, Result, VaultError};
+use crate::base::policy::{Policy, Summaries};
 use crate::manifest::folder::Folder;
 use crate::manifest::session::Session;
 use crate::recipe::stored::{recipe_of, summary_of};
@@ -41,6 +42,11 @@ pub(crate) fn put(session: &Session, name: RecipeName, pages: &[RecipePageRef]) 
 /// paper's U of ten snapshots is 1.225 u.
 pub(crate) fn with_room(chunks: u64) -> Bloom {
     Bloom::with_room(chunks.saturating_add(chunks / 4))
+}
+
+/// Whether a snapshot may have a filter: its policy makes them, or is not known.
+pub(crate) fn has_filter(s: &SnapshotEntry) -> bool {
+    Policy::by_name(&s.policy).map_or(true, |p| p.summaries == Summaries::Bloom)
 }
 
 /// Reads a snapshot's filter; `None` where it has none.

@@ -7,8 +7,8 @@ use crate::manifest::folder::Folder;
 use crate::recipe::filters;
 use crate::recipe::filters::Merged;
 use crate::recipe::stored::{read_root, recipe_of, summary_of};
-use crate::reclaim::change::Change;
-use format::{ContainerId, Manifest, RecipePageRef, RunSet, SnapshotEntry, Summary, Table};
+use crate::reclaim::change::{Change, Rewritten};
+use format::{ContainerId, Manifest, RecipePageRef, RunSet, SnapId, SnapshotEntry, Summary, Table, WriterNo};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// Memory for chunks that may be dead, in bytes, but for one page with more.
@@ -41,27 +41,19 @@ pub(crate) enum LeakCount {
     Repaired,
 }
 
-/// Pages whose chunks may be dead, and what says which of them are not.
-struct Pages {
-    /// Pages that snapshots lose, and whether they must be readable.
-    lost: Vec<(RecipePageRef, bool)>,
-    /// Pages of the snapshots that stay, but for those with filters.
-    kept: Vec<RecipePageRef>,
-    /// The filters of these.
-    filters: Merged,
-}
-
-/// Step 2. Pages that a remaining snapshot shares are not even candidates. Of remaining snapshots that have filters, these
-/// are read in place of the summaries.
+/// Step 2. Pages that a neighbour shares are not even candidates. Of remaining snapshots that have filters, these are read
+/// in place of the summaries.
 ///
-/// Each page's summary is read once, where what is lost fits into memory; otherwise those of the remaining snapshots are
-/// read once for each part of it.
+/// Recipes of remaining snapshots are read newest first, as long as there are candidates that they may reference: a
+/// recipe references no container that a later writer made. Each page's summary is read once, where what is lost fits
+/// into memory; otherwise once for each part of it.
 pub(crate) fn find_dead(folder: &Folder, m: &Manifest, change: &Change) -> Result<Dead> {
-    let pages = pages_of_change(folder, m, change)?;
+    let mut kept = Kept::new(folder, m, change)?;
+    let lost = lost_pages(folder, m, change, &mut kept)?;
     let listed = Containers::new(folder.clone(), m);
-    let is_exact = pages.filters.is_empty();
+    let is_exact = kept.filters.is_empty();
     let mut dead = Dead::default();
-    let mut lost = pages.lost.iter().peekable();
+    let mut lost = lost.iter().peekable();
     while lost.peek().is_some() {
         let mut candidates = Candidates { listed: &listed, chunks: BTreeMap::new(), bytes: 0 };
         while let Some((page, must_read)) = lost.next_if(|_| candidates.bytes < CANDIDATE_BYTES) {
@@ -71,9 +63,9 @@ pub(crate) fn find_dead(folder: &Folder, m: &Manifest, change: &Change) -> Resul
                 other => candidates.add(other?)?,
             }
         }
-        let referenced = candidates.without_kept(folder, &pages.kept)?;
+        let referenced = candidates.without_kept(&mut kept)?;
         if !is_exact {
-            candidates.without_filtered(&pages.filters);
+            candidates.without_filtered(&kept.filters);
         }
         for (id, chunks) in candidates.chunks {
             if id.is_own() {
@@ -99,41 +91,112 @@ pub(crate) fn find_dead(folder: &Folder, m: &Manifest, change: &Change) -> Resul
     Ok(dead)
 }
 
-fn pages_of_change(folder: &Folder, m: &Manifest, change: &Change) -> Result<Pages> {
-    let to_delete = &change.to_delete;
-    let mut seen: HashSet<RecipePageRef> = HashSet::new();
-    let mut pages = Pages { lost: Vec::new(), kept: Vec::new(), filters: Merged::default() };
-    let mut filtered = Vec::new();
-    // Newest first: it holds most of what is wanted.
-    for s in m.snapshots.iter().rev().filter(|s| !to_delete.contains(&s.id)) {
-        let rewritten = change.rewritten.iter().find(|r| r.id == s.id);
-        // Only deletion goes by filters, which are of recipes as they were.
-        let by_filter = !to_delete.is_empty() && rewritten.is_none() && pages.filters.add(folder, s)?;
-        let read;
-        let root = match rewritten {
-            Some(r) => &r.root,
-            None => {
-                read = read_root(folder, s)?;
-                &read
-            }
-        };
-        let of_root = root.pages.iter().filter_map(|p| p.page());
-        if by_filter {
-            filtered.extend(of_root)
-        } else {
-            pages.kept.extend(of_root.filter(|p| seen.insert(*p)))
-        }
-    }
-    seen.extend(filtered);
-    let unreferenced = change.rewritten.iter().flat_map(|r| &r.unreferenced).copied();
-    pages.lost.extend(unreferenced.filter(|p| seen.insert(*p)).map(|p| (p, true)));
-    for s in m.snapshots.iter().filter(|s| to_delete.contains(&s.id)) {
+/// Pages that snapshots lose, and whether they must be readable.
+fn lost_pages(
+    folder: &Folder,
+    m: &Manifest,
+    change: &Change,
+    kept: &mut Kept<'_>,
+) -> Result<Vec<(RecipePageRef, bool)>> {
+    let unreferenced = change.rewritten.iter().flat_map(|r| &r.unreferenced);
+    let mut lost: Vec<(RecipePageRef, bool)> = unreferenced.map(|p| (*p, true)).collect();
+    for s in m.snapshots.iter().filter(|s| change.to_delete.contains(&s.id)) {
         // What a recipe that cannot be read references stays: it costs space, not data.
         let Some(root) = read_root(folder, s).unless_damaged()? else { continue };
-        let of_root = root.pages.iter().filter_map(|p| p.page());
-        pages.lost.extend(of_root.filter(|p| seen.insert(*p)).map(|p| (p, false)));
+        lost.extend(root.pages.iter().filter_map(|p| p.page()).map(|p| (p, false)));
     }
-    Ok(pages)
+    kept.read_neighbours(m, change)?;
+    lost.retain(|(p, _)| kept.seen.insert(*p));
+    // They are only lost if no other snapshot has them: these must be looked at.
+    for (page, _) in &lost {
+        kept.seen.remove(page);
+    }
+    Ok(lost)
+}
+
+/// The recipes of the snapshots that stay, read as far as they are needed.
+struct Kept<'a> {
+    folder: &'a Folder,
+    /// Newest first: it holds most of what is wanted. Without those that have filters.
+    recipes: Vec<KeptRecipe<'a>>,
+    /// Pages of those that were read, and of those with filters.
+    seen: HashSet<RecipePageRef>,
+    /// The filters of the others.
+    filters: Merged,
+}
+
+/// The recipe of a snapshot that stays.
+struct KeptRecipe<'a> {
+    snapshot: &'a SnapshotEntry,
+    /// Where it was written anew.
+    rewritten: Option<&'a Rewritten>,
+    /// The pages that no recipe read before has.
+    pages: Option<Vec<RecipePageRef>>,
+}
+
+impl KeptRecipe<'_> {
+    /// Who wrote it: nothing in it is of a later writer of the disk.
+    fn generation(&self) -> WriterNo {
+        self.rewritten.map_or(self.snapshot.generation, |r| r.generation)
+    }
+}
+
+impl<'a> Kept<'a> {
+    fn new(folder: &'a Folder, m: &'a Manifest, change: &'a Change) -> Result<Kept<'a>> {
+        let mut kept = Kept { folder, recipes: Vec::new(), seen: HashSet::new(), filters: Merged::default() };
+        for s in m.snapshots.iter().rev().filter(|s| !change.to_delete.contains(&s.id)) {
+            let rewritten = change.rewritten.iter().find(|r| r.id == s.id);
+            // Only deletion goes by filters, which are of recipes as they were.
+            let may_have_one = !change.to_delete.is_empty() && rewritten.is_none() && filters::has_filter(s);
+            if may_have_one && kept.filters.add(folder, s)? {
+                kept.seen.extend(read_root(folder, s)?.pages.iter().filter_map(|p| p.page()));
+            } else {
+                kept.recipes.push(KeptRecipe { snapshot: s, rewritten, pages: None });
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Reads the recipes that most likely share pages with those that change: the ones beside them.
+    fn read_neighbours(&mut self, m: &Manifest, change: &Change) -> Result<()> {
+        let changes = |s: &SnapshotEntry| {
+            change.to_delete.contains(&s.id) || change.rewritten.iter().any(|r| r.id == s.id)
+        };
+        let mut near: HashSet<SnapId> = HashSet::new();
+        for (n, _) in m.snapshots.iter().enumerate().filter(|(_, s)| changes(s)) {
+            let stays = |s: &&SnapshotEntry| !change.to_delete.contains(&s.id);
+            near.insert(m.snapshots[n].id);
+            near.extend(m.snapshots[..n].iter().rev().find(stays).map(|s| s.id));
+            near.extend(m.snapshots[n + 1..].iter().find(stays).map(|s| s.id));
+        }
+        for n in 0..self.recipes.len() {
+            if near.contains(&self.recipes[n].snapshot.id) {
+                self.read(n)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The pages of a recipe that none read before has.
+    fn read(&mut self, n: usize) -> Result<&[RecipePageRef]> {
+        let KeptRecipe { snapshot, rewritten, pages } = &mut self.recipes[n];
+        let pages = match pages {
+            Some(pages) => pages,
+            none => {
+                let read;
+                let root = match rewritten {
+                    Some(r) => &r.root,
+                    None => {
+                        read = read_root(self.folder, snapshot)?;
+                        &read
+                    }
+                };
+                let of_root = root.pages.iter().filter_map(|p| p.page());
+                none.insert(of_root.filter(|p| self.seen.insert(*p)).collect())
+            }
+        };
+        Ok(pages)
+    }
 }
 
 /// Chunks that nothing may reference any more.
@@ -163,20 +226,36 @@ impl Candidates<'_> {
         Ok(())
     }
 
-    /// Takes out what pages reference. Returns the containers of candidates that they reference.
-    fn without_kept(&mut self, folder: &Folder, kept: &[RecipePageRef]) -> Result<HashSet<ContainerId>> {
+    /// The writer before which no recipe can reference any of them: other owners count their writers by themselves.
+    /// `None`: there are none.
+    fn oldest_writer(&self) -> Option<WriterNo> {
+        // Ids are in order of owners, the disk itself first, and then of writers.
+        let (first, last) = (self.chunks.keys().next()?, self.chunks.keys().next_back()?);
+        Some(if last.is_own() { first.writer() } else { WriterNo(0) })
+    }
+
+    /// Takes out what recipes reference. Returns the containers of candidates that they reference.
+    fn without_kept(&mut self, kept: &mut Kept<'_>) -> Result<HashSet<ContainerId>> {
         let mut referenced = HashSet::new();
-        for page in kept {
-            if self.chunks.is_empty() {
-                break;
+        for n in 0..kept.recipes.len() {
+            let Some(oldest) = self.oldest_writer() else { break };
+            if kept.recipes[n].generation() < oldest {
+                continue;
             }
-            // A snapshot that stays and cannot be read may reference anything: nothing is released then.
-            for (id, live) in summary_of(folder, page)?.containers {
-                let Some(c) = self.chunks.get_mut(&id) else { continue };
-                referenced.insert(id);
-                *c = c.minus(&live);
-                if c.is_empty() {
-                    self.chunks.remove(&id);
+            let folder = kept.folder;
+            for page in kept.read(n)? {
+                // It may be older than the recipe.
+                if self.oldest_writer().is_none_or(|oldest| page.recipe.generation < oldest) {
+                    continue;
+                }
+                // A snapshot that stays and cannot be read may reference anything: nothing is released then.
+                for (id, live) in summary_of(folder, page)?.containers {
+                    let Some(c) = self.chunks.get_mut(&id) else { continue };
+                    referenced.insert(id);
+                    *c = c.minus(&live);
+                    if c.is_empty() {
+                        self.chunks.remove(&id);
+                    }
                 }
             }
         }

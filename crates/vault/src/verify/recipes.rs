@@ -272,6 +272,12 @@ impl<'a> RecipeCheck<'a> {
         self.check_summary(at, &object, &Summary::of(&page))?;
         let segments: Vec<&(u16, SegmentRecipe)> = page.segments.iter().collect();
         self.check_referenced(&segments)?;
+        if let Some(id) = later_container(at, &segments) {
+            let why = format!(
+                "references container {id} of a later writer; restores work, deletions may damage it"
+            );
+            self.found.add(&object, &why);
+        }
         if let Some(why) = self.check_page(root, PageNo(no as u64), &segments)? {
             let object = self.found.add(&object, &why);
             self.bad_pages.insert(*at, object);
@@ -426,6 +432,17 @@ impl<'a> RecipeCheck<'a> {
         self.dead.insert(id, dead.clone());
         Ok(Some((table, dead)))
     }
+}
+
+/// A container of the disk itself that was made after the page was written. Deletion takes it that there is none.
+fn later_container(at: &RecipePageRef, segments: &[&(u16, SegmentRecipe)]) -> Option<ContainerId> {
+    let references = segments.iter().flat_map(|(_, s)| &s.references);
+    references.into_iter().find_map(|r| match r {
+        Reference::Direct { container, .. } => {
+            Some(*container).filter(|id| id.is_own() && id.writer() > at.recipe.generation)
+        }
+        _ => None,
+    })
 }
 
 /// The direct references of segments, and how many chunks all references have.
