@@ -5,9 +5,9 @@
 //!    packed and written.
 //! 3. Containers and the recipe are durable.
 //! 4. The manifest is swapped: from here on the snapshot exists.
-//! 5. Objects that older swaps released are deleted.
-//! 6. The previous snapshot is made to refer to the new one, if the policy has a reverse pass
+//! 5. The previous snapshot is made to refer to the new one, if the policy has a reverse pass
 //!    ([`crate::reclaim::reverse`]).
+//! 6. Objects that older swaps released are deleted.
 
 pub(crate) mod pipeline;
 
@@ -141,11 +141,14 @@ impl OpenBackup<'_> {
         run.others.tidy();
         drop((run.others, tables));
         // The snapshot is safe: what fails from here on is for the next session to do.
-        let _ = delete_released(&folder, None);
         let start = std::time::Instant::now();
         let reverse = vault
-            .reverse(&disk, &policy)
+            .reverse(&folder, &policy)
             .unwrap_or_else(|e| ReverseReport { held_up: Some(e.to_string()), ..ReverseReport::default() });
+        if reverse.snapshots == 0 {
+            // The pass does this, too.
+            let _ = delete_released(&folder, None);
+        }
         let reverse_seconds = start.elapsed().as_secs_f64();
         vault.fill_reserve();
         let rewritten_bytes = run.counts.rewritten_bytes;
@@ -209,15 +212,16 @@ fn choose_policy(vault: &Vault, options: &BackupOptions) -> Result<Policy> {
 /// The parent, once to compare with and once to share pages of, where it is cut like the new snapshot.
 fn open_parent(session: &Session, policy: &Policy) -> Result<(Option<Parent>, Option<RecipeReader>)> {
     let Some(entry) = &session.parent else { return Ok((None, None)) };
-    let open = || RecipeReader::open(&session.folder, &session.manifest, entry).unless_damaged();
-    let Some(recipe) = open()? else { return Ok((None, None)) };
+    let opened = RecipeReader::open(&session.folder, &session.manifest, entry).unless_damaged()?;
+    let Some(recipe) = opened else { return Ok((None, None)) };
     let same_cut = recipe.root.segment_bytes == policy.segment_bytes
         && recipe.root.chunking == policy.chunking.to_string();
     if !same_cut {
         return Ok((None, None));
     }
+    let shared = recipe.again();
     let parent = Parent::new(recipe, session.manifest.damaged.iter().copied().collect());
-    Ok((Some(parent), open()?))
+    Ok((Some(parent), Some(shared)))
 }
 
 /// Steps 3 and 4: the snapshot begins to exist.

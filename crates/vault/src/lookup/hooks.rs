@@ -12,6 +12,7 @@ use chunk::Fingerprint;
 use format::{names, ContainerId, DiskId, Hook, HookRange, HooksFooter, Kind, HOOK_BYTES};
 use stale::StaleHooks;
 use std::collections::{BTreeSet, HashMap};
+use store::Entry;
 
 /// Memory for objects that are read whole.
 const WHOLE_BYTES: u64 = 16 << 20;
@@ -58,15 +59,18 @@ impl Hooks {
     pub fn open(folder: &Folder) -> Result<Hooks> {
         let mut objects = Vec::new();
         let (mut room, mut footers) = (WHOLE_BYTES, FOOTERS_BYTES);
-        for name in list_names(&*folder.store, names::HOOKS)? {
-            let Some(mut object) = Object::open(folder, name).unless_damaged()? else { continue };
+        let mut listed = Vec::new();
+        folder.store.list(names::HOOKS, &mut |e| {
+            listed.push(e);
+            Ok(())
+        })?;
+        for Entry { name, len } in listed {
+            let whole = len <= room.min(WHOLE_BYTES_MAX);
+            let opened = if whole { Object::read_whole(folder, name) } else { Object::open(folder, name) };
+            let Some(object) = opened.unless_damaged()? else { continue };
             let Some(left) = footers.checked_sub(object.footer.memory_bytes()) else { continue };
             footers = left;
-            let bytes = object.hooks * HOOK_BYTES as u64;
-            if bytes <= room.min(WHOLE_BYTES_MAX) {
-                room -= bytes;
-                object.whole = object.read(folder, 0..object.hooks).unless_damaged()?;
-            }
+            room -= object.whole.as_ref().map_or(0, |hooks| hooks.len() as u64);
             objects.push(object);
         }
         Ok(Hooks { folder: folder.clone(), objects })
@@ -104,6 +108,21 @@ impl Hooks {
 }
 
 impl Object {
+    /// Opens a short one with one read.
+    fn read_whole(folder: &Folder, name: String) -> Result<Object> {
+        let mut bytes = folder.store.read(&name, WHOLE_BYTES_MAX).named()?;
+        let len = bytes.len() as u64;
+        let malformed = VaultError::malformed(&name);
+        let tail = bytes.last_chunk::<TAIL_BYTES>().copied().unwrap_or_default();
+        let begins = HooksFooter::begins_at(len, &tail).map_err(malformed)?;
+        let hooks = begins / HOOK_BYTES as u64;
+        let frame = &bytes[begins as usize..bytes.len() - TAIL_BYTES];
+        let footer =
+            HooksFooter::decode(folder.context(&name), frame, hooks).map_err(VaultError::malformed(&name))?;
+        bytes.truncate(begins as usize);
+        Ok(Object { name, hooks, footer, whole: Some(bytes) })
+    }
+
     fn open(folder: &Folder, name: String) -> Result<Object> {
         let len = folder.store.len(&name).named()?;
         let malformed = VaultError::malformed(&name);

@@ -154,6 +154,20 @@ impl RecipeReader {
         })
     }
 
+    /// Another reader of the same recipe, which shares what is read.
+    pub fn again(&self) -> Self {
+        let newer = |n: &Newer| Newer { entry: n.entry.clone(), root: None };
+        RecipeReader {
+            folder: self.folder.clone(),
+            root: self.root.clone(),
+            entry: self.entry.clone(),
+            newer: self.newer.iter().map(newer).collect(),
+            announced: false,
+            cache: self.cache.clone(),
+            recent: Vec::new(),
+        }
+    }
+
     /// The snapshot.
     pub fn entry(&self) -> &SnapshotEntry {
         &self.entry

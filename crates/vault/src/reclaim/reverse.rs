@@ -19,6 +19,7 @@ use crate::base::error::{Result, VaultError};
 use crate::base::policy::Policy;
 use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
 use crate::container::view::View;
+use crate::manifest::folder::Folder;
 use crate::manifest::session::Session;
 use crate::manifest::vault::Vault;
 use crate::recipe::chain::{push, segment_of, RecipeReader};
@@ -56,15 +57,14 @@ pub struct ReverseReport {
 
 impl Vault {
     /// Carries the pending reverse passes of a disk out. Called after each backup; `gc` finds what a crash left.
-    pub fn reverse(&self, disk: &str, policy: &Policy) -> Result<ReverseReport> {
-        let folder = self.disk(disk)?;
+    pub(crate) fn reverse(&self, folder: &Folder, policy: &Policy) -> Result<ReverseReport> {
         let mut report = ReverseReport::default();
         let pending = |s: &format::SnapshotEntry| s.reverse == Reverse::Pending;
         let m = folder.load()?;
         if !m.snapshots.iter().any(pending) {
             return Ok(report);
         }
-        let mut session = match Session::begin_if_free(&folder) {
+        let mut session = match Session::begin_if_free(folder) {
             Err(e @ VaultError::Busy { .. }) => {
                 report.held_up = Some(e.to_string());
                 return Ok(report);
@@ -75,9 +75,9 @@ impl Vault {
             Err(e) if e.is_damage() => report.held_up = Some(e.to_string()),
             other => other?,
         }
-        report.freed_bytes += delete_released(&folder, Some(session.writer))?;
+        report.freed_bytes += delete_released(folder, Some(session.writer))?;
         report.compacted += compact_folder(&session, policy.rebuild_at, None)?.containers;
-        report.freed_bytes += delete_released(&folder, Some(session.writer))?;
+        report.freed_bytes += delete_released(folder, Some(session.writer))?;
         session.end()?;
         Ok(report)
     }
