@@ -5,6 +5,7 @@ pub mod fleet;
 pub mod hash_only;
 pub mod livedfs_b1;
 pub mod peers;
+pub mod requests;
 pub mod revdedup;
 pub mod sparse_huge;
 pub mod unchanged;

@@ -26,6 +26,7 @@ use clap::{Parser, Subcommand};
 use context::{Context, Options};
 use experiments::fleet::FleetOptions;
 use experiments::peers::{Measured, PeersOptions};
+use experiments::requests::RequestsOptions;
 use experiments::revdedup::{self, RevdedupOptions};
 use experiments::vmc::{self, VmcOptions};
 
@@ -50,6 +51,8 @@ enum Command {
     Peers(PeersOptions),
     /// Many clones of few templates, with data of their own and common upgrades, beside restic and borg
     Fleet(FleetOptions),
+    /// What each operation asks of the store, with few and many disks and snapshots, and its time behind a network
+    Requests(RequestsOptions),
     /// Backup of an unchanged disk against only reading and hashing it
     Unchanged,
     /// Reading a snapshot over NBD against qemu-nbd over the raw image, and against a restore
@@ -122,6 +125,7 @@ fn start(Arguments { command, options }: Arguments) -> anyhow::Result<()> {
         Command::PeersRestore(o) => peers("peers-restore", o, Measured::RESTORE),
         Command::Peers(o) => peers("peers", o, Measured::ALL),
         Command::Fleet(o) => experiments::fleet::run(&Context::start("fleet", options)?, &o),
+        Command::Requests(o) => experiments::requests::run(&Context::start("requests", options)?, &o),
         Command::Unchanged => experiments::unchanged::run(&Context::start("unchanged", options)?),
         Command::ExportsReads => experiments::exports::reads::run(&Context::start("exports-reads", options)?),
         Command::ExportsBoot => experiments::exports::boot::run(&Context::start("exports-boot", options)?),

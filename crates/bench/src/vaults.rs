@@ -3,3 +3,4 @@
 pub mod counting_store;
 pub mod in_process;
 pub mod metered_store;
+pub mod request_store;

@@ -1,0 +1,364 @@
+//! `requests`: what each operation asks of the store, for few and for many disks, and for few and for many snapshots of a
+//! disk; and how long it takes on a store behind a network, where each request takes 1, 20 or 100 ms.
+//!
+//! The store is in memory, and the vault is in this process. All disks are clones of four templates with a block of their
+//! own; one disk is the one that is worked on. Delays are real waiting times, so requests that are made at once wait at
+//! once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{ensure, Context as _, Result};
+use image::Target;
+use serde::Serialize;
+use store::{LocalStore, ObjectStore, SimFs, SimStore};
+use vault::{BackupOptions, Progress, Vault, BALANCED};
+
+use crate::context::Context;
+use crate::files::{self, BLOCK_BYTES};
+use crate::generate::{Content, Random};
+use crate::results::report::{bars_table, figure, Bar, Table};
+use crate::vaults::request_store::{RequestMeter, RequestStore, Requests};
+use crate::workload::MemoryDisk;
+
+/// The disk that is worked on.
+const DISK: &str = "worked-on/vda";
+const TEMPLATES: u64 = 4;
+/// Blocks that change between two snapshots.
+const CHANGED_BLOCKS: usize = 16;
+
+/// How large the vaults are.
+#[derive(clap::Args, Clone, Debug)]
+pub struct RequestsOptions {
+    /// Few disks, and few snapshots of one
+    #[arg(long, default_value_t = 10)]
+    few: usize,
+    /// Many of them [default: 10000; with --tiny 30]
+    #[arg(long)]
+    many: Option<usize>,
+    /// Bytes of the disk that is worked on
+    #[arg(long, default_value_t = 8 << 20)]
+    disk_bytes: usize,
+    /// Times of a request in milliseconds [default: 1, 20, 100; with --tiny 1]
+    #[arg(long, value_delimiter = ',')]
+    delays: Vec<u64>,
+}
+
+/// An operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum What {
+    IncrementalBackup,
+    FirstBackupOfAClone,
+    Restore,
+    DeleteOldest,
+    DeleteFromTheMiddle,
+    SnapshotsOfTheDisk,
+    StatsOfTheDisk,
+    SnapshotsOfAll,
+    StatsOfAll,
+    Collection,
+}
+
+use What::*;
+
+const ALL: [What; 10] = [
+    IncrementalBackup,
+    FirstBackupOfAClone,
+    Restore,
+    DeleteOldest,
+    DeleteFromTheMiddle,
+    SnapshotsOfTheDisk,
+    StatsOfTheDisk,
+    SnapshotsOfAll,
+    StatsOfAll,
+    Collection,
+];
+
+impl What {
+    /// Whether it looks at every disk, so that it is not tried with delays.
+    fn is_of_all(self) -> bool {
+        matches!(self, SnapshotsOfAll | StatsOfAll | Collection)
+    }
+
+    fn name(self) -> Result<String> {
+        Ok(serde_json::to_value(self)?.as_str().unwrap_or_default().to_owned())
+    }
+}
+
+/// One operation, once.
+#[derive(Debug, Serialize)]
+struct Step {
+    disks: usize,
+    snapshots: usize,
+    what: What,
+    delay_ms: u64,
+    seconds: f64,
+    requests: Requests,
+}
+
+/// Runs the experiment.
+pub fn run(context: &Context, options: &RequestsOptions) -> Result<()> {
+    let tiny = context.options.tiny;
+    let many = options.many.unwrap_or(if tiny { 30 } else { 10_000 });
+    let delays = match (&options.delays[..], tiny) {
+        ([], true) => vec![1],
+        ([], false) => vec![1, 20, 100],
+        (given, _) => given.to_vec(),
+    };
+    let few = options.few;
+    let shapes = [(few, few), (many, few), (few, many)];
+    let (mut steps, mut local) = (Vec::new(), BTreeMap::new());
+    for (disks, snapshots) in shapes {
+        let mut world = World::build(context, options, disks, snapshots)?;
+        for delay in std::iter::once(0).chain(delays.iter().copied()) {
+            for what in ALL {
+                if delay > 0 && what.is_of_all() {
+                    continue;
+                }
+                let (seconds, requests) = world.measure(what, delay)?;
+                steps.push(Step { disks, snapshots, what, delay_ms: delay, seconds, requests });
+            }
+        }
+        if disks == many {
+            local = world.on_a_local_store(context)?;
+        }
+    }
+    let text = summary(&steps, &shapes, &delays, &local)?;
+    #[derive(Serialize)]
+    struct Parameters<'a> {
+        policy: &'a str,
+        disk_bytes: usize,
+        changed_blocks: usize,
+        delays_ms: &'a [u64],
+    }
+    #[derive(Serialize)]
+    struct Results<'a> {
+        steps: &'a [Step],
+        local_seconds: &'a BTreeMap<What, f64>,
+    }
+    let parameters = Parameters {
+        policy: BALANCED.name,
+        disk_bytes: options.disk_bytes,
+        changed_blocks: CHANGED_BLOCKS,
+        delays_ms: &delays,
+    };
+    context.save(1, parameters, Results { steps: &steps, local_seconds: &local }, &text)?;
+    context.print(&text);
+    Ok(())
+}
+
+/// A vault in memory, and the disk that is worked on.
+struct World {
+    fs: SimFs,
+    meter: RequestMeter,
+    content: Content,
+    random: Random,
+    bytes: Vec<u8>,
+    /// How many clones were made.
+    clones: u64,
+}
+
+impl World {
+    fn build(context: &Context, options: &RequestsOptions, disks: usize, snapshots: usize) -> Result<World> {
+        let fs = SimFs::new(context.options.seed);
+        Vault::init(Arc::new(SimStore::create_on(fs.clone())?), &BALANCED)?;
+        let mut world = World {
+            fs,
+            meter: RequestMeter::default(),
+            content: Content::new(context.options.seed),
+            random: Random::new(context.options.seed),
+            bytes: vec![0; options.disk_bytes / BLOCK_BYTES * BLOCK_BYTES],
+            clones: 0,
+        };
+        let vault = world.vault()?;
+        for n in 0..disks.saturating_sub(1) {
+            let template = n as u64 % TEMPLATES;
+            world.back_up_clone(&vault, &format!("vm-{n}/vda"), template)?;
+        }
+        world.write_template(0);
+        for _ in 0..snapshots {
+            world.change();
+            world.back_up(&vault)?;
+        }
+        Ok(world)
+    }
+
+    /// The vault as a new process opens it.
+    fn vault(&self) -> Result<Vault> {
+        let store = RequestStore::new(SimStore::open_on(self.fs.process())?, self.meter.clone());
+        Ok(Vault::open(Arc::new(store))?)
+    }
+
+    fn write_template(&mut self, template: u64) {
+        let blocks = (self.bytes.len() / BLOCK_BYTES) as u64;
+        for (n, block) in self.bytes.chunks_mut(BLOCK_BYTES).enumerate() {
+            self.content.fill((template + 1) * blocks + n as u64, block);
+        }
+    }
+
+    fn change(&mut self) {
+        let blocks = self.bytes.len() / BLOCK_BYTES;
+        for _ in 0..CHANGED_BLOCKS {
+            let at = self.random.below(blocks as u64) as usize * BLOCK_BYTES;
+            let name = self.random.bits();
+            self.content.fill(name, &mut self.bytes[at..at + BLOCK_BYTES]);
+        }
+    }
+
+    fn back_up(&self, vault: &Vault) -> Result<()> {
+        let source = Box::new(MemoryDisk(Arc::new(self.bytes.clone())));
+        let report = vault.backup(DISK, source, &BackupOptions::default(), &Progress::default())?;
+        ensure!(report.reverse.held_up.is_none(), "the reverse pass was held up");
+        Ok(())
+    }
+
+    /// A clone: the beginning of a template, and a block of its own.
+    fn back_up_clone(&mut self, vault: &Vault, disk: &str, template: u64) -> Result<()> {
+        let blocks = (self.bytes.len() / BLOCK_BYTES) as u64;
+        let mut bytes = vec![0; self.bytes.len().min(1 << 20)];
+        for (n, block) in bytes.chunks_mut(BLOCK_BYTES).enumerate() {
+            self.content.fill((template + 1) * blocks + n as u64, block);
+        }
+        self.clones += 1;
+        self.content.fill(u64::MAX - self.clones, &mut bytes[..BLOCK_BYTES]);
+        let source = Box::new(MemoryDisk(Arc::new(bytes)));
+        vault.backup(disk, source, &BackupOptions::default(), &Progress::default())?;
+        Ok(())
+    }
+
+    /// Does it once, as a process of its own, with a delay of so many milliseconds.
+    fn measure(&mut self, what: What, delay: u64) -> Result<(f64, Requests)> {
+        let listed: Vec<String> = {
+            let vault = self.vault()?;
+            vault.snapshots(Some(DISK))?.snapshots.iter().map(|s| s.entry.id.to_string()).collect()
+        };
+        self.change();
+        let clone = format!("clone-{}/vda", self.clones);
+        self.meter.take();
+        self.meter.set_delay(Duration::from_millis(delay));
+        let start = Instant::now();
+        let vault = self.vault()?;
+        match what {
+            IncrementalBackup => self.back_up(&vault)?,
+            FirstBackupOfAClone => self.back_up_clone(&vault, &clone, 1)?,
+            Restore => {
+                vault.restore(DISK, "latest", |_, _| Ok(Box::new(Nowhere)), &Progress::default())?;
+            }
+            DeleteOldest => drop(vault.delete(DISK, &[listed.first().context("no snapshot")?])?),
+            DeleteFromTheMiddle => drop(vault.delete(DISK, &[&listed[listed.len() / 2]])?),
+            SnapshotsOfTheDisk => drop(vault.snapshots(Some(DISK))?),
+            StatsOfTheDisk => drop(vault.stats(Some(DISK))?),
+            SnapshotsOfAll => drop(vault.snapshots(None)?),
+            StatsOfAll => drop(vault.stats(None)?),
+            Collection => {
+                let report = vault.gc(false)?;
+                ensure!(report.skipped.is_empty(), "{:?}", report.skipped);
+            }
+        }
+        drop(vault);
+        let seconds = start.elapsed().as_secs_f64();
+        self.meter.set_delay(Duration::ZERO);
+        Ok((seconds, self.meter.take()))
+    }
+
+    /// The same vault in a directory: seconds of what looks at all disks.
+    fn on_a_local_store(&self, context: &Context) -> Result<BTreeMap<What, f64>> {
+        let dir = files::fresh_dir(&context.space().join("requests"))?;
+        LocalStore::create(&dir)?;
+        let from = SimStore::open_on(self.fs.process())?;
+        let mut names = Vec::new();
+        from.list("", &mut |entry| {
+            names.push(entry);
+            Ok(())
+        })?;
+        for entry in names {
+            let path = dir.join("objects").join(&entry.name);
+            std::fs::create_dir_all(path.parent().context("no folder")?)?;
+            std::fs::write(path, from.read(&entry.name, entry.len)?)?;
+        }
+        files::sync_file_system(&dir)?;
+        let vault = Vault::open(Arc::new(LocalStore::open(&dir)?))?;
+        let mut seconds = BTreeMap::new();
+        for what in [SnapshotsOfTheDisk, StatsOfTheDisk, SnapshotsOfAll, StatsOfAll] {
+            let start = Instant::now();
+            match what {
+                SnapshotsOfTheDisk => drop(vault.snapshots(Some(DISK))?),
+                StatsOfTheDisk => drop(vault.stats(Some(DISK))?),
+                SnapshotsOfAll => drop(vault.snapshots(None)?),
+                _ => drop(vault.stats(None)?),
+            }
+            seconds.insert(what, start.elapsed().as_secs_f64());
+        }
+        std::fs::remove_dir_all(dir)?;
+        Ok(seconds)
+    }
+}
+
+/// A target that forgets what is written.
+struct Nowhere;
+
+impl Target for Nowhere {
+    fn in_order(&self) -> bool {
+        false
+    }
+
+    fn write_at(&self, _offset: u64, _data: &[u8]) -> image::Result<()> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> image::Result<()> {
+        Ok(())
+    }
+}
+
+fn summary(
+    steps: &[Step],
+    shapes: &[(usize, usize); 3],
+    delays: &[u64],
+    local: &BTreeMap<What, f64>,
+) -> Result<String> {
+    let find = |what: What, shape: (usize, usize), delay: u64| {
+        steps.iter().find(|s| s.what == what && (s.disks, s.snapshots) == shape && s.delay_ms == delay)
+    };
+    let mut headings: Vec<String> =
+        ["operation", "disks", "snapshots", "requests", "reads", "lists", "puts", "swaps", "deletes"]
+            .map(str::to_owned)
+            .into();
+    headings.extend(["KB read", "KB written", "s in memory"].map(str::to_owned));
+    headings.extend(delays.iter().map(|ms| format!("s at {ms} ms")));
+    let mut table = Table::new(headings);
+    for what in ALL {
+        for shape in shapes {
+            let Some(step) = find(what, *shape, 0) else { continue };
+            let r = step.requests;
+            let mut row = vec![what.name()?, shape.0.to_string(), shape.1.to_string(), r.all().to_string()];
+            row.extend([r.reads, r.lists, r.puts, r.swaps, r.deletes].map(|n| n.to_string()));
+            row.extend([r.read_bytes, r.written_bytes].map(|bytes| figure(Some(bytes as f64 / 1e3), 0)));
+            row.push(figure(Some(step.seconds), 3));
+            row.extend(delays.iter().map(|ms| figure(find(what, *shape, *ms).map(|s| s.seconds), 2)));
+            table.row(row);
+        }
+    }
+    let [few, disks, snapshots] = *shapes;
+    let ratio = |what: What, shape: (usize, usize)| {
+        let of = |shape| Some(find(what, shape, 0)?.requests.all() as f64);
+        Some(of(shape)? / of(few)?)
+    };
+    let mut bars = Vec::new();
+    for (what, name) in [(IncrementalBackup, "an incremental backup"), (DeleteFromTheMiddle, "a deletion")] {
+        for (shape, kind) in [(disks, "disks"), (snapshots, "snapshots")] {
+            let text = format!("requests of {name} with many {kind}, times those with few");
+            bars.push(Bar::at_most(text, ratio(what, shape), 1.10));
+        }
+    }
+    let at_20 = find(IncrementalBackup, disks, 20).map(|s| s.seconds);
+    bars.push(Bar::at_most("seconds of an incremental backup at 20 ms, many disks", at_20, 10.0));
+    for (what, name) in
+        [(SnapshotsOfTheDisk, "`snapshots` of one disk"), (StatsOfAll, "`stats` of many disks")]
+    {
+        bars.push(Bar::at_most(format!("seconds of {name}, local store"), local.get(&what).copied(), 2.0));
+    }
+    Ok(format!("{table}\n{}", bars_table(&bars)))
+}
