@@ -33,6 +33,8 @@ enum Work {
     Backup(&'static str, u64),
     Restore(usize),
     Delete(usize),
+    /// The newest snapshot of a disk, whichever that is.
+    DeleteNewest(&'static str),
     Gc,
     Compact,
     Reindex,
@@ -119,6 +121,11 @@ impl World {
                 let (disk, id, _) = &self.snapshots[n];
                 self.deleted.lock().unwrap().push(*id);
                 vault.delete(disk, &[&id.to_string()])?;
+            }
+            DeleteNewest(disk) => {
+                let newest = vault.snapshots(Some(disk))?.snapshots.last().unwrap().entry.id;
+                self.deleted.lock().unwrap().push(newest);
+                vault.delete(disk, &[&newest.to_string()])?;
             }
             Gc | Compact => {
                 let report = if work == Gc { vault.gc(false)? } else { vault.compact(None, 0.01)? };
@@ -265,6 +272,14 @@ fn first_backups() {
     everywhere_from(Backup("d/x", 6), 2, &[Gc, Compact]);
     everywhere_from(Backup("d/x", 6), 2, &[Backup("d/x", 5), Gc]);
     everywhere_from(Backup("d/x", 6), 2, &[Reindex, Delete(0), Delete(1), Delete(2), Gc]);
+}
+
+/// Maintenance that began before a backup meets its snapshot, and the deletion of it: recipes that it writes may refer to
+/// what the later session has made.
+#[test]
+fn deletions_of_what_came_later() {
+    everywhere(Delete(0), &[Backup("a/x", 4), Backup("a/x", 5), DeleteNewest("a/x")]);
+    everywhere(Backup("a/x", 7), &[Backup("a/x", 4), Backup("a/x", 5), DeleteNewest("a/x")]);
 }
 
 #[test]

@@ -102,7 +102,10 @@ pub(crate) fn reverse_pending(
             .windows(2)
             .find(|w| w[0].reverse == Reverse::Pending && w.iter().all(|s| s.state == SnapshotState::Live));
         let Some([older, newer]) = due else { return Ok(()) };
-        if !std::mem::take(&mut is_fresh) {
+        // Nothing in a recipe is of a later writer than its generation says: backups may have committed since the session
+        // began.
+        let is_later = older.generation.max(older.made_by) > session.writer;
+        if !std::mem::take(&mut is_fresh) || is_later {
             session.renew()?;
         }
         let mut pass = Pass {
