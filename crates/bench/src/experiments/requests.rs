@@ -249,7 +249,10 @@ impl World {
             DeleteOldest => drop(vault.delete(DISK, &[listed.first().context("no snapshot")?])?),
             DeleteFromTheMiddle => drop(vault.delete(DISK, &[&listed[listed.len() / 2]])?),
             SnapshotsOfTheDisk => drop(vault.snapshots(Some(DISK))?),
-            StatsOfTheDisk => drop(vault.stats(Some(DISK))?),
+            StatsOfTheDisk => {
+                vault.stats(Some(DISK))?;
+                vault.newest_stats(DISK)?;
+            }
             SnapshotsOfAll => drop(vault.snapshots(None)?),
             StatsOfAll => drop(vault.stats(None)?),
             Collection => {

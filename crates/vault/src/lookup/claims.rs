@@ -33,6 +33,8 @@ pub(crate) struct Claims {
     session: Token,
     /// By owner and writer.
     writers: HashMap<(DiskId, WriterNo), Asked>,
+    /// Owners for whose remover it has waited in vain, and until when it does not wait again.
+    waited: HashMap<DiskId, Instant>,
 }
 
 /// What became of a claim on what a writer has made.
@@ -77,6 +79,7 @@ impl Claims {
             writer: session.writer,
             session: session.token,
             writers: HashMap::new(),
+            waited: HashMap::new(),
         }
     }
 
@@ -122,7 +125,7 @@ impl Claims {
     }
 
     /// Claims what a writer has made. What is in the manifest from then on stays as it is until the claim ends.
-    fn ask_writer(&self, owner: DiskId, writer: WriterNo) -> Result<Asked> {
+    fn ask_writer(&mut self, owner: DiskId, writer: WriterNo) -> Result<Asked> {
         let folder = self.folder.of(owner);
         // Most hints that lead nowhere lead to a disk that is gone: nothing is left behind for it.
         if folder.load_tagged()?.is_none() {
@@ -136,9 +139,14 @@ impl Claims {
             Err(e) => return Err(e.into()),
         }
         let start = Instant::now();
+        let waits = self.waited.get(&owner).is_none_or(|until| *until <= start);
         while is_retiring(&folder, writer)? {
-            if start.elapsed() >= REMOVER_WAIT {
-                return Ok(Asked::Retiring { until: Instant::now() + ASK_AGAIN });
+            if !waits || start.elapsed() >= REMOVER_WAIT {
+                let until = Instant::now() + ASK_AGAIN;
+                if waits {
+                    self.waited.insert(owner, until);
+                }
+                return Ok(Asked::Retiring { until });
             }
             std::thread::sleep(Duration::from_millis(10));
         }

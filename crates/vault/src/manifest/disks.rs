@@ -255,7 +255,8 @@ pub(crate) fn all(vault: &Vault) -> Result<(Vec<DiskAt>, Vec<Fault>)> {
         if hollow.contains_key(name.as_str()) || disks.iter().any(has_name) {
             disks.push(DiskAt::named(&by_folder(&folder), folder));
         } else {
-            disks.extend(without_name(vault, folder, name, None)?);
+            let why = bad_names.remove(&names::name(&name));
+            disks.extend(without_name(vault, folder, name, why)?);
         }
     }
     disks.extend(hollow.into_iter().map(|(name, folder)| DiskAt::named(name, folder)));

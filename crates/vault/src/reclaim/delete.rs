@@ -40,8 +40,7 @@ pub const COMPACT_AT_DELETION: f64 = 0.5;
 
 /// A deletion looks at shared containers that few disks may reference. Where there are more, `gc` looks, once for all
 /// deletions.
-const SWEEP_AT_DELETION: SweepLimits =
-    SweepLimits { threshold: COMPACT_AT_DELETION, referrers: 8, waits: false };
+const SWEEP_AT_DELETION: SweepLimits = SweepLimits { threshold: COMPACT_AT_DELETION, referrers: 8 };
 
 /// What a deletion did.
 #[derive(Debug, Default)]
@@ -111,11 +110,7 @@ impl Vault {
         let swept = sweep_unswept(self, folder, SWEEP_AT_DELETION)?;
         report.freed_bytes += swept.freed_bytes;
         report.left_shared = swept.left;
-        match swept.held_up {
-            // Others are at work there, or will be.
-            None | Some(VaultError::Busy { .. }) => {}
-            Some(e) => drop(report.held_up.get_or_insert(e)),
-        }
+        report.held_up = report.held_up.take().or(swept.held_up);
         Ok(())
     }
 }

@@ -67,8 +67,10 @@ pub(crate) fn sweep_disk(
     if !m.unswept.iter().any(|id| id.is_own()) && referrers::referred(folder)?.is_empty() {
         return Ok(());
     }
-    let mut session = Session::begin(folder, WriterKind::Maintenance)?;
-    let swept = sweep_referred(vault, &mut session, threshold);
+    // Before a writer is registered: its number may be the one that proves a rollback.
+    list_checked(folder)?;
+    let session = Session::begin(folder, WriterKind::Maintenance)?;
+    let swept = sweep_referred(vault, &session, threshold);
     if swept.as_ref().is_err_and(|e| !e.is_damage() && !e.is_full()) {
         return swept;
     }
@@ -81,7 +83,7 @@ pub(crate) fn sweep_disk(
 
 /// Sweeps all containers of the session's folder that other disks reference, or have referenced, and those on its own
 /// list.
-fn sweep_referred(vault: &Vault, session: &mut Session, threshold: f64) -> Result<()> {
+fn sweep_referred(vault: &Vault, session: &Session, threshold: f64) -> Result<()> {
     let referred = referrers::referred(&session.folder)?;
     let own = |ids: &[ContainerId]| -> BTreeSet<ContainerId> {
         ids.iter().copied().filter(|id| id.is_own()).collect()
@@ -92,8 +94,6 @@ fn sweep_referred(vault: &Vault, session: &mut Session, threshold: f64) -> Resul
     if entries.is_empty() && unswept.is_empty() {
         return Ok(());
     }
-    // Lists of dead chunks that it has put before have its number in their names, and count by now.
-    session.renew()?;
     let swept = sweep(vault, session, entries, threshold)?;
     if !unswept.is_empty() {
         unlist(session, &unswept, &swept.skipped)?;
@@ -119,7 +119,7 @@ pub(crate) struct SweepReport {
     pub compacted: u64,
     /// Containers that were left for `gc`, since many disks reference what their owner has.
     pub left: u64,
-    /// Why some were left for later: other maintenance, damage, or no room.
+    /// Why some were left for later: damage, or no room.
     pub held_up: Option<VaultError>,
 }
 
@@ -130,8 +130,6 @@ pub(crate) struct SweepLimits {
     pub threshold: f64,
     /// Disks that may reference a container, at most: the summaries of all of them are read.
     pub referrers: usize,
-    /// Whether it waits for other maintenance of an owner.
-    pub waits: bool,
 }
 
 /// Sweeps the containers that a disk references less than before and other disks may reference. Those that too many disks
@@ -165,9 +163,9 @@ pub(crate) fn sweep_unswept(vault: &Vault, disk: &Folder, limits: SweepLimits) -
             }
         };
         match done {
-            Err(e) if e.is_damage() || e.is_full() || matches!(e, VaultError::Busy { .. }) => {
-                report.held_up = Some(e);
-            }
+            // They stay on the list.
+            Err(VaultError::Busy { .. }) => {}
+            Err(e) if e.is_damage() || e.is_full() => drop(report.held_up.get_or_insert(e)),
             other => other?,
         }
     }
@@ -191,7 +189,7 @@ fn sweep_of_owner(
     disk: &Folder,
     owner: &Folder,
     unswept: &BTreeSet<ContainerId>,
-    SweepLimits { threshold, referrers, waits }: SweepLimits,
+    SweepLimits { threshold, referrers }: SweepLimits,
     report: &mut SweepReport,
 ) -> Result<()> {
     let local: BTreeSet<ContainerId> = unswept.iter().map(|id| id.local()).collect();
@@ -203,8 +201,9 @@ fn sweep_of_owner(
             return Ok(());
         }
     }
-    let session =
-        if waits { Session::begin(owner, WriterKind::Maintenance)? } else { Session::begin_if_free(owner)? };
+    // Before a writer is registered: its number may be the one that proves a rollback.
+    list_checked(owner)?;
+    let session = Session::begin_if_free(owner)?;
     if disk.disk != owner.disk {
         // Whatever ends this sweep, they stay on one of the lists. What the disk lists from now on is looked at again.
         session.swap(|m| {
@@ -323,8 +322,10 @@ fn sweep_batch(
             Ok(())
         })?;
     }
-    // Until here they lead the next sweep to these containers, should this one be killed.
-    looked.stale.iter().try_for_each(|(writer, disk)| referrers::remove(folder, *writer, *disk))
+    // Until here they lead the next sweep to these containers, should this one be killed; and to those that were skipped.
+    let skipped: BTreeSet<WriterNo> = swept.skipped.iter().map(|id| id.writer()).collect();
+    let stale = looked.stale.iter().filter(|(writer, _)| !skipped.contains(writer));
+    stale.into_iter().try_for_each(|(writer, disk)| referrers::remove(folder, *writer, *disk))
 }
 
 /// Logs what nothing references as dead. Where there is no space for all of the lists, none is left, and only containers
@@ -406,7 +407,7 @@ fn take_referenced_by(
     candidates: &mut Candidates,
     looked: &mut Looked,
 ) -> Result<()> {
-    let evidence = Evidence::of_commits(disk)?;
+    let evidence = Evidence::of_folder(disk)?;
     let view = match vault.view(disk, 0) {
         // It has been removed since, or its first backup failed.
         Err(VaultError::Missing { .. }) if !disk.has_content()? => {

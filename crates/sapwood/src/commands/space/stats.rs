@@ -16,7 +16,10 @@ const OWNERS_SHOWN: usize = 10;
 pub fn run(args: &Args, disk: Option<&str>) -> Result<ExitCode> {
     let vault = open(args)?;
     let stats = vault.stats(disk)?;
-    let newest = disk.map(|d| vault.newest_stats(d)).transpose()?.flatten();
+    let newest = match disk.filter(|_| stats.damaged.is_empty()) {
+        Some(disk) => vault.newest_stats(disk)?,
+        None => None,
+    };
     let logical: u64 = stats.disks.iter().map(|d| d.logical_bytes).sum();
     let nonzero: u64 = stats.disks.iter().map(|d| d.nonzero_bytes).sum();
     let (data, metadata) = (stats.data_bytes(), stats.metadata_bytes());
