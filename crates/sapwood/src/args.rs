@@ -193,7 +193,8 @@ pub struct Backup {
     /// Policy of this backup [default: the vault's]
     #[arg(long)]
     pub policy: Option<String>,
-    /// Take nothing from other disks but the popular set: more space, but damage of other disks cannot affect this one
+    /// Take nothing from other disks but the popular set, and offer them nothing: more space, but what this backup writes
+    /// is not affected by damage of other disks
     #[arg(long)]
     pub isolate: bool,
     /// Compression: auto, zstd:LEVEL, lz4 or none [default: the policy's]

@@ -40,7 +40,8 @@ pub const COMPACT_AT_DELETION: f64 = 0.5;
 
 /// A deletion looks at shared containers that few disks may reference. Where there are more, `gc` looks, once for all
 /// deletions.
-const SWEEP_AT_DELETION: SweepLimits = SweepLimits { threshold: COMPACT_AT_DELETION, referrers: 8 };
+const SWEEP_AT_DELETION: SweepLimits =
+    SweepLimits { threshold: COMPACT_AT_DELETION, referrers: 8, hands_over: false };
 
 /// What a deletion did.
 #[derive(Debug, Default)]

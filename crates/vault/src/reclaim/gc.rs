@@ -49,7 +49,7 @@ impl Vault {
                 put_back => put_back?,
             }
         }
-        let limits = SweepLimits { threshold: COMPACT_AT_COLLECTION, referrers: 0 };
+        let limits = SweepLimits { threshold: COMPACT_AT_COLLECTION, referrers: 0, hands_over: true };
         for at in &disks {
             let done = self.collect_disk(at, limits, &mut report);
             skip_damage(&mut report, &mut full, &at.name, done)?;
@@ -105,7 +105,7 @@ impl Vault {
         };
         // What one disk has given up of others is looked at now, and of all disks once below.
         let referrers = if disk.is_some() { usize::MAX } else { 0 };
-        let limits = SweepLimits { threshold, referrers };
+        let limits = SweepLimits { threshold, referrers, hands_over: true };
         for at in &disks {
             let done = self.collect_disk(at, limits, &mut report);
             skip_damage(&mut report, &mut full, &at.name, done)?;
