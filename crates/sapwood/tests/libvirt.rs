@@ -98,14 +98,13 @@ fn a_domain_is_backed_up_by_its_checkpoints() {
 #[test]
 fn a_backup_that_is_ended_leaves_nothing_out_of_the_next() {
     let mut bench = Bench::new("balanced");
-    // Hard to compress, so that a backup takes its time.
+    // Hard to compress, and cut in another way than what is there, so that a backup takes its time.
     let mut wanted: Vec<u8> = random(DISK_BYTES, 3).iter().map(|b| b & 15).collect();
     let libvirt = machine(&mut bench, &wanted);
     back_up(&bench);
     libvirt.write("vda", 0, 4096, 1);
     wanted[..4096].fill(1);
-    let args =
-        ["-q", "backup", "vm", "libvirt:vm", "--full", "--policy", "conventional", "--codec", "zstd:19"];
+    let args = ["-q", "backup", "vm", "libvirt:vm", "--full", "--policy", "vm-centric", "--codec", "zstd:19"];
     for (round, signal) in [Signal::KILL, Signal::TERM, Signal::KILL].into_iter().enumerate() {
         let at = (30 + round) << 20;
         libvirt.write("vda", at, 4096, 9);
