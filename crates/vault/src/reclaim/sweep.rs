@@ -13,7 +13,7 @@ use crate::reclaim::gc_report::GcReport;
 use crate::reclaim::orphans::{list_checked, remove_orphans};
 use crate::reclaim::released::delete_released;
 use containers::{candidates, sweep};
-use format::{ContainerId, OwnerNo, WriterKind, WriterNo};
+use format::{ContainerId, Manifest, OwnerNo, WriterKind, WriterNo};
 use std::collections::{BTreeMap, BTreeSet};
 use store::Reserve;
 
@@ -148,6 +148,8 @@ pub(crate) fn sweep_unswept(vault: &Vault, disk: &Folder, limits: SweepLimits) -
         match done {
             // They stay on the list.
             Err(VaultError::Busy { .. }) => {}
+            // The owner has been removed meanwhile: nobody needs it any more.
+            Err(VaultError::Missing { .. }) if is_gone(vault, &m, no)? => {}
             Err(e) if e.is_damage() || e.is_full() => drop(report.held_up.get_or_insert(e)),
             other => other?,
         }
@@ -156,6 +158,14 @@ pub(crate) fn sweep_unswept(vault: &Vault, disk: &Folder, limits: SweepLimits) -
         forget(disk, &gone)?;
     }
     Ok(report)
+}
+
+/// Whether an owner that a disk counts is no more. Then the next sweep takes its containers off the list.
+fn is_gone(vault: &Vault, m: &Manifest, no: OwnerNo) -> Result<bool> {
+    match m.owner(no) {
+        Some(owner) => Ok(vault.folder(owner).load_unless_empty()?.is_none()),
+        None => Ok(true),
+    }
 }
 
 fn forget(disk: &Folder, unswept: &BTreeSet<ContainerId>) -> Result<()> {
