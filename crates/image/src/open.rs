@@ -38,7 +38,7 @@ pub struct SourceOptions {
     /// The format; `None` goes by content.
     ///
     /// A guest can write anything into its raw disk, also the header of another format that names files of the host.
-    /// Whoever knows that a disk is raw says so here.
+    /// Set it if the disk is known to be raw.
     pub format: Option<Format>,
     /// The format in which the disk was read before: content that shows another one is refused.
     pub expected: Option<Format>,

@@ -417,7 +417,7 @@ impl<F: FileSystem> ObjectStore for DirStore<F> {
             Err(e) if is_absent(e.kind()) => false,
             Err(e) => return Err(self.tree.error(name, "delete", e)),
         };
-        // Also where it was gone before: whoever removed it may not have come to the sync.
+        // Also where it was gone before: the process that removed it may have ended before the sync.
         self.tree.sync_parents(name)?;
         Ok(removed)
     }

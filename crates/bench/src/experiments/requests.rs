@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context as _, Result};
-use image::Target;
 use serde::Serialize;
 use store::{LocalStore, ObjectStore, SimFs, SimStore};
 use vault::{BackupOptions, Progress, Vault, BALANCED};
@@ -19,6 +18,7 @@ use crate::context::Context;
 use crate::files::{self, BLOCK_BYTES};
 use crate::generate::{Content, Random};
 use crate::results::report::{bars_table, figure, Bar, Table};
+use crate::vaults::in_process::Nowhere;
 use crate::vaults::request_store::{RequestMeter, RequestStore, Requests};
 use crate::workload::MemoryDisk;
 
@@ -296,23 +296,6 @@ impl World {
         }
         std::fs::remove_dir_all(dir)?;
         Ok(seconds)
-    }
-}
-
-/// A target that forgets what is written.
-struct Nowhere;
-
-impl Target for Nowhere {
-    fn in_order(&self) -> bool {
-        false
-    }
-
-    fn write_at(&self, _offset: u64, _data: &[u8]) -> image::Result<()> {
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>) -> image::Result<()> {
-        Ok(())
     }
 }
 

@@ -278,7 +278,7 @@ impl Layout {
 }
 
 /// A target that forgets what is written.
-struct Nowhere;
+pub struct Nowhere;
 
 impl Target for Nowhere {
     fn in_order(&self) -> bool {

@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(LIMITS.admit(A, &all, now), Admission::Replace(6));
     }
 
-    /// An idle disk of a guest is not cut for whoever comes, but for those that one address keeps out.
+    /// An idle connection of a guest is closed only for clients that one address keeps out, not for any new client.
     #[test]
     fn idle_connections_give_way_only_where_one_peer_has_the_most() {
         let (now, held) = clock();

@@ -1,6 +1,6 @@
 //! The formats of disks, and what a file's content says of its format.
 //!
-//! A guest can write any of these signatures into its raw disk, and so can whoever made an image: content says what a
+//! A guest can write any of these signatures into its raw disk, and so can the author of an image: content says what a
 //! file looks like, never what it is. What follows from that is decided in [`crate::open`].
 
 use crate::error::{ImageError, Result};

@@ -76,7 +76,7 @@ fn lock_new(dir: &Path) -> io::Result<Option<File>> {
         Err(Errno::WOULDBLOCK) => return Ok(None),
         other => other?,
     }
-    // Whoever has removed it had it locked before.
+    // The process that removed it had locked it before.
     let made = lock.metadata()?.ino();
     Ok(fs::symlink_metadata(&path).is_ok_and(|there| there.ino() == made).then_some(lock))
 }

@@ -136,7 +136,7 @@ impl<F: FileSystem> Tree<F> {
             }
             NotLocked::Failed(e) => self.error(name, "lock", e),
         })?;
-        // Whoever had the lock before may have died between a rename and its sync.
+        // The last holder of the lock may have died between a rename and its sync.
         if let Some(unsettled) = lock.announced().map_err(|e| self.error(name, "lock", e))? {
             self.sync_parents(&unsettled)?;
             lock.settle().map_err(|e| self.error(name, "lock", e))?;

@@ -2,7 +2,7 @@
 //! to them.
 //!
 //! A claim covers all containers of one writer: a clone of a disk needs one claim, not one for each container. A
-//! backup puts the claim before it looks for a retiring record and reads the owner's manifest. Whoever removes puts the
+//! backup puts the claim before it looks for a retiring record and reads the owner's manifest. A remover puts the
 //! retiring record before it lists claims. So either the remover sees the claim and leaves the container alone, or the
 //! backup sees that the container is being looked at, or is already gone.
 

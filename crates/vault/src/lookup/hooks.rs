@@ -1,7 +1,8 @@
 //! The hooks of a vault: an index in the store, searched where it stands (sparse indexing, Lillibridge et al., FAST 2009).
 //!
-//! Each backup puts an object with the hooks of the chunks that it wrote. Whoever finds too many objects of one size joins
-//! them, so that there are O(log n). All of it is a hint: an object that is gone or damaged costs space, never data.
+//! Each backup puts an object with the hooks of the chunks that it wrote. A backup or `gc` that finds too many objects of
+//! one size joins them, so that there are O(log n). All of it is a hint: an object that is gone or damaged costs space,
+//! never data.
 
 mod stale;
 

@@ -189,7 +189,7 @@ impl<'a> Bench<'a> {
             self.context.require_free(image.size_bytes)?;
             let target = files::fresh_dir(&self.context.space().join("restore"))?;
             self.cold = Some(self.context.make_cold(tool.repository())?);
-            // The data is cold; loading the program from disk is nobody's restore.
+            // The data is cold; loading the program from disk is not part of the restore.
             tool.describe()?;
             let (restored, cost) = tool
                 .restore(version, &target)

@@ -62,7 +62,7 @@ struct Chain {
     /// The newest version read from a vault that has nothing else.
     model_alone: Option<Modelled>,
     stored: Stored,
-    /// Of all versions, from a warm cache: all that is said of them, and every chunk.
+    /// Seconds of verifying all versions from a warm cache: without data, and with every chunk.
     verify_seconds: f64,
     verify_data_seconds: f64,
 }

@@ -60,7 +60,7 @@ impl DiskFile<'_> {
         &self.today.changes
     }
 
-    /// Bytes that whoever reads all of it reads.
+    /// Bytes that a full read reads.
     fn data_bytes(&self) -> Result<u64> {
         let file = File::open(&self.path)?;
         Ok(DataRanges::new(&file)?.map(|(start, end)| end - start).sum())

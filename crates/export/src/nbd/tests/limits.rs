@@ -61,7 +61,7 @@ fn the_one_that_was_idle_the_longest_gives_way_and_that_is_said() {
     assert_eq!(bench.server().clients(), 3);
     let said = bench.errors();
     assert!(said.len() == 1 && said[0].contains("idle the longest is closed for one of user"), "{said:?}");
-    // Whoever waits for an answer does not give way.
+    // A client that waits for an answer is not disconnected.
     bench.device.release();
     let (found, reply) = busy.next_done();
     assert_eq!((found, reply.error, reply.data.len()), (cookie, 0, 700));

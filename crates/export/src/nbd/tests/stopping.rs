@@ -117,8 +117,8 @@ fn ask_on_and_on(at: &Address, done: &AtomicU64) {
     });
 }
 
-/// Each byte had its own thirty seconds: whoever sent one now and then kept its place for ever, and with a few more of
-/// its kind all others out.
+/// Each byte had its own thirty seconds: a client that sent one now and then kept its place for ever, and a few such
+/// clients kept all others out.
 #[test]
 fn a_handshake_has_one_time_limit_not_one_for_each_byte() {
     let (mut ours, theirs) = UnixStream::pair().unwrap();

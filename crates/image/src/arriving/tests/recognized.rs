@@ -404,7 +404,7 @@ fn nobody_sees_the_mark() {
     }
 }
 
-/// What is kept of the disk in the map counts for it: a state or a piece that is damaged is nobody's.
+/// The parts of a map count only for the disk that they were written for: a damaged state or piece counts for none.
 #[test]
 fn the_parts_of_a_map_are_bound_to_it() {
     let size = 10 * BLOCK_BYTES;
