@@ -23,7 +23,7 @@ fn write_somewhere(vm: &mut Machine, rng: &mut StdRng) {
 /// Rounds of writing and backing up, in which the backup or QEMU is killed at some moment. Every snapshot there is must
 /// be what the disk was when its backup began.
 fn rounds(format: &str, seed: u64) {
-    println!("SAPWOOD_TEST_SEED={seed}");
+    println!("SAPWOOD_SEED={seed}");
     let mut rng = StdRng::seed_from_u64(seed);
     let bench = Bench::new("balanced");
     let image = bench.arg("disk");
@@ -124,10 +124,10 @@ fn rounds(format: &str, seed: u64) {
 
 #[test]
 fn whoever_is_killed_no_backup_of_a_qcow2_disk_is_silently_incomplete() {
-    rounds("qcow2", from_env("SAPWOOD_TEST_SEED", 7));
+    rounds("qcow2", from_env("SAPWOOD_SEED", 7));
 }
 
 #[test]
 fn whoever_is_killed_no_backup_of_a_raw_disk_is_silently_incomplete() {
-    rounds("raw", from_env("SAPWOOD_TEST_SEED", 8));
+    rounds("raw", from_env("SAPWOOD_SEED", 8));
 }

@@ -111,8 +111,8 @@ impl Guest {
 
 #[test]
 fn whoever_is_killed_the_guest_finds_what_it_has_written() {
-    let seed = from_env("SAPWOOD_TEST_SEED", rand::rng().random());
-    println!("SAPWOOD_TEST_SEED={seed}");
+    let seed = from_env("SAPWOOD_SEED", 13);
+    println!("SAPWOOD_SEED={seed}");
     let mut rng = StdRng::seed_from_u64(seed);
     let (bench, disk) = backed_up_bytes(seed, 4 * DISK_BYTES);
     let fresh = || Guest { plain: disk.clone(), pending: None };

@@ -20,8 +20,8 @@ const BLOCKS: usize = 6000;
 /// what was written when it was done. Rounds go by the bitmap, whose blocks were written while it began.
 #[test]
 fn snapshots_are_of_one_point_in_time() {
-    let seed = from_env("SAPWOOD_TEST_SEED", 5);
-    println!("SAPWOOD_TEST_SEED={seed}");
+    let seed = from_env("SAPWOOD_SEED", 5);
+    println!("SAPWOOD_SEED={seed}");
     let mut rng = StdRng::seed_from_u64(seed);
     let bench = Bench::new("balanced");
     let image = bench.arg("disk.qcow2");

@@ -187,8 +187,8 @@ impl Since {
 
 #[test]
 fn a_kept_overlay_has_what_was_flushed_whoever_is_killed() {
-    let seed = from_env("SAPWOOD_TEST_SEED", rand::rng().random());
-    println!("SAPWOOD_TEST_SEED={seed}");
+    let seed = from_env("SAPWOOD_SEED", 13);
+    println!("SAPWOOD_SEED={seed}");
     let mut rng = StdRng::seed_from_u64(seed);
     let (bench, [_, content]) = backed_up(seed);
     let (socket, overlay) = (bench.path("socket"), bench.arg("o.qcow2"));
