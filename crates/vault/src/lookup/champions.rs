@@ -14,6 +14,10 @@ const KEPT: usize = 16;
 /// Memory for them, where they are larger.
 const KEPT_BYTES: usize = 64 << 20;
 
+/// Slots that are looked at for a fingerprint. Half empty, even tables of a million chunks have it in fewer; a forged table
+/// with one fingerprint many times would take quadratic time.
+const PROBES: usize = 128;
+
 /// A container whose chunks may be referenced.
 pub(crate) struct Champion {
     pub owner: DiskId,
@@ -34,19 +38,20 @@ impl Places {
     fn of(fingerprints: &[[u8; 32]]) -> Places {
         let mut slots = vec![0; (2 * fingerprints.len()).max(2).next_power_of_two()];
         for (n, f) in fingerprints.iter().enumerate() {
-            let mut at = slot_of(f, slots.len());
-            while slots[at] != 0 {
-                at = (at + 1) % slots.len();
+            let start = slot_of(f, slots.len());
+            let mut probed = (start..start + PROBES).map(|at| at % slots.len());
+            if let Some(at) = probed.find(|at| slots[*at] == 0) {
+                slots[at] = n as u32 + 1;
             }
-            slots[at] = n as u32 + 1;
         }
         Places { slots }
     }
 
-    /// The indices at which a fingerprint stands.
+    /// The indices at which a fingerprint stands: all of them, unless there are very many.
     fn find<'a>(&'a self, fingerprints: &'a [[u8; 32]], f: &'a [u8; 32]) -> impl Iterator<Item = usize> + 'a {
         let start = slot_of(f, self.slots.len());
-        let slots = (0..self.slots.len()).map(move |n| self.slots[(start + n) % self.slots.len()]);
+        let probed = PROBES.min(self.slots.len());
+        let slots = (start..start + probed).map(|at| self.slots[at % self.slots.len()]);
         slots.take_while(|s| *s != 0).map(|s| s as usize - 1).filter(move |n| fingerprints[*n] == *f)
     }
 }
@@ -232,5 +237,7 @@ mod tests {
             }
             assert_eq!(places.find(&all, &fingerprint(count + 1)).count(), 0);
         }
+        let same = vec![[7; 32]; 1 << 20];
+        assert_eq!(Places::of(&same).find(&same, &[7; 32]).count(), PROBES);
     }
 }
