@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::Xxh3;
 pub const HERE: Context<'static> = Context { vault: VaultId([7; 16]), place: "fuzz" };
 
 /// Every kind of frame.
-pub const KINDS: [Kind; 18] = [
+pub const KINDS: [Kind; 20] = [
     Kind::Manifest,
     Kind::ContainerPage,
     Kind::RecipeRoot,
@@ -30,6 +30,8 @@ pub const KINDS: [Kind; 18] = [
     Kind::Bloom,
     Kind::Commit,
     Kind::Referrer,
+    Kind::ReferenceBlock,
+    Kind::ReferenceFooter,
 ];
 
 /// Decodes a body in a whole and valid frame. What decodes must come back from its encoding.

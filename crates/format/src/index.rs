@@ -1,7 +1,10 @@
-//! Indexes: hints from fingerprints to containers. Hits are always checked, and restores need no index.
+//! Indexes: hooks and the popular set lead from fingerprints to containers; they are hints, and hits are always checked.
+//! The reference index leads from containers to recipes. Restores need no index.
 
 mod hooks;
 mod popular;
+mod references;
 
 pub use hooks::{Hook, HookRange, HooksFooter, HOOK_BYTES};
 pub use popular::{ChunksByContainer, PopularSet};
+pub use references::{BlockAt, ReferenceBlock, ReferenceEntry, ReferenceFooter};

@@ -27,9 +27,13 @@ pub use frame::{decode_frame, encode_frame, frame_len, Context, Kind, FRAME_HEAD
 pub use ids::{
     ChunkNo, ContainerId, DiskId, Ordinal, OwnerNo, PageNo, SegmentNo, SnapId, Token, VaultId, WriterNo,
 };
-pub use index::{ChunksByContainer, Hook, HookRange, HooksFooter, PopularSet, HOOK_BYTES};
+pub use index::{
+    BlockAt, ChunksByContainer, Hook, HookRange, HooksFooter, PopularSet, ReferenceBlock, ReferenceEntry,
+    ReferenceFooter, HOOK_BYTES,
+};
 pub use manifest::{
-    DataName, Manifest, PageRef, Release, Released, Reverse, SnapshotEntry, SnapshotState, Writer, WriterKind,
+    DataName, IndexRef, Manifest, PageRef, Release, Released, Reverse, SnapshotEntry, SnapshotState, Writer,
+    WriterKind,
 };
 pub use recipe::{
     Bloom, PageAt, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, SegmentRecipe, Summary,

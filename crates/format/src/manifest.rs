@@ -13,6 +13,8 @@ const SNAPSHOTS_MAX: usize = 1 << 15;
 const PAGES_MAX: usize = 1 << 16;
 /// Most things that wait for old readers.
 const RELEASED_MAX: usize = 1 << 17;
+/// Most objects of the reference index: each has at least four times as many recipes as the next smaller one.
+const REFERENCES_MAX: usize = 16;
 /// What a container on a list takes in memory once it is looked at.
 const LISTED_BYTES: usize = 32;
 
@@ -89,6 +91,8 @@ pub struct SnapshotEntry {
     pub isolated: bool,
     /// Reverse deduplication.
     pub reverse: Reverse,
+    /// Its recipe was put into the reference index.
+    pub indexed: bool,
     /// The session that made it.
     pub made_by: WriterNo,
     /// Generation of its recipe: another one where that was written anew.
@@ -109,6 +113,19 @@ pub struct SnapshotEntry {
     pub policy: String,
     /// What the user wanted to remember.
     pub tags: Vec<(String, String)>,
+}
+
+/// An object of the reference index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexRef {
+    /// The writer that wrote it.
+    pub writer: WriterNo,
+    /// Its number in that session.
+    pub number: u32,
+    /// Bytes of its blocks.
+    pub blocks_len: u64,
+    /// Bytes of the footer behind them.
+    pub footer_len: u32,
 }
 
 /// A page of the container table.
@@ -175,6 +192,8 @@ pub struct Manifest {
     /// Containers that this disk references less than before and other disks may reference: own ones, and those of other
     /// owners. They have not been swept since.
     pub unswept: Vec<ContainerId>,
+    /// The reference index: which recipes reference which chunks.
+    pub references: Vec<IndexRef>,
     /// Snapshots that were deleted by filters since their leaks were repaired: the R of VM-centric 3.2.
     pub by_filter: u32,
 }
@@ -194,6 +213,7 @@ impl Manifest {
             owners: Vec::new(),
             damaged: Vec::new(),
             unswept: Vec::new(),
+            references: Vec::new(),
             by_filter: 0,
         }
     }
@@ -249,6 +269,7 @@ impl Manifest {
             + self.released.iter().map(released).sum::<usize>()
             + self.owners.len() * size_of::<DiskId>()
             + (self.damaged.len() + self.unswept.len()) * LISTED_BYTES
+            + self.references.len() * size_of::<IndexRef>()
     }
 
     /// Whether it is within the limits: one that is not could be written and never be read again.
@@ -258,6 +279,7 @@ impl Manifest {
             ("snapshots", self.snapshots.len(), SNAPSHOTS_MAX),
             ("pages of the container table", self.pages.len(), PAGES_MAX),
             ("released objects", self.released.len(), RELEASED_MAX),
+            ("objects of the reference index", self.references.len(), REFERENCES_MAX),
             ("other owners", self.owners.len(), OwnerNo::MAX.0 as usize),
         ] {
             if n > most {
@@ -323,6 +345,12 @@ impl Manifest {
             o.varint(list.len() as u64);
             list.iter().for_each(|c| o.u64(c.raw()));
         }
+        o.varint(self.references.len() as u64);
+        for r in &self.references {
+            for n in [u64::from(r.writer.0), u64::from(r.number), r.blocks_len, u64::from(r.footer_len)] {
+                o.varint(n);
+            }
+        }
         if self.by_filter > 0 {
             o.varint(u64::from(self.by_filter));
         }
@@ -345,6 +373,7 @@ impl Manifest {
             owners: Vec::new(),
             damaged: Vec::new(),
             unswept: Vec::new(),
+            references: Vec::new(),
             by_filter: 0,
         };
         let n;
@@ -411,6 +440,13 @@ impl Manifest {
                 list.push(ContainerId::from_raw(i.u64()?)?);
             }
         }
+        let n;
+        (n, m.references) = i.list(4)?;
+        for _ in 0..n {
+            let (writer, number) = (WriterNo(i.varint32()?), i.varint32()?);
+            let (blocks_len, footer_len) = (i.varint()?, i.varint32()?);
+            m.references.push(IndexRef { writer, number, blocks_len, footer_len });
+        }
         if i.remaining() > 0 {
             m.by_filter = i.varint32()?;
             if m.by_filter == 0 {
@@ -451,7 +487,8 @@ fn encode_snapshot(o: &mut Out, s: &SnapshotEntry) {
         Reverse::Pending => 1,
         Reverse::Done => 2,
     };
-    o.u8(deleted | u8::from(s.held) << 1 | reverse << 2 | u8::from(s.isolated) << 4);
+    let later = u8::from(s.isolated) << 4 | u8::from(s.indexed) << 5;
+    o.u8(deleted | u8::from(s.held) << 1 | reverse << 2 | later);
     o.u32(s.made_by.0);
     o.u32(s.generation.0);
     o.varint(s.depends.len() as u64);
@@ -476,7 +513,7 @@ fn decode_snapshot(i: &mut In<'_>) -> Result<SnapshotEntry> {
     let (time, size) = (i.signed()?, i.varint()?);
     let flags = i.u8()?;
     let reverse = match flags >> 2 & 3 {
-        _ if flags >> 5 != 0 => {
+        _ if flags >> 6 != 0 => {
             return Err(Malformed::new(format!("snapshot {id}: unknown flags {flags:#x}")))
         }
         0 => Reverse::No,
@@ -498,6 +535,7 @@ fn decode_snapshot(i: &mut In<'_>) -> Result<SnapshotEntry> {
         held: flags & 2 != 0,
         isolated: flags & 16 != 0,
         reverse,
+        indexed: flags & 32 != 0,
         made_by,
         generation,
         depends,
@@ -531,6 +569,7 @@ mod tests {
             held: false,
             isolated: false,
             reverse: Reverse::No,
+            indexed: false,
             made_by: WriterNo(1),
             generation: WriterNo(1),
             depends: Vec::new(),

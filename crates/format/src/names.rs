@@ -100,6 +100,11 @@ pub fn recipe_pages(folder: &str, recipe: RecipeName) -> String {
     format!("{folder}recipes/{}.{}.pages", recipe.snap, recipe.generation.0)
 }
 
+/// A part of the reference index.
+pub fn references(folder: &str, writer: WriterNo, number: u32) -> String {
+    format!("{folder}references/{number}.{}", writer.0)
+}
+
 /// The filter over what a recipe references, where its policy has one.
 pub fn bloom(folder: &str, recipe: RecipeName) -> String {
     format!("{folder}recipes/{}.{}.bloom", recipe.snap, recipe.generation.0)
@@ -187,6 +192,7 @@ mod tests {
             recipe_root(&f, r),
             recipe_pages(&f, r),
             bloom(&f, r),
+            references(&f, w, 4),
         ] {
             assert_eq!(writer_of(&n), Some(w), "{n}");
         }

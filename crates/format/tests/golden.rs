@@ -8,7 +8,8 @@ mod samples;
 use format::{
     decode_frame, encode_mark, Bloom, ClaimRecord, ContainerPage, Context, DataFooter, DataHeader, DeadLog,
     HooksFooter, Kind, Malformed, Manifest, NameRecord, PopularSet, ReaderRecord, RecipePage, RecipeRoot,
-    RetiringRecord, SessionRecord, Summary, Table, VaultFile, VaultId, HOOK_BYTES,
+    ReferenceBlock, ReferenceFooter, RetiringRecord, SessionRecord, Summary, Table, VaultFile, VaultId,
+    HOOK_BYTES,
 };
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -76,6 +77,11 @@ fn frames() {
     let set = samples::popular_set();
     frame("popular", Kind::Popular, &set, &set.encode(HERE), PopularSet::decode);
     let filter = samples::bloom();
+    let block = samples::reference_block();
+    frame("reference-block", Kind::ReferenceBlock, &block, &block.encode(HERE), ReferenceBlock::decode);
+    let footer = samples::reference_footer();
+    let decode = |context: Context<'_>, bytes: &[u8]| ReferenceFooter::decode(context, bytes, 65_100);
+    frame("reference-footer", Kind::ReferenceFooter, &footer, &footer.encode(HERE), decode);
     frame("bloom", Kind::Bloom, &filter, &filter.encode(HERE), Bloom::decode);
 }
 

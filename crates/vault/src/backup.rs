@@ -259,6 +259,7 @@ fn commit(
         state: SnapshotState::Live,
         held: false,
         isolated: policy.isolated,
+        indexed: false,
         reverse: Reverse::No,
         made_by: session.writer,
         generation: session.writer,

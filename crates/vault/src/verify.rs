@@ -20,6 +20,7 @@ mod found;
 mod groups;
 mod recipes;
 mod record;
+mod references;
 
 use crate::base::error::{fault, Result, VaultError};
 use crate::base::progress::Progress;
@@ -200,6 +201,9 @@ impl Verification<'_> {
         recipes.snapshots(&wanted, self.progress)?;
         let recipes = recipes.finish();
         self.report.objects_checked += recipes.objects;
+        if snapshot.is_none() {
+            self.report.objects_checked += references::check(&view, &mut own.found, self.progress)?;
+        }
         ids.extend(&recipes.referenced);
         self.containers(&view.tables, &ids, &mut own)?;
         view.check()?;

@@ -35,6 +35,7 @@ fn small(policy: Policy) -> Policy {
             Global::Chunks { champions, .. } => Global::Chunks { sampled: 0, champions },
             other => other,
         },
+        index_at: 1,
         ..policy
     }
 }
@@ -216,6 +217,7 @@ enum Kind {
     Dead,
     Hooks,
     Referrer,
+    References,
     Filter,
     Popular,
     Session,
@@ -243,6 +245,7 @@ fn kind_of(object: &str) -> Option<Kind> {
         _ if object.starts_with(names::RETIRING) => Kind::Retiring,
         _ if object.starts_with(names::HOOKS) => Kind::Hooks,
         _ if object.contains("/referrers/") => Kind::Referrer,
+        _ if object.contains("/references/") => Kind::References,
         _ if is("/manifest") => Kind::Manifest,
         _ if object.contains("/pages/") => Kind::ContainerPage,
         _ if is(".root") => Kind::RecipeRoot,
@@ -555,7 +558,7 @@ fn balanced_data() {
 
 #[test]
 fn balanced_tables_and_logs() {
-    matrix("balanced_tables_and_logs", BALANCED, &[Kind::Table, Kind::Dead], 3);
+    matrix("balanced_tables_and_logs", BALANCED, &[Kind::Table, Kind::Dead, Kind::References], 3);
 }
 
 #[test]
@@ -597,7 +600,7 @@ fn reverse_data_and_tables() {
 
 #[test]
 fn reverse_recipes_and_roots() {
-    let kinds = [Kind::RecipeRoot, Kind::RecipePages, Kind::Manifest, Kind::ContainerPage];
+    let kinds = [Kind::RecipeRoot, Kind::RecipePages, Kind::References, Kind::Manifest, Kind::ContainerPage];
     matrix("reverse_recipes_and_roots", REVERSE, &kinds, 2);
 }
 

@@ -23,7 +23,8 @@ mod samples;
 mod walk;
 use samples::{
     bloom, claim, container_page, data_header, dead_log, hooks, manifests, name_record, popular_set,
-    reader_record, recipe_page, recipe_root, retiring, session, tables, vault_file,
+    reader_record, recipe_page, recipe_root, reference_block, reference_footer, retiring, session, tables,
+    vault_file,
 };
 
 fn main() {
@@ -59,6 +60,7 @@ fn seeds() -> Vec<(&'static str, Seeds)> {
         ("retiring_record", Kind::Retiring, vec![retiring().encode(HERE)]),
         ("popular_set", Kind::Popular, vec![popular_set().encode(HERE)]),
         ("bloom", Kind::Bloom, vec![bloom().encode(HERE)]),
+        ("reference_block", Kind::ReferenceBlock, vec![reference_block().encode(HERE)]),
     ];
     let mut all: Vec<(&str, Seeds)> = Vec::new();
     let mut whole = Vec::new();
@@ -70,6 +72,10 @@ fn seeds() -> Vec<(&'static str, Seeds)> {
     for kind in [Kind::Commit, Kind::Referrer] {
         whole.push(frame_seed(kind, &encode_mark(kind, HERE)));
     }
+    let footer = reference_footer().encode(HERE);
+    let body = decode_frame(Kind::ReferenceFooter, HERE, &footer).expect("a frame just made");
+    all.push(("reference_footer", vec![[&65_100u64.to_le_bytes()[..], &body].concat()]));
+    whole.push(frame_seed(Kind::ReferenceFooter, &footer));
     let (hooks_seed, footer) = hooks_seed();
     whole.push(frame_seed(Kind::Hooks, &footer));
     all.push(("hooks", vec![hooks_seed]));

@@ -3,11 +3,12 @@
 // A change here changes the golden files: the bytes of a format version never change.
 
 use format::{
-    Bloom, ChunkNo, ClaimRecord, Codec, ContainerEntry, ContainerId, ContainerPage, Context, DataHeader,
-    DataName, DeadLog, DiskId, Group, Hook, HooksFooter, Manifest, NameRecord, Ordinal, OwnerNo, PageAt,
-    PageRef, PopularSet, ReaderRecord, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, Release,
-    Released, RetiringRecord, Reverse, RunSet, SegmentNo, SegmentRecipe, SessionRecord, SnapId,
-    SnapshotEntry, SnapshotState, Table, Token, VaultFile, VaultId, Writer, WriterKind, WriterNo,
+    BlockAt, Bloom, ChunkNo, ClaimRecord, Codec, ContainerEntry, ContainerId, ContainerPage, Context,
+    DataHeader, DataName, DeadLog, DiskId, Group, Hook, HooksFooter, IndexRef, Manifest, NameRecord, Ordinal,
+    OwnerNo, PageAt, PageRef, PopularSet, ReaderRecord, RecipeName, RecipePage, RecipePageRef, RecipeRoot,
+    Reference, ReferenceBlock, ReferenceEntry, ReferenceFooter, Release, Released, RetiringRecord, Reverse,
+    RunSet, SegmentNo, SegmentRecipe, SessionRecord, SnapId, SnapshotEntry, SnapshotState, Table, Token,
+    VaultFile, VaultId, Writer, WriterKind, WriterNo,
 };
 
 pub fn container(owner: OwnerNo, number: u32) -> ContainerId {
@@ -33,6 +34,7 @@ pub fn manifests() -> Vec<Manifest> {
         made_by: WriterNo(id as u32),
         held: id == 2,
         isolated: id == 3,
+        indexed: id == 2,
         generation: WriterNo(4),
         depends: vec![recipe_name(id), recipe_name(1)],
         parent,
@@ -64,6 +66,7 @@ pub fn manifests() -> Vec<Manifest> {
         owners: vec![DiskId([4; 16]), DiskId::POPULAR],
         damaged: vec![container(OwnerNo::OWN, 4)],
         unswept: vec![container(OwnerNo(2), 5)],
+        references: vec![IndexRef { writer: WriterNo(6), number: 1, blocks_len: 70_000, footer_len: 321 }],
         ..empty.clone()
     };
     let by_filter = Manifest { by_filter: 300, ..empty.clone() };
@@ -84,6 +87,25 @@ pub fn container_page() -> ContainerPage {
 }
 
 /// A filter with three chunks.
+pub fn reference_block() -> ReferenceBlock {
+    let entry = |owner, number, recipe| ReferenceEntry {
+        container: container(owner, number),
+        recipe,
+        chunks: RunSet::from_unsorted(vec![(3, 5), (100, 1)]),
+    };
+    ReferenceBlock {
+        entries: vec![entry(OwnerNo::OWN, 0, 0), entry(OwnerNo::OWN, 0, 300), entry(OwnerNo(2), 5, 1)],
+    }
+}
+
+pub fn reference_footer() -> ReferenceFooter {
+    let block = |number, offset, len| BlockAt { first: container(OwnerNo::OWN, number), offset, len };
+    ReferenceFooter {
+        recipes: vec![recipe_name(1), recipe_name(2)],
+        blocks: vec![block(0, 0, 100), block(7, 100, 65_000)],
+    }
+}
+
 pub fn bloom() -> Bloom {
     let mut filter = Bloom::with_room(3);
     (1..4).for_each(|n| filter.insert(container(OwnerNo::OWN, n), ChunkNo(n * 100)));

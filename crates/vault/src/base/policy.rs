@@ -138,6 +138,8 @@ pub struct Policy {
     /// Share of dead chunks from which the reverse pass compacts a container; below it, the container is punched
     /// (RevDedup 3.2.4).
     pub rebuild_at: f64,
+    /// Recipes that passes have reversed and that wait until they are put into the reference index.
+    pub index_at: usize,
     /// Bytes of chunks in one group.
     pub group_bytes: u32,
     /// Bytes of chunks in one container.
@@ -147,6 +149,9 @@ pub struct Policy {
     /// How deletion finds out which chunks a snapshot references.
     pub summaries: Summaries,
 }
+
+/// A few recipes are read about as fast as a part of the index; fewer parts are found faster.
+pub(crate) const INDEX_AT: usize = 16;
 
 /// The default: little memory, small later versions, restores in large reads.
 pub const BALANCED: Policy = Policy {
@@ -162,6 +167,7 @@ pub const BALANCED: Policy = Policy {
     rewrite_at: Rewrite::Fragmented { read_ratio: 1.25 },
     reverse: true,
     rebuild_at: 0.25,
+    index_at: INDEX_AT,
     group_bytes: 4 << 20,
     container_bytes: 64 << 20,
     codec: CodecChoice::AUTO,
@@ -182,6 +188,7 @@ pub const CONVENTIONAL: Policy = Policy {
     rewrite_at: Rewrite::Never,
     reverse: false,
     rebuild_at: 0.5,
+    index_at: INDEX_AT,
     group_bytes: 4 << 20,
     container_bytes: 64 << 20,
     codec: CodecChoice::AUTO,
@@ -203,6 +210,7 @@ pub const REVERSE: Policy = Policy {
     rewrite_at: Rewrite::Whole { keep_shared: Some(0.5) },
     reverse: true,
     rebuild_at: 0.6,
+    index_at: INDEX_AT,
     group_bytes: 8 << 20,
     container_bytes: 8 << 20,
     codec: CodecChoice::Raw,
@@ -223,6 +231,7 @@ pub const VM_CENTRIC: Policy = Policy {
     rewrite_at: Rewrite::Never,
     reverse: false,
     rebuild_at: 0.5,
+    index_at: INDEX_AT,
     group_bytes: 4 << 20,
     container_bytes: 64 << 20,
     codec: CodecChoice::Zstd(3),

@@ -1,6 +1,6 @@
-//! Rebuilds the hooks from tables and recipes. (`popular build` rebuilds the index of the popular set.)
+//! Rebuilds the hooks from tables and recipes, and the reference indexes from recipes. (`popular build` rebuilds the index of the popular set.)
 
-use crate::base::error::{Result, UnlessDamaged};
+use crate::base::error::{Result, UnlessDamaged, VaultError};
 use crate::base::policy::{Global, Policy, BALANCED};
 use crate::container::tables::read_table;
 use crate::lookup::hooks;
@@ -9,7 +9,9 @@ use crate::lookup::whole_segments::in_one_place;
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::{list_names, Folder};
 use crate::manifest::reader::Reader;
+use crate::manifest::session::Session;
 use crate::manifest::vault::Vault;
+use crate::recipe::reference_index::{extend, forget_all};
 use crate::recipe::stored::{read_page, read_root};
 use format::{names, ContainerId, Hook, Manifest, SnapshotEntry};
 use std::collections::HashSet;
@@ -26,6 +28,8 @@ pub struct ReindexReport {
     pub hooks: u64,
     /// Objects that they replace.
     pub removed: u64,
+    /// Disks whose reference index was rebuilt.
+    pub reference_indexes: u64,
     /// Containers whose table is damaged, and disks with a damaged page of the container table.
     pub damaged: u64,
 }
@@ -86,8 +90,27 @@ impl Vault {
             report.removed += u64::from(self.store.delete(object)?);
         }
         hooks::join(&self.popular(), u64::MAX, true)?;
+        for folder in self.all_folders()? {
+            report.reference_indexes += u64::from(rebuild_references(&folder)?);
+        }
         Ok(report)
     }
+}
+
+/// Rebuilds the reference index of a disk, if it has one that can be rebuilt now.
+fn rebuild_references(folder: &Folder) -> Result<bool> {
+    let loaded = folder.load_tagged().unless_damaged()?.flatten();
+    if loaded.is_none_or(|(m, _)| m.references.is_empty()) {
+        return Ok(false);
+    }
+    let session = match Session::begin_if_free(folder) {
+        Err(e) if e.is_damage() || matches!(e, VaultError::Busy { .. }) => return Ok(false),
+        session => session?,
+    };
+    forget_all(&session)?;
+    extend(&session, 1)?;
+    session.end()?;
+    Ok(true)
 }
 
 /// The hooks of all chunks of a disk's own containers.

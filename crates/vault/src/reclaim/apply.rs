@@ -143,6 +143,7 @@ fn change_snapshots(folder: &Folder, m: &mut Manifest, change: &Change) {
             roots.push(recipe_of(s));
             unneeded.extend(&s.depends);
             s.generation = r.generation;
+            s.indexed = false;
             s.depends = r.recipe.depends.clone();
             s.reverse = r.reverse;
         }

@@ -5,6 +5,7 @@
 //! ([`crate::manifest::rollback`]). Nothing locks the vault: backups, restores and deletions run beside it.
 
 use crate::base::error::{damage_line, Result, VaultError};
+use crate::base::policy::INDEX_AT;
 use crate::lookup::{hooks, referrers};
 use crate::manifest::disks::{self, DiskAt};
 use crate::manifest::folder::list_names;
@@ -12,13 +13,14 @@ use crate::manifest::folder::Folder;
 use crate::manifest::reader::Reader;
 use crate::manifest::session::{fence_dead, is_alive, is_empty, Session};
 use crate::manifest::vault::Vault;
+use crate::recipe::reference_index::forget_damaged;
 use crate::reclaim::compact::compact_folder;
 use crate::reclaim::delete::finish_deletions;
 use crate::reclaim::gc_report::GcReport;
 use crate::reclaim::leaks;
 use crate::reclaim::orphans::{list_checked, orphans_of, remove_orphans};
 use crate::reclaim::released::delete_released;
-use crate::reclaim::reverse::{reverse_pending, ReverseReport};
+use crate::reclaim::reverse::{index_reversed, reverse_pending, ReverseReport};
 use crate::reclaim::sweep::{sweep_disk, sweep_popular, sweep_unswept, SweepLimits};
 use format::{names, DiskId, Manifest, WriterKind};
 use std::collections::HashSet;
@@ -282,7 +284,11 @@ fn collect_folder(vault: &Vault, folder: &Folder, limits: SweepLimits, report: &
         .and_then(|()| reverse_pending(vault, &mut session, false, threshold, &mut reversed));
     report.reversed += reversed.snapshots;
     let repaired = leaks::repair(&mut session, threshold).map(|chunks| report.repaired_chunks += chunks);
-    let carried = carried.and(repaired);
+    let indexed = forget_damaged(&session).and_then(|parts| {
+        report.index_parts += parts;
+        index_reversed(&session, INDEX_AT)
+    });
+    let carried = carried.and(repaired).and(indexed);
     if carried.as_ref().is_err_and(|e| !e.is_damage() && !e.is_full()) {
         return carried;
     }

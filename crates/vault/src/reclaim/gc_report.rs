@@ -17,6 +17,8 @@ pub struct GcReport {
     pub reversed: u64,
     /// Chunks that deletion by filters had left.
     pub repaired_chunks: u64,
+    /// Damaged parts of reference indexes that were taken away. What was in them is put in again.
+    pub index_parts: u64,
     /// Compaction.
     pub compacted: CompactReport,
     /// Disks whose names lead to them again.

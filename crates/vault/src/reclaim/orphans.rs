@@ -68,6 +68,7 @@ fn for_each_named(folder: &Folder, m: &Manifest, each: &mut dyn FnMut(&str)) -> 
     }
     each(&folder.manifest_name());
     m.pages.iter().for_each(|p| each(&names::page(path, p.writer, p.number)));
+    m.references.iter().for_each(|r| each(&names::references(path, r.writer, r.number)));
     for s in &m.snapshots {
         each(&names::recipe_root(path, recipe_of(s)));
         each(&names::bloom(path, recipe_of(s)));

@@ -23,6 +23,7 @@ use crate::manifest::folder::Folder;
 use crate::manifest::session::Session;
 use crate::manifest::vault::Vault;
 use crate::recipe::chain::{push, segment_of, RecipeReader};
+use crate::recipe::reference_index::extend;
 use crate::recipe::writer::{PageWriter, WrittenRecipe};
 use crate::reclaim::apply::apply;
 use crate::reclaim::change::{new_recipe_name, remove_new_recipe, Change, Rewritten};
@@ -75,11 +76,20 @@ impl Vault {
             Err(e) if e.is_damage() => report.held_up = Some(e.to_string()),
             other => other?,
         }
+        index_reversed(&session, policy.index_at)?;
         report.freed_bytes += delete_released(folder, Some(session.writer))?;
         report.compacted += compact_folder(&session, policy.rebuild_at, None)?.containers;
         report.freed_bytes += delete_released(folder, Some(session.writer))?;
         session.end()?;
         Ok(report)
+    }
+}
+
+/// Puts recipes that were reversed into the reference index, where so many wait. Where there is no room, they wait.
+pub(crate) fn index_reversed(session: &Session, at: usize) -> Result<()> {
+    match extend(session, at) {
+        Err(e) if e.is_damage() || e.is_full() => Ok(()),
+        done => done,
     }
 }
 

@@ -6,9 +6,12 @@ use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
 use crate::recipe::filters;
 use crate::recipe::filters::Merged;
+use crate::recipe::reference_index::{open_sound, Part};
 use crate::recipe::stored::{read_root, recipe_of, summary_of};
 use crate::reclaim::change::{Change, Rewritten};
-use format::{ContainerId, Manifest, RecipePageRef, RunSet, SnapId, SnapshotEntry, Summary, Table, WriterNo};
+use format::{
+    ContainerId, Manifest, RecipeName, RecipePageRef, RunSet, SnapId, SnapshotEntry, Summary, Table, WriterNo,
+};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// Memory for chunks that may be dead, in bytes, but for one page with more.
@@ -45,8 +48,8 @@ pub(crate) enum LeakCount {
 /// in place of the summaries.
 ///
 /// Recipes of remaining snapshots are read newest first, as long as there are candidates that they may reference: a
-/// recipe references no container that a later writer made. Each page's summary is read once, where what is lost fits
-/// into memory; otherwise once for each part of it.
+/// recipe references no container that a later writer made. Of recipes in the reference index, that is read instead. Each
+/// page's summary is read once, where what is lost fits into memory; otherwise once for each part of it.
 pub(crate) fn find_dead(folder: &Folder, m: &Manifest, change: &Change) -> Result<Dead> {
     let mut kept = Kept::new(folder, m, change)?;
     let lost = lost_pages(folder, m, change, &mut kept)?;
@@ -117,12 +120,15 @@ fn lost_pages(
 /// The recipes of the snapshots that stay, read as far as they are needed.
 struct Kept<'a> {
     folder: &'a Folder,
+    manifest: &'a Manifest,
     /// Newest first: it holds most of what is wanted. Without those that have filters.
     recipes: Vec<KeptRecipe<'a>>,
     /// Pages of those that were read, and of those with filters.
     seen: HashSet<RecipePageRef>,
     /// The filters of the others.
     filters: Merged,
+    /// The reference index, once it was needed.
+    index: Option<Vec<Part>>,
 }
 
 /// The recipe of a snapshot that stays.
@@ -139,11 +145,23 @@ impl KeptRecipe<'_> {
     fn generation(&self) -> WriterNo {
         self.rewritten.map_or(self.snapshot.generation, |r| r.generation)
     }
+
+    /// Its name, if the reference index may have it.
+    fn indexed(&self) -> Option<RecipeName> {
+        (self.snapshot.indexed && self.rewritten.is_none()).then(|| recipe_of(self.snapshot))
+    }
 }
 
 impl<'a> Kept<'a> {
     fn new(folder: &'a Folder, m: &'a Manifest, change: &'a Change) -> Result<Kept<'a>> {
-        let mut kept = Kept { folder, recipes: Vec::new(), seen: HashSet::new(), filters: Merged::default() };
+        let mut kept = Kept {
+            folder,
+            manifest: m,
+            recipes: Vec::new(),
+            seen: HashSet::new(),
+            filters: Merged::default(),
+            index: None,
+        };
         for s in m.snapshots.iter().rev().filter(|s| !change.to_delete.contains(&s.id)) {
             let rewritten = change.rewritten.iter().find(|r| r.id == s.id);
             // Only deletion goes by filters, which are of recipes as they were.
@@ -175,6 +193,15 @@ impl<'a> Kept<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The parts of the reference index that can be opened.
+    fn index(&mut self) -> Result<&[Part]> {
+        let parts = match self.index.take() {
+            None => open_sound(self.folder, self.manifest)?,
+            Some(parts) => parts,
+        };
+        Ok(self.index.insert(parts))
     }
 
     /// The pages of a recipe that none read before has.
@@ -237,29 +264,87 @@ impl Candidates<'_> {
     /// Takes out what recipes reference. Returns the containers of candidates that they reference.
     fn without_kept(&mut self, kept: &mut Kept<'_>) -> Result<HashSet<ContainerId>> {
         let mut referenced = HashSet::new();
-        for n in 0..kept.recipes.len() {
-            let Some(oldest) = self.oldest_writer() else { break };
-            if kept.recipes[n].generation() < oldest {
-                continue;
-            }
-            let folder = kept.folder;
-            for page in kept.read(n)? {
-                // It may be older than the recipe.
-                if self.oldest_writer().is_none_or(|oldest| page.recipe.generation < oldest) {
-                    continue;
-                }
-                // A snapshot that stays and cannot be read may reference anything: nothing is released then.
-                for (id, live) in summary_of(folder, page)?.containers {
-                    let Some(c) = self.chunks.get_mut(&id) else { continue };
-                    referenced.insert(id);
-                    *c = c.minus(&live);
-                    if c.is_empty() {
-                        self.chunks.remove(&id);
+        for n in (0..kept.recipes.len()).filter(|n| kept.recipes[*n].indexed().is_none()).collect::<Vec<_>>()
+        {
+            self.without_recipe(kept, n, &mut referenced)?;
+        }
+        let waiting: Vec<usize> =
+            (0..kept.recipes.len()).filter(|n| kept.recipes[*n].indexed().is_some()).collect();
+        let names: HashSet<RecipeName> = waiting.iter().filter_map(|n| kept.recipes[*n].indexed()).collect();
+        let mut done = HashSet::new();
+        if !names.is_empty() && self.oldest_writer().is_some() {
+            for part in kept.index()? {
+                match self.without_part(part, &names, &mut referenced) {
+                    // Its recipes are read one by one.
+                    Err(e) if e.is_damage() => {}
+                    without => {
+                        without?;
+                        done.extend(part.footer.recipes.iter().copied());
                     }
                 }
             }
         }
+        for n in waiting {
+            if kept.recipes[n].indexed().is_some_and(|name| !done.contains(&name)) {
+                self.without_recipe(kept, n, &mut referenced)?;
+            }
+        }
         Ok(referenced)
+    }
+
+    /// Takes out what one recipe references.
+    fn without_recipe(
+        &mut self,
+        kept: &mut Kept<'_>,
+        n: usize,
+        referenced: &mut HashSet<ContainerId>,
+    ) -> Result<()> {
+        if self.oldest_writer().is_none_or(|oldest| kept.recipes[n].generation() < oldest) {
+            return Ok(());
+        }
+        let folder = kept.folder;
+        for page in kept.read(n)? {
+            // It may be older than the recipe.
+            if self.oldest_writer().is_none_or(|oldest| page.recipe.generation < oldest) {
+                continue;
+            }
+            // A snapshot that stays and cannot be read may reference anything: nothing is released then.
+            for (id, live) in &summary_of(folder, page)?.containers {
+                self.without(*id, live, referenced);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes out what a part of the reference index says of these recipes.
+    fn without_part(
+        &mut self,
+        part: &Part,
+        recipes: &HashSet<RecipeName>,
+        referenced: &mut HashSet<ContainerId>,
+    ) -> Result<()> {
+        let Some(oldest) = self.oldest_writer() else { return Ok(()) };
+        let counts = |r: &RecipeName| r.generation >= oldest && recipes.contains(r);
+        let counts: Vec<bool> = part.footer.recipes.iter().map(counts).collect();
+        if !counts.contains(&true) {
+            return Ok(());
+        }
+        let wanted: Vec<ContainerId> = self.chunks.keys().copied().collect();
+        part.each_of(wanted.iter(), &mut |entry| {
+            if counts[entry.recipe as usize] {
+                self.without(entry.container, &entry.chunks, referenced);
+            }
+        })
+    }
+
+    /// Takes out what is referenced of a container.
+    fn without(&mut self, id: ContainerId, live: &RunSet, referenced: &mut HashSet<ContainerId>) {
+        let Some(c) = self.chunks.get_mut(&id) else { return };
+        referenced.insert(id);
+        *c = c.minus(live);
+        if c.is_empty() {
+            self.chunks.remove(&id);
+        }
     }
 
     /// Takes out what filters have, and containers of other owners, of which they say nothing.

@@ -69,7 +69,13 @@ pub fn restore(vault: &Vault, disk: &str, spec: &str) -> Result<Vec<u8>, VaultEr
 pub const SMALL: [Policy; 6] = [
     BALANCED_SMALL,
     Policy { rewrite_at: Rewrite::Fragmented { read_ratio: 16.0 }, ..BALANCED_SMALL },
-    Policy { segment_bytes: 64 << 10, group_bytes: 64 << 10, container_bytes: 64 << 10, ..REVERSE },
+    Policy {
+        segment_bytes: 64 << 10,
+        group_bytes: 64 << 10,
+        container_bytes: 64 << 10,
+        index_at: 1,
+        ..REVERSE
+    },
     Policy {
         segment_bytes: 64 << 10,
         group_bytes: 16 << 10,
@@ -101,6 +107,7 @@ pub const BALANCED_SMALL: Policy = Policy {
     own_index_bytes: 1 << 20,
     // As many hooks in a small segment as in one of full size.
     global: Global::Chunks { sampled: 1, champions: 4 },
+    index_at: 2,
     ..BALANCED
 };
 

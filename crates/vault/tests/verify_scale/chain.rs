@@ -71,6 +71,7 @@ fn entry(id: SnapId, writer: WriterNo, has_newer: bool) -> SnapshotEntry {
         state: SnapshotState::Live,
         held: false,
         isolated: false,
+        indexed: false,
         reverse: if has_newer { Reverse::Done } else { Reverse::No },
         made_by: writer,
         generation: writer,

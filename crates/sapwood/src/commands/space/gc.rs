@@ -36,6 +36,7 @@ fn show(args: &Args, r: &GcReport, dry_run: bool, seconds: f64) -> Result<ExitCo
             "waiting_snapshots": r.waiting,
             "reversed_snapshots": r.reversed,
             "repaired_chunks": r.repaired_chunks,
+            "index_parts_removed": r.index_parts,
             "compacted_containers": r.compacted.containers,
             "compacted_before_bytes": r.compacted.before_bytes,
             "compacted_after_bytes": r.compacted.after_bytes,

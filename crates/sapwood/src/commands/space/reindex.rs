@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     let r = open(args)?.reindex()?;
-    note_done("the hooks were rebuilt".into());
+    note_done("the hooks and reference indexes were rebuilt".into());
     if args.json {
         print_json(&json!({
             "containers": r.containers,

@@ -1,0 +1,313 @@
+//! Puts recipes into the reference index, and takes damaged parts of it away.
+
+use super::{open_sound, Part};
+use crate::base::error::{Result, UnlessDamaged};
+use crate::manifest::folder::{release_object, Folder};
+use crate::manifest::session::Session;
+use crate::recipe::stored::{read_root, recipe_of, summary_of};
+use format::{
+    names, BlockAt, ContainerId, IndexRef, RecipeName, ReferenceBlock, ReferenceEntry, ReferenceFooter,
+    Reverse, RunSet, SnapshotEntry, Summary,
+};
+use std::collections::{BTreeMap, HashSet};
+use std::iter::Peekable;
+use store::ObjectWriter;
+
+/// A part is joined with what is added unless it has more than so many times as many recipes.
+const GROWTH: usize = 4;
+/// Memory for what is added at once, in bytes. A recipe that alone takes more is left out for good.
+const ADDED_BYTES: usize = 16 << 20;
+/// Bytes of a block before compression, about.
+const BLOCK_BYTES: usize = 64 << 10;
+
+/// Puts the recipes of a disk that were reversed and are not in the index into a new part of it, if there are `at_least`
+/// so many. Parts that are not much longer are joined with it, so that there are O(log n).
+///
+/// What it says of a recipe is as true as the recipe, which never changes: a part is right for whoever finds it.
+pub(crate) fn extend(session: &Session, at_least: usize) -> Result<()> {
+    let folder = &session.folder;
+    let m = folder.load()?;
+    let waiting: Vec<&SnapshotEntry> =
+        m.snapshots.iter().filter(|s| s.reverse == Reverse::Done && !s.indexed).collect();
+    if waiting.len() < at_least.max(1) {
+        return Ok(());
+    }
+    // There would be more and more of them.
+    if forget_damaged(session)? > 0 {
+        return extend(session, at_least);
+    }
+    let added = Added::collect(folder, &waiting)?;
+    let stays: HashSet<RecipeName> = m.snapshots.iter().map(recipe_of).collect();
+    let joined = to_join(open_sound(folder, &m)?, &stays, added.recipes.len());
+    let gone: Vec<IndexRef> = joined.iter().map(|p| p.at).collect();
+    let fresh = match put(session, m.sequence as u32, &added, &joined, &stays) {
+        Err(e) if e.is_damage() => {
+            // Its recipes wait for the next time.
+            forget(session, &joined)?;
+            return Ok(());
+        }
+        put => put?,
+    };
+    let looked_at: HashSet<RecipeName> = added.looked_at.into_iter().collect();
+    session.swap(|m| {
+        m.references.retain(|r| !gone.contains(r));
+        m.references.extend(fresh);
+        m.snapshots.iter_mut().filter(|s| looked_at.contains(&recipe_of(s))).for_each(|s| s.indexed = true);
+        for part in &joined {
+            release_object(m, part.name.clone());
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// Takes the parts of the index away that cannot be opened. Returns how many there were.
+pub(crate) fn forget_damaged(session: &Session) -> Result<u64> {
+    let m = session.folder.load()?;
+    let mut damaged = Vec::new();
+    for at in &m.references {
+        match Part::open(&session.folder, at) {
+            Err(e) if e.is_damage() => damaged.push(*at),
+            opened => drop(opened?),
+        }
+    }
+    if !damaged.is_empty() {
+        forget_parts(session, &damaged)?;
+    }
+    Ok(damaged.len() as u64)
+}
+
+/// Takes the whole index away.
+pub(crate) fn forget_all(session: &Session) -> Result<()> {
+    let all = session.folder.load()?.references;
+    if all.is_empty() {
+        return Ok(());
+    }
+    forget_parts(session, &all)
+}
+
+fn forget(session: &Session, parts: &[Part]) -> Result<()> {
+    forget_parts(session, &parts.iter().map(|p| p.at).collect::<Vec<_>>())
+}
+
+/// What was in these parts waits to be put into others.
+fn forget_parts(session: &Session, gone: &[IndexRef]) -> Result<()> {
+    let folder = &session.folder;
+    let mut m = folder.load()?;
+    m.references.retain(|r| !gone.contains(r));
+    let sound = open_sound(folder, &m)?;
+    let covered: HashSet<RecipeName> = sound.iter().flat_map(|p| p.footer.recipes.iter().copied()).collect();
+    session.swap(|m| {
+        m.references.retain(|r| !gone.contains(r));
+        m.snapshots.iter_mut().for_each(|s| s.indexed = s.indexed && covered.contains(&recipe_of(s)));
+        for r in gone {
+            release_object(m, names::references(&folder.path, r.writer, r.number));
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// Recipes that are added, and what they reference.
+#[derive(Default)]
+struct Added {
+    recipes: Vec<RecipeName>,
+    entries: BTreeMap<(ContainerId, u32), RunSet>,
+    /// Also those that are left out for good.
+    looked_at: Vec<RecipeName>,
+}
+
+impl Added {
+    /// Reads recipes as far as there is memory for what they reference.
+    fn collect(folder: &Folder, waiting: &[&SnapshotEntry]) -> Result<Added> {
+        let mut added = Added::default();
+        let mut bytes = 0;
+        for s in waiting {
+            if bytes >= ADDED_BYTES || added.recipes.len() >= ReferenceFooter::RECIPES_MAX / 2 {
+                break;
+            }
+            let name = recipe_of(s);
+            added.looked_at.push(name);
+            let Some(summary) = summary_of_recipe(folder, s)? else { continue };
+            bytes += summary.memory_bytes();
+            let number = added.recipes.len() as u32;
+            added.recipes.push(name);
+            added.entries.extend(summary.containers.into_iter().map(|(id, chunks)| ((id, number), chunks)));
+        }
+        Ok(added)
+    }
+}
+
+/// All that a recipe references directly; `None` where that is too much, or cannot be read.
+pub(crate) fn summary_of_recipe(folder: &Folder, s: &SnapshotEntry) -> Result<Option<Summary>> {
+    let mut all = Summary::default();
+    let Some(root) = read_root(folder, s).unless_damaged()? else { return Ok(None) };
+    for page in root.pages.iter().filter_map(|p| p.page()) {
+        let Some(summary) = summary_of(folder, &page).unless_damaged()? else { return Ok(None) };
+        all.merge(&summary);
+        if all.memory_bytes() > ADDED_BYTES {
+            return Ok(None);
+        }
+    }
+    Ok(Some(all))
+}
+
+/// The parts that are joined with so many recipes: shorter ones, and those most of whose recipes are no more.
+fn to_join(parts: Vec<Part>, stays: &HashSet<RecipeName>, added: usize) -> Vec<Part> {
+    let living = |p: &Part| p.footer.recipes.iter().filter(|r| stays.contains(r)).count();
+    let mut parts: Vec<(usize, Part)> = parts.into_iter().map(|p| (living(&p), p)).collect();
+    parts.sort_by_key(|(living, _)| *living);
+    let mut recipes = added;
+    let mut joined = Vec::new();
+    for (living, part) in parts {
+        let is_sparse = 2 * living < part.footer.recipes.len();
+        let fits = recipes + living <= ReferenceFooter::RECIPES_MAX;
+        if fits && (living <= GROWTH * recipes || is_sparse) {
+            recipes += living;
+            joined.push(part);
+        }
+    }
+    joined
+}
+
+type Entries<'a> = Peekable<Box<dyn Iterator<Item = Result<ReferenceEntry>> + 'a>>;
+
+/// Writes a part with what is added and with what other parts say of recipes that stay. `None` where that is nothing.
+fn put(
+    session: &Session,
+    number: u32,
+    added: &Added,
+    joined: &[Part],
+    stays: &HashSet<RecipeName>,
+) -> Result<Option<IndexRef>> {
+    let mut recipes = added.recipes.clone();
+    let mut sources: Vec<Entries<'_>> = Vec::new();
+    let of_added = added.entries.iter().map(|((container, recipe), chunks)| {
+        Ok(ReferenceEntry { container: *container, recipe: *recipe, chunks: chunks.clone() })
+    });
+    sources.push((Box::new(of_added) as Box<dyn Iterator<Item = _>>).peekable());
+    for part in joined {
+        // A part that was joined before may have a recipe that another one has too.
+        let numbers: Vec<Option<u32>> = part
+            .footer
+            .recipes
+            .iter()
+            .map(|r| {
+                let is_new = stays.contains(r) && !recipes.contains(r);
+                is_new.then(|| {
+                    recipes.push(*r);
+                    recipes.len() as u32 - 1
+                })
+            })
+            .collect();
+        sources.push((Box::new(entries_of(part, numbers)) as Box<dyn Iterator<Item = _>>).peekable());
+    }
+    if recipes.is_empty() {
+        return Ok(None);
+    }
+    let mut out = Writer::new(session, number)?;
+    loop {
+        let mut least: Option<(ContainerId, usize)> = None;
+        for (n, source) in sources.iter_mut().enumerate() {
+            if let Some(Err(_)) = source.peek() {
+                source.next().transpose()?;
+            }
+            if let Some(Ok(e)) = source.peek() {
+                // Recipes of later sources have higher numbers.
+                if least.is_none_or(|(container, _)| e.container < container) {
+                    least = Some((e.container, n));
+                }
+            }
+        }
+        let Some((_, n)) = least else { break };
+        if let Some(entry) = sources[n].next().transpose()? {
+            out.push(entry)?;
+        }
+    }
+    out.finish(recipes).map(Some)
+}
+
+/// The entries of a part, with the new numbers of its recipes. Those without one are left out.
+fn entries_of(part: &Part, numbers: Vec<Option<u32>>) -> impl Iterator<Item = Result<ReferenceEntry>> + '_ {
+    let all = part.footer.blocks.len();
+    let mut next = 0;
+    let blocks = std::iter::from_fn(move || {
+        if next == all {
+            return None;
+        }
+        let read = part.read(next..all);
+        next = read.as_ref().map_or(all, |blocks| next + blocks.len());
+        Some(read)
+    });
+    blocks.flat_map(move |read| {
+        let entries: Vec<Result<ReferenceEntry>> = match read {
+            Err(e) => vec![Err(e)],
+            Ok(blocks) => {
+                let all = blocks.into_iter().flat_map(|b| b.entries);
+                let kept = all.filter_map(|e| {
+                    let recipe = numbers[e.recipe as usize]?;
+                    Some(Ok(ReferenceEntry { recipe, ..e }))
+                });
+                kept.collect()
+            }
+        };
+        entries
+    })
+}
+
+/// Writes a part block by block.
+struct Writer<'a> {
+    session: &'a Session,
+    number: u32,
+    name: String,
+    out: Box<dyn ObjectWriter>,
+    offset: u64,
+    blocks: Vec<BlockAt>,
+    block: ReferenceBlock,
+    /// Bytes of the entries of the block, about.
+    bytes: usize,
+}
+
+impl Writer<'_> {
+    fn new(session: &Session, number: u32) -> Result<Writer<'_>> {
+        let folder = &session.folder;
+        let name = names::references(&folder.path, session.writer, number);
+        session.wrote(name.clone());
+        let out = folder.store.writer(&name)?;
+        let (blocks, block) = (Vec::new(), ReferenceBlock::default());
+        Ok(Writer { session, number, name, out, offset: 0, blocks, block, bytes: 0 })
+    }
+
+    fn push(&mut self, entry: ReferenceEntry) -> Result<()> {
+        self.bytes += 12 + entry.chunks.runs().len() * 4;
+        self.block.entries.push(entry);
+        if self.bytes >= BLOCK_BYTES {
+            self.finish_block()?;
+        }
+        Ok(())
+    }
+
+    fn finish_block(&mut self) -> Result<()> {
+        let block = std::mem::take(&mut self.block);
+        self.bytes = 0;
+        let Some(first) = block.entries.first().map(|e| e.container) else { return Ok(()) };
+        let place = format!("{}#{}", self.name, self.offset);
+        let frame = block.encode(self.session.folder.context(&place));
+        self.out.append(&frame)?;
+        self.blocks.push(BlockAt { first, offset: self.offset, len: frame.len() as u32 });
+        self.offset += frame.len() as u64;
+        Ok(())
+    }
+
+    /// Makes it durable.
+    fn finish(mut self, recipes: Vec<RecipeName>) -> Result<IndexRef> {
+        self.finish_block()?;
+        let footer = ReferenceFooter { recipes, blocks: self.blocks };
+        let place = format!("{}#{}", self.name, self.offset);
+        let frame = footer.encode(self.session.folder.context(&place));
+        self.out.append(&frame)?;
+        self.out.finish()?;
+        let (writer, blocks_len) = (self.session.writer, self.offset);
+        Ok(IndexRef { writer, number: self.number, blocks_len, footer_len: frame.len() as u32 })
+    }
+}
