@@ -67,7 +67,8 @@ fn checked(path: &Path, vault: &str) -> Result<PathBuf> {
         refused(match e.kind() {
             io::ErrorKind::NotFound => "is missing; make an empty directory to mount on".into(),
             io::ErrorKind::NotADirectory => "is no directory; make an empty one to mount on".into(),
-            io::ErrorKind::NotConnected => {
+            // Aborted: it is just being taken away.
+            io::ErrorKind::NotConnected | io::ErrorKind::ConnectionAborted => {
                 format!("a mount whose process died is there; `fusermount3 -u {}` removes it", path.display())
             }
             _ => e.to_string(),
