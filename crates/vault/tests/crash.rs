@@ -151,7 +151,7 @@ fn no_stop_on_a_full_store_loses_what_was_acknowledged() {
         for step in 0..3 {
             let when = format!("seed {seed} step {step}");
             fill(&world);
-            world.fs.stop_after(rng.random_range(1..150));
+            world.fs.stop_after(rng.random_range(1..300));
             let outcome = if rng.random_bool(0.7) {
                 world.delete_one(["a/x", "b/x"][rng.random_range(0..2)], &mut rng)
             } else {
