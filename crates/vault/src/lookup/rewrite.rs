@@ -20,8 +20,14 @@ use std::collections::BTreeMap;
 const SEEK_BYTES: f64 = (2 << 20) as f64;
 /// Bytes that are written again at most for each one that was new in the parent.
 const AGAIN_FOR_NEW: u64 = 2;
+/// Bytes that may be written again although there were few new ones: less than a seek costs. Otherwise a disk that hardly
+/// changes would, after many backups, have to be read from as many small containers.
+const AGAIN_AT_LEAST: u64 = 1 << 20;
 /// Chunks of containers whose tables are read at most, those first of which least is needed (75 MB of tables).
 const CHUNKS_LOOKED_AT: u64 = 2 << 20;
+/// Bytes worth rewriting that are found before the search ends, times the budget: the worst of them are rewritten. Entries
+/// tell about how bad a container is, tables exactly; with more versions there are ever more tables.
+const FOUND_FOR_BUDGET: u64 = 4;
 
 /// The chunks that are wanted of one place.
 struct Place {
@@ -36,9 +42,12 @@ struct Place {
 }
 
 /// How many bytes may be written again where the parent had so many new ones: over the backups of a disk, no more than
-/// three bytes are written for each new one.
+/// three bytes are written for each new one, but for little.
 pub(crate) fn budget(new_bytes: u64) -> u64 {
-    new_bytes.saturating_mul(AGAIN_FOR_NEW)
+    match new_bytes {
+        0 => 0,
+        new_bytes => new_bytes.saturating_mul(AGAIN_FOR_NEW).max(AGAIN_AT_LEAST),
+    }
 }
 
 /// The chunks of the parent that are rewritten, and how much of that is done.
@@ -102,11 +111,11 @@ fn choose(
     read_ratio: f64,
     budget: u64,
 ) -> Result<BTreeMap<ContainerId, RunSet>> {
-    let mut places = Vec::new();
-    let mut chunks_looked_at = 0;
+    let mut places: Vec<Place> = Vec::new();
+    let (mut chunks_looked_at, mut found_bytes) = (0, 0);
     for (entry, wanted) in most_fragmented(parent, tables, policy, read_ratio)? {
         chunks_looked_at += u64::from(entry.chunks);
-        if chunks_looked_at > CHUNKS_LOOKED_AT {
+        if chunks_looked_at > CHUNKS_LOOKED_AT || found_bytes >= budget.saturating_mul(FOUND_FOR_BUDGET) {
             break;
         }
         let container = match tables.load(&entry) {
@@ -114,11 +123,13 @@ fn choose(
             Err(e) if e.is_damage() => continue,
             table => price(&*table?, wanted),
         };
+        let before = places.len();
         if container.ratio > read_ratio {
             places.push(container)
         } else {
             places.extend(container.groups.into_iter().filter(|g| g.ratio > read_ratio))
         }
+        found_bytes += places[before..].iter().map(|p| p.wanted_bytes).sum::<u64>();
     }
     Ok(worst(places, read_ratio, budget))
 }
