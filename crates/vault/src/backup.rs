@@ -139,11 +139,11 @@ impl OpenBackup<'_> {
         run.stages.sync.add(start.elapsed());
         let stages = run.stages.seconds();
         run.others.tidy();
-        drop((run.others, tables));
+        drop(run.others);
         // The snapshot is safe: what fails from here on is for the next session to do.
         let start = std::time::Instant::now();
         let reverse = vault
-            .reverse(&folder, &policy)
+            .reverse(&folder, &policy, tables.into_cache())
             .unwrap_or_else(|e| ReverseReport { held_up: Some(e.to_string()), ..ReverseReport::default() });
         if reverse.snapshots == 0 {
             // The pass does this, too.

@@ -64,7 +64,8 @@ impl Fault {
     }
 }
 
-struct Cache {
+/// Tables that were read last.
+pub(crate) struct Cache {
     budget: usize,
     used: usize,
     clock: u64,
@@ -81,13 +82,22 @@ impl Tables {
     ///
     /// With `hold`, other owners are kept from removing what is read.
     pub fn new(folder: &Folder, m: &Manifest, hold: bool, budget: usize) -> Self {
-        let cache = Cache { budget, used: 0, clock: 0, tables: HashMap::new(), used_at: BTreeMap::new() };
+        Tables::with_cache(folder, m, hold, Cache::new(budget))
+    }
+
+    /// The same, of which some may have been read before. The disk never calls another container by the same id.
+    pub fn with_cache(folder: &Folder, m: &Manifest, hold: bool, cache: Cache) -> Self {
         Tables {
             own: Containers::new(folder.clone(), m),
             hold,
             owners: Mutex::new(Owners { disks: m.owners.clone(), opened: HashMap::new() }),
             cache: Mutex::new(cache),
         }
+    }
+
+    /// Those that were read last.
+    pub fn into_cache(self) -> Cache {
+        self.cache.into_inner()
     }
 
     /// The disk's own containers.
@@ -234,6 +244,11 @@ impl OtherOwner {
 }
 
 impl Cache {
+    /// One that keeps about so many bytes.
+    pub fn new(budget: usize) -> Cache {
+        Cache { budget, used: 0, clock: 0, tables: HashMap::new(), used_at: BTreeMap::new() }
+    }
+
     fn get(&mut self, key: Key) -> Option<Arc<Table>> {
         let (used, table) = self.tables.get_mut(&key)?;
         self.clock += 1;

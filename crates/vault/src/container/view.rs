@@ -1,7 +1,7 @@
 //! A consistent view of one disk: its manifest, its own containers, and those of other owners that it references.
 
 use crate::base::error::{Result, VaultError};
-use crate::container::tables::Tables;
+use crate::container::tables::{Cache, Tables};
 use crate::manifest::disks;
 use crate::manifest::folder::Folder;
 use crate::manifest::reader::Reader;
@@ -54,9 +54,14 @@ impl Vault {
     /// What its snapshots reference of other owners stays, too: what a manifest gives up of another owner is given back
     /// only when no older reader lives ([`format::Release::Foreign`]).
     pub(crate) fn view(&self, folder: &Folder, table_bytes: usize) -> Result<View> {
+        self.view_with(folder, Cache::new(table_bytes))
+    }
+
+    /// The same with tables that were read before.
+    pub(crate) fn view_with(&self, folder: &Folder, cache: Cache) -> Result<View> {
         let reader = Reader::open(folder)?;
         let manifest = reader.manifest.clone();
-        let tables = Tables::new(folder, &manifest, true, table_bytes);
+        let tables = Tables::with_cache(folder, &manifest, true, cache);
         Ok(View { folder: folder.clone(), manifest, tables, reader })
     }
 }

@@ -6,6 +6,7 @@
 
 use crate::base::error::{damage_line, Result, VaultError};
 use crate::base::policy::INDEX_AT;
+use crate::container::tables::{Cache, TABLE_CACHE_BYTES};
 use crate::lookup::{hooks, referrers};
 use crate::manifest::disks::{self, DiskAt};
 use crate::manifest::folder::list_names;
@@ -279,9 +280,11 @@ fn collect_folder(vault: &Vault, folder: &Folder, limits: SweepLimits, report: &
     remove_orphans(&session, &listed, report)?;
     report.freed_bytes += delete_released(folder, Some(session.writer))?;
     let mut reversed = ReverseReport::default();
-    let carried = finish_deletions(&session, threshold)
-        .map(|waiting| report.waiting += waiting)
-        .and_then(|()| reverse_pending(vault, &mut session, false, threshold, &mut reversed));
+    let carried =
+        finish_deletions(&session, threshold).map(|waiting| report.waiting += waiting).and_then(|()| {
+            let cache = Cache::new(TABLE_CACHE_BYTES);
+            reverse_pending(vault, &mut session, false, threshold, cache, &mut reversed)
+        });
     report.reversed += reversed.snapshots;
     let repaired = leaks::repair(&mut session, threshold).map(|chunks| report.repaired_chunks += chunks);
     let indexed = forget_damaged(&session).and_then(|parts| {

@@ -17,7 +17,7 @@
 use crate::base::error::UnlessDamaged;
 use crate::base::error::{Result, VaultError};
 use crate::base::policy::Policy;
-use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
+use crate::container::tables::{Cache, Tables};
 use crate::container::view::View;
 use crate::manifest::folder::Folder;
 use crate::manifest::session::Session;
@@ -58,7 +58,9 @@ pub struct ReverseReport {
 
 impl Vault {
     /// Carries the pending reverse passes of a disk out. Called after each backup; `gc` finds what a crash left.
-    pub(crate) fn reverse(&self, folder: &Folder, policy: &Policy) -> Result<ReverseReport> {
+    ///
+    /// `cache`: tables that the backup has read.
+    pub(crate) fn reverse(&self, folder: &Folder, policy: &Policy, cache: Cache) -> Result<ReverseReport> {
         let mut report = ReverseReport::default();
         let pending = |s: &format::SnapshotEntry| s.reverse == Reverse::Pending;
         let m = folder.load()?;
@@ -72,7 +74,7 @@ impl Vault {
             }
             other => other?,
         };
-        match reverse_pending(self, &mut session, true, policy.rebuild_at, &mut report) {
+        match reverse_pending(self, &mut session, true, policy.rebuild_at, cache, &mut report) {
             Err(e) if e.is_damage() => report.held_up = Some(e.to_string()),
             other => other?,
         }
@@ -102,66 +104,82 @@ pub(crate) fn reverse_pending(
     session: &mut Session,
     mut is_fresh: bool,
     rebuild_at: f64,
+    mut cache: Cache,
     report: &mut ReverseReport,
 ) -> Result<()> {
     loop {
-        let view = vault.view(&session.folder, TABLE_CACHE_BYTES)?;
-        let m = &view.manifest;
-        let due = m
-            .snapshots
-            .windows(2)
-            .find(|w| w[0].reverse == Reverse::Pending && w.iter().all(|s| s.state == SnapshotState::Live));
-        let Some([older, newer]) = due else { return Ok(()) };
-        // Nothing in a recipe is of a later writer than its generation says: backups may have committed since the session
-        // began.
-        let is_later = older.generation.max(older.made_by) > session.writer;
-        if !std::mem::take(&mut is_fresh) || is_later {
-            session.renew()?;
+        let view = vault.view_with(&session.folder, cache)?;
+        if !reverse_one(&view, session, &mut is_fresh, rebuild_at, report)? {
+            return Ok(());
         }
-        let mut pass = Pass {
-            session,
-            view: &view,
-            older: RecipeReader::open(&view.folder, m, older)?,
-            newer: RecipeReader::open(&view.folder, m, newer)?,
-            damaged: m.damaged.iter().copied().collect(),
-            moved: None,
-            redirected_chunks: 0,
-        };
-        let name = new_recipe_name(session, older);
-        let Some((root, recipe)) = pass.run(name)? else {
-            // Cut in another way: nothing of it can be found in the newer one.
-            let id = older.id;
-            session.swap(|m| {
-                m.snapshots.iter_mut().filter(|s| s.id == id).for_each(|s| s.reverse = Reverse::No);
-                Ok(())
-            })?;
-            continue;
-        };
-        let kept: HashSet<&PageAt> = root.pages.iter().collect();
-        let unreferenced =
-            pass.older.root.pages.iter().filter(|p| !kept.contains(p)).filter_map(|p| p.page()).collect();
-        let rewritten = Rewritten {
-            id: older.id,
-            generation: session.writer,
-            root,
-            recipe,
-            unreferenced,
-            reverse: Reverse::Done,
-        };
-        let neighbours = Some([older.id, newer.id]);
-        let change = Change { to_delete: BTreeSet::new(), rewritten: vec![rewritten], neighbours };
-        let dead = match find_dead(&view.folder, m, &change) {
-            Err(e) => {
-                remove_new_recipe(session, older)?;
-                return Err(e);
-            }
-            other => other?,
-        };
-        if apply(session, m, &change, &dead, rebuild_at)? {
-            report.snapshots += 1;
-            report.redirected_chunks += pass.redirected_chunks;
-        }
+        cache = view.tables.into_cache();
     }
+}
+
+/// The same for the oldest pending pair. Returns whether there was one.
+fn reverse_one(
+    view: &View,
+    session: &mut Session,
+    is_fresh: &mut bool,
+    rebuild_at: f64,
+    report: &mut ReverseReport,
+) -> Result<bool> {
+    let m = &view.manifest;
+    let due = m
+        .snapshots
+        .windows(2)
+        .find(|w| w[0].reverse == Reverse::Pending && w.iter().all(|s| s.state == SnapshotState::Live));
+    let Some([older, newer]) = due else { return Ok(false) };
+    // Nothing in a recipe is of a later writer than its generation says: backups may have committed since the session
+    // began.
+    let is_later = older.generation.max(older.made_by) > session.writer;
+    if !std::mem::take(is_fresh) || is_later {
+        session.renew()?;
+    }
+    let mut pass = Pass {
+        session,
+        view,
+        older: RecipeReader::open(&view.folder, m, older)?,
+        newer: RecipeReader::open(&view.folder, m, newer)?,
+        damaged: m.damaged.iter().copied().collect(),
+        moved: None,
+        redirected_chunks: 0,
+    };
+    let name = new_recipe_name(session, older);
+    let Some((root, recipe)) = pass.run(name)? else {
+        // Cut in another way: nothing of it can be found in the newer one.
+        let id = older.id;
+        session.swap(|m| {
+            m.snapshots.iter_mut().filter(|s| s.id == id).for_each(|s| s.reverse = Reverse::No);
+            Ok(())
+        })?;
+        return Ok(true);
+    };
+    let kept: HashSet<&PageAt> = root.pages.iter().collect();
+    let unreferenced =
+        pass.older.root.pages.iter().filter(|p| !kept.contains(p)).filter_map(|p| p.page()).collect();
+    let rewritten = Rewritten {
+        id: older.id,
+        generation: session.writer,
+        root,
+        recipe,
+        unreferenced,
+        reverse: Reverse::Done,
+    };
+    let neighbours = Some([older.id, newer.id]);
+    let change = Change { to_delete: BTreeSet::new(), rewritten: vec![rewritten], neighbours };
+    let dead = match find_dead(&view.folder, m, &change) {
+        Err(e) => {
+            remove_new_recipe(session, older)?;
+            return Err(e);
+        }
+        other => other?,
+    };
+    if apply(session, m, &change, &dead, rebuild_at)? {
+        report.snapshots += 1;
+        report.redirected_chunks += pass.redirected_chunks;
+    }
+    Ok(true)
 }
 
 /// One pair of neighbours.
