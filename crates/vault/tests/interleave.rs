@@ -1,4 +1,4 @@
-//! Two processes on one vault, one of which does all its work between two operations of the other on the store: at
+//! Two or three processes on one vault, one of which does all its work between two operations of the other on the store: at
 //! every one of them in turn. What processes do by chance once in a thousand runs happens here each time.
 //!
 //! What must hold after each: nothing acknowledged is lost or different, nobody is told of damage, a restore gives the
@@ -10,11 +10,12 @@ mod sim;
 
 use between::Between;
 use image::Source;
-use rand::RngExt;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use sim::{restore, Bytes, BALANCED_SMALL, SMALL};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread::JoinHandle;
@@ -22,9 +23,11 @@ use std::time::Duration;
 use store::{SimFs, SimStore};
 use vault::{BackupOptions, Global, Policy, Progress, SnapId, Vault, VaultError};
 
-/// Places tried for each pair of work, others in each run; `SAPWOOD_PLACES` asks for another number, and a large one
-/// for all places.
+/// Places tried for each pair of work; `SAPWOOD_PLACES` asks for another number, and a large one for all places.
+/// `SAPWOOD_SEED` asks for others.
 const PLACES: u64 = 16;
+/// Pairs of places tried for three pieces of work, unless `SAPWOOD_PLACES` asks for another number.
+const PAIRS: u64 = 8;
 
 /// A piece of work. Numbers of snapshots are those of [`World::new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +58,8 @@ struct World {
     snapshots: Vec<Snapshot>,
     made: Mutex<Vec<Snapshot>>,
     deleted: Mutex<Vec<SnapId>>,
-    /// Whether a popular set is or was built.
-    building: AtomicBool,
+    /// Whether other maintenance may be at work: a popular set is or was built, or there are three processes.
+    is_maintained: AtomicBool,
 }
 
 /// Content number `n`; neighbours have much in common, and so have all disks. From 100 on nothing is in common.
@@ -81,8 +84,8 @@ impl World {
         let fs = SimFs::new(1);
         let store = SimStore::create_on(fs.clone()).unwrap();
         Vault::init(Arc::new(store), &policy).unwrap();
-        let (snapshots, made, deleted, building) = Default::default();
-        let mut world = World { fs, policy, snapshots, made, deleted, building };
+        let (snapshots, made, deleted, is_maintained) = Default::default();
+        let mut world = World { fs, policy, snapshots, made, deleted, is_maintained };
         let vault = world.vault();
         let clones = [("e/x", 2), ("f/x", 2), ("f/x", 100)];
         let others = [("c/x", 5), ("c/x", 6)];
@@ -130,13 +133,13 @@ impl World {
             Gc | Compact => {
                 let report = if work == Gc { vault.gc(false)? } else { vault.compact(None, 0.01)? };
                 assert!(report.skipped.is_empty() && report.compacted.damaged == 0, "{report:?}");
-                // A backup ends with a reverse pass, which is maintenance, and so is building a set.
-                let others = self.policy.reverse || self.building.load(Ordering::Relaxed);
+                // A backup ends with a reverse pass, which is maintenance.
+                let others = self.policy.reverse || self.is_maintained.load(Ordering::Relaxed);
                 assert!(report.busy.is_empty() || others, "{report:?}");
             }
             Reindex => assert_eq!(vault.reindex()?.damaged, 0),
             Popular => {
-                self.building.store(true, Ordering::Relaxed);
+                self.is_maintained.store(true, Ordering::Relaxed);
                 let report = vault.popular_build(1.0, &std::env::temp_dir())?;
                 assert!(report.damaged.is_empty(), "{:?}", report.damaged);
             }
@@ -214,6 +217,77 @@ fn interleave(policy: Policy, work: Work, others: &'static [Work], at: u64, from
     operations.load(Ordering::Relaxed)
 }
 
+/// A third process does all its work before operation `at.1` of the second, and that all of its before operation `at.0` of
+/// the first. Returns how many operations the first and the second had.
+fn nest(policy: Policy, [first, second, third]: [Work; 3], at: (u64, u64)) -> (u64, u64) {
+    let world = Arc::new(World::new(policy));
+    world.is_maintained.store(true, Ordering::Relaxed);
+    let of_second = Arc::new(AtomicU64::new(0));
+    let innermost = {
+        let world = world.clone();
+        move || {
+            if let Err(e) = world.carry_out(&world.vault(), third) {
+                assert!(world.may_fail(third, &e, &[first, second]), "{third:?}: {e}");
+            }
+        }
+    };
+    let inner = {
+        let (world, of_second) = (world.clone(), of_second.clone());
+        move || {
+            let store = SimStore::open_on(world.fs.process()).unwrap();
+            let store = Between::new(store, at.1, 0, Box::new(innermost));
+            let operations = store.operations();
+            let vault = Vault::open(Arc::new(store)).unwrap().with_patience(Duration::from_millis(1));
+            if let Err(e) = world.carry_out(&vault, second) {
+                assert!(world.may_fail(second, &e, &[first, third]), "{second:?}: {e}");
+            }
+            of_second.store(operations.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    };
+    let store = SimStore::open_on(world.fs.process()).unwrap();
+    let store = Between::new(store, at.0, 0, Box::new(inner));
+    let operations = store.operations();
+    let vault = Vault::open(Arc::new(store)).unwrap();
+    if let Err(e) = world.carry_out(&vault, first) {
+        assert!(world.may_fail(first, &e, &[second, third]), "{first:?}: {e}");
+    }
+    drop(vault);
+    world.check();
+    (operations.load(Ordering::Relaxed), of_second.load(Ordering::Relaxed))
+}
+
+/// Templates and clones, their backups, deletions and collections: each inside another inside the third.
+#[test]
+fn three_at_once() {
+    let mut rng = rng();
+    let pairs = std::env::var("SAPWOOD_PLACES").ok().and_then(|s| s.parse().ok()).unwrap_or(PAIRS);
+    for works in [
+        [Backup("e/x", 9), Delete(1), Gc],
+        [Delete(1), Backup("e/x", 9), Gc],
+        [Gc, Backup("e/x", 9), Delete(1)],
+        [Gc, Delete(1), Backup("e/x", 9)],
+        [Backup("f/x", 2), Delete(4), Gc],
+        [Backup("a/x", 4), Backup("e/x", 9), Delete(0)],
+        [Restore(3), Delete(1), Compact],
+    ] {
+        for policy in SMALL {
+            let (first, _) = nest(policy, works, (u64::MAX, u64::MAX));
+            let (_, second) = nest(policy, works, (0, u64::MAX));
+            for _ in 0..pairs {
+                let at = (rng.random_range(0..first), rng.random_range(0..second));
+                println!("{} {:?}, {works:?} at {at:?}", policy.name, policy.rewrite_at);
+                nest(policy, works, at);
+            }
+        }
+    }
+}
+
+/// Always the same places, unless others are asked for.
+fn rng() -> StdRng {
+    let seed = std::env::var("SAPWOOD_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(13);
+    StdRng::seed_from_u64(seed)
+}
+
 /// Tries places all over `work`.
 fn everywhere(work: Work, others: &'static [Work]) {
     everywhere_from(work, 0, others);
@@ -225,7 +299,7 @@ fn everywhere_from(work: Work, from_session: u64, others: &'static [Work]) {
     for policy in SMALL {
         let all = interleave(policy, work, &[], u64::MAX, from_session);
         let step = (all / places).max(1);
-        for at in (rand::rng().random_range(0..step)..all).step_by(step as usize) {
+        for at in (rng().random_range(0..step)..all).step_by(step as usize) {
             println!(
                 "{} {:?}, {work:?}, {others:?} before operation {at} of {all}",
                 policy.name, policy.rewrite_at

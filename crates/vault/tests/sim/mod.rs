@@ -68,7 +68,7 @@ pub fn restore(vault: &Vault, disk: &str, spec: &str) -> Result<Vec<u8>, VaultEr
 /// Policies with everything small, so that little data makes many objects.
 pub const SMALL: [Policy; 6] = [
     BALANCED_SMALL,
-    Policy { rewrite_at: Rewrite::Fragmented { read_ratio: 16.0 }, ..BALANCED_SMALL },
+    Policy { rewrite_at: Rewrite::Fragmented { read_ratio: 16.0 }, index_at: 3, ..BALANCED_SMALL },
     Policy {
         segment_bytes: 64 << 10,
         group_bytes: 64 << 10,
@@ -107,7 +107,7 @@ pub const BALANCED_SMALL: Policy = Policy {
     own_index_bytes: 1 << 20,
     // As many hooks in a small segment as in one of full size.
     global: Global::Chunks { sampled: 1, champions: 4 },
-    index_at: 2,
+    index_at: 1,
     ..BALANCED
 };
 
