@@ -28,7 +28,7 @@ pub struct Cost {
     pub user_seconds: f64,
     /// Processor time in the kernel, all threads.
     pub system_seconds: f64,
-    /// Peak resident memory.
+    /// Peak resident memory; 0 of a program that took less than this one and ended before it could be looked at.
     pub rss_bytes_max: u64,
 }
 
@@ -104,7 +104,7 @@ pub fn run(command: &mut Command, durable_at: &Path) -> Result<Finished> {
     let (status, mut cost) = wait(child.id()).with_context(|| format!("cannot wait for {name}"))?;
     cost.wall_seconds = started.elapsed().as_secs_f64();
     let watched = watch.finish();
-    if cost.rss_bytes_max <= ours && watched > 0 {
+    if cost.rss_bytes_max <= ours {
         cost.rss_bytes_max = watched;
     }
 

@@ -4,8 +4,10 @@
 //! The store is in memory, and the vault is in this process. All disks are clones of four templates with a block of their
 //! own; one disk is the one that is worked on. Delays are real waiting times, so requests that are made at once wait at
 //! once.
+//!
+//! In the end, first backups of clones run at the same time, each in a process of its own as far as the store can tell: if
+//! they waited for one another at an object that they have in common, each of them would take longer than one alone.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,6 +20,7 @@ use crate::context::Context;
 use crate::files::{self, BLOCK_BYTES};
 use crate::generate::{Content, Random};
 use crate::results::report::{bars_table, figure, Bar, Table};
+use crate::run::run as run_program;
 use crate::vaults::in_process::Nowhere;
 use crate::vaults::request_store::{RequestMeter, RequestStore, Requests};
 use crate::workload::MemoryDisk;
@@ -25,6 +28,10 @@ use crate::workload::MemoryDisk;
 /// The disk that is worked on.
 const DISK: &str = "worked-on/vda";
 const TEMPLATES: u64 = 4;
+/// Backups that run at the same time.
+const AT_ONCE: [usize; 3] = [1, 8, 64];
+/// Incremental backups, of which the one with the median of requests counts: one may remove containers, and another not.
+const BACKUPS: usize = 5;
 /// Blocks that change between two snapshots.
 const CHANGED_BLOCKS: usize = 16;
 
@@ -98,6 +105,30 @@ struct Step {
     requests: Requests,
 }
 
+/// First backups of clones that ran at the same time.
+#[derive(Debug, Serialize)]
+struct AtOnce {
+    backups: usize,
+    delay_ms: u64,
+    /// Until the last one had ended.
+    seconds: f64,
+    /// Of all of them.
+    requests: Requests,
+}
+
+/// The program, run on a vault in a directory.
+#[derive(Debug, Serialize)]
+struct LocalRun {
+    disks: usize,
+    snapshots: usize,
+    command: String,
+    seconds: f64,
+    peak_bytes: u64,
+}
+
+/// What no command may take.
+const PEAK_BYTES_MAX: u64 = 256 << 20;
+
 /// Runs the experiment.
 pub fn run(context: &Context, options: &RequestsOptions) -> Result<()> {
     let tiny = context.options.tiny;
@@ -109,7 +140,7 @@ pub fn run(context: &Context, options: &RequestsOptions) -> Result<()> {
     };
     let few = options.few;
     let shapes = [(few, few), (many, few), (few, many)];
-    let (mut steps, mut local) = (Vec::new(), BTreeMap::new());
+    let (mut steps, mut at_once, mut local) = (Vec::new(), Vec::new(), Vec::new());
     for (disks, snapshots) in shapes {
         let mut world = World::build(context, options, disks, snapshots)?;
         for delay in std::iter::once(0).chain(delays.iter().copied()) {
@@ -117,15 +148,28 @@ pub fn run(context: &Context, options: &RequestsOptions) -> Result<()> {
                 if delay > 0 && what.is_of_all() {
                     continue;
                 }
-                let (seconds, requests) = world.measure(what, delay)?;
+                let mut runs = Vec::new();
+                for _ in 0..if what == IncrementalBackup { BACKUPS } else { 1 } {
+                    runs.push(world.measure(what, delay)?);
+                }
+                runs.sort_by_key(|(_, requests)| requests.all());
+                let (seconds, requests) = runs.swap_remove(runs.len() / 2);
                 steps.push(Step { disks, snapshots, what, delay_ms: delay, seconds, requests });
             }
         }
+        if disks == many || snapshots == many {
+            local.extend(world.on_a_local_store(context, disks, snapshots)?);
+        }
         if disks == many {
-            local = world.on_a_local_store(context)?;
+            for delay in &delays {
+                for backups in AT_ONCE.into_iter().filter(|n| !tiny || *n < 10) {
+                    at_once.push(world.back_up_at_once(backups, *delay)?);
+                }
+            }
         }
     }
-    let text = summary(&steps, &shapes, &delays, &local)?;
+    let tables = format!("{}\n{}", table_of(&at_once), local_table(&local));
+    let text = format!("{}\n{tables}", summary(&steps, &shapes, &delays, &local)?);
     #[derive(Serialize)]
     struct Parameters<'a> {
         policy: &'a str,
@@ -136,7 +180,8 @@ pub fn run(context: &Context, options: &RequestsOptions) -> Result<()> {
     #[derive(Serialize)]
     struct Results<'a> {
         steps: &'a [Step],
-        local_seconds: &'a BTreeMap<What, f64>,
+        at_once: &'a [AtOnce],
+        local: &'a [LocalRun],
     }
     let parameters = Parameters {
         policy: BALANCED.name,
@@ -144,7 +189,7 @@ pub fn run(context: &Context, options: &RequestsOptions) -> Result<()> {
         changed_blocks: CHANGED_BLOCKS,
         delays_ms: &delays,
     };
-    context.save(1, parameters, Results { steps: &steps, local_seconds: &local }, &text)?;
+    context.save(1, parameters, Results { steps: &steps, at_once: &at_once, local: &local }, &text)?;
     context.print(&text);
     Ok(())
 }
@@ -216,6 +261,12 @@ impl World {
 
     /// A clone: the beginning of a template, and a block of its own.
     fn back_up_clone(&mut self, vault: &Vault, disk: &str, template: u64) -> Result<()> {
+        let source = Box::new(self.clone_of(template));
+        vault.backup(disk, source, &BackupOptions::default(), &Progress::default())?;
+        Ok(())
+    }
+
+    fn clone_of(&mut self, template: u64) -> MemoryDisk {
         let blocks = (self.bytes.len() / BLOCK_BYTES) as u64;
         let mut bytes = vec![0; self.bytes.len().min(1 << 20)];
         for (n, block) in bytes.chunks_mut(BLOCK_BYTES).enumerate() {
@@ -223,9 +274,34 @@ impl World {
         }
         self.clones += 1;
         self.content.fill(u64::MAX - self.clones, &mut bytes[..BLOCK_BYTES]);
-        let source = Box::new(MemoryDisk(Arc::new(bytes)));
-        vault.backup(disk, source, &BackupOptions::default(), &Progress::default())?;
-        Ok(())
+        MemoryDisk(Arc::new(bytes))
+    }
+
+    /// First backups of so many clones of one template, at the same time.
+    fn back_up_at_once(&mut self, backups: usize, delay: u64) -> Result<AtOnce> {
+        let mut all = Vec::new();
+        for _ in 0..backups {
+            let source = self.clone_of(2);
+            all.push((format!("at-once-{}/vda", self.clones), source));
+        }
+        self.meter.take();
+        self.meter.set_delay(Duration::from_millis(delay));
+        let start = Instant::now();
+        let world = &*self;
+        std::thread::scope(|threads| {
+            let back_up = |(disk, source): (String, MemoryDisk)| {
+                let vault = world.vault()?;
+                vault.backup(&disk, Box::new(source), &BackupOptions::default(), &Progress::default())?;
+                anyhow::Ok(())
+            };
+            let running: Vec<_> = all.into_iter().map(|one| threads.spawn(move || back_up(one))).collect();
+            running
+                .into_iter()
+                .try_for_each(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })?;
+        let seconds = start.elapsed().as_secs_f64();
+        self.meter.set_delay(Duration::ZERO);
+        Ok(AtOnce { backups, delay_ms: delay, seconds, requests: self.meter.take() })
     }
 
     /// Does it once, as a process of its own, with a delay of so many milliseconds.
@@ -266,10 +342,55 @@ impl World {
         Ok((seconds, self.meter.take()))
     }
 
-    /// The same vault in a directory: seconds of what looks at all disks.
-    fn on_a_local_store(&self, context: &Context) -> Result<BTreeMap<What, f64>> {
+    /// Runs the program on the same vault in a directory.
+    fn on_a_local_store(&self, context: &Context, disks: usize, snapshots: usize) -> Result<Vec<LocalRun>> {
         let dir = files::fresh_dir(&context.space().join("requests"))?;
-        LocalStore::create(&dir)?;
+        let store = dir.join("vault");
+        self.copy_to(&store)?;
+        let vault = Vault::open(Arc::new(LocalStore::open(&store)?))?;
+        let oldest = vault.snapshots(Some(DISK))?.snapshots.first().context("no snapshot")?.entry.id;
+        drop(vault);
+        let (source, target) = (dir.join("source.raw"), dir.join("target.raw"));
+        let mut bytes = self.bytes.clone();
+        bytes[..BLOCK_BYTES].fill(7);
+        std::fs::write(&source, bytes)?;
+        let (source, target) = (source.to_string_lossy(), target.to_string_lossy());
+        let oldest = format!("{DISK}@{oldest}");
+        let commands: [&[&str]; 10] = [
+            &["snapshots", DISK],
+            &["snapshots"],
+            &["stats", DISK],
+            &["stats"],
+            &["backup", DISK, &source],
+            &["restore", DISK, &target],
+            &["delete", &oldest],
+            &["verify"],
+            &["reindex"],
+            &["gc"],
+        ];
+        let mut runs = Vec::new();
+        for args in commands {
+            let mut command = std::process::Command::new(context.sapwood()?);
+            command.arg("--json").arg("--store").arg(&store).args(args);
+            let cost = run_program(&mut command, &dir)?.cost;
+            let paths = [(&*source, "FILE"), (&*target, "FILE"), (&*oldest, "OLDEST"), (DISK, "DISK")];
+            let words = args.iter().map(|a| paths.iter().find(|p| p.0 == *a).map_or(*a, |p| p.1));
+            let command = words.collect::<Vec<_>>().join(" ");
+            runs.push(LocalRun {
+                disks,
+                snapshots,
+                command,
+                seconds: cost.wall_seconds,
+                peak_bytes: cost.rss_bytes_max,
+            });
+        }
+        std::fs::remove_dir_all(dir)?;
+        Ok(runs)
+    }
+
+    /// Copies the vault into a directory.
+    fn copy_to(&self, store: &std::path::Path) -> Result<()> {
+        LocalStore::create(store)?;
         let from = SimStore::open_on(self.fs.process())?;
         let mut names = Vec::new();
         from.list("", &mut |entry| {
@@ -277,33 +398,50 @@ impl World {
             Ok(())
         })?;
         for entry in names {
-            let path = dir.join("objects").join(&entry.name);
+            let path = store.join("objects").join(&entry.name);
             std::fs::create_dir_all(path.parent().context("no folder")?)?;
             std::fs::write(path, from.read(&entry.name, entry.len)?)?;
         }
-        files::sync_file_system(&dir)?;
-        let vault = Vault::open(Arc::new(LocalStore::open(&dir)?))?;
-        let mut seconds = BTreeMap::new();
-        for what in [SnapshotsOfTheDisk, StatsOfTheDisk, SnapshotsOfAll, StatsOfAll] {
-            let start = Instant::now();
-            match what {
-                SnapshotsOfTheDisk => drop(vault.snapshots(Some(DISK))?),
-                StatsOfTheDisk => drop(vault.stats(Some(DISK))?),
-                SnapshotsOfAll => drop(vault.snapshots(None)?),
-                _ => drop(vault.stats(None)?),
-            }
-            seconds.insert(what, start.elapsed().as_secs_f64());
-        }
-        std::fs::remove_dir_all(dir)?;
-        Ok(seconds)
+        files::sync_file_system(store)?;
+        Ok(())
     }
+}
+
+fn table_of(at_once: &[AtOnce]) -> Table {
+    let headings = ["first backups of clones at once", "ms", "seconds", "requests of each", "swaps of each"];
+    let mut table = Table::new(headings);
+    for run in at_once {
+        let each = |n: u64| figure(Some(n as f64 / run.backups as f64), 1);
+        table.row(vec![
+            run.backups.to_string(),
+            run.delay_ms.to_string(),
+            figure(Some(run.seconds), 2),
+            each(run.requests.all()),
+            each(run.requests.swaps),
+        ]);
+    }
+    table
+}
+
+fn local_table(runs: &[LocalRun]) -> Table {
+    let mut table = Table::new(["`sapwood`, local store", "disks", "snapshots", "seconds", "peak MiB"]);
+    for run in runs {
+        table.row([
+            run.command.clone(),
+            run.disks.to_string(),
+            run.snapshots.to_string(),
+            figure(Some(run.seconds), 2),
+            figure((run.peak_bytes > 0).then_some((run.peak_bytes >> 20) as f64), 0),
+        ]);
+    }
+    table
 }
 
 fn summary(
     steps: &[Step],
     shapes: &[(usize, usize); 3],
     delays: &[u64],
-    local: &BTreeMap<What, f64>,
+    local: &[LocalRun],
 ) -> Result<String> {
     let find = |what: What, shape: (usize, usize), delay: u64| {
         steps.iter().find(|s| s.what == what && (s.disks, s.snapshots) == shape && s.delay_ms == delay)
@@ -341,10 +479,13 @@ fn summary(
     }
     let at_20 = find(IncrementalBackup, disks, 20).map(|s| s.seconds);
     bars.push(Bar::at_most("seconds of an incremental backup at 20 ms, many disks", at_20, 10.0));
-    for (what, name) in
-        [(SnapshotsOfTheDisk, "`snapshots` of one disk"), (StatsOfAll, "`stats` of many disks")]
-    {
-        bars.push(Bar::at_most(format!("seconds of {name}, local store"), local.get(&what).copied(), 2.0));
+    for command in ["snapshots DISK", "stats"] {
+        let run = local.iter().find(|run| run.command == command && run.disks == disks.0);
+        let text = format!("seconds of `{command}`, many disks, local store");
+        bars.push(Bar::at_most(text, run.map(|run| run.seconds), 2.0));
     }
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let peak = local.iter().map(|run| run.peak_bytes).max();
+    bars.push(Bar::at_most("peak memory of any command, MiB", peak.map(mib), mib(PEAK_BYTES_MAX)));
     Ok(format!("{table}\n{}", bars_table(&bars)))
 }
