@@ -56,8 +56,8 @@ impl Kind {
             | Kind::Commit
             | Kind::Referrer => 64 << 10,
             Kind::ContainerPage => 16 << 10,
-            Kind::ReferenceFooter => 4 << 20,
-            Kind::Dead | Kind::ReferenceBlock => 8 << 20,
+            Kind::ReferenceBlock | Kind::ReferenceFooter => 4 << 20,
+            Kind::Dead => 8 << 20,
             Kind::Table | Kind::Directory | Kind::RecipeRoot => 24 << 20,
             Kind::Manifest | Kind::RecipePage | Kind::Summary | Kind::Hooks => 32 << 20,
             Kind::Bloom => (32 << 20) + 10,
@@ -74,8 +74,8 @@ impl Kind {
     pub(crate) const fn memory_max(self) -> usize {
         match self {
             Kind::ContainerPage => 16 << 10,
-            Kind::ReferenceFooter => 4 << 20,
-            Kind::Dead | Kind::ReferenceBlock => 8 << 20,
+            Kind::ReferenceBlock | Kind::ReferenceFooter => 4 << 20,
+            Kind::Dead => 8 << 20,
             Kind::Table | Kind::Directory => 24 << 20,
             Kind::RecipeRoot => 20 << 20,
             Kind::Manifest | Kind::Summary => 32 << 20,

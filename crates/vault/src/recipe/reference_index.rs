@@ -10,7 +10,9 @@ pub(crate) use extend::{extend, forget_all, forget_damaged, summary_of_recipe};
 
 use crate::base::error::{Named, Result, UnlessDamaged, VaultError};
 use crate::manifest::folder::Folder;
-use format::{names, ContainerId, IndexRef, Kind, Manifest, ReferenceBlock, ReferenceEntry, ReferenceFooter};
+use format::{
+    names, BlockAt, ContainerId, IndexRef, Kind, Manifest, ReferenceBlock, ReferenceEntry, ReferenceFooter,
+};
 use std::ops::Range;
 
 /// Bytes of blocks that are read at once, but for one longer block.
@@ -71,42 +73,74 @@ impl Part {
     }
 
     fn each_in(&self, blocks: Range<usize>, each: &mut dyn FnMut(ReferenceEntry)) -> Result<()> {
-        let mut next = blocks.start;
-        while next < blocks.end {
-            let read = self.read(next..blocks.end)?;
-            next += read.len();
-            read.into_iter().flat_map(|b| b.entries).for_each(&mut *each);
-        }
-        Ok(())
+        self.blocks(blocks).try_for_each(|block| {
+            block?.entries.into_iter().for_each(&mut *each);
+            Ok(())
+        })
     }
 
-    /// Reads the first of these blocks: as many as are read at once.
-    fn read(&self, blocks: Range<usize>) -> Result<Vec<ReferenceBlock>> {
-        let blocks = &self.footer.blocks[blocks];
-        let mut len = 0;
-        let fits = |b: &&format::BlockAt| {
-            let is_first = len == 0;
-            len += u64::from(b.len);
-            is_first || len <= READ_BYTES
-        };
-        let blocks = &blocks[..blocks.iter().take_while(fits).count()];
-        let Some((first, last)) = blocks.first().zip(blocks.last()) else { return Ok(Vec::new()) };
-        if blocks.iter().any(|b| u64::from(b.len) > Kind::ReferenceBlock.frame_max()) {
-            return Err(VaultError::corrupt(&self.name, "has a block that is too long"));
-        }
-        let mut bytes = vec![0; (last.offset + u64::from(last.len) - first.offset) as usize];
-        self.folder.store.read_at(&self.name, first.offset, &mut bytes).named()?;
-        let decode = |b: &format::BlockAt| {
-            let start = (b.offset - first.offset) as usize;
-            let place = format!("{}#{}", self.name, b.offset);
-            let frame = &bytes[start..start + b.len as usize];
-            let block = ReferenceBlock::decode(self.folder.context(&place), frame)
-                .map_err(VaultError::malformed(&self.name))?;
-            match block.entries.iter().all(|e| (e.recipe as usize) < self.footer.recipes.len()) {
-                true => Ok(block),
-                false => Err(VaultError::corrupt(&self.name, "has entries of recipes that it does not list")),
+    /// Some of its blocks, in order.
+    pub fn blocks(&self, blocks: Range<usize>) -> Blocks<'_> {
+        Blocks { part: self, next: blocks.start, end: blocks.end, read: Vec::new(), read_at: 0 }
+    }
+}
+
+/// Reads blocks one after the other: several with one read, but only one of them decoded is in memory.
+pub(crate) struct Blocks<'a> {
+    part: &'a Part,
+    next: usize,
+    end: usize,
+    /// Frames that were read, and where the first one stands in the object.
+    read: Vec<u8>,
+    read_at: u64,
+}
+
+impl Blocks<'_> {
+    /// The frame of the next block.
+    fn frame(&mut self, at: BlockAt) -> Result<&[u8]> {
+        let part = self.part;
+        let read_to = self.read_at + self.read.len() as u64;
+        if self.read.is_empty() || at.offset + u64::from(at.len) > read_to {
+            let mut len = 0;
+            for b in &part.footer.blocks[self.next..self.end] {
+                if u64::from(b.len) > Kind::ReferenceBlock.frame_max() {
+                    return Err(VaultError::corrupt(&part.name, "has a block that is too long"));
+                }
+                if len > 0 && len + u64::from(b.len) > READ_BYTES {
+                    break;
+                }
+                len += u64::from(b.len);
             }
-        };
-        blocks.iter().map(decode).collect()
+            (self.read, self.read_at) = (vec![0; len as usize], at.offset);
+            part.folder.store.read_at(&part.name, at.offset, &mut self.read).named()?;
+        }
+        let start = (at.offset - self.read_at) as usize;
+        Ok(&self.read[start..start + at.len as usize])
+    }
+
+    fn decode(&mut self, at: BlockAt) -> Result<ReferenceBlock> {
+        let part = self.part;
+        let place = format!("{}#{}", part.name, at.offset);
+        let frame = self.frame(at)?;
+        let block = ReferenceBlock::decode(part.folder.context(&place), frame);
+        let block = block.map_err(VaultError::malformed(&part.name))?;
+        if block.entries.iter().any(|e| e.recipe as usize >= part.footer.recipes.len()) {
+            return Err(VaultError::corrupt(&part.name, "has entries of recipes that it does not list"));
+        }
+        Ok(block)
+    }
+}
+
+impl Iterator for Blocks<'_> {
+    type Item = Result<ReferenceBlock>;
+
+    /// The next block; after an error none.
+    fn next(&mut self) -> Option<Result<ReferenceBlock>> {
+        if self.next >= self.end {
+            return None;
+        }
+        let block = self.decode(self.part.footer.blocks[self.next]);
+        self.next = if block.is_ok() { self.next + 1 } else { self.end };
+        Some(block)
     }
 }

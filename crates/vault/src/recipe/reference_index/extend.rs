@@ -17,6 +17,8 @@ use store::ObjectWriter;
 const GROWTH: usize = 4;
 /// Memory for what is added at once, in bytes. A recipe that alone takes more is left out for good.
 const ADDED_BYTES: usize = 16 << 20;
+/// Most runs of an entry: every other chunk of the largest container.
+const RUNS_MAX: usize = 1 << 18;
 /// Bytes of a block before compression, about.
 const BLOCK_BYTES: usize = 64 << 10;
 
@@ -145,7 +147,8 @@ pub(crate) fn summary_of_recipe(folder: &Folder, s: &SnapshotEntry) -> Result<Op
     for page in root.pages.iter().filter_map(|p| p.page()) {
         let Some(summary) = summary_of(folder, &page).unless_damaged()? else { return Ok(None) };
         all.merge(&summary);
-        if all.memory_bytes() > ADDED_BYTES {
+        let has_long = all.containers.values().any(|chunks| chunks.runs().len() > RUNS_MAX);
+        if has_long || all.memory_bytes() > ADDED_BYTES {
             return Ok(None);
         }
     }
@@ -229,26 +232,15 @@ fn put(
 
 /// The entries of a part, with the new numbers of its recipes. Those without one are left out.
 fn entries_of(part: &Part, numbers: Vec<Option<u32>>) -> impl Iterator<Item = Result<ReferenceEntry>> + '_ {
-    let all = part.footer.blocks.len();
-    let mut next = 0;
-    let blocks = std::iter::from_fn(move || {
-        if next == all {
-            return None;
-        }
-        let read = part.read(next..all);
-        next = read.as_ref().map_or(all, |blocks| next + blocks.len());
-        Some(read)
-    });
-    blocks.flat_map(move |read| {
-        let entries: Vec<Result<ReferenceEntry>> = match read {
+    part.blocks(0..part.footer.blocks.len()).flat_map(move |block| {
+        let entries: Vec<Result<ReferenceEntry>> = match block {
             Err(e) => vec![Err(e)],
-            Ok(blocks) => {
-                let all = blocks.into_iter().flat_map(|b| b.entries);
-                let kept = all.filter_map(|e| {
+            Ok(block) => {
+                let renumbered = block.entries.into_iter().filter_map(|e| {
                     let recipe = numbers[e.recipe as usize]?;
                     Some(Ok(ReferenceEntry { recipe, ..e }))
                 });
-                kept.collect()
+                renumbered.collect()
             }
         };
         entries
