@@ -65,6 +65,32 @@ pub enum Command {
         #[arg(value_parser = parse_name, required = true)]
         snapshots: Vec<String>,
     },
+    /// Set tags of a snapshot, or take them away
+    Tag {
+        /// vm/disk@SNAP
+        #[arg(value_parser = parse_name)]
+        snapshot: String,
+        /// Tags to set
+        #[arg(value_name = "K=V", required_unless_present = "remove")]
+        tags: Vec<String>,
+        /// A tag to take away
+        #[arg(long, value_name = "K")]
+        remove: Vec<String>,
+    },
+    /// Remove a disk: all its snapshots and its name
+    Remove {
+        /// vm/disk
+        #[arg(value_parser = parse_name)]
+        disk: String,
+        /// Ask nothing
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Delete all snapshots of disks but those that rules keep
+    ///
+    /// Of each of the last N hours, days, weeks, months and years that have a snapshot, the newest one stays. What any rule
+    /// keeps stays, and so do held snapshots. Times are those of the snapshots, in UTC; weeks begin on Monday.
+    Retain(Retain),
     /// Show what changed between two snapshots: ranges of the disk, and files
     Diff(Diff),
     /// List or copy single files of a snapshot's file systems
@@ -145,6 +171,58 @@ pub enum Command {
         #[arg(long)]
         data: bool,
     },
+}
+
+#[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("rules").required(true).multiple(true))]
+#[command(group = clap::ArgGroup::new("which").required(true))]
+pub struct Retain {
+    /// vm/disk; vm for all its disks; or a pattern with * and ?, such as 'web*/vda'
+    #[arg(value_name = "DISK|PATTERN", value_parser = parse_name, group = "which")]
+    pub disks: Vec<String>,
+    /// All disks
+    #[arg(long, group = "which")]
+    pub all: bool,
+    /// Keep the N newest snapshots
+    #[arg(long, value_name = "N", group = "rules", value_parser = clap::value_parser!(u32).range(1..))]
+    pub last: Option<u32>,
+    /// Keep the newest snapshot of each of the last N hours that have one
+    #[arg(long, value_name = "N", group = "rules", value_parser = clap::value_parser!(u32).range(1..))]
+    pub hourly: Option<u32>,
+    /// The same for days
+    #[arg(long, value_name = "N", group = "rules", value_parser = clap::value_parser!(u32).range(1..))]
+    pub daily: Option<u32>,
+    /// The same for weeks
+    #[arg(long, value_name = "N", group = "rules", value_parser = clap::value_parser!(u32).range(1..))]
+    pub weekly: Option<u32>,
+    /// The same for months
+    #[arg(long, value_name = "N", group = "rules", value_parser = clap::value_parser!(u32).range(1..))]
+    pub monthly: Option<u32>,
+    /// The same for years
+    #[arg(long, value_name = "N", group = "rules", value_parser = clap::value_parser!(u32).range(1..))]
+    pub yearly: Option<u32>,
+    /// Keep all snapshots that are at most this much older than the newest one of the disk: 48h, 14d, 8w
+    #[arg(long, value_name = "D", group = "rules", value_parser = crate::sizes::parse_duration)]
+    pub within: Option<u64>,
+    /// Change nothing; only show what would stay, and why
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+impl Retain {
+    /// What stays.
+    pub fn rules(&self) -> vault::RetentionRules {
+        let n = Option::unwrap_or_default;
+        vault::RetentionRules {
+            last: n(self.last),
+            hourly: n(self.hourly),
+            daily: n(self.daily),
+            weekly: n(self.weekly),
+            monthly: n(self.monthly),
+            yearly: n(self.yearly),
+            within_seconds: self.within,
+        }
+    }
 }
 
 #[derive(clap::Args)]

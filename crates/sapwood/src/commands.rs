@@ -1,10 +1,8 @@
 //! One file for each command.
 
 mod backup;
-mod delete;
 mod diff;
 mod files;
-mod hold;
 mod init;
 mod mount;
 mod names;
@@ -12,10 +10,12 @@ mod nbd;
 mod restore;
 mod snapshots;
 mod space;
+mod tags;
 mod verify;
 
 use crate::args::{Args, Command};
 use anyhow::Result;
+use snapshots::{delete, hold, list, remove, retain, tag};
 use space::{availability, gc, map, popular, reindex, stats, study};
 use std::process::ExitCode;
 
@@ -24,9 +24,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     match &args.command {
         Command::Init { policy, isolate, one_host } => init::run(args, policy, *isolate, *one_host),
         Command::Backup(a) => backup::run(args, a),
-        Command::Snapshots { disk } => snapshots::run(args, disk.as_deref()),
+        Command::Snapshots { disk } => list::run(args, disk.as_deref()),
         Command::Restore(a) => restore::run(args, a),
         Command::Delete { snapshots } => delete::run(args, snapshots),
+        Command::Tag { snapshot, tags, remove } => tag::run(args, snapshot, tags, remove),
+        Command::Remove { disk, yes } => remove::run(args, disk, *yes),
+        Command::Retain(a) => retain::run(args, a),
         Command::Diff(a) => diff::run(args, a),
         Command::Files(a) => files::run(args, a),
         Command::Gc { dry_run } => gc::collect(args, *dry_run),

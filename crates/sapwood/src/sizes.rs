@@ -1,4 +1,4 @@
-//! Sizes and rates as users write them.
+//! Sizes, rates and durations as users write them.
 
 /// Parses a size in bytes.
 pub fn parse_size(text: &str) -> Result<u64, String> {
@@ -13,6 +13,20 @@ pub fn parse_rate(text: &str) -> Result<u64, String> {
         Some(0..500_000) => Err(format!("{text:?} is too slow: 500k at least")),
         Some(rate) => Ok(rate),
     }
+}
+
+/// Seconds, of hours, days or weeks: `48h`, `14d`, `8w`.
+pub fn parse_duration(text: &str) -> Result<u64, String> {
+    let seconds = || {
+        let unit = match text.chars().next_back()? {
+            'h' => 3600,
+            'd' => 86_400,
+            'w' => 7 * 86_400,
+            _ => return None,
+        };
+        text[..text.len() - 1].parse::<u64>().ok()?.checked_mul(unit)
+    };
+    seconds().ok_or_else(|| format!("{text:?} is no duration: 48h, 14d, 8w"))
 }
 
 /// A number of bytes, with a unit or without.
@@ -35,6 +49,18 @@ fn bytes_of(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_are_understood() {
+        for (text, seconds) in [("0h", 0), ("48h", 172_800), ("14d", 1_209_600), ("8w", 4_838_400)] {
+            assert_eq!(parse_duration(text), Ok(seconds), "{text}");
+        }
+        for text in
+            ["", "d", "3", "1m", "-1d", "1.5d", "99999999999999999999d", "9999999999999999999w", "3 d", "1ä"]
+        {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn rates_are_understood() {

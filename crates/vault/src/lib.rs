@@ -17,6 +17,7 @@ mod restore;
 mod verify;
 
 pub use backup::{BackupOptions, BackupReport, OpenBackup};
+pub use base::calendar::{format_time, parse_time};
 pub use base::disk_name::check_disk_name;
 pub use base::error::{Result, VaultError};
 pub use base::policy::{
@@ -24,7 +25,7 @@ pub use base::policy::{
     VM_CENTRIC_BLOOM,
 };
 pub use base::progress::Progress;
-pub use base::snapshot_spec::{format_time, parse_time};
+pub use base::retention::{Keeps, RetentionRules};
 pub use base::stages::StageSeconds;
 pub use container::group_cache::GroupCache;
 pub use format::{ContainerId, DiskId, OwnerNo, SnapId, SnapshotEntry, VaultId, WriterNo};
@@ -34,7 +35,7 @@ pub use manifest::vault::{now, Vault};
 pub use popular::report::{PopularClass, PopularReport, PopularStatus};
 pub use popular::POPULAR_FRACTION;
 pub use reclaim::compact::CompactReport;
-pub use reclaim::delete::DeleteReport;
+pub use reclaim::delete::{DeleteReport, RemoveReport, RetainReport};
 pub use reclaim::gc_report::GcReport;
 pub use reclaim::leaks::{filter_shape, leak_ratio, misjudged, LEAK_MAX};
 pub use reclaim::reverse::ReverseReport;

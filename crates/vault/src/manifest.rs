@@ -10,4 +10,5 @@ pub(crate) mod names;
 pub(crate) mod reader;
 pub(crate) mod rollback;
 pub(crate) mod session;
+mod tags;
 pub(crate) mod vault;

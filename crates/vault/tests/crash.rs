@@ -72,7 +72,8 @@ fn act(world: &mut World, rng: &mut StdRng) -> Result<(), VaultError> {
             world.change(disk, rng);
             world.backup(disk)
         }
-        6..=7 => world.delete_one(disk, rng),
+        6 => world.delete_one(disk, rng),
+        7 => world.retain(disk, rng.random_range(1..4)),
         8 => world.vault().compact(None, 0.01).map(|_| ()),
         9 => world.popular(rng),
         _ => world.vault().gc(false).map(|_| ()),

@@ -43,7 +43,8 @@ fn run(seed: u64, steps: u64, vault: usize) {
                 world.copy(disk, if disk == "a/x" { "b/x" } else { "a/x" });
                 world.backup(disk)
             }
-            0..=15 => world.delete_one(disk, &mut rng),
+            0..=14 => world.delete_one(disk, &mut rng),
+            15 => world.retain(disk, rng.random_range(4..12)),
             16 => world.vault().compact(None, rng.random_range(0.01..1.0)).map(drop),
             17 => world.vault().reindex().map(drop),
             18 => world.popular(&mut rng),

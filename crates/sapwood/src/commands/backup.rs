@@ -7,7 +7,8 @@ mod report;
 
 use crate::args::{Args, Backup};
 use crate::commands::names::{open, source_format};
-use crate::live::{Definition, LiveSourceName, CHECKPOINT_TAG, IMAGE_TAG};
+use crate::commands::tags;
+use crate::live::{Definition, LiveSourceName};
 use crate::progress::watch;
 use crate::system::priority::run_at_idle_priority;
 use crate::terminal::output::print_json;
@@ -22,9 +23,6 @@ use serde_json::{json, Value};
 use std::process::ExitCode;
 use std::time::Instant;
 use vault::{BackupOptions, Policy, Since, Vault, VaultError};
-
-/// Tags that users cannot give: what they say decides what the next backup reads.
-const RESERVED_TAGS: [&str; 4] = ["consistency", CHECKPOINT_TAG, IMAGE_TAG, format_tag::TAG];
 
 pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
     let source = LiveSourceName::parse(&a.source).transpose()?;
@@ -101,7 +99,7 @@ fn plain_disk(args: &Args, a: &Backup, vault: &Vault, options: BackupOptions) ->
     let format = source.format();
     let mut options = BackupOptions { since, ..options };
     let known = SourceFormat::read(format, said, before);
-    options.tags.extend(known.map(|f| (format_tag::TAG.to_owned(), f.tag())));
+    options.tags.extend(known.map(|f| (tags::SOURCE_FORMAT_TAG.to_owned(), f.tag())));
     let source = limited(a, source);
     let report = watch(args, &a.disk, |p| vault.backup(&a.disk, source, &options, p))?;
     let seconds = start.elapsed().as_secs_f64();
@@ -116,16 +114,7 @@ fn listed_changes(a: &Backup) -> Result<Option<Changes>> {
 }
 
 fn options(a: &Backup) -> Result<BackupOptions> {
-    let mut tags = Vec::new();
-    for t in &a.tag {
-        let Some((k, v)) = t.split_once('=') else {
-            return Err(VaultError::Usage(format!("--tag {t}: give it as NAME=VALUE")).into());
-        };
-        if RESERVED_TAGS.contains(&k) {
-            return Err(VaultError::Usage(format!("--tag {t}: {k} is what backups say themselves")).into());
-        }
-        tags.push((k.to_string(), v.to_string()));
-    }
+    let tags = a.tag.iter().map(|t| tags::parse(t)).collect::<vault::Result<Vec<_>>>()?;
     let time = match &a.time {
         None => None,
         Some(t) => Some(vault::parse_time(t).ok_or_else(|| {

@@ -1,5 +1,6 @@
 //! Which snapshot a user means: an id, a prefix of one, `latest`, `latest~N`, or a time.
 
+use crate::base::calendar::parse_time;
 use crate::base::error::{Result, VaultError};
 use format::{Manifest, SnapId, SnapshotEntry, SnapshotState};
 use std::collections::BTreeSet;
@@ -43,89 +44,4 @@ pub(crate) fn find_live<'a>(m: &'a mut Manifest, disk: &str, id: SnapId) -> Resu
     live.ok_or_else(|| VaultError::NotFound {
         what: format!("{disk}@{id}: has just been deleted; `sapwood snapshots {disk}` lists what there is"),
     })
-}
-
-/// Seconds since 1970 of `YYYY-MM-DD[(T| )HH:MM[:SS]][Z]` in UTC. A day alone means its end.
-pub fn parse_time(text: &str) -> Option<i64> {
-    let text = text.strip_suffix('Z').unwrap_or(text);
-    let (day, clock) = match text.find(['T', ' ']) {
-        Some(at) => (&text[..at], Some(&text[at + 1..])),
-        None => (text, None),
-    };
-    let numbers = |s: &str, sep: char| -> Option<Vec<i64>> {
-        s.split(sep).map(|p| p.parse().ok().filter(|n| (0..10_000).contains(n))).collect()
-    };
-    let date = numbers(day, '-')?;
-    let [y, m, d] = date[..] else { return None };
-    let leap = y % 4 == 0 && (y % 100 != 0 || y % 400 == 0);
-    let days_in_month = match m {
-        2 => 28 + i64::from(leap),
-        4 | 6 | 9 | 11 => 30,
-        1..=12 => 31,
-        _ => return None,
-    };
-    if !(1..=days_in_month).contains(&d) {
-        return None;
-    }
-    let seconds = match clock {
-        None => 86_399,
-        Some(c) => match numbers(c, ':')?[..] {
-            [h, min] if h < 24 && min < 60 => h * 3600 + min * 60,
-            [h, min, s] if h < 24 && min < 60 && s < 61 => h * 3600 + min * 60 + s,
-            _ => return None,
-        },
-    };
-    // Days from civil, with the year beginning in March.
-    let (y, m) = if m <= 2 { (y - 1, m + 9) } else { (y, m - 3) };
-    let era = y.div_euclid(400);
-    let year_of_era = y - era * 400;
-    let day_of_year = (153 * m + 2) / 5 + d - 1;
-    let days =
-        era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468;
-    Some(days * 86_400 + seconds)
-}
-
-/// `YYYY-MM-DD HH:MM:SS` in UTC.
-pub fn format_time(time: i64) -> String {
-    let (days, seconds) = (time.div_euclid(86_400), time.rem_euclid(86_400));
-    let z = days + 719_468;
-    let era = z.div_euclid(146_097);
-    let doe = z - era * 146_097;
-    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
-    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-    let mp = (5 * doy + 2) / 153;
-    let (d, m) = (doy - (153 * mp + 2) / 5 + 1, if mp < 10 { mp + 3 } else { mp - 9 });
-    let y = yoe + era * 400 + i64::from(m <= 2);
-    format!("{y:04}-{m:02}-{d:02} {:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_read_and_written() {
-        assert_eq!(parse_time("1970-01-01T00:00"), Some(0));
-        assert_eq!(parse_time("2026-11-21 22:00:01Z"), Some(1_795_298_401));
-        assert_eq!(parse_time("2024-02-29"), Some(1_709_251_199));
-        for bad in [
-            "",
-            "2024",
-            "2024-13-01",
-            "2026-02-31",
-            "2023-02-29",
-            "2026-04-31",
-            "2024-01-01T25:00",
-            "a-b-c",
-            "2024-01-01T",
-        ] {
-            assert_eq!(parse_time(bad), None, "{bad}");
-        }
-        for t in [0, 951_782_400, 1_709_251_199, 4_102_444_800, -1] {
-            let text = format_time(t);
-            if t >= 0 {
-                assert_eq!(parse_time(&text), Some(t), "{text}");
-            }
-        }
-    }
 }

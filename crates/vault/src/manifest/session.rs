@@ -4,9 +4,9 @@
 //! the manifest lists every parent, and nothing that a parent references is removed. A writer whose lease has ended is
 //! dead. Removing it from the manifest fences it: it cannot commit.
 
+use crate::base::calendar::format_time;
 use crate::base::error::{Result, VaultError};
 use crate::base::random::random_token;
-use crate::base::snapshot_spec::format_time;
 use crate::manifest::edit::ManifestEdit;
 use crate::manifest::folder::Folder;
 use crate::manifest::names::read_name;
@@ -340,6 +340,21 @@ pub(crate) fn fence_dead(session: &Session) -> Result<()> {
             m.writers.retain(|w| !dead.contains(&w.token));
             Ok(())
         })?;
+    }
+    Ok(())
+}
+
+/// Takes a disk away that has no snapshot and nothing else: its first backup was killed, or all were deleted.
+pub(crate) fn remove_if_empty(folder: &Folder) -> Result<()> {
+    match folder.load_tagged()? {
+        Some((m, _)) if is_empty(&m) => {}
+        _ => return Ok(()),
+    }
+    match Session::begin_removal(&folder.with_reserve(Reserve::Whole)) {
+        // As a backup that fails does; none can begin meanwhile.
+        Ok(session) => drop(session),
+        Err(VaultError::Busy { .. } | VaultError::Missing { .. }) => {}
+        Err(e) => return Err(e),
     }
     Ok(())
 }

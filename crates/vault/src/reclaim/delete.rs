@@ -15,11 +15,12 @@
 //! maintenance has the disk, or if damage hides what the remaining snapshots reference.
 
 use crate::base::error::{Result, VaultError};
+use crate::base::retention::{Keeps, RetentionRules};
 use crate::base::snapshot_spec::{find_ids, find_live};
 use crate::manifest::disks;
 use crate::manifest::folder::Folder;
 use crate::manifest::rollback::{self, load_checked};
-use crate::manifest::session::{is_alive, Session};
+use crate::manifest::session::{is_alive, remove_if_empty, Session};
 use crate::manifest::vault::Vault;
 use crate::recipe::chain::{RecipeReader, Unlinked};
 use crate::recipe::writer::PageWriter;
@@ -62,7 +63,77 @@ pub struct DeleteReport {
     pub repaired_chunks: u64,
 }
 
+/// What retention did, or would do.
+#[derive(Debug, Default)]
+pub struct RetainReport {
+    /// The snapshots of the disk, oldest first, and why each stays. Those without a reason go.
+    pub snapshots: Vec<(SnapshotEntry, Vec<Keeps>)>,
+    /// The deletion of these.
+    pub deletion: DeleteReport,
+}
+
+/// What the removal of a disk did.
+#[derive(Debug, Default)]
+pub struct RemoveReport {
+    /// The deletion of its snapshots.
+    pub deletion: DeleteReport,
+    /// Whether the disk is gone: other disks may use something of it, or something waits.
+    pub is_gone: bool,
+}
+
 impl Vault {
+    /// Deletes the snapshots of a disk that no rule keeps and that are not held, in one swap. With `dry_run` nothing
+    /// changes.
+    ///
+    /// # Errors
+    /// Rules that keep nothing.
+    pub fn retain(&self, disk: &str, rules: &RetentionRules, dry_run: bool) -> Result<RetainReport> {
+        if rules.is_empty() {
+            return Err(VaultError::Usage(
+                "these rules keep no snapshot; `sapwood remove` takes a disk away".into(),
+            ));
+        }
+        let mut report = RetainReport::default();
+        let done = disks::begin_on(self, disk, |at| {
+            let folder = at.folder.with_reserve(Reserve::Whole);
+            let (m, evidence) = load_checked(&folder)?;
+            let judged = judge(&m, rules);
+            let has_reason = |(s, why): &(SnapshotEntry, Vec<Keeps>)| why.is_empty().then_some(s.id);
+            let ids: BTreeSet<SnapId> = judged.iter().filter_map(has_reason).collect();
+            report.snapshots = judged;
+            if dry_run || ids.is_empty() {
+                return Ok(None);
+            }
+            let (m, deleted) = folder.update(|m| mark(m, disk, &ids))?;
+            rollback::record(&folder, m.sequence, &evidence);
+            Ok(Some((folder, deleted)))
+        })?;
+        if let Some((folder, deleted)) = done {
+            report.deletion = self.after_marking(&folder, deleted);
+        }
+        Ok(report)
+    }
+
+    /// Deletes all snapshots of a disk, and the disk with them, unless other disks use something of it.
+    ///
+    /// # Errors
+    /// `Refused` where a snapshot is held: nothing is deleted then.
+    pub fn remove(&self, disk: &str) -> Result<RemoveReport> {
+        let (folder, deleted) = disks::begin_on(self, disk, |at| {
+            let folder = at.folder.with_reserve(Reserve::Whole);
+            let (_, evidence) = load_checked(&folder)?;
+            let (m, deleted) = folder.update(|m| {
+                let ids: BTreeSet<SnapId> = m.live().map(|s| s.id).collect();
+                mark(m, disk, &ids)
+            })?;
+            rollback::record(&folder, m.sequence, &evidence);
+            Ok((folder, deleted))
+        })?;
+        let deletion = self.after_marking(&folder, deleted);
+        remove_if_empty(&folder)?;
+        Ok(RemoveReport { deletion, is_gone: !folder.has_content()? })
+    }
+
     /// Deletes snapshots of a disk. `specs` are as in [`Vault::restore`]; all of them are found, or nothing is deleted.
     pub fn delete(&self, disk: &str, specs: &[&str]) -> Result<DeleteReport> {
         // It gives space back: it must work where none is left.
@@ -75,13 +146,17 @@ impl Vault {
             rollback::record(&folder, m.sequence, &evidence);
             Ok((folder, deleted))
         })?;
+        Ok(self.after_marking(&folder, deleted))
+    }
+
+    /// The snapshots are gone for users: whatever fails from here on concerns their space only.
+    fn after_marking(&self, folder: &Folder, deleted: Vec<SnapshotEntry>) -> DeleteReport {
         let mut report = DeleteReport { deleted, ..DeleteReport::default() };
-        // The snapshots are gone for users: whatever fails from here on concerns their space only.
-        if let Err(e) = self.reclaim_space(&folder, &mut report) {
+        if let Err(e) = self.reclaim_space(folder, &mut report) {
             report.held_up.get_or_insert(e);
         }
         self.fill_reserve();
-        Ok(report)
+        report
     }
 
     /// Steps 2 to 5.
@@ -123,6 +198,17 @@ fn repair_if_due(session: &mut Session) -> Result<u64> {
     } else {
         Ok(0)
     }
+}
+
+/// Why each snapshot that users see stays.
+fn judge(m: &Manifest, rules: &RetentionRules) -> Vec<(SnapshotEntry, Vec<Keeps>)> {
+    let times: Vec<i64> = m.live().map(|s| s.time).collect();
+    let judged = m.live().cloned().zip(rules.apply(&times));
+    let with_holds = judged.map(|(s, mut why)| {
+        why.extend(s.held.then_some(Keeps::Held));
+        (s, why)
+    });
+    with_holds.collect()
 }
 
 /// Step 1.

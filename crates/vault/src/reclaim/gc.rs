@@ -12,7 +12,7 @@ use crate::manifest::disks::{self, DiskAt};
 use crate::manifest::folder::list_names;
 use crate::manifest::folder::Folder;
 use crate::manifest::reader::Reader;
-use crate::manifest::session::{fence_dead, is_alive, is_empty, Session};
+use crate::manifest::session::{fence_dead, is_alive, is_empty, remove_if_empty, Session};
 use crate::manifest::vault::Vault;
 use crate::recipe::reference_index::forget_damaged;
 use crate::reclaim::compact::compact_folder;
@@ -250,21 +250,6 @@ fn any_living(folder: &Folder, m: &Manifest) -> Result<bool> {
         }
     }
     Ok(false)
-}
-
-/// Takes a disk away that has no snapshot and nothing else: its first backup was killed, or all were deleted.
-fn remove_if_empty(folder: &Folder) -> Result<()> {
-    match folder.load_tagged()? {
-        Some((m, _)) if is_empty(&m) => {}
-        _ => return Ok(()),
-    }
-    match Session::begin_removal(&folder.with_reserve(Reserve::Whole)) {
-        // As a backup that fails does; none can begin meanwhile.
-        Ok(session) => drop(session),
-        Err(VaultError::Busy { .. } | VaultError::Missing { .. }) => {}
-        Err(e) => return Err(e),
-    }
-    Ok(())
 }
 
 /// Collects one disk's folder.

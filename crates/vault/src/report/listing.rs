@@ -53,6 +53,18 @@ impl Vault {
     }
 }
 
+impl Vault {
+    /// The names of all disks, in order; and damage that may hide others.
+    pub fn disk_names(&self) -> Result<(Vec<String>, Vec<String>)> {
+        let (all, nowhere) = disks::all(self)?;
+        let faults = all.iter().filter_map(|at| at.name_fault.clone()).chain(nowhere);
+        let damaged = faults.map(damage_line).collect();
+        let mut names: Vec<String> = all.into_iter().map(|at| at.name).collect();
+        names.sort_unstable();
+        Ok((names, damaged))
+    }
+}
+
 impl Listing {
     fn add(&mut self, disk: &str, m: &Manifest) {
         self.snapshots.extend(m.live().map(|s| SnapshotInfo { disk: disk.into(), entry: s.clone() }));

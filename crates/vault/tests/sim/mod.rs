@@ -9,8 +9,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use store::{SimFs, SimStore};
 use vault::{
-    BackupOptions, Global, Policy, Progress, Rewrite, SnapId, Vault, VaultError, BALANCED, CONVENTIONAL,
-    REVERSE, VM_CENTRIC, VM_CENTRIC_BLOOM,
+    BackupOptions, Global, Policy, Progress, RetentionRules, Rewrite, SnapId, Vault, VaultError, BALANCED,
+    CONVENTIONAL, REVERSE, VM_CENTRIC, VM_CENTRIC_BLOOM,
 };
 
 /// A disk in memory, to read.
@@ -229,6 +229,21 @@ impl World {
         self.vault.delete(disk, &[&id.to_string()])?;
         self.doubtful.pop();
         all.remove(&id);
+        Ok(())
+    }
+
+    /// Deletes all snapshots of a disk but the newest ones.
+    pub fn retain(&mut self, disk: &str, last: u32) -> Result<(), VaultError> {
+        let Some(all) = self.acknowledged.get_mut(disk).filter(|a| !a.is_empty()) else { return Ok(()) };
+        let listed = self.vault.snapshots(Some(disk))?.snapshots;
+        let go = listed.len().saturating_sub(last as usize);
+        let go: Vec<SnapId> = listed[..go].iter().map(|s| s.entry.id).collect();
+        self.doubtful.extend(&go);
+        let rules = RetentionRules { last, ..RetentionRules::default() };
+        let report = self.vault.retain(disk, &rules, false)?;
+        assert_eq!(report.deletion.deleted.iter().map(|s| s.id).collect::<Vec<_>>(), go);
+        self.doubtful.clear();
+        go.iter().for_each(|id| drop(all.remove(id)));
         Ok(())
     }
 

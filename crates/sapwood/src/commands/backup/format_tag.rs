@@ -4,12 +4,12 @@
 //! tag, and the next backup refuses another format unless the user gives it (`--source-format`). Names of other files
 //! in an image are followed only if the user gave the format, now or for an earlier snapshot.
 
+use crate::commands::tags::SOURCE_FORMAT_TAG;
 use anyhow::Result;
 use image::Format;
 use vault::{Vault, VaultError};
 
-/// The tag: `raw`, `qcow2`, `vmdk`, with [`SAID`] behind it where the user said it.
-pub const TAG: &str = "source-format";
+/// Behind the format, `raw`, `qcow2` or `vmdk`, where the user said it.
 const SAID: &str = ",said";
 
 /// The format of a disk's file.
@@ -29,7 +29,9 @@ impl SourceFormat {
             other => other?,
         };
         let tags = listing.snapshots.iter().rev().flat_map(|s| &s.entry.tags);
-        Ok(tags.filter(|(name, _)| name == TAG).find_map(|(_, value)| SourceFormat::of_tag(value)))
+        Ok(tags
+            .filter(|(name, _)| name == SOURCE_FORMAT_TAG)
+            .find_map(|(_, value)| SourceFormat::of_tag(value)))
     }
 
     /// What a backup remembers that was told `said`, found `before`, and read `format` ([`image::Source::format`]);

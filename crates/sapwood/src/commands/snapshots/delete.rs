@@ -46,18 +46,18 @@ pub fn run(args: &Args, names: &[String]) -> Result<ExitCode> {
 
 /// What was done to all disks.
 #[derive(Default)]
-struct Total {
+pub struct Total {
     deleted: Vec<String>,
-    freed_bytes: u64,
+    pub freed_bytes: u64,
     waiting: usize,
     waiting_for: Vec<String>,
     left_shared: u64,
     repaired_chunks: u64,
-    held_up: Vec<anyhow::Error>,
+    pub held_up: Vec<anyhow::Error>,
 }
 
 impl Total {
-    fn add(&mut self, disk: &str, report: DeleteReport) {
+    pub fn add(&mut self, disk: &str, report: DeleteReport) {
         self.deleted.extend(report.deleted.iter().map(|s| format!("{disk}@{}", s.id)));
         self.freed_bytes += report.freed_bytes;
         self.waiting += report.waiting;
@@ -69,18 +69,27 @@ impl Total {
 
     fn show(&self, args: &Args, seconds: f64) {
         note_done(format!("{} deleted", self.deleted.join(", ")));
-        let held_up: Vec<String> = self.held_up.iter().map(one_line).collect();
         if args.json {
-            print_json(&json!({
-                "deleted": self.deleted, "freed_bytes": self.freed_bytes, "waiting_snapshots": self.waiting,
-                "left_shared_containers": self.left_shared,
-                "repaired_chunks": self.repaired_chunks, "held_up": held_up, "seconds": seconds,
-            }));
+            print_json(&self.json(seconds));
             return;
         }
         let (all, freed) = (self.deleted.join(", "), size(self.freed_bytes));
         outln!("deleted {all}; {freed} given back, {seconds:.2} s");
-        for why in &held_up {
+        self.explain();
+    }
+
+    pub fn json(&self, seconds: f64) -> serde_json::Value {
+        let held_up: Vec<String> = self.held_up.iter().map(one_line).collect();
+        json!({
+            "deleted": self.deleted, "freed_bytes": self.freed_bytes, "waiting_snapshots": self.waiting,
+            "left_shared_containers": self.left_shared,
+            "repaired_chunks": self.repaired_chunks, "held_up": held_up, "seconds": seconds,
+        })
+    }
+
+    /// Says what space was not given back, and why.
+    pub fn explain(&self) {
+        for why in self.held_up.iter().map(one_line) {
             outln!(
                 "deleted snapshots are gone from the list, but not all of their space was given back: {why}"
             );

@@ -1,0 +1,27 @@
+//! Tags of snapshots: names and values that users give, and those that backups set themselves.
+
+use crate::live::{CHECKPOINT_TAG, IMAGE_TAG};
+use vault::{Result, VaultError};
+
+/// The format that a source was read as.
+pub const SOURCE_FORMAT_TAG: &str = "source-format";
+
+/// Tags that users cannot give: what they say decides what the next backup reads.
+const RESERVED: [&str; 4] = ["consistency", CHECKPOINT_TAG, IMAGE_TAG, SOURCE_FORMAT_TAG];
+
+/// `NAME=VALUE` in two.
+pub fn parse(text: &str) -> Result<(String, String)> {
+    let wrong = |why: String| VaultError::Usage(format!("the tag {text}: {why}"));
+    let (name, value) = text.split_once('=').ok_or_else(|| wrong("give it as NAME=VALUE".into()))?;
+    check_name(name).map_err(wrong)?;
+    Ok((name.into(), value.into()))
+}
+
+/// Whether users may give a tag of this name, and take it away.
+pub fn check_name(name: &str) -> std::result::Result<(), String> {
+    match name {
+        "" => Err("has no name".into()),
+        name if RESERVED.contains(&name) => Err(format!("{name} is what backups say themselves")),
+        _ => Ok(()),
+    }
+}
