@@ -174,6 +174,8 @@ pub struct Manifest {
     pub disk: DiskId,
     /// `vm/disk`; empty for the popular set.
     pub name: String,
+    /// Names that may lead to it too, while it is being renamed, or after that was stopped.
+    pub other_names: Vec<String>,
     /// The next writer's number.
     pub next_writer: WriterNo,
     /// Who may commit.
@@ -205,6 +207,7 @@ impl Manifest {
             sequence: 0,
             disk,
             name: name.into(),
+            other_names: Vec::new(),
             next_writer: WriterNo(1),
             writers: Vec::new(),
             snapshots: Vec::new(),
@@ -263,6 +266,7 @@ impl Manifest {
             size_of::<Released>() + name
         };
         text(&self.name)
+            + self.other_names.iter().map(|n| size_of::<String>() + text(n)).sum::<usize>()
             + self.writers.len() * size_of::<Writer>()
             + self.snapshots.iter().map(snapshot).sum::<usize>()
             + self.pages.len() * size_of::<PageRef>()
@@ -299,6 +303,8 @@ impl Manifest {
         o.u64(self.sequence);
         o.bytes(&self.disk.0);
         o.string(&self.name);
+        o.varint(self.other_names.len() as u64);
+        self.other_names.iter().for_each(|n| o.string(n));
         o.u32(self.next_writer.0);
         o.varint(self.writers.len() as u64);
         for w in &self.writers {
@@ -361,21 +367,13 @@ impl Manifest {
     pub fn decode(context: Context<'_>, bytes: &[u8]) -> Result<Self> {
         let body = decode_frame(Kind::Manifest, context, bytes)?;
         let mut i = In::within(&body, Self::MEMORY_MAX);
-        let mut m = Manifest {
-            sequence: i.u64()?,
-            disk: DiskId(i.array()?),
-            name: i.string()?,
-            next_writer: WriterNo(i.u32()?),
-            writers: Vec::new(),
-            snapshots: Vec::new(),
-            pages: Vec::new(),
-            released: Vec::new(),
-            owners: Vec::new(),
-            damaged: Vec::new(),
-            unswept: Vec::new(),
-            references: Vec::new(),
-            by_filter: 0,
-        };
+        let (sequence, disk, name) = (i.u64()?, DiskId(i.array()?), i.string()?);
+        let (n, mut other_names) = i.list(1)?;
+        for _ in 0..n {
+            other_names.push(i.string()?);
+        }
+        let mut m =
+            Manifest { other_names, sequence, next_writer: WriterNo(i.u32()?), ..Manifest::new(disk, &name) };
         let n;
         (n, m.writers) = i.list(22)?;
         for _ in 0..n {

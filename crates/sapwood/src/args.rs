@@ -77,6 +77,15 @@ pub enum Command {
         #[arg(long, value_name = "K")]
         remove: Vec<String>,
     },
+    /// Give a disk another name
+    Rename {
+        /// vm/disk
+        #[arg(value_parser = parse_name)]
+        old: String,
+        /// vm/disk
+        #[arg(value_parser = parse_name)]
+        new: String,
+    },
     /// Remove a disk: all its snapshots and its name
     Remove {
         /// vm/disk

@@ -15,7 +15,7 @@ mod verify;
 
 use crate::args::{Args, Command};
 use anyhow::Result;
-use snapshots::{delete, hold, list, remove, retain, tag};
+use snapshots::{delete, hold, list, remove, rename, retain, tag};
 use space::{availability, gc, map, popular, reindex, stats, study};
 use std::process::ExitCode;
 
@@ -28,6 +28,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Command::Restore(a) => restore::run(args, a),
         Command::Delete { snapshots } => delete::run(args, snapshots),
         Command::Tag { snapshot, tags, remove } => tag::run(args, snapshot, tags, remove),
+        Command::Rename { old, new } => rename::run(args, old, new),
         Command::Remove { disk, yes } => remove::run(args, disk, *yes),
         Command::Retain(a) => retain::run(args, a),
         Command::Diff(a) => diff::run(args, a),

@@ -1,4 +1,4 @@
-//! `retain`, `tag`, `remove`: what an operator does with snapshots every day.
+//! `retain`, `tag`, `rename`, `remove`: what an operator does with snapshots every day.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -24,7 +24,7 @@ fn reasons(report: &Value) -> Vec<String> {
     let snapshots = disks.iter().flat_map(|d| d["snapshots"].as_array().unwrap());
     let words =
         |s: &Value| s["why"].as_array().unwrap().iter().map(|w| w.as_str().unwrap().to_owned()).collect();
-    snapshots.map(|s| words(s)).map(|w: Vec<String>| w.join(" ")).collect()
+    snapshots.map(words).map(|w: Vec<String>| w.join(" ")).collect()
 }
 
 #[test]
@@ -114,4 +114,25 @@ fn a_disk_is_removed_with_its_name() {
     bench.collect();
     assert_eq!(bench.data_objects().len(), 0, "nothing is left");
     bench.backup("web01/vda", &bench.file("source", &random(1000, 1)));
+}
+
+#[test]
+fn a_disk_gets_another_name() {
+    let bench = with_days(&["web01/vda", "web02/vda"], 2);
+    let before = bench.snapshots("web01/vda");
+    bench.fails(
+        &["rename", "web01/vda", "web02/vda"],
+        REFUSED,
+        &["web02/vda", "there is a disk of this name"],
+    );
+    bench.fails(&["rename", "web01/vda", "www"], USAGE, &["www"]);
+    bench.fails(&["rename", "mail/vda", "www/vda"], FAILED, &["there is no disk mail/vda"]);
+    assert_eq!(bench.json(&["rename", "web01/vda", "www/vda"])["disk"], "www/vda");
+    assert_eq!((bench.snapshots("www/vda"), bench.snapshots("web01/vda").len()), (before, 0));
+    let said = bench.json(&["backup", "www/vda", &bench.arg("source")]);
+    assert_eq!(said["disk"], "www/vda");
+    bench.backup("web01/vda", &bench.arg("source"));
+    bench.verify();
+    bench.collect();
+    assert_eq!(bench.all_snapshots().len(), 6);
 }

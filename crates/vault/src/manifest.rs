@@ -8,6 +8,7 @@ pub(crate) mod folder;
 pub(crate) mod hold;
 pub(crate) mod names;
 pub(crate) mod reader;
+pub(crate) mod rename;
 pub(crate) mod rollback;
 pub(crate) mod session;
 mod tags;

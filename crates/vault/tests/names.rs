@@ -56,6 +56,11 @@ impl World {
         Vault::open(Arc::new(self.store())).unwrap()
     }
 
+    /// The same where the disk may stop at any call.
+    fn vault_unless_stopped(&self) -> Result<Vault, VaultError> {
+        Vault::open(Arc::new(SimStore::open_on(self.fs.process())?))
+    }
+
     fn backup(&mut self, disk: &str, n: u64) -> Result<SnapId, VaultError> {
         let options = BackupOptions { policy: Some(BALANCED_SMALL), ..BackupOptions::default() };
         let source = Box::new(Bytes(content(disk, n)));
@@ -322,4 +327,153 @@ fn disks_without_names_are_no_empty_store() {
     };
     lost(Vault::init(Arc::new(world.store()), &BALANCED_SMALL).map(drop).unwrap_err());
     lost(Vault::open(Arc::new(world.store())).map(drop).unwrap_err());
+}
+
+impl World {
+    /// What was called `old` is called `new`.
+    fn called(&mut self, old: &str, new: &str) {
+        let rename = |disk: &str| if disk == old { new.to_owned() } else { disk.to_owned() };
+        self.snapshots = std::mem::take(&mut self.snapshots)
+            .into_iter()
+            .map(|((d, id), c)| ((rename(&d), id), c))
+            .collect();
+        self.folders =
+            std::mem::take(&mut self.folders).into_iter().map(|(d, id)| (rename(&d), id)).collect();
+    }
+
+    fn names(&self) -> usize {
+        let mut count = 0;
+        let counted = self.store().list(names::NAMES, &mut |_| {
+            count += 1;
+            Ok(())
+        });
+        counted.unwrap();
+        count
+    }
+}
+
+#[test]
+fn a_disk_gets_another_name() {
+    let mut world = World::new(&DISKS);
+    let vault = world.vault();
+    for (old, new, why) in [
+        ("web/vda", "db/vda", "there is a disk of this name"),
+        ("web/vda", "web/vda", "there is a disk of this name"),
+        ("web/vda", "no name", "no name"),
+        ("mail/vda", "post/vda", "there is no disk mail/vda"),
+    ] {
+        let e = vault.rename(old, new).unwrap_err().to_string();
+        assert!(e.contains(why), "{old} {new}: {e}");
+    }
+    world.check_clean("refused");
+    vault.rename("web/vda", "www/vda").unwrap();
+    world.called("web/vda", "www/vda");
+    world.check_clean("renamed");
+    assert!(matches!(vault.snapshots(Some("web/vda")), Err(VaultError::NotFound { .. })));
+    // It goes on as the same disk, and the old name is free.
+    let id = world.backup("www/vda", 3).unwrap();
+    let listed = vault.snapshots(Some("www/vda")).unwrap().snapshots;
+    let newest = &listed.last().unwrap().entry;
+    assert_eq!((newest.id, newest.parent), (id, Some(listed[1].entry.id)));
+    let first = world.backup("web/vda", 1).unwrap();
+    assert_eq!(vault.snapshots(Some("web/vda")).unwrap().snapshots[0].entry.id, first);
+    vault.rename("web/vda", "tmp/vda").unwrap();
+    vault.rename("www/vda", "web/vda").unwrap();
+    world.called("web/vda", "tmp/vda");
+    world.called("www/vda", "web/vda");
+    assert_eq!(world.names(), 4);
+}
+
+#[test]
+fn a_renaming_that_is_stopped_leaves_one_name() {
+    let (mut old_ones, mut new_ones) = (0, 0);
+    for stop in 1.. {
+        let mut world = World::new(&["web/vda"]);
+        let fs = world.fs.clone();
+        fs.stop_after(stop);
+        let ended = world.vault_unless_stopped().and_then(|v| v.rename("web/vda", "www/vda"));
+        if !fs.is_stopped() {
+            ended.unwrap();
+            break;
+        }
+        world.fs = if stop % 2 == 0 { fs.crash() } else { fs.restart() };
+        let listing = world.vault().snapshots(None).unwrap();
+        assert_eq!(listing.damaged, [""; 0], "stop {stop}");
+        let name = listing.snapshots[0].disk.clone();
+        if name == "www/vda" {
+            world.called("web/vda", "www/vda");
+            new_ones += 1;
+        } else {
+            old_ones += 1;
+        }
+        world.check(&format!("stop {stop}"));
+        assert!(world.vault().verify(None, true, &Progress::default()).unwrap().damaged.is_empty());
+        // The other name is free for a new disk, and what was begun can be done.
+        let other = if name == "www/vda" { "web/vda" } else { "www/vda" };
+        match stop % 3 {
+            0 => drop(world.backup(other, 1).unwrap()),
+            1 => {
+                world.vault().rename(&name, other).unwrap();
+                world.called(&name, other);
+            }
+            _ => {}
+        }
+        world.vault().gc(false).unwrap();
+        world.check_clean(&format!("stop {stop}, collected"));
+        assert_eq!(world.names(), world.manifests().len(), "stop {stop}");
+        assert!(world.manifests().iter().all(|m| m.other_names.is_empty()), "stop {stop}");
+    }
+    assert!(old_ones > 5 && new_ones > 2, "{old_ones} old names, {new_ones} new ones");
+}
+
+/// Backups that begin or end while a disk is renamed: each snapshot is of the disk of one name or of the other.
+#[test]
+fn renaming_beside_backups() {
+    for at in 0.. {
+        let world = World::new(&["web/vda"]);
+        let (fs, done) = (world.fs.clone(), Arc::new(std::sync::Mutex::new(Vec::new())));
+        let made = done.clone();
+        let meanwhile = move || {
+            for (disk, n) in [("web/vda", 3), ("www/vda", 4)] {
+                let store = Arc::new(SimStore::open_on(fs.process()).unwrap());
+                let vault = Vault::open(store).unwrap().with_patience(std::time::Duration::from_millis(1));
+                let options = BackupOptions { policy: Some(BALANCED_SMALL), ..BackupOptions::default() };
+                let source = Box::new(Bytes(content(disk, n)));
+                match vault.backup(disk, source, &options, &Progress::default()) {
+                    Ok(report) => made.lock().unwrap().push((report.snapshot.id, content(disk, n))),
+                    Err(VaultError::Busy { .. }) => {}
+                    Err(e) => panic!("{disk}: {e}"),
+                }
+            }
+        };
+        let store = Between::new(world.store(), at, 0, Box::new(meanwhile));
+        let operations = store.operations();
+        match Vault::open(Arc::new(store)).unwrap().rename("web/vda", "www/vda") {
+            Ok(()) | Err(VaultError::Refused(_) | VaultError::Busy { .. }) => {}
+            Err(e) => panic!("operation {at}: {e}"),
+        }
+        let last = operations.load(Ordering::Relaxed) <= at;
+        let vault = world.vault();
+        vault.gc(false).unwrap();
+        let listing = vault.snapshots(None).unwrap();
+        assert_eq!(listing.damaged, [""; 0], "operation {at}");
+        let expected: Vec<(SnapId, Arc<Vec<u8>>)> = world
+            .snapshots
+            .iter()
+            .map(|((_, id), content)| (*id, content.clone()))
+            .chain(done.lock().unwrap().iter().cloned())
+            .collect();
+        assert_eq!(listing.snapshots.len(), expected.len(), "operation {at}");
+        for s in &listing.snapshots {
+            let content = &expected.iter().find(|(id, _)| *id == s.entry.id).unwrap().1;
+            assert!(
+                restore(&vault, &s.disk, &s.entry.id.to_string()).unwrap() == **content,
+                "operation {at}"
+            );
+        }
+        assert!(vault.verify(None, true, &Progress::default()).unwrap().damaged.is_empty());
+        if last {
+            break;
+        }
+    }
 }

@@ -48,6 +48,7 @@ pub fn manifests() -> Vec<Manifest> {
     let writer = |no, kind, parent| Writer { no: WriterNo(no), token: Token(7), kind, parent, since: 12 };
     let full = Manifest {
         sequence: 19,
+        other_names: vec!["web1/vda".into()],
         next_writer: WriterNo(9),
         writers: vec![
             writer(7, WriterKind::Backup, Some(SnapId(2))),

@@ -5,5 +5,6 @@ pub mod hold;
 pub mod list;
 mod pattern;
 pub mod remove;
+pub mod rename;
 pub mod retain;
 pub mod tag;

@@ -31,7 +31,7 @@ pub const CASES: &[Case] = &[
         head.extend_from_slice(&m.disk.0);
         head.extend_from_slice(&varint(m.name.len() as u64));
         head.extend_from_slice(m.name.as_bytes());
-        head.extend_from_slice(&[9, 0, 0, 0, 0]);
+        head.extend_from_slice(&[0, 9, 0, 0, 0, 0]);
         let times = (1 << 30) / 27 - 10;
         head.extend_from_slice(&varint(times as u64));
         v.put(Kind::Manifest, &name, &Body::Repeated { head: &head, item: &[0; 27], times });

@@ -88,6 +88,10 @@ fn find_any(vault: &Vault, name: &str) -> Result<Option<DiskAt>> {
         Ok(Some((n, id))) if n == name => {
             let folder = vault.folder(id);
             match folder.load_tagged() {
+                // The disk has another name by now, or not this one yet.
+                Ok(Some((m, _))) if m.name != name && m.other_names.iter().any(|n| n == name) => {
+                    return Ok(None);
+                }
                 Ok(Some((m, _))) if m.name != name => {
                     let why = misleads(&folder, &m.name);
                     (why.clone(), Err(VaultError::Corrupt { object: object.clone(), why }))
@@ -226,7 +230,7 @@ pub(crate) fn all(vault: &Vault) -> Result<(Vec<DiskAt>, Vec<Fault>)> {
         let (folder, claimed) = (vault.folder(id), claims.get(&id).map_or(&[][..], Vec::as_slice));
         match folder.load_tagged() {
             Ok(Some((m, _))) => {
-                for name in claimed.iter().filter(|n| **n != m.name) {
+                for name in claimed.iter().filter(|n| **n != m.name && !m.other_names.contains(n)) {
                     bad_names.insert(names::name(name), misleads(&folder, &m.name));
                 }
                 if claimed.contains(&m.name) {

@@ -33,6 +33,7 @@ impl Vault {
             Ok(false) => {
                 folder.remove()?;
                 drop(hold);
+                self.free_name(name)?;
                 return self.disk_or_new(name);
             }
             Err(e) => {

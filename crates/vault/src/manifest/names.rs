@@ -21,6 +21,21 @@ pub(crate) fn read_name(
     Ok(Some((name, disk)))
 }
 
+/// Deletes the objects of names that lead to this folder.
+pub(crate) fn delete_names(folder: &Folder, all: &[String]) -> Result<()> {
+    for name in all {
+        let object = names::name(name);
+        match read_name(&*folder.store, folder.context(&object), &object) {
+            Ok(Some((_, disk))) if disk == folder.disk => drop(folder.store.delete(&object)?),
+            // Another folder has it, or nobody can tell: that is found where names are looked at.
+            Ok(_) => {}
+            Err(e) if e.is_damage() => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
 impl Vault {
     pub(crate) fn read_name(&self, object: &str) -> Result<Option<(String, DiskId)>> {
         read_name(&*self.store, self.context(object), object)

@@ -9,7 +9,7 @@ use crate::base::error::{Result, VaultError};
 use crate::base::random::random_token;
 use crate::manifest::edit::ManifestEdit;
 use crate::manifest::folder::Folder;
-use crate::manifest::names::read_name;
+use crate::manifest::names::delete_names;
 use crate::manifest::rollback::{self, Evidence};
 use crate::manifest::vault::now;
 use format::Token;
@@ -37,6 +37,7 @@ pub(crate) struct Session {
 
 /// What the session of maintenance says.
 const MAINTENANCE: &str = "maintenance run";
+const RENAMING: &str = "renaming";
 
 /// The manifest that lists the writer, its number, and the commit records before.
 type Registered = (Manifest, WriterNo, Evidence);
@@ -109,6 +110,11 @@ impl Session {
     /// has the disk.
     pub fn begin_removal(folder: &Folder) -> Result<Session> {
         Self::register_within(folder, WriterKind::Backup, REMOVAL, Duration::ZERO)
+    }
+
+    /// Registers as a backup would, to give the disk another name.
+    pub fn begin_renaming(folder: &Folder) -> Result<Session> {
+        Self::register_within(folder, WriterKind::Backup, RENAMING, Duration::ZERO)
     }
 
     /// Registers maintenance that can as well be done later: refused at once where other maintenance has the folder.
@@ -294,7 +300,7 @@ impl Drop for Session {
                 // So that a backup which meets it waits.
                 let _ = hold.replace(&record(&folder, &names::session(self.token), REMOVAL));
             }
-            let _ = remove_disk(&folder, &m.name);
+            let _ = remove_disk(&folder, &m);
         }
     }
 }
@@ -315,14 +321,10 @@ pub(crate) fn is_empty(m: &Manifest) -> bool {
     m.snapshots.is_empty() && m.pages.is_empty() && m.released.is_empty() && m.unswept.is_empty()
 }
 
-/// Removes an empty disk: its name first, so that a name that is found leads to a manifest.
-fn remove_disk(folder: &Folder, name: &str) -> Result<()> {
-    let object = names::name(name);
-    match read_name(&*folder.store, folder.context(&object), &object)? {
-        Some((_, disk)) if disk == folder.disk => drop(folder.store.delete(&object)?),
-        // Another folder has it.
-        _ => {}
-    }
+/// Removes an empty disk: its names first, so that a name that is found leads to a manifest.
+fn remove_disk(folder: &Folder, m: &Manifest) -> Result<()> {
+    delete_names(folder, std::slice::from_ref(&m.name))?;
+    delete_names(folder, &m.other_names)?;
     folder.remove().map(drop)
 }
 

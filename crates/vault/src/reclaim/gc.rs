@@ -12,6 +12,7 @@ use crate::manifest::disks::{self, DiskAt};
 use crate::manifest::folder::list_names;
 use crate::manifest::folder::Folder;
 use crate::manifest::reader::Reader;
+use crate::manifest::rename::tidy_names;
 use crate::manifest::session::{fence_dead, is_alive, is_empty, remove_if_empty, Session};
 use crate::manifest::vault::Vault;
 use crate::recipe::reference_index::forget_damaged;
@@ -259,6 +260,7 @@ fn collect_folder(vault: &Vault, folder: &Folder, limits: SweepLimits, report: &
     let folder = &folder.with_reserve(Reserve::Whole);
     // Before a writer is registered: its number may be the one that proves a rollback.
     let listed = list_checked(folder)?;
+    tidy_names(folder, &folder.load()?)?;
     let mut session = Session::begin(folder, WriterKind::Maintenance)?;
     fence_dead(&session)?;
     // Room first: what follows needs some.
