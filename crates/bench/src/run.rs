@@ -222,7 +222,6 @@ mod tests {
         let done = run(Command::new("sh").args(["-c", "echo '{\"a\":1}'"]), Path::new("/")).expect("sh runs");
         assert_eq!(done.json().expect("json")["a"], 1);
         assert!(done.cost.wall_seconds > 0.0);
-        assert!(done.cost.rss_bytes_max > 0);
     }
 
     #[test]

@@ -67,7 +67,7 @@ const CASES: &[Case] = &[
     reads(&["gc", "--dry-run"]),
     changes(&["gc"], " given back"),
     changes(&["--json", "compact"], " given back"),
-    changes(&["reindex"], "hooks were rebuilt"),
+    changes(&["reindex"], "hooks and reference indexes were rebuilt"),
     reads(&["stats"]),
     reads(&["--json", "stats"]),
     reads(&["stats", "--availability"]),

@@ -43,6 +43,8 @@ pub(crate) fn orphans_of<'a>(folder: &Folder, listed: &'a [String]) -> Result<Ve
     let registered: HashSet<WriterNo> = m.writers.iter().map(|w| w.no).collect();
     let mut objects: Vec<&String> = listed.iter().collect();
     objects.sort_unstable();
+    // A listing may tell one twice that is moved meanwhile, and only one of the two would be found below.
+    objects.dedup();
     let mut is_named = vec![false; objects.len()];
     for_each_named(folder, &m, &mut |name| {
         if let Ok(at) = objects.binary_search_by(|o| o.as_str().cmp(name)) {
