@@ -117,7 +117,7 @@ fn options() {
     backup("--policy", "best", &["there is no policy \"best\"", "balanced"]);
     backup("--codec", "rar", &["\"rar\" is no codec", "zstd:LEVEL"]);
     backup("--codec", "zstd:99", &["zstd:99", "-7 to 19"]);
-    backup("--tag", "novalue", &["--tag novalue", "NAME=VALUE"]);
+    backup("--tag", "novalue", &["the tag novalue", "NAME=VALUE"]);
     backup("--time", "yesterday", &["--time yesterday", "UTC"]);
     backup("--source-format", "vhdx", &["\"vhdx\" is no format", "qcow2"]);
     bench.fails(&["restore", "vm/kept", "-", "--format", "vhdx"], USAGE, &["\"vhdx\" is no format"]);

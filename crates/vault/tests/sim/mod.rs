@@ -4,7 +4,7 @@
 use image::{Source, Target};
 use rand::rngs::StdRng;
 use rand::RngExt;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use store::{SimFs, SimStore};
@@ -241,7 +241,8 @@ impl World {
         self.doubtful.extend(&go);
         let rules = RetentionRules { last, ..RetentionRules::default() };
         let report = self.vault.retain(disk, &rules, false)?;
-        assert_eq!(report.deletion.deleted.iter().map(|s| s.id).collect::<Vec<_>>(), go);
+        let deleted: BTreeSet<SnapId> = report.deletion.deleted.iter().map(|s| s.id).collect();
+        assert_eq!(deleted, go.iter().copied().collect());
         self.doubtful.clear();
         go.iter().for_each(|id| drop(all.remove(id)));
         Ok(())
