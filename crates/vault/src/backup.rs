@@ -277,7 +277,7 @@ fn commit(
     let (manifest, ()) = session.commit(|m| {
         // Only backups of the disk add owners, and there is one at a time.
         m.owners.clone_from(&owners);
-        // A deletion beside this one may have given up what the table listed when this backup began.
+        // A concurrent deletion may have removed entries that the table had when this backup began.
         let listed = Containers::new(folder.clone(), m);
         let mut edits = fresh.clone();
         for id in &taken {

@@ -1,7 +1,7 @@
 //! Referrer records: which other disks reference containers of an owner.
 //!
-//! A backup puts the record before its manifest names the first container of a writer. It goes when whoever removes
-//! chunks finds that the disk references none any more.
+//! A backup puts the record before its manifest names the first container of a writer. A sweep deletes it once the disk
+//! lists none of that writer's containers any more.
 
 use crate::base::error::Result;
 use crate::manifest::container_table::Containers;
@@ -92,7 +92,7 @@ pub(crate) fn is_recorded(owner: &Folder, writer: WriterNo, disk: DiskId) -> Res
     match owner.store.len(&names::referrer(&owner.path, writer, disk)) {
         Ok(_) => Ok(true),
         Err(StoreError::NotFound { .. }) => Ok(false),
-        // Something stands there: whoever lists the records finds it.
+        // There is an object that cannot be read. Listings include it, so it counts.
         Err(StoreError::Unreadable { .. }) => Ok(true),
         Err(e) => Err(e.into()),
     }

@@ -18,7 +18,7 @@ pub(crate) fn put(session: &Session, name: RecipeName, pages: &[RecipePageRef]) 
     let folder = &session.folder;
     let mut referenced: Vec<(ContainerId, RunSet)> = Vec::new();
     for page in pages {
-        // What a set has is nobody's to delete with a snapshot.
+        // Chunks of the popular set and of other disks are not deleted with a snapshot.
         let own = summary_of(folder, page)?.containers.into_iter().filter(|(id, _)| id.is_own());
         referenced.extend(own);
     }

@@ -98,8 +98,8 @@ impl Vault {
             let folder = at.folder.with_reserve(Reserve::Whole);
             let (m, evidence) = load_checked(&folder)?;
             let judged = judge(&m, rules);
-            let has_reason = |(s, why): &(SnapshotEntry, Vec<Keeps>)| why.is_empty().then_some(s.id);
-            let ids: BTreeSet<SnapId> = judged.iter().filter_map(has_reason).collect();
+            let without_reason = |(s, why): &(SnapshotEntry, Vec<Keeps>)| why.is_empty().then_some(s.id);
+            let ids: BTreeSet<SnapId> = judged.iter().filter_map(without_reason).collect();
             report.snapshots = judged;
             if dry_run || ids.is_empty() {
                 return Ok(None);

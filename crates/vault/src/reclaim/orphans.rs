@@ -36,8 +36,8 @@ pub(crate) fn remove_orphans(session: &Session, listed: &[String], report: &mut 
     Ok(())
 }
 
-/// Those of the objects that nothing names. Listed before the manifest is read: whoever put an object that was
-/// listed is registered still, or has committed, or never will.
+/// Those of the objects that nothing names. They were listed before the manifest is read: the writer of a listed object is
+/// still registered, or has committed, or can never commit.
 pub(crate) fn orphans_of<'a>(folder: &Folder, listed: &'a [String]) -> Result<Vec<&'a String>> {
     let m = folder.load()?;
     let registered: HashSet<WriterNo> = m.writers.iter().map(|w| w.no).collect();

@@ -22,10 +22,10 @@ const RUNS_MAX: usize = 1 << 18;
 /// Bytes of a block before compression, about.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// Puts the recipes of a disk that were reversed and are not in the index into a new part of it, if there are `at_least`
-/// so many. Parts that are not much longer are joined with it, so that there are O(log n).
+/// Puts the reversed recipes of a disk that are not in the index into a new part of it, if there are at least `at_least`.
+/// Parts that are not much longer are joined with it, so that there are O(log n) parts.
 ///
-/// What it says of a recipe is as true as the recipe, which never changes: a part is right for whoever finds it.
+/// A recipe never changes under its name, so the entries of a part stay correct.
 pub(crate) fn extend(session: &Session, at_least: usize) -> Result<()> {
     let folder = &session.folder;
     let m = folder.load()?;
@@ -34,7 +34,7 @@ pub(crate) fn extend(session: &Session, at_least: usize) -> Result<()> {
     if waiting.len() < at_least.max(1) {
         return Ok(());
     }
-    // There would be more and more of them.
+    // Parts that cannot be opened cannot be joined: their number would only grow.
     if forget_damaged(session)? > 0 {
         return extend(session, at_least);
     }
