@@ -38,7 +38,7 @@ fn every_command_prints_one_object() {
     json(&["gc", "--dry-run"], &["dry_run", "orphans"]);
     json(&["gc"], &["orphans", "freed_bytes", "dead_sessions", "compacted_containers"]);
     json(&["compact", "vm/a"], &["compacted_containers"]);
-    json(&["reindex"], &["containers", "hooks", "removed", "damaged"]);
+    json(&["reindex"], &["containers", "hooks", "removed", "reference_indexes", "damaged"]);
     let stats = json(&["stats"], &["stored_bytes", "popular_data_bytes", "popular_metadata_bytes", "disks"]);
     assert_eq!(stats["disks"][0]["foreign_containers"], 0);
     assert_eq!(stats["disks"][0]["owners"], 0);

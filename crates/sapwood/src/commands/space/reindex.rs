@@ -17,14 +17,16 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             "containers": r.containers,
             "hooks": r.hooks,
             "removed": r.removed,
+            "reference_indexes": r.reference_indexes,
             "damaged": r.damaged,
         }));
     } else {
         outln!(
-            "{} containers gave {} hooks; replaced {} objects; {} tables damaged",
+            "{} containers gave {} hooks; replaced {} objects; rebuilt {} reference indexes; {} tables damaged",
             r.containers,
             r.hooks,
             r.removed,
+            r.reference_indexes,
             r.damaged
         );
     }
