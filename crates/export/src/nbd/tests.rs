@@ -20,6 +20,8 @@ use tempfile::TempDir;
 
 /// Bytes of the device that most tests use: no multiple of a sector.
 const SIZE: u64 = (3 << 20) + 123;
+/// More than any test has that is not about their number: a client counts until the server has seen that it is gone.
+const CONNECTIONS_MAX: usize = 256;
 
 /// A server of one memory device on a Unix socket.
 struct Bench {
@@ -31,7 +33,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Bench {
-        Bench::of(Memory::new(SIZE), 8)
+        Bench::of(Memory::new(SIZE), CONNECTIONS_MAX)
     }
 
     fn of(device: Memory, connections_max: usize) -> Bench {

@@ -3,6 +3,7 @@
 use super::{source_of, Name};
 use crate::common::{Bench, Child, Ended, FAILED};
 use rustix::process::Signal;
+use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -43,6 +44,13 @@ pub struct Task {
     pub target: PathBuf,
     /// When it is sent which signals.
     pub signals: Vec<(Duration, Signal)>,
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.action)?;
+        self.signals.iter().try_for_each(|(at, signal)| write!(f, ", {signal:?} after {at:?}"))
+    }
 }
 
 impl Task {

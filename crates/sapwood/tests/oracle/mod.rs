@@ -39,6 +39,24 @@ pub struct World {
     snapshots: BTreeMap<Name, Arc<Vec<u8>>>,
     /// How processes have ended.
     tally: Tally,
+    /// What was done in each round so far.
+    rounds: Vec<String>,
+}
+
+/// Rounds that are shown before the one that failed.
+const ROUNDS_SHOWN: usize = 3;
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let shown = self.rounds.len().saturating_sub(ROUNDS_SHOWN + 1);
+            println!("{}", self.rounds[shown..].join("\n"));
+            if std::env::var_os("SAPWOOD_KEEP").is_some() {
+                self.bench.dir.disable_cleanup(true);
+                println!("kept: {}", self.bench.dir.path().display());
+            }
+        }
+    }
 }
 
 /// Counts by what was done and how it ended.
@@ -50,13 +68,15 @@ impl World {
         let mut rng = StdRng::seed_from_u64(seed);
         let bench = Bench::new_in(parent, policy);
         let disks = DISKS.map(|(disk, bytes, _)| (disk.to_string(), Arc::new(fresh(bytes, &mut rng)))).into();
-        World { bench, rng, seed, disks, snapshots: BTreeMap::new(), tally: Tally::new() }
+        World { bench, rng, seed, disks, snapshots: BTreeMap::new(), tally: Tally::new(), rounds: Vec::new() }
     }
 
     /// Several processes at once, some of them stopped; then everything is looked at.
     pub fn round(&mut self, no: u64) {
         let when = format!("seed {} round {no}", self.seed);
         let tasks = self.tasks(no);
+        // Shown if something fails.
+        self.rounds.push(format!("round {no}: {}", tasks.iter().map(Task::to_string).collect::<Vec<_>>().join("; ")));
         let before = self.snapshots.clone();
         let ended = self.carry_out(tasks);
         self.judge(&when, &ended);
@@ -308,7 +328,7 @@ impl World {
             self.seed
         );
         self.bench.verify();
-        self.tally
+        std::mem::take(&mut self.tally)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::client::{contexts, export_infos, option_bytes, request, Client};
 use super::device::Memory;
-use super::{wait_until, Bench, SIZE};
+use super::{wait_until, Bench, CONNECTIONS_MAX, SIZE};
 use format::nbd::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -34,7 +34,7 @@ fn socket(bench: &Bench) -> UnixStream {
 
 #[test]
 fn clients_may_hang_up_after_any_byte() {
-    let bench = Bench::of(Memory::new(SIZE), 64);
+    let bench = Bench::of(Memory::new(SIZE), CONNECTIONS_MAX);
     let mut witness = bench.client();
     let said = session();
     for end in 0..=said.len() {
@@ -64,7 +64,7 @@ fn nonsense_ends_no_server() {
     let seed = std::env::var("SAPWOOD_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(13);
     println!("SAPWOOD_SEED={seed}");
     let mut rng = StdRng::seed_from_u64(seed);
-    let bench = Bench::of(Memory::new(SIZE), 64);
+    let bench = Bench::of(Memory::new(SIZE), CONNECTIONS_MAX);
     let good = session();
     for round in 0..1500 {
         let mut said = good.clone();

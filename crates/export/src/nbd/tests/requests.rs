@@ -220,6 +220,7 @@ fn what_cannot_be_is_refused_and_the_client_goes_on() {
 fn errors_of_the_device_have_their_numbers_and_texts() {
     let bench = Bench::new();
     let long = format!("{}{}", "x".repeat(NAME_BYTES_MAX - 1), "é".repeat(100));
+    let (mut client, mut simple) = (bench.client(), bench.simple());
     for (kind, number) in [
         (io::ErrorKind::StorageFull, ENOSPC),
         (io::ErrorKind::QuotaExceeded, ENOSPC),
@@ -231,7 +232,6 @@ fn errors_of_the_device_have_their_numbers_and_texts() {
         (io::ErrorKind::TimedOut, EIO),
         (io::ErrorKind::Other, EIO),
     ] {
-        let mut client = bench.client();
         let payload = [1; 512];
         for (command, data) in [
             (CMD_READ, &[][..]),
@@ -244,7 +244,6 @@ fn errors_of_the_device_have_their_numbers_and_texts() {
             let reply = client.done(command, 0, 0, 512, data);
             assert_eq!((reply.error, &*reply.text), (number, &long[..NAME_BYTES_MAX - 1]), "{kind:?}");
             bench.device.fail(Some(io::Error::new(kind, "so")));
-            let mut simple = bench.simple();
             if command != CMD_BLOCK_STATUS {
                 assert_eq!(simple.done(command, 0, 0, 512, data).error, number, "{kind:?}");
             }
