@@ -100,6 +100,11 @@ pub enum Command {
     /// Of each of the last N hours, days, weeks, months and years that have a snapshot, the newest one stays. What any rule
     /// keeps stays, and so do held snapshots. Times are those of the snapshots, in UTC; weeks begin on Monday.
     Retain(Retain),
+    /// Copy snapshots to another vault, oldest first: only what that vault lacks is read and written
+    ///
+    /// Copied are the snapshots behind the newest one that both vaults have, with their ids, times, tags and holds. What is
+    /// read is compared with its fingerprints. An interrupted copy continues with the first snapshot that is missing.
+    Copy(Copy),
     /// Show what changed between two snapshots: ranges of the disk, and files
     Diff(Diff),
     /// List or copy single files of a snapshot's file systems
@@ -232,6 +237,20 @@ impl Retain {
             within_seconds: self.within,
         }
     }
+}
+
+#[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("what").required(true))]
+pub struct Copy {
+    /// vm/disk@SNAP; vm/disk for all its snapshots; vm for all its disks; or a pattern with * and ?, such as 'web*/vda'
+    #[arg(value_name = "DISK[@SNAP]|PATTERN", value_parser = parse_name, group = "what")]
+    pub names: Vec<String>,
+    /// All snapshots of all disks
+    #[arg(long, group = "what")]
+    pub all: bool,
+    /// The other vault: /path or file:///path
+    #[arg(long, value_name = "URL")]
+    pub to: String,
 }
 
 #[derive(clap::Args)]

@@ -1,6 +1,7 @@
 //! One file for each command.
 
 mod backup;
+mod copy;
 mod diff;
 mod files;
 mod init;
@@ -31,6 +32,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Command::Rename { old, new } => rename::run(args, old, new),
         Command::Remove { disk, yes } => remove::run(args, disk, *yes),
         Command::Retain(a) => retain::run(args, a),
+        Command::Copy(a) => copy::run(args, a),
         Command::Diff(a) => diff::run(args, a),
         Command::Files(a) => files::run(args, a),
         Command::Gc { dry_run } => gc::collect(args, *dry_run),

@@ -37,7 +37,7 @@ use format::{
     ContainerEntry, Manifest, RecipeName, Reverse, SnapId, SnapshotEntry, SnapshotState, WriterKind,
 };
 use image::Source;
-use pipeline::Written;
+use pipeline::{Input, Written};
 use std::collections::HashSet;
 
 /// Memory of a manifest from which on it takes no more snapshots: deleting them needs some room in it, too.
@@ -84,8 +84,15 @@ const BEGIN_TRIES: usize = 100;
 pub struct OpenBackup<'a> {
     vault: &'a Vault,
     disk: String,
-    snapshot: SnapId,
+    snapshot: Identity,
     session: Session,
+}
+
+/// What is settled of a snapshot before anything of it is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Identity {
+    pub id: SnapId,
+    pub held: bool,
 }
 
 impl OpenBackup<'_> {
@@ -96,13 +103,23 @@ impl OpenBackup<'_> {
 
     /// The snapshot that it makes.
     pub fn snapshot(&self) -> SnapId {
-        self.snapshot
+        self.snapshot.id
     }
 
     /// Makes a snapshot of what the source holds.
     pub fn run(
         self,
         source: Box<dyn Source>,
+        options: &BackupOptions,
+        progress: &Progress,
+    ) -> Result<BackupReport> {
+        self.run_input(Input::Disk(source), options, progress)
+    }
+
+    /// The same for any input.
+    pub(crate) fn run_input(
+        self,
+        input: Input,
         options: &BackupOptions,
         progress: &Progress,
     ) -> Result<BackupReport> {
@@ -116,26 +133,26 @@ impl OpenBackup<'_> {
         let untouched = match &options.since {
             None => Err(Scan::Whole),
             Some(since) => {
-                let size = source.size();
+                let size = input.size();
                 Untouched::new(since, &session, parent.as_mut(), &tables, &policy, &disk, size)?
                     .map_err(Scan::WholeAlthough)
             }
         };
 
-        let name = RecipeName { snap, generation: session.writer };
+        let name = RecipeName { snap: snap.id, generation: session.writer };
         let others = OtherDisks::load(vault, &policy, &session)?;
         let mut placer = Placer::new(policy, &tables, parent, others, session.writer);
         placer.choose_rewritten(session.parent.as_ref().map_or(0, |p| rewrite::budget(p.new_bytes)))?;
-        let (source, scan) = match &untouched {
-            Ok(untouched) => (untouched.narrow(source), Scan::Changed { bytes: untouched.touched_bytes() }),
-            Err(scan) => (source, scan.clone()),
+        let (input, scan) = match &untouched {
+            Ok(untouched) => (input.narrow(untouched), Scan::Changed { bytes: untouched.touched_bytes() }),
+            Err(scan) => (input, scan.clone()),
         };
         placer.untouched = untouched.ok();
         let recipe = RecipeWriter::new(&folder, name, parent_recipe);
-        let mut run = pipeline::run(&session, source, placer, recipe, &policy, progress)?;
+        let mut run = pipeline::run(&session, input, placer, recipe, &policy, progress)?;
         progress.check()?;
         let start = std::time::Instant::now();
-        let snapshot = commit(session, &tables, &mut run, name.snap, &policy, options)?;
+        let snapshot = commit(session, &tables, &mut run, snap, &policy, options)?;
         run.stages.sync.add(start.elapsed());
         let stages = run.stages.seconds();
         run.others.tidy();
@@ -159,6 +176,11 @@ impl OpenBackup<'_> {
 impl Vault {
     /// Begins a backup, where there is something to do between this and reading the disk.
     pub fn begin_backup(&self, disk: &str) -> Result<OpenBackup<'_>> {
+        self.begin_snapshot(disk, Identity { id: SnapId(u64::from_le_bytes(random_bytes()?)), held: false })
+    }
+
+    /// Begins a backup that makes a certain snapshot.
+    pub(crate) fn begin_snapshot(&self, disk: &str, snapshot: Identity) -> Result<OpenBackup<'_>> {
         for _ in 0..BEGIN_TRIES {
             let folder = self.disk_or_new(disk)?;
             let session = match Session::begin(&folder, WriterKind::Backup) {
@@ -170,12 +192,7 @@ impl Vault {
                 }
                 session => session?,
             };
-            return Ok(OpenBackup {
-                vault: self,
-                disk: disk.to_owned(),
-                snapshot: SnapId(u64::from_le_bytes(random_bytes()?)),
-                session,
-            });
+            return Ok(OpenBackup { vault: self, disk: disk.to_owned(), snapshot, session });
         }
         Err(VaultError::Refused(format!("{disk}: comes and goes all the time; run it again")))
     }
@@ -229,7 +246,7 @@ fn commit(
     session: Session,
     tables: &Tables,
     run: &mut Written,
-    id: SnapId,
+    Identity { id, held }: Identity,
     policy: &Policy,
     options: &BackupOptions,
 ) -> Result<SnapshotEntry> {
@@ -257,7 +274,7 @@ fn commit(
         time: options.time.unwrap_or_else(now),
         size: run.size,
         state: SnapshotState::Live,
-        held: false,
+        held,
         isolated: policy.isolated,
         indexed: false,
         reverse: Reverse::No,

@@ -1,12 +1,14 @@
 //! Snapshots of disks on a store: backup, restore, reverse pass, deletion, collection, verification.
 //!
 //! The modules are wings. Each uses its own files and those of the wings before it:
-//! `base`, `manifest`, `container`, `recipe`, `lookup`, `reclaim`, `backup`, `popular`, `restore`, `report`, `verify`.
+//! `base`, `manifest`, `container`, `recipe`, `lookup`, `reclaim`, `backup`, `popular`, `restore`, `report`, `verify`,
+//! `copy`.
 //! `docs/design.md` says what each is for; `docs/flows` walks through the operations step by step.
 
 mod backup;
 mod base;
 mod container;
+mod copy;
 mod lookup;
 mod manifest;
 mod popular;
@@ -28,6 +30,7 @@ pub use base::progress::Progress;
 pub use base::retention::{Keeps, RetentionRules};
 pub use base::stages::StageSeconds;
 pub use container::group_cache::GroupCache;
+pub use copy::{Copied, CopyOptions, CopyReport, COPIED_FROM};
 pub use format::{ContainerId, DiskId, OwnerNo, SnapId, SnapshotEntry, VaultId, WriterNo};
 pub use lookup::reindex::ReindexReport;
 pub use lookup::since::{Scan, Since};

@@ -21,8 +21,13 @@ pub fn store_options(args: &Args) -> StoreOptions {
 
 /// The vault on the store that was named.
 pub fn open(args: &Args) -> Result<Vault> {
+    open_at(args, store_url(args)?)
+}
+
+/// The vault on another store.
+pub fn open_at(args: &Args, url: &str) -> Result<Vault> {
     let options = store_options(args);
-    let store = store::open(store_url(args)?, &options)?;
+    let store = store::open(url, &options)?;
     Ok(Vault::open(Arc::from(store))?.with_patience(options.lock_wait))
 }
 

@@ -3,7 +3,7 @@
 pub mod delete;
 pub mod hold;
 pub mod list;
-mod pattern;
+pub mod pattern;
 pub mod remove;
 pub mod rename;
 pub mod retain;

@@ -1,13 +1,13 @@
 //! Tags of snapshots: names and values that users give, and those that backups set themselves.
 
 use crate::live::{CHECKPOINT_TAG, IMAGE_TAG};
-use vault::{Result, VaultError};
+use vault::{Result, VaultError, COPIED_FROM};
 
 /// The format that a source was read as.
 pub const SOURCE_FORMAT_TAG: &str = "source-format";
 
 /// Tags that users cannot give: what they say decides what the next backup reads.
-const RESERVED: [&str; 4] = ["consistency", CHECKPOINT_TAG, IMAGE_TAG, SOURCE_FORMAT_TAG];
+const RESERVED: [&str; 5] = ["consistency", CHECKPOINT_TAG, IMAGE_TAG, SOURCE_FORMAT_TAG, COPIED_FROM];
 
 /// `NAME=VALUE` in two.
 pub fn parse(text: &str) -> Result<(String, String)> {

@@ -76,7 +76,10 @@ impl World {
         let when = format!("seed {} round {no}", self.seed);
         let tasks = self.tasks(no);
         // Shown if something fails.
-        self.rounds.push(format!("round {no}: {}", tasks.iter().map(Task::to_string).collect::<Vec<_>>().join("; ")));
+        self.rounds.push(format!(
+            "round {no}: {}",
+            tasks.iter().map(Task::to_string).collect::<Vec<_>>().join("; ")
+        ));
         let before = self.snapshots.clone();
         let ended = self.carry_out(tasks);
         self.judge(&when, &ended);

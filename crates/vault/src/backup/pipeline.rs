@@ -15,13 +15,14 @@ use crate::container::codec::Packer;
 use crate::container::room::check_room;
 use crate::container::writer::{ContainerWriter, GroupJob, PackedGroup};
 use crate::lookup::other_disks::OtherDisks;
-use crate::lookup::place::{Analysed, PlacedBytes, Placer};
+use crate::lookup::place::{Analysed, PlacedBytes, Placer, SegmentData};
+use crate::lookup::since::Untouched;
 use crate::manifest::session::Session;
 use crate::recipe::writer::{RecipeWriter, WrittenRecipe};
 use chunk::ChunkSpec;
 use crossbeam_channel::{bounded, Receiver, Sender};
 use format::{ContainerEntry, SegmentNo, RECIPE_PAGES_MAX, SEGMENTS_PER_PAGE};
-use image::Source;
+use image::{Changes, Source};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,47 @@ pub(crate) struct Written {
     pub stages: Stages,
 }
 
+/// Where segments come from.
+pub(crate) enum Input {
+    /// A disk, which is read, cut and fingerprinted.
+    Disk(Box<dyn Source>),
+    /// Segments that have been fingerprinted before, cut like those of the backup.
+    Fingerprinted(Box<dyn Fingerprinted>),
+}
+
+/// Segments that have been fingerprinted before.
+pub(crate) trait Fingerprinted: Send {
+    /// Size of the disk in bytes.
+    fn size(&self) -> u64;
+
+    /// Leaves out segments that none of these ranges touches.
+    fn narrow(&mut self, touched: &Changes);
+
+    /// The next segment from `no` on that is not null; its `seq` is set later.
+    fn next_segment(&mut self, no: SegmentNo) -> Result<Option<Analysed>>;
+}
+
+impl Input {
+    /// Size of the disk in bytes, where that is known.
+    pub fn size(&self) -> Option<u64> {
+        match self {
+            Input::Disk(source) => source.size(),
+            Input::Fingerprinted(segments) => Some(segments.size()),
+        }
+    }
+
+    /// The input without what need not be read.
+    pub fn narrow(self, untouched: &Untouched) -> Input {
+        match self {
+            Input::Disk(source) => Input::Disk(untouched.narrow(source)),
+            Input::Fingerprinted(mut segments) => {
+                segments.narrow(untouched.touched());
+                Input::Fingerprinted(segments)
+            }
+        }
+    }
+}
+
 /// A segment as it was read.
 struct Segment {
     seq: u64,
@@ -57,7 +99,7 @@ fn gone<T>(_: T) -> VaultError {
 /// Runs a source through all stages.
 pub(crate) fn run(
     session: &Session,
-    source: Box<dyn Source>,
+    input: Input,
     mut placer: Placer<'_>,
     mut recipe: RecipeWriter,
     policy: &Policy,
@@ -86,8 +128,18 @@ pub(crate) fn run(
 
     let (size, recipe, containers) = std::thread::scope(|scope| {
         let (failure, stages) = (&failure, &stages);
+        let known_tx = analysed_tx.clone();
         let reader = failure.spawn(scope, "read", move || {
-            failure.guard(|| read(source, segment_bytes, &free_rx, &segment_tx, progress, failure, stages))
+            failure.guard(|| match input {
+                Input::Disk(source) => {
+                    drop(known_tx);
+                    read(source, segment_bytes, &free_rx, &segment_tx, progress, failure, stages)
+                }
+                Input::Fingerprinted(segments) => {
+                    drop(segment_tx);
+                    pass_on(segments, segment_bytes, &known_tx, progress, stages)
+                }
+            })
         });
         for _ in 0..threads {
             let (rx, tx) = (segment_rx.clone(), analysed_tx.clone());
@@ -184,6 +236,28 @@ fn read(
     Ok(known.unwrap_or(end))
 }
 
+/// Hands on segments that need not be fingerprinted. Returns the size of the disk.
+fn pass_on(
+    mut segments: Box<dyn Fingerprinted>,
+    segment_bytes: u32,
+    out: &Sender<Analysed>,
+    progress: &Progress,
+    stages: &Stages,
+) -> Result<u64> {
+    let size = segments.size();
+    progress.set_total(size);
+    let (mut seq, mut no) = (0, SegmentNo(0));
+    while let Some(segment) = stages.read.time(|| segments.next_segment(no))? {
+        progress.check()?;
+        no = SegmentNo(segment.no.0 + 1);
+        progress.set_done((no.0 * u64::from(segment_bytes)).min(size));
+        out.send(Analysed { seq, ..segment }).map_err(gone)?;
+        seq += 1;
+    }
+    progress.set_done(size);
+    Ok(size)
+}
+
 /// Fills a segment: its data ranges are read, its holes are zeros. Returns the bytes there are.
 fn fill(
     source: &mut dyn Source,
@@ -224,6 +298,7 @@ fn analyse(chunking: ChunkSpec, segments: &Receiver<Segment>, out: &Sender<Analy
         let fingerprint = chunk::segment_fingerprint(&pieces, &fingerprints);
         let signature = chunk::signature(&fingerprints).unwrap_or(0);
         stages.analyse.add(start.elapsed());
+        let data = SegmentData::Read(data);
         if out.send(Analysed { seq, no, data, pieces, fingerprints, fingerprint, signature }).is_err() {
             return;
         }
@@ -262,7 +337,9 @@ fn place(
             if let Some(made) = made {
                 stages.place.time(|| recipe.push(session, segment.no, made))?;
             }
-            let _ = free.send(segment.data);
+            if let SegmentData::Read(data) = segment.data {
+                let _ = free.send(data);
+            }
         }
     }
     let start = Instant::now();

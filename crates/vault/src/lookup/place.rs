@@ -15,7 +15,24 @@ use crate::lookup::since::Untouched;
 use chunk::{Fingerprint, Piece};
 use format::SegmentNo;
 use format::{ContainerId, Reference, SegmentRecipe, Summary, WriterNo};
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// The bytes of a segment.
+pub(crate) enum SegmentData {
+    /// They were read, to be fingerprinted.
+    Read(Vec<u8>),
+    /// They are somewhere else, and fingerprinted: only chunks that are written are read.
+    Elsewhere(Arc<dyn ReadRange>),
+}
+
+/// A disk of which ranges can be read.
+pub(crate) trait ReadRange: Send + Sync {
+    /// Fills `buf` from `offset` on.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+}
 
 /// A segment that has been cut and fingerprinted.
 pub(crate) struct Analysed {
@@ -23,7 +40,7 @@ pub(crate) struct Analysed {
     pub seq: u64,
     /// The segment's number on the disk.
     pub no: SegmentNo,
-    pub data: Vec<u8>,
+    pub data: SegmentData,
     pub pieces: Vec<Piece>,
     /// One for each piece that is not null.
     pub fingerprints: Vec<Fingerprint>,
@@ -40,6 +57,34 @@ impl Analysed {
     /// Bytes of the chunks that were found.
     fn bytes_of(&self, found: &[Option<ChunkPlace>]) -> u64 {
         self.lengths().zip(found).filter(|(_, f)| f.is_some()).map(|(b, _)| u64::from(b)).sum()
+    }
+
+    /// The segment's bytes, as far as they belong to chunks that were not found.
+    fn bytes_of_missing(&self, found: &[Option<ChunkPlace>], segment_bytes: u64) -> Result<Cow<'_, [u8]>> {
+        let disk = match &self.data {
+            SegmentData::Read(data) => return Ok(Cow::Borrowed(data)),
+            SegmentData::Elsewhere(disk) => disk,
+        };
+        let mut data = vec![0; self.pieces.iter().map(|p| p.bytes() as usize).sum()];
+        let mut found = found.iter();
+        let (mut from, mut at) = (0, 0);
+        let mut read = |range: Range<usize>| {
+            if range.is_empty() {
+                return Ok(());
+            }
+            disk.read_at(self.no.0 * segment_bytes + range.start as u64, &mut data[range])
+        };
+        for piece in &self.pieces {
+            let end = at + piece.bytes() as usize;
+            let is_missing = matches!(piece, Piece::Data { .. }) && found.next() == Some(&None);
+            if !is_missing {
+                read(from..at)?;
+                from = end;
+            }
+            at = end;
+        }
+        read(from..at)?;
+        Ok(Cow::Owned(data))
     }
 
     fn recipe(&self, references: Vec<Reference>) -> SegmentRecipe {
@@ -252,9 +297,10 @@ impl<'a> Placer<'a> {
     ) -> Result<Vec<Reference>> {
         let mut references: Vec<Reference> = Vec::new();
         let (mut offset, mut ordinal) = (0usize, 0usize);
+        let all = segment.bytes_of_missing(found, u64::from(self.policy.segment_bytes))?;
         for piece in &segment.pieces {
             let bytes = piece.bytes();
-            let data = &segment.data[offset..offset + bytes as usize];
+            let data = &all[offset..offset + bytes as usize];
             offset += bytes as usize;
             if let Piece::Null { .. } = piece {
                 match references.last_mut() {
@@ -272,6 +318,7 @@ impl<'a> Placer<'a> {
             let (container, chunk) = match at {
                 Some(at) => at,
                 None => {
+                    debug_assert!(Fingerprint::of(data) == *f, "what is written was not read");
                     self.rewriting.written_bytes += if again[ordinal] { u64::from(bytes) } else { 0 };
                     let at = self.new_chunks.append(f, data, send)?;
                     self.counts.new_bytes += u64::from(bytes);

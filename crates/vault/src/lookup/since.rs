@@ -108,6 +108,11 @@ impl Untouched {
         self.touched.bytes()
     }
 
+    /// Ranges of whole segments that are read.
+    pub fn touched(&self) -> &Changes {
+        &self.touched
+    }
+
     /// The source without what need not be read.
     pub fn narrow(&self, source: Box<dyn Source>) -> Box<dyn Source> {
         Box::new(Narrowed { source, touched: self.touched.clone() })

@@ -9,15 +9,14 @@ use crate::base::error::{Result, VaultError};
 use crate::base::snapshot_spec::find_snapshot;
 use crate::base::threads::cores;
 use crate::container::group_cache::{GroupCache, GroupKey, OpenGroup};
-use crate::container::tables::TABLE_CACHE_BYTES;
+use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
 use crate::container::view::View;
 use crate::manifest::vault::Vault;
 use crate::recipe::chain::RecipeReader;
 use crate::restore::read_ahead::Streams;
 use crate::restore::segment_map::{MapPart, SegmentMap};
 use crossbeam_channel::{bounded, Sender};
-use format::SegmentNo;
-use format::SnapshotEntry;
+use format::{SegmentNo, SegmentRecipe, SnapshotEntry};
 use parking_lot::{Mutex, MutexGuard};
 use quick_cache::sync::Cache;
 use quick_cache::Weighter;
@@ -134,6 +133,29 @@ impl OpenSnapshot {
     /// No data is read for it. A range may end before the data does; the next call goes on from there.
     pub fn next_data(&self, from: u64) -> Result<Option<Range<u64>>> {
         self.shared.next_data(from).map_err(|e| self.shared.view.explain(e))
+    }
+
+    /// Size of its segments in bytes, and how they were cut into chunks.
+    pub(crate) fn cut(&self) -> (u32, String) {
+        let recipe = self.shared.recipe();
+        (recipe.root.segment_bytes, recipe.root.chunking.clone())
+    }
+
+    /// The first segment from `no` on that is not null, with direct references, and the object that says so.
+    pub(crate) fn next_segment(&self, no: SegmentNo) -> Result<Option<(SegmentNo, SegmentRecipe, String)>> {
+        self.shared.view.check()?;
+        let mut recipe = self.shared.recipe();
+        let mut next = || {
+            let Some(no) = recipe.next_segment(no)? else { return Ok(None) };
+            let object = recipe.pages_object(no.page());
+            Ok(recipe.segment(no)?.map(|segment| (no, segment, object)))
+        };
+        next().map_err(|e| self.shared.view.explain(e))
+    }
+
+    /// The chunk tables of what it references.
+    pub(crate) fn tables(&self) -> &Tables {
+        &self.shared.view.tables
     }
 
     fn fetch_ahead(&self, range: Range<u64>) {
