@@ -5,6 +5,7 @@
 //! - A call returns after the names it changed are durable, those of new directories above included.
 //! - A directory whose sync failed poisons the handle: what it would say about later syncs is worth nothing.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -201,18 +202,22 @@ impl<F: FileSystem> DirStore<F> {
         self.tree.fs.stat(&object_path(name)).is_ok_and(|m| m.kind == Kind::Other)
     }
 
+    /// What is in the directory of the objects `prefix…`, each once; nothing where there is none.
+    ///
+    /// All of it before anything else is done: a directory that changes meanwhile may tell entries twice. That of a
+    /// tmpfs begins anew where the entry that it would tell next has been removed.
+    fn entries_below(&self, prefix: &str) -> Result<BTreeMap<String, Kind>> {
+        let dir = format!("{OBJECTS}/{prefix}");
+        let entries = self.tree.fs.entries(dir.trim_end_matches('/')).and_then(Iterator::collect);
+        match entries {
+            Err(e) if is_absent(e.kind()) => Ok(BTreeMap::new()),
+            entries => entries.map_err(|e| self.tree.error(prefix, "list", e)),
+        }
+    }
+
     /// Walks the directory of the objects `prefix…`.
     fn list_below(&self, prefix: &str, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
-        let fs = &self.tree.fs;
-        let dir = format!("{OBJECTS}/{prefix}");
-        let dir = dir.trim_end_matches('/');
-        let entries = match fs.entries(dir) {
-            Ok(entries) => entries,
-            Err(e) if is_absent(e.kind()) => return Ok(()),
-            Err(e) => return Err(self.tree.error(prefix, "list", e)),
-        };
-        for entry in entries {
-            let (part, kind) = entry.map_err(|e| self.tree.error(prefix, "list", e))?;
+        for (part, kind) in self.entries_below(prefix)? {
             let name = format!("{prefix}{part}");
             if check_name(&name).is_err() {
                 continue;
@@ -429,14 +434,7 @@ impl<F: FileSystem> ObjectStore for DirStore<F> {
 
     fn list_folders(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
         check_prefix(prefix)?;
-        let dir = format!("{OBJECTS}/{prefix}");
-        let entries = match self.tree.fs.entries(dir.trim_end_matches('/')) {
-            Ok(entries) => entries,
-            Err(e) if is_absent(e.kind()) => return Ok(()),
-            Err(e) => return Err(self.tree.error(prefix, "list", e)),
-        };
-        for entry in entries {
-            let (part, kind) = entry.map_err(|e| self.tree.error(prefix, "list", e))?;
+        for (part, kind) in self.entries_below(prefix)? {
             if kind == Kind::Directory && check_name(&format!("{prefix}{part}")).is_ok() {
                 each(&part)?;
             }

@@ -232,6 +232,11 @@ fn take_one<F: FileSystem>(
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         renamed => renamed?,
     }
+    if fs.stat(to)?.identity != fs.metadata(&file)?.identity {
+        // It was removed to make room since it was opened, and another one was made in its place.
+        remove(fs, to)?;
+        return Ok(None);
+    }
     // Before the file gets an object's name: a power cut must not leave it in the reserve as well.
     fs.sync_dir(RESERVE)?;
     Ok(Some(file))

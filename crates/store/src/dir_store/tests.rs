@@ -815,3 +815,35 @@ mod local {
         });
     }
 }
+
+/// A listing told objects twice, and collection took the second of the two for an orphan.
+#[test]
+fn a_listing_tells_no_object_twice_although_others_are_removed_meanwhile() {
+    // Of some lengths, all that one call of the system tells stays, and all that the next one would tell goes.
+    for (parent, lengths) in [("/dev/shm", 1..40), ("/tmp", 15..16)] {
+        for left in lengths.filter(|_| Path::new(parent).is_dir()) {
+            let dir = tempfile::tempdir_in(parent).unwrap();
+            let store = LocalStore::create(dir.path()).unwrap();
+            let names: Vec<String> = (0..50).map(|n| format!("recipes/{n:016x}.73.root")).collect();
+            names.iter().for_each(|name| store.put(name, &[b"x"]).unwrap());
+            let (go, stay) = names.split_at(names.len() - left);
+            let mut told = Vec::new();
+            store
+                .list("recipes/", &mut |e| {
+                    if told.is_empty() {
+                        for name in go {
+                            store.delete(name)?;
+                        }
+                    }
+                    told.push(e.name);
+                    Ok(())
+                })
+                .unwrap();
+            told.sort();
+            let all = told.len();
+            told.dedup();
+            assert_eq!(told.len(), all, "told twice in {parent:?}, {left} left");
+            assert!(stay.iter().all(|name| told.contains(name)), "not told in {parent:?}, {left} left");
+        }
+    }
+}
