@@ -150,9 +150,9 @@ pub fn retiring_of(owner: DiskId) -> String {
     format!("{RETIRING}{owner}/")
 }
 
-/// The record that a session looks at containers of an owner to remove them.
-pub fn retiring(owner: DiskId, session: Token) -> String {
-    format!("{}{session}", retiring_of(owner))
+/// The record that a session looks at containers of an owner to remove them. Each look has a token of its own.
+pub fn retiring(owner: DiskId, look: Token) -> String {
+    format!("{}{look}", retiring_of(owner))
 }
 
 /// Hooks that a session has put.

@@ -292,20 +292,19 @@ fn claims(vault: &Vault) -> Result<(Claims, BTreeMap<String, String>)> {
 /// A disk with snapshots that its name does not lead to: it is damaged or lost, unless it came since names were listed.
 fn without_name(vault: &Vault, folder: Folder, name: String, why: Option<String>) -> Result<Option<DiskAt>> {
     let object = names::name(&name);
-    let why = match why {
-        Some(why) => why,
-        None => match vault.read_name(&object) {
-            Ok(Some((n, id))) if n == name && id == folder.disk => {
-                return Ok(Some(DiskAt::named(&name, folder)));
-            }
-            Ok(Some(_)) => "leads to another disk".into(),
-            Ok(None) => match folder.load_tagged() {
-                Ok(Some((m, _))) if m.name == name && !is_empty(&m) => "is missing".into(),
-                // Deleted or given another name meanwhile.
-                _ => return Ok(None),
-            },
-            Err(e) => fault(e)?.1,
+    let now = vault.read_name(&object);
+    if matches!(&now, Ok(Some((n, id))) if *n == name && *id == folder.disk) {
+        return Ok(Some(DiskAt::named(&name, folder)));
+    }
+    let why = match (why, now) {
+        (Some(why), _) => why,
+        (None, Ok(Some(_))) => "leads to another disk".into(),
+        (None, Ok(None)) => match folder.load_tagged() {
+            Ok(Some((m, _))) if m.name == name && !is_empty(&m) => "is missing".into(),
+            // Deleted or given another name meanwhile.
+            _ => return Ok(None),
         },
+        (None, Err(e)) => fault(e)?.1,
     };
     Ok(Some(DiskAt { name, folder, name_fault: Some((object, why)) }))
 }

@@ -152,9 +152,12 @@ impl Vault {
     /// The snapshots are gone for users: whatever fails from here on concerns their space only.
     fn after_marking(&self, folder: &Folder, deleted: Vec<SnapshotEntry>) -> DeleteReport {
         let mut report = DeleteReport { deleted, ..DeleteReport::default() };
-        if let Err(e) = self.reclaim_space(folder, &mut report) {
-            report.held_up.get_or_insert(e);
-        }
+        let done = self.reclaim_space(folder, &mut report);
+        report.held_up = match report.held_up.take().or(done.err()) {
+            // A collection has taken the disk away, with its last snapshot.
+            Some(VaultError::Missing { .. }) if matches!(folder.load_unless_empty(), Ok(None)) => None,
+            held_up => held_up,
+        };
         self.fill_reserve();
         report
     }

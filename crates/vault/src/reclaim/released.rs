@@ -56,7 +56,8 @@ pub(crate) fn delete_released(folder: &Folder, own: Option<WriterNo>) -> Result<
     if m.released.is_empty() {
         return Ok(0);
     }
-    let oldest = oldest_in_use(folder, &m, own)?;
+    // What is released from now on may be needed by readers that come from now on.
+    let oldest = oldest_in_use(folder, &m, own)?.min(m.sequence);
     let mut freed = 0;
     let mut done = HashSet::new();
     let mut failed = None;

@@ -8,6 +8,7 @@
 //! A claim whose process is dead no longer counts; but its writer is fenced before.
 
 use crate::base::error::{Result, VaultError};
+use crate::base::random::random_token;
 use crate::lookup::referrers::referred;
 use crate::manifest::folder::{list_names, Folder};
 use crate::manifest::session::Session;
@@ -26,7 +27,8 @@ impl Retiring {
     /// Steps 1 and 2. Writers beyond [`RetiringRecord::WRITERS_MAX`] count as claimed.
     pub fn begin(session: &Session, writers: &BTreeSet<WriterNo>) -> Result<Retiring> {
         let folder = &session.folder;
-        let name = names::retiring(folder.disk, session.token);
+        // A name is used once: a collection that has found its holder gone may delete it later.
+        let name = names::retiring(folder.disk, random_token()?);
         let most = RetiringRecord::WRITERS_MAX;
         let record = RetiringRecord { writers: writers.iter().copied().take(most).collect() };
         let hold = match folder.store.hold(&name, &record.encode(folder.context(&name))) {
