@@ -35,7 +35,7 @@ pub use error::{ImageError, Result};
 pub use file::bytes::ReadAt;
 pub use file::random_file::{sync_folder_of, RandomFile};
 pub use open::format::Format;
-pub use open::{open, open_bytes, SourceOptions};
+pub use open::{open, open_bytes, open_pipe, SourceOptions};
 pub use output::options::{TargetFormat, TargetOptions};
 pub use output::pipe::PipeTarget;
 pub use output::replaced::ReplacedFile;

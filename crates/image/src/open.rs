@@ -53,14 +53,7 @@ pub struct SourceOptions {
 /// `Corrupt` and `Unsupported` by what the image says of itself.
 pub fn open(path: &Path, options: &SourceOptions) -> Result<Box<dyn Source>> {
     if path.as_os_str() == "-" {
-        return match options.format {
-            None => open_stream(std::io::stdin(), "-"),
-            Some(Format::Raw) => Ok(Box::new(Stream::new(std::io::stdin(), "-"))),
-            Some(_) => Err(ImageError::refused(
-                "-",
-                "only a raw disk can be read from standard input; name a file instead",
-            )),
-        };
+        return open_pipe(std::io::stdin(), "-", options.format);
     }
     if let Some(uri) = nbd::uri(path) {
         return match options.format {
@@ -83,7 +76,22 @@ pub fn open(path: &Path, options: &SourceOptions) -> Result<Box<dyn Source>> {
     opener.open_image(file, &path, name, format, &mut budget)
 }
 
-/// Opens the raw disk that comes through a pipe. What begins like an image is refused: an image cannot be read in order.
+/// Opens the raw disk that comes through a pipe, called `name` in errors. Without a format, what begins like an image is
+/// refused: an image cannot be read in order.
+pub fn open_pipe<R: Read + Send + 'static>(
+    inner: R,
+    name: &str,
+    format: Option<Format>,
+) -> Result<Box<dyn Source>> {
+    match format {
+        None => open_stream(inner, name),
+        Some(Format::Raw) => Ok(Box::new(Stream::new(inner, name))),
+        Some(_) => {
+            Err(ImageError::refused(name, "only a raw disk can be read from a pipe; name a file instead"))
+        }
+    }
+}
+
 fn open_stream<R: Read + Send + 'static>(mut inner: R, name: &str) -> Result<Box<dyn Source>> {
     let mut head = Vec::new();
     let limit = HEAD_BYTES as u64;
@@ -95,7 +103,7 @@ fn open_stream<R: Read + Send + 'static>(mut inner: R, name: &str) -> Result<Box
     };
     Err(ImageError::refused(
         name,
-        format!("begins like {what}, and only a raw disk can be read from standard input; name a file instead, or give --source-format raw to store the bytes as they are"),
+        format!("begins like {what}, and only a raw disk can be read from a pipe; name a file instead, or give --source-format raw to store the bytes as they are"),
     ))
 }
 

@@ -295,7 +295,18 @@ pub struct Backup {
     /// nbd+unix:///EXPORT?socket=PATH, qmp:SOCKET#NODE (a disk of a running QEMU; Sapwood sets up point in time, dirty
     /// bitmap and export), qmp:SOCKET (all its disks at one instant), libvirt:DOMAIN (the same for a running
     /// domain), or - for standard input
+    #[arg(required_unless_present = "from_command", default_value = "-", hide_default_value = true)]
     pub source: PathBuf,
+    /// Instead of a source: a shell command that writes the disk to its standard output. If it fails, nothing is stored
+    #[arg(long, value_name = "CMD", conflicts_with_all = ["source", "what_changed", "agent", "scratch"])]
+    pub from_command: Option<String>,
+    /// With - and --from-command: how many bytes come (20GiB, 5368709120). If others come, nothing is stored: the writer of a
+    /// pipe may have failed
+    #[arg(long, value_name = "N", value_parser = crate::sizes::parse_size)]
+    pub stdin_size: Option<u64>,
+    /// Store it even if the source is empty, has become much smaller, or has nothing in common with the newest snapshot
+    #[arg(long)]
+    pub force: bool,
     /// Policy of this backup [default: the vault's]
     #[arg(long)]
     pub policy: Option<String>,

@@ -9,6 +9,7 @@
 //!    ([`crate::reclaim::reverse`]).
 //! 6. Objects that older swaps released are deleted.
 
+mod doubts;
 pub(crate) mod pipeline;
 
 use crate::base::error::UnlessDamaged;
@@ -58,6 +59,10 @@ pub struct BackupOptions {
     pub tags: Vec<(String, String)>,
     /// What changed since the newest snapshot, if that is known: only that is read.
     pub since: Option<Since>,
+    /// How many bytes the disk must have, if that is known.
+    pub expected_bytes: Option<u64>,
+    /// Whether a source is refused that is empty or probably another disk.
+    pub refuse_doubtful: bool,
 }
 
 /// What a backup did.
@@ -151,6 +156,7 @@ impl OpenBackup<'_> {
         let recipe = RecipeWriter::new(&folder, name, parent_recipe);
         let mut run = pipeline::run(&session, input, placer, recipe, &policy, progress)?;
         progress.check()?;
+        doubts::check(&disk, &run, session.parent.as_ref(), options)?;
         let start = std::time::Instant::now();
         let snapshot = commit(session, &tables, &mut run, snap, &policy, options)?;
         run.stages.sync.add(start.elapsed());
@@ -192,6 +198,11 @@ impl Vault {
                 }
                 session => session?,
             };
+            // Its removal may have been killed between its name and the rest of it.
+            let is_new = session.manifest.snapshots.is_empty();
+            if is_new && disks::find(self, disk)?.is_none_or(|now| now.folder.disk != folder.disk) {
+                continue;
+            }
             return Ok(OpenBackup { vault: self, disk: disk.to_owned(), snapshot, session });
         }
         Err(VaultError::Refused(format!("{disk}: comes and goes all the time; run it again")))

@@ -1,5 +1,6 @@
 //! `sapwood backup`
 
+mod command_source;
 mod format_tag;
 mod limit;
 mod live;
@@ -73,13 +74,17 @@ fn plain_disk(args: &Args, a: &Backup, vault: &Vault, options: BackupOptions) ->
             VaultError::Usage("--bitmap is for NBD exports, which have no --source-format".into()).into()
         );
     }
-    if a.source.as_os_str() == "-" {
+    if a.source.as_os_str() == "-" && a.from_command.is_none() {
         check_in()?;
+    }
+    if a.stdin_size.is_some() && a.source.as_os_str() != "-" && a.from_command.is_none() {
+        return Err(VaultError::Usage("--stdin-size is for - and --from-command".into()).into());
     }
     let said = source_format(a.source_format.as_deref())?;
     let before = SourceFormat::of_disk(vault, &a.disk)?;
-    let (source, changes) = match &a.bitmap {
-        None => {
+    let (source, changes) = match (&a.bitmap, &a.from_command) {
+        (_, Some(command)) => (command_source::open(command, said)?, None),
+        (None, None) => {
             let how = SourceOptions {
                 allow_backing_outside: a.allow_backing_outside,
                 allow_in_use: a.allow_in_use,
@@ -89,7 +94,7 @@ fn plain_disk(args: &Args, a: &Backup, vault: &Vault, options: BackupOptions) ->
             };
             (image::open(&a.source, &how)?, listed_changes(a)?)
         }
-        Some(bitmap) => {
+        (Some(bitmap), None) => {
             let mut source = NbdSource::connect(&a.source.to_string_lossy(), Some(bitmap))?;
             let changes = source.changes()?;
             (Box::new(source) as Box<dyn Source>, Some(changes))
@@ -128,5 +133,7 @@ fn options(a: &Backup) -> Result<BackupOptions> {
         time,
         tags,
         since: None,
+        expected_bytes: a.stdin_size,
+        refuse_doubtful: !a.force,
     })
 }

@@ -1,7 +1,7 @@
 //! Exit codes and error lines.
 
 use super::escape::escaped;
-use super::exit_code::{DAMAGED, FAILED, REFUSED, USAGE};
+use super::exit_code::{DAMAGED, FAILED, INTERRUPTED, REFUSED, USAGE};
 use super::streams::{self, errln};
 use filesystem::FsError;
 use image::ImageError;
@@ -29,13 +29,14 @@ fn is_reader_gone(e: &anyhow::Error) -> bool {
         if path == "-" && source.kind() == ErrorKind::BrokenPipe)
 }
 
-/// 1 failed, 2 wrong usage, 3 damage, 4 refused.
+/// 1 failed, 2 wrong usage, 3 damage, 4 refused, 130 stopped by the user.
 pub fn exit_code(e: &anyhow::Error) -> ExitCode {
     let code = match e.downcast_ref::<VaultError>() {
         Some(v) if v.is_damage() => DAMAGED,
         Some(VaultError::Busy { .. } | VaultError::Fenced { .. } | VaultError::Newer { .. }) => REFUSED,
         Some(VaultError::Refused(_)) => REFUSED,
         Some(VaultError::Usage(_)) => USAGE,
+        Some(VaultError::Cancelled) => INTERRUPTED,
         Some(VaultError::Store(s)) => of_store(s),
         Some(VaultError::Image(i)) => of_image(i),
         _ => match (e.downcast_ref::<StoreError>(), e.downcast_ref::<ImageError>()) {

@@ -1,7 +1,7 @@
 //! First backups that fail: they leave no disk.
 
 use super::Kept;
-use crate::common::{files_below, random, Bench, Child, Mount, FAILED, REFUSED};
+use crate::common::{files_below, random, Bench, Child, Mount, FAILED, INTERRUPTED, REFUSED};
 use rustix::process::Signal;
 use std::io::Write;
 use std::path::PathBuf;
@@ -49,7 +49,7 @@ fn interrupted_ones_leave_nothing() {
         child.signal(signal);
         let more = random(1 << 20, 71);
         while stdin.write_all(&more).is_ok() {}
-        child.wait().expect_failure(FAILED, &["stopped"]);
+        child.wait().expect_failure(INTERRUPTED, &["stopped"]);
         assert_eq!(disks(&kept.bench), before);
     }
     kept.check();

@@ -71,7 +71,7 @@ fn images_do_not_come_through_pipes() {
     }
     // Shorter than any header.
     for bytes in [&b""[..], b"QF", b"QFI"] {
-        let mut command = bench.command(&["-q", "backup", "vm/short", "-"]);
+        let mut command = bench.command(&["-q", "backup", "vm/short", "-", "--force"]);
         command.stdin(File::open(bench.file("short", bytes)).unwrap());
         Child::start(command, "short").wait().expect_done();
         assert_eq!(bench.restored("vm/short"), bytes);

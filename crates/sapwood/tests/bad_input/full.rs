@@ -115,7 +115,8 @@ fn works_when_filled(make: impl FnOnce(&Path) -> Option<Mount>, deep: bool) {
         contents.push(content.clone());
     }
     for n in 0..2 {
-        bench.done(&["-q", "backup", "vm/b", &bench.file("source", &random(20 << 20, 20 + n))]);
+        let other = bench.file("source", &random(20 << 20, 20 + n));
+        bench.done(&["-q", "backup", "vm/b", &other, "--force"]);
     }
     for n in 0..20 {
         bench.done(&["-q", "backup", "vm/c", &bench.file("source", &random(50_000, 100 + n))]);

@@ -2,7 +2,7 @@
 
 use super::Kept;
 use crate::common::mounted::until;
-use crate::common::{files_below, random, Child, DONE, FAILED, REFUSED};
+use crate::common::{files_below, random, Child, DONE, FAILED, INTERRUPTED, REFUSED, USAGE};
 use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
@@ -34,7 +34,7 @@ fn an_interrupted_backup() {
             std::thread::sleep(Duration::from_millis(10));
         }
         let ended = child.wait();
-        ended.expect_failure(FAILED, &["stopped", "sapwood gc"]);
+        ended.expect_failure(INTERRUPTED, &["stopped", "sapwood gc"]);
         assert!(ended.stdout.is_empty(), "{ended}");
         kept.bench.collect();
         if disk == "vm/kept" {
@@ -87,7 +87,7 @@ fn an_interrupted_restore() {
         assert!(!bench.path("target").exists());
         // A signal that comes before the program listens for it ends it as it ends any program.
         if ended.code().is_some() {
-            ended.expect_failure(FAILED, &["stopped"]);
+            ended.expect_failure(INTERRUPTED, &["stopped"]);
             let left = files_below(bench.dir.path());
             assert!(!left.iter().any(|f| f.to_string_lossy().contains("partial")), "{left:?}");
         }
@@ -144,7 +144,7 @@ fn streams_of_odd_sizes() {
         let disk = format!("vm/{policy}");
         for size in [0, 1, 511, 513, 4095, 4097, (128 << 10) + 1, 4 << 20, (4 << 20) + 1, (9 << 20) - 3] {
             let content = random(size, size as u64);
-            let args = ["--json", "backup", &disk, "-", "--policy", policy];
+            let args = ["--json", "backup", &disk, "-", "--force", "--policy", policy];
             let mut command = bench.command(&args);
             command.stdin(Stdio::piped());
             let mut child = Child::start(command, &args.join(" "));
@@ -197,4 +197,46 @@ fn a_kill_at_any_call_leaves_no_directory_that_the_next_run_does_not_remove() {
     assert!(left > 3, "directories were left {left} times only");
     kept.bench.collect();
     kept.check_content();
+}
+
+/// Nothing, a part, and another disk were stored without a word, and exit code 0.
+#[test]
+fn what_is_probably_not_meant_is_refused() {
+    let kept = Kept::new();
+    let bench = &kept.bench;
+    let before = bench.all_snapshots();
+    for args in [
+        &["backup", "x/y", "-"][..],
+        &["backup", "x/y", "--from-command", "true"],
+        &["backup", "x/y", &bench.file("empty", b"")],
+    ] {
+        bench.fails(args, REFUSED, &["x/y", "empty", "--force"]);
+    }
+    bench.fails(
+        &["backup", "x/y", "--from-command", "head -c 5M /dev/zero; exit 3"],
+        FAILED,
+        &["exit status: 3"],
+    );
+    bench.fails(&["backup", "x/y", "--from-command", "kill -9 $$"], FAILED, &["signal: 9"]);
+    let five = ["backup", "x/y", "--from-command", "head -c 5000000 /dev/zero"];
+    bench.fails(&[&five[..], &["--stdin-size", "5MiB"]].concat(), REFUSED, &["5000000", "5242880"]);
+    bench.fails(&["backup", "x/y", "--stdin-size", "5M", &bench.arg("empty")], USAGE, &["--stdin-size"]);
+    assert_eq!(bench.run(&["backup", "x/y"]).code(), Some(USAGE));
+    assert_eq!(bench.all_snapshots(), before);
+    // What is given and as long as it must be is stored, and so is what the user insists on.
+    bench.done(&[&five[..], &["--stdin-size", "5M"]].concat());
+    bench.done(&["backup", "x/empty", &bench.arg("empty"), "--force"]);
+    let large = bench.file("large", &random(20 << 20, 7));
+    bench.done(&["backup", "x/large", &large]);
+    let small = bench.file("small", &[1; 1 << 20]);
+    bench.fails(&["backup", "x/large", &small], REFUSED, &["1048576", "20971520", "another disk", "--force"]);
+    let other = bench.file("other", &random(20 << 20, 8));
+    bench.fails(&["backup", "x/large", &other], REFUSED, &["nothing in common", "--force"]);
+    let zeros = bench.file("zeros", &vec![0; 20 << 20]);
+    bench.fails(&["backup", "x/large", &zeros], REFUSED, &["nothing in common", "--force"]);
+    let mut changed = random(20 << 20, 8);
+    changed[..8192].copy_from_slice(&random(20 << 20, 7)[..8192]);
+    bench.done(&["backup", "x/large", &bench.file("changed", &changed)]);
+    bench.done(&["backup", "x/large", &zeros, "--force"]);
+    assert!(bench.restored("x/large") == vec![0; 20 << 20]);
 }

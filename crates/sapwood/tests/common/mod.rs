@@ -26,6 +26,7 @@ pub const FAILED: i32 = 1;
 pub const USAGE: i32 = 2;
 pub const DAMAGED: i32 = 3;
 pub const REFUSED: i32 = 4;
+pub const INTERRUPTED: i32 = 130;
 
 /// A number from the environment.
 pub fn from_env(name: &str, otherwise: u64) -> u64 {
@@ -113,9 +114,9 @@ impl Bench {
         ended
     }
 
-    /// Backs a disk up. Returns the snapshot's id.
+    /// Backs a disk up, whatever has become of it. Returns the snapshot's id.
     pub fn backup(&self, disk: &str, source: &str) -> String {
-        self.json(&["backup", disk, source])["snapshot"].as_str().unwrap().to_string()
+        self.json(&["backup", disk, source, "--force"])["snapshot"].as_str().unwrap().to_string()
     }
 
     /// A snapshot's bytes, through a pipe.

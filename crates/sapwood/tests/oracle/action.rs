@@ -1,7 +1,7 @@
 //! What one process does in a round.
 
 use super::{source_of, Name};
-use crate::common::{Bench, Child, Ended, FAILED};
+use crate::common::{Bench, Child, Ended, INTERRUPTED};
 use rustix::process::Signal;
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
@@ -84,7 +84,7 @@ impl Task {
     pub fn may_end_stopped(&self, e: &Ended) -> bool {
         match self.stop() {
             Some(signal) if e.status.signal() == Some(signal.as_raw()) => true,
-            Some(Signal::INT) => e.code() == Some(FAILED) && e.stderr.contains("stopped"),
+            Some(Signal::INT) => e.code() == Some(INTERRUPTED) && e.stderr.contains("stopped"),
             _ => false,
         }
     }
