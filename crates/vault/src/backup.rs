@@ -156,7 +156,8 @@ impl OpenBackup<'_> {
         let recipe = RecipeWriter::new(&folder, name, parent_recipe);
         let mut run = pipeline::run(&session, input, placer, recipe, &policy, progress)?;
         progress.check()?;
-        doubts::check(&disk, &run, session.parent.as_ref(), options)?;
+        let is_sure = !options.refuse_doubtful;
+        doubts::check(&disk, &run, session.parent.as_ref(), options.expected_bytes, is_sure)?;
         let start = std::time::Instant::now();
         let snapshot = commit(session, &tables, &mut run, snap, &policy, options)?;
         run.stages.sync.add(start.elapsed());

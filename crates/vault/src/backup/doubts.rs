@@ -1,7 +1,6 @@
 //! Sources that are probably not what was meant: a pipe whose writer failed, another disk.
 
 use crate::backup::pipeline::Written;
-use crate::backup::BackupOptions;
 use crate::base::error::{Result, VaultError};
 use format::SnapshotEntry;
 
@@ -12,21 +11,22 @@ const SHRUNK_BYTES_MIN: u64 = 1 << 20;
 /// Only disks with so much data have something in common with their next version.
 const COMMON_BYTES_MIN: u64 = 16 << 20;
 
-/// Refuses what was read if it is not as long as it must be, or probably another disk.
+/// Refuses what was read if it is not as long as it must be, or, unless it `is_sure`, probably another disk.
 pub(super) fn check(
     disk: &str,
     run: &Written,
     parent: Option<&SnapshotEntry>,
-    options: &BackupOptions,
+    expected_bytes: Option<u64>,
+    is_sure: bool,
 ) -> Result<()> {
     let size = run.size;
-    if let Some(expected) = options.expected_bytes.filter(|e| *e != size) {
+    if let Some(expected) = expected_bytes.filter(|e| *e != size) {
         let why = format!(
             "{disk}: the source has {size} bytes, not the {expected} that it must have; nothing was stored"
         );
         return Err(VaultError::Refused(why));
     }
-    if !options.refuse_doubtful {
+    if is_sure {
         return Ok(());
     }
     let doubt = match parent {
