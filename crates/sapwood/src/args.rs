@@ -366,9 +366,10 @@ pub struct Restore {
     pub snapshot: String,
     /// File or block device, or - for standard output
     pub target: PathBuf,
-    /// Format of the target: raw or qcow2
-    #[arg(long, default_value = "raw")]
-    pub format: String,
+    /// Format of the target: raw or qcow2 [default: what a file's name says (.qcow2, .raw), or else the format of the source
+    /// that was backed up]
+    #[arg(long)]
+    pub format: Option<String>,
     /// Replace an existing file, or overwrite a device
     #[arg(long)]
     pub force: bool,

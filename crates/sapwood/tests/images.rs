@@ -34,11 +34,11 @@ fn there_and_back(bench: &Bench, image: &str, format: &str, expected: &[u8]) {
 
 /// The same, with options of the backup.
 fn there_and_back_told(bench: &Bench, image: &str, told: &[&str], format: &str, expected: &[u8]) {
-    let made = bench.json(&[&["backup", "vm/disk", image], told].concat());
+    let made = bench.json(&[&["backup", "vm/disk", image, "--force"], told].concat());
     assert_eq!(made["source_format"], format, "{image}");
     assert_eq!(made["size"], expected.len(), "{image}");
     assert!(bench.restored("vm/disk") == expected, "{image}: through a pipe");
-    let target = bench.arg("target");
+    let target = bench.arg("target.raw");
     bench.done(&["-q", "restore", "vm/disk", &target, "--force"]);
     assert!(std::fs::read(&target).unwrap() == expected, "{image}: to a file");
     let qcow2 = bench.arg("target.qcow2");
@@ -169,4 +169,40 @@ fn vmdk() {
         there_and_back_told(&bench, &image, told, "vmdk", &as_raw(&bench, &image));
     }
     bench.verify();
+}
+
+/// A disk that was a qcow2 came back as a raw disk in a file called `.qcow2`: the machine did not start.
+#[test]
+fn a_restored_disk_has_the_format_that_its_machine_expects() {
+    let bench = Bench::new("balanced");
+    let content = random(1 << 20, 3);
+    let raw = bench.file("source.raw", &content);
+    for format in ["raw", "qcow2", "vmdk"] {
+        let image = bench.arg(&format!("source.{format}"));
+        if format != "raw" {
+            qemu_img(&["convert", "-O", format, &raw, &image]);
+        }
+        let disk = format!("vm/{format}");
+        bench.backup(&disk, &image);
+        for (name, options, expected, word) in [
+            // What it was; a VMDK cannot be written.
+            ("plain", &[][..], if format == "qcow2" { "qcow2" } else { "raw" }, format == "vmdk"),
+            ("image.qcow2", &[], "qcow2", format != "qcow2"),
+            ("image.QCOW2", &[], "qcow2", format != "qcow2"),
+            ("image.raw", &[], "raw", format != "raw"),
+            ("told.qcow2", &["--format", "raw"], "raw", false),
+            ("told.raw", &["--format", "qcow2"], "qcow2", false),
+        ] {
+            let target = bench.arg(&format!("{format}-{name}"));
+            let restored = bench.json(&[&["restore", &disk, &target], options].concat());
+            assert_eq!(restored["format"], expected, "{format} to {name}");
+            let head = std::fs::read(&target).unwrap();
+            assert_eq!(head.starts_with(b"QFI\xfb"), expected == "qcow2", "{format} to {name}");
+            let args = [&["restore", &disk, &target, "--force"], options].concat();
+            let said = String::from_utf8(bench.done(&args).stdout).unwrap();
+            assert!(said.contains(&format!("({expected}")), "{said}");
+            assert_eq!(said.contains("the source was"), word, "{format} to {name}: {said}");
+        }
+        assert!(bench.restored(&disk) == content, "a pipe takes raw disks only");
+    }
 }

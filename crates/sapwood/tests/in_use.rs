@@ -135,7 +135,16 @@ fn what_qemu_has_open_is_not_restored_over() {
                 }
             }
             if open != Open::No {
-                bench.done(&["-q", "restore", "vm/vda", &image.path, "--force", "--unsafe"]);
+                bench.done(&[
+                    "-q",
+                    "restore",
+                    "vm/vda",
+                    &image.path,
+                    "--force",
+                    "--unsafe",
+                    "--format",
+                    "raw",
+                ]);
                 assert!(fs::read(&image.path).unwrap() == content, "{}", image.name);
             }
             let leftovers = common::files_below(bench.dir.path());

@@ -97,6 +97,17 @@ impl Vault {
         target: impl FnOnce(u64, &[Range<u64>]) -> image::Result<Box<dyn Target>>,
         progress: &Progress,
     ) -> Result<RestoreReport> {
+        self.restore_to(disk, spec, |snapshot, data| target(snapshot.size, data), progress)
+    }
+
+    /// The same for a target that depends on the snapshot.
+    pub fn restore_to(
+        &self,
+        disk: &str,
+        spec: &str,
+        target: impl FnOnce(&SnapshotEntry, &[Range<u64>]) -> image::Result<Box<dyn Target>>,
+        progress: &Progress,
+    ) -> Result<RestoreReport> {
         let view = self.view_of(disk, TABLE_CACHE_BYTES)?;
         let snapshot = find_snapshot(&view.manifest, disk, spec)?;
         restore(&view, snapshot, target, progress).map_err(|e| view.explain(e))
@@ -107,7 +118,7 @@ impl Vault {
 fn restore(
     view: &View,
     snapshot: &SnapshotEntry,
-    target: impl FnOnce(u64, &[Range<u64>]) -> image::Result<Box<dyn Target>>,
+    target: impl FnOnce(&SnapshotEntry, &[Range<u64>]) -> image::Result<Box<dyn Target>>,
     progress: &Progress,
 ) -> Result<RestoreReport> {
     let mut recipe = RecipeReader::open(&view.folder, &view.manifest, snapshot)?;
@@ -122,7 +133,7 @@ fn restore(
         planned = next.end;
     }
     progress.set_total(data.iter().map(|r| r.end - r.start).sum());
-    let target = target(size, &data)?;
+    let target = target(snapshot, &data)?;
     drop(data);
 
     let counts = ReadCounts::default();

@@ -55,7 +55,7 @@ impl Vault {
     /// Restores `snapshot` (`vm/disk@id`) to `target`, which must not exist.
     pub fn restore(&self, snapshot: &str, target: &Path) -> Result<DiskRun> {
         let mut restore = self.command();
-        restore.arg("restore").arg(snapshot).arg(target);
+        restore.arg("restore").arg(snapshot).arg(target).args(["--format", "raw"]);
         let directory = target.parent().context("the target has no parent")?;
         Self::disk_run(run(&mut restore, directory)?)
     }

@@ -15,7 +15,7 @@ use crate::system::priority::run_at_idle_priority;
 use crate::terminal::output::print_json;
 use crate::terminal::streams::{check_in, note_done};
 use anyhow::{Context as _, Result};
-use format_tag::SourceFormat;
+pub use format_tag::SourceFormat;
 use image::{Changes, NbdSource, Source, SourceOptions};
 use limit::limited;
 use live::Machine;

@@ -1,5 +1,6 @@
 //! `sapwood restore`
 
+mod format;
 mod live;
 
 use crate::args::{Args, Restore};
@@ -8,11 +9,11 @@ use crate::progress::watch;
 use crate::terminal::output::{print_json, rate, size};
 use crate::terminal::streams::{check_out, errln, note_done, outln};
 use anyhow::Result;
-use image::{create_target, TargetFormat, TargetOptions};
+use image::{create_target, TargetOptions};
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::Instant;
-use vault::VaultError;
+use vault::{SnapshotEntry, VaultError};
 
 pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
     if a.live {
@@ -22,11 +23,7 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
         let why = "--socket, --listen and --cache are for a disk that is served while it is restored: give --live too";
         return Err(VaultError::Usage(why.into()).into());
     }
-    let format = match a.format.as_str() {
-        "raw" => TargetFormat::Raw,
-        "qcow2" => TargetFormat::Qcow2,
-        f => return Err(VaultError::Usage(format!("{f:?} is no format to restore to: raw, qcow2")).into()),
-    };
+    let said = format::said(a.format.as_deref())?;
     let to_stdout = a.target.as_os_str() == "-";
     if to_stdout {
         check_out()?;
@@ -34,12 +31,15 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
     let (disk, spec) = split(&a.snapshot);
     let vault = open(args)?;
     let start = Instant::now();
-    let target = |bytes: u64, data: &[std::ops::Range<u64>]| {
+    let mut chosen = None;
+    let target = |snapshot: &SnapshotEntry, data: &[std::ops::Range<u64>]| {
+        let format = chosen.insert(format::choose(said, &a.target, snapshot)).format;
         let (overwrite, allow_in_use, mode) = (a.force, a.allow_in_use, a.mode);
-        let options = TargetOptions { size: bytes, format, overwrite, allow_in_use, data, mode };
+        let options = TargetOptions { size: snapshot.size, format, overwrite, allow_in_use, data, mode };
         create_target(&a.target, &options)
     };
-    let report = watch(args, &a.snapshot, |p| vault.restore(disk, spec, target, p))?;
+    let report = watch(args, &a.snapshot, |p| vault.restore_to(disk, spec, target, p))?;
+    let (format, word) = chosen.map_or(("raw", None), |c| (c.name(), c.word));
     let seconds = start.elapsed().as_secs_f64();
     let s = &report.snapshot;
     if !to_stdout {
@@ -50,6 +50,7 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
             "disk": disk,
             "snapshot": s.id.to_string(),
             "target": a.target.to_string_lossy(),
+            "format": format,
             "size": s.size,
             "written_bytes": report.written_bytes,
             "read_bytes": report.read_bytes,
@@ -57,9 +58,10 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
         }));
     } else {
         let line = format!(
-            "{disk}@{} to {}: {} ({} written, {} read), {seconds:.1} s, {}",
+            "{disk}@{} to {}{}: {} ({} written, {} read), {seconds:.1} s, {}",
             s.id,
             a.target.display(),
+            written_as(a, format, word.as_deref()),
             size(s.size),
             size(report.written_bytes),
             size(report.read_bytes),
@@ -72,4 +74,13 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The format of a file, and what there is to say of it. Pipes and devices have none.
+fn written_as(a: &Restore, format: &str, word: Option<&str>) -> String {
+    match word {
+        _ if !a.target.is_file() => String::new(),
+        Some(word) => format!(" ({format}, {word})"),
+        None => format!(" ({format})"),
+    }
 }

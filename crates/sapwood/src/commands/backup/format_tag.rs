@@ -7,7 +7,7 @@
 use crate::commands::tags::SOURCE_FORMAT_TAG;
 use anyhow::Result;
 use image::Format;
-use vault::{Vault, VaultError};
+use vault::{SnapshotEntry, Vault, VaultError};
 
 /// Behind the format, `raw`, `qcow2` or `vmdk`, where the user said it.
 const SAID: &str = ",said";
@@ -28,10 +28,13 @@ impl SourceFormat {
             Err(VaultError::NotFound { .. }) => return Ok(None),
             other => other?,
         };
-        let tags = listing.snapshots.iter().rev().flat_map(|s| &s.entry.tags);
-        Ok(tags
-            .filter(|(name, _)| name == SOURCE_FORMAT_TAG)
-            .find_map(|(_, value)| SourceFormat::of_tag(value)))
+        Ok(listing.snapshots.iter().rev().find_map(|s| SourceFormat::of_snapshot(&s.entry)))
+    }
+
+    /// What a snapshot remembers; nothing where its source was an export or a pipe.
+    pub fn of_snapshot(snapshot: &SnapshotEntry) -> Option<SourceFormat> {
+        let tags = snapshot.tags.iter().filter(|(name, _)| name == SOURCE_FORMAT_TAG);
+        tags.map(|(_, value)| value).find_map(|value| SourceFormat::of_tag(value))
     }
 
     /// What a backup remembers that was told `said`, found `before`, and read `format` ([`image::Source::format`]);

@@ -37,7 +37,7 @@ impl Place {
     /// Where the disk is to arrive, or has begun to.
     pub fn of(a: &Restore) -> Result<Place> {
         let refused = |why: &str| Err(VaultError::Refused(format!("{}: {why}", a.target.display())).into());
-        if a.format != "raw" || a.target.as_os_str() == "-" {
+        if a.format.as_deref().is_some_and(|f| f != "raw") || a.target.as_os_str() == "-" {
             return Err(VaultError::Usage("--live writes raw files and block devices only".into()).into());
         }
         if fs::metadata(&a.target).is_ok_and(|m| m.file_type().is_block_device()) {
