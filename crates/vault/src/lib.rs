@@ -43,6 +43,7 @@ pub use reclaim::gc_report::GcReport;
 pub use reclaim::leaks::{filter_shape, leak_ratio, misjudged, LEAK_MAX};
 pub use reclaim::reverse::ReverseReport;
 pub use report::availability::{Availability, Cluster, Sharing};
+pub use report::health::{DiskHealth, Health, SessionInfo};
 pub use report::layout::{Age, Fragmentation};
 pub use report::listing::{Listing, SnapshotInfo};
 pub use report::map::{Cell, Map};

@@ -2,6 +2,7 @@
 
 pub(crate) mod availability;
 pub(crate) mod diff;
+pub(crate) mod health;
 pub(crate) mod layout;
 pub(crate) mod listing;
 pub(crate) mod map;
