@@ -11,7 +11,6 @@ mod nbd;
 mod restore;
 mod snapshots;
 mod space;
-mod tags;
 mod verify;
 
 use crate::args::{Args, Command};

@@ -15,6 +15,7 @@ mod progress;
 mod serving;
 mod sizes;
 mod system;
+mod tags;
 mod tar;
 mod terminal;
 

@@ -1,39 +1,53 @@
 //! Progress on standard error, and a clean stop on Ctrl-C.
 
-use crate::args::Args;
 use crate::live::is_guest_frozen;
 use crate::terminal::streams::errln;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::Once;
 use std::time::{Duration, Instant};
 use vault::Progress;
 
 /// How often a line is printed where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// Runs an operation, shows how far it is, and stops it on SIGINT, SIGTERM, and SIGHUP where that is not ignored.
-pub fn watch<T>(args: &Args, what: &str, operation: impl FnOnce(&Progress) -> T) -> T {
+/// Whether a signal has come.
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
+/// Catches SIGINT, SIGTERM, and SIGHUP where that is not ignored: from now on the first one stops what [`watch`] runs, now
+/// or later.
+pub fn catch_signals() {
+    static CAUGHT: Once = Once::new();
+    CAUGHT.call_once(|| {
+        let mut signals = vec![signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
+        // `nohup` means that the end of the terminal is not ours.
+        signals.extend((!ignores_hangup()).then_some(signal_hook::consts::SIGHUP));
+        for signal in signals {
+            // A second signal ends the program at once, unless it would leave a guest frozen.
+            let action = || {
+                if STOPPED.swap(true, Ordering::SeqCst) && !is_guest_frozen() {
+                    signal_hook::low_level::exit(130);
+                }
+            };
+            // SAFETY: in a signal handler only what is async-signal-safe may be done: these are atomics and `_exit`.
+            let _ = unsafe { signal_hook::low_level::register(signal, action) };
+        }
+    });
+}
+
+/// Whether a signal has come since [`catch_signals`].
+pub fn is_stopped() -> bool {
+    STOPPED.load(Ordering::SeqCst)
+}
+
+/// Runs an operation, shows how far it is unless `quiet`, and stops it if a signal comes or has come.
+pub fn watch<T>(quiet: bool, what: &str, operation: impl FnOnce(&Progress) -> T) -> T {
     let progress = Progress::default();
-    let stop = Arc::new(AtomicBool::new(false));
-    let mut signals = vec![signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
-    // `nohup` means that the end of the terminal is not ours.
-    signals.extend((!ignores_hangup()).then_some(signal_hook::consts::SIGHUP));
-    for signal in signals {
-        let stop = stop.clone();
-        // A second signal ends the program at once, unless it would leave a guest frozen.
-        let action = move || {
-            if stop.swap(true, Ordering::SeqCst) && !is_guest_frozen() {
-                signal_hook::low_level::exit(130);
-            }
-        };
-        // SAFETY: in a signal handler only what is async-signal-safe may be done: these are atomics and `_exit`.
-        let _ = unsafe { signal_hook::low_level::register(signal, action) };
-    }
+    catch_signals();
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let show = || show(args, what, &progress, &stop, &ended);
+        let show = || show(quiet, what, &progress, &ended);
         // Where the system has no room for the thread, nothing is shown, and it takes a second signal to stop.
         let shown = std::thread::Builder::new().name("progress".into()).spawn_scoped(scope, show).ok();
         // Also when the operation panics: the scope waits for the thread.
@@ -57,7 +71,7 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-fn show(args: &Args, what: &str, progress: &Progress, stop: &AtomicBool, ended: &AtomicBool) {
+fn show(quiet: bool, what: &str, progress: &Progress, ended: &AtomicBool) {
     let terminal = std::io::stderr().is_terminal();
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     let style = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
@@ -67,11 +81,11 @@ fn show(args: &Args, what: &str, progress: &Progress, stop: &AtomicBool, ended: 
     bar.set_message(what.to_string());
     let (start, mut last) = (Instant::now(), Instant::now());
     while !ended.load(Ordering::Relaxed) {
-        if stop.load(Ordering::Relaxed) {
+        if is_stopped() {
             progress.cancel();
         }
         let (done, total) = (progress.done(), progress.total());
-        if args.quiet {
+        if quiet {
         } else if terminal {
             bar.set_length(total.max(done));
             bar.set_position(done);

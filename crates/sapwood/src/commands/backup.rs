@@ -8,45 +8,28 @@ mod report;
 
 use crate::args::{Args, Backup};
 use crate::commands::names::{open, source_format};
-use crate::commands::tags;
 use crate::live::{Definition, LiveSourceName};
 use crate::progress::watch;
 use crate::system::priority::run_at_idle_priority;
+use crate::tags;
 use crate::terminal::output::print_json;
 use crate::terminal::streams::{check_in, note_done};
 use anyhow::{Context as _, Result};
 pub use format_tag::SourceFormat;
 use image::{Changes, NbdSource, Source, SourceOptions};
 use limit::limited;
-use live::Machine;
-use report::DiskReport;
+pub use live::Machine;
+pub use report::DiskReport;
 use serde_json::{json, Value};
 use std::process::ExitCode;
 use std::time::Instant;
 use vault::{BackupOptions, Policy, Since, Vault, VaultError};
 
 pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
-    let source = LiveSourceName::parse(&a.source).transpose()?;
-    // All disks of a machine go by its name alone.
-    let is_machine = source.as_ref().is_some_and(LiveSourceName::is_machine);
-    let options = options(a)?;
+    let what = Backed::parse(a)?;
     let vault = open(args)?;
-    if is_machine {
-        vault.check_backup_name(&format!("{}/{}", a.disk, Definition::DISK))?
-    } else {
-        vault.check_backup_name(&a.disk)?
-    }
-    if a.limit.is_some() {
-        // Before there are threads: they inherit it.
-        run_at_idle_priority();
-    }
-    let made = match &source {
-        Some(source) => live::run(args, a, &vault, source, options)?,
-        None => Machine { disks: vec![plain_disk(args, a, &vault, options)?], definition: None },
-    };
-    for made in made.disks.iter().chain(&made.definition) {
-        note_done(format!("{}@{} is stored", made.disk, made.report.snapshot.id));
-    }
+    let is_machine = what.is_machine();
+    let made = what.back_up(args.quiet, a, &vault)?;
     if args.json {
         let all: Vec<Value> = made.disks.iter().map(DiskReport::json).collect();
         let definition = made.definition.as_ref().map(DiskReport::json);
@@ -61,8 +44,47 @@ pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What a backup reads, and how.
+pub struct Backed {
+    source: Option<LiveSourceName>,
+    options: BackupOptions,
+}
+
+impl Backed {
+    /// Understands what the command line says; looks at nothing.
+    pub fn parse(a: &Backup) -> Result<Backed> {
+        Ok(Backed { source: LiveSourceName::parse(&a.source).transpose()?, options: options(a)? })
+    }
+
+    /// Whether it is all disks of a machine, which go by its name alone.
+    pub fn is_machine(&self) -> bool {
+        self.source.as_ref().is_some_and(LiveSourceName::is_machine)
+    }
+
+    /// Backs it up.
+    pub fn back_up(self, quiet: bool, a: &Backup, vault: &Vault) -> Result<Machine> {
+        if self.is_machine() {
+            vault.check_backup_name(&format!("{}/{}", a.disk, Definition::DISK))?
+        } else {
+            vault.check_backup_name(&a.disk)?
+        }
+        if a.limit.is_some() {
+            // Before there are threads: they inherit it.
+            run_at_idle_priority();
+        }
+        let made = match &self.source {
+            Some(source) => live::run(quiet, a, vault, source, self.options)?,
+            None => Machine { disks: vec![plain_disk(quiet, a, vault, self.options)?], definition: None },
+        };
+        for made in made.disks.iter().chain(&made.definition) {
+            note_done(format!("{}@{} is stored", made.disk, made.report.snapshot.id));
+        }
+        Ok(made)
+    }
+}
+
 /// A file, a device, an export, or standard input.
-fn plain_disk(args: &Args, a: &Backup, vault: &Vault, options: BackupOptions) -> Result<DiskReport> {
+fn plain_disk(quiet: bool, a: &Backup, vault: &Vault, options: BackupOptions) -> Result<DiskReport> {
     let start = Instant::now();
     let live_only = [("--scratch", a.scratch.is_some()), ("--agent", a.agent.is_some())];
     if let Some((option, _)) = live_only.iter().find(|(_, given)| *given) {
@@ -106,7 +128,7 @@ fn plain_disk(args: &Args, a: &Backup, vault: &Vault, options: BackupOptions) ->
     let known = SourceFormat::read(format, said, before);
     options.tags.extend(known.map(|f| (tags::SOURCE_FORMAT_TAG.to_owned(), f.tag())));
     let source = limited(a, source);
-    let report = watch(args, &a.disk, |p| vault.backup(&a.disk, source, &options, p))?;
+    let report = watch(quiet, &a.disk, |p| vault.backup(&a.disk, source, &options, p))?;
     let seconds = start.elapsed().as_secs_f64();
     Ok(DiskReport { disk: a.disk.clone(), report, source_format: format, consistency: None, seconds })
 }

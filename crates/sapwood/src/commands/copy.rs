@@ -28,7 +28,7 @@ pub fn run(args: &Args, a: &Copy) -> Result<ExitCode> {
     let Named { disks, damaged } = pattern::find(&from, &patterns, a.all)?;
     let names: Vec<String> = disks.into_iter().chain(single).collect();
     let start = Instant::now();
-    let done = progress::watch(args, "copy", |progress| copy_all(args, &from, &to, names, progress));
+    let done = progress::watch(args.quiet, "copy", |progress| copy_all(args, &from, &to, names, progress));
     let seconds = start.elapsed().as_secs_f64();
     let sum = |of: fn(&Copied) -> u64| done.iter().flat_map(|d| &d.report.copied).map(of).sum::<u64>();
     let snapshots = sum(|_| 1);

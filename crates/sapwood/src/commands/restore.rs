@@ -38,7 +38,7 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
         let options = TargetOptions { size: snapshot.size, format, overwrite, allow_in_use, data, mode };
         create_target(&a.target, &options)
     };
-    let report = watch(args, &a.snapshot, |p| vault.restore_to(disk, spec, target, p))?;
+    let report = watch(args.quiet, &a.snapshot, |p| vault.restore_to(disk, spec, target, p))?;
     let (format, word) = chosen.map_or(("raw", None), |c| (c.name(), c.word));
     let seconds = start.elapsed().as_secs_f64();
     let s = &report.snapshot;

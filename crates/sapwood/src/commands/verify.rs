@@ -22,7 +22,7 @@ pub fn run(args: &Args, name: Option<&str>, data: bool) -> Result<ExitCode> {
         None => (n, None),
     });
     let start = Instant::now();
-    let report = watch(args, name.unwrap_or("verify"), |p| vault.verify(what, data, p))?;
+    let report = watch(args.quiet, name.unwrap_or("verify"), |p| vault.verify(what, data, p))?;
     let seconds = start.elapsed().as_secs_f64();
     if args.json {
         print_report(&report, seconds);

@@ -4,7 +4,7 @@
 //! tag, and the next backup refuses another format unless the user gives it (`--source-format`). Names of other files
 //! in an image are followed only if the user gave the format, now or for an earlier snapshot.
 
-use crate::commands::tags::SOURCE_FORMAT_TAG;
+use crate::tags::SOURCE_FORMAT_TAG;
 use anyhow::Result;
 use image::Format;
 use vault::{SnapshotEntry, Vault, VaultError};

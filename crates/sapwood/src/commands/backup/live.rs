@@ -2,7 +2,7 @@
 
 use super::limit::limited;
 use super::report::{Consistency, DiskReport};
-use crate::args::{Args, Backup};
+use crate::args::Backup;
 use crate::live::{Definition, DiskRequest, LiveOptions, LiveSourceName, WatchedPoint};
 use crate::progress::watch;
 use crate::system::own_directory::scratch;
@@ -12,7 +12,7 @@ use std::time::Instant;
 use vault::{now, BackupOptions, BackupReport, OpenBackup, Progress, Scan, Since, Vault, VaultError};
 
 /// What came of it.
-pub(super) struct Machine {
+pub struct Machine {
     pub disks: Vec<DiskReport>,
     /// Where all disks were meant.
     pub definition: Option<DiskReport>,
@@ -20,7 +20,7 @@ pub(super) struct Machine {
 
 /// Backs up what `source` names. All disks have the same point in time; each has its snapshot as soon as it is done.
 pub(super) fn run(
-    args: &Args,
+    quiet: bool,
     a: &Backup,
     vault: &Vault,
     source: &LiveSourceName,
@@ -53,7 +53,7 @@ pub(super) fn run(
     let how = LiveOptions { scratch: scratch(a.scratch.as_deref()), agent: a.agent.clone() };
     options.time = options.time.or_else(|| Some(now()));
     // From here on a signal stops in order: neither a frozen guest nor a job in QEMU stays behind.
-    watch(args, &a.disk, |progress| {
+    watch(quiet, &a.disk, |progress| {
         let mut backups: Vec<OpenBackup<'_>> = Vec::new();
         let mut wanted = Vec::new();
         for (name, node) in &disks {

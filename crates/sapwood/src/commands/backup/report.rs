@@ -6,7 +6,7 @@ use serde_json::{json, Value};
 use vault::{BackupReport, Scan};
 
 /// A snapshot and how its backup went.
-pub(super) struct DiskReport {
+pub struct DiskReport {
     pub disk: String,
     pub report: BackupReport,
     pub source_format: &'static str,
@@ -16,7 +16,7 @@ pub(super) struct DiskReport {
 
 /// What a snapshot of a running machine is.
 #[derive(Clone)]
-pub(super) struct Consistency {
+pub struct Consistency {
     /// `application` or `crash`.
     pub kind: &'static str,
     /// Why the guest was not frozen, although an agent was named.
@@ -62,9 +62,10 @@ impl DiskReport {
         })
     }
 
-    pub fn print(&self) {
+    /// What came of it, in one line.
+    pub fn line(&self) -> String {
         let s = &self.report.snapshot;
-        outln!(
+        format!(
             "{}@{}: {} ({} not zero), {} changed, {} new, {} stored ({}), {:.1} s, {}",
             self.disk,
             s.id,
@@ -76,7 +77,11 @@ impl DiskReport {
             percent(s.stored_bytes, s.size),
             self.seconds,
             rate(s.size, self.seconds),
-        );
+        )
+    }
+
+    pub fn print(&self) {
+        outln!("{}", self.line());
         match &self.report.scan {
             Scan::Whole => {}
             Scan::Changed { bytes } => outln!("read: {}, what may have changed", size(*bytes)),

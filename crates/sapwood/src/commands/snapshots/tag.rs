@@ -2,7 +2,7 @@
 
 use crate::args::Args;
 use crate::commands::names::{open, split};
-use crate::commands::tags;
+use crate::tags;
 use crate::terminal::output::print_json;
 use crate::terminal::streams::{note_done, outln};
 use anyhow::Result;

@@ -17,7 +17,7 @@ pub fn run(args: &Args, paths: &[PathBuf], cuts: &[String], format: Option<&str>
         .iter()
         .map(|c| c.parse().map_err(|e| VaultError::Refused(format!("--chunk {c}: {e}"))))
         .collect::<std::result::Result<Vec<_>, _>>()?;
-    let study = watch(args, "study", |p| vault::study(paths, &cuts, format, p))?;
+    let study = watch(args.quiet, "study", |p| vault::study(paths, &cuts, format, p))?;
     if args.json {
         let rows: Vec<_> = study.rows.iter().map(row_json).collect();
         print_json(&json!({
