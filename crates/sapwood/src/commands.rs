@@ -5,6 +5,7 @@ mod copy;
 mod diff;
 mod files;
 mod init;
+mod jobs;
 mod mount;
 mod names;
 mod nbd;
@@ -13,8 +14,9 @@ mod snapshots;
 mod space;
 mod verify;
 
-use crate::args::{Args, Command};
+use crate::args::{Args, Command, ConfigWhat};
 use anyhow::Result;
+use jobs::{check, run, status};
 use snapshots::{delete, hold, list, remove, rename, retain, tag};
 use space::{availability, gc, map, popular, reindex, stats, study};
 use std::process::ExitCode;
@@ -32,6 +34,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Command::Remove { disk, yes } => remove::run(args, disk, *yes),
         Command::Retain(a) => retain::run(args, a),
         Command::Copy(a) => copy::run(args, a),
+        Command::Run { jobs, due } => run::run(args, jobs, *due),
+        Command::Status { warn_age, prometheus } => status::run(args, *warn_age, prometheus.as_deref()),
+        Command::Config { what: ConfigWhat::Check { file } } => check::run(args, file.as_deref()),
         Command::Diff(a) => diff::run(args, a),
         Command::Files(a) => files::run(args, a),
         Command::Gc { dry_run } => gc::collect(args, *dry_run),

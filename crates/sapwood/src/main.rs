@@ -2,7 +2,8 @@
 //!
 //! The wings, lower ones first; a file uses its own wing and lower ones: `terminal` (output and exit codes), `system`
 //! (directories, priorities, signals, processes), `args` (the command line), `live` (disks of running machines),
-//! `devices` (block devices and trees that are served), `progress` and `serving`, `commands`.
+//! `devices` (block devices and trees that are served), `progress` and `serving`, `jobs` (the configuration file, schedules,
+//! the state of jobs), `commands`.
 
 // `streams` alone writes to standard output and error: what cannot be written there must not end the program.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -10,6 +11,7 @@
 mod args;
 mod commands;
 mod devices;
+mod jobs;
 mod live;
 mod progress;
 mod serving;

@@ -40,6 +40,14 @@ pub(crate) fn uri(path: &Path) -> Option<&str> {
 }
 
 impl NbdSource {
+    /// Whether a URI is well-formed; nothing is connected.
+    ///
+    /// # Errors
+    /// `Refused`, with what is wrong.
+    pub fn check_uri(uri: &str) -> Result<()> {
+        Uri::parse(uri).map(drop).map_err(|why| ImageError::refused(uri, why))
+    }
+
     /// Connects to `nbd://HOST[:PORT]/EXPORT` or `nbd+unix:///EXPORT?socket=PATH`. With `bitmap`, the export must have
     /// the dirty bitmap of that name.
     ///

@@ -15,7 +15,7 @@ pub fn run(args: &Args, policy: &str, isolate: bool, one_host: bool) -> Result<E
     let policy = Policy::by_name(policy)?;
     let policy = if isolate { policy.isolated() } else { policy };
     let options = StoreOptions { one_host, ..store_options(args) };
-    let store: Arc<dyn ObjectStore> = Arc::from(store::create(store_url(args)?, &options)?);
+    let store: Arc<dyn ObjectStore> = Arc::from(store::create(&store_url(args)?, &options)?);
     let there = if one_host { there(&store)? } else { None };
     let is_new = there.is_none();
     let vault = match there {

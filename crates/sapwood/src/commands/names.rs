@@ -1,6 +1,7 @@
 //! Resolves names on the command line: the vault, a snapshot, a format.
 
 use crate::args::Args;
+use crate::jobs::config::Config;
 use anyhow::Result;
 use image::Format;
 use std::sync::Arc;
@@ -8,10 +9,14 @@ use std::time::Duration;
 use store::StoreOptions;
 use vault::{Vault, VaultError};
 
-/// The store that was named.
-pub fn store_url(args: &Args) -> Result<&str> {
+/// The store that was named; else that of the configuration file.
+pub fn store_url(args: &Args) -> Result<String> {
+    if let Some(store) = &args.store {
+        return Ok(store.clone());
+    }
+    let config = Config::find(args.config.as_deref())?;
     let missing = || VaultError::Usage("which vault? Give --store /path or set SAPWOOD_STORE".into());
-    Ok(args.store.as_deref().ok_or_else(missing)?)
+    Ok(config.and_then(|c| c.store).ok_or_else(missing)?)
 }
 
 /// How it is opened.
@@ -21,10 +26,10 @@ pub fn store_options(args: &Args) -> StoreOptions {
 
 /// The vault on the store that was named.
 pub fn open(args: &Args) -> Result<Vault> {
-    open_at(args, store_url(args)?)
+    open_at(args, &store_url(args)?)
 }
 
-/// The vault on another store.
+/// The vault on a store.
 pub fn open_at(args: &Args, url: &str) -> Result<Vault> {
     let options = store_options(args);
     let store = store::open(url, &options)?;

@@ -36,6 +36,16 @@ pub fn percent(part: u64, whole: u64) -> String {
     format!("{:.1} %", if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 })
 }
 
+/// A duration in words: `5 min`, `3 h`, `2 d`.
+pub fn age(seconds: i64) -> String {
+    match seconds.max(0) {
+        s @ 0..60 => format!("{s} s"),
+        s @ 60..7200 => format!("{} min", s / 60),
+        s @ 7200..172_800 => format!("{} h", s / 3600),
+        s => format!("{} d", s / 86_400),
+    }
+}
+
 /// Columns under headings; a heading that starts with `>` is aligned right.
 pub fn table(headings: &[&str], rows: &[Vec<String>]) {
     let escaped_row = |r: &Vec<String>| r.iter().map(|c| escaped(c.as_bytes())).collect();

@@ -1,0 +1,203 @@
+//! One run of one job: its steps in order (docs/flows/jobs.md).
+
+use super::report::{outcome_of, JobReport};
+use crate::args::{Args, Backup};
+use crate::commands::backup::{Backed, Machine};
+use crate::commands::names::open_at;
+use crate::jobs::hook;
+use crate::jobs::settings::Job;
+use crate::jobs::source::DiskSource;
+use crate::jobs::state::Outcome;
+use crate::jobs::values::Verify;
+use crate::progress::{is_stopped, watch};
+use crate::terminal::outcome::one_line;
+use crate::terminal::streams::{errln, outln};
+use anyhow::Result;
+use std::io::IsTerminal;
+use vault::{Vault, VaultError};
+
+/// A run of a job on a store.
+pub struct JobRun<'a> {
+    pub args: &'a Args,
+    pub job: &'a Job,
+    pub store: &'a str,
+    pub report: JobReport,
+    /// Whether a signal kept it from something.
+    is_cut: bool,
+}
+
+impl<'a> JobRun<'a> {
+    /// One that is about to begin.
+    pub fn new(args: &'a Args, job: &'a Job, store: &'a str, report: JobReport) -> Self {
+        JobRun { args, job, store, report, is_cut: false }
+    }
+
+    /// All steps. What fails is in the report, and was said.
+    pub fn run(&mut self) {
+        if let Err(why) = self.hook("before", self.job.before.as_deref()) {
+            let outcome = if is_stopped() { Outcome::Interrupted } else { Outcome::Failed };
+            self.failed(outcome, format!("the hook before {why}; nothing was backed up"));
+        } else {
+            match open_at(self.args, self.store) {
+                Ok(vault) => self.work(&vault),
+                Err(e) => self.failed(outcome_of(&e), one_line(&e)),
+            }
+        }
+        if self.is_cut {
+            self.failed(Outcome::Interrupted, "a signal stopped it before its end".to_owned());
+        }
+        if let Err(why) = self.hook("after", self.job.after.as_deref()) {
+            self.failed(Outcome::Failed, format!("the hook after {why}"));
+        }
+        self.report.end();
+    }
+
+    /// What needs the vault.
+    fn work(&mut self, vault: &Vault) {
+        let mut stored = Vec::new();
+        for (disk, source) in &self.job.disks {
+            if self.is_stopped() {
+                break;
+            }
+            match self.back_up(vault, disk, source) {
+                Ok(made) => {
+                    for one in made.disks.iter().chain(&made.definition) {
+                        self.report.stored(one);
+                        stored.push(one.disk.clone());
+                        if !self.args.json && !self.args.quiet {
+                            outln!("{}", one.line());
+                        }
+                    }
+                }
+                Err(e) => {
+                    let why = self.report.not_stored(disk, &e);
+                    errln!("sapwood: job {}: {why}", self.job.name);
+                }
+            }
+        }
+        // Of a disk whose backup failed nothing is deleted.
+        for disk in &stored {
+            self.step(disk, |run| run.retain(vault, disk));
+        }
+        for disk in &stored {
+            self.step(disk, |run| run.verify(vault, disk));
+        }
+        self.step("gc", |run| run.collect(vault));
+    }
+
+    fn back_up(&self, vault: &Vault, disk: &str, source: &DiskSource) -> Result<Machine> {
+        let a = self.as_backup(disk, source);
+        let what = Backed::parse(&a)?;
+        let quiet = self.is_quiet();
+        // A thread of its own: the idle priority of `limit` stays with it.
+        std::thread::scope(|scope| {
+            let work = || what.back_up(quiet, &a, vault);
+            let thread = std::thread::Builder::new().name("job".into()).spawn_scoped(scope, work);
+            let thread = thread.map_err(VaultError::Thread)?;
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// The arguments that `sapwood backup` would be given.
+    fn as_backup(&self, disk: &str, source: &DiskSource) -> Backup {
+        Backup {
+            disk: disk.to_owned(),
+            source: source.source.clone(),
+            from_command: None,
+            stdin_size: None,
+            force: false,
+            policy: self.job.policy.clone(),
+            isolate: self.job.isolate,
+            codec: self.job.codec.clone(),
+            since: None,
+            changed: None,
+            bitmap: None,
+            full: false,
+            // For the disks of running machines only.
+            scratch: self.job.scratch.clone().filter(|_| source.is_live()),
+            agent: source.agent.clone(),
+            limit: self.job.limit,
+            time: None,
+            tag: self.job.tags.iter().map(|(k, v)| format!("{k}={v}")).collect(),
+            source_format: source.source_format.clone(),
+            allow_backing_outside: source.allow_backing_outside,
+            allow_in_use: false,
+        }
+    }
+
+    fn retain(&mut self, vault: &Vault, disk: &str) -> Result<()> {
+        let Some(rules) = &self.job.retain else { return Ok(()) };
+        let deletion = vault.retain(disk, rules, false)?.deletion;
+        self.report.deleted_snapshots += deletion.deleted.len() as u64;
+        self.report.freed_bytes += deletion.freed_bytes;
+        deletion.held_up.map_or(Ok(()), |e| Err(e.into()))
+    }
+
+    fn verify(&mut self, vault: &Vault, disk: &str) -> Result<()> {
+        let data = match self.job.verify {
+            Verify::No => return Ok(()),
+            Verify::Metadata => false,
+            Verify::Data => true,
+        };
+        let report = watch(self.is_quiet(), disk, |p| vault.verify(Some((disk, None)), data, p))?;
+        match report.damaged.len() {
+            0 => Ok(()),
+            n => anyhow::bail!("verification found {n} damaged objects; `sapwood verify {disk}` lists them"),
+        }
+    }
+
+    fn collect(&mut self, vault: &Vault) -> Result<()> {
+        if !self.job.gc {
+            return Ok(());
+        }
+        let report = vault.gc(false)?;
+        self.report.freed_bytes += report.freed_bytes;
+        if let Some(first) = report.skipped.first() {
+            anyhow::bail!("skipped because of damage: {first}");
+        }
+        Ok(())
+    }
+
+    /// A step that goes on with the next one if it fails.
+    fn step(&mut self, of: &str, work: impl FnOnce(&mut Self) -> Result<()>) {
+        if self.is_stopped() {
+            return;
+        }
+        if let Err(e) = work(self) {
+            let why = one_line(&e);
+            let why = if why.starts_with(of) { why } else { format!("{of}: {why}") };
+            self.failed(outcome_of(&e), why);
+        }
+    }
+
+    fn is_stopped(&mut self) -> bool {
+        self.is_cut |= is_stopped();
+        is_stopped()
+    }
+
+    fn failed(&mut self, outcome: Outcome, why: String) {
+        errln!("sapwood: job {}: {why}", self.job.name);
+        self.report.note(outcome, why);
+    }
+
+    fn hook(&self, which: &str, command: Option<&str>) -> Result<(), String> {
+        let Some(command) = command else { return Ok(()) };
+        let is_before = which == "before";
+        let outcome = if is_before { "" } else { self.report.outcome().name() };
+        let disks = self.report.state.disks.iter();
+        let failed = disks.filter(|d| d.outcome != Outcome::Done).map(|d| d.disk.as_str());
+        let environment = [
+            ("SAPWOOD_HOOK", which.to_owned()),
+            ("SAPWOOD_JOB", self.job.name.clone()),
+            ("SAPWOOD_STORE", self.store.to_owned()),
+            ("SAPWOOD_OUTCOME", outcome.to_owned()),
+            ("SAPWOOD_FAILED_DISKS", failed.collect::<Vec<_>>().join(" ")),
+        ];
+        hook::run(command, &environment, is_before)
+    }
+
+    /// Progress is for people who watch.
+    fn is_quiet(&self) -> bool {
+        self.args.quiet || !std::io::stderr().is_terminal()
+    }
+}

@@ -1,0 +1,115 @@
+//! What is known of the vault and its jobs, and what is wrong with them.
+
+use super::job_status::JobStatus;
+use super::level::{Level, Problem};
+use crate::args::Args;
+use crate::commands::names::{open_at, store_url};
+use crate::jobs::config::Config;
+use crate::jobs::settings::Job;
+use crate::jobs::state::StateDir;
+use crate::terminal::outcome::one_line;
+use crate::terminal::output::age;
+use std::cmp::Reverse;
+use vault::{format_time, now, DiskHealth, Health};
+
+/// All that is known.
+pub struct Status {
+    pub now: i64,
+    /// What the vault says; `None` where it cannot be read.
+    pub vault: Option<Health>,
+    pub jobs: Vec<JobStatus>,
+    pub problems: Vec<Problem>,
+}
+
+impl Status {
+    /// Looks at the configuration, the states of jobs and the vault. What keeps it from looking is a problem, too.
+    pub fn look(args: &Args, warn_age: Option<u64>) -> Status {
+        let mut status = Status { now: now(), vault: None, jobs: Vec::new(), problems: Vec::new() };
+        let config = Config::find(args.config.as_deref()).unwrap_or_else(|e| {
+            status.add(Level::Unknown, one_line(&e));
+            None
+        });
+        let health = store_url(args)
+            .and_then(|store| open_at(args, &store))
+            .and_then(|vault| vault.health().map_err(anyhow::Error::from));
+        match health {
+            Ok(health) => status.vault = Some(health),
+            // The configuration's error was told.
+            Err(e) => {
+                let what = one_line(&e);
+                if !status.problems.iter().any(|p| p.what == what) {
+                    status.add(Level::Unknown, what)
+                }
+            }
+        }
+        if let Some(config) = &config {
+            status.judge_jobs(config);
+        }
+        status.judge_disks(config.map(|c| c.jobs).unwrap_or_default().as_slice(), warn_age);
+        // Stable: what is worst is told first.
+        status.problems.sort_by_key(|p| Reverse(p.level));
+        status
+    }
+
+    /// Adds a problem.
+    pub fn add(&mut self, level: Level, what: String) {
+        self.problems.push(Problem { level, what });
+    }
+
+    /// That of the worst problem.
+    pub fn level(&self) -> Level {
+        self.problems.iter().map(|p| p.level).max().unwrap_or(Level::Ok)
+    }
+
+    fn judge_jobs(&mut self, config: &Config) {
+        let states = match StateDir::of(config) {
+            Ok(states) => states,
+            Err(e) => return self.add(Level::Unknown, one_line(&e)),
+        };
+        for job in &config.jobs {
+            let status = JobStatus::of(job, &states, self.now);
+            self.problems.extend(status.problem());
+            self.jobs.push(status);
+        }
+    }
+
+    fn judge_disks(&mut self, jobs: &[Job], warn_age: Option<u64>) {
+        let Some(health) = &self.vault else { return };
+        let mut problems = Vec::new();
+        let mut add = |level, what| problems.push(Problem { level, what });
+        for line in &health.damaged {
+            add(Level::Critical, line.clone());
+        }
+        if health.damaged_popular > 0 {
+            add(
+                Level::Critical,
+                format!("popular set: {}", damaged(health.damaged_popular, "sapwood verify")),
+            );
+        }
+        for disk in &health.disks {
+            if disk.damaged_containers > 0 {
+                let what = damaged(disk.damaged_containers, &format!("sapwood verify {}", disk.name));
+                add(Level::Critical, format!("{}: {what}", disk.name));
+            }
+            let allowed =
+                jobs.iter().filter(|j| is_of(disk, j)).filter_map(|j| j.warn_age).min().or(warn_age);
+            if let Some((allowed, newest)) = allowed.zip(disk.newest.as_ref()) {
+                if self.now.saturating_sub(newest.time) > i64::try_from(allowed).unwrap_or(i64::MAX) {
+                    let (time, age) = (format_time(newest.time), age(self.now - newest.time));
+                    add(Level::Warning, format!("{}: newest snapshot is {age} old ({time} UTC)", disk.name));
+                }
+            }
+        }
+        self.problems.extend(problems);
+    }
+}
+
+/// Whether a job backs a disk up, by itself or with its machine.
+fn is_of(disk: &DiskHealth, job: &Job) -> bool {
+    let vm = disk.name.split_once('/').map(|(vm, _)| vm);
+    job.disks.iter().any(|(name, _)| *name == disk.name || vm == Some(name))
+}
+
+fn damaged(containers: u64, command: &str) -> String {
+    format!("{containers} damaged containers; `{command}` lists the snapshots they affect")
+}

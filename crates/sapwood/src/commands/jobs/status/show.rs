@@ -1,0 +1,137 @@
+//! The status for people and as JSON.
+
+use super::found::Status;
+use super::job_status::JobStatus;
+use super::level::Problem;
+use crate::terminal::output::{age, size, table};
+use crate::terminal::streams::outln;
+use serde_json::{json, Value};
+use vault::{format_time, DiskHealth, Health, SessionInfo};
+
+/// Problems that the first line names; the rest is counted.
+const NAMED_MAX: usize = 3;
+
+/// The line that a monitoring plugin shows, and tables below it unless `quiet`.
+pub fn print(status: &Status, quiet: bool) {
+    outln!("SAPWOOD {} - {}{}", status.level().name(), summary(status), figures(status));
+    if quiet {
+        return;
+    }
+    for problem in status.problems.iter().skip(NAMED_MAX) {
+        outln!("{}: {}", problem.level.name(), problem.what);
+    }
+    if let Some(health) = &status.vault {
+        disks(status, health);
+    }
+    jobs(status);
+    for session in status.vault.iter().flat_map(|v| &v.sessions) {
+        outln!("{}", holder(session));
+    }
+}
+
+fn summary(status: &Status) -> String {
+    let (named, more) = status.problems.split_at(status.problems.len().min(NAMED_MAX));
+    let mut parts: Vec<String> = named.iter().map(|p| p.what.clone()).collect();
+    if !more.is_empty() {
+        parts.push(format!("and {} more", more.len()));
+    }
+    if let Some(health) = &status.vault {
+        let free = health.free_bytes.map(|free| format!(", {} free", size(free))).unwrap_or_default();
+        let (disks, jobs) = (health.disks.len(), status.jobs.len());
+        parts.push(format!("{disks} disks, {jobs} jobs, {} stored{free}", size(health.stored_bytes)));
+    }
+    // What plugins take for the beginning of figures.
+    parts.join("; ").replace('|', "/")
+}
+
+/// Figures as plugins have them, behind a bar.
+fn figures(status: &Status) -> String {
+    let Some(health) = &status.vault else { return String::new() };
+    let free = health.free_bytes.map(|free| format!(" free={free}B")).unwrap_or_default();
+    let oldest = health.disks.iter().filter_map(|d| d.newest.as_ref()).map(|s| s.time).min();
+    let oldest = oldest.map(|t| format!(" oldest={}s", (status.now - t).max(0))).unwrap_or_default();
+    format!(" | disks={} stored={}B{free}{oldest}", health.disks.len(), health.stored_bytes)
+}
+
+fn disks(status: &Status, health: &Health) {
+    let row = |d: &DiskHealth| {
+        let (id, time, old) = match &d.newest {
+            Some(s) => (s.id.to_string(), format_time(s.time), age(status.now - s.time)),
+            None => Default::default(),
+        };
+        vec![d.name.clone(), d.snapshots.to_string(), id, time, old]
+    };
+    if !health.disks.is_empty() {
+        let rows: Vec<Vec<String>> = health.disks.iter().map(row).collect();
+        table(&["disk", ">snapshots", "newest", "time (UTC)", ">age"], &rows);
+    }
+}
+
+fn jobs(status: &Status) {
+    let row = |j: &JobStatus| {
+        let started = j.last.as_ref().map(|s| format_time(s.started)).unwrap_or_default();
+        vec![j.name.clone(), j.word().to_owned(), started, j.next_due_text.clone()]
+    };
+    if !status.jobs.is_empty() {
+        let rows: Vec<Vec<String>> = status.jobs.iter().map(row).collect();
+        table(&["job", "last run", "started (UTC)", "next due"], &rows);
+    }
+}
+
+fn holder(s: &SessionInfo) -> String {
+    let disk = s.disk.as_ref().map(|d| format!("{d}: ")).unwrap_or_default();
+    format!(
+        "{disk}locked by a {} (host {}, process {}, since {} UTC)",
+        s.work,
+        s.host,
+        s.process,
+        format_time(s.since)
+    )
+}
+
+/// The one object of `--json`.
+pub fn json(status: &Status) -> Value {
+    let problem = |p: &Problem| json!({ "status": p.level.name(), "what": p.what });
+    json!({
+        "status": status.level().name(),
+        "time": status.now,
+        "summary": summary(status),
+        "problems": status.problems.iter().map(problem).collect::<Vec<_>>(),
+        "vault": status.vault.as_ref().map(|health| vault_json(status, health)),
+        "jobs": status.jobs.iter().map(job_json).collect::<Vec<_>>(),
+    })
+}
+
+fn vault_json(status: &Status, health: &Health) -> Value {
+    let disk = |d: &DiskHealth| {
+        json!({
+            "disk": d.name,
+            "snapshots": d.snapshots,
+            "newest": d.newest.as_ref().map(|s| s.id.to_string()),
+            "newest_time": d.newest.as_ref().map(|s| s.time),
+            "age_seconds": d.newest.as_ref().map(|s| status.now - s.time),
+            "damaged_containers": d.damaged_containers,
+        })
+    };
+    let session = |s: &SessionInfo| json!({ "work": s.work, "disk": s.disk, "host": s.host, "process": s.process, "since": s.since });
+    json!({
+        "disks": health.disks.iter().map(disk).collect::<Vec<_>>(),
+        "damaged": health.damaged,
+        "damaged_popular_containers": health.damaged_popular,
+        "sessions": health.sessions.iter().map(session).collect::<Vec<_>>(),
+        "stored_bytes": health.stored_bytes,
+        "free_bytes": health.free_bytes,
+    })
+}
+
+fn job_json(j: &JobStatus) -> Value {
+    json!({
+        "job": j.name,
+        "state": j.word(),
+        "running": j.is_running,
+        "overdue_since": j.overdue_since,
+        "next_due": j.next_due,
+        "last_success": j.last.as_ref().and_then(|s| s.last_success),
+        "last": j.last,
+    })
+}

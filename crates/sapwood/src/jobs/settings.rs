@@ -1,0 +1,133 @@
+//! What a job is: its own settings, and those that all jobs share where it has none.
+
+use super::schedule::{Schedule, Zone};
+use super::source::{DiskSource, Disks};
+use super::values::{Codec, PolicyName, Rate, Rules, Seconds, Tags, Verify};
+use serde::Deserialize;
+use std::path::PathBuf;
+use vault::RetentionRules;
+
+/// How late a run may be before its job is overdue, unless the job says otherwise: seconds.
+const OVERDUE_AFTER: u64 = 3600;
+
+/// The settings of a section, `[defaults]` or `[jobs.NAME]`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Settings {
+    disks: Option<Disks>,
+    schedule: Option<Schedule>,
+    zone: Option<Zone>,
+    limit: Option<Rate>,
+    retain: Option<Rules>,
+    verify: Option<Verify>,
+    gc: Option<bool>,
+    tags: Tags,
+    before: Option<String>,
+    after: Option<String>,
+    warn_age: Option<Seconds>,
+    overdue_after: Option<Seconds>,
+    policy: Option<PolicyName>,
+    isolate: Option<bool>,
+    codec: Option<Codec>,
+    scratch: Option<PathBuf>,
+}
+
+/// `[defaults]`: anything but disks.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(try_from = "Settings")]
+pub(super) struct Defaults(Settings);
+
+impl TryFrom<Settings> for Defaults {
+    type Error = &'static str;
+
+    fn try_from(settings: Settings) -> Result<Self, Self::Error> {
+        match settings.disks {
+            Some(_) => Err("disks are for a job; put them below [jobs.NAME.disks]"),
+            None => Ok(Defaults(settings)),
+        }
+    }
+}
+
+/// `[jobs.NAME]`: with disks.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "Settings")]
+pub(super) struct OwnSettings(Settings, Disks);
+
+impl TryFrom<Settings> for OwnSettings {
+    type Error = &'static str;
+
+    fn try_from(mut settings: Settings) -> Result<Self, Self::Error> {
+        let disks = settings.disks.take();
+        let disks = disks
+            .ok_or("has no disks; add a table like disks = { \"web01/vda\" = \"/images/web01.qcow2\" }")?;
+        Ok(OwnSettings(settings, disks))
+    }
+}
+
+/// A job with all its settings.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Its name.
+    pub name: String,
+    /// Disks and machines, and where they are read.
+    pub disks: Vec<(String, DiskSource)>,
+    /// When it is due; a job without one runs only when it is named.
+    pub schedule: Option<Schedule>,
+    /// The zone of the schedule.
+    pub zone: Zone,
+    /// Bytes a second.
+    pub limit: Option<u64>,
+    /// Which snapshots stay; all without rules.
+    pub retain: Option<RetentionRules>,
+    /// What is verified after the backups.
+    pub verify: Verify,
+    /// Whether the vault is collected at the end.
+    pub gc: bool,
+    /// Tags of each snapshot.
+    pub tags: Vec<(String, String)>,
+    /// A shell command that runs first.
+    pub before: Option<String>,
+    /// A shell command that runs last, whatever happened.
+    pub after: Option<String>,
+    /// The age of a disk's newest snapshot, in seconds, from which `status` warns.
+    pub warn_age: Option<u64>,
+    /// How late a run may be before `status` warns, in seconds.
+    pub overdue_after: u64,
+    /// `--policy`
+    pub policy: Option<String>,
+    /// `--isolate`
+    pub isolate: bool,
+    /// `--codec`
+    pub codec: Option<String>,
+    /// `--scratch`
+    pub scratch: Option<PathBuf>,
+}
+
+impl Job {
+    /// A job's own settings, and the defaults where it has none. Tags of both count.
+    pub(super) fn new(name: String, own: OwnSettings, defaults: &Defaults) -> Job {
+        let (OwnSettings(own, disks), defaults) = (own, defaults.0.clone());
+        let mut tags = defaults.tags.0;
+        tags.extend(own.tags.0);
+        let overdue_after = own.overdue_after.or(defaults.overdue_after).map_or(OVERDUE_AFTER, |s| s.0);
+        Job {
+            name,
+            disks: disks.0,
+            schedule: own.schedule.or(defaults.schedule),
+            zone: own.zone.or(defaults.zone).unwrap_or_default(),
+            limit: own.limit.or(defaults.limit).map(|r| r.0),
+            retain: own.retain.or(defaults.retain).map(|r| r.0),
+            verify: own.verify.or(defaults.verify).unwrap_or_default(),
+            gc: own.gc.or(defaults.gc).unwrap_or_default(),
+            tags: tags.into_iter().collect(),
+            before: own.before.or(defaults.before),
+            after: own.after.or(defaults.after),
+            warn_age: own.warn_age.or(defaults.warn_age).map(|s| s.0),
+            overdue_after,
+            policy: own.policy.or(defaults.policy).map(|p| p.0),
+            isolate: own.isolate.or(defaults.isolate).unwrap_or_default(),
+            codec: own.codec.or(defaults.codec).map(|c| c.0),
+            scratch: own.scratch.or(defaults.scratch),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The disks of a job and their sources, as `sapwood backup` takes them.
+
+use crate::live::{Definition, LiveSourceName};
+use image::{Format, NbdSource};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeSeed, Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// The disks and machines of a job, by name, at least one.
+#[derive(Clone, Debug)]
+pub struct Disks(pub Vec<(String, DiskSource)>);
+
+/// Where a disk, or the disks of a machine, are read.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiskSource {
+    /// As on the command line.
+    pub source: PathBuf,
+    /// `--source-format`
+    #[serde(default)]
+    pub source_format: Option<String>,
+    /// `--agent`
+    #[serde(default)]
+    pub agent: Option<PathBuf>,
+    /// `--allow-backing-outside`
+    #[serde(default)]
+    pub allow_backing_outside: bool,
+}
+
+impl DiskSource {
+    /// Whether it is a running machine, or a disk of one.
+    pub fn is_live(&self) -> bool {
+        LiveSourceName::parse(&self.source).is_some()
+    }
+
+    /// Whether the source is well-formed, and the name is one that it can have.
+    fn check(&self, name: &str) -> Result<(), String> {
+        let source = self.source.to_string_lossy();
+        if let Some(format) = &self.source_format {
+            Format::by_name(format).ok_or_else(|| format!("{format:?} is no format: raw, qcow2, vmdk"))?;
+        }
+        if let Some(live) = LiveSourceName::parse(&self.source) {
+            let live = live.map_err(|e| e.to_string())?;
+            if source.strip_prefix("qmp:").is_some_and(|socket| !socket.starts_with('/')) {
+                return Err(format!("{source}: the path of the socket must begin with /"));
+            }
+            if live.is_machine() {
+                let why =
+                    format!("{name}: {source} is all disks of a machine; name the machine alone, like web01");
+                return check_name(&format!("{name}/{}", Definition::DISK)).map_err(|_| why);
+            }
+        } else if source == "-" {
+            return Err("- is standard input, which a job has not; name a file, a device or an export".into());
+        } else if source.starts_with("nbd:") || source.starts_with("nbd+unix:") {
+            NbdSource::check_uri(&source).map_err(|e| e.to_string())?;
+        } else if !Path::new(&self.source).is_absolute() {
+            return Err(format!(
+                "{source:?} is no source: a path that begins with /, nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH, \
+                 qmp:SOCKET#NODE, qmp:SOCKET or libvirt:DOMAIN"
+            ));
+        }
+        check_name(name)
+    }
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    vault::check_disk_name(name).map_err(|e| e.to_string())
+}
+
+impl<'de> Deserialize<'de> for Disks {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(DisksVisitor)
+    }
+}
+
+struct DisksVisitor;
+
+impl<'de> Visitor<'de> for DisksVisitor {
+    type Value = Disks;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a table from disks to sources, such as \"web01/vda\" = \"/images/web01.qcow2\"")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Disks, A::Error> {
+        let mut disks = Vec::new();
+        while let Some(name) = map.next_key::<String>()? {
+            let source = map.next_value_seed(SourceOf(&name))?;
+            disks.push((name, source));
+        }
+        if disks.is_empty() {
+            return Err(A::Error::custom(
+                "names no disk; add one, such as \"web01/vda\" = \"/images/web01.qcow2\"",
+            ));
+        }
+        Ok(Disks(disks))
+    }
+}
+
+/// The source of a disk of this name: a text, or a table with options.
+struct SourceOf<'a>(&'a str);
+
+impl<'de> DeserializeSeed<'de> for SourceOf<'_> {
+    type Value = DiskSource;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<DiskSource, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for SourceOf<'_> {
+    type Value = DiskSource;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "a source, or a table like { source = \"/images/web01.qcow2\", source_format = \"qcow2\" }",
+        )
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<DiskSource, E> {
+        let source = DiskSource {
+            source: text.into(),
+            source_format: None,
+            agent: None,
+            allow_backing_outside: false,
+        };
+        source.check(self.0).map_err(E::custom)?;
+        Ok(source)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<DiskSource, A::Error> {
+        let source = DiskSource::deserialize(MapAccessDeserializer::new(map))?;
+        source.check(self.0).map_err(A::Error::custom)?;
+        Ok(source)
+    }
+}
