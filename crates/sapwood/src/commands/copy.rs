@@ -62,10 +62,7 @@ fn copy_all(args: &Args, from: &Vault, to: &Vault, names: Vec<String>, progress:
             Some((disk, spec)) => (disk, Some(spec.to_owned())),
             None => (name.as_str(), None),
         };
-        let options = CopyOptions {
-            snapshot: spec,
-            tags_left_out: [CHECKPOINT_TAG, IMAGE_TAG].map(str::to_owned).into(),
-        };
+        let options = options(spec);
         let mut report = CopyReport::default();
         let copied = from.copy(disk, to, &options, progress, &mut report);
         let stopped = matches!(copied, Err(VaultError::Cancelled));
@@ -79,6 +76,11 @@ fn copy_all(args: &Args, from: &Vault, to: &Vault, names: Vec<String>, progress:
         }
     }
     all
+}
+
+/// What a copy leaves out: tags that lead the next backup of the vault that made them.
+pub fn options(snapshot: Option<String>) -> CopyOptions {
+    CopyOptions { snapshot, tags_left_out: [CHECKPOINT_TAG, IMAGE_TAG].map(str::to_owned).into() }
 }
 
 fn line(name: &str, e: &anyhow::Error) -> String {

@@ -18,6 +18,7 @@ pub(super) struct Settings {
     schedule: Option<Schedule>,
     zone: Option<Zone>,
     limit: Option<Rate>,
+    copy_to: Option<String>,
     retain: Option<Rules>,
     verify: Option<Verify>,
     gc: Option<bool>,
@@ -77,6 +78,8 @@ pub struct Job {
     pub zone: Zone,
     /// Bytes a second.
     pub limit: Option<u64>,
+    /// Another vault, to which the snapshots of the job's disks are copied.
+    pub copy_to: Option<String>,
     /// Which snapshots stay; all without rules.
     pub retain: Option<RetentionRules>,
     /// What is verified after the backups.
@@ -116,6 +119,7 @@ impl Job {
             schedule: own.schedule.or(defaults.schedule),
             zone: own.zone.or(defaults.zone).unwrap_or_default(),
             limit: own.limit.or(defaults.limit).map(|r| r.0),
+            copy_to: own.copy_to.or(defaults.copy_to),
             retain: own.retain.or(defaults.retain).map(|r| r.0),
             verify: own.verify.or(defaults.verify).unwrap_or_default(),
             gc: own.gc.or(defaults.gc).unwrap_or_default(),

@@ -195,3 +195,29 @@ fn a_run_leaves_one_state_and_one_lock() {
     left.sort();
     assert_eq!(left, ["web.json", "web.lock"]);
 }
+
+/// The second vault gets what earlier runs could not bring, before anything is deleted here.
+#[test]
+fn disks_are_copied_to_a_second_vault() {
+    let jobs = Jobs::new("");
+    let second = jobs.bench.arg("second");
+    let job =
+        "[jobs.web]\ncopy_to = \"DIR/second\"\nretain = { last = 1 }\ndisks = { \"a/x\" = \"DIR/a.raw\" }\n";
+    jobs.configure(job);
+    // It is not there yet.
+    let ended = jobs.run(&["run"]);
+    ended.expect_failure(FAILED, &["job web: nothing was copied", "second"]);
+    assert_eq!(jobs.bench.snapshots("a/x").len(), 1);
+    jobs.bench.done(&["--store", &second, "init"]);
+    jobs.bench.file("a.raw", &random(300_000, 9));
+    let ran = jobs.json(&["run"]);
+    assert_eq!(ran["jobs"][0]["copied_snapshots"], 2, "{ran}");
+    assert_eq!(
+        (ran["jobs"][0]["deleted_snapshots"].as_u64(), jobs.bench.snapshots("a/x").len()),
+        (Some(1), 1)
+    );
+    let there = jobs.bench.json(&["--store", &second, "snapshots", "a/x"]);
+    assert_eq!(there["snapshots"].as_array().unwrap().len(), 2, "what goes here stays there");
+    let restored = jobs.bench.run(&["--store", &second, "-q", "restore", "a/x", "-"]);
+    assert!(restored.stdout == random(300_000, 9));
+}

@@ -3,6 +3,7 @@
 use super::report::{outcome_of, JobReport};
 use crate::args::{Args, Backup};
 use crate::commands::backup::{Backed, Machine};
+use crate::commands::copy::options as copy_options;
 use crate::commands::names::open_at;
 use crate::jobs::hook;
 use crate::jobs::settings::Job;
@@ -14,7 +15,7 @@ use crate::terminal::outcome::one_line;
 use crate::terminal::streams::{errln, outln};
 use anyhow::Result;
 use std::io::IsTerminal;
-use vault::{Vault, VaultError};
+use vault::{CopyReport, Vault, VaultError};
 
 /// A run of a job on a store.
 pub struct JobRun<'a> {
@@ -75,6 +76,7 @@ impl<'a> JobRun<'a> {
                 }
             }
         }
+        self.copy(vault, &stored);
         // Of a disk whose backup failed nothing is deleted.
         for disk in &stored {
             self.step(disk, |run| run.retain(vault, disk));
@@ -123,6 +125,27 @@ impl<'a> JobRun<'a> {
             allow_backing_outside: source.allow_backing_outside,
             allow_in_use: false,
         }
+    }
+
+    /// Copies the disks to the other vault, with what earlier runs have left to do.
+    fn copy(&mut self, vault: &Vault, disks: &[String]) {
+        let Some(url) = &self.job.copy_to else { return };
+        match open_at(self.args, url) {
+            Ok(to) => {
+                for disk in disks {
+                    self.step(disk, |run| run.copy_disk(vault, disk, &to));
+                }
+            }
+            Err(e) => self.failed(outcome_of(&e), format!("nothing was copied: {}", one_line(&e))),
+        }
+    }
+
+    fn copy_disk(&mut self, vault: &Vault, disk: &str, to: &Vault) -> Result<()> {
+        let mut report = CopyReport::default();
+        let options = copy_options(None);
+        let copied = watch(self.is_quiet(), disk, |p| vault.copy(disk, to, &options, p, &mut report));
+        self.report.copied_snapshots += report.copied.len() as u64;
+        Ok(copied?)
     }
 
     fn retain(&mut self, vault: &Vault, disk: &str) -> Result<()> {

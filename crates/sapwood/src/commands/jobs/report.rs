@@ -11,6 +11,7 @@ pub struct JobReport {
     pub state: JobState,
     /// The backups as `sapwood backup --json` has them, in the order of the disks of the state; null if there is none.
     backups: Vec<Value>,
+    pub copied_snapshots: u64,
     pub deleted_snapshots: u64,
     pub freed_bytes: u64,
 }
@@ -28,7 +29,7 @@ impl JobReport {
             disks: Vec::new(),
             last_success,
         };
-        JobReport { state, backups: Vec::new(), deleted_snapshots: 0, freed_bytes: 0 }
+        JobReport { state, backups: Vec::new(), copied_snapshots: 0, deleted_snapshots: 0, freed_bytes: 0 }
     }
 
     /// A disk has its snapshot.
@@ -94,6 +95,7 @@ impl JobReport {
             "ended": s.ended,
             "why": s.why,
             "disks": s.disks.iter().zip(&self.backups).map(disk).collect::<Vec<_>>(),
+            "copied_snapshots": self.copied_snapshots,
             "deleted_snapshots": self.deleted_snapshots,
             "freed_bytes": self.freed_bytes,
         })
