@@ -70,7 +70,7 @@ impl Schedule {
         let first = date_of(now, zone)?.yesterday().ok()?;
         let days = std::iter::successors(Some(first), |day| day.tomorrow().ok());
         let later = |day: Date| self.due_on(day, zone).into_iter().filter(|t| *t > now).min();
-        nearest(days, later, Ord::min)
+        days.take(DAYS_MAX).find_map(later)
     }
 
     /// The last due time up to `now`, in seconds since 1970; `None` only at the beginning of the calendar.
@@ -78,7 +78,7 @@ impl Schedule {
         let first = date_of(now, zone)?.tomorrow().ok()?;
         let days = std::iter::successors(Some(first), |day| day.yesterday().ok());
         let earlier = |day: Date| self.due_on(day, zone).into_iter().filter(|t| *t <= now).max();
-        nearest(days, earlier, Ord::max)
+        days.take(DAYS_MAX).find_map(earlier)
     }
 
     /// The due times that belong to a day. Where clocks skip, they may lie on the day after it.
@@ -98,19 +98,6 @@ impl<'de> Deserialize<'de> for Schedule {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         Schedule::parse(&String::deserialize(from)?).map_err(D::Error::custom)
     }
-}
-
-/// The best time of the first day that has one, and of the day after it: a time that clocks skip may belong to the day
-/// before.
-fn nearest(
-    days: impl Iterator<Item = Date>,
-    best_of: impl Fn(Date) -> Option<i64>,
-    better: impl Fn(i64, i64) -> i64,
-) -> Option<i64> {
-    let mut days = days.take(DAYS_MAX);
-    let found = days.by_ref().find_map(&best_of)?;
-    let following = days.next().and_then(best_of);
-    Some(following.map_or(found, |other| better(found, other)))
 }
 
 fn date_of(time: i64, zone: &TimeZone) -> Option<Date> {

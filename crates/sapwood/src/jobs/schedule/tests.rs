@@ -149,8 +149,8 @@ fn walk(schedule: &str, zone: &TimeZone, from: i64, to: i64) -> BTreeSet<i64> {
     due
 }
 
-/// Instants around which clocks change: by an hour, by half an hour, at midnight, by a whole day; and a year's end.
-const CHANGES: [(&str, &str); 9] = [
+/// Instants around which clocks change: by an hour, by half an hour, at and over midnight, by a whole day; and a year's end.
+const CHANGES: [(&str, &str); 10] = [
     ("Europe/Berlin", "2026-03-29T01:00"),
     ("Europe/Berlin", "2026-10-25T01:00"),
     ("America/New_York", "2026-03-08T07:00"),
@@ -158,6 +158,7 @@ const CHANGES: [(&str, &str); 9] = [
     ("Australia/Lord_Howe", "2026-04-04T15:00"),
     ("Australia/Lord_Howe", "2026-10-03T15:30"),
     ("America/Sao_Paulo", "2017-10-15T03:00"),
+    ("America/Nuuk", "2025-03-30T01:00"),
     ("Pacific/Apia", "2011-12-30T10:00"),
     ("UTC", "2027-12-31T23:59"),
 ];
