@@ -14,8 +14,8 @@ pub struct Args {
     /// Where the vault is: /path or file:///path
     #[arg(long, global = true, env = "SAPWOOD_STORE", value_name = "URL")]
     pub store: Option<String>,
-    /// Configuration file, with jobs and the vault to use if neither --store nor SAPWOOD_STORE names one [default:
-    /// /etc/sapwood/sapwood.toml, if it exists]
+    /// Configuration file, with jobs and the vault to use if neither --store nor SAPWOOD_STORE names one
+    /// [default: /etc/sapwood/sapwood.toml, if it exists]
     #[arg(long, global = true, env = "SAPWOOD_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Print exactly one JSON object
@@ -111,8 +111,9 @@ pub enum Command {
     Copy(Copy),
     /// Run jobs of the configuration file
     ///
-    /// One timer or cron line with `sapwood run --due` every 15 minutes serves all jobs. A failed disk does not stop the
-    /// others. Exit codes: 0 all is well, 1 something failed, 4 a job is running already, 130 interrupted.
+    /// One timer or cron line with `sapwood run --due` every 15 minutes serves all jobs. A failed disk does
+    /// not stop the others. Exit codes: 0 all is well, 1 something failed, 4 a job is running already, 130
+    /// interrupted.
     Run {
         /// Jobs [default: all]
         #[arg(value_name = "JOB")]
@@ -123,10 +124,12 @@ pub enum Command {
     },
     /// Show the health of the vault and its jobs, with the exit codes of monitoring plugins
     ///
-    /// Exit codes: 0 OK, 1 warning (a job is overdue, a newest snapshot too old), 2 critical (a job failed, damage), 3
-    /// unknown (the vault cannot be read). Damage is what the vault has recorded: `sapwood verify` looks for it.
+    /// Exit codes: 0 OK, 1 warning (a job is overdue, a newest snapshot too old), 2 critical (a job failed,
+    /// damage), 3 unknown (the vault cannot be read). Damage is what the vault has recorded: `sapwood verify`
+    /// looks for it.
     Status {
-        /// Warn if the newest snapshot of a disk is older (48h, 14d, 8w); jobs may say otherwise for their disks
+        /// Warn if the newest snapshot of a disk is older (48h, 14d, 8w); jobs may say otherwise for their
+        /// disks
         #[arg(long, value_name = "D", value_parser = crate::sizes::parse_duration)]
         warn_age: Option<u64>,
         /// Also write the figures to this file, for the textfile collector of Prometheus

@@ -1,4 +1,5 @@
-//! Jobs: what a configuration file says, when a job is due, and what is kept of its runs. Nothing here runs a job.
+//! Jobs: what a configuration file says, when a job is due, and what is kept of its runs. Nothing here runs a
+//! job.
 
 pub mod config;
 pub mod due;

@@ -15,8 +15,8 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 /// Whether a signal has come.
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
-/// Catches SIGINT, SIGTERM, and SIGHUP where that is not ignored: from now on the first one stops what [`watch`] runs, now
-/// or later.
+/// Catches SIGINT, SIGTERM, and SIGHUP where that is not ignored: from now on the first one stops what
+/// [`watch`] runs, now or later.
 pub fn catch_signals() {
     static CAUGHT: Once = Once::new();
     CAUGHT.call_once(|| {
@@ -30,7 +30,8 @@ pub fn catch_signals() {
                     signal_hook::low_level::exit(130);
                 }
             };
-            // SAFETY: in a signal handler only what is async-signal-safe may be done: these are atomics and `_exit`.
+            // SAFETY: in a signal handler only what is async-signal-safe may be done: these are atomics and
+            // `_exit`.
             let _ = unsafe { signal_hook::low_level::register(signal, action) };
         }
     });

@@ -26,8 +26,8 @@ struct Jobs {
 }
 
 impl Jobs {
-    /// With these lines below `store` and `state_dir`; `DIR` in them is the directory beside the vault, in which the disks
-    /// `a.raw` and `b.raw` are.
+    /// With these lines below `store` and `state_dir`; `DIR` in them is the directory beside the vault, in
+    /// which the disks `a.raw` and `b.raw` are.
     fn new(config: &str) -> Jobs {
         let jobs = Jobs { bench: Bench::new("balanced") };
         for (name, seed) in [("a.raw", 1), ("b.raw", 2)] {

@@ -1,7 +1,8 @@
 //! Schedules of jobs: `hourly`, `every 4h`, `daily 02:30`, `weekly sun 03:00`, `monthly 1 04:00`.
 //!
-//! A schedule is a rule for days and a list of clock times. Times are those of a zone's clocks. A time that the clocks
-//! skip is due as much later as they skip (02:30 becomes 03:30); a time that comes twice is due the first time.
+//! A schedule is a rule for days and a list of clock times. Times are those of a zone's clocks. A time that
+//! the clocks skip is due as much later as they skip (02:30 becomes 03:30); a time that comes twice is due
+//! the first time.
 
 #[cfg(test)]
 mod tests;

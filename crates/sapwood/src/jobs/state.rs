@@ -1,7 +1,7 @@
 //! The state of jobs: one JSON file a job, written by rename after fsync, and one lock file a job.
 //!
-//! A run writes the state when it begins and when it ends. A state without an end whose lock is free is that of a run
-//! that was killed.
+//! A run writes the state when it begins and when it ends. A state without an end whose lock is free is that
+//! of a run that was killed.
 
 use super::config::Config;
 use anyhow::{Context as _, Result};

@@ -1,7 +1,8 @@
-//! Health: the newest snapshot of each disk, damage that is recorded, space, and which processes change the vault.
+//! Health: the newest snapshot of each disk, damage that is recorded, space, and which processes change the
+//! vault.
 //!
-//! Manifests are read, objects and sessions are listed. No recipe, container table or chunk is read, so it is fast with
-//! a thousand disks. It finds no new damage: [`Vault::verify`] does.
+//! Manifests are read, objects and sessions are listed. No recipe, container table or chunk is read, so it is
+//! fast with a thousand disks. It finds no new damage: [`Vault::verify`] does.
 
 use crate::base::error::{damage_line, fault, Result, VaultError};
 use crate::manifest::disks;

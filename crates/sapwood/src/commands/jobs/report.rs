@@ -9,7 +9,8 @@ use vault::{now, VaultError};
 /// A run of a job, as far as it is.
 pub struct JobReport {
     pub state: JobState,
-    /// The backups as `sapwood backup --json` has them, in the order of the disks of the state; null if there is none.
+    /// The backups as `sapwood backup --json` has them, in the order of the disks of the state; null if there
+    /// is none.
     backups: Vec<Value>,
     pub copied_snapshots: u64,
     pub deleted_snapshots: u64,

@@ -54,7 +54,8 @@ fn clocks_of_a_zone_count() {
     );
 }
 
-/// On 2026-03-29 the clocks of Berlin skip from 02:00 to 03:00 (01:00 UTC); on 2026-10-25 they go back from 03:00 to 02:00.
+/// On 2026-03-29 the clocks of Berlin skip from 02:00 to 03:00 (01:00 UTC); on 2026-10-25 they go back from
+/// 03:00 to 02:00.
 #[test]
 fn a_skipped_time_is_due_later_and_a_repeated_one_once() {
     check("daily 02:30", "Europe/Berlin", "2026-03-29T01:00", "2026-03-28 01:30:00", "2026-03-29 01:30:00");
@@ -124,8 +125,8 @@ fn is_shown(schedule: &str, clock: DateTime) -> bool {
     }
 }
 
-/// All due times in a span, by looking at the clock every minute. A time counts when it is shown first; one that is skipped
-/// counts as much later as the clock skips.
+/// All due times in a span, by looking at the clock every minute. A time counts when it is shown first; one
+/// that is skipped counts as much later as the clock skips.
 fn walk(schedule: &str, zone: &TimeZone, from: i64, to: i64) -> BTreeSet<i64> {
     let clock = |t: i64| zone.to_datetime(Timestamp::from_second(t).unwrap());
     let later = |c: DateTime, minutes: i64| c + jiff::SignedDuration::from_mins(minutes);
@@ -149,7 +150,8 @@ fn walk(schedule: &str, zone: &TimeZone, from: i64, to: i64) -> BTreeSet<i64> {
     due
 }
 
-/// Instants around which clocks change: by an hour, by half an hour, at and over midnight, by a whole day; and a year's end.
+/// Instants around which clocks change: by an hour, by half an hour, at and over midnight, by a whole day;
+/// and a year's end.
 const CHANGES: [(&str, &str); 10] = [
     ("Europe/Berlin", "2026-03-29T01:00"),
     ("Europe/Berlin", "2026-10-25T01:00"),

@@ -22,7 +22,8 @@ pub struct Status {
 }
 
 impl Status {
-    /// Looks at the configuration, the states of jobs and the vault. What keeps it from looking is a problem, too.
+    /// Looks at the configuration, the states of jobs and the vault. What keeps it from looking is a problem,
+    /// too.
     pub fn look(args: &Args, warn_age: Option<u64>) -> Status {
         let mut status = Status { now: now(), vault: None, jobs: Vec::new(), problems: Vec::new() };
         let config = Config::find(args.config.as_deref()).unwrap_or_else(|e| {
