@@ -7,4 +7,4 @@ pub mod partial;
 pub mod pipe;
 pub mod raw;
 pub mod replaced;
-mod written;
+pub mod written;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// A set of addresses as ranges that do not touch each other.
 #[derive(Debug, Default)]
-pub(super) struct WrittenRanges {
+pub(crate) struct WrittenRanges {
     /// Start to end.
     ranges: BTreeMap<u64, u64>,
 }
