@@ -410,7 +410,15 @@ pub struct Restore {
     #[arg(value_parser = parse_name)]
     pub snapshot: String,
     /// File or block device, or - for standard output
+    #[arg(required_unless_present = "to", default_value = "-", hide_default_value = true)]
     pub target: PathBuf,
+    /// Restore a machine (vm, or vm@TIME): all its disks of one instant, and its definition with the disks where they are
+    /// then, into this directory
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["target", "live"])]
+    pub to: Option<PathBuf>,
+    /// With --to: make libvirt know the machine
+    #[arg(long, requires = "to")]
+    pub define: bool,
     /// Format of the target: raw or qcow2 [default: what a file's name says (.qcow2, .raw), or else the format of the source
     /// that was backed up]
     #[arg(long)]
@@ -421,6 +429,9 @@ pub struct Restore {
     /// With --force: overwrite the target even if a running machine has it open. The machine loses what it has written
     #[arg(long = "unsafe", requires = "force")]
     pub allow_in_use: bool,
+    /// Make a raw file or a device that is there the disk: only blocks that differ are written. If it is stopped, run it again
+    #[arg(long, conflicts_with_all = ["force", "format", "mode", "live", "to"])]
+    pub in_place: bool,
     /// Permissions of the file, in octal, such as 644 [default: those of the file that is replaced, or else 640 minus
     /// the umask]
     #[arg(long, value_name = "MODE", value_parser = parse_mode, conflicts_with = "live")]

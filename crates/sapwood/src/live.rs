@@ -27,7 +27,7 @@ mod watched;
 
 pub use agent::is_guest_frozen;
 pub use definition::Definition;
-pub use libvirt::{CHECKPOINT_TAG, IMAGE_TAG};
+pub use libvirt::{define, defined_disks, has_domain, relocate, Relocated, CHECKPOINT_TAG, IMAGE_TAG};
 pub use point::{DiskRequest, LiveOptions, Point};
 pub use watched::WatchedPoint;
 

@@ -4,7 +4,7 @@
 mod common;
 
 use common::nbd::{start, Nbd};
-use common::{qemu_img, qemu_io, random, Bench, DONE};
+use common::{qemu_img, qemu_io, random, Bench, DONE, FAILED, REFUSED, USAGE};
 use rustix::process::Signal;
 
 /// A disk as guests have them: random data, data that compresses, zeros; its end is no round number.
@@ -205,4 +205,27 @@ fn a_restored_disk_has_the_format_that_its_machine_expects() {
         }
         assert!(bench.restored(&disk) == content, "a pipe takes raw disks only");
     }
+}
+
+/// Back to an older snapshot, on the disk that the machine has: only what changed since is written.
+#[test]
+fn a_disk_is_restored_in_place() {
+    let bench = Bench::new("balanced");
+    let mut content = random(6 << 20, 4);
+    content[1 << 20..2 << 20].fill(0);
+    let disk = bench.file("disk", &content);
+    bench.backup("vm/disk", &disk);
+    let mut changed = content.clone();
+    changed[..8192].fill(9);
+    changed[1 << 20..(1 << 20) + 4096].fill(9);
+    std::fs::write(&disk, &changed).unwrap();
+    let restored = bench.json(&["restore", "vm/disk", &disk, "--in-place"]);
+    assert_eq!(restored["written_bytes"], 3 * 4096, "{restored}");
+    assert!(std::fs::read(&disk).unwrap() == content);
+    assert_eq!(bench.json(&["restore", "vm/disk", &disk, "--in-place"])["written_bytes"], 0);
+    bench.fails(&["restore", "vm/disk", &bench.arg("none"), "--in-place"], FAILED, &["none"]);
+    let qcow2 = bench.arg("disk.qcow2");
+    qemu_img(&["convert", "-O", "qcow2", &disk, &qcow2]);
+    bench.fails(&["restore", "vm/disk", &qcow2, "--in-place"], REFUSED, &["only a raw disk"]);
+    assert_eq!(bench.run(&["restore", "vm/disk", &disk, "--in-place", "--force"]).code(), Some(USAGE));
 }

@@ -244,3 +244,69 @@ fn what_libvirt_does_not_have_is_said() {
     bench.env.push(("PATH".into(), "/nowhere".into()));
     bench.fails(&["backup", "vm", "libvirt:vm"], FAILED, &["virsh", "not installed"]);
 }
+
+/// A machine of two disks is lost, and comes back with one command.
+#[test]
+fn a_machine_comes_back() {
+    let mut bench = Bench::new("balanced");
+    let content = random(DISK_BYTES, 5);
+    let libvirt = machine(&mut bench, &content);
+    libvirt.write("vdb", 4096, 8192, 7);
+    back_up(&bench);
+    // Of a later instant: it is not wanted.
+    libvirt.write("vda", 0, 4096, 1);
+    let (_, _, second) = back_up(&bench);
+    let instants: Vec<i64> = bench.json(&["snapshots", "vm/definition"])["snapshots"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| s["time"].as_i64().unwrap())
+        .collect();
+    assert_eq!(instants.len(), 2, "{second}");
+    let dir = bench.arg("restored");
+    bench.fails(&["restore", "vm", "--to", &dir, "--define"], REFUSED, &["libvirt has a domain vm"]);
+    libvirt.virsh(&["destroy", "vm"]);
+    let checkpoints = libvirt.checkpoints();
+    for name in &checkpoints {
+        libvirt.virsh(&["checkpoint-delete", "vm", name, "--metadata"]);
+    }
+    libvirt.virsh(&["undefine", "vm"]);
+    for image in ["a.qcow2", "b.raw"] {
+        std::fs::remove_file(bench.path(image)).unwrap();
+    }
+    bench.backup("vm/extra", &bench.file("extra", &[1; 5000]));
+
+    let restored = bench.run(&["--json", "restore", "vm@latest~1", "--to", &dir, "--define"]);
+    restored.expect_one_line(&["vm/extra", "left out"]);
+    let restored = restored.json();
+    assert_eq!((restored["time"].as_i64(), restored["defined"].as_bool()), (Some(instants[0]), Some(true)));
+    let formats: Vec<&str> =
+        restored["disks"].as_array().unwrap().iter().map(|d| d["format"].as_str().unwrap()).collect();
+    assert_eq!(formats, ["qcow2", "raw"], "as the definition has them");
+    let as_raw = bench.arg("as-raw");
+    qemu_img(&["convert", "-O", "raw", &format!("{dir}/vm-vda.qcow2"), &as_raw]);
+    assert!(std::fs::read(as_raw).unwrap() == content);
+    let mut of_raw = vec![0; SMALL_BYTES];
+    of_raw[4096..12288].fill(7);
+    assert!(std::fs::read(format!("{dir}/vm-vdb.raw")).unwrap() == of_raw);
+    let defined = libvirt.virsh(&["dumpxml", "vm", "--inactive"]);
+    assert!(defined.contains(&format!("{dir}/vm-vda.qcow2")) && !defined.contains("/a.qcow2'"), "{defined}");
+    libvirt.virsh(&["start", "vm"]);
+    assert_eq!(libvirt.virsh(&["domstate", "vm"]).trim(), "running");
+    // It is backed up again, as the machine that it was.
+    libvirt.write("vda", 4096, 4096, 9);
+    back_up(&bench);
+    let mut content = content;
+    content[4096..8192].fill(9);
+    assert!(bench.restored("vm/vda") == content);
+
+    bench.fails(&["restore", "vm", "--to", &dir], REFUSED, &["vm-vda.qcow2", "exists", "--force"]);
+    bench.fails(&["restore", "vm/vda", "--to", &dir], USAGE, &["vm/vda", "machine"]);
+    bench.fails(&["restore", "none", "--to", &dir], FAILED, &["none", "sapwood snapshots"]);
+    // Without a disk of the instant there is no such machine.
+    let oldest = bench.snapshots("vm/vdb")[0].clone();
+    bench.done(&["delete", &format!("vm/vdb@{oldest}")]);
+    let other = bench.arg("other");
+    bench.fails(&["restore", "vm@latest~2", "--to", &other], FAILED, &["vm/vdb", "there is no snapshot of"]);
+    bench.done(&["-q", "restore", "vm/vda", &bench.arg("one.raw")]);
+}

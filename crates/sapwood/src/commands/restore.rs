@@ -2,6 +2,7 @@
 
 mod format;
 mod live;
+mod machine;
 
 use crate::args::{Args, Restore};
 use crate::commands::names::{open, split};
@@ -9,13 +10,18 @@ use crate::progress::watch;
 use crate::terminal::output::{print_json, rate, size};
 use crate::terminal::streams::{check_out, errln, note_done, outln};
 use anyhow::Result;
-use image::{create_target, TargetOptions};
+use image::{create_target, open_in_place, TargetOptions};
 use serde_json::json;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 use std::time::Instant;
 use vault::{SnapshotEntry, VaultError};
 
 pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
+    if let Some(dir) = &a.to {
+        return machine::run(args, a, dir);
+    }
     if a.live {
         return live::run(args, a);
     }
@@ -32,7 +38,11 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
     let vault = open(args)?;
     let start = Instant::now();
     let mut chosen = None;
+    let changed: Arc<AtomicU64> = Arc::default();
     let target = |snapshot: &SnapshotEntry, data: &[std::ops::Range<u64>]| {
+        if a.in_place {
+            return open_in_place(&a.target, snapshot.size, changed.clone());
+        }
         let format = chosen.insert(format::choose(said, &a.target, snapshot)).format;
         let (overwrite, allow_in_use, mode) = (a.force, a.allow_in_use, a.mode);
         let options = TargetOptions { size: snapshot.size, format, overwrite, allow_in_use, data, mode };
@@ -41,6 +51,7 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
     let report = watch(args.quiet, &a.snapshot, |p| vault.restore_to(disk, spec, target, p))?;
     let (format, word) = chosen.map_or(("raw", None), |c| (c.name(), c.word));
     let seconds = start.elapsed().as_secs_f64();
+    let written = if a.in_place { changed.load(Ordering::Relaxed) } else { report.written_bytes };
     let s = &report.snapshot;
     if !to_stdout {
         note_done(format!("{disk}@{} is restored to {}", s.id, a.target.display()));
@@ -52,7 +63,7 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
             "target": a.target.to_string_lossy(),
             "format": format,
             "size": s.size,
-            "written_bytes": report.written_bytes,
+            "written_bytes": written,
             "read_bytes": report.read_bytes,
             "seconds": seconds,
         }));
@@ -63,7 +74,7 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
             a.target.display(),
             written_as(a, format, word.as_deref()),
             size(s.size),
-            size(report.written_bytes),
+            size(written),
             size(report.read_bytes),
             rate(s.size, seconds),
         );

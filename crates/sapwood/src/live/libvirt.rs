@@ -14,6 +14,7 @@
 //! checkpoint without a snapshot does no harm: libvirt merges the changes recorded before and after it.
 
 mod domain;
+mod relocate;
 mod virsh;
 
 use super::agent::set_frozen;
@@ -24,6 +25,7 @@ use crate::system::own_directory::{self, OwnDirectory};
 use anyhow::{bail, ensure, Context as _, Result};
 use domain::{Domain, DomainDisk};
 use export::nbd::unix_uri;
+pub use relocate::{defined_disks, relocate, Relocated};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -77,6 +79,27 @@ pub fn definition(domain: &str) -> Result<String> {
     let virsh = Virsh::new(domain);
     // A domain that exists only while it runs has no other.
     virsh.of_domain("dumpxml", &["--inactive"]).or_else(|_| virsh.of_domain("dumpxml", &[]))
+}
+
+/// The name in a definition, if libvirt has a domain of this name or with its UUID.
+pub fn has_domain(definition: &str) -> Result<Option<String>> {
+    let document = roxmltree::Document::parse(definition).context("the definition is not XML")?;
+    let root = document.root_element();
+    let names = [domain::child(root, "name"), domain::child(root, "uuid")];
+    for name in names.into_iter().flatten().filter_map(|n| n.text()) {
+        let virsh = Virsh::new(name.trim());
+        // It fails where libvirt does not answer, too.
+        virsh.list()?;
+        if virsh.of_domain("domstate", &[]).is_ok() {
+            return Ok(Some(name.trim().to_owned()));
+        }
+    }
+    Ok(None)
+}
+
+/// Makes libvirt know the domain of a file.
+pub fn define(file: &Path) -> Result<()> {
+    Virsh::define(file)
 }
 
 fn describe(virsh: &Virsh) -> Result<Domain> {

@@ -1,6 +1,7 @@
 //! Lists snapshots.
 
 use crate::base::error::{damage_line, fault, Result};
+use crate::base::snapshot_spec::find_snapshot;
 use crate::manifest::disks;
 use crate::manifest::vault::Vault;
 use format::{Manifest, SnapshotEntry};
@@ -54,6 +55,11 @@ impl Vault {
 }
 
 impl Vault {
+    /// The snapshot that `spec` names, as for [`Vault::restore`].
+    pub fn find(&self, disk: &str, spec: &str) -> Result<SnapshotEntry> {
+        disks::begin_on(self, disk, |at| Ok(find_snapshot(&at.folder.load()?, disk, spec)?.clone()))
+    }
+
     /// The names of all disks, in order; and damage that may hide others.
     pub fn disk_names(&self) -> Result<(Vec<String>, Vec<String>)> {
         let (all, nowhere) = disks::all(self)?;

@@ -3,6 +3,7 @@
 use anyhow::{bail, Context as _, Result};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -40,6 +41,17 @@ impl Virsh {
             (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor)),
             _ => bail!("libvirt: virsh version does not tell the version of QEMU"),
         }
+    }
+
+    /// Whether libvirt answers at all.
+    pub fn list(&self) -> Result<()> {
+        self.run(&["list", "--name"]).map(drop)
+    }
+
+    /// Makes libvirt know the domain of a file.
+    pub fn define(file: &Path) -> Result<()> {
+        let path = file.to_str().with_context(|| format!("{}: is not UTF-8", file.display()))?;
+        Virsh::new("").run(&["define", "--file", path]).map(drop)
     }
 
     fn run(&self, args: &[&str]) -> Result<String> {

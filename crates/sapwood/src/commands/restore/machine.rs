@@ -1,0 +1,285 @@
+//! `sapwood restore VM --to DIR`: all disks of a machine at one instant, and its definition with the disks where they are
+//! now.
+
+use super::format::{self, Chosen};
+use crate::args::{Args, Restore};
+use crate::commands::names::{open, split};
+use crate::live::{define, defined_disks, has_domain, relocate, Definition, Relocated};
+use crate::progress::watch;
+use crate::terminal::output::{print_json, rate, size};
+use crate::terminal::streams::{errln, note_done, outln};
+use anyhow::{Context as _, Result};
+use image::{create_target, TargetFormat, TargetOptions};
+use serde_json::{json, Value};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+use vault::{format_time, GroupCache, SnapshotEntry, Vault, VaultError};
+
+/// Definitions are texts; what is longer is none.
+const DEFINITION_BYTES_MAX: u64 = 16 << 20;
+
+/// What is restored.
+struct Plan {
+    machine: String,
+    /// The disks and their snapshots, with the format that the definition says they have.
+    disks: Vec<(String, SnapshotEntry, Option<TargetFormat>)>,
+    definition: Option<String>,
+    /// Disks of the machine that are not of this instant.
+    left_out: Vec<String>,
+}
+
+pub fn run(args: &Args, a: &Restore, dir: &Path) -> Result<ExitCode> {
+    let (machine, spec) = split(&a.snapshot);
+    if machine.contains('/') {
+        let why = format!(
+            "{machine}: --to is for a machine with all its disks, such as web01; for one disk name its file"
+        );
+        return Err(VaultError::Usage(why).into());
+    }
+    let said = format::said(a.format.as_deref())?;
+    let vault = open(args)?;
+    let plan = Plan::new(&vault, machine, spec)?;
+    std::fs::create_dir_all(dir).with_context(|| format!("{}: cannot be made", dir.display()))?;
+    let dir = dir.canonicalize().with_context(|| format!("{}: cannot be entered", dir.display()))?;
+    let targets = plan.targets(&dir, said);
+    let definition = plan.definition.as_ref().map(|text| dir.join(file_of(machine, text)));
+    let mut new = targets.iter().map(|t| &t.path).chain(&definition);
+    if let Some(there) = new.find(|p| !a.force && p.exists()) {
+        let why = format!("{}: exists; --force replaces it", there.display());
+        return Err(VaultError::Refused(why).into());
+    }
+    if a.define {
+        check_definable(&plan)?;
+    }
+    let start = Instant::now();
+    let mut disks = Vec::new();
+    for ((disk, snapshot, _), target) in plan.disks.iter().zip(&targets) {
+        disks.push(restore(args, a, &vault, disk, snapshot, target)?);
+    }
+    if let (Some(text), Some(path)) = (&plan.definition, &definition) {
+        std::fs::write(path, located(text, &plan, &targets)?)
+            .with_context(|| format!("{}: cannot be written", path.display()))?;
+        note_done(format!("the definition of {machine} is in {}", path.display()));
+        if a.define {
+            define(path)?;
+        }
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let time = plan.instant();
+    if args.json {
+        print_json(&json!({
+            "machine": machine,
+            "time": time,
+            "disks": disks,
+            "definition": definition.as_ref().map(|d| d.to_string_lossy()),
+            "defined": a.define,
+            "left_out": plan.left_out,
+            "seconds": seconds,
+        }));
+    } else {
+        let bytes: u64 = plan.disks.iter().map(|d| d.1.size).sum();
+        let when = time.map_or_else(|| "of different times".into(), |t| format!("of {}", format_time(t)));
+        let count = plan.disks.len();
+        outln!("{machine}: {count} disks {when}, {}, {seconds:.1} s, {}", size(bytes), rate(bytes, seconds));
+        if let Some(path) = &definition {
+            outln!("{}", next_step(a, machine, path));
+        }
+    }
+    for disk in &plan.left_out {
+        errln!("sapwood: {disk}: has no snapshot of this instant and is left out");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is left to do.
+fn next_step(a: &Restore, machine: &str, definition: &Path) -> String {
+    let path = definition.display();
+    match definition.extension().and_then(|e| e.to_str()) {
+        Some("xml") if a.define => format!("start it: virsh start {machine}"),
+        Some("xml") => format!("define it: virsh define {path}"),
+        _ => format!("the command line of its QEMU: {path}"),
+    }
+}
+
+fn check_definable(plan: &Plan) -> Result<()> {
+    let machine = &plan.machine;
+    let text = plan.definition.as_deref().unwrap_or_default();
+    if !is_libvirts(text) {
+        let why = format!("{machine}: --define is for machines that were backed up through libvirt");
+        return Err(VaultError::Usage(why).into());
+    }
+    if let Some(name) = has_domain(text)? {
+        let why = format!("libvirt has a domain {name} already; undefine it, or leave --define out");
+        return Err(VaultError::Refused(why).into());
+    }
+    Ok(())
+}
+
+fn is_libvirts(definition: &str) -> bool {
+    definition.trim_start().starts_with('<')
+}
+
+fn file_of(machine: &str, definition: &str) -> String {
+    format!("{machine}.{}", if is_libvirts(definition) { "xml" } else { "json" })
+}
+
+impl Plan {
+    /// The disks of the instant of the definition that `spec` names; without a definition, the snapshot of each disk.
+    fn new(vault: &Vault, machine: &str, spec: &str) -> Result<Plan> {
+        let prefix = format!("{machine}/");
+        let (names, damaged) = vault.disk_names()?;
+        damaged.iter().for_each(|line| errln!("sapwood: {line}"));
+        let of_machine: Vec<String> = names.into_iter().filter(|n| n.starts_with(&prefix)).collect();
+        if of_machine.is_empty() {
+            let what = format!(
+                "{machine}: there is no disk of such a machine; `sapwood snapshots` lists what there is"
+            );
+            return Err(VaultError::NotFound { what }.into());
+        }
+        let defined = format!("{machine}/{}", Definition::DISK);
+        let mut plan =
+            Plan { machine: machine.to_owned(), disks: Vec::new(), definition: None, left_out: Vec::new() };
+        if !of_machine.contains(&defined) {
+            for disk in of_machine {
+                let snapshot = vault.find(&disk, spec)?;
+                plan.disks.push((disk, snapshot, None));
+            }
+            return Ok(plan);
+        }
+        let snapshot = vault.find(&defined, spec)?;
+        let text = read_text(vault, &defined, &snapshot)?;
+        let formats = if is_libvirts(&text) { Some(defined_disks(&text)?) } else { None };
+        for disk in of_machine.into_iter().filter(|d| *d != defined) {
+            plan.add(vault, disk, snapshot.time, formats.as_ref())?;
+        }
+        plan.check(&prefix, formats.as_ref(), snapshot.time)?;
+        plan.definition = Some(text);
+        Ok(plan)
+    }
+
+    /// Adds a disk if it has a snapshot of the instant, and the definition has it.
+    fn add(
+        &mut self,
+        vault: &Vault,
+        disk: String,
+        time: i64,
+        formats: Option<&BTreeMap<String, Option<String>>>,
+    ) -> Result<()> {
+        let target = disk.split_once('/').map_or("", |(_, d)| d);
+        let format = formats.map(|f| f.get(target));
+        let is_wanted = format != Some(None);
+        let listed = vault.snapshots(Some(&disk))?.snapshots;
+        match listed.into_iter().rev().find(|s| s.entry.time == time).filter(|_| is_wanted) {
+            Some(s) => {
+                let format = match format.flatten().and_then(Option::as_deref) {
+                    Some("qcow2") => Some(TargetFormat::Qcow2),
+                    Some("raw") => Some(TargetFormat::Raw),
+                    _ => None,
+                };
+                self.disks.push((disk, s.entry, format));
+            }
+            None => self.left_out.push(disk),
+        }
+        Ok(())
+    }
+
+    /// Refuses a machine that would lack a disk.
+    fn check(
+        &self,
+        prefix: &str,
+        formats: Option<&BTreeMap<String, Option<String>>>,
+        time: i64,
+    ) -> Result<()> {
+        let wanted = formats.into_iter().flat_map(|f| f.keys()).map(|target| format!("{prefix}{target}"));
+        let missing: Vec<String> = wanted.filter(|w| self.disks.iter().all(|d| d.0 != *w)).collect();
+        if missing.is_empty() && !self.disks.is_empty() {
+            return Ok(());
+        }
+        let what = format!(
+            "{}: of {} there is no snapshot of {}; name another instant, or restore disk by disk",
+            self.machine,
+            if missing.is_empty() { "any disk".to_owned() } else { missing.join(" and ") },
+            format_time(time)
+        );
+        Err(VaultError::NotFound { what }.into())
+    }
+
+    /// The time of all snapshots, if it is one.
+    fn instant(&self) -> Option<i64> {
+        let first = self.disks.first()?.1.time;
+        self.disks.iter().all(|d| d.1.time == first).then_some(first)
+    }
+
+    /// Where each disk goes, and how: as the option says, the definition, or the snapshot.
+    fn targets(&self, dir: &Path, said: Option<TargetFormat>) -> Vec<Target> {
+        let target = |(disk, snapshot, defined): &(String, SnapshotEntry, Option<TargetFormat>)| {
+            let chosen = format::choose(said.or(*defined), Path::new("disk"), snapshot);
+            let name = format!("{}.{}", disk.replace('/', "-"), chosen.name());
+            Target { path: dir.join(name), chosen }
+        };
+        self.disks.iter().map(target).collect()
+    }
+}
+
+/// A file to restore to.
+struct Target {
+    path: PathBuf,
+    chosen: Chosen,
+}
+
+fn read_text(vault: &Vault, disk: &str, snapshot: &SnapshotEntry) -> Result<String> {
+    let no_text = || VaultError::Refused(format!("{disk}@{}: is no definition of a machine", snapshot.id));
+    if snapshot.size > DEFINITION_BYTES_MAX {
+        return Err(no_text().into());
+    }
+    let open = vault.open_snapshot(disk, &snapshot.id.to_string(), &GroupCache::new(DEFINITION_BYTES_MAX))?;
+    let mut bytes = vec![0; snapshot.size as usize];
+    open.read_at(0, &mut bytes)?;
+    Ok(String::from_utf8(bytes).map_err(|_| no_text())?)
+}
+
+/// The definition, with the disks where they are now if it is libvirt's.
+fn located(text: &str, plan: &Plan, targets: &[Target]) -> Result<String> {
+    if !is_libvirts(text) {
+        return Ok(text.to_owned());
+    }
+    let mut disks = Vec::new();
+    for ((disk, ..), target) in plan.disks.iter().zip(targets) {
+        let path =
+            target.path.to_str().with_context(|| format!("{}: is not UTF-8", target.path.display()))?;
+        let name = disk.split_once('/').map_or("", |(_, d)| d);
+        disks.push(Relocated { target: name.into(), path: path.into(), format: target.chosen.name() });
+    }
+    relocate(text, &disks)
+}
+
+fn restore(
+    args: &Args,
+    a: &Restore,
+    vault: &Vault,
+    disk: &str,
+    snapshot: &SnapshotEntry,
+    target: &Target,
+) -> Result<Value> {
+    let make = |snapshot: &SnapshotEntry, data: &[std::ops::Range<u64>]| {
+        let (overwrite, allow_in_use, mode) = (a.force, a.allow_in_use, a.mode);
+        let (size, format) = (snapshot.size, target.chosen.format);
+        create_target(&target.path, &TargetOptions { size, format, overwrite, allow_in_use, data, mode })
+    };
+    let report = watch(args.quiet, disk, |p| vault.restore_to(disk, &snapshot.id.to_string(), make, p))?;
+    note_done(format!("{disk}@{} is restored to {}", snapshot.id, target.path.display()));
+    if !args.json && !args.quiet {
+        outln!("{disk}@{} to {} ({})", snapshot.id, target.path.display(), size(snapshot.size));
+    }
+    Ok(json!({
+        "disk": disk,
+        "snapshot": snapshot.id.to_string(),
+        "target": target.path.to_string_lossy(),
+        "format": target.chosen.name(),
+        "size": snapshot.size,
+        "written_bytes": report.written_bytes,
+        "read_bytes": report.read_bytes,
+    }))
+}
