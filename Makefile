@@ -8,7 +8,7 @@ SAPWOOD := $(TARGET_DIR)/release/sapwood
 # How long `make fuzz` runs each target.
 SECONDS ?= 60
 
-.PHONY: help demo demo-live build test soak bench-tiny fuzz clean-images rust
+.PHONY: help demo demo-live build deb test soak bench-tiny fuzz clean-images rust
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
@@ -24,6 +24,9 @@ demo-live: build ## boot one of the disks in QEMU, back it up while it runs, and
 build: rust ## target/release/sapwood
 	@tools/install-packages build
 	cargo build --release -p sapwood
+
+deb: build ## target/sapwood_VERSION_ARCH.deb: binary, manual pages, completions, systemd units
+	@tools/make-deb --sapwood "$(SAPWOOD)" --out "$(TARGET_DIR)"
 
 test: rust ## everything that must hold, as CI checks it
 	@tools/test

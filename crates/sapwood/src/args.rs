@@ -212,6 +212,19 @@ pub enum Command {
         #[arg(long, value_name = "FORMAT")]
         source_format: Option<String>,
     },
+    /// Print completions for a shell: bash, zsh, fish, elvish or powershell
+    ///
+    /// For example: sapwood completions bash > /etc/bash_completion.d/sapwood
+    Completions {
+        /// Which
+        shell: clap_complete::Shell,
+    },
+    /// Write a manual page for each command
+    #[command(hide = true)]
+    Man {
+        /// Where to
+        dir: PathBuf,
+    },
     /// Check the vault for damage, and list the snapshots that it affects
     Verify {
         /// Only this disk (vm/disk) or snapshot (vm/disk@SNAP)

@@ -9,6 +9,7 @@ mod jobs;
 mod mount;
 mod names;
 mod nbd;
+mod packaging;
 mod restore;
 mod snapshots;
 mod space;
@@ -49,6 +50,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Command::Map { snapshot } => map::run(args, snapshot),
         Command::Nbd(a) => nbd::run(args, a),
         Command::Mount(a) => mount::run(args, a),
+        Command::Completions { shell } => packaging::completions(*shell),
+        Command::Man { dir } => packaging::man(dir),
         Command::Popular { what } => popular::run(args, what),
         Command::Study { paths, chunk, source_format } => {
             study::run(args, paths, chunk, source_format.as_deref())
