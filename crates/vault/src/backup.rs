@@ -14,7 +14,7 @@ pub(crate) mod pipeline;
 
 use crate::base::error::UnlessDamaged;
 use crate::base::error::{Result, VaultError};
-use crate::base::policy::{CodecChoice, Policy, Summaries};
+use crate::base::policy::{CodecChoice, Policy, Rewrite, Summaries};
 use crate::base::progress::Progress;
 use crate::base::random::random_bytes;
 use crate::base::stages::StageSeconds;
@@ -34,6 +34,7 @@ use crate::recipe::filters;
 use crate::recipe::writer::{RecipeWriter, WrittenRecipe};
 use crate::reclaim::released::delete_released;
 use crate::reclaim::reverse::ReverseReport;
+use doubts::Expected;
 use format::{
     ContainerEntry, Manifest, RecipeName, Reverse, SnapId, SnapshotEntry, SnapshotState, WriterKind,
 };
@@ -106,6 +107,11 @@ impl OpenBackup<'_> {
         self.session.parent.as_ref()
     }
 
+    /// Whether the disk has a snapshot of this id, be it deleted.
+    pub(crate) fn has(&self, id: SnapId) -> bool {
+        self.session.manifest.snapshots.iter().any(|s| s.id == id)
+    }
+
     /// The snapshot that it makes.
     pub fn snapshot(&self) -> SnapId {
         self.snapshot.id
@@ -144,6 +150,13 @@ impl OpenBackup<'_> {
             }
         };
 
+        let expected = Expected {
+            bytes: options.expected_bytes,
+            is_sure: !options.refuse_doubtful,
+            is_comparable: parent.is_some()
+                && input.size().is_some()
+                && !matches!(policy.rewrite_at, Rewrite::Whole { .. }),
+        };
         let name = RecipeName { snap: snap.id, generation: session.writer };
         let others = OtherDisks::load(vault, &policy, &session)?;
         let mut placer = Placer::new(policy, &tables, parent, others, session.writer);
@@ -156,8 +169,7 @@ impl OpenBackup<'_> {
         let recipe = RecipeWriter::new(&folder, name, parent_recipe);
         let mut run = pipeline::run(&session, input, placer, recipe, &policy, progress)?;
         progress.check()?;
-        let is_sure = !options.refuse_doubtful;
-        doubts::check(&disk, &run, session.parent.as_ref(), options.expected_bytes, is_sure)?;
+        doubts::check(&disk, &run, session.parent.as_ref(), &expected)?;
         let start = std::time::Instant::now();
         let snapshot = commit(session, &tables, &mut run, snap, &policy, options)?;
         run.stages.sync.add(start.elapsed());
@@ -304,6 +316,12 @@ fn commit(
     let folder = session.folder.clone();
     let owners = tables.owners();
     let (manifest, ()) = session.commit(|m| {
+        if m.snapshots.iter().any(|s| s.id == id) {
+            return Err(VaultError::Refused(format!(
+                "{}@{id}: is there already; nothing was stored",
+                m.name
+            )));
+        }
         // Only backups of the disk add owners, and there is one at a time.
         m.owners.clone_from(&owners);
         // A concurrent deletion may have removed entries that the table had when this backup began.

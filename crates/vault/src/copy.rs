@@ -16,7 +16,6 @@ use crate::base::policy::Policy;
 use crate::base::progress::Progress;
 use crate::base::snapshot_spec::find_snapshot;
 use crate::container::group_cache::GroupCache;
-use crate::container::view::View;
 use crate::lookup::since::Since;
 use crate::manifest::disks;
 use crate::manifest::vault::Vault;
@@ -76,47 +75,55 @@ impl Vault {
         progress: &Progress,
         report: &mut CopyReport,
     ) -> Result<()> {
-        // Held until the end: what is to be copied is not deleted meanwhile.
         let view = self.view_of(disk, 0)?;
         let from = format!("{}/{}", self.id(), view.folder.disk);
-        let due = choose(&view.manifest, disk, &from, to, options, report)?;
-        for due in due {
+        let Due { entries, mut newest } = choose(&view.manifest, disk, &from, to, options, report)?;
+        let mut damage = None;
+        for entry in entries {
             progress.check()?;
-            let mut tags = due.entry.tags.clone();
+            let mut tags = entry.tags.clone();
             tags.retain(|(name, _)| name != COPIED_FROM && !options.tags_left_out.contains(name));
             tags.push((COPIED_FROM.into(), from.clone()));
-            let copied = self.copy_one(disk, &view, &due, tags, to, progress)?;
-            report.copied.push(copied);
+            match self.copy_one(disk, &entry, newest, tags, to, progress) {
+                Ok(Some(copied)) => {
+                    newest = Some(entry.id);
+                    report.copied.push(copied);
+                }
+                // Deleted here since the manifest was read.
+                Ok(None) => {}
+                // Those behind it may be sound.
+                Err(e) if e.is_damage() => drop(damage.get_or_insert(e)),
+                Err(e) => return Err(e),
+            }
         }
-        Ok(())
+        damage.map_or(Ok(()), Err)
     }
 
+    /// Copies one snapshot behind the newest one there; `None` where it is no more.
     fn copy_one(
         &self,
         disk: &str,
-        view: &View,
-        Due { before, entry }: &Due,
+        entry: &SnapshotEntry,
+        newest: Option<SnapId>,
         tags: Vec<(String, String)>,
         to: &Vault,
         progress: &Progress,
-    ) -> Result<Copied> {
-        let before = *before;
+    ) -> Result<Option<Copied>> {
         let spec = entry.id.to_string();
-        let backup = to.begin_snapshot(disk, Identity { id: entry.id, held: entry.held })?;
-        if backup.newest().map(|s| s.id) != before {
-            let why =
-                format!("{disk}: another process has just added to it in {}; run it again", to.location());
-            return Err(VaultError::Refused(why));
-        }
-        let since = match before.filter(|id| view.manifest.live().any(|s| s.id == *id)) {
-            Some(before) => {
-                let (mut ranges, old) = (Vec::new(), before.to_string());
-                self.diff((disk, &old), (disk, &spec), &mut |range| ranges.push(range))?;
-                Some(Since { snapshot: old, changes: Changes::new(ranges) })
-            }
+        let open = match self.open_snapshot(disk, &spec, &GroupCache::new(GROUPS_BYTES)) {
+            Err(VaultError::NotFound { .. }) => return Ok(None),
+            open => open?,
+        };
+        let since = match newest {
+            Some(newest) => self.changes(disk, newest, &spec)?,
             None => None,
         };
-        let open = self.open_snapshot(disk, &spec, &GroupCache::new(GROUPS_BYTES))?;
+        let backup = to.begin_snapshot(disk, Identity { id: entry.id, held: entry.held })?;
+        if backup.newest().map(|s| s.id) != newest || backup.has(entry.id) {
+            let why =
+                format!("{disk}: another process has just changed it in {}; run it again", to.location());
+            return Err(VaultError::Refused(why));
+        }
         let alike = is_cut_alike(&open, &to.policy()?);
         let counted = Arc::new(CountedDisk::new(open));
         let input = if alike {
@@ -127,7 +134,18 @@ impl Vault {
         let options = BackupOptions { time: Some(entry.time), tags, since, ..BackupOptions::default() };
         let done = backup.run_input(input, &options, progress);
         let BackupReport { snapshot, .. } = done.map_err(|e| counted.failure().unwrap_or(e))?;
-        Ok(Copied { snapshot, read_bytes: counted.read_bytes() })
+        Ok(Some(Copied { snapshot, read_bytes: counted.read_bytes() }))
+    }
+
+    /// What differs from an older snapshot; `None` where that is not here, or damaged: then all segments are compared.
+    fn changes(&self, disk: &str, old: SnapId, new: &str) -> Result<Option<Since>> {
+        let (mut ranges, snapshot) = (Vec::new(), old.to_string());
+        match self.diff((disk, &snapshot), (disk, new), &mut |range| ranges.push(range)) {
+            Err(VaultError::NotFound { .. }) => Ok(None),
+            Err(e) if e.is_damage() => Ok(None),
+            Err(e) => Err(e),
+            Ok(_) => Ok(Some(Since { snapshot, changes: Changes::new(ranges) })),
+        }
     }
 }
 
@@ -144,14 +162,15 @@ fn is_cut_alike(open: &OpenSnapshot, policy: &Policy) -> bool {
     open.cut() == (policy.segment_bytes, policy.chunking.to_string())
 }
 
-/// A snapshot to copy.
+/// What is to be copied.
 struct Due {
-    /// The newest one that the other vault will have by then.
-    before: Option<SnapId>,
-    entry: SnapshotEntry,
+    /// Oldest first.
+    entries: Vec<SnapshotEntry>,
+    /// The newest snapshot there.
+    newest: Option<SnapId>,
 }
 
-/// The snapshots to copy, oldest first.
+/// The snapshots to copy.
 fn choose(
     here: &Manifest,
     disk: &str,
@@ -159,7 +178,7 @@ fn choose(
     to: &Vault,
     options: &CopyOptions,
     report: &mut CopyReport,
-) -> Result<Vec<Due>> {
+) -> Result<Due> {
     // Before anything that is wrong with the other vault.
     let wanted = match &options.snapshot {
         None => None,
@@ -171,12 +190,15 @@ fn choose(
     let newest_there = there.as_ref().and_then(Manifest::newest);
     let common = all.iter().rposition(|s| has(s.id));
     let is_copy = |s: &SnapshotEntry| s.tags.iter().any(|(k, v)| k == COPIED_FROM && v == from);
+    let copies = there.iter().flat_map(|m| m.live()).filter(|s| is_copy(s));
+    let newest_copy = copies.map(|s| s.time).next_back();
     let first = match (common, newest_there) {
         (Some(common), _) => common + 1,
         (None, None) => 0,
         // All that both had has been deleted in one of them.
-        (None, Some(newest)) if is_copy(newest) => {
-            all.iter().rposition(|s| s.time <= newest.time).map_or(0, |n| n + 1)
+        (None, Some(_)) if newest_copy.is_some() => {
+            let time = newest_copy.unwrap_or_default();
+            all.iter().rposition(|s| s.time <= time).map_or(0, |n| n + 1)
         }
         (None, Some(_)) => {
             let why = format!(
@@ -186,16 +208,20 @@ fn choose(
             return Err(VaultError::Refused(why));
         }
     };
-    let mut before = newest_there.map(|s| s.id);
-    let mut due = Vec::new();
+    let mut due = Due { entries: Vec::new(), newest: newest_there.map(|s| s.id) };
     for (n, s) in all.into_iter().enumerate().filter(|(_, s)| wanted.is_none_or(|id| s.id == id)) {
         match (has(s.id), n < first) {
             (true, _) => report.there += 1,
-            (false, true) => report.older += 1,
-            (false, false) => {
-                due.push(Due { before, entry: s.clone() });
-                before = Some(s.id);
+            (false, true) if wanted.is_some() => {
+                let why = format!(
+                    "{disk}@{}: is older than the newest snapshot that both vaults have; the other vault would list it as \
+                     its newest",
+                    s.id
+                );
+                return Err(VaultError::Refused(why));
             }
+            (false, true) => report.older += 1,
+            (false, false) => due.entries.push(s.clone()),
         }
     }
     Ok(due)

@@ -131,8 +131,8 @@ fn what_a_retention_has_deleted_stays_deleted() {
     // Of those before it, none comes.
     let report = copy(&here, &there, DISK).unwrap();
     assert_eq!((report.copied.len(), report.there, report.older), (2, 1, 2));
-    let report = copy_one(&here, &there, DISK, Some(&all[0])).unwrap();
-    assert_eq!((report.copied.len(), report.older), (0, 1));
+    let refused = copy_one(&here, &there, DISK, Some(&all[0])).unwrap_err();
+    assert!(matches!(&refused, VaultError::Refused(why) if why.contains("older")), "{refused}");
     // Nothing that both had is left here.
     for id in &all[2..] {
         here.delete(DISK, &[id]).unwrap();
@@ -156,7 +156,7 @@ fn a_disk_that_is_another_one_is_left_alone() {
     assert_eq!(copy(&here, &here, DISK).unwrap().there, 1);
 }
 
-/// Damage here ends the copy with the snapshot before it, and nothing wrong arrives.
+/// Damage here keeps one snapshot from arriving, and no later one; nothing wrong arrives.
 #[test]
 fn damage_is_not_copied() {
     for by in [BALANCED, Policy { segment_bytes: 64 << 10, ..BALANCED }] {
@@ -172,10 +172,16 @@ fn damage_is_not_copied() {
         let middle = data.len() / 2;
         data[middle] ^= 1;
         std::fs::write(&newest, data).unwrap();
+        rng.fill(&mut bytes[..]);
+        let third = backup_by(&here, Some(by), DISK, &bytes, 3 * 3600);
         let mut report = CopyReport::default();
         let copied = here.copy(DISK, &there, &CopyOptions::default(), &Progress::default(), &mut report);
         assert!(matches!(&copied, Err(e) if e.is_damage()), "{copied:?}");
-        assert_eq!((report.copied.len(), entries(&there, DISK).len()), (1, 1));
+        assert_eq!((report.copied.len(), entries(&there, DISK).len()), (2, 2));
+        assert_eq!(report.copied[1].snapshot.id, third.id);
+        assert!(restore(&there, DISK, "latest").unwrap() == bytes);
+        // Once more: the damaged one is older than what both have.
+        assert_eq!(copy(&here, &there, DISK).unwrap().older, 1);
         assert!(there.verify(None, true, &Progress::default()).unwrap().damaged.is_empty());
     }
 }

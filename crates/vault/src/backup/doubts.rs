@@ -11,22 +11,32 @@ const SHRUNK_BYTES_MIN: u64 = 1 << 20;
 /// Only disks with so much data have something in common with their next version.
 const COMMON_BYTES_MIN: u64 = 16 << 20;
 
-/// Refuses what was read if it is not as long as it must be, or, unless it `is_sure`, probably another disk.
+/// What is known of a source before it is read.
+pub(super) struct Expected {
+    /// Its size, where the user has said it.
+    pub bytes: Option<u64>,
+    /// Whether the user is sure of it.
+    pub is_sure: bool,
+    /// Whether what it has in common with the parent can be told: it is a disk, cut like the parent, and what is
+    /// found is not written again.
+    pub is_comparable: bool,
+}
+
+/// Refuses what was read if it is not as long as it must be, or probably another disk.
 pub(super) fn check(
     disk: &str,
     run: &Written,
     parent: Option<&SnapshotEntry>,
-    expected_bytes: Option<u64>,
-    is_sure: bool,
+    expected: &Expected,
 ) -> Result<()> {
     let size = run.size;
-    if let Some(expected) = expected_bytes.filter(|e| *e != size) {
+    if let Some(expected) = expected.bytes.filter(|e| *e != size) {
         let why = format!(
             "{disk}: the source has {size} bytes, not the {expected} that it must have; nothing was stored"
         );
         return Err(VaultError::Refused(why));
     }
-    if is_sure {
+    if expected.is_sure {
         return Ok(());
     }
     let doubt = match parent {
@@ -34,7 +44,7 @@ pub(super) fn check(
         Some(p) if p.size >= SHRUNK_BYTES_MIN && size < p.size / SHRUNK => {
             format!("the source has {size} bytes, the newest snapshot {}: is it another disk?", p.size)
         }
-        Some(p) if has_nothing_in_common(run, p) => {
+        Some(p) if expected.is_comparable && has_nothing_in_common(run, p) => {
             "the source has nothing in common with the newest snapshot: is it another disk?".into()
         }
         _ => return Ok(()),
@@ -42,9 +52,9 @@ pub(super) fn check(
     Err(VaultError::Refused(format!("{disk}: {doubt} Nothing was stored; --force stores it")))
 }
 
-/// Whether both have data, and nothing of it was found in the vault.
+/// Whether the parent has much data, and nothing of it was found again.
 fn has_nothing_in_common(run: &Written, parent: &SnapshotEntry) -> bool {
-    let found = run.counts.data_bytes.saturating_sub(run.counts.new_bytes - run.counts.rewritten_bytes);
     let much = |bytes: u64| bytes >= COMMON_BYTES_MIN;
-    much(parent.data_bytes) && found == 0 && (much(run.counts.data_bytes) || run.counts.data_bytes == 0)
+    let data = run.counts.data_bytes;
+    much(parent.data_bytes) && !run.counts.has_older && (much(data) || data == 0)
 }

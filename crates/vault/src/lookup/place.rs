@@ -106,6 +106,8 @@ pub(crate) struct Placer<'a> {
     /// Segments of the parent that are taken over unread.
     pub untouched: Option<Untouched>,
     rewriting: Rewriting,
+    /// The session's.
+    writer: WriterNo,
     pub counts: PlacedBytes,
     /// How much of its time went into placing what was not found; the rest is looking up.
     pub placing: Duration,
@@ -132,6 +134,7 @@ impl<'a> Placer<'a> {
             referrers: Referrers::new(tables.own().folder()),
             untouched: None,
             rewriting: Rewriting::default(),
+            writer,
             counts: PlacedBytes::default(),
             placing: Duration::ZERO,
             new_chunks: NewChunks::new(&policy, writer),
@@ -150,6 +153,7 @@ impl<'a> Placer<'a> {
         let bytes: u64 = segment.lengths().map(u64::from).sum();
         self.counts.data_bytes += bytes;
         let clean = self.clean(segment)?;
+        self.counts.has_older |= clean.is_some();
         self.counts.changed_bytes += if clean.is_none() { bytes } else { 0 };
         if let Some(clean) = clean.filter(|s| !s.references.iter().any(|r| self.rewriting.concerns(r))) {
             return Ok(Some(clean));
@@ -185,6 +189,7 @@ impl<'a> Placer<'a> {
             let null = |r: &Reference| if let Reference::Null { bytes } = r { u64::from(*bytes) } else { 0 };
             let null_bytes: u64 = segment.references.iter().map(null).sum();
             self.counts.data_bytes += untouched.segment_len(no).saturating_sub(null_bytes);
+            self.counts.has_older = true;
             out(no, segment)?;
         }
         Ok(())
@@ -273,12 +278,15 @@ impl<'a> Placer<'a> {
                 self.own.add_parent(tables, &summary)?;
             }
         }
+        self.counts.has_older |= found.iter().any(Option::is_some);
         if missing == 0 {
             return Ok(found);
         }
         for ((f, slot), bytes) in segment.fingerprints.iter().zip(&mut found).zip(segment.lengths()) {
             if slot.is_none() {
                 *slot = self.own.find(self.tables, f, bytes)?;
+                self.counts.has_older |=
+                    slot.is_some_and(|(id, _)| id.is_own() && id.writer() != self.writer);
             }
         }
         let lengths: Vec<u32> = segment.lengths().collect();
@@ -349,4 +357,6 @@ pub(crate) struct PlacedBytes {
     pub data_bytes: u64,
     pub changed_bytes: u64,
     pub new_bytes: u64,
+    /// Whether anything of the parent was found.
+    pub has_older: bool,
 }

@@ -30,6 +30,9 @@ pub(super) fn run(
         let why = "--since and --source-format say what a running machine tells by itself; leave them out";
         return Err(VaultError::Usage(why.into()).into());
     }
+    if a.stdin_size.is_some() {
+        return Err(VaultError::Usage("--stdin-size is for - and --from-command".into()).into());
+    }
     if a.allow_in_use {
         let why = "--unsafe is for files that a machine has open; a machine that is asked itself needs none";
         return Err(VaultError::Usage(why.into()).into());
@@ -52,6 +55,8 @@ pub(super) fn run(
     }
     let how = LiveOptions { scratch: scratch(a.scratch.as_deref()), agent: a.agent.clone() };
     options.time = options.time.or_else(|| Some(now()));
+    // The machine says itself which disk is which.
+    options.refuse_doubtful = false;
     // From here on a signal stops in order: neither a frozen guest nor a job in QEMU stays behind.
     watch(quiet, &a.disk, |progress| {
         let mut backups: Vec<OpenBackup<'_>> = Vec::new();
