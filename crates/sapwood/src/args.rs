@@ -355,7 +355,8 @@ pub struct Backup {
     /// domain), or - for standard input
     #[arg(required_unless_present = "from_command", default_value = "-", hide_default_value = true)]
     pub source: PathBuf,
-    /// Instead of a source: a shell command that writes the disk to its standard output. If it fails, nothing is stored
+    /// Instead of a source: a command of sh that writes the disk to its standard output. If it fails, nothing is stored; of a
+    /// pipeline the last part counts
     #[arg(long, value_name = "CMD", conflicts_with_all = ["source", "what_changed", "agent", "scratch"])]
     pub from_command: Option<String>,
     /// With - and --from-command: how many bytes come (20GiB, 5368709120). If others come, nothing is stored: the writer of a

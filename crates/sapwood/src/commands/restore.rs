@@ -19,15 +19,15 @@ use std::time::Instant;
 use vault::{SnapshotEntry, VaultError};
 
 pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
-    if let Some(dir) = &a.to {
-        return machine::run(args, a, dir);
-    }
     if a.live {
         return live::run(args, a);
     }
     if a.serve.socket.is_some() || a.serve.listen.is_some() || a.serve.cache.is_some() {
         let why = "--socket, --listen and --cache are for a disk that is served while it is restored: give --live too";
         return Err(VaultError::Usage(why.into()).into());
+    }
+    if let Some(dir) = &a.to {
+        return machine::run(args, a, dir);
     }
     let said = format::said(a.format.as_deref())?;
     let to_stdout = a.target.as_os_str() == "-";

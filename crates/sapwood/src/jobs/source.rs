@@ -27,12 +27,20 @@ pub struct DiskSource {
     /// `--allow-backing-outside`
     #[serde(default)]
     pub allow_backing_outside: bool,
+    /// `--force`
+    #[serde(default)]
+    pub force: bool,
 }
 
 impl DiskSource {
     /// Whether it is a running machine, or a disk of one.
     pub fn is_live(&self) -> bool {
         LiveSourceName::parse(&self.source).is_some()
+    }
+
+    /// Whether it is a domain of libvirt, whose definition is kept.
+    pub fn is_domain(&self) -> bool {
+        self.source.to_string_lossy().starts_with("libvirt:")
     }
 
     /// Whether the source is well-formed, and the name is one that it can have.
@@ -125,6 +133,7 @@ impl<'de> Visitor<'de> for SourceOf<'_> {
             source_format: None,
             agent: None,
             allow_backing_outside: false,
+            force: false,
         };
         source.check(self.0).map_err(E::custom)?;
         Ok(source)

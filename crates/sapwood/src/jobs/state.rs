@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vault::VaultError;
@@ -58,6 +59,9 @@ pub struct DiskState {
 pub struct JobState {
     /// The job.
     pub job: String,
+    /// The vault.
+    #[serde(default)]
+    pub store: String,
     /// The process that ran it.
     pub process: u32,
     /// Seconds since 1970.
@@ -120,7 +124,8 @@ impl StateDir {
         std::fs::create_dir_all(&self.0)
             .with_context(|| format!("{dir}: cannot make the state directory"))?;
         let path = self.file(job, "lock");
-        let options = File::options().create(true).append(true).open(&path);
+        // Whoever can open it can lock it, and so keep the job from running.
+        let options = File::options().create(true).append(true).mode(0o600).open(&path);
         let file = options.with_context(|| format!("{}: cannot open", path.display()))?;
         let start = Instant::now();
         loop {
@@ -133,15 +138,25 @@ impl StateDir {
         }
     }
 
-    /// Whether a process runs a job now.
+    /// Whether a process runs a job now. Who may not open the lock goes by the state, and whether its process is there.
     pub fn is_running(&self, job: &str) -> bool {
-        let Ok(file) = File::open(self.file(job, "lock")) else { return false };
-        flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+        match File::open(self.file(job, "lock")) {
+            Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK),
+            Err(e) if e.kind() == ErrorKind::PermissionDenied => {
+                let running = |s: &JobState| s.ended.is_none() && is_there(s.process);
+                self.read(job).ok().flatten().is_some_and(|s| running(&s))
+            }
+            Err(_) => false,
+        }
     }
 
     fn file(&self, job: &str, extension: &str) -> PathBuf {
         self.0.join(format!("{job}.{extension}"))
     }
+}
+
+fn is_there(process: u32) -> bool {
+    Path::new("/proc").join(process.to_string()).exists()
 }
 
 /// Replaces a file by rename, after fsync. Readers see the old text or the new one.

@@ -2,13 +2,16 @@
 
 use anyhow::{Context as _, Result};
 use image::{Format, Source};
+use rustix::process::{kill_process_group, Pid, Signal};
 use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// Runs a shell command whose standard output is a raw disk.
 pub fn open(command: &str, format: Option<Format>) -> Result<Box<dyn Source>> {
     let mut shell = Command::new("sh");
-    shell.arg("-c").arg(command).stdin(Stdio::null()).stdout(Stdio::piped());
+    // A group of its own: Ctrl-C is for us to carry out, in order.
+    shell.arg("-c").arg(command).stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
     let mut child = shell.spawn().context("cannot run sh")?;
     let stdout = child.stdout.take().context("the command has no standard output")?;
     let output = Output { stdout, child, is_over: false };
@@ -39,8 +42,8 @@ impl Read for Output {
 impl Drop for Output {
     fn drop(&mut self) {
         if !self.is_over {
-            // Nobody reads its output any more.
-            let _ = self.child.kill();
+            // Nobody reads its output any more. What it has started is in its group.
+            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
             let _ = self.child.wait();
         }
     }

@@ -69,6 +69,10 @@ impl<'a> JobRun<'a> {
                             outln!("{}", one.line());
                         }
                     }
+                    if source.is_domain() && made.definition.is_none() {
+                        let why = format!("{disk}: libvirt's definition of it is not kept");
+                        self.failed(Outcome::Failed, why);
+                    }
                 }
                 Err(e) => {
                     let why = self.report.not_stored(disk, &e);
@@ -76,9 +80,9 @@ impl<'a> JobRun<'a> {
                 }
             }
         }
-        self.copy(vault, &stored);
-        // Of a disk whose backup failed nothing is deleted.
-        for disk in &stored {
+        let uncopied = self.copy(vault);
+        // Of a disk whose backup or copy failed nothing is deleted.
+        for disk in stored.iter().filter(|d| !uncopied.contains(d)) {
             self.step(disk, |run| run.retain(vault, disk));
         }
         for disk in &stored {
@@ -107,7 +111,7 @@ impl<'a> JobRun<'a> {
             source: source.source.clone(),
             from_command: None,
             stdin_size: None,
-            force: false,
+            force: source.force,
             policy: self.job.policy.clone(),
             isolate: self.job.isolate,
             codec: self.job.codec.clone(),
@@ -127,17 +131,40 @@ impl<'a> JobRun<'a> {
         }
     }
 
-    /// Copies the disks to the other vault, with what earlier runs have left to do.
-    fn copy(&mut self, vault: &Vault, disks: &[String]) {
-        let Some(url) = &self.job.copy_to else { return };
-        match open_at(self.args, url) {
-            Ok(to) => {
-                for disk in disks {
-                    self.step(disk, |run| run.copy_disk(vault, disk, &to));
-                }
+    /// Copies the job's disks to the other vault, with what earlier runs have left to do, also where the backup failed.
+    /// Returns those that are not all there.
+    fn copy(&mut self, vault: &Vault) -> Vec<String> {
+        let Some(url) = &self.job.copy_to else { return Vec::new() };
+        let disks = match self.disks_in(vault) {
+            Ok(disks) => disks,
+            Err(e) => {
+                self.failed(outcome_of(&e), format!("nothing was copied: {}", one_line(&e)));
+                return Vec::new();
             }
-            Err(e) => self.failed(outcome_of(&e), format!("nothing was copied: {}", one_line(&e))),
+        };
+        let to = match open_at(self.args, url) {
+            Ok(to) => to,
+            Err(e) => {
+                self.failed(outcome_of(&e), format!("nothing was copied: {}", one_line(&e)));
+                return disks;
+            }
+        };
+        let mut uncopied = Vec::new();
+        for disk in disks {
+            if !self.step(&disk, |run| run.copy_disk(vault, &disk, &to)) {
+                uncopied.push(disk);
+            }
         }
+        uncopied
+    }
+
+    /// The disks of the job that the vault has, those of its machines among them.
+    fn disks_in(&self, vault: &Vault) -> Result<Vec<String>> {
+        let is_its = |disk: &String| {
+            let machine = disk.split_once('/').map_or("", |(machine, _)| machine);
+            self.job.disks.iter().any(|(name, _)| name == disk || name == machine)
+        };
+        Ok(vault.disk_names()?.0.into_iter().filter(is_its).collect())
     }
 
     fn copy_disk(&mut self, vault: &Vault, disk: &str, to: &Vault) -> Result<()> {
@@ -181,16 +208,18 @@ impl<'a> JobRun<'a> {
         Ok(())
     }
 
-    /// A step that goes on with the next one if it fails.
-    fn step(&mut self, of: &str, work: impl FnOnce(&mut Self) -> Result<()>) {
+    /// A step that goes on with the next one if it fails. Returns whether it was done.
+    fn step(&mut self, of: &str, work: impl FnOnce(&mut Self) -> Result<()>) -> bool {
         if self.is_stopped() {
-            return;
+            return false;
         }
         if let Err(e) = work(self) {
             let why = one_line(&e);
             let why = if why.starts_with(of) { why } else { format!("{of}: {why}") };
             self.failed(outcome_of(&e), why);
+            return false;
         }
+        true
     }
 
     fn is_stopped(&mut self) -> bool {

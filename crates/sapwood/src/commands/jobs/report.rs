@@ -19,9 +19,10 @@ pub struct JobReport {
 
 impl JobReport {
     /// Begins now.
-    pub fn begin(job: &str, last_success: Option<i64>) -> JobReport {
+    pub fn begin(job: &str, store: &str, last_success: Option<i64>) -> JobReport {
         let state = JobState {
             job: job.to_owned(),
+            store: store.to_owned(),
             process: std::process::id(),
             started: now(),
             ended: None,

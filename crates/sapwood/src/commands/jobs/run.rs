@@ -78,10 +78,12 @@ fn one(args: &Args, job: &Job, store: &str, states: &StateDir, due: bool, total:
         errln!("sapwood: job {}: {}; it counts as never run", job.name, one_line(&e));
         None
     });
+    // Another configuration may have a job of this name.
+    let last = last.filter(|s| s.store.is_empty() || s.store == store);
     if due && !is_due(job, last.as_ref(), now()) {
         return Ok(());
     }
-    let report = JobReport::begin(&job.name, last.and_then(|s| s.last_success));
+    let report = JobReport::begin(&job.name, store, last.and_then(|s| s.last_success));
     states.write(&report.state)?;
     let mut run = JobRun::new(args, job, store, report);
     run.run();

@@ -26,8 +26,10 @@ struct Plan {
     /// The disks and their snapshots, with the format that the definition says they have.
     disks: Vec<(String, SnapshotEntry, Option<TargetFormat>)>,
     definition: Option<String>,
-    /// Disks of the machine that are not of this instant.
+    /// Disks of the machine that are not of this instant, or not in the definition.
     left_out: Vec<String>,
+    /// Disks that have a newer snapshot, where the newest instant was asked for.
+    newer: Vec<String>,
 }
 
 pub fn run(args: &Args, a: &Restore, dir: &Path) -> Result<ExitCode> {
@@ -76,6 +78,7 @@ pub fn run(args: &Args, a: &Restore, dir: &Path) -> Result<ExitCode> {
             "definition": definition.as_ref().map(|d| d.to_string_lossy()),
             "defined": a.define,
             "left_out": plan.left_out,
+            "newer": plan.newer,
             "seconds": seconds,
         }));
     } else {
@@ -88,7 +91,12 @@ pub fn run(args: &Args, a: &Restore, dir: &Path) -> Result<ExitCode> {
         }
     }
     for disk in &plan.left_out {
-        errln!("sapwood: {disk}: has no snapshot of this instant and is left out");
+        errln!(
+            "sapwood: {disk}: is left out: it is not in the definition, or has no snapshot of this instant"
+        );
+    }
+    for disk in &plan.newer {
+        errln!("sapwood: {disk}: has a snapshot that is newer than the machine's newest definition; restore it by itself if you want that one");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -139,8 +147,13 @@ impl Plan {
             return Err(VaultError::NotFound { what }.into());
         }
         let defined = format!("{machine}/{}", Definition::DISK);
-        let mut plan =
-            Plan { machine: machine.to_owned(), disks: Vec::new(), definition: None, left_out: Vec::new() };
+        let mut plan = Plan {
+            machine: machine.to_owned(),
+            disks: Vec::new(),
+            definition: None,
+            left_out: Vec::new(),
+            newer: Vec::new(),
+        };
         if !of_machine.contains(&defined) {
             for disk in of_machine {
                 let snapshot = vault.find(&disk, spec)?;
@@ -153,6 +166,9 @@ impl Plan {
         let formats = if is_libvirts(&text) { Some(defined_disks(&text)?) } else { None };
         for disk in of_machine.into_iter().filter(|d| *d != defined) {
             plan.add(vault, disk, snapshot.time, formats.as_ref())?;
+        }
+        if spec != "latest" {
+            plan.newer.clear();
         }
         plan.check(&prefix, formats.as_ref(), snapshot.time)?;
         plan.definition = Some(text);
@@ -171,6 +187,9 @@ impl Plan {
         let format = formats.map(|f| f.get(target));
         let is_wanted = format != Some(None);
         let listed = vault.snapshots(Some(&disk))?.snapshots;
+        if is_wanted && listed.last().is_some_and(|s| s.entry.time > time) {
+            self.newer.push(disk.clone());
+        }
         match listed.into_iter().rev().find(|s| s.entry.time == time).filter(|_| is_wanted) {
             Some(s) => {
                 let format = match format.flatten().and_then(Option::as_deref) {

@@ -62,8 +62,8 @@ fn edit(disk: Node<'_, '_>, now: &Relocated, edits: &mut Vec<(Range<usize>, Stri
         Some(driver) => set_attribute(driver, "type", now.format, edits),
         None => edits.push((target..target, format!("<driver name='qemu' type='{}'/>", now.format))),
     }
-    // What the old image stood on, or was being copied to, and how its storage was entered.
-    for name in ["backingStore", "mirror", "auth"] {
+    // What the old image stood on, or was being copied to, and how its storage was entered. QEMU gave us what it decrypts.
+    for name in ["backingStore", "mirror", "auth", "encryption"] {
         edits.extend(children(disk, name).map(|n| (n.range(), String::new())));
     }
 }

@@ -6,6 +6,9 @@ use crate::jobs::settings::Job;
 use crate::jobs::state::{JobState, Outcome, StateDir};
 use crate::terminal::outcome::one_line;
 
+/// A run that takes longer probably hangs: seconds. First backups of large disks take as long.
+const HANGS_AFTER: i64 = 24 * 3600;
+
 /// A job and its last run.
 pub struct JobStatus {
     pub name: String,
@@ -19,6 +22,8 @@ pub struct JobStatus {
     /// The same for people, in the job's zone.
     pub next_due_text: String,
     overdue_text: String,
+    /// For how many seconds it has been running, if that is long.
+    hangs_since: Option<i64>,
     /// Why its state cannot be read.
     unreadable: Option<String>,
 }
@@ -32,6 +37,8 @@ impl JobStatus {
             Err(e) => (None, Some(one_line(&e))),
         };
         let overdue_since = overdue_since(job, last.as_ref(), now).filter(|_| !is_running);
+        let running_for = last.as_ref().filter(|_| is_running).map(|s| now - s.started);
+        let hangs_since = running_for.filter(|seconds| *seconds > HANGS_AFTER);
         let next_due = job.schedule.as_ref().and_then(|s| s.next(now, job.zone.rules()));
         let show = |time: Option<i64>| time.map(|t| job.zone.show(t)).unwrap_or_default();
         JobStatus {
@@ -42,6 +49,7 @@ impl JobStatus {
             next_due,
             next_due_text: show(next_due),
             overdue_text: show(overdue_since),
+            hangs_since,
             unreadable,
         }
     }
@@ -61,6 +69,9 @@ impl JobStatus {
             };
             let why = why.first().map(String::as_str).unwrap_or_default();
             return problem(Level::Critical, format!("failed: {why}{more}"));
+        }
+        if let Some(since) = self.hangs_since {
+            return problem(Level::Warning, format!("has been running for more than {} hours", since / 3600));
         }
         self.overdue_since?;
         problem(Level::Warning, format!("overdue: it should have run at {}", self.overdue_text))
