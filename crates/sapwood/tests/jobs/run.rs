@@ -207,17 +207,20 @@ fn disks_are_copied_to_a_second_vault() {
     // It is not there yet.
     let ended = jobs.run(&["run"]);
     ended.expect_failure(FAILED, &["job web: nothing was copied", "second"]);
-    assert_eq!(jobs.bench.snapshots("a/x").len(), 1);
+    assert_eq!(jobs.run(&["run"]).code(), Some(FAILED));
+    assert_eq!(jobs.bench.snapshots("a/x").len(), 2, "what is not there yet stays here");
     jobs.bench.done(&["--store", &second, "init"]);
     jobs.bench.file("a.raw", &random(300_000, 9));
-    let ran = jobs.json(&["run"]);
-    assert_eq!(ran["jobs"][0]["copied_snapshots"], 2, "{ran}");
-    assert_eq!(
-        (ran["jobs"][0]["deleted_snapshots"].as_u64(), jobs.bench.snapshots("a/x").len()),
-        (Some(1), 1)
-    );
+    let ran = &jobs.json(&["run"])["jobs"][0];
+    assert_eq!((ran["copied_snapshots"].as_u64(), ran["deleted_snapshots"].as_u64()), (Some(3), Some(2)));
+    assert_eq!(jobs.bench.snapshots("a/x").len(), 1);
     let there = jobs.bench.json(&["--store", &second, "snapshots", "a/x"]);
-    assert_eq!(there["snapshots"].as_array().unwrap().len(), 2, "what goes here stays there");
+    assert_eq!(there["snapshots"].as_array().unwrap().len(), 3, "what goes here stays there");
+    // What an earlier run has left is copied although the disk cannot be read now.
+    std::fs::remove_file(jobs.bench.path("a.raw")).unwrap();
+    jobs.bench.done(&["backup", "a/x", &jobs.bench.file("b.raw", &random(300_000, 10))]);
+    let ran = &jobs.json(&["run"])["jobs"][0];
+    assert_eq!((ran["outcome"].as_str(), ran["copied_snapshots"].as_u64()), (Some("failed"), Some(1)));
     let restored = jobs.bench.run(&["--store", &second, "-q", "restore", "a/x", "-"]);
-    assert!(restored.stdout == random(300_000, 9));
+    assert!(restored.stdout == random(300_000, 10));
 }
