@@ -18,7 +18,7 @@ fn host() -> String {
 
 /// A backup that waits for its source, and so is at work for as long as it is wanted.
 fn unfinished(bench: &Bench, disk: &str) -> (Child, std::process::ChildStdin) {
-    let mut command = bench.command(&["backup", disk, "-"]);
+    let mut command = bench.command(&["backup", disk, "-", "--force"]);
     command.stdin(Stdio::piped());
     let mut child = Child::start(command, "backup from a pipe");
     let mut input = child.stdin();

@@ -58,7 +58,9 @@ impl Task {
         let full = |(disk, id): &Name| format!("{disk}@{id}");
         let target = || self.target.to_str().unwrap().to_string();
         let args: Vec<String> = match &self.action {
-            Action::Backup(disk) => vec!["backup".into(), disk.clone(), bench.arg(&source_of(disk))],
+            Action::Backup(disk) => {
+                vec!["backup".into(), disk.clone(), bench.arg(&source_of(disk)), "--force".into()]
+            }
             Action::Delete(name) => vec!["delete".into(), full(name)],
             Action::Restore(name) => vec!["restore".into(), full(name), target()],
             Action::RestoreLatest(disk) => vec!["restore".into(), disk.clone(), target()],
