@@ -124,7 +124,7 @@ impl StateDir {
         std::fs::create_dir_all(&self.0)
             .with_context(|| format!("{dir}: cannot make the state directory"))?;
         let path = self.file(job, "lock");
-        // Whoever can open it can lock it, and so keep the job from running.
+        // A user that can open the file can lock it, and the job would not run.
         let options = File::options().create(true).append(true).mode(0o600).open(&path);
         let file = options.with_context(|| format!("{}: cannot open", path.display()))?;
         let start = Instant::now();
