@@ -8,7 +8,7 @@ SAPWOOD := $(TARGET_DIR)/release/sapwood
 # How long `make fuzz` runs each target.
 SECONDS ?= 60
 
-.PHONY: help demo demo-live build deb test soak bench-tiny fuzz clean-images rust
+.PHONY: help demo demo-live build static deb test soak bench-tiny fuzz clean-images rust
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
@@ -25,8 +25,12 @@ build: rust ## target/release/sapwood
 	@tools/install-packages build
 	cargo build --release -p sapwood
 
-deb: build ## target/sapwood_VERSION_ARCH.deb: binary, manual pages, completions, systemd units
-	@tools/make-deb --sapwood "$(SAPWOOD)" --out "$(TARGET_DIR)"
+static: rust ## one binary that needs no shared library: for any Linux, and for rescue systems
+	@tools/install-packages build static
+	@tools/build-static
+
+deb: static ## target/sapwood_VERSION_ARCH.deb: that binary, manual pages, completions, systemd units
+	@tools/make-deb --sapwood "$$(tools/build-static)" --out "$(TARGET_DIR)"
 
 test: rust ## everything that must hold, as CI checks it
 	@tools/test
