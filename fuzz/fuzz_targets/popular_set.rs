@@ -14,7 +14,7 @@ fuzz_target!(|body: &[u8]| {
         let mut fingerprint = [0; 32];
         fingerprint[..8].copy_from_slice(&body[start..start + 8]);
         if let Some((container, chunk)) = set.find(&fingerprint) {
-            assert!(set.chunks()[&container].contains(chunk.0));
+            assert!(set.chunks()[&container].contains(chunk));
         }
     }
 });

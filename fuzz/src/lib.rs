@@ -3,7 +3,7 @@
 pub mod disk;
 pub mod volume;
 
-use format::{encode_frame, ChunkNo, Context, Kind, Result, Table, VaultId, FRAME_HEADER_BYTES};
+use format::{encode_frame, ChunkNo, Context, Kind, Result, Table, TableIndex, VaultId, FRAME_HEADER_BYTES};
 use image::Source;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -70,15 +70,15 @@ pub fn look_up(table: &Table) {
     let chunks = table.lengths.len();
     assert_eq!(table.numbers.len(), chunks as u64);
     for index in (0..chunks.min(100)).chain(chunks.saturating_sub(2)..chunks) {
+        let index = TableIndex(index as u32);
         let number = table.number_at(index);
         assert_eq!(number.and_then(|n| table.index_of(n)), Some(index));
-        let group = table.group_of(index).map(|g| table.groups[g]);
-        let holds = |g: format::Group| g.first as usize <= index && index < (g.first + g.count) as usize;
-        assert!(group.is_some_and(holds));
+        let group = table.group_of(index).map(|g| table.group(g).indices());
+        assert!(group.is_some_and(|g| g.start <= index && index < g.end));
     }
-    assert_eq!(table.number_at(chunks), None);
-    for number in [0, 1, u32::MAX - 1, u32::MAX] {
-        assert_eq!(table.index_of(ChunkNo(number)).is_some(), table.numbers.contains(number));
+    assert_eq!(table.number_at(TableIndex(chunks as u32)), None);
+    for number in [0, 1, u32::MAX - 1, u32::MAX].map(ChunkNo) {
+        assert_eq!(table.index_of(number).is_some(), table.numbers.contains(number));
     }
 }
 

@@ -4,8 +4,10 @@ mod data;
 mod dead;
 mod page;
 mod table;
+mod table_range;
 
-pub use data::{group_checksum, DataFooter, DataHeader, DATA_FOOTER_BYTES, DATA_HEADER_BYTES};
+pub use data::{group_checksum, DataFooter, DataHeader, DataName, DATA_FOOTER_BYTES, DATA_HEADER_BYTES};
 pub use dead::DeadLog;
 pub use page::{ContainerEntry, ContainerPage, CONTAINERS_PER_PAGE};
 pub use table::{Codec, Group, Table};
+pub use table_range::TableRange;

@@ -215,6 +215,20 @@ impl fmt::Debug for ContainerId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkNo(pub u32);
 
+/// A chunk's place in its container's chunk table, counted from 0: compaction changes it, the number stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableIndex(pub u32);
+
+/// A group of a container, counted from 0 in the order of the chunk table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupNo(pub u32);
+
+impl fmt::Display for GroupNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,20 +20,20 @@ mod vault_file;
 
 pub use bytes::{Malformed, Result};
 pub use container::{
-    group_checksum, Codec, ContainerEntry, ContainerPage, DataFooter, DataHeader, DeadLog, Group, Table,
-    CONTAINERS_PER_PAGE, DATA_FOOTER_BYTES, DATA_HEADER_BYTES,
+    group_checksum, Codec, ContainerEntry, ContainerPage, DataFooter, DataHeader, DataName, DeadLog, Group,
+    Table, TableRange, CONTAINERS_PER_PAGE, DATA_FOOTER_BYTES, DATA_HEADER_BYTES,
 };
 pub use frame::{decode_frame, encode_frame, frame_len, Context, Kind, FRAME_HEADER_BYTES};
 pub use ids::{
-    ChunkNo, ContainerId, DiskId, Ordinal, OwnerNo, PageNo, SegmentNo, SnapId, Token, VaultId, WriterNo,
+    ChunkNo, ContainerId, DiskId, GroupNo, Ordinal, OwnerNo, PageNo, SegmentNo, SnapId, TableIndex, Token,
+    VaultId, WriterNo,
 };
 pub use index::{
     BlockAt, ChunksByContainer, Hook, HookRange, HooksFooter, PopularSet, ReferenceBlock, ReferenceEntry,
     ReferenceFooter, HOOK_BYTES,
 };
 pub use manifest::{
-    DataName, IndexRef, Manifest, PageRef, Release, Released, Reverse, SnapshotEntry, SnapshotState, Writer,
-    WriterKind,
+    IndexRef, Manifest, PageRef, Release, Released, Reverse, SnapshotEntry, SnapshotState, Writer, WriterKind,
 };
 pub use recipe::{
     Bloom, PageAt, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, SegmentRecipe, Summary,

@@ -1,9 +1,20 @@
 //! The root of an owner's folder: the one object that is replaced, by compare-and-swap.
 
+mod index_ref;
+mod page_ref;
+mod release;
+mod snapshot;
+mod writer;
+
+pub use index_ref::IndexRef;
+pub use page_ref::PageRef;
+pub use release::{Release, Released};
+pub use snapshot::{Reverse, SnapshotEntry, SnapshotState};
+pub use writer::{Writer, WriterKind};
+
 use crate::bytes::{In, Malformed, Out, Result, STRING_BYTES};
 use crate::frame::{decode_frame, encode_frame, Context, Kind};
-use crate::ids::{ContainerId, DiskId, OwnerNo, SnapId, Token, WriterNo};
-use crate::recipe::RecipeName;
+use crate::ids::{ContainerId, DiskId, OwnerNo, WriterNo};
 
 /// Most writers: each is asked for while there is work on the folder.
 const WRITERS_MAX: usize = 1 << 16;
@@ -17,153 +28,6 @@ const RELEASED_MAX: usize = 1 << 17;
 const REFERENCES_MAX: usize = 16;
 /// What a container on a list takes in memory once it is looked at.
 const LISTED_BYTES: usize = 32;
-
-/// The shortest encoding of a snapshot: an id, two writers, and eleven fields of one byte.
-const SNAPSHOT_BYTES_MIN: usize = 27;
-
-/// A container's data object. Several containers may share one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DataName {
-    /// The container it was made for.
-    pub container: ContainerId,
-    /// The writer that wrote it.
-    pub generation: WriterNo,
-}
-
-/// What a writer is there for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriterKind {
-    /// A backup: at most one on a disk.
-    Backup,
-    /// Deletion, compaction, collection: at most one on an owner's folder.
-    Maintenance,
-}
-
-/// A session that may commit to this manifest. One that is not listed is fenced.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Writer {
-    /// Its number.
-    pub no: WriterNo,
-    /// Names the object it holds while it lives.
-    pub token: Token,
-    /// What it does.
-    pub kind: WriterKind,
-    /// The snapshot whose references must stay while it lives.
-    pub parent: Option<SnapId>,
-    /// The manifest's sequence when it came: what is released later may still be read by it.
-    pub since: u64,
-}
-
-/// Whether users see a snapshot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SnapshotState {
-    /// Listed and restorable.
-    Live,
-    /// Deleted; its references still count until the deletion has been carried through.
-    Deleted,
-}
-
-/// How a snapshot's recipe stands to the next newer one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reverse {
-    /// All its references are direct, and will be.
-    No,
-    /// All its references are direct; those to chunks that the next newer snapshot has are to become indirect.
-    Pending,
-    /// Some of its references may lead through the next newer snapshot, which must stay while it does.
-    Done,
-}
-
-/// One snapshot.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SnapshotEntry {
-    /// Its id.
-    pub id: SnapId,
-    /// Point in time, seconds since 1970.
-    pub time: i64,
-    /// Size of the disk in bytes.
-    pub size: u64,
-    /// Live or deleted.
-    pub state: SnapshotState,
-    /// Never deleted by retention or by hand until released.
-    pub held: bool,
-    /// Nothing was taken from other disks but the popular set, and nothing of it is offered to them.
-    pub isolated: bool,
-    /// Reverse deduplication.
-    pub reverse: Reverse,
-    /// Its recipe was put into the reference index.
-    pub indexed: bool,
-    /// The session that made it.
-    pub made_by: WriterNo,
-    /// Generation of its recipe: another one where that was written anew.
-    pub generation: WriterNo,
-    /// Recipes whose pages its own recipe uses, itself included where it has pages.
-    pub depends: Vec<RecipeName>,
-    /// The snapshot it was compared with.
-    pub parent: Option<SnapId>,
-    /// Bytes of the disk that are not zero.
-    pub data_bytes: u64,
-    /// Bytes in segments that differ from the parent's.
-    pub changed_bytes: u64,
-    /// Bytes of chunks that were new.
-    pub new_bytes: u64,
-    /// Bytes it added to the store.
-    pub stored_bytes: u64,
-    /// The policy's name when it was made.
-    pub policy: String,
-    /// What the user wanted to remember.
-    pub tags: Vec<(String, String)>,
-}
-
-/// An object of the reference index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IndexRef {
-    /// The writer that wrote it.
-    pub writer: WriterNo,
-    /// Its number in that session.
-    pub number: u32,
-    /// Bytes of its blocks.
-    pub blocks_len: u64,
-    /// Bytes of the footer behind them.
-    pub footer_len: u32,
-}
-
-/// A page of the container table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PageRef {
-    /// Its first container.
-    pub first: ContainerId,
-    /// The writer that wrote it.
-    pub writer: WriterNo,
-    /// Its number in that session.
-    pub number: u32,
-}
-
-/// What nothing needs any more but readers that came before.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Release {
-    /// An object, by its name: it is deleted.
-    Object(String),
-    /// What a list of dead chunks says of a container's data: it is punched, if that list still counts.
-    Punch {
-        /// The container.
-        container: ContainerId,
-        /// The writer of the list.
-        dead: WriterNo,
-    },
-    /// A container of another owner, some of whose chunks are no longer referenced: it is listed as unswept. Until then
-    /// its owner keeps all of it.
-    Foreign(ContainerId),
-}
-
-/// What waits for old readers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Released {
-    /// The manifest's sequence that no longer needed it.
-    pub sequence: u64,
-    /// What it is.
-    pub what: Release,
-}
 
 /// The root of an owner's folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -253,24 +117,12 @@ impl Manifest {
     /// Memory that it takes, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let text = |s: &String| STRING_BYTES + s.len();
-        let tag = |(k, v): &(String, String)| size_of::<(String, String)>() + text(k) + text(v);
-        let snapshot = |s: &SnapshotEntry| {
-            let lists = s.depends.len() * size_of::<RecipeName>() + s.tags.iter().map(tag).sum::<usize>();
-            size_of::<SnapshotEntry>() + text(&s.policy) + lists
-        };
-        let released = |r: &Released| {
-            let name = match &r.what {
-                Release::Object(name) => text(name),
-                Release::Punch { .. } | Release::Foreign(_) => 0,
-            };
-            size_of::<Released>() + name
-        };
         text(&self.name)
             + self.other_names.iter().map(|n| size_of::<String>() + text(n)).sum::<usize>()
             + self.writers.len() * size_of::<Writer>()
-            + self.snapshots.iter().map(snapshot).sum::<usize>()
+            + self.snapshots.iter().map(SnapshotEntry::memory_bytes).sum::<usize>()
             + self.pages.len() * size_of::<PageRef>()
-            + self.released.iter().map(released).sum::<usize>()
+            + self.released.iter().map(Released::memory_bytes).sum::<usize>()
             + self.owners.len() * size_of::<DiskId>()
             + (self.damaged.len() + self.unswept.len()) * LISTED_BYTES
             + self.references.len() * size_of::<IndexRef>()
@@ -307,44 +159,13 @@ impl Manifest {
         self.other_names.iter().for_each(|n| o.string(n));
         o.u32(self.next_writer.0);
         o.varint(self.writers.len() as u64);
-        for w in &self.writers {
-            o.u32(w.no.0);
-            o.u64(w.token.0);
-            o.u8(match w.kind {
-                WriterKind::Backup => 0,
-                WriterKind::Maintenance => 1,
-            });
-            option(&mut o, w.parent);
-            o.u64(w.since);
-        }
+        self.writers.iter().for_each(|w| w.encode(&mut o));
         o.varint(self.snapshots.len() as u64);
-        for s in &self.snapshots {
-            encode_snapshot(&mut o, s);
-        }
+        self.snapshots.iter().for_each(|s| s.encode(&mut o));
         o.varint(self.pages.len() as u64);
-        for p in &self.pages {
-            o.u64(p.first.raw());
-            o.varint(u64::from(p.writer.0));
-            o.varint(u64::from(p.number));
-        }
+        self.pages.iter().for_each(|p| p.encode(&mut o));
         o.varint(self.released.len() as u64);
-        for r in &self.released {
-            match &r.what {
-                Release::Object(name) => {
-                    o.varint(r.sequence << 2);
-                    o.string(name);
-                }
-                Release::Punch { container, dead } => {
-                    o.varint(r.sequence << 2 | 1);
-                    o.u64(container.raw());
-                    o.u32(dead.0);
-                }
-                Release::Foreign(container) => {
-                    o.varint(r.sequence << 2 | 2);
-                    o.u64(container.raw());
-                }
-            }
-        }
+        self.released.iter().for_each(|r| r.encode(&mut o));
         o.varint(self.owners.len() as u64);
         self.owners.iter().for_each(|d| o.bytes(&d.0));
         for list in [&self.damaged, &self.unswept] {
@@ -352,11 +173,7 @@ impl Manifest {
             list.iter().for_each(|c| o.u64(c.raw()));
         }
         o.varint(self.references.len() as u64);
-        for r in &self.references {
-            for n in [u64::from(r.writer.0), u64::from(r.number), r.blocks_len, u64::from(r.footer_len)] {
-                o.varint(n);
-            }
-        }
+        self.references.iter().for_each(|r| r.encode(&mut o));
         if self.by_filter > 0 {
             o.varint(u64::from(self.by_filter));
         }
@@ -375,48 +192,27 @@ impl Manifest {
         let mut m =
             Manifest { other_names, sequence, next_writer: WriterNo(i.u32()?), ..Manifest::new(disk, &name) };
         let n;
-        (n, m.writers) = i.list(22)?;
+        (n, m.writers) = i.list(Writer::BYTES_MIN)?;
         for _ in 0..n {
-            m.writers.push(Writer {
-                no: WriterNo(i.u32()?),
-                token: Token(i.u64()?),
-                kind: match i.u8()? {
-                    0 => WriterKind::Backup,
-                    1 => WriterKind::Maintenance,
-                    k => return Err(Malformed::new(format!("writer kind {k}"))),
-                },
-                parent: optional(&mut i)?,
-                since: i.u64()?,
-            });
+            m.writers.push(Writer::decode(&mut i)?);
         }
         let n;
-        (n, m.snapshots) = i.list(SNAPSHOT_BYTES_MIN)?;
+        (n, m.snapshots) = i.list(SnapshotEntry::BYTES_MIN)?;
         for _ in 0..n {
-            m.snapshots.push(decode_snapshot(&mut i)?);
+            m.snapshots.push(SnapshotEntry::decode(&mut i)?);
         }
         let n;
-        (n, m.pages) = i.list(10)?;
+        (n, m.pages) = i.list(PageRef::BYTES_MIN)?;
         for _ in 0..n {
-            m.pages.push(PageRef {
-                first: ContainerId::from_raw(i.u64()?)?,
-                writer: WriterNo(i.varint32()?),
-                number: i.varint32()?,
-            });
+            m.pages.push(PageRef::decode(&mut i)?);
         }
         if !m.pages.windows(2).all(|w| w[0].first < w[1].first) {
             return Err(Malformed::new("pages of the container table out of order"));
         }
         let n;
-        (n, m.released) = i.list(2)?;
+        (n, m.released) = i.list(Released::BYTES_MIN)?;
         for _ in 0..n {
-            let tag = i.varint()?;
-            let what = match tag & 3 {
-                0 => Release::Object(i.string()?),
-                1 => Release::Punch { container: ContainerId::from_raw(i.u64()?)?, dead: WriterNo(i.u32()?) },
-                2 => Release::Foreign(ContainerId::from_raw(i.u64()?)?),
-                k => return Err(Malformed::new(format!("a release of kind {k}"))),
-            };
-            m.released.push(Released { sequence: tag >> 2, what });
+            m.released.push(Released::decode(&mut i)?);
         }
         let n;
         (n, m.owners) = i.list(16)?;
@@ -439,11 +235,9 @@ impl Manifest {
             }
         }
         let n;
-        (n, m.references) = i.list(4)?;
+        (n, m.references) = i.list(IndexRef::BYTES_MIN)?;
         for _ in 0..n {
-            let (writer, number) = (WriterNo(i.varint32()?), i.varint32()?);
-            let (blocks_len, footer_len) = (i.varint()?, i.varint32()?);
-            m.references.push(IndexRef { writer, number, blocks_len, footer_len });
+            m.references.push(IndexRef::decode(&mut i)?);
         }
         if i.remaining() > 0 {
             m.by_filter = i.varint32()?;
@@ -457,106 +251,10 @@ impl Manifest {
     }
 }
 
-fn option(o: &mut Out, id: Option<SnapId>) {
-    match id {
-        None => o.u8(0),
-        Some(s) => {
-            o.u8(1);
-            o.u64(s.0);
-        }
-    }
-}
-
-fn optional(i: &mut In<'_>) -> Result<Option<SnapId>> {
-    match i.u8()? {
-        0 => Ok(None),
-        1 => Ok(Some(SnapId(i.u64()?))),
-        b => Err(Malformed::new(format!("{b} is neither present nor absent"))),
-    }
-}
-
-fn encode_snapshot(o: &mut Out, s: &SnapshotEntry) {
-    o.u64(s.id.0);
-    o.signed(s.time);
-    o.varint(s.size);
-    let deleted = u8::from(s.state == SnapshotState::Deleted);
-    let reverse = match s.reverse {
-        Reverse::No => 0,
-        Reverse::Pending => 1,
-        Reverse::Done => 2,
-    };
-    let later = u8::from(s.isolated) << 4 | u8::from(s.indexed) << 5;
-    o.u8(deleted | u8::from(s.held) << 1 | reverse << 2 | later);
-    o.u32(s.made_by.0);
-    o.u32(s.generation.0);
-    o.varint(s.depends.len() as u64);
-    for d in &s.depends {
-        o.u64(d.snap.0);
-        o.u32(d.generation.0);
-    }
-    option(o, s.parent);
-    for n in [s.data_bytes, s.changed_bytes, s.new_bytes, s.stored_bytes] {
-        o.varint(n);
-    }
-    o.string(&s.policy);
-    o.varint(s.tags.len() as u64);
-    for (k, v) in &s.tags {
-        o.string(k);
-        o.string(v);
-    }
-}
-
-fn decode_snapshot(i: &mut In<'_>) -> Result<SnapshotEntry> {
-    let id = SnapId(i.u64()?);
-    let (time, size) = (i.signed()?, i.varint()?);
-    let flags = i.u8()?;
-    let reverse = match flags >> 2 & 3 {
-        _ if flags >> 6 != 0 => {
-            return Err(Malformed::new(format!("snapshot {id}: unknown flags {flags:#x}")))
-        }
-        0 => Reverse::No,
-        1 => Reverse::Pending,
-        2 => Reverse::Done,
-        _ => return Err(Malformed::new(format!("snapshot {id}: unknown flags {flags:#x}"))),
-    };
-    let (made_by, generation) = (WriterNo(i.u32()?), WriterNo(i.u32()?));
-    let (n, mut depends) = i.list(12)?;
-    for _ in 0..n {
-        depends.push(RecipeName { snap: SnapId(i.u64()?), generation: WriterNo(i.u32()?) });
-    }
-    let parent = optional(i)?;
-    let mut s = SnapshotEntry {
-        id,
-        time,
-        size,
-        state: if flags & 1 == 0 { SnapshotState::Live } else { SnapshotState::Deleted },
-        held: flags & 2 != 0,
-        isolated: flags & 16 != 0,
-        reverse,
-        indexed: flags & 32 != 0,
-        made_by,
-        generation,
-        depends,
-        parent,
-        data_bytes: i.varint()?,
-        changed_bytes: i.varint()?,
-        new_bytes: i.varint()?,
-        stored_bytes: i.varint()?,
-        policy: i.string()?,
-        tags: Vec::new(),
-    };
-    let n;
-    (n, s.tags) = i.list(2)?;
-    for _ in 0..n {
-        s.tags.push((i.string()?, i.string()?));
-    }
-    Ok(s)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::VaultId;
+    use crate::{SnapId, VaultId};
 
     fn entry() -> SnapshotEntry {
         SnapshotEntry {
@@ -588,8 +286,8 @@ mod tests {
         let here = Context { vault: VaultId([7; 16]), place: "disks/x/manifest" };
         let shortest = entry();
         let mut out = Out::default();
-        encode_snapshot(&mut out, &shortest);
-        assert_eq!(out.0.len(), SNAPSHOT_BYTES_MIN);
+        shortest.encode(&mut out);
+        assert_eq!(out.0.len(), SnapshotEntry::BYTES_MIN);
         let mut m = Manifest::new(DiskId([1; 16]), "a/b");
         m.snapshots = vec![shortest; 3];
         assert_eq!(Manifest::decode(here, &m.encode(here)), Ok(m));

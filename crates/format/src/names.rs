@@ -1,13 +1,15 @@
 //! Names of objects. Every name below an owner's folder ends in the number of the writer that put it, except those of
 //! the manifest, of commit records and of referrer records.
 
+use crate::container::DataName;
 use crate::ids::{ContainerId, DiskId, Token, WriterNo};
-use crate::manifest::DataName;
 use crate::recipe::RecipeName;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// The vault's own file.
 pub const VAULT: &str = "vault.json";
+/// A second copy of it.
+pub const VAULT_COPY: &str = "vault.copy";
 /// All disks' folders.
 pub const DISKS: &str = "disks/";
 /// All names of disks.
@@ -209,7 +211,14 @@ mod tests {
             assert_eq!(folder_of(&referrer(&f, WriterNo(1), owner)), Some(&f[..]));
         }
         let token = Token(7);
-        let of_all = [VAULT.into(), name("a/b"), session(token), hooks(token), popular(WriterNo(1))];
+        let of_all = [
+            VAULT.into(),
+            VAULT_COPY.into(),
+            name("a/b"),
+            session(token),
+            hooks(token),
+            popular(WriterNo(1)),
+        ];
         for n in of_all {
             assert_eq!(folder_of(&n), None, "{n}");
         }

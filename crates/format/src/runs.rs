@@ -1,6 +1,7 @@
 //! Sets of chunk numbers as sorted runs.
 
 use crate::bytes::{In, Malformed, Out, Result};
+use crate::ids::{ChunkNo, TableIndex};
 use std::sync::OnceLock;
 
 const U32_MAX: u64 = u32::MAX as u64;
@@ -64,20 +65,19 @@ impl RunSet {
         self.runs.is_empty()
     }
 
-    /// How many numbers are before one that is in the set; `None` where it is not.
-    pub fn index_of(&self, no: u32) -> Option<usize> {
+    /// How many numbers are before one that is in the set: its index in a table of them. `None` where it is not.
+    pub fn index_of(&self, ChunkNo(no): ChunkNo) -> Option<TableIndex> {
         let at = self.runs.partition_point(|r| r.0 <= no).checked_sub(1)?;
         let (first, count) = self.runs[at];
-        (no - first < count).then(|| (self.before()[at] + (no - first)) as usize)
+        (no - first < count).then(|| TableIndex(self.before()[at] + (no - first)))
     }
 
     /// The number that so many others are before.
-    pub fn number_at(&self, index: usize) -> Option<u32> {
-        let index = u32::try_from(index).ok()?;
+    pub fn number_at(&self, TableIndex(index): TableIndex) -> Option<ChunkNo> {
         let at = self.before().partition_point(|b| *b <= index).checked_sub(1)?;
         let (first, count) = self.runs[at];
         let within = index - self.before()[at];
-        (within < count).then(|| first + within)
+        (within < count).then(|| ChunkNo(first + within))
     }
 
     fn before(&self) -> &[u32] {
@@ -93,13 +93,13 @@ impl RunSet {
     }
 
     /// Whether a number is in the set.
-    pub fn contains(&self, no: u32) -> bool {
+    pub fn contains(&self, ChunkNo(no): ChunkNo) -> bool {
         let at = self.runs.partition_point(|r| r.0 <= no);
         at > 0 && no - self.runs[at - 1].0 < self.runs[at - 1].1
     }
 
     /// How many numbers of `first .. first + count` are in the set.
-    pub fn count_within(&self, first: u32, count: u32) -> u64 {
+    pub fn count_within(&self, ChunkNo(first): ChunkNo, count: u32) -> u64 {
         let (lo, hi) = (u64::from(first), u64::from(first) + u64::from(count));
         let start = self.runs.partition_point(|r| u64::from(r.0) + u64::from(r.1) <= lo);
         self.runs[start..]
@@ -205,10 +205,11 @@ mod tests {
             prop_assert_eq!(numbers(&x.union(&y)), nx.union(&ny).copied().collect());
             prop_assert_eq!(numbers(&x.minus(&y)), nx.difference(&ny).copied().collect());
             prop_assert_eq!(x.len(), nx.len() as u64);
-            prop_assert_eq!(x.contains(at), nx.contains(&at));
-            prop_assert_eq!(x.index_of(at), nx.iter().position(|v| *v == at));
-            prop_assert_eq!(x.number_at(n as usize), nx.iter().nth(n as usize).copied());
-            prop_assert_eq!(x.count_within(at, n), nx.range(at..at + n).count() as u64);
+            prop_assert_eq!(x.contains(ChunkNo(at)), nx.contains(&at));
+            let index = nx.iter().position(|v| *v == at);
+            prop_assert_eq!(x.index_of(ChunkNo(at)), index.map(|n| TableIndex(n as u32)));
+            prop_assert_eq!(x.number_at(TableIndex(n)), nx.iter().nth(n as usize).copied().map(ChunkNo));
+            prop_assert_eq!(x.count_within(ChunkNo(at), n), nx.range(at..at + n).count() as u64);
             let mut o = Out::default();
             x.encode(&mut o);
             prop_assert_eq!(RunSet::decode(&mut In::within(&o.0, 1 << 20)).unwrap(), x);

@@ -5,16 +5,13 @@ use crate::error::{ImageError, Result};
 use crate::file::lock::{claim, Purpose};
 use crate::file::zeros;
 use crate::open::format::{Content, Format, HEAD_BYTES};
-use crate::output::options::check_write;
-use crate::output::written::WrittenRanges;
-use parking_lot::Mutex;
-use rustix::fs::{seek, OFlags, SeekFrom};
-use std::fs::{File, OpenOptions};
+use crate::output::overwritten::{check_room, open, Overwritten};
+use rustix::fs::{seek, SeekFrom};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 /// What is compared, and written, as a whole.
@@ -36,56 +33,35 @@ pub fn open_in_place(path: &Path, size: u64, changed: Arc<AtomicU64>) -> Result<
     if !is_device && !kind.is_file() {
         return Err(ImageError::refused(&name, "is neither a file nor a block device"));
     }
-    // O_EXCL on a device fails where it is mounted or part of another device.
-    let flags = if is_device { OFlags::EXCL } else { OFlags::empty() };
-    let opened = OpenOptions::new().read(true).write(true).custom_flags(flags.bits() as i32).open(path);
-    let file = opened.map_err(|e| match e.kind() {
-        io::ErrorKind::ResourceBusy => {
-            ImageError::refused(&name, "is in use: mounted, or part of another device")
-        }
-        _ => ImageError::io(&name, "open", e),
-    })?;
+    let file = open(path, &name, is_device)?;
     claim(&file, &name, Purpose::Replace)?;
     let length =
         seek(&file, SeekFrom::End(0)).map_err(|e| ImageError::io(&name, "tell the size of", e.into()))?;
-    if is_device && length < size {
-        return Err(ImageError::refused(
-            &name,
-            format!("the device has {length} bytes, and the disk has {size}"),
-        ));
+    if is_device {
+        check_room(&name, length, size)?;
     }
-    let mut target = InPlace {
-        name,
-        file,
-        is_device,
-        size,
-        written: Mutex::default(),
-        changed,
-        failed: AtomicBool::new(false),
-    };
+    let refusal = "an earlier write failed, so that the disk cannot be completed; run it again";
+    let target = InPlace { disk: Overwritten::new(name, file, size, refusal), is_device, changed };
     target.check_raw(length)?;
     if !is_device && length != size {
-        target.outcome("set the size of", target.file.set_len(size))?;
+        target.disk.outcome("set the size of", target.disk.file.set_len(size))?;
     }
     Ok(Box::new(target))
 }
 
 /// A disk that is made another one.
 struct InPlace {
-    name: String,
-    file: File,
+    disk: Overwritten,
     is_device: bool,
-    size: u64,
-    written: Mutex<WrittenRanges>,
     changed: Arc<AtomicU64>,
-    failed: AtomicBool,
 }
 
 impl InPlace {
     /// Refuses an image: its blocks are not those of the disk.
-    fn check_raw(&mut self, length: u64) -> Result<()> {
+    fn check_raw(&self, length: u64) -> Result<()> {
+        let Overwritten { name, file, .. } = &self.disk;
         let mut head = vec![0; HEAD_BYTES.min(length as usize)];
-        self.file.read_exact_at(&mut head, 0).map_err(|e| ImageError::io(&self.name, "read", e))?;
+        file.read_exact_at(&mut head, 0).map_err(|e| ImageError::io(name, "read", e))?;
         let what = match Content::of_head(&head) {
             Content::Disk(Format::Raw) => return Ok(()),
             Content::Disk(format) => format.name(),
@@ -94,31 +70,15 @@ impl InPlace {
         let why = format!(
             "begins like {what}, and only a raw disk can be restored in place; restore to another file"
         );
-        Err(ImageError::refused(&self.name, why))
-    }
-
-    /// Poisons the target when an operation failed: its content is unknown from then on.
-    fn outcome<T>(&self, op: &'static str, result: io::Result<T>) -> Result<T> {
-        result.map_err(|e| {
-            self.failed.store(true, Ordering::Release);
-            ImageError::io(&self.name, op, e)
-        })
-    }
-
-    fn check_whole(&self) -> Result<()> {
-        if self.failed.load(Ordering::Acquire) {
-            let why = "an earlier write failed, so that the disk cannot be completed; run it again";
-            return Err(ImageError::refused(&self.name, why));
-        }
-        Ok(())
+        Err(ImageError::refused(name, why))
     }
 
     /// Writes the blocks of `data` that are not there.
     fn write_differing(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let mut there = vec![0; data.len()];
-        self.file.read_exact_at(&mut there, offset)?;
+        self.disk.file.read_exact_at(&mut there, offset)?;
         for run in differing(&there, data) {
-            self.file.write_all_at(&data[run.clone()], offset + run.start as u64)?;
+            self.disk.file.write_all_at(&data[run.clone()], offset + run.start as u64)?;
             self.changed.fetch_add(run.len() as u64, Ordering::Relaxed);
         }
         Ok(())
@@ -126,13 +86,14 @@ impl InPlace {
 
     /// Makes the parts of a range zeros that are not.
     fn clear(&self, range: Range<u64>) -> io::Result<()> {
+        let file = &self.disk.file;
         let zeros = vec![0; PIECE_BYTES as usize];
         let mut there = vec![0; PIECE_BYTES as usize];
         let mut at = range.start;
         while at < range.end {
             if !self.is_device {
                 // Holes need not be read.
-                match seek(&self.file, SeekFrom::Data(at)) {
+                match seek(file, SeekFrom::Data(at)) {
                     Ok(data) if data >= range.end => return Ok(()),
                     Ok(data) => at = at.max(data),
                     Err(rustix::io::Errno::NXIO) => return Ok(()),
@@ -141,13 +102,13 @@ impl InPlace {
                 }
             }
             let n = (range.end - at).min(PIECE_BYTES) as usize;
-            self.file.read_exact_at(&mut there[..n], at)?;
+            file.read_exact_at(&mut there[..n], at)?;
             for run in differing(&there[..n], &zeros[..n]) {
                 let of_disk = at + run.start as u64..at + run.end as u64;
                 if self.is_device {
-                    zeros::zero(&self.file, of_disk)?;
+                    zeros::zero(file, of_disk)?;
                 } else {
-                    zeros::punch(&self.file, of_disk)?;
+                    zeros::punch(file, of_disk)?;
                 }
                 self.changed.fetch_add(run.len() as u64, Ordering::Relaxed);
             }
@@ -179,19 +140,10 @@ impl Target for InPlace {
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        self.check_whole()?;
-        check_write(&self.name, self.size, offset, data.len())?;
-        self.outcome("write", self.write_differing(offset, data))?;
-        self.written.lock().add(offset..offset + data.len() as u64);
-        Ok(())
+        self.disk.write_at(offset, data, || self.write_differing(offset, data))
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
-        self.check_whole()?;
-        let gaps = self.written.lock().gaps(self.size);
-        for gap in gaps {
-            self.outcome("zero", self.clear(gap))?;
-        }
-        self.outcome("sync", self.file.sync_all())
+        self.disk.finish(|gap| self.clear(gap))
     }
 }

@@ -3,6 +3,7 @@
 pub mod device;
 mod flusher;
 pub mod options;
+pub mod overwritten;
 pub mod partial;
 pub mod pipe;
 pub mod raw;

@@ -1,34 +1,62 @@
 //! The command line: commands, options and their help.
 
-use crate::terminal::streams;
+mod help;
+
+pub use help::{explain, parse};
+
 use clap::{Parser, Subcommand};
 use std::convert::Infallible;
-use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::sync::LazyLock;
+use vault::FORMAT_VERSION;
+
+/// The program's version, the commit that it is built from, and the version of the vaults that it writes.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let (version, commit) = (env!("CARGO_PKG_VERSION"), env!("SAPWOOD_COMMIT"));
+    format!("{version} ({commit}, vault format {FORMAT_VERSION})")
+});
+
+/// Above the options that all commands have, in their help.
+const GLOBAL: &str = "Options of all commands";
 
 /// Deduplicating storage for the disks of virtual machines
 #[derive(Parser)]
-#[command(version, propagate_version = true)]
+#[command(version = VERSION.as_str(), propagate_version = true)]
 pub struct Args {
     /// Where the vault is: /path or file:///path
-    #[arg(long, global = true, env = "SAPWOOD_STORE", value_name = "URL")]
+    #[arg(long, global = true, help_heading = GLOBAL, env = "SAPWOOD_STORE", value_name = "URL")]
     pub store: Option<String>,
     /// Configuration file, with jobs and the vault to use if neither --store nor SAPWOOD_STORE names one
     /// [default: /etc/sapwood/sapwood.toml, if it exists]
-    #[arg(long, global = true, env = "SAPWOOD_CONFIG", value_name = "FILE")]
+    #[arg(long, global = true, help_heading = GLOBAL, env = "SAPWOOD_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Print exactly one JSON object
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     pub json: bool,
-    /// Show no progress
-    #[arg(short, long, global = true)]
+    /// Print only what was asked for, and what went wrong
+    #[arg(short, long, global = true, help_heading = GLOBAL)]
     pub quiet: bool,
     /// Seconds to wait for locks that other processes have
-    #[arg(long, global = true, default_value_t = store::LOCK_WAIT.as_secs(), value_name = "SECONDS")]
+    #[arg(long, global = true, help_heading = GLOBAL, default_value_t = store::LOCK_WAIT.as_secs(), value_name = "SECONDS")]
     pub lock_wait: u64,
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Args {
+    /// Whether standard output is for the bytes of a disk or of files, if anything.
+    pub fn prints_data(&self) -> bool {
+        let is_out = |path: &PathBuf| path.as_os_str() == "-";
+        match &self.command {
+            Command::Restore(Restore { target, to, .. }) => to.is_none() && is_out(target),
+            Command::Files(Files { what, .. }) => match what {
+                Some(FilesWhat::Get { to, .. }) => to.as_ref().is_some_and(is_out),
+                Some(FilesWhat::Tar { .. }) => true,
+                _ => false,
+            },
+            _ => false,
+        }
+    }
 }
 
 /// Parses octal permissions.
@@ -68,6 +96,9 @@ pub enum Command {
         /// vm/disk@SNAP; may be given several times, for several disks too
         #[arg(value_parser = parse_name, required = true)]
         snapshots: Vec<String>,
+        /// Ask nothing
+        #[arg(long)]
+        yes: bool,
     },
     /// Set tags of a snapshot, or take them away
     Tag {
@@ -225,6 +256,8 @@ pub enum Command {
         /// Where to
         dir: PathBuf,
     },
+    /// Heal damaged objects from what is left of them, from the rest of the vault, other vaults and disk images
+    Repair(Repair),
     /// Check the vault for damage, and list the snapshots that it affects
     Verify {
         /// Only this disk (vm/disk) or snapshot (vm/disk@SNAP)
@@ -234,6 +267,25 @@ pub enum Command {
         #[arg(long)]
         data: bool,
     },
+}
+
+#[derive(clap::Args)]
+pub struct Repair {
+    /// Only this disk (vm/disk)
+    #[arg(value_parser = parse_name)]
+    pub disk: Option<String>,
+    /// Read all chunks first, as `verify --data` does [default: those that a verification has found damaged]
+    #[arg(long)]
+    pub data: bool,
+    /// Take lost chunks from this vault, such as one that `copy` fills; may be repeated
+    #[arg(long, value_name = "URL")]
+    pub from_vault: Vec<String>,
+    /// Take lost chunks from this image, device or NBD export, such as the disk that was backed up; may be repeated
+    #[arg(long, value_name = "SOURCE")]
+    pub from_source: Vec<PathBuf>,
+    /// Format of the sources: raw, qcow2, vmdk [default: by content]
+    #[arg(long, value_name = "FORMAT", requires = "from_source")]
+    pub source_format: Option<String>,
 }
 
 #[derive(Subcommand)]
@@ -343,16 +395,18 @@ pub enum Popular {
     },
 }
 
-#[derive(clap::Args)]
+#[derive(Clone, Default, clap::Args)]
 pub struct Backup {
     /// vm/disk, for example web01/vda: two parts of letters, digits and . _ - + :, at most 255 bytes each, not
-    /// beginning with . or -. With qmp:SOCKET and libvirt:DOMAIN only the vm
+    /// beginning with . or -. With qmp:SOCKET and libvirt:DOMAIN only the vm; with libvirt:PATTERN '*', since each machine
+    /// keeps its own name
     #[arg(value_parser = parse_name)]
     pub disk: String,
     /// File or block device (raw, qcow2 or VMDK, detected by content), nbd://HOST/EXPORT,
     /// nbd+unix:///EXPORT?socket=PATH, qmp:SOCKET#NODE (a disk of a running QEMU; Sapwood sets up point in time, dirty
-    /// bitmap and export), qmp:SOCKET (all its disks at one instant), libvirt:DOMAIN (the same for a running
-    /// domain), or - for standard input
+    /// bitmap and export), qmp:SOCKET (all its disks at one instant), libvirt:DOMAIN (the same for a domain; one that is
+    /// off is backed up from its images), libvirt:PATTERN (all domains that fit, such as 'libvirt:*'), or - for standard
+    /// input
     #[arg(required_unless_present = "from_command", default_value = "-", hide_default_value = true)]
     pub source: PathBuf,
     /// Instead of a source: a command of sh that writes the disk to its standard output. If it fails, nothing is stored; of a
@@ -576,21 +630,4 @@ pub struct Mount {
 /// The name of a disk or snapshot. New names never begin with a dash; `./-vm/disk` names an old one that does.
 fn parse_name(text: &str) -> Result<String, Infallible> {
     Ok(text.strip_prefix("./").unwrap_or(text).to_owned())
-}
-
-/// Prints clap's message: help and version to standard output, an error to standard error.
-pub fn explain(e: &clap::Error) -> ExitCode {
-    let text = |is_terminal: bool| {
-        if is_terminal && std::env::var_os("NO_COLOR").is_none() {
-            e.render().ansi().to_string()
-        } else {
-            e.render().to_string()
-        }
-    };
-    if e.use_stderr() {
-        streams::err(&text(std::io::stderr().is_terminal()));
-    } else {
-        streams::out(&text(std::io::stdout().is_terminal()));
-    }
-    ExitCode::from(e.exit_code() as u8)
 }

@@ -29,7 +29,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Command::Backup(a) => backup::run(args, a),
         Command::Snapshots { disk } => list::run(args, disk.as_deref()),
         Command::Restore(a) => restore::run(args, a),
-        Command::Delete { snapshots } => delete::run(args, snapshots),
+        Command::Delete { snapshots, yes } => delete::run(args, snapshots, *yes),
         Command::Tag { snapshot, tags, remove } => tag::run(args, snapshot, tags, remove),
         Command::Rename { old, new } => rename::run(args, old, new),
         Command::Remove { disk, yes } => remove::run(args, disk, *yes),
@@ -56,6 +56,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Command::Study { paths, chunk, source_format } => {
             study::run(args, paths, chunk, source_format.as_deref())
         }
+        Command::Repair(a) => verify::repair::run(args, a),
         Command::Verify { name, data } => verify::run(args, name.as_deref(), *data),
     }
 }

@@ -27,13 +27,25 @@ mod watched;
 
 pub use agent::is_guest_frozen;
 pub use definition::Definition;
-pub use libvirt::{define, defined_disks, has_domain, relocate, Relocated, CHECKPOINT_TAG, IMAGE_TAG};
+pub use libvirt::{
+    all_domains, define, defined_disks, has_domain, relocate, DomainDisk, Relocated, CHECKPOINT_TAG,
+    IMAGE_TAG,
+};
 pub use point::{DiskRequest, LiveOptions, Point};
 pub use watched::WatchedPoint;
 
 use anyhow::Result;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use vault::{VaultError, VaultId};
+
+/// The name that stands, beside a pattern of domains, for those of the machines themselves.
+pub const THEIR_OWN_NAMES: &str = "*";
+
+/// The pattern of domains in a source such as `libvirt:web*`.
+pub fn domain_pattern(source: &Path) -> Option<&str> {
+    source.to_str()?.strip_prefix("libvirt:").filter(|pattern| pattern.contains(['*', '?']))
+}
 
 /// Disks of a running machine, as users name them.
 #[derive(Clone, Debug)]
@@ -50,6 +62,16 @@ pub enum LiveSourceName {
         /// Its name, id or UUID.
         domain: String,
     },
+}
+
+impl fmt::Display for LiveSourceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LiveSourceName::Qemu { socket, node: None } => write!(f, "qmp:{}", socket.display()),
+            LiveSourceName::Qemu { socket, node: Some(node) } => write!(f, "qmp:{}#{node}", socket.display()),
+            LiveSourceName::Libvirt { domain } => write!(f, "libvirt:{domain}"),
+        }
+    }
 }
 
 impl LiveSourceName {
@@ -88,6 +110,14 @@ impl LiveSourceName {
                 node::writable_disks(&mut qmp::Qmp::connect(socket)?)
             }
             LiveSourceName::Libvirt { domain } => libvirt::disks_of(domain),
+        }
+    }
+
+    /// All disks of a domain of libvirt that is off; `None` where it is not, and for a QEMU, which runs.
+    pub fn disks_if_off(&self) -> Result<Option<Vec<DomainDisk>>> {
+        match self {
+            LiveSourceName::Qemu { .. } => Ok(None),
+            LiveSourceName::Libvirt { domain } => libvirt::disks_if_off(domain),
         }
     }
 

@@ -21,15 +21,19 @@ mod tags;
 mod tar;
 mod terminal;
 
-use clap::Parser;
 use std::process::ExitCode;
 use terminal::outcome;
 use terminal::streams::{self, errln};
 
 fn main() -> ExitCode {
     store::send_notices_to(|line| errln!("sapwood: {line}"));
-    let ended = match args::Args::try_parse() {
-        Ok(args) => commands::run(&args).unwrap_or_else(|e| outcome::told(&e)),
+    let ended = match args::parse() {
+        Ok(args) => commands::run(&args).unwrap_or_else(|e| {
+            if args.json && !args.prints_data() {
+                outcome::told_as_json(&e);
+            }
+            outcome::told(&e)
+        }),
         Err(e) => args::explain(&e),
     };
     streams::finish(ended)

@@ -5,28 +5,28 @@ use std::io::{self, Write};
 use std::ops::Range;
 
 const BLOCK: usize = 512;
-/// The largest number of eleven octal digits.
+/// The largest number that fits eleven octal digits.
 const OCTAL_11_MAX: u64 = (1 << 33) - 1;
 const OCTAL_7_MAX: u64 = (1 << 21) - 1;
 
-/// What a member is.
+/// The kind of a member.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind<'a> {
     File,
     Directory,
-    /// To what.
+    /// The target of the link.
     SymbolicLink(&'a [u8]),
-    /// To which member before.
+    /// The path of an earlier member.
     HardLink(&'a [u8]),
     CharDevice(u32, u32),
     BlockDevice(u32, u32),
     Fifo,
 }
 
-/// A member.
+/// The header of a member.
 #[derive(Clone, Copy, Debug)]
 pub struct Member<'a> {
-    /// Without a `/` before it.
+    /// Without a leading `/`.
     pub path: &'a [u8],
     pub kind: Kind<'a>,
     pub mode: u16,
@@ -53,8 +53,8 @@ impl<W: Write> Tar<W> {
         self.head(member, member.path, 0, Vec::new())
     }
 
-    /// Adds a file of `size` bytes, of which only `data` is not zeros: sorted, within the file. `read` is called for each of
-    /// these ranges in turn, and writes all of it.
+    /// Adds a file of `size` bytes. It is zeros except for the ranges `data`, which are sorted and within the file.
+    /// `read` is called for each range in order, and must write all of it.
     pub fn add_file(
         &mut self,
         member: &Member,
@@ -88,7 +88,7 @@ impl<W: Write> Tar<W> {
         self.out.flush()
     }
 
-    /// Writes a header, and a pax header before it with what does not fit into it.
+    /// Writes a header. A pax header before it has the values that do not fit.
     fn head(&mut self, m: &Member, name: &[u8], size: u64, mut pax: Vec<u8>) -> io::Result<()> {
         let is_sparse = !pax.is_empty();
         let is_text = |b: &[u8]| std::str::from_utf8(b).is_ok();
@@ -148,7 +148,7 @@ impl<W: Write> Tar<W> {
     }
 }
 
-/// `len key=value\n`, where `len` counts itself.
+/// Adds a record `len key=value\n`; `len` is the length of the whole record, with its own digits.
 fn record(pax: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     let rest = key.len() + value.len() + 3;
     let digits = |n: usize| n.to_string().len();
@@ -162,7 +162,7 @@ fn record(pax: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     }
 }
 
-/// The key of an extended attribute: its name, in which a `=` must not end it.
+/// The key of an extended attribute. `=` in its name is escaped because it would end the key, and so is `%`.
 fn attribute_key(name: &[u8]) -> Vec<u8> {
     let mut key = b"SCHILY.xattr.".to_vec();
     for byte in name {
@@ -177,14 +177,14 @@ fn attribute_key(name: &[u8]) -> Vec<u8> {
 
 fn time(seconds: i64, nanos: u32) -> String {
     match (seconds, nanos) {
-        // -1.25 is two seconds before 1970 and three quarters of one after that.
+        // -1.25 comes as -2 seconds and 750,000,000 nanoseconds.
         (s, n) if s < 0 && n > 0 => format!("-{}.{:09}", -(s + 1), 1_000_000_000 - n),
         (s, 0) => s.to_string(),
         (s, n) => format!("{s}.{n:09}"),
     }
 }
 
-/// The map before the data of a sparse file: decimal numbers in lines, up to the end of a block.
+/// The map before the data of a sparse file: decimal numbers, one a line, padded to whole blocks.
 fn sparse_map(size: u64, data: &[Range<u64>]) -> Vec<u8> {
     let end = (data.last().is_none_or(|r| r.end < size)).then_some(size..size);
     let ranges: Vec<&Range<u64>> = data.iter().chain(&end).collect();
@@ -195,7 +195,7 @@ fn sparse_map(size: u64, data: &[Range<u64>]) -> Vec<u8> {
     map
 }
 
-/// A header of ustar. What does not fit stands in the pax header before it.
+/// A ustar header. Values that do not fit are in the pax header before it.
 fn header(m: &Member, name: &[u8], link: &[u8], kind: u8, size: u64) -> [u8; BLOCK] {
     let mut h = [0; BLOCK];
     let mut text = |at: usize, max: usize, bytes: &[u8]| {
@@ -265,14 +265,14 @@ mod tests {
         let names = [99, 100, 101].map(|len| "n".repeat(len));
         let path = |kind, n: usize| has(&headers(kind, &names[n], 0, &[]), " path=");
         assert_eq!([0, 1, 2].map(|n| path(Kind::File, n)), [false, false, true]);
-        // That of a directory has a `/` behind it.
+        // The path of a directory ends in `/`.
         assert_eq!([0, 1, 2].map(|n| path(Kind::Directory, n)), [false, true, true]);
         let link =
             |n: usize| has(&headers(Kind::SymbolicLink(names[n].as_bytes()), "l", 0, &[]), " linkpath=");
         assert_eq!([0, 1, 2].map(link), [false, false, true]);
     }
 
-    /// What stands behind a `=` in the name of an attribute was taken for its value.
+    /// If the name of an attribute had a `=`, readers took what came after it for the value.
     #[test]
     fn names_of_attributes_do_not_end_early() {
         let all = headers(Kind::File, "f", 0, &[(b"user.a=b%".to_vec(), b"c=d".to_vec())]);

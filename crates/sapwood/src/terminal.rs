@@ -1,5 +1,6 @@
 //! Standard output and error, exit codes, text for people.
 
+pub mod ask;
 pub mod escape;
 pub mod exit_code;
 pub mod outcome;

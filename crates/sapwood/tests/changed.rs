@@ -29,7 +29,7 @@ fn only_what_a_list_names_is_read() {
     assert_eq!(told["scan"]["kind"], "whole");
     assert!(told["scan"]["why"].as_str().unwrap().contains("is not the newest snapshot"), "{told}");
     assert!(bench.restored("vm/d@latest") == bytes);
-    let plain = bench.run(&["-q", "backup", "vm/d", &disk, "--since", &first, "--changed", &rbd]);
+    let plain = bench.run(&["backup", "vm/d", &disk, "--since", &first, "--changed", &rbd]);
     let said = String::from_utf8_lossy(&plain.stdout).into_owned();
     assert!(said.contains("read: all of it: "), "{said}");
 }

@@ -48,11 +48,11 @@ fn machines_patterns_and_single_snapshots() {
     let first = bench.snapshots("web02/vda")[0].clone();
     bench.done(&["hold", &format!("web02/vda@{first}")]);
     let copied = bench.json(&["copy", "web01", &format!("web02/vda@{first}"), "--to", &to]);
-    assert_eq!(copied["snapshots"], 7, "{copied}");
+    assert_eq!(copied["snapshot_count"], 7, "{copied}");
     assert_eq!(copied["disks"].as_array().unwrap().len(), 3);
     assert!(copied["read_bytes"].as_u64().unwrap() > 0 && copied["stored_bytes"].as_u64().unwrap() > 0);
     let copied = bench.json(&["copy", "--all", "--to", &to]);
-    assert_eq!((copied["snapshots"].as_u64(), copied["failed"].as_array().unwrap().len()), (Some(2), 0));
+    assert_eq!((copied["snapshot_count"].as_u64(), copied["failed"].as_array().unwrap().len()), (Some(2), 0));
     let listed = bench.json(&["--store", &to, "snapshots"]);
     assert_eq!(ids(&listed), bench.all_snapshots());
     for s in listed["snapshots"].as_array().unwrap() {
@@ -62,7 +62,7 @@ fn machines_patterns_and_single_snapshots() {
     }
     // Again: nothing is read and nothing written.
     let again = bench.json(&["copy", "--all", "--to", &to]);
-    for field in ["snapshots", "read_bytes", "stored_bytes"] {
+    for field in ["snapshot_count", "read_bytes", "stored_bytes"] {
         assert_eq!(again[field], 0, "{field}: {again}");
     }
     let said = String::from_utf8(bench.done(&["copy", "web01/vda", "--to", &to]).stdout).unwrap();

@@ -1,5 +1,5 @@
-//! The commands of the user's guide do what it says: they are run in its order, with its paths in a directory of the
-//! test.
+//! The commands of the README and of the user's guide do what these say: they are run in their order, with their paths in
+//! a directory of the test.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -24,10 +24,13 @@ fn blocks<'a>(text: &'a str, fence: &str) -> Vec<String> {
     all
 }
 
-#[test]
-fn the_guide_works_as_printed() {
-    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide.md");
-    let guide = std::fs::read_to_string(guide).unwrap();
+/// A text of the project, by its path.
+fn page(path: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)).unwrap()
+}
+
+/// Makes the places, with the images that the pages speak of.
+fn places() -> Bench {
     let bench = Bench::bare();
     let root = bench.dir.path().to_str().unwrap();
     for place in PLACES {
@@ -43,12 +46,15 @@ fn the_guide_works_as_printed() {
         qemu_img(&["convert", "-f", "raw", "-O", "qcow2", &bench.file("disk", &disk), &image]);
     }
     std::fs::rename(bench.path("disk"), format!("{root}/images/db01.raw")).unwrap();
-    let packed = Command::new("gzip").arg("-1").arg(format!("{root}/images/db01.raw")).status().unwrap();
-    assert!(packed.success());
-    let script = blocks(&guide, "```sh").concat();
+    bench
+}
+
+/// Runs the commands of a page, and returns what they printed.
+fn run(bench: &Bench, page: &str, commands_min: usize) -> String {
+    let mut script = blocks(page, "```sh").concat();
     let commands = script.lines().filter(|l| l.contains("sapwood ")).count();
-    assert!(commands > 20, "only {commands} commands were found");
-    let mut script = script;
+    assert!(commands >= commands_min, "only {commands} commands were found");
+    let root = bench.dir.path().to_str().unwrap();
     for place in PLACES {
         script = script.replace(&format!("{place}/"), &format!("{root}{place}/"));
     }
@@ -63,6 +69,24 @@ fn the_guide_works_as_printed() {
         .unwrap();
     let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
     assert!(ran.status.success(), "{out}\n{err}");
+    out.into_owned()
+}
+
+#[test]
+fn the_readmes_quick_start_works_as_printed() {
+    let bench = places();
+    run(&bench, &page("README.md"), 5);
+    let image = |name: &str| format!("{}/images/{name}.qcow2", bench.dir.path().display());
+    qemu_img(&["compare", "-q", &image("web01"), &image("restored")]);
+}
+
+#[test]
+fn the_guide_works_as_printed() {
+    let bench = places();
+    let root = bench.dir.path().to_str().unwrap();
+    let packed = Command::new("gzip").arg("-1").arg(format!("{root}/images/db01.raw")).status().unwrap();
+    assert!(packed.success());
+    let out = run(&bench, &page("docs/guide.md"), 20);
     let restored = |name: &str| std::fs::read(format!("{root}/images/{name}")).unwrap();
     let web01 = format!("{root}/images/web01.qcow2");
     qemu_img(&["compare", "-q", &web01, &format!("{root}/images/web01-restored.qcow2")]);

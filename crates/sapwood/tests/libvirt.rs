@@ -77,7 +77,14 @@ fn a_domain_is_backed_up_by_its_checkpoints() {
     // Ended in order, QEMU keeps its bitmaps.
     let content = write(20 << 20, 4096, 6);
     libvirt.virsh(&["destroy", "vm", "--graceful"]);
-    bench.fails(&["backup", "vm", "libvirt:vm"], FAILED, &["libvirt domain vm", "not running"]);
+    let off = bench.json(&["backup", "vm", "libvirt:vm"]);
+    assert_eq!(off["disks"][0]["consistency"], "off");
+    assert!(bench.restored("vm/vda@latest") == content);
+    libvirt.virsh(&["start", "vm"]);
+    // What a checkpoint of before has recorded says nothing of an image that may have been put back meanwhile.
+    assert_eq!(back_up(&bench).0["kind"], "whole");
+    let content = write(20 << 20, 4096, 7);
+    libvirt.virsh(&["destroy", "vm", "--graceful"]);
     libvirt.virsh(&["start", "vm"]);
     assert_eq!(back_up(&bench).0, json!({ "kind": "changed", "bytes": SEGMENT }));
     assert!(bench.restored("vm/vda@latest") == content);
@@ -243,6 +250,75 @@ fn what_libvirt_does_not_have_is_said() {
     bench.fails(&["backup", "vm", "libvirt:vm"], FAILED, &["libvirt domain vm", "/nowhere"]);
     bench.env.push(("PATH".into(), "/nowhere".into()));
     bench.fails(&["backup", "vm", "libvirt:vm"], FAILED, &["virsh", "not installed"]);
+}
+
+/// A loop over all machines needs no branch.
+#[test]
+fn a_domain_that_is_off_is_backed_up_from_its_images() {
+    let mut bench = Bench::new("balanced");
+    let content = random(DISK_BYTES, 6);
+    let libvirt = machine(&mut bench, &content);
+    let (whole, _, _) = back_up(&bench);
+    assert_eq!(whole["kind"], "whole");
+    libvirt.virsh(&["destroy", "vm", "--graceful"]);
+    let (off, _, report) = back_up(&bench);
+    assert_eq!((&off["kind"], &report["disks"][0]["consistency"]), (&json!("whole"), &json!("off")));
+    assert_eq!(report["disks"][0]["changed_bytes"], 0, "the same disk under the same name: {report}");
+    assert!(bench.restored("vm/vda") == content);
+    let definition = bench.restored("vm/definition");
+    assert!(String::from_utf8(definition).unwrap().contains("<name>vm</name>"));
+    // All of one instant: it comes back as one machine.
+    let restored = bench.json(&["restore", "vm", "--to", &bench.arg("restored")]);
+    let formats: Vec<&str> =
+        restored["disks"].as_array().unwrap().iter().map(|d| d["format"].as_str().unwrap()).collect();
+    assert_eq!(formats, ["qcow2", "raw"]);
+
+    // Somebody else writes to an image of a machine that is off.
+    let mut writer = std::process::Command::new("qemu-io");
+    writer
+        .arg(bench.path("a.qcow2"))
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped());
+    let mut writer = writer.spawn().unwrap();
+    let mut prompt = [0];
+    std::io::Read::read_exact(writer.stdout.as_mut().unwrap(), &mut prompt).unwrap();
+    bench.fails(&["backup", "vm", "libvirt:vm"], REFUSED, &["vm/vda", "in use"]);
+    drop(writer.stdin.take());
+    writer.wait().unwrap();
+
+    // Running again, and with a pattern: by its own name.
+    libvirt.virsh(&["start", "vm"]);
+    libvirt.write("vda", 0, 4096, 9);
+    bench.fails(&["backup", "vm", "libvirt:v*"], USAGE, &["'*'"]);
+    bench.fails(&["backup", "*", "libvirt:w*"], FAILED, &["libvirt:w*", "virsh list"]);
+    let all = bench.json(&["backup", "*", "libvirt:*"]);
+    assert_eq!(
+        (&all["machines"][0]["machine"], all["machines"].as_array().unwrap().len()),
+        (&json!("vm"), 1)
+    );
+    assert_eq!(all["machines"][0]["disks"][0]["disk"], "vm/vda");
+    let mut content = content;
+    content[..4096].fill(9);
+    assert!(bench.restored("vm/vda") == content);
+
+    // By a job.
+    let config = format!(
+        "store = '{}'\nstate_dir = '{}'\n[jobs.all]\nretain = {{ last = 1 }}\n[jobs.all.disks]\n'*' = 'libvirt:*'\n",
+        bench.store.display(),
+        bench.arg("state")
+    );
+    let ran = bench.json(&["--config", &bench.file("sapwood.toml", config.as_bytes()), "run"]);
+    let disks = ran["jobs"][0]["disks"].as_array().unwrap().iter();
+    let disks: Vec<&str> = disks.map(|d| d["disk"].as_str().unwrap()).collect();
+    assert_eq!(disks, ["vm/vda", "vm/vdb", "vm/definition"], "{ran}");
+    assert_eq!(bench.snapshots("vm/vda").len(), 1);
+
+    // Its guest's memory is in a file: its images alone are not the machine.
+    libvirt.virsh(&["managedsave", "vm"]);
+    let uuid = libvirt.virsh(&["domuuid", "vm"]);
+    for source in ["libvirt:vm".to_owned(), format!("libvirt:{}", uuid.trim())] {
+        bench.fails(&["backup", "vm", &source], FAILED, &["managedsave", "start it"]);
+    }
 }
 
 /// A machine of two disks is lost, and comes back with one command.

@@ -393,7 +393,7 @@ fn it_stays_while_a_command_runs() {
     let ended = bench.done(&["-q", "mount", &place, "--", "sh", "-c", print]);
     assert!(ended.stdout == content);
     let said = bench.json(&["mount", &place, "--", "true"]);
-    assert_eq!(said, serde_json::json!({ "mountpoint": place, "disks": 1, "snapshots": 1 }));
+    assert_eq!(said, serde_json::json!({ "mountpoint": place, "disk_count": 1, "snapshot_count": 1 }));
     assert_eq!(bench.run(&["mount", &place, "--", "sh", "-c", "exit 7"]).code(), Some(7));
     bench.fails(&["-q", "mount", &place, "--", "no-such-command"], FAILED, &["no-such-command"]);
     assert!(!is_mounted(Path::new(&place)));

@@ -23,7 +23,7 @@ fn reasons(report: &Value) -> Vec<String> {
     let disks = report["disks"].as_array().unwrap();
     let snapshots = disks.iter().flat_map(|d| d["snapshots"].as_array().unwrap());
     let words =
-        |s: &Value| s["why"].as_array().unwrap().iter().map(|w| w.as_str().unwrap().to_owned()).collect();
+        |s: &Value| s["kept_by"].as_array().unwrap().iter().map(|w| w.as_str().unwrap().to_owned()).collect();
     snapshots.map(words).map(|w: Vec<String>| w.join(" ")).collect()
 }
 
@@ -49,7 +49,7 @@ fn rules_say_what_stays() {
     let counts = ["web01/vda", "web02/vda", "db/vda"].map(|disk| bench.snapshots(disk).len());
     assert_eq!(counts, [4, 3, 12]);
     let quiet = bench.done(&["-q", "retain", "--all", "--within", "48h"]);
-    assert_eq!(String::from_utf8(quiet.stdout).unwrap().lines().count(), 1);
+    assert!(quiet.stdout.is_empty(), "{quiet}");
     assert_eq!(["web01/vda", "web02/vda", "db/vda"].map(|disk| bench.snapshots(disk).len()), [3, 2, 3]);
     bench.verify();
     bench.collect();

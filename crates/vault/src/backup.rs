@@ -155,6 +155,8 @@ impl OpenBackup<'_> {
             is_sure: !options.refuse_doubtful,
             is_comparable: parent.is_some()
                 && input.size().is_some()
+                // What is in damaged containers is written anew.
+                && session.manifest.damaged.is_empty()
                 && !matches!(policy.rewrite_at, Rewrite::Whole { .. }),
         };
         let name = RecipeName { snap: snap.id, generation: session.writer };

@@ -19,6 +19,7 @@ use crate::container::group_cache::GroupCache;
 use crate::lookup::since::Since;
 use crate::manifest::disks;
 use crate::manifest::vault::Vault;
+use crate::recipe::stored::read_root;
 use crate::restore::open_snapshot::OpenSnapshot;
 use format::{Manifest, SnapId, SnapshotEntry};
 use image::Changes;
@@ -84,7 +85,9 @@ impl Vault {
             let mut tags = entry.tags.clone();
             tags.retain(|(name, _)| name != COPIED_FROM && !options.tags_left_out.contains(name));
             tags.push((COPIED_FROM.into(), from.clone()));
-            match self.copy_one(disk, &entry, newest, tags, to, progress) {
+            // A snapshot without its root is known to be damaged by one read: there may be very many.
+            let root = read_root(&view.folder, &entry).map_err(|e| view.explain(e));
+            match root.and_then(|_| self.copy_one(disk, &entry, newest, tags, to, progress)) {
                 Ok(Some(copied)) => {
                     newest = Some(entry.id);
                     report.copied.push(copied);

@@ -2,7 +2,7 @@
 //!
 //! The modules are wings. Each uses its own files and those of the wings before it:
 //! `base`, `manifest`, `container`, `recipe`, `lookup`, `reclaim`, `backup`, `popular`, `restore`, `report`, `verify`,
-//! `copy`.
+//! `repair`, `copy`.
 //! `docs/design.md` says what each is for; `docs/flows` walks through the operations step by step.
 
 mod backup;
@@ -14,6 +14,7 @@ mod manifest;
 mod popular;
 mod recipe;
 mod reclaim;
+mod repair;
 mod report;
 mod restore;
 mod verify;
@@ -31,7 +32,7 @@ pub use base::retention::{Keeps, RetentionRules};
 pub use base::stages::StageSeconds;
 pub use container::group_cache::GroupCache;
 pub use copy::{Copied, CopyOptions, CopyReport, COPIED_FROM};
-pub use format::{ContainerId, DiskId, OwnerNo, SnapId, SnapshotEntry, VaultId, WriterNo};
+pub use format::{ContainerId, DiskId, OwnerNo, SnapId, SnapshotEntry, VaultId, WriterNo, FORMAT_VERSION};
 pub use lookup::reindex::ReindexReport;
 pub use lookup::since::{Scan, Since};
 pub use manifest::vault::{now, Vault};
@@ -42,6 +43,7 @@ pub use reclaim::delete::{DeleteReport, RemoveReport, RetainReport};
 pub use reclaim::gc_report::GcReport;
 pub use reclaim::leaks::{filter_shape, leak_ratio, misjudged, LEAK_MAX};
 pub use reclaim::reverse::ReverseReport;
+pub use repair::{ChunkCounts, LostChunks, OpenDisk, RepairOptions, RepairReport};
 pub use report::availability::{Availability, Cluster, Sharing};
 pub use report::health::{DiskHealth, Health, SessionInfo};
 pub use report::layout::{Age, Fragmentation};

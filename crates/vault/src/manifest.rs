@@ -13,3 +13,4 @@ pub(crate) mod rollback;
 pub(crate) mod session;
 mod tags;
 pub(crate) mod vault;
+mod vault_file;

@@ -289,8 +289,7 @@ fn reads(tables: &Tables, plan: &Plan, kept: Option<&Kept>, out: &mut dyn FnMut(
 }
 
 fn extent_of(table: &Table, part: &Part) -> Range<u64> {
-    let indices = part.first as usize..(part.first + part.count) as usize;
-    extent(table, &table.groups[part.group as usize], indices)
+    extent(table, table.group(part.group), part.indices)
 }
 
 /// Carries reads out.
@@ -315,7 +314,7 @@ fn work(
         }
         let stored: &[u8] = from_memory.as_ref().map_or(&stored, |bytes| bytes);
         for of_group in read.parts.chunk_by(|a, b| a.group == b.group) {
-            let group = &read.table.groups[of_group[0].group as usize];
+            let group = read.table.group(of_group[0].group);
             let within = |r: Range<u64>| (r.start - read.offset) as usize..(r.end - read.offset) as usize;
             let is_raw = group.codec == Codec::Raw;
             if !is_raw {
@@ -326,13 +325,12 @@ fn work(
                 }
             }
             for part in of_group {
-                let indices = part.first as usize..(part.first + part.count) as usize;
                 let bytes = if is_raw {
-                    let bytes = &stored[within(extent(&read.table, group, indices.clone()))];
-                    groups.compare_raw(&read.object, &read.table, group, indices, bytes)?;
+                    let bytes = &stored[within(extent(&read.table, group, part.indices))];
+                    groups.compare_raw(&read.object, &read.table, group, part.indices, bytes)?;
                     bytes
                 } else {
-                    groups.chunks(&read.object, &read.table, group, indices)?
+                    groups.chunks(&read.object, &read.table, group, part.indices)?
                 };
                 sink.write_at(part.target, bytes)?;
                 counts.written.fetch_add(bytes.len() as u64, Ordering::Relaxed);

@@ -37,10 +37,10 @@ use crate::manifest::vault::Vault;
 use crate::reclaim::dead_list::live_chunks_of_all;
 use crate::verify::findings::Damage;
 use containers::ContainerCheck;
-use findings::{ContainerFindings, Findings, OtherFindings};
-use format::{names, ContainerId, DiskId, Manifest, SnapshotEntry, SnapshotState, VaultFile};
+use findings::{BadChunks, ContainerFindings, Findings, OtherFindings, Reads};
+use format::{ContainerId, DiskId, Manifest, SnapshotEntry, SnapshotState};
 use recipes::{RecipeCheck, RecipeFindings};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// What a verification found.
 #[derive(Clone, Debug, Default)]
@@ -61,18 +61,20 @@ pub struct VerifyReport {
     pub damaged: Vec<Damage>,
     /// Why damaged containers could not be recorded in a manifest, where that failed.
     pub unrecorded: Option<String>,
+    /// Containers whose data, table or list of dead chunks is damaged, by owner, as it names them.
+    pub(crate) containers_damaged: BTreeMap<DiskId, BTreeSet<ContainerId>>,
+    /// Chunks that cannot be read, by owner.
+    pub(crate) bad: BTreeMap<DiskId, BadChunks>,
 }
 
 /// One run of a verification.
 struct Verification<'a> {
     vault: &'a Vault,
-    data: bool,
+    reads: &'a Reads,
     progress: &'a Progress,
     report: VerifyReport,
     /// What was found in owners that have referrers, or that are referenced by what was looked at.
     others: OtherFindings,
-    /// Of these, the ones of which all was looked at.
-    whole: HashSet<DiskId>,
     /// The disks whose snapshots have been compared with what is damaged in other owners.
     compared: HashSet<DiskId>,
 }
@@ -87,13 +89,22 @@ impl Vault {
         data: bool,
         progress: &Progress,
     ) -> Result<VerifyReport> {
+        self.verify_reading(what, if data { &Reads::All } else { &Reads::None }, progress)
+    }
+
+    /// [`Vault::verify`], which reads the chunks of some containers.
+    pub(crate) fn verify_reading(
+        &self,
+        what: Option<(&str, Option<&str>)>,
+        reads: &Reads,
+        progress: &Progress,
+    ) -> Result<VerifyReport> {
         let mut run = Verification {
             vault: self,
-            data,
+            reads,
             progress,
             report: VerifyReport::default(),
             others: OtherFindings::new(),
-            whole: HashSet::new(),
             compared: HashSet::new(),
         };
         run.vault_file()?;
@@ -120,16 +131,17 @@ impl Vault {
 }
 
 impl Verification<'_> {
-    /// Damage in `vault.json` since the vault was opened.
+    /// Damage in `vault.json` and its copy. One of them is enough.
     fn vault_file(&mut self) -> Result<()> {
-        self.report.objects_checked += 1;
-        let read = self.vault.store.read(names::VAULT, 1 << 20).map_err(VaultError::from);
-        let decoded = read.and_then(|b| VaultFile::decode(&b).map_err(VaultError::malformed(names::VAULT)));
-        if let Err(e) = decoded {
-            let (object, why) = fault(e)?;
+        self.report.objects_checked += 2;
+        let faults = self.vault.file_faults()?;
+        let both = faults.len() > 1;
+        for (object, why) in faults {
             let mut found = Findings::default();
             let at = found.add(&object, &why);
-            for s in self.vault.snapshots(None).unwrap_or_default().snapshots {
+            let snapshots =
+                if both { self.vault.snapshots(None).unwrap_or_default().snapshots } else { Vec::new() };
+            for s in snapshots {
                 found.affects(at, &format!("{}@{}", s.disk, s.entry.id));
             }
             self.report.damaged.extend(found.into_damage());
@@ -172,7 +184,7 @@ impl Verification<'_> {
                 for s in affected::of_unreadable_disk(at)? {
                     own.found.affects(manifest, &s);
                 }
-                return self.conclude(at, own, None);
+                return self.conclude(at, own, false);
             }
         };
         let asked =
@@ -213,7 +225,7 @@ impl Verification<'_> {
         }
         affected::attribute(&view, &at.name, &recipes, &mut own, &mut self.others)?;
         self.compared.insert(at.folder.disk);
-        self.conclude(at, own, Some(snapshot.is_none()))
+        self.conclude(at, own, true)
     }
 
     fn containers(
@@ -223,7 +235,7 @@ impl Verification<'_> {
         own: &mut ContainerFindings,
     ) -> Result<()> {
         let live = |id: ContainerId| live_chunks_of_all(&tables.folder_of(id), id.local());
-        let check = ContainerCheck { tables, data: self.data, progress: self.progress, live: &live };
+        let check = ContainerCheck { tables, reads: self.reads, progress: self.progress, live: &live };
         let counts = check.run(ids, own, &mut self.others)?;
         self.report.objects_checked += counts.objects;
         self.report.containers += counts.containers;
@@ -233,27 +245,37 @@ impl Verification<'_> {
     }
 
     /// Takes over what was found in a disk, unless the disk was deleted meanwhile.
-    fn conclude(&mut self, at: &DiskAt, own: ContainerFindings, whole_disk: Option<bool>) -> Result<()> {
+    fn conclude(&mut self, at: &DiskAt, own: ContainerFindings, is_readable: bool) -> Result<()> {
         if !own.found.is_empty() && disks::is_gone(self.vault, at)? {
             return Ok(());
         }
         // Its referrers look at its containers, too: each is looked at once.
         if !referrers::referred(&at.folder)?.is_empty() {
-            if whole_disk == Some(true) {
-                self.whole.insert(at.folder.disk);
-            }
             self.others.insert(at.folder.disk, own);
             return Ok(());
         }
-        if let Some(whole_disk) = whole_disk {
-            self.record(&at.folder, &own, whole_disk && self.data);
-        }
-        self.report.damaged.extend(own.found.into_damage());
+        self.add(&at.folder, own, is_readable);
         Ok(())
     }
 
-    fn record(&mut self, folder: &Folder, found: &ContainerFindings, forget: bool) {
-        if let Err(e) = record::record(folder, found, forget) {
+    /// Takes over what was found in an owner's folder, and records it there.
+    fn add(&mut self, folder: &Folder, found: ContainerFindings, record: bool) {
+        if record {
+            self.record(folder, &found);
+        }
+        let containers: BTreeSet<ContainerId> =
+            found.damaged.keys().chain(&found.unlisted).copied().collect();
+        if !containers.is_empty() {
+            self.report.containers_damaged.insert(folder.disk, containers);
+        }
+        if !found.bad.is_empty() {
+            self.report.bad.insert(folder.disk, found.bad);
+        }
+        self.report.damaged.extend(found.found.into_damage());
+    }
+
+    fn record(&mut self, folder: &Folder, found: &ContainerFindings) {
+        if let Err(e) = record::record(folder, found) {
             self.report.unrecorded = Some(e.to_string());
         }
     }
@@ -263,7 +285,6 @@ impl Verification<'_> {
         let folder = self.vault.popular();
         let mut own = self.others.remove(&DiskId::POPULAR).unwrap_or_default();
         let looked = self.look_at_popular_set(&folder, &mut own);
-        self.whole.insert(DiskId::POPULAR);
         self.others.insert(DiskId::POPULAR, own);
         looked
     }
@@ -324,11 +345,8 @@ impl Verification<'_> {
             }
         }
         for (disk, found) in std::mem::take(&mut self.others) {
-            if !found.seen.is_empty() || !found.damaged.is_empty() {
-                let forget = self.data && self.whole.contains(&disk);
-                self.record(&self.vault.folder(disk), &found, forget);
-            }
-            self.report.damaged.extend(found.found.into_damage());
+            let is_seen = !found.seen.is_empty() || !found.damaged.is_empty();
+            self.add(&self.vault.folder(disk), found, is_seen);
         }
         self.report.damaged.sort_by(|a, b| a.object.cmp(&b.object));
         Ok(self.report)

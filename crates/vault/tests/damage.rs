@@ -6,6 +6,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+#[path = "damage/repaired.rs"]
+mod repaired;
 
 use common::{backup, image, next_version, open_vault, range, restore, rng, seed};
 use format::{
@@ -128,6 +130,12 @@ impl Fixture {
         Fixture { dir, ..self }
     }
 
+    /// The newest snapshots.
+    fn newest_names(&self) -> Vec<String> {
+        let is_newest = |(_, bytes): &(&String, &Vec<u8>)| self.newest.contains(bytes);
+        self.content.iter().filter(is_newest).map(|(name, _)| name.clone()).collect()
+    }
+
     /// The id of a disk's folder is in its name.
     fn id_of(&self, disk: &str) -> DiskId {
         let name = fs::read(path(self.dir.path(), &names::name(disk))).unwrap();
@@ -236,7 +244,7 @@ impl Kind {
 fn kind_of(object: &str) -> Option<Kind> {
     let is = |suffix: &str| object.ends_with(suffix);
     Some(match object {
-        names::VAULT => Kind::VaultFile,
+        names::VAULT | names::VAULT_COPY => Kind::VaultFile,
         _ if object.starts_with(names::NAMES) => Kind::Name,
         _ if object.starts_with(names::POPULAR) => Kind::Popular,
         _ if object.starts_with(names::SESSIONS) => Kind::Session,
@@ -424,6 +432,7 @@ fn case(f: &Fixture, object: &str, part: &str, how: &Harm) {
         names_come_back(f, &vault, dir.path(), &hurt, &what);
     }
     back_up_again(f, &vault, kind, &what);
+    repaired::check(f, kind, object, how, &what);
     if kind.is_of_process() {
         let collected = vault.gc(false).unwrap_or_else(|e| panic!("{what}: gc: {e}"));
         assert_eq!(collected.skipped, [""; 0], "{what}");

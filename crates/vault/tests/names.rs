@@ -322,11 +322,16 @@ fn disks_without_names_are_no_empty_store() {
     let store = world.store();
     DISKS.iter().for_each(|disk| assert!(store.delete(&names::name(disk)).unwrap()));
     assert!(store.delete(names::VAULT).unwrap());
-    let lost = |e: VaultError| {
-        assert!(matches!(&e, VaultError::Missing { object } if object == names::VAULT), "{e}")
+    let is_refused = || {
+        let e = Vault::init(Arc::new(world.store()), &BALANCED_SMALL).map(drop).unwrap_err();
+        assert!(matches!(&e, VaultError::Missing { object } if object == names::VAULT), "{e}");
     };
-    lost(Vault::init(Arc::new(world.store()), &BALANCED_SMALL).map(drop).unwrap_err());
-    lost(Vault::open(Arc::new(world.store())).map(drop).unwrap_err());
+    is_refused();
+    assert!(Vault::open(Arc::new(world.store())).unwrap().file_fault().is_some());
+    assert!(store.delete(names::VAULT_COPY).unwrap());
+    is_refused();
+    let e = Vault::open(Arc::new(world.store())).map(drop).unwrap_err();
+    assert!(matches!(&e, VaultError::Description { .. }), "{e}");
 }
 
 impl World {

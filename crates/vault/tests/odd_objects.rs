@@ -183,6 +183,7 @@ fn kind_of(object: &str) -> &'static str {
     let popular = object.starts_with("popular/");
     match object {
         names::VAULT => "vault.json",
+        names::VAULT_COPY => "vault.copy",
         _ if object.starts_with(names::NAMES) => "name",
         _ if object.starts_with(names::SESSIONS) => "session",
         _ if object.starts_with(names::READERS) => "reader",
@@ -211,8 +212,9 @@ fn kind_of(object: &str) -> &'static str {
     }
 }
 
-const KINDS: [&str; 24] = [
+const KINDS: [&str; 25] = [
     "vault.json",
+    "vault.copy",
     "name",
     "session",
     "reader",

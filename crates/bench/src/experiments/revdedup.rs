@@ -10,18 +10,16 @@ pub mod f6;
 pub mod f7;
 pub mod f8;
 mod rebuild;
+mod restores;
 pub mod t1;
 
 use anyhow::{Context as _, Result};
-use serde::Serialize;
 use vault::{CodecChoice, Policy, Rewrite, BALANCED, CONVENTIONAL, REVERSE};
 
 use crate::context::Context;
 use crate::images::{GeneratedShape, Image};
-use crate::layout::seek_model::Service;
-use crate::results::report::mb_per_second;
-use crate::vaults::in_process::Modelled;
-use crate::workload::{Daily, Students, StudentsShape};
+use crate::vaults::in_process::LocalVault;
+use crate::workload::{Daily, Students, StudentsShape, Version};
 
 /// What the experiments of RevDedup may be told.
 #[derive(clap::Args, Clone, Debug)]
@@ -35,11 +33,13 @@ pub struct RevdedupOptions {
 }
 
 impl RevdedupOptions {
-    /// Whether a setting is measured.
-    fn wants(&self, setting: &Setting) -> bool {
-        self.wants_named(&setting.name)
+    /// Those of the figure's settings that are measured.
+    fn wanted(&self, mut settings: Vec<Setting>) -> Vec<Setting> {
+        settings.retain(|setting| self.wants_named(&setting.name));
+        settings
     }
 
+    /// Whether what has this name is measured.
     fn wants_named(&self, name: &str) -> bool {
         self.settings.is_empty() || self.settings.iter().any(|part| name.contains(part.as_str()))
     }
@@ -108,6 +108,11 @@ impl Setting {
         Self { name, policy: Policy { rewrite_at, ..BALANCED }, codec: None }
     }
 
+    /// A new vault, in a directory named after the setting.
+    fn create_vault(&self, context: &Context) -> Result<LocalVault> {
+        LocalVault::create(&context.space().join(self.file_name()), self.policy, self.codec)
+    }
+
     /// As the name of a directory.
     fn file_name(&self) -> String {
         self.name.replace([',', '(', ')'], "").replace(' ', "-")
@@ -132,6 +137,15 @@ fn students(context: &Context) -> Result<(Students, StudentsShape)> {
     Ok((students, shape))
 }
 
+/// Refuses to go on where there is no room for a backup of a version.
+fn require_room(context: &Context, version: &Version) -> Result<()> {
+    context.require_free(version.changed_bytes + (512 << 20))
+}
+
+fn names(settings: &[Setting]) -> Vec<String> {
+    settings.iter().map(|setting| setting.name.clone()).collect()
+}
+
 /// Days in the long chain.
 fn chain_days(context: &Context) -> usize {
     if context.options.tiny {
@@ -149,46 +163,4 @@ fn daily(context: &Context) -> Result<Daily> {
     let daily = Daily::new(&images.disks[0], days, context.options.versions.unwrap_or(days))?;
     eprintln!("{}: {} days", images.disks[0].name, daily.days());
     Ok(daily)
-}
-
-/// A restore, or a plain copy beside it.
-#[derive(Clone, Debug, Serialize)]
-struct Read {
-    /// Bytes of the version that are not zero.
-    nonzero_bytes: u64,
-    /// From a cold cache to a synced file; none where only the model was asked.
-    seconds: Option<f64>,
-    /// On the modelled disk.
-    model: Option<Modelled>,
-}
-
-impl Read {
-    /// MB/s of data from the cold cache.
-    fn rate(&self) -> Option<f64> {
-        Some(mb_per_second(self.nonzero_bytes, self.seconds?))
-    }
-
-    /// MB/s of data on the modelled disk.
-    fn modelled_rate(&self, order: Order) -> Option<f64> {
-        Some(mb_per_second(self.nonzero_bytes, order.of(self.model.as_ref()?).seconds))
-    }
-}
-
-/// The order of a restore's reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
-    AsPlanned,
-    ByAddress,
-}
-
-impl Order {
-    const ALL: [(Order, &'static str); 2] =
-        [(Order::AsPlanned, "as planned"), (Order::ByAddress, "by address")];
-
-    fn of(self, model: &Modelled) -> Service {
-        match self {
-            Order::AsPlanned => model.as_planned,
-            Order::ByAddress => model.by_address,
-        }
-    }
 }

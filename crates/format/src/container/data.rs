@@ -1,8 +1,7 @@
 //! A container's data object: header, chunk groups, a copy of the group directory, footer.
 
 use crate::bytes::{In, Malformed, Out, Result};
-use crate::ids::{ChunkNo, ContainerId, DiskId, VaultId};
-use crate::manifest::DataName;
+use crate::ids::{ChunkNo, ContainerId, DiskId, VaultId, WriterNo};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Length of the header.
@@ -11,6 +10,15 @@ pub const DATA_HEADER_BYTES: usize = 64;
 pub const DATA_FOOTER_BYTES: usize = 32;
 const HEADER_MAGIC: [u8; 8] = *b"SAPWDATA";
 const FOOTER_MAGIC: [u8; 8] = *b"SAPWEND1";
+
+/// A container's data object. Several containers may share one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DataName {
+    /// The container it was made for.
+    pub container: ContainerId,
+    /// The writer that wrote it.
+    pub generation: WriterNo,
+}
 
 /// What stands in front of the groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,10 +61,7 @@ impl DataHeader {
         Ok(DataHeader {
             vault: VaultId(i.array()?),
             disk: DiskId(i.array()?),
-            name: DataName {
-                container: ContainerId::from_raw(i.u64()?)?,
-                generation: crate::WriterNo(i.u32()?),
-            },
+            name: DataName { container: ContainerId::from_raw(i.u64()?)?, generation: WriterNo(i.u32()?) },
         })
     }
 }
@@ -108,7 +113,7 @@ pub fn group_checksum(container: ContainerId, first: ChunkNo, stored: &[u8]) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{OwnerNo, WriterNo};
+    use crate::OwnerNo;
 
     #[test]
     fn header_and_footer_come_back_and_show_damage() {

@@ -1,9 +1,9 @@
 //! Pages of the container table: immutable; a commit writes only those it changes.
 
+use super::data::DataName;
 use crate::bytes::{In, Malformed, Out, Result};
 use crate::frame::{decode_frame, encode_frame, Context, Kind};
 use crate::ids::{ContainerId, WriterNo};
-use crate::manifest::DataName;
 
 /// Most entries in one page.
 pub const CONTAINERS_PER_PAGE: usize = 256;

@@ -1,9 +1,10 @@
 //! A container's chunk table: chunk number -> group, offset in it, length, fingerprint.
 
+use super::data::DataName;
+use super::table_range::TableRange;
 use crate::bytes::{In, Malformed, Out, Result};
 use crate::frame::{decode_frame, encode_frame, Context, Kind};
-use crate::ids::{ChunkNo, ContainerId, WriterNo};
-use crate::manifest::DataName;
+use crate::ids::{ChunkNo, ContainerId, GroupNo, TableIndex, WriterNo};
 use crate::runs::RunSet;
 
 /// No chunk is longer.
@@ -27,8 +28,8 @@ pub enum Codec {
 /// Consecutive chunks of the table, compressed as one unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Index of its first chunk in the table (not its number).
-    pub first: u32,
+    /// Its first chunk.
+    pub first: TableIndex,
     /// How many chunks.
     pub count: u32,
     /// Where it stands in the data object.
@@ -45,6 +46,13 @@ pub struct Group {
     pub key: u16,
     /// See [`crate::group_checksum`].
     pub checksum: u64,
+}
+
+impl Group {
+    /// Its chunks.
+    pub fn indices(&self) -> TableRange {
+        self.first.range(self.count)
+    }
 }
 
 /// The chunks of one container. Immutable once made.
@@ -69,19 +77,39 @@ impl Table {
     pub const CHUNKS_MAX: u64 = 1 << 19;
 
     /// Index of a chunk in the table.
-    pub fn index_of(&self, chunk: ChunkNo) -> Option<usize> {
-        self.numbers.index_of(chunk.0)
+    pub fn index_of(&self, chunk: ChunkNo) -> Option<TableIndex> {
+        self.numbers.index_of(chunk)
     }
 
     /// The number of the chunk at an index.
-    pub fn number_at(&self, index: usize) -> Option<ChunkNo> {
-        self.numbers.number_at(index).map(ChunkNo)
+    pub fn number_at(&self, index: TableIndex) -> Option<ChunkNo> {
+        self.numbers.number_at(index)
     }
 
-    /// The group that holds the chunk at an index.
-    pub fn group_of(&self, index: usize) -> Option<usize> {
-        let at = self.groups.partition_point(|g| g.first as usize <= index);
-        at.checked_sub(1)
+    /// The length of the chunk at an index, in bytes.
+    pub fn length(&self, index: TableIndex) -> u32 {
+        self.lengths[index.0 as usize]
+    }
+
+    /// The length of several chunks, in bytes.
+    pub fn bytes_of(&self, indices: TableRange) -> u64 {
+        indices.of(&self.lengths).iter().map(|l| u64::from(*l)).sum()
+    }
+
+    /// The fingerprint of the chunk at an index.
+    pub fn fingerprint(&self, index: TableIndex) -> &[u8; 32] {
+        &self.fingerprints[index.0 as usize]
+    }
+
+    /// The number of the group that holds the chunk at an index.
+    pub fn group_of(&self, index: TableIndex) -> Option<GroupNo> {
+        let behind = self.groups.partition_point(|g| g.first <= index);
+        behind.checked_sub(1).map(|n| GroupNo(n as u32))
+    }
+
+    /// The group of a number that the table has.
+    pub fn group(&self, no: GroupNo) -> &Group {
+        &self.groups[no.0 as usize]
     }
 
     /// Bytes it takes in memory.
@@ -198,7 +226,18 @@ impl Table {
                 Some(e) if e < 1 << 48 => e,
                 _ => return Err(Malformed::new(format!("a group at offset {offset}"))),
             };
-            groups.push(Group { first, count, offset, stored_len, raw_len, codec, cipher, key, checksum });
+            let group = Group {
+                first: TableIndex(first),
+                count,
+                offset,
+                stored_len,
+                raw_len,
+                codec,
+                cipher,
+                key,
+                checksum,
+            };
+            groups.push(group);
             first = last;
         }
         if first as usize != lengths.len() {

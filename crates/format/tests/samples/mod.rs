@@ -7,8 +7,8 @@ use format::{
     DataHeader, DataName, DeadLog, DiskId, Group, Hook, HooksFooter, IndexRef, Manifest, NameRecord, Ordinal,
     OwnerNo, PageAt, PageRef, PopularSet, ReaderRecord, RecipeName, RecipePage, RecipePageRef, RecipeRoot,
     Reference, ReferenceBlock, ReferenceEntry, ReferenceFooter, Release, Released, RetiringRecord, Reverse,
-    RunSet, SegmentNo, SegmentRecipe, SessionRecord, SnapId, SnapshotEntry, SnapshotState, Table, Token,
-    VaultFile, VaultId, Writer, WriterKind, WriterNo,
+    RunSet, SegmentNo, SegmentRecipe, SessionRecord, SnapId, SnapshotEntry, SnapshotState, Table, TableIndex,
+    Token, VaultFile, VaultId, Writer, WriterKind, WriterNo,
 };
 
 pub fn container(owner: OwnerNo, number: u32) -> ContainerId {
@@ -162,7 +162,7 @@ pub fn tables() -> Vec<Table> {
     let table = |numbers: Vec<(u32, u32)>, lengths: Vec<u32>| {
         let half = lengths.len() as u32 / 2;
         let group = |first: u32, count: u32, offset, codec| Group {
-            first,
+            first: TableIndex(first),
             count,
             offset,
             stored_len: 300,

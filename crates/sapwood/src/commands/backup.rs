@@ -1,161 +1,38 @@
 //! `sapwood backup`
 
+mod backed;
 mod command_source;
 mod format_tag;
 mod limit;
 mod live;
+mod machine;
+mod machines;
+mod off;
 mod report;
 
 use crate::args::{Args, Backup};
-use crate::commands::names::{open, source_format};
-use crate::live::{Definition, LiveSourceName};
-use crate::progress::watch;
-use crate::system::priority::run_at_idle_priority;
-use crate::tags;
+use crate::commands::names::open;
 use crate::terminal::output::print_json;
-use crate::terminal::streams::{check_in, note_done};
-use anyhow::{Context as _, Result};
+use anyhow::Result;
+pub use backed::Backed;
 pub use format_tag::SourceFormat;
-use image::{Changes, NbdSource, Source, SourceOptions};
-use limit::limited;
-pub use live::Machine;
+pub use machine::Machine;
+pub use machines::domains_of;
 pub use report::DiskReport;
-use serde_json::{json, Value};
 use std::process::ExitCode;
-use std::time::Instant;
-use vault::{BackupOptions, Policy, Since, Vault, VaultError};
 
 pub fn run(args: &Args, a: &Backup) -> Result<ExitCode> {
+    if let Some(pattern) = machines::pattern(a)? {
+        return machines::run(args, a, pattern);
+    }
     let what = Backed::parse(a)?;
     let vault = open(args)?;
     let is_machine = what.is_machine();
     let made = what.back_up(args.quiet, a, &vault)?;
-    if args.json {
-        let all: Vec<Value> = made.disks.iter().map(DiskReport::json).collect();
-        let definition = made.definition.as_ref().map(DiskReport::json);
-        if is_machine {
-            print_json(&json!({ "machine": a.disk, "disks": all, "definition": definition }))
-        } else {
-            all.iter().for_each(print_json)
-        }
-    } else {
-        made.disks.iter().chain(&made.definition).for_each(DiskReport::print);
+    match (args.json, is_machine) {
+        (true, true) => print_json(&made.json(&a.disk)),
+        (true, false) => made.disks.iter().map(DiskReport::json).for_each(|disk| print_json(&disk)),
+        (false, _) => made.print(args.quiet),
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// What a backup reads, and how.
-pub struct Backed {
-    source: Option<LiveSourceName>,
-    options: BackupOptions,
-}
-
-impl Backed {
-    /// Understands what the command line says; looks at nothing.
-    pub fn parse(a: &Backup) -> Result<Backed> {
-        Ok(Backed { source: LiveSourceName::parse(&a.source).transpose()?, options: options(a)? })
-    }
-
-    /// Whether it is all disks of a machine, which go by its name alone.
-    pub fn is_machine(&self) -> bool {
-        self.source.as_ref().is_some_and(LiveSourceName::is_machine)
-    }
-
-    /// Backs it up.
-    pub fn back_up(self, quiet: bool, a: &Backup, vault: &Vault) -> Result<Machine> {
-        if self.is_machine() {
-            vault.check_backup_name(&format!("{}/{}", a.disk, Definition::DISK))?
-        } else {
-            vault.check_backup_name(&a.disk)?
-        }
-        if a.limit.is_some() {
-            // Before there are threads: they inherit it.
-            run_at_idle_priority();
-        }
-        let made = match &self.source {
-            Some(source) => live::run(quiet, a, vault, source, self.options)?,
-            None => Machine { disks: vec![plain_disk(quiet, a, vault, self.options)?], definition: None },
-        };
-        for made in made.disks.iter().chain(&made.definition) {
-            note_done(format!("{}@{} is stored", made.disk, made.report.snapshot.id));
-        }
-        Ok(made)
-    }
-}
-
-/// A file, a device, an export, or standard input.
-fn plain_disk(quiet: bool, a: &Backup, vault: &Vault, options: BackupOptions) -> Result<DiskReport> {
-    let start = Instant::now();
-    let live_only = [("--scratch", a.scratch.is_some()), ("--agent", a.agent.is_some())];
-    if let Some((option, _)) = live_only.iter().find(|(_, given)| *given) {
-        let why = format!("{option} is for the disks of a running machine (qmp:SOCKET#NODE, libvirt:DOMAIN)");
-        return Err(VaultError::Usage(why).into());
-    }
-    if a.bitmap.is_some() && a.source_format.is_some() {
-        return Err(
-            VaultError::Usage("--bitmap is for NBD exports, which have no --source-format".into()).into()
-        );
-    }
-    if a.source.as_os_str() == "-" && a.from_command.is_none() {
-        check_in()?;
-    }
-    if a.stdin_size.is_some() && a.source.as_os_str() != "-" && a.from_command.is_none() {
-        return Err(VaultError::Usage("--stdin-size is for - and --from-command".into()).into());
-    }
-    let said = source_format(a.source_format.as_deref())?;
-    let before = SourceFormat::of_disk(vault, &a.disk)?;
-    let (source, changes) = match (&a.bitmap, &a.from_command) {
-        (_, Some(command)) => (command_source::open(command, said)?, None),
-        (None, None) => {
-            let how = SourceOptions {
-                allow_backing_outside: a.allow_backing_outside,
-                allow_in_use: a.allow_in_use,
-                format: said,
-                expected: before.map(|b| b.format),
-                follow_names: before.is_some_and(|b| b.is_said),
-            };
-            (image::open(&a.source, &how)?, listed_changes(a)?)
-        }
-        (Some(bitmap), None) => {
-            let mut source = NbdSource::connect(&a.source.to_string_lossy(), Some(bitmap))?;
-            let changes = source.changes()?;
-            (Box::new(source) as Box<dyn Source>, Some(changes))
-        }
-    };
-    let since = a.since.clone().zip(changes).map(|(snapshot, changes)| Since { snapshot, changes });
-    let format = source.format();
-    let mut options = BackupOptions { since, ..options };
-    let known = SourceFormat::read(format, said, before);
-    options.tags.extend(known.map(|f| (tags::SOURCE_FORMAT_TAG.to_owned(), f.tag())));
-    let source = limited(a, source);
-    let report = watch(quiet, &a.disk, |p| vault.backup(&a.disk, source, &options, p))?;
-    let seconds = start.elapsed().as_secs_f64();
-    Ok(DiskReport { disk: a.disk.clone(), report, source_format: format, consistency: None, seconds })
-}
-
-/// The list that `--changed` names.
-fn listed_changes(a: &Backup) -> Result<Option<Changes>> {
-    let Some(path) = &a.changed else { return Ok(None) };
-    let text = std::fs::read(path).with_context(|| format!("{}: cannot read", path.display()))?;
-    Ok(Some(Changes::parse(&path.display().to_string(), &text)?))
-}
-
-fn options(a: &Backup) -> Result<BackupOptions> {
-    let tags = a.tag.iter().map(|t| tags::parse(t)).collect::<vault::Result<Vec<_>>>()?;
-    let time = match &a.time {
-        None => None,
-        Some(t) => Some(vault::parse_time(t).ok_or_else(|| {
-            VaultError::Usage(format!("--time {t}: give it as 2026-11-21T22:00:00, in UTC"))
-        })?),
-    };
-    Ok(BackupOptions {
-        policy: a.policy.as_deref().map(Policy::by_name).transpose()?,
-        isolate: a.isolate,
-        codec: a.codec.as_deref().map(str::parse).transpose()?,
-        time,
-        tags,
-        since: None,
-        expected_bytes: a.stdin_size,
-        refuse_doubtful: !a.force,
-    })
 }

@@ -7,7 +7,7 @@ use crate::live::{CHECKPOINT_TAG, IMAGE_TAG};
 use crate::progress;
 use crate::terminal::outcome::{exit_code, one_line, with_damage};
 use crate::terminal::output::{print_json, size};
-use crate::terminal::streams::{errln, note_done, outln};
+use crate::terminal::streams::{errln, note_done, outln, toldln};
 use anyhow::Result;
 use serde_json::{json, Value};
 use std::process::ExitCode;
@@ -38,7 +38,7 @@ pub fn run(args: &Args, a: &Copy) -> Result<ExitCode> {
         print_json(&json!({
             "to": to.location(),
             "disks": done.iter().map(listed).collect::<Vec<_>>(),
-            "snapshots": snapshots,
+            "snapshot_count": snapshots,
             "read_bytes": read,
             "stored_bytes": stored,
             "failed": failed,
@@ -46,7 +46,12 @@ pub fn run(args: &Args, a: &Copy) -> Result<ExitCode> {
             "seconds": seconds,
         }));
     } else {
-        outln!("{snapshots} snapshots copied: {} read, {} stored, {seconds:.2} s", size(read), size(stored));
+        toldln!(
+            args.quiet,
+            "{snapshots} snapshots copied: {} read, {} stored, {seconds:.2} s",
+            size(read),
+            size(stored)
+        );
         failed.iter().for_each(|line| errln!("sapwood: {line}"));
     }
     note_done(format!("{snapshots} snapshots were copied"));

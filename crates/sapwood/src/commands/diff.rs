@@ -3,12 +3,13 @@
 use super::files::damage::Damage;
 use super::files::disk::{printable, Disk};
 use super::files::list;
+use super::files::ranges::RangesOnVolume;
 use crate::args::{Args, Diff};
 use crate::commands::names::{open, split};
 use crate::terminal::output::{print_json, size};
 use crate::terminal::streams::Out;
 use anyhow::Result;
-use filesystem::{Change, Comparison, Disk as _, FileSystem, FsError, NodeId, Part, Place};
+use filesystem::{Change, Comparison, Disk as _, FileSystem, FsError, Part};
 use serde_json::{json, Value};
 use std::io::{BufWriter, Write};
 use std::ops::Range;
@@ -20,7 +21,7 @@ pub fn run(args: &Args, a: &Diff) -> Result<ExitCode> {
     let mut ranges = Vec::new();
     let (old, new) = vault.diff(split(&a.old), split(&a.new), &mut |range| ranges.push(range))?;
     let bytes: u64 = ranges.iter().map(|r| r.end - r.start).sum();
-    // Those and no others: a backup may have come meanwhile.
+    // By id: "latest" may be another snapshot when the disks are opened, if a backup ends in between.
     let named = |disk: &str, id| format!("{}@{id}", split(disk).0);
     let (old, new) = (named(&a.old, old.id), named(&a.new, new.id));
     let mut report = json!({
@@ -56,7 +57,7 @@ struct Files<'a> {
     new: Disk,
     /// Where the disks differ.
     ranges: &'a [Range<u64>],
-    /// Where the changed files are listed, a line each; `None`: in what is returned.
+    /// Gets a line for each changed file. If `None`, the files are in the returned JSON.
     lines: Option<&'a mut dyn Write>,
     damage: &'a mut Damage,
 }
@@ -67,7 +68,7 @@ impl Files<'_> {
         let mut volumes = Vec::new();
         for name in shared_volumes(&self.old, &self.new) {
             let part = same_part(&self.old, &self.new, &name);
-            if (Changes { part, ranges: self.ranges }).are_elsewhere() {
+            if (RangesOnVolume { part, ranges: self.ranges }).are_elsewhere() {
                 volumes.extend(self.unchanged_volume(&name)?);
                 continue;
             }
@@ -81,7 +82,8 @@ impl Files<'_> {
         Ok(Value::Array(volumes))
     }
 
-    /// A volume of which nothing was written: what cannot be read in it, damaged or encrypted, is the same, too.
+    /// A volume without a changed range has no changed files. This holds also for what cannot be read in it because it
+    /// is damaged or encrypted.
     fn unchanged_volume(&mut self, name: &str) -> Result<Option<Value>> {
         match self.new.file_system(name) {
             Ok(is) => Ok(Some(json!({ "name": name, "kind": is.kind(), "files": [] }))),
@@ -91,7 +93,7 @@ impl Files<'_> {
     }
 
     fn compare_volume(&mut self, name: &str, was: &dyn FileSystem, is: &dyn FileSystem) -> Result<Value> {
-        let changes = Changes { part: same_part(&self.old, &self.new, name), ranges: self.ranges };
+        let changes = RangesOnVolume { part: same_part(&self.old, &self.new, name), ranges: self.ranges };
         let comparison = Comparison { old: was, new: is, may_differ: &|id| changes.touch(is, id) };
         let mut files = Vec::new();
         comparison.run(|path, difference| {
@@ -100,7 +102,7 @@ impl Files<'_> {
                 Err(e) => return self.damage.tell(e.into(), name, || printable(path)),
             };
             match &mut self.lines {
-                // Where standard output is gone, flushing it says so.
+                // If standard output is closed, the flush at the end reports it.
                 Some(out) => drop(writeln!(out, "{} {name}:{}", letter(change), printable(path))),
                 None => {
                     let kind = list::kind_name(node.kind);
@@ -115,13 +117,14 @@ impl Files<'_> {
     }
 }
 
-/// The volumes that both have.
+/// The names of the volumes that both disks have.
 fn shared_volumes(old: &Disk, new: &Disk) -> Vec<String> {
     let names = new.volumes.iter().map(|v| v.name.clone());
     names.filter(|name| old.volumes.iter().any(|v| v.name == *name)).collect()
 }
 
-/// The file system of a volume. Without one, or one that is known, the ranges say what there is to say.
+/// The file system of a volume; `None` if there is none, or none that Sapwood can read. Then only the changed ranges
+/// are reported.
 fn known(disk: &mut Disk, name: &str) -> Result<Option<Arc<dyn FileSystem>>> {
     match disk.file_system(name) {
         Ok(fs) => Ok(Some(fs)),
@@ -130,45 +133,12 @@ fn known(disk: &mut Disk, name: &str) -> Result<Option<Arc<dyn FileSystem>>> {
     }
 }
 
-/// Where a volume lies, if that is the same place in both.
+/// The part of the disk that a volume takes, if it is the same on both disks.
 fn same_part(old: &Disk, new: &Disk, name: &str) -> Option<Part> {
     let part = |disk: &Disk| disk.volumes.iter().find(|v| v.name == name).and_then(|v| v.part().ok());
     let (was, is) = (part(old)?, part(new)?);
     let pieces = |part: &Part| part.locate(0, part.size());
     (pieces(&was) == pieces(&is)).then_some(is)
-}
-
-/// The changed ranges of a disk, in the addresses of a volume on it.
-struct Changes<'a> {
-    /// `None` where the volume was moved: anything may have changed.
-    part: Option<Part>,
-    ranges: &'a [Range<u64>],
-}
-
-impl Changes<'_> {
-    /// Whether nothing of the volume was written.
-    fn are_elsewhere(&self) -> bool {
-        let Some(part) = &self.part else { return false };
-        !part.locate(0, part.size()).iter().any(|p| self.has(p.offset..p.offset + p.len))
-    }
-
-    /// Whether any of it is within a file.
-    fn touch(&self, fs: &dyn FileSystem, id: NodeId) -> filesystem::Result<bool> {
-        let Some(part) = &self.part else { return Ok(true) };
-        Ok(fs.extents(id)?.iter().any(|extent| match extent.place {
-            Place::Zeros => false,
-            Place::Encoded => true,
-            Place::Volume(at) => {
-                let pieces = part.locate(at, extent.len.min(part.size()));
-                pieces.iter().any(|p| self.has(p.offset..p.offset + p.len))
-            }
-        }))
-    }
-
-    fn has(&self, range: Range<u64>) -> bool {
-        let first = self.ranges.partition_point(|r| r.end <= range.start);
-        self.ranges.get(first).is_some_and(|r| r.start < range.end)
-    }
 }
 
 fn letter(change: Change) -> char {

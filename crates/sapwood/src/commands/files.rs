@@ -4,6 +4,7 @@ pub mod damage;
 pub mod disk;
 mod get;
 pub mod list;
+pub mod ranges;
 mod tar;
 
 use crate::args::{Args, Files, FilesWhat};

@@ -3,7 +3,7 @@
 use crate::args::Args;
 use crate::commands::names::{store_options, store_url};
 use crate::terminal::output::print_json;
-use crate::terminal::streams::{note_done, outln};
+use crate::terminal::streams::{note_done, toldln};
 use anyhow::Result;
 use serde_json::json;
 use std::process::ExitCode;
@@ -26,16 +26,17 @@ pub fn run(args: &Args, policy: &str, isolate: bool, one_host: bool) -> Result<E
     note_done(format!("a vault was made at {place}"));
     if args.json {
         print_json(
-            &json!({ "vault": vault.id().to_string(), "store": place, "policy": policy, "isolated": isolated, "new": is_new }),
+            &json!({ "vault_id": vault.id().to_string(), "store": place, "policy": policy, "isolated": isolated, "is_new": is_new }),
         );
         return Ok(ExitCode::SUCCESS);
     }
     if is_new {
         let isolated = if isolated { ", disks isolated" } else { "" };
-        outln!("made a vault at {place}, policy {policy}{isolated}");
+        toldln!(args.quiet, "made a vault at {place}, policy {policy}{isolated}");
+        toldln!(args.quiet, "next: sapwood --store {place} backup VM/DISK IMAGE, or VM libvirt:DOMAIN");
     }
     if one_host {
-        outln!("{place}: from now on this host ({}) alone writes", store::host::name());
+        toldln!(args.quiet, "{place}: from now on this host ({}) alone writes", store::host::name());
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -42,7 +42,7 @@ pub fn run(args: &Args, a: &Mount) -> Result<ExitCode> {
     let mount = export::fuse::Mount::start(&mountpoint, tree.clone(), options)
         .with_context(|| format!("mounting on {place}"))?;
     if args.json {
-        print_json(&json!({ "mountpoint": place, "disks": disks, "snapshots": snapshots }));
+        print_json(&json!({ "mountpoint": place, "disk_count": disks, "snapshot_count": snapshots }));
     } else if !args.quiet {
         outln!("{snapshots} snapshots of {disks} disks at {place}");
     }

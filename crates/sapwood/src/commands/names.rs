@@ -2,6 +2,7 @@
 
 use crate::args::Args;
 use crate::jobs::config::Config;
+use crate::terminal::streams::errln;
 use anyhow::Result;
 use image::Format;
 use std::sync::Arc;
@@ -33,7 +34,11 @@ pub fn open(args: &Args) -> Result<Vault> {
 pub fn open_at(args: &Args, url: &str) -> Result<Vault> {
     let options = store_options(args);
     let store = store::open(url, &options)?;
-    Ok(Vault::open(Arc::from(store))?.with_patience(options.lock_wait))
+    let vault = Vault::open(Arc::from(store))?.with_patience(options.lock_wait);
+    if let Some(why) = vault.file_fault() {
+        errln!("sapwood: {url}: vault.json {why}; its copy is used, `sapwood repair` puts it again");
+    }
+    Ok(vault)
 }
 
 /// What `--source-format` says.

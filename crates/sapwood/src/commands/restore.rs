@@ -67,7 +67,7 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
             "read_bytes": report.read_bytes,
             "seconds": seconds,
         }));
-    } else {
+    } else if !args.quiet {
         let line = format!(
             "{disk}@{} to {}{}: {} ({} written, {} read), {seconds:.1} s, {}",
             s.id,

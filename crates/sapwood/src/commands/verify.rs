@@ -1,13 +1,16 @@
 //! `sapwood verify`
 
+mod lost_files;
+pub mod repair;
+
 use crate::args::Args;
 use crate::commands::names::open;
 use crate::progress::watch;
 use crate::terminal::exit_code::DAMAGED;
 use crate::terminal::output::{print_json, rate, size};
-use crate::terminal::streams::{errln, outln};
+use crate::terminal::streams::{errln, outln, toldln};
 use anyhow::Result;
-use serde_json::json;
+use serde_json::{json, Value};
 use std::process::ExitCode;
 use std::time::Instant;
 use vault::{Damage, VerifyReport};
@@ -30,7 +33,8 @@ pub fn run(args: &Args, name: Option<&str>, data: bool) -> Result<ExitCode> {
         for d in &report.damaged {
             outln!("{}: {}; {}", d.object, d.why, affected(d));
         }
-        outln!("{}", summary(&report, data, seconds));
+        toldln!(args.quiet && report.damaged.is_empty(), "{}", summary(&report, data, seconds));
+        toldln!(args.quiet || report.damaged.is_empty(), "`sapwood repair` heals what can be healed");
     }
     if let Some(why) = &report.unrecorded {
         errln!("sapwood: damaged containers could not be recorded, backups may still match them: {why}");
@@ -39,14 +43,10 @@ pub fn run(args: &Args, name: Option<&str>, data: bool) -> Result<ExitCode> {
 }
 
 fn print_report(r: &VerifyReport, seconds: f64) {
-    let damaged: Vec<_> = r
-        .damaged
-        .iter()
-        .map(|d| json!({ "object": d.object, "why": d.why, "snapshots": d.snapshots }))
-        .collect();
+    let damaged: Vec<_> = r.damaged.iter().map(damage_json).collect();
     print_json(&json!({
-        "disks": r.disks,
-        "snapshots": r.snapshots,
+        "disk_count": r.disks,
+        "snapshot_count": r.snapshots,
         "containers": r.containers,
         "objects": r.objects_checked,
         "data_bytes": r.data_bytes,
@@ -54,6 +54,10 @@ fn print_report(r: &VerifyReport, seconds: f64) {
         "seconds": seconds,
         "damaged": damaged,
     }));
+}
+
+fn damage_json(d: &Damage) -> Value {
+    json!({ "object": d.object, "why": d.why, "snapshots": d.snapshots })
 }
 
 fn affected(d: &Damage) -> String {

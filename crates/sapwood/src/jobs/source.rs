@@ -1,6 +1,6 @@
 //! The disks of a job and their sources, as `sapwood backup` takes them.
 
-use crate::live::{Definition, LiveSourceName};
+use crate::live::{domain_pattern, Definition, LiveSourceName, THEIR_OWN_NAMES};
 use image::{Format, NbdSource};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeSeed, Error, MapAccess, Visitor};
@@ -46,6 +46,20 @@ impl DiskSource {
     /// Whether the source is well-formed, and the name is one that it can have.
     fn check(&self, name: &str) -> Result<(), String> {
         let source = self.source.to_string_lossy();
+        match (name == THEIR_OWN_NAMES, domain_pattern(&self.source)) {
+            (true, None) => {
+                return Err(format!(
+                    "'*' is for machines that keep their own names, such as libvirt:*, not {source}"
+                ));
+            }
+            (false, Some(_)) => {
+                return Err(format!(
+                    "{name}: {source} may be several machines, which keep their own names: write \"*\" instead"
+                ));
+            }
+            (true, Some(_)) => return Ok(()),
+            (false, None) => {}
+        }
         if let Some(format) = &self.source_format {
             Format::by_name(format).ok_or_else(|| format!("{format:?} is no format: raw, qcow2, vmdk"))?;
         }

@@ -71,7 +71,8 @@ pub struct JobState {
     /// `None` while it runs, and if it was killed.
     pub outcome: Option<Outcome>,
     /// What failed, disks included.
-    pub why: Vec<String>,
+    #[serde(default)]
+    pub failures: Vec<String>,
     /// In the order of their backups.
     pub disks: Vec<DiskState>,
     /// The start of the last run in which all was well.

@@ -23,7 +23,8 @@ use super::point::{DiskRequest, Point};
 use super::scratch::{self, Scratch};
 use crate::system::own_directory::{self, OwnDirectory};
 use anyhow::{bail, ensure, Context as _, Result};
-use domain::{Domain, DomainDisk};
+use domain::Domain;
+pub use domain::DomainDisk;
 use export::nbd::unix_uri;
 pub use relocate::{defined_disks, relocate, Relocated};
 use std::os::unix::fs::MetadataExt;
@@ -74,6 +75,26 @@ pub fn disks_of(domain: &str) -> Result<Vec<String>> {
     Ok(all.disks.into_iter().map(|d| d.target).collect())
 }
 
+/// The disks of a domain that is off; `None` where it is not: its images are its own then.
+pub fn disks_if_off(domain: &str) -> Result<Option<Vec<DomainDisk>>> {
+    let virsh = Virsh::new(domain);
+    let is_off = matches!(virsh.of_domain("domstate", &[])?.trim(), "shut off" | "crashed");
+    if !is_off {
+        return Ok(None);
+    }
+    ensure!(
+        !virsh.is_saved()?,
+        "libvirt domain {domain}: is saved (virsh managedsave), and what its guest had not yet written is not in its \
+         images: start it and back it up then"
+    );
+    Ok(Some(describe(&virsh)?.disks))
+}
+
+/// The names of all domains, running or not.
+pub fn all_domains() -> Result<Vec<String>> {
+    Virsh::new("").names()
+}
+
 /// The definition of a domain: what it is when it starts the next time.
 pub fn definition(domain: &str) -> Result<String> {
     let virsh = Virsh::new(domain);
@@ -89,7 +110,7 @@ pub fn has_domain(definition: &str) -> Result<Option<String>> {
     for name in names.into_iter().flatten().filter_map(|n| n.text()) {
         let virsh = Virsh::new(name.trim());
         // It fails where libvirt does not answer, too.
-        virsh.list()?;
+        virsh.names()?;
         if virsh.of_domain("domstate", &[]).is_ok() {
             return Ok(Some(name.trim().to_owned()));
         }
@@ -113,7 +134,7 @@ impl LibvirtPoint {
         let state = virsh.of_domain("domstate", &[])?;
         if !matches!(state.trim(), "running" | "paused") {
             bail!(
-                "libvirt domain {domain}: is not running ({}); start it, or back its disks up as files",
+                "libvirt domain {domain}: is neither running nor shut off ({}); wait until it is",
                 state.trim()
             );
         }
@@ -130,7 +151,7 @@ impl LibvirtPoint {
             let disk = disk.with_context(|| format!("libvirt domain {domain}: has no disk {:?}", w.node))?;
             let image = image_of(disk);
             let since = since(&virsh, w, disk, image.as_deref(), &older);
-            let keeps_bitmaps = disk.keeps_bitmaps;
+            let keeps_bitmaps = disk.keeps_bitmaps();
             parts.push(Part { target: w.node.clone(), keeps_bitmaps, image, since, committed: false });
         }
         let any = parts.iter().any(|p| p.keeps_bitmaps);
@@ -366,7 +387,7 @@ fn since(
 ) -> std::result::Result<String, String> {
     let tag = |name: &str| wanted.tags.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str());
     let Some(newest) = wanted.newest else { return Err("there is no snapshot yet".into()) };
-    if !disk.keeps_bitmaps {
+    if !disk.keeps_bitmaps() {
         return Err("libvirt keeps bitmaps in qcow2 images only".into());
     }
     let Some(checkpoint) = tag(CHECKPOINT_TAG) else {

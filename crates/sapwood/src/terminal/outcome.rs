@@ -2,9 +2,11 @@
 
 use super::escape::escaped;
 use super::exit_code::{DAMAGED, FAILED, INTERRUPTED, REFUSED, USAGE};
+use super::output::{is_json_printed, print_json};
 use super::streams::{self, errln};
 use filesystem::FsError;
 use image::ImageError;
+use serde_json::json;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 use store::StoreError;
@@ -29,9 +31,20 @@ fn is_reader_gone(e: &anyhow::Error) -> bool {
         if path == "-" && source.kind() == ErrorKind::BrokenPipe)
 }
 
+/// Tells an error as the object that `--json` promises, if none was printed yet.
+pub fn told_as_json(e: &anyhow::Error) {
+    if !streams::is_unwritable(e) && !is_json_printed() {
+        print_json(&json!({ "error": one_line(e), "exit_code": code_of(e) }));
+    }
+}
+
 /// 1 failed, 2 wrong usage, 3 damage, 4 refused, 130 stopped by the user.
 pub fn exit_code(e: &anyhow::Error) -> ExitCode {
-    let code = match e.downcast_ref::<VaultError>() {
+    ExitCode::from(code_of(e))
+}
+
+fn code_of(e: &anyhow::Error) -> u8 {
+    match e.downcast_ref::<VaultError>() {
         Some(v) if v.is_damage() => DAMAGED,
         Some(VaultError::Busy { .. } | VaultError::Fenced { .. } | VaultError::Newer { .. }) => REFUSED,
         Some(VaultError::Refused(_)) => REFUSED,
@@ -44,8 +57,7 @@ pub fn exit_code(e: &anyhow::Error) -> ExitCode {
             (_, Some(i)) => of_image(i),
             _ => e.downcast_ref::<FsError>().map_or(FAILED, of_file_system),
         },
-    };
-    ExitCode::from(code)
+    }
 }
 
 fn of_store(e: &StoreError) -> u8 {

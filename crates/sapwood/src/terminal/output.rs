@@ -3,10 +3,20 @@
 use super::escape::escaped;
 use super::streams::{self, outln};
 use serde_json::Value;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether the object of `--json` was printed.
+static JSON_PRINTED: AtomicBool = AtomicBool::new(false);
 
 /// Prints the one JSON object of `--json`.
 pub fn print_json(value: &Value) {
+    JSON_PRINTED.store(true, Ordering::Relaxed);
     streams::out(&format!("{value}\n"));
+}
+
+/// Whether [`print_json`] was called.
+pub fn is_json_printed() -> bool {
+    JSON_PRINTED.load(Ordering::Relaxed)
 }
 
 /// `1.25 GiB`.

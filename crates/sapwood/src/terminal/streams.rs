@@ -46,12 +46,17 @@ macro_rules! outln {
     ($($text:tt)*) => { $crate::terminal::streams::out(&$crate::terminal::streams::line(format_args!($($text)*))) };
 }
 
+/// Prints what a command has done, unless `quiet`: one line to standard output, as [`outln`].
+macro_rules! toldln {
+    ($quiet:expr, $($text:tt)*) => { if !$quiet { $crate::terminal::streams::outln!($($text)*) } };
+}
+
 /// Prints exactly one line to standard error. What would play tricks with a terminal is escaped.
 macro_rules! errln {
     ($($text:tt)*) => { $crate::terminal::streams::err(&$crate::terminal::streams::line(format_args!($($text)*))) };
 }
 
-pub(crate) use {errln, outln};
+pub(crate) use {errln, outln, toldln};
 
 /// Standard output, to write data to. Unbuffered.
 pub struct Out;

@@ -41,7 +41,7 @@ fn containers_are_no_raw_disks() {
     }
     // Who means the bytes says so.
     let image = bench.arg("image");
-    assert_eq!(bench.json(&["study", &image, "--source-format", "raw"])["files"], 1);
+    assert_eq!(bench.json(&["study", &image, "--source-format", "raw"])["file_count"], 1);
     bench.done(&["-q", "backup", "vm/image", &image, "--source-format", "raw"]);
     assert!(bench.restored("vm/image") == fs::read(&image).unwrap());
 }

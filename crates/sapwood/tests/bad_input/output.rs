@@ -1,4 +1,4 @@
-//! What `--json` prints: exactly one object, and nothing where a command fails.
+//! What `--json` prints: exactly one object, also where a command fails.
 
 use super::Kept;
 use crate::common::{qemu_img, random, Bench, FAILED};
@@ -13,7 +13,7 @@ fn every_command_prints_one_object() {
         }
         object
     };
-    json(&["init"], &["vault", "store", "policy"]);
+    json(&["init"], &["vault_id", "store", "policy"]);
     json(&["snapshots"], &["snapshots"]);
     let source = bench.file("source", &random(700_000, 1));
     let backup = ["backup", "vm/a", &source, "--tag", "why=test", "--time", "2026-11-21T22:00:00"];
@@ -32,20 +32,20 @@ fn every_command_prints_one_object() {
     let target = bench.arg("target.qcow2");
     json(&["restore", "vm/a", &target, "--format", "qcow2"], &["snapshot"]);
     qemu_img(&["check", "-q", &target]);
-    json(&["verify"], &["disks", "snapshots", "containers", "objects", "damaged"]);
+    json(&["verify"], &["disk_count", "snapshot_count", "containers", "objects", "damaged"]);
     json(&["verify", "vm/a@latest", "--data"], &["data_bytes"]);
     json(&["delete", "vm/a@latest"], &["deleted", "freed_bytes", "waiting_snapshots"]);
     json(&["gc", "--dry-run"], &["dry_run", "orphans"]);
     json(&["gc"], &["orphans", "freed_bytes", "dead_sessions", "compacted_containers"]);
     json(&["compact", "vm/a"], &["compacted_containers"]);
-    json(&["reindex"], &["containers", "hooks", "removed", "reference_indexes", "damaged"]);
+    json(&["reindex"], &["containers", "hooks", "removed", "reference_indexes", "damaged_count"]);
     let stats = json(&["stats"], &["stored_bytes", "popular_data_bytes", "popular_metadata_bytes", "disks"]);
     assert_eq!(stats["disks"][0]["foreign_containers"], 0);
     assert_eq!(stats["disks"][0]["owners"], 0);
 }
 
 #[test]
-fn a_command_that_fails_prints_none() {
+fn a_command_that_fails_prints_its_error() {
     let kept = Kept::new();
     let no_disk = ["there is no disk vm/none", "sapwood snapshots"];
     for (args, said) in [
@@ -55,7 +55,14 @@ fn a_command_that_fails_prints_none() {
         (&["--json", "snapshots", "vm/none"], no_disk),
     ] {
         let ended = kept.bench.fails(args, FAILED, &said);
-        assert!(ended.stdout.is_empty(), "{ended}");
+        // Standard output is for the disk's bytes in one of them.
+        if args.contains(&"-") {
+            assert!(ended.stdout.is_empty(), "{ended}");
+        } else {
+            let printed = ended.json();
+            assert!(said.iter().all(|s| printed["error"].as_str().unwrap().contains(s)), "{printed}");
+            assert_eq!(printed["exit_code"], FAILED);
+        }
     }
     kept.check();
 }

@@ -35,7 +35,7 @@ fn an_interrupted_backup() {
         }
         let ended = child.wait();
         ended.expect_failure(INTERRUPTED, &["stopped", "sapwood gc"]);
-        assert!(ended.stdout.is_empty(), "{ended}");
+        assert_eq!(ended.json()["exit_code"], INTERRUPTED, "{ended}");
         kept.bench.collect();
         if disk == "vm/kept" {
             kept.check();

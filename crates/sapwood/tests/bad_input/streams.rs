@@ -41,10 +41,10 @@ const fn changes(args: &'static [&'static str], done: &'static str) -> Case {
 const CASES: &[Case] = &[
     changes(&["--store", "NEW", "init"], "a vault was made at"),
     changes(&["--store", "NEW", "--json", "init"], "a vault was made at"),
-    changes(&["backup", "vm/a", "SOURCE"], " is stored"),
+    changes(&["backup", "vm/a", "SOURCE", "--force"], " is stored"),
     changes(&["backup", "vm/new", "SOURCE"], " is stored"),
-    changes(&["--json", "backup", "vm/a", "SOURCE"], " is stored"),
-    changes(&["backup", "vm/a", "SOURCE", "--limit", "1M"], " is stored"),
+    changes(&["--json", "backup", "vm/a", "SOURCE", "--force"], " is stored"),
+    changes(&["backup", "vm/a", "SOURCE", "--limit", "1M", "--force"], " is stored"),
     reads(&["snapshots"]),
     reads(&["--json", "snapshots"]),
     reads(&["restore", "vm/a", "-"]),

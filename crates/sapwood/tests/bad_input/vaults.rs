@@ -26,17 +26,27 @@ fn no_store_and_no_vault() {
 fn a_store_whose_vault_file_is_gone() {
     let kept = Kept::new();
     let file = kept.bench.store.join("objects/vault.json");
-    let aside = kept.bench.path("vault.json");
-    std::fs::rename(&file, &aside).unwrap();
+    let copy = kept.bench.store.join("objects/vault.copy");
+    let good = std::fs::read(&file).unwrap();
+    // The copy serves as well, and says so.
+    std::fs::remove_file(&file).unwrap();
+    let out = kept.bench.done(&["snapshots"]);
+    assert!(out.stderr.contains("vault.json") && out.stderr.contains("sapwood repair"), "{out:?}");
+    kept.check();
+    std::fs::remove_file(&copy).unwrap();
     // With disks in it, it is a damaged vault; a new one must not take its place.
     for command in [&["restore", "vm/kept", "-"][..], &["gc"], &["init"]] {
         kept.bench.fails(command, DAMAGED, &["vault.json", "missing"]);
     }
-    std::fs::rename(&aside, &file).unwrap();
+    for path in [&file, &copy] {
+        std::fs::write(path, &good).unwrap();
+    }
     kept.check();
 
     let empty = Bench::new("balanced");
-    std::fs::remove_file(empty.store.join("objects/vault.json")).unwrap();
+    for name in ["vault.json", "vault.copy"] {
+        std::fs::remove_file(empty.store.join("objects").join(name)).unwrap();
+    }
     empty.fails(&["snapshots"], FAILED, &[empty.store.to_str().unwrap(), "no vault here", "sapwood init"]);
     empty.done(&["init"]);
 }
@@ -105,14 +115,21 @@ fn vaults_of_newer_programs() {
 fn a_damaged_vault_file() {
     let kept = Kept::new();
     let path = kept.bench.store.join("objects/vault.json");
+    let copy = kept.bench.store.join("objects/vault.copy");
     let good = std::fs::read(&path).unwrap();
     let changed = String::from_utf8(good.clone()).unwrap().replace("balanced", "unbalanced");
     for bad in [&b""[..], b"{}", &good[..good.len() / 2], changed.as_bytes(), &[0xff; 300]] {
         std::fs::write(&path, bad).unwrap();
-        kept.bench.fails(&["snapshots"], DAMAGED, &["vault.json", "damaged"]);
+        std::fs::write(&copy, &good).unwrap();
+        // The copy serves as well, and says so.
+        let out = kept.bench.done(&["snapshots"]);
+        assert!(out.stderr.contains("vault.json") && out.stderr.contains("sapwood repair"), "{out:?}");
+        std::fs::write(&copy, bad).unwrap();
+        kept.bench.fails(&["snapshots"], DAMAGED, &["vault.json", "damaged", "sapwood repair"]);
+        kept.bench.done(&["repair"]);
+        kept.check();
+        assert_eq!(std::fs::read(&path).unwrap(), std::fs::read(&copy).unwrap());
     }
-    std::fs::write(&path, &good).unwrap();
-    kept.check();
 }
 
 /// The manifest of the only disk.

@@ -49,7 +49,7 @@ fn trees_come_out(how: &str, bytes: u64) {
     let expected = without_sockets(all);
 
     let said = bench.json(&["files", "vm/d", "get", "/", "--to", &bench.arg("got")]);
-    assert_eq!((&said["left_out"], &said["incomplete"]), (&sockets.into(), &0.into()), "{said}");
+    assert_eq!((&said["left_out_count"], &said["incomplete"]), (&sockets.into(), &0.into()), "{said}");
     assert_same(&tree(&bench.path("got/disk")), &expected, "get", |_, _, _| ());
     fs::remove_dir_all(bench.path("got")).unwrap();
 
@@ -133,7 +133,7 @@ fn what_others_than_root_get() {
     ended.expect_done();
     let is_left_out = |n: &Node| matches!(n.mode >> 12, 0o14 | 0o2 | 0o6);
     let left_out = all.values().filter(|n| is_left_out(n)).count();
-    assert_eq!(ended.json()["left_out"], left_out, "{ended}");
+    assert_eq!(ended.json()["left_out_count"], left_out, "{ended}");
     let mut expected = all;
     expected.retain(|_, n| !is_left_out(n));
     let got = tree(&to.join("disk"));

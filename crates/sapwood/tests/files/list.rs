@@ -83,7 +83,7 @@ fn lists_are_those_of_find() {
         assert_eq!(ours.get(path), Some(line), "{}", path.escape_ascii());
     }
     assert_eq!(ours.len(), theirs.len());
-    assert_eq!(recursive["damaged"], 0);
+    assert_eq!(recursive["damaged_count"], 0);
 
     // One directory, by its path and with its volume.
     let one = as_find(&bench.json(&["files", "vm/d", "list", "disk:/special/"]));

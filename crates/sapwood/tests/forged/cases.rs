@@ -6,7 +6,7 @@ use format::{
     DataName, DeadLog, DiskId, Group, Hook, HooksFooter, IndexRef, Kind, Ordinal, OwnerNo, PageAt, PageRef,
     RecipeName, RecipePage, RecipePageRef, Reference, ReferenceBlock, ReferenceEntry, ReferenceFooter,
     Release, Released, Reverse, RunSet, SegmentNo, SegmentRecipe, SnapId, SnapshotEntry, Summary, Table,
-    Token, Writer, WriterKind, WriterNo, DATA_FOOTER_BYTES, HOOK_BYTES,
+    TableIndex, Token, Writer, WriterKind, WriterNo, DATA_FOOTER_BYTES, HOOK_BYTES,
 };
 
 /// One thing that is wrong with a vault.
@@ -652,7 +652,7 @@ fn set_chunks(t: &mut Table, runs: Vec<(u32, u32)>, bytes: u32, codec: Codec) {
     let of_group = ((16 << 20) / bytes).clamp(1, chunks);
     let group = |first: u32| {
         let count = of_group.min(chunks - first);
-        let (raw_len, stored_len) = (count * bytes, count * bytes);
+        let (first, raw_len, stored_len) = (TableIndex(first), count * bytes, count * bytes);
         Group { first, count, offset: 64, stored_len, raw_len, codec, cipher: 0, key: 0, checksum: 0 }
     };
     t.groups = (0..chunks).step_by(of_group as usize).map(group).collect();
@@ -675,7 +675,7 @@ fn with_groups(v: &Vault, codec: Codec) {
         set_chunks(t, vec![(0, 64 * 16)], 1 << 20, codec);
         for g in &mut t.groups {
             g.stored_len = packed.len() as u32;
-            g.checksum = format::group_checksum(t.container, ChunkNo(g.first), &packed);
+            g.checksum = format::group_checksum(t.container, ChunkNo(g.first.0), &packed);
         }
     });
     for name in v.objects(".data") {

@@ -1,6 +1,6 @@
 //! A small vault whose objects can be replaced by others with valid checksums.
 
-use crate::common::{files_below, random, Bench};
+use crate::common::{files_below, random, sapwood, Bench};
 use format::{
     decode_frame, encode_frame, names, Context, DiskId, Kind, Manifest, PageAt, RecipeName, RecipePage,
     RecipePageRef, RecipeRoot, SnapshotEntry, Summary, VaultFile, VaultId, FRAME_HEADER_BYTES,
@@ -13,6 +13,8 @@ use zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd_safe::{CCtx, InBuffer, OutBuffer};
 
 pub const POLICIES: [&str; 4] = ["balanced", "reverse", "conventional", "vm-centric-bloom"];
+/// An empty vault beside it.
+const OTHER: &str = "other";
 /// Three segments of `balanced`, the last one cut short.
 const DISK_BYTES: usize = 9 << 20;
 /// Bytes of it that are no zeros.
@@ -28,6 +30,7 @@ pub struct Original {
 impl Original {
     pub fn new(policy: &str) -> Self {
         let bench = Bench::new_in(&memory_dir(), policy);
+        assert!(sapwood(&bench.path(OTHER), &["init", "--policy", policy]).status().unwrap().success());
         let mut bytes = vec![0; DISK_BYTES];
         bytes[..DATA_BYTES].copy_from_slice(&random(DATA_BYTES, 1));
         let mut versions = Vec::new();
@@ -58,6 +61,7 @@ impl Original {
 
     pub fn copy(&self) -> Vault {
         let vault = Vault::copy_of(&self.bench.store, "vault");
+        copy_dir(&self.bench.path(OTHER), &vault.dir().join(OTHER));
         std::fs::copy(self.bench.path("next"), vault.dir().join("next")).unwrap();
         std::fs::create_dir(vault.dir().join("mountpoint")).unwrap();
         vault
@@ -74,6 +78,12 @@ fn memory_dir() -> PathBuf {
     }
 }
 
+fn copy_dir(from: &Path, to: &Path) {
+    let mut copy = Command::new("cp");
+    copy.args(["-r", "--sparse=always", "-T"]).arg(from).arg(to);
+    assert!(copy.status().unwrap().success());
+}
+
 /// A vault that may be damaged, with files beside it.
 pub struct Vault {
     dir: PathBuf,
@@ -86,9 +96,7 @@ impl Vault {
     fn copy_of(from: &Path, to: &str) -> Vault {
         let temporary = tempfile::tempdir_in(memory_dir()).unwrap();
         let dir = temporary.path().to_path_buf();
-        let mut copy = Command::new("cp");
-        copy.args(["-r", "--sparse=always", "-T"]).arg(from).arg(dir.join(to));
-        assert!(copy.status().unwrap().success());
+        copy_dir(from, &dir.join(to));
         Vault { _temporary: Some(temporary), ..Vault::at(&dir) }
     }
 

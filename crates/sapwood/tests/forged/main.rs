@@ -32,7 +32,7 @@ const OUTPUT_BYTES: u64 = 64 << 20;
 const TIME: Duration = Duration::from_secs(60);
 
 /// Commands, in the directory that the vault stands in.
-const COMMANDS: [&[&str]; 21] = [
+const COMMANDS: [&[&str]; 24] = [
     &["snapshots"],
     &["--json", "snapshots"],
     &["stats"],
@@ -63,6 +63,9 @@ const COMMANDS: [&[&str]; 21] = [
         "-c",
         "find \"$SAPWOOD_MOUNT\"/vm/a -name '*.raw' | head -n 50 | xargs head -q -c 16M > all || exit 1",
     ],
+    &["status"],
+    &["copy", "--all", "--to", "other"],
+    &["retain", "--all", "--last", "2"],
 ];
 /// The one that every case is run with, `verify --data`, and how often another one is.
 const ALWAYS: usize = 7;

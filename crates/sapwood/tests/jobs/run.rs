@@ -71,7 +71,7 @@ disks = { "a/x" = "DIR/a.raw", "b/x" = "DIR/missing.raw" }
     assert_eq!((json["outcome"].as_str(), job["outcome"].as_str()), (Some("failed"), Some("failed")));
     assert_eq!(job["disks"][0]["backup"]["snapshot"], job["disks"][0]["snapshot"]);
     assert!(job["disks"][1]["backup"].is_null() && job["disks"][1]["why"].is_string(), "{job}");
-    assert_eq!(job["why"].as_array().unwrap().len(), 1);
+    assert_eq!(job["failures"].as_array().unwrap().len(), 1);
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn all_is_well() {
     assert_eq!(jobs.done(&["-q", "status"]).lines().count(), 1);
     let json = jobs.json(&["status"]);
     assert_eq!((json["status"].as_str(), json["problems"].as_array().unwrap().len()), (Some("OK"), 0));
-    assert_eq!(json["vault"]["disks"][0]["newest"].as_str().unwrap(), snapshot);
+    assert_eq!(json["vault"]["disks"][0]["newest_snapshot"].as_str().unwrap(), snapshot);
     let stats = jobs.bench.json(&["stats"]);
     let stored = json["vault"]["stored_bytes"].as_u64().unwrap();
     assert!(stored > 600_000 && stored < 2_000_000, "{json} {stats}");
@@ -78,6 +78,9 @@ fn an_old_snapshot_is_a_warning() {
     first_line(&jobs, &["--warn-age", "48h"], OK);
     jobs.configure(&job.replace("9999w", "48h"));
     first_line(&jobs, &[], WARNING);
+    // And that of all machines that fit a pattern.
+    jobs.configure("[jobs.x]\nwarn_age = \"9999w\"\ndisks = { \"*\" = \"libvirt:o*\" }");
+    first_line(&jobs, &["--warn-age", "48h"], OK);
 }
 
 #[test]

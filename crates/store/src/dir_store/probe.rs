@@ -9,6 +9,9 @@ use super::refusal::{io_error, unsuitable};
 use crate::file_system::{Access, FileSystem, Lock};
 use crate::Result;
 
+/// What systems answer where a file system has no such call.
+const UNSUPPORTED: [Errno; 4] = [Errno::INVAL, Errno::NOSYS, Errno::NOTSUP, Errno::PERM];
+
 /// Accepts a file system that can be written, and has working locks and a rename that never replaces.
 ///
 /// Asked with files that are there: a full file system must not keep a deletion from beginning.
@@ -32,10 +35,11 @@ pub(super) fn probe<F: FileSystem>(fs: &F) -> Result<()> {
     match fs.rename_new(&any, locks::PROBE) {
         Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(()),
         Ok(()) => Err(unsuitable(fs, "its rename replaces files where it must not; use another file system".into())),
-        Err(e) if Errno::from_io_error(&e) == Some(Errno::ACCESS) => Err(io_error(fs, "write to", e)),
-        Err(e) => Err(unsuitable(
+        Err(e) if Errno::from_io_error(&e).is_some_and(|e| UNSUPPORTED.contains(&e)) => Err(unsuitable(
             fs,
             format!("the file system has neither a rename that never replaces nor hard links ({e}); use another one"),
         )),
+        // That says nothing of the file system's kind.
+        Err(e) => Err(io_error(fs, "write to", e)),
     }
 }

@@ -18,7 +18,7 @@ pub(super) struct Expected {
     /// Whether the user is sure of it.
     pub is_sure: bool,
     /// Whether what it has in common with the parent can be told: it is a disk, cut like the parent, and what is
-    /// found is not written again.
+    /// found, and not damaged, is not written again.
     pub is_comparable: bool,
 }
 

@@ -2,12 +2,19 @@
 
 pub(crate) const SECONDS_PER_DAY: i64 = 86_400;
 
-/// Seconds since 1970 of `YYYY-MM-DD[(T| )HH:MM[:SS]][Z]` in UTC. A day alone means its end.
+/// Seconds since 1970 of `YYYY-MM-DD[(T| )HH:MM[:SS][Z|(+|-)HH[:MM]]]`, in UTC unless an offset says otherwise. A day alone
+/// means its end.
 pub fn parse_time(text: &str) -> Option<i64> {
-    let text = text.strip_suffix('Z').unwrap_or(text);
     let (day, clock) = match text.find(['T', ' ']) {
         Some(at) => (&text[..at], Some(&text[at + 1..])),
         None => (text, None),
+    };
+    let (clock, ahead) = match clock {
+        Some(clock) => {
+            let (clock, ahead) = split_offset(clock)?;
+            (Some(clock), ahead)
+        }
+        None => (None, 0),
     };
     let numbers = |s: &str, sep: char| -> Option<Vec<i64>> {
         s.split(sep).map(|p| p.parse().ok().filter(|n| (0..10_000).contains(n))).collect()
@@ -32,7 +39,24 @@ pub fn parse_time(text: &str) -> Option<i64> {
             _ => return None,
         },
     };
-    Some(days_of(y, m, d) * SECONDS_PER_DAY + seconds)
+    Some(days_of(y, m, d) * SECONDS_PER_DAY + seconds - ahead)
+}
+
+/// A time of day without its offset, and how many seconds that is ahead of UTC.
+fn split_offset(clock: &str) -> Option<(&str, i64)> {
+    if let Some(clock) = clock.strip_suffix('Z') {
+        return Some((clock, 0));
+    }
+    let Some(at) = clock.find(['+', '-']) else { return Some((clock, 0)) };
+    let offset = &clock[at + 1..];
+    let (hours, minutes) = offset.split_once(':').unwrap_or((offset, "00"));
+    let two = |text: &str| -> Option<i64> {
+        let is_number = text.len() == 2 && text.bytes().all(|b| b.is_ascii_digit());
+        is_number.then(|| text.parse().ok())?
+    };
+    let (hours, minutes) = (two(hours)?, two(minutes)?);
+    let seconds = (hours <= 14 && minutes < 60).then_some(hours * 3600 + minutes * 60)?;
+    Some((&clock[..at], if clock[at..].starts_with('-') { -seconds } else { seconds }))
 }
 
 /// `YYYY-MM-DD HH:MM:SS` in UTC.
@@ -73,8 +97,17 @@ mod tests {
         assert_eq!(parse_time("1970-01-01T00:00"), Some(0));
         assert_eq!(parse_time("2026-11-21 22:00:01Z"), Some(1_795_298_401));
         assert_eq!(parse_time("2024-02-29"), Some(1_709_251_199));
+        for same in ["2026-11-22T00:00:01+02:00", "2026-11-21 15:30:01-06:30", "2026-11-22T00:00:01+02"] {
+            assert_eq!(parse_time(same), Some(1_795_298_401), "{same}");
+        }
         for bad in [
             "",
+            "2024-01-01+02:00",
+            "2024-01-01T10:00+2",
+            "2024-01-01T10:00+02:60",
+            "2024-01-01T10:00+15:00",
+            "2024-01-01T10:00+02:00Z",
+            "2024-01-01T10:00+-2",
             "2024",
             "2024-13-01",
             "2026-02-31",

@@ -23,6 +23,12 @@ pub enum VaultError {
         /// The object.
         object: String,
     },
+    /// Neither `vault.json` nor its copy can be read.
+    #[error("vault.json: {why}, and its copy, vault.copy, cannot be read either; `sapwood repair` makes both anew from the other objects")]
+    Description {
+        /// What is wrong with `vault.json`.
+        why: String,
+    },
     /// An older manifest stands where a newer one was.
     #[error("{object}: an older copy of it was put back: {why}; nothing was changed: put the newer one back; until then restore what can be restored, and back up under another name")]
     RolledBack {
@@ -113,7 +119,10 @@ impl VaultError {
     pub fn is_damage(&self) -> bool {
         matches!(
             self,
-            VaultError::Corrupt { .. } | VaultError::Missing { .. } | VaultError::RolledBack { .. }
+            VaultError::Corrupt { .. }
+                | VaultError::Missing { .. }
+                | VaultError::Description { .. }
+                | VaultError::RolledBack { .. }
         )
     }
 
@@ -147,6 +156,7 @@ pub(crate) type Fault = (String, String);
 pub(crate) fn fault(e: VaultError) -> Result<Fault> {
     match e {
         VaultError::Corrupt { object, why } | VaultError::Newer { object, why } => Ok((object, why)),
+        VaultError::Description { why } => Ok((format::names::VAULT.into(), why)),
         VaultError::RolledBack { object, why } => {
             Ok((object, format!("an older copy of it was put back: {why}")))
         }

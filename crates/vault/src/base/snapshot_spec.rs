@@ -5,6 +5,9 @@ use crate::base::error::{Result, VaultError};
 use format::{Manifest, SnapId, SnapshotEntry, SnapshotState};
 use std::collections::BTreeSet;
 
+/// Snapshots that a message lists.
+const CANDIDATES_MAX: usize = 8;
+
 /// The snapshot of a disk that `spec` names.
 pub(crate) fn find_snapshot<'a>(m: &'a Manifest, disk: &str, spec: &str) -> Result<&'a SnapshotEntry> {
     let none = |why: String| VaultError::NotFound {
@@ -24,13 +27,27 @@ pub(crate) fn find_snapshot<'a>(m: &'a Manifest, disk: &str, spec: &str) -> Resu
     match matching[..] {
         [one] if !spec.is_empty() => return Ok(one),
         [_, _, ..] if !spec.is_empty() => {
-            return Err(none(format!("{} snapshots begin like this", matching.len())));
+            return Err(none(format!(
+                "{} snapshots begin like this: {}",
+                matching.len(),
+                candidates(&matching)
+            )));
         }
         _ => {}
     }
     let time = parse_time(spec).ok_or_else(|| none("there is no such snapshot".into()))?;
     let before = live.iter().filter(|s| s.time <= time).max_by_key(|s| s.time);
     before.copied().ok_or_else(|| none("there is no snapshot that old".into()))
+}
+
+/// The snapshots that may have been meant, the first few.
+fn candidates(matching: &[&&SnapshotEntry]) -> String {
+    let shown = matching.iter().take(CANDIDATES_MAX).map(|s| s.id.to_string()).collect::<Vec<_>>().join(", ");
+    if matching.len() > CANDIDATES_MAX {
+        shown + ", …"
+    } else {
+        shown
+    }
 }
 
 /// The ids of the snapshots that `specs` name, all by one manifest.

@@ -4,7 +4,7 @@ use crate::base::error::{Named, Result, VaultError};
 use crate::container::group_reader::{check_cipher, extent, GroupReader};
 use crate::manifest::folder::Folder;
 use chunk::Fingerprint;
-use format::{names, Codec, ContainerId, DiskId, Group, Table, WriterNo};
+use format::{names, Codec, ContainerId, DiskId, Group, GroupNo, Table, TableIndex, TableRange, WriterNo};
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use quick_cache::Weighter;
@@ -26,7 +26,7 @@ pub(crate) struct GroupKey {
     pub container: ContainerId,
     /// The container's table: compaction cuts groups anew.
     pub table: WriterNo,
-    pub group: u32,
+    pub group: GroupNo,
     pub slice: u32,
 }
 
@@ -49,16 +49,16 @@ impl Weighter<GroupKey, Arc<OpenGroup>> for ByBytes {
 /// A group, or a slice of one, in memory.
 pub(crate) struct OpenGroup {
     bytes: Vec<u8>,
-    /// Index of the first chunk in the container's table.
-    first: u32,
+    /// Its first chunk.
+    first: TableIndex,
     lengths: Vec<u32>,
     fingerprints: Vec<[u8; 32]>,
     /// A bit for each chunk that was compared with its fingerprint.
     compared: Vec<AtomicU64>,
 }
 
-/// A chunk that does not match its fingerprint: its index in the container's table.
-pub(crate) struct Mismatch(u32);
+/// A chunk that does not match its fingerprint.
+pub(crate) struct Mismatch(TableIndex);
 
 impl GroupCache {
     /// A cache that holds up to `bytes` of decompressed groups.
@@ -100,10 +100,10 @@ impl GroupCache {
         let object = names::data(&folder.path, table.data);
         let group = table
             .groups
-            .get(key.group as usize)
+            .get(key.group.0 as usize)
             .ok_or_else(|| VaultError::corrupt(&object, format!("has no group {}", key.group)))?;
         let indices = indices_of(group, key.slice);
-        let at = extent(table, group, indices.clone());
+        let at = extent(table, group, indices);
         let mut stored = vec![0; (at.end - at.start) as usize];
         folder.store.read_at(&object, at.start, &mut stored).named()?;
         let bytes = if group.codec == Codec::Raw {
@@ -114,10 +114,10 @@ impl GroupCache {
         };
         Ok(OpenGroup {
             bytes,
-            first: indices.start as u32,
-            lengths: table.lengths[indices.clone()].to_vec(),
+            first: indices.start,
+            lengths: indices.of(&table.lengths).to_vec(),
             compared: (0..indices.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
-            fingerprints: table.fingerprints[indices].to_vec(),
+            fingerprints: indices.of(&table.fingerprints).to_vec(),
         })
     }
 
@@ -131,14 +131,13 @@ impl GroupCache {
     }
 }
 
-/// The chunks of a group that are read as one, as indices in the table.
-pub(crate) fn indices_of(group: &Group, slice: u32) -> Range<usize> {
-    let end = group.first + group.count;
+/// The chunks of a group that are read as one.
+pub(crate) fn indices_of(group: &Group, slice: u32) -> TableRange {
     if group.codec != Codec::Raw {
-        return group.first as usize..end as usize;
+        return group.indices();
     }
-    let first = (group.first + slice * SLICE_CHUNKS).min(end);
-    first as usize..(first + SLICE_CHUNKS).min(end) as usize
+    let first = (slice * SLICE_CHUNKS).min(group.count);
+    TableIndex(group.first.0 + first).range(SLICE_CHUNKS.min(group.count - first))
 }
 
 impl OpenGroup {
@@ -170,7 +169,7 @@ impl OpenGroup {
         chunk::fingerprints(&self.bytes[start..end], &self.lengths[from..n], &mut found);
         for (index, f) in (from..n).zip(&found) {
             if f.0 != self.fingerprints[index] {
-                return Err(Mismatch(self.first + index as u32));
+                return Err(Mismatch(TableIndex(self.first.0 + index as u32)));
             }
             self.compared[index / 64].fetch_or(1 << (index % 64), Ordering::Relaxed);
         }
@@ -181,7 +180,7 @@ impl OpenGroup {
 impl Mismatch {
     /// The error, for a chunk of `table` in `folder`.
     pub fn into_error(self, folder: &Folder, table: &Table) -> VaultError {
-        let no = table.number_at(self.0 as usize).map_or(0, |c| c.0);
+        let no = table.number_at(self.0).map_or(0, |c| c.0);
         let why = format!("chunk {no} does not match its fingerprint");
         VaultError::corrupt(&names::data(&folder.path, table.data), why)
     }

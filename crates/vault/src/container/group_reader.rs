@@ -3,7 +3,7 @@
 use crate::base::error::{Result, VaultError};
 use crate::container::codec::Unpacker;
 use chunk::Fingerprint;
-use format::{group_checksum, Codec, Group, Table};
+use format::{group_checksum, Codec, Group, Table, TableIndex, TableRange};
 use std::ops::Range;
 
 /// Reads groups. One for each thread.
@@ -23,7 +23,7 @@ impl GroupReader {
     pub fn open(&mut self, object: &str, table: &Table, group: &Group, stored: &[u8]) -> Result<()> {
         let wrong =
             |why: &str| VaultError::corrupt(object, format!("the group at offset {} {why}", group.offset));
-        let first = table.number_at(group.first as usize).ok_or_else(|| wrong("has no chunk"))?;
+        let first = table.number_at(group.first).ok_or_else(|| wrong("has no chunk"))?;
         check_cipher(object, group)?;
         // Dead chunks of a group that is stored raw may be holes: each chunk's fingerprint tells.
         if group.codec != Codec::Raw && group_checksum(table.container, first, stored) != group.checksum {
@@ -39,17 +39,16 @@ impl GroupReader {
 
     /// The bytes of chunks of the group opened last, compared with their fingerprints.
     ///
-    /// `indices` are indices in the table, all within the group.
+    /// `indices` are all within the group.
     pub fn chunks(
         &mut self,
         object: &str,
         table: &Table,
         group: &Group,
-        indices: Range<usize>,
+        indices: TableRange,
     ) -> Result<&[u8]> {
-        let sum = |r: Range<usize>| table.lengths[r].iter().map(|l| *l as usize).sum::<usize>();
-        let start = sum(group.first as usize..indices.start);
-        let bytes = &self.raw[start..start + sum(indices.clone())];
+        let start = before(table, group, indices.start) as usize;
+        let bytes = &self.raw[start..start + table.bytes_of(indices) as usize];
         compare(&mut self.fingerprints, object, table, indices, bytes)?;
         Ok(bytes)
     }
@@ -60,7 +59,7 @@ impl GroupReader {
         object: &str,
         table: &Table,
         group: &Group,
-        indices: Range<usize>,
+        indices: TableRange,
         bytes: &[u8],
     ) -> Result<()> {
         check_cipher(object, group)?;
@@ -81,13 +80,13 @@ fn compare(
     scratch: &mut Vec<Fingerprint>,
     object: &str,
     table: &Table,
-    indices: Range<usize>,
+    indices: TableRange,
     bytes: &[u8],
 ) -> Result<()> {
     scratch.clear();
-    chunk::fingerprints(bytes, &table.lengths[indices.clone()], scratch);
-    for (n, f) in indices.zip(&*scratch) {
-        if table.fingerprints[n] != f.0 {
+    chunk::fingerprints(bytes, indices.of(&table.lengths), scratch);
+    for (n, f) in indices.into_iter().zip(&*scratch) {
+        if *table.fingerprint(n) != f.0 {
             let no = table.number_at(n).map_or(0, |c| c.0);
             return Err(VaultError::corrupt(object, format!("chunk {no} does not match its fingerprint")));
         }
@@ -96,11 +95,15 @@ fn compare(
 }
 
 /// Where chunks of a group stand in the data object: themselves where it is stored raw, all of the group otherwise.
-pub(crate) fn extent(table: &Table, group: &Group, indices: Range<usize>) -> Range<u64> {
+pub(crate) fn extent(table: &Table, group: &Group, indices: TableRange) -> Range<u64> {
     if group.codec != Codec::Raw {
         return group.offset..group.offset + u64::from(group.stored_len);
     }
-    let sum = |r: Range<usize>| table.lengths[r].iter().map(|l| u64::from(*l)).sum::<u64>();
-    let start = group.offset + sum(group.first as usize..indices.start);
-    start..start + sum(indices)
+    let start = group.offset + before(table, group, indices.start);
+    start..start + table.bytes_of(indices)
+}
+
+/// Bytes of a group's chunks before one of them.
+fn before(table: &Table, group: &Group, chunk: TableIndex) -> u64 {
+    table.bytes_of(TableRange { start: group.first, end: chunk })
 }

@@ -5,7 +5,7 @@ use crate::manifest::folder::Folder;
 use crate::manifest::session::Session;
 use format::{
     group_checksum, names, ChunkNo, Codec, ContainerEntry, ContainerId, DataFooter, DataHeader, DataName,
-    Group, RunSet, Table, DATA_HEADER_BYTES,
+    Group, RunSet, Table, TableIndex, DATA_HEADER_BYTES,
 };
 use store::ObjectWriter;
 
@@ -17,8 +17,8 @@ pub(crate) struct GroupJob {
     /// Counts the groups of a backup.
     pub seq: u64,
     pub container: ContainerId,
-    /// Number of its first chunk.
-    pub first: u32,
+    /// Its first chunk.
+    pub first: ChunkNo,
     pub lengths: Vec<u32>,
     pub fingerprints: Vec<[u8; 32]>,
     pub raw: Vec<u8>,
@@ -36,7 +36,7 @@ pub(crate) struct PackedGroup {
 impl PackedGroup {
     /// The numbers of its chunks, as runs.
     pub fn numbers(&self) -> [(u32, u32); 1] {
-        [(self.job.first, self.job.lengths.len() as u32)]
+        [(self.job.first.0, self.job.lengths.len() as u32)]
     }
 }
 
@@ -86,7 +86,7 @@ impl ContainerWriter {
             self.align()?;
         }
         self.table.groups.push(Group {
-            first: self.table.lengths.len() as u32,
+            first: TableIndex(self.table.lengths.len() as u32),
             count: lengths.len() as u32,
             offset: self.offset,
             stored_len: stored.len() as u32,

@@ -126,8 +126,8 @@ fn analysed(
                         let why = format!("container {container} has no chunk {} + {n}", first.0);
                         VaultError::corrupt(object, why)
                     })?;
-                    pieces.push(Piece::Data { bytes: table.lengths[index] });
-                    fingerprints.push(Fingerprint(table.fingerprints[index]));
+                    pieces.push(Piece::Data { bytes: table.length(index) });
+                    fingerprints.push(Fingerprint(*table.fingerprint(index)));
                 }
             }
             Reference::Indirect { .. } => {

@@ -6,7 +6,7 @@ use crate::container::tables::{read_table, ChunkPlace, Tables};
 use crate::lookup::claims::{Claim, Claimed, Claims};
 use crate::manifest::folder::Folder;
 use chunk::Fingerprint;
-use format::{ChunkNo, ContainerId, DiskId, RunSet, Table};
+use format::{ChunkNo, ContainerId, DiskId, RunSet, Table, TableIndex};
 use std::collections::{HashSet, VecDeque};
 
 /// Tables that stay in memory: about 1 MiB each.
@@ -28,7 +28,7 @@ pub(crate) struct Champion {
     places: Places,
 }
 
-/// Where the fingerprints of a table stand: a hash table of their indices, for fingerprints are hashes already.
+/// Where the fingerprints of a table stand: a hash table of their indices, because fingerprints are hashes already.
 struct Places {
     /// An index and 1, or 0. A power of two of them, at most half of them taken.
     slots: Vec<u32>,
@@ -48,11 +48,16 @@ impl Places {
     }
 
     /// The indices at which a fingerprint stands: all of them, unless there are very many.
-    fn find<'a>(&'a self, fingerprints: &'a [[u8; 32]], f: &'a [u8; 32]) -> impl Iterator<Item = usize> + 'a {
+    fn find<'a>(
+        &'a self,
+        fingerprints: &'a [[u8; 32]],
+        f: &'a [u8; 32],
+    ) -> impl Iterator<Item = TableIndex> + 'a {
         let start = slot_of(f, self.slots.len());
         let probed = PROBES.min(self.slots.len());
         let slots = (start..start + probed).map(|at| self.slots[at % self.slots.len()]);
-        slots.take_while(|s| *s != 0).map(|s| s as usize - 1).filter(move |n| fingerprints[*n] == *f)
+        let indices = slots.take_while(|s| *s != 0).map(|s| TableIndex(s - 1));
+        indices.filter(move |n| fingerprints[n.0 as usize] == *f)
     }
 }
 
@@ -81,20 +86,23 @@ impl Champion {
     /// The chunk of a fingerprint and length.
     fn find(&self, f: &Fingerprint, bytes: u32) -> Option<ChunkNo> {
         let numbers =
-            self.places.find(&self.table.fingerprints, &f.0).filter(|n| self.table.lengths[*n] == bytes);
-        numbers.filter_map(|n| self.table.number_at(n)).find(|no| !self.dead.contains(no.0))
+            self.places.find(&self.table.fingerprints, &f.0).filter(|n| self.table.length(*n) == bytes);
+        numbers.filter_map(|n| self.table.number_at(n)).find(|no| !self.dead.contains(*no))
     }
 
     /// The first of chunks that stand one behind the other.
     fn find_run(&self, chunks: &[Fingerprint], lengths: &[u32]) -> Option<ChunkNo> {
         let first = chunks.first()?;
         self.places.find(&self.table.fingerprints, &first.0).find_map(|at| {
-            let range = at..at.checked_add(chunks.len())?;
-            let same = self.table.lengths.get(range.clone())? == lengths
-                && self.table.fingerprints[range.clone()].iter().zip(chunks).all(|(a, b)| *a == b.0);
-            let (no, last) = (self.table.number_at(at)?, self.table.number_at(range.end - 1)?);
+            if chunks.len() > self.table.lengths.len() - at.0 as usize {
+                return None;
+            }
+            let range = at.range(chunks.len() as u32);
+            let same = range.of(&self.table.lengths) == lengths
+                && range.of(&self.table.fingerprints).iter().zip(chunks).all(|(a, b)| *a == b.0);
+            let (no, last) = (self.table.number_at(at)?, self.table.number_at(TableIndex(range.end.0 - 1))?);
             let follow = (last.0 - no.0) as usize == chunks.len() - 1;
-            (same && follow && self.dead.count_within(no.0, chunks.len() as u32) == 0).then_some(no)
+            (same && follow && self.dead.count_within(no, chunks.len() as u32) == 0).then_some(no)
         })
     }
 }
@@ -230,7 +238,7 @@ mod tests {
             let places = Places::of(&all);
             for n in 0..count {
                 let f = fingerprint(n);
-                let mut found: Vec<usize> = places.find(&all, &f).collect();
+                let mut found: Vec<usize> = places.find(&all, &f).map(|n| n.0 as usize).collect();
                 found.sort_unstable();
                 let expected: Vec<usize> = (0..all.len()).filter(|at| all[*at] == f).collect();
                 assert_eq!(found, expected);

@@ -71,7 +71,7 @@ impl NewChunks {
         let chunk = ChunkNo(open.next);
         if self.group.raw.is_empty() {
             self.group.container = open.id;
-            self.group.first = open.next;
+            self.group.first = chunk;
         }
         open.next += 1;
         open.raw_bytes += data.len() as u64;
@@ -107,7 +107,7 @@ fn empty_group() -> GroupJob {
     GroupJob {
         seq: 0,
         container: ContainerId::new(OwnerNo::OWN, WriterNo(0), 0),
-        first: 0,
+        first: ChunkNo(0),
         lengths: Vec::new(),
         fingerprints: Vec::new(),
         raw: Vec::new(),

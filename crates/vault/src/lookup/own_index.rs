@@ -70,7 +70,7 @@ impl OwnIndex {
             let container_slot = self.slot(*id, false);
             for n in chunks.runs().iter().flat_map(|r| r.0..r.0 + r.1) {
                 if let Some(at) = table.index_of(ChunkNo(n)) {
-                    let f = Fingerprint(table.fingerprints[at]);
+                    let f = Fingerprint(*table.fingerprint(at));
                     self.index.insert(&f, Location { container_slot, chunk_no: n });
                     added += 1;
                 }
@@ -100,7 +100,7 @@ impl OwnIndex {
             other => other?,
         };
         let at = table.index_of(chunk);
-        let same = at.is_some_and(|n| table.fingerprints[n] == f.0 && table.lengths[n] == bytes);
+        let same = at.is_some_and(|n| *table.fingerprint(n) == f.0 && table.length(n) == bytes);
         Ok(same.then_some((id, chunk)))
     }
 

@@ -84,7 +84,7 @@ impl Parent {
             for n in first.0..first.0 + count {
                 // The table of a sound container has all of them.
                 let Some(at) = table.index_of(ChunkNo(n)) else { break };
-                known.entry(table.fingerprints[at]).or_insert((container, ChunkNo(n)));
+                known.entry(*table.fingerprint(at)).or_insert((container, ChunkNo(n)));
             }
         }
         for (f, slot) in fingerprints.iter().zip(found.iter_mut()) {

@@ -175,9 +175,9 @@ impl PopularIndex {
         let Some(table) = tables.load(&entry).unless_damaged()? else { return Ok(()) };
         for (n, slot) in found.iter_mut().enumerate() {
             let chunk = ChunkNo(first.0 + n as u32);
-            let at = table.index_of(chunk).filter(|_| !claimed.dead.contains(chunk.0));
+            let at = table.index_of(chunk).filter(|_| !claimed.dead.contains(chunk));
             if at.is_some_and(|at| {
-                table.fingerprints[at] == fingerprints[n].0 && table.lengths[at] == lengths[n]
+                *table.fingerprint(at) == fingerprints[n].0 && table.length(at) == lengths[n]
             }) {
                 *slot = Some((id, chunk));
                 self.matched.insert(container);

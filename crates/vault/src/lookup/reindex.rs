@@ -98,7 +98,7 @@ impl Vault {
 }
 
 /// Rebuilds the reference index of a disk, if it has one that can be rebuilt now.
-fn rebuild_references(folder: &Folder) -> Result<bool> {
+pub(crate) fn rebuild_references(folder: &Folder) -> Result<bool> {
     let loaded = folder.load_tagged().unless_damaged()?.flatten();
     if loaded.is_none_or(|(m, _)| m.references.is_empty()) {
         return Ok(false);

@@ -1,10 +1,11 @@
 //! The vault: opening it, its disks and their snapshots.
 
-use crate::base::error::{Named, Result, VaultError};
+use crate::base::error::{Fault, Result, VaultError};
 use crate::base::policy::Policy;
 use crate::base::random::random_bytes;
 use crate::manifest::folder::{has_objects, Folder};
 use crate::manifest::rollback::Evidence;
+use crate::manifest::vault_file;
 use format::{names, Context, DiskId, Manifest, VaultFile, VaultId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Vault {
     pub(crate) store: Arc<dyn ObjectStore>,
     file: VaultFile,
+    /// What is wrong with `vault.json`, where its copy was read.
+    file_fault: Option<Fault>,
     patience: Duration,
 }
 
@@ -26,20 +29,10 @@ pub fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
 }
 
-/// Whether there are disks, or what names them.
-fn has_disks(store: &dyn ObjectStore) -> Result<bool> {
-    let mut any = has_objects(store, names::NAMES)?;
-    store.list_folders(names::DISKS, &mut |_| {
-        any = true;
-        Ok(())
-    })?;
-    Ok(any)
-}
-
 impl Vault {
     /// Makes a vault on an empty store. One that has disks has lost its `vault.json`: a new one would not fit them.
     pub fn init(store: Arc<dyn ObjectStore>, policy: &Policy) -> Result<Vault> {
-        if store.len(names::VAULT).is_err() && has_disks(&*store)? {
+        if store.len(names::VAULT).is_err() && vault_file::has_disks(&*store)? {
             return Err(VaultError::Missing { object: names::VAULT.into() });
         }
         let file = VaultFile {
@@ -49,33 +42,50 @@ impl Vault {
             created: now(),
         };
         match store.put(names::VAULT, &[&file.encode()]) {
-            Ok(()) => Ok(Vault { store, file, patience: PATIENCE }),
+            Ok(()) => {}
             Err(StoreError::AlreadyExists { .. }) => {
-                Err(VaultError::Refused(format!("{}: there is a vault already", store.location())))
+                return Err(VaultError::Refused(format!("{}: there is a vault already", store.location())));
             }
-            Err(e) => Err(e.into()),
+            Err(e) => return Err(e.into()),
         }
+        // The copy; `repair` puts it where this is stopped before. One that is there is of a vault that was removed.
+        vault_file::put_again(&*store, &file)?;
+        Ok(Vault { store, file, file_fault: None, patience: PATIENCE })
     }
 
-    /// Opens the vault on a store.
+    /// Opens the vault on a store. Where `vault.json` is lost or damaged, its copy serves ([`Vault::file_fault`]).
     pub fn open(store: Arc<dyn ObjectStore>) -> Result<Vault> {
-        let bytes = match store.read(names::VAULT, 1 << 20) {
-            Err(StoreError::NotFound { .. }) if has_disks(&*store)? => {
-                return Err(VaultError::Missing { object: names::VAULT.into() });
-            }
-            Err(StoreError::NotFound { .. }) => {
-                let what = format!("{}: no vault here; make one with `sapwood init`", store.location());
-                return Err(VaultError::NotFound { what });
-            }
-            other => other.named()?,
-        };
-        let file = VaultFile::decode(&bytes).map_err(VaultError::malformed(names::VAULT))?;
-        Ok(Vault { store, file, patience: PATIENCE })
+        let (file, file_fault) = vault_file::read(&*store)?;
+        Ok(Vault { store, file, file_fault, patience: PATIENCE })
     }
 
     /// The same, with another time that maintenance (deletion, collection) waits for other maintenance of a disk.
     pub fn with_patience(self, patience: Duration) -> Vault {
         Vault { patience, ..self }
+    }
+
+    /// What is wrong with `vault.json`, where the vault was opened by its copy.
+    pub fn file_fault(&self) -> Option<&str> {
+        self.file_fault.as_ref().map(|(_, why)| why.as_str())
+    }
+
+    /// What is wrong with `vault.json` and its copy as they are now.
+    pub(crate) fn file_faults(&self) -> Result<Vec<Fault>> {
+        vault_file::faults(&*self.store, &self.file)
+    }
+
+    /// Puts what is damaged of both again.
+    pub(crate) fn repair_file(&self) -> Result<()> {
+        vault_file::put_again(&*self.store, &self.file)
+    }
+
+    /// Makes `vault.json` and its copy anew where neither can be read, by what the other objects say. Returns whether it
+    /// was necessary.
+    ///
+    /// # Errors
+    /// `Description` where the vault's id cannot be known.
+    pub fn recover_file(store: &dyn ObjectStore) -> Result<bool> {
+        vault_file::recover(store)
     }
 
     /// Its id.

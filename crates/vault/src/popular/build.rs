@@ -19,7 +19,7 @@ use crate::manifest::vault::Vault;
 use crate::popular::census::{is_popular, Census};
 use crate::popular::report::PopularReport;
 use crate::popular::spill::Occurrence;
-use format::{names, ChunkNo, ContainerId, OwnerNo, PopularSet, Table, WriterKind};
+use format::{names, ChunkNo, ContainerId, OwnerNo, PopularSet, Table, TableIndex, TableRange, WriterKind};
 use std::path::Path;
 
 const CONTAINER_BYTES: u64 = 64 << 20;
@@ -42,7 +42,7 @@ pub(super) fn build(vault: &Vault, fraction: f64, scratch: &Path) -> Result<Popu
         chosen.into_iter().partition(|o| is_popular(o.place.container));
     report.kept_chunks = kept.len() as u64;
     report.bytes = kept.iter().map(|o| u64::from(o.bytes)).sum();
-    index.extend(kept.iter().map(|o| (prefix_of(o), o.place.container.local(), ChunkNo(o.place.chunk))));
+    index.extend(kept.iter().map(|o| (prefix_of(o), o.place.container.local(), o.place.chunk)));
     for of_disk in chosen.chunk_by(|a, b| a.disk == b.disk) {
         let folder = &census.disks[of_disk[0].disk as usize];
         let view = match vault.view(folder, TABLE_CACHE_BYTES) {
@@ -132,23 +132,23 @@ impl<'a> Copier<'a> {
         // What has died since it was counted may be a hole by now.
         let dead = read_dead(&folder, &entry)?;
         let live = chunks.iter().map(|o| o.place.chunk).filter(|chunk| !dead.contains(*chunk));
-        let indices: Vec<usize> = live.filter_map(|chunk| table.index_of(ChunkNo(chunk))).collect();
+        let indices: Vec<TableIndex> = live.filter_map(|chunk| table.index_of(chunk)).collect();
         for of_group in indices.chunk_by(|a, b| table.group_of(*a) == table.group_of(*b)) {
-            let Some(group) = table.group_of(of_group[0]).and_then(|g| table.groups.get(g)) else {
+            let Some(group) = table.group_of(of_group[0]).map(|g| table.group(g)) else {
                 return Err(VaultError::corrupt(&object, "has a chunk in no group"));
             };
             // Chunks that follow one another; of a group that is compressed all of it is read once.
             let mut opened = false;
-            for run in of_group.chunk_by(|a, b| a + 1 == *b) {
-                let range = run[0]..run[run.len() - 1] + 1;
+            for run in of_group.chunk_by(|a, b| a.next() == *b) {
+                let range = run[0].range(run.len() as u32);
                 let is_raw = group.codec == format::Codec::Raw;
                 if is_raw || !opened {
-                    let place = extent(&table, group, range.clone());
+                    let place = extent(&table, group, range);
                     self.stored.resize((place.end - place.start) as usize, 0);
                     folder.store.read_at(&object, place.start, &mut self.stored).named()?;
                 }
                 if is_raw {
-                    self.groups.compare_raw(&object, &table, group, range.clone(), &self.stored)?;
+                    self.groups.compare_raw(&object, &table, group, range, &self.stored)?;
                     let bytes = std::mem::take(&mut self.stored);
                     self.append(&table, range, &bytes)?;
                     self.stored = bytes;
@@ -157,16 +157,16 @@ impl<'a> Copier<'a> {
                 if !std::mem::replace(&mut opened, true) {
                     self.groups.open(&object, &table, group, &self.stored)?;
                 }
-                let bytes = self.groups.chunks(&object, &table, group, range.clone())?.to_vec();
+                let bytes = self.groups.chunks(&object, &table, group, range)?.to_vec();
                 self.append(&table, range, &bytes)?;
             }
         }
         Ok(())
     }
 
-    fn append(&mut self, table: &Table, indices: std::ops::Range<usize>, mut bytes: &[u8]) -> Result<()> {
+    fn append(&mut self, table: &Table, indices: TableRange, mut bytes: &[u8]) -> Result<()> {
         for n in indices {
-            let (chunk, rest) = bytes.split_at(table.lengths[n] as usize);
+            let (chunk, rest) = bytes.split_at(table.length(n) as usize);
             bytes = rest;
             if self.filled.0 + chunk.len() as u64 > CONTAINER_BYTES {
                 self.end_container()?;
@@ -174,9 +174,9 @@ impl<'a> Copier<'a> {
             if !self.job.raw.is_empty() && self.job.raw.len() + chunk.len() > POPULAR_GROUP_BYTES {
                 self.end_group()?;
             }
-            let fingerprint = table.fingerprints[n];
+            let fingerprint = *table.fingerprint(n);
             if self.job.raw.is_empty() {
-                self.job.first = self.filled.1;
+                self.job.first = ChunkNo(self.filled.1);
             }
             self.out.entries.push((
                 PopularSet::prefix(&fingerprint),
@@ -205,7 +205,7 @@ impl<'a> Copier<'a> {
             None => ContainerWriter::create(&self.session.folder, self.session, container)?,
         };
         check_room(self.session, self.out.made.len(), stored.len() as u64)?;
-        let numbers = [(job.first, job.lengths.len() as u32)];
+        let numbers = [(job.first.0, job.lengths.len() as u32)];
         open.append(&numbers, &job.lengths, &job.fingerprints, codec, &stored)?;
         self.open = Some(open);
         Ok(())
@@ -232,7 +232,7 @@ fn empty_job(container: ContainerId) -> GroupJob {
     GroupJob {
         seq: 0,
         container,
-        first: 0,
+        first: ChunkNo(0),
         lengths: Vec::new(),
         fingerprints: Vec::new(),
         raw: Vec::new(),

@@ -292,9 +292,9 @@ fn each_chunk(view: &View, damaged: &mut Vec<String>, each: &mut EachChunk<'_>) 
 
 fn each_of(container: ContainerId, table: &Table, live: &RunSet, each: &mut EachChunk<'_>) -> Result<()> {
     for &(first, count) in live.runs() {
-        for chunk in first..first + count {
-            let Some(n) = table.index_of(ChunkNo(chunk)) else { continue };
-            each(Place { container, chunk }, &table.fingerprints[n], table.lengths[n])?;
+        for chunk in (first..first + count).map(ChunkNo) {
+            let Some(n) = table.index_of(chunk) else { continue };
+            each(Place { container, chunk }, table.fingerprint(n), table.length(n))?;
         }
     }
     Ok(())
@@ -309,7 +309,8 @@ mod tests {
 
     fn occurrence(n: u64, disk: u32, chunk: u32) -> Occurrence {
         let half = xxhash(n);
-        let place = Place { container: ContainerId::new(OwnerNo::OWN, WriterNo(1), 0), chunk };
+        let place =
+            Place { container: ContainerId::new(OwnerNo::OWN, WriterNo(1), 0), chunk: ChunkNo(chunk) };
         Occurrence { half, disk, place, bytes: 4096 }
     }
 
@@ -346,7 +347,7 @@ mod tests {
             assert_eq!(census.classes().unwrap(), expected);
             let (top, least) = census.top(&classes, 600).unwrap();
             assert_eq!((top.len(), least), (600, 2));
-            let chunks: HashSet<u32> = top.iter().map(|o| o.place.chunk).collect();
+            let chunks: HashSet<u32> = top.iter().map(|o| o.place.chunk.0).collect();
             let wanted = (0..1000).filter(|n| n % 4 >= 2 || (n % 4 == 1 && n / 4 < 100)).collect();
             assert_eq!(chunks, wanted);
             assert!(top.windows(2).all(|w| w[0].place < w[1].place));

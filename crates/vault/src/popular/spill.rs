@@ -2,7 +2,7 @@
 //! file at a time. The files have no names, so the system removes them with the process.
 
 use crate::base::error::{Result, VaultError};
-use format::ContainerId;
+use format::{ChunkNo, ContainerId};
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ pub(crate) struct Occurrence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub container: ContainerId,
-    pub chunk: u32,
+    pub chunk: ChunkNo,
 }
 
 /// Records in files, by bits of the fingerprint.
@@ -107,7 +107,7 @@ fn encode(o: &Occurrence) -> [u8; RECORD_BYTES] {
     raw[..16].copy_from_slice(&o.half);
     raw[16..20].copy_from_slice(&o.disk.to_le_bytes());
     raw[20..28].copy_from_slice(&o.place.container.raw().to_le_bytes());
-    raw[28..32].copy_from_slice(&o.place.chunk.to_le_bytes());
+    raw[28..32].copy_from_slice(&o.place.chunk.0.to_le_bytes());
     raw[32..].copy_from_slice(&o.bytes.to_le_bytes());
     raw
 }
@@ -122,7 +122,7 @@ fn decode(raw: &[u8; RECORD_BYTES]) -> Result<Occurrence> {
     Ok(Occurrence {
         half,
         disk: number(16),
-        place: Place { container, chunk: number(28) },
+        place: Place { container, chunk: ChunkNo(number(28)) },
         bytes: number(32),
     })
 }

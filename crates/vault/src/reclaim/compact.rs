@@ -15,7 +15,7 @@ use crate::container::writer::ContainerWriter;
 use crate::manifest::container_table::{release_data, Containers, Edits};
 use crate::manifest::folder::release;
 use crate::manifest::session::Session;
-use format::{names, Codec, ContainerEntry, ContainerId, DataName, Release, RunSet, Table};
+use format::{names, Codec, ContainerEntry, ContainerId, DataName, Release, RunSet, Table, TableIndex};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -127,7 +127,7 @@ fn compact(session: &Session, entry: &ContainerEntry) -> Result<ContainerEntry> 
 }
 
 /// Puts new entries in the place of old ones, in one swap.
-fn replace(session: &Session, fresh: &[(ContainerEntry, ContainerEntry)]) -> Result<()> {
+pub(crate) fn replace(session: &Session, fresh: &[(ContainerEntry, ContainerEntry)]) -> Result<()> {
     if fresh.is_empty() {
         return Ok(());
     }
@@ -179,15 +179,15 @@ fn copy_live(session: &Session, table: &Table, dead: &RunSet, writer: &mut Conta
     let codec = if all_raw { CodecChoice::Raw } else { CODEC };
     let group_bytes = if folder.is_popular() { POPULAR_GROUP_BYTES } else { GROUP_BYTES };
     for group in &table.groups {
-        let indices = group.first as usize..(group.first + group.count) as usize;
-        let number = |n: usize| {
+        let indices = group.indices();
+        let number = |n: TableIndex| {
             table
                 .number_at(n)
                 .ok_or_else(|| VaultError::corrupt(&object, "its table has no number for a chunk"))
         };
         let mut live = Vec::new();
-        for n in indices.clone() {
-            if !dead.contains(number(n)?.0) {
+        for n in indices {
+            if !dead.contains(number(n)?) {
                 live.push(n);
             }
         }
@@ -199,22 +199,22 @@ fn copy_live(session: &Session, table: &Table, dead: &RunSet, writer: &mut Conta
         groups.open(&object, table, group, &stored)?;
         if live.len() == indices.len() {
             pending.flush(codec, &mut packer, writer)?;
-            groups.chunks(&object, table, group, indices.clone())?;
+            groups.chunks(&object, table, group, indices)?;
             let numbers: Vec<(u32, u32)> =
-                indices.clone().map(|n| Ok((number(n)?.0, 1))).collect::<Result<_>>()?;
-            let lengths = &table.lengths[indices.clone()];
-            writer.append(&numbers, lengths, &table.fingerprints[indices], group.codec, &stored)?;
+                indices.into_iter().map(|n| Ok((number(n)?.0, 1))).collect::<Result<_>>()?;
+            let (lengths, fingerprints) = (indices.of(&table.lengths), indices.of(&table.fingerprints));
+            writer.append(&numbers, lengths, fingerprints, group.codec, &stored)?;
             continue;
         }
         for n in live {
-            if pending.raw.len() + table.lengths[n] as usize > group_bytes {
+            if pending.raw.len() + table.length(n) as usize > group_bytes {
                 pending.flush(codec, &mut packer, writer)?;
             }
-            let bytes = groups.chunks(&object, table, group, n..n + 1)?;
+            let bytes = groups.chunks(&object, table, group, n.range(1))?;
             pending.raw.extend_from_slice(bytes);
             pending.numbers.push((number(n)?.0, 1));
-            pending.lengths.push(table.lengths[n]);
-            pending.fingerprints.push(table.fingerprints[n]);
+            pending.lengths.push(table.length(n));
+            pending.fingerprints.push(*table.fingerprint(n));
         }
     }
     pending.flush(codec, &mut packer, writer)

@@ -182,7 +182,9 @@ impl Vault {
     fn tidy_hooks(&self, report: &mut GcReport) -> Result<()> {
         let folder = self.popular();
         match hooks::join(&folder, u64::MAX, true).and_then(|_| hooks::weed(&folder)) {
-            Err(e) if e.is_damage() || e.is_full() => report.skipped.push(format!("{}: {e}", names::HOOKS)),
+            Err(e) if e.is_damage() => report.skipped.push(format!("{}: {e}", names::HOOKS)),
+            // They are joined as soon as there is room.
+            Err(e) if e.is_full() => {}
             joined => drop(joined?),
         }
         Ok(())

@@ -7,7 +7,9 @@ use crate::container::tables::read_table;
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::{list_unswept, Folder};
 use crate::manifest::session::is_alive;
-use format::{names, Codec, ContainerId, DiskId, Manifest, ReaderRecord, Release, RunSet, Table, WriterNo};
+use format::{
+    names, ChunkNo, Codec, ContainerId, DiskId, Manifest, ReaderRecord, Release, RunSet, Table, WriterNo,
+};
 use std::collections::HashSet;
 use std::ops::Range;
 use store::StoreError;
@@ -138,14 +140,14 @@ pub(crate) fn holes(table: &Table, dead: &RunSet) -> Vec<(u64, u64)> {
     };
     let numbers: Vec<u32> = table.numbers.runs().iter().flat_map(|r| r.0..r.0 + r.1).collect();
     for g in &table.groups {
-        let indices = g.first as usize..(g.first + g.count) as usize;
-        if numbers[indices.clone()].iter().all(|n| dead.contains(*n)) {
+        let indices = g.indices();
+        if indices.of(&numbers).iter().all(|n| dead.contains(ChunkNo(*n))) {
             add(g.offset, g.offset + u64::from(g.stored_len));
         } else if g.codec == Codec::Raw && g.cipher == 0 {
             let mut at = g.offset;
-            for n in indices {
-                let end = at + u64::from(table.lengths[n]);
-                if dead.contains(numbers[n]) {
+            for (no, length) in indices.of(&numbers).iter().zip(indices.of(&table.lengths)) {
+                let end = at + u64::from(*length);
+                if dead.contains(ChunkNo(*no)) {
                     add(at, end);
                 }
                 at = end;

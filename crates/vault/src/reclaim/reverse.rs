@@ -378,11 +378,12 @@ fn fingerprints_of(tables: &Tables, s: &SegmentRecipe) -> Result<Option<Vec<[u8;
     for r in &s.references {
         let Reference::Direct { container, first, count } = *r else { continue };
         let Some(table) = tables.get(container).unless_damaged()? else { return Ok(None) };
-        let range = table.index_of(first).map(|n| n..n + count as usize);
         let last = ChunkNo(first.0.saturating_add(count - 1));
-        match range.filter(|r| table.index_of(last) == Some(r.end - 1)) {
-            Some(range) => all.extend_from_slice(&table.fingerprints[range]),
-            None => return Ok(None),
+        match (table.index_of(first), table.index_of(last)) {
+            (Some(from), Some(to)) if to.0 - from.0 == count - 1 => {
+                all.extend_from_slice(from.range(count).of(&table.fingerprints));
+            }
+            _ => return Ok(None),
         }
     }
     Ok(Some(all))

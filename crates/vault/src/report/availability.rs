@@ -10,9 +10,6 @@ use crate::base::error::{Result, VaultError};
 use crate::manifest::vault::Vault;
 use crate::popular::census::Census;
 use format::{ContainerId, DiskId};
-use rand::rngs::StdRng;
-use rand::seq::index::sample;
-use rand::{RngExt, SeedableRng};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
@@ -47,6 +44,15 @@ impl Cluster {
         }
         Ok(())
     }
+
+    /// A(r) = 1 - C(d, r) / C(p, r): the probability that not all replicas of a block are among the `failed` machines.
+    pub fn block_availability(&self, failed: u32, replicas: u32) -> f64 {
+        if failed < replicas {
+            return 1.0;
+        }
+        let all = (0..replicas).map(|n| f64::from(failed - n) / f64::from(self.machines - n));
+        1.0 - all.product::<f64>()
+    }
 }
 
 /// Which blocks the disks of a vault need.
@@ -58,23 +64,17 @@ pub struct Sharing {
     shared: Vec<Vec<u32>>,
     /// Of each disk: numbers of the blocks that it would need without regard to disks.
     oblivious: Vec<Vec<u32>>,
-    shared_blocks: u32,
-    oblivious_blocks: u32,
     /// What could not be counted because of damage.
     pub damaged: Vec<String>,
 }
 
-/// The part of the disks that is available.
+/// The part of the disks that is available, by the formulas.
 #[derive(Clone, Copy, Debug)]
 pub struct Availability {
-    /// Without regard to disks, by the formula: A(r)^No.
+    /// Without regard to disks: A(r)^No.
     pub oblivious: f64,
     /// As they are: A(r)^N1 A(r_c)^N2.
     pub centric: f64,
-    /// The same, counted in trials.
-    pub oblivious_counted: f64,
-    /// The same, counted in trials.
-    pub centric_counted: f64,
 }
 
 impl Vault {
@@ -120,8 +120,6 @@ impl Vault {
             own: own.iter().map(|s| s.len() as u32).collect(),
             shared: list(shared),
             oblivious: list(oblivious),
-            shared_blocks: shared_numbers.len() as u32,
-            oblivious_blocks: homes.len() as u32,
             damaged: census.damaged,
         })
     }
@@ -136,14 +134,27 @@ impl Sharing {
     /// Where the lists are of different numbers of disks.
     pub fn new(own: Vec<u32>, shared: Vec<Vec<u32>>, oblivious: Vec<Vec<u32>>) -> Self {
         assert!(own.len() == shared.len() && own.len() == oblivious.len(), "not of the same disks");
-        let blocks = |lists: &[Vec<u32>]| lists.iter().flatten().max().map_or(0, |last| last + 1);
-        let (shared_blocks, oblivious_blocks) = (blocks(&shared), blocks(&oblivious));
-        Sharing { own, shared, oblivious, shared_blocks, oblivious_blocks, damaged: Vec::new() }
+        Sharing { own, shared, oblivious, damaged: Vec::new() }
     }
 
     /// Disks.
     pub fn disks(&self) -> usize {
         self.own.len()
+    }
+
+    /// Of each disk: how many blocks only it needs.
+    pub fn own(&self) -> &[u32] {
+        &self.own
+    }
+
+    /// Of each disk: numbers of the shared blocks that it needs.
+    pub fn shared(&self) -> &[Vec<u32>] {
+        &self.shared
+    }
+
+    /// Of each disk: numbers of the blocks that it would need without regard to disks.
+    pub fn oblivious(&self) -> &[Vec<u32>] {
+        &self.oblivious
     }
 
     /// Blocks of a disk on average: its own (N1), shared ones (N2), and without regard to disks (No).
@@ -157,60 +168,17 @@ impl Sharing {
         )
     }
 
-    /// The part of the disks that is available when `failed` machines have failed; `trials` failures are tried, each with
-    /// other places of all blocks.
+    /// The part of the disks that is available when `failed` machines have failed.
     ///
     /// # Errors
     /// `Usage` where there are not that many machines.
-    pub fn availability(
-        &self,
-        cluster: Cluster,
-        failed: u32,
-        trials: u32,
-        seed: u64,
-    ) -> Result<Availability> {
+    pub fn availability(&self, cluster: Cluster, failed: u32) -> Result<Availability> {
         cluster.check(failed)?;
         let (n1, n2, no) = self.blocks();
-        let (a, a_shared) = (
-            block_availability(cluster.machines, failed, cluster.replicas),
-            block_availability(cluster.machines, failed, cluster.shared_replicas),
-        );
-        let mut rng = StdRng::seed_from_u64(seed);
-        let (mut oblivious, mut centric) = (0u64, 0u64);
-        for _ in 0..trials {
-            // Which machines have failed does not matter, only where the replicas are: the first ones have.
-            let lost = |rng: &mut StdRng, replicas: u32| {
-                let places = sample(rng, cluster.machines as usize, replicas as usize);
-                places.iter().all(|machine| machine < failed as usize)
-            };
-            let shared: Vec<bool> =
-                (0..self.shared_blocks).map(|_| lost(&mut rng, cluster.shared_replicas)).collect();
-            let blocks: Vec<bool> =
-                (0..self.oblivious_blocks).map(|_| lost(&mut rng, cluster.replicas)).collect();
-            for disk in 0..self.disks() {
-                // Nobody else has these: one draw stands for all of them.
-                let own_lost = !rng.random_bool(a.powi(self.own[disk] as i32));
-                let any = |list: &[u32], lost: &[bool]| list.iter().any(|n| lost[*n as usize]);
-                centric += u64::from(!own_lost && !any(&self.shared[disk], &shared));
-                oblivious += u64::from(!any(&self.oblivious[disk], &blocks));
-            }
-        }
-        let tried = (u64::from(trials) * self.disks() as u64).max(1) as f64;
-        Ok(Availability {
-            oblivious: a.powf(no),
-            centric: a.powf(n1) * a_shared.powf(n2),
-            oblivious_counted: oblivious as f64 / tried,
-            centric_counted: centric as f64 / tried,
-        })
+        let a = cluster.block_availability(failed, cluster.replicas);
+        let a_shared = cluster.block_availability(failed, cluster.shared_replicas);
+        Ok(Availability { oblivious: a.powf(no), centric: a.powf(n1) * a_shared.powf(n2) })
     }
-}
-
-/// A(r) = 1 - C(d, r) / C(p, r): not all replicas of a block are among the machines that have failed.
-fn block_availability(machines: u32, failed: u32, replicas: u32) -> f64 {
-    if failed < replicas {
-        return 1.0;
-    }
-    1.0 - (0..replicas).map(|n| f64::from(failed - n) / f64::from(machines - n)).product::<f64>()
 }
 
 #[cfg(test)]
@@ -232,24 +200,24 @@ mod tests {
             (10, 9, 99.999999999),
             (20, 9, 99.99999117),
         ] {
-            let a = 100.0 * block_availability(100, failed, replicas);
+            let a = 100.0 * Cluster::default().block_availability(failed, replicas);
             assert!((a - percent).abs() < 2e-9, "d = {failed}, r = {replicas}: {a}");
         }
     }
 
     #[test]
-    fn trials_agree_with_the_formula() {
-        let disks = 40;
-        let same = |blocks: u32| (0..disks).map(|_| (0..blocks).collect()).collect();
-        let sharing = Sharing::new(vec![30; disks], same(5), same(200));
+    fn shared_blocks_are_weighted_by_their_replicas() {
+        let same = |blocks: u32| vec![(0..blocks).collect(); 40];
+        let sharing = Sharing::new(vec![30; 40], same(5), same(200));
         assert_eq!(sharing.blocks(), (30.0, 5.0, 200.0));
+        let cluster = Cluster::default();
         for failed in [3, 10, 20] {
-            let a = sharing.availability(Cluster::default(), failed, 300, 1).unwrap();
-            assert!((a.centric - a.centric_counted).abs() < 0.03, "{failed}: {a:?}");
-            // All disks share the same blocks: trials differ, disks within a trial do not.
-            assert!((a.oblivious - a.oblivious_counted).abs() < 0.1, "{failed}: {a:?}");
-            assert!(a.centric >= a.oblivious, "{failed}: {a:?}");
+            let (own, shared) =
+                (cluster.block_availability(failed, 3), cluster.block_availability(failed, 6));
+            let a = sharing.availability(cluster, failed).unwrap();
+            assert!((a.centric - own.powi(30) * shared.powi(5)).abs() < 1e-12, "{failed}: {a:?}");
+            assert!((a.oblivious - own.powi(200)).abs() < 1e-12, "{failed}: {a:?}");
         }
-        assert!(sharing.availability(Cluster { machines: 5, ..Cluster::default() }, 3, 1, 1).is_err());
+        assert!(sharing.availability(Cluster { machines: 5, ..cluster }, 3).is_err());
     }
 }

@@ -164,8 +164,8 @@ fn add_pieces(
                             format!("container {container} has no chunk {}", first.0 + n),
                         )
                     })?;
-                    let end = at + u64::from(table.lengths[index]);
-                    pieces.push(Piece { start: at, end, fingerprint: Some(table.fingerprints[index]) });
+                    let end = at + u64::from(table.length(index));
+                    pieces.push(Piece { start: at, end, fingerprint: Some(*table.fingerprint(index)) });
                     at = end;
                 }
             }

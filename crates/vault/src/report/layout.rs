@@ -4,7 +4,7 @@ use crate::base::error::Result;
 use crate::container::view::View;
 use crate::recipe::chain::RecipeReader;
 use crate::restore::plan::plan;
-use format::{ContainerId, PageNo, Reference, SnapshotEntry, WriterNo, SEGMENTS_PER_PAGE};
+use format::{ContainerId, GroupNo, PageNo, Reference, SnapshotEntry, WriterNo, SEGMENTS_PER_PAGE};
 use std::collections::{BTreeMap, HashSet};
 
 /// How a snapshot is scattered over the store.
@@ -40,7 +40,7 @@ pub(crate) fn walk(
     let mut recipe = RecipeReader::open(&view.folder, &view.manifest, snapshot)?;
     let mut out = Fragmentation { runs: count_runs(&mut recipe)?, ..Fragmentation::default() };
     let mut containers: HashSet<ContainerId> = HashSet::new();
-    let mut groups: HashSet<(ContainerId, u32)> = HashSet::new();
+    let mut groups: HashSet<(ContainerId, GroupNo)> = HashSet::new();
     let mut from = 0;
     while from < snapshot.size {
         let p = plan(&mut recipe, &view.tables, from, snapshot.size)?;
@@ -49,11 +49,10 @@ pub(crate) fn walk(
             let table = view.tables.get(id)?;
             containers.insert(id);
             for part in of_container {
-                let indices = part.first as usize..(part.first + part.count) as usize;
-                let bytes = table.lengths[indices].iter().map(|l| u64::from(*l)).sum();
+                let bytes = table.bytes_of(part.indices);
                 out.wanted_bytes += bytes;
                 if groups.insert((id, part.group)) {
-                    let g = &table.groups[part.group as usize];
+                    let g = table.group(part.group);
                     out.fetched_bytes += u64::from(g.raw_len);
                     out.stored_bytes += u64::from(g.stored_len);
                 }

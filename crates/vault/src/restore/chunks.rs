@@ -92,7 +92,7 @@ impl DiskChunks {
     pub fn bytes(&self, container: ContainerId, chunks: Range<u32>) -> Result<u64> {
         let table = self.0.tables.get(container)?;
         let there = chunks.filter_map(|no| table.index_of(ChunkNo(no)));
-        Ok(there.map(|n| u64::from(table.lengths[n])).sum())
+        Ok(there.map(|n| u64::from(table.length(n))).sum())
     }
 }
 

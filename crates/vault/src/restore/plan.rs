@@ -3,7 +3,9 @@
 use crate::base::error::{Result, VaultError};
 use crate::container::tables::Tables;
 use crate::recipe::chain::RecipeReader;
-use format::{ChunkNo, Codec, ContainerId, OwnerNo, Reference, SegmentNo, Table, WriterNo};
+use format::{
+    ChunkNo, Codec, ContainerId, GroupNo, OwnerNo, Reference, SegmentNo, Table, TableRange, WriterNo,
+};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -18,10 +20,8 @@ const RAW_PART_BYTES: u64 = 1 << 20;
 pub(crate) struct Part {
     /// Index in [`Plan::containers`].
     pub container: u32,
-    pub group: u32,
-    /// Index of the first chunk in the container's table.
-    pub first: u32,
-    pub count: u32,
+    pub group: GroupNo,
+    pub indices: TableRange,
     /// Offset on the disk.
     pub target: u64,
 }
@@ -93,7 +93,7 @@ impl Plan {
         let mut ranks = vec![0; slots.len()];
         slots.iter().zip(0..).for_each(|(slot, rank)| ranks[*slot as usize] = rank);
         self.parts.iter_mut().for_each(|p| p.container = ranks[p.container as usize]);
-        self.parts.sort_unstable_by_key(|p| (p.container, p.group, p.first, p.target));
+        self.parts.sort_unstable_by_key(|p| (p.container, p.group, p.indices.start, p.target));
     }
 
     fn add_segment(
@@ -142,21 +142,21 @@ impl Plan {
             let name = format::names::table(&tables.folder_of(id).path, id, table.data.generation);
             VaultError::corrupt(&name, format!("has no chunks {} to {}", first.0, first.0 + count - 1))
         };
-        let index = table.index_of(first).ok_or_else(absent)?;
+        let start = table.index_of(first).ok_or_else(absent)?;
         let last =
             first.0.checked_add(count - 1).and_then(|n| table.index_of(ChunkNo(n))).ok_or_else(absent)?;
-        if last - index != count as usize - 1 {
+        if last.0 - start.0 != count - 1 {
             return Err(absent());
         }
         let container = self.slot(&table);
-        let mut next = index;
+        let mut next = start;
         while next <= last {
             let group = table.group_of(next).ok_or_else(absent)?;
-            let g = &table.groups[group];
-            let mut end = ((g.first + g.count) as usize).min(last + 1);
-            let mut bytes: u64 = table.lengths[next..end].iter().map(|l| u64::from(*l)).sum();
+            let g = table.group(group);
+            let mut indices = TableRange { start: next, end: g.indices().end.min(last.next()) };
+            let mut bytes = table.bytes_of(indices);
             if g.codec == Codec::Raw && bytes > RAW_PART_BYTES {
-                let of_run = &table.lengths[next..end];
+                let of_run = indices.of(&table.lengths);
                 let mut taken = 0;
                 bytes = 0;
                 while taken < of_run.len()
@@ -165,16 +165,15 @@ impl Plan {
                     bytes += u64::from(of_run[taken]);
                     taken += 1;
                 }
-                end = next + taken;
+                indices = next.range(taken as u32);
             }
-            let (first, count) = (next as u32, (end - next) as u32);
-            self.parts.push(Part { container, group: group as u32, first, count, target: at });
+            self.parts.push(Part { container, group, indices, target: at });
             match self.data.last_mut() {
                 Some(r) if r.end == at => r.end = at + bytes,
                 _ => self.data.push(at..at + bytes),
             }
             at += bytes;
-            next = end;
+            next = indices.end;
         }
         Ok(at)
     }

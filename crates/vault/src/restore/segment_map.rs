@@ -5,7 +5,7 @@ use crate::container::group_cache::{indices_of, SLICE_CHUNKS};
 use crate::container::tables::Tables;
 use crate::recipe::chain::RecipeReader;
 use crate::restore::plan::plan;
-use format::{Codec, ContainerId, WriterNo};
+use format::{Codec, ContainerId, GroupNo, TableRange, WriterNo};
 use std::ops::Range;
 
 /// The parts of a segment that are not zeros, by address.
@@ -24,7 +24,7 @@ pub(crate) struct MapPart {
     pub within: u32,
     pub container: ContainerId,
     pub table: WriterNo,
-    pub group: u32,
+    pub group: GroupNo,
     pub slice: u32,
 }
 
@@ -54,19 +54,18 @@ impl SegmentMap {
             let container = plan.containers[p.container as usize];
             let entry = tables.entry(container)?;
             let table = tables.load(&entry)?;
-            let group = &table.groups[p.group as usize];
+            let group = table.group(p.group);
             let mut offset = p.target;
-            let (mut next, end) = (p.first, p.first + p.count);
+            let (mut next, end) = (p.indices.start, p.indices.end);
             while next < end {
                 let slice = match group.codec {
-                    Codec::Raw => (next - group.first) / SLICE_CHUNKS,
+                    Codec::Raw => (next.0 - group.first.0) / SLICE_CHUNKS,
                     _ => 0,
                 };
                 let of_slice = indices_of(group, slice);
-                let until = end.min(of_slice.end as u32);
-                let sum = |r: Range<usize>| table.lengths[r].iter().sum::<u32>();
-                let len = sum(next as usize..until as usize);
-                let within = sum(of_slice.start..next as usize);
+                let until = end.min(of_slice.end);
+                let bytes = |start, end| table.bytes_of(TableRange { start, end }) as u32;
+                let (len, within) = (bytes(next, until), bytes(of_slice.start, next));
                 let (group, table) = (p.group, entry.table);
                 parts.push(MapPart { offset, len, within, container, table, group, slice });
                 offset += u64::from(len);

@@ -8,7 +8,7 @@ use crate::base::error::Result;
 use crate::container::tables::Tables;
 use crate::recipe::chain::RecipeReader;
 use crate::restore::plan::{plan, Plan};
-use format::{Codec, ContainerId};
+use format::{Codec, ContainerId, GroupNo};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -41,8 +41,8 @@ pub(crate) fn for_windows(
     Ok(())
 }
 
-/// A group: container, and index in its table.
-pub(crate) type GroupKey = (ContainerId, u32);
+/// A group of a container.
+pub(crate) type GroupKey = (ContainerId, GroupNo);
 
 /// A group, and where on the disk it is wanted, the last place first.
 struct Wanted {
@@ -71,7 +71,7 @@ impl Kept {
             let mut places: Vec<u64> = of_group.iter().map(|p| p.target).collect();
             places.sort_unstable_by(|a, b| b.cmp(a));
             let table = tables.get(key.0)?;
-            let group = &table.groups[key.1 as usize];
+            let group = table.group(key.1);
             // Of a raw group only what is wanted is read.
             if group.codec != Codec::Raw && places.len() > 1 {
                 wanted.insert(key, Wanted { places, stored_bytes: u64::from(group.stored_len) });

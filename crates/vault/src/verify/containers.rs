@@ -8,12 +8,12 @@ use crate::container::dead::read_dead;
 use crate::container::group_reader::extent;
 use crate::container::tables::Tables;
 use crate::manifest::folder::Folder;
-use crate::verify::findings::{generations, CheckCounts, ContainerFindings, OtherFindings};
+use crate::verify::findings::{generations, CheckCounts, ContainerFindings, OtherFindings, Reads};
 use crate::verify::found::{lock, ThreadFindings};
 use crate::verify::groups::GroupRead;
 use crossbeam_channel::{bounded, Sender};
 use format::{
-    names, Codec, ContainerEntry, ContainerId, DataFooter, DataHeader, Kind, RunSet, Table,
+    names, Codec, ContainerEntry, ContainerId, DataFooter, DataHeader, GroupNo, Kind, RunSet, Table,
     DATA_FOOTER_BYTES, DATA_HEADER_BYTES,
 };
 use parking_lot::Mutex;
@@ -23,8 +23,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Looks at containers.
 pub(super) struct ContainerCheck<'a> {
     pub tables: &'a Tables,
-    /// Whether all chunks are read.
-    pub data: bool,
+    /// The containers whose chunks are read.
+    pub reads: &'a Reads,
     pub progress: &'a Progress,
     /// What snapshots reference in a container, for those whose list of dead chunks is damaged.
     pub live: &'a (dyn Fn(ContainerId) -> Result<RunSet> + Sync),
@@ -55,7 +55,7 @@ impl ContainerCheck<'_> {
             }
             drop(rx);
             // Reads come from one thread, so that they are sequential.
-            let inspectors = if self.data { 1 } else { threads };
+            let inspectors = if self.reads.is_any() { 1 } else { threads };
             for _ in 0..inspectors {
                 let tx = tx.clone();
                 failure.spawn(scope, "inspect", move || {
@@ -100,6 +100,7 @@ impl ContainerCheck<'_> {
             found.counts.objects += 2;
         }
         let folder = &self.tables.folder_of(id);
+        let reads_chunks = self.reads.include(folder.disk, id);
         let known_dead = self.dead_log(folder, &entry, found)?;
         let table = match self.tables.load(&entry) {
             Ok(table) => table,
@@ -111,11 +112,12 @@ impl ContainerCheck<'_> {
             }
         };
         check_entry(folder, &entry, &table, found);
-        let groups = self.data_object(folder, &entry, &table, found)?;
-        if !self.data {
+        let groups = self.data_object(folder, &entry, &table, reads_chunks, found)?;
+        if !reads_chunks {
             self.progress.add(entry.stored_bytes);
             return Ok(());
         }
+        lock(found).of(id).read.insert(id.local());
         let dead = match known_dead {
             Some(dead) => dead,
             // What nothing references may have been punched.
@@ -142,7 +144,10 @@ impl ContainerCheck<'_> {
             Err(e) => {
                 let (object, why) = fault(e)?;
                 let why = format!("{why}; restores do not need it, dead space of its container is not known");
-                lock(found).of(entry.id).found.add(&object, &why);
+                let mut found = lock(found);
+                let of = found.of(entry.id);
+                of.found.add(&object, &why);
+                of.unlisted.insert(entry.id.local());
                 Ok(None)
             }
         }
@@ -154,8 +159,9 @@ impl ContainerCheck<'_> {
         folder: &Folder,
         entry: &ContainerEntry,
         table: &Table,
+        reads_chunks: bool,
         found: &Mutex<ThreadFindings<'_>>,
-    ) -> Result<Vec<usize>> {
+    ) -> Result<Vec<GroupNo>> {
         let object = names::data(&folder.path, table.data);
         let len = match folder.store.len(&object).named() {
             Ok(len) => len,
@@ -169,7 +175,7 @@ impl ContainerCheck<'_> {
             let (_, why) = fault(e)?;
             let mut found = lock(found);
             // Where the groups are read, they tell what is lost.
-            if self.data {
+            if reads_chunks {
                 found.of(entry.id).damage(entry.id, generations(entry), &object, [&why], None)
             } else {
                 found.of(entry.id).ruin(entry, &object, &why)
@@ -185,18 +191,17 @@ impl ContainerCheck<'_> {
         };
         let mut there = Vec::with_capacity(table.groups.len());
         let (mut whys, mut chunks) = (Vec::new(), Vec::new());
-        for (n, g) in table.groups.iter().enumerate() {
+        for (n, g) in (0..).map(GroupNo).zip(&table.groups) {
             if g.offset >= DATA_HEADER_BYTES as u64 && g.offset + u64::from(g.stored_len) <= groups_end {
                 there.push(n);
                 continue;
             }
             let why = format!("the group at offset {} is not within its {len} bytes", g.offset);
-            let mut lost = g.first as usize..(g.first + g.count) as usize;
+            let mut lost = g.indices();
             if g.codec == Codec::Raw && g.offset >= DATA_HEADER_BYTES as u64 {
                 // Chunks that stand before the end can be read.
-                while lost.start < lost.end && extent(table, g, lost.start..lost.start + 1).end <= groups_end
-                {
-                    lost.start += 1;
+                while !lost.is_empty() && extent(table, g, lost.start.range(1)).end <= groups_end {
+                    lost.start = lost.start.next();
                 }
                 there.push(n);
             }

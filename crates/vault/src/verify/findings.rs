@@ -1,7 +1,7 @@
 //! The findings so far: damaged objects, and the chunks that cannot be read because of them.
 
-use format::{ContainerEntry, ContainerId, DiskId, RunSet, Summary, WriterNo};
-use std::collections::{BTreeMap, HashMap};
+use format::{ChunkNo, ContainerEntry, ContainerId, DiskId, RunSet, Summary, WriterNo};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Different things said of one object at most.
 const WHYS_MAX: usize = 3;
@@ -64,11 +64,12 @@ impl Findings {
 }
 
 /// Chunks that cannot be read, by container, and the object that is to blame (its number in [`Findings`]).
-#[derive(Default)]
-pub(super) struct BadChunks {
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BadChunks {
     containers: HashMap<ContainerId, Vec<(usize, Extent)>>,
 }
 
+#[derive(Clone, Debug)]
 enum Extent {
     All,
     Some(RunSet),
@@ -92,6 +93,19 @@ impl BadChunks {
         }
     }
 
+    /// Of chunks of a container, from `first` on, those that cannot be read.
+    pub fn among(&self, id: ContainerId, first: ChunkNo, count: u32) -> RunSet {
+        let asked = RunSet::from_unsorted(vec![(first.0, count)]);
+        let mut bad = RunSet::default();
+        for (_, extent) in self.containers.get(&id.local()).into_iter().flatten() {
+            match extent {
+                Extent::All => return asked,
+                Extent::Some(chunks) => bad = bad.union(chunks),
+            }
+        }
+        asked.minus(&asked.minus(&bad))
+    }
+
     /// The objects that are to blame where what a summary references cannot be read.
     pub fn hits(&self, summary: &Summary) -> Vec<usize> {
         let mut hits = Vec::new();
@@ -99,7 +113,9 @@ impl BadChunks {
             for (object, extent) in self.containers.get(id).into_iter().flatten() {
                 let hit = match extent {
                     Extent::All => true,
-                    Extent::Some(bad) => bad.runs().iter().any(|r| wanted.count_within(r.0, r.1) > 0),
+                    Extent::Some(bad) => {
+                        bad.runs().iter().any(|r| wanted.count_within(ChunkNo(r.0), r.1) > 0)
+                    }
                 };
                 if hit && !hits.contains(object) {
                     hits.push(*object);
@@ -107,6 +123,33 @@ impl BadChunks {
             }
         }
         hits
+    }
+}
+
+/// The containers whose chunks are read.
+#[derive(Clone, Debug)]
+pub(crate) enum Reads {
+    /// None.
+    None,
+    /// All.
+    All,
+    /// Those of these owners, as they name them.
+    Only(BTreeMap<DiskId, BTreeSet<ContainerId>>),
+}
+
+impl Reads {
+    /// Whether any are read.
+    pub fn is_any(&self) -> bool {
+        !matches!(self, Reads::None)
+    }
+
+    /// Whether those of a container of an owner are read.
+    pub fn include(&self, owner: DiskId, id: ContainerId) -> bool {
+        match self {
+            Reads::None => false,
+            Reads::All => true,
+            Reads::Only(some) => some.get(&owner).is_some_and(|ids| ids.contains(&id.local())),
+        }
     }
 }
 
@@ -127,8 +170,12 @@ pub(super) struct ContainerFindings {
     pub bad: BadChunks,
     /// Those that were looked at.
     pub seen: HashMap<ContainerId, Generations>,
+    /// Those of them whose chunks were read.
+    pub read: HashSet<ContainerId>,
     /// Those whose data or table is damaged.
     pub damaged: HashMap<ContainerId, Generations>,
+    /// Those whose list of dead chunks is damaged.
+    pub unlisted: BTreeSet<ContainerId>,
 }
 
 impl ContainerFindings {
@@ -137,6 +184,8 @@ impl ContainerFindings {
         let id = e.id.local();
         let fresh = self.seen.insert(id, generations(e)) != Some(generations(e));
         if fresh {
+            self.read.remove(&id);
+            self.unlisted.remove(&id);
             self.bad.containers.remove(&id);
             self.damaged.remove(&id);
         }

@@ -7,7 +7,7 @@ use crate::container::tables::Tables;
 use crate::manifest::folder::Folder;
 use crate::verify::found::{lock, ThreadFindings};
 use crossbeam_channel::{Receiver, Sender};
-use format::{names, Codec, RunSet, Table, WriterNo};
+use format::{names, ChunkNo, Codec, GroupNo, RunSet, Table, TableIndex, TableRange, WriterNo};
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ const READ_BYTES: u64 = 2 << 20;
 /// Bytes that are rather read than skipped.
 const GAP_BYTES: u64 = 64 << 10;
 
-/// What is wrong, and with which chunks (indices in the table).
-type Bad = (Fault, Range<usize>);
+/// What is wrong, and with which chunks.
+type Bad = (Fault, TableRange);
 
 /// One read of the store.
 pub(super) struct GroupRead {
@@ -29,14 +29,14 @@ pub(super) struct GroupRead {
     table: Arc<Table>,
     /// Generation of the table, for the record.
     generation: WriterNo,
-    groups: Vec<usize>,
+    groups: Vec<GroupNo>,
     /// Chunks that may be gone.
     dead: Arc<RunSet>,
 }
 
 /// The numbers of chunks at these indices of a table, as runs.
-pub(super) fn chunks_of(table: &Table, indices: Range<usize>) -> impl Iterator<Item = (u32, u32)> + '_ {
-    indices.filter_map(|n| table.number_at(n)).map(|c| (c.0, 1))
+pub(super) fn chunks_of(table: &Table, indices: TableRange) -> impl Iterator<Item = (u32, u32)> + '_ {
+    indices.into_iter().filter_map(|n| table.number_at(n)).map(|c| (c.0, 1))
 }
 
 /// Cuts the groups of a container into reads, announces and sends them. Groups without a live chunk are passed over.
@@ -44,7 +44,7 @@ pub(super) fn reads(
     folder: &Folder,
     table: &Arc<Table>,
     generation: WriterNo,
-    groups: &[usize],
+    groups: &[GroupNo],
     dead: &RunSet,
     progress: &Progress,
     out: &Sender<GroupRead>,
@@ -55,16 +55,15 @@ pub(super) fn reads(
     if !dead.is_empty() {
         let numbers: Vec<u32> = table.numbers.runs().iter().flat_map(|r| r.0..r.0 + r.1).collect();
         live.retain(|n| {
-            let g = &table.groups[*n];
-            let live =
-                numbers[g.first as usize..(g.first + g.count) as usize].iter().any(|c| !dead.contains(*c));
+            let g = table.group(*n);
+            let live = g.indices().of(&numbers).iter().any(|c| !dead.contains(ChunkNo(*c)));
             progress.add(if live { 0 } else { u64::from(g.stored_len) });
             live
         });
     }
-    live.sort_by_key(|n| table.groups[*n].offset);
-    let place = |n: usize| {
-        let g = &table.groups[n];
+    live.sort_by_key(|n| table.group(*n).offset);
+    let place = |n: GroupNo| {
+        let g = table.group(n);
         g.offset..g.offset + u64::from(g.stored_len)
     };
     let mut from = 0;
@@ -108,7 +107,7 @@ pub(super) fn work(
         let whole = store.read_at(&read.object, read.offset, &mut stored).is_ok();
         let (mut data_bytes, mut bad) = (0, Vec::new());
         for &n in &read.groups {
-            let g = read.table.groups[n];
+            let g = *read.table.group(n);
             let at = (g.offset - read.offset) as usize;
             let bytes = &mut stored[at..at + g.stored_len as usize];
             if !whole && g.codec == Codec::Raw {
@@ -117,13 +116,13 @@ pub(super) fn work(
             }
             if !whole {
                 if let Err(e) = store.read_at(&read.object, g.offset, bytes).named() {
-                    bad.push((fault(e)?, g.first as usize..(g.first + g.count) as usize));
+                    bad.push((fault(e)?, g.indices()));
                     continue;
                 }
             }
             data_bytes += check(&mut groups, &read, n, bytes, &mut bad)?;
         }
-        progress.add(read.groups.iter().map(|n| u64::from(read.table.groups[*n].stored_len)).sum());
+        progress.add(read.groups.iter().map(|n| u64::from(read.table.group(*n).stored_len)).sum());
         let mut found = lock(found);
         blame(&read, &mut found, &bad);
         found.counts.stored_bytes_read += read.len;
@@ -137,21 +136,21 @@ fn check_chunks(
     store: &dyn ObjectStore,
     groups: &mut GroupReader,
     read: &GroupRead,
-    n: usize,
+    n: GroupNo,
     bad: &mut Vec<Bad>,
 ) -> Result<u64> {
-    let (table, group) = (&read.table, &read.table.groups[n]);
+    let (table, group) = (&read.table, read.table.group(n));
     let mut whole = 0;
-    for n in group.first as usize..(group.first + group.count) as usize {
-        if table.number_at(n).is_some_and(|c| read.dead.contains(c.0)) {
+    for n in group.indices() {
+        if table.number_at(n).is_some_and(|c| read.dead.contains(c)) {
             continue;
         }
-        let at = extent(table, group, n..n + 1);
+        let at = extent(table, group, n.range(1));
         let mut bytes = vec![0; (at.end - at.start) as usize];
         let read_back = store.read_at(&read.object, at.start, &mut bytes).named();
-        match read_back.and_then(|()| groups.compare_raw(&read.object, table, group, n..n + 1, &bytes)) {
+        match read_back.and_then(|()| groups.compare_raw(&read.object, table, group, n.range(1), &bytes)) {
             Ok(()) => whole += bytes.len() as u64,
-            Err(e) => bad.push((fault(e)?, n..n + 1)),
+            Err(e) => bad.push((fault(e)?, n.range(1))),
         }
     }
     Ok(whole)
@@ -161,26 +160,26 @@ fn check_chunks(
 fn check(
     groups: &mut GroupReader,
     read: &GroupRead,
-    n: usize,
+    n: GroupNo,
     stored: &[u8],
     bad: &mut Vec<Bad>,
 ) -> Result<u64> {
-    let (table, group) = (&read.table, &read.table.groups[n]);
-    let all = group.first as usize..(group.first + group.count) as usize;
+    let (table, group) = (&read.table, read.table.group(n));
+    let all = group.indices();
     if let Err(e) = groups.open(&read.object, table, group, stored) {
         bad.push((fault(e)?, all));
         return Ok(0);
     }
-    if groups.chunks(&read.object, table, group, all.clone()).is_ok() {
+    if groups.chunks(&read.object, table, group, all).is_ok() {
         return Ok(u64::from(group.raw_len));
     }
     let mut whole = 0;
     // Dead chunks may have been punched.
-    let is_dead = |n: usize| table.number_at(n).is_some_and(|c| read.dead.contains(c.0));
-    for n in all.filter(|n| !is_dead(*n)) {
-        match groups.chunks(&read.object, table, group, n..n + 1) {
+    let is_dead = |n: TableIndex| table.number_at(n).is_some_and(|c| read.dead.contains(c));
+    for n in all.into_iter().filter(|n| !is_dead(*n)) {
+        match groups.chunks(&read.object, table, group, n.range(1)) {
             Ok(bytes) => whole += bytes.len() as u64,
-            Err(e) => bad.push((fault(e)?, n..n + 1)),
+            Err(e) => bad.push((fault(e)?, n.range(1))),
         }
     }
     Ok(whole)
@@ -193,7 +192,7 @@ fn blame(read: &GroupRead, found: &mut ThreadFindings<'_>, bad: &[Bad]) {
     for of_object in bad.chunk_by(|a, b| a.0 .0 == b.0 .0) {
         let object = &of_object[0].0 .0;
         let whys = of_object.iter().map(|((_, why), _)| why.as_str());
-        let chunks = of_object.iter().flat_map(|(_, range)| chunks_of(&read.table, range.clone()));
+        let chunks = of_object.iter().flat_map(|(_, range)| chunks_of(&read.table, *range));
         let chunks = RunSet::from_unsorted(chunks.collect());
         of.damage(id, (read.generation, read.table.data.generation), object, whys, Some(&chunks));
     }

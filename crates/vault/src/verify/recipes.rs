@@ -471,7 +471,7 @@ fn resolve(
     let from = table.index_of(r.first);
     let to = table.index_of(ChunkNo(last));
     let indices = match (from, to) {
-        (Some(from), Some(to)) if to - from == r.count as usize - 1 => from..to + 1,
+        (Some(from), Some(to)) if to.0 - from.0 == r.count - 1 => from.range(r.count),
         _ => {
             return Some(format!(
                 "references chunks {} to {last} of container {}, which has not all of them",
@@ -479,15 +479,15 @@ fn resolve(
             ))
         }
     };
-    if dead.count_within(r.first.0, r.count) > 0 {
+    if dead.count_within(r.first, r.count) > 0 {
         return Some(format!(
             "references chunks {} to {last} of container {}, some of them dead",
             r.first.0, r.container
         ));
     }
     let places = r.at..r.at + r.count as usize;
-    lengths[places.clone()].copy_from_slice(&table.lengths[indices.clone()]);
-    for (place, f) in places.zip(&table.fingerprints[indices]) {
+    lengths[places.clone()].copy_from_slice(indices.of(&table.lengths));
+    for (place, f) in places.zip(indices.of(&table.fingerprints)) {
         fingerprints[place] = Fingerprint(*f);
     }
     None

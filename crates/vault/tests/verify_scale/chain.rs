@@ -7,7 +7,7 @@ use format::{
     encode_frame, group_checksum, names, ChunkNo, Codec, ContainerEntry, ContainerId, ContainerPage, Context,
     DataFooter, DataHeader, DataName, DiskId, Group, Kind, Manifest, OwnerNo, PageAt, PageRef, RecipeName,
     RecipePage, RecipePageRef, RecipeRoot, Reference, Reverse, RunSet, SegmentRecipe, SnapId, SnapshotEntry,
-    SnapshotState, Summary, Table, VaultId, WriterNo, CONTAINERS_PER_PAGE,
+    SnapshotState, Summary, Table, TableIndex, VaultId, WriterNo, CONTAINERS_PER_PAGE,
 };
 use format::{Ordinal, SegmentNo};
 use store::ObjectStore;
@@ -105,7 +105,7 @@ impl Builder<'_> {
         let data = DataName { container: id, generation: id.writer() };
         let stored = chunks.concat();
         let group = Group {
-            first: 0,
+            first: TableIndex(0),
             count: chunks.len() as u32,
             offset: 4096,
             stored_len: stored.len() as u32,

@@ -6,12 +6,11 @@
 use anyhow::Result;
 use serde::Serialize;
 
-use super::{daily, RevdedupOptions, Setting};
+use super::{daily, require_room, RevdedupOptions, Setting};
 use crate::context::Context;
 use crate::results::plot::{draw, Figure, Labels};
 use crate::results::report::{bars_table, figure, median, Bar, Table};
 use crate::run::check_interrupted;
-use crate::vaults::in_process::LocalVault;
 use crate::workload::Daily;
 
 const SEGMENT_MIB: u32 = 32;
@@ -45,7 +44,7 @@ pub fn run(context: &Context, options: &RevdedupOptions) -> Result<()> {
     let mut settings: Vec<Setting> =
         options.segments_mib(context, &[SEGMENT_MIB]).into_iter().map(Setting::reverse).collect();
     settings.push(Setting::balanced());
-    settings.retain(|setting| options.wants(setting));
+    let settings = options.wanted(settings);
     let mut steps = Vec::new();
     for setting in &settings {
         measure(context, &daily, setting, &mut steps)?;
@@ -54,13 +53,12 @@ pub fn run(context: &Context, options: &RevdedupOptions) -> Result<()> {
 }
 
 fn measure(context: &Context, daily: &Daily, setting: &Setting, steps: &mut Vec<Step>) -> Result<()> {
-    let vault =
-        LocalVault::create(&context.space().join(setting.file_name()), setting.policy, setting.codec)?;
+    let vault = setting.create_vault(context)?;
     let mut snapshots = Vec::new();
     for day in 0..daily.days() {
         check_interrupted()?;
         let version = daily.version(day);
-        context.require_free(version.changed_bytes + (512 << 20))?;
+        require_room(context, &version)?;
         snapshots.push(vault.backup(&version)?.0);
     }
     let disk = daily.version(0).disk;

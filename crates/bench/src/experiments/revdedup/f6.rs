@@ -7,7 +7,7 @@
 use anyhow::Result;
 use serde::Serialize;
 
-use super::{students, RevdedupOptions, Setting};
+use super::{require_room, students, RevdedupOptions, Setting};
 use crate::context::Context;
 use crate::results::plot::{draw, Figure, Labels};
 use crate::results::report::{bars_table, median, Bar, Table};
@@ -60,7 +60,7 @@ pub fn run(context: &Context, options: &RevdedupOptions) -> Result<()> {
     for &kib in &chunks {
         settings.push(Setting::conventional(kib)?);
     }
-    settings.retain(|setting| options.wants(setting));
+    let settings = options.wanted(settings);
     let mut measured = Measured { segments, chunks, shape, weeks, steps: Vec::new(), collected: Vec::new() };
     for setting in &settings {
         measured.measure(context, &students, setting)?;
@@ -94,10 +94,10 @@ struct Measured {
 
 impl Measured {
     fn measure(&mut self, context: &Context, students: &Students, setting: &Setting) -> Result<()> {
-        let dir = context.space().join(setting.file_name());
         let vault = if setting.policy.reverse {
-            LocalVault::create(&dir, setting.policy, setting.codec)?
+            setting.create_vault(context)?
         } else {
+            let dir = context.space().join(setting.file_name());
             LocalVault::counting(&dir, setting.policy, setting.codec)?
         };
         let mut first = Vec::new();
@@ -107,7 +107,7 @@ impl Measured {
             last.clear();
             for version in students.set(week) {
                 check_interrupted()?;
-                context.require_free(version.changed_bytes + (512 << 20))?;
+                require_room(context, &version)?;
                 let (snapshot, cost) = vault.backup(&version)?;
                 seconds += cost.seconds;
                 last.push((version, snapshot));

@@ -9,7 +9,8 @@ use std::fs;
 use anyhow::Result;
 use serde::Serialize;
 
-use super::{students, Order, Read, RevdedupOptions, Setting};
+use super::restores::{self, Line, Order, Read};
+use super::{names, require_room, students, RevdedupOptions, Setting};
 use crate::context::Context;
 use crate::layout::raw;
 use crate::layout::seek_model::{SeekModel, Service, ST1000DM003};
@@ -83,12 +84,12 @@ pub fn run(context: &Context, options: &RevdedupOptions) -> Result<()> {
         options.segments_mib(context, &SEGMENTS_MIB).into_iter().map(Setting::reverse).collect();
     settings.push(Setting::conventional(CHUNK_KIB)?);
     settings.push(Setting::balanced());
-    settings.retain(|setting| options.wants(setting));
+    let settings = options.wanted(settings);
     let base = students.version(0, 0);
     let raw_model = raw::modelled(base.base())?;
     let mut measured = Measured {
         shape,
-        settings: settings.iter().map(|setting| setting.name.clone()).collect(),
+        settings: names(&settings),
         base_bytes: base.nonzero_bytes,
         raw_model,
         backups: Vec::new(),
@@ -120,8 +121,7 @@ struct Snapshot {
 
 impl Measured {
     fn measure(&mut self, context: &Context, students: &Students, setting: &Setting) -> Result<()> {
-        let vault =
-            LocalVault::create(&context.space().join(setting.file_name()), setting.policy, setting.codec)?;
+        let vault = setting.create_vault(context)?;
         let mut sampled = [students.disks() / 2, students.disks() - 1].to_vec();
         sampled.dedup();
         let mut snapshots: Vec<Vec<Snapshot>> = Vec::new();
@@ -167,7 +167,7 @@ impl Measured {
         let mut snapshots = Vec::new();
         for version in set {
             check_interrupted()?;
-            context.require_free(version.changed_bytes + (512 << 20))?;
+            require_room(context, &version)?;
             version.make_changes_warm()?;
             let (id, cost) = vault.backup(&version)?;
             backup.seconds += cost.seconds;
@@ -201,14 +201,9 @@ impl Measured {
             check_interrupted()?;
             let (mut seconds, mut raw_copy_mb_per_second) = (None, None);
             if timed {
-                let target = context.space().join("restored.raw");
-                context.make_cold(version.base())?;
-                let (_, copying) = raw::copy(version.base(), &target)?;
-                fs::remove_file(&target)?;
-                raw_copy_mb_per_second = Some(mb_per_second(self.base_bytes, copying));
-                context.make_cold(vault.dir())?;
-                seconds = Some(vault.restore(&version.disk, id, &target)?);
-                fs::remove_file(&target)?;
+                let timed = restores::time(context, vault, version, id)?;
+                raw_copy_mb_per_second = Some(mb_per_second(self.base_bytes, timed.copy_seconds));
+                seconds = Some(timed.restore_seconds);
             }
             let model = vault.modelled(&version.disk, id)?;
             let read = Read { nonzero_bytes: version.nonzero_bytes, seconds, model };
@@ -324,11 +319,7 @@ impl Measured {
         for (when, title) in
             [(When::RightAfter, "Restore right after (b)"), (When::AtTheEnd, "Restore at the end (c)")]
         {
-            let mut header = vec!["week".to_owned(), "plain copy".to_owned()];
-            for name in &self.settings {
-                header.extend([name.clone(), "model, as planned".into(), "by address".into()]);
-            }
-            let mut table = Table::new(header);
+            let mut table = Table::new(restores::headings(["week", "plain copy"], &self.settings));
             for week in 1..=self.shape.weeks {
                 let copies = self.restores.iter().filter(|r| r.when == when && r.week == week);
                 let mut row = vec![
@@ -337,8 +328,8 @@ impl Measured {
                 ];
                 for name in &self.settings {
                     let key = (name.as_str(), when, week);
-                    row.push(figure(self.of_week(key, |r| r.read.rate()), 0));
-                    row.extend(Order::ALL.map(|(order, _)| figure(self.modelled(key, order), 1)));
+                    let rate = self.of_week(key, |r| r.read.rate());
+                    row.extend(restores::cells(rate, |order| self.modelled(key, order)));
                 }
                 table.row(row);
             }
@@ -352,9 +343,9 @@ impl Measured {
 
     fn draw(&self, context: &Context) -> Result<()> {
         let weeks = 1..=self.shape.weeks;
-        let line = |name: &str, value: &dyn Fn(usize) -> Option<f64>| {
+        let line = |name: &str, value: &dyn Fn(usize) -> Option<f64>| -> Line {
             let points = weeks.clone().filter_map(|week| Some((week as f64, value(week)?)));
-            (name.to_owned(), points.collect::<Vec<_>>())
+            (name.to_owned(), points.collect())
         };
         let rate = |name: &str, week| {
             self.backups.iter().find(|b| b.setting == name && b.week == week).map(Backup::rate)
@@ -382,18 +373,15 @@ impl Measured {
             let mut series: Vec<_> =
                 self.settings.iter().map(|name| line(name, &|week| timed(name, week))).collect();
             series.push(line("plain copy", &copy));
-            let labels = Labels { title, x: "week", y: "MB/s" };
-            draw(context.out(), &format!("revdedup-f7{letter}"), &labels, &Figure::Lines { series })?;
-            for (order, label) in Order::ALL {
-                let modelled = |name: &str, week| self.modelled((name, when, week), order);
+            let modelled = |order| {
+                let rate = |name: &str, week| self.modelled((name, when, week), order);
                 let mut series: Vec<_> =
-                    self.settings.iter().map(|name| line(name, &|week| modelled(name, week))).collect();
+                    self.settings.iter().map(|name| line(name, &|week| rate(name, week))).collect();
                 series.push(line("plain file", &|_| self.raw_modelled()));
-                let title = format!("{title}, modelled disk, {label}");
-                let labels = Labels { title: &title, x: "week", y: "MB/s" };
-                let file = format!("revdedup-f7{letter}-model-{}", label.replace(' ', "-"));
-                draw(context.out(), &file, &labels, &Figure::Lines { series })?;
-            }
+                series
+            };
+            let file = format!("revdedup-f7{letter}");
+            restores::draw_rates(context, (&file, title, "week"), series, modelled)?;
         }
         Ok(())
     }
@@ -419,7 +407,7 @@ impl Measured {
         let parameters = Parameters {
             workload: self.shape,
             sources: "warm",
-            restores: "from a cold cache to a new file, synced",
+            restores: restores::HOW,
             copies: "of the base image from a cold cache to a new file, synced, just before each restore",
             model: ST1000DM003,
         };

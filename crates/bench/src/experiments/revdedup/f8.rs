@@ -3,13 +3,12 @@
 //! Figure 8: the time of each backup and of the reverse pass in it. Beside it the rate at which the newest version is
 //! restored, as the chain grows. Figure 9, in [`super::rebuild`]: what the rebuild threshold does.
 
-use std::fs;
-
 use anyhow::Result;
 use serde::Serialize;
 
 use super::rebuild::{self, Threshold};
-use super::{daily, Order, Read, RevdedupOptions, Setting};
+use super::restores::{self, Line, Order, Read};
+use super::{daily, names, require_room, RevdedupOptions, Setting};
 use crate::context::Context;
 use crate::layout::raw;
 use crate::layout::seek_model::{SeekModel, Service, ST1000DM003};
@@ -75,10 +74,10 @@ pub fn run(context: &Context, options: &RevdedupOptions) -> Result<()> {
     settings.push(Setting::balanced());
     settings.extend(REWRITING.map(Setting::rewriting));
     settings.push(Setting::conventional(CHUNK_KIB)?);
-    settings.retain(|setting| options.wants(setting));
+    let settings = options.wanted(settings);
     let first = daily.version(0);
     let mut measured = Measured {
-        settings: settings.iter().map(|setting| setting.name.clone()).collect(),
+        settings: names(&settings),
         days: daily.days(),
         hash_bytes_per_second: hash_rate(&first)?,
         backups: Vec::new(),
@@ -123,13 +122,12 @@ struct Measured {
 
 impl Measured {
     fn measure(&mut self, context: &Context, daily: &Daily, setting: &Setting) -> Result<()> {
-        let vault =
-            LocalVault::create(&context.space().join(setting.file_name()), setting.policy, setting.codec)?;
+        let vault = setting.create_vault(context)?;
         let mut oldest = None;
         for day in 0..daily.days() {
             check_interrupted()?;
             let version = daily.version(day);
-            context.require_free(version.changed_bytes + (512 << 20))?;
+            require_room(context, &version)?;
             version.make_warm()?;
             let (snapshot, cost) = vault.backup(&version)?;
             self.backups.push(Backup {
@@ -181,21 +179,15 @@ impl Measured {
         version: &Version,
         snapshot: &str,
     ) -> Result<()> {
-        let target = context.space().join("restored.raw");
-        context.make_cold(version.base())?;
-        let (_, copying) = raw::copy(version.base(), &target)?;
-        fs::remove_file(&target)?;
-        context.make_cold(vault.dir())?;
-        let seconds = Some(vault.restore(&version.disk, snapshot, &target)?);
-        fs::remove_file(&target)?;
+        let timed = restores::time(context, vault, version, snapshot)?;
         let model = vault.modelled(&version.disk, snapshot)?;
         let nonzero_bytes = version.nonzero_bytes;
         self.restores.push(Restore {
             setting: setting.name.clone(),
             day: day + 1,
-            read: Read { nonzero_bytes, seconds, model },
+            read: Read { nonzero_bytes, seconds: Some(timed.restore_seconds), model },
             scatter: vault.scatter(&version.disk, snapshot)?,
-            raw_copy_mb_per_second: mb_per_second(nonzero_bytes, copying),
+            raw_copy_mb_per_second: mb_per_second(nonzero_bytes, timed.copy_seconds),
             raw_model: raw::modelled(version.base())?,
         });
         Ok(())
@@ -300,11 +292,8 @@ impl Measured {
                 figure(chain.map(|c| c.verify_data_seconds), 2),
             ]);
         }
-        let mut header = vec!["day".to_owned(), "plain copy".into(), "model: plain file".into()];
-        for name in &self.settings {
-            header.extend([name.clone(), "model, as planned".into(), "by address".into()]);
-        }
-        let mut newest = Table::new(header);
+        let own = ["day", "plain copy", "model: plain file"];
+        let mut newest = Table::new(restores::headings(own, &self.settings));
         let mut days: Vec<usize> = self.restores.iter().map(|r| r.day).collect();
         days.sort_unstable();
         days.dedup();
@@ -315,10 +304,8 @@ impl Measured {
             let mut row = vec![day.to_string(), figure(copies, 0), figure(raw, 1)];
             for name in &self.settings {
                 let restore = of_day().find(|r| r.setting == *name);
-                row.push(figure(restore.and_then(|r| r.read.rate()), 0));
-                for (order, _) in Order::ALL {
-                    row.push(figure(restore.and_then(|r| r.read.modelled_rate(order)), 1));
-                }
+                let rate = restore.and_then(|r| r.read.rate());
+                row.extend(restores::cells(rate, |order| restore?.read.modelled_rate(order)));
             }
             newest.row(row);
         }
@@ -368,24 +355,16 @@ impl Measured {
             let labels = Labels { title: &title, x: "day", y: "s" };
             draw(context.out(), "revdedup-f8b", &labels, &Figure::Lines { series })?;
         }
-        let newest = |value: &dyn Fn(&Restore) -> Option<f64>| -> Vec<(String, Vec<(f64, f64)>)> {
+        let newest = |value: &dyn Fn(&Restore) -> Option<f64>| -> Vec<Line> {
             let line = |name: &String| {
                 let of = self.restores.iter().filter(|r| r.setting == *name);
                 (name.clone(), of.filter_map(|r| Some((r.day as f64, value(r)?))).collect())
             };
             self.settings.iter().map(line).collect()
         };
-        let labels = Labels { title: "Restore of the newest version", x: "day", y: "MB/s" };
-        let series = newest(&|r| r.read.rate());
-        draw(context.out(), "revdedup-f8-newest", &labels, &Figure::Lines { series })?;
-        for (order, label) in Order::ALL {
-            let title = format!("Restore of the newest version, modelled disk, {label}");
-            let labels = Labels { title: &title, x: "day", y: "MB/s" };
-            let series = newest(&|r| r.read.modelled_rate(order));
-            let file = format!("revdedup-f8-newest-model-{}", label.replace(' ', "-"));
-            draw(context.out(), &file, &labels, &Figure::Lines { series })?;
-        }
-        Ok(())
+        let figure = ("revdedup-f8-newest", "Restore of the newest version", "day");
+        let by_clock = newest(&|r| r.read.rate());
+        restores::draw_rates(context, figure, by_clock, |order| newest(&|r| r.read.modelled_rate(order)))
     }
 
     fn save(&self, context: &Context) -> Result<()> {
@@ -411,7 +390,7 @@ impl Measured {
         let parameters = Parameters {
             days: self.days,
             sources: "warm",
-            restores: "from a cold cache to a new file, synced",
+            restores: restores::HOW,
             copies: "of a real version from a cold cache to a new file, synced, just before each restore",
             model: ST1000DM003,
         };

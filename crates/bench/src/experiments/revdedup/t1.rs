@@ -39,9 +39,8 @@ pub fn run(context: &Context, options: &RevdedupOptions) -> Result<()> {
     // One vault or file at a time, and the one being removed.
     context.require_free(2 * bytes as u64)?;
     let data = Arc::new(random_bytes(bytes, context.options.seed));
-    let mut settings: Vec<Setting> =
-        options.segments_mib(context, &SEGMENTS_MIB).into_iter().map(Setting::reverse).collect();
-    settings.retain(|setting| options.wants(setting));
+    let segments = options.segments_mib(context, &SEGMENTS_MIB);
+    let settings = options.wanted(segments.into_iter().map(Setting::reverse).collect());
     let mut steps = Vec::new();
     for run in 0..context.runs() {
         for turn in 0..=settings.len() {

@@ -1,6 +1,8 @@
 //! Backups of a running machine: one of its disks, or all of them at one instant, with its definition.
 
 use super::limit::limited;
+use super::machine::{define, Machine};
+use super::off;
 use super::report::{Consistency, DiskReport};
 use crate::args::Backup;
 use crate::live::{Definition, DiskRequest, LiveOptions, LiveSourceName, WatchedPoint};
@@ -10,13 +12,6 @@ use crate::terminal::streams::errln;
 use anyhow::{Context as _, Result};
 use std::time::Instant;
 use vault::{now, BackupOptions, BackupReport, OpenBackup, Progress, Scan, Since, Vault, VaultError};
-
-/// What came of it.
-pub struct Machine {
-    pub disks: Vec<DiskReport>,
-    /// Where all disks were meant.
-    pub definition: Option<DiskReport>,
-}
 
 /// Backs up what `source` names. All disks have the same point in time; each has its snapshot as soon as it is done.
 pub(super) fn run(
@@ -57,6 +52,9 @@ pub(super) fn run(
     options.time = options.time.or_else(|| Some(now()));
     // The machine says itself which disk is which.
     options.refuse_doubtful = false;
+    if let Some(disks) = source.disks_if_off()? {
+        return off::run(quiet, a, vault, source, &disks, options);
+    }
     // From here on a signal stops in order: neither a frozen guest nor a job in QEMU stays behind.
     watch(quiet, &a.disk, |progress| {
         let mut backups: Vec<OpenBackup<'_>> = Vec::new();
@@ -130,21 +128,4 @@ fn one(
         errln!("sapwood: {}: {e:#}", a.source.display());
     }
     Ok(report)
-}
-
-/// Keeps a machine's definition.
-fn define(
-    a: &Backup,
-    vault: &Vault,
-    definition: Definition,
-    options: &BackupOptions,
-    progress: &Progress,
-) -> Result<DiskReport> {
-    let start = Instant::now();
-    let disk = format!("{}/{}", a.disk, Definition::DISK);
-    let report = vault
-        .backup(&disk, Box::new(definition.source()), options, progress)
-        .with_context(|| format!("{disk}, after all disks of the machine were backed up"))?;
-    let seconds = start.elapsed().as_secs_f64();
-    Ok(DiskReport { disk, report, source_format: "text", consistency: None, seconds })
 }

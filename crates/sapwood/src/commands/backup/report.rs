@@ -1,7 +1,7 @@
 //! The report of `sapwood backup` on each disk.
 
 use crate::terminal::output::{percent, rate, size};
-use crate::terminal::streams::outln;
+use crate::terminal::streams::{outln, toldln};
 use serde_json::{json, Value};
 use vault::{BackupReport, Scan};
 
@@ -52,7 +52,7 @@ impl DiskReport {
                 "sync": report.stages.sync,
             },
             "reverse": {
-                "snapshots": report.reverse.snapshots,
+                "snapshot_count": report.reverse.snapshots,
                 "redirected_chunks": report.reverse.redirected_chunks,
                 "compacted_containers": report.reverse.compacted,
                 "freed_bytes": report.reverse.freed_bytes,
@@ -80,12 +80,12 @@ impl DiskReport {
         )
     }
 
-    pub fn print(&self) {
-        outln!("{}", self.line());
+    pub fn print(&self, quiet: bool) {
+        toldln!(quiet, "{}", self.line());
         match &self.report.scan {
             Scan::Whole => {}
-            Scan::Changed { bytes } => outln!("read: {}, what may have changed", size(*bytes)),
-            Scan::WholeAlthough(why) => outln!("read: all of it: {why}"),
+            Scan::Changed { bytes } => toldln!(quiet, "read: {}, what may have changed", size(*bytes)),
+            Scan::WholeAlthough(why) => toldln!(quiet, "read: all of it: {why}"),
         }
         if let Some(why) = self.consistency.as_ref().and_then(|c| c.not_frozen.as_ref()) {
             outln!("crash-consistent: the guest was not frozen: {why}");

@@ -14,7 +14,7 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// Tells damage of a file system. All other errors are returned.
+    /// Reports damage of a guest's file system. All other errors are returned.
     pub fn tell(&mut self, e: anyhow::Error, volume: &str, path: impl Fn() -> String) -> Result<()> {
         match e.downcast_ref::<FsError>() {
             None | Some(FsError::Read(_)) => return Err(e),
@@ -24,7 +24,7 @@ impl Damage {
         Ok(())
     }
 
-    /// That of the command, when all else is done.
+    /// The command's exit code, if nothing else failed.
     pub fn exit_code(&self) -> ExitCode {
         if self.count > 0 {
             ExitCode::from(FAILED)

@@ -13,10 +13,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use vault::{GroupCache, VaultError};
 
-/// Memory for decompressed data: files lie near each other, and are gone through once.
+/// Memory for decompressed groups. Files near each other share groups, and each file is read once.
 const CACHE_BYTES: u64 = 256 << 20;
 
-/// A snapshot's disk, by its volumes.
+/// The volumes of a snapshot's disk.
 pub struct Disk {
     /// `vm/disk@ID`.
     pub name: String,
@@ -25,12 +25,12 @@ pub struct Disk {
     opened: HashMap<String, Arc<dyn FileSystem>>,
 }
 
-/// A node that somebody named.
+/// A file or directory that the user named.
 pub struct NamedNode {
     pub volume: String,
     pub fs: Arc<dyn FileSystem>,
     pub id: NodeId,
-    /// The path as it was named, from the root of its file system, with a `/` before it.
+    /// Its path in the file system, as the user gave it, with a leading `/`. Empty for the root.
     pub path: Vec<u8>,
 }
 
@@ -52,7 +52,7 @@ impl Disk {
         Ok(Disk { name, volumes, opened: HashMap::new() })
     }
 
-    /// The file system of a volume. What it warns of is said once.
+    /// The file system of a volume. Its warnings are printed when it is opened first.
     pub fn file_system(&mut self, volume: &str) -> filesystem::Result<Arc<dyn FileSystem>> {
         if let Some(fs) = self.opened.get(volume) {
             return Ok(fs.clone());
@@ -70,7 +70,7 @@ impl Disk {
         Ok(fs)
     }
 
-    /// The volumes with what they hold: `1 (ext4), 2 (btrfs)`.
+    /// The volumes and their kinds: `1 (ext4), 2 (btrfs)`.
     fn volume_names(&self) -> String {
         match &self.volumes[..] {
             [] => "none".into(),
@@ -78,7 +78,8 @@ impl Disk {
         }
     }
 
-    /// The volumes with a file system that can be read, and the damage of others. Damage of the vault is an error.
+    /// The volumes whose file system can be read, and the errors of those that are damaged. Damage of the vault is an
+    /// error.
     pub fn readable(&mut self) -> Result<(Vec<String>, Vec<FsError>)> {
         let names: Vec<String> = self.volumes.iter().map(|v| v.name.clone()).collect();
         let (mut readable, mut damaged) = (Vec::new(), Vec::new());
@@ -93,7 +94,7 @@ impl Disk {
         Ok((readable, damaged))
     }
 
-    /// What `[VOLUME:]PATH` leads to. Without a volume it must be in one only.
+    /// The node at `[VOLUME:]PATH`. Without a volume, the path must exist on exactly one.
     pub fn find(&mut self, named: &OsStr) -> Result<NamedNode> {
         let (volume, path) = self.parse(named.as_bytes());
         if let Some(volume) = volume {
@@ -110,7 +111,7 @@ impl Disk {
                 Ok(Some(id)) => found.push(NamedNode { volume, fs, id, path: path.clone() }),
                 Ok(None) => {}
                 Err(e @ FsError::Read(_)) => return Err(e.into()),
-                // It may be on another volume.
+                // The path may exist on another volume.
                 Err(e) => damaged.push(e),
             }
         }
@@ -128,7 +129,7 @@ impl Disk {
         }
     }
 
-    /// There is no such path, and why that may be.
+    /// The error for a path that was not found, with what may explain it.
     fn missing(&self, named: &OsStr, path: &[u8], damaged: &[FsError]) -> VaultError {
         let mut what = format!("{}: there is no {}", self.name, printable(path));
         if self.opened.is_empty() && damaged.is_empty() {
@@ -138,7 +139,7 @@ impl Disk {
             what += &format!(" (volumes: {})", self.volume_names());
         }
         damaged.iter().for_each(|e| what += &format!("; {e}"));
-        // Where it may be all the same.
+        // The path may exist in a volume that could not be opened.
         let is_closed =
             |v: &&Volume| !self.opened.contains_key(&v.name) && !["", "lvm", "swap"].contains(&v.kind);
         let closed: Vec<&Volume> = self.volumes.iter().filter(is_closed).collect();
@@ -148,7 +149,8 @@ impl Disk {
         VaultError::NotFound { what }
     }
 
-    /// Volume and path. A colon belongs to the volume only where there is a volume of that name.
+    /// Splits `[VOLUME:]PATH`. What stands before a colon is a volume only if there is a volume of that name: file
+    /// names may contain colons.
     fn parse(&self, named: &[u8]) -> (Option<String>, Vec<u8>) {
         let colon = named.iter().position(|b| *b == b':');
         if let Some(at) = colon {
@@ -160,7 +162,7 @@ impl Disk {
         (None, absolute(named))
     }
 
-    /// What was named, or, where nothing was, the root of the only file system.
+    /// The nodes at these paths; without any, the root of the only file system.
     pub fn find_all(&mut self, paths: &[OsString]) -> Result<Vec<NamedNode>> {
         match paths {
             [] => Ok(vec![self.find(OsStr::new("/"))?]),
@@ -169,7 +171,7 @@ impl Disk {
     }
 }
 
-/// Volumes, each with what it holds.
+/// Volumes and their kinds.
 fn with_kinds<'a>(volumes: impl Iterator<Item = &'a Volume>) -> String {
     let name = |v: &Volume| match v.kind {
         "" => format!("{} (unknown)", v.name),
@@ -178,7 +180,7 @@ fn with_kinds<'a>(volumes: impl Iterator<Item = &'a Volume>) -> String {
     volumes.map(name).collect::<Vec<_>>().join(", ")
 }
 
-/// A path from the root, without a `/` at its end. `..` takes back the part before it, as in a shell.
+/// The path from the root, without `/` at its end. `..` removes the part before it, as in a shell.
 fn absolute(path: &[u8]) -> Vec<u8> {
     let mut all = Vec::new();
     for part in path.split(|b| *b == b'/').filter(|p| !p.is_empty() && *p != b".") {
@@ -192,7 +194,7 @@ fn absolute(path: &[u8]) -> Vec<u8> {
     all
 }
 
-/// A path for people.
+/// A path for messages: unprintable bytes are escaped.
 pub fn printable(path: &[u8]) -> String {
     if path.is_empty() {
         "/".into()

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use target::{Counts, LostAttributes, Target, STEP_BYTES};
 use vault::VaultError;
 
-/// Copies what was named into the directory `to`; with `-` one file to standard output.
+/// Copies files and directories into the directory `to`; if `to` is `-`, one file to standard output.
 pub fn run(args: &Args, mut disk: Disk, paths: &[OsString], to: Option<&Path>) -> Result<ExitCode> {
     let found = disk.find_all(paths)?;
     if to.is_some_and(|to| to.as_os_str() == "-") {
@@ -36,8 +36,8 @@ pub fn run(args: &Args, mut disk: Disk, paths: &[OsString], to: Option<&Path>) -
     if args.json {
         let to = to.to_string_lossy();
         print_json(&json!({
-            "snapshot": disk.name, "target": to, "files": files, "bytes": bytes,
-            "left_out": left_out, "incomplete": incomplete, "damaged": damage.count,
+            "snapshot": disk.name, "target": to, "file_count": files, "bytes": bytes,
+            "left_out_count": left_out, "incomplete": incomplete, "damaged_count": damage.count,
         }));
     } else if !args.quiet {
         let some = |n: u64, what: &str| if n > 0 { format!(", {n} {what}") } else { String::new() };
@@ -49,7 +49,7 @@ pub fn run(args: &Args, mut disk: Disk, paths: &[OsString], to: Option<&Path>) -
     Ok(if failed > 0 { ExitCode::from(FAILED) } else { damage.exit_code() })
 }
 
-/// Copies a node and what is below it into a directory.
+/// Copies a node, with all below it, into a directory.
 fn tree(found: &NamedNode, to: &Path, counts: &mut Counts, damage: &mut Damage) -> Result<()> {
     let top = match found.name() {
         [] => found.volume.replace('/', "-").into_bytes(),
@@ -91,7 +91,8 @@ fn tree(found: &NamedNode, to: &Path, counts: &mut Counts, damage: &mut Damage) 
     Ok(())
 }
 
-/// Whether only this node cannot be made where the copy goes: by its name, its kind or its size.
+/// Whether an error concerns this node only, because the target takes no such name, kind or size: the others are still
+/// copied.
 fn is_about_one_node(e: &anyhow::Error) -> bool {
     let of_io = || e.downcast_ref::<std::io::Error>().and_then(Errno::from_io_error);
     let errno = e.downcast_ref::<Errno>().copied().or_else(of_io);

@@ -32,7 +32,7 @@ pub fn volumes(args: &Args, disk: &Disk) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is in directories; files are listed themselves.
+/// Lists files, and the content of directories.
 pub fn run(args: &Args, mut disk: Disk, paths: &[OsString], recursive: bool) -> Result<ExitCode> {
     if paths.is_empty() && disk.readable()?.0.len() != 1 {
         return volumes(args, &disk);
@@ -45,13 +45,13 @@ pub fn run(args: &Args, mut disk: Disk, paths: &[OsString], recursive: bool) -> 
     }
     found.iter().try_for_each(|f| list.found(f, recursive))?;
     if args.json {
-        writeln!(list.out, "],\"damaged\":{}}}", list.damage.count)?;
+        writeln!(list.out, "],\"damaged_count\":{}}}", list.damage.count)?;
     }
     list.out.flush()?;
     Ok(list.damage.exit_code())
 }
 
-/// A list being printed; there may be more of it than fits in memory.
+/// Prints entries one by one: they may not fit into memory.
 struct List<W: Write> {
     out: W,
     json: bool,
@@ -60,7 +60,7 @@ struct List<W: Write> {
 }
 
 impl<W: Write> List<W> {
-    /// Lists a file, or what is in a directory, by name; with `recursive` what is in those in it, too.
+    /// Lists a file, or the content of a directory, sorted by name; with `recursive` also that of its subdirectories.
     fn found(&mut self, found: &NamedNode, recursive: bool) -> Result<()> {
         let mut walk = Walk::new(&*found.fs, &found.path, found.id, Order::Name);
         let mut is_first = true;
@@ -107,7 +107,7 @@ fn letter(kind: NodeKind) -> char {
     }
 }
 
-/// As `ls -l` shows it.
+/// A line like that of `ls -l`.
 fn entry_line(path: &[u8], node: &Node, link: Option<&[u8]>) -> String {
     let mode: String = (0..9)
         .rev()
@@ -161,7 +161,7 @@ fn entry_json(volume: &str, path: &[u8], node: &Node, link: Option<&[u8]>) -> Va
     entry
 }
 
-/// What a node is, in one word.
+/// The kind of a node, as JSON names it.
 pub fn kind_name(kind: NodeKind) -> &'static str {
     match kind {
         NodeKind::File => "file",
@@ -174,7 +174,7 @@ pub fn kind_name(kind: NodeKind) -> &'static str {
     }
 }
 
-/// Puts a name: as text, and where it is none also its bytes in hexadecimal, as NAME_hex.
+/// Adds a field with a name or a path. If it is not UTF-8, the field KEY_hex has its exact bytes.
 pub fn put_bytes(object: &mut Value, key: &str, bytes: &[u8]) {
     object[key] = String::from_utf8_lossy(bytes).into();
     if std::str::from_utf8(bytes).is_err() {

@@ -15,10 +15,11 @@ use std::process::ExitCode;
 use vault::VaultError;
 
 const STEP_BYTES: usize = 1 << 20;
-/// Holes shorter than this in all are written as zeros: a sparse member needs room, and readers that know it.
+/// A file whose holes are shorter than this in all is written with zeros: sparse members take more space in the
+/// headers, and not every reader supports them.
 const HOLES_BYTES_MIN: u64 = 64 << 10;
 
-/// Writes what was named to standard output.
+/// Writes files and directories to standard output, as an archive.
 pub fn run(_: &Args, mut disk: Disk, paths: &[OsString]) -> Result<ExitCode> {
     check_out()?;
     if io::stdout().is_terminal() {
@@ -36,7 +37,7 @@ pub fn run(_: &Args, mut disk: Disk, paths: &[OsString]) -> Result<ExitCode> {
     Ok(damage.exit_code())
 }
 
-/// The whole path without its first `/`; the root of a file system is `.`.
+/// The path without its leading `/`; `.` for the root.
 fn member_path(path: &[u8]) -> &[u8] {
     match path.get(1..) {
         None | Some([]) => b".",
@@ -44,7 +45,7 @@ fn member_path(path: &[u8]) -> &[u8] {
     }
 }
 
-/// Members of nodes with several names: the directory, and the name in it.
+/// Nodes with several names that are in the archive: directory and name of the first member.
 type Links = HashMap<NodeId, (Option<DirectoryNo>, Vec<u8>)>;
 
 struct Archive<W: Write> {
@@ -55,7 +56,7 @@ struct Archive<W: Write> {
 }
 
 impl<W: Write> Archive<W> {
-    /// Adds a node and what is below it.
+    /// Adds a node and all below it.
     fn tree(&mut self, found: &NamedNode) -> Result<()> {
         let mut walk = Walk::new(&*found.fs, &found.path, found.id, Order::Number);
         let mut links = Links::new();
@@ -70,7 +71,7 @@ impl<W: Write> Archive<W> {
         Ok(())
     }
 
-    /// Adds a node. The archive is a whole one, whatever damage of the guest's file system is returned.
+    /// Adds a node. The archive stays well-formed even if this returns damage of the guest's file system.
     fn node(
         &mut self,
         fs: &dyn FileSystem,
@@ -123,7 +124,7 @@ impl<W: Write> Archive<W> {
     }
 }
 
-/// The ranges of a file that are written; all of it, where its holes are not worth it.
+/// The ranges of a file that are written: its data, or all of it if the holes are shorter than [`HOLES_BYTES_MIN`].
 fn data(fs: &dyn FileSystem, id: NodeId, size: u64) -> Result<Vec<Range<u64>>> {
     let mut data: Vec<Range<u64>> = Vec::new();
     for e in fs.extents(id)?.iter().filter(|e| e.place != Place::Zeros) {
@@ -163,12 +164,12 @@ fn member<'a>(
     }
 }
 
-/// Copies data of one file to an archive, whose headers have promised all of it.
+/// Copies data of one file to an archive. The header already says how long it is, so unreadable parts become zeros.
 struct Copy<'a> {
     fs: &'a dyn FileSystem,
     id: NodeId,
     buf: &'a mut [u8],
-    /// Damage of the file system: zeros stand for what it is about.
+    /// The first damage that was met.
     failed: Option<FsError>,
 }
 

@@ -2,7 +2,7 @@
 
 use super::report::{outcome_of, JobReport};
 use crate::args::{Args, Backup};
-use crate::commands::backup::{Backed, Machine};
+use crate::commands::backup::{domains_of, Backed, Machine};
 use crate::commands::copy::options as copy_options;
 use crate::commands::names::open_at;
 use crate::jobs::hook;
@@ -10,6 +10,7 @@ use crate::jobs::settings::Job;
 use crate::jobs::source::DiskSource;
 use crate::jobs::state::Outcome;
 use crate::jobs::values::Verify;
+use crate::live::domain_pattern;
 use crate::progress::{is_stopped, watch};
 use crate::terminal::outcome::one_line;
 use crate::terminal::streams::{errln, outln};
@@ -23,6 +24,8 @@ pub struct JobRun<'a> {
     pub job: &'a Job,
     pub store: &'a str,
     pub report: JobReport,
+    /// Its disks and machines, those among them that fit a pattern.
+    disks: Vec<(String, DiskSource)>,
     /// Whether a signal kept it from something.
     is_cut: bool,
 }
@@ -30,7 +33,7 @@ pub struct JobRun<'a> {
 impl<'a> JobRun<'a> {
     /// One that is about to begin.
     pub fn new(args: &'a Args, job: &'a Job, store: &'a str, report: JobReport) -> Self {
-        JobRun { args, job, store, report, is_cut: false }
+        JobRun { args, job, store, report, disks: Vec::new(), is_cut: false }
     }
 
     /// All steps. What fails is in the report, and was said.
@@ -55,8 +58,9 @@ impl<'a> JobRun<'a> {
 
     /// What needs the vault.
     fn work(&mut self, vault: &Vault) {
+        self.find_machines();
         let mut stored = Vec::new();
-        for (disk, source) in &self.job.disks {
+        for (disk, source) in &self.disks.clone() {
             if self.is_stopped() {
                 break;
             }
@@ -91,6 +95,33 @@ impl<'a> JobRun<'a> {
         self.step("gc", |run| run.collect(vault));
     }
 
+    /// Sets the disks: of those that the job names by a pattern all that there are now.
+    fn find_machines(&mut self) {
+        let is_named = |name: &String| self.job.disks.iter().any(|(other, _)| other == name);
+        let mut disks = Vec::new();
+        let mut failed = None;
+        for (name, source) in &self.job.disks {
+            let Some(pattern) = domain_pattern(&source.source) else {
+                disks.push((name.clone(), source.clone()));
+                continue;
+            };
+            match domains_of(pattern) {
+                Ok(domains) => {
+                    disks.extend(domains.into_iter().filter(|name| !is_named(name)).map(|domain| {
+                        let source =
+                            DiskSource { source: format!("libvirt:{domain}").into(), ..source.clone() };
+                        (domain, source)
+                    }))
+                }
+                Err(e) => failed = Some(one_line(&e)),
+            }
+        }
+        self.disks = disks;
+        if let Some(why) = failed {
+            self.failed(Outcome::Failed, why);
+        }
+    }
+
     fn back_up(&self, vault: &Vault, disk: &str, source: &DiskSource) -> Result<Machine> {
         let a = self.as_backup(disk, source);
         let what = Backed::parse(&a)?;
@@ -104,30 +135,23 @@ impl<'a> JobRun<'a> {
         })
     }
 
-    /// The arguments that `sapwood backup` would be given.
+    /// The arguments of the same `sapwood backup`. What a job does not set is as on a command line without options.
     fn as_backup(&self, disk: &str, source: &DiskSource) -> Backup {
         Backup {
             disk: disk.to_owned(),
             source: source.source.clone(),
-            from_command: None,
-            stdin_size: None,
             force: source.force,
             policy: self.job.policy.clone(),
             isolate: self.job.isolate,
             codec: self.job.codec.clone(),
-            since: None,
-            changed: None,
-            bitmap: None,
-            full: false,
             // For the disks of running machines only.
             scratch: self.job.scratch.clone().filter(|_| source.is_live()),
             agent: source.agent.clone(),
             limit: self.job.limit,
-            time: None,
             tag: self.job.tags.iter().map(|(k, v)| format!("{k}={v}")).collect(),
             source_format: source.source_format.clone(),
             allow_backing_outside: source.allow_backing_outside,
-            allow_in_use: false,
+            ..Backup::default()
         }
     }
 
@@ -162,7 +186,7 @@ impl<'a> JobRun<'a> {
     fn disks_in(&self, vault: &Vault) -> Result<Vec<String>> {
         let is_its = |disk: &String| {
             let machine = disk.split_once('/').map_or("", |(machine, _)| machine);
-            self.job.disks.iter().any(|(name, _)| name == disk || name == machine)
+            self.disks.iter().any(|(name, _)| name == disk || name == machine)
         };
         Ok(vault.disk_names()?.0.into_iter().filter(is_its).collect())
     }

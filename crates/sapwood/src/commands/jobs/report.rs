@@ -27,7 +27,7 @@ impl JobReport {
             started: now(),
             ended: None,
             outcome: None,
-            why: Vec::new(),
+            failures: Vec::new(),
             disks: Vec::new(),
             last_success,
         };
@@ -56,7 +56,7 @@ impl JobReport {
 
     /// Something else failed, or was interrupted.
     pub fn note(&mut self, outcome: Outcome, why: String) {
-        self.state.why.push(why);
+        self.state.failures.push(why);
         // What failed by itself is worth more than that somebody has stopped the rest.
         if self.state.outcome != Some(Outcome::Failed) {
             self.state.outcome = Some(outcome);
@@ -95,7 +95,7 @@ impl JobReport {
             "outcome": self.outcome().name(),
             "started": s.started,
             "ended": s.ended,
-            "why": s.why,
+            "failures": s.failures,
             "disks": s.disks.iter().zip(&self.backups).map(disk).collect::<Vec<_>>(),
             "copied_snapshots": self.copied_snapshots,
             "deleted_snapshots": self.deleted_snapshots,

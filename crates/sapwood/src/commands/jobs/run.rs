@@ -136,6 +136,10 @@ impl Total {
         parts.push(format!("{} backed up, {not} not", count(done, "disk")));
         let deleted: u64 = self.jobs.iter().map(|j| j.deleted_snapshots).sum();
         let freed: u64 = self.jobs.iter().map(|j| j.freed_bytes).sum();
+        let copied: u64 = self.jobs.iter().map(|j| j.copied_snapshots).sum();
+        if copied > 0 {
+            parts.push(format!("{copied} snapshots copied"));
+        }
         parts.push(format!("{deleted} snapshots deleted, {} given back", size(freed)));
         let stopped = if is_stopped() { "interrupted: " } else { "" };
         format!("{stopped}{}, {seconds:.1} s", parts.join("; "))

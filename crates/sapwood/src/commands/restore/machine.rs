@@ -75,13 +75,13 @@ pub fn run(args: &Args, a: &Restore, dir: &Path) -> Result<ExitCode> {
             "machine": machine,
             "time": time,
             "disks": disks,
-            "definition": definition.as_ref().map(|d| d.to_string_lossy()),
+            "definition_file": definition.as_ref().map(|d| d.to_string_lossy()),
             "defined": a.define,
             "left_out": plan.left_out,
             "newer": plan.newer,
             "seconds": seconds,
         }));
-    } else {
+    } else if !args.quiet {
         let bytes: u64 = plan.disks.iter().map(|d| d.1.size).sum();
         let when = time.map_or_else(|| "of different times".into(), |t| format!("of {}", format_time(t)));
         let count = plan.disks.len();
@@ -163,7 +163,8 @@ impl Plan {
         }
         let snapshot = vault.find(&defined, spec)?;
         let text = read_text(vault, &defined, &snapshot)?;
-        let formats = if is_libvirts(&text) { Some(defined_disks(&text)?) } else { None };
+        let of_libvirt = is_libvirts(&text).then(|| defined_disks(&text)).transpose();
+        let formats = of_libvirt.with_context(|| format!("{defined}@{}", snapshot.id))?;
         for disk in of_machine.into_iter().filter(|d| *d != defined) {
             plan.add(vault, disk, snapshot.time, formats.as_ref())?;
         }

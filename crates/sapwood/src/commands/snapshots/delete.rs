@@ -2,30 +2,35 @@
 
 use crate::args::Args;
 use crate::commands::names::open;
+use crate::terminal::ask::{can_ask, is_wanted};
 use crate::terminal::outcome::{exit_code, one_line};
 use crate::terminal::output::{print_json, size};
-use crate::terminal::streams::{note_done, outln};
+use crate::terminal::streams::{errln, note_done, outln, toldln};
 use anyhow::Result;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::time::Instant;
-use vault::{DeleteReport, VaultError};
+use vault::{format_time, DeleteReport, Vault, VaultError};
 
-pub fn run(args: &Args, names: &[String]) -> Result<ExitCode> {
-    let mut by_disk: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+pub fn run(args: &Args, names: &[String], yes: bool) -> Result<ExitCode> {
+    let mut by_disk: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for name in names {
         let Some((disk, spec)) = name.split_once('@') else {
             let why = format!("{name}: name the snapshot too, like {name}@latest~1; nothing was deleted");
             return Err(VaultError::Usage(why).into());
         };
-        by_disk.entry(disk).or_default().push(spec);
+        by_disk.entry(disk).or_default().push(spec.to_owned());
     }
     let vault = open(args)?;
+    if !yes && can_ask() {
+        confirm(&vault, &mut by_disk)?;
+    }
     let start = Instant::now();
     let mut total = Total::default();
     let mut failed = None;
     for (disk, specs) in by_disk {
+        let specs: Vec<&str> = specs.iter().map(String::as_str).collect();
         match vault.delete(disk, &specs) {
             Ok(report) => total.add(disk, report),
             Err(e) => {
@@ -41,6 +46,28 @@ pub fn run(args: &Args, names: &[String]) -> Result<ExitCode> {
     match failed {
         Some(e) => Err(e),
         None => Ok(total.held_up.first().map_or(ExitCode::SUCCESS, exit_code)),
+    }
+}
+
+/// Shows which snapshots go, and asks. What is deleted then is what was shown, whatever is backed up meanwhile.
+fn confirm(vault: &Vault, by_disk: &mut BTreeMap<&str, Vec<String>>) -> Result<()> {
+    for (disk, specs) in by_disk {
+        let mut ids = BTreeSet::new();
+        for spec in specs.iter() {
+            let snapshot = vault.find(disk, spec)?;
+            if ids.insert(snapshot.id.to_string()) {
+                errln!("{disk}@{}  {}  {}", snapshot.id, format_time(snapshot.time), size(snapshot.size));
+            }
+        }
+        if ids.len() == vault.snapshots(Some(disk))?.snapshots.len() {
+            errln!("{disk}: has no snapshot left then; `sapwood remove` takes its name away, too");
+        }
+        *specs = ids.into_iter().collect();
+    }
+    if is_wanted("Delete?") {
+        Ok(())
+    } else {
+        Err(VaultError::Refused("nothing was deleted; --yes deletes without a question".into()).into())
     }
 }
 
@@ -74,8 +101,8 @@ impl Total {
             return;
         }
         let (all, freed) = (self.deleted.join(", "), size(self.freed_bytes));
-        outln!("deleted {all}; {freed} given back, {seconds:.2} s");
-        self.explain();
+        toldln!(args.quiet, "deleted {all}; {freed} given back, {seconds:.2} s");
+        self.explain(args.quiet);
     }
 
     pub fn json(&self, seconds: f64) -> serde_json::Value {
@@ -83,12 +110,12 @@ impl Total {
         json!({
             "deleted": self.deleted, "freed_bytes": self.freed_bytes, "waiting_snapshots": self.waiting,
             "left_shared_containers": self.left_shared,
-            "repaired_chunks": self.repaired_chunks, "held_up": held_up, "seconds": seconds,
+            "repaired_chunks": self.repaired_chunks, "held_up_reasons": held_up, "seconds": seconds,
         })
     }
 
     /// Says what space was not given back, and why.
-    pub fn explain(&self) {
+    pub fn explain(&self, quiet: bool) {
         for why in self.held_up.iter().map(one_line) {
             outln!(
                 "deleted snapshots are gone from the list, but not all of their space was given back: {why}"
@@ -99,13 +126,15 @@ impl Total {
                 [] => "a running backup".to_owned(),
                 others => others.join(", "),
             };
-            outln!(
+            toldln!(
+                quiet,
                 "the space of {} deleted snapshots waits for {what}; `sapwood gc` takes it later",
                 self.waiting
             );
         }
         if self.left_shared > 0 {
-            outln!(
+            toldln!(
+                quiet,
                 "many disks share {} containers that these snapshots used; `sapwood gc` gives back what none of them needs",
                 self.left_shared
             );

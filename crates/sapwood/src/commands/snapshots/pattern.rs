@@ -46,7 +46,7 @@ fn fits_disk(pattern: &str, name: &str) -> bool {
 }
 
 /// Whether a text fits a pattern, in which `*` stands for any characters and `?` for one.
-fn fits(pattern: &str, text: &str) -> bool {
+pub fn fits(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     // Where to go on if what follows the last star does not fit: one character later.
     let mut star: Option<(usize, usize)> = None;

@@ -3,12 +3,12 @@
 use crate::args::Args;
 use crate::commands::names::open;
 use crate::commands::snapshots::delete::Total;
+use crate::terminal::ask::{can_ask, is_wanted};
 use crate::terminal::outcome::exit_code;
 use crate::terminal::output::{print_json, size};
-use crate::terminal::streams::{err, note_done, outln};
+use crate::terminal::streams::{note_done, toldln};
 use anyhow::Result;
 use serde_json::json;
-use std::io::{BufRead, IsTerminal};
 use std::process::ExitCode;
 use std::time::Instant;
 use vault::VaultError;
@@ -16,7 +16,8 @@ use vault::VaultError;
 pub fn run(args: &Args, disk: &str, yes: bool) -> Result<ExitCode> {
     let vault = open(args)?;
     let snapshots = vault.snapshots(Some(disk))?.snapshots.len();
-    if !yes && !is_wanted(disk, snapshots) {
+    let ask = || can_ask() && is_wanted(&format!("Remove {disk} with its {snapshots} snapshots?"));
+    if !yes && !ask() {
         let why = format!(
             "{disk}: was not removed; --yes removes it and its {snapshots} snapshots without a question"
         );
@@ -34,25 +35,15 @@ pub fn run(args: &Args, disk: &str, yes: bool) -> Result<ExitCode> {
             "disk": disk, "removed_snapshots": removed, "is_gone": is_gone, "deletion": total.json(seconds),
         }));
     } else {
-        outln!(
+        toldln!(
+            args.quiet,
             "removed {disk} and its {removed} snapshots; {} given back, {seconds:.2} s",
             size(total.freed_bytes)
         );
-        total.explain();
+        total.explain(args.quiet);
         if !is_gone {
-            outln!("what other disks use of it stays as long as they do");
+            toldln!(args.quiet, "what other disks use of it stays as long as they do");
         }
     }
     Ok(total.held_up.first().map_or(ExitCode::SUCCESS, exit_code))
-}
-
-/// Asks at a terminal.
-fn is_wanted(disk: &str, snapshots: usize) -> bool {
-    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
-        return false;
-    }
-    err(&format!("Remove {disk} with its {snapshots} snapshots? [y/N] "));
-    let mut answer = String::new();
-    let read = std::io::stdin().lock().read_line(&mut answer);
-    read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
 }

@@ -6,7 +6,7 @@ use crate::commands::snapshots::delete::Total;
 use crate::commands::snapshots::pattern::{self, Named};
 use crate::terminal::outcome::{exit_code, one_line, with_damage};
 use crate::terminal::output::{print_json, size, table};
-use crate::terminal::streams::{errln, note_done, outln};
+use crate::terminal::streams::{errln, note_done, outln, toldln};
 use anyhow::Result;
 use serde_json::json;
 use std::process::ExitCode;
@@ -42,11 +42,12 @@ pub fn run(args: &Args, a: &Retain) -> Result<ExitCode> {
         if a.dry_run {
             outln!("{stay} snapshots would stay, {go} would be deleted");
         } else {
-            outln!(
+            toldln!(
+                args.quiet,
                 "{stay} snapshots stay, {go} were deleted; {} given back, {seconds:.2} s",
                 size(total.freed_bytes)
             );
-            total.explain();
+            total.explain(args.quiet);
         }
         lines.iter().for_each(|line| errln!("sapwood: {line}"));
     }
@@ -76,7 +77,7 @@ fn reasons(why: &[Keeps]) -> Vec<&'static str> {
 }
 
 fn listed(all: &Judged) -> Vec<serde_json::Value> {
-    let one = |(s, why): &(SnapshotEntry, Vec<Keeps>)| json!({ "snapshot": s.id.to_string(), "time": s.time, "stays": !why.is_empty(), "why": reasons(why) });
+    let one = |(s, why): &(SnapshotEntry, Vec<Keeps>)| json!({ "snapshot": s.id.to_string(), "time": s.time, "stays": !why.is_empty(), "kept_by": reasons(why) });
     all.iter().map(one).collect()
 }
 

@@ -4,7 +4,7 @@ use crate::args::Args;
 use crate::commands::names::open;
 use crate::terminal::exit_code::{DAMAGED, REFUSED};
 use crate::terminal::output::{print_json, size};
-use crate::terminal::streams::{note_done, outln};
+use crate::terminal::streams::{note_done, outln, toldln};
 use anyhow::Result;
 use serde_json::json;
 use std::process::ExitCode;
@@ -48,7 +48,8 @@ fn show(args: &Args, r: &GcReport, dry_run: bool, seconds: f64) -> Result<ExitCo
         }));
     } else {
         let would = if dry_run { "would remove" } else { "removed" };
-        outln!(
+        toldln!(
+            args.quiet && !dry_run,
             "{would} {} orphans and {} dead sessions; {} containers compacted ({} to {}); {} given back, {seconds:.2} s",
             r.orphans,
             r.dead_sessions,
@@ -57,7 +58,7 @@ fn show(args: &Args, r: &GcReport, dry_run: bool, seconds: f64) -> Result<ExitCo
             size(r.compacted.after_bytes),
             size(r.freed_bytes),
         );
-        r.names_put_back.iter().for_each(|disk| outln!("put the name of {disk} back"));
+        r.names_put_back.iter().for_each(|disk| toldln!(args.quiet, "put the name of {disk} back"));
         r.skipped.iter().chain(&r.busy).for_each(|s| outln!("skipped: {s}"));
     }
     Ok(if r.compacted.damaged > 0 || !r.skipped.is_empty() {

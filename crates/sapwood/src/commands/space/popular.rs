@@ -51,13 +51,13 @@ fn status(args: &Args, scratch: &Path) -> Result<ExitCode> {
     let s = open(args)?.popular_status(scratch)?;
     if args.json {
         let classes =
-            s.classes.iter().map(|c| json!({ "disks": c.disks, "chunks": c.chunks, "bytes": c.bytes }));
+            s.classes.iter().map(|c| json!({ "disk_count": c.disks, "chunks": c.chunks, "bytes": c.bytes }));
         let fractions = FRACTIONS.iter().map(|f| {
             let (duplicates, bytes) = s.of_top(*f);
             json!({ "fraction": f, "bytes": bytes, "duplicate_bytes": duplicates })
         });
         print_json(&json!({
-            "disks": s.disks, "chunks": s.chunks(), "duplicate_bytes": s.duplicate_bytes(), "set_chunks": s.set_chunks,
+            "disk_count": s.disks, "chunks": s.chunks(), "duplicate_bytes": s.duplicate_bytes(), "set_chunks": s.set_chunks,
             "classes": classes.collect::<Vec<_>>(), "fractions": fractions.collect::<Vec<_>>(), "damaged": s.damaged,
         }));
     } else {

@@ -4,7 +4,7 @@ use crate::args::Args;
 use crate::commands::names::open;
 use crate::terminal::exit_code::DAMAGED;
 use crate::terminal::output::print_json;
-use crate::terminal::streams::{note_done, outln};
+use crate::terminal::streams::{note_done, toldln};
 use anyhow::Result;
 use serde_json::json;
 use std::process::ExitCode;
@@ -18,10 +18,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             "hooks": r.hooks,
             "removed": r.removed,
             "reference_indexes": r.reference_indexes,
-            "damaged": r.damaged,
+            "damaged_count": r.damaged,
         }));
     } else {
-        outln!(
+        toldln!(
+            args.quiet,
             "{} containers gave {} hooks; replaced {} objects; rebuilt {} reference indexes; {} tables damaged",
             r.containers,
             r.hooks,

@@ -91,7 +91,7 @@ fn disk_row(d: &DiskStats) -> Vec<String> {
 fn disk_json(d: &DiskStats) -> Value {
     json!({
         "disk": d.name,
-        "snapshots": d.snapshots,
+        "snapshot_count": d.snapshots,
         "logical_bytes": d.logical_bytes,
         "nonzero_bytes": d.nonzero_bytes,
         "data_bytes": d.bytes.data,

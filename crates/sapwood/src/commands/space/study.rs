@@ -21,7 +21,7 @@ pub fn run(args: &Args, paths: &[PathBuf], cuts: &[String], format: Option<&str>
     if args.json {
         let rows: Vec<_> = study.rows.iter().map(row_json).collect();
         print_json(&json!({
-            "files": study.files, "bytes": study.bytes, "skipped": study.skipped, "rows": rows,
+            "file_count": study.files, "bytes": study.bytes, "skipped": study.skipped, "rows": rows,
         }));
     } else {
         show(&study);

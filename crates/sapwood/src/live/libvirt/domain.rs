@@ -1,7 +1,8 @@
-//! The parts of libvirt's description of a running domain that a backup needs.
+//! The parts of libvirt's description of a domain that a backup needs.
 
 use anyhow::{Context as _, Result};
 use roxmltree::{Document, Node};
+use std::path::Path;
 
 /// A domain.
 #[derive(Debug, PartialEq, Eq)]
@@ -19,16 +20,31 @@ pub struct Domain {
 pub struct DomainDisk {
     /// `vda` and the like.
     pub target: String,
-    /// Whether its format keeps bitmaps, which are what libvirt's checkpoints are made of.
-    pub keeps_bitmaps: bool,
+    /// Of its image.
+    pub format: Option<String>,
     /// Whether an iothread serves it.
     pub has_iothread: bool,
+    /// Whether the guest sees something else than the image: it is encrypted, or a part of it.
+    pub is_transformed: bool,
     /// Where its image is: the attributes of its source.
     pub source: Vec<(String, String)>,
 }
 
+impl DomainDisk {
+    /// Whether its format keeps bitmaps, which are what libvirt's checkpoints are made of.
+    pub fn keeps_bitmaps(&self) -> bool {
+        self.format.as_deref() == Some("qcow2")
+    }
+
+    /// Its image, where that is a file or device of this host.
+    pub fn image(&self) -> Option<&Path> {
+        let (_, path) = self.source.iter().find(|(name, _)| name == "file" || name == "dev")?;
+        Some(Path::new(path))
+    }
+}
+
 impl Domain {
-    /// From what `virsh dumpxml` prints of a running domain.
+    /// From what `virsh dumpxml` prints of a domain.
     pub fn parse(xml: &str) -> Result<Self> {
         let document = Document::parse(xml).context("libvirt's description of the domain is not XML")?;
         Self::of(document.root_element())
@@ -85,10 +101,13 @@ fn disk(disk: Node<'_, '_>, devices: Node<'_, '_>) -> Result<DomainDisk> {
     let drivers = controllers.filter_map(|c| child(c, "driver")).chain(driver);
     Ok(DomainDisk {
         target: name.into(),
-        keeps_bitmaps: driver.and_then(|d| d.attribute("type")) == Some("qcow2"),
+        format: driver.and_then(|d| d.attribute("type")).map(str::to_owned),
         has_iothread: drivers
             .into_iter()
             .any(|d| d.has_attribute("iothread") || child(d, "iothreads").is_some()),
+        is_transformed: child(disk, "encryption").is_some()
+            || child(disk, "source")
+                .is_some_and(|s| child(s, "encryption").is_some() || child(s, "slices").is_some()),
         source,
     })
 }
@@ -119,19 +138,28 @@ mod tests {
             <channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0' state='connected'/></channel>\
             </devices><seclabel type='dynamic' model='apparmor'><label>x</label></seclabel>\
             <seclabel type='dynamic' model='dac' relabel='yes'><label>+64055:+110</label></seclabel></domain>";
-        let of = |target: &str, keeps_bitmaps, has_iothread, source: &[(&str, &str)]| DomainDisk {
+        let of = |target: &str, format: Option<&str>, has_iothread, source: &[(&str, &str)]| DomainDisk {
             target: target.into(),
-            keeps_bitmaps,
+            format: format.map(str::to_owned),
             has_iothread,
+            is_transformed: false,
             source: source.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect(),
         };
         let disks = vec![
-            of("vda", true, true, &[("file", "/a")]),
-            of("sda", false, true, &[("dev", "/b")]),
-            of("vdb", false, false, &[("name", "p/c"), ("protocol", "rbd")]),
+            of("vda", Some("qcow2"), true, &[("file", "/a")]),
+            of("sda", Some("raw"), true, &[("dev", "/b")]),
+            of("vdb", None, false, &[("name", "p/c"), ("protocol", "rbd")]),
         ];
+        let images = disks.iter().map(DomainDisk::image).collect::<Vec<_>>();
+        assert_eq!(images, [Some(Path::new("/a")), Some(Path::new("/b")), None]);
         let wanted = Domain { disks, has_agent: true, owner: Some((64055, 110)) };
         assert_eq!(Domain::parse(xml).unwrap(), wanted);
+        for part in
+            ["<encryption format='luks'/>", "<slices><slice type='storage' offset='1' size='2'/></slices>"]
+        {
+            let xml = xml.replace("<source dev='/b'/>", &format!("<source dev='/b'>{part}</source>"));
+            assert!(Domain::parse(&xml).unwrap().disks[1].is_transformed, "{part}");
+        }
         let checkpoint = format!("<domaincheckpoint><name>c</name>{xml}</domaincheckpoint>");
         assert_eq!(Domain::of_checkpoint(&checkpoint).unwrap(), wanted);
         assert!(Domain::of_checkpoint(xml).is_err());

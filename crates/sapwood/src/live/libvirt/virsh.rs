@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -14,11 +15,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Talks about one domain. The connection is virsh's default, or what `LIBVIRT_DEFAULT_URI` says.
 pub struct Virsh {
     domain: String,
+    /// What virsh is told: a name of digits alone would be another domain's number.
+    id: OnceLock<String>,
 }
 
 impl Virsh {
     pub fn new(domain: &str) -> Self {
-        Virsh { domain: domain.into() }
+        Virsh { domain: domain.into(), id: OnceLock::new() }
     }
 
     pub fn domain(&self) -> &str {
@@ -27,9 +30,34 @@ impl Virsh {
 
     /// A command about the domain, with more arguments. Returns what it printed.
     pub fn of_domain(&self, command: &str, more: &[&str]) -> Result<String> {
-        let mut args = vec![command, "--domain", &self.domain];
-        args.extend(more);
-        self.run(&args).with_context(|| format!("libvirt domain {}", self.domain))
+        let of_domain = || -> Result<String> {
+            let mut args = vec![command, "--domain", self.id()?];
+            args.extend(more);
+            self.run(&args)
+        };
+        of_domain().with_context(|| format!("libvirt domain {}", self.domain))
+    }
+
+    /// What tells virsh the domain: the UUID of the one that has this name, where virsh would look for a number first.
+    fn id(&self) -> Result<&str> {
+        if let Some(id) = self.id.get() {
+            return Ok(id);
+        }
+        let mut id = self.domain.clone();
+        if id.bytes().all(|b| b.is_ascii_digit()) {
+            let list = self.run(&["list", "--all", "--uuid", "--name"])?;
+            let named = list.lines().filter_map(|line| line.trim().split_once(char::is_whitespace));
+            let uuid = named.filter(|(_, name)| name.trim() == self.domain).map(|(uuid, _)| uuid).next();
+            id = uuid.map_or(id, str::to_owned);
+        }
+        Ok(self.id.get_or_init(|| id))
+    }
+
+    /// Whether its guest's memory is in a file, to go on from there.
+    pub fn is_saved(&self) -> Result<bool> {
+        let told = self.of_domain("dominfo", &[])?;
+        let saved = told.lines().find_map(|line| line.strip_prefix("Managed save:"));
+        Ok(saved.is_some_and(|is| is.trim() == "yes"))
     }
 
     /// The version of QEMU that libvirt runs: major and minor.
@@ -43,9 +71,10 @@ impl Virsh {
         }
     }
 
-    /// Whether libvirt answers at all.
-    pub fn list(&self) -> Result<()> {
-        self.run(&["list", "--name"]).map(drop)
+    /// The names of all domains, running or not.
+    pub fn names(&self) -> Result<Vec<String>> {
+        let list = self.run(&["list", "--all", "--name"])?;
+        Ok(list.lines().map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect())
     }
 
     /// Makes libvirt know the domain of a file.

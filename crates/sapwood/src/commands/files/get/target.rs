@@ -39,12 +39,12 @@ pub(super) struct Counts {
     pub failed: u64,
 }
 
-/// What of a node its copy does not have, beside its data.
+/// The attributes that a copy lacks.
 #[derive(Debug, Default)]
 pub struct LostAttributes {
-    /// What could not be set, and why: owner, permissions, times, extended attributes by their names.
+    /// What could not be set, and why: owner, permissions, times, or the name of an extended attribute.
     pub failed: Vec<String>,
-    /// Whether there are extended attributes that only root may set, and we are not root.
+    /// Whether it has extended attributes that only root may set, and this process is not root.
     pub has_roots_attributes: bool,
 }
 
@@ -65,11 +65,11 @@ pub struct Target<'a> {
     fs: &'a dyn FileSystem,
     /// The directory that was named.
     top: OwnedFd,
-    /// The directory we are in; `None`: the one that was named.
+    /// The current directory; `None`: `top`.
     here: Option<OwnedFd>,
     /// Device and number of the directories above it.
     above: Vec<(u64, u64)>,
-    /// Nodes with several names that have been made: the directory, and the name in it.
+    /// Nodes with several names that have been made: directory and name of the first copy.
     links: HashMap<NodeId, (Option<DirectoryNo>, Vec<u8>)>,
     is_root: bool,
     buf: Vec<u8>,
@@ -78,7 +78,7 @@ pub struct Target<'a> {
 impl<'a> Target<'a> {
     /// Opens a directory to copy files of `fs` into.
     pub fn open(fs: &'a dyn FileSystem, to: &Path) -> Result<Self> {
-        // What is given to us may be a link.
+        // Only the directory that the user named may be a symbolic link.
         let flags = DIRECTORY.difference(OFlags::NOFOLLOW);
         let top = open(to, flags, Mode::empty()).with_context(|| format!("opening {}", to.display()))?;
         let is_root = rustix::process::geteuid().is_root();
@@ -90,7 +90,7 @@ impl<'a> Target<'a> {
         self.here.as_ref().unwrap_or(&self.top)
     }
 
-    /// Makes a directory and goes into it. Until all is in it, it is ours alone.
+    /// Makes a directory and enters it. Others get access only when it is complete.
     pub fn enter(&mut self, name: &[u8]) -> Result<()> {
         let name = OsStr::from_bytes(name);
         mkdirat(self.here(), name, Mode::RWXU)?;
@@ -101,7 +101,7 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
-    /// Gives the directory that is full now its attributes, and goes back to the one above.
+    /// Sets the attributes of the current directory, which is complete now, and returns to its parent.
     pub fn leave(&mut self, id: NodeId, node: &Node) -> Result<LostAttributes> {
         let (Some(full), Some(expected)) = (self.here.take(), self.above.pop()) else {
             return Ok(LostAttributes::default());
@@ -117,7 +117,7 @@ impl<'a> Target<'a> {
         self.attributes(&full, id, node)
     }
 
-    /// Makes what is no directory.
+    /// Copies a node that is not a directory.
     pub fn copy(
         &mut self,
         walk: &mut Walk,
@@ -156,7 +156,8 @@ impl<'a> Target<'a> {
         Ok(lost)
     }
 
-    /// Makes one more name of what has been made. Returns whether that is done: if not, it is to be made anew.
+    /// Makes a hard link to a node that was copied under another name. If it returns false, the node must be copied
+    /// again.
     fn link(&mut self, walk: &mut Walk, name: &[u8], id: NodeId) -> Result<bool> {
         let Some((directory, first)) = self.links.get(&id) else { return Ok(false) };
         let (first, name) = (OsStr::from_bytes(first), OsStr::from_bytes(name));
@@ -168,7 +169,7 @@ impl<'a> Target<'a> {
         };
         match linked {
             Ok(()) => Ok(true),
-            // The file system takes no more names, or no second one; or the other directory is closed to us by its mode.
+            // The target takes no more links, or none at all, or the mode of the other directory denies us access.
             Err(Errno::MLINK | Errno::PERM | Errno::OPNOTSUPP | Errno::ACCESS) => Ok(false),
             Err(e) => Err(e.into()),
         }
@@ -183,7 +184,8 @@ impl<'a> Target<'a> {
         Ok(at)
     }
 
-    /// Makes a pipe or a device. Returns whether it could be made: sockets cannot, and devices need rights.
+    /// Makes a pipe or a device. Returns false for a socket, which cannot be made, and for a device without the right
+    /// to make it.
     fn special(&self, name: &OsStr, kind: NodeKind) -> Result<bool> {
         let (kind, device) = match kind {
             NodeKind::Fifo => (FileType::Fifo, 0),
@@ -202,7 +204,7 @@ impl<'a> Target<'a> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = File::from(openat(self.here(), name, flags, Mode::RUSR | Mode::WUSR)?);
         let written = self.content(&file, id, node);
-        // What is not whole, here or in the guest, is not to look whole.
+        // An incomplete copy is removed: nobody must take it for a complete file.
         if written.is_err() {
             let _ = unlinkat(self.here(), name, AtFlags::empty());
         }
@@ -210,7 +212,7 @@ impl<'a> Target<'a> {
         self.attributes(&OwnedFd::from(file), id, node)
     }
 
-    /// Writes a file but for its holes. Returns how many bytes that were.
+    /// Writes a file's data and leaves its holes. Returns the bytes written.
     fn content(&mut self, file: &File, id: NodeId, node: &Node) -> Result<u64> {
         file.set_len(node.size)?;
         let mut bytes = 0;
@@ -232,7 +234,8 @@ impl<'a> Target<'a> {
 
     /// Sets owner (as root), extended attributes, permissions and times.
     ///
-    /// A new owner takes capabilities and set-user-id bits away, and nobody may set attributes of what he may not write.
+    /// The order matters: a change of the owner clears capabilities and the set-user-id bit, and attributes can be set
+    /// only while the permissions allow writing.
     fn attributes(&self, of: &OwnedFd, id: NodeId, node: &Node) -> Result<LostAttributes> {
         let mut lost = LostAttributes::default();
         self.owner(node, &mut lost, |uid, gid| fchown(of, Some(uid), Some(gid)));
@@ -242,16 +245,16 @@ impl<'a> Target<'a> {
         Ok(lost)
     }
 
-    /// The same for what cannot be opened: a symbolic link, a pipe, a device.
+    /// The same for a node that must not be opened: a symbolic link, a pipe, a device.
     fn attributes_by_name(&self, name: &OsStr, id: NodeId, node: &Node) -> Result<LostAttributes> {
         let (here, nofollow) = (self.here(), AtFlags::SYMLINK_NOFOLLOW);
         let mut lost = LostAttributes::default();
         self.owner(node, &mut lost, |uid, gid| chownat(here, name, Some(uid), Some(gid), nofollow));
-        // There is no such call that takes a directory.
+        // No call sets extended attributes relative to an open directory.
         let path = Path::new("/proc/self/fd").join(here.as_raw_fd().to_string()).join(name);
         self.each_attribute(id, &mut lost, |name, value| lsetxattr(&path, name, value, XattrFlags::empty()))?;
         if node.kind != NodeKind::Link {
-            // It was just made, in a directory that is ours.
+            // This call follows symbolic links. The node is none: we have just made it, in a directory of ours.
             lost.note("permissions", chmodat(here, name, self.mode(node), AtFlags::empty()));
         }
         lost.note("times", utimensat(here, name, &times(node), nofollow));
@@ -298,7 +301,8 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
-    /// Who is not root makes files that are his own: they are not to run with his rights.
+    /// A copy that does not get its owner belongs to the user who copies. It gets no set-user-id and set-group-id bits,
+    /// so that nobody can run it with that user's rights.
     fn mode(&self, node: &Node) -> Mode {
         let is_whose = self.is_root && owner(node).is_some();
         let mode = if is_whose { node.mode } else { node.mode & 0o1777 };
@@ -306,7 +310,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Owner and group; `None` where a number stands for "as it is".
+/// Owner and group; `None` if one is 2^32 - 1, which tells chown to leave it as it is.
 fn owner(node: &Node) -> Option<(Uid, Gid)> {
     let is_somebody = node.uid != u32::MAX && node.gid != u32::MAX;
     is_somebody.then(|| (Uid::from_raw(node.uid), Gid::from_raw(node.gid)))

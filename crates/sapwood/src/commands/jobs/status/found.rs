@@ -4,9 +4,12 @@ use super::job_status::JobStatus;
 use super::level::{Level, Problem};
 use crate::args::Args;
 use crate::commands::names::{open_at, store_url};
+use crate::commands::snapshots::pattern::fits;
 use crate::jobs::config::Config;
 use crate::jobs::settings::Job;
+use crate::jobs::source::DiskSource;
 use crate::jobs::state::StateDir;
+use crate::live::domain_pattern;
 use crate::terminal::outcome::one_line;
 use crate::terminal::output::age;
 use std::cmp::Reverse;
@@ -105,10 +108,13 @@ impl Status {
     }
 }
 
-/// Whether a job backs a disk up, by itself or with its machine.
+/// Whether a job backs a disk up, by itself, with its machine, or as one of those that fit a pattern.
 fn is_of(disk: &DiskHealth, job: &Job) -> bool {
     let vm = disk.name.split_once('/').map(|(vm, _)| vm);
-    job.disks.iter().any(|(name, _)| *name == disk.name || vm == Some(name))
+    let fits_pattern = |from: &DiskSource| {
+        domain_pattern(&from.source).zip(vm).is_some_and(|(pattern, machine)| fits(pattern, machine))
+    };
+    job.disks.iter().any(|(name, from)| *name == disk.name || vm == Some(name) || fits_pattern(from))
 }
 
 fn damaged(containers: u64, command: &str) -> String {

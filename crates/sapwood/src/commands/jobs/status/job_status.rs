@@ -62,7 +62,7 @@ impl JobStatus {
             return problem(Level::Unknown, why.clone());
         }
         if self.has_failed() {
-            let why = self.last.as_ref().map(|s| s.why.as_slice()).unwrap_or_default();
+            let why = self.last.as_ref().map(|s| s.failures.as_slice()).unwrap_or_default();
             let more = match why.len() {
                 0 | 1 => String::new(),
                 n => format!(", and {} more", n - 1),

@@ -106,8 +106,8 @@ fn vault_json(status: &Status, health: &Health) -> Value {
     let disk = |d: &DiskHealth| {
         json!({
             "disk": d.name,
-            "snapshots": d.snapshots,
-            "newest": d.newest.as_ref().map(|s| s.id.to_string()),
+            "snapshot_count": d.snapshots,
+            "newest_snapshot": d.newest.as_ref().map(|s| s.id.to_string()),
             "newest_time": d.newest.as_ref().map(|s| s.time),
             "age_seconds": d.newest.as_ref().map(|s| status.now - s.time),
             "damaged_containers": d.damaged_containers,
@@ -128,7 +128,7 @@ fn job_json(j: &JobStatus) -> Value {
     json!({
         "job": j.name,
         "state": j.word(),
-        "running": j.is_running,
+        "is_running": j.is_running,
         "overdue_since": j.overdue_since,
         "next_due": j.next_due,
         "last_success": j.last.as_ref().and_then(|s| s.last_success),

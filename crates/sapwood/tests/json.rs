@@ -1,0 +1,252 @@
+//! What `--json` prints is what docs/json.md says: names of fields, and their types. One name has one kind of value in all
+//! commands.
+//!
+//! `SAPWOOD_BLESS=1` writes the page's blocks anew.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{qemu_img, random, Bench, FAILED, USAGE};
+use serde_json::{json, Map, Value};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Fields that are null where all is well, and what they are otherwise.
+const OTHERWISE: [(&str, &str); 6] = [
+    ("consistency", "text"),
+    ("error", "text"),
+    ("held_up", "text"),
+    ("not_frozen", "text"),
+    ("overdue_since", "number"),
+    ("why", "text"),
+];
+
+fn page() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/json.md")
+}
+
+/// A value with each text, number and so on replaced by its type; of a list's elements, what all of them have together.
+fn shape(value: &Value) -> Value {
+    match value {
+        Value::Null => json!("null"),
+        Value::Bool(_) => json!("true or false"),
+        Value::Number(_) => json!("number"),
+        Value::String(_) => json!("text"),
+        Value::Array(all) => Value::Array(all.iter().map(shape).reduce(joined).into_iter().collect()),
+        Value::Object(fields) if is_by_name(fields) => {
+            let all = fields.values().map(shape).reduce(joined).unwrap_or(json!("text"));
+            json!({ "NAME": all })
+        }
+        Value::Object(fields) => {
+            // In alphabetical order.
+            let sorted: BTreeMap<String, Value> =
+                fields.iter().map(|(k, v)| (k.clone(), field(k, v))).collect();
+            Value::Object(sorted.into_iter().collect())
+        }
+    }
+}
+
+/// The shape of a field.
+fn field(name: &str, value: &Value) -> Value {
+    match OTHERWISE.iter().find(|(field, _)| *field == name) {
+        Some((_, kind)) if value.is_null() => json!(format!("{kind} or null")),
+        _ => shape(value),
+    }
+}
+
+/// Whether the keys are names that users gave, of tags.
+fn is_by_name(fields: &Map<String, Value>) -> bool {
+    fields.keys().any(|key| ["source-format", "copied-from", "for"].contains(&key.as_str()))
+        || fields.is_empty()
+}
+
+/// What two shapes have together.
+fn joined(a: Value, b: Value) -> Value {
+    match (a, b) {
+        (a, b) if a == b => a,
+        (Value::Object(mut a), Value::Object(b)) => {
+            for (key, value) in b {
+                let both = match a.remove(&key) {
+                    Some(other) => joined(other, value),
+                    None => value,
+                };
+                a.insert(key, both);
+            }
+            let sorted: BTreeMap<String, Value> = a.into_iter().collect();
+            Value::Object(sorted.into_iter().collect())
+        }
+        (Value::Array(a), Value::Array(b)) => {
+            Value::Array(a.into_iter().chain(b).reduce(joined).into_iter().collect())
+        }
+        (a, b) if a == "null" => or_null(b),
+        (a, b) if b == "null" => or_null(a),
+        (Value::String(a), Value::String(b)) if bare(&a) == bare(&b) => {
+            json!(format!("{} or null", bare(&a)))
+        }
+        (a, b) => panic!("{a} and {b} are elements of one list"),
+    }
+}
+
+/// A type without its ` or null`.
+fn bare(kind: &str) -> &str {
+    kind.trim_end_matches(" or null")
+}
+
+fn or_null(shape: Value) -> Value {
+    match shape {
+        Value::String(kind) => json!(format!("{} or null", bare(&kind))),
+        shape => shape,
+    }
+}
+
+/// All fields of all commands by name, with the type of each.
+fn check_types(
+    title: &str,
+    shape: &Value,
+    seen: &mut BTreeMap<String, (String, String)>,
+    wrong: &mut Vec<String>,
+) {
+    match shape {
+        Value::Object(fields) => {
+            for (name, value) in fields.iter().filter(|(name, _)| *name != "NAME") {
+                let kind = match value {
+                    Value::String(kind) => bare(kind).to_owned(),
+                    Value::Array(_) => "list".to_owned(),
+                    _ => "object".to_owned(),
+                };
+                if kind != "null" {
+                    let (known, first) = seen.entry(name.clone()).or_insert((kind.clone(), title.to_owned()));
+                    if *known != kind {
+                        wrong.push(format!("{name}: {known} in {first}, {kind} in {title}"));
+                    }
+                }
+                check_types(title, value, seen, wrong);
+            }
+        }
+        Value::Array(all) => all.iter().for_each(|value| check_types(title, value, seen, wrong)),
+        _ => {}
+    }
+}
+
+/// The page with the blocks replaced below the headings of these titles.
+fn with_blocks(text: &str, blocks: &[(String, Value)]) -> String {
+    let mut parts = text.split("\n### ");
+    let mut written = parts.next().unwrap().to_owned();
+    let mut titles = Vec::new();
+    for part in parts {
+        let (title, rest) = part.split_once('\n').unwrap();
+        let title = title.trim_matches('`');
+        titles.push(title.to_owned());
+        let (_, shape) =
+            blocks.iter().find(|(t, _)| t == title).unwrap_or_else(|| panic!("{title}: nothing was run"));
+        let (before, block) = rest.split_once("```json\n").unwrap_or((rest, "```\n"));
+        let (_, after) = block.split_once("```\n").unwrap();
+        let shape = serde_json::to_string_pretty(shape).unwrap();
+        written += &format!("\n### `{title}`\n{before}```json\n{shape}\n```\n{after}");
+    }
+    for (title, _) in blocks {
+        assert!(titles.contains(title), "the page says nothing of {title}");
+    }
+    written
+}
+
+#[test]
+fn every_command_prints_what_the_page_says() {
+    let bench = Bench::bare();
+    let mut blocks: Vec<(String, Value)> = Vec::new();
+    // A command that is run twice shows what both have together.
+    let mut add = |title: &str, value: &Value| match blocks.iter_mut().find(|(t, _)| t == title) {
+        Some((_, known)) => *known = joined(known.take(), shape(value)),
+        None => blocks.push((title.to_owned(), shape(value))),
+    };
+    let mut run = |title: &str, args: &[&str]| {
+        println!("{title}");
+        let printed = bench.json(args);
+        add(title, &printed);
+        printed
+    };
+    run("init", &["init"]);
+    // A disk with a file system.
+    let image = bench.file("disk", &vec![0; 16 << 20]);
+    assert!(Command::new("mkfs.ext4").args(["-q", "-F", &image]).status().unwrap().success());
+    run("backup", &["backup", "web01/vda", &image, "--tag", "for=test"]);
+    let mut bytes = std::fs::read(&image).unwrap();
+    bytes[8 << 20..9 << 20].copy_from_slice(&random(1 << 20, 1));
+    let image = bench.file("disk", &bytes);
+    run("backup", &["backup", "web01/vda", &image]);
+    run("snapshots", &["snapshots"]);
+    run("tag", &["tag", "web01/vda@latest", "for=test"]);
+    run("hold", &["hold", "web01/vda@latest"]);
+    run("release", &["release", "web01/vda@latest"]);
+    run("restore", &["restore", "web01/vda", &bench.arg("restored")]);
+    run("diff", &["diff", "web01/vda@latest~1", "web01/vda"]);
+    run("files", &["files", "web01/vda"]);
+    run("files list", &["files", "web01/vda", "list"]);
+    run("files get", &["files", "web01/vda", "get", "/lost+found", "--to", &bench.arg("")]);
+    run("stats", &["stats"]);
+    run("stats DISK", &["stats", "web01/vda"]);
+    run("stats --availability", &["stats", "--availability"]);
+    run("map", &["map", "web01/vda"]);
+    run("study", &["study", &image]);
+    run("verify", &["verify", "--data"]);
+    // Something that can be healed, so that all fields are there.
+    std::fs::remove_file(bench.store.join("objects/vault.copy")).unwrap();
+    run("repair", &["repair"]);
+    run("popular build", &["popular", "build"]);
+    run("popular status", &["popular", "status"]);
+    run("reindex", &["reindex"]);
+    let second = bench.arg("second");
+    assert!(common::sapwood(Path::new(&second), &["-q", "init"]).status().unwrap().success());
+    run("copy", &["copy", "--all", "--to", &second]);
+    let config = bench.file(
+        "sapwood.toml",
+        format!(
+            "store = '{}'\nstate_dir = '{}'\n[jobs.nightly]\nschedule = 'daily 02:30'\nretain = {{ last = 3 }}\n\
+             gc = true\nverify = 'data'\ncopy_to = '{second}'\n[jobs.nightly.disks]\n'web01/vda' = '{image}'\n",
+            bench.store.display(),
+            bench.arg("state"),
+        )
+        .as_bytes(),
+    );
+    run("config check", &["config", "check", &config]);
+    run("run", &["--config", &config, "run"]);
+    run("status", &["--config", &config, "status"]);
+    run("retain", &["retain", "web01/vda", "--last", "1"]);
+    qemu_img(&["create", "-q", "-f", "qcow2", &bench.arg("other.qcow2"), "16M"]);
+    run("rename", &["rename", "web01/vda", "www/vda"]);
+    bench.json(&["backup", "www/vda", &image]);
+    run("delete", &["delete", "www/vda@latest~1"]);
+    run("compact", &["compact"]);
+    run("gc", &["gc"]);
+    run("nbd", &["nbd", "www/vda", "--", "true"]);
+    std::fs::create_dir(bench.path("mounted")).unwrap();
+    run("mount", &["mount", &bench.arg("mounted"), "--", "true"]);
+    run("remove", &["remove", "www/vda", "--yes"]);
+    // Errors, too.
+    let failed = bench.run(&["--json", "restore", "none/vda", &bench.arg("none")]);
+    assert_eq!(failed.code(), Some(FAILED));
+    let said = failed.json();
+    assert_eq!(said["exit_code"], FAILED);
+    add("errors", &said);
+    let wrong = bench.run(&["--json", "backup", "no-disk", &image]);
+    assert_eq!((wrong.code(), wrong.json()["exit_code"].as_i64()), (Some(USAGE), Some(USAGE.into())));
+    let unknown = bench.run(&["--json", "backup"]);
+    assert!(unknown.json()["error"].as_str().unwrap().contains("<DISK>"), "{unknown}");
+    // Where the bytes of a disk were to come nothing else does.
+    assert!(bench.run(&["--json", "restore", "none/vda", "-"]).stdout.is_empty());
+
+    let (mut seen, mut wrong) = (BTreeMap::new(), Vec::new());
+    blocks.iter().for_each(|(title, shape)| check_types(title, shape, &mut seen, &mut wrong));
+    assert!(wrong.is_empty(), "one name, several types:\n{}", wrong.join("\n"));
+    let text = std::fs::read_to_string(page()).unwrap();
+    let wanted = with_blocks(&text, &blocks);
+    if std::env::var_os("SAPWOOD_BLESS").is_some() {
+        std::fs::write(page(), wanted).unwrap();
+    } else {
+        assert!(
+            text == wanted,
+            "docs/json.md is outdated: SAPWOOD_BLESS=1 writes it anew; it would be:\n{wanted}"
+        );
+    }
+}

@@ -1,0 +1,259 @@
+//! Repair: heals damaged objects from what is left of them, from other objects, other vaults and disks
+//! (`docs/flows/repair.md`).
+
+mod damaged_container;
+mod group_salvage;
+mod lost;
+mod rewrite;
+mod search;
+mod wanted;
+mod zstd_salvage;
+
+use crate::base::error::{Result, UnlessDamaged, VaultError};
+use crate::base::progress::Progress;
+use crate::lookup::reindex::rebuild_references;
+use crate::manifest::container_table::Containers;
+use crate::manifest::disks::{self, put_name_back};
+use crate::manifest::session::Session;
+use crate::manifest::vault::Vault;
+use crate::reclaim::compact::replace;
+use crate::reclaim::released::delete_released;
+use crate::verify::findings::{Damage, Reads};
+use crate::verify::VerifyReport;
+use damaged_container::DamagedContainer;
+use format::{names, ContainerEntry, ContainerId, DiskId, WriterKind};
+use image::{ImageError, Source};
+pub use lost::LostChunks;
+pub use rewrite::ChunkCounts;
+use rewrite::Remains;
+use std::collections::{BTreeMap, BTreeSet};
+use wanted::Wanted;
+
+/// A disk that may have lost chunks; opened once for each search.
+pub type OpenDisk<'a> = Box<dyn Fn() -> std::result::Result<Box<dyn Source>, ImageError> + 'a>;
+
+/// What is repaired, and what from.
+#[derive(Default)]
+pub struct RepairOptions<'a> {
+    /// Only this disk; else everything.
+    pub disk: Option<String>,
+    /// Whether all chunks are read first; else those that a verification has found damaged.
+    pub data: bool,
+    /// Other vaults, which are asked for lost chunks.
+    pub vaults: Vec<Vault>,
+    /// Disks, which are asked next.
+    pub disks: Vec<OpenDisk<'a>>,
+}
+
+/// What a repair did.
+#[derive(Clone, Debug, Default)]
+pub struct RepairReport {
+    /// What was damaged before.
+    pub before: Vec<Damage>,
+    /// What is damaged still: these objects, or those that were written in their place.
+    pub after: Vec<Damage>,
+    /// Containers that were written again.
+    pub containers: u64,
+    /// What became of the chunks in damaged groups.
+    pub chunks: ChunkCounts,
+    /// Objects that could not be repaired for want of room, or since other maintenance was at work on their disk.
+    pub put_off: Vec<String>,
+    /// The chunks that cannot be read.
+    pub lost: LostChunks,
+}
+
+impl Vault {
+    /// Heals what can be healed.
+    ///
+    /// # Errors
+    /// What keeps it from looking, or from writing. What stays damaged is in the report.
+    pub fn repair(&self, options: &RepairOptions<'_>, progress: &Progress) -> Result<RepairReport> {
+        let reads = if options.data { Reads::All } else { Reads::Only(self.recorded_damage()?) };
+        let what = options.disk.as_deref().map(|disk| (disk, None));
+        let before = self.verify_reading(what, &reads, progress)?;
+        let mut report = RepairReport::default();
+        if before.damaged.is_empty() {
+            return Ok(report);
+        }
+        self.repair_file()?;
+        self.repair_names()?;
+        let mut repair = Repair { vault: self, options, cuts: None, progress, report: &mut report };
+        for (owner, containers) in &before.containers_damaged {
+            repair.containers_of(*owner, containers)?;
+        }
+        self.repair_indexes(&before)?;
+        let after = self.verify_reading(what, &Reads::Only(before.containers_damaged), progress)?;
+        report.before = before.damaged;
+        report.after = after.damaged;
+        report.lost = LostChunks(after.bad);
+        Ok(report)
+    }
+
+    /// The containers that verifications have found damaged.
+    fn recorded_damage(&self) -> Result<BTreeMap<DiskId, BTreeSet<ContainerId>>> {
+        let mut damaged = BTreeMap::new();
+        for folder in self.all_folders()?.into_iter().chain([self.popular()]) {
+            if let Some((m, _)) = folder.load_tagged().unless_damaged()?.flatten() {
+                damaged.insert(folder.disk, m.damaged.into_iter().collect());
+            }
+        }
+        Ok(damaged)
+    }
+
+    fn repair_names(&self) -> Result<()> {
+        for at in disks::all(self)?.0.iter().filter(|at| at.name_fault.is_some()) {
+            put_name_back(self, at)?;
+        }
+        Ok(())
+    }
+
+    /// Rebuilds the indexes that are damaged.
+    fn repair_indexes(&self, found: &VerifyReport) -> Result<()> {
+        let is_hooks = |d: &Damage| d.object.starts_with(names::HOOKS);
+        if found.damaged.iter().any(is_hooks) {
+            self.reindex()?;
+            return Ok(());
+        }
+        let folders: BTreeSet<&str> =
+            found.damaged.iter().filter_map(|d| folder_of_references(&d.object)).collect();
+        for folder in self.all_folders()?.iter().filter(|f| folders.contains(f.path.as_str())) {
+            rebuild_references(folder)?;
+        }
+        Ok(())
+    }
+}
+
+/// The folder of an object of a reference index.
+fn folder_of_references(object: &str) -> Option<&str> {
+    names::folder_of(object).filter(|folder| object[folder.len()..].starts_with("references/"))
+}
+
+struct Repair<'a> {
+    vault: &'a Vault,
+    options: &'a RepairOptions<'a>,
+    /// How the disks of the vault are cut, once that is asked for.
+    cuts: Option<Vec<search::Cut>>,
+    progress: &'a Progress,
+    report: &'a mut RepairReport,
+}
+
+impl Repair<'_> {
+    /// Repairs containers of one owner.
+    fn containers_of(&mut self, owner: DiskId, containers: &BTreeSet<ContainerId>) -> Result<()> {
+        let folder = self.vault.folder(owner);
+        let session = match Session::begin(&folder, WriterKind::Maintenance) {
+            // What is wrong with its manifest has been told.
+            Err(e) if e.is_damage() => return Ok(()),
+            Err(VaultError::Busy { .. }) => {
+                self.report.put_off.push(folder.path.clone());
+                return Ok(());
+            }
+            session => session?,
+        };
+        let mut left: Vec<ContainerId> = containers.iter().copied().collect();
+        let mut wanted = Wanted::default();
+        let mut session = session;
+        while !left.is_empty() {
+            left = self.round(&session, left, &mut wanted)?;
+            delete_released(&folder, Some(session.writer))?;
+            if !left.is_empty() {
+                // A container may be written again more than once.
+                session.renew()?;
+                wanted.next_round();
+            }
+        }
+        session.end()
+    }
+
+    /// Heals as many containers as have about [`wanted::WANTED_BYTES`] of lost chunks. Returns those that are left.
+    fn round(
+        &mut self,
+        session: &Session,
+        mut left: Vec<ContainerId>,
+        wanted: &mut Wanted,
+    ) -> Result<Vec<ContainerId>> {
+        let folder = &session.folder;
+        let table = Containers::new(folder.clone(), &folder.load()?);
+        let mut batch: Vec<(DamagedContainer, Remains)> = Vec::new();
+        let mut again = Vec::new();
+        while let Some(id) = left.pop() {
+            self.progress.check()?;
+            let Some(Some(entry)) = table.get(id).unless_damaged()? else { continue };
+            let Some(container) = DamagedContainer::read(folder, &entry).unless_damaged()? else { continue };
+            let remains = rewrite::look(session, &container, wanted)?;
+            batch.push((container, remains));
+            if wanted.is_full() {
+                // It may have more than are looked for at once.
+                again.push(id);
+                break;
+            }
+        }
+        self.search(wanted)?;
+        let (mut fresh, mut found) = (Vec::new(), 0);
+        for (container, remains) in &batch {
+            let Some((old, new, n)) = self.write(session, container, *remains, wanted)? else { continue };
+            found += n;
+            fresh.push((old, new));
+        }
+        replace(session, &fresh)?;
+        self.report.containers += fresh.len() as u64;
+        // Without anything found, another look would find as little.
+        if found > 0 {
+            left.extend(again);
+        }
+        Ok(left)
+    }
+
+    /// Looks for lost chunks wherever the user lets it.
+    fn search(&mut self, wanted: &mut Wanted) -> Result<()> {
+        let (options, progress) = (self.options, self.progress);
+        for vault in std::iter::once(self.vault).chain(&options.vaults) {
+            if wanted.is_missing_any() {
+                search::find_in_vault(vault, wanted, progress)?;
+            }
+        }
+        for open in &options.disks {
+            if !wanted.is_missing_any() {
+                return Ok(());
+            }
+            let cuts = match &mut self.cuts {
+                Some(cuts) => cuts,
+                none => none.insert(search::cuts(self.vault)?),
+            };
+            search::find_in_disk(&mut *open()?, cuts, wanted, progress)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a container again, if something of it can be healed. Returns its old and its new entry, and how many of its
+    /// chunks were found elsewhere.
+    fn write(
+        &mut self,
+        session: &Session,
+        container: &DamagedContainer,
+        remains: Remains,
+        wanted: &Wanted,
+    ) -> Result<Option<(ContainerEntry, ContainerEntry, u64)>> {
+        let is_found = container.table.fingerprints.iter().any(|f| wanted.get(f).is_some());
+        // Of one that is lost altogether the names stay: its objects may be put back by hand.
+        let is_better = remains.salvaged > 0 || (container.is_broken && remains.whole > 0);
+        if !is_found && !is_better {
+            return Ok(None);
+        }
+        match rewrite::rewrite(session, container, wanted) {
+            Ok(None) => Ok(None),
+            Ok(Some((new, counts))) => {
+                self.report.chunks.add(counts);
+                Ok(Some((container.entry, new, counts.found)))
+            }
+            Err(e) if e.is_full() => {
+                let data = format::DataName { container: container.entry.id, generation: session.writer };
+                let object = names::data(&session.folder.path, data);
+                session.folder.store.delete(&object)?;
+                self.report.put_off.push(names::data(&session.folder.path, container.entry.data));
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
+    }
+}

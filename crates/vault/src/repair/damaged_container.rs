@@ -1,0 +1,99 @@
+//! A damaged container as far as it can be read: its table, which may have to be made anew, and its dead chunks.
+
+use super::group_salvage::GroupSalvage;
+use crate::base::error::{fault, Named, Result, VaultError};
+use crate::container::dead::read_dead;
+use crate::container::tables::read_table;
+use crate::manifest::folder::Folder;
+use crate::reclaim::dead_list::live_chunks_of_all;
+use format::{names, ContainerEntry, DataFooter, Kind, RunSet, Table, TableIndex, DATA_FOOTER_BYTES};
+
+/// A damaged container.
+pub(super) struct DamagedContainer {
+    pub entry: ContainerEntry,
+    pub table: Table,
+    /// Chunks that are known to be dead.
+    dead: RunSet,
+    /// Where the list of dead chunks is damaged: those that snapshots reference.
+    live: Option<RunSet>,
+    /// Whether table, list of dead chunks or data object are damaged themselves: then it is worth writing again, even if
+    /// no chunk can be healed.
+    pub is_broken: bool,
+}
+
+impl DamagedContainer {
+    /// Reads what describes a container.
+    ///
+    /// # Errors
+    /// Damage, where neither its table nor its data object tell what is in it.
+    pub fn read(folder: &Folder, entry: &ContainerEntry) -> Result<DamagedContainer> {
+        let (table, has_table) = match read_table(folder, entry.id, entry.table) {
+            Err(e) if e.is_damage() => (rebuild_table(folder, entry).map_err(|_| e)?, false),
+            table => (table?, true),
+        };
+        let (dead, live) = match read_dead(folder, entry) {
+            Err(e) if e.is_damage() => {
+                let live = match live_chunks_of_all(folder, entry.id) {
+                    Err(e) => fault(e).map(|_| table.numbers.clone())?,
+                    Ok(live) => live,
+                };
+                (RunSet::default(), Some(live))
+            }
+            dead => (dead?, None),
+        };
+        let is_whole = has_table && live.is_none() && has_directory(folder, &table)?;
+        Ok(DamagedContainer { entry: *entry, table, dead, live, is_broken: !is_whole })
+    }
+
+    /// Whether a chunk has to be kept. Where the list of dead chunks is lost, one that is not whole and that no snapshot
+    /// references counts as dead: it may have been punched.
+    pub fn is_kept(&self, n: TableIndex, is_whole: bool) -> bool {
+        let Some(no) = self.table.number_at(n) else { return false };
+        !self.dead.contains(no) && (is_whole || self.live.as_ref().is_none_or(|live| live.contains(no)))
+    }
+}
+
+/// Whether a data object's directory can be read, as far as it matters here: without one it is to be written again.
+fn has_directory(folder: &Folder, table: &Table) -> Result<bool> {
+    match directory(folder, table.data) {
+        Ok(_) => Ok(true),
+        Err(e) => fault(e).map(|_| false),
+    }
+}
+
+/// The directory at the end of a data object.
+fn directory(folder: &Folder, data: format::DataName) -> Result<Table> {
+    let object = names::data(&folder.path, data);
+    let len = folder.store.len(&object).named()?;
+    let mut bytes = [0; DATA_FOOTER_BYTES];
+    folder.store.read_at(&object, len.saturating_sub(DATA_FOOTER_BYTES as u64), &mut bytes).named()?;
+    let footer = DataFooter::decode(&bytes, len).map_err(VaultError::malformed(&object))?;
+    if footer.directory_len > Kind::Directory.frame_max() {
+        return Err(VaultError::corrupt(&object, "its directory is too long"));
+    }
+    let mut bytes = vec![0; footer.directory_len as usize];
+    folder.store.read_at(&object, footer.directory_offset, &mut bytes).named()?;
+    let place = format!("{object}#{}", footer.directory_offset);
+    Table::decode_directory(folder.context(&place), &bytes).map_err(VaultError::malformed(&object))
+}
+
+/// Makes a table anew from the directory and the chunks of its data object. Chunks of groups that do not match their
+/// checksums get a fingerprint of zeros, which no chunk has: they are lost.
+fn rebuild_table(folder: &Folder, entry: &ContainerEntry) -> Result<Table> {
+    let mut table = directory(folder, entry.data)?;
+    let object = names::data(&folder.path, entry.data);
+    // A table that was written later than its data object may describe less of it, or more.
+    let is_together = table.container == entry.id && entry.table == entry.data.generation;
+    if !is_together || table.data != entry.data || table.lengths.len() != entry.chunks as usize {
+        return Err(VaultError::corrupt(&object, "its directory is not that of the table"));
+    }
+    let mut groups = GroupSalvage::new();
+    let mut fingerprints = Vec::with_capacity(table.lengths.len());
+    for group in &table.groups {
+        groups.read(folder, &table, group)?;
+        let is_known = groups.matches_checksum();
+        fingerprints.extend(groups.fingerprints().iter().map(|f| if is_known { f.0 } else { [0; 32] }));
+    }
+    table.fingerprints = fingerprints;
+    Ok(table)
+}
