@@ -36,7 +36,7 @@ pub fn open_at(args: &Args, url: &str) -> Result<Vault> {
     let store = store::open(url, &options)?;
     let vault = Vault::open(Arc::from(store))?.with_patience(options.lock_wait);
     if let Some(why) = vault.file_fault() {
-        errln!("sapwood: {url}: vault.json {why}; its copy is used, `sapwood repair` puts it again");
+        errln!("sapwood: {url}: vault.json: {why}; its copy serves, `sapwood repair` puts it again");
     }
     Ok(vault)
 }
