@@ -134,7 +134,11 @@ fn a_damaged_vault_file() {
         // The copy serves as well, and says so.
         kept.by_the_copy();
         std::fs::write(&copy, bad).unwrap();
-        kept.bench.fails(&["snapshots"], DAMAGED, &["vault.json", "vault.copy", "cannot be read", "sapwood repair"]);
+        kept.bench.fails(
+            &["snapshots"],
+            DAMAGED,
+            &["vault.json", "vault.copy", "cannot be read", "sapwood repair"],
+        );
         kept.bench.done(&["repair"]);
         kept.check();
         assert_eq!(std::fs::read(&path).unwrap(), std::fs::read(&copy).unwrap());
