@@ -139,7 +139,9 @@ fn a_damaged_vault_file() {
             DAMAGED,
             &["vault.json", "vault.copy", "cannot be read", "sapwood repair"],
         );
-        kept.bench.done(&["repair"]);
+        let repaired = kept.bench.run(&["repair"]);
+        assert_eq!(repaired.code(), Some(0), "{repaired}");
+        repaired.expect_one_line(&["vault.json and vault.copy were made anew"]);
         kept.check();
         assert_eq!(std::fs::read(&path).unwrap(), std::fs::read(&copy).unwrap());
     }
