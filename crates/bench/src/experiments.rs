@@ -3,10 +3,12 @@
 pub mod exports;
 pub mod fleet;
 pub mod hash_only;
+pub mod index;
 pub mod livedfs_b1;
 pub mod peers;
 pub mod requests;
 pub mod revdedup;
 pub mod sparse_huge;
+pub mod stages;
 pub mod unchanged;
 pub mod vmc;

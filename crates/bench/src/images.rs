@@ -1,6 +1,7 @@
 //! The disks that experiments store: sets made by `tools/make-images`, or small
 //! generated ones.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -67,15 +68,24 @@ struct ManifestVersion {
 
 /// The directory that `tools/make-images` writes its sets into.
 pub fn default_root() -> Result<PathBuf> {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(root) = variable("SAPWOOD_IMAGES") {
         return Ok(root.into());
     }
+    Ok(cache()?.join("images"))
+}
+
+/// The directory of what is made once and used by many runs.
+pub fn cache() -> Result<PathBuf> {
     let cache = match variable("XDG_CACHE_HOME") {
         Some(cache) => PathBuf::from(cache),
         None => PathBuf::from(variable("HOME").context("HOME is not set")?).join(".cache"),
     };
-    Ok(cache.join("sapwood/images"))
+    Ok(cache.join("sapwood"))
+}
+
+/// A variable of the environment that is not empty.
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 impl ImageSet {

@@ -25,6 +25,7 @@ use clap::{Parser, Subcommand};
 
 use context::{Context, Options};
 use experiments::fleet::FleetOptions;
+use experiments::index::IndexOptions;
 use experiments::peers::{Measured, PeersOptions};
 use experiments::requests::RequestsOptions;
 use experiments::revdedup::{self, RevdedupOptions};
@@ -51,8 +52,12 @@ enum Command {
     Peers(PeersOptions),
     /// Many clones of few templates, with data of their own and common upgrades, beside restic and borg
     Fleet(FleetOptions),
+    /// Searching and joining the hooks of vaults of up to a petabyte: requests, memory, time
+    Index(IndexOptions),
     /// What each operation asks of the store, with few and many disks and snapshots, and its time behind a network
     Requests(RequestsOptions),
+    /// Where the time of a first and of a later backup goes, and what other codecs would change
+    Stages,
     /// Backup of an unchanged disk against only reading and hashing it
     Unchanged,
     /// Reading a snapshot over NBD against qemu-nbd over the raw image, and against a restore
@@ -125,7 +130,9 @@ fn start(Arguments { command, options }: Arguments) -> anyhow::Result<()> {
         Command::PeersRestore(o) => peers("peers-restore", o, Measured::RESTORE),
         Command::Peers(o) => peers("peers", o, Measured::ALL),
         Command::Fleet(o) => experiments::fleet::run(&Context::start("fleet", options)?, &o),
+        Command::Index(o) => experiments::index::run(&Context::start("index", options)?, &o),
         Command::Requests(o) => experiments::requests::run(&Context::start("requests", options)?, &o),
+        Command::Stages => experiments::stages::run(&Context::start("stages", options)?),
         Command::Unchanged => experiments::unchanged::run(&Context::start("unchanged", options)?),
         Command::ExportsReads => experiments::exports::reads::run(&Context::start("exports-reads", options)?),
         Command::ExportsBoot => experiments::exports::boot::run(&Context::start("exports-boot", options)?),

@@ -5,6 +5,7 @@ mod borg;
 mod casync;
 mod plain;
 mod restic;
+mod rustic;
 mod sapwood;
 mod tool;
 
@@ -14,6 +15,7 @@ use std::path::Path;
 use anyhow::{bail, Result};
 use serde::Serialize;
 
+use crate::install;
 pub use sapwood::{snapshot, Sapwood, Vault};
 pub use tool::{Description, Role, Tool, Version};
 
@@ -38,7 +40,7 @@ pub const MODES: [Mode; 4] = [
         name: "default",
         what: "every tool as it comes",
         subject: "sapwood",
-        peers: &["borg", "restic", "casync"],
+        peers: &["borg", BORG_FIXED, "restic", "rustic", "casync"],
     },
     Mode {
         name: "zstd3",
@@ -55,6 +57,9 @@ pub const MODES: [Mode; 4] = [
     },
 ];
 
+/// Borg as it is fastest with images of disks: chunks of 4 MiB at fixed places, zstd at level 1.
+const BORG_FIXED: &str = "borg-fixed";
+
 /// Sapwood with an index of every chunk.
 pub const CONVENTIONAL: &str = "sapwood-conventional";
 
@@ -69,6 +74,9 @@ pub fn tool(name: &str, home: &Path, sapwood: &Path) -> Result<Option<Box<dyn To
     if name == CONVENTIONAL {
         let vault = Vault::new(sapwood, home.join("repository"), "conventional", None);
         return Ok(Some(Box::new(Sapwood::new(name, vault))));
+    }
+    if name == BORG_FIXED {
+        return Ok(crate::run::is_installed("borg").then(|| Box::new(borg::Borg::fixed(name, home)) as _));
     }
     let (program, setting) = name.split_once('-').unwrap_or((name, ""));
     let codec = match setting {
@@ -87,6 +95,10 @@ pub fn tool(name: &str, home: &Path, sapwood: &Path) -> Result<Option<Box<dyn To
         }
         "borg" => Box::new(borg::Borg::new(name, home, codec)),
         "restic" => Box::new(restic::Restic::new(home)),
+        "rustic" => match install::program("rustic") {
+            Some(program) => return Ok(Some(Box::new(rustic::Rustic::new(program, home)))),
+            None => return Ok(None),
+        },
         "casync" => Box::new(casync::Casync::new(home)),
         "cp" => Box::new(plain::Plain::cp(home)),
         "zstd" => Box::new(plain::Plain::zstd(home)),

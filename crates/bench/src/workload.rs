@@ -7,6 +7,7 @@
 mod blocks;
 mod cluster;
 mod daily;
+pub mod hook_runs;
 mod students;
 
 pub use cluster::{Cluster, ClusterShape, Day, Days};

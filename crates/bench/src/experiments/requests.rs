@@ -8,6 +8,8 @@
 //! In the end, first backups of clones run at the same time, each in a process of its own as far as the store can tell: if
 //! they waited for one another at an object that they have in common, each of them would take longer than one alone.
 
+mod summary;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,7 +21,6 @@ use vault::{BackupOptions, Progress, Vault, BALANCED};
 use crate::context::Context;
 use crate::files::{self, BLOCK_BYTES};
 use crate::generate::{Content, Random};
-use crate::results::report::{bars_table, figure, Bar, Table};
 use crate::run::run as run_program;
 use crate::vaults::in_process::Nowhere;
 use crate::vaults::request_store::{RequestMeter, RequestStore, Requests};
@@ -89,6 +90,22 @@ impl What {
         matches!(self, SnapshotsOfAll | StatsOfAll | Collection)
     }
 
+    /// What a figure calls it.
+    fn label(self) -> &'static str {
+        match self {
+            IncrementalBackup => "later backup",
+            FirstBackupOfAClone => "first backup",
+            Restore => "restore",
+            DeleteOldest => "delete oldest",
+            DeleteFromTheMiddle => "delete middle",
+            SnapshotsOfTheDisk => "snapshots",
+            StatsOfTheDisk => "stats",
+            SnapshotsOfAll => "snapshots of all",
+            StatsOfAll => "stats of all",
+            Collection => "gc",
+        }
+    }
+
     fn name(self) -> Result<String> {
         Ok(serde_json::to_value(self)?.as_str().unwrap_or_default().to_owned())
     }
@@ -126,8 +143,15 @@ struct LocalRun {
     peak_bytes: u64,
 }
 
-/// What no command may take.
-const PEAK_BYTES_MAX: u64 = 256 << 20;
+/// All that was measured.
+struct Measured<'a> {
+    /// Disks, and snapshots of the one that is worked on: few of both, many disks, many snapshots.
+    shapes: [(usize, usize); 3],
+    delays: &'a [u64],
+    steps: &'a [Step],
+    at_once: &'a [AtOnce],
+    local: &'a [LocalRun],
+}
 
 /// Runs the experiment.
 pub fn run(context: &Context, options: &RequestsOptions) -> Result<()> {
@@ -168,8 +192,9 @@ pub fn run(context: &Context, options: &RequestsOptions) -> Result<()> {
             }
         }
     }
-    let tables = format!("{}\n{}", table_of(&at_once), local_table(&local));
-    let text = format!("{}\n{tables}", summary(&steps, &shapes, &delays, &local)?);
+    let measured = Measured { shapes, delays: &delays, steps: &steps, at_once: &at_once, local: &local };
+    let text = measured.text()?;
+    measured.draw(context)?;
     #[derive(Serialize)]
     struct Parameters<'a> {
         policy: &'a str,
@@ -405,87 +430,4 @@ impl World {
         files::sync_file_system(store)?;
         Ok(())
     }
-}
-
-fn table_of(at_once: &[AtOnce]) -> Table {
-    let headings = ["first backups of clones at once", "ms", "seconds", "requests of each", "swaps of each"];
-    let mut table = Table::new(headings);
-    for run in at_once {
-        let each = |n: u64| figure(Some(n as f64 / run.backups as f64), 1);
-        table.row(vec![
-            run.backups.to_string(),
-            run.delay_ms.to_string(),
-            figure(Some(run.seconds), 2),
-            each(run.requests.all()),
-            each(run.requests.swaps),
-        ]);
-    }
-    table
-}
-
-fn local_table(runs: &[LocalRun]) -> Table {
-    let mut table = Table::new(["`sapwood`, local store", "disks", "snapshots", "seconds", "peak MiB"]);
-    for run in runs {
-        table.row([
-            run.command.clone(),
-            run.disks.to_string(),
-            run.snapshots.to_string(),
-            figure(Some(run.seconds), 2),
-            figure((run.peak_bytes > 0).then_some((run.peak_bytes >> 20) as f64), 0),
-        ]);
-    }
-    table
-}
-
-fn summary(
-    steps: &[Step],
-    shapes: &[(usize, usize); 3],
-    delays: &[u64],
-    local: &[LocalRun],
-) -> Result<String> {
-    let find = |what: What, shape: (usize, usize), delay: u64| {
-        steps.iter().find(|s| s.what == what && (s.disks, s.snapshots) == shape && s.delay_ms == delay)
-    };
-    let mut headings: Vec<String> =
-        ["operation", "disks", "snapshots", "requests", "reads", "lists", "puts", "swaps", "deletes"]
-            .map(str::to_owned)
-            .into();
-    headings.extend(["KB read", "KB written", "s in memory"].map(str::to_owned));
-    headings.extend(delays.iter().map(|ms| format!("s at {ms} ms")));
-    let mut table = Table::new(headings);
-    for what in ALL {
-        for shape in shapes {
-            let Some(step) = find(what, *shape, 0) else { continue };
-            let r = step.requests;
-            let mut row = vec![what.name()?, shape.0.to_string(), shape.1.to_string(), r.all().to_string()];
-            row.extend([r.reads, r.lists, r.puts, r.swaps, r.deletes].map(|n| n.to_string()));
-            row.extend([r.read_bytes, r.written_bytes].map(|bytes| figure(Some(bytes as f64 / 1e3), 0)));
-            row.push(figure(Some(step.seconds), 3));
-            row.extend(delays.iter().map(|ms| figure(find(what, *shape, *ms).map(|s| s.seconds), 2)));
-            table.row(row);
-        }
-    }
-    let [few, disks, snapshots] = *shapes;
-    let ratio = |what: What, shape: (usize, usize)| {
-        let of = |shape| Some(find(what, shape, 0)?.requests.all() as f64);
-        Some(of(shape)? / of(few)?)
-    };
-    let mut bars = Vec::new();
-    for (what, name) in [(IncrementalBackup, "an incremental backup"), (DeleteFromTheMiddle, "a deletion")] {
-        for (shape, kind) in [(disks, "disks"), (snapshots, "snapshots")] {
-            let text = format!("requests of {name} with many {kind}, times those with few");
-            bars.push(Bar::at_most(text, ratio(what, shape), 1.10));
-        }
-    }
-    let at_20 = find(IncrementalBackup, disks, 20).map(|s| s.seconds);
-    bars.push(Bar::at_most("seconds of an incremental backup at 20 ms, many disks", at_20, 10.0));
-    for command in ["snapshots DISK", "stats"] {
-        let run = local.iter().find(|run| run.command == command && run.disks == disks.0);
-        let text = format!("seconds of `{command}`, many disks, local store");
-        bars.push(Bar::at_most(text, run.map(|run| run.seconds), 2.0));
-    }
-    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    let peak = local.iter().map(|run| run.peak_bytes).max();
-    bars.push(Bar::at_most("peak memory of any command, MiB", peak.map(mib), mib(PEAK_BYTES_MAX)));
-    Ok(format!("{table}\n{}", bars_table(&bars)))
 }

@@ -1,4 +1,4 @@
-//! BorgBackup: content-defined chunks of about 2 MiB, encryption off.
+//! BorgBackup: content-defined chunks of about 2 MiB, or of a fixed length; encryption off.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,15 +14,27 @@ pub struct Borg {
     name: String,
     home: PathBuf,
     repository: PathBuf,
-    /// As borg spells it; none is borg's own default, lz4.
-    codec: Option<String>,
+    /// Options of `borg create` that differ from borg's own defaults.
+    options: Vec<String>,
 }
 
 impl Borg {
-    /// With its repository, cache and settings under `home`.
+    /// With its repository, cache and settings under `home`; the codec as borg spells it.
     pub fn new(name: &str, home: PathBuf, codec: Option<String>) -> Self {
+        let options = codec.map(|codec| vec!["--compression".to_owned(), codec]).unwrap_or_default();
+        Self::with_options(name, home, options)
+    }
+
+    /// As its manual advises for images of disks: chunks of 4 MiB at fixed places, so that boundaries need not be searched
+    /// for.
+    pub fn fixed(name: &str, home: PathBuf) -> Self {
+        let options = ["--chunker-params", "fixed,4194304", "--compression", "zstd,1"];
+        Self::with_options(name, home, options.map(str::to_owned).to_vec())
+    }
+
+    fn with_options(name: &str, home: PathBuf, options: Vec<String>) -> Self {
         let repository = home.join("repository");
-        Self { name: name.to_owned(), home, repository, codec }
+        Self { name: name.to_owned(), home, repository, options }
     }
 
     fn borg(&self) -> Command {
@@ -40,13 +52,17 @@ impl Borg {
 
 impl Tool for Borg {
     fn describe(&self) -> Result<Description> {
-        let codec = self.codec.as_ref();
-        let option = codec.map_or_else(String::new, |codec| format!(" --compression {codec}"));
         Ok(Description {
             name: self.name.clone(),
             role: Role::Peer,
             version: first_line(self.borg().arg("--version"))?,
-            backup: format!("borg create{option} REPOSITORY::ARCHIVE FILE"),
+            backup: [
+                &["borg create".to_owned()],
+                &self.options[..],
+                &["REPOSITORY::ARCHIVE FILE".to_owned()],
+            ]
+            .concat()
+            .join(" "),
             restore: "borg extract --sparse REPOSITORY::ARCHIVE".into(),
             note: "borg init -e none: neither encrypted nor authenticated".into(),
         })
@@ -61,10 +77,7 @@ impl Tool for Borg {
 
     fn backup(&mut self, version: Version<'_>) -> Result<Cost> {
         let mut create = self.borg();
-        create.arg("create");
-        if let Some(codec) = &self.codec {
-            create.args(["--compression", codec]);
-        }
+        create.arg("create").args(&self.options);
         create.arg(self.archive(version)).arg(version.path);
         Ok(run(&mut create, &self.repository)?.cost)
     }

@@ -17,6 +17,13 @@ pub enum Figure {
         /// Name and one value a group; a missing value draws no bar.
         series: Vec<(String, Vec<Option<f64>>)>,
     },
+    /// The same with the values in a log scale; none may be 0.
+    LogBars {
+        /// Labels of the groups along the x axis.
+        groups: Vec<String>,
+        /// Name and one value a group; a missing value draws no bar.
+        series: Vec<(String, Vec<Option<f64>>)>,
+    },
     /// Lines over x.
     Lines {
         /// Name and points (x, y) of each line.
@@ -67,6 +74,10 @@ fn script(name: &str, labels: &Labels<'_>, figure: &Figure) -> String {
     );
     match figure {
         Figure::Bars { groups, series } => bars(&mut text, groups, series),
+        Figure::LogBars { groups, series } => {
+            text.push_str("set logscale y\nset yrange [*:*]\n");
+            bars(&mut text, groups, series);
+        }
         Figure::Lines { series } => lines(&mut text, series),
         Figure::LogLines { series } => {
             text.push_str("set logscale xy\nset yrange [*:*]\nset grid xtics ytics\n");

@@ -93,6 +93,12 @@ impl LocalVault {
         Self::on(Arc::new(store), dir, policy, codec)
     }
 
+    /// The vault in the directory `dir`, with the policy that it has.
+    pub fn open(dir: &Path) -> Result<Self> {
+        let vault = Vault::open(Arc::new(LocalStore::open(dir)?))?;
+        Ok(Self { vault, dir: dir.to_owned(), options: BackupOptions::default() })
+    }
+
     /// Goes on with the vault in the directory `dir`: what is there stays, new data is counted and not kept.
     pub fn counting_on(dir: &Path, policy: Policy) -> Result<Self> {
         ensure!(!policy.reverse, "a policy that removes data reads it, too");

@@ -269,26 +269,26 @@ fn mode_summary(figures: &Figures<'_>, mode: &Mode, newest: usize, measured: Mea
     let mut bars = Vec::new();
     if measured.first {
         let first = "first backup, times the fastest peer";
-        bars.push(Bar::at_least(first, to_fastest(Part::First), 2.5));
+        bars.push(Bar::at_least(first, to_fastest(Part::First), 3.0));
         let stored = "stored after the first version, times the smallest peer";
-        bars.push(Bar::at_most(stored, to_smallest(0), 1.0));
+        bars.push(Bar::at_most(stored, to_smallest(0), 0.85));
     }
     if measured.later {
         let later = "later versions, times the fastest peer";
-        bars.push(Bar::at_least(later, to_fastest(Part::Later), 4.0));
+        bars.push(Bar::at_least(later, to_fastest(Part::Later), 3.0));
         let stored = "stored after all versions, times the smallest peer";
-        bars.push(Bar::at_most(stored, to_smallest(newest), 0.8));
+        bars.push(Bar::at_most(stored, to_smallest(newest), 0.65));
     }
     if measured.restore {
         let part = Part::RestoreNewest;
         let restore = "restore of the newest, times the fastest peer";
-        bars.push(Bar::at_least(restore, to_fastest(part), 3.0));
+        bars.push(Bar::at_least(restore, to_fastest(part), 4.0));
         let to_copy = figures.over_runs(|run| {
             let copy = figures.disk_rate(run, "cp", part, None)?;
             Some(figures.disk_rate(run, subject, part, None)? / copy)
         });
         let copy = "restore of the newest, times cp --sparse=always";
-        bars.push(Bar::at_least(copy, to_copy, 0.95));
+        bars.push(Bar::at_least(copy, to_copy, 1.0));
         let to_restore = figures.over_runs(|run| {
             let restore = figures.data_rate(run, subject, part)?;
             Some(figures.data_rate(run, subject, Part::Verify)? / restore)
