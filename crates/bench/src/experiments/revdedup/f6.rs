@@ -15,6 +15,9 @@ use crate::run::check_interrupted;
 use crate::vaults::in_process::{LocalVault, Stored};
 use crate::workload::{Students, StudentsShape};
 
+/// The y axis of figures on space: what is saved differs little, what is stored much.
+const STORED: &str = "% of what is not zero";
+
 const SEGMENTS_MIB: [u32; 4] = [4, 8, 16, 32];
 const CHUNKS_KIB: [u32; 6] = [4, 8, 16, 32, 64, 128];
 
@@ -231,11 +234,13 @@ impl Measured {
     fn draw(&self, context: &Context) -> Result<()> {
         let groups: Vec<String> = self.segments.iter().map(|mib| format!("{mib} MiB")).collect();
         let of = |kind: &str| {
-            let values = self.segments.iter().map(|mib| self.saving_of(&format!("{kind} {mib} MiB")));
+            let values =
+                self.segments.iter().map(|mib| left_of(self.saving_of(&format!("{kind} {mib} MiB"))));
             (kind.to_owned(), values.collect::<Vec<_>>())
         };
-        let labels = Labels { title: "Space saved", x: "segment", y: "%" };
-        let series = vec![of("global only"), of("as published"), of("reverse")];
+        let labels = Labels { title: "Stored, of all versions", x: "segment", y: STORED };
+        let global_only = ("whole segments only".to_owned(), of("global only").1);
+        let series = vec![global_only, of("as published"), of("reverse")];
         draw(context.out(), "revdedup-f6a", &labels, &Figure::Bars { groups: groups.clone(), series })?;
 
         let line = |mib: &u32| {
@@ -256,13 +261,13 @@ impl Measured {
         let reverse = self.segments.iter().map(|mib| format!("reverse {mib} MiB"));
         let names: Vec<String> = conventional.chain(reverse).collect();
         let series = vec![
-            ("saved".to_owned(), names.iter().map(|name| self.saving_of(name)).collect()),
-            ("data alone".to_owned(), names.iter().map(|name| self.data_saving_of(name)).collect()),
+            ("stored".to_owned(), names.iter().map(|name| left_of(self.saving_of(name))).collect()),
+            ("data alone".to_owned(), names.iter().map(|name| left_of(self.data_saving_of(name))).collect()),
         ];
         let short = |name: &String| name.replace("conventional", "c").replace("reverse", "r");
         let groups = names.iter().map(short).collect();
         let x = "chunks of conventional (c), segments of reverse (r)";
-        let labels = Labels { title: "Space saved", x, y: "%" };
+        let labels = Labels { title: "Stored, of all versions", x, y: STORED };
         draw(context.out(), "revdedup-f6c", &labels, &Figure::Bars { groups, series })
     }
 
@@ -293,4 +298,9 @@ impl Measured {
         context.print(&text);
         Ok(())
     }
+}
+
+/// What is stored where so much is saved, in per cent.
+fn left_of(saving: Option<f64>) -> Option<f64> {
+    saving.map(|saving| 100.0 - saving)
 }

@@ -151,13 +151,9 @@ pub(super) fn draw_thresholds(context: &Context, thresholds: &[Threshold]) -> Re
     let series = vec![("reverse pass".to_owned(), points.collect())];
     let labels = Labels { title: "Time of the reverse pass", x: "rebuild threshold", y: "s" };
     draw(context.out(), "revdedup-f9a", &labels, &Figure::Lines { series })?;
-    let series = thresholds.iter().map(|t| {
-        let below = t.classes.iter().map(|c| c.below_bytes).filter(|b| *b <= u64::from(SEGMENT_MIB) << 20);
-        let points = below.map(|b| ((b as f64 / 1024.0).log2(), t.cumulative(b)));
-        (format!("{:.1}", t.rebuild_at), points.collect())
-    });
-    let series = series.collect();
-    let labels =
-        Labels { title: "Small pieces, cumulative", x: "smaller than 2^x KiB", y: "% of what is stored" };
-    draw(context.out(), "revdedup-f9b", &labels, &Figure::Lines { series })
+    let groups = thresholds.iter().map(|t| format!("{:.1}", t.rebuild_at)).collect();
+    let small = thresholds.iter().map(Threshold::small);
+    let series = vec![(format!("smaller than {SEGMENT_MIB} MiB"), small.collect())];
+    let labels = Labels { title: "Free pieces", x: "rebuild threshold", y: "% of what is stored" };
+    draw(context.out(), "revdedup-f9b", &labels, &Figure::Bars { groups, series })
 }
