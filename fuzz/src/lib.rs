@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::Xxh3;
 pub const HERE: Context<'static> = Context { vault: VaultId([7; 16]), place: "fuzz" };
 
 /// Every kind of frame.
-pub const KINDS: [Kind; 20] = [
+pub const KINDS: [Kind; 21] = [
     Kind::Manifest,
     Kind::ContainerPage,
     Kind::RecipeRoot,
@@ -32,6 +32,7 @@ pub const KINDS: [Kind; 20] = [
     Kind::Referrer,
     Kind::ReferenceBlock,
     Kind::ReferenceFooter,
+    Kind::Verifications,
 ];
 
 /// Decodes a body in a whole and valid frame. What decodes must come back from its encoding.

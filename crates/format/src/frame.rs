@@ -41,6 +41,7 @@ pub enum Kind {
     Referrer = 19,
     ReferenceBlock = 20,
     ReferenceFooter = 21,
+    Verifications = 22,
 }
 
 impl Kind {
@@ -57,7 +58,7 @@ impl Kind {
             | Kind::Referrer => 64 << 10,
             Kind::ContainerPage => 16 << 10,
             Kind::ReferenceBlock | Kind::ReferenceFooter => 4 << 20,
-            Kind::Dead => 8 << 20,
+            Kind::Dead | Kind::Verifications => 8 << 20,
             Kind::Table | Kind::Directory | Kind::RecipeRoot => 24 << 20,
             Kind::Manifest | Kind::RecipePage | Kind::Summary | Kind::Hooks => 32 << 20,
             Kind::Bloom => (32 << 20) + 10,
@@ -76,6 +77,7 @@ impl Kind {
             Kind::ContainerPage => 16 << 10,
             Kind::ReferenceBlock | Kind::ReferenceFooter => 4 << 20,
             Kind::Dead => 8 << 20,
+            Kind::Verifications => 32 << 20,
             Kind::Table | Kind::Directory => 24 << 20,
             Kind::RecipeRoot => 20 << 20,
             Kind::Manifest | Kind::Summary => 32 << 20,

@@ -39,7 +39,9 @@ pub use recipe::{
     Bloom, PageAt, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, SegmentRecipe, Summary,
     RECIPE_PAGES_MAX, SEGMENTS_PER_PAGE, SEGMENT_BYTES_MAX,
 };
-pub use records::{encode_mark, ClaimRecord, NameRecord, ReaderRecord, RetiringRecord};
+pub use records::{
+    encode_mark, ClaimRecord, NameRecord, ReaderRecord, RetiringRecord, Verification, Verifications,
+};
 pub use runs::RunSet;
 pub use session::SessionRecord;
 pub use vault_file::{VaultFile, FORMAT_VERSION};

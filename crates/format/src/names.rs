@@ -10,6 +10,8 @@ use xxhash_rust::xxh3::xxh3_128;
 pub const VAULT: &str = "vault.json";
 /// A second copy of it.
 pub const VAULT_COPY: &str = "vault.copy";
+/// What the last verifications found.
+pub const VERIFICATIONS: &str = "verifications";
 /// All disks' folders.
 pub const DISKS: &str = "disks/";
 /// All names of disks.

@@ -1,5 +1,9 @@
 //! Small objects: the name of a disk, a reader, and records whose only content is their name.
 
+mod verifications;
+
+pub use verifications::{Verification, Verifications};
+
 use crate::bytes::{In, Malformed, Out, Result};
 use crate::frame::{decode_frame, encode_frame, Context, Kind};
 use crate::ids::{DiskId, WriterNo};

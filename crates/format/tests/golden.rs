@@ -9,7 +9,7 @@ use format::{
     decode_frame, encode_mark, Bloom, ClaimRecord, ContainerPage, Context, DataFooter, DataHeader, DeadLog,
     HooksFooter, Kind, Malformed, Manifest, NameRecord, PopularSet, ReaderRecord, RecipePage, RecipeRoot,
     ReferenceBlock, ReferenceFooter, RetiringRecord, SessionRecord, Summary, Table, VaultFile, VaultId,
-    HOOK_BYTES,
+    Verifications, HOOK_BYTES,
 };
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -62,6 +62,9 @@ fn frames() {
     frame("dead", Kind::Dead, &dead, &dead.encode(HERE), DeadLog::decode);
     let session = samples::session();
     frame("session", Kind::Session, &session, &session.encode(HERE), SessionRecord::decode);
+    let last = samples::verifications();
+    let encoded = last.encode(HERE).unwrap();
+    frame("verifications", Kind::Verifications, &last, &encoded, Verifications::decode);
     let name = samples::name_record();
     frame("name", Kind::Name, &name, &name.encode(HERE), NameRecord::decode);
     let reader = samples::reader_record();

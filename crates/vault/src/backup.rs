@@ -54,7 +54,7 @@ pub struct BackupOptions {
     pub isolate: bool,
     /// Instead of the policy's codec.
     pub codec: Option<CodecChoice>,
-    /// Point in time, seconds since 1970; now, where it is not given.
+    /// Point in time, seconds since 1970; where it is not given, the moment at which reading begins.
     pub time: Option<i64>,
     /// What to remember with the snapshot.
     pub tags: Vec<(String, String)>,
@@ -136,6 +136,8 @@ impl OpenBackup<'_> {
     ) -> Result<BackupReport> {
         let OpenBackup { vault, disk, snapshot: snap, session } = self;
         check_room_for_entry(&session, &disk)?;
+        // A source that others write to is as it was when reading began, or newer.
+        let time = options.time.unwrap_or_else(now);
         let policy = choose_policy(vault, options)?;
         let folder = session.folder.clone();
         let tables = Tables::new(&folder, &session.manifest, false, TABLE_CACHE_BYTES);
@@ -173,7 +175,7 @@ impl OpenBackup<'_> {
         progress.check()?;
         doubts::check(&disk, &run, session.parent.as_ref(), &expected)?;
         let start = std::time::Instant::now();
-        let snapshot = commit(session, &tables, &mut run, snap, &policy, options)?;
+        let snapshot = commit(session, &tables, &mut run, snap, &policy, time, &options.tags)?;
         run.stages.sync.add(start.elapsed());
         let stages = run.stages.seconds();
         run.others.tidy();
@@ -274,7 +276,8 @@ fn commit(
     run: &mut Written,
     Identity { id, held }: Identity,
     policy: &Policy,
-    options: &BackupOptions,
+    time: i64,
+    tags: &[(String, String)],
 ) -> Result<SnapshotEntry> {
     let fresh: Edits = run.containers.iter().map(|e| (e.id, Some(*e))).collect();
     let mut recorded = HashSet::new();
@@ -297,7 +300,7 @@ fn commit(
     };
     let entry = SnapshotEntry {
         id,
-        time: options.time.unwrap_or_else(now),
+        time,
         size: run.size,
         state: SnapshotState::Live,
         held,
@@ -313,7 +316,7 @@ fn commit(
         new_bytes: run.counts.new_bytes - run.counts.rewritten_bytes,
         stored_bytes: run.stored_bytes + stored_bytes + filter_bytes,
         policy: policy.name.into(),
-        tags: options.tags.clone(),
+        tags: tags.to_vec(),
     };
     let folder = session.folder.clone();
     let owners = tables.owners();

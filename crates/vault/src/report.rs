@@ -8,3 +8,4 @@ pub(crate) mod listing;
 pub(crate) mod map;
 pub(crate) mod stats;
 pub(crate) mod study;
+pub(crate) mod verifications;

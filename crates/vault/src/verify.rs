@@ -21,6 +21,7 @@ mod groups;
 mod recipes;
 mod record;
 mod references;
+mod remember;
 
 use crate::base::error::{fault, Result, VaultError};
 use crate::base::progress::Progress;
@@ -33,13 +34,14 @@ use crate::manifest::disks::{self, unlisted, DiskAt};
 use crate::manifest::folder::Folder;
 use crate::manifest::reader::Reader;
 use crate::manifest::rollback::Evidence;
-use crate::manifest::vault::Vault;
+use crate::manifest::vault::{now, Vault};
 use crate::reclaim::dead_list::live_chunks_of_all;
 use crate::verify::findings::Damage;
 use containers::ContainerCheck;
 use findings::{BadChunks, ContainerFindings, Findings, OtherFindings, Reads};
 use format::{ContainerId, DiskId, Manifest, SnapshotEntry, SnapshotState};
 use recipes::{RecipeCheck, RecipeFindings};
+use remember::Looked;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// What a verification found.
@@ -61,6 +63,8 @@ pub struct VerifyReport {
     pub damaged: Vec<Damage>,
     /// Why damaged containers could not be recorded in a manifest, where that failed.
     pub unrecorded: Option<String>,
+    /// Why what it found could not be kept for `status` and lists of snapshots, where that failed.
+    pub not_kept: Option<String>,
     /// Containers whose data, table or list of dead chunks is damaged, by owner, as it names them.
     pub(crate) containers_damaged: BTreeMap<DiskId, BTreeSet<ContainerId>>,
     /// Chunks that cannot be read, by owner.
@@ -73,6 +77,10 @@ struct Verification<'a> {
     reads: &'a Reads,
     progress: &'a Progress,
     report: VerifyReport,
+    /// When it began, in seconds since 1970.
+    began: i64,
+    /// The disks that were looked at as a whole.
+    looked: Vec<Looked>,
     /// What was found in owners that have referrers, or that are referenced by what was looked at.
     others: OtherFindings,
     /// The disks whose snapshots have been compared with what is damaged in other owners.
@@ -104,6 +112,8 @@ impl Vault {
             reads,
             progress,
             report: VerifyReport::default(),
+            began: now(),
+            looked: Vec::new(),
             others: OtherFindings::new(),
             compared: HashSet::new(),
         };
@@ -184,6 +194,7 @@ impl Verification<'_> {
                 for s in affected::of_unreadable_disk(at)? {
                     own.found.affects(manifest, &s);
                 }
+                self.looked.push(Looked::at(at.folder.disk, &at.name, None));
                 return self.conclude(at, own, false);
             }
         };
@@ -225,6 +236,9 @@ impl Verification<'_> {
         }
         affected::attribute(&view, &at.name, &recipes, &mut own, &mut self.others)?;
         self.compared.insert(at.folder.disk);
+        if snapshot.is_none() {
+            self.looked.push(Looked::at(at.folder.disk, &at.name, Some(&view.manifest)));
+        }
         self.conclude(at, own, true)
     }
 
@@ -242,6 +256,16 @@ impl Verification<'_> {
         self.report.data_bytes += counts.data_bytes;
         self.report.stored_bytes_read += counts.stored_bytes_read;
         Ok(())
+    }
+
+    /// Keeps what was found of each disk.
+    fn keep(&mut self, everything: bool) {
+        let (vault, looked, damaged) = (self.vault, &self.looked, &self.report.damaged);
+        let kept = match self.reads {
+            Reads::Only(_) => remember::keep_repaired(vault, looked, damaged),
+            reads => remember::keep(vault, looked, damaged, self.began, reads.is_any(), everything),
+        };
+        self.report.not_kept = kept.err().map(|e| e.to_string());
     }
 
     /// Takes over what was found in a disk, unless the disk was deleted meanwhile.
@@ -349,6 +373,7 @@ impl Verification<'_> {
             self.add(&self.vault.folder(disk), found, is_seen);
         }
         self.report.damaged.sort_by(|a, b| a.object.cmp(&b.object));
+        self.keep(everything);
         Ok(self.report)
     }
 }

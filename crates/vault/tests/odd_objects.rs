@@ -113,6 +113,8 @@ impl Fixture {
             fs::write(path, b"").unwrap();
         }
         assert_eq!(vault.verify(None, true, &Progress::default()).unwrap().damaged, []);
+        // Nothing needs it.
+        fs::remove_file(path(dir.path(), names::VERIFICATIONS)).unwrap();
         let f = Fixture { dir, content, newest };
         // They own what others reference, and reference what others own.
         let foreign = f.foreign(&vault);

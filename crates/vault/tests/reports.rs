@@ -260,3 +260,63 @@ fn what_is_held_is_not_deleted() {
     assert_eq!(held(), [false]);
     assert!(vault.set_held("vm/disk", &ids[1], true).is_err());
 }
+
+/// What something holds for itself is told from what users hold, and a user may take it over.
+#[test]
+fn a_hold_says_what_it_is_for() {
+    let dir = common::scratch();
+    let vault = common::new_vault(dir.path());
+    backup(&vault, "vm/disk", &vec![1; 1 << 20], BALANCED).unwrap();
+    let held_for =
+        || -> Vec<String> { vault.health().unwrap().held_for.into_iter().map(|h| h.what).collect() };
+    assert!(vault.hold_for("vm/disk", "latest", "a restore").unwrap().1);
+    assert!(!vault.hold_for("vm/disk", "latest", "another one").unwrap().1);
+    assert_eq!(held_for(), ["a restore"]);
+    vault.end_hold_for("vm/disk", "latest", "another one").unwrap();
+    assert_eq!(held_for(), ["a restore"]);
+    // From here on it is the user's.
+    assert!(vault.set_held("vm/disk", "latest", true).unwrap().1);
+    assert_eq!(held_for(), [""; 0]);
+    vault.end_hold_for("vm/disk", "latest", "a restore").unwrap();
+    assert!(vault.find("vm/disk", "latest").unwrap().held);
+    vault.set_held("vm/disk", "latest", false).unwrap();
+    assert!(vault.hold_for("vm/disk", "latest", "a restore").unwrap().1);
+    vault.end_hold_for("vm/disk", "latest", "a restore").unwrap();
+    let entry = vault.find("vm/disk", "latest").unwrap();
+    assert!(!entry.held && entry.tags.is_empty());
+}
+
+/// What is kept of verifications may be lost and damaged: nothing is known of them then, and the next one makes it anew.
+#[test]
+fn nothing_needs_what_verifications_have_left() {
+    let dir = common::scratch();
+    let vault = common::new_vault(dir.path());
+    for disk in ["a/vda", "b/vda"] {
+        backup(&vault, disk, &vec![1; 1 << 20], BALANCED).unwrap();
+    }
+    let verify = |what| vault.verify(what, false, &Progress::default()).unwrap();
+    let known =
+        || -> Vec<bool> { vault.health().unwrap().disks.iter().map(|d| d.verified.is_some()).collect() };
+    assert_eq!(known(), [false, false]);
+    verify(Some(("b/vda", None)));
+    assert_eq!(known(), [false, true]);
+    let object = dir.path().join("objects/verifications");
+    let good = fs::read(&object).unwrap();
+    for bad in [&[][..], &good[..good.len() - 1], b"something else"] {
+        fs::write(&object, bad).unwrap();
+        assert_eq!(known(), [false, false]);
+        let report = verify(None);
+        assert_eq!((report.damaged, report.not_kept), (Vec::new(), None));
+        assert_eq!(known(), [true, true]);
+    }
+    // A disk that is gone leaves nothing.
+    let before = fs::read(&object).unwrap().len();
+    vault.remove("b/vda").unwrap();
+    verify(None);
+    assert!(fs::read(&object).unwrap().len() < before);
+    // Where it cannot be kept, the verification is as good.
+    fs::remove_file(&object).unwrap();
+    fs::create_dir(&object).unwrap();
+    let report = verify(None);
+    assert!(report.damaged.is_empty() && report.not_kept.is_some());
+}

@@ -8,7 +8,7 @@ use format::{
     OwnerNo, PageAt, PageRef, PopularSet, ReaderRecord, RecipeName, RecipePage, RecipePageRef, RecipeRoot,
     Reference, ReferenceBlock, ReferenceEntry, ReferenceFooter, Release, Released, RetiringRecord, Reverse,
     RunSet, SegmentNo, SegmentRecipe, SessionRecord, SnapId, SnapshotEntry, SnapshotState, Table, TableIndex,
-    Token, VaultFile, VaultId, Writer, WriterKind, WriterNo,
+    Token, VaultFile, VaultId, Verification, Verifications, Writer, WriterKind, WriterNo,
 };
 
 pub fn container(owner: OwnerNo, number: u32) -> ContainerId {
@@ -205,6 +205,25 @@ pub fn vault_file() -> VaultFile {
 
 pub fn session() -> SessionRecord {
     SessionRecord { work: "backup".into(), host: "hyper-1".into(), process: 70_123, since: 1_795_298_401 }
+}
+
+pub fn verifications() -> Verifications {
+    let whole = Verification {
+        disk: DiskId([0x31; 16]),
+        began: 1_795_298_401,
+        read_chunks: true,
+        next_writer: WriterNo(70_000),
+        damaged_objects: 0,
+        damaged_snapshots: Vec::new(),
+    };
+    let damaged = Verification {
+        began: -1,
+        read_chunks: false,
+        damaged_objects: 300,
+        damaged_snapshots: vec![SnapId(1), SnapId(u64::MAX)],
+        ..whole.clone()
+    };
+    Verifications { all: vec![whole, damaged] }
 }
 
 pub fn name_record() -> NameRecord {

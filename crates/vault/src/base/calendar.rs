@@ -59,11 +59,11 @@ fn split_offset(clock: &str) -> Option<(&str, i64)> {
     Some((&clock[..at], if clock[at..].starts_with('-') { -seconds } else { seconds }))
 }
 
-/// `YYYY-MM-DD HH:MM:SS` in UTC.
+/// `YYYY-MM-DDTHH:MM:SSZ`: ISO 8601, in UTC. [`parse_time`] reads it.
 pub fn format_time(time: i64) -> String {
     let (days, seconds) = (time.div_euclid(SECONDS_PER_DAY), time.rem_euclid(SECONDS_PER_DAY));
     let (y, m, d) = date_of(days);
-    format!("{y:04}-{m:02}-{d:02} {:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+    format!("{y:04}-{m:02}-{d:02}T{:02}:{:02}:{:02}Z", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
 /// Days since 1970 of a date. The year is counted from March.

@@ -13,7 +13,7 @@ pub(crate) fn find_snapshot<'a>(m: &'a Manifest, disk: &str, spec: &str) -> Resu
     let none = |why: String| VaultError::NotFound {
         what: format!("{disk}@{spec}: {why}; `sapwood snapshots {disk}` lists what there is"),
     };
-    let live: Vec<&SnapshotEntry> = m.live().collect();
+    let live = by_time(m);
     if let Some(back) = spec.strip_prefix("latest") {
         let n = match back.strip_prefix('~') {
             Some(n) => n.parse::<usize>().map_err(|_| none(format!("{n:?} is no number")))?,
@@ -21,7 +21,10 @@ pub(crate) fn find_snapshot<'a>(m: &'a Manifest, disk: &str, spec: &str) -> Resu
             None => return Err(none("not a snapshot".into())),
         };
         let at = n.checked_add(1).and_then(|n| live.len().checked_sub(n));
-        return at.map(|i| live[i]).ok_or_else(|| none(format!("the disk has {} snapshots", live.len())));
+        let plural = if live.len() == 1 { "" } else { "s" };
+        return at
+            .map(|i| live[i])
+            .ok_or_else(|| none(format!("the disk has {} snapshot{plural}", live.len())));
     }
     let matching: Vec<_> = live.iter().filter(|s| s.id.to_string().starts_with(spec)).collect();
     match matching[..] {
@@ -35,9 +38,21 @@ pub(crate) fn find_snapshot<'a>(m: &'a Manifest, disk: &str, spec: &str) -> Resu
         }
         _ => {}
     }
-    let time = parse_time(spec).ok_or_else(|| none("there is no such snapshot".into()))?;
-    let before = live.iter().filter(|s| s.time <= time).max_by_key(|s| s.time);
-    before.copied().ok_or_else(|| none("there is no snapshot that old".into()))
+    let time = parse_time(spec).ok_or_else(|| {
+        none(
+            "there is no such snapshot; write an id, latest, latest~N or a time such as 2026-11-21T22:00"
+                .into(),
+        )
+    })?;
+    let before = live.into_iter().rfind(|s| s.time <= time);
+    before.ok_or_else(|| none("there is no snapshot that old".into()))
+}
+
+/// The snapshots that users see, oldest first. Of equal times the one that was stored later is the newer one.
+pub(crate) fn by_time(m: &Manifest) -> Vec<&SnapshotEntry> {
+    let mut live: Vec<&SnapshotEntry> = m.live().collect();
+    live.sort_by_key(|s| s.time);
+    live
 }
 
 /// The snapshots that may have been meant, the first few.

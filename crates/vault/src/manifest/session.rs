@@ -83,7 +83,7 @@ fn holder(folder: &Folder, token: Token) -> (String, bool) {
     match read.and_then(|bytes| SessionRecord::decode(folder.context(&name), &bytes).ok()) {
         Some(SessionRecord { work, host, process, since }) => {
             let since = format_time(since);
-            (format!("a {work} (host {host}, process {process}, since {since} UTC)"), work == REMOVAL)
+            (format!("a {work} (host {host}, process {process}, since {since})"), work == REMOVAL)
         }
         None => (format!("a session whose object {name} cannot be read"), false),
     }

@@ -6,10 +6,14 @@
 
 use crate::base::error::{damage_line, fault, Result, VaultError};
 use crate::manifest::disks;
+use crate::manifest::hold::held_for;
 use crate::manifest::session::is_alive;
-use crate::manifest::vault::Vault;
+use crate::manifest::vault::{now, Vault};
+use crate::report::verifications::{DiskVerification, LastVerifications};
 use format::{names, Manifest, SessionRecord, SnapshotEntry, Token};
 use std::collections::HashMap;
+
+const WEEK_SECONDS: i64 = 7 * 86_400;
 
 /// What can be said of a vault cheaply.
 #[derive(Clone, Debug, Default)]
@@ -20,10 +24,16 @@ pub struct Health {
     pub damaged: Vec<String>,
     /// Containers of the popular set that are recorded as damaged.
     pub damaged_popular: u64,
+    /// Snapshots that something holds which needs them: no user.
+    pub held_for: Vec<HeldFor>,
     /// Sessions whose process lives, oldest first.
     pub sessions: Vec<SessionInfo>,
     /// Bytes of all objects; holes do not count.
     pub stored_bytes: u64,
+    /// What the snapshots of the last seven days stored, by their times.
+    pub stored_week_bytes: u64,
+    /// The same for the seven days before.
+    pub stored_week_before_bytes: u64,
     /// Bytes that the store has free; `None` where it has no such limit.
     pub free_bytes: Option<u64>,
 }
@@ -39,6 +49,19 @@ pub struct DiskHealth {
     pub newest: Option<SnapshotEntry>,
     /// Containers that a verification has recorded as damaged.
     pub damaged_containers: u64,
+    /// Its last verification.
+    pub verified: Option<DiskVerification>,
+    /// The last one that read all its chunks.
+    pub data_verified: Option<DiskVerification>,
+}
+
+/// A snapshot that something holds which needs it.
+#[derive(Clone, Debug)]
+pub struct HeldFor {
+    /// `vm/disk@id`.
+    pub snapshot: String,
+    /// What needs it.
+    pub what: String,
 }
 
 /// A process that changes the vault.
@@ -63,6 +86,8 @@ impl Vault {
     /// Those that keep it from looking. Damage is in the report.
     pub fn health(&self) -> Result<Health> {
         let mut health = Health::default();
+        let last = self.last_verifications();
+        let now = now();
         let mut disk_of: HashMap<Token, String> = HashMap::new();
         let (all, nowhere) = disks::all(self)?;
         health.damaged.extend(nowhere.into_iter().map(damage_line));
@@ -71,7 +96,9 @@ impl Vault {
             match at.folder.load() {
                 Ok(m) => {
                     disk_of.extend(m.writers.iter().map(|w| (w.token, at.name.clone())));
-                    health.disks.push(DiskHealth::of(&at.name, &m));
+                    health.count_weeks(&m, now);
+                    health.held_for.extend(HeldFor::of(&at.name, &m));
+                    health.disks.push(DiskHealth::of(&at.name, &m, &last));
                 }
                 Err(e) if e.is_damage() && disks::is_gone(self, &at)? => {}
                 Err(e) => {
@@ -132,13 +159,35 @@ impl Vault {
     }
 }
 
+impl Health {
+    /// Adds what the snapshots of a disk stored in the last two weeks.
+    fn count_weeks(&mut self, m: &Manifest, now: i64) {
+        for s in m.live() {
+            match now.saturating_sub(s.time).div_euclid(WEEK_SECONDS) {
+                0 => self.stored_week_bytes += s.stored_bytes,
+                1 => self.stored_week_before_bytes += s.stored_bytes,
+                _ => {}
+            }
+        }
+    }
+}
+
+impl HeldFor {
+    fn of(disk: &str, m: &Manifest) -> Vec<HeldFor> {
+        let held = m.live().filter_map(|s| Some((s.id, held_for(s)?)));
+        held.map(|(id, what)| HeldFor { snapshot: format!("{disk}@{id}"), what: what.into() }).collect()
+    }
+}
+
 impl DiskHealth {
-    fn of(name: &str, m: &Manifest) -> DiskHealth {
+    fn of(name: &str, m: &Manifest, last: &LastVerifications) -> DiskHealth {
         DiskHealth {
             name: name.to_owned(),
             snapshots: m.live().count() as u64,
             newest: m.live().max_by_key(|s| s.time).cloned(),
             damaged_containers: m.damaged.len() as u64,
+            verified: last.last(m.disk),
+            data_verified: last.last_of_data(m.disk),
         }
     }
 }

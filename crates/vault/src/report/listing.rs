@@ -1,16 +1,18 @@
 //! Lists snapshots.
 
 use crate::base::error::{damage_line, fault, Result};
-use crate::base::snapshot_spec::find_snapshot;
+use crate::base::snapshot_spec::{by_time, find_snapshot};
 use crate::manifest::disks;
 use crate::manifest::vault::Vault;
-use format::{Manifest, SnapshotEntry};
+use format::{DiskId, Manifest, SnapshotEntry};
 
 /// One snapshot as users see it.
 #[derive(Clone, Debug)]
 pub struct SnapshotInfo {
     /// `vm/disk`.
     pub disk: String,
+    /// The disk's id.
+    pub disk_id: DiskId,
     /// Its entry in the manifest.
     pub entry: SnapshotEntry,
 }
@@ -73,6 +75,11 @@ impl Vault {
 
 impl Listing {
     fn add(&mut self, disk: &str, m: &Manifest) {
-        self.snapshots.extend(m.live().map(|s| SnapshotInfo { disk: disk.into(), entry: s.clone() }));
+        let all = by_time(m).into_iter();
+        self.snapshots.extend(all.map(|s| SnapshotInfo {
+            disk: disk.into(),
+            disk_id: m.disk,
+            entry: s.clone(),
+        }));
     }
 }
