@@ -1,13 +1,24 @@
 //! The command line: commands, options and their help.
 
+mod backup;
 mod help;
+mod reading;
+mod restore;
+mod retention;
+mod snapshots;
+mod values;
 
-pub use help::{explain, parse};
+pub use backup::Backup;
+pub use help::{command, explain, parse};
+pub use reading::{Diff, Files, FilesWhat, Mount};
+pub use restore::{Nbd, Restore, Serve};
+pub use retention::{Copy, Retain};
+pub use snapshots::Snapshots;
 
 use clap::{Parser, Subcommand};
-use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::LazyLock;
+use values::{parse_name, parse_percent};
 use vault::FORMAT_VERSION;
 
 /// The program's version, the commit that it is built from, and the version of the vaults that it writes.
@@ -59,12 +70,6 @@ impl Args {
     }
 }
 
-/// Parses octal permissions.
-fn parse_mode(text: &str) -> Result<u32, String> {
-    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
-    mode.ok_or_else(|| format!("{text:?} is no mode: three octal digits, such as 644"))
-}
-
 #[derive(Subcommand)]
 pub enum Command {
     /// Create a vault
@@ -83,12 +88,12 @@ pub enum Command {
     },
     /// Back up a disk
     Backup(Box<Backup>),
-    /// List snapshots
-    Snapshots {
-        /// Only those of this disk (vm/disk)
-        #[arg(value_parser = parse_name)]
-        disk: Option<String>,
-    },
+    /// List snapshots, those of one instant together
+    ///
+    /// The column `verified` says how long ago the last verification began that looked at a snapshot: `3 d` if it read all
+    /// chunks, `(3 d)` if it did not, DAMAGED if it found that the snapshot cannot be restored whole. `stored` is what a
+    /// backup wrote for the snapshot, at the time. --json has more.
+    Snapshots(Snapshots),
     /// Restore a snapshot
     Restore(Restore),
     /// Delete snapshots
@@ -248,7 +253,7 @@ pub enum Command {
     /// For example: sapwood completions bash > /etc/bash_completion.d/sapwood
     Completions {
         /// Which
-        shell: clap_complete::Shell,
+        shell: Option<clap_complete::Shell>,
     },
     /// Write a manual page for each command
     #[command(hide = true)]
@@ -298,72 +303,6 @@ pub enum ConfigWhat {
 }
 
 #[derive(clap::Args)]
-#[command(group = clap::ArgGroup::new("rules").required(true).multiple(true))]
-#[command(group = clap::ArgGroup::new("which").required(true))]
-pub struct Retain {
-    /// vm/disk; vm for all its disks; or a pattern with * and ?, such as 'web*/vda'
-    #[arg(value_name = "DISK|PATTERN", value_parser = parse_name, group = "which")]
-    pub disks: Vec<String>,
-    /// All disks
-    #[arg(long, group = "which")]
-    pub all: bool,
-    /// Keep the N newest snapshots
-    #[arg(long, value_name = "N", group = "rules", value_parser = clap::value_parser!(u32).range(1..))]
-    pub last: Option<u32>,
-    /// Keep the newest snapshot of each of the last N hours that have one
-    #[arg(long, value_name = "N", group = "rules", value_parser = clap::value_parser!(u32).range(1..))]
-    pub hourly: Option<u32>,
-    /// The same for days
-    #[arg(long, value_name = "N", group = "rules", value_parser = clap::value_parser!(u32).range(1..))]
-    pub daily: Option<u32>,
-    /// The same for weeks
-    #[arg(long, value_name = "N", group = "rules", value_parser = clap::value_parser!(u32).range(1..))]
-    pub weekly: Option<u32>,
-    /// The same for months
-    #[arg(long, value_name = "N", group = "rules", value_parser = clap::value_parser!(u32).range(1..))]
-    pub monthly: Option<u32>,
-    /// The same for years
-    #[arg(long, value_name = "N", group = "rules", value_parser = clap::value_parser!(u32).range(1..))]
-    pub yearly: Option<u32>,
-    /// Keep all snapshots that are at most this much older than the newest one of the disk: 48h, 14d, 8w
-    #[arg(long, value_name = "D", group = "rules", value_parser = crate::sizes::parse_duration)]
-    pub within: Option<u64>,
-    /// Change nothing; only show what would stay, and why
-    #[arg(long)]
-    pub dry_run: bool,
-}
-
-impl Retain {
-    /// What stays.
-    pub fn rules(&self) -> vault::RetentionRules {
-        let n = Option::unwrap_or_default;
-        vault::RetentionRules {
-            last: n(self.last),
-            hourly: n(self.hourly),
-            daily: n(self.daily),
-            weekly: n(self.weekly),
-            monthly: n(self.monthly),
-            yearly: n(self.yearly),
-            within_seconds: self.within,
-        }
-    }
-}
-
-#[derive(clap::Args)]
-#[command(group = clap::ArgGroup::new("what").required(true))]
-pub struct Copy {
-    /// vm/disk@SNAP; vm/disk for all its snapshots; vm for all its disks; or a pattern with * and ?, such as 'web*/vda'
-    #[arg(value_name = "DISK[@SNAP]|PATTERN", value_parser = parse_name, group = "what")]
-    pub names: Vec<String>,
-    /// All snapshots of all disks
-    #[arg(long, group = "what")]
-    pub all: bool,
-    /// The other vault: /path or file:///path
-    #[arg(long, value_name = "URL")]
-    pub to: String,
-}
-
-#[derive(clap::Args)]
 pub struct Availability {
     /// With --availability: number of machines in the cluster
     #[arg(long, default_value_t = 100, value_name = "N", requires = "availability")]
@@ -381,7 +320,7 @@ pub enum Popular {
     /// Build a new set from the chunks that are stored now; later backups refer to it
     Build {
         /// Size of the set as a percentage of all unique chunks; it has only chunks that two or more disks have
-        #[arg(long, default_value_t = 100.0 * vault::POPULAR_FRACTION, value_name = "PERCENT")]
+        #[arg(long, default_value_t = 100.0 * vault::POPULAR_FRACTION, value_name = "PERCENT", value_parser = parse_percent)]
         fraction: f64,
         /// Directory for temporary files, about 40 bytes for each chunk [default: TMPDIR, or else /var/tmp]
         #[arg(long, value_name = "DIR")]
@@ -393,241 +332,4 @@ pub enum Popular {
         #[arg(long, value_name = "DIR")]
         scratch: Option<PathBuf>,
     },
-}
-
-#[derive(Clone, Default, clap::Args)]
-pub struct Backup {
-    /// vm/disk, for example web01/vda: two parts of letters, digits and . _ - + :, at most 255 bytes each, not
-    /// beginning with . or -. With qmp:SOCKET and libvirt:DOMAIN only the vm; with libvirt:PATTERN '*', since each machine
-    /// keeps its own name
-    #[arg(value_parser = parse_name)]
-    pub disk: String,
-    /// File or block device (raw, qcow2 or VMDK, detected by content), nbd://HOST/EXPORT,
-    /// nbd+unix:///EXPORT?socket=PATH, qmp:SOCKET#NODE (a disk of a running QEMU; Sapwood sets up point in time, dirty
-    /// bitmap and export), qmp:SOCKET (all its disks at one instant), libvirt:DOMAIN (the same for a domain; one that is
-    /// off is backed up from its images), libvirt:PATTERN (all domains that fit, such as 'libvirt:*'), or - for standard
-    /// input
-    #[arg(required_unless_present = "from_command", default_value = "-", hide_default_value = true)]
-    pub source: PathBuf,
-    /// Instead of a source: a command of sh that writes the disk to its standard output. If it fails, nothing is stored; of a
-    /// pipeline the last part counts
-    #[arg(long, value_name = "CMD", conflicts_with_all = ["source", "what_changed", "agent", "scratch"])]
-    pub from_command: Option<String>,
-    /// With - and --from-command: how many bytes come (20GiB, 5368709120). If others come, nothing is stored: the writer of a
-    /// pipe may have failed
-    #[arg(long, value_name = "N", value_parser = crate::sizes::parse_size)]
-    pub stdin_size: Option<u64>,
-    /// Store it even if the source is empty, has become much smaller, or has nothing in common with the newest snapshot
-    #[arg(long)]
-    pub force: bool,
-    /// Policy of this backup [default: the vault's]
-    #[arg(long)]
-    pub policy: Option<String>,
-    /// Take nothing from other disks but the popular set, and offer them nothing: more space, but what this backup writes
-    /// is not affected by damage of other disks
-    #[arg(long)]
-    pub isolate: bool,
-    /// Compression: auto, zstd:LEVEL, lz4 or none [default: the policy's]
-    #[arg(long)]
-    pub codec: Option<String>,
-    /// Id, or its beginning, of the newest snapshot, since which --changed or --bitmap lists the changes
-    #[arg(long, value_name = "SNAP", requires = "what_changed")]
-    pub since: Option<String>,
-    /// File that lists what changed since then: lines of OFFSET LENGTH in bytes, or the output of rbd diff --format
-    /// json, nbdinfo --map=qemu:dirty-bitmap:NAME --json or thin_delta. Nothing else is read
-    #[arg(long, value_name = "FILE", requires = "since", group = "what_changed")]
-    pub changed: Option<PathBuf>,
-    /// Dirty bitmap of the NBD export that records what changed since then. Nothing else is read
-    #[arg(long, value_name = "NAME", requires = "since", group = "what_changed")]
-    pub bitmap: Option<String>,
-    /// Read the whole disk, even if QEMU's bitmap or libvirt's checkpoint could be used
-    #[arg(long, conflicts_with = "since")]
-    pub full: bool,
-    /// With qmp and libvirt: directory for old data that the guest overwrites while the backup runs [default: TMPDIR,
-    /// or else /var/tmp]
-    #[arg(long, value_name = "DIR")]
-    pub scratch: Option<PathBuf>,
-    /// With qmp: socket of the guest agent, which freezes the guest's file systems for the point in time
-    #[arg(long, value_name = "SOCKET")]
-    pub agent: Option<PathBuf>,
-    /// Read at most this many bytes per second (50M, 1.5G, 20MiB), and run at idle CPU and I/O priority
-    #[arg(long, value_name = "RATE", value_parser = crate::sizes::parse_rate)]
-    pub limit: Option<u64>,
-    /// Point in time of the source, UTC (2026-11-21T22:00:00) [default: now]
-    #[arg(long, value_name = "T")]
-    pub time: Option<String>,
-    /// A tag to store with the snapshot
-    #[arg(long, value_name = "K=V")]
-    pub tag: Vec<String>,
-    /// Format of the source: raw, qcow2 or vmdk [default: detected by content]. Backing files of an image are followed
-    /// only if this was given, now or for an earlier backup: the guest of a raw disk can write an image header into it
-    #[arg(long, value_name = "FORMAT")]
-    pub source_format: Option<String>,
-    /// Follow backing files and extents outside the image's own folder
-    #[arg(long)]
-    pub allow_backing_outside: bool,
-    /// Read files even if a running machine has them open for writing: the snapshot may be torn
-    #[arg(long = "unsafe")]
-    pub allow_in_use: bool,
-}
-
-#[derive(clap::Args)]
-pub struct Restore {
-    /// vm/disk, or vm/disk@SNAP: an id or its beginning, latest, latest~N, or a time in UTC (the newest snapshot up to
-    /// then)
-    #[arg(value_parser = parse_name)]
-    pub snapshot: String,
-    /// File or block device, or - for standard output
-    #[arg(required_unless_present = "to", default_value = "-", hide_default_value = true)]
-    pub target: PathBuf,
-    /// Restore a machine (vm, or vm@TIME): all its disks of one instant, and its definition with the disks where they are
-    /// then, into this directory
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["target", "live"])]
-    pub to: Option<PathBuf>,
-    /// With --to: make libvirt know the machine
-    #[arg(long, requires = "to")]
-    pub define: bool,
-    /// Format of the target: raw or qcow2 [default: what a file's name says (.qcow2, .raw), or else the format of the source
-    /// that was backed up]
-    #[arg(long)]
-    pub format: Option<String>,
-    /// Replace an existing file, or overwrite a device
-    #[arg(long)]
-    pub force: bool,
-    /// With --force: overwrite the target even if a running machine has it open. The machine loses what it has written
-    #[arg(long = "unsafe", requires = "force")]
-    pub allow_in_use: bool,
-    /// Make a raw file or a device that is there the disk: only blocks that differ are written. If it is stopped, run it again
-    #[arg(long, conflicts_with_all = ["force", "format", "mode", "live", "to"])]
-    pub in_place: bool,
-    /// Permissions of the file, in octal, such as 644 [default: those of the file that is replaced, or else 640 minus
-    /// the umask]
-    #[arg(long, value_name = "MODE", value_parser = parse_mode, conflicts_with = "live")]
-    pub mode: Option<u32>,
-    /// Serve the disk over NBD, readable and writable, from the first moment, while it is being restored
-    #[arg(long)]
-    pub live: bool,
-    /// With --live: file that records which blocks have been restored [default: beside the target file]
-    #[arg(long, value_name = "FILE", requires = "live")]
-    pub map: Option<PathBuf>,
-    /// With --live: restore at most this many bytes per second (50M, 1.5G, 20MiB), not counting data that a client
-    /// waits for
-    #[arg(long, value_name = "RATE", requires = "live", value_parser = crate::sizes::parse_rate)]
-    pub limit: Option<u64>,
-    #[command(flatten)]
-    pub serve: Serve,
-    /// With --live: serve while this command runs, with NBD_URI and NBD_SOCKET in its environment
-    #[arg(last = true, value_name = "COMMAND", requires = "live")]
-    pub command: Vec<std::ffi::OsString>,
-}
-
-#[derive(clap::Args)]
-pub struct Nbd {
-    /// vm/disk, or vm/disk@SNAP: an id or its beginning, latest, latest~N, or a time in UTC (the newest snapshot up to
-    /// then)
-    #[arg(value_parser = parse_name)]
-    pub snapshot: String,
-    /// Make the disk writable, and keep writes in this file (qcow2), which is created if it is missing
-    #[arg(long, value_name = "FILE", conflicts_with = "scratch")]
-    pub overlay: Option<PathBuf>,
-    /// Make the disk writable, and discard the writes at the end; until then they are in DIR [default: TMPDIR, or else
-    /// /var/tmp]
-    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
-    pub scratch: Option<Option<PathBuf>>,
-    #[command(flatten)]
-    pub serve: Serve,
-    /// Serve while this command runs, with NBD_URI and NBD_SOCKET in its environment, and end with it
-    #[arg(last = true, value_name = "COMMAND")]
-    pub command: Vec<std::ffi::OsString>,
-}
-
-/// How a disk is served.
-#[derive(clap::Args)]
-pub struct Serve {
-    /// Unix socket to listen on [default: in a new directory below XDG_RUNTIME_DIR, or else TMPDIR, or else /var/tmp]
-    #[arg(long, value_name = "PATH", conflicts_with = "listen")]
-    pub socket: Option<PathBuf>,
-    /// Address and port to listen on instead of a socket, such as 127.0.0.1:10809. Anyone who can reach it can use the
-    /// disk
-    #[arg(long, value_name = "ADDR")]
-    pub listen: Option<std::net::SocketAddr>,
-    /// Memory for decompressed data [default: a quarter of the available memory]
-    #[arg(long, value_name = "SIZE", value_parser = crate::sizes::parse_size)]
-    pub cache: Option<u64>,
-}
-
-#[derive(clap::Args)]
-pub struct Diff {
-    /// The older snapshot: vm/disk@SNAP
-    #[arg(value_parser = parse_name)]
-    pub old: String,
-    /// The newer snapshot: vm/disk@SNAP
-    #[arg(value_parser = parse_name)]
-    pub new: String,
-    /// List changed ranges only, not files
-    #[arg(long)]
-    pub ranges: bool,
-    /// Memory for decompressed data [default: 256M]
-    #[arg(long, value_name = "SIZE", value_parser = crate::sizes::parse_size)]
-    pub cache: Option<u64>,
-}
-
-#[derive(clap::Args)]
-pub struct Files {
-    /// vm/disk, or vm/disk@SNAP: an id or its beginning, latest, latest~N, or a time in UTC (the newest snapshot up to
-    /// then)
-    #[arg(value_parser = parse_name)]
-    pub snapshot: String,
-    /// What to do [default: list volumes]
-    #[command(subcommand)]
-    pub what: Option<FilesWhat>,
-    /// Memory for decompressed data [default: 256M]
-    #[arg(long, value_name = "SIZE", value_parser = crate::sizes::parse_size)]
-    pub cache: Option<u64>,
-}
-
-#[derive(Subcommand)]
-pub enum FilesWhat {
-    /// List directories
-    List {
-        /// [VOLUME:]PATH [default: the root]
-        paths: Vec<std::ffi::OsString>,
-        /// Include subdirectories
-        #[arg(short, long)]
-        recursive: bool,
-    },
-    /// Copy files and directories
-    Get {
-        /// [VOLUME:]PATH
-        #[arg(required = true)]
-        paths: Vec<std::ffi::OsString>,
-        /// Directory to copy into, or - for one file to standard output [default: .]
-        #[arg(long, value_name = "DIR")]
-        to: Option<PathBuf>,
-    },
-    /// Write a tar archive to standard output; sparse files stay sparse, extended attributes are included
-    Tar {
-        /// [VOLUME:]PATH [default: the root]
-        paths: Vec<std::ffi::OsString>,
-    },
-}
-
-#[derive(clap::Args)]
-pub struct Mount {
-    /// An empty directory
-    pub mountpoint: PathBuf,
-    /// Let every user of this machine read the disks [default: only the user who mounts]
-    #[arg(long)]
-    pub allow_other: bool,
-    /// Memory for decompressed data [default: a quarter of the available memory]
-    #[arg(long, value_name = "SIZE", value_parser = crate::sizes::parse_size)]
-    pub cache: Option<u64>,
-    /// Stay mounted while this command runs, with SAPWOOD_MOUNT in its environment, and end with it
-    #[arg(last = true, value_name = "COMMAND")]
-    pub command: Vec<std::ffi::OsString>,
-}
-
-/// The name of a disk or snapshot. New names never begin with a dash; `./-vm/disk` names an old one that does.
-fn parse_name(text: &str) -> Result<String, Infallible> {
-    Ok(text.strip_prefix("./").unwrap_or(text).to_owned())
 }

@@ -27,7 +27,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     match &args.command {
         Command::Init { policy, isolate, one_host } => init::run(args, policy, *isolate, *one_host),
         Command::Backup(a) => backup::run(args, a),
-        Command::Snapshots { disk } => list::run(args, disk.as_deref()),
+        Command::Snapshots(a) => list::run(args, a),
         Command::Restore(a) => restore::run(args, a),
         Command::Delete { snapshots, yes } => delete::run(args, snapshots, *yes),
         Command::Tag { snapshot, tags, remove } => tag::run(args, snapshot, tags, remove),

@@ -20,6 +20,7 @@ mod system;
 mod tags;
 mod tar;
 mod terminal;
+mod times;
 
 use std::process::ExitCode;
 use terminal::outcome;

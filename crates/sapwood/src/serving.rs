@@ -39,6 +39,10 @@ impl Serving {
         let options = ServerOptions { threads, limits: Limits::default(), on_error };
         let server = Server::start(&address, Box::new(export), options)
             .with_context(|| format!("listening on {address}"))?;
+        if at.listen.is_some_and(|address| !address.ip().is_loopback()) {
+            let uri = server.address();
+            errln!("sapwood: {uri}: anyone who can reach this address can use the disk: there is no authentication");
+        }
         Ok(Serving { server, purpose: Purpose::default(), _directory: directory })
     }
 

@@ -1,13 +1,22 @@
 //! Tags of snapshots: names and values that users give, and those that backups set themselves.
 
 use crate::live::{CHECKPOINT_TAG, IMAGE_TAG};
-use vault::{Result, VaultError, COPIED_FROM};
+use vault::{Result, VaultError, COPIED_FROM, HELD_FOR};
 
 /// The format that a source was read as.
 pub const SOURCE_FORMAT_TAG: &str = "source-format";
 
+/// The file that was backed up.
+pub const SOURCE_TAG: &str = "source-file";
+
 /// Tags that users cannot give: what they say decides what the next backup reads.
-const RESERVED: [&str; 5] = ["consistency", CHECKPOINT_TAG, IMAGE_TAG, SOURCE_FORMAT_TAG, COPIED_FROM];
+const RESERVED: [&str; 7] =
+    ["consistency", CHECKPOINT_TAG, IMAGE_TAG, SOURCE_FORMAT_TAG, SOURCE_TAG, COPIED_FROM, HELD_FOR];
+
+/// Whether backups or commands set a tag themselves.
+pub fn is_reserved(name: &str) -> bool {
+    RESERVED.contains(&name)
+}
 
 /// `NAME=VALUE` in two.
 pub fn parse(text: &str) -> Result<(String, String)> {
@@ -21,7 +30,7 @@ pub fn parse(text: &str) -> Result<(String, String)> {
 pub fn check_name(name: &str) -> std::result::Result<(), String> {
     match name {
         "" => Err("has no name".into()),
-        name if RESERVED.contains(&name) => Err(format!("{name} is what backups say themselves")),
+        name if is_reserved(name) => Err(format!("{name} is what backups say themselves")),
         _ => Ok(()),
     }
 }

@@ -6,6 +6,7 @@
 
 mod common;
 
+use common::qemu::Machine;
 use common::{qemu_img, random, Bench, FAILED, USAGE};
 use serde_json::{json, Map, Value};
 use std::collections::BTreeMap;
@@ -151,6 +152,22 @@ fn with_blocks(text: &str, blocks: &[(String, Value)]) -> String {
     written
 }
 
+/// Commands that print no object: text for shells, and help.
+const WITHOUT_OBJECT: [&str; 2] = ["completions", "help"];
+
+/// Every command that the help lists was run.
+fn check_that_all_are_there(bench: &Bench, blocks: &[(String, Value)]) {
+    let help = String::from_utf8(bench.done(&["--help"]).stdout).unwrap();
+    let groups = help.split("Options:").next().unwrap();
+    let listed = groups.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let commands: Vec<&str> = listed.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(commands.len() > 20, "{help}");
+    for command in commands.into_iter().filter(|c| !WITHOUT_OBJECT.contains(c)) {
+        let is_there = blocks.iter().any(|(title, _)| title.split(' ').next() == Some(command));
+        assert!(is_there, "{command}: was not run");
+    }
+}
+
 #[test]
 fn every_command_prints_what_the_page_says() {
     let bench = Bench::bare();
@@ -190,6 +207,7 @@ fn every_command_prints_what_the_page_says() {
     run("map", &["map", "web01/vda"]);
     run("study", &["study", &image]);
     run("verify", &["verify", "--data"]);
+    run("snapshots", &["snapshots"]);
     // Something that can be healed, so that all fields are there.
     std::fs::remove_file(bench.store.join("objects/vault.copy")).unwrap();
     run("repair", &["repair"]);
@@ -223,6 +241,13 @@ fn every_command_prints_what_the_page_says() {
     std::fs::create_dir(bench.path("mounted")).unwrap();
     run("mount", &["mount", &bench.arg("mounted"), "--", "true"]);
     run("remove", &["remove", "www/vda", "--yes"]);
+    // A whole machine, and a disk that is in use while it comes.
+    let of_machine = bench.file("machine.raw", &random(1 << 20, 9));
+    let mut machine = Machine::start(&bench, &of_machine, "raw", Vec::new());
+    run("backup VM", &["backup", "vm", &format!("qmp:{}", bench.arg("qmp.sock"))]);
+    machine.kill();
+    run("restore VM --to", &["restore", "vm", "--to", &bench.arg("machine")]);
+    run("restore --live", &["-q", "restore", "vm/vd0", &bench.arg("live"), "--live", "--", "true"]);
     // Errors, too.
     let failed = bench.run(&["--json", "restore", "none/vda", &bench.arg("none")]);
     assert_eq!(failed.code(), Some(FAILED));
@@ -236,6 +261,7 @@ fn every_command_prints_what_the_page_says() {
     // Where the bytes of a disk were to come nothing else does.
     assert!(bench.run(&["--json", "restore", "none/vda", "-"]).stdout.is_empty());
 
+    check_that_all_are_there(&bench, &blocks);
     let (mut seen, mut wrong) = (BTreeMap::new(), Vec::new());
     blocks.iter().for_each(|(title, shape)| check_types(title, shape, &mut seen, &mut wrong));
     assert!(wrong.is_empty(), "one name, several types:\n{}", wrong.join("\n"));

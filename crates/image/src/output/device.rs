@@ -27,7 +27,7 @@ impl DeviceTarget {
         if !options.overwrite {
             return Err(ImageError::refused(
                 &name,
-                "is a block device, whose content would be lost; let it be overwritten if that is wanted",
+                "is a block device, whose content would be lost; give --force if that is wanted",
             ));
         }
         let file = open(path, &name, true)?;

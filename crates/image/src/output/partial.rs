@@ -203,7 +203,7 @@ impl Drop for PartialFile {
 }
 
 fn refuse_existing(name: &str) -> ImageError {
-    ImageError::refused(name, "exists already; choose another name, or let it be overwritten")
+    ImageError::refused(name, "exists already; choose another name, or give --force")
 }
 
 /// Where the file is going to stand, and what stands there now.

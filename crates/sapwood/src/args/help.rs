@@ -3,7 +3,7 @@
 use super::Args;
 use crate::terminal::output::print_json;
 use crate::terminal::streams;
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory, FromArgMatches};
 use serde_json::json;
 use std::fmt::Write as _;
@@ -31,10 +31,89 @@ Examples:
   sapwood --store /srv/vault restore web01/vda@latest~1 web01.qcow2
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 damage found, 4 refused, 130 interrupted;
-`status` has those of monitoring plugins.";
+`status` has those of monitoring plugins.
+
+A vault begins with `sapwood --store DIR init`; `sapwood help COMMAND` has examples of each command.";
+
+/// Below the help of each command.
+const EXAMPLES_OF: [(&str, &[&str]); 28] = [
+    ("init", &["sapwood --store /srv/vault init", "sapwood --store /mnt/nfs/vault init --one-host"]),
+    (
+        "backup",
+        &[
+            "sapwood backup web01/vda /images/web01.qcow2",
+            "sapwood backup web01 libvirt:web01",
+            "sapwood backup '*' 'libvirt:*'",
+            "sapwood backup db01/vda --from-command 'ssh db01 cat /dev/vg0/data' --stdin-size 20GiB",
+        ],
+    ),
+    (
+        "snapshots",
+        &[
+            "sapwood snapshots",
+            "sapwood snapshots web01 --from 2026-11-01 --last 10",
+            "sapwood snapshots 'web*/vda' --tag for=upgrade",
+        ],
+    ),
+    (
+        "restore",
+        &[
+            "sapwood restore web01/vda@latest~1 /images/web01.qcow2",
+            "sapwood restore web01/vda@2026-11-21T22:00 /dev/vg0/web01 --in-place",
+            "sapwood restore web01 --to /var/lib/libvirt/images --define",
+            "sapwood restore web01/vda web01.raw --live",
+        ],
+    ),
+    (
+        "files",
+        &[
+            "sapwood files web01/vda",
+            "sapwood files web01/vda list /etc",
+            "sapwood files web01/vda get /etc/fstab --to -",
+        ],
+    ),
+    ("diff", &["sapwood diff web01/vda@latest~1 web01/vda"]),
+    ("mount", &["sapwood mount /mnt/vault"]),
+    ("nbd", &["sapwood nbd web01/vda", "sapwood nbd web01/vda --scratch --socket /run/web01.sock"]),
+    ("retain", &["sapwood retain --all --last 3 --daily 14 --weekly 8 --monthly 12 --dry-run"]),
+    (
+        "delete",
+        &["sapwood delete web01/vda@latest~1", "sapwood delete web01/vda@8f07c2 db01/vda@latest --yes"],
+    ),
+    ("remove", &["sapwood remove web01/vda"]),
+    ("hold", &["sapwood hold web01/vda@latest"]),
+    ("release", &["sapwood release web01/vda@8f07c2"]),
+    ("tag", &["sapwood tag web01/vda@latest before=upgrade", "sapwood tag web01/vda@latest --remove before"]),
+    ("rename", &["sapwood rename web01/vda www/vda"]),
+    ("run", &["sapwood run --due", "sapwood run nightly"]),
+    ("config", &["sapwood config check"]),
+    ("copy", &["sapwood copy --all --to /mnt/second/vault", "sapwood copy web01 --to /mnt/second/vault"]),
+    (
+        "status",
+        &[
+            "sapwood status",
+            "sapwood status --warn-age 30h --prometheus /var/lib/prometheus/node-exporter/sapwood.prom",
+        ],
+    ),
+    ("verify", &["sapwood verify", "sapwood verify web01/vda --data"]),
+    ("repair", &["sapwood repair --data --from-vault /mnt/second/vault --from-source /images/web01.qcow2"]),
+    ("gc", &["sapwood gc", "sapwood gc --dry-run"]),
+    ("compact", &["sapwood compact web01/vda --threshold 20"]),
+    ("reindex", &["sapwood reindex"]),
+    ("stats", &["sapwood stats", "sapwood stats web01/vda"]),
+    ("map", &["sapwood map web01/vda"]),
+    ("popular", &["sapwood popular build", "sapwood popular status"]),
+    ("study", &["sapwood study /images"]),
+];
+
+/// Exit codes of the commands, but of those whose help has their own.
+const EXIT_CODES: &str =
+    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 damage found, 4 refused, 130 interrupted.";
+/// Commands with other exit codes.
+const OTHER_EXIT_CODES: [&str; 2] = ["run", "status"];
 
 /// Commands of other tools, and what does their work here.
-const ELSEWHERE: [(&str, &str); 13] = [
+const ELSEWHERE: [(&str, &str); 24] = [
     ("create", "backup"),
     ("check", "verify"),
     ("fsck", "verify"),
@@ -48,6 +127,17 @@ const ELSEWHERE: [(&str, &str); 13] = [
     ("prune", "retain, which deletes by rules, and gc, which gives back what is left over"),
     ("sync", "copy"),
     ("serve", "nbd and mount"),
+    ("rm", "delete for snapshots, and remove for a disk"),
+    ("purge", "delete for snapshots, and remove for a disk"),
+    ("cat", "files DISK get FILE --to -"),
+    ("find", "files DISK list --recursive"),
+    ("compare", "diff"),
+    ("clone", "copy, or nbd and restore for a disk to work on"),
+    ("export", "restore, or nbd without restoring"),
+    ("umount", "umount(8), or end the command `mount`"),
+    ("unlock", "gc: locks end with their processes, and it cleans up after them"),
+    ("break-lock", "gc: locks end with their processes, and it cleans up after them"),
+    ("jobs", "run, status, and config check"),
 ];
 
 /// Understands the command line.
@@ -55,9 +145,14 @@ pub fn parse() -> Result<Args, clap::Error> {
     Args::from_arg_matches(&command().try_get_matches()?)
 }
 
-/// The command line, with commands in groups.
-fn command() -> Command {
-    let command = Args::command().after_help(EXAMPLES);
+/// The command line, with commands in groups and examples.
+pub fn command() -> Command {
+    let mut command = Args::command().after_help(EXAMPLES);
+    for (name, examples) in EXAMPLES_OF {
+        let codes = if OTHER_EXIT_CODES.contains(&name) { "" } else { EXIT_CODES };
+        let below = format!("Examples:\n  {}\n\n{codes}", examples.join("\n  "));
+        command = command.mut_subcommand(name, |c| c.after_help(below.trim_end().to_owned()));
+    }
     let groups = groups(&command);
     let template =
         format!("{{about}}\n\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}");
@@ -91,6 +186,12 @@ fn other_words(e: &clap::Error) -> Option<String> {
     Some(format!("sapwood: there is no command {said:?}; use {here} (sapwood --help lists all)\n"))
 }
 
+/// Whether there is no command at all. What is missing behind `popular` and `config` is told as other things are.
+fn is_without_command(e: &clap::Error) -> bool {
+    let is_command = |arg: String| GROUPS.iter().any(|(_, names)| names.contains(&arg.as_str()));
+    e.kind() == ErrorKind::MissingSubcommand && !std::env::args().any(is_command)
+}
+
 /// Prints clap's message: help and version to standard output, an error to standard error.
 pub fn explain(e: &clap::Error) -> ExitCode {
     let text = |is_terminal: bool| {
@@ -108,6 +209,8 @@ pub fn explain(e: &clap::Error) -> ExitCode {
     }
     if let Some(words) = other_words(e) {
         streams::err(&words);
+    } else if is_without_command(e) {
+        streams::err(&command().render_help().to_string());
     } else if e.use_stderr() {
         streams::err(&text(std::io::stderr().is_terminal()));
     } else {
@@ -117,6 +220,7 @@ pub fn explain(e: &clap::Error) -> ExitCode {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
@@ -132,7 +236,77 @@ mod tests {
         let grouped: BTreeSet<String> = grouped.into_iter().collect();
         assert_eq!(grouped, shown.collect());
         assert_eq!(grouped.len() + 1, number, "one is in two groups");
+        let with_examples: BTreeSet<String> = EXAMPLES_OF.iter().map(|(name, _)| (*name).into()).collect();
+        let without: Vec<&String> = grouped.difference(&with_examples).collect();
+        assert_eq!(without, ["completions"], "its help has one");
         // What is a command here is no other tool's word.
         assert!(ELSEWHERE.iter().all(|(word, _)| !grouped.contains(*word)));
+    }
+
+    /// The words of a command line, as a shell splits them.
+    fn words(line: &str) -> Vec<String> {
+        let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+        for c in line.chars() {
+            match quote {
+                Some(q) if c == q => quote = None,
+                None if c == '\'' || c == '"' => {
+                    quote = Some(c);
+                    word.get_or_insert_default();
+                }
+                None if c.is_whitespace() => words.extend(word.take()),
+                _ => word.get_or_insert_default().push(c),
+            }
+        }
+        words.extend(word);
+        words
+    }
+
+    fn understand(line: &str) -> clap::ArgMatches {
+        command().try_get_matches_from(words(line)).unwrap_or_else(|e| panic!("{line}: {e}"))
+    }
+
+    #[test]
+    fn examples_are_understood() {
+        for (name, line) in EXAMPLES_OF.iter().flat_map(|(name, all)| all.iter().map(|line| (*name, *line))) {
+            assert_eq!(understand(line).subcommand_name(), Some(name), "{line}");
+        }
+        EXAMPLES.lines().filter(|line| line.starts_with("  ")).for_each(|line| drop(understand(line)));
+    }
+
+    /// Commands in the pages for users: those in boxes, and those between backticks. Most of the former are also run by a
+    /// test; here those are looked at that need libvirt, systemd or root.
+    #[test]
+    fn commands_of_the_pages_are_understood() {
+        let mut number = 0;
+        for page in ["README.md", "docs/guide.md", "docs/config.md", "docs/recipes.md", "docs/json.md"] {
+            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
+            let text = std::fs::read_to_string(path).unwrap().replace("\\\n", " ");
+            let mut is_boxed = false;
+            for line in text.lines() {
+                is_boxed ^= line.starts_with("```");
+                let inline = line.split('`').skip(1).step_by(2);
+                let found: Vec<&str> = if is_boxed { vec![line] } else { inline.collect() };
+                for said in found.into_iter().filter_map(of_sapwood) {
+                    match command().try_get_matches_from(words(&said)) {
+                        // The text may speak of a command as such.
+                        Err(e) if !is_boxed && e.kind() == ErrorKind::MissingRequiredArgument => {}
+                        other => drop(other.unwrap_or_else(|e| panic!("{page}: {said}: {e}"))),
+                    }
+                    number += 1;
+                }
+            }
+        }
+        assert!(number > 80, "only {number} commands were found");
+    }
+
+    /// A command of Sapwood, without what a shell does with it; `None` for others, and where something is left out.
+    fn of_sapwood(line: &str) -> Option<String> {
+        let line =
+            line.trim().trim_start_matches("*/15 * * * * root ").trim_start_matches("*/5 * * * * root ");
+        let line = line.strip_prefix("/usr/bin/").unwrap_or(line);
+        let is_command = line.starts_with("sapwood ") && !line.contains('…') && line.split(' ').count() > 1;
+        let ends = [" |", " >", " # ", " \\|", " &", "; "];
+        let end = ends.iter().filter_map(|end| line.find(end)).min().unwrap_or(line.len());
+        is_command.then(|| line[..end].trim().replace("$LIMIT", "50M"))
     }
 }

@@ -9,6 +9,7 @@ mod machine;
 mod machines;
 mod off;
 mod report;
+mod source_file;
 
 use crate::args::{Args, Backup};
 use crate::commands::names::open;

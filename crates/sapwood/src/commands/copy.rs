@@ -23,6 +23,10 @@ struct Done {
 
 pub fn run(args: &Args, a: &Copy) -> Result<ExitCode> {
     let (from, to) = (open(args)?, open_at(args, &a.to)?);
+    if from.location() == to.location() {
+        let why = format!("{}: is the vault that is copied; name another one with --to", to.location());
+        return Err(VaultError::Usage(why).into());
+    }
     let (single, patterns): (Vec<String>, Vec<String>) =
         a.names.iter().cloned().partition(|n| n.contains('@'));
     let Named { disks, damaged } = pattern::find(&from, &patterns, a.all)?;

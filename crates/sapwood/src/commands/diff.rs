@@ -32,7 +32,8 @@ pub fn run(args: &Args, a: &Diff) -> Result<ExitCode> {
     });
     let mut out = BufWriter::new(Out);
     if !args.json {
-        writeln!(out, "{} in {} ranges", size(bytes), ranges.len())?;
+        let plural = if ranges.len() == 1 { "" } else { "s" };
+        writeln!(out, "{} in {} range{plural}", size(bytes), ranges.len())?;
         if a.ranges {
             ranges.iter().try_for_each(|r| writeln!(out, "{} {}", r.start, r.end - r.start))?;
         }
@@ -41,7 +42,8 @@ pub fn run(args: &Args, a: &Diff) -> Result<ExitCode> {
     if !a.ranges {
         let (old, new) = (Disk::open(args, &old, a.cache)?, Disk::open(args, &new, a.cache)?);
         let lines = (!args.json).then_some(&mut out as &mut dyn Write);
-        report["volumes"] = Files { old, new, ranges: &ranges, lines, damage: &mut damage }.compare()?;
+        let files = Files { old, new, ranges: &ranges, lines, not_compared: Vec::new(), damage: &mut damage };
+        (report["volumes"], report["not_compared"]) = files.compare()?;
     }
     out.flush()?;
     drop(out);
@@ -59,12 +61,14 @@ struct Files<'a> {
     ranges: &'a [Range<u64>],
     /// Gets a line for each changed file. If `None`, the files are in the returned JSON.
     lines: Option<&'a mut dyn Write>,
+    /// Volumes with changes of which only the ranges were compared.
+    not_compared: Vec<String>,
     damage: &'a mut Damage,
 }
 
 impl Files<'_> {
-    /// What changed on each volume that both disks have.
-    fn compare(mut self) -> Result<Value> {
+    /// What changed on each volume that both disks have, and the volumes whose files were not compared.
+    fn compare(mut self) -> Result<(Value, Value)> {
         let mut volumes = Vec::new();
         for name in shared_volumes(&self.old, &self.new) {
             let part = same_part(&self.old, &self.new, &name);
@@ -75,11 +79,22 @@ impl Files<'_> {
             let was = known(&mut self.old, &name);
             match was.and_then(|was| Ok(was.zip(known(&mut self.new, &name)?))) {
                 Ok(Some((was, is))) => volumes.push(self.compare_volume(&name, &*was, &*is)?),
-                Ok(None) => {}
+                Ok(None) => self.not_compared(&name, "no file system that can be read on both disks"),
                 Err(e) => self.damage.tell(e, &name, || "/".into())?,
             }
         }
-        Ok(Value::Array(volumes))
+        for name in volumes_of_one(&self.old, &self.new) {
+            self.not_compared(&name, "one of the disks alone has this volume");
+        }
+        Ok((Value::Array(volumes), json!(self.not_compared)))
+    }
+
+    /// Says that the files of a volume were not compared.
+    fn not_compared(&mut self, name: &str, why: &str) {
+        if let Some(out) = &mut self.lines {
+            drop(writeln!(out, "? {name}: files were not compared: {why}"));
+        }
+        self.not_compared.push(name.to_owned());
     }
 
     /// A volume without a changed range has no changed files. This holds also for what cannot be read in it because it
@@ -121,6 +136,14 @@ impl Files<'_> {
 fn shared_volumes(old: &Disk, new: &Disk) -> Vec<String> {
     let names = new.volumes.iter().map(|v| v.name.clone());
     names.filter(|name| old.volumes.iter().any(|v| v.name == *name)).collect()
+}
+
+/// The names of the volumes that only one of the disks has.
+fn volumes_of_one(old: &Disk, new: &Disk) -> Vec<String> {
+    let lacks = |disk: &Disk, name: &String| disk.volumes.iter().all(|v| v.name != *name);
+    let names = |disk: &Disk| disk.volumes.iter().map(|v| v.name.clone()).collect::<Vec<_>>();
+    let gone = names(old).into_iter().filter(|name| lacks(new, name));
+    gone.chain(names(new).into_iter().filter(|name| lacks(old, name))).collect()
 }
 
 /// The file system of a volume; `None` if there is none, or none that Sapwood can read. Then only the changed ranges

@@ -5,10 +5,11 @@ use crate::jobs::config::Config;
 use crate::terminal::streams::errln;
 use anyhow::Result;
 use image::Format;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use store::StoreOptions;
-use vault::{Vault, VaultError};
+use vault::{SnapshotInfo, Vault, VaultError};
 
 /// The store that was named; else that of the configuration file.
 pub fn store_url(args: &Args) -> Result<String> {
@@ -41,10 +42,23 @@ pub fn open_at(args: &Args, url: &str) -> Result<Vault> {
     Ok(vault)
 }
 
+/// The snapshots of a disk, oldest first; none where there is no such disk.
+pub fn snapshots_of(vault: &Vault, disk: &str) -> Result<Vec<SnapshotInfo>> {
+    match vault.snapshots(Some(disk)) {
+        Err(VaultError::NotFound { .. }) => Ok(Vec::new()),
+        other => Ok(other?.snapshots),
+    }
+}
+
 /// What `--source-format` says.
 pub fn source_format(name: Option<&str>) -> Result<Option<Format>> {
     let unknown = |name| VaultError::Usage(format!("{name:?} is no format: raw, qcow2, vmdk"));
     Ok(name.map(|n| Format::by_name(n).ok_or_else(|| unknown(n))).transpose()?)
+}
+
+/// What a snapshot is held for: a command that needs it for a file, on this host.
+pub fn held_for(command: &str, file: &Path) -> Result<String> {
+    Ok(format!("{command} {} on {}", std::path::absolute(file)?.display(), store::host::name()))
 }
 
 /// `vm/disk@SNAP` in two; `latest` where no snapshot is named.

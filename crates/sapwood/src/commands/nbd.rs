@@ -1,7 +1,7 @@
 //! `sapwood nbd`
 
 use crate::args::{Args, Nbd};
-use crate::commands::names::{open, split};
+use crate::commands::names::{held_for, open, split};
 use crate::devices::{OverlayDevice, SnapshotDevice};
 use crate::serving::{cache_bytes, Serving};
 use crate::system::own_directory::scratch;
@@ -29,17 +29,22 @@ pub fn run(args: &Args, a: &Nbd) -> Result<ExitCode> {
     let name = format!("{disk}@{}", entry.id);
     let snapshot = Arc::new(SnapshotDevice::new(snapshot));
     // Before the overlay is made: without the hold it is worth nothing, and a vault that is only read takes none.
-    let is_new_hold = a.overlay.is_some() && vault.set_held(disk, &entry.id.to_string(), true)?.1;
+    let id = entry.id.to_string();
+    let purpose = a.overlay.as_ref().map(|file| held_for("nbd --overlay", file)).transpose()?;
+    let new_hold = match purpose {
+        Some(purpose) => vault.hold_for(disk, &id, &purpose)?.1.then_some(purpose),
+        None => None,
+    };
     let overlay = match overlay(a, &snapshot, &format!("sapwood:{}/{name}", vault.id())) {
         Ok(overlay) => overlay.map(Arc::new),
         Err(e) => {
-            if is_new_hold {
-                vault.set_held(disk, &entry.id.to_string(), false)?;
+            if let Some(purpose) = &new_hold {
+                vault.end_hold_for(disk, &id, purpose)?;
             }
             return Err(e);
         }
     };
-    if is_new_hold {
+    if new_hold.is_some() {
         errln!("sapwood: {name}: is held from now on, for the overlay; `sapwood release` lets it be deleted");
     }
     let device: Arc<dyn BlockDevice> = match &overlay {
@@ -55,7 +60,7 @@ pub fn run(args: &Args, a: &Nbd) -> Result<ExitCode> {
         print_json(&json!({
             "uri": serving.uri(),
             "disk": disk,
-            "snapshot": entry.id.to_string(),
+            "snapshot": id,
             "size": bytes,
             "writable": overlay.is_some(),
         }));

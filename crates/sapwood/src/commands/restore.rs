@@ -29,6 +29,13 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
     if let Some(dir) = &a.to {
         return machine::run(args, a, dir);
     }
+    if !a.snapshot.contains('/') {
+        let why = format!(
+            "{0}: is not the name of a disk, such as {0}/vda; `restore {0} --to DIR` restores all disks of a machine",
+            split(&a.snapshot).0
+        );
+        return Err(VaultError::Usage(why).into());
+    }
     let said = format::said(a.format.as_deref())?;
     let to_stdout = a.target.as_os_str() == "-";
     if to_stdout {
@@ -48,7 +55,8 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
         let options = TargetOptions { size: snapshot.size, format, overwrite, allow_in_use, data, mode };
         create_target(&a.target, &options)
     };
-    let report = watch(args.quiet, &a.snapshot, |p| vault.restore_to(disk, spec, target, p))?;
+    let restored = watch(args.quiet, &a.snapshot, |p| vault.restore_to(disk, spec, target, p));
+    let report = restored.map_err(|e| with_what_is_left(&a.snapshot, e))?;
     let (format, word) = chosen.map_or(("raw", None), |c| (c.name(), c.word));
     let seconds = start.elapsed().as_secs_f64();
     let written = if a.in_place { changed.load(Ordering::Relaxed) } else { report.written_bytes };
@@ -85,6 +93,19 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says what can still be had of a snapshot that is damaged.
+fn with_what_is_left(snapshot: &str, e: VaultError) -> anyhow::Error {
+    let is_damage = e.is_damage();
+    let e = anyhow::Error::from(e);
+    if !is_damage {
+        return e;
+    }
+    e.context(format!(
+        "{snapshot}: cannot be restored whole; `sapwood repair` may heal it; `sapwood files` and `sapwood nbd` read what is \
+         whole, and other snapshots may be"
+    ))
 }
 
 /// The format of a file, and what there is to say of it. Pipes and devices have none.

@@ -36,6 +36,9 @@ pub fn run(args: &Args, name: Option<&str>, data: bool) -> Result<ExitCode> {
         toldln!(args.quiet && report.damaged.is_empty(), "{}", summary(&report, data, seconds));
         toldln!(args.quiet || report.damaged.is_empty(), "`sapwood repair` heals what can be healed");
     }
+    if let Some(why) = report.not_kept.as_ref().filter(|_| !args.json) {
+        toldln!(args.quiet, "`status` and `snapshots` will not know of this: {why}");
+    }
     if let Some(why) = &report.unrecorded {
         errln!("sapwood: damaged containers could not be recorded, backups may still match them: {why}");
     }
@@ -52,6 +55,7 @@ fn print_report(r: &VerifyReport, seconds: f64) {
         "data_bytes": r.data_bytes,
         "stored_bytes_read": r.stored_bytes_read,
         "seconds": seconds,
+        "is_kept": r.not_kept.is_none(),
         "damaged": damaged,
     }));
 }
@@ -73,7 +77,7 @@ fn summary(r: &VerifyReport, data: bool, seconds: f64) -> String {
     let read = if data {
         format!("{} of chunks ({} stored)", size(r.data_bytes), size(r.stored_bytes_read))
     } else {
-        "no chunks read (--data does)".into()
+        "no chunks read: whether their bytes are right, only --data can tell".into()
     };
     let speed = if data { format!(", {}", rate(r.data_bytes, seconds)) } else { String::new() };
     let found = match r.damaged.len() {

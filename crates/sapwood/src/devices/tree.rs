@@ -263,7 +263,7 @@ impl Nodes {
                 self.put(&path, modified, NodeContent::File(Arc::new(file)))
             });
             // Where two have the same time, the later one has the name.
-            for name in [format!("{}Z.raw", format_time(s.time).replace(' ', "T")), "latest.raw".into()] {
+            for name in [format!("{}.raw", format_time(s.time)), "latest.raw".into()] {
                 let link = self.put(&format!("{disk}/{name}"), modified, NodeContent::Link(file.clone()));
                 entries.insert(name, link);
             }

@@ -158,14 +158,11 @@ fn weekday(text: &str) -> Option<Weekday> {
 
 /// A zone of the time zone database, such as `Europe/Berlin`.
 #[derive(Clone, Debug)]
-pub struct Zone {
-    zone: TimeZone,
-    name: String,
-}
+pub struct Zone(TimeZone);
 
 impl Default for Zone {
     fn default() -> Self {
-        Zone { zone: TimeZone::UTC, name: "UTC".into() }
+        Zone(TimeZone::UTC)
     }
 }
 
@@ -174,19 +171,19 @@ impl Zone {
     pub fn parse(name: &str) -> Result<Zone, String> {
         let zone = TimeZone::get(name);
         let zone = zone.map_err(|_| format!("{name:?} is no time zone: UTC, or one like Europe/Berlin"))?;
-        Ok(Zone { zone, name: name.into() })
+        Ok(Zone(zone))
     }
 
     /// Its rules.
     pub fn rules(&self) -> &TimeZone {
-        &self.zone
+        &self.0
     }
 
-    /// A time in it: `2026-11-21 22:00 Europe/Berlin`.
+    /// A time in it, in ISO 8601: `2026-11-21T22:00:00+01:00`.
     pub fn show(&self, time: i64) -> String {
         match Timestamp::from_second(time) {
-            Ok(t) => format!("{} {}", self.zone.to_datetime(t).strftime("%Y-%m-%d %H:%M"), self.name),
-            Err(_) => format!("{time} s"),
+            Ok(t) if self.0 != TimeZone::UTC => t.display_with_offset(self.0.to_offset(t)).to_string(),
+            _ => vault::format_time(time),
         }
     }
 }

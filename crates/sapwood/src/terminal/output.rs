@@ -3,6 +3,7 @@
 use super::escape::escaped;
 use super::streams::{self, outln};
 use serde_json::Value;
+use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether the object of `--json` was printed.
@@ -36,9 +37,9 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// `512 MB/s`, in millions of bytes.
+/// `512 MiB/s`.
 pub fn rate(bytes: u64, seconds: f64) -> String {
-    format!("{:.0} MB/s", bytes as f64 / 1e6 / seconds.max(1e-9))
+    format!("{}/s", size((bytes as f64 / seconds.max(1e-9)) as u64))
 }
 
 /// `12.3 %`.
@@ -56,6 +57,13 @@ pub fn age(seconds: i64) -> String {
     }
 }
 
+/// Characters in a line of the terminal that standard output is; `None` where it is none.
+fn terminal_width() -> Option<usize> {
+    let out = std::io::stdout();
+    let size = out.is_terminal().then(|| rustix::termios::tcgetwinsize(&out).ok())??;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
 /// Columns under headings; a heading that starts with `>` is aligned right.
 pub fn table(headings: &[&str], rows: &[Vec<String>]) {
     let escaped_row = |r: &Vec<String>| r.iter().map(|c| escaped(c.as_bytes())).collect();
@@ -66,6 +74,9 @@ pub fn table(headings: &[&str], rows: &[Vec<String>]) {
         cells.chain([names[c].chars().count()]).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..headings.len()).map(width).collect();
+    // What is last is cut off at the edge of a terminal, if it is text.
+    let most =
+        headings.last().filter(|h| !h.starts_with('>')).and_then(|_| terminal_width()).unwrap_or(usize::MAX);
     let line = |cells: Vec<&str>| {
         let mut text = String::new();
         for (c, cell) in cells.iter().enumerate() {
@@ -75,7 +86,12 @@ pub fn table(headings: &[&str], rows: &[Vec<String>]) {
             text.push_str(&cell);
             text.push_str("  ");
         }
-        outln!("{}", text.trim_end());
+        let text = text.trim_end();
+        if text.chars().count() > most {
+            outln!("{}…", text.chars().take(most.saturating_sub(1)).collect::<String>());
+        } else {
+            outln!("{text}");
+        }
     };
     line(names.clone());
     for r in &rows {

@@ -57,7 +57,7 @@ fn a_device_that_is_too_small() {
     let file = bench.file("device", &vec![9; 1 << 20]);
     let Some(small) = LoopDevice::on(file.as_ref()) else { return };
     let restore = ["restore", "vm/kept", &small.device];
-    bench.fails(&restore, REFUSED, &[&small.device, "is a block device", "overwritten"]);
+    bench.fails(&restore, REFUSED, &[&small.device, "is a block device", "--force"]);
     let force = [&restore[..], &["--force"]].concat();
     bench.fails(&force, REFUSED, &[&small.device, "has 1048576 bytes", "1500001"]);
     drop(small);

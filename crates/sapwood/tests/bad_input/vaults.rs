@@ -188,7 +188,9 @@ fn an_older_manifest_put_back() {
         assert!(String::from_utf8_lossy(&ended.stdout).contains("an older copy"), "{ended}");
     }
     assert!(bench.restored("vm/kept") == kept.content, "what it lists can be restored");
-    assert_eq!(files_below(&bench.store.join("objects")), files);
+    let mut now = files_below(&bench.store.join("objects"));
+    now.retain(|f| !f.ends_with("verifications"));
+    assert_eq!(now, files);
     assert!(std::fs::read(&manifest).unwrap() == older);
 
     std::fs::write(&manifest, &newer).unwrap();
@@ -221,7 +223,7 @@ fn a_lost_name() {
         for command in [&["snapshots"][..], &["snapshots", "vm/kept"]] {
             let listed = bench.run(command);
             assert_eq!(listed.code(), Some(DAMAGED), "{listed}");
-            assert!(String::from_utf8_lossy(&listed.stdout).contains(&kept.snapshot), "{listed}");
+            assert!(String::from_utf8_lossy(&listed.stdout).contains(&kept.snapshot[..8]), "{listed}");
             assert!(listed.stderr.contains("names/") && listed.stderr.lines().count() == 1, "{listed}");
         }
         let verified = bench.run(&["verify"]);

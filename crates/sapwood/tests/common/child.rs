@@ -170,7 +170,7 @@ impl Ended {
 
     /// It succeeded without a word on standard error, but for how far it is, which it says every ten seconds.
     pub fn expect_done(&self) {
-        let is_progress = |line: &str| line.contains(" of ") && line.ends_with("MB/s");
+        let is_progress = |line: &str| line.contains(" of ") && line.ends_with("B/s");
         assert!(self.code() == Some(0) && self.stderr.lines().all(is_progress), "{self}");
     }
 

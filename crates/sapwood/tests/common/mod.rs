@@ -143,13 +143,14 @@ impl Bench {
         all.iter().map(|s| (text(&s["disk"]), text(&s["snapshot"]))).collect()
     }
 
-    /// How many objects there are, but for the names, manifests and commit records of disks: a command that failed leaves as many as
+    /// How many objects there are, but for the names, manifests and commit records of disks, and what verifications leave: a command that failed leaves as many as
     /// there were, and perhaps an empty disk.
     pub fn objects(&self) -> usize {
         let mut files = files_below(&self.store.join("objects"));
         files.retain(|f| {
             let is_record = f.parent().is_some_and(|dir| dir.ends_with("commits"));
             f.file_name() != Some(OsStr::new("manifest"))
+                && !f.ends_with("objects/verifications")
                 && !is_record
                 && !f.starts_with(self.store.join("objects/names"))
         });

@@ -17,9 +17,7 @@ disks = { "db/vda" = { source = "nbd://db/vda" } }
 "#,
     );
     let said = jobs.done(&["config", "check"]);
-    for words in
-        ["web ", "daily 02:30", "02:30 Europe/Berlin", "by-hand", "only by name", "no errors, 2 jobs"]
-    {
+    for words in ["web ", "daily 02:30", "T02:30:00+0", "by-hand", "only by name", "no errors, 2 jobs"] {
         assert!(said.contains(words), "{words}: {said}");
     }
     let json = jobs.json(&["config", "check"]);

@@ -6,13 +6,14 @@ use super::limit::limited;
 use super::live;
 use super::machine::Machine;
 use super::report::DiskReport;
+use super::source_file;
 use crate::args::Backup;
-use crate::commands::names::source_format;
+use crate::commands::names::{snapshots_of, source_format};
 use crate::live::{Definition, LiveSourceName};
 use crate::progress::watch;
 use crate::system::priority::run_at_idle_priority;
-use crate::tags;
 use crate::terminal::streams::{check_in, note_done};
+use crate::{tags, times};
 use anyhow::{Context as _, Result};
 use image::{Changes, ImageError, NbdSource, Source, SourceOptions};
 use std::io::ErrorKind;
@@ -87,7 +88,9 @@ fn plain_disk(quiet: bool, a: &Backup, vault: &Vault, options: BackupOptions) ->
         return Err(VaultError::Usage("--stdin-size is for - and --from-command".into()).into());
     }
     let said = source_format(a.source_format.as_deref())?;
-    let before = SourceFormat::of_disk(vault, &a.disk)?;
+    let snapshots = snapshots_of(vault, &a.disk)?;
+    let file = if a.from_command.is_some() { None } else { source_file::of(&a.source) };
+    let before = SourceFormat::of_disk(&snapshots);
     let (source, changes) = match (&a.bitmap, &a.from_command) {
         (_, Some(command)) => (command_source::open(command, said)?, None),
         (None, None) => {
@@ -106,11 +109,14 @@ fn plain_disk(quiet: bool, a: &Backup, vault: &Vault, options: BackupOptions) ->
             (Box::new(source) as Box<dyn Source>, Some(changes))
         }
     };
+    // What is wrong with the file itself comes first.
+    source_file::check(a, vault, snapshots.last().map(|s| &s.entry), file.as_deref())?;
     let since = a.since.clone().zip(changes).map(|(snapshot, changes)| Since { snapshot, changes });
     let format = source.format();
     let mut options = BackupOptions { since, ..options };
     let known = SourceFormat::read(format, said, before);
     options.tags.extend(known.map(|f| (tags::SOURCE_FORMAT_TAG.to_owned(), f.tag())));
+    options.tags.extend(file.map(|file| (tags::SOURCE_TAG.to_owned(), file)));
     let source = limited(a, source);
     let report = watch(quiet, &a.disk, |p| vault.backup(&a.disk, source, &options, p))?;
     let seconds = start.elapsed().as_secs_f64();
@@ -129,9 +135,10 @@ fn unknown_source(a: &Backup, e: ImageError) -> anyhow::Error {
              give /dev/rbd…; what has changed tells `rbd diff --format json` (--changed)"
         ),
         "qemu" | "nbd+tls" | "ssh" | "http" | "https" | "iscsi" => {
-            "is read through `qemu-nbd --read-only --persistent --socket=/run/disk.sock SOURCE` as \
-             nbd+unix:///?socket=/run/disk.sock"
-                .to_owned()
+            format!(
+                "is not read directly; serve it with `qemu-nbd --read-only --persistent --socket=/run/disk.sock {name}`, and \
+                 give nbd+unix:///?socket=/run/disk.sock"
+            )
         }
         _ => "is no file; the other kinds of sources are nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH, \
               qmp:SOCKET#NODE, qmp:SOCKET and libvirt:DOMAIN"
@@ -151,9 +158,9 @@ fn options(a: &Backup) -> Result<BackupOptions> {
     let tags = a.tag.iter().map(|t| tags::parse(t)).collect::<vault::Result<Vec<_>>>()?;
     let time = match &a.time {
         None => None,
-        Some(t) => Some(vault::parse_time(t).ok_or_else(|| {
-            VaultError::Usage(format!("--time {t}: give it as 2026-11-21T22:00:00, in UTC, or with an offset, as 2026-11-21T23:00:00+01:00"))
-        })?),
+        Some(t) => Some(
+            vault::parse_time(t).ok_or_else(|| VaultError::Usage(format!("--time {t}: {}", times::FORMS)))?,
+        ),
     };
     Ok(BackupOptions {
         policy: a.policy.as_deref().map(Policy::by_name).transpose()?,

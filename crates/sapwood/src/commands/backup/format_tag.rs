@@ -5,9 +5,8 @@
 //! in an image are followed only if the user gave the format, now or for an earlier snapshot.
 
 use crate::tags::SOURCE_FORMAT_TAG;
-use anyhow::Result;
 use image::Format;
-use vault::{SnapshotEntry, Vault, VaultError};
+use vault::{SnapshotEntry, SnapshotInfo};
 
 /// Behind the format, `raw`, `qcow2` or `vmdk`, where the user said it.
 const SAID: &str = ",said";
@@ -23,12 +22,8 @@ pub struct SourceFormat {
 
 impl SourceFormat {
     /// What the newest snapshot that knows it remembers; those of exports and pipes do not.
-    pub fn of_disk(vault: &Vault, disk: &str) -> Result<Option<SourceFormat>> {
-        let listing = match vault.snapshots(Some(disk)) {
-            Err(VaultError::NotFound { .. }) => return Ok(None),
-            other => other?,
-        };
-        Ok(listing.snapshots.iter().rev().find_map(|s| SourceFormat::of_snapshot(&s.entry)))
+    pub fn of_disk(snapshots: &[SnapshotInfo]) -> Option<SourceFormat> {
+        snapshots.iter().rev().find_map(|s| SourceFormat::of_snapshot(&s.entry))
     }
 
     /// What a snapshot remembers; nothing where its source was an export or a pipe.

@@ -5,7 +5,7 @@ use super::limit::limited;
 use super::machine::{define, Machine};
 use super::report::{Consistency, DiskReport};
 use crate::args::Backup;
-use crate::commands::names::source_format;
+use crate::commands::names::{snapshots_of, source_format};
 use crate::live::{DomainDisk, LiveSourceName};
 use crate::progress::watch;
 use crate::tags::SOURCE_FORMAT_TAG;
@@ -95,7 +95,7 @@ fn open(a: &Backup, vault: &Vault, name: &str, disk: &DomainDisk) -> Result<Imag
         refused("the machine is off, and the image of this disk is no file or device of this host")
     })?;
     let said = source_format(disk.format.as_deref())?;
-    let before = SourceFormat::of_disk(vault, name)?;
+    let before = SourceFormat::of_disk(&snapshots_of(vault, name)?);
     let how = SourceOptions {
         // As QEMU follows them, by the same definition.
         allow_backing_outside: a.allow_backing_outside || said.is_some(),

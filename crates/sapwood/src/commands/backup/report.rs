@@ -1,6 +1,6 @@
 //! The report of `sapwood backup` on each disk.
 
-use crate::terminal::output::{percent, rate, size};
+use crate::terminal::output::{rate, size};
 use crate::terminal::streams::{outln, toldln};
 use serde_json::{json, Value};
 use vault::{BackupReport, Scan};
@@ -29,6 +29,7 @@ impl DiskReport {
         json!({
             "disk": self.disk,
             "snapshot": s.id.to_string(),
+            "time": s.time,
             "parent": s.parent.map(|p| p.to_string()),
             "source_format": self.source_format,
             "consistency": self.consistency.as_ref().map(|c| c.kind),
@@ -65,8 +66,12 @@ impl DiskReport {
     /// What came of it, in one line.
     pub fn line(&self) -> String {
         let s = &self.report.snapshot;
+        let again = match self.report.rewritten_bytes {
+            0 => String::new(),
+            bytes => format!(" and {} written again", size(bytes)),
+        };
         format!(
-            "{}@{}: {} ({} not zero), {} changed, {} new, {} stored ({}), {:.1} s, {}",
+            "{}@{}: {} ({} not zero), {} changed, {} new{again}, {} stored, {:.1} s, {}",
             self.disk,
             s.id,
             size(s.size),
@@ -74,7 +79,6 @@ impl DiskReport {
             size(s.changed_bytes),
             size(s.new_bytes),
             size(s.stored_bytes),
-            percent(s.stored_bytes, s.size),
             self.seconds,
             rate(s.size, self.seconds),
         )

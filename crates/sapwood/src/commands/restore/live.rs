@@ -7,7 +7,7 @@ use arrival::Arrival;
 use place::Place;
 
 use crate::args::{Args, Restore};
-use crate::commands::names::{open, split};
+use crate::commands::names::{held_for, open, split};
 use crate::devices::{ArrivingDevice, SnapshotBase, SnapshotDevice};
 use crate::serving::{cache_bytes, Serving};
 use crate::system::purpose::End;
@@ -54,6 +54,8 @@ struct LiveRestore<'a> {
     arriving: Arc<ArrivingDisk>,
     /// Clients of an earlier run know the address, and may reconnect.
     is_awaited: bool,
+    /// What the snapshot is held for.
+    purpose: String,
     /// This run or an earlier one put a hold on the snapshot for this restore.
     holds: bool,
 }
@@ -72,16 +74,30 @@ impl<'a> LiveRestore<'a> {
         let of = format!("{}/{name}", vault.id());
         let below = Box::new(SnapshotBase(snapshot.clone()));
         // Without the snapshot, a disk that a guest has written to could never be completed.
-        let (_, holds) = vault.set_held(disk, &entry.id.to_string(), true)?;
+        let purpose = held_for("restore --live", &a.target)?;
+        let (_, holds) = vault.hold_for(disk, &entry.id.to_string(), &purpose)?;
         let options =
             ArrivingOptions { size: entry.size, of: of.as_bytes(), holds, overwrite: place.overwrite };
         let opened = ArrivingDisk::open(&place.paths, &options, below);
         if opened.is_err() && holds {
-            vault.set_held(disk, &entry.id.to_string(), false)?;
+            vault.end_hold_for(disk, &entry.id.to_string(), &purpose)?;
         }
         let arriving = Arc::new(opened?);
         let holds = holds || arriving.holds();
-        Ok(LiveRestore { args, a, vault, disk, entry, name, snapshot, place, arriving, is_awaited, holds })
+        Ok(LiveRestore {
+            args,
+            a,
+            vault,
+            disk,
+            entry,
+            name,
+            snapshot,
+            place,
+            arriving,
+            is_awaited,
+            purpose,
+            holds,
+        })
     }
 
     /// Serves the disk, and says where.
@@ -179,7 +195,7 @@ impl<'a> LiveRestore<'a> {
         }
         self.place.leave()?;
         if self.holds {
-            self.vault.set_held(self.disk, &self.entry.id.to_string(), false)?;
+            self.vault.end_hold_for(self.disk, &self.entry.id.to_string(), &self.purpose)?;
         }
         Ok(())
     }

@@ -97,5 +97,5 @@ fn show(args: &Args, done: &[(String, Judged)]) {
     };
     let rows: Vec<Vec<String>> =
         done.iter().flat_map(|(disk, all)| all.iter().map(|s| row(disk, s))).collect();
-    table(&["disk", "snapshot", "time (UTC)", "stays because"], &rows);
+    table(&["disk", "snapshot", "time", "stays because"], &rows);
 }

@@ -40,17 +40,7 @@ pub fn run(args: &Args, disk: Option<&str>) -> Result<ExitCode> {
         return Ok(with_damage(&stats.damaged));
     }
     let rows: Vec<Vec<String>> = stats.disks.iter().map(disk_row).collect();
-    let headings = [
-        "disk",
-        ">snapshots",
-        ">size of all",
-        ">not zero",
-        ">data",
-        ">metadata",
-        ">dead",
-        ">containers",
-        ">foreign",
-    ];
+    let headings = ["disk", ">snapshots", ">size of all", ">not zero", ">data", ">metadata", ">dead"];
     table(&headings, &rows);
     if let Some(newest) = &newest {
         print_newest(newest);
@@ -83,8 +73,6 @@ fn disk_row(d: &DiskStats) -> Vec<String> {
         size(d.bytes.data),
         size(d.bytes.metadata()),
         size(d.dead_bytes),
-        d.containers.to_string(),
-        d.foreign_containers.to_string(),
     ]
 }
 

@@ -95,12 +95,23 @@ impl Status {
                 let what = damaged(disk.damaged_containers, &format!("sapwood verify {}", disk.name));
                 add(Level::Critical, format!("{}: {what}", disk.name));
             }
+            if let Some(v) = disk.verified.filter(|v| v.damaged_objects > 0 && disk.damaged_containers == 0) {
+                let what = format!(
+                    "{0}: the verification of {1} found {2} damaged objects and {3} damaged snapshots; `sapwood verify {0}` \
+                     lists them",
+                    disk.name,
+                    format_time(v.time),
+                    v.damaged_objects,
+                    v.damaged_snapshots
+                );
+                add(Level::Critical, what);
+            }
             let allowed =
                 jobs.iter().filter(|j| is_of(disk, j)).filter_map(|j| j.warn_age).min().or(warn_age);
             if let Some((allowed, newest)) = allowed.zip(disk.newest.as_ref()) {
                 if self.now.saturating_sub(newest.time) > i64::try_from(allowed).unwrap_or(i64::MAX) {
                     let (time, age) = (format_time(newest.time), age(self.now - newest.time));
-                    add(Level::Warning, format!("{}: newest snapshot is {age} old ({time} UTC)", disk.name));
+                    add(Level::Warning, format!("{}: newest snapshot is {age} old ({time})", disk.name));
                 }
             }
         }
@@ -118,5 +129,6 @@ fn is_of(disk: &DiskHealth, job: &Job) -> bool {
 }
 
 fn damaged(containers: u64, command: &str) -> String {
-    format!("{containers} damaged containers; `{command}` lists the snapshots they affect")
+    let plural = if containers == 1 { "" } else { "s" };
+    format!("{containers} damaged container{plural}; `{command}` lists the snapshots they affect")
 }

@@ -18,6 +18,11 @@ pub fn text(status: &Status) -> String {
             Some(health.stored_bytes as i64),
         );
         text.one("sapwood_free_bytes", "Free bytes of the vault's file system", free);
+        text.one(
+            "sapwood_stored_last_7_days_bytes",
+            "What the snapshots of the last 7 days stored",
+            Some(health.stored_week_bytes as i64),
+        );
         text.one("sapwood_sessions", "Processes that change the vault", Some(health.sessions.len() as i64));
         text.one("sapwood_damaged_objects", "Damaged names and manifests", Some(health.damaged.len() as i64));
         let each = |name, help, value: fn(&DiskHealth) -> Option<i64>, text: &mut Text| {
@@ -26,6 +31,17 @@ pub fn text(status: &Status) -> String {
         let newest = |d: &DiskHealth| d.newest.as_ref().map(|s| s.time);
         each("sapwood_newest_snapshot_time_seconds", "Time of a disk's newest snapshot", newest, &mut text);
         each("sapwood_snapshots", "Snapshots of a disk", |d| Some(d.snapshots as i64), &mut text);
+        let verified = |d: &DiskHealth| d.verified.map(|v| v.time);
+        each("sapwood_verified_time_seconds", "Begin of a disk's last verification", verified, &mut text);
+        let verified = |d: &DiskHealth| d.data_verified.map(|v| v.time);
+        each(
+            "sapwood_data_verified_time_seconds",
+            "Begin of the last one that read all chunks",
+            verified,
+            &mut text,
+        );
+        let verified = |d: &DiskHealth| d.verified.map(|v| v.damaged_objects as i64);
+        each("sapwood_verified_damaged_objects", "Damaged objects that it found", verified, &mut text);
         let damaged = |d: &DiskHealth| Some(d.damaged_containers as i64);
         each("sapwood_damaged_containers", "Containers that are recorded as damaged", damaged, &mut text);
     }

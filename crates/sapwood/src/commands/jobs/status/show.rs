@@ -6,8 +6,10 @@ use super::level::Problem;
 use crate::terminal::output::{age, size, table};
 use crate::terminal::streams::outln;
 use serde_json::{json, Value};
-use vault::{format_time, DiskHealth, Health, SessionInfo};
+use vault::{format_time, DiskHealth, DiskVerification, Health, HeldFor, SessionInfo};
 
+/// Digits of ids.
+const ID_DIGITS: usize = 8;
 /// Problems that the first line names; the rest is counted.
 const NAMED_MAX: usize = 3;
 
@@ -22,10 +24,18 @@ pub fn print(status: &Status, quiet: bool) {
     }
     if let Some(health) = &status.vault {
         disks(status, health);
+        outln!(
+            "stored by the snapshots of the last 7 days: {}; of the 7 days before: {}",
+            size(health.stored_week_bytes),
+            size(health.stored_week_before_bytes)
+        );
     }
     jobs(status);
-    for session in status.vault.iter().flat_map(|v| &v.sessions) {
-        outln!("{}", holder(session));
+    for health in status.vault.iter() {
+        health.sessions.iter().for_each(|session| outln!("{}", holder(session)));
+        for HeldFor { snapshot, what } in &health.held_for {
+            outln!("{snapshot}: held for {what}; `sapwood release {snapshot}` ends that");
+        }
     }
 }
 
@@ -59,11 +69,22 @@ fn disks(status: &Status, health: &Health) {
             Some(s) => (s.id.to_string(), format_time(s.time), age(status.now - s.time)),
             None => Default::default(),
         };
-        vec![d.name.clone(), d.snapshots.to_string(), id, time, old]
+        let id = id.chars().take(ID_DIGITS).collect();
+        vec![d.name.clone(), d.snapshots.to_string(), id, time, old, verified(d, status.now)]
     };
     if !health.disks.is_empty() {
         let rows: Vec<Vec<String>> = health.disks.iter().map(row).collect();
-        table(&["disk", ">snapshots", "newest", "time (UTC)", ">age"], &rows);
+        table(&["disk", ">snapshots", "newest", "time", ">age", ">verified"], &rows);
+    }
+}
+
+/// How long ago it was verified, and what came of it.
+fn verified(d: &DiskHealth, now: i64) -> String {
+    match (&d.verified, &d.data_verified) {
+        (Some(last), _) if last.damaged_objects > 0 => "DAMAGED".into(),
+        (_, Some(data)) => age(now - data.time),
+        (Some(last), None) => format!("({})", age(now - last.time)),
+        (None, None) => "never".into(),
     }
 }
 
@@ -74,14 +95,14 @@ fn jobs(status: &Status) {
     };
     if !status.jobs.is_empty() {
         let rows: Vec<Vec<String>> = status.jobs.iter().map(row).collect();
-        table(&["job", "last run", "started (UTC)", "next due"], &rows);
+        table(&["job", "last run", "started", "next due"], &rows);
     }
 }
 
 fn holder(s: &SessionInfo) -> String {
     let disk = s.disk.as_ref().map(|d| format!("{d}: ")).unwrap_or_default();
     format!(
-        "{disk}locked by a {} (host {}, process {}, since {} UTC)",
+        "{disk}locked by a {} (host {}, process {}, since {})",
         s.work,
         s.host,
         s.process,
@@ -111,6 +132,8 @@ fn vault_json(status: &Status, health: &Health) -> Value {
             "newest_time": d.newest.as_ref().map(|s| s.time),
             "age_seconds": d.newest.as_ref().map(|s| status.now - s.time),
             "damaged_containers": d.damaged_containers,
+            "verified": d.verified.as_ref().map(verification_json),
+            "data_verified": d.data_verified.as_ref().map(verification_json),
         })
     };
     let session = |s: &SessionInfo| json!({ "work": s.work, "disk": s.disk, "host": s.host, "process": s.process, "since": s.since });
@@ -119,8 +142,20 @@ fn vault_json(status: &Status, health: &Health) -> Value {
         "damaged": health.damaged,
         "damaged_popular_containers": health.damaged_popular,
         "sessions": health.sessions.iter().map(session).collect::<Vec<_>>(),
+        "held_for": health.held_for.iter().map(|h| json!({ "snapshot": h.snapshot, "what": h.what })).collect::<Vec<_>>(),
         "stored_bytes": health.stored_bytes,
+        "stored_last_7_days_bytes": health.stored_week_bytes,
+        "stored_7_days_before_bytes": health.stored_week_before_bytes,
         "free_bytes": health.free_bytes,
+    })
+}
+
+fn verification_json(v: &DiskVerification) -> Value {
+    json!({
+        "time": v.time,
+        "read_chunks": v.read_chunks,
+        "damaged_count": v.damaged_objects,
+        "damaged_snapshot_count": v.damaged_snapshots,
     })
 }
 
