@@ -146,14 +146,6 @@ fn peak_bytes(process: &str) -> Option<u64> {
     Some(line.trim().trim_end_matches("kB").trim_end().parse::<u64>().ok()? * 1024)
 }
 
-/// Does something, and says by how much the memory of this process grew at most meanwhile.
-pub fn with_growth<T>(work: impl FnOnce() -> T) -> (T, u64) {
-    let _ = std::fs::write("/proc/self/clear_refs", "5");
-    let before = peak_bytes("self").unwrap_or(0);
-    let done = work();
-    (done, peak_bytes("self").unwrap_or(0).saturating_sub(before))
-}
-
 /// Looks at the peak memory of a process while it runs: what it takes less than we do, its usage does not tell.
 struct PeakWatch {
     stop: Arc<AtomicBool>,

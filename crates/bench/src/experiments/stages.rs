@@ -147,6 +147,7 @@ fn codecs_table(steps: &[Step], stored: &[(&'static str, u64)]) -> Table {
         "later MB/s",
         "later s",
         "of it after the commit",
+        "CPU s, later",
         "pack s, later",
         "stored MB",
     ]);
@@ -159,6 +160,7 @@ fn codecs_table(steps: &[Step], stored: &[(&'static str, u64)]) -> Table {
             figure(Some(later.mb_per_second), 0),
             figure(Some(later.seconds), 3),
             figure(Some(later.reverse), 3),
+            figure(Some(later.cpu), 3),
             figure(Some(later.stages[4]), 3),
             figure(bytes, 0),
         ]);

@@ -25,6 +25,7 @@ pub struct HookRun {
     /// Hooks that stand among the drawn ones, by their cells.
     planted: BTreeMap<usize, Vec<Hook>>,
     footer: Vec<u8>,
+    footer_memory_bytes: usize,
     /// The cell that was computed last, as it is stored.
     last: Mutex<(usize, Vec<u8>)>,
 }
@@ -63,9 +64,11 @@ impl HookRun {
             starts.push(starts[cell as usize] + count + planted);
         }
         let name = names::hooks(Token(seed));
+        let footer_memory_bytes = footer.memory_bytes();
         let footer = footer.encode(Context { vault, place: &name });
         let last = Mutex::new((usize::MAX, Vec::new()));
-        HookRun { name, seed, starts, places: places.containers.clone(), planted: by_cell, footer, last }
+        let places = places.containers.clone();
+        HookRun { name, seed, starts, places, planted: by_cell, footer, footer_memory_bytes, last }
     }
 
     /// Hooks in it.
@@ -76,6 +79,11 @@ impl HookRun {
     /// Length of its object.
     pub fn length(&self) -> u64 {
         self.hooks() * HOOK_BYTES as u64 + self.footer.len() as u64
+    }
+
+    /// Memory that its footer takes where it is opened.
+    pub fn footer_memory_bytes(&self) -> usize {
+        self.footer_memory_bytes
     }
 
     /// Fills a buffer from an offset of the object, which must not end before.

@@ -11,7 +11,6 @@ use super::options::{hooks_of, IndexOptions};
 use super::world::{back_up, disk, Ground};
 use crate::context::Context;
 use crate::generate::Content;
-use crate::run::with_growth;
 use crate::vaults::hooks_store::HooksStore;
 use crate::vaults::request_store::{RequestMeter, RequestStore, Requests};
 
@@ -32,8 +31,8 @@ pub struct Searched {
     pub backup: Requests,
     /// Requests of a backup that had nothing to look up.
     pub opening: Requests,
-    /// Memory by which that backup made the process grow.
-    pub growth_bytes: u64,
+    /// Memory of the footers of all objects, which a backup holds.
+    pub footer_bytes: usize,
     /// Of a clone's data, the part that was found through the index.
     pub found: f64,
 }
@@ -49,11 +48,6 @@ impl Searched {
     pub fn bytes_of_a_lookup(&self, none: &Searched) -> f64 {
         let searching = |s: &Searched| s.backup.read_bytes as f64 - s.opening.read_bytes as f64;
         (searching(self) - searching(none)) / self.lookups as f64
-    }
-
-    /// Memory of the index: over that of a backup with an empty one.
-    pub fn memory_mib(&self, none: &Searched) -> f64 {
-        (self.growth_bytes as f64 - none.growth_bytes as f64).max(0.0) / f64::from(1 << 20)
     }
 }
 
@@ -77,8 +71,7 @@ pub fn search(context: &Context, options: &IndexOptions, terabytes: f64) -> Resu
     let fresh = disk(&content, 3, bytes);
     let vault = open()?;
     meter.take();
-    let (backed_up, growth_bytes) = with_growth(|| back_up(&vault, "fresh/vda", &fresh));
-    backed_up?;
+    back_up(&vault, "fresh/vda", &fresh)?;
     let backup = meter.take();
     let lookups = ground.count_others(&*inner)?;
     let new_bytes = back_up(&open()?, "clone/vda", &template)?;
@@ -91,7 +84,7 @@ pub fn search(context: &Context, options: &IndexOptions, terabytes: f64) -> Resu
         lookups,
         backup,
         opening,
-        growth_bytes,
+        footer_bytes: runs.iter().map(|run| run.footer_memory_bytes()).sum(),
         found: 1.0 - new_bytes as f64 / bytes as f64,
     })
 }
