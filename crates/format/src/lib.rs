@@ -12,10 +12,11 @@ mod index;
 mod manifest;
 pub mod names;
 pub mod nbd;
+pub mod pool;
 mod recipe;
 mod records;
 mod runs;
-mod session;
+
 mod vault_file;
 
 pub use bytes::{Malformed, Result};
@@ -40,8 +41,8 @@ pub use recipe::{
     RECIPE_PAGES_MAX, SEGMENTS_PER_PAGE, SEGMENT_BYTES_MAX,
 };
 pub use records::{
-    encode_mark, ClaimRecord, NameRecord, ReaderRecord, RetiringRecord, Verification, Verifications,
+    encode_mark, ClaimRecord, NameRecord, ReaderRecord, RetiringRecord, SessionRecord, Verification,
+    Verifications,
 };
 pub use runs::RunSet;
-pub use session::SessionRecord;
 pub use vault_file::{VaultFile, FORMAT_VERSION};

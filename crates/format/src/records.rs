@@ -1,7 +1,9 @@
 //! Small objects: the name of a disk, a reader, and records whose only content is their name.
 
+mod session;
 mod verifications;
 
+pub use session::SessionRecord;
 pub use verifications::{Verification, Verifications};
 
 use crate::bytes::{In, Malformed, Out, Result};

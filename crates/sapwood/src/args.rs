@@ -2,6 +2,7 @@
 
 mod backup;
 mod help;
+mod pool;
 mod reading;
 mod restore;
 mod retention;
@@ -10,6 +11,7 @@ mod values;
 
 pub use backup::Backup;
 pub use help::{command, explain, parse};
+pub use pool::{PoolServe, PoolWhat, ShareMode, VolumeWhat};
 pub use reading::{Diff, Files, FilesWhat, Mount};
 pub use restore::{Nbd, Restore, Serve};
 pub use retention::{Copy, Retain};
@@ -231,6 +233,21 @@ pub enum Command {
     Nbd(Nbd),
     /// Show all snapshots as read-only files: VM/DISK/SNAPSHOT.raw
     Mount(Mount),
+    /// Live disks that share their blocks: make, serve and check a pool of them
+    Pool {
+        #[command(subcommand)]
+        what: PoolWhat,
+    },
+    /// The volumes of a pool: disks that virtual machines run on
+    ///
+    /// While the pool is served, its server is asked.
+    Volume {
+        /// The pool: a file or a block device
+        #[arg(long, env = "SAPWOOD_POOL", value_name = "PATH")]
+        pool: PathBuf,
+        #[command(subcommand)]
+        what: VolumeWhat,
+    },
     /// Build or show the popular set: copies of the most common chunks, which later backups refer to
     Popular {
         #[command(subcommand)]

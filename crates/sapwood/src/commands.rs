@@ -3,13 +3,13 @@
 mod backup;
 mod copy;
 mod diff;
+mod exports;
 mod files;
 mod init;
 mod jobs;
-mod mount;
 mod names;
-mod nbd;
 mod packaging;
+mod pool;
 mod restore;
 mod snapshots;
 mod space;
@@ -17,6 +17,7 @@ mod verify;
 
 use crate::args::{Args, Command, ConfigWhat};
 use anyhow::Result;
+use exports::{mount, nbd};
 use jobs::{check, run, status};
 use snapshots::{delete, hold, list, remove, rename, retain, tag};
 use space::{availability, gc, map, popular, reindex, stats, study};
@@ -50,6 +51,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Command::Map { snapshot } => map::run(args, snapshot),
         Command::Nbd(a) => nbd::run(args, a),
         Command::Mount(a) => mount::run(args, a),
+        Command::Pool { what } => pool::run(args, what),
+        Command::Volume { pool, what } => pool::volume::run(args, pool, what),
         Command::Completions { shell } => packaging::completions(*shell),
         Command::Man { dir } => packaging::man(dir),
         Command::Popular { what } => popular::run(args, what),

@@ -248,6 +248,24 @@ fn every_command_prints_what_the_page_says() {
     machine.kill();
     run("restore VM --to", &["restore", "vm", "--to", &bench.arg("machine")]);
     run("restore --live", &["-q", "restore", "vm/vd0", &bench.arg("live"), "--live", "--", "true"]);
+    let pool = bench.arg("pool");
+    let volume = |args: &[&str]| -> Vec<String> {
+        ["volume", "--pool", &pool].iter().chain(args).map(|s| s.to_string()).collect()
+    };
+    run("pool create", &["pool", "create", &pool, "--size", "256MiB"]);
+    for (title, args) in [
+        ("volume create", &["create", "a", "--size", "10MiB"][..]),
+        ("volume snapshot", &["snapshot", "a@monday"]),
+        ("volume clone", &["clone", "a@monday", "b"]),
+        ("volume resize", &["resize", "b", "20MiB"]),
+        ("volume list", &["list"]),
+        ("volume delete", &["delete", "b"]),
+    ] {
+        let args = volume(args);
+        run(title, &args.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    run("pool stats", &["pool", "stats", &pool]);
+    run("pool check", &["pool", "check", &pool]);
     // Errors, too.
     let failed = bench.run(&["--json", "restore", "none/vda", &bench.arg("none")]);
     assert_eq!(failed.code(), Some(FAILED));

@@ -9,6 +9,7 @@ use filesystem::fat::Fat;
 use filesystem::ntfs::Ntfs;
 use filesystem::FileSystem;
 use flate2::{Compress, Compression, FlushCompress};
+use format::pool::{ChunkHeader, BLOCK_BYTES, CHUNK_HEADER_BYTES};
 use format::{decode_frame, encode_mark, DataFooter, HooksFooter, Kind, Summary, FRAME_HEADER_BYTES};
 use fuzz::disk::{Sectors, DISK_BYTES};
 use fuzz::volume;
@@ -84,6 +85,7 @@ fn seeds() -> Vec<(&'static str, Seeds)> {
     all.push(("data_footer", vec![data_footer()]));
     all.push(("vault_file", vec![vault_file().encode()]));
     all.extend(images());
+    all.push(("pool", pools()));
     all.push(("stream", vec![b"\x05\x00\x09\xff\x01\x02\x03\x04a disk that comes through a pipe".repeat(9)]));
     all.push(("chunk_spec", chunk_specs()));
     let lists: [&[u8]; 4] = [
@@ -103,6 +105,22 @@ fn seeds() -> Vec<(&'static str, Seeds)> {
     all.extend(volumes());
     all.push(("filesystem_volumes", vec![volume::ext2(), volume::partitions()]));
     all
+}
+
+/// As the target `pool` wants them: what stands behind the number of the decoder.
+fn pools() -> Seeds {
+    let chunk: &[u8] = include_bytes!("../../../crates/format/tests/golden/pool-journal-chunk");
+    let records = ChunkHeader::peek(chunk).map_or(0, |header| header.length);
+    let filter: &[u8] = include_bytes!("../../../crates/format/tests/golden/pool-filter");
+    let seeds: [(u8, &[u8]); 6] = [
+        (0, include_bytes!("../../../crates/format/tests/golden/pool-superblock")),
+        (1, include_bytes!("../../../crates/format/tests/golden/pool-catalog-slot")),
+        (2, &chunk[CHUNK_HEADER_BYTES..records]),
+        (3, filter),
+        (3, &filter[BLOCK_BYTES..]),
+        (4, include_bytes!("../../../crates/format/tests/golden/pool-page")),
+    ];
+    seeds.iter().map(|(what, bytes)| [&[*what], *bytes].concat()).collect()
 }
 
 /// Volumes whose files can all be read.

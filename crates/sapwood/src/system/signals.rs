@@ -26,6 +26,12 @@ impl EndSignal {
         move || has_come.store(true, Ordering::SeqCst)
     }
 
+    /// Asks from another thread whether a signal has come.
+    pub fn watch(&self) -> impl Fn() -> bool + Send + 'static {
+        let has_come = self.has_come.clone();
+        move || has_come.load(Ordering::SeqCst)
+    }
+
     /// Whether a signal has come.
     pub fn has_come(&self) -> bool {
         self.has_come.load(Ordering::SeqCst)

@@ -6,6 +6,7 @@ use super::output::{is_json_printed, print_json};
 use super::streams::{self, errln};
 use filesystem::FsError;
 use image::ImageError;
+use pool::PoolError;
 use serde_json::json;
 use std::io::ErrorKind;
 use std::process::ExitCode;
@@ -55,7 +56,10 @@ fn code_of(e: &anyhow::Error) -> u8 {
         _ => match (e.downcast_ref::<StoreError>(), e.downcast_ref::<ImageError>()) {
             (Some(s), _) => of_store(s),
             (_, Some(i)) => of_image(i),
-            _ => e.downcast_ref::<FsError>().map_or(FAILED, of_file_system),
+            _ => match e.downcast_ref::<PoolError>() {
+                Some(p) => of_pool(p),
+                None => e.downcast_ref::<FsError>().map_or(FAILED, of_file_system),
+            },
         },
     }
 }
@@ -63,6 +67,16 @@ fn code_of(e: &anyhow::Error) -> u8 {
 fn of_store(e: &StoreError) -> u8 {
     match e {
         StoreError::Unsuitable { .. } | StoreError::Unwritable { .. } | StoreError::Locked { .. } => REFUSED,
+        _ => FAILED,
+    }
+}
+
+/// What a command of a pool ends with.
+pub fn of_pool(e: &PoolError) -> u8 {
+    match e {
+        PoolError::Damaged { .. } => DAMAGED,
+        PoolError::Newer(_) | PoolError::Refused(_) => REFUSED,
+        PoolError::Io { source, .. } if source.kind() == ErrorKind::ResourceBusy => REFUSED,
         _ => FAILED,
     }
 }

@@ -1,0 +1,24 @@
+//! The bytes of a pool: `docs/format/pool.md` lists them all.
+//!
+//! A pool has no objects and no frames: pages lie at fixed places, and what changes in them is recorded as bytes at an
+//! offset. So most of this module are offsets into pages.
+
+mod catalog;
+mod entry;
+mod filter_part;
+mod geometry;
+mod journal;
+mod page;
+mod superblock;
+
+pub use catalog::{CatalogEntry, CatalogState, MapRoot, Sharing, VolumeId, CATALOG_NAME_BYTES_MAX};
+pub use entry::{MapEntry, StoreEntry, SummaryEntry, COUNT_MAX};
+pub use filter_part::{FilterEntry, FilterHeader, FilterPart};
+pub use geometry::{
+    Geometry, GroupNo, PoolBlock, Slot, BLOCK_BYTES, FILTER_PART_BYTES, MAP_SLOTS, STORE_SLOTS,
+};
+pub use journal::{
+    ChunkHeader, JournalReader, JournalRecord, JournalWriter, CHUNK_HEADER_BYTES, SET_BYTES_MAX,
+};
+pub use page::{PageHeader, PageKind, PAGE_HEADER_BYTES};
+pub use superblock::{JournalTail, PoolId, Superblock};

@@ -1,0 +1,180 @@
+//! A slot of the catalog: a volume or a snapshot.
+
+use std::fmt;
+
+use super::PoolBlock;
+use crate::bytes::{In, Malformed, Out, Result};
+
+/// The longest name in bytes.
+pub const CATALOG_NAME_BYTES_MAX: usize = 255;
+
+/// A volume or snapshot of a pool, for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VolumeId(pub u32);
+
+impl fmt::Display for VolumeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// What a slot of the catalog holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CatalogState {
+    /// A volume.
+    Volume,
+    /// A snapshot of a volume.
+    Snapshot,
+    /// What was deleted, and whose blocks are being freed.
+    Deleted,
+}
+
+/// When blocks of equal content are shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// Never.
+    Off,
+    /// When they are written.
+    Inline,
+}
+
+/// A slot of the catalog that is in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CatalogEntry {
+    /// What it is.
+    pub state: CatalogState,
+    /// When its blocks are shared.
+    pub sharing: Sharing,
+    /// Level of its root.
+    pub level: u8,
+    /// Its id.
+    pub id: VolumeId,
+    /// Of a snapshot: its volume; of a clone: the snapshot that it was made from.
+    pub origin: Option<VolumeId>,
+    /// Size in bytes.
+    pub size: u64,
+    /// The root of its map, if anything was written.
+    pub root: Option<PoolBlock>,
+    /// When it was made, in seconds since 1970.
+    pub created: i64,
+    /// Its name; of a snapshot the part behind `@`.
+    pub name: String,
+}
+
+/// The part of a slot that every read and write needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapRoot {
+    /// Level of the root.
+    pub level: u8,
+    /// The root, if anything was written.
+    pub root: Option<PoolBlock>,
+    /// Size in bytes.
+    pub size: u64,
+}
+
+impl MapRoot {
+    /// Where the block of the root stands in a slot; it has 8 bytes.
+    pub const ROOT_AT: usize = 24;
+
+    /// What the slot of a volume or a snapshot has.
+    pub fn read(slot: &[u8; CatalogEntry::BYTES]) -> Self {
+        let number = |at: usize| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&slot[at..at + 8]);
+            u64::from_le_bytes(bytes)
+        };
+        let root = Some(number(Self::ROOT_AT)).filter(|block| *block != 0).map(PoolBlock);
+        MapRoot { level: slot[2], root, size: number(16) }
+    }
+
+    /// Whether a tree of this height reaches so many bytes.
+    pub fn level_for(size: u64) -> u8 {
+        let blocks = size.div_ceil(4096);
+        (0..3).find(|level| blocks <= 512 << (9 * level)).unwrap_or(3)
+    }
+}
+
+impl CatalogEntry {
+    /// Bytes of a slot.
+    pub const BYTES: usize = 512;
+
+    /// The bytes of its slot.
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        let mut out = Out(Vec::with_capacity(Self::BYTES));
+        out.u8(match self.state {
+            CatalogState::Volume => 1,
+            CatalogState::Snapshot => 2,
+            CatalogState::Deleted => 3,
+        });
+        out.u8(match self.sharing {
+            Sharing::Off => 0,
+            Sharing::Inline => 1,
+        });
+        out.u8(self.level);
+        out.u8(self.name.len() as u8);
+        out.u32(self.id.0);
+        out.u32(self.origin.map_or(0, |id| id.0));
+        out.u32(0);
+        out.u64(self.size);
+        out.u64(self.root.map_or(0, |block| block.0));
+        out.u64(self.created as u64);
+        out.bytes(self.name.as_bytes());
+        let mut slot = [0; Self::BYTES];
+        slot[..out.0.len()].copy_from_slice(&out.0);
+        slot
+    }
+
+    /// What [`CatalogEntry::encode`] wrote; `None` for an empty slot.
+    pub fn decode(slot: &[u8; Self::BYTES]) -> Result<Option<Self>> {
+        let mut fields = In::within(slot, 4096);
+        let state = match fields.u8()? {
+            0 => return Ok(None),
+            1 => CatalogState::Volume,
+            2 => CatalogState::Snapshot,
+            3 => CatalogState::Deleted,
+            other => return Err(Malformed::new(format!("a slot of the catalog in state {other}"))),
+        };
+        let sharing = match fields.u8()? {
+            0 => Sharing::Off,
+            1 => Sharing::Inline,
+            other => return Err(Malformed::new(format!("sharing {other}"))),
+        };
+        let (level, name_bytes) = (fields.u8()?, usize::from(fields.u8()?));
+        if level > 3 {
+            return Err(Malformed::new(format!("a root of level {level}")));
+        }
+        let id = VolumeId(fields.u32()?);
+        let origin = Some(fields.u32()?).filter(|id| *id != 0).map(VolumeId);
+        fields.u32()?;
+        let (size, root, created) = (fields.u64()?, fields.u64()?, fields.u64()? as i64);
+        let name = String::from_utf8(fields.bytes(name_bytes)?.to_vec())
+            .map_err(|_| Malformed::new("a name that is not UTF-8"))?;
+        let root = (root != 0).then_some(PoolBlock(root));
+        Ok(Some(CatalogEntry { state, sharing, level, id, origin, size, root, created, name }))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_comes_back() {
+        let entry = CatalogEntry {
+            state: CatalogState::Snapshot,
+            sharing: Sharing::Inline,
+            level: 2,
+            id: VolumeId(7),
+            origin: Some(VolumeId(3)),
+            size: 5 << 30,
+            root: Some(PoolBlock(99)),
+            created: -1,
+            name: "ä".repeat(127),
+        };
+        let root = MapRoot::read(&entry.encode());
+        assert_eq!((root.level, root.root, root.size), (entry.level, entry.root, entry.size));
+        assert_eq!(CatalogEntry::decode(&entry.encode()).unwrap(), Some(entry));
+        assert_eq!(CatalogEntry::decode(&[0; 512]).unwrap(), None);
+    }
+}

@@ -1,0 +1,117 @@
+//! The bytes of a pool, beside files in the repository that later programs must still read.
+//!
+//! `SAPWOOD_BLESS=1 cargo test -p format --test golden_pool` writes the files anew: only before a format version is
+//! released.
+#![allow(clippy::unwrap_used)]
+
+use std::path::PathBuf;
+
+use format::pool::{
+    CatalogEntry, CatalogState, FilterEntry, FilterHeader, FilterPart, Geometry, JournalReader,
+    JournalRecord, JournalTail, JournalWriter, MapEntry, PageHeader, PageKind, PoolBlock, PoolId, Sharing,
+    StoreEntry, SummaryEntry, Superblock, VolumeId, BLOCK_BYTES,
+};
+
+const POOL: PoolId = PoolId([0x5a; 16]);
+
+fn golden(name: &str, bytes: &[u8]) -> Vec<u8> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("SAPWOOD_BLESS").is_some() {
+        std::fs::write(&path, bytes).unwrap();
+    }
+    std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+#[test]
+fn superblock() {
+    let superblock = Superblock {
+        pool: POOL,
+        written: 12,
+        geometry: Geometry::plan(1 << 21).unwrap(),
+        tail: JournalTail { chunk: 77, block: 5 },
+        is_clean: false,
+        filter: Some((1, 4)),
+        epoch: 6,
+    };
+    let bytes = golden("pool-superblock", &superblock.encode());
+    assert_eq!(Superblock::decode(&bytes.try_into().unwrap()), Ok(superblock));
+    assert_eq!(golden("pool-superblock", &superblock.encode()), superblock.encode());
+}
+
+#[test]
+fn pages() {
+    let mut page = [0; BLOCK_BYTES];
+    page[PageHeader::KIND_AT..PageHeader::KIND_AT + 2]
+        .copy_from_slice(&PageHeader::kind_bytes(PageKind::Map, 1));
+    let entry = MapEntry::data(PoolBlock(0x9_8765_4321), 0xabcde);
+    let slot = Geometry::map_slot(PoolBlock(900), 511);
+    page[slot.offset..slot.offset + MapEntry::BYTES].copy_from_slice(&entry.encode());
+    let store = StoreEntry { count: 3, is_node: false, has_fingerprint: true };
+    page[100..104].copy_from_slice(&store.encode());
+    let summary = SummaryEntry { free: 32_000, in_use: true, changed: 9 };
+    page[104..112].copy_from_slice(&summary.encode());
+    PageHeader::seal(POOL, PoolBlock(900), 31, &mut page);
+    let bytes: [u8; BLOCK_BYTES] = golden("pool-page", &page).try_into().unwrap();
+    assert_eq!(bytes, page);
+    let header = PageHeader::open(POOL, PoolBlock(900), &bytes).unwrap();
+    assert_eq!((header.kind, header.level, header.chunk), (PageKind::Map, 1, 31));
+    assert_eq!(MapEntry::decode(bytes[slot.offset..slot.offset + 7].try_into().unwrap()), entry);
+    assert_eq!(StoreEntry::decode(bytes[100..104].try_into().unwrap()), store);
+    assert_eq!(SummaryEntry::decode(bytes[104..112].try_into().unwrap()), summary);
+}
+
+#[test]
+fn catalog_slot() {
+    let entry = CatalogEntry {
+        state: CatalogState::Snapshot,
+        sharing: Sharing::Inline,
+        level: 2,
+        id: VolumeId(0x0102_0304),
+        origin: Some(VolumeId(7)),
+        size: 20 << 30,
+        root: Some(PoolBlock(70_000)),
+        created: 1_800_000_000,
+        name: "monday".into(),
+    };
+    let bytes = golden("pool-catalog-slot", &entry.encode());
+    assert_eq!(bytes, entry.encode());
+    assert_eq!(CatalogEntry::decode(&bytes.try_into().unwrap()), Ok(Some(entry)));
+}
+
+#[test]
+fn journal_chunk() {
+    let records = [
+        JournalRecord::Fresh { first: PoolBlock(66_000), count: 288 },
+        JournalRecord::Set { page: PoolBlock(66_001), offset: 28, bytes: &[7; 36] },
+        JournalRecord::Forget { page: PoolBlock(70_001) },
+        JournalRecord::WriteBack { first: PoolBlock(66_001), count: 4 },
+    ];
+    let mut writer = JournalWriter::default();
+    records.iter().for_each(|record| writer.push(*record));
+    let chunk = writer.finish(POOL, 78);
+    let bytes = golden("pool-journal-chunk", &chunk);
+    assert_eq!(bytes, chunk);
+    let mut reader = JournalReader::open(POOL, &bytes).unwrap();
+    for record in records {
+        assert_eq!(reader.next_record(), Ok(Some(record)));
+    }
+    assert_eq!(reader.next_record(), Ok(None));
+}
+
+#[test]
+fn filter_checkpoint() {
+    let header = FilterHeader { pool: POOL, epoch: 4, entries: 2, parts: 1 };
+    let entries = [
+        FilterEntry { prefix: 0x0123_4567_89ab_cdef, block: PoolBlock(70_002) },
+        FilterEntry { prefix: 0xfedc_ba98_0000_0000, block: PoolBlock(0xf_ffff_ffff) },
+    ];
+    let mut part = FilterPart::default();
+    entries.iter().for_each(|entry| assert!(part.push(*entry)));
+    let encoded = [header.encode().to_vec(), part.finish(4)].concat();
+    let bytes = golden("pool-filter", &encoded);
+    assert_eq!(bytes, encoded);
+    assert_eq!(FilterHeader::decode(&bytes), Ok(header));
+    let mut read = Vec::new();
+    FilterPart::read(&bytes[BLOCK_BYTES..], 4, |entry| read.push(entry)).unwrap();
+    assert_eq!(read, entries);
+}

@@ -1,0 +1,122 @@
+//! The volumes and snapshots of a pool.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use format::pool::{CatalogEntry, CatalogState, PageKind, PoolBlock, Slot, VolumeId, CATALOG_NAME_BYTES_MAX};
+
+use crate::engine::{Engine, Page};
+use crate::error::{PoolError, Result};
+
+/// What is in the slots of the catalog. Roots and levels change behind it: the pages tell those.
+pub(crate) struct Catalog {
+    engine: Arc<Engine>,
+    /// Pages that have a slot in use: they stay in memory.
+    pages: BTreeMap<PoolBlock, Arc<Page>>,
+    entries: BTreeMap<u32, CatalogEntry>,
+}
+
+impl Catalog {
+    /// Reads the catalog.
+    pub fn read(engine: Arc<Engine>) -> Result<Self> {
+        let mut catalog = Catalog { engine, pages: BTreeMap::new(), entries: BTreeMap::new() };
+        for index in 0..catalog.engine.geometry.catalog_slots() {
+            let slot = catalog.engine.geometry.catalog_slot(index);
+            let page = catalog.engine.page(slot.page, PageKind::Catalog)?;
+            let entry = CatalogEntry::decode(&page.array(slot.offset)).map_err(|why| {
+                let what = format!("slot {index} of the catalog of {}", catalog.engine.location());
+                PoolError::damaged(what, why)
+            })?;
+            if let Some(entry) = entry {
+                catalog.pages.insert(slot.page, page);
+                catalog.entries.insert(index, entry);
+            }
+        }
+        Ok(catalog)
+    }
+
+    /// All slots in use, with roots and levels of when the pool was opened.
+    pub fn entries(&self) -> impl Iterator<Item = (u32, &CatalogEntry)> {
+        self.entries.iter().map(|(index, entry)| (*index, entry))
+    }
+
+    /// The full name of an entry.
+    pub fn full_name(&self, entry: &CatalogEntry) -> String {
+        match (entry.state, entry.origin) {
+            (CatalogState::Snapshot, Some(volume)) => {
+                let volume = self.entries.values().find(|e| e.id == volume);
+                format!("{}@{}", volume.map_or("?", |e| &e.name), entry.name)
+            }
+            _ => entry.name.clone(),
+        }
+    }
+
+    /// The slot with a full name.
+    pub fn find(&self, name: &str) -> Option<(u32, &CatalogEntry)> {
+        self.entries()
+            .find(|(_, entry)| entry.state != CatalogState::Deleted && self.full_name(entry) == name)
+    }
+
+    /// The same, or an error that says so.
+    pub fn get(&self, name: &str) -> Result<(u32, &CatalogEntry)> {
+        self.find(name).ok_or_else(|| {
+            PoolError::Refused(format!(
+                "{}: there is no {name}; `volume list` tells what there is",
+                self.engine.location()
+            ))
+        })
+    }
+
+    /// Whether a snapshot was made of a volume.
+    pub fn snapshots_of(&self, volume: VolumeId) -> impl Iterator<Item = &CatalogEntry> {
+        self.entries.values().filter(move |e| e.state == CatalogState::Snapshot && e.origin == Some(volume))
+    }
+
+    /// A slot, and its page.
+    pub fn slot(&self, index: u32) -> Result<(Slot, Arc<Page>)> {
+        let slot = self.engine.geometry.catalog_slot(index);
+        Ok((slot, self.engine.page(slot.page, PageKind::Catalog)?))
+    }
+
+    /// A slot that nothing is in, and an id that nothing has.
+    pub fn vacant(&self) -> Result<(u32, VolumeId)> {
+        let index = (0..self.engine.geometry.catalog_slots())
+            .find(|index| !self.entries.contains_key(index))
+            .ok_or_else(|| PoolError::Refused("the catalog is full: delete volumes or snapshots".into()))?;
+        loop {
+            let mut bytes = [0; 4];
+            getrandom::fill(&mut bytes)
+                .map_err(|e| PoolError::Refused(format!("the system gives no random numbers: {e}")))?;
+            let id = VolumeId(u32::from_le_bytes(bytes));
+            if id.0 != 0 && self.entries.values().all(|e| e.id != id) {
+                return Ok((index, id));
+            }
+        }
+    }
+
+    /// Notes what a slot holds from now on.
+    pub fn put(&mut self, index: u32, page: Arc<Page>, entry: CatalogEntry) {
+        self.pages.insert(page.block, page);
+        self.entries.insert(index, entry);
+    }
+
+    /// Notes that a slot is empty.
+    pub fn remove(&mut self, index: u32) {
+        self.entries.remove(&index);
+    }
+}
+
+/// Refuses names that a command line or a URL would not carry.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    let is_fine = |c: char| c.is_alphanumeric() || "._-/+:".contains(c);
+    let wrong = if name.is_empty() || name.len() > CATALOG_NAME_BYTES_MAX {
+        format!("a name has 1 to {CATALOG_NAME_BYTES_MAX} bytes")
+    } else if name.starts_with(['-', '/']) || name.ends_with('/') {
+        "a name begins with neither - nor /, and does not end with /".into()
+    } else if let Some(c) = name.chars().find(|c| !is_fine(*c)) {
+        format!("a name has letters, digits and . _ - / + : only, not {c:?}")
+    } else {
+        return Ok(());
+    };
+    Err(PoolError::Refused(format!("{name:?}: {wrong}")))
+}

@@ -1,0 +1,23 @@
+//! What keeps blocks: pages, their changes, the journal, free blocks. It knows nothing of volumes.
+
+mod allocate;
+mod checkpoint;
+mod commit;
+mod epochs;
+mod filter_file;
+mod flush;
+mod groups;
+mod journal;
+mod open;
+mod page;
+mod recovery;
+mod state;
+mod store;
+mod transaction;
+
+pub use allocate::{Run, Stream, Urgency};
+pub use open::format_device;
+pub use page::Page;
+pub use state::{Engine, Settings};
+pub use store::can_share;
+pub use transaction::{Need, Transaction};

@@ -1,0 +1,186 @@
+//! Pages are written to their places, so that the journal's tail can move on.
+
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::Duration;
+
+use format::pool::{JournalRecord, PageHeader, PoolBlock, BLOCK_BYTES};
+
+use super::page::Page;
+use super::state::{Engine, Wanted};
+use crate::error::Result;
+
+/// Pages that are copied at once under the commit lock.
+const BATCH: usize = 512;
+/// How long what was written stays only in memory if nobody flushes.
+const FLUSH_EVERY: Duration = Duration::from_secs(5);
+
+/// A copy of a page, sealed.
+struct Copy {
+    page: Arc<Page>,
+    version: u64,
+    bytes: Box<[u8; BLOCK_BYTES]>,
+}
+
+impl Engine {
+    /// Waits until there is room for another transaction: in the open chunk, in the journal, among dirty pages.
+    pub(super) fn make_room(&self) -> Result<()> {
+        self.check_alive()?;
+        let (chunk_bytes, dirty) = {
+            let commit = self.commit.lock();
+            (commit.writer.len(), commit.dirty.len())
+        };
+        let journal_bytes = self.geometry.journal_blocks as usize * BLOCK_BYTES;
+        if chunk_bytes > (journal_bytes / 16).min(2 << 20) {
+            self.flush()?;
+        }
+        let used = self.journal_used.load(Ordering::Relaxed);
+        let journal = self.geometry.journal_blocks;
+        if used > journal / 8 * 5 || dirty > self.dirty_max() {
+            self.checkpoint()?;
+        } else if used > journal / 2 || dirty > self.dirty_max() / 2 {
+            self.want(Wanted::Checkpoint);
+        }
+        Ok(())
+    }
+
+    fn dirty_max(&self) -> usize {
+        self.settings.cache_pages / 2
+    }
+
+    /// Writes all pages back that are dirty now, and moves the tail of the journal on.
+    pub fn checkpoint(&self) -> Result<()> {
+        let journal_used = self.journal_used.load(Ordering::Relaxed);
+        let _one = self.checkpointing.lock();
+        // Another one did it while this one waited.
+        if self.journal_used.load(Ordering::Relaxed) < journal_used / 2 {
+            return Ok(());
+        }
+        // A page that is freed meanwhile must not be used for data before its copy was written.
+        let guard = self.read_guard();
+        let pages: Vec<Arc<Page>> = self.commit.lock().dirty.values().cloned().collect();
+        for batch in pages.chunks(BATCH) {
+            self.write_back(batch)?;
+        }
+        drop(guard);
+        self.sync()?;
+        self.move_tail()
+    }
+
+    fn write_back(&self, batch: &[Arc<Page>]) -> Result<()> {
+        let (mut copies, chunk) = {
+            let mut commit = self.commit.lock();
+            // Pages that were freed meanwhile are none any more.
+            let live: Vec<_> = batch.iter().filter(|p| commit.dirty.contains_key(&p.block)).collect();
+            for run in live.chunk_by(|a, b| a.block.0 + 1 == b.block.0) {
+                commit.record(JournalRecord::WriteBack { first: run[0].block, count: run.len() as u32 });
+            }
+            let copies: Vec<Copy> = live
+                .into_iter()
+                .map(|page| Copy {
+                    page: Arc::clone(page),
+                    version: page.version(),
+                    bytes: page.bytes().clone(),
+                })
+                .collect();
+            (copies, commit.chunk)
+        };
+        // Their last changes, and the record that they may be half written.
+        self.flush_to(chunk)?;
+        for copy in &mut copies {
+            PageHeader::seal(self.id, copy.page.block, chunk, &mut copy.bytes);
+        }
+        for run in copies.chunk_by(|a, b| a.page.block.0 + 1 == b.page.block.0) {
+            let bytes: Vec<u8> = run.iter().flat_map(|copy| &copy.bytes[..]).copied().collect();
+            self.write_at(run[0].page.block, &bytes)?;
+        }
+        for copy in &copies {
+            if let Some(group) = self.group_of(copy.page.block) {
+                self.store_writes[group.0 as usize].fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let mut commit = self.commit.lock();
+        for copy in &copies {
+            if !commit.dirty.contains_key(&copy.page.block) {
+                continue;
+            }
+            if copy.page.version() == copy.version {
+                copy.page.set_dirty_since(None);
+                commit.dirty.remove(&copy.page.block);
+            } else {
+                // What changed after it was copied is in this chunk or a later one.
+                copy.page.set_dirty_since(Some(chunk));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a superblock with the first chunk that must be replayed.
+    fn move_tail(&self) -> Result<()> {
+        let mut ring = self.ring.lock();
+        let (first, next) = {
+            let commit = self.commit.lock();
+            let first = commit.dirty.values().filter_map(|page| page.dirty_since()).min();
+            (first.unwrap_or(commit.chunk), commit.chunk)
+        };
+        let tail = ring.tail_for(first, next);
+        self.write_superblock(|superblock| superblock.tail = tail)?;
+        ring.release_before(tail.chunk);
+        self.journal_used.store(ring.used(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Changes the superblock, durably.
+    pub(super) fn write_superblock(&self, change: impl FnOnce(&mut format::pool::Superblock)) -> Result<()> {
+        let mut current = self.superblock.lock();
+        let mut next = *current;
+        change(&mut next);
+        next.written += 1;
+        self.write_at(PoolBlock(next.written % 2), &next.encode())?;
+        self.sync()?;
+        *current = next;
+        Ok(())
+    }
+
+    /// Tells the thread that runs [`Engine::maintain`] what to do.
+    pub(super) fn want(&self, what: Wanted) {
+        let (wanted, changed) = &self.wanted;
+        let mut wanted = wanted.lock();
+        if *wanted != Wanted::End && *wanted != what {
+            *wanted = what;
+            changed.notify_one();
+        }
+    }
+
+    /// Ends [`Engine::maintain`].
+    pub fn end_maintenance(&self) {
+        self.want(Wanted::End);
+    }
+
+    /// Flushes now and then, and writes pages back before anybody has to wait for it. Returns when the pool ends.
+    pub fn maintain(&self) {
+        let (wanted, changed) = &self.wanted;
+        loop {
+            let what = {
+                let mut wanted = wanted.lock();
+                if *wanted == Wanted::Nothing {
+                    changed.wait_for(&mut wanted, FLUSH_EVERY);
+                }
+                let what = *wanted;
+                if what != Wanted::End {
+                    *wanted = Wanted::Nothing;
+                }
+                what
+            };
+            let done = match what {
+                Wanted::End => return,
+                Wanted::Checkpoint => self.checkpoint(),
+                Wanted::Nothing => self.flush().map(|()| self.release(Vec::new())),
+            };
+            // The failure is kept, and whoever uses the pool next is told.
+            if done.is_err() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Checkpoints of the filter, so that opening a pool does not read every fingerprint store.
+
+use std::sync::atomic::Ordering;
+
+use chunk::Fingerprint;
+use format::pool::{
+    FilterHeader, FilterPart, GroupNo, PageKind, PoolBlock, StoreEntry, SummaryEntry, BLOCK_BYTES,
+    STORE_SLOTS,
+};
+
+use super::state::Engine;
+use crate::error::{PoolError, Result};
+use crate::filter::prefix;
+
+impl Engine {
+    /// Writes the filter beside the checkpoint that counts, and lets it count. Others may change the filter meanwhile: from
+    /// the new epoch on their groups are read again after a crash.
+    pub fn write_filter(&self) -> Result<()> {
+        let epoch = self.filter_epoch.fetch_add(1, Ordering::SeqCst) + 1;
+        let which = self.superblock.lock().filter.map_or(0, |(which, _)| 1 - which);
+        self.write_superblock(|s| s.epoch = epoch)?;
+        let start = self.geometry.filter_start(which);
+        let end = start.0 + u64::from(self.geometry.filter_blocks);
+        let (mut at, mut parts, mut entries) = (start.0 + 1, 0, 0);
+        let mut part = FilterPart::default();
+        let mut written = Ok(());
+        let mut put = |part: &mut FilterPart| {
+            let bytes = part.finish(epoch);
+            // What has no room is found by reading stores again, or not at all.
+            if at + (bytes.len() / BLOCK_BYTES) as u64 <= end {
+                self.write_at(PoolBlock(at), &bytes)?;
+                at += (bytes.len() / BLOCK_BYTES) as u64;
+                parts += 1;
+            }
+            Ok(())
+        };
+        self.filter.for_each(|entry| {
+            entries += 1;
+            if written.is_ok() && !part.push(entry) {
+                written = put(&mut part);
+            }
+        });
+        written?;
+        if !part.is_empty() {
+            put(&mut part)?;
+        }
+        let header = FilterHeader { pool: self.id, epoch, entries, parts };
+        self.write_at(start, &header.encode())?;
+        self.sync()?;
+        self.write_superblock(|s| s.filter = Some((which, epoch)))
+    }
+
+    /// Fills the filter: from the checkpoint, and from the stores of groups that changed since. It is a hint: what cannot
+    /// be read costs space only.
+    pub fn load_filter(&self) -> Result<()> {
+        let checkpoint = self.superblock.lock().filter;
+        let loaded = checkpoint.and_then(|(which, epoch)| self.read_checkpoint(which, epoch).ok());
+        let since = match (loaded, checkpoint) {
+            (Some(()), Some((_, epoch))) => epoch,
+            _ => 0,
+        };
+        for group in (0..self.geometry.groups).map(GroupNo) {
+            let summary = self.summary(group)?;
+            if summary.in_use && summary.changed >= since && self.check_alive().is_ok() {
+                self.read_fingerprints(group)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A group's slot of the summary.
+    pub fn summary(&self, group: GroupNo) -> Result<SummaryEntry> {
+        let slot = self.geometry.summary_slot(group);
+        Ok(SummaryEntry::decode(self.page(slot.page, PageKind::Summary)?.array(slot.offset)))
+    }
+
+    fn read_checkpoint(&self, which: u8, epoch: u32) -> Result<()> {
+        let start = self.geometry.filter_start(which);
+        let wrong = |why| PoolError::damaged(format!("the filter at block {start}"), why);
+        let mut block = vec![0; BLOCK_BYTES];
+        self.read_blocks(start, &mut block)?;
+        let header = FilterHeader::decode(&block).map_err(wrong)?;
+        if header.pool != self.id || header.epoch != epoch {
+            return Err(PoolError::Damaged {
+                what: format!("the filter at block {start}"),
+                why: "it is an old one".into(),
+            });
+        }
+        let changed: Vec<bool> = (0..self.geometry.groups)
+            .map(|group| self.summary(GroupNo(group)).map(|s| s.changed >= epoch))
+            .collect::<Result<_>>()?;
+        let mut at = start.0 + 1;
+        for _ in 0..header.parts {
+            self.read_blocks(PoolBlock(at), &mut block)?;
+            let bytes = FilterPart::stored_bytes(&block).map_err(wrong)?;
+            let mut part = vec![0; bytes];
+            self.read_blocks(PoolBlock(at), &mut part)?;
+            FilterPart::read(&part, epoch, |entry| {
+                // Groups that changed are read anew.
+                if self.geometry.locate(entry.block).is_some_and(|(group, _)| !changed[group.0 as usize]) {
+                    self.filter.insert(entry.prefix, entry.block);
+                }
+            })
+            .map_err(wrong)?;
+            at += (bytes / BLOCK_BYTES) as u64;
+        }
+        Ok(())
+    }
+
+    fn read_fingerprints(&self, group: GroupNo) -> Result<()> {
+        let start = self.geometry.store_start(group);
+        let blocks = self.geometry.data_blocks();
+        for page in 0..self.geometry.store_pages() {
+            let Ok(store) = self.store_page(PoolBlock(start.0 + u64::from(page))) else { continue };
+            let bytes = store.bytes();
+            for slot in 0..STORE_SLOTS.min(blocks.saturating_sub(page * STORE_SLOTS)) {
+                let at = 28 + slot as usize * StoreEntry::BYTES;
+                let (mut word, mut fingerprint) = ([0; 4], [0; 32]);
+                word.copy_from_slice(&bytes[at..at + 4]);
+                fingerprint.copy_from_slice(&bytes[at + 4..at + 36]);
+                let entry = StoreEntry::decode(word);
+                if entry.count > 0 && entry.has_fingerprint {
+                    let block = self.geometry.data_block(group, page * STORE_SLOTS + slot);
+                    self.filter.insert(prefix(&Fingerprint(fingerprint)), block);
+                }
+            }
+        }
+        Ok(())
+    }
+}

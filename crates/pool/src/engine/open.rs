@@ -1,0 +1,196 @@
+//! A pool is made, opened and closed.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::OnceLock;
+
+use format::pool::{
+    Geometry, GroupNo, JournalTail, PageHeader, PageKind, PoolBlock, PoolId, Slot, SummaryEntry, Superblock,
+    BLOCK_BYTES,
+};
+use parking_lot::{Condvar, Mutex};
+
+use super::commit::Commit;
+use super::epochs::Epochs;
+use super::groups::Groups;
+use super::journal::Ring;
+use super::page::PageCache;
+use super::recovery::replay;
+use super::state::{Engine, Settings, Wanted};
+use crate::device::Device;
+use crate::error::{PoolError, Result};
+use crate::filter::Filter;
+
+/// Writes an empty pool. What was on the device is lost.
+pub fn format_device(device: &dyn Device, id: PoolId, geometry: Geometry) -> Result<()> {
+    let failed = |what: &str| PoolError::io(format!("{}: {what}", device.location()));
+    let mut page = [0; BLOCK_BYTES];
+    // The superblocks last: before them there is no pool.
+    device
+        .write_at(&page, 0)
+        .and_then(|()| device.write_at(&page, BLOCK_BYTES as u64))
+        .map_err(failed("writing"))?;
+    // An old pool's chunks would be taken for this one's, if it had the same id.
+    for n in 0..geometry.journal_blocks {
+        let block = PoolBlock(geometry.journal_start().0 + u64::from(n));
+        device.read_at(&mut page, block.offset()).map_err(failed("reading"))?;
+        if page != [0; BLOCK_BYTES] {
+            device.write_at(&[0; BLOCK_BYTES], block.offset()).map_err(failed("writing"))?;
+        }
+    }
+    for n in 0..geometry.catalog_blocks {
+        let block = PoolBlock(geometry.catalog_start().0 + u64::from(n));
+        page.fill(0);
+        put_page(device, id, block, PageKind::Catalog, &mut page)?;
+    }
+    let mut group = 0;
+    for n in 0..geometry.summary_blocks {
+        let block = PoolBlock(geometry.summary_start().0 + u64::from(n));
+        page.fill(0);
+        while group < geometry.groups {
+            let Slot { page: of, offset } = geometry.summary_slot(GroupNo(group));
+            if of != block {
+                break;
+            }
+            let entry = SummaryEntry { free: geometry.data_blocks(), ..SummaryEntry::default() };
+            page[offset..offset + SummaryEntry::BYTES].copy_from_slice(&entry.encode());
+            group += 1;
+        }
+        put_page(device, id, block, PageKind::Summary, &mut page)?;
+    }
+    device.sync().map_err(failed("syncing"))?;
+    let tail = JournalTail { chunk: 1, block: 0 };
+    let mut superblock =
+        Superblock { pool: id, written: 1, geometry, tail, is_clean: true, filter: None, epoch: 1 };
+    for _ in 0..2 {
+        superblock.written += 1;
+        let at = PoolBlock(superblock.written % 2).offset();
+        device.write_at(&superblock.encode(), at).map_err(failed("writing the superblock"))?;
+        device.sync().map_err(failed("syncing"))?;
+    }
+    Ok(())
+}
+
+fn put_page(
+    device: &dyn Device,
+    id: PoolId,
+    block: PoolBlock,
+    kind: PageKind,
+    page: &mut [u8; BLOCK_BYTES],
+) -> Result<()> {
+    page[PageHeader::KIND_AT..PageHeader::KIND_AT + 2].copy_from_slice(&PageHeader::kind_bytes(kind, 0));
+    PageHeader::seal(id, block, 0, page);
+    let what = format!("{}: writing block {block}", device.location());
+    device.write_at(&page[..], block.offset()).map_err(PoolError::io(what))
+}
+
+/// The superblock that counts.
+pub(crate) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
+    let location = device.location();
+    let mut found: Option<Superblock> = None;
+    let mut wrong = None;
+    for n in 0..2 {
+        let mut block = [0; BLOCK_BYTES];
+        let what = format!("{location}: reading block {n}");
+        device.read_at(&mut block, PoolBlock(n).offset()).map_err(PoolError::io(what))?;
+        match Superblock::decode(&block) {
+            Ok(superblock) if found.is_none_or(|f| f.written < superblock.written) => {
+                found = Some(superblock)
+            }
+            Ok(_) => {}
+            Err(why) => wrong = Some(PoolError::damaged(format!("the superblock of {location}"), why)),
+        }
+    }
+    let superblock = match (found, wrong) {
+        (Some(superblock), _) => superblock,
+        (None, Some(wrong)) => return Err(wrong),
+        (None, None) => return Err(PoolError::Refused(format!("{location} is no pool"))),
+    };
+    let size = device.size() / BLOCK_BYTES as u64;
+    if superblock.geometry.blocks > size {
+        return Err(PoolError::Damaged {
+            what: location,
+            why: format!("the pool has {} blocks, the device {size}", superblock.geometry.blocks),
+        });
+    }
+    Ok(superblock)
+}
+
+impl Engine {
+    /// Opens a pool, after replaying what its journal holds.
+    pub fn open(device: Box<dyn Device>, settings: Settings) -> Result<Self> {
+        let superblock = read_superblock(&*device)?;
+        let geometry = superblock.geometry;
+        let replayed = replay(&*device, &superblock)?;
+        let mut ring = Ring::new(geometry.journal_blocks, replayed.next.block);
+        ring.adopt(&replayed.chunks, replayed.next.block);
+        let engine = Engine {
+            id: superblock.pool,
+            geometry,
+            filter: Filter::new(geometry.blocks),
+            settings,
+            pages: PageCache::new(settings.cache_pages),
+            commit: Mutex::new(Commit::new(replayed.next.chunk)),
+            journal_used: AtomicU32::new(ring.used()),
+            ring: Mutex::new(ring),
+            durable: AtomicU64::new(replayed.next.chunk - 1),
+            data_written: AtomicBool::new(true),
+            freed: Mutex::new(HashSet::new()),
+            waiting: Mutex::new(Vec::new()),
+            initialising: Mutex::new(()),
+            store_writes: (0..geometry.groups).map(|_| AtomicU32::new(0)).collect(),
+            groups: Groups::new(std::iter::empty()),
+            epochs: Epochs::default(),
+            superblock: Mutex::new(superblock),
+            checkpointing: Mutex::new(()),
+            filter_epoch: AtomicU32::new(superblock.epoch + 1),
+            reserve: i64::from(geometry.data_blocks()).min(i64::from(geometry.groups) * 8 + 16),
+            failure: OnceLock::new(),
+            wanted: (Mutex::new(Wanted::Nothing), Condvar::new()),
+            device,
+        };
+        {
+            let mut commit = engine.commit.lock();
+            for page in replayed.pages {
+                page.set_dirty_since(Some(superblock.tail.chunk));
+                commit.dirty.insert(page.block, std::sync::Arc::clone(&page));
+                engine.pages.put(page);
+            }
+        }
+        let free: Vec<u32> = (0..geometry.groups)
+            .map(|g| engine.summary(GroupNo(g)).map(|s| s.free))
+            .collect::<Result<_>>()?;
+        let engine = Engine { groups: Groups::new(free.into_iter()), ..engine };
+        let epoch = engine.filter_epoch();
+        engine.write_superblock(|s| {
+            s.is_clean = false;
+            s.epoch = epoch;
+        })?;
+        Ok(engine)
+    }
+
+    /// Writes everything to its place.
+    pub fn close(&self) -> Result<()> {
+        self.end_maintenance();
+        self.flush()?;
+        while !self.commit.lock().dirty.is_empty() {
+            self.checkpoint()?;
+        }
+        // The checkpoints appended to the journal: the tail moves behind them.
+        self.checkpoint()?;
+        self.write_filter()?;
+        self.write_superblock(|s| s.is_clean = true)?;
+        self.failure.set("it was closed".into()).unwrap_or(());
+        Ok(())
+    }
+
+    /// Free blocks that a write may take.
+    pub fn free_blocks(&self) -> u64 {
+        (self.groups.total() - self.reserve).max(0) as u64
+    }
+
+    /// Data blocks in all.
+    pub fn data_blocks(&self) -> u64 {
+        u64::from(self.geometry.groups) * u64::from(self.geometry.data_blocks())
+    }
+}

@@ -1,0 +1,185 @@
+//! What the journal holds is made anew after a crash.
+//!
+//! Chunks from the tail on are applied in order, to pages in memory. Every record sets bytes, so it does not matter whether
+//! a page has them already. The time depends on the journal's length, not on the pool's.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use format::pool::{
+    ChunkHeader, Geometry, JournalReader, JournalRecord, JournalTail, PageHeader, PoolBlock, PoolId,
+    Superblock, BLOCK_BYTES,
+};
+
+use super::page::Page;
+use crate::device::Device;
+use crate::error::{PoolError, Result};
+
+/// What a replay gives.
+pub(super) struct Replayed {
+    /// Pages that the journal changed.
+    pub pages: Vec<Arc<Page>>,
+    /// The next chunk, and where it goes.
+    pub next: JournalTail,
+    /// Chunks in the journal, with their places.
+    pub chunks: Vec<JournalTail>,
+}
+
+struct Replay<'a> {
+    device: &'a dyn Device,
+    pool: PoolId,
+    geometry: Geometry,
+    pages: HashMap<PoolBlock, Replaying>,
+    /// Pages that may be half written.
+    written_back: HashSet<PoolBlock>,
+}
+
+struct Replaying {
+    bytes: Box<[u8; BLOCK_BYTES]>,
+    /// Why the page is not what it should be, if nothing explains it.
+    damage: Option<PoolError>,
+}
+
+/// Replays the journal.
+pub(super) fn replay(device: &dyn Device, superblock: &Superblock) -> Result<Replayed> {
+    let mut replay = Replay {
+        device,
+        pool: superblock.pool,
+        geometry: superblock.geometry,
+        pages: HashMap::new(),
+        written_back: HashSet::new(),
+    };
+    let mut next = superblock.tail;
+    let mut chunks = Vec::new();
+    while let Some((place, bytes)) = replay.read_chunk(next)? {
+        replay.apply(&bytes).map_err(|e| match e {
+            PoolError::Damaged { what, why } => {
+                PoolError::Damaged { what: format!("{what}, in chunk {} of the journal", next.chunk), why }
+            }
+            other => other,
+        })?;
+        chunks.push(JournalTail { chunk: next.chunk, block: place });
+        let behind = place + (bytes.len() / BLOCK_BYTES) as u32;
+        let block = if behind >= superblock.geometry.journal_blocks { 0 } else { behind };
+        next = JournalTail { chunk: next.chunk + 1, block };
+    }
+    replay.check_end(next.chunk)?;
+    Ok(Replayed { pages: replay.finish()?, next, chunks })
+}
+
+impl Replay<'_> {
+    /// A chunk and its place: where the one before ended, or at the ring's beginning.
+    fn read_chunk(&self, at: JournalTail) -> Result<Option<(u32, Vec<u8>)>> {
+        for place in [at.block, 0] {
+            if let Some(bytes) = self.chunk_at(place, |chunk| chunk == at.chunk)? {
+                return Ok(Some((place, bytes)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The chunk that starts at a block of the journal, if it is whole and its number is wanted.
+    fn chunk_at(&self, place: u32, wanted: impl Fn(u64) -> bool) -> Result<Option<Vec<u8>>> {
+        let mut bytes = vec![0; BLOCK_BYTES];
+        self.read_journal(place, &mut bytes)?;
+        let Some(header) = ChunkHeader::peek(&bytes).filter(|header| wanted(header.chunk)) else {
+            return Ok(None);
+        };
+        if header.blocks() > self.geometry.journal_blocks - place {
+            return Ok(None);
+        }
+        bytes.resize(header.blocks() as usize * BLOCK_BYTES, 0);
+        self.read_journal(place, &mut bytes)?;
+        Ok(JournalReader::open(self.pool, &bytes).is_ok().then_some(bytes))
+    }
+
+    fn read_journal(&self, place: u32, bytes: &mut [u8]) -> Result<()> {
+        let block = PoolBlock(self.geometry.journal_start().0 + u64::from(place));
+        self.read(block, bytes)
+    }
+
+    fn read(&self, block: PoolBlock, bytes: &mut [u8]) -> Result<()> {
+        let what = || format!("{}: reading block {block}", self.device.location());
+        self.device.read_at(bytes, block.offset()).map_err(|e| PoolError::io(what())(e))
+    }
+
+    /// A crash leaves one chunk half written at most. A later one that is whole says that this one was whole, too.
+    fn check_end(&self, end: u64) -> Result<()> {
+        for place in 0..self.geometry.journal_blocks {
+            if self.chunk_at(place, |chunk| chunk > end)?.is_some() {
+                return Err(PoolError::Damaged {
+                    what: format!("chunk {end} of the journal of {}", self.device.location()),
+                    why: format!("it cannot be read, but a later one can, at block {place} of the journal"),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, chunk: &[u8]) -> Result<()> {
+        let location = self.device.location();
+        let wrong = |why| PoolError::damaged(format!("the journal of {location}"), why);
+        let mut records = JournalReader::open(self.pool, chunk).map_err(wrong)?;
+        while let Some(record) = records.next_record().map_err(wrong)? {
+            match record {
+                JournalRecord::Set { page, offset, bytes } => {
+                    self.page(page)?.bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
+                }
+                JournalRecord::Fresh { first, count } => {
+                    for block in first.0..first.0 + u64::from(count) {
+                        self.check_place(PoolBlock(block))?;
+                        let zeros = Replaying { bytes: Box::new([0; BLOCK_BYTES]), damage: None };
+                        self.pages.insert(PoolBlock(block), zeros);
+                    }
+                }
+                JournalRecord::Forget { page } => {
+                    self.pages.remove(&page);
+                    self.written_back.remove(&page);
+                }
+                JournalRecord::WriteBack { first, count } => {
+                    let blocks = first.0..first.0 + u64::from(count.min(1 << 20));
+                    self.written_back.extend(blocks.map(PoolBlock));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_place(&self, block: PoolBlock) -> Result<()> {
+        let pages = self.geometry.catalog_start().0..self.geometry.filter_start(0).0;
+        if pages.contains(&block.0)
+            || (self.geometry.groups_start().0..self.geometry.blocks).contains(&block.0)
+        {
+            return Ok(());
+        }
+        Err(PoolError::Damaged {
+            what: format!("the journal of {}", self.device.location()),
+            why: format!("it changes block {block}, where no page lies"),
+        })
+    }
+
+    fn page(&mut self, block: PoolBlock) -> Result<&mut Replaying> {
+        if !self.pages.contains_key(&block) {
+            self.check_place(block)?;
+            let mut bytes = Box::new([0; BLOCK_BYTES]);
+            self.read(block, &mut bytes[..])?;
+            let damage = PageHeader::open(self.pool, block, &bytes)
+                .err()
+                .map(|why| PoolError::damaged(format!("page {block} of {}", self.device.location()), why));
+            self.pages.insert(block, Replaying { bytes, damage });
+        }
+        self.pages.get_mut(&block).ok_or_else(|| PoolError::Refused("no page".into()))
+    }
+
+    /// The pages; an error where one was damaged, not half written.
+    fn finish(self) -> Result<Vec<Arc<Page>>> {
+        let written_back = self.written_back;
+        self.pages
+            .into_iter()
+            .map(|(block, page)| match page.damage {
+                Some(damage) if !written_back.contains(&block) => Err(damage),
+                _ => Ok(Arc::new(Page::new(block, page.bytes))),
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,164 @@
+//! The engine's state, and how a failure ends it.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use format::pool::{Geometry, PageHeader, PageKind, PoolBlock, PoolId, Superblock, BLOCK_BYTES};
+use parking_lot::{Condvar, Mutex};
+
+use super::commit::Commit;
+use super::epochs::{EpochGuard, Epochs};
+use super::groups::Groups;
+use super::journal::Ring;
+use super::page::{Page, PageCache};
+use crate::device::Device;
+use crate::error::{PoolError, Result};
+use crate::filter::Filter;
+
+/// What one can choose when a pool is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Pages in memory.
+    pub cache_pages: usize,
+    /// A fingerprint store is read whole when one of its pages is needed (LiveDFS, 2.3).
+    pub prefetch: bool,
+}
+
+/// Freed blocks that wait for the chunk that freed them, and for readers.
+pub(super) struct Waiting {
+    /// The epoch after which they may be used.
+    pub epoch: u64,
+    pub blocks: Vec<PoolBlock>,
+}
+
+/// A pool's blocks.
+pub struct Engine {
+    pub(super) device: Box<dyn Device>,
+    /// The pool.
+    pub id: PoolId,
+    /// Where everything lies.
+    pub geometry: Geometry,
+    /// The index in memory.
+    pub filter: Filter,
+    pub(super) settings: Settings,
+    pub(super) pages: PageCache,
+    pub(super) commit: Mutex<Commit>,
+    /// The lock of whoever writes the journal, for all who wait for it.
+    pub(super) ring: Mutex<Ring>,
+    /// The last chunk that is durable.
+    pub(super) durable: AtomicU64,
+    /// Data was written since the device was synced.
+    pub(super) data_written: AtomicBool,
+    /// Freed blocks that must not be used yet, and in which order they may be.
+    pub(super) freed: Mutex<HashSet<PoolBlock>>,
+    pub(super) waiting: Mutex<Vec<Waiting>>,
+    /// The lock of whoever initialises the store of a group.
+    pub(super) initialising: Mutex<()>,
+    /// How often pages of a group's store were written back: what was read before may be old.
+    pub(super) store_writes: Box<[AtomicU32]>,
+    /// Blocks of the journal between its tail and its head.
+    pub(super) journal_used: AtomicU32,
+    pub(super) groups: Groups,
+    pub(super) epochs: Epochs,
+    pub(super) superblock: Mutex<Superblock>,
+    pub(super) checkpointing: Mutex<()>,
+    /// The current epoch of the filter.
+    pub(super) filter_epoch: AtomicU32,
+    /// Blocks that only writes which free others may take.
+    pub(super) reserve: i64,
+    pub(super) failure: OnceLock<String>,
+    pub(super) wanted: (Mutex<Wanted>, Condvar),
+}
+
+/// What the thread that writes pages back is told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Nothing,
+    Checkpoint,
+    End,
+}
+
+impl Engine {
+    /// Fails where the pool failed before.
+    pub fn check_alive(&self) -> Result<()> {
+        self.failure.get().map_or(Ok(()), |why| Err(PoolError::Failed(why.clone())))
+    }
+
+    /// Notes a failed write or sync: what is on the device is uncertain from now on.
+    pub(super) fn fail(&self, error: PoolError) -> PoolError {
+        let _ = self.failure.set(error.to_string());
+        error
+    }
+
+    /// Begins to read: blocks that are looked up from now on stay as they are until the guard goes.
+    pub fn read_guard(&self) -> EpochGuard<'_> {
+        self.epochs.enter()
+    }
+
+    /// Reads blocks.
+    pub fn read_blocks(&self, first: PoolBlock, buf: &mut [u8]) -> Result<()> {
+        let what = || format!("{}: reading block {first}", self.device.location());
+        self.device.read_at(buf, first.offset()).map_err(|e| PoolError::io(what())(e))
+    }
+
+    /// Writes data blocks. They are durable after the next flush.
+    pub fn write_data(&self, first: PoolBlock, data: &[u8]) -> Result<()> {
+        self.write_at(first, data)?;
+        self.data_written.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Writes blocks. A failure is the end of the pool.
+    pub(super) fn write_at(&self, first: PoolBlock, data: &[u8]) -> Result<()> {
+        self.check_alive()?;
+        let what = || format!("{}: writing block {first}", self.device.location());
+        self.device.write_at(data, first.offset()).map_err(|e| self.fail(PoolError::io(what())(e)))
+    }
+
+    /// Makes durable what was written. A failure is the end of the pool.
+    pub(super) fn sync(&self) -> Result<()> {
+        self.check_alive()?;
+        let what = || format!("{}: syncing", self.device.location());
+        self.device.sync().map_err(|e| self.fail(PoolError::io(what())(e)))
+    }
+
+    /// A page, from memory or from the device.
+    pub fn page(&self, block: PoolBlock, kind: PageKind) -> Result<Arc<Page>> {
+        self.pages.get_or_load(block, || self.read_page(block, kind))
+    }
+
+    /// A page, if it is in memory.
+    pub fn page_in_memory(&self, block: PoolBlock) -> Option<Arc<Page>> {
+        self.pages.get(block)
+    }
+
+    fn read_page(&self, block: PoolBlock, kind: PageKind) -> Result<Box<[u8; BLOCK_BYTES]>> {
+        let mut bytes = Box::new([0; BLOCK_BYTES]);
+        self.read_blocks(block, &mut bytes[..])?;
+        self.check_page(block, kind, &bytes)?;
+        Ok(bytes)
+    }
+
+    /// Fails for a page that is damaged, or of another kind.
+    pub(super) fn check_page(
+        &self,
+        block: PoolBlock,
+        kind: PageKind,
+        bytes: &[u8; BLOCK_BYTES],
+    ) -> Result<()> {
+        let what = || format!("block {block} ({kind:?} page) of {}", self.device.location());
+        let header =
+            PageHeader::open(self.id, block, bytes).map_err(|why| PoolError::damaged(what(), why))?;
+        if header.kind == kind {
+            Ok(())
+        } else {
+            Err(PoolError::Damaged { what: what(), why: format!("it is a {:?} page", header.kind) })
+        }
+    }
+
+    /// Where it is, for messages.
+    pub fn location(&self) -> String {
+        self.device.location()
+    }
+}

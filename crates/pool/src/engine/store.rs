@@ -1,0 +1,86 @@
+//! Fingerprint stores: which block has a fingerprint.
+
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use chunk::Fingerprint;
+use format::pool::{GroupNo, PageKind, PoolBlock, StoreEntry, BLOCK_BYTES, COUNT_MAX};
+
+use super::page::Page;
+use super::state::Engine;
+use crate::error::{PoolError, Result};
+
+impl Engine {
+    /// A page of a store. All of its group's are read with it, because they will be needed (LiveDFS, 2.3).
+    pub(super) fn store_page(&self, block: PoolBlock) -> Result<Arc<Page>> {
+        if let Some(page) = self.pages.get(block) {
+            return Ok(page);
+        }
+        if self.settings.prefetch {
+            self.read_store(block)?;
+        }
+        self.page(block, PageKind::Store)
+    }
+
+    /// Reads the whole store that a page belongs to.
+    fn read_store(&self, page: PoolBlock) -> Result<()> {
+        let Some(group) = self.group_of(page) else { return Ok(()) };
+        let start = self.geometry.store_start(group);
+        let written = &self.store_writes[group.0 as usize];
+        let before = written.load(Ordering::SeqCst);
+        let mut bytes = vec![0; self.geometry.store_pages() as usize * BLOCK_BYTES];
+        self.read_blocks(start, &mut bytes)?;
+        for (index, page) in bytes.chunks_exact(BLOCK_BYTES).enumerate() {
+            let block = PoolBlock(start.0 + index as u64);
+            let page = self.pages.get_or_load(block, || {
+                let mut own = Box::new([0; BLOCK_BYTES]);
+                own.copy_from_slice(page);
+                // A page that was changed, written and dropped since is not what was read.
+                if written.load(Ordering::SeqCst) != before {
+                    self.read_blocks(block, &mut own[..])?;
+                }
+                self.check_page(block, PageKind::Store, &own)?;
+                Ok::<_, PoolError>(own)
+            });
+            // A damaged page fails when it is needed.
+            drop(page);
+        }
+        Ok(())
+    }
+
+    /// The group whose store has this page.
+    pub(super) fn group_of(&self, block: PoolBlock) -> Option<GroupNo> {
+        let from_start = block.0.checked_sub(self.geometry.groups_start().0)?;
+        let group = from_start / u64::from(self.geometry.group_blocks);
+        u32::try_from(group).ok().filter(|g| *g < self.geometry.groups).map(GroupNo)
+    }
+
+    /// What the store says of a data block.
+    pub fn store_entry(&self, block: PoolBlock) -> Result<(StoreEntry, Fingerprint)> {
+        let slot = self.geometry.store_slot(block).ok_or_else(|| PoolError::Damaged {
+            what: format!("the map of {}", self.device.location()),
+            why: format!("it names block {block}, which is no data block"),
+        })?;
+        let page = self.store_page(slot.page)?;
+        let bytes = page.array::<{ StoreEntry::BYTES }>(slot.offset);
+        let (mut count, mut fingerprint) = ([0; 4], [0; 32]);
+        count.copy_from_slice(&bytes[..4]);
+        fingerprint.copy_from_slice(&bytes[4..]);
+        Ok((StoreEntry::decode(count), Fingerprint(fingerprint)))
+    }
+
+    /// A block that has this fingerprint now and may be referred to once more. Only a transaction can rely on it.
+    pub fn find(&self, fingerprint: &Fingerprint, candidates: &mut Vec<PoolBlock>) -> Option<PoolBlock> {
+        candidates.clear();
+        self.filter.candidates(fingerprint, candidates);
+        // A store that cannot be read costs space, not the write.
+        candidates.iter().copied().find(|block| {
+            self.store_entry(*block).is_ok_and(|(entry, found)| can_share(entry) && found == *fingerprint)
+        })
+    }
+}
+
+/// Whether a block with this entry may be named once more for its fingerprint.
+pub fn can_share(entry: StoreEntry) -> bool {
+    entry.has_fingerprint && (1..COUNT_MAX).contains(&entry.count)
+}

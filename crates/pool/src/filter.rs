@@ -1,0 +1,176 @@
+//! The fingerprint filter: the only index in memory (LiveDFS, 2.2).
+//!
+//! It leads from the first `n + 24` bits of a fingerprint to the blocks that may have it. `n` bits choose a bucket, 24 are
+//! stored: an entry takes 7 bytes, 8 where block numbers need more than 32 bits. A bucket is packed and sorted.
+//! What it says is a hint: a fingerprint store decides. So it may be out of date; a missing entry costs space only.
+
+use chunk::Fingerprint;
+use format::pool::{FilterEntry, PoolBlock};
+use parking_lot::Mutex;
+
+/// Bits of a fingerprint in an entry (k in the paper).
+const KEY_BITS: u32 = 24;
+const KEY_BYTES: usize = 3;
+/// Entries of a bucket of a full pool, on average.
+const BUCKET_ENTRIES: u64 = 512;
+/// Entries that a bucket grows by: little memory is unused.
+const GROW_ENTRIES: usize = 32;
+
+/// The filter.
+pub(crate) struct Filter {
+    buckets: Box<[Mutex<Vec<u8>>]>,
+    /// Bits that choose a bucket (n in the paper).
+    index_bits: u32,
+    block_bytes: usize,
+}
+
+impl Filter {
+    /// An empty filter for a pool of so many blocks.
+    pub fn new(blocks: u64) -> Self {
+        let index_bits = (blocks / BUCKET_ENTRIES).max(1).ilog2().max(4);
+        let buckets = (0..1usize << index_bits).map(|_| Mutex::new(Vec::new())).collect();
+        Filter { buckets, index_bits, block_bytes: if blocks > 1 << 32 { 5 } else { 4 } }
+    }
+
+    /// Adds blocks that may have a fingerprint to `out`.
+    pub fn candidates(&self, fingerprint: &Fingerprint, out: &mut Vec<PoolBlock>) {
+        let (bucket, key) = self.place(prefix(fingerprint));
+        let bytes = self.entry_bytes();
+        let bucket = bucket.lock();
+        let mut at = lower_bound(&bucket, bytes, &key) * bytes;
+        while bucket.get(at..at + KEY_BYTES) == Some(&key[..]) {
+            out.push(self.block(&bucket[at..at + bytes]));
+            at += bytes;
+        }
+    }
+
+    /// Adds a block, once: a store may be read while its blocks are written.
+    pub fn insert(&self, prefix: u64, block: PoolBlock) {
+        let (bucket, key) = self.place(prefix);
+        let bytes = self.entry_bytes();
+        let mut bucket = bucket.lock();
+        let at = lower_bound(&bucket, bytes, &key) * bytes;
+        let equal_keys = bucket[at..].chunks_exact(bytes).take_while(|entry| entry[..KEY_BYTES] == key);
+        if equal_keys.into_iter().any(|entry| self.block(entry) == block) {
+            return;
+        }
+        if bucket.len() == bucket.capacity() {
+            bucket.reserve_exact(GROW_ENTRIES * bytes);
+        }
+        let old = bucket.len();
+        bucket.resize(old + bytes, 0);
+        bucket.copy_within(at..old, at + bytes);
+        bucket[at..at + KEY_BYTES].copy_from_slice(&key);
+        bucket[at + KEY_BYTES..at + bytes].copy_from_slice(&block.0.to_le_bytes()[..self.block_bytes]);
+    }
+
+    /// Removes a block, if it is there.
+    pub fn remove(&self, prefix: u64, block: PoolBlock) {
+        let (bucket, key) = self.place(prefix);
+        let bytes = self.entry_bytes();
+        let mut bucket = bucket.lock();
+        let mut at = lower_bound(&bucket, bytes, &key) * bytes;
+        while bucket.get(at..at + KEY_BYTES) == Some(&key[..]) {
+            if self.block(&bucket[at..at + bytes]) == block {
+                bucket.drain(at..at + bytes);
+                return;
+            }
+            at += bytes;
+        }
+    }
+
+    /// All entries, by prefix. Others may change buckets meanwhile.
+    pub fn for_each(&self, mut each: impl FnMut(FilterEntry)) {
+        let bytes = self.entry_bytes();
+        for (index, bucket) in self.buckets.iter().enumerate() {
+            for entry in bucket.lock().chunks_exact(bytes) {
+                let key = u64::from(u32::from_be_bytes([0, entry[0], entry[1], entry[2]]));
+                let prefix =
+                    (index as u64) << (64 - self.index_bits) | key << (64 - self.index_bits - KEY_BITS);
+                each(FilterEntry { prefix, block: self.block(entry) });
+            }
+        }
+    }
+
+    /// Entries, and the bytes of memory that they take.
+    pub fn size(&self) -> (u64, u64) {
+        let fixed = size_of_val(&*self.buckets) as u64;
+        self.buckets.iter().fold((0, fixed), |(entries, bytes), bucket| {
+            let bucket = bucket.lock();
+            (entries + (bucket.len() / self.entry_bytes()) as u64, bytes + bucket.capacity() as u64)
+        })
+    }
+
+    fn entry_bytes(&self) -> usize {
+        KEY_BYTES + self.block_bytes
+    }
+
+    fn block(&self, entry: &[u8]) -> PoolBlock {
+        let mut bytes = [0; 8];
+        bytes[..self.block_bytes].copy_from_slice(&entry[KEY_BYTES..]);
+        PoolBlock(u64::from_le_bytes(bytes))
+    }
+
+    fn place(&self, prefix: u64) -> (&Mutex<Vec<u8>>, [u8; KEY_BYTES]) {
+        let index = prefix >> (64 - self.index_bits);
+        let key = (prefix >> (64 - self.index_bits - KEY_BITS)) as u32 & ((1 << KEY_BITS) - 1);
+        let [_, a, b, c] = key.to_be_bytes();
+        (&self.buckets[index as usize], [a, b, c])
+    }
+}
+
+/// What the filter knows a fingerprint by.
+pub(crate) fn prefix(fingerprint: &Fingerprint) -> u64 {
+    fingerprint.prefix().swap_bytes()
+}
+
+/// The first entry whose key is not below `key`.
+fn lower_bound(bucket: &[u8], bytes: usize, key: &[u8; KEY_BYTES]) -> usize {
+    let (mut low, mut high) = (0, bucket.len() / bytes);
+    while low < high {
+        let middle = (low + high) / 2;
+        if bucket[middle * bytes..middle * bytes + KEY_BYTES] < key[..] {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_finds_what_is_in_and_forgets_what_was_removed() {
+        for blocks in [1 << 14, 1 << 33] {
+            let filter = Filter::new(blocks);
+            let of = |n: u64| Fingerprint::of(&n.to_le_bytes());
+            for n in 1..5_000 {
+                filter.insert(prefix(&of(n)), PoolBlock(n));
+                filter.insert(prefix(&of(n)), PoolBlock(n));
+                filter.insert(prefix(&of(n)), PoolBlock(n + 10_000));
+            }
+            for n in (1..5_000).step_by(2) {
+                filter.remove(prefix(&of(n)), PoolBlock(n));
+            }
+            for n in 1..5_000 {
+                let mut found = Vec::new();
+                filter.candidates(&of(n), &mut found);
+                assert_eq!(found.contains(&PoolBlock(n)), n % 2 == 0, "{n}");
+                assert!(found.contains(&PoolBlock(n + 10_000)));
+            }
+            let (entries, _) = filter.size();
+            let mut all = Vec::new();
+            filter.for_each(|e| all.push(e));
+            assert_eq!(all.len() as u64, entries);
+            assert!(all.windows(2).all(|w| w[0].prefix <= w[1].prefix));
+            let again = Filter::new(blocks);
+            all.iter().for_each(|e| again.insert(e.prefix, e.block));
+            let mut found = Vec::new();
+            again.candidates(&of(2), &mut found);
+            assert!(found.contains(&PoolBlock(2)));
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Live disks that share their blocks.
+//!
+//! A [`Pool`] is a block device or a file. Its [`Volume`]s are disks that virtual machines run on: blocks of equal content
+//! are stored once (LiveDFS, section 2), snapshots and clones take constant time. `docs/format/pool.md` lists the bytes,
+//! `docs/flows/pool.md` tells the operations step by step.
+//!
+//! What always holds:
+//! - What a flush acknowledged survives a power cut, and no block ever shows another's content.
+//! - A block's content is not overwritten while anything names it, or a reader may still read it.
+//! - No lock is held while the device works, but for the lock of whoever writes the journal for all who wait for it.
+
+mod catalog;
+mod check;
+mod device;
+mod engine;
+mod error;
+mod filter;
+mod pool;
+mod volume;
+
+pub use check::{CheckReport, Finding};
+pub use device::{Device, FileDevice, FsDevice};
+pub use error::{PoolError, Result};
+pub use format::pool::{Sharing, VolumeId};
+pub use pool::{Options, Pool, PoolStats, Usage, VolumeInfo};
+pub use volume::Volume;

@@ -1,0 +1,457 @@
+//! A pool: made, opened, asked for volumes, closed.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use format::pool::{CatalogEntry, CatalogState, Geometry, MapEntry, MapRoot, PoolId, Sharing, BLOCK_BYTES};
+use parking_lot::Mutex;
+
+use crate::catalog::{check_name, Catalog};
+use crate::device::Device;
+use crate::engine::{format_device, Engine, Settings, Urgency};
+use crate::error::{PoolError, Result};
+use crate::volume::{InFlight, Opened, Volume};
+
+/// What one can choose when a pool is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Bytes of pages that are kept in memory, beside the filter.
+    pub cache_bytes: usize,
+    /// Fingerprint stores are read whole (LiveDFS, 2.3).
+    pub prefetch: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { cache_bytes: 64 << 20, prefetch: true }
+    }
+}
+
+/// What is known of a volume or a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeInfo {
+    /// Its full name.
+    pub name: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Whether it is a snapshot.
+    pub is_snapshot: bool,
+    /// When its blocks are shared.
+    pub sharing: Sharing,
+    /// When it was made, in seconds since 1970.
+    pub created: i64,
+}
+
+/// What a pool has and takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolStats {
+    /// Bytes of data blocks.
+    pub data_bytes: u64,
+    /// Bytes that can still be written.
+    pub free_bytes: u64,
+    /// Fingerprints in the filter.
+    pub filter_entries: u64,
+    /// Bytes of memory that the filter takes.
+    pub filter_bytes: u64,
+}
+
+/// What volumes and snapshots hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes that volumes and snapshots have written, each counted for itself.
+    pub mapped_bytes: u64,
+    /// Bytes that are stored for them.
+    pub stored_bytes: u64,
+}
+
+/// A pool in use.
+pub struct Pool {
+    engine: Arc<Engine>,
+    catalog: Mutex<Catalog>,
+    open: Mutex<HashMap<u32, Weak<Volume>>>,
+    in_flight: Arc<InFlight>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    is_closing: Arc<AtomicBool>,
+}
+
+impl Pool {
+    /// Makes an empty pool on a device. What was on it is lost.
+    pub fn create(device: &dyn Device) -> Result<()> {
+        let geometry = Geometry::plan(device.size() / BLOCK_BYTES as u64);
+        Self::create_with(device, geometry.map_err(|e| PoolError::Refused(e.to_string()))?)
+    }
+
+    /// Makes an empty pool with sizes of one's own.
+    pub fn create_with(device: &dyn Device, geometry: Geometry) -> Result<()> {
+        let mut id = [0; 16];
+        getrandom::fill(&mut id)
+            .map_err(|e| PoolError::Refused(format!("the system gives no random numbers: {e}")))?;
+        format_device(device, PoolId(id), geometry)
+    }
+
+    /// Opens a pool. After a crash it takes as long as reading the journal.
+    pub fn open(device: Box<dyn Device>, options: Options) -> Result<Arc<Self>> {
+        let settings = Settings {
+            cache_pages: (options.cache_bytes / BLOCK_BYTES).max(1024),
+            prefetch: options.prefetch,
+        };
+        let engine = Arc::new(Engine::open(device, settings)?);
+        let catalog = Catalog::read(Arc::clone(&engine))?;
+        let pool = Arc::new(Pool {
+            engine,
+            catalog: Mutex::new(catalog),
+            open: Mutex::default(),
+            in_flight: Arc::default(),
+            threads: Mutex::default(),
+            is_closing: Arc::default(),
+        });
+        let engine = Arc::clone(&pool.engine);
+        pool.spawn("pool-maintenance", move || engine.maintain());
+        let engine = Arc::clone(&pool.engine);
+        // Until it is filled, writes share less: that costs space, and opening does not wait.
+        pool.spawn("pool-filter", move || drop(engine.load_filter()));
+        let deleted: Vec<_> = {
+            let catalog = pool.catalog.lock();
+            let slots = catalog.entries().filter(|(_, entry)| entry.state == CatalogState::Deleted);
+            slots.map(|(index, entry)| (index, entry.clone())).collect()
+        };
+        pool.reap(deleted);
+        Ok(pool)
+    }
+
+    fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) {
+        // Without the thread, writers write pages back themselves.
+        if let Ok(thread) = std::thread::Builder::new().name(name.into()).spawn(body) {
+            self.threads.lock().push(thread);
+        }
+    }
+
+    /// Writes everything to its place. Volumes of the pool fail from then on.
+    pub fn close(&self) -> Result<()> {
+        self.is_closing.store(true, Ordering::SeqCst);
+        self.engine.end_maintenance();
+        for thread in self.threads.lock().drain(..) {
+            // A panic in a thread was printed.
+            let _ = thread.join();
+        }
+        self.engine.close()
+    }
+
+    /// Waits until the filter was read and what was deleted is freed: for tests and measurements.
+    pub fn settle(&self) {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        let (maintenance, others): (Vec<_>, Vec<_>) =
+            threads.into_iter().partition(|t| t.thread().name() == Some("pool-maintenance"));
+        for thread in others {
+            let _ = thread.join();
+        }
+        self.threads.lock().extend(maintenance);
+    }
+
+    /// Makes durable what was written before.
+    pub fn flush(&self) -> Result<()> {
+        self.engine.flush()
+    }
+
+    /// What there is, by name.
+    pub fn volumes(&self) -> Vec<VolumeInfo> {
+        let catalog = self.catalog.lock();
+        let mut volumes: Vec<_> = catalog
+            .entries()
+            .filter(|(_, entry)| entry.state != CatalogState::Deleted)
+            .map(|(_, entry)| VolumeInfo {
+                name: catalog.full_name(entry),
+                size: entry.size,
+                is_snapshot: entry.state == CatalogState::Snapshot,
+                sharing: entry.sharing,
+                created: entry.created,
+            })
+            .collect();
+        volumes.sort_by(|a, b| a.name.cmp(&b.name));
+        volumes
+    }
+
+    /// What the pool has and takes.
+    pub fn stats(&self) -> PoolStats {
+        let (filter_entries, filter_bytes) = self.engine.filter.size();
+        PoolStats {
+            data_bytes: self.engine.data_blocks() * BLOCK_BYTES as u64,
+            free_bytes: self.engine.free_blocks() * BLOCK_BYTES as u64,
+            filter_entries,
+            filter_bytes,
+        }
+    }
+
+    /// What volumes and snapshots hold. Reads all maps and counts; somebody may write meanwhile.
+    pub fn usage(&self) -> Result<Usage> {
+        let report = self.check(false)?;
+        let bytes = |blocks| blocks * BLOCK_BYTES as u64;
+        Ok(Usage { mapped_bytes: bytes(report.mapped_blocks), stored_bytes: bytes(report.stored_blocks) })
+    }
+
+    /// Opens a volume, or a snapshot for reading.
+    pub fn volume(&self, name: &str) -> Result<Arc<Volume>> {
+        let catalog = self.catalog.lock();
+        let (index, entry) = catalog.get(name)?;
+        self.open_slot(&catalog, index, entry)
+    }
+
+    fn open_slot(&self, catalog: &Catalog, index: u32, entry: &CatalogEntry) -> Result<Arc<Volume>> {
+        let mut open = self.open.lock();
+        if let Some(volume) = open.get(&index).and_then(Weak::upgrade) {
+            return Ok(volume);
+        }
+        let (slot, page) = catalog.slot(index)?;
+        let volume = Arc::new(Volume::new(Opened {
+            engine: Arc::clone(&self.engine),
+            name: catalog.full_name(entry),
+            catalog: page,
+            slot,
+            sharing: entry.sharing,
+            is_snapshot: entry.state == CatalogState::Snapshot,
+            in_flight: Arc::clone(&self.in_flight),
+        }));
+        open.insert(index, Arc::downgrade(&volume));
+        Ok(volume)
+    }
+
+    /// Makes an empty volume. It is durable when this returns.
+    pub fn create_volume(&self, name: &str, size: u64, sharing: Sharing) -> Result<()> {
+        check_name(name)?;
+        let largest = 1u64 << 50;
+        if size == 0 || size % 512 != 0 || size > largest {
+            return Err(PoolError::Refused(format!("{size} bytes: a size is a multiple of 512 up to 1 PiB")));
+        }
+        let mut catalog = self.catalog.lock();
+        if catalog.find(name).is_some() {
+            return Err(PoolError::Refused(format!("there is a volume {name} already")));
+        }
+        let (index, id) = catalog.vacant()?;
+        let entry = CatalogEntry {
+            state: CatalogState::Volume,
+            sharing,
+            level: MapRoot::level_for(size),
+            id,
+            origin: None,
+            size,
+            root: None,
+            created: now(),
+            name: name.into(),
+        };
+        self.put_entry(&mut catalog, index, entry, None)
+    }
+
+    /// Makes a snapshot `volume@name` of a volume as it is now, in constant time. It is durable when this returns.
+    pub fn snapshot(&self, volume: &str, name: &str) -> Result<()> {
+        check_name(name)?;
+        let mut catalog = self.catalog.lock();
+        if catalog.find(&format!("{volume}@{name}")).is_some() {
+            return Err(PoolError::Refused(format!("there is a snapshot {volume}@{name} already")));
+        }
+        let (source, of) = catalog.get(volume)?;
+        if of.state == CatalogState::Snapshot {
+            return Err(PoolError::Refused(format!("{volume} is a snapshot already")));
+        }
+        let of = of.clone();
+        let (index, id) = catalog.vacant()?;
+        let entry = CatalogEntry {
+            state: CatalogState::Snapshot,
+            id,
+            origin: Some(of.id),
+            created: now(),
+            name: name.into(),
+            ..of
+        };
+        self.put_entry(&mut catalog, index, entry, Some(source))
+    }
+
+    /// Makes a volume that is equal to a snapshot, in constant time. It is durable when this returns.
+    pub fn clone_snapshot(&self, snapshot: &str, name: &str) -> Result<()> {
+        check_name(name)?;
+        let mut catalog = self.catalog.lock();
+        if catalog.find(name).is_some() {
+            return Err(PoolError::Refused(format!("there is a volume {name} already")));
+        }
+        let (source, of) = catalog.get(snapshot)?;
+        if of.state != CatalogState::Snapshot {
+            return Err(PoolError::Refused(format!("{snapshot} is no snapshot: make one of it first")));
+        }
+        let of = of.clone();
+        let (index, id) = catalog.vacant()?;
+        let entry = CatalogEntry {
+            state: CatalogState::Volume,
+            id,
+            origin: Some(of.id),
+            created: now(),
+            name: name.into(),
+            ..of
+        };
+        self.put_entry(&mut catalog, index, entry, Some(source))
+    }
+
+    /// Puts an entry into a slot; it gets the root that another slot has.
+    fn put_entry(
+        &self,
+        catalog: &mut Catalog,
+        index: u32,
+        mut entry: CatalogEntry,
+        source: Option<u32>,
+    ) -> Result<()> {
+        let (slot, page) = catalog.slot(index)?;
+        let source = source.map(|source| catalog.slot(source)).transpose()?;
+        entry = self.engine.transact(|t| {
+            let mut entry = entry.clone();
+            if let Some((slot, page)) = &source {
+                let root = MapRoot::read(&page.array::<{ CatalogEntry::BYTES }>(slot.offset));
+                entry.level = root.level;
+                entry.size = root.size;
+                entry.root = root.root;
+                root.root.into_iter().for_each(|root| t.refer(root, 1));
+            }
+            t.set(&page, slot.offset, &entry.encode());
+            Ok(entry)
+        })?;
+        catalog.put(index, page, entry);
+        self.engine.flush()
+    }
+
+    /// Deletes a volume or a snapshot. It is gone when this returns; its blocks are freed behind it.
+    pub fn delete(self: &Arc<Self>, name: &str) -> Result<()> {
+        let mut catalog = self.catalog.lock();
+        let (index, entry) = catalog.get(name)?;
+        let snapshots: Vec<_> = catalog.snapshots_of(entry.id).map(|s| s.name.clone()).collect();
+        if entry.state == CatalogState::Volume && !snapshots.is_empty() {
+            return Err(PoolError::Refused(format!(
+                "{name} has snapshots ({}): delete them first",
+                snapshots.join(", ")
+            )));
+        }
+        let mut entry = entry.clone();
+        entry.state = CatalogState::Deleted;
+        let (slot, page) = catalog.slot(index)?;
+        self.check_unused(index, name)?;
+        self.engine.transact(|t| {
+            t.set(&page, slot.offset, &entry.encode()[..1]);
+            Ok(())
+        })?;
+        catalog.put(index, page, entry.clone());
+        drop(catalog);
+        self.engine.flush()?;
+        self.reap(vec![(index, entry)]);
+        Ok(())
+    }
+
+    /// Fails for a volume that somebody has open. The caller has the catalog, so that nobody opens it meanwhile.
+    fn check_unused(&self, index: u32, name: &str) -> Result<()> {
+        if self.open.lock().get(&index).is_some_and(|v| v.strong_count() > 0) {
+            return Err(PoolError::Refused(format!("{name} is in use: disconnect its clients first")));
+        }
+        Ok(())
+    }
+
+    /// Changes the size of a volume that nobody has open. What a shorter one loses is gone.
+    pub fn resize(&self, name: &str, size: u64) -> Result<()> {
+        let mut catalog = self.catalog.lock();
+        let (index, entry) = catalog.get(name)?;
+        if entry.state != CatalogState::Volume || size == 0 || size % 512 != 0 || size > 1 << 50 {
+            return Err(PoolError::Refused(format!("{name} cannot have {size} bytes")));
+        }
+        let mut entry = entry.clone();
+        self.check_unused(index, name)?;
+        let volume = self.open_slot(&catalog, index, &entry)?;
+        if size < volume.size() {
+            volume.zero(size, volume.size() - size)?;
+        }
+        let (slot, page) = catalog.slot(index)?;
+        let level = MapRoot::level_for(size);
+        let mut nodes = Vec::new();
+        let stream = crate::engine::Stream::default();
+        for _ in volume.root().level..level {
+            nodes.push(self.engine.with_room(|| self.engine.allocate(&stream, 1, Urgency::Usual))?);
+        }
+        let (used, now) = self.engine.transact(|t| {
+            let now = MapRoot::read(&page.array::<{ CatalogEntry::BYTES }>(slot.offset));
+            let (mut root, mut used) = (now.root, 0);
+            for (level, node) in (now.level + 1..=level).zip(&nodes) {
+                if let Some(below) = root {
+                    t.new_node(node.first, level, vec![(0, MapEntry::child(below))]);
+                    root = Some(node.first);
+                    used += 1;
+                }
+            }
+            let changed = CatalogEntry { level: now.level.max(level), root, size, ..entry.clone() };
+            t.set(&page, slot.offset, &changed.encode());
+            Ok((used, changed))
+        })?;
+        nodes.drain(..used);
+        nodes.into_iter().for_each(|node| self.engine.give_back(node));
+        entry = now;
+        catalog.put(index, page, entry);
+        self.engine.flush()
+    }
+
+    /// Frees what was deleted, in a thread of its own. Each slot is freed by one thread.
+    fn reap(self: &Arc<Self>, deleted: Vec<(u32, CatalogEntry)>) {
+        if deleted.is_empty() {
+            return;
+        }
+        let pool = Arc::downgrade(self);
+        let is_closing = Arc::clone(&self.is_closing);
+        self.spawn("pool-reaper", move || {
+            for (index, entry) in deleted {
+                let Some(pool) = pool.upgrade() else { return };
+                // The pool failed, and says so to whoever uses it next; what is left is freed when it is opened again.
+                if pool.reap_slot(index, &entry, &is_closing).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+
+    fn reap_slot(&self, index: u32, entry: &CatalogEntry, is_closing: &AtomicBool) -> Result<()> {
+        let (slot, page) = self.catalog.lock().slot(index)?;
+        let volume = Volume::new(Opened {
+            engine: Arc::clone(&self.engine),
+            name: entry.name.clone(),
+            catalog: Arc::clone(&page),
+            slot,
+            sharing: entry.sharing,
+            is_snapshot: false,
+            in_flight: Arc::clone(&self.in_flight),
+        });
+        while volume.reap_step()? {
+            if is_closing.load(Ordering::SeqCst) {
+                return Ok(());
+            }
+        }
+        self.engine.transact(|t| {
+            t.set(&page, slot.offset, &[0; CatalogEntry::BYTES]);
+            Ok(())
+        })?;
+        self.catalog.lock().remove(index);
+        self.engine.flush()
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    pub(crate) fn roots(&self) -> Result<Vec<(String, MapRoot)>> {
+        let catalog = self.catalog.lock();
+        catalog
+            .entries()
+            .map(|(index, entry)| {
+                let (slot, page) = catalog.slot(index)?;
+                let root = MapRoot::read(&page.array::<{ CatalogEntry::BYTES }>(slot.offset));
+                Ok((catalog.full_name(entry), root))
+            })
+            .collect()
+    }
+}
+
+fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
+}

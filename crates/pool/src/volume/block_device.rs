@@ -1,0 +1,69 @@
+//! A volume as a device that NBD serves.
+
+use std::io;
+use std::ops::Range;
+
+use export::{Block, BlockDevice, Extent};
+use format::pool::{BLOCK_BYTES, MAP_SLOTS};
+
+use super::Volume;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+impl BlockDevice for Volume {
+    fn size(&self) -> u64 {
+        Volume::size(self)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        Ok(Volume::read_at(self, offset, buf)?)
+    }
+
+    fn extents(&self, range: Range<u64>, each: &mut dyn FnMut(Extent) -> bool) -> io::Result<()> {
+        let mut open = Extent { range: range.start..range.start, block: Block::Hole };
+        let mut at = range.start / BLOCK;
+        while at * BLOCK < range.end {
+            let end = (at / MAP_SLOTS as u64 + 1) * MAP_SLOTS as u64;
+            let _guard = self.engine.read_guard();
+            let pieces = match self.leaf(self.root(), at)? {
+                Ok(_) => self.entries(at, end)?.iter().map(|e| (1, e.block().is_some())).collect(),
+                Err(nothing) => vec![((at / nothing + 1) * nothing - at, false)],
+            };
+            for (blocks, is_data) in pieces {
+                let block = if is_data { Block::Data } else { Block::Hole };
+                if block != open.block && !open.range.is_empty() {
+                    let next = Extent { range: open.range.end..open.range.end, block };
+                    if !each(std::mem::replace(&mut open, next)) {
+                        return Ok(());
+                    }
+                }
+                open.block = block;
+                at += blocks;
+                open.range.end = (at * BLOCK).min(Volume::size(self));
+                if open.range.end >= range.end {
+                    break;
+                }
+            }
+        }
+        if !open.range.is_empty() {
+            each(open);
+        }
+        Ok(())
+    }
+
+    fn is_writable(&self) -> bool {
+        !self.is_snapshot
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        Ok(Volume::write_at(self, offset, data)?)
+    }
+
+    fn zero(&self, range: Range<u64>, _release: bool) -> io::Result<()> {
+        Ok(Volume::zero(self, range.start, range.end - range.start)?)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(Volume::flush(self)?)
+    }
+}

@@ -1,0 +1,111 @@
+//! Reading a volume.
+
+use format::pool::{Geometry, MapEntry, PoolBlock, BLOCK_BYTES, MAP_SLOTS};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::Volume;
+use crate::error::{PoolError, Result};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+impl Volume {
+    /// Fills `buf` from `offset` on. Every block is compared with the check bits of its map entry.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.check(offset, buf.len() as u64)?;
+        let (mut at, mut rest) = (offset, buf);
+        while !rest.is_empty() {
+            let block = at / BLOCK;
+            let in_leaf = (MAP_SLOTS as u64 - block % MAP_SLOTS as u64) * BLOCK - at % BLOCK;
+            let length = (rest.len() as u64).min(in_leaf) as usize;
+            let (piece, behind) = rest.split_at_mut(length);
+            self.read_in_leaf(at, piece)?;
+            at += length as u64;
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    /// Reads a range whose blocks one leaf maps.
+    fn read_in_leaf(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let mut before: Option<(Vec<MapEntry>, String)> = None;
+        loop {
+            let _guard = self.engine.read_guard();
+            let looked_up = self.entries(offset / BLOCK, (offset + buf.len() as u64).div_ceil(BLOCK));
+            let (entries, outcome) = match looked_up {
+                Ok(entries) => {
+                    let outcome = self.read_entries(offset, buf, &entries);
+                    (entries, outcome)
+                }
+                Err(error) => (Vec::new(), Err(error)),
+            };
+            match outcome {
+                Err(error @ PoolError::Damaged { .. }) => {
+                    // A node may have been replaced while it was looked up; what is wrong twice is damaged.
+                    let now = (entries, error.to_string());
+                    if before.as_ref() == Some(&now) {
+                        return Err(error);
+                    }
+                    before = Some(now);
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// The entries of blocks that one leaf maps.
+    pub(super) fn entries(&self, first: u64, end: u64) -> Result<Vec<MapEntry>> {
+        let count = (end - first) as usize;
+        let Ok(leaf) = self.leaf(self.root(), first)? else { return Ok(vec![MapEntry::NONE; count]) };
+        let start = Geometry::map_slot(leaf.block, first as usize % MAP_SLOTS).offset;
+        let bytes = leaf.bytes();
+        let entries =
+            bytes[start..start + count * MapEntry::BYTES].chunks_exact(MapEntry::BYTES).map(|slot| {
+                let mut entry = [0; MapEntry::BYTES];
+                entry.copy_from_slice(slot);
+                MapEntry::decode(entry)
+            });
+        Ok(entries.collect())
+    }
+
+    fn read_entries(&self, offset: u64, buf: &mut [u8], entries: &[MapEntry]) -> Result<()> {
+        let is_aligned = offset % BLOCK == 0 && buf.len() % BLOCK_BYTES == 0;
+        if is_aligned {
+            return self.read_aligned(offset / BLOCK, buf, entries);
+        }
+        let mut whole = vec![0; entries.len() * BLOCK_BYTES];
+        self.read_aligned(offset / BLOCK, &mut whole, entries)?;
+        let start = (offset % BLOCK) as usize;
+        buf.copy_from_slice(&whole[start..start + buf.len()]);
+        Ok(())
+    }
+
+    /// Reads whole blocks, those that lie behind each other at once.
+    fn read_aligned(&self, first: u64, buf: &mut [u8], entries: &[MapEntry]) -> Result<()> {
+        let mut at = 0;
+        while at < entries.len() {
+            let Some(block) = entries[at].block() else {
+                buf[at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES].fill(0);
+                at += 1;
+                continue;
+            };
+            let follows = |n: &usize| entries[at + n].block() == Some(PoolBlock(block.0 + *n as u64));
+            let count = 1 + (1..entries.len() - at).take_while(follows).count();
+            let target = &mut buf[at * BLOCK_BYTES..(at + count) * BLOCK_BYTES];
+            self.engine.read_blocks(block, target)?;
+            for (n, data) in target.chunks_exact(BLOCK_BYTES).enumerate() {
+                if !entries[at + n].checks(xxh3_64(data)) {
+                    return Err(self.wrong_content(first + (at + n) as u64, block.0 + n as u64));
+                }
+            }
+            at += count;
+        }
+        Ok(())
+    }
+
+    fn wrong_content(&self, block: u64, pool_block: u64) -> PoolError {
+        PoolError::Damaged {
+            what: format!("block {pool_block} of {}", self.engine.location()),
+            why: format!("it is not what was written to {} at byte {}", self.name, block * BLOCK),
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Writing a volume, with inline sharing (LiveDFS, 2.2).
+
+use std::collections::HashMap;
+
+use chunk::Fingerprint;
+use format::pool::{MapEntry, PoolBlock, Sharing, BLOCK_BYTES, MAP_SLOTS};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::map::{entry_of, Walk};
+use super::Volume;
+use crate::engine::{Need, Run, Transaction, Urgency};
+use crate::error::Result;
+use crate::filter::prefix;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Blocks that are written together.
+const PIECE_BLOCKS: usize = 256;
+
+/// What becomes of a block that is written.
+#[derive(Clone, Copy)]
+enum Plan {
+    /// It is zero: nothing is stored.
+    Null,
+    /// A block has its content already.
+    Share(PoolBlock),
+    /// It was written to a new block.
+    New(PoolBlock),
+    /// Another block of the same write has its content.
+    Twin(usize),
+    /// Another writer has its content under way.
+    Later,
+}
+
+/// Blocks to write, all mapped by one leaf.
+struct Piece<'a> {
+    first: u64,
+    data: &'a [u8],
+    /// None of null blocks, or where nothing is shared.
+    fingerprints: Vec<Option<Fingerprint>>,
+    is_null: Vec<bool>,
+    /// What the one block must still be for the write to take effect.
+    expected: Option<MapEntry>,
+}
+
+enum Outcome {
+    Done,
+    /// The way to the leaf is not the volume's own.
+    NotOwn,
+    /// The block is not what was expected.
+    Changed,
+}
+
+impl Volume {
+    /// Writes `data` at `offset`. It is durable after the next flush.
+    pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.check_writable(offset, data.len() as u64)?;
+        let (mut at, mut rest) = (offset, data);
+        while !rest.is_empty() {
+            let (block, within) = (at / BLOCK, (at % BLOCK) as usize);
+            let length = if within != 0 || rest.len() < BLOCK_BYTES {
+                let length = rest.len().min(BLOCK_BYTES - within);
+                self.engine.with_room(|| self.write_part(block, within, &rest[..length]))?;
+                length
+            } else {
+                let in_leaf = MAP_SLOTS - block as usize % MAP_SLOTS;
+                let blocks = (rest.len() / BLOCK_BYTES).min(in_leaf).min(PIECE_BLOCKS);
+                let data = &rest[..blocks * BLOCK_BYTES];
+                self.engine.with_room(|| self.write_blocks(block, data, None))?;
+                blocks * BLOCK_BYTES
+            };
+            at += length as u64;
+            rest = &rest[length..];
+        }
+        Ok(())
+    }
+
+    /// Writes a part of a block: what stands around it is read, and must not change until it is written.
+    pub(super) fn write_part(&self, block: u64, within: usize, data: &[u8]) -> Result<()> {
+        let mut whole = vec![0; BLOCK_BYTES];
+        loop {
+            // No block that was looked up is used again while this goes on: an entry that is equal means an equal block.
+            let _guard = self.engine.read_guard();
+            let expected = self.entries(block, block + 1)?[0];
+            let size = self.size();
+            let here = (size - block * BLOCK).min(BLOCK) as usize;
+            self.read_at(block * BLOCK, &mut whole[..here])?;
+            whole[within..within + data.len()].copy_from_slice(data);
+            if self.write_blocks(block, &whole, Some(expected))? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Writes whole blocks. Returns whether the block was what was expected.
+    fn write_blocks(&self, first: u64, data: &[u8], expected: Option<MapEntry>) -> Result<bool> {
+        let piece = self.piece(first, data, expected);
+        let mut todo: Vec<usize> = (0..piece.is_null.len()).collect();
+        loop {
+            let mut plans = vec![Plan::Later; piece.is_null.len()];
+            let mut claims = self.in_flight.claims();
+            let mut fresh = Vec::new();
+            let mut twins: HashMap<Fingerprint, usize> = HashMap::new();
+            let mut candidates = Vec::new();
+            for &n in &todo {
+                plans[n] = match piece.fingerprints[n] {
+                    _ if piece.is_null[n] => Plan::Null,
+                    None => Plan::Twin(n),
+                    Some(fingerprint) => match twins.get(&fingerprint) {
+                        Some(other) => Plan::Twin(*other),
+                        None => match self.engine.find(&fingerprint, &mut candidates) {
+                            Some(block) => Plan::Share(block),
+                            None if claims.claim(fingerprint) => {
+                                twins.insert(fingerprint, n);
+                                Plan::Twin(n)
+                            }
+                            None => Plan::Later,
+                        },
+                    },
+                };
+                if matches!(plans[n], Plan::Twin(own) if own == n) {
+                    fresh.push(n);
+                }
+            }
+            let runs = self.write_new(&piece, &fresh, &mut plans)?;
+            match self.commit(&piece, &todo, &plans) {
+                Ok((Outcome::Changed, _)) => {
+                    self.undo(&piece, &plans, runs);
+                    return Ok(false);
+                }
+                Ok((_, stale)) => {
+                    todo.retain(|n| matches!(plans[*n], Plan::Later) || stale.contains(n));
+                }
+                Err(error) => {
+                    self.undo(&piece, &plans, runs);
+                    return Err(error);
+                }
+            }
+            drop(claims);
+            if todo.is_empty() {
+                return Ok(true);
+            }
+            for &n in &todo {
+                if let (Plan::Later, Some(fingerprint)) = (plans[n], &piece.fingerprints[n]) {
+                    self.in_flight.wait_for(fingerprint);
+                }
+            }
+        }
+    }
+
+    fn piece<'a>(&self, first: u64, data: &'a [u8], expected: Option<MapEntry>) -> Piece<'a> {
+        let is_null: Vec<bool> = data.chunks_exact(BLOCK_BYTES).map(chunk::is_null).collect();
+        let mut fingerprints = vec![None; is_null.len()];
+        if self.sharing == Sharing::Inline {
+            let mut found = Vec::with_capacity(is_null.len());
+            let mut at = 0;
+            // Runs of blocks that are not null, so that they are hashed side by side.
+            for run in is_null.chunk_by(|a, b| a == b) {
+                if !run[0] {
+                    let bytes = &data[at * BLOCK_BYTES..(at + run.len()) * BLOCK_BYTES];
+                    found.clear();
+                    chunk::fingerprints(bytes, &vec![BLOCK_BYTES as u32; run.len()], &mut found);
+                    found.iter().enumerate().for_each(|(n, f)| fingerprints[at + n] = Some(*f));
+                }
+                at += run.len();
+            }
+        }
+        Piece { first, data, fingerprints, is_null, expected }
+    }
+
+    /// Writes blocks that nothing has the content of, in as few runs as the free space allows.
+    fn write_new(&self, piece: &Piece<'_>, fresh: &[usize], plans: &mut [Plan]) -> Result<Vec<Run>> {
+        let mut runs: Vec<Run> = Vec::new();
+        let mut rest = fresh;
+        while !rest.is_empty() {
+            let written =
+                self.engine.allocate(&self.data, rest.len() as u32, Urgency::Usual).and_then(|run| {
+                    runs.push(run);
+                    let (here, behind) = rest.split_at(run.count as usize);
+                    rest = behind;
+                    for (n, block) in here.iter().zip(run.first.0..) {
+                        plans[*n] = Plan::New(PoolBlock(block));
+                    }
+                    self.write_run(piece, here, run.first)
+                });
+            if let Err(error) = written {
+                runs.into_iter().for_each(|run| self.engine.give_back(run));
+                return Err(error);
+            }
+        }
+        for n in fresh {
+            if let (Plan::New(block), Some(fingerprint)) = (plans[*n], &piece.fingerprints[*n]) {
+                // Before the store says so: whoever frees the block removes it again.
+                self.engine.filter.insert(prefix(fingerprint), block);
+            }
+        }
+        Ok(runs)
+    }
+
+    fn write_run(&self, piece: &Piece<'_>, blocks: &[usize], first: PoolBlock) -> Result<()> {
+        let is_one_piece = blocks.windows(2).all(|w| w[0] + 1 == w[1]);
+        if is_one_piece {
+            let start = blocks[0] * BLOCK_BYTES;
+            return self.engine.write_data(first, &piece.data[start..start + blocks.len() * BLOCK_BYTES]);
+        }
+        let mut bytes = Vec::with_capacity(blocks.len() * BLOCK_BYTES);
+        for n in blocks {
+            bytes.extend_from_slice(&piece.data[n * BLOCK_BYTES..(n + 1) * BLOCK_BYTES]);
+        }
+        self.engine.write_data(first, &bytes)
+    }
+
+    /// What was allocated is given back: nothing names it.
+    fn undo(&self, piece: &Piece<'_>, plans: &[Plan], runs: Vec<Run>) {
+        for (n, plan) in plans.iter().enumerate() {
+            if let (Plan::New(block), Some(fingerprint)) = (plan, &piece.fingerprints[n]) {
+                self.engine.filter.remove(prefix(fingerprint), *block);
+            }
+        }
+        runs.into_iter().for_each(|run| self.engine.give_back(run));
+    }
+
+    /// Lets the map name the blocks. Returns those that could not be shared after all.
+    fn commit(&self, piece: &Piece<'_>, todo: &[usize], plans: &[Plan]) -> Result<(Outcome, Vec<usize>)> {
+        loop {
+            let done = self.engine.transact(|t| self.map_blocks(t, piece, todo, plans))?;
+            if !matches!(done.0, Outcome::NotOwn) {
+                return Ok(done);
+            }
+            self.own_leaf(piece.first, Urgency::Usual)?;
+        }
+    }
+
+    fn map_blocks(
+        &self,
+        t: &mut Transaction<'_>,
+        piece: &Piece<'_>,
+        todo: &[usize],
+        plans: &[Plan],
+    ) -> std::result::Result<(Outcome, Vec<usize>), Need> {
+        let leaf = match self.walk(t, piece.first)? {
+            Walk::Leaf(leaf) => leaf,
+            // Zeros over nothing.
+            Walk::Missing(..) if todo.iter().all(|n| piece.is_null[*n]) => {
+                return Ok((Outcome::Done, Vec::new()))
+            }
+            _ => return Ok((Outcome::NotOwn, Vec::new())),
+        };
+        let slot = |n: usize| (piece.first as usize + n) % MAP_SLOTS;
+        if piece.expected.is_some_and(|expected| entry_of(&leaf, slot(0)) != expected) {
+            return Ok((Outcome::Changed, Vec::new()));
+        }
+        let mut stale = Vec::new();
+        for &n in todo {
+            let block = match plans[n] {
+                Plan::Later => continue,
+                Plan::Null => None,
+                Plan::New(block) => Some(block),
+                Plan::Twin(other) => match plans[other] {
+                    Plan::New(block) | Plan::Share(block) => Some(block),
+                    _ => continue,
+                },
+                Plan::Share(block) => {
+                    let (entry, found) = t.entry(block)?;
+                    if !crate::engine::can_share(entry) || Some(found) != piece.fingerprints[n] {
+                        stale.push(n);
+                        continue;
+                    }
+                    Some(block)
+                }
+            };
+            let old = entry_of(&leaf, slot(n)).block();
+            if old == block {
+                continue;
+            }
+            old.into_iter().for_each(|old| t.refer(old, -1));
+            let entry = match (plans[n], block) {
+                (Plan::New(_), Some(block)) => {
+                    t.new_data(block, piece.fingerprints[n]);
+                    self.entry_for(piece, n, block)
+                }
+                (_, Some(block)) => {
+                    t.refer(block, 1);
+                    self.entry_for(piece, n, block)
+                }
+                (_, None) => MapEntry::NONE,
+            };
+            t.set_map(&leaf, slot(n), &[entry]);
+        }
+        Ok((Outcome::Done, stale))
+    }
+
+    fn entry_for(&self, piece: &Piece<'_>, n: usize, block: PoolBlock) -> MapEntry {
+        MapEntry::data(block, xxh3_64(&piece.data[n * BLOCK_BYTES..(n + 1) * BLOCK_BYTES]))
+    }
+}

@@ -1,0 +1,75 @@
+//! Small pools on a simulated disk, and what every test compares them with.
+#![allow(clippy::unwrap_used, dead_code)]
+
+use std::sync::Arc;
+
+use format::pool::Geometry;
+use pool::{FsDevice, Options, Pool};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use store::file_system::{Access, FileSystem};
+use store::SimFs;
+
+/// Bytes of a block.
+pub const BLOCK: usize = 4096;
+
+/// The seed of a test, printed so that a failure can be seen again with `SAPWOOD_SEED`.
+pub fn seed() -> u64 {
+    let seed = std::env::var("SAPWOOD_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
+    println!("SAPWOOD_SEED={seed}");
+    seed
+}
+
+/// How much of something a test does: `SAPWOOD_POOL_…`, or what is usual.
+pub fn budget(variable: &str, usual: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|s| s.parse().ok()).unwrap_or(usual)
+}
+
+/// A random generator.
+pub fn dice(seed: u64) -> StdRng {
+    StdRng::seed_from_u64(seed)
+}
+
+/// The pool's file on a simulated disk, seen by a process.
+pub fn device(fs: &SimFs, blocks: u64) -> FsDevice<SimFs> {
+    let file = fs.open("pool", Access::Create).unwrap();
+    let size = blocks * BLOCK as u64;
+    if fs.metadata(&file).unwrap().len < size {
+        fs.set_len(&file, size).unwrap();
+        fs.sync(&file).unwrap();
+    }
+    FsDevice::new(fs.clone(), file, size)
+}
+
+/// An empty pool with groups of 256 blocks and a journal of so many.
+pub fn make(fs: &SimFs, blocks: u64, journal: u32) {
+    let geometry = Geometry::plan_with(blocks, 256, journal).unwrap();
+    Pool::create_with(&device(fs, blocks), geometry).unwrap();
+    fs.sync_dir("").unwrap();
+}
+
+/// Opens it.
+pub fn open(fs: &SimFs, blocks: u64) -> pool::Result<Arc<Pool>> {
+    Pool::open(Box::new(device(fs, blocks)), Options { cache_bytes: 4 << 20, prefetch: true })
+}
+
+/// A pool's findings must be none.
+#[track_caller]
+pub fn assert_whole(pool: &Pool) {
+    pool.settle();
+    let report = pool.check(true).unwrap();
+    assert!(report.findings.is_empty(), "{:#?}", &report.findings[..report.findings.len().min(10)]);
+}
+
+/// Content that comes again now and then: one of `kinds` blocks, or zeros.
+pub fn content(dice: &mut StdRng, kinds: u64, block: &mut [u8]) {
+    match dice.random_range(0..kinds + 1) {
+        0 => block.fill(0),
+        kind => {
+            for (n, piece) in block.chunks_mut(8).enumerate() {
+                let word = kind.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(n as u64).to_le_bytes();
+                piece.copy_from_slice(&word[..piece.len()]);
+            }
+        }
+    }
+}

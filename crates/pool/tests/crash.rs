@@ -1,0 +1,224 @@
+//! Power cuts: what was flushed is there, and no block ever shows what was never written to it.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use common::{assert_whole, budget, content, dice, make, open, seed, BLOCK};
+use pool::{Device, Pool, Result, Sharing};
+use rand::rngs::StdRng;
+use rand::RngExt;
+use store::SimFs;
+
+const BLOCKS: u64 = 2200;
+const SIZE: usize = 900 * BLOCK;
+
+/// What a block of a volume may hold: what it held at the last flush, or what was written since.
+type Block = Vec<[u8; BLOCK]>;
+
+/// What may be found after a power cut.
+#[derive(Default)]
+struct Expected {
+    /// Of each volume and snapshot.
+    blocks: BTreeMap<String, Vec<Block>>,
+    /// Names that may be there or not: the call that made or deleted them did not return.
+    uncertain: Vec<String>,
+}
+
+impl Expected {
+    /// What was written is durable: only what is there now counts.
+    fn flushed(&mut self) {
+        for blocks in self.blocks.values_mut() {
+            blocks.iter_mut().for_each(|b| drop(b.drain(..b.len() - 1)));
+        }
+    }
+
+    fn wrote(&mut self, volume: &str, offset: usize, data: &[u8]) {
+        let blocks = self.blocks.get_mut(volume).unwrap();
+        let mut at = offset;
+        while at < offset + data.len() {
+            let (n, within) = (at / BLOCK, at % BLOCK);
+            let length = (BLOCK - within).min(offset + data.len() - at);
+            let mut now = *blocks[n].last().unwrap();
+            now[within..within + length].copy_from_slice(&data[at - offset..at - offset + length]);
+            blocks[n].push(now);
+            at += length;
+        }
+    }
+
+    /// The last state of a volume, which is all that its snapshot may show.
+    fn now(&self, volume: &str) -> Vec<Block> {
+        self.blocks[volume].iter().map(|b| vec![*b.last().unwrap()]).collect()
+    }
+}
+
+/// Runs random operations until one fails, which it does when the power is cut.
+fn work(pool: &Arc<Pool>, expected: &mut Expected, dice: &mut StdRng) -> Result<()> {
+    let mut made = pool.volumes().len();
+    loop {
+        let volumes: Vec<String> = expected.blocks.keys().filter(|n| !n.contains('@')).cloned().collect();
+        let volume = volumes[dice.random_range(0..volumes.len())].clone();
+        match dice.random_range(0..60) {
+            0 if expected.blocks.len() < 6 => {
+                made += 1;
+                let name = format!("s{made}");
+                let full = format!("{volume}@{name}");
+                if pool.volumes().iter().any(|v| v.name == full) {
+                    continue;
+                }
+                expected.uncertain.push(full.clone());
+                let now = expected.now(&volume);
+                expected.blocks.insert(full.clone(), now);
+                pool.snapshot(&volume, &name)?;
+                expected.uncertain.clear();
+                expected.flushed();
+            }
+            1 => {
+                let Some(snapshot) = expected.blocks.keys().find(|n| n.contains('@')).cloned() else {
+                    continue;
+                };
+                expected.uncertain.push(snapshot.clone());
+                pool.delete(&snapshot)?;
+                expected.uncertain.clear();
+                expected.blocks.remove(&snapshot);
+                expected.flushed();
+            }
+            2..=8 => {
+                pool.flush()?;
+                expected.flushed();
+            }
+            9..=14 => {
+                let first = dice.random_range(0..SIZE / BLOCK);
+                let count = dice.random_range(1..40).min(SIZE / BLOCK - first);
+                expected.wrote(&volume, first * BLOCK, &vec![0; count * BLOCK]);
+                pool.volume(&volume)?.zero((first * BLOCK) as u64, (count * BLOCK) as u64)?;
+            }
+            _ => {
+                let sector = dice.random_range(0..SIZE / 512);
+                let (offset, length) = if dice.random_bool(0.7) {
+                    (sector / 8 * BLOCK, dice.random_range(1..20usize) * BLOCK)
+                } else {
+                    (sector * 512, dice.random_range(1..20usize) * 512)
+                };
+                let mut data = vec![0; length.min(SIZE - offset)];
+                data.chunks_mut(BLOCK).for_each(|block| content(dice, 200, block));
+                expected.wrote(&volume, offset, &data);
+                pool.volume(&volume)?.write_at(offset as u64, &data)?;
+            }
+        }
+    }
+}
+
+/// Compares a pool with what may be there, and goes on from what is.
+fn compare(pool: &Arc<Pool>, expected: &mut Expected) {
+    let names: Vec<String> = pool.volumes().into_iter().map(|v| v.name).collect();
+    for name in &names {
+        assert!(expected.blocks.contains_key(name), "{name} was deleted, and is back");
+    }
+    for name in expected.blocks.keys().cloned().collect::<Vec<_>>() {
+        if !names.contains(&name) {
+            assert!(expected.uncertain.contains(&name), "{name} is lost");
+            expected.blocks.remove(&name);
+            continue;
+        }
+        let mut data = vec![0; SIZE];
+        pool.volume(&name).unwrap().read_at(0, &mut data).unwrap();
+        let blocks = expected.blocks.get_mut(&name).unwrap();
+        for (n, found) in data.chunks_exact(BLOCK).enumerate() {
+            assert!(blocks[n].iter().any(|b| b[..] == *found), "{name}: block {n} is not what was written");
+            blocks[n] = vec![found.try_into().unwrap()];
+        }
+    }
+    expected.uncertain.clear();
+}
+
+#[test]
+fn power_cuts() {
+    let seed = seed();
+    let mut random = dice(seed);
+    let mut fs = SimFs::new(seed);
+    make(&fs, BLOCKS, 64);
+    let mut expected = Expected::default();
+    {
+        let pool = open(&fs, BLOCKS).unwrap();
+        for name in ["a", "b"] {
+            pool.create_volume(name, SIZE as u64, Sharing::Inline).unwrap();
+            expected.blocks.insert(name.into(), vec![vec![[0; BLOCK]]; SIZE / BLOCK]);
+        }
+    }
+    for stop in 0..budget("SAPWOOD_POOL_STOPS", 250) {
+        fs = fs.crash();
+        let pool = loop {
+            // Recovery may be cut as well.
+            if random.random_bool(0.2) {
+                fs.stop_after(random.random_range(1..40));
+            }
+            match open(&fs, BLOCKS) {
+                Ok(pool) if !fs.is_stopped() => {
+                    fs.stop_after(1 << 60);
+                    break pool;
+                }
+                opened => {
+                    assert!(fs.is_stopped(), "stop {stop}: {:?}", opened.err());
+                    fs = fs.crash();
+                }
+            }
+        };
+        compare(&pool, &mut expected);
+        if stop % 5 == 0 {
+            assert_whole(&pool);
+        }
+        fs.stop_after(random.random_range(1..500));
+        let failed = work(&pool, &mut expected, &mut random);
+        assert!(fs.is_stopped(), "stop {stop}: {failed:?}");
+        // Killed, not closed.
+        drop(pool);
+    }
+}
+
+#[test]
+fn flipped_bits_are_found() {
+    let fs = SimFs::new(3);
+    make(&fs, BLOCKS, 64);
+    let mut random = dice(seed());
+    let pool = open(&fs, BLOCKS).unwrap();
+    pool.create_volume("a", SIZE as u64, Sharing::Inline).unwrap();
+    let mut data = vec![0; SIZE];
+    data.chunks_mut(BLOCK).for_each(|block| content(&mut random, 300, block));
+    pool.volume("a").unwrap().write_at(0, &data).unwrap();
+    pool.close().unwrap();
+    drop(pool);
+    let fs = fs.restart();
+    let device = common::device(&fs, BLOCKS);
+    let mut whole = vec![0; BLOCKS as usize * BLOCK];
+    device.read_at(&mut whole, 0).unwrap();
+    let (mut refused, mut found, mut unread) = (0, 0, 0);
+    for _ in 0..budget("SAPWOOD_POOL_FLIPS", 120) {
+        let at = random.random_range(0..BLOCKS * BLOCK as u64);
+        let bit = 1u8 << random.random_range(0..8);
+        device.write_at(&whole, 0).unwrap();
+        device.write_at(&[whole[at as usize] ^ bit], at).unwrap();
+        match open(&fs, BLOCKS) {
+            Err(_) => refused += 1,
+            Ok(pool) => {
+                pool.settle();
+                let mut now = vec![0; BLOCK];
+                let volume = pool.volume("a").unwrap();
+                for (n, block) in data.chunks_exact(BLOCK).enumerate() {
+                    // Damage is an error of its block, and never wrong data.
+                    if volume.read_at((n * BLOCK) as u64, &mut now).is_ok() {
+                        assert!(now == block, "bit {bit} of byte {at}: block {n} is wrong");
+                    }
+                }
+                match pool.check(true) {
+                    Ok(report) if report.findings.is_empty() => unread += 1,
+                    _ => found += 1,
+                }
+            }
+        }
+    }
+    println!("{refused} refused, {found} found, {unread} in what nothing uses");
+    assert!(found > 20);
+}

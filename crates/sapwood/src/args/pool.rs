@@ -1,0 +1,107 @@
+//! The commands of pools and volumes.
+
+use std::path::PathBuf;
+
+use clap::{Subcommand, ValueEnum};
+
+use crate::sizes::parse_size;
+
+/// When blocks of equal content are shared.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ShareMode {
+    /// When they are written
+    Inline,
+    /// Never
+    Off,
+}
+
+/// What is done with a pool.
+#[derive(Subcommand)]
+pub enum PoolWhat {
+    /// Make an empty pool: a sparse file, or a block device, whose content is lost
+    ///
+    /// A pool gives up about 2 % of its space for fingerprints and its journal, and takes 2 GiB of memory for each TiB of
+    /// different blocks in it while it is served.
+    Create {
+        /// The file, which must not exist, or the block device
+        path: PathBuf,
+        /// Size of the file, such as 100GiB; a block device is taken whole
+        #[arg(long, value_parser = parse_size)]
+        size: Option<u64>,
+        /// Make a pool of a block device, whatever is on it
+        #[arg(long)]
+        force: bool,
+    },
+    /// Serve the volumes of a pool over NBD, until it is interrupted
+    Serve(PoolServe),
+    /// Compare maps, reference counts and fingerprints
+    Check {
+        /// The file or block device
+        path: PathBuf,
+        /// Compare all blocks with their fingerprints as well
+        #[arg(long)]
+        data: bool,
+    },
+    /// Show space, and what sharing saves
+    Stats {
+        /// The file or block device
+        path: PathBuf,
+    },
+}
+
+/// How a pool is served.
+#[derive(clap::Args)]
+pub struct PoolServe {
+    /// The file or block device
+    pub path: PathBuf,
+    /// Where: the path of a Unix socket, or an address and a port, such as 127.0.0.1:10809. The address has no
+    /// authentication: anyone who can reach it can use the volumes
+    #[arg(long, value_name = "ADDR|SOCKET")]
+    pub nbd: String,
+    /// Memory for fingerprints and maps, beside the index
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64M")]
+    pub cache: u64,
+}
+
+/// What is done with volumes.
+#[derive(Subcommand)]
+pub enum VolumeWhat {
+    /// Make an empty volume
+    Create {
+        /// Its name
+        name: String,
+        /// Its size, such as 20GiB; blocks that were not written take no space
+        #[arg(long, value_parser = parse_size)]
+        size: u64,
+        /// Share blocks of equal content with all other volumes of the pool: inline, or off
+        #[arg(long, value_enum, default_value = "inline")]
+        share: ShareMode,
+    },
+    /// List volumes and snapshots
+    List,
+    /// Change the size of a volume that is not in use. What a smaller one loses is gone
+    Resize {
+        /// The volume
+        name: String,
+        /// Its new size
+        #[arg(value_parser = parse_size)]
+        size: u64,
+    },
+    /// Take a snapshot: NAME@SNAPSHOT. It takes no time and no space
+    Snapshot {
+        /// NAME@SNAPSHOT
+        snapshot: String,
+    },
+    /// Make a volume that begins as a snapshot. It takes no time and no space
+    Clone {
+        /// NAME@SNAPSHOT
+        snapshot: String,
+        /// The new volume
+        name: String,
+    },
+    /// Delete a volume or a snapshot that is not in use
+    Delete {
+        /// NAME or NAME@SNAPSHOT
+        name: String,
+    },
+}

@@ -1,0 +1,112 @@
+//! `sapwood pool` and `sapwood volume`
+
+mod control;
+mod open;
+mod request;
+mod serve;
+pub mod volume;
+
+use crate::args::{Args, PoolWhat};
+use crate::terminal::exit_code::DAMAGED;
+use crate::terminal::output::{percent, print_json, size};
+use crate::terminal::streams::{errln, outln};
+use ::pool::{Device, FileDevice, Pool};
+use anyhow::{bail, Context, Result};
+use request::Request;
+use serde_json::{json, Value};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// The start of a device, which tells whether something is on it.
+const PROBE_BYTES: usize = 1 << 20;
+
+pub fn run(args: &Args, what: &PoolWhat) -> Result<ExitCode> {
+    match what {
+        PoolWhat::Create { path, size, force } => create(args, path, *size, *force),
+        PoolWhat::Serve(a) => serve::run(args, a),
+        PoolWhat::Check { path, data } => check(args, path, *data),
+        PoolWhat::Stats { path } => stats(args, path),
+    }
+}
+
+fn create(args: &Args, path: &Path, bytes: Option<u64>, force: bool) -> Result<ExitCode> {
+    let is_device = std::fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device());
+    let device = match (is_device, bytes) {
+        (true, Some(_)) => bail!("{}: a block device is taken whole: leave --size out", path.display()),
+        (true, None) => FileDevice::open(path).with_context(|| path.display().to_string())?,
+        (false, None) => bail!("{}: how large? Give --size, such as --size 100GiB", path.display()),
+        (false, Some(bytes)) => {
+            FileDevice::create(path, bytes).with_context(|| format!("making {}", path.display()))?
+        }
+    };
+    if is_device && !force {
+        check_empty(&device, path)?;
+    }
+    if let Err(error) = Pool::create(&device) {
+        if !is_device {
+            // A file that is no pool is of no use.
+            let _ = std::fs::remove_file(path);
+        }
+        return Err(error.into());
+    }
+    let bytes = device.size();
+    if args.json {
+        print_json(&json!({ "pool": path, "size": bytes }));
+    } else if !args.quiet {
+        let shown = path.display();
+        outln!("{shown}: a pool of {}", size(bytes));
+        outln!("next: sapwood volume --pool {shown} create NAME --size 20GiB");
+        outln!("      sapwood pool serve {shown} --nbd /run/pool.socket");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check_empty(device: &FileDevice, path: &Path) -> Result<()> {
+    let mut start = vec![0; PROBE_BYTES.min(device.size() as usize)];
+    device.read_at(&mut start, 0).with_context(|| path.display().to_string())?;
+    if start.iter().any(|byte| *byte != 0) {
+        bail!(
+            "{}: something is on this device; --force makes a pool of it, and that is lost",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+fn check(args: &Args, path: &Path, data: bool) -> Result<ExitCode> {
+    let report = control::ask(path, &Request::Check { data })?;
+    let findings: Vec<&str> =
+        report["findings"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if args.json {
+        print_json(&report);
+    } else {
+        for finding in &findings {
+            errln!("sapwood: {}: {finding}", path.display());
+        }
+        if findings.is_empty() && !args.quiet {
+            let looked = if data { "all blocks were read" } else { "--data reads all blocks as well" };
+            outln!("{}: no damage; {looked}", path.display());
+        }
+    }
+    Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DAMAGED) })
+}
+
+fn stats(args: &Args, path: &Path) -> Result<ExitCode> {
+    let stats = control::ask(path, &Request::Stats)?;
+    if args.json {
+        print_json(&stats);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let number = |name: &str| stats[name].as_u64().unwrap_or(0);
+    let (mapped, stored) = (number("mapped_bytes"), number("stored_bytes"));
+    outln!("space           {} of {} free", size(number("free_bytes")), size(number("data_bytes")));
+    outln!("written         {} by all volumes and snapshots", size(mapped));
+    outln!("stored          {} ({} of it)", size(stored), percent(stored, mapped));
+    outln!(
+        "index           {} in memory, {} fingerprints",
+        size(number("filter_bytes")),
+        number("filter_entries")
+    );
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,160 @@
+//! Asking a pool: this process opens it, or asks the process that serves it, through that one's control socket.
+//!
+//! A request and its answer are a line of JSON each. The socket lies in a directory that only its user can enter.
+
+use super::open::open;
+use super::request::Request;
+use crate::system::signals::EndSignal;
+use crate::terminal::outcome::of_pool;
+use anyhow::{anyhow, Context, Result};
+use pool::{Pool, PoolError};
+use serde_json::{json, Value};
+use std::fs::{DirBuilder, Permissions};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// The longest request.
+const REQUEST_BYTES: u64 = 64 << 10;
+/// How long a client may take to send it.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often it is looked whether the server ends.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Does what is asked for. Returns what `--json` prints.
+pub fn ask(path: &Path, request: &Request) -> Result<Value> {
+    let pool = match open(path, pool::Options::default()) {
+        Ok(pool) => pool,
+        Err(PoolError::Io { source, .. }) if source.kind() == ErrorKind::ResourceBusy => {
+            return ask_server(path, request);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    pool.settle();
+    let answer = request.perform(&pool);
+    // Whatever the answer: what was changed is written to its place.
+    let closed = pool.close();
+    let answer = answer?;
+    closed?;
+    Ok(answer)
+}
+
+fn ask_server(path: &Path, request: &Request) -> Result<Value> {
+    let socket = socket_of(path)?;
+    let busy =
+        || format!("{}: in use by another process, which answers at no control socket", path.display());
+    let mut stream = UnixStream::connect(&socket).with_context(busy)?;
+    let line = serde_json::to_string(request)? + "\n";
+    stream.write_all(line.as_bytes()).with_context(busy)?;
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).with_context(busy)?;
+    let answer: Value = serde_json::from_str(&answer).with_context(busy)?;
+    match (answer.get("done"), answer["error"].as_str()) {
+        (Some(done), _) => Ok(done.clone()),
+        (None, Some(error)) => Err(match answer["code"].as_u64() {
+            Some(3) => PoolError::Damaged { what: path.display().to_string(), why: error.into() }.into(),
+            Some(4) => PoolError::Refused(error.into()).into(),
+            _ => anyhow!("{error}"),
+        }),
+        (None, None) => Err(anyhow!(busy())),
+    }
+}
+
+/// The control socket of a pool.
+fn socket_of(path: &Path) -> Result<PathBuf> {
+    let metadata = std::fs::metadata(path).with_context(|| path.display().to_string())?;
+    // A block device by its number, a file by its inode: by whatever path it was named.
+    let name = match metadata.rdev() {
+        0 => format!("{:x}-{:x}", metadata.dev(), metadata.ino()),
+        device => format!("device-{device:x}"),
+    };
+    Ok(directory()?.join(format!("{name}.socket")))
+}
+
+/// A directory that only this user can enter.
+fn directory() -> Result<PathBuf> {
+    let user = rustix::process::getuid();
+    let directory = if user.is_root() {
+        PathBuf::from("/run/sapwood")
+    } else {
+        match std::env::var_os("XDG_RUNTIME_DIR") {
+            Some(runtime) => PathBuf::from(runtime).join("sapwood"),
+            None => PathBuf::from(format!("/tmp/sapwood-{}", user.as_raw())),
+        }
+    };
+    match DirBuilder::new().mode(0o700).create(&directory) {
+        Err(e) if e.kind() != ErrorKind::AlreadyExists => {
+            return Err(e).with_context(|| format!("making {}", directory.display()));
+        }
+        _ => {}
+    }
+    let metadata = std::fs::symlink_metadata(&directory)?;
+    if !metadata.is_dir() || metadata.uid() != user.as_raw() || metadata.mode() & 0o022 != 0 {
+        return Err(anyhow!("{}: not a directory that only this user can write", directory.display()));
+    }
+    Ok(directory)
+}
+
+/// Answers at the control socket until the end.
+pub struct Control {
+    path: PathBuf,
+    thread: JoinHandle<()>,
+}
+
+impl Control {
+    /// Begins to answer for a pool that this process serves: nobody else can, so a socket that is there was left behind.
+    pub fn start(path: &Path, pool: Arc<Pool>, end: &EndSignal) -> Result<Self> {
+        let socket = socket_of(path)?;
+        match std::fs::remove_file(&socket) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e).context(socket.display().to_string()),
+            _ => {}
+        }
+        let listener =
+            UnixListener::bind(&socket).with_context(|| format!("listening on {}", socket.display()))?;
+        std::fs::set_permissions(&socket, Permissions::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        let has_ended = end.watch();
+        let thread = thread::Builder::new().name("control".into()).spawn(move || {
+            while !has_ended() {
+                match listener.accept() {
+                    // A client that goes away, or sends nothing, is no error of the server.
+                    Ok((stream, _)) => drop(answer(stream, &pool)),
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => thread::sleep(TICK),
+                    Err(_) => thread::sleep(TICK),
+                }
+            }
+        })?;
+        Ok(Control { path: socket, thread })
+    }
+
+    /// Waits until the last request is answered. The end must have come.
+    pub fn stop(self) {
+        // A panic in the thread was printed.
+        let _ = self.thread.join();
+        let _ = std::fs::remove_file(self.path);
+    }
+}
+
+fn answer(stream: UnixStream, pool: &Arc<Pool>) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut line = String::new();
+    BufReader::new((&stream).take(REQUEST_BYTES)).read_line(&mut line)?;
+    let answer = match serde_json::from_str::<Request>(&line) {
+        // Nothing is certain of a pool that is being written.
+        Ok(Request::Check { .. }) => {
+            json!({ "error": "the pool is being served: stop its server to check it", "code": 4 })
+        }
+        Ok(request) => match request.perform(pool) {
+            Ok(done) => json!({ "done": done }),
+            Err(error) => json!({ "error": error.to_string(), "code": of_pool(&error) }),
+        },
+        Err(error) => json!({ "error": format!("not a request: {error}"), "code": 2 }),
+    };
+    (&stream).write_all(format!("{answer}\n").as_bytes())
+}

@@ -1,0 +1,123 @@
+//! What can be asked of a pool: of one that this process opens, or of a server.
+
+use anyhow::Result;
+use pool::{Pool, PoolError, Sharing};
+use serde::{Deserialize, Serialize};
+use serde_json::{json, Value};
+use std::sync::Arc;
+
+/// A request.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// Make a volume.
+    Create {
+        /// Its name.
+        name: String,
+        /// Its size in bytes.
+        size: u64,
+        /// Whether blocks are shared when they are written.
+        inline: bool,
+    },
+    /// List volumes and snapshots.
+    List,
+    /// Change the size of a volume.
+    Resize {
+        /// Its name.
+        name: String,
+        /// Its new size in bytes.
+        size: u64,
+    },
+    /// Make a snapshot.
+    Snapshot {
+        /// The volume.
+        volume: String,
+        /// The part behind `@`.
+        name: String,
+    },
+    /// Make a volume of a snapshot.
+    Clone {
+        /// The snapshot.
+        snapshot: String,
+        /// The volume.
+        name: String,
+    },
+    /// Delete a volume or a snapshot.
+    Delete {
+        /// Its name.
+        name: String,
+    },
+    /// Show space.
+    Stats,
+    /// Check the pool.
+    Check {
+        /// All data as well.
+        data: bool,
+    },
+}
+
+impl Request {
+    /// Does what was asked for. Returns what `--json` prints.
+    pub fn perform(&self, pool: &Arc<Pool>) -> Result<Value, PoolError> {
+        match self {
+            Request::Create { name, size, inline } => {
+                let sharing = if *inline { Sharing::Inline } else { Sharing::Off };
+                pool.create_volume(name, *size, sharing)?;
+                Ok(json!({ "name": name, "size": size }))
+            }
+            Request::List => Ok(list(pool)),
+            Request::Resize { name, size } => {
+                pool.resize(name, *size)?;
+                Ok(json!({ "name": name, "size": size }))
+            }
+            Request::Snapshot { volume, name } => {
+                pool.snapshot(volume, name)?;
+                Ok(json!({ "name": format!("{volume}@{name}") }))
+            }
+            Request::Clone { snapshot, name } => {
+                pool.clone_snapshot(snapshot, name)?;
+                Ok(json!({ "name": name, "from": snapshot }))
+            }
+            Request::Delete { name } => {
+                pool.delete(name)?;
+                Ok(json!({ "name": name }))
+            }
+            Request::Stats => stats(pool),
+            Request::Check { data } => {
+                let report = pool.check(*data)?;
+                let findings: Vec<_> = report.findings.into_iter().map(|f| f.what).collect();
+                Ok(json!({ "findings": findings, "used_blocks": report.used_blocks }))
+            }
+        }
+    }
+}
+
+fn list(pool: &Pool) -> Value {
+    let volumes: Vec<_> = pool
+        .volumes()
+        .into_iter()
+        .map(|v| {
+            json!({
+                "name": v.name,
+                "size": v.size,
+                "kind": if v.is_snapshot { "snapshot" } else { "volume" },
+                "share": if v.sharing == Sharing::Inline { "inline" } else { "off" },
+                "time": v.created,
+            })
+        })
+        .collect();
+    json!({ "volumes": volumes })
+}
+
+fn stats(pool: &Pool) -> Result<Value, PoolError> {
+    let stats = pool.stats();
+    let report = pool.usage()?;
+    Ok(json!({
+        "data_bytes": stats.data_bytes,
+        "free_bytes": stats.free_bytes,
+        "mapped_bytes": report.mapped_bytes,
+        "stored_bytes": report.stored_bytes,
+        "filter_entries": stats.filter_entries,
+        "filter_bytes": stats.filter_bytes,
+    }))
+}

@@ -1,0 +1,162 @@
+//! Pools: volumes over NBD that share their blocks, with QEMU's own clients.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{qemu_img, random, Bench, Child, FAILED, REFUSED};
+use rustix::process::Signal;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const MIB: usize = 1 << 20;
+
+/// A server of a pool.
+struct Server {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Server {
+    fn start(bench: &Bench, pool: &str) -> Self {
+        let socket = bench.path("pool.socket");
+        let _ = std::fs::remove_file(&socket);
+        let address = socket.to_str().unwrap().to_owned();
+        let child = Child::start(bench.command(&["pool", "serve", pool, "--nbd", &address]), "pool serve");
+        let start = Instant::now();
+        while !socket.exists() {
+            assert!(start.elapsed() < Duration::from_secs(20), "the server does not come up");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Server { child, socket }
+    }
+
+    fn uri(&self, volume: &str) -> String {
+        format!("nbd+unix:///{volume}?socket={}", self.socket.display())
+    }
+
+    /// Lets it end by itself.
+    fn stop(self) {
+        self.child.signal(Signal::TERM);
+        self.child.wait().expect_done();
+    }
+}
+
+/// Runs a command of qemu-io on a volume.
+fn qemu_io(uri: &str, command: &str) {
+    let done = std::process::Command::new("qemu-io")
+        .args(["-d", "unmap", "-f", "raw", "-c", command, uri])
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{command}: {done:?}");
+}
+
+fn content(uri: &str, to: &Path) -> Vec<u8> {
+    qemu_img(&["convert", "-f", "raw", "-O", "raw", uri, to.to_str().unwrap()]);
+    std::fs::read(to).unwrap()
+}
+
+#[test]
+fn volumes_share_their_blocks_and_survive_a_kill() {
+    let bench = Bench::bare();
+    let pool = bench.arg("pool");
+    bench.done(&["pool", "create", &pool, "--size", "512MiB"]);
+    bench.done(&["volume", "--pool", &pool, "create", "a", "--size", "40MiB"]);
+    bench.done(&["volume", "--pool", &pool, "create", "b", "--size", "40MiB", "--share", "inline"]);
+    let mut disk = random(24 * MIB, 1);
+    disk.resize(40 * MIB, 0);
+    let image = bench.file("disk.raw", &disk);
+
+    let server = Server::start(&bench, &pool);
+    for volume in ["a", "b"] {
+        qemu_img(&["convert", "-n", "-f", "raw", "-O", "raw", &image, &server.uri(volume)]);
+        assert!(content(&server.uri(volume), &bench.path("out")) == disk);
+    }
+    // Both have the same 24 MiB; zeros take nothing.
+    let stats = bench.json(&["pool", "stats", &pool]);
+    assert_eq!(stats["stored_bytes"], 24 * MIB);
+    assert_eq!(stats["mapped_bytes"], 48 * MIB);
+    // A snapshot while it is served, then changes.
+    bench.done(&["volume", "--pool", &pool, "snapshot", "a@before"]);
+    qemu_io(&server.uri("a"), "write -q -P 7 1M 3M");
+    qemu_io(&server.uri("a"), "write -q -P 9 512 1k");
+    qemu_io(&server.uri("a"), "discard -q 20M 1M");
+    let mut changed = disk.clone();
+    changed[MIB..4 * MIB].fill(7);
+    changed[512..1536].fill(9);
+    changed[20 * MIB..21 * MIB].fill(0);
+    assert!(content(&server.uri("a"), &bench.path("out")) == changed);
+    // A snapshot is only read.
+    let refused = bench.command(&["pool", "check", &pool]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(REFUSED), "{refused:?}");
+
+    // qemu-io flushes before it goes; the kill comes after.
+    server.child.signal(Signal::KILL);
+    drop(server.child.wait());
+    let check = bench.done(&["pool", "check", &pool, "--data"]);
+    assert!(String::from_utf8_lossy(&check.stdout).contains("no damage"), "{check}");
+    bench.done(&["volume", "--pool", &pool, "clone", "a@before", "c"]);
+
+    let server = Server::start(&bench, &pool);
+    for (volume, wanted) in [("a", &changed), ("b", &disk), ("a@before", &disk), ("c", &disk)] {
+        assert!(content(&server.uri(volume), &bench.path("out")) == *wanted, "{volume}");
+    }
+    bench.fails(&["volume", "--pool", &pool, "delete", "a"], REFUSED, &["a has snapshots", "before"]);
+    bench.done(&["volume", "--pool", &pool, "delete", "a@before"]);
+    bench.done(&["volume", "--pool", &pool, "delete", "a"]);
+    bench.done(&["volume", "--pool", &pool, "resize", "b", "10MiB"]);
+    let listed = bench.json(&["volume", "--pool", &pool, "list"]);
+    let names: Vec<_> = listed["volumes"].as_array().unwrap().iter().map(|v| v["name"].clone()).collect();
+    assert_eq!(names, ["b", "c"]);
+    assert!(content(&server.uri("b"), &bench.path("out")) == disk[..10 * MIB]);
+    server.stop();
+    bench.done(&["pool", "check", &pool, "--data"]);
+}
+
+#[test]
+fn a_full_pool_says_so_and_goes_on() {
+    let bench = Bench::bare();
+    let pool = bench.arg("pool");
+    bench.done(&["pool", "create", &pool, "--size", "256MiB"]);
+    bench.done(&["volume", "--pool", &pool, "create", "large", "--size", "1GiB"]);
+    let server = Server::start(&bench, &pool);
+    let image = bench.file("disk.raw", &random(200 * MIB, 2));
+    let full = std::process::Command::new("qemu-img")
+        .args(["convert", "-n", "-f", "raw", "-O", "raw", &image, &server.uri("large")])
+        .output()
+        .unwrap();
+    assert!(!full.status.success());
+    assert!(String::from_utf8_lossy(&full.stderr).contains("No space left"), "{full:?}");
+    // What is there can be read, and trimmed; then there is room again.
+    qemu_io(&server.uri("large"), "read -q 0 1M");
+    qemu_io(&server.uri("large"), "discard -q 0 100M");
+    qemu_io(&server.uri("large"), "write -q -P 3 0 20M");
+    server.child.signal(Signal::TERM);
+    let ended = server.child.wait();
+    assert_eq!(ended.code(), Some(0), "{ended}");
+    ended.expect_one_line(&["large", "the pool is full", "delete"]);
+    bench.done(&["pool", "check", &pool, "--data"]);
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    let bench = Bench::bare();
+    let pool = bench.arg("pool");
+    bench.fails(&["pool", "create", &pool], FAILED, &["how large", "--size"]);
+    bench.fails(&["pool", "create", &pool, "--size", "1MiB"], REFUSED, &["too few"]);
+    assert!(!bench.path("pool").exists(), "a file that is no pool is left");
+    bench.done(&["pool", "create", &pool, "--size", "256MiB"]);
+    bench.fails(&["pool", "create", &pool, "--size", "256MiB"], FAILED, &["exists"]);
+    fn of<'a>(pool: &'a str, args: &[&'a str]) -> Vec<&'a str> {
+        [&["volume", "--pool", pool], args].concat()
+    }
+    bench.done(&of(&pool, &["create", "a", "--size", "10MiB"]));
+    bench.fails(&of(&pool, &["create", "a", "--size", "10MiB"]), REFUSED, &["a volume a already"]);
+    bench.fails(&of(&pool, &["create", "b", "--size", "1000"]), REFUSED, &["multiple of 512"]);
+    bench.fails(&of(&pool, &["create", "b@x", "--size", "10MiB"]), REFUSED, &["b@x", "letters, digits"]);
+    bench.fails(&of(&pool, &["snapshot", "a"]), REFUSED, &["NAME@SNAPSHOT"]);
+    bench.fails(&of(&pool, &["delete", "none"]), REFUSED, &["no none", "volume list"]);
+    bench.fails(&of(&pool, &["clone", "a", "c"]), REFUSED, &["a is no snapshot"]);
+    let file = bench.file("file", &[1; 100_000]);
+    bench.fails(&["pool", "stats", &file], 3, &["superblock", "magic number"]);
+    bench.fails(&["pool", "stats", &bench.arg("none")], FAILED, &["none"]);
+}
