@@ -10,6 +10,7 @@ use common::{assert_whole, budget, content, dice, make, open, seed, BLOCK};
 use pool::{Device, Pool, Result, Sharing};
 use rand::rngs::StdRng;
 use rand::RngExt;
+use store::sim_fs::SimOp;
 use store::SimFs;
 
 const BLOCKS: u64 = 2200;
@@ -221,4 +222,25 @@ fn flipped_bits_are_found() {
     }
     println!("{refused} refused, {found} found, {unread} in what nothing uses");
     assert!(found > 20);
+}
+
+/// The file system below a pool's file runs full: the write fails, and the pool goes on.
+#[test]
+fn the_file_system_below_is_full() {
+    let fs = SimFs::new(5);
+    make(&fs, BLOCKS, 64);
+    let pool = open(&fs, BLOCKS).unwrap();
+    pool.create_volume("a", SIZE as u64, Sharing::Inline).unwrap();
+    let volume = pool.volume("a").unwrap();
+    volume.write_at(0, &[1; BLOCK]).unwrap();
+    pool.flush().unwrap();
+    fs.fail_next(SimOp::Write, rustix::io::Errno::NOSPC.raw_os_error());
+    let failed = volume.write_at(BLOCK as u64, &[2; BLOCK]).unwrap_err();
+    assert!(failed.to_string().contains("writing block"), "{failed}");
+    volume.write_at(2 * BLOCK as u64, &[3; BLOCK]).unwrap();
+    pool.flush().unwrap();
+    let mut data = vec![9; 3 * BLOCK];
+    volume.read_at(0, &mut data).unwrap();
+    assert!(data == [[1; BLOCK], [0; BLOCK], [3; BLOCK]].concat());
+    assert_whole(&pool);
 }

@@ -71,7 +71,8 @@ impl Engine {
         let (mut copies, chunk) = {
             let mut commit = self.commit.lock();
             // Pages that were freed meanwhile are none any more.
-            let live: Vec<_> = batch.iter().filter(|p| commit.dirty.contains_key(&p.block)).collect();
+            let is_live = |p: &&Arc<Page>| commit.dirty.get(&p.block).is_some_and(|now| Arc::ptr_eq(now, p));
+            let live: Vec<_> = batch.iter().filter(is_live).collect();
             for run in live.chunk_by(|a, b| a.block.0 + 1 == b.block.0) {
                 commit.record(JournalRecord::WriteBack { first: run[0].block, count: run.len() as u32 });
             }
@@ -101,7 +102,7 @@ impl Engine {
         }
         let mut commit = self.commit.lock();
         for copy in &copies {
-            if !commit.dirty.contains_key(&copy.page.block) {
+            if !commit.dirty.get(&copy.page.block).is_some_and(|now| Arc::ptr_eq(now, &copy.page)) {
                 continue;
             }
             if copy.page.version() == copy.version {

@@ -102,18 +102,23 @@ impl Engine {
         self.device.read_at(buf, first.offset()).map_err(|e| PoolError::io(what())(e))
     }
 
-    /// Writes data blocks. They are durable after the next flush.
+    /// Writes data blocks. They are durable after the next flush. A failure is one of this write: nothing names the blocks.
     pub fn write_data(&self, first: PoolBlock, data: &[u8]) -> Result<()> {
-        self.write_at(first, data)?;
+        self.check_alive()?;
+        self.write_blocks(first, data)?;
         self.data_written.store(true, Ordering::SeqCst);
         Ok(())
     }
 
-    /// Writes blocks. A failure is the end of the pool.
+    /// Writes pages, chunks or a superblock. A failure is the end of the pool.
     pub(super) fn write_at(&self, first: PoolBlock, data: &[u8]) -> Result<()> {
         self.check_alive()?;
+        self.write_blocks(first, data).map_err(|error| self.fail(error))
+    }
+
+    fn write_blocks(&self, first: PoolBlock, data: &[u8]) -> Result<()> {
         let what = || format!("{}: writing block {first}", self.device.location());
-        self.device.write_at(data, first.offset()).map_err(|e| self.fail(PoolError::io(what())(e)))
+        self.device.write_at(data, first.offset()).map_err(|e| PoolError::io(what())(e))
     }
 
     /// Makes durable what was written. A failure is the end of the pool.
