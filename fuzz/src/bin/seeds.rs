@@ -25,7 +25,7 @@ mod walk;
 use samples::{
     bloom, claim, container_page, data_header, dead_log, hooks, manifests, name_record, popular_set,
     reader_record, recipe_page, recipe_root, reference_block, reference_footer, retiring, session, tables,
-    vault_file,
+    vault_file, verifications,
 };
 
 fn main() {
@@ -55,6 +55,7 @@ fn seeds() -> Vec<(&'static str, Seeds)> {
         ("directory", Kind::Directory, tables().iter().map(|t| t.encode_directory(HERE)).collect()),
         ("dead_log", Kind::Dead, vec![dead_log().encode(HERE)]),
         ("session", Kind::Session, vec![session().encode(HERE)]),
+        ("verifications", Kind::Verifications, verifications().encode(HERE).into_iter().collect()),
         ("name_record", Kind::Name, vec![name_record().encode(HERE)]),
         ("reader_record", Kind::Reader, vec![reader_record().encode(HERE)]),
         ("claim_record", Kind::Claim, vec![claim().encode(HERE)]),
