@@ -3,7 +3,7 @@
 //! The checksum covers the vault's id and the object's name, so that a valid frame in the wrong place (a file copied
 //! over another) is detected like a flipped bit.
 
-use crate::bytes::{In, Malformed, Out, Result};
+use crate::bytes::{In, Malformed, Result};
 use crate::ids::VaultId;
 use std::borrow::Cow;
 use xxhash_rust::xxh3::Xxh3;
@@ -115,18 +115,47 @@ pub fn encode_frame(kind: Kind, context: Context<'_>, body: &[u8]) -> Vec<u8> {
         packed.truncate(if n < body.len() { n } else { 0 });
     }
     let (codec, stored) = if packed.is_empty() { (RAW, body) } else { (ZSTD, &packed[..]) };
-    let mut out = Out(Vec::with_capacity(FRAME_HEADER_BYTES + stored.len()));
-    out.bytes(&MAGIC);
-    out.u8(kind as u8);
-    out.u8(VERSION);
-    out.u8(codec);
-    out.u8(0);
-    out.u32(stored.len() as u32);
-    out.u32(body.len() as u32);
-    let sum = checksum(context, &out.0, stored);
-    out.bytes(&sum);
-    out.bytes(stored);
-    out.0
+    let head = head(kind, codec, stored.len(), body.len());
+    let sum = checksum(context, &head, stored);
+    [&head, &sum, stored].concat()
+}
+
+/// The first half of a header.
+fn head(kind: Kind, codec: u8, stored_len: usize, body_len: usize) -> [u8; 16] {
+    let mut head = [0; 16];
+    head[..4].copy_from_slice(&MAGIC);
+    head[4..8].copy_from_slice(&[kind as u8, VERSION, codec, 0]);
+    head[8..12].copy_from_slice(&(stored_len as u32).to_le_bytes());
+    head[12..].copy_from_slice(&(body_len as u32).to_le_bytes());
+    head
+}
+
+/// The header of a frame of a dense kind whose body need not fit into memory.
+pub struct FrameHeader {
+    head: [u8; 16],
+    sum: Xxh3,
+}
+
+impl FrameHeader {
+    /// Begins with a body of `body_len` bytes, at most [`Kind::body_max`].
+    pub(crate) fn begin(kind: Kind, context: Context<'_>, body_len: usize) -> Self {
+        assert!(kind.is_dense() && body_len <= kind.body_max(), "{kind:?}: a body of {body_len} bytes");
+        let head = head(kind, RAW, body_len, body_len);
+        FrameHeader { head, sum: begin_checksum(context, &head) }
+    }
+
+    /// Goes on with what follows in the body.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.sum.update(bytes);
+    }
+
+    /// The header, once all of the body was fed.
+    pub fn finish(self) -> [u8; FRAME_HEADER_BYTES] {
+        let mut header = [0; FRAME_HEADER_BYTES];
+        header[..16].copy_from_slice(&self.head);
+        header[16..].copy_from_slice(&self.sum.digest128().to_le_bytes());
+        header
+    }
 }
 
 /// Length of the frame that starts with these bytes, header included.
@@ -255,6 +284,7 @@ fn begin_checksum(context: Context<'_>, head: &[u8]) -> Xxh3 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bytes::Out;
     use proptest::prelude::*;
 
     const HERE: Context<'static> = Context { vault: VaultId([7; 16]), place: "disks/x/manifest" };

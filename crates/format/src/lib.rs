@@ -24,14 +24,14 @@ pub use container::{
     group_checksum, Codec, ContainerEntry, ContainerPage, DataFooter, DataHeader, DataName, DeadLog, Group,
     Table, TableRange, CONTAINERS_PER_PAGE, DATA_FOOTER_BYTES, DATA_HEADER_BYTES,
 };
-pub use frame::{decode_frame, encode_frame, frame_len, Context, Kind, FRAME_HEADER_BYTES};
+pub use frame::{decode_frame, encode_frame, frame_len, Context, FrameHeader, Kind, FRAME_HEADER_BYTES};
 pub use ids::{
     ChunkNo, ContainerId, DiskId, GroupNo, Ordinal, OwnerNo, PageNo, SegmentNo, SnapId, TableIndex, Token,
     VaultId, WriterNo,
 };
 pub use index::{
-    BlockAt, ChunksByContainer, Hook, HookRange, HooksFooter, PopularSet, ReferenceBlock, ReferenceEntry,
-    ReferenceFooter, HOOK_BYTES,
+    BlockAt, ChunksByContainer, Hook, HookRange, HooksFooter, PopularChunk, PopularLayout, PopularSet,
+    ReferenceBlock, ReferenceEntry, ReferenceFooter, HOOK_BYTES,
 };
 pub use manifest::{
     IndexRef, Manifest, PageRef, Release, Released, Reverse, SnapshotEntry, SnapshotState, Writer, WriterKind,

@@ -1,17 +1,18 @@
-//! The popular set: copies of the most common chunks, the only chunks that disks share under `balanced` and
-//! `vm-centric` (VM-centric 3.1).
+//! The popular set: copies of the most common chunks. Under `vm-centric` they are the only chunks that disks share
+//! (VM-centric 3.1).
 //!
 //! `popular build` counts in how many disks each chunk occurs ([`census`]), copies the most common ones to popular
 //! containers ([`build`]), and publishes an index of them ([`crate::lookup::popular`]). Backups search it for chunks
 //! that are new to their disk. A new set does not replace the containers of an old one: their chunks stay as long as a
 //! snapshot references them, and `gc` removes the others.
 //!
-//! The containers are in the folder of the shared set, so its claims, sweeps and verification apply to them. Their
-//! names begin with `popular-`, so a store can keep more replicas of them (VM-centric 3.1, r_c).
+//! The set owns its containers as a disk does, so claims, sweeps and verification apply to them. They are in the folder
+//! `popular/`, so a store can keep more replicas of them (VM-centric 3.1, r_c).
 
 pub(crate) mod build;
 pub(crate) mod census;
 pub(crate) mod report;
+pub(crate) mod sorter;
 pub(crate) mod spill;
 
 use crate::base::error::{Result, VaultError};
@@ -35,8 +36,8 @@ impl Vault {
         Ok(PopularStatus { disks: census.disks.len() as u64, classes, set_chunks, damaged: census.damaged })
     }
 
-    /// Builds a set of the most popular `fraction` of the unique chunks, of those that at least two disks have. Takes about
-    /// 100 bytes of memory for each of them.
+    /// Builds a set of the most popular `fraction` of the unique chunks, of those that at least two disks have. `scratch`: see
+    /// [`Vault::popular_status`]; it takes about 60 bytes more for each of them.
     pub fn popular_build(&self, fraction: f64, scratch: &Path) -> Result<PopularReport> {
         if !(fraction > 0.0 && fraction <= 1.0) {
             return Err(VaultError::Usage(format!("a fraction of {fraction}: give a part of the chunks")));

@@ -3,5 +3,6 @@
 pub(crate) mod chain;
 pub(crate) mod filters;
 pub(crate) mod reference_index;
+pub(crate) mod referenced;
 pub(crate) mod stored;
 pub(crate) mod writer;

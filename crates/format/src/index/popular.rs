@@ -1,7 +1,7 @@
 //! The index of the popular set: its chunks, and the containers that they are in.
 
 use crate::bytes::{Malformed, Result};
-use crate::frame::{encode_frame, Context, FrameCheck, Kind, FRAME_HEADER_BYTES};
+use crate::frame::{encode_frame, Context, FrameCheck, FrameHeader, Kind, FRAME_HEADER_BYTES};
 use crate::ids::{ChunkNo, ContainerId};
 use crate::runs::RunSet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +20,48 @@ const CHUNKS_AT_ONCE: usize = 1 << 20;
 const CHECKED_BYTES: usize = 1 << 20;
 /// Fingerprint prefix, container's place in the list, chunk.
 const ENTRY_BYTES: usize = 16;
+
+/// A chunk of a set: the number that the set is sorted by, its container, its number.
+pub type PopularChunk = (u64, ContainerId, ChunkNo);
+
+/// How a set is stored that need not fit into memory: its header, its list of containers, an entry for each chunk.
+pub struct PopularLayout {
+    containers: Vec<ContainerId>,
+    list: Vec<u8>,
+    chunks: u64,
+}
+
+impl PopularLayout {
+    /// Of a set of so many chunks in these containers, [`PopularSet::CHUNKS_MAX`] at most.
+    pub fn new(containers: BTreeSet<ContainerId>, chunks: u64) -> Self {
+        let mut list = (containers.len() as u32).to_le_bytes().to_vec();
+        containers.iter().for_each(|c| list.extend_from_slice(&c.raw().to_le_bytes()));
+        PopularLayout { containers: containers.into_iter().collect(), list, chunks }
+    }
+
+    /// The header, to which all entries are to be fed in order.
+    pub fn header(&self, context: Context<'_>) -> FrameHeader {
+        let body_len = self.list.len() + self.chunks as usize * ENTRY_BYTES;
+        let mut header = FrameHeader::begin(Kind::Popular, context, body_len);
+        header.feed(&self.list);
+        header
+    }
+
+    /// What stands between the header and the entries.
+    pub fn list(&self) -> &[u8] {
+        &self.list
+    }
+
+    /// The entry of a chunk. Entries are sorted by what they are made of.
+    pub fn entry(&self, (prefix, container, chunk): &PopularChunk) -> [u8; ENTRY_BYTES] {
+        let at = self.containers.partition_point(|c| c < container) as u32;
+        let mut entry = [0; ENTRY_BYTES];
+        entry[..8].copy_from_slice(&prefix.to_be_bytes());
+        entry[8..12].copy_from_slice(&at.to_le_bytes());
+        entry[12..].copy_from_slice(&chunk.0.to_le_bytes());
+        entry
+    }
+}
 
 /// The chunks of a set in order of their fingerprints, of which the first 8 bytes are kept: an answer is a hint.
 ///
@@ -43,21 +85,14 @@ impl PopularSet {
     }
 
     /// Of chunks in any order: prefix, container, number. [`Self::CHUNKS_MAX`] of them at most.
-    pub fn new(mut chunks: Vec<(u64, ContainerId, ChunkNo)>) -> Self {
+    pub fn new(mut chunks: Vec<PopularChunk>) -> Self {
         assert!(chunks.len() <= Self::CHUNKS_MAX, "a popular set of {} chunks", chunks.len());
         chunks.sort_unstable();
-        let containers: Vec<ContainerId> =
-            chunks.iter().map(|c| c.1).collect::<BTreeSet<_>>().into_iter().collect();
-        let first_entry = 4 + containers.len() * 8;
-        let mut body = Vec::with_capacity(first_entry + chunks.len() * ENTRY_BYTES);
-        body.extend_from_slice(&(containers.len() as u32).to_le_bytes());
-        containers.iter().for_each(|c| body.extend_from_slice(&c.raw().to_le_bytes()));
-        for (prefix, container, chunk) in &chunks {
-            let at = containers.partition_point(|c| c < container) as u32;
-            body.extend_from_slice(&prefix.to_be_bytes());
-            body.extend_from_slice(&at.to_le_bytes());
-            body.extend_from_slice(&chunk.0.to_le_bytes());
-        }
+        let containers = chunks.iter().map(|c| c.1).collect();
+        let layout = PopularLayout::new(containers, chunks.len() as u64);
+        let mut body = layout.list.clone();
+        chunks.iter().for_each(|chunk| body.extend_from_slice(&layout.entry(chunk)));
+        let (containers, first_entry) = (layout.containers, layout.list.len());
         PopularSet { body: 0..body.len(), bytes: Arc::new(body), containers, first_entry }
     }
 
@@ -333,6 +368,15 @@ mod tests {
         f
     }
 
+    fn in_pieces(mut chunks: Vec<PopularChunk>) -> Vec<u8> {
+        chunks.sort_unstable();
+        let layout = PopularLayout::new(chunks.iter().map(|c| c.1).collect(), chunks.len() as u64);
+        let mut header = layout.header(HERE);
+        chunks.iter().for_each(|c| header.feed(&layout.entry(c)));
+        let entries: Vec<u8> = chunks.iter().flat_map(|c| layout.entry(c)).collect();
+        [&header.finish(), layout.list(), &entries].concat()
+    }
+
     #[test]
     fn every_chunk_of_a_set_is_found_and_no_other() {
         for count in [0, 1, 2, 3, 100, 5000] {
@@ -343,6 +387,7 @@ mod tests {
             let set = PopularSet::new((0..count).map(chunk).collect());
             assert_eq!(PopularSet::decode(HERE, &set.encode(HERE)).unwrap(), set);
             assert_eq!((set.len() as u64, set.is_empty()), (count, count == 0));
+            assert_eq!(in_pieces((0..count).map(chunk).collect()), set.encode(HERE));
             for n in 0..count {
                 assert_eq!(set.find(&fingerprint(n)), Some((chunk(n).1, ChunkNo(n as u32))));
             }

@@ -11,15 +11,18 @@ use crate::manifest::rollback::load_checked;
 use crate::manifest::session::Session;
 use chunk::Fingerprint;
 use format::{
-    names, ChunkNo, ChunksByContainer, ContainerEntry, ContainerId, DiskId, Kind, PopularSet, RunSet,
-    WriterNo,
+    names, ChunkNo, ChunksByContainer, ContainerEntry, ContainerId, DiskId, Kind, PopularChunk,
+    PopularLayout, PopularSet, RunSet, WriterNo,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+/// What is written at a time.
+const PIECE_BYTES: usize = 1 << 20;
+
 /// Whether an index takes so many chunks.
-pub(crate) fn check_len(chunks: usize) -> Result<()> {
-    let most = PopularSet::CHUNKS_MAX;
+pub(crate) fn check_len(chunks: u64) -> Result<()> {
+    let most = PopularSet::CHUNKS_MAX as u64;
     if chunks > most {
         return Err(VaultError::Refused(format!(
             "{chunks} chunks are too many for the popular set, {most} are the most; choose a smaller fraction"
@@ -28,11 +31,39 @@ pub(crate) fn check_len(chunks: usize) -> Result<()> {
     Ok(())
 }
 
+/// The chunks of a set that need not fit into memory.
+pub(crate) trait PopularChunks {
+    /// Calls `each` with all of them, in order.
+    fn each(&mut self, each: &mut dyn FnMut(&PopularChunk) -> Result<()>) -> Result<()>;
+}
+
 /// Makes a set the one that backups use.
-pub(crate) fn publish(session: &Session, set: &PopularSet) -> Result<()> {
+pub(crate) fn publish(
+    session: &Session,
+    layout: &PopularLayout,
+    chunks: &mut dyn PopularChunks,
+) -> Result<()> {
     let folder = &session.folder;
     let name = names::popular(session.writer);
-    Ok(folder.store.put(&name, &[&set.encode(folder.context(&name))])?)
+    let mut header = layout.header(folder.context(&name));
+    chunks.each(&mut |chunk| {
+        header.feed(&layout.entry(chunk));
+        Ok(())
+    })?;
+    let mut object = folder.store.writer(&name)?;
+    object.append(&header.finish())?;
+    object.append(layout.list())?;
+    let mut piece = Vec::with_capacity(PIECE_BYTES);
+    chunks.each(&mut |chunk| {
+        piece.extend_from_slice(&layout.entry(chunk));
+        if piece.len() >= PIECE_BYTES {
+            object.append(&piece)?;
+            piece.clear();
+        }
+        Ok(())
+    })?;
+    object.append(&piece)?;
+    Ok(object.finish()?)
 }
 
 /// The writers that have published a set, oldest first.

@@ -1,6 +1,6 @@
 //! Builds a popular set: copies the chosen chunks to popular containers.
 //!
-//! This is maintenance of the shared set: one run at a time, beside backups and restores. Containers are durable before
+//! This is maintenance of the popular set: one run at a time, beside backups and restores. Containers are durable before
 //! the manifest names them, and named before the index is published. A crash leaves containers that no snapshot
 //! references and no index lists: `gc` removes them.
 
@@ -11,15 +11,23 @@ use crate::container::dead::read_dead;
 use crate::container::group_reader::{extent, GroupReader};
 use crate::container::room::check_room;
 use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
+use crate::container::view::View;
 use crate::container::writer::{ContainerWriter, GroupJob};
-use crate::lookup::popular::{check_len, publish, sets};
-use crate::manifest::container_table::{Containers, Edits};
+use crate::lookup::popular::{check_len, publish, sets, PopularChunks};
+use crate::manifest::container_table::Edits;
+use crate::manifest::folder::Folder;
 use crate::manifest::session::{fence_dead, Session};
 use crate::manifest::vault::Vault;
 use crate::popular::census::{is_popular, Census};
 use crate::popular::report::PopularReport;
-use crate::popular::spill::Occurrence;
-use format::{names, ChunkNo, ContainerId, OwnerNo, PopularSet, Table, TableIndex, TableRange, WriterKind};
+use crate::popular::sorter::{Sorted, Sorter};
+use crate::popular::spill::{Occurrence, RECORD_BYTES};
+use format::{
+    names, ChunkNo, ContainerId, OwnerNo, PopularChunk, PopularLayout, PopularSet, Table, TableIndex,
+    TableRange, WriterKind,
+};
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::Path;
 
 const CONTAINER_BYTES: u64 = 64 << 20;
@@ -32,46 +40,42 @@ pub(super) fn build(vault: &Vault, fraction: f64, scratch: &Path) -> Result<Popu
     let census = Census::take(vault, scratch)?;
     let classes = census.classes()?;
     let most = (classes.iter().map(|c| c.chunks).sum::<u64>() as f64 * fraction).ceil() as u64;
-    let (chosen, least_disks) = census.top(&classes, most)?;
+    let mut chosen = Sorter::new(scratch);
+    let least_disks = census.top(&classes, most, &mut chosen)?;
     check_len(chosen.len())?;
-    let mut report = PopularReport { least_disks, damaged: census.damaged.clone(), ..Default::default() };
+    let (disks, damaged) = census.into_disks();
+    let mut report = PopularReport { least_disks, damaged, ..Default::default() };
 
-    let mut index: Vec<(u64, ContainerId, ChunkNo)> = Vec::with_capacity(chosen.len());
-    let mut copier = Copier::new(&session);
-    let (kept, chosen): (Vec<Occurrence>, Vec<Occurrence>) =
-        chosen.into_iter().partition(|o| is_popular(o.place.container));
-    report.kept_chunks = kept.len() as u64;
-    report.bytes = kept.iter().map(|o| u64::from(o.bytes)).sum();
-    index.extend(kept.iter().map(|o| (prefix_of(o), o.place.container.local(), o.place.chunk)));
-    for of_disk in chosen.chunk_by(|a, b| a.disk == b.disk) {
-        let folder = &census.disks[of_disk[0].disk as usize];
-        let view = match vault.view(folder, TABLE_CACHE_BYTES) {
-            // Collection has taken the disk away with its last snapshot since it was counted.
-            Err(VaultError::Missing { .. }) if !folder.has_content()? => continue,
-            view => view?,
-        };
-        for of_container in of_disk.chunk_by(|a, b| a.place.container == b.place.container) {
-            // Its disk may have given it up since it was counted.
-            let listed =
-                Containers::new(view.folder.clone(), &view.manifest).get(of_container[0].place.container)?;
-            if listed.is_none() {
-                continue;
+    let mut copier = Copier::new(&session, scratch);
+    let mut chosen = ByContainer { sorted: chosen.sorted()?, next: None };
+    let mut open: Option<OpenDisk> = None;
+    while let Some(chunks) = chosen.next()? {
+        let Occurrence { disk, place, .. } = chunks[0];
+        if is_popular(place.container) {
+            report.kept_chunks += chunks.len() as u64;
+            report.bytes += chunks.iter().map(|o| u64::from(o.bytes)).sum::<u64>();
+            for o in &chunks {
+                copier.index.add(prefix_of(o), o.place.container.local(), o.place.chunk)?;
             }
-            match copier.copy(&view.tables, of_container) {
-                Err(e) if e.is_damage() => report.damaged.push(e.to_string()),
-                other => other?,
-            }
+            continue;
         }
-        view.check()?;
+        if open.as_ref().is_none_or(|o| o.no != disk) {
+            open.take().map_or(Ok(()), OpenDisk::close)?;
+            open = Some(OpenDisk::open(vault, &disks[disk as usize], disk)?);
+        }
+        match open.as_ref().map_or(Ok(()), |disk| disk.copy(&mut copier, &chunks)) {
+            Err(e) if e.is_damage() => report.damaged.push(e.to_string()),
+            other => other?,
+        }
     }
-    let Copied { made, bytes, stored_bytes, entries } = copier.finish()?;
+    open.map_or(Ok(()), OpenDisk::close)?;
+    let Copied { made, bytes, stored_bytes, mut index } = copier.finish()?;
     report.bytes += bytes;
     report.stored_bytes = stored_bytes;
-    index.extend(entries);
-    report.chunks = index.len() as u64;
+    report.chunks = index.chunks.len();
     session.swap(|m| m.edit_containers(&made))?;
     let old = sets(&popular)?;
-    publish(&session, &PopularSet::new(index))?;
+    publish(&session, &PopularLayout::new(std::mem::take(&mut index.containers), report.chunks), &mut index)?;
     for writer in old {
         popular.store.delete(&names::popular(writer))?;
     }
@@ -86,6 +90,91 @@ fn prefix_of(o: &Occurrence) -> u64 {
     PopularSet::prefix(&whole)
 }
 
+/// Chosen chunks, those of one container of a disk at a time.
+struct ByContainer<'a> {
+    sorted: Sorted<'a, RECORD_BYTES>,
+    next: Option<Occurrence>,
+}
+
+impl ByContainer<'_> {
+    fn next(&mut self) -> Result<Option<Vec<Occurrence>>> {
+        let key = |o: &Occurrence| (o.disk, o.place.container);
+        let mut chunks: Vec<Occurrence> = self.next.take().into_iter().collect();
+        while let Some(record) = self.sorted.next()? {
+            let chunk = Occurrence::decode(&record)?;
+            if chunks.first().is_some_and(|first| key(first) != key(&chunk)) {
+                self.next = Some(chunk);
+                break;
+            }
+            chunks.push(chunk);
+        }
+        Ok((!chunks.is_empty()).then_some(chunks))
+    }
+}
+
+/// A disk whose chunks are copied.
+struct OpenDisk {
+    /// Its number in the census.
+    no: u32,
+    /// `None`: collection has taken the disk away with its last snapshot since it was counted.
+    view: Option<View>,
+}
+
+impl OpenDisk {
+    fn open(vault: &Vault, folder: &Folder, no: u32) -> Result<Self> {
+        match vault.view(folder, TABLE_CACHE_BYTES) {
+            Err(VaultError::Missing { .. }) if !folder.has_content()? => Ok(OpenDisk { no, view: None }),
+            view => Ok(OpenDisk { no, view: Some(view?) }),
+        }
+    }
+
+    /// Copies chunks of one container, unless the disk has given it up since it was counted.
+    fn copy(&self, copier: &mut Copier<'_>, chunks: &[Occurrence]) -> Result<()> {
+        let Some(view) = &self.view else { return Ok(()) };
+        match view.tables.own().get(chunks[0].place.container)? {
+            None => Ok(()),
+            Some(_) => copier.copy(&view.tables, chunks),
+        }
+    }
+
+    fn close(self) -> Result<()> {
+        self.view.map_or(Ok(()), |view| view.check())
+    }
+}
+
+/// What of an entry the index is sorted by: all of it.
+const ENTRY_BYTES: usize = 20;
+
+/// The index of the new set.
+struct Index {
+    chunks: Sorter<ENTRY_BYTES>,
+    containers: BTreeSet<ContainerId>,
+}
+
+impl Index {
+    fn add(&mut self, prefix: u64, container: ContainerId, chunk: ChunkNo) -> Result<()> {
+        self.containers.insert(container);
+        let mut entry = [0; ENTRY_BYTES];
+        entry[..8].copy_from_slice(&prefix.to_be_bytes());
+        entry[8..16].copy_from_slice(&container.raw().to_be_bytes());
+        entry[16..].copy_from_slice(&chunk.0.to_be_bytes());
+        self.chunks.add(entry)
+    }
+}
+
+impl PopularChunks for Index {
+    fn each(&mut self, each: &mut dyn FnMut(&PopularChunk) -> Result<()>) -> Result<()> {
+        let mut sorted = self.chunks.sorted()?;
+        while let Some(entry) = sorted.next()? {
+            let number = |at: Range<usize>| entry[at].iter().fold(0, |n, b| n << 8 | u64::from(*b));
+            let container = ContainerId::from_raw(number(8..16));
+            let container = container.map_err(VaultError::malformed("a file of popular chunks"))?;
+            each(&(number(0..8), container, ChunkNo(number(16..20) as u32)))?;
+        }
+        Ok(())
+    }
+}
+
 /// Copies chunks to new popular containers.
 struct Copier<'a> {
     session: &'a Session,
@@ -96,19 +185,21 @@ struct Copier<'a> {
     filled: (u64, u32),
     job: GroupJob,
     stored: Vec<u8>,
-    out: Copied,
+    made: Edits,
+    bytes: u64,
+    stored_bytes: u64,
+    index: Index,
 }
 
-#[derive(Default)]
 struct Copied {
     made: Edits,
     bytes: u64,
     stored_bytes: u64,
-    entries: Vec<(u64, ContainerId, ChunkNo)>,
+    index: Index,
 }
 
 impl<'a> Copier<'a> {
-    fn new(session: &'a Session) -> Self {
+    fn new(session: &'a Session, scratch: &Path) -> Self {
         let job = empty_job(ContainerId::new(OwnerNo::OWN, session.writer, 0));
         Copier {
             session,
@@ -118,7 +209,10 @@ impl<'a> Copier<'a> {
             filled: (0, 0),
             job,
             stored: Vec::new(),
-            out: Copied::default(),
+            made: Edits::new(),
+            bytes: 0,
+            stored_bytes: 0,
+            index: Index { chunks: Sorter::new(scratch), containers: BTreeSet::new() },
         }
     }
 
@@ -178,12 +272,8 @@ impl<'a> Copier<'a> {
             if self.job.raw.is_empty() {
                 self.job.first = ChunkNo(self.filled.1);
             }
-            self.out.entries.push((
-                PopularSet::prefix(&fingerprint),
-                self.job.container,
-                ChunkNo(self.filled.1),
-            ));
-            self.out.bytes += chunk.len() as u64;
+            self.index.add(PopularSet::prefix(&fingerprint), self.job.container, ChunkNo(self.filled.1))?;
+            self.bytes += chunk.len() as u64;
             self.filled = (self.filled.0 + chunk.len() as u64, self.filled.1 + 1);
             self.job.lengths.push(chunk.len() as u32);
             self.job.fingerprints.push(fingerprint);
@@ -204,7 +294,7 @@ impl<'a> Copier<'a> {
             Some(open) => open,
             None => ContainerWriter::create(&self.session.folder, self.session, container)?,
         };
-        check_room(self.session, self.out.made.len(), stored.len() as u64)?;
+        check_room(self.session, self.made.len(), stored.len() as u64)?;
         let numbers = [(job.first.0, job.lengths.len() as u32)];
         open.append(&numbers, &job.lengths, &job.fingerprints, codec, &stored)?;
         self.open = Some(open);
@@ -215,16 +305,17 @@ impl<'a> Copier<'a> {
         self.end_group()?;
         let Some(open) = self.open.take() else { return Ok(()) };
         let (entry, stored) = open.finish(self.session)?;
-        self.out.made.insert(entry.id, Some(entry));
-        self.out.stored_bytes += stored;
+        self.made.insert(entry.id, Some(entry));
+        self.stored_bytes += stored;
         self.filled = (0, 0);
-        self.job = empty_job(ContainerId::new(OwnerNo::OWN, self.session.writer, self.out.made.len() as u32));
+        self.job = empty_job(ContainerId::new(OwnerNo::OWN, self.session.writer, self.made.len() as u32));
         Ok(())
     }
 
     fn finish(mut self) -> Result<Copied> {
         self.end_container()?;
-        Ok(self.out)
+        let Copier { made, bytes, stored_bytes, index, .. } = self;
+        Ok(Copied { made, bytes, stored_bytes, index })
     }
 }
 

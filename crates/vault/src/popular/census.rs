@@ -6,7 +6,7 @@
 //! 3. One file at a time is sorted, so that all records of one chunk are together.
 
 use super::spill::Place;
-use crate::base::error::{damage_line, Result};
+use crate::base::error::{damage_line, Result, VaultError};
 use crate::container::dead::read_dead;
 use crate::container::tables::read_table;
 use crate::container::view::View;
@@ -16,11 +16,12 @@ use crate::manifest::disks;
 use crate::manifest::folder::Folder;
 use crate::manifest::vault::Vault;
 use crate::popular::report::PopularClass;
+use crate::popular::sorter::Sorter;
 use crate::popular::spill::{Half, Occurrence, Spill, RECORD_BYTES};
-use crate::recipe::stored::{read_root, summary_of};
-use format::{ChunkNo, ContainerEntry, ContainerId, DiskId, OwnerNo, RunSet, Table};
-use std::collections::{BTreeMap, BinaryHeap, HashSet};
-use std::path::Path;
+use crate::recipe::referenced::{Reading, Referenced, REFERENCED_BYTES};
+use format::{ChunkNo, ContainerId, DiskId, OwnerNo, RunSet, Table};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 /// Takes place, fingerprint and bytes of a chunk.
 type EachChunk<'a> = dyn FnMut(Place, &[u8; 32], u32) -> Result<()> + 'a;
@@ -41,6 +42,7 @@ pub(crate) struct Census {
     owners: Vec<Vec<DiskId>>,
     pub damaged: Vec<String>,
     spill: Spill,
+    scratch: PathBuf,
 }
 
 /// One chunk, and how many disks have it.
@@ -100,7 +102,12 @@ impl Census {
             owners.push(view.manifest.owners.clone());
             disks.push(view.folder);
         }
-        Ok(Census { disks, owners, damaged, spill })
+        Ok(Census { disks, owners, damaged, spill, scratch: scratch.to_owned() })
+    }
+
+    /// The disks, by their numbers in records, and what was damaged. All that was counted goes.
+    pub fn into_disks(self) -> (Vec<Folder>, Vec<String>) {
+        (self.disks, self.damaged)
     }
 
     /// Whose a container in a record is, and how that owner names it.
@@ -131,9 +138,9 @@ impl Census {
         Ok(classes.into_values().rev().collect())
     }
 
-    /// Copies of the `most` most popular chunks that at least two disks have, and how many disks have the last of them.
-    /// Of the least popular ones, those that stand first are chosen, so that they are runs.
-    pub fn top(&self, classes: &[PopularClass], most: u64) -> Result<(Vec<Occurrence>, u32)> {
+    /// Gives `chosen` copies of the `most` most popular chunks that at least two disks have. Returns how many disks have the
+    /// last of them. Of the least popular ones, those that stand first are chosen, so that they are runs.
+    pub fn top(&self, classes: &[PopularClass], most: u64, chosen: &mut Sorter<RECORD_BYTES>) -> Result<u32> {
         let (mut whole, mut cut) = (0, None);
         let mut least = u32::MAX;
         for c in classes.iter().filter(|c| c.disks > 1) {
@@ -145,37 +152,35 @@ impl Census {
             cut = (whole < most).then_some(c.disks);
             break;
         }
-        let room = (most - whole) as usize;
-        let mut chosen = Vec::new();
         // What is in the set already costs nothing; then what stands first.
-        let mut first: BinaryHeap<(bool, u32, Place, Half, u32)> = BinaryHeap::new();
+        let mut kept = Sorter::<RECORD_BYTES>::new(&self.scratch);
+        let mut fresh = Sorter::<RECORD_BYTES>::new(&self.scratch);
         self.each(&mut |c| {
             let copy = c.copy();
             if c.disks >= least {
-                chosen.push(copy);
-            } else if Some(c.disks) == cut {
-                let fresh = !is_popular(copy.place.container);
-                first.push((fresh, copy.disk, copy.place, copy.half, copy.bytes));
-                if first.len() > room {
-                    first.pop();
-                }
+                return chosen.add(copy.encode());
             }
-            Ok(())
+            if Some(c.disks) != cut {
+                return Ok(());
+            }
+            let least_popular = if is_popular(copy.place.container) { &mut kept } else { &mut fresh };
+            least_popular.add(copy.encode())
         })?;
-        chosen.extend(first.into_iter().map(|(_, disk, place, half, bytes)| Occurrence {
-            half,
-            disk,
-            place,
-            bytes,
-        }));
-        chosen.sort_unstable_by_key(|o| (o.disk, o.place));
-        Ok((chosen, cut.unwrap_or(if least == u32::MAX { 0 } else { least })))
+        let mut room = most - whole;
+        for sorter in [&mut kept, &mut fresh] {
+            let mut sorted = sorter.sorted()?;
+            while room > 0 {
+                let Some(record) = sorted.next()? else { break };
+                chosen.add(record)?;
+                room -= 1;
+            }
+        }
+        Ok(cut.unwrap_or(if least == u32::MAX { 0 } else { least }))
     }
 
     /// Calls `each` with every chunk that a disk has.
     pub fn each(&self, each: &mut dyn FnMut(&Counted<'_>) -> Result<()>) -> Result<()> {
         self.spill.each_file(&mut |records| {
-            records.sort_unstable();
             for all in records.chunk_by(|a, b| a.half == b.half) {
                 let in_set = u32::from(all[all.len() - 1].disk == THE_SET);
                 let disks = all.chunk_by(|a, b| a.disk == b.disk).count() as u32 - in_set;
@@ -213,8 +218,7 @@ fn add_set(vault: &Vault, damaged: &mut Vec<String>, spill: &mut Spill) -> Resul
             Ok(table) => each_of(id.of(THE_SETS), &table, &live, &mut |place, f, bytes| {
                 spill.add(&Occurrence { half: half(f), disk: THE_SET, place, bytes })
             })?,
-            Err(e) if e.is_damage() => damaged.push(e.to_string()),
-            Err(e) => return Err(e),
+            Err(e) => note(damaged, e)?,
         }
     }
     Ok(())
@@ -229,68 +233,68 @@ fn half(fingerprint: &[u8; 32]) -> Half {
 /// Calls `each` with the place, fingerprint and bytes of every live chunk of a disk. What is damaged is left out, and
 /// said.
 fn each_chunk(view: &View, damaged: &mut Vec<String>, each: &mut EachChunk<'_>) -> Result<()> {
-    let mut own: Vec<ContainerEntry> = Vec::new();
-    let mut shared: BTreeMap<ContainerId, RunSet> = BTreeMap::new();
+    let mut shares = false;
     Containers::new(view.folder.clone(), &view.manifest).each(|e| {
-        if !e.id.is_own() {
-            shared.insert(e.id, RunSet::default());
-        } else if !view.manifest.damaged.contains(&e.id) {
-            // What is damaged is no copy to go by.
-            own.push(*e);
+        shares |= !e.id.is_own();
+        // What is damaged is no copy to go by.
+        if !e.id.is_own() || view.manifest.damaged.contains(&e.id) {
+            return Ok(());
         }
-        Ok(())
-    })?;
-    for entry in own {
         let live = || -> Result<(Table, RunSet)> {
-            let table = read_table(&view.folder, entry.id, entry.table)?;
-            let live = table.numbers.minus(&read_dead(&view.folder, &entry)?);
+            let table = read_table(&view.folder, e.id, e.table)?;
+            let live = table.numbers.minus(&read_dead(&view.folder, e)?);
             Ok((table, live))
         };
         match live() {
-            Ok((table, live)) => each_of(entry.id, &table, &live, each)?,
-            Err(e) if e.is_damage() => damaged.push(e.to_string()),
-            Err(e) => return Err(e),
+            Ok((table, live)) => each_of(e.id, &table, &live, each),
+            Err(e) => note(damaged, e),
         }
+    })?;
+    let mut from = None;
+    while shares {
+        let mut reading = Reading {
+            wanted: &|id| !id.is_own(),
+            on_error: &mut |e| note(damaged, e),
+            bytes_max: REFERENCED_BYTES,
+        };
+        let referenced = Referenced::read(&view.folder, &view.manifest, from, &mut reading)?;
+        for (id, live) in referenced.chunks() {
+            if let Err(e) = each_shared(view, id, live, each) {
+                note(damaged, e)?;
+            }
+        }
+        from = referenced.end();
+        shares = from.is_some();
     }
-    if shared.is_empty() {
+    Ok(())
+}
+
+/// The same for the chunks that a disk references in a container of another owner.
+fn each_shared(view: &View, id: ContainerId, live: &RunSet, each: &mut EachChunk<'_>) -> Result<()> {
+    // What the disk's own table does not list, no backup has referenced.
+    if view.tables.own().get(id)?.is_none() {
         return Ok(());
     }
-    let mut seen = HashSet::new();
-    for s in &view.manifest.snapshots {
-        let pages = match read_root(&view.folder, s) {
-            Err(e) if e.is_damage() => {
-                damaged.push(e.to_string());
-                continue;
-            }
-            root => root?.pages,
-        };
-        for page in pages.iter().filter_map(|p| p.page()).filter(|p| seen.insert(*p)) {
-            match summary_of(&view.folder, &page) {
-                Err(e) if e.is_damage() => damaged.push(e.to_string()),
-                summary => {
-                    for (id, live) in summary?.containers {
-                        if let Some(known) = shared.get_mut(&id) {
-                            *known = known.union(&live);
-                        }
-                    }
-                }
-            }
-        }
+    let table = view.tables.get(id)?;
+    let popular = view.manifest.owner(id.owner()) == Some(DiskId::POPULAR);
+    each_of(if popular { id.of(THE_SETS) } else { id }, &table, live, each)
+}
+
+/// Notes damage, once; other errors are passed on.
+fn note(damaged: &mut Vec<String>, e: VaultError) -> Result<()> {
+    if !e.is_damage() {
+        return Err(e);
     }
-    for (id, live) in shared.iter().filter(|(_, live)| !live.is_empty()) {
-        match view.tables.get(*id) {
-            Ok(table) => {
-                let popular = view.manifest.owner(id.owner()) == Some(DiskId::POPULAR);
-                each_of(if popular { id.of(THE_SETS) } else { *id }, &table, live, each)?
-            }
-            Err(e) if e.is_damage() => damaged.push(e.to_string()),
-            Err(e) => return Err(e),
-        }
+    let line = e.to_string();
+    if !damaged.contains(&line) {
+        damaged.push(line);
     }
     Ok(())
 }
 
 fn each_of(container: ContainerId, table: &Table, live: &RunSet, each: &mut EachChunk<'_>) -> Result<()> {
+    // A summary that is damaged may name any chunks.
+    let live = table.numbers.minus(&table.numbers.minus(live));
     for &(first, count) in live.runs() {
         for chunk in (first..first + count).map(ChunkNo) {
             let Some(n) = table.index_of(chunk) else { continue };
@@ -306,6 +310,8 @@ mod tests {
     use super::super::spill::SORTED_BYTES;
     use super::*;
     use format::WriterNo;
+    use std::collections::HashSet;
+    use tempfile::TempDir;
 
     fn occurrence(n: u64, disk: u32, chunk: u32) -> Occurrence {
         let half = xxhash(n);
@@ -319,13 +325,23 @@ mod tests {
     }
 
     /// As many files, and as often spilt again, as there would be with little memory.
-    fn census(byte_budget: u64, records: &[Occurrence]) -> Census {
+    fn census(byte_budget: u64, records: impl Iterator<Item = Occurrence>) -> (TempDir, Census) {
         let dir = tempfile::tempdir().unwrap();
-        let mut spill = Spill::create(dir.path(), byte_budget, 0).unwrap();
+        let scratch = dir.path().to_owned();
+        let mut spill = Spill::create(&scratch, byte_budget, 0).unwrap();
         for r in records {
-            spill.add(r).unwrap();
+            spill.add(&r).unwrap();
         }
-        Census { disks: Vec::new(), owners: Vec::new(), damaged: Vec::new(), spill }
+        (dir, Census { disks: Vec::new(), owners: Vec::new(), damaged: Vec::new(), spill, scratch })
+    }
+
+    /// What is chosen, in order.
+    fn top(census: &Census, most: u64) -> (Vec<Occurrence>, u32) {
+        let mut chosen = Sorter::new(&census.scratch);
+        let least = census.top(&census.classes().unwrap(), most, &mut chosen).unwrap();
+        let mut sorted = chosen.sorted().unwrap();
+        let all = std::iter::from_fn(|| sorted.next().unwrap());
+        (all.map(|raw| Occurrence::decode(&raw).unwrap()).collect(), least)
     }
 
     #[test]
@@ -339,21 +355,21 @@ mod tests {
             records.push(occurrence(n, 0, 5000 + n as u32));
         }
         for budget in [0, 40 * SORTED_BYTES, 1000 * SORTED_BYTES] {
-            let census = census(budget, &records);
+            let (_dir, census) = census(budget, records.iter().copied());
             let classes = census.classes().unwrap();
             let expected = [4, 3, 2, 1].map(|disks| PopularClass { disks, chunks: 250, bytes: 250 * 4096 });
             assert_eq!(classes, expected);
             // Twice the same.
             assert_eq!(census.classes().unwrap(), expected);
-            let (top, least) = census.top(&classes, 600).unwrap();
-            assert_eq!((top.len(), least), (600, 2));
-            let chunks: HashSet<u32> = top.iter().map(|o| o.place.chunk.0).collect();
+            let (chosen, least) = top(&census, 600);
+            assert_eq!((chosen.len(), least), (600, 2));
+            let chunks: HashSet<u32> = chosen.iter().map(|o| o.place.chunk.0).collect();
             let wanted = (0..1000).filter(|n| n % 4 >= 2 || (n % 4 == 1 && n / 4 < 100)).collect();
             assert_eq!(chunks, wanted);
-            assert!(top.windows(2).all(|w| w[0].place < w[1].place));
-            let (all, least) = census.top(&classes, 1 << 40).unwrap();
+            assert!(chosen.windows(2).all(|w| w[0].place < w[1].place));
+            let (all, least) = top(&census, 1 << 40);
             assert_eq!((all.len(), least), (750, 2), "what one disk alone has is not popular");
-            assert_eq!(census.top(&classes, 0).unwrap().0.len(), 0);
+            assert_eq!(top(&census, 0).0.len(), 0);
         }
     }
 
@@ -361,8 +377,19 @@ mod tests {
     fn a_copy_in_the_popular_set_stands_for_all() {
         let mut popular = occurrence(1, 1, 3);
         popular.place.container = ContainerId::new(THE_SETS, WriterNo(4), 2);
-        let census = census(0, &[occurrence(1, 0, 8), popular]);
-        let (top, _) = census.top(&census.classes().unwrap(), 10).unwrap();
-        assert_eq!(top, [popular]);
+        let (_dir, census) = census(0, [occurrence(1, 0, 8), popular].into_iter());
+        assert_eq!(top(&census, 10).0, [popular]);
+    }
+
+    /// One file holds more than fits into memory: chunks that a container has any number of times, and different ones.
+    #[test]
+    fn files_that_are_too_long_are_counted_right() {
+        let many = SORTED_BYTES / RECORD_BYTES as u64 + 1000;
+        let copies = (0..many).map(|n| occurrence(1, (n % 3) as u32, n as u32));
+        let others = (2..many).map(|n| occurrence(n, 1, n as u32));
+        let (_dir, census) = census(0, copies.chain(others));
+        let classes = census.classes().unwrap();
+        let class = |disks, chunks| PopularClass { disks, chunks, bytes: chunks * 4096 };
+        assert_eq!(classes, [class(3, 1), class(1, many - 2)]);
     }
 }

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 pub(super) const SORTED_BYTES: u64 = 48 << 20;
 /// Files that are written at once, a buffer each.
 const FILES_MAX: u64 = 256;
+/// Records in memory at most.
+const SORTED_RECORDS: usize = SORTED_BYTES as usize / RECORD_BYTES;
 const BUFFER_BYTES: usize = 64 << 10;
 /// Bytes of a record.
 pub(super) const RECORD_BYTES: usize = 36;
@@ -56,73 +58,116 @@ impl Spill {
     /// Adds a record.
     pub fn add(&mut self, o: &Occurrence) -> Result<()> {
         let at = usize::from(o.half[self.byte]) * self.files.len() / 256;
-        self.files[at].write_all(&encode(o)).map_err(|e| failed(&self.scratch, "write", &e))
+        self.files[at].write_all(&o.encode()).map_err(|e| failed(&self.scratch, "write", &e))
     }
 
-    /// Calls `each` with the records of one file after the other. One that is too long is spilt again, by the next byte.
-    pub fn each_file(&self, each: &mut dyn FnMut(&mut [Occurrence]) -> Result<()>) -> Result<()> {
-        let wrong = |e: std::io::Error| failed(&self.scratch, "read", &e);
+    /// Calls `each` with the records of one file after the other, sorted. Of the copies of a chunk that a disk has in one
+    /// container, one is there. Records that are too many are spilt again, by the next byte.
+    pub fn each_file(&self, each: &mut dyn FnMut(&[Occurrence]) -> Result<()>) -> Result<()> {
         for writer in &self.files {
-            let mut file = writer.get_ref();
-            // What is still in the buffer is behind what is in the file.
-            let (in_file, in_buffer) = (file.metadata().map_err(wrong)?.len(), writer.buffer());
-            file.rewind().map_err(wrong)?;
-            let bytes = in_file + in_buffer.len() as u64;
-            let mut from =
-                std::io::BufReader::with_capacity(BUFFER_BYTES, file.take(in_file).chain(in_buffer));
-            let mut records = Vec::new();
-            let mut again = if bytes > SORTED_BYTES && self.byte + 1 < size_of::<Half>() {
-                Some(Spill::create(&self.scratch, bytes, self.byte + 1)?)
-            } else {
-                None
-            };
-            let mut raw = [0; RECORD_BYTES];
-            for _ in 0..bytes / RECORD_BYTES as u64 {
-                from.read_exact(&mut raw).map_err(wrong)?;
-                let record = decode(&raw)?;
-                match &mut again {
-                    Some(spill) => spill.add(&record)?,
-                    None => records.push(record),
+            let mut batch = Batch { records: Vec::new(), look_at: SORTED_RECORDS };
+            let mut again: Option<Spill> = None;
+            self.each_record(writer, &mut |record, left| {
+                if let Some(spill) = &mut again {
+                    return spill.add(&record);
                 }
-            }
-            file.seek(std::io::SeekFrom::End(0)).map_err(wrong)?;
+                let is_last_byte = self.byte + 1 == size_of::<Half>();
+                if batch.add(record) || is_last_byte {
+                    return Ok(());
+                }
+                let bytes = left + (batch.records.len() * RECORD_BYTES) as u64;
+                let spill = again.insert(Spill::create(&self.scratch, bytes, self.byte + 1)?);
+                std::mem::take(&mut batch.records).iter().try_for_each(|o| spill.add(o))
+            })?;
             match again {
                 Some(spill) => spill.each_file(each)?,
-                None => each(&mut records)?,
+                None => {
+                    batch.tidy();
+                    each(&batch.records)?;
+                }
             }
         }
         Ok(())
     }
+
+    /// Calls `each` with every record of a file, and the bytes behind it.
+    fn each_record(
+        &self,
+        writer: &BufWriter<File>,
+        each: &mut dyn FnMut(Occurrence, u64) -> Result<()>,
+    ) -> Result<()> {
+        let wrong = |e: std::io::Error| failed(&self.scratch, "read", &e);
+        let mut file = writer.get_ref();
+        // What is still in the buffer is behind what is in the file.
+        let (in_file, in_buffer) = (file.metadata().map_err(wrong)?.len(), writer.buffer());
+        file.rewind().map_err(wrong)?;
+        let mut left = in_file + in_buffer.len() as u64;
+        let mut from = std::io::BufReader::with_capacity(BUFFER_BYTES, file.take(in_file).chain(in_buffer));
+        let mut raw = [0; RECORD_BYTES];
+        while left >= RECORD_BYTES as u64 {
+            from.read_exact(&mut raw).map_err(wrong)?;
+            left -= RECORD_BYTES as u64;
+            each(Occurrence::decode(&raw)?, left)?;
+        }
+        file.seek(std::io::SeekFrom::End(0)).map_err(wrong)?;
+        Ok(())
+    }
 }
 
-fn failed(scratch: &Path, op: &str, e: &std::io::Error) -> VaultError {
+/// Records in memory.
+struct Batch {
+    records: Vec<Occurrence>,
+    /// When they are so many, they are tidied.
+    look_at: usize,
+}
+
+impl Batch {
+    /// Adds a record. `false`: there are too many, even when tidied.
+    fn add(&mut self, record: Occurrence) -> bool {
+        self.records.push(record);
+        if self.records.len() < self.look_at {
+            return true;
+        }
+        self.tidy();
+        self.look_at = self.records.len() + SORTED_RECORDS / 2;
+        self.records.len() <= SORTED_RECORDS / 2
+    }
+
+    /// Sorts them, and takes out the copies within one container.
+    fn tidy(&mut self) {
+        self.records.sort_unstable();
+        let key = |o: &Occurrence| (o.half, o.disk, o.place.container);
+        self.records.dedup_by(|b, a| key(a) == key(b));
+    }
+}
+
+pub(super) fn failed(scratch: &Path, op: &str, e: &std::io::Error) -> VaultError {
     VaultError::Refused(format!(
         "{}: cannot {op} for counting chunks: {e}; --scratch names another directory",
         scratch.display()
     ))
 }
 
-fn encode(o: &Occurrence) -> [u8; RECORD_BYTES] {
-    let mut raw = [0; RECORD_BYTES];
-    raw[..16].copy_from_slice(&o.half);
-    raw[16..20].copy_from_slice(&o.disk.to_le_bytes());
-    raw[20..28].copy_from_slice(&o.place.container.raw().to_le_bytes());
-    raw[28..32].copy_from_slice(&o.place.chunk.0.to_le_bytes());
-    raw[32..].copy_from_slice(&o.bytes.to_le_bytes());
-    raw
-}
+impl Occurrence {
+    /// As a record: sorted by disk and place.
+    pub fn encode(&self) -> [u8; RECORD_BYTES] {
+        let mut raw = [0; RECORD_BYTES];
+        raw[..4].copy_from_slice(&self.disk.to_be_bytes());
+        raw[4..12].copy_from_slice(&self.place.container.raw().to_be_bytes());
+        raw[12..16].copy_from_slice(&self.place.chunk.0.to_be_bytes());
+        raw[16..32].copy_from_slice(&self.half);
+        raw[32..].copy_from_slice(&self.bytes.to_be_bytes());
+        raw
+    }
 
-fn decode(raw: &[u8; RECORD_BYTES]) -> Result<Occurrence> {
-    let mut half = Half::default();
-    half.copy_from_slice(&raw[..16]);
-    let number = |at: usize| u32::from_le_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]]);
-    let container = u64::from(number(20)) | u64::from(number(24)) << 32;
-    let container =
-        ContainerId::from_raw(container).map_err(VaultError::malformed("a file of counted chunks"))?;
-    Ok(Occurrence {
-        half,
-        disk: number(16),
-        place: Place { container, chunk: ChunkNo(number(28)) },
-        bytes: number(32),
-    })
+    /// From a record.
+    pub fn decode(raw: &[u8; RECORD_BYTES]) -> Result<Self> {
+        let number = |at: usize| u32::from_be_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]]);
+        let container = ContainerId::from_raw(u64::from(number(4)) << 32 | u64::from(number(8)))
+            .map_err(VaultError::malformed("a file of counted chunks"))?;
+        let mut half = Half::default();
+        half.copy_from_slice(&raw[16..32]);
+        let place = Place { container, chunk: ChunkNo(number(12)) };
+        Ok(Occurrence { half, disk: number(0), place, bytes: number(32) })
+    }
 }

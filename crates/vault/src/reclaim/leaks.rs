@@ -9,12 +9,14 @@ use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
 use crate::manifest::session::Session;
 use crate::recipe::filters;
-use crate::recipe::stored::{read_root, summary_of};
+use crate::recipe::referenced::{memory_of, Reading, Referenced, ENTRY_BYTES, REFERENCED_BYTES};
 use crate::reclaim::apply::apply;
 use crate::reclaim::change::Change;
 use crate::reclaim::unreferenced::{Dead, LeakCount};
-use format::{ContainerEntry, ContainerId, Manifest, RunSet};
-use std::collections::{BTreeMap, HashSet};
+use format::{ContainerId, Manifest, RunSet};
+
+/// Memory for what has leaked, in bytes, but for one container with more.
+const DEAD_BYTES: usize = 16 << 20;
 
 /// Share of a disk's chunks that may leak before they are looked for: the paper's tau.
 pub const LEAK_MAX: f64 = 0.05;
@@ -66,89 +68,105 @@ pub(crate) fn estimated(folder: &Folder, m: &Manifest) -> Result<f64> {
 /// Finds what has leaked, if anything was deleted by filters, and logs it as dead. Reads this disk's metadata alone.
 /// Returns how many chunks there were.
 ///
-/// Under a writer's number of its own: the lists of dead chunks that the deletion before it wrote have its number in
-/// their names, and count by now.
+/// Under writer numbers of its own: the lists of dead chunks that the deletion before it wrote have its number in their
+/// names, and count by now. Containers are repaired in order, as many at once as fit into memory.
 pub(crate) fn repair(session: &mut Session, punch_below: f64) -> Result<u64> {
-    if session.folder.load()?.by_filter == 0 {
+    repair_within(session, punch_below, REFERENCED_BYTES)
+}
+
+fn repair_within(session: &mut Session, punch_below: f64, bytes_max: usize) -> Result<u64> {
+    let before = session.folder.load()?.by_filter;
+    if before == 0 {
         return Ok(0);
     }
     session.renew()?;
-    let folder = &session.folder;
+    let mut all_counted = LeakCount::Repaired;
+    let (mut from, mut leaked) = (None, 0);
     loop {
-        let m = folder.load()?;
-        let referenced = referenced(folder, &m)?;
-        let mut entries: Vec<ContainerEntry> = Vec::new();
-        Containers::new(folder.clone(), &m).each(|e| {
-            entries.push(*e);
-            Ok(())
-        })?;
-        let mut dead = Dead { counted: LeakCount::Repaired, ..Dead::default() };
-        let mut leaked = 0;
-        for e in entries {
-            let live = referenced.get(&e.id);
+        let m = session.folder.load()?;
+        if m.by_filter != before {
+            // There was no space for the lists of an earlier part.
+            all_counted = LeakCount::Exactly;
+        }
+        let mut reading = Reading { wanted: &|_| true, on_error: &mut Err, bytes_max };
+        let referenced = Referenced::read(&session.folder, &m, from, &mut reading)?;
+        let mut part = LeakedPart::find(&session.folder, &m, &referenced)?;
+        if part.is_damaged {
+            all_counted = LeakCount::Exactly;
+        }
+        if part.end.is_none() {
+            part.dead.counted = all_counted;
+        }
+        if !apply(&*session, &m, &Change::default(), &part.dead, punch_below)? {
+            // A backup has committed meanwhile: what it references was not looked at.
+            continue;
+        }
+        leaked += part.leaked;
+        if part.end.is_none() {
+            return Ok(leaked);
+        }
+        from = part.end;
+        session.renew()?;
+    }
+}
+
+/// What has leaked in some containers that follow one another.
+struct LeakedPart {
+    dead: Dead,
+    leaked: u64,
+    /// Some of them could not be read.
+    is_damaged: bool,
+    /// The first container that was not looked at; `None`: there is none.
+    end: Option<ContainerId>,
+}
+
+impl LeakedPart {
+    fn find(folder: &Folder, m: &Manifest, referenced: &Referenced) -> Result<LeakedPart> {
+        let mut part =
+            LeakedPart { dead: Dead::default(), leaked: 0, is_damaged: false, end: referenced.end() };
+        let mut bytes = 0;
+        Containers::new(folder.clone(), m).each(|e| {
+            if !referenced.has(e.id) || part.end.is_some_and(|end| e.id >= end) {
+                return Ok(());
+            }
+            if bytes > DEAD_BYTES {
+                part.end = Some(e.id);
+                return Ok(());
+            }
+            let live = referenced.chunks_of(e.id);
             if !e.id.is_own() {
                 if live.is_none() {
-                    dead.shared.insert(e.id);
-                    dead.foreign.insert(e.id);
+                    part.dead.shared.insert(e.id);
+                    part.dead.foreign.insert(e.id);
+                    bytes += 2 * ENTRY_BYTES;
                 }
-                continue;
+                return Ok(());
             }
             if live.map_or(0, RunSet::len) + u64::from(e.dead_chunks) == u64::from(e.chunks) {
-                continue;
+                return Ok(());
             }
-            let known = || Ok(read_table(folder, e.id, e.table)?.numbers.minus(&read_dead(folder, &e)?));
+            let known = || Ok(read_table(folder, e.id, e.table)?.numbers.minus(&read_dead(folder, e)?));
             let mut chunks = match known() {
                 // Damage is for `verify` to tell; the other containers are repaired all the same, and this one later.
                 Err(e) if VaultError::is_damage(&e) => {
-                    dead.counted = LeakCount::Exactly;
-                    continue;
+                    part.is_damaged = true;
+                    return Ok(());
                 }
                 other => other?,
             };
             if let Some(live) = live {
                 chunks = chunks.minus(live);
             }
-            leaked += chunks.len();
             if !chunks.is_empty() {
-                dead.chunks.insert(e.id, chunks);
+                part.leaked += chunks.len();
+                bytes += memory_of(&chunks);
+                part.dead.chunks.insert(e.id, chunks);
             }
-        }
-        if apply(&*session, &m, &Change::default(), &dead, punch_below)? {
-            return Ok(leaked);
-        }
-        // A backup has committed meanwhile: what it references was not looked at.
+            Ok(())
+        })?;
+        Ok(part)
     }
-}
-
-/// Everything that any snapshot of a disk references, deleted ones that must wait included.
-fn referenced(folder: &Folder, m: &Manifest) -> Result<BTreeMap<ContainerId, RunSet>> {
-    let mut all: BTreeMap<ContainerId, RunSet> = BTreeMap::new();
-    let mut seen = HashSet::new();
-    for s in &m.snapshots {
-        for page in read_root(folder, s)?.pages.iter().filter_map(|p| p.page()).filter(|p| seen.insert(*p)) {
-            for (id, chunks) in summary_of(folder, &page)?.containers {
-                let known = all.entry(id).or_default();
-                *known = known.union(&chunks);
-            }
-        }
-    }
-    Ok(all)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The paper's example: u of 10 million chunks, a fortieth of it new every day, ten snapshots.
-    #[test]
-    fn the_papers_example() {
-        let (u, added): (f64, f64) = (10e6, 0.25e6);
-        let all = u + 9.0 * added;
-        assert!((all - 12.25e6).abs() < 1.0);
-        let epsilon = misjudged(122_500_000, 7, all);
-        assert!((0.005..=0.01).contains(&epsilon), "{epsilon}");
-        assert!(leak_ratio(245, 0.01, u, added, 10) <= LEAK_MAX + 1e-9);
-        assert!(leak_ratio(246, 0.01, u, added, 10) > LEAK_MAX);
-        assert_eq!(leak_ratio(0, 0.01, u, added, 10), 0.0);
-    }
-}
+mod tests;
