@@ -38,7 +38,7 @@ use crate::manifest::vault::{now, Vault};
 use crate::reclaim::dead_list::live_chunks_of_all;
 use crate::verify::findings::Damage;
 use containers::ContainerCheck;
-use findings::{BadChunks, ContainerFindings, Findings, OtherFindings, Reads};
+use findings::{BadChunks, ContainerFindings, Findings, More, OtherFindings, Reads};
 use format::{ContainerId, DiskId, Manifest, SnapshotEntry, SnapshotState};
 use recipes::{RecipeCheck, RecipeFindings};
 use remember::Looked;
@@ -83,6 +83,8 @@ struct Verification<'a> {
     looked: Vec<Looked>,
     /// What was found in owners that have referrers, or that are referenced by what was looked at.
     others: OtherFindings,
+    /// What the report has no room for.
+    more: More,
     /// The disks whose snapshots have been compared with what is damaged in other owners.
     compared: HashSet<DiskId>,
 }
@@ -115,6 +117,7 @@ impl Vault {
             began: now(),
             looked: Vec::new(),
             others: OtherFindings::new(),
+            more: More::default(),
             compared: HashSet::new(),
         };
         run.vault_file()?;
@@ -154,7 +157,7 @@ impl Verification<'_> {
             for s in snapshots {
                 found.affects(at, &format!("{}@{}", s.disk, s.entry.id));
             }
-            self.report.damaged.extend(found.into_damage());
+            found.report(&mut self.report.damaged, &mut self.more);
         }
         Ok(())
     }
@@ -295,7 +298,7 @@ impl Verification<'_> {
         if !found.bad.is_empty() {
             self.report.bad.insert(folder.disk, found.bad);
         }
-        self.report.damaged.extend(found.found.into_damage());
+        found.found.report(&mut self.report.damaged, &mut self.more);
     }
 
     fn record(&mut self, folder: &Folder, found: &ContainerFindings) {
@@ -372,6 +375,7 @@ impl Verification<'_> {
             let is_seen = !found.seen.is_empty() || !found.damaged.is_empty();
             self.add(&self.vault.folder(disk), found, is_seen);
         }
+        self.report.damaged.extend(std::mem::take(&mut self.more).into_damage());
         self.report.damaged.sort_by(|a, b| a.object.cmp(&b.object));
         self.keep(everything);
         Ok(self.report)

@@ -2,22 +2,60 @@
 
 use format::{ChunkNo, ContainerEntry, ContainerId, DiskId, RunSet, Summary, WriterNo};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 /// Different things said of one object at most.
 const WHYS_MAX: usize = 3;
+
+/// Objects of a report at most; the others are counted.
+const OBJECTS_MAX: usize = 20_000;
+/// Snapshots that one folder's objects name at most, all together. Beyond that each is named once.
+const NAMES_MAX: usize = 200_000;
+/// Objects that are found without a map.
+const OBJECTS_FEW: usize = 8;
 
 /// Damaged objects in the order in which they were found.
 #[derive(Default)]
 pub(super) struct Findings {
     all: Vec<Finding>,
-    by_object: HashMap<String, usize>,
+    /// Where they are many: where each is.
+    by_object: HashMap<Arc<str>, usize>,
+    /// Snapshots named so far.
+    names: usize,
+    more: More,
 }
 
 struct Finding {
-    object: String,
+    object: Arc<str>,
     whys: Vec<String>,
     more: u64,
     snapshots: Vec<String>,
+}
+
+/// What a report does not name one by one: it would not fit into memory.
+#[derive(Default)]
+pub(super) struct More {
+    objects: u64,
+    /// Those that these objects affect, or others in more ways than are told with them.
+    snapshots: BTreeSet<String>,
+}
+
+impl More {
+    /// Takes an object in.
+    fn add(&mut self, damage: Damage) {
+        self.objects += 1;
+        self.snapshots.extend(damage.snapshots);
+    }
+
+    /// What a report says of it.
+    pub fn into_damage(self) -> Option<Damage> {
+        let why = match self.objects {
+            0 if self.snapshots.is_empty() => return None,
+            0 => "the objects named here affect these snapshots, too".into(),
+            n => format!("{n} more objects are damaged; `sapwood verify VM/DISK` names those of one disk"),
+        };
+        Some(Damage { object: "disks/".into(), why, snapshots: self.snapshots.into_iter().collect() })
+    }
 }
 
 impl Findings {
@@ -28,14 +66,11 @@ impl Findings {
 
     /// Says something of an object. Returns the object's number here.
     pub fn add(&mut self, object: &str, why: &str) -> usize {
-        let at = *self.by_object.entry(object.to_string()).or_insert(self.all.len());
-        if at == self.all.len() {
-            let object = object.to_string();
-            self.all.push(Finding { object, whys: Vec::new(), more: 0, snapshots: Vec::new() });
-        }
+        let at = self.find(object).unwrap_or_else(|| self.insert(object));
         let f = &mut self.all[at];
         if f.whys.iter().any(|w| w == why) {
         } else if f.whys.len() < WHYS_MAX {
+            f.whys.reserve_exact(1);
             f.whys.push(why.to_string());
         } else {
             f.more += 1;
@@ -43,23 +78,61 @@ impl Findings {
         at
     }
 
-    /// A snapshot cannot be restored because of an object. Called snapshot by snapshot.
-    pub fn affects(&mut self, at: usize, snapshot: &str) {
-        let list = &mut self.all[at].snapshots;
-        if list.last().is_none_or(|l| l != snapshot) {
-            list.push(snapshot.to_string());
+    fn find(&self, object: &str) -> Option<usize> {
+        match self.all.len() {
+            ..=OBJECTS_FEW => self.all.iter().position(|f| &*f.object == object),
+            _ => self.by_object.get(object).copied(),
         }
     }
 
-    /// The damaged objects, each once.
-    pub fn into_damage(self) -> impl Iterator<Item = Damage> {
-        self.all.into_iter().map(|f| {
+    fn insert(&mut self, object: &str) -> usize {
+        let at = self.all.len();
+        let object: Arc<str> = object.into();
+        if at == 0 {
+            // Most folders have one: there may be tens of thousands of them.
+            self.all.reserve_exact(1);
+        }
+        self.all.push(Finding { object: object.clone(), whys: Vec::new(), more: 0, snapshots: Vec::new() });
+        if at == OBJECTS_FEW {
+            self.by_object = self.all.iter().map(|f| f.object.clone()).zip(0..).collect();
+        } else if at > OBJECTS_FEW {
+            self.by_object.insert(object, at);
+        }
+        at
+    }
+
+    /// A snapshot cannot be restored because of an object. Called snapshot by snapshot.
+    pub fn affects(&mut self, at: usize, snapshot: &str) {
+        let list = &mut self.all[at].snapshots;
+        if list.last().is_some_and(|l| l == snapshot) {
+            return;
+        }
+        if self.names < NAMES_MAX {
+            if list.is_empty() {
+                list.reserve_exact(1);
+            }
+            list.push(snapshot.to_string());
+            self.names += 1;
+        } else {
+            self.more.snapshots.insert(snapshot.to_string());
+        }
+    }
+
+    /// Adds the damaged objects to a report, each once, and to `more` what there is no room for.
+    pub fn report(self, damaged: &mut Vec<Damage>, more: &mut More) {
+        more.snapshots.extend(self.more.snapshots);
+        for f in self.all {
             let mut why = f.whys.join("; ");
             if f.more > 0 {
                 why.push_str(&format!("; and {} more", f.more));
             }
-            Damage { object: f.object, why, snapshots: f.snapshots }
-        })
+            let damage = Damage { object: f.object.to_string(), why, snapshots: f.snapshots };
+            if damaged.len() < OBJECTS_MAX {
+                damaged.push(damage);
+            } else {
+                more.add(damage);
+            }
+        }
     }
 }
 
@@ -72,7 +145,7 @@ pub(crate) struct BadChunks {
 #[derive(Clone, Debug)]
 enum Extent {
     All,
-    Some(RunSet),
+    Some(Box<RunSet>),
 }
 
 impl BadChunks {
@@ -82,14 +155,16 @@ impl BadChunks {
     }
 
     fn all(&mut self, id: ContainerId, object: usize) {
-        self.containers.entry(id).or_default().push((object, Extent::All));
+        let list = self.containers.entry(id).or_default();
+        list.reserve_exact(1);
+        list.push((object, Extent::All));
     }
 
     fn some(&mut self, id: ContainerId, object: usize, chunks: &RunSet) {
         let list = self.containers.entry(id).or_default();
         match list.iter_mut().find(|(o, e)| *o == object && matches!(e, Extent::Some(_))) {
-            Some((_, Extent::Some(have))) => *have = have.union(chunks),
-            _ => list.push((object, Extent::Some(chunks.clone()))),
+            Some((_, Extent::Some(have))) => **have = have.union(chunks),
+            _ => list.push((object, Extent::Some(Box::new(chunks.clone())))),
         }
     }
 
@@ -239,4 +314,43 @@ pub(crate) struct CheckCounts {
     pub containers: u64,
     pub data_bytes: u64,
     pub stored_bytes_read: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_found_again_however_many_there_are() {
+        let mut found = Findings::default();
+        for round in 0..2 {
+            for n in 0..100 {
+                assert_eq!(found.add(&format!("object-{n}"), &format!("why-{round}")), n);
+            }
+        }
+        let (mut damaged, mut more) = (Vec::new(), More::default());
+        found.report(&mut damaged, &mut more);
+        assert_eq!((damaged.len(), more.into_damage()), (100, None));
+        assert!(damaged.iter().all(|d| d.why == "why-0; why-1"));
+    }
+
+    #[test]
+    fn what_is_not_named_is_counted_and_its_snapshots_are_told() {
+        let mut found = Findings::default();
+        for object in 0..OBJECTS_MAX + 5 {
+            let at = found.add(&format!("object-{object}"), "why");
+            found.affects(at, &format!("vm/d@{object}"));
+        }
+        // More names than there may be: each is told once, at the end.
+        for snapshot in 0..NAMES_MAX {
+            found.affects(0, &format!("vm/d@{snapshot}"));
+        }
+        let (mut damaged, mut more) = (Vec::new(), More::default());
+        found.report(&mut damaged, &mut more);
+        assert_eq!(damaged.len(), OBJECTS_MAX);
+        assert_eq!(damaged.iter().map(|d| d.snapshots.len()).sum::<usize>(), NAMES_MAX - 5);
+        let more = more.into_damage().map(|d| (d.object, d.why, d.snapshots.len()));
+        let why = "5 more objects are damaged; `sapwood verify VM/DISK` names those of one disk";
+        assert_eq!(more, Some(("disks/".into(), why.into(), OBJECTS_MAX + 9)));
+    }
 }
