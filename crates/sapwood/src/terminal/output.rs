@@ -1,10 +1,16 @@
 //! Formats output for people: sizes, rates, tables.
 
 use super::escape::escaped;
-use super::streams::{self, outln};
+use super::streams::{self, outln, Out};
+use anyhow::Result;
 use serde_json::Value;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Read, Seek, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
+use tempfile::SpooledTempFile;
+
+/// What is printed at once, and what waits in memory.
+const PIECE_BYTES: usize = 1 << 20;
+const SPOOLED_BYTES: usize = 16 << 20;
 
 /// Whether the object of `--json` was printed.
 static JSON_PRINTED: AtomicBool = AtomicBool::new(false);
@@ -15,7 +21,46 @@ pub fn print_json(value: &Value) {
     streams::out(&format!("{value}\n"));
 }
 
-/// Whether [`print_json`] was called.
+/// The object of `--json` as text that is made piece by piece. It waits in a file where it is too long for memory, so that
+/// either all of it is printed or none.
+pub struct JsonText(SpooledTempFile);
+
+impl JsonText {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        JsonText(SpooledTempFile::new(SPOOLED_BYTES))
+    }
+
+    /// Adds a piece.
+    pub fn push(&mut self, piece: &str) -> Result<()> {
+        self.0.write_all(piece.as_bytes()).map_err(|e| wrong(&e))
+    }
+
+    /// Prints all of it.
+    pub fn print(mut self) -> Result<()> {
+        self.push("\n")?;
+        self.0.rewind().map_err(|e| wrong(&e))?;
+        JSON_PRINTED.store(true, Ordering::Relaxed);
+        let mut piece = vec![0; PIECE_BYTES];
+        loop {
+            let len = self.0.read(&mut piece).map_err(|e| wrong(&e))?;
+            // The end of the program tells of standard output that cannot be written.
+            if len == 0 || Out.write_all(&piece[..len]).is_err() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn wrong(e: &io::Error) -> anyhow::Error {
+    let dir = std::env::temp_dir();
+    anyhow::anyhow!(
+        "{}: cannot keep what is to be printed: {e}; TMPDIR names another directory",
+        dir.display()
+    )
+}
+
+/// Whether the object of `--json` was printed.
 pub fn is_json_printed() -> bool {
     JSON_PRINTED.load(Ordering::Relaxed)
 }
@@ -66,11 +111,11 @@ fn terminal_width() -> Option<usize> {
 
 /// Columns under headings; a heading that starts with `>` is aligned right.
 pub fn table(headings: &[&str], rows: &[Vec<String>]) {
-    let escaped_row = |r: &Vec<String>| r.iter().map(|c| escaped(c.as_bytes())).collect();
-    let rows: Vec<Vec<String>> = rows.iter().map(escaped_row).collect();
+    // They may be hundreds of thousands: what is printed of them is not kept.
+    let escaped_row = |r: &Vec<String>| r.iter().map(|c| escaped(c.as_bytes())).collect::<Vec<String>>();
     let names: Vec<&str> = headings.iter().map(|h| h.trim_start_matches('>')).collect();
     let width = |c: usize| {
-        let cells = rows.iter().map(|r| r[c].chars().count());
+        let cells = rows.iter().map(|r| escaped(r[c].as_bytes()).chars().count());
         cells.chain([names[c].chars().count()]).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..headings.len()).map(width).collect();
@@ -94,7 +139,7 @@ pub fn table(headings: &[&str], rows: &[Vec<String>]) {
         }
     };
     line(names.clone());
-    for r in &rows {
-        line(r.iter().map(String::as_str).collect());
+    for r in rows {
+        line(escaped_row(r).iter().map(String::as_str).collect());
     }
 }

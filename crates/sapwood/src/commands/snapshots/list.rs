@@ -5,7 +5,7 @@ use crate::commands::names::open;
 use crate::commands::snapshots::pattern::{self, Named};
 use crate::tags::is_reserved;
 use crate::terminal::outcome::with_damage;
-use crate::terminal::output::{age, print_json, size, table};
+use crate::terminal::output::{age, size, table, JsonText};
 use anyhow::Result;
 use serde_json::{json, Value};
 use std::collections::{BTreeMap, HashMap};
@@ -27,12 +27,23 @@ pub fn run(args: &Args, a: &Snapshots) -> Result<ExitCode> {
     }
     let last = vault.last_verifications();
     if args.json {
-        let list: Vec<Value> = snapshots.iter().map(|s| to_json(s, last.of_snapshot(s))).collect();
-        print_json(&json!({ "snapshots": list, "damaged": damaged }));
+        print(&snapshots, &last, &damaged)?;
     } else {
         show(&snapshots, &ids, &last);
     }
     Ok(with_damage(&damaged))
+}
+
+/// Prints JSON, one snapshot after the other: as values they would take kilobytes each.
+fn print(snapshots: &[SnapshotInfo], last: &LastVerifications, damaged: &[String]) -> Result<()> {
+    let mut text = JsonText::new();
+    text.push("{\"snapshots\":[")?;
+    for (n, s) in snapshots.iter().enumerate() {
+        let comma = if n == 0 { "" } else { "," };
+        text.push(&format!("{comma}{}", to_json(s, last.of_snapshot(s))))?;
+    }
+    text.push(&format!("],\"damaged\":{}}}", json!(damaged)))?;
+    text.print()
 }
 
 /// The snapshots of the disks that are named, or of all.
