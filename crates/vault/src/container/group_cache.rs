@@ -2,6 +2,7 @@
 
 use crate::base::error::{Named, Result, VaultError};
 use crate::container::group_reader::{check_cipher, extent, GroupReader};
+use crate::container::tables::{self, TABLE_CACHE_BYTES};
 use crate::manifest::folder::Folder;
 use chunk::Fingerprint;
 use format::{names, Codec, ContainerId, DiskId, Group, GroupNo, Table, TableIndex, TableRange, WriterNo};
@@ -30,11 +31,13 @@ pub(crate) struct GroupKey {
     pub slice: u32,
 }
 
-/// Decompressed groups within a budget of memory, for any number of snapshots of one vault.
+/// Decompressed groups within a budget of memory, for any number of open snapshots of one vault. Beside it these share
+/// memory for chunk tables.
 pub struct GroupCache {
     groups: Cache<GroupKey, Arc<OpenGroup>, ByBytes>,
     readers: Mutex<Vec<GroupReader>>,
     budget: u64,
+    pub(crate) tables: tables::Cache,
 }
 
 #[derive(Clone)]
@@ -68,6 +71,7 @@ impl GroupCache {
             groups: Cache::with_weighter(items, bytes, ByBytes),
             readers: Mutex::default(),
             budget: bytes,
+            tables: tables::Cache::new(TABLE_CACHE_BYTES),
         })
     }
 

@@ -17,7 +17,7 @@ pub(crate) struct Tables {
     /// Whether readers are held on other owners, so that nothing of theirs goes as long as this lives.
     hold: bool,
     owners: Mutex<Owners>,
-    cache: Mutex<Cache>,
+    cache: Cache,
 }
 
 /// The other owners, as the disk counts them.
@@ -64,18 +64,22 @@ impl Fault {
     }
 }
 
-/// Tables that were read last.
-pub(crate) struct Cache {
+/// Tables that were read last, of any number of disks.
+#[derive(Clone)]
+pub(crate) struct Cache(Arc<Mutex<Cached>>);
+
+struct Cached {
     budget: usize,
     used: usize,
     clock: u64,
-    /// By container and generation, with when each was used last.
+    /// With when each was used last.
     tables: HashMap<Key, (u64, Arc<Table>)>,
     /// The same by time.
     used_at: BTreeMap<u64, Key>,
 }
 
-type Key = (ContainerId, WriterNo);
+/// The disk that names the container, the container, and its table's generation.
+type Key = (DiskId, ContainerId, WriterNo);
 
 impl Tables {
     /// Tables of the containers that a manifest of this folder lists, of which about `budget` bytes stay in memory.
@@ -91,13 +95,13 @@ impl Tables {
             own: Containers::new(folder.clone(), m),
             hold,
             owners: Mutex::new(Owners { disks: m.owners.clone(), opened: HashMap::new() }),
-            cache: Mutex::new(cache),
+            cache,
         }
     }
 
     /// Those that were read last.
     pub fn into_cache(self) -> Cache {
-        self.cache.into_inner()
+        self.cache
     }
 
     /// The disk's own containers.
@@ -205,17 +209,15 @@ impl Tables {
 
     /// The table that an entry names.
     pub fn load(&self, entry: &ContainerEntry) -> Result<Arc<Table>> {
-        let key = (entry.id, entry.table);
-        if let Some(t) = self.cached(key) {
-            return Ok(t);
+        let key = (self.own.folder().disk, entry.id, entry.table);
+        // Not locked while the table is read.
+        let known = self.cache.0.lock().get(key);
+        if let Some(table) = known {
+            return Ok(table);
         }
         let table = Arc::new(read_table(&self.folder_of(entry.id), entry.id, entry.table)?);
-        self.cache.lock().insert(key, &table);
+        self.cache.0.lock().insert(key, &table);
         Ok(table)
-    }
-
-    fn cached(&self, key: Key) -> Option<Arc<Table>> {
-        self.cache.lock().get(key)
     }
 }
 
@@ -246,9 +248,12 @@ impl OtherOwner {
 impl Cache {
     /// One that keeps about so many bytes.
     pub fn new(budget: usize) -> Cache {
-        Cache { budget, used: 0, clock: 0, tables: HashMap::new(), used_at: BTreeMap::new() }
+        let (tables, used_at) = (HashMap::new(), BTreeMap::new());
+        Cache(Arc::new(Mutex::new(Cached { budget, used: 0, clock: 0, tables, used_at })))
     }
+}
 
+impl Cached {
     fn get(&mut self, key: Key) -> Option<Arc<Table>> {
         let (used, table) = self.tables.get_mut(&key)?;
         self.clock += 1;

@@ -46,7 +46,12 @@ impl View {
 impl Vault {
     /// [`Vault::view`] of the disk of a name.
     pub(crate) fn view_of(&self, disk: &str, table_bytes: usize) -> Result<View> {
-        disks::begin_on(self, disk, |at| self.view(&at.folder, table_bytes))
+        self.view_of_with(disk, &Cache::new(table_bytes))
+    }
+
+    /// The same with tables that may have been read before.
+    pub(crate) fn view_of_with(&self, disk: &str, cache: &Cache) -> Result<View> {
+        disks::begin_on(self, disk, |at| self.view_with(&at.folder, cache.clone()))
     }
 
     /// Reads a disk as it is now, and keeps what it reads from being removed.

@@ -9,7 +9,7 @@ use crate::base::error::{Result, VaultError};
 use crate::base::snapshot_spec::find_snapshot;
 use crate::base::threads::cores;
 use crate::container::group_cache::{GroupCache, GroupKey, OpenGroup};
-use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
+use crate::container::tables::Tables;
 use crate::container::view::View;
 use crate::manifest::vault::Vault;
 use crate::recipe::chain::RecipeReader;
@@ -24,7 +24,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// Memory for segment maps in bytes.
+/// Memory for segment maps in bytes: of the first snapshot that is open, half of it of the second, and so on.
 const MAPS_BYTES: u64 = 16 << 20;
 /// Segment maps that are expected at once.
 const MAPS_USUAL: usize = 1024;
@@ -65,13 +65,14 @@ impl Weighter<SegmentNo, Arc<SegmentMap>> for ByMemory {
 impl Vault {
     /// Opens a snapshot (`spec` as for [`Vault::restore`]) for reading, with the groups of `cache`.
     pub fn open_snapshot(&self, disk: &str, spec: &str, cache: &Arc<GroupCache>) -> Result<OpenSnapshot> {
-        let view = self.view_of(disk, TABLE_CACHE_BYTES)?;
+        let view = self.view_of_with(disk, &cache.tables)?;
         let entry = find_snapshot(&view.manifest, disk, spec)?.clone();
         let recipe = RecipeReader::open(&view.folder, &view.manifest, &entry).map_err(|e| view.explain(e))?;
         let shared = Arc::new(Shared {
             segment_bytes: u64::from(recipe.root.segment_bytes),
             recipe: Mutex::new(recipe),
-            maps: Cache::with_weighter(MAPS_USUAL, MAPS_BYTES, ByMemory),
+            // Its owner has the cache, and each open snapshot.
+            maps: Cache::with_weighter(MAPS_USUAL, MAPS_BYTES / Arc::strong_count(cache) as u64, ByMemory),
             groups: cache.clone(),
             disk: disk.to_owned(),
             view,
