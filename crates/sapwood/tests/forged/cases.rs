@@ -222,6 +222,33 @@ pub const CASES: &[Case] = &[
         let page = page_body(v, &directs(v));
         v.put_recipe_of(&newest(v), &[(Body::Of(&page), summary)]);
     }),
+    of("leaks", "vm-centric-bloom", |v| {
+        // Snapshots reference every other chunk of many containers, and something was deleted by filters.
+        let page = page_body(v, &page_of(&[Reference::Null { bytes: 2 << 20 }]));
+        let body = |n: u32| {
+            let runs = RunSet::from_unsorted((0..500_000).map(|k| (k * 2, 1)).collect());
+            let summary = Summary { containers: [(far(n), runs)].into() };
+            let frame = summary.encode(v.context("x"));
+            format::decode_frame(Kind::Summary, v.context("x"), &frame).unwrap().into_owned()
+        };
+        let bodies: Vec<Vec<u8>> = (0..64).map(body).collect();
+        let pages: Vec<_> = bodies.iter().map(|b| (Body::Of(&page), Body::Of(b))).collect();
+        v.put_recipe_of(&newest(v), &pages);
+        v.put_manifest(|m| m.by_filter = 1);
+    }),
+    of("snapshots-of-many-disks", B, |v| {
+        with_snapshots(v, Reverse::No);
+        for n in 0..4 {
+            let (disk, name) = (nobody(n), format!("vm/disk-{n}"));
+            let m = format::Manifest { disk, name, ..v.manifest() };
+            let object = names::manifest(&names::folder(disk));
+            v.write(&object, &m.encode(v.context(&object)));
+        }
+    }),
+    of("equal-chunks", "vm-centric-bloom", |v| {
+        // One chunk, half a million times in each container of a disk.
+        with_table(v, |t| set_chunks(t, vec![(0, CHUNKS)], 4096, Codec::Raw));
+    }),
     of("table-chunks", B, |v| with_table(v, |t| set_chunks(t, vec![(0, CHUNKS)], 4096, Codec::Raw))),
     of("table-runs", B, |v| {
         let runs: Vec<(u32, u32)> = (0..CHUNKS).map(|n| (n * 8000, 1)).collect();
