@@ -139,9 +139,16 @@ pub(crate) fn replace(session: &Session, fresh: &[(ContainerEntry, ContainerEntr
         let dead = old.dead.map(|generation| names::dead(&folder.path, old.id, generation));
         released.extend(dead.map(Release::Object));
     }
-    release_data(&Containers::new(folder.clone(), &folder.load()?), &edits, &mut released)?;
+    exchange(session, &edits, released)
+}
+
+/// Changes entries of the container table in one swap, and releases what was said and data objects that no entry names
+/// afterwards.
+pub(super) fn exchange(session: &Session, edits: &Edits, mut released: Vec<Release>) -> Result<()> {
+    let folder = &session.folder;
+    release_data(&Containers::new(folder.clone(), &folder.load()?), edits, &mut released)?;
     session.swap(|m| {
-        m.edit_containers(&edits)?;
+        m.edit_containers(edits)?;
         released.iter().for_each(|what| release(m, what.clone()));
         Ok(())
     })?;

@@ -9,11 +9,11 @@ use std::fs;
 use anyhow::Result;
 use serde::Serialize;
 
-use super::restores::{self, Line, Order, Read};
+use super::restores::{self, Line, Order, Parameters, Read};
 use super::{names, require_room, students, RevdedupOptions, Setting};
 use crate::context::Context;
 use crate::layout::raw;
-use crate::layout::seek_model::{SeekModel, Service, ST1000DM003};
+use crate::layout::seek_model::Service;
 use crate::results::plot::{draw, Figure, Labels};
 use crate::results::report::{bars_table, figure, mb_per_second, median, Bar, Table};
 use crate::run::check_interrupted;
@@ -390,12 +390,8 @@ impl Measured {
         let bars = self.bars();
         let text = self.text(&bars);
         #[derive(Serialize)]
-        struct Parameters {
+        struct Workload {
             workload: StudentsShape,
-            sources: &'static str,
-            restores: &'static str,
-            copies: &'static str,
-            model: SeekModel,
         }
         #[derive(Serialize)]
         struct Results<'a> {
@@ -404,13 +400,7 @@ impl Measured {
             backups: &'a [Backup],
             restores: &'a [Restore],
         }
-        let parameters = Parameters {
-            workload: self.shape,
-            sources: "warm",
-            restores: restores::HOW,
-            copies: "of the base image from a cold cache to a new file, synced, just before each restore",
-            model: ST1000DM003,
-        };
+        let parameters = Parameters::new(Workload { workload: self.shape }, "the base image");
         let Self { raw_model, backups, restores, .. } = self;
         let results = Results { bars: &bars, raw_model: *raw_model, backups, restores };
         context.save(1, parameters, results, &text)?;

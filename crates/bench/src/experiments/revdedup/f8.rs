@@ -7,11 +7,11 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::rebuild::{self, Threshold};
-use super::restores::{self, Line, Order, Read};
+use super::restores::{self, Line, Order, Parameters, Read};
 use super::{daily, names, require_room, RevdedupOptions, Setting};
 use crate::context::Context;
 use crate::layout::raw;
-use crate::layout::seek_model::{SeekModel, Service, ST1000DM003};
+use crate::layout::seek_model::Service;
 use crate::results::plot::{draw, Figure, Labels};
 use crate::results::report::{bars_table, figure, mb_per_second, median, Bar, Table};
 use crate::run::check_interrupted;
@@ -371,12 +371,8 @@ impl Measured {
         let bars = self.bars();
         let text = self.text(&bars);
         #[derive(Serialize)]
-        struct Parameters {
+        struct Workload {
             days: usize,
-            sources: &'static str,
-            restores: &'static str,
-            copies: &'static str,
-            model: SeekModel,
         }
         #[derive(Serialize)]
         struct Results<'a> {
@@ -387,13 +383,7 @@ impl Measured {
             restores: &'a [Restore],
             thresholds: &'a [Threshold],
         }
-        let parameters = Parameters {
-            days: self.days,
-            sources: "warm",
-            restores: restores::HOW,
-            copies: "of a real version from a cold cache to a new file, synced, just before each restore",
-            model: ST1000DM003,
-        };
+        let parameters = Parameters::new(Workload { days: self.days }, "a real version");
         let Self { hash_bytes_per_second, chains, backups, restores, thresholds, .. } = self;
         let hash_bytes_per_second = *hash_bytes_per_second;
         let results = Results { bars: &bars, hash_bytes_per_second, chains, backups, restores, thresholds };

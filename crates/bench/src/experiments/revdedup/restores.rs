@@ -7,14 +7,39 @@ use serde::Serialize;
 
 use crate::context::Context;
 use crate::layout::raw;
-use crate::layout::seek_model::Service;
+use crate::layout::seek_model::{SeekModel, Service, ST1000DM003};
 use crate::results::plot::{draw, Figure, Labels};
 use crate::results::report::{figure, mb_per_second};
 use crate::vaults::in_process::{LocalVault, Modelled};
 use crate::workload::Version;
 
-/// How restores are made, for the parameters of an experiment.
-pub const HOW: &str = "from a cold cache to a new file, synced";
+/// How restores are made.
+const HOW: &str = "from a cold cache to a new file, synced";
+
+/// The parameters of an experiment that restores versions.
+#[derive(Debug, Serialize)]
+pub struct Parameters<T: Serialize> {
+    /// Those of the workload.
+    #[serde(flatten)]
+    workload: T,
+    sources: &'static str,
+    restores: &'static str,
+    copies: String,
+    model: SeekModel,
+}
+
+impl<T: Serialize> Parameters<T> {
+    /// Of this workload, beside plain copies of a version.
+    pub fn new(workload: T, copied: &str) -> Self {
+        Parameters {
+            workload,
+            sources: "warm",
+            restores: HOW,
+            copies: format!("of {copied} from a cold cache to a new file, synced, just before each restore"),
+            model: ST1000DM003,
+        }
+    }
+}
 
 /// A line of a figure: its name and its points.
 pub type Line = (String, Vec<(f64, f64)>);

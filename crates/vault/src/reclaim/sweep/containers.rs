@@ -14,12 +14,13 @@ use crate::container::dead::read_dead;
 use crate::container::tables::read_table;
 use crate::lookup::popular::published_chunks;
 use crate::lookup::referrers;
-use crate::manifest::container_table::{release_data, Containers, Edits};
-use crate::manifest::folder::{release, Folder};
+use crate::manifest::container_table::{Containers, Edits};
+use crate::manifest::folder::Folder;
 use crate::manifest::rollback::Evidence;
 use crate::manifest::session::Session;
 use crate::manifest::vault::Vault;
 use crate::recipe::stored::{read_root, summary_of};
+use crate::reclaim::compact::exchange;
 use crate::reclaim::dead_list::mark_dead;
 use crate::reclaim::retiring::Retiring;
 use format::{
@@ -125,14 +126,9 @@ fn sweep_batch(
     }
     let looked = take_referenced(vault, folder, &retiring, &mut candidates)?;
     swept.skipped.extend(looked.waiting);
-    let (edits, mut released) = mark_candidates(session, &candidates, punch_below, swept)?;
+    let (edits, released) = mark_candidates(session, &candidates, punch_below, swept)?;
     if !edits.is_empty() {
-        release_data(&Containers::new(folder.clone(), &folder.load()?), &edits, &mut released)?;
-        session.swap(|m| {
-            m.edit_containers(&edits)?;
-            released.iter().for_each(|what| release(m, what.clone()));
-            Ok(())
-        })?;
+        exchange(session, &edits, released)?;
     }
     // Until here they lead the next sweep to these containers, should this one be killed; and to those that were skipped.
     let skipped: BTreeSet<WriterNo> = swept.skipped.iter().map(|id| id.writer()).collect();
