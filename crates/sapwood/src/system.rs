@@ -4,3 +4,4 @@ pub mod own_directory;
 pub mod priority;
 pub mod purpose;
 pub mod signals;
+pub mod trust;

@@ -28,7 +28,7 @@ pub use base::policy::{
     VM_CENTRIC_BLOOM,
 };
 pub use base::progress::Progress;
-pub use base::retention::{Keeps, RetentionRules};
+pub use base::retention::{utc, Clock, Keeps, RetentionRules};
 pub use base::stages::StageSeconds;
 pub use container::group_cache::GroupCache;
 pub use copy::{Copied, CopyOptions, CopyReport, COPIED_FROM};

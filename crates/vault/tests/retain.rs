@@ -7,11 +7,12 @@ use common::{rng, seed};
 use rand::rngs::StdRng;
 use rand::RngExt;
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Command;
-use vault::{BackupOptions, Progress, RetentionRules, VaultError, BALANCED};
+use vault::{utc, BackupOptions, Progress, RetentionRules, VaultError, BALANCED};
 
 /// Which snapshots stay, by going through the periods from the newest to the oldest, as one would with a calendar. `dates`
-/// are what `date -u` says of the times: hour, day, week of its ISO year, month, year.
+/// are what `date` says of the times: hour, day, week of its ISO year, month, year.
 fn by_the_book(rules: &RetentionRules, times: &[i64], dates: &[[String; 5]]) -> BTreeSet<usize> {
     let mut newest_first: Vec<usize> = (0..times.len()).collect();
     newest_first.sort_by_key(|n| (times[*n], *n));
@@ -35,14 +36,14 @@ fn by_the_book(rules: &RetentionRules, times: &[i64], dates: &[[String; 5]]) -> 
     stay
 }
 
-/// What `date` says of times.
-fn dates(times: &[i64]) -> Vec<[String; 5]> {
+/// What `date` says of times in a zone.
+fn dates(times: &[i64], zone: &str) -> Vec<[String; 5]> {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("times");
     let lines: String = times.iter().map(|t| format!("@{t}\n")).collect();
     std::fs::write(&file, lines).unwrap();
     let mut date = Command::new("date");
-    date.arg("-u").arg("-f").arg(&file).arg("+%Y-%m-%d-%H %Y-%m-%d %G-%V %Y-%m %Y");
+    date.env("TZ", zone).arg("-f").arg(&file).arg("+%Y-%m-%d-%H %Y-%m-%d %G-%V %Y-%m %Y");
     let said = String::from_utf8(date.output().unwrap().stdout).unwrap();
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>().try_into().unwrap();
     said.lines().map(words).collect()
@@ -72,19 +73,35 @@ fn rules(rng: &mut StdRng) -> RetentionRules {
     RetentionRules { last, hourly, daily, weekly, monthly, yearly, within_seconds }
 }
 
+/// UTC, and zones whose clocks are put forward and back: by an hour, by half an hour, to the other side of the date line.
+const ZONES: [&str; 6] =
+    ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "Asia/Kathmandu"];
+
 #[test]
 fn what_stays_is_what_the_documented_rule_says() {
     let mut rng = rng(seed("what_stays_is_what_the_documented_rule_says"));
-    let histories: Vec<Vec<i64>> = (0..10_000).map(|_| history(&mut rng)).collect();
-    let all = dates(&histories.concat());
-    let mut all = &all[..];
-    for times in &histories {
-        let of_history;
-        (of_history, all) = all.split_at(times.len());
-        let rules = rules(&mut rng);
-        let kept = rules.apply(times);
-        let stay: BTreeSet<usize> = (0..times.len()).filter(|n| !kept[*n].is_empty()).collect();
-        assert_eq!(stay, by_the_book(&rules, times, of_history), "{rules:?} of {times:?}");
+    for name in ZONES {
+        if name != "UTC" && !Path::new("/usr/share/zoneinfo").join(name).exists() {
+            testing::skip("the time zone database, for date", name);
+            continue;
+        }
+        let zone = jiff::tz::TimeZone::get(name).unwrap();
+        let clock = |time: i64| {
+            let time = jiff::Timestamp::from_second(time).unwrap();
+            time.as_second() + i64::from(zone.to_offset(time).seconds())
+        };
+        let count = if name == "UTC" { 10_000 } else { 2_000 };
+        let histories: Vec<Vec<i64>> = (0..count).map(|_| history(&mut rng)).collect();
+        let all = dates(&histories.concat(), name);
+        let mut all = &all[..];
+        for times in &histories {
+            let of_history;
+            (of_history, all) = all.split_at(times.len());
+            let rules = rules(&mut rng);
+            let kept = rules.apply(times, &clock);
+            let stay: BTreeSet<usize> = (0..times.len()).filter(|n| !kept[*n].is_empty()).collect();
+            assert_eq!(stay, by_the_book(&rules, times, of_history), "{name}: {rules:?} of {times:?}");
+        }
     }
 }
 
@@ -105,17 +122,17 @@ fn held_snapshots_stay_and_nothing_changes_in_a_dry_run() {
         vault.snapshots(Some("vm/d")).unwrap().snapshots.iter().map(|s| s.entry.id).collect()
     };
     let rules = RetentionRules { daily: 3, ..RetentionRules::default() };
-    let would = vault.retain("vm/d", &rules, true).unwrap();
+    let would = vault.retain("vm/d", &rules, &utc, true).unwrap();
     assert!(would.deletion.deleted.is_empty() && listed() == ids);
     let stay: Vec<_> = would.snapshots.iter().filter(|(_, why)| !why.is_empty()).map(|(s, _)| s.id).collect();
     assert_eq!(stay, [ids[2], ids[7], ids[8], ids[9]]);
-    let did = vault.retain("vm/d", &rules, false).unwrap();
+    let did = vault.retain("vm/d", &rules, &utc, false).unwrap();
     assert_eq!((did.deletion.deleted.len(), listed()), (6, stay.clone()));
     // Again: nothing goes.
-    assert!(vault.retain("vm/d", &rules, false).unwrap().deletion.deleted.is_empty());
-    let nothing = vault.retain("vm/d", &RetentionRules::default(), false);
+    assert!(vault.retain("vm/d", &rules, &utc, false).unwrap().deletion.deleted.is_empty());
+    let nothing = vault.retain("vm/d", &RetentionRules::default(), &utc, false);
     assert!(matches!(nothing, Err(VaultError::Usage(_))), "{nothing:?}");
-    assert!(matches!(vault.retain("vm/e", &rules, false), Err(VaultError::NotFound { .. })));
+    assert!(matches!(vault.retain("vm/e", &rules, &utc, false), Err(VaultError::NotFound { .. })));
     for id in &stay {
         common::restore(&vault, "vm/d", &id.to_string()).unwrap();
     }

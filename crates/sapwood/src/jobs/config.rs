@@ -1,11 +1,13 @@
 //! The configuration file, `sapwood.toml` (docs/config.md has every setting).
 
+use super::schedule::Zone;
 use super::settings::{Defaults, Job, OwnSettings};
+use crate::system::trust;
 use anyhow::Result;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
@@ -26,8 +28,12 @@ pub struct Config {
     pub store: Option<String>,
     /// Where the state of jobs is kept.
     pub state_dir: Option<PathBuf>,
+    /// The zone that `[defaults]` names.
+    pub zone: Zone,
     /// By name.
     pub jobs: Vec<Job>,
+    /// Why somebody else may have written the file, if so.
+    untrusted: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -63,13 +69,28 @@ impl<'de> Deserialize<'de> for JobName {
 impl Config {
     /// Reads the file that was named; else the default one, if it exists.
     pub fn find(named: Option<&Path>) -> Result<Option<Config>> {
-        match std::fs::read_to_string(named.unwrap_or(Path::new(DEFAULT_FILE))) {
-            Ok(text) => Config::parse(named.unwrap_or(Path::new(DEFAULT_FILE)), &text).map(Some),
+        let path = named.unwrap_or(Path::new(DEFAULT_FILE));
+        match read(path) {
+            Ok((text, untrusted)) => Ok(Some(Config { untrusted, ..Config::parse(path, &text)? })),
             Err(e) if e.kind() == ErrorKind::NotFound && named.is_none() => Ok(None),
             Err(e) => {
-                let path = named.unwrap_or(Path::new(DEFAULT_FILE)).display();
+                let path = path.display();
                 Err(VaultError::Usage(format!("{path}: cannot read the configuration: {e}")).into())
             }
+        }
+    }
+
+    /// Refuses hooks that somebody else may have written: they run with the rights of this process.
+    ///
+    /// # Errors
+    /// `Refused` with what to change.
+    pub fn check_hooks(&self) -> Result<()> {
+        match &self.untrusted {
+            Some(why) if self.jobs.iter().any(Job::has_hooks) => {
+                let why = format!("{}: has hooks, and {why}; nothing was run", self.path.display());
+                Err(VaultError::Refused(why).into())
+            }
+            _ => Ok(()),
         }
     }
 
@@ -100,7 +121,8 @@ impl Config {
         let defaults = written.defaults;
         let jobs = written.jobs.into_iter().map(|(name, own)| Job::new(name.0, own, &defaults));
         let (store, state_dir) = (written.store, written.state_dir);
-        Ok(Config { path: path.to_owned(), store, state_dir, jobs: jobs.collect() })
+        let (path, zone) = (path.to_owned(), defaults.zone());
+        Ok(Config { path, store, state_dir, zone, jobs: jobs.collect(), untrusted: None })
     }
 
     /// The jobs of these names; all without names.
@@ -113,6 +135,14 @@ impl Config {
         }
         Ok(self.jobs.iter().filter(|j| names.is_empty() || names.contains(&j.name)).collect())
     }
+}
+
+/// The text of a file, and why somebody else may have written it.
+fn read(path: &Path) -> std::io::Result<(String, Option<String>)> {
+    let mut file = std::fs::File::open(path)?;
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok((text, trust::doubt(&file, path)?))
 }
 
 /// `, line 3, jobs.web.schedule`: where something is wrong.

@@ -1,42 +1,74 @@
 //! Hooks: shell commands that a job runs before and after its backups.
 
 use crate::progress::is_stopped;
-use rustix::process::{kill_process, Pid, Signal};
+use rustix::process::{kill_process_group, Pid, Signal};
 use std::os::fd::AsFd;
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 /// How often it is looked whether a hook has ended.
 const POLL: Duration = Duration::from_millis(20);
 
+/// How long a hook that was told to end has until it is killed.
+const GRACE: Duration = Duration::from_secs(10);
+
 /// What a hook finds in its environment, beside ours.
 pub type Environment<'a> = [(&'a str, String)];
 
-/// Runs a hook to its end. Its output goes to standard error, so that `--json` stays one object.
+/// Runs a hook to its end, at most for `timeout`. Its output goes to standard error, so that `--json` stays one object.
 ///
-/// With `stops`, a signal to this process is passed on as SIGTERM.
+/// With `stops`, a signal to this process is passed on as SIGTERM. A hook whose time is up gets SIGTERM too, and later
+/// SIGKILL, with all processes that it has started.
 ///
 /// # Errors
 /// How it failed, in words.
-pub fn run(command: &str, environment: &Environment<'_>, stops: bool) -> Result<(), String> {
+pub fn run(
+    command: &str,
+    environment: &Environment<'_>,
+    timeout: Duration,
+    stops: bool,
+) -> Result<(), String> {
     let output = std::io::stderr().as_fd().try_clone_to_owned().map_or_else(|_| Stdio::null(), Stdio::from);
     let mut shell = Command::new("/bin/sh");
     shell.arg("-c").arg(command).envs(environment.iter().cloned()).stdin(Stdio::null()).stdout(output);
-    let mut child = shell.spawn().map_err(|e| format!("cannot run /bin/sh: {e}"))?;
+    // A group of its own: a signal reaches what the shell has started, too.
+    let mut child = shell.process_group(0).spawn().map_err(|e| format!("cannot run /bin/sh: {e}"))?;
+    let deadline = Instant::now() + timeout;
     let mut is_told = false;
     loop {
-        match child.try_wait() {
-            Ok(Some(status)) => return judge(status),
-            Ok(None) => {}
-            Err(e) => return Err(format!("cannot wait for it: {e}")),
+        if let Some(status) = ended(&mut child)? {
+            return judge(status);
+        }
+        if Instant::now() >= deadline {
+            end(&mut child)?;
+            return Err(format!("did not end within {} s (hook_timeout) and was ended", timeout.as_secs()));
         }
         if stops && is_stopped() && !is_told {
             is_told = true;
-            let _ = kill_process(Pid::from_child(&child), Signal::TERM);
+            let _ = kill_process_group(Pid::from_child(&child), Signal::TERM);
         }
         std::thread::sleep(POLL);
     }
+}
+
+fn ended(child: &mut Child) -> Result<Option<ExitStatus>, String> {
+    child.try_wait().map_err(|e| format!("cannot wait for it: {e}"))
+}
+
+/// Ends a hook and everything in its group.
+fn end(child: &mut Child) -> Result<(), String> {
+    let group = Pid::from_child(child);
+    let _ = kill_process_group(group, Signal::TERM);
+    let deadline = Instant::now() + GRACE;
+    while Instant::now() < deadline {
+        if ended(child)?.is_some() {
+            return Ok(());
+        }
+        std::thread::sleep(POLL);
+    }
+    let _ = kill_process_group(group, Signal::KILL);
+    child.wait().map(drop).map_err(|e| format!("cannot wait for it: {e}"))
 }
 
 fn judge(status: ExitStatus) -> Result<(), String> {

@@ -179,6 +179,11 @@ impl Zone {
         &self.0
     }
 
+    /// What its clocks show at a time, both in seconds since 1970.
+    pub fn clock(&self, time: i64) -> i64 {
+        Timestamp::from_second(time).map_or(time, |t| time + i64::from(self.0.to_offset(t).seconds()))
+    }
+
     /// A time in it, in ISO 8601: `2026-11-21T22:00:00+01:00`.
     pub fn show(&self, time: i64) -> String {
         match Timestamp::from_second(time) {

@@ -2,13 +2,17 @@
 
 use super::schedule::{Schedule, Zone};
 use super::source::{DiskSource, Disks};
-use super::values::{Codec, PolicyName, Rate, Rules, Seconds, Tags, Verify};
+use super::values::{Codec, PolicyName, Rate, Rules, Seconds, Tags, Timeout, Verify};
 use serde::Deserialize;
 use std::path::PathBuf;
+use std::time::Duration;
 use vault::RetentionRules;
 
 /// How late a run may be before its job is overdue, unless the job says otherwise: seconds.
 const OVERDUE_AFTER: u64 = 3600;
+
+/// How long a hook may run, unless the job says otherwise: seconds.
+const HOOK_TIMEOUT: u64 = 3600;
 
 /// The settings of a section, `[defaults]` or `[jobs.NAME]`.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -25,6 +29,7 @@ pub(super) struct Settings {
     tags: Tags,
     before: Option<String>,
     after: Option<String>,
+    hook_timeout: Option<Timeout>,
     warn_age: Option<Seconds>,
     overdue_after: Option<Seconds>,
     policy: Option<PolicyName>,
@@ -46,6 +51,13 @@ impl TryFrom<Settings> for Defaults {
             Some(_) => Err("disks are for a job; put them below [jobs.NAME.disks]"),
             None => Ok(Defaults(settings)),
         }
+    }
+}
+
+impl Defaults {
+    /// The zone of jobs that name none.
+    pub(super) fn zone(&self) -> Zone {
+        self.0.zone.clone().unwrap_or_default()
     }
 }
 
@@ -74,7 +86,7 @@ pub struct Job {
     pub disks: Vec<(String, DiskSource)>,
     /// When it is due; a job without one runs only when it is named.
     pub schedule: Option<Schedule>,
-    /// The zone of the schedule.
+    /// The zone of the schedule, and of the periods of `retain`.
     pub zone: Zone,
     /// Bytes a second.
     pub limit: Option<u64>,
@@ -92,6 +104,8 @@ pub struct Job {
     pub before: Option<String>,
     /// A shell command that runs last, whatever happened.
     pub after: Option<String>,
+    /// How long each of both may run.
+    pub hook_timeout: Duration,
     /// The age of a disk's newest snapshot, in seconds, from which `status` warns.
     pub warn_age: Option<u64>,
     /// How late a run may be before `status` warns, in seconds.
@@ -107,12 +121,18 @@ pub struct Job {
 }
 
 impl Job {
+    /// Whether it runs commands that the configuration names.
+    pub fn has_hooks(&self) -> bool {
+        self.before.is_some() || self.after.is_some()
+    }
+
     /// A job's own settings, and the defaults where it has none. Tags of both count.
     pub(super) fn new(name: String, own: OwnSettings, defaults: &Defaults) -> Job {
         let (OwnSettings(own, disks), defaults) = (own, defaults.0.clone());
         let mut tags = defaults.tags.0;
         tags.extend(own.tags.0);
         let overdue_after = own.overdue_after.or(defaults.overdue_after).map_or(OVERDUE_AFTER, |s| s.0);
+        let hook_timeout = own.hook_timeout.or(defaults.hook_timeout).map_or(HOOK_TIMEOUT, |s| s.0);
         Job {
             name,
             disks: disks.0,
@@ -126,6 +146,7 @@ impl Job {
             tags: tags.into_iter().collect(),
             before: own.before.or(defaults.before),
             after: own.after.or(defaults.after),
+            hook_timeout: Duration::from_secs(hook_timeout),
             warn_age: own.warn_age.or(defaults.warn_age).map(|s| s.0),
             overdue_after,
             policy: own.policy.or(defaults.policy).map(|p| p.0),

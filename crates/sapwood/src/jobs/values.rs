@@ -50,6 +50,21 @@ impl<'de> Deserialize<'de> for Seconds {
     }
 }
 
+/// A number of seconds for something that takes seconds or minutes.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeout(pub u64);
+
+impl<'de> Deserialize<'de> for Timeout {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        checked(from, |text: String| {
+            let of =
+                |unit: char, seconds: u64| text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(seconds);
+            let seconds = of('s', 1).or_else(|| of('m', 60)).or_else(|| of('h', 3600)).filter(|s| *s > 0);
+            seconds.map(Timeout).ok_or_else(|| format!("{text:?} is no time limit: 90s, 10m, 2h"))
+        })
+    }
+}
+
 /// The name of a policy that there is.
 #[derive(Clone, Debug)]
 pub struct PolicyName(pub String);

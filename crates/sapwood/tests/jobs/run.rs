@@ -224,3 +224,38 @@ fn disks_are_copied_to_a_second_vault() {
     let restored = jobs.bench.run(&["--store", &second, "-q", "restore", "a/x", "-"]);
     assert!(restored.stdout == random(300_000, 10));
 }
+
+/// A day of a zone, not of UTC.
+#[test]
+fn retention_counts_in_the_zone_of_the_job() {
+    let jobs = Jobs::new("");
+    // In Auckland, 13 hours ahead, the second and the third are of one day; in UTC the first and the second.
+    let back_up_all = || {
+        for time in ["2026-01-10T10:00", "2026-01-10T12:00", "2026-01-11T09:00"] {
+            jobs.bench.done(&["-q", "backup", "a/x", &jobs.bench.arg("a.raw"), "--time", time]);
+        }
+    };
+    let kept = |zone: &str| {
+        back_up_all();
+        jobs.configure(&format!("[defaults]\nzone = '{zone}'\n"));
+        let config = jobs.bench.arg("sapwood.toml");
+        let args = ["--config", &config, "--json", "retain", "a/x", "--daily", "9"];
+        let report = jobs.bench.run(&args).json();
+        let stays = |s: &Value| s["stays"].as_bool().unwrap();
+        let kept: Vec<bool> = report["disks"][0]["snapshots"].as_array().unwrap().iter().map(stays).collect();
+        jobs.bench.done(&["-q", "remove", "a/x", "--yes"]);
+        kept
+    };
+    assert_eq!(kept("UTC"), [false, true, true]);
+    assert_eq!(kept("Pacific/Auckland"), [true, false, true]);
+
+    back_up_all();
+    jobs.configure(
+        "[jobs.a]\nzone = 'Pacific/Auckland'\nretain = { daily = 9 }\ndisks = { 'a/x' = 'DIR/a.raw' }\n",
+    );
+    jobs.done(&["run"]);
+    let listed = jobs.bench.json(&["snapshots", "a/x"]);
+    let times = listed["snapshots"].as_array().unwrap().iter().map(|s| s["time"].as_i64().unwrap());
+    // With the one that the run has made.
+    assert_eq!(times.take(2).collect::<Vec<_>>(), [1_768_039_200, 1_768_122_000]);
+}

@@ -1,8 +1,9 @@
 //! Two runs at once, signals, and kills.
 
 use super::*;
-use common::{DONE, REFUSED};
+use common::{DONE, FAILED, REFUSED, USAGE};
 use rustix::process::Signal;
+use std::os::unix::fs::PermissionsExt;
 
 const INTERRUPTED: i32 = 130;
 
@@ -111,4 +112,60 @@ fn a_kill_leaves_a_state_without_an_end() {
     let ended = jobs.run(&["run", "--due"]);
     assert_eq!(ended.code(), Some(DONE), "{ended}");
     assert_eq!(jobs.state("web")["outcome"], "done");
+}
+
+/// A hook that hangs must not keep the backups of all nights to come from running.
+#[test]
+fn a_hook_has_a_time_limit() {
+    let jobs = Jobs::new(
+        r#"
+[jobs.web]
+hook_timeout = "1s"
+before = "sleep 1000 & echo $! >DIR/sleeping; wait"
+after = "echo $SAPWOOD_OUTCOME >DIR/after"
+disks = { "a/x" = "DIR/a.raw" }
+"#,
+    );
+    let ended = jobs.run(&["run"]);
+    ended.expect_failure(FAILED, &["job web: ", "the hook before", "hook_timeout"]);
+    assert_eq!(jobs.bench.snapshots("a/x").len(), 0, "nothing is backed up");
+    assert_eq!(jobs.text("after"), "failed\n");
+    // With all that it has started.
+    let pid = jobs.text("sleeping");
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
+    for wrong in ["0s", "1", "1d", "x"] {
+        jobs.configure(&format!("[jobs.a]\nhook_timeout = '{wrong}'\ndisks = {{ 'a/x' = 'DIR/a.raw' }}\n"));
+        jobs.run(&["config", "check"]).expect_failure(USAGE, &["hook_timeout", "90s, 10m, 2h"]);
+    }
+}
+
+/// Hooks run with the rights of whoever runs the job: others must not be able to write them.
+#[test]
+fn hooks_that_others_may_write_are_refused() {
+    let jobs = Jobs::new("[jobs.web]\nbefore = \"touch DIR/ran\"\ndisks = { \"a/x\" = \"DIR/a.raw\" }\n");
+    let chmod = |name: &str, mode| {
+        std::fs::set_permissions(jobs.bench.path(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let refused = |why: &str| {
+        for args in [&["run"][..], &["run", "--due"], &["config", "check"]] {
+            jobs.run(args).expect_failure(REFUSED, &["sapwood.toml", "has hooks", why]);
+        }
+        assert!(!jobs.bench.path("ran").exists());
+    };
+    chmod("sapwood.toml", 0o666);
+    refused("all users");
+    chmod("sapwood.toml", 0o664);
+    refused("its group");
+    chmod("sapwood.toml", 0o644);
+    chmod("", 0o777);
+    refused("others may replace it");
+    // Only its owner can replace a file there.
+    chmod("", 0o1777);
+    jobs.done(&["run"]);
+    assert!(jobs.bench.path("ran").exists());
+    // Without a hook nobody's command is run.
+    jobs.configure("[jobs.web]\ndisks = { \"a/x\" = \"DIR/a.raw\" }\n");
+    chmod("sapwood.toml", 0o666);
+    jobs.done(&["run"]);
 }

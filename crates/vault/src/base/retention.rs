@@ -1,10 +1,19 @@
 //! Retention: which snapshots of a disk rules keep.
 //!
 //! The rule is that of `restic forget`: of each of the last N hours, days, weeks, months and years that have a snapshot,
-//! the newest one stays. What any rule keeps stays. Times are those of the snapshots, in UTC; weeks begin on Monday (ISO
-//! 8601).
+//! the newest one stays. What any rule keeps stays. Times are those of the snapshots, as the clocks of a zone show them;
+//! weeks begin on Monday (ISO 8601). An hour that comes twice, when clocks are put back, is one hour.
 
 use crate::base::calendar::{date_of, SECONDS_PER_DAY};
+use std::collections::HashSet;
+
+/// What the clocks of a zone show at a time, both in seconds since 1970.
+pub type Clock<'a> = &'a dyn Fn(i64) -> i64;
+
+/// The clocks of UTC.
+pub fn utc(time: i64) -> i64 {
+    time
+}
 
 /// How many snapshots stay. A rule with 0 keeps none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,7 +70,7 @@ impl Keeps {
         }
     }
 
-    /// The number of the period in which a time is.
+    /// The number of the period in which a time of a clock is.
     fn period(self, time: i64) -> i64 {
         let day = time.div_euclid(SECONDS_PER_DAY);
         let (year, month, _) = date_of(day);
@@ -94,8 +103,8 @@ impl RetentionRules {
     }
 
     /// Which rules keep each of the snapshots of these times, seconds since 1970; those without any may go. Of two of one
-    /// time the later one in the list is the newer one.
-    pub fn apply(&self, times: &[i64]) -> Vec<Vec<Keeps>> {
+    /// time the later one in the list is the newer one. Periods are those of a clock.
+    pub fn apply(&self, times: &[i64], clock: Clock<'_>) -> Vec<Vec<Keeps>> {
         let mut kept = vec![Vec::new(); times.len()];
         let mut newest_first: Vec<usize> = (0..times.len()).collect();
         newest_first.sort_by_key(|n| std::cmp::Reverse((times[*n], *n)));
@@ -109,12 +118,11 @@ impl RetentionRules {
             }
         }
         for (rule, count) in self.counts() {
-            let (mut left, mut last) = (count, None);
+            // Where clocks are put back, a period may begin twice.
+            let mut seen = HashSet::new();
             for n in &newest_first {
-                let period = Some(rule.period(times[*n]));
-                if left > 0 && period != last {
+                if seen.len() < count as usize && seen.insert(rule.period(clock(times[*n]))) {
                     kept[*n].push(rule);
-                    (left, last) = (left - 1, period);
                 }
             }
         }
@@ -130,7 +138,7 @@ mod tests {
     fn kept(rules: &RetentionRules, times: &[&str]) -> Vec<String> {
         let seconds: Vec<i64> = times.iter().map(|t| parse_time(t).unwrap_or_default()).collect();
         let names = |k: Vec<Keeps>| k.into_iter().map(Keeps::name).collect::<Vec<_>>().join(" ");
-        rules.apply(&seconds).into_iter().map(names).collect()
+        rules.apply(&seconds, &utc).into_iter().map(names).collect()
     }
 
     #[test]

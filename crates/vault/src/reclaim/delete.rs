@@ -15,7 +15,7 @@
 //! maintenance has the disk, or if damage hides what the remaining snapshots reference.
 
 use crate::base::error::{Result, VaultError};
-use crate::base::retention::{Keeps, RetentionRules};
+use crate::base::retention::{Clock, Keeps, RetentionRules};
 use crate::base::snapshot_spec::{find_ids, find_live};
 use crate::manifest::disks;
 use crate::manifest::folder::Folder;
@@ -82,12 +82,18 @@ pub struct RemoveReport {
 }
 
 impl Vault {
-    /// Deletes the snapshots of a disk that no rule keeps and that are not held, in one swap. With `dry_run` nothing
-    /// changes.
+    /// Deletes the snapshots of a disk that no rule keeps, by this clock, and that are not held, in one swap. With `dry_run`
+    /// nothing changes.
     ///
     /// # Errors
     /// Rules that keep nothing.
-    pub fn retain(&self, disk: &str, rules: &RetentionRules, dry_run: bool) -> Result<RetainReport> {
+    pub fn retain(
+        &self,
+        disk: &str,
+        rules: &RetentionRules,
+        clock: Clock<'_>,
+        dry_run: bool,
+    ) -> Result<RetainReport> {
         if rules.is_empty() {
             return Err(VaultError::Usage(
                 "these rules keep no snapshot; `sapwood remove` takes a disk away".into(),
@@ -97,7 +103,7 @@ impl Vault {
         let done = disks::begin_on(self, disk, |at| {
             let folder = at.folder.with_reserve(Reserve::Whole);
             let (m, evidence) = load_checked(&folder)?;
-            let judged = judge(&m, rules);
+            let judged = judge(&m, rules, clock);
             let without_reason = |(s, why): &(SnapshotEntry, Vec<Keeps>)| why.is_empty().then_some(s.id);
             let ids: BTreeSet<SnapId> = judged.iter().filter_map(without_reason).collect();
             report.snapshots = judged;
@@ -204,9 +210,9 @@ fn repair_if_due(session: &mut Session) -> Result<u64> {
 }
 
 /// Why each snapshot that users see stays.
-fn judge(m: &Manifest, rules: &RetentionRules) -> Vec<(SnapshotEntry, Vec<Keeps>)> {
+fn judge(m: &Manifest, rules: &RetentionRules, clock: Clock<'_>) -> Vec<(SnapshotEntry, Vec<Keeps>)> {
     let times: Vec<i64> = m.live().map(|s| s.time).collect();
-    let judged = m.live().cloned().zip(rules.apply(&times));
+    let judged = m.live().cloned().zip(rules.apply(&times, clock));
     let with_holds = judged.map(|(s, mut why)| {
         why.extend(s.held.then_some(Keeps::Held));
         (s, why)

@@ -240,7 +240,7 @@ impl World {
         let go: Vec<SnapId> = listed[..go].iter().map(|s| s.entry.id).collect();
         self.doubtful.extend(&go);
         let rules = RetentionRules { last, ..RetentionRules::default() };
-        let report = self.vault.retain(disk, &rules, false)?;
+        let report = self.vault.retain(disk, &rules, &vault::utc, false)?;
         let deleted: BTreeSet<SnapId> = report.deletion.deleted.iter().map(|s| s.id).collect();
         assert_eq!(deleted, go.iter().copied().collect());
         self.doubtful.clear();

@@ -201,7 +201,7 @@ impl<'a> JobRun<'a> {
 
     fn retain(&mut self, vault: &Vault, disk: &str) -> Result<()> {
         let Some(rules) = &self.job.retain else { return Ok(()) };
-        let deletion = vault.retain(disk, rules, false)?.deletion;
+        let deletion = vault.retain(disk, rules, &|t| self.job.zone.clock(t), false)?.deletion;
         self.report.deleted_snapshots += deletion.deleted.len() as u64;
         self.report.freed_bytes += deletion.freed_bytes;
         deletion.held_up.map_or(Ok(()), |e| Err(e.into()))
@@ -269,7 +269,7 @@ impl<'a> JobRun<'a> {
             ("SAPWOOD_OUTCOME", outcome.to_owned()),
             ("SAPWOOD_FAILED_DISKS", failed.collect::<Vec<_>>().join(" ")),
         ];
-        hook::run(command, &environment, is_before)
+        hook::run(command, &environment, self.job.hook_timeout, is_before)
     }
 
     /// Progress is for people who watch.

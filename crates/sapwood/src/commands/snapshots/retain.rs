@@ -4,6 +4,8 @@ use crate::args::{Args, Retain};
 use crate::commands::names::open;
 use crate::commands::snapshots::delete::Total;
 use crate::commands::snapshots::pattern::{self, Named};
+use crate::jobs::config::Config;
+use crate::jobs::schedule::Zone;
 use crate::terminal::outcome::{exit_code, one_line, with_damage};
 use crate::terminal::output::{print_json, size, table};
 use crate::terminal::streams::{errln, note_done, outln, toldln};
@@ -11,17 +13,18 @@ use anyhow::Result;
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::Instant;
-use vault::{format_time, Keeps, RetainReport, RetentionRules, SnapshotEntry, Vault};
+use vault::{format_time, Keeps, RetainReport, SnapshotEntry, Vault};
 
 pub fn run(args: &Args, a: &Retain) -> Result<ExitCode> {
     let vault = open(args)?;
+    let zone = Config::find(args.config.as_deref())?.map(|c| c.zone).unwrap_or_default();
     let Named { disks, damaged } = pattern::find(&vault, &a.disks, a.all)?;
     let start = Instant::now();
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     let mut total = Total::default();
     for disk in disks {
         // One that fails keeps no other from its turn.
-        match retain(&vault, &disk, &a.rules(), a.dry_run, &mut total) {
+        match retain(&vault, &disk, a, &zone, &mut total) {
             Ok(snapshots) => done.push((disk, snapshots)),
             Err(e) => failed.push((disk, anyhow::Error::from(e))),
         }
@@ -60,14 +63,9 @@ pub fn run(args: &Args, a: &Retain) -> Result<ExitCode> {
 
 type Judged = Vec<(SnapshotEntry, Vec<Keeps>)>;
 
-fn retain(
-    vault: &Vault,
-    disk: &str,
-    rules: &RetentionRules,
-    dry_run: bool,
-    total: &mut Total,
-) -> vault::Result<Judged> {
-    let RetainReport { snapshots, deletion } = vault.retain(disk, rules, dry_run)?;
+fn retain(vault: &Vault, disk: &str, a: &Retain, zone: &Zone, total: &mut Total) -> vault::Result<Judged> {
+    let RetainReport { snapshots, deletion } =
+        vault.retain(disk, &a.rules(), &|t| zone.clock(t), a.dry_run)?;
     total.add(disk, deletion);
     Ok(snapshots)
 }
