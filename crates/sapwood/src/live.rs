@@ -31,7 +31,7 @@ pub use libvirt::{
     all_domains, define, defined_disks, has_domain, relocate, DomainDisk, Relocated, CHECKPOINT_TAG,
     IMAGE_TAG,
 };
-pub use point::{DiskRequest, LiveOptions, Point};
+pub use point::{DiskFormat, DiskRequest, LiveOptions, Point};
 pub use watched::WatchedPoint;
 
 use anyhow::Result;

@@ -9,9 +9,24 @@ pub const SOURCE_FORMAT_TAG: &str = "source-format";
 /// The file that was backed up.
 pub const SOURCE_TAG: &str = "source-file";
 
+/// The same in all snapshots that a backup of a machine made, and in that of its definition.
+pub const INSTANT_TAG: &str = "instant";
+
+/// In the snapshot of a definition: the machine's disks at that instant, separated by commas.
+pub const DISKS_TAG: &str = "disks";
+
 /// Tags that users cannot give: what they say decides what the next backup reads.
-const RESERVED: [&str; 7] =
-    ["consistency", CHECKPOINT_TAG, IMAGE_TAG, SOURCE_FORMAT_TAG, SOURCE_TAG, COPIED_FROM, HELD_FOR];
+const RESERVED: [&str; 9] = [
+    "consistency",
+    CHECKPOINT_TAG,
+    IMAGE_TAG,
+    SOURCE_FORMAT_TAG,
+    SOURCE_TAG,
+    INSTANT_TAG,
+    DISKS_TAG,
+    COPIED_FROM,
+    HELD_FOR,
+];
 
 /// Whether backups or commands set a tag themselves.
 pub fn is_reserved(name: &str) -> bool {

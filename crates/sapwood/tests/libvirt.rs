@@ -1,6 +1,8 @@
 //! Domains of libvirt: all disks at one instant, by checkpoints, with the domain's definition.
 #![allow(clippy::unwrap_used)]
 
+#[path = "libvirt/boots.rs"]
+mod boots;
 mod common;
 
 use common::libvirt::{new_image, Libvirt};
@@ -68,7 +70,9 @@ fn a_domain_is_backed_up_by_its_checkpoints() {
 
     // A snapshot of the same disk that libvirt does not know of.
     write(40 << 20, 4096, 4);
-    bench.backup("vm/vda", &bench.file("other.raw", &content));
+    let other = bench.file("other.raw", &content);
+    bench.fails(&["backup", "vm/vda", &other], REFUSED, &["was read as qcow2 before"]);
+    bench.done(&["-q", "backup", "vm/vda", &other, "--source-format", "raw"]);
     let content = write(41 << 20, 4096, 5);
     let (fourth, ..) = back_up(&bench);
     assert!(fourth["why"].as_str().unwrap().contains("not made through libvirt"), "{fourth}");
@@ -329,12 +333,7 @@ fn a_machine_comes_back() {
     let libvirt = machine(&mut bench, &content);
     libvirt.write("vdb", 4096, 8192, 7);
     back_up(&bench);
-    // Of a later instant: it is not wanted. Instants are told apart by their seconds.
-    let second = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
-    let first = second();
-    while second() == first {
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    // Of a later instant, perhaps of the same second: it is not wanted.
     libvirt.write("vda", 0, 4096, 1);
     let (_, _, second) = back_up(&bench);
     let instants: Vec<i64> = bench.json(&["snapshots", "vm/definition"])["snapshots"]
@@ -390,4 +389,9 @@ fn a_machine_comes_back() {
     let other = bench.arg("other");
     bench.fails(&["restore", "vm@latest~2", "--to", &other], FAILED, &["vm/vdb", "there is no snapshot of"]);
     bench.done(&["-q", "restore", "vm/vda", &bench.arg("one.raw")]);
+    // By itself, a disk comes back in the format that the definition said, if nothing else says it.
+    let by_itself = bench.json(&["restore", "vm/vda", &bench.arg("one")]);
+    assert_eq!(by_itself["format"], "qcow2", "{by_itself}");
+    let tags = bench.json(&["snapshots", "vm/definition"])["snapshots"][0]["tags"].clone();
+    assert_eq!(tags["disks"], "vda,vdb", "{tags}");
 }

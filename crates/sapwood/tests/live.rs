@@ -78,7 +78,7 @@ fn only_what_the_guest_wrote_is_read() {
 
     // A snapshot that QEMU does not know of: its bitmap does not begin there.
     let raw = bench.file("raw", &vm.content);
-    bench.backup("vm/vda", &raw);
+    bench.done(&["-q", "backup", "vm/vda", &raw, "--source-format", "raw"]);
     vm.write(1 << 20, 4096, 6);
     let after = bench.json(&["backup", "vm/vda", &source]);
     assert!(
@@ -199,6 +199,14 @@ fn all_disks_of_a_machine_are_backed_up_at_one_instant() {
     bench.fails(&["backup", "vm/vda", &machine], USAGE, &["vm/vda"]);
     bench.fails(&["backup", "--", "-vm", &machine], USAGE, &["\"-vm/definition\" is no name of a disk"]);
     bench.fails(&["backup", "vm", &format!("{machine}#d0")], USAGE, &["no name of a disk"]);
+
+    // It comes back whole, in the formats that QEMU had, or not at all: its definition alone does not tell its disks.
+    let restored = bench.json(&["restore", "vm", "--to", &bench.arg("restored")]);
+    let formats: Vec<&Value> = restored["disks"].as_array().unwrap().iter().map(|d| &d["format"]).collect();
+    assert_eq!((formats, restored["left_out"].clone()), (vec![&json!("qcow2"), &json!("qcow2")], json!([])));
+    bench.done(&["-q", "delete", "--yes", "vm/vd1@latest"]);
+    let again = ["restore", "vm", "--to", &bench.arg("again")];
+    bench.fails(&again, FAILED, &["vm/vd1", "there is no snapshot of"]);
 }
 
 #[test]

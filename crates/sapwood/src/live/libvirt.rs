@@ -19,13 +19,14 @@ mod virsh;
 
 use super::agent::set_frozen;
 use super::node::SAFE_WITH_IOTHREADS;
-use super::point::{DiskRequest, Point};
+use super::point::{DiskFormat, DiskRequest, Point};
 use super::scratch::{self, Scratch};
 use crate::system::own_directory::{self, OwnDirectory};
 use anyhow::{bail, ensure, Context as _, Result};
 use domain::Domain;
 pub use domain::DomainDisk;
 use export::nbd::unix_uri;
+use image::Format;
 pub use relocate::{defined_disks, relocate, Relocated};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -61,6 +62,8 @@ pub struct LibvirtPoint {
 struct Part {
     target: String,
     keeps_bitmaps: bool,
+    /// As the definition says it.
+    format: Option<Format>,
     /// Identifies its image.
     image: Option<String>,
     /// The checkpoint since which its changes are known, or why there is none.
@@ -151,8 +154,14 @@ impl LibvirtPoint {
             let disk = disk.with_context(|| format!("libvirt domain {domain}: has no disk {:?}", w.node))?;
             let image = image_of(disk);
             let since = since(&virsh, w, disk, image.as_deref(), &older);
-            let keeps_bitmaps = disk.keeps_bitmaps();
-            parts.push(Part { target: w.node.clone(), keeps_bitmaps, image, since, committed: false });
+            parts.push(Part {
+                target: w.node.clone(),
+                keeps_bitmaps: disk.keeps_bitmaps(),
+                format: disk.format.as_deref().and_then(Format::by_name),
+                image,
+                since,
+                committed: false,
+            });
         }
         let any = parts.iter().any(|p| p.keeps_bitmaps);
         let checkpoint = wanted.first().filter(|_| any).map(|w| format!("{prefix}{}", w.snapshot));
@@ -355,6 +364,10 @@ impl Point for LibvirtPoint {
 
     fn not_frozen(&self) -> Option<&str> {
         self.not_frozen.as_deref()
+    }
+
+    fn format(&self, disk: usize) -> DiskFormat {
+        DiskFormat { format: self.parts[disk].format, is_defined: true }
     }
 
     fn tags(&self, disk: usize) -> Vec<(String, String)> {

@@ -3,6 +3,7 @@
 use super::qmp::Qmp;
 use super::users::{told, users, User};
 use anyhow::{bail, ensure, Context as _, Result};
+use image::Format;
 use serde_json::json;
 use vault::VaultError;
 
@@ -15,6 +16,8 @@ pub struct Node {
     pub name: String,
     /// Bytes.
     pub size: u64,
+    /// Of its image; `None` where QEMU reads it as something that Sapwood does not.
+    pub format: Option<Format>,
     /// Whether its format keeps bitmaps while the virtual machine is off.
     pub persistent: bool,
 }
@@ -49,7 +52,13 @@ impl Node {
         ensure!(size > 0, "the disk {wanted:?} is empty");
         let keeps_bitmaps = node["image"]["format-specific"]["data"]["compat"] == "1.1";
         let persistent = node["drv"] == "qcow2" && keeps_bitmaps && node["ro"] == false;
-        Ok(Node { name: name.to_owned(), size, persistent })
+        // Filters before it have no format.
+        let driver = |name: &String| {
+            nodes.as_array().into_iter().flatten().find(|n| n["node-name"] == name.as_str())?["drv"].as_str()
+        };
+        let same = user.nodes.iter().skip_while(|n| *n != name).filter_map(driver);
+        let format = same.filter_map(format_of_driver).next();
+        Ok(Node { name: name.to_owned(), size, format, persistent })
     }
 
     /// Refuses a node that nothing uses as its disk any more.
@@ -64,6 +73,15 @@ impl Node {
             told(&users)
         );
         Err(VaultError::Refused(why).into())
+    }
+}
+
+/// The format of the images that a block driver of QEMU reads.
+fn format_of_driver(driver: &str) -> Option<Format> {
+    match driver {
+        // Nodes without a format of their own: what the guest sees is what is stored.
+        "file" | "host_device" | "nbd" | "rbd" | "iscsi" => Some(Format::Raw),
+        other => Format::by_name(other),
     }
 }
 

@@ -1,6 +1,7 @@
 //! A point in time of disks of a running machine: the interface to QEMU and libvirt.
 
 use anyhow::Result;
+use image::Format;
 use std::path::PathBuf;
 use vault::SnapId;
 
@@ -15,6 +16,15 @@ pub struct DiskRequest {
     pub tags: Vec<(String, String)>,
     /// The snapshot that will be.
     pub snapshot: SnapId,
+}
+
+/// What a machine says of the format of a disk's image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskFormat {
+    /// `None` where it says nothing, or one that Sapwood does not know.
+    pub format: Option<Format>,
+    /// Whether that is what the machine's definition says.
+    pub is_defined: bool,
 }
 
 /// A point in time of disks of a running machine, exported over NBD. Dropped, it is taken down, and nothing that was
@@ -41,6 +51,9 @@ pub trait Point: Send {
 
     /// Why they were not, although there is an agent.
     fn not_frozen(&self) -> Option<&str>;
+
+    /// The format of a disk's image, as the machine says it.
+    fn format(&self, disk: usize) -> DiskFormat;
 
     /// Tags that the snapshot of a disk must have.
     fn tags(&self, disk: usize) -> Vec<(String, String)>;

@@ -5,7 +5,7 @@ use super::bitmaps::{self, Bitmap, State};
 use super::leftovers;
 use super::names::Names;
 use super::node::Node;
-use super::point::{DiskRequest, LiveOptions, Point};
+use super::point::{DiskFormat, DiskRequest, LiveOptions, Point};
 use super::qmp::Qmp;
 use super::scratch::Scratch;
 use anyhow::{bail, ensure, Context as _, Result};
@@ -237,6 +237,10 @@ impl Point for QemuPoint {
 
     fn not_frozen(&self) -> Option<&str> {
         self.not_frozen.as_deref()
+    }
+
+    fn format(&self, disk: usize) -> DiskFormat {
+        DiskFormat { format: self.parts[disk].node.format, is_defined: false }
     }
 
     fn tags(&self, _disk: usize) -> Vec<(String, String)> {

@@ -1,6 +1,6 @@
 //! Reads a point in time, and meanwhile checks that old data of the guest does not fill the scratch directory.
 
-use super::point::Point;
+use super::point::{DiskFormat, Point};
 use anyhow::{Context as _, Result};
 use image::{Changes, ImageError, NbdSource, Source};
 use parking_lot::{Mutex, MutexGuard};
@@ -64,6 +64,11 @@ impl WatchedPoint {
     /// See [`Point::commit`].
     pub fn commit(&self, disk: usize) -> Result<()> {
         lock(&self.point).commit(disk)
+    }
+
+    /// See [`Point::format`].
+    pub fn format(&self, disk: usize) -> DiskFormat {
+        lock(&self.point).format(disk)
     }
 
     /// See [`Point::tags`].

@@ -98,17 +98,23 @@ impl Libvirt {
 
     /// Defines and starts the domain `vm` with disks (target, format, file).
     pub fn start_domain(&mut self, bench: &Bench, disks: &[(&str, &str, &str)]) {
-        let disk = |(target, format, file): &(&str, &str, &str)| {
+        // With an order each: the firmware shows a guest only disks that it may boot from.
+        let disk = |(n, (target, format, file)): (usize, &(&str, &str, &str))| {
             format!(
                 "<disk type='file' device='disk'><driver name='qemu' type='{format}'/><source file='{file}'/>\
-                 <target dev='{target}' bus='virtio'/><alias name='ua-{target}'/></disk>"
+                 <target dev='{target}' bus='virtio'/><boot order='{}'/><alias name='ua-{target}'/></disk>",
+                n + 1
             )
         };
-        let disks: String = disks.iter().map(disk).collect();
+        let disks: String = disks.iter().enumerate().map(disk).collect();
+        // What a guest says, if there is one. QEMU is another user's.
+        let serial = bench.file("serial", b"");
+        std::fs::set_permissions(&serial, std::fs::Permissions::from_mode(0o666)).unwrap();
         let xml = format!(
             "<domain type='qemu'><name>vm</name><memory unit='MiB'>64</memory><vcpu>1</vcpu>\
              <os><type arch='x86_64' machine='q35'>hvm</type></os><devices>{disks}\
              <disk type='file' device='cdrom'><target dev='sda' bus='sata'/></disk>\
+             <serial type='file'><source path='{serial}'/><target port='0'/></serial>\
              <controller type='usb' model='none'/><memballoon model='none'/></devices></domain>"
         );
         let file = bench.file("domain.xml", xml.as_bytes());

@@ -1,13 +1,16 @@
 //! Backups of a running machine: one of its disks, or all of them at one instant, with its definition.
 
+use super::format_tag::SourceFormat;
 use super::limit::limited;
-use super::machine::{define, Machine};
+use super::machine::{define, instant_tag, Machine};
 use super::off;
 use super::report::{Consistency, DiskReport};
 use crate::args::Backup;
-use crate::live::{Definition, DiskRequest, LiveOptions, LiveSourceName, WatchedPoint};
+use crate::commands::names::snapshots_of;
+use crate::live::{Definition, DiskFormat, DiskRequest, LiveOptions, LiveSourceName, WatchedPoint};
 use crate::progress::watch;
 use crate::system::own_directory::scratch;
+use crate::tags::SOURCE_FORMAT_TAG;
 use crate::terminal::streams::errln;
 use anyhow::{Context as _, Result};
 use std::time::Instant;
@@ -80,22 +83,30 @@ pub(super) fn run(
         let kind = if point.frozen() { "application" } else { "crash" };
         let consistency = Consistency { kind, not_frozen: point.not_frozen().map(str::to_owned) };
         options.tags.push(("consistency".into(), kind.into()));
+        if let Some(first) = wanted.first().filter(|_| source.is_machine()) {
+            options.tags.push(instant_tag(first.snapshot));
+        }
         let point = WatchedPoint::new(point)?;
         let mut made: Vec<DiskReport> = Vec::new();
         for (n, backup) in backups.into_iter().enumerate() {
             let disk = &disks[n].0;
             let start = Instant::now();
             let done = made.len();
-            let report = one(a, &point, n, backup, &options, progress).with_context(|| match done {
-                0 => disk.clone(),
-                _ => format!("{disk}, after {done} of {} disks of the machine were backed up", disks.len()),
-            })?;
+            let report =
+                one(a, (vault, disk), &point, n, backup, &options, progress).with_context(|| match done {
+                    0 => disk.clone(),
+                    _ => {
+                        format!("{disk}, after {done} of {} disks of the machine were backed up", disks.len())
+                    }
+                })?;
             let seconds = start.elapsed().as_secs_f64();
             let consistency = Some(consistency.clone());
             made.push(DiskReport { disk: disk.clone(), report, source_format: "qemu", consistency, seconds });
         }
         drop(point);
-        let definition = definition.map(|text| define(a, vault, text, &options, progress)).transpose()?;
+        let nodes: Vec<&str> = disks.iter().map(|(_, node)| node.as_str()).collect();
+        let definition =
+            definition.map(|text| define(a, vault, text, &nodes, &options, progress)).transpose()?;
         Ok(Machine { disks: made, definition })
     })
 }
@@ -103,6 +114,7 @@ pub(super) fn run(
 /// One disk of a point in time.
 fn one(
     a: &Backup,
+    (vault, disk): (&Vault, &str),
     point: &WatchedPoint,
     n: usize,
     backup: OpenBackup<'_>,
@@ -119,6 +131,10 @@ fn one(
     };
     let mut options = BackupOptions { since, ..options.clone() };
     options.tags.extend(point.tags(n));
+    let DiskFormat { format, is_defined } = point.format(n);
+    let before = SourceFormat::of_disk(&snapshots_of(vault, disk)?);
+    let known = format.and_then(|f| SourceFormat::read(f.name(), Some(f).filter(|_| is_defined), before));
+    options.tags.extend(known.map(|f| (SOURCE_FORMAT_TAG.to_owned(), f.tag())));
     let mut report = backup.run(limited(a, Box::new(source)), &options, progress)?;
     if let (Scan::Whole, Some(why)) = (&report.scan, why_whole) {
         report.scan = Scan::WholeAlthough(why);

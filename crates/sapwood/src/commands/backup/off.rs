@@ -2,7 +2,7 @@
 
 use super::format_tag::SourceFormat;
 use super::limit::limited;
-use super::machine::{define, Machine};
+use super::machine::{define, instant_tag, Machine};
 use super::report::{Consistency, DiskReport};
 use crate::args::Backup;
 use crate::commands::names::{snapshots_of, source_format};
@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result};
 use image::{Format, ImageError, Source, SourceOptions};
 use std::ops::Range;
 use std::time::Instant;
-use vault::{BackupOptions, Progress, Vault, VaultError};
+use vault::{BackupOptions, OpenBackup, Progress, Vault, VaultError};
 
 /// How the disks of a domain that is off are consistent.
 const OFF: &str = "off";
@@ -36,18 +36,25 @@ pub(super) fn run(
         let _kept =
             named.iter().map(|(name, disk)| open(a, vault, name, disk)).collect::<Result<Vec<Image>>>()?;
         let mut made: Vec<DiskReport> = Vec::new();
+        let mut options = options;
         for (name, disk) in &named {
             let done = made.len();
-            let report =
-                one(a, vault, name, domain, disk, &options, progress).with_context(|| match done {
+            let backup = vault.begin_backup(name)?;
+            if done == 0 {
+                options.tags.push(instant_tag(backup.snapshot()));
+            }
+            let report = one(a, backup, (vault, name), domain, disk, &options, progress).with_context(
+                || match done {
                     0 => name.clone(),
                     _ => {
                         format!("{name}, after {done} of {} disks of the machine were backed up", disks.len())
                     }
-                })?;
+                },
+            )?;
             made.push(report);
         }
-        let definition = Some(define(a, vault, definition, &options, progress)?);
+        let targets: Vec<&str> = disks.iter().map(|disk| disk.target.as_str()).collect();
+        let definition = Some(define(a, vault, definition, &targets, &options, progress)?);
         Ok(Machine { disks: made, definition })
     })
 }
@@ -55,8 +62,8 @@ pub(super) fn run(
 /// One disk, from its image.
 fn one(
     a: &Backup,
-    vault: &Vault,
-    name: &str,
+    backup: OpenBackup<'_>,
+    (vault, name): (&Vault, &str),
     domain: &LiveSourceName,
     disk: &DomainDisk,
     options: &BackupOptions,
@@ -69,7 +76,7 @@ fn one(
     let mut options = options.clone();
     let known = SourceFormat::read(format, said, before);
     options.tags.extend(known.map(|f| (SOURCE_FORMAT_TAG.to_owned(), f.tag())));
-    let report = vault.backup(name, limited(a, Box::new(source)), &options, progress)?;
+    let report = backup.run(limited(a, Box::new(source)), &options, progress)?;
     let seconds = start.elapsed().as_secs_f64();
     let consistency = Some(Consistency { kind: OFF, not_frozen: None });
     Ok(DiskReport { disk: name.to_owned(), report, source_format: format, consistency, seconds })

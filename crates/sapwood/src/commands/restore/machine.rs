@@ -6,12 +6,13 @@ use crate::args::{Args, Restore};
 use crate::commands::names::{open, split};
 use crate::live::{define, defined_disks, has_domain, relocate, Definition, Relocated};
 use crate::progress::watch;
+use crate::tags::{DISKS_TAG, INSTANT_TAG};
 use crate::terminal::output::{print_json, rate, size};
 use crate::terminal::streams::{errln, note_done, outln};
 use anyhow::{Context as _, Result};
 use image::{create_target, TargetFormat, TargetOptions};
 use serde_json::{json, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -165,39 +166,39 @@ impl Plan {
         let text = read_text(vault, &defined, &snapshot)?;
         let of_libvirt = is_libvirts(&text).then(|| defined_disks(&text)).transpose();
         let formats = of_libvirt.with_context(|| format!("{defined}@{}", snapshot.id))?;
+        let wanted = DisksOf::new(&snapshot, formats.as_ref());
         for disk in of_machine.into_iter().filter(|d| *d != defined) {
-            plan.add(vault, disk, snapshot.time, formats.as_ref())?;
+            plan.add(vault, disk, &snapshot, &wanted)?;
         }
         if spec != "latest" {
             plan.newer.clear();
         }
-        plan.check(&prefix, formats.as_ref(), snapshot.time)?;
+        plan.check(&prefix, &wanted, snapshot.time)?;
         plan.definition = Some(text);
         Ok(plan)
     }
 
-    /// Adds a disk if it has a snapshot of the instant, and the definition has it.
+    /// Adds a disk if it has a snapshot of the instant of the definition, and the machine had it then.
     fn add(
         &mut self,
         vault: &Vault,
         disk: String,
-        time: i64,
-        formats: Option<&BTreeMap<String, Option<String>>>,
+        definition: &SnapshotEntry,
+        of_machine: &DisksOf,
     ) -> Result<()> {
         let target = disk.split_once('/').map_or("", |(_, d)| d);
-        let format = formats.map(|f| f.get(target));
-        let is_wanted = format != Some(None);
+        let is_wanted = of_machine.names.as_ref().is_none_or(|names| names.contains(target));
         let listed = vault.snapshots(Some(&disk))?.snapshots;
-        if is_wanted && listed.last().is_some_and(|s| s.entry.time > time) {
+        if is_wanted && listed.last().is_some_and(|s| s.entry.time > definition.time) {
             self.newer.push(disk.clone());
         }
-        match listed.into_iter().rev().find(|s| s.entry.time == time).filter(|_| is_wanted) {
+        let is_of_instant = |s: &SnapshotEntry| match tag(definition, INSTANT_TAG) {
+            Some(instant) => tag(s, INSTANT_TAG) == Some(instant),
+            None => s.time == definition.time,
+        };
+        match listed.into_iter().rev().find(|s| is_wanted && is_of_instant(&s.entry)) {
             Some(s) => {
-                let format = match format.flatten().and_then(Option::as_deref) {
-                    Some("qcow2") => Some(TargetFormat::Qcow2),
-                    Some("raw") => Some(TargetFormat::Raw),
-                    _ => None,
-                };
+                let format = of_machine.formats.get(target).copied();
                 self.disks.push((disk, s.entry, format));
             }
             None => self.left_out.push(disk),
@@ -206,13 +207,8 @@ impl Plan {
     }
 
     /// Refuses a machine that would lack a disk.
-    fn check(
-        &self,
-        prefix: &str,
-        formats: Option<&BTreeMap<String, Option<String>>>,
-        time: i64,
-    ) -> Result<()> {
-        let wanted = formats.into_iter().flat_map(|f| f.keys()).map(|target| format!("{prefix}{target}"));
+    fn check(&self, prefix: &str, of_machine: &DisksOf, time: i64) -> Result<()> {
+        let wanted = of_machine.names.iter().flatten().map(|target| format!("{prefix}{target}"));
         let missing: Vec<String> = wanted.filter(|w| self.disks.iter().all(|d| d.0 != *w)).collect();
         if missing.is_empty() && !self.disks.is_empty() {
             return Ok(());
@@ -241,6 +237,34 @@ impl Plan {
         };
         self.disks.iter().map(target).collect()
     }
+}
+
+/// The disks that a machine had when it was backed up.
+struct DisksOf {
+    /// As its backup, or else its definition, tells; `None` where neither does.
+    names: Option<BTreeSet<String>>,
+    /// Those whose format the definition tells.
+    formats: BTreeMap<String, TargetFormat>,
+}
+
+impl DisksOf {
+    /// From the snapshot of the definition, and what libvirt's XML says of the disks.
+    fn new(snapshot: &SnapshotEntry, defined: Option<&BTreeMap<String, Option<String>>>) -> DisksOf {
+        let listed = tag(snapshot, DISKS_TAG).map(|all| all.split(',').map(str::to_owned).collect());
+        let names = listed.or_else(|| defined.map(|d| d.keys().cloned().collect()));
+        let format = |name: &Option<String>| match name.as_deref() {
+            Some("qcow2") => Some(TargetFormat::Qcow2),
+            Some("raw") => Some(TargetFormat::Raw),
+            _ => None,
+        };
+        let formats = defined.into_iter().flatten().filter_map(|(d, f)| Some((d.clone(), format(f)?)));
+        DisksOf { names, formats: formats.collect() }
+    }
+}
+
+/// The value of a tag.
+fn tag<'a>(snapshot: &'a SnapshotEntry, name: &str) -> Option<&'a str> {
+    snapshot.tags.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
 }
 
 /// A file to restore to.
