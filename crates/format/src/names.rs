@@ -2,7 +2,7 @@
 //! the manifest, of commit records and of referrer records.
 
 use crate::container::DataName;
-use crate::ids::{ContainerId, DiskId, Token, WriterNo};
+use crate::ids::{ContainerId, DiskId, OwnerNo, Token, WriterNo};
 use crate::recipe::RecipeName;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -92,6 +92,23 @@ pub fn table(folder: &str, container: ContainerId, generation: WriterNo) -> Stri
 /// A container's dead chunks.
 pub fn dead(folder: &str, container: ContainerId, number: WriterNo) -> String {
     format!("{folder}containers/{container}.{}.dead", number.0)
+}
+
+/// All objects of an owner's containers.
+pub fn containers_of(folder: &str) -> String {
+    format!("{folder}containers/")
+}
+
+/// The container and the generation in the name of an object of one; `None` for other objects.
+pub fn container_of(name: &str) -> Option<(ContainerId, WriterNo)> {
+    let file = name.rsplit_once("containers/")?.1;
+    let (id, rest) = file.split_once('.')?;
+    let (writer, number) = id.split_once('-')?;
+    let (writer, number) = (writer.parse().ok()?, number.parse().ok()?);
+    let generation: u32 = rest.split_once('.')?.0.parse().ok()?;
+    let fits = writer <= WriterNo::MAX.0 && number <= ContainerId::MAX_NUMBER;
+    let id = fits.then(|| ContainerId::new(OwnerNo::OWN, WriterNo(writer), number))?;
+    Some((id, WriterNo(generation)))
 }
 
 /// The root of a recipe.

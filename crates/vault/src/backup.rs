@@ -19,6 +19,7 @@ use crate::base::progress::Progress;
 use crate::base::random::random_bytes;
 use crate::base::stages::StageSeconds;
 use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
+use crate::lookup::champions::adopted::Adopted;
 use crate::lookup::other_disks::OtherDisks;
 use crate::lookup::parent::Parent;
 use crate::lookup::place::Placer;
@@ -27,6 +28,7 @@ use crate::lookup::rewrite;
 use crate::lookup::since::{Scan, Since, Untouched};
 use crate::manifest::container_table::{Containers, Edits};
 use crate::manifest::disks;
+use crate::manifest::folder::{list_names, list_unswept, Folder};
 use crate::manifest::session::Session;
 use crate::manifest::vault::{now, Vault};
 use crate::recipe::chain::RecipeReader;
@@ -36,7 +38,8 @@ use crate::reclaim::released::delete_released;
 use crate::reclaim::reverse::ReverseReport;
 use doubts::Expected;
 use format::{
-    ContainerEntry, Manifest, RecipeName, Reverse, SnapId, SnapshotEntry, SnapshotState, WriterKind,
+    names, ContainerEntry, ContainerId, Manifest, RecipeName, Reverse, SnapId, SnapshotEntry, SnapshotState,
+    WriterKind,
 };
 use image::Source;
 use pipeline::{Input, Written};
@@ -92,6 +95,8 @@ pub struct OpenBackup<'a> {
     disk: String,
     snapshot: Identity,
     session: Session,
+    /// Whether what it has stored stays if it fails, for the next one to go on with.
+    resumes: bool,
 }
 
 /// What is settled of a snapshot before anything of it is read.
@@ -134,7 +139,7 @@ impl OpenBackup<'_> {
         options: &BackupOptions,
         progress: &Progress,
     ) -> Result<BackupReport> {
-        let OpenBackup { vault, disk, snapshot: snap, session } = self;
+        let OpenBackup { vault, disk, snapshot: snap, session, resumes } = self;
         check_room_for_entry(&session, &disk)?;
         // A source that others write to is as it was when reading began, or newer.
         let time = options.time.unwrap_or_else(now);
@@ -164,6 +169,7 @@ impl OpenBackup<'_> {
         let name = RecipeName { snap: snap.id, generation: session.writer };
         let others = OtherDisks::load(vault, &policy, &session)?;
         let mut placer = Placer::new(policy, &tables, parent, others, session.writer);
+        placer.adopted = Adopted::new(adopted_by(&session)?);
         placer.choose_rewritten(session.parent.as_ref().map_or(0, |p| rewrite::budget(p.new_bytes)))?;
         let (input, scan) = match &untouched {
             Ok(untouched) => (input.narrow(untouched), Scan::Changed { bytes: untouched.touched_bytes() }),
@@ -171,8 +177,17 @@ impl OpenBackup<'_> {
         };
         placer.untouched = untouched.ok();
         let recipe = RecipeWriter::new(&folder, name, parent_recipe);
-        let mut run = pipeline::run(&session, input, placer, recipe, &policy, progress)?;
-        progress.check()?;
+        let run = pipeline::run(&session, input, placer, recipe, &policy, progress);
+        let mut run = match run.and_then(|run| progress.check().map(|()| run)) {
+            Err(e) => {
+                // What fails for want of space must not leave less of it.
+                if resumes && !e.is_full() {
+                    session.leave();
+                }
+                return Err(e);
+            }
+            Ok(run) => run,
+        };
         doubts::check(&disk, &run, session.parent.as_ref(), &expected)?;
         let start = std::time::Instant::now();
         let snapshot = commit(session, &tables, &mut run, snap, &policy, time, &options.tags)?;
@@ -199,14 +214,25 @@ impl OpenBackup<'_> {
 impl Vault {
     /// Begins a backup, where there is something to do between this and reading the disk.
     pub fn begin_backup(&self, disk: &str) -> Result<OpenBackup<'_>> {
-        self.begin_snapshot(disk, Identity { id: SnapId(u64::from_le_bytes(random_bytes()?)), held: false })
+        let id = SnapId(u64::from_le_bytes(random_bytes()?));
+        self.begin_snapshot(disk, Identity { id, held: false }, false)
     }
 
-    /// Begins a backup that makes a certain snapshot.
-    pub(crate) fn begin_snapshot(&self, disk: &str, snapshot: Identity) -> Result<OpenBackup<'_>> {
+    /// Begins a backup that makes a certain snapshot. With `resumes` it goes on with what killed ones have stored.
+    pub(crate) fn begin_snapshot(
+        &self,
+        disk: &str,
+        snapshot: Identity,
+        resumes: bool,
+    ) -> Result<OpenBackup<'_>> {
         for _ in 0..BEGIN_TRIES {
             let folder = self.disk_or_new(disk)?;
-            let session = match Session::begin(&folder, WriterKind::Backup) {
+            let begun = if resumes {
+                Session::begin_resuming(&folder)
+            } else {
+                Session::begin(&folder, WriterKind::Backup)
+            };
+            let session = match begun {
                 // A first backup that failed has taken the disk away since its name was read.
                 Err(VaultError::Missing { .. })
                     if disks::find(self, disk)?.is_none_or(|now| now.folder.disk != folder.disk) =>
@@ -220,7 +246,7 @@ impl Vault {
             if is_new && disks::find(self, disk)?.is_none_or(|now| now.folder.disk != folder.disk) {
                 continue;
             }
-            return Ok(OpenBackup { vault: self, disk: disk.to_owned(), snapshot, session });
+            return Ok(OpenBackup { vault: self, disk: disk.to_owned(), snapshot, session, resumes });
         }
         Err(VaultError::Refused(format!("{disk}: comes and goes all the time; run it again")))
     }
@@ -235,6 +261,29 @@ impl Vault {
     ) -> Result<BackupReport> {
         self.begin_backup(disk)?.run(source, options, progress)
     }
+}
+
+/// The containers that killed backups have made durable whose writers the session has adopted.
+fn adopted_by(session: &Session) -> Result<Vec<ContainerId>> {
+    let mut found = Vec::new();
+    if session.adopted.is_empty() {
+        return Ok(found);
+    }
+    let folder = &session.folder;
+    let listed = Containers::new(folder.clone(), &session.manifest);
+    for name in list_names(&*folder.store, &names::containers_of(&folder.path))? {
+        let Some((id, generation)) = names::container_of(&name).filter(|_| name.ends_with(".table")) else {
+            continue;
+        };
+        if !session.adopted.contains(&generation) || id.writer() != generation {
+            continue;
+        }
+        // A table is put when its data is durable.
+        if listed.get(id)?.is_none() {
+            found.push(id);
+        }
+    }
+    Ok(found)
 }
 
 /// Refuses a backup whose snapshot the manifest has no room for.
@@ -269,6 +318,35 @@ fn open_parent(session: &Session, policy: &Policy) -> Result<(Option<Parent>, Op
     Ok((Some(parent), Some(shared)))
 }
 
+/// Records at other owners which of their containers are referenced, and puts hooks. Returns these containers.
+fn record_taken(session: &Session, tables: &Tables, others: &mut OtherDisks) -> Result<Vec<ContainerId>> {
+    let mut recorded = HashSet::new();
+    let mut taken = Vec::new();
+    for (owner, container) in others.matched() {
+        let Some(no) = tables.count_owner(owner) else { continue };
+        let id = container.of(no);
+        if recorded.insert((owner, id.writer())) {
+            referrers::add(&session.folder.of(owner), id.writer(), session.folder.disk)?;
+        }
+        taken.push(id);
+    }
+    others.save(session)?;
+    Ok(taken)
+}
+
+/// The edits of the container table for new containers, and for those of other owners that it does not list. A concurrent
+/// deletion may have removed entries that the table had when the backup began.
+fn edits_of(folder: &Folder, m: &Manifest, fresh: &Edits, taken: &[ContainerId]) -> Result<Edits> {
+    let listed = Containers::new(folder.clone(), m);
+    let mut edits = fresh.clone();
+    for id in taken {
+        if listed.get(*id)?.is_none() {
+            edits.insert(*id, Some(ContainerEntry::foreign(*id)));
+        }
+    }
+    Ok(edits)
+}
+
 /// Steps 3 and 4: the snapshot begins to exist.
 fn commit(
     session: Session,
@@ -279,18 +357,9 @@ fn commit(
     time: i64,
     tags: &[(String, String)],
 ) -> Result<SnapshotEntry> {
-    let fresh: Edits = run.containers.iter().map(|e| (e.id, Some(*e))).collect();
-    let mut recorded = HashSet::new();
-    let mut taken = Vec::new();
-    for (owner, container) in run.others.matched() {
-        let Some(no) = tables.count_owner(owner) else { continue };
-        let id = container.of(no);
-        if recorded.insert((owner, id.writer())) {
-            referrers::add(&session.folder.of(owner), id.writer(), session.folder.disk)?;
-        }
-        taken.push(id);
-    }
-    run.others.save(&session)?;
+    let fresh: Edits = run.containers.iter().chain(&run.adopted).map(|e| (e.id, Some(*e))).collect();
+    let adopted: Vec<ContainerId> = run.adopted.iter().map(|e| e.id).collect();
+    let taken = record_taken(&session, tables, &mut run.others)?;
     let WrittenRecipe { depends, stored_bytes, pages } = &run.recipe;
     let filter_bytes = match policy.summaries {
         Summaries::Exact => 0,
@@ -329,15 +398,10 @@ fn commit(
         }
         // Only backups of the disk add owners, and there is one at a time.
         m.owners.clone_from(&owners);
-        // A concurrent deletion may have removed entries that the table had when this backup began.
-        let listed = Containers::new(folder.clone(), m);
-        let mut edits = fresh.clone();
-        for id in &taken {
-            if listed.get(*id)?.is_none() {
-                edits.insert(*id, Some(ContainerEntry::foreign(*id)));
-            }
-        }
+        let edits = edits_of(&folder, m, &fresh, &taken)?;
         m.edit_containers(&edits)?;
+        // They may have chunks that this snapshot does not reference.
+        list_unswept(m, &adopted);
         if let Some(before) = m.snapshots.last_mut().filter(|s| policy.reverse && s.reverse == Reverse::No) {
             before.reverse = Reverse::Pending;
         }

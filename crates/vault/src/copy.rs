@@ -18,6 +18,7 @@ use crate::base::snapshot_spec::find_snapshot;
 use crate::container::group_cache::GroupCache;
 use crate::lookup::since::Since;
 use crate::manifest::disks;
+use crate::manifest::hold::{held_for, HELD_FOR};
 use crate::manifest::vault::Vault;
 use crate::recipe::stored::read_root;
 use crate::restore::open_snapshot::OpenSnapshot;
@@ -83,7 +84,9 @@ impl Vault {
         for entry in entries {
             progress.check()?;
             let mut tags = entry.tags.clone();
-            tags.retain(|(name, _)| name != COPIED_FROM && !options.tags_left_out.contains(name));
+            tags.retain(|(name, _)| {
+                ![COPIED_FROM, HELD_FOR].contains(&name.as_str()) && !options.tags_left_out.contains(name)
+            });
             tags.push((COPIED_FROM.into(), from.clone()));
             // A snapshot without its root is known to be damaged by one read: there may be very many.
             let root = read_root(&view.folder, &entry).map_err(|e| view.explain(e));
@@ -121,7 +124,9 @@ impl Vault {
             Some(newest) => self.changes(disk, newest, &spec)?,
             None => None,
         };
-        let backup = to.begin_snapshot(disk, Identity { id: entry.id, held: entry.held })?;
+        // A restore, say, that needs it here does not need the copy.
+        let held = entry.held && held_for(entry).is_none();
+        let backup = to.begin_snapshot(disk, Identity { id: entry.id, held }, true)?;
         if backup.newest().map(|s| s.id) != newest || backup.has(entry.id) {
             let why =
                 format!("{disk}: another process has just changed it in {}; run it again", to.location());

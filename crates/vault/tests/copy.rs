@@ -241,3 +241,91 @@ fn an_empty_disk_and_one_of_an_odd_size() {
         assert!(restore(&there, &disk, "latest").unwrap() == *bytes);
     }
 }
+
+/// A copy that is stopped while it brings the first snapshot goes on where it was: what it has stored is not read again.
+#[test]
+fn a_stopped_first_copy_goes_on() {
+    for policy in [BALANCED, REVERSE] {
+        let ((_a, here), (dir, there)) = (vault_of(&policy), vault_of(&policy));
+        let mut rng = rng(seed("a_stopped_first_copy_goes_on"));
+        let mut bytes = vec![0; 160 << 20];
+        rng.fill(&mut bytes[..]);
+        backup(&here, DISK, &bytes, 0);
+        let options = CopyOptions::default();
+        let stopped_at = |limit: u64| {
+            let progress = Progress::default();
+            std::thread::scope(|scope| {
+                let copy =
+                    scope.spawn(|| here.copy(DISK, &there, &options, &progress, &mut CopyReport::default()));
+                while progress.done() < limit && !copy.is_finished() {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+                progress.cancel();
+                copy.join().unwrap()
+            })
+        };
+        for limit in [90 << 20, 120 << 20] {
+            let stopped = stopped_at(limit);
+            assert!(matches!(stopped, Err(VaultError::Cancelled)), "{stopped:?}");
+        }
+        let stored = data_bytes(dir.path());
+        assert!(stored >= 64 << 20, "{stored} bytes were stored before it was stopped");
+        let read = copy(&here, &there, DISK).unwrap().copied[0].read_bytes;
+        // A container was not whole yet.
+        assert!(read <= bytes.len() as u64 - (64 << 20), "{}: {read} bytes were read again", policy.name);
+        same_bytes(&there, &bytes);
+        // What the stopped ones have left and nobody needs goes, and nothing else.
+        there.gc(false).unwrap();
+        there.gc(false).unwrap();
+        same_bytes(&there, &bytes);
+        let after = data_bytes(dir.path());
+        assert!(after < bytes.len() as u64 * 21 / 20, "{}: {after} bytes are stored", policy.name);
+        assert_eq!(there.verify(None, true, &Progress::default()).unwrap().damaged, []);
+        assert_eq!(copy(&here, &there, DISK).unwrap().there, 1);
+    }
+}
+
+fn same_bytes(vault: &Vault, bytes: &[u8]) {
+    assert!(restore(vault, DISK, "latest").unwrap() == bytes);
+}
+
+/// Bytes of all data objects.
+fn data_bytes(vault: &std::path::Path) -> u64 {
+    let mut sum = 0;
+    let mut dirs = vec![vault.join("objects")];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                dirs.push(path);
+            } else if path.extension().is_some_and(|e| e == "data") {
+                sum += std::fs::metadata(path).unwrap().len();
+            }
+        }
+    }
+    sum
+}
+
+/// A restore holds what it reads, for its time. That is no reason to hold the copy.
+#[test]
+fn the_hold_of_a_restore_is_not_copied() {
+    let ((_a, here), (_b, there)) = (vault_of(&BALANCED), vault_of(&BALANCED));
+    let ids: Vec<String> =
+        (0..2u8).map(|n| backup(&here, DISK, &vec![n + 1; 300_000], i64::from(n)).id.to_string()).collect();
+    here.set_held(DISK, &ids[0], true).unwrap();
+    for id in &ids {
+        here.hold_for(DISK, id, "a restore").unwrap();
+    }
+    copy(&here, &there, DISK).unwrap();
+    let held = |vault: &Vault| entries(vault, DISK).iter().map(|s| s.held).collect::<Vec<_>>();
+    assert_eq!((held(&here), held(&there)), (vec![true, true], vec![true, false]));
+    assert!(entries(&there, DISK).iter().all(|s| s.tags.iter().all(|(name, _)| name != vault::HELD_FOR)));
+    // It ends with the restore, but not where the user holds it, before or since.
+    here.end_hold_for(DISK, &ids[0], "a restore").unwrap();
+    here.end_hold_for(DISK, &ids[1], "a restore").unwrap();
+    assert_eq!(held(&here), [true, false]);
+    here.hold_for(DISK, &ids[1], "a restore").unwrap();
+    assert!(here.set_held(DISK, &ids[1], true).unwrap().1);
+    here.end_hold_for(DISK, &ids[1], "a restore").unwrap();
+    assert_eq!(held(&here), [true, true]);
+}

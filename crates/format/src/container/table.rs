@@ -1,6 +1,7 @@
 //! A container's chunk table: chunk number -> group, offset in it, length, fingerprint.
 
-use super::data::DataName;
+use super::data::{DataName, DATA_HEADER_BYTES};
+use super::page::ContainerEntry;
 use super::table_range::TableRange;
 use crate::bytes::{In, Malformed, Out, Result};
 use crate::frame::{decode_frame, encode_frame, Context, Kind};
@@ -73,6 +74,20 @@ pub struct Table {
 }
 
 impl Table {
+    /// The entry of its container in the container table, where no chunk is known to be dead.
+    pub fn entry(&self, generation: WriterNo) -> ContainerEntry {
+        let end = self.groups.last().map_or(0, |g| g.offset + u64::from(g.stored_len));
+        ContainerEntry {
+            id: self.container,
+            table: generation,
+            data: self.data,
+            dead: None,
+            chunks: self.lengths.len() as u32,
+            dead_chunks: 0,
+            stored_bytes: end.saturating_sub(DATA_HEADER_BYTES as u64),
+        }
+    }
+
     /// Most chunks of a container: those of 128 bytes in one of 64 MiB.
     pub const CHUNKS_MAX: u64 = 1 << 19;
 

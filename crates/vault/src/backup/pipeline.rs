@@ -34,6 +34,8 @@ pub(crate) struct Written {
     pub size: u64,
     pub counts: PlacedBytes,
     pub containers: Vec<ContainerEntry>,
+    /// Containers of killed backups that are referenced.
+    pub adopted: Vec<ContainerEntry>,
     pub recipe: WrittenRecipe,
     /// Bytes of containers and tables.
     pub stored_bytes: u64,
@@ -175,8 +177,8 @@ pub(crate) fn run(
     failure.into_result()?;
     match (size, recipe, containers) {
         (Some(size), Some(recipe), Some((containers, stored_bytes))) => {
-            let (others, counts) = placer.finish();
-            Ok(Written { size, counts, containers, recipe, stored_bytes, others, stages })
+            let (others, adopted, counts) = placer.finish();
+            Ok(Written { size, counts, containers, adopted, recipe, stored_bytes, others, stages })
         }
         _ => Err(VaultError::Refused(
             "a thread of the backup ended unexpectedly; nothing was committed".into(),

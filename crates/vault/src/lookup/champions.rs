@@ -1,22 +1,22 @@
 //! Champions: the containers of other disks that a backup has found to share chunks with its segments. Their tables stay
 //! in memory, so that locality finds what sampling skipped (sparse indexing, Lillibridge et al., FAST 2009, 3.2).
 
+pub(crate) mod adopted;
+mod places;
+
 use crate::base::error::{Result, UnlessDamaged};
 use crate::container::tables::{read_table, ChunkPlace, Tables};
 use crate::lookup::claims::{Claim, Claimed, Claims};
 use crate::manifest::folder::Folder;
 use chunk::Fingerprint;
 use format::{ChunkNo, ContainerId, DiskId, RunSet, Table, TableIndex};
+use places::Places;
 use std::collections::{HashSet, VecDeque};
 
 /// Tables that stay in memory: about 1 MiB each.
 const KEPT: usize = 16;
 /// Memory for them, where they are larger.
 const KEPT_BYTES: usize = 64 << 20;
-
-/// Slots that are looked at for a fingerprint. Half empty, even tables of a million chunks have it in fewer; a forged table
-/// with one fingerprint many times would take quadratic time.
-const PROBES: usize = 128;
 
 /// A container whose chunks may be referenced.
 pub(crate) struct Champion {
@@ -26,45 +26,6 @@ pub(crate) struct Champion {
     table: Table,
     dead: RunSet,
     places: Places,
-}
-
-/// Where the fingerprints of a table stand: a hash table of their indices, because fingerprints are hashes already.
-struct Places {
-    /// An index and 1, or 0. A power of two of them, at most half of them taken.
-    slots: Vec<u32>,
-}
-
-impl Places {
-    fn of(fingerprints: &[[u8; 32]]) -> Places {
-        let mut slots = vec![0; (2 * fingerprints.len()).max(2).next_power_of_two()];
-        for (n, f) in fingerprints.iter().enumerate() {
-            let start = slot_of(f, slots.len());
-            let mut probed = (start..start + PROBES).map(|at| at % slots.len());
-            if let Some(at) = probed.find(|at| slots[*at] == 0) {
-                slots[at] = n as u32 + 1;
-            }
-        }
-        Places { slots }
-    }
-
-    /// The indices at which a fingerprint stands: all of them, unless there are very many.
-    fn find<'a>(
-        &'a self,
-        fingerprints: &'a [[u8; 32]],
-        f: &'a [u8; 32],
-    ) -> impl Iterator<Item = TableIndex> + 'a {
-        let start = slot_of(f, self.slots.len());
-        let probed = PROBES.min(self.slots.len());
-        let slots = (start..start + probed).map(|at| self.slots[at % self.slots.len()]);
-        let indices = slots.take_while(|s| *s != 0).map(|s| TableIndex(s - 1));
-        indices.filter(move |n| fingerprints[n.0 as usize] == *f)
-    }
-}
-
-fn slot_of(f: &[u8; 32], slots: usize) -> usize {
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&f[8..16]);
-    u64::from_le_bytes(bytes) as usize & (slots - 1)
 }
 
 impl Champion {
@@ -80,7 +41,7 @@ impl Champion {
 
     /// Memory that it takes, in bytes.
     fn memory_bytes(&self) -> usize {
-        self.table.memory_bytes() + size_of_val(self.dead.runs()) + self.places.slots.len() * size_of::<u32>()
+        self.table.memory_bytes() + size_of_val(self.dead.runs()) + self.places.memory_bytes()
     }
 
     /// The chunk of a fingerprint and length.
@@ -221,31 +182,5 @@ impl Champions {
         let id = champion.container.of(tables.count_owner(champion.owner)?);
         self.matched.insert((champion.owner, champion.container));
         Some((id, first))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_fingerprint_has_its_places() {
-        for count in [0usize, 1, 2, 3, 100, 1000] {
-            let fingerprint = |n: usize| Fingerprint::of(&n.to_le_bytes()).0;
-            // Every third one stands twice.
-            let mut all: Vec<[u8; 32]> = (0..count).map(fingerprint).collect();
-            all.extend((0..count).step_by(3).map(fingerprint));
-            let places = Places::of(&all);
-            for n in 0..count {
-                let f = fingerprint(n);
-                let mut found: Vec<usize> = places.find(&all, &f).map(|n| n.0 as usize).collect();
-                found.sort_unstable();
-                let expected: Vec<usize> = (0..all.len()).filter(|at| all[*at] == f).collect();
-                assert_eq!(found, expected);
-            }
-            assert_eq!(places.find(&all, &fingerprint(count + 1)).count(), 0);
-        }
-        let same = vec![[7; 32]; 1 << 20];
-        assert_eq!(Places::of(&same).find(&same, &[7; 32]).count(), PROBES);
     }
 }

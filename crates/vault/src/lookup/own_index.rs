@@ -1,10 +1,11 @@
-//! The index over the disk's own chunks: those that this backup wrote, and those that its parent references anywhere.
+//! The index over the disk's own chunks: those that this backup wrote or adopted, and those that its parent references
+//! anywhere.
 
 use crate::base::error::UnlessDamaged;
 use crate::base::error::{Result, VaultError};
 use crate::container::tables::Tables;
 use chunk::{Fingerprint, Location, PrefixIndex};
-use format::{ChunkNo, ContainerEntry, ContainerId, DataName, Summary, WriterNo};
+use format::{ChunkNo, ContainerEntry, ContainerId, DataName, Summary};
 use std::collections::{HashMap, VecDeque};
 
 /// Containers of this session whose fingerprints stay in memory: more than can be in flight unwritten.
@@ -15,22 +16,20 @@ const PARENT_CHUNKS_MAX: u64 = 2 << 20;
 /// A prefix index over the disk's own chunks, within a memory budget.
 pub(crate) struct OwnIndex {
     index: PrefixIndex,
-    /// Containers, and whether this session writes them.
+    /// Containers, and whether they are this session's: written by it, or adopted.
     slots: Vec<(ContainerId, bool)>,
     slot_of: HashMap<ContainerId, u32>,
-    writer: WriterNo,
     recent: HashMap<ContainerId, Vec<(Fingerprint, u32)>>,
     order: VecDeque<ContainerId>,
 }
 
 impl OwnIndex {
-    /// An empty index of about `bytes` bytes, for the session of `writer`.
-    pub fn new(bytes: usize, writer: WriterNo) -> Self {
+    /// An empty index of about `bytes` bytes.
+    pub fn new(bytes: usize) -> Self {
         OwnIndex {
             index: PrefixIndex::with_capacity_bytes(bytes),
             slots: Vec::new(),
             slot_of: HashMap::new(),
-            writer,
             recent: HashMap::new(),
             order: VecDeque::new(),
         }
@@ -57,6 +56,12 @@ impl OwnIndex {
             }
         }
         self.recent.entry(id).or_default().push((*f, bytes));
+    }
+
+    /// Adds a chunk of a container that a killed backup has left.
+    pub fn add_adopted(&mut self, id: ContainerId, chunk: ChunkNo, f: &Fingerprint) {
+        let location = Location { container_slot: self.slot(id, true), chunk_no: chunk.0 };
+        self.index.insert(f, location);
     }
 
     /// Adds what the parent references, newest containers first, as far as the budget goes.
@@ -93,7 +98,7 @@ impl OwnIndex {
             let same = list.get(hint.chunk_no as usize) == Some(&(*f, bytes));
             return Ok(same.then_some((id, chunk)));
         }
-        let table = if fresh { tables.load(&self.session_entry(id)) } else { tables.get(id) };
+        let table = if fresh { tables.load(&Self::session_entry(id)) } else { tables.get(id) };
         let table = match table {
             // Not written yet, or damaged: a miss costs space only.
             Err(VaultError::Missing { .. } | VaultError::Corrupt { .. }) => return Ok(None),
@@ -104,12 +109,12 @@ impl OwnIndex {
         Ok(same.then_some((id, chunk)))
     }
 
-    /// A container of this session has no entry in the manifest yet.
-    fn session_entry(&self, id: ContainerId) -> ContainerEntry {
+    /// A container of this session, or one that it has adopted, has no entry in the manifest yet.
+    fn session_entry(id: ContainerId) -> ContainerEntry {
         ContainerEntry {
             id,
-            table: self.writer,
-            data: DataName { container: id, generation: self.writer },
+            table: id.writer(),
+            data: DataName { container: id, generation: id.writer() },
             dead: None,
             chunks: 0,
             dead_chunks: 0,

@@ -5,6 +5,7 @@ use crate::base::error::Result;
 use crate::base::policy::{Policy, Rewrite};
 use crate::container::tables::{ChunkPlace, Tables};
 use crate::container::writer::GroupJob;
+use crate::lookup::champions::adopted::Adopted;
 use crate::lookup::new_chunks::NewChunks;
 use crate::lookup::other_disks::OtherDisks;
 use crate::lookup::own_index::OwnIndex;
@@ -14,7 +15,7 @@ use crate::lookup::rewrite::Rewriting;
 use crate::lookup::since::Untouched;
 use chunk::{Fingerprint, Piece};
 use format::SegmentNo;
-use format::{ContainerId, Reference, SegmentRecipe, Summary, WriterNo};
+use format::{ContainerEntry, ContainerId, Reference, SegmentRecipe, Summary, WriterNo};
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
@@ -98,6 +99,8 @@ pub(crate) struct Placer<'a> {
     pub tables: &'a Tables,
     pub parent: Option<Parent>,
     pub own: OwnIndex,
+    /// What killed backups of the disk have left.
+    pub adopted: Adopted,
     /// What the parent references, until its chunks are in the index over the disk's own ones.
     parent_summary: Option<Summary>,
     parent_added: bool,
@@ -127,7 +130,8 @@ impl<'a> Placer<'a> {
             policy,
             tables,
             parent,
-            own: OwnIndex::new(policy.own_index_bytes, writer),
+            own: OwnIndex::new(policy.own_index_bytes),
+            adopted: Adopted::default(),
             parent_summary: None,
             parent_added: false,
             others,
@@ -165,6 +169,7 @@ impl<'a> Placer<'a> {
             Rewrite::Whole { keep_shared } => (self.kept(segment, keep_shared)?, true),
             Rewrite::Never | Rewrite::Fragmented { .. } => (self.search(segment)?, false),
         };
+        self.search_adopted(segment, &mut found)?;
         let again = self.rewriting.forget(&mut found);
         let start = Instant::now();
         if in_one_place {
@@ -235,10 +240,12 @@ impl<'a> Placer<'a> {
         self.new_chunks.close(send)
     }
 
-    /// What is left when all segments are placed: the index, which keeps its claims, and bytes by what became of them.
-    pub fn finish(self) -> (OtherDisks, PlacedBytes) {
+    /// What is left when all segments are placed: the index, which keeps its claims, adopted containers that are referenced,
+    /// and bytes by what became of them.
+    pub fn finish(self) -> (OtherDisks, Vec<ContainerEntry>, PlacedBytes) {
         let rewritten_bytes = self.rewriting.written_bytes;
-        (self.others, PlacedBytes { rewritten_bytes, ..self.counts })
+        let counts = PlacedBytes { rewritten_bytes, ..self.counts };
+        (self.others, self.adopted.into_used(), counts)
     }
 
     /// Returns the parent's segment at the same offset, if it is equal.
@@ -292,6 +299,21 @@ impl<'a> Placer<'a> {
         let lengths: Vec<u32> = segment.lengths().collect();
         self.others.find_chunks(self.tables, &segment.fingerprints, &lengths, &mut found)?;
         Ok(found)
+    }
+
+    /// Searches among what killed backups have left. What is found counts as if this backup had written it.
+    fn search_adopted(&mut self, segment: &Analysed, found: &mut [Option<ChunkPlace>]) -> Result<()> {
+        let lengths: Vec<u32> = segment.lengths().collect();
+        let filled = self.adopted.fill(self.tables, &segment.fingerprints, &lengths, found)?;
+        for n in filled {
+            if let Some((id, chunk)) = found[n] {
+                let f = &segment.fingerprints[n];
+                self.counts.new_bytes += u64::from(lengths[n]);
+                self.own.add_adopted(id, chunk, f);
+                self.others.add_chunk(f, id)?;
+            }
+        }
+        Ok(())
     }
 
     /// Puts what is new, and what is written `again`, into groups and writes down where everything is.

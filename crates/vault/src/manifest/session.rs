@@ -16,6 +16,7 @@ use format::Token;
 use format::{names, Manifest, SessionRecord, SnapshotEntry, Writer, WriterKind, WriterNo};
 use parking_lot::Mutex;
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use store::{Hold, ObjectStore, Reserve, StoreError};
 
@@ -32,15 +33,26 @@ pub(crate) struct Session {
     hold: Option<Box<dyn Hold>>,
     put: Mutex<Vec<String>>,
     next_page: Mutex<u32>,
+    /// Writers of dead backups whose objects are this session's now.
+    pub adopted: Vec<WriterNo>,
+    /// Whether what it has put stays if it does not commit, for the next one to adopt.
+    leaves: AtomicBool,
     ended: bool,
 }
 
 /// What the session of maintenance says.
 const MAINTENANCE: &str = "maintenance run";
+/// What a session says of a copy from another vault.
+const RESUMING: &str = "copy";
 const RENAMING: &str = "renaming";
 
-/// The manifest that lists the writer, its number, and the commit records before.
-type Registered = (Manifest, WriterNo, Evidence);
+/// The manifest that lists the writer, its number, the commit records before, and the writers that were adopted.
+struct Registered {
+    manifest: Manifest,
+    writer: WriterNo,
+    evidence: Evidence,
+    adopted: Vec<WriterNo>,
+}
 
 /// Another session has the disk.
 struct Occupied {
@@ -106,6 +118,11 @@ impl Session {
         }
     }
 
+    /// Registers a backup that goes on with what killed ones of the disk have written: `gc` does not remove it any more.
+    pub fn begin_resuming(folder: &Folder) -> Result<Session> {
+        Self::register_within(folder, WriterKind::Backup, RESUMING, Duration::ZERO)
+    }
+
     /// Registers as a backup would, to take an empty disk away: no backup can begin meanwhile. Refused at once where one
     /// has the disk.
     pub fn begin_removal(folder: &Folder) -> Result<Session> {
@@ -127,8 +144,8 @@ impl Session {
         let start = Instant::now();
         let mut is_told = false;
         loop {
-            match Self::register(folder, kind, token)? {
-                Ok((manifest, writer, evidence)) => {
+            match Self::register(folder, kind, token, work == RESUMING)? {
+                Ok(Registered { manifest, writer, evidence, adopted }) => {
                     let parent = manifest.newest().filter(|_| kind == WriterKind::Backup).cloned();
                     return Ok(Session {
                         folder: folder.clone(),
@@ -140,6 +157,8 @@ impl Session {
                         hold: Some(hold),
                         put: Mutex::default(),
                         next_page: Mutex::default(),
+                        adopted,
+                        leaves: AtomicBool::new(false),
                         ended: false,
                     });
                 }
@@ -168,6 +187,7 @@ impl Session {
         folder: &Folder,
         kind: WriterKind,
         token: Token,
+        adopts: bool,
     ) -> Result<std::result::Result<Registered, Occupied>> {
         let evidence = Evidence::of_commits(folder)?;
         let mut held_by_removal = false;
@@ -185,15 +205,21 @@ impl Session {
                     return Err(VaultError::Busy { disk, holder });
                 }
             }
-            m.writers.retain(|w| w.kind != kind);
+            m.writers.retain(|w| w.kind != kind || adopts);
+            let sequence = m.sequence;
+            let mut adopted = Vec::new();
+            for dead in m.writers.iter_mut().filter(|w| w.kind == kind) {
+                adopted.push(dead.no);
+                *dead = Writer { no: dead.no, token, kind, parent: None, since: sequence };
+            }
             let no = m.next_writer;
             m.next_writer = next_after(folder, no)?;
             let parent = m.newest().filter(|_| kind == WriterKind::Backup).map(|s| s.id);
             m.writers.push(Writer { no, token, kind, parent, since: m.sequence });
-            Ok(no)
+            Ok((no, adopted))
         });
         match registered {
-            Ok((manifest, no)) => Ok(Ok((manifest, no, evidence))),
+            Ok((manifest, (writer, adopted))) => Ok(Ok(Registered { manifest, writer, evidence, adopted })),
             Err(VaultError::Busy { disk, holder }) => {
                 Ok(Err(Occupied { disk, holder, is_removal: held_by_removal }))
             }
@@ -226,7 +252,8 @@ impl Session {
         self.check()?;
         let mut next_page = self.next_page.lock();
         let out = self.folder.replace(|m, put| {
-            if !m.writers.iter().any(|w| w.no == self.writer) {
+            // Another session may have taken over what a dead one has written, under its number.
+            if !m.writers.iter().any(|w| w.no == self.writer && w.token == self.token) {
                 return Err(self.fenced(m));
             }
             let (folder, writer) = (&self.folder, self.writer);
@@ -257,15 +284,20 @@ impl Session {
         mut self,
         mut change: impl FnMut(&mut ManifestEdit<'_>) -> Result<T>,
     ) -> Result<(Manifest, T)> {
-        let writer = self.writer;
+        let token = self.token;
         let out = self.swap(|m| {
             let value = change(m)?;
-            m.writers.retain(|w| w.no != writer);
+            m.writers.retain(|w| w.token != token);
             Ok(value)
         })?;
         self.ended = true;
         rollback::record(&self.folder, out.0.sequence, &self.evidence);
         Ok(out)
+    }
+
+    /// What it has put stays, and its writers stay registered, as if it were killed: the next one that resumes adopts them.
+    pub fn leave(&self) {
+        self.leaves.store(true, Ordering::Relaxed);
     }
 
     /// Ends without a change.
@@ -277,7 +309,7 @@ impl Session {
 impl Drop for Session {
     /// As far as it is possible; `gc` finds the rest.
     fn drop(&mut self) {
-        if self.ended {
+        if self.ended || self.leaves.load(Ordering::Relaxed) {
             return;
         }
         // What failed for want of space must not leave less of it.
@@ -285,12 +317,13 @@ impl Drop for Session {
         for object in self.put.lock().drain(..) {
             let _ = folder.store.delete(&object);
         }
-        let writer = self.writer;
+        let (writer, token) = (self.writer, self.token);
         let ended = folder.update(|m| {
-            let is_alone = matches!(&m.writers[..], [w] if w.no == writer && w.kind == WriterKind::Backup);
+            let is_ours = |w: &Writer| w.token == token && w.kind == WriterKind::Backup;
+            let is_alone = !m.writers.is_empty() && m.writers.iter().all(is_ours);
             let takes_away = is_alone && !folder.is_popular() && is_empty(m) && !has_newer(&folder, writer)?;
             if !takes_away {
-                m.writers.retain(|w| w.no != writer);
+                m.writers.retain(|w| w.token != token);
             }
             Ok(takes_away)
         });
