@@ -49,18 +49,14 @@ impl Kind {
     /// for popular sets, which are mapped).
     pub const fn body_max(self) -> usize {
         match self {
-            Kind::Session
-            | Kind::Reader
-            | Kind::Claim
-            | Kind::Retiring
-            | Kind::Name
-            | Kind::Commit
-            | Kind::Referrer => 64 << 10,
+            Kind::Session | Kind::Reader | Kind::Claim | Kind::Retiring | Kind::Name | Kind::Referrer => {
+                64 << 10
+            }
             Kind::ContainerPage => 16 << 10,
             Kind::ReferenceBlock | Kind::ReferenceFooter => 4 << 20,
             Kind::Dead | Kind::Verifications => 8 << 20,
             Kind::Table | Kind::Directory | Kind::RecipeRoot => 24 << 20,
-            Kind::Manifest | Kind::RecipePage | Kind::Summary | Kind::Hooks => 32 << 20,
+            Kind::Manifest | Kind::Commit | Kind::RecipePage | Kind::Summary | Kind::Hooks => 32 << 20,
             Kind::Bloom => (32 << 20) + 10,
             Kind::Popular => 1 << 30,
         }
@@ -80,12 +76,12 @@ impl Kind {
             Kind::Verifications => 32 << 20,
             Kind::Table | Kind::Directory => 24 << 20,
             Kind::RecipeRoot => 20 << 20,
-            Kind::Manifest | Kind::Summary => 32 << 20,
+            Kind::Manifest | Kind::Commit | Kind::Summary => 32 << 20,
             // Of their references alone: 2^21 of 24 bytes.
             Kind::RecipePage => 56 << 20,
             Kind::Session => 4 << 10,
             // These are taken as they stand.
-            Kind::Reader | Kind::Claim | Kind::Retiring | Kind::Name | Kind::Commit | Kind::Referrer => 0,
+            Kind::Reader | Kind::Claim | Kind::Retiring | Kind::Name | Kind::Referrer => 0,
             Kind::Hooks | Kind::Popular | Kind::Bloom => 0,
         }
     }

@@ -151,6 +151,15 @@ impl Manifest {
 
     /// As a frame. It must be within the limits.
     pub fn encode(&self, context: Context<'_>) -> Vec<u8> {
+        encode_frame(Kind::Manifest, context, &self.body())
+    }
+
+    /// As a commit record: a copy, under its own name.
+    pub fn encode_record(&self, context: Context<'_>) -> Vec<u8> {
+        encode_frame(Kind::Commit, context, &self.body())
+    }
+
+    fn body(&self) -> Vec<u8> {
         let mut o = Out::default();
         o.u64(self.sequence);
         o.bytes(&self.disk.0);
@@ -177,13 +186,21 @@ impl Manifest {
         if self.by_filter > 0 {
             o.varint(u64::from(self.by_filter));
         }
-        encode_frame(Kind::Manifest, context, &o.0)
+        o.0
     }
 
     /// From a frame.
     pub fn decode(context: Context<'_>, bytes: &[u8]) -> Result<Self> {
-        let body = decode_frame(Kind::Manifest, context, bytes)?;
-        let mut i = In::within(&body, Self::MEMORY_MAX);
+        Self::of_body(&decode_frame(Kind::Manifest, context, bytes)?)
+    }
+
+    /// From a commit record.
+    pub fn decode_record(context: Context<'_>, bytes: &[u8]) -> Result<Self> {
+        Self::of_body(&decode_frame(Kind::Commit, context, bytes)?)
+    }
+
+    fn of_body(body: &[u8]) -> Result<Self> {
+        let mut i = In::within(body, Self::MEMORY_MAX);
         let (sequence, disk, name) = (i.u64()?, DiskId(i.array()?), i.string()?);
         let (n, mut other_names) = i.list(1)?;
         for _ in 0..n {

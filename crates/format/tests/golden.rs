@@ -69,9 +69,10 @@ fn frames() {
     frame("name", Kind::Name, &name, &name.encode(HERE), NameRecord::decode);
     let reader = samples::reader_record();
     frame("reader", Kind::Reader, &reader, &reader.encode(HERE), ReaderRecord::decode);
-    for (name, kind) in [("referrer", Kind::Referrer), ("commit", Kind::Commit)] {
-        let check = |context: Context<'_>, bytes: &[u8]| decode_frame(kind, context, bytes).map(drop);
-        frame(name, kind, &(), &encode_mark(kind, HERE), check);
+    let check = |context: Context<'_>, bytes: &[u8]| decode_frame(Kind::Referrer, context, bytes).map(drop);
+    frame("referrer", Kind::Referrer, &(), &encode_mark(Kind::Referrer, HERE), check);
+    for (n, m) in samples::manifests().iter().enumerate() {
+        frame(&format!("commit-{n}"), Kind::Commit, m, &m.encode_record(HERE), Manifest::decode_record);
     }
     let claim = samples::claim();
     frame("claim", Kind::Claim, &claim, &claim.encode(HERE), ClaimRecord::decode);

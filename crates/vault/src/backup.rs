@@ -9,6 +9,7 @@
 //!    ([`crate::reclaim::reverse`]).
 //! 6. Objects that older swaps released are deleted.
 
+pub(crate) mod again;
 mod doubts;
 pub(crate) mod pipeline;
 

@@ -7,7 +7,7 @@
 //!    ([`stored`]). Otherwise the changed ranges are read and cut anew.
 //! 3. Every chunk that is read is compared with its fingerprint.
 
-mod stored;
+pub(crate) mod stored;
 
 use crate::backup::pipeline::Input;
 use crate::backup::{BackupOptions, BackupReport, Identity};
@@ -166,7 +166,7 @@ fn manifest_of(to: &Vault, disk: &str) -> Result<Option<Manifest>> {
 }
 
 /// Whether fingerprints of the snapshot's chunks are those that the other vault would compute.
-fn is_cut_alike(open: &OpenSnapshot, policy: &Policy) -> bool {
+pub(crate) fn is_cut_alike(open: &OpenSnapshot, policy: &Policy) -> bool {
     open.cut() == (policy.segment_bytes, policy.chunking.to_string())
 }
 

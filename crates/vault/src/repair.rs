@@ -4,6 +4,10 @@
 mod damaged_container;
 mod group_salvage;
 mod lost;
+mod manifests;
+mod pages;
+mod proof;
+mod recipes;
 mod rewrite;
 mod search;
 mod wanted;
@@ -14,16 +18,20 @@ use crate::base::progress::Progress;
 use crate::lookup::reindex::rebuild_references;
 use crate::manifest::container_table::Containers;
 use crate::manifest::disks::{self, put_name_back};
+use crate::manifest::folder::Folder;
 use crate::manifest::session::Session;
 use crate::manifest::vault::Vault;
 use crate::reclaim::compact::replace;
+use crate::reclaim::gc::COMPACT_AT_COLLECTION;
 use crate::reclaim::released::delete_released;
+use crate::reclaim::sweep::{sweep_unswept, SweepLimits};
 use crate::verify::findings::{Damage, Reads};
 use crate::verify::VerifyReport;
 use damaged_container::DamagedContainer;
 use format::{names, ContainerEntry, ContainerId, DiskId, WriterKind};
 use image::{ImageError, Source};
 pub use lost::LostChunks;
+use recipes::Recipes;
 pub use rewrite::ChunkCounts;
 use rewrite::Remains;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,6 +60,12 @@ pub struct RepairReport {
     pub before: Vec<Damage>,
     /// What is damaged still: these objects, or those that were written in their place.
     pub after: Vec<Damage>,
+    /// Manifests that were put again from their commit records.
+    pub manifests: u64,
+    /// Pages of container tables that were made again.
+    pub pages: u64,
+    /// Recipes that were made again.
+    pub recipes: u64,
     /// Containers that were written again.
     pub containers: u64,
     /// What became of the chunks in damaged groups.
@@ -76,14 +90,23 @@ impl Vault {
             return Ok(report);
         }
         self.repair_file()?;
-        self.repair_names()?;
         let mut repair = Repair { vault: self, options, cuts: None, progress, report: &mut report };
-        for (owner, containers) in &before.containers_damaged {
+        repair.roots(&before)?;
+        self.repair_names()?;
+        // What was behind lost manifests and pages can be seen now.
+        let is_more_seen = repair.report.manifests + repair.report.pages > 0;
+        let found = if is_more_seen { self.verify_reading(what, &reads, progress)? } else { before.clone() };
+        repair.recipes(&found)?;
+        for (owner, containers) in &found.containers_damaged {
             repair.containers_of(*owner, containers)?;
         }
-        self.repair_indexes(&before)?;
-        let after = self.verify_reading(what, &Reads::Only(before.containers_damaged), progress)?;
+        self.repair_indexes(&found)?;
+        self.repair_commit_records(&found)?;
+        let after = self.verify_reading(what, &Reads::Only(found.containers_damaged), progress)?;
         report.before = before.damaged;
+        let is_new = |d: &Damage| !report.before.iter().any(|b| b.object == d.object);
+        let seen_later: Vec<Damage> = found.damaged.into_iter().filter(is_new).collect();
+        report.before.extend(seen_later);
         report.after = after.damaged;
         report.lost = LostChunks(after.bad);
         Ok(report)
@@ -93,7 +116,7 @@ impl Vault {
     fn recorded_damage(&self) -> Result<BTreeMap<DiskId, BTreeSet<ContainerId>>> {
         let mut damaged = BTreeMap::new();
         for folder in self.all_folders()?.into_iter().chain([self.popular()]) {
-            if let Some((m, _)) = folder.load_tagged().unless_damaged()?.flatten() {
+            if let Some((m, _)) = folder.load_tagged().unless_unreadable()?.flatten() {
                 damaged.insert(folder.disk, m.damaged.into_iter().collect());
             }
         }
@@ -114,18 +137,35 @@ impl Vault {
             self.reindex()?;
             return Ok(());
         }
-        let folders: BTreeSet<&str> =
-            found.damaged.iter().filter_map(|d| folder_of_references(&d.object)).collect();
-        for folder in self.all_folders()?.iter().filter(|f| folders.contains(f.path.as_str())) {
-            rebuild_references(folder)?;
+        for folder in self.folders_of(found, |below| below.starts_with("references/"))? {
+            rebuild_references(&folder)?;
         }
         Ok(())
     }
 }
 
-/// The folder of an object of a reference index.
-fn folder_of_references(object: &str) -> Option<&str> {
-    names::folder_of(object).filter(|folder| object[folder.len()..].starts_with("references/"))
+impl Vault {
+    /// Puts the newest commit record again where it is damaged: each session does when it ends.
+    fn repair_commit_records(&self, found: &VerifyReport) -> Result<()> {
+        for folder in self.folders_of(found, |below| below.starts_with("commits/"))? {
+            match Session::begin(&folder, WriterKind::Maintenance) {
+                Err(e) if e.is_damage() || matches!(e, VaultError::Busy { .. }) => {}
+                session => session?.end()?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The owners' folders that have damaged objects of a kind: what stands behind the folder in their names is `like`.
+    fn folders_of(&self, found: &VerifyReport, like: impl Fn(&str) -> bool) -> Result<Vec<Folder>> {
+        let is_like = |object: &str| {
+            let folder = names::folder_of(object)?;
+            like(&object[folder.len()..]).then(|| folder.to_owned())
+        };
+        let paths: BTreeSet<String> = found.damaged.iter().filter_map(|d| is_like(&d.object)).collect();
+        let ids = disks::folder_ids(self)?.into_iter().map(|id| self.folder(id));
+        Ok(ids.chain([self.popular()]).filter(|f| paths.contains(&f.path)).collect())
+    }
 }
 
 struct Repair<'a> {
@@ -138,21 +178,80 @@ struct Repair<'a> {
 }
 
 impl Repair<'_> {
+    /// Repairs manifests and pages of container tables: what leads to everything else.
+    fn roots(&mut self, found: &VerifyReport) -> Result<()> {
+        let mut put_back = BTreeSet::new();
+        for folder in self.vault.folders_of(found, |below| below == "manifest")? {
+            if manifests::put_back(&folder)? {
+                self.report.manifests += 1;
+                put_back.insert(folder.path);
+            }
+        }
+        let with_pages = self.vault.folders_of(found, |below| below.starts_with("pages/"))?;
+        let mut rebuilt = Vec::new();
+        let ids = disks::folder_ids(self.vault)?.into_iter().map(|id| self.vault.folder(id));
+        for folder in ids.chain([self.vault.popular()]) {
+            let is_put_back = put_back.contains(&folder.path);
+            if !is_put_back && !with_pages.iter().any(|f| f.path == folder.path) {
+                continue;
+            }
+            let Some(session) = self.begin(&folder)? else { continue };
+            let pages = pages::rebuild(&session, is_put_back)?;
+            self.report.pages += pages;
+            delete_released(&folder, Some(session.writer))?;
+            session.end()?;
+            rebuilt.extend((pages > 0 || is_put_back).then_some(folder));
+        }
+        // Lists of dead chunks were not taken over. What others reference is known when the pages of all are there.
+        for folder in rebuilt {
+            let limits =
+                SweepLimits { threshold: COMPACT_AT_COLLECTION, referrers: usize::MAX, hands_over: false };
+            sweep_unswept(self.vault, &folder, limits).unless_unreadable()?;
+        }
+        Ok(())
+    }
+
+    /// Makes damaged recipes again.
+    fn recipes(&mut self, found: &VerifyReport) -> Result<()> {
+        for folder in self.vault.folders_of(found, |below| below.starts_with("recipes/"))? {
+            let no_backup = match Session::begin_repair(&folder) {
+                Err(e) if e.is_damage() => continue,
+                Err(VaultError::Busy { .. }) => {
+                    self.report.put_off.push(format!("{}recipes", folder.path));
+                    continue;
+                }
+                session => session?,
+            };
+            let Some(mut session) = self.begin(&folder)? else { continue };
+            let recipes =
+                Recipes { vault: self.vault, others: &self.options.vaults, progress: self.progress };
+            self.report.recipes += recipes.make_again(&mut session)?;
+            delete_released(&folder, Some(session.writer))?;
+            session.end()?;
+            no_backup.end()?;
+        }
+        Ok(())
+    }
+
+    /// Begins maintenance of a folder; `None` where that cannot be: the reason has been told, or is reported.
+    fn begin(&mut self, folder: &Folder) -> Result<Option<Session>> {
+        match Session::begin(folder, WriterKind::Maintenance) {
+            // What is wrong with its manifest has been told.
+            Err(e) if e.is_damage() => Ok(None),
+            Err(VaultError::Busy { .. }) => {
+                self.report.put_off.push(folder.path.clone());
+                Ok(None)
+            }
+            session => Ok(Some(session?)),
+        }
+    }
+
     /// Repairs containers of one owner.
     fn containers_of(&mut self, owner: DiskId, containers: &BTreeSet<ContainerId>) -> Result<()> {
         let folder = self.vault.folder(owner);
-        let session = match Session::begin(&folder, WriterKind::Maintenance) {
-            // What is wrong with its manifest has been told.
-            Err(e) if e.is_damage() => return Ok(()),
-            Err(VaultError::Busy { .. }) => {
-                self.report.put_off.push(folder.path.clone());
-                return Ok(());
-            }
-            session => session?,
-        };
+        let Some(mut session) = self.begin(&folder)? else { return Ok(()) };
         let mut left: Vec<ContainerId> = containers.iter().copied().collect();
         let mut wanted = Wanted::default();
-        let mut session = session;
         while !left.is_empty() {
             left = self.round(&session, left, &mut wanted)?;
             delete_released(&folder, Some(session.writer))?;
@@ -178,8 +277,10 @@ impl Repair<'_> {
         let mut again = Vec::new();
         while let Some(id) = left.pop() {
             self.progress.check()?;
-            let Some(Some(entry)) = table.get(id).unless_damaged()? else { continue };
-            let Some(container) = DamagedContainer::read(folder, &entry).unless_damaged()? else { continue };
+            let Some(Some(entry)) = table.get(id).unless_unreadable()? else { continue };
+            let Some(container) = DamagedContainer::read(folder, &entry).unless_unreadable()? else {
+                continue;
+            };
             let remains = rewrite::look(session, &container, wanted)?;
             batch.push((container, remains));
             if wanted.is_full() {

@@ -33,7 +33,7 @@ use crate::manifest::container_table::Containers;
 use crate::manifest::disks::{self, unlisted, DiskAt};
 use crate::manifest::folder::Folder;
 use crate::manifest::reader::Reader;
-use crate::manifest::rollback::Evidence;
+use crate::manifest::rollback::{read_record, Evidence};
 use crate::manifest::vault::{now, Vault};
 use crate::reclaim::dead_list::live_chunks_of_all;
 use crate::verify::findings::Damage;
@@ -214,6 +214,7 @@ impl Verification<'_> {
                 own.found.affects(rolled_back, &s);
             }
         }
+        self.commit_record(&at.folder, view.manifest.sequence, &evidence, &mut own)?;
         let all = view.manifest.snapshots.iter().enumerate();
         let wanted: BTreeSet<usize> = all.filter(|(_, s)| is_wanted(s)).map(|(no, _)| no).collect();
         self.report.snapshots += wanted.len() as u64;
@@ -243,6 +244,29 @@ impl Verification<'_> {
             self.looked.push(Looked::at(at.folder.disk, &at.name, Some(&view.manifest)));
         }
         self.conclude(at, own, true)
+    }
+
+    /// The newest commit record up to the manifest: if that is lost, it is put again from the record. Later records have
+    /// been looked at: they prove a rollback, or are none of this folder.
+    fn commit_record(
+        &mut self,
+        folder: &Folder,
+        sequence: u64,
+        evidence: &Evidence,
+        own: &mut ContainerFindings,
+    ) -> Result<()> {
+        let Some(newest) = evidence.commits().into_iter().find(|c| *c <= sequence) else { return Ok(()) };
+        self.report.objects_checked += 1;
+        match read_record(folder, newest) {
+            // A session that has ended since has put another one.
+            Ok(_) | Err(VaultError::Missing { .. }) => Ok(()),
+            Err(e) => {
+                let (object, why) = fault(e)?;
+                own.found
+                    .add(&object, &format!("{why}; restores do not need it, `sapwood repair` puts it again"));
+                Ok(())
+            }
+        }
     }
 
     fn containers(
@@ -324,6 +348,7 @@ impl Verification<'_> {
                     let (object, why) = fault(e)?;
                     own.found.add(&object, &why);
                 }
+                self.commit_record(folder, m.sequence, &evidence, own)?;
             }
             Ok(None) => return Ok(()),
             Err(e) => {

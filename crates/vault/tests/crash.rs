@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use store::sim_fs::{Lack, SimOp};
 use store::{ObjectStore, SimStore, StoreError};
-use vault::{BackupOptions, Policy, Progress, Rewrite, VaultError};
+use vault::{BackupOptions, Policy, Progress, RepairOptions, Rewrite, VaultError};
 
 /// Stops in all; `SAPWOOD_CRASH_STOPS` asks for another number.
 const STOPS: u64 = 1000;
@@ -34,10 +34,53 @@ fn no_stop_at_any_operation_loses_what_was_acknowledged() {
     }
 }
 
+/// Whatever a process that was stopped has left: where the manifests are lost too, the commit records have what was
+/// acknowledged.
+#[test]
+fn lost_manifests_come_back_after_a_stop_at_any_operation() {
+    let stops = STOPS / 5;
+    let (mut done, mut world_no) = (0, 0);
+    while done < stops {
+        done += run_world_with(1000 + world_no, (stops - done).min(25), Some(lose_manifests));
+        world_no += 1;
+    }
+}
+
+/// Removes the manifests of the disks, and repairs.
+fn lose_manifests(world: &World, when: &str) {
+    let store = store(world);
+    let mut objects = Vec::new();
+    store
+        .list(names::DISKS, &mut |e| {
+            objects.push(e.name);
+            Ok(())
+        })
+        .unwrap();
+    let mut lost = 0;
+    for manifest in objects.iter().filter(|o| o.ends_with("/manifest")) {
+        // A disk of which nothing has ever been acknowledged has no record.
+        let folder = names::folder_of(manifest).unwrap();
+        if objects.iter().any(|o| o.starts_with(&names::commits_of(folder))) {
+            store.delete(manifest).unwrap();
+            lost += 1;
+        }
+    }
+    let report = world.vault().repair(&RepairOptions::default(), &Progress::default());
+    let report = report.unwrap_or_else(|e| panic!("{when}: repair: {e}"));
+    assert_eq!((report.manifests, report.after), (lost, Vec::new()), "{when}");
+}
+
 /// Runs one vault through a number of stops.
 fn run_world(seed: u64, stops: u64) -> u64 {
+    run_world_with(seed, stops, None)
+}
+
+/// The same, with something that is done to the vault after each stop.
+fn run_world_with(seed: u64, stops: u64, after: Option<fn(&World, &str)>) -> u64 {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut world = World::new(seed, SMALL[rng.random_range(0..SMALL.len())]);
+    // A swap without its record counts as not acknowledged: the process died before it could say anything.
+    world.dies_silently = after.is_some();
     let mut done = 0;
     for step in 0..10 * stops {
         if done == stops {
@@ -51,6 +94,9 @@ fn run_world(seed: u64, stops: u64) -> u64 {
         if world.fs.is_stopped() {
             done += 1;
             world.come_back(rng.random_bool(0.7));
+            if let Some(after) = after {
+                after(&world, &format!("seed {seed} step {step}"));
+            }
         } else if stop {
             world.come_back(false);
         } else {

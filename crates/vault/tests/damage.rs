@@ -219,6 +219,7 @@ enum Kind {
     VaultFile,
     Name,
     Manifest,
+    Commit,
     ContainerPage,
     RecipeRoot,
     RecipePages,
@@ -257,6 +258,7 @@ fn kind_of(object: &str) -> Option<Kind> {
         _ if object.contains("/referrers/") => Kind::Referrer,
         _ if object.contains("/references/") => Kind::References,
         _ if is("/manifest") => Kind::Manifest,
+        _ if object.contains("/commits/") => Kind::Commit,
         _ if object.contains("/pages/") => Kind::ContainerPage,
         _ if is(".root") => Kind::RecipeRoot,
         _ if is(".pages") => Kind::RecipePages,
@@ -409,6 +411,7 @@ fn case(f: &Fixture, object: &str, part: &str, how: &Harm) {
         Kind::Hooks => matches!(how, Harm::Delete) || part == "hooks",
         // That it is there is all that it says.
         Kind::Referrer => true,
+        Kind::Commit => matches!(how, Harm::Delete),
         _ if kind.is_of_process() => true,
         _ => false,
     };
@@ -579,7 +582,7 @@ fn balanced_recipes() {
 
 #[test]
 fn balanced_roots() {
-    let kinds = [Kind::VaultFile, Kind::Name, Kind::Manifest, Kind::ContainerPage];
+    let kinds = [Kind::VaultFile, Kind::Name, Kind::Manifest, Kind::Commit, Kind::ContainerPage];
     matrix("balanced_roots", BALANCED, &kinds, 2);
 }
 

@@ -47,6 +47,7 @@ type Seeds = Vec<Vec<u8>>;
 fn seeds() -> Vec<(&'static str, Seeds)> {
     let frames: Vec<(&str, Kind, Seeds)> = vec![
         ("manifest", Kind::Manifest, manifests().iter().map(|m| m.encode(HERE)).collect()),
+        ("commit_record", Kind::Commit, manifests().iter().map(|m| m.encode_record(HERE)).collect()),
         ("container_page", Kind::ContainerPage, vec![container_page().encode(HERE)]),
         ("recipe_root", Kind::RecipeRoot, vec![recipe_root().encode(HERE)]),
         ("recipe_page", Kind::RecipePage, vec![recipe_page().encode(HERE)]),

@@ -197,6 +197,9 @@ pub(crate) fn damage_line((object, why): Fault) -> String {
 pub(crate) trait UnlessDamaged<T> {
     /// `None` where an object is damaged. Other errors stay errors.
     fn unless_damaged(self) -> Result<Option<T>>;
+
+    /// `None` also where a newer program has written the object.
+    fn unless_unreadable(self) -> Result<Option<T>>;
 }
 
 impl<T> UnlessDamaged<T> for Result<T> {
@@ -204,6 +207,13 @@ impl<T> UnlessDamaged<T> for Result<T> {
         match self {
             Err(e) if e.is_damage() => Ok(None),
             other => other.map(Some),
+        }
+    }
+
+    fn unless_unreadable(self) -> Result<Option<T>> {
+        match self {
+            Err(VaultError::Newer { .. }) => Ok(None),
+            other => other.unless_damaged(),
         }
     }
 }

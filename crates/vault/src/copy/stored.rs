@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 /// A snapshot, and how much of it was read.
-pub(super) struct CountedDisk {
+pub(crate) struct CountedDisk {
     open: OpenSnapshot,
     read_bytes: AtomicU64,
     /// Why it could not be read as a disk.
@@ -56,7 +56,7 @@ impl ReadRange for CountedDisk {
 }
 
 /// Its segments, with the fingerprints that the vault has of them.
-pub(super) struct StoredSegments {
+pub(crate) struct StoredSegments {
     disk: Arc<CountedDisk>,
     /// All segments that are wanted; `None`: all that there are.
     touched: Option<Changes>,

@@ -38,6 +38,30 @@ impl DerefMut for ManifestEdit<'_> {
 }
 
 impl ManifestEdit<'_> {
+    /// Puts other entries in the place of a page that cannot be read. One that is no longer in the table stays away.
+    pub fn replace_page(&mut self, old: &PageRef, entries: &[ContainerEntry]) -> Result<()> {
+        let Some(at) = self.manifest.pages.iter().position(|p| p == old) else { return Ok(()) };
+        let fresh = self.put_pages(entries)?;
+        release_object(self.manifest, names::page(&self.folder.path, old.writer, old.number));
+        self.manifest.pages.splice(at..=at, fresh);
+        Ok(())
+    }
+
+    /// Puts pages with these entries.
+    fn put_pages(&mut self, entries: &[ContainerEntry]) -> Result<Vec<PageRef>> {
+        let mut fresh = Vec::new();
+        for part in entries.chunks(CONTAINERS_PER_PAGE) {
+            let r = PageRef { first: part[0].id, writer: self.writer, number: *self.next_page };
+            *self.next_page += 1;
+            let name = names::page(&self.folder.path, self.writer, r.number);
+            let bytes = ContainerPage { entries: part.to_vec() }.encode(self.folder.context(&name));
+            self.folder.store.put(&name, &[&bytes])?;
+            self.put.push(name);
+            fresh.push(r);
+        }
+        Ok(fresh)
+    }
+
     /// Carries `edits` into the container table. New pages are put; replaced ones are released with the manifest's sequence.
     pub fn edit_containers(&mut self, edits: &Edits) -> Result<()> {
         // Edits by page: a container belongs to the last page that does not start behind it.
@@ -59,16 +83,7 @@ impl ManifestEdit<'_> {
                 };
             }
             let entries: Vec<ContainerEntry> = entries.into_values().collect();
-            let mut fresh = Vec::new();
-            for part in entries.chunks(CONTAINERS_PER_PAGE) {
-                let r = PageRef { first: part[0].id, writer: self.writer, number: *self.next_page };
-                *self.next_page += 1;
-                let name = names::page(&self.folder.path, self.writer, r.number);
-                let bytes = ContainerPage { entries: part.to_vec() }.encode(self.folder.context(&name));
-                self.folder.store.put(&name, &[&bytes])?;
-                self.put.push(name);
-                fresh.push(r);
-            }
+            let fresh = self.put_pages(&entries)?;
             if let Some(p) = old {
                 release_object(self.manifest, names::page(&self.folder.path, p.writer, p.number));
                 self.manifest.pages.splice(at..=at, fresh);

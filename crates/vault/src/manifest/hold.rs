@@ -64,7 +64,7 @@ impl Vault {
                 }
                 Ok((entry.clone(), is_needed))
             })?;
-            rollback::record(folder, m.sequence, &evidence);
+            rollback::record(folder, &m, &evidence);
             Ok((entry, changed))
         })
     }

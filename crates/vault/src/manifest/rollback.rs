@@ -4,18 +4,18 @@
 //! Such a manifest is whole and valid, and what it lists can be restored. But snapshots that only the newer one lists
 //! look like garbage, and the writer numbers that it would give out next have been used. So no operation may change or
 //! remove anything. Two things prove a rollback, and neither is rolled back with the manifest:
-//! - A **commit record**, an object in the folder with the sequence of a manifest in its name. One is put after the
-//!   last swap of a session, and after a swap that marks snapshots deleted or held; older ones are removed. So there
-//!   are few, and one short listing finds them.
+//! - A **commit record**, an object in the folder with the sequence of a manifest in its name, and a copy of that manifest
+//!   in it. One is put after the last swap of a session, and after a swap that marks snapshots deleted or held; older ones
+//!   are removed. So there are few, and one short listing finds them. `repair` puts a lost manifest again from it.
 //! - An object in the folder with a writer number that the manifest has not given out. Only operations that list the
 //!   folder see it.
 //!
 //! Both are listed first, then the manifest is read. Each listed object was put after the swap that allowed it, so a
 //! running session never looks like a rollback.
 
-use crate::base::error::{Result, VaultError};
+use crate::base::error::{Named, Result, VaultError};
 use crate::manifest::folder::Folder;
-use format::{decode_frame, encode_mark, names, Kind, Manifest, WriterNo};
+use format::{decode_frame, names, Kind, Manifest, WriterNo};
 use store::StoreError;
 
 /// What a listing of a folder tells of the newest manifest that was there.
@@ -58,6 +58,18 @@ impl Evidence {
         }
     }
 
+    /// The sequences of the commits on record, the newest first.
+    pub fn commits(&self) -> Vec<u64> {
+        let mut all = self.commits.clone();
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        all
+    }
+
+    /// The highest number of a writer that has put an object.
+    pub fn highest_writer(&self) -> Option<WriterNo> {
+        self.newest.as_ref().map(|(writer, _)| *writer)
+    }
+
     /// Refuses a manifest, read after the listing, that is older than what was listed.
     pub fn check(&self, folder: &Folder, m: &Manifest) -> Result<()> {
         self.check_numbers(folder, m.sequence, m.next_writer)
@@ -90,7 +102,7 @@ impl Evidence {
 
 /// Whether a commit record is one of this folder: a copy from elsewhere proves nothing.
 fn is_record(folder: &Folder, record: &str) -> Result<bool> {
-    match folder.store.read(record, 4096) {
+    match folder.store.read(record, Kind::Commit.frame_max()) {
         // One that a newer program wrote proves as much.
         Ok(bytes) => match decode_frame(Kind::Commit, folder.context(record), &bytes) {
             Err(e) => Ok(e.newer),
@@ -112,9 +124,9 @@ pub(crate) fn load_checked(folder: &Folder) -> Result<(Manifest, Evidence)> {
 }
 
 /// Records a commit, and removes the records that `before` lists. As far as it is possible: the commit stands.
-pub(crate) fn record(folder: &Folder, sequence: u64, before: &Evidence) {
-    let name = names::commit(&folder.path, sequence);
-    let frame = encode_mark(Kind::Commit, folder.context(&name));
+pub(crate) fn record(folder: &Folder, m: &Manifest, before: &Evidence) {
+    let name = names::commit(&folder.path, m.sequence);
+    let frame = m.encode_record(folder.context(&name));
     if folder.store.put(&name, &[&frame]).is_err() {
         return;
     }
@@ -123,7 +135,18 @@ pub(crate) fn record(folder: &Folder, sequence: u64, before: &Evidence) {
         let _ = folder.store.delete(&name);
         return;
     }
-    for older in before.commits.iter().filter(|c| **c < sequence) {
+    for older in before.commits.iter().filter(|c| **c < m.sequence) {
         let _ = folder.store.delete(&names::commit(&folder.path, *older));
     }
+}
+
+/// The manifest that a commit record is a copy of.
+pub(crate) fn read_record(folder: &Folder, sequence: u64) -> Result<Manifest> {
+    let name = names::commit(&folder.path, sequence);
+    let bytes = folder.store.read(&name, Kind::Commit.frame_max()).named()?;
+    let m = Manifest::decode_record(folder.context(&name), &bytes).map_err(VaultError::malformed(&name))?;
+    if m.disk != folder.disk || m.sequence != sequence {
+        return Err(VaultError::corrupt(&name, "is not of the manifest that its name says"));
+    }
+    Ok(m)
 }

@@ -45,6 +45,7 @@ const MAINTENANCE: &str = "maintenance run";
 /// What a session says of a copy from another vault.
 const RESUMING: &str = "copy";
 const RENAMING: &str = "renaming";
+const REPAIR: &str = "repair";
 
 /// The manifest that lists the writer, its number, the commit records before, and the writers that were adopted.
 struct Registered {
@@ -132,6 +133,11 @@ impl Session {
     /// Registers as a backup would, to give the disk another name.
     pub fn begin_renaming(folder: &Folder) -> Result<Session> {
         Self::register_within(folder, WriterKind::Backup, RENAMING, Duration::ZERO)
+    }
+
+    /// Registers as a backup would, so that none runs while recipes are made again.
+    pub fn begin_repair(folder: &Folder) -> Result<Session> {
+        Self::register_within(folder, WriterKind::Backup, REPAIR, Duration::ZERO)
     }
 
     /// Registers maintenance that can as well be done later: refused at once where other maintenance has the folder.
@@ -291,7 +297,7 @@ impl Session {
             Ok(value)
         })?;
         self.ended = true;
-        rollback::record(&self.folder, out.0.sequence, &self.evidence);
+        rollback::record(&self.folder, &out.0, &self.evidence);
         Ok(out)
     }
 

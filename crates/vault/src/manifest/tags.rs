@@ -27,7 +27,7 @@ impl Vault {
                 entry.tags.extend(set);
                 Ok(entry.clone())
             })?;
-            rollback::record(&at.folder, m.sequence, &evidence);
+            rollback::record(&at.folder, &m, &evidence);
             Ok(entry)
         })
     }

@@ -127,7 +127,7 @@ fn unlisted(
 }
 
 /// Takes the snapshots to delete out, puts new recipes in, and releases what no snapshot needs any more.
-fn change_snapshots(folder: &Folder, m: &mut Manifest, change: &Change) {
+pub(crate) fn change_snapshots(folder: &Folder, m: &mut Manifest, change: &Change) {
     let to_delete = &change.to_delete;
     let mut unneeded: BTreeSet<RecipeName> = BTreeSet::new();
     let mut roots = Vec::new();

@@ -111,7 +111,7 @@ impl Vault {
                 return Ok(None);
             }
             let (m, deleted) = folder.update(|m| mark(m, disk, &ids))?;
-            rollback::record(&folder, m.sequence, &evidence);
+            rollback::record(&folder, &m, &evidence);
             Ok(Some((folder, deleted)))
         })?;
         if let Some((folder, deleted)) = done {
@@ -132,7 +132,7 @@ impl Vault {
                 let ids: BTreeSet<SnapId> = m.live().map(|s| s.id).collect();
                 mark(m, disk, &ids)
             })?;
-            rollback::record(&folder, m.sequence, &evidence);
+            rollback::record(&folder, &m, &evidence);
             Ok((folder, deleted))
         })?;
         let deletion = self.after_marking(&folder, deleted);
@@ -149,7 +149,7 @@ impl Vault {
             let (m, evidence) = load_checked(&folder)?;
             let ids = find_ids(&m, disk, specs)?;
             let (m, deleted) = folder.update(|m| mark(m, disk, &ids))?;
-            rollback::record(&folder, m.sequence, &evidence);
+            rollback::record(&folder, &m, &evidence);
             Ok((folder, deleted))
         })?;
         Ok(self.after_marking(&folder, deleted))

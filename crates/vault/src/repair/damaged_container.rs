@@ -1,12 +1,13 @@
 //! A damaged container as far as it can be read: its table, which may have to be made anew, and its dead chunks.
 
 use super::group_salvage::GroupSalvage;
+use super::proof;
 use crate::base::error::{fault, Named, Result, VaultError};
 use crate::container::dead::read_dead;
 use crate::container::tables::read_table;
 use crate::manifest::folder::Folder;
 use crate::reclaim::dead_list::live_chunks_of_all;
-use format::{names, ContainerEntry, DataFooter, Kind, RunSet, Table, TableIndex, DATA_FOOTER_BYTES};
+use format::{names, Codec, ContainerEntry, DataFooter, Kind, RunSet, Table, TableIndex, DATA_FOOTER_BYTES};
 
 /// A damaged container.
 pub(super) struct DamagedContainer {
@@ -62,7 +63,7 @@ fn has_directory(folder: &Folder, table: &Table) -> Result<bool> {
 }
 
 /// The directory at the end of a data object.
-fn directory(folder: &Folder, data: format::DataName) -> Result<Table> {
+pub(super) fn directory(folder: &Folder, data: format::DataName) -> Result<Table> {
     let object = names::data(&folder.path, data);
     let len = folder.store.len(&object).named()?;
     let mut bytes = [0; DATA_FOOTER_BYTES];
@@ -77,8 +78,9 @@ fn directory(folder: &Folder, data: format::DataName) -> Result<Table> {
     Table::decode_directory(folder.context(&place), &bytes).map_err(VaultError::malformed(&object))
 }
 
-/// Makes a table anew from the directory and the chunks of its data object. Chunks of groups that do not match their
-/// checksums get a fingerprint of zeros, which no chunk has: they are lost.
+/// Makes a table anew from the directory and the chunks of its data object. Groups that are stored raw may have holes: then
+/// they do not match their checksums, and the recipes prove which of their chunks are whole. Other chunks of groups that do
+/// not match get a fingerprint of zeros, which no chunk has: they are lost.
 fn rebuild_table(folder: &Folder, entry: &ContainerEntry) -> Result<Table> {
     let mut table = directory(folder, entry.data)?;
     let object = names::data(&folder.path, entry.data);
@@ -89,11 +91,26 @@ fn rebuild_table(folder: &Folder, entry: &ContainerEntry) -> Result<Table> {
     }
     let mut groups = GroupSalvage::new();
     let mut fingerprints = Vec::with_capacity(table.lengths.len());
+    let mut doubtful = RunSet::default();
     for group in &table.groups {
         groups.read(folder, &table, group)?;
         let is_known = groups.matches_checksum();
-        fingerprints.extend(groups.fingerprints().iter().map(|f| if is_known { f.0 } else { [0; 32] }));
+        if !is_known && group.codec == Codec::Raw {
+            let numbers = group.indices().into_iter().filter_map(|n| table.number_at(n));
+            doubtful = doubtful.union(&RunSet::from_unsorted(numbers.map(|n| (n.0, 1)).collect()));
+        }
+        let is_candidate = is_known || group.codec == Codec::Raw;
+        fingerprints.extend(groups.fingerprints().iter().map(|f| if is_candidate { f.0 } else { [0; 32] }));
     }
     table.fingerprints = fingerprints;
+    if !doubtful.is_empty() {
+        let proven = proof::whole_chunks(folder, entry.id, &table, &doubtful)?;
+        for n in 0..table.lengths.len() {
+            let no = table.number_at(TableIndex(n as u32));
+            if no.is_some_and(|no| doubtful.contains(no) && !proven.contains(no)) {
+                table.fingerprints[n] = [0; 32];
+            }
+        }
+    }
     Ok(table)
 }

@@ -154,6 +154,13 @@ impl OpenSnapshot {
         next().map_err(|e| self.shared.view.explain(e))
     }
 
+    /// Reads its recipe to the end.
+    pub(crate) fn check_recipe(&self) -> Result<()> {
+        let mut recipe = self.shared.recipe();
+        let pages = recipe.page_numbers();
+        pages.into_iter().try_for_each(|no| recipe.page(no).map(drop))
+    }
+
     /// The chunk tables of what it references.
     pub(crate) fn tables(&self) -> &Tables {
         &self.shared.view.tables

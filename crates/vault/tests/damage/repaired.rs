@@ -4,7 +4,7 @@ use super::{affected, harm, open_vault, path, restore_all, Fixture, Harm, Kind};
 use format::names;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use vault::{OpenDisk, Progress, RepairOptions, RepairReport, Vault};
+use vault::{Damage, OpenDisk, Progress, RepairOptions, RepairReport, Vault};
 
 /// Repairs what a cell has harmed: with what is left in the vault, with another vault that has everything, and with the
 /// newest versions of the disks.
@@ -15,7 +15,7 @@ pub fn check(f: &Fixture, kind: Kind, object: &str, how: &Harm, what: &str) {
         super::copy_tree(f.dir.path(), dir);
         RepairOptions { data: true, vaults: vec![open_vault(dir).unwrap()], ..Default::default() }
     });
-    let (of_other, _) = of_other.unwrap();
+    let (of_other, told_of_other) = of_other.map(|(healed, report)| (healed, report.after)).unwrap();
     assert!(of_other.is_superset(&healed), "{what}");
     let of_disks = repair(f, object, how, what, |_| {
         let disks = f.newest.iter().map(|bytes| {
@@ -29,29 +29,37 @@ pub fn check(f: &Fixture, kind: Kind, object: &str, how: &Harm, what: &str) {
     let newest = f.newest_names();
     match kind {
         // One object of a container tells what is in it, and the other vault has the rest.
-        // Of a group with holes that is stored raw, the table alone tells what its chunks were.
-        Kind::Table if has_dead(f, object) => {}
         Kind::Data | Kind::Table if !matches!(how, Harm::Swap(_)) => {
             assert!(of_other.is_superset(&f.content.keys().cloned().collect()), "{what}: {of_other:?}");
             let is_told = |name: &String| after.after.iter().any(|d| d.snapshots.contains(name));
             assert!(!newest.iter().any(is_told), "{what}: {:?}", after.after);
         }
-        Kind::Dead | Kind::Name | Kind::VaultFile | Kind::References | Kind::Hooks => {
+        Kind::Dead
+        | Kind::Name
+        | Kind::VaultFile
+        | Kind::References
+        | Kind::Hooks
+        | Kind::Commit
+        | Kind::Filter
+        | Kind::Manifest
+        | Kind::ContainerPage => {
             assert!(alone.after.is_empty() || is_newer(&alone), "{what}: {:?}", alone.after);
+        }
+        // The other vault has all snapshots.
+        Kind::RecipeRoot | Kind::RecipePages => {
+            assert!(told_of_other.is_empty() || is_newer_in(&told_of_other), "{what}: {told_of_other:?}");
         }
         _ => {}
     }
 }
 
-/// Whether chunks of a table's container are dead.
-fn has_dead(f: &Fixture, table: &str) -> bool {
-    let (container, _) = table.split_once('.').unwrap();
-    f.objects().iter().any(|o| o.starts_with(&format!("{container}.")) && o.ends_with(".dead"))
-}
-
 /// What a newer program may have written is not touched.
 fn is_newer(report: &RepairReport) -> bool {
-    report.after.iter().any(|d| d.why.contains("newer"))
+    is_newer_in(&report.after)
+}
+
+fn is_newer_in(damaged: &[Damage]) -> bool {
+    damaged.iter().any(|d| d.why.contains("newer"))
 }
 
 /// Repairs a copy that was harmed. Returns the snapshots that can be restored afterwards; `None` where there is no vault

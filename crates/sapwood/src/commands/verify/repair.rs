@@ -82,6 +82,9 @@ fn print_report(r: &RepairReport, is_recovered: bool, lost: &[LostFiles]) {
         "damaged_before": r.before.iter().map(damage_json).collect::<Vec<_>>(),
         "damaged": r.after.iter().map(damage_json).collect::<Vec<_>>(),
         "is_recovered": is_recovered,
+        "manifests": r.manifests,
+        "pages": r.pages,
+        "recipes": r.recipes,
         "containers": r.containers,
         "chunks_salvaged": r.chunks.salvaged,
         "chunks_found": r.chunks.found,
@@ -116,6 +119,15 @@ fn print_lines(quiet: bool, data: bool, r: &RepairReport, lost: &[LostFiles]) {
     }
     for object in &r.put_off {
         outln!("{object}: not repaired now: no room, or other maintenance is at work; run it again");
+    }
+    for (count, what) in [
+        (r.manifests, "manifests were put again from their commit records"),
+        (r.pages, "pages of container tables were made again"),
+        (r.recipes, "recipes were made again"),
+    ] {
+        if count > 0 {
+            toldln!(quiet, "{count} {what}");
+        }
     }
     let (healed, left) = (r.before.len().saturating_sub(r.after.len()), r.after.len());
     toldln!(

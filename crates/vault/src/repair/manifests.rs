@@ -1,0 +1,94 @@
+//! Puts manifests again that are lost, damaged or rolled back: as the newest commit record has them.
+//!
+//! What sessions have changed since that record was put is lost: they died before they ended. Nothing of it was
+//! acknowledged, but objects that the copy names may have been replaced by newer ones; these are taken in their place
+//! ([`newest_recipes`], and [`super::pages`] for containers).
+
+use crate::base::error::{fault, Result, UnlessDamaged, VaultError};
+use crate::manifest::folder::Folder;
+use crate::manifest::rollback::{read_record, record, Evidence};
+use crate::recipe::stored::{read_root, recipe_of};
+use crate::recipe::writer::recipes_of;
+use format::{names, Manifest, Reverse, SnapId, SnapshotState, WriterNo};
+use std::collections::BTreeSet;
+use store::StoreError;
+
+/// Puts the manifest of a folder again, if that is necessary. Returns whether it was, and could be done.
+pub(super) fn put_back(folder: &Folder) -> Result<bool> {
+    let (mut evidence, mut objects) = (Evidence::default(), BTreeSet::new());
+    folder.store.list(&folder.path, &mut |e| {
+        evidence.add(&e.name);
+        objects.insert(e.name);
+        Ok(())
+    })?;
+    let current = match folder.load_tagged() {
+        Ok(Some((m, _))) => match evidence.check(folder, &m) {
+            Err(VaultError::RolledBack { .. }) => Some(m),
+            checked => return checked.map(|()| false),
+        },
+        Ok(None) => None,
+        Err(VaultError::Corrupt { .. }) => None,
+        // One that a newer program has written stays.
+        Err(e) => return fault(e).map(|_| false),
+    };
+    let mut copy = None;
+    for sequence in evidence.commits() {
+        copy = read_record(folder, sequence).unless_unreadable()?;
+        if copy.is_some() {
+            break;
+        }
+    }
+    // An older manifest is better than an even older copy.
+    let Some(mut m) = copy.filter(|copy| current.as_ref().is_none_or(|m| m.sequence < copy.sequence)) else {
+        return Ok(false);
+    };
+    if is_outdated(folder, &m, &objects) {
+        newest_recipes(folder, &mut m, &objects)?;
+    }
+    m.sequence = m.sequence.max(current.map_or(0, |m| m.sequence)).saturating_add(1);
+    if let Some(highest) = evidence.highest_writer() {
+        m.next_writer = m.next_writer.max(WriterNo(highest.0.saturating_add(1)));
+    }
+    let name = folder.manifest_name();
+    // What stands there instead, say a directory, may be nothing that can be replaced.
+    let Ok(damaged) = folder.store.load(&name) else { return Ok(false) };
+    match folder.store.swap(&name, damaged.map(|(_, tag)| tag), &m.encode(folder.context(&name))) {
+        Ok(_) => {}
+        // Somebody else has put one.
+        Err(StoreError::Conflict { .. }) => return Ok(false),
+        Err(e) => return Err(e.into()),
+    }
+    record(folder, &m, &evidence);
+    Ok(true)
+}
+
+/// Whether an object that a manifest names is gone: a later one has replaced it.
+fn is_outdated(folder: &Folder, m: &Manifest, objects: &BTreeSet<String>) -> bool {
+    let path = &folder.path;
+    let pages = m.pages.iter().map(|p| names::page(path, p.writer, p.number));
+    let roots = m.snapshots.iter().map(|s| names::recipe_root(path, recipe_of(s)));
+    let of_recipes = m.snapshots.iter().flat_map(|s| &s.depends).map(|d| names::recipe_pages(path, *d));
+    !pages.chain(roots).chain(of_recipes).all(|object| objects.contains(&object))
+}
+
+/// Takes the newest recipe of each snapshot, and forgets deleted snapshots whose recipes are gone.
+fn newest_recipes(folder: &Folder, m: &mut Manifest, objects: &BTreeSet<String>) -> Result<()> {
+    let newest = |id: SnapId| {
+        let prefix = format!("{}recipes/{id}.", folder.path);
+        let of_snapshot = objects.range(prefix.clone()..).take_while(|o| o.starts_with(&prefix));
+        let roots = of_snapshot.filter(|o| o.ends_with(".root"));
+        roots.filter_map(|o| names::writer_of(o)).max()
+    };
+    m.snapshots.retain(|s| s.state == SnapshotState::Live || newest(s.id).is_some());
+    let last = m.snapshots.last().map(|s| s.id);
+    for s in &mut m.snapshots {
+        let Some(generation) = newest(s.id).filter(|g| *g > s.generation) else { continue };
+        s.generation = generation;
+        let Some(root) = read_root(folder, s).unless_unreadable()? else { continue };
+        s.depends = recipes_of(&root).into_iter().collect();
+        s.indexed = false;
+        // Some of its references may be indirect.
+        s.reverse = if Some(s.id) == last { Reverse::No } else { Reverse::Done };
+    }
+    Ok(())
+}

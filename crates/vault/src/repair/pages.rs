@@ -1,0 +1,155 @@
+//! Rebuilds pages of the container table from the containers' tables, and, for containers of other owners, from the
+//! recipes.
+//!
+//! Lists of dead chunks are not taken over: one that a killed session has left would declare chunks dead that are
+//! needed. The containers are put on the list `unswept` instead, and the sweep finds out what is dead.
+
+use super::damaged_container::directory;
+use crate::base::error::{Result, UnlessDamaged, VaultError};
+use crate::container::tables::read_table;
+use crate::manifest::folder::{list_names, list_unswept, Folder};
+use crate::manifest::session::Session;
+use crate::recipe::stored::{read_root, summary_of};
+use format::{names, ContainerEntry, ContainerId, DataName, Manifest, Release, WriterNo};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+/// The containers that a page covers.
+#[derive(Clone, Copy)]
+struct Span {
+    first: ContainerId,
+    /// The first one of the next page.
+    next: Option<ContainerId>,
+}
+
+impl Span {
+    fn contains(self, id: ContainerId) -> bool {
+        self.first <= id && self.next.is_none_or(|next| id < next)
+    }
+}
+
+/// What a folder has of containers.
+struct Objects {
+    /// Generations of tables, by container.
+    tables: BTreeMap<ContainerId, BTreeSet<WriterNo>>,
+    data: BTreeSet<DataName>,
+}
+
+/// Rebuilds the pages that are damaged, and those that name objects which have been replaced. Returns how many. With
+/// `sweeps_all` the next sweep looks at all containers.
+pub(super) fn rebuild(session: &Session, sweeps_all: bool) -> Result<u64> {
+    let folder = &session.folder;
+    let m = folder.load()?;
+    let objects = Objects::list(folder, &m)?;
+    let (mut rebuilt, mut unswept) = (Vec::new(), Vec::new());
+    for (at, page) in m.pages.iter().enumerate() {
+        let span = Span { first: page.first, next: m.pages.get(at + 1).map(|next| next.first) };
+        let old = match folder.read_page(page) {
+            // It may be all right for that program.
+            Err(VaultError::Newer { .. }) => continue,
+            old => old.unless_damaged()?.map(|p| p.entries),
+        };
+        let fresh = match &old {
+            None => objects.entries(folder, &m, span)?,
+            Some(entries) => objects.replaced(folder, entries)?,
+        };
+        let is_rebuilt = old.as_ref() != Some(&fresh);
+        if is_rebuilt || sweeps_all {
+            unswept.extend(fresh.iter().map(|e| e.id).filter(|id| id.is_own()));
+        }
+        if is_rebuilt {
+            rebuilt.push((*page, fresh));
+        }
+    }
+    if unswept.is_empty() && rebuilt.is_empty() {
+        return Ok(0);
+    }
+    session.swap(|m| {
+        rebuilt.iter().try_for_each(|(page, entries)| m.replace_page(page, entries))?;
+        list_unswept(m, &unswept);
+        Ok(())
+    })?;
+    Ok(rebuilt.len() as u64)
+}
+
+impl Objects {
+    /// Lists them, without what is to be deleted, and what writers have put that have not committed.
+    fn list(folder: &Folder, m: &Manifest) -> Result<Objects> {
+        let released: HashSet<&String> = m
+            .released
+            .iter()
+            .filter_map(|r| if let Release::Object(name) = &r.what { Some(name) } else { None })
+            .collect();
+        let writes = |no: WriterNo| m.writers.iter().any(|w| w.no == no);
+        let mut found = Objects { tables: BTreeMap::new(), data: BTreeSet::new() };
+        for name in list_names(&*folder.store, &names::containers_of(&folder.path))? {
+            let Some((id, generation)) = names::container_of(&name) else { continue };
+            if released.contains(&name) || writes(id.writer()) || writes(generation) {
+                continue;
+            }
+            if name.ends_with(".table") {
+                found.tables.entry(id).or_default().insert(generation);
+            } else if name.ends_with(".data") {
+                found.data.insert(DataName { container: id, generation });
+            }
+        }
+        Ok(found)
+    }
+
+    fn has(&self, e: &ContainerEntry) -> bool {
+        let has_table = self.tables.get(&e.id).is_some_and(|all| all.contains(&e.table));
+        has_table && self.data.contains(&e.data)
+    }
+
+    /// All entries of a page that cannot be read.
+    fn entries(&self, folder: &Folder, m: &Manifest, span: Span) -> Result<Vec<ContainerEntry>> {
+        let ids = self.tables.keys().copied().chain(self.data.iter().map(|d| d.container));
+        let ids: BTreeSet<ContainerId> = ids.filter(|id| span.contains(*id)).collect();
+        let mut entries = Vec::new();
+        for id in ids {
+            entries.extend(self.newest(folder, id)?);
+        }
+        entries.extend(foreign(folder, m, span)?.into_iter().map(ContainerEntry::foreign));
+        Ok(entries)
+    }
+
+    /// The entries of a page, but newer ones for containers of which other objects are there by now.
+    fn replaced(&self, folder: &Folder, entries: &[ContainerEntry]) -> Result<Vec<ContainerEntry>> {
+        let mut fresh = Vec::new();
+        for e in entries {
+            let is_gone = e.id.is_own() && !self.has(e);
+            let newer = if is_gone { self.newest(folder, e.id)? } else { None };
+            let newer = newer.filter(|n| n.table > e.table);
+            fresh.push(newer.unwrap_or(*e));
+        }
+        Ok(fresh)
+    }
+
+    /// What the newest table of a container says that has its data; else its newest data object.
+    fn newest(&self, folder: &Folder, id: ContainerId) -> Result<Option<ContainerEntry>> {
+        for generation in self.tables.get(&id).into_iter().flatten().rev() {
+            let table = read_table(folder, id, *generation).unless_unreadable()?;
+            if let Some(table) = table.filter(|t| self.data.contains(&t.data)) {
+                return Ok(Some(table.entry(*generation)));
+            }
+        }
+        for data in self.data.iter().filter(|d| d.container == id).rev() {
+            if let Some(table) = directory(folder, *data).unless_unreadable()? {
+                return Ok(Some(table.entry(data.generation)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The containers of other owners that the snapshots reference. What cannot be read names none.
+fn foreign(folder: &Folder, m: &Manifest, span: Span) -> Result<BTreeSet<ContainerId>> {
+    let (mut found, mut seen) = (BTreeSet::new(), HashSet::new());
+    for s in &m.snapshots {
+        let Some(root) = read_root(folder, s).unless_unreadable()? else { continue };
+        for page in root.pages.iter().filter_map(|p| p.page()).filter(|p| seen.insert(*p)) {
+            let Some(summary) = summary_of(folder, &page).unless_unreadable()? else { continue };
+            found.extend(summary.containers.keys().copied().filter(|id| !id.is_own() && span.contains(*id)));
+        }
+    }
+    Ok(found)
+}
