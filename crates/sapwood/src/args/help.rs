@@ -11,7 +11,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 /// The commands, by what they are for.
-const GROUPS: [(&str, &[&str]); 5] = [
+const GROUPS: [(&str, &[&str]); 6] = [
     ("Back up and restore", &["backup", "snapshots", "restore", "files", "diff", "mount", "nbd"]),
     ("What stays", &["retain", "delete", "remove", "hold", "release", "tag", "rename"]),
     ("Every night", &["run", "config", "copy", "status"]),
@@ -19,6 +19,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
         "The vault",
         &["init", "verify", "repair", "gc", "compact", "reindex", "stats", "map", "popular", "study"],
     ),
+    ("Live disks", &["pool", "volume"]),
     ("This program", &["completions", "help"]),
 ];
 
@@ -36,7 +37,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 damage found, 4 refused, 130 inte
 A vault begins with `sapwood --store DIR init`; `sapwood help COMMAND` has examples of each command.";
 
 /// Below the help of each command.
-const EXAMPLES_OF: [(&str, &[&str]); 28] = [
+const EXAMPLES_OF: [(&str, &[&str]); 30] = [
     ("init", &["sapwood --store /srv/vault init", "sapwood --store /mnt/nfs/vault init --one-host"]),
     (
         "backup",
@@ -104,6 +105,22 @@ const EXAMPLES_OF: [(&str, &[&str]); 28] = [
     ("map", &["sapwood map web01/vda"]),
     ("popular", &["sapwood popular build", "sapwood popular status"]),
     ("study", &["sapwood study /images"]),
+    (
+        "pool",
+        &[
+            "sapwood pool create /srv/pool --size 500GiB",
+            "sapwood pool serve /srv/pool --nbd /run/pool.socket",
+            "sapwood pool check /srv/pool --data",
+        ],
+    ),
+    (
+        "volume",
+        &[
+            "sapwood volume --pool /srv/pool create web01 --size 20GiB",
+            "sapwood volume --pool /srv/pool snapshot web01@monday",
+            "sapwood volume --pool /srv/pool clone web01@monday web02",
+        ],
+    ),
 ];
 
 /// Exit codes of the commands, but of those whose help has their own.

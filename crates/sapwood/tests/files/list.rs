@@ -98,7 +98,7 @@ fn lists_are_those_of_find() {
         "-rwsr-sr-x  1234  5678",
         "drwxrwsr-x     0     0",
         " 511, 262143 ",
-        " 2001-09-09 01:46:40 /copying/empty",
+        " 2001-09-09T01:46:40Z /copying/empty",
         "/copying/absolute -> /copying/of 9 GiB",
         "/names/\\xff\\xfe\\x80",
     ] {
