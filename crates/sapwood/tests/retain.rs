@@ -40,9 +40,13 @@ fn rules_say_what_stays() {
     bench.done(&["-q", "hold", &format!("web01/vda@{held}")]);
     let table = bench.done(&["retain", "web01", "web02/vda", "--last", "2", "--weekly", "2"]);
     let text = String::from_utf8(table.stdout).unwrap();
-    for line in
-        ["stays because", "2026-11-15 12:00:00  weekly", "2026-11-20 12:00:00  last weekly", "  held", "goes"]
-    {
+    for line in [
+        "stays because",
+        "2026-11-15T12:00:00Z  weekly",
+        "2026-11-20T12:00:00Z  last weekly",
+        "  held",
+        "goes",
+    ] {
         assert!(text.contains(line), "{line}: {text}");
     }
     assert!(text.contains("7 snapshots stay, 17 were deleted"), "{text}");
