@@ -7,7 +7,7 @@
 //! What always holds:
 //! - What a flush acknowledged survives a power cut, and no block ever shows another's content.
 //! - A block's content is not overwritten while anything names it, or a reader may still read it.
-//! - No lock is held while the device works, but for the lock of whoever writes the journal for all who wait for it.
+//! - No lock is held while the device works, but for the journal lock: its holder writes for all that wait.
 
 mod catalog;
 mod check;

@@ -403,7 +403,7 @@ impl Pool {
         self.spawn("pool-reaper", move || {
             for (index, entry) in deleted {
                 let Some(pool) = pool.upgrade() else { return };
-                // The pool failed, and says so to whoever uses it next; what is left is freed when it is opened again.
+                // The pool failed, and its next call says so; what is left is freed when it is opened again.
                 if pool.reap_slot(index, &entry, &is_closing).is_err() {
                     return;
                 }

@@ -72,7 +72,7 @@ impl Engine {
         }
     }
 
-    /// Does something that allocates; where no block is free, again after those that were freed can be used. Whoever calls
+    /// Runs an operation that allocates; if no block is free, runs it again once freed blocks can be used. The caller of
     /// this has no read guard: what is freed waits for all of them.
     pub fn with_room<T>(&self, mut body: impl FnMut() -> Result<T>) -> Result<T> {
         for _ in 0..ROOM_TRIES {
@@ -131,7 +131,7 @@ impl Engine {
         if !SummaryEntry::decode(summary.array(slot.offset)).in_use {
             self.initialise(group)?;
         }
-        // Whoever frees a block of the group waits for the lock; whoever allocates one has to.
+        // A thread that frees a block of the group waits for the lock; one that allocates has to.
         let mut locked = self.groups.lock(group);
         if locked.taken.is_some() {
             return Ok(());
@@ -150,7 +150,7 @@ impl Engine {
                 }
             }
         }
-        // After the counts: whoever frees a block notes it before its count says so.
+        // After the counts: a freed block is noted before its count changes.
         for block in self.freed.lock().iter() {
             if let Some((of, index)) = self.geometry.locate(*block) {
                 if of == group {

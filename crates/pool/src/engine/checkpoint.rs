@@ -178,7 +178,7 @@ impl Engine {
                 Wanted::Checkpoint => self.checkpoint(),
                 Wanted::Nothing => self.flush().map(|()| self.release(Vec::new())),
             };
-            // The failure is kept, and whoever uses the pool next is told.
+            // The failure is kept, and the next call on the pool returns it.
             if done.is_err() {
                 return;
             }

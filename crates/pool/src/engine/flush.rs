@@ -1,4 +1,4 @@
-//! Group commit: whoever flushes first writes the open chunk for all who wait.
+//! Group commit: the first thread that flushes writes the open chunk for all that wait.
 
 use std::sync::atomic::Ordering;
 

@@ -8,7 +8,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 use quick_cache::sync::Cache;
 use quick_cache::{DefaultHashBuilder, Lifecycle, UnitWeighter};
 
-/// A page in memory. It is there once: whoever changes it changes what all see.
+/// A page in memory. There is one copy of it: all threads see a change.
 pub struct Page {
     /// Its block.
     pub block: PoolBlock,

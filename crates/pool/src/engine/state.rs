@@ -44,7 +44,7 @@ pub struct Engine {
     pub(super) settings: Settings,
     pub(super) pages: PageCache,
     pub(super) commit: Mutex<Commit>,
-    /// The lock of whoever writes the journal, for all who wait for it.
+    /// The journal lock: its holder writes the open chunk for all that wait.
     pub(super) ring: Mutex<Ring>,
     /// The last chunk that is durable.
     pub(super) durable: AtomicU64,
@@ -53,7 +53,7 @@ pub struct Engine {
     /// Freed blocks that must not be used yet, and in which order they may be.
     pub(super) freed: Mutex<HashSet<PoolBlock>>,
     pub(super) waiting: Mutex<Vec<Waiting>>,
-    /// The lock of whoever initialises the store of a group.
+    /// Held while the store of a group is initialised.
     pub(super) initialising: Mutex<()>,
     /// How often pages of a group's store were written back: what was read before may be old.
     pub(super) store_writes: Box<[AtomicU32]>,

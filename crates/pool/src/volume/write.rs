@@ -189,7 +189,7 @@ impl Volume {
         }
         for n in fresh {
             if let (Plan::New(block), Some(fingerprint)) = (plans[*n], &piece.fingerprints[*n]) {
-                // Before the store says so: whoever frees the block removes it again.
+                // Before the store says so: freeing the block removes the entry again.
                 self.engine.filter.insert(prefix(fingerprint), block);
             }
         }

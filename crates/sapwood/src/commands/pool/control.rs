@@ -67,7 +67,7 @@ fn ask_server(path: &Path, request: &Request) -> Result<Value> {
 /// The control socket of a pool.
 fn socket_of(path: &Path) -> Result<PathBuf> {
     let metadata = std::fs::metadata(path).with_context(|| path.display().to_string())?;
-    // A block device by its number, a file by its inode: by whatever path it was named.
+    // A block device by its number, a file by its inode, so that all its paths lead to one socket.
     let name = match metadata.rdev() {
         0 => format!("{:x}-{:x}", metadata.dev(), metadata.ino()),
         device => format!("device-{device:x}"),
