@@ -22,8 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = text.parse::<CodecChoice>();
     let _ = Policy::by_name(text);
     if let Some(time) = parse_time(text) {
-        // A second 60 may lead into the year 10000, which has no four digits.
         let back = format_time(time);
-        assert!(back.starts_with("10000-") || parse_time(&back) == Some(time), "{text:?}: {back}");
+        assert_eq!(parse_time(&back), Some(time), "{text:?}: {back}");
     }
 });

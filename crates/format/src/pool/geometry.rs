@@ -87,6 +87,9 @@ impl Geometry {
 
     /// Sizes with groups and a journal of so many blocks.
     pub fn plan_with(blocks: u64, group_blocks: u32, journal_blocks: u32) -> Result<Self> {
+        if blocks >= 1 << BLOCK_BITS {
+            return Err(Malformed::new(format!("{blocks} blocks are too many for a pool")));
+        }
         let catalog_blocks = (blocks / 4096).clamp(64, 8192) as u32;
         // What stands in front depends on the number of groups, and that on what stands in front.
         let mut groups = u32::try_from(blocks / u64::from(group_blocks.max(1))).unwrap_or(u32::MAX);
@@ -119,15 +122,15 @@ impl Geometry {
 
     /// Whether the parts fit each other.
     pub(super) fn check(&self) -> Result<()> {
-        let end = self.groups_start().0 + u64::from(self.groups) * u64::from(self.group_blocks);
-        let fits = self.blocks < 1 << BLOCK_BITS
-            && (128..=32_768).contains(&self.group_blocks)
+        // Groups of any other size are refused first: with these, no place below can overflow.
+        let fits = (128..=32_768).contains(&self.group_blocks)
+            && self.blocks < 1 << BLOCK_BITS
             && self.journal_blocks >= 64
             && self.catalog_blocks >= 1
             && self.groups >= 1
             && u64::from(self.summary_blocks) * u64::from(SUMMARY_SLOTS) >= u64::from(self.groups)
             && self.filter_blocks >= 1
-            && end <= self.blocks;
+            && self.groups_start().0 + u64::from(self.groups) * u64::from(self.group_blocks) <= self.blocks;
         if fits {
             Ok(())
         } else {
@@ -244,6 +247,23 @@ mod tests {
         // What a TiB gives up: about 1.6 % for stores, checkpoints and journal.
         let data = u64::from(geometry.groups) * u64::from(geometry.data_blocks());
         assert!(data as f64 > 0.98 * (1u64 << 28) as f64, "{data}");
+    }
+
+    #[test]
+    fn sizes_whose_sum_is_too_large_for_a_number_are_refused() {
+        let good = Geometry::plan(1 << 20).unwrap();
+        assert_eq!(good.check(), Ok(()));
+        let most = u32::MAX;
+        for bad in [
+            Geometry { group_blocks: most, groups: most, summary_blocks: most, filter_blocks: most, ..good },
+            Geometry { groups: most, summary_blocks: most, journal_blocks: most, ..good },
+            Geometry { blocks: u64::MAX, ..good },
+        ] {
+            assert!(bad.check().is_err(), "{bad:?}");
+        }
+        for blocks in [0, 1 << BLOCK_BITS, u64::MAX] {
+            assert!(Geometry::plan(blocks).is_err(), "{blocks}");
+        }
     }
 
     proptest! {

@@ -3,7 +3,8 @@
 pub(crate) const SECONDS_PER_DAY: i64 = 86_400;
 
 /// Seconds since 1970 of `YYYY-MM-DD[(T| )HH:MM[:SS][Z|(+|-)HH[:MM]]]`, in UTC unless an offset says otherwise. A day alone
-/// means its end.
+/// means its end. Only times whose year in UTC has four digits are known: [`format_time`] writes each of them so that
+/// it is read again.
 pub fn parse_time(text: &str) -> Option<i64> {
     let (day, clock) = match text.find(['T', ' ']) {
         Some(at) => (&text[..at], Some(&text[at + 1..])),
@@ -39,7 +40,8 @@ pub fn parse_time(text: &str) -> Option<i64> {
             _ => return None,
         },
     };
-    Some(days_of(y, m, d) * SECONDS_PER_DAY + seconds - ahead)
+    let time = days_of(y, m, d) * SECONDS_PER_DAY + seconds - ahead;
+    (days_of(0, 1, 1)..days_of(10_000, 1, 1)).contains(&time.div_euclid(SECONDS_PER_DAY)).then_some(time)
 }
 
 /// A time of day without its offset, and how many seconds that is ahead of UTC.
@@ -116,14 +118,17 @@ mod tests {
             "2024-01-01T25:00",
             "a-b-c",
             "2024-01-01T",
+            // In UTC these are in the years -1 and 10000.
+            "0000-01-01T13:59:59+14:00",
+            "9999-12-31T10:00-14:00",
+            "9999-12-31T23:59:60",
         ] {
             assert_eq!(parse_time(bad), None, "{bad}");
         }
-        for t in [0, 951_782_400, 1_709_251_199, 4_102_444_800, -1] {
+        // The first and the last are the ends of what four digits of a year can say.
+        for t in [-62_167_219_200, -1, 0, 951_782_400, 1_709_251_199, 4_102_444_800, 253_402_300_799] {
             let text = format_time(t);
-            if t >= 0 {
-                assert_eq!(parse_time(&text), Some(t), "{text}");
-            }
+            assert_eq!(parse_time(&text), Some(t), "{text}");
         }
     }
 }
