@@ -61,7 +61,7 @@ pub enum ImageError {
         path: String,
     },
     /// There is no room for the disk.
-    #[error("{path}: the file system is full: {needed} bytes are needed and {free} are free")]
+    #[error("{path}: the file system is full: {} MiB are needed and {} MiB are free", needed.div_ceil(1 << 20), free >> 20)]
     Full {
         /// The file being written.
         path: String,

@@ -46,14 +46,30 @@ pub fn is_stopped() -> bool {
 pub fn watch<T>(quiet: bool, what: &str, operation: impl FnOnce(&Progress) -> T) -> T {
     let progress = Progress::default();
     catch_signals();
+    let far = || {
+        if is_stopped() {
+            progress.cancel();
+        }
+        (progress.done(), progress.total())
+    };
+    show_while(quiet, what, far, || operation(&progress))
+}
+
+/// Runs an operation, asks now and then how `far` it is, in bytes and of how many, and shows it unless `quiet`.
+pub fn show_while<T>(
+    quiet: bool,
+    what: &str,
+    far: impl Fn() -> (u64, u64) + Sync,
+    operation: impl FnOnce() -> T,
+) -> T {
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let show = || show(quiet, what, &progress, &ended);
+        let show = || show(quiet, what, &far, &ended);
         // Where the system has no room for the thread, nothing is shown, and it takes a second signal to stop.
         let shown = std::thread::Builder::new().name("progress".into()).spawn_scoped(scope, show).ok();
         // Also when the operation panics: the scope waits for the thread.
         let _end = shown.map(|shown| EndOnDrop(&ended, shown.thread().clone()));
-        operation(&progress)
+        operation()
     })
 }
 
@@ -72,7 +88,7 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-fn show(quiet: bool, what: &str, progress: &Progress, ended: &AtomicBool) {
+fn show(quiet: bool, what: &str, far: &dyn Fn() -> (u64, u64), ended: &AtomicBool) {
     let terminal = std::io::stderr().is_terminal();
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     let style = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
@@ -82,10 +98,7 @@ fn show(quiet: bool, what: &str, progress: &Progress, ended: &AtomicBool) {
     bar.set_message(what.to_string());
     let (start, mut last) = (Instant::now(), Instant::now());
     while !ended.load(Ordering::Relaxed) {
-        if is_stopped() {
-            progress.cancel();
-        }
-        let (done, total) = (progress.done(), progress.total());
+        let (done, total) = far();
         if quiet {
         } else if terminal {
             bar.set_length(total.max(done));

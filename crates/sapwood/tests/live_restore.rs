@@ -195,6 +195,23 @@ fn a_command_has_the_disk_while_it_arrives() {
     assert!(bench.restored("vm/vda@latest") == disk);
 }
 
+/// Without a terminal, a long restore says every ten seconds how far it is; a command has the output for itself.
+#[test]
+fn it_says_how_far_it_is() {
+    let (bench, _) = backed_up(4);
+    let target = bench.arg("target");
+    let args = ["restore", "--live", "vm/vda", &target, "--limit", "500k"];
+    let ended = bench.run(&args);
+    ended.expect_done();
+    let is_progress = |line: &&str| line.contains(" of 9.00 MiB, ") && line.starts_with("vm/vda@");
+    assert!(ended.stderr.lines().any(|line| is_progress(&line)), "{ended}");
+
+    fs::remove_file(&target).unwrap();
+    let ended = bench.run(&[&args[..], &["--", "true"]].concat());
+    ended.expect_done();
+    assert_eq!(ended.stderr.lines().count(), 1, "{ended}");
+}
+
 #[test]
 fn names_are_kept_as_the_documentation_says() {
     let (bench, disk) = backed_up(3);

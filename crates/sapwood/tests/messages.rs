@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+#[path = "messages/running.rs"]
+mod running;
 
 use common::{qemu_img, random, Bench};
 use std::fmt::Write as _;
@@ -16,7 +18,7 @@ const HEAD: &str = "\
 
 What Sapwood says where something is wrong with what it is given, with the exit code. A test runs these commands and
 compares what they say with this page. `…` stands for a directory, `ID` for the id of a snapshot or of a disk, `TIME` for
-a time.
+a time, `PID` for the number of a process.
 
 Exit codes: 1 failed, 2 wrong usage, 3 damage found, 4 refused.
 ";
@@ -31,6 +33,8 @@ struct Scene {
     text: String,
     /// Commands that did not fail, or without a word.
     wrong: Vec<String>,
+    /// What is another each time, and the word for it.
+    hidden: Vec<(String, &'static str)>,
 }
 
 impl Scene {
@@ -43,11 +47,16 @@ impl Scene {
         bench.done(&["-q", "backup", "db01/vda", &other]);
         bench.done(&["-q", "hold", "db01/vda@latest"]);
         qemu_img(&["convert", "-f", "raw", "-O", "qcow2", &raw, &bench.arg("web01.qcow2")]);
-        Scene { bench, text: HEAD.to_owned(), wrong: Vec::new() }
+        Scene { bench, text: HEAD.to_owned(), wrong: Vec::new(), hidden: Vec::new() }
     }
 
     fn section(&mut self, title: &str) {
         write!(self.text, "\n## {title}\n\n| command | says | code |\n| --- | --- | --- |\n").unwrap();
+    }
+
+    /// From now on the page has a word for what is another each time.
+    fn hide(&mut self, what: &str, word: &'static str) {
+        self.hidden.push((what.to_owned(), word));
     }
 
     /// Runs a command, whose words are apart from each other by spaces, and adds what it says. `…/` is the directory.
@@ -71,6 +80,7 @@ impl Scene {
         let said = plain(&said.replace(self.bench.dir.path().to_str().unwrap(), "…"))
             .replace('|', "\\|")
             .replace('<', "\\<");
+        let said = self.hidden.iter().fold(said, |said, (what, word)| said.replace(what, word));
         let command = command.replace('_', " ").replace('|', "\\|");
         writeln!(self.text, "| `{command}` | {said} | {code} |").unwrap();
     }
@@ -127,6 +137,12 @@ fn what_is_said_is_what_the_page_says() {
     jobs(&mut s);
     reading(&mut s);
     commands(&mut s);
+    running::qemu(&mut s);
+    running::libvirt(&mut s);
+    running::pools(&mut s);
+    if !running::no_room(&mut s) {
+        return;
+    }
     damage(&mut s);
     s.finish();
 }

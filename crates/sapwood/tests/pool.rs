@@ -145,7 +145,7 @@ fn what_cannot_be_done_is_said() {
     bench.fails(&["pool", "create", &pool, "--size", "1MiB"], REFUSED, &["too few"]);
     assert!(!bench.path("pool").exists(), "a file that is no pool is left");
     bench.done(&["pool", "create", &pool, "--size", "256MiB"]);
-    bench.fails(&["pool", "create", &pool, "--size", "256MiB"], FAILED, &["exists"]);
+    bench.fails(&["pool", "create", &pool, "--size", "256MiB"], REFUSED, &["exists"]);
     fn of<'a>(pool: &'a str, args: &[&'a str]) -> Vec<&'a str> {
         [&["volume", "--pool", pool], args].concat()
     }

@@ -79,8 +79,17 @@ pub struct Geometry {
 }
 
 impl Geometry {
+    /// The fewest blocks that [`plan`](Self::plan) makes a pool of: 146 MiB.
+    pub const LEAST_BLOCKS: u64 = 146 << 8;
+
     /// The usual sizes for so many blocks; an error where not even one group fits.
     pub fn plan(blocks: u64) -> Result<Self> {
+        if blocks < Self::LEAST_BLOCKS {
+            let (has, least) = (blocks >> 8, Self::LEAST_BLOCKS >> 8);
+            return Err(Malformed::new(format!(
+                "{has} MiB are too few for a pool, which takes {least} MiB or more"
+            )));
+        }
         let journal = (blocks / 256).clamp(4 << 10, 64 << 10) as u32;
         Self::plan_with(blocks, 32_768, journal)
     }
@@ -261,9 +270,10 @@ mod tests {
         ] {
             assert!(bad.check().is_err(), "{bad:?}");
         }
-        for blocks in [0, 1 << BLOCK_BITS, u64::MAX] {
+        for blocks in [0, Geometry::LEAST_BLOCKS - 1, 1 << BLOCK_BITS, u64::MAX] {
             assert!(Geometry::plan(blocks).is_err(), "{blocks}");
         }
+        assert_eq!(Geometry::plan(Geometry::LEAST_BLOCKS).unwrap().groups, 1);
     }
 
     proptest! {

@@ -10,10 +10,11 @@ use crate::args::{Args, PoolWhat};
 use crate::terminal::exit_code::DAMAGED;
 use crate::terminal::output::{percent, print_json, size};
 use crate::terminal::streams::{errln, outln};
-use ::pool::{Device, FileDevice, Pool};
+use ::pool::{Device, FileDevice, Pool, PoolError};
 use anyhow::{bail, Context, Result};
 use request::Request;
 use serde_json::{json, Value};
+use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::ExitCode;
@@ -36,9 +37,7 @@ fn create(args: &Args, path: &Path, bytes: Option<u64>, force: bool) -> Result<E
         (true, Some(_)) => bail!("{}: a block device is taken whole: leave --size out", path.display()),
         (true, None) => FileDevice::open(path).with_context(|| path.display().to_string())?,
         (false, None) => bail!("{}: how large? Give --size, such as --size 100GiB", path.display()),
-        (false, Some(bytes)) => {
-            FileDevice::create(path, bytes).with_context(|| format!("making {}", path.display()))?
-        }
+        (false, Some(bytes)) => create_file(path, bytes)?,
     };
     if is_device && !force {
         check_empty(&device, path)?;
@@ -60,6 +59,17 @@ fn create(args: &Args, path: &Path, bytes: Option<u64>, force: bool) -> Result<E
         outln!("      sapwood pool serve {shown} --nbd /run/pool.socket");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn create_file(path: &Path, bytes: u64) -> Result<FileDevice> {
+    let shown = path.display();
+    FileDevice::create(path, bytes).map_err(|e| match e.kind() {
+        ErrorKind::AlreadyExists => {
+            let why = format!("{shown}: exists; a pool is made in a new file, or on a block device");
+            PoolError::Refused(why).into()
+        }
+        _ => anyhow::Error::new(e).context(format!("{shown}: cannot make it")),
+    })
 }
 
 fn check_empty(device: &FileDevice, path: &Path) -> Result<()> {

@@ -32,7 +32,12 @@ impl Node {
         let by_user = users.iter().find(is_called);
         let name = by_user.map_or(wanted, |user| &user.node);
         let found = nodes.as_array().into_iter().flatten().find(|n| n["node-name"] == name);
-        let node = found.with_context(|| format!("QEMU has no block node or device {wanted:?}"))?;
+        let node = found.with_context(|| {
+            let devices = users.iter().filter(|user| user.device.is_some()).map(User::name);
+            let devices = devices.collect::<Vec<_>>().join(", ");
+            let there = if devices.is_empty() { "no disk".to_owned() } else { devices };
+            format!("QEMU has no block node or device {wanted:?}; the machine has {there}")
+        })?;
         let Some(user) = by_user.or_else(|| users.iter().find(|user| user.nodes.iter().any(|n| n == name)))
         else {
             let why = format!("nothing uses the block node {wanted:?} as its disk: {}", told(&users));

@@ -1,6 +1,6 @@
 //! A client of QEMU's monitor: one JSON object per line, one command at a time.
 
-use anyhow::{bail, Context as _, Result};
+use anyhow::{anyhow, bail, Context as _, Result};
 use serde_json::{json, Value};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -30,7 +30,12 @@ pub struct Qmp {
 
 impl Qmp {
     pub fn connect(path: &Path) -> Result<Self> {
-        let cannot = || format!("{}: cannot talk to QEMU", path.display());
+        let cannot = || {
+            format!(
+                "{}: cannot talk to QEMU; give the socket that a running machine's -qmp names",
+                path.display()
+            )
+        };
         let socket = UnixStream::connect(path).with_context(cannot)?;
         socket.set_read_timeout(Some(GREETING)).with_context(cannot)?;
         socket.set_write_timeout(Some(PATIENCE)).with_context(cannot)?;
@@ -44,12 +49,14 @@ impl Qmp {
             sent: 0,
             lost: false,
         };
-        let greeting = qmp.line().with_context(|| {
-            format!(
+        // Why is a time-out, which says less.
+        let silent = |_| {
+            anyhow!(
                 "{}: QEMU's monitor does not answer; it serves one client at a time: is another one connected?",
                 path.display()
             )
-        })?;
+        };
+        let greeting = qmp.line().map_err(silent)?;
         if greeting.get("QMP").is_none() {
             bail!("{}: is not a monitor of QEMU (QMP)", path.display());
         }

@@ -49,6 +49,8 @@ pub struct OwnDirectory {
 impl OwnDirectory {
     /// Makes one below `parent` that only this user can enter, and removes those that killed processes have left there.
     pub fn create(parent: &Path, prefix: &str) -> io::Result<OwnDirectory> {
+        // Otherwise the error would have the random name of what cannot be made in it.
+        fs::metadata(parent)?;
         remove_abandoned(parent);
         for _ in 0..TRIES {
             let owner_only = fs::Permissions::from_mode(0o700);

@@ -61,6 +61,11 @@ impl Machine {
         machine
     }
 
+    /// The number of its process.
+    pub fn pid(&self) -> String {
+        self.process.id().to_string()
+    }
+
     fn line(&mut self) -> Value {
         let mut line = String::new();
         self.monitor.read_line(&mut line).unwrap();

@@ -9,6 +9,7 @@ use place::Place;
 use crate::args::{Args, Restore};
 use crate::commands::names::{held_for, open, split};
 use crate::devices::{ArrivingDevice, SnapshotBase, SnapshotDevice};
+use crate::progress::show_while;
 use crate::serving::{cache_bytes, Serving};
 use crate::system::purpose::End;
 use crate::system::signals::EndSignal;
@@ -165,7 +166,11 @@ impl<'a> LiveRestore<'a> {
     fn bring(&self, arrival: &Arrival) -> Result<()> {
         let (name, target) = (&self.name, self.a.target.display());
         let start = Instant::now();
-        let outcome = arrival.run().and_then(|()| {
+        // A command that uses the disk, such as a guest's console, has the terminal for itself.
+        let quiet = self.args.quiet || !self.a.command.is_empty();
+        let far = || (self.arriving.arrived_bytes(), self.entry.size);
+        let arrived = show_while(quiet, name, far, || arrival.run());
+        let outcome = arrived.and_then(|()| {
             self.arriving.complete()?;
             self.place.complete()
         });

@@ -1,0 +1,106 @@
+//! What is said of running machines, of pools, and where there is no room.
+
+use super::Scene;
+use crate::common::libvirt::{new_image, Libvirt};
+use crate::common::qemu::Machine;
+use crate::common::{random, Mount};
+use std::os::unix::net::UnixStream;
+
+/// A QEMU that libvirt does not know of.
+pub fn qemu(s: &mut Scene) {
+    s.section("Running machines, by QEMU's monitor");
+    let image = new_image(&s.bench.path("guest.qcow2"), "qcow2", 8 << 20);
+    let mut machine = Machine::start(&s.bench, &image, "qcow2", Vec::new());
+    s.hide(&machine.pid(), "PID");
+    s.bench.file("file", b"");
+    std::fs::create_dir(s.bench.path("scratch")).unwrap();
+    for source in ["…/qmp.sock#vdc", "…/none#d0", "…/file#d0", "…/qmp.sock#", "…/qmp.sock"] {
+        s.says(&format!("backup new/vda qmp:{source}"));
+    }
+    s.says("backup new/vda …/guest.qcow2");
+    s.says("restore web01/vda …/guest.qcow2 --force");
+    s.says("restore web01/vda …/guest.qcow2 --live --force");
+    s.says("nbd web01/vda --overlay …/guest.qcow2");
+    s.says("backup new/vda qmp:…/qmp.sock#d0 --source-format raw");
+    s.says("backup new/vda qmp:…/qmp.sock#d0 --scratch …/none");
+    s.says("backup new/vda qmp:…/qmp.sock#d0 --agent …/none");
+    s.says("backup new qmp:…/qmp.sock#d0");
+    let other = UnixStream::connect(s.bench.path("qmp.sock")).unwrap();
+    s.says("backup new/vda qmp:…/qmp.sock#d0");
+    drop(other);
+    let overlay = s.bench.arg("overlay.qcow2");
+    let how = serde_json::json!({
+        "node-name": "d0", "snapshot-file": overlay, "snapshot-node-name": "o0"
+    });
+    machine.execute("blockdev-snapshot-sync", how);
+    s.says("backup new/vda qmp:…/qmp.sock#d0");
+}
+
+/// A daemon with one domain.
+pub fn libvirt(s: &mut Scene) {
+    s.section("Running machines, by libvirt");
+    let mut libvirt = Libvirt::start(&mut s.bench);
+    let image = new_image(&s.bench.path("vm.qcow2"), "qcow2", 8 << 20);
+    libvirt.start_domain(&s.bench, &[("vda", "qcow2", &image)]);
+    for source in ["none", "", "--help"] {
+        s.says(&format!("backup vm libvirt:{source}"));
+    }
+    s.says("backup vm/vda libvirt:vm");
+    s.says("backup vm libvirt:v*");
+    s.says("backup * libvirt:w*");
+    s.says("backup vm libvirt:vm --source-format raw");
+    let definition = ["backup", "-q", "vm", "libvirt:vm"];
+    s.bench.done(&definition);
+    s.says("restore vm --to …/machine --define");
+    s.says("restore vm@2020-01-01 --to …/machine");
+    libvirt.virsh(&["managedsave", "vm"]);
+    s.says("backup vm libvirt:vm");
+    s.bench.env.push(("LIBVIRT_DEFAULT_URI".into(), "qemu+unix:///system?socket=/none".into()));
+    s.says("backup vm libvirt:vm");
+    s.bench.env.push(("PATH".into(), "/none".into()));
+    s.says("backup vm libvirt:vm");
+    s.bench.env.clear();
+}
+
+pub fn pools(s: &mut Scene) {
+    s.section("Pools");
+    s.says("pool create …/pool");
+    s.says("pool create …/pool --size 1MiB");
+    s.bench.done(&["pool", "create", &s.bench.arg("pool"), "--size", "256MiB"]);
+    s.says("pool create …/pool --size 256MiB");
+    s.says("pool stats …/none");
+    s.says("pool stats …/web01.raw");
+    s.says("pool serve …/pool --nbd …/none/socket");
+    let volume = ["volume", "--pool", &s.bench.arg("pool"), "create", "a", "--size", "10MiB"];
+    s.bench.done(&volume);
+    for command in [
+        "create a --size 10MiB",
+        "create b --size 1000",
+        "create b@x --size 10MiB",
+        "snapshot a",
+        "snapshot none@x",
+        "clone a c",
+        "clone a@none c",
+        "resize none 1MiB",
+        "delete none",
+    ] {
+        s.says(&format!("volume --pool …/pool {command}"));
+    }
+    s.says("volume list");
+}
+
+/// A store and a target without room. Returns false where nothing can be mounted.
+pub fn no_room(s: &mut Scene) -> bool {
+    s.section("No room");
+    let Some(_small) = Mount::tmpfs(&s.bench.path("small"), 12 << 20) else { return false };
+    let store = s.bench.arg("small/vault");
+    std::fs::create_dir(&store).unwrap();
+    s.bench.done(&["--store", &store, "-q", "init"]);
+    s.bench.file("large.raw", &random(24 << 20, 9));
+    s.says("--store …/small/vault backup big/vda …/large.raw");
+    s.says("copy web01/vda --to …/small/vault");
+    let Some(_target) = Mount::tmpfs(&s.bench.path("target"), 12 << 20) else { return false };
+    s.says("restore web01/vda …/target/out");
+    s.says("restore web01/vda …/target/out --live");
+    true
+}
