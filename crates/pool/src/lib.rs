@@ -22,5 +22,5 @@ pub use check::{CheckReport, Finding};
 pub use device::{Device, FileDevice, FsDevice};
 pub use error::{PoolError, Result};
 pub use format::pool::{Sharing, VolumeId};
-pub use pool::{Options, Pool, PoolStats, Usage, VolumeInfo};
+pub use pool::{Options, Pool, PoolStats, SnapshotFacts, Usage, VolumeInfo};
 pub use volume::Volume;

@@ -1,5 +1,7 @@
 //! A pool: made, opened, asked for volumes, closed.
 
+mod changed;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -14,6 +16,8 @@ use crate::device::Device;
 use crate::engine::{format_device, Engine, Settings, Urgency};
 use crate::error::{PoolError, Result};
 use crate::volume::{InFlight, Opened, Volume};
+
+pub use changed::SnapshotFacts;
 
 /// What one can choose when a pool is opened.
 #[derive(Clone, Copy, Debug)]

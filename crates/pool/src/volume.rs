@@ -1,6 +1,7 @@
 //! Volumes: disks that virtual machines read and write.
 
 mod block_device;
+mod differences;
 mod in_flight;
 mod map;
 mod read;

@@ -101,7 +101,12 @@ fn step(pool: &Arc<Pool>, model: &mut Model, dice: &mut StdRng) {
                 Err(error) => panic!("{error}"),
             }
         }
-        26..=27 => pool.flush().unwrap(),
+        26 => pool.flush().unwrap(),
+        27 => {
+            let Some(before) = pick(dice, model.snapshots.keys().cloned()) else { return };
+            let Some(after) = pick(dice, model.snapshots.keys().cloned()) else { return };
+            compare(pool, (&before, &model.snapshots[&before]), (&after, &model.snapshots[&after]));
+        }
         28..=45 => {
             let all = model.volumes.iter().chain(&model.snapshots);
             let Some(name) = pick(dice, all.map(|(n, _)| n.clone()).collect::<Vec<_>>().into_iter()) else {
@@ -135,6 +140,22 @@ fn step(pool: &Arc<Pool>, model: &mut Model, dice: &mut StdRng) {
             }
         }
     }
+}
+
+/// What changed between two snapshots is in the ranges that are told, and nothing else if nothing did.
+fn compare(pool: &Arc<Pool>, before: (&str, &[u8]), after: (&str, &[u8])) {
+    let key = pool.snapshot_facts(before.0).unwrap().key;
+    let told = pool.changed(after.0, &key).unwrap();
+    assert!(told.is_none() || before.1.len() == after.1.len());
+    assert!(before.0 != after.0 || told == Some(Vec::new()));
+    let Some(told) = told else { return };
+    assert!(told.is_sorted_by_key(|r| r.start) && told.iter().all(|r| r.end <= after.1.len() as u64));
+    let mut rest = after.1.to_vec();
+    for range in told {
+        let range = range.start as usize..range.end as usize;
+        rest[range.clone()].copy_from_slice(&before.1[range]);
+    }
+    assert!(rest == before.1, "from {} to {} more has changed", before.0, after.0);
 }
 
 fn read(pool: &Arc<Pool>, name: &str) -> Vec<u8> {

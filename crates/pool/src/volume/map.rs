@@ -75,7 +75,7 @@ impl Volume {
         Ok(Err(1))
     }
 
-    fn check_level(&self, page: &Page, level: u8) -> Result<()> {
+    pub(super) fn check_level(&self, page: &Page, level: u8) -> Result<()> {
         let found = page.bytes()[9];
         if found == level {
             return Ok(());
