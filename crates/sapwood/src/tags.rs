@@ -9,6 +9,9 @@ pub const SOURCE_FORMAT_TAG: &str = "source-format";
 /// The file that was backed up.
 pub const SOURCE_TAG: &str = "source-file";
 
+/// The snapshot of a pool's volume that was backed up, by its key.
+pub const VOLUME_TAG: &str = "volume";
+
 /// The same in all snapshots that a backup of a machine made, and in that of its definition.
 pub const INSTANT_TAG: &str = "instant";
 
@@ -16,12 +19,13 @@ pub const INSTANT_TAG: &str = "instant";
 pub const DISKS_TAG: &str = "disks";
 
 /// Tags that users cannot give: what they say decides what the next backup reads.
-const RESERVED: [&str; 9] = [
+const RESERVED: [&str; 10] = [
     "consistency",
     CHECKPOINT_TAG,
     IMAGE_TAG,
     SOURCE_FORMAT_TAG,
     SOURCE_TAG,
+    VOLUME_TAG,
     INSTANT_TAG,
     DISKS_TAG,
     COPIED_FROM,

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{qemu_img, random, Bench, Child, FAILED, REFUSED};
+use common::{qemu_img, random, Bench, Child, FAILED, REFUSED, USAGE};
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -109,6 +109,64 @@ fn volumes_share_their_blocks_and_survive_a_kill() {
     assert_eq!(names, ["b", "c"]);
     assert!(content(&server.uri("b"), &bench.path("out")) == disk[..10 * MIB]);
     server.stop();
+    bench.done(&["pool", "check", &pool, "--data"]);
+}
+
+/// A snapshot is backed up, served or not; the next backup reads only what changed since.
+#[test]
+fn snapshots_of_volumes_are_backed_up() {
+    let bench = Bench::new("balanced");
+    let pool = bench.arg("pool");
+    bench.done(&["pool", "create", &pool, "--size", "512MiB"]);
+    bench.done(&["volume", "--pool", &pool, "create", "web", "--size", "64MiB"]);
+    let volume = |args: &[&str]| drop(bench.done(&[&["volume", "--pool", &pool], args].concat()));
+    let backup =
+        |snapshot: &str| bench.json(&["backup", "web01/vda", &format!("volume:{snapshot}"), "--pool", &pool]);
+    let mut disk = random(30 * MIB, 3);
+    disk.resize(64 * MIB, 0);
+    let image = bench.file("disk.raw", &disk);
+
+    let server = Server::start(&bench, &pool);
+    qemu_img(&["convert", "-n", "-f", "raw", "-O", "raw", &image, &server.uri("web")]);
+    volume(&["snapshot", "web@a"]);
+    qemu_io(&server.uri("web"), "write -q -P 7 33M 4k");
+    let first = backup("web@a");
+    assert_eq!((&first["scan"]["kind"], &first["source_format"]), (&"whole".into(), &"volume".into()));
+    assert!(bench.restored("web01/vda") == disk, "what was written after the snapshot is not in it");
+    disk[33 * MIB..33 * MIB + 4096].fill(7);
+    volume(&["snapshot", "web@b"]);
+    let second = backup("web@b");
+    assert_eq!(second["scan"], serde_json::json!({ "kind": "changed", "bytes": 4 * MIB }));
+    assert!(bench.restored("web01/vda") == disk);
+    server.stop();
+
+    // Nobody serves it.
+    let again = backup("web@b");
+    assert_eq!(again["scan"], serde_json::json!({ "kind": "changed", "bytes": 0 }));
+    let earlier = backup("web@a");
+    assert_eq!(earlier["scan"], serde_json::json!({ "kind": "changed", "bytes": 4 * MIB }));
+    let older = bench.restored(&format!("web01/vda@{}", earlier["snapshot"].as_str().unwrap()));
+    assert!(older[..33 * MIB] == disk[..33 * MIB] && older[33 * MIB..].iter().all(|b| *b == 0));
+
+    let source = |name: &str| format!("volume:{name}");
+    let fails = |name: &str, code, said: &[&str]| {
+        drop(bench.fails(&["backup", "web01/vda", &source(name), "--pool", &pool], code, said));
+    };
+    fails("web", USAGE, &["volume snapshot web@NAME"]);
+    fails("web@none", REFUSED, &["no web@none"]);
+    bench.fails(&["backup", "web01/vda", "volume:web@a"], USAGE, &["--pool"]);
+
+    // What the vault has was made of a snapshot that is gone, or of no volume at all.
+    volume(&["delete", "web@a"]);
+    volume(&["delete", "web@b"]);
+    volume(&["snapshot", "web@a"]);
+    let whole = backup("web@a");
+    assert!(whole["scan"]["why"].as_str().unwrap().contains("does not have"), "{whole}");
+    assert!(bench.restored("web01/vda") == disk);
+    bench.done(&["-q", "backup", "web01/vda", &image, "--force"]);
+    let whole = backup("web@a");
+    assert!(whole["scan"]["why"].as_str().unwrap().contains("not made of a volume"), "{whole}");
+    bench.verify();
     bench.done(&["pool", "check", &pool, "--data"]);
 }
 

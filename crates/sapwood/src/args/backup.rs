@@ -22,7 +22,8 @@ pub struct Backup {
     /// File or block device (raw, qcow2 or VMDK, detected by content), nbd://HOST/EXPORT,
     /// nbd+unix:///EXPORT?socket=PATH, qmp:SOCKET#NODE (a disk of a running QEMU; Sapwood sets up point in time, dirty
     /// bitmap and export), qmp:SOCKET (all its disks at one instant), libvirt:DOMAIN (the same for a domain; one that is
-    /// off is backed up from its images), libvirt:PATTERN (all domains that fit, such as 'libvirt:*'), or - for standard
+    /// off is backed up from its images), libvirt:PATTERN (all domains that fit, such as 'libvirt:*'),
+    /// volume:NAME@SNAPSHOT of a pool (only what changed since the backup of an earlier one is read), or - for standard
     /// input
     #[arg(required_unless_present = "from_command", default_value = "-", hide_default_value = true)]
     pub source: PathBuf,
@@ -64,6 +65,9 @@ pub struct Backup {
     /// or else /var/tmp]
     #[arg(help_heading = RUNNING, long, value_name = "DIR")]
     pub scratch: Option<PathBuf>,
+    /// With volume: the pool, served or not
+    #[arg(help_heading = SOURCE, long, env = "SAPWOOD_POOL", value_name = "PATH")]
+    pub pool: Option<PathBuf>,
     /// With qmp: socket of the guest agent, which freezes the guest's file systems for the point in time
     #[arg(help_heading = RUNNING, long, value_name = "SOCKET")]
     pub agent: Option<PathBuf>,

@@ -4,6 +4,7 @@ mod control;
 mod open;
 mod request;
 mod serve;
+pub mod snapshot;
 pub mod volume;
 
 use crate::args::{Args, PoolWhat};

@@ -87,6 +87,11 @@ pub fn pools(s: &mut Scene) {
         s.says(&format!("volume --pool …/pool {command}"));
     }
     s.says("volume list");
+    s.says("backup new/vda volume:a@x");
+    s.says("backup new/vda volume:a --pool …/pool");
+    s.says("backup new/vda volume:a@x --pool …/pool");
+    s.says("backup new/vda volume:a@x --pool …/pool --since latest");
+    s.says("backup new/vda volume:a@x --pool …/none");
 }
 
 /// A store and a target without room. Returns false where nothing can be mounted.

@@ -7,6 +7,7 @@ use super::live;
 use super::machine::Machine;
 use super::report::DiskReport;
 use super::source_file;
+use super::volume;
 use crate::args::Backup;
 use crate::commands::names::{snapshots_of, source_format};
 use crate::live::{Definition, LiveSourceName};
@@ -57,9 +58,15 @@ impl Backed {
             // Before there are threads: they inherit it.
             run_at_idle_priority();
         }
-        let made = match &self.source {
-            Some(source) => live::run(quiet, a, vault, source, self.options)?,
-            None => Machine { disks: vec![plain_disk(quiet, a, vault, self.options)?], definition: None },
+        let made = match (&self.source, volume::name(a)) {
+            (Some(source), _) => live::run(quiet, a, vault, source, self.options)?,
+            (None, Some(name)) => {
+                let disk = volume::back_up(quiet, a, vault, name, self.options)?;
+                Machine { disks: vec![disk], definition: None }
+            }
+            (None, None) => {
+                Machine { disks: vec![plain_disk(quiet, a, vault, self.options)?], definition: None }
+            }
         };
         for made in made.disks.iter().chain(&made.definition) {
             note_done(format!("{}@{} is stored", made.disk, made.report.snapshot.id));
@@ -141,7 +148,7 @@ fn unknown_source(a: &Backup, e: ImageError) -> anyhow::Error {
             )
         }
         _ => "is no file; the other kinds of sources are nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH, \
-              qmp:SOCKET#NODE, qmp:SOCKET and libvirt:DOMAIN"
+              qmp:SOCKET#NODE, qmp:SOCKET, libvirt:DOMAIN and volume:NAME@SNAPSHOT"
             .to_owned(),
     };
     VaultError::Usage(format!("{name}: {why}")).into()

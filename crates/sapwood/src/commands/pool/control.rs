@@ -14,7 +14,7 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -25,15 +25,18 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How often it is looked whether the server ends.
 const TICK: Duration = Duration::from_millis(50);
 
+/// Opens a pool; `None` where another process has it.
+pub fn open_free(path: &Path) -> Result<Option<Arc<Pool>>> {
+    match open(path, pool::Options::default()) {
+        Ok(pool) => Ok(Some(pool)),
+        Err(PoolError::Io { source, .. }) if source.kind() == ErrorKind::ResourceBusy => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Does what is asked for. Returns what `--json` prints.
 pub fn ask(path: &Path, request: &Request) -> Result<Value> {
-    let pool = match open(path, pool::Options::default()) {
-        Ok(pool) => pool,
-        Err(PoolError::Io { source, .. }) if source.kind() == ErrorKind::ResourceBusy => {
-            return ask_server(path, request);
-        }
-        Err(error) => return Err(error.into()),
-    };
+    let Some(pool) = open_free(path)? else { return ask_server(path, request) };
     pool.settle();
     let answer = request.perform(&pool);
     // Whatever the answer: what was changed is written to its place.
@@ -43,7 +46,8 @@ pub fn ask(path: &Path, request: &Request) -> Result<Value> {
     Ok(answer)
 }
 
-fn ask_server(path: &Path, request: &Request) -> Result<Value> {
+/// Asks the process that serves a pool.
+pub fn ask_server(path: &Path, request: &Request) -> Result<Value> {
     let socket = socket_of(path)?;
     let busy =
         || format!("{}: in use by another process, which answers at no control socket", path.display());
@@ -107,7 +111,8 @@ pub struct Control {
 
 impl Control {
     /// Begins to answer for a pool that this process serves: nobody else can, so a socket that is there was left behind.
-    pub fn start(path: &Path, pool: Arc<Pool>, end: &EndSignal) -> Result<Self> {
+    /// `uri` is set as soon as volumes are served: that of the volume NAME.
+    pub fn start(path: &Path, pool: Arc<Pool>, uri: Arc<OnceLock<String>>, end: &EndSignal) -> Result<Self> {
         let socket = socket_of(path)?;
         match std::fs::remove_file(&socket) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(e).context(socket.display().to_string()),
@@ -122,7 +127,7 @@ impl Control {
             while !has_ended() {
                 match listener.accept() {
                     // A client that goes away, or sends nothing, is no error of the server.
-                    Ok((stream, _)) => drop(answer(stream, &pool)),
+                    Ok((stream, _)) => drop(answer(stream, &pool, &uri)),
                     Err(e) if e.kind() == ErrorKind::WouldBlock => thread::sleep(TICK),
                     Err(_) => thread::sleep(TICK),
                 }
@@ -139,7 +144,7 @@ impl Control {
     }
 }
 
-fn answer(stream: UnixStream, pool: &Arc<Pool>) -> io::Result<()> {
+fn answer(stream: UnixStream, pool: &Arc<Pool>, uri: &OnceLock<String>) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -151,7 +156,12 @@ fn answer(stream: UnixStream, pool: &Arc<Pool>) -> io::Result<()> {
             json!({ "error": "the pool is being served: stop its server to check it", "code": 4 })
         }
         Ok(request) => match request.perform(pool) {
-            Ok(done) => json!({ "done": done }),
+            Ok(mut done) => {
+                if let Request::Changes { .. } = request {
+                    done["uri"] = json!(uri.get());
+                }
+                json!({ "done": done })
+            }
             Err(error) => json!({ "error": error.to_string(), "code": of_pool(&error) }),
         },
         Err(error) => json!({ "error": format!("not a request: {error}"), "code": 2 }),

@@ -47,6 +47,13 @@ pub enum Request {
         /// Its name.
         name: String,
     },
+    /// What a backup of a snapshot has to know.
+    Changes {
+        /// The snapshot.
+        snapshot: String,
+        /// The key of the snapshot that the vault has.
+        since: Option<String>,
+    },
     /// Show space.
     Stats,
     /// Check the pool.
@@ -82,6 +89,7 @@ impl Request {
                 pool.delete(name)?;
                 Ok(json!({ "name": name }))
             }
+            Request::Changes { snapshot, since } => changes(pool, snapshot, since.as_deref()),
             Request::Stats => stats(pool),
             Request::Check { data } => {
                 let report = pool.check(*data)?;
@@ -107,6 +115,14 @@ fn list(pool: &Pool) -> Value {
         })
         .collect();
     json!({ "volumes": volumes })
+}
+
+/// `changes` is null where they cannot be told.
+fn changes(pool: &Pool, snapshot: &str, since: Option<&str>) -> Result<Value, PoolError> {
+    let facts = pool.snapshot_facts(snapshot)?;
+    let changes = since.map(|since| pool.changed(snapshot, since)).transpose()?.flatten();
+    let changes = changes.map(|c| c.into_iter().map(|r| [r.start, r.end]).collect::<Vec<_>>());
+    Ok(json!({ "key": facts.key, "created": facts.created, "changes": changes }))
 }
 
 fn stats(pool: &Pool) -> Result<Value, PoolError> {

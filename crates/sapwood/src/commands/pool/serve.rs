@@ -13,7 +13,7 @@ use pool::{Options, Pool};
 use serde_json::json;
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How often it is looked whether a signal has come.
@@ -52,7 +52,8 @@ pub fn run(args: &Args, a: &PoolServe) -> Result<ExitCode> {
     }
     let options = Options { cache_bytes: a.cache as usize, ..Options::default() };
     let pool = open(&a.path, options)?;
-    let control = Control::start(&a.path, Arc::clone(&pool), &end)?;
+    let served_at = Arc::new(OnceLock::new());
+    let control = Control::start(&a.path, Arc::clone(&pool), Arc::clone(&served_at), &end)?;
     let threads = std::thread::available_parallelism().map_or(2, |n| n.get()) + 2;
     let on_error = Box::new(|line: &str| errln!("sapwood: {line}"));
     let server = Server::start(
@@ -65,6 +66,8 @@ pub fn run(args: &Args, a: &PoolServe) -> Result<ExitCode> {
         Address::Unix(path) => unix_uri("NAME", path),
         Address::Tcp(_) => format!("{}/NAME", server.address()),
     };
+    // Set once.
+    let _ = served_at.set(uri.clone());
     if args.json {
         print_json(&json!({ "pool": a.path, "uri": uri }));
     } else if !args.quiet {

@@ -55,7 +55,7 @@ fn summary(request: &Request) -> String {
         Request::Snapshot { volume, name } => format!("{volume}@{name}: a snapshot"),
         Request::Clone { snapshot, name } => format!("{name}: a volume that begins as {snapshot}"),
         Request::Delete { name } => format!("{name}: deleted"),
-        Request::List | Request::Stats | Request::Check { .. } => String::new(),
+        Request::List | Request::Stats | Request::Check { .. } | Request::Changes { .. } => String::new(),
     }
 }
 

@@ -1,0 +1,104 @@
+//! A snapshot of a volume as the source of a backup.
+
+use super::control::{ask_server, open_free};
+use super::request::Request;
+use crate::terminal::streams::errln;
+use ::pool::{Pool, Volume};
+use anyhow::{Context, Result};
+use export::{Block, BlockDevice};
+use image::{ImageError, NbdSource, Source};
+use serde::Deserialize;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a pool says of a snapshot.
+#[derive(Deserialize)]
+pub struct Told {
+    /// Tells the snapshot apart from all others.
+    pub key: String,
+    /// When it was made, in seconds since 1970.
+    pub created: i64,
+    /// The ranges that may have changed since an earlier snapshot, where that is known.
+    changes: Option<Vec<[u64; 2]>>,
+    /// Where a server has the volume NAME.
+    uri: Option<String>,
+}
+
+impl Told {
+    /// The ranges that may have changed since the snapshot that was asked about; `None` where the pool does not have that any
+    /// more, or the size has changed.
+    pub fn changes(&self) -> Option<Vec<Range<u64>>> {
+        self.changes.as_ref().map(|all| all.iter().map(|[start, end]| *start..*end).collect())
+    }
+}
+
+/// The pool that a snapshot is read from, where this process has it. Dropped, it is closed.
+pub struct OwnPool(Option<Arc<Pool>>);
+
+impl Drop for OwnPool {
+    fn drop(&mut self) {
+        if let Some(Err(e)) = self.0.as_ref().map(|pool| pool.close()) {
+            errln!("sapwood: {e}");
+        }
+    }
+}
+
+/// Opens a snapshot, and asks what changed since the one with the key `since`. Nobody can delete it while the source is
+/// there, which must go before the pool.
+pub fn open(path: &Path, name: &str, since: Option<String>) -> Result<(Box<dyn Source>, Told, OwnPool)> {
+    let request = |since| Request::Changes { snapshot: name.to_owned(), since };
+    if let Some(pool) = open_free(path)? {
+        let own = OwnPool(Some(Arc::clone(&pool)));
+        let told = serde_json::from_value(request(since).perform(&pool)?)?;
+        let shown = format!("volume:{name} of {}", path.display());
+        let source = VolumeSource { shown, volume: pool.volume(name)? };
+        return Ok((Box::new(source), told, own));
+    }
+    let first: Told = serde_json::from_value(ask_server(path, &request(None))?)?;
+    let uri = first.uri.with_context(|| format!("{}: its server is still starting", path.display()))?;
+    let source = NbdSource::connect(&uri.replacen("NAME", name, 1), None)?;
+    // From here on its server has it open: what it says now is of what is read.
+    let told = serde_json::from_value(ask_server(path, &request(since))?)?;
+    Ok((Box::new(source), told, OwnPool(None)))
+}
+
+/// A snapshot in a pool that this process has open.
+struct VolumeSource {
+    shown: String,
+    volume: Arc<Volume>,
+}
+
+impl VolumeSource {
+    fn failed(&self) -> impl Fn(std::io::Error) -> ImageError + '_ {
+        |source| ImageError::Io { path: self.shown.clone(), op: "read", source }
+    }
+}
+
+impl Source for VolumeSource {
+    fn format(&self) -> &'static str {
+        "volume"
+    }
+
+    fn size(&self) -> Option<u64> {
+        Some(self.volume.size())
+    }
+
+    fn next_data(&mut self, from: u64) -> image::Result<Option<Range<u64>>> {
+        let mut found = None;
+        let mut is_data = |extent: export::Extent| {
+            found = Some(extent.range).filter(|_| extent.block == Block::Data);
+            found.is_none()
+        };
+        if from < self.volume.size() {
+            self.volume.extents(from..self.volume.size(), &mut is_data).map_err(self.failed())?;
+        }
+        Ok(found)
+    }
+
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> image::Result<usize> {
+        let there = self.volume.size().saturating_sub(offset).min(buf.len() as u64) as usize;
+        BlockDevice::read_at(&*self.volume, offset, &mut buf[..there]).map_err(self.failed())?;
+        Ok(there)
+    }
+}
