@@ -260,16 +260,7 @@ impl Pool {
             return Err(PoolError::Refused(format!("{volume} is a snapshot already")));
         }
         let of = of.clone();
-        let (index, id) = catalog.vacant()?;
-        let entry = CatalogEntry {
-            state: CatalogState::Snapshot,
-            id,
-            origin: Some(of.id),
-            created: now(),
-            name: name.into(),
-            ..of
-        };
-        self.put_entry(&mut catalog, index, entry, Some(source))
+        self.derive(&mut catalog, (source, of), CatalogState::Snapshot, name)
     }
 
     /// Makes a volume that is equal to a snapshot, in constant time. It is durable when this returns.
@@ -284,16 +275,21 @@ impl Pool {
             return Err(PoolError::Refused(format!("{snapshot} is no snapshot: make one of it first")));
         }
         let of = of.clone();
+        self.derive(&mut catalog, (source, of), CatalogState::Volume, name)
+    }
+
+    /// Puts an entry that begins with the content of another.
+    fn derive(
+        &self,
+        catalog: &mut Catalog,
+        (source, of): (u32, CatalogEntry),
+        state: CatalogState,
+        name: &str,
+    ) -> Result<()> {
         let (index, id) = catalog.vacant()?;
-        let entry = CatalogEntry {
-            state: CatalogState::Volume,
-            id,
-            origin: Some(of.id),
-            created: now(),
-            name: name.into(),
-            ..of
-        };
-        self.put_entry(&mut catalog, index, entry, Some(source))
+        let (origin, name) = (Some(of.id), name.into());
+        let entry = CatalogEntry { state, id, origin, created: now(), name, ..of };
+        self.put_entry(catalog, index, entry, Some(source))
     }
 
     /// Puts an entry into a slot; it gets the root that another slot has.
