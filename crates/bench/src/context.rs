@@ -138,6 +138,11 @@ impl Context {
         files::make_cold(path, self.options.tiny)
     }
 
+    /// Empties the page cache, without a look at what the host has in its own.
+    pub fn empty_cache(&self, path: &Path) -> Result<Cold> {
+        files::empty_cache(path, self.options.tiny)
+    }
+
     /// The images to store: those of `--images`, else the set called `setting`;
     /// with `--tiny` a generated set.
     pub fn images(&self, setting: &str, tiny: GeneratedShape) -> Result<ImageSet> {

@@ -6,6 +6,7 @@ pub mod hash_only;
 pub mod index;
 pub mod livedfs_b1;
 pub mod peers;
+pub mod pools;
 pub mod requests;
 pub mod revdedup;
 pub mod sparse_huge;

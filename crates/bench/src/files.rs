@@ -99,6 +99,13 @@ pub enum Cold {
 pub fn make_cold(path: &Path, only_these: bool) -> Result<Cold> {
     if !only_these {
         make_all_warm(path)?;
+    }
+    empty_cache(path, only_these)
+}
+
+/// Empties the page cache, at least of the files under `path`, which are synced.
+pub fn empty_cache(path: &Path, only_these: bool) -> Result<Cold> {
+    if !only_these {
         rustix::fs::sync();
         if fs::write("/proc/sys/vm/drop_caches", "3").is_ok() {
             return Ok(Cold::DropCaches);

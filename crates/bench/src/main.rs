@@ -27,6 +27,7 @@ use context::{Context, Options};
 use experiments::fleet::FleetOptions;
 use experiments::index::IndexOptions;
 use experiments::peers::{Measured, PeersOptions};
+use experiments::pools::{self, PoolsOptions};
 use experiments::requests::RequestsOptions;
 use experiments::revdedup::{self, RevdedupOptions};
 use experiments::vmc::{self, VmcOptions};
@@ -66,6 +67,14 @@ enum Command {
     ExportsBoot,
     /// Space saved on images of several distributions (LiveDFS 2011, experiment B1)
     LivedfsB1,
+    /// Volumes of a pool against plain files: unique write, read, duplicate write (LiveDFS 2011, experiments A1 to A3)
+    LivedfsA(PoolsOptions),
+    /// Opening a pool after a kill (LiveDFS 2011, experiment A4)
+    LivedfsA4(PoolsOptions),
+    /// Memory of the fingerprint filter, and the time to fill it (LiveDFS 2011, section 2.2)
+    LivedfsMem(PoolsOptions),
+    /// A volume of a pool over NBD against a raw file served by qemu-storage-daemon
+    PoolNbd(PoolsOptions),
     /// Backup and restore of a sparse 1 TiB disk against a dense one of the same data
     SparseHuge,
     /// Unique data against plain files (RevDedup 2013, table 1)
@@ -137,6 +146,10 @@ fn start(Arguments { command, options }: Arguments) -> anyhow::Result<()> {
         Command::ExportsReads => experiments::exports::reads::run(&Context::start("exports-reads", options)?),
         Command::ExportsBoot => experiments::exports::boot::run(&Context::start("exports-boot", options)?),
         Command::LivedfsB1 => experiments::livedfs_b1::run(&Context::start("livedfs-b1", options)?),
+        Command::LivedfsA(o) => pools::sequential::run(&Context::start("livedfs-a", options)?, &o),
+        Command::LivedfsA4(o) => pools::recovery::run(&Context::start("livedfs-a4", options)?, &o),
+        Command::LivedfsMem(o) => pools::filter::run(&Context::start("livedfs-mem", options)?, &o),
+        Command::PoolNbd(o) => pools::nbd::run(&Context::start("pool-nbd", options)?, &o),
         Command::SparseHuge => experiments::sparse_huge::run(&Context::start("sparse-huge", options)?),
         Command::RevdedupT1(o) => revdedup::t1::run(&Context::start("revdedup-t1", options)?, &o),
         Command::RevdedupF6(o) => revdedup::f6::run(&Context::start("revdedup-f6", options)?, &o),

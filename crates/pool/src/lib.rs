@@ -11,6 +11,7 @@
 
 mod catalog;
 mod check;
+mod clocks;
 mod device;
 mod engine;
 mod error;
@@ -19,6 +20,7 @@ mod pool;
 mod volume;
 
 pub use check::{CheckReport, Finding};
+pub use clocks::Stages;
 pub use device::{Device, FileDevice, FsDevice};
 pub use error::{PoolError, Result};
 pub use format::pool::{Sharing, VolumeId};

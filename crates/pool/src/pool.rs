@@ -12,6 +12,7 @@ use format::pool::{CatalogEntry, CatalogState, Geometry, MapEntry, MapRoot, Pool
 use parking_lot::Mutex;
 
 use crate::catalog::{check_name, Catalog};
+use crate::clocks::Stages;
 use crate::device::Device;
 use crate::engine::{format_device, Engine, Settings, Urgency};
 use crate::error::{PoolError, Result};
@@ -187,6 +188,11 @@ impl Pool {
             filter_entries,
             filter_bytes,
         }
+    }
+
+    /// Where the time of writes went since the pool was opened.
+    pub fn stages(&self) -> Stages {
+        self.engine.clocks.stages()
     }
 
     /// What volumes and snapshots hold. Reads all maps and counts; somebody may write meanwhile.

@@ -2,4 +2,4 @@
 
 pub mod boot;
 pub mod reads;
-mod server;
+pub mod server;

@@ -17,6 +17,7 @@ use super::journal::Ring;
 use super::page::PageCache;
 use super::recovery::replay;
 use super::state::{Engine, Settings, Wanted};
+use crate::clocks::Clocks;
 use crate::device::Device;
 use crate::error::{PoolError, Result};
 use crate::filter::Filter;
@@ -128,6 +129,7 @@ impl Engine {
             id: superblock.pool,
             geometry,
             filter: Filter::new(geometry.blocks),
+            clocks: Clocks::default(),
             settings,
             pages: PageCache::new(settings.cache_pages),
             commit: Mutex::new(Commit::new(replayed.next.chunk)),

@@ -12,6 +12,7 @@ use super::epochs::{EpochGuard, Epochs};
 use super::groups::Groups;
 use super::journal::Ring;
 use super::page::{Page, PageCache};
+use crate::clocks::Clocks;
 use crate::device::Device;
 use crate::error::{PoolError, Result};
 use crate::filter::Filter;
@@ -41,6 +42,8 @@ pub struct Engine {
     pub geometry: Geometry,
     /// The index in memory.
     pub filter: Filter,
+    /// Where the time of writes goes.
+    pub clocks: Clocks,
     pub(super) settings: Settings,
     pub(super) pages: PageCache,
     pub(super) commit: Mutex<Commit>,

@@ -6,6 +6,7 @@ use chunk::Fingerprint;
 use format::pool::{MapEntry, PoolBlock, Sharing, BLOCK_BYTES, MAP_SLOTS};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::in_flight::Claims;
 use super::map::{entry_of, Walk};
 use super::Volume;
 use crate::engine::{Need, Run, Transaction, Urgency};
@@ -38,6 +39,8 @@ struct Piece<'a> {
     /// None of null blocks, or where nothing is shared.
     fingerprints: Vec<Option<Fingerprint>>,
     is_null: Vec<bool>,
+    /// What the map tells content by; of null blocks without meaning.
+    checks: Vec<u64>,
     /// What the one block must still be for the write to take effect.
     expected: Option<MapEntry>,
 }
@@ -93,36 +96,14 @@ impl Volume {
 
     /// Writes whole blocks. Returns whether the block was what was expected.
     fn write_blocks(&self, first: u64, data: &[u8], expected: Option<MapEntry>) -> Result<bool> {
-        let piece = self.piece(first, data, expected);
+        let clocks = &self.engine.clocks;
+        let piece = clocks.hash.time(|| self.piece(first, data, expected));
         let mut todo: Vec<usize> = (0..piece.is_null.len()).collect();
         loop {
-            let mut plans = vec![Plan::Later; piece.is_null.len()];
             let mut claims = self.in_flight.claims();
-            let mut fresh = Vec::new();
-            let mut twins: HashMap<Fingerprint, usize> = HashMap::new();
-            let mut candidates = Vec::new();
-            for &n in &todo {
-                plans[n] = match piece.fingerprints[n] {
-                    _ if piece.is_null[n] => Plan::Null,
-                    None => Plan::Twin(n),
-                    Some(fingerprint) => match twins.get(&fingerprint) {
-                        Some(other) => Plan::Twin(*other),
-                        None => match self.engine.find(&fingerprint, &mut candidates) {
-                            Some(block) => Plan::Share(block),
-                            None if claims.claim(fingerprint) => {
-                                twins.insert(fingerprint, n);
-                                Plan::Twin(n)
-                            }
-                            None => Plan::Later,
-                        },
-                    },
-                };
-                if matches!(plans[n], Plan::Twin(own) if own == n) {
-                    fresh.push(n);
-                }
-            }
-            let runs = self.write_new(&piece, &fresh, &mut plans)?;
-            match self.commit(&piece, &todo, &plans) {
+            let (mut plans, fresh) = clocks.find.time(|| self.plan(&piece, &todo, &mut claims));
+            let runs = clocks.data.time(|| self.write_new(&piece, &fresh, &mut plans))?;
+            match clocks.map.time(|| self.commit(&piece, &todo, &plans)) {
                 Ok((Outcome::Changed, _)) => {
                     self.undo(&piece, &plans, runs);
                     return Ok(false);
@@ -164,7 +145,39 @@ impl Volume {
                 at += run.len();
             }
         }
-        Piece { first, data, fingerprints, is_null, expected }
+        // Here, not when the map is changed: that happens with the commit lock.
+        let check = |(block, is_null): (&[u8], &bool)| if *is_null { 0 } else { xxh3_64(block) };
+        let checks = data.chunks_exact(BLOCK_BYTES).zip(&is_null).map(check).collect();
+        Piece { first, fingerprints, is_null, checks, data, expected }
+    }
+
+    /// What becomes of each block of `todo`, and those whose content nothing has.
+    fn plan(&self, piece: &Piece<'_>, todo: &[usize], claims: &mut Claims<'_>) -> (Vec<Plan>, Vec<usize>) {
+        let mut plans = vec![Plan::Later; piece.is_null.len()];
+        let mut fresh = Vec::new();
+        let mut twins: HashMap<Fingerprint, usize> = HashMap::new();
+        let mut candidates = Vec::new();
+        for &n in todo {
+            plans[n] = match piece.fingerprints[n] {
+                _ if piece.is_null[n] => Plan::Null,
+                None => Plan::Twin(n),
+                Some(fingerprint) => match twins.get(&fingerprint) {
+                    Some(other) => Plan::Twin(*other),
+                    None => match self.engine.find(&fingerprint, &mut candidates) {
+                        Some(block) => Plan::Share(block),
+                        None if claims.claim(fingerprint) => {
+                            twins.insert(fingerprint, n);
+                            Plan::Twin(n)
+                        }
+                        None => Plan::Later,
+                    },
+                },
+            };
+            if matches!(plans[n], Plan::Twin(own) if own == n) {
+                fresh.push(n);
+            }
+        }
+        (plans, fresh)
     }
 
     /// Writes blocks that nothing has the content of, in as few runs as the free space allows.
@@ -273,23 +286,14 @@ impl Volume {
                 continue;
             }
             old.into_iter().for_each(|old| t.refer(old, -1));
-            let entry = match (plans[n], block) {
-                (Plan::New(_), Some(block)) => {
-                    t.new_data(block, piece.fingerprints[n]);
-                    self.entry_for(piece, n, block)
-                }
-                (_, Some(block)) => {
-                    t.refer(block, 1);
-                    self.entry_for(piece, n, block)
-                }
-                (_, None) => MapEntry::NONE,
-            };
+            match (plans[n], block) {
+                (Plan::New(_), Some(block)) => t.new_data(block, piece.fingerprints[n]),
+                (_, Some(block)) => t.refer(block, 1),
+                (_, None) => {}
+            }
+            let entry = block.map_or(MapEntry::NONE, |block| MapEntry::data(block, piece.checks[n]));
             t.set_map(&leaf, slot(n), &[entry]);
         }
         Ok((Outcome::Done, stale))
-    }
-
-    fn entry_for(&self, piece: &Piece<'_>, n: usize, block: PoolBlock) -> MapEntry {
-        MapEntry::data(block, xxh3_64(&piece.data[n * BLOCK_BYTES..(n + 1) * BLOCK_BYTES]))
     }
 }

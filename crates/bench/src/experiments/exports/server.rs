@@ -43,6 +43,28 @@ impl Server {
         Self::start(command, socket)
     }
 
+    /// Sapwood, with all volumes of a pool.
+    pub fn pool(program: &Path, pool: &Path, socket: &Path) -> Result<Server> {
+        let mut command = Command::new(program);
+        command.args(["--quiet", "pool", "serve"]).arg(pool).arg("--nbd").arg(socket);
+        Self::start(command, socket)
+    }
+
+    /// qemu-storage-daemon with a raw file that can be written, through the page cache; the export is called `disk`.
+    pub fn storage_daemon(image: &Path, socket: &Path) -> Result<Server> {
+        let mut command = Command::new("qemu-storage-daemon");
+        command.arg("--blockdev").arg(format!("driver=file,node-name=file,filename={}", image.display()));
+        command.args(["--blockdev", "driver=raw,node-name=raw,file=file"]);
+        command.arg("--nbd-server").arg(format!("addr.type=unix,addr.path={}", socket.display()));
+        command.args(["--export", "type=nbd,id=disk,node-name=raw,name=disk,writable=on"]);
+        Self::start(command, socket)
+    }
+
+    /// Where it listens.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
     fn start(mut command: Command, socket: &Path) -> Result<Server> {
         let _ = fs::remove_file(socket);
         let name = command.get_program().to_string_lossy().into_owned();

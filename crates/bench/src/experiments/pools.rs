@@ -1,0 +1,25 @@
+//! Pools: live disks that share blocks, beside plain files and raw exports.
+
+mod blocks;
+mod device;
+pub mod filter;
+pub mod nbd;
+mod nbd_client;
+pub mod recovery;
+pub mod sequential;
+
+/// Options of the experiments with pools.
+#[derive(clap::Args, Clone, Debug)]
+pub struct PoolsOptions {
+    /// MiB that are written
+    #[arg(long, value_name = "MIB")]
+    pub data: Option<u64>,
+}
+
+impl PoolsOptions {
+    /// The bytes to write, a multiple of 1 MiB: `mib`, or `tiny_mib` if the experiment is tiny, or what was asked for.
+    fn bytes(&self, context: &crate::context::Context, mib: u64, tiny_mib: u64) -> u64 {
+        let usual = if context.options.tiny { tiny_mib } else { mib };
+        self.data.unwrap_or(usual).max(1) << 20
+    }
+}
