@@ -31,8 +31,12 @@ impl Engine {
             (commit.writer.len(), commit.dirty.len())
         };
         let journal_bytes = self.geometry.journal_blocks as usize * BLOCK_BYTES;
-        if chunk_bytes > (journal_bytes / 16).min(2 << 20) {
+        let most = (journal_bytes / 16).min(8 << 20);
+        if chunk_bytes > most {
             self.flush()?;
+        } else if chunk_bytes > most / 4 {
+            // Nobody waits: the next chunk is filled while this one is written.
+            self.want(Wanted::Flush);
         }
         let used = self.journal_used.load(Ordering::Relaxed);
         let journal = self.geometry.journal_blocks;
@@ -143,11 +147,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Tells the thread that runs [`Engine::maintain`] what to do.
+    /// Tells the thread that runs [`Engine::maintain`] what to do, if it was not told to do more.
     pub(super) fn want(&self, what: Wanted) {
         let (wanted, changed) = &self.wanted;
         let mut wanted = wanted.lock();
-        if *wanted != Wanted::End && *wanted != what {
+        if *wanted < what {
             *wanted = what;
             changed.notify_one();
         }
@@ -176,7 +180,7 @@ impl Engine {
             let done = match what {
                 Wanted::End => return,
                 Wanted::Checkpoint => self.checkpoint(),
-                Wanted::Nothing => self.flush().map(|()| self.release(Vec::new())),
+                Wanted::Nothing | Wanted::Flush => self.flush().map(|()| self.release(Vec::new())),
             };
             // The failure is kept, and the next call on the pool returns it.
             if done.is_err() {

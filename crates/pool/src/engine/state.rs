@@ -74,10 +74,11 @@ pub struct Engine {
     pub(super) wanted: (Mutex<Wanted>, Condvar),
 }
 
-/// What the thread that writes pages back is told.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// What the thread that writes pages back is told. A later one includes those before it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Wanted {
     Nothing,
+    Flush,
     Checkpoint,
     End,
 }

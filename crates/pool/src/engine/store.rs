@@ -61,23 +61,59 @@ impl Engine {
             what: format!("the map of {}", self.device.location()),
             why: format!("it names block {block}, which is no data block"),
         })?;
-        let page = self.store_page(slot.page)?;
-        let bytes = page.array::<{ StoreEntry::BYTES }>(slot.offset);
-        let (mut count, mut fingerprint) = ([0; 4], [0; 32]);
-        count.copy_from_slice(&bytes[..4]);
-        fingerprint.copy_from_slice(&bytes[4..]);
-        Ok((StoreEntry::decode(count), Fingerprint(fingerprint)))
+        Ok(decode_entry(self.store_page(slot.page)?.array(slot.offset)))
     }
 
+    /// Begins to look fingerprints up, one after the other.
+    pub fn search(&self) -> Search<'_> {
+        Search { engine: self, candidates: Vec::new(), page: None, last: None }
+    }
+}
+
+/// Looks fingerprints up. Content that was written in a row lies in a row: the block behind the last one that was found is
+/// looked at first, without the filter.
+pub struct Search<'e> {
+    engine: &'e Engine,
+    candidates: Vec<PoolBlock>,
+    /// The page of a store that was looked at last.
+    page: Option<Arc<Page>>,
+    last: Option<PoolBlock>,
+}
+
+impl Search<'_> {
     /// A block that has this fingerprint now and may be referred to once more. Only a transaction can rely on it.
-    pub fn find(&self, fingerprint: &Fingerprint, candidates: &mut Vec<PoolBlock>) -> Option<PoolBlock> {
-        candidates.clear();
-        self.filter.candidates(fingerprint, candidates);
-        // A store that cannot be read costs space, not the write.
-        candidates.iter().copied().find(|block| {
-            self.store_entry(*block).is_ok_and(|(entry, found)| can_share(entry) && found == *fingerprint)
+    pub fn find(&mut self, fingerprint: &Fingerprint) -> Option<PoolBlock> {
+        let next = self.last.map(|last| PoolBlock(last.0 + 1));
+        self.last = next.filter(|next| self.has(*next, fingerprint));
+        if self.last.is_none() {
+            let mut candidates = std::mem::take(&mut self.candidates);
+            candidates.clear();
+            self.engine.filter.candidates(fingerprint, &mut candidates);
+            self.last = candidates.iter().copied().find(|block| self.has(*block, fingerprint));
+            self.candidates = candidates;
+        }
+        self.last
+    }
+
+    /// Whether a block can be shared for this fingerprint. A store that cannot be read costs space, not the write.
+    fn has(&mut self, block: PoolBlock, fingerprint: &Fingerprint) -> bool {
+        let Some(slot) = self.engine.geometry.store_slot(block) else { return false };
+        if self.page.as_ref().is_none_or(|page| page.block != slot.page) {
+            self.page = self.engine.store_page(slot.page).ok();
+        }
+        self.page.as_ref().is_some_and(|page| {
+            let (entry, found) = decode_entry(page.array(slot.offset));
+            can_share(entry) && found == *fingerprint
         })
     }
+}
+
+/// Count and fingerprint of a slot of a store.
+pub fn decode_entry(bytes: [u8; StoreEntry::BYTES]) -> (StoreEntry, Fingerprint) {
+    let (mut count, mut fingerprint) = ([0; 4], [0; 32]);
+    count.copy_from_slice(&bytes[..4]);
+    fingerprint.copy_from_slice(&bytes[4..]);
+    (StoreEntry::decode(count), Fingerprint(fingerprint))
 }
 
 /// Whether a block with this entry may be named once more for its fingerprint.

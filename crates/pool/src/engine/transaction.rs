@@ -4,6 +4,7 @@
 //! the commit lock. Where a page is missing, the lock is given back, the page is read, and the transaction begins anew. So
 //! nobody waits for the device with the lock, and what a transaction saw is true when it takes effect.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use parking_lot::MutexGuard;
 use super::commit::Commit;
 use super::page::Page;
 use super::state::Engine;
+use super::store::decode_entry;
 use crate::error::{PoolError, Result};
 use crate::filter::prefix;
 
@@ -65,6 +67,7 @@ pub struct Transaction<'e> {
     changes: Vec<Change>,
     nodes: Vec<NewNode>,
     gone: Vec<PoolBlock>,
+    last_store: RefCell<Option<Arc<Page>>>,
 }
 
 impl Engine {
@@ -84,6 +87,7 @@ impl Engine {
                 changes: Vec::new(),
                 nodes: Vec::new(),
                 gone: Vec::new(),
+                last_store: RefCell::new(None),
             };
             let outcome = match body(&mut transaction) {
                 Ok(value) => transaction.take_effect().map(|left_filter| (value, left_filter)),
@@ -121,12 +125,20 @@ impl Transaction<'_> {
     /// What the store says of a block.
     pub fn entry(&self, block: PoolBlock) -> std::result::Result<(StoreEntry, Fingerprint), Need> {
         let slot = self.slot(block)?;
-        let page = self.page(slot.page, PageKind::Store)?;
-        let bytes = page.array::<{ StoreEntry::BYTES }>(slot.offset);
-        let (mut count, mut fingerprint) = ([0; 4], [0; 32]);
-        count.copy_from_slice(&bytes[..4]);
-        fingerprint.copy_from_slice(&bytes[4..]);
-        Ok((StoreEntry::decode(count), Fingerprint(fingerprint)))
+        Ok(decode_entry(self.store_page(slot.page)?.array(slot.offset)))
+    }
+
+    /// A page of a store. Blocks follow each other, so that it is often the one that was asked for last.
+    fn store_page(&self, block: PoolBlock) -> std::result::Result<Arc<Page>, Need> {
+        let mut last = self.last_store.borrow_mut();
+        match &*last {
+            Some(page) if page.block == block => Ok(Arc::clone(page)),
+            _ => {
+                let page = self.page(block, PageKind::Store)?;
+                *last = Some(Arc::clone(&page));
+                Ok(page)
+            }
+        }
     }
 
     /// Changes bytes of a page. What stands there is still seen until the transaction takes effect.
@@ -191,8 +203,8 @@ impl Transaction<'_> {
         for same_block in changes.chunk_by(|a, b| a.block == b.block) {
             let block = same_block[0].block;
             let slot = self.slot(block)?;
-            let page = self.page(slot.page, PageKind::Store)?;
-            let (old, old_fingerprint) = self.entry(block)?;
+            let page = self.store_page(slot.page)?;
+            let (old, old_fingerprint) = decode_entry(page.array(slot.offset));
             let new = self.counted(block, old, same_block)?;
             let (mut bytes, mut length) = ([0; StoreEntry::BYTES], StoreEntry::COUNT_BYTES);
             bytes[..4].copy_from_slice(&new.encode());

@@ -156,14 +156,14 @@ impl Volume {
         let mut plans = vec![Plan::Later; piece.is_null.len()];
         let mut fresh = Vec::new();
         let mut twins: HashMap<Fingerprint, usize> = HashMap::new();
-        let mut candidates = Vec::new();
+        let mut search = self.engine.search();
         for &n in todo {
             plans[n] = match piece.fingerprints[n] {
                 _ if piece.is_null[n] => Plan::Null,
                 None => Plan::Twin(n),
                 Some(fingerprint) => match twins.get(&fingerprint) {
                     Some(other) => Plan::Twin(*other),
-                    None => match self.engine.find(&fingerprint, &mut candidates) {
+                    None => match search.find(&fingerprint) {
                         Some(block) => Plan::Share(block),
                         None if claims.claim(fingerprint) => {
                             twins.insert(fingerprint, n);
