@@ -38,6 +38,8 @@ enum Work {
     Delete(usize),
     /// The newest snapshot of a disk, whichever that is.
     DeleteNewest(&'static str),
+    /// A disk with all its snapshots.
+    Remove(&'static str),
     Gc,
     Compact,
     Reindex,
@@ -135,6 +137,11 @@ impl World {
                 self.deleted.lock().unwrap().push(newest);
                 is_no_damage(&vault.delete(disk, &[&newest.to_string()])?);
             }
+            Remove(disk) => {
+                let report = vault.remove(disk)?.deletion;
+                self.deleted.lock().unwrap().extend(report.deleted.iter().map(|s| s.id));
+                is_no_damage(&report);
+            }
             Gc | Compact => {
                 let report = if work == Gc { vault.gc(false)? } else { vault.compact(None, 0.01)? };
                 assert!(report.skipped.is_empty() && report.compacted.damaged == 0, "{report:?}");
@@ -168,6 +175,7 @@ impl World {
                     && others.iter().any(|w| matches!(w, Gc | Compact | Popular))
             }
             Restore(n) => matches!(e, VaultError::NotFound { .. }) && others.contains(&Delete(n)),
+            Remove(_) => matches!(e, VaultError::NotFound { .. }) && others.contains(&work),
             _ => false,
         }
     }
@@ -277,6 +285,8 @@ fn three_at_once() {
         [Backup("f/x", 2), Delete(4), Gc],
         [Backup("a/x", 4), Backup("e/x", 9), Delete(0)],
         [Restore(3), Delete(1), Compact],
+        [Backup("e/x", 9), Remove("a/x"), Gc],
+        [Gc, Backup("e/x", 9), Remove("a/x")],
     ] {
         for policy in SMALL {
             let (first, _) = nest(policy, works, (u64::MAX, u64::MAX));
@@ -323,6 +333,9 @@ fn restores() {
     everywhere(Restore(0), &[Delete(0), Delete(1), Gc, Compact]);
     everywhere(Restore(0), &[Backup("a/x", 4), Delete(0), Gc]);
     everywhere(Restore(2), &[Delete(0), Delete(1), Gc]);
+    // The owner of what a clone references is compacted, and removed.
+    everywhere(Restore(3), &[Delete(0), Compact]);
+    everywhere(Restore(3), &[Remove("a/x"), Gc, Compact]);
 }
 
 #[test]
@@ -343,6 +356,8 @@ fn backups_of_clones() {
     everywhere(Backup("f/x", 2), &[Delete(4), Gc]);
     everywhere(Backup("f/x", 2), &[Delete(4), Delete(0), Delete(1), Delete(3), Gc]);
     everywhere(Delete(4), &[Backup("f/x", 2), Delete(1), Verify]);
+    everywhere(Backup("e/x", 9), &[Remove("a/x"), Gc]);
+    everywhere(Remove("a/x"), &[Backup("e/x", 9), Restore(3)]);
 }
 
 /// Of a disk that is new; its content is what deleted snapshots have left.
@@ -410,6 +425,31 @@ fn the_latest_is_what_was_latest_when_the_deletion_began() {
             world.deleted.lock().unwrap().extend(expected);
             world.check();
         }
+    }
+}
+
+/// A backup that had put its hooks before a reindexing began, and committed after that had read its disk, was found by
+/// nobody until the next reindexing: its hooks were deleted with the old ones.
+#[test]
+fn a_reindexing_keeps_the_hooks_of_backups_under_way() {
+    for policy in SMALL.into_iter().filter(|p| matches!(p.global, Global::Chunks { .. } | Global::Segments)) {
+        let world = Arc::new(World::new(policy));
+        let other = world.clone();
+        let hooks = |world: &World| world.fs.file_names("objects/index/hooks").len();
+        let before = hooks(&world);
+        let meanwhile = Box::new(move || {
+            assert!(hooks(&other) > before, "it has not put its hooks yet");
+            other.carry_out(&other.vault(), Reindex).unwrap();
+        });
+        // The first swap registers the session, the second commits.
+        let store = Between::before_swap(SimStore::open_on(world.fs.process()).unwrap(), 1, meanwhile);
+        let vault = Vault::open(Arc::new(store)).unwrap();
+        world.carry_out(&vault, Backup("b/x", 101)).unwrap();
+        drop(vault);
+        let options = BackupOptions { policy: Some(policy), ..BackupOptions::default() };
+        let source = Box::new(Bytes(content(101)));
+        let report = world.vault().backup("g/x", source, &options, &Progress::default()).unwrap();
+        assert_eq!(report.snapshot.new_bytes, 0, "{}", policy.name);
     }
 }
 

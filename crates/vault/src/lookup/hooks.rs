@@ -10,9 +10,9 @@ use crate::base::error::{Named, Result, UnlessDamaged, VaultError};
 use crate::base::random::random_token;
 use crate::manifest::folder::{list_names, Folder};
 use chunk::Fingerprint;
-use format::{names, ContainerId, DiskId, Hook, HookRange, HooksFooter, Kind, HOOK_BYTES};
+use format::{names, ContainerId, DiskId, Hook, HookRange, HooksFooter, Kind, WriterNo, HOOK_BYTES};
 use stale::StaleHooks;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use store::Entry;
 
 /// Memory for objects that are read whole.
@@ -65,7 +65,7 @@ impl Hooks {
             listed.push(e);
             Ok(())
         })?;
-        for Entry { name, len } in listed {
+        for Entry { name, len, .. } in listed {
             let whole = len <= room.min(WHOLE_BYTES_MAX);
             let opened = if whole { Object::read_whole(folder, name) } else { Object::open(folder, name) };
             let Some(object) = opened.unless_damaged()? else { continue };
@@ -239,8 +239,26 @@ pub(crate) fn join(folder: &Folder, bytes_max: u64, weed: bool) -> Result<usize>
         };
         let Some(of_size) = by_size.values_mut().find(full) else { return Ok(all) };
         let of_size: Vec<String> = of_size.drain(..of_size.len().min(JOINED_AT_ONCE)).map(|o| o.1).collect();
-        join_all(folder, &of_size, weed)?;
+        let mut stale = weed.then(|| StaleHooks::new(folder));
+        join_all(folder, &of_size, &mut |owner, id| stale.as_mut().map_or(Ok(true), |s| s.keeps(owner, id)))?;
     }
+}
+
+/// Deletes objects, but keeps the hooks of some writers. Returns how many objects it deleted.
+pub(crate) fn delete_but(
+    folder: &Folder,
+    objects: &[String],
+    writers: &HashSet<(DiskId, WriterNo)>,
+) -> Result<u64> {
+    if writers.is_empty() {
+        return delete_all(folder, objects);
+    }
+    let mut keeps = |owner, id: ContainerId| Ok(writers.contains(&(owner, id.writer())));
+    objects.chunks(JOINED_AT_ONCE).try_fold(0, |n, some| Ok(n + join_all(folder, some, &mut keeps)?))
+}
+
+fn delete_all(folder: &Folder, objects: &[String]) -> Result<u64> {
+    objects.iter().try_fold(0, |n, name| Ok(n + u64::from(folder.store.delete(name)?)))
 }
 
 /// Puts objects anew of whose hooks a quarter or more leads nowhere, by a sample of them.
@@ -249,7 +267,9 @@ pub(crate) fn weed(folder: &Folder) -> Result<()> {
     let mut stale = StaleHooks::new(folder);
     for name in objects {
         match count_stale(folder, &name, &mut stale).unless_damaged()? {
-            Some((gone, looked)) if gone > 0 && 4 * gone >= looked => join_all(folder, &[name], true)?,
+            Some((gone, looked)) if gone > 0 && 4 * gone >= looked => {
+                join_all(folder, &[name], &mut |owner, id| stale.keeps(owner, id))?;
+            }
             _ => {}
         }
     }
@@ -272,8 +292,12 @@ fn count_stale(folder: &Folder, name: &str, stale: &mut StaleHooks) -> Result<(u
     Ok((gone, looked))
 }
 
-/// Puts the hooks of several objects into one, and deletes the objects.
-fn join_all(folder: &Folder, of_size: &[String], weed: bool) -> Result<()> {
+/// Puts the hooks of several objects that `keeps` wants into one, and deletes the objects. Returns how many these were.
+fn join_all(
+    folder: &Folder,
+    of_size: &[String],
+    keeps: &mut dyn FnMut(DiskId, ContainerId) -> Result<bool>,
+) -> Result<u64> {
     let mut sources = Vec::new();
     let mut footers = JOINED_FOOTERS_BYTES;
     for name in of_size {
@@ -295,7 +319,6 @@ fn join_all(folder: &Folder, of_size: &[String], weed: bool) -> Result<()> {
         s.owners =
             s.object.footer.owners.iter().map(|d| owners.binary_search(d).ok().map(|n| n as u32)).collect();
     }
-    let mut stale = weed.then(|| StaleHooks::new(folder));
     let name = names::hooks(random_token()?);
     let mut footer = HooksFooter::for_hooks(sources.iter().map(|s| s.object.hooks).sum(), owners);
     let mut out = folder.store.writer(&name)?;
@@ -315,10 +338,8 @@ fn join_all(folder: &Folder, of_size: &[String], weed: bool) -> Result<()> {
         if last == Some(hook) {
             continue;
         }
-        if let Some(stale) = &mut stale {
-            if !stale.keeps(footer.owners[hook.owner as usize], hook.container)? {
-                continue;
-            }
+        if !keeps(footer.owners[hook.owner as usize], hook.container)? {
+            continue;
         }
         last = Some(hook);
         footer.count(hook.prefix);
@@ -332,10 +353,7 @@ fn join_all(folder: &Folder, of_size: &[String], weed: bool) -> Result<()> {
         out.append(&footer.encode(folder.context(&name)))?;
         out.finish()?;
     }
-    for name in of_size {
-        folder.store.delete(name)?;
-    }
-    Ok(())
+    delete_all(folder, of_size)
 }
 
 /// An object that is joined with others: a piece of it is in memory.

@@ -13,7 +13,7 @@ use crate::manifest::session::Session;
 use crate::manifest::vault::Vault;
 use crate::recipe::reference_index::{extend, forget_all};
 use crate::recipe::stored::{read_page, read_root};
-use format::{names, ContainerId, Hook, Manifest, SnapshotEntry};
+use format::{names, ContainerId, DiskId, Hook, Manifest, SnapshotEntry, WriterKind, WriterNo};
 use std::collections::HashSet;
 
 /// Hooks that are put at once.
@@ -63,10 +63,14 @@ impl Vault {
     /// Rebuilds the hooks of all disks. Those of a disk are what the policy of its newest snapshot takes for hooks.
     pub fn reindex(&self) -> Result<ReindexReport> {
         let mut report = ReindexReport::default();
-        // Backups that commit meanwhile put theirs; those that were there go in the end.
+        // Those that were there go in the end. Backups that begin meanwhile put theirs.
         let old = list_names(&*self.store, names::HOOKS)?;
+        // Backups that may have put theirs before, and whose containers are not listed yet.
+        let mut under_way: HashSet<(DiskId, WriterNo)> = HashSet::new();
         for folder in self.all_folders()? {
             let Some(reader) = Reader::open(&folder).unless_damaged()? else { continue };
+            let backups = reader.manifest.writers.iter().filter(|w| w.kind == WriterKind::Backup);
+            under_way.extend(backups.map(|w| (folder.disk, w.no)));
             let mut found = Found { folder: &folder, hooks: Vec::new(), count: 0 };
             let newest = reader.manifest.newest();
             let policy = newest.and_then(|s| Policy::by_name(&s.policy).ok()).unwrap_or(BALANCED);
@@ -86,10 +90,9 @@ impl Vault {
             found.put()?;
             report.hooks += found.count;
         }
-        for object in &old {
-            report.removed += u64::from(self.store.delete(object)?);
-        }
-        hooks::join(&self.popular(), u64::MAX, true)?;
+        let folder = self.popular();
+        report.removed = hooks::delete_but(&folder, &old, &under_way)?;
+        hooks::join(&folder, u64::MAX, true)?;
         for folder in self.all_folders()? {
             report.reference_indexes += u64::from(rebuild_references(&folder)?);
         }
