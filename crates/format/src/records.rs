@@ -8,7 +8,7 @@ pub use verifications::{Verification, Verifications};
 
 use crate::bytes::{In, Malformed, Out, Result};
 use crate::frame::{decode_frame, encode_frame, Context, Kind};
-use crate::ids::{DiskId, WriterNo};
+use crate::ids::{DiskId, Token, WriterNo};
 
 /// What leads from a name to a disk's folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,6 +101,9 @@ impl ClaimRecord {
 /// A session that looks at containers of its folder, to remove what no disk references.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetiringRecord {
+    /// The session, whose writer is registered in the folder. The record counts as long as it lives, and until that writer
+    /// is fenced.
+    pub session: Token,
     /// The writers that made them, in order.
     pub writers: Vec<WriterNo>,
 }
@@ -112,6 +115,7 @@ impl RetiringRecord {
     /// As a frame: of at most [`Self::WRITERS_MAX`] writers.
     pub fn encode(&self, context: Context<'_>) -> Vec<u8> {
         let mut o = Out::default();
+        o.u64(self.session.0);
         self.writers.iter().for_each(|w| o.u32(w.0));
         encode_frame(Kind::Retiring, context, &o.0)
     }
@@ -119,18 +123,19 @@ impl RetiringRecord {
     /// From a frame.
     ///
     /// # Errors
-    /// A body that is no whole number of writers in order, or what any frame may have wrong.
+    /// A body that is no token and a whole number of writers in order, or what any frame may have wrong.
     pub fn decode(context: Context<'_>, bytes: &[u8]) -> Result<Self> {
         let body = decode_frame(Kind::Retiring, context, bytes)?;
         let mut i = In::new(&body);
-        let mut writers = Vec::with_capacity(body.len() / 4);
+        let session = Token(i.u64()?);
+        let mut writers = Vec::with_capacity(i.remaining() / 4);
         while i.remaining() > 0 {
             writers.push(WriterNo(i.u32()?));
         }
         if !writers.is_sorted() {
             return Err(Malformed::new("writers out of order"));
         }
-        Ok(RetiringRecord { writers })
+        Ok(RetiringRecord { session, writers })
     }
 }
 

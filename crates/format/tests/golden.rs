@@ -113,7 +113,8 @@ fn headers_and_the_vault_file() {
 fn what_is_left_over_is_refused() {
     let body = |kind, body: &[u8]| format::encode_frame(kind, HERE, body);
     assert!(ClaimRecord::decode(HERE, &body(Kind::Claim, &[1; 21])).is_err());
-    assert!(RetiringRecord::decode(HERE, &body(Kind::Retiring, &[1; 9])).is_err());
+    assert!(RetiringRecord::decode(HERE, &body(Kind::Retiring, &[1; 13])).is_err());
+    assert!(RetiringRecord::decode(HERE, &body(Kind::Retiring, &[1; 7])).is_err());
     assert!(ReaderRecord::decode(HERE, &body(Kind::Reader, &[0; 9])).is_err());
     assert!(NameRecord::decode(HERE, &body(Kind::Name, &[0; 15])).is_err());
 }

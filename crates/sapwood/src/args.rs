@@ -186,8 +186,12 @@ pub enum Command {
     /// Clean up after crashes, free space that deletions left, and compact containers
     Gc {
         /// Change nothing; only count the orphans in disks' folders that would be removed
-        #[arg(long)]
+        #[arg(long, conflicts_with = "all")]
         dry_run: bool,
+        /// Look at everything that disks share, not only at what deletions gave up: also finds space that damage has hidden
+        /// from them
+        #[arg(long)]
+        all: bool,
     },
     /// Rewrite containers that have many dead chunks, without these
     Compact {

@@ -41,7 +41,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Command::Config { what: ConfigWhat::Check { file } } => check::run(args, file.as_deref()),
         Command::Diff(a) => diff::run(args, a),
         Command::Files(a) => files::run(args, a),
-        Command::Gc { dry_run } => gc::collect(args, *dry_run),
+        Command::Gc { dry_run, all } => gc::collect(args, *dry_run, *all),
         Command::Compact { disk, threshold } => gc::compact(args, disk.as_deref(), *threshold),
         Command::Reindex => reindex::run(args),
         Command::Stats { availability: true, cluster, .. } => availability::run(args, cluster),

@@ -125,7 +125,7 @@ impl Fixture {
         vault.backup(DISKS[0], source, &options, &Progress::default()).unwrap();
         // And what a sweep leaves that dies while it looks at containers.
         let object = names::retiring(self.id_of(DISKS[1]), Token(0xcc));
-        let record = RetiringRecord { writers: (1..4).map(WriterNo).collect() };
+        let record = RetiringRecord { session: Token(0xcc), writers: (1..4).map(WriterNo).collect() };
         let file = path(dir.path(), &object);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(file, record.encode(Context { vault: vault.id(), place: &object })).unwrap();

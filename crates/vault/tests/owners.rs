@@ -149,6 +149,46 @@ fn a_full_store_gives_shared_space_back() {
     panic!("{} objects are left", world.objects("disks/").len());
 }
 
+/// A collection reads what other disks reference of an owner only if one of them references less than before.
+#[test]
+fn a_collection_looks_only_at_what_was_given_up() {
+    let first = content(6, 640);
+    let world = World::new(BALANCED_SMALL);
+    world.backup("a/x", &first);
+    world.backup("b/x", &first);
+    world.collect();
+    let store = SimStore::open_on(world.fs.clone()).unwrap();
+    // Whoever wants to know what they reference is told of damage.
+    for root in world.objects("disks/").into_iter().filter(|o| o.ends_with(".root")) {
+        store.delete(&root).unwrap();
+    }
+    world.collect();
+    let report = world.vault().gc_all().unwrap();
+    assert!(!report.skipped.is_empty(), "{report:?}");
+}
+
+/// What damage has hidden from a deletion is found by a collection of everything.
+#[test]
+fn a_collection_of_everything_finds_what_damage_has_hidden() {
+    let first = content(7, 640);
+    let world = World::new(BALANCED_SMALL);
+    world.backup("a/x", &first);
+    world.backup("b/x", &first);
+    world.delete("a/x").unwrap();
+    world.collect();
+    let store = SimStore::open_on(world.fs.clone()).unwrap();
+    for pages in world.objects("disks/").into_iter().filter(|o| o.ends_with(".pages")) {
+        store.delete(&pages).unwrap();
+    }
+    world.delete("b/x").unwrap();
+    world.collect();
+    let data = |world: &World| world.objects("disks/").iter().filter(|o| o.ends_with(".data")).count();
+    assert!(data(&world) > 0, "nothing was hidden");
+    let report = world.vault().gc_all().unwrap();
+    assert!(report.skipped.is_empty(), "{report:?}");
+    assert_eq!(data(&world), 0);
+}
+
 /// The name object of a disk says nothing of what others need of it.
 #[test]
 fn an_owner_without_snapshots_that_loses_its_name_stays() {

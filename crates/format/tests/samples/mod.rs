@@ -256,5 +256,5 @@ pub fn claim() -> ClaimRecord {
 }
 
 pub fn retiring() -> RetiringRecord {
-    RetiringRecord { writers: vec![WriterNo(3), WriterNo(70_000)] }
+    RetiringRecord { session: Token(0x0123_4567_89ab_cdef), writers: vec![WriterNo(3), WriterNo(70_000)] }
 }

@@ -11,7 +11,7 @@ use crate::container::dead::read_dead;
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::{list_names, Folder};
 use crate::manifest::rollback::load_checked;
-use crate::manifest::session::Session;
+use crate::manifest::session::{fence, fence_dead_maintenance, is_alive, Session};
 use format::{
     names, ClaimRecord, ContainerEntry, ContainerId, DiskId, Kind, RetiringRecord, RunSet, Token, WriterNo,
 };
@@ -157,24 +157,100 @@ impl Claims {
     }
 }
 
-/// Whether a living session looks at containers of a writer, to remove what is not referenced.
+/// Whether a session that may still commit looks at containers of a writer, to remove what is not referenced. One that is
+/// dead is fenced: only then is its record passed over.
 fn is_retiring(folder: &Folder, writer: WriterNo) -> Result<bool> {
     for name in list_names(&*folder.store, &names::retiring_of(folder.disk))? {
-        match folder.store.is_held(&name) {
-            Ok(false) => continue,
-            Ok(true) | Err(StoreError::Unreadable { .. }) => {}
-            Err(e) => return Err(e.into()),
-        }
-        let record = match folder.store.read(&name, Kind::Retiring.frame_max()) {
-            Err(StoreError::NotFound { .. }) => continue,
-            read => read.ok().and_then(|bytes| RetiringRecord::decode(folder.context(&name), &bytes).ok()),
+        let is_of_others = |r: &Option<RetiringRecord>| {
+            r.as_ref().is_some_and(|r| r.writers.binary_search(&writer).is_err())
         };
-        // One that cannot be read may be of any writer.
-        if record.is_none_or(|r| r.writers.binary_search(&writer).is_ok()) {
-            return Ok(true);
+        match read_retiring(folder, &name)? {
+            Retiring::Gone => {}
+            Retiring::Held(record) | Retiring::Left(record) if is_of_others(&record) => {}
+            Retiring::Held(_) => return Ok(true),
+            Retiring::Left(record) => match is_over(folder, record.as_ref()) {
+                Ok(true) => {}
+                // Where nobody can be fenced for want of room, it counts.
+                Err(e) if !e.is_full() => return Err(e),
+                _ => return Ok(true),
+            },
         }
     }
     Ok(false)
+}
+
+/// A retiring record; none if it cannot be read: then it may be of any writer.
+enum Retiring {
+    /// Its lease is held.
+    Held(Option<RetiringRecord>),
+    /// It is not.
+    Left(Option<RetiringRecord>),
+    Gone,
+}
+
+fn read_retiring(folder: &Folder, name: &str) -> Result<Retiring> {
+    let is_held = match folder.store.is_held(name) {
+        Ok(held) => held,
+        Err(StoreError::Unreadable { .. }) => true,
+        Err(e) => return Err(e.into()),
+    };
+    let record = match folder.store.read(name, Kind::Retiring.frame_max()) {
+        Err(StoreError::NotFound { .. }) => return Ok(Retiring::Gone),
+        read => read.ok().and_then(|bytes| RetiringRecord::decode(folder.context(name), &bytes).ok()),
+    };
+    Ok(if is_held { Retiring::Held(record) } else { Retiring::Left(record) })
+}
+
+/// Whether the session that has left a record can no longer commit: it is dead, and has been fenced. Where nobody knows whose
+/// record it is, it may be of any maintenance.
+fn is_over(folder: &Folder, left: Option<&RetiringRecord>) -> Result<bool> {
+    match left {
+        Some(record) if is_alive(&*folder.store, record.session)? => Ok(false),
+        Some(record) => fence(folder, record.session).map(|()| true),
+        None => fence_dead_maintenance(folder).map(|is_maintained| !is_maintained),
+    }
+}
+
+/// Whether a retiring record of a folder no longer counts, so that it may be removed by others than its session.
+pub(crate) fn is_left_behind(folder: &Folder, name: &str) -> Result<bool> {
+    match read_retiring(folder, name)? {
+        Retiring::Gone | Retiring::Held(_) => Ok(false),
+        Retiring::Left(record) => is_over(folder, record.as_ref()),
+    }
+}
+
+/// What became of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClaimState {
+    /// Its backup may still commit, or cannot be fenced.
+    Counts,
+    /// Its backup was dead, and has been fenced.
+    Over,
+    /// Its session is dead, but it cannot be read: it counts until all dead writers of the vault are fenced.
+    Unknown,
+}
+
+/// Looks whether the backup of a claim may still commit. One that is dead is fenced: only then is its claim passed over.
+pub(crate) fn claim_state(folder: &Folder, claim: &str) -> Result<ClaimState> {
+    let session = claim.rsplit('/').next().unwrap_or_default();
+    match folder.store.is_held(&format!("{}{session}", names::SESSIONS)) {
+        Ok(false) => {}
+        // A session that cannot be read may live.
+        Ok(true) | Err(StoreError::Unreadable { .. }) => return Ok(ClaimState::Counts),
+        Err(e) => return Err(e.into()),
+    }
+    // No session is called so.
+    let Ok(token) = u64::from_str_radix(session, 16).map(Token) else { return Ok(ClaimState::Over) };
+    let record = match folder.store.read(claim, Kind::Claim.frame_max()) {
+        Err(StoreError::NotFound { .. }) => return Ok(ClaimState::Over),
+        read => read.ok().and_then(|bytes| ClaimRecord::decode(folder.context(claim), &bytes).ok()),
+    };
+    let Some(record) = record else { return Ok(ClaimState::Unknown) };
+    match fence(&folder.of(record.disk).with_reserve(folder.reserve), token) {
+        // Where a manifest is damaged or was rolled back, nobody changes it.
+        Err(e) if e.is_damage() => Ok(ClaimState::Counts),
+        fenced => fenced.map(|()| ClaimState::Over),
+    }
 }
 
 impl Drop for Claims {

@@ -385,6 +385,35 @@ pub(crate) fn fence_dead(session: &Session) -> Result<()> {
     Ok(())
 }
 
+/// The same for one dead session, by who is about to ignore what it has claimed. A manifest that was rolled back stays as
+/// it is: one sequence more may hide that.
+pub(crate) fn fence(folder: &Folder, session: Token) -> Result<()> {
+    let is_its = |w: &Writer| w.token == session;
+    if folder.load_tagged()?.is_some_and(|(m, _)| m.writers.iter().any(is_its)) {
+        let evidence = Evidence::of_commits(folder)?;
+        folder.update(|m| {
+            evidence.check_update(folder, m)?;
+            m.writers.retain(|w| !is_its(w));
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// The same for all dead maintenance of a folder. Returns whether other maintenance of it is alive.
+pub(crate) fn fence_dead_maintenance(folder: &Folder) -> Result<bool> {
+    let Some((m, _)) = folder.load_tagged()? else { return Ok(false) };
+    let mut is_maintained = false;
+    for w in m.writers.iter().filter(|w| w.kind == WriterKind::Maintenance) {
+        if is_alive(&*folder.store, w.token)? {
+            is_maintained = true;
+        } else {
+            fence(folder, w.token)?;
+        }
+    }
+    Ok(is_maintained)
+}
+
 /// Takes a disk away that has no snapshot and nothing else: its first backup was killed, or all were deleted.
 pub(crate) fn remove_if_empty(folder: &Folder) -> Result<()> {
     match folder.load_tagged()? {

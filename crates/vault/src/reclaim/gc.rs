@@ -7,6 +7,7 @@
 use crate::base::error::{damage_line, Result, VaultError};
 use crate::base::policy::INDEX_AT;
 use crate::container::tables::{Cache, TABLE_CACHE_BYTES};
+use crate::lookup::claims::{claim_state, is_left_behind, ClaimState};
 use crate::lookup::{hooks, referrers};
 use crate::manifest::disks::{self, DiskAt};
 use crate::manifest::folder::list_names;
@@ -23,7 +24,7 @@ use crate::reclaim::leaks;
 use crate::reclaim::orphans::{list_checked, orphans_of, remove_orphans};
 use crate::reclaim::released::delete_released;
 use crate::reclaim::reverse::{index_reversed, reverse_pending, ReverseReport};
-use crate::reclaim::sweep::{sweep_disk, sweep_popular, sweep_unswept, SweepLimits};
+use crate::reclaim::sweep::{sweep_disk, sweep_popular, sweep_unswept, SweepLimits, SweepOf};
 use format::{names, DiskId, Manifest, WriterKind};
 use std::collections::HashSet;
 use store::{Reserve, StoreError};
@@ -34,16 +35,28 @@ pub const COMPACT_AT_COLLECTION: f64 = 0.25;
 impl Vault {
     /// Collects. With `dry_run` nothing changes, and the report says what is waiting.
     pub fn gc(&self, dry_run: bool) -> Result<GcReport> {
+        if !dry_run {
+            return self.collect(SweepOf::Unswept);
+        }
         let mut report = GcReport::default();
         let mut full = None;
-        if dry_run {
-            for at in self.disks_to_collect(&mut report, false)? {
-                let folder = at.folder;
-                let looked = look_for_orphans(&folder, &mut report);
-                skip_damage(&mut report, &mut full, &at.name, looked)?;
-            }
-            return Ok(report);
+        for at in self.disks_to_collect(&mut report, false)? {
+            let folder = at.folder;
+            let looked = look_for_orphans(&folder, &mut report);
+            skip_damage(&mut report, &mut full, &at.name, looked)?;
         }
+        Ok(report)
+    }
+
+    /// Collects, and sweeps all containers that other disks reference, whether or not a disk has given something up. It
+    /// finds chunks that damage has hidden from deletions, and referrer records that backups have left that failed.
+    pub fn gc_all(&self) -> Result<GcReport> {
+        self.collect(SweepOf::Referred)
+    }
+
+    fn collect(&self, of: SweepOf) -> Result<GcReport> {
+        let mut report = GcReport::default();
+        let mut full = None;
         report.freed_bytes += self.store.sweep()?;
         let disks = self.disks_to_collect(&mut report, true)?;
         // Before anything is removed for want of a record. Damage is told below.
@@ -60,7 +73,7 @@ impl Vault {
         }
         // Each owner once, for all disks that need less of it than before.
         for at in &disks {
-            let done = self.sweep_disk(at, COMPACT_AT_COLLECTION, &mut report);
+            let done = self.sweep_disk(at, of, COMPACT_AT_COLLECTION, &mut report);
             skip_damage(&mut report, &mut full, &at.name, done)?;
         }
         let done = sweep_popular(self, COMPACT_AT_COLLECTION, &mut report);
@@ -86,9 +99,9 @@ impl Vault {
         }
     }
 
-    /// Sweeps what other disks reference of one disk.
-    fn sweep_disk(&self, at: &DiskAt, threshold: f64, report: &mut GcReport) -> Result<()> {
-        match sweep_disk(self, &at.folder, threshold, report) {
+    /// Sweeps containers of one disk.
+    fn sweep_disk(&self, at: &DiskAt, of: SweepOf, threshold: f64, report: &mut GcReport) -> Result<()> {
+        match sweep_disk(self, &at.folder, of, threshold, report) {
             Err(e) if e.is_damage() && disks::is_gone(self, at)? => Ok(()),
             done => done,
         }
@@ -115,7 +128,7 @@ impl Vault {
             skip_damage(&mut report, &mut full, &at.name, done)?;
         }
         for at in &disks {
-            let done = self.sweep_disk(at, threshold, &mut report);
+            let done = self.sweep_disk(at, SweepOf::Unswept, threshold, &mut report);
             skip_damage(&mut report, &mut full, &at.name, done)?;
         }
         if disk.is_none() {
@@ -190,28 +203,44 @@ impl Vault {
         Ok(())
     }
 
-    /// Sessions, readers, claims and retiring records of processes that are no more.
+    /// Sessions, readers, claims and retiring records of processes that are no more. A claim or retiring record goes only
+    /// when the writer whose work it protects is fenced.
     fn remove_dead_holds(&self, report: &mut GcReport) -> Result<()> {
-        for prefix in [names::SESSIONS, names::READERS, names::CLAIMS, names::RETIRING] {
-            let found = list_names(&*self.store, prefix)?;
-            for object in found {
-                let holder = match prefix {
-                    names::CLAIMS => {
-                        let token = object.rsplit('/').next().unwrap_or_default();
-                        format!("{}{token}", names::SESSIONS)
-                    }
-                    _ => object.clone(),
-                };
-                match self.store.is_held(&holder) {
+        let all_fenced = report.skipped.is_empty() && report.busy.is_empty();
+        for prefix in [names::CLAIMS, names::RETIRING, names::SESSIONS, names::READERS] {
+            for object in list_names(&*self.store, prefix)? {
+                match self.is_over(prefix, &object, all_fenced) {
                     // Whether its process lives cannot be told.
-                    Err(StoreError::Unreadable { object, op, source }) => {
+                    Err(VaultError::Store(StoreError::Unreadable { object, op, source })) => {
                         report.skipped.push(damage_line((object, format!("cannot {op}: {source}"))));
                     }
-                    held => report.dead_sessions += u64::from(!held? && self.store.delete(&object)?),
+                    Err(e) if e.is_damage() || e.is_full() => report.skipped.push(format!("{object}: {e}")),
+                    over => report.dead_sessions += u64::from(over? && self.store.delete(&object)?),
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether the process of one of these objects is no more, and can no longer commit. `all_fenced`: all dead writers of
+    /// disks have been fenced.
+    fn is_over(&self, prefix: &str, object: &str, all_fenced: bool) -> Result<bool> {
+        let folder = self.popular().with_reserve(Reserve::Whole);
+        match prefix {
+            names::CLAIMS => Ok(match claim_state(&folder, object)? {
+                ClaimState::Counts => false,
+                ClaimState::Over => true,
+                ClaimState::Unknown => all_fenced,
+            }),
+            names::RETIRING => {
+                let owner = object.strip_prefix(prefix).and_then(|rest| rest.split_once('/'));
+                match owner.and_then(|(owner, _)| owner.parse::<DiskId>().ok()) {
+                    Some(owner) => is_left_behind(&folder.of(owner), object),
+                    None => Ok(!self.store.is_held(object)?),
+                }
+            }
+            _ => Ok(!self.store.is_held(object)?),
+        }
     }
 }
 

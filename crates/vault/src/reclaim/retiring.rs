@@ -9,10 +9,11 @@
 
 use crate::base::error::{Result, VaultError};
 use crate::base::random::random_token;
+use crate::lookup::claims::{claim_state, ClaimState};
 use crate::lookup::referrers::referred;
 use crate::manifest::folder::{list_names, Folder};
 use crate::manifest::session::Session;
-use format::{names, ClaimRecord, Kind, RetiringRecord, Token, WriterNo};
+use format::{names, RetiringRecord, WriterNo};
 use std::collections::{BTreeSet, HashSet};
 use store::{Hold, StoreError};
 
@@ -30,7 +31,8 @@ impl Retiring {
         // A name is used once: a collection that has found its holder gone may delete it later.
         let name = names::retiring(folder.disk, random_token()?);
         let most = RetiringRecord::WRITERS_MAX;
-        let record = RetiringRecord { writers: writers.iter().copied().take(most).collect() };
+        let record =
+            RetiringRecord { session: session.token, writers: writers.iter().copied().take(most).collect() };
         let hold = match folder.store.hold(&name, &record.encode(folder.context(&name))) {
             // Something that is no object stands in its place.
             Err(StoreError::AlreadyExists { object }) => {
@@ -65,37 +67,11 @@ fn claimed(folder: &Folder) -> Result<HashSet<WriterNo>> {
     let mut claimed = HashSet::new();
     for name in list_names(&*folder.store, &prefix)? {
         let parts = name.strip_prefix(&prefix).and_then(|rest| rest.split_once('/'));
-        let Some((Ok(writer), session)) = parts.map(|(w, s)| (w.parse().map(WriterNo), s)) else { continue };
-        if is_living(folder, &name, session)? {
-            claimed.insert(writer);
+        let Some(Ok(writer)) = parts.map(|(writer, _)| writer.parse().map(WriterNo)) else { continue };
+        match claim_state(folder, &name)? {
+            ClaimState::Over => drop(folder.store.delete(&name)?),
+            ClaimState::Counts | ClaimState::Unknown => drop(claimed.insert(writer)),
         }
     }
     Ok(claimed)
-}
-
-/// Whether the backup of a claim may still commit. One that is dead is fenced, and its claim removed.
-fn is_living(folder: &Folder, claim: &str, session: &str) -> Result<bool> {
-    match folder.store.is_held(&format!("{}{session}", names::SESSIONS)) {
-        Ok(false) => {}
-        // A session that cannot be read may live.
-        Ok(true) | Err(StoreError::Unreadable { .. }) => return Ok(true),
-        Err(e) => return Err(e.into()),
-    }
-    let Ok(token) = u64::from_str_radix(session, 16).map(Token) else { return Ok(false) };
-    let record = match folder.store.read(claim, Kind::Claim.frame_max()) {
-        Err(StoreError::NotFound { .. }) => return Ok(false),
-        read => read.ok().and_then(|bytes| ClaimRecord::decode(folder.context(claim), &bytes).ok()),
-    };
-    if let Some(record) = record {
-        let disk = folder.of(record.disk).with_reserve(folder.reserve);
-        let is_its = |w: &format::Writer| w.no == record.writer && w.token == token;
-        if disk.load_tagged()?.is_some_and(|(m, _)| m.writers.iter().any(is_its)) {
-            disk.update(|m| {
-                m.writers.retain(|w| !is_its(w));
-                Ok(())
-            })?;
-        }
-    }
-    folder.store.delete(claim)?;
-    Ok(false)
 }

@@ -35,22 +35,33 @@ pub(crate) fn sweep_popular(vault: &Vault, threshold: f64, report: &mut GcReport
     swept.full.map_or(Ok(()), Err)
 }
 
-/// Sweeps and compacts what other disks reference, or have referenced, of a disk, and what is on its own list.
+/// Which containers of an owner a collection sweeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SweepOf {
+    /// Those that some disk references less than before.
+    Unswept,
+    /// Also all others that other disks reference, or have referenced.
+    Referred,
+}
+
+/// Sweeps and compacts a disk's containers, for all disks that reference them.
 pub(crate) fn sweep_disk(
     vault: &Vault,
     folder: &Folder,
+    of: SweepOf,
     threshold: f64,
     report: &mut GcReport,
 ) -> Result<()> {
     let folder = &folder.with_reserve(Reserve::Whole);
     let Some((m, _)) = folder.load_tagged()? else { return Ok(()) };
-    if !m.unswept.iter().any(|id| id.is_own()) && referrers::referred(folder)?.is_empty() {
+    let is_referred = || Ok::<_, VaultError>(!referrers::referred(folder)?.is_empty());
+    if !m.unswept.iter().any(|id| id.is_own()) && (of == SweepOf::Unswept || !is_referred()?) {
         return Ok(());
     }
     // Before a writer is registered: its number may be the one that proves a rollback.
     list_checked(folder)?;
     let session = Session::begin(folder, WriterKind::Maintenance)?;
-    let swept = sweep_referred(vault, &session, threshold);
+    let swept = sweep_own(vault, &session, of, threshold);
     if swept.as_ref().is_err_and(|e| !e.is_damage() && !e.is_full()) {
         return swept;
     }
@@ -61,16 +72,19 @@ pub(crate) fn sweep_disk(
     swept
 }
 
-/// Sweeps all containers of the session's folder that other disks reference, or have referenced, and those on its own
-/// list.
-fn sweep_referred(vault: &Vault, session: &Session, threshold: f64) -> Result<()> {
-    let referred = referrers::referred(&session.folder)?;
-    let own = |ids: &[ContainerId]| -> BTreeSet<ContainerId> {
-        ids.iter().copied().filter(|id| id.is_own()).collect()
+/// Sweeps containers of the session's folder, and takes them off its list.
+fn sweep_own(vault: &Vault, session: &Session, of: SweepOf, threshold: f64) -> Result<()> {
+    let listed = session.folder.load()?.unswept;
+    let unswept: BTreeSet<ContainerId> = listed.into_iter().filter(|id| id.is_own()).collect();
+    let (entries, about_to_be_named) = match of {
+        SweepOf::Unswept => candidates(session, Some(&unswept))?,
+        SweepOf::Referred => {
+            let referred = referrers::referred(&session.folder)?;
+            let (mut entries, about_to_be_named) = candidates(session, None)?;
+            entries.retain(|e| referred.contains(&e.id.writer()) || unswept.contains(&e.id));
+            (entries, about_to_be_named)
+        }
     };
-    let unswept = own(&session.folder.load()?.unswept);
-    let (mut entries, about_to_be_named) = candidates(session, None)?;
-    entries.retain(|e| referred.contains(&e.id.writer()) || unswept.contains(&e.id));
     if entries.is_empty() && unswept.is_empty() {
         return Ok(());
     }

@@ -11,9 +11,10 @@ use std::process::ExitCode;
 use std::time::Instant;
 use vault::GcReport;
 
-pub fn collect(args: &Args, dry_run: bool) -> Result<ExitCode> {
+pub fn collect(args: &Args, dry_run: bool, all: bool) -> Result<ExitCode> {
     let start = Instant::now();
-    let report = open(args)?.gc(dry_run)?;
+    let vault = open(args)?;
+    let report = if all { vault.gc_all()? } else { vault.gc(dry_run)? };
     show(args, &report, dry_run, start.elapsed().as_secs_f64())
 }
 
