@@ -224,13 +224,13 @@ impl<F: FileSystem> DirStore<F> {
             }
             match kind {
                 Kind::Directory => self.list_below(&format!("{name}/"), each)?,
-                Kind::File => match self.len(&name) {
-                    Ok(len) => each(Entry { name, len })?,
+                Kind::File => match self.tree.stat(&name) {
+                    Ok(stat) => each(Entry { name, len: stat.len, allocated: stat.allocated })?,
                     Err(StoreError::NotFound { .. }) => {}
-                    Err(StoreError::Unreadable { .. }) => each(Entry { name, len: 0 })?,
+                    Err(StoreError::Unreadable { .. }) => each(Entry { name, len: 0, allocated: 0 })?,
                     Err(e) => return Err(e),
                 },
-                Kind::Other => each(Entry { name, len: 0 })?,
+                Kind::Other => each(Entry { name, len: 0, allocated: 0 })?,
             }
         }
         Ok(())

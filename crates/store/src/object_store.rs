@@ -35,6 +35,8 @@ pub struct Entry {
     pub name: String,
     /// Its length in bytes.
     pub len: u64,
+    /// Bytes that it takes on the device, holes not counted.
+    pub allocated: u64,
 }
 
 /// Named objects. Names are `/`-separated, each part made of `[A-Za-z0-9._-]`, none starting with a dot.

@@ -113,7 +113,7 @@ impl<S: ObjectStore> ObjectStore for CountingStore<S> {
         self.inner.list(prefix, each)?;
         let counted = locked(&self.lengths).clone();
         let mut found = counted.into_iter().filter(|(name, _)| name.starts_with(prefix));
-        found.try_for_each(|(name, len)| each(Entry { name, len }))
+        found.try_for_each(|(name, len)| each(Entry { name, len, allocated: len }))
     }
 
     fn list_folders(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {

@@ -100,7 +100,9 @@ impl<S: ObjectStore> ObjectStore for HooksStore<S> {
         self.inner.list(prefix, each)?;
         let runs = self.runs.lock().clone();
         let mut listed = runs.iter().filter(|run| run.name.starts_with(prefix));
-        listed.try_for_each(|run| each(Entry { name: run.name.clone(), len: run.length() }))
+        listed.try_for_each(|run| {
+            each(Entry { name: run.name.clone(), len: run.length(), allocated: run.length() })
+        })
     }
 
     fn list_folders(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {

@@ -173,12 +173,8 @@ impl Vault {
     fn sizes(&self, prefix: &str) -> Result<HashMap<String, FolderBytes>> {
         let mut sizes: HashMap<String, FolderBytes> = HashMap::new();
         self.store.list(prefix, &mut |e| {
-            let bytes = if e.name.ends_with(".data") {
-                // Holes do not count.
-                self.store.allocated(&e.name).unwrap_or(e.len).min(e.len)
-            } else {
-                e.len
-            };
+            // Holes in data do not count.
+            let bytes = if e.name.ends_with(".data") { e.allocated.min(e.len) } else { e.len };
             let folder = names::folder_of(&e.name).unwrap_or_default();
             match sizes.get_mut(folder) {
                 Some(of_folder) => of_folder.add(&e.name, bytes),

@@ -86,8 +86,11 @@ impl ObjectStore for MemoryStore {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let objects = self.objects.lock().unwrap();
         let found = objects.range(prefix.to_string()..).take_while(|(name, _)| name.starts_with(prefix));
-        let entries: Vec<Entry> =
-            found.map(|(name, bytes)| Entry { name: name.clone(), len: bytes.len() as u64 }).collect();
+        let entry = |(name, bytes): (&String, &Vec<u8>)| {
+            let len = bytes.len() as u64;
+            Entry { name: name.clone(), len, allocated: len }
+        };
+        let entries: Vec<Entry> = found.map(entry).collect();
         drop(objects);
         entries.into_iter().try_for_each(each)
     }
