@@ -1,5 +1,6 @@
 //! Recipes: how they are stored, read through chains of indirect references, and written.
 
+pub(crate) mod cache;
 pub(crate) mod chain;
 pub(crate) mod filters;
 pub(crate) mod reference_index;

@@ -18,7 +18,7 @@ use crate::base::progress::Progress;
 use crate::base::snapshot_spec::find_snapshot;
 use crate::base::threads::{cores, Failure};
 use crate::container::group_reader::{extent, GroupReader};
-use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
+use crate::container::tables::{Tables, TablesAhead, TABLE_CACHE_BYTES};
 use crate::container::view::View;
 use crate::manifest::vault::Vault;
 use crate::recipe::chain::RecipeReader;
@@ -249,9 +249,10 @@ fn fetch(
 
 /// Cuts a plan into reads, in the order in which they are made, until `out` wants no more.
 fn reads(tables: &Tables, plan: &Plan, kept: Option<&Kept>, out: &mut dyn FnMut(Read) -> bool) -> Result<()> {
+    let mut ahead = TablesAhead::new(tables, plan.containers.iter().copied());
     for of_container in plan.parts.chunk_by(|a, b| a.container == b.container) {
         let id = plan.containers[of_container[0].container as usize];
-        let table = tables.get(id)?;
+        let table = ahead.get(id)?;
         let folder = tables.folder_of(id);
         let object = format::names::data(&folder.path, table.data);
         let kept_group = |part: &Part| kept.filter(|k| k.has((id, part.group))).map(|_| (id, part.group));

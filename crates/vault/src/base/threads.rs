@@ -2,12 +2,35 @@
 
 use crate::base::error::{Result, VaultError};
 use parking_lot::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 /// Threads for computing.
 pub(crate) fn cores() -> usize {
     // More than these would wait for the stages that work in order, and take memory.
     std::thread::available_parallelism().map_or(2, |n| n.get()).min(8)
+}
+
+/// Threads that read ahead: most of their time they wait for the store.
+const READING: usize = 8;
+
+/// Calls `each` for all items, several at a time, to read what will be asked for. Where the system has no room for a
+/// thread, it is read when it is asked for.
+pub(crate) fn ahead<T: Sync>(items: &[T], each: impl Fn(&T) + Sync) {
+    if items.len() < 2 {
+        return;
+    }
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+            each(item);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..items.len().min(READING) {
+            drop(Builder::new().name("ahead".into()).spawn_scoped(scope, work));
+        }
+    });
 }
 
 /// The first error of any stage.

@@ -1,13 +1,19 @@
 //! Chunk tables of containers, and a cache of those read last.
 
 use crate::base::error::{Named, Result, VaultError};
+use crate::base::threads::ahead;
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
-use crate::manifest::reader::Reader;
+use crate::manifest::reader::{Reader, ReaderHold};
 use format::{names, ChunkNo, ContainerEntry, ContainerId, DiskId, Kind, Manifest, OwnerNo, Table, WriterNo};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+
+/// Tables that are read ahead of their use: a third of the usual cache, in containers of full size.
+const AHEAD: usize = 16;
+/// Bytes of a table that is read ahead, at most. That of a container of full size takes a third of it.
+const AHEAD_BYTES: u64 = 2 << 20;
 
 /// Finds the containers that a disk references, its own and those of other owners, and their tables.
 ///
@@ -23,8 +29,11 @@ pub(crate) struct Tables {
 /// The other owners, as the disk counts them.
 struct Owners {
     disks: Vec<DiskId>,
-    opened: HashMap<OwnerNo, std::result::Result<Arc<OtherOwner>, Fault>>,
+    /// Each is opened by the first who asks for it; others need not wait for that.
+    opened: HashMap<OwnerNo, Opened>,
 }
+
+type Opened = Arc<Mutex<Option<std::result::Result<Arc<OtherOwner>, Fault>>>>;
 
 /// Another owner, as its manifest was when the first of its containers was looked up.
 pub(crate) struct OtherOwner {
@@ -32,7 +41,8 @@ pub(crate) struct OtherOwner {
     pub containers: Containers,
     /// Its containers that were found damaged.
     pub damaged: HashSet<ContainerId>,
-    reader: Option<Reader>,
+    /// None where nothing is held.
+    reader: Option<ReaderHold>,
     /// Which manifest was read.
     sequence: u64,
 }
@@ -130,25 +140,28 @@ impl Tables {
 
     /// The other owners whose containers have been looked up.
     pub fn opened(&self) -> Vec<Arc<OtherOwner>> {
-        self.owners.lock().opened.values().filter_map(|o| o.as_ref().ok().cloned()).collect()
+        let opened: Vec<Opened> = self.owners.lock().opened.values().cloned().collect();
+        opened.iter().filter_map(|o| o.lock().as_ref()?.as_ref().ok().cloned()).collect()
     }
 
     /// Another owner of containers that the disk references.
     pub fn other(&self, no: OwnerNo) -> Result<Arc<OtherOwner>> {
         let mut owners = self.owners.lock();
-        if let Some(known) = owners.opened.get(&no) {
-            return known.clone().map_err(Fault::into_error);
-        }
         let Some(disk) = no.0.checked_sub(1).and_then(|n| owners.disks.get(n as usize).copied()) else {
             let why = format!("has no owner of number {}", no.0);
             return Err(VaultError::corrupt(&self.own.folder().manifest_name(), why));
         };
-        let opened = match OtherOwner::open(self.own.folder().of(disk), self.hold) {
-            Ok(other) => Ok(Arc::new(other)),
-            Err(e) => Err(Fault::of(e)?),
+        let opened = owners.opened.entry(no).or_default().clone();
+        drop(owners);
+        let mut opened = opened.lock();
+        let known = match &mut *opened {
+            Some(known) => known,
+            none => none.insert(match OtherOwner::open(self.own.folder().of(disk), self.hold) {
+                Ok(other) => Ok(Arc::new(other)),
+                Err(e) => Err(Fault::of(e)?),
+            }),
         };
-        owners.opened.insert(no, opened.clone());
-        opened.map_err(Fault::into_error)
+        known.clone().map_err(Fault::into_error)
     }
 
     /// What the table of another owner says of a container. Where nobody holds that table, a change of the owner may have
@@ -219,15 +232,33 @@ impl Tables {
         self.cache.0.lock().insert(key, &table);
         Ok(table)
     }
+
+    /// Reads the tables of the first of these containers, several at a time, unless they are in memory. Returns how many
+    /// containers these were. What is wrong with one is told to who asks for it.
+    pub fn load_ahead(&self, ids: &[ContainerId]) -> usize {
+        let ids = &ids[..ids.len().min(AHEAD)];
+        ahead(ids, |id| drop(self.read_ahead(*id)));
+        ids.len()
+    }
+
+    /// Reads a table, unless it is longer than most. One is decoded at a time: it may take any memory that a table may.
+    fn read_ahead(&self, id: ContainerId) -> Result<()> {
+        let entry = self.entry(id)?;
+        let key = (self.own.folder().disk, id, entry.table);
+        if self.cache.0.lock().get(key).is_none() {
+            let folder = self.folder_of(id);
+            let bytes = table_bytes(&folder, id, entry.table, AHEAD_BYTES)?;
+            let mut cached = self.cache.0.lock();
+            cached.insert(key, &Arc::new(decode_table(&folder, id, entry.table, &bytes)?));
+        }
+        Ok(())
+    }
 }
 
 impl OtherOwner {
     fn open(folder: Folder, hold: bool) -> Result<OtherOwner> {
-        let reader = if hold { Some(Reader::open(&folder)?) } else { None };
-        let manifest = match &reader {
-            Some(reader) => reader.manifest.clone(),
-            None => Arc::new(folder.load()?),
-        };
+        let (reader, manifest) =
+            if hold { Reader::open(&folder)?.into_parts() } else { (None, Arc::new(folder.load()?)) };
         let containers = Containers::new(folder.clone(), &manifest);
         let damaged = manifest.damaged.iter().copied().collect();
         Ok(OtherOwner { folder, containers, damaged, reader, sequence: manifest.sequence })
@@ -235,13 +266,35 @@ impl OtherOwner {
 
     /// Whether what is missing may have been removed while it was read.
     pub fn may_have_lost(&self) -> bool {
-        let is_held = self.reader.as_ref().is_some_and(Reader::is_held);
-        !is_held && self.folder.load().map_or(true, |m| m.sequence != self.sequence)
+        self.reader.is_none() && self.folder.load().map_or(true, |m| m.sequence != self.sequence)
     }
 
     /// Stops where its reader's lease has lapsed.
     pub fn check(&self) -> Result<()> {
-        self.reader.as_ref().map_or(Ok(()), Reader::check)
+        self.reader.as_ref().map_or(Ok(()), ReaderHold::check)
+    }
+}
+
+/// Tables in the order in which they are asked for first, read some at a time ahead of that.
+pub(crate) struct TablesAhead<'a> {
+    pub tables: &'a Tables,
+    ids: Vec<ContainerId>,
+    next: usize,
+}
+
+impl<'a> TablesAhead<'a> {
+    /// Those of these containers. One may be named several times.
+    pub fn new(tables: &'a Tables, ids: impl Iterator<Item = ContainerId>) -> Self {
+        let mut seen = HashSet::new();
+        TablesAhead { tables, ids: ids.filter(|id| seen.insert(*id)).collect(), next: 0 }
+    }
+
+    /// The table of a container that a recipe names.
+    pub fn get(&mut self, id: ContainerId) -> Result<Arc<Table>> {
+        if self.ids.get(self.next) == Some(&id) {
+            self.next += self.tables.load_ahead(&self.ids[self.next..]);
+        }
+        self.tables.get(id)
     }
 }
 
@@ -283,9 +336,17 @@ impl Cached {
 
 /// Reads and checks a table. It says whose the container is as `id` does.
 pub(crate) fn read_table(folder: &Folder, id: ContainerId, generation: WriterNo) -> Result<Table> {
+    let bytes = table_bytes(folder, id, generation, Kind::Table.frame_max())?;
+    decode_table(folder, id, generation, &bytes)
+}
+
+fn table_bytes(folder: &Folder, id: ContainerId, generation: WriterNo, max: u64) -> Result<Vec<u8>> {
+    folder.store.read(&names::table(&folder.path, id, generation), max).named()
+}
+
+fn decode_table(folder: &Folder, id: ContainerId, generation: WriterNo, bytes: &[u8]) -> Result<Table> {
     let name = names::table(&folder.path, id, generation);
-    let bytes = folder.store.read(&name, Kind::Table.frame_max()).named()?;
-    let table = Table::decode(folder.context(&name), &bytes).map_err(VaultError::malformed(&name))?;
+    let table = Table::decode(folder.context(&name), bytes).map_err(VaultError::malformed(&name))?;
     if table.container != id.local() {
         return Err(VaultError::corrupt(&name, format!("is of container {}", table.container)));
     }

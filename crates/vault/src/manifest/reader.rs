@@ -38,8 +38,21 @@ fn why_not(e: &StoreError) -> Option<String> {
 /// Keeps what the manifest names readable until it is dropped.
 pub(crate) struct Reader {
     /// `None` where the store takes no reader object.
-    hold: Option<Box<dyn Hold>>,
+    hold: Option<ReaderHold>,
     pub manifest: Arc<Manifest>,
+}
+
+/// A reader object that is held.
+pub(crate) struct ReaderHold(Box<dyn Hold>);
+
+impl ReaderHold {
+    /// Stops a reader whose lease has lapsed: what it reads may be gone.
+    pub fn check(&self) -> Result<()> {
+        if self.0.is_valid() {
+            return Ok(());
+        }
+        Err(VaultError::Refused(format!("{}: this reader's lease has lapsed; run it again", self.0.name())))
+    }
 }
 
 impl Reader {
@@ -49,7 +62,7 @@ impl Reader {
         let name = names::reader(folder.disk, random_token()?);
         let frame = ReaderRecord { since }.encode(folder.context(&name));
         let hold = match folder.with_reserve(folder.reserve.max(Reserve::Part)).store.hold(&name, &frame) {
-            Ok(hold) => Some(hold),
+            Ok(hold) => Some(ReaderHold(hold)),
             Err(e) => {
                 not_held(&why_not(&e).ok_or(e)?);
                 None
@@ -65,12 +78,11 @@ impl Reader {
 
     /// Stops a reader whose lease has lapsed: what it reads may be gone.
     pub fn check(&self) -> Result<()> {
-        match &self.hold {
-            Some(hold) if !hold.is_valid() => {
-                let why = format!("{}: this reader's lease has lapsed; run it again", hold.name());
-                Err(VaultError::Refused(why))
-            }
-            _ => Ok(()),
-        }
+        self.hold.as_ref().map_or(Ok(()), ReaderHold::check)
+    }
+
+    /// The lease without the manifest, for who has taken from that what it needs.
+    pub fn into_parts(self) -> (Option<ReaderHold>, Arc<Manifest>) {
+        (self.hold, self.manifest)
     }
 }

@@ -6,17 +6,14 @@
 
 use crate::base::error::{Result, VaultError};
 use crate::manifest::folder::Folder;
+use crate::recipe::cache::{bytes_of, RecipeCache};
 use crate::recipe::stored::{read_page, read_root, read_summary, recipe_of};
 use format::{
-    names, ChunkNo, Manifest, Ordinal, PageAt, PageNo, RecipeName, RecipePage, RecipePageRef, RecipeRoot,
-    Reference, Reverse, SegmentNo, SegmentRecipe, SnapshotEntry, Summary,
+    names, ChunkNo, Manifest, Ordinal, PageAt, PageNo, RecipePage, RecipePageRef, RecipeRoot, Reference,
+    Reverse, SegmentNo, SegmentRecipe, SnapshotEntry, Summary,
 };
-use parking_lot::{Mutex, MutexGuard};
-use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
-
-/// Memory for roots and pages of recipes, in bytes, roughly.
-const CACHE_BYTES: usize = 16 << 20;
 
 /// Memory for pages that a reader keeps, in bytes, roughly.
 const RECENT_BYTES: usize = 8 << 20;
@@ -27,63 +24,11 @@ const BATCH_CHUNKS: u64 = 128 << 10;
 /// No chunk but a segment's last one is shorter.
 const CHUNK_BYTES_MIN: u64 = 64;
 
-/// What is read ahead of a root. Most are smaller.
-const ROOT_AHEAD_BYTES: u64 = 64 << 10;
+/// Recipes of a chain that are read at once.
+const AHEAD: usize = 16;
 
-/// Roots and pages as they are stored, for readers of one disk's recipes: neighbours in a chain read the same ones.
-#[derive(Clone, Default)]
-pub(crate) struct RecipeCache(Arc<Mutex<Cached>>);
-
-#[derive(Default)]
-struct Cached {
-    roots: HashMap<RecipeName, Arc<RecipeRoot>>,
-    pages: HashMap<RecipePageRef, Arc<RecipePage>>,
-    bytes: usize,
-}
-
-impl RecipeCache {
-    fn root(&self, folder: &Folder, s: &SnapshotEntry) -> Result<Arc<RecipeRoot>> {
-        if let Some(root) = self.lock().roots.get(&recipe_of(s)) {
-            return Ok(root.clone());
-        }
-        let root = Arc::new(read_root(folder, s)?);
-        let mut cached = self.lock();
-        cached.make_room(root.pages.len() * size_of::<PageAt>());
-        cached.roots.insert(recipe_of(s), root.clone());
-        Ok(root)
-    }
-
-    /// A page as it is stored.
-    pub fn page(&self, folder: &Folder, at: &RecipePageRef) -> Result<Arc<RecipePage>> {
-        if let Some(page) = self.lock().pages.get(at) {
-            return Ok(page.clone());
-        }
-        let page = Arc::new(read_page(folder, at)?);
-        let mut cached = self.lock();
-        cached.make_room(bytes_of(&page));
-        cached.pages.insert(*at, page.clone());
-        Ok(page)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Cached> {
-        self.0.lock()
-    }
-}
-
-/// Memory that a page takes, in bytes.
-pub(crate) fn bytes_of(page: &RecipePage) -> usize {
-    let references: usize = page.segments.iter().map(|(_, s)| s.references.len()).sum();
-    page.segments.len() * size_of::<(u16, SegmentRecipe)>() + references * size_of::<Reference>()
-}
-
-impl Cached {
-    fn make_room(&mut self, bytes: usize) {
-        if self.bytes + bytes > CACHE_BYTES {
-            *self = Cached::default();
-        }
-        self.bytes += bytes;
-    }
-}
+/// Bytes of their pages as stored: they must fit into the cache, decoded.
+const AHEAD_BYTES: u64 = 1 << 20;
 
 /// Reads a snapshot's recipe. Keeps the pages read last.
 pub(crate) struct RecipeReader {
@@ -92,8 +37,6 @@ pub(crate) struct RecipeReader {
     entry: SnapshotEntry,
     /// The newer snapshots that its references may lead through, nearest first.
     newer: Vec<Newer>,
-    /// The store was told that their roots are wanted.
-    announced: bool,
     cache: RecipeCache,
     /// Pages read last, the newest one last.
     recent: Vec<(PageNo, Arc<RecipePage>)>,
@@ -148,7 +91,6 @@ impl RecipeReader {
             root: read_root(folder, s)?,
             entry: s.clone(),
             newer,
-            announced: false,
             cache: cache.clone(),
             recent: Vec::new(),
         })
@@ -162,7 +104,6 @@ impl RecipeReader {
             root: self.root.clone(),
             entry: self.entry.clone(),
             newer: self.newer.iter().map(newer).collect(),
-            announced: false,
             cache: self.cache.clone(),
             recent: Vec::new(),
         }
@@ -294,7 +235,12 @@ impl RecipeReader {
             let object = names::recipe_root(&self.folder.path, recipe_of(last));
             return Err(VaultError::corrupt(&object, "refers to a newer snapshot, and there is none"));
         }
-        self.announce_roots();
+        if self.newer[n].root.is_none() && !self.cache.has_root(&self.newer[n].entry) {
+            // Twice as many as were needed so far: few chains are followed to their ends.
+            let next = &self.newer[n..(n + n.clamp(1, AHEAD)).min(self.newer.len())];
+            let next: Vec<&SnapshotEntry> = next.iter().map(|newer| &newer.entry).collect();
+            self.cache.load_roots(&self.folder, &next);
+        }
         let newer = &mut self.newer[n];
         let root = match &mut newer.root {
             Some(root) => root,
@@ -303,31 +249,22 @@ impl RecipeReader {
         Ok(root.pages.get(no.0 as usize).copied().unwrap_or(PageAt::Null))
     }
 
-    /// Has the store read the roots of all newer recipes, once: else a chain waits for them one after the other.
-    fn announce_roots(&mut self) {
-        if !std::mem::replace(&mut self.announced, true) {
-            for newer in &self.newer {
-                let name = names::recipe_root(&self.folder.path, recipe_of(&newer.entry));
-                self.folder.store.will_read(&name, 0, ROOT_AHEAD_BYTES);
-            }
-        }
-    }
-
-    /// The same for what the levels behind `level` have of the pages that are wanted. Most references lead to the place
-    /// that they stand at, so these are about what will be read.
-    fn announce_pages(&mut self, level: usize, last: usize, wants: &[Want]) {
+    /// Reads what some levels have of the pages that are wanted. Most references lead to the place that they stand at, so
+    /// these are about what will be asked for; what is wrong with one is told then.
+    fn load_pages(&mut self, levels: RangeInclusive<usize>, wants: &[Want]) {
         let mut pages: Vec<PageNo> = wants.iter().map(|w| w.segment.page()).collect();
         pages.sort_unstable();
         pages.dedup();
-        for level in level + 1..=self.newer.len().min(last) {
-            for no in &pages {
-                // What is wrong with one is told if it is read.
-                if let Ok(PageAt::Page(at)) = self.slot(level, *no) {
-                    let name = names::recipe_pages(&self.folder.path, at.recipe);
-                    self.folder.store.will_read(&name, at.offset, u64::from(at.page_len));
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        for (level, no) in levels.flat_map(|level| pages.iter().map(move |no| (level, *no))) {
+            if let Ok(PageAt::Page(at)) = self.slot(level, no) {
+                bytes += u64::from(at.page_len);
+                if bytes <= AHEAD_BYTES {
+                    found.push(at);
                 }
             }
         }
+        self.cache.load_pages(&self.folder, &found);
     }
 
     /// Follows the indirect references of a page of `level`, up to level `last`; what leads further stays indirect.
@@ -340,9 +277,12 @@ impl RecipeReader {
     ) -> Result<RecipePage> {
         let object = names::recipe_pages(&self.folder.path, at.recipe);
         resolve(&object, self.root.segment_bytes, page, &mut |batch| {
-            self.announce_pages(level, last, &batch.wants);
-            let mut level = level;
+            let (from, mut level, mut read) = (level, level, level);
             while !batch.wants.is_empty() && level < last {
+                if level == read {
+                    read = last.min(level + (level - from).clamp(1, AHEAD));
+                    self.load_pages(level + 1..=read.min(self.newer.len()), &batch.wants);
+                }
                 level += 1;
                 batch.follow(&mut |no| self.place(level, no))?;
             }

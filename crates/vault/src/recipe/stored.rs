@@ -14,9 +14,17 @@ pub(crate) fn recipe_of(s: &SnapshotEntry) -> RecipeName {
 
 /// Reads the root of a recipe.
 pub(crate) fn read_root(folder: &Folder, s: &SnapshotEntry) -> Result<RecipeRoot> {
+    decode_root(folder, s, &root_bytes(folder, s, Kind::RecipeRoot.frame_max())?)
+}
+
+/// The root of a recipe as it is stored, if that is no more than `max` bytes.
+pub(super) fn root_bytes(folder: &Folder, s: &SnapshotEntry, max: u64) -> Result<Vec<u8>> {
+    folder.store.read(&names::recipe_root(&folder.path, recipe_of(s)), max).named()
+}
+
+pub(super) fn decode_root(folder: &Folder, s: &SnapshotEntry, bytes: &[u8]) -> Result<RecipeRoot> {
     let name = names::recipe_root(&folder.path, recipe_of(s));
-    let bytes = folder.store.read(&name, Kind::RecipeRoot.frame_max()).named()?;
-    let root = RecipeRoot::decode(folder.context(&name), &bytes).map_err(VaultError::malformed(&name))?;
+    let root = RecipeRoot::decode(folder.context(&name), bytes).map_err(VaultError::malformed(&name))?;
     if root.size != s.size {
         return Err(VaultError::corrupt(&name, format!("is of a disk of {} bytes", root.size)));
     }
@@ -37,10 +45,19 @@ fn read_part(folder: &Folder, name: &str, kind: Kind, offset: u64, len: u32) -> 
 
 /// Reads one page.
 pub(crate) fn read_page(folder: &Folder, at: &RecipePageRef) -> Result<RecipePage> {
+    decode_page(folder, at, &page_bytes(folder, at)?)
+}
+
+/// One page as it is stored.
+pub(super) fn page_bytes(folder: &Folder, at: &RecipePageRef) -> Result<Vec<u8>> {
     let name = names::recipe_pages(&folder.path, at.recipe);
-    let bytes = read_part(folder, &name, Kind::RecipePage, at.offset, at.page_len)?;
+    read_part(folder, &name, Kind::RecipePage, at.offset, at.page_len)
+}
+
+pub(super) fn decode_page(folder: &Folder, at: &RecipePageRef, bytes: &[u8]) -> Result<RecipePage> {
+    let name = names::recipe_pages(&folder.path, at.recipe);
     let place = format!("{name}#{}", at.offset);
-    RecipePage::decode(folder.context(&place), &bytes).map_err(VaultError::malformed(&name))
+    RecipePage::decode(folder.context(&place), bytes).map_err(VaultError::malformed(&name))
 }
 
 /// Reads the summary of one page.

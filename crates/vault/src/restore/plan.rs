@@ -1,7 +1,7 @@
 //! The plan of a restore: which part of which group goes where on the disk, sorted by place on the store.
 
 use crate::base::error::{Result, VaultError};
-use crate::container::tables::Tables;
+use crate::container::tables::{Tables, TablesAhead};
 use crate::recipe::chain::RecipeReader;
 use format::{
     ChunkNo, Codec, ContainerId, GroupNo, OwnerNo, Reference, SegmentNo, Table, TableRange, WriterNo,
@@ -58,6 +58,13 @@ pub(crate) fn plan(recipe: &mut RecipeReader, tables: &Tables, from: u64, to: u6
         };
         let object = recipe.pages_object(no);
         let at = page.segments.partition_point(|s| no.segment(s.0) < first);
+        let end = plan.end;
+        let of_plan = page.segments[at..].iter().take_while(|s| no.segment(s.0).0 * segment_bytes < end);
+        let containers = of_plan.flat_map(|(_, s)| &s.references).filter_map(|r| match r {
+            Reference::Direct { container, .. } => Some(*container),
+            _ => None,
+        });
+        let mut tables = TablesAhead::new(tables, containers);
         for (index, segment) in &page.segments[at..] {
             let start = no.segment(*index).0 * segment_bytes;
             if start >= plan.end {
@@ -68,7 +75,7 @@ pub(crate) fn plan(recipe: &mut RecipeReader, tables: &Tables, from: u64, to: u6
                 break;
             }
             let wanted = segment_bytes.min(size - start);
-            plan.add_segment(tables, &object, start, wanted, &segment.references)?;
+            plan.add_segment(&mut tables, &object, start, wanted, &segment.references)?;
         }
         no = no.next();
     }
@@ -98,7 +105,7 @@ impl Plan {
 
     fn add_segment(
         &mut self,
-        tables: &Tables,
+        tables: &mut TablesAhead<'_>,
         object: &str,
         start: u64,
         wanted: u64,
@@ -131,7 +138,7 @@ impl Plan {
     /// Adds a direct reference. Returns the offset behind it.
     fn add_run(
         &mut self,
-        tables: &Tables,
+        tables: &mut TablesAhead<'_>,
         mut at: u64,
         id: ContainerId,
         first: ChunkNo,
@@ -139,7 +146,7 @@ impl Plan {
     ) -> Result<u64> {
         let table = tables.get(id)?;
         let absent = || {
-            let name = format::names::table(&tables.folder_of(id).path, id, table.data.generation);
+            let name = format::names::table(&tables.tables.folder_of(id).path, id, table.data.generation);
             VaultError::corrupt(&name, format!("has no chunks {} to {}", first.0, first.0 + count - 1))
         };
         let start = table.index_of(first).ok_or_else(absent)?;

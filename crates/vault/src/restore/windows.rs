@@ -5,7 +5,7 @@
 //! next, so the groups needed soonest are kept as stored, within a budget (Belady 1966).
 
 use crate::base::error::Result;
-use crate::container::tables::Tables;
+use crate::container::tables::{Tables, TablesAhead};
 use crate::recipe::chain::RecipeReader;
 use crate::restore::plan::{plan, Plan};
 use format::{Codec, ContainerId, GroupNo};
@@ -66,6 +66,7 @@ impl Kept {
     /// What a plan that reaches over many windows says.
     fn new(tables: &Tables, plan: &Plan) -> Result<Self> {
         let mut wanted: HashMap<GroupKey, Wanted> = HashMap::new();
+        let mut tables = TablesAhead::new(tables, plan.containers.iter().copied());
         for of_group in plan.parts.chunk_by(|a, b| (a.container, a.group) == (b.container, b.group)) {
             let key = (plan.containers[of_group[0].container as usize], of_group[0].group);
             let mut places: Vec<u64> = of_group.iter().map(|p| p.target).collect();

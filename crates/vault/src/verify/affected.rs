@@ -4,7 +4,7 @@ use crate::base::error::{fault, Result};
 use crate::container::view::View;
 use crate::manifest::disks::DiskAt;
 use crate::manifest::folder::Folder;
-use crate::recipe::chain::RecipeCache;
+use crate::recipe::cache::RecipeCache;
 use crate::recipe::stored::{read_page, read_summary};
 use crate::verify::descent::{descend, end_of_chain, Resolved};
 use crate::verify::findings::{ContainerFindings, OtherFindings};

@@ -9,7 +9,8 @@
 
 use crate::base::error::{fault, Fault, Result, VaultError};
 use crate::container::view::View;
-use crate::recipe::chain::{bytes_of, resolve, Place, RecipeCache, RecipeReader};
+use crate::recipe::cache::{bytes_of, RecipeCache};
+use crate::recipe::chain::{resolve, Place, RecipeReader};
 use crate::recipe::stored::{read_root, recipe_of};
 use format::{names, PageAt, RecipePage, RecipePageRef, RecipeRoot, Reverse, SegmentNo, SnapshotEntry};
 use std::ops::Range;

@@ -1,5 +1,5 @@
 //! A disk with any number of snapshots, as backups and reverse passes of the default policy leave it: each snapshot
-//! changed one chunk, the newest one has direct references only, and each older one leads through the next newer one.
+//! changed one chunk of some, the newest one has direct references only, and each older one leads through the next newer one.
 
 use crate::memory_store::MemoryStore;
 use chunk::{segment_fingerprint, Fingerprint, Piece};
@@ -15,11 +15,12 @@ use store::ObjectStore;
 pub const DISK: &str = "vm/disk";
 const ID: DiskId = DiskId([7; 16]);
 const CHUNK_BYTES: u32 = 4096;
-const CHUNKS: usize = 16;
+pub const CHUNKS: usize = 16;
 const SEGMENT_BYTES: u32 = CHUNK_BYTES * CHUNKS as u32;
 
-/// Writes the disk into a vault. Returns the bytes of its newest snapshot.
-pub fn create(store: &MemoryStore, vault: VaultId, snapshots: u32) -> Vec<u8> {
+/// Writes the disk into a vault: the first `changing` chunks change, one after the other. Returns the bytes of its newest
+/// snapshot.
+pub fn create(store: &MemoryStore, vault: VaultId, snapshots: u32, changing: usize) -> Vec<u8> {
     let folder = names::folder(ID);
     let writer = Builder { store, vault, folder: &folder };
     let mut manifest = Manifest::new(ID, DISK);
@@ -35,7 +36,7 @@ pub fn create(store: &MemoryStore, vault: VaultId, snapshots: u32) -> Vec<u8> {
             disk = (0..CHUNKS).map(|k| (id, k as u32, chunk(k))).collect();
             entries.push(writer.container(id, &disk.iter().map(|c| c.2.clone()).collect::<Vec<_>>()));
         } else {
-            let k = n as usize % CHUNKS;
+            let k = n as usize % changing;
             disk[k] = (id, 0, chunk(k));
             entries.push(writer.container(id, &[chunk(k)]));
             let old = SnapId(u64::from(n));
@@ -56,6 +57,11 @@ pub fn create(store: &MemoryStore, vault: VaultId, snapshots: u32) -> Vec<u8> {
     let body = [&ID.0[..], DISK.as_bytes()].concat();
     writer.put(&name, &encode_frame(Kind::Name, writer.at(&name), &body));
     disk.into_iter().flat_map(|c| c.2).collect()
+}
+
+/// The bytes of the oldest snapshot.
+pub fn oldest() -> Vec<u8> {
+    (0..CHUNKS).flat_map(|k| content(0, k)).collect()
 }
 
 /// The bytes that snapshot `n` wrote as chunk `k`.

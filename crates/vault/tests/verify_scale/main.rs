@@ -1,4 +1,5 @@
-//! Verification takes as long as what is stored, however many snapshots a disk has.
+//! Verification takes as long as what is stored, however many snapshots a disk has; a restore of the oldest one reads the
+//! recipes of many at a time.
 #![allow(clippy::unwrap_used)]
 
 mod chain;
@@ -20,9 +21,14 @@ struct Scale {
 
 impl Scale {
     fn new(snapshots: u32) -> Scale {
+        Scale::changing(snapshots, chain::CHUNKS)
+    }
+
+    /// Only so many of its chunks change.
+    fn changing(snapshots: u32, chunks: usize) -> Scale {
         let store = Arc::new(MemoryStore::default());
         let vault = Vault::init(store.clone(), &BALANCED).unwrap();
-        let newest = chain::create(&store, vault.id(), snapshots);
+        let newest = chain::create(&store, vault.id(), snapshots, chunks);
         store.take_counts();
         Scale { store, vault, newest }
     }
@@ -70,6 +76,21 @@ fn damage_is_told_of_with_as_many_calls() {
         per_snapshot.push(calls as f64 / f64::from(snapshots));
     }
     assert!(per_snapshot[1] < per_snapshot[0] * 1.1, "{per_snapshot:?}");
+}
+
+/// The recipes of a chain were read one after the other: two requests for each newer snapshot.
+#[test]
+fn recipes_of_a_chain_are_read_together() {
+    for snapshots in [200, 600] {
+        // The last chunk of the oldest snapshot stands in the newest one.
+        let scale = Scale::changing(snapshots, chain::CHUNKS - 1);
+        scale.store.slow_down(2);
+        let oldest = format!("{:016x}", 1);
+        assert!(restore(&scale.vault, chain::DISK, &oldest).unwrap() == chain::oldest());
+        let (calls, rounds) = (scale.store.take_counts().0, scale.store.rounds());
+        println!("{snapshots} snapshots: {calls} calls, recipes were waited for {rounds} times");
+        assert!(rounds < u64::from(snapshots) / 2, "{rounds} for {snapshots} snapshots");
+    }
 }
 
 impl Scale {

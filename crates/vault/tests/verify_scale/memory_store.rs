@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use store::{Entry, Hold, ObjectStore, ObjectWriter, Result, StoreError, Tag};
 
 type Objects = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
@@ -12,9 +13,34 @@ pub struct MemoryStore {
     objects: Objects,
     calls: AtomicU64,
     bytes: AtomicU64,
+    /// How long a read of a recipe takes.
+    recipe_ms: AtomicU64,
+    /// Reads of recipes that are waited for, and how often the first of them began.
+    waiting: AtomicU64,
+    rounds: AtomicU64,
 }
 
 impl MemoryStore {
+    /// From now on reads of recipes take so long.
+    pub fn slow_down(&self, recipe_ms: u64) {
+        self.recipe_ms.store(recipe_ms, Ordering::Relaxed);
+    }
+
+    /// How often reads of recipes began while no other was waited for.
+    pub fn rounds(&self) -> u64 {
+        self.rounds.load(Ordering::Relaxed)
+    }
+
+    fn wait(&self, name: &str) {
+        let recipe_ms = self.recipe_ms.load(Ordering::Relaxed);
+        if recipe_ms > 0 && [".root", ".pages"].iter().any(|end| name.ends_with(end)) {
+            let is_first = self.waiting.fetch_add(1, Ordering::SeqCst) == 0;
+            self.rounds.fetch_add(u64::from(is_first), Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(recipe_ms));
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
     /// Calls, and bytes read, since this was asked before.
     pub fn take_counts(&self) -> (u64, u64) {
         (self.calls.swap(0, Ordering::Relaxed), self.bytes.swap(0, Ordering::Relaxed))
@@ -26,6 +52,7 @@ impl MemoryStore {
 
     fn part(&self, name: &str, of: impl FnOnce(&[u8]) -> Result<Vec<u8>>) -> Result<Vec<u8>> {
         self.calls.fetch_add(1, Ordering::Relaxed);
+        self.wait(name);
         let objects = self.objects.lock().unwrap();
         let object = objects.get(name).ok_or_else(|| StoreError::NotFound { object: name.into() })?;
         let part = of(object)?;
