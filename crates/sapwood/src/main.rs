@@ -27,6 +27,7 @@ use terminal::outcome;
 use terminal::streams::{self, errln};
 
 fn main() -> ExitCode {
+    system::descriptors::allow_many();
     store::send_notices_to(|line| errln!("sapwood: {line}"));
     let ended = match args::parse() {
         Ok(args) => commands::run(&args).unwrap_or_else(|e| {

@@ -1,5 +1,6 @@
-//! Services of the operating system: directories, priorities, signals, child processes.
+//! Services of the operating system: directories, limits, priorities, signals, child processes.
 
+pub mod descriptors;
 pub mod own_directory;
 pub mod priority;
 pub mod purpose;

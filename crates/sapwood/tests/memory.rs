@@ -3,10 +3,11 @@
 
 mod common;
 
-use common::{Bench, Ended, Scattered, DONE};
+use common::{random, Bench, Ended, Scattered, DONE};
 use rustix::fs::{seek, SeekFrom};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::process::Command;
 use std::time::Duration;
 
 const DISK_BYTES: u64 = 64 << 30;
@@ -53,6 +54,27 @@ fn a_large_sparse_disk() {
         measured(&bench, &["-q", "restore", "vm/sparse", &target]);
         compare(&content, &target);
     }
+}
+
+/// Each owner of a chunk that is read costs a descriptor: a disk with chunks of many owners could not be restored.
+#[test]
+fn a_disk_of_many_owners() {
+    const OWNERS: usize = 60;
+    let bench = Bench::new("conventional");
+    let parts: Vec<Vec<u8>> = (0..OWNERS).map(|n| random(128 << 10, n as u64 + 1)).collect();
+    for (n, part) in parts.iter().enumerate() {
+        bench.done(&["-q", "backup", &format!("vm/owner-{n}"), &bench.file("part", part)]);
+    }
+    let whole = parts.concat();
+    bench.done(&["-q", "backup", "vm/all", &bench.file("whole", &whole)]);
+    assert_eq!(bench.json(&["stats", "vm/all"])["disks"][0]["owners"], OWNERS);
+    let inner = bench.command(&["-q", "restore", "vm/all", "-"]);
+    let mut command = Command::new("prlimit");
+    command.args(["--nofile=40:1024"]).arg(inner.get_program()).args(inner.get_args());
+    command.envs(inner.get_envs().filter_map(|(key, value)| Some((key, value?))));
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stdout == whole);
 }
 
 /// A restored file has the data that it must have, holes everywhere else.
