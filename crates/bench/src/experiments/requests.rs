@@ -60,6 +60,7 @@ enum What {
     IncrementalBackup,
     FirstBackupOfAClone,
     Restore,
+    RestoreOldest,
     DeleteOldest,
     DeleteFromTheMiddle,
     SnapshotsOfTheDisk,
@@ -71,10 +72,11 @@ enum What {
 
 use What::*;
 
-const ALL: [What; 10] = [
+const ALL: [What; 11] = [
     IncrementalBackup,
     FirstBackupOfAClone,
     Restore,
+    RestoreOldest,
     DeleteOldest,
     DeleteFromTheMiddle,
     SnapshotsOfTheDisk,
@@ -96,6 +98,7 @@ impl What {
             IncrementalBackup => "later backup",
             FirstBackupOfAClone => "first backup",
             Restore => "restore",
+            RestoreOldest => "restore oldest",
             DeleteOldest => "delete oldest",
             DeleteFromTheMiddle => "delete middle",
             SnapshotsOfTheDisk => "snapshots",
@@ -344,8 +347,10 @@ impl World {
         match what {
             IncrementalBackup => self.back_up(&vault)?,
             FirstBackupOfAClone => self.back_up_clone(&vault, &clone, 1)?,
-            Restore => {
-                vault.restore(DISK, "latest", |_, _| Ok(Box::new(Nowhere)), &Progress::default())?;
+            Restore | RestoreOldest => {
+                let oldest = listed.first().context("no snapshot")?;
+                let spec = if what == Restore { "latest" } else { oldest };
+                vault.restore(DISK, spec, |_, _| Ok(Box::new(Nowhere)), &Progress::default())?;
             }
             DeleteOldest => drop(vault.delete(DISK, &[listed.first().context("no snapshot")?])?),
             DeleteFromTheMiddle => drop(vault.delete(DISK, &[&listed[listed.len() / 2]])?),
