@@ -161,6 +161,13 @@ pub fn frame_len(header: &[u8]) -> Result<usize> {
     Ok(FRAME_HEADER_BYTES + i.u32()? as usize)
 }
 
+/// Length of the body of the frame that starts with these bytes, once it is decompressed.
+pub(crate) fn body_len(header: &[u8]) -> Result<usize> {
+    let mut i = In::new(header);
+    i.bytes(12)?;
+    Ok(i.u32()? as usize)
+}
+
 /// Unwraps a frame, which must fill `bytes` exactly. A body that is not compressed stays where it is.
 pub fn decode_frame<'a>(kind: Kind, context: Context<'_>, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>> {
     let (stored, codec, raw_len) = check_frame(kind, context, bytes)?;

@@ -7,7 +7,7 @@ pub use bloom::Bloom;
 pub use summary::Summary;
 
 use crate::bytes::{In, Malformed, Out, Result};
-use crate::frame::{decode_frame, encode_frame, Context, Kind};
+use crate::frame::{body_len, decode_frame, encode_frame, Context, Kind};
 use crate::ids::{ChunkNo, ContainerId, Ordinal, PageNo, SegmentNo, SnapId, WriterNo};
 use std::ops::Range;
 
@@ -267,6 +267,11 @@ impl RecipePage {
             }
         }
         encode_frame(Kind::RecipePage, context, &o.0)
+    }
+
+    /// Most memory that the page in a frame may take, in bytes, by the frame's header: no reference is shorter than a byte.
+    pub fn memory_max(frame: &[u8]) -> Result<usize> {
+        Ok(body_len(frame)?.saturating_mul(size_of::<Reference>()).min(Kind::RecipePage.memory_max()))
     }
 
     /// From a frame.

@@ -3,6 +3,8 @@
 pub(crate) mod calendar;
 pub(crate) mod disk_name;
 pub(crate) mod error;
+pub(crate) mod lru;
+pub(crate) mod memory;
 pub(crate) mod policy;
 pub(crate) mod progress;
 pub(crate) mod random;

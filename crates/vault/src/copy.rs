@@ -15,13 +15,13 @@ use crate::base::error::{Result, VaultError};
 use crate::base::policy::Policy;
 use crate::base::progress::Progress;
 use crate::base::snapshot_spec::find_snapshot;
-use crate::container::group_cache::GroupCache;
 use crate::lookup::since::Since;
 use crate::manifest::disks;
 use crate::manifest::hold::{held_for, HELD_FOR};
 use crate::manifest::vault::Vault;
 use crate::recipe::stored::read_root;
 use crate::restore::open_snapshot::OpenSnapshot;
+use crate::restore::read_cache::ReadCache;
 use format::{Manifest, SnapId, SnapshotEntry};
 use image::Changes;
 use std::sync::Arc;
@@ -116,7 +116,7 @@ impl Vault {
         progress: &Progress,
     ) -> Result<Option<Copied>> {
         let spec = entry.id.to_string();
-        let open = match self.open_snapshot(disk, &spec, &GroupCache::new(GROUPS_BYTES)) {
+        let open = match self.open_snapshot(disk, &spec, &ReadCache::new(GROUPS_BYTES)) {
             Err(VaultError::NotFound { .. }) => return Ok(None),
             open => open?,
         };

@@ -30,7 +30,6 @@ pub use base::policy::{
 pub use base::progress::Progress;
 pub use base::retention::{utc, Clock, Keeps, RetentionRules};
 pub use base::stages::StageSeconds;
-pub use container::group_cache::GroupCache;
 pub use copy::{Copied, CopyOptions, CopyReport, COPIED_FROM};
 pub use format::{ContainerId, DiskId, OwnerNo, SnapId, SnapshotEntry, VaultId, WriterNo, FORMAT_VERSION};
 pub use lookup::reindex::ReindexReport;
@@ -55,6 +54,7 @@ pub use report::study::{study, Study, StudyRow};
 pub use report::verifications::{DiskVerification, LastVerifications, SnapshotVerification};
 pub use restore::chunks::{ContainerInfo, DiskChunks};
 pub use restore::open_snapshot::OpenSnapshot;
+pub use restore::read_cache::ReadCache;
 pub use restore::{RestoreReport, StoreRead};
 pub use verify::findings::Damage;
 pub use verify::VerifyReport;

@@ -9,6 +9,7 @@ pub(crate) mod chunks;
 pub(crate) mod open_snapshot;
 pub(crate) mod plan;
 pub(crate) mod read_ahead;
+pub(crate) mod read_cache;
 pub(crate) mod segment_map;
 pub(crate) mod windows;
 

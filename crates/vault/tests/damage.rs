@@ -21,7 +21,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use vault::{
-    Damage, Global, GroupCache, Policy, Progress, Vault, VaultError, BALANCED, CONVENTIONAL, REVERSE,
+    Damage, Global, Policy, Progress, ReadCache, Vault, VaultError, BALANCED, CONVENTIONAL, REVERSE,
     VM_CENTRIC, VM_CENTRIC_BLOOM,
 };
 
@@ -114,7 +114,7 @@ impl Fixture {
         let dir = common::scratch();
         let vault = open_vault(self.dir.path()).unwrap();
         let other = open_vault(self.dir.path()).unwrap();
-        let _open = other.open_snapshot(DISKS[1], "latest", &GroupCache::new(1 << 20)).unwrap();
+        let _open = other.open_snapshot(DISKS[1], "latest", &ReadCache::new(1 << 20)).unwrap();
         // What the other disk has is claimed.
         let mut bytes = self.newest[1].clone();
         bytes[..4096].fill(rng.random());

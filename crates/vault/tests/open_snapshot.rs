@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use vault::{Global, GroupCache, OpenSnapshot, Policy, Rewrite, Vault, VaultError, POLICIES};
+use vault::{Global, OpenSnapshot, Policy, ReadCache, Rewrite, Vault, VaultError, POLICIES};
 
 const DISK: &str = "web/vda";
 
@@ -36,7 +36,7 @@ fn policies() -> impl Iterator<Item = Policy> {
 }
 
 fn open(vault: &Vault, spec: &str, cache_bytes: u64) -> OpenSnapshot {
-    vault.open_snapshot(DISK, spec, &GroupCache::new(cache_bytes)).unwrap()
+    vault.open_snapshot(DISK, spec, &ReadCache::new(cache_bytes)).unwrap()
 }
 
 /// Versions of a disk, and their ids.
@@ -284,7 +284,7 @@ fn damage_is_told_and_never_read() {
             };
             for (id, content) in &versions {
                 let outcome = open_vault(dir.path())
-                    .and_then(|v| v.open_snapshot(DISK, id, &GroupCache::new([0, 8 << 20][n % 2])));
+                    .and_then(|v| v.open_snapshot(DISK, id, &ReadCache::new([0, 8 << 20][n % 2])));
                 let snapshot = match outcome {
                     Ok(snapshot) => Arc::new(snapshot),
                     Err(e) => {

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use store::{ObjectStore, SimFs, SimStore};
-use vault::{BackupOptions, Global, GroupCache, Policy, Progress, SnapId, Vault, VaultError};
+use vault::{BackupOptions, Global, Policy, Progress, ReadCache, SnapId, Vault, VaultError};
 
 const DISKS: [&str; 2] = ["a/x", "b/x"];
 /// The name in the manifest of the popular set.
@@ -406,7 +406,7 @@ fn an_owner_that_was_rolled_back_gives_no_chunks() {
         world.backup_of(&vault, "a/x", apart(false)).unwrap();
         let older = world.root_of("a/x");
         // As long as somebody reads, all is there that the older manifest names.
-        let reader = vault.open_snapshot("a/x", "latest", &GroupCache::new(1 << 20)).unwrap();
+        let reader = vault.open_snapshot("a/x", "latest", &ReadCache::new(1 << 20)).unwrap();
         vault.delete("a/x", &[&gone.to_string()]).unwrap();
         world.snapshots.retain(|s| s.1 != gone);
         let newer = world.root_of("a/x");

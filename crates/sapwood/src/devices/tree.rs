@@ -8,7 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
-use vault::{format_time, GroupCache, Listing, SnapshotEntry, Vault, VaultError};
+use vault::{format_time, Listing, ReadCache, SnapshotEntry, Vault, VaultError};
 
 /// The vault is listed again after this time, and listing takes a tenth of the time at most.
 const LISTING_VALID: Duration = Duration::from_secs(1);
@@ -17,7 +17,7 @@ const LISTING_PART: u32 = 10;
 /// The vault as a tree. Snapshots that are open share one cache.
 pub struct VaultTree {
     vault: Vault,
-    cache: Arc<GroupCache>,
+    cache: Arc<ReadCache>,
     nodes: Mutex<Nodes>,
     damaged: Arc<Damaged>,
 }
@@ -74,7 +74,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl VaultTree {
     /// The tree of a vault, whose snapshots are read through a cache.
-    pub fn new(vault: Vault, cache: Arc<GroupCache>) -> io::Result<VaultTree> {
+    pub fn new(vault: Vault, cache: Arc<ReadCache>) -> io::Result<VaultTree> {
         let tree = VaultTree { vault, cache, nodes: Mutex::new(Nodes::new()), damaged: Arc::default() };
         drop(tree.nodes_now()?);
         Ok(tree)

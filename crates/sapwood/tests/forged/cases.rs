@@ -16,7 +16,7 @@ pub struct Case {
     pub forge: fn(&Vault),
 }
 
-const fn of(name: &'static str, policy: &'static str, forge: fn(&Vault)) -> Case {
+pub const fn of(name: &'static str, policy: &'static str, forge: fn(&Vault)) -> Case {
     Case { name, policy, forge }
 }
 
@@ -367,6 +367,20 @@ pub const CASES: &[Case] = &[
         let page = RecipePage { segments: (0..1024).map(segment).collect() };
         v.put_recipe(&newest(v), &[page]);
     }),
+    of("owners-gone", B, |v| {
+        // As many as a manifest may count, all referenced by all snapshots.
+        v.put_manifest(|m| m.owners = (0..OwnerNo::MAX.0).map(nobody).collect());
+        let direct = |n: u32| Reference::Direct {
+            container: of_owner(n.min(OwnerNo::MAX.0 - 1) + 1, n),
+            first: ChunkNo(0),
+            count: 1,
+        };
+        let segment = |n: u32| (n as u16, segment_of((n * 256..(n + 1) * 256).map(direct).collect()));
+        let page = RecipePage { segments: (0..1024).map(segment).collect() };
+        for s in v.manifest().snapshots {
+            v.put_recipe(&s, std::slice::from_ref(&page));
+        }
+    }),
     of("owners-too-many", B, |v| {
         forge_manifest(v, |m| m.owners = (0..=OwnerNo::MAX.0).map(nobody).collect());
     }),
@@ -591,7 +605,7 @@ fn with_hooks(v: &Vault, owners: &[DiskId], other: impl Fn(u64, u32) -> Hook) {
 }
 
 /// One that is.
-fn first_container(v: &Vault) -> ContainerId {
+pub fn first_container(v: &Vault) -> ContainerId {
     v.manifest().pages[0].first
 }
 
@@ -624,7 +638,7 @@ fn with_pages(v: &Vault, snapshot: usize, page: impl Fn(u64) -> PageAt) {
     v.put_root(s, &root);
 }
 
-fn segment_of(references: Vec<Reference>) -> SegmentRecipe {
+pub fn segment_of(references: Vec<Reference>) -> SegmentRecipe {
     SegmentRecipe { fingerprint: [3; 32], signature: 5, references }
 }
 
@@ -639,7 +653,7 @@ fn nulls() -> RecipePage {
 }
 
 /// The same, each to a chunk that stands alone.
-fn directs(v: &Vault) -> RecipePage {
+pub fn directs(v: &Vault) -> RecipePage {
     let container = first_container(v);
     let chunk = |n: u32| Reference::Direct { container, first: ChunkNo(n % 2 * 7), count: 1 };
     let references: Vec<Reference> = (0..(RecipePage::REFERENCES_MAX / 1024) as u32).map(chunk).collect();

@@ -7,6 +7,7 @@
 //! of one case.
 #![allow(clippy::unwrap_used)]
 
+mod at_once;
 mod cases;
 #[path = "../common/mod.rs"]
 mod common;
@@ -32,7 +33,7 @@ const OUTPUT_BYTES: u64 = 64 << 20;
 const TIME: Duration = Duration::from_secs(60);
 
 /// Commands, in the directory that the vault stands in.
-const COMMANDS: [&[&str]; 31] = [
+const COMMANDS: [&[&str]; 32] = [
     &["snapshots"],
     &["--json", "snapshots"],
     &["stats"],
@@ -73,14 +74,37 @@ const COMMANDS: [&[&str]; 31] = [
     &["tag", "vm/a", "k=v"],
     &["rename", "vm/a", "vm/z"],
     &["remove", "vm/a", "--yes"],
+    &[
+        "mount",
+        "mountpoint",
+        "--cache",
+        "64M",
+        "--",
+        "sh",
+        "-c",
+        "find \"$SAPWOOD_MOUNT\"/vm/a -type f | xargs -P 12 -n 1 head -q -c 16M > all || exit 1",
+    ],
 ];
 /// The one that every case is run with, `verify --data`, and how often another one is.
 const ALWAYS: usize = 7;
 const OTHERS: f64 = 0.06;
 /// A case with so many snapshots that some commands take minutes, though little memory.
 const TOO_MANY: &str = "snapshots-of-many-disks";
+/// The same with so large ones.
+const TOO_LARGE: &str = "at-once-roots";
+/// Reads all snapshots of a disk at once, which takes minutes where there are thousands: only for cases that it is made for.
+const AT_ONCE: usize = 31;
 /// Those that cases are made for.
-const OF_CASES: [(&str, usize); 4] = [("leaks", 16), (TOO_MANY, 0), (TOO_MANY, 1), ("equal-chunks", 25)];
+const OF_CASES: [(&str, usize); 8] = [
+    ("leaks", 16),
+    (TOO_MANY, 0),
+    (TOO_MANY, 1),
+    ("equal-chunks", 25),
+    ("at-once-pages", AT_ONCE),
+    ("at-once-chain", AT_ONCE),
+    (TOO_LARGE, AT_ONCE),
+    ("at-once-manifest", AT_ONCE),
+];
 
 #[test]
 fn no_command_takes_more_than_256_mib() {
@@ -90,7 +114,7 @@ fn no_command_takes_more_than_256_mib() {
     let mut rng = StdRng::seed_from_u64(seed);
     let originals: BTreeMap<&str, Original> = POLICIES.map(|p| (p, Original::new(p))).into_iter().collect();
     let mut wrong = Vec::new();
-    for case in CASES {
+    for case in CASES.iter().chain(at_once::CASES) {
         if !["", "all", case.name].contains(&wanted.as_str()) {
             continue;
         }
@@ -102,7 +126,9 @@ fn no_command_takes_more_than_256_mib() {
         assert!(done.status.success(), "{}: {}", case.name, String::from_utf8_lossy(&done.stderr));
         for (n, args) in COMMANDS.iter().enumerate() {
             let is_its_own = OF_CASES.contains(&(case.name, n));
-            let is_sampled = case.name != TOO_MANY && (!wanted.is_empty() || rng.random_bool(OTHERS));
+            let is_sampled = n != AT_ONCE
+                && ![TOO_MANY, TOO_LARGE].contains(&case.name)
+                && (!wanted.is_empty() || rng.random_bool(OTHERS));
             if n != ALWAYS && !is_its_own && !is_sampled {
                 continue;
             }
@@ -120,7 +146,7 @@ fn no_command_takes_more_than_256_mib() {
 fn forging() {
     let dir = std::env::var_os("SAPWOOD_FORGING_IN").unwrap();
     let name = std::env::var("SAPWOOD_FORGING").unwrap();
-    let case = CASES.iter().find(|c| c.name == name).unwrap();
+    let case = CASES.iter().chain(at_once::CASES).find(|c| c.name == name).unwrap();
     (case.forge)(&forge::Vault::at(dir.as_ref()));
 }
 

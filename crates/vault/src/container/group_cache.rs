@@ -2,7 +2,6 @@
 
 use crate::base::error::{Named, Result, VaultError};
 use crate::container::group_reader::{check_cipher, extent, GroupReader};
-use crate::container::tables::{self, TABLE_CACHE_BYTES};
 use crate::manifest::folder::Folder;
 use chunk::Fingerprint;
 use format::{names, Codec, ContainerId, DiskId, Group, GroupNo, Table, TableIndex, TableRange, WriterNo};
@@ -31,13 +30,11 @@ pub(crate) struct GroupKey {
     pub slice: u32,
 }
 
-/// Decompressed groups within a budget of memory, for any number of open snapshots of one vault. Beside it these share
-/// memory for chunk tables.
-pub struct GroupCache {
+/// Decompressed groups within a budget of memory, for any number of open snapshots of one vault.
+pub(crate) struct GroupCache {
     groups: Cache<GroupKey, Arc<OpenGroup>, ByBytes>,
     readers: Mutex<Vec<GroupReader>>,
     budget: u64,
-    pub(crate) tables: tables::Cache,
 }
 
 #[derive(Clone)]
@@ -65,14 +62,13 @@ pub(crate) struct Mismatch(TableIndex);
 
 impl GroupCache {
     /// A cache that holds up to `bytes` of decompressed groups.
-    pub fn new(bytes: u64) -> Arc<GroupCache> {
+    pub fn new(bytes: u64) -> GroupCache {
         let items = (bytes / GROUP_BYTES_USUAL).max(16) as usize;
-        Arc::new(GroupCache {
+        GroupCache {
             groups: Cache::with_weighter(items, bytes, ByBytes),
             readers: Mutex::default(),
             budget: bytes,
-            tables: tables::Cache::new(TABLE_CACHE_BYTES),
-        })
+        }
     }
 
     /// The bytes that it may hold.
@@ -81,26 +77,22 @@ impl GroupCache {
     }
 
     /// Whether a group is there.
-    pub(crate) fn has(&self, key: &GroupKey) -> bool {
+    pub fn has(&self, key: &GroupKey) -> bool {
         self.groups.peek(key).is_some()
     }
 
     /// A group that is there.
-    pub(crate) fn get_ready(&self, key: &GroupKey) -> Option<Arc<OpenGroup>> {
+    pub fn get_ready(&self, key: &GroupKey) -> Option<Arc<OpenGroup>> {
         self.groups.get(key)
     }
 
     /// A group. The first thread that needs it reads and decompresses it; others wait.
-    pub(crate) fn get(
-        &self,
-        key: &GroupKey,
-        load: impl FnOnce() -> Result<OpenGroup>,
-    ) -> Result<Arc<OpenGroup>> {
+    pub fn get(&self, key: &GroupKey, load: impl FnOnce() -> Result<OpenGroup>) -> Result<Arc<OpenGroup>> {
         self.groups.get_or_insert_with(key, || load().map(Arc::new))
     }
 
     /// Reads a group, or a slice of one.
-    pub(crate) fn load(&self, folder: &Folder, table: &Table, key: &GroupKey) -> Result<OpenGroup> {
+    pub fn load(&self, folder: &Folder, table: &Table, key: &GroupKey) -> Result<OpenGroup> {
         let object = names::data(&folder.path, table.data);
         let group = table
             .groups

@@ -1,13 +1,14 @@
 //! Chunk tables of containers, and a cache of those read last.
 
 use crate::base::error::{Named, Result, VaultError};
+use crate::base::lru::Lru;
 use crate::base::threads::ahead;
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
 use crate::manifest::reader::{Reader, ReaderHold};
 use format::{names, ChunkNo, ContainerEntry, ContainerId, DiskId, Kind, Manifest, OwnerNo, Table, WriterNo};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Tables that are read ahead of their use: a third of the usual cache, in containers of full size.
@@ -76,17 +77,7 @@ impl Fault {
 
 /// Tables that were read last, of any number of disks.
 #[derive(Clone)]
-pub(crate) struct Cache(Arc<Mutex<Cached>>);
-
-struct Cached {
-    budget: usize,
-    used: usize,
-    clock: u64,
-    /// With when each was used last.
-    tables: HashMap<Key, (u64, Arc<Table>)>,
-    /// The same by time.
-    used_at: BTreeMap<u64, Key>,
-}
+pub(crate) struct Cache(Arc<Mutex<Lru<Key, Arc<Table>>>>);
 
 /// The disk that names the container, the container, and its table's generation.
 type Key = (DiskId, ContainerId, WriterNo);
@@ -224,12 +215,12 @@ impl Tables {
     pub fn load(&self, entry: &ContainerEntry) -> Result<Arc<Table>> {
         let key = (self.own.folder().disk, entry.id, entry.table);
         // Not locked while the table is read.
-        let known = self.cache.0.lock().get(key);
+        let known = self.cache.0.lock().get(&key);
         if let Some(table) = known {
             return Ok(table);
         }
         let table = Arc::new(read_table(&self.folder_of(entry.id), entry.id, entry.table)?);
-        self.cache.0.lock().insert(key, &table);
+        self.cache.0.lock().insert(key, table.clone(), table.memory_bytes());
         Ok(table)
     }
 
@@ -245,11 +236,13 @@ impl Tables {
     fn read_ahead(&self, id: ContainerId) -> Result<()> {
         let entry = self.entry(id)?;
         let key = (self.own.folder().disk, id, entry.table);
-        if self.cache.0.lock().get(key).is_none() {
+        if self.cache.0.lock().get(&key).is_none() {
             let folder = self.folder_of(id);
             let bytes = table_bytes(&folder, id, entry.table, AHEAD_BYTES)?;
             let mut cached = self.cache.0.lock();
-            cached.insert(key, &Arc::new(decode_table(&folder, id, entry.table, &bytes)?));
+            let table = decode_table(&folder, id, entry.table, &bytes)?;
+            let memory = table.memory_bytes();
+            cached.insert(key, Arc::new(table), memory);
         }
         Ok(())
     }
@@ -301,36 +294,7 @@ impl<'a> TablesAhead<'a> {
 impl Cache {
     /// One that keeps about so many bytes.
     pub fn new(budget: usize) -> Cache {
-        let (tables, used_at) = (HashMap::new(), BTreeMap::new());
-        Cache(Arc::new(Mutex::new(Cached { budget, used: 0, clock: 0, tables, used_at })))
-    }
-}
-
-impl Cached {
-    fn get(&mut self, key: Key) -> Option<Arc<Table>> {
-        let (used, table) = self.tables.get_mut(&key)?;
-        self.clock += 1;
-        self.used_at.remove(used);
-        self.used_at.insert(self.clock, key);
-        *used = self.clock;
-        Some(table.clone())
-    }
-
-    /// Adds a table, and takes out those that were not used for longest where there are too many.
-    fn insert(&mut self, key: Key, table: &Arc<Table>) {
-        if self.get(key).is_some() {
-            return;
-        }
-        self.clock += 1;
-        self.used += table.memory_bytes();
-        self.tables.insert(key, (self.clock, table.clone()));
-        self.used_at.insert(self.clock, key);
-        while self.used > self.budget && self.tables.len() > 1 {
-            let Some((_, oldest)) = self.used_at.pop_first() else { break };
-            if let Some((_, t)) = self.tables.remove(&oldest) {
-                self.used -= t.memory_bytes();
-            }
-        }
+        Cache(Arc::new(Mutex::new(Lru::new(budget))))
     }
 }
 

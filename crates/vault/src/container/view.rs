@@ -18,6 +18,12 @@ pub(crate) struct View {
 }
 
 impl View {
+    /// Takes an equal manifest in place of its own.
+    pub fn share_manifest(&mut self, same: &Arc<Manifest>) {
+        self.manifest = same.clone();
+        self.reader.manifest = same.clone();
+    }
+
     /// Stops where a lease has lapsed.
     pub fn check(&self) -> Result<()> {
         self.reader.check()?;

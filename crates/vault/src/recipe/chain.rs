@@ -6,17 +6,15 @@
 
 use crate::base::error::{Result, VaultError};
 use crate::manifest::folder::Folder;
-use crate::recipe::cache::{bytes_of, RecipeCache};
+use crate::recipe::cache::{CachedPage, ReaderNo, RecipeCache, ROOTS_BYTES};
 use crate::recipe::stored::{read_page, read_root, read_summary, recipe_of};
 use format::{
-    names, ChunkNo, Manifest, Ordinal, PageAt, PageNo, RecipePage, RecipePageRef, RecipeRoot, Reference,
-    Reverse, SegmentNo, SegmentRecipe, SnapshotEntry, Summary,
+    names, ChunkNo, Manifest, Ordinal, PageAt, PageNo, RecipeName, RecipePage, RecipePageRef, RecipeRoot,
+    Reference, Reverse, SegmentNo, SegmentRecipe, SnapshotEntry, Summary,
 };
+use std::borrow::Cow;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-
-/// Memory for pages that a reader keeps, in bytes, roughly.
-const RECENT_BYTES: usize = 8 << 20;
 
 /// Chunks that are followed at once, but for one segment that has more (about 100 bytes each).
 const BATCH_CHUNKS: u64 = 128 << 10;
@@ -30,22 +28,46 @@ const AHEAD: usize = 16;
 /// Bytes of their pages as stored: they must fit into the cache, decoded.
 const AHEAD_BYTES: u64 = 1 << 20;
 
-/// Reads a snapshot's recipe. Keeps the pages read last.
+/// Pages that are looked for at once.
+const BAND_PAGES: u64 = 1 << 16;
+
+/// Reads a snapshot's recipe. The pages read last stay in its cache.
 pub(crate) struct RecipeReader {
     folder: Folder,
     pub root: RecipeRoot,
-    entry: SnapshotEntry,
+    recipe: Link,
     /// The newer snapshots that its references may lead through, nearest first.
-    newer: Vec<Newer>,
+    newer: Arc<[Link]>,
     cache: RecipeCache,
-    /// Pages read last, the newest one last.
-    recent: Vec<(PageNo, Arc<RecipePage>)>,
+    no: ReaderNo,
+    /// Where pages stand that newer recipes have.
+    band: Option<Band>,
 }
 
-struct Newer {
-    entry: SnapshotEntry,
-    root: Option<Arc<RecipeRoot>>,
+/// Where some consecutive pages stand that newer recipes have. `None`: it was not found out.
+struct Band {
+    first: PageNo,
+    places: Vec<Option<PagePlace>>,
 }
+
+/// A recipe in a chain.
+#[derive(Clone, Copy)]
+struct Link {
+    name: RecipeName,
+    /// Size of the disk.
+    size: u64,
+    /// Whether its references may lead through the next newer one.
+    is_reversed: bool,
+}
+
+impl Link {
+    fn of(s: &SnapshotEntry) -> Link {
+        Link { name: recipe_of(s), size: s.size, is_reversed: s.reverse == Reverse::Done }
+    }
+}
+
+/// The first recipe from a reader's own on that has a page, and where; `None`: the page is null.
+type PagePlace = Option<(u32, RecipePageRef)>;
 
 /// A page of a recipe after some newer recipes are deleted.
 pub(crate) enum Unlinked {
@@ -78,59 +100,59 @@ impl RecipeReader {
     /// The same, with what other readers of the disk's recipes have read.
     pub fn open_with(cache: &RecipeCache, folder: &Folder, m: &Manifest, s: &SnapshotEntry) -> Result<Self> {
         let behind = m.snapshots.iter().position(|e| e.id == s.id).map_or(m.snapshots.len(), |n| n + 1);
-        let mut newer: Vec<Newer> = Vec::new();
+        let recipe = Link::of(s);
+        let mut newer: Vec<Link> = Vec::new();
         for next in &m.snapshots[behind..] {
-            let before = newer.last().map_or(s, |n| &n.entry);
-            if before.reverse != Reverse::Done {
+            if !newer.last().unwrap_or(&recipe).is_reversed {
                 break;
             }
-            newer.push(Newer { entry: next.clone(), root: None });
+            newer.push(Link::of(next));
         }
         Ok(RecipeReader {
             folder: folder.clone(),
             root: read_root(folder, s)?,
-            entry: s.clone(),
-            newer,
+            recipe,
+            newer: newer.into(),
             cache: cache.clone(),
-            recent: Vec::new(),
+            no: cache.reader(),
+            band: None,
         })
     }
 
     /// Another reader of the same recipe, which shares what is read.
     pub fn again(&self) -> Self {
-        let newer = |n: &Newer| Newer { entry: n.entry.clone(), root: None };
         RecipeReader {
             folder: self.folder.clone(),
             root: self.root.clone(),
-            entry: self.entry.clone(),
-            newer: self.newer.iter().map(newer).collect(),
+            recipe: self.recipe,
+            newer: self.newer.clone(),
             cache: self.cache.clone(),
-            recent: Vec::new(),
+            no: self.cache.reader(),
+            band: None,
         }
     }
 
-    /// The snapshot.
-    pub fn entry(&self) -> &SnapshotEntry {
-        &self.entry
+    /// Memory that it takes beside its cache, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        let band = self.root.pages.len().min(BAND_PAGES as usize) * size_of::<Option<PagePlace>>();
+        self.root.pages.len() * size_of::<PageAt>() + band + size_of_val(&*self.newer)
     }
 
     /// A page with direct references only; `None` where all its segments are null.
     pub fn page(&mut self, no: PageNo) -> Result<Option<Arc<RecipePage>>> {
-        if let Some(at) = self.recent.iter().position(|(n, _)| *n == no) {
-            self.recent[at..].rotate_left(1);
-            return Ok(self.recent.last().map(|(_, p)| p.clone()));
+        if let Some(page) = self.cache.resolved(self.no, no) {
+            return Ok(Some(page));
         }
         let Some((level, at)) = self.find(no)? else { return Ok(None) };
-        let mut page = self.cache.page(&self.folder, &at)?;
-        if page.has_indirect() {
-            page = Arc::new(self.trace(level, usize::MAX, &at, &page)?);
+        let CachedPage { page, has_indirect } = self.cache.stored_to_resolve(&self.folder, &at)?;
+        if !has_indirect {
+            return Ok(Some(page));
         }
-        let bytes =
-            |pages: &[(PageNo, Arc<RecipePage>)]| pages.iter().map(|(_, p)| bytes_of(p)).sum::<usize>();
-        while !self.recent.is_empty() && bytes(&self.recent) + bytes_of(&page) > RECENT_BYTES {
-            self.recent.remove(0);
-        }
-        self.recent.push((no, page.clone()));
+        let page = Arc::new(match Arc::try_unwrap(page) {
+            Ok(page) => self.trace(level, usize::MAX, &at, Cow::Owned(page))?,
+            Err(shared) => self.trace(level, usize::MAX, &at, Cow::Borrowed(&shared))?,
+        });
+        self.cache.keep_resolved(self.no, no, &page);
         Ok(Some(page))
     }
 
@@ -165,7 +187,7 @@ impl RecipeReader {
     /// Where a page stands whose references are all direct.
     pub fn direct_page(&mut self, no: PageNo) -> Result<Option<RecipePageRef>> {
         let Some((level, at)) = self.find(no)? else { return Ok(None) };
-        let direct = !self.is_traced(level) || !self.cache.page(&self.folder, &at)?.has_indirect();
+        let direct = !self.is_traced(level) || !self.cache.stored(&self.folder, &at)?.has_indirect;
         Ok(direct.then_some(at))
     }
 
@@ -200,22 +222,37 @@ impl RecipeReader {
         if level == gone || !self.is_traced(level) {
             return Ok(Unlinked::At(PageAt::Page(at)));
         }
-        let page = self.cache.page(&self.folder, &at)?;
-        if !page.has_indirect() {
+        let CachedPage { page, has_indirect } = self.cache.stored(&self.folder, &at)?;
+        if !has_indirect {
             return Ok(Unlinked::At(PageAt::Page(at)));
         }
-        Ok(Unlinked::Fresh(self.trace(level, gone, &at, &page)?))
+        Ok(Unlinked::Fresh(self.trace(level, gone, &at, Cow::Borrowed(&page))?))
     }
 
     /// Whether references of a level may be indirect.
     fn is_traced(&self, level: usize) -> bool {
-        let entry = level.checked_sub(1).map_or(&self.entry, |n| &self.newer[n].entry);
-        entry.reverse == Reverse::Done
+        level.checked_sub(1).map_or(&self.recipe, |n| &self.newer[n]).is_reversed
     }
 
     /// The first recipe from this one on that has page `no`, and where.
     fn find(&mut self, no: PageNo) -> Result<Option<(usize, RecipePageRef)>> {
-        let mut level = 0;
+        match self.slot(0, no)? {
+            PageAt::Null => return Ok(None),
+            PageAt::Page(at) => return Ok(Some((0, at))),
+            PageAt::Newer => {}
+        }
+        let first = PageNo(no.0 / BAND_PAGES * BAND_PAGES);
+        let band = match self.band.take().filter(|b| b.first == first) {
+            Some(band) => band,
+            None => self.band_from(first),
+        };
+        let place = band.places[(no.0 - first.0) as usize];
+        self.band = Some(band);
+        if let Some(place) = place {
+            return Ok(place.map(|(level, at)| (level as usize, at)));
+        }
+        // A root on the way cannot be read: if this page needs it, its error is told.
+        let mut level = 1;
         loop {
             match self.slot(level, no)? {
                 PageAt::Null => return Ok(None),
@@ -225,28 +262,62 @@ impl RecipeReader {
         }
     }
 
+    /// Looks for the pages from `first` on that newer recipes have. Each root is read once for all of them: the roots of a
+    /// long chain may not be in memory together.
+    fn band_from(&mut self, first: PageNo) -> Band {
+        let from = first.0 as usize;
+        let own = self.root.pages[from..].iter().take(BAND_PAGES as usize);
+        let mut wanted: Vec<u32> =
+            (0..).zip(own).filter(|(_, p)| **p == PageAt::Newer).map(|(n, _)| n).collect();
+        let mut places = vec![None; wanted.last().map_or(0, |n| *n as usize + 1)];
+        for (n, level) in (0..self.newer.len()).zip(1..) {
+            if wanted.is_empty() {
+                break;
+            }
+            let Ok(root) = self.newer_root(n) else { break };
+            wanted.retain(|n| {
+                let at = root.pages.get(from + *n as usize).copied().unwrap_or(PageAt::Null);
+                let place = match at {
+                    PageAt::Null => Some(None),
+                    PageAt::Page(at) => Some(Some((level, at))),
+                    PageAt::Newer => None,
+                };
+                places[*n as usize] = place;
+                place.is_none()
+            });
+        }
+        Band { first, places }
+    }
+
     /// What the root of a level says of a page.
     fn slot(&mut self, level: usize, no: PageNo) -> Result<PageAt> {
         let Some(n) = level.checked_sub(1) else {
             return Ok(self.root.pages.get(no.0 as usize).copied().unwrap_or(PageAt::Null));
         };
         if n >= self.newer.len() {
-            let last = self.newer.last().map_or(&self.entry, |n| &n.entry);
-            let object = names::recipe_root(&self.folder.path, recipe_of(last));
+            let last = self.newer.last().unwrap_or(&self.recipe);
+            let object = names::recipe_root(&self.folder.path, last.name);
             return Err(VaultError::corrupt(&object, "refers to a newer snapshot, and there is none"));
         }
-        if self.newer[n].root.is_none() && !self.cache.has_root(&self.newer[n].entry) {
+        Ok(self.newer_root(n)?.pages.get(no.0 as usize).copied().unwrap_or(PageAt::Null))
+    }
+
+    /// The root of a newer recipe. If it is not in memory, some of those behind it are read with it: else a chain waits for
+    /// one after the other.
+    fn newer_root(&self, n: usize) -> Result<Arc<RecipeRoot>> {
+        let Link { name, size, .. } = self.newer[n];
+        if self.stay_together(AHEAD) && !self.cache.has_root(&self.folder, name) {
             // Twice as many as were needed so far: few chains are followed to their ends.
             let next = &self.newer[n..(n + n.clamp(1, AHEAD)).min(self.newer.len())];
-            let next: Vec<&SnapshotEntry> = next.iter().map(|newer| &newer.entry).collect();
+            let next: Vec<(RecipeName, u64)> = next.iter().map(|newer| (newer.name, newer.size)).collect();
             self.cache.load_roots(&self.folder, &next);
         }
-        let newer = &mut self.newer[n];
-        let root = match &mut newer.root {
-            Some(root) => root,
-            empty => empty.insert(self.cache.root(&self.folder, &newer.entry)?),
-        };
-        Ok(root.pages.get(no.0 as usize).copied().unwrap_or(PageAt::Null))
+        self.cache.root(&self.folder, name, size)
+    }
+
+    /// Whether so many roots stay in memory together.
+    fn stay_together(&self, roots: usize) -> bool {
+        roots * self.root.pages.len() * size_of::<PageAt>() <= ROOTS_BYTES
     }
 
     /// Reads what some levels have of the pages that are wanted. Most references lead to the place that they stand at, so
@@ -255,6 +326,10 @@ impl RecipeReader {
         let mut pages: Vec<PageNo> = wants.iter().map(|w| w.segment.page()).collect();
         pages.sort_unstable();
         pages.dedup();
+        // Roots that are not in memory together would be read for each page.
+        if !self.stay_together(AHEAD) {
+            return;
+        }
         let (mut found, mut bytes) = (Vec::new(), 0);
         for (level, no) in levels.flat_map(|level| pages.iter().map(move |no| (level, *no))) {
             if let Ok(PageAt::Page(at)) = self.slot(level, no) {
@@ -273,7 +348,7 @@ impl RecipeReader {
         level: usize,
         last: usize,
         at: &RecipePageRef,
-        page: &RecipePage,
+        page: Cow<'_, RecipePage>,
     ) -> Result<RecipePage> {
         let object = names::recipe_pages(&self.folder.path, at.recipe);
         resolve(&object, self.root.segment_bytes, page, &mut |batch| {
@@ -299,10 +374,15 @@ impl RecipeReader {
                 Place::Here(Some(self.cache.page(&self.folder, &at)?), object)
             }
             PageAt::Null => {
-                let entry = &self.newer[level - 1].entry;
-                Place::Here(None, names::recipe_root(&self.folder.path, recipe_of(entry)))
+                Place::Here(None, names::recipe_root(&self.folder.path, self.newer[level - 1].name))
             }
         })
+    }
+}
+
+impl Drop for RecipeReader {
+    fn drop(&mut self) {
+        self.cache.forget(self.no);
     }
 }
 
@@ -324,11 +404,12 @@ pub(crate) struct Batch {
 /// Follows the indirect references of a page, which stands in `object`, some segments at a time: `each` follows a batch
 /// of them level by level. What is still looked for then stays indirect.
 ///
-/// A few bytes of references may lead to any number of others: what a page leads to is held to the limits of a page.
+/// A few bytes of references may lead to any number of others: what a page leads to is held to the limits of a page. One
+/// that is owned gives its references up on the way.
 pub(crate) fn resolve(
     object: &str,
     segment_bytes: u32,
-    page: &RecipePage,
+    mut page: Cow<'_, RecipePage>,
     each: &mut dyn FnMut(&mut Batch) -> Result<()>,
 ) -> Result<RecipePage> {
     let mut out = RecipePage::default();
@@ -357,6 +438,9 @@ pub(crate) fn resolve(
             return Err(VaultError::corrupt(object, "leads to more references than a page may have"));
         }
         out.segments.extend(segments);
+        if let Cow::Owned(page) = &mut page {
+            page.segments[from..to].iter_mut().for_each(|(_, s)| s.references = Vec::new());
+        }
         from = to;
     }
     Ok(out)

@@ -12,20 +12,30 @@ pub(crate) fn recipe_of(s: &SnapshotEntry) -> RecipeName {
     RecipeName { snap: s.id, generation: s.generation }
 }
 
-/// Reads the root of a recipe.
+/// Reads the root of a snapshot's recipe.
 pub(crate) fn read_root(folder: &Folder, s: &SnapshotEntry) -> Result<RecipeRoot> {
-    decode_root(folder, s, &root_bytes(folder, s, Kind::RecipeRoot.frame_max())?)
+    read_root_of(folder, recipe_of(s), s.size)
+}
+
+/// Reads the root of a recipe, which is of a disk of `size` bytes.
+pub(crate) fn read_root_of(folder: &Folder, recipe: RecipeName, size: u64) -> Result<RecipeRoot> {
+    decode_root(folder, recipe, size, &root_bytes(folder, recipe, Kind::RecipeRoot.frame_max())?)
 }
 
 /// The root of a recipe as it is stored, if that is no more than `max` bytes.
-pub(super) fn root_bytes(folder: &Folder, s: &SnapshotEntry, max: u64) -> Result<Vec<u8>> {
-    folder.store.read(&names::recipe_root(&folder.path, recipe_of(s)), max).named()
+pub(super) fn root_bytes(folder: &Folder, recipe: RecipeName, max: u64) -> Result<Vec<u8>> {
+    folder.store.read(&names::recipe_root(&folder.path, recipe), max).named()
 }
 
-pub(super) fn decode_root(folder: &Folder, s: &SnapshotEntry, bytes: &[u8]) -> Result<RecipeRoot> {
-    let name = names::recipe_root(&folder.path, recipe_of(s));
+pub(super) fn decode_root(
+    folder: &Folder,
+    recipe: RecipeName,
+    size: u64,
+    bytes: &[u8],
+) -> Result<RecipeRoot> {
+    let name = names::recipe_root(&folder.path, recipe);
     let root = RecipeRoot::decode(folder.context(&name), bytes).map_err(VaultError::malformed(&name))?;
-    if root.size != s.size {
+    if root.size != size {
         return Err(VaultError::corrupt(&name, format!("is of a disk of {} bytes", root.size)));
     }
     Ok(root)
@@ -45,13 +55,30 @@ fn read_part(folder: &Folder, name: &str, kind: Kind, offset: u64, len: u32) -> 
 
 /// Reads one page.
 pub(crate) fn read_page(folder: &Folder, at: &RecipePageRef) -> Result<RecipePage> {
-    decode_page(folder, at, &page_bytes(folder, at)?)
+    read_page_within(folder, at, &mut |_| {})
+}
+
+/// The same. `make_room` gets the most bytes that it may take, before it is decoded.
+pub(crate) fn read_page_within(
+    folder: &Folder,
+    at: &RecipePageRef,
+    make_room: &mut dyn FnMut(usize),
+) -> Result<RecipePage> {
+    let bytes = page_bytes(folder, at)?;
+    make_room(page_memory_max(folder, at, &bytes)?);
+    decode_page(folder, at, &bytes)
 }
 
 /// One page as it is stored.
 pub(super) fn page_bytes(folder: &Folder, at: &RecipePageRef) -> Result<Vec<u8>> {
     let name = names::recipe_pages(&folder.path, at.recipe);
     read_part(folder, &name, Kind::RecipePage, at.offset, at.page_len)
+}
+
+/// The most memory that a page takes once it is decoded.
+pub(super) fn page_memory_max(folder: &Folder, at: &RecipePageRef, bytes: &[u8]) -> Result<usize> {
+    let name = names::recipe_pages(&folder.path, at.recipe);
+    RecipePage::memory_max(bytes).map_err(VaultError::malformed(&name))
 }
 
 pub(super) fn decode_page(folder: &Folder, at: &RecipePageRef, bytes: &[u8]) -> Result<RecipePage> {

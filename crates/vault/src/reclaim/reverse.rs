@@ -320,9 +320,7 @@ impl Pass<'_> {
 
     /// Indexes the chunks of the newer one's segments that are not the older one's, as far as the budget goes.
     fn index_changed(&self) -> Result<HashMap<[u8; 32], (SegmentNo, Ordinal)>> {
-        let m = &self.view.manifest;
-        let reopen = |r: &RecipeReader| RecipeReader::open(&self.view.folder, m, r.entry());
-        let (mut older, mut newer) = (reopen(&self.older)?, reopen(&self.newer)?);
+        let (mut older, mut newer) = (self.older.again(), self.newer.again());
         let mut index = HashMap::new();
         for no in newer.page_numbers() {
             if older.root.pages.get(no.0 as usize) == newer.root.pages.get(no.0 as usize) {

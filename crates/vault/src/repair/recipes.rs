@@ -8,7 +8,6 @@ use crate::backup::pipeline::Input;
 use crate::base::error::{fault, Result, UnlessDamaged, VaultError};
 use crate::base::policy::Policy;
 use crate::base::progress::Progress;
-use crate::container::group_cache::GroupCache;
 use crate::copy::is_cut_alike;
 use crate::copy::stored::{CountedDisk, StoredSegments};
 use crate::lookup::parent::Parent;
@@ -20,6 +19,7 @@ use crate::recipe::chain::RecipeReader;
 use crate::recipe::filters;
 use crate::recipe::stored::{read_page, read_root, read_summary, recipe_of};
 use crate::restore::open_snapshot::OpenSnapshot;
+use crate::restore::read_cache::ReadCache;
 use format::{names, Manifest, SnapshotEntry};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -105,7 +105,7 @@ fn open_copy(
     let disk = if is_own { Some(session.folder.load()?.name) } else { find_copy(from, entry)? };
     let Some(disk) = disk else { return Ok(None) };
     let spec = entry.id.to_string();
-    let open = match from.open_snapshot(&disk, &spec, &GroupCache::new(GROUPS_BYTES)) {
+    let open = match from.open_snapshot(&disk, &spec, &ReadCache::new(GROUPS_BYTES)) {
         Err(VaultError::NotFound { .. }) => None,
         open => open.unless_unreadable()?,
     };

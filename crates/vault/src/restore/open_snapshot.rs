@@ -2,32 +2,27 @@
 //!
 //! 1. [`Streams`] detects sequential reads and fetches groups ahead of them.
 //! 2. The references of a segment are converted to a [`SegmentMap`] once.
-//! 3. Groups are read and decompressed once ([`GroupCache`]), and each chunk is compared with its fingerprint before
+//! 3. Groups are read and decompressed once ([`ReadCache`]), and each chunk is compared with its fingerprint before
 //!    its first byte is returned.
 
 use crate::base::error::{Result, VaultError};
 use crate::base::snapshot_spec::find_snapshot;
 use crate::base::threads::cores;
-use crate::container::group_cache::{GroupCache, GroupKey, OpenGroup};
+use crate::container::group_cache::{GroupKey, OpenGroup};
 use crate::container::tables::Tables;
 use crate::container::view::View;
 use crate::manifest::vault::Vault;
 use crate::recipe::chain::RecipeReader;
 use crate::restore::read_ahead::Streams;
+use crate::restore::read_cache::{Opened, ReadCache};
 use crate::restore::segment_map::{MapPart, SegmentMap};
 use crossbeam_channel::{bounded, Sender};
 use format::{SegmentNo, SegmentRecipe, SnapshotEntry};
 use parking_lot::{Mutex, MutexGuard};
-use quick_cache::sync::Cache;
-use quick_cache::Weighter;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// Memory for segment maps in bytes: of the first snapshot that is open, half of it of the second, and so on.
-const MAPS_BYTES: u64 = 16 << 20;
-/// Segment maps that are expected at once.
-const MAPS_USUAL: usize = 1024;
 /// What is read ahead at most, and the part of the cache that this may be.
 const AHEAD_BYTES_MAX: u64 = 16 << 20;
 const AHEAD_PART: u64 = 4;
@@ -46,39 +41,60 @@ pub struct OpenSnapshot {
 struct Shared {
     view: View,
     disk: String,
-    entry: SnapshotEntry,
+    /// Index of the snapshot in the manifest.
+    at: usize,
+    size: u64,
     segment_bytes: u64,
     recipe: Mutex<RecipeReader>,
-    maps: Cache<SegmentNo, Arc<SegmentMap>, ByMemory>,
-    groups: Arc<GroupCache>,
+    opened: Arc<Opened>,
+    cache: Arc<ReadCache>,
 }
 
-#[derive(Clone)]
-struct ByMemory;
+/// The recipe, of which one thread resolves a part, and no other that shares the cache any part of another recipe.
+struct Resolving<'a> {
+    recipe: MutexGuard<'a, RecipeReader>,
+    _alone: MutexGuard<'a, ()>,
+}
 
-impl Weighter<SegmentNo, Arc<SegmentMap>> for ByMemory {
-    fn weight(&self, _: &SegmentNo, map: &Arc<SegmentMap>) -> u64 {
-        map.memory_bytes()
+impl Deref for Resolving<'_> {
+    type Target = RecipeReader;
+
+    fn deref(&self) -> &RecipeReader {
+        &self.recipe
+    }
+}
+
+impl DerefMut for Resolving<'_> {
+    fn deref_mut(&mut self) -> &mut RecipeReader {
+        &mut self.recipe
     }
 }
 
 impl Vault {
-    /// Opens a snapshot (`spec` as for [`Vault::restore`]) for reading, with the groups of `cache`.
-    pub fn open_snapshot(&self, disk: &str, spec: &str, cache: &Arc<GroupCache>) -> Result<OpenSnapshot> {
-        let view = self.view_of_with(disk, &cache.tables)?;
-        let entry = find_snapshot(&view.manifest, disk, spec)?.clone();
-        let recipe = RecipeReader::open(&view.folder, &view.manifest, &entry).map_err(|e| view.explain(e))?;
+    /// Opens a snapshot (`spec` as for [`Vault::restore`]) for reading through `cache`.
+    ///
+    /// # Errors
+    /// `Refused` where those that are open would take too much memory together.
+    pub fn open_snapshot(&self, disk: &str, spec: &str, cache: &Arc<ReadCache>) -> Result<OpenSnapshot> {
+        let opening = cache.begin();
+        let mut view = self.view_of_with(disk, &cache.tables)?;
+        opening.share_manifest(&mut view);
+        let entry = find_snapshot(&view.manifest, disk, spec)?;
+        let (id, size) = (entry.id, entry.size);
+        let recipe = RecipeReader::open_with(&cache.recipes, &view.folder, &view.manifest, entry);
+        let recipe = recipe.map_err(|e| view.explain(e))?;
+        let opened = opening.end(&format!("{disk}@{id}"), &view, &recipe)?;
         let shared = Arc::new(Shared {
+            at: view.manifest.snapshots.iter().position(|s| s.id == id).unwrap_or(0),
+            size,
             segment_bytes: u64::from(recipe.root.segment_bytes),
             recipe: Mutex::new(recipe),
-            // Its owner has the cache, and each open snapshot.
-            maps: Cache::with_weighter(MAPS_USUAL, MAPS_BYTES / Arc::strong_count(cache) as u64, ByMemory),
-            groups: cache.clone(),
+            opened,
+            cache: cache.clone(),
             disk: disk.to_owned(),
             view,
-            entry,
         });
-        let window = (cache.budget() / AHEAD_PART).min(AHEAD_BYTES_MAX);
+        let window = (cache.groups.budget() / AHEAD_PART).min(AHEAD_BYTES_MAX);
         let (ahead, ranges) = bounded::<Range<u64>>((AHEAD_BYTES_MAX / STEP_BYTES) as usize);
         let read_ahead = |_| {
             let (shared, ranges) = (shared.clone(), ranges.clone());
@@ -96,7 +112,7 @@ impl Vault {
 impl OpenSnapshot {
     /// Size of the disk in bytes.
     pub fn size(&self) -> u64 {
-        self.shared.entry.size
+        self.shared.size
     }
 
     /// The disk, as `vm/disk`.
@@ -106,7 +122,7 @@ impl OpenSnapshot {
 
     /// The snapshot.
     pub fn entry(&self) -> &SnapshotEntry {
-        &self.shared.entry
+        &self.shared.view.manifest.snapshots[self.shared.at]
     }
 
     /// Fills `buf` from `offset` on. Beyond the end of the disk is an error.
@@ -186,19 +202,21 @@ impl Drop for OpenSnapshot {
         for thread in self.threads.drain(..) {
             drop(thread.join());
         }
+        self.shared.cache.close(&self.shared.opened);
     }
 }
 
 impl Shared {
-    fn recipe(&self) -> MutexGuard<'_, RecipeReader> {
-        self.recipe.lock()
+    fn recipe(&self) -> Resolving<'_> {
+        let recipe = self.recipe.lock();
+        Resolving { recipe, _alone: self.cache.resolving() }
     }
 
     fn map(&self, no: SegmentNo) -> Result<Arc<SegmentMap>> {
-        self.maps.get_or_insert_with(&no, || {
+        self.cache.map(&self.opened, no, || {
             let start = no.0 * self.segment_bytes;
-            let range = start..(start + self.segment_bytes).min(self.entry.size);
-            Ok(Arc::new(SegmentMap::of(&mut self.recipe(), &self.view.tables, range)?))
+            let range = start..(start + self.segment_bytes).min(self.size);
+            SegmentMap::of(&mut self.recipe(), &self.view.tables, range)
         })
     }
 
@@ -219,11 +237,11 @@ impl Shared {
         while at < range.end {
             let no = SegmentNo(at / self.segment_bytes);
             let of_segment = at..range.end.min((no.0 + 1) * self.segment_bytes);
-            let Some(map) = self.maps.get(&no) else { return false };
+            let Some(map) = self.cache.map_ready(&self.opened, no) else { return false };
             for part in map.within(&of_segment) {
                 let wanted = part.of(&of_segment);
                 let into = (wanted.start - range.start) as usize..(wanted.end - range.start) as usize;
-                let group = self.groups.get_ready(&self.key(part));
+                let group = self.cache.groups.get_ready(&self.key(part));
                 if group.is_none_or(|g| g.copy(part.at(wanted.start), &mut buf[into]).is_err()) {
                     return false;
                 }
@@ -236,7 +254,7 @@ impl Shared {
     /// Brings the groups of a range into memory, and compares what is of the range.
     fn fetch(&self, range: &Range<u64>) -> Result<()> {
         self.for_parts(range, &mut |part, wanted| {
-            if !self.groups.has(&self.key(part)) {
+            if !self.cache.groups.has(&self.key(part)) {
                 let at = part.at(wanted.start);
                 // A chunk that does not match is reported to its reader.
                 drop(self.group(part)?.compare(at..at + (wanted.end - wanted.start) as usize));
@@ -271,25 +289,25 @@ impl Shared {
 
     fn group(&self, part: &MapPart) -> Result<Arc<OpenGroup>> {
         let key = self.key(part);
-        self.groups.get(&key, || {
+        self.cache.groups.get(&key, || {
             self.view.check()?;
             let table = self.view.tables.get(part.container)?;
-            self.groups.load(&self.view.tables.folder_of(part.container), &table, &key)
+            self.cache.groups.load(&self.view.tables.folder_of(part.container), &table, &key)
         })
     }
 
     fn next_data(&self, from: u64) -> Result<Option<Range<u64>>> {
         let mut no = SegmentNo(from / self.segment_bytes);
-        while no.0 * self.segment_bytes < self.entry.size {
+        while no.0 * self.segment_bytes < self.size {
             let Some(found) = self.recipe().next_segment(no)? else { return Ok(None) };
-            let wanted = from..self.entry.size;
+            let wanted = from..self.size;
             let map = self.map(found)?;
             let mut parts = map.within(&wanted).iter();
             if let Some(first) = parts.next() {
                 let end = parts
                     .try_fold(first.end(), |end, p| if p.offset == end { Ok(p.end()) } else { Err(end) });
                 let (Ok(end) | Err(end)) = end;
-                return Ok(Some(first.offset.max(from)..end.min(self.entry.size)));
+                return Ok(Some(first.offset.max(from)..end.min(self.size)));
             }
             no = SegmentNo(found.0 + 1);
         }

@@ -2,7 +2,7 @@
 
 use crate::base::error::{Result, VaultError};
 use crate::container::tables::{Tables, TablesAhead};
-use crate::recipe::chain::RecipeReader;
+use crate::recipe::chain::{chunks_max, RecipeReader};
 use format::{
     ChunkNo, Codec, ContainerId, GroupNo, OwnerNo, Reference, SegmentNo, Table, TableRange, WriterNo,
 };
@@ -112,6 +112,11 @@ impl Plan {
         references: &[Reference],
     ) -> Result<()> {
         let mut at = start;
+        let chunks = references.iter().map(Reference::chunks).sum::<u64>();
+        if chunks > chunks_max(wanted as u32) {
+            let why = format!("the segment at offset {start} has {chunks} chunks");
+            return Err(VaultError::corrupt(object, why));
+        }
         for r in references {
             match *r {
                 Reference::Null { bytes } => at += u64::from(bytes),

@@ -13,6 +13,7 @@ use crate::recipe::cache::{bytes_of, RecipeCache};
 use crate::recipe::chain::{resolve, Place, RecipeReader};
 use crate::recipe::stored::{read_root, recipe_of};
 use format::{names, PageAt, RecipePage, RecipePageRef, RecipeRoot, Reverse, SegmentNo, SnapshotEntry};
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -243,6 +244,6 @@ impl Descent<'_> {
             }
         };
         let object = names::recipe_pages(path, at.recipe);
-        resolve(&object, root.segment_bytes, page, &mut |batch| batch.follow(&mut place))
+        resolve(&object, root.segment_bytes, Cow::Borrowed(page), &mut |batch| batch.follow(&mut place))
     }
 }

@@ -111,7 +111,7 @@ fn lost_ranges(f: &Fixture, vault: &Vault, report: &RepairReport, what: &str) {
         let (disk, id) = name.split_once('@').unwrap();
         let Ok(ranges) = vault.lost_ranges(disk, id, &report.lost) else { continue };
         assert!(!ranges.is_empty(), "{what}: {name} is damaged, and nothing of it is lost");
-        let cache = vault::GroupCache::new(1 << 20);
+        let cache = vault::ReadCache::new(1 << 20);
         let Ok(open) = vault.open_snapshot(disk, id, &cache) else { continue };
         let content = &f.content[name];
         let mut at = 0;

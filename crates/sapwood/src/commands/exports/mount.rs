@@ -18,7 +18,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use vault::{GroupCache, VaultError};
+use vault::{ReadCache, VaultError};
 
 /// Requests at once, at least: most of them wait for the store.
 const THREADS_MIN: usize = 4;
@@ -29,7 +29,7 @@ pub fn run(args: &Args, a: &Mount) -> Result<ExitCode> {
     let end = EndSignal::new()?;
     let vault = open(args)?;
     let mountpoint = checked(&a.mountpoint, &vault.location())?;
-    let tree = Arc::new(VaultTree::new(vault, GroupCache::new(cache_bytes(a.cache)))?);
+    let tree = Arc::new(VaultTree::new(vault, ReadCache::new(cache_bytes(a.cache)))?);
     let (disks, snapshots) = tree.count()?;
 
     let place = mountpoint.display().to_string();

@@ -18,13 +18,13 @@ use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use vault::GroupCache;
+use vault::ReadCache;
 
 pub fn run(args: &Args, a: &Nbd) -> Result<ExitCode> {
     let end = EndSignal::new()?;
     let (disk, spec) = split(&a.snapshot);
     let vault = open(args)?;
-    let snapshot = vault.open_snapshot(disk, spec, &GroupCache::new(cache_bytes(a.serve.cache)))?;
+    let snapshot = vault.open_snapshot(disk, spec, &ReadCache::new(cache_bytes(a.serve.cache)))?;
     let entry = snapshot.entry().clone();
     let name = format!("{disk}@{}", entry.id);
     let snapshot = Arc::new(SnapshotDevice::new(snapshot));

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use vault::{GroupCache, VaultError};
+use vault::{ReadCache, VaultError};
 
 /// Memory for decompressed groups. Files near each other share groups, and each file is read once.
 const CACHE_BYTES: u64 = 256 << 20;
@@ -46,7 +46,7 @@ impl Disk {
     pub fn open(args: &Args, snapshot: &str, cache: Option<u64>) -> Result<Disk> {
         let (disk, spec) = split(snapshot);
         let vault = open(args)?;
-        let snapshot = vault.open_snapshot(disk, spec, &GroupCache::new(cache.unwrap_or(CACHE_BYTES)))?;
+        let snapshot = vault.open_snapshot(disk, spec, &ReadCache::new(cache.unwrap_or(CACHE_BYTES)))?;
         let name = format!("{disk}@{}", snapshot.entry().id);
         let volumes = filesystem::volumes(Arc::new(SnapshotDisk(snapshot)))?;
         Ok(Disk { name, volumes, opened: HashMap::new() })

@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use vault::{GroupCache, SnapshotEntry, Vault};
+use vault::{ReadCache, SnapshotEntry, Vault};
 
 /// How long clients of an interrupted restore have to reconnect: QEMU tries at least every 16 seconds.
 const COME_BACK: Duration = Duration::from_secs(20);
@@ -67,7 +67,7 @@ impl<'a> LiveRestore<'a> {
         let (disk, spec) = split(&a.snapshot);
         let vault = open(args)?;
         let place = Place::of(a)?;
-        let snapshot = vault.open_snapshot(disk, spec, &GroupCache::new(cache_bytes(a.serve.cache)))?;
+        let snapshot = vault.open_snapshot(disk, spec, &ReadCache::new(cache_bytes(a.serve.cache)))?;
         let entry = snapshot.entry().clone();
         let name = format!("{disk}@{}", entry.id);
         let is_awaited = place.paths.map.exists() && (a.serve.socket.is_some() || a.serve.listen.is_some());

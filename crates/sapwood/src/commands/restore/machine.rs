@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
-use vault::{format_time, GroupCache, SnapshotEntry, Vault, VaultError};
+use vault::{format_time, ReadCache, SnapshotEntry, Vault, VaultError};
 
 /// Definitions are texts; what is longer is none.
 const DEFINITION_BYTES_MAX: u64 = 16 << 20;
@@ -278,7 +278,7 @@ fn read_text(vault: &Vault, disk: &str, snapshot: &SnapshotEntry) -> Result<Stri
     if snapshot.size > DEFINITION_BYTES_MAX {
         return Err(no_text().into());
     }
-    let open = vault.open_snapshot(disk, &snapshot.id.to_string(), &GroupCache::new(DEFINITION_BYTES_MAX))?;
+    let open = vault.open_snapshot(disk, &snapshot.id.to_string(), &ReadCache::new(DEFINITION_BYTES_MAX))?;
     let mut bytes = vec![0; snapshot.size as usize];
     open.read_at(0, &mut bytes)?;
     Ok(String::from_utf8(bytes).map_err(|_| no_text())?)
