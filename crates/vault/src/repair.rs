@@ -108,7 +108,7 @@ impl Vault {
         let seen_later: Vec<Damage> = found.damaged.into_iter().filter(is_new).collect();
         report.before.extend(seen_later);
         report.after = after.damaged;
-        report.lost = LostChunks(after.bad);
+        report.lost = LostChunks { bad: after.bad, lacks_owners: after.lacks_owners };
         Ok(report)
     }
 

@@ -17,6 +17,7 @@ mod containers;
 mod descent;
 pub(crate) mod findings;
 mod found;
+mod gone;
 mod groups;
 mod recipes;
 mod record;
@@ -38,8 +39,9 @@ use crate::manifest::vault::{now, Vault};
 use crate::reclaim::dead_list::live_chunks_of_all;
 use crate::verify::findings::Damage;
 use containers::ContainerCheck;
-use findings::{BadChunks, ContainerFindings, Findings, More, OtherFindings, Reads};
+use findings::{BadChunks, ContainerFindings, Findings, More, Reads};
 use format::{ContainerId, DiskId, Manifest, SnapshotEntry, SnapshotState};
+use found::OtherFindings;
 use recipes::{RecipeCheck, RecipeFindings};
 use remember::Looked;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -69,6 +71,8 @@ pub struct VerifyReport {
     pub(crate) containers_damaged: BTreeMap<DiskId, BTreeSet<ContainerId>>,
     /// Chunks that cannot be read, by owner.
     pub(crate) bad: BTreeMap<DiskId, BadChunks>,
+    /// Whether there are owners of which nothing can be read.
+    pub(crate) lacks_owners: bool,
 }
 
 /// One run of a verification.
@@ -116,7 +120,7 @@ impl Vault {
             report: VerifyReport::default(),
             began: now(),
             looked: Vec::new(),
-            others: OtherFindings::new(),
+            others: OtherFindings::default(),
             more: More::default(),
             compared: HashSet::new(),
         };
@@ -181,7 +185,8 @@ impl Verification<'_> {
     /// Looks at one disk.
     fn disk(&mut self, at: &DiskAt, snapshot: Option<&str>) -> Result<()> {
         // What its referrers have found already.
-        let mut own = self.others.remove(&at.folder.disk).unwrap_or_default();
+        let mut own = self.others.owners.remove(&at.folder.disk).unwrap_or_default();
+        self.others.gone.move_into(at.folder.disk, &mut own.found);
         if let Some((object, why)) = &at.name_fault {
             // Its snapshots can be restored all the same: its manifest has the name.
             own.found.add(object, why);
@@ -234,7 +239,9 @@ impl Verification<'_> {
         ids.extend(&recipes.referenced);
         self.containers(&view.tables, &ids, &mut own)?;
         view.check()?;
-        let is_sound = own.found.is_empty() && self.others.values().all(|o| o.found.is_empty());
+        let others_sound =
+            self.others.gone.is_empty() && self.others.owners.values().all(|o| o.found.is_empty());
+        let is_sound = own.found.is_empty() && others_sound;
         if !is_sound && view.may_have_lost() {
             return Err(VaultError::Gone { object: at.folder.manifest_name() });
         }
@@ -302,7 +309,7 @@ impl Verification<'_> {
         }
         // Its referrers look at its containers, too: each is looked at once.
         if !referrers::referred(&at.folder)?.is_empty() {
-            self.others.insert(at.folder.disk, own);
+            self.others.owners.insert(at.folder.disk, own);
             return Ok(());
         }
         self.add(&at.folder, own, is_readable);
@@ -334,9 +341,10 @@ impl Verification<'_> {
     /// The popular set: later backups may match what no snapshot references.
     fn popular_set(&mut self) -> Result<()> {
         let folder = self.vault.popular();
-        let mut own = self.others.remove(&DiskId::POPULAR).unwrap_or_default();
+        let mut own = self.others.owners.remove(&DiskId::POPULAR).unwrap_or_default();
+        self.others.gone.move_into(DiskId::POPULAR, &mut own.found);
         let looked = self.look_at_popular_set(&folder, &mut own);
-        self.others.insert(DiskId::POPULAR, own);
+        self.others.owners.insert(DiskId::POPULAR, own);
         looked
     }
 
@@ -386,20 +394,25 @@ impl Verification<'_> {
 
     /// Compares the other disks with what is damaged in owners of whose containers they may reference some, and ends.
     fn finish(mut self, everything: bool) -> Result<VerifyReport> {
-        if !everything && self.others.values().any(|o| !o.bad.is_empty()) {
+        let any_bad = !self.others.gone.is_empty() || self.others.owners.values().any(|o| !o.bad.is_empty());
+        if !everything && any_bad {
             let (others, _) = disks::all(self.vault)?;
             for at in others.iter().filter(|d| !self.compared.contains(&d.folder.disk)) {
                 let Ok(view) = self.vault.view(&at.folder, 0) else { continue };
-                let mut own = self.others.remove(&at.folder.disk).unwrap_or_default();
+                let mut own = self.others.owners.remove(&at.folder.disk).unwrap_or_default();
                 let none_bad = RecipeFindings::default();
                 affected::attribute(&view, &at.name, &none_bad, &mut own, &mut self.others)?;
-                self.others.insert(at.folder.disk, own);
+                self.others.owners.insert(at.folder.disk, own);
             }
         }
-        for (disk, found) in std::mem::take(&mut self.others) {
+        let OtherFindings { owners, mut gone } = std::mem::take(&mut self.others);
+        self.report.lacks_owners = !gone.is_empty();
+        for (disk, mut found) in owners {
+            gone.move_into(disk, &mut found.found);
             let is_seen = !found.seen.is_empty() || !found.damaged.is_empty();
             self.add(&self.vault.folder(disk), found, is_seen);
         }
+        gone.report(&mut self.report.damaged, &mut self.more);
         self.report.damaged.extend(std::mem::take(&mut self.more).into_damage());
         self.report.damaged.sort_by(|a, b| a.object.cmp(&b.object));
         self.keep(everything);

@@ -32,6 +32,8 @@ struct Owners {
     disks: Vec<DiskId>,
     /// Each is opened by the first who asks for it; others need not wait for that.
     opened: HashMap<OwnerNo, Opened>,
+    /// Those without a manifest: there may be hundreds of thousands.
+    missing: HashSet<OwnerNo>,
 }
 
 type Opened = Arc<Mutex<Option<std::result::Result<Arc<OtherOwner>, Fault>>>>;
@@ -95,7 +97,11 @@ impl Tables {
         Tables {
             own: Containers::new(folder.clone(), m),
             hold,
-            owners: Mutex::new(Owners { disks: m.owners.clone(), opened: HashMap::new() }),
+            owners: Mutex::new(Owners {
+                disks: m.owners.clone(),
+                opened: HashMap::new(),
+                missing: HashSet::new(),
+            }),
             cache,
         }
     }
@@ -142,17 +148,40 @@ impl Tables {
             let why = format!("has no owner of number {}", no.0);
             return Err(VaultError::corrupt(&self.own.folder().manifest_name(), why));
         };
+        let folder = self.own.folder().of(disk);
+        let manifest = folder.manifest_name();
+        if owners.missing.contains(&no) {
+            return Err(VaultError::Missing { object: manifest });
+        }
         let opened = owners.opened.entry(no).or_default().clone();
+        // Nobody waits for an owner with the lock of all of them.
         drop(owners);
         let mut opened = opened.lock();
         let known = match &mut *opened {
             Some(known) => known,
-            none => none.insert(match OtherOwner::open(self.own.folder().of(disk), self.hold) {
+            none => none.insert(match OtherOwner::open(folder, self.hold) {
                 Ok(other) => Ok(Arc::new(other)),
+                Err(VaultError::Missing { object }) if object == manifest => {
+                    let mut owners = self.owners.lock();
+                    owners.opened.remove(&no);
+                    owners.missing.insert(no);
+                    return Err(VaultError::Missing { object });
+                }
                 Err(e) => Err(Fault::of(e)?),
             }),
         };
         known.clone().map_err(Fault::into_error)
+    }
+
+    /// Whether another owner was looked up and could not be read.
+    pub fn is_unreadable(&self, no: OwnerNo) -> bool {
+        let owners = self.owners.lock();
+        if owners.missing.contains(&no) {
+            return true;
+        }
+        let opened = owners.opened.get(&no).cloned();
+        drop(owners);
+        opened.is_some_and(|opened| opened.lock().as_ref().is_some_and(std::result::Result::is_err))
     }
 
     /// What the table of another owner says of a container. Where nobody holds that table, a change of the owner may have

@@ -13,12 +13,16 @@ use std::ops::Range;
 
 /// Chunks that cannot be read, by the owner of their containers.
 #[derive(Clone, Debug, Default)]
-pub struct LostChunks(pub(super) BTreeMap<DiskId, BadChunks>);
+pub struct LostChunks {
+    pub(super) bad: BTreeMap<DiskId, BadChunks>,
+    /// Whether there are owners of which nothing can be read.
+    pub(super) lacks_owners: bool,
+}
 
 impl LostChunks {
     /// Whether none is lost.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.bad.is_empty() && !self.lacks_owners
     }
 }
 
@@ -88,7 +92,7 @@ fn add_segment(
                     ranges.add(at..place.end);
                     return Ok(());
                 };
-                let owner = view.manifest.owner(container.owner()).and_then(|owner| lost.0.get(&owner));
+                let owner = view.manifest.owner(container.owner()).and_then(|owner| lost.bad.get(&owner));
                 let bad = owner.map(|bad| bad.among(container, first, count)).unwrap_or_default();
                 for (no, length) in (first.0..).zip(lengths) {
                     if bad.contains(ChunkNo(no)) {

@@ -7,16 +7,20 @@ use crate::manifest::folder::Folder;
 use crate::recipe::cache::RecipeCache;
 use crate::recipe::stored::{read_page, read_summary};
 use crate::verify::descent::{descend, end_of_chain, Resolved};
-use crate::verify::findings::{ContainerFindings, OtherFindings};
+use crate::verify::findings::ContainerFindings;
+use crate::verify::found::OtherFindings;
 use crate::verify::recipes::{BadPages, RecipeFindings};
 use format::{DiskId, OwnerNo, RecipePageRef, SnapshotEntry, SnapshotState, Summary};
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 /// What is to blame for a page that cannot be restored, in the disk and in other owners.
 #[derive(Clone, Default)]
 struct Hits {
     own: Vec<usize>,
     others: Vec<(DiskId, usize)>,
+    /// Owners of which nothing can be read, as the disk counts them.
+    gone: Arc<[OwnerNo]>,
 }
 
 /// Tells for every damaged object which snapshots of a disk it affects; of some it is known already.
@@ -29,15 +33,17 @@ pub(super) fn attribute(
 ) -> Result<()> {
     let mut of_own = recipes.affected.clone();
     let mut of_others = BTreeSet::new();
-    let is_bad = |disk: &DiskId| others.get(disk).is_some_and(|found| !found.bad.is_empty());
+    let is_bad = |disk: &DiskId| others.owners.get(disk).is_some_and(|found| !found.bad.is_empty());
     let bad_others: HashMap<OwnerNo, DiskId> = (1..)
         .map(OwnerNo)
         .zip(view.manifest.owners.iter().copied())
         .filter(|(_, disk)| is_bad(disk))
         .collect();
+    let lacks_owners = view.manifest.owners.iter().any(|disk| others.gone.has(disk));
     let snapshots = &view.manifest.snapshots;
     let is_live = |s: &SnapshotEntry| s.state == SnapshotState::Live;
-    if !(recipes.bad_pages.is_empty() && own.bad.is_empty() && bad_others.is_empty()) {
+    let name = |no: usize| format!("{disk}@{}", snapshots[no].id);
+    if !(recipes.bad_pages.is_empty() && own.bad.is_empty() && bad_others.is_empty()) || lacks_owners {
         let Some(newest) = snapshots.iter().rposition(is_live) else { return Ok(()) };
         let (top, cache) = (end_of_chain(snapshots, newest), RecipeCache::default());
         // Pages are shared along the chain of snapshots: what was found for the next newer one serves again.
@@ -50,27 +56,28 @@ pub(super) fn attribute(
                 let here = level.page(no);
                 let hits = match step.newer.filter(|n| n.page(no).is(here)).and_then(|_| known.get(&no)) {
                     Some(hits) => hits.clone(),
-                    None => hits_of(&view.folder, here, &recipes.bad_pages, own, &bad_others, others)?,
+                    None => hits_of(view, here, &recipes.bad_pages, own, &bad_others, others)?,
                 };
                 if is_live(step.entry) {
                     of_own.extend(hits.own.iter().map(|h| (*h, step.no)));
                     of_others.extend(hits.others.iter().map(|h| (*h, step.no)));
+                    let gone = hits.gone.iter().filter_map(|no| view.manifest.owner(*no));
+                    others.gone.affect(&name(step.no), gone);
                 }
                 before.insert(no, hits);
             }
             Ok(())
         })?;
     }
-    let name = |no: usize| format!("{disk}@{}", snapshots[no].id);
     of_own.into_iter().for_each(|(object, no)| own.found.affects(object, &name(no)));
     for ((disk, object), no) in of_others {
-        others.entry(disk).or_default().found.affects(object, &name(no));
+        others.owners.entry(disk).or_default().found.affects(object, &name(no));
     }
     Ok(())
 }
 
 fn hits_of(
-    folder: &Folder,
+    view: &View,
     page: &Resolved,
     bad_pages: &BadPages,
     own: &ContainerFindings,
@@ -83,25 +90,31 @@ fn hits_of(
         Resolved::Traced { page, .. } => Summary::of(page),
         Resolved::Direct(at) => {
             if let Some(object) = bad_pages.get(at) {
-                return Ok(Hits { own: vec![*object], others: Vec::new() });
+                return Ok(Hits { own: vec![*object], ..Hits::default() });
             }
-            let Some(summary) = summary_of(folder, at)? else { return Ok(Hits::default()) };
+            let Some(summary) = summary_of(&view.folder, at)? else { return Ok(Hits::default()) };
             summary
         }
     };
     // In the order of their ids, owner by owner.
-    let mut hits = Hits::default();
+    let (mut hits, mut gone) = (Hits::default(), Vec::new());
     let mut containers = summary.containers.into_iter().peekable();
     while let Some(no) = containers.peek().map(|(id, _)| id.owner()) {
         let of_owner = std::iter::from_fn(|| containers.next_if(|(id, _)| id.owner() == no));
+        if no != OwnerNo::OWN && view.manifest.owner(no).is_some_and(|disk| others.gone.has(&disk)) {
+            of_owner.for_each(drop);
+            gone.push(no);
+            continue;
+        }
         let of_owner = Summary { containers: of_owner.map(|(id, chunks)| (id.local(), chunks)).collect() };
         if no == OwnerNo::OWN {
             hits.own = own.bad.hits(&of_owner);
         } else if let Some(disk) = bad_others.get(&no) {
-            let found = others.get(disk).map(|found| found.bad.hits(&of_owner)).unwrap_or_default();
+            let found = others.owners.get(disk).map(|found| found.bad.hits(&of_owner)).unwrap_or_default();
             hits.others.extend(found.into_iter().map(|object| (*disk, object)));
         }
     }
+    hits.gone = gone.into();
     Ok(hits)
 }
 

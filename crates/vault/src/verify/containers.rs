@@ -8,8 +8,8 @@ use crate::container::dead::read_dead;
 use crate::container::group_reader::extent;
 use crate::container::tables::Tables;
 use crate::manifest::folder::Folder;
-use crate::verify::findings::{generations, CheckCounts, ContainerFindings, OtherFindings, Reads};
-use crate::verify::found::{lock, ThreadFindings};
+use crate::verify::findings::{generations, CheckCounts, ContainerFindings, Reads};
+use crate::verify::found::{lock, OtherFindings, ThreadFindings};
 use crate::verify::groups::GroupRead;
 use crossbeam_channel::{bounded, Sender};
 use format::{
@@ -86,7 +86,7 @@ impl ContainerCheck<'_> {
             Ok(entry) => entry,
             Err(e) => {
                 let (object, why) = fault(e)?;
-                lock(found).of(id).lost(id, &object, &why);
+                lock(found).lost(id, &object, &why);
                 return Ok(());
             }
         };

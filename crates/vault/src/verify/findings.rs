@@ -10,7 +10,7 @@ const WHYS_MAX: usize = 3;
 /// Objects of a report at most; the others are counted.
 const OBJECTS_MAX: usize = 20_000;
 /// Snapshots that one folder's objects name at most, all together. Beyond that each is named once.
-const NAMES_MAX: usize = 200_000;
+pub(super) const NAMES_MAX: usize = 200_000;
 /// Objects that are found without a map.
 const OBJECTS_FEW: usize = 8;
 
@@ -41,10 +41,19 @@ pub(super) struct More {
 }
 
 impl More {
-    /// Takes an object in.
-    fn add(&mut self, damage: Damage) {
-        self.objects += 1;
-        self.snapshots.extend(damage.snapshots);
+    /// Adds an object to a report, or takes it in where that has no room.
+    pub fn report(&mut self, damage: Damage, damaged: &mut Vec<Damage>) {
+        if damaged.len() < OBJECTS_MAX {
+            damaged.push(damage);
+        } else {
+            self.objects += 1;
+            self.snapshots.extend(damage.snapshots);
+        }
+    }
+
+    /// Takes snapshots in that are affected in more ways than are told.
+    pub fn affected(&mut self, snapshots: BTreeSet<String>) {
+        self.snapshots.extend(snapshots);
     }
 
     /// What a report says of it.
@@ -120,18 +129,13 @@ impl Findings {
 
     /// Adds the damaged objects to a report, each once, and to `more` what there is no room for.
     pub fn report(self, damaged: &mut Vec<Damage>, more: &mut More) {
-        more.snapshots.extend(self.more.snapshots);
+        more.affected(self.more.snapshots);
         for f in self.all {
             let mut why = f.whys.join("; ");
             if f.more > 0 {
                 why.push_str(&format!("; and {} more", f.more));
             }
-            let damage = Damage { object: f.object.to_string(), why, snapshots: f.snapshots };
-            if damaged.len() < OBJECTS_MAX {
-                damaged.push(damage);
-            } else {
-                more.add(damage);
-            }
+            more.report(Damage { object: f.object.to_string(), why, snapshots: f.snapshots }, damaged);
         }
     }
 }
@@ -234,9 +238,6 @@ pub(super) type Generations = (WriterNo, WriterNo);
 pub(super) fn generations(e: &ContainerEntry) -> Generations {
     (e.table, e.data.generation)
 }
-
-/// What was found in owners other than the disk that is looked at.
-pub(super) type OtherFindings = BTreeMap<DiskId, ContainerFindings>;
 
 /// What was found in the containers of one owner, which names them, and in the rest of its folder.
 #[derive(Default)]

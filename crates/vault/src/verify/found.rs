@@ -1,9 +1,19 @@
 //! Collects the findings of the threads of a verification.
 
 use crate::container::tables::Tables;
-use crate::verify::findings::{CheckCounts, ContainerFindings, OtherFindings};
-use format::ContainerId;
+use crate::verify::findings::{CheckCounts, ContainerFindings};
+use crate::verify::gone::GoneOwners;
+use format::{ContainerId, DiskId};
 use parking_lot::{Mutex, MutexGuard};
+use std::collections::BTreeMap;
+
+/// What was found in owners other than the disk that is looked at.
+#[derive(Default)]
+pub(super) struct OtherFindings {
+    pub owners: BTreeMap<DiskId, ContainerFindings>,
+    /// Those of which nothing can be read.
+    pub gone: GoneOwners,
+}
 
 /// What the threads find, by owner.
 pub(super) struct ThreadFindings<'a> {
@@ -19,7 +29,17 @@ impl ThreadFindings<'_> {
         if id.is_own() {
             return self.own;
         }
-        self.others.entry(self.tables.folder_of(id).disk).or_default()
+        self.others.owners.entry(self.tables.folder_of(id).disk).or_default()
+    }
+
+    /// Nothing of a container can be found because of an object that is not its own.
+    pub fn lost(&mut self, id: ContainerId, object: &str, why: &str) {
+        let folder = self.tables.folder_of(id);
+        if self.tables.is_unreadable(id.owner()) && object == folder.manifest_name() {
+            self.others.gone.add(folder.disk, why);
+        } else {
+            self.of(id).lost(id, object, why);
+        }
     }
 }
 
