@@ -64,6 +64,46 @@ impl Filter {
         bucket[at + KEY_BYTES..at + bytes].copy_from_slice(&block.0.to_le_bytes()[..self.block_bytes]);
     }
 
+    /// Adds blocks that may have some fingerprints, each once. For many it takes far less time than [`insert`](Self::insert):
+    /// they are sorted, and each bucket is written anew once.
+    pub fn insert_all(&self, entries: &mut [FilterEntry]) {
+        entries.sort_unstable_by_key(|e| e.prefix);
+        let index = |e: &FilterEntry| e.prefix >> (64 - self.index_bits);
+        for of_bucket in entries.chunk_by(|a, b| index(a) == index(b)) {
+            self.merge(of_bucket);
+        }
+    }
+
+    /// Entries that are worth to be added at once: 16 for a bucket. They take a seventh of the memory of a full filter, and
+    /// 128 MiB at most.
+    pub fn batch_entries(&self) -> usize {
+        (self.buckets.len() * 16).min(8 << 20)
+    }
+
+    /// Merges sorted entries of one bucket into it.
+    fn merge(&self, entries: &[FilterEntry]) {
+        let bytes = self.entry_bytes();
+        let (bucket, _) = self.place(entries[0].prefix);
+        let mut bucket = bucket.lock();
+        let count = (bucket.len() / bytes + entries.len()).next_multiple_of(GROW_ENTRIES);
+        let mut merged = Vec::with_capacity(count * bytes);
+        let mut old = bucket.chunks_exact(bytes).peekable();
+        for entry in entries {
+            let (_, key) = self.place(entry.prefix);
+            while let Some(before) = old.next_if(|o| o[..KEY_BYTES] <= key[..]) {
+                merged.extend_from_slice(before);
+            }
+            // Those with the same key stand at the end of what is merged.
+            let mut same = merged.rchunks_exact(bytes).take_while(|o| o[..KEY_BYTES] == key);
+            if !same.any(|o| self.block(o) == entry.block) {
+                merged.extend_from_slice(&key);
+                merged.extend_from_slice(&entry.block.0.to_le_bytes()[..self.block_bytes]);
+            }
+        }
+        old.for_each(|rest| merged.extend_from_slice(rest));
+        *bucket = merged;
+    }
+
     /// Removes a block, if it is there.
     pub fn remove(&self, prefix: u64, block: PoolBlock) {
         let (bucket, key) = self.place(prefix);
@@ -166,6 +206,18 @@ mod tests {
             filter.for_each(|e| all.push(e));
             assert_eq!(all.len() as u64, entries);
             assert!(all.windows(2).all(|w| w[0].prefix <= w[1].prefix));
+            // Many at once, of which the half is there.
+            let batch = Filter::new(blocks);
+            all.iter().step_by(2).for_each(|e| batch.insert(e.prefix, e.block));
+            let mut twice: Vec<FilterEntry> = all.iter().rev().chain(&all).copied().collect();
+            batch.insert_all(&mut twice[..entries as usize]);
+            batch.insert_all(&mut twice);
+            let mut found = Vec::new();
+            batch.for_each(|e| found.push((e.prefix, e.block)));
+            let mut wanted: Vec<_> = all.iter().map(|e| (e.prefix, e.block)).collect();
+            found.sort_unstable();
+            wanted.sort_unstable();
+            assert!(found == wanted);
             let again = Filter::new(blocks);
             all.iter().for_each(|e| again.insert(e.prefix, e.block));
             let mut found = Vec::new();

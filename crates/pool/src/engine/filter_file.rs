@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use chunk::Fingerprint;
 use format::pool::{
-    FilterHeader, FilterPart, GroupNo, PageKind, PoolBlock, StoreEntry, SummaryEntry, BLOCK_BYTES,
-    STORE_SLOTS,
+    FilterEntry, FilterHeader, FilterPart, GroupNo, PageKind, PoolBlock, StoreEntry, SummaryEntry,
+    BLOCK_BYTES, STORE_SLOTS,
 };
 
 use super::state::Engine;
@@ -59,12 +59,18 @@ impl Engine {
             (Some(()), Some((_, epoch))) => epoch,
             _ => 0,
         };
+        let mut found = Vec::new();
         for group in (0..self.geometry.groups).map(GroupNo) {
             let summary = self.summary(group)?;
             if summary.in_use && summary.changed >= since && self.check_alive().is_ok() {
-                self.read_fingerprints(group)?;
+                self.read_fingerprints(group, &mut found)?;
+            }
+            if found.len() >= self.filter.batch_entries() {
+                self.filter.insert_all(&mut found);
+                found.clear();
             }
         }
+        self.filter.insert_all(&mut found);
         Ok(())
     }
 
@@ -95,19 +101,22 @@ impl Engine {
             let bytes = FilterPart::stored_bytes(&block).map_err(wrong)?;
             let mut part = vec![0; bytes];
             self.read_blocks(PoolBlock(at), &mut part)?;
+            let mut found = Vec::new();
             FilterPart::read(&part, epoch, |entry| {
                 // Groups that changed are read anew.
                 if self.geometry.locate(entry.block).is_some_and(|(group, _)| !changed[group.0 as usize]) {
-                    self.filter.insert(entry.prefix, entry.block);
+                    found.push(entry);
                 }
             })
             .map_err(wrong)?;
+            self.filter.insert_all(&mut found);
             at += (bytes / BLOCK_BYTES) as u64;
         }
         Ok(())
     }
 
-    fn read_fingerprints(&self, group: GroupNo) -> Result<()> {
+    /// Adds what a group's store has to `found`.
+    fn read_fingerprints(&self, group: GroupNo, found: &mut Vec<FilterEntry>) -> Result<()> {
         let start = self.geometry.store_start(group);
         let blocks = self.geometry.data_blocks();
         for page in 0..self.geometry.store_pages() {
@@ -121,7 +130,7 @@ impl Engine {
                 let entry = StoreEntry::decode(word);
                 if entry.count > 0 && entry.has_fingerprint {
                     let block = self.geometry.data_block(group, page * STORE_SLOTS + slot);
-                    self.filter.insert(prefix(&Fingerprint(fingerprint)), block);
+                    found.push(FilterEntry { prefix: prefix(&Fingerprint(fingerprint)), block });
                 }
             }
         }

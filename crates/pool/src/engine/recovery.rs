@@ -67,6 +67,9 @@ pub(super) fn replay(device: &dyn Device, superblock: &Superblock) -> Result<Rep
     Ok(Replayed { pages: replay.finish()?, next, chunks })
 }
 
+/// Blocks of the journal that are read at once to look for later chunks.
+const PIECE_BLOCKS: u32 = 256;
+
 impl Replay<'_> {
     /// A chunk and its place: where the one before ended, or at the ring's beginning.
     fn read_chunk(&self, at: JournalTail) -> Result<Option<(u32, Vec<u8>)>> {
@@ -105,12 +108,21 @@ impl Replay<'_> {
 
     /// A crash leaves one chunk half written at most. A later one that is whole says that this one was whole, too.
     fn check_end(&self, end: u64) -> Result<()> {
-        for place in 0..self.geometry.journal_blocks {
-            if self.chunk_at(place, |chunk| chunk > end)?.is_some() {
-                return Err(PoolError::Damaged {
-                    what: format!("chunk {end} of the journal of {}", self.device.location()),
-                    why: format!("it cannot be read, but a later one can, at block {place} of the journal"),
-                });
+        let mut piece = vec![0; PIECE_BLOCKS as usize * BLOCK_BYTES];
+        for first in (0..self.geometry.journal_blocks).step_by(PIECE_BLOCKS as usize) {
+            let count = PIECE_BLOCKS.min(self.geometry.journal_blocks - first);
+            piece.truncate(count as usize * BLOCK_BYTES);
+            self.read_journal(first, &mut piece)?;
+            for (place, block) in (first..).zip(piece.chunks_exact(BLOCK_BYTES)) {
+                let is_later = ChunkHeader::peek(block).is_some_and(|header| header.chunk > end);
+                if is_later && self.chunk_at(place, |chunk| chunk > end)?.is_some() {
+                    return Err(PoolError::Damaged {
+                        what: format!("chunk {end} of the journal of {}", self.device.location()),
+                        why: format!(
+                            "it cannot be read, but a later one can, at block {place} of the journal"
+                        ),
+                    });
+                }
             }
         }
         Ok(())
