@@ -148,6 +148,18 @@ fn snapshots_of_volumes_are_backed_up() {
     let older = bench.restored(&format!("web01/vda@{}", earlier["snapshot"].as_str().unwrap()));
     assert!(older[..33 * MIB] == disk[..33 * MIB] && older[33 * MIB..].iter().all(|b| *b == 0));
 
+    // A pool that nobody serves is for one command at a time.
+    let slow = ["-q", "backup", "web01/vdb", "volume:web@a", "--pool", &pool, "--limit", "1M"];
+    let slow = Child::start(bench.command(&slow), "a slow backup");
+    let start = Instant::now();
+    while bench.run(&["pool", "stats", &pool]).code() == Some(0) {
+        assert!(start.elapsed() < Duration::from_secs(20) && !slow.has_ended(), "nobody uses the pool");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    bench.fails(&["pool", "stats", &pool], REFUSED, &["in use by another command", "pool serve"]);
+    slow.signal(Signal::KILL);
+    drop(slow.wait());
+
     let source = |name: &str| format!("volume:{name}");
     let fails = |name: &str, code, said: &[&str]| {
         drop(bench.fails(&["backup", "web01/vda", &source(name), "--pool", &pool], code, said));

@@ -49,9 +49,19 @@ pub fn ask(path: &Path, request: &Request) -> Result<Value> {
 /// Asks the process that serves a pool.
 pub fn ask_server(path: &Path, request: &Request) -> Result<Value> {
     let socket = socket_of(path)?;
-    let busy =
-        || format!("{}: in use by another process, which answers at no control socket", path.display());
-    let mut stream = UnixStream::connect(&socket).with_context(busy)?;
+    let busy = || format!("{}: its server does not answer at its control socket", path.display());
+    let mut stream = match UnixStream::connect(&socket) {
+        // Only a server has a control socket; one that was killed leaves it behind.
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
+            return Err(PoolError::Refused(format!(
+                "{}: in use by another command, such as a backup; try again when that has ended, or let \
+                 `sapwood pool serve` run: several commands may use a pool that is served",
+                path.display()
+            ))
+            .into());
+        }
+        connected => connected.with_context(busy)?,
+    };
     let line = serde_json::to_string(request)? + "\n";
     stream.write_all(line.as_bytes()).with_context(busy)?;
     let mut answer = String::new();
