@@ -137,7 +137,11 @@ fn what_is_said_is_what_the_page_says() {
     jobs(&mut s);
     reading(&mut s);
     commands(&mut s);
+    if !running::mounts(&mut s) {
+        return;
+    }
     running::qemu(&mut s);
+    running::agents(&mut s);
     running::libvirt(&mut s);
     running::pools(&mut s);
     if !running::no_room(&mut s) {

@@ -1,7 +1,7 @@
 //! The guest agent: freezes the guest's file systems while a point in time is taken.
 
 use crate::terminal::streams::errln;
-use anyhow::{bail, Context as _, Result};
+use anyhow::{anyhow, bail, Context as _, Result};
 use serde_json::{json, Value};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -17,6 +17,9 @@ const FREEZE: Duration = Duration::from_secs(60);
 const THAW_TRIES: usize = 3;
 /// No answer is longer.
 const LONGEST_ANSWER: usize = 64 << 10;
+
+/// What else can be done where the agent does not do its part.
+const WITHOUT: &str = "without --agent the snapshot is as after a power cut";
 
 /// Whether we have frozen a guest: the program must not be ended now.
 static FROZEN: AtomicBool = AtomicBool::new(false);
@@ -113,7 +116,7 @@ struct Agent {
 impl Agent {
     fn connect(path: &Path) -> Result<Self> {
         let socket = UnixStream::connect(path)
-            .with_context(|| format!("{}: cannot reach the guest agent", path.display()))?;
+            .with_context(|| format!("{}: cannot reach the guest agent ({WITHOUT})", path.display()))?;
         socket.set_write_timeout(Some(ANSWER))?;
         Ok(Agent { socket, path: path.into(), rest: Vec::new() })
     }
@@ -146,10 +149,14 @@ impl Agent {
         let deadline = Instant::now() + within;
         self.send(command, json!({})).with_context(|| silent.clone())?;
         let line = self.line(deadline).context(silent)?;
-        let mut answer: Value =
-            serde_json::from_slice(&line).context("the guest agent's answer is not JSON")?;
+        let path = self.path.display();
+        let mut answer: Value = serde_json::from_slice(&line)
+            .map_err(|_| anyhow!("{path}: the guest agent's answer to {command} is not JSON ({WITHOUT})"))?;
         match answer.get("error") {
-            Some(e) => bail!("the guest agent: {command}: {}", e["desc"].as_str().unwrap_or("failed")),
+            Some(e) => {
+                let why = e["desc"].as_str().unwrap_or("failed");
+                bail!("{path}: the guest agent cannot do {command}: {why} ({WITHOUT})")
+            }
             None => Ok(answer["return"].take()),
         }
     }

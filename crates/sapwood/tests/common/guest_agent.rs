@@ -18,6 +18,10 @@ pub enum Manner {
     FrozenAlready,
     /// Does not answer the first order to thaw.
     DeafToTheFirstThaw,
+    /// Does not answer any.
+    DeafToEachThaw,
+    /// Answers with what is no JSON.
+    Rubbish,
 }
 
 /// Listens on a socket for as long as the test lives. Returns the orders that it got.
@@ -57,6 +61,10 @@ fn serve(socket: UnixStream, manner: Manner, orders: &Mutex<Vec<String>>) -> std
             _ if manner == Manner::Silent => continue,
             "guest-sync" => json!({ "return": said["arguments"]["id"] }),
             "guest-fsfreeze-status" if manner == Manner::FrozenAlready => json!({ "return": "frozen" }),
+            "guest-fsfreeze-status" if manner == Manner::Rubbish => {
+                lines.get_mut().write_all(b"?\n")?;
+                continue;
+            }
             "guest-fsfreeze-status" => json!({ "return": "thawed" }),
             "guest-fsfreeze-freeze" => match manner {
                 Manner::CannotFreeze => {
@@ -66,6 +74,7 @@ fn serve(socket: UnixStream, manner: Manner, orders: &Mutex<Vec<String>>) -> std
                 _ => json!({ "return": 2 }),
             },
             "guest-fsfreeze-thaw" if manner == Manner::DeafToTheFirstThaw && nth == 1 => return Ok(()),
+            "guest-fsfreeze-thaw" if manner == Manner::DeafToEachThaw => return Ok(()),
             "guest-fsfreeze-thaw" => json!({ "return": 2 }),
             _ => json!({ "error": { "class": "CommandNotFound", "desc": "?" } }),
         };

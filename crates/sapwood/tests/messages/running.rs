@@ -1,7 +1,9 @@
 //! What is said of running machines, of pools, and where there is no room.
 
 use super::Scene;
+use crate::common::guest_agent::{agent, Manner};
 use crate::common::libvirt::{new_image, Libvirt};
+use crate::common::mounted::{can_mount, Mounted};
 use crate::common::qemu::Machine;
 use crate::common::{random, Mount};
 use std::os::unix::net::UnixStream;
@@ -34,6 +36,44 @@ pub fn qemu(s: &mut Scene) {
     });
     machine.execute("blockdev-snapshot-sync", how);
     s.says("backup new/vda qmp:…/qmp.sock#d0");
+}
+
+/// Agents of guests that do not do what they should, one after the other.
+pub fn agents(s: &mut Scene) {
+    s.section("Guest agents");
+    let image = new_image(&s.bench.path("agent.qcow2"), "qcow2", 8 << 20);
+    let machine = Machine::start(&s.bench, &image, "qcow2", Vec::new());
+    s.bench.file("no-socket", b"");
+    s.says("backup agent/vda qmp:…/qmp.sock#d0 --agent …/none");
+    s.says("backup agent/vda qmp:…/qmp.sock#d0 --agent …/no-socket");
+    for (name, manner) in [
+        ("frozen", Manner::FrozenAlready),
+        ("refuses", Manner::CannotFreeze),
+        ("rubbish", Manner::Rubbish),
+        ("deaf", Manner::DeafToEachThaw),
+    ] {
+        agent(&s.bench.path(name), manner);
+        s.says(&format!("backup agent/vda qmp:…/qmp.sock#d0 --agent …/{name}"));
+    }
+    drop(machine);
+}
+
+/// Places where nothing can be mounted, and commands that cannot run beside a mount. Returns whether this machine can mount.
+pub fn mounts(s: &mut Scene) -> bool {
+    if !can_mount() {
+        return false;
+    }
+    s.section("Mounts");
+    std::fs::create_dir(s.bench.path("place")).unwrap();
+    std::fs::create_dir(s.bench.path("vault/place")).unwrap();
+    s.says("mount …/vault/place");
+    std::fs::remove_dir(s.bench.path("vault/place")).unwrap();
+    s.says("mount …/place --cache much");
+    let mounted = Mounted::start(&s.bench, "mounted", &[]);
+    s.says("mount …/mounted");
+    drop(mounted);
+    s.says("mount …/place -- …/none");
+    true
 }
 
 /// A daemon with one domain.
