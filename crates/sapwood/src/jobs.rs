@@ -6,6 +6,7 @@ pub mod due;
 pub mod hook;
 pub mod schedule;
 pub mod settings;
+pub mod sizes;
 pub mod source;
 pub mod state;
 pub mod values;

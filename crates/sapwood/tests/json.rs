@@ -229,6 +229,9 @@ fn every_command_prints_what_the_page_says() {
     );
     run("config check", &["config", "check", &config]);
     run("run", &["--config", &config, "run"]);
+    // A week ago there was nothing.
+    let week_ago = json!({ "time": vault::now() - 7 * 86_400, "store": bench.store, "stored_bytes": 0 });
+    std::fs::write(bench.path("state/vault-sizes.jsonl"), format!("{week_ago}\n")).unwrap();
     run("status", &["--config", &config, "status"]);
     run("retain", &["retain", "web01/vda", "--last", "1"]);
     qemu_img(&["create", "-q", "-f", "qcow2", &bench.arg("other.qcow2"), "16M"]);

@@ -151,6 +151,17 @@ impl StateDir {
         }
     }
 
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// One for tests.
+    #[cfg(test)]
+    pub fn at(path: &Path) -> StateDir {
+        StateDir(path.into())
+    }
+
     fn file(&self, job: &str, extension: &str) -> PathBuf {
         self.0.join(format!("{job}.{extension}"))
     }

@@ -197,3 +197,42 @@ fn prometheus_has_the_same_figures() {
     let ended = jobs.run(&["status", "--prometheus", "/none/x.prom"]);
     ended.expect_failure(UNKNOWN, &["/none/x.prom: cannot write"]);
 }
+
+/// Jobs keep the vault's size, so that deletions count too.
+#[test]
+fn growth_is_what_all_commands_left() {
+    let jobs = Jobs::new(TWO_DISKS);
+    jobs.done(&["run"]);
+    assert!(jobs.json(&["status"])["growth"].is_null());
+    let file = jobs.bench.path("state/vault-sizes.jsonl");
+    let kept = std::fs::read_to_string(&file).unwrap();
+    let mut point: Value = serde_json::from_str(kept.trim()).unwrap();
+    let stored = jobs.json(&["status"])["vault"]["stored_bytes"].as_u64().unwrap();
+    // The state of the job is newer by nothing: it is not in the vault.
+    assert_eq!(point["stored_bytes"].as_u64(), Some(stored), "{kept}");
+    // Ten days ago there was half of it; a second run on the same day keeps nothing.
+    point["time"] = (now() - 10 * 86_400).into();
+    point["stored_bytes"] = (stored / 2).into();
+    std::fs::write(&file, format!("{point}\n")).unwrap();
+    jobs.done(&["run"]);
+    jobs.done(&["run"]);
+    assert_eq!(std::fs::read_to_string(&file).unwrap().lines().filter(|l| !l.is_empty()).count(), 2);
+    let json = jobs.json(&["status"]);
+    let stored_now = json["vault"]["stored_bytes"].as_u64().unwrap();
+    let (growth, free) = (&json["growth"], json["vault"]["free_bytes"].as_u64().unwrap());
+    assert_eq!(growth["bytes"].as_u64(), Some(stored_now - stored / 2), "{json}");
+    assert!((864_000..864_100).contains(&growth["seconds"].as_i64().unwrap()), "{json}");
+    let lasts = growth["free_space_lasts_seconds"].as_f64().unwrap();
+    let expected = free as f64 * 864_000.0 / (stored_now - stored / 2) as f64;
+    assert!((lasts / expected - 1.0).abs() < 0.01, "{lasts} {expected}");
+    let said = jobs.done(&["status"]);
+    assert!(said.contains(" larger than 10 d ago; at this rate the free space lasts "), "{said}");
+    // A vault that has shrunk lasts.
+    point["stored_bytes"] = (stored_now * 3).into();
+    std::fs::write(&file, format!("{point}\n")).unwrap();
+    let said = jobs.done(&["status"]);
+    assert!(said.contains(" smaller than 10 d ago\n"), "{said}");
+    // Who cannot read it sees no growth, and no failure.
+    std::fs::write(&file, [0xff; 100]).unwrap();
+    assert!(jobs.json(&["status"])["growth"].is_null());
+}

@@ -114,7 +114,7 @@ impl Vault {
             Err(e) => health.damaged.push(damage_line(fault(e)?)),
         }
         health.sessions = self.live_sessions(&disk_of)?;
-        health.stored_bytes = self.all_bytes()?;
+        health.stored_bytes = self.stored_bytes()?;
         health.free_bytes = self.store.free()?;
         Ok(health)
     }
@@ -144,7 +144,11 @@ impl Vault {
         Ok(sessions)
     }
 
-    fn all_bytes(&self) -> Result<u64> {
+    /// Bytes of all objects; holes do not count.
+    ///
+    /// # Errors
+    /// If the store cannot be listed.
+    pub fn stored_bytes(&self) -> Result<u64> {
         let mut sum = 0;
         self.store
             .list("", &mut |e| {

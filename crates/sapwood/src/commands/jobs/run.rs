@@ -3,10 +3,11 @@
 use super::job::JobRun;
 use super::report::JobReport;
 use crate::args::Args;
-use crate::commands::names::store_url;
+use crate::commands::names::{open_at, store_url};
 use crate::jobs::config::Config;
 use crate::jobs::due::is_due;
 use crate::jobs::settings::Job;
+use crate::jobs::sizes::SizePoint;
 use crate::jobs::state::{Outcome, StateDir};
 use crate::progress::{catch_signals, is_stopped};
 use crate::terminal::exit_code::{FAILED, INTERRUPTED, REFUSED};
@@ -90,7 +91,16 @@ fn one(args: &Args, job: &Job, store: &str, states: &StateDir, due: bool, total:
     run.run();
     let written = states.write(&run.report.state);
     total.jobs.push(run.report);
-    written
+    written?;
+    keep_size(args, store, states)
+}
+
+/// Keeps the vault's size for `status`. A vault that cannot be read was an error of the job.
+fn keep_size(args: &Args, store: &str, states: &StateDir) -> Result<()> {
+    let Ok(stored_bytes) = open_at(args, store).and_then(|vault| Ok(vault.stored_bytes()?)) else {
+        return Ok(());
+    };
+    states.add_size(&SizePoint { time: now(), store: store.to_owned(), stored_bytes })
 }
 
 impl Total {

@@ -7,6 +7,7 @@ use crate::commands::names::{open_at, store_url};
 use crate::commands::snapshots::pattern::fits;
 use crate::jobs::config::Config;
 use crate::jobs::settings::Job;
+use crate::jobs::sizes::Growth;
 use crate::jobs::source::DiskSource;
 use crate::jobs::state::StateDir;
 use crate::live::domain_pattern;
@@ -21,6 +22,8 @@ pub struct Status {
     /// What the vault says; `None` where it cannot be read.
     pub vault: Option<Health>,
     pub jobs: Vec<JobStatus>,
+    /// How the vault has grown; `None` where jobs have not kept its size long enough.
+    pub growth: Option<Growth>,
     pub problems: Vec<Problem>,
 }
 
@@ -28,7 +31,8 @@ impl Status {
     /// Looks at the configuration, the states of jobs and the vault. What keeps it from looking is a problem,
     /// too.
     pub fn look(args: &Args, warn_age: Option<u64>) -> Status {
-        let mut status = Status { now: now(), vault: None, jobs: Vec::new(), problems: Vec::new() };
+        let mut status =
+            Status { now: now(), vault: None, jobs: Vec::new(), growth: None, problems: Vec::new() };
         let config = Config::find(args.config.as_deref()).unwrap_or_else(|e| {
             status.add(Level::Unknown, one_line(&e));
             None
@@ -48,6 +52,7 @@ impl Status {
         }
         if let Some(config) = &config {
             status.judge_jobs(config);
+            status.growth = status.growth_of(args, config);
         }
         status.judge_disks(config.map(|c| c.jobs).unwrap_or_default().as_slice(), warn_age);
         // Stable: what is worst is told first.
@@ -75,6 +80,13 @@ impl Status {
             self.problems.extend(status.problem());
             self.jobs.push(status);
         }
+    }
+
+    /// What cannot be read is no health of the vault.
+    fn growth_of(&self, args: &Args, config: &Config) -> Option<Growth> {
+        let stored = self.vault.as_ref()?.stored_bytes;
+        let sizes = StateDir::of(config).ok()?.sizes(&store_url(args).ok()?).ok()?;
+        sizes.growth(stored, self.now)
     }
 
     fn judge_disks(&mut self, jobs: &[Job], warn_age: Option<u64>) {

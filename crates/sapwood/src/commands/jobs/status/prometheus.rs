@@ -45,6 +45,14 @@ pub fn text(status: &Status) -> String {
         let damaged = |d: &DiskHealth| Some(d.damaged_containers as i64);
         each("sapwood_damaged_containers", "Containers that are recorded as damaged", damaged, &mut text);
     }
+    if let Some(growth) = status.growth {
+        let a_day = growth.bytes as f64 / growth.seconds as f64 * 86_400.0;
+        text.one(
+            "sapwood_growth_bytes_per_day",
+            "How the vault has grown in the last 30 days, deletions included",
+            Some(a_day as i64),
+        );
+    }
     let each = |name, help, value: fn(&JobStatus) -> Option<i64>, text: &mut Text| {
         text.each(name, help, "job", status.jobs.iter().map(|j| (j.name.as_str(), value(j))));
     };

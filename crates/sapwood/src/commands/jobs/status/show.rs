@@ -3,6 +3,7 @@
 use super::found::Status;
 use super::job_status::JobStatus;
 use super::level::Problem;
+use crate::jobs::sizes::Growth;
 use crate::terminal::output::{age, size, table};
 use crate::terminal::streams::outln;
 use serde_json::{json, Value};
@@ -29,6 +30,9 @@ pub fn print(status: &Status, quiet: bool) {
             size(health.stored_week_bytes),
             size(health.stored_week_before_bytes)
         );
+        if let Some(growth) = status.growth {
+            outln!("{}", grown(growth, health.free_bytes));
+        }
     }
     jobs(status);
     for health in status.vault.iter() {
@@ -37,6 +41,16 @@ pub fn print(status: &Status, quiet: bool) {
             outln!("{snapshot}: held for {what}; `sapwood release {snapshot}` ends that");
         }
     }
+}
+
+/// What came and went, deletions included, and how long the free space lasts.
+fn grown(growth: Growth, free: Option<u64>) -> String {
+    let over = age(growth.seconds);
+    let bytes = size(growth.bytes.unsigned_abs());
+    let how = if growth.bytes < 0 { "smaller" } else { "larger" };
+    let left = free.and_then(|free| growth.seconds_left(free));
+    let left = left.map(|s| format!("; at this rate the free space lasts {}", age(s))).unwrap_or_default();
+    format!("all in all {bytes} {how} than {over} ago{left}")
 }
 
 fn summary(status: &Status) -> String {
@@ -118,8 +132,18 @@ pub fn json(status: &Status) -> Value {
         "time": status.now,
         "summary": summary(status),
         "problems": status.problems.iter().map(problem).collect::<Vec<_>>(),
+        "growth": status.growth.map(|g| growth_json(status, g)),
         "vault": status.vault.as_ref().map(|health| vault_json(status, health)),
         "jobs": status.jobs.iter().map(job_json).collect::<Vec<_>>(),
+    })
+}
+
+fn growth_json(status: &Status, growth: Growth) -> Value {
+    let free = status.vault.as_ref().and_then(|health| health.free_bytes);
+    json!({
+        "seconds": growth.seconds,
+        "bytes": growth.bytes,
+        "free_space_lasts_seconds": free.and_then(|free| growth.seconds_left(free)),
     })
 }
 
