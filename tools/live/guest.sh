@@ -6,6 +6,8 @@
 
 IMAGES=
 DIR=
+# A function of the caller that ends what it has started.
+AT_END=
 QEMU=
 LOOP=
 # Seconds that booting, and each stretch of work in the guest, may take.
@@ -58,6 +60,7 @@ clean_up() {
     local status=$?
     trap - EXIT
     if [[ $QEMU ]] && kill "$QEMU" 2>/dev/null; then wait "$QEMU" || true; fi
+    [[ ! $AT_END ]] || "$AT_END"
     close_disk
     [[ ! $DIR ]] || rm -rf "$DIR"
     exit "$status"
