@@ -6,7 +6,9 @@
 use crate::bytes::{In, Malformed, Result};
 use crate::ids::VaultId;
 use std::borrow::Cow;
+use std::cell::RefCell;
 use xxhash_rust::xxh3::Xxh3;
+use zstd_safe::DCtx;
 
 /// Bytes before a frame's body.
 pub const FRAME_HEADER_BYTES: usize = 32;
@@ -175,12 +177,17 @@ pub fn decode_frame<'a>(kind: Kind, context: Context<'_>, bytes: &'a [u8]) -> Re
         RAW => Ok(Cow::Borrowed(stored)),
         _ => {
             let mut body = vec![0; raw_len];
-            match zstd_safe::decompress(&mut body[..], stored) {
+            match UNPACK.with_borrow_mut(|context| context.decompress(&mut body[..], stored)) {
                 Ok(n) if n == raw_len => Ok(Cow::Owned(body)),
                 _ => Err(Malformed::new("does not decompress to its length")),
             }
         }
     }
+}
+
+thread_local! {
+    /// Of 95 KiB. Made for each frame, it costs more than decompressing a small one.
+    static UNPACK: RefCell<DCtx<'static>> = RefCell::new(DCtx::create());
 }
 
 /// A frame of a dense kind that is checked piece by piece: it need not fit into memory.

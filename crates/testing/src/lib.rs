@@ -9,6 +9,19 @@ use std::path::{Path, PathBuf};
 /// Names the file in which skipped tests are listed. `tools/test` sets it, and counts the tests that the file names.
 const LIST: &str = "SAPWOOD_SKIPPED";
 
+/// Bytes that do not compress and that each number gives its own of: test disks are made of them, blocks at a time.
+pub fn noise(number: u64, bytes: usize) -> Vec<u8> {
+    let mut x = number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mut noise = vec![0; bytes];
+    for word in noise.chunks_mut(8) {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        word.copy_from_slice(&x.to_le_bytes()[..word.len()]);
+    }
+    noise
+}
+
 /// Reports that this test, or a part of it, cannot run on this machine. Call it on the thread of the test, which then
 /// returns or leaves the part out.
 ///

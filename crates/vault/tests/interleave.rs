@@ -66,17 +66,8 @@ struct World {
 
 /// Content number `n`; neighbours have much in common, and so have all disks. From 100 on nothing is in common.
 fn content(n: u64) -> Arc<Vec<u8>> {
-    let block = |b: u64| {
-        let version = if n >= 100 || b % 7 < n % 7 { n } else { 0 };
-        let mut x = (b * 1000 + version + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        (0..4096).map(move |_| {
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            x as u8
-        })
-    };
-    Arc::new((0..70).flat_map(block).collect())
+    let version = |b: u64| if n >= 100 || b % 7 < n % 7 { n } else { 0 };
+    Arc::new((0..70).flat_map(|b| testing::noise(b * 1000 + version(b), 4096)).collect())
 }
 
 /// Space may have to wait, but not for want of an object.

@@ -14,16 +14,7 @@ use store::{ObjectStore, SimFs, SimStore};
 use vault::{BackupOptions, Progress, Vault, VaultError};
 
 fn content(n: u64) -> Arc<Vec<u8>> {
-    let block = |b: u64| {
-        let mut x = (b * 1000 + n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        (0..4096).map(move |_| {
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            x as u8
-        })
-    };
-    Arc::new((0..70).flat_map(block).collect())
+    Arc::new((0..70).flat_map(|b| testing::noise(b * 1000 + n, 4096)).collect())
 }
 
 fn backup(vault: &Vault, disk: &str, n: u64) -> Result<u64, VaultError> {

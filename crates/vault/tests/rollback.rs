@@ -22,27 +22,16 @@ const DISKS: [&str; 2] = ["a/x", "b/x"];
 /// The name in the manifest of the popular set.
 const POPULAR: &str = "";
 
-/// Block number `n` of all that there may be.
-fn block(n: u64) -> impl Iterator<Item = u8> {
-    let mut x = (n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (0..4096).map(move |_| {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        x as u8
-    })
-}
-
 /// Content number `n`: most of it as in all others.
 fn content(n: u64) -> Arc<Vec<u8>> {
     let version = |b: u64| if b % 7 == n % 7 { n } else { 0 };
-    Arc::new((0..70).flat_map(|b| block(b * 1000 + version(b))).collect())
+    Arc::new((0..70).flat_map(|b| testing::noise(b * 1000 + version(b), 4096)).collect())
 }
 
 /// Blocks that no other content has. Without `all`, each eighth one is another one.
 fn apart(all: bool) -> Arc<Vec<u8>> {
     let at = |b: u64| if all || b % 8 > 0 { b } else { b + 1000 };
-    Arc::new((0..64).flat_map(|b| block(1_000_000 + at(b))).collect())
+    Arc::new((0..64).flat_map(|b| testing::noise(1_000_000 + at(b), 4096)).collect())
 }
 
 struct World {
