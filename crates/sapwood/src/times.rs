@@ -6,6 +6,8 @@ pub const FORMS: &str =
     "give it as 2026-11-21T22:00:00, in UTC, or with an offset, as 2026-11-21T23:00:00+01:00";
 
 const SECONDS_PER_DAY: i64 = 86_400;
+/// Seconds by which clocks of different hosts may differ.
+const CLOCKS_DIFFER: i64 = 600;
 
 /// Seconds since 1970 of a time; of a day alone, its last second.
 pub fn end(text: &str) -> Result<i64, String> {
@@ -16,6 +18,11 @@ pub fn end(text: &str) -> Result<i64, String> {
 pub fn beginning(text: &str) -> Result<i64, String> {
     let is_day = !text.contains(['T', ' ']);
     Ok(end(text)? - if is_day { SECONDS_PER_DAY - 1 } else { 0 })
+}
+
+/// Whether a time is later than clocks differ.
+pub fn is_future(time: i64) -> bool {
+    time > vault::now().saturating_add(CLOCKS_DIFFER)
 }
 
 #[cfg(test)]

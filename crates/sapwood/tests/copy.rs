@@ -12,7 +12,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Snapshots, and kills, of the test that kills; `make soak` asks for more.
+/// Snapshots, and kills, of the test that kills. `make soak` asks for 100 and 200.
 const SNAPSHOTS: u64 = 25;
 const KILLS: u64 = 40;
 

@@ -245,6 +245,7 @@ fn sources(s: &mut Scene) {
     s.says("backup new/vda …/web01.raw --limit fast");
     s.says("backup new/vda …/web01.raw --limit 1k");
     s.says("backup new/vda …/web01.raw --time yesterday");
+    s.says("backup new/vda …/web01.raw --time 2999-01-01");
     s.says("backup new/vda …/web01.raw --tag for");
     s.says("backup new/vda …/web01.raw --since zz");
     s.says("backup new/vda …/web01.raw --changed …/none");

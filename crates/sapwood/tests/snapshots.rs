@@ -196,3 +196,43 @@ fn swapped_files_are_noticed() {
     bench.done(&["-q", "backup", "web01/vda", &second, "--force"]);
     assert_eq!(bench.snapshots("web01/vda").len(), 3);
 }
+
+#[test]
+fn a_time_to_come_is_refused_and_today_is_now() {
+    let bench = Bench::new("balanced");
+    let file = bench.file("a.raw", &random(1000, 1));
+    let year = 365 * 86_400;
+    let to_come = vault::format_time(vault::now() + year).to_string();
+    bench.fails(&["backup", "a/x", &file, "--time", &to_come], REFUSED, &["in the future", "--force"]);
+    assert!(bench.all_snapshots().is_empty());
+    // Clocks differ by minutes.
+    let soon = vault::format_time(vault::now() + 300).to_string();
+    at(&bench, "a/x", &file, &soon, &[]);
+    // The day has not ended.
+    let today = vault::format_time(vault::now()).to_string()[..10].to_owned();
+    let id = at(&bench, "b/x", &file, &today, &[]);
+    let listed = bench.json(&["snapshots", "b/x"]);
+    assert_eq!(listed["snapshots"][0]["snapshot"], id);
+    assert!(listed["snapshots"][0]["time"].as_i64().unwrap() <= vault::now());
+}
+
+/// A wrong name is found before anything is deleted; a disk that is empty afterwards is named.
+#[test]
+fn a_deletion_on_several_disks_finds_all_names_first() {
+    let bench = Bench::new("balanced");
+    let file = bench.file("a.raw", &random(1000, 1));
+    for disk in ["a/x", "b/x"] {
+        bench.backup(disk, &file);
+    }
+    for wrong in ["z/x@latest", "b/x@zz"] {
+        bench.fails(&["delete", "a/x@latest", wrong, "--yes"], FAILED, &[wrong.split('@').next().unwrap()]);
+        assert_eq!(bench.all_snapshots().len(), 2);
+    }
+    let said = text(&bench, &["delete", "a/x@latest", "--yes"]);
+    assert!(said.contains("a/x: has no snapshot left; `sapwood remove a/x`"), "{said}");
+    let json = bench.json(&["delete", "b/x@latest"]);
+    assert_eq!(
+        (&json["emptied_disks"], &json["failed"]),
+        (&serde_json::json!(["b/x"]), &serde_json::json!([]))
+    );
+}

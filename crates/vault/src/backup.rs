@@ -49,7 +49,7 @@ use std::collections::HashSet;
 /// Memory of a manifest from which on it takes no more snapshots: deleting them needs some room in it, too.
 const MANIFEST_BYTES_MAX: usize = Manifest::MEMORY_MAX / 4 * 3;
 
-/// What a backup may be told.
+/// Options of a backup.
 #[derive(Clone, Debug, Default)]
 pub struct BackupOptions {
     /// Instead of the vault's policy.
@@ -100,7 +100,7 @@ pub struct OpenBackup<'a> {
     resumes: bool,
 }
 
-/// What is settled of a snapshot before anything of it is read.
+/// Id and hold of a snapshot, fixed before anything is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity {
     pub id: SnapId,
@@ -133,7 +133,7 @@ impl OpenBackup<'_> {
         self.run_input(Input::Disk(source), options, progress)
     }
 
-    /// The same for any input.
+    /// Makes a snapshot of any input.
     pub(crate) fn run_input(
         self,
         input: Input,
@@ -260,7 +260,7 @@ impl Vault {
         options: &BackupOptions,
         progress: &Progress,
     ) -> Result<BackupReport> {
-        self.begin_backup(disk)?.run(source, options, progress)
+        self.begin_backup(disk)?.run_input(Input::Disk(source), options, progress)
     }
 }
 

@@ -236,3 +236,28 @@ fn growth_is_what_all_commands_left() {
     std::fs::write(&file, [0xff; 100]).unwrap();
     assert!(jobs.json(&["status"])["growth"].is_null());
 }
+
+/// A disk whose snapshots are all gone, and one whose snapshot is of next year, are not well.
+#[test]
+fn empty_disks_and_times_to_come_are_warnings() {
+    let bench = Bench::new("balanced");
+    let file = bench.file("a.raw", &random(1000, 1));
+    bench.backup("a/x", &file);
+    bench.backup("b/x", &file);
+    bench.done(&["delete", "a/x@latest"]);
+    let first = |args: &[&str]| {
+        let ended = bench.run(args);
+        (ended.code(), String::from_utf8(ended.stdout).unwrap().lines().next().unwrap().to_owned())
+    };
+    let (code, line) = first(&["status", "--warn-age", "1h"]);
+    assert!(code == Some(WARNING) && line.contains("a/x: has no snapshot"), "{line}");
+    bench.done(&["remove", "a/x", "--yes"]);
+    assert_eq!(first(&["status", "--warn-age", "1h"]).0, Some(OK));
+    let year = 365 * 86_400;
+    let to_come = vault::format_time(now() + year).to_string();
+    bench.done(&["backup", "b/x", &file, "--time", &to_come, "--force"]);
+    let (code, line) = first(&["status", "--warn-age", "1h"]);
+    assert!(code == Some(WARNING) && line.contains("in the future"), "{line}");
+    let ended = bench.run(&["backup", "b/x", &file]);
+    assert!(ended.code() == Some(0) && ended.stderr.contains("in the future"), "{ended}");
+}

@@ -24,7 +24,7 @@ const JOIN_BYTES_MAX: u64 = 32 << 20;
 pub(crate) enum OtherDisks {
     /// Other disks are not looked at.
     Off,
-    /// Whatever any disk has.
+    /// Chunks of all disks, found by hooks.
     Hooked(Box<Hooked>),
     /// The popular set, whose hits count in runs of so many chunks.
     Popular { index: Box<PopularIndex>, shortest_run: usize },

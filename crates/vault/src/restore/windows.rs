@@ -57,7 +57,7 @@ pub(crate) struct Kept {
     wanted: HashMap<GroupKey, Wanted>,
     /// Those to keep after this window.
     keep: HashSet<GroupKey>,
-    /// Those kept by the windows before.
+    /// Groups kept from earlier windows.
     there: HashSet<GroupKey>,
     stored: Mutex<HashMap<GroupKey, Arc<Vec<u8>>>>,
 }

@@ -13,13 +13,13 @@ use crate::commands::names::{snapshots_of, source_format};
 use crate::live::{Definition, LiveSourceName};
 use crate::progress::watch;
 use crate::system::priority::run_at_idle_priority;
-use crate::terminal::streams::{check_in, note_done};
+use crate::terminal::streams::{check_in, errln, note_done};
 use crate::{tags, times};
 use anyhow::{Context as _, Result};
 use image::{Changes, ImageError, NbdSource, Source, SourceOptions};
 use std::io::ErrorKind;
 use std::time::Instant;
-use vault::{BackupOptions, Policy, Since, Vault, VaultError};
+use vault::{format_time, BackupOptions, Policy, Since, Vault, VaultError};
 
 /// What a backup reads, and how.
 pub struct Backed {
@@ -116,6 +116,15 @@ fn plain_disk(quiet: bool, a: &Backup, vault: &Vault, options: BackupOptions) ->
             (Box::new(source) as Box<dyn Source>, Some(changes))
         }
     };
+    if let Some(newest) = snapshots.last().map(|s| &s.entry).filter(|s| times::is_future(s.time)) {
+        errln!(
+            "sapwood: {0}: its snapshot {1} is of {2}, in the future: what is stored now is not the latest; if that time is \
+             wrong, delete {0}@{1}",
+            a.disk,
+            newest.id,
+            format_time(newest.time)
+        );
+    }
     // What is wrong with the file itself comes first.
     source_file::check(a, vault, snapshots.last().map(|s| &s.entry), file.as_deref())?;
     let since = a.since.clone().zip(changes).map(|(snapshot, changes)| Since { snapshot, changes });
@@ -163,12 +172,7 @@ fn listed_changes(a: &Backup) -> Result<Option<Changes>> {
 
 fn options(a: &Backup) -> Result<BackupOptions> {
     let tags = a.tag.iter().map(|t| tags::parse(t)).collect::<vault::Result<Vec<_>>>()?;
-    let time = match &a.time {
-        None => None,
-        Some(t) => Some(
-            vault::parse_time(t).ok_or_else(|| VaultError::Usage(format!("--time {t}: {}", times::FORMS)))?,
-        ),
-    };
+    let time = a.time.as_ref().map(|t| point_in_time(t, a.force)).transpose()?;
     Ok(BackupOptions {
         policy: a.policy.as_deref().map(Policy::by_name).transpose()?,
         isolate: a.isolate,
@@ -179,4 +183,22 @@ fn options(a: &Backup) -> Result<BackupOptions> {
         expected_bytes: a.stdin_size,
         refuse_doubtful: !a.force,
     })
+}
+
+/// The time that `--time` says.
+fn point_in_time(text: &str, force: bool) -> Result<i64> {
+    let usage = |why| VaultError::Usage(format!("--time {text}: {why}"));
+    let time = vault::parse_time(text).ok_or_else(|| usage(times::FORMS.to_owned()))?;
+    // Today, which has not ended.
+    if time > vault::now() && times::beginning(text).map_err(usage)? <= vault::now() {
+        return Ok(vault::now());
+    }
+    if force || !times::is_future(time) {
+        return Ok(time);
+    }
+    let why = format!(
+        "--time {text}: is in the future: the snapshot would be the latest until then, and retention would keep it instead \
+         of newer ones; nothing was stored; --force stores it"
+    );
+    Err(VaultError::Refused(why).into())
 }

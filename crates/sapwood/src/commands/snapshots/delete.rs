@@ -8,10 +8,10 @@ use crate::terminal::output::{print_json, size};
 use crate::terminal::streams::{errln, note_done, outln, toldln};
 use anyhow::Result;
 use serde_json::json;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Instant;
-use vault::{format_time, DeleteReport, Vault, VaultError};
+use vault::{format_time, DeleteReport, SnapshotEntry, Vault, VaultError};
 
 pub fn run(args: &Args, names: &[String], yes: bool) -> Result<ExitCode> {
     let mut by_disk: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -25,6 +25,11 @@ pub fn run(args: &Args, names: &[String], yes: bool) -> Result<ExitCode> {
     let vault = open(args)?;
     if !yes && can_ask() {
         confirm(&vault, &mut by_disk)?;
+    } else if by_disk.len() > 1 {
+        // Of one disk all are found before any is deleted; a wrong name must not be met half-way.
+        for (disk, specs) in &mut by_disk {
+            *specs = ids_of(&vault, disk, specs)?.into_keys().collect();
+        }
     }
     let start = Instant::now();
     let mut total = Total::default();
@@ -32,8 +37,13 @@ pub fn run(args: &Args, names: &[String], yes: bool) -> Result<ExitCode> {
     for (disk, specs) in by_disk {
         let specs: Vec<&str> = specs.iter().map(String::as_str).collect();
         match vault.delete(disk, &specs) {
-            Ok(report) => total.add(disk, report),
+            Ok(report) => {
+                let is_empty = vault.snapshots(Some(disk)).is_ok_and(|left| left.snapshots.is_empty());
+                total.emptied.extend(is_empty.then(|| disk.to_owned()));
+                total.add(disk, report);
+            }
             Err(e) => {
+                total.failed.push(one_line(&anyhow::Error::msg(e.to_string())));
                 failed = Some(anyhow::Error::from(e));
                 break;
             }
@@ -52,17 +62,15 @@ pub fn run(args: &Args, names: &[String], yes: bool) -> Result<ExitCode> {
 /// Shows which snapshots go, and asks. What is deleted then is what was shown, whatever is backed up meanwhile.
 fn confirm(vault: &Vault, by_disk: &mut BTreeMap<&str, Vec<String>>) -> Result<()> {
     for (disk, specs) in by_disk {
-        let mut ids = BTreeSet::new();
-        for spec in specs.iter() {
-            let snapshot = vault.find(disk, spec)?;
-            if ids.insert(snapshot.id.to_string()) {
-                errln!("{disk}@{}  {}  {}", snapshot.id, format_time(snapshot.time), size(snapshot.size));
-            }
+        let found = ids_of(vault, disk, specs)?;
+        for snapshot in found.values() {
+            errln!("{disk}@{}  {}  {}", snapshot.id, format_time(snapshot.time), size(snapshot.size));
         }
+        let ids: Vec<String> = found.into_keys().collect();
         if ids.len() == vault.snapshots(Some(disk))?.snapshots.len() {
             errln!("{disk}: has no snapshot left then; `sapwood remove` takes its name away, too");
         }
-        *specs = ids.into_iter().collect();
+        *specs = ids;
     }
     if is_wanted("Delete?") {
         Ok(())
@@ -71,10 +79,20 @@ fn confirm(vault: &Vault, by_disk: &mut BTreeMap<&str, Vec<String>>) -> Result<(
     }
 }
 
+/// The snapshots of a disk that are meant, by their ids.
+fn ids_of(vault: &Vault, disk: &str, specs: &[String]) -> vault::Result<BTreeMap<String, SnapshotEntry>> {
+    let found = |spec: &String| vault.find(disk, spec).map(|s| (s.id.to_string(), s));
+    specs.iter().map(found).collect()
+}
+
 /// What was done to all disks.
 #[derive(Default)]
 pub struct Total {
     deleted: Vec<String>,
+    /// Disks that have no snapshot left.
+    emptied: Vec<String>,
+    /// What could not be done.
+    failed: Vec<String>,
     pub freed_bytes: u64,
     waiting: usize,
     waiting_for: Vec<String>,
@@ -102,13 +120,16 @@ impl Total {
         }
         let (all, freed) = (self.deleted.join(", "), size(self.freed_bytes));
         toldln!(args.quiet, "deleted {all}; {freed} given back, {seconds:.2} s");
+        for disk in &self.emptied {
+            outln!("{disk}: has no snapshot left; `sapwood remove {disk}` takes its name away, too");
+        }
         self.explain(args.quiet);
     }
 
     pub fn json(&self, seconds: f64) -> serde_json::Value {
         let held_up: Vec<String> = self.held_up.iter().map(one_line).collect();
         json!({
-            "deleted": self.deleted, "freed_bytes": self.freed_bytes, "waiting_snapshots": self.waiting,
+            "deleted": self.deleted, "emptied_disks": self.emptied, "failed": self.failed, "freed_bytes": self.freed_bytes, "waiting_snapshots": self.waiting,
             "left_shared_containers": self.left_shared,
             "repaired_chunks": self.repaired_chunks, "held_up_reasons": held_up, "seconds": seconds,
         })

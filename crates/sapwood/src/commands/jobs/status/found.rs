@@ -13,6 +13,7 @@ use crate::jobs::state::StateDir;
 use crate::live::domain_pattern;
 use crate::terminal::outcome::one_line;
 use crate::terminal::output::age;
+use crate::times::is_future;
 use std::cmp::Reverse;
 use vault::{format_time, now, DiskHealth, Health};
 
@@ -120,6 +121,21 @@ impl Status {
             }
             let allowed =
                 jobs.iter().filter(|j| is_of(disk, j)).filter_map(|j| j.warn_age).min().or(warn_age);
+            if allowed.is_some() && disk.newest.is_none() {
+                let what =
+                    format!("{0}: has no snapshot; `sapwood remove {0}` takes its name away", disk.name);
+                add(Level::Warning, what);
+            }
+            if let Some(newest) = disk.newest.as_ref().filter(|s| is_future(s.time)) {
+                let what = format!(
+                    "{0}: snapshot {1} is of {2}, in the future, and stays the latest until then; if that time is wrong, \
+                     delete {0}@{1}",
+                    disk.name,
+                    newest.id,
+                    format_time(newest.time)
+                );
+                add(Level::Warning, what);
+            }
             if let Some((allowed, newest)) = allowed.zip(disk.newest.as_ref()) {
                 if self.now.saturating_sub(newest.time) > i64::try_from(allowed).unwrap_or(i64::MAX) {
                     let (time, age) = (format_time(newest.time), age(self.now - newest.time));
