@@ -10,14 +10,13 @@ mod frame;
 mod ids;
 mod index;
 mod manifest;
+pub mod mtar;
 pub mod names;
 pub mod nbd;
 pub mod pool;
 mod recipe;
 mod records;
 mod runs;
-
-mod vault_file;
 
 pub use bytes::{Malformed, Result};
 pub use container::{
@@ -41,8 +40,7 @@ pub use recipe::{
     RECIPE_PAGES_MAX, SEGMENTS_PER_PAGE, SEGMENT_BYTES_MAX,
 };
 pub use records::{
-    encode_mark, ClaimRecord, NameRecord, ReaderRecord, RetiringRecord, SessionRecord, Verification,
-    Verifications,
+    encode_mark, ClaimRecord, NameRecord, ReaderRecord, RetiringRecord, SessionRecord, VaultFile,
+    Verification, Verifications, FORMAT_VERSION,
 };
 pub use runs::RunSet;
-pub use vault_file::{VaultFile, FORMAT_VERSION};

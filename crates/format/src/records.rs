@@ -1,9 +1,11 @@
-//! Small objects: the name of a disk, a reader, and records whose only content is their name.
+//! Small objects: the vault's description, the name of a disk, a reader, and records whose only content is their name.
 
 mod session;
+mod vault_file;
 mod verifications;
 
 pub use session::SessionRecord;
+pub use vault_file::{VaultFile, FORMAT_VERSION};
 pub use verifications::{Verification, Verifications};
 
 use crate::bytes::{In, Malformed, Out, Result};

@@ -2,6 +2,7 @@
 
 mod backup;
 mod help;
+mod mtar;
 mod pool;
 mod reading;
 mod restore;
@@ -11,6 +12,7 @@ mod values;
 
 pub use backup::Backup;
 pub use help::{command, explain, parse};
+pub use mtar::MtarWhat;
 pub use pool::{PoolServe, PoolWhat, ShareMode, VolumeWhat};
 pub use reading::{Diff, Files, FilesWhat, Mount};
 pub use restore::{Nbd, Restore, Serve};
@@ -67,6 +69,7 @@ impl Args {
                 Some(FilesWhat::Tar { .. }) => true,
                 _ => false,
             },
+            Command::Mtar { what } => is_out(what.output()),
             _ => false,
         }
     }
@@ -251,6 +254,11 @@ pub enum Command {
         pool: PathBuf,
         #[command(subcommand)]
         what: VolumeWhat,
+    },
+    /// Tar archives whose headers stand apart from their data, so that deduplication finds the data
+    Mtar {
+        #[command(subcommand)]
+        what: MtarWhat,
     },
     /// Build or show the popular set: copies of the most common chunks, which later backups refer to
     Popular {

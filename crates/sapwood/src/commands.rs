@@ -1,12 +1,12 @@
 //! One file for each command.
 
 mod backup;
-mod copy;
 mod diff;
 mod exports;
 mod files;
 mod init;
 mod jobs;
+mod mtar;
 mod names;
 mod packaging;
 mod pool;
@@ -19,7 +19,7 @@ use crate::args::{Args, Command, ConfigWhat};
 use anyhow::Result;
 use exports::{mount, nbd};
 use jobs::{check, run, status};
-use snapshots::{delete, hold, list, remove, rename, retain, tag};
+use snapshots::{copy, delete, hold, list, remove, rename, retain, tag};
 use space::{availability, gc, map, popular, reindex, stats, study};
 use std::process::ExitCode;
 
@@ -53,6 +53,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Command::Mount(a) => mount::run(args, a),
         Command::Pool { what } => pool::run(args, what),
         Command::Volume { pool, what } => pool::volume::run(args, pool, what),
+        Command::Mtar { what } => mtar::run(args, what),
         Command::Completions { shell } => packaging::completions(*shell),
         Command::Man { dir } => packaging::man(dir),
         Command::Popular { what } => popular::run(args, what),

@@ -233,6 +233,9 @@ fn every_command_prints_what_the_page_says() {
     let week_ago = json!({ "time": vault::now() - 7 * 86_400, "store": bench.store, "stored_bytes": 0 });
     std::fs::write(bench.path("state/vault-sizes.jsonl"), format!("{week_ago}\n")).unwrap();
     run("status", &["--config", &config, "status"]);
+    let mtar = bench.arg("a.mtar");
+    run("mtar migrate", &["mtar", "migrate", &image, &mtar]);
+    run("mtar restore", &["mtar", "restore", &mtar, &bench.arg("a.tar")]);
     run("retain", &["retain", "web01/vda", "--last", "1"]);
     qemu_img(&["create", "-q", "-f", "qcow2", &bench.arg("other.qcow2"), "16M"]);
     run("rename", &["rename", "web01/vda", "www/vda"]);

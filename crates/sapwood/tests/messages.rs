@@ -136,6 +136,7 @@ fn what_is_said_is_what_the_page_says() {
     what_stays(&mut s);
     jobs(&mut s);
     reading(&mut s);
+    archives(&mut s);
     commands(&mut s);
     if !running::mounts(&mut s) {
         return;
@@ -349,6 +350,20 @@ fn reading(s: &mut Scene) {
     s.says("popular build --fraction 200");
     s.says("repair none/vda");
     s.says("repair --from-vault …/none --data");
+}
+
+fn archives(s: &mut Scene) {
+    s.section("Archives");
+    s.bench.file("a.tar", &random(2000, 5));
+    s.says("mtar migrate …/none …/out");
+    s.says("mtar migrate …/a.tar …/web01.raw");
+    s.says("mtar migrate …/a.tar …/directory");
+    s.says("mtar migrate …/a.tar …/none/out");
+    s.says("mtar migrate …/a.tar …/out --align 5000");
+    s.says("mtar restore …/a.tar …/out");
+    s.bench.file("short.mtar", b"SAPMTAR");
+    s.says("mtar restore …/short.mtar …/out");
+    s.says("mtar restore …/directory …/out");
 }
 
 fn commands(s: &mut Scene) {

@@ -88,6 +88,7 @@ fn seeds() -> Vec<(&'static str, Seeds)> {
     all.push(("vault_file", vec![vault_file().encode()]));
     all.extend(images());
     all.push(("pool", pools()));
+    all.push(("mtar", mtars()));
     all.push(("stream", vec![b"\x05\x00\x09\xff\x01\x02\x03\x04a disk that comes through a pipe".repeat(9)]));
     all.push(("chunk_spec", chunk_specs()));
     let lists: [&[u8]; 4] = [
@@ -107,6 +108,12 @@ fn seeds() -> Vec<(&'static str, Seeds)> {
     all.extend(volumes());
     all.push(("filesystem_volumes", vec![volume::ext2(), volume::partitions()]));
     all
+}
+
+/// As the target `mtar` wants them: a stream, and a stream of a stream.
+fn mtars() -> Seeds {
+    let stream: &[u8] = include_bytes!("../../../crates/format/tests/golden/mtar");
+    (0..3).map(|what| [&[what], stream].concat()).collect()
 }
 
 /// As the target `pool` wants them: what stands behind the number of the decoder.

@@ -11,7 +11,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 /// The commands, by what they are for.
-const GROUPS: [(&str, &[&str]); 6] = [
+const GROUPS: [(&str, &[&str]); 7] = [
     ("Back up and restore", &["backup", "snapshots", "restore", "files", "diff", "mount", "nbd"]),
     ("What stays", &["retain", "delete", "remove", "hold", "release", "tag", "rename"]),
     ("Every night", &["run", "config", "copy", "status"]),
@@ -20,6 +20,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
         &["init", "verify", "repair", "gc", "compact", "reindex", "stats", "map", "popular", "study"],
     ),
     ("Live disks", &["pool", "volume"]),
+    ("Files", &["mtar"]),
     ("This program", &["completions", "help"]),
 ];
 
@@ -37,7 +38,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 damage found, 4 refused, 130 inte
 A vault begins with `sapwood --store DIR init`; `sapwood help COMMAND` has examples of each command.";
 
 /// Below the help of each command.
-const EXAMPLES_OF: [(&str, &[&str]); 30] = [
+const EXAMPLES_OF: [(&str, &[&str]); 31] = [
     ("init", &["sapwood --store /srv/vault init", "sapwood --store /mnt/nfs/vault init --one-host"]),
     (
         "backup",
@@ -119,6 +120,13 @@ const EXAMPLES_OF: [(&str, &[&str]); 30] = [
             "sapwood volume --pool /srv/pool create web01 --size 20GiB",
             "sapwood volume --pool /srv/pool snapshot web01@monday",
             "sapwood volume --pool /srv/pool clone web01@monday web02",
+        ],
+    ),
+    (
+        "mtar",
+        &[
+            "sapwood mtar migrate linux-6.1.tar linux-6.1.mtar",
+            "sapwood mtar restore linux-6.1.mtar linux-6.1.tar",
         ],
     ),
 ];

@@ -1,5 +1,6 @@
-//! Commands that list snapshots and decide which stay.
+//! Commands that list and copy snapshots, and decide which stay.
 
+pub mod copy;
 pub mod delete;
 pub mod hold;
 pub mod list;

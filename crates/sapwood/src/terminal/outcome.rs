@@ -4,6 +4,7 @@ use super::escape::escaped;
 use super::exit_code::{DAMAGED, FAILED, INTERRUPTED, REFUSED, USAGE};
 use super::output::{is_json_printed, print_json};
 use super::streams::{self, errln};
+use archive::mtar::MtarError;
 use filesystem::FsError;
 use image::ImageError;
 use pool::PoolError;
@@ -22,8 +23,11 @@ pub fn told(e: &anyhow::Error) -> ExitCode {
     exit_code(e)
 }
 
-/// Whether an image was being written to a pipe whose reader has gone.
+/// Whether an image or an archive was being written to a pipe whose reader has gone.
 fn is_reader_gone(e: &anyhow::Error) -> bool {
+    if let Some(MtarError::Write(why)) = e.downcast_ref::<MtarError>() {
+        return why.kind() == ErrorKind::BrokenPipe;
+    }
     let image = match e.downcast_ref::<VaultError>() {
         Some(VaultError::Image(i)) => Some(i),
         _ => e.downcast_ref::<ImageError>(),
@@ -58,7 +62,10 @@ fn code_of(e: &anyhow::Error) -> u8 {
             (_, Some(i)) => of_image(i),
             _ => match e.downcast_ref::<PoolError>() {
                 Some(p) => of_pool(p),
-                None => e.downcast_ref::<FsError>().map_or(FAILED, of_file_system),
+                None => match e.downcast_ref::<MtarError>() {
+                    Some(m) => of_mtar(m),
+                    None => e.downcast_ref::<FsError>().map_or(FAILED, of_file_system),
+                },
             },
         },
     }
@@ -78,6 +85,15 @@ pub fn of_pool(e: &PoolError) -> u8 {
         PoolError::Newer(_) | PoolError::Refused(_) => REFUSED,
         PoolError::Io { source, .. } if source.kind() == ErrorKind::ResourceBusy => REFUSED,
         _ => FAILED,
+    }
+}
+
+fn of_mtar(e: &MtarError) -> u8 {
+    match e {
+        MtarError::Damaged { .. } => DAMAGED,
+        MtarError::Newer(_) => REFUSED,
+        MtarError::Alignment(_) => USAGE,
+        MtarError::Read(_) | MtarError::Write(_) => FAILED,
     }
 }
 

@@ -3,8 +3,8 @@
 use super::report::{outcome_of, JobReport};
 use crate::args::{Args, Backup};
 use crate::commands::backup::{domains_of, Backed, Machine};
-use crate::commands::copy::options as copy_options;
 use crate::commands::names::open_at;
+use crate::commands::snapshots::copy::options as copy_options;
 use crate::jobs::hook;
 use crate::jobs::settings::Job;
 use crate::jobs::source::DiskSource;

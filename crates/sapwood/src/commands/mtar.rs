@@ -1,0 +1,75 @@
+//! `sapwood mtar`
+
+use crate::args::{Args, MtarWhat};
+use crate::system::new_file::NewFile;
+use crate::terminal::output::{print_json, size};
+use crate::terminal::streams::{check_in, note_done, toldln};
+use anyhow::{Context as _, Result};
+use archive::mtar::{migrate, restore};
+use serde_json::json;
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Bytes that are written at a time.
+const WRITE_BYTES: usize = 1 << 20;
+
+pub fn run(args: &Args, what: &MtarWhat) -> Result<ExitCode> {
+    let start = Instant::now();
+    let (tar_bytes, mtar_bytes, headers) = match what {
+        MtarWhat::Migrate { input, output, align, force } => {
+            let align = u32::try_from(*align).unwrap_or(u32::MAX);
+            let done = through(input, output, *force, |from, to| Ok(migrate(from, to, align)?))?;
+            (done.tar_bytes, done.mtar_bytes, Some(done.headers))
+        }
+        MtarWhat::Restore { input, output, force } => {
+            let named = || input.display().to_string();
+            let done = through(input, output, *force, |from, to| restore(from, to).with_context(named))?;
+            (done.tar_bytes, done.mtar_bytes, None)
+        }
+    };
+    if args.prints_data() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let output = what.output().display();
+    note_done(format!("{output} is written"));
+    let seconds = start.elapsed().as_secs_f64();
+    if args.json {
+        print_json(&json!({
+            "output": output.to_string(), "tar_bytes": tar_bytes, "mtar_bytes": mtar_bytes, "headers": headers,
+            "seconds": seconds,
+        }));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (tar, mtar) = (size(tar_bytes), size(mtar_bytes));
+    match headers {
+        Some(n) => toldln!(args.quiet, "{output}: {tar} with {n} headers, {mtar} now, {seconds:.1} s"),
+        None => toldln!(args.quiet, "{output}: {tar} of {mtar}, {seconds:.1} s"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Opens both ends, and gives the output its name when the work is done.
+fn through<T>(
+    input: &Path,
+    output: &Path,
+    force: bool,
+    work: impl FnOnce(&mut dyn Read, &mut dyn Write) -> Result<T>,
+) -> Result<T> {
+    let mut from: Box<dyn Read> = if input.as_os_str() == "-" {
+        check_in()?;
+        Box::new(std::io::stdin())
+    } else {
+        Box::new(File::open(input).with_context(|| format!("{}: cannot open", input.display()))?)
+    };
+    if output.as_os_str() == "-" {
+        return work(&mut from, &mut BufWriter::with_capacity(WRITE_BYTES, std::io::stdout()));
+    }
+    let like = (input.as_os_str() != "-").then_some(input);
+    let mut to = NewFile::create(output, force)?;
+    let done = work(&mut from, &mut BufWriter::with_capacity(WRITE_BYTES, &mut to))?;
+    to.finish(like)?;
+    Ok(done)
+}

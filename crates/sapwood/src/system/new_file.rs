@@ -1,0 +1,85 @@
+//! A file that gets its name when it is complete and durable.
+
+use anyhow::{Context as _, Result};
+use std::fs::{File, FileTimes, Permissions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
+use vault::VaultError;
+
+/// A file without a name. Dropped, nothing of it is left.
+pub struct NewFile {
+    file: NamedTempFile,
+    path: PathBuf,
+    replace: bool,
+}
+
+impl NewFile {
+    /// Begins the file that is going to be `path`; if there is one of that name, `replace` allows that it goes.
+    ///
+    /// # Errors
+    /// Refused, if there is one; or if the directory cannot be written.
+    pub fn create(path: &Path, replace: bool) -> Result<NewFile> {
+        if path.is_dir() {
+            return Err(VaultError::Refused(format!("{}: is a directory", path.display())).into());
+        }
+        if !replace && path.symlink_metadata().is_ok() {
+            return Err(exists(path).into());
+        }
+        let directory = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let cannot = || format!("{}: cannot create", path.display());
+        // What is wrong with it, without the name of a file that nobody knows.
+        File::open(directory).with_context(cannot)?;
+        let file = tempfile::Builder::new()
+            .prefix(".sapwood-")
+            .suffix("-partial")
+            // What the user's umask leaves of it.
+            .permissions(Permissions::from_mode(0o666))
+            .tempfile_in(directory)
+            .map_err(|e| io::Error::from(e.kind()))
+            .with_context(cannot)?;
+        Ok(NewFile { file, path: path.into(), replace })
+    }
+
+    /// Makes the file durable and gives it its name; with permissions and times of another one, if one is named.
+    ///
+    /// # Errors
+    /// If that fails. There is no file of this name then, or the old one.
+    pub fn finish(self, like: Option<&Path>) -> Result<()> {
+        let NewFile { file, path, replace } = self;
+        let cannot = || format!("{}: cannot write", path.display());
+        if let Some(old) = like.and_then(|like| like.metadata().ok()).filter(|old| old.is_file()) {
+            file.as_file().set_permissions(old.permissions()).with_context(cannot)?;
+            if let (Ok(read), Ok(changed)) = (old.accessed(), old.modified()) {
+                let times = FileTimes::new().set_accessed(read).set_modified(changed);
+                file.as_file().set_times(times).with_context(cannot)?;
+            }
+        }
+        file.as_file().sync_all().with_context(cannot)?;
+        if replace {
+            file.persist(&path).map_err(|e| e.error).with_context(cannot)?;
+        } else {
+            match file.persist_noclobber(&path) {
+                Err(e) if e.error.kind() == ErrorKind::AlreadyExists => return Err(exists(&path).into()),
+                other => other.map_err(|e| e.error).with_context(cannot)?,
+            };
+        }
+        let directory = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(directory).and_then(|dir| dir.sync_all()).with_context(cannot)
+    }
+}
+
+impl Write for NewFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.as_file_mut().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn exists(path: &Path) -> VaultError {
+    VaultError::Refused(format!("{}: exists; --force replaces it", path.display()))
+}
