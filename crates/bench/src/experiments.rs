@@ -4,6 +4,7 @@ pub mod exports;
 pub mod fleet;
 pub mod hash_only;
 pub mod index;
+pub mod lin;
 pub mod livedfs_b1;
 pub mod peers;
 pub mod pools;

@@ -1,0 +1,3 @@
+//! What is kept long, made small (Lin 2015).
+
+pub mod mtar;
