@@ -72,6 +72,12 @@ fn what_is_there_stays_and_what_fails_leaves_nothing() {
     bench.done(&["mtar", "migrate", &tar, &mtar, "--force", "--align", "512"]);
     bench.fails(&["mtar", "restore", &tar, &back], DAMAGED, &["a.tar", "byte 0", "not an mtar stream"]);
     bench.fails(&["mtar", "migrate", &tar, &back, "--align", "5000"], USAGE, &["5000", "power of two"]);
+    // Whatever --force says, a device stays one.
+    let pipe = bench.arg("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for place in [&pipe, "/dev/null"] {
+        bench.fails(&["mtar", "migrate", &tar, place, "--force"], REFUSED, &["is no regular file"]);
+    }
     bench.fails(&["mtar", "migrate", &bench.arg("none"), &back], FAILED, &["none: cannot open"]);
     bench.fails(&["mtar", "migrate", &tar, &bench.arg("none/a")], FAILED, &["none/a: cannot create"]);
     let mut bytes = std::fs::read(&mtar).unwrap();

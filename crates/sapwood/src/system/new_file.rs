@@ -19,10 +19,11 @@ impl NewFile {
     /// Begins the file that is going to be `path`; if there is one of that name, `replace` allows that it goes.
     ///
     /// # Errors
-    /// Refused, if there is one; or if the directory cannot be written.
+    /// Refused, if there is one, or if it is a directory, a device or a pipe; or if the directory cannot be written.
     pub fn create(path: &Path, replace: bool) -> Result<NewFile> {
-        if path.is_dir() {
-            return Err(VaultError::Refused(format!("{}: is a directory", path.display())).into());
+        // A device's node, or a pipe, is not to be replaced by a file.
+        if path.metadata().is_ok_and(|there| !there.is_file()) {
+            return Err(VaultError::Refused(format!("{}: is no regular file", path.display())).into());
         }
         if !replace && path.symlink_metadata().is_ok() {
             return Err(exists(path).into());
