@@ -72,6 +72,18 @@ impl SimFs {
         Self { host, ..self.process() }
     }
 
+    /// A disk of its own with all that is on this one now, durable or not: what happens on one of them later is not seen
+    /// on the other. Processes, their locks and a stop stay behind. Returns a process on the copy.
+    pub fn copy(&self) -> SimFs {
+        let mut disk = self.disk().copy();
+        let process = disk.new_process();
+        Self {
+            shared: Arc::new(Shared { disk: Mutex::new(disk), unlocked: Condvar::new() }),
+            process,
+            host: self.host,
+        }
+    }
+
     /// Lets the file system be of another type from now on; other hosts may see it.
     pub fn set_shared_type(&self, name: &str) {
         self.disk().shared_type = Some(name.to_owned());

@@ -196,3 +196,47 @@ fn a_loaded_value_stays() {
     }
     assert!(seen_new > 0 || std::env::var("SEED").is_ok());
 }
+
+/// Whoever works on a copy of a disk, or on the disk that was copied, does nothing to the other one: not to what was
+/// synced, not to what was not, and not to its processes.
+#[test]
+fn a_copy_of_a_disk_is_a_disk_of_its_own() {
+    for seed in seeds(SEEDS) {
+        let _announce = Announce(format!("SEED={seed}"));
+        let mut random = Random::new(seed);
+        let one = SimFs::new(seed);
+        let store = SimStore::create_on(one.clone()).unwrap();
+        let lease = store.hold("sessions/a", b"me").unwrap();
+        let bytes: Vec<u8> = (0..5000).map(|_| random.below(256) as u8).collect();
+        store.put("kept", &[&bytes]).unwrap();
+        // Written, and not synced yet.
+        let mut writer = store.writer("begun").unwrap();
+        writer.append(&bytes).unwrap();
+        one.stop_after(1 + random.below(3));
+        let _ = store.put("stopped", &[&bytes]);
+        let other = one.copy();
+        assert_eq!((one.op_count(), one.used_bytes()), (other.op_count(), other.used_bytes()));
+        // A stop, processes and their locks stay behind.
+        let copied = SimStore::open_on(other.clone()).unwrap();
+        assert!(!copied.is_held("sessions/a").unwrap());
+        assert_eq!(copied.read("kept", 1 << 20).unwrap(), bytes);
+
+        let before = (one.op_count(), one.used_bytes(), one.used_inodes());
+        copied.punch("kept", &[(0, 4096)]).unwrap();
+        copied.put("new", &[b"x"]).unwrap();
+        let other = other.crash();
+        let copied = SimStore::open_on(other.clone()).unwrap();
+        copied.delete("kept").unwrap();
+        assert_eq!((one.op_count(), one.used_bytes(), one.used_inodes()), before);
+        let one = one.restart();
+        let store = SimStore::open_on(one.clone()).unwrap();
+        assert_eq!(store.read("kept", 1 << 20).unwrap(), bytes);
+        assert!(store.read("new", 10).is_err());
+        store.punch("kept", &[(0, 4096)]).unwrap();
+        store.put("newer", &[b"x"]).unwrap();
+        drop(one.crash());
+        assert_eq!(copied.read("new", 10).unwrap(), b"x");
+        assert!(copied.read("newer", 10).is_err() && copied.read("kept", 10).is_err());
+        drop((lease, writer));
+    }
+}

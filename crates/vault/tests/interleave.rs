@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{channel, Receiver, Sender};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use store::{SimFs, SimStore};
@@ -66,8 +66,11 @@ struct World {
 
 /// Content number `n`; neighbours have much in common, and so have all disks. From 100 on nothing is in common.
 fn content(n: u64) -> Arc<Vec<u8>> {
+    static MADE: Mutex<BTreeMap<u64, Arc<Vec<u8>>>> = Mutex::new(BTreeMap::new());
     let version = |b: u64| if n >= 100 || b % 7 < n % 7 { n } else { 0 };
-    Arc::new((0..70).flat_map(|b| testing::noise(b * 1000 + version(b), 4096)).collect())
+    let block = |b: u64| testing::noise(b * 1000 + version(b), 4096);
+    let make = || Arc::new((0..70).map(block).collect::<Vec<_>>().concat());
+    MADE.lock().unwrap().entry(n).or_insert_with(make).clone()
 }
 
 /// Space may have to wait, but not for want of an object.
@@ -76,9 +79,24 @@ fn is_no_damage(report: &DeleteReport) {
 }
 
 impl World {
+    /// The world of a policy of [`SMALL`], which is made once, on a disk of its own.
+    fn new(policy: Policy) -> Self {
+        static MADE: [OnceLock<World>; SMALL.len()] = [const { OnceLock::new() }; SMALL.len()];
+        let at = SMALL.iter().position(|p| *p == policy).unwrap();
+        let made = MADE[at].get_or_init(|| World::make(policy));
+        World {
+            fs: made.fs.copy(),
+            policy,
+            snapshots: made.snapshots.clone(),
+            made: Mutex::default(),
+            deleted: Mutex::default(),
+            is_maintained: AtomicBool::new(made.is_maintained.load(Ordering::Relaxed)),
+        }
+    }
+
     /// Snapshots 0 and 1 of disk a, 2 of disk b, 3 of disk e, a clone of a, 4 and 5 of disk f, which was one, and what two
     /// deleted ones of disk c have left.
-    fn new(policy: Policy) -> Self {
+    fn make(policy: Policy) -> Self {
         let fs = SimFs::new(1);
         let store = SimStore::create_on(fs.clone()).unwrap();
         Vault::init(Arc::new(store), &policy).unwrap();

@@ -8,7 +8,7 @@ use super::random::Random;
 type Names = BTreeMap<String, InodeNo>;
 
 /// The names in a directory.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Directory {
     names: Names,
     durable: Names,

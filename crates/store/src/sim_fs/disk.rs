@@ -20,7 +20,8 @@ const AGE: Duration = Duration::from_secs(1 << 30);
 /// Inodes between two collections of those that nothing names.
 const COLLECT_EVERY: usize = 256;
 
-/// Everything there is.
+/// Everything there is. A clone shares nothing with it but sectors, which are copied when one of both writes.
+#[derive(Clone)]
 pub(super) struct Disk {
     /// The dice for everything that chance decides.
     pub random: Random,
@@ -53,17 +54,20 @@ pub(super) struct Disk {
     collect_at: usize,
 }
 
+#[derive(Clone)]
 struct Inode {
     content: Content,
     /// Names that lead here now.
     links: u64,
 }
 
+#[derive(Clone)]
 enum Content {
     File(Body),
     Directory(Directory),
 }
 
+#[derive(Clone)]
 struct Handle {
     inode: InodeNo,
     process: u64,
@@ -111,6 +115,13 @@ impl Disk {
         } else {
             Ok(())
         }
+    }
+
+    /// The same disk as it is now, without processes and their locks; a stop is taken back.
+    pub fn copy(&self) -> Self {
+        let mut copy = self.clone();
+        copy.kill_all();
+        copy
     }
 
     /// Ends a process: its files are closed and its locks go.

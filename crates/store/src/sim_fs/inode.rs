@@ -22,7 +22,7 @@ pub(super) fn identity(inode: InodeNo) -> Identity {
 }
 
 /// The bytes of a file. A sector that is not there is a hole and reads as zeros.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Body {
     len: u64,
     sectors: Sectors,

@@ -1,6 +1,7 @@
 //! The dice of a simulated disk.
 
 /// SplitMix64: small, good enough, and the same on every machine.
+#[derive(Clone)]
 pub(super) struct Random(u64);
 
 impl Random {
