@@ -36,7 +36,8 @@ fn clients_may_take_their_time_to_come_back() {
     let left = Instant::now();
     let ended = child.wait();
     assert_eq!(ended.code(), Some(DONE), "{ended}");
-    assert!(left.elapsed() < Duration::from_secs(5), "nobody is awaited any more");
+    // Who waits for clients to come back waits for 20 s.
+    assert!(left.elapsed() < Duration::from_secs(20), "nobody is awaited any more");
     let mut wanted = bytes;
     wanted[4096..8192].fill(7);
     assert!(std::fs::read(&target).unwrap() == wanted);

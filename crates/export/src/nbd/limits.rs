@@ -21,6 +21,9 @@ pub struct Limits {
     pub slow_handshake: Duration,
     /// After this time without a request a connection may be closed for a new one, if the server is full.
     pub idle: Duration,
+    /// How long a stopping server waits for clients that do not read their replies, before and after it closes their
+    /// connections.
+    pub leave: Duration,
 }
 
 impl Default for Limits {
@@ -31,6 +34,7 @@ impl Default for Limits {
             handshake: Duration::from_secs(10),
             slow_handshake: Duration::from_secs(2),
             idle: Duration::from_secs(60),
+            leave: Duration::from_secs(5),
         }
     }
 }
@@ -147,6 +151,7 @@ mod tests {
         handshake: Duration::from_secs(10),
         slow_handshake: Duration::from_secs(2),
         idle: Duration::from_secs(60),
+        leave: Duration::from_secs(5),
     };
     const A: Peer = Peer::User(1);
     const B: Peer = Peer::User(2);

@@ -20,8 +20,6 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long a stopping server waits for clients that do not read their replies.
-const LEAVE_TIME: Duration = Duration::from_secs(5);
 /// How a server works.
 pub struct ServerOptions {
     /// Threads for each connection: as many requests of one client are carried out at once.
@@ -129,9 +127,10 @@ impl Server {
         let mut clients = self.shared.clients();
         clients.by_id.values().for_each(|c| c.socket.shutdown(Shutdown::Read));
         let are_there = |c: &mut Clients| !c.by_id.is_empty();
-        if self.shared.left.wait_while_for(&mut clients, are_there, LEAVE_TIME).timed_out() {
+        let leave = self.shared.options.limits.leave;
+        if self.shared.left.wait_while_for(&mut clients, are_there, leave).timed_out() {
             clients.by_id.values().for_each(|c| c.socket.shutdown(Shutdown::Both));
-            self.shared.left.wait_while_for(&mut clients, are_there, LEAVE_TIME);
+            self.shared.left.wait_while_for(&mut clients, are_there, leave);
         }
     }
 }

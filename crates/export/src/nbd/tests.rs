@@ -22,6 +22,9 @@ use tempfile::TempDir;
 const SIZE: u64 = (3 << 20) + 123;
 /// More than any test has that is not about their number: a client counts until the server has seen that it is gone.
 const CONNECTIONS_MAX: usize = 256;
+/// How long a stopping server waits for clients that take no answers: a test that is not about them sees by it whether it
+/// has waited, however busy the machine is.
+const LEAVE: Duration = Duration::from_secs(120);
 
 /// A server of one memory device on a Unix socket.
 struct Bench {
@@ -38,7 +41,7 @@ impl Bench {
 
     fn of(device: Memory, connections_max: usize) -> Bench {
         let all = connections_max;
-        Bench::with(device, Limits { connections: all, per_peer: all, ..Limits::default() })
+        Bench::with(device, Limits { connections: all, per_peer: all, leave: LEAVE, ..Limits::default() })
     }
 
     fn with(device: Memory, limits: Limits) -> Bench {
@@ -98,7 +101,8 @@ fn start(
     errors: Arc<Mutex<Vec<String>>>,
     connections_max: usize,
 ) -> std::io::Result<Server> {
-    let limits = Limits { connections: connections_max, per_peer: connections_max, ..Limits::default() };
+    let (connections, per_peer) = (connections_max, connections_max);
+    let limits = Limits { connections, per_peer, leave: LEAVE, ..Limits::default() };
     start_with(address, device, errors, limits)
 }
 

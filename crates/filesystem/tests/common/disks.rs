@@ -6,6 +6,7 @@ use filesystem::{Disk, Result};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A disk in a file.
 pub struct FileDisk(File);
@@ -23,6 +24,29 @@ impl Disk for FileDisk {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         Ok(self.0.read_exact_at(buf, offset)?)
+    }
+}
+
+/// A disk in a file that counts how often it is read.
+pub struct CountingDisk {
+    disk: FileDisk,
+    pub reads: AtomicU64,
+}
+
+impl CountingDisk {
+    pub fn open(path: &Path) -> CountingDisk {
+        CountingDisk { disk: FileDisk::open(path), reads: AtomicU64::new(0) }
+    }
+}
+
+impl Disk for CountingDisk {
+    fn size(&self) -> u64 {
+        self.disk.size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.disk.read_at(offset, buf)
     }
 }
 

@@ -8,7 +8,7 @@ mod disks;
 #[path = "walk.rs"]
 mod walk;
 
-pub use disks::{FileDisk, Memory};
+pub use disks::{CountingDisk, FileDisk, Memory};
 pub use walk::{check_extents, walk};
 
 use filesystem::{Disk, Entry, Extent, FileSystem, FsError, Node, NodeId, NodeKind, Place, Result};
@@ -328,7 +328,8 @@ pub fn damage(
         opened += usize::from(walked.is_some());
         harmed += usize::from(walked.is_some_and(|w| w.errors > 0));
         slowest = slowest.max(begin.elapsed());
-        assert!(begin.elapsed() < Duration::from_secs(20), "seed {seed:#x}: {:?}", begin.elapsed());
+        // Only against hanging: a busy machine is slow.
+        assert!(begin.elapsed() < Duration::from_secs(300), "seed {seed:#x}: {:?}", begin.elapsed());
     }
     println!(
         "{times} times from seed {:#x} on: {opened} opened, {harmed} with errors, {slowest:?} at most",

@@ -2,7 +2,7 @@
 
 use super::client::Client;
 use super::device::Memory;
-use super::{start_with, wait_until, Bench, SIZE};
+use super::{start_with, wait_until, Bench, LEAVE, SIZE};
 use crate::nbd::limits::{Limits, Peer};
 use crate::nbd::socket::Socket;
 use crate::nbd::{Address, Server};
@@ -16,7 +16,7 @@ const NEVER: Duration = Duration::from_secs(1 << 20);
 
 /// Limits without a time after which anybody gives way.
 fn limits(connections: usize, per_peer: usize) -> Limits {
-    Limits { connections, per_peer, handshake: NEVER, slow_handshake: NEVER, idle: NEVER }
+    Limits { connections, per_peer, handshake: NEVER, slow_handshake: NEVER, idle: NEVER, leave: LEAVE }
 }
 
 /// A client to whose agreement the server has come, too: it has answered a request.
