@@ -8,8 +8,10 @@
 mod common;
 #[path = "damage/repaired.rs"]
 mod repaired;
+#[path = "damage/test_store.rs"]
+mod test_store;
 
-use common::{backup, image, next_version, open_vault, range, restore, rng, seed};
+use common::{backup, image, next_version, range, restore, rng, seed};
 use format::{
     names, Context, DataFooter, DiskId, HooksFooter, Manifest, RecipeRoot, RetiringRecord, Token, WriterNo,
     DATA_FOOTER_BYTES, DATA_HEADER_BYTES,
@@ -17,9 +19,9 @@ use format::{
 use rand::rngs::StdRng;
 use rand::RngExt;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use test_store::TestStore;
 use vault::{
     Damage, Global, Policy, Progress, ReadCache, Vault, VaultError, BALANCED, CONVENTIONAL, REVERSE,
     VM_CENTRIC, VM_CENTRIC_BLOOM,
@@ -46,7 +48,7 @@ const DISKS: [&str; 2] = ["web/vda", "db/vda"];
 
 /// A vault of two disks with three versions each, and what is in them.
 struct Fixture {
-    dir: tempfile::TempDir,
+    store: TestStore,
     policy: Policy,
     /// By `vm/disk@id`.
     content: BTreeMap<String, Vec<u8>>,
@@ -57,8 +59,8 @@ struct Fixture {
 impl Fixture {
     fn new(policy: Policy, rng: &mut StdRng) -> Self {
         let policy = small(policy);
-        let dir = common::scratch();
-        let vault = common::new_vault(dir.path());
+        let store = TestStore::new();
+        let vault = Vault::init(Arc::new(store.open()), &BALANCED).unwrap();
         let mut content = BTreeMap::new();
         let first = sparse(rng);
         let mut newest: Vec<Vec<u8>> = DISKS.iter().map(|_| first.clone()).collect();
@@ -86,7 +88,7 @@ impl Fixture {
                 }
             }
             if version == 1 && matches!(policy.global, Global::Popular { .. }) {
-                vault.popular_build(1.0, dir.path()).unwrap();
+                vault.popular_build(1.0, common::scratch().path()).unwrap();
             }
         }
         // Deletion leaves lists of dead chunks.
@@ -96,8 +98,8 @@ impl Fixture {
         vault.gc(false).unwrap();
         assert_eq!(vault.verify(None, true, &Progress::default()).unwrap().damaged, []);
         // Nothing needs it: reports.rs damages it.
-        fs::remove_file(path(dir.path(), names::VERIFICATIONS)).unwrap();
-        let f = Fixture { dir, policy, content, newest };
+        store.remove(names::VERIFICATIONS);
+        let f = Fixture { store, policy, content, newest };
         for disk in DISKS {
             let stats = &vault.stats(Some(disk)).unwrap().disks[0];
             assert!(
@@ -111,25 +113,26 @@ impl Fixture {
 
     /// The same with what every process leaves that dies at a certain moment of a backup, while a snapshot is open.
     fn with_dead_processes(self, rng: &mut StdRng) -> Self {
-        let dir = common::scratch();
-        let vault = open_vault(self.dir.path()).unwrap();
-        let other = open_vault(self.dir.path()).unwrap();
+        let vault = self.store.vault().unwrap();
+        let other = self.store.vault().unwrap();
         let _open = other.open_snapshot(DISKS[1], "latest", &ReadCache::new(1 << 20)).unwrap();
         // What the other disk has is claimed.
         let mut bytes = self.newest[1].clone();
         bytes[..4096].fill(rng.random());
-        let (from, to) = (self.dir.path().to_owned(), dir.path().to_owned());
+        let (original, copied) = (self.store.same(), Arc::new(Mutex::new(None)));
+        let copy = copied.clone();
         let last = bytes.len() as u64 - 1;
-        let source = common::source_with(&bytes, last, move || copy_tree(&from, &to));
+        let source = common::source_with(&bytes, last, move || {
+            *copy.lock().unwrap() = Some(original.copy());
+        });
         let options = vault::BackupOptions { policy: Some(self.policy), ..Default::default() };
         vault.backup(DISKS[0], source, &options, &Progress::default()).unwrap();
+        let store = copied.lock().unwrap().take().unwrap();
         // And what a sweep leaves that dies while it looks at containers.
         let object = names::retiring(self.id_of(DISKS[1]), Token(0xcc));
         let record = RetiringRecord { session: Token(0xcc), writers: (1..4).map(WriterNo).collect() };
-        let file = path(dir.path(), &object);
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(file, record.encode(Context { vault: vault.id(), place: &object })).unwrap();
-        Fixture { dir, ..self }
+        store.write(&object, &record.encode(Context { vault: vault.id(), place: &object }));
+        Fixture { store, ..self }
     }
 
     /// The newest snapshots.
@@ -140,22 +143,8 @@ impl Fixture {
 
     /// The id of a disk's folder is in its name.
     fn id_of(&self, disk: &str) -> DiskId {
-        let name = fs::read(path(self.dir.path(), &names::name(disk))).unwrap();
+        let name = self.store.read(&names::name(disk));
         DiskId(name[32..48].try_into().unwrap())
-    }
-
-    /// A copy to damage.
-    fn copy(&self) -> tempfile::TempDir {
-        let dir = common::scratch();
-        copy_tree(self.dir.path(), dir.path());
-        dir
-    }
-
-    fn objects(&self) -> Vec<String> {
-        let mut all = Vec::new();
-        walk(&self.dir.path().join("objects"), "", &mut all);
-        all.sort();
-        all
     }
 }
 
@@ -187,31 +176,6 @@ fn touched(rng: &mut StdRng, bytes: &[u8]) -> Vec<u8> {
         next[at..at + part.len()].copy_from_slice(&part);
     }
     next
-}
-
-fn copy_tree(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for e in fs::read_dir(from).unwrap() {
-        let e = e.unwrap();
-        let target = to.join(e.file_name());
-        if e.file_type().unwrap().is_dir() {
-            copy_tree(&e.path(), &target);
-        } else {
-            fs::copy(e.path(), target).unwrap();
-        }
-    }
-}
-
-fn walk(dir: &Path, prefix: &str, all: &mut Vec<String>) {
-    for e in fs::read_dir(dir).unwrap() {
-        let e = e.unwrap();
-        let name = format!("{prefix}{}", e.file_name().to_str().unwrap());
-        if e.file_type().unwrap().is_dir() {
-            walk(&e.path(), &format!("{name}/"), all);
-        } else {
-            all.push(name);
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -271,8 +235,8 @@ fn kind_of(object: &str) -> Option<Kind> {
 }
 
 /// Parts of an object that are checked in different ways.
-fn parts(dir: &Path, vault: &Vault, object: &str) -> Vec<(&'static str, Range<usize>)> {
-    let bytes = fs::read(path(dir, object)).unwrap();
+fn parts(store: &TestStore, vault: &Vault, object: &str) -> Vec<(&'static str, Range<usize>)> {
+    let bytes = store.read(object);
     match kind_of(object) {
         Some(Kind::Data) => {
             let footer_at = bytes.len() - DATA_FOOTER_BYTES;
@@ -285,7 +249,7 @@ fn parts(dir: &Path, vault: &Vault, object: &str) -> Vec<(&'static str, Range<us
                 ("footer", footer_at..bytes.len()),
             ]
         }
-        Some(Kind::RecipePages) => recipe_parts(dir, vault, object),
+        Some(Kind::RecipePages) => recipe_parts(store, vault, object),
         Some(Kind::Hooks) => {
             let tail = bytes[bytes.len() - 8..].try_into().unwrap();
             let footer_at = HooksFooter::begins_at(bytes.len() as u64, tail).unwrap() as usize;
@@ -296,13 +260,12 @@ fn parts(dir: &Path, vault: &Vault, object: &str) -> Vec<(&'static str, Range<us
 }
 
 /// The pages and summaries in a `pages` object, as the roots say.
-fn recipe_parts(dir: &Path, vault: &Vault, object: &str) -> Vec<(&'static str, Range<usize>)> {
+fn recipe_parts(store: &TestStore, vault: &Vault, object: &str) -> Vec<(&'static str, Range<usize>)> {
     let folder = object.split_once("recipes/").unwrap().0;
-    let mut all = Vec::new();
-    walk(&dir.join("objects"), "", &mut all);
+    let all = store.objects();
     let mut found = BTreeSet::new();
     for root in all.iter().filter(|o| o.starts_with(folder) && o.ends_with(".root")) {
-        let bytes = fs::read(path(dir, root)).unwrap();
+        let bytes = store.read(root);
         let root = RecipeRoot::decode(Context { vault: vault.id(), place: root }, &bytes).unwrap();
         for p in root.pages.iter().filter_map(|p| p.page()) {
             if names::recipe_pages(folder, p.recipe) == object {
@@ -314,10 +277,6 @@ fn recipe_parts(dir: &Path, vault: &Vault, object: &str) -> Vec<(&'static str, R
     found.into_iter().flat_map(place).collect()
 }
 
-fn path(dir: &Path, object: &str) -> PathBuf {
-    dir.join("objects").join(object)
-}
-
 #[derive(Clone, Debug)]
 enum Harm {
     Delete,
@@ -327,25 +286,20 @@ enum Harm {
     Swap(String),
 }
 
-fn harm(dir: &Path, object: &str, how: &Harm) {
-    let path_of = |o: &str| path(dir, o);
-    let file = path_of(object);
+fn harm(store: &TestStore, object: &str, how: &Harm) {
     match how {
-        Harm::Delete => fs::remove_file(file).unwrap(),
-        Harm::Empty => fs::write(file, b"").unwrap(),
-        Harm::Truncate(len) => {
-            let bytes = fs::read(&file).unwrap();
-            fs::write(file, &bytes[..*len]).unwrap();
-        }
+        Harm::Delete => store.remove(object),
+        Harm::Empty => store.write(object, b""),
+        Harm::Truncate(len) => store.write(object, &store.read(object)[..*len]),
         Harm::Flip(at, bit) => {
-            let mut bytes = fs::read(&file).unwrap();
+            let mut bytes = store.read(object);
             bytes[*at] ^= 1 << bit;
-            fs::write(file, bytes).unwrap();
+            store.write(object, &bytes);
         }
         Harm::Swap(other) => {
-            let (a, b) = (fs::read(&file).unwrap(), fs::read(path_of(other)).unwrap());
-            fs::write(file, b).unwrap();
-            fs::write(path_of(other), a).unwrap();
+            let (a, b) = (store.read(object), store.read(other));
+            store.write(object, &b);
+            store.write(other, &a);
         }
     }
 }
@@ -372,10 +326,10 @@ fn affected(damaged: &[Damage]) -> BTreeSet<&str> {
 /// One cell of the matrix.
 fn case(f: &Fixture, object: &str, part: &str, how: &Harm) {
     let what = format!("{object} ({part}) {how:?}");
-    let dir = f.copy();
-    harm(dir.path(), object, how);
+    let store = f.store.copy();
+    harm(&store, object, how);
     let kind = kind_of(object).unwrap();
-    let vault = match open_vault(dir.path()) {
+    let vault = match store.vault() {
         Ok(vault) => vault,
         Err(e) => {
             assert_eq!(kind, Kind::VaultFile, "{what}: {e}");
@@ -401,7 +355,7 @@ fn case(f: &Fixture, object: &str, part: &str, how: &Harm) {
     let harmless = match kind {
         // What only deleted snapshots used is not looked at; spaces in the text, and a missing index, mean nothing.
         Kind::RecipePages => {
-            let used = recipe_parts(f.dir.path(), &vault, object).into_iter().map(|(_, r)| r.end).max();
+            let used = recipe_parts(&f.store, &vault, object).into_iter().map(|(_, r)| r.end).max();
             matches!(how, Harm::Truncate(len) if Some(*len) >= used)
         }
         Kind::Data => part == "groups",
@@ -434,14 +388,14 @@ fn case(f: &Fixture, object: &str, part: &str, how: &Harm) {
     }
     others_are_listed(f, &vault, kind, &what);
     if kind == Kind::Name {
-        names_come_back(f, &vault, dir.path(), &hurt, &what);
+        names_come_back(f, &vault, &store, &hurt, &what);
     }
     back_up_again(f, &vault, kind, &what);
     repaired::check(f, kind, object, how, &what);
     if kind.is_of_process() {
         let collected = vault.gc(false).unwrap_or_else(|e| panic!("{what}: gc: {e}"));
         assert_eq!(collected.skipped, [""; 0], "{what}");
-        assert!(hurt.iter().all(|object| !path(dir.path(), object).exists()), "{what}: stays");
+        assert!(hurt.iter().all(|object| store.find(object).is_none()), "{what}: stays");
         assert!(restore_all(f, &vault).is_empty(), "{what}");
     }
 }
@@ -475,16 +429,16 @@ fn others_are_listed(f: &Fixture, vault: &Vault, kind: Kind, what: &str) {
 }
 
 /// `gc` puts damaged names back, byte for byte. What looks as if a newer program had written it stays as it is.
-fn names_come_back(f: &Fixture, vault: &Vault, dir: &Path, hurt: &BTreeSet<&str>, what: &str) {
+fn names_come_back(f: &Fixture, vault: &Vault, store: &TestStore, hurt: &BTreeSet<&str>, what: &str) {
     let listing = vault.snapshots(None).unwrap();
     let is_newer = listing.damaged.iter().any(|line| line.contains("newer"));
-    let read = |dir: &Path| hurt.iter().map(|o| fs::read(path(dir, o)).ok()).collect::<Vec<_>>();
-    let harmed = read(dir);
+    let read = |store: &TestStore| hurt.iter().map(|o| store.find(o)).collect::<Vec<_>>();
+    let harmed = read(store);
     let collected = vault.gc(false).unwrap_or_else(|e| panic!("{what}: gc: {e}"));
     assert_eq!(collected.names_put_back.is_empty(), is_newer, "{what}: {collected:?}");
     assert_eq!(collected.skipped.is_empty(), !is_newer, "{what}: {collected:?}");
     assert_eq!(vault.snapshots(None).unwrap().damaged.is_empty(), !is_newer, "{what}");
-    assert!(read(dir) == if is_newer { harmed } else { read(f.dir.path()) }, "{what}: not put back");
+    assert!(read(store) == if is_newer { harmed } else { read(&f.store) }, "{what}: not put back");
 }
 
 /// A backup of the same content works or refuses; where data or tables are damaged it heals the newest snapshot.
@@ -517,14 +471,14 @@ fn harms(
     object: &str,
     all: &[String],
 ) -> Vec<(&'static str, Harm)> {
-    let len = fs::metadata(path(f.dir.path(), object)).unwrap().len() as usize;
+    let len = f.store.len(object);
     let mut list = vec![("all", Harm::Delete), ("all", Harm::Empty), ("all", Harm::Truncate(len - 1))];
     list.push(("all", Harm::Truncate(rng.random_range(1..len))));
     let others: Vec<&String> = all.iter().filter(|o| kind_of(o) == kind_of(object) && *o != object).collect();
     if !others.is_empty() {
         list.push(("all", Harm::Swap(others[rng.random_range(0..others.len())].clone())));
     }
-    for (part, range) in parts(f.dir.path(), vault, object) {
+    for (part, range) in parts(&f.store, vault, object) {
         for _ in 0..if part == "groups" { 4 } else { 2 } {
             list.push((part, Harm::Flip(rng.random_range(range.clone()), rng.random_range(0..8))));
         }
@@ -536,7 +490,7 @@ fn harms(
 fn matrix(test: &str, policy: Policy, kinds: &[Kind], most: usize) {
     let mut rng = rng(seed(test));
     let has_all = |f: &Fixture| {
-        let all = f.objects();
+        let all = f.store.objects();
         kinds.iter().all(|kind| all.iter().any(|o| kind_of(o) == Some(*kind)))
     };
     // Not every history leaves a list of dead chunks.
@@ -546,8 +500,8 @@ fn matrix(test: &str, policy: Policy, kinds: &[Kind], most: usize) {
 }
 
 fn harm_some(test: &str, f: &Fixture, rng: &mut StdRng, kinds: &[Kind], most: usize) {
-    let vault = open_vault(f.dir.path()).unwrap();
-    let all = f.objects();
+    let vault = f.store.vault().unwrap();
+    let all = f.store.objects();
     let mut cases = 0;
     for kind in kinds {
         let mut of_kind: Vec<&String> = all.iter().filter(|o| kind_of(o) == Some(*kind)).collect();
@@ -651,11 +605,11 @@ fn hooks_that_cannot_be_read_cost_space_only() {
         let mut rng = rng(seed("hooks_that_cannot_be_read_cost_space_only"));
         let f = Fixture::new(policy, &mut rng);
         let hooks: Vec<String> =
-            f.objects().into_iter().filter(|o| kind_of(o) == Some(Kind::Hooks)).collect();
+            f.store.objects().into_iter().filter(|o| kind_of(o) == Some(Kind::Hooks)).collect();
         assert!(!hooks.is_empty());
         // A clone of a disk, to be found by hooks only.
-        let clone = |dir: &Path| {
-            let vault = open_vault(dir).unwrap();
+        let clone = |store: &TestStore| {
+            let vault = store.vault().unwrap();
             let report = backup(&vault, "new/vda", &f.newest[1], f.policy).unwrap();
             assert!(restore(&vault, "new/vda", "latest").unwrap() == f.newest[1], "{}", policy.name);
             assert_eq!(
@@ -664,44 +618,46 @@ fn hooks_that_cannot_be_read_cost_space_only() {
             );
             report.snapshot.new_bytes
         };
-        let least = clone(f.copy().path());
-        type How = (&'static str, bool, fn(&Path));
+        let least = clone(&f.store.copy());
+        type How = (&'static str, bool, fn(&TestStore, &str));
         let hows: [How; 6] = [
-            ("missing", false, |file| fs::remove_file(file).unwrap()),
-            ("a directory", false, |file| {
-                fs::remove_file(file).unwrap();
-                fs::create_dir(file).unwrap();
+            ("missing", false, |store, object| store.remove(object)),
+            ("a directory", false, |store, object| {
+                store.remove(object);
+                let below = format!("{object}/x");
+                store.write(&below, b"");
+                store.remove(&below);
             }),
-            ("empty", true, |file| fs::write(file, b"").unwrap()),
-            ("cut", true, |file| {
-                let bytes = fs::read(file).unwrap();
-                fs::write(file, &bytes[..bytes.len() - 1]).unwrap();
+            ("empty", true, |store, object| store.write(object, b"")),
+            ("cut", true, |store, object| {
+                let bytes = store.read(object);
+                store.write(object, &bytes[..bytes.len() - 1]);
             }),
-            ("a flipped bit", true, |file| {
-                let mut bytes = fs::read(file).unwrap();
+            ("a flipped bit", true, |store, object| {
+                let mut bytes = store.read(object);
                 let at = bytes.len() - 20;
                 bytes[at] ^= 1;
-                fs::write(file, bytes).unwrap();
+                store.write(object, &bytes);
             }),
-            ("other hooks", false, |file| {
-                let mut bytes = fs::read(file).unwrap();
+            ("other hooks", false, |store, object| {
+                let mut bytes = store.read(object);
                 bytes.iter_mut().take(18).for_each(|b| *b = 0xff);
                 let first: [u8; 18] = bytes[..18].try_into().unwrap();
                 let tail = bytes[bytes.len() - 8..].try_into().unwrap();
                 let end = HooksFooter::begins_at(bytes.len() as u64, tail).unwrap() as usize;
                 bytes[..end].chunks_mut(18).for_each(|hook| hook.copy_from_slice(&first));
-                fs::write(file, bytes).unwrap();
+                store.write(object, &bytes);
             }),
         ];
         for (what, is_told, how) in hows {
             let what = format!("{}: {what}", policy.name);
             let harmed = || {
-                let dir = f.copy();
-                hooks.iter().for_each(|object| how(&path(dir.path(), object)));
-                dir
+                let store = f.store.copy();
+                hooks.iter().for_each(|object| how(&store, object));
+                store
             };
-            let dir = harmed();
-            let vault = open_vault(dir.path()).unwrap();
+            let store = harmed();
+            let vault = store.vault().unwrap();
             let told = vault.verify(None, false, &Progress::default()).unwrap().damaged;
             let named: BTreeSet<&String> = told.iter().map(|d| &d.object).collect();
             let expected = if is_told { hooks.iter().collect() } else { BTreeSet::new() };
@@ -710,17 +666,14 @@ fn hooks_that_cannot_be_read_cost_space_only() {
                 told.iter().all(|d| d.snapshots.is_empty() && d.why.contains("sapwood reindex")),
                 "{what}"
             );
-            let stored = clone(dir.path());
+            let stored = clone(&store);
             assert!(stored > least + 100_000, "{what}: {stored} bytes are new, {least} with hooks");
 
-            let dir = harmed();
-            let report = open_vault(dir.path()).unwrap().reindex().unwrap();
+            let store = harmed();
+            let report = store.vault().unwrap().reindex().unwrap();
             assert!(report.hooks > 0 && report.damaged == 0, "{what}: {report:?}");
-            assert_eq!(
-                open_vault(dir.path()).unwrap().verify(None, true, &Progress::default()).unwrap().damaged,
-                []
-            );
-            let fresh = clone(dir.path());
+            assert_eq!(store.vault().unwrap().verify(None, true, &Progress::default()).unwrap().damaged, []);
+            let fresh = clone(&store);
             match policy.global {
                 Global::Chunks { sampled: 0, .. } => assert_eq!(fresh, least, "{what}"),
                 // It samples as the policy of that name does, not as the small one; and of segments it finds those that
@@ -731,8 +684,8 @@ fn hooks_that_cannot_be_read_cost_space_only() {
     }
 }
 
-fn manifest(dir: &Path, vault: &Vault, object: &str) -> Manifest {
-    let bytes = fs::read(path(dir, object)).unwrap();
+fn manifest(store: &TestStore, vault: &Vault, object: &str) -> Manifest {
+    let bytes = store.read(object);
     Manifest::decode(Context { vault: vault.id(), place: object }, &bytes).unwrap()
 }
 
@@ -742,18 +695,18 @@ fn containers_found_whole_again_leave_the_list() {
     for policy in [BALANCED, CONVENTIONAL] {
         let mut rng = rng(seed("containers_found_whole_again_leave_the_list"));
         let f = Fixture::new(policy, &mut rng);
-        let dir = f.copy();
-        let data = f.objects().into_iter().filter(|o| kind_of(o) == Some(Kind::Data));
+        let store = f.store.copy();
+        let data = f.store.objects().into_iter().filter(|o| kind_of(o) == Some(Kind::Data));
         // The smallest ones have no room for a block between header and footer.
-        let object = data.max_by_key(|o| fs::metadata(path(dir.path(), o)).unwrap().len()).unwrap();
+        let object = data.max_by_key(|o| store.len(o)).unwrap();
         let owner = format!("{}manifest", object.split_once("containers/").unwrap().0);
-        let before = fs::read(path(dir.path(), &object)).unwrap();
+        let before = store.read(&object);
         // In every block: some of them may be dead, or nothing but padding.
         for at in (DATA_HEADER_BYTES..before.len() - DATA_FOOTER_BYTES - 512).step_by(512) {
-            harm(dir.path(), &object, &Harm::Flip(at, 3));
+            harm(&store, &object, &Harm::Flip(at, 3));
         }
-        let vault = open_vault(dir.path()).unwrap();
-        let listed = |vault: &Vault| manifest(dir.path(), vault, &owner).damaged.len();
+        let vault = store.vault().unwrap();
+        let listed = |vault: &Vault| manifest(&store, vault, &owner).damaged.len();
         vault.verify(None, false, &Progress::default()).unwrap();
         assert_eq!(listed(&vault), 0, "a flipped bit in a group is not seen without reading it");
         // Those who look at a referrer only have read it, too.
@@ -765,7 +718,7 @@ fn containers_found_whole_again_leave_the_list() {
         assert_eq!(listed(&vault), 1);
         vault.verify(None, true, &Progress::default()).unwrap();
         assert_eq!(listed(&vault), 1, "listed once");
-        fs::write(path(dir.path(), &object), before).unwrap();
+        store.write(&object, &before);
         assert_eq!(vault.verify(None, false, &Progress::default()).unwrap().damaged, []);
         assert_eq!(listed(&vault), 1);
         assert_eq!(vault.verify(None, true, &Progress::default()).unwrap().damaged, []);
@@ -778,8 +731,8 @@ fn containers_found_whole_again_leave_the_list() {
 fn leftovers_are_no_damage() {
     let mut rng = rng(seed("leftovers_are_no_damage"));
     let f = Fixture::new(CONVENTIONAL, &mut rng);
-    let dir = f.copy();
-    let disk = f.objects().into_iter().find(|o| o.starts_with(names::DISKS)).unwrap();
+    let store = f.store.copy();
+    let disk = f.store.objects().into_iter().find(|o| o.starts_with(names::DISKS)).unwrap();
     let id = disk.split('/').nth(1).unwrap();
     for (n, object) in [
         "sessions/00000000000000aa".to_owned(),
@@ -790,9 +743,7 @@ fn leftovers_are_no_damage() {
     .into_iter()
     .enumerate()
     {
-        let file = path(dir.path(), &object);
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(file, &b"SAPWgarbage...."[..n * 4]).unwrap();
+        store.write(&object, &b"SAPWgarbage...."[..n * 4]);
     }
     for object in [
         format!("readers/{id}/00000000000000bb"),
@@ -800,11 +751,9 @@ fn leftovers_are_no_damage() {
         // A first backup that failed.
         format!("disks/{id}/referrers/1/{}", DiskId([7; 16])),
     ] {
-        let file = path(dir.path(), &object);
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(file, b"").unwrap();
+        store.write(&object, b"");
     }
-    let vault = open_vault(dir.path()).unwrap();
+    let vault = store.vault().unwrap();
     assert_eq!(vault.verify(None, true, &Progress::default()).unwrap().damaged, []);
     assert!(restore_all(&f, &vault).is_empty());
     back_up_again(&f, &vault, Kind::Data, "leftovers");
@@ -816,12 +765,12 @@ fn deletion_and_collection_beside_it_are_no_damage() {
     let seed = seed("deletion_and_collection_beside_it_are_no_damage");
     for policy in [BALANCED, CONVENTIONAL] {
         let f = Fixture::new(policy, &mut rng(seed));
-        let dir = f.copy();
-        let vault = open_vault(dir.path()).unwrap();
+        let store = f.store.copy();
+        let vault = store.vault().unwrap();
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 let mut rng = rng(seed);
-                let other = open_vault(dir.path()).unwrap();
+                let other = store.vault().unwrap();
                 let mut bytes = f.newest.clone();
                 for _ in 0..6 {
                     for (disk, bytes) in DISKS.iter().zip(&mut bytes) {

@@ -130,8 +130,10 @@ impl Source for MemorySource {
         if !self.holes {
             return Ok(Some(from as u64..len as u64));
         }
-        let is_hole =
-            |block: usize| self.bytes[block * 4096..len.min(block * 4096 + 4096)].iter().all(|b| *b == 0);
+        let is_hole = |block: usize| {
+            let block = &self.bytes[block * 4096..len.min(block * 4096 + 4096)];
+            *block == [0; 4096][..block.len()]
+        };
         let blocks = len.div_ceil(4096);
         let Some(first) = (from / 4096..blocks).find(|b| !is_hole(*b)) else { return Ok(None) };
         let end = (first..blocks).find(|b| is_hole(*b)).unwrap_or(blocks);
@@ -187,7 +189,7 @@ pub fn restore_in_order(vault: &Vault, disk: &str, spec: &str) -> vault::Result<
 fn restore_to(vault: &Vault, disk: &str, spec: &str, target: MemoryTarget) -> vault::Result<Vec<u8>> {
     let made = target.clone();
     let make = move |size: u64, _: &[Range<u64>]| {
-        made.bytes.lock().unwrap().resize(size as usize, 0);
+        *made.bytes.lock().unwrap() = vec![0; size as usize];
         Ok(Box::new(made) as Box<dyn Target>)
     };
     vault.restore(disk, spec, make, &Progress::default())?;

@@ -1,29 +1,27 @@
 //! What a repair may do in every cell of the matrix: heal, and never harm.
 
-use super::{affected, harm, open_vault, path, restore_all, Fixture, Harm, Kind};
+use super::test_store::TestStore;
+use super::{affected, harm, restore_all, Fixture, Harm, Kind};
 use format::names;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::sync::Arc;
 use vault::{Damage, OpenDisk, Progress, RepairOptions, RepairReport, Vault};
 
 /// Repairs what a cell has harmed: with what is left in the vault, with another vault that has everything, and with the
 /// newest versions of the disks.
 pub fn check(f: &Fixture, kind: Kind, object: &str, how: &Harm, what: &str) {
-    let alone = repair(f, object, how, what, |_| RepairOptions { data: true, ..Default::default() });
+    let alone = repair(f, object, how, what, RepairOptions { data: true, ..Default::default() });
     let Some((healed, alone)) = alone else { return };
-    let of_other = repair(f, object, how, what, |dir| {
-        super::copy_tree(f.dir.path(), dir);
-        RepairOptions { data: true, vaults: vec![open_vault(dir).unwrap()], ..Default::default() }
-    });
+    let vaults = vec![f.store.copy().vault().unwrap()];
+    let of_other = repair(f, object, how, what, RepairOptions { data: true, vaults, ..Default::default() });
     let (of_other, told_of_other) = of_other.map(|(healed, report)| (healed, report.after)).unwrap();
     assert!(of_other.is_superset(&healed), "{what}");
-    let of_disks = repair(f, object, how, what, |_| {
-        let disks = f.newest.iter().map(|bytes| {
-            let open: OpenDisk = Box::new(|| Ok(super::common::source(bytes, true)));
-            open
-        });
-        RepairOptions { data: true, disks: disks.collect(), ..Default::default() }
+    let disks = f.newest.iter().map(|bytes| {
+        let open: OpenDisk = Box::new(|| Ok(super::common::source(bytes, true)));
+        open
     });
+    let disks = disks.collect();
+    let of_disks = repair(f, object, how, what, RepairOptions { data: true, disks, ..Default::default() });
     let (of_disks, after) = of_disks.unwrap();
     assert!(of_disks.is_superset(&healed), "{what}");
     let newest = f.newest_names();
@@ -64,18 +62,18 @@ fn is_newer_in(damaged: &[Damage]) -> bool {
 
 /// Repairs a copy that was harmed. Returns the snapshots that can be restored afterwards; `None` where there is no vault
 /// that can be opened.
-fn repair<'a>(
+fn repair(
     f: &Fixture,
     object: &str,
     how: &Harm,
     what: &str,
-    options: impl FnOnce(&std::path::Path) -> RepairOptions<'a>,
+    options: RepairOptions<'_>,
 ) -> Option<(BTreeSet<String>, RepairReport)> {
-    let (dir, other) = (f.copy(), super::common::scratch());
-    harm(dir.path(), object, how);
-    let vault = open_vault(dir.path()).ok()?;
+    let store = f.store.copy();
+    harm(&store, object, how);
+    let vault = store.vault().ok()?;
     let before = restorable(f, &vault);
-    let report = vault.repair(&options(other.path()), &Progress::default());
+    let report = vault.repair(&options, &Progress::default());
     let report = report.unwrap_or_else(|e| panic!("{what}: repair: {e}"));
     let after = restorable(f, &vault);
     assert!(after.is_superset(&before), "{what}: no longer restorable: {:?}", before.difference(&after));
@@ -133,43 +131,38 @@ fn lost_ranges(f: &Fixture, vault: &Vault, report: &RepairReport, what: &str) {
 fn the_description_comes_back() {
     let mut rng = super::rng(super::seed("the_description_comes_back"));
     let f = Fixture::new(vault::BALANCED, &mut rng);
-    let read = |dir: &std::path::Path, object| fs::read(path(dir, object)).unwrap();
     for lost in [names::VAULT, names::VAULT_COPY] {
-        let dir = f.copy();
-        harm(dir.path(), lost, &Harm::Delete);
-        let vault = open_vault(dir.path()).unwrap();
+        let store = f.store.copy();
+        harm(&store, lost, &Harm::Delete);
+        let vault = store.vault().unwrap();
         assert_eq!(vault.file_fault().is_some(), lost == names::VAULT);
         assert!(restore_all(&f, &vault).is_empty());
         let report = vault.repair(&RepairOptions::default(), &Progress::default()).unwrap();
         assert_eq!(report.before.iter().map(|d| d.object.as_str()).collect::<Vec<_>>(), [lost]);
         assert!(report.after.is_empty());
-        assert_eq!(read(dir.path(), lost), read(f.dir.path(), lost));
-        assert!(open_vault(dir.path()).unwrap().file_fault().is_none());
+        assert_eq!(store.read(lost), f.store.read(lost));
+        assert!(store.vault().unwrap().file_fault().is_none());
     }
 
-    let dir = f.copy();
-    harm(dir.path(), names::VAULT, &Harm::Flip(30, 3));
-    harm(dir.path(), names::VAULT_COPY, &Harm::Delete);
-    let store = store::LocalStore::open(dir.path()).unwrap();
-    let e = open_vault(dir.path()).err().unwrap();
+    let store = f.store.copy();
+    harm(&store, names::VAULT, &Harm::Flip(30, 3));
+    harm(&store, names::VAULT_COPY, &Harm::Delete);
+    let e = store.vault().err().unwrap();
     assert!(e.is_damage() && e.to_string().contains("sapwood repair"), "{e}");
-    assert!(Vault::recover_file(&store).unwrap());
-    assert!(!Vault::recover_file(&store).unwrap(), "once is enough");
-    let vault = open_vault(dir.path()).unwrap();
-    assert_eq!(vault.id(), open_vault(f.dir.path()).unwrap().id());
+    assert!(Vault::recover_file(&store.open()).unwrap());
+    assert!(!Vault::recover_file(&store.open()).unwrap(), "once is enough");
+    let vault = store.vault().unwrap();
+    assert_eq!(vault.id(), f.store.vault().unwrap().id());
     assert_eq!(vault.policy().unwrap().name, "balanced");
     assert!(restore_all(&f, &vault).is_empty());
     assert_eq!(vault.verify(None, true, &Progress::default()).unwrap().damaged, []);
 
     // No object tells the id of a vault without containers.
-    let empty = super::common::scratch();
-    let vault = super::common::new_vault(empty.path());
-    drop(vault);
-    fs::create_dir_all(path(empty.path(), "disks/00000000000000000000000000000001")).unwrap();
-    fs::write(path(empty.path(), "disks/00000000000000000000000000000001/manifest"), b"x").unwrap();
+    let empty = TestStore::new();
+    drop(Vault::init(Arc::new(empty.open()), &vault::BALANCED).unwrap());
+    empty.write("disks/00000000000000000000000000000001/manifest", b"x");
     for lost in [names::VAULT, names::VAULT_COPY] {
-        fs::remove_file(path(empty.path(), lost)).unwrap();
+        empty.remove(lost);
     }
-    let store = store::LocalStore::open(empty.path()).unwrap();
-    assert!(Vault::recover_file(&store).unwrap_err().is_damage());
+    assert!(Vault::recover_file(&empty.open()).unwrap_err().is_damage());
 }
