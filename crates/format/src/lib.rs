@@ -1,7 +1,7 @@
-//! Encodes and decodes all objects of a vault.
+//! Encodes and decodes all bytes that Sapwood writes for itself: the objects of a vault, the blocks of a pool ([`pool`]),
+//! archives whose headers stand apart ([`mtar`]), and the numbers of the NBD protocol ([`nbd`]).
 //!
-//! The only crate that knows the layout of a vault's objects; `docs/format/vault.md` lists every field. Nothing here
-//! does I/O. On any input, decoding never panics and allocates no more memory than the limits of the format allow: it
+//! The only crate that knows their layout; the pages of `docs/format` list every field. Nothing here does I/O. On any input, decoding never panics and allocates no more memory than the limits of the format allow: it
 //! yields a value or a [`Malformed`] that says why.
 
 mod bytes;
