@@ -35,7 +35,7 @@ use recipes::Recipes;
 pub use rewrite::ChunkCounts;
 use rewrite::Remains;
 use std::collections::{BTreeMap, BTreeSet};
-use wanted::Wanted;
+use wanted::ChunkSearch;
 
 /// A disk that may have lost chunks; opened once for each search.
 pub type OpenDisk<'a> = Box<dyn Fn() -> std::result::Result<Box<dyn Source>, ImageError> + 'a>;
@@ -251,7 +251,7 @@ impl Repair<'_> {
         let folder = self.vault.folder(owner);
         let Some(mut session) = self.begin(&folder)? else { return Ok(()) };
         let mut left: Vec<ContainerId> = containers.iter().copied().collect();
-        let mut wanted = Wanted::default();
+        let mut wanted = ChunkSearch::default();
         while !left.is_empty() {
             left = self.round(&session, left, &mut wanted)?;
             delete_released(&folder, Some(session.writer))?;
@@ -269,7 +269,7 @@ impl Repair<'_> {
         &mut self,
         session: &Session,
         mut left: Vec<ContainerId>,
-        wanted: &mut Wanted,
+        wanted: &mut ChunkSearch,
     ) -> Result<Vec<ContainerId>> {
         let folder = &session.folder;
         let table = Containers::new(folder.clone(), &folder.load()?);
@@ -306,7 +306,7 @@ impl Repair<'_> {
     }
 
     /// Looks for lost chunks wherever the user lets it.
-    fn search(&mut self, wanted: &mut Wanted) -> Result<()> {
+    fn search(&mut self, wanted: &mut ChunkSearch) -> Result<()> {
         let (options, progress) = (self.options, self.progress);
         for vault in std::iter::once(self.vault).chain(&options.vaults) {
             if wanted.is_missing_any() {
@@ -333,7 +333,7 @@ impl Repair<'_> {
         session: &Session,
         container: &DamagedContainer,
         remains: Remains,
-        wanted: &Wanted,
+        wanted: &ChunkSearch,
     ) -> Result<Option<(ContainerEntry, ContainerEntry, u64)>> {
         let is_found = container.table.fingerprints.iter().any(|f| wanted.get(f).is_some());
         // Of one that is lost altogether the names stay: its objects may be put back by hand.

@@ -43,7 +43,7 @@ use findings::{BadChunks, ContainerFindings, Findings, More, Reads};
 use format::{ContainerId, DiskId, Manifest, SnapshotEntry, SnapshotState};
 use found::OtherFindings;
 use recipes::{RecipeCheck, RecipeFindings};
-use remember::Looked;
+use remember::CheckedDisk;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// What a verification found.
@@ -84,7 +84,7 @@ struct Verification<'a> {
     /// When it began, in seconds since 1970.
     began: i64,
     /// The disks that were looked at as a whole.
-    looked: Vec<Looked>,
+    looked: Vec<CheckedDisk>,
     /// What was found in owners that have referrers, or that are referenced by what was looked at.
     others: OtherFindings,
     /// What the report has no room for.
@@ -202,7 +202,7 @@ impl Verification<'_> {
                 for s in affected::of_unreadable_disk(at)? {
                     own.found.affects(manifest, &s);
                 }
-                self.looked.push(Looked::at(at.folder.disk, &at.name, None));
+                self.looked.push(CheckedDisk::at(at.folder.disk, &at.name, None));
                 return self.conclude(at, own, false);
             }
         };
@@ -248,7 +248,7 @@ impl Verification<'_> {
         affected::attribute(&view, &at.name, &recipes, &mut own, &mut self.others)?;
         self.compared.insert(at.folder.disk);
         if snapshot.is_none() {
-            self.looked.push(Looked::at(at.folder.disk, &at.name, Some(&view.manifest)));
+            self.looked.push(CheckedDisk::at(at.folder.disk, &at.name, Some(&view.manifest)));
         }
         self.conclude(at, own, true)
     }

@@ -5,7 +5,7 @@
 //! 2. Records are spilled to so many files ([`super::spill`]) that each fits into memory.
 //! 3. One file at a time is sorted, so that all records of one chunk are together.
 
-use super::spill::Place;
+use super::spill::ChunkAddress;
 use crate::base::error::{damage_line, Result, VaultError};
 use crate::container::dead::read_dead;
 use crate::container::tables::read_table;
@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Takes place, fingerprint and bytes of a chunk.
-type EachChunk<'a> = dyn FnMut(Place, &[u8; 32], u32) -> Result<()> + 'a;
+type EachChunk<'a> = dyn FnMut(ChunkAddress, &[u8; 32], u32) -> Result<()> + 'a;
 /// Stands for a disk in records of the popular set itself.
 const THE_SET: u32 = u32::MAX;
 /// The owner of popular containers in records: each disk counts it in its own way.
@@ -298,7 +298,7 @@ fn each_of(container: ContainerId, table: &Table, live: &RunSet, each: &mut Each
     for &(first, count) in live.runs() {
         for chunk in (first..first + count).map(ChunkNo) {
             let Some(n) = table.index_of(chunk) else { continue };
-            each(Place { container, chunk }, table.fingerprint(n), table.length(n))?;
+            each(ChunkAddress { container, chunk }, table.fingerprint(n), table.length(n))?;
         }
     }
     Ok(())
@@ -316,7 +316,7 @@ mod tests {
     fn occurrence(n: u64, disk: u32, chunk: u32) -> Occurrence {
         let half = xxhash(n);
         let place =
-            Place { container: ContainerId::new(OwnerNo::OWN, WriterNo(1), 0), chunk: ChunkNo(chunk) };
+            ChunkAddress { container: ContainerId::new(OwnerNo::OWN, WriterNo(1), 0), chunk: ChunkNo(chunk) };
         Occurrence { half, disk, place, bytes: 4096 }
     }
 

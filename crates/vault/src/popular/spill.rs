@@ -24,13 +24,13 @@ pub(crate) type Half = [u8; 16];
 pub(crate) struct Occurrence {
     pub half: Half,
     pub disk: u32,
-    pub place: Place,
+    pub place: ChunkAddress,
     pub bytes: u32,
 }
 
 /// Where a chunk is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct ChunkAddress {
     pub container: ContainerId,
     pub chunk: ChunkNo,
 }
@@ -167,7 +167,7 @@ impl Occurrence {
             .map_err(VaultError::malformed("a file of counted chunks"))?;
         let mut half = Half::default();
         half.copy_from_slice(&raw[16..32]);
-        let place = Place { container, chunk: ChunkNo(number(12)) };
+        let place = ChunkAddress { container, chunk: ChunkNo(number(12)) };
         Ok(Occurrence { half, disk: number(0), place, bytes: number(32) })
     }
 }

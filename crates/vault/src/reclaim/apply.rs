@@ -9,7 +9,7 @@ use crate::manifest::session::Session;
 use crate::recipe::stored::recipe_of;
 use crate::reclaim::change::{remove_new_recipe, Change};
 use crate::reclaim::dead_list::mark_dead;
-use crate::reclaim::retiring::Retiring;
+use crate::reclaim::retiring::RetiringLease;
 use crate::reclaim::unreferenced::{Dead, LeakCount};
 use format::{
     names, ContainerId, Manifest, RecipeName, Release, RunSet, SnapId, SnapshotEntry, SnapshotState, WriterNo,
@@ -33,7 +33,7 @@ pub(crate) fn apply(
     let containers = Containers::new(folder.clone(), &m);
     // What other disks may reference is only listed: a sweep looks at them, too.
     let writers: BTreeSet<WriterNo> = dead.chunks.keys().map(|id| id.writer()).collect();
-    let retiring = if writers.is_empty() { None } else { Some(Retiring::begin(session, &writers)?) };
+    let retiring = if writers.is_empty() { None } else { Some(RetiringLease::begin(session, &writers)?) };
     let is_free = |id: &ContainerId| retiring.as_ref().is_none_or(|r| r.is_free(id.writer()));
     let (free, shared): (BTreeMap<_, _>, BTreeMap<_, _>) =
         dead.chunks.iter().map(|(id, chunks)| (*id, chunks)).partition(|(id, _)| is_free(id));

@@ -157,14 +157,14 @@ pub(super) fn exchange(session: &Session, edits: &Edits, mut released: Vec<Relea
 
 /// Live chunks that wait to be packed.
 #[derive(Default)]
-struct Pending {
+struct LiveGroup {
     numbers: Vec<(u32, u32)>,
     lengths: Vec<u32>,
     fingerprints: Vec<[u8; 32]>,
     raw: Vec<u8>,
 }
 
-impl Pending {
+impl LiveGroup {
     fn flush(&mut self, codec: CodecChoice, packer: &mut Packer, writer: &mut ContainerWriter) -> Result<()> {
         if self.lengths.is_empty() {
             return Ok(());
@@ -180,7 +180,7 @@ fn copy_live(session: &Session, table: &Table, dead: &RunSet, writer: &mut Conta
     let folder = &session.folder;
     let object = names::data(&folder.path, table.data);
     let (mut groups, mut packer) = (GroupReader::new(), Packer::new());
-    let mut pending = Pending::default();
+    let mut pending = LiveGroup::default();
     let mut stored = Vec::new();
     let all_raw = table.groups.iter().all(|g| g.codec == Codec::Raw);
     let codec = if all_raw { CodecChoice::Raw } else { CODEC };

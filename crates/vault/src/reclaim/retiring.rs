@@ -18,15 +18,15 @@ use std::collections::{BTreeSet, HashSet};
 use store::{Hold, StoreError};
 
 /// A look at the containers of some writers. No backup adds references to them as long as it lives.
-pub(crate) struct Retiring {
+pub(crate) struct RetiringLease {
     _hold: Box<dyn Hold>,
     claimed: HashSet<WriterNo>,
     referred: HashSet<WriterNo>,
 }
 
-impl Retiring {
+impl RetiringLease {
     /// Steps 1 and 2. Writers beyond [`RetiringRecord::WRITERS_MAX`] count as claimed.
-    pub fn begin(session: &Session, writers: &BTreeSet<WriterNo>) -> Result<Retiring> {
+    pub fn begin(session: &Session, writers: &BTreeSet<WriterNo>) -> Result<RetiringLease> {
         let folder = &session.folder;
         // A name is used once: a collection that has found its holder gone may delete it later.
         let name = names::retiring(folder.disk, random_token()?);
@@ -42,7 +42,7 @@ impl Retiring {
         };
         let mut claimed = claimed(folder)?;
         claimed.extend(writers.iter().skip(most));
-        Ok(Retiring { _hold: hold, claimed, referred: referred(folder)? })
+        Ok(RetiringLease { _hold: hold, claimed, referred: referred(folder)? })
     }
 
     /// Whether a living backup has claimed what a writer made.

@@ -51,7 +51,7 @@ pub(crate) enum LeakCount {
 /// recipe references no container that a later writer made. Of recipes in the reference index, that is read instead. Each
 /// page's summary is read once, where what is lost fits into memory; otherwise once for each part of it.
 pub(crate) fn find_dead(folder: &Folder, m: &Manifest, change: &Change) -> Result<Dead> {
-    let mut kept = Kept::new(folder, m, change)?;
+    let mut kept = RemainingRecipes::new(folder, m, change)?;
     let lost = lost_pages(folder, m, change, &mut kept)?;
     let listed = Containers::new(folder.clone(), m);
     let is_exact = kept.filters.is_empty();
@@ -99,7 +99,7 @@ fn lost_pages(
     folder: &Folder,
     m: &Manifest,
     change: &Change,
-    kept: &mut Kept<'_>,
+    kept: &mut RemainingRecipes<'_>,
 ) -> Result<Vec<(RecipePageRef, bool)>> {
     let unreferenced = change.rewritten.iter().flat_map(|r| &r.unreferenced);
     let mut lost: Vec<(RecipePageRef, bool)> = unreferenced.map(|p| (*p, true)).collect();
@@ -118,11 +118,11 @@ fn lost_pages(
 }
 
 /// The recipes of the snapshots that stay, read as far as they are needed.
-struct Kept<'a> {
+struct RemainingRecipes<'a> {
     folder: &'a Folder,
     manifest: &'a Manifest,
     /// Newest first: it holds most of what is wanted. Without those that have filters.
-    recipes: Vec<KeptRecipe<'a>>,
+    recipes: Vec<RemainingRecipe<'a>>,
     /// Pages of those that were read, and of those with filters.
     seen: HashSet<RecipePageRef>,
     /// The filters of the others.
@@ -132,7 +132,7 @@ struct Kept<'a> {
 }
 
 /// The recipe of a snapshot that stays.
-struct KeptRecipe<'a> {
+struct RemainingRecipe<'a> {
     snapshot: &'a SnapshotEntry,
     /// Where it was written anew.
     rewritten: Option<&'a Rewritten>,
@@ -140,7 +140,7 @@ struct KeptRecipe<'a> {
     pages: Option<Vec<RecipePageRef>>,
 }
 
-impl KeptRecipe<'_> {
+impl RemainingRecipe<'_> {
     /// Who wrote it: nothing in it is of a later writer of the disk.
     fn generation(&self) -> WriterNo {
         self.rewritten.map_or(self.snapshot.generation, |r| r.generation)
@@ -152,9 +152,9 @@ impl KeptRecipe<'_> {
     }
 }
 
-impl<'a> Kept<'a> {
-    fn new(folder: &'a Folder, m: &'a Manifest, change: &'a Change) -> Result<Kept<'a>> {
-        let mut kept = Kept {
+impl<'a> RemainingRecipes<'a> {
+    fn new(folder: &'a Folder, m: &'a Manifest, change: &'a Change) -> Result<RemainingRecipes<'a>> {
+        let mut kept = RemainingRecipes {
             folder,
             manifest: m,
             recipes: Vec::new(),
@@ -169,7 +169,7 @@ impl<'a> Kept<'a> {
             if may_have_one && kept.filters.add(folder, s)? {
                 kept.seen.extend(read_root(folder, s)?.pages.iter().filter_map(|p| p.page()));
             } else {
-                kept.recipes.push(KeptRecipe { snapshot: s, rewritten, pages: None });
+                kept.recipes.push(RemainingRecipe { snapshot: s, rewritten, pages: None });
             }
         }
         Ok(kept)
@@ -206,7 +206,7 @@ impl<'a> Kept<'a> {
 
     /// The pages of a recipe that none read before has.
     fn read(&mut self, n: usize) -> Result<&[RecipePageRef]> {
-        let KeptRecipe { snapshot, rewritten, pages } = &mut self.recipes[n];
+        let RemainingRecipe { snapshot, rewritten, pages } = &mut self.recipes[n];
         let pages = match pages {
             Some(pages) => pages,
             none => {
@@ -262,7 +262,7 @@ impl Candidates<'_> {
     }
 
     /// Takes out what recipes reference. Returns the containers of candidates that they reference.
-    fn without_kept(&mut self, kept: &mut Kept<'_>) -> Result<HashSet<ContainerId>> {
+    fn without_kept(&mut self, kept: &mut RemainingRecipes<'_>) -> Result<HashSet<ContainerId>> {
         let mut referenced = HashSet::new();
         for n in (0..kept.recipes.len()).filter(|n| kept.recipes[*n].indexed().is_none()).collect::<Vec<_>>()
         {
@@ -295,7 +295,7 @@ impl Candidates<'_> {
     /// Takes out what one recipe references.
     fn without_recipe(
         &mut self,
-        kept: &mut Kept<'_>,
+        kept: &mut RemainingRecipes<'_>,
         n: usize,
         referenced: &mut HashSet<ContainerId>,
     ) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use super::damaged_container::DamagedContainer;
 use super::group_salvage::GroupSalvage;
-use super::wanted::Wanted;
+use super::wanted::ChunkSearch;
 use crate::base::error::Result;
 use crate::base::policy::{CodecChoice, BALANCED, POPULAR_GROUP_BYTES};
 use crate::container::codec::Packer;
@@ -40,7 +40,11 @@ pub(super) struct Remains {
 }
 
 /// Finds out what is left of a container. What is lost is `wanted`.
-pub(super) fn look(session: &Session, container: &DamagedContainer, wanted: &mut Wanted) -> Result<Remains> {
+pub(super) fn look(
+    session: &Session,
+    container: &DamagedContainer,
+    wanted: &mut ChunkSearch,
+) -> Result<Remains> {
     let (mut groups, mut remains) = (GroupSalvage::new(), Remains::default());
     let table = &container.table;
     for group in &table.groups {
@@ -73,7 +77,7 @@ pub(super) fn look(session: &Session, container: &DamagedContainer, wanted: &mut
 pub(super) fn rewrite(
     session: &Session,
     container: &DamagedContainer,
-    wanted: &Wanted,
+    wanted: &ChunkSearch,
 ) -> Result<Option<(ContainerEntry, ChunkCounts)>> {
     let folder = &session.folder;
     let table = &container.table;
@@ -85,7 +89,7 @@ pub(super) fn rewrite(
         packer: Packer::new(),
         codec: if is_raw { CodecChoice::Raw } else { CODEC },
         group_bytes: if folder.is_popular() { POPULAR_GROUP_BYTES } else { BALANCED.group_bytes as usize },
-        pending: Pending::default(),
+        pending: OpenChunks::default(),
         counts: ChunkCounts::default(),
         chunks: 0,
     };
@@ -142,14 +146,14 @@ struct Rewrite {
     packer: Packer,
     codec: CodecChoice,
     group_bytes: usize,
-    pending: Pending,
+    pending: OpenChunks,
     counts: ChunkCounts,
     chunks: u64,
 }
 
 /// Chunks that become one group.
 #[derive(Default)]
-struct Pending {
+struct OpenChunks {
     numbers: Vec<(u32, u32)>,
     lengths: Vec<u32>,
     fingerprints: Vec<[u8; 32]>,

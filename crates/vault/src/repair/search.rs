@@ -1,6 +1,6 @@
 //! Looks for lost chunks: in other containers, of this vault or of another one, and in disks.
 
-use super::wanted::Wanted;
+use super::wanted::ChunkSearch;
 use crate::base::error::{Named, Result, UnlessDamaged};
 use crate::base::progress::Progress;
 use crate::base::threads::{cores, Failure};
@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Looks in all containers of a vault, on all cores. What is damaged there is passed over.
-pub(super) fn find_in_vault(vault: &Vault, wanted: &mut Wanted, progress: &Progress) -> Result<()> {
+pub(super) fn find_in_vault(vault: &Vault, wanted: &mut ChunkSearch, progress: &Progress) -> Result<()> {
     let mut folders = vault.all_folders()?;
     folders.extend(vault.popular().load_tagged().unless_unreadable()?.flatten().map(|_| vault.popular()));
     for folder in folders {
@@ -39,7 +39,7 @@ pub(super) fn find_in_vault(vault: &Vault, wanted: &mut Wanted, progress: &Progr
 fn find_in_containers(
     folder: &Folder,
     entries: &[ContainerEntry],
-    wanted: &mut Wanted,
+    wanted: &mut ChunkSearch,
     progress: &Progress,
 ) -> Result<()> {
     let (next, wanted, failure) = (AtomicUsize::new(0), Mutex::new(wanted), Failure::default());
@@ -67,7 +67,7 @@ fn find_in_containers(
 fn find_in_container(
     folder: &Folder,
     table: &Table,
-    wanted: &Mutex<&mut Wanted>,
+    wanted: &Mutex<&mut ChunkSearch>,
     groups: &mut GroupReader,
 ) -> Result<()> {
     let object = names::data(&folder.path, table.data);
@@ -142,7 +142,7 @@ pub(super) fn cuts(vault: &Vault) -> Result<Vec<Cut>> {
 pub(super) fn find_in_disk(
     disk: &mut dyn Source,
     cuts: &[Cut],
-    wanted: &mut Wanted,
+    wanted: &mut ChunkSearch,
     progress: &Progress,
 ) -> Result<()> {
     let wanted = Mutex::new(wanted);
@@ -174,7 +174,7 @@ fn read(
     disk: &mut dyn Source,
     segment_bytes: u64,
     out: &Sender<Vec<u8>>,
-    wanted: &Mutex<&mut Wanted>,
+    wanted: &Mutex<&mut ChunkSearch>,
     progress: &Progress,
 ) -> Result<()> {
     let mut at = 0;
@@ -196,7 +196,7 @@ fn read(
     Ok(())
 }
 
-fn find_in_segment(data: &[u8], chunking: ChunkSpec, wanted: &Mutex<&mut Wanted>) {
+fn find_in_segment(data: &[u8], chunking: ChunkSpec, wanted: &Mutex<&mut ChunkSearch>) {
     let (mut pieces, mut fingerprints) = (Vec::new(), Vec::new());
     chunk::cut(data, chunking, &mut pieces);
     chunk::fingerprint_pieces(data, &pieces, &mut fingerprints);

@@ -7,7 +7,7 @@ pub(super) const WANTED_BYTES: usize = 64 << 20;
 
 /// Chunks that are looked for.
 #[derive(Default)]
-pub(super) struct Wanted {
+pub(super) struct ChunkSearch {
     chunks: HashMap<[u8; 32], Option<Vec<u8>>>,
     /// Those that are not anywhere.
     given_up: HashSet<[u8; 32]>,
@@ -15,7 +15,7 @@ pub(super) struct Wanted {
     missing: usize,
 }
 
-impl Wanted {
+impl ChunkSearch {
     /// Whether no more are to be looked for at once.
     pub fn is_full(&self) -> bool {
         self.bytes >= WANTED_BYTES

@@ -10,22 +10,22 @@ use std::collections::BTreeSet;
 const SNAPSHOTS_MAX: usize = 1000;
 
 /// A disk that was looked at.
-pub(super) struct Looked {
+pub(super) struct CheckedDisk {
     disk: DiskId,
     name: String,
     /// Snapshots of this writer and of later ones may not have been there.
     next_writer: WriterNo,
 }
 
-impl Looked {
+impl CheckedDisk {
     /// `manifest`: the one by which it was looked at; `None` where that cannot be read.
-    pub fn at(disk: DiskId, name: &str, manifest: Option<&Manifest>) -> Looked {
+    pub fn at(disk: DiskId, name: &str, manifest: Option<&Manifest>) -> CheckedDisk {
         let next_writer = manifest.map_or(WriterNo(0), |m| {
             // A backup that is running commits under a number that was given out before.
             let running = m.writers.iter().filter(|w| w.kind == WriterKind::Backup).map(|w| w.no);
             running.chain([m.next_writer]).min().unwrap_or(WriterNo(0))
         });
-        Looked { disk, name: name.to_owned(), next_writer }
+        CheckedDisk { disk, name: name.to_owned(), next_writer }
     }
 
     /// What was found of it.
@@ -54,7 +54,7 @@ impl Looked {
 /// Keeps what was found. `whole`: all disks were looked at, others are gone.
 pub(super) fn keep(
     vault: &Vault,
-    looked: &[Looked],
+    looked: &[CheckedDisk],
     damaged: &[Damage],
     began: i64,
     read_chunks: bool,
@@ -73,7 +73,7 @@ pub(super) fn keep(
 }
 
 /// After a repair, which has looked at everything that was known to be damaged: what is no longer damaged goes.
-pub(super) fn keep_repaired(vault: &Vault, looked: &[Looked], damaged: &[Damage]) -> Result<()> {
+pub(super) fn keep_repaired(vault: &Vault, looked: &[CheckedDisk], damaged: &[Damage]) -> Result<()> {
     let found: Vec<Verification> = looked.iter().map(|l| l.found(damaged, 0, false)).collect();
     let is_less = |v: &Verification, now: &Verification| v.disk == now.disk && v.damaged_objects > 0;
     let last = vault.last_verifications();

@@ -2,7 +2,7 @@
 //! and marks them dead.
 //!
 //! 1. It puts a retiring record for the writers whose containers it examines: from now on no backup adds references to
-//!    them. It leaves those alone that a living backup has claimed ([`Retiring`]).
+//!    them. It leaves those alone that a living backup has claimed ([`RetiringLease`]).
 //! 2. It reads the summaries of all snapshots of the owner and of its referrers. One scan serves as many containers as
 //!    memory allows, and ends early when all their chunks have been found referenced.
 //! 3. One swap marks the other chunks dead and removes containers without a live chunk from the table.
@@ -22,7 +22,7 @@ use crate::manifest::vault::Vault;
 use crate::recipe::stored::{read_root, summary_of};
 use crate::reclaim::compact::exchange;
 use crate::reclaim::dead_list::mark_dead;
-use crate::reclaim::retiring::Retiring;
+use crate::reclaim::retiring::RetiringLease;
 use format::{
     names, ContainerEntry, ContainerId, DiskId, Manifest, OwnerNo, RecipePageRef, Release, RetiringRecord,
     RunSet, WriterNo,
@@ -97,7 +97,7 @@ fn sweep_batch(
     swept: &mut Swept,
 ) -> Result<()> {
     let folder = &session.folder;
-    let retiring = Retiring::begin(session, writers)?;
+    let retiring = RetiringLease::begin(session, writers)?;
     let mut candidates = Candidates::new();
     for entry in entries {
         if retiring.is_claimed(entry.id.writer()) {
@@ -171,7 +171,7 @@ fn mark_candidates(
 
 /// What the referrers say of an owner's containers.
 #[derive(Default)]
-struct Looked {
+struct ReferrerReport {
     /// Containers that cannot be judged now: somebody may still read what a disk no longer references.
     waiting: BTreeSet<ContainerId>,
     /// Records of disks that reference nothing that the writer made.
@@ -183,9 +183,9 @@ struct Looked {
 fn take_referenced(
     vault: &Vault,
     owner: &Folder,
-    retiring: &Retiring,
+    retiring: &RetiringLease,
     candidates: &mut Candidates,
-) -> Result<Looked> {
+) -> Result<ReferrerReport> {
     let mut disks: BTreeMap<DiskId, Vec<WriterNo>> = BTreeMap::new();
     let writers: BTreeSet<WriterNo> = candidates.keys().map(|id| id.writer()).collect();
     for writer in writers.into_iter().filter(|w| retiring.is_referred(*w)) {
@@ -193,7 +193,7 @@ fn take_referenced(
             disks.entry(disk).or_default().push(writer);
         }
     }
-    let mut looked = Looked::default();
+    let mut looked = ReferrerReport::default();
     candidates.retain(|_, c| !c.unreferenced.is_empty());
     if !owner.is_popular() {
         take_referenced_by(vault, owner, owner, &[], candidates, &mut looked)?;
@@ -213,7 +213,7 @@ fn take_referenced_by(
     disk: &Folder,
     recorded: &[WriterNo],
     candidates: &mut Candidates,
-    looked: &mut Looked,
+    looked: &mut ReferrerReport,
 ) -> Result<()> {
     let evidence = Evidence::of_folder(disk)?;
     let view = match vault.view(disk, 0) {
