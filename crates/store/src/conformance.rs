@@ -5,7 +5,7 @@
 use crate::ObjectStore;
 
 mod check;
-mod holding;
+mod leasing;
 mod naming;
 mod reading;
 mod swapping;
@@ -13,7 +13,7 @@ mod writing;
 
 /// Runs every check, each on an empty store from `make`. Panics at the first that fails.
 pub fn run(make: &dyn Fn() -> Box<dyn ObjectStore>) {
-    for checks in [naming::CHECKS, writing::CHECKS, reading::CHECKS, swapping::CHECKS, holding::CHECKS] {
+    for checks in [naming::CHECKS, writing::CHECKS, reading::CHECKS, swapping::CHECKS, leasing::CHECKS] {
         for (name, check) in checks {
             eprintln!("conformance: {name}");
             check(make().as_ref());
@@ -23,7 +23,7 @@ pub fn run(make: &dyn Fn() -> Box<dyn ObjectStore>) {
 
 /// Number of checks that [`run`] makes.
 pub fn count() -> usize {
-    [naming::CHECKS, writing::CHECKS, reading::CHECKS, swapping::CHECKS, holding::CHECKS]
+    [naming::CHECKS, writing::CHECKS, reading::CHECKS, swapping::CHECKS, leasing::CHECKS]
         .iter()
         .map(|c| c.len())
         .sum()

@@ -14,11 +14,11 @@ use crate::file_system::{read_full, Access, FileSystem, Kind, Lock};
 use crate::name::{check_name, check_prefix};
 use crate::notice::notice;
 use crate::real_fs::RealFs;
-use crate::{Entry, Hold, Mapped, ObjectStore, ObjectWriter, Reserve, Result, StoreError, Tag};
+use crate::{Entry, Lease, Mapped, ObjectStore, ObjectWriter, Reserve, Result, StoreError, Tag};
 
 mod descriptors;
-mod hold;
 mod layout;
+mod lease;
 mod locks;
 mod one_host;
 mod probe;
@@ -32,7 +32,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-use hold::FileHold;
+use lease::FileLease;
 use reserve::with_room;
 use temporary::Temporary;
 use tree::{is_absent, object_path, Tree, OBJECTS};
@@ -239,7 +239,7 @@ impl<F: FileSystem> DirStore<F> {
     /// Writes an object's bytes to a temporary file and makes them durable.
     fn write_aside(&self, name: &str, data: &[u8]) -> Result<Temporary<F>> {
         self.tree.check_usable(name)?;
-        Temporary::holding(&self.tree, data, self.reserve).map_err(|e| self.tree.error(name, "write", e))
+        Temporary::leased(&self.tree, data, self.reserve).map_err(|e| self.tree.error(name, "write", e))
     }
 }
 
@@ -442,13 +442,13 @@ impl<F: FileSystem> ObjectStore for DirStore<F> {
         Ok(())
     }
 
-    fn hold(&self, name: &str, data: &[u8]) -> Result<Box<dyn Hold>> {
+    fn lease(&self, name: &str, data: &[u8]) -> Result<Box<dyn Lease>> {
         check_name(name)?;
         let temporary = self.write_aside(name, data)?;
-        Ok(Box::new(FileHold::publish(&self.tree, name, temporary)?))
+        Ok(Box::new(FileLease::publish(&self.tree, name, temporary)?))
     }
 
-    fn is_held(&self, name: &str) -> Result<bool> {
+    fn is_leased(&self, name: &str) -> Result<bool> {
         check_name(name)?;
         let fs = &self.tree.fs;
         loop {

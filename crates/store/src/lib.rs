@@ -26,7 +26,7 @@ pub use dir_store::{DirStore, LocalStore, StoreOptions, LOCK_WAIT, REPLACEABLE_B
 pub use error::{Result, StoreError};
 pub use name::{check_name, check_prefix, NAME_BYTES_MAX, PART_BYTES_MAX};
 pub use notice::{notice, send_notices_to};
-pub use object_store::{Entry, Hold, Mapped, ObjectStore, ObjectWriter, Reserve, Tag};
+pub use object_store::{Entry, Lease, Mapped, ObjectStore, ObjectWriter, Reserve, Tag};
 pub use real_fs::RealFs;
 pub use sim_fs::SimFs;
 pub use url::{create, open};

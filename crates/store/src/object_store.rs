@@ -102,14 +102,14 @@ pub trait ObjectStore: Send + Sync {
         folders.iter().try_for_each(|folder| each(folder))
     }
 
-    /// Creates an object that is also held by this process until the [`Hold`] is dropped.
+    /// Creates an object on which this process has a lease until the [`Lease`] is dropped.
     ///
-    /// It is never visible without being held. It is NOT removed by a crash of the holder:
-    /// the object stays, and [`ObjectStore::is_held`] says `false` from then on.
-    fn hold(&self, name: &str, data: &[u8]) -> Result<Box<dyn Hold>>;
+    /// It is never visible without a lease. It is NOT removed by a crash of the process:
+    /// the object stays, and [`ObjectStore::is_leased`] says `false` from then on.
+    fn lease(&self, name: &str, data: &[u8]) -> Result<Box<dyn Lease>>;
 
-    /// Whether an object is there and held by a living holder.
-    fn is_held(&self, name: &str) -> Result<bool>;
+    /// Whether an object is there and a living process has a lease on it.
+    fn is_leased(&self, name: &str) -> Result<bool>;
 
     /// Bytes that an object takes on the device, holes not counted.
     fn allocated(&self, name: &str) -> Result<u64>;
@@ -143,14 +143,14 @@ pub trait ObjectWriter: Send {
     fn finish(self: Box<Self>) -> Result<()>;
 }
 
-/// A held object: its holder is at work. Dropping it removes the object, as far as that is possible.
-pub trait Hold: Send + Sync {
+/// A lease on an object: the process that has it is at work. Dropping it removes the object, as far as that is possible.
+pub trait Lease: Send + Sync {
     /// The object's name.
     fn name(&self) -> &str;
 
-    /// Replaces what the object says, without a moment in which it is not held.
+    /// Replaces what the object says, without a moment in which there is no lease on it.
     fn replace(&mut self, data: &[u8]) -> Result<()>;
 
-    /// Whether this holder still holds it (a lease may have lapsed).
+    /// Whether it has not lapsed.
     fn is_valid(&self) -> bool;
 }

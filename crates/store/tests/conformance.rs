@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use store::{conformance, Entry, Hold, LocalStore, ObjectStore, ObjectWriter, Result, SimFs, SimStore, Tag};
+use store::{conformance, Entry, Lease, LocalStore, ObjectStore, ObjectWriter, Result, SimFs, SimStore, Tag};
 
 #[test]
 fn local() {
@@ -97,11 +97,11 @@ impl<S: ObjectStore> ObjectStore for Spread<S> {
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
         self.next().list(prefix, each)
     }
-    fn hold(&self, name: &str, data: &[u8]) -> Result<Box<dyn Hold>> {
-        self.next().hold(name, data)
+    fn lease(&self, name: &str, data: &[u8]) -> Result<Box<dyn Lease>> {
+        self.next().lease(name, data)
     }
-    fn is_held(&self, name: &str) -> Result<bool> {
-        self.next().is_held(name)
+    fn is_leased(&self, name: &str) -> Result<bool> {
+        self.next().is_leased(name)
     }
     fn allocated(&self, name: &str) -> Result<u64> {
         self.next().allocated(name)

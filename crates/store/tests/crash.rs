@@ -206,7 +206,7 @@ fn a_copy_of_a_disk_is_a_disk_of_its_own() {
         let mut random = Random::new(seed);
         let one = SimFs::new(seed);
         let store = SimStore::create_on(one.clone()).unwrap();
-        let lease = store.hold("sessions/a", b"me").unwrap();
+        let lease = store.lease("sessions/a", b"me").unwrap();
         let bytes: Vec<u8> = (0..5000).map(|_| random.below(256) as u8).collect();
         store.put("kept", &[&bytes]).unwrap();
         // Written, and not synced yet.
@@ -218,7 +218,7 @@ fn a_copy_of_a_disk_is_a_disk_of_its_own() {
         assert_eq!((one.op_count(), one.used_bytes()), (other.op_count(), other.used_bytes()));
         // A stop, processes and their locks stay behind.
         let copied = SimStore::open_on(other.clone()).unwrap();
-        assert!(!copied.is_held("sessions/a").unwrap());
+        assert!(!copied.is_leased("sessions/a").unwrap());
         assert_eq!(copied.read("kept", 1 << 20).unwrap(), bytes);
 
         let before = (one.op_count(), one.used_bytes(), one.used_inodes());

@@ -20,7 +20,7 @@ fn role() {
     let store = LocalStore::open(std::env::var(DIR).unwrap()).unwrap();
     match role.as_str() {
         "hold" => {
-            let mut hold = store.hold("sessions/other", b"first").unwrap();
+            let mut hold = store.lease("sessions/other", b"first").unwrap();
             hold.replace(b"second").unwrap();
             let mut writer = store.writer("never/finished").unwrap();
             writer.append(&vec![1; 5 << 20]).unwrap();
@@ -77,19 +77,19 @@ fn a_killed_holder_holds_no_more() {
     let mut child = start("hold", dir.path());
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.map_while(|line| line.ok()).any(|line| line.contains("ready")));
-    assert!(store.is_held("sessions/other").unwrap());
-    assert!(matches!(store.hold("sessions/other", b"me").map(drop), Err(StoreError::AlreadyExists { .. })));
+    assert!(store.is_leased("sessions/other").unwrap());
+    assert!(matches!(store.lease("sessions/other", b"me").map(drop), Err(StoreError::AlreadyExists { .. })));
     assert_eq!(store.sweep().unwrap(), 0, "its unfinished object is being written");
     // SIGKILL.
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(!store.is_held("sessions/other").unwrap());
+    assert!(!store.is_leased("sessions/other").unwrap());
     assert_eq!(store.read("sessions/other", 100).unwrap(), b"second");
     assert!(matches!(store.len("never/finished"), Err(StoreError::NotFound { .. })));
     assert!(store.sweep().unwrap() >= 4 << 20);
     assert_eq!(std::fs::read_dir(dir.path().join("tmp")).unwrap().count(), 0);
     assert!(store.delete("sessions/other").unwrap());
-    assert!(store.hold("sessions/other", b"me").unwrap().is_valid());
+    assert!(store.lease("sessions/other", b"me").unwrap().is_valid());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use store::{Entry, Hold, ObjectStore, ObjectWriter, Result, StoreError, Tag};
+use store::{Entry, Lease, ObjectStore, ObjectWriter, Result, StoreError, Tag};
 
 use crate::workload::hook_runs::HookRun;
 
@@ -109,12 +109,12 @@ impl<S: ObjectStore> ObjectStore for HooksStore<S> {
         self.inner.list_folders(prefix, each)
     }
 
-    fn hold(&self, name: &str, data: &[u8]) -> Result<Box<dyn Hold>> {
-        self.inner.hold(name, data)
+    fn lease(&self, name: &str, data: &[u8]) -> Result<Box<dyn Lease>> {
+        self.inner.lease(name, data)
     }
 
-    fn is_held(&self, name: &str) -> Result<bool> {
-        self.inner.is_held(name)
+    fn is_leased(&self, name: &str) -> Result<bool> {
+        self.inner.is_leased(name)
     }
 
     fn allocated(&self, name: &str) -> Result<u64> {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use serde::Serialize;
-use store::{Entry, Hold, ObjectStore, ObjectWriter, Result, Tag};
+use store::{Entry, Lease, ObjectStore, ObjectWriter, Result, Tag};
 
 /// Bytes read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -115,12 +115,12 @@ impl<S: ObjectStore> ObjectStore for MeteredStore<S> {
         self.inner.list_folders(prefix, each)
     }
 
-    fn hold(&self, name: &str, data: &[u8]) -> Result<Box<dyn Hold>> {
-        self.inner.hold(name, data)
+    fn lease(&self, name: &str, data: &[u8]) -> Result<Box<dyn Lease>> {
+        self.inner.lease(name, data)
     }
 
-    fn is_held(&self, name: &str) -> Result<bool> {
-        self.inner.is_held(name)
+    fn is_leased(&self, name: &str) -> Result<bool> {
+        self.inner.is_leased(name)
     }
 
     fn allocated(&self, name: &str) -> Result<u64> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use store::{Entry, Hold, ObjectStore, ObjectWriter, Result, StoreError, Tag};
+use store::{Entry, Lease, ObjectStore, ObjectWriter, Result, StoreError, Tag};
 
 /// Objects in one answer to a listing, as S3 has it.
 const LISTED_AT_ONCE: u64 = 1000;
@@ -191,16 +191,16 @@ impl<S: ObjectStore> ObjectStore for RequestStore<S> {
         Ok(())
     }
 
-    fn hold(&self, name: &str, data: &[u8]) -> Result<Box<dyn Hold>> {
+    fn lease(&self, name: &str, data: &[u8]) -> Result<Box<dyn Lease>> {
         let c = &self.meter.0;
         c.write(&c.puts, data.len() as u64);
-        let inner = self.inner.hold(name, data)?;
-        Ok(Box::new(CountingHold { inner: Some(inner), name: name.to_owned(), meter: self.meter.clone() }))
+        let inner = self.inner.lease(name, data)?;
+        Ok(Box::new(CountingLease { inner: Some(inner), name: name.to_owned(), meter: self.meter.clone() }))
     }
 
-    fn is_held(&self, name: &str) -> Result<bool> {
+    fn is_leased(&self, name: &str) -> Result<bool> {
         self.meter.0.read(0);
-        self.inner.is_held(name)
+        self.inner.is_leased(name)
     }
 
     fn allocated(&self, name: &str) -> Result<u64> {
@@ -238,13 +238,13 @@ impl ObjectWriter for CountingWriter {
 }
 
 /// A held object, whose removal is a request.
-struct CountingHold {
-    inner: Option<Box<dyn Hold>>,
+struct CountingLease {
+    inner: Option<Box<dyn Lease>>,
     name: String,
     meter: RequestMeter,
 }
 
-impl Hold for CountingHold {
+impl Lease for CountingLease {
     fn name(&self) -> &str {
         &self.name
     }
@@ -263,7 +263,7 @@ impl Hold for CountingHold {
     }
 }
 
-impl Drop for CountingHold {
+impl Drop for CountingLease {
     fn drop(&mut self) {
         let c = &self.meter.0;
         c.ask(&c.deletes, 1);
@@ -287,14 +287,14 @@ mod tests {
         writer.finish().expect("finish");
         let tag = store.swap("a/m", None, &[2; 10]).expect("swap");
         store.swap("a/m", Some(tag), &[3; 20]).expect("swap");
-        drop(store.hold("b/h", &[4; 5]).expect("hold"));
+        drop(store.lease("b/h", &[4; 5]).expect("hold"));
         let written = Requests { puts: 3, swaps: 2, deletes: 1, written_bytes: 185, ..Requests::default() };
         assert_eq!(meter.take(), written);
         store.read("a/x", 100).expect("read");
         store.read_at("a/y", 10, &mut [0; 20]).expect("read");
         store.load("a/m").expect("load");
         store.list("a/", &mut |_| Ok(())).expect("list");
-        assert!(!store.is_held("b/h").expect("held"));
+        assert!(!store.is_leased("b/h").expect("held"));
         assert!(store.delete("a/x").expect("delete"));
         let read = Requests { reads: 4, lists: 1, deletes: 1, read_bytes: 140, ..Requests::default() };
         assert_eq!((meter.take(), read.all()), (read, 6));

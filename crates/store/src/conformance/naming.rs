@@ -31,8 +31,8 @@ fn bad_names_are_refused(store: &dyn ObjectStore) {
         fails!(store.swap(name, None, b"x"), StoreError::BadName { .. });
         fails!(store.punch(name, &[(0, 1)]), StoreError::BadName { .. });
         fails!(store.delete(name), StoreError::BadName { .. });
-        fails!(store.hold(name, b"x").map(drop), StoreError::BadName { .. });
-        fails!(store.is_held(name), StoreError::BadName { .. });
+        fails!(store.lease(name, b"x").map(drop), StoreError::BadName { .. });
+        fails!(store.is_leased(name), StoreError::BadName { .. });
         fails!(store.allocated(name), StoreError::BadName { .. });
         store.will_read(name, 0, 1);
     }

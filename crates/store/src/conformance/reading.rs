@@ -72,7 +72,7 @@ fn not_found(store: &dyn ObjectStore) {
         fails!(store.allocated(name), StoreError::NotFound { .. });
         fails!(store.punch(name, &[(0, 1)]), StoreError::NotFound { .. });
         assert!(ok(store.load(name)).is_none());
-        assert!(!ok(store.is_held(name)));
+        assert!(!ok(store.is_leased(name)));
         store.will_read(name, 0, 1);
     }
 }

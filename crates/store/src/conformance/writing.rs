@@ -165,6 +165,6 @@ fn deleted_is_not_found(store: &dyn ObjectStore) {
     fails!(store.allocated("a"), StoreError::NotFound { .. });
     fails!(store.punch("a", &[(0, 1)]), StoreError::NotFound { .. });
     assert!(ok(store.load("a")).is_none());
-    assert!(!ok(store.is_held("a")));
+    assert!(!ok(store.is_leased("a")));
     store.will_read("a", 0, 1);
 }

@@ -82,7 +82,7 @@ impl<F: FileSystem> Temporary<F> {
     }
 
     /// Makes one of `data`, its bytes durable.
-    pub fn holding(tree: &Arc<Tree<F>>, data: &[u8], reserve: Reserve) -> io::Result<Self> {
+    pub fn leased(tree: &Arc<Tree<F>>, data: &[u8], reserve: Reserve) -> io::Result<Self> {
         let mut this = Self::create(tree, reserve)?;
         this.write(data, 0)?;
         this.sync(data.len() as u64)?;

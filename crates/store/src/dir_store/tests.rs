@@ -38,7 +38,7 @@ fn a_failed_sync_of_a_file_leaves_the_name_free() {
         let result = match kind {
             "put" => store.put("a", &[b"x"]),
             "swap" => store.swap("a", None, b"x").map(drop),
-            _ => store.hold("a", b"x").map(drop),
+            _ => store.lease("a", b"x").map(drop),
         };
         assert!(matches!(result, Err(StoreError::Io { .. })), "{kind}");
         assert!(matches!(store.len("a"), Err(StoreError::NotFound { .. })));
@@ -52,13 +52,13 @@ fn a_failed_sync_of_a_directory_poisons_the_store() {
     for kind in ["put", "swap", "hold", "delete"] {
         let (fs, store) = simulated();
         store.put("a/there", &[b"x"]).unwrap();
-        let mut hold = store.hold("a/held", b"x").unwrap();
+        let mut hold = store.lease("a/held", b"x").unwrap();
         let mut writer = store.writer("a/written").unwrap();
         fs.fail_next(SimOp::SyncDir, io_error(Errno::IO));
         let result = match kind {
             "put" => store.put("a/new", &[b"x"]),
             "swap" => store.swap("a/new", None, b"x").map(drop),
-            "hold" => store.hold("a/new", b"x").map(drop),
+            "hold" => store.lease("a/new", b"x").map(drop),
             _ => store.delete("a/there").map(drop),
         };
         assert!(matches!(result, Err(StoreError::Io { .. })), "{kind}");
@@ -70,7 +70,7 @@ fn a_failed_sync_of_a_directory_poisons_the_store() {
         poisoned(store.put("b", &[b"x"]));
         poisoned(store.writer("b").map(drop));
         poisoned(store.swap("b", None, b"x").map(drop));
-        poisoned(store.hold("b", b"x").map(drop));
+        poisoned(store.lease("b", b"x").map(drop));
         poisoned(store.delete("b").map(drop));
         poisoned(store.punch("a/there", &[(0, 1)]));
         poisoned(hold.replace(b"y"));
@@ -86,7 +86,7 @@ fn a_failed_sync_of_a_directory_poisons_the_store() {
 fn a_full_device_is_said_and_left_clean() {
     let (fs, store) = simulated();
     store.put("kept", &[&[1; 10_000]]).unwrap();
-    let mut hold = store.hold("held", b"x").unwrap();
+    let mut hold = store.lease("held", b"x").unwrap();
     let mut writer = store.writer("written").unwrap();
     fs.set_capacity(fs.used_bytes() + 80_000);
     let free = store.free().unwrap().unwrap();
@@ -96,7 +96,7 @@ fn a_full_device_is_said_and_left_clean() {
     };
     full(store.put("a", &[&[1; 200_000]]));
     full(store.swap("a", None, &[1; 200_000]).map(drop));
-    full(store.hold("a", &[1; 200_000]).map(drop));
+    full(store.lease("a", &[1; 200_000]).map(drop));
     full(hold.replace(&[1; 200_000]));
     full(writer.append(&[1; 300_000]));
     assert!(fs.file_names("tmp").is_empty());
@@ -119,7 +119,8 @@ fn poor_file_systems_are_refused() {
         fs.lack(lack);
         let store = SimStore::open_on(fs.clone()).unwrap();
         assert_eq!(store.read("a", 1).unwrap(), b"x");
-        for changed in [store.put("b", &[b"x"]), store.hold("b", b"x").map(drop), store.delete("a").map(drop)]
+        for changed in
+            [store.put("b", &[b"x"]), store.lease("b", b"x").map(drop), store.delete("a").map(drop)]
         {
             match changed {
                 Err(StoreError::Unsuitable { why, .. }) => assert!(why.contains(said), "{why}"),
@@ -144,7 +145,7 @@ fn what_cannot_be_written_can_be_read() {
     assert_eq!(store.read("a", 1).unwrap(), b"x");
     assert_eq!(store.load("m").unwrap().unwrap().0, b"y");
     assert!(store.load("none").unwrap().is_none());
-    assert!(!store.is_held("a").unwrap());
+    assert!(!store.is_leased("a").unwrap());
     let mut listed = 0;
     let mut count = |_| {
         listed += 1;
@@ -156,7 +157,7 @@ fn what_cannot_be_written_can_be_read() {
     for changed in [
         store.put("b", &[b"x"]),
         store.swap("b", None, b"x").map(drop),
-        store.hold("b", b"x").map(drop),
+        store.lease("b", b"x").map(drop),
         store.delete("a").map(drop),
         store.sweep().map(drop),
     ] {
@@ -177,7 +178,7 @@ fn what_other_hosts_may_see_is_only_read() {
             store.put("b", &[b"y"]),
             store.writer("b").map(drop),
             store.swap("b", None, b"y").map(drop),
-            store.hold("b", b"y").map(drop),
+            store.lease("b", b"y").map(drop),
             store.punch("a", &[(0, 1)]),
             store.delete("a").map(drop),
             store.sweep().map(drop),
@@ -189,7 +190,7 @@ fn what_other_hosts_may_see_is_only_read() {
         }
         assert_eq!(fs.op_count(), files, "nothing was changed");
         assert_eq!(store.read("a", 1).unwrap(), b"x");
-        assert!(!store.is_held("a").unwrap() && store.len("a").unwrap() == 1);
+        assert!(!store.is_leased("a").unwrap() && store.len("a").unwrap() == 1);
     };
     refused(fs.process(), "other hosts may see its file system (nfs4)");
     assert!(matches!(SimStore::create_on(fs.process()), Err(StoreError::Unwritable { .. })));
@@ -387,7 +388,7 @@ fn lock_files_removed_by_hand_are_made_again() {
 #[test]
 fn an_object_is_held_at_every_moment_of_its_replacement() {
     let (_, store) = simulated();
-    let mut hold = store.hold("a", b"x").unwrap();
+    let mut hold = store.lease("a", b"x").unwrap();
     std::thread::scope(|scope| {
         let replacing = scope.spawn(move || {
             for _ in 0..5000 {
@@ -396,11 +397,11 @@ fn an_object_is_held_at_every_moment_of_its_replacement() {
             hold
         });
         while !replacing.is_finished() {
-            assert!(store.is_held("a").unwrap());
+            assert!(store.is_leased("a").unwrap());
         }
         replacing.join().unwrap();
     });
-    assert!(!store.is_held("a").unwrap());
+    assert!(!store.is_leased("a").unwrap());
 }
 
 #[test]
@@ -535,7 +536,7 @@ fn the_reserve_serves_every_change_on_a_full_disk() {
     fill(&fs);
     is_full(store.put("a", &[b"x"]));
     is_full(store.swap("m", Some(tag), b"new"));
-    is_full(store.hold("held", b"x").map(drop));
+    is_full(store.lease("held", b"x").map(drop));
     assert_eq!(fs.file_names("reserve"), whole, "who may not use it does not");
     let store = SimStore::open_on(fs.process()).unwrap().using(Reserve::Whole);
     let long = vec![3; 300_000];
@@ -548,7 +549,7 @@ fn the_reserve_serves_every_change_on_a_full_disk() {
     fill(&fs);
     store.swap("n/m", None, b"new").unwrap();
     fill(&fs);
-    let mut held = store.hold("s/held", b"x").unwrap();
+    let mut held = store.lease("s/held", b"x").unwrap();
     fill(&fs);
     held.replace(b"y").unwrap();
     fill(&fs);
@@ -568,7 +569,7 @@ fn the_reserve_serves_every_change_on_a_full_disk() {
     assert!(
         written.len() == 1_000_000 && (0..5).all(|n| written[n * 200_000..][..200_000] == [n as u8; 200_000])
     );
-    assert!(store.is_held("s/held").unwrap());
+    assert!(store.is_leased("s/held").unwrap());
     assert!(fs.file_names("tmp").is_empty());
     assert!(fs.file_names("reserve").len() < whole.len());
     // It is complete again as soon as there is room.
@@ -629,7 +630,7 @@ fn readers_leave_a_part_of_the_reserve_to_deletions() {
     let mut holds = Vec::new();
     loop {
         fill(&fs);
-        match reader.hold(&format!("readers/{}", holds.len()), b"x") {
+        match reader.lease(&format!("readers/{}", holds.len()), b"x") {
             Ok(hold) => holds.push(hold),
             Err(StoreError::Full { .. }) => break,
             Err(e) => panic!("{e}"),
@@ -746,7 +747,7 @@ mod local {
             assert!(store.punch(name, &[(0, 1)]).is_err_and(unreadable), "{name}");
             assert!(store.swap(name, None, b"y").is_err_and(unreadable), "{name}");
             assert!(matches!(store.put(name, &[b"y"]), Err(StoreError::AlreadyExists { .. })), "{name}");
-            assert!(!store.is_held(name).unwrap(), "{name}");
+            assert!(!store.is_leased(name).unwrap(), "{name}");
             store.will_read(name, 0, 1);
             assert!(store.delete(name).unwrap(), "{name}");
         }

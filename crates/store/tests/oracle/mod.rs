@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use store::{Hold, ObjectStore, Result, SimFs, SimStore, StoreError};
+use store::{Lease, ObjectStore, Result, SimFs, SimStore, StoreError};
 
 pub struct Random(u64);
 
@@ -52,7 +52,7 @@ impl State {
 
 struct Held {
     name: String,
-    hold: Box<dyn Hold>,
+    hold: Box<dyn Lease>,
 }
 
 pub struct Oracle {
@@ -142,7 +142,7 @@ impl Oracle {
             let found = look(store, name);
             assert!(may_be(states, found.as_deref()), "{name}: {}", describe(states, found.as_deref()));
             let held = self.holds.iter().any(|held| held.name == *name);
-            assert_eq!(store.is_held(name).unwrap(), held, "{name}");
+            assert_eq!(store.is_leased(name).unwrap(), held, "{name}");
         }
     }
 
@@ -246,7 +246,7 @@ impl Oracle {
         self.held_names += 1;
         let name = format!("s/{}", self.held_names);
         let states = self.states(&name);
-        match acknowledged(store.hold(&name, data), fs) {
+        match acknowledged(store.lease(&name, data), fs) {
             Some(hold) => {
                 *states = vec![State::Bytes(data.to_vec())];
                 self.holds.push(Held { name, hold: hold.unwrap() });

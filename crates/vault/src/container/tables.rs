@@ -5,7 +5,7 @@ use crate::base::lru::Lru;
 use crate::base::threads::ahead;
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
-use crate::manifest::reader::{Reader, ReaderHold};
+use crate::manifest::reader::{Reader, ReaderLease};
 use format::{names, ChunkNo, ContainerEntry, ContainerId, DiskId, Kind, Manifest, OwnerNo, Table, WriterNo};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
@@ -45,7 +45,7 @@ pub(crate) struct OtherOwner {
     /// Its containers that were found damaged.
     pub damaged: HashSet<ContainerId>,
     /// None where nothing is held.
-    reader: Option<ReaderHold>,
+    reader: Option<ReaderLease>,
     /// Which manifest was read.
     sequence: u64,
 }
@@ -293,7 +293,7 @@ impl OtherOwner {
 
     /// Stops where its reader's lease has lapsed.
     pub fn check(&self) -> Result<()> {
-        self.reader.as_ref().map_or(Ok(()), ReaderHold::check)
+        self.reader.as_ref().map_or(Ok(()), ReaderLease::check)
     }
 }
 

@@ -189,7 +189,7 @@ enum Retiring {
 }
 
 fn read_retiring(folder: &Folder, name: &str) -> Result<Retiring> {
-    let is_held = match folder.store.is_held(name) {
+    let is_held = match folder.store.is_leased(name) {
         Ok(held) => held,
         Err(StoreError::Unreadable { .. }) => true,
         Err(e) => return Err(e.into()),
@@ -233,7 +233,7 @@ pub(crate) enum ClaimState {
 /// Looks whether the backup of a claim may still commit. One that is dead is fenced: only then is its claim passed over.
 pub(crate) fn claim_state(folder: &Folder, claim: &str) -> Result<ClaimState> {
     let session = claim.rsplit('/').next().unwrap_or_default();
-    match folder.store.is_held(&format!("{}{session}", names::SESSIONS)) {
+    match folder.store.is_leased(&format!("{}{session}", names::SESSIONS)) {
         Ok(false) => {}
         // A session that cannot be read may live.
         Ok(true) | Err(StoreError::Unreadable { .. }) => return Ok(ClaimState::Counts),

@@ -4,7 +4,7 @@ use crate::base::error::{Result, VaultError};
 use crate::base::random::random_bytes;
 use crate::manifest::disks;
 use crate::manifest::folder::Folder;
-use crate::manifest::session::hold_session;
+use crate::manifest::session::lease_session;
 use crate::manifest::vault::Vault;
 use format::{DiskId, Manifest};
 use store::StoreError;
@@ -17,7 +17,7 @@ impl Vault {
         }
         let folder = self.folder(DiskId(random_bytes()?));
         // Held while the folder has no name yet, so that `gc` lets it be.
-        let (token, hold) = hold_session(&folder, "first backup")?;
+        let (token, hold) = lease_session(&folder, "first backup")?;
         let mut manifest = Manifest::new(folder.disk, name);
         manifest.writers.push(format::Writer {
             no: format::WriterNo(0),

@@ -11,7 +11,7 @@ use crate::manifest::folder::Folder;
 use format::{names, Manifest, ReaderRecord};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-use store::{Hold, Reserve, StoreError};
+use store::{Lease, Reserve, StoreError};
 
 /// Says that readers are not registered, once.
 fn not_held(why: &str) {
@@ -38,14 +38,14 @@ fn why_not(e: &StoreError) -> Option<String> {
 /// Keeps what the manifest names readable until it is dropped.
 pub(crate) struct Reader {
     /// `None` where the store takes no reader object.
-    hold: Option<ReaderHold>,
+    hold: Option<ReaderLease>,
     pub manifest: Arc<Manifest>,
 }
 
 /// A reader object that is held.
-pub(crate) struct ReaderHold(Box<dyn Hold>);
+pub(crate) struct ReaderLease(Box<dyn Lease>);
 
-impl ReaderHold {
+impl ReaderLease {
     /// Stops a reader whose lease has lapsed: what it reads may be gone.
     pub fn check(&self) -> Result<()> {
         if self.0.is_valid() {
@@ -61,8 +61,8 @@ impl Reader {
         let since = folder.load()?.sequence;
         let name = names::reader(folder.disk, random_token()?);
         let frame = ReaderRecord { since }.encode(folder.context(&name));
-        let hold = match folder.with_reserve(folder.reserve.max(Reserve::Part)).store.hold(&name, &frame) {
-            Ok(hold) => Some(ReaderHold(hold)),
+        let hold = match folder.with_reserve(folder.reserve.max(Reserve::Part)).store.lease(&name, &frame) {
+            Ok(hold) => Some(ReaderLease(hold)),
             Err(e) => {
                 not_held(&why_not(&e).ok_or(e)?);
                 None
@@ -78,11 +78,11 @@ impl Reader {
 
     /// Stops a reader whose lease has lapsed: what it reads may be gone.
     pub fn check(&self) -> Result<()> {
-        self.hold.as_ref().map_or(Ok(()), ReaderHold::check)
+        self.hold.as_ref().map_or(Ok(()), ReaderLease::check)
     }
 
     /// The lease without the manifest, for who has taken from that what it needs.
-    pub fn into_parts(self) -> (Option<ReaderHold>, Arc<Manifest>) {
+    pub fn into_parts(self) -> (Option<ReaderLease>, Arc<Manifest>) {
         (self.hold, self.manifest)
     }
 }

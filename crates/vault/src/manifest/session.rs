@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use store::{Hold, ObjectStore, Reserve, StoreError};
+use store::{Lease, ObjectStore, Reserve, StoreError};
 
 /// A registered writer. Dropped without [`Session::commit`], it takes back what it put.
 pub(crate) struct Session {
@@ -30,7 +30,7 @@ pub(crate) struct Session {
     pub manifest: Manifest,
     /// The commit records that were there before.
     evidence: Evidence,
-    hold: Option<Box<dyn Hold>>,
+    hold: Option<Box<dyn Lease>>,
     put: Mutex<Vec<String>>,
     next_page: Mutex<u32>,
     /// Writers of dead backups whose objects are this session's now.
@@ -71,10 +71,10 @@ fn next_after(folder: &Folder, no: WriterNo) -> Result<WriterNo> {
 }
 
 /// Holds the object that shows a session to live.
-pub(crate) fn hold_session(folder: &Folder, kind: &str) -> Result<(Token, Box<dyn Hold>)> {
+pub(crate) fn lease_session(folder: &Folder, kind: &str) -> Result<(Token, Box<dyn Lease>)> {
     let token = random_token()?;
     let name = names::session(token);
-    Ok((token, folder.store.hold(&name, &record(folder, &name, kind))?))
+    Ok((token, folder.store.lease(&name, &record(folder, &name, kind))?))
 }
 
 /// What a session's object says: the work, and whose it is.
@@ -104,7 +104,7 @@ fn holder(folder: &Folder, token: Token) -> (String, bool) {
 
 /// Whether the process that registered a writer is alive. One whose session object cannot be read may be.
 pub(crate) fn is_alive(store: &dyn ObjectStore, token: Token) -> Result<bool> {
-    match store.is_held(&names::session(token)) {
+    match store.is_leased(&names::session(token)) {
         Err(StoreError::Unreadable { .. }) => Ok(true),
         other => Ok(other?),
     }
@@ -146,7 +146,7 @@ impl Session {
     }
 
     fn register_within(folder: &Folder, kind: WriterKind, work: &str, wait: Duration) -> Result<Session> {
-        let (token, hold) = hold_session(folder, work)?;
+        let (token, hold) = lease_session(folder, work)?;
         let start = Instant::now();
         let mut is_told = false;
         loop {

@@ -236,10 +236,10 @@ impl Vault {
                 let owner = object.strip_prefix(prefix).and_then(|rest| rest.split_once('/'));
                 match owner.and_then(|(owner, _)| owner.parse::<DiskId>().ok()) {
                     Some(owner) => is_left_behind(&folder.of(owner), object),
-                    None => Ok(!self.store.is_held(object)?),
+                    None => Ok(!self.store.is_leased(object)?),
                 }
             }
-            _ => Ok(!self.store.is_held(object)?),
+            _ => Ok(!self.store.is_leased(object)?),
         }
     }
 }

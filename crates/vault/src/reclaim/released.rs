@@ -22,7 +22,7 @@ fn oldest_in_use(folder: &Folder, m: &Manifest, own: Option<WriterNo>) -> Result
     let mut oldest = u64::MAX;
     let mut dead = Vec::new();
     folder.store.list(&format!("{}{}/", names::READERS, folder.disk), &mut |e| {
-        match folder.store.is_held(&e.name) {
+        match folder.store.is_leased(&e.name) {
             Ok(true) | Err(StoreError::Unreadable { .. }) => {}
             Ok(false) => {
                 dead.push(e.name);

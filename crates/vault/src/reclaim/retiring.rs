@@ -15,11 +15,11 @@ use crate::manifest::folder::{list_names, Folder};
 use crate::manifest::session::Session;
 use format::{names, RetiringRecord, WriterNo};
 use std::collections::{BTreeSet, HashSet};
-use store::{Hold, StoreError};
+use store::{Lease, StoreError};
 
 /// A look at the containers of some writers. No backup adds references to them as long as it lives.
 pub(crate) struct RetiringLease {
-    _hold: Box<dyn Hold>,
+    _hold: Box<dyn Lease>,
     claimed: HashSet<WriterNo>,
     referred: HashSet<WriterNo>,
 }
@@ -33,7 +33,7 @@ impl RetiringLease {
         let most = RetiringRecord::WRITERS_MAX;
         let record =
             RetiringRecord { session: session.token, writers: writers.iter().copied().take(most).collect() };
-        let hold = match folder.store.hold(&name, &record.encode(folder.context(&name))) {
+        let hold = match folder.store.lease(&name, &record.encode(folder.context(&name))) {
             // Something that is no object stands in its place.
             Err(StoreError::AlreadyExists { object }) => {
                 return Err(VaultError::corrupt(&object, "something stands in its place; remove it"));

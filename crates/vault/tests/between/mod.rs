@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use store::{Entry, Hold, ObjectStore, ObjectWriter, Result, SimStore, Tag};
+use store::{Entry, Lease, ObjectStore, ObjectWriter, Result, SimStore, Tag};
 
 type Action = Box<dyn FnOnce() + Send>;
 
@@ -94,14 +94,14 @@ impl ObjectStore for Between {
     fn list_folders(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
         self.step().list_folders(prefix, each)
     }
-    fn hold(&self, name: &str, data: &[u8]) -> Result<Box<dyn Hold>> {
+    fn lease(&self, name: &str, data: &[u8]) -> Result<Box<dyn Lease>> {
         if name.starts_with("sessions/") {
             self.sessions.fetch_add(1, Ordering::Relaxed);
         }
-        self.step().hold(name, data)
+        self.step().lease(name, data)
     }
-    fn is_held(&self, name: &str) -> Result<bool> {
-        self.step().is_held(name)
+    fn is_leased(&self, name: &str) -> Result<bool> {
+        self.step().is_leased(name)
     }
     fn allocated(&self, name: &str) -> Result<u64> {
         self.step().allocated(name)

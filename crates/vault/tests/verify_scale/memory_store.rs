@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use store::{Entry, Hold, ObjectStore, ObjectWriter, Result, StoreError, Tag};
+use store::{Entry, Lease, ObjectStore, ObjectWriter, Result, StoreError, Tag};
 
 type Objects = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
 
@@ -121,11 +121,11 @@ impl ObjectStore for MemoryStore {
         drop(objects);
         entries.into_iter().try_for_each(each)
     }
-    fn hold(&self, name: &str, data: &[u8]) -> Result<Box<dyn Hold>> {
+    fn lease(&self, name: &str, data: &[u8]) -> Result<Box<dyn Lease>> {
         self.put(name, &[data])?;
-        Ok(Box::new(MemoryHold { name: name.into(), objects: self.objects.clone() }))
+        Ok(Box::new(MemoryLease { name: name.into(), objects: self.objects.clone() }))
     }
-    fn is_held(&self, name: &str) -> Result<bool> {
+    fn is_leased(&self, name: &str) -> Result<bool> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         Ok(self.objects.lock().unwrap().contains_key(name))
     }
@@ -137,12 +137,12 @@ impl ObjectStore for MemoryStore {
     }
 }
 
-struct MemoryHold {
+struct MemoryLease {
     name: String,
     objects: Objects,
 }
 
-impl Hold for MemoryHold {
+impl Lease for MemoryLease {
     fn name(&self) -> &str {
         &self.name
     }
@@ -155,7 +155,7 @@ impl Hold for MemoryHold {
     }
 }
 
-impl Drop for MemoryHold {
+impl Drop for MemoryLease {
     fn drop(&mut self) {
         self.objects.lock().unwrap().remove(&self.name);
     }

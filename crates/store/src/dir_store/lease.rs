@@ -1,14 +1,14 @@
-//! An object that is held: its file is locked as long as its holder lives.
+//! A lease on an object: its file is locked as long as the process lives.
 
 use std::sync::Arc;
 
 use super::temporary::Temporary;
 use super::tree::{object_path, Tree};
 use crate::file_system::FileSystem;
-use crate::{Hold, Reserve, Result, StoreError};
+use crate::{Lease, Reserve, Result, StoreError};
 
-/// Holds an object by the lock on its file.
-pub(super) struct FileHold<F: FileSystem> {
+/// A lease by the lock on the object's file.
+pub(super) struct FileLease<F: FileSystem> {
     tree: Arc<Tree<F>>,
     name: String,
     file: Arc<F::File>,
@@ -16,15 +16,15 @@ pub(super) struct FileHold<F: FileSystem> {
     reserve: Reserve,
 }
 
-impl<F: FileSystem> FileHold<F> {
+impl<F: FileSystem> FileLease<F> {
     /// Gives a temporary file, locked and durable, the object's name.
     pub fn publish(tree: &Arc<Tree<F>>, name: &str, temporary: Temporary<F>) -> Result<Self> {
         let reserve = temporary.reserve();
         let file = temporary.rename_new(name)?;
-        // From here on a failure drops the hold, and that removes the file.
-        let hold = Self { tree: Arc::clone(tree), name: name.to_owned(), file, reserve };
+        // From here on a failure drops the lease, and that removes the file.
+        let lease = Self { tree: Arc::clone(tree), name: name.to_owned(), file, reserve };
         tree.sync_parents(name)?;
-        Ok(hold)
+        Ok(lease)
     }
 
     fn is_in_place(&self) -> bool {
@@ -36,7 +36,7 @@ impl<F: FileSystem> FileHold<F> {
     }
 }
 
-impl<F: FileSystem> Hold for FileHold<F> {
+impl<F: FileSystem> Lease for FileLease<F> {
     fn name(&self) -> &str {
         &self.name
     }
@@ -45,7 +45,7 @@ impl<F: FileSystem> Hold for FileHold<F> {
         let (tree, name) = (&self.tree, self.name.as_str());
         tree.check_usable(name)?;
         let temporary =
-            Temporary::holding(tree, data, self.reserve).map_err(|e| tree.error(name, "write", e))?;
+            Temporary::leased(tree, data, self.reserve).map_err(|e| tree.error(name, "write", e))?;
         // Between the check and the rename nobody may remove it, or it would come back.
         let _lock = tree.lock(name)?;
         if !self.is_in_place() {
@@ -60,7 +60,7 @@ impl<F: FileSystem> Hold for FileHold<F> {
     }
 }
 
-impl<F: FileSystem> Drop for FileHold<F> {
+impl<F: FileSystem> Drop for FileLease<F> {
     fn drop(&mut self) {
         // Somebody may have removed the file and another one may have the name.
         if let Ok(_lock) = self.tree.lock(&self.name) {
