@@ -1,4 +1,8 @@
 //! What was used last, within a budget of memory.
+//!
+//! Not `quick_cache`, which the other caches use: that one refuses a value larger than its budget, spreads the budget over
+//! shards, and does not say what it has taken out. Here the newest value always stays, however large it is (a page is read
+//! again for each of its references otherwise), and who reads the next one makes room for it first.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;

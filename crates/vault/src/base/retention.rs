@@ -4,7 +4,7 @@
 //! the newest one stays. What any rule keeps stays. Times are those of the snapshots, as the clocks of a zone show them;
 //! weeks begin on Monday (ISO 8601). An hour that comes twice, when clocks are put back, is one hour.
 
-use crate::base::calendar::{date_of, SECONDS_PER_DAY};
+use crate::base::calendar::civil;
 use std::collections::HashSet;
 
 /// What the clocks of a zone show at a time, both in seconds since 1970.
@@ -72,8 +72,9 @@ impl Keeps {
 
     /// The number of the period in which a time of a clock is.
     fn period(self, time: i64) -> i64 {
-        let day = time.div_euclid(SECONDS_PER_DAY);
-        let (year, month, _) = date_of(day);
+        let day = time.div_euclid(86_400);
+        let shown = civil(time);
+        let (year, month) = (i64::from(shown.year()), i64::from(shown.month()));
         match self {
             Keeps::Hourly => time.div_euclid(3600),
             Keeps::Daily => day,
