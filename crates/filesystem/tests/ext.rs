@@ -54,16 +54,25 @@ fn check(program: &str, args: &[&str], kind: &str, limits: Limits) -> Totals {
 
 #[test]
 fn ext4_as_mkfs_makes_it() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     check("mkfs.ext4", &[], "ext4", Limits { entries: 20_000, ..LIMITS });
 }
 
 #[test]
 fn ext2() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     check("mkfs.ext2", &[], "ext2", Limits { has_fallocate: false, ..LIMITS });
 }
 
 #[test]
 fn ext2_with_the_smallest_inodes_and_blocks() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     let limits = Limits {
         has_fallocate: false,
         file_bytes: 16 << 30,
@@ -76,33 +85,51 @@ fn ext2_with_the_smallest_inodes_and_blocks() {
 
 #[test]
 fn ext3() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     check("mkfs.ext3", &[], "ext3", Limits { has_fallocate: false, ..LIMITS });
 }
 
 #[test]
 fn ext4_with_blocks_of_1_kib() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     let limits = Limits { attribute_bytes: 700, block_bytes: 1024, ..LIMITS };
     check("mkfs.ext4", &["-b", "1024"], "ext4", limits);
 }
 
 #[test]
 fn ext4_without_checksums() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     check("mkfs.ext4", &["-O", "^metadata_csum,^64bit"], "ext4", LIMITS);
 }
 
 #[test]
 fn ext4_with_checksums_of_groups() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     check("mkfs.ext4", &["-O", "^metadata_csum,uninit_bg,^flex_bg"], "ext4", LIMITS);
 }
 
 #[test]
 fn ext4_with_inline_data() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     check("mkfs.ext4", &["-O", "inline_data", "-I", "256"], "ext4", LIMITS);
     check("mkfs.ext4", &["-O", "inline_data", "-I", "1024"], "ext4", LIMITS);
 }
 
 #[test]
 fn ext4_with_clusters() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     check("mkfs.ext4", &["-O", "bigalloc", "-C", "65536"], "ext4", LIMITS);
     let limits = Limits { attribute_bytes: 700, block_bytes: 1024, ..LIMITS };
     check("mkfs.ext4", &["-O", "bigalloc", "-b", "1024"], "ext4", limits);
@@ -110,16 +137,25 @@ fn ext4_with_clusters() {
 
 #[test]
 fn ext4_without_64_bits() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     check("mkfs.ext4", &["-O", "^64bit,sparse_super2", "-I", "512"], "ext4", LIMITS);
 }
 
 #[test]
 fn ext4_with_values_in_inodes() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     check("mkfs.ext4", &["-O", "ea_inode"], "ext4", Limits { attribute_bytes: 60_000, ..LIMITS });
 }
 
 #[test]
 fn ext4_with_descriptors_in_meta_groups() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     let limits = Limits { attribute_bytes: 700, block_bytes: 1024, ..LIMITS };
     let options = ["-b", "1024", "-g", "1024", "-O", "meta_bg,^resize_inode,metadata_csum_seed,large_dir"];
     check("mkfs.ext4", &options, "ext4", limits);

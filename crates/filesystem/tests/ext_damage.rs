@@ -137,25 +137,40 @@ fn explore_bytes(bytes: Vec<u8>) -> Option<Explored> {
 
 #[test]
 fn with_checksums() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     check(&["-b", "1024", "-O", "metadata_csum"], None);
 }
 
 #[test]
 fn without_checksums() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     check(&["-b", "1024", "-O", "^metadata_csum"], None);
 }
 
 #[test]
 fn with_pointers_to_blocks() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     check(&["-b", "1024", "-O", "none,has_journal,dir_index,filetype"], None);
 }
 
 #[test]
 fn with_inline_data() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     check(&["-b", "1024", "-O", "^metadata_csum,inline_data,^has_journal"], None);
 }
 
 #[test]
 fn with_a_journal_to_replay() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     check(&["-b", "1024", "-O", "^metadata_csum"], Some("journal_open"));
 }

@@ -94,18 +94,27 @@ fn check_dirty(args: &[&str], options: &str) -> Totals {
 
 #[test]
 fn a_journal_is_replayed() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     check_dirty(&["-b", "1024"], "defaults");
     check_dirty(&["-b", "4096"], "defaults");
 }
 
 #[test]
 fn a_journal_with_data_is_replayed() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     check_dirty(&["-b", "1024"], "data=journal");
     check_dirty(&["-b", "2048", "-O", "bigalloc", "-C", "4096"], "data=journal");
 }
 
 #[test]
 fn a_journal_without_checksums_is_replayed() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     check_dirty(&["-b", "1024", "-O", "^metadata_csum,^64bit,^extents"], "defaults");
     check_dirty(&["-b", "1024", "-O", "^metadata_csum"], "data=journal");
 }
@@ -113,6 +122,9 @@ fn a_journal_without_checksums_is_replayed() {
 /// A file system that has grown may say so in its journal only.
 #[test]
 fn the_journals_superblock_counts() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     let _alone = alone();
     let temp = common::temp();
     let image =
@@ -130,6 +142,9 @@ fn the_journals_superblock_counts() {
 
 #[test]
 fn fast_commits_are_a_warning() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     let _alone = alone();
     let temp = common::temp();
     let image = make(temp.path(), "mkfs.ext4", &["-O", "fast_commit"], 64 * MIB);
@@ -177,6 +192,9 @@ const BOTH: [u8; 8] = [b'o', 0xc0, b'n', b'o', 0xc0, b'o', b'o', b'o'];
 
 #[test]
 fn all_forms_of_tags_are_read() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     let _alone = alone();
     for (args, open_journal) in [
         (&["-O", "metadata_csum"][..], "journal_open -c -v 3"),

@@ -136,6 +136,9 @@ fn gpt_and_its_copy() {
 
 #[test]
 fn gpt_with_sectors_of_4_kib() {
+    if !testing::can_mount("") {
+        return;
+    }
     let _alone = alone();
     let temp = common::temp();
     let image = blank(temp.path(), 100 * MIB);
@@ -394,6 +397,9 @@ fn by_lvs(segments: &str, volume: &str, at: u64) -> u64 {
 
 #[test]
 fn logical_volumes() {
+    if !testing::can_mount("") {
+        return;
+    }
     let _alone = alone();
     let made = lvm_disk();
     let found = listed(&made.image);
@@ -420,6 +426,9 @@ fn logical_volumes() {
 
 #[test]
 fn a_file_system_on_a_logical_volume() {
+    if !testing::can_mount("") {
+        return;
+    }
     let _alone = alone();
     let made = lvm_disk();
     let disk = OpenOptions::new().write(true).open(&made.image).expect("open");
@@ -447,6 +456,9 @@ fn a_file_system_on_a_logical_volume() {
 
 #[test]
 fn physical_volumes_that_are_missing_or_damaged() {
+    if !testing::can_mount("") {
+        return;
+    }
     let _alone = alone();
     let made = lvm_disk();
     let disk = OpenOptions::new().read(true).write(true).open(&made.image).expect("open");
@@ -474,6 +486,9 @@ fn physical_volumes_that_are_missing_or_damaged() {
 
 #[test]
 fn a_physical_volume_that_is_the_whole_disk() {
+    if !testing::can_mount("") {
+        return;
+    }
     let _alone = alone();
     let temp = common::temp();
     let image = blank(temp.path(), 100 * MIB);
@@ -492,6 +507,9 @@ fn a_physical_volume_that_is_the_whole_disk() {
 /// Changes bytes of all tables and of LVM's metadata. Whatever is listed can be opened or refused.
 #[test]
 fn damage_is_an_error_or_a_volume() {
+    if !testing::can_mount("") {
+        return;
+    }
     const SEED: u64 = 0x5a9_0002;
     const ROUNDS: u64 = 1000;
     // Tables, labels, the headers of metadata, and the texts.

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Names the file in which skipped tests are listed. `tools/test` sets it, and counts the tests that the file names.
 const LIST: &str = "SAPWOOD_SKIPPED";
@@ -35,6 +36,27 @@ pub fn skip(needs: &str, why: impl Display) {
     let test = name_of_test(&program, std::thread::current().name());
     let set = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
     report(&test, needs, &why.to_string(), set("CI").is_some(), set(LIST).map(PathBuf::from).as_deref());
+}
+
+/// Whether this test may attach loop devices, and mount file systems of a kind where one is named. If not, it is reported
+/// as skipped ([`skip`]).
+pub fn can_mount(kind: &str) -> bool {
+    // Both need the right to administer the system, which root in a container need not have.
+    let loops = File::options().read(true).write(true).open("/dev/loop-control");
+    let why = match loops {
+        Err(e) => format!("/dev/loop-control: {e}"),
+        Ok(_) if !kind.is_empty() && !has_file_system(kind) => format!("the kernel has no {kind}"),
+        Ok(_) => return true,
+    };
+    skip("root, loop devices and mount", why);
+    false
+}
+
+/// Whether the kernel mounts a kind of file system, if need be by a module.
+fn has_file_system(kind: &str) -> bool {
+    let list = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    list.lines().any(|line| line.split_whitespace().next_back() == Some(kind))
+        || Command::new("modprobe").args(["-q", kind]).status().is_ok_and(|status| status.success())
 }
 
 /// `mount::a_vault_is_mounted`: the test binary without its hash, and the harness's name of the test's thread.

@@ -8,6 +8,7 @@ mod disks;
 #[path = "walk.rs"]
 mod walk;
 
+#[allow(unused_imports, reason = "each test uses some of them")]
 pub use disks::{CountingDisk, FileDisk, Memory};
 pub use walk::{check_extents, walk};
 

@@ -238,10 +238,16 @@ fn damage_many(options: &str, is_dirty: bool) {
 
 #[test]
 fn damage_to_a_clean_volume() {
+    if !testing::can_mount("xfs") {
+        return;
+    }
     damage_many("-b size=1024 -i size=512", false);
 }
 
 #[test]
 fn damage_to_a_log() {
+    if !testing::can_mount("xfs") {
+        return;
+    }
     damage_many("-b size=1024", true);
 }

@@ -103,22 +103,34 @@ fn change(root: &Path) {
 
 #[test]
 fn a_tree_just_made() {
+    if !testing::can_mount("xfs") {
+        return;
+    }
     let compared = Filled::new("", |_| {}).crash(&["-f"], |root| fill(root, &PLAN)).check();
     assert!(compared.nodes > 5000, "{compared:?}");
 }
 
 #[test]
 fn a_tree_changed() {
+    if !testing::can_mount("xfs") {
+        return;
+    }
     Filled::new("", |root| fill(root, &PLAN)).crash(&["-f"], change).check();
 }
 
 #[test]
 fn a_tree_changed_and_not_flushed() {
+    if !testing::can_mount("xfs") {
+        return;
+    }
     Filled::new("-m rmapbt=1", |root| fill(root, &PLAN)).crash(&[], change).check();
 }
 
 #[test]
 fn a_tree_of_small_blocks_changed_twice() {
+    if !testing::can_mount("xfs") {
+        return;
+    }
     let filled = Filled::new("-b size=1024 -n size=4096 -m bigtime=0", |root| {
         fill(root, &Plan { has_bigtime: false, ..PLAN });
     });
@@ -137,6 +149,9 @@ fn a_tree_of_small_blocks_changed_twice() {
 /// Inodes and blocks are freed and used again for other things, and the log goes round.
 #[test]
 fn a_log_that_went_round() {
+    if !testing::can_mount("xfs") {
+        return;
+    }
     let churn = |root: &Path| {
         for round in 0..12u64 {
             let dir = sub(root, &format!("round-{round}"));
@@ -166,6 +181,9 @@ fn a_log_that_went_round() {
 /// and that it was given up.
 #[test]
 fn what_was_given_up_does_not_come_back() {
+    if !testing::can_mount("xfs") {
+        return;
+    }
     let compared = Filled::new("", |_| {})
         .crash(&["-f"], |root| {
             let old = sub(root, "old");
@@ -189,6 +207,9 @@ fn what_was_given_up_does_not_come_back() {
 /// As a guest's agent does before a snapshot.
 #[test]
 fn a_frozen_volume() {
+    if !testing::can_mount("xfs") {
+        return;
+    }
     let filled = Filled::new("", |root| fill(root, &PLAN));
     let mount = Mount::new(&filled.image(), "rw");
     change(mount.path());

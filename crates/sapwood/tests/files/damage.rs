@@ -23,6 +23,9 @@ fn tar(bench: &Bench, args: &[&str], to: &Path) -> (Option<i32>, String) {
 /// Damage below a tar was an error of writing, and the exit code that of any failure.
 #[test]
 fn damage_of_the_vault_is_told_as_such() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     let _alone = alone();
     let bench = Bench::new("balanced");
     let image = make(&bench.path("image"), 60 * MIB, "mkfs.ext4 -q -F");
@@ -57,6 +60,9 @@ fn damage_of_the_vault_is_told_as_such() {
 /// A damaged directory ended a copy of all others, too.
 #[test]
 fn damage_of_the_guest_leaves_the_rest() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     let _alone = alone();
     let bench = Bench::new("balanced");
     let image = make(&bench.path("image"), 60 * MIB, "mkfs.ext4 -q -F -O metadata_csum");

@@ -103,17 +103,26 @@ fn trees_come_out(how: &str, bytes: u64) {
 
 #[test]
 fn a_tree_of_ext4_comes_out_as_it_is() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     trees_come_out("mkfs.ext4 -q -F -b 4096", 200 * MIB);
 }
 
 #[test]
 fn a_tree_of_xfs_comes_out_as_it_is() {
+    if !testing::can_mount("xfs") {
+        return;
+    }
     trees_come_out("mkfs.xfs -q -f", 400 * MIB);
 }
 
 /// Who is not root gets files that are his own, without the bits that would give his rights away.
 #[test]
 fn what_others_than_root_get() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     let _alone = alone();
     let (bench, _image, all) = nasty_disk("mkfs.ext4 -q -F -b 4096", 200 * MIB);
     const NOBODY: u32 = 65_534;
@@ -151,6 +160,9 @@ fn what_others_than_root_get() {
 
 #[test]
 fn single_files_and_directories() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     let _alone = alone();
     let (bench, _image, all) = nasty_disk("mkfs.ext4 -q -F -b 4096", 200 * MIB);
     let get = |path: &str| bench.done(&["files", "vm/d", "get", path, "--to", "-"]).stdout;

@@ -38,6 +38,9 @@ fn with_few_files(bench: &Bench, args: &str) -> Ended {
 /// A directory that contains itself, and thirty that contain the next one twice: a thousand million paths.
 #[test]
 fn directories_in_directories_that_are_in_them() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     let _alone = alone();
     let bench = Bench::new("balanced");
     let image = image(&bench, |top| {
@@ -74,6 +77,9 @@ fn directories_in_directories_that_are_in_them() {
 /// What has one name twice: a link, and a directory or a file that would go where the link leads.
 #[test]
 fn two_nodes_of_one_name() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     let _alone = alone();
     let bench = Bench::new("balanced");
     let outside = bench.path("outside");
@@ -121,6 +127,9 @@ fn two_nodes_of_one_name() {
 /// Names that lead elsewhere are damage, and the rest is copied, also what is in the same directory: that was lost.
 #[test]
 fn names_that_lead_elsewhere() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     let _alone = alone();
     let bench = Bench::new("balanced");
     let image = image(&bench, |top| {
@@ -159,6 +168,9 @@ fn names_that_lead_elsewhere() {
 /// Recursion overflowed the stack, and one file was open for each directory on the way.
 #[test]
 fn ten_thousand_directories_in_each_other() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     const DEEP: usize = 10_000;
     let _alone = alone();
     let bench = Bench::new("balanced");
@@ -207,6 +219,9 @@ fn ten_thousand_directories_in_each_other() {
 /// A file was held open for each name of a file that has several.
 #[test]
 fn many_files_of_several_names() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     let _alone = alone();
     let bench = Bench::new("balanced");
     let image = image(&bench, |top| {

@@ -19,6 +19,9 @@ fn get(bench: &Bench, path: &str, to: &str) -> Ended {
 /// Large extended attributes were dropped with exit 0 and without their names where the copy could not have them.
 #[test]
 fn large_attributes_are_copied_or_named() {
+    if !testing::can_mount("xfs") {
+        return;
+    }
     let _alone = alone();
     for (how, bytes) in [("mkfs.ext4 -q -F -O ea_inode -b 4096", 60 * MIB), ("mkfs.xfs -q -f", 320 * MIB)] {
         let bench = Bench::new("balanced");
@@ -62,6 +65,9 @@ fn large_attributes_are_copied_or_named() {
 /// files.
 #[test]
 fn an_inline_file_may_be_longer_than_its_data() {
+    if !testing::can_mount("xfs") {
+        return;
+    }
     let _alone = alone();
     let bench = Bench::new("balanced");
     let image = make(&bench.path("image"), 60 * MIB, "mkfs.ext4 -q -F -b 4096 -O inline_data -I 512");
@@ -111,6 +117,9 @@ fn an_inline_file_may_be_longer_than_its_data() {
 /// What is in the way where the copy goes ended all of it.
 #[test]
 fn what_is_there_costs_only_what_would_lie_over_it() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     let _alone = alone();
     let bench = Bench::new("balanced");
     let image = make(&bench.path("image"), 60 * MIB, "mkfs.ext4 -q -F");
@@ -136,6 +145,9 @@ fn what_is_there_costs_only_what_would_lie_over_it() {
 /// Two equal snapshots differed, with exit 1, where a directory is encrypted: it cannot be listed.
 #[test]
 fn equal_snapshots_are_equal_whatever_cannot_be_read() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
     let _alone = alone();
     let bench = Bench::new("balanced");
     let image = make(&bench.path("image"), 60 * MIB, "mkfs.ext4 -q -F -O encrypt");
