@@ -266,6 +266,8 @@ fn doubts(s: &mut Scene) {
     s.says("backup web01/vda …/other.raw");
     s.says("backup web01/vda …/db01.raw");
     s.says("backup web01/vda …/web01.qcow2");
+    std::fs::copy(s.bench.path("db01.raw"), s.bench.path("sdb")).unwrap();
+    s.says("backup web01/vda …/sdb");
 }
 
 fn targets(s: &mut Scene) {

@@ -12,6 +12,7 @@
 pub(crate) mod again;
 mod doubts;
 pub(crate) mod pipeline;
+mod swapped;
 
 use crate::base::error::UnlessDamaged;
 use crate::base::error::{Result, VaultError};
@@ -23,7 +24,7 @@ use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
 use crate::lookup::champions::adopted::Adopted;
 use crate::lookup::other_disks::OtherDisks;
 use crate::lookup::parent::Parent;
-use crate::lookup::place::Placer;
+use crate::lookup::place::{Placer, SourceSample};
 use crate::lookup::referrers;
 use crate::lookup::rewrite;
 use crate::lookup::since::{Scan, Since, Untouched};
@@ -45,6 +46,7 @@ use format::{
 use image::Source;
 use pipeline::{Input, Written};
 use std::collections::HashSet;
+use swapped::Question;
 
 /// Memory of a manifest from which on it takes no more snapshots: deleting them needs some room in it, too.
 const MANIFEST_BYTES_MAX: usize = Manifest::MEMORY_MAX / 4 * 3;
@@ -176,6 +178,8 @@ impl OpenBackup<'_> {
             Ok(untouched) => (input.narrow(untouched), Scan::Changed { bytes: untouched.touched_bytes() }),
             Err(scan) => (input, scan.clone()),
         };
+        // Where only changes are read, the rest is the parent's.
+        placer.source = (expected.is_asked() && untouched.is_err()).then(SourceSample::default);
         placer.untouched = untouched.ok();
         let recipe = RecipeWriter::new(&folder, name, parent_recipe);
         let run = pipeline::run(&session, input, placer, recipe, &policy, progress);
@@ -189,7 +193,8 @@ impl OpenBackup<'_> {
             }
             Ok(run) => run,
         };
-        doubts::check(&disk, &run, session.parent.as_ref(), &expected)?;
+        let question = Question { vault, folder: &folder, tables: &tables, progress };
+        doubts::check(&disk, &run, session.parent.as_ref(), &expected, &question)?;
         let start = std::time::Instant::now();
         let snapshot = commit(session, &tables, &mut run, snap, &policy, time, &options.tags)?;
         run.stages.sync.add(start.elapsed());

@@ -9,6 +9,7 @@ pub(crate) mod policy;
 pub(crate) mod progress;
 pub(crate) mod random;
 pub(crate) mod retention;
+pub(crate) mod sample;
 pub(crate) mod snapshot_spec;
 pub(crate) mod stages;
 pub(crate) mod threads;

@@ -35,7 +35,7 @@ pub struct Backup {
     /// pipe may have failed
     #[arg(help_heading = SOURCE, long, value_name = "N", value_parser = crate::sizes::parse_size)]
     pub stdin_size: Option<u64>,
-    /// Store it even if the source is empty, has become much smaller, or has nothing in common with the newest snapshot
+    /// Store it even if the source is empty, has become much smaller, or is probably another disk
     #[arg(help_heading = STORED, long)]
     pub force: bool,
     /// Policy of this backup [default: the vault's]

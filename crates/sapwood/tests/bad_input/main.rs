@@ -13,6 +13,7 @@ mod output;
 mod sources;
 mod stops;
 mod streams;
+mod swapped;
 mod targets;
 mod vaults;
 

@@ -1,6 +1,7 @@
 //! Sources that are probably not what was meant: a pipe whose writer failed, another disk.
 
 use crate::backup::pipeline::Written;
+use crate::backup::swapped::{OtherDisk, Question};
 use crate::base::error::{Result, VaultError};
 use format::SnapshotEntry;
 
@@ -22,12 +23,20 @@ pub(super) struct Expected {
     pub is_comparable: bool,
 }
 
+impl Expected {
+    /// Whether to compare what is read with other disks.
+    pub fn is_asked(&self) -> bool {
+        self.is_comparable && !self.is_sure
+    }
+}
+
 /// Refuses what was read if it is not as long as it must be, or probably another disk.
 pub(super) fn check(
     disk: &str,
     run: &Written,
     parent: Option<&SnapshotEntry>,
     expected: &Expected,
+    question: &Question<'_>,
 ) -> Result<()> {
     let size = run.size;
     if let Some(expected) = expected.bytes.filter(|e| *e != size) {
@@ -44,12 +53,25 @@ pub(super) fn check(
         Some(p) if p.size >= SHRUNK_BYTES_MIN && size < p.size / SHRUNK => {
             format!("the source has {size} bytes, the newest snapshot {}: is it another disk?", p.size)
         }
-        Some(p) if expected.is_comparable && has_nothing_in_common(run, p) => {
-            "the source has nothing in common with the newest snapshot: is it another disk?".into()
-        }
-        _ => return Ok(()),
+        _ => match question.other_disk(run)? {
+            Some(other) => swapped(disk, &other),
+            None if parent.is_some_and(|p| expected.is_comparable && has_nothing_in_common(run, p)) => {
+                "the source has nothing in common with the newest snapshot: is it another disk?".into()
+            }
+            None => return Ok(()),
+        },
     };
     Err(VaultError::Refused(format!("{disk}: {doubt} Nothing was stored; --force stores it")))
+}
+
+/// What is said where the source is probably another disk.
+fn swapped(disk: &str, other: &OtherDisk) -> String {
+    let (all, read) = other.own;
+    let (part, name) = (read * 100 / all.max(1), &other.name);
+    format!(
+        "the source is probably {name}: it has {part} % of what only {name} had, and hardly anything of what only {disk} \
+         had: are the sources of the two swapped?"
+    )
 }
 
 /// Whether the parent has much data, and nothing of it was found again.

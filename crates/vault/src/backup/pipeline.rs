@@ -15,7 +15,7 @@ use crate::container::codec::Packer;
 use crate::container::room::check_room;
 use crate::container::writer::{ContainerWriter, GroupJob, PackedGroup};
 use crate::lookup::other_disks::OtherDisks;
-use crate::lookup::place::{Analysed, PlacedBytes, Placer, SegmentData};
+use crate::lookup::place::{Analysed, Placed, PlacedBytes, Placer, SegmentData, SourceSample};
 use crate::lookup::since::Untouched;
 use crate::manifest::session::Session;
 use crate::recipe::writer::{RecipeWriter, WrittenRecipe};
@@ -41,6 +41,7 @@ pub(crate) struct Written {
     pub stored_bytes: u64,
     /// It keeps its claims until the commit.
     pub others: OtherDisks,
+    pub source: Option<SourceSample>,
     /// How long each stage worked.
     pub stages: Stages,
 }
@@ -177,8 +178,8 @@ pub(crate) fn run(
     failure.into_result()?;
     match (size, recipe, containers) {
         (Some(size), Some(recipe), Some((containers, stored_bytes))) => {
-            let (others, adopted, counts) = placer.finish();
-            Ok(Written { size, counts, containers, adopted, recipe, stored_bytes, others, stages })
+            let Placed { others, adopted, counts, source } = placer.finish();
+            Ok(Written { size, counts, containers, adopted, recipe, stored_bytes, others, source, stages })
         }
         _ => Err(VaultError::Refused(
             "a thread of the backup ended unexpectedly; nothing was committed".into(),

@@ -3,6 +3,7 @@
 
 use crate::base::error::Result;
 use crate::base::policy::{Policy, Rewrite};
+use crate::base::sample::Sample;
 use crate::container::tables::{ChunkPlace, Tables};
 use crate::container::writer::GroupJob;
 use crate::lookup::champions::adopted::Adopted;
@@ -15,8 +16,9 @@ use crate::lookup::rewrite::Rewriting;
 use crate::lookup::since::Untouched;
 use chunk::{Fingerprint, Piece};
 use format::SegmentNo;
-use format::{ContainerEntry, ContainerId, Reference, SegmentRecipe, Summary, WriterNo};
+use format::{ContainerEntry, ContainerId, OwnerNo, Reference, SegmentRecipe, Summary, WriterNo};
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -112,6 +114,8 @@ pub(crate) struct Placer<'a> {
     /// The session's.
     writer: WriterNo,
     pub counts: PlacedBytes,
+    /// What tells whose disk is read, where that is asked for.
+    pub source: Option<SourceSample>,
     /// How much of its time went into placing what was not found; the rest is looking up.
     pub placing: Duration,
     new_chunks: NewChunks,
@@ -140,6 +144,7 @@ impl<'a> Placer<'a> {
             rewriting: Rewriting::default(),
             writer,
             counts: PlacedBytes::default(),
+            source: None,
             placing: Duration::ZERO,
             new_chunks: NewChunks::new(&policy, writer),
         }
@@ -156,6 +161,9 @@ impl<'a> Placer<'a> {
         }
         let bytes: u64 = segment.lengths().map(u64::from).sum();
         self.counts.data_bytes += bytes;
+        if let Some(source) = &mut self.source {
+            segment.fingerprints.iter().for_each(|f| source.chunks.add(&f.0));
+        }
         let clean = self.clean(segment)?;
         self.counts.has_older |= clean.is_some();
         self.counts.changed_bytes += if clean.is_none() { bytes } else { 0 };
@@ -240,12 +248,15 @@ impl<'a> Placer<'a> {
         self.new_chunks.close(send)
     }
 
-    /// What is left when all segments are placed: the index, which keeps its claims, adopted containers that are referenced,
-    /// and bytes by what became of them.
-    pub fn finish(self) -> (OtherDisks, Vec<ContainerEntry>, PlacedBytes) {
+    /// What is left when all segments are placed.
+    pub fn finish(self) -> Placed {
         let rewritten_bytes = self.rewriting.written_bytes;
-        let counts = PlacedBytes { rewritten_bytes, ..self.counts };
-        (self.others, self.adopted.into_used(), counts)
+        Placed {
+            others: self.others,
+            adopted: self.adopted.into_used(),
+            counts: PlacedBytes { rewritten_bytes, ..self.counts },
+            source: self.source,
+        }
     }
 
     /// Returns the parent's segment at the same offset, if it is equal.
@@ -297,7 +308,15 @@ impl<'a> Placer<'a> {
             }
         }
         let lengths: Vec<u32> = segment.lengths().collect();
+        let known: Vec<bool> = found.iter().map(Option::is_some).collect();
         self.others.find_chunks(self.tables, &segment.fingerprints, &lengths, &mut found)?;
+        if let Some(source) = &mut self.source {
+            let of_others = known.iter().zip(&found).zip(&lengths).filter(|((known, _), _)| !**known);
+            for ((_, place), bytes) in of_others {
+                let owner = place.map(|(id, _)| id.owner()).filter(|owner| *owner != OwnerNo::OWN);
+                owner.into_iter().for_each(|o| *source.of_others.entry(o).or_default() += u64::from(*bytes));
+            }
+        }
         Ok(found)
     }
 
@@ -369,6 +388,24 @@ impl<'a> Placer<'a> {
         }
         Ok(references)
     }
+}
+
+/// What is known when all segments are placed.
+pub(crate) struct Placed {
+    /// The index, which keeps its claims.
+    pub others: OtherDisks,
+    /// Containers of killed backups that are referenced.
+    pub adopted: Vec<ContainerEntry>,
+    pub counts: PlacedBytes,
+    pub source: Option<SourceSample>,
+}
+
+/// What tells whose disk was read.
+#[derive(Default)]
+pub(crate) struct SourceSample {
+    pub chunks: Sample,
+    /// Bytes that the parent does not have and other disks have, by their owner.
+    pub of_others: HashMap<OwnerNo, u64>,
 }
 
 /// Bytes by what became of them.
