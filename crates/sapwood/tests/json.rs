@@ -1,5 +1,5 @@
 //! What `--json` prints is what docs/json.md says: names of fields, and their types. One name has one kind of value in all
-//! commands.
+//! commands, and one form.
 //!
 //! `SAPWOOD_BLESS=1` writes the page's blocks anew.
 #![allow(clippy::unwrap_used)]
@@ -7,14 +7,15 @@
 mod common;
 
 use common::qemu::Machine;
-use common::{qemu_img, random, Bench, FAILED, USAGE};
+use common::{files_below, qemu_img, random, Bench, DAMAGED, DONE, FAILED, USAGE};
 use serde_json::{json, Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Fields that are null where all is well, and what they are otherwise.
-const OTHERWISE: [(&str, &str); 6] = [
+const OTHERWISE: [(&str, &str); 7] = [
+    ("bytes", "number"),
     ("consistency", "text"),
     ("error", "text"),
     ("held_up", "text"),
@@ -22,6 +23,9 @@ const OTHERWISE: [(&str, &str); 6] = [
     ("overdue_since", "number"),
     ("why", "text"),
 ];
+
+/// What `status` ends with where something is damaged.
+const DAMAGED_STATUS: i32 = 2;
 
 fn page() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/json.md")
@@ -101,31 +105,78 @@ fn or_null(shape: Value) -> Value {
     }
 }
 
-/// All fields of all commands by name, with the type of each.
-fn check_types(
-    title: &str,
-    shape: &Value,
-    seen: &mut BTreeMap<String, (String, String)>,
-    wrong: &mut Vec<String>,
-) {
-    match shape {
-        Value::Object(fields) => {
-            for (name, value) in fields.iter().filter(|(name, _)| *name != "NAME") {
-                let kind = match value {
-                    Value::String(kind) => bare(kind).to_owned(),
-                    Value::Array(_) => "list".to_owned(),
-                    _ => "object".to_owned(),
-                };
-                if kind != "null" {
-                    let (known, first) = seen.entry(name.clone()).or_insert((kind.clone(), title.to_owned()));
-                    if *known != kind {
-                        wrong.push(format!("{name}: {known} in {first}, {kind} in {title}"));
-                    }
+/// All fields of all commands by name.
+#[derive(Default)]
+struct Fields {
+    /// The type of each, and where it was first.
+    seen: BTreeMap<String, (String, String)>,
+    /// Those that have another type elsewhere.
+    wrong: BTreeSet<String>,
+}
+
+impl Fields {
+    /// Adds what a command prints.
+    fn add(&mut self, title: &str, shape: &Value) {
+        match shape {
+            Value::Object(fields) => {
+                for (name, value) in fields.iter().filter(|(name, _)| *name != "NAME") {
+                    self.add_field(title, name, value);
+                    self.add(title, value);
                 }
-                check_types(title, value, seen, wrong);
             }
+            Value::Array(all) => all.iter().for_each(|value| self.add(title, value)),
+            _ => {}
         }
-        Value::Array(all) => all.iter().for_each(|value| check_types(title, value, seen, wrong)),
+    }
+
+    fn add_field(&mut self, title: &str, name: &str, value: &Value) {
+        let kind = kind_of(value);
+        let (known, first) = self.seen.entry(name.to_owned()).or_insert((kind.clone(), title.to_owned()));
+        match same_kind(known, &kind) {
+            Some(both) => *known = both,
+            None => drop(self.wrong.insert(format!("{name}: {known} in {first}, {kind} in {title}"))),
+        }
+    }
+}
+
+/// The type of a field: of a list, with that of its elements; of an object, with the names of its fields.
+fn kind_of(shape: &Value) -> String {
+    match shape {
+        Value::String(kind) => bare(kind).to_owned(),
+        Value::Array(all) => match all.first() {
+            None => "list of null".to_owned(),
+            // Lists of one name may say more or less of their elements.
+            Some(Value::Object(_)) => "list of objects".to_owned(),
+            Some(element) => format!("list of {}", kind_of(element)),
+        },
+        Value::Object(fields) => {
+            format!("object of {}", fields.keys().map(String::as_str).collect::<Vec<_>>().join(", "))
+        }
+        _ => unreachable!("a shape has no values"),
+    }
+}
+
+/// What both types are, where one may be null or a list without elements.
+fn same_kind(a: &str, b: &str) -> Option<String> {
+    let is_part =
+        |a: &str, b: &str| a == b || a == "null" || (a == "list of null" && b.starts_with("list of "));
+    if is_part(a, b) {
+        return Some(b.to_owned());
+    }
+    is_part(b, a).then(|| a.to_owned())
+}
+
+/// A snapshot is told as its id, beside its disk.
+fn check_snapshots(title: &str, value: &Value) {
+    match value {
+        Value::Object(fields) => {
+            if let Some(Value::String(id)) = fields.get("snapshot") {
+                let is_id = id.len() == 16 && id.bytes().all(|b| b.is_ascii_hexdigit());
+                assert!(is_id, "{title}: the snapshot is {id}");
+            }
+            fields.values().for_each(|v| check_snapshots(title, v));
+        }
+        Value::Array(all) => all.iter().for_each(|v| check_snapshots(title, v)),
         _ => {}
     }
 }
@@ -168,14 +219,48 @@ fn check_that_all_are_there(bench: &Bench, blocks: &[(String, Value)]) {
     }
 }
 
+/// What commands print of a vault in which an object is damaged, and a snapshot is held for an overlay.
+fn damaged(bench: &Bench, add: &mut impl FnMut(&str, &Value)) {
+    let vault = Bench::new("balanced");
+    let image = bench.arg("disk");
+    vault.done(&["-q", "backup", "web01/vda", &image]);
+    vault.done(&["-q", "backup", "web02/vda", &image]);
+    let overlay = vault.arg("overlay");
+    let mut run = |title: &str, args: &[&str], code: i32| {
+        println!("{title}, damaged");
+        let ended = vault.run(&[&["--json"][..], args].concat());
+        assert_eq!(ended.code(), Some(code), "{ended}");
+        add(title, &ended.json());
+    };
+    run("nbd", &["nbd", "web01/vda", "--overlay", &overlay, "--", "true"], DONE);
+    let object = &vault.data_objects()[0];
+    let mut bytes = std::fs::read(object).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(object, bytes).unwrap();
+    run("verify", &["verify", "--data"], DAMAGED);
+    run("repair", &["repair", "--data"], DAMAGED);
+    run("stats", &["stats"], DONE);
+    run("status", &["status"], DAMAGED_STATUS);
+    let manifest =
+        files_below(&vault.store.join("objects/disks")).into_iter().find(|f| f.ends_with("manifest"));
+    std::fs::write(manifest.unwrap(), b"x").unwrap();
+    run("stats", &["stats"], DAMAGED);
+    run("popular status", &["popular", "status"], DAMAGED);
+    run("retain", &["retain", "--all", "--last", "1"], DAMAGED);
+}
+
 #[test]
 fn every_command_prints_what_the_page_says() {
     let bench = Bench::bare();
     let mut blocks: Vec<(String, Value)> = Vec::new();
     // A command that is run twice shows what both have together.
-    let mut add = |title: &str, value: &Value| match blocks.iter_mut().find(|(t, _)| t == title) {
-        Some((_, known)) => *known = joined(known.take(), shape(value)),
-        None => blocks.push((title.to_owned(), shape(value))),
+    let mut add = |title: &str, value: &Value| {
+        check_snapshots(title, value);
+        match blocks.iter_mut().find(|(t, _)| t == title) {
+            Some((_, known)) => *known = joined(known.take(), shape(value)),
+            None => blocks.push((title.to_owned(), shape(value))),
+        }
     };
     let mut run = |title: &str, args: &[&str]| {
         println!("{title}");
@@ -272,6 +357,8 @@ fn every_command_prints_what_the_page_says() {
     }
     run("pool stats", &["pool", "stats", &pool]);
     run("pool check", &["pool", "check", &pool]);
+    // Where something is damaged, held or left out.
+    damaged(&bench, &mut add);
     // Errors, too.
     let failed = bench.run(&["--json", "restore", "none/vda", &bench.arg("none")]);
     assert_eq!(failed.code(), Some(FAILED));
@@ -286,8 +373,9 @@ fn every_command_prints_what_the_page_says() {
     assert!(bench.run(&["--json", "restore", "none/vda", "-"]).stdout.is_empty());
 
     check_that_all_are_there(&bench, &blocks);
-    let (mut seen, mut wrong) = (BTreeMap::new(), Vec::new());
-    blocks.iter().for_each(|(title, shape)| check_types(title, shape, &mut seen, &mut wrong));
+    let mut fields = Fields::default();
+    blocks.iter().for_each(|(title, shape)| fields.add(title, shape));
+    let wrong: Vec<String> = fields.wrong.into_iter().collect();
     assert!(wrong.is_empty(), "one name, several types:\n{}", wrong.join("\n"));
     let text = std::fs::read_to_string(page()).unwrap();
     let wanted = with_blocks(&text, &blocks);

@@ -4,7 +4,7 @@ mod lost_files;
 pub mod repair;
 
 use crate::args::Args;
-use crate::commands::names::open;
+use crate::commands::names::{open, split};
 use crate::progress::watch;
 use crate::terminal::exit_code::DAMAGED;
 use crate::terminal::output::{print_json, rate, size};
@@ -61,7 +61,11 @@ fn print_report(r: &VerifyReport, seconds: f64) {
 }
 
 fn damage_json(d: &Damage) -> Value {
-    json!({ "object": d.object, "why": d.why, "snapshots": d.snapshots })
+    let snapshots = d.snapshots.iter().map(|name| {
+        let (disk, id) = split(name);
+        json!({ "disk": disk, "snapshot": id })
+    });
+    json!({ "object": d.object, "why": d.why, "snapshots": snapshots.collect::<Vec<_>>() })
 }
 
 fn affected(d: &Damage) -> String {

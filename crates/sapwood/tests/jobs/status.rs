@@ -126,7 +126,7 @@ fn damage_is_critical() {
     let manifest = manifests.iter().find(|f| f.ends_with("manifest")).unwrap();
     std::fs::write(manifest, b"x").unwrap();
     let json = jobs.json(&["status"]);
-    assert_eq!(json["vault"]["damaged"].as_array().unwrap().len(), 1, "{json}");
+    assert_eq!(json["vault"]["damage"].as_array().unwrap().len(), 1, "{json}");
     assert_eq!(json["vault"]["disks"].as_array().unwrap().len(), 1, "{json}");
 }
 

@@ -102,9 +102,10 @@ impl DiskReport {
 }
 
 fn scan_json(scan: &Scan) -> Value {
-    match scan {
-        Scan::Whole => json!({ "kind": "whole" }),
-        Scan::WholeAlthough(why) => json!({ "kind": "whole", "why": why }),
-        Scan::Changed { bytes } => json!({ "kind": "changed", "bytes": bytes }),
-    }
+    let (kind, bytes, why) = match scan {
+        Scan::Whole => ("whole", None, None),
+        Scan::WholeAlthough(why) => ("whole", None, Some(why)),
+        Scan::Changed { bytes } => ("changed", Some(bytes), None),
+    };
+    json!({ "kind": kind, "bytes": bytes, "why": why })
 }

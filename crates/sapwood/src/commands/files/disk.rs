@@ -52,6 +52,11 @@ impl Disk {
         Ok(Disk { name, volumes, opened: HashMap::new() })
     }
 
+    /// The disk and the snapshot's id.
+    pub fn snapshot(&self) -> (&str, &str) {
+        split(&self.name)
+    }
+
     /// The file system of a volume. Its warnings are printed when it is opened first.
     pub fn file_system(&mut self, volume: &str) -> filesystem::Result<Arc<dyn FileSystem>> {
         if let Some(fs) = self.opened.get(volume) {

@@ -34,9 +34,9 @@ pub fn run(args: &Args, mut disk: Disk, paths: &[OsString], to: Option<&Path>) -
     let Counts { files, bytes, left_out, incomplete, failed } = counts;
     note_done(format!("{} to {}: {files} files copied", disk.name, to.display()));
     if args.json {
-        let to = to.to_string_lossy();
+        let (to, (disk, id)) = (to.to_string_lossy(), disk.snapshot());
         print_json(&json!({
-            "snapshot": disk.name, "target": to, "file_count": files, "bytes": bytes,
+            "disk": disk, "snapshot": id, "target": to, "file_count": files, "bytes": bytes,
             "left_out_count": left_out, "incomplete": incomplete, "damaged_count": damage.count,
         }));
     } else if !args.quiet {

@@ -21,7 +21,7 @@ pub fn volumes(args: &Args, disk: &Disk) -> Result<ExitCode> {
             .iter()
             .map(|v| json!({ "name": v.name, "kind": v.kind, "size": v.size, "type": v.type_id, "label": v.label }))
             .collect();
-        print_json(&json!({ "snapshot": disk.name, "volumes": volumes }));
+        print_json(&json!({ "disk": disk.snapshot().0, "snapshot": disk.snapshot().1, "volumes": volumes }));
         return Ok(ExitCode::SUCCESS);
     }
     outln!("{:<20} {:<10} {:>10}  LABEL", "VOLUME", "KIND", "SIZE");
@@ -41,7 +41,8 @@ pub fn run(args: &Args, mut disk: Disk, paths: &[OsString], recursive: bool) -> 
     let out = BufWriter::new(Out);
     let mut list = List { out, json: args.json, entries: 0, damage: Damage::default() };
     if args.json {
-        write!(list.out, "{{\"snapshot\":{},\"entries\":[", json!(disk.name))?;
+        let (disk, id) = disk.snapshot();
+        write!(list.out, "{{\"disk\":{},\"snapshot\":{},\"entries\":[", json!(disk), json!(id))?;
     }
     found.iter().try_for_each(|f| list.found(f, recursive))?;
     if args.json {

@@ -46,7 +46,7 @@ pub fn run(args: &Args, a: &Copy) -> Result<ExitCode> {
             "read_bytes": read,
             "stored_bytes": stored,
             "failed": failed,
-            "damaged": damaged,
+            "damage": damaged,
             "seconds": seconds,
         }));
     } else {
@@ -135,7 +135,7 @@ fn listed(Done { name, report, error }: &Done) -> Value {
         })
     };
     json!({
-        "name": name,
+        "disk": name,
         "copied": report.copied.iter().map(copied).collect::<Vec<_>>(),
         "there": report.there,
         "older": report.older,

@@ -36,7 +36,7 @@ pub fn run(args: &Args, a: &Retain) -> Result<ExitCode> {
             "dry_run": a.dry_run,
             "disks": done.iter().map(|(disk, all)| json!({ "disk": disk, "snapshots": listed(all) })).collect::<Vec<_>>(),
             "failed": lines,
-            "damaged": damaged,
+            "damage": damaged,
             "deletion": total.json(seconds),
         }));
     } else {

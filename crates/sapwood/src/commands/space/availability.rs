@@ -29,7 +29,7 @@ pub fn run(args: &Args, a: &Availability) -> Result<ExitCode> {
         print_json(&json!({
             "disk_count": sharing.disks(), "own_blocks": n1, "shared_blocks": n2, "oblivious_blocks": no,
             "machine_count": cluster.machines, "replicas": cluster.replicas, "shared_replicas": cluster.shared_replicas,
-            "availability": rows.collect::<Vec<_>>(), "damaged": sharing.damaged,
+            "availability": rows.collect::<Vec<_>>(), "damage": sharing.damaged,
         }));
         return Ok(with_damage(&sharing.damaged));
     }

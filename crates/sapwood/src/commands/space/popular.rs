@@ -30,7 +30,7 @@ fn build(args: &Args, fraction: f64, scratch: &Path) -> Result<ExitCode> {
     if args.json {
         print_json(&json!({
             "chunks": r.chunks, "bytes": r.bytes, "kept_chunks": r.kept_chunks, "least_disks": r.least_disks,
-            "stored_bytes": r.stored_bytes, "damaged": r.damaged,
+            "stored_bytes": r.stored_bytes, "damage": r.damaged,
         }));
     } else if r.chunks == 0 {
         outln!("no two disks have a chunk in common: the set is empty");
@@ -58,7 +58,7 @@ fn status(args: &Args, scratch: &Path) -> Result<ExitCode> {
         });
         print_json(&json!({
             "disk_count": s.disks, "chunks": s.chunks(), "duplicate_bytes": s.duplicate_bytes(), "set_chunks": s.set_chunks,
-            "classes": classes.collect::<Vec<_>>(), "fractions": fractions.collect::<Vec<_>>(), "damaged": s.damaged,
+            "classes": classes.collect::<Vec<_>>(), "fractions": fractions.collect::<Vec<_>>(), "damage": s.damaged,
         }));
     } else {
         show(&s);

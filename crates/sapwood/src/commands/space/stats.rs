@@ -35,7 +35,7 @@ pub fn run(args: &Args, disk: Option<&str>) -> Result<ExitCode> {
             "other_bytes": stats.other_bytes,
             "disks": stats.disks.iter().map(disk_json).collect::<Vec<_>>(),
             "newest": newest.as_ref().map(newest_json),
-            "damaged": stats.damaged,
+            "damage": stats.damaged,
         }));
         return Ok(with_damage(&stats.damaged));
     }

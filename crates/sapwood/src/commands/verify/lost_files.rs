@@ -27,11 +27,13 @@ pub struct LostFiles {
 
 impl LostFiles {
     pub fn json(&self) -> Value {
+        let (disk, id) = split(&self.snapshot);
         json!({
-            "snapshot": self.snapshot,
+            "disk": disk,
+            "snapshot": id,
             "bytes": self.bytes,
             "ranges_count": self.ranges,
-            "files": self.files,
+            "paths": self.files,
             "unknown": self.unknown,
         })
     }

@@ -3,6 +3,7 @@
 use super::found::Status;
 use super::job_status::JobStatus;
 use super::level::Problem;
+use crate::commands::names::split;
 use crate::jobs::sizes::Growth;
 use crate::terminal::output::{age, size, table};
 use crate::terminal::streams::outln;
@@ -163,15 +164,20 @@ fn vault_json(status: &Status, health: &Health) -> Value {
     let session = |s: &SessionInfo| json!({ "work": s.work, "disk": s.disk, "host": s.host, "process": s.process, "since": s.since });
     json!({
         "disks": health.disks.iter().map(disk).collect::<Vec<_>>(),
-        "damaged": health.damaged,
+        "damage": health.damaged,
         "damaged_popular_containers": health.damaged_popular,
         "sessions": health.sessions.iter().map(session).collect::<Vec<_>>(),
-        "held_for": health.held_for.iter().map(|h| json!({ "snapshot": h.snapshot, "what": h.what })).collect::<Vec<_>>(),
+        "held_for": health.held_for.iter().map(held_json).collect::<Vec<_>>(),
         "stored_bytes": health.stored_bytes,
         "stored_last_7_days_bytes": health.stored_week_bytes,
         "stored_7_days_before_bytes": health.stored_week_before_bytes,
         "free_bytes": health.free_bytes,
     })
+}
+
+fn held_json(h: &HeldFor) -> Value {
+    let (disk, id) = split(&h.snapshot);
+    json!({ "disk": disk, "snapshot": id, "what": h.what })
 }
 
 fn verification_json(v: &DiskVerification) -> Value {
