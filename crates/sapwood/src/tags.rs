@@ -1,10 +1,13 @@
 //! Tags of snapshots: names and values that users give, and those that backups set themselves.
 
 use crate::live::{CHECKPOINT_TAG, IMAGE_TAG};
-use vault::{Result, VaultError, COPIED_FROM, HELD_FOR};
+use vault::{Result, SnapshotEntry, VaultError, COPIED_FROM, HELD_FOR};
 
 /// The format that a source was read as.
 pub const SOURCE_FORMAT_TAG: &str = "source-format";
+
+/// As a source's format: a tar archive, which is stored as `mtar migrate` writes it.
+pub const TAR: &str = "tar";
 
 /// The file that was backed up.
 pub const SOURCE_TAG: &str = "source-file";
@@ -31,6 +34,11 @@ const RESERVED: [&str; 10] = [
     COPIED_FROM,
     HELD_FOR,
 ];
+
+/// Whether a snapshot is of a tar archive.
+pub fn is_tar(snapshot: &SnapshotEntry) -> bool {
+    snapshot.tags.iter().any(|(name, value)| name == SOURCE_FORMAT_TAG && value == TAR)
+}
 
 /// Whether backups or commands set a tag themselves.
 pub fn is_reserved(name: &str) -> bool {

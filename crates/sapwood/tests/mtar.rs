@@ -127,3 +127,154 @@ fn a_killed_command_leaves_no_half_result() {
     bench.done(&["mtar", "restore", &out, &bench.arg("empty.tar")]);
     assert_eq!(std::fs::metadata(bench.path("empty.tar")).unwrap().len(), 0);
 }
+
+/// Backs an archive up, from standard input.
+fn back_up(bench: &Bench, tar: &str, more: &str) {
+    let shell = format!("{} -q backup host/etc - {more} < {tar}", env!("CARGO_BIN_EXE_sapwood"));
+    let mut command = Command::new("bash");
+    command.args(["-c", &shell]).env("SAPWOOD_STORE", &bench.store);
+    Child::start(command, &shell).wait().expect_done();
+}
+
+/// The next version of an archive: other times in all headers, other bytes in a few files, of other lengths.
+fn next_archive(bench: &Bench) -> (String, Vec<u8>) {
+    let tree = bench.path("tree");
+    for n in [3, 50, 51, 120u64] {
+        std::fs::write(tree.join(format!("sub/{n}")), testing::noise(n + 1000, 7000)).unwrap();
+    }
+    let made = Command::new("tar")
+        .arg("-C")
+        .arg(&tree)
+        .args(["--format=pax", "--mtime=2026-11-25", "-cf", "-", "sub"])
+        .output()
+        .unwrap();
+    assert!(made.status.success());
+    (bench.file("b.tar", &made.stdout), made.stdout)
+}
+
+#[test]
+fn an_archive_is_backed_up_and_comes_back_in_one_command() {
+    let bench = Bench::new("balanced");
+    let (tar, bytes) = archive(&bench);
+    back_up(&bench, &tar, "--format tar");
+    let (next, next_bytes) = next_archive(&bench);
+    // It stays an archive.
+    back_up(&bench, &next, "");
+    let listed = bench.json(&["snapshots", "host/etc"])["snapshots"].clone();
+    for s in listed.as_array().unwrap() {
+        assert_eq!(s["tags"]["source-format"], "tar", "{listed}");
+    }
+    // Its headers do not keep its files from being found again.
+    let new = listed[1]["new_bytes"].as_u64().unwrap();
+    assert!(new < next_bytes.len() as u64 / 2, "{new} of {}", next_bytes.len());
+    assert!(bench.restored("host/etc@latest~1") == bytes);
+    assert!(bench.restored("host/etc") == next_bytes);
+
+    let back = bench.arg("back.tar");
+    let json = bench.json(&["restore", "host/etc", &back, "--mode", "600"]);
+    assert_eq!(
+        (&json["format"], json["written_bytes"].as_u64()),
+        (&"tar".into(), Some(next_bytes.len() as u64))
+    );
+    assert!(std::fs::read(&back).unwrap() == next_bytes);
+    assert_eq!(std::fs::metadata(&back).unwrap().mode() & 0o777, 0o600);
+    bench.fails(&["restore", "host/etc", &back], REFUSED, &["exists", "--force"]);
+    bench.done(&["-q", "restore", "host/etc@latest~1", &back, "--format", "tar", "--force"]);
+    assert!(std::fs::read(&back).unwrap() == bytes);
+    assert_eq!(std::fs::metadata(&back).unwrap().mode() & 0o777, 0o600, "as the one that it replaces");
+    // As it is stored.
+    let mtar = bench.arg("stored.mtar");
+    bench.done(&["-q", "restore", "host/etc", &mtar, "--format", "mtar"]);
+    bench.done(&["-q", "mtar", "restore", &mtar, &back, "--force"]);
+    assert!(std::fs::read(&back).unwrap() == next_bytes);
+    // With others of its name.
+    bench.done(&["-q", "restore", "host", "--to", &bench.arg("host")]);
+    assert!(std::fs::read(bench.path("host/host-etc.tar")).unwrap() == next_bytes);
+
+    // A copy, and what retention leaves, are archives.
+    let second = bench.arg("second");
+    assert!(common::sapwood(second.as_ref(), &["-q", "init", "--policy", "vm-centric"])
+        .status()
+        .unwrap()
+        .success());
+    bench.done(&["-q", "copy", "--all", "--to", &second]);
+    let there = common::sapwood(second.as_ref(), &["-q", "restore", "host/etc", "-"]).output().unwrap();
+    assert!(there.stdout == next_bytes);
+    bench.done(&["-q", "retain", "--all", "--last", "1"]);
+    assert!(bench.restored("host/etc") == next_bytes);
+    bench.verify();
+}
+
+#[test]
+fn an_archive_is_refused_where_a_disk_is_needed() {
+    let bench = Bench::new("balanced");
+    let (tar, bytes) = archive(&bench);
+    bench.done(&["-q", "backup", "host/etc", &tar, "--source-format", "tar"]);
+    let out = bench.file("out", b"there");
+    let is_no_disk = ["host/etc@", "is a tar archive", "tar -tv"];
+    for args in [
+        &["files", "host/etc"][..],
+        &["nbd", "host/etc", "--", "true"],
+        &["diff", "host/etc", "host/etc"],
+        &["restore", "host/etc", &bench.arg("live"), "--live"],
+    ] {
+        bench.fails(args, REFUSED, &is_no_disk);
+    }
+    bench.fails(&["restore", "host/etc", &out, "--in-place"], USAGE, &["is a tar archive", "--in-place"]);
+    bench.fails(&["restore", "host/etc", &out, "--format", "qcow2"], USAGE, &["tar or mtar, not qcow2"]);
+    bench.fails(&["restore", "host/etc", "/dev/null", "--force"], REFUSED, &["/dev/null", "is no file"]);
+    assert_eq!(std::fs::read(&out).unwrap(), b"there");
+    bench.done(&["-q", "backup", "web01/vda", &out]);
+    bench.fails(&["restore", "web01/vda", &bench.arg("none"), "--format", "tar"], USAGE, &["is a disk"]);
+    // The user may make a disk of it.
+    bench.done(&["-q", "backup", "host/etc", &tar, "--source-format", "raw"]);
+    assert!(bench.restored("host/etc") == bytes);
+    assert!(bench.restored("host/etc@latest~1") == bytes);
+}
+
+#[test]
+fn an_archive_that_is_not_whole_is_not_stored() {
+    let bench = Bench::new("balanced");
+    let (tar, bytes) = archive(&bench);
+    let before = bench.objects();
+    let fails = |command: &str, more: &[&str], code: i32, said: &[&str]| {
+        let args = ["backup", "host/etc", "--format", "tar", "--from-command", command];
+        bench.fails(&[&args[..], more].concat(), code, said);
+        assert!(bench.all_snapshots().is_empty());
+    };
+    fails(&format!("head -c 100000 {tar}; exit 3"), &[], FAILED, &["exit status: 3", "nothing was stored"]);
+    fails("true", &[], REFUSED, &["host/etc", "is empty", "--force"]);
+    let (cat, len) = (format!("cat {tar}"), bytes.len());
+    fails(&cat, &["--stdin-size", "1MiB"], REFUSED, &["1048576", &len.to_string(), "nothing was stored"]);
+    bench.fails(
+        &["backup", "host/etc", &bench.arg("none"), "--format", "tar"],
+        FAILED,
+        &["none", "cannot open"],
+    );
+    let changed = ["backup", "host/etc", &tar, "--format", "tar", "--since", "latest", "--changed", &tar];
+    bench.fails(&changed, USAGE, &["--changed", "read whole"]);
+    bench.collect();
+    assert_eq!(bench.objects(), before);
+    bench.done(&[
+        "-q",
+        "backup",
+        "host/etc",
+        "--format",
+        "tar",
+        "--from-command",
+        &cat,
+        "--stdin-size",
+        &len.to_string(),
+    ]);
+    // Damage of the vault is told as such, and leaves no file.
+    let object = &bench.data_objects()[0];
+    let mut stored = std::fs::read(object).unwrap();
+    let middle = stored.len() / 2;
+    stored[middle] ^= 1;
+    std::fs::write(object, stored).unwrap();
+    let ended = bench.run(&["restore", "host/etc", &bench.arg("back.tar")]);
+    assert_eq!(ended.code(), Some(DAMAGED), "{ended}");
+    assert!(ended.stderr.contains("sapwood repair"), "{ended}");
+    assert_eq!(names(&bench, "back"), Vec::<String>::new());
+    assert_eq!(names(&bench, ".sapwood"), Vec::<String>::new());
+}

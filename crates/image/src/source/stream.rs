@@ -22,6 +22,11 @@ impl<R: Read + Send> Stream<R> {
     pub fn new(inner: R, name: impl Into<String>) -> Self {
         Self { name: name.into(), inner, position: 0, ended: false }
     }
+
+    /// What it reads.
+    pub fn get_ref(&self) -> &R {
+        &self.inner
+    }
 }
 
 impl<R: Read + Send> Source for Stream<R> {

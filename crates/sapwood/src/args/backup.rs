@@ -81,9 +81,11 @@ pub struct Backup {
     /// A tag to store with the snapshot
     #[arg(help_heading = STORED, long, value_name = "K=V")]
     pub tag: Vec<String>,
-    /// Format of the source: raw, qcow2 or vmdk [default: detected by content]. Backing files of an image are followed
+    /// Format of the source: raw, qcow2 or vmdk [default: detected by content], or tar: an archive, whose headers are stored
+    /// apart from its data, so that more of it is found again; it comes back byte for byte, and the next backups of this name
+    /// are archives, too. Backing files of an image are followed
     /// only if this was given, now or for an earlier backup: the guest of a raw disk can write an image header into it
-    #[arg(help_heading = SOURCE, long, value_name = "FORMAT")]
+    #[arg(help_heading = SOURCE, long, visible_alias = "format", value_name = "FORMAT")]
     pub source_format: Option<String>,
     /// Follow backing files and extents outside the image's own folder
     #[arg(help_heading = SOURCE, long)]

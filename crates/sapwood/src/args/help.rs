@@ -46,6 +46,7 @@ const EXAMPLES_OF: [(&str, &[&str]); 31] = [
             "sapwood backup web01/vda /images/web01.qcow2",
             "sapwood backup web01 libvirt:web01",
             "sapwood backup '*' 'libvirt:*'",
+            "sapwood backup host/etc --from-command 'tar -C / -c etc' --format tar",
             "sapwood backup db01/vda --from-command 'ssh db01 cat /dev/vg0/data' --stdin-size 20GiB",
         ],
     ),

@@ -27,7 +27,7 @@ pub struct Restore {
     #[arg(help_heading = MACHINE, long, requires = "to")]
     pub define: bool,
     /// Format of the target: raw or qcow2 [default: what a file's name says (.qcow2, .raw), or else the format of the source
-    /// that was backed up]
+    /// that was backed up]. Of a tar archive: tar, or mtar, as it is stored [default: tar]
     #[arg(long)]
     pub format: Option<String>,
     /// Replace an existing file, or overwrite a device

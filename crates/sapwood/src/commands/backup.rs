@@ -10,6 +10,7 @@ mod machines;
 mod off;
 mod report;
 mod source_file;
+mod tar_source;
 mod volume;
 
 use crate::args::{Args, Backup};

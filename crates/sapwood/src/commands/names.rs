@@ -2,6 +2,7 @@
 
 use crate::args::Args;
 use crate::jobs::config::Config;
+use crate::tags::is_tar;
 use crate::terminal::streams::errln;
 use anyhow::Result;
 use image::Format;
@@ -9,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use store::StoreOptions;
-use vault::{SnapshotInfo, Vault, VaultError};
+use vault::{SnapshotEntry, SnapshotInfo, Vault, VaultError};
 
 /// The store that was named; else that of the configuration file.
 pub fn store_url(args: &Args) -> Result<String> {
@@ -52,8 +53,20 @@ pub fn snapshots_of(vault: &Vault, disk: &str) -> Result<Vec<SnapshotInfo>> {
 
 /// What `--source-format` says.
 pub fn source_format(name: Option<&str>) -> Result<Option<Format>> {
-    let unknown = |name| VaultError::Usage(format!("{name:?} is no format: raw, qcow2, vmdk"));
+    let unknown =
+        |name| VaultError::Usage(format!("{name:?} is no format: raw, qcow2, vmdk, and for backups tar"));
     Ok(name.map(|n| Format::by_name(n).ok_or_else(|| unknown(n))).transpose()?)
+}
+
+/// Refuses a tar archive where a disk is needed.
+pub fn check_is_disk(disk: &str, snapshot: &SnapshotEntry) -> Result<()> {
+    if !is_tar(snapshot) {
+        return Ok(());
+    }
+    let name = format!("{disk}@{}", snapshot.id);
+    let why =
+        format!("{name}: is a tar archive, not a disk; `sapwood restore {name} - | tar -tv` lists its files");
+    Err(VaultError::Refused(why).into())
 }
 
 /// What a snapshot is held for: a command that needs it for a file, on this host.

@@ -3,10 +3,12 @@
 mod format;
 mod live;
 mod machine;
+mod tar;
 
 use crate::args::{Args, Restore};
 use crate::commands::names::{open, split};
 use crate::progress::watch;
+use crate::tags::TAR;
 use crate::terminal::output::{print_json, rate, size};
 use crate::terminal::streams::{check_out, errln, note_done, outln};
 use anyhow::Result;
@@ -44,6 +46,24 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
     let (disk, spec) = split(&a.snapshot);
     let vault = open(args)?;
     let start = Instant::now();
+    let found = vault.find(disk, spec).map_err(|e| with_what_is_left(&a.snapshot, e.into()))?;
+    if tar::is_wanted(a, disk, &found)? {
+        let restored = tar::restore(args.quiet, a, &vault, (disk, &found), &a.target);
+        let tar_bytes = restored.map_err(|e| with_what_is_left(&a.snapshot, e))?.tar_bytes;
+        let seconds = start.elapsed().as_secs_f64();
+        Done {
+            disk,
+            snapshot: &found,
+            format: TAR,
+            word: None,
+            written_bytes: tar_bytes,
+            read_bytes: None,
+            seconds,
+        }
+        .show(args, a);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let spec = &found.id.to_string();
     let mut chosen = None;
     let changed: Arc<AtomicU64> = Arc::default();
     let target = |snapshot: &SnapshotEntry, data: &[std::ops::Range<u64>]| {
@@ -56,50 +76,69 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
         create_target(&a.target, &options)
     };
     let restored = watch(args.quiet, &a.snapshot, |p| vault.restore_to(disk, spec, target, p));
-    let report = restored.map_err(|e| with_what_is_left(&a.snapshot, e))?;
+    let report = restored.map_err(|e| with_what_is_left(&a.snapshot, e.into()))?;
     let (format, word) = chosen.map_or(("raw", None), |c| (c.name(), c.word));
     let seconds = start.elapsed().as_secs_f64();
     let written = if a.in_place { changed.load(Ordering::Relaxed) } else { report.written_bytes };
-    let s = &report.snapshot;
-    if !to_stdout {
-        note_done(format!("{disk}@{} is restored to {}", s.id, a.target.display()));
-    }
-    if args.json && !to_stdout {
-        print_json(&json!({
-            "disk": disk,
-            "snapshot": s.id.to_string(),
-            "target": a.target.to_string_lossy(),
-            "format": format,
-            "size": s.size,
-            "written_bytes": written,
-            "read_bytes": report.read_bytes,
-            "seconds": seconds,
-        }));
-    } else if !args.quiet {
-        let line = format!(
-            "{disk}@{} to {}{}: {} ({} written, {} read), {seconds:.1} s, {}",
-            s.id,
-            a.target.display(),
-            written_as(a, format, word.as_deref()),
-            size(s.size),
-            size(written),
-            size(report.read_bytes),
-            rate(s.size, seconds),
-        );
-        if to_stdout {
-            errln!("{line}");
-        } else {
-            outln!("{line}");
-        }
-    }
+    let (snapshot, read_bytes) = (&report.snapshot, Some(report.read_bytes));
+    Done { disk, snapshot, format, word, written_bytes: written, read_bytes, seconds }.show(args, a);
     Ok(ExitCode::SUCCESS)
 }
 
+/// What a restore did.
+struct Done<'a> {
+    disk: &'a str,
+    snapshot: &'a SnapshotEntry,
+    format: &'static str,
+    /// What there is to say of the format.
+    word: Option<String>,
+    written_bytes: u64,
+    /// From the vault, if that was counted.
+    read_bytes: Option<u64>,
+    seconds: f64,
+}
+
+impl Done<'_> {
+    fn show(&self, args: &Args, a: &Restore) {
+        let (disk, s, seconds) = (self.disk, self.snapshot, self.seconds);
+        let to_stdout = a.target.as_os_str() == "-";
+        if !to_stdout {
+            note_done(format!("{disk}@{} is restored to {}", s.id, a.target.display()));
+        }
+        if args.json && !to_stdout {
+            print_json(&json!({
+                "disk": disk,
+                "snapshot": s.id.to_string(),
+                "target": a.target.to_string_lossy(),
+                "format": self.format,
+                "size": s.size,
+                "written_bytes": self.written_bytes,
+                "read_bytes": self.read_bytes,
+                "seconds": seconds,
+            }));
+        } else if !args.quiet {
+            let read = self.read_bytes.map(|bytes| format!(", {} read", size(bytes))).unwrap_or_default();
+            let line = format!(
+                "{disk}@{} to {}{}: {} ({} written{read}), {seconds:.1} s, {}",
+                s.id,
+                a.target.display(),
+                written_as(a, self.format, self.word.as_deref()),
+                size(s.size),
+                size(self.written_bytes),
+                rate(s.size, seconds),
+            );
+            if to_stdout {
+                errln!("{line}");
+            } else {
+                outln!("{line}");
+            }
+        }
+    }
+}
+
 /// Says what can still be had of a snapshot that is damaged.
-fn with_what_is_left(snapshot: &str, e: VaultError) -> anyhow::Error {
-    let is_damage = e.is_damage();
-    let e = anyhow::Error::from(e);
-    if !is_damage {
+fn with_what_is_left(snapshot: &str, e: anyhow::Error) -> anyhow::Error {
+    if !e.downcast_ref::<VaultError>().is_some_and(VaultError::is_damage) {
         return e;
     }
     e.context(format!(

@@ -1,6 +1,7 @@
 //! A vault as a tree of files: `VM/DISK/SNAPSHOT.raw`, and links to them named `latest.raw` and by their times.
 
 use super::snapshot::SnapshotDevice;
+use crate::tags::is_tar;
 use export::{Attributes, BlockDevice, Entry, Extent, NodeId, NodeKind, Tree};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -253,7 +254,9 @@ impl Nodes {
     fn put_disk(&mut self, disk: &str, snapshots: &[&SnapshotEntry]) -> (NodeId, Totals) {
         let (mut entries, mut all) = (BTreeMap::new(), Totals::default());
         for s in snapshots {
-            let (file, modified) = (format!("{}.raw", s.id), time(s.time));
+            // An archive as it is stored.
+            let extension = if is_tar(s) { "mtar" } else { "raw" };
+            let (file, modified) = (format!("{}.{extension}", s.id), time(s.time));
             let path = format!("{disk}/{file}");
             let known = self.numbers.get(&path).copied();
             let id = known.unwrap_or_else(|| {
@@ -263,7 +266,9 @@ impl Nodes {
                 self.put(&path, modified, NodeContent::File(Arc::new(file)))
             });
             // Where two have the same time, the later one has the name.
-            for name in [format!("{}.raw", format_time(s.time)), "latest.raw".into()] {
+            let is_latest = snapshots.last().is_some_and(|last| last.id == s.id);
+            let latest = is_latest.then(|| format!("latest.{extension}"));
+            for name in latest.into_iter().chain([format!("{}.{extension}", format_time(s.time))]) {
                 let link = self.put(&format!("{disk}/{name}"), modified, NodeContent::Link(file.clone()));
                 entries.insert(name, link);
             }

@@ -1,6 +1,7 @@
 //! The disks of a job and their sources, as `sapwood backup` takes them.
 
 use crate::live::{domain_pattern, Definition, LiveSourceName, THEIR_OWN_NAMES};
+use crate::tags::TAR;
 use image::{Format, NbdSource};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeSeed, Error, MapAccess, Visitor};
@@ -60,8 +61,9 @@ impl DiskSource {
             (true, Some(_)) => return Ok(()),
             (false, None) => {}
         }
-        if let Some(format) = &self.source_format {
-            Format::by_name(format).ok_or_else(|| format!("{format:?} is no format: raw, qcow2, vmdk"))?;
+        if let Some(format) = self.source_format.as_ref().filter(|f| *f != TAR) {
+            Format::by_name(format)
+                .ok_or_else(|| format!("{format:?} is no format: raw, qcow2, vmdk, tar"))?;
         }
         if let Some(live) = LiveSourceName::parse(&self.source) {
             let live = live.map_err(|e| e.to_string())?;

@@ -43,6 +43,15 @@ impl NewFile {
         Ok(NewFile { file, path: path.into(), replace })
     }
 
+    /// Gives it these permissions; without, those of a file that it replaces, or else 640 minus the umask.
+    pub fn set_mode(&self, mode: Option<u32>, replaced: &Path) -> Result<()> {
+        let cannot = || format!("{}: cannot set its permissions", self.path.display());
+        let own = self.file.as_file().metadata().with_context(cannot)?.permissions().mode();
+        let old = replaced.metadata().ok().map(|m| m.permissions().mode());
+        let mode = mode.or(old).unwrap_or(own & 0o640);
+        self.file.as_file().set_permissions(Permissions::from_mode(mode & 0o7777)).with_context(cannot)
+    }
+
     /// Makes the file durable and gives it its name; with permissions and times of another one, if one is named.
     ///
     /// # Errors

@@ -259,6 +259,14 @@ impl Policy {
         Policy { global, isolated: true, ..self }
     }
 
+    /// The length of its chunks, if all have the same.
+    pub fn fixed_chunk_bytes(&self) -> Option<u32> {
+        match self.chunking {
+            ChunkSpec::Fixed { bytes } => Some(bytes),
+            ChunkSpec::ContentDefined { .. } => None,
+        }
+    }
+
     /// The policy with this name.
     pub fn by_name(name: &str) -> Result<Policy> {
         POLICIES.into_iter().find(|p| p.name == name).ok_or_else(|| {

@@ -7,12 +7,14 @@ use super::live;
 use super::machine::Machine;
 use super::report::DiskReport;
 use super::source_file;
+use super::tar_source;
 use super::volume;
 use crate::args::Backup;
 use crate::commands::names::{snapshots_of, source_format};
 use crate::live::{Definition, LiveSourceName};
 use crate::progress::watch;
 use crate::system::priority::run_at_idle_priority;
+use crate::tags::TAR;
 use crate::terminal::streams::{check_in, errln, note_done};
 use crate::{tags, times};
 use anyhow::{Context as _, Result};
@@ -83,7 +85,7 @@ fn plain_disk(quiet: bool, a: &Backup, vault: &Vault, options: BackupOptions) ->
         let why = format!("{option} is for the disks of a running machine (qmp:SOCKET#NODE, libvirt:DOMAIN)");
         return Err(VaultError::Usage(why).into());
     }
-    if a.bitmap.is_some() && a.source_format.is_some() {
+    if a.bitmap.is_some() && a.source_format.as_deref().is_some_and(|f| f != TAR) {
         return Err(
             VaultError::Usage("--bitmap is for NBD exports, which have no --source-format".into()).into()
         );
@@ -94,11 +96,20 @@ fn plain_disk(quiet: bool, a: &Backup, vault: &Vault, options: BackupOptions) ->
     if a.stdin_size.is_some() && a.source.as_os_str() != "-" && a.from_command.is_none() {
         return Err(VaultError::Usage("--stdin-size is for - and --from-command".into()).into());
     }
-    let said = source_format(a.source_format.as_deref())?;
     let snapshots = snapshots_of(vault, &a.disk)?;
+    let is_tar = match a.source_format.as_deref() {
+        Some(said) => said == TAR,
+        // Archives stay archives.
+        None => snapshots.last().is_some_and(|s| tags::is_tar(&s.entry)),
+    };
+    let said = if is_tar { None } else { source_format(a.source_format.as_deref())? };
     let file = if a.from_command.is_some() { None } else { source_file::of(&a.source) };
     let before = SourceFormat::of_disk(&snapshots);
     let (source, changes) = match (&a.bitmap, &a.from_command) {
+        _ if is_tar => {
+            let policy = options.policy.map_or_else(|| vault.policy(), Ok)?;
+            (tar_source::open(a, &policy)?, None)
+        }
         (_, Some(command)) => (command_source::open(command, said)?, None),
         (None, None) => {
             let how = SourceOptions {
@@ -131,7 +142,10 @@ fn plain_disk(quiet: bool, a: &Backup, vault: &Vault, options: BackupOptions) ->
     let format = source.format();
     let mut options = BackupOptions { since, ..options };
     let known = SourceFormat::read(format, said, before);
-    options.tags.extend(known.map(|f| (tags::SOURCE_FORMAT_TAG.to_owned(), f.tag())));
+    let known = if is_tar { Some(TAR.to_owned()) } else { known.map(SourceFormat::tag) };
+    options.tags.extend(known.map(|tag| (tags::SOURCE_FORMAT_TAG.to_owned(), tag)));
+    // The archive's size, which the source compares by itself, is not that of what is stored.
+    options.expected_bytes = options.expected_bytes.filter(|_| !is_tar);
     options.tags.extend(file.map(|file| (tags::SOURCE_TAG.to_owned(), file)));
     let source = limited(a, source);
     let report = watch(quiet, &a.disk, |p| vault.backup(&a.disk, source, &options, p))?;

@@ -1,7 +1,7 @@
 //! `sapwood nbd`
 
 use crate::args::{Args, Nbd};
-use crate::commands::names::{held_for, open, split};
+use crate::commands::names::{check_is_disk, held_for, open, split};
 use crate::devices::{OverlayDevice, SnapshotDevice};
 use crate::serving::{cache_bytes, Serving};
 use crate::system::own_directory::scratch;
@@ -26,6 +26,7 @@ pub fn run(args: &Args, a: &Nbd) -> Result<ExitCode> {
     let vault = open(args)?;
     let snapshot = vault.open_snapshot(disk, spec, &ReadCache::new(cache_bytes(a.serve.cache)))?;
     let entry = snapshot.entry().clone();
+    check_is_disk(disk, &entry)?;
     let name = format!("{disk}@{}", entry.id);
     let snapshot = Arc::new(SnapshotDevice::new(snapshot));
     // Before the overlay is made: without the hold it is worth nothing, and a vault that is only read takes none.

@@ -1,7 +1,7 @@
 //! The volumes of a snapshot's disk, and the lookup of files in them.
 
 use crate::args::Args;
-use crate::commands::names::{open, split};
+use crate::commands::names::{check_is_disk, open, split};
 use crate::devices::SnapshotDisk;
 use crate::terminal::escape::escaped;
 use crate::terminal::streams::errln;
@@ -47,6 +47,7 @@ impl Disk {
         let (disk, spec) = split(snapshot);
         let vault = open(args)?;
         let snapshot = vault.open_snapshot(disk, spec, &ReadCache::new(cache.unwrap_or(CACHE_BYTES)))?;
+        check_is_disk(disk, snapshot.entry())?;
         let name = format!("{disk}@{}", snapshot.entry().id);
         let volumes = filesystem::volumes(Arc::new(SnapshotDisk(snapshot)))?;
         Ok(Disk { name, volumes, opened: HashMap::new() })

@@ -27,9 +27,12 @@ impl Chosen {
 pub fn said(option: Option<&str>) -> Result<Option<TargetFormat>> {
     match option {
         None => Ok(None),
-        Some("raw") => Ok(Some(TargetFormat::Raw)),
+        // An archive as it is stored; the archive itself is no disk.
+        Some("raw" | "mtar" | "tar") => Ok(Some(TargetFormat::Raw)),
         Some("qcow2") => Ok(Some(TargetFormat::Qcow2)),
-        Some(f) => Err(VaultError::Usage(format!("{f:?} is no format to restore to: raw, qcow2"))),
+        Some(f) => Err(VaultError::Usage(format!(
+            "{f:?} is no format to restore to: raw, qcow2; of tar archives tar, mtar"
+        ))),
     }
 }
 

@@ -7,7 +7,7 @@ use arrival::Arrival;
 use place::Place;
 
 use crate::args::{Args, Restore};
-use crate::commands::names::{held_for, open, split};
+use crate::commands::names::{check_is_disk, held_for, open, split};
 use crate::devices::{ArrivingDevice, SnapshotBase, SnapshotDevice};
 use crate::progress::show_while;
 use crate::serving::{cache_bytes, Serving};
@@ -69,6 +69,7 @@ impl<'a> LiveRestore<'a> {
         let place = Place::of(a)?;
         let snapshot = vault.open_snapshot(disk, spec, &ReadCache::new(cache_bytes(a.serve.cache)))?;
         let entry = snapshot.entry().clone();
+        check_is_disk(disk, &entry)?;
         let name = format!("{disk}@{}", entry.id);
         let is_awaited = place.paths.map.exists() && (a.serve.socket.is_some() || a.serve.listen.is_some());
         let snapshot = Arc::new(SnapshotDevice::new(snapshot));

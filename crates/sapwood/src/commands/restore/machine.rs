@@ -2,11 +2,12 @@
 //! now.
 
 use super::format::{self, Chosen};
+use super::tar;
 use crate::args::{Args, Restore};
 use crate::commands::names::{open, split};
 use crate::live::{define, defined_disks, has_domain, relocate, Definition, Relocated};
 use crate::progress::watch;
-use crate::tags::{DISKS_TAG, INSTANT_TAG};
+use crate::tags::{is_tar, DISKS_TAG, INSTANT_TAG, TAR};
 use crate::terminal::output::{print_json, rate, size};
 use crate::terminal::streams::{errln, note_done, outln};
 use anyhow::{Context as _, Result};
@@ -232,8 +233,9 @@ impl Plan {
     fn targets(&self, dir: &Path, said: Option<TargetFormat>) -> Vec<Target> {
         let target = |(disk, snapshot, defined): &(String, SnapshotEntry, Option<TargetFormat>)| {
             let chosen = format::choose(said.or(*defined), Path::new("disk"), snapshot);
-            let name = format!("{}.{}", disk.replace('/', "-"), chosen.name());
-            Target { path: dir.join(name), chosen }
+            let format = if is_tar(snapshot) { TAR } else { chosen.name() };
+            let name = format!("{}.{format}", disk.replace('/', "-"));
+            Target { path: dir.join(name), chosen, format }
         };
         self.disks.iter().map(target).collect()
     }
@@ -271,6 +273,8 @@ fn tag<'a>(snapshot: &'a SnapshotEntry, name: &str) -> Option<&'a str> {
 struct Target {
     path: PathBuf,
     chosen: Chosen,
+    /// What errors and results call it.
+    format: &'static str,
 }
 
 fn read_text(vault: &Vault, disk: &str, snapshot: &SnapshotEntry) -> Result<String> {
@@ -294,7 +298,7 @@ fn located(text: &str, plan: &Plan, targets: &[Target]) -> Result<String> {
         let path =
             target.path.to_str().with_context(|| format!("{}: is not UTF-8", target.path.display()))?;
         let name = disk.split_once('/').map_or("", |(_, d)| d);
-        disks.push(Relocated { target: name.into(), path: path.into(), format: target.chosen.name() });
+        disks.push(Relocated { target: name.into(), path: path.into(), format: target.format });
     }
     relocate(text, &disks)
 }
@@ -312,7 +316,14 @@ fn restore(
         let (size, format) = (snapshot.size, target.chosen.format);
         create_target(&target.path, &TargetOptions { size, format, overwrite, allow_in_use, data, mode })
     };
-    let report = watch(args.quiet, disk, |p| vault.restore_to(disk, &snapshot.id.to_string(), make, p))?;
+    let (written_bytes, read_bytes) = if is_tar(snapshot) {
+        let done = tar::restore(args.quiet, a, vault, (disk, snapshot), &target.path)?;
+        (done.tar_bytes, None)
+    } else {
+        let id = snapshot.id.to_string();
+        let report = watch(args.quiet, disk, |p| vault.restore_to(disk, &id, make, p))?;
+        (report.written_bytes, Some(report.read_bytes))
+    };
     note_done(format!("{disk}@{} is restored to {}", snapshot.id, target.path.display()));
     if !args.json && !args.quiet {
         outln!("{disk}@{} to {} ({})", snapshot.id, target.path.display(), size(snapshot.size));
@@ -321,9 +332,9 @@ fn restore(
         "disk": disk,
         "snapshot": snapshot.id.to_string(),
         "target": target.path.to_string_lossy(),
-        "format": target.chosen.name(),
+        "format": target.format,
         "size": snapshot.size,
-        "written_bytes": report.written_bytes,
-        "read_bytes": report.read_bytes,
+        "written_bytes": written_bytes,
+        "read_bytes": read_bytes,
     }))
 }
