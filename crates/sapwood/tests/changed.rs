@@ -18,7 +18,7 @@ fn only_what_a_list_names_is_read() {
     std::fs::write(&disk, &bytes).unwrap();
     let rbd = bench.file("rbd", br#"[{"offset":9437184,"length":8192,"exists":"true"}]"#);
     let told = bench.json(&["backup", "vm/d", &disk, "--since", &first, "--changed", &rbd]);
-    assert_eq!(told["scan"], serde_json::json!({ "kind": "changed", "bytes": 4 << 20 }));
+    assert_eq!(told["scan"], serde_json::json!({ "kind": "changed", "bytes": 4 << 20, "why": null }));
     assert_eq!(told["new_bytes"], 8192);
     assert!(bench.restored("vm/d@latest") == bytes);
 

@@ -52,7 +52,7 @@ fn a_domain_is_backed_up_by_its_checkpoints() {
 
     let content = write(30 << 20, 4096, 3);
     let (second, raw, _) = back_up(&bench);
-    assert_eq!(second, json!({ "kind": "changed", "bytes": SEGMENT }));
+    assert_eq!(second, json!({ "kind": "changed", "bytes": SEGMENT, "why": null }));
     assert!(raw["why"].as_str().unwrap().contains("qcow2 images only"), "{raw}");
     assert!(bench.restored("vm/vda@latest") == content);
     let mut of_raw = vec![0; SMALL_BYTES];
@@ -60,7 +60,7 @@ fn a_domain_is_backed_up_by_its_checkpoints() {
     assert!(bench.restored("vm/vdb@latest") == of_raw);
     assert_eq!((libvirt.checkpoints().len(), libvirt.has_job()), (1, false));
     let (third, ..) = back_up(&bench);
-    assert_eq!(third, json!({ "kind": "changed", "bytes": 0 }));
+    assert_eq!(third, json!({ "kind": "changed", "bytes": 0, "why": null }));
 
     // What it is made of, in as many versions.
     assert_eq!(bench.snapshots("vm/definition").len(), 3);
@@ -90,7 +90,7 @@ fn a_domain_is_backed_up_by_its_checkpoints() {
     let content = write(20 << 20, 4096, 7);
     libvirt.virsh(&["destroy", "vm", "--graceful"]);
     libvirt.virsh(&["start", "vm"]);
-    assert_eq!(back_up(&bench).0, json!({ "kind": "changed", "bytes": SEGMENT }));
+    assert_eq!(back_up(&bench).0, json!({ "kind": "changed", "bytes": SEGMENT, "why": null }));
     assert!(bench.restored("vm/vda@latest") == content);
     // Killed, it does not, and libvirt says so.
     let content = write(24 << 20, 4096, 8);
@@ -100,7 +100,7 @@ fn a_domain_is_backed_up_by_its_checkpoints() {
     assert!(sixth["why"].as_str().unwrap().contains("libvirt cannot tell what changed"), "{sixth}");
     assert!(bench.restored("vm/vda@latest") == content);
     let content = write(21 << 20, 4096, 7);
-    assert_eq!(back_up(&bench).0, json!({ "kind": "changed", "bytes": SEGMENT }));
+    assert_eq!(back_up(&bench).0, json!({ "kind": "changed", "bytes": SEGMENT, "why": null }));
     assert!(bench.restored("vm/vda@latest") == content);
     assert_eq!((libvirt.checkpoints().len(), libvirt.has_job()), (1, false));
     bench.verify();
@@ -235,7 +235,7 @@ fn a_disk_that_was_copied_to_another_image_is_read_whole() {
     libvirt.write("vda", 0, 4096, 4);
     wanted[..4096].fill(4);
     let (moved, ..) = back_up(&bench);
-    assert_eq!(moved, json!({ "kind": "changed", "bytes": SEGMENT }));
+    assert_eq!(moved, json!({ "kind": "changed", "bytes": SEGMENT, "why": null }));
     assert!(bench.restored("vm/vda@latest") == wanted);
     // The file of a running domain.
     bench.fails(&["backup", "vm/vda", &copy], REFUSED, &["is in use by qemu-system", "libvirt:DOMAIN"]);

@@ -74,7 +74,11 @@ fn exports_are_read_and_bitmaps_say_what_changed() {
     qemu_io(&image, "write -q -z 200M 1M");
     let export = Export::of(&image, &socket, Some("b0"));
     let second = bench.json(&["backup", "vm/vda", &uri, "--since", since, "--bitmap", "b0"]);
-    assert_eq!(second["scan"], serde_json::json!({ "kind": "changed", "bytes": 12 << 20 }), "three segments");
+    assert_eq!(
+        second["scan"],
+        serde_json::json!({ "kind": "changed", "bytes": 12 << 20, "why": null }),
+        "three segments"
+    );
     assert!(bench.restored("vm/vda@latest") == raw());
     // The bitmap is older than the newest snapshot by now.
     let third = bench.json(&["backup", "vm/vda", &uri, "--since", since, "--bitmap", "b0"]);

@@ -136,15 +136,15 @@ fn snapshots_of_volumes_are_backed_up() {
     disk[33 * MIB..33 * MIB + 4096].fill(7);
     volume(&["snapshot", "web@b"]);
     let second = backup("web@b");
-    assert_eq!(second["scan"], serde_json::json!({ "kind": "changed", "bytes": 4 * MIB }));
+    assert_eq!(second["scan"], serde_json::json!({ "kind": "changed", "bytes": 4 * MIB, "why": null }));
     assert!(bench.restored("web01/vda") == disk);
     server.stop();
 
     // Nobody serves it.
     let again = backup("web@b");
-    assert_eq!(again["scan"], serde_json::json!({ "kind": "changed", "bytes": 0 }));
+    assert_eq!(again["scan"], serde_json::json!({ "kind": "changed", "bytes": 0, "why": null }));
     let earlier = backup("web@a");
-    assert_eq!(earlier["scan"], serde_json::json!({ "kind": "changed", "bytes": 4 * MIB }));
+    assert_eq!(earlier["scan"], serde_json::json!({ "kind": "changed", "bytes": 4 * MIB, "why": null }));
     let older = bench.restored(&format!("web01/vda@{}", earlier["snapshot"].as_str().unwrap()));
     assert!(older[..33 * MIB] == disk[..33 * MIB] && older[33 * MIB..].iter().all(|b| *b == 0));
 
