@@ -16,6 +16,14 @@ pub enum ImageError {
         /// What is wrong, with offsets and values.
         why: String,
     },
+    /// A list of changes cannot be understood.
+    #[error("{path}: no list of changes: {why}")]
+    Changes {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// A feature that is known and not supported.
     #[error("{path}: {what} is not supported{}", .hint.map(|h| format!("; {h}")).unwrap_or_default())]
     Unsupported {

@@ -81,7 +81,10 @@ impl LiveSourceName {
         if let Some(domain) = source_text.strip_prefix("libvirt:") {
             // What virsh would take for an option is no name of a domain either.
             if domain.is_empty() || domain.starts_with('-') {
-                return Some(Err(VaultError::Usage(format!("{source_text}: write libvirt:DOMAIN")).into()));
+                return Some(Err(VaultError::Usage(format!(
+                    "{source_text} names no domain; write libvirt:DOMAIN"
+                ))
+                .into()));
             }
             return Some(Ok(LiveSourceName::Libvirt { domain: domain.into() }));
         }
@@ -91,7 +94,10 @@ impl LiveSourceName {
             None => (rest, None),
         };
         if socket.is_empty() || node.is_some_and(str::is_empty) {
-            let why = format!("{}: write qmp:SOCKET#NODE, or qmp:SOCKET for all disks", source.display());
+            let why = format!(
+                "{} names no socket, or no node; write qmp:SOCKET#NODE, or qmp:SOCKET for all disks",
+                source.display()
+            );
             return Some(Err(VaultError::Usage(why).into()));
         }
         Some(Ok(LiveSourceName::Qemu { socket: socket.into(), node: node.map(str::to_owned) }))

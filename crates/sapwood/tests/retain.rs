@@ -49,7 +49,7 @@ fn rules_say_what_stays() {
     ] {
         assert!(text.contains(line), "{line}: {text}");
     }
-    assert!(text.contains("7 snapshots stay, 17 were deleted"), "{text}");
+    assert!(text.contains("7 snapshots left, 17 deleted"), "{text}");
     let counts = ["web01/vda", "web02/vda", "db/vda"].map(|disk| bench.snapshots(disk).len());
     assert_eq!(counts, [4, 3, 12]);
     let quiet = bench.done(&["-q", "retain", "--all", "--within", "48h"]);

@@ -7,7 +7,7 @@ use crate::args::Args;
 use crate::commands::names::{open, split};
 use crate::progress::watch;
 use crate::terminal::exit_code::DAMAGED;
-use crate::terminal::output::{print_json, rate, size};
+use crate::terminal::output::{counted, print_json, rate, size};
 use crate::terminal::streams::{errln, outln, toldln};
 use anyhow::Result;
 use serde_json::{json, Value};
@@ -90,7 +90,10 @@ fn summary(r: &VerifyReport, data: bool, seconds: f64) -> String {
         n => format!("{n} damaged objects"),
     };
     format!(
-        "{} disks, {} snapshots, {} containers, {} objects, {read}: {found}, {seconds:.1} s{speed}",
-        r.disks, r.snapshots, r.containers, r.objects_checked
+        "{}, {}, {}, {}, {read}: {found}, {seconds:.1} s{speed}",
+        counted(r.disks, "disk"),
+        counted(r.snapshots, "snapshot"),
+        counted(r.containers, "container"),
+        counted(r.objects_checked, "object")
     )
 }

@@ -87,6 +87,12 @@ pub fn rate(bytes: u64, seconds: f64) -> String {
     format!("{}/s", size((bytes as f64 / seconds.max(1e-9)) as u64))
 }
 
+/// `1 disk`, `2 disks`: a number of things that an s makes many.
+pub fn counted(n: impl TryInto<u64>, what: &str) -> String {
+    let n = n.try_into().unwrap_or(u64::MAX);
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 /// `12.3 %`.
 pub fn percent(part: u64, whole: u64) -> String {
     format!("{:.1} %", if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 })

@@ -21,7 +21,7 @@ fn all_is_well() {
     let jobs = Jobs::new(TWO_DISKS);
     jobs.done(&["run"]);
     let line = first_line(&jobs, &[], OK);
-    assert!(line.starts_with("SAPWOOD OK - 2 disks, 1 jobs, "), "{line}");
+    assert!(line.starts_with("SAPWOOD OK - 2 disks, 1 job, "), "{line}");
     assert!(line.contains(" free | disks=2 stored="), "{line}");
     let said = jobs.done(&["status"]);
     let snapshot = &jobs.bench.snapshots("web01/vda")[0];
@@ -45,7 +45,7 @@ fn a_vault_alone_has_a_status() {
     let bench = Bench::new("balanced");
     bench.backup("a/x", &bench.file("a.raw", &random(1000, 1)));
     let said = String::from_utf8(bench.done(&["status"]).stdout).unwrap();
-    assert!(said.starts_with("SAPWOOD OK - 1 disks, 0 jobs, "), "{said}");
+    assert!(said.starts_with("SAPWOOD OK - 1 disk, 0 jobs, "), "{said}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ const SECTOR_BYTES: u64 = 512;
 
 /// Ranges, and the bytes of the blocks that they are made of.
 pub(super) fn parse(path: &str, text: &[u8]) -> Result<(Vec<Range<u64>>, u64)> {
-    let wrong = |why: String| ImageError::corrupt(path, "list of changes", why);
+    let wrong = |why: String| ImageError::Changes { path: path.to_owned(), why };
     let text = std::str::from_utf8(text).map_err(|e| wrong(format!("is not text: {e}")))?;
     match text.trim_start().as_bytes().first() {
         Some(b'[') => json(text).map(|ranges| (ranges, 1)),

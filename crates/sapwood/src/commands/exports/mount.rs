@@ -7,7 +7,7 @@ use crate::serving::cache_bytes;
 use crate::system::purpose::Purpose;
 use crate::system::signals::EndSignal;
 use crate::terminal::outcome::with_damage;
-use crate::terminal::output::print_json;
+use crate::terminal::output::{counted, print_json};
 use crate::terminal::streams::{check_out, errln, outln};
 use anyhow::{Context, Result};
 use export::fuse::{MountOptions, UnmountOutcome};
@@ -44,7 +44,7 @@ pub fn run(args: &Args, a: &Mount) -> Result<ExitCode> {
     if args.json {
         print_json(&json!({ "mountpoint": place, "disk_count": disks, "snapshot_count": snapshots }));
     } else if !args.quiet {
-        outln!("{snapshots} snapshots of {disks} disks at {place}");
+        outln!("{} of {} at {place}", counted(snapshots, "snapshot"), counted(disks, "disk"));
     }
     check_out()?;
     let purpose = Purpose::start(&a.command, &[("SAPWOOD_MOUNT", mountpoint.as_os_str())]);

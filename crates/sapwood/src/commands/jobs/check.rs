@@ -3,7 +3,7 @@
 use crate::args::Args;
 use crate::jobs::config::Config;
 use crate::jobs::settings::Job;
-use crate::terminal::output::{print_json, table};
+use crate::terminal::output::{counted, print_json, table};
 use crate::terminal::streams::outln;
 use anyhow::Result;
 use serde_json::{json, Value};
@@ -29,7 +29,7 @@ pub fn run(args: &Args, file: Option<&Path>) -> Result<ExitCode> {
     if !rows.is_empty() {
         table(&["job", ">disks", "schedule", "next due"], &rows);
     }
-    outln!("{}: no errors, {} jobs", config.path.display(), config.jobs.len());
+    outln!("{}: no errors, {}", config.path.display(), counted(config.jobs.len(), "job"));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -12,7 +12,7 @@ use crate::jobs::state::{Outcome, StateDir};
 use crate::progress::{catch_signals, is_stopped};
 use crate::terminal::exit_code::{FAILED, INTERRUPTED, REFUSED};
 use crate::terminal::outcome::one_line;
-use crate::terminal::output::{print_json, size};
+use crate::terminal::output::{counted, print_json, size};
 use crate::terminal::streams::{errln, outln};
 use anyhow::Result;
 use serde_json::{json, Value};
@@ -136,22 +136,21 @@ impl Total {
     }
 
     fn line(&self, seconds: f64) -> String {
-        let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
         let failed = self.jobs.iter().filter(|j| j.outcome() == Outcome::Failed).count() + self.failed.len();
         let (done, not): (Vec<usize>, Vec<usize>) = self.jobs.iter().map(JobReport::counts).unzip();
         let (done, not): (usize, usize) = (done.iter().sum(), not.iter().sum());
-        let mut parts = vec![format!("{}, {failed} failed", count(self.jobs.len(), "job"))];
+        let mut parts = vec![format!("{}, {failed} failed", counted(self.jobs.len(), "job"))];
         if !self.running.is_empty() {
             parts.push(format!("{} running already", self.running.len()));
         }
-        parts.push(format!("{} backed up, {not} not", count(done, "disk")));
+        parts.push(format!("{} backed up, {not} not", counted(done, "disk")));
         let deleted: u64 = self.jobs.iter().map(|j| j.deleted_snapshots).sum();
         let freed: u64 = self.jobs.iter().map(|j| j.freed_bytes).sum();
         let copied: u64 = self.jobs.iter().map(|j| j.copied_snapshots).sum();
         if copied > 0 {
-            parts.push(format!("{copied} snapshots copied"));
+            parts.push(format!("{} copied", counted(copied, "snapshot")));
         }
-        parts.push(format!("{deleted} snapshots deleted, {} given back", size(freed)));
+        parts.push(format!("{} deleted, {} given back", counted(deleted, "snapshot"), size(freed)));
         let stopped = if is_stopped() { "interrupted: " } else { "" };
         format!("{stopped}{}, {seconds:.1} s", parts.join("; "))
     }

@@ -8,7 +8,7 @@ use crate::commands::names::{open, split};
 use crate::live::{define, defined_disks, has_domain, relocate, Definition, Relocated};
 use crate::progress::watch;
 use crate::tags::{is_tar, DISKS_TAG, INSTANT_TAG, TAR};
-use crate::terminal::output::{print_json, rate, size};
+use crate::terminal::output::{counted, print_json, rate, size};
 use crate::terminal::streams::{errln, note_done, outln};
 use anyhow::{Context as _, Result};
 use image::{create_target, TargetFormat, TargetOptions};
@@ -86,8 +86,8 @@ pub fn run(args: &Args, a: &Restore, dir: &Path) -> Result<ExitCode> {
     } else if !args.quiet {
         let bytes: u64 = plan.disks.iter().map(|d| d.1.size).sum();
         let when = time.map_or_else(|| "of different times".into(), |t| format!("of {}", format_time(t)));
-        let count = plan.disks.len();
-        outln!("{machine}: {count} disks {when}, {}, {seconds:.1} s, {}", size(bytes), rate(bytes, seconds));
+        let count = counted(plan.disks.len(), "disk");
+        outln!("{machine}: {count} {when}, {}, {seconds:.1} s, {}", size(bytes), rate(bytes, seconds));
         if let Some(path) = &definition {
             outln!("{}", next_step(a, machine, path));
         }

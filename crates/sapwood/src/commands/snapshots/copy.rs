@@ -6,7 +6,7 @@ use crate::commands::snapshots::pattern::{self, Named};
 use crate::live::{CHECKPOINT_TAG, IMAGE_TAG};
 use crate::progress;
 use crate::terminal::outcome::{exit_code, one_line, with_damage};
-use crate::terminal::output::{print_json, size};
+use crate::terminal::output::{counted, print_json, size};
 use crate::terminal::streams::{errln, note_done, outln, toldln};
 use anyhow::Result;
 use serde_json::{json, Value};
@@ -52,7 +52,8 @@ pub fn run(args: &Args, a: &Copy) -> Result<ExitCode> {
     } else {
         toldln!(
             args.quiet,
-            "{snapshots} snapshots copied: {} read, {} stored, {seconds:.2} s",
+            "{} copied: {} read, {} stored, {seconds:.2} s",
+            counted(snapshots, "snapshot"),
             size(read),
             size(stored)
         );
@@ -106,8 +107,8 @@ fn tell(Done { name, report, .. }: &Done) {
     let read: u64 = report.copied.iter().map(|c| c.read_bytes).sum();
     let stored: u64 = report.copied.iter().map(|c| c.snapshot.stored_bytes).sum();
     let mut line = format!(
-        "{name}: {} snapshots copied, {} read, {} stored",
-        report.copied.len(),
+        "{name}: {} copied, {} read, {} stored",
+        counted(report.copied.len(), "snapshot"),
         size(read),
         size(stored)
     );

@@ -5,7 +5,7 @@ use crate::commands::names::open;
 use crate::commands::snapshots::delete::Total;
 use crate::terminal::ask::{can_ask, is_wanted};
 use crate::terminal::outcome::exit_code;
-use crate::terminal::output::{print_json, size};
+use crate::terminal::output::{counted, print_json, size};
 use crate::terminal::streams::{note_done, toldln};
 use anyhow::Result;
 use serde_json::json;
@@ -15,12 +15,10 @@ use vault::VaultError;
 
 pub fn run(args: &Args, disk: &str, yes: bool) -> Result<ExitCode> {
     let vault = open(args)?;
-    let snapshots = vault.snapshots(Some(disk))?.snapshots.len();
-    let ask = || can_ask() && is_wanted(&format!("Remove {disk} with its {snapshots} snapshots?"));
+    let snapshots = counted(vault.snapshots(Some(disk))?.snapshots.len(), "snapshot");
+    let ask = || can_ask() && is_wanted(&format!("Remove {disk} with its {snapshots}?"));
     if !yes && !ask() {
-        let why = format!(
-            "{disk}: was not removed; --yes removes it and its {snapshots} snapshots without a question"
-        );
+        let why = format!("{disk}: was not removed; --yes removes it and its {snapshots} without a question");
         return Err(VaultError::Refused(why).into());
     }
     let start = Instant::now();
@@ -37,7 +35,8 @@ pub fn run(args: &Args, disk: &str, yes: bool) -> Result<ExitCode> {
     } else {
         toldln!(
             args.quiet,
-            "removed {disk} and its {removed} snapshots; {} given back, {seconds:.2} s",
+            "removed {disk} and its {}; {} given back, {seconds:.2} s",
+            counted(removed, "snapshot"),
             size(total.freed_bytes)
         );
         total.explain(args.quiet);

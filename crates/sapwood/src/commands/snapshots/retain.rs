@@ -7,7 +7,7 @@ use crate::commands::snapshots::pattern::{self, Named};
 use crate::jobs::config::Config;
 use crate::jobs::schedule::Zone;
 use crate::terminal::outcome::{exit_code, one_line, with_damage};
-use crate::terminal::output::{print_json, size, table};
+use crate::terminal::output::{counted, print_json, size, table};
 use crate::terminal::streams::{errln, note_done, outln, toldln};
 use anyhow::Result;
 use serde_json::json;
@@ -43,11 +43,12 @@ pub fn run(args: &Args, a: &Retain) -> Result<ExitCode> {
         show(args, &done);
         let (stay, go) = count(&done);
         if a.dry_run {
-            outln!("{stay} snapshots would stay, {go} would be deleted");
+            outln!("{} would stay, {go} would be deleted", counted(stay, "snapshot"));
         } else {
             toldln!(
                 args.quiet,
-                "{stay} snapshots stay, {go} were deleted; {} given back, {seconds:.2} s",
+                "{} left, {go} deleted; {} given back, {seconds:.2} s",
+                counted(stay, "snapshot"),
                 size(total.freed_bytes)
             );
             total.explain(args.quiet);

@@ -3,7 +3,7 @@
 use crate::args::Args;
 use crate::commands::names::open;
 use crate::terminal::exit_code::{DAMAGED, REFUSED};
-use crate::terminal::output::{print_json, size};
+use crate::terminal::output::{counted, print_json, size};
 use crate::terminal::streams::{note_done, outln, toldln};
 use anyhow::Result;
 use serde_json::json;
@@ -51,10 +51,10 @@ fn show(args: &Args, r: &GcReport, dry_run: bool, seconds: f64) -> Result<ExitCo
         let would = if dry_run { "would remove" } else { "removed" };
         toldln!(
             args.quiet && !dry_run,
-            "{would} {} orphans and {} dead sessions; {} containers compacted ({} to {}); {} given back, {seconds:.2} s",
-            r.orphans,
-            r.dead_sessions,
-            r.compacted.containers,
+            "{would} {} and {}; {} compacted ({} to {}); {} given back, {seconds:.2} s",
+            counted(r.orphans, "orphan"),
+            counted(r.dead_sessions, "dead session"),
+            counted(r.compacted.containers, "container"),
             size(r.compacted.before_bytes),
             size(r.compacted.after_bytes),
             size(r.freed_bytes),

@@ -5,7 +5,7 @@ use super::job_status::JobStatus;
 use super::level::Problem;
 use crate::commands::names::split;
 use crate::jobs::sizes::Growth;
-use crate::terminal::output::{age, size, table};
+use crate::terminal::output::{age, counted, size, table};
 use crate::terminal::streams::outln;
 use serde_json::{json, Value};
 use vault::{format_time, DiskHealth, DiskVerification, Health, HeldFor, SessionInfo};
@@ -63,7 +63,8 @@ fn summary(status: &Status) -> String {
     if let Some(health) = &status.vault {
         let free = health.free_bytes.map(|free| format!(", {} free", size(free))).unwrap_or_default();
         let (disks, jobs) = (health.disks.len(), status.jobs.len());
-        parts.push(format!("{disks} disks, {jobs} jobs, {} stored{free}", size(health.stored_bytes)));
+        let (disks, jobs) = (counted(disks, "disk"), counted(jobs, "job"));
+        parts.push(format!("{disks}, {jobs}, {} stored{free}", size(health.stored_bytes)));
     }
     // What plugins take for the beginning of figures.
     parts.join("; ").replace('|', "/")
