@@ -1,11 +1,12 @@
 //! Serving a block device or a tree of files to others.
 //!
-//! It serves a [`BlockDevice`], or a [`Tree`] whose files are block devices. What implements them (a snapshot, an
+//! It serves a [`BlockDevice`], a [`Tree`] whose files are block devices, or a file system ([`files::Files`]). What implements them (a snapshot, an
 //! overlay, a live volume) is not known here.
 
 #![deny(missing_docs)]
 
 mod device;
+pub mod files;
 pub mod fuse;
 pub mod nbd;
 mod tree;

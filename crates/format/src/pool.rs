@@ -5,14 +5,17 @@
 
 mod catalog;
 mod entry;
+mod file;
 mod filter_part;
 mod geometry;
 mod journal;
+mod names_header;
 mod page;
 mod superblock;
 
 pub use catalog::{CatalogEntry, CatalogState, MapRoot, Sharing, VolumeId, CATALOG_NAME_BYTES_MAX};
 pub use entry::{MapEntry, StoreEntry, SummaryEntry, COUNT_MAX};
+pub use file::{FileKind, FileRecord, FileTime, LINK_BYTES_MAX};
 pub use filter_part::{FilterEntry, FilterHeader, FilterPart};
 pub use geometry::{
     Geometry, GroupNo, PoolBlock, Slot, BLOCK_BYTES, FILTER_PART_BYTES, MAP_SLOTS, STORE_SLOTS,
@@ -20,5 +23,6 @@ pub use geometry::{
 pub use journal::{
     ChunkHeader, JournalReader, JournalRecord, JournalWriter, CHUNK_HEADER_BYTES, SET_BYTES_MAX,
 };
+pub use names_header::NamesHeader;
 pub use page::{PageHeader, PageKind, PAGE_HEADER_BYTES};
 pub use superblock::{JournalTail, PoolId, Superblock};

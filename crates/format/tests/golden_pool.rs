@@ -7,9 +7,9 @@
 use std::path::PathBuf;
 
 use format::pool::{
-    CatalogEntry, CatalogState, FilterEntry, FilterHeader, FilterPart, Geometry, JournalReader,
-    JournalRecord, JournalTail, JournalWriter, MapEntry, PageHeader, PageKind, PoolBlock, PoolId, Sharing,
-    StoreEntry, SummaryEntry, Superblock, VolumeId, BLOCK_BYTES,
+    CatalogEntry, CatalogState, FileKind, FileRecord, FileTime, FilterEntry, FilterHeader, FilterPart,
+    Geometry, JournalReader, JournalRecord, JournalTail, JournalWriter, MapEntry, NamesHeader, PageHeader,
+    PageKind, PoolBlock, PoolId, Sharing, StoreEntry, SummaryEntry, Superblock, VolumeId, BLOCK_BYTES,
 };
 
 const POOL: PoolId = PoolId([0x5a; 16]);
@@ -114,4 +114,46 @@ fn filter_checkpoint() {
     let mut read = Vec::new();
     FilterPart::read(&bytes[BLOCK_BYTES..], 4, |entry| read.push(entry)).unwrap();
     assert_eq!(read, entries);
+}
+
+#[test]
+fn file() {
+    let time = |seconds| FileTime { seconds, nanoseconds: 999_999_999 };
+    let link = FileRecord {
+        kind: FileKind::Link,
+        mode: 0o777,
+        links: 1,
+        user: 1000,
+        group: 100,
+        device: 0,
+        volume: 0,
+        size: 9,
+        parent: 0,
+        accessed: time(1),
+        modified: time(-2),
+        changed: time(3),
+        created: time(4),
+        target: b"../images".to_vec(),
+    };
+    let file =
+        FileRecord { kind: FileKind::File, volume: 77, size: 1 << 40, target: Vec::new(), ..link.clone() };
+    for (name, record) in [("pool-link", link), ("pool-file", file)] {
+        let bytes = golden(name, &record.encode());
+        assert_eq!(FileRecord::decode(&bytes), Ok(record.clone()));
+        assert_eq!(bytes, record.encode());
+        assert!(FileRecord::decode(&bytes[..20]).is_err());
+    }
+}
+
+#[test]
+fn names() {
+    let header = NamesHeader { len: 1 << 20 };
+    let bytes = golden("pool-names", &header.encode());
+    assert_eq!(NamesHeader::decode(&bytes.clone().try_into().unwrap()), Ok(Some(header)));
+    assert_eq!(NamesHeader::decode(&[0; NamesHeader::BYTES]), Ok(None));
+    for at in 0..bytes.len() {
+        let mut wrong: [u8; NamesHeader::BYTES] = bytes.clone().try_into().unwrap();
+        wrong[at] ^= 1;
+        assert!(NamesHeader::decode(&wrong).is_err(), "byte {at}");
+    }
 }

@@ -51,6 +51,21 @@ impl Catalog {
         }
     }
 
+    /// Whether the file system made it: such volumes have no name that a command takes.
+    pub fn is_of_files(&self, entry: &CatalogEntry) -> bool {
+        entry.state == CatalogState::Volume && entry.name.starts_with(FILES_MARK)
+    }
+
+    /// The slot of a volume with an id.
+    pub fn find_id(&self, id: VolumeId) -> Option<(u32, &CatalogEntry)> {
+        self.entries().find(|(_, entry)| entry.id == id && entry.state == CatalogState::Volume)
+    }
+
+    /// How many slots are empty.
+    pub fn vacancies(&self) -> u64 {
+        u64::from(self.engine.geometry.catalog_slots()) - self.entries.len() as u64
+    }
+
     /// The slot with a full name.
     pub fn find(&self, name: &str) -> Option<(u32, &CatalogEntry)> {
         self.entries()
@@ -105,6 +120,9 @@ impl Catalog {
         self.entries.remove(&index);
     }
 }
+
+/// What the names of the file system's volumes begin with; no other name may.
+pub(crate) const FILES_MARK: char = '#';
 
 /// Refuses names that a command line or a URL would not carry.
 pub(crate) fn check_name(name: &str) -> Result<()> {

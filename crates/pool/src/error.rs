@@ -51,6 +51,14 @@ impl PoolError {
         }
     }
 
+    /// What was behind an error that went through the hands of others.
+    pub(crate) fn from_io(error: io::Error) -> Self {
+        match error.downcast::<PoolError>() {
+            Ok(error) => error,
+            Err(source) => PoolError::Io { what: "the file system".into(), source },
+        }
+    }
+
     /// A call of the device that failed.
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();

@@ -1,6 +1,7 @@
 //! A pool: made, opened, asked for volumes, closed.
 
 mod changed;
+mod file_volumes;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +20,7 @@ use crate::error::{PoolError, Result};
 use crate::volume::{InFlight, Opened, Volume};
 
 pub use changed::SnapshotFacts;
+pub(crate) use file_volumes::FILE_SIZE_MAX;
 
 /// What one can choose when a pool is opened.
 #[derive(Clone, Copy, Debug)]
@@ -166,7 +168,7 @@ impl Pool {
         let catalog = self.catalog.lock();
         let mut volumes: Vec<_> = catalog
             .entries()
-            .filter(|(_, entry)| entry.state != CatalogState::Deleted)
+            .filter(|(_, entry)| entry.state != CatalogState::Deleted && !catalog.is_of_files(entry))
             .map(|(_, entry)| VolumeInfo {
                 name: catalog.full_name(entry),
                 size: entry.size,
@@ -222,6 +224,7 @@ impl Pool {
             slot,
             sharing: entry.sharing,
             is_snapshot: entry.state == CatalogState::Snapshot,
+            urgency: file_volumes::urgency_of(entry),
             in_flight: Arc::clone(&self.in_flight),
         }));
         open.insert(index, Arc::downgrade(&volume));
@@ -251,7 +254,8 @@ impl Pool {
             created: now(),
             name: name.into(),
         };
-        self.put_entry(&mut catalog, index, entry, None)
+        self.put_entry(&mut catalog, index, entry, None)?;
+        self.engine.flush()
     }
 
     /// Makes a snapshot `volume@name` of a volume as it is now, in constant time. It is durable when this returns.
@@ -295,7 +299,8 @@ impl Pool {
         let (index, id) = catalog.vacant()?;
         let (origin, name) = (Some(of.id), name.into());
         let entry = CatalogEntry { state, id, origin, created: now(), name, ..of };
-        self.put_entry(catalog, index, entry, Some(source))
+        self.put_entry(catalog, index, entry, Some(source))?;
+        self.engine.flush()
     }
 
     /// Puts an entry into a slot; it gets the root that another slot has.
@@ -321,7 +326,7 @@ impl Pool {
             Ok(entry)
         })?;
         catalog.put(index, page, entry);
-        self.engine.flush()
+        Ok(())
     }
 
     /// Deletes a volume or a snapshot. It is gone when this returns; its blocks are freed behind it.
@@ -335,19 +340,30 @@ impl Pool {
                 snapshots.join(", ")
             )));
         }
-        let mut entry = entry.clone();
+        let entry = entry.clone();
+        let entry = self.mark_deleted(&mut catalog, index, entry)?;
+        drop(catalog);
+        self.engine.flush()?;
+        self.reap(vec![(index, entry)]);
+        Ok(())
+    }
+
+    /// Marks a slot that nobody has open: its blocks are to be freed.
+    fn mark_deleted(
+        &self,
+        catalog: &mut Catalog,
+        index: u32,
+        mut entry: CatalogEntry,
+    ) -> Result<CatalogEntry> {
         entry.state = CatalogState::Deleted;
         let (slot, page) = catalog.slot(index)?;
-        self.check_unused(index, name)?;
+        self.check_unused(index, &entry.name)?;
         self.engine.transact(|t| {
             t.set(&page, slot.offset, &entry.encode()[..1]);
             Ok(())
         })?;
         catalog.put(index, page, entry.clone());
-        drop(catalog);
-        self.engine.flush()?;
-        self.reap(vec![(index, entry)]);
-        Ok(())
+        Ok(entry)
     }
 
     /// Fails for a volume that somebody has open. The caller has the catalog, so that nobody opens it meanwhile.
@@ -365,17 +381,24 @@ impl Pool {
         if entry.state != CatalogState::Volume || size == 0 || size % 512 != 0 || size > 1 << 50 {
             return Err(PoolError::Refused(format!("{name} cannot have {size} bytes")));
         }
-        let mut entry = entry.clone();
+        let entry = entry.clone();
         self.check_unused(index, name)?;
         let volume = self.open_slot(&catalog, index, &entry)?;
         if size < volume.size() {
             volume.zero(size, volume.size() - size)?;
         }
+        self.set_size(&mut catalog, index, entry, size)?;
+        self.engine.flush()
+    }
+
+    /// Changes a size. Nothing is beyond the new one, and readers may go on: what is above the old root is new.
+    fn set_size(&self, catalog: &mut Catalog, index: u32, entry: CatalogEntry, size: u64) -> Result<()> {
         let (slot, page) = catalog.slot(index)?;
         let level = MapRoot::level_for(size);
         let mut nodes = Vec::new();
         let stream = crate::engine::Stream::default();
-        for _ in volume.root().level..level {
+        let before = MapRoot::read(&page.array::<{ CatalogEntry::BYTES }>(slot.offset));
+        for _ in before.level..level {
             nodes.push(self.engine.with_room(|| self.engine.allocate(&stream, 1, Urgency::Usual))?);
         }
         let (used, now) = self.engine.transact(|t| {
@@ -394,9 +417,8 @@ impl Pool {
         })?;
         nodes.drain(..used);
         nodes.into_iter().for_each(|node| self.engine.give_back(node));
-        entry = now;
-        catalog.put(index, page, entry);
-        self.engine.flush()
+        catalog.put(index, page, now);
+        Ok(())
     }
 
     /// Frees what was deleted, in a thread of its own. Each slot is freed by one thread.
@@ -426,6 +448,7 @@ impl Pool {
             slot,
             sharing: entry.sharing,
             is_snapshot: false,
+            urgency: Urgency::Freeing,
             in_flight: Arc::clone(&self.in_flight),
         });
         while volume.reap_step()? {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use format::pool::{CatalogEntry, MapRoot, Sharing, Slot};
 
-use crate::engine::{Engine, Page, Stream};
+use crate::engine::{Engine, Page, Stream, Urgency};
 use crate::error::{PoolError, Result};
 
 pub(crate) use in_flight::InFlight;
@@ -27,6 +27,8 @@ pub struct Volume {
     slot: Slot,
     sharing: Sharing,
     is_snapshot: bool,
+    /// Whether its writes may take the last blocks.
+    urgency: Urgency,
     data: Stream,
     nodes: Stream,
     in_flight: Arc<InFlight>,
@@ -40,12 +42,13 @@ pub(crate) struct Opened {
     pub slot: Slot,
     pub sharing: Sharing,
     pub is_snapshot: bool,
+    pub urgency: Urgency,
     pub in_flight: Arc<InFlight>,
 }
 
 impl Volume {
     pub(crate) fn new(opened: Opened) -> Self {
-        let Opened { engine, name, catalog, slot, sharing, is_snapshot, in_flight } = opened;
+        let Opened { engine, name, catalog, slot, sharing, is_snapshot, urgency, in_flight } = opened;
         Volume {
             engine,
             name,
@@ -53,6 +56,7 @@ impl Volume {
             slot,
             sharing,
             is_snapshot,
+            urgency,
             data: Stream::default(),
             nodes: Stream::default(),
             in_flight,

@@ -1,9 +1,11 @@
 //! Mounting and unmounting a tree.
 
-use super::mountpoint::{Busy, Mountpoint};
+use super::file_requests::{FileRequests, FileService};
+use super::mountpoint::{Access, Busy, Mountpoint};
 use super::requests::{Requests, Service};
+use crate::files::Files;
 use crate::tree::Tree;
-use fuser::{Config, Session, SessionACL};
+use fuser::{Config, Filesystem, Session, SessionACL};
 use std::io;
 use std::path::Path;
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, TryRecvError};
@@ -35,18 +37,50 @@ pub enum UnmountOutcome {
     InUse,
 }
 
-/// A mounted tree. Dropped, it is unmounted.
+/// What is mounted.
+pub(super) trait Served: Send + Sync {
+    /// Tells of an error.
+    fn tell(&self, line: &str);
+    /// Closes what is open, for those who do not.
+    fn close_all(&self);
+}
+
+/// A mounted tree, or file system. Dropped, it is unmounted.
 pub struct Mount {
     mountpoint: Mountpoint,
-    served: Arc<Service>,
+    served: Arc<dyn Served>,
     /// What came of answering the kernel's requests; sent when no more come.
     ended: Receiver<io::Result<()>>,
     answering: Option<JoinHandle<()>>,
 }
 
+type OnError = Box<dyn Fn(&str) + Send + Sync>;
+type OnStart = Box<dyn Fn() + Send + Sync>;
+
 impl Mount {
     /// Mounts a tree on a directory. When this returns, the tree can be read.
     pub fn start(mountpoint: &Path, tree: Arc<dyn Tree>, options: MountOptions) -> io::Result<Mount> {
+        Self::serve(mountpoint, Access::Read, options, |on_error, on_start| {
+            let service = Arc::new(Service::new(tree, on_error, on_start));
+            (Requests(service.clone()), service)
+        })
+    }
+
+    /// Mounts a file system on a directory. When this returns, it can be used. When it is unmounted, what was not synced
+    /// may not be durable: [`Files::sync`].
+    pub fn start_files(mountpoint: &Path, files: Arc<dyn Files>, options: MountOptions) -> io::Result<Mount> {
+        Self::serve(mountpoint, Access::Write, options, |on_error, on_start| {
+            let service = Arc::new(FileService::new(files, on_error, on_start));
+            (FileRequests(service.clone()), service)
+        })
+    }
+
+    fn serve<R: Filesystem, S: Served + 'static>(
+        mountpoint: &Path,
+        access: Access,
+        options: MountOptions,
+        make: impl FnOnce(OnError, OnStart) -> (R, Arc<S>),
+    ) -> io::Result<Mount> {
         let MountOptions { threads, allow_other, on_error, on_end } = options;
         let (send, ended) = channel();
         // A message comes with the first request of the kernel, or when the session has failed.
@@ -55,13 +89,13 @@ impl Mount {
         let on_start = Box::new(move || {
             let _ = begin.send(());
         });
-        let served = Arc::new(Service::new(tree, on_error, on_start));
-        let (mountpoint, device) = Mountpoint::attach(mountpoint, allow_other)?;
+        let (requests, served) = make(on_error, on_start);
+        let (mountpoint, device) = Mountpoint::attach(mountpoint, access, allow_other)?;
         let mut config = Config::default();
         config.n_threads = Some(threads.max(1));
         config.clone_fd = threads > 1;
         // The kernel checks who may read.
-        let session = Session::from_fd(Requests(served.clone()), device, SessionACL::All, config);
+        let session = Session::from_fd(requests, device, SessionACL::All, config);
         let spawned = session.and_then(|session| {
             std::thread::Builder::new().name("fuse".into()).spawn(move || {
                 drop(send.send(session.run()));

@@ -43,9 +43,18 @@ pub(super) enum Busy {
     Yes,
 }
 
+/// What may be done with what is mounted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// It is read.
+    Read,
+    /// It is read and written.
+    Write,
+}
+
 impl Mountpoint {
     /// Mounts. Returns the descriptor from which the kernel's requests are read; when that is closed, the mount is dead.
-    pub fn attach(path: &Path, allow_other: bool) -> io::Result<(Mountpoint, OwnedFd)> {
+    pub fn attach(path: &Path, access: Access, allow_other: bool) -> io::Result<(Mountpoint, OwnedFd)> {
         let path = path.canonicalize()?;
         let device = OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|e| {
             let hint = match e.kind() {
@@ -60,9 +69,9 @@ impl Mountpoint {
         if allow_other {
             options.push_str(",allow_other");
         }
-        let device = match attach_ourselves(&path, device.into(), &options) {
+        let device = match attach_ourselves(&path, device.into(), access, &options) {
             Ok(device) => device,
-            Err(Errno::PERM) => ask_helper(&path, &options)?,
+            Err(Errno::PERM) => ask_helper(&path, access, &options)?,
             Err(e) => return Err(e.into()),
         };
         // At once, before another process can mount something else over it.
@@ -117,20 +126,29 @@ fn id(path: &Path) -> io::Result<MountId> {
     Ok(MountId { device: (found.stx_dev_major, found.stx_dev_minor), unique })
 }
 
-fn attach_ourselves(path: &Path, device: OwnedFd, options: &str) -> rustix::io::Result<OwnedFd> {
+fn attach_ourselves(
+    path: &Path,
+    device: OwnedFd,
+    access: Access,
+    options: &str,
+) -> rustix::io::Result<OwnedFd> {
     let (fd, user, group) = (device.as_raw_fd(), getuid().as_raw(), getgid().as_raw());
     let options = format!("fd={fd},rootmode=40000,user_id={user},group_id={group},{options}");
     let options = CString::new(options).map_err(|_| Errno::INVAL)?;
-    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+    let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
+    if access == Access::Read {
+        flags |= MountFlags::RDONLY;
+    }
     mount(NAME, path, format!("fuse.{NAME}"), flags, options.as_c_str())?;
     Ok(device)
 }
 
 /// Lets the helper mount: it has the right where we have not. It opens the device and sends us the descriptor.
-fn ask_helper(path: &Path, options: &str) -> io::Result<OwnedFd> {
+fn ask_helper(path: &Path, access: Access, options: &str) -> io::Result<OwnedFd> {
     let (ours, its) = UnixStream::pair()?;
     let mut command = Command::new(HELPER);
-    command.arg("-o").arg(format!("ro,nosuid,nodev,fsname={NAME},subtype={NAME},{options}"));
+    let access = if access == Access::Read { "ro" } else { "rw" };
+    command.arg("-o").arg(format!("{access},nosuid,nodev,fsname={NAME},subtype={NAME},{options}"));
     command.arg("--").arg(path);
     // It takes the number of a descriptor, and standard input is one that every child has.
     command.env("_FUSE_COMMFD", "0").stdin(OwnedFd::from(its));

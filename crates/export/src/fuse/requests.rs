@@ -1,5 +1,6 @@
 //! The kernel's requests, and how they are answered.
 
+use super::mount::Served;
 use crate::device::{Block, BlockDevice};
 use crate::tree::{Attributes, Entry, NodeId, NodeKind, Tree};
 use fuser::{
@@ -21,13 +22,13 @@ use std::time::{Duration, UNIX_EPOCH};
 const NAMES_VALID: Duration = Duration::from_secs(1);
 /// The same for what is known of a file: it never changes.
 const FILES_VALID: Duration = Duration::from_secs(24 * 3600);
-/// Reads that are answered in one piece; the kernel's own limit is as high.
-const READ_BYTES_MAX: u32 = 1 << 20;
+/// What is read or written in one piece; the kernel's own limit is as high.
+pub(super) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 /// Reads ahead, and others that nobody waits for, that the kernel sends at once.
-const BACKGROUND_MAX: u16 = 64;
+pub(super) const BACKGROUND_MAX: u16 = 64;
 /// The unit of the sizes that `statfs` and `stat` tell.
-const BLOCK_BYTES: u32 = 4096;
-const NAME_BYTES_MAX: u32 = 255;
+pub(super) const BLOCK_BYTES: u32 = 4096;
+pub(super) const NAME_BYTES_MAX: u32 = 255;
 
 /// What answers the kernel, by [`Service`].
 pub(super) struct Requests(pub Arc<Service>);
@@ -100,27 +101,9 @@ impl Service {
         Service { tree, on_error, user, group, files, directories, on_start }
     }
 
-    /// Tells of an error.
-    pub fn tell(&self, line: &str) {
-        (self.on_error)(line);
-    }
-
-    /// Closes what is open, for those who do not.
-    pub fn close_all(&self) {
-        let open = std::mem::take(&mut self.files.write().open);
-        drop(open);
-    }
-
     /// The number of an error, after telling of it.
     fn errno(&self, id: NodeId, e: &io::Error) -> Errno {
-        let errno = match (e.raw_os_error(), e.kind()) {
-            (Some(number), _) => Errno::from_i32(number),
-            (_, io::ErrorKind::NotFound) => Errno::ENOENT,
-            (_, io::ErrorKind::PermissionDenied) => Errno::EACCES,
-            (_, io::ErrorKind::InvalidInput) => Errno::EINVAL,
-            (_, io::ErrorKind::OutOfMemory) => Errno::ENOMEM,
-            _ => Errno::EIO,
-        };
+        let errno = errno_of(e);
         if errno != Errno::ENOENT && errno != Errno::EBADF {
             self.tell(&format!("{}: {e}", self.tree.path(id)));
         }
@@ -200,6 +183,30 @@ impl Service {
     }
 }
 
+impl Served for Service {
+    fn tell(&self, line: &str) {
+        (self.on_error)(line);
+    }
+
+    fn close_all(&self) {
+        let open = std::mem::take(&mut self.files.write().open);
+        drop(open);
+    }
+}
+
+/// The number that the kernel is told.
+pub(super) fn errno_of(e: &io::Error) -> Errno {
+    match (e.raw_os_error(), e.kind()) {
+        (Some(number), _) => Errno::from_i32(number),
+        (_, io::ErrorKind::NotFound) => Errno::ENOENT,
+        (_, io::ErrorKind::PermissionDenied) => Errno::EACCES,
+        (_, io::ErrorKind::InvalidInput) => Errno::EINVAL,
+        (_, io::ErrorKind::OutOfMemory) => Errno::ENOMEM,
+        (_, io::ErrorKind::StorageFull) => Errno::ENOSPC,
+        _ => Errno::EIO,
+    }
+}
+
 /// Where in a range there is the first block of a kind.
 fn find(device: &dyn BlockDevice, range: Range<u64>, wanted: fn(Block) -> bool) -> io::Result<Option<u64>> {
     let mut found = None;
@@ -229,7 +236,7 @@ impl Filesystem for Requests {
         // also bounds reads.
         let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
         let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
-        let _ = config.set_max_write(READ_BYTES_MAX);
+        let _ = config.set_max_write(TRANSFER_BYTES_MAX);
         let _ = config.set_max_background(BACKGROUND_MAX);
         (self.0.on_start)();
         Ok(())

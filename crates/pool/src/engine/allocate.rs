@@ -37,9 +37,14 @@ pub enum Urgency {
 }
 
 impl Engine {
+    /// Keeps more blocks for those who are urgent.
+    pub fn keep(&self, blocks: u64) {
+        self.reserve.fetch_add(blocks as i64, Ordering::Relaxed);
+    }
+
     /// Takes up to `most` blocks in a row, at least one. [`Engine::with_room`] waits for blocks that are not free yet.
     pub fn allocate(&self, stream: &Stream, most: u32, urgency: Urgency) -> Result<Run> {
-        let keep = if urgency == Urgency::Usual { self.reserve } else { 0 };
+        let keep = if urgency == Urgency::Usual { self.reserve.load(Ordering::Relaxed) } else { 0 };
         if self.groups.total() <= keep {
             return Err(PoolError::Full);
         }

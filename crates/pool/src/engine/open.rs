@@ -1,7 +1,7 @@
 //! A pool is made, opened and closed.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
 use format::pool::{
@@ -146,7 +146,9 @@ impl Engine {
             superblock: Mutex::new(superblock),
             checkpointing: Mutex::new(()),
             filter_epoch: AtomicU32::new(superblock.epoch + 1),
-            reserve: i64::from(geometry.data_blocks()).min(i64::from(geometry.groups) * 8 + 16),
+            reserve: AtomicI64::new(
+                i64::from(geometry.data_blocks()).min(i64::from(geometry.groups) * 8 + 16),
+            ),
             failure: OnceLock::new(),
             wanted: (Mutex::new(Wanted::Nothing), Condvar::new()),
             device,
@@ -188,7 +190,7 @@ impl Engine {
 
     /// Free blocks that a write may take.
     pub fn free_blocks(&self) -> u64 {
-        (self.groups.total() - self.reserve).max(0) as u64
+        (self.groups.total() - self.reserve.load(Ordering::Relaxed)).max(0) as u64
     }
 
     /// Data blocks in all.

@@ -1,7 +1,7 @@
 //! The engine's state, and how a failure ends it.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use format::pool::{Geometry, PageHeader, PageKind, PoolBlock, PoolId, Superblock, BLOCK_BYTES};
@@ -69,7 +69,7 @@ pub struct Engine {
     /// The current epoch of the filter.
     pub(super) filter_epoch: AtomicU32,
     /// Blocks that only writes which free others may take.
-    pub(super) reserve: i64,
+    pub(super) reserve: AtomicI64,
     pub(super) failure: OnceLock<String>,
     pub(super) wanted: (Mutex<Wanted>, Condvar),
 }

@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::in_flight::Claims;
 use super::map::{entry_of, Walk};
 use super::Volume;
-use crate::engine::{Need, Run, Transaction, Urgency};
+use crate::engine::{Need, Run, Transaction};
 use crate::error::Result;
 use crate::filter::prefix;
 
@@ -185,16 +185,15 @@ impl Volume {
         let mut runs: Vec<Run> = Vec::new();
         let mut rest = fresh;
         while !rest.is_empty() {
-            let written =
-                self.engine.allocate(&self.data, rest.len() as u32, Urgency::Usual).and_then(|run| {
-                    runs.push(run);
-                    let (here, behind) = rest.split_at(run.count as usize);
-                    rest = behind;
-                    for (n, block) in here.iter().zip(run.first.0..) {
-                        plans[*n] = Plan::New(PoolBlock(block));
-                    }
-                    self.write_run(piece, here, run.first)
-                });
+            let written = self.engine.allocate(&self.data, rest.len() as u32, self.urgency).and_then(|run| {
+                runs.push(run);
+                let (here, behind) = rest.split_at(run.count as usize);
+                rest = behind;
+                for (n, block) in here.iter().zip(run.first.0..) {
+                    plans[*n] = Plan::New(PoolBlock(block));
+                }
+                self.write_run(piece, here, run.first)
+            });
             if let Err(error) = written {
                 runs.into_iter().for_each(|run| self.engine.give_back(run));
                 return Err(error);
@@ -239,7 +238,7 @@ impl Volume {
             if !matches!(done.0, Outcome::NotOwn) {
                 return Ok(done);
             }
-            self.own_leaf(piece.first, Urgency::Usual)?;
+            self.own_leaf(piece.first, self.urgency)?;
         }
     }
 

@@ -1,0 +1,153 @@
+//! A file system whose files are volumes of a pool (LiveDFS, sections 2.1 and 3).
+//!
+//! Each file with content has a volume of its own. Names, attributes and links are in a table, an embedded database in one
+//! more volume (`docs/format/pool.md`). Whatever is changed there between two syncs is one transaction of the database, and
+//! the pool's journal brings back what was done before a power cut in the order in which it was done: so names and content
+//! fit each other without a journal of their own.
+//!
+//! What always holds:
+//! - After a power cut everything is as it was at the last [`export::files::Files::sync`] or later, names all at one moment.
+//! - What lies behind the end of a file reads as zeros when the file grows over it.
+//! - The volume of a file is deleted after it is durable that the file has no name any more.
+
+mod attributes;
+mod content;
+mod error;
+mod names;
+mod node;
+mod requests;
+mod storage;
+mod table;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use export::NodeId;
+use format::pool::{FileKind, FileRecord, VolumeId};
+use parking_lot::Mutex;
+
+use crate::error::Result;
+use crate::pool::Pool;
+use error::Answer;
+use node::{now, Node};
+use table::Table;
+
+/// A file system in a pool. A pool has one.
+pub struct FileSystem {
+    pool: Arc<Pool>,
+    /// The lock of all names. Content is read and written without it.
+    table: Mutex<Table>,
+    /// Nodes that somebody has looked up.
+    nodes: Mutex<HashMap<u64, Arc<Node>>>,
+    /// Nodes whose record in the table is out of date.
+    dirty: Mutex<HashSet<u64>>,
+}
+
+impl FileSystem {
+    /// Opens the file system of a pool; the first time it is made, with an empty directory that `user` and `group` own.
+    /// What a crash left behind is removed.
+    pub fn open(pool: Arc<Pool>, user: u32, group: u32) -> Result<Self> {
+        pool.keep_room_for_names();
+        let mut table = Table::open(pool.names_volume()?)?;
+        if table.record(NodeId::ROOT.0)?.is_none() {
+            let root = FileRecord {
+                links: 2,
+                parent: NodeId::ROOT.0,
+                ..node::record(FileKind::Directory, 0o755, (user, group))
+            };
+            table.put(NodeId::ROOT.0, &root)?;
+        }
+        let system =
+            FileSystem { pool, table: Mutex::new(table), nodes: Mutex::default(), dirty: Mutex::default() };
+        system.clear_up()?;
+        system.make_durable()?;
+        Ok(system)
+    }
+
+    /// Removes nodes without a name, content behind the ends of files, and volumes of files that are gone.
+    fn clear_up(&self) -> Result<()> {
+        let mut used = HashSet::new();
+        {
+            let mut table = self.table.lock();
+            for id in table.orphans()? {
+                table.remove_node(id)?;
+            }
+            for (id, record) in table.trims()? {
+                if record.volume != 0 {
+                    let volume = self.pool.file_volume(VolumeId(record.volume))?;
+                    volume.zero(record.size, volume.size() - record.size)?;
+                }
+                table.set_trim(id, false)?;
+            }
+            table.each_volume(&mut |volume| {
+                used.insert(volume);
+            })?;
+        }
+        for volume in self.pool.file_volumes() {
+            if !used.contains(&volume.0) {
+                self.pool.delete_file_volume(volume)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes durable all that was done before.
+    fn make_durable(&self) -> Result<()> {
+        let dead = {
+            let mut table = self.table.lock();
+            let dirty = std::mem::take(&mut *self.dirty.lock());
+            for id in dirty {
+                let node = self.nodes.lock().get(&id).cloned();
+                if let Some(node) = node {
+                    table.put(id, &node.state.lock().record)?;
+                }
+            }
+            table.commit()?
+        };
+        // One journal has the table and the content, in the order in which they were written.
+        self.pool.flush()?;
+        for volume in dead {
+            if !self.pool.delete_file_volume(volume)? {
+                // Somebody still reads it: at the next sync.
+                self.table.lock().let_go(volume.0);
+            }
+        }
+        Ok(())
+    }
+
+    /// A node, which somebody may not have looked up yet. The caller has the table.
+    fn node_of(&self, table: &Table, id: u64) -> Answer<Arc<Node>> {
+        if let Some(node) = self.nodes.lock().get(&id) {
+            return Ok(Arc::clone(node));
+        }
+        let record = table.record(id)?.ok_or(rustix::io::Errno::NOENT)?;
+        let node = Arc::new(Node::new(id, record));
+        self.nodes.lock().insert(id, Arc::clone(&node));
+        Ok(node)
+    }
+
+    /// A node that somebody uses.
+    fn node(&self, id: NodeId) -> Answer<Arc<Node>> {
+        if let Some(node) = self.nodes.lock().get(&id.0) {
+            return Ok(Arc::clone(node));
+        }
+        let table = self.table.lock();
+        self.node_of(&table, id.0)
+    }
+
+    /// Changes what is known of a node. It goes to the table with the next sync.
+    fn update<T>(&self, node: &Node, body: impl FnOnce(&mut FileRecord) -> T) -> T {
+        let mut state = node.state.lock();
+        let result = body(&mut state.record);
+        self.dirty.lock().insert(node.id);
+        result
+    }
+
+    /// Changes what is known of a node, and when it changed.
+    fn touch<T>(&self, node: &Node, body: impl FnOnce(&mut FileRecord) -> T) -> T {
+        self.update(node, |record| {
+            record.changed = now();
+            body(record)
+        })
+    }
+}

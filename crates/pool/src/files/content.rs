@@ -1,0 +1,284 @@
+//! What is in files.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use export::files::{Allocate, Change, Space, Stat};
+use export::{Block, NodeId};
+use format::pool::{FileKind, VolumeId};
+use parking_lot::RwLockUpgradableReadGuard;
+use rustix::io::Errno;
+
+use super::error::Answer;
+use super::node::{file_time, now, Node};
+use super::FileSystem;
+use crate::error::PoolError;
+use crate::pool::FILE_SIZE_MAX;
+use crate::volume::Volume;
+
+/// How old a time of the last read may become before it is noted again, in seconds: as Linux's `relatime` has it.
+const ACCESSED_EVERY: i64 = 24 * 3600;
+
+/// The volume of a file, with the right to change which one it is.
+type Alone<'a> = parking_lot::RwLockWriteGuard<'a, Option<Arc<Volume>>>;
+
+impl FileSystem {
+    pub(super) fn read_file(&self, id: NodeId, offset: u64, buf: &mut [u8]) -> Answer<usize> {
+        let node = self.file(id)?;
+        self.open_content(&node)?;
+        let content = node.volume.read();
+        let left = node.size().saturating_sub(offset).min(buf.len() as u64) as usize;
+        let buf = &mut buf[..left];
+        match &*content {
+            Some(volume) => {
+                // The length may be beyond a volume that nothing was written to.
+                let there = volume.size().saturating_sub(offset).min(left as u64) as usize;
+                volume.read_at(offset, &mut buf[..there])?;
+                buf[there..].fill(0);
+            }
+            None => buf.fill(0),
+        }
+        drop(content);
+        self.was_read(&node);
+        Ok(left)
+    }
+
+    fn was_read(&self, node: &Node) {
+        let now = now();
+        let record = &mut node.state.lock().record;
+        if record.accessed <= record.modified || now.seconds - record.accessed.seconds > ACCESSED_EVERY {
+            record.accessed = now;
+            self.dirty.lock().insert(node.id);
+        }
+    }
+
+    pub(super) fn write_file(&self, id: NodeId, offset: u64, data: &[u8]) -> Answer<()> {
+        let node = self.file(id)?;
+        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
+        let end = end.ok_or(Errno::FBIG)?;
+        self.open_content(&node)?;
+        let content = node.volume.upgradable_read();
+        if let (Some(volume), true) = (&*content, end <= node.size()) {
+            let volume = Arc::clone(volume);
+            let content = RwLockUpgradableReadGuard::downgrade(content);
+            volume.write_at(offset, data)?;
+            self.was_written(&node, None);
+            drop(content);
+            return Ok(());
+        }
+        let mut content = RwLockUpgradableReadGuard::upgrade(content);
+        let volume = self.content_for(&node, &mut content, end)?;
+        self.clear_gap(&node, &volume, offset)?;
+        volume.write_at(offset, data)?;
+        self.was_written(&node, Some(end));
+        Ok(())
+    }
+
+    /// Notes a write, which makes the file at least `end` bytes long.
+    fn was_written(&self, node: &Node, end: Option<u64>) {
+        self.touch(node, |record| {
+            record.modified = record.changed;
+            record.size = record.size.max(end.unwrap_or(0));
+        });
+    }
+
+    /// What lies between the end of a file and `offset` is to be zeros: the file is going to grow over it.
+    fn clear_gap(&self, node: &Node, volume: &Volume, offset: u64) -> Answer<()> {
+        let size = node.size().min(volume.size());
+        if offset > size {
+            volume.zero(size, offset.min(volume.size()) - size)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn change_node(&self, id: NodeId, change: &Change) -> Answer<Stat> {
+        let node = self.node(id)?;
+        if let Some(size) = change.size {
+            self.set_length(&node, size)?;
+        }
+        self.touch(&node, |record| {
+            if let Some(mode) = change.mode {
+                record.mode = (mode & 0o7777) as u16;
+            }
+            record.user = change.user.unwrap_or(record.user);
+            record.group = change.group.unwrap_or(record.group);
+            record.accessed = change.accessed.map_or(record.accessed, file_time);
+            record.modified = change.modified.map_or(record.modified, file_time);
+        });
+        Ok(node.stat())
+    }
+
+    fn set_length(&self, node: &Arc<Node>, size: u64) -> Answer<()> {
+        match node.kind() {
+            FileKind::File => {}
+            FileKind::Directory => return Err(Errno::ISDIR.into()),
+            _ => return Err(Errno::INVAL.into()),
+        }
+        if size > FILE_SIZE_MAX {
+            return Err(Errno::FBIG.into());
+        }
+        self.open_content(node)?;
+        let content = node.volume.write();
+        let before = node.size();
+        if let (Some(volume), true) = (&*content, size > before) {
+            self.clear_gap(node, volume, size)?;
+        }
+        let set = |record: &mut format::pool::FileRecord| {
+            record.size = size;
+            record.modified = record.changed;
+        };
+        let (Some(volume), true) = (&*content, size < before) else {
+            self.touch(node, set);
+            return Ok(());
+        };
+        // Durable before the content goes: else a file of the old length could be found with zeros in it.
+        {
+            let mut table = self.table.lock();
+            self.touch(node, set);
+            table.set_trim(node.id, true)?;
+        }
+        self.make_durable()?;
+        if size < volume.size() {
+            volume.zero(size, before.min(volume.size()) - size)?;
+        }
+        self.table.lock().set_trim(node.id, false)?;
+        Ok(())
+    }
+
+    pub(super) fn allocate_range(&self, id: NodeId, range: Range<u64>, how: Allocate) -> Answer<()> {
+        let node = self.file(id)?;
+        if range.is_empty() {
+            return Err(Errno::INVAL.into());
+        }
+        if range.end > FILE_SIZE_MAX {
+            return Err(Errno::FBIG.into());
+        }
+        self.open_content(&node)?;
+        let content = node.volume.write();
+        let size = node.size();
+        if matches!(how, Allocate::Punch | Allocate::Zero) {
+            if let Some(volume) = &*content {
+                let end = range.end.min(size).min(volume.size());
+                if range.start < end {
+                    volume.zero(range.start, end - range.start)?;
+                }
+            }
+            self.touch(&node, |record| record.modified = record.changed);
+        }
+        if matches!(how, Allocate::Extend | Allocate::Zero) && range.end > size {
+            if let Some(volume) = &*content {
+                self.clear_gap(&node, volume, range.end)?;
+            }
+            self.was_written(&node, Some(range.end));
+        }
+        Ok(())
+    }
+
+    pub(super) fn seek_file(&self, id: NodeId, offset: u64, hole: bool) -> Answer<u64> {
+        let node = self.file(id)?;
+        self.open_content(&node)?;
+        let content = node.volume.read();
+        let size = node.size();
+        if offset >= size {
+            return Err(Errno::NXIO.into());
+        }
+        let mut found = None;
+        if let Some(volume) = content.as_ref().filter(|volume| offset < volume.size()) {
+            let range = offset..size.min(volume.size());
+            let extents = export::BlockDevice::extents(&**volume, range, &mut |extent| {
+                if (extent.block == Block::Hole) == hole {
+                    found = Some(extent.range.start.max(offset));
+                }
+                found.is_none()
+            });
+            extents.map_err(PoolError::from_io)?;
+        } else if hole {
+            found = Some(offset);
+        }
+        match found {
+            Some(found) => Ok(found.min(size)),
+            None if hole => Ok(size),
+            None => Err(Errno::NXIO.into()),
+        }
+    }
+
+    /// Copies a whole file into an empty one: both have the same blocks from then on.
+    pub(super) fn copy_file(
+        &self,
+        (from, from_offset): (NodeId, u64),
+        (to, to_offset): (NodeId, u64),
+        bytes: u64,
+    ) -> Answer<u64> {
+        let (source, target) = (self.file(from)?, self.file(to)?);
+        // Not between parts of files: the caller copies those with reads and writes, which share blocks as well.
+        if from == to || from_offset != 0 || to_offset != 0 || bytes < source.size() || target.size() != 0 {
+            return Err(Errno::XDEV.into());
+        }
+        self.open_content(&source)?;
+        self.open_content(&target)?;
+        // In the order of their numbers, as everybody who needs two.
+        let (content, mut new) = if from < to {
+            let content = source.volume.write();
+            (content, target.volume.write())
+        } else {
+            let new = target.volume.write();
+            (source.volume.write(), new)
+        };
+        let size = source.size();
+        if bytes < size || target.size() != 0 {
+            return Err(Errno::XDEV.into());
+        }
+        let volume = source.state.lock().record.volume;
+        if content.is_some() {
+            let (id, clone) = self.pool.clone_file_volume(target.id, VolumeId(volume))?;
+            let before = self.touch(&target, |record| std::mem::replace(&mut record.volume, id.0));
+            *new = Some(clone);
+            self.table.lock().let_go(before);
+        }
+        self.was_written(&target, Some(size));
+        Ok(size)
+    }
+
+    pub(super) fn room(&self) -> Space {
+        let stats = self.pool.stats();
+        let (files, free_files) = (self.pool.file_volumes().len() as u64, self.pool.vacancies());
+        Space { bytes: stats.data_bytes, free_bytes: stats.free_bytes, files: files + free_files, free_files }
+    }
+
+    fn file(&self, id: NodeId) -> Answer<Arc<Node>> {
+        let node = self.node(id)?;
+        match node.kind() {
+            FileKind::File => Ok(node),
+            FileKind::Directory => Err(Errno::ISDIR.into()),
+            _ => Err(Errno::INVAL.into()),
+        }
+    }
+
+    /// Opens the volume of a file, if it has one.
+    fn open_content(&self, node: &Node) -> Answer<()> {
+        if node.volume.read().is_some() || node.state.lock().record.volume == 0 {
+            return Ok(());
+        }
+        let mut content = node.volume.write();
+        let volume = node.state.lock().record.volume;
+        if content.is_none() && volume != 0 {
+            *content = Some(self.pool.file_volume(VolumeId(volume))?);
+        }
+        Ok(())
+    }
+
+    /// The volume of a file that is going to have `size` bytes.
+    fn content_for(&self, node: &Node, content: &mut Alone<'_>, size: u64) -> Answer<Arc<Volume>> {
+        if let Some(volume) = &**content {
+            if size > volume.size() {
+                let id = node.state.lock().record.volume;
+                self.pool.grow_file_volume(VolumeId(id), size)?;
+            }
+            return Ok(Arc::clone(volume));
+        }
+        let (id, volume) = self.pool.create_file_volume(node.id, size)?;
+        self.touch(node, |record| record.volume = id.0);
+        **content = Some(Arc::clone(&volume));
+        Ok(volume)
+    }
+}
