@@ -1,6 +1,7 @@
 //! Services of the operating system: directories, limits, priorities, signals, child processes.
 
 pub mod descriptors;
+pub mod mountpoint;
 pub mod new_file;
 pub mod own_directory;
 pub mod priority;

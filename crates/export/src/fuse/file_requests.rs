@@ -121,7 +121,14 @@ fn attr(stat: &Stat) -> FileAttr {
 
 fn time(time: TimeOrNow) -> SystemTime {
     match time {
-        TimeOrNow::SpecificTime(time) => time,
+        TimeOrNow::SpecificTime(time) => match UNIX_EPOCH.duration_since(time) {
+            // Before 1970 `fuser` takes the nanoseconds the wrong way: they count forward from the second.
+            Ok(before) if before.subsec_nanos() > 0 => {
+                let nanoseconds = Duration::from_nanos(u64::from(before.subsec_nanos()));
+                time + nanoseconds + nanoseconds
+            }
+            _ => time,
+        },
         TimeOrNow::Now => SystemTime::now(),
     }
 }

@@ -32,7 +32,7 @@ pub enum PoolWhat {
         #[arg(long)]
         force: bool,
     },
-    /// Serve the volumes of a pool over NBD, until it is interrupted
+    /// Serve the volumes of a pool over NBD, mount its file system, or both, until it is interrupted
     Serve(PoolServe),
     /// Compare maps, reference counts and fingerprints
     Check {
@@ -51,13 +51,20 @@ pub enum PoolWhat {
 
 /// How a pool is served.
 #[derive(clap::Args)]
+#[command(group(clap::ArgGroup::new("ways").args(["nbd", "mount"]).required(true).multiple(true)))]
 pub struct PoolServe {
     /// The file or block device
     pub path: PathBuf,
     /// Where: the path of a Unix socket, or an address and a port, such as 127.0.0.1:10809. The address has no
     /// authentication: anyone who can reach it can use the volumes
     #[arg(long, value_name = "ADDR|SOCKET")]
-    pub nbd: String,
+    pub nbd: Option<String>,
+    /// Mount the pool's file system on an empty directory: its files share their blocks with all volumes
+    #[arg(long, value_name = "DIRECTORY")]
+    pub mount: Option<PathBuf>,
+    /// With --mount: other users may use it as well, as far as permissions go
+    #[arg(long, requires = "mount")]
+    pub allow_other: bool,
     /// Memory for fingerprints and maps, beside the index
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64M")]
     pub cache: u64,

@@ -1,6 +1,7 @@
 //! `sapwood pool` and `sapwood volume`
 
 mod control;
+mod mounted;
 mod open;
 mod request;
 mod serve;

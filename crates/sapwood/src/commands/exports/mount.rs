@@ -4,6 +4,7 @@ use crate::args::{Args, Mount};
 use crate::commands::names::open;
 use crate::devices::tree::VaultTree;
 use crate::serving::cache_bytes;
+use crate::system::mountpoint::{each_once, empty_directory};
 use crate::system::purpose::Purpose;
 use crate::system::signals::EndSignal;
 use crate::terminal::outcome::with_damage;
@@ -11,10 +12,7 @@ use crate::terminal::output::{counted, print_json};
 use crate::terminal::streams::{check_out, errln, outln};
 use anyhow::{Context, Result};
 use export::fuse::{MountOptions, UnmountOutcome};
-use parking_lot::Mutex;
 use serde_json::json;
-use std::collections::HashSet;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -22,8 +20,6 @@ use vault::{ReadCache, VaultError};
 
 /// Requests at once, at least: most of them wait for the store.
 const THREADS_MIN: usize = 4;
-/// Errors that are told; those that follow are no news.
-const ERRORS_MAX: usize = 1000;
 
 pub fn run(args: &Args, a: &Mount) -> Result<ExitCode> {
     let end = EndSignal::new()?;
@@ -62,35 +58,10 @@ pub fn run(args: &Args, a: &Mount) -> Result<ExitCode> {
 
 /// The place to mount on: an empty directory outside the vault.
 fn checked(path: &Path, vault: &str) -> Result<PathBuf> {
-    let refused = |why: String| VaultError::Refused(format!("{}: {why}", path.display()));
-    let mut entries = std::fs::read_dir(path).map_err(|e| {
-        refused(match e.kind() {
-            io::ErrorKind::NotFound => "is missing; make an empty directory to mount on".into(),
-            io::ErrorKind::NotADirectory => "is no directory; make an empty one to mount on".into(),
-            // Aborted: it is just being taken away.
-            io::ErrorKind::NotConnected | io::ErrorKind::ConnectionAborted => {
-                format!("a mount whose process died is there; `fusermount3 -u {}` removes it", path.display())
-            }
-            _ => e.to_string(),
-        })
-    })?;
-    if entries.next().is_some() {
-        return Err(refused("is not empty; what is in it would be hidden".into()).into());
-    }
-    let place = path.canonicalize().map_err(|e| refused(e.to_string()))?;
+    let place = empty_directory(path)?;
     if Path::new(vault).canonicalize().is_ok_and(|v| place.starts_with(v)) {
-        return Err(refused(format!("is in the vault {vault}; mount elsewhere")).into());
+        let why = format!("{}: is in the vault {vault}; mount elsewhere", path.display());
+        return Err(VaultError::Refused(why).into());
     }
     Ok(place)
-}
-
-/// Says each line once.
-fn each_once() -> impl Fn(&str) {
-    let said = Mutex::new(HashSet::new());
-    move |line| {
-        let mut said = said.lock();
-        if said.len() < ERRORS_MAX && said.insert(line.to_owned()) {
-            errln!("sapwood: {line}");
-        }
-    }
 }

@@ -1,8 +1,10 @@
 //! `sapwood pool serve`
 
 use super::control::Control;
+use super::mounted::Mounted;
 use super::open::open;
 use crate::args::{Args, PoolServe};
+use crate::system::mountpoint::empty_directory;
 use crate::system::signals::EndSignal;
 use crate::terminal::output::print_json;
 use crate::terminal::streams::{check_out, errln, outln};
@@ -41,45 +43,69 @@ impl Exports for Volumes {
 
 pub fn run(args: &Args, a: &PoolServe) -> Result<ExitCode> {
     let end = EndSignal::new()?;
-    let address = match a.nbd.parse::<SocketAddr>() {
-        Ok(address) => Address::Tcp(address),
-        Err(_) => Address::Unix(std::path::absolute(&a.nbd)?),
-    };
-    if let Address::Tcp(tcp) = address {
-        if !tcp.ip().is_loopback() {
-            errln!("sapwood: {tcp}: there is no authentication: anyone who can reach this address can use the volumes");
-        }
-    }
+    let address = a.nbd.as_deref().map(address_of).transpose()?;
+    let place = a.mount.as_deref().map(empty_directory).transpose()?;
     let options = Options { cache_bytes: a.cache as usize, ..Options::default() };
     let pool = open(&a.path, options)?;
     let served_at = Arc::new(OnceLock::new());
     let control = Control::start(&a.path, Arc::clone(&pool), Arc::clone(&served_at), &end)?;
-    let threads = std::thread::available_parallelism().map_or(2, |n| n.get()) + 2;
-    let on_error = Box::new(|line: &str| errln!("sapwood: {line}"));
-    let server = Server::start(
-        &address,
-        Box::new(Volumes(Arc::clone(&pool))),
-        ServerOptions { threads, limits: Limits::default(), on_error },
-    )
-    .with_context(|| format!("listening on {address}"))?;
-    let uri = match &address {
-        Address::Unix(path) => unix_uri("NAME", path),
-        Address::Tcp(_) => format!("{}/NAME", server.address()),
-    };
+    let server = address.map(|address| serve(&address, &pool)).transpose()?;
+    let mounted = place.map(|place| Mounted::start(&place, &pool, a.allow_other, &end)).transpose()?;
+    let uri = server.as_ref().map(|(_, uri)| uri);
     // Set once.
-    let _ = served_at.set(uri.clone());
+    uri.into_iter().for_each(|uri| drop(served_at.set(uri.clone())));
     if args.json {
-        print_json(&json!({ "pool": a.path, "uri": uri }));
+        let mountpoint = mounted.as_ref().map(Mounted::place);
+        print_json(&json!({ "pool": a.path, "uri": uri, "mountpoint": mountpoint }));
     } else if !args.quiet {
-        outln!("{}: volume NAME at {uri}", a.path.display());
+        if let Some(uri) = uri {
+            outln!("{}: volume NAME at {uri}", a.path.display());
+        }
+        if let Some(mounted) = &mounted {
+            outln!("{}: files at {}", a.path.display(), mounted.place().display());
+        }
     }
     // Without the address nobody could connect.
     check_out()?;
     while !end.has_come() {
         std::thread::sleep(TICK);
     }
-    server.stop();
+    if let Some((server, _)) = server {
+        server.stop();
+    }
+    let unmounted = mounted.map_or(Ok(()), Mounted::stop);
     control.stop();
     pool.close()?;
+    unmounted?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn address_of(given: &str) -> Result<Address> {
+    let address = match given.parse::<SocketAddr>() {
+        Ok(address) => Address::Tcp(address),
+        Err(_) => Address::Unix(std::path::absolute(given)?),
+    };
+    if let Address::Tcp(tcp) = address {
+        if !tcp.ip().is_loopback() {
+            errln!("sapwood: {tcp}: there is no authentication: anyone who can reach this address can use the volumes");
+        }
+    }
+    Ok(address)
+}
+
+/// Serves the volumes. Returns the URI of the volume NAME as well.
+fn serve(address: &Address, pool: &Arc<Pool>) -> Result<(Server, String)> {
+    let threads = std::thread::available_parallelism().map_or(2, |n| n.get()) + 2;
+    let on_error = Box::new(|line: &str| errln!("sapwood: {line}"));
+    let server = Server::start(
+        address,
+        Box::new(Volumes(Arc::clone(pool))),
+        ServerOptions { threads, limits: Limits::default(), on_error },
+    )
+    .with_context(|| format!("listening on {address}"))?;
+    let uri = match address {
+        Address::Unix(path) => unix_uri("NAME", path),
+        Address::Tcp(_) => format!("{}/NAME", server.address()),
+    };
+    Ok((server, uri))
 }

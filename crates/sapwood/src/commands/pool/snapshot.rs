@@ -56,7 +56,9 @@ pub fn open(path: &Path, name: &str, since: Option<String>) -> Result<(Box<dyn S
         return Ok((Box::new(source), told, own));
     }
     let first: Told = serde_json::from_value(ask_server(path, &request(None))?)?;
-    let uri = first.uri.with_context(|| format!("{}: its server is still starting", path.display()))?;
+    let uri = first.uri.with_context(|| {
+        format!("{}: it is served without --nbd, or its server is still starting", path.display())
+    })?;
     let source = NbdSource::connect(&uri.replacen("NAME", name, 1), None)?;
     // From here on its server has it open: what it says now is of what is read.
     let told = serde_json::from_value(ask_server(path, &request(since))?)?;

@@ -1,0 +1,83 @@
+//! The file system of a pool, mounted.
+
+use crate::system::mountpoint::each_once;
+use crate::system::signals::EndSignal;
+use crate::terminal::streams::errln;
+use anyhow::{Context, Result};
+use export::files::Files;
+use export::fuse::{Mount, MountOptions, UnmountOutcome};
+use parking_lot::{Condvar, Mutex};
+use pool::{FileSystem, Pool};
+use rustix::process::{getgid, getuid};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long what is not synced may stay undurable.
+const SYNC_EVERY: Duration = Duration::from_secs(5);
+/// Requests at once, at least: most of them wait for the device.
+const THREADS_MIN: usize = 4;
+
+/// A mounted file system.
+pub struct Mounted {
+    mount: Mount,
+    files: Arc<FileSystem>,
+    ending: Arc<(Mutex<bool>, Condvar)>,
+    syncing: JoinHandle<()>,
+}
+
+impl Mounted {
+    /// Mounts the file system of a pool. `end` comes when somebody unmounts it.
+    pub fn start(place: &Path, pool: &Arc<Pool>, allow_other: bool, end: &EndSignal) -> Result<Self> {
+        let files = FileSystem::open(Arc::clone(pool), getuid().as_raw(), getgid().as_raw())?;
+        let files = Arc::new(files);
+        let options = MountOptions {
+            threads: std::thread::available_parallelism().map_or(2, |n| n.get() + 2).max(THREADS_MIN),
+            allow_other,
+            on_error: Box::new(each_once()),
+            on_end: Box::new(end.trigger()),
+        };
+        let mount = Mount::start_files(place, files.clone(), options)
+            .with_context(|| format!("mounting on {}", place.display()))?;
+        let ending = Arc::<(Mutex<bool>, Condvar)>::default();
+        let syncing = {
+            let (files, ending) = (Arc::clone(&files), Arc::clone(&ending));
+            std::thread::Builder::new()
+                .name("files-sync".into())
+                .spawn(move || sync_now_and_then(&files, &ending))?
+        };
+        Ok(Mounted { mount, files, ending, syncing })
+    }
+
+    /// Where it is mounted.
+    pub fn place(&self) -> &Path {
+        self.mount.mountpoint()
+    }
+
+    /// Unmounts, and makes durable what was done.
+    pub fn stop(self) -> Result<()> {
+        let place = self.place().display().to_string();
+        if self.mount.stop() == UnmountOutcome::InUse {
+            errln!("sapwood: {place}: unmounted, but files were open; using them fails from now on");
+        }
+        *self.ending.0.lock() = true;
+        self.ending.1.notify_all();
+        // A panic in the thread was printed.
+        let _ = self.syncing.join();
+        self.files.sync().with_context(|| format!("syncing {place}"))
+    }
+}
+
+fn sync_now_and_then(files: &FileSystem, (is_ending, wake): &(Mutex<bool>, Condvar)) {
+    let mut is_ending = is_ending.lock();
+    while !*is_ending {
+        if wake.wait_for(&mut is_ending, SYNC_EVERY).timed_out() {
+            if let Err(error) = files.sync() {
+                errln!("sapwood: {error}");
+                // The next sync that somebody asks for tells it again.
+                return;
+            }
+        }
+    }
+}
