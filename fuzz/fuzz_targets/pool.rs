@@ -2,7 +2,7 @@
 #![no_main]
 
 use format::pool::{
-    CatalogEntry, ChunkHeader, FilterHeader, FilterPart, JournalReader, JournalWriter, MapEntry, MapRoot,
+    CatalogEntry, ChunkHeader, FileRecord, FilterHeader, FilterPart, JournalReader, JournalWriter, MapEntry, MapRoot, NamesHeader,
     PageHeader, PoolBlock, PoolId, StoreEntry, SummaryEntry, Superblock, BLOCK_BYTES, CHUNK_HEADER_BYTES,
 };
 use libfuzzer_sys::fuzz_target;
@@ -15,11 +15,12 @@ fuzz_target!(|bytes: &[u8]| {
     let mut block = [0; BLOCK_BYTES];
     let length = rest.len().min(BLOCK_BYTES);
     block[..length].copy_from_slice(&rest[..length]);
-    match what % 5 {
+    match what % 6 {
         0 => superblock(block),
         1 => slots(block),
         2 => journal(rest),
         3 => filter(rest),
+        4 => files(rest),
         _ => {
             let _ = PageHeader::open(POOL, PoolBlock(9), &block);
             PageHeader::seal(POOL, PoolBlock(9), 3, &mut block);
@@ -29,6 +30,17 @@ fuzz_target!(|bytes: &[u8]| {
         }
     }
 });
+
+fn files(bytes: &[u8]) {
+    if let Ok(record) = FileRecord::decode(bytes) {
+        assert_eq!(record.encode(), bytes);
+    }
+    if let Some(header) = bytes.first_chunk::<{ NamesHeader::BYTES }>() {
+        if let Ok(Some(read)) = NamesHeader::decode(header) {
+            assert_eq!(read.encode(), *header);
+        }
+    }
+}
 
 fn superblock(mut block: [u8; BLOCK_BYTES]) {
     let sum = xxh3_64(&block[..BLOCK_BYTES - 8]);

@@ -112,6 +112,7 @@ const EXAMPLES_OF: [(&str, &[&str]); 31] = [
         &[
             "sapwood pool create /srv/pool --size 500GiB",
             "sapwood pool serve /srv/pool --nbd /run/pool.socket",
+            "sapwood pool serve /srv/pool --mount /mnt/images",
             "sapwood pool check /srv/pool --data",
         ],
     ),
