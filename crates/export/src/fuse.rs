@@ -8,5 +8,6 @@ mod file_requests;
 mod mount;
 mod mountpoint;
 mod requests;
+mod served;
 
 pub use mount::{Mount, MountOptions, UnmountOutcome};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use format::pool::{CatalogEntry, CatalogState, PageKind, PoolBlock, Slot, VolumeId, CATALOG_NAME_BYTES_MAX};
 
-use crate::engine::{Engine, Page};
+use crate::engine::{Engine, Page, Urgency};
 use crate::error::{PoolError, Result};
 
 /// What is in the slots of the catalog. Roots and levels change behind it: the pages tell those.
@@ -123,6 +123,17 @@ impl Catalog {
 
 /// What the names of the file system's volumes begin with; no other name may.
 pub(crate) const FILES_MARK: char = '#';
+/// The name of the volume with the file system's table of names.
+pub(crate) const NAMES_VOLUME: &str = "#names";
+
+/// The table of names may take the last blocks.
+pub(crate) fn urgency_of(entry: &CatalogEntry) -> Urgency {
+    if entry.name == NAMES_VOLUME {
+        Urgency::Freeing
+    } else {
+        Urgency::Usual
+    }
+}
 
 /// Refuses names that a command line or a URL would not carry.
 pub(crate) fn check_name(name: &str) -> Result<()> {

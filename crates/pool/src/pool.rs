@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use format::pool::{CatalogEntry, CatalogState, Geometry, MapEntry, MapRoot, PoolId, Sharing, BLOCK_BYTES};
 use parking_lot::Mutex;
 
-use crate::catalog::{check_name, Catalog};
+use crate::catalog::{check_name, urgency_of, Catalog};
 use crate::clocks::Stages;
 use crate::device::Device;
 use crate::engine::{format_device, Engine, Settings, Urgency};
@@ -224,7 +224,7 @@ impl Pool {
             slot,
             sharing: entry.sharing,
             is_snapshot: entry.state == CatalogState::Snapshot,
-            urgency: file_volumes::urgency_of(entry),
+            urgency: urgency_of(entry),
             in_flight: Arc::clone(&self.in_flight),
         }));
         open.insert(index, Arc::downgrade(&volume));

@@ -19,8 +19,8 @@ use fuser::{
 use parking_lot::Mutex;
 use rustix::fs::FileType as Type;
 
-use super::mount::Served;
 use super::requests::{errno_of, BACKGROUND_MAX, BLOCK_BYTES, NAME_BYTES_MAX, TRANSFER_BYTES_MAX};
+use super::served::Served;
 use crate::files::{Allocate, Change, Files, Name, New, Rename, SetAttribute, Stat};
 use crate::tree::NodeId;
 

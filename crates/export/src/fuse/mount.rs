@@ -3,6 +3,7 @@
 use super::file_requests::{FileRequests, FileService};
 use super::mountpoint::{Access, Busy, Mountpoint};
 use super::requests::{Requests, Service};
+use super::served::Served;
 use crate::files::Files;
 use crate::tree::Tree;
 use fuser::{Config, Filesystem, Session, SessionACL};
@@ -35,14 +36,6 @@ pub enum UnmountOutcome {
     Whole,
     /// It is detached, but files of it are open; reading them fails from now on.
     InUse,
-}
-
-/// What is mounted.
-pub(super) trait Served: Send + Sync {
-    /// Tells of an error.
-    fn tell(&self, line: &str);
-    /// Closes what is open, for those who do not.
-    fn close_all(&self);
 }
 
 /// A mounted tree, or file system. Dropped, it is unmounted.

@@ -1,6 +1,6 @@
 //! The kernel's requests, and how they are answered.
 
-use super::mount::Served;
+use super::served::Served;
 use crate::device::{Block, BlockDevice};
 use crate::tree::{Attributes, Entry, NodeId, NodeKind, Tree};
 use fuser::{

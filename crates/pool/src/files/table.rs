@@ -26,6 +26,21 @@ const FIRST: u64 = 2;
 /// Memory for pages of the database.
 const CACHE_BYTES: usize = 16 << 20;
 
+/// Why a step of a transaction failed. Boxed: the library's error is large.
+pub(super) struct Unusable(Box<redb::Error>);
+
+impl From<redb::TableError> for Unusable {
+    fn from(error: redb::TableError) -> Self {
+        Unusable(Box::new(error.into()))
+    }
+}
+
+impl From<redb::StorageError> for Unusable {
+    fn from(error: redb::StorageError) -> Self {
+        Unusable(Box::new(error.into()))
+    }
+}
+
 /// What has been changed since the last commit, and everything before.
 pub(super) struct Table {
     /// None after an error: what is in it is uncertain. Dropped before the database, which waits for it.
@@ -51,18 +66,18 @@ impl Table {
     /// Runs a step of the open transaction. After an error nothing more is done with it.
     pub(super) fn with<T>(
         &self,
-        body: impl FnOnce(&WriteTransaction) -> std::result::Result<T, redb::Error>,
+        body: impl FnOnce(&WriteTransaction) -> std::result::Result<T, Unusable>,
     ) -> Result<T> {
         let Some(open) = &self.open else {
             return Err(PoolError::Failed("the table of names could not be written".into()));
         };
-        body(open).map_err(failed)
+        body(open).map_err(|Unusable(error)| failed(*error))
     }
 
     /// The same, for a step that changes something.
     pub(super) fn changing<T>(
         &mut self,
-        body: impl FnOnce(&WriteTransaction) -> std::result::Result<T, redb::Error>,
+        body: impl FnOnce(&WriteTransaction) -> std::result::Result<T, Unusable>,
     ) -> Result<T> {
         self.is_changed = true;
         let done = self.with(body);
@@ -79,7 +94,7 @@ impl Table {
             let open = self.open.take();
             let open =
                 open.ok_or_else(|| PoolError::Failed("the table of names could not be written".into()))?;
-            open.commit().map_err(|e| failed(e))?;
+            open.commit().map_err(failed)?;
             self.open = Some(begin(&self.database)?);
             self.is_changed = false;
         }
@@ -194,7 +209,7 @@ impl Table {
 }
 
 fn begin(database: &Database) -> Result<WriteTransaction> {
-    database.begin_write().map_err(|e| failed(e))
+    database.begin_write().map_err(failed)
 }
 
 fn decode(id: u64, bytes: &[u8]) -> Result<FileRecord> {

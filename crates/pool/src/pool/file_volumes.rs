@@ -5,15 +5,12 @@ use std::sync::Arc;
 use format::pool::{CatalogEntry, CatalogState, MapRoot, Sharing, VolumeId, BLOCK_BYTES, MAP_SLOTS};
 
 use super::{now, Pool};
-use crate::catalog::FILES_MARK;
-use crate::engine::Urgency;
+use crate::catalog::{FILES_MARK, NAMES_VOLUME};
 use crate::error::{PoolError, Result};
 use crate::volume::Volume;
 
 /// The most bytes of a file: what a map of four levels reaches.
 pub(crate) const FILE_SIZE_MAX: u64 = reach(3);
-/// The name of the volume with the table of names.
-const NAMES: &str = "#names";
 /// Bytes that it may take; what was not written takes no space.
 const NAMES_SIZE: u64 = reach(2);
 
@@ -29,12 +26,12 @@ impl Pool {
     /// The volume of the file system's names; it is made if there is none.
     pub(crate) fn names_volume(&self) -> Result<Arc<Volume>> {
         let mut catalog = self.catalog.lock();
-        if catalog.find(NAMES).is_none() {
+        if catalog.find(NAMES_VOLUME).is_none() {
             let (index, id) = catalog.vacant()?;
-            let entry = new_entry(id, NAMES.into(), NAMES_SIZE, Sharing::Off);
+            let entry = new_entry(id, NAMES_VOLUME.into(), NAMES_SIZE, Sharing::Off);
             self.put_entry(&mut catalog, index, entry, None)?;
         }
-        let (index, entry) = catalog.get(NAMES)?;
+        let (index, entry) = catalog.get(NAMES_VOLUME)?;
         self.open_slot(&catalog, index, entry)
     }
 
@@ -96,22 +93,14 @@ impl Pool {
     /// The volumes of all files.
     pub(crate) fn file_volumes(&self) -> Vec<VolumeId> {
         let catalog = self.catalog.lock();
-        let files = catalog.entries().filter(|(_, entry)| catalog.is_of_files(entry) && entry.name != NAMES);
+        let files =
+            catalog.entries().filter(|(_, entry)| catalog.is_of_files(entry) && entry.name != NAMES_VOLUME);
         files.map(|(_, entry)| entry.id).collect()
     }
 
     /// How many files and volumes can still be made.
     pub(crate) fn vacancies(&self) -> u64 {
         self.catalog.lock().vacancies()
-    }
-}
-
-/// The table of names may take the last blocks.
-pub(super) fn urgency_of(entry: &CatalogEntry) -> Urgency {
-    if entry.name == NAMES {
-        Urgency::Freeing
-    } else {
-        Urgency::Usual
     }
 }
 
