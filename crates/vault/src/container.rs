@@ -4,6 +4,7 @@ pub(crate) mod codec;
 pub(crate) mod dead;
 pub(crate) mod group_cache;
 pub(crate) mod group_reader;
+pub(crate) mod other_owners;
 pub(crate) mod room;
 pub(crate) mod tables;
 pub(crate) mod view;

@@ -11,6 +11,8 @@ pub(crate) mod plan;
 pub(crate) mod read_ahead;
 pub(crate) mod read_cache;
 pub(crate) mod segment_map;
+#[cfg(test)]
+mod tests;
 pub(crate) mod windows;
 
 use crate::base::error::{Named, Result};
@@ -19,7 +21,7 @@ use crate::base::progress::Progress;
 use crate::base::snapshot_spec::find_snapshot;
 use crate::base::threads::{cores, Failure};
 use crate::container::group_reader::{extent, GroupReader};
-use crate::container::tables::{Tables, TablesAhead, TABLE_CACHE_BYTES};
+use crate::container::tables::{TableName, Tables, TablesAhead, TABLE_CACHE_BYTES};
 use crate::container::view::View;
 use crate::manifest::vault::Vault;
 use crate::recipe::chain::RecipeReader;
@@ -55,6 +57,7 @@ struct Read {
     object: String,
     offset: u64,
     len: u64,
+    name: TableName,
     table: Arc<Table>,
     parts: Vec<Part>,
     /// A group that need not be read.
@@ -252,11 +255,11 @@ fn fetch(
 fn reads(tables: &Tables, plan: &Plan, kept: Option<&Kept>, out: &mut dyn FnMut(Read) -> bool) -> Result<()> {
     let mut ahead = TablesAhead::new(tables, plan.containers.iter().copied());
     for of_container in plan.parts.chunk_by(|a, b| a.container == b.container) {
-        let id = plan.containers[of_container[0].container as usize];
-        let table = ahead.get(id)?;
-        let folder = tables.folder_of(id);
+        let name = plan.containers[of_container[0].container as usize];
+        let (_, table) = ahead.get(name)?;
+        let folder = tables.folder_of(name.container);
         let object = format::names::data(&folder.path, table.data);
-        let kept_group = |part: &Part| kept.filter(|k| k.has((id, part.group))).map(|_| (id, part.group));
+        let kept_group = |part: &Part| kept.filter(|k| k.has((name, part.group))).map(|_| (name, part.group));
         let mut from = 0;
         while from < of_container.len() {
             let Range { start: offset, mut end } = extent_of(&table, &of_container[from]);
@@ -279,8 +282,15 @@ fn reads(tables: &Tables, plan: &Plan, kept: Option<&Kept>, out: &mut dyn FnMut(
             }
             let len = end - offset;
             let parts = of_container[from..to].to_vec();
-            let read =
-                Read { object: object.clone(), offset, len, table: table.clone(), parts, kept: is_kept };
+            let read = Read {
+                object: object.clone(),
+                offset,
+                len,
+                name,
+                table: table.clone(),
+                parts,
+                kept: is_kept,
+            };
             if !out(read) {
                 return Ok(());
             }
@@ -323,7 +333,7 @@ fn work(
                 let at = within(group.offset..group.offset + u64::from(group.stored_len));
                 groups.open(&read.object, &read.table, group, &stored[at.clone()])?;
                 if let Some(kept) = kept.filter(|_| from_memory.is_none()) {
-                    kept.put((read.table.container, of_group[0].group), &stored[at]);
+                    kept.put((read.name, of_group[0].group), &stored[at]);
                 }
             }
             for part in of_group {

@@ -2,11 +2,14 @@
 //! is lost, stopped or full meanwhile.
 #![allow(clippy::unwrap_used)]
 
+mod between;
 mod sim;
 
+use between::Between;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sim::{restore, Bytes, BALANCED_SMALL};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::{ObjectStore, SimFs, SimStore};
 use vault::{BackupOptions, Policy, Progress, Vault, VaultError, CONVENTIONAL};
@@ -259,4 +262,39 @@ fn hooks_lead_to_what_is_there() {
     let left = hooks(&world);
     assert!(left > 0 && left < before / 4, "{left} bytes of hooks are left of {before}");
     assert_eq!(world.backup("b/x", &content(18, 640)), 0, "what is there is found");
+}
+
+/// What other owners list stays in memory as far as there is room for it.
+#[test]
+fn a_restore_from_three_owners_reads_nothing_twice() {
+    let world = World::new(BALANCED_SMALL);
+    let parts: Vec<_> = (0..3).map(|n| content(20 + n, 640)).collect();
+    for (n, part) in parts.iter().enumerate() {
+        world.backup(&format!("owner-{n}/x"), part);
+    }
+    // From one owner after the other, and back again.
+    let piece = 16 << 10;
+    let pieces =
+        (0..parts[0].len() / piece).flat_map(|k| parts.iter().map(move |p| &p[k * piece..][..piece]));
+    let all = Arc::new(pieces.collect::<Vec<_>>().concat());
+    assert_eq!(world.backup("all/x", &all), 0, "other owners have all of it");
+    let store = Between::counting(SimStore::open_on(world.fs.clone()).unwrap());
+    let reads = store.reads();
+    let vault = Vault::open(Arc::new(store)).unwrap();
+    reads.lock().unwrap().clear();
+    assert!(restore(&vault, "all/x", "latest").unwrap() == *all);
+    let mut times: BTreeMap<&str, usize> = BTreeMap::new();
+    let reads = reads.lock().unwrap();
+    reads.iter().for_each(|name| *times.entry(name).or_default() += 1);
+    let of = |what: &'static str| {
+        let wanted = times.iter().filter(move |(name, _)| name.contains(what));
+        wanted.map(|(_, times)| *times).collect::<Vec<_>>()
+    };
+    // A reader reads the manifest before it holds its object, and after it. That of the disk itself is found first.
+    let mut manifests = of("/manifest");
+    manifests.sort_unstable();
+    assert_eq!(manifests, [2, 2, 2, 3]);
+    assert_eq!(of("/pages/"), [1; 3]);
+    let tables = of(".table");
+    assert!(tables.len() >= 3 && tables.iter().all(|times| *times == 1), "{times:?}");
 }

@@ -4,7 +4,7 @@ use crate::bytes::{In, Out, Result};
 use crate::ids::{ContainerId, WriterNo};
 
 /// A page of the container table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PageRef {
     /// Its first container.
     pub first: ContainerId,

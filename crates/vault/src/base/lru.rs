@@ -4,8 +4,13 @@
 //! shards, and does not say what it has taken out. Here the newest value always stays, however large it is (a page is read
 //! again for each of its references otherwise), and who reads the next one makes room for it first.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
+use std::sync::Arc;
+
+/// A cache that several have.
+pub(crate) type SharedLru<K, V> = Arc<Mutex<Lru<K, V>>>;
 
 /// Values of which those used last stay: as many as a budget allows, but at least the newest one.
 pub(crate) struct Lru<K, V> {

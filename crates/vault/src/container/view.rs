@@ -27,7 +27,7 @@ impl View {
     /// Stops where a lease has lapsed.
     pub fn check(&self) -> Result<()> {
         self.reader.check()?;
-        self.tables.opened().iter().try_for_each(|o| o.check())
+        self.tables.check()
     }
 
     /// What an error of reading it means: where its readers are not held and a manifest has changed, somebody has
@@ -45,7 +45,7 @@ impl View {
     pub fn may_have_lost(&self) -> bool {
         let has_changed = || self.folder.load().map_or(true, |m| m.sequence != self.reader.manifest.sequence);
         let own = !self.reader.is_held() && has_changed();
-        own || self.tables.opened().iter().any(|o| o.may_have_lost())
+        own || self.tables.may_have_lost()
     }
 }
 

@@ -7,15 +7,17 @@
 //! backup sees that the container is being looked at, or is already gone.
 
 use crate::base::error::{Result, UnlessDamaged, VaultError};
+use crate::base::lru::Lru;
 use crate::container::dead::read_dead;
-use crate::manifest::container_table::Containers;
+use crate::manifest::container_table::{Containers, PageCache};
 use crate::manifest::folder::{list_names, Folder};
 use crate::manifest::rollback::load_checked;
 use crate::manifest::session::{fence, fence_dead_maintenance, is_alive, Session};
 use format::{
     names, ClaimRecord, ContainerEntry, ContainerId, DiskId, Kind, RetiringRecord, RunSet, Token, WriterNo,
 };
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::StoreError;
 
@@ -24,6 +26,11 @@ use store::StoreError;
 const REMOVER_WAIT: Duration = Duration::from_secs(1);
 /// After so long a backup asks again for containers that were being looked at.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
+/// Memory for what manifests said of the writers that were claimed last, in bytes, but for one of which they say more. Most
+/// say a few hundred bytes.
+const CLAIMABLE_BYTES: usize = 8 << 20;
+/// What one takes beside its lists, in bytes, about.
+const SLOT_BYTES: usize = 192;
 
 /// The claims of one session.
 pub(crate) struct Claims {
@@ -33,6 +40,8 @@ pub(crate) struct Claims {
     session: Token,
     /// By owner and writer.
     writers: HashMap<(DiskId, WriterNo), Asked>,
+    claimable: Lru<(DiskId, WriterNo), Arc<Claimable>>,
+    pages: PageCache,
     /// Owners for whose remover it has waited in vain, and until when it does not wait again.
     waited: HashMap<DiskId, Instant>,
 }
@@ -40,17 +49,25 @@ pub(crate) struct Claims {
 /// What became of a claim on what a writer has made.
 enum Asked {
     /// It may be referenced.
-    Claimed(Box<Claimable>),
+    Claimed,
     /// Somebody is looking at it, to remove what is not referenced.
     Retiring { until: Instant },
     /// It is gone, or cannot be read.
     Gone,
 }
 
-/// What an owner's manifest said after the claim was put.
+/// What an owner's manifest said of the containers of a writer after the claim was put.
 struct Claimable {
-    damaged: HashSet<ContainerId>,
+    /// In order.
+    damaged: Box<[ContainerId]>,
     containers: Containers,
+}
+
+impl Claimable {
+    /// Memory that it takes, in bytes.
+    fn memory_bytes(&self) -> usize {
+        self.containers.memory_bytes() + size_of_val(&self.damaged[..]) + SLOT_BYTES
+    }
 }
 
 /// The answer to a claim.
@@ -79,6 +96,8 @@ impl Claims {
             writer: session.writer,
             session: session.token,
             writers: HashMap::new(),
+            claimable: Lru::new(CLAIMABLE_BYTES),
+            pages: PageCache::default(),
             waited: HashMap::new(),
         }
     }
@@ -88,7 +107,7 @@ impl Claims {
         let key = (owner, id.writer());
         match self.writers.get(&key) {
             Some(Asked::Retiring { until }) if Instant::now() < *until => return Ok(Claim::Later),
-            Some(Asked::Claimed(_) | Asked::Gone) => {}
+            Some(Asked::Claimed | Asked::Gone) => {}
             Some(Asked::Retiring { .. }) | None => self.ask(key)?,
         }
         match self.read(key, id) {
@@ -103,13 +122,22 @@ impl Claims {
 
     /// What an owner says of a container. Where its list of dead chunks is damaged, which chunks may be referenced is not
     /// known: a miss costs space only.
-    fn read(&self, key: (DiskId, WriterNo), id: ContainerId) -> Result<Claim> {
-        let Claimable { damaged, containers } = match self.writers.get(&key) {
-            Some(Asked::Claimed(claimable)) => &**claimable,
-            Some(Asked::Retiring { .. }) => return Ok(Claim::Later),
-            Some(Asked::Gone) | None => return Ok(Claim::Gone),
+    fn read(&mut self, key: (DiskId, WriterNo), id: ContainerId) -> Result<Claim> {
+        let claimable = match self.claimable.get(&key) {
+            // What was said has gone out of memory, not what was claimed.
+            None if matches!(self.writers.get(&key), Some(Asked::Claimed)) => {
+                self.ask(key)?;
+                self.claimable.get(&key)
+            }
+            known => known,
         };
-        if damaged.contains(&id) {
+        let claimable = match (self.writers.get(&key), claimable) {
+            (Some(Asked::Claimed), Some(claimable)) => claimable,
+            (Some(Asked::Retiring { .. }), _) => return Ok(Claim::Later),
+            _ => return Ok(Claim::Gone),
+        };
+        let Claimable { damaged, containers } = &*claimable;
+        if damaged.binary_search(&id).is_ok() {
             return Ok(Claim::Gone);
         }
         let Some(entry) = containers.get(id)? else { return Ok(Claim::Gone) };
@@ -119,6 +147,7 @@ impl Claims {
     fn ask(&mut self, key: (DiskId, WriterNo)) -> Result<()> {
         // The claim is ours to take back whatever comes of asking.
         self.writers.insert(key, Asked::Gone);
+        self.claimable.remove_all(|known| *known == key);
         let asked = self.ask_writer(key.0, key.1).unless_damaged()?.unwrap_or(Asked::Gone);
         self.writers.insert(key, asked);
         Ok(())
@@ -152,8 +181,14 @@ impl Claims {
         }
         // An older copy of the manifest lists chunks that are gone.
         let m = load_checked(&folder)?.0;
-        let damaged = m.damaged.iter().copied().filter(|id| id.writer() == writer).collect();
-        Ok(Asked::Claimed(Box::new(Claimable { damaged, containers: Containers::new(folder, &m) })))
+        let mut damaged: Box<[ContainerId]> =
+            m.damaged.iter().copied().filter(|id| id.writer() == writer).collect();
+        damaged.sort_unstable();
+        let containers = Containers::of_writer(folder, &m, writer, self.pages.clone());
+        let claimable = Claimable { damaged, containers };
+        let bytes = claimable.memory_bytes();
+        self.claimable.insert((owner, writer), Arc::new(claimable), bytes);
+        Ok(Asked::Claimed)
     }
 }
 

@@ -1,11 +1,18 @@
 //! The container table of a manifest: pages of entries, read as needed, changed page by page.
 
 use crate::base::error::{Named, Result, VaultError};
+use crate::base::lru::{Lru, SharedLru};
 use crate::manifest::folder::Folder;
-use format::{names, ContainerEntry, ContainerId, ContainerPage, DataName, Kind, Manifest, PageRef, Release};
+use format::{
+    names, ContainerEntry, ContainerId, ContainerPage, DataName, DiskId, Kind, Manifest, OwnerNo, PageRef,
+    Release, WriterNo,
+};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
+
+/// Memory for pages that were read last: 256 full ones, of 65,536 containers, 4 TiB of chunks.
+const PAGES_BYTES: usize = 4 << 20;
 
 /// A change of the container table: an entry to put, or `None` to take it out.
 pub(crate) type Edits = BTreeMap<ContainerId, Option<ContainerEntry>>;
@@ -14,13 +21,52 @@ pub(crate) type Edits = BTreeMap<ContainerId, Option<ContainerEntry>>;
 pub(crate) struct Containers {
     folder: Folder,
     pages: Vec<PageRef>,
-    loaded: Mutex<HashMap<usize, Arc<ContainerPage>>>,
+    cache: PageCache,
+}
+
+/// Pages that were read last, of any number of folders. A page never changes.
+#[derive(Clone)]
+pub(crate) struct PageCache(SharedLru<(DiskId, PageRef), Arc<ContainerPage>>);
+
+impl Default for PageCache {
+    fn default() -> Self {
+        PageCache(Arc::new(Mutex::new(Lru::new(PAGES_BYTES))))
+    }
+}
+
+impl PageCache {
+    /// A page of a folder's table.
+    fn page(&self, folder: &Folder, page: &PageRef) -> Result<Arc<ContainerPage>> {
+        let key = (folder.disk, *page);
+        let known = self.0.lock().get(&key);
+        if let Some(page) = known {
+            return Ok(page);
+        }
+        let page = Arc::new(folder.read_page(page)?);
+        let bytes = size_of::<ContainerPage>() + page.entries.len() * size_of::<ContainerEntry>();
+        self.0.lock().insert(key, page.clone(), bytes);
+        Ok(page)
+    }
 }
 
 impl Containers {
     /// The table of a manifest of this folder. Nothing is read yet.
     pub fn new(folder: Folder, m: &Manifest) -> Self {
-        Containers { folder, pages: m.pages.clone(), loaded: Mutex::default() }
+        Containers::with_cache(folder, &m.pages, PageCache::default())
+    }
+
+    /// One of these pages, some of which may have been read before.
+    pub fn with_cache(folder: Folder, pages: &[PageRef], cache: PageCache) -> Self {
+        Containers { folder, pages: pages.to_vec(), cache }
+    }
+
+    /// What of the table is about containers of one writer.
+    pub fn of_writer(folder: Folder, m: &Manifest, writer: WriterNo, cache: PageCache) -> Self {
+        let of = |p: &PageRef| (p.first.owner(), p.first.writer());
+        // The page before may end with some of them.
+        let from = m.pages.partition_point(|p| of(p) < (OwnerNo::OWN, writer)).saturating_sub(1);
+        let end = m.pages.partition_point(|p| of(p) <= (OwnerNo::OWN, writer));
+        Containers::with_cache(folder, &m.pages[from..end], cache)
     }
 
     /// The folder whose table it is.
@@ -28,23 +74,14 @@ impl Containers {
         &self.folder
     }
 
-    fn page(&self, at: usize) -> Result<Arc<ContainerPage>> {
-        let mut loaded = self.loaded.lock();
-        if let Some(p) = loaded.get(&at) {
-            return Ok(p.clone());
-        }
-        let page = Arc::new(self.folder.read_page(&self.pages[at])?);
-        // 256 pages are 65,536 containers, 4 TiB of chunks, in 4 MiB of memory.
-        if loaded.len() >= 256 {
-            loaded.clear();
-        }
-        loaded.insert(at, page.clone());
-        Ok(page)
+    /// Memory that it takes beside the pages that were read, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + size_of_val(&self.pages[..])
     }
 
     /// Reads all pages, so that damage is found before any work is done.
     pub fn check(&self) -> Result<()> {
-        (0..self.pages.len()).try_for_each(|at| self.page(at).map(drop))
+        self.pages.iter().try_for_each(|page| self.cache.page(&self.folder, page).map(drop))
     }
 
     /// The entry of a container, if the table has one.
@@ -52,7 +89,7 @@ impl Containers {
         let Some(at) = self.pages.partition_point(|p| p.first <= id).checked_sub(1) else {
             return Ok(None);
         };
-        let page = self.page(at)?;
+        let page = self.cache.page(&self.folder, &self.pages[at])?;
         Ok(page.entries.binary_search_by_key(&id, |e| e.id).ok().map(|n| page.entries[n]))
     }
 

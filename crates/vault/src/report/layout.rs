@@ -45,8 +45,8 @@ pub(crate) fn walk(
     while from < snapshot.size {
         let p = plan(&mut recipe, &view.tables, from, snapshot.size)?;
         for of_container in p.parts.chunk_by(|a, b| a.container == b.container) {
-            let id = p.containers[of_container[0].container as usize];
-            let table = view.tables.get(id)?;
+            let name = p.containers[of_container[0].container as usize];
+            let (id, table) = (name.container, view.tables.named(name)?);
             containers.insert(id);
             for part in of_container {
                 let bytes = table.bytes_of(part.indices);

@@ -9,7 +9,7 @@ use crate::base::error::{Result, VaultError};
 use crate::base::snapshot_spec::find_snapshot;
 use crate::base::threads::cores;
 use crate::container::group_cache::{GroupKey, OpenGroup};
-use crate::container::tables::Tables;
+use crate::container::tables::{TableName, Tables};
 use crate::container::view::View;
 use crate::manifest::vault::Vault;
 use crate::recipe::chain::RecipeReader;
@@ -225,8 +225,8 @@ impl Shared {
         self.for_parts(&range, &mut |part, wanted| {
             let into = (wanted.start - range.start) as usize..(wanted.end - range.start) as usize;
             self.group(part)?.copy(part.at(wanted.start), &mut buf[into]).or_else(|wrong| {
-                let table = self.view.tables.get(part.container)?;
-                Err(wrong.into_error(&self.view.tables.folder_of(part.container), &table))
+                let table = self.view.tables.named(part.table)?;
+                Err(wrong.into_error(&self.view.tables.folder_of(part.table.container), &table))
             })
         })
     }
@@ -282,17 +282,17 @@ impl Shared {
     }
 
     fn key(&self, part: &MapPart) -> GroupKey {
-        let disk = self.view.tables.folder_of(part.container).disk;
-        let MapPart { container, table, group, slice, .. } = *part;
-        GroupKey { disk, container: container.local(), table, group, slice }
+        let MapPart { table: TableName { container, generation }, group, slice, .. } = *part;
+        let disk = self.view.tables.folder_of(container).disk;
+        GroupKey { disk, container: container.local(), table: generation, group, slice }
     }
 
     fn group(&self, part: &MapPart) -> Result<Arc<OpenGroup>> {
         let key = self.key(part);
         self.cache.groups.get(&key, || {
             self.view.check()?;
-            let table = self.view.tables.get(part.container)?;
-            self.cache.groups.load(&self.view.tables.folder_of(part.container), &table, &key)
+            let table = self.view.tables.named(part.table)?;
+            self.cache.groups.load(&self.view.tables.folder_of(part.table.container), &table, &key)
         })
     }
 

@@ -1,7 +1,7 @@
 //! The plan of a restore: which part of which group goes where on the disk, sorted by place on the store.
 
 use crate::base::error::{Result, VaultError};
-use crate::container::tables::{Tables, TablesAhead};
+use crate::container::tables::{TableName, Tables, TablesAhead};
 use crate::recipe::chain::{chunks_max, RecipeReader};
 use format::{
     ChunkNo, Codec, ContainerId, GroupNo, OwnerNo, Reference, SegmentNo, Table, TableRange, WriterNo,
@@ -29,11 +29,11 @@ pub(crate) struct Part {
 /// What a range of the disk is made of.
 #[derive(Default)]
 pub(crate) struct Plan {
-    /// In the order in which their data was written, which is about that of the places a file system gave it.
-    pub containers: Vec<ContainerId>,
-    slots: HashMap<ContainerId, u32>,
+    /// Their tables, in the order in which their data was written, which is about that of the places a file system gave it.
+    pub containers: Vec<TableName>,
+    slots: HashMap<TableName, u32>,
     /// When the data of each container was written.
-    written: Vec<(OwnerNo, WriterNo, ContainerId)>,
+    written: Vec<(OwnerNo, WriterNo, TableName)>,
     /// Sorted by container and group.
     pub parts: Vec<Part>,
     /// Ranges that are not zeros, sorted and merged.
@@ -84,10 +84,10 @@ pub(crate) fn plan(recipe: &mut RecipeReader, tables: &Tables, from: u64, to: u6
 }
 
 impl Plan {
-    fn slot(&mut self, table: &Table) -> u32 {
-        let (id, written) = (table.container, &mut self.written);
-        *self.slots.entry(id).or_insert_with(|| {
-            written.push((id.owner(), table.data.generation, id));
+    fn slot(&mut self, name: TableName, table: &Table) -> u32 {
+        let written = &mut self.written;
+        *self.slots.entry(name).or_insert_with(|| {
+            written.push((name.container.owner(), table.data.generation, name));
             written.len() as u32 - 1
         })
     }
@@ -105,7 +105,7 @@ impl Plan {
 
     fn add_segment(
         &mut self,
-        tables: &mut TablesAhead<'_>,
+        tables: &mut TablesAhead<'_, ContainerId>,
         object: &str,
         start: u64,
         wanted: u64,
@@ -143,16 +143,16 @@ impl Plan {
     /// Adds a direct reference. Returns the offset behind it.
     fn add_run(
         &mut self,
-        tables: &mut TablesAhead<'_>,
+        tables: &mut TablesAhead<'_, ContainerId>,
         mut at: u64,
         id: ContainerId,
         first: ChunkNo,
         count: u32,
     ) -> Result<u64> {
-        let table = tables.get(id)?;
+        let (name, table) = tables.get(id)?;
         let absent = || {
-            let name = format::names::table(&tables.tables.folder_of(id).path, id, table.data.generation);
-            VaultError::corrupt(&name, format!("has no chunks {} to {}", first.0, first.0 + count - 1))
+            let object = format::names::table(&tables.tables.folder_of(id).path, id, name.generation);
+            VaultError::corrupt(&object, format!("has no chunks {} to {}", first.0, first.0 + count - 1))
         };
         let start = table.index_of(first).ok_or_else(absent)?;
         let last =
@@ -160,7 +160,7 @@ impl Plan {
         if last.0 - start.0 != count - 1 {
             return Err(absent());
         }
-        let container = self.slot(&table);
+        let container = self.slot(name, &table);
         let mut next = start;
         while next <= last {
             let group = table.group_of(next).ok_or_else(absent)?;

@@ -20,9 +20,6 @@ const MAPS_BYTES: u64 = 16 << 20;
 const MAPS_USUAL: usize = 1024;
 /// Memory for what open snapshots keep as long as they are open, in bytes: manifests and roots.
 const OPEN_BYTES: usize = 64 << 20;
-/// Pages of a container table that stay in memory, and what one takes.
-const CONTAINER_PAGES: usize = 256;
-const CONTAINER_PAGE_BYTES: usize = 16 << 10;
 
 /// Caches for any number of open snapshots of one vault: decompressed groups within a budget, chunk tables, recipes, and
 /// segment maps.
@@ -127,8 +124,7 @@ impl Opening<'_> {
         let no = OpenNo(self.cache.last.fetch_add(1, Ordering::Relaxed));
         let m = &view.manifest;
         let pages = m.pages.len() * size_of::<PageRef>() + m.owners.len() * size_of::<DiskId>();
-        let loaded = m.pages.len().min(CONTAINER_PAGES) * CONTAINER_PAGE_BYTES;
-        let bytes = recipe.memory_bytes() + pages + loaded;
+        let bytes = recipe.memory_bytes() + pages;
         let opened = Arc::new(Opened { no, manifest: m.clone(), bytes });
         let others: Vec<Arc<Opened>> = self.opened.iter().filter_map(Weak::upgrade).collect();
         let mut manifests: Vec<&Arc<Manifest>> = Vec::new();

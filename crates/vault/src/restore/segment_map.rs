@@ -2,10 +2,10 @@
 
 use crate::base::error::Result;
 use crate::container::group_cache::{indices_of, SLICE_CHUNKS};
-use crate::container::tables::Tables;
+use crate::container::tables::{TableName, Tables};
 use crate::recipe::chain::RecipeReader;
 use crate::restore::plan::plan;
-use format::{Codec, ContainerId, GroupNo, TableRange, WriterNo};
+use format::{Codec, GroupNo, TableRange};
 use std::ops::Range;
 
 /// The parts of a segment that are not zeros, by address.
@@ -22,8 +22,7 @@ pub(crate) struct MapPart {
     pub len: u32,
     /// Where they begin in the group, or in the slice.
     pub within: u32,
-    pub container: ContainerId,
-    pub table: WriterNo,
+    pub table: TableName,
     pub group: GroupNo,
     pub slice: u32,
 }
@@ -51,9 +50,8 @@ impl SegmentMap {
         let plan = plan(recipe, tables, range.start, range.end)?;
         let mut parts = Vec::with_capacity(plan.parts.len());
         for p in &plan.parts {
-            let container = plan.containers[p.container as usize];
-            let entry = tables.entry(container)?;
-            let table = tables.load(&entry)?;
+            let name = plan.containers[p.container as usize];
+            let table = tables.named(name)?;
             let group = table.group(p.group);
             let mut offset = p.target;
             let (mut next, end) = (p.indices.start, p.indices.end);
@@ -66,8 +64,7 @@ impl SegmentMap {
                 let until = end.min(of_slice.end);
                 let bytes = |start, end| table.bytes_of(TableRange { start, end }) as u32;
                 let (len, within) = (bytes(next, until), bytes(of_slice.start, next));
-                let (group, table) = (p.group, entry.table);
-                parts.push(MapPart { offset, len, within, container, table, group, slice });
+                parts.push(MapPart { offset, len, within, table: name, group: p.group, slice });
                 offset += u64::from(len);
                 next = until;
             }

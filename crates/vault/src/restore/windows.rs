@@ -5,10 +5,10 @@
 //! next, so the groups needed soonest are kept as stored, within a budget (Belady 1966).
 
 use crate::base::error::Result;
-use crate::container::tables::{Tables, TablesAhead};
+use crate::container::tables::{TableName, Tables, TablesAhead};
 use crate::recipe::chain::RecipeReader;
 use crate::restore::plan::{plan, Plan};
-use format::{Codec, ContainerId, GroupNo};
+use format::{Codec, GroupNo};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -41,8 +41,8 @@ pub(crate) fn for_windows(
     Ok(())
 }
 
-/// A group of a container.
-pub(crate) type GroupKey = (ContainerId, GroupNo);
+/// A group of a table.
+pub(crate) type GroupKey = (TableName, GroupNo);
 
 /// A group, and where on the disk it is wanted, the last place first.
 struct Wanted {
@@ -71,7 +71,7 @@ impl Kept {
             let key = (plan.containers[of_group[0].container as usize], of_group[0].group);
             let mut places: Vec<u64> = of_group.iter().map(|p| p.target).collect();
             places.sort_unstable_by(|a, b| b.cmp(a));
-            let table = tables.get(key.0)?;
+            let (_, table) = tables.get(key.0)?;
             let group = table.group(key.1);
             // Of a raw group only what is wanted is read.
             if group.codec != Codec::Raw && places.len() > 1 {
@@ -86,9 +86,9 @@ impl Kept {
         self.there = std::mem::take(&mut self.keep);
         let mut here: HashSet<GroupKey> = HashSet::new();
         for of_container in plan.parts.chunk_by(|a, b| a.container == b.container) {
-            let id = plan.containers[of_container[0].container as usize];
+            let name = plan.containers[of_container[0].container as usize];
             here.extend(
-                of_container.iter().map(|p| (id, p.group)).filter(|key| self.wanted.contains_key(key)),
+                of_container.iter().map(|p| (name, p.group)).filter(|key| self.wanted.contains_key(key)),
             );
         }
         let mut again: Vec<(u64, GroupKey, u64)> = Vec::new();

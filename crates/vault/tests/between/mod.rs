@@ -17,14 +17,24 @@ pub struct Between {
     /// Nothing but swaps of manifests counts.
     swaps_only: bool,
     action: Mutex<Option<Action>>,
+    reads: Reads,
 }
+
+/// The names of objects that were read, as often as they were.
+pub type Reads = Arc<Mutex<Vec<String>>>;
 
 impl Between {
     /// Operations count from session number `from_session` on.
     pub fn new(inner: SimStore, at: u64, from_session: u64, action: Action) -> Self {
         let (operations, sessions) = Default::default();
         let action = Mutex::new(Some(action));
-        Between { inner, operations, sessions, at, from_session, swaps_only: false, action }
+        let reads = Reads::default();
+        Between { inner, operations, sessions, at, from_session, swaps_only: false, action, reads }
+    }
+
+    /// Nothing happens in between.
+    pub fn counting(inner: SimStore) -> Self {
+        Between::new(inner, u64::MAX, 0, Box::new(|| ()))
     }
 
     /// Nothing but swaps counts: what loses one begins it anew.
@@ -35,6 +45,16 @@ impl Between {
     /// How many operations there have been, of those that count.
     pub fn operations(&self) -> Arc<AtomicU64> {
         self.operations.clone()
+    }
+
+    /// What is read from now on.
+    pub fn reads(&self) -> Reads {
+        self.reads.clone()
+    }
+
+    fn read_step(&self, name: &str) -> &SimStore {
+        self.reads.lock().unwrap().push(name.to_owned());
+        self.step()
     }
 
     fn step(&self) -> &SimStore {
@@ -67,16 +87,16 @@ impl ObjectStore for Between {
         self.step().len(name)
     }
     fn read_at(&self, name: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.step().read_at(name, offset, buf)
+        self.read_step(name).read_at(name, offset, buf)
     }
     fn read(&self, name: &str, max: u64) -> Result<Vec<u8>> {
-        self.step().read(name, max)
+        self.read_step(name).read(name, max)
     }
     fn will_read(&self, name: &str, offset: u64, len: u64) {
         self.inner.will_read(name, offset, len);
     }
     fn load(&self, name: &str) -> Result<Option<(Vec<u8>, Tag)>> {
-        self.step().load(name)
+        self.read_step(name).load(name)
     }
     fn swap(&self, name: &str, expected: Option<Tag>, data: &[u8]) -> Result<Tag> {
         let inner = if self.swaps_only { self.count() } else { self.step() };
