@@ -99,7 +99,7 @@ impl Pool {
         format_device(device, PoolId(id), geometry)
     }
 
-    /// Opens a pool. After a crash it takes as long as reading the journal.
+    /// Opens a pool. After a crash it takes as long as reading the journal; one that was closed opens at once.
     pub fn open(device: Box<dyn Device>, options: Options) -> Result<Arc<Self>> {
         let settings = Settings {
             cache_pages: (options.cache_bytes / BLOCK_BYTES).max(1024),

@@ -85,8 +85,8 @@ fn put_page(
     device.write_at(&page[..], block.offset()).map_err(PoolError::io(what))
 }
 
-/// The superblock that counts.
-pub(crate) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
+/// The superblock that counts, and whether the other one can be read as well.
+fn read_superblock(device: &dyn Device) -> Result<(Superblock, bool)> {
     let location = device.location();
     let mut found: Option<Superblock> = None;
     let mut wrong = None;
@@ -102,6 +102,7 @@ pub(crate) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
             Err(why) => wrong = Some(PoolError::damaged(format!("the superblock of {location}"), why)),
         }
     }
+    let are_both_whole = wrong.is_none();
     let superblock = match (found, wrong) {
         (Some(superblock), _) => superblock,
         (None, Some(wrong)) => return Err(wrong),
@@ -114,15 +115,17 @@ pub(crate) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
             why: format!("the pool has {} blocks, the device {size}", superblock.geometry.blocks),
         });
     }
-    Ok(superblock)
+    Ok((superblock, are_both_whole))
 }
 
 impl Engine {
     /// Opens a pool, after replaying what its journal holds.
     pub fn open(device: Box<dyn Device>, settings: Settings) -> Result<Self> {
-        let superblock = read_superblock(&*device)?;
+        let (superblock, are_both_whole) = read_superblock(&*device)?;
         let geometry = superblock.geometry;
-        let replayed = replay(&*device, &superblock)?;
+        // A damaged superblock may be the later one, of a pool that was not closed.
+        let was_closed = superblock.is_clean && are_both_whole;
+        let replayed = replay(&*device, &superblock, was_closed)?;
         let mut ring = Ring::new(geometry.journal_blocks, replayed.next.block);
         ring.adopt(&replayed.chunks, replayed.next.block);
         let engine = Engine {

@@ -40,8 +40,8 @@ struct Replaying {
     damage: Option<PoolError>,
 }
 
-/// Replays the journal.
-pub(super) fn replay(device: &dyn Device, superblock: &Superblock) -> Result<Replayed> {
+/// Replays the journal. If the pool was closed, the blocks where a chunk could begin are all that is read.
+pub(super) fn replay(device: &dyn Device, superblock: &Superblock, was_closed: bool) -> Result<Replayed> {
     let mut replay = Replay {
         device,
         pool: superblock.pool,
@@ -63,7 +63,9 @@ pub(super) fn replay(device: &dyn Device, superblock: &Superblock) -> Result<Rep
         let block = if behind >= superblock.geometry.journal_blocks { 0 } else { behind };
         next = JournalTail { chunk: next.chunk + 1, block };
     }
-    replay.check_end(next.chunk)?;
+    if !was_closed || !chunks.is_empty() {
+        replay.check_end(next.chunk)?;
+    }
     Ok(Replayed { pages: replay.finish()?, next, chunks })
 }
 

@@ -1,10 +1,12 @@
 //! Small pools on a simulated disk, and what every test compares them with.
 #![allow(clippy::unwrap_used, dead_code)]
 
+use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use format::pool::Geometry;
-use pool::{FsDevice, Options, Pool};
+use pool::{Device, FsDevice, Options, Pool};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use store::file_system::{Access, FileSystem};
@@ -46,6 +48,43 @@ pub fn make(fs: &SimFs, blocks: u64, journal: u32) {
     let geometry = Geometry::plan_with(blocks, 256, journal).unwrap();
     Pool::create_with(&device(fs, blocks), geometry).unwrap();
     fs.sync_dir("").unwrap();
+}
+
+/// A device that reports the blocks of each read before it happens.
+pub struct Watched<F> {
+    inner: FsDevice<SimFs>,
+    on_read: F,
+}
+
+impl<F: Fn(Range<u64>) + Send + Sync> Watched<F> {
+    /// The pool's file, with what is called for each read.
+    pub fn new(fs: &SimFs, blocks: u64, on_read: F) -> Self {
+        Watched { inner: device(fs, blocks), on_read }
+    }
+}
+
+impl<F: Fn(Range<u64>) + Send + Sync> Device for Watched<F> {
+    fn location(&self) -> String {
+        self.inner.location()
+    }
+
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let block = BLOCK as u64;
+        (self.on_read)(offset / block..(offset + buf.len() as u64).div_ceil(block));
+        self.inner.read_at(buf, offset)
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.inner.write_at(data, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
 }
 
 /// Opens it.
