@@ -2,7 +2,7 @@
 #![no_main]
 
 use format::pool::{
-    CatalogEntry, ChunkHeader, FileRecord, FilterHeader, FilterPart, JournalReader, JournalWriter, MapEntry, MapRoot, NamesHeader,
+    CatalogEntry, ChunkHeader, FileRecord, FilterHeader, FilterPart, Home, JournalReader, JournalWriter, MapEntry, MapRoot, NamesHeader,
     PageHeader, PoolBlock, PoolId, StoreEntry, SummaryEntry, Superblock, BLOCK_BYTES, CHUNK_HEADER_BYTES,
 };
 use libfuzzer_sys::fuzz_target;
@@ -45,6 +45,7 @@ fn files(bytes: &[u8]) {
 fn superblock(mut block: [u8; BLOCK_BYTES]) {
     let sum = xxh3_64(&block[..BLOCK_BYTES - 8]);
     block[BLOCK_BYTES - 8..].copy_from_slice(&sum.to_le_bytes());
+    assert!(Superblock::earlier_version(&block).is_none() || Superblock::decode(&block).is_err());
     let Ok(superblock) = Superblock::decode(&block) else { return };
     assert_eq!(Superblock::decode(&superblock.encode()), Ok(superblock));
     let geometry = superblock.geometry;
@@ -66,6 +67,10 @@ fn slots(block: [u8; BLOCK_BYTES]) {
     for slot in block.as_chunks::<4>().0 {
         let entry = StoreEntry::decode(*slot);
         assert_eq!(StoreEntry::decode(entry.encode()), entry);
+    }
+    for slot in block.as_chunks::<{ Home::BYTES }>().0 {
+        let home = Home::decode(slot);
+        assert_eq!(Home::decode(&home.encode()), home);
     }
     for slot in block.as_chunks::<{ SummaryEntry::BYTES }>().0 {
         assert_eq!(SummaryEntry::decode(*slot).encode(), *slot);

@@ -14,7 +14,7 @@ mod page;
 mod superblock;
 
 pub use catalog::{CatalogEntry, CatalogState, MapRoot, Sharing, VolumeId, CATALOG_NAME_BYTES_MAX};
-pub use entry::{MapEntry, StoreEntry, SummaryEntry, COUNT_MAX};
+pub use entry::{Home, MapEntry, StoreEntry, SummaryEntry, COUNT_MAX};
 pub use file::{FileKind, FileRecord, FileTime, LINK_BYTES_MAX};
 pub use filter_part::{FilterEntry, FilterHeader, FilterPart};
 pub use geometry::{

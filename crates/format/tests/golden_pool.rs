@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use format::pool::{
     CatalogEntry, CatalogState, FileKind, FileRecord, FileTime, FilterEntry, FilterHeader, FilterPart,
-    Geometry, JournalReader, JournalRecord, JournalTail, JournalWriter, MapEntry, NamesHeader, PageHeader,
+    Geometry, Home, JournalReader, JournalRecord, JournalTail, JournalWriter, MapEntry, NamesHeader, PageHeader,
     PageKind, PoolBlock, PoolId, Sharing, StoreEntry, SummaryEntry, Superblock, VolumeId, BLOCK_BYTES,
 };
 
@@ -38,6 +38,15 @@ fn superblock() {
     assert_eq!(golden("pool-superblock", &superblock.encode()), superblock.encode());
 }
 
+/// The first version, which no release has written, is told from damage.
+#[test]
+fn superblock_of_version_1() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/pool-superblock-1");
+    let bytes = std::fs::read(path).unwrap().try_into().unwrap();
+    assert_eq!(Superblock::earlier_version(&bytes), Some(1));
+    assert!(!Superblock::decode(&bytes).unwrap_err().newer);
+}
+
 #[test]
 fn pages() {
     let mut page = [0; BLOCK_BYTES];
@@ -48,8 +57,10 @@ fn pages() {
     page[slot.offset..slot.offset + MapEntry::BYTES].copy_from_slice(&entry.encode());
     let store = StoreEntry { count: 3, is_node: false, has_fingerprint: true };
     page[100..104].copy_from_slice(&store.encode());
-    let summary = SummaryEntry { free: 32_000, in_use: true, changed: 9 };
+    let summary = SummaryEntry { free: 32_000, in_use: true, has_unshared: true, changed: 9 };
     page[104..112].copy_from_slice(&summary.encode());
+    let home = Home { volume: VolumeId(0x0506_0708), block: 0x12_3456_789a };
+    page[112..144].copy_from_slice(&home.encode());
     PageHeader::seal(POOL, PoolBlock(900), 31, &mut page);
     let bytes: [u8; BLOCK_BYTES] = golden("pool-page", &page).try_into().unwrap();
     assert_eq!(bytes, page);
@@ -58,13 +69,14 @@ fn pages() {
     assert_eq!(MapEntry::decode(bytes[slot.offset..slot.offset + 7].try_into().unwrap()), entry);
     assert_eq!(StoreEntry::decode(bytes[100..104].try_into().unwrap()), store);
     assert_eq!(SummaryEntry::decode(bytes[104..112].try_into().unwrap()), summary);
+    assert_eq!(Home::decode(bytes[112..144].try_into().unwrap()), home);
 }
 
 #[test]
 fn catalog_slot() {
     let entry = CatalogEntry {
         state: CatalogState::Snapshot,
-        sharing: Sharing::Inline,
+        sharing: Sharing::Background,
         level: 2,
         id: VolumeId(0x0102_0304),
         origin: Some(VolumeId(7)),

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use chunk::Fingerprint;
-use format::pool::{GroupNo, PageKind, PoolBlock, BLOCK_BYTES};
+use format::pool::{GroupNo, Home, PageKind, PoolBlock, BLOCK_BYTES};
 
 use crate::engine::Engine;
 use crate::error::{PoolError, Result};
 use crate::pool::Pool;
-use crate::volume::node_entries;
+use crate::volume::{node_entries, slot_blocks};
 
 /// Something that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,10 +28,14 @@ pub struct CheckReport {
     pub mapped_blocks: u64,
     /// Data blocks in use.
     pub stored_blocks: u64,
+    /// Of those, blocks without a fingerprint: nobody has looked yet whether others have their content.
+    pub unshared_blocks: u64,
 }
 
 struct Check<'a> {
     engine: &'a Engine,
+    /// Content and homes as well.
+    data: bool,
     /// How often each block is named.
     named: HashMap<PoolBlock, u32>,
     /// Map nodes, and how many slots of leaves below them name a block.
@@ -46,17 +50,18 @@ impl Pool {
         self.flush()?;
         let mut check = Check {
             engine: self.engine(),
+            data,
             named: HashMap::new(),
             nodes: HashMap::new(),
             report: CheckReport::default(),
         };
         for (name, root) in self.roots()? {
             if let Some(node) = root.root {
-                check.report.mapped_blocks += check.node(&name, node, root.level);
+                check.report.mapped_blocks += check.node(&name, node, root.level, 0);
             }
         }
         for group in (0..check.engine.geometry.groups).map(GroupNo) {
-            check.group(group, data)?;
+            check.group(group)?;
         }
         for (block, count) in std::mem::take(&mut check.named) {
             check.wrong(format!("block {block} is named {count} times, in a group that is not in use"));
@@ -70,8 +75,9 @@ impl Check<'_> {
         self.report.findings.push(Finding { what });
     }
 
-    /// Counts what a node names, once for each node. Returns how many slots of leaves below it name a block.
-    fn node(&mut self, name: &str, block: PoolBlock, level: u8) -> u64 {
+    /// Counts what a node names that maps a volume's blocks from `first` on, once for each node. Returns how many slots of
+    /// leaves below it name a block.
+    fn node(&mut self, name: &str, block: PoolBlock, level: u8, first: u64) -> u64 {
         *self.named.entry(block).or_default() += 1;
         if let Some(mapped) = self.nodes.get(&block) {
             return *mapped;
@@ -90,28 +96,43 @@ impl Check<'_> {
             return 0;
         }
         let mut mapped = 0;
-        for (_, entry) in node_entries(&page) {
+        for (index, entry) in node_entries(&page) {
             let Some(child) = entry.block() else { continue };
+            let first = first + index as u64 * slot_blocks(level);
             if self.engine.geometry.locate(child).is_none() {
                 self.wrong(format!("{name}: node {block} names {child}, which is no data block"));
             } else if level > 0 {
-                mapped += self.node(name, child, level - 1);
+                mapped += self.node(name, child, level - 1, first);
             } else {
                 mapped += 1;
                 *self.named.entry(child).or_default() += 1;
+                self.home(name, child, first);
             }
         }
         self.nodes.insert(block, mapped);
         mapped
     }
 
-    fn group(&mut self, group: GroupNo, data: bool) -> Result<()> {
+    /// A block without a fingerprint is named at its home only. A store that cannot be read is found with its group.
+    fn home(&mut self, name: &str, block: PoolBlock, named_at: u64) {
+        let entry = if self.data { self.engine.store_entry(block).ok() } else { None };
+        let Some((entry, bytes)) = entry else { return };
+        let home = Home::decode(&bytes.0);
+        if !entry.has_fingerprint && !entry.is_node && home.block != named_at {
+            self.wrong(format!(
+                "{name}: block {block} was written as block {}, but is block {named_at}",
+                home.block
+            ));
+        }
+    }
+
+    fn group(&mut self, group: GroupNo) -> Result<()> {
         let summary = self.engine.summary(group)?;
         if !summary.in_use {
             return Ok(());
         }
         let blocks = self.engine.geometry.data_blocks();
-        let mut free = 0;
+        let (mut free, mut unshared) = (0, 0);
         for index in 0..blocks {
             let block = self.engine.geometry.data_block(group, index);
             let (entry, fingerprint) = match self.engine.store_entry(block) {
@@ -136,13 +157,21 @@ impl Check<'_> {
             if entry.is_node != is_node {
                 self.wrong(format!("block {block} is {}a map node", if is_node { "" } else { "not " }));
             }
-            if data && entry.has_fingerprint {
+            unshared += u64::from(!is_node && !entry.has_fingerprint);
+            if self.data && entry.has_fingerprint {
                 let mut content = [0; BLOCK_BYTES];
                 self.engine.read_blocks(block, &mut content)?;
                 if Fingerprint::of(&content) != fingerprint {
                     self.wrong(format!("block {block} does not have the content of its fingerprint"));
                 }
             }
+        }
+        self.report.unshared_blocks += unshared;
+        if unshared > 0 && !summary.has_unshared {
+            self.wrong(format!(
+                "group {} has {unshared} blocks without fingerprints, which its summary does not say",
+                group.0
+            ));
         }
         if free != summary.free {
             self.wrong(format!(

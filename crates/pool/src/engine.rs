@@ -19,5 +19,5 @@ pub use allocate::{Run, Stream, Urgency};
 pub use open::format_device;
 pub use page::Page;
 pub use state::{Engine, Settings};
-pub use store::can_share;
+pub use store::{can_share, Identity};
 pub use transaction::{Need, Transaction};

@@ -72,6 +72,8 @@ pub struct Usage {
     pub mapped_bytes: u64,
     /// Bytes that are stored for them.
     pub stored_bytes: u64,
+    /// Of those, bytes that nobody has looked for equal blocks for: they were written while sharing was not inline.
+    pub unshared_bytes: u64,
 }
 
 /// A pool in use.
@@ -201,7 +203,11 @@ impl Pool {
     pub fn usage(&self) -> Result<Usage> {
         let report = self.check(false)?;
         let bytes = |blocks| blocks * BLOCK_BYTES as u64;
-        Ok(Usage { mapped_bytes: bytes(report.mapped_blocks), stored_bytes: bytes(report.stored_blocks) })
+        Ok(Usage {
+            mapped_bytes: bytes(report.mapped_blocks),
+            stored_bytes: bytes(report.stored_blocks),
+            unshared_bytes: bytes(report.unshared_blocks),
+        })
     }
 
     /// Opens a volume, or a snapshot for reading.
@@ -219,6 +225,7 @@ impl Pool {
         let (slot, page) = catalog.slot(index)?;
         let volume = Arc::new(Volume::new(Opened {
             engine: Arc::clone(&self.engine),
+            id: entry.id,
             name: catalog.full_name(entry),
             catalog: page,
             slot,
@@ -374,6 +381,38 @@ impl Pool {
         Ok(())
     }
 
+    /// Chooses when blocks of a volume and of its snapshots are shared, also while it is used. It is durable when this returns.
+    pub fn share(&self, name: &str, sharing: Sharing) -> Result<()> {
+        let mut catalog = self.catalog.lock();
+        let (index, entry) = catalog.get(name)?;
+        if entry.state == CatalogState::Snapshot {
+            return Err(PoolError::Refused(format!(
+                "{name} is a snapshot, whose blocks are shared when those of its volume are: name the volume"
+            )));
+        }
+        let id = entry.id;
+        let is_snapshot = |e: &CatalogEntry| e.state == CatalogState::Snapshot && e.origin == Some(id);
+        let changed: Vec<_> = catalog
+            .entries()
+            .filter(|(n, entry)| *n == index || is_snapshot(entry))
+            .map(|(n, entry)| Ok((n, CatalogEntry { sharing, ..entry.clone() }, catalog.slot(n)?)))
+            .collect::<Result<_>>()?;
+        self.engine.transact(|t| {
+            for (_, _, (slot, page)) in &changed {
+                t.set(page, slot.offset + CatalogEntry::SHARING_AT, &[sharing.code()]);
+            }
+            Ok(())
+        })?;
+        for (n, entry, (_, page)) in changed {
+            catalog.put(n, page, entry);
+        }
+        if let Some(volume) = self.open.lock().get(&index).and_then(Weak::upgrade) {
+            volume.set_sharing(sharing);
+        }
+        drop(catalog);
+        self.engine.flush()
+    }
+
     /// Changes the size of a volume that nobody has open. What a shorter one loses is gone.
     pub fn resize(&self, name: &str, size: u64) -> Result<()> {
         let mut catalog = self.catalog.lock();
@@ -443,6 +482,7 @@ impl Pool {
         let (slot, page) = self.catalog.lock().slot(index)?;
         let volume = Volume::new(Opened {
             engine: Arc::clone(&self.engine),
+            id: entry.id,
             name: entry.name.clone(),
             catalog: Arc::clone(&page),
             slot,

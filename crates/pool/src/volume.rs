@@ -8,24 +8,27 @@ mod read;
 mod unmap;
 mod write;
 
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::Arc;
 
-use format::pool::{CatalogEntry, MapRoot, Sharing, Slot};
+use format::pool::{CatalogEntry, MapRoot, Sharing, Slot, VolumeId};
 
 use crate::engine::{Engine, Page, Stream, Urgency};
 use crate::error::{PoolError, Result};
 
 pub(crate) use in_flight::InFlight;
-pub(crate) use map::node_entries;
+pub(crate) use map::{node_entries, slot_blocks};
 
 /// A disk in a pool, or a snapshot of one. Several threads may use it at once.
 pub struct Volume {
     engine: Arc<Engine>,
+    id: VolumeId,
     name: String,
     /// The page of the catalog with the volume's slot: it tells the root of the map.
     catalog: Arc<Page>,
     slot: Slot,
-    sharing: Sharing,
+    /// The byte of [`Sharing`]: it may change while others write.
+    sharing: AtomicU8,
     is_snapshot: bool,
     /// Whether its writes may take the last blocks.
     urgency: Urgency,
@@ -37,6 +40,7 @@ pub struct Volume {
 /// What a volume is made of when it is opened.
 pub(crate) struct Opened {
     pub engine: Arc<Engine>,
+    pub id: VolumeId,
     pub name: String,
     pub catalog: Arc<Page>,
     pub slot: Slot,
@@ -48,13 +52,14 @@ pub(crate) struct Opened {
 
 impl Volume {
     pub(crate) fn new(opened: Opened) -> Self {
-        let Opened { engine, name, catalog, slot, sharing, is_snapshot, urgency, in_flight } = opened;
+        let Opened { engine, id, name, catalog, slot, sharing, is_snapshot, urgency, in_flight } = opened;
         Volume {
             engine,
+            id,
             name,
             catalog,
             slot,
-            sharing,
+            sharing: AtomicU8::new(sharing.code()),
             is_snapshot,
             urgency,
             data: Stream::default(),
@@ -66,6 +71,16 @@ impl Volume {
     /// Its name; that of a snapshot is `volume@snapshot`.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// When its blocks are shared.
+    pub fn sharing(&self) -> Sharing {
+        Sharing::from_code(self.sharing.load(Ordering::Relaxed)).unwrap_or(Sharing::Off)
+    }
+
+    /// Writes that begin from now on share their blocks like this.
+    pub(crate) fn set_sharing(&self, sharing: Sharing) {
+        self.sharing.store(sharing.code(), Ordering::Relaxed);
     }
 
     /// Its size in bytes.

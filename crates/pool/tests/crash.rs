@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{assert_whole, budget, content, dice, make, open, seed, BLOCK};
+use common::{assert_whole, budget, content, dice, make, open, seed, sharing, BLOCK};
 use pool::{Device, Pool, Result, Sharing};
 use rand::rngs::StdRng;
 use rand::RngExt;
@@ -14,6 +14,8 @@ use store::sim_fs::SimOp;
 use store::SimFs;
 
 const BLOCKS: u64 = 2200;
+/// Room for all volumes and snapshots of the power cuts, if nothing is shared.
+const CUT_BLOCKS: u64 = 7000;
 const SIZE: usize = 900 * BLOCK;
 
 /// What a block of a volume may hold: what it held at the last flush, or what was written since.
@@ -86,7 +88,8 @@ fn work(pool: &Arc<Pool>, expected: &mut Expected, dice: &mut StdRng) -> Result<
                 expected.blocks.remove(&snapshot);
                 expected.flushed();
             }
-            2..=8 => {
+            2 => pool.share(&volume, sharing(dice))?,
+            3..=8 => {
                 pool.flush()?;
                 expected.flushed();
             }
@@ -140,10 +143,10 @@ fn power_cuts() {
     let seed = seed();
     let mut random = dice(seed);
     let mut fs = SimFs::new(seed);
-    make(&fs, BLOCKS, 64);
+    make(&fs, CUT_BLOCKS, 64);
     let mut expected = Expected::default();
     {
-        let pool = open(&fs, BLOCKS).unwrap();
+        let pool = open(&fs, CUT_BLOCKS).unwrap();
         for name in ["a", "b"] {
             pool.create_volume(name, SIZE as u64, Sharing::Inline).unwrap();
             expected.blocks.insert(name.into(), vec![vec![[0; BLOCK]]; SIZE / BLOCK]);
@@ -156,7 +159,7 @@ fn power_cuts() {
             if random.random_bool(0.2) {
                 fs.stop_after(random.random_range(1..40));
             }
-            match open(&fs, BLOCKS) {
+            match open(&fs, CUT_BLOCKS) {
                 Ok(pool) if !fs.is_stopped() => {
                     fs.stop_after(1 << 60);
                     break pool;

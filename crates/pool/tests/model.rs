@@ -6,8 +6,8 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{assert_whole, budget, content, dice, make, open, seed, BLOCK};
-use pool::{Pool, PoolError, Sharing};
+use common::{assert_whole, budget, content, dice, make, open, seed, sharing, BLOCK};
+use pool::{Pool, PoolError};
 use rand::rngs::StdRng;
 use rand::RngExt;
 use store::SimFs;
@@ -51,8 +51,7 @@ fn step(pool: &Arc<Pool>, model: &mut Model, dice: &mut StdRng) {
     match dice.random_range(0..100) {
         0..=2 if model.volumes.len() < 6 => {
             let (name, size) = (model.name("v"), dice.random_range(1..6000usize) * 512);
-            let sharing = if dice.random_bool(0.8) { Sharing::Inline } else { Sharing::Off };
-            pool.create_volume(&name, size as u64, sharing).unwrap();
+            pool.create_volume(&name, size as u64, sharing(dice)).unwrap();
             model.volumes.insert(name, vec![0; size]);
         }
         3..=5 if model.snapshots.len() < 8 => {
@@ -107,7 +106,16 @@ fn step(pool: &Arc<Pool>, model: &mut Model, dice: &mut StdRng) {
             let Some(after) = pick(dice, model.snapshots.keys().cloned()) else { return };
             compare(pool, (&before, &model.snapshots[&before]), (&after, &model.snapshots[&after]));
         }
-        28..=45 => {
+        28..=29 => {
+            let Some(name) = pick(dice, model.volumes.keys().cloned()) else { return };
+            let sharing = sharing(dice);
+            pool.share(&name, sharing).unwrap();
+            let of_it = |v: &pool::VolumeInfo| {
+                v.name == name || v.is_snapshot && v.name.starts_with(&format!("{name}@"))
+            };
+            assert!(pool.volumes().iter().filter(|v| of_it(v)).all(|v| v.sharing == sharing), "{name}");
+        }
+        30..=45 => {
             let all = model.volumes.iter().chain(&model.snapshots);
             let Some(name) = pick(dice, all.map(|(n, _)| n.clone()).collect::<Vec<_>>().into_iter()) else {
                 return;

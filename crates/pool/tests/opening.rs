@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use common::{assert_whole, content, device, dice, make, open, Watched, BLOCK};
 use format::pool::Geometry;
-use pool::{Device, Options, Pool, Sharing};
+use pool::{Device, Options, Pool, PoolError, Sharing};
 use store::SimFs;
 
 const BLOCKS: u64 = 4000;
@@ -105,4 +105,16 @@ fn an_older_superblock_does_not_hide_what_was_written_later() {
     assert!(read >= u64::from(JOURNAL));
     assert_content(&pool, &written);
     assert_whole(&pool);
+}
+
+#[test]
+fn a_pool_of_version_1_is_refused() {
+    let fs = SimFs::new(3);
+    make(&fs, BLOCKS, JOURNAL);
+    let old = include_bytes!("../../format/tests/golden/pool-superblock-1");
+    (0..2).for_each(|n| device(&fs, BLOCKS).write_at(old, n * BLOCK as u64).unwrap());
+    match open(&fs, BLOCKS) {
+        Err(PoolError::Refused(why)) => assert!(why.contains("version 1"), "{why}"),
+        other => panic!("{:?}", other.err()),
+    }
 }

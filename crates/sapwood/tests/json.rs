@@ -349,6 +349,7 @@ fn every_command_prints_what_the_page_says() {
         ("volume snapshot", &["snapshot", "a@monday"]),
         ("volume clone", &["clone", "a@monday", "b"]),
         ("volume resize", &["resize", "b", "20MiB"]),
+        ("volume share", &["share", "b", "background"]),
         ("volume list", &["list"]),
         ("volume delete", &["delete", "b"]),
     ] {

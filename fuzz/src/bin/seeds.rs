@@ -121,8 +121,10 @@ fn pools() -> Seeds {
     let chunk: &[u8] = include_bytes!("../../../crates/format/tests/golden/pool-journal-chunk");
     let records = ChunkHeader::peek(chunk).map_or(0, |header| header.length);
     let filter: &[u8] = include_bytes!("../../../crates/format/tests/golden/pool-filter");
-    let seeds: [(u8, &[u8]); 6] = [
+    let seeds: [(u8, &[u8]); 8] = [
         (0, include_bytes!("../../../crates/format/tests/golden/pool-superblock")),
+        (0, include_bytes!("../../../crates/format/tests/golden/pool-superblock-1")),
+        (1, include_bytes!("../../../crates/format/tests/golden/pool-page")),
         (1, include_bytes!("../../../crates/format/tests/golden/pool-catalog-slot")),
         (2, &chunk[CHUNK_HEADER_BYTES..records]),
         (3, filter),

@@ -36,6 +36,29 @@ pub enum Sharing {
     Off,
     /// When they are written.
     Inline,
+    /// Later, when they have not been written for a while.
+    Background,
+}
+
+impl Sharing {
+    /// Its byte in a slot.
+    pub const fn code(self) -> u8 {
+        match self {
+            Sharing::Off => 0,
+            Sharing::Inline => 1,
+            Sharing::Background => 2,
+        }
+    }
+
+    /// What a byte of a slot stands for.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Sharing::Off),
+            1 => Some(Sharing::Inline),
+            2 => Some(Sharing::Background),
+            _ => None,
+        }
+    }
 }
 
 /// A slot of the catalog that is in use.
@@ -97,6 +120,8 @@ impl MapRoot {
 impl CatalogEntry {
     /// Bytes of a slot.
     pub const BYTES: usize = 512;
+    /// Where the byte of [`Sharing`] stands in a slot.
+    pub const SHARING_AT: usize = 1;
 
     /// The bytes of its slot.
     pub fn encode(&self) -> [u8; Self::BYTES] {
@@ -106,10 +131,7 @@ impl CatalogEntry {
             CatalogState::Snapshot => 2,
             CatalogState::Deleted => 3,
         });
-        out.u8(match self.sharing {
-            Sharing::Off => 0,
-            Sharing::Inline => 1,
-        });
+        out.u8(self.sharing.code());
         out.u8(self.level);
         out.u8(self.name.len() as u8);
         out.u32(self.id.0);
@@ -134,11 +156,9 @@ impl CatalogEntry {
             3 => CatalogState::Deleted,
             other => return Err(Malformed::new(format!("a slot of the catalog in state {other}"))),
         };
-        let sharing = match fields.u8()? {
-            0 => Sharing::Off,
-            1 => Sharing::Inline,
-            other => return Err(Malformed::new(format!("sharing {other}"))),
-        };
+        let sharing = fields.u8()?;
+        let sharing =
+            Sharing::from_code(sharing).ok_or_else(|| Malformed::new(format!("sharing {sharing}")))?;
         let (level, name_bytes) = (fields.u8()?, usize::from(fields.u8()?));
         if level > 3 {
             return Err(Malformed::new(format!("a root of level {level}")));
@@ -176,5 +196,13 @@ mod tests {
         assert_eq!((root.level, root.root, root.size), (entry.level, entry.root, entry.size));
         assert_eq!(CatalogEntry::decode(&entry.encode()).unwrap(), Some(entry));
         assert_eq!(CatalogEntry::decode(&[0; 512]).unwrap(), None);
+    }
+
+    #[test]
+    fn each_way_of_sharing_has_a_byte() {
+        for sharing in [Sharing::Off, Sharing::Inline, Sharing::Background] {
+            assert_eq!(Sharing::from_code(sharing.code()), Some(sharing));
+        }
+        assert_eq!(Sharing::from_code(3), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Slots of stores, of map nodes and of the summary.
 
-use super::PoolBlock;
+use super::{PoolBlock, VolumeId};
 
 /// The most references that a block may have.
 pub const COUNT_MAX: u32 = 1 << 29;
@@ -9,6 +9,7 @@ const NO_FINGERPRINT: u32 = 1 << 30;
 const CHECK_BITS: u32 = 20;
 const BLOCK_BITS: u32 = 36;
 const IN_USE: u32 = 1 << 31;
+const HAS_UNSHARED: u32 = 1 << 30;
 
 /// A slot of a fingerprint store, without the fingerprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -47,6 +48,37 @@ impl StoreEntry {
             is_node: word & IS_NODE != 0,
             has_fingerprint: word & (IS_NODE | NO_FINGERPRINT) == 0,
         }
+    }
+}
+
+/// Where a block without a fingerprint was written: it stands in the place of the fingerprint. Snapshots and clones may name
+/// the block as well, at the same number of theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Home {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The block's number in it.
+    pub block: u64,
+}
+
+impl Home {
+    /// Bytes of it: as many as of a fingerprint.
+    pub const BYTES: usize = 32;
+
+    /// Its bytes.
+    pub fn encode(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..4].copy_from_slice(&self.volume.0.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.block.to_le_bytes());
+        bytes
+    }
+
+    /// What [`Home::encode`] wrote.
+    pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
+        let (mut volume, mut block) = ([0; 4], [0; 8]);
+        volume.copy_from_slice(&bytes[..4]);
+        block.copy_from_slice(&bytes[8..16]);
+        Home { volume: VolumeId(u32::from_le_bytes(volume)), block: u64::from_le_bytes(block) }
     }
 }
 
@@ -100,6 +132,8 @@ pub struct SummaryEntry {
     pub free: u32,
     /// Its fingerprint store was initialised.
     pub in_use: bool,
+    /// Some of its blocks may have no fingerprint.
+    pub has_unshared: bool,
     /// The epoch in which its fingerprints last changed.
     pub changed: u32,
 }
@@ -110,7 +144,13 @@ impl SummaryEntry {
 
     /// The bytes of a slot.
     pub fn encode(self) -> [u8; Self::BYTES] {
-        let free = self.free | if self.in_use { IN_USE } else { 0 };
+        let mut free = self.free;
+        if self.in_use {
+            free |= IN_USE;
+        }
+        if self.has_unshared {
+            free |= HAS_UNSHARED;
+        }
         (u64::from(free) | u64::from(self.changed) << 32).to_le_bytes()
     }
 
@@ -118,8 +158,9 @@ impl SummaryEntry {
     pub fn decode(bytes: [u8; Self::BYTES]) -> Self {
         let word = u64::from_le_bytes(bytes);
         SummaryEntry {
-            free: word as u32 & (IN_USE - 1),
+            free: word as u32 & (HAS_UNSHARED - 1),
             in_use: word as u32 & IN_USE != 0,
+            has_unshared: word as u32 & HAS_UNSHARED != 0,
             changed: (word >> 32) as u32,
         }
     }
@@ -138,7 +179,8 @@ mod tests {
             prop_assert_eq!(entry.block(), Some(PoolBlock(block)));
             prop_assert!(entry.checks(hash));
             prop_assert_eq!(entry.checks(other), other & 0xf_ffff == hash & 0xf_ffff);
-            let summary = SummaryEntry { free, in_use: hash & 1 == 1, changed };
+            let summary =
+                SummaryEntry { free, in_use: hash & 1 == 1, has_unshared: hash & 2 == 2, changed };
             prop_assert_eq!(SummaryEntry::decode(summary.encode()), summary);
         }
 
@@ -146,6 +188,12 @@ mod tests {
         fn counts_come_back(count in 0..=COUNT_MAX, node: bool, fingerprint: bool) {
             let entry = StoreEntry { count, is_node: node, has_fingerprint: fingerprint && !node };
             prop_assert_eq!(StoreEntry::decode(entry.encode()), entry);
+        }
+
+        #[test]
+        fn homes_come_back(volume: u32, block: u64) {
+            let home = Home { volume: VolumeId(volume), block };
+            prop_assert_eq!(Home::decode(&home.encode()), home);
         }
     }
 

@@ -8,7 +8,7 @@ use super::{Geometry, BLOCK_BYTES};
 use crate::bytes::{In, Malformed, Out, Result};
 
 const MAGIC: [u8; 8] = *b"SAPWPOOL";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// A pool, for ever. Random.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -93,6 +93,16 @@ impl Superblock {
         block
     }
 
+    /// The version of a whole superblock of an earlier version, which cannot be decoded.
+    pub fn earlier_version(block: &[u8; BLOCK_BYTES]) -> Option<u32> {
+        let (body, sum) = block.split_at(BLOCK_BYTES - 8);
+        let mut version = [0; 4];
+        version.copy_from_slice(&body[8..12]);
+        let version = u32::from_le_bytes(version);
+        let is_whole = body[..8] == MAGIC && sum == xxh3_64(body).to_le_bytes();
+        (is_whole && version < VERSION).then_some(version)
+    }
+
     /// What [`Superblock::encode`] wrote.
     pub fn decode(block: &[u8; BLOCK_BYTES]) -> Result<Self> {
         if block[..8] != MAGIC {
@@ -104,6 +114,9 @@ impl Superblock {
         }
         let mut fields = In::new(&body[8..]);
         let (version, features) = (fields.u32()?, fields.u32()?);
+        if version < VERSION {
+            return Err(Malformed::new(format!("it has version {version}, this program reads {VERSION}")));
+        }
         if version > VERSION || features != 0 {
             return Err(Malformed::newer(format!(
                 "a pool of version {version} with features {features:#x}; this program knows version {VERSION}"
@@ -151,6 +164,7 @@ mod tests {
         };
         let block = superblock.encode();
         assert_eq!(Superblock::decode(&block), Ok(superblock));
+        assert_eq!(Superblock::earlier_version(&block), None);
         for bit in (0..BLOCK_BYTES * 8).step_by(13).chain(0..1024) {
             let mut flipped = block;
             flipped[bit / 8] ^= 1 << (bit % 8);

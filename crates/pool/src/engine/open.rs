@@ -94,6 +94,12 @@ fn read_superblock(device: &dyn Device) -> Result<(Superblock, bool)> {
         let mut block = [0; BLOCK_BYTES];
         let what = format!("{location}: reading block {n}");
         device.read_at(&mut block, PoolBlock(n).offset()).map_err(PoolError::io(what))?;
+        if let Some(version) = Superblock::earlier_version(&block) {
+            return Err(PoolError::Refused(format!(
+                "{location}: a pool of version {version} of the format, which no release has written: make a new pool, \
+                 and copy its volumes with the program that made it"
+            )));
+        }
         match Superblock::decode(&block) {
             Ok(superblock) if found.is_none_or(|f| f.written < superblock.written) => {
                 found = Some(superblock)

@@ -4,11 +4,29 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use chunk::Fingerprint;
-use format::pool::{GroupNo, PageKind, PoolBlock, StoreEntry, BLOCK_BYTES, COUNT_MAX};
+use format::pool::{GroupNo, Home, PageKind, PoolBlock, StoreEntry, BLOCK_BYTES, COUNT_MAX};
 
 use super::page::Page;
 use super::state::Engine;
 use crate::error::{PoolError, Result};
+
+/// What stands in a store beside a data block's count.
+#[derive(Clone, Copy, Debug)]
+pub enum Identity {
+    /// The fingerprint of its content: it can be shared.
+    Fingerprint(Fingerprint),
+    /// Where it was written. Its content was not hashed.
+    Home(Home),
+}
+
+impl Identity {
+    pub(super) fn bytes(self) -> [u8; Home::BYTES] {
+        match self {
+            Identity::Fingerprint(fingerprint) => fingerprint.0,
+            Identity::Home(home) => home.encode(),
+        }
+    }
+}
 
 impl Engine {
     /// A page of a store. All of its group's are read with it, because they will be needed (LiveDFS, 2.3).

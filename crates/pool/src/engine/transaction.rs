@@ -18,7 +18,7 @@ use parking_lot::MutexGuard;
 use super::commit::Commit;
 use super::page::Page;
 use super::state::Engine;
-use super::store::decode_entry;
+use super::store::{decode_entry, Identity};
 use crate::error::{PoolError, Result};
 use crate::filter::prefix;
 
@@ -41,8 +41,8 @@ impl From<PoolError> for Need {
 enum Content {
     /// What it was.
     Same,
-    /// Data with a fingerprint, or without one.
-    Data(Option<Fingerprint>),
+    /// Data.
+    Data(Identity),
     /// A map node.
     Node,
 }
@@ -51,6 +51,14 @@ struct Change {
     block: PoolBlock,
     references: i64,
     content: Content,
+}
+
+/// What changes in a group's slot of the summary.
+#[derive(Default)]
+struct GroupChange {
+    free: i64,
+    /// Blocks without a fingerprint come.
+    has_unshared: bool,
 }
 
 struct NewNode {
@@ -158,8 +166,8 @@ impl Transaction<'_> {
     }
 
     /// A slot names a newly allocated block with data.
-    pub fn new_data(&mut self, block: PoolBlock, fingerprint: Option<Fingerprint>) {
-        self.changes.push(Change { block, references: 1, content: Content::Data(fingerprint) });
+    pub fn new_data(&mut self, block: PoolBlock, identity: Identity) {
+        self.changes.push(Change { block, references: 1, content: Content::Data(identity) });
     }
 
     /// A newly allocated block is a map node from now on, with one parent. Entries that are not given are nothing.
@@ -197,7 +205,7 @@ impl Transaction<'_> {
     fn take_effect(mut self) -> std::result::Result<Vec<(u64, PoolBlock)>, Need> {
         let mut changes = std::mem::take(&mut self.changes);
         changes.sort_by_key(|change| change.block);
-        let mut group_changes: HashMap<GroupNo, i64> = HashMap::new();
+        let mut group_changes: HashMap<GroupNo, GroupChange> = HashMap::new();
         let mut sets = Vec::with_capacity(changes.len());
         let (mut freed, mut left_filter) = (Vec::new(), Vec::new());
         for same_block in changes.chunk_by(|a, b| a.block == b.block) {
@@ -208,16 +216,21 @@ impl Transaction<'_> {
             let new = self.counted(block, old, same_block)?;
             let (mut bytes, mut length) = ([0; StoreEntry::BYTES], StoreEntry::COUNT_BYTES);
             bytes[..4].copy_from_slice(&new.encode());
+            let (mut is_changed, mut is_unshared) = ((old.count == 0) != (new.count == 0), false);
             for change in same_block {
-                if let Content::Data(Some(fingerprint)) = change.content {
-                    bytes[4..].copy_from_slice(&fingerprint.0);
+                if let Content::Data(identity) = change.content {
+                    bytes[4..].copy_from_slice(&identity.bytes());
                     length = StoreEntry::BYTES;
+                    is_changed = true;
+                    is_unshared = matches!(identity, Identity::Home(_));
                 }
             }
-            if (old.count == 0) != (new.count == 0) {
+            if is_changed {
                 let (group, _) =
                     self.engine.geometry.locate(block).ok_or(Need::Page(block, PageKind::Store))?;
-                *group_changes.entry(group).or_default() += if new.count == 0 { 1 } else { -1 };
+                let change = group_changes.entry(group).or_default();
+                change.free += i64::from(new.count == 0) - i64::from(old.count == 0);
+                change.has_unshared |= is_unshared;
             }
             if new.count == 0 && old.count != 0 {
                 freed.push(block);
@@ -232,7 +245,8 @@ impl Transaction<'_> {
             let slot = self.engine.geometry.summary_slot(group);
             let page = self.page(slot.page, PageKind::Summary)?;
             let mut entry = SummaryEntry::decode(page.array(slot.offset));
-            entry.free = (i64::from(entry.free) + change).max(0) as u32;
+            entry.free = (i64::from(entry.free) + change.free).max(0) as u32;
+            entry.has_unshared |= change.has_unshared;
             entry.changed = self.engine.filter_epoch();
             summaries.push((page, slot.offset, entry.encode()));
         }
@@ -280,8 +294,8 @@ impl Transaction<'_> {
         for change in changes {
             match change.content {
                 Content::Same => continue,
-                Content::Data(fingerprint) => {
-                    new.has_fingerprint = fingerprint.is_some();
+                Content::Data(identity) => {
+                    new.has_fingerprint = matches!(identity, Identity::Fingerprint(_));
                     new.is_node = false;
                 }
                 Content::Node => {

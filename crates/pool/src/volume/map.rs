@@ -17,7 +17,7 @@ pub(crate) fn index_at(level: u8, block: u64) -> usize {
 }
 
 /// Blocks of a volume that a slot of a node of a level leads to.
-pub(super) fn slot_blocks(level: u8) -> u64 {
+pub(crate) fn slot_blocks(level: u8) -> u64 {
     1 << (LEVEL_BITS * u32::from(level))
 }
 

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use chunk::Fingerprint;
-use format::pool::{MapEntry, PoolBlock, Sharing, BLOCK_BYTES, MAP_SLOTS};
+use format::pool::{Home, MapEntry, PoolBlock, Sharing, BLOCK_BYTES, MAP_SLOTS};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::in_flight::Claims;
 use super::map::{entry_of, Walk};
 use super::Volume;
-use crate::engine::{Need, Run, Transaction};
+use crate::engine::{Identity, Need, Run, Transaction};
 use crate::error::Result;
 use crate::filter::prefix;
 
@@ -36,7 +36,7 @@ enum Plan {
 struct Piece<'a> {
     first: u64,
     data: &'a [u8],
-    /// None of null blocks, or where nothing is shared.
+    /// None of null blocks, or where nothing is shared now.
     fingerprints: Vec<Option<Fingerprint>>,
     is_null: Vec<bool>,
     /// What the map tells content by; of null blocks without meaning.
@@ -131,7 +131,7 @@ impl Volume {
     fn piece<'a>(&self, first: u64, data: &'a [u8], expected: Option<MapEntry>) -> Piece<'a> {
         let is_null: Vec<bool> = data.chunks_exact(BLOCK_BYTES).map(chunk::is_null).collect();
         let mut fingerprints = vec![None; is_null.len()];
-        if self.sharing == Sharing::Inline {
+        if self.sharing() == Sharing::Inline {
             let mut found = Vec::with_capacity(is_null.len());
             let mut at = 0;
             // Runs of blocks that are not null, so that they are hashed side by side.
@@ -286,7 +286,13 @@ impl Volume {
             }
             old.into_iter().for_each(|old| t.refer(old, -1));
             match (plans[n], block) {
-                (Plan::New(_), Some(block)) => t.new_data(block, piece.fingerprints[n]),
+                (Plan::New(_), Some(block)) => {
+                    let home = Home { volume: self.id, block: piece.first + n as u64 };
+                    t.new_data(
+                        block,
+                        piece.fingerprints[n].map_or(Identity::Home(home), Identity::Fingerprint),
+                    );
+                }
                 (_, Some(block)) => t.refer(block, 1),
                 (_, None) => {}
             }

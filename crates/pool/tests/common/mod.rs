@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use format::pool::Geometry;
-use pool::{Device, FsDevice, Options, Pool};
+use pool::{Device, FsDevice, Options, Pool, Sharing};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use store::file_system::{Access, FileSystem};
@@ -110,5 +110,14 @@ pub fn content(dice: &mut StdRng, kinds: u64, block: &mut [u8]) {
                 piece.copy_from_slice(&word[..piece.len()]);
             }
         }
+    }
+}
+
+/// A way of sharing; inline as often as all others.
+pub fn sharing(dice: &mut StdRng) -> Sharing {
+    match dice.random_range(0..4) {
+        0 | 1 => Sharing::Inline,
+        2 => Sharing::Background,
+        _ => Sharing::Off,
     }
 }

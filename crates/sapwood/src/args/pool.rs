@@ -3,16 +3,52 @@
 use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
+use pool::Sharing;
+use serde::{Deserialize, Serialize};
 
 use crate::sizes::parse_size;
 
 /// When blocks of equal content are shared.
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ShareMode {
     /// When they are written
     Inline,
+    /// Later, while the pool is served, when they have not been written for a while
+    Background,
     /// Never
     Off,
+}
+
+impl ShareMode {
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            ShareMode::Inline => "inline",
+            ShareMode::Background => "background",
+            ShareMode::Off => "off",
+        }
+    }
+}
+
+impl From<Sharing> for ShareMode {
+    fn from(sharing: Sharing) -> Self {
+        match sharing {
+            Sharing::Inline => ShareMode::Inline,
+            Sharing::Background => ShareMode::Background,
+            Sharing::Off => ShareMode::Off,
+        }
+    }
+}
+
+impl From<ShareMode> for Sharing {
+    fn from(mode: ShareMode) -> Self {
+        match mode {
+            ShareMode::Inline => Sharing::Inline,
+            ShareMode::Background => Sharing::Background,
+            ShareMode::Off => Sharing::Off,
+        }
+    }
 }
 
 /// What is done with a pool.
@@ -80,7 +116,7 @@ pub enum VolumeWhat {
         /// Its size, such as 20GiB; blocks that were not written take no space
         #[arg(long, value_parser = parse_size)]
         size: u64,
-        /// Share blocks of equal content with all other volumes of the pool: inline, or off
+        /// When blocks of equal content are shared with all other volumes of the pool
         #[arg(long, value_enum, default_value = "inline")]
         share: ShareMode,
     },
@@ -93,6 +129,17 @@ pub enum VolumeWhat {
         /// Its new size
         #[arg(value_parser = parse_size)]
         size: u64,
+    },
+    /// Choose when blocks of a volume and its snapshots are shared, also while it is in use
+    ///
+    /// What was written before stays as it is. Blocks that were written in another mode than inline are shared in the
+    /// background as soon as the mode is not off.
+    Share {
+        /// The volume
+        name: String,
+        /// When
+        #[arg(value_enum)]
+        mode: ShareMode,
     },
     /// Take a snapshot: NAME@SNAPSHOT. It takes no time and no space
     Snapshot {

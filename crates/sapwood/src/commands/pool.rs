@@ -8,7 +8,7 @@ mod serve;
 pub mod snapshot;
 pub mod volume;
 
-use crate::args::{Args, PoolWhat};
+use crate::args::{Args, PoolWhat, ShareMode};
 use crate::terminal::exit_code::DAMAGED;
 use crate::terminal::output::{percent, print_json, size};
 use crate::terminal::streams::{errln, outln};
@@ -115,6 +115,18 @@ fn stats(args: &Args, path: &Path) -> Result<ExitCode> {
     outln!("space           {} of {} free", size(number("free_bytes")), size(number("data_bytes")));
     outln!("written         {} by all volumes and snapshots", size(mapped));
     outln!("stored          {} ({} of it)", size(stored), percent(stored, mapped));
+    let modes: Vec<String> = [ShareMode::Inline, ShareMode::Background, ShareMode::Off]
+        .into_iter()
+        .filter_map(|mode| {
+            let volumes = stats["modes"][mode.name()].as_u64().filter(|n| *n > 0)?;
+            Some(format!("{volumes} {}", mode.name()))
+        })
+        .collect();
+    outln!("volumes         {}", if modes.is_empty() { "none".into() } else { modes.join(", ") });
+    outln!(
+        "unshared        {} were written without looking for equal blocks",
+        size(number("unshared_bytes"))
+    );
     outln!(
         "index           {} in memory, {} fingerprints",
         size(number("filter_bytes")),

@@ -122,6 +122,8 @@ pub fn pools(s: &mut Scene) {
         "clone a c",
         "clone a@none c",
         "resize none 1MiB",
+        "share none background",
+        "share a sometimes",
         "delete none",
     ] {
         s.says(&format!("volume --pool …/pool {command}"));

@@ -1,7 +1,8 @@
 //! What can be asked of a pool: of one that this process opens, or of a server.
 
+use crate::args::ShareMode;
 use anyhow::Result;
-use pool::{Pool, PoolError, Sharing};
+use pool::{Pool, PoolError};
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 use std::sync::Arc;
@@ -16,8 +17,8 @@ pub enum Request {
         name: String,
         /// Its size in bytes.
         size: u64,
-        /// Whether blocks are shared when they are written.
-        inline: bool,
+        /// When its blocks are shared.
+        share: ShareMode,
     },
     /// List volumes and snapshots.
     List,
@@ -27,6 +28,13 @@ pub enum Request {
         name: String,
         /// Its new size in bytes.
         size: u64,
+    },
+    /// Choose when blocks of a volume are shared.
+    Share {
+        /// Its name.
+        name: String,
+        /// When.
+        share: ShareMode,
     },
     /// Make a snapshot.
     Snapshot {
@@ -67,15 +75,18 @@ impl Request {
     /// Does what was asked for. Returns what `--json` prints.
     pub fn perform(&self, pool: &Arc<Pool>) -> Result<Value, PoolError> {
         match self {
-            Request::Create { name, size, inline } => {
-                let sharing = if *inline { Sharing::Inline } else { Sharing::Off };
-                pool.create_volume(name, *size, sharing)?;
+            Request::Create { name, size, share } => {
+                pool.create_volume(name, *size, (*share).into())?;
                 Ok(json!({ "name": name, "size": size }))
             }
             Request::List => Ok(list(pool)),
             Request::Resize { name, size } => {
                 pool.resize(name, *size)?;
                 Ok(json!({ "name": name, "size": size }))
+            }
+            Request::Share { name, share } => {
+                pool.share(name, (*share).into())?;
+                Ok(json!({ "name": name, "share": share }))
             }
             Request::Snapshot { volume, name } => {
                 pool.snapshot(volume, name)?;
@@ -109,7 +120,7 @@ fn list(pool: &Pool) -> Value {
                 "name": v.name,
                 "size": v.size,
                 "kind": if v.is_snapshot { "snapshot" } else { "volume" },
-                "share": if v.sharing == Sharing::Inline { "inline" } else { "off" },
+                "share": ShareMode::from(v.sharing),
                 "time": v.created,
             })
         })
@@ -128,11 +139,21 @@ fn changes(pool: &Pool, snapshot: &str, since: Option<&str>) -> Result<Value, Po
 fn stats(pool: &Pool) -> Result<Value, PoolError> {
     let stats = pool.stats();
     let report = pool.usage()?;
+    let volumes = pool.volumes();
+    let count = |mode: ShareMode| {
+        volumes.iter().filter(|v| !v.is_snapshot && ShareMode::from(v.sharing) == mode).count()
+    };
     Ok(json!({
         "data_bytes": stats.data_bytes,
         "free_bytes": stats.free_bytes,
         "mapped_bytes": report.mapped_bytes,
         "stored_bytes": report.stored_bytes,
+        "unshared_bytes": report.unshared_bytes,
+        "modes": {
+            "inline": count(ShareMode::Inline),
+            "background": count(ShareMode::Background),
+            "off": count(ShareMode::Off),
+        },
         "filter_entries": stats.filter_entries,
         "filter_bytes": stats.filter_bytes,
     }))

@@ -29,10 +29,11 @@ pub fn run(args: &Args, pool: &Path, what: &VolumeWhat) -> Result<ExitCode> {
 fn request(what: &VolumeWhat) -> Result<Request> {
     Ok(match what {
         VolumeWhat::Create { name, size, share } => {
-            Request::Create { name: name.clone(), size: *size, inline: matches!(share, ShareMode::Inline) }
+            Request::Create { name: name.clone(), size: *size, share: *share }
         }
         VolumeWhat::List => Request::List,
         VolumeWhat::Resize { name, size } => Request::Resize { name: name.clone(), size: *size },
+        VolumeWhat::Share { name, mode } => Request::Share { name: name.clone(), share: *mode },
         VolumeWhat::Snapshot { snapshot } => {
             let (volume, name) = snapshot.split_once('@').ok_or_else(|| {
                 PoolError::Refused(format!(
@@ -52,6 +53,13 @@ fn summary(request: &Request) -> String {
     match request {
         Request::Create { name, size: bytes, .. } => format!("{name}: a volume of {}", size(*bytes)),
         Request::Resize { name, size: bytes } => format!("{name}: has {} now", size(*bytes)),
+        Request::Share { name, share: ShareMode::Inline } => {
+            format!("{name}: blocks are shared when they are written")
+        }
+        Request::Share { name, share: ShareMode::Background } => {
+            format!("{name}: blocks are shared in the background, while the pool is served")
+        }
+        Request::Share { name, share: ShareMode::Off } => format!("{name}: no more blocks are shared"),
         Request::Snapshot { volume, name } => format!("{volume}@{name}: a snapshot"),
         Request::Clone { snapshot, name } => format!("{name}: a volume that begins as {snapshot}"),
         Request::Delete { name } => format!("{name}: deleted"),
