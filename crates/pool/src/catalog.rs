@@ -14,12 +14,14 @@ pub(crate) struct Catalog {
     /// Pages that have a slot in use: they stay in memory.
     pages: BTreeMap<PoolBlock, Arc<Page>>,
     entries: BTreeMap<u32, CatalogEntry>,
+    /// Counts changes.
+    generation: u64,
 }
 
 impl Catalog {
     /// Reads the catalog.
     pub fn read(engine: Arc<Engine>) -> Result<Self> {
-        let mut catalog = Catalog { engine, pages: BTreeMap::new(), entries: BTreeMap::new() };
+        let mut catalog = Catalog { engine, pages: BTreeMap::new(), entries: BTreeMap::new(), generation: 0 };
         for index in 0..catalog.engine.geometry.catalog_slots() {
             let slot = catalog.engine.geometry.catalog_slot(index);
             let page = catalog.engine.page(slot.page, PageKind::Catalog)?;
@@ -113,11 +115,18 @@ impl Catalog {
     pub fn put(&mut self, index: u32, page: Arc<Page>, entry: CatalogEntry) {
         self.pages.insert(page.block, page);
         self.entries.insert(index, entry);
+        self.generation += 1;
     }
 
     /// Notes that a slot is empty.
     pub fn remove(&mut self, index: u32) {
         self.entries.remove(&index);
+        self.generation += 1;
+    }
+
+    /// Another one whenever volumes, snapshots or their modes have changed.
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 }
 

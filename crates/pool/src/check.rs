@@ -118,7 +118,7 @@ impl Check<'_> {
         let entry = if self.data { self.engine.store_entry(block).ok() } else { None };
         let Some((entry, bytes)) = entry else { return };
         let home = Home::decode(&bytes.0);
-        if !entry.has_fingerprint && !entry.is_node && home.block != named_at {
+        if entry.is_unshared() && home.block != named_at {
             self.wrong(format!(
                 "{name}: block {block} was written as block {}, but is block {named_at}",
                 home.block
@@ -157,7 +157,7 @@ impl Check<'_> {
             if entry.is_node != is_node {
                 self.wrong(format!("block {block} is {}a map node", if is_node { "" } else { "not " }));
             }
-            unshared += u64::from(!is_node && !entry.has_fingerprint);
+            unshared += u64::from(entry.is_unshared());
             if self.data && entry.has_fingerprint {
                 let mut content = [0; BLOCK_BYTES];
                 self.engine.read_blocks(block, &mut content)?;

@@ -16,6 +16,7 @@ mod store;
 mod transaction;
 
 pub use allocate::{Run, Stream, Urgency};
+pub use groups::BlockSet;
 pub use open::format_device;
 pub use page::Page;
 pub use state::{Engine, Settings};

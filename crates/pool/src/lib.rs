@@ -7,7 +7,8 @@
 //! What always holds:
 //! - What a flush acknowledged survives a power cut, and no block ever shows another's content.
 //! - A block's content is not overwritten while anything names it, or a reader may still read it.
-//! - No lock is held while the device works, but for the journal lock: its holder writes for all that wait.
+//! - No lock is held while the device works, but for the journal lock: its holder writes for all that wait. (Scans wait for
+//!   each other.)
 
 mod catalog;
 mod check;
@@ -18,6 +19,7 @@ mod error;
 mod files;
 mod filter;
 mod pool;
+mod share;
 mod volume;
 
 pub use check::{CheckReport, Finding};
@@ -27,4 +29,5 @@ pub use error::{PoolError, Result};
 pub use files::FileSystem;
 pub use format::pool::{Sharing, VolumeId};
 pub use pool::{Options, Pool, PoolStats, SnapshotFacts, Usage, VolumeInfo};
+pub use share::{ScanStats, ScanStep, Scanning};
 pub use volume::Volume;

@@ -2,6 +2,7 @@
 
 mod changed;
 mod file_volumes;
+mod scan;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +18,15 @@ use crate::clocks::Stages;
 use crate::device::Device;
 use crate::engine::{format_device, Engine, Settings, Urgency};
 use crate::error::{PoolError, Result};
+use crate::share::{ScanCounters, ScanStats, Scanner, Scanning};
 use crate::volume::{InFlight, Opened, Volume};
 
 pub use changed::SnapshotFacts;
 pub(crate) use file_volumes::FILE_SIZE_MAX;
+
+/// Threads that go on as long as the pool is open.
+const MAINTENANCE: &str = "pool-maintenance";
+const SCANNER: &str = "pool-scanner";
 
 /// What one can choose when a pool is opened.
 #[derive(Clone, Copy, Debug)]
@@ -29,11 +35,13 @@ pub struct Options {
     pub cache_bytes: usize,
     /// Fingerprint stores are read whole (LiveDFS, 2.3).
     pub prefetch: bool,
+    /// Blocks are shared in the background, if there are volumes that want it.
+    pub scanning: Option<Scanning>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { cache_bytes: 64 << 20, prefetch: true }
+        Options { cache_bytes: 64 << 20, prefetch: true, scanning: None }
     }
 }
 
@@ -63,6 +71,10 @@ pub struct PoolStats {
     pub filter_entries: u64,
     /// Bytes of memory that the filter takes.
     pub filter_bytes: u64,
+    /// What background sharing did since the pool was opened.
+    pub scans: ScanStats,
+    /// How fast it may be, if it goes on.
+    pub scanning: Option<Scanning>,
 }
 
 /// What volumes and snapshots hold.
@@ -82,6 +94,9 @@ pub struct Pool {
     catalog: Mutex<Catalog>,
     open: Mutex<HashMap<u32, Weak<Volume>>>,
     in_flight: Arc<InFlight>,
+    scanning: Option<Scanning>,
+    scanner: Mutex<Scanner>,
+    scan_counters: ScanCounters,
     threads: Mutex<Vec<JoinHandle<()>>>,
     is_closing: Arc<AtomicBool>,
 }
@@ -114,11 +129,14 @@ impl Pool {
             catalog: Mutex::new(catalog),
             open: Mutex::default(),
             in_flight: Arc::default(),
+            scanning: options.scanning,
+            scanner: Mutex::default(),
+            scan_counters: ScanCounters::default(),
             threads: Mutex::default(),
             is_closing: Arc::default(),
         });
         let engine = Arc::clone(&pool.engine);
-        pool.spawn("pool-maintenance", move || engine.maintain());
+        pool.spawn(MAINTENANCE, move || engine.maintain());
         let engine = Arc::clone(&pool.engine);
         // Until it is filled, writes share less: that costs space, and opening does not wait.
         pool.spawn("pool-filter", move || drop(engine.load_filter()));
@@ -128,6 +146,7 @@ impl Pool {
             slots.map(|(index, entry)| (index, entry.clone())).collect()
         };
         pool.reap(deleted);
+        pool.start_scanning();
         Ok(pool)
     }
 
@@ -143,6 +162,8 @@ impl Pool {
         self.is_closing.store(true, Ordering::SeqCst);
         self.engine.end_maintenance();
         for thread in self.threads.lock().drain(..) {
+            // The scanner may be resting.
+            thread.thread().unpark();
             // A panic in a thread was printed.
             let _ = thread.join();
         }
@@ -152,12 +173,12 @@ impl Pool {
     /// Waits until the filter was read and what was deleted is freed: for tests and measurements.
     pub fn settle(&self) {
         let threads = std::mem::take(&mut *self.threads.lock());
-        let (maintenance, others): (Vec<_>, Vec<_>) =
-            threads.into_iter().partition(|t| t.thread().name() == Some("pool-maintenance"));
+        let goes_on = |t: &JoinHandle<()>| matches!(t.thread().name(), Some(MAINTENANCE | SCANNER));
+        let (going_on, others): (Vec<_>, Vec<_>) = threads.into_iter().partition(goes_on);
         for thread in others {
             let _ = thread.join();
         }
-        self.threads.lock().extend(maintenance);
+        self.threads.lock().extend(going_on);
     }
 
     /// Makes durable what was written before.
@@ -191,6 +212,8 @@ impl Pool {
             free_bytes: self.engine.free_blocks() * BLOCK_BYTES as u64,
             filter_entries,
             filter_bytes,
+            scans: self.scan_counters.stats(),
+            scanning: self.scanning,
         }
     }
 

@@ -17,7 +17,7 @@ use crate::engine::{Engine, Page, Stream, Urgency};
 use crate::error::{PoolError, Result};
 
 pub(crate) use in_flight::InFlight;
-pub(crate) use map::{node_entries, slot_blocks};
+pub(crate) use map::{entry_of, node_entries, slot_blocks};
 
 /// A disk in a pool, or a snapshot of one. Several threads may use it at once.
 pub struct Volume {

@@ -89,11 +89,15 @@ fn work(pool: &Arc<Pool>, expected: &mut Expected, dice: &mut StdRng) -> Result<
                 expected.flushed();
             }
             2 => pool.share(&volume, sharing(dice))?,
-            3..=8 => {
+            3..=5 => {
+                let budget = if dice.random_bool(0.7) { 1 << 20 } else { dice.random_range(1..40) };
+                pool.scan_step(budget)?;
+            }
+            6..=11 => {
                 pool.flush()?;
                 expected.flushed();
             }
-            9..=14 => {
+            12..=17 => {
                 let first = dice.random_range(0..SIZE / BLOCK);
                 let count = dice.random_range(1..40).min(SIZE / BLOCK - first);
                 expected.wrote(&volume, first * BLOCK, &vec![0; count * BLOCK]);
@@ -152,6 +156,7 @@ fn power_cuts() {
             expected.blocks.insert(name.into(), vec![vec![[0; BLOCK]]; SIZE / BLOCK]);
         }
     }
+    let mut shared = 0;
     for stop in 0..budget("SAPWOOD_POOL_STOPS", 250) {
         fs = fs.crash();
         let pool = loop {
@@ -177,9 +182,12 @@ fn power_cuts() {
         fs.stop_after(random.random_range(1..500));
         let failed = work(&pool, &mut expected, &mut random);
         assert!(fs.is_stopped(), "stop {stop}: {failed:?}");
+        shared += pool.stats().scans.shared_blocks;
         // Killed, not closed.
         drop(pool);
     }
+    println!("{shared} blocks were shared in the background");
+    assert!(shared > 0);
 }
 
 #[test]

@@ -115,7 +115,12 @@ fn step(pool: &Arc<Pool>, model: &mut Model, dice: &mut StdRng) {
             };
             assert!(pool.volumes().iter().filter(|v| of_it(v)).all(|v| v.sharing == sharing), "{name}");
         }
-        30..=45 => {
+        30..=33 => {
+            // A whole scan, or a part of one.
+            let budget = if dice.random_bool(0.5) { 1 << 20 } else { dice.random_range(1..40) };
+            pool.scan_step(budget).unwrap();
+        }
+        34..=45 => {
             let all = model.volumes.iter().chain(&model.snapshots);
             let Some(name) = pick(dice, all.map(|(n, _)| n.clone()).collect::<Vec<_>>().into_iter()) else {
                 return;
@@ -186,6 +191,7 @@ fn assert_equal(pool: &Arc<Pool>, model: &Model) {
 #[test]
 fn it_behaves_like_arrays() {
     let seed = seed();
+    let mut shared = 0;
     for round in 0..budget("SAPWOOD_POOL_ROUNDS", 6) {
         let mut dice = dice(seed * 1000 + round);
         let fs = SimFs::new(round);
@@ -201,6 +207,7 @@ fn it_behaves_like_arrays() {
             if n % 400 == 399 {
                 // Closed, or left as it is: both open again.
                 let is_closed = dice.random_bool(0.5);
+                shared += pool.stats().scans.shared_blocks;
                 pool.settle();
                 let fingerprints = pool.stats().filter_entries;
                 if is_closed {
@@ -217,6 +224,9 @@ fn it_behaves_like_arrays() {
                 assert_eq!(pool.stats().filter_entries, fingerprints);
             }
         }
+        shared += pool.stats().scans.shared_blocks;
         pool.close().unwrap();
     }
+    println!("{shared} blocks were shared in the background");
+    assert!(shared > 0);
 }

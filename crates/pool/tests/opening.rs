@@ -27,7 +27,7 @@ fn open_counted(fs: &SimFs) -> (Arc<Pool>, u64) {
             read.fetch_add(end.saturating_sub(blocks.start.max(journal.start)), Ordering::SeqCst);
         })
     };
-    let pool = Pool::open(Box::new(device), Options { cache_bytes: 4 << 20, prefetch: true }).unwrap();
+    let pool = Pool::open(Box::new(device), Options { cache_bytes: 4 << 20, ..Options::default() }).unwrap();
     let read = read.load(Ordering::SeqCst);
     (pool, read)
 }

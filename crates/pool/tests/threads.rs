@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread;
 
-use common::{assert_whole, budget, content, dice, seed, BLOCK};
+use common::{assert_whole, budget, content, dice, scan, seed, sharing, BLOCK};
 use format::pool::Geometry;
 use pool::{FileDevice, Options, Pool, Sharing};
 use rand::RngExt;
@@ -71,6 +71,17 @@ fn disturb(pool: &Arc<Pool>, has_ended: &AtomicBool) {
     }
 }
 
+/// Shares in the background, and changes the modes of volumes.
+fn share(pool: &Pool, has_ended: &AtomicBool, seed: u64) {
+    let mut dice = dice(seed);
+    while !has_ended.load(Ordering::SeqCst) {
+        if dice.random_bool(0.05) {
+            pool.share(["a", "b"][dice.random_range(0..2)], sharing(&mut dice)).unwrap();
+        }
+        pool.scan_step(dice.random_range(1..200)).unwrap();
+    }
+}
+
 #[test]
 fn writers_readers_and_snapshots_at_once() {
     let seed = seed();
@@ -79,7 +90,7 @@ fn writers_readers_and_snapshots_at_once() {
     let device = FileDevice::create(&path, 10_000 * BLOCK as u64).unwrap();
     Pool::create_with(&device, Geometry::plan_with(10_000, 256, 128).unwrap()).unwrap();
     drop(device);
-    let options = Options { cache_bytes: 4 << 20, prefetch: true };
+    let options = Options { cache_bytes: 4 << 20, ..Options::default() };
     let pool = Pool::open(Box::new(FileDevice::open(&path).unwrap()), options).unwrap();
     for volume in ["a", "b"] {
         pool.create_volume(volume, (4 * REGION) as u64, Sharing::Inline).unwrap();
@@ -88,6 +99,7 @@ fn writers_readers_and_snapshots_at_once() {
     let steps = budget("SAPWOOD_POOL_STEPS", 400);
     thread::scope(|scope| {
         let disturber = scope.spawn(|| disturb(&pool, &has_ended));
+        let sharer = scope.spawn(|| share(&pool, &has_ended, seed));
         let workers: Vec<_> = (0..8usize)
             .map(|n| {
                 let pool = &pool;
@@ -97,8 +109,20 @@ fn writers_readers_and_snapshots_at_once() {
         let outcomes: Vec<_> = workers.into_iter().map(|w| w.join()).collect();
         has_ended.store(true, Ordering::SeqCst);
         disturber.join().unwrap();
+        sharer.join().unwrap();
         outcomes.into_iter().for_each(|o| o.unwrap());
     });
+    assert_whole(&pool);
+    // What is left is shared as soon as nobody writes.
+    for volume in ["a", "b"] {
+        pool.share(volume, Sharing::Background).unwrap();
+    }
+    scan(&pool);
+    scan(&pool);
+    assert_eq!(pool.usage().unwrap().unshared_bytes, 0);
+    let scans = pool.stats().scans;
+    println!("{scans:?}");
+    assert!(scans.hashed_blocks > 0, "nothing was looked at in the background");
     assert_whole(&pool);
     pool.close().unwrap();
     drop(pool);

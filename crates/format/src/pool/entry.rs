@@ -28,6 +28,11 @@ impl StoreEntry {
     /// Bytes of it in front of the fingerprint.
     pub const COUNT_BYTES: usize = 4;
 
+    /// Whether it is data that was not hashed: its home stands in the place of the fingerprint.
+    pub fn is_unshared(self) -> bool {
+        self.count > 0 && !self.is_node && !self.has_fingerprint
+    }
+
     /// The bytes in front of the fingerprint.
     pub fn encode(self) -> [u8; 4] {
         let mut word = self.count;
@@ -188,6 +193,7 @@ mod tests {
         fn counts_come_back(count in 0..=COUNT_MAX, node: bool, fingerprint: bool) {
             let entry = StoreEntry { count, is_node: node, has_fingerprint: fingerprint && !node };
             prop_assert_eq!(StoreEntry::decode(entry.encode()), entry);
+            prop_assert_eq!(entry.is_unshared(), count > 0 && !node && !fingerprint);
         }
 
         #[test]

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use format::pool::{GroupNo, PageKind, PoolBlock, StoreEntry, SummaryEntry, STORE_SLOTS};
+use format::pool::{GroupNo, PageKind, PoolBlock, SummaryEntry};
 use parking_lot::Mutex;
 
-use super::groups::mark;
+use super::groups::BlockSet;
 use super::state::Engine;
 use crate::error::{PoolError, Result};
 
@@ -141,29 +141,23 @@ impl Engine {
         if locked.taken.is_some() {
             return Ok(());
         }
-        let blocks = self.geometry.data_blocks();
-        let mut taken = vec![0u64; blocks.div_ceil(64) as usize];
+        let mut taken = BlockSet::new(self.geometry.data_blocks());
         for page in 0..self.geometry.store_pages() {
-            let store = self.store_page(PoolBlock(self.geometry.store_start(group).0 + u64::from(page)))?;
-            let bytes = store.bytes();
-            for slot in 0..STORE_SLOTS.min(blocks.saturating_sub(page * STORE_SLOTS)) {
-                let at = 28 + slot as usize * StoreEntry::BYTES;
-                let mut word = [0; 4];
-                word.copy_from_slice(&bytes[at..at + 4]);
-                if StoreEntry::decode(word).count != 0 {
-                    mark(&mut taken, page * STORE_SLOTS + slot, true);
+            self.entries_of(group, page, |index, entry, _| {
+                if entry.count != 0 {
+                    taken.insert(index);
                 }
-            }
+            })?;
         }
         // After the counts: a freed block is noted before its count changes.
         for block in self.freed.lock().iter() {
             if let Some((of, index)) = self.geometry.locate(*block) {
                 if of == group {
-                    mark(&mut taken, index, true);
+                    taken.insert(index);
                 }
             }
         }
-        locked.taken = Some(taken.into());
+        locked.taken = Some(taken);
         Ok(())
     }
 

@@ -2,10 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use chunk::Fingerprint;
 use format::pool::{
-    FilterEntry, FilterHeader, FilterPart, GroupNo, PageKind, PoolBlock, StoreEntry, SummaryEntry,
-    BLOCK_BYTES, STORE_SLOTS,
+    FilterEntry, FilterHeader, FilterPart, GroupNo, PageKind, PoolBlock, SummaryEntry, BLOCK_BYTES,
 };
 
 use super::state::Engine;
@@ -63,7 +61,7 @@ impl Engine {
         for group in (0..self.geometry.groups).map(GroupNo) {
             let summary = self.summary(group)?;
             if summary.in_use && summary.changed >= since && self.check_alive().is_ok() {
-                self.read_fingerprints(group, &mut found)?;
+                self.read_fingerprints(group, &mut found);
             }
             if found.len() >= self.filter.batch_entries() {
                 self.filter.insert_all(&mut found);
@@ -116,24 +114,15 @@ impl Engine {
     }
 
     /// Adds what a group's store has to `found`.
-    fn read_fingerprints(&self, group: GroupNo, found: &mut Vec<FilterEntry>) -> Result<()> {
-        let start = self.geometry.store_start(group);
-        let blocks = self.geometry.data_blocks();
+    fn read_fingerprints(&self, group: GroupNo, found: &mut Vec<FilterEntry>) {
         for page in 0..self.geometry.store_pages() {
-            let Ok(store) = self.store_page(PoolBlock(start.0 + u64::from(page))) else { continue };
-            let bytes = store.bytes();
-            for slot in 0..STORE_SLOTS.min(blocks.saturating_sub(page * STORE_SLOTS)) {
-                let at = 28 + slot as usize * StoreEntry::BYTES;
-                let (mut word, mut fingerprint) = ([0; 4], [0; 32]);
-                word.copy_from_slice(&bytes[at..at + 4]);
-                fingerprint.copy_from_slice(&bytes[at + 4..at + 36]);
-                let entry = StoreEntry::decode(word);
+            // What cannot be read costs space only.
+            let _ = self.entries_of(group, page, |index, entry, fingerprint| {
                 if entry.count > 0 && entry.has_fingerprint {
-                    let block = self.geometry.data_block(group, page * STORE_SLOTS + slot);
-                    found.push(FilterEntry { prefix: prefix(&Fingerprint(fingerprint)), block });
+                    let block = self.geometry.data_block(group, index);
+                    found.push(FilterEntry { prefix: prefix(&fingerprint), block });
                 }
-            }
+            });
         }
-        Ok(())
     }
 }

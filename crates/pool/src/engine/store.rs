@@ -4,8 +4,12 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use chunk::Fingerprint;
-use format::pool::{GroupNo, Home, PageKind, PoolBlock, StoreEntry, BLOCK_BYTES, COUNT_MAX};
+use format::pool::{
+    GroupNo, Home, PageKind, PoolBlock, StoreEntry, SummaryEntry, BLOCK_BYTES, COUNT_MAX, PAGE_HEADER_BYTES,
+    STORE_SLOTS,
+};
 
+use super::groups::BlockSet;
 use super::page::Page;
 use super::state::Engine;
 use crate::error::{PoolError, Result};
@@ -80,6 +84,84 @@ impl Engine {
             why: format!("it names block {block}, which is no data block"),
         })?;
         Ok(decode_entry(self.store_page(slot.page)?.array(slot.offset)))
+    }
+
+    /// Calls `each` with the index of each data block that has its entry on a page of a group's store.
+    pub(super) fn entries_of(
+        &self,
+        group: GroupNo,
+        page: u32,
+        mut each: impl FnMut(u32, StoreEntry, Fingerprint),
+    ) -> Result<()> {
+        let store = self.store_page(PoolBlock(self.geometry.store_start(group).0 + u64::from(page)))?;
+        let bytes = store.bytes();
+        let first = page * STORE_SLOTS;
+        let slots = bytes[PAGE_HEADER_BYTES..].chunks_exact(StoreEntry::BYTES);
+        for (index, slot) in (first..self.geometry.data_blocks()).zip(slots) {
+            let mut bytes = [0; StoreEntry::BYTES];
+            bytes.copy_from_slice(slot);
+            let (entry, fingerprint) = decode_entry(bytes);
+            each(index, entry, fingerprint);
+        }
+        Ok(())
+    }
+
+    /// Blocks of a group that have no fingerprint, that `is_wanted` wants for their homes, and that the scan before saw as
+    /// well. `None` without looking where nothing has changed since a scan of this generation found nothing to do.
+    pub fn scan_group(
+        &self,
+        group: GroupNo,
+        generation: u64,
+        is_wanted: impl Fn(&Home) -> bool,
+    ) -> Result<Option<BlockSet>> {
+        if !self.summary(group)?.has_unshared {
+            return Ok(None);
+        }
+        {
+            let mut locked = self.groups.lock(group);
+            if locked.settled == Some(generation) && !self.groups.has_unseen(group) {
+                return Ok(None);
+            }
+            locked.settled = None;
+        }
+        // Before the store is read: what is written meanwhile is for the next scan.
+        self.groups.set_unseen(group, false);
+        let mut found = BlockSet::new(self.geometry.data_blocks());
+        let mut are_others = false;
+        for page in 0..self.geometry.store_pages() {
+            self.entries_of(group, page, |index, entry, bytes| {
+                if entry.is_unshared() {
+                    if is_wanted(&Home::decode(&bytes.0)) {
+                        found.insert(index);
+                    } else {
+                        are_others = true;
+                    }
+                }
+            })?;
+        }
+        let is_settled = found.is_empty();
+        let cold = {
+            let mut locked = self.groups.lock(group);
+            locked.settled = is_settled.then_some(generation);
+            locked.see(found)
+        };
+        if is_settled && !are_others {
+            self.all_are_shared(group)?;
+        }
+        Ok(Some(cold))
+    }
+
+    /// The summary says from now on that all blocks of a group have fingerprints, unless one without came meanwhile.
+    fn all_are_shared(&self, group: GroupNo) -> Result<()> {
+        let slot = self.geometry.summary_slot(group);
+        self.transact(|t| {
+            let page = t.page(slot.page, PageKind::Summary)?;
+            if !self.groups.has_unseen(group) {
+                let entry = SummaryEntry::decode(page.array(slot.offset));
+                t.set(&page, slot.offset, &SummaryEntry { has_unshared: false, ..entry }.encode());
+            }
+            Ok(())
+        })
     }
 
     /// Begins to look fingerprints up, one after the other.

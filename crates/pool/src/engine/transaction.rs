@@ -43,6 +43,8 @@ enum Content {
     Same,
     /// Data.
     Data(Identity),
+    /// Data that had no fingerprint.
+    Identified(Fingerprint),
     /// A map node.
     Node,
 }
@@ -170,6 +172,11 @@ impl Transaction<'_> {
         self.changes.push(Change { block, references: 1, content: Content::Data(identity) });
     }
 
+    /// A block without a fingerprint gets it.
+    pub fn identify(&mut self, block: PoolBlock, fingerprint: Fingerprint) {
+        self.changes.push(Change { block, references: 0, content: Content::Identified(fingerprint) });
+    }
+
     /// A newly allocated block is a map node from now on, with one parent. Entries that are not given are nothing.
     pub fn new_node(&mut self, block: PoolBlock, level: u8, entries: Vec<(usize, MapEntry)>) {
         self.changes.push(Change { block, references: 1, content: Content::Node });
@@ -218,12 +225,15 @@ impl Transaction<'_> {
             bytes[..4].copy_from_slice(&new.encode());
             let (mut is_changed, mut is_unshared) = ((old.count == 0) != (new.count == 0), false);
             for change in same_block {
-                if let Content::Data(identity) = change.content {
-                    bytes[4..].copy_from_slice(&identity.bytes());
-                    length = StoreEntry::BYTES;
-                    is_changed = true;
-                    is_unshared = matches!(identity, Identity::Home(_));
-                }
+                let identity = match change.content {
+                    Content::Data(identity) => identity,
+                    Content::Identified(fingerprint) => Identity::Fingerprint(fingerprint),
+                    Content::Same | Content::Node => continue,
+                };
+                bytes[4..].copy_from_slice(&identity.bytes());
+                length = StoreEntry::BYTES;
+                is_changed = true;
+                is_unshared = matches!(identity, Identity::Home(_));
             }
             if is_changed {
                 let (group, _) =
@@ -240,18 +250,22 @@ impl Transaction<'_> {
             }
             sets.push((page, slot.offset, bytes, length));
         }
-        let mut summaries = Vec::with_capacity(group_changes.len());
+        let (mut summaries, mut unseen) = (Vec::with_capacity(group_changes.len()), Vec::new());
         for (group, change) in group_changes {
             let slot = self.engine.geometry.summary_slot(group);
             let page = self.page(slot.page, PageKind::Summary)?;
             let mut entry = SummaryEntry::decode(page.array(slot.offset));
             entry.free = (i64::from(entry.free) + change.free).max(0) as u32;
-            entry.has_unshared |= change.has_unshared;
+            if change.has_unshared {
+                entry.has_unshared = true;
+                unseen.push(group);
+            }
             entry.changed = self.engine.filter_epoch();
             summaries.push((page, slot.offset, entry.encode()));
         }
         // Nothing fails from here on.
         self.engine.note_freed(&freed);
+        unseen.into_iter().for_each(|group| self.engine.groups.set_unseen(group, true));
         let commit = &mut *self.commit;
         for node in self.nodes {
             commit.record(JournalRecord::Fresh { first: node.block, count: 1 });
@@ -297,6 +311,13 @@ impl Transaction<'_> {
                 Content::Data(identity) => {
                     new.has_fingerprint = matches!(identity, Identity::Fingerprint(_));
                     new.is_node = false;
+                }
+                Content::Identified(_) if old.is_unshared() => {
+                    new.has_fingerprint = true;
+                    continue;
+                }
+                Content::Identified(_) => {
+                    return Err(self.wrong_count(block, "it has no content to identify"));
                 }
                 Content::Node => {
                     new.is_node = true;

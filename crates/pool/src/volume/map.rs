@@ -75,6 +75,38 @@ impl Volume {
         Ok(Err(1))
     }
 
+    /// The leaf that maps a block, if there is one. Others may lead to it as well.
+    pub(crate) fn any_leaf(&self, block: u64) -> Result<Option<Arc<Page>>> {
+        let root = self.root();
+        if block >= slot_blocks(root.level + 1) {
+            return Ok(None);
+        }
+        Ok(self.leaf(root, block)?.ok())
+    }
+
+    /// The same, in a transaction.
+    pub(crate) fn any_leaf_now(
+        &self,
+        t: &Transaction<'_>,
+        block: u64,
+    ) -> std::result::Result<Option<Arc<Page>>, Need> {
+        let root = self.root();
+        if block >= slot_blocks(root.level + 1) {
+            return Ok(None);
+        }
+        let mut next = root.root;
+        for level in (0..=root.level).rev() {
+            let Some(node) = next else { return Ok(None) };
+            let page = t.page(node, PageKind::Map)?;
+            self.check_level(&page, level)?;
+            if level == 0 {
+                return Ok(Some(page));
+            }
+            next = entry_of(&page, index_at(level, block)).block();
+        }
+        Ok(None)
+    }
+
     pub(super) fn check_level(&self, page: &Page, level: u8) -> Result<()> {
         let found = page.bytes()[9];
         if found == level {

@@ -89,7 +89,7 @@ impl<F: Fn(Range<u64>) + Send + Sync> Device for Watched<F> {
 
 /// Opens it.
 pub fn open(fs: &SimFs, blocks: u64) -> pool::Result<Arc<Pool>> {
-    Pool::open(Box::new(device(fs, blocks)), Options { cache_bytes: 4 << 20, prefetch: true })
+    Pool::open(Box::new(device(fs, blocks)), Options { cache_bytes: 4 << 20, ..Options::default() })
 }
 
 /// A pool's findings must be none.
@@ -109,6 +109,18 @@ pub fn content(dice: &mut StdRng, kinds: u64, block: &mut [u8]) {
                 let word = kind.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(n as u64).to_le_bytes();
                 piece.copy_from_slice(&word[..piece.len()]);
             }
+        }
+    }
+}
+
+/// Runs a scan to its end, in small steps. Returns how many blocks it read.
+pub fn scan(pool: &Pool) -> u64 {
+    let mut blocks = 0;
+    loop {
+        let step = pool.scan_step(64).unwrap();
+        blocks += step.blocks;
+        if step.is_end {
+            return blocks;
         }
     }
 }

@@ -6,7 +6,7 @@ use clap::{Subcommand, ValueEnum};
 use pool::Sharing;
 use serde::{Deserialize, Serialize};
 
-use crate::sizes::parse_size;
+use crate::sizes::{parse_rate, parse_size};
 
 /// When blocks of equal content are shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -104,6 +104,12 @@ pub struct PoolServe {
     /// Memory for fingerprints and maps, beside the index
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64M")]
     pub cache: u64,
+    /// What background sharing reads in a second, at most; hashing it takes a part of a core
+    #[arg(long, value_name = "RATE", value_parser = parse_rate, default_value = "32MiB")]
+    pub share_rate: u64,
+    /// Seconds from one scan of background sharing to the next; a block is shared when two have seen no write to it
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..), default_value = "60")]
+    pub share_pause: u64,
 }
 
 /// What is done with volumes.

@@ -127,6 +127,17 @@ fn stats(args: &Args, path: &Path) -> Result<ExitCode> {
         "unshared        {} were written without looking for equal blocks",
         size(number("unshared_bytes"))
     );
+    match stats["scan_rate"].as_u64() {
+        Some(rate) => outln!(
+            "background      {} a second at most, every {} s; {} scans hashed {}, of which others had {}",
+            size(rate),
+            number("scan_pause"),
+            number("scans"),
+            size(number("hashed_bytes")),
+            size(number("shared_bytes"))
+        ),
+        None => outln!("background      blocks are shared while the pool is served"),
+    }
     outln!(
         "index           {} in memory, {} fingerprints",
         size(number("filter_bytes")),

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 use std::sync::Arc;
 
+const BLOCK_BYTES: u64 = 4096;
+
 /// A request.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -156,5 +158,10 @@ fn stats(pool: &Pool) -> Result<Value, PoolError> {
         },
         "filter_entries": stats.filter_entries,
         "filter_bytes": stats.filter_bytes,
+        "scan_rate": stats.scanning.map(|s| s.bytes_per_second),
+        "scan_pause": stats.scanning.map(|s| s.pause.as_secs()),
+        "scans": stats.scans.scans,
+        "hashed_bytes": stats.scans.hashed_blocks * BLOCK_BYTES,
+        "shared_bytes": stats.scans.shared_blocks * BLOCK_BYTES,
     }))
 }

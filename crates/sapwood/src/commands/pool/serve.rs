@@ -11,7 +11,7 @@ use crate::terminal::streams::{check_out, errln, outln};
 use anyhow::{Context, Result};
 use export::nbd::{unix_uri, Address, Exports, Limits, Server, ServerOptions};
 use export::BlockDevice;
-use pool::{Options, Pool};
+use pool::{Options, Pool, Scanning};
 use serde_json::json;
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -45,7 +45,8 @@ pub fn run(args: &Args, a: &PoolServe) -> Result<ExitCode> {
     let end = EndSignal::new()?;
     let address = a.nbd.as_deref().map(address_of).transpose()?;
     let place = a.mount.as_deref().map(empty_directory).transpose()?;
-    let options = Options { cache_bytes: a.cache as usize, ..Options::default() };
+    let scanning = Scanning { bytes_per_second: a.share_rate, pause: Duration::from_secs(a.share_pause) };
+    let options = Options { cache_bytes: a.cache as usize, scanning: Some(scanning), ..Options::default() };
     let pool = open(&a.path, options)?;
     let served_at = Arc::new(OnceLock::new());
     let control = Control::start(&a.path, Arc::clone(&pool), Arc::clone(&served_at), &end)?;
