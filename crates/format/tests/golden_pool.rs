@@ -8,8 +8,9 @@ use std::path::PathBuf;
 
 use format::pool::{
     CatalogEntry, CatalogState, FileKind, FileRecord, FileTime, FilterEntry, FilterHeader, FilterPart,
-    Geometry, Home, JournalReader, JournalRecord, JournalTail, JournalWriter, MapEntry, NamesHeader, PageHeader,
-    PageKind, PoolBlock, PoolId, Sharing, StoreEntry, SummaryEntry, Superblock, VolumeId, BLOCK_BYTES,
+    Geometry, Home, JournalReader, JournalRecord, JournalTail, JournalWriter, MapEntry, NamesHeader,
+    PageHeader, PageKind, PoolBlock, PoolId, Sharing, StoreEntry, SummaryEntry, Superblock, VolumeId,
+    BLOCK_BYTES,
 };
 
 const POOL: PoolId = PoolId([0x5a; 16]);

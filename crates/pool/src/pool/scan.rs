@@ -7,6 +7,7 @@ use std::thread;
 use format::pool::CatalogState;
 
 use super::{Pool, SCANNER};
+use crate::engine::Urgency;
 use crate::error::Result;
 use crate::share::{Holder, Scan, ScanStep, Scanning};
 use crate::volume::{Opened, Volume};
@@ -37,6 +38,7 @@ impl Pool {
                     slot,
                     sharing: entry.sharing,
                     is_snapshot: entry.state == CatalogState::Snapshot,
+                    urgency: Urgency::Usual,
                     in_flight: Arc::clone(&self.in_flight),
                 });
                 let is_deleted = entry.state == CatalogState::Deleted;
