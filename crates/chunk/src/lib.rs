@@ -3,8 +3,8 @@
 //! A segment becomes pieces ([`cut`]), the pieces that hold data become fingerprints
 //! ([`fingerprint_pieces`]), and from those come the segment's [`signature`] and
 //! [`segment_fingerprint`]. [`PrefixIndex`] finds chunks that were seen before, [`compressible`]
-//! tells which groups are worth a compressor's time, and [`Census`] counts what deduplication
-//! would save. Nothing here does I/O. Boundaries and segment fingerprints are on-disk policy,
+//! tells which groups are worth a compressor's time, [`Census`] counts what deduplication
+//! would save, and [`Similarity`] with [`Clusters`] finds similar chunks. Nothing here does I/O. Boundaries and segment fingerprints are on-disk policy,
 //! defined in `docs/format/chunking.md`.
 
 mod batch;
@@ -18,6 +18,7 @@ mod piece;
 mod prefix_index;
 mod prefix_table;
 mod segment;
+mod similarity;
 
 pub use batch::{fingerprint_pieces, fingerprints};
 pub use census::{Census, CensusReport, DuplicateClass, MetadataCost, Popular};
@@ -28,3 +29,7 @@ pub use null::is_null;
 pub use piece::Piece;
 pub use prefix_index::{Location, PrefixIndex};
 pub use segment::{segment_fingerprint, signature};
+pub use similarity::{
+    migrated_order, Clusters, MethodError, Similarity, SimilarityMethod, SuperFeatures, FEATURES,
+    SUPER_FEATURES,
+};

@@ -4,13 +4,13 @@
 //! The only crate that knows their layout; the pages of `docs/format` list every field. Nothing here does I/O. On any input, decoding never panics and allocates no more memory than the limits of the format allow: it
 //! yields a value or a [`Malformed`] that says why.
 
+mod archives;
 mod bytes;
 mod container;
 mod frame;
 mod ids;
 mod index;
 mod manifest;
-pub mod mtar;
 pub mod names;
 pub mod nbd;
 pub mod pool;
@@ -18,6 +18,7 @@ mod recipe;
 mod records;
 mod runs;
 
+pub use archives::{mtar, mzip};
 pub use bytes::{Malformed, Result};
 pub use container::{
     group_checksum, Codec, ContainerEntry, ContainerPage, DataFooter, DataHeader, DataName, DeadLog, Group,

@@ -89,6 +89,7 @@ fn seeds() -> Vec<(&'static str, Seeds)> {
     all.extend(images());
     all.push(("pool", pools()));
     all.push(("mtar", mtars()));
+    all.push(("mzip", mzips()));
     all.push(("stream", vec![b"\x05\x00\x09\xff\x01\x02\x03\x04a disk that comes through a pipe".repeat(9)]));
     all.push(("chunk_spec", chunk_specs()));
     let lists: [&[u8]; 4] = [
@@ -114,6 +115,20 @@ fn seeds() -> Vec<(&'static str, Seeds)> {
 fn mtars() -> Seeds {
     let stream: &[u8] = include_bytes!("../../../crates/format/tests/golden/mtar");
     (0..3).map(|what| [&[what], stream].concat()).collect()
+}
+
+/// As the target `mzip` wants them: an archive, files, bodies of blocks and of pages.
+fn mzips() -> Seeds {
+    let archive: &[u8] = include_bytes!("../../../crates/format/tests/golden/mzip");
+    let text = b"a disk that comes through a pipe".repeat(200);
+    let mut seeds: Seeds = (0..16).map(|how| [&[how * 4], &text[..]].concat()).collect();
+    seeds.push([&[1], archive].concat());
+    let mut member = flate2::write::GzEncoder::new(vec![2], Compression::default());
+    std::io::Write::write_all(&mut member, &text[..1500]).expect("memory");
+    seeds.push(member.finish().expect("memory"));
+    // Two extents: three stored bytes, and two zeros.
+    seeds.push(vec![3 + 4 * 2, 6, 0, 5, b'a', b'b', b'c']);
+    seeds
 }
 
 /// As the target `pool` wants them: what stands behind the number of the decoder.

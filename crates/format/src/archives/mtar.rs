@@ -1,7 +1,7 @@
 //! The parts of an mtar stream: its head, the heads of its sections, and their records (`docs/format/mtar.md`).
 
+use super::sealed::{check_seal, sealed, u32_at, u64_at};
 use crate::bytes::{In, Malformed, Out, Result};
-use xxhash_rust::xxh3::xxh3_64;
 
 /// What a stream begins with.
 pub const MAGIC: [u8; 8] = *b"SAPMTAR\0";
@@ -199,34 +199,4 @@ impl<'a> Iterator for Records<'a> {
         }
         Some(record)
     }
-}
-
-/// Puts the checksum of the fields behind them.
-fn sealed<const N: usize>(mut out: Out) -> [u8; N] {
-    let checksum = xxh3_64(&out.0);
-    out.u64(checksum);
-    let mut bytes = [0; N];
-    bytes.copy_from_slice(&out.0);
-    bytes
-}
-
-fn check_seal(bytes: &[u8]) -> Result<()> {
-    let end = bytes.len() - 8;
-    let (expected, got) = (u64_at(bytes, end), xxh3_64(&bytes[..end]));
-    if expected == got {
-        return Ok(());
-    }
-    Err(Malformed::new(format!("its checksum is {got:016x}, expected {expected:016x}")))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    let mut field = [0; 4];
-    field.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(field)
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    let mut field = [0; 8];
-    field.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(field)
 }

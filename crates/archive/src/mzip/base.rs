@@ -1,0 +1,7 @@
+//! What all parts use: errors, progress, threads, compressors, random reads and writes.
+
+pub(super) mod codec;
+pub(super) mod error;
+pub(super) mod parallel;
+pub(super) mod progress;
+pub(super) mod read_at;

@@ -1,0 +1,232 @@
+//! From an archive to its file, or to a part of it.
+//!
+//! The original file is restored in windows. The extents of a window are sorted by the place where they are stored, so that
+//! each block is decompressed once for a window, whatever parts of it are needed where. A window for a file is as long as
+//! its extents fit into memory: most archives have one. A window for a pipe is in memory itself (the multi-pass mover of
+//! Lin 2015, 2.4.1.2, of which a pass reads only the blocks that it needs).
+
+use super::archive::Archive;
+use super::base::error::{MzipError, Result};
+use super::base::parallel::in_order;
+use super::base::progress::Progress;
+use super::base::read_at::WriteAt;
+use format::mzip::Extent;
+use std::io::Write;
+use std::ops::Range;
+
+/// Zeros that are written to a pipe at a time.
+const ZEROS_BYTES: u64 = 1 << 20;
+
+/// Where restored bytes go.
+pub enum Output<'a> {
+    /// In order.
+    Stream(&'a mut dyn Write),
+    /// To their places, from the begin of the range. What is zero in the original is not written: it must be zero already,
+    /// and the length must be set when all is done.
+    Places(&'a mut dyn WriteAt),
+}
+
+/// What was restored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// Bytes of the original.
+    pub bytes: u64,
+    /// Blocks that were decompressed, some more than once.
+    pub blocks_read: u64,
+}
+
+/// A part of a block that goes to a place.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Copy {
+    block: u64,
+    /// From the begin of the range that is restored.
+    to: u64,
+    /// From the begin of the block.
+    from: u32,
+    bytes: u32,
+}
+
+impl Archive<'_> {
+    /// Restores a range of the original file.
+    ///
+    /// # Errors
+    /// If the file has no such range; if the archive is damaged or cannot be read; if the output cannot be written; if
+    /// `progress` is stopped. What was written until then is as it was in the original.
+    pub fn restore(
+        &self,
+        range: Range<u64>,
+        output: Output<'_>,
+        memory: u64,
+        threads: usize,
+        progress: &Progress,
+    ) -> Result<Restored> {
+        if range.end > self.original_bytes() || range.start > range.end {
+            return Err(MzipError::Outside(self.original_bytes()));
+        }
+        progress.set_total(range.end - range.start);
+        let budget = memory / 4 * 3;
+        // Each thread has the bytes of a block, its content, and contents that wait.
+        let threads = (budget / 2 / (4 * self.block_bytes())).clamp(1, threads as u64) as usize;
+        let is_stream = matches!(output, Output::Stream(_));
+        let window_bytes = match is_stream {
+            false => u64::MAX,
+            // Nothing is to be gained by a long one where nothing was moved.
+            true if !self.is_migrated() => (budget / 4).min(4 * threads as u64 * self.block_bytes()),
+            true => budget / 4,
+        };
+        let mut to = Window {
+            archive: self,
+            output,
+            begin: 0,
+            bytes: 0,
+            bytes_max: window_bytes.max(ZEROS_BYTES),
+            copies: Vec::new(),
+            copies_max: ((budget / 4) as usize / size_of::<Copy>()).max(1),
+            threads,
+            progress,
+            blocks_read: 0,
+        };
+        for part in self.recipe_from(range.start) {
+            let (mut at, extents) = part?;
+            for extent in extents {
+                let (begin, end) = (at, at + extent.bytes());
+                at = end;
+                let (from, until) = (begin.max(range.start), end.min(range.end));
+                if from < until {
+                    to.extent(extent, from - begin, until - from)?;
+                }
+            }
+            if at >= range.end {
+                break;
+            }
+        }
+        to.flush()?;
+        let blocks_read = to.blocks_read;
+        if let Output::Stream(output) = to.output {
+            output.flush().map_err(MzipError::Write)?;
+        }
+        Ok(Restored { bytes: range.end - range.start, blocks_read })
+    }
+
+    /// Reads all of the archive, and compares it with its checksums.
+    ///
+    /// # Errors
+    /// If it is damaged or cannot be read; if `progress` is stopped.
+    pub fn test(&self, memory: u64, threads: usize, progress: &Progress) -> Result<()> {
+        self.recipe_from(0).try_for_each(|part| part.map(drop))?;
+        let threads = (memory / 2 / (4 * self.block_bytes())).clamp(1, threads as u64) as usize;
+        progress.set_total(self.summary().stored_bytes);
+        let mut numbers = 0..self.blocks();
+        let next = || {
+            progress.check()?;
+            Ok(numbers.next())
+        };
+        in_order(
+            threads,
+            next,
+            |number| Ok(self.block(number)?.len()),
+            |bytes| {
+                progress.add(bytes as u64);
+                Ok(())
+            },
+        )
+    }
+}
+
+/// The part of the file that is being restored.
+struct Window<'a, 'b> {
+    archive: &'a Archive<'a>,
+    output: Output<'b>,
+    /// Where it begins, and how long it is, from the begin of the range.
+    begin: u64,
+    bytes: u64,
+    bytes_max: u64,
+    copies: Vec<Copy>,
+    copies_max: usize,
+    threads: usize,
+    progress: &'a Progress,
+    blocks_read: u64,
+}
+
+impl Window<'_, '_> {
+    /// Adds a part of an extent.
+    fn extent(&mut self, extent: Extent, skip: u64, mut bytes: u64) -> Result<()> {
+        let mut at = match extent {
+            Extent::Zeros { .. } => None,
+            Extent::Stored { at, .. } => Some(at + skip),
+        };
+        let block_bytes = self.archive.block_bytes();
+        while bytes > 0 {
+            let mut part = bytes.min(self.bytes_max - self.bytes);
+            if let Some(at) = &mut at {
+                let from = *at % block_bytes;
+                part = part.min(block_bytes - from);
+                let (block, to) = (*at / block_bytes, self.begin + self.bytes);
+                self.copies.push(Copy { block, to, from: from as u32, bytes: part as u32 });
+                *at += part;
+            }
+            self.bytes += part;
+            bytes -= part;
+            if self.bytes == self.bytes_max || self.copies.len() == self.copies_max {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the window, and begins the next one.
+    fn flush(&mut self) -> Result<()> {
+        self.progress.check()?;
+        self.copies.sort_unstable();
+        let mut by_block = self.copies.chunk_by(|a, b| a.block == b.block);
+        let (archive, progress, begin) = (self.archive, self.progress, self.begin);
+        let next = || {
+            progress.check()?;
+            Ok(by_block.next())
+        };
+        let work = |copies: &[Copy]| Ok((archive.block(copies[0].block)?, copies.to_vec()));
+        let blocks_read = &mut self.blocks_read;
+        let part = |content: &[u8], copy: &Copy| -> Range<usize> {
+            debug_assert!(content.len() >= (copy.from + copy.bytes) as usize);
+            copy.from as usize..(copy.from + copy.bytes) as usize
+        };
+        match &mut self.output {
+            Output::Places(output) => in_order(self.threads, next, work, |(content, copies)| {
+                *blocks_read += 1;
+                for copy in &copies {
+                    output.write_at(&content[part(&content, copy)], copy.to).map_err(MzipError::Write)?;
+                    progress.add(copy.bytes.into());
+                }
+                Ok(())
+            })?,
+            Output::Stream(output) if self.copies.is_empty() => {
+                let zeros = vec![0; self.bytes.min(ZEROS_BYTES) as usize];
+                let mut left = self.bytes;
+                while left > 0 {
+                    let len = left.min(ZEROS_BYTES);
+                    output.write_all(&zeros[..len as usize]).map_err(MzipError::Write)?;
+                    left -= len;
+                    progress.check()?;
+                }
+                progress.add(self.bytes);
+            }
+            Output::Stream(output) => {
+                let mut window = vec![0; self.bytes as usize];
+                in_order(self.threads, next, work, |(content, copies)| {
+                    *blocks_read += 1;
+                    for copy in &copies {
+                        let to = (copy.to - begin) as usize;
+                        window[to..to + copy.bytes as usize].copy_from_slice(&content[part(&content, copy)]);
+                    }
+                    Ok(())
+                })?;
+                output.write_all(&window).map_err(MzipError::Write)?;
+                progress.add(window.len() as u64);
+            }
+        }
+        self.begin += self.bytes;
+        self.bytes = 0;
+        self.copies.clear();
+        Ok(())
+    }
+}

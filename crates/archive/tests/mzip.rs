@@ -1,0 +1,350 @@
+//! Whatever is compressed comes back byte for byte; what is damaged says so, and where.
+#![allow(clippy::unwrap_used)]
+
+use archive::mzip::{
+    compress, levels, Archive, Compressed, Disk, Mover, MzipError, Options, Output, Progress, ReadAt, Source,
+    WriteAt,
+};
+use chunk::SimilarityMethod;
+use format::mzip::Compressor;
+use proptest::prelude::*;
+use std::io;
+use std::ops::Range;
+
+const COMPRESSORS: [Compressor; 4] = [Compressor::Gzip, Compressor::Bzip2, Compressor::Zstd, Compressor::Xz];
+
+fn options(compressor: Compressor, chunk: &str, memory: u64) -> Options {
+    Options {
+        compressor,
+        level: if compressor == Compressor::Xz { 1 } else { levels(compressor).1 },
+        chunk: chunk.parse().unwrap(),
+        similarity: SimilarityMethod::Odess,
+        mover: None,
+        disk: Disk::SOLID,
+        memory,
+        threads: 3,
+        scratch: std::env::temp_dir(),
+    }
+}
+
+fn archived(input: &[u8], options: &Options) -> (Vec<u8>, Compressed) {
+    let (mut archive, mut again) = (Vec::new(), Vec::new());
+    let done = compress(Source::At(&input), &mut archive, options, &Progress::default()).unwrap();
+    assert_eq!((done.original_bytes, done.archive_bytes), (input.len() as u64, archive.len() as u64));
+    compress(Source::Stream(&mut &*input), &mut again, options, &Progress::default()).unwrap();
+    assert!(archive == again, "a file and a stream give the same archive");
+    (archive, done)
+}
+
+/// A file in memory that is zero where nothing was written.
+struct Sparse(Vec<u8>);
+
+impl WriteAt for Sparse {
+    fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.0[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+fn restored(archive: &[u8], range: Option<Range<u64>>, memory: u64) -> Result<Vec<u8>, MzipError> {
+    let open = Archive::open(&archive)?;
+    let range = range.unwrap_or(0..open.summary().original_bytes);
+    let mut sparse = Sparse(vec![0; (range.end - range.start) as usize]);
+    let progress = Progress::default();
+    open.restore(range.clone(), Output::Places(&mut sparse), memory, 2, &progress)?;
+    let mut stream = Vec::new();
+    let done = open.restore(range.clone(), Output::Stream(&mut stream), memory, 2, &progress)?;
+    assert_eq!(done.bytes, range.end - range.start);
+    assert!(stream == sparse.0, "a stream and a file are restored alike");
+    Ok(stream)
+}
+
+/// Pages that come again with changes, as in versions of an image: similar, equal and zero chunks, far apart.
+fn versions(seed: u64, pages: usize, versions: usize) -> Vec<u8> {
+    let mut text: Vec<u8> = testing::noise(seed, pages * 8192).iter().map(|b| b & 0x1f | 0x40).collect();
+    for page in text.chunks_mut(8192).skip(3).step_by(7) {
+        page.fill(0);
+    }
+    let mut all = text.clone();
+    for version in 1..versions {
+        for (n, page) in text.chunks_mut(8192).enumerate() {
+            if (n + version) % 3 == 0 {
+                page[n * 31 % 8000..][..40].fill(version as u8);
+            }
+        }
+        all.extend_from_slice(&text);
+        // What follows is not where it was, modulo the chunks.
+        all.extend_from_slice(&testing::noise(seed + version as u64, version * 331));
+    }
+    all
+}
+
+#[test]
+fn versions_become_smaller_than_by_the_compressor_alone() {
+    let input = versions(1, 300, 4);
+    for compressor in COMPRESSORS {
+        for chunk in ["cdc:8k", "4k", "cdc:2k", "32k", "fixed:12k"] {
+            let options = options(compressor, chunk, 64 << 20);
+            let (archive, done) = archived(&input, &options);
+            assert!(done.mover.is_some(), "{compressor:?}, {chunk}: {done:?}");
+            assert!(restored(&archive, None, 64 << 20).unwrap() == input, "{compressor:?}, {chunk}");
+            let open = Archive::open(&archive).unwrap();
+            open.test(64 << 20, 2, &Progress::default()).unwrap();
+            let summary = open.summary();
+            assert_eq!(
+                (summary.original_bytes, summary.stored_bytes),
+                (done.original_bytes, done.stored_bytes)
+            );
+            assert_eq!(done.stored_bytes + done.duplicate_bytes + done.zero_bytes, done.original_bytes);
+            if chunk == "cdc:8k" {
+                assert!(done.similar_bytes > input.len() as u64 / 10, "{done:?}");
+                // A quarter is new, the rest only differs.
+                assert!(archive.len() < input.len() / 3, "{compressor:?}: {done:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_has_no_similar_chunks_is_stored_as_it_is() {
+    let input = testing::noise(5, 5 << 20);
+    for compressor in COMPRESSORS {
+        let (archive, done) = archived(&input, &options(compressor, "cdc:8k", 64 << 20));
+        assert_eq!(done.mover, None);
+        assert!(archive.len() < input.len() + 1000, "{}", archive.len());
+        assert!(restored(&archive, None, 64 << 20).unwrap() == input);
+    }
+    for short in [&[][..], &[7], &[0; 100], &[0; 10_000]] {
+        let (archive, _) = archived(short, &options(Compressor::Zstd, "cdc:8k", 64 << 20));
+        assert_eq!(restored(&archive, None, 64 << 20).unwrap(), short);
+    }
+}
+
+#[test]
+fn ranges_read_the_blocks_that_they_need() {
+    let input = versions(3, 3000, 3);
+    let mut options = options(Compressor::Gzip, "cdc:8k", 64 << 20);
+    options.level = 1;
+    let (archive, _) = archived(&input, &options);
+    let len = input.len() as u64;
+    for range in [0..0, 0..1, len - 1..len, len..len, 5_000_000..5_000_001, 1000..1_000_000, 0..len] {
+        let expected = &input[range.start as usize..range.end as usize];
+        assert!(restored(&archive, Some(range.clone()), 64 << 20).unwrap() == expected, "{range:?}");
+    }
+    let open = Archive::open(&archive).unwrap();
+    let blocks = open.summary().blocks;
+    assert!(blocks > 5, "{blocks}");
+    let mut to = Vec::new();
+    let progress = Progress::default();
+    let done = open.restore(1000..9000, Output::Stream(&mut to), 64 << 20, 2, &progress).unwrap();
+    assert!(done.blocks_read <= 4, "{} of {blocks} blocks", done.blocks_read);
+    for wrong in [0..len + 1, len + 1..len + 1] {
+        let refused = open.restore(wrong, Output::Stream(&mut to), 64 << 20, 2, &progress);
+        assert!(matches!(refused, Err(MzipError::Outside(n)) if n == len));
+    }
+    progress.stop();
+    let stopped = open.restore(0..len, Output::Stream(&mut to), 64 << 20, 2, &progress);
+    assert!(matches!(stopped, Err(MzipError::Stopped)));
+    let stopped = compress(Source::At(&input), &mut to, &options, &progress);
+    assert!(matches!(stopped, Err(MzipError::Stopped)));
+}
+
+/// With little memory a file goes through a temporary file, and comes back in many windows.
+#[test]
+fn memory_changes_no_byte_of_what_comes_back() {
+    let input = versions(4, 1200, 3);
+    let (large, _) = archived(&input, &options(Compressor::Zstd, "cdc:4k", 256 << 20));
+    for memory in [1 << 16, 1 << 20, 16 << 20] {
+        let (archive, _) = archived(&input, &options(Compressor::Zstd, "cdc:4k", memory));
+        assert!(restored(&archive, None, memory).unwrap() == input);
+        assert!(restored(&large, None, memory).unwrap() == input);
+    }
+}
+
+/// Every mover moves the same chunks to the same places.
+#[test]
+fn movers_give_the_same_archive() {
+    let input = versions(7, 500, 4);
+    for compressor in COMPRESSORS {
+        let mut options = options(compressor, "cdc:8k", 4 << 20);
+        options.level = 1;
+        let mut archives = Vec::new();
+        for mover in [Mover::Memory, Mover::Chunk, Mover::MultiPass] {
+            options.mover = Some(mover);
+            let (archive, done) = archived(&input, &options);
+            assert_eq!(done.mover, Some(mover));
+            archives.push(archive);
+        }
+        assert!(archives.iter().all(|archive| *archive == archives[0]), "{compressor:?}");
+        assert!(restored(&archives[0], None, 4 << 20).unwrap() == input);
+        options.mover = None;
+        for (disk, memory, mover) in [
+            (Disk::SOLID, 4 << 20, Mover::Chunk),
+            (Disk::SPINNING, 4 << 20, Mover::MultiPass),
+            (Disk::SPINNING, 256 << 20, Mover::Memory),
+        ] {
+            (options.disk, options.memory) = (disk, memory);
+            assert_eq!(archived(&input, &options).1.mover, Some(mover), "{disk:?}, {memory}");
+        }
+    }
+}
+
+/// How much is read, and whether it was read to its end.
+struct Counted<'a>(&'a Vec<u8>, std::sync::atomic::AtomicU64);
+
+impl ReadAt for Counted<'_> {
+    fn len(&self) -> u64 {
+        self.0.as_slice().len() as u64
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        self.1.fetch_add(bytes.len() as u64, std::sync::atomic::Ordering::Relaxed);
+        self.0.read_at(bytes, offset)
+    }
+}
+
+/// A sample tells that a long file has nothing in common with itself, and does not miss what is far apart.
+#[test]
+fn a_long_file_is_sampled() {
+    let mut options = options(Compressor::Zstd, "cdc:8k", 16 << 20);
+    options.level = 1;
+    let mut input = testing::noise(8, 80 << 20);
+    let read = |input: &Vec<u8>| {
+        let counted = Counted(input, 0.into());
+        let done = compress(Source::At(&counted), &mut io::sink(), &options, &Progress::default()).unwrap();
+        (done.mover, counted.1.into_inner() as f64 / input.as_slice().len() as f64)
+    };
+    let (mover, times) = read(&input);
+    assert_eq!(mover, None);
+    assert!(times < 1.2, "read {times} times");
+    // The second half is the first one again, a little changed, and moved by some bytes.
+    let again: Vec<u8> =
+        input[1000..40 << 20].iter().enumerate().map(|(n, b)| b ^ u8::from(n % 9000 == 7)).collect();
+    let at = input.len() - again.len();
+    input[at..].copy_from_slice(&again);
+    let (mover, _) = read(&input);
+    assert_eq!(mover, Some(Mover::Chunk));
+}
+
+/// The archive that the format's test keeps.
+#[test]
+fn an_old_archive_is_restored() {
+    let archive = include_bytes!("../../format/tests/golden/mzip").to_vec();
+    let expected = [&b"aaa"[..], &[0; 5000], b"cc", b"bbb"].concat();
+    assert_eq!(restored(&archive, None, 64 << 20).unwrap(), expected);
+    assert_eq!(restored(&archive, Some(5002..5006), 64 << 20).unwrap(), expected[5002..5006]);
+}
+
+/// Every byte belongs to something that has a checksum.
+#[test]
+fn damage_is_found_wherever_it_is() {
+    let input = versions(6, 60, 3);
+    for compressor in COMPRESSORS {
+        let (archive, done) = archived(&input, &options(compressor, "cdc:2k", 64 << 20));
+        assert!(done.mover.is_some());
+        let step = archive.len() / 400 + 1;
+        let places = (0..archive.len()).step_by(step).chain(0..96).chain(archive.len() - 200..archive.len());
+        for at in places {
+            let mut wrong = archive.clone();
+            wrong[at] ^= 1;
+            match tested(&wrong) {
+                Err(MzipError::Damaged { offset, .. }) => {
+                    // The part that it is in begins there.
+                    assert!(offset <= at as u64 || at >= archive.len() - 64, "{offset} for {at}");
+                }
+                // The version is looked at before its checksum.
+                Err(MzipError::Newer(_)) => assert!((8..12).contains(&at)),
+                other => panic!("{other:?} for byte {at}"),
+            }
+        }
+        for len in (0..archive.len()).step_by(step) {
+            assert!(matches!(tested(&archive[..len]), Err(MzipError::Damaged { .. })), "{len}");
+        }
+        assert!(matches!(tested(&[&archive[..], b"x"].concat()), Err(MzipError::Damaged { .. })));
+    }
+}
+
+fn tested(archive: &[u8]) -> Result<(), MzipError> {
+    Archive::open(&archive)?.test(64 << 20, 2, &Progress::default())
+}
+
+/// A file that is changed between its readings, or that cannot be read.
+struct Failing(u64);
+
+impl ReadAt for Failing {
+    fn len(&self) -> u64 {
+        self.0
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        if offset + bytes.len() as u64 > 3 << 20 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn what_cannot_be_read_or_written_is_an_error() {
+    let options = options(Compressor::Zstd, "cdc:8k", 64 << 20);
+    let progress = Progress::default();
+    let unread = compress(Source::At(&Failing(20 << 20)), &mut io::sink(), &options, &progress);
+    assert!(matches!(unread, Err(MzipError::Read(_))));
+    let mut full = [0; 100];
+    let unwritten = compress(Source::At(&versions(1, 60, 2)), &mut &mut full[..], &options, &progress);
+    assert!(matches!(unwritten, Err(MzipError::Write(_))));
+    let mut elsewhere = options.clone();
+    elsewhere.scratch = "/none".into();
+    elsewhere.memory = 1 << 20;
+    let noise = testing::noise(1, 8 << 20);
+    let unkept = compress(Source::Stream(&mut &noise[..]), &mut io::sink(), &elsewhere, &progress);
+    assert!(matches!(unkept, Err(MzipError::Scratch(_))));
+}
+
+/// Parts of all kinds in any order, some of them again with changes.
+fn structured() -> impl Strategy<Value = Vec<u8>> {
+    let part = (0u64..6, 1usize..40_000, any::<u16>(), 0u8..4).prop_map(|(seed, len, at, kind)| {
+        let mut bytes = testing::noise(seed, len);
+        match kind {
+            0 => bytes.fill(0),
+            1 => bytes.iter_mut().for_each(|b| *b &= 3),
+            2 => {
+                let at = usize::from(at) % len;
+                bytes[at] ^= 0xff;
+            }
+            _ => {}
+        }
+        bytes
+    });
+    proptest::collection::vec(part, 0..24).prop_map(|parts| parts.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn anything_comes_back(
+        input in structured(),
+        compressor in 0usize..4,
+        (spec, rabin) in (0usize..5, any::<bool>()),
+        memory in 14u32..26,
+        ends in (0.0f64..1.0, 0.0f64..1.0),
+    ) {
+        let mut options = options(COMPRESSORS[compressor], ["2k", "8k", "32k", "cdc:2k", "cdc:8k"][spec], 1 << memory);
+        options.level = 1;
+        if rabin {
+            options.similarity = SimilarityMethod::Rabin;
+        }
+        let (archive, _) = archived(&input, &options);
+        prop_assert!(restored(&archive, None, 1 << memory).unwrap() == input);
+        let (a, b) = ((ends.0 * input.len() as f64) as usize, (ends.1 * input.len() as f64) as usize);
+        let part = a.min(b)..a.max(b);
+        let range = part.start as u64..part.end as u64;
+        prop_assert!(restored(&archive, Some(range), 1 << memory).unwrap() == input[part]);
+    }
+
+    #[test]
+    fn noise_is_no_archive(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        prop_assert!(Archive::open(&bytes).is_err());
+    }
+}
