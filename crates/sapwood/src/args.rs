@@ -1,8 +1,8 @@
 //! The command line: commands, options and their help.
 
+mod archives;
 mod backup;
 mod help;
-mod mtar;
 mod pool;
 mod reading;
 mod restore;
@@ -10,9 +10,9 @@ mod retention;
 mod snapshots;
 mod values;
 
+pub use archives::{Manners, MtarWhat, Munzip, Mzip};
 pub use backup::Backup;
 pub use help::{command, explain, parse};
-pub use mtar::MtarWhat;
 pub use pool::{PoolServe, PoolWhat, ShareMode, VolumeWhat};
 pub use reading::{Diff, Files, FilesWhat, Mount};
 pub use restore::{Nbd, Restore, Serve};
@@ -62,6 +62,7 @@ impl Args {
     /// Whether standard output is for the bytes of a disk or of files, if anything.
     pub fn prints_data(&self) -> bool {
         let is_out = |path: &PathBuf| path.as_os_str() == "-";
+        let prints_result = |manners: &Manners| !manners.test && !manners.list && manners.is_to_stdout();
         match &self.command {
             Command::Restore(Restore { target, to, .. }) => to.is_none() && is_out(target),
             Command::Files(Files { what, .. }) => match what {
@@ -70,6 +71,10 @@ impl Args {
                 _ => false,
             },
             Command::Mtar { what } => is_out(what.output()),
+            Command::Mzip(a) => prints_result(&a.manners),
+            Command::Munzip(Munzip { manners, range }) => {
+                prints_result(manners) || range.is_some() && manners.output.is_none()
+            }
             _ => false,
         }
     }
@@ -260,6 +265,13 @@ pub enum Command {
         #[command(subcommand)]
         what: MtarWhat,
     },
+    /// Compress a file: equal chunks are kept once and similar ones moved together first
+    ///
+    /// A compressor finds what is equal within its window only, a few MiB. Disk images, dumps and archives have more in common
+    /// with themselves farther away. `munzip` gives the file back, byte for byte. tar calls it with -I 'sapwood mzip'.
+    Mzip(Box<Mzip>),
+    /// Decompress what mzip wrote, or a part of it
+    Munzip(Munzip),
     /// Build or show the popular set: copies of the most common chunks, which later backups refer to
     Popular {
         #[command(subcommand)]

@@ -1,12 +1,12 @@
 //! One file for each command.
 
+mod archives;
 mod backup;
 mod diff;
 mod exports;
 mod files;
 mod init;
 mod jobs;
-mod mtar;
 mod names;
 mod packaging;
 mod pool;
@@ -17,6 +17,7 @@ mod verify;
 
 use crate::args::{Args, Command, ConfigWhat};
 use anyhow::Result;
+use archives::{mtar, mzip};
 use exports::{mount, nbd};
 use jobs::{check, run, status};
 use snapshots::{copy, delete, hold, list, remove, rename, retain, tag};
@@ -54,6 +55,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Command::Pool { what } => pool::run(args, what),
         Command::Volume { pool, what } => pool::volume::run(args, pool, what),
         Command::Mtar { what } => mtar::run(args, what),
+        Command::Mzip(a) => mzip::run(args, a),
+        Command::Munzip(a) => mzip::unzip(args, a),
         Command::Completions { shell } => packaging::completions(*shell),
         Command::Man { dir } => packaging::man(dir),
         Command::Popular { what } => popular::run(args, what),

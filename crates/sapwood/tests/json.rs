@@ -321,6 +321,10 @@ fn every_command_prints_what_the_page_says() {
     let mtar = bench.arg("a.mtar");
     run("mtar migrate", &["mtar", "migrate", &image, &mtar]);
     run("mtar restore", &["mtar", "restore", &mtar, &bench.arg("a.tar")]);
+    let mzip = bench.arg("a.mz");
+    run("mzip", &["mzip", &image, "-o", &mzip]);
+    run("munzip", &["munzip", &mzip, "-o", &bench.arg("a.raw")]);
+    run("munzip --list", &["munzip", "--list", &mzip]);
     run("retain", &["retain", "web01/vda", "--last", "1"]);
     qemu_img(&["create", "-q", "-f", "qcow2", &bench.arg("other.qcow2"), "16M"]);
     run("rename", &["rename", "web01/vda", "www/vda"]);

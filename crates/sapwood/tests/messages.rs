@@ -366,6 +366,23 @@ fn archives(s: &mut Scene) {
     s.bench.file("short.mtar", b"SAPMTAR");
     s.says("mtar restore …/short.mtar …/out");
     s.says("mtar restore …/directory …/out");
+    s.says("mzip …/none");
+    s.says("mzip …/directory");
+    s.says("mzip /dev/null");
+    s.says("mzip …/a.tar -o …/web01.raw");
+    s.says("mzip …/a.tar -o …/a.tar -f --rm");
+    s.says("mzip …/a.tar -o - --rm");
+    s.says("mzip …/a.tar --with lz4");
+    s.says("mzip …/a.tar --with gzip --level 12");
+    s.says("mzip …/a.tar --chunk 64k");
+    s.says("mzip …/a.tar --memory 1MiB");
+    s.bench.file("short.mz", b"SAPMZIP");
+    s.says("mzip …/short.mz");
+    s.says("munzip …/a.tar");
+    s.says("munzip …/a.tar -o …/out");
+    s.says("munzip …/short.mz");
+    s.says("munzip …/short.mz --range 5");
+    s.says("munzip …/short.mz --range 0+5 --rm");
 }
 
 fn commands(s: &mut Scene) {

@@ -20,7 +20,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
         &["init", "verify", "repair", "gc", "compact", "reindex", "stats", "map", "popular", "study"],
     ),
     ("Live disks", &["pool", "volume"]),
-    ("Files", &["mtar"]),
+    ("Files", &["mzip", "munzip", "mtar"]),
     ("This program", &["completions", "help"]),
 ];
 
@@ -38,7 +38,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 damage found, 4 refused, 130 inte
 A vault begins with `sapwood --store DIR init`; `sapwood help COMMAND` has examples of each command.";
 
 /// Below the help of each command.
-const EXAMPLES_OF: [(&str, &[&str]); 31] = [
+const EXAMPLES_OF: [(&str, &[&str]); 33] = [
     ("init", &["sapwood --store /srv/vault init", "sapwood --store /mnt/nfs/vault init --one-host"]),
     (
         "backup",
@@ -123,6 +123,22 @@ const EXAMPLES_OF: [(&str, &[&str]); 31] = [
             "sapwood volume --pool /srv/pool snapshot web01@monday",
             "sapwood volume --pool /srv/pool clone web01@monday web02",
             "sapwood volume --pool /srv/pool share web01 background",
+        ],
+    ),
+    (
+        "mzip",
+        &[
+            "sapwood mzip web01.raw",
+            "sapwood mzip dump.sql --with xz -9 -o /srv/dump.sql.mz --rm",
+            "sapwood mzip /dev/vg0/data -o data.mz",
+        ],
+    ),
+    (
+        "munzip",
+        &[
+            "sapwood munzip web01.raw.mz",
+            "sapwood munzip web01.raw.mz --range 1GiB+4KiB -o part",
+            "sapwood munzip -t web01.raw.mz",
         ],
     ),
     (

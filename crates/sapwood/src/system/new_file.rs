@@ -52,6 +52,11 @@ impl NewFile {
         self.file.as_file().set_permissions(Permissions::from_mode(mode & 0o7777)).with_context(cannot)
     }
 
+    /// The file as it is until then.
+    pub fn file(&self) -> &File {
+        self.file.as_file()
+    }
+
     /// Makes the file durable and gives it its name; with permissions and times of another one, if one is named.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use super::exit_code::{DAMAGED, FAILED, INTERRUPTED, REFUSED, USAGE};
 use super::output::{is_json_printed, print_json};
 use super::streams::{self, errln};
 use archive::mtar::MtarError;
+use archive::mzip::MzipError;
 use filesystem::FsError;
 use image::ImageError;
 use pool::PoolError;
@@ -26,6 +27,9 @@ pub fn told(e: &anyhow::Error) -> ExitCode {
 /// Whether an image or an archive was being written to a pipe whose reader has gone.
 fn is_reader_gone(e: &anyhow::Error) -> bool {
     if let Some(MtarError::Write(why)) = e.downcast_ref::<MtarError>() {
+        return why.kind() == ErrorKind::BrokenPipe;
+    }
+    if let Some(MzipError::Write(why)) = e.downcast_ref::<MzipError>() {
         return why.kind() == ErrorKind::BrokenPipe;
     }
     let image = match e.downcast_ref::<VaultError>() {
@@ -62,9 +66,10 @@ fn code_of(e: &anyhow::Error) -> u8 {
             (_, Some(i)) => of_image(i),
             _ => match e.downcast_ref::<PoolError>() {
                 Some(p) => of_pool(p),
-                None => match e.downcast_ref::<MtarError>() {
-                    Some(m) => of_mtar(m),
-                    None => e.downcast_ref::<FsError>().map_or(FAILED, of_file_system),
+                None => match (e.downcast_ref::<MtarError>(), e.downcast_ref::<MzipError>()) {
+                    (Some(m), _) => of_mtar(m),
+                    (_, Some(m)) => of_mzip(m),
+                    _ => e.downcast_ref::<FsError>().map_or(FAILED, of_file_system),
                 },
             },
         },
@@ -94,6 +99,20 @@ fn of_mtar(e: &MtarError) -> u8 {
         MtarError::Newer(_) => REFUSED,
         MtarError::Alignment(_) => USAGE,
         MtarError::Read(_) | MtarError::Write(_) => FAILED,
+    }
+}
+
+fn of_mzip(e: &MzipError) -> u8 {
+    match e {
+        MzipError::Damaged { .. } => DAMAGED,
+        MzipError::Newer(_) => REFUSED,
+        MzipError::TooManyChunks | MzipError::Outside(_) => USAGE,
+        MzipError::Stopped => INTERRUPTED,
+        MzipError::Read(_)
+        | MzipError::Write(_)
+        | MzipError::Scratch(_)
+        | MzipError::Thread(_)
+        | MzipError::Changed => FAILED,
     }
 }
 

@@ -1,0 +1,7 @@
+//! Commands of files that stand by themselves, outside of vaults.
+
+mod mtar;
+mod mzip;
+
+pub use mtar::MtarWhat;
+pub use mzip::{Manners, Munzip, Mzip};

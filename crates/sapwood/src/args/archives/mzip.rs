@@ -1,0 +1,155 @@
+//! Migratory compression.
+
+use crate::sizes::parse_size;
+use archive::mzip::{levels, ChunkSpec, Compressor, Mover, SimilarityMethod, SpecError};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// Compress a file.
+#[derive(clap::Args)]
+pub struct Mzip {
+    #[command(flatten)]
+    pub manners: Manners,
+    /// Decompress, as `munzip` does
+    #[arg(short, long)]
+    pub decompress: bool,
+    /// The compressor: gzip, bzip2, zstd or xz
+    #[arg(long, value_name = "NAME", default_value = "zstd",
+        value_parser = PossibleValuesParser::new(["gzip", "bzip2", "zstd", "xz"]).map(|name| compressor(&name)),
+        hide_possible_values = true)]
+    pub with: Compressor,
+    #[command(flatten)]
+    pub level: Level,
+    /// How the file is cut, 2 to 32 KiB: 8k, or cdc:8k (content-defined)
+    #[arg(long, value_name = "SPEC", default_value = "cdc:8k", value_parser = parse_chunk)]
+    pub chunk: ChunkSpec,
+    /// How similar chunks are found: odess, or rabin, which is slower
+    #[arg(long, value_name = "NAME", default_value = "odess")]
+    pub similarity: SimilarityMethod,
+    /// How chunks are moved: memory, chunk (each is read where it is) or multipass (the file is read several times) [default: by
+    /// the memory, and by which is cheaper on the disk]
+    #[arg(long, value_name = "NAME")]
+    pub mover: Option<Mover>,
+}
+
+/// Decompress what `mzip` wrote.
+#[derive(clap::Args)]
+pub struct Munzip {
+    #[command(flatten)]
+    pub manners: Manners,
+    /// Only a part of the original, to standard output if no other is named: OFFSET+LENGTH, such as 4GiB+1MiB
+    #[arg(long, value_name = "RANGE", value_parser = parse_range, conflicts_with_all = ["rm", "list", "test"])]
+    pub range: Option<Range<u64>>,
+}
+
+/// What compressors have in common.
+#[derive(clap::Args)]
+pub struct Manners {
+    /// The file, - for standard input [default: -]
+    #[arg(value_name = "FILE")]
+    pub input: Option<PathBuf>,
+    /// The result, - for standard output [default: with or without .mz at its end; - for standard input]
+    #[arg(short, long, value_name = "FILE", conflicts_with = "stdout")]
+    pub output: Option<PathBuf>,
+    /// Write to standard output
+    #[arg(short = 'c', long)]
+    pub stdout: bool,
+    /// Keep the file, as is done without this
+    #[arg(short, long)]
+    pub keep: bool,
+    /// Remove the file when the result is complete and durable
+    #[arg(long, conflicts_with_all = ["keep", "stdout"])]
+    pub rm: bool,
+    /// Replace the result if it exists
+    #[arg(short, long)]
+    pub force: bool,
+    /// Read all of an archive, and write nothing
+    #[arg(short, long, conflicts_with_all = ["output", "stdout", "rm", "list"])]
+    pub test: bool,
+    /// Say what is in an archive
+    #[arg(short, long, conflicts_with_all = ["output", "stdout", "rm"])]
+    pub list: bool,
+    /// Memory to use, about
+    #[arg(long, value_parser = parse_memory, default_value = "1GiB", value_name = "SIZE")]
+    pub memory: u64,
+}
+
+impl Manners {
+    /// The file; `None` for standard input.
+    pub fn input(&self) -> Option<&Path> {
+        self.input.as_deref().filter(|path| path.as_os_str() != "-")
+    }
+
+    /// Whether the result goes to standard output.
+    pub fn is_to_stdout(&self) -> bool {
+        let to = self.output.as_deref();
+        self.stdout || to.is_some_and(|to| to.as_os_str() == "-") || to.is_none() && self.input().is_none()
+    }
+}
+
+/// The level of the compressor.
+#[derive(clap::Args)]
+pub struct Level {
+    /// The compressor's level, from 1 to 9, for zstd to 19; -1 to -9 are short for it [default: 3 for zstd, 9 for bzip2,
+    /// 6 for others]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=19))]
+    level: Option<u8>,
+    #[arg(short = '1', hide = true, conflicts_with = "level")]
+    one: bool,
+    #[arg(short = '2', hide = true, conflicts_with = "level")]
+    two: bool,
+    #[arg(short = '3', hide = true, conflicts_with = "level")]
+    three: bool,
+    #[arg(short = '4', hide = true, conflicts_with = "level")]
+    four: bool,
+    #[arg(short = '5', hide = true, conflicts_with = "level")]
+    five: bool,
+    #[arg(short = '6', hide = true, conflicts_with = "level")]
+    six: bool,
+    #[arg(short = '7', hide = true, conflicts_with = "level")]
+    seven: bool,
+    #[arg(short = '8', hide = true, conflicts_with = "level")]
+    eight: bool,
+    #[arg(short = '9', hide = true, conflicts_with = "level")]
+    nine: bool,
+}
+
+impl Level {
+    /// The level that is asked for, or the usual one. Of several the highest counts.
+    pub fn of(&self, compressor: Compressor) -> u8 {
+        let short = [
+            self.one, self.two, self.three, self.four, self.five, self.six, self.seven, self.eight, self.nine,
+        ];
+        let short = (1..=9).zip(short).rev().find_map(|(level, is_asked)| is_asked.then_some(level));
+        self.level.or(short).unwrap_or(levels(compressor).1)
+    }
+}
+
+fn compressor(name: &str) -> Compressor {
+    Compressor::named(name).unwrap_or(Compressor::Zstd)
+}
+
+fn parse_chunk(text: &str) -> Result<ChunkSpec, String> {
+    let spec: ChunkSpec = text.parse().map_err(|e: SpecError| e.to_string())?;
+    match spec.average_bytes() {
+        2048..=32_768 => Ok(spec),
+        bytes => Err(format!("chunks of {bytes} bytes: 2 KiB to 32 KiB are possible")),
+    }
+}
+
+fn parse_memory(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        0..16_777_216 => Err(format!("{text:?} is too little: 16MiB at least")),
+        bytes => Ok(bytes),
+    }
+}
+
+/// `OFFSET+LENGTH`.
+fn parse_range(text: &str) -> Result<Range<u64>, String> {
+    let wrong = || format!("{text:?} is no range: OFFSET+LENGTH, such as 4GiB+1MiB");
+    let (begin, bytes) = text.split_once('+').ok_or_else(wrong)?;
+    let (begin, bytes) = (parse_size(begin)?, parse_size(bytes)?);
+    let end = begin.checked_add(bytes).ok_or_else(wrong)?;
+    Ok(begin..end)
+}

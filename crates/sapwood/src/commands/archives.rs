@@ -1,0 +1,6 @@
+//! Commands of files that stand by themselves, outside of vaults.
+
+pub mod mtar;
+pub mod mzip;
+
+mod input;

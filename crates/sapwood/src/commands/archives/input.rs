@@ -1,0 +1,143 @@
+//! The input of a command: a file, a device, or a stream.
+
+use crate::terminal::streams::check_in;
+use anyhow::{Context as _, Result};
+use archive::mzip::{Disk, MzipError};
+use std::fs::{File, Metadata};
+use std::io::{IsTerminal, Read, Seek, SeekFrom};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use vault::VaultError;
+
+/// An input that is open.
+pub struct Input {
+    /// Its path; `None` for standard input.
+    path: Option<PathBuf>,
+    file: File,
+    /// As it was when it was opened.
+    was: Metadata,
+    /// Its length, if it can be read at any place.
+    len: Option<u64>,
+}
+
+impl Input {
+    /// Opens a file; without a path, standard input.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or is a directory.
+    pub fn open(path: Option<&Path>) -> Result<Input> {
+        let file = match path {
+            Some(path) => File::open(path).with_context(|| format!("{}: cannot open", path.display()))?,
+            None => {
+                check_in()?;
+                if std::io::stdin().is_terminal() {
+                    let why = "no file is named, and standard input is a terminal";
+                    return Err(VaultError::Usage(why.into()).into());
+                }
+                File::from(std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?)
+            }
+        };
+        let mut input = Input { path: path.map(Path::to_owned), was: file.metadata()?, file, len: None };
+        if input.was.is_dir() {
+            return Err(
+                VaultError::Refused(format!("{}: is a directory; tar -I packs it", input.name())).into()
+            );
+        }
+        // Something else may have read the beginning of standard input.
+        let is_at_begin = input.file.stream_position().is_ok_and(|at| at == 0);
+        if is_at_begin && (input.was.is_file() || input.was.file_type().is_block_device()) {
+            let len = input.file.seek(SeekFrom::End(0)).and_then(|len| input.file.rewind().map(|()| len));
+            input.len = Some(len.with_context(|| format!("{}: cannot read", input.name()))?);
+        }
+        Ok(input)
+    }
+
+    /// What it is called in messages.
+    pub fn name(&self) -> String {
+        self.path.as_deref().map_or_else(|| "standard input".into(), |path| path.display().to_string())
+    }
+
+    /// Its path, if it is a regular file that has one.
+    pub fn regular(&self) -> Option<&Path> {
+        self.path.as_deref().filter(|_| self.was.is_file())
+    }
+
+    /// The file and its length, if it can be read at any place.
+    pub fn at(&self) -> Option<(&File, u64)> {
+        self.len.map(|len| (&self.file, len))
+    }
+
+    /// To be read in order.
+    pub fn stream(&mut self) -> &mut dyn Read {
+        &mut self.file
+    }
+
+    /// The kind of disk that it is on, or that a stream's temporary file is on.
+    pub fn disk(&self) -> Disk {
+        let device = match self.len {
+            Some(_) if self.was.file_type().is_block_device() => Some(self.was.rdev()),
+            Some(_) => Some(self.was.dev()),
+            None => std::env::temp_dir().metadata().ok().map(|directory| directory.dev()),
+        };
+        let is_spinning = device.is_some_and(|device| {
+            let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+            let known = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+            // Of a partition, its disk says it.
+            let files = ["queue/rotational", "../queue/rotational"].map(|name| known.join(name));
+            files
+                .iter()
+                .find_map(|file| std::fs::read_to_string(file).ok())
+                .is_some_and(|said| said.trim() == "1")
+        });
+        if is_spinning {
+            Disk::SPINNING
+        } else {
+            Disk::SOLID
+        }
+    }
+
+    /// An error if the file of this path is the input.
+    ///
+    /// # Errors
+    /// Refused, if it is.
+    pub fn differs_from(&self, output: &Path) -> Result<()> {
+        match output.metadata() {
+            Ok(there) if is_same(&there, &self.was) => {
+                let why = format!("{}: is the input itself; -o names another result", output.display());
+                Err(VaultError::Refused(why).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// An error if a file was changed since it was opened.
+    ///
+    /// # Errors
+    /// If it was.
+    pub fn is_unchanged(&self) -> Result<()> {
+        let of = |m: &Metadata| (m.len(), m.mtime(), m.mtime_nsec());
+        let is = self.file.metadata().with_context(|| self.name())?;
+        if self.was.is_file() && of(&is) != of(&self.was) {
+            return Err(anyhow::Error::from(MzipError::Changed).context(self.name()));
+        }
+        Ok(())
+    }
+
+    /// Removes the file, if it is still the one that was opened.
+    ///
+    /// # Errors
+    /// If it cannot be removed.
+    pub fn remove(&self) -> Result<()> {
+        let Some(path) = self.regular() else { return Ok(()) };
+        let cannot = || format!("{}: cannot remove", path.display());
+        if is_same(&path.symlink_metadata().with_context(cannot)?, &self.was) {
+            std::fs::remove_file(path).with_context(cannot)?;
+        }
+        Ok(())
+    }
+}
+
+fn is_same(a: &Metadata, b: &Metadata) -> bool {
+    (a.dev(), a.ino()) == (b.dev(), b.ino())
+}

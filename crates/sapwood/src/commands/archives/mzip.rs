@@ -1,0 +1,313 @@
+//! `sapwood mzip` and `sapwood munzip`
+
+use super::input::Input;
+use crate::args::{Args, Manners, Munzip, Mzip};
+use crate::progress::{catch_signals, is_stopped, show_while};
+use crate::system::new_file::NewFile;
+use crate::terminal::output::{percent, print_json, size};
+use crate::terminal::streams::{check_out, note_done, outln, toldln};
+use anyhow::{Context as _, Result};
+use archive::mzip::{compress, Archive, Kept, Options, Output, Progress, ReadAt, Source};
+use serde_json::json;
+use std::fs::File;
+use std::io::{BufWriter, IsTerminal, Write};
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+use vault::VaultError;
+
+/// What the name of an archive ends with.
+const SUFFIX: &str = ".mz";
+/// Bytes that are written at a time.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// `mzip`: compresses, unless one of the options asks for what `munzip` does.
+pub fn run(args: &Args, a: &Mzip) -> Result<ExitCode> {
+    let manners = &a.manners;
+    if a.decompress || manners.test || manners.list {
+        return decompress(args, manners, None);
+    }
+    let start = Instant::now();
+    let (mut input, to) = ends(manners, |path| {
+        let mut name = path.as_os_str().to_owned();
+        if path.to_string_lossy().ends_with(SUFFIX) {
+            return Err(usage(format!("{}: ends in {SUFFIX} already; -o names the result", path.display())));
+        }
+        name.push(SUFFIX);
+        Ok(name.into())
+    })?;
+    let level = a.level.of(a.with);
+    if !archive::mzip::level_is_valid(a.with, level) {
+        return Err(usage(format!("{} has levels 1 to 9", a.with.name())));
+    }
+    if to.is_none() && std::io::stdout().is_terminal() {
+        return Err(usage("an archive is not written to a terminal; -o names a file".into()));
+    }
+    let options = Options {
+        compressor: a.with,
+        level,
+        chunk: a.chunk,
+        similarity: a.similarity,
+        mover: a.mover,
+        disk: input.disk(),
+        memory: manners.memory,
+        threads: threads(),
+        scratch: std::env::temp_dir(),
+    };
+    let name = input.name();
+    let done = written(manners, &mut input, to.as_deref(), |input, output| {
+        watched(args, &name, 2, |progress| {
+            let mut output = BufWriter::with_capacity(WRITE_BYTES, output);
+            let done = match input.at() {
+                Some(at) => compress(Source::At(&at), &mut output, &options, progress),
+                None => compress(Source::Stream(input.stream()), &mut output, &options, progress),
+            };
+            let done = done.with_context(|| input.name())?;
+            input.is_unchanged()?;
+            Ok(done)
+        })
+    })?;
+    let Some(to) = to else { return Ok(ExitCode::SUCCESS) };
+    let (seconds, output) = (start.elapsed().as_secs_f64(), to.display().to_string());
+    if args.json {
+        print_json(&json!({
+            "output": output, "original_bytes": done.original_bytes, "archive_bytes": done.archive_bytes,
+            "stored_bytes": done.stored_bytes, "duplicate_bytes": done.duplicate_bytes,
+            "zero_bytes": done.zero_bytes, "similar_bytes": done.similar_bytes, "chunks": done.chunks,
+            "mover": done.mover.map(|mover| mover.name()), "seconds": seconds,
+        }));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (original, archive) = (size(done.original_bytes), size(done.archive_bytes));
+    let ratio = percent(done.archive_bytes, done.original_bytes);
+    let found = if done.mover.is_some() {
+        let (equal, similar) = (done.duplicate_bytes + done.zero_bytes, done.similar_bytes);
+        format!(
+            "{} equal or zero, {} moved",
+            percent(equal, done.original_bytes),
+            percent(similar, done.original_bytes)
+        )
+    } else {
+        "no similar chunks".into()
+    };
+    toldln!(args.quiet, "{output}: {original} in {archive} ({ratio}), {found}, {seconds:.1} s");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `munzip`
+pub fn unzip(args: &Args, a: &Munzip) -> Result<ExitCode> {
+    decompress(args, &a.manners, a.range.clone())
+}
+
+fn decompress(args: &Args, manners: &Manners, range: Option<Range<u64>>) -> Result<ExitCode> {
+    if manners.test || manners.list {
+        return look(args, manners);
+    }
+    let start = Instant::now();
+    let (mut input, to) = ends(manners, |path| {
+        if range.is_some() {
+            return Ok("-".into());
+        }
+        let name = path.to_string_lossy();
+        match name.strip_suffix(SUFFIX).filter(|stem| !stem.is_empty() && !stem.ends_with('/')) {
+            Some(_) => Ok(path.with_extension("")),
+            None => Err(usage(format!("{name}: does not end in {SUFFIX}; -o names the result"))),
+        }
+    })?;
+    let name = input.name();
+    let (original_bytes, archive_bytes) = written(manners, &mut input, to.as_deref(), |input, output| {
+        watched(args, &name, 1, |progress| {
+            with_archive(input, manners.memory, |archive| {
+                let summary = archive.summary();
+                let range = range.clone().unwrap_or(0..summary.original_bytes);
+                let bytes = range.end.saturating_sub(range.start);
+                let (memory, threads) = (manners.memory, threads());
+                match output.as_file() {
+                    Some(mut file) => {
+                        archive.restore(range, Output::Places(&mut file), memory, threads, progress)?;
+                        file.set_len(bytes).map_err(archive::mzip::MzipError::Write)?;
+                    }
+                    None => {
+                        let mut output = BufWriter::with_capacity(WRITE_BYTES, output);
+                        archive.restore(range, Output::Stream(&mut output), memory, threads, progress)?;
+                    }
+                }
+                Ok((bytes, summary.archive_bytes))
+            })
+        })
+    })?;
+    let Some(to) = to else { return Ok(ExitCode::SUCCESS) };
+    let (seconds, output) = (start.elapsed().as_secs_f64(), to.display().to_string());
+    if args.json {
+        print_json(&json!({
+            "output": output, "original_bytes": original_bytes, "archive_bytes": archive_bytes, "seconds": seconds,
+        }));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (original, archive) = (size(original_bytes), size(archive_bytes));
+    toldln!(args.quiet, "{output}: {original} of {archive}, {seconds:.1} s");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `-t` and `-l`
+fn look(args: &Args, manners: &Manners) -> Result<ExitCode> {
+    let start = Instant::now();
+    let mut input = Input::open(manners.input())?;
+    let name = input.name();
+    let summary = watched(args, &name, 1, |progress| {
+        with_archive(&mut input, manners.memory, |archive| {
+            if manners.test {
+                archive.test(manners.memory, threads(), progress)?;
+            }
+            Ok(archive.summary())
+        })
+    })?;
+    if args.json {
+        print_json(&json!({
+            "archive": name, "original_bytes": summary.original_bytes, "archive_bytes": summary.archive_bytes,
+            "stored_bytes": summary.stored_bytes, "recipe_bytes": summary.recipe_bytes, "blocks": summary.blocks,
+            "compressor": summary.compressor.name(), "level": summary.level, "migrated": summary.migrated,
+            "tested": manners.test, "seconds": start.elapsed().as_secs_f64(),
+        }));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if manners.test {
+        toldln!(
+            args.quiet,
+            "{name}: {} in {} blocks are sound",
+            size(summary.original_bytes),
+            summary.blocks
+        );
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (original, archive) = (size(summary.original_bytes), size(summary.archive_bytes));
+    let ratio = percent(summary.archive_bytes, summary.original_bytes);
+    let recipe = if summary.migrated { size(summary.recipe_bytes) } else { "none".into() };
+    outln!(
+        "{name}: {original} in {archive} ({ratio}), {} {}, {} blocks, recipe {recipe}",
+        summary.compressor.name(),
+        summary.level,
+        summary.blocks
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Opens the input, and says where the result goes; `None` is standard output.
+fn ends(manners: &Manners, named: impl FnOnce(&Path) -> Result<PathBuf>) -> Result<(Input, Option<PathBuf>)> {
+    let input = Input::open(manners.input())?;
+    if manners.rm && input.regular().is_none() {
+        return Err(usage(format!("{}: --rm removes regular files only", input.name())));
+    }
+    let to = match (&manners.output, manners.input()) {
+        _ if manners.is_to_stdout() => "-".into(),
+        (Some(output), _) => output.clone(),
+        (None, Some(_)) if input.regular().is_none() => {
+            return Err(usage(format!("{}: is no regular file; -o names the result", input.name())));
+        }
+        (None, Some(path)) => named(path)?,
+        (None, None) => "-".into(),
+    };
+    if to.as_os_str() == "-" {
+        if manners.rm {
+            return Err(usage("--rm needs a result that is a file".into()));
+        }
+        check_out()?;
+        return Ok((input, None));
+    }
+    input.differs_from(&to)?;
+    Ok((input, Some(to)))
+}
+
+/// Where a result is written.
+enum To {
+    Pipe(File),
+    New(NewFile),
+}
+
+impl To {
+    /// The file, if it can be written at any place.
+    fn as_file(&self) -> Option<&File> {
+        match self {
+            To::Pipe(_) => None,
+            To::New(file) => Some(file.file()),
+        }
+    }
+}
+
+impl Write for To {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            To::Pipe(file) => file.write(bytes),
+            To::New(file) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Gives the result its name when the work is done, and then removes the input if that is asked for.
+fn written<T>(
+    manners: &Manners,
+    input: &mut Input,
+    to: Option<&Path>,
+    work: impl FnOnce(&mut Input, &mut To) -> Result<T>,
+) -> Result<T> {
+    let Some(path) = to else {
+        let out = std::io::stdout().as_fd().try_clone_to_owned().context("standard output")?;
+        return work(input, &mut To::Pipe(File::from(out)));
+    };
+    let mut to = To::New(NewFile::create(path, manners.force)?);
+    let done = work(input, &mut to)?;
+    if let To::New(file) = to {
+        file.finish(input.regular())?;
+    }
+    note_done(format!("{} is written", path.display()));
+    if manners.rm {
+        input.remove()?;
+    }
+    Ok(done)
+}
+
+/// Opens the archive in the input.
+fn with_archive<T>(
+    input: &mut Input,
+    memory: u64,
+    work: impl FnOnce(&Archive<'_>) -> archive::mzip::Result<T>,
+) -> Result<T> {
+    let opened = |source: &dyn ReadAt| Archive::open(source).and_then(|archive| work(&archive));
+    let done = match input.at() {
+        Some(at) => opened(&at),
+        None => Kept::new(input.stream(), memory / 4, &std::env::temp_dir()).and_then(|kept| opened(&kept)),
+    };
+    done.with_context(|| input.name())
+}
+
+/// Runs an operation that reads so many times, shows how far it is, and stops it if a signal comes.
+fn watched<T>(
+    args: &Args,
+    name: &str,
+    readings: u64,
+    operation: impl FnOnce(&Progress) -> Result<T>,
+) -> Result<T> {
+    let progress = Progress::default();
+    catch_signals();
+    let far = || {
+        if is_stopped() {
+            progress.stop();
+        }
+        (progress.done() / readings, progress.total() / readings)
+    };
+    show_while(args.quiet, name, far, || operation(&progress))
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(2, |n| n.get())
+}
+
+fn usage(why: String) -> anyhow::Error {
+    VaultError::Usage(why).into()
+}

@@ -1,0 +1,257 @@
+//! `mzip` and `munzip` have the manners of a compressor: files come back, and nothing is left half done or lost.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Bench, Child, DAMAGED, FAILED, INTERRUPTED, REFUSED, USAGE};
+use rustix::process::Signal;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+const SAPWOOD: &str = env!("CARGO_BIN_EXE_sapwood");
+
+/// Four versions of the same pages, with changes in every third.
+fn versions(pages: usize) -> Vec<u8> {
+    let mut text: Vec<u8> = testing::noise(1, pages * 8192).iter().map(|b| b & 0x1f | 0x40).collect();
+    let mut all = text.clone();
+    for version in 1..4 {
+        text.chunks_mut(8192).skip(version).step_by(3).for_each(|page| page[4000..4040].fill(version as u8));
+        all.extend_from_slice(&testing::noise(9, version * 777));
+        all.extend_from_slice(&text);
+    }
+    all
+}
+
+/// The names in the directory of the test that begin like this.
+fn names(bench: &Bench, prefix: &str) -> Vec<String> {
+    let all = std::fs::read_dir(bench.dir.path()).unwrap();
+    let mut names: Vec<String> = all.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.retain(|n| n.starts_with(prefix));
+    names.sort();
+    names
+}
+
+fn shell(line: &str) -> Output {
+    Command::new("bash").args(["-o", "pipefail", "-c", line]).output().unwrap()
+}
+
+fn succeeds(line: &str) -> Vec<u8> {
+    let done = shell(line);
+    assert!(done.status.success(), "{line}: {}", String::from_utf8_lossy(&done.stderr));
+    done.stdout
+}
+
+fn is_equal(path: &str, bytes: &[u8]) {
+    assert!(std::fs::read(path).unwrap() == bytes, "{path}");
+}
+
+#[test]
+fn a_file_comes_back_with_its_mode_and_time() {
+    let bench = Bench::bare();
+    let bytes = versions(200);
+    let file = bench.file("disk.raw", &bytes);
+    std::fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+    let old = std::fs::metadata(&file).unwrap();
+    let archive = format!("{file}.mz");
+    let json = bench.json(&["mzip", &file]);
+    assert_eq!(json["original_bytes"].as_u64(), Some(bytes.len() as u64));
+    assert_eq!(json["mover"].as_str(), Some("memory"));
+    assert!(json["archive_bytes"].as_u64().unwrap() < bytes.len() as u64 / 3, "{json}");
+    let listed = bench.json(&["munzip", "-l", &archive]);
+    assert_eq!(
+        (listed["original_bytes"].as_u64(), listed["compressor"].as_str()),
+        (Some(bytes.len() as u64), Some("zstd"))
+    );
+    bench.done(&["munzip", "-t", &archive]);
+    bench.fails(&["munzip", &archive], REFUSED, &["disk.raw: exists"]);
+    // With --rm it is the only one left, each way.
+    bench.done(&["mzip", &file, "-f", "--rm", "--with", "gzip", "-9"]);
+    assert_eq!(names(&bench, "disk"), ["disk.raw.mz"]);
+    bench.done(&["munzip", &archive, "--rm"]);
+    assert_eq!(names(&bench, "disk"), ["disk.raw"]);
+    is_equal(&file, &bytes);
+    let new = std::fs::metadata(&file).unwrap();
+    assert_eq!((new.mode() & 0o777, new.mtime(), new.mtime_nsec()), (0o640, old.mtime(), old.mtime_nsec()));
+}
+
+#[test]
+fn pipes_and_files_give_the_same() {
+    let bench = Bench::bare();
+    let bytes = versions(150);
+    let file = bench.file("disk.raw", &bytes);
+    for with in ["gzip", "bzip2", "zstd", "xz"] {
+        let archive = bench.arg("a.mz");
+        let options = format!("--with {with} -1 --chunk 8k");
+        succeeds(&format!("{SAPWOOD} mzip {file} {options} -f -o {archive}"));
+        succeeds(&format!("{SAPWOOD} mzip {options} < {file} | cmp - {archive}"));
+        succeeds(&format!("cat {file} | {SAPWOOD} mzip - {options} --memory 16MiB | cmp - {archive}"));
+        succeeds(&format!("{SAPWOOD} mzip {file} -c {options} | cmp - {archive}"));
+        succeeds(&format!("{SAPWOOD} munzip -c {archive} | cmp - {file}"));
+        succeeds(&format!("{SAPWOOD} munzip < {archive} | cmp - {file}"));
+        succeeds(&format!("cat {archive} | {SAPWOOD} munzip | cmp - {file}"));
+        succeeds(&format!("cat {archive} | {SAPWOOD} munzip - -f -o {file}.new && cmp {file}.new {file}"));
+        succeeds(&format!("{SAPWOOD} mzip -dc {archive} --memory 16MiB | cmp - {file}"));
+        let part = succeeds(&format!("{SAPWOOD} munzip {archive} --range 100000+70000"));
+        assert!(part == bytes[100_000..170_000]);
+        succeeds(&format!("{SAPWOOD} mzip -t {archive} && {SAPWOOD} mzip -l {archive} | grep {with}"));
+    }
+    succeeds(&format!("{SAPWOOD} munzip {} --range 1000+50 -o {}", bench.arg("a.mz"), bench.arg("part")));
+    is_equal(&bench.arg("part"), &bytes[1000..1050]);
+    // A reader that has gone is no message.
+    let ended = shell(&format!("{SAPWOOD} munzip -c {} | head -c 100 | wc -c", bench.arg("a.mz")));
+    assert_eq!((ended.stdout.as_slice(), ended.stderr.as_slice()), (&b"100\n"[..], &b""[..]));
+    // Nor is the end of a pipe that was cut off taken for the end of an archive.
+    let cut = shell(&format!("head -c 5000 {} | {SAPWOOD} munzip > /dev/null", bench.arg("a.mz")));
+    assert_eq!(cut.status.code(), Some(DAMAGED), "{}", String::from_utf8_lossy(&cut.stderr));
+}
+
+#[test]
+fn tar_calls_it() {
+    let bench = Bench::bare();
+    let tree = bench.path("tree");
+    std::fs::create_dir(&tree).unwrap();
+    for n in 0..50u64 {
+        std::fs::write(tree.join(format!("{n}")), testing::noise(n % 7, 30_000 + n as usize)).unwrap();
+    }
+    let (dir, back) = (bench.dir.path().display().to_string(), bench.arg("back"));
+    std::fs::create_dir(&back).unwrap();
+    succeeds(&format!("cd {dir} && tar -I '{SAPWOOD} mzip' -cf a.tar.mz tree"));
+    succeeds(&format!("cd {dir} && tar -I '{SAPWOOD} mzip' -xf a.tar.mz -C back && diff -r tree back/tree"));
+    let plain = std::fs::metadata(bench.path("a.tar.mz")).unwrap().len();
+    assert!(plain < 400_000, "{plain}");
+}
+
+#[test]
+fn zeros_become_holes() {
+    let bench = Bench::bare();
+    let (file, archive, back) = (bench.arg("sparse"), bench.arg("a.mz"), bench.arg("back"));
+    let sparse = std::fs::File::create(&file).unwrap();
+    sparse.set_len(64 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, b"data", 10 << 20).unwrap();
+    bench.done(&["mzip", &file, "-o", &archive]);
+    bench.done(&["munzip", &archive, "-o", &back]);
+    is_equal(&back, &std::fs::read(&file).unwrap());
+    let blocks = std::fs::metadata(&back).unwrap().blocks();
+    assert!(blocks < 1000, "{blocks} blocks");
+}
+
+#[test]
+fn nothing_is_lost_by_mistake() {
+    let bench = Bench::bare();
+    let bytes = versions(40);
+    let file = bench.file("disk.raw", &bytes);
+    let archive = format!("{file}.mz");
+    bench.done(&["mzip", &file, "-k"]);
+    let made = std::fs::read(&archive).unwrap();
+    bench.fails(&["mzip", &file], REFUSED, &["disk.raw.mz: exists", "--force"]);
+    // The result would be the input.
+    std::fs::hard_link(&file, bench.path("other")).unwrap();
+    std::os::unix::fs::symlink(&file, bench.path("link")).unwrap();
+    for output in [&file, &bench.arg("other"), &bench.arg("link")] {
+        bench.fails(&["mzip", &file, "-o", output, "-f", "--rm"], REFUSED, &["is the input itself"]);
+        bench.fails(&["mzip", &file, "-o", output, "-f"], REFUSED, &["is the input itself"]);
+    }
+    bench.fails(&["munzip", &archive, "-o", &archive, "-f"], REFUSED, &["is the input itself"]);
+    is_equal(&file, &bytes);
+    // A part is no reason to remove the whole.
+    let out = bench.arg("out");
+    is_wrong_usage(&bench, &["munzip", &archive, "--range", "0+10", "-o", &out, "--rm"], "--rm");
+    is_wrong_usage(&bench, &["munzip", "-t", &archive, "--rm"], "--rm");
+    is_wrong_usage(&bench, &["mzip", &file, "-c", "--rm"], "--rm");
+    bench.fails(&["mzip", &file, "-o", "-", "--rm"], USAGE, &["--rm needs a result that is a file"]);
+    is_wrong_usage(&bench, &["mzip", &file, "-k", "--rm"], "--rm");
+    bench.fails(&["mzip", &archive], USAGE, &["ends in .mz already"]);
+    bench.fails(&["munzip", &file], USAGE, &["does not end in .mz"]);
+    bench.fails(&["mzip", bench.dir.path().to_str().unwrap()], REFUSED, &["is a directory"]);
+    bench.fails(&["mzip", &bench.arg("none")], FAILED, &["none: cannot open"]);
+    bench.fails(&["mzip", "/dev/null"], USAGE, &["/dev/null: is no regular file"]);
+    bench.fails(
+        &["mzip", &file, "-o", &out, "--with", "gzip", "--level", "12"],
+        USAGE,
+        &["gzip has levels 1 to 9"],
+    );
+    is_wrong_usage(&bench, &["mzip", &file, "-o", &out, "--chunk", "64k"], "2 KiB to 32 KiB");
+    bench.fails(&["munzip", &archive, "--range", "1+99999999999"], USAGE, &["not all of the range"]);
+    is_wrong_usage(&bench, &["munzip", &archive, "--range", "5"], "OFFSET+LENGTH");
+    bench.fails(&["mzip", &file, "-o", &pipe(&bench), "-f"], REFUSED, &["is no regular file"]);
+    // Damage anywhere leaves the result as it was.
+    std::fs::write(&out, b"mine").unwrap();
+    for at in [3, 40, made.len() / 2, made.len() - 100, made.len() - 1] {
+        let mut wrong = made.clone();
+        wrong[at] ^= 4;
+        let harmed = bench.file("harmed.mz", &wrong);
+        bench.fails(&["munzip", &harmed, "-o", &out, "-f", "--rm"], DAMAGED, &["harmed.mz: damaged at byte"]);
+        bench.fails(&["munzip", "-t", &harmed], DAMAGED, &["damaged at byte"]);
+        assert!(Path::new(&harmed).exists());
+    }
+    assert_eq!(std::fs::read(&out).unwrap(), b"mine");
+    assert!(std::fs::read(&archive).unwrap() == made);
+    assert_eq!(names(&bench, ".sapwood"), Vec::<String>::new());
+}
+
+/// What the command line refuses, with its usage below the message.
+fn is_wrong_usage(bench: &Bench, args: &[&str], word: &str) {
+    let ended = bench.run(args);
+    assert_eq!(ended.code(), Some(USAGE), "{ended}");
+    assert!(ended.stderr.contains(word), "{ended}");
+}
+
+fn pipe(bench: &Bench) -> String {
+    let pipe = bench.arg("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    pipe
+}
+
+/// Killed at any time, there is no file of the name, and the input is there.
+#[test]
+fn a_killed_command_leaves_no_half_result() {
+    let bench = Bench::bare();
+    let large = bench.file("large", &versions(1500));
+    let archive = bench.arg("large.mz");
+    let whole = bench.arg("whole.mz");
+    bench.done(&["mzip", &large, "-o", &whole]);
+    let mut killed = 0;
+    for n in 0..16 {
+        let (args, out) = match n % 2 {
+            0 => (["mzip", &large, "-o", &archive, "--rm"], &archive),
+            _ => (["munzip", &whole, "-o", "back", "-f"], &large),
+        };
+        let args = args.map(|arg| if arg == "back" { bench.arg("back") } else { arg.into() });
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let child = Child::start(bench.command(&args), "mzip");
+        std::thread::sleep(Duration::from_millis(10 + n * 12));
+        child.signal(Signal::KILL);
+        if child.wait().code().is_none() {
+            killed += 1;
+            // Either there is no result, or all of it.
+            if n % 2 == 0 && Path::new(out).exists() {
+                bench.done(&["munzip", "-t", out]);
+            }
+            if let Ok(back) = std::fs::read(bench.path("back")) {
+                assert!(back == versions(1500));
+            }
+        }
+        let _ = std::fs::remove_file(&archive);
+        let _ = std::fs::remove_file(bench.path("back"));
+        if !Path::new(&large).exists() {
+            bench.file("large", &versions(1500));
+        }
+    }
+    assert!(killed >= 3, "{killed} of 16 were killed");
+}
+
+#[test]
+fn an_interrupted_command_cleans_up() {
+    let bench = Bench::bare();
+    let large = bench.file("large", &versions(2000));
+    let child = Child::start(bench.command(&["mzip", &large, "--with", "xz", "-9"]), "mzip");
+    std::thread::sleep(Duration::from_millis(400));
+    child.signal(Signal::INT);
+    let ended = child.wait();
+    assert_eq!(ended.code(), Some(INTERRUPTED));
+    assert_eq!(names(&bench, "large"), ["large"]);
+    assert_eq!(names(&bench, ".sapwood"), Vec::<String>::new());
+}
