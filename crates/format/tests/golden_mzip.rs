@@ -115,10 +115,15 @@ fn what_no_program_writes_is_refused() {
 
 fn extents() -> impl Strategy<Value = Vec<Extent>> {
     let extent = (any::<bool>(), 0u64..1 << 50, 0u64..1 << 40);
-    let extent = extent.prop_map(|(zeros, at, bytes)| match zeros {
-        true => Extent::Zeros { bytes },
-        false => Extent::Stored { at, bytes },
-    });
+    let extent = extent.prop_map(
+        |(zeros, at, bytes)| {
+            if zeros {
+                Extent::Zeros { bytes }
+            } else {
+                Extent::Stored { at, bytes }
+            }
+        },
+    );
     proptest::collection::vec(extent, 0..300)
 }
 

@@ -68,11 +68,13 @@ impl Archive<'_> {
         // Each thread has the bytes of a block, its content, and contents that wait.
         let threads = (budget / 2 / (4 * self.block_bytes())).clamp(1, threads as u64) as usize;
         let is_stream = matches!(output, Output::Stream(_));
-        let window_bytes = match is_stream {
-            false => u64::MAX,
+        let window_bytes = if !is_stream {
+            u64::MAX
+        } else if self.is_migrated() {
+            budget / 4
+        } else {
             // Nothing is to be gained by a long one where nothing was moved.
-            true if !self.is_migrated() => (budget / 4).min(4 * threads as u64 * self.block_bytes()),
-            true => budget / 4,
+            (budget / 4).min(4 * threads as u64 * self.block_bytes())
         };
         let mut to = Window {
             archive: self,
