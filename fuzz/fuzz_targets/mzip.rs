@@ -2,7 +2,8 @@
 #![no_main]
 
 use archive::mzip::{
-    compress, Archive, ChunkSpec, Compressor, Disk, Mover, MzipError, Options, Output, Progress, SimilarityMethod, Source,
+    compress, Archive, ChunkSpec, Compressor, Disk, Mover, MzipError, Options, Output, Progress,
+    SimilarityMethod, Source,
 };
 use format::mzip::{BlockHead, Footer, Head, Index, Page, PageHead, PAGE_HEAD_BYTES};
 use libfuzzer_sys::fuzz_target;
@@ -119,7 +120,8 @@ fn recipe(bytes: &[u8], extents: usize) {
         checksum: xxh3_64(&body),
     };
     // The sum of what the page says, so that it is believed.
-    let sum = |head: &PageHead| Page::decode(head, &body).map(|all| all.iter().map(|e| e.bytes()).sum::<u64>());
+    let sum =
+        |head: &PageHead| Page::decode(head, &body).map(|all| all.iter().map(|e| e.bytes()).sum::<u64>());
     let why = sum(&head).err().map(|e| e.why).unwrap_or_default();
     let said = why.strip_prefix("a recipe page gives ").and_then(|why| why.split(' ').next());
     head.original_bytes = said.and_then(|sum| sum.parse().ok()).unwrap_or(0);
@@ -141,7 +143,13 @@ fn recipe(bytes: &[u8], extents: usize) {
     }
     let page = [&head.encode()[..], &body].concat();
     let len = content.len() as u64;
-    drop(restored(&archive(Compressor::Zstd, &[(page, head.original_bytes)], &block, head.original_bytes, len)));
+    drop(restored(&archive(
+        Compressor::Zstd,
+        &[(page, head.original_bytes)],
+        &block,
+        head.original_bytes,
+        len,
+    )));
 }
 
 fn archive(

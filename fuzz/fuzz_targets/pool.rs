@@ -2,8 +2,9 @@
 #![no_main]
 
 use format::pool::{
-    CatalogEntry, ChunkHeader, FileRecord, FilterHeader, FilterPart, Home, JournalReader, JournalWriter, MapEntry, MapRoot, NamesHeader,
-    PageHeader, PoolBlock, PoolId, StoreEntry, SummaryEntry, Superblock, BLOCK_BYTES, CHUNK_HEADER_BYTES,
+    CatalogEntry, ChunkHeader, FileRecord, FilterHeader, FilterPart, Home, JournalReader, JournalWriter,
+    MapEntry, MapRoot, NamesHeader, PageHeader, PoolBlock, PoolId, StoreEntry, SummaryEntry, Superblock,
+    BLOCK_BYTES, CHUNK_HEADER_BYTES,
 };
 use libfuzzer_sys::fuzz_target;
 use xxhash_rust::xxh3::xxh3_64;

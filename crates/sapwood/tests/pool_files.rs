@@ -191,8 +191,8 @@ fn attributes(dir: &Path) {
         let times = Timestamps { last_access: read, last_modification: written };
         utimensat(CWD, &path, &times, AtFlags::empty()).unwrap();
         let now = path.metadata().unwrap();
-        assert_eq!((now.atime(), now.atime_nsec()), (read.tv_sec, read.tv_nsec as i64));
-        assert_eq!((now.mtime(), now.mtime_nsec()), (written.tv_sec, written.tv_nsec as i64));
+        assert_eq!((now.atime(), now.atime_nsec()), (read.tv_sec, read.tv_nsec));
+        assert_eq!((now.mtime(), now.mtime_nsec()), (written.tv_sec, written.tv_nsec));
     }
     let before = path.metadata().unwrap();
     file.write_all_at(b"x", 0).unwrap();
