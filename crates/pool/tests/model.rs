@@ -220,8 +220,10 @@ fn it_behaves_like_arrays() {
                 pool = open(&fs, BLOCKS).unwrap();
                 assert_whole(&pool);
                 assert_equal(&pool, &model);
-                // From its checkpoint or from the stores, the filter has what it had.
-                assert_eq!(pool.stats().filter_entries, fingerprints);
+                // From its checkpoint or from the stores, the filter has what it had; but for entries of blocks that were freed
+                // while it was loaded the last time, which lead to nothing.
+                let entries = pool.stats().filter_entries;
+                assert!((entries..entries + 64).contains(&fingerprints), "{entries} of {fingerprints} entries");
             }
         }
         shared += pool.stats().scans.shared_blocks;
