@@ -105,6 +105,9 @@ enum Command {
     VmcF9(VmcOptions),
     /// Availability of snapshots when machines fail (VM-centric 2014, table 7 and figure 7)
     VmcT7(VmcOptions),
+    /// Compressors alone, and behind migration (Lin 2015, figures 2.4 and 2.5)
+    #[command(name = "lin-2.4")]
+    LinMzip,
     /// Series of releases as tar archives and migrated (Lin 2015, figures 3.5 and 3.6)
     #[command(name = "lin-3.5")]
     LinMtar,
@@ -168,6 +171,7 @@ fn start(Arguments { command, options }: Arguments) -> anyhow::Result<()> {
         Command::VmcF2(o) => vmc::f2::run(&Context::start("vmc-f2", options)?, &o),
         Command::VmcF9(o) => vmc::f9::run(&Context::start("vmc-f9", options)?, &o),
         Command::VmcT7(o) => vmc::t7::run(&Context::start("vmc-t7", options)?, &o),
+        Command::LinMzip => experiments::lin::mzip::run(&Context::start("lin-2.4", options)?),
         Command::LinMtar => experiments::lin::mtar::run(&Context::start("lin-3.5", options)?),
         Command::HashOnly { file, data_only } => experiments::hash_only::print(&file, data_only),
     }
