@@ -223,7 +223,10 @@ fn it_behaves_like_arrays() {
                 // From its checkpoint or from the stores, the filter has what it had; but for entries of blocks that were freed
                 // while it was loaded the last time, which lead to nothing.
                 let entries = pool.stats().filter_entries;
-                assert!((entries..entries + 64).contains(&fingerprints), "{entries} of {fingerprints} entries");
+                assert!(
+                    (entries..entries + 64).contains(&fingerprints),
+                    "{entries} of {fingerprints} entries"
+                );
             }
         }
         shared += pool.stats().scans.shared_blocks;
