@@ -63,7 +63,7 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
         .show(args, a);
         return Ok(ExitCode::SUCCESS);
     }
-    let spec = &found.id.to_string();
+    // As it was asked for, not what was found: that may be deleted by now, and `latest` is another one then.
     let mut chosen = None;
     let changed: Arc<AtomicU64> = Arc::default();
     let target = |snapshot: &SnapshotEntry, data: &[std::ops::Range<u64>]| {
