@@ -99,7 +99,7 @@ impl Catalog {
     pub fn vacant(&self) -> Result<(u32, VolumeId)> {
         let index = (0..self.engine.geometry.catalog_slots())
             .find(|index| !self.entries.contains_key(index))
-            .ok_or_else(|| PoolError::Refused("the catalog is full: delete volumes or snapshots".into()))?;
+            .ok_or(PoolError::CatalogFull)?;
         loop {
             let mut bytes = [0; 4];
             getrandom::fill(&mut bytes)

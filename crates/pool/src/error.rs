@@ -32,6 +32,9 @@ pub enum PoolError {
     /// No free block is left. Nothing was changed.
     #[error("the pool is full: delete volumes or snapshots, or trim")]
     Full,
+    /// No slot of the catalog is empty. Nothing was changed.
+    #[error("the catalog is full: delete volumes, snapshots or files")]
+    CatalogFull,
     /// What was asked for cannot be done. Nothing was changed.
     #[error("{0}")]
     Refused(String),
@@ -69,7 +72,7 @@ impl PoolError {
 impl From<PoolError> for io::Error {
     fn from(error: PoolError) -> Self {
         let kind = match &error {
-            PoolError::Full => io::ErrorKind::StorageFull,
+            PoolError::Full | PoolError::CatalogFull => io::ErrorKind::StorageFull,
             PoolError::Refused(_) => io::ErrorKind::InvalidInput,
             PoolError::Io { source, .. } => source.kind(),
             _ => io::ErrorKind::Other,

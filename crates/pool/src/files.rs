@@ -26,11 +26,17 @@ use export::NodeId;
 use format::pool::{FileKind, FileRecord, VolumeId};
 use parking_lot::Mutex;
 
-use crate::error::Result;
+use crate::error::{PoolError, Result};
 use crate::pool::Pool;
-use error::Answer;
+use error::{Answer, Refusal};
 use node::{now, Node};
 use table::Table;
+
+/// How often a request is tried again while space is being freed, and the pause before.
+const SPACE_TRIES: u32 = 100;
+const SPACE_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+/// How many bytes of pages the database may write for one that is added: it copies the pages on the way.
+const TABLE_COPIES: u64 = 4;
 
 /// A file system in a pool. A pool has one.
 pub struct FileSystem {
@@ -75,7 +81,9 @@ impl FileSystem {
             for (id, record) in table.trims()? {
                 if record.volume != 0 {
                     let volume = self.pool.file_volume(VolumeId(record.volume))?;
-                    volume.zero(record.size, volume.size() - record.size)?;
+                    // A file may be longer than its volume: nothing was written there.
+                    let end = volume.size();
+                    volume.zero(record.size.min(end), end.saturating_sub(record.size))?;
                 }
                 table.set_trim(id, false)?;
             }
@@ -105,12 +113,48 @@ impl FileSystem {
             table.commit()?
         };
         // One journal has the table and the content, in the order in which they were written.
-        self.pool.flush()?;
+        let flushed = self.pool.flush();
+        let mut failed = flushed.err();
         for volume in dead {
-            if !self.pool.delete_file_volume(volume)? {
-                // Somebody still reads it: at the next sync.
+            let is_gone = failed.is_none() && {
+                let deleted = self.pool.delete_file_volume(volume);
+                deleted.unwrap_or_else(|error| {
+                    failed = Some(error);
+                    false
+                })
+            };
+            if !is_gone {
+                // Somebody still reads it, or it could not be deleted: at the next sync.
                 self.table.lock().let_go(volume.0);
             }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Runs a request that needs space; again, if what was removed since the last sync gives it some.
+    fn with_space<T>(&self, body: impl Fn() -> Answer<T>) -> Answer<T> {
+        let mut answer = body();
+        for _ in 0..SPACE_TRIES {
+            match &answer {
+                Err(Refusal::Pool(PoolError::Full | PoolError::CatalogFull))
+                    if self.table.lock().has_dead() || self.pool.is_reaping() => {}
+                _ => break,
+            }
+            self.make_durable()?;
+            std::thread::sleep(SPACE_PAUSE);
+            answer = body();
+        }
+        answer
+    }
+
+    /// Fails where names can only be removed: those who add some leave room for that. The caller does not have the table.
+    fn check_room_for_names(&self) -> Answer<()> {
+        let added = self.table.lock().added_bytes();
+        if added > self.pool.kept_for_names() / 16 {
+            self.make_durable()?;
+        }
+        if !self.pool.has_room_for_names(added * TABLE_COPIES) {
+            return Err(PoolError::Full.into());
         }
         Ok(())
     }

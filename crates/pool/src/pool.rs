@@ -5,7 +5,7 @@ mod file_volumes;
 mod scan;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -99,6 +99,8 @@ pub struct Pool {
     scan_counters: ScanCounters,
     threads: Mutex<Vec<JoinHandle<()>>>,
     is_closing: Arc<AtomicBool>,
+    /// Threads that free what was deleted.
+    reapers: Arc<AtomicUsize>,
 }
 
 impl Pool {
@@ -134,6 +136,7 @@ impl Pool {
             scan_counters: ScanCounters::default(),
             threads: Mutex::default(),
             is_closing: Arc::default(),
+            reapers: Arc::default(),
         });
         let engine = Arc::clone(&pool.engine);
         pool.spawn(MAINTENANCE, move || engine.maintain());
@@ -490,14 +493,11 @@ impl Pool {
         }
         let pool = Arc::downgrade(self);
         let is_closing = Arc::clone(&self.is_closing);
+        let reapers = Arc::clone(&self.reapers);
+        reapers.fetch_add(1, Ordering::SeqCst);
         self.spawn("pool-reaper", move || {
-            for (index, entry) in deleted {
-                let Some(pool) = pool.upgrade() else { return };
-                // The pool failed, and its next call says so; what is left is freed when it is opened again.
-                if pool.reap_slot(index, &entry, &is_closing).is_err() {
-                    return;
-                }
-            }
+            reap_all(&pool, &is_closing, deleted);
+            reapers.fetch_sub(1, Ordering::SeqCst);
         });
     }
 
@@ -541,6 +541,16 @@ impl Pool {
                 Ok((catalog.full_name(entry), root))
             })
             .collect()
+    }
+}
+
+fn reap_all(pool: &Weak<Pool>, is_closing: &AtomicBool, deleted: Vec<(u32, CatalogEntry)>) {
+    for (index, entry) in deleted {
+        let Some(pool) = pool.upgrade() else { return };
+        // The pool failed, and its next call says so; what is left is freed when it is opened again.
+        if pool.reap_slot(index, &entry, is_closing).is_err() {
+            return;
+        }
     }
 }
 

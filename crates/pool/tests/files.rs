@@ -20,6 +20,8 @@ use store::SimFs;
 const BLOCKS: u64 = 8000;
 /// The longest file of the model, in blocks.
 const FILE_BLOCKS: usize = 24;
+/// Where files outgrow their first volume.
+const BORDER: usize = (2 << 20) - 5 * BLOCK;
 const FILE: u32 = 0o100_644;
 const DIRECTORY: u32 = 0o040_755;
 
@@ -215,6 +217,108 @@ fn a_full_pool_can_be_emptied() {
     assert_eq!(names(&files, NodeId::ROOT).len(), made.len() - made.len() / 2);
 }
 
+/// A file may be far longer than its volume: nothing was written there.
+#[test]
+fn a_file_that_is_longer_than_its_volume() {
+    let (fs, pool, files) = fresh(7);
+    let made = files.make(NodeId::ROOT, name("a"), &new(FILE)).unwrap();
+    let size = |bytes| Change { size: Some(bytes), ..Change::default() };
+    files.write(made.id, 0, b"begin").unwrap();
+    files.change(made.id, &size(5 << 30)).unwrap();
+    let mut data = [1; 8];
+    assert_eq!(files.read(made.id, 3 << 20, &mut data).unwrap(), 8);
+    assert_eq!(data, [0; 8]);
+    assert_eq!(errno(files.seek(made.id, 8192, false)), Errno::NXIO.raw_os_error());
+    files.write(made.id, 3 << 20, b"middle").unwrap();
+    files.write(made.id, (5 << 30) - 3, b"end").unwrap();
+    assert_eq!(files.seek(made.id, 4 << 20, false).unwrap(), (5 << 30) - 4096);
+    files.change(made.id, &size(4 << 30)).unwrap();
+    files.change(made.id, &size((3 << 20) + 4)).unwrap();
+    let all = read_all(&files, made.id);
+    assert_eq!((&all[..5], &all[3 << 20..]), (&b"begin"[..], &b"midd"[..]));
+    // Shortened, but still longer than its volume, and killed before the space was given back.
+    let other = files.make(NodeId::ROOT, name("b"), &new(FILE)).unwrap();
+    files.write(other.id, 0, b"begin").unwrap();
+    files.change(other.id, &size(1 << 30)).unwrap();
+    files.sync().unwrap();
+    files.change(other.id, &size(1 << 29)).unwrap();
+    drop((files, pool));
+    let (pool, files) = system(&fs.crash());
+    let found = files.lookup(NodeId::ROOT, name("b")).unwrap();
+    assert_eq!(found.size, 1 << 29);
+    assert_whole(&pool);
+}
+
+/// Whoever fills a pool with names can remove them, also after a crash.
+#[test]
+fn a_pool_full_of_names_can_be_emptied() {
+    let (fs, pool, files) = fresh(8);
+    let filler = files.make(NodeId::ROOT, name("filler"), &new(FILE)).unwrap();
+    let mut dice = dice(seed());
+    let full = (0..).find_map(|n| {
+        let mut block = [0; BLOCK];
+        content(&mut dice, u64::MAX - 1, &mut block);
+        files.write(filler.id, n * BLOCK as u64, &block).err()
+    });
+    assert_eq!(full.unwrap().raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+    let mut made = 0;
+    let full = loop {
+        let label = format!("{made:0>200}");
+        match files.make(NodeId::ROOT, name(&label), &new(FILE)) {
+            Ok(stat) => files.forget(stat.id, 1),
+            Err(error) => break error,
+        }
+        made += 1;
+        if made % 50 == 0 {
+            files.sync().unwrap();
+        }
+    };
+    assert_eq!(full.raw_os_error(), Some(Errno::NOSPC.raw_os_error()), "{full}");
+    let value = vec![7; 60_000];
+    let refused = files.set_attribute(filler.id, name("user.large"), &value, SetAttribute::Any);
+    assert_eq!(errno(refused), Errno::NOSPC.raw_os_error());
+    files.sync().unwrap();
+    drop((files, pool));
+    let fs = fs.crash();
+    let (pool, files) = system(&fs);
+    assert_eq!(names(&files, NodeId::ROOT).len(), made + 1);
+    for n in 0..made {
+        files.unlink(NodeId::ROOT, name(&format!("{n:0>200}"))).unwrap();
+        if n % 50 == 0 {
+            files.sync().unwrap();
+        }
+    }
+    files.unlink(NodeId::ROOT, name("filler")).unwrap();
+    // At once: what was removed makes room.
+    let again = files.make(NodeId::ROOT, name("again"), &new(FILE)).unwrap();
+    files.write(again.id, 0, &[3; 20 * BLOCK]).unwrap();
+    files.sync().unwrap();
+    assert_whole(&pool);
+}
+
+/// The number of files has a bound, which is "no space", and a removed file makes room at once.
+#[test]
+fn a_full_catalog_is_no_space() {
+    let (_fs, pool, files) = fresh(9);
+    let mut made = Vec::new();
+    let full = loop {
+        let label = format!("f{}", made.len());
+        let stat = files.make(NodeId::ROOT, name(&label), &new(FILE)).unwrap();
+        if let Err(error) = files.write(stat.id, 0, b"x") {
+            break error;
+        }
+        made.push(stat.id);
+    };
+    assert_eq!(full.raw_os_error(), Some(Errno::NOSPC.raw_os_error()), "{full}");
+    assert_eq!(files.space().unwrap().free_files, 0);
+    files.unlink(NodeId::ROOT, name("f0")).unwrap();
+    files.forget(made[0], 1);
+    let last = files.lookup(NodeId::ROOT, name(&format!("f{}", made.len()))).unwrap();
+    files.write(last.id, 0, b"y").unwrap();
+    files.sync().unwrap();
+    assert_whole(&pool);
+}
+
 /// A file of the model: its length, and of each block all that it has held since it was last durable.
 #[derive(Clone, Default)]
 struct Model {
@@ -298,6 +402,7 @@ fn step(files: &dyn Files, sub: NodeId, oracle: &mut Oracle, dice: &mut StdRng) 
     let random_name = |dice: &mut StdRng| (dice.random_bool(0.4), format!("n{}", dice.random_range(0..7)));
     let (in_sub, label) = random_name(dice);
     let id = oracle.now.names.get(&(in_sub, label.clone())).copied();
+    let base = if dice.random_bool(0.1) { BORDER } else { 0 };
     match (dice.random_range(0..24), id) {
         (0, _) => {
             oracle.begin_sync();
@@ -334,7 +439,7 @@ fn step(files: &dyn Files, sub: NodeId, oracle: &mut Oracle, dice: &mut StdRng) 
             }
         }
         (8..=9, Some(id)) => {
-            let size = dice.random_range(0..FILE_BLOCKS * BLOCK);
+            let size = base + dice.random_range(0..FILE_BLOCKS * BLOCK);
             let file = oracle.files.get_mut(&id).unwrap();
             let shrinks = size < file.size && !file.blocks.is_empty();
             file.resize(size);
@@ -348,7 +453,7 @@ fn step(files: &dyn Files, sub: NodeId, oracle: &mut Oracle, dice: &mut StdRng) 
             }
         }
         (10, Some(id)) => {
-            let start = dice.random_range(0..FILE_BLOCKS * BLOCK);
+            let start = base + dice.random_range(0..FILE_BLOCKS * BLOCK);
             let end = start + dice.random_range(1..8 * BLOCK);
             let file = oracle.files.get_mut(&id).unwrap();
             let how = [Allocate::Punch, Allocate::Zero, Allocate::Extend][dice.random_range(0..3)];
@@ -362,7 +467,7 @@ fn step(files: &dyn Files, sub: NodeId, oracle: &mut Oracle, dice: &mut StdRng) 
             files.allocate(NodeId(id), start as u64..end as u64, how)?;
         }
         (_, Some(id)) => {
-            let start = dice.random_range(0..FILE_BLOCKS * BLOCK);
+            let start = base + dice.random_range(0..FILE_BLOCKS * BLOCK);
             let mut data = vec![0; dice.random_range(1..4 * BLOCK)];
             if dice.random_bool(0.5) {
                 data.resize(data.len().div_ceil(BLOCK) * BLOCK, 0);

@@ -271,6 +271,12 @@ fn images_share_blocks_and_what_was_synced_survives_a_kill() {
     let qcow2 = mounted.file("three.qcow2");
     qemu_img(&["convert", "-f", "raw", "-O", "qcow2", &image, qcow2.to_str().unwrap()]);
     qemu_img(&["compare", "-f", "raw", "-F", "qcow2", &image, qcow2.to_str().unwrap()]);
+    let raw = mounted.file("four.raw");
+    qemu_img(&["convert", "-f", "qcow2", "-O", "raw", qcow2.to_str().unwrap(), raw.to_str().unwrap()]);
+    assert!(std::fs::read(&raw).unwrap() == std::fs::read(&image).unwrap());
+    let sparse = File::create(mounted.file("sparse")).unwrap();
+    sparse.set_len(5 << 30).unwrap();
+    sparse.write_all_at(b"far", 3 << 30).unwrap();
     let mut file = OpenOptions::new().append(true).open(mounted.file("one.raw")).unwrap();
     file.write_all(b"the end").unwrap();
     file.sync_all().unwrap();

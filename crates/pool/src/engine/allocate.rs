@@ -37,6 +37,11 @@ pub enum Urgency {
 }
 
 impl Engine {
+    /// Free blocks, those that are kept as well.
+    pub fn unused_blocks(&self) -> u64 {
+        self.groups.total().max(0) as u64
+    }
+
     /// Keeps more blocks for those who are urgent.
     pub fn keep(&self, blocks: u64) {
         self.reserve.fetch_add(blocks as i64, Ordering::Relaxed);

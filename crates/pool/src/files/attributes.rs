@@ -53,6 +53,7 @@ impl FileSystem {
         if value.len() > VALUE_BYTES_MAX {
             return Err(Errno::TOOBIG.into());
         }
+        self.check_room_for_names()?;
         let mut table = self.table.lock();
         let node = self.node_of(&table, id.0)?;
         let is_there = table.with(|open| Ok(open.open_table(ATTRIBUTES)?.get(&*key)?.is_some()))?;
@@ -65,6 +66,7 @@ impl FileSystem {
             open.open_table(ATTRIBUTES)?.insert(&*key, value)?;
             Ok(())
         })?;
+        table.add(key.len() + value.len());
         self.touch(&node, |_| ());
         Ok(())
     }

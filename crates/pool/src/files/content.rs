@@ -33,7 +33,9 @@ impl FileSystem {
             Some(volume) => {
                 // The length may be beyond a volume that nothing was written to.
                 let there = volume.size().saturating_sub(offset).min(left as u64) as usize;
-                volume.read_at(offset, &mut buf[..there])?;
+                if there > 0 {
+                    volume.read_at(offset, &mut buf[..there])?;
+                }
                 buf[there..].fill(0);
             }
             None => buf.fill(0),
@@ -58,7 +60,7 @@ impl FileSystem {
         let end = end.ok_or(Errno::FBIG)?;
         self.open_content(&node)?;
         let content = node.volume.upgradable_read();
-        if let (Some(volume), true) = (&*content, end <= node.size()) {
+        if let Some(volume) = content.as_ref().filter(|volume| end <= node.size().min(volume.size())) {
             let volume = Arc::clone(volume);
             let content = RwLockUpgradableReadGuard::downgrade(content);
             volume.write_at(offset, data)?;

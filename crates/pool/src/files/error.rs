@@ -35,7 +35,7 @@ impl From<Refusal> for io::Error {
         match refusal {
             Refusal::Errno(errno) => errno.into(),
             // The file system was full, which is no fault: the caller learns it.
-            Refusal::Pool(PoolError::Full) => Errno::NOSPC.into(),
+            Refusal::Pool(PoolError::Full | PoolError::CatalogFull) => Errno::NOSPC.into(),
             Refusal::Pool(error) => error.into(),
         }
     }

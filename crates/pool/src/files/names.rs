@@ -121,6 +121,7 @@ impl FileSystem {
 
     pub(super) fn make_node(&self, directory: NodeId, name: &OsStr, new: &New<'_>) -> Answer<Stat> {
         let kind = kind_of(new.mode).ok_or(Errno::INVAL)?;
+        self.check_room_for_names()?;
         let mut table = self.table.lock();
         let above = self.directory(&table, directory.0)?;
         check_length(name)?;
@@ -156,6 +157,7 @@ impl FileSystem {
         };
         table.put(id, &record)?;
         table.name(directory.0, name, Found { id, kind })?;
+        table.add(name.len() + new.target.len());
         self.changed_names(&above, if kind == FileKind::Directory { 1 } else { 0 });
         let node = self.node_of(&table, id)?;
         Ok(seen(&node))
@@ -198,6 +200,7 @@ impl FileSystem {
         (to, new_name): (NodeId, &OsStr),
         how: Rename,
     ) -> Answer<()> {
+        self.check_room_for_names()?;
         let mut table = self.table.lock();
         let (above, new_above) = (self.directory(&table, from.0)?, self.directory(&table, to.0)?);
         check_length(new_name)?;
@@ -214,6 +217,10 @@ impl FileSystem {
         };
         if found.kind == FileKind::Directory {
             self.check_not_below(&table, to.0, found.id)?;
+            let is_full = new_above.state.lock().record.links >= LINKS_MAX;
+            if is_full && from != to {
+                return Err(Errno::MLINK.into());
+            }
         }
         if how == Rename::Exchange {
             if let Some((there, other)) = replaced {
@@ -239,12 +246,14 @@ impl FileSystem {
         }
         table.unname(from.0, name)?;
         table.name(to.0, new_name, found)?;
+        table.add(new_name.len());
         self.moved(&node, found.kind, (&above, &new_above));
         self.changed_names(&new_above, -lost_directories);
         Ok(())
     }
 
     pub(super) fn link_node(&self, id: NodeId, directory: NodeId, name: &OsStr) -> Answer<Stat> {
+        self.check_room_for_names()?;
         let mut table = self.table.lock();
         let (node, above) = (self.node_of(&table, id.0)?, self.directory(&table, directory.0)?);
         check_length(name)?;
@@ -265,6 +274,7 @@ impl FileSystem {
             return Err(Errno::MLINK.into());
         }
         table.name(directory.0, name, Found { id: id.0, kind })?;
+        table.add(name.len());
         self.touch(&node, |record| record.links += 1);
         self.changed_names(&above, 0);
         Ok(seen(&node))

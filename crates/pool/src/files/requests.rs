@@ -29,7 +29,7 @@ impl Files for FileSystem {
     }
 
     fn make(&self, directory: NodeId, name: &OsStr, new: &New<'_>) -> io::Result<Stat> {
-        Ok(self.make_node(directory, name, new)?)
+        Ok(self.with_space(|| self.make_node(directory, name, new))?)
     }
 
     fn unlink(&self, directory: NodeId, name: &OsStr) -> io::Result<()> {
@@ -41,11 +41,11 @@ impl Files for FileSystem {
     }
 
     fn rename(&self, from: (NodeId, &OsStr), to: (NodeId, &OsStr), how: Rename) -> io::Result<()> {
-        Ok(self.rename_node(from, to, how)?)
+        Ok(self.with_space(|| self.rename_node(from, to, how))?)
     }
 
     fn link(&self, id: NodeId, directory: NodeId, name: &OsStr) -> io::Result<Stat> {
-        Ok(self.link_node(id, directory, name)?)
+        Ok(self.with_space(|| self.link_node(id, directory, name))?)
     }
 
     fn target(&self, id: NodeId) -> io::Result<Vec<u8>> {
@@ -66,7 +66,7 @@ impl Files for FileSystem {
     }
 
     fn write(&self, id: NodeId, offset: u64, data: &[u8]) -> io::Result<()> {
-        Ok(self.write_file(id, offset, data)?)
+        Ok(self.with_space(|| self.write_file(id, offset, data))?)
     }
 
     fn allocate(&self, id: NodeId, range: Range<u64>, how: Allocate) -> io::Result<()> {
@@ -78,7 +78,7 @@ impl Files for FileSystem {
     }
 
     fn copy(&self, from: (NodeId, u64), to: (NodeId, u64), bytes: u64) -> io::Result<u64> {
-        Ok(self.copy_file(from, to, bytes)?)
+        Ok(self.with_space(|| self.copy_file(from, to, bytes))?)
     }
 
     fn attribute(&self, id: NodeId, name: &OsStr) -> io::Result<Vec<u8>> {
@@ -90,7 +90,7 @@ impl Files for FileSystem {
     }
 
     fn set_attribute(&self, id: NodeId, name: &OsStr, value: &[u8], how: SetAttribute) -> io::Result<()> {
-        Ok(self.put_attribute(id, name, value, how)?)
+        Ok(self.with_space(|| self.put_attribute(id, name, value, how))?)
     }
 
     fn remove_attribute(&self, id: NodeId, name: &OsStr) -> io::Result<()> {

@@ -47,6 +47,8 @@ pub(super) struct Table {
     open: Option<WriteTransaction>,
     database: Database,
     is_changed: bool,
+    /// Bytes of names and attributes that were added since.
+    added: u64,
     /// Volumes that nothing leads to when what is open is durable.
     dead: Vec<VolumeId>,
 }
@@ -60,7 +62,7 @@ impl Table {
             .create_with_backend(Storage::open(volume)?)
             .map_err(failed)?;
         let open = begin(&database)?;
-        Ok(Table { open: Some(open), database, is_changed: false, dead: Vec::new() })
+        Ok(Table { open: Some(open), database, is_changed: false, added: 0, dead: Vec::new() })
     }
 
     /// Runs a step of the open transaction. After an error nothing more is done with it.
@@ -97,8 +99,26 @@ impl Table {
             open.commit().map_err(failed)?;
             self.open = Some(begin(&self.database)?);
             self.is_changed = false;
+            self.added = 0;
         }
         Ok(std::mem::take(&mut self.dead))
+    }
+
+    /// Whether there are volumes that can be deleted at the next commit.
+    pub fn has_dead(&self) -> bool {
+        !self.dead.is_empty()
+    }
+
+    /// Notes that a name or an attribute of so many bytes was added.
+    pub fn add(&mut self, bytes: usize) {
+        /// Of a record, of keys and of the slots of pages.
+        const BESIDE: u64 = 256;
+        self.added += bytes as u64 + BESIDE;
+    }
+
+    /// Bytes of names and attributes that were added since the last commit.
+    pub fn added_bytes(&self) -> u64 {
+        self.added
     }
 
     /// A number that no node has had.

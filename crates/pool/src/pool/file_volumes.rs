@@ -1,5 +1,6 @@
 //! Volumes that the file system keeps its files and its names in. Commands on volumes do not see them.
 
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use format::pool::{CatalogEntry, CatalogState, MapRoot, Sharing, VolumeId, BLOCK_BYTES, MAP_SLOTS};
@@ -37,7 +38,22 @@ impl Pool {
 
     /// Keeps room for the table of names, so that names can be removed in a full pool.
     pub(crate) fn keep_room_for_names(&self) {
-        self.engine.keep((self.engine.data_blocks() / 32).min(KEPT_BLOCKS_MAX));
+        self.engine.keep(self.kept_for_names() / BLOCK_BYTES as u64);
+    }
+
+    /// Bytes that are kept for the table of names.
+    pub(crate) fn kept_for_names(&self) -> u64 {
+        (self.engine.data_blocks() / 32).min(KEPT_BLOCKS_MAX) * BLOCK_BYTES as u64
+    }
+
+    /// Whether names can be added, of which the table has `bytes` not yet written: half of what is kept is for removals.
+    pub(crate) fn has_room_for_names(&self, bytes: u64) -> bool {
+        self.engine.unused_blocks() * BLOCK_BYTES as u64 >= self.kept_for_names() / 2 + bytes
+    }
+
+    /// Whether blocks of what was deleted are being freed.
+    pub(crate) fn is_reaping(&self) -> bool {
+        self.reapers.load(Ordering::SeqCst) > 0
     }
 
     /// Makes the volume of a file that is going to have at least `size` bytes. It is durable after the next flush.

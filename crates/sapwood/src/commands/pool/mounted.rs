@@ -70,13 +70,13 @@ impl Mounted {
 }
 
 fn sync_now_and_then(files: &FileSystem, (is_ending, wake): &(Mutex<bool>, Condvar)) {
+    let on_error = each_once();
     let mut is_ending = is_ending.lock();
     while !*is_ending {
         if wake.wait_for(&mut is_ending, SYNC_EVERY).timed_out() {
             if let Err(error) = files.sync() {
-                errln!("sapwood: {error}");
-                // The next sync that somebody asks for tells it again.
-                return;
+                // The next one may go well: space may have been freed.
+                on_error(&error.to_string());
             }
         }
     }
