@@ -192,6 +192,33 @@ fn nothing_is_lost_by_mistake() {
     assert_eq!(names(&bench, ".sapwood"), Vec::<String>::new());
 }
 
+/// What others may do with the files of whoever runs it.
+#[test]
+fn results_are_no_more_open_than_their_inputs() {
+    let bench = Bench::bare();
+    let bytes = versions(40);
+    let file = bench.file("disk.raw", &bytes);
+    let archive = format!("{file}.mz");
+    std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+    bench.done(&["mzip", &file]);
+    assert_eq!(std::fs::metadata(&archive).unwrap().mode() & 0o7777, 0o600);
+    // Set-user-id of an archive that another user made is not the result's.
+    std::fs::set_permissions(&archive, Permissions::from_mode(0o6755)).unwrap();
+    bench.done(&["munzip", &archive, "-f"]);
+    assert_eq!(std::fs::metadata(&file).unwrap().mode() & 0o7777, 0o755);
+    // Removing a link, or one of several names, would free nothing.
+    std::os::unix::fs::symlink(&file, bench.path("link")).unwrap();
+    let out = bench.arg("out.mz");
+    bench.fails(&["mzip", &bench.arg("link"), "-o", &out, "--rm"], REFUSED, &["link: is a link"]);
+    std::fs::hard_link(&file, bench.path("second")).unwrap();
+    bench.fails(&["mzip", &file, "-o", &out, "--rm"], REFUSED, &["disk.raw: has other names"]);
+    assert!(!Path::new(&out).exists());
+    // Files that do not know their length are read to their end.
+    let version = std::fs::read("/proc/version").unwrap();
+    bench.done(&["mzip", "/proc/version", "-o", &out]);
+    assert!(succeeds(&format!("{SAPWOOD} munzip {out} -c")) == version);
+}
+
 /// What the command line refuses, with its usage below the message.
 fn is_wrong_usage(bench: &Bench, args: &[&str], word: &str) {
     let ended = bench.run(args);

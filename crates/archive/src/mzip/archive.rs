@@ -80,6 +80,13 @@ impl<'a> Archive<'a> {
         let index_at = index_at.ok_or_else(|| {
             damaged(footer_at, format!("{} pages and {} blocks are too many", footer.pages, footer.blocks))
         })?;
+        // What is there bounds what is kept of it.
+        let blocks = footer.blocks.saturating_mul(BLOCK_HEAD_BYTES as u64);
+        let least = blocks.saturating_add(u64::from(footer.pages) * PAGE_HEAD_BYTES as u64);
+        if index_at - (HEAD_BYTES as u64) < least {
+            let why = format!("there is no room for {} pages and {} blocks", footer.pages, footer.blocks);
+            return Err(damaged(footer_at, why));
+        }
         let mut bytes = vec![0; (footer_at - index_at) as usize];
         source.read_at(&mut bytes, index_at).map_err(MzipError::Read)?;
         let index = Index::decode(&footer, &bytes).map_err(|e| malformed(index_at, e))?;
@@ -110,7 +117,15 @@ impl<'a> Archive<'a> {
             return Err(wrong(format!("pages and blocks end at byte {at}, the index begins at {index_at}")));
         }
         let recipe = if self.head.migrated { original_at } else { stored_bytes };
-        if recipe != original_bytes || self.head.migrated == self.pages.is_empty() {
+        if self.head.migrated == self.pages.is_empty() {
+            let why = format!(
+                "its head says migrated: {}, and it has {} pages",
+                self.head.migrated,
+                self.pages.len()
+            );
+            return Err(wrong(why));
+        }
+        if recipe != original_bytes {
             let why = format!("the recipe has {recipe} bytes, the file {original_bytes}");
             return Err(wrong(why));
         }

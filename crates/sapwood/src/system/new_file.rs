@@ -21,6 +21,19 @@ impl NewFile {
     /// # Errors
     /// Refused, if there is one, or if it is a directory, a device or a pipe; or if the directory cannot be written.
     pub fn create(path: &Path, replace: bool) -> Result<NewFile> {
+        // What the user's umask leaves of it.
+        Self::begin(path, replace, 0o666)
+    }
+
+    /// The same, for a file that gets another one's permissions at its end: until then it is its owner's alone.
+    ///
+    /// # Errors
+    /// As those of [`NewFile::create`].
+    pub fn create_private(path: &Path, replace: bool) -> Result<NewFile> {
+        Self::begin(path, replace, 0o600)
+    }
+
+    fn begin(path: &Path, replace: bool, mode: u32) -> Result<NewFile> {
         // A device's node, or a pipe, is not to be replaced by a file.
         if path.metadata().is_ok_and(|there| !there.is_file()) {
             return Err(VaultError::Refused(format!("{}: is no regular file", path.display())).into());
@@ -35,8 +48,7 @@ impl NewFile {
         let file = tempfile::Builder::new()
             .prefix(".sapwood-")
             .suffix("-partial")
-            // What the user's umask leaves of it.
-            .permissions(Permissions::from_mode(0o666))
+            .permissions(Permissions::from_mode(mode))
             .tempfile_in(directory)
             .map_err(|e| io::Error::from(e.kind()))
             .with_context(cannot)?;
@@ -47,7 +59,7 @@ impl NewFile {
     pub fn set_mode(&self, mode: Option<u32>, replaced: &Path) -> Result<()> {
         let cannot = || format!("{}: cannot set its permissions", self.path.display());
         let own = self.file.as_file().metadata().with_context(cannot)?.permissions().mode();
-        let old = replaced.metadata().ok().map(|m| m.permissions().mode());
+        let old = replaced.metadata().ok().map(|m| m.permissions().mode() & 0o777);
         let mode = mode.or(old).unwrap_or(own & 0o640);
         self.file.as_file().set_permissions(Permissions::from_mode(mode & 0o7777)).with_context(cannot)
     }
@@ -65,7 +77,9 @@ impl NewFile {
         let NewFile { file, path, replace } = self;
         let cannot = || format!("{}: cannot write", path.display());
         if let Some(old) = like.and_then(|like| like.metadata().ok()).filter(|old| old.is_file()) {
-            file.as_file().set_permissions(old.permissions()).with_context(cannot)?;
+            // Without set-user-id and its like: the owner may be another one.
+            let mode = old.permissions().mode() & 0o777;
+            file.as_file().set_permissions(Permissions::from_mode(mode)).with_context(cannot)?;
             if let (Ok(read), Ok(changed)) = (old.accessed(), old.modified()) {
                 let times = FileTimes::new().set_accessed(read).set_modified(changed);
                 file.as_file().set_times(times).with_context(cannot)?;

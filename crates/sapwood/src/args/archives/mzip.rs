@@ -70,7 +70,7 @@ pub struct Manners {
     /// Say what is in an archive
     #[arg(short, long, conflicts_with_all = ["output", "stdout", "rm"])]
     pub list: bool,
-    /// Memory to use, about
+    /// Memory to use, about; the compressor's own comes on top (xz at level 9: most of 1 GiB)
     #[arg(long, value_parser = parse_memory, default_value = "1GiB", value_name = "SIZE")]
     pub memory: u64,
 }

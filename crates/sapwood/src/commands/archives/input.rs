@@ -6,7 +6,7 @@ use archive::mzip::{Disk, MzipError};
 use std::fs::{File, Metadata};
 use std::io::{IsTerminal, Read, Seek, SeekFrom};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use vault::VaultError;
 
@@ -44,11 +44,12 @@ impl Input {
                 VaultError::Refused(format!("{}: is a directory; tar -I packs it", input.name())).into()
             );
         }
-        // Something else may have read the beginning of standard input.
+        // Something else may have read the beginning of standard input. Devices are read once, as streams are: whether one
+        // has changed since cannot be seen. So are files that do not know how long they are, as in /proc.
         let is_at_begin = input.file.stream_position().is_ok_and(|at| at == 0);
-        if is_at_begin && (input.was.is_file() || input.was.file_type().is_block_device()) {
+        if is_at_begin && input.was.is_file() && input.was.len() > 0 {
             let len = input.file.seek(SeekFrom::End(0)).and_then(|len| input.file.rewind().map(|()| len));
-            input.len = Some(len.with_context(|| format!("{}: cannot read", input.name()))?);
+            input.len = len.ok();
         }
         Ok(input)
     }
@@ -76,7 +77,6 @@ impl Input {
     /// The kind of disk that it is on, or that a stream's temporary file is on.
     pub fn disk(&self) -> Disk {
         let device = match self.len {
-            Some(_) if self.was.file_type().is_block_device() => Some(self.was.rdev()),
             Some(_) => Some(self.was.dev()),
             None => std::env::temp_dir().metadata().ok().map(|directory| directory.dev()),
         };
@@ -122,6 +122,24 @@ impl Input {
             return Err(anyhow::Error::from(MzipError::Changed).context(self.name()));
         }
         Ok(())
+    }
+
+    /// An error if [`Input::remove`] would not remove what was read.
+    ///
+    /// # Errors
+    /// Refused for links and files with several names.
+    pub fn is_removable(&self) -> Result<()> {
+        let Some(path) = self.regular() else { return Ok(()) };
+        let there = path.symlink_metadata().with_context(|| format!("{}: cannot open", path.display()))?;
+        let why = if there.is_symlink() {
+            "is a link"
+        } else if self.was.nlink() > 1 {
+            "has other names"
+        } else {
+            return Ok(());
+        };
+        let why = format!("{}: {why}; --rm would not free its space", path.display());
+        Err(VaultError::Refused(why).into())
     }
 
     /// Removes the file, if it is still the one that was opened.

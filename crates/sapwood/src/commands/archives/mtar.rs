@@ -67,8 +67,9 @@ fn through<T>(
     if output.as_os_str() == "-" {
         return work(&mut from, &mut BufWriter::with_capacity(WRITE_BYTES, std::io::stdout()));
     }
-    let like = (input.as_os_str() != "-").then_some(input);
-    let mut to = NewFile::create(output, force)?;
+    let like = Some(input).filter(|input| input.as_os_str() != "-" && input.is_file());
+    let create = if like.is_some() { NewFile::create_private } else { NewFile::create };
+    let mut to = create(output, force)?;
     let done = work(&mut from, &mut BufWriter::with_capacity(WRITE_BYTES, &mut to))?;
     to.finish(like)?;
     Ok(done)

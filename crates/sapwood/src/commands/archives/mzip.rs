@@ -260,13 +260,19 @@ fn written<T>(
         let out = std::io::stdout().as_fd().try_clone_to_owned().context("standard output")?;
         return work(input, &mut To::Pipe(File::from(out)));
     };
-    let mut to = To::New(NewFile::create(path, manners.force)?);
+    if manners.rm {
+        input.is_removable()?;
+    }
+    let create = if input.regular().is_some() { NewFile::create_private } else { NewFile::create };
+    let mut to = To::New(create(path, manners.force)?);
     let done = work(input, &mut to)?;
     if let To::New(file) = to {
         file.finish(input.regular())?;
     }
     note_done(format!("{} is written", path.display()));
     if manners.rm {
+        // Somebody may have written to it while the result was made durable.
+        input.is_unchanged()?;
         input.remove()?;
     }
     Ok(done)
