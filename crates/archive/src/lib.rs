@@ -5,3 +5,4 @@
 
 pub mod mtar;
 pub mod mzip;
+mod stream;

@@ -276,17 +276,7 @@ impl Pool {
             return Err(PoolError::Refused(format!("there is a volume {name} already")));
         }
         let (index, id) = catalog.vacant()?;
-        let entry = CatalogEntry {
-            state: CatalogState::Volume,
-            sharing,
-            level: MapRoot::level_for(size),
-            id,
-            origin: None,
-            size,
-            root: None,
-            created: now(),
-            name: name.into(),
-        };
+        let entry = CatalogEntry::empty_volume(id, name.into(), size, sharing, now());
         self.put_entry(&mut catalog, index, entry, None)?;
         self.engine.flush()
     }

@@ -3,8 +3,9 @@
 use super::error::{MtarError, Result};
 use super::pieces::Pieces;
 use super::tar::{Block, Scanner, BLOCK};
+use crate::stream::fill;
 use format::mtar::{align_is_valid, Head, SectionHead};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Bytes that are read at a time.
@@ -55,20 +56,6 @@ pub fn migrate(input: &mut dyn Read, output: &mut dyn Write, align: u32) -> Resu
     to.section(true)?;
     to.output.flush().map_err(MtarError::Write)?;
     Ok(Migrated { tar_bytes, mtar_bytes: to.written, headers: scanner.headers })
-}
-
-/// Reads until the buffer is full or the input ends.
-fn fill(input: &mut dyn Read, buffer: &mut [u8]) -> std::io::Result<usize> {
-    let mut len = 0;
-    while len < buffer.len() {
-        match input.read(&mut buffer[len..]) {
-            Ok(0) => break,
-            Ok(n) => len += n,
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(len)
 }
 
 /// Where sections are written.

@@ -1,7 +1,8 @@
 //! The input, kept for its second reading: in memory, in a temporary file, or where it is.
 
 use super::base::error::{MzipError, Result};
-use super::base::read_at::{fill, ReadAt};
+use super::base::read_at::ReadAt;
+use crate::stream::fill;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::FileExt;

@@ -123,6 +123,21 @@ impl CatalogEntry {
     /// Where the byte of [`Sharing`] stands in a slot.
     pub const SHARING_AT: usize = 1;
 
+    /// That of a volume that nothing was written to. The size is in bytes, the time in seconds since 1970.
+    pub fn empty_volume(id: VolumeId, name: String, size: u64, sharing: Sharing, created: i64) -> Self {
+        CatalogEntry {
+            state: CatalogState::Volume,
+            sharing,
+            level: MapRoot::level_for(size),
+            id,
+            origin: None,
+            size,
+            root: None,
+            created,
+            name,
+        }
+    }
+
     /// The bytes of its slot.
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut out = Out(Vec::with_capacity(Self::BYTES));

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use format::pool::{CatalogEntry, CatalogState, MapRoot, Sharing, VolumeId, BLOCK_BYTES, MAP_SLOTS};
+use format::pool::{CatalogEntry, Sharing, VolumeId, BLOCK_BYTES, MAP_SLOTS};
 
 use super::{now, Pool};
 use crate::catalog::{FILES_MARK, NAMES_VOLUME};
@@ -29,7 +29,7 @@ impl Pool {
         let mut catalog = self.catalog.lock();
         if catalog.find(NAMES_VOLUME).is_none() {
             let (index, id) = catalog.vacant()?;
-            let entry = new_entry(id, NAMES_VOLUME.into(), NAMES_SIZE, Sharing::Off);
+            let entry = CatalogEntry::empty_volume(id, NAMES_VOLUME.into(), NAMES_SIZE, Sharing::Off, now());
             self.put_entry(&mut catalog, index, entry, None)?;
         }
         let (index, entry) = catalog.get(NAMES_VOLUME)?;
@@ -60,7 +60,8 @@ impl Pool {
     pub(crate) fn create_file_volume(&self, node: u64, size: u64) -> Result<(VolumeId, Arc<Volume>)> {
         let mut catalog = self.catalog.lock();
         let (index, id) = catalog.vacant()?;
-        let entry = new_entry(id, name_of(node, id), reach_for(size), Sharing::Inline);
+        let entry =
+            CatalogEntry::empty_volume(id, name_of(node, id), reach_for(size), Sharing::Inline, now());
         self.put_entry(&mut catalog, index, entry.clone(), None)?;
         Ok((id, self.open_slot(&catalog, index, &entry)?))
     }
@@ -117,20 +118,6 @@ impl Pool {
     /// How many files and volumes can still be made.
     pub(crate) fn vacancies(&self) -> u64 {
         self.catalog.lock().vacancies()
-    }
-}
-
-fn new_entry(id: VolumeId, name: String, size: u64, sharing: Sharing) -> CatalogEntry {
-    CatalogEntry {
-        state: CatalogState::Volume,
-        sharing,
-        level: MapRoot::level_for(size),
-        id,
-        origin: None,
-        size,
-        root: None,
-        created: now(),
-        name,
     }
 }
 

@@ -76,7 +76,8 @@ impl LeafScan<'_> {
         let start = first.home.block - first.home.block % MAP_SLOTS as u64;
         let home = first.home.volume;
         let (holders, entries) = self.find(home, start, &unshared);
-        // The volume that wrote a block decides, even if only a clone has it now; if it is gone, whoever has it.
+        // The mode of the volume that wrote a block decides, even if only a clone has the block now. If that volume is gone,
+        // the modes of those that have it decide.
         let is_gone = !self.holders.iter().any(|holder| holder.id == home && !holder.is_deleted);
         if is_gone && holders.iter().all(|holder| holder.sharing == Sharing::Off) {
             return Ok(0);

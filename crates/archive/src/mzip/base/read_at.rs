@@ -1,7 +1,7 @@
 //! Reads and writes at places.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 
 /// Something that can be read at any place, from several threads.
@@ -67,18 +67,4 @@ impl WriteAt for &File {
     fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.write_all_at(bytes, offset)
     }
-}
-
-/// Reads until the buffer is full or the input ends. Returns how many bytes there are.
-pub(in crate::mzip) fn fill(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut len = 0;
-    while len < buffer.len() {
-        match input.read(&mut buffer[len..]) {
-            Ok(0) => break,
-            Ok(n) => len += n,
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(len)
 }

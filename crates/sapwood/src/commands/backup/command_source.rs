@@ -36,7 +36,7 @@ pub struct Output {
     is_over: Arc<AtomicBool>,
 }
 
-/// Ends the command when it is dropped, whoever reads what it writes.
+/// Ends the command when it is dropped, even if its output is still being read.
 pub struct EndOnDrop {
     command: Pid,
     is_over: Arc<AtomicBool>,
