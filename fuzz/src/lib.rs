@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::Xxh3;
 pub const HERE: Context<'static> = Context { vault: VaultId([7; 16]), place: "fuzz" };
 
 /// Every kind of frame.
-pub const KINDS: [Kind; 21] = [
+pub const KINDS: [Kind; 22] = [
     Kind::Manifest,
     Kind::ContainerPage,
     Kind::RecipeRoot,
@@ -33,6 +33,7 @@ pub const KINDS: [Kind; 21] = [
     Kind::ReferenceBlock,
     Kind::ReferenceFooter,
     Kind::Verifications,
+    Kind::SnapshotPage,
 ];
 
 /// Decodes a body in a whole and valid frame. What decodes must come back from its encoding.

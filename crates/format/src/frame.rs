@@ -44,6 +44,7 @@ pub enum Kind {
     ReferenceBlock = 20,
     ReferenceFooter = 21,
     Verifications = 22,
+    SnapshotPage = 23,
 }
 
 impl Kind {
@@ -58,7 +59,12 @@ impl Kind {
             Kind::ReferenceBlock | Kind::ReferenceFooter => 4 << 20,
             Kind::Dead | Kind::Verifications => 8 << 20,
             Kind::Table | Kind::Directory | Kind::RecipeRoot => 24 << 20,
-            Kind::Manifest | Kind::Commit | Kind::RecipePage | Kind::Summary | Kind::Hooks => 32 << 20,
+            Kind::Manifest
+            | Kind::Commit
+            | Kind::SnapshotPage
+            | Kind::RecipePage
+            | Kind::Summary
+            | Kind::Hooks => 32 << 20,
             Kind::Bloom => (32 << 20) + 10,
             Kind::Popular => 1 << 30,
         }
@@ -78,7 +84,7 @@ impl Kind {
             Kind::Verifications => 32 << 20,
             Kind::Table | Kind::Directory => 24 << 20,
             Kind::RecipeRoot => 20 << 20,
-            Kind::Manifest | Kind::Commit | Kind::Summary => 32 << 20,
+            Kind::Manifest | Kind::Commit | Kind::SnapshotPage | Kind::Summary => 32 << 20,
             // Of their references alone: 2^21 of 24 bytes.
             Kind::RecipePage => 56 << 20,
             Kind::Session => 4 << 10,

@@ -34,7 +34,8 @@ pub use index::{
     ReferenceBlock, ReferenceEntry, ReferenceFooter, HOOK_BYTES,
 };
 pub use manifest::{
-    IndexRef, Manifest, PageRef, Release, Released, Reverse, SnapshotEntry, SnapshotState, Writer, WriterKind,
+    IndexRef, Manifest, PageRef, Release, Released, Reverse, SnapshotEntry, SnapshotPage, SnapshotPageRef,
+    SnapshotState, Writer, WriterKind, SNAPSHOTS_PER_PAGE,
 };
 pub use recipe::{
     Bloom, PageAt, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, SegmentRecipe, Summary,

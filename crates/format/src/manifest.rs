@@ -4,22 +4,27 @@ mod index_ref;
 mod page_ref;
 mod release;
 mod snapshot;
+mod snapshot_page;
 mod writer;
 
 pub use index_ref::IndexRef;
 pub use page_ref::PageRef;
 pub use release::{Release, Released};
 pub use snapshot::{Reverse, SnapshotEntry, SnapshotState};
+pub use snapshot_page::{SnapshotPage, SnapshotPageRef, SNAPSHOTS_PER_PAGE};
 pub use writer::{Writer, WriterKind};
 
 use crate::bytes::{In, Malformed, Out, Result, STRING_BYTES};
 use crate::frame::{decode_frame, encode_frame, Context, Kind};
-use crate::ids::{ContainerId, DiskId, OwnerNo, WriterNo};
+use crate::ids::{ContainerId, DiskId, OwnerNo, SnapId, WriterNo};
+use std::collections::BTreeSet;
 
 /// Most writers: each is asked for while there is work on the folder.
 const WRITERS_MAX: usize = 1 << 16;
 /// Most snapshots: one an hour for three years and more.
 const SNAPSHOTS_MAX: usize = 1 << 15;
+/// Most pages of snapshots, each of which has at least one.
+const SNAPSHOT_PAGES_MAX: usize = 1 << 12;
 /// Most pages of the container table: 2^24 containers, 1 PiB of chunks in those of 64 MiB.
 const PAGES_MAX: usize = 1 << 16;
 /// Most things that wait for old readers.
@@ -44,8 +49,15 @@ pub struct Manifest {
     pub next_writer: WriterNo,
     /// Who may commit.
     pub writers: Vec<Writer>,
-    /// In the order of their commits; the last live one is the newest.
-    pub snapshots: Vec<SnapshotEntry>,
+    /// The newest snapshots, in the order of their commits. Older ones are in [`Manifest::older`]: this is not the whole
+    /// list. It is empty only where there is no snapshot at all.
+    pub recent: Vec<SnapshotEntry>,
+    /// Pages of older snapshots, the oldest first.
+    pub older: Vec<SnapshotPageRef>,
+    /// What snapshots in pages are now, in their order: an entry takes the place of the one with its id.
+    pub changed: Vec<SnapshotEntry>,
+    /// Snapshots in pages that are there no more, in their order.
+    pub gone: Vec<SnapId>,
     /// The container table, in order of container ids.
     pub pages: Vec<PageRef>,
     /// What waits for old readers.
@@ -74,7 +86,10 @@ impl Manifest {
             other_names: Vec::new(),
             next_writer: WriterNo(1),
             writers: Vec::new(),
-            snapshots: Vec::new(),
+            recent: Vec::new(),
+            older: Vec::new(),
+            changed: Vec::new(),
+            gone: Vec::new(),
             pages: Vec::new(),
             released: Vec::new(),
             owners: Vec::new(),
@@ -101,26 +116,24 @@ impl Manifest {
         self.owners.iter().position(|o| *o == disk).map(|n| OwnerNo(n as u32 + 1))
     }
 
-    /// The newest snapshot that users see.
-    pub fn newest(&self) -> Option<&SnapshotEntry> {
-        self.live().next_back()
-    }
-
-    /// Snapshots that users see, oldest first.
-    pub fn live(&self) -> impl DoubleEndedIterator<Item = &SnapshotEntry> {
-        self.snapshots.iter().filter(|s| s.state == SnapshotState::Live)
+    /// How many snapshots there are, those in pages included.
+    pub fn snapshot_count(&self) -> usize {
+        let in_pages = self.older.iter().map(|p| p.entries as usize).sum::<usize>();
+        (in_pages + self.recent.len()).saturating_sub(self.gone.len())
     }
 
     /// Most memory that a manifest may take, in bytes.
     pub const MEMORY_MAX: usize = Kind::Manifest.memory_max();
 
-    /// Memory that it takes, in bytes.
+    /// Memory that it takes with all its snapshots, those in pages included, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let text = |s: &String| STRING_BYTES + s.len();
         text(&self.name)
             + self.other_names.iter().map(|n| size_of::<String>() + text(n)).sum::<usize>()
             + self.writers.len() * size_of::<Writer>()
-            + self.snapshots.iter().map(SnapshotEntry::memory_bytes).sum::<usize>()
+            + self.recent.iter().chain(&self.changed).map(SnapshotEntry::memory_bytes).sum::<usize>()
+            + self.older.iter().map(SnapshotPageRef::memory_bytes).sum::<usize>()
+            + self.gone.len() * LISTED_BYTES
             + self.pages.len() * size_of::<PageRef>()
             + self.released.iter().map(Released::memory_bytes).sum::<usize>()
             + self.owners.len() * size_of::<DiskId>()
@@ -132,7 +145,8 @@ impl Manifest {
     pub fn check_limits(&self) -> Result<()> {
         for (what, n, most) in [
             ("writers", self.writers.len(), WRITERS_MAX),
-            ("snapshots", self.snapshots.len(), SNAPSHOTS_MAX),
+            ("snapshots", self.snapshot_count(), SNAPSHOTS_MAX),
+            ("pages of snapshots", self.older.len(), SNAPSHOT_PAGES_MAX),
             ("pages of the container table", self.pages.len(), PAGES_MAX),
             ("released objects", self.released.len(), RELEASED_MAX),
             ("objects of the reference index", self.references.len(), REFERENCES_MAX),
@@ -169,8 +183,14 @@ impl Manifest {
         o.u32(self.next_writer.0);
         o.varint(self.writers.len() as u64);
         self.writers.iter().for_each(|w| w.encode(&mut o));
-        o.varint(self.snapshots.len() as u64);
-        self.snapshots.iter().for_each(|s| s.encode(&mut o));
+        o.varint(self.recent.len() as u64);
+        self.recent.iter().for_each(|s| s.encode(&mut o));
+        o.varint(self.older.len() as u64);
+        self.older.iter().for_each(|p| p.encode(&mut o));
+        o.varint(self.changed.len() as u64);
+        self.changed.iter().for_each(|s| s.encode(&mut o));
+        o.varint(self.gone.len() as u64);
+        self.gone.iter().for_each(|id| o.u64(id.0));
         o.varint(self.pages.len() as u64);
         self.pages.iter().for_each(|p| p.encode(&mut o));
         o.varint(self.released.len() as u64);
@@ -199,6 +219,39 @@ impl Manifest {
         Self::of_body(&decode_frame(Kind::Commit, context, bytes)?)
     }
 
+    /// What it says of snapshots in pages.
+    fn decode_older(&mut self, i: &mut In<'_>) -> Result<()> {
+        let n;
+        (n, self.older) = i.list(SnapshotPageRef::BYTES_MIN)?;
+        for _ in 0..n {
+            self.older.push(SnapshotPageRef::decode(i)?);
+        }
+        // The snapshots of such a page would count twice.
+        let names: BTreeSet<_> = self.older.iter().map(|p| (p.writer, p.number)).collect();
+        if names.len() < self.older.len() {
+            return Err(Malformed::new("names a page of snapshots twice"));
+        }
+        let n;
+        (n, self.changed) = i.list(SnapshotEntry::BYTES_MIN)?;
+        for _ in 0..n {
+            self.changed.push(SnapshotEntry::decode(i)?);
+        }
+        let n = i.count(8)?;
+        i.charge(n, LISTED_BYTES)?;
+        self.gone.reserve_exact(n);
+        for _ in 0..n {
+            self.gone.push(SnapId(i.u64()?));
+        }
+        let in_pages = self.older.iter().map(|p| p.entries as usize).sum::<usize>();
+        if self.changed.len() + self.gone.len() > in_pages {
+            return Err(Malformed::new("changes more snapshots than there are in its pages"));
+        }
+        if self.recent.is_empty() && in_pages > 0 {
+            return Err(Malformed::new("has older snapshots and no recent one"));
+        }
+        Ok(())
+    }
+
     fn of_body(body: &[u8]) -> Result<Self> {
         let mut i = In::within(body, Self::MEMORY_MAX);
         let (sequence, disk, name) = (i.u64()?, DiskId(i.array()?), i.string()?);
@@ -214,10 +267,11 @@ impl Manifest {
             m.writers.push(Writer::decode(&mut i)?);
         }
         let n;
-        (n, m.snapshots) = i.list(SnapshotEntry::BYTES_MIN)?;
+        (n, m.recent) = i.list(SnapshotEntry::BYTES_MIN)?;
         for _ in 0..n {
-            m.snapshots.push(SnapshotEntry::decode(&mut i)?);
+            m.recent.push(SnapshotEntry::decode(&mut i)?);
         }
+        m.decode_older(&mut i)?;
         let n;
         (n, m.pages) = i.list(PageRef::BYTES_MIN)?;
         for _ in 0..n {
@@ -306,7 +360,7 @@ mod tests {
         shortest.encode(&mut out);
         assert_eq!(out.0.len(), SnapshotEntry::BYTES_MIN);
         let mut m = Manifest::new(DiskId([1; 16]), "a/b");
-        m.snapshots = vec![shortest; 3];
+        m.recent = vec![shortest; 3];
         assert_eq!(Manifest::decode(here, &m.encode(here)), Ok(m));
     }
 
@@ -342,7 +396,7 @@ mod tests {
         let tags = |n: usize| {
             let mut m = Manifest::new(DiskId([1; 16]), "a/b");
             let tags = vec![(String::new(), String::new()); n];
-            m.snapshots.push(SnapshotEntry { tags, ..entry() });
+            m.recent.push(SnapshotEntry { tags, ..entry() });
             m
         };
         let each = tags(1001).memory_bytes() - tags(1000).memory_bytes();

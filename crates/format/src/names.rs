@@ -79,6 +79,18 @@ pub fn page(folder: &str, writer: WriterNo, number: u32) -> String {
     format!("{folder}pages/{number}.{}", writer.0)
 }
 
+/// All pages of snapshots of an owner.
+pub fn snapshot_pages_of(folder: &str) -> String {
+    format!("{folder}snapshots/")
+}
+
+/// A page of snapshots, and its copy.
+pub fn snapshot_page(folder: &str, writer: WriterNo, number: u32) -> [String; 2] {
+    let page = format!("{}{number}.{}", snapshot_pages_of(folder), writer.0);
+    let copy = format!("{page}.copy");
+    [page, copy]
+}
+
 /// A container's data.
 pub fn data(folder: &str, data: DataName) -> String {
     format!("{folder}containers/{}.{}.data", data.container, data.generation.0)

@@ -8,8 +8,8 @@ mod samples;
 use format::{
     decode_frame, encode_mark, Bloom, ClaimRecord, ContainerPage, Context, DataFooter, DataHeader, DeadLog,
     HooksFooter, Kind, Malformed, Manifest, NameRecord, PopularSet, ReaderRecord, RecipePage, RecipeRoot,
-    ReferenceBlock, ReferenceFooter, RetiringRecord, SessionRecord, Summary, Table, VaultFile, VaultId,
-    Verifications, HOOK_BYTES,
+    ReferenceBlock, ReferenceFooter, RetiringRecord, SessionRecord, SnapshotPage, Summary, Table,
+    VaultFile, VaultId, Verifications, HOOK_BYTES,
 };
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -46,6 +46,8 @@ fn frames() {
     }
     let page = samples::container_page();
     frame("container-page", Kind::ContainerPage, &page, &page.encode(HERE), ContainerPage::decode);
+    let page = samples::snapshot_page();
+    frame("snapshot-page", Kind::SnapshotPage, &page, &page.encode(HERE), SnapshotPage::decode);
     let root = samples::recipe_root();
     frame("recipe-root", Kind::RecipeRoot, &root, &root.encode(HERE), RecipeRoot::decode);
     let page = samples::recipe_page();

@@ -46,6 +46,7 @@ use format::{
 use image::Source;
 use pipeline::{Input, Written};
 use std::collections::HashSet;
+use std::sync::Arc;
 use swapped::Question;
 
 /// Memory of a manifest from which on it takes no more snapshots: deleting them needs some room in it, too.
@@ -116,8 +117,9 @@ impl OpenBackup<'_> {
     }
 
     /// Whether the disk has a snapshot of this id, be it deleted.
-    pub(crate) fn has(&self, id: SnapId) -> bool {
-        self.session.manifest.snapshots.iter().any(|s| s.id == id)
+    pub(crate) fn has(&self, id: SnapId) -> Result<bool> {
+        let all = self.session.folder.whole(Arc::new(self.session.manifest.clone()))?;
+        Ok(all.snapshots.iter().any(|s| s.id == id))
     }
 
     /// The snapshot that it makes.
@@ -248,7 +250,7 @@ impl Vault {
                 session => session?,
             };
             // Its removal may have been killed between its name and the rest of it.
-            let is_new = session.manifest.snapshots.is_empty();
+            let is_new = session.manifest.recent.is_empty();
             if is_new && disks::find(self, disk)?.is_none_or(|now| now.folder.disk != folder.disk) {
                 continue;
             }
@@ -312,7 +314,8 @@ fn choose_policy(vault: &Vault, options: &BackupOptions) -> Result<Policy> {
 /// The parent, once to compare with and once to share pages of, where it is cut like the new snapshot.
 fn open_parent(session: &Session, policy: &Policy) -> Result<(Option<Parent>, Option<RecipeReader>)> {
     let Some(entry) = &session.parent else { return Ok((None, None)) };
-    let opened = RecipeReader::open(&session.folder, &session.manifest, entry).unless_damaged()?;
+    let snapshots = session.folder.with_newer(&session.manifest, entry.id)?;
+    let opened = RecipeReader::open(&session.folder, &snapshots, entry).unless_damaged()?;
     let Some(recipe) = opened else { return Ok((None, None)) };
     let same_cut = recipe.root.segment_bytes == policy.segment_bytes
         && recipe.root.chunking == policy.chunking.to_string();
@@ -396,7 +399,7 @@ fn commit(
     let folder = session.folder.clone();
     let owners = tables.owners();
     let (manifest, ()) = session.commit(|m| {
-        if m.snapshots.iter().any(|s| s.id == id) {
+        if m.recent.iter().any(|s| s.id == id) {
             return Err(VaultError::Refused(format!(
                 "{}@{id}: is there already; nothing was stored",
                 m.name
@@ -408,13 +411,13 @@ fn commit(
         m.edit_containers(&edits)?;
         // They may have chunks that this snapshot does not reference.
         list_unswept(m, &adopted);
-        if let Some(before) = m.snapshots.last_mut().filter(|s| policy.reverse && s.reverse == Reverse::No) {
+        if let Some(before) = m.recent.last_mut().filter(|s| policy.reverse && s.reverse == Reverse::No) {
             before.reverse = Reverse::Pending;
         }
-        m.snapshots.push(entry.clone());
+        m.recent.push(entry.clone());
         Ok(())
     })?;
-    manifest.snapshots.into_iter().find(|s| s.id == id).ok_or_else(|| {
+    manifest.recent.into_iter().find(|s| s.id == id).ok_or_else(|| {
         VaultError::corrupt(&folder.manifest_name(), "the snapshot just committed is not there")
     })
 }

@@ -17,12 +17,13 @@ use crate::base::progress::Progress;
 use crate::base::snapshot_spec::find_snapshot;
 use crate::lookup::since::Since;
 use crate::manifest::disks;
-use crate::manifest::hold::{held_for, HELD_FOR};
+use crate::manifest::snapshots::hold::{held_for, HELD_FOR};
 use crate::manifest::vault::Vault;
 use crate::recipe::stored::read_root;
 use crate::restore::open_snapshot::OpenSnapshot;
 use crate::restore::read_cache::ReadCache;
-use format::{Manifest, SnapId, SnapshotEntry};
+use crate::manifest::snapshots::whole::Whole;
+use format::{SnapId, SnapshotEntry};
 use image::Changes;
 use std::sync::Arc;
 use stored::{CountedDisk, StoredSegments};
@@ -79,7 +80,7 @@ impl Vault {
     ) -> Result<()> {
         let view = self.view_of(disk, 0)?;
         let from = format!("{}/{}", self.id(), view.folder.disk);
-        let Due { entries, mut newest } = choose(&view.manifest, disk, &from, to, options, report)?;
+        let Due { entries, mut newest } = choose(view.whole()?, disk, &from, to, options, report)?;
         let mut damage = None;
         for entry in entries {
             progress.check()?;
@@ -127,7 +128,7 @@ impl Vault {
         // A restore, say, that needs it here does not need the copy.
         let held = entry.held && held_for(entry).is_none();
         let backup = to.begin_snapshot(disk, Identity { id: entry.id, held }, true)?;
-        if backup.newest().map(|s| s.id) != newest || backup.has(entry.id) {
+        if backup.newest().map(|s| s.id) != newest || backup.has(entry.id)? {
             let why =
                 format!("{disk}: another process has just changed it in {}; run it again", to.location());
             return Err(VaultError::Refused(why));
@@ -158,7 +159,7 @@ impl Vault {
 }
 
 /// The manifest of a disk of this name in the other vault, if it has one.
-fn manifest_of(to: &Vault, disk: &str) -> Result<Option<Manifest>> {
+fn manifest_of(to: &Vault, disk: &str) -> Result<Option<Whole>> {
     match disks::find(to, disk)? {
         Some(at) => at.folder.load_unless_empty(),
         None => Ok(None),
@@ -180,7 +181,7 @@ struct Due {
 
 /// The snapshots to copy.
 fn choose(
-    here: &Manifest,
+    here: &Whole,
     disk: &str,
     from: &str,
     to: &Vault,
@@ -190,12 +191,12 @@ fn choose(
     // Before anything that is wrong with the other vault.
     let wanted = match &options.snapshot {
         None => None,
-        Some(spec) => Some(find_snapshot(here, disk, spec)?.id),
+        Some(spec) => Some(find_snapshot(&here.snapshots, disk, spec)?.id),
     };
     let there = manifest_of(to, disk)?;
     let all: Vec<&SnapshotEntry> = here.live().collect();
     let has = |id: SnapId| there.as_ref().is_some_and(|m| m.snapshots.iter().any(|s| s.id == id));
-    let newest_there = there.as_ref().and_then(Manifest::newest);
+    let newest_there = there.as_ref().and_then(Whole::newest);
     let common = all.iter().rposition(|s| has(s.id));
     let is_copy = |s: &SnapshotEntry| s.tags.iter().any(|(k, v)| k == COPIED_FROM && v == from);
     let copies = there.iter().flat_map(|m| m.live()).filter(|s| is_copy(s));

@@ -34,7 +34,7 @@ pub use copy::{Copied, CopyOptions, CopyReport, COPIED_FROM};
 pub use format::{ContainerId, DiskId, OwnerNo, SnapId, SnapshotEntry, VaultId, WriterNo, FORMAT_VERSION};
 pub use lookup::reindex::ReindexReport;
 pub use lookup::since::{Scan, Since};
-pub use manifest::hold::HELD_FOR;
+pub use manifest::snapshots::hold::HELD_FOR;
 pub use manifest::vault::{now, Vault};
 pub use popular::report::{PopularClass, PopularReport, PopularStatus};
 pub use popular::POPULAR_FRACTION;

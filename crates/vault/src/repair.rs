@@ -10,6 +10,7 @@ mod proof;
 mod recipes;
 mod rewrite;
 mod search;
+mod snapshot_pages;
 mod wanted;
 mod zstd_salvage;
 
@@ -187,7 +188,8 @@ impl Repair<'_> {
                 put_back.insert(folder.path);
             }
         }
-        let with_pages = self.vault.folders_of(found, |below| below.starts_with("pages/"))?;
+        let is_page = |below: &str| below.starts_with("pages/") || below.starts_with("snapshots/");
+        let with_pages = self.vault.folders_of(found, is_page)?;
         let mut rebuilt = Vec::new();
         let ids = disks::folder_ids(self.vault)?.into_iter().map(|id| self.vault.folder(id));
         for folder in ids.chain([self.vault.popular()]) {
@@ -196,7 +198,9 @@ impl Repair<'_> {
                 continue;
             }
             let Some(session) = self.begin(&folder)? else { continue };
-            let pages = pages::rebuild(&session, is_put_back)?;
+            self.report.pages += snapshot_pages::put_again(&session)?;
+            // Where not all snapshots are known, it is not known what they need.
+            let pages = pages::rebuild(&session, is_put_back).unless_unreadable()?.unwrap_or(0);
             self.report.pages += pages;
             delete_released(&folder, Some(session.writer))?;
             session.end()?;
@@ -272,7 +276,7 @@ impl Repair<'_> {
         wanted: &mut ChunkSearch,
     ) -> Result<Vec<ContainerId>> {
         let folder = &session.folder;
-        let table = Containers::new(folder.clone(), &folder.load()?);
+        let table = Containers::new(folder.clone(), &folder.load_root()?);
         let mut batch: Vec<(DamagedContainer, Remains)> = Vec::new();
         let mut again = Vec::new();
         while let Some(id) = left.pop() {

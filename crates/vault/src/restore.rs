@@ -18,7 +18,6 @@ pub(crate) mod windows;
 use crate::base::error::{Named, Result};
 use crate::base::policy::GAP_BYTES;
 use crate::base::progress::Progress;
-use crate::base::snapshot_spec::find_snapshot;
 use crate::base::threads::{cores, Failure};
 use crate::container::group_reader::{extent, GroupReader};
 use crate::container::tables::{TableName, Tables, TablesAhead, TABLE_CACHE_BYTES};
@@ -113,7 +112,7 @@ impl Vault {
         progress: &Progress,
     ) -> Result<RestoreReport> {
         let view = self.view_of(disk, TABLE_CACHE_BYTES)?;
-        let snapshot = find_snapshot(&view.manifest, disk, spec)?;
+        let snapshot = view.find(disk, spec)?;
         restore(&view, snapshot, target, progress).map_err(|e| view.explain(e))
     }
 }
@@ -125,7 +124,7 @@ fn restore(
     target: impl FnOnce(&SnapshotEntry, &[Range<u64>]) -> image::Result<Box<dyn Target>>,
     progress: &Progress,
 ) -> Result<RestoreReport> {
-    let mut recipe = RecipeReader::open(&view.folder, &view.manifest, snapshot)?;
+    let mut recipe = RecipeReader::open(&view.folder, view.with_newer(snapshot.id)?, snapshot)?;
     let size = snapshot.size;
 
     let mut first = plan(&mut recipe, &view.tables, 0, size)?;
@@ -185,8 +184,8 @@ impl Vault {
     /// restore to a target that takes bytes in order only, such as a pipe. Nothing but metadata is read.
     pub fn reads(&self, disk: &str, spec: &str, in_order: bool) -> Result<Vec<StoreRead>> {
         let view = self.view_of(disk, TABLE_CACHE_BYTES)?;
-        let snapshot = find_snapshot(&view.manifest, disk, spec)?.clone();
-        let mut recipe = RecipeReader::open(&view.folder, &view.manifest, &snapshot)?;
+        let snapshot = view.find(disk, spec)?.clone();
+        let mut recipe = RecipeReader::open(&view.folder, view.with_newer(snapshot.id)?, &snapshot)?;
         let mut all = Vec::new();
         let mut add = |read: Read| {
             if read.kept.is_none() {

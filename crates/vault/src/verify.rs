@@ -23,10 +23,10 @@ mod recipes;
 mod record;
 mod references;
 mod remember;
+mod snapshot_pages;
 
 use crate::base::error::{fault, Result, VaultError};
 use crate::base::progress::Progress;
-use crate::base::snapshot_spec::find_snapshot;
 use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
 use crate::lookup::popular::newest_set;
 use crate::lookup::{hooks, referrers};
@@ -44,6 +44,7 @@ use format::{ContainerId, DiskId, Manifest, SnapshotEntry, SnapshotState};
 use found::OtherFindings;
 use recipes::{RecipeCheck, RecipeFindings};
 use remember::CheckedDisk;
+use snapshot_pages::snapshot_pages;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// What a verification found.
@@ -194,7 +195,8 @@ impl Verification<'_> {
         self.report.disks += 1;
         self.report.objects_checked += u64::from(at.name_fault.is_none()) + 1;
         let evidence = Evidence::of_folder(&at.folder)?;
-        let view = match self.vault.view(&at.folder, TABLE_CACHE_BYTES) {
+        let view = self.vault.view(&at.folder, TABLE_CACHE_BYTES);
+        let view = match view.and_then(|view| view.whole().map(drop).map(|()| view)) {
             Ok(view) => view,
             Err(e) => {
                 let (object, why) = fault(e)?;
@@ -207,7 +209,7 @@ impl Verification<'_> {
             }
         };
         let asked =
-            snapshot.map(|spec| find_snapshot(&view.manifest, &at.name, spec)).transpose()?.map(|s| s.id);
+            snapshot.map(|spec| view.find(&at.name, spec)).transpose()?.map(|s| s.id);
         let is_wanted = |s: &SnapshotEntry| match asked {
             Some(id) => s.id == id,
             None => s.state == SnapshotState::Live,
@@ -215,12 +217,13 @@ impl Verification<'_> {
         if let Err(e) = evidence.check(&at.folder, &view.manifest) {
             let (object, why) = fault(e)?;
             let rolled_back = own.found.add(&object, &why);
-            for s in unlisted(at, &view.manifest)? {
+            for s in unlisted(at, view.whole()?)? {
                 own.found.affects(rolled_back, &s);
             }
         }
         self.commit_record(&at.folder, view.manifest.sequence, &evidence, &mut own)?;
-        let all = view.manifest.snapshots.iter().enumerate();
+        self.report.objects_checked += snapshot_pages(&view, &mut own.found)?;
+        let all = view.whole()?.snapshots.iter().enumerate();
         let wanted: BTreeSet<usize> = all.filter(|(_, s)| is_wanted(s)).map(|(no, _)| no).collect();
         self.report.snapshots += wanted.len() as u64;
         let mut ids = BTreeSet::new();

@@ -60,7 +60,7 @@ impl Fixture {
     fn new(policy: Policy, rng: &mut StdRng) -> Self {
         let policy = small(policy);
         let store = TestStore::new();
-        let vault = Vault::init(Arc::new(store.open()), &BALANCED).unwrap();
+        let vault = Vault::init(Arc::new(store.open()), &BALANCED).unwrap().with_recent_max(1);
         let mut content = BTreeMap::new();
         let first = sparse(rng);
         let mut newest: Vec<Vec<u8>> = DISKS.iter().map(|_| first.clone()).collect();
@@ -185,6 +185,7 @@ enum Kind {
     Manifest,
     Commit,
     ContainerPage,
+    SnapshotPage,
     RecipeRoot,
     RecipePages,
     Data,
@@ -224,6 +225,7 @@ fn kind_of(object: &str) -> Option<Kind> {
         _ if is("/manifest") => Kind::Manifest,
         _ if object.contains("/commits/") => Kind::Commit,
         _ if object.contains("/pages/") => Kind::ContainerPage,
+        _ if object.contains("/snapshots/") => Kind::SnapshotPage,
         _ if is(".root") => Kind::RecipeRoot,
         _ if is(".pages") => Kind::RecipePages,
         _ if is(".data") => Kind::Data,
@@ -538,6 +540,11 @@ fn balanced_recipes() {
 fn balanced_roots() {
     let kinds = [Kind::VaultFile, Kind::Name, Kind::Manifest, Kind::Commit, Kind::ContainerPage];
     matrix("balanced_roots", BALANCED, &kinds, 2);
+}
+
+#[test]
+fn balanced_snapshot_pages() {
+    matrix("balanced_snapshot_pages", BALANCED, &[Kind::SnapshotPage], 2);
 }
 
 #[test]

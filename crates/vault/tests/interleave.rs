@@ -121,7 +121,9 @@ impl World {
     fn vault(&self) -> Vault {
         // Who waits here waits for somebody who goes on only afterwards.
         let store = Arc::new(SimStore::open_on(self.fs.process()).unwrap());
-        Vault::open(store).unwrap().with_patience(Duration::from_millis(1))
+        // So few that these disks have pages of snapshots.
+        let vault = Vault::open(store).unwrap().with_recent_max(1);
+        vault.with_patience(Duration::from_millis(1))
     }
 
     fn carry_out(&self, vault: &Vault, work: Work) -> Result<(), VaultError> {
@@ -233,7 +235,7 @@ fn interleave(policy: Policy, work: Work, others: &'static [Work], at: u64, from
     let store = SimStore::open_on(world.fs.process()).unwrap();
     let store = Between::new(store, at, from_session, Box::new(meanwhile));
     let operations = store.operations();
-    let vault = Vault::open(Arc::new(store)).unwrap();
+    let vault = Vault::open(Arc::new(store)).unwrap().with_recent_max(1);
     if let Err(e) = world.carry_out(&vault, work) {
         assert!(world.may_fail(work, &e, others), "{work:?}: {e}");
     }
@@ -262,7 +264,7 @@ fn nest(policy: Policy, [first, second, third]: [Work; 3], at: (u64, u64)) -> (u
             let store = SimStore::open_on(world.fs.process()).unwrap();
             let store = Between::new(store, at.1, 0, Box::new(innermost));
             let operations = store.operations();
-            let vault = Vault::open(Arc::new(store)).unwrap().with_patience(Duration::from_millis(1));
+            let vault = Vault::open(Arc::new(store)).unwrap().with_recent_max(1).with_patience(Duration::from_millis(1));
             if let Err(e) = world.carry_out(&vault, second) {
                 assert!(world.may_fail(second, &e, &[first, third]), "{second:?}: {e}");
             }
@@ -272,7 +274,7 @@ fn nest(policy: Policy, [first, second, third]: [Work; 3], at: (u64, u64)) -> (u
     let store = SimStore::open_on(world.fs.process()).unwrap();
     let store = Between::new(store, at.0, 0, Box::new(inner));
     let operations = store.operations();
-    let vault = Vault::open(Arc::new(store)).unwrap();
+    let vault = Vault::open(Arc::new(store)).unwrap().with_recent_max(1);
     if let Err(e) = world.carry_out(&vault, first) {
         assert!(world.may_fail(first, &e, &[second, third]), "{first:?}: {e}");
     }
@@ -413,7 +415,7 @@ fn with_a_backup_before_the_swap<T>(
     let other = world.clone();
     let meanwhile = Box::new(move || other.carry_out(&other.vault(), Backup("a/x", 4)).unwrap());
     let store = Between::before_swap(SimStore::open_on(world.fs.process()).unwrap(), 0, meanwhile);
-    let done = work(&Vault::open(Arc::new(store)).unwrap(), &world);
+    let done = work(&Vault::open(Arc::new(store)).unwrap().with_recent_max(1), &world);
     assert_eq!(world.made.lock().unwrap().len(), 1, "nobody has committed meanwhile");
     (world, done)
 }
@@ -452,7 +454,7 @@ fn a_reindexing_keeps_the_hooks_of_backups_under_way() {
         });
         // The first swap registers the session, the second commits.
         let store = Between::before_swap(SimStore::open_on(world.fs.process()).unwrap(), 1, meanwhile);
-        let vault = Vault::open(Arc::new(store)).unwrap();
+        let vault = Vault::open(Arc::new(store)).unwrap().with_recent_max(1);
         world.carry_out(&vault, Backup("b/x", 101)).unwrap();
         drop(vault);
         let options = BackupOptions { policy: Some(policy), ..BackupOptions::default() };
@@ -494,7 +496,7 @@ fn both_sides_of_a_diff_are_of_one_instant() {
         let meanwhile = Box::new(move || other.carry_out(&other.vault(), Backup("a/x", 4)).unwrap());
         let store = Between::new(SimStore::open_on(world.fs.process()).unwrap(), at, 0, meanwhile);
         let operations = store.operations();
-        let vault = Vault::open(Arc::new(store)).unwrap();
+        let vault = Vault::open(Arc::new(store)).unwrap().with_recent_max(1);
         let mut bytes = 0;
         let (old, new) =
             vault.diff(("a/x", "latest~1"), ("a/x", "latest"), &mut |r| bytes += r.end - r.start).unwrap();
@@ -604,7 +606,7 @@ fn beside_a_pass(policy: Policy, at: u64) -> u64 {
     };
     let store = Between::new(SimStore::open_on(world.fs.process()).unwrap(), at, 0, Box::new(meanwhile));
     let operations = store.operations();
-    let vault = Vault::open(Arc::new(store)).unwrap().with_patience(Duration::from_millis(1));
+    let vault = Vault::open(Arc::new(store)).unwrap().with_recent_max(1).with_patience(Duration::from_millis(1));
     let options = BackupOptions { policy: Some(policy), ..BackupOptions::default() };
     match vault.backup("a/x", Box::new(Bytes(content(6))), &options, &Progress::default()) {
         // The other one has begun before this one's session.

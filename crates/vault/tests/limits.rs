@@ -34,9 +34,9 @@ fn a_full_manifest_takes_no_snapshot_and_gives_some_up() {
     let context = Context { vault: vault.id(), place: &name };
     let with_tags = |share: f64| {
         let mut m = Manifest::decode(context, &std::fs::read(&path).unwrap()).unwrap();
-        m.snapshots[0].tags.clear();
+        m.recent[0].tags.clear();
         let room = (Manifest::MEMORY_MAX as f64 * share) as usize - m.memory_bytes();
-        m.snapshots[0].tags = (0..room / 128).map(|_| ("k".repeat(8), "v".repeat(8))).collect();
+        m.recent[0].tags = (0..room / 128).map(|_| ("k".repeat(8), "v".repeat(8))).collect();
         std::fs::write(&path, m.encode(context)).unwrap();
     };
 
@@ -56,11 +56,11 @@ fn a_full_manifest_takes_no_snapshot_and_gives_some_up() {
 
     // A swap that would go beyond the limit fails, and the manifest stays as it was.
     let mut m = Manifest::decode(context, &std::fs::read(&path).unwrap()).unwrap();
-    m.snapshots[0].tags.clear();
+    m.recent[0].tags.clear();
     let without = m.memory_bytes();
-    m.snapshots[0].tags.push((String::new(), String::new()));
+    m.recent[0].tags.push((String::new(), String::new()));
     let empty_tag = m.memory_bytes() - without;
-    m.snapshots[0].tags[0].1 = "x".repeat(Manifest::MEMORY_MAX - without - empty_tag);
+    m.recent[0].tags[0].1 = "x".repeat(Manifest::MEMORY_MAX - without - empty_tag);
     let full = m.encode(context);
     std::fs::write(&path, &full).unwrap();
     let refused = vault.gc(false).unwrap_err();

@@ -144,7 +144,7 @@ fn deletions_find_the_same_with_it_and_without_it() {
             assert_eq!(benches[0].chunks(), benches[1].chunks(), "round {round}, step {step}");
         }
         assert!((1..=4).contains(&benches[0].parts().len()) && benches[1].parts().is_empty());
-        assert!(benches[0].manifest().snapshots.iter().filter(|s| s.indexed).count() > 5);
+        assert!(benches[0].manifest().recent.iter().filter(|s| s.indexed).count() > 5);
         while benches[0].ids.len() > 1 {
             let n = rng.random_range(0..benches[0].ids.len());
             benches.iter_mut().for_each(|b| b.delete(n));
@@ -253,7 +253,7 @@ fn an_index_that_says_too_little_is_found() {
     let first = bench.footer(0).blocks[0];
     let place = format!("{object}#0");
     let mut block = ReferenceBlock::decode(context(&place), &bytes[..first.len as usize]).unwrap();
-    let live = bench.manifest().snapshots.iter().map(|s| s.id).collect::<Vec<_>>();
+    let live = bench.manifest().recent.iter().map(|s| s.id).collect::<Vec<_>>();
     let of_living =
         block.entries.iter().position(|e| live.contains(&recipes[e.recipe as usize].snap)).unwrap();
     block.entries.remove(of_living);

@@ -24,7 +24,7 @@ mod samples;
 mod walk;
 use samples::{
     bloom, claim, container_page, data_header, dead_log, hooks, manifests, name_record, popular_set,
-    reader_record, recipe_page, recipe_root, reference_block, reference_footer, retiring, session, tables,
+    reader_record, recipe_page, recipe_root, reference_block, reference_footer, retiring, session, snapshot_page, tables,
     vault_file, verifications,
 };
 
@@ -49,6 +49,7 @@ fn seeds() -> Vec<(&'static str, Seeds)> {
         ("manifest", Kind::Manifest, manifests().iter().map(|m| m.encode(HERE)).collect()),
         ("commit_record", Kind::Commit, manifests().iter().map(|m| m.encode_record(HERE)).collect()),
         ("container_page", Kind::ContainerPage, vec![container_page().encode(HERE)]),
+        ("snapshot_page", Kind::SnapshotPage, vec![snapshot_page().encode(HERE)]),
         ("recipe_root", Kind::RecipeRoot, vec![recipe_root().encode(HERE)]),
         ("recipe_page", Kind::RecipePage, vec![recipe_page().encode(HERE)]),
         ("summary", Kind::Summary, vec![Summary::of(&recipe_page()).encode(HERE)]),

@@ -70,7 +70,7 @@ impl SnapshotEntry {
     pub(super) const BYTES_MIN: usize = 27;
 
     /// Memory that it takes, in bytes.
-    pub(super) fn memory_bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         let text = |s: &String| STRING_BYTES + s.len();
         let tag = |(k, v): &(String, String)| size_of::<(String, String)>() + text(k) + text(v);
         let lists = self.depends.len() * size_of::<RecipeName>() + self.tags.iter().map(tag).sum::<usize>();

@@ -7,7 +7,7 @@ use format::{
     DataHeader, DataName, DeadLog, DiskId, Group, Hook, HooksFooter, IndexRef, Manifest, NameRecord, Ordinal,
     OwnerNo, PageAt, PageRef, PopularSet, ReaderRecord, RecipeName, RecipePage, RecipePageRef, RecipeRoot,
     Reference, ReferenceBlock, ReferenceEntry, ReferenceFooter, Release, Released, RetiringRecord, Reverse,
-    RunSet, SegmentNo, SegmentRecipe, SessionRecord, SnapId, SnapshotEntry, SnapshotState, Table, TableIndex,
+    RunSet, SegmentNo, SegmentRecipe, SessionRecord, SnapId, SnapshotEntry, SnapshotPage, SnapshotPageRef, SnapshotState, Table, TableIndex,
     Token, VaultFile, VaultId, Verification, Verifications, Writer, WriterKind, WriterNo,
 };
 
@@ -23,9 +23,8 @@ fn recipe_name(snap: u64) -> RecipeName {
     RecipeName { snap: SnapId(snap), generation: WriterNo(4) }
 }
 
-pub fn manifests() -> Vec<Manifest> {
-    let empty = Manifest::new(DiskId([2; 16]), "web01/vda");
-    let snapshot = |id: u64, parent| SnapshotEntry {
+fn snapshot(id: u64, parent: Option<SnapId>) -> SnapshotEntry {
+    SnapshotEntry {
         id: SnapId(id),
         time: 1_795_298_401,
         size: 1 << 30,
@@ -44,7 +43,15 @@ pub fn manifests() -> Vec<Manifest> {
         stored_bytes: 4 << 20,
         policy: "balanced".into(),
         tags: vec![("what".into(), "before the upgrade".into())],
-    };
+    }
+}
+
+pub fn snapshot_page() -> SnapshotPage {
+    SnapshotPage { entries: vec![snapshot(4, None), snapshot(5, Some(SnapId(4)))] }
+}
+
+pub fn manifests() -> Vec<Manifest> {
+    let empty = Manifest::new(DiskId([2; 16]), "web01/vda");
     let writer = |no, kind, parent| Writer { no: WriterNo(no), token: Token(7), kind, parent, since: 12 };
     let full = Manifest {
         sequence: 19,
@@ -54,7 +61,13 @@ pub fn manifests() -> Vec<Manifest> {
             writer(7, WriterKind::Backup, Some(SnapId(2))),
             writer(8, WriterKind::Maintenance, None),
         ],
-        snapshots: vec![snapshot(1, None), snapshot(2, Some(SnapId(1)))],
+        recent: vec![snapshot(1, None), snapshot(2, Some(SnapId(1)))],
+        older: vec![
+            SnapshotPageRef { writer: WriterNo(2), number: 7, entries: 900, bytes: 250_000, latest: 1_795_000_000 },
+            SnapshotPageRef::of(&snapshot_page(), WriterNo(3), 300),
+        ],
+        changed: vec![snapshot(4, None)],
+        gone: vec![SnapId(5)],
         pages: vec![PageRef { first: container(OwnerNo::OWN, 0), writer: WriterNo(3), number: 0 }],
         released: vec![
             Released { sequence: 11, what: Release::Object("disks/x/recipes/1.2.root".into()) },

@@ -38,14 +38,14 @@ pub const CASES: &[Case] = &[
         snapshots(v, 12, Reverse::No);
         v.put_manifest(|m| {
             let room = format::Manifest::MEMORY_MAX - m.memory_bytes();
-            m.snapshots[0].tags = (0..room / 120).map(|n| (format!("{n:06}"), String::new())).collect();
+            m.recent[0].tags = (0..room / 120).map(|n| (format!("{n:06}"), String::new())).collect();
         });
     }),
 ];
 
 /// So many snapshots more, in front of those that are there, whose recipes have the pages of the first one.
 fn snapshots(v: &Vault, count: u64, reverse: Reverse) -> Vec<SnapshotEntry> {
-    let first = v.manifest().snapshots[0].clone();
+    let first = v.manifest().recent[0].clone();
     let root = v.root(&first);
     let depends = root.pages.iter().filter_map(|p| p.page()).map(|p| p.recipe);
     let depends: Vec<_> = depends.collect();
@@ -64,7 +64,7 @@ fn snapshots(v: &Vault, count: u64, reverse: Reverse) -> Vec<SnapshotEntry> {
         v.write(&name, &root.encode(v.context(&name)));
     }
     v.put_manifest(|m| {
-        m.snapshots.splice(0..0, fresh.iter().cloned());
+        m.recent.splice(0..0, fresh.iter().cloned());
     });
     fresh
 }

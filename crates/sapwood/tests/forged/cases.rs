@@ -5,8 +5,8 @@ use format::{
     names, BlockAt, ChunkNo, ClaimRecord, Codec, ContainerEntry, ContainerId, ContainerPage, DataFooter,
     DataName, DeadLog, DiskId, Group, Hook, HooksFooter, IndexRef, Kind, Ordinal, OwnerNo, PageAt, PageRef,
     RecipeName, RecipePage, RecipePageRef, Reference, ReferenceBlock, ReferenceEntry, ReferenceFooter,
-    Release, Released, Reverse, RunSet, SegmentNo, SegmentRecipe, SnapId, SnapshotEntry, Summary, Table,
-    TableIndex, Token, Writer, WriterKind, WriterNo, DATA_FOOTER_BYTES, HOOK_BYTES,
+    Release, Released, Reverse, RunSet, SegmentNo, SegmentRecipe, SnapId, SnapshotEntry, SnapshotPage,
+    SnapshotPageRef, Summary, Table, TableIndex, Token, Writer, WriterKind, WriterNo, DATA_FOOTER_BYTES, HOOK_BYTES,
 };
 
 /// One thing that is wrong with a vault.
@@ -50,13 +50,13 @@ pub const CASES: &[Case] = &[
         v.put_manifest(|m| {
             let name = |n| RecipeName { snap: SnapId(n), generation: WriterNo(1) };
             let room = (format::Manifest::MEMORY_MAX - m.memory_bytes()) / size_of::<RecipeName>();
-            m.snapshots[0].depends.extend((0..room as u64).map(name));
+            m.recent[0].depends.extend((0..room as u64).map(name));
         });
     }),
     of("manifest-tags", B, |v| {
         v.put_manifest(|m| {
             let room = format::Manifest::MEMORY_MAX - m.memory_bytes();
-            m.snapshots[0].tags = (0..room / 120).map(|n| (format!("{n:06}"), String::new())).collect();
+            m.recent[0].tags = (0..room / 120).map(|n| (format!("{n:06}"), String::new())).collect();
         });
     }),
     of("manifest-pages", B, |v| {
@@ -120,6 +120,39 @@ pub const CASES: &[Case] = &[
             &Body::Repeated { head: &varint(times as u64), item: &[0; 44], times },
         );
     }),
+    of("snapshot-pages", B, |v| {
+        let entries: Vec<SnapshotEntry> = (1..=32_000).map(|n| small_snapshot(v, n)).collect();
+        put_snapshot_pages(v, entries);
+    }),
+    of("snapshot-page-tags", B, |v| {
+        // All that the pages of a manifest may take, in one of them.
+        let mut entry = small_snapshot(v, 1);
+        let room = format::Manifest::MEMORY_MAX - v.manifest().memory_bytes() - entry.memory_bytes() - 1000;
+        entry.tags = (0..room / 120).map(|n| (format!("{n:06}"), String::new())).collect();
+        put_snapshot_pages(v, vec![entry]);
+    }),
+    of("snapshot-page-bomb", B, |v| {
+        put_snapshot_pages(v, vec![small_snapshot(v, 1)]);
+        let at = v.manifest().older[0];
+        let times = (1 << 30) / 27 - 10;
+        for name in names::snapshot_page(&v.folder(), at.writer, at.number) {
+            let head = varint(times as u64);
+            v.put(Kind::SnapshotPage, &name, &Body::Repeated { head: &head, item: &[0; 27], times });
+        }
+    }),
+    of("snapshot-pages-lost", B, |v| {
+        // As many as may be named, of as many snapshots as there may be.
+        v.put_manifest(|m| {
+            let page = |number| SnapshotPageRef {
+                writer: WriterNo(1),
+                number,
+                entries: 7,
+                bytes: 8000,
+                latest: i64::MIN,
+            };
+            m.older = (1000..5000).map(page).collect();
+        });
+    }),
     of("root-newer", B, |v| with_pages(v, 0, |_| PageAt::Newer)),
     of("root-pages", B, |v| {
         let recipe = recipe_of(&newest(v));
@@ -154,7 +187,7 @@ pub const CASES: &[Case] = &[
     }),
     of("page-nulls", B, |v| v.put_recipe(&newest(v), &[nulls()])),
     of("page-nulls-of-all", B, |v| {
-        for s in v.manifest().snapshots {
+        for s in v.manifest().recent {
             v.put_recipe(&s, &[nulls(), nulls()]);
         }
     }),
@@ -166,7 +199,7 @@ pub const CASES: &[Case] = &[
     }),
     of("page-indirect", B, |v| {
         // A few bytes of the older ones lead to as many references as a page may have, any number of times.
-        let all = v.manifest().snapshots;
+        let all = v.manifest().recent;
         v.put_recipe(&all[2], &[directs(v)]);
         let indirect =
             |n: u64, m: u32| Reference::Indirect { segment: SegmentNo(n), ordinal: Ordinal(m), count: 1000 };
@@ -178,7 +211,7 @@ pub const CASES: &[Case] = &[
     }),
     of("page-indirect-whole", B, |v| {
         // As reverse passes leave it, at the limits of a page.
-        let all = v.manifest().snapshots;
+        let all = v.manifest().recent;
         v.put_recipe(&all[2], &[directs(v)]);
         let whole = |n: u64| Reference::Indirect { segment: SegmentNo(n), ordinal: Ordinal(0), count: 2048 };
         let segments = (0..1024).map(|n| (n as u16, segment_of(vec![whole(n)]))).collect();
@@ -188,7 +221,7 @@ pub const CASES: &[Case] = &[
     }),
     of("page-indirect-counts", B, |v| {
         let r = Reference::Indirect { segment: SegmentNo(0), ordinal: Ordinal(0), count: u32::MAX };
-        for s in &v.manifest().snapshots[..2] {
+        for s in &v.manifest().recent[..2] {
             v.put_recipe(s, &[page_of(&[r; 1000])]);
         }
     }),
@@ -211,7 +244,7 @@ pub const CASES: &[Case] = &[
         };
         let bodies: Vec<Vec<u8>> = (0..64).map(body).collect();
         let pages: Vec<_> = bodies.iter().map(|b| (Body::Of(&page), Body::Of(b))).collect();
-        for s in &v.manifest().snapshots[1..] {
+        for s in &v.manifest().recent[1..] {
             v.put_recipe_of(s, &pages);
         }
     }),
@@ -318,7 +351,7 @@ pub const CASES: &[Case] = &[
         let footer_len = footer.len() as u32;
         v.put_manifest(|m| {
             m.references = vec![IndexRef { writer: WriterNo(1), number: 7, blocks_len: len, footer_len }];
-            m.snapshots.iter_mut().for_each(|s| s.indexed = true);
+            m.recent.iter_mut().for_each(|s| s.indexed = true);
         });
     }),
     of("dead-runs", B, |v| {
@@ -377,7 +410,7 @@ pub const CASES: &[Case] = &[
         };
         let segment = |n: u32| (n as u16, segment_of((n * 256..(n + 1) * 256).map(direct).collect()));
         let page = RecipePage { segments: (0..1024).map(segment).collect() };
-        for s in v.manifest().snapshots {
+        for s in v.manifest().recent {
             v.put_recipe(&s, std::slice::from_ref(&page));
         }
     }),
@@ -622,16 +655,41 @@ fn with_snapshots(v: &Vault, reverse: Reverse) {
             generation: WriterNo(1),
             depends: Vec::new(),
             tags: Vec::new(),
-            ..m.snapshots[0].clone()
+            ..m.recent[0].clone()
         };
-        let fresh: Vec<SnapshotEntry> = (1..=32_768 - m.snapshots.len() as u64).map(snapshot).collect();
-        m.snapshots.splice(0..0, fresh);
+        let fresh: Vec<SnapshotEntry> = (1..=32_768 - m.recent.len() as u64).map(snapshot).collect();
+        m.recent.splice(0..0, fresh);
     });
+}
+
+/// One without lists.
+fn small_snapshot(v: &Vault, n: u64) -> SnapshotEntry {
+    SnapshotEntry {
+        id: SnapId(n),
+        generation: WriterNo(1),
+        depends: Vec::new(),
+        tags: Vec::new(),
+        ..v.manifest().recent[0].clone()
+    }
+}
+
+/// Pages of snapshots in front of those that are there.
+fn put_snapshot_pages(v: &Vault, entries: Vec<SnapshotEntry>) {
+    let mut older = Vec::new();
+    for (n, part) in entries.chunks(format::SNAPSHOTS_PER_PAGE).enumerate() {
+        let page = SnapshotPage { entries: part.to_vec() };
+        let at = SnapshotPageRef::of(&page, WriterNo(1), 900 + n as u32);
+        for name in names::snapshot_page(&v.folder(), at.writer, at.number) {
+            v.write(&name, &page.encode(v.context(&name)));
+        }
+        older.push(at);
+    }
+    v.put_manifest(|m| m.older = older);
 }
 
 /// A root with as many pages as it may have.
 fn with_pages(v: &Vault, snapshot: usize, page: impl Fn(u64) -> PageAt) {
-    let s = &v.manifest().snapshots[snapshot];
+    let s = &v.manifest().recent[snapshot];
     let mut root = v.root(s);
     root.pages = (0..format::RECIPE_PAGES_MAX).map(page).collect();
     root.size = format::RECIPE_PAGES_MAX * format::SEGMENTS_PER_PAGE * u64::from(root.segment_bytes);
@@ -670,7 +728,7 @@ fn with_summary(v: &Vault, summary: Summary) {
     let frame = summary.encode(v.context("x"));
     let body = format::decode_frame(Kind::Summary, v.context("x"), &frame).unwrap();
     let page = page_body(v, &page_of(&[Reference::Null { bytes: 4 << 20 }]));
-    for s in v.manifest().snapshots {
+    for s in v.manifest().recent {
         v.put_recipe_of(&s, &[(Body::Of(&page), Body::Of(&body))]);
     }
 }
@@ -747,7 +805,7 @@ fn lz4_of_zeros(len: usize) -> Vec<u8> {
 /// snapshots first.
 fn with_references(v: &Vault, block: &Body<'_>, blocks: usize, recipes: u64) {
     let folder = v.folder();
-    let names: Vec<RecipeName> = v.manifest().snapshots.iter().map(recipe_of).collect();
+    let names: Vec<RecipeName> = v.manifest().recent.iter().map(recipe_of).collect();
     let others = (1 << 32..).map(|n| RecipeName { snap: SnapId(n), generation: WriterNo(9) });
     let recipes: Vec<RecipeName> = names.into_iter().chain(others).take(recipes as usize).collect();
     let mut all = Vec::new();
@@ -770,7 +828,7 @@ fn with_references(v: &Vault, block: &Body<'_>, blocks: usize, recipes: u64) {
     }
     v.put_manifest(|m| {
         m.references = all;
-        m.snapshots.iter_mut().for_each(|s| s.indexed = true);
+        m.recent.iter_mut().for_each(|s| s.indexed = true);
     });
 }
 

@@ -184,7 +184,7 @@ impl Vault {
         let name = names::recipe_root(&self.folder(), recipe_of(s));
         self.write(&name, &root.encode(self.context(&name)));
         self.put_manifest(|m| {
-            let s = m.snapshots.iter_mut().find(|e| e.id == s.id).unwrap();
+            let s = m.recent.iter_mut().find(|e| e.id == s.id).unwrap();
             s.size = root.size;
         });
     }
@@ -221,7 +221,7 @@ impl Vault {
         self.write(&name, &object);
         self.put_root(s, &root);
         self.put_manifest(|m| {
-            let s = m.snapshots.iter_mut().find(|e| e.id == s.id).unwrap();
+            let s = m.recent.iter_mut().find(|e| e.id == s.id).unwrap();
             s.depends = vec![recipe];
         });
     }

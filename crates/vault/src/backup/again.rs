@@ -74,7 +74,10 @@ pub(crate) fn make_again(
         m.owners.clone_from(&owners);
         let edits = edits_of(&folder, m, &fresh, &taken)?;
         m.edit_containers(&edits)?;
-        change_snapshots(&folder, m, &change);
+        m.change_snapshots(|m, all| {
+            change_snapshots(&folder, m, all, &change);
+            Ok(())
+        })?;
         release_object(m, names::bloom(&folder.path, recipe_of(entry)));
         // What only the lost recipe referenced is found by a sweep.
         list_unswept(m, &own);

@@ -101,7 +101,7 @@ impl Question<'_> {
 
     /// `None` for a disk without snapshots.
     fn samples(&self, view: &View) -> Result<Option<Samples>> {
-        let mut latest = view.manifest.live().rev();
+        let mut latest = view.whole()?.live().rev();
         let Some(newest) = latest.next() else { return Ok(None) };
         let older = latest.take(OLDER).last();
         let newest = self.sample(view, newest)?;
@@ -111,7 +111,7 @@ impl Question<'_> {
 
     fn sample(&self, view: &View, snapshot: &SnapshotEntry) -> Result<Sample> {
         let mut sample = Sample::default();
-        let mut recipe = RecipeReader::open(&view.folder, &view.manifest, snapshot)?;
+        let mut recipe = RecipeReader::open(&view.folder, view.with_newer(snapshot.id)?, snapshot)?;
         let mut next = SegmentNo(0);
         while let Some(no) = recipe.next_segment(next)? {
             self.progress.check()?;

@@ -134,7 +134,7 @@ impl OwnerCache {
         if let Some(listing) = self.listing(owner) {
             return Ok(listing);
         }
-        let m = Arc::new(owner.folder.load()?);
+        let m = Arc::new(owner.folder.load_root()?);
         owner.listed.store(m.sequence, Ordering::Relaxed);
         let listing = self.list(&owner.folder, &m);
         give_manifest_back(m);
@@ -144,7 +144,7 @@ impl OwnerCache {
     /// Reads an owner's manifest for the first time.
     fn open(&self, folder: Folder, hold: bool) -> Result<OtherOwner> {
         let (reader, manifest) =
-            if hold { Reader::open(&folder)?.into_parts() } else { (None, Arc::new(folder.load()?)) };
+            if hold { Reader::open(&folder)?.into_parts() } else { (None, Arc::new(folder.load_root()?)) };
         let sequence = manifest.sequence;
         self.list(&folder, &manifest);
         give_manifest_back(manifest);
@@ -272,6 +272,6 @@ impl OtherOwners {
 impl OtherOwner {
     /// Whether what is missing may have been removed while it was read.
     fn may_have_lost(&self) -> bool {
-        self.reader.is_none() && self.folder.load().map_or(true, |m| m.sequence != self.sequence)
+        self.reader.is_none() && self.folder.load_root().map_or(true, |m| m.sequence != self.sequence)
     }
 }

@@ -1,18 +1,23 @@
 //! A consistent view of one disk: its manifest, its own containers, and those of other owners that it references.
 
 use crate::base::error::{Result, VaultError};
+use crate::base::snapshot_spec::{find_recent, find_snapshot};
 use crate::container::tables::{Cache, Tables};
 use crate::manifest::disks;
 use crate::manifest::folder::Folder;
 use crate::manifest::reader::Reader;
+use crate::manifest::snapshots::whole::Whole;
 use crate::manifest::vault::Vault;
-use format::Manifest;
-use std::sync::Arc;
+use format::{Manifest, SnapId, SnapshotEntry};
+use std::sync::{Arc, OnceLock};
 
 /// A consistent reading of one disk.
 pub(crate) struct View {
     pub folder: Folder,
+    /// With the recent snapshots only.
     pub manifest: Arc<Manifest>,
+    /// With all of them, once somebody needs them.
+    whole: OnceLock<Arc<Whole>>,
     pub tables: Tables,
     reader: Reader,
 }
@@ -22,6 +27,33 @@ impl View {
     pub fn share_manifest(&mut self, same: &Arc<Manifest>) {
         self.manifest = same.clone();
         self.reader.manifest = same.clone();
+    }
+
+    /// The manifest with all snapshots.
+    pub fn whole(&self) -> Result<&Whole> {
+        if let Some(whole) = self.whole.get() {
+            return Ok(whole);
+        }
+        let whole = Arc::new(self.folder.whole(self.manifest.clone())?);
+        Ok(self.whole.get_or_init(|| whole))
+    }
+
+    /// The snapshot that `spec` names. No page of snapshots is read where it is surely a recent one.
+    pub fn find(&self, disk: &str, spec: &str) -> Result<&SnapshotEntry> {
+        let older = self.manifest.older.iter().map(|at| at.latest).max();
+        match find_recent(&self.manifest.recent, older, spec) {
+            Some(recent) => Ok(recent),
+            None => find_snapshot(&self.whole()?.snapshots, disk, spec),
+        }
+    }
+
+    /// Snapshots of which one is that of `id`, and all newer ones.
+    pub fn with_newer(&self, id: SnapId) -> Result<&[SnapshotEntry]> {
+        let recent = &self.manifest.recent;
+        if recent.iter().any(|s| s.id == id) {
+            return Ok(recent);
+        }
+        Ok(&self.whole()?.snapshots)
     }
 
     /// Stops where a lease has lapsed.
@@ -43,7 +75,7 @@ impl View {
 
     /// Whether what is missing or wrong may have been deleted while it was read.
     pub fn may_have_lost(&self) -> bool {
-        let has_changed = || self.folder.load().map_or(true, |m| m.sequence != self.reader.manifest.sequence);
+        let has_changed = || self.folder.load_root().map_or(true, |m| m.sequence != self.reader.manifest.sequence);
         let own = !self.reader.is_held() && has_changed();
         own || self.tables.may_have_lost()
     }
@@ -73,6 +105,6 @@ impl Vault {
         let reader = Reader::open(folder)?;
         let manifest = reader.manifest.clone();
         let tables = Tables::with_cache(folder, &manifest, true, cache);
-        Ok(View { folder: folder.clone(), manifest, tables, reader })
+        Ok(View { folder: folder.clone(), manifest, whole: OnceLock::new(), tables, reader })
     }
 }

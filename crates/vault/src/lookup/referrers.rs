@@ -100,7 +100,7 @@ pub(crate) fn is_recorded(owner: &Folder, writer: WriterNo, disk: DiskId) -> Res
 
 /// Puts the records of a disk that are missing: without them its owners would remove what it needs.
 pub(crate) fn put_back(disk: &Folder) -> Result<()> {
-    let m = disk.load()?;
+    let m = disk.load_root()?;
     let mut pairs = BTreeSet::new();
     Containers::new(disk.clone(), &m).each(|e| {
         pairs.extend((!e.id.is_own()).then(|| (e.id.owner(), e.id.writer())));

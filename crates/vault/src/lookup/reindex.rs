@@ -13,6 +13,7 @@ use crate::manifest::session::Session;
 use crate::manifest::vault::Vault;
 use crate::recipe::reference_index::{extend, forget_all};
 use crate::recipe::stored::{read_page, read_root};
+use crate::manifest::snapshots::whole::Whole;
 use format::{names, ContainerId, DiskId, Hook, Manifest, SnapshotEntry, WriterKind, WriterNo};
 use std::collections::HashSet;
 
@@ -72,18 +73,25 @@ impl Vault {
             let backups = reader.manifest.writers.iter().filter(|w| w.kind == WriterKind::Backup);
             under_way.extend(backups.map(|w| (folder.disk, w.no)));
             let mut found = Found { folder: &folder, hooks: Vec::new(), count: 0 };
-            let newest = reader.manifest.newest();
+            let Some(newest) = folder.newest(&reader.manifest).unless_damaged()? else {
+                report.damaged += 1;
+                continue;
+            };
+            let newest = newest.as_ref();
             let policy = newest.and_then(|s| Policy::by_name(&s.policy).ok()).unwrap_or(BALANCED);
             let isolated = newest.map_or(self.is_isolated(), |s| s.isolated);
             let done = match if isolated { policy.isolated().global } else { policy.global } {
                 Global::Chunks { sampled, .. } => {
                     find_chunks(&folder, &reader.manifest, sampled, &mut found, &mut report)
                 }
-                Global::Segments => find_segments(&folder, &reader.manifest, &mut found),
+                Global::Segments => {
+                    let all = folder.whole(reader.manifest.clone());
+                    all.and_then(|all| find_segments(&folder, &all, &mut found))
+                }
                 Global::Off | Global::Popular { .. } => Ok(()),
             };
             match done {
-                // The containers on a damaged page have no hooks: that costs space only.
+                // What a damaged page names has no hooks: that costs space only.
                 Err(e) if e.is_damage() => report.damaged += 1,
                 done => done?,
             }
@@ -139,7 +147,7 @@ fn find_chunks(
 }
 
 /// The hooks of the segments of a disk whose chunks stand one behind the other in one of its containers.
-fn find_segments(folder: &Folder, m: &Manifest, found: &mut Found<'_>) -> Result<()> {
+fn find_segments(folder: &Folder, m: &Whole, found: &mut Found<'_>) -> Result<()> {
     let mut seen = HashSet::new();
     for s in &m.snapshots {
         let Some(root) = read_root(folder, s as &SnapshotEntry).unless_damaged()? else { continue };

@@ -8,6 +8,7 @@ use crate::base::policy::Policy;
 use crate::container::tables::Tables;
 use crate::lookup::parent::Parent;
 use crate::manifest::session::Session;
+use std::sync::Arc;
 use format::{SegmentNo, SnapshotEntry};
 use image::{Changes, Source};
 use std::ops::Range;
@@ -71,7 +72,9 @@ impl Untouched {
         }
         let Some(newest) = &session.parent else { return Ok(Err("there is no snapshot yet".into())) };
         let is_named = |s: &&SnapshotEntry| s.id.to_string().starts_with(named.as_str());
-        match session.manifest.live().filter(is_named).count() {
+        let all = session.folder.whole(Arc::new(session.manifest.clone()))?;
+        let named_so = all.live().filter(is_named).count();
+        match named_so {
             0 => return Ok(Err(format!("there is no snapshot {named}"))),
             1 if is_named(&newest) => {}
             1 => return Ok(Err(format!("{named} is not the newest snapshot, which is {}", newest.id))),

@@ -10,7 +10,8 @@ use crate::manifest::folder::list_names;
 use crate::manifest::folder::Folder;
 use crate::manifest::session::is_empty;
 use crate::manifest::vault::Vault;
-use format::{names, DiskId, Manifest, WriterNo};
+use crate::manifest::snapshots::whole::Whole;
+use format::{names, DiskId, WriterNo};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A disk to look at.
@@ -190,10 +191,10 @@ struct Search<'a> {
 impl Search<'_> {
     fn look(&mut self, vault: &Vault, id: DiskId) -> Result<()> {
         let folder = vault.folder(id);
-        match folder.load_unless_empty() {
+        match folder.load_root_unless_empty() {
             Ok(None) => {}
             Ok(Some(m)) if is_empty(&m) => {}
-            Ok(Some(m)) if m.name == self.name && m.snapshots.is_empty() => self.bare.push(folder),
+            Ok(Some(m)) if m.name == self.name && m.recent.is_empty() => self.bare.push(folder),
             Ok(Some(m)) if m.name == self.name => self.found.push(folder),
             Ok(Some(_)) => self.others += 1,
             Err(e @ (VaultError::Corrupt { .. } | VaultError::Missing { .. } | VaultError::Newer { .. })) => {
@@ -235,7 +236,7 @@ pub(crate) fn all(vault: &Vault) -> Result<(Vec<DiskAt>, Vec<Fault>)> {
                 }
                 if claimed.contains(&m.name) {
                     disks.push(DiskAt::named(&m.name, folder));
-                } else if m.live().next().is_some() {
+                } else if folder.newest(&m).map_or(true, |newest| newest.is_some()) {
                     lost.push((folder, m.name));
                 } else if !is_empty(&m) {
                     bare.push((folder, m.name));
@@ -391,7 +392,7 @@ impl Vault {
 
 /// The snapshots that a manifest which was rolled back no longer lists, as far as recipes tell: those of sessions that
 /// it does not know, or does not know to have ended.
-pub(crate) fn unlisted(at: &DiskAt, m: &Manifest) -> Result<Vec<String>> {
+pub(crate) fn unlisted(at: &DiskAt, m: &Whole) -> Result<Vec<String>> {
     let mut recipes = at.recipes()?;
     recipes.retain(|id, writer| {
         let unknown = *writer >= m.next_writer || m.writers.iter().any(|w| w.no == *writer);

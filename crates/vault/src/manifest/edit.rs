@@ -4,7 +4,8 @@ use crate::base::error::Result;
 use crate::manifest::container_table::Edits;
 use crate::manifest::folder::{release_object, Folder};
 use format::{
-    names, ContainerEntry, ContainerId, ContainerPage, Manifest, PageRef, WriterNo, CONTAINERS_PER_PAGE,
+    names, ContainerEntry, ContainerId, ContainerPage, Manifest, PageRef, SnapshotEntry, WriterNo,
+    CONTAINERS_PER_PAGE,
 };
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -38,6 +39,14 @@ impl DerefMut for ManifestEdit<'_> {
 }
 
 impl ManifestEdit<'_> {
+    /// Changes any snapshots.
+    pub fn change_snapshots<T>(
+        &mut self,
+        change: impl FnOnce(&mut Manifest, &mut Vec<SnapshotEntry>) -> Result<T>,
+    ) -> Result<T> {
+        self.folder.change_snapshots(self.manifest, change)
+    }
+
     /// Puts other entries in the place of a page that cannot be read. One that is no longer in the table stays away.
     pub fn replace_page(&mut self, old: &PageRef, entries: &[ContainerEntry]) -> Result<()> {
         let Some(at) = self.manifest.pages.iter().position(|p| p == old) else { return Ok(()) };

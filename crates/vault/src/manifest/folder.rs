@@ -1,7 +1,11 @@
 //! An owner's folder: its manifest, its container table, and its released objects.
 
 use crate::base::error::{Result, VaultError};
-use format::{names, ContainerId, Context, DiskId, Malformed, Manifest, Release, Released, VaultId};
+use crate::base::lru::SharedLru;
+use format::{
+    names, ContainerId, Context, DiskId, Malformed, Manifest, Release, Released, SnapshotPage,
+    SnapshotPageRef, VaultId,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use store::{ObjectStore, Reserve, StoreError, Tag};
@@ -19,15 +23,13 @@ pub(crate) struct Folder {
     pub patience: Duration,
     /// What changes may use of the store's reserve.
     pub reserve: Reserve,
+    /// Most snapshots that a manifest keeps beside its pages.
+    pub recent_max: usize,
+    /// Pages of snapshots that were read last, of all folders of the vault. A page never changes.
+    pub snapshot_pages: SharedLru<(DiskId, SnapshotPageRef), Arc<SnapshotPage>>,
 }
 
 impl Folder {
-    /// The folder of an owner. `patience`: how long its maintenance waits for other maintenance.
-    pub fn new(store: Arc<dyn ObjectStore>, vault: VaultId, disk: DiskId, patience: Duration) -> Self {
-        let path = names::folder(disk);
-        Folder { store, vault, disk, path, patience, reserve: Reserve::None }
-    }
-
     /// The folder of another owner of the same vault.
     pub fn of(&self, disk: DiskId) -> Folder {
         Folder { disk, path: names::folder(disk), ..self.clone() }
@@ -65,8 +67,8 @@ impl Folder {
         Ok(Some((m, tag)))
     }
 
-    /// The manifest as it is now.
-    pub fn load(&self) -> Result<Manifest> {
+    /// The manifest as it is now. It has the recent snapshots only.
+    pub fn load_root(&self) -> Result<Manifest> {
         let missing = || VaultError::Missing { object: self.manifest_name() };
         Ok(self.load_tagged()?.ok_or_else(missing)?.0)
     }
@@ -75,7 +77,7 @@ impl Folder {
     ///
     /// # Errors
     /// `Missing` where there is content without a manifest.
-    pub fn load_unless_empty(&self) -> Result<Option<Manifest>> {
+    pub fn load_root_unless_empty(&self) -> Result<Option<Manifest>> {
         // The manifest comes first and goes last. Content that is seen after it was not found may be of a folder that has
         // come since.
         for _ in 0..2 {
@@ -126,7 +128,7 @@ impl Folder {
         }
     }
 
-    /// Changes the manifest in one step. `change` may be called again, with a newer manifest, where another process was
+    /// Changes the manifest in one step, but for snapshots in its pages. `change` may be called again, with a newer manifest, where another process was
     /// faster.
     pub fn update<T>(&self, mut change: impl FnMut(&mut Manifest) -> Result<T>) -> Result<(Manifest, T)> {
         self.replace(|m, _| change(m))

@@ -58,7 +58,7 @@ impl ReaderLease {
 impl Reader {
     /// Holds a reader object, then reads the manifest.
     pub fn open(folder: &Folder) -> Result<Reader> {
-        let since = folder.load()?.sequence;
+        let since = folder.load_root()?.sequence;
         let name = names::reader(folder.disk, random_token()?);
         let frame = ReaderRecord { since }.encode(folder.context(&name));
         let hold = match folder.with_reserve(folder.reserve.max(Reserve::Part)).store.lease(&name, &frame) {
@@ -68,7 +68,7 @@ impl Reader {
                 None
             }
         };
-        Ok(Reader { hold, manifest: Arc::new(folder.load()?) })
+        Ok(Reader { hold, manifest: Arc::new(folder.load_root()?) })
     }
 
     /// Whether what it reads is kept from being removed.

@@ -27,7 +27,7 @@ impl Vault {
         check_disk_name(new)?;
         let folder = disks::one(self, old)?.folder;
         // It may have been named by its folder.
-        let called = folder.load()?.name;
+        let called = folder.load_root()?.name;
         let taken =
             || VaultError::Refused(format!("{new}: there is a disk of this name; nothing was renamed"));
         if old == new || disks::find(self, new)?.is_some() {
@@ -84,7 +84,7 @@ impl Vault {
 
 /// Removes the objects of a disk's other names, which a stopped renaming has left. The session has registered as a backup.
 pub(crate) fn forget_other_names(session: &Session) -> Result<()> {
-    let other_names = session.folder.load()?.other_names;
+    let other_names = session.folder.load_root()?.other_names;
     if other_names.is_empty() {
         return Ok(());
     }

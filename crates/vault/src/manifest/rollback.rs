@@ -118,7 +118,7 @@ fn is_record(folder: &Folder, record: &str) -> Result<bool> {
 /// The manifest as it is now, and the commit records before it; an error where these prove that it was rolled back.
 pub(crate) fn load_checked(folder: &Folder) -> Result<(Manifest, Evidence)> {
     let evidence = Evidence::of_commits(folder)?;
-    let m = folder.load()?;
+    let m = folder.load_root()?;
     evidence.check(folder, &m)?;
     Ok((m, evidence))
 }

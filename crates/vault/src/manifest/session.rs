@@ -152,7 +152,8 @@ impl Session {
         loop {
             match Self::register(folder, kind, token, work == RESUMING)? {
                 Ok(Registered { manifest, writer, evidence, adopted }) => {
-                    let parent = manifest.newest().filter(|_| kind == WriterKind::Backup).cloned();
+                    let newest = folder.newest(&manifest)?;
+                    let parent = newest.filter(|_| kind == WriterKind::Backup);
                     return Ok(Session {
                         folder: folder.clone(),
                         writer,
@@ -220,7 +221,8 @@ impl Session {
             }
             let no = m.next_writer;
             m.next_writer = next_after(folder, no)?;
-            let parent = m.newest().filter(|_| kind == WriterKind::Backup).map(|s| s.id);
+            let is_backup = kind == WriterKind::Backup;
+            let parent = if is_backup { folder.newest(m)?.map(|s| s.id) } else { None };
             m.writers.push(Writer { no, token, kind, parent, since: m.sequence });
             Ok((no, adopted))
         });
@@ -263,7 +265,10 @@ impl Session {
                 return Err(self.fenced(m));
             }
             let (folder, writer) = (&self.folder, self.writer);
-            change(&mut ManifestEdit { folder, writer, manifest: m, put, next_page: &mut next_page })
+            let mut edit = ManifestEdit { folder, writer, manifest: m, put, next_page: &mut next_page };
+            let value = change(&mut edit)?;
+            edit.fold_snapshots()?;
+            Ok(value)
         });
         if matches!(out, Ok(_) | Err(VaultError::Uncertain { .. })) {
             self.put.lock().clear();
@@ -357,7 +362,7 @@ fn has_newer(folder: &Folder, writer: WriterNo) -> Result<bool> {
 
 /// Whether a disk has no snapshot, and nothing else that its manifest names.
 pub(crate) fn is_empty(m: &Manifest) -> bool {
-    m.snapshots.is_empty() && m.pages.is_empty() && m.released.is_empty() && m.unswept.is_empty()
+    m.recent.is_empty() && m.pages.is_empty() && m.released.is_empty() && m.unswept.is_empty()
 }
 
 /// Removes an empty disk: its names first, so that a name that is found leads to a manifest.
@@ -371,7 +376,7 @@ fn remove_disk(folder: &Folder, m: &Manifest) -> Result<()> {
 pub(crate) fn fence_dead(session: &Session) -> Result<()> {
     let folder = &session.folder;
     let mut dead: HashSet<Token> = HashSet::new();
-    for w in folder.load()?.writers {
+    for w in folder.load_root()?.writers {
         if w.no != session.writer && !is_alive(&*folder.store, w.token)? {
             dead.insert(w.token);
         }

@@ -1,19 +1,27 @@
 //! The vault: opening it, its disks and their snapshots.
 
 use crate::base::error::{Fault, Result, VaultError};
+use crate::base::lru::{Lru, SharedLru};
 use crate::base::policy::Policy;
 use crate::base::random::random_bytes;
 use crate::manifest::folder::{has_objects, Folder};
 use crate::manifest::rollback::Evidence;
 use crate::manifest::vault_file;
-use format::{names, Context, DiskId, Manifest, VaultFile, VaultId};
+use format::{names, Context, DiskId, Manifest, SnapshotPage, SnapshotPageRef, VaultFile, VaultId};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use store::{ObjectStore, StoreError};
+use store::{ObjectStore, Reserve, StoreError};
 
 /// How long maintenance waits for other maintenance of the same disk.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Most snapshots that a manifest keeps beside its pages: half of them move into a page then.
+const RECENT_MAX: usize = 32;
+
+/// Memory for pages of snapshots that were read last: some 60,000 snapshots.
+const SNAPSHOT_PAGES_BYTES: usize = 16 << 20;
 
 /// Snapshot storage on a store.
 pub struct Vault {
@@ -22,6 +30,8 @@ pub struct Vault {
     /// What is wrong with `vault.json`, where its copy was read.
     file_fault: Option<Fault>,
     patience: Duration,
+    recent_max: usize,
+    snapshot_pages: SharedLru<(DiskId, SnapshotPageRef), Arc<SnapshotPage>>,
 }
 
 /// Seconds since 1970.
@@ -50,13 +60,23 @@ impl Vault {
         }
         // The copy; `repair` puts it where this is stopped before. One that is there is of a vault that was removed.
         vault_file::put_again(&*store, &file)?;
-        Ok(Vault { store, file, file_fault: None, patience: PATIENCE })
+        Ok(Vault::of(store, file, None))
     }
 
     /// Opens the vault on a store. Where `vault.json` is lost or damaged, its copy serves ([`Vault::file_fault`]).
     pub fn open(store: Arc<dyn ObjectStore>) -> Result<Vault> {
         let (file, file_fault) = vault_file::read(&*store)?;
-        Ok(Vault { store, file, file_fault, patience: PATIENCE })
+        Ok(Vault::of(store, file, file_fault))
+    }
+
+    fn of(store: Arc<dyn ObjectStore>, file: VaultFile, file_fault: Option<Fault>) -> Vault {
+        let snapshot_pages = Arc::new(Mutex::new(Lru::new(SNAPSHOT_PAGES_BYTES)));
+        Vault { store, file, file_fault, patience: PATIENCE, recent_max: RECENT_MAX, snapshot_pages }
+    }
+
+    /// The same, whose manifests keep another number of snapshots beside their pages.
+    pub fn with_recent_max(self, recent_max: usize) -> Vault {
+        Vault { recent_max, ..self }
     }
 
     /// The same, with another time that maintenance (deletion, collection) waits for other maintenance of a disk.
@@ -117,7 +137,16 @@ impl Vault {
     }
 
     pub(crate) fn folder(&self, id: DiskId) -> Folder {
-        Folder::new(self.store.clone(), self.file.id, id, self.patience)
+        Folder {
+            store: self.store.clone(),
+            vault: self.file.id,
+            disk: id,
+            path: names::folder(id),
+            patience: self.patience,
+            reserve: Reserve::None,
+            recent_max: self.recent_max,
+            snapshot_pages: self.snapshot_pages.clone(),
+        }
     }
 
     /// The folder of the popular set.

@@ -5,7 +5,10 @@
 
 use crate::base::error::{fault, Fault, Named, Result, VaultError};
 use crate::base::policy::BALANCED;
-use format::{names, Context, DataHeader, DiskId, Manifest, VaultFile, VaultId, DATA_HEADER_BYTES};
+use format::{
+    names, Context, DataHeader, DiskId, Kind, Manifest, SnapshotPage, SnapshotState, VaultFile, VaultId,
+    DATA_HEADER_BYTES,
+};
 use std::collections::BTreeSet;
 use store::ObjectStore;
 
@@ -118,6 +121,16 @@ fn ids_in_headers(store: &dyn ObjectStore) -> Result<BTreeSet<VaultId>> {
     Ok(ids)
 }
 
+/// The page of a disk's oldest snapshots, if it has pages and one of its objects can be read.
+fn oldest_page(store: &dyn ObjectStore, vault: VaultId, m: &Manifest) -> Option<SnapshotPage> {
+    let at = m.older.first()?;
+    let both = names::snapshot_page(&names::folder(m.disk), at.writer, at.number);
+    both.iter().find_map(|place| {
+        let bytes = store.read(place, Kind::SnapshotPage.frame_max()).ok()?;
+        SnapshotPage::decode(Context { vault, place }, &bytes).ok()
+    })
+}
+
 /// What the manifests say of a vault of this id. Those of another one do not decode.
 fn describe(store: &dyn ObjectStore, id: VaultId) -> Result<VaultFile> {
     let mut disks = Vec::new();
@@ -131,7 +144,8 @@ fn describe(store: &dyn ObjectStore, id: VaultId) -> Result<VaultFile> {
         let place = names::manifest(&names::folder(disk));
         let Some((bytes, _)) = store.load(&place)? else { continue };
         let Ok(m) = Manifest::decode(Context { vault: id, place: &place }, &bytes) else { continue };
-        for s in m.live() {
+        let oldest = oldest_page(store, id, &m).map_or(Vec::new(), |page| page.entries);
+        for s in oldest.iter().chain(&m.recent).filter(|s| s.state == SnapshotState::Live) {
             let (oldest, newest) = times.unwrap_or((i64::MAX, i64::MIN));
             if s.time > newest {
                 file.policy.clone_from(&s.policy);

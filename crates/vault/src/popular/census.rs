@@ -257,7 +257,7 @@ fn each_chunk(view: &View, damaged: &mut Vec<String>, each: &mut EachChunk<'_>) 
             on_error: &mut |e| note(damaged, e),
             bytes_max: REFERENCED_BYTES,
         };
-        let referenced = Referenced::read(&view.folder, &view.manifest, from, &mut reading)?;
+        let referenced = Referenced::read(&view.folder, view.whole()?, from, &mut reading)?;
         for (id, live) in referenced.chunks() {
             if let Err(e) = each_shared(view, id, live, each) {
                 note(damaged, e)?;

@@ -9,7 +9,7 @@ use crate::manifest::folder::Folder;
 use crate::recipe::cache::{CachedPage, ReaderNo, RecipeCache, ROOTS_BYTES};
 use crate::recipe::stored::{read_page, read_root, read_summary, recipe_of};
 use format::{
-    names, ChunkNo, Manifest, Ordinal, PageAt, PageNo, RecipeName, RecipePage, RecipePageRef, RecipeRoot,
+    names, ChunkNo, Ordinal, PageAt, PageNo, RecipeName, RecipePage, RecipePageRef, RecipeRoot,
     Reference, Reverse, SegmentNo, SegmentRecipe, SnapshotEntry, Summary,
 };
 use std::borrow::Cow;
@@ -92,17 +92,22 @@ struct Want {
 type FoundReferences = Vec<(usize, u64, Reference)>;
 
 impl RecipeReader {
-    /// Reads the root of a snapshot's recipe. `m` tells the newer ones.
-    pub fn open(folder: &Folder, m: &Manifest, s: &SnapshotEntry) -> Result<Self> {
-        Self::open_with(&RecipeCache::default(), folder, m, s)
+    /// Reads the root of a snapshot's recipe. `snapshots` are this one and at least all newer ones.
+    pub fn open(folder: &Folder, snapshots: &[SnapshotEntry], s: &SnapshotEntry) -> Result<Self> {
+        Self::open_with(&RecipeCache::default(), folder, snapshots, s)
     }
 
     /// The same, with what other readers of the disk's recipes have read.
-    pub fn open_with(cache: &RecipeCache, folder: &Folder, m: &Manifest, s: &SnapshotEntry) -> Result<Self> {
-        let behind = m.snapshots.iter().position(|e| e.id == s.id).map_or(m.snapshots.len(), |n| n + 1);
+    pub fn open_with(
+        cache: &RecipeCache,
+        folder: &Folder,
+        snapshots: &[SnapshotEntry],
+        s: &SnapshotEntry,
+    ) -> Result<Self> {
+        let behind = snapshots.iter().position(|e| e.id == s.id).map_or(snapshots.len(), |n| n + 1);
         let recipe = Link::of(s);
         let mut newer: Vec<Link> = Vec::new();
-        for next in &m.snapshots[behind..] {
+        for next in &snapshots[behind..] {
             if !newer.last().unwrap_or(&recipe).is_reversed {
                 break;
             }

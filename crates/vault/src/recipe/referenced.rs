@@ -4,7 +4,8 @@
 use crate::base::error::{Result, VaultError};
 use crate::manifest::folder::Folder;
 use crate::recipe::stored::{read_root, summary_of};
-use format::{ContainerId, Manifest, RunSet, Table};
+use crate::manifest::snapshots::whole::Whole;
+use format::{ContainerId, RunSet, Table};
 use std::collections::{BTreeMap, HashSet};
 
 /// Memory for runs of chunks in bytes, but for one page or one container with more.
@@ -36,7 +37,7 @@ impl Referenced {
     /// Reads the summaries of all snapshots, deleted ones that must wait included.
     pub fn read(
         folder: &Folder,
-        m: &Manifest,
+        m: &Whole,
         from: Option<ContainerId>,
         reading: &mut Reading<'_>,
     ) -> Result<Self> {

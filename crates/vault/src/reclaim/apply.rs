@@ -11,6 +11,7 @@ use crate::reclaim::change::{remove_new_recipe, Change};
 use crate::reclaim::dead_list::mark_dead;
 use crate::reclaim::retiring::RetiringLease;
 use crate::reclaim::unreferenced::{Dead, LeakCount};
+use crate::manifest::snapshots::whole::Whole;
 use format::{
     names, ContainerId, Manifest, RecipeName, Release, RunSet, SnapId, SnapshotEntry, SnapshotState, WriterNo,
 };
@@ -22,14 +23,14 @@ type DeadChunks<'a> = BTreeMap<ContainerId, &'a RunSet>;
 /// Step 3, in one swap. `false`: there is a snapshot that `known` has not, and nothing was done.
 pub(crate) fn apply(
     session: &Session,
-    known: &Manifest,
+    known: &Whole,
     change: &Change,
     dead: &Dead,
     punch_below: f64,
 ) -> Result<bool> {
     let folder = &session.folder;
-    let known: HashSet<SnapId> = known.snapshots.iter().map(|s| s.id).collect();
-    let m = folder.load()?;
+    let known_ids: HashSet<SnapId> = known.snapshots.iter().map(|s| s.id).collect();
+    let m = folder.load_root()?;
     let containers = Containers::new(folder.clone(), &m);
     // What other disks may reference is only listed: a sweep looks at them, too.
     let writers: BTreeSet<WriterNo> = dead.chunks.keys().map(|id| id.writer()).collect();
@@ -49,17 +50,23 @@ pub(crate) fn apply(
     edits.extend(dead.foreign.iter().map(|id| (*id, None)));
     release_data(&containers, &edits, &mut released)?;
     let (_, done) = session.swap(|m| {
-        if m.snapshots.iter().any(|s| !known.contains(&s.id)) {
-            return Ok(false);
-        }
-        let is_pair = |w: &[SnapshotEntry], ids: [SnapId; 2]| {
-            [w[0].id, w[1].id] == ids && w.iter().all(|s| s.state == SnapshotState::Live)
-        };
-        if change.neighbours.is_some_and(|ids| !m.snapshots.windows(2).any(|w| is_pair(w, ids))) {
+        let is_changed = m.change_snapshots(|m, all| {
+            if all.iter().any(|s| !known_ids.contains(&s.id)) {
+                return Ok(false);
+            }
+            let is_pair = |w: &[SnapshotEntry], ids: [SnapId; 2]| {
+                [w[0].id, w[1].id] == ids && w.iter().all(|s| s.state == SnapshotState::Live)
+            };
+            if change.neighbours.is_some_and(|ids| !all.windows(2).any(|w| is_pair(w, ids))) {
+                return Ok(false);
+            }
+            change_snapshots(folder, m, all, change);
+            Ok(true)
+        })?;
+        if !is_changed {
             return Ok(false);
         }
         m.edit_containers(&edits)?;
-        change_snapshots(folder, m, change);
         list_unswept(m, shared.keys());
         // Its readers may still need them.
         dead.shared.iter().for_each(|id| release(m, Release::Foreign(*id)));
@@ -75,7 +82,7 @@ pub(crate) fn apply(
     })?;
     if !done {
         // The next attempt writes the same names.
-        for s in m.snapshots.iter().filter(|s| change.rewritten.iter().any(|r| r.id == s.id)) {
+        for s in known.snapshots.iter().filter(|s| change.rewritten.iter().any(|r| r.id == s.id)) {
             remove_new_recipe(session, s)?;
         }
     }
@@ -127,18 +134,23 @@ fn unlisted(
 }
 
 /// Takes the snapshots to delete out, puts new recipes in, and releases what no snapshot needs any more.
-pub(crate) fn change_snapshots(folder: &Folder, m: &mut Manifest, change: &Change) {
+pub(crate) fn change_snapshots(
+    folder: &Folder,
+    m: &mut Manifest,
+    all: &mut Vec<SnapshotEntry>,
+    change: &Change,
+) {
     let to_delete = &change.to_delete;
     let mut unneeded: BTreeSet<RecipeName> = BTreeSet::new();
     let mut roots = Vec::new();
-    m.snapshots.retain(|s| {
+    all.retain(|s| {
         if to_delete.contains(&s.id) {
             roots.push(recipe_of(s));
             unneeded.extend(&s.depends);
         }
         !to_delete.contains(&s.id)
     });
-    for s in &mut m.snapshots {
+    for s in all.iter_mut() {
         if let Some(r) = change.rewritten.iter().find(|r| r.id == s.id) {
             roots.push(recipe_of(s));
             unneeded.extend(&s.depends);
@@ -153,7 +165,7 @@ pub(crate) fn change_snapshots(folder: &Folder, m: &mut Manifest, change: &Chang
     for root in roots {
         release_object(m, names::recipe_root(&folder.path, root));
     }
-    let needed: HashSet<RecipeName> = m.snapshots.iter().flat_map(|s| s.depends.clone()).collect();
+    let needed: HashSet<RecipeName> = all.iter().flat_map(|s| s.depends.clone()).collect();
     for recipe in unneeded.into_iter().filter(|r| !needed.contains(r)) {
         release_object(m, names::recipe_pages(&folder.path, recipe));
     }

@@ -52,7 +52,7 @@ pub(crate) fn compact_folder(
     only: Option<&BTreeSet<ContainerId>>,
 ) -> Result<CompactReport> {
     let mut report = CompactReport::default();
-    let m = session.folder.load()?;
+    let m = session.folder.load_root()?;
     let containers = Containers::new(session.folder.clone(), &m);
     let is_due = |e: &ContainerEntry| {
         let share = f64::from(e.dead_chunks) / f64::from(e.chunks.max(1));
@@ -146,7 +146,7 @@ pub(crate) fn replace(session: &Session, fresh: &[(ContainerEntry, ContainerEntr
 /// afterwards.
 pub(super) fn exchange(session: &Session, edits: &Edits, mut released: Vec<Release>) -> Result<()> {
     let folder = &session.folder;
-    release_data(&Containers::new(folder.clone(), &folder.load()?), edits, &mut released)?;
+    release_data(&Containers::new(folder.clone(), &folder.load_root()?), edits, &mut released)?;
     session.swap(|m| {
         m.edit_containers(edits)?;
         released.iter().for_each(|what| release(m, what.clone()));

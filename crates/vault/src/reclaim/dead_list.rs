@@ -8,7 +8,8 @@ use crate::manifest::folder::Folder;
 use crate::manifest::reader::Reader;
 use crate::manifest::session::Session;
 use crate::recipe::stored::{read_root, summary_of};
-use format::{names, ContainerEntry, ContainerId, DeadLog, Manifest, Release, RunSet};
+use crate::manifest::snapshots::whole::Whole;
+use format::{names, ContainerEntry, ContainerId, DeadLog, Release, RunSet};
 use std::collections::HashSet;
 
 /// Logs chunks of a container as dead. Returns its new entry, `None` where no live chunk is left. `all`: no other chunk is
@@ -60,7 +61,7 @@ pub(crate) fn mark_dead(
 }
 
 /// Chunks of a container that the snapshots of a disk reference. Used where a list of dead chunks is damaged.
-pub(crate) fn live_chunks(folder: &Folder, m: &Manifest, id: ContainerId) -> Result<RunSet> {
+pub(crate) fn live_chunks(folder: &Folder, m: &Whole, id: ContainerId) -> Result<RunSet> {
     let mut live = RunSet::default();
     let mut seen = HashSet::new();
     for s in &m.snapshots {
@@ -85,7 +86,7 @@ pub(crate) fn live_chunks_of_all(owner: &Folder, id: ContainerId) -> Result<RunS
         };
         let reader = reader?;
         if let Some(no) = reader.manifest.owner_no(owner.disk) {
-            live = live.union(&live_chunks(&folder, &reader.manifest, id.of(no))?);
+            live = live.union(&live_chunks(&folder, &folder.whole(reader.manifest.clone())?, id.of(no))?);
         }
     }
     Ok(live)

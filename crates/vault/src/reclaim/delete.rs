@@ -31,6 +31,7 @@ use crate::reclaim::leaks;
 use crate::reclaim::released::delete_released;
 use crate::reclaim::sweep::{sweep_unswept, SweepLimits};
 use crate::reclaim::unreferenced::find_dead;
+use crate::manifest::snapshots::whole::Whole;
 use format::PageNo;
 use format::{Manifest, PageAt, Reverse, SnapId, SnapshotEntry, SnapshotState, WriterKind};
 use std::collections::{BTreeSet, HashSet};
@@ -103,14 +104,14 @@ impl Vault {
         let done = disks::begin_on(self, disk, |at| {
             let folder = at.folder.with_reserve(Reserve::Whole);
             let (m, evidence) = load_checked(&folder)?;
-            let judged = judge(&m, rules, clock);
+            let judged = judge(&folder.whole(m.into())?, rules, clock);
             let without_reason = |(s, why): &(SnapshotEntry, Vec<Keeps>)| why.is_empty().then_some(s.id);
             let ids: BTreeSet<SnapId> = judged.iter().filter_map(without_reason).collect();
             report.snapshots = judged;
             if dry_run || ids.is_empty() {
                 return Ok(None);
             }
-            let (m, deleted) = folder.update(|m| mark(m, disk, &ids))?;
+            let (m, deleted) = folder.update_whole(|_, all| mark(all, disk, &ids))?;
             rollback::record(&folder, &m, &evidence);
             Ok(Some((folder, deleted)))
         })?;
@@ -128,9 +129,10 @@ impl Vault {
         let (folder, deleted) = disks::begin_on(self, disk, |at| {
             let folder = at.folder.with_reserve(Reserve::Whole);
             let (_, evidence) = load_checked(&folder)?;
-            let (m, deleted) = folder.update(|m| {
-                let ids: BTreeSet<SnapId> = m.live().map(|s| s.id).collect();
-                mark(m, disk, &ids)
+            let (m, deleted) = folder.update_whole(|_, all| {
+                let live = all.iter().filter(|s| s.state == SnapshotState::Live);
+                let ids: BTreeSet<SnapId> = live.map(|s| s.id).collect();
+                mark(all, disk, &ids)
             })?;
             rollback::record(&folder, &m, &evidence);
             Ok((folder, deleted))
@@ -147,8 +149,8 @@ impl Vault {
             let folder = at.folder.with_reserve(Reserve::Whole);
             // Once: when the swap is tried again, `latest` may be another snapshot.
             let (m, evidence) = load_checked(&folder)?;
-            let ids = find_ids(&m, disk, specs)?;
-            let (m, deleted) = folder.update(|m| mark(m, disk, &ids))?;
+            let ids = find_ids(&folder.whole(m.into())?.snapshots, disk, specs)?;
+            let (m, deleted) = folder.update_whole(|_, all| mark(all, disk, &ids))?;
             rollback::record(&folder, &m, &evidence);
             Ok((folder, deleted))
         })?;
@@ -161,7 +163,7 @@ impl Vault {
         let done = self.reclaim_space(folder, &mut report);
         report.held_up = match report.held_up.take().or(done.err()) {
             // A collection has taken the disk away, with its last snapshot.
-            Some(VaultError::Missing { .. }) if matches!(folder.load_unless_empty(), Ok(None)) => None,
+            Some(VaultError::Missing { .. }) if matches!(folder.load_root_unless_empty(), Ok(None)) => None,
             held_up => held_up,
         };
         self.fill_reserve();
@@ -191,13 +193,24 @@ impl Vault {
         report.freed_bytes = delete_released(folder, Some(session.writer))?;
         compact_folder(&session, COMPACT_AT_DELETION, None)?;
         report.freed_bytes += delete_released(folder, Some(session.writer))?;
-        session.end()?;
+        report.freed_bytes += end(session)?;
         let swept = sweep_unswept(self, folder, SWEEP_AT_DELETION)?;
         report.freed_bytes += swept.freed_bytes;
         report.left_shared = swept.left;
         report.held_up = report.held_up.take().or(swept.held_up);
         Ok(())
     }
+}
+
+/// Ends maintenance. Where no snapshot is left, what waited for its commit record goes at once, and the disk may go.
+/// Returns the bytes freed.
+pub(crate) fn end(session: Session) -> Result<u64> {
+    let folder = session.folder.clone();
+    let (m, ()) = session.commit(|_| Ok(()))?;
+    if m.recent.is_empty() && !m.released.is_empty() {
+        return delete_released(&folder, None);
+    }
+    Ok(0)
 }
 
 /// Leaks of deletions by filters are repaired before they are too many.
@@ -210,7 +223,7 @@ fn repair_if_due(session: &mut Session) -> Result<u64> {
 }
 
 /// Why each snapshot that users see stays.
-fn judge(m: &Manifest, rules: &RetentionRules, clock: Clock<'_>) -> Vec<(SnapshotEntry, Vec<Keeps>)> {
+fn judge(m: &Whole, rules: &RetentionRules, clock: Clock<'_>) -> Vec<(SnapshotEntry, Vec<Keeps>)> {
     let times: Vec<i64> = m.live().map(|s| s.time).collect();
     let judged = m.live().cloned().zip(rules.apply(&times, clock));
     let with_holds = judged.map(|(s, mut why)| {
@@ -221,10 +234,10 @@ fn judge(m: &Manifest, rules: &RetentionRules, clock: Clock<'_>) -> Vec<(Snapsho
 }
 
 /// Step 1.
-fn mark(m: &mut Manifest, disk: &str, ids: &BTreeSet<SnapId>) -> Result<Vec<SnapshotEntry>> {
+fn mark(all: &mut [SnapshotEntry], disk: &str, ids: &BTreeSet<SnapId>) -> Result<Vec<SnapshotEntry>> {
     let mut deleted = Vec::new();
     for id in ids {
-        let s = find_live(m, disk, *id)?;
+        let s = find_live(all, disk, *id)?;
         if s.held {
             let why = format!("{disk}@{id}: is held; `sapwood release` it first");
             return Err(VaultError::Refused(why));
@@ -263,7 +276,7 @@ pub(crate) fn finish_deletions(session: &Session, punch_below: f64) -> Result<us
 
 /// The snapshots marked deleted that can go now, and how many must wait: parents of living backups, and what the
 /// references of such a parent lead through, since its recipe must stay as it is.
-fn deletable(m: &Manifest, parents: &HashSet<SnapId>) -> (BTreeSet<SnapId>, usize) {
+fn deletable(m: &Whole, parents: &HashSet<SnapId>) -> (BTreeSet<SnapId>, usize) {
     let (mut to_delete, mut waiting) = (BTreeSet::new(), 0);
     let mut is_needed = false;
     for s in &m.snapshots {
@@ -280,14 +293,14 @@ fn deletable(m: &Manifest, parents: &HashSet<SnapId>) -> (BTreeSet<SnapId>, usiz
 }
 
 /// Recipes whose references lead through to_delete snapshots, without them: at most one for each row of snapshots to delete.
-fn rewrite_older(session: &Session, m: &Manifest, to_delete: &BTreeSet<SnapId>) -> Result<Vec<Rewritten>> {
+fn rewrite_older(session: &Session, m: &Whole, to_delete: &BTreeSet<SnapId>) -> Result<Vec<Rewritten>> {
     let mut all = Vec::new();
     for (n, s) in m.snapshots.iter().enumerate() {
         let gone = m.snapshots[n + 1..].iter().take_while(|s| to_delete.contains(&s.id)).count();
         if s.reverse != Reverse::Done || gone == 0 || to_delete.contains(&s.id) {
             continue;
         }
-        let mut recipe = RecipeReader::open(&session.folder, m, s)?;
+        let mut recipe = RecipeReader::open(&session.folder, &m.snapshots, s)?;
         let mut root = recipe.root.clone();
         let mut out = PageWriter::new(&session.folder, new_recipe_name(session, s));
         for no in 0..root.pages.len() {

@@ -18,7 +18,7 @@ use crate::manifest::session::{fence_dead, is_alive, is_empty, remove_if_empty, 
 use crate::manifest::vault::Vault;
 use crate::recipe::reference_index::forget_damaged;
 use crate::reclaim::compact::compact_folder;
-use crate::reclaim::delete::finish_deletions;
+use crate::reclaim::delete::{end, finish_deletions};
 use crate::reclaim::gc_report::GcReport;
 use crate::reclaim::leaks;
 use crate::reclaim::orphans::{list_checked, orphans_of, remove_orphans};
@@ -161,7 +161,7 @@ impl Vault {
         for (folder, evidence) in self.listed_folders()?.into_iter().filter(|(f, _)| !named.contains(&f.disk))
         {
             let id = folder.disk;
-            let m = match folder.load_unless_empty() {
+            let m = match folder.load_root_unless_empty() {
                 Ok(Some(m)) => m,
                 // Commit records are all that is left, if anything is.
                 Ok(None) => {
@@ -291,7 +291,7 @@ fn collect_folder(vault: &Vault, folder: &Folder, limits: SweepLimits, report: &
     let folder = &folder.with_reserve(Reserve::Whole);
     // Before a writer is registered: its number may be the one that proves a rollback.
     let listed = list_checked(folder)?;
-    tidy_names(folder, &folder.load()?)?;
+    tidy_names(folder, &folder.load_root()?)?;
     let mut session = Session::begin(folder, WriterKind::Maintenance)?;
     fence_dead(&session)?;
     // Room first: what follows needs some.
@@ -316,7 +316,7 @@ fn collect_folder(vault: &Vault, folder: &Folder, limits: SweepLimits, report: &
     report.freed_bytes += delete_released(folder, Some(session.writer))?;
     report.add_compaction(compact_folder(&session, threshold, None)?);
     report.freed_bytes += delete_released(folder, Some(session.writer))?;
-    session.end()?;
+    report.freed_bytes += end(session)?;
     let swept = sweep_unswept(vault, folder, limits)?;
     report.freed_bytes += swept.freed_bytes;
     report.compacted.containers += swept.compacted;

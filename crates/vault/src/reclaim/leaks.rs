@@ -13,6 +13,7 @@ use crate::recipe::referenced::{memory_of, Reading, Referenced, ENTRY_BYTES, REF
 use crate::reclaim::apply::apply;
 use crate::reclaim::change::Change;
 use crate::reclaim::unreferenced::{Dead, LeakCount};
+use crate::manifest::snapshots::whole::Whole;
 use format::{ContainerId, Manifest, RunSet};
 
 /// Memory for what has leaked, in bytes, but for one container with more.
@@ -42,7 +43,7 @@ pub fn leak_ratio(deletions: u32, misjudged: f64, first: f64, added: f64, snapsh
 }
 
 /// What formula 2 says of a disk as it is. Chunks that a backup adds are counted by their bytes.
-pub(crate) fn estimated(folder: &Folder, m: &Manifest) -> Result<f64> {
+pub(crate) fn estimated(folder: &Folder, m: &Whole) -> Result<f64> {
     if m.by_filter == 0 {
         return Ok(0.0);
     }

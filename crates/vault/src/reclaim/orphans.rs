@@ -7,7 +7,9 @@ use crate::manifest::rollback::Evidence;
 use crate::manifest::session::Session;
 use crate::recipe::stored::recipe_of;
 use crate::reclaim::gc_report::GcReport;
-use format::{names, Manifest, Release, WriterNo};
+use crate::manifest::snapshots::whole::Whole;
+use crate::manifest::snapshots::pages::names_of;
+use format::{names, Release, WriterNo};
 use std::collections::HashSet;
 use store::StoreError;
 
@@ -19,7 +21,7 @@ pub(crate) fn list_checked(folder: &Folder) -> Result<Vec<String>> {
         objects.push(e.name);
         Ok(())
     })?;
-    evidence.check(folder, &folder.load()?)?;
+    evidence.check(folder, &folder.load_root()?)?;
     Ok(objects)
 }
 
@@ -61,7 +63,7 @@ pub(crate) fn orphans_of<'a>(folder: &Folder, listed: &'a [String]) -> Result<Ve
 
 /// Calls `each` for every object below the folder that its manifest names or has yet to delete. A manifest may name any
 /// number of objects that are not there: the names are not kept.
-fn for_each_named(folder: &Folder, m: &Manifest, each: &mut dyn FnMut(&str)) -> Result<()> {
+fn for_each_named(folder: &Folder, m: &Whole, each: &mut dyn FnMut(&str)) -> Result<()> {
     let path = &folder.path;
     for r in &m.released {
         if let Release::Object(name) = &r.what {
@@ -70,6 +72,7 @@ fn for_each_named(folder: &Folder, m: &Manifest, each: &mut dyn FnMut(&str)) -> 
     }
     each(&folder.manifest_name());
     m.pages.iter().for_each(|p| each(&names::page(path, p.writer, p.number)));
+    m.older.iter().flat_map(|at| names_of(folder, at)).for_each(|object| each(object.as_str()));
     m.references.iter().for_each(|r| each(&names::references(path, r.writer, r.number)));
     for s in &m.snapshots {
         each(&names::recipe_root(path, recipe_of(s)));

@@ -6,6 +6,7 @@ use crate::container::dead::read_dead;
 use crate::container::tables::read_table;
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::{list_unswept, Folder};
+use crate::manifest::rollback::{read_record, Evidence};
 use crate::manifest::session::is_alive;
 use format::{
     names, ChunkNo, Codec, ContainerId, DiskId, Manifest, ReaderRecord, Release, RunSet, Table, WriterNo,
@@ -54,7 +55,7 @@ fn oldest_in_use(folder: &Folder, m: &Manifest, own: Option<WriterNo>) -> Result
 
 /// Deletes and punches what the manifest has released and nobody can still be reading. Returns the bytes freed.
 pub(crate) fn delete_released(folder: &Folder, own: Option<WriterNo>) -> Result<u64> {
-    let m = folder.load()?;
+    let m = folder.load_root()?;
     if m.released.is_empty() {
         return Ok(0);
     }
@@ -63,7 +64,17 @@ pub(crate) fn delete_released(folder: &Folder, own: Option<WriterNo>) -> Result<
     let mut freed = 0;
     let mut done = HashSet::new();
     let mut failed = None;
+    let mut recorded = None;
     for r in m.released.iter().filter(|r| r.sequence <= oldest) {
+        if is_snapshot_page(folder, &r.what) {
+            let newest = match recorded {
+                Some(newest) => newest,
+                None => *recorded.insert(newest_record(folder)?),
+            };
+            if newest < r.sequence {
+                continue;
+            }
+        }
         let outcome = match &r.what {
             Release::Object(name) => delete(folder, name),
             // It is listed below.
@@ -93,6 +104,22 @@ pub(crate) fn delete_released(folder: &Folder, own: Option<WriterNo>) -> Result<
         })?;
     }
     failed.map_or(Ok(freed), Err)
+}
+
+/// Whether it is a page of snapshots.
+fn is_snapshot_page(folder: &Folder, what: &Release) -> bool {
+    matches!(what, Release::Object(name) if name.starts_with(&names::snapshot_pages_of(&folder.path)))
+}
+
+/// The sequence of the newest commit record that can be read. `repair` puts a manifest back from it, or from one that is
+/// older only if this one is lost, too: what it names must stay.
+fn newest_record(folder: &Folder) -> Result<u64> {
+    for sequence in Evidence::of_commits(folder)?.commits() {
+        if read_record(folder, sequence).unless_unreadable()?.is_some() {
+            return Ok(sequence);
+        }
+    }
+    Ok(0)
 }
 
 /// The container of another disk that a release is of.

@@ -32,7 +32,7 @@ use crate::reclaim::released::delete_released;
 use crate::reclaim::unreferenced::find_dead;
 use format::{
     ChunkNo, ContainerId, Ordinal, PageAt, PageNo, RecipeName, RecipePage, RecipeRoot, Reference, Reverse,
-    SegmentNo, SegmentRecipe, SnapshotState,
+    SegmentNo, SegmentRecipe, SnapshotEntry, SnapshotState,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 use store::Reserve;
@@ -62,7 +62,7 @@ impl Vault {
     /// `cache`: tables that the backup has read.
     pub(crate) fn reverse(&self, folder: &Folder, policy: &Policy, cache: Cache) -> Result<ReverseReport> {
         let mut report = ReverseReport::default();
-        let pending = |s: &format::SnapshotEntry| s.reverse == Reverse::Pending;
+        let pending = |s: &SnapshotEntry| s.reverse == Reverse::Pending;
         let m = folder.load()?;
         if !m.snapshots.iter().any(pending) {
             return Ok(report);
@@ -124,7 +124,7 @@ fn reverse_one(
     rebuild_at: f64,
     report: &mut ReverseReport,
 ) -> Result<bool> {
-    let m = &view.manifest;
+    let m = view.whole()?;
     let due = m
         .snapshots
         .windows(2)
@@ -139,8 +139,8 @@ fn reverse_one(
     let mut pass = Pass {
         session,
         view,
-        older: RecipeReader::open(&view.folder, m, older)?,
-        newer: RecipeReader::open(&view.folder, m, newer)?,
+        older: RecipeReader::open(&view.folder, &m.snapshots, older)?,
+        newer: RecipeReader::open(&view.folder, &m.snapshots, newer)?,
         damaged: m.damaged.iter().copied().collect(),
         moved: None,
         redirected_chunks: 0,
@@ -150,8 +150,10 @@ fn reverse_one(
         // Cut in another way: nothing of it can be found in the newer one.
         let id = older.id;
         session.swap(|m| {
-            m.snapshots.iter_mut().filter(|s| s.id == id).for_each(|s| s.reverse = Reverse::No);
-            Ok(())
+            m.change_snapshots(|_, all| {
+                all.iter_mut().filter(|s| s.id == id).for_each(|s| s.reverse = Reverse::No);
+                Ok(())
+            })
         })?;
         return Ok(true);
     };

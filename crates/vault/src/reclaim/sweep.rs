@@ -74,7 +74,7 @@ pub(crate) fn sweep_disk(
 
 /// Sweeps containers of the session's folder, and takes them off its list.
 fn sweep_own(vault: &Vault, session: &Session, of: SweepOf, threshold: f64) -> Result<()> {
-    let listed = session.folder.load()?.unswept;
+    let listed = session.folder.load_root()?.unswept;
     let unswept: BTreeSet<ContainerId> = listed.into_iter().filter(|id| id.is_own()).collect();
     let (entries, about_to_be_named) = match of {
         SweepOf::Unswept => candidates(session, Some(&unswept))?,
@@ -134,7 +134,7 @@ pub(crate) struct SweepLimits {
 /// the next deletion of the disk or of their owner does, or `gc`.
 pub(crate) fn sweep_unswept(vault: &Vault, disk: &Folder, limits: SweepLimits) -> Result<SweepReport> {
     let mut report = SweepReport::default();
-    let m = disk.load()?;
+    let m = disk.load_root()?;
     let mut by_owner: BTreeMap<OwnerNo, BTreeSet<ContainerId>> = BTreeMap::new();
     for id in &m.unswept {
         by_owner.entry(id.owner()).or_default().insert(*id);
@@ -177,7 +177,7 @@ pub(crate) fn sweep_unswept(vault: &Vault, disk: &Folder, limits: SweepLimits) -
 /// Whether an owner that a disk counts is no more. Then the next sweep takes its containers off the list.
 fn is_gone(vault: &Vault, m: &Manifest, no: OwnerNo) -> Result<bool> {
     match m.owner(no) {
-        Some(owner) => Ok(vault.folder(owner).load_unless_empty()?.is_none()),
+        Some(owner) => Ok(vault.folder(owner).load_root_unless_empty()?.is_none()),
         None => Ok(true),
     }
 }

@@ -9,8 +9,9 @@ use crate::recipe::filters::Merged;
 use crate::recipe::reference_index::{open_sound, Part};
 use crate::recipe::stored::{read_root, recipe_of, summary_of};
 use crate::reclaim::change::{Change, Rewritten};
+use crate::manifest::snapshots::whole::Whole;
 use format::{
-    ContainerId, Manifest, RecipeName, RecipePageRef, RunSet, SnapId, SnapshotEntry, Summary, Table, WriterNo,
+    ContainerId, RecipeName, RecipePageRef, RunSet, SnapId, SnapshotEntry, Summary, Table, WriterNo,
 };
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -50,7 +51,7 @@ pub(crate) enum LeakCount {
 /// Recipes of remaining snapshots are read newest first, as long as there are candidates that they may reference: a
 /// recipe references no container that a later writer made. Of recipes in the reference index, that is read instead. Each
 /// page's summary is read once, where what is lost fits into memory; otherwise once for each part of it.
-pub(crate) fn find_dead(folder: &Folder, m: &Manifest, change: &Change) -> Result<Dead> {
+pub(crate) fn find_dead(folder: &Folder, m: &Whole, change: &Change) -> Result<Dead> {
     let mut kept = RemainingRecipes::new(folder, m, change)?;
     let lost = lost_pages(folder, m, change, &mut kept)?;
     let listed = Containers::new(folder.clone(), m);
@@ -97,7 +98,7 @@ pub(crate) fn find_dead(folder: &Folder, m: &Manifest, change: &Change) -> Resul
 /// Pages that snapshots lose, and whether they must be readable.
 fn lost_pages(
     folder: &Folder,
-    m: &Manifest,
+    m: &Whole,
     change: &Change,
     kept: &mut RemainingRecipes<'_>,
 ) -> Result<Vec<(RecipePageRef, bool)>> {
@@ -120,7 +121,7 @@ fn lost_pages(
 /// The recipes of the snapshots that stay, read as far as they are needed.
 struct RemainingRecipes<'a> {
     folder: &'a Folder,
-    manifest: &'a Manifest,
+    manifest: &'a Whole,
     /// Newest first: it holds most of what is wanted. Without those that have filters.
     recipes: Vec<RemainingRecipe<'a>>,
     /// Pages of those that were read, and of those with filters.
@@ -153,7 +154,7 @@ impl RemainingRecipe<'_> {
 }
 
 impl<'a> RemainingRecipes<'a> {
-    fn new(folder: &'a Folder, m: &'a Manifest, change: &'a Change) -> Result<RemainingRecipes<'a>> {
+    fn new(folder: &'a Folder, m: &'a Whole, change: &'a Change) -> Result<RemainingRecipes<'a>> {
         let mut kept = RemainingRecipes {
             folder,
             manifest: m,
@@ -176,7 +177,7 @@ impl<'a> RemainingRecipes<'a> {
     }
 
     /// Reads the recipes that most likely share pages with those that change: the ones beside them.
-    fn read_neighbours(&mut self, m: &Manifest, change: &Change) -> Result<()> {
+    fn read_neighbours(&mut self, m: &Whole, change: &Change) -> Result<()> {
         let changes = |s: &SnapshotEntry| {
             change.to_delete.contains(&s.id) || change.rewritten.iter().any(|r| r.id == s.id)
         };

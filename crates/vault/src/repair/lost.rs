@@ -1,7 +1,6 @@
 //! Chunks that stay lost, and the ranges of disks that they hit.
 
 use crate::base::error::{fault, Result};
-use crate::base::snapshot_spec::find_snapshot;
 use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
 use crate::container::view::View;
 use crate::manifest::vault::Vault;
@@ -33,8 +32,8 @@ impl Vault {
     /// What keeps it from looking; `Corrupt` or `Missing` where the recipe's root cannot be read: then nothing can.
     pub fn lost_ranges(&self, disk: &str, spec: &str, lost: &LostChunks) -> Result<Vec<Range<u64>>> {
         let view = self.view_of(disk, TABLE_CACHE_BYTES)?;
-        let entry = find_snapshot(&view.manifest, disk, spec)?.clone();
-        let mut recipe = RecipeReader::open(&view.folder, &view.manifest, &entry)?;
+        let entry = view.find(disk, spec)?.clone();
+        let mut recipe = RecipeReader::open(&view.folder, view.with_newer(entry.id)?, &entry)?;
         let segment_bytes = u64::from(recipe.root.segment_bytes);
         let mut ranges = Ranges { all: Vec::new(), size: entry.size };
         for no in 0..recipe.root.pages.len() as u64 {

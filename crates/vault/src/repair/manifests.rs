@@ -9,8 +9,10 @@ use crate::manifest::folder::Folder;
 use crate::manifest::rollback::{read_record, record, Evidence};
 use crate::recipe::stored::{read_root, recipe_of};
 use crate::recipe::writer::recipes_of;
+use crate::manifest::snapshots::whole::Whole;
 use format::{names, Manifest, Reverse, SnapId, SnapshotState, WriterNo};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use store::StoreError;
 
 /// Puts the manifest of a folder again, if that is necessary. Returns whether it was, and could be done.
@@ -33,19 +35,22 @@ pub(super) fn put_back(folder: &Folder) -> Result<bool> {
     };
     let mut copy = None;
     for sequence in evidence.commits() {
-        copy = read_record(folder, sequence).unless_unreadable()?;
+        // One that names pages which are gone would have none of the snapshots in them.
+        let read = read_record(folder, sequence).and_then(|m| folder.whole(Arc::new(m)));
+        copy = read.unless_unreadable()?;
         if copy.is_some() {
             break;
         }
     }
     // An older manifest is better than an even older copy.
-    let Some(mut m) = copy.filter(|copy| current.as_ref().is_none_or(|m| m.sequence < copy.sequence)) else {
+    let Some(copy) = copy.filter(|copy| current.as_ref().is_none_or(|m| m.sequence < copy.sequence)) else {
         return Ok(false);
     };
-    if is_outdated(folder, &m, &objects) {
+    let mut m = Manifest::clone(copy.root());
+    m.sequence = m.sequence.max(current.map_or(0, |m| m.sequence)).saturating_add(1);
+    if is_outdated(folder, &copy, &objects) {
         newest_recipes(folder, &mut m, &objects)?;
     }
-    m.sequence = m.sequence.max(current.map_or(0, |m| m.sequence)).saturating_add(1);
     if let Some(highest) = evidence.highest_writer() {
         m.next_writer = m.next_writer.max(WriterNo(highest.0.saturating_add(1)));
     }
@@ -63,7 +68,7 @@ pub(super) fn put_back(folder: &Folder) -> Result<bool> {
 }
 
 /// Whether an object that a manifest names is gone: a later one has replaced it.
-fn is_outdated(folder: &Folder, m: &Manifest, objects: &BTreeSet<String>) -> bool {
+fn is_outdated(folder: &Folder, m: &Whole, objects: &BTreeSet<String>) -> bool {
     let path = &folder.path;
     let pages = m.pages.iter().map(|p| names::page(path, p.writer, p.number));
     let roots = m.snapshots.iter().map(|s| names::recipe_root(path, recipe_of(s)));
@@ -79,16 +84,18 @@ fn newest_recipes(folder: &Folder, m: &mut Manifest, objects: &BTreeSet<String>)
         let roots = of_snapshot.filter(|o| o.ends_with(".root"));
         roots.filter_map(|o| names::writer_of(o)).max()
     };
-    m.snapshots.retain(|s| s.state == SnapshotState::Live || newest(s.id).is_some());
-    let last = m.snapshots.last().map(|s| s.id);
-    for s in &mut m.snapshots {
-        let Some(generation) = newest(s.id).filter(|g| *g > s.generation) else { continue };
-        s.generation = generation;
-        let Some(root) = read_root(folder, s).unless_unreadable()? else { continue };
-        s.depends = recipes_of(&root).into_iter().collect();
-        s.indexed = false;
-        // Some of its references may be indirect.
-        s.reverse = if Some(s.id) == last { Reverse::No } else { Reverse::Done };
-    }
-    Ok(())
+    folder.change_snapshots(m, |_, all| {
+        all.retain(|s| s.state == SnapshotState::Live || newest(s.id).is_some());
+        let last = all.last().map(|s| s.id);
+        for s in all {
+            let Some(generation) = newest(s.id).filter(|g| *g > s.generation) else { continue };
+            s.generation = generation;
+            let Some(root) = read_root(folder, s).unless_unreadable()? else { continue };
+            s.depends = recipes_of(&root).into_iter().collect();
+            s.indexed = false;
+            // Some of its references may be indirect.
+            s.reverse = if Some(s.id) == last { Reverse::No } else { Reverse::Done };
+        }
+        Ok(())
+    })
 }

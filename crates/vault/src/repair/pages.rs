@@ -10,6 +10,7 @@ use crate::container::tables::read_table;
 use crate::manifest::folder::{list_names, list_unswept, Folder};
 use crate::manifest::session::Session;
 use crate::recipe::stored::{read_root, summary_of};
+use crate::manifest::snapshots::whole::Whole;
 use format::{names, ContainerEntry, ContainerId, DataName, Manifest, Release, WriterNo};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -101,7 +102,7 @@ impl Objects {
     }
 
     /// All entries of a page that cannot be read.
-    fn entries(&self, folder: &Folder, m: &Manifest, span: Span) -> Result<Vec<ContainerEntry>> {
+    fn entries(&self, folder: &Folder, m: &Whole, span: Span) -> Result<Vec<ContainerEntry>> {
         let ids = self.tables.keys().copied().chain(self.data.iter().map(|d| d.container));
         let ids: BTreeSet<ContainerId> = ids.filter(|id| span.contains(*id)).collect();
         let mut entries = Vec::new();
@@ -142,7 +143,7 @@ impl Objects {
 }
 
 /// The containers of other owners that the snapshots reference. What cannot be read names none.
-fn foreign(folder: &Folder, m: &Manifest, span: Span) -> Result<BTreeSet<ContainerId>> {
+fn foreign(folder: &Folder, m: &Whole, span: Span) -> Result<BTreeSet<ContainerId>> {
     let (mut found, mut seen) = (BTreeSet::new(), HashSet::new());
     for s in &m.snapshots {
         let Some(root) = read_root(folder, s).unless_unreadable()? else { continue };

@@ -27,11 +27,12 @@ pub(super) fn whole_chunks(
         let id = id.of(no);
         let tables = Tables::new(&folder, &reader.manifest, true, TABLE_CACHE_BYTES);
         // What only the newest has in one piece comes first.
-        for entry in reader.manifest.snapshots.iter().rev() {
+        let Some(m) = folder.whole(reader.manifest.clone()).unless_unreadable()? else { continue };
+        for entry in m.snapshots.iter().rev() {
             if proof.left.is_empty() {
                 break;
             }
-            let recipe = RecipeReader::open(&folder, &reader.manifest, entry).unless_unreadable()?;
+            let recipe = RecipeReader::open(&folder, &m.snapshots, entry).unless_unreadable()?;
             if let Some(mut recipe) = recipe {
                 proof.by_recipe(&mut recipe, &tables, id)?;
             }

@@ -20,7 +20,8 @@ use crate::recipe::filters;
 use crate::recipe::stored::{read_page, read_root, read_summary, recipe_of};
 use crate::restore::open_snapshot::OpenSnapshot;
 use crate::restore::read_cache::ReadCache;
-use format::{names, Manifest, SnapshotEntry};
+use crate::manifest::snapshots::whole::Whole;
+use format::{names, SnapshotEntry};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -102,7 +103,7 @@ fn open_copy(
     entry: &SnapshotEntry,
     is_own: bool,
 ) -> Result<Option<OpenSnapshot>> {
-    let disk = if is_own { Some(session.folder.load()?.name) } else { find_copy(from, entry)? };
+    let disk = if is_own { Some(session.folder.load_root()?.name) } else { find_copy(from, entry)? };
     let Some(disk) = disk else { return Ok(None) };
     let spec = entry.id.to_string();
     let open = match from.open_snapshot(&disk, &spec, &ReadCache::new(GROUPS_BYTES)) {
@@ -127,7 +128,7 @@ fn find_copy(from: &Vault, entry: &SnapshotEntry) -> Result<Option<String>> {
 /// How a snapshot was cut, and a recipe most of whose segments are the same.
 fn how(
     session: &Session,
-    m: &Manifest,
+    m: &Whole,
     entry: &SnapshotEntry,
     is_own: bool,
 ) -> Result<(Policy, Option<Parent>)> {
@@ -143,7 +144,7 @@ fn how(
     let own = read_root(folder, entry).unless_unreadable()?;
     for n in by_distance {
         let s = &m.snapshots[n];
-        let Some(reader) = RecipeReader::open(folder, m, s).unless_unreadable()? else { continue };
+        let Some(reader) = RecipeReader::open(folder, &m.snapshots, s).unless_unreadable()? else { continue };
         let is_same = |cut: (u32, &str)| cut == (reader.root.segment_bytes, reader.root.chunking.as_str());
         let is_like = match &own {
             Some(root) => is_same((root.segment_bytes, &root.chunking)),
@@ -164,7 +165,7 @@ fn how(
     }
     // What is read through this recipe itself is where it says, damaged or not.
     let (reader, damaged) = if is_own {
-        (Some(RecipeReader::open(folder, m, entry)?), HashSet::new())
+        (Some(RecipeReader::open(folder, &m.snapshots, entry)?), HashSet::new())
     } else {
         (neighbours.pop(), m.damaged.iter().copied().collect())
     };

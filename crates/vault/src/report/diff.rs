@@ -52,14 +52,14 @@ impl Vault {
             return Ok([old.1.into(), new.1.into()]);
         }
         let m = self.disk(old.0)?.load()?;
-        let find = |spec| Ok::<_, VaultError>(find_snapshot(&m, old.0, spec)?.id.to_string());
+        let find = |spec| Ok::<_, VaultError>(find_snapshot(&m.snapshots, old.0, spec)?.id.to_string());
         Ok([find(old.1)?, find(new.1)?])
     }
 
     fn side(&self, (disk, spec): (&str, &str)) -> Result<Side> {
         let view = self.view_of(disk, TABLE_CACHE_BYTES)?;
-        let entry = find_snapshot(&view.manifest, disk, spec)?.clone();
-        let recipe = RecipeReader::open(&view.folder, &view.manifest, &entry).map_err(|e| view.explain(e))?;
+        let entry = view.find(disk, spec)?.clone();
+        let recipe = RecipeReader::open(&view.folder, view.with_newer(entry.id)?, &entry).map_err(|e| view.explain(e))?;
         Ok(Side { view, entry, recipe })
     }
 }

@@ -6,11 +6,12 @@
 
 use crate::base::error::{damage_line, fault, Result, VaultError};
 use crate::manifest::disks;
-use crate::manifest::hold::held_for;
+use crate::manifest::snapshots::hold::held_for;
 use crate::manifest::session::is_alive;
 use crate::manifest::vault::{now, Vault};
 use crate::report::verifications::{DiskVerification, LastVerifications};
-use format::{names, Manifest, SessionRecord, SnapshotEntry, Token};
+use crate::manifest::snapshots::whole::Whole;
+use format::{names, SessionRecord, SnapshotEntry, Token};
 use std::collections::HashMap;
 
 const WEEK_SECONDS: i64 = 7 * 86_400;
@@ -165,7 +166,7 @@ impl Vault {
 
 impl Health {
     /// Adds what the snapshots of a disk stored in the last two weeks.
-    fn count_weeks(&mut self, m: &Manifest, now: i64) {
+    fn count_weeks(&mut self, m: &Whole, now: i64) {
         for s in m.live() {
             match now.saturating_sub(s.time).div_euclid(WEEK_SECONDS) {
                 0 => self.stored_week_bytes += s.stored_bytes,
@@ -177,14 +178,14 @@ impl Health {
 }
 
 impl HeldFor {
-    fn of(disk: &str, m: &Manifest) -> Vec<HeldFor> {
+    fn of(disk: &str, m: &Whole) -> Vec<HeldFor> {
         let held = m.live().filter_map(|s| Some((s.id, held_for(s)?)));
         held.map(|(id, what)| HeldFor { snapshot: format!("{disk}@{id}"), what: what.into() }).collect()
     }
 }
 
 impl DiskHealth {
-    fn of(name: &str, m: &Manifest, last: &LastVerifications) -> DiskHealth {
+    fn of(name: &str, m: &Whole, last: &LastVerifications) -> DiskHealth {
         DiskHealth {
             name: name.to_owned(),
             snapshots: m.live().count() as u64,

@@ -37,7 +37,7 @@ pub(crate) fn walk(
     snapshot: &SnapshotEntry,
     mut each: impl FnMut(u64, u64, ContainerId),
 ) -> Result<Fragmentation> {
-    let mut recipe = RecipeReader::open(&view.folder, &view.manifest, snapshot)?;
+    let mut recipe = RecipeReader::open(&view.folder, view.with_newer(snapshot.id)?, snapshot)?;
     let mut out = Fragmentation { runs: count_runs(&mut recipe)?, ..Fragmentation::default() };
     let mut containers: HashSet<ContainerId> = HashSet::new();
     let mut groups: HashSet<(ContainerId, GroupNo)> = HashSet::new();
@@ -97,16 +97,16 @@ pub(crate) fn ages(
     writers: &BTreeMap<Option<WriterNo>, u64>,
     view: &View,
     own: WriterNo,
-) -> Vec<(Option<WriterNo>, Age)> {
+) -> Result<Vec<(Option<WriterNo>, Age)>> {
     let mut all: Vec<Option<WriterNo>> = writers.keys().copied().collect();
-    all.extend(view.manifest.snapshots.iter().map(|s| s.made_by).filter(|w| *w <= own).map(Some));
+    let whole = view.whole()?;
+    all.extend(whole.snapshots.iter().map(|s| s.made_by).filter(|w| *w <= own).map(Some));
     all.sort_unstable_by(|a, b| b.cmp(a));
     all.dedup();
-    let snapshot = |w: Option<WriterNo>| view.manifest.live().find(|s| Some(s.made_by) == w).map(|s| s.id);
+    let snapshot = |w: Option<WriterNo>| whole.live().find(|s| Some(s.made_by) == w).map(|s| s.id);
     let numbered = all.into_iter().enumerate();
-    numbered
-        .filter_map(|(age, w)| {
-            writers.get(&w).map(|bytes| (w, Age { age, snapshot: snapshot(w), bytes: *bytes }))
-        })
-        .collect()
+    let ages = numbered.filter_map(|(age, w)| {
+        writers.get(&w).map(|bytes| (w, Age { age, snapshot: snapshot(w), bytes: *bytes }))
+    });
+    Ok(ages.collect())
 }

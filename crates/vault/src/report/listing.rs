@@ -4,7 +4,8 @@ use crate::base::error::{damage_line, fault, Result};
 use crate::base::snapshot_spec::{by_time, find_snapshot};
 use crate::manifest::disks;
 use crate::manifest::vault::Vault;
-use format::{DiskId, Manifest, SnapshotEntry};
+use crate::manifest::snapshots::whole::Whole;
+use format::{DiskId, SnapshotEntry};
 
 /// One snapshot as users see it.
 #[derive(Clone, Debug)]
@@ -59,7 +60,7 @@ impl Vault {
 impl Vault {
     /// The snapshot that `spec` names, as for [`Vault::restore`].
     pub fn find(&self, disk: &str, spec: &str) -> Result<SnapshotEntry> {
-        disks::begin_on(self, disk, |at| Ok(find_snapshot(&at.folder.load()?, disk, spec)?.clone()))
+        disks::begin_on(self, disk, |at| Ok(find_snapshot(&at.folder.load()?.snapshots, disk, spec)?.clone()))
     }
 
     /// The names of all disks, in order; and damage that may hide others.
@@ -74,8 +75,8 @@ impl Vault {
 }
 
 impl Listing {
-    fn add(&mut self, disk: &str, m: &Manifest) {
-        let all = by_time(m).into_iter();
+    fn add(&mut self, disk: &str, m: &Whole) {
+        let all = by_time(&m.snapshots).into_iter();
         self.snapshots.extend(all.map(|s| SnapshotInfo {
             disk: disk.into(),
             disk_id: m.disk,

@@ -1,7 +1,6 @@
 //! A map of a snapshot: for each cell of the disk, which backup wrote most of it.
 
 use crate::base::error::Result;
-use crate::base::snapshot_spec::find_snapshot;
 use crate::container::tables::TABLE_CACHE_BYTES;
 use crate::manifest::vault::Vault;
 use crate::report::layout::{ages, walk, Age, Fragmentation};
@@ -44,7 +43,7 @@ impl Vault {
     /// The map of a snapshot in at most `cells` cells.
     pub fn map(&self, disk: &str, spec: &str, cells: usize) -> Result<Map> {
         let view = self.view_of(disk, TABLE_CACHE_BYTES)?;
-        let snapshot = find_snapshot(&view.manifest, disk, spec)?.clone();
+        let snapshot = view.find(disk, spec)?.clone();
         let cell_bytes = snapshot.size.div_ceil(cells.max(1) as u64).next_multiple_of(4096).max(4096);
         let count = snapshot.size.div_ceil(cell_bytes) as usize;
         let mut by_cell: Vec<BTreeMap<Option<WriterNo>, u64>> = vec![BTreeMap::new(); count];
@@ -61,7 +60,7 @@ impl Vault {
                 at = next;
             }
         })?;
-        let numbered = ages(&by_writer, &view, snapshot.made_by);
+        let numbered = ages(&by_writer, &view, snapshot.made_by)?;
         let age_of: BTreeMap<Option<WriterNo>, usize> = numbered.iter().map(|(w, a)| (*w, a.age)).collect();
         let cell = |writers: BTreeMap<Option<WriterNo>, u64>| {
             let most = writers.iter().max_by_key(|(_, bytes)| **bytes).and_then(|(w, _)| age_of.get(w));

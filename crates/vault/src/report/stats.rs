@@ -7,7 +7,8 @@ use crate::manifest::disks::{self, DiskAt};
 use crate::manifest::folder::Folder;
 use crate::manifest::vault::Vault;
 use crate::report::layout::{walk, Fragmentation};
-use format::{names, ContainerId, Manifest, OwnerNo};
+use crate::manifest::snapshots::whole::Whole;
+use format::{names, ContainerId, OwnerNo};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Bytes of a folder's objects by kind.
@@ -156,7 +157,7 @@ impl Vault {
     /// Where the newest snapshot of a disk lies; `None` if there is none, or if it is damaged.
     pub fn newest_stats(&self, disk: &str) -> Result<Option<NewestStats>> {
         let view = self.view_of(disk, TABLE_CACHE_BYTES)?;
-        let Some(newest) = view.manifest.newest() else { return Ok(None) };
+        let Some(newest) = view.whole()?.newest() else { return Ok(None) };
         let mut by_owner: BTreeMap<OwnerNo, u64> = BTreeMap::new();
         let add = |_, bytes, id: ContainerId| *by_owner.entry(id.owner()).or_default() += bytes;
         let Some(fragmentation) = walk(&view, newest, add).unless_damaged()? else { return Ok(None) };
@@ -192,7 +193,7 @@ fn name_of(folder: &Folder) -> String {
         return "the popular set".into();
     }
     match folder.load() {
-        Ok(m) if m.live().next().is_some() => m.name,
+        Ok(m) if m.live().next().is_some() => m.name.clone(),
         Ok(m) => format!("{}, whose snapshots are deleted", m.name),
         Err(_) => folder.path.trim_end_matches('/').into(),
     }
@@ -213,7 +214,7 @@ fn disk_stats(at: &DiskAt) -> Result<DiskStats> {
     }
 }
 
-fn count(at: &DiskAt, m: &Manifest) -> Result<DiskStats> {
+fn count(at: &DiskAt, m: &Whole) -> Result<DiskStats> {
     let mut d = DiskStats {
         name: at.name.clone(),
         snapshots: m.live().count() as u64,

@@ -8,6 +8,7 @@ use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
 use crate::manifest::vault::Vault;
 use crate::recipe::chain::RecipeReader;
+use crate::manifest::snapshots::whole::Whole;
 use format::{ChunkNo, ContainerEntry, ContainerId, DiskId, Manifest, Reference, SnapshotEntry};
 use std::ops::Range;
 
@@ -33,7 +34,9 @@ impl Vault {
     /// # Errors
     /// `NotFound` where there is no such disk.
     pub fn disk_chunks(&self, disk: &str) -> Result<DiskChunks> {
-        Ok(DiskChunks(self.view_of(disk, TABLE_CACHE_BYTES)?))
+        let view = self.view_of(disk, TABLE_CACHE_BYTES)?;
+        view.whole()?;
+        Ok(DiskChunks(view))
     }
 
     /// The containers of the popular set, in the order of their ids.
@@ -60,7 +63,8 @@ impl DiskChunks {
 
     /// The snapshots, oldest first.
     pub fn snapshots(&self) -> impl Iterator<Item = &SnapshotEntry> {
-        self.0.manifest.live()
+        // They have been read when this was made.
+        self.0.whole().into_iter().flat_map(Whole::live)
     }
 
     /// Calls `each` with the container and the numbers of every run of chunks that a snapshot references, in the order of
@@ -70,8 +74,7 @@ impl DiskChunks {
         snapshot: &SnapshotEntry,
         each: &mut dyn FnMut(ContainerId, Range<u32>),
     ) -> Result<()> {
-        let View { folder, manifest, .. } = &self.0;
-        let mut recipe = RecipeReader::open(folder, manifest, snapshot)?;
+        let mut recipe = RecipeReader::open(&self.0.folder, self.0.with_newer(snapshot.id)?, snapshot)?;
         for no in recipe.page_numbers() {
             let Some(page) = recipe.page(no)? else { continue };
             for r in page.segments.iter().flat_map(|(_, s)| &s.references) {

@@ -6,7 +6,6 @@
 //!    its first byte is returned.
 
 use crate::base::error::{Result, VaultError};
-use crate::base::snapshot_spec::find_snapshot;
 use crate::base::threads::cores;
 use crate::container::group_cache::{GroupKey, OpenGroup};
 use crate::container::tables::{TableName, Tables};
@@ -42,7 +41,7 @@ struct Shared {
     view: View,
     disk: String,
     /// Index of the snapshot in the manifest.
-    at: usize,
+    entry: SnapshotEntry,
     size: u64,
     segment_bytes: u64,
     recipe: Mutex<RecipeReader>,
@@ -79,13 +78,13 @@ impl Vault {
         let opening = cache.begin();
         let mut view = self.view_of_with(disk, &cache.tables)?;
         opening.share_manifest(&mut view);
-        let entry = find_snapshot(&view.manifest, disk, spec)?;
+        let entry = view.find(disk, spec)?.clone();
         let (id, size) = (entry.id, entry.size);
-        let recipe = RecipeReader::open_with(&cache.recipes, &view.folder, &view.manifest, entry);
+        let recipe = RecipeReader::open_with(&cache.recipes, &view.folder, view.with_newer(id)?, &entry);
         let recipe = recipe.map_err(|e| view.explain(e))?;
         let opened = opening.end(&format!("{disk}@{id}"), &view, &recipe)?;
         let shared = Arc::new(Shared {
-            at: view.manifest.snapshots.iter().position(|s| s.id == id).unwrap_or(0),
+            entry,
             size,
             segment_bytes: u64::from(recipe.root.segment_bytes),
             recipe: Mutex::new(recipe),
@@ -122,7 +121,7 @@ impl OpenSnapshot {
 
     /// The snapshot.
     pub fn entry(&self) -> &SnapshotEntry {
-        &self.shared.view.manifest.snapshots[self.shared.at]
+        &self.shared.entry
     }
 
     /// Fills `buf` from `offset` on. Beyond the end of the disk is an error.

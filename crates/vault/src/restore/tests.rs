@@ -84,10 +84,10 @@ fn an_owner_may_write_its_containers_anew_while_others_are_restored() {
     let folder = crate::manifest::disks::one(&vault, "all/x").unwrap().folder;
     // Room for one owner's lists, and for one table.
     let view = vault.view_with(&folder, Cache::with_budgets(0, 0)).unwrap();
-    let snapshot = view.manifest.newest().unwrap();
+    let snapshot = view.whole().unwrap().newest().unwrap();
     let restored = Memory::default();
     let names = |view: &View| -> Vec<TableName> {
-        let mut recipe = RecipeReader::open(&view.folder, &view.manifest, snapshot).unwrap();
+        let mut recipe = RecipeReader::open(&view.folder, view.with_newer(snapshot.id).unwrap(), snapshot).unwrap();
         plan(&mut recipe, &view.tables, 0, snapshot.size).unwrap().containers
     };
     let before = names(&view);

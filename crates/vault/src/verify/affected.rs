@@ -40,7 +40,7 @@ pub(super) fn attribute(
         .filter(|(_, disk)| is_bad(disk))
         .collect();
     let lacks_owners = view.manifest.owners.iter().any(|disk| others.gone.has(disk));
-    let snapshots = &view.manifest.snapshots;
+    let snapshots = &view.whole()?.snapshots;
     let is_live = |s: &SnapshotEntry| s.state == SnapshotState::Live;
     let name = |no: usize| format!("{disk}@{}", snapshots[no].id);
     if !(recipes.bad_pages.is_empty() && own.bad.is_empty() && bad_others.is_empty()) || lacks_owners {

@@ -114,7 +114,7 @@ pub(super) fn descend(
             }
             each(Step {
                 no,
-                entry: &view.manifest.snapshots[no],
+                entry: &view.whole()?.snapshots[no],
                 level: level.as_ref(),
                 newer: newer.as_ref().and_then(|n| n.as_ref().ok()),
                 is_first_band: from == 0,
@@ -148,7 +148,7 @@ type Newer<'n> = Option<&'n std::result::Result<Level, Fault>>;
 impl Descent<'_> {
     /// Resolves the recipe of a snapshot.
     fn level(&mut self, no: usize, newer: Newer<'_>) -> Result<Level> {
-        let entry = &self.view.manifest.snapshots[no];
+        let entry = &self.view.whole()?.snapshots[no];
         let root = read_root(&self.view.folder, entry)?;
         self.pages = self.pages.max(root.pages.len());
         let mut level = Level { no, root, band: self.band.clone(), pages: Vec::new() };
@@ -217,7 +217,8 @@ impl Descent<'_> {
         page: &RecipePage,
         newer: &Level,
     ) -> Result<RecipePage> {
-        let (view, entry) = (self.view, &self.view.manifest.snapshots[newer.no]);
+        let (view, all) = (self.view, &self.view.whole()?.snapshots);
+        let entry = &all[newer.no];
         let (folder, path) = (&view.folder, &view.folder.path);
         let of_newer = || names::recipe_root(path, recipe_of(entry));
         let mut beyond = None;
@@ -226,7 +227,7 @@ impl Descent<'_> {
             if !newer.band.contains(&of_page) {
                 // In another band: followed to the end of its chain.
                 if beyond.is_none() {
-                    beyond = Some(RecipeReader::open_with(self.cache, folder, &view.manifest, entry)?);
+                    beyond = Some(RecipeReader::open_with(self.cache, folder, all, entry)?);
                 }
                 let page = beyond.as_mut().map_or(Ok(None), |b| b.page(no.page()))?;
                 return Ok(Place::Here(page, of_newer()));

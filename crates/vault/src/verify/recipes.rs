@@ -105,7 +105,7 @@ impl<'a> RecipeCheck<'a> {
     pub fn snapshots(&mut self, wanted: &BTreeSet<usize>, progress: &Progress) -> Result<()> {
         let (Some(&oldest), Some(&newest)) = (wanted.first(), wanted.last()) else { return Ok(()) };
         let (view, cache) = (self.view, RecipeCache::default());
-        let top = end_of_chain(&view.manifest.snapshots, newest);
+        let top = end_of_chain(&view.whole()?.snapshots, newest);
         // Whether the snapshot before was looked at, and what was wrong with its traced pages.
         let (mut newer_checked, mut newer_bad) = (false, HashMap::new());
         descend(view, &cache, (top, oldest), &mut |step| {

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 
 /// Looks at every part. What it says of recipes that are there no longer does not matter. Returns how many parts there are.
 pub(super) fn check(view: &View, found: &mut Findings, progress: &Progress) -> Result<u64> {
-    let m = &view.manifest;
+    let m = view.whole()?;
     let snapshots: HashMap<RecipeName, &SnapshotEntry> =
         m.snapshots.iter().map(|s| (recipe_of(s), s)).collect();
     for at in &m.references {

@@ -40,7 +40,8 @@ pub fn check(f: &Fixture, kind: Kind, object: &str, how: &Harm, what: &str) {
         | Kind::Commit
         | Kind::Filter
         | Kind::Manifest
-        | Kind::ContainerPage => {
+        | Kind::ContainerPage
+        | Kind::SnapshotPage => {
             assert!(alone.after.is_empty() || is_newer(&alone), "{what}: {:?}", alone.after);
         }
         // The other vault has all snapshots.

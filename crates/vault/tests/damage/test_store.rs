@@ -30,7 +30,8 @@ impl TestStore {
     }
 
     pub fn vault(&self) -> vault::Result<Vault> {
-        Vault::open(Arc::new(self.open()))
+        // So few that the disks have pages of snapshots.
+        Ok(Vault::open(Arc::new(self.open()))?.with_recent_max(1))
     }
 
     pub fn find(&self, object: &str) -> Option<Vec<u8>> {

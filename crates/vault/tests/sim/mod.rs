@@ -128,11 +128,14 @@ pub struct World {
     pub dies_silently: bool,
 }
 
+/// So few that small disks have pages of snapshots.
+const RECENT_MAX: usize = 2;
+
 impl World {
     pub fn new(seed: u64, policy: Policy) -> Self {
         let fs = SimFs::new(seed);
         let store = SimStore::create_on(fs.clone()).unwrap();
-        let vault = Vault::init(Arc::new(store), &policy).unwrap();
+        let vault = Vault::init(Arc::new(store), &policy).unwrap().with_recent_max(RECENT_MAX);
         let disks = BTreeMap::from([("a/x", Arc::new(Vec::new())), ("b/x", Arc::new(Vec::new()))]);
         let (acknowledged, doubtful, begun) = Default::default();
         World { fs, policy, vault, disks, acknowledged, doubtful, begun, dies_silently: false }
@@ -266,7 +269,8 @@ impl World {
     /// After a stop: the power comes back, or only the processes died.
     pub fn come_back(&mut self, power_cut: bool) {
         self.fs = if power_cut { self.fs.crash() } else { self.fs.restart() };
-        self.vault = Vault::open(Arc::new(SimStore::open_on(self.fs.clone()).unwrap())).unwrap();
+        let vault = Vault::open(Arc::new(SimStore::open_on(self.fs.clone()).unwrap())).unwrap();
+        self.vault = vault.with_recent_max(RECENT_MAX);
     }
 
     /// Every acknowledged snapshot is there and equal; nothing else is, but for what was under way.

@@ -42,7 +42,7 @@ pub fn create(store: &MemoryStore, vault: VaultId, snapshots: u32, changing: usi
             let old = SnapId(u64::from(n));
             writer.recipe(old, WriterNo(n), &before, Some(&disk));
         }
-        manifest.snapshots.push(entry(SnapId(u64::from(n) + 1), WriterNo(n + 1), n + 1 < snapshots));
+        manifest.recent.push(entry(SnapId(u64::from(n) + 1), WriterNo(n + 1), n + 1 < snapshots));
     }
     writer.recipe(SnapId(u64::from(snapshots)), WriterNo(snapshots), &disk, None);
     for (number, of_page) in entries.chunks(CONTAINERS_PER_PAGE).enumerate() {

@@ -54,7 +54,10 @@ pub(crate) fn extend(session: &Session, at_least: usize) -> Result<()> {
     session.swap(|m| {
         m.references.retain(|r| !gone.contains(r));
         m.references.extend(fresh);
-        m.snapshots.iter_mut().filter(|s| looked_at.contains(&recipe_of(s))).for_each(|s| s.indexed = true);
+        m.change_snapshots(|_, all| {
+            all.iter_mut().filter(|s| looked_at.contains(&recipe_of(s))).for_each(|s| s.indexed = true);
+            Ok(())
+        })?;
         for part in &joined {
             release_object(m, part.name.clone());
         }
@@ -65,7 +68,7 @@ pub(crate) fn extend(session: &Session, at_least: usize) -> Result<()> {
 
 /// Takes the parts of the index away that cannot be opened. Returns how many there were.
 pub(crate) fn forget_damaged(session: &Session) -> Result<u64> {
-    let m = session.folder.load()?;
+    let m = session.folder.load_root()?;
     let mut damaged = Vec::new();
     for at in &m.references {
         match Part::open(&session.folder, at) {
@@ -81,7 +84,7 @@ pub(crate) fn forget_damaged(session: &Session) -> Result<u64> {
 
 /// Takes the whole index away.
 pub(crate) fn forget_all(session: &Session) -> Result<()> {
-    let all = session.folder.load()?.references;
+    let all = session.folder.load_root()?.references;
     if all.is_empty() {
         return Ok(());
     }
@@ -95,13 +98,16 @@ fn forget(session: &Session, parts: &[Part]) -> Result<()> {
 /// What was in these parts waits to be put into others.
 fn forget_parts(session: &Session, gone: &[IndexRef]) -> Result<()> {
     let folder = &session.folder;
-    let mut m = folder.load()?;
+    let mut m = folder.load_root()?;
     m.references.retain(|r| !gone.contains(r));
     let sound = open_sound(folder, &m)?;
     let covered: HashSet<RecipeName> = sound.iter().flat_map(|p| p.footer.recipes.iter().copied()).collect();
     session.swap(|m| {
         m.references.retain(|r| !gone.contains(r));
-        m.snapshots.iter_mut().for_each(|s| s.indexed = s.indexed && covered.contains(&recipe_of(s)));
+        m.change_snapshots(|_, all| {
+            all.iter_mut().for_each(|s| s.indexed = s.indexed && covered.contains(&recipe_of(s)));
+            Ok(())
+        })?;
         for r in gone {
             release_object(m, names::references(&folder.path, r.writer, r.number));
         }

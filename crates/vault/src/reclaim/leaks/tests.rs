@@ -79,7 +79,7 @@ fn a_repair_in_parts_finds_the_same_as_one_at_once() {
         // The oldest snapshot goes, and all that it alone had leaks.
         session
             .swap(|m| {
-                m.snapshots.remove(0);
+                m.recent.remove(0);
                 m.by_filter = 1;
                 Ok(())
             })

@@ -47,7 +47,7 @@ pub(super) fn candidates(
     session: &Session,
     only: Option<&BTreeSet<ContainerId>>,
 ) -> Result<(Vec<ContainerEntry>, Vec<ContainerEntry>)> {
-    let m = session.folder.load()?;
+    let m = session.folder.load_root()?;
     let writers: HashSet<_> = m.writers.iter().map(|w| w.no).collect();
     let found = Containers::new(session.folder.clone(), &m).select(only, |e| !e.is_foreign())?;
     Ok(found.into_iter().partition(|e| !writers.contains(&e.id.writer())))
@@ -226,7 +226,7 @@ fn take_referenced_by(
     };
     // An older manifest does not know what newer snapshots reference.
     evidence.check(disk, &view.manifest)?;
-    let m = &view.manifest;
+    let m = view.whole()?;
     let Some(no) = m.owner_no(owner.disk) else {
         looked.stale.extend(recorded.iter().map(|w| (*w, disk.disk)));
         return Ok(());

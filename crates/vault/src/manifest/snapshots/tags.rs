@@ -19,9 +19,9 @@ impl Vault {
         disks::begin_on(self, disk, |at| {
             // Once: when the swap is tried again, `latest` may be another snapshot.
             let (m, evidence) = load_checked(&at.folder)?;
-            let id = find_snapshot(&m, disk, spec)?.id;
-            let (m, entry) = at.folder.update(|m| {
-                let entry = find_live(m, disk, id)?;
+            let id = find_snapshot(&at.folder.whole(m.into())?.snapshots, disk, spec)?.id;
+            let (m, entry) = at.folder.update_whole(|_, all| {
+                let entry = find_live(all, disk, id)?;
                 entry.tags.retain(|(name, _)| !changes.contains_key(name));
                 let set = changes.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
                 entry.tags.extend(set);

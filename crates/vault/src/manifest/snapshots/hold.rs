@@ -52,12 +52,12 @@ impl Vault {
             let folder = &at.folder.with_reserve(Reserve::Whole);
             // Once: when the swap is tried again, `latest` may be another snapshot.
             let (m, evidence) = load_checked(folder)?;
-            let found = find_snapshot(&m, disk, spec)?.clone();
+            let found = find_snapshot(&folder.whole(m.into())?.snapshots, disk, spec)?.clone();
             if !is_needed(&found) {
                 return Ok((found, false));
             }
-            let (m, (entry, changed)) = folder.update(|m| {
-                let entry = find_live(m, disk, found.id)?;
+            let (m, (entry, changed)) = folder.update_whole(|_, all| {
+                let entry = find_live(all, disk, found.id)?;
                 let is_needed = is_needed(entry);
                 if is_needed {
                     change(entry);
