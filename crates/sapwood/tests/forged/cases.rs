@@ -6,7 +6,7 @@ use format::{
     DataName, DeadLog, DiskId, Group, Hook, HooksFooter, IndexRef, Kind, Ordinal, OwnerNo, PageAt, PageRef,
     RecipeName, RecipePage, RecipePageRef, Reference, ReferenceBlock, ReferenceEntry, ReferenceFooter,
     Release, Released, Reverse, RunSet, SegmentNo, SegmentRecipe, SnapId, SnapshotEntry, SnapshotPage,
-    SnapshotPageRef, Summary, Table, TableIndex, Token, Writer, WriterKind, WriterNo, DATA_FOOTER_BYTES, HOOK_BYTES,
+    SnapshotPageRef, SnapshotState, Summary, Table, TableIndex, Token, Writer, WriterKind, WriterNo, DATA_FOOTER_BYTES, HOOK_BYTES,
 };
 
 /// One thing that is wrong with a vault.
@@ -583,7 +583,7 @@ pub const CASES: &[Case] = &[
 const CHUNKS: u32 = 1 << 19;
 
 fn newest(v: &Vault) -> SnapshotEntry {
-    v.manifest().newest().unwrap().clone()
+    v.manifest().recent.into_iter().rfind(|s| s.state == SnapshotState::Live).unwrap()
 }
 
 /// A container that is not there.
