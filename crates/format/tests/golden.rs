@@ -8,8 +8,8 @@ mod samples;
 use format::{
     decode_frame, encode_mark, Bloom, ClaimRecord, ContainerPage, Context, DataFooter, DataHeader, DeadLog,
     HooksFooter, Kind, Malformed, Manifest, NameRecord, PopularSet, ReaderRecord, RecipePage, RecipeRoot,
-    ReferenceBlock, ReferenceFooter, RetiringRecord, SessionRecord, SnapshotPage, Summary, Table,
-    VaultFile, VaultId, Verifications, HOOK_BYTES,
+    ReferenceBlock, ReferenceFooter, RetiringRecord, SessionRecord, SnapshotPage, Summary, Table, VaultFile,
+    VaultId, Verifications, HOOK_BYTES,
 };
 use std::fmt::Debug;
 use std::path::PathBuf;

@@ -25,7 +25,7 @@ mod references;
 mod remember;
 mod snapshot_pages;
 
-use crate::base::error::{fault, Result, VaultError};
+use crate::base::error::{fault, Result, UnlessDamaged, VaultError};
 use crate::base::progress::Progress;
 use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
 use crate::lookup::popular::newest_set;
@@ -201,15 +201,20 @@ impl Verification<'_> {
             Err(e) => {
                 let (object, why) = fault(e)?;
                 let manifest = own.found.add(&object, &why);
-                for s in affected::of_unreadable_disk(at)? {
+                let root = at.folder.load_root().unless_unreadable()?;
+                if let Some(m) = &root {
+                    self.report.objects_checked += snapshot_pages(&at.folder, m, &mut own.found)?;
+                }
+                // Those that the manifest itself has can be restored where only a page of older ones is lost.
+                let recent = root.map_or(Vec::new(), |m| m.recent);
+                for s in affected::of_unreadable_disk(at, &recent)? {
                     own.found.affects(manifest, &s);
                 }
                 self.looked.push(CheckedDisk::at(at.folder.disk, &at.name, None));
                 return self.conclude(at, own, false);
             }
         };
-        let asked =
-            snapshot.map(|spec| view.find(&at.name, spec)).transpose()?.map(|s| s.id);
+        let asked = snapshot.map(|spec| view.find(&at.name, spec)).transpose()?.map(|s| s.id);
         let is_wanted = |s: &SnapshotEntry| match asked {
             Some(id) => s.id == id,
             None => s.state == SnapshotState::Live,
@@ -222,7 +227,7 @@ impl Verification<'_> {
             }
         }
         self.commit_record(&at.folder, view.manifest.sequence, &evidence, &mut own)?;
-        self.report.objects_checked += snapshot_pages(&view, &mut own.found)?;
+        self.report.objects_checked += snapshot_pages(&view.folder, &view.manifest, &mut own.found)?;
         let all = view.whole()?.snapshots.iter().enumerate();
         let wanted: BTreeSet<usize> = all.filter(|(_, s)| is_wanted(s)).map(|(no, _)| no).collect();
         self.report.snapshots += wanted.len() as u64;

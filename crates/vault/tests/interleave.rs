@@ -264,7 +264,10 @@ fn nest(policy: Policy, [first, second, third]: [Work; 3], at: (u64, u64)) -> (u
             let store = SimStore::open_on(world.fs.process()).unwrap();
             let store = Between::new(store, at.1, 0, Box::new(innermost));
             let operations = store.operations();
-            let vault = Vault::open(Arc::new(store)).unwrap().with_recent_max(1).with_patience(Duration::from_millis(1));
+            let vault = Vault::open(Arc::new(store))
+                .unwrap()
+                .with_recent_max(1)
+                .with_patience(Duration::from_millis(1));
             if let Err(e) = world.carry_out(&vault, second) {
                 assert!(world.may_fail(second, &e, &[first, third]), "{second:?}: {e}");
             }
@@ -606,7 +609,8 @@ fn beside_a_pass(policy: Policy, at: u64) -> u64 {
     };
     let store = Between::new(SimStore::open_on(world.fs.process()).unwrap(), at, 0, Box::new(meanwhile));
     let operations = store.operations();
-    let vault = Vault::open(Arc::new(store)).unwrap().with_recent_max(1).with_patience(Duration::from_millis(1));
+    let vault =
+        Vault::open(Arc::new(store)).unwrap().with_recent_max(1).with_patience(Duration::from_millis(1));
     let options = BackupOptions { policy: Some(policy), ..BackupOptions::default() };
     match vault.backup("a/x", Box::new(Bytes(content(6))), &options, &Progress::default()) {
         // The other one has begun before this one's session.

@@ -290,9 +290,8 @@ fn objects_of_later_sessions_prove_it() {
         }
         // The other folder has a commit record again, and replaced pages that waited for it are deleted.
         let of_root = format::names::folder_of(&older.0).unwrap();
-        let stays = |o: &String| {
-            !o.contains("/commits/") && (!o.contains("/snapshots/") || o.starts_with(of_root))
-        };
+        let stays =
+            |o: &String| !o.contains("/commits/") && (!o.contains("/snapshots/") || o.starts_with(of_root));
         let after: BTreeSet<_> = world.state().0.into_iter().filter(stays).collect();
         assert_eq!(after, before.0.into_iter().filter(stays).collect());
         world.put_back(&newer);

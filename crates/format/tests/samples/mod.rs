@@ -7,8 +7,9 @@ use format::{
     DataHeader, DataName, DeadLog, DiskId, Group, Hook, HooksFooter, IndexRef, Manifest, NameRecord, Ordinal,
     OwnerNo, PageAt, PageRef, PopularSet, ReaderRecord, RecipeName, RecipePage, RecipePageRef, RecipeRoot,
     Reference, ReferenceBlock, ReferenceEntry, ReferenceFooter, Release, Released, RetiringRecord, Reverse,
-    RunSet, SegmentNo, SegmentRecipe, SessionRecord, SnapId, SnapshotEntry, SnapshotPage, SnapshotPageRef, SnapshotState, Table, TableIndex,
-    Token, VaultFile, VaultId, Verification, Verifications, Writer, WriterKind, WriterNo,
+    RunSet, SegmentNo, SegmentRecipe, SessionRecord, SnapId, SnapshotEntry, SnapshotPage, SnapshotPageRef,
+    SnapshotState, Table, TableIndex, Token, VaultFile, VaultId, Verification, Verifications, Writer,
+    WriterKind, WriterNo,
 };
 
 pub fn container(owner: OwnerNo, number: u32) -> ContainerId {
@@ -63,7 +64,13 @@ pub fn manifests() -> Vec<Manifest> {
         ],
         recent: vec![snapshot(1, None), snapshot(2, Some(SnapId(1)))],
         older: vec![
-            SnapshotPageRef { writer: WriterNo(2), number: 7, entries: 900, bytes: 250_000, latest: 1_795_000_000 },
+            SnapshotPageRef {
+                writer: WriterNo(2),
+                number: 7,
+                entries: 900,
+                bytes: 250_000,
+                latest: 1_795_000_000,
+            },
             SnapshotPageRef::of(&snapshot_page(), WriterNo(3), 300),
         ],
         changed: vec![snapshot(4, None)],

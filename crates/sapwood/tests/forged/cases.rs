@@ -6,7 +6,8 @@ use format::{
     DataName, DeadLog, DiskId, Group, Hook, HooksFooter, IndexRef, Kind, Ordinal, OwnerNo, PageAt, PageRef,
     RecipeName, RecipePage, RecipePageRef, Reference, ReferenceBlock, ReferenceEntry, ReferenceFooter,
     Release, Released, Reverse, RunSet, SegmentNo, SegmentRecipe, SnapId, SnapshotEntry, SnapshotPage,
-    SnapshotPageRef, SnapshotState, Summary, Table, TableIndex, Token, Writer, WriterKind, WriterNo, DATA_FOOTER_BYTES, HOOK_BYTES,
+    SnapshotPageRef, SnapshotState, Summary, Table, TableIndex, Token, Writer, WriterKind, WriterNo,
+    DATA_FOOTER_BYTES, HOOK_BYTES,
 };
 
 /// One thing that is wrong with a vault.

@@ -9,7 +9,11 @@ use std::collections::BTreeSet;
 const CANDIDATES_MAX: usize = 8;
 
 /// The snapshot of a disk that `spec` names. `all` are all its snapshots.
-pub(crate) fn find_snapshot<'a>(all: &'a [SnapshotEntry], disk: &str, spec: &str) -> Result<&'a SnapshotEntry> {
+pub(crate) fn find_snapshot<'a>(
+    all: &'a [SnapshotEntry],
+    disk: &str,
+    spec: &str,
+) -> Result<&'a SnapshotEntry> {
     let none = |why: String| VaultError::NotFound {
         what: format!("{disk}@{spec}: {why}; `sapwood snapshots {disk}` lists what there is"),
     };

@@ -75,7 +75,8 @@ impl View {
 
     /// Whether what is missing or wrong may have been deleted while it was read.
     pub fn may_have_lost(&self) -> bool {
-        let has_changed = || self.folder.load_root().map_or(true, |m| m.sequence != self.reader.manifest.sequence);
+        let has_changed =
+            || self.folder.load_root().map_or(true, |m| m.sequence != self.reader.manifest.sequence);
         let own = !self.reader.is_held() && has_changed();
         own || self.tables.may_have_lost()
     }

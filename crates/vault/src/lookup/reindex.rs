@@ -10,10 +10,10 @@ use crate::manifest::container_table::Containers;
 use crate::manifest::folder::{list_names, Folder};
 use crate::manifest::reader::Reader;
 use crate::manifest::session::Session;
+use crate::manifest::snapshots::whole::Whole;
 use crate::manifest::vault::Vault;
 use crate::recipe::reference_index::{extend, forget_all};
 use crate::recipe::stored::{read_page, read_root};
-use crate::manifest::snapshots::whole::Whole;
 use format::{names, ContainerId, DiskId, Hook, Manifest, SnapshotEntry, WriterKind, WriterNo};
 use std::collections::HashSet;
 

@@ -8,10 +8,10 @@ use crate::base::policy::Policy;
 use crate::container::tables::Tables;
 use crate::lookup::parent::Parent;
 use crate::manifest::session::Session;
-use std::sync::Arc;
 use format::{SegmentNo, SnapshotEntry};
 use image::{Changes, Source};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// What is known of the changes since a snapshot.
 #[derive(Clone, Debug)]

@@ -9,8 +9,8 @@ use crate::base::error::{fault, Fault, Result, VaultError};
 use crate::manifest::folder::list_names;
 use crate::manifest::folder::Folder;
 use crate::manifest::session::is_empty;
-use crate::manifest::vault::Vault;
 use crate::manifest::snapshots::whole::Whole;
+use crate::manifest::vault::Vault;
 use format::{names, DiskId, WriterNo};
 use std::collections::{BTreeMap, BTreeSet};
 

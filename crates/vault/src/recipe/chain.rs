@@ -9,8 +9,8 @@ use crate::manifest::folder::Folder;
 use crate::recipe::cache::{CachedPage, ReaderNo, RecipeCache, ROOTS_BYTES};
 use crate::recipe::stored::{read_page, read_root, read_summary, recipe_of};
 use format::{
-    names, ChunkNo, Ordinal, PageAt, PageNo, RecipeName, RecipePage, RecipePageRef, RecipeRoot,
-    Reference, Reverse, SegmentNo, SegmentRecipe, SnapshotEntry, Summary,
+    names, ChunkNo, Ordinal, PageAt, PageNo, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference,
+    Reverse, SegmentNo, SegmentRecipe, SnapshotEntry, Summary,
 };
 use std::borrow::Cow;
 use std::ops::RangeInclusive;

@@ -3,8 +3,8 @@
 
 use crate::base::error::{Result, VaultError};
 use crate::manifest::folder::Folder;
-use crate::recipe::stored::{read_root, summary_of};
 use crate::manifest::snapshots::whole::Whole;
+use crate::recipe::stored::{read_root, summary_of};
 use format::{ContainerId, RunSet, Table};
 use std::collections::{BTreeMap, HashSet};
 

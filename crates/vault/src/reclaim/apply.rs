@@ -6,12 +6,12 @@ use crate::container::dead::read_dead;
 use crate::manifest::container_table::{release_data, Containers, Edits};
 use crate::manifest::folder::{list_unswept, release, release_object, Folder};
 use crate::manifest::session::Session;
+use crate::manifest::snapshots::whole::Whole;
 use crate::recipe::stored::recipe_of;
 use crate::reclaim::change::{remove_new_recipe, Change};
 use crate::reclaim::dead_list::mark_dead;
 use crate::reclaim::retiring::RetiringLease;
 use crate::reclaim::unreferenced::{Dead, LeakCount};
-use crate::manifest::snapshots::whole::Whole;
 use format::{
     names, ContainerId, Manifest, RecipeName, Release, RunSet, SnapId, SnapshotEntry, SnapshotState, WriterNo,
 };

@@ -7,8 +7,8 @@ use crate::lookup::referrers;
 use crate::manifest::folder::Folder;
 use crate::manifest::reader::Reader;
 use crate::manifest::session::Session;
-use crate::recipe::stored::{read_root, summary_of};
 use crate::manifest::snapshots::whole::Whole;
+use crate::recipe::stored::{read_root, summary_of};
 use format::{names, ContainerEntry, ContainerId, DeadLog, Release, RunSet};
 use std::collections::HashSet;
 

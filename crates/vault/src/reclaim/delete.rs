@@ -21,6 +21,7 @@ use crate::manifest::disks;
 use crate::manifest::folder::Folder;
 use crate::manifest::rollback::{self, load_checked};
 use crate::manifest::session::{is_alive, remove_if_empty, Session};
+use crate::manifest::snapshots::whole::Whole;
 use crate::manifest::vault::Vault;
 use crate::recipe::chain::{RecipeReader, Unlinked};
 use crate::recipe::writer::PageWriter;
@@ -31,7 +32,6 @@ use crate::reclaim::leaks;
 use crate::reclaim::released::delete_released;
 use crate::reclaim::sweep::{sweep_unswept, SweepLimits};
 use crate::reclaim::unreferenced::find_dead;
-use crate::manifest::snapshots::whole::Whole;
 use format::PageNo;
 use format::{Manifest, PageAt, Reverse, SnapId, SnapshotEntry, SnapshotState, WriterKind};
 use std::collections::{BTreeSet, HashSet};
@@ -103,8 +103,8 @@ impl Vault {
         let mut report = RetainReport::default();
         let done = disks::begin_on(self, disk, |at| {
             let folder = at.folder.with_reserve(Reserve::Whole);
-            let (m, evidence) = load_checked(&folder)?;
-            let judged = judge(&folder.whole(m.into())?, rules, clock);
+            let (m, evidence) = folder.load_checked()?;
+            let judged = judge(&m, rules, clock);
             let without_reason = |(s, why): &(SnapshotEntry, Vec<Keeps>)| why.is_empty().then_some(s.id);
             let ids: BTreeSet<SnapId> = judged.iter().filter_map(without_reason).collect();
             report.snapshots = judged;
@@ -148,8 +148,8 @@ impl Vault {
         let (folder, deleted) = disks::begin_on(self, disk, |at| {
             let folder = at.folder.with_reserve(Reserve::Whole);
             // Once: when the swap is tried again, `latest` may be another snapshot.
-            let (m, evidence) = load_checked(&folder)?;
-            let ids = find_ids(&folder.whole(m.into())?.snapshots, disk, specs)?;
+            let (m, evidence) = folder.load_checked()?;
+            let ids = find_ids(&m.snapshots, disk, specs)?;
             let (m, deleted) = folder.update_whole(|_, all| mark(all, disk, &ids))?;
             rollback::record(&folder, &m, &evidence);
             Ok((folder, deleted))

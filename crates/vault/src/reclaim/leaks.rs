@@ -8,12 +8,12 @@ use crate::container::tables::read_table;
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
 use crate::manifest::session::Session;
+use crate::manifest::snapshots::whole::Whole;
 use crate::recipe::filters;
 use crate::recipe::referenced::{memory_of, Reading, Referenced, ENTRY_BYTES, REFERENCED_BYTES};
 use crate::reclaim::apply::apply;
 use crate::reclaim::change::Change;
 use crate::reclaim::unreferenced::{Dead, LeakCount};
-use crate::manifest::snapshots::whole::Whole;
 use format::{ContainerId, Manifest, RunSet};
 
 /// Memory for what has leaked, in bytes, but for one container with more.

@@ -4,12 +4,12 @@ use crate::base::error::Result;
 use crate::base::error::UnlessDamaged;
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
+use crate::manifest::snapshots::whole::Whole;
 use crate::recipe::filters;
 use crate::recipe::filters::Merged;
 use crate::recipe::reference_index::{open_sound, Part};
 use crate::recipe::stored::{read_root, recipe_of, summary_of};
 use crate::reclaim::change::{Change, Rewritten};
-use crate::manifest::snapshots::whole::Whole;
 use format::{
     ContainerId, RecipeName, RecipePageRef, RunSet, SnapId, SnapshotEntry, Summary, Table, WriterNo,
 };

@@ -7,9 +7,9 @@
 use crate::base::error::{fault, Result, UnlessDamaged, VaultError};
 use crate::manifest::folder::Folder;
 use crate::manifest::rollback::{read_record, record, Evidence};
+use crate::manifest::snapshots::whole::Whole;
 use crate::recipe::stored::{read_root, recipe_of};
 use crate::recipe::writer::recipes_of;
-use crate::manifest::snapshots::whole::Whole;
 use format::{names, Manifest, Reverse, SnapId, SnapshotState, WriterNo};
 use std::collections::BTreeSet;
 use std::sync::Arc;

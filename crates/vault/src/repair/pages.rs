@@ -9,8 +9,8 @@ use crate::base::error::{Result, UnlessDamaged, VaultError};
 use crate::container::tables::read_table;
 use crate::manifest::folder::{list_names, list_unswept, Folder};
 use crate::manifest::session::Session;
-use crate::recipe::stored::{read_root, summary_of};
 use crate::manifest::snapshots::whole::Whole;
+use crate::recipe::stored::{read_root, summary_of};
 use format::{names, ContainerEntry, ContainerId, DataName, Manifest, Release, WriterNo};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 

@@ -59,7 +59,8 @@ impl Vault {
     fn side(&self, (disk, spec): (&str, &str)) -> Result<Side> {
         let view = self.view_of(disk, TABLE_CACHE_BYTES)?;
         let entry = view.find(disk, spec)?.clone();
-        let recipe = RecipeReader::open(&view.folder, view.with_newer(entry.id)?, &entry).map_err(|e| view.explain(e))?;
+        let recipe = RecipeReader::open(&view.folder, view.with_newer(entry.id)?, &entry)
+            .map_err(|e| view.explain(e))?;
         Ok(Side { view, entry, recipe })
     }
 }

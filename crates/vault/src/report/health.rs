@@ -6,11 +6,11 @@
 
 use crate::base::error::{damage_line, fault, Result, VaultError};
 use crate::manifest::disks;
-use crate::manifest::snapshots::hold::held_for;
 use crate::manifest::session::is_alive;
+use crate::manifest::snapshots::hold::held_for;
+use crate::manifest::snapshots::whole::Whole;
 use crate::manifest::vault::{now, Vault};
 use crate::report::verifications::{DiskVerification, LastVerifications};
-use crate::manifest::snapshots::whole::Whole;
 use format::{names, SessionRecord, SnapshotEntry, Token};
 use std::collections::HashMap;
 

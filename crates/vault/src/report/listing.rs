@@ -1,10 +1,10 @@
 //! Lists snapshots.
 
 use crate::base::error::{damage_line, fault, Result};
-use crate::base::snapshot_spec::{by_time, find_snapshot};
+use crate::base::snapshot_spec::by_time;
 use crate::manifest::disks;
-use crate::manifest::vault::Vault;
 use crate::manifest::snapshots::whole::Whole;
+use crate::manifest::vault::Vault;
 use format::{DiskId, SnapshotEntry};
 
 /// One snapshot as users see it.
@@ -60,7 +60,7 @@ impl Vault {
 impl Vault {
     /// The snapshot that `spec` names, as for [`Vault::restore`].
     pub fn find(&self, disk: &str, spec: &str) -> Result<SnapshotEntry> {
-        disks::begin_on(self, disk, |at| Ok(find_snapshot(&at.folder.load()?.snapshots, disk, spec)?.clone()))
+        disks::begin_on(self, disk, |at| at.folder.find_now(disk, spec))
     }
 
     /// The names of all disks, in order; and damage that may hide others.

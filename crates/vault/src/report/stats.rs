@@ -5,9 +5,9 @@ use crate::container::tables::TABLE_CACHE_BYTES;
 use crate::manifest::container_table::Containers;
 use crate::manifest::disks::{self, DiskAt};
 use crate::manifest::folder::Folder;
+use crate::manifest::snapshots::whole::Whole;
 use crate::manifest::vault::Vault;
 use crate::report::layout::{walk, Fragmentation};
-use crate::manifest::snapshots::whole::Whole;
 use format::{names, ContainerId, OwnerNo};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

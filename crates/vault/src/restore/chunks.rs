@@ -6,9 +6,9 @@ use crate::container::tables::TABLE_CACHE_BYTES;
 use crate::container::view::View;
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
+use crate::manifest::snapshots::whole::Whole;
 use crate::manifest::vault::Vault;
 use crate::recipe::chain::RecipeReader;
-use crate::manifest::snapshots::whole::Whole;
 use format::{ChunkNo, ContainerEntry, ContainerId, DiskId, Manifest, Reference, SnapshotEntry};
 use std::ops::Range;
 

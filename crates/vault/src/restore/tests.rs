@@ -87,7 +87,8 @@ fn an_owner_may_write_its_containers_anew_while_others_are_restored() {
     let snapshot = view.whole().unwrap().newest().unwrap();
     let restored = Memory::default();
     let names = |view: &View| -> Vec<TableName> {
-        let mut recipe = RecipeReader::open(&view.folder, view.with_newer(snapshot.id).unwrap(), snapshot).unwrap();
+        let mut recipe =
+            RecipeReader::open(&view.folder, view.with_newer(snapshot.id).unwrap(), snapshot).unwrap();
         plan(&mut recipe, &view.tables, 0, snapshot.size).unwrap().containers
     };
     let before = names(&view);

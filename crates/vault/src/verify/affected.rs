@@ -130,6 +130,10 @@ fn summary_of(folder: &Folder, at: &RecipePageRef) -> Result<Option<Summary>> {
 }
 
 /// The snapshots of a disk whose manifest cannot be read, as far as its recipes tell.
-pub(super) fn of_unreadable_disk(at: &DiskAt) -> Result<Vec<String>> {
-    Ok(at.recipes()?.into_keys().map(|id| format!("{}@{id}", at.name)).collect())
+pub(super) fn of_unreadable_disk(at: &DiskAt, recent: &[SnapshotEntry]) -> Result<Vec<String>> {
+    let mut recipes = at.recipes()?;
+    for s in recent {
+        recipes.remove(&s.id.to_string());
+    }
+    Ok(recipes.into_keys().map(|id| format!("{}@{id}", at.name)).collect())
 }

@@ -2,18 +2,25 @@
 
 use super::findings::Findings;
 use crate::base::error::{fault, Result};
-use crate::container::view::View;
+use crate::manifest::folder::Folder;
 use crate::manifest::snapshots::pages::names_of;
+use format::Manifest;
 
-/// Reads both objects of each page, one of which could be read for the view. Returns how many there are.
-pub(super) fn snapshot_pages(view: &View, found: &mut Findings) -> Result<u64> {
+/// Reads both objects of each page. Returns how many there are.
+pub(super) fn snapshot_pages(folder: &Folder, m: &Manifest, found: &mut Findings) -> Result<u64> {
     let mut objects = 0;
-    for at in &view.manifest.older {
-        for object in names_of(&view.folder, at) {
+    for at in &m.older {
+        let mut faults = Vec::new();
+        for object in names_of(folder, at) {
             objects += 1;
-            let Err(e) = view.folder.read_snapshot_page(at, &object) else { continue };
-            let (object, why) = fault(e)?;
-            found.add(&object, &format!("{why}; its copy is whole, `sapwood repair` puts both again"));
+            if let Err(e) = folder.read_snapshot_page(at, &object) {
+                faults.push(fault(e)?);
+            }
+        }
+        let is_healed = faults.len() == 1;
+        for (object, why) in faults {
+            let remedy = "; the other copy is whole, `sapwood repair` puts both again";
+            found.add(&object, &format!("{why}{}", if is_healed { remedy } else { "" }));
         }
     }
     Ok(objects)

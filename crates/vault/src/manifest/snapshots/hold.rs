@@ -3,9 +3,9 @@
 //! A user holds it, or something that needs it and says what it is ([`HELD_FOR`]).
 
 use crate::base::error::Result;
-use crate::base::snapshot_spec::{find_live, find_snapshot};
+use crate::base::snapshot_spec::find_live;
 use crate::manifest::disks;
-use crate::manifest::rollback::{self, load_checked};
+use crate::manifest::rollback;
 use crate::manifest::vault::Vault;
 use format::SnapshotEntry;
 use store::Reserve;
@@ -51,8 +51,7 @@ impl Vault {
         disks::begin_on(self, disk, |at| {
             let folder = &at.folder.with_reserve(Reserve::Whole);
             // Once: when the swap is tried again, `latest` may be another snapshot.
-            let (m, evidence) = load_checked(folder)?;
-            let found = find_snapshot(&folder.whole(m.into())?.snapshots, disk, spec)?.clone();
+            let (found, evidence) = folder.find_checked(disk, spec)?;
             if !is_needed(&found) {
                 return Ok((found, false));
             }

@@ -1,9 +1,9 @@
 //! Tags of snapshots.
 
 use crate::base::error::Result;
-use crate::base::snapshot_spec::{find_live, find_snapshot};
+use crate::base::snapshot_spec::find_live;
 use crate::manifest::disks;
-use crate::manifest::rollback::{self, load_checked};
+use crate::manifest::rollback;
 use crate::manifest::vault::Vault;
 use format::SnapshotEntry;
 use std::collections::BTreeMap;
@@ -18,10 +18,9 @@ impl Vault {
     ) -> Result<SnapshotEntry> {
         disks::begin_on(self, disk, |at| {
             // Once: when the swap is tried again, `latest` may be another snapshot.
-            let (m, evidence) = load_checked(&at.folder)?;
-            let id = find_snapshot(&at.folder.whole(m.into())?.snapshots, disk, spec)?.id;
+            let (found, evidence) = at.folder.find_checked(disk, spec)?;
             let (m, entry) = at.folder.update_whole(|_, all| {
-                let entry = find_live(all, disk, id)?;
+                let entry = find_live(all, disk, found.id)?;
                 entry.tags.retain(|(name, _)| !changes.contains_key(name));
                 let set = changes.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
                 entry.tags.extend(set);

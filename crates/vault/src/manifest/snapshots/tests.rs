@@ -6,10 +6,10 @@ use crate::manifest::session::Session;
 use crate::manifest::snapshots::pages::names_of;
 use crate::reclaim::released::delete_released;
 use crate::{Vault, BALANCED};
-use format::{Release, Reverse, SnapId, SnapshotEntry, SnapshotState, WriterKind, WriterNo};
+use format::{Manifest, Release, Reverse, SnapId, SnapshotEntry, SnapshotState, WriterKind, WriterNo};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{SimFs, SimStore};
 
@@ -73,6 +73,7 @@ impl World {
                 Ok(())
             })
             .unwrap();
+        delete_released(&self.folder, None).unwrap();
         self.all.extend(fresh);
         self.recorded = self.all.clone();
     }
@@ -124,8 +125,7 @@ impl World {
             assert!(recorded.snapshots == self.recorded, "{when}: the record differs");
         }
         let m = self.folder.load_root().unwrap();
-        let mut named: BTreeSet<String> =
-            m.older.iter().flat_map(|at| names_of(&self.folder, at)).collect();
+        let mut named: BTreeSet<String> = m.older.iter().flat_map(|at| names_of(&self.folder, at)).collect();
         named.extend(m.released.into_iter().filter_map(|r| match r.what {
             Release::Object(name) => Some(name),
             _ => None,
@@ -151,8 +151,7 @@ fn the_snapshots_are_those_of_a_plain_list() {
         let mut w = World::new(seed, [1, 2, 4, 32][seed as usize % 4]);
         for step in 0..40 {
             let count = w.all.len();
-            let ids: BTreeSet<SnapId> =
-                w.all.iter().filter(|_| rng.random_bool(0.1)).map(|s| s.id).collect();
+            let ids: BTreeSet<SnapId> = w.all.iter().filter(|_| rng.random_bool(0.1)).map(|s| s.id).collect();
             let place = rng.random_range(0..count.max(1));
             match rng.random_range(0..12) {
                 0..=4 => w.commit(rng.random_range(1..4)),
@@ -236,4 +235,59 @@ fn no_list_without_a_page() {
     let now = w.folder.load_root().unwrap();
     assert_eq!(now.snapshot_count(), 40);
     assert_eq!(now.older[0], m.older[0]);
+}
+
+/// What a backup and a deletion put of the manifest does not grow with the number of snapshots: bytes, and operations of
+/// the store. Before, each of the three writings of a backup had all entries.
+#[test]
+fn what_is_put_does_not_grow_with_the_snapshots() {
+    let objects = |w: &World| {
+        let mut all = BTreeMap::new();
+        let mut add = |e: store::Entry| {
+            all.insert(e.name, e.len);
+            Ok(())
+        };
+        w.folder.store.list(&w.folder.path, &mut add).unwrap();
+        all
+    };
+    // Of so many: bytes in objects that were put, the manifest once more for each swap but the last, and operations.
+    let measure = |w: &mut World, times: u64, swaps: u64, work: &dyn Fn(&mut World)| {
+        let (mut bytes, mut ops) = (0, 0);
+        for _ in 0..times {
+            let (before, began) = (objects(w), w.fs.op_count());
+            let manifest = w.folder.manifest_name();
+            work(w);
+            ops += w.fs.op_count() - began;
+            let is_new = |name: &String| !before.contains_key(name) || *name == manifest;
+            let now = objects(w);
+            bytes += now.iter().filter(|(name, _)| is_new(name)).map(|(_, len)| len).sum::<u64>();
+            bytes += (swaps - 1) * now[&manifest];
+        }
+        (bytes / times, ops / times)
+    };
+    let mut seen = Vec::new();
+    for n in [10, 1000, 10_000] {
+        let mut w = World::new(n, 32);
+        while (w.all.len() as u64) < n {
+            w.commit(10);
+        }
+        let backup = measure(&mut w, 64, 2, &|w| w.commit(1));
+        let deletion = measure(&mut w, 64, 4, &|w| {
+            let gone = w.all[5].id;
+            w.update(|all| all[5].state = SnapshotState::Deleted);
+            w.maintain(|all| all.retain(|s| s.id != gone));
+        });
+        let m = w.folder.load().unwrap();
+        let whole = Manifest { recent: m.snapshots.clone(), ..Manifest::new(m.disk, &m.name) };
+        let before = 3 * whole.encode(w.folder.context("x")).len() as u64;
+        println!(
+            "{n} snapshots: a backup puts {} bytes in {} operations ({before} bytes before), a deletion {} in {}",
+            backup.0, backup.1, deletion.0, deletion.1
+        );
+        seen.push((backup, deletion));
+    }
+    for (backup, deletion) in seen {
+        // Pages that are joined or put again count in full.
+        assert!(backup.0 < 16 << 10 && deletion.0 < 32 << 10, "{backup:?} {deletion:?}");
+    }
 }

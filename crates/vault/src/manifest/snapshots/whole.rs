@@ -3,7 +3,9 @@
 //! There is no partial list: where a page cannot be read, there is an error.
 
 use crate::base::error::{Result, VaultError};
+use crate::base::snapshot_spec::{find_recent, find_snapshot};
 use crate::manifest::folder::{release_object, Folder};
+use crate::manifest::rollback::{load_checked, Evidence};
 use crate::manifest::snapshots::pages::names_of;
 use format::{names, Manifest, SnapId, SnapshotEntry, SnapshotPage, SnapshotState};
 use std::borrow::Cow;
@@ -58,9 +60,7 @@ impl Folder {
 
     /// The same of a folder that may be coming or going, as [`Folder::load_root_unless_empty`].
     pub fn load_unless_empty(&self) -> Result<Option<Whole>> {
-        self.again_if_replaced(|| {
-            self.load_root_unless_empty()?.map(|m| self.whole(Arc::new(m))).transpose()
-        })
+        self.again_if_replaced(|| self.load_root_unless_empty()?.map(|m| self.whole(Arc::new(m))).transpose())
     }
 
     /// Who reads without a lease, or changes without a session, may find pages deleted that a newer manifest does not name.
@@ -108,6 +108,37 @@ impl Folder {
             None if !m.older.is_empty() => Ok(self.whole(Arc::new(m.clone()))?.newest().cloned()),
             recent => Ok(recent.cloned()),
         }
+    }
+
+    /// The manifest as it is now with all snapshots, and the commit records before it; an error where these prove that it was
+    /// rolled back.
+    pub fn load_checked(&self) -> Result<(Whole, Evidence)> {
+        self.again_if_replaced(|| {
+            let (m, evidence) = load_checked(self)?;
+            Ok((self.whole(Arc::new(m))?, evidence))
+        })
+    }
+
+    /// The snapshot that `spec` names now.
+    pub fn find_now(&self, disk: &str, spec: &str) -> Result<SnapshotEntry> {
+        self.again_if_replaced(|| self.find(self.load_root()?, disk, spec))
+    }
+
+    /// The same, where the manifest was not rolled back.
+    pub fn find_checked(&self, disk: &str, spec: &str) -> Result<(SnapshotEntry, Evidence)> {
+        self.again_if_replaced(|| {
+            let (m, evidence) = load_checked(self)?;
+            Ok((self.find(m, disk, spec)?, evidence))
+        })
+    }
+
+    /// The snapshot that `spec` names. No page is read where it is surely a recent one.
+    fn find(&self, m: Manifest, disk: &str, spec: &str) -> Result<SnapshotEntry> {
+        let older = m.older.iter().map(|at| at.latest).max();
+        if let Some(recent) = find_recent(&m.recent, older, spec) {
+            return Ok(recent.clone());
+        }
+        find_snapshot(&self.whole(Arc::new(m))?.snapshots, disk, spec).cloned()
     }
 
     /// Snapshots of which one is that of `id`, and all newer ones. No page is read where it is a recent one.
