@@ -24,8 +24,8 @@ mod samples;
 mod walk;
 use samples::{
     bloom, claim, container_page, data_header, dead_log, hooks, manifests, name_record, popular_set,
-    reader_record, recipe_page, recipe_root, reference_block, reference_footer, retiring, session, snapshot_page, tables,
-    vault_file, verifications,
+    reader_record, recipe_page, recipe_root, reference_block, reference_footer, retiring, session,
+    snapshot_page, tables, vault_file, verifications,
 };
 
 fn main() {

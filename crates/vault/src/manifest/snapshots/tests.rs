@@ -215,9 +215,9 @@ fn no_list_without_a_page() {
     w.folder.store.delete(&copy).unwrap();
     let folder = w.reopened();
     assert!(folder.load().unwrap_err().is_damage());
-    assert!(folder.update_whole(|_, all| Ok(all.clear())).unwrap_err().is_damage());
+    assert!(folder.update_whole(|_, all| Ok(std::mem::take(all))).unwrap_err().is_damage());
     let session = Session::begin(&folder, WriterKind::Maintenance).unwrap();
-    assert!(session.swap(|m| m.change_snapshots(|_, all| Ok(all.clear()))).unwrap_err().is_damage());
+    assert!(session.swap(|m| m.change_snapshots(|_, all| Ok(std::mem::take(all)))).unwrap_err().is_damage());
     // Backups go on, and the manifest keeps what it cannot fold.
     drop(session);
     w.folder = folder;
