@@ -222,7 +222,7 @@ impl Verification<'_> {
         if let Err(e) = evidence.check(&at.folder, &view.manifest) {
             let (object, why) = fault(e)?;
             let rolled_back = own.found.add(&object, &why);
-            for s in unlisted(at, view.whole()?)? {
+            for s in unlisted(at, &view.manifest, &view.whole()?.snapshots)? {
                 own.found.affects(rolled_back, &s);
             }
         }

@@ -9,9 +9,8 @@ use crate::base::error::{fault, Fault, Result, VaultError};
 use crate::manifest::folder::list_names;
 use crate::manifest::folder::Folder;
 use crate::manifest::session::is_empty;
-use crate::manifest::snapshots::whole::Whole;
 use crate::manifest::vault::Vault;
-use format::{names, DiskId, WriterNo};
+use format::{names, DiskId, Manifest, SnapshotEntry, WriterNo};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A disk to look at.
@@ -392,11 +391,11 @@ impl Vault {
 
 /// The snapshots that a manifest which was rolled back no longer lists, as far as recipes tell: those of sessions that
 /// it does not know, or does not know to have ended.
-pub(crate) fn unlisted(at: &DiskAt, m: &Whole) -> Result<Vec<String>> {
+pub(crate) fn unlisted(at: &DiskAt, m: &Manifest, all: &[SnapshotEntry]) -> Result<Vec<String>> {
     let mut recipes = at.recipes()?;
     recipes.retain(|id, writer| {
         let unknown = *writer >= m.next_writer || m.writers.iter().any(|w| w.no == *writer);
-        unknown && !m.snapshots.iter().any(|s| s.id.to_string() == *id)
+        unknown && !all.iter().any(|s| s.id.to_string() == *id)
     });
     Ok(recipes.into_keys().map(|id| format!("{}@{id}", at.name)).collect())
 }
