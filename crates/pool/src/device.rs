@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -56,7 +57,8 @@ impl FileDevice {
     fn lock(file: File, path: &Path) -> io::Result<Self> {
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
             rustix::io::Errno::WOULDBLOCK => {
-                io::Error::new(io::ErrorKind::ResourceBusy, "in use by another process")
+                let holder = format!("in use by {}", store::lock_holder(file.as_fd()));
+                io::Error::new(io::ErrorKind::ResourceBusy, holder)
             }
             other => other.into(),
         })?;

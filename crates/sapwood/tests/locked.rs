@@ -76,7 +76,7 @@ fn waiting_for_a_lock_of_the_store_ends() {
         [&["hold", "vm/disk@latest"][..], &["backup", "vm/disk", &source], &["delete", "vm/disk@latest"]]
     {
         let args = [&["--lock-wait", "1"], args].concat();
-        bench.fails(&args, REFUSED, &["locked", &me, &host()]);
+        bench.fails(&args, REFUSED, &["locked", &me, &host(), "since 2"]);
     }
     // Who waits longer is told whom for, and goes on when the lock is free.
     let mut command = bench.command(&["--lock-wait", "600", "hold", "vm/disk@latest"]);
@@ -85,7 +85,8 @@ fn waiting_for_a_lock_of_the_store_ends() {
     let mut line = String::new();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(process.stderr.as_mut().unwrap()), &mut line)
         .unwrap();
-    assert!(line.contains("waiting for") && line.contains(&me) && line.contains(&host()), "{line}");
+    let words = ["waiting for", &me, &host(), "since 2"];
+    assert!(words.iter().all(|word| line.contains(word)), "{line}");
     drop(locks);
     assert!(process.wait().unwrap().success());
     bench.verify();

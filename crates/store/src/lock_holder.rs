@@ -1,11 +1,11 @@
 //! Who has a lock, as far as this host can tell: for messages.
 
+use crate::host;
+use jiff::Timestamp;
 use std::os::fd::BorrowedFd;
 
-use crate::host;
-
-/// The process that has the `flock` of an open file.
-pub(crate) fn of(file: BorrowedFd<'_>) -> String {
+/// The process that has the `flock` of an open file, since when it runs, and its host.
+pub fn lock_holder(file: BorrowedFd<'_>) -> String {
     let host = host::name();
     let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
     let found = rustix::fs::fstat(file).ok().and_then(|stat| {
@@ -39,21 +39,39 @@ fn process_of(locks: &str, device: (u32, u32), inode: u64) -> Option<u32> {
     other_device
 }
 
-/// Its program, and whether it is stopped.
+/// Its program, since when it runs, and whether it is stopped.
 fn what_it_is(process: u32) -> String {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    match parse(&stat) {
-        Some((program, true)) => format!(" ({program}, which is stopped)"),
-        Some((program, false)) => format!(" ({program})"),
-        None => String::new(),
-    }
+    let Some(Stat { program, is_stopped, began }) = parse(&stat) else { return String::new() };
+    let since = since(began).map_or(String::new(), |since| format!(", since {since}"));
+    let stopped = if is_stopped { ", which is stopped" } else { "" };
+    format!(" ({program}{since}{stopped})")
 }
 
-/// `PID (PROGRAM) STATE …`; the program's name may hold anything.
-fn parse(stat: &str) -> Option<(&str, bool)> {
+/// When a process began, in UTC.
+fn since(ticks_after_boot: u64) -> Option<Timestamp> {
+    let stat = std::fs::read_to_string("/proc/stat").ok()?;
+    let boot: i64 = stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
+    let seconds = ticks_after_boot / rustix::param::clock_ticks_per_second().max(1);
+    Timestamp::from_second(boot.checked_add_unsigned(seconds)?).ok()
+}
+
+/// What is read of a process's state.
+#[derive(Debug, PartialEq)]
+struct Stat<'a> {
+    program: &'a str,
+    is_stopped: bool,
+    /// When it began, in ticks after the system's start.
+    began: u64,
+}
+
+/// `PID (PROGRAM) STATE …`, the 22nd field is when it began; the program's name may hold anything.
+fn parse(stat: &str) -> Option<Stat<'_>> {
     let (_, rest) = stat.split_once('(')?;
     let (program, rest) = rest.rsplit_once(')')?;
-    Some((program, rest.trim_start().starts_with(['T', 't'])))
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let is_stopped = fields.first()?.starts_with(['T', 't']);
+    Some(Stat { program, is_stopped, began: fields.get(19)?.parse().ok()? })
 }
 
 #[cfg(test)]
@@ -72,20 +90,25 @@ mod tests {
         assert_eq!(process_of(locks, (8, 0x11), 5), Some(8));
         assert_eq!(process_of(locks, (0, 40), 5), Some(10));
         assert_eq!(process_of(locks, (8, 1), 6), None);
-        assert_eq!(parse("12 (a) b) T 1 2"), Some(("a) b", true)));
-        assert_eq!(parse("12 (sapwood) S 1 2"), Some(("sapwood", false)));
+        let rest = " 1".repeat(18) + " 777 9 9";
+        let stat = |program, is_stopped| Stat { program, is_stopped, began: 777 };
+        assert_eq!(parse(&format!("12 (a) b) T{rest}")), Some(stat("a) b", true)));
+        assert_eq!(parse(&format!("12 (sapwood) S{rest}")), Some(stat("sapwood", false)));
+        assert_eq!(parse("12 (sapwood) S 1 2"), None);
         assert_eq!(parse(""), None);
     }
 
     #[test]
     fn the_holder_is_found() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        assert!(of(file.as_file().as_fd()).contains("does not show"));
+        assert!(lock_holder(file.as_file().as_fd()).contains("does not show"));
         rustix::fs::flock(file.as_file(), rustix::fs::FlockOperation::LockExclusive).unwrap();
-        let who = of(file.as_file().as_fd());
-        assert!(
-            who.contains(&format!("process {}", std::process::id())) && who.contains(&host::name()),
-            "{who}"
-        );
+        let who = lock_holder(file.as_file().as_fd());
+        let (me, host) = (format!("process {}", std::process::id()), host::name());
+        assert!(who.contains(&me) && who.contains(&host), "{who}");
+        // This process began a moment ago.
+        let since = who.split_once(", since ").and_then(|(_, since)| since.split_once(')')).unwrap().0;
+        let age = Timestamp::now().duration_since(since.parse().unwrap()).as_secs();
+        assert!((-2..3600).contains(&age), "{who}");
     }
 }

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{ErrorKind, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -137,6 +138,12 @@ impl StateDir {
                 Err(e) => return Err(e).with_context(|| format!("{}: cannot lock", path.display())),
             }
         }
+    }
+
+    /// Who runs a job now, for a message.
+    pub fn holder(&self, job: &str) -> String {
+        let file = File::open(self.file(job, "lock"));
+        file.map_or("another process".into(), |file| store::lock_holder(file.as_fd()))
     }
 
     /// Whether a process runs a job now. Who may not open the lock goes by the state, and whether its process is there.

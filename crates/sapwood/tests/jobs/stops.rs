@@ -25,7 +25,7 @@ fn a_job_runs_only_once_at_a_time() {
     jobs.wait_for("waits");
     let process = first.pid().as_raw_nonzero();
     let second = jobs.run(&["run", "web"]);
-    let said = format!("job web: is running already (process {process})");
+    let said = format!("job web: is running already, by process {process} (sapwood, since 2");
     second.expect_failure(REFUSED, &[&said]);
     // A timer that ticks meanwhile finds the job where it should be.
     assert_eq!(jobs.done(&["run", "--due"]), "");

@@ -68,9 +68,8 @@ fn one(args: &Args, job: &Job, store: &str, states: &StateDir, due: bool, total:
     }
     let Some(_lock) = states.lock(&job.name)? else {
         if !due {
-            let process = states.read(&job.name).ok().flatten().map(|s| format!(" (process {})", s.process));
-            let process = process.unwrap_or_default();
-            errln!("sapwood: job {}: is running already{process}; wait until it has ended", job.name);
+            let holder = states.holder(&job.name);
+            errln!("sapwood: job {}: is running already, by {holder}; wait until it has ended", job.name);
         }
         total.running.push(job.name.clone());
         return Ok(());
