@@ -121,9 +121,14 @@ fn what_qemu_has_open_is_not_restored_over() {
         for image in images(&bench) {
             let _held = hold(&bench, &image.node, open);
             for path in image.written.iter().chain(&image.read) {
-                for more in [&["--format", "raw"][..], &["--format", "qcow2"], &["--live"]] {
+                for more in [
+                    &["--force", "--format", "raw"][..],
+                    &["--force", "--format", "qcow2"],
+                    &["--force", "--live"],
+                    &["--in-place"],
+                ] {
                     let before = fs::read(path).unwrap();
-                    let args = [&["-q", "restore", "vm/vda", path, "--force"], more].concat();
+                    let args = [&["-q", "restore", "vm/vda", path], more].concat();
                     let ended = bench.run(&args);
                     if open == Open::No {
                         assert_eq!(ended.code(), Some(DONE), "{}: {ended}", image.name);

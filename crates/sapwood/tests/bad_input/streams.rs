@@ -82,6 +82,30 @@ const CASES: &[Case] = &[
     reads(&["study", "SOURCE"]),
     reads(&["verify"]),
     reads(&["--json", "verify", "--data"]),
+    changes(&["copy", "--all", "--to", "OTHER"], " snapshots were copied"),
+    changes(&["retain", "vm/a", "--last", "1"], " snapshots were deleted"),
+    changes(&["tag", "vm/a", "k=v"], "the tags of vm/a@"),
+    changes(&["rename", "vm/a", "vm/b"], "vm/a is called vm/b"),
+    changes(&["remove", "vm/a", "--yes"], "vm/a was removed"),
+    changes(&["repair"], " damaged containers were written again"),
+    reads(&["status"]),
+    reads(&["config", "check", "CONFIG"]),
+    reads(&["--config", "CONFIG", "run"]),
+    changes(&["restore", "vm", "--to", "NEW"], " is restored to"),
+    changes(&["backup", "vm/t", "TAR", "--format", "tar"], " is stored"),
+    reads(&["mtar", "migrate", "TAR", "-"]),
+    changes(&["mtar", "migrate", "TAR", "TARGET"], " is written"),
+    reads(&["mtar", "restore", "MTAR", "-"]),
+    changes(&["mzip", "TAR", "--keep", "-o", "TARGET"], " is written"),
+    reads(&["mzip", "TAR", "-c"]),
+    reads(&["munzip", "MZIP", "-c"]),
+    reads(&["munzip", "MZIP", "-l"]),
+    reads(&["pool", "init", "NEW", "--size", "128MiB"]),
+    reads(&["pool", "stats", "POOL"]),
+    reads(&["pool", "check", "POOL"]),
+    reads(&["volume", "--pool", "POOL", "create", "v", "1MiB"]),
+    reads(&["--json", "volume", "--pool", "POOL", "list"]),
+    reads(&["completions", "bash"]),
     reads(&["--help"]),
     reads(&["backup", "--help"]),
     reads(&["--version"]),
@@ -92,7 +116,7 @@ const CASES: &[Case] = &[
     reads(&["--json", "backup", "vm/a", "/missing"]),
 ];
 
-/// A vault with two snapshots of a disk that has a file system.
+/// A vault with two snapshots of a disk that has a file system, and what other commands work on.
 struct Template {
     bench: Bench,
 }
@@ -111,14 +135,25 @@ impl Template {
         bench.backup("vm/a", &disk);
         std::fs::write(&disk, [std::fs::read(&disk).unwrap(), random(9000, 2)].concat()).unwrap();
         bench.backup("vm/a", &disk);
+        let path = |name| bench.arg(name);
+        let tarred =
+            Command::new("tar").args(["-cf", &path("TAR"), "-C", tree.to_str().unwrap(), "file"]).status();
+        assert!(tarred.is_ok_and(|t| t.success()));
+        bench.file("CONFIG", format!("[jobs.a]\ndisks = {{ \"vm/j\" = \"{disk}\" }}\n").as_bytes());
+        bench.done(&["--store", &path("OTHER"), "init"]);
+        bench.done(&["-q", "mtar", "migrate", &path("TAR"), &path("MTAR")]);
+        bench.done(&["-q", "mzip", &path("TAR"), "--keep", "-o", &path("MZIP")]);
+        bench.done(&["pool", "init", &path("POOL"), "--size", "128MiB"]);
         Template { bench }
     }
 
     /// A copy of the vault, and room of its own.
     fn copy(&self) -> Bench {
         let bench = Bench::bare();
-        let copied = Command::new("cp").arg("-a").args([&self.bench.store, &bench.store]).status();
-        assert!(copied.is_ok_and(|c| c.success()));
+        let parts = ["TAR", "CONFIG", "OTHER", "MTAR", "MZIP", "POOL"].map(|name| self.bench.path(name));
+        let mut copy = Command::new("cp");
+        copy.args(["-a", "--sparse=always"]).arg(&self.bench.store).args(parts).arg(bench.dir.path());
+        assert!(copy.status().is_ok_and(|c| c.success()));
         bench.file("SOURCE", &random(700_000, 3));
         std::fs::create_dir(bench.path("EMPTY")).unwrap();
         bench
@@ -209,6 +244,23 @@ fn no_stream_that_is_broken_ends_any_command_badly() {
                 (None, _) => assert!(ended.stderr.contains("standard output: cannot write"), "{ended}"),
             }
         }
+    }
+}
+
+/// A command that is added later is tried, too.
+#[test]
+fn every_command_is_among_them() {
+    let bench = Bench::bare();
+    let fish = bench.done(&["completions", "fish"]).stdout;
+    let fish = String::from_utf8(fish).unwrap();
+    let of_all = fish.lines().filter(|line| line.contains("__fish_sapwood_needs_command"));
+    let named = |line: &str| Some(line.split_once("-f -a \"")?.1.split_once('"')?.0.to_owned());
+    let commands: Vec<String> = of_all.filter_map(named).collect();
+    assert!(commands.len() > 30, "{commands:?}");
+    for command in commands {
+        let is_tried = CASES.iter().any(|case| case.args.contains(&command.as_str()));
+        // `man` is not for users, and `help` is `--help`.
+        assert!(is_tried || ["man", "help"].contains(&command.as_str()), "{command}");
     }
 }
 

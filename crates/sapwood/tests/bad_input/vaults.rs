@@ -1,7 +1,7 @@
 //! Stores that hold no vault, or one that this program cannot read.
 
 use super::Kept;
-use crate::common::{files_below, Bench, DAMAGED, FAILED, REFUSED};
+use crate::common::{files_below, random, Bench, DAMAGED, FAILED, REFUSED};
 use serde_json::{json, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -237,4 +237,27 @@ fn a_lost_name() {
         bench.done(&["delete", &format!("vm/kept@{again}")]);
         kept.check_content();
     }
+}
+
+/// What cannot be looked at costs the space of what was deleted, not the deletion.
+#[test]
+fn a_deletion_that_meets_damage_says_that_its_snapshot_is_gone() {
+    let bench = Bench::new("balanced");
+    for seed in [1, 2] {
+        bench.backup("vm/a", &bench.file("disk", &random(3 << 20, seed)));
+    }
+    let tables = files_below(&bench.store).into_iter().filter(|f| f.extension() == Some("table".as_ref()));
+    for table in tables {
+        std::fs::remove_file(&table).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&table).status().unwrap().success());
+    }
+    let ended = bench.run(&["delete", "vm/a@latest~1"]);
+    assert_eq!(ended.code(), Some(DAMAGED), "{ended}");
+    let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+    for words in
+        ["deleted vm/a@", "are gone from the list, but not all of their space was given back", ".table"]
+    {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert_eq!(bench.snapshots("vm/a").len(), 1);
 }

@@ -415,6 +415,26 @@ pub const CASES: &[Case] = &[
             v.put_recipe(&s, std::slice::from_ref(&page));
         }
     }),
+    of("owners-of-pages", B, |v| {
+        // Owners that are there, each with a long container table of which nothing else is.
+        let owners: Vec<DiskId> = (0..OWNERS_WITH_PAGES).map(nobody).collect();
+        for owner in &owners {
+            let mut m = format::Manifest::new(*owner, &format!("vm/{owner}"));
+            let page = |n: u32| PageRef { first: far(n), writer: WriterNo(1), number: n };
+            m.pages = (0..16_384).map(page).collect();
+            let name = names::manifest(&names::folder(*owner));
+            v.write(&name, &m.encode(v.context(&name)));
+        }
+        v.put_manifest(|m| m.owners = owners);
+        let direct = |n: u32| Reference::Direct {
+            container: of_owner(n % OWNERS_WITH_PAGES + 1, n * 13 % 16_384),
+            first: ChunkNo(0),
+            count: 1,
+        };
+        let segment = |n: u32| (n as u16, segment_of((n * 50..(n + 1) * 50).map(direct).collect()));
+        let page = RecipePage { segments: (0..1024).map(segment).collect() };
+        v.put_recipe(&newest(v), &[page]);
+    }),
     of("owners-too-many", B, |v| {
         forge_manifest(v, |m| m.owners = (0..=OwnerNo::MAX.0).map(nobody).collect());
     }),
@@ -582,6 +602,9 @@ pub const CASES: &[Case] = &[
 
 /// As many chunks as a table may have.
 const CHUNKS: u32 = 1 << 19;
+
+/// Owners that have long container tables.
+const OWNERS_WITH_PAGES: u32 = 16;
 
 fn newest(v: &Vault) -> SnapshotEntry {
     v.manifest().recent.into_iter().rfind(|s| s.state == SnapshotState::Live).unwrap()

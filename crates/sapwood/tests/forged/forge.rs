@@ -62,7 +62,9 @@ impl Original {
     pub fn copy(&self) -> Vault {
         let vault = Vault::copy_of(&self.bench.store, "vault");
         copy_dir(&self.bench.path(OTHER), &vault.dir().join(OTHER));
-        std::fs::copy(self.bench.path("next"), vault.dir().join("next")).unwrap();
+        for to in ["next", "older"] {
+            std::fs::copy(self.bench.path("next"), vault.dir().join(to)).unwrap();
+        }
         std::fs::create_dir(vault.dir().join("mountpoint")).unwrap();
         vault
     }
