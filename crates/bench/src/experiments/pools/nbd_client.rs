@@ -5,15 +5,11 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use anyhow::{bail, ensure, Context as _, Result};
+use format::nbd::{
+    OPTION_MAGIC, OPTION_REPLY_MAGIC, OPT_GO, REP_ACK, REP_INFO, REQUEST_MAGIC, SIMPLE_REPLY_MAGIC,
+};
 
-const OPTION_MAGIC: &[u8; 8] = b"IHAVEOPT";
-const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
-const OPTION_GO: u32 = 7;
-const REPLY_ACK: u32 = 1;
-const REPLY_INFO: u32 = 3;
-const REQUEST_MAGIC: u32 = 0x2560_9513;
 const HEADER_BYTES: usize = 28;
-const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +50,8 @@ impl Client {
         let mut hello = Vec::new();
         // Fixed newstyle, no zeroes.
         hello.extend_from_slice(&3u32.to_be_bytes());
-        hello.extend_from_slice(OPTION_MAGIC);
-        hello.extend_from_slice(&OPTION_GO.to_be_bytes());
+        hello.extend_from_slice(&OPTION_MAGIC.to_be_bytes());
+        hello.extend_from_slice(&OPT_GO.to_be_bytes());
         hello.extend_from_slice(&(name.len() as u32 + 6).to_be_bytes());
         hello.extend_from_slice(&(name.len() as u32).to_be_bytes());
         hello.extend_from_slice(name.as_bytes());
@@ -68,12 +64,12 @@ impl Client {
             let mut data = vec![0; length as usize];
             client.replies.read_exact(&mut data)?;
             match kind {
-                REPLY_ACK => return Ok(client),
-                REPLY_INFO if data.starts_with(&[0, 0]) => {
+                REP_ACK => return Ok(client),
+                REP_INFO if data.starts_with(&[0, 0]) => {
                     let size = data.get(2..10).context("a short export reply")?;
                     client.size = u64::from_be_bytes(size.try_into()?);
                 }
-                REPLY_INFO => {}
+                REP_INFO => {}
                 error => bail!("no export {name}: {error:#x} {}", String::from_utf8_lossy(&data)),
             }
         }
