@@ -111,6 +111,8 @@ impl fmt::Display for Token {
 pub struct WriterNo(pub u32);
 
 impl WriterNo {
+    /// Before every session of any owner: the first one is 1.
+    pub const BEFORE_ALL: WriterNo = WriterNo(0);
     /// The last one that an owner may have.
     pub const MAX: WriterNo = WriterNo((1 << WRITER_BITS) - 1);
 }

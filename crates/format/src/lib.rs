@@ -1,8 +1,10 @@
-//! Encodes and decodes all bytes that Sapwood writes for itself: the objects of a vault, the blocks of a pool ([`pool`]),
-//! archives whose headers stand apart ([`mtar`]), and the numbers of the NBD protocol ([`nbd`]).
+//! Encodes and decodes the objects of a vault, the blocks of a pool ([`pool`]), archives whose headers stand apart
+//! ([`mtar`]) or whose chunks were moved ([`mzip`]), and the numbers of the NBD protocol ([`nbd`]).
 //!
-//! The only crate that knows their layout; the pages of `docs/format` list every field. Nothing here does I/O. On any input, decoding never panics and allocates no more memory than the limits of the format allow: it
-//! yields a value or a [`Malformed`] that says why.
+//! No other crate knows their layout; the pages of `docs/format` list every field. Two things that stand beside these are
+//! encoded where they are used: the map of a disk whose restored data arrives (crate `image`), and the names of a pool's
+//! files, which a database keeps (crate `pool`). Nothing here does I/O. On any input, decoding never panics and allocates no
+//! more memory than the limits of the format allow: it yields a value or a [`Malformed`] that says why.
 
 mod archives;
 mod bytes;

@@ -71,7 +71,7 @@ pub struct RepairReport {
     pub containers: u64,
     /// What became of the chunks in damaged groups.
     pub chunks: ChunkCounts,
-    /// Objects that could not be repaired for want of room, or since other maintenance was at work on their disk.
+    /// Objects that could not be repaired for want of room, or because other maintenance of their disk was running.
     pub put_off: Vec<String>,
     /// The chunks that cannot be read.
     pub lost: LostChunks,

@@ -25,7 +25,7 @@ use crate::container::view::View;
 use crate::manifest::vault::Vault;
 use crate::recipe::chain::RecipeReader;
 use crate::restore::plan::{plan, Part, Plan};
-use crate::restore::windows::{for_windows, GroupKey, Kept};
+use crate::restore::windows::{for_windows, KeptGroups, TableGroup};
 use crossbeam_channel::{bounded, Receiver};
 use format::{Codec, SnapshotEntry, Table};
 use image::Target;
@@ -60,7 +60,7 @@ struct Read {
     table: Arc<Table>,
     parts: Vec<Part>,
     /// A group that need not be read.
-    kept: Option<GroupKey>,
+    kept: Option<TableGroup>,
 }
 
 /// Where restored bytes go.
@@ -220,7 +220,7 @@ fn fetch(
     tables: &Tables,
     plan: &Plan,
     sink: &impl Sink,
-    kept: Option<&Kept>,
+    kept: Option<&KeptGroups>,
     counts: &ReadCounts,
     progress: &Progress,
 ) -> Result<()> {
@@ -251,7 +251,12 @@ fn fetch(
 }
 
 /// Cuts a plan into reads, in the order in which they are made, until `out` wants no more.
-fn reads(tables: &Tables, plan: &Plan, kept: Option<&Kept>, out: &mut dyn FnMut(Read) -> bool) -> Result<()> {
+fn reads(
+    tables: &Tables,
+    plan: &Plan,
+    kept: Option<&KeptGroups>,
+    out: &mut dyn FnMut(Read) -> bool,
+) -> Result<()> {
     let mut ahead = TablesAhead::new(tables, plan.containers.iter().copied());
     for of_container in plan.parts.chunk_by(|a, b| a.container == b.container) {
         let name = plan.containers[of_container[0].container as usize];
@@ -308,7 +313,7 @@ fn work(
     tables: &Tables,
     reads: &Receiver<Read>,
     sink: &impl Sink,
-    kept: Option<&Kept>,
+    kept: Option<&KeptGroups>,
     counts: &ReadCounts,
     progress: &Progress,
 ) -> Result<()> {

@@ -134,11 +134,11 @@ fn deletions_find_the_same_with_it_and_without_it() {
         let policies = [policy(1 + round), policy(usize::MAX)];
         for step in 0..40 {
             let bytes = changed(&mut rng, &versions);
-            let doomed =
+            let deleted =
                 (step > 5 && rng.random_bool(0.7)).then(|| rng.random_range(0..benches[0].ids.len()));
             for (bench, policy) in benches.iter_mut().zip(policies) {
                 bench.backup(&bytes, policy);
-                doomed.into_iter().for_each(|n| bench.delete(n));
+                deleted.into_iter().for_each(|n| bench.delete(n));
             }
             versions.push(bytes);
             assert_eq!(benches[0].chunks(), benches[1].chunks(), "round {round}, step {step}");

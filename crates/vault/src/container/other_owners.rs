@@ -59,7 +59,7 @@ pub(crate) struct OtherOwners {
     /// The disk's own.
     folder: Folder,
     /// Whether readers are held, so that nothing of the owners goes as long as this lives.
-    hold: bool,
+    lease: bool,
     known: Mutex<Known>,
     cache: OwnerCache,
 }
@@ -142,9 +142,9 @@ impl OwnerCache {
     }
 
     /// Reads an owner's manifest for the first time.
-    fn open(&self, folder: Folder, hold: bool) -> Result<OtherOwner> {
+    fn open(&self, folder: Folder, lease: bool) -> Result<OtherOwner> {
         let (reader, manifest) =
-            if hold { Reader::open(&folder)?.into_parts() } else { (None, Arc::new(folder.load_root()?)) };
+            if lease { Reader::open(&folder)?.into_parts() } else { (None, Arc::new(folder.load_root()?)) };
         let sequence = manifest.sequence;
         self.list(&folder, &manifest);
         give_manifest_back(manifest);
@@ -162,10 +162,10 @@ fn give_manifest_back(m: Arc<Manifest>) {
 }
 
 impl OtherOwners {
-    /// Those that the manifest of a disk counts. With `hold`, they are kept from removing what is read.
-    pub fn new(folder: &Folder, m: &Manifest, hold: bool, cache: OwnerCache) -> OtherOwners {
+    /// Those that the manifest of a disk counts. With `lease`, they are kept from removing what is read.
+    pub fn new(folder: &Folder, m: &Manifest, lease: bool, cache: OwnerCache) -> OtherOwners {
         let known = Known { disks: m.owners.clone(), opened: HashMap::new(), missing: HashSet::new() };
-        OtherOwners { folder: folder.clone(), hold, known: Mutex::new(known), cache }
+        OtherOwners { folder: folder.clone(), lease, known: Mutex::new(known), cache }
     }
 
     /// The number by which the disk counts an owner: a new one, if it does not count it yet. `None` if it counts too many.
@@ -212,7 +212,7 @@ impl OtherOwners {
         if let Some(opened) = opened {
             return opened.map_err(Fault::into_error);
         }
-        let opened = match self.cache.open(folder.clone(), self.hold) {
+        let opened = match self.cache.open(folder.clone(), self.lease) {
             Ok(owner) => Ok(Arc::new(owner)),
             Err(VaultError::Missing { object }) if object == folder.manifest_name() => {
                 self.known.lock().missing.insert(no);

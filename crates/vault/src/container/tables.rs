@@ -51,16 +51,16 @@ impl TableName {
 impl Tables {
     /// Tables of the containers that a manifest of this folder lists, of which about `budget` bytes stay in memory.
     ///
-    /// With `hold`, other owners are kept from removing what is read.
-    pub fn new(folder: &Folder, m: &Manifest, hold: bool, budget: usize) -> Self {
-        Tables::with_cache(folder, m, hold, Cache::new(budget))
+    /// With `lease`, other owners are kept from removing what is read.
+    pub fn new(folder: &Folder, m: &Manifest, lease: bool, budget: usize) -> Self {
+        Tables::with_cache(folder, m, lease, Cache::new(budget))
     }
 
     /// The same, of which some may have been read before. The disk never calls another container by the same id.
-    pub fn with_cache(folder: &Folder, m: &Manifest, hold: bool, cache: Cache) -> Self {
+    pub fn with_cache(folder: &Folder, m: &Manifest, lease: bool, cache: Cache) -> Self {
         Tables {
             own: Containers::with_cache(folder.clone(), &m.pages, cache.pages.clone()),
-            others: OtherOwners::new(folder, m, hold, cache.owners.clone()),
+            others: OtherOwners::new(folder, m, lease, cache.owners.clone()),
             cache,
         }
     }

@@ -77,7 +77,7 @@ impl View {
     pub fn may_have_lost(&self) -> bool {
         let has_changed =
             || self.folder.load_root().map_or(true, |m| m.sequence != self.reader.manifest.sequence);
-        let own = !self.reader.is_held() && has_changed();
+        let own = !self.reader.is_leased() && has_changed();
         own || self.tables.may_have_lost()
     }
 }

@@ -106,7 +106,7 @@ impl NewChunks {
 fn empty_group() -> GroupJob {
     GroupJob {
         seq: 0,
-        container: ContainerId::new(OwnerNo::OWN, WriterNo(0), 0),
+        container: ContainerId::new(OwnerNo::OWN, WriterNo::BEFORE_ALL, 0),
         first: ChunkNo(0),
         lengths: Vec::new(),
         fingerprints: Vec::new(),

@@ -17,10 +17,10 @@ impl Vault {
         }
         let folder = self.folder(DiskId(random_bytes()?));
         // Held while the folder has no name yet, so that `gc` lets it be.
-        let (token, hold) = lease_session(&folder, "first backup")?;
+        let (token, lease) = lease_session(&folder, "first backup")?;
         let mut manifest = Manifest::new(folder.disk, name);
         manifest.writers.push(format::Writer {
-            no: format::WriterNo(0),
+            no: format::WriterNo::BEFORE_ALL,
             token,
             kind: format::WriterKind::Maintenance,
             parent: None,
@@ -32,7 +32,7 @@ impl Vault {
             // Another process was faster: its folder counts, unless that backup fails and takes it away.
             Ok(false) => {
                 folder.remove()?;
-                drop(hold);
+                drop(lease);
                 self.free_name(name)?;
                 return self.disk_or_new(name);
             }
@@ -48,7 +48,7 @@ impl Vault {
             m.writers.retain(|w| w.token != token);
             Ok(())
         });
-        drop(hold);
+        drop(lease);
         made.map(|_| folder)
     }
 }

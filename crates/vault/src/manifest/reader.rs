@@ -3,7 +3,7 @@
 //!
 //! If the store is full, read-only or fails to write, no reader object can be put. The process then reads without a
 //! lease, and a notice says so once: if another process deletes an object that is being read, the read fails
-//! ([`Reader::is_held`]).
+//! ([`Reader::is_leased`]).
 
 use crate::base::error::{Result, VaultError};
 use crate::base::random::random_token;
@@ -38,7 +38,7 @@ fn why_not(e: &StoreError) -> Option<String> {
 /// Keeps what the manifest names readable until it is dropped.
 pub(crate) struct Reader {
     /// `None` where the store takes no reader object.
-    hold: Option<ReaderLease>,
+    lease: Option<ReaderLease>,
     pub manifest: Arc<Manifest>,
 }
 
@@ -56,33 +56,33 @@ impl ReaderLease {
 }
 
 impl Reader {
-    /// Holds a reader object, then reads the manifest.
+    /// Leases a reader object, then reads the manifest.
     pub fn open(folder: &Folder) -> Result<Reader> {
         let since = folder.load_root()?.sequence;
         let name = names::reader(folder.disk, random_token()?);
         let frame = ReaderRecord { since }.encode(folder.context(&name));
-        let hold = match folder.with_reserve(folder.reserve.max(Reserve::Part)).store.lease(&name, &frame) {
-            Ok(hold) => Some(ReaderLease(hold)),
+        let lease = match folder.with_reserve(folder.reserve.max(Reserve::Part)).store.lease(&name, &frame) {
+            Ok(lease) => Some(ReaderLease(lease)),
             Err(e) => {
                 not_held(&why_not(&e).ok_or(e)?);
                 None
             }
         };
-        Ok(Reader { hold, manifest: Arc::new(folder.load_root()?) })
+        Ok(Reader { lease, manifest: Arc::new(folder.load_root()?) })
     }
 
     /// Whether what it reads is kept from being removed.
-    pub fn is_held(&self) -> bool {
-        self.hold.is_some()
+    pub fn is_leased(&self) -> bool {
+        self.lease.is_some()
     }
 
     /// Stops a reader whose lease has lapsed: what it reads may be gone.
     pub fn check(&self) -> Result<()> {
-        self.hold.as_ref().map_or(Ok(()), ReaderLease::check)
+        self.lease.as_ref().map_or(Ok(()), ReaderLease::check)
     }
 
     /// The lease without the manifest, for who has taken from that what it needs.
     pub fn into_parts(self) -> (Option<ReaderLease>, Arc<Manifest>) {
-        (self.hold, self.manifest)
+        (self.lease, self.manifest)
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct Session {
     pub manifest: Manifest,
     /// The commit records that were there before.
     evidence: Evidence,
-    hold: Option<Box<dyn Lease>>,
+    lease: Option<Box<dyn Lease>>,
     put: Mutex<Vec<String>>,
     next_page: Mutex<u32>,
     /// Writers of dead backups whose objects are this session's now.
@@ -146,7 +146,7 @@ impl Session {
     }
 
     fn register_within(folder: &Folder, kind: WriterKind, work: &str, wait: Duration) -> Result<Session> {
-        let (token, hold) = lease_session(folder, work)?;
+        let (token, lease) = lease_session(folder, work)?;
         let start = Instant::now();
         let mut is_told = false;
         loop {
@@ -161,7 +161,7 @@ impl Session {
                         parent,
                         manifest,
                         evidence,
-                        hold: Some(hold),
+                        lease: Some(lease),
                         put: Mutex::default(),
                         next_page: Mutex::default(),
                         adopted,
@@ -240,9 +240,9 @@ impl Session {
         self.put.lock().push(object);
     }
 
-    /// Whether its hold still stands.
+    /// Whether its lease still stands.
     pub fn check(&self) -> Result<()> {
-        match &self.hold {
+        match &self.lease {
             Some(h) if !h.is_valid() => Err(self.fenced(&self.manifest)),
             _ => Ok(()),
         }
@@ -340,9 +340,9 @@ impl Drop for Session {
         });
         // As long as its writer is registered and held, no other backup begins.
         if let Ok((m, true)) = ended {
-            if let Some(hold) = &mut self.hold {
+            if let Some(lease) = &mut self.lease {
                 // So that a backup which meets it waits.
-                let _ = hold.replace(&record(&folder, &names::session(self.token), REMOVAL));
+                let _ = lease.replace(&record(&folder, &names::session(self.token), REMOVAL));
             }
             let _ = remove_disk(&folder, &m);
         }

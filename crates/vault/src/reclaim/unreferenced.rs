@@ -259,7 +259,7 @@ impl Candidates<'_> {
     fn oldest_writer(&self) -> Option<WriterNo> {
         // Ids are in order of owners, the disk itself first, and then of writers.
         let (first, last) = (self.chunks.keys().next()?, self.chunks.keys().next_back()?);
-        Some(if last.is_own() { first.writer() } else { WriterNo(0) })
+        Some(if last.is_own() { first.writer() } else { WriterNo::BEFORE_ALL })
     }
 
     /// Takes out what recipes reference. Returns the containers of candidates that they reference.

@@ -13,7 +13,7 @@ use crate::container::view::View;
 use crate::manifest::vault::Vault;
 use crate::recipe::chain::RecipeReader;
 use crate::restore::read_ahead::Streams;
-use crate::restore::read_cache::{Opened, ReadCache};
+use crate::restore::read_cache::{OpenState, ReadCache};
 use crate::restore::segment_map::{MapPart, SegmentMap};
 use crossbeam_channel::{bounded, Sender};
 use format::{SegmentNo, SegmentRecipe, SnapshotEntry};
@@ -45,7 +45,7 @@ struct Shared {
     size: u64,
     segment_bytes: u64,
     recipe: Mutex<RecipeReader>,
-    opened: Arc<Opened>,
+    opened: Arc<OpenState>,
     cache: Arc<ReadCache>,
 }
 

@@ -28,7 +28,7 @@ pub struct ReadCache {
     pub(super) tables: tables::Cache,
     pub(super) recipes: RecipeCache,
     maps: Cache<(OpenNo, SegmentNo), Arc<SegmentMap>, ByMemory>,
-    opened: Mutex<Vec<Weak<Opened>>>,
+    opened: Mutex<Vec<Weak<OpenState>>>,
     last: AtomicU64,
     resolving: Mutex<()>,
 }
@@ -38,7 +38,7 @@ pub struct ReadCache {
 struct OpenNo(u64);
 
 /// What an open snapshot keeps in memory.
-pub(super) struct Opened {
+pub(super) struct OpenState {
     no: OpenNo,
     manifest: Arc<Manifest>,
     /// Beside the manifest, which others may share.
@@ -48,7 +48,7 @@ pub(super) struct Opened {
 /// Snapshots that are open, while another one is being opened.
 pub(super) struct Opening<'a> {
     cache: &'a ReadCache,
-    opened: MutexGuard<'a, Vec<Weak<Opened>>>,
+    opened: MutexGuard<'a, Vec<Weak<OpenState>>>,
 }
 
 #[derive(Clone)]
@@ -87,14 +87,14 @@ impl ReadCache {
     }
 
     /// The map of a segment that is there.
-    pub(super) fn map_ready(&self, of: &Opened, no: SegmentNo) -> Option<Arc<SegmentMap>> {
+    pub(super) fn map_ready(&self, of: &OpenState, no: SegmentNo) -> Option<Arc<SegmentMap>> {
         self.maps.get(&(of.no, no))
     }
 
     /// The map of a segment. The first thread that needs it makes it; others wait.
     pub(super) fn map(
         &self,
-        of: &Opened,
+        of: &OpenState,
         no: SegmentNo,
         make: impl FnOnce() -> Result<SegmentMap>,
     ) -> Result<Arc<SegmentMap>> {
@@ -102,7 +102,7 @@ impl ReadCache {
     }
 
     /// Forgets the maps of a snapshot.
-    pub(super) fn close(&self, of: &Opened) {
+    pub(super) fn close(&self, of: &OpenState) {
         self.maps.retain(|(no, _), _| *no != of.no);
     }
 }
@@ -120,13 +120,13 @@ impl Opening<'_> {
     ///
     /// # Errors
     /// `Refused` where all that are open would take too much memory.
-    pub fn end(mut self, name: &str, view: &View, recipe: &RecipeReader) -> Result<Arc<Opened>> {
+    pub fn end(mut self, name: &str, view: &View, recipe: &RecipeReader) -> Result<Arc<OpenState>> {
         let no = OpenNo(self.cache.last.fetch_add(1, Ordering::Relaxed));
         let m = &view.manifest;
         let pages = m.pages.len() * size_of::<PageRef>() + m.owners.len() * size_of::<DiskId>();
         let bytes = recipe.memory_bytes() + pages;
-        let opened = Arc::new(Opened { no, manifest: m.clone(), bytes });
-        let others: Vec<Arc<Opened>> = self.opened.iter().filter_map(Weak::upgrade).collect();
+        let opened = Arc::new(OpenState { no, manifest: m.clone(), bytes });
+        let others: Vec<Arc<OpenState>> = self.opened.iter().filter_map(Weak::upgrade).collect();
         let mut manifests: Vec<&Arc<Manifest>> = Vec::new();
         for o in others.iter().chain([&opened]) {
             if !manifests.iter().any(|m| Arc::ptr_eq(m, &o.manifest)) {

@@ -23,10 +23,10 @@ pub(crate) fn for_windows(
     recipe: &mut RecipeReader,
     tables: &Tables,
     whole: &mut Plan,
-    each: &mut dyn FnMut(&Kept, &Plan) -> Result<()>,
+    each: &mut dyn FnMut(&KeptGroups, &Plan) -> Result<()>,
 ) -> Result<()> {
     let segment_bytes = u64::from(recipe.root.segment_bytes);
-    let mut kept = Kept::new(tables, whole)?;
+    let mut kept = KeptGroups::new(tables, whole)?;
     // They are planned again, window by window.
     whole.parts = Vec::new();
     let mut at = whole.from;
@@ -42,30 +42,30 @@ pub(crate) fn for_windows(
 }
 
 /// A group of a table.
-pub(crate) type GroupKey = (TableName, GroupNo);
+pub(crate) type TableGroup = (TableName, GroupNo);
 
 /// A group, and where on the disk it is wanted, the last place first.
-struct Wanted {
+struct WantedGroup {
     places: Vec<u64>,
     stored_bytes: u64,
 }
 
 /// The groups that are kept from window to window.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct KeptGroups {
     /// Groups that may be wanted in more than one window.
-    wanted: HashMap<GroupKey, Wanted>,
+    wanted: HashMap<TableGroup, WantedGroup>,
     /// Those to keep after this window.
-    keep: HashSet<GroupKey>,
+    keep: HashSet<TableGroup>,
     /// Groups kept from earlier windows.
-    there: HashSet<GroupKey>,
-    stored: Mutex<HashMap<GroupKey, Arc<Vec<u8>>>>,
+    there: HashSet<TableGroup>,
+    stored: Mutex<HashMap<TableGroup, Arc<Vec<u8>>>>,
 }
 
-impl Kept {
+impl KeptGroups {
     /// What a plan that reaches over many windows says.
     fn new(tables: &Tables, plan: &Plan) -> Result<Self> {
-        let mut wanted: HashMap<GroupKey, Wanted> = HashMap::new();
+        let mut wanted: HashMap<TableGroup, WantedGroup> = HashMap::new();
         let mut tables = TablesAhead::new(tables, plan.containers.iter().copied());
         for of_group in plan.parts.chunk_by(|a, b| (a.container, a.group) == (b.container, b.group)) {
             let key = (plan.containers[of_group[0].container as usize], of_group[0].group);
@@ -75,23 +75,23 @@ impl Kept {
             let group = table.group(key.1);
             // Of a raw group only what is wanted is read.
             if group.codec != Codec::Raw && places.len() > 1 {
-                wanted.insert(key, Wanted { places, stored_bytes: u64::from(group.stored_len) });
+                wanted.insert(key, WantedGroup { places, stored_bytes: u64::from(group.stored_len) });
             }
         }
-        Ok(Kept { wanted, ..Kept::default() })
+        Ok(KeptGroups { wanted, ..KeptGroups::default() })
     }
 
     /// Decides what is kept of what a window wants, and of what has been kept.
     fn begin_window(&mut self, plan: &Plan) {
         self.there = std::mem::take(&mut self.keep);
-        let mut here: HashSet<GroupKey> = HashSet::new();
+        let mut here: HashSet<TableGroup> = HashSet::new();
         for of_container in plan.parts.chunk_by(|a, b| a.container == b.container) {
             let name = plan.containers[of_container[0].container as usize];
             here.extend(
                 of_container.iter().map(|p| (name, p.group)).filter(|key| self.wanted.contains_key(key)),
             );
         }
-        let mut again: Vec<(u64, GroupKey, u64)> = Vec::new();
+        let mut again: Vec<(u64, TableGroup, u64)> = Vec::new();
         for key in here.union(&self.there) {
             let Some(w) = self.wanted.get_mut(key) else { continue };
             while w.places.last().is_some_and(|place| *place < plan.end) {
@@ -119,17 +119,17 @@ impl Kept {
     }
 
     /// Whether a group need not be read.
-    pub fn has(&self, key: GroupKey) -> bool {
+    pub fn has(&self, key: TableGroup) -> bool {
         self.there.contains(&key)
     }
 
     /// A group as it is stored, if it is here.
-    pub fn get(&self, key: GroupKey) -> Option<Arc<Vec<u8>>> {
+    pub fn get(&self, key: TableGroup) -> Option<Arc<Vec<u8>>> {
         self.stored.lock().get(&key).cloned()
     }
 
     /// Keeps a group that was read, if it is to be kept.
-    pub fn put(&self, key: GroupKey, stored: &[u8]) {
+    pub fn put(&self, key: TableGroup, stored: &[u8]) {
         if self.keep.contains(&key) {
             let stored = Arc::new(stored.to_vec());
             self.stored.lock().insert(key, stored);

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 /// Damaged snapshots of one disk that are kept.
 const SNAPSHOTS_MAX: usize = 1000;
 
-/// A disk that was looked at.
+/// A disk that was verified.
 pub(super) struct CheckedDisk {
     disk: DiskId,
     name: String,
@@ -18,12 +18,12 @@ pub(super) struct CheckedDisk {
 }
 
 impl CheckedDisk {
-    /// `manifest`: the one by which it was looked at; `None` where that cannot be read.
+    /// `manifest`: the one by which it was verified; `None` where that cannot be read.
     pub fn at(disk: DiskId, name: &str, manifest: Option<&Manifest>) -> CheckedDisk {
-        let next_writer = manifest.map_or(WriterNo(0), |m| {
+        let next_writer = manifest.map_or(WriterNo::BEFORE_ALL, |m| {
             // A backup that is running commits under a number that was given out before.
             let running = m.writers.iter().filter(|w| w.kind == WriterKind::Backup).map(|w| w.no);
-            running.chain([m.next_writer]).min().unwrap_or(WriterNo(0))
+            running.chain([m.next_writer]).min().unwrap_or(WriterNo::BEFORE_ALL)
         });
         CheckedDisk { disk, name: name.to_owned(), next_writer }
     }
