@@ -12,7 +12,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// Bytes that are restored at most: a recipe may name more than any file has.
 const RESTORED_MAX: usize = 4 << 20;
-const MEMORY: u64 = 1 << 20;
+/// Enough for the largest blocks.
+const MEMORY: u64 = 320 << 20;
 const COMPRESSORS: [Compressor; 4] = [Compressor::Gzip, Compressor::Bzip2, Compressor::Zstd, Compressor::Xz];
 
 fuzz_target!(|bytes: &[u8]| {
@@ -33,7 +34,7 @@ fn comes_back(file: &[u8], how: u8) {
         similarity: if how & 8 == 0 { SimilarityMethod::Odess } else { SimilarityMethod::Rabin },
         mover: [None, Some(Mover::Chunk), Some(Mover::MultiPass)][usize::from(how / 16 % 3)],
         disk: Disk::SOLID,
-        memory: MEMORY,
+        memory: 1 << 20,
         threads: 1,
         scratch: std::env::temp_dir(),
     };

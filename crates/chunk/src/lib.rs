@@ -4,7 +4,7 @@
 //! ([`fingerprint_pieces`]), and from those come the segment's [`signature`] and
 //! [`segment_fingerprint`]. [`PrefixIndex`] finds chunks that were seen before, [`compressible`]
 //! tells which groups are worth a compressor's time, [`Census`] counts what deduplication
-//! would save, and [`Similarity`] with [`Clusters`] finds similar chunks. Nothing here does I/O. Boundaries and segment fingerprints are on-disk policy,
+//! would save, and [`Similarity`] tells which chunks are similar. Nothing here does I/O. Boundaries and segment fingerprints are on-disk policy,
 //! defined in `docs/format/chunking.md`.
 
 mod batch;
@@ -30,6 +30,6 @@ pub use piece::Piece;
 pub use prefix_index::{Location, PrefixIndex};
 pub use segment::{segment_fingerprint, signature};
 pub use similarity::{
-    migrated_order, Clusters, MethodError, Similarity, SimilarityMethod, SuperFeatures, FEATURES,
+    MethodError, Similarity, SimilarityMethod, SuperFeatures, FEATURES,
     SUPER_FEATURES,
 };

@@ -2,6 +2,7 @@
 
 pub(super) mod codec;
 pub(super) mod error;
+pub(super) mod memory;
 pub(super) mod parallel;
 pub(super) mod progress;
 pub(super) mod read_at;

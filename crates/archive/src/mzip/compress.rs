@@ -1,19 +1,20 @@
 //! From a file or a stream to an archive.
 
-use super::base::codec::{block_bytes, compressed, work_bytes};
+use super::base::codec::{block_bytes, compressed, working_bytes};
 use super::base::error::{MzipError, Result};
-use super::base::parallel::in_order;
+use super::base::memory::Memory;
+use super::base::parallel::{in_order, Crew};
 use super::base::progress::Progress;
 use super::base::read_at::ReadAt;
 use super::mover::{Content, Disk, Mover, Passes};
-use super::plan::{blocks, Piece, Plan};
+use super::plan::{blocks, Found, Migration, Piece, Room};
 use super::sample::is_in_vain;
-use super::scan::{scan, segment_bytes};
+use super::scan::{scan, segment_bytes, Scan};
 use super::stored::Stored;
 use crate::stream::fill;
 use chunk::{ChunkSpec, Similarity, SimilarityMethod};
 use format::mzip::{BlockHead, Compressor, Extent, Footer, Head, Index, Page, PAGE_EXTENTS_MAX};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
@@ -33,9 +34,9 @@ pub struct Options {
     pub mover: Option<Mover>,
     /// What holds the input, or the temporary file of a stream.
     pub disk: Disk,
-    /// Bytes of memory for the input, tables, and blocks that are compressed, about.
+    /// Bytes of memory for all of it. Where a block that is compressed takes more, blocks are shorter.
     pub memory: u64,
-    /// Threads that compute.
+    /// Threads that compute, at most: fewer, if the memory does not suffice.
     pub threads: usize,
     /// Directory for a temporary file, if a stream is too long for memory.
     pub scratch: PathBuf,
@@ -68,6 +69,8 @@ pub struct Compressed {
     pub chunks: u64,
     /// How chunks were moved; `None` if none were.
     pub mover: Option<Mover>,
+    /// Threads that compressed.
+    pub threads: usize,
 }
 
 /// Writes an archive of the input. Each byte of it counts twice for `progress`, once for each reading.
@@ -81,81 +84,123 @@ pub fn compress(
     options: &Options,
     progress: &Progress,
 ) -> Result<Compressed> {
-    let (stored, plan) = first_reading(source, options, progress)?;
-    let original = plan.original_bytes;
-    let mut to = ArchiveWriter { output, written: 0, index: Index::default() };
-    let migrated = plan.pays();
-    let mut mover = None;
-    let stored_bytes = if migrated { plan.stored_bytes } else { original };
+    let (stored, found) = first_reading(source, options, progress)?;
+    let totals = found.totals;
+    let original = totals.original_bytes;
+    let migration = totals.pays().then(|| Migration::new(&found, &options.room()));
+    let migration = migration.transpose().map_err(MzipError::Scratch)?;
+    drop(found);
+    let stored_bytes = if migration.is_some() { totals.distinct_bytes() } else { original };
     progress.add(original - stored_bytes);
-    let head = Head {
-        compressor: options.compressor,
-        level: options.level,
-        migrated,
-        block_bytes: block_bytes(options.compressor, options.level, stored_bytes),
-    };
+    let (compressor, level) = (options.compressor, options.level);
+    let block_bytes = block_bytes(compressor, level, stored_bytes, options.granted().blocks());
+    let head = Head { compressor, level, migrated: migration.is_some(), block_bytes };
+    let mut to = ArchiveWriter { output, written: 0, index: Index::default(), head, progress, threads: 0 };
     to.put(&head.encode())?;
-    if migrated {
-        to.recipe(&plan)?;
-        let mut blocks = blocks(plan.pieces(), head.block_bytes.into());
-        // Blocks of a pass: those that fit into a quarter of the memory.
-        let width = (options.memory / 4 / u64::from(head.block_bytes)).max(1);
-        let chosen = mover_for(&stored, &plan, options, head.blocks_of(stored_bytes).div_ceil(width));
+    let mut mover = None;
+    if let Some(migration) = &migration {
+        to.recipe(migration)?;
+        let mut blocks = blocks(migration.pieces(), head.block_bytes.into());
+        // Blocks of a pass.
+        let width = (options.granted().pass() / u64::from(head.block_bytes)).max(1);
+        let passes = head.blocks_of(stored_bytes).div_ceil(width);
+        let chosen = mover_for(&stored, migration, options, passes);
         mover = Some(chosen);
+        let crew = crew(&head, &stored, options, chosen);
         if chosen == Mover::MultiPass {
             let mut passes = Passes::new(&stored, blocks, width as usize);
-            to.blocks(&head, || passes.next(), &stored, options, progress)?;
+            to.blocks(crew, || passes.next(), &stored)?;
         } else {
-            to.blocks(&head, || Ok(blocks.next().map(Content::Elsewhere)), &stored, options, progress)?;
+            to.blocks(crew, || elsewhere(&mut blocks), &stored)?;
         }
     } else {
         let whole = std::iter::once(Piece { offset: 0, bytes: original }).filter(|piece| piece.bytes > 0);
-        let mut blocks = blocks(whole, head.block_bytes.into());
-        to.blocks(&head, || Ok(blocks.next().map(Content::Elsewhere)), &stored, options, progress)?;
+        let mut blocks = blocks(whole.map(Ok), head.block_bytes.into());
+        let crew = crew(&head, &stored, options, Mover::Chunk);
+        to.blocks(crew, || elsewhere(&mut blocks), &stored)?;
     }
     to.end(original, stored_bytes)?;
+    let counted = |bytes: u64| if migration.is_some() { bytes } else { 0 };
     Ok(Compressed {
         original_bytes: original,
         archive_bytes: to.written,
         stored_bytes,
-        duplicate_bytes: if migrated { plan.duplicate_bytes } else { 0 },
-        zero_bytes: if migrated { plan.zero_bytes } else { 0 },
-        similar_bytes: if migrated { plan.similar_bytes } else { 0 },
-        chunks: if migrated { plan.chunks() } else { 0 },
+        duplicate_bytes: counted(totals.duplicate_bytes),
+        zero_bytes: counted(totals.zero_bytes),
+        similar_bytes: counted(totals.similar_bytes),
+        chunks: counted(totals.chunks),
         mover,
+        threads: to.threads,
     })
 }
 
-/// How the chunks are moved that are to be stored.
-fn mover_for(stored: &Stored<'_>, plan: &Plan, options: &Options, passes: u64) -> Mover {
-    match (stored, options.mover) {
-        (Stored::Memory { .. }, _) => Mover::Memory,
-        (_, Some(mover)) => mover,
-        (_, None) => Mover::cheaper(options.disk, stored.len(), plan.pieces().count() as u64, passes),
+impl Options {
+    fn granted(&self) -> Memory {
+        Memory::new(self.memory)
+    }
+
+    fn room(&self) -> Room {
+        Room { table_bytes: self.granted().table(), scratch: self.scratch.clone() }
     }
 }
 
-/// Reads the input, keeps it for the second reading, and plans where its chunks go.
+/// How the chunks are moved that are to be stored.
+fn mover_for(stored: &Stored<'_>, migration: &Migration, options: &Options, passes: u64) -> Mover {
+    match (stored, options.mover) {
+        (Stored::Memory { .. }, _) => Mover::Memory,
+        (_, Some(mover)) => mover,
+        (_, None) => Mover::cheaper(options.disk, stored.len(), migration.pieces_len(), passes),
+    }
+}
+
+/// Threads that compress at a time, in the memory that the input and the mover leave.
+fn crew(head: &Head, stored: &Stored<'_>, options: &Options, mover: Mover) -> Crew {
+    let granted = options.granted();
+    let taken = match (stored, mover) {
+        (Stored::Memory { len, .. }, _) => *len,
+        (_, Mover::MultiPass) => granted.pass(),
+        _ => 0,
+    };
+    let (room, block) = (granted.blocks().saturating_sub(taken), u64::from(head.block_bytes));
+    let working = working_bytes(head.compressor, head.level, block);
+    Crew::within(room, working, block, options.threads).unwrap_or(Crew::ONE)
+}
+
+fn elsewhere(blocks: &mut impl Iterator<Item = io::Result<Vec<Piece>>>) -> Result<Option<Content>> {
+    Ok(blocks.next().transpose().map_err(MzipError::Scratch)?.map(Content::Elsewhere))
+}
+
+/// Reads the input, keeps it for the second reading, and finds what is equal or similar in it.
 fn first_reading<'a>(
     source: Source<'a>,
     options: &Options,
     progress: &Progress,
-) -> Result<(Stored<'a>, Plan)> {
-    let segment_bytes = segment_bytes(options.chunk);
-    let similarity = Similarity::new(options.similarity, options.chunk.average_bytes());
-    let tables = (options.memory / 4) as usize;
+) -> Result<(Stored<'a>, Found)> {
+    let memory = options.granted();
+    let how = Scan {
+        spec: options.chunk,
+        similarity: Similarity::new(options.similarity, options.chunk.average_bytes()),
+        memory,
+        threads: options.threads,
+        scratch: &options.scratch,
+    };
+    let segment_bytes = segment_bytes(how.spec, memory);
+    // All cores are to have a block beside it.
+    let (compressor, level) = (options.compressor, options.level);
+    let block = block_bytes(compressor, level, u64::MAX, memory.blocks()).into();
+    let of_blocks = options.threads as u64 * (working_bytes(compressor, level, block) + block);
     let in_memory_max = match options.mover {
         Some(Mover::Memory) => u64::MAX,
         Some(Mover::Chunk | Mover::MultiPass) => 0,
-        None => options.memory / 2,
+        None => memory.input(of_blocks),
     };
     let mut stored = match &source {
         Source::At(input) => {
             let len = input.len();
             progress.set_total(2 * len);
-            if is_in_vain(*input, options.chunk, &similarity, options.threads, tables, progress)? {
+            if is_in_vain(*input, &how, progress)? {
                 progress.add(len);
-                return Ok((Stored::Input(*input), Plan::of_whole(len)));
+                return Ok((Stored::Input(*input), Found::nothing(len)));
             }
             if len <= in_memory_max {
                 Stored::new()
@@ -187,9 +232,9 @@ fn first_reading<'a>(
         stored.push(&segment, in_memory_max, &options.scratch).map_err(MzipError::Scratch)?;
         Ok(Some(segment))
     };
-    let plan = scan(options.threads, options.chunk, &similarity, tables, progress, next)?;
-    progress.set_total(2 * plan.original_bytes);
-    Ok((stored, plan))
+    let found = scan(&how, progress, next)?;
+    progress.set_total(2 * found.totals.original_bytes);
+    Ok((stored, found))
 }
 
 /// The archive that is being written.
@@ -197,6 +242,10 @@ struct ArchiveWriter<'a> {
     output: &'a mut dyn Write,
     written: u64,
     index: Index,
+    head: Head,
+    progress: &'a Progress,
+    /// Threads that compressed.
+    threads: usize,
 }
 
 impl ArchiveWriter<'_> {
@@ -207,10 +256,11 @@ impl ArchiveWriter<'_> {
     }
 
     /// Writes the restore recipe.
-    fn recipe(&mut self, plan: &Plan) -> Result<()> {
-        let mut extents = plan.extents().peekable();
+    fn recipe(&mut self, migration: &Migration) -> Result<()> {
+        let mut extents = migration.extents().peekable();
         while extents.peek().is_some() {
-            let page: Vec<Extent> = extents.by_ref().take(PAGE_EXTENTS_MAX).collect();
+            let page: io::Result<Vec<Extent>> = extents.by_ref().take(PAGE_EXTENTS_MAX).collect();
+            let page = page.map_err(MzipError::Scratch)?;
             let bytes = Page::encode(&page);
             self.put(&bytes)?;
             self.index.pages.push((bytes.len() as u32, page.iter().map(|e| e.bytes()).sum()));
@@ -218,28 +268,25 @@ impl ArchiveWriter<'_> {
         Ok(())
     }
 
-    /// Compresses blocks on all cores, and writes them.
+    /// Compresses blocks, and writes them.
     fn blocks(
         &mut self,
-        head: &Head,
+        crew: Crew,
         mut next: impl FnMut() -> Result<Option<Content>>,
         input: &dyn ReadAt,
-        options: &Options,
-        progress: &Progress,
     ) -> Result<()> {
-        // Of each block there may be two contents and two results.
-        let each = 4 * u64::from(head.block_bytes) + work_bytes(head.compressor, head.level);
-        let threads = (options.memory / 2 / each).clamp(1, options.threads as u64) as usize;
+        let (head, progress) = (self.head, self.progress);
+        self.threads = crew.threads;
         let mut number = 0u64..;
         in_order(
-            threads,
+            crew,
             || {
                 progress.check()?;
                 Ok(number.next().zip(next()?))
             },
             |(number, content)| {
                 let content = content.gathered(input).map_err(MzipError::Read)?;
-                block(head, number, content)
+                block(&head, number, content, progress)
             },
             |(head, body)| {
                 progress.check()?;
@@ -268,10 +315,15 @@ impl ArchiveWriter<'_> {
 }
 
 /// A block, compressed if that makes it shorter.
-fn block(head: &Head, number: u64, content: Vec<u8>) -> Result<(BlockHead, Vec<u8>)> {
+fn block(
+    head: &Head,
+    number: u64,
+    content: Vec<u8>,
+    progress: &Progress,
+) -> Result<(BlockHead, Vec<u8>)> {
     let content_checksum = xxh3_64(&content);
     let content_bytes = content.len() as u32;
-    let packed = compressed(head.compressor, head.level, &content).map_err(MzipError::Write)?;
+    let packed = compressed(head.compressor, head.level, &content, progress)?;
     let raw = packed.is_none();
     let body = packed.unwrap_or(content);
     let head = BlockHead {

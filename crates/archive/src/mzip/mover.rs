@@ -118,7 +118,7 @@ struct Part {
     to: usize,
 }
 
-impl<'a, B: Iterator<Item = Vec<Piece>>> Passes<'a, B> {
+impl<'a, B: Iterator<Item = io::Result<Vec<Piece>>>> Passes<'a, B> {
     /// With so many blocks in each pass.
     pub(super) fn new(input: &'a dyn ReadAt, blocks: B, width: usize) -> Self {
         Passes { input, blocks, width, ready: VecDeque::new() }
@@ -136,6 +136,7 @@ impl<'a, B: Iterator<Item = Vec<Piece>>> Passes<'a, B> {
     fn pass(&mut self) -> Result<()> {
         let mut parts = Vec::new();
         for (block, pieces) in self.blocks.by_ref().take(self.width).enumerate() {
+            let pieces = pieces.map_err(MzipError::Scratch)?;
             let mut to = 0;
             for Piece { offset, bytes } in pieces {
                 parts.push(Part { offset, bytes, block, to });
@@ -198,7 +199,7 @@ mod tests {
                 .chunks(5)
                 .map(|some| some.iter().map(|(offset, bytes)| Piece { offset: *offset, bytes: *bytes }).collect())
                 .collect();
-            let mut passes = Passes::new(&input, blocks.clone().into_iter(), width);
+            let mut passes = Passes::new(&input, blocks.clone().into_iter().map(Ok), width);
             for block in blocks {
                 let expected = Content::Elsewhere(block).gathered(&input).unwrap();
                 let got = passes.next().unwrap().unwrap().gathered(&input).unwrap();

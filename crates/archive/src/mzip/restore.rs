@@ -6,8 +6,10 @@
 //! Lin 2015, 2.4.1.2, of which a pass reads only the blocks that it needs).
 
 use super::archive::Archive;
+use super::base::codec::restoring_bytes;
 use super::base::error::{MzipError, Result};
-use super::base::parallel::in_order;
+use super::base::memory::Memory;
+use super::base::parallel::{in_order, Crew};
 use super::base::progress::Progress;
 use super::base::read_at::WriteAt;
 use format::mzip::Extent;
@@ -64,17 +66,16 @@ impl Archive<'_> {
             return Err(MzipError::Outside(self.original_bytes()));
         }
         progress.set_total(range.end - range.start);
-        let budget = memory / 4 * 3;
-        // Each thread has the bytes of a block, its content, and contents that wait.
-        let threads = (budget / 2 / (4 * self.block_bytes())).clamp(1, threads as u64) as usize;
+        let memory = Memory::new(memory);
         let is_stream = matches!(output, Output::Stream(_));
+        let (crew, window_bytes) = self.crew(memory, threads, is_stream)?;
         let window_bytes = if !is_stream {
             u64::MAX
         } else if self.is_migrated() {
-            budget / 4
+            window_bytes
         } else {
             // Nothing is to be gained by a long one where nothing was moved.
-            (budget / 4).min(4 * threads as u64 * self.block_bytes())
+            window_bytes.min(4 * crew.threads as u64 * self.block_bytes())
         };
         let mut to = Window {
             archive: self,
@@ -83,8 +84,8 @@ impl Archive<'_> {
             bytes: 0,
             bytes_max: window_bytes.max(ZEROS_BYTES),
             copies: Vec::new(),
-            copies_max: ((budget / 4) as usize / size_of::<Copy>()).max(1),
-            threads,
+            copies_max: (memory.copies() as usize / size_of::<Copy>()).max(1),
+            crew,
             progress,
             blocks_read: 0,
         };
@@ -116,7 +117,7 @@ impl Archive<'_> {
     /// If it is damaged or cannot be read; if `progress` is stopped.
     pub fn test(&self, memory: u64, threads: usize, progress: &Progress) -> Result<()> {
         self.recipe_from(0).try_for_each(|part| part.map(drop))?;
-        let threads = (memory / 2 / (4 * self.block_bytes())).clamp(1, threads as u64) as usize;
+        let (crew, _) = self.crew(Memory::new(memory), threads, false)?;
         progress.set_total(self.summary().stored_bytes);
         let mut numbers = 0..self.blocks();
         let next = || {
@@ -124,7 +125,7 @@ impl Archive<'_> {
             Ok(numbers.next())
         };
         in_order(
-            threads,
+            crew,
             next,
             |number| Ok(self.block(number)?.len()),
             |bytes| {
@@ -132,6 +133,18 @@ impl Archive<'_> {
                 Ok(())
             },
         )
+    }
+
+    /// Threads that decompress at a time, and bytes of a window that is in memory.
+    fn crew(&self, memory: Memory, threads: usize, is_stream: bool) -> Result<(Crew, u64)> {
+        let block = self.block_bytes().min(self.summary().stored_bytes);
+        let (working, room) = (restoring_bytes(self.summary().compressor, block), memory.blocks());
+        let needed = working + if is_stream { ZEROS_BYTES } else { 0 };
+        if room < needed {
+            return Err(MzipError::Memory(Memory::needed_for_blocks(needed)));
+        }
+        let window = if is_stream { memory.window().min(room - working) } else { 0 };
+        Ok((Crew::within(room - window, working, block, threads).unwrap_or(Crew::ONE), window))
     }
 }
 
@@ -145,7 +158,7 @@ struct Window<'a, 'b> {
     bytes_max: u64,
     copies: Vec<Copy>,
     copies_max: usize,
-    threads: usize,
+    crew: Crew,
     progress: &'a Progress,
     blocks_read: u64,
 }
@@ -193,7 +206,7 @@ impl Window<'_, '_> {
             copy.from as usize..(copy.from + copy.bytes) as usize
         };
         match &mut self.output {
-            Output::Places(output) => in_order(self.threads, next, work, |(content, copies)| {
+            Output::Places(output) => in_order(self.crew, next, work, |(content, copies)| {
                 *blocks_read += 1;
                 for copy in &copies {
                     output.write_at(&content[part(&content, copy)], copy.to).map_err(MzipError::Write)?;
@@ -214,7 +227,7 @@ impl Window<'_, '_> {
             }
             Output::Stream(output) => {
                 let mut window = vec![0; self.bytes as usize];
-                in_order(self.threads, next, work, |(content, copies)| {
+                in_order(self.crew, next, work, |(content, copies)| {
                     *blocks_read += 1;
                     for copy in &copies {
                         let to = (copy.to - begin) as usize;

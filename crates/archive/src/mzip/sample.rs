@@ -3,9 +3,9 @@
 use super::base::error::{MzipError, Result};
 use super::base::progress::Progress;
 use super::base::read_at::ReadAt;
-use super::plan::Plan;
-use super::scan::scan;
-use chunk::{ChunkSpec, Similarity};
+use super::plan::Totals;
+use super::scan::{scan, Scan};
+use chunk::ChunkSpec;
 use std::sync::Arc;
 
 /// Shorter files are read whole.
@@ -18,19 +18,12 @@ const RUN_BYTES: u64 = 256 << 10;
 ///
 /// Of two similar chunks that are far apart, both are in the sample only once in [`RANGE_BYTES`] / [`RUN_BYTES`] times that
 /// one of them is: what is found counts as many times.
-pub(super) fn is_in_vain(
-    input: &dyn ReadAt,
-    spec: ChunkSpec,
-    similarity: &Similarity,
-    threads: usize,
-    tables_bytes_max: usize,
-    progress: &Progress,
-) -> Result<bool> {
+pub(super) fn is_in_vain(input: &dyn ReadAt, how: &Scan<'_>, progress: &Progress) -> Result<bool> {
     let len = input.len();
     if len < INPUT_BYTES_MIN {
         return Ok(false);
     }
-    let unit = match spec {
+    let unit = match how.spec {
         ChunkSpec::Fixed { bytes } => bytes.into(),
         ChunkSpec::ContentDefined { .. } => 1,
     };
@@ -49,12 +42,12 @@ pub(super) fn is_in_vain(
         Ok(Some(Arc::new(run)))
     };
     let unseen = Progress::default();
-    let found = scan(threads, spec, similarity, tables_bytes_max, &unseen, next)?;
-    Ok(!pays(&found))
+    let found = scan(how, &unseen, next)?;
+    Ok(!pays(&found.totals))
 }
 
-fn pays(found: &Plan) -> bool {
+fn pays(found: &Totals) -> bool {
     let share = RANGE_BYTES / RUN_BYTES;
     let together = found.duplicate_bytes + found.similar_bytes;
-    found.zero_bytes + together * share > found.original_bytes / Plan::WORTH
+    found.zero_bytes + together * share > found.original_bytes / Totals::WORTH
 }

@@ -1,22 +1,22 @@
 //! The first reading of the input: chunks, fingerprints, super-features, and from them the plan.
 
 use super::base::error::{MzipError, Result};
+use super::base::memory::Memory;
 use super::base::parallel::in_order;
 use super::base::progress::Progress;
-use super::plan::{Plan, Planner};
+use super::plan::{Finder, Found, Room};
 use chunk::{cut, fingerprint_pieces, ChunkSpec, Fingerprint, Piece, Similarity, SuperFeatures};
+use std::path::Path;
 use std::sync::Arc;
 
-/// Bytes that are read and cut at a time, about. No chunk goes beyond its segment.
-const SEGMENT_BYTES: u32 = 4 << 20;
-
-/// Bytes of a segment: whole chunks of fixed length.
-pub(super) fn segment_bytes(spec: ChunkSpec) -> usize {
+/// Bytes that are read and cut at a time. No chunk goes beyond its segment, which has whole chunks of fixed length.
+pub(super) fn segment_bytes(spec: ChunkSpec, memory: Memory) -> usize {
+    let (most, average) = (memory.segment(), u64::from(spec.average_bytes()));
     let bytes = match spec {
-        ChunkSpec::Fixed { bytes } => SEGMENT_BYTES / bytes * bytes,
-        ChunkSpec::ContentDefined { .. } => SEGMENT_BYTES,
+        ChunkSpec::Fixed { .. } => most / average * average,
+        ChunkSpec::ContentDefined { .. } => most,
     };
-    bytes.max(spec.average_bytes()) as usize
+    bytes.max(average) as usize
 }
 
 /// What a segment is made of.
@@ -28,16 +28,24 @@ struct Scanned {
     features: Vec<Option<SuperFeatures>>,
 }
 
-/// Plans where the chunks of segments go. `next` gives the segments of the input until there are no more.
+/// How chunks are made, and looked at.
+pub(super) struct Scan<'a> {
+    pub spec: ChunkSpec,
+    pub similarity: Similarity,
+    pub memory: Memory,
+    pub threads: usize,
+    /// Directory of temporary files.
+    pub scratch: &'a Path,
+}
+
+/// Finds which chunks of segments are equal or similar. `next` gives the segments of the input until there are no more.
 pub(super) fn scan(
-    threads: usize,
-    spec: ChunkSpec,
-    similarity: &Similarity,
-    tables_bytes_max: usize,
+    how: &Scan<'_>,
     progress: &Progress,
     mut next: impl FnMut() -> Result<Option<Arc<Vec<u8>>>>,
-) -> Result<Plan> {
-    let mut planner = Planner::new(tables_bytes_max);
+) -> Result<Found> {
+    let Scan { spec, similarity, memory, threads, scratch } = how;
+    let mut finder = Finder::new(&Room { table_bytes: memory.table(), scratch: scratch.to_path_buf() });
     let next = || {
         progress.check()?;
         next()
@@ -46,18 +54,19 @@ pub(super) fn scan(
         let mut data = scanned.fingerprints.iter().zip(&scanned.features);
         for piece in scanned.pieces {
             match (piece, piece.bytes()) {
-                (Piece::Null { .. }, bytes) => planner.zeros(bytes)?,
+                (Piece::Null { .. }, bytes) => finder.zeros(bytes),
                 (Piece::Data { .. }, bytes) => {
-                    let (fingerprint, features) = data.next().ok_or(MzipError::TooManyChunks)?;
-                    planner.chunk(bytes, *fingerprint, features.as_ref())?;
+                    // Each piece of data has been fingerprinted.
+                    let Some((fingerprint, features)) = data.next() else { break };
+                    finder.chunk(bytes, *fingerprint, features.as_ref()).map_err(MzipError::Scratch)?;
                 }
             }
         }
         progress.add(scanned.bytes as u64);
         Ok(())
     };
-    in_order(threads, next, |segment| Ok(scanned(&segment, spec, similarity)), take)?;
-    Ok(planner.finish())
+    in_order(memory.scanners(*threads), next, |segment| Ok(scanned(&segment, *spec, similarity)), take)?;
+    finder.finish().map_err(MzipError::Scratch)
 }
 
 fn scanned(segment: &[u8], spec: ChunkSpec, similarity: &Similarity) -> Scanned {

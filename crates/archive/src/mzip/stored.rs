@@ -32,6 +32,14 @@ impl Kept {
             stored.push(&Arc::new(segment), memory, scratch).map_err(MzipError::Scratch)?;
         }
     }
+
+    /// Bytes of memory that it takes.
+    pub fn memory(&self) -> u64 {
+        match &self.0 {
+            Stored::Memory { len, .. } => *len,
+            _ => 0,
+        }
+    }
 }
 
 impl ReadAt for Kept {

@@ -11,6 +11,8 @@ pub const SUPER_FEATURES: usize = 4;
 const FEATURES_EACH: usize = FEATURES / SUPER_FEATURES;
 /// Rolling hashes that a chunk of average length gives to the transforms, where not all are taken.
 const SAMPLES_WANTED: u32 = 64;
+/// Bytes of a part that gives a feature, at least.
+const PART_BYTES_MIN: usize = 16;
 
 /// How features are found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,13 +20,15 @@ pub enum SimilarityMethod {
     /// A Gear hash, of whose values those with some zero bits are transformed: about 64 of a chunk (Odess, Zou 2021).
     #[default]
     Odess,
+    /// A Gear hash, of which each sixteenth of a chunk gives its largest value (Finesse, Zhang 2019).
+    Finesse,
     /// A Rabin fingerprint over a window of 48 bytes, whose every value is transformed (Lin 2015, 2.4.1.1).
     Rabin,
 }
 
 /// Why a text is no [`SimilarityMethod`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no way to find similar chunks: odess or rabin")]
+#[error("{0:?} is no way to find similar chunks: odess, finesse or rabin")]
 pub struct MethodError(String);
 
 impl FromStr for SimilarityMethod {
@@ -33,6 +37,7 @@ impl FromStr for SimilarityMethod {
     fn from_str(text: &str) -> Result<Self, MethodError> {
         match text {
             "odess" => Ok(Self::Odess),
+            "finesse" => Ok(Self::Finesse),
             "rabin" => Ok(Self::Rabin),
             _ => Err(MethodError(text.into())),
         }
@@ -52,6 +57,8 @@ pub struct Similarity {
 enum Hashes {
     /// Values of the Gear hash with zeros under this mask.
     Sampled(u64),
+    /// The largest value of each part.
+    OfParts,
     All(Box<Rabin>),
 }
 
@@ -66,6 +73,7 @@ impl Similarity {
                 // The high bits of a Gear hash know most of the bytes before.
                 Hashes::Sampled(!(u64::MAX >> bits))
             }
+            SimilarityMethod::Finesse => Hashes::OfParts,
             SimilarityMethod::Rabin => Hashes::All(Box::default()),
         };
         Similarity { transforms, hashes }
@@ -82,16 +90,33 @@ impl Similarity {
             }
         };
         match &self.hashes {
+            Hashes::OfParts => return of_parts(chunk),
             Hashes::Sampled(mask) => gear::sampled(chunk, *mask, &mut take),
             Hashes::All(rabin) => rabin.each(chunk, &mut take),
         }
         (values >= FEATURES_EACH).then(|| {
             SuperFeatures(std::array::from_fn(|n| {
-                let own = &features[n * FEATURES_EACH..(n + 1) * FEATURES_EACH];
-                own.iter().fold(n as u64, |all, feature| gear::mixed(all ^ feature))
+                joined(n, features[n * FEATURES_EACH..(n + 1) * FEATURES_EACH].iter())
             }))
         })
     }
+}
+
+/// A super-feature of this number.
+fn joined<'a>(number: usize, features: impl Iterator<Item = &'a u64>) -> u64 {
+    features.fold(number as u64, |all, feature| gear::mixed(all ^ feature))
+}
+
+/// A feature of each part of a chunk. Four parts that follow each other are a group, and a super-feature has the features of
+/// the same rank in each group: one part that has changed changes one rank of one group.
+fn of_parts(chunk: &[u8]) -> Option<SuperFeatures> {
+    if chunk.len() < PART_BYTES_MIN * FEATURES {
+        return None;
+    }
+    let mut features = gear::largest::<FEATURES>(chunk);
+    features.chunks_exact_mut(FEATURES_EACH).for_each(|group| group.sort_unstable_by(|a, b| b.cmp(a)));
+    let of_rank = |rank| features.iter().skip(rank).step_by(FEATURES_EACH);
+    Some(SuperFeatures(std::array::from_fn(|rank| joined(rank, of_rank(rank)))))
 }
 
 #[cfg(test)]
@@ -109,7 +134,8 @@ mod tests {
         a.0.iter().zip(b.0).filter(|(x, y)| **x == *y).count()
     }
 
-    const METHODS: [SimilarityMethod; 2] = [SimilarityMethod::Odess, SimilarityMethod::Rabin];
+    const METHODS: [SimilarityMethod; 3] =
+        [SimilarityMethod::Odess, SimilarityMethod::Finesse, SimilarityMethod::Rabin];
 
     #[test]
     fn chunks_with_small_changes_share_super_features_and_others_do_not() {

@@ -36,3 +36,16 @@ pub(super) fn sampled(chunk: &[u8], mask: u64, take: &mut impl FnMut(u64)) {
         }
     }
 }
+
+/// The largest value in each of so many parts of a chunk, which has as many bytes at least.
+pub(super) fn largest<const N: usize>(chunk: &[u8]) -> [u64; N] {
+    let (mut hash, mut rest) = (0u64, chunk);
+    std::array::from_fn(|part| {
+        let (own, after) = rest.split_at(rest.len() / (N - part));
+        rest = after;
+        own.iter().fold(0, |most, byte| {
+            hash = (hash << 1).wrapping_add(GEAR[usize::from(*byte)]);
+            hash.max(most)
+        })
+    })
+}

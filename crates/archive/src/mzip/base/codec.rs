@@ -1,13 +1,25 @@
 //! The compressors of blocks. Each block is whole by itself: a gzip member, a bzip2 stream, a zstd frame, an xz stream.
 
+use super::error::{MzipError, Result};
+use super::progress::Progress;
 use format::mzip::{Compressor, BLOCK_BYTES_MAX};
+use liblzma::stream::{Check, Filters, LzmaOptions, Stream};
 use std::io::{self, ErrorKind, Read, Write};
 use std::ops::RangeInclusive;
+use zstd_safe::zstd_sys::ZSTD_EndDirective;
 
 /// What xz may take to decompress a block: a little more than its level 9 needs.
 const XZ_MEMORY: u64 = 80 << 20;
 /// Cores that a short file keeps busy.
 const BLOCKS_WANTED: u64 = 8;
+/// Blocks are not made shorter than this, however little memory there is.
+const BLOCK_BYTES_LEAST: u64 = 256 << 10;
+/// Bytes that a slow compressor is given at a time.
+const SLICE_BYTES: usize = 256 << 10;
+/// Up to this level zstd needs no slices: a block takes a fraction of a second.
+const ZSTD_QUICK: u8 = 9;
+/// The shortest dictionary that xz has.
+const XZ_DICTIONARY_MIN: usize = 4096;
 const MIB: u64 = 1 << 20;
 
 /// Levels of each compressor, and the one that is taken if none is asked for.
@@ -47,56 +59,129 @@ fn window(compressor: Compressor, level: u8) -> u64 {
 }
 
 /// Content of a block. A compressor begins anew with each, so that cores share the work and a range needs few of them: four
-/// windows long, so that little is lost, and shorter for files that would not fill all cores, but not than a window.
-pub(in crate::mzip) fn block_bytes(compressor: Compressor, level: u8, stored_bytes: u64) -> u32 {
+/// windows long, so that little is lost, and shorter for files that would not fill all cores, but not than a window. Where
+/// the memory does not suffice for one that is compressed, it is shorter, and so is the window.
+pub(in crate::mzip) fn block_bytes(
+    compressor: Compressor,
+    level: u8,
+    stored_bytes: u64,
+    memory: u64,
+) -> u32 {
     let window = window(compressor, level);
     let most = (4 * window).clamp(4 * MIB, u64::from(BLOCK_BYTES_MAX));
     let least = window.max(MIB).min(most);
-    stored_bytes.div_ceil(BLOCKS_WANTED).clamp(least, most) as u32
+    let mut bytes = stored_bytes.div_ceil(BLOCKS_WANTED).clamp(least, most);
+    while bytes > BLOCK_BYTES_LEAST && working_bytes(compressor, level, bytes) > memory {
+        bytes = (bytes / 2).max(BLOCK_BYTES_LEAST);
+    }
+    bytes as u32
 }
 
-/// Bytes that a thread takes to compress a block, beside its content and the result.
-pub(in crate::mzip) fn work_bytes(compressor: Compressor, level: u8) -> u64 {
-    match compressor {
+/// Bytes that a thread takes to compress a block of so many, with its content and the result.
+pub(in crate::mzip) fn working_bytes(compressor: Compressor, level: u8, block_bytes: u64) -> u64 {
+    let window = window(compressor, level).min(block_bytes);
+    let tables = match compressor {
         Compressor::Gzip => MIB,
         Compressor::Bzip2 => 8 * MIB,
-        Compressor::Zstd => 10 * window(compressor, level),
-        Compressor::Xz => 12 * window(compressor, level) + 4 * MIB,
-    }
+        // Hash tables and chains have up to 16 bytes for each of the window; slices are kept in it.
+        Compressor::Zstd => match level {
+            0..=10 => 6 * window + MIB,
+            11..=15 => 18 * window + MIB,
+            _ => 13 * window + MIB,
+        },
+        Compressor::Xz => window * 23 / 2 + 4 * MIB,
+    };
+    tables + 2 * block_bytes
+}
+
+/// Bytes that a thread takes to decompress a block of so many, with its bytes and its content.
+pub(in crate::mzip) fn restoring_bytes(compressor: Compressor, block_bytes: u64) -> u64 {
+    let tables = match compressor {
+        Compressor::Gzip | Compressor::Zstd => MIB,
+        Compressor::Bzip2 => 4 * MIB,
+        // Of its dictionary it touches what the content fills.
+        Compressor::Xz => block_bytes + MIB,
+    };
+    tables + 2 * block_bytes
 }
 
 /// Compresses a block; `None` if it would not be shorter.
+///
+/// # Errors
+/// If the compressor fails, or if it is to stop: slow ones look at the progress now and then.
 pub(in crate::mzip) fn compressed(
     compressor: Compressor,
     level: u8,
     content: &[u8],
-) -> io::Result<Option<Vec<u8>>> {
+    progress: &Progress,
+) -> Result<Option<Vec<u8>>> {
     let to = Vec::with_capacity(content.len() / 2);
     let body = match compressor {
         Compressor::Gzip => {
             let mut to = flate2::write::GzEncoder::new(to, flate2::Compression::new(level.into()));
-            to.write_all(content)?;
-            to.finish()?
+            sliced(&mut to, content, progress)?;
+            to.finish().map_err(MzipError::Write)?
         }
         Compressor::Bzip2 => {
             let mut to = bzip2::write::BzEncoder::new(to, bzip2::Compression::new(level.into()));
-            to.write_all(content)?;
-            to.finish()?
+            sliced(&mut to, content, progress)?;
+            to.finish().map_err(MzipError::Write)?
         }
-        Compressor::Zstd => {
-            let mut to = Vec::with_capacity(zstd_safe::compress_bound(content.len()));
-            zstd_safe::compress(&mut to, content, level.into()).map_err(of_zstd)?;
-            to
-        }
+        Compressor::Zstd => zstd(level, content, progress)?,
         Compressor::Xz => {
-            let stream =
-                liblzma::stream::Stream::new_easy_encoder(level.into(), liblzma::stream::Check::Crc32);
-            let mut to = liblzma::write::XzEncoder::new_stream(to, stream?);
-            to.write_all(content)?;
-            to.finish()?
+            let mut to = liblzma::write::XzEncoder::new_stream(to, xz(level, content.len()).map_err(MzipError::Write)?);
+            sliced(&mut to, content, progress)?;
+            to.finish().map_err(MzipError::Write)?
         }
     };
     Ok(Some(body).filter(|body| body.len() < content.len()))
+}
+
+fn sliced(to: &mut impl Write, content: &[u8], progress: &Progress) -> Result<()> {
+    for slice in content.chunks(SLICE_BYTES) {
+        progress.check()?;
+        to.write_all(slice).map_err(MzipError::Write)?;
+    }
+    Ok(())
+}
+
+/// An encoder of xz, whose dictionary is not longer than the content.
+fn xz(level: u8, content_bytes: usize) -> io::Result<Stream> {
+    let wanted = window(Compressor::Xz, level).min(content_bytes.max(XZ_DICTIONARY_MIN) as u64);
+    let mut options = LzmaOptions::new_preset(level.into())?;
+    options.dict_size(wanted as u32);
+    let mut filters = Filters::new();
+    filters.lzma2(&options);
+    Ok(Stream::new_stream_encoder(&filters, Check::Crc32)?)
+}
+
+/// A zstd frame. Slow levels are fed in slices.
+fn zstd(level: u8, content: &[u8], progress: &Progress) -> Result<Vec<u8>> {
+    let failed = |code| MzipError::Write(of_zstd(code));
+    let mut to = Vec::with_capacity(zstd_safe::compress_bound(content.len()));
+    if level <= ZSTD_QUICK {
+        zstd_safe::compress(&mut to, content, level.into()).map_err(failed)?;
+        return Ok(to);
+    }
+    let mut context = zstd_safe::CCtx::create();
+    context.set_parameter(zstd_safe::CParameter::CompressionLevel(level.into())).map_err(failed)?;
+    context.set_pledged_src_size(Some(content.len() as u64)).map_err(failed)?;
+    let mut output = zstd_safe::OutBuffer::around(&mut to);
+    let mut slices = content.chunks(SLICE_BYTES).peekable();
+    loop {
+        progress.check()?;
+        let slice = slices.next().unwrap_or_default();
+        let is_last = slices.peek().is_none();
+        let mut input = zstd_safe::InBuffer::around(slice);
+        let end = if is_last { ZSTD_EndDirective::ZSTD_e_end } else { ZSTD_EndDirective::ZSTD_e_continue };
+        // The output has room for all.
+        while context.compress_stream2(&mut output, &mut input, end).map_err(failed)? > 0 && is_last
+            || input.pos() < slice.len()
+        {}
+        if is_last {
+            return Ok(to);
+        }
+    }
 }
 
 /// Decompresses a block whose content has this length.
@@ -152,7 +237,7 @@ mod tests {
                 if compressor == Compressor::Xz && level > 6 {
                     continue;
                 }
-                let body = compressed(compressor, level, &content).unwrap().unwrap();
+                let body = compressed(compressor, level, &content, &Progress::default()).unwrap().unwrap();
                 let len = content.len() as u32;
                 assert!(decompressed(compressor, &body, len).unwrap() == content, "{compressor:?} {level}");
                 for wrong in [len - 1, len + 1] {
@@ -162,7 +247,25 @@ mod tests {
             }
             assert!(decompressed(compressor, b"none", 100).is_err());
             let noise = testing::noise(3, 5000);
-            assert!(compressed(compressor, 6, &noise).unwrap().is_none());
+            assert!(compressed(compressor, 6, &noise, &Progress::default()).unwrap().is_none());
+        }
+    }
+
+    /// What zstd says that it takes.
+    #[test]
+    fn memory_is_counted() {
+        for level in 1..=19 {
+            for bytes in [1usize << 20, 4 << 20, 32 << 20] {
+                let mut context = zstd_safe::CCtx::create();
+                context.set_parameter(zstd_safe::CParameter::CompressionLevel(level.into())).unwrap();
+                context.set_pledged_src_size(Some(bytes as u64)).unwrap();
+                let (mut to, content) = (Vec::with_capacity(10), [0; 10]);
+                let mut to = zstd_safe::OutBuffer::around(&mut to);
+                let mut from = zstd_safe::InBuffer::around(&content);
+                context.compress_stream2(&mut to, &mut from, ZSTD_EndDirective::ZSTD_e_continue).unwrap();
+                let counted = working_bytes(Compressor::Zstd, level, bytes as u64) - 2 * bytes as u64;
+                assert!(context.sizeof() as u64 <= counted, "{level}, {bytes}: {} of {counted}", context.sizeof());
+            }
         }
     }
 
@@ -171,9 +274,13 @@ mod tests {
         for (compressor, levels, _) in LEVELS {
             for level in levels {
                 for stored in [0, 1, 10 << 20, 100 << 20, 1 << 40] {
-                    let bytes = u64::from(block_bytes(compressor, level, stored));
+                    let bytes = u64::from(block_bytes(compressor, level, stored, u64::MAX));
                     assert!(bytes >= window(compressor, level).min(64 << 20));
                     assert!(bytes <= u64::from(BLOCK_BYTES_MAX) && bytes >= MIB);
+                    for memory in [16 << 20, 48 << 20, 400 << 20] {
+                        let shorter = u64::from(block_bytes(compressor, level, stored, memory));
+                        assert!(shorter <= bytes && working_bytes(compressor, level, shorter) <= memory);
+                    }
                 }
             }
         }

@@ -15,9 +15,12 @@ pub enum MzipError {
     /// The output could not be written.
     #[error("cannot write the output: {0}")]
     Write(io::Error),
-    /// The temporary file for a stream that is longer than memory could not be used.
-    #[error("cannot keep the stream in a temporary file: {0}; TMPDIR names another directory, --memory allows more memory")]
+    /// A temporary file, for a stream or tables that are longer than memory, could not be used.
+    #[error("cannot use a temporary file: {0}; TMPDIR names another directory, --memory allows more memory")]
     Scratch(io::Error),
+    /// An archive's blocks are too large for the memory.
+    #[error("its blocks need --memory {}MiB", .0.div_ceil(1 << 20))]
+    Memory(u64),
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
@@ -32,9 +35,6 @@ pub enum MzipError {
     /// The archive is of a version that this program does not know.
     #[error("{0}; use a newer sapwood")]
     Newer(String),
-    /// The input has more chunks than can be counted.
-    #[error("too many chunks; larger ones are needed: --chunk cdc:32k")]
-    TooManyChunks,
     /// The input was changed while it was compressed.
     #[error("changed while it was read; try again while nobody writes to it")]
     Changed,

@@ -9,18 +9,40 @@ use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 /// A result, or what a thread panicked with.
 type Done<R> = std::result::Result<Result<R>, Box<dyn Any + Send>>;
 
-/// Takes jobs until there are none, works at them on so many threads, and hands the results over in the order of the jobs.
-/// `next` and `take` run on the calling thread. At most twice as many jobs as threads are under way.
+/// Threads, and the jobs that they have at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::mzip) struct Crew {
+    pub threads: usize,
+    /// Jobs that wait, are worked at, or are done but not yet taken.
+    pub jobs: usize,
+}
+
+impl Crew {
+    /// Who needs the least.
+    pub(in crate::mzip) const ONE: Crew = Crew { threads: 1, jobs: 1 };
+
+    /// At most so many threads, so that memory suffices for what a job takes while it is worked at, and for what its result
+    /// takes until its turn comes. `None` if it does not suffice for one.
+    pub(in crate::mzip) fn within(memory: u64, working: u64, waiting: u64, threads: usize) -> Option<Crew> {
+        match (memory / (working + waiting).max(1)).min(threads as u64) as usize {
+            0 => (memory >= working).then_some(Crew::ONE),
+            threads => Some(Crew { threads, jobs: 2 * threads }),
+        }
+    }
+}
+
+/// Takes jobs until there are none, works at them on several threads, and hands the results over in the order of the jobs.
+/// `next` and `take` run on the calling thread.
 pub(in crate::mzip) fn in_order<J: Send, R: Send>(
-    threads: usize,
+    Crew { threads, jobs: most }: Crew,
     mut next: impl FnMut() -> Result<Option<J>>,
     work: impl Fn(J) -> Result<R> + Sync,
     mut take: impl FnMut(R) -> Result<()>,
 ) -> Result<()> {
     std::thread::scope(|scope| {
-        let most = 2 * threads as u64;
-        let (to_work, jobs) = bounded::<(u64, J)>(most as usize);
-        let (to_take, results) = bounded::<(u64, Done<R>)>(most as usize);
+        let (to_work, jobs) = bounded::<(u64, J)>(most);
+        let (to_take, results) = bounded::<(u64, Done<R>)>(most);
+        let most = most as u64;
         for n in 0..threads {
             let (jobs, to_take, work) = (jobs.clone(), to_take.clone(), &work);
             let run = move || {
@@ -68,7 +90,7 @@ mod tests {
 
     #[test]
     fn results_come_in_order_and_errors_end_the_work() {
-        for threads in [1, 3] {
+        for threads in [Crew::ONE, Crew { threads: 1, jobs: 2 }, Crew { threads: 3, jobs: 6 }] {
             let (mut jobs, mut taken) = (0..200u64, Vec::new());
             in_order(
                 threads,
@@ -99,11 +121,19 @@ mod tests {
     }
 
     #[test]
+    fn memory_bounds_a_crew() {
+        let within = |memory| Crew::within(memory, 10, 5, 4);
+        let crew = |threads, jobs| Some(Crew { threads, jobs });
+        assert_eq!([within(9), within(10), within(14)], [None, crew(1, 1), crew(1, 1)]);
+        assert_eq!([within(15), within(44), within(1000)], [crew(1, 2), crew(2, 4), crew(4, 8)]);
+    }
+
+    #[test]
     #[should_panic(expected = "five")]
     fn panics_arrive() {
         let mut jobs = 0..;
         let _ = in_order(
-            2,
+            Crew { threads: 2, jobs: 4 },
             || Ok(jobs.next()),
             |n: u64| {
                 assert!(n != 5, "five");
