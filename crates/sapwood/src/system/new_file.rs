@@ -1,18 +1,34 @@
 //! A file that gets its name when it is complete and durable.
 
 use anyhow::{Context as _, Result};
+use rustix::fs::{flock, linkat, AtFlags, FlockOperation, Mode, OFlags, CWD};
+use rustix::io::Errno;
 use std::fs::{File, FileTimes, Permissions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tempfile::NamedTempFile;
 use vault::VaultError;
 
-/// A file without a name. Dropped, nothing of it is left.
+/// How hidden names begin and end.
+const PREFIX: &str = ".sapwood-";
+const SUFFIX: &str = "-partial";
+/// Younger files are not taken for stale.
+const STALE_AFTER: Duration = Duration::from_secs(60);
+
+/// A file that has no name yet. Dropped, nothing of it is left; killed, neither, if the file system has files without names.
+/// Where it has not, the file has a hidden name, and what a kill leaves of it goes when the next one begins.
 pub struct NewFile {
-    file: NamedTempFile,
+    file: Unfinished,
     path: PathBuf,
     replace: bool,
+}
+
+enum Unfinished {
+    Unnamed(File),
+    Hidden(NamedTempFile),
 }
 
 impl NewFile {
@@ -41,32 +57,44 @@ impl NewFile {
         if !replace && path.symlink_metadata().is_ok() {
             return Err(exists(path).into());
         }
-        let directory = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let directory = directory_of(path);
         let cannot = || format!("{}: cannot create", path.display());
         // What is wrong with it, without the name of a file that nobody knows.
         File::open(directory).with_context(cannot)?;
-        let file = tempfile::Builder::new()
-            .prefix(".sapwood-")
-            .suffix("-partial")
-            .permissions(Permissions::from_mode(mode))
-            .tempfile_in(directory)
-            .map_err(|e| io::Error::from(e.kind()))
-            .with_context(cannot)?;
-        Ok(NewFile { file, path: path.into(), replace })
+        let file = match unnamed(directory, mode).with_context(cannot)? {
+            Some(file) => Unfinished::Unnamed(file),
+            None => {
+                remove_stale(directory);
+                let file = hidden().permissions(Permissions::from_mode(mode)).tempfile_in(directory);
+                Unfinished::Hidden(file.map_err(|e| io::Error::from(e.kind())).with_context(cannot)?)
+            }
+        };
+        let file = NewFile { file, path: path.into(), replace };
+        // Says that somebody is at work; who cannot lock takes the risk.
+        let _ = flock(file.file(), FlockOperation::NonBlockingLockExclusive);
+        Ok(file)
     }
 
     /// Gives it these permissions; without, those of a file that it replaces, or else 640 minus the umask.
     pub fn set_mode(&self, mode: Option<u32>, replaced: &Path) -> Result<()> {
         let cannot = || format!("{}: cannot set its permissions", self.path.display());
-        let own = self.file.as_file().metadata().with_context(cannot)?.permissions().mode();
+        let own = self.file().metadata().with_context(cannot)?.permissions().mode();
         let old = replaced.metadata().ok().map(|m| m.permissions().mode() & 0o777);
         let mode = mode.or(old).unwrap_or(own & 0o640);
-        self.file.as_file().set_permissions(Permissions::from_mode(mode & 0o7777)).with_context(cannot)
+        self.file().set_permissions(Permissions::from_mode(mode & 0o7777)).with_context(cannot)
     }
 
     /// The file as it is until then.
     pub fn file(&self) -> &File {
-        self.file.as_file()
+        match &self.file {
+            Unfinished::Unnamed(file) => file,
+            Unfinished::Hidden(file) => file.as_file(),
+        }
+    }
+
+    /// What it is going to be.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Makes the file durable and gives it its name; with permissions and times of another one, if one is named.
@@ -74,34 +102,108 @@ impl NewFile {
     /// # Errors
     /// If that fails. There is no file of this name then, or the old one.
     pub fn finish(self, like: Option<&Path>) -> Result<()> {
-        let NewFile { file, path, replace } = self;
-        let cannot = || format!("{}: cannot write", path.display());
+        let cannot = || format!("{}: cannot write", self.path.display());
         if let Some(old) = like.and_then(|like| like.metadata().ok()).filter(|old| old.is_file()) {
             // Without set-user-id and its like: the owner may be another one.
             let mode = old.permissions().mode() & 0o777;
-            file.as_file().set_permissions(Permissions::from_mode(mode)).with_context(cannot)?;
+            self.file().set_permissions(Permissions::from_mode(mode)).with_context(cannot)?;
             if let (Ok(read), Ok(changed)) = (old.accessed(), old.modified()) {
                 let times = FileTimes::new().set_accessed(read).set_modified(changed);
-                file.as_file().set_times(times).with_context(cannot)?;
+                self.file().set_times(times).with_context(cannot)?;
             }
         }
-        file.as_file().sync_all().with_context(cannot)?;
-        if replace {
-            file.persist(&path).map_err(|e| e.error).with_context(cannot)?;
-        } else {
-            match file.persist_noclobber(&path) {
-                Err(e) if e.error.kind() == ErrorKind::AlreadyExists => return Err(exists(&path).into()),
-                other => other.map_err(|e| e.error).with_context(cannot)?,
-            };
+        self.file().sync_all().with_context(cannot)?;
+        let NewFile { file, path, replace } = self;
+        let cannot = || format!("{}: cannot write", path.display());
+        let directory = directory_of(&path);
+        let done = match file {
+            Unfinished::Hidden(file) if replace => file.persist(&path).map(drop).map_err(|e| e.error),
+            Unfinished::Hidden(file) => file.persist_noclobber(&path).map(drop).map_err(|e| e.error),
+            Unfinished::Unnamed(file) => match named(&file, &path) {
+                Err(e) if replace && e.kind() == ErrorKind::AlreadyExists => replaced(&file, &path, directory),
+                other => other,
+            },
+        };
+        match done {
+            Err(e) if !replace && e.kind() == ErrorKind::AlreadyExists => return Err(exists(&path).into()),
+            other => other.with_context(cannot)?,
         }
-        let directory = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(directory).and_then(|dir| dir.sync_all()).with_context(cannot)
     }
 }
 
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A file without a name in a directory; `None` where there are none, or where none could be given a name.
+fn unnamed(directory: &Path, mode: u32) -> io::Result<Option<File>> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    match rustix::fs::open(directory, flags, Mode::from_raw_mode(mode)) {
+        Ok(fd) => {
+            let file = File::from(fd);
+            Ok(link_of(&file).symlink_metadata().is_ok().then_some(file))
+        }
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL | Errno::NOSYS) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// What names an open file.
+fn link_of(file: &File) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+}
+
+/// Gives an unnamed file a name that nothing has.
+fn named(file: &File, path: &Path) -> io::Result<()> {
+    Ok(linkat(CWD, link_of(file), CWD, path, AtFlags::SYMLINK_FOLLOW)?)
+}
+
+/// Gives an unnamed file the name that another one has: by way of a hidden name, which a kill in between leaves.
+fn replaced(file: &File, path: &Path, directory: &Path) -> io::Result<()> {
+    remove_stale(directory);
+    let hidden = hidden().make_in(directory, |hidden| named(file, hidden))?.into_temp_path();
+    hidden.persist(path).map_err(|e| e.error)
+}
+
+fn hidden() -> tempfile::Builder<'static, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(PREFIX).suffix(SUFFIX);
+    builder
+}
+
+/// Removes hidden files whose writers are gone. What cannot be looked at, or removed, stays.
+fn remove_stale(directory: &Path) {
+    let Ok(entries) = directory.read_dir() else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let name = name.as_encoded_bytes();
+        if name.starts_with(PREFIX.as_bytes()) && name.ends_with(SUFFIX.as_bytes()) {
+            let _ = remove_if_stale(&entry.path());
+        }
+    }
+}
+
+fn remove_if_stale(path: &Path) -> io::Result<()> {
+    let there = path.symlink_metadata()?;
+    // A file is locked a moment after it got its name.
+    let is_old = there.modified()?.elapsed().is_ok_and(|age| age > STALE_AFTER);
+    if !there.is_file() || !is_old {
+        return Ok(());
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    let (is, was) = (file.metadata()?, path.symlink_metadata()?);
+    if (is.dev(), is.ino()) == (was.dev(), was.ino()) {
+        std::fs::remove_file(path)?;
+    }
+    Ok(())
+}
+
 impl Write for NewFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.as_file_mut().write(bytes)
+        self.file().write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

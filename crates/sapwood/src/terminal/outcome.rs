@@ -108,6 +108,7 @@ fn of_mzip(e: &MzipError) -> u8 {
         MzipError::Newer(_) => REFUSED,
         MzipError::TooManyChunks | MzipError::Outside(_) => USAGE,
         MzipError::Stopped => INTERRUPTED,
+        MzipError::Memory(_) => USAGE,
         MzipError::Read(_)
         | MzipError::Write(_)
         | MzipError::Scratch(_)

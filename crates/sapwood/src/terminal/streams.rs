@@ -104,14 +104,42 @@ fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(n) => bytes = &bytes[n..],
             Err(Errno::INTR) => {}
-            // A pipe or terminal that another program has made non-blocking.
-            Err(Errno::AGAIN) => {
-                let _ = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::OUT)], None);
-            }
+            Err(Errno::AGAIN) => wait(fd, PollFlags::OUT),
             Err(e) => return Err(e.into()),
         }
     }
     Ok(())
+}
+
+/// Waits until a pipe or terminal that another program has made non-blocking is ready.
+fn wait(fd: BorrowedFd<'_>, until: PollFlags) {
+    let _ = poll(&mut [PollFd::from_borrowed_fd(fd, until)], None);
+}
+
+/// A file, pipe or device, to be read or written in order. It waits also where another program has made it non-blocking.
+pub struct Waiting<'a>(pub &'a std::fs::File);
+
+impl io::Read for Waiting<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match rustix::io::read(self.0, &mut *bytes) {
+                Ok(n) => return Ok(n),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => wait(self.0.as_fd(), PollFlags::IN),
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
+impl Write for Waiting<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        write_all(self.0.as_fd(), bytes).map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn is_closed(fd: u8) -> bool {

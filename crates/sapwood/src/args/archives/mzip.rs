@@ -24,7 +24,7 @@ pub struct Mzip {
     /// How the file is cut, 2 to 32 KiB: 8k, or cdc:8k (content-defined)
     #[arg(long, value_name = "SPEC", default_value = "cdc:8k", value_parser = parse_chunk)]
     pub chunk: ChunkSpec,
-    /// How similar chunks are found: odess, or rabin, which is slower
+    /// How similar chunks are found: odess, finesse, which finds fewer, or rabin, which is slower
     #[arg(long, value_name = "NAME", default_value = "odess")]
     pub similarity: SimilarityMethod,
     /// How chunks are moved: memory, chunk (each is read where it is) or multipass (the file is read several times) [default: by
@@ -38,6 +38,9 @@ pub struct Mzip {
 pub struct Munzip {
     #[command(flatten)]
     pub manners: Manners,
+    /// For programs that ask every compressor to decompress
+    #[arg(short, long, hide = true)]
+    pub decompress: bool,
     /// Only a part of the original, to standard output if no other is named: OFFSET+LENGTH, such as 4GiB+1MiB
     #[arg(long, value_name = "RANGE", value_parser = parse_range, conflicts_with_all = ["rm", "list", "test"])]
     pub range: Option<Range<u64>>,
@@ -70,7 +73,7 @@ pub struct Manners {
     /// Say what is in an archive
     #[arg(short, long, conflicts_with_all = ["output", "stdout", "rm"])]
     pub list: bool,
-    /// Memory to use, about; the compressor's own comes on top (xz at level 9: most of 1 GiB)
+    /// Memory to use, the compressor's with it: where it is short, fewer cores compress, and then shorter blocks
     #[arg(long, value_parser = parse_memory, default_value = "1GiB", value_name = "SIZE")]
     pub memory: u64,
 }
@@ -140,7 +143,7 @@ fn parse_chunk(text: &str) -> Result<ChunkSpec, String> {
 
 fn parse_memory(text: &str) -> Result<u64, String> {
     match parse_size(text)? {
-        0..16_777_216 => Err(format!("{text:?} is too little: 16MiB at least")),
+        0..33_554_432 => Err(format!("{text:?} is too little: 32MiB at least")),
         bytes => Ok(bytes),
     }
 }

@@ -1,6 +1,6 @@
 //! The input of a command: a file, a device, or a stream.
 
-use crate::terminal::streams::check_in;
+use crate::terminal::streams::{check_in, Waiting};
 use anyhow::{Context as _, Result};
 use archive::mzip::{Disk, MzipError};
 use std::fs::{File, Metadata};
@@ -70,8 +70,8 @@ impl Input {
     }
 
     /// To be read in order.
-    pub fn stream(&mut self) -> &mut dyn Read {
-        &mut self.file
+    pub fn stream(&self) -> impl Read + '_ {
+        Waiting(&self.file)
     }
 
     /// The kind of disk that it is on, or that a stream's temporary file is on.

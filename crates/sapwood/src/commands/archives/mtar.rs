@@ -3,12 +3,13 @@
 use crate::args::{Args, MtarWhat};
 use crate::system::new_file::NewFile;
 use crate::terminal::output::{print_json, size};
-use crate::terminal::streams::{check_in, note_done, toldln};
+use crate::terminal::streams::{check_in, note_done, toldln, Waiting};
 use anyhow::{Context as _, Result};
-use archive::mtar::{migrate, restore};
+use archive::mtar::{migrate, restore, MtarError};
 use serde_json::json;
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -58,19 +59,25 @@ fn through<T>(
     force: bool,
     work: impl FnOnce(&mut dyn Read, &mut dyn Write) -> Result<T>,
 ) -> Result<T> {
-    let mut from: Box<dyn Read> = if input.as_os_str() == "-" {
+    let from = if input.as_os_str() == "-" {
         check_in()?;
-        Box::new(std::io::stdin())
+        File::from(std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?)
     } else {
-        Box::new(File::open(input).with_context(|| format!("{}: cannot open", input.display()))?)
+        File::open(input).with_context(|| format!("{}: cannot open", input.display()))?
     };
+    let mut from = Waiting(&from);
     if output.as_os_str() == "-" {
-        return work(&mut from, &mut BufWriter::with_capacity(WRITE_BYTES, std::io::stdout()));
+        let to = File::from(std::io::stdout().as_fd().try_clone_to_owned().context("standard output")?);
+        return work(&mut from, &mut BufWriter::with_capacity(WRITE_BYTES, Waiting(&to)));
     }
     let like = Some(input).filter(|input| input.as_os_str() != "-" && input.is_file());
     let create = if like.is_some() { NewFile::create_private } else { NewFile::create };
     let mut to = create(output, force)?;
-    let done = work(&mut from, &mut BufWriter::with_capacity(WRITE_BYTES, &mut to))?;
+    let done = work(&mut from, &mut BufWriter::with_capacity(WRITE_BYTES, &mut to));
+    let done = done.map_err(|e| match e.downcast_ref::<MtarError>() {
+        Some(MtarError::Write(_)) => e.context(output.display().to_string()),
+        _ => e,
+    })?;
     to.finish(like)?;
     Ok(done)
 }

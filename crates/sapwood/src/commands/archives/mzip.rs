@@ -4,10 +4,11 @@ use super::input::Input;
 use crate::args::{Args, Manners, Munzip, Mzip};
 use crate::progress::{catch_signals, is_stopped, show_while};
 use crate::system::new_file::NewFile;
+use crate::terminal::exit_code::INTERRUPTED;
 use crate::terminal::output::{percent, print_json, size};
-use crate::terminal::streams::{check_out, note_done, outln, toldln};
+use crate::terminal::streams::{check_out, errln, note_done, outln, toldln, Waiting};
 use anyhow::{Context as _, Result};
-use archive::mzip::{compress, Archive, Kept, Options, Output, Progress, ReadAt, Source};
+use archive::mzip::{compress, Archive, Kept, MzipError, Options, Output, Progress, ReadAt, Source};
 use serde_json::json;
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
@@ -15,11 +16,14 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 use vault::VaultError;
 
 /// What the name of an archive ends with.
 const SUFFIX: &str = ".mz";
+/// How long a command that is stopped may take to end.
+const STOP_WITHIN: Duration = Duration::from_secs(1);
 /// Bytes that are written at a time.
 const WRITE_BYTES: usize = 1 << 20;
 
@@ -62,13 +66,17 @@ pub fn run(args: &Args, a: &Mzip) -> Result<ExitCode> {
             let mut output = BufWriter::with_capacity(WRITE_BYTES, output);
             let done = match input.at() {
                 Some(at) => compress(Source::At(&at), &mut output, &options, progress),
-                None => compress(Source::Stream(input.stream()), &mut output, &options, progress),
+                None => compress(Source::Stream(&mut input.stream()), &mut output, &options, progress),
             };
-            let done = done.with_context(|| input.name())?;
+            let done = done.map_err(|e| of_end(e, &input.name(), output.get_ref()))?;
             input.is_unchanged()?;
             Ok(done)
         })
     })?;
+    if done.threads < threads() && done.stored_bytes > 0 && !args.quiet && !args.json {
+        let (with, memory) = (a.with.name(), size(manners.memory));
+        errln!("{name}: {with} at level {level} has {} of {} cores within --memory {memory}", done.threads, threads());
+    }
     let Some(to) = to else { return Ok(ExitCode::SUCCESS) };
     let (seconds, output) = (start.elapsed().as_secs_f64(), to.display().to_string());
     if args.json {
@@ -76,7 +84,7 @@ pub fn run(args: &Args, a: &Mzip) -> Result<ExitCode> {
             "output": output, "original_bytes": done.original_bytes, "archive_bytes": done.archive_bytes,
             "stored_bytes": done.stored_bytes, "duplicate_bytes": done.duplicate_bytes,
             "zero_bytes": done.zero_bytes, "similar_bytes": done.similar_bytes, "chunks": done.chunks,
-            "mover": done.mover.map(|mover| mover.name()), "seconds": seconds,
+            "mover": done.mover.map(|mover| mover.name()), "threads": done.threads, "seconds": seconds,
         }));
         return Ok(ExitCode::SUCCESS);
     }
@@ -119,23 +127,24 @@ fn decompress(args: &Args, manners: &Manners, range: Option<Range<u64>>) -> Resu
     let name = input.name();
     let (original_bytes, archive_bytes) = written(manners, &mut input, to.as_deref(), |input, output| {
         watched(args, &name, 1, |progress| {
-            with_archive(input, manners.memory, |archive| {
+            with_archive(input, manners.memory, |archive, memory| {
                 let summary = archive.summary();
                 let range = range.clone().unwrap_or(0..summary.original_bytes);
                 let bytes = range.end.saturating_sub(range.start);
-                let (memory, threads) = (manners.memory, threads());
+                let threads = threads();
                 match output.as_file() {
                     Some(mut file) => {
                         archive.restore(range, Output::Places(&mut file), memory, threads, progress)?;
-                        file.set_len(bytes).map_err(archive::mzip::MzipError::Write)?;
+                        file.set_len(bytes).map_err(MzipError::Write)?;
                     }
                     None => {
-                        let mut output = BufWriter::with_capacity(WRITE_BYTES, output);
+                        let mut output = BufWriter::with_capacity(WRITE_BYTES, &mut *output);
                         archive.restore(range, Output::Stream(&mut output), memory, threads, progress)?;
                     }
                 }
                 Ok((bytes, summary.archive_bytes))
             })
+            .map_err(|e| of_end(e, &input.name(), output))
         })
     })?;
     let Some(to) = to else { return Ok(ExitCode::SUCCESS) };
@@ -154,15 +163,16 @@ fn decompress(args: &Args, manners: &Manners, range: Option<Range<u64>>) -> Resu
 /// `-t` and `-l`
 fn look(args: &Args, manners: &Manners) -> Result<ExitCode> {
     let start = Instant::now();
-    let mut input = Input::open(manners.input())?;
+    let input = Input::open(manners.input())?;
     let name = input.name();
     let summary = watched(args, &name, 1, |progress| {
-        with_archive(&mut input, manners.memory, |archive| {
+        with_archive(&input, manners.memory, |archive, memory| {
             if manners.test {
-                archive.test(manners.memory, threads(), progress)?;
+                archive.test(memory, threads(), progress)?;
             }
             Ok(archive.summary())
         })
+        .with_context(|| input.name())
     })?;
     if args.json {
         print_json(&json!({
@@ -239,7 +249,7 @@ impl To {
 impl Write for To {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         match self {
-            To::Pipe(file) => file.write(bytes),
+            To::Pipe(file) => Waiting(file).write(bytes),
             To::New(file) => file.write(bytes),
         }
     }
@@ -278,18 +288,30 @@ fn written<T>(
     Ok(done)
 }
 
-/// Opens the archive in the input.
+/// Opens the archive in the input, and says how much memory is left.
 fn with_archive<T>(
-    input: &mut Input,
+    input: &Input,
     memory: u64,
-    work: impl FnOnce(&Archive<'_>) -> archive::mzip::Result<T>,
-) -> Result<T> {
-    let opened = |source: &dyn ReadAt| Archive::open(source).and_then(|archive| work(&archive));
-    let done = match input.at() {
-        Some(at) => opened(&at),
-        None => Kept::new(input.stream(), memory / 4, &std::env::temp_dir()).and_then(|kept| opened(&kept)),
+    work: impl FnOnce(&Archive<'_>, u64) -> archive::mzip::Result<T>,
+) -> archive::mzip::Result<T> {
+    let opened = |source: &dyn ReadAt, memory| Archive::open(source).and_then(|archive| work(&archive, memory));
+    match input.at() {
+        Some(at) => opened(&at, memory),
+        None => {
+            let kept = Kept::new(&mut input.stream(), memory / 4, &std::env::temp_dir())?;
+            opened(&kept, memory - kept.memory())
+        }
+    }
+}
+
+/// An error with the name of the end that it is of.
+fn of_end(e: MzipError, input: &str, output: &To) -> anyhow::Error {
+    let end = match (&e, output) {
+        (MzipError::Write(_), To::New(file)) => file.path().display().to_string(),
+        (MzipError::Write(_), To::Pipe(_)) => "standard output".into(),
+        _ => input.into(),
     };
-    done.with_context(|| input.name())
+    anyhow::Error::from(e).context(end)
 }
 
 /// Runs an operation that reads so many times, shows how far it is, and stops it if a signal comes.
@@ -304,10 +326,21 @@ fn watched<T>(
     let far = || {
         if is_stopped() {
             progress.stop();
+            end_soon();
         }
         (progress.done() / readings, progress.total() / readings)
     };
     show_while(args.quiet, name, far, || operation(&progress))
+}
+
+/// Ends the program if it does not end by itself: a read or a write may wait for somebody else for ever. What was not finished
+/// has no name.
+fn end_soon() {
+    static STOPPED_AT: OnceLock<Instant> = OnceLock::new();
+    if STOPPED_AT.get_or_init(Instant::now).elapsed() > STOP_WITHIN {
+        errln!("sapwood: {}", MzipError::Stopped);
+        std::process::exit(INTERRUPTED.into());
+    }
 }
 
 fn threads() -> usize {
