@@ -22,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
         0 => comes_back(rest, what / 4),
         1 => drop(restored(rest)),
         2 => block(rest, COMPRESSORS[usize::from(what / 4 % 4)]),
-        _ => recipe(rest, usize::from(what / 4)),
+        _ => recipe(rest, usize::from(what / 8), what & 4 != 0),
     }
 });
 
@@ -32,6 +32,7 @@ fn comes_back(file: &[u8], how: u8) {
         level: 1,
         chunk: if how & 4 == 0 { ChunkSpec::Fixed { bytes: 512 } } else { ChunkSpec::content_defined(256) },
         similarity: if how & 8 == 0 { SimilarityMethod::Odess } else { SimilarityMethod::Rabin },
+        delta: how & 64 != 0,
         mover: [None, Some(Mover::Chunk), Some(Mover::MultiPass)][usize::from(how / 16 % 3)],
         disk: Disk::SOLID,
         memory: 1 << 20,
@@ -102,11 +103,11 @@ fn block(body: &[u8], compressor: Compressor) {
         content_checksum: 0,
     };
     let block = [&head.encode()[..], body].concat();
-    drop(restored(&archive(compressor, &[], &block, content_bytes.into(), content_bytes.into())));
+    drop(restored(&archive(compressor, &[], false, &block, content_bytes.into(), content_bytes.into())));
 }
 
 /// An archive whose only page has this body, and whose only block has what is behind it.
-fn recipe(bytes: &[u8], extents: usize) {
+fn recipe(bytes: &[u8], extents: usize, deltas: bool) {
     let (raw, content) = bytes.split_at(bytes.len() / 2);
     if content.is_empty() {
         return;
@@ -122,7 +123,7 @@ fn recipe(bytes: &[u8], extents: usize) {
     };
     // The sum of what the page says, so that it is believed.
     let sum =
-        |head: &PageHead| Page::decode(head, &body).map(|all| all.iter().map(|e| e.bytes()).sum::<u64>());
+        |head: &PageHead| Page::decode(head, &body, deltas).map(|all| all.iter().map(|e| e.bytes()).sum::<u64>());
     let why = sum(&head).err().map(|e| e.why).unwrap_or_default();
     let said = why.strip_prefix("a recipe page gives ").and_then(|why| why.split(' ').next());
     head.original_bytes = said.and_then(|sum| sum.parse().ok()).unwrap_or(0);
@@ -136,17 +137,18 @@ fn recipe(bytes: &[u8], extents: usize) {
     };
     let block = [&block.encode()[..], content].concat();
     // What a program writes comes back as it was.
-    if let Ok(extents) = Page::decode(&head, &body) {
-        let again = Page::encode(&extents);
+    if let Ok(extents) = Page::decode(&head, &body, deltas) {
+        let again = Page::encode(&extents, deltas);
         let (again_head, again_body) = again.split_at(PAGE_HEAD_BYTES);
         let again_head = PageHead::decode(again_head.try_into().expect("of its length")).expect("just made");
-        assert_eq!(Page::decode(&again_head, again_body).expect("just made"), extents);
+        assert_eq!(Page::decode(&again_head, again_body, deltas).expect("just made"), extents);
     }
     let page = [&head.encode()[..], &body].concat();
     let len = content.len() as u64;
     drop(restored(&archive(
         Compressor::Zstd,
         &[(page, head.original_bytes)],
+        deltas,
         &block,
         head.original_bytes,
         len,
@@ -156,11 +158,12 @@ fn recipe(bytes: &[u8], extents: usize) {
 fn archive(
     compressor: Compressor,
     pages: &[(Vec<u8>, u64)],
+    deltas: bool,
     block: &[u8],
     original_bytes: u64,
     stored_bytes: u64,
 ) -> Vec<u8> {
-    let head = Head { compressor, level: 1, migrated: !pages.is_empty(), block_bytes: 1 << 20 };
+    let head = Head { compressor, level: 1, migrated: !pages.is_empty(), deltas, block_bytes: 1 << 20 };
     let mut archive = head.encode().to_vec();
     pages.iter().for_each(|(page, _)| archive.extend_from_slice(page));
     archive.extend_from_slice(block);

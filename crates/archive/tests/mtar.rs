@@ -101,12 +101,114 @@ fn archives_of_other_programs_come_back() {
             Err(e) => testing::skip("python3", e),
         }
     }
+}
+
+/// Holes of sparse files, extended attributes, short and long records, and two archives in a row.
+#[test]
+fn archives_of_bsdtar_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    tree(dir.path());
+    std::fs::remove_file(dir.path().join("d/large")).unwrap();
+    // Where the file system has no attributes, the archive has none.
+    let _ = Command::new("setfattr").current_dir(&dir).args(["-n", "user.a", "-v", "value", "d/file3"]).status();
     for format in ["ustar", "pax", "gnutar", "v7"] {
-        let bsdtar =
-            Command::new("bsdtar").current_dir(&dir).args(["--format", format, "-cf", "-", "d"]).output();
-        match bsdtar {
-            Ok(out) => assert!(comes_back(&format!("bsdtar {format}"), &out.stdout) > 40),
-            Err(_) => break,
+        for blocks in ["1", "20", "128"] {
+            let bsdtar = Command::new("bsdtar")
+                .current_dir(&dir)
+                .args(["--format", format, "--xattrs", "-b", blocks, "-cf", "-", "d"])
+                .output();
+            let archive = match bsdtar {
+                Ok(out) => out.stdout,
+                Err(e) => return testing::skip("bsdtar", e),
+            };
+            let headers = comes_back(&format!("bsdtar {format}"), &archive);
+            assert!((40..200).contains(&headers), "{format}: {headers} headers");
+            assert_eq!(comes_back("twice", &[&archive[..], &archive[..]].concat()), 2 * headers);
+        }
+    }
+}
+
+/// What the package archive/tar of Go writes: each format and each kind of entry, PAX records of the user's own, a global
+/// header, long names, an archive that is not closed.
+#[test]
+fn archives_of_go_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = r#"package main
+
+import (
+    "archive/tar"
+    "bytes"
+    "os"
+    "strings"
+    "time"
+)
+
+func must(err error) {
+    if err != nil {
+        panic(err)
+    }
+}
+
+func main() {
+    formats := map[string]tar.Format{"ustar": tar.FormatUSTAR, "pax": tar.FormatPAX, "gnu": tar.FormatGNU}
+    format := formats[os.Args[1]]
+    to := tar.NewWriter(os.Stdout)
+    if format == tar.FormatPAX {
+        records := map[string]string{"SAPWOOD.all": "of the archive"}
+        must(to.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, Name: "global", PAXRecords: records}))
+    }
+    put := func(header tar.Header, content []byte) {
+        header.Format, header.Mode, header.Size = format, 0644, int64(len(content))
+        header.ModTime = time.Unix(1700000000, 0)
+        if format == tar.FormatPAX {
+            header.ModTime = time.Unix(1700000000, 123456789)
+        }
+        must(to.WriteHeader(&header))
+        _, err := to.Write(content)
+        must(err)
+    }
+    for n := 0; n < 40; n++ {
+        name := "d/file" + strings.Repeat("x", n)
+        put(tar.Header{Name: name, Typeflag: tar.TypeReg}, bytes.Repeat([]byte{byte(n), 7, 9}, n*n*50))
+    }
+    for _, kind := range []byte{tar.TypeDir, tar.TypeSymlink, tar.TypeLink, tar.TypeFifo, tar.TypeChar, tar.TypeBlock} {
+        put(tar.Header{Name: "d/kind" + string(kind), Linkname: "d/file", Typeflag: kind, Devmajor: 1, Devminor: 7}, nil)
+    }
+    if format != tar.FormatUSTAR {
+        long := strings.Repeat("long/", 200)
+        put(tar.Header{Name: long + "name", Typeflag: tar.TypeReg}, []byte("content"))
+        put(tar.Header{Name: "link", Linkname: long, Typeflag: tar.TypeSymlink}, nil)
+        put(tar.Header{Name: "owner", Uid: 1 << 30, Gid: 1 << 40, Typeflag: tar.TypeReg}, []byte("large numbers"))
+    }
+    if format == tar.FormatPAX {
+        records := map[string]string{"SAPWOOD.own": strings.Repeat("value\n", 3000)}
+        put(tar.Header{Name: "records", PAXRecords: records, Typeflag: tar.TypeReg}, []byte("with records"))
+        put(tar.Header{Name: "d/ä世", Typeflag: tar.TypeReg}, []byte("not ASCII"))
+    }
+    if len(os.Args) > 2 {
+        must(to.Flush())
+        return
+    }
+    must(to.Close())
+}
+"#;
+    std::fs::write(dir.path().join("write.go"), program).unwrap();
+    let built = Command::new("go")
+        .current_dir(&dir)
+        .args(["build", "-o", "write", "write.go"])
+        .envs([("GO111MODULE", "off"), ("CGO_ENABLED", "0")])
+        .output();
+    let built = match built {
+        Ok(built) => built,
+        Err(e) => return testing::skip("go", e),
+    };
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    for (format, least) in [("ustar", 46), ("pax", 51), ("gnu", 49)] {
+        for args in [vec![format], vec![format, "open"]] {
+            let out = Command::new(dir.path().join("write")).args(&args).output().unwrap();
+            assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+            let headers = comes_back(&format!("go {args:?}"), &out.stdout);
+            assert!((least..150).contains(&headers), "{args:?}: {headers} headers");
         }
     }
 }

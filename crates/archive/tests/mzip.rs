@@ -19,6 +19,7 @@ fn options(compressor: Compressor, chunk: &str, memory: u64) -> Options {
         level: if compressor == Compressor::Xz { 1 } else { levels(compressor).1 },
         chunk: chunk.parse().unwrap(),
         similarity: SimilarityMethod::Odess,
+        delta: false,
         mover: None,
         disk: Disk::SOLID,
         memory,
@@ -251,12 +252,45 @@ fn an_old_archive_is_restored() {
     assert_eq!(restored(&archive, Some(5002..5006), 64 << 20).unwrap(), expected[5002..5006]);
 }
 
+/// Similar chunks as deltas: shorter than the compressor alone, whole and in parts, with much memory and little.
+#[test]
+fn deltas_come_back() {
+    let input = versions(9, 300, 4);
+    for compressor in COMPRESSORS {
+        for (chunk, memory) in [("cdc:8k", 64 << 20), ("4k", 1 << 20)] {
+            let mut options = options(compressor, chunk, memory);
+            options.delta = true;
+            let (archive, done) = archived(&input, &options);
+            assert!(done.similar_bytes > input.len() as u64 / 10, "{done:?}");
+            assert!(archive.len() < input.len() / 3, "{compressor:?}, {chunk}: {done:?}");
+            let open = Archive::open(&archive).unwrap();
+            assert!(open.summary().deltas);
+            open.test(256 << 20, 2, &Progress::default()).unwrap();
+            for memory in [256 << 20, 1 << 16] {
+                assert!(restored(&archive, None, memory).unwrap() == input, "{compressor:?}, {chunk}");
+            }
+            let len = input.len() as u64;
+            for range in [0..1, len / 2..len / 2 + 1, len - 70_000..len, 3_000_001..3_500_000] {
+                let expected = &input[range.start as usize..range.end as usize];
+                assert!(restored(&archive, Some(range.clone()), 64 << 20).unwrap() == expected, "{range:?}");
+            }
+        }
+    }
+    let golden = include_bytes!("../../format/tests/golden/mzip-deltas").to_vec();
+    let base: Vec<u8> = (0..400u32).map(|n| (n * n * 7 % 251) as u8).collect();
+    let mut changed = base.clone();
+    changed[200] ^= 1;
+    assert_eq!(restored(&golden, None, 64 << 20).unwrap(), [&base[..], &changed, b"more"].concat());
+}
+
 /// Every byte belongs to something that has a checksum.
 #[test]
 fn damage_is_found_wherever_it_is() {
     let input = versions(6, 60, 3);
-    for compressor in COMPRESSORS {
-        let (archive, done) = archived(&input, &options(compressor, "cdc:2k", 64 << 20));
+    for (compressor, delta) in COMPRESSORS.into_iter().map(|c| (c, false)).chain([(Compressor::Zstd, true)]) {
+        let mut options = options(compressor, "cdc:2k", 64 << 20);
+        options.delta = delta;
+        let (archive, done) = archived(&input, &options);
         assert!(done.mover.is_some());
         let step = archive.len() / 400 + 1;
         let places = (0..archive.len()).step_by(step).chain(0..96).chain(archive.len() - 200..archive.len());
@@ -342,15 +376,15 @@ proptest! {
     fn anything_comes_back(
         input in structured(),
         compressor in 0usize..4,
-        (spec, rabin) in (0usize..5, any::<bool>()),
+        (spec, method, delta) in (0usize..5, 0usize..3, any::<bool>()),
         memory in 14u32..26,
         ends in (0.0f64..1.0, 0.0f64..1.0),
     ) {
         let mut options = options(COMPRESSORS[compressor], ["2k", "8k", "32k", "cdc:2k", "cdc:8k"][spec], 1 << memory);
         options.level = 1;
-        if rabin {
-            options.similarity = SimilarityMethod::Rabin;
-        }
+        options.similarity =
+            [SimilarityMethod::Odess, SimilarityMethod::Finesse, SimilarityMethod::Rabin][method];
+        options.delta = delta;
         let (archive, _) = archived(&input, &options);
         prop_assert!(restored(&archive, None, 1 << memory).unwrap() == input);
         let (a, b) = ((ends.0 * input.len() as f64) as usize, (ends.1 * input.len() as f64) as usize);

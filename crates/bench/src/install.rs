@@ -10,11 +10,14 @@ use crate::images;
 use crate::run::is_installed;
 
 /// Program, and the package that brings it.
-const WANTED: [(&str, &str); 9] = [
+const WANTED: [(&str, &str); 12] = [
     ("borg", "borgbackup"),
     ("restic", "restic"),
     ("casync", "casync"),
     ("zstd", "zstd"),
+    ("7z", "p7zip-full"),
+    ("lrzip", "lrzip"),
+    ("rzip", "rzip"),
     ("qemu-img", "qemu-utils"),
     ("nbdcopy", "libnbd-bin"),
     ("fio", "fio"),

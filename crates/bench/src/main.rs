@@ -26,6 +26,7 @@ use clap::{Parser, Subcommand};
 use context::{Context, Options};
 use experiments::fleet::FleetOptions;
 use experiments::index::IndexOptions;
+use experiments::lin::{mzip, LinOptions};
 use experiments::peers::{Measured, PeersOptions};
 use experiments::pools::{self, PoolsOptions};
 use experiments::requests::RequestsOptions;
@@ -107,7 +108,22 @@ enum Command {
     VmcT7(VmcOptions),
     /// Compressors alone, and behind migration (Lin 2015, figures 2.4 and 2.5)
     #[command(name = "lin-2.4")]
-    LinMzip,
+    LinMzip(LinOptions),
+    /// The three movers when memory is short, here and on a model of a rotating disk (Lin 2015, figure 2.6)
+    #[command(name = "lin-2.6")]
+    LinMovers,
+    /// Migration beside deltas (Lin 2015, figure 2.7)
+    #[command(name = "lin-2.7")]
+    LinDeltas(LinOptions),
+    /// Chunks of 2 to 32 KiB (Lin 2015, figure 2.8)
+    #[command(name = "lin-2.8")]
+    LinLengths(LinOptions),
+    /// Fixed and content-defined chunks (Lin 2015, figure 2.9)
+    #[command(name = "lin-2.9")]
+    LinCuts(LinOptions),
+    /// Levels of compressors (Lin 2015, figure 2.10)
+    #[command(name = "lin-2.10")]
+    LinLevels(LinOptions),
     /// Series of releases as tar archives and migrated (Lin 2015, figures 3.5 and 3.6)
     #[command(name = "lin-3.5")]
     LinMtar,
@@ -138,6 +154,9 @@ fn start(Arguments { command, options }: Arguments) -> anyhow::Result<()> {
     run::catch_interrupts()?;
     let peers = |name, peers_options, measured| {
         experiments::peers::run(&Context::start(name, options.clone())?, &peers_options, measured)
+    };
+    let lin = |lin_options, experiment: mzip::Experiment| {
+        mzip::run(&Context::start(experiment.name, options.clone())?, &lin_options, experiment)
     };
     match command {
         Command::PeersBackup(o) => peers("peers-backup", o, Measured::FIRST),
@@ -171,7 +190,12 @@ fn start(Arguments { command, options }: Arguments) -> anyhow::Result<()> {
         Command::VmcF2(o) => vmc::f2::run(&Context::start("vmc-f2", options)?, &o),
         Command::VmcF9(o) => vmc::f9::run(&Context::start("vmc-f9", options)?, &o),
         Command::VmcT7(o) => vmc::t7::run(&Context::start("vmc-t7", options)?, &o),
-        Command::LinMzip => experiments::lin::mzip::run(&Context::start("lin-2.4", options)?),
+        Command::LinMzip(o) => lin(o, mzip::COMPRESSORS),
+        Command::LinMovers => experiments::lin::movers::run(&Context::start("lin-2.6", options)?),
+        Command::LinDeltas(o) => lin(o, mzip::DELTAS),
+        Command::LinLengths(o) => lin(o, mzip::LENGTHS),
+        Command::LinCuts(o) => lin(o, mzip::CUTS),
+        Command::LinLevels(o) => lin(o, mzip::LEVELS),
         Command::LinMtar => experiments::lin::mtar::run(&Context::start("lin-3.5", options)?),
         Command::HashOnly { file, data_only } => experiments::hash_only::print(&file, data_only),
     }

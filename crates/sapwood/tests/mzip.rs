@@ -3,13 +3,17 @@
 
 mod common;
 
-use common::{Bench, Child, DAMAGED, FAILED, INTERRUPTED, REFUSED, USAGE};
+use common::{from_env, Bench, Child, DAMAGED, FAILED, INTERRUPTED, REFUSED, USAGE};
 use rustix::process::Signal;
 use std::fs::Permissions;
+use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, Output};
-use std::time::Duration;
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 const SAPWOOD: &str = env!("CARGO_BIN_EXE_sapwood");
 
@@ -87,13 +91,13 @@ fn pipes_and_files_give_the_same() {
         let options = format!("--with {with} -1 --chunk 8k");
         succeeds(&format!("{SAPWOOD} mzip {file} {options} -f -o {archive}"));
         succeeds(&format!("{SAPWOOD} mzip {options} < {file} | cmp - {archive}"));
-        succeeds(&format!("cat {file} | {SAPWOOD} mzip - {options} --memory 16MiB | cmp - {archive}"));
+        succeeds(&format!("cat {file} | {SAPWOOD} mzip - {options} --memory 32MiB | cmp - {archive}"));
         succeeds(&format!("{SAPWOOD} mzip {file} -c {options} | cmp - {archive}"));
         succeeds(&format!("{SAPWOOD} munzip -c {archive} | cmp - {file}"));
         succeeds(&format!("{SAPWOOD} munzip < {archive} | cmp - {file}"));
         succeeds(&format!("cat {archive} | {SAPWOOD} munzip | cmp - {file}"));
         succeeds(&format!("cat {archive} | {SAPWOOD} munzip - -f -o {file}.new && cmp {file}.new {file}"));
-        succeeds(&format!("{SAPWOOD} mzip -dc {archive} --memory 16MiB | cmp - {file}"));
+        succeeds(&format!("{SAPWOOD} mzip -dc {archive} --memory 32MiB | cmp - {file}"));
         let part = succeeds(&format!("{SAPWOOD} munzip {archive} --range 100000+70000"));
         assert!(part == bytes[100_000..170_000]);
         succeeds(&format!("{SAPWOOD} mzip -t {archive} && {SAPWOOD} mzip -l {archive} | grep {with}"));
@@ -232,6 +236,160 @@ fn pipe(bench: &Bench) -> String {
     pipe
 }
 
+/// The most that a command has taken while it ran, in bytes.
+fn peak(mut command: Command) -> (u64, Output) {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    let (mut peak, ended) = (0, AtomicBool::new(false));
+    let output = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let output = child.wait_with_output().unwrap();
+            ended.store(true, Ordering::Relaxed);
+            output
+        });
+        while !ended.load(Ordering::Relaxed) {
+            let text = std::fs::read_to_string(&status).unwrap_or_default();
+            let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            let kib = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok());
+            peak = kib.unwrap_or(0).max(peak);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        waiting.join().unwrap()
+    });
+    (peak * 1024, output)
+}
+
+/// What is sixteen times as long as the memory is compressed and restored within it, whatever the compressor takes.
+/// `SAPWOOD_MZIP_MIB=1024` does it with a file of 1 GiB.
+#[test]
+fn memory_is_what_was_granted() {
+    let bench = Bench::bare();
+    let mib = from_env("SAPWOOD_MZIP_MIB", 0);
+    let small = mib == 0;
+    let (mib, memory) = if small { (48, 32) } else { (mib, (mib / 16).max(32)) };
+    let file = bench.arg("file");
+    {
+        // Parts come again, changed, after all others: so tables must know all of them.
+        let mut to = std::io::BufWriter::new(std::fs::File::create(&file).unwrap());
+        for part in 0..mib {
+            let mut bytes: Vec<u8> = testing::noise(part % (mib / 3 + 1), 1 << 20).iter().map(|b| b & 0x3f).collect();
+            bytes.iter_mut().skip(part as usize).step_by(50_000).for_each(|b| *b ^= 0x80);
+            to.write_all(&bytes).unwrap();
+        }
+        to.flush().unwrap();
+    }
+    let (archive, back) = (bench.arg("a.mz"), bench.arg("back"));
+    let memory_arg = format!("{memory}MiB");
+    let mut ways = vec![("gzip", "1"), ("zstd", "3")];
+    ways.extend(if small { vec![("xz", "0")] } else { vec![("zstd", "19"), ("bzip2", "9"), ("xz", "9")] });
+    for (with, level) in ways {
+        let within = |args: &[&str], what: &str| {
+            let mut command = bench.command(args);
+            command.args(["--memory", &memory_arg]);
+            let (taken, ended) = peak(command);
+            assert!(ended.status.success(), "{what}: {}", String::from_utf8_lossy(&ended.stderr));
+            eprintln!("{what} with {with} at level {level}: {} of {memory} MiB", taken >> 20);
+            assert!(taken <= memory << 20, "{what}, {with} {level}: {taken} bytes");
+        };
+        within(&["-q", "mzip", &file, "--with", with, "--level", level, "-f", "-o", &archive], "mzip");
+        let found = bench.json(&["munzip", "-l", &archive])["stored_bytes"].as_u64().unwrap();
+        assert!(found < (mib << 20) / 5 * 4, "{found} bytes are stored of {mib} MiB");
+        within(&["-q", "munzip", &archive, "-f", "-o", &back], "munzip");
+        succeeds(&format!("cmp {file} {back}"));
+        within(&["-q", "munzip", "-t", &archive], "munzip -t");
+    }
+    if small {
+        // Through pipes, and as deltas.
+        let line = format!("cat {file} | {SAPWOOD} -q mzip --delta --memory 32MiB | tee {archive} | {SAPWOOD} munzip --memory 48MiB | cmp - {file}");
+        succeeds(&line);
+    }
+}
+
+/// Two ends, of which the first one does not block.
+fn pair() -> [UnixStream; 2] {
+    let (theirs, ours) = UnixStream::pair().unwrap();
+    theirs.set_nonblocking(true).unwrap();
+    [theirs, ours]
+}
+
+/// Both ends may belong to programs that do not block.
+#[test]
+fn pipes_that_do_not_block_are_waited_for() {
+    let bench = Bench::bare();
+    let bytes = versions(60);
+    let file = bench.file("file", &bytes);
+    let through = |args: &[&str], input: Vec<u8>| {
+        let ([child_in, mut to], [child_out, mut from]) = (pair(), pair());
+        let mut command = bench.command(args);
+        command.stdin(OwnedFd::from(child_in)).stdout(OwnedFd::from(child_out)).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        drop(command);
+        let writer = std::thread::spawn(move || {
+            for part in input.chunks(50_000) {
+                std::thread::sleep(Duration::from_millis(1));
+                to.write_all(part).unwrap();
+            }
+        });
+        let (mut output, mut buffer) = (Vec::new(), vec![0; 30_000]);
+        loop {
+            std::thread::sleep(Duration::from_millis(1));
+            match from.read(&mut buffer).unwrap() {
+                0 => break,
+                n => output.extend_from_slice(&buffer[..n]),
+            }
+        }
+        writer.join().unwrap();
+        let ended = child.wait_with_output().unwrap();
+        assert!(ended.status.success(), "{args:?}: {}", String::from_utf8_lossy(&ended.stderr));
+        output
+    };
+    let archive = through(&["mzip"], bytes.clone());
+    assert!(through(&["munzip"], archive) == bytes);
+    let tar = succeeds(&format!("tar -C {} -cf - file", bench.dir.path().display()));
+    let stream = through(&["mtar", "migrate", "-", "-"], tar.clone());
+    assert!(through(&["mtar", "restore", "-", "-"], stream) == tar);
+    is_equal(&file, &bytes);
+}
+
+/// It is the output that is full.
+#[test]
+fn a_full_output_is_named() {
+    let bench = Bench::bare();
+    let file = bench.file("file", &testing::noise(1, 3 << 20));
+    let full = shell(&format!("{SAPWOOD} mzip {file} -c > /dev/full"));
+    let said = String::from_utf8_lossy(&full.stderr).into_owned();
+    assert!(said.contains("standard output: cannot write") && !said.contains(&file), "{said}");
+    let archive = bench.arg("a.mz");
+    succeeds(&format!("{SAPWOOD} -q mzip {file} -o {archive}"));
+    for command in [format!("mzip {file} -o {file}.out"), format!("munzip {archive} -o {file}.out")] {
+        let full = shell(&format!("trap '' XFSZ; ulimit -f 512; {SAPWOOD} {command}"));
+        let said = String::from_utf8_lossy(&full.stderr).into_owned();
+        assert_eq!(full.status.code(), Some(FAILED), "{said}");
+        assert!(said.contains("file.out: cannot write"), "{said}");
+        assert_eq!(names(&bench, "file"), ["file"]);
+    }
+}
+
+#[test]
+fn deltas_and_other_similarities_come_back() {
+    let bench = Bench::bare();
+    let bytes = versions(150);
+    let (file, archive, back) = (bench.file("file", &bytes), bench.arg("a.mz"), bench.arg("back"));
+    for options in [&["--delta"][..], &["--delta", "--with", "gzip"], &["--similarity", "finesse"]] {
+        bench.done(&[&["mzip", &file, "-f", "-o", &archive][..], options].concat());
+        let listed = bench.json(&["munzip", "-l", &archive]);
+        assert_eq!(listed["deltas"].as_bool(), Some(options[0] == "--delta"));
+        assert!(listed["archive_bytes"].as_u64().unwrap() < bytes.len() as u64 / 3, "{listed}");
+        bench.done(&["munzip", "-t", &archive]);
+        // As gzip has it.
+        bench.done(&["munzip", "-d", &archive, "-f", "-o", &back]);
+        is_equal(&back, &bytes);
+        let part = succeeds(&format!("{SAPWOOD} munzip {archive} --range 1500000+300000"));
+        assert!(part == bytes[1_500_000..1_800_000]);
+    }
+    is_wrong_usage(&bench, &["mzip", &file, "--delta", "--mover", "chunk"], "cannot be used with");
+}
+
 /// Killed at any time, there is no file of the name, and the input is there.
 #[test]
 fn a_killed_command_leaves_no_half_result() {
@@ -261,6 +419,7 @@ fn a_killed_command_leaves_no_half_result() {
                 assert!(back == versions(1500));
             }
         }
+        assert_eq!(names(&bench, ".sapwood"), Vec::<String>::new());
         let _ = std::fs::remove_file(&archive);
         let _ = std::fs::remove_file(bench.path("back"));
         if !Path::new(&large).exists() {
@@ -270,15 +429,31 @@ fn a_killed_command_leaves_no_half_result() {
     assert!(killed >= 3, "{killed} of 16 were killed");
 }
 
+/// Slow compressors too, and a command that waits for somebody else.
 #[test]
-fn an_interrupted_command_cleans_up() {
+fn an_interrupted_command_ends_soon_and_cleans_up() {
     let bench = Bench::bare();
     let large = bench.file("large", &versions(2000));
-    let child = Child::start(bench.command(&["mzip", &large, "--with", "xz", "-9"]), "mzip");
-    std::thread::sleep(Duration::from_millis(400));
-    child.signal(Signal::INT);
-    let ended = child.wait();
-    assert_eq!(ended.code(), Some(INTERRUPTED));
-    assert_eq!(names(&bench, "large"), ["large"]);
-    assert_eq!(names(&bench, ".sapwood"), Vec::<String>::new());
+    let none = Vec::<String>::new();
+    for (signal, how) in [
+        (Signal::INT, ["--with", "xz", "--level", "9"]),
+        (Signal::TERM, ["--with", "zstd", "--level", "19"]),
+        (Signal::TERM, ["--with", "bzip2", "--level", "9"]),
+    ] {
+        let child = Child::start(bench.command(&[&["mzip", &large][..], &how].concat()), "mzip");
+        std::thread::sleep(Duration::from_millis(1500));
+        child.signal(signal);
+        let start = Instant::now();
+        let ended = child.wait();
+        assert_eq!(ended.code(), Some(INTERRUPTED), "{how:?}: {ended}");
+        assert!(start.elapsed() < Duration::from_secs(3), "{how:?}: {:?}", start.elapsed());
+        assert_eq!((names(&bench, "large"), names(&bench, ".sapwood")), (vec!["large".into()], none.clone()));
+    }
+    let line = format!("sleep 30 | {SAPWOOD} mzip - -o {} & wait -n; sleep 0.5; kill -TERM $!; wait $!", bench.arg("out"));
+    let line = line.replace("wait -n; ", "");
+    let start = Instant::now();
+    let ended = shell(&line);
+    assert_eq!(ended.status.code(), Some(INTERRUPTED), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert_eq!(names(&bench, "out"), none);
 }

@@ -4,9 +4,10 @@ use super::base::codec::decompressed;
 use super::base::error::{damaged, malformed, MzipError, Result};
 use super::base::read_at::ReadAt;
 use format::mzip::{
-    BlockHead, Compressor, Extent, Footer, Head, Index, Page, PageHead, BLOCK_HEAD_BYTES, FOOTER_BYTES,
+    BlockHead, Compressor, Extent, Footer, Head, Index, Page, PageHead, Place, BLOCK_HEAD_BYTES, FOOTER_BYTES,
     HEAD_BYTES, MAGIC, PAGE_HEAD_BYTES,
 };
+use std::io;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// What an archive says of itself.
@@ -26,13 +27,15 @@ pub struct Summary {
     pub compressor: Compressor,
     /// With which level.
     pub level: u8,
-    /// Whether chunks were moved.
+    /// Whether chunks were moved, or left out.
     pub migrated: bool,
+    /// Whether similar chunks are stored as deltas.
+    pub deltas: bool,
 }
 
 /// A part of an archive.
 #[derive(Clone, Copy)]
-struct Place {
+struct Part {
     /// Where it begins in the archive.
     offset: u64,
     bytes: u32,
@@ -40,7 +43,7 @@ struct Place {
 
 /// A recipe page's place, and what it covers.
 struct PagePlace {
-    place: Place,
+    part: Part,
     /// Where its first extent is in the original file.
     original_at: u64,
     original_bytes: u64,
@@ -52,7 +55,7 @@ pub struct Archive<'a> {
     head: Head,
     footer: Footer,
     pages: Vec<PagePlace>,
-    blocks: Vec<Place>,
+    blocks: Vec<Part>,
     recipe_bytes: u64,
 }
 
@@ -101,15 +104,15 @@ impl<'a> Archive<'a> {
         let wrong = |why: String| damaged(index_at, why);
         let (mut at, mut original_at) = (HEAD_BYTES as u64, 0u64);
         for (bytes, original_bytes) in &index.pages {
-            let place = Place { offset: at, bytes: *bytes };
-            self.pages.push(PagePlace { place, original_at, original_bytes: *original_bytes });
+            let part = Part { offset: at, bytes: *bytes };
+            self.pages.push(PagePlace { part, original_at, original_bytes: *original_bytes });
             let end = original_at.checked_add(*original_bytes);
             original_at = end.ok_or_else(|| wrong("the pages cover too much".into()))?;
             at += u64::from(*bytes);
         }
         self.recipe_bytes = at - HEAD_BYTES as u64;
         for bytes in &index.blocks {
-            self.blocks.push(Place { offset: at, bytes: *bytes });
+            self.blocks.push(Part { offset: at, bytes: *bytes });
             at += u64::from(*bytes);
         }
         let Footer { original_bytes, stored_bytes, .. } = self.footer;
@@ -146,6 +149,7 @@ impl<'a> Archive<'a> {
             compressor: self.head.compressor,
             level: self.head.level,
             migrated: self.head.migrated,
+            deltas: self.head.deltas,
         }
     }
 
@@ -155,6 +159,10 @@ impl<'a> Archive<'a> {
 
     pub(super) fn is_migrated(&self) -> bool {
         self.head.migrated
+    }
+
+    pub(super) fn has_deltas(&self) -> bool {
+        self.head.deltas
     }
 
     pub(super) fn block_bytes(&self) -> u64 {
@@ -176,9 +184,9 @@ impl<'a> Archive<'a> {
     }
 
     fn page(&self, page: &PagePlace) -> Result<Vec<Extent>> {
-        let Place { offset, bytes } = page.place;
+        let Part { offset, bytes } = page.part;
         let wrong = |e| malformed(offset, e);
-        let (head, body) = self.part::<PAGE_HEAD_BYTES>(page.place, "a recipe page")?;
+        let (head, body) = self.part::<PAGE_HEAD_BYTES>(page.part, "a recipe page")?;
         let head = PageHead::decode(&head).map_err(wrong)?;
         let body_bytes = u64::from(bytes) - PAGE_HEAD_BYTES as u64;
         if u64::from(head.body_bytes) != body_bytes || head.original_bytes != page.original_bytes {
@@ -186,14 +194,17 @@ impl<'a> Archive<'a> {
         }
         // The head's length is within bounds.
         let body = self.body(offset + body, head.body_bytes)?;
-        let extents = Page::decode(&head, &body).map_err(wrong)?;
-        let beyond = extents.iter().find_map(|extent| match extent {
-            Extent::Stored { at, bytes } if at + bytes > self.footer.stored_bytes => Some((at, bytes)),
-            _ => None,
+        let extents = Page::decode(&head, &body, self.head.deltas).map_err(wrong)?;
+        let places = extents.iter().flat_map(|extent| {
+            let (own, others) = extent.places();
+            [Some(own), others].into_iter().flatten()
         });
+        let end = self.footer.stored_bytes;
+        // The page's decoder knows that each has an end.
+        let beyond = places.into_iter().find(|place| place.end().is_none_or(|at| at > end));
         match beyond {
             None => Ok(extents),
-            Some((at, bytes)) => {
+            Some(Place { at, bytes }) => {
                 Err(damaged(offset, format!("the recipe names {bytes} bytes at {at}, which no block has")))
             }
         }
@@ -240,8 +251,13 @@ impl<'a> Archive<'a> {
         Ok(content)
     }
 
+    /// The error of a delta that cannot be undone.
+    pub(super) fn damaged_delta(&self, why: &io::Error) -> MzipError {
+        damaged(HEAD_BYTES as u64, format!("a delta cannot be undone: {why}"))
+    }
+
     /// The head of a part, and how far behind the part's begin its body is.
-    fn part<const N: usize>(&self, place: Place, what: &str) -> Result<([u8; N], u64)> {
+    fn part<const N: usize>(&self, place: Part, what: &str) -> Result<([u8; N], u64)> {
         if (place.bytes as usize) < N {
             return Err(damaged(place.offset, format!("{what} of {} bytes", place.bytes)));
         }

@@ -1,6 +1,7 @@
 //! What all parts use: errors, progress, threads, compressors, random reads and writes.
 
 pub(super) mod codec;
+pub(super) mod delta;
 pub(super) mod error;
 pub(super) mod memory;
 pub(super) mod parallel;

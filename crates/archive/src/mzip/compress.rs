@@ -1,23 +1,31 @@
 //! From a file or a stream to an archive.
 
 use super::base::codec::{block_bytes, compressed, working_bytes};
+use super::base::delta::delta;
 use super::base::error::{MzipError, Result};
 use super::base::memory::Memory;
 use super::base::parallel::{in_order, Crew};
 use super::base::progress::Progress;
 use super::base::read_at::ReadAt;
 use super::mover::{Content, Disk, Mover, Passes};
-use super::plan::{blocks, Found, Migration, Piece, Room};
+use super::plan::{
+    blocks, candidates, Candidate, DeltaWriter, Deltas, Found, Migration, Piece, Room, DELTAS_AT,
+};
 use super::sample::is_in_vain;
 use super::scan::{scan, segment_bytes, Scan};
 use super::stored::Stored;
 use crate::stream::fill;
 use chunk::{ChunkSpec, Similarity, SimilarityMethod};
-use format::mzip::{BlockHead, Compressor, Extent, Footer, Head, Index, Page, PAGE_EXTENTS_MAX};
+use format::mzip::{BlockHead, Compressor, Extent, Footer, Head, Index, Page, DELTA_PAGE_EXTENTS_MAX, PAGE_EXTENTS_MAX};
+use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
+
+/// Chunks that a thread is given at a time to encode them as deltas.
+const CANDIDATES: usize = 128;
 
 /// How an archive is made.
 #[derive(Clone, Debug)]
@@ -30,6 +38,8 @@ pub struct Options {
     pub chunk: ChunkSpec,
     /// How similar chunks are found.
     pub similarity: SimilarityMethod,
+    /// Similar chunks are stored as deltas, where they are, instead of being moved.
+    pub delta: bool,
     /// How chunks are moved; `None` chooses by the memory, and by what is cheaper on the disk.
     pub mover: Option<Mover>,
     /// What holds the input, or the temporary file of a stream.
@@ -85,6 +95,9 @@ pub fn compress(
     progress: &Progress,
 ) -> Result<Compressed> {
     let (stored, found) = first_reading(source, options, progress)?;
+    if options.delta && found.totals.pays() {
+        return with_deltas(&stored, &found, output, options, progress);
+    }
     let totals = found.totals;
     let original = totals.original_bytes;
     let migration = totals.pays().then(|| Migration::new(&found, &options.room()));
@@ -94,12 +107,12 @@ pub fn compress(
     progress.add(original - stored_bytes);
     let (compressor, level) = (options.compressor, options.level);
     let block_bytes = block_bytes(compressor, level, stored_bytes, options.granted().blocks());
-    let head = Head { compressor, level, migrated: migration.is_some(), block_bytes };
+    let head = Head { compressor, level, migrated: migration.is_some(), deltas: false, block_bytes };
     let mut to = ArchiveWriter { output, written: 0, index: Index::default(), head, progress, threads: 0 };
     to.put(&head.encode())?;
     let mut mover = None;
     if let Some(migration) = &migration {
-        to.recipe(migration)?;
+        to.recipe(migration.extents())?;
         let mut blocks = blocks(migration.pieces(), head.block_bytes.into());
         // Blocks of a pass.
         let width = (options.granted().pass() / u64::from(head.block_bytes)).max(1);
@@ -132,6 +145,94 @@ pub fn compress(
         mover,
         threads: to.threads,
     })
+}
+
+/// Writes an archive in which deltas take the place of similar chunks.
+fn with_deltas(
+    stored: &Stored<'_>,
+    found: &Found,
+    output: &mut dyn Write,
+    options: &Options,
+    progress: &Progress,
+) -> Result<Compressed> {
+    let totals = found.totals;
+    let deltas = made_deltas(stored, found, options, progress)?;
+    progress.add(totals.original_bytes - deltas.stored_bytes);
+    let (compressor, level) = (options.compressor, options.level);
+    let block_bytes = block_bytes(compressor, level, deltas.stored_bytes, options.granted().blocks());
+    let head = Head { compressor, level, migrated: true, deltas: true, block_bytes };
+    let mut to = ArchiveWriter { output, written: 0, index: Index::default(), head, progress, threads: 0 };
+    to.put(&head.encode())?;
+    to.recipe(deltas.extents())?;
+    let mut blocks = blocks(deltas.pieces(), head.block_bytes.into());
+    let mover = if matches!(stored, Stored::Memory { .. }) { Mover::Memory } else { Mover::Chunk };
+    let both = WithDeltas { input: stored, deltas: &deltas.file };
+    to.blocks(crew(&head, stored, options, mover), || elsewhere(&mut blocks), &both)?;
+    to.end(totals.original_bytes, deltas.stored_bytes)?;
+    Ok(Compressed {
+        original_bytes: totals.original_bytes,
+        archive_bytes: to.written,
+        stored_bytes: deltas.stored_bytes,
+        duplicate_bytes: totals.duplicate_bytes,
+        zero_bytes: totals.zero_bytes,
+        similar_bytes: totals.similar_bytes,
+        chunks: totals.chunks,
+        mover: Some(mover),
+        threads: to.threads,
+    })
+}
+
+/// Encodes similar chunks as deltas, where these are shorter.
+fn made_deltas(
+    input: &Stored<'_>,
+    found: &Found,
+    options: &Options,
+    progress: &Progress,
+) -> Result<Deltas> {
+    let room = options.room();
+    let mut candidates = candidates(found, &room).map_err(MzipError::Scratch)?;
+    let mut to = DeltaWriter::new(&room).map_err(MzipError::Scratch)?;
+    let next = || {
+        progress.check()?;
+        let some: io::Result<Vec<Candidate>> = candidates.by_ref().take(CANDIDATES).collect();
+        Ok(Some(some.map_err(MzipError::Scratch)?).filter(|some| !some.is_empty()))
+    };
+    let read = |piece: Piece| {
+        let mut bytes = vec![0; piece.bytes as usize];
+        input.read_at(&mut bytes, piece.offset).map(|()| bytes).map_err(MzipError::Read)
+    };
+    let work = |candidates: Vec<Candidate>| {
+        let made = candidates.into_iter().map(|Candidate { own, base }| {
+            let Some(base) = base else { return Ok((own, None)) };
+            let made = delta(&read(base)?, &read(own)?).map_err(MzipError::Write)?;
+            Ok((own, Some(made).filter(|made| (made.len() as u64) < own.bytes)))
+        });
+        made.collect::<Result<Vec<_>>>()
+    };
+    let take = |made: Vec<(Piece, Option<Vec<u8>>)>| {
+        made.into_iter().try_for_each(|(own, delta)| to.push(own, delta.as_deref())).map_err(MzipError::Scratch)
+    };
+    in_order(options.granted().scanners(options.threads), next, work, take)?;
+    to.finish(found).map_err(MzipError::Scratch)
+}
+
+/// The input, and behind it deltas.
+struct WithDeltas<'a> {
+    input: &'a dyn ReadAt,
+    deltas: &'a File,
+}
+
+impl ReadAt for WithDeltas<'_> {
+    fn len(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        match offset.checked_sub(DELTAS_AT) {
+            Some(offset) => self.deltas.read_exact_at(bytes, offset),
+            None => self.input.read_at(bytes, offset),
+        }
+    }
 }
 
 impl Options {
@@ -256,12 +357,14 @@ impl ArchiveWriter<'_> {
     }
 
     /// Writes the restore recipe.
-    fn recipe(&mut self, migration: &Migration) -> Result<()> {
-        let mut extents = migration.extents().peekable();
+    fn recipe(&mut self, extents: impl Iterator<Item = io::Result<Extent>>) -> Result<()> {
+        let deltas = self.head.deltas;
+        let most = if deltas { DELTA_PAGE_EXTENTS_MAX } else { PAGE_EXTENTS_MAX };
+        let mut extents = extents.peekable();
         while extents.peek().is_some() {
-            let page: io::Result<Vec<Extent>> = extents.by_ref().take(PAGE_EXTENTS_MAX).collect();
+            let page: io::Result<Vec<Extent>> = extents.by_ref().take(most).collect();
             let page = page.map_err(MzipError::Scratch)?;
-            let bytes = Page::encode(&page);
+            let bytes = Page::encode(&page, deltas);
             self.put(&bytes)?;
             self.index.pages.push((bytes.len() as u32, page.iter().map(|e| e.bytes()).sum()));
         }

@@ -7,15 +7,19 @@
 
 use super::archive::Archive;
 use super::base::codec::restoring_bytes;
+use super::base::delta::undone;
 use super::base::error::{MzipError, Result};
 use super::base::memory::Memory;
 use super::base::parallel::{in_order, Crew};
 use super::base::progress::Progress;
 use super::base::read_at::WriteAt;
-use format::mzip::Extent;
+use format::mzip::{Extent, Place};
+use std::collections::HashMap;
 use std::io::Write;
 use std::ops::Range;
 
+/// In [`Copy::to`]: it goes aside, to where deltas and their bases are collected.
+const ASIDE: u64 = 1 << 63;
 /// Zeros that are written to a pipe at a time.
 const ZEROS_BYTES: u64 = 1 << 20;
 
@@ -68,7 +72,12 @@ impl Archive<'_> {
         progress.set_total(range.end - range.start);
         let memory = Memory::new(memory);
         let is_stream = matches!(output, Output::Stream(_));
-        let (crew, window_bytes) = self.crew(memory, threads, is_stream)?;
+        let (crew, mut window_bytes) = self.crew(memory, threads, is_stream || self.has_deltas())?;
+        let mut aside_max = 0;
+        if self.has_deltas() {
+            aside_max = window_bytes / 2;
+            window_bytes -= aside_max;
+        }
         let window_bytes = if !is_stream {
             u64::MAX
         } else if self.is_migrated() {
@@ -88,6 +97,8 @@ impl Archive<'_> {
             crew,
             progress,
             blocks_read: 0,
+            aside: Aside::default(),
+            aside_max,
         };
         for part in self.recipe_from(range.start) {
             let (mut at, extents) = part?;
@@ -96,7 +107,10 @@ impl Archive<'_> {
                 at = end;
                 let (from, until) = (begin.max(range.start), end.min(range.end));
                 if from < until {
-                    to.extent(extent, from - begin, until - from)?;
+                    match extent {
+                        Extent::Delta { .. } => to.delta(extent, from - begin, until - from)?,
+                        _ => to.extent(extent, from - begin, until - from)?,
+                    }
                 }
             }
             if at >= range.end {
@@ -116,6 +130,11 @@ impl Archive<'_> {
     /// # Errors
     /// If it is damaged or cannot be read; if `progress` is stopped.
     pub fn test(&self, memory: u64, threads: usize, progress: &Progress) -> Result<()> {
+        if self.has_deltas() {
+            // Whether deltas are sound is seen when they are undone.
+            let len = self.original_bytes();
+            return self.restore(0..len, Output::Places(&mut Nowhere), memory, threads, progress).map(drop);
+        }
         self.recipe_from(0).try_for_each(|part| part.map(drop))?;
         let (crew, _) = self.crew(Memory::new(memory), threads, false)?;
         progress.set_total(self.summary().stored_bytes);
@@ -148,6 +167,15 @@ impl Archive<'_> {
     }
 }
 
+/// Takes what is only looked at.
+struct Nowhere;
+
+impl WriteAt for Nowhere {
+    fn write_at(&mut self, _: &[u8], _: u64) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// The part of the file that is being restored.
 struct Window<'a, 'b> {
     archive: &'a Archive<'a>,
@@ -161,14 +189,64 @@ struct Window<'a, 'b> {
     crew: Crew,
     progress: &'a Progress,
     blocks_read: u64,
+    /// What deltas are made of.
+    aside: Aside,
+    aside_max: u64,
 }
 
 impl Window<'_, '_> {
-    /// Adds a part of an extent.
+    /// Adds a part of an extent that is a delta.
+    fn delta(&mut self, extent: Extent, mut skip: u64, mut bytes: u64) -> Result<()> {
+        let (own, Some(base)) = extent.places() else { return Ok(()) };
+        while bytes > 0 {
+            if self.aside.bytes + own.bytes + base.bytes > self.aside_max && self.aside.bytes > 0 {
+                self.flush()?;
+            }
+            let part = bytes.min(self.bytes_max - self.bytes);
+            let base_at = match self.aside.bases.get(&(base.at, base.bytes)) {
+                Some(at) => *at,
+                None => {
+                    let at = self.set_aside(base);
+                    self.aside.bases.insert((base.at, base.bytes), at);
+                    at
+                }
+            };
+            let delta = Delta {
+                base: base_at..base_at + base.bytes as usize,
+                delta: self.set_aside(own)..self.aside.bytes as usize,
+                whole: extent.bytes() as usize,
+                part: skip as usize..(skip + part) as usize,
+                to: self.begin + self.bytes,
+            };
+            self.aside.deltas.push(delta);
+            (skip, bytes) = (skip + part, bytes - part);
+            self.bytes += part;
+            if self.bytes == self.bytes_max || self.copies.len() >= self.copies_max {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has stored bytes copied aside. Returns where.
+    fn set_aside(&mut self, Place { mut at, mut bytes }: Place) -> usize {
+        let (begin, block_bytes) = (self.aside.bytes, self.archive.block_bytes());
+        while bytes > 0 {
+            let from = at % block_bytes;
+            let part = bytes.min(block_bytes - from);
+            let to = ASIDE | self.aside.bytes;
+            self.copies.push(Copy { block: at / block_bytes, to, from: from as u32, bytes: part as u32 });
+            self.aside.bytes += part;
+            (at, bytes) = (at + part, bytes - part);
+        }
+        begin as usize
+    }
+
+    /// Adds a part of an extent of zeros, or of bytes that are stored as they are.
     fn extent(&mut self, extent: Extent, skip: u64, mut bytes: u64) -> Result<()> {
         let mut at = match extent {
             Extent::Zeros { .. } => None,
-            Extent::Stored { at, .. } => Some(at + skip),
+            Extent::Stored { at, .. } | Extent::Delta { at, .. } => Some(at + skip),
         };
         let block_bytes = self.archive.block_bytes();
         while bytes > 0 {
@@ -201,6 +279,7 @@ impl Window<'_, '_> {
         };
         let work = |copies: &[Copy]| Ok((archive.block(copies[0].block)?, copies.to_vec()));
         let blocks_read = &mut self.blocks_read;
+        let mut aside = vec![0; self.aside.bytes as usize];
         let part = |content: &[u8], copy: &Copy| -> Range<usize> {
             debug_assert!(content.len() >= (copy.from + copy.bytes) as usize);
             copy.from as usize..(copy.from + copy.bytes) as usize
@@ -209,12 +288,23 @@ impl Window<'_, '_> {
             Output::Places(output) => in_order(self.crew, next, work, |(content, copies)| {
                 *blocks_read += 1;
                 for copy in &copies {
-                    output.write_at(&content[part(&content, copy)], copy.to).map_err(MzipError::Write)?;
+                    let bytes = &content[part(&content, copy)];
+                    if put_aside(&mut aside, copy, bytes) {
+                        continue;
+                    }
+                    output.write_at(bytes, copy.to).map_err(MzipError::Write)?;
                     progress.add(copy.bytes.into());
                 }
                 Ok(())
+            })
+            .and_then(|()| {
+                self.aside.decode(&aside, archive, |to, bytes| {
+                    output.write_at(bytes, to).map_err(MzipError::Write)?;
+                    progress.add(bytes.len() as u64);
+                    Ok(())
+                })
             })?,
-            Output::Stream(output) if self.copies.is_empty() => {
+            Output::Stream(output) if self.copies.is_empty() && self.aside.deltas.is_empty() => {
                 let zeros = vec![0; self.bytes.min(ZEROS_BYTES) as usize];
                 let mut left = self.bytes;
                 while left > 0 {
@@ -230,9 +320,17 @@ impl Window<'_, '_> {
                 in_order(self.crew, next, work, |(content, copies)| {
                     *blocks_read += 1;
                     for copy in &copies {
-                        let to = (copy.to - begin) as usize;
-                        window[to..to + copy.bytes as usize].copy_from_slice(&content[part(&content, copy)]);
+                        let bytes = &content[part(&content, copy)];
+                        if !put_aside(&mut aside, copy, bytes) {
+                            let to = (copy.to - begin) as usize;
+                            window[to..to + bytes.len()].copy_from_slice(bytes);
+                        }
                     }
+                    Ok(())
+                })?;
+                self.aside.decode(&aside, archive, |to, bytes| {
+                    let to = (to - begin) as usize;
+                    window[to..to + bytes.len()].copy_from_slice(bytes);
                     Ok(())
                 })?;
                 output.write_all(&window).map_err(MzipError::Write)?;
@@ -242,6 +340,56 @@ impl Window<'_, '_> {
         self.begin += self.bytes;
         self.bytes = 0;
         self.copies.clear();
+        self.aside = Aside::default();
         Ok(())
     }
+}
+
+/// What the deltas of a window are made of.
+#[derive(Default)]
+struct Aside {
+    /// Bytes of deltas and bases.
+    bytes: u64,
+    /// Where bases are aside, by where they are stored: many deltas may have the same.
+    bases: HashMap<(u64, u64), usize>,
+    deltas: Vec<Delta>,
+}
+
+/// A chunk that is made from a delta.
+struct Delta {
+    /// Where its parts are aside.
+    base: Range<usize>,
+    delta: Range<usize>,
+    /// Its length.
+    whole: usize,
+    /// What is wanted of it, and where it goes, from the begin of the range that is restored.
+    part: Range<usize>,
+    to: u64,
+}
+
+impl Aside {
+    /// Gives the wanted part of each chunk, and its place, to a function.
+    fn decode(
+        &self,
+        aside: &[u8],
+        archive: &Archive<'_>,
+        mut take: impl FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        for delta in &self.deltas {
+            let whole = undone(&aside[delta.base.clone()], &aside[delta.delta.clone()], delta.whole);
+            let whole = whole.map_err(|e| archive.damaged_delta(&e))?;
+            take(delta.to, &whole[delta.part.clone()])?;
+        }
+        Ok(())
+    }
+}
+
+/// Puts a part of a block aside, if that is where it goes.
+fn put_aside(aside: &mut [u8], copy: &Copy, bytes: &[u8]) -> bool {
+    let is_aside = copy.to & ASIDE != 0;
+    if is_aside {
+        let to = (copy.to & !ASIDE) as usize;
+        aside[to..to + bytes.len()].copy_from_slice(bytes);
+    }
+    is_aside
 }

@@ -6,8 +6,10 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// What an archive begins with.
 pub const MAGIC: [u8; 8] = *b"SAPMZIP\0";
-/// The version that this program writes and reads.
+/// The version of an archive without deltas.
 pub const VERSION: u32 = 1;
+/// The version of an archive with deltas, and the last one that this program reads.
+pub const VERSION_DELTAS: u32 = 2;
 /// Bytes of the head.
 pub const HEAD_BYTES: usize = 32;
 /// Bytes of the head of a recipe page.
@@ -22,6 +24,10 @@ pub const INDEX_PAGE_BYTES: usize = 12;
 pub const INDEX_BLOCK_BYTES: usize = 4;
 /// Most extents of a page.
 pub const PAGE_EXTENTS_MAX: usize = 32_768;
+/// Most extents of a page of an archive with deltas: what they take is the same.
+pub const DELTA_PAGE_EXTENTS_MAX: usize = 13_107;
+/// Longest chunk that is a delta, and longest one that it is a delta to.
+pub const DELTA_BYTES_MAX: u64 = 1 << 20;
 /// Smallest and largest number of stored bytes in a block.
 pub const BLOCK_BYTES_MIN: u32 = 4 << 10;
 /// Largest number of stored bytes in a block.
@@ -33,6 +39,11 @@ const FOOTER_MAGIC: [u8; 8] = *b"SAPMZEND";
 /// Two varints of at most ten bytes.
 const EXTENT_BYTES_MAX: usize = 20;
 const MIGRATED: u16 = 1;
+const DELTAS: u16 = 2;
+/// Kinds of extents where there are deltas.
+const STORED: u64 = 0;
+const ZEROS: u64 = 1;
+const DELTA: u64 = 2;
 /// The level of zstd that pages are compressed with.
 const PAGE_LEVEL: i32 = 6;
 
@@ -90,6 +101,8 @@ pub struct Head {
     pub level: u8,
     /// Whether chunks were moved: recipe pages follow. Else what is stored is the file.
     pub migrated: bool,
+    /// Whether chunks may be stored as deltas. Only with recipe pages.
+    pub deltas: bool,
     /// Stored bytes in each block but the last.
     pub block_bytes: u32,
 }
@@ -99,10 +112,11 @@ impl Head {
     pub fn encode(&self) -> [u8; HEAD_BYTES] {
         let mut out = Out::default();
         out.bytes(&MAGIC);
-        out.u32(VERSION);
+        let (migrated, deltas) = (u16::from(self.migrated), u16::from(self.deltas));
+        out.u32(if self.deltas { VERSION_DELTAS } else { VERSION });
         out.u8(self.compressor.number());
         out.u8(self.level);
-        out.u16(if self.migrated { MIGRATED } else { 0 });
+        out.u16(migrated * MIGRATED | deltas * DELTAS);
         out.u32(self.block_bytes);
         out.u32(0);
         sealed(out)
@@ -119,15 +133,23 @@ impl Head {
             return Err(Malformed::new("this is not an mzip archive: its magic number is missing"));
         }
         let version = u32_at(bytes, 8);
-        if version > VERSION {
-            return Err(Malformed::newer(format!("mzip version {version}, this program reads {VERSION}")));
+        if version > VERSION_DELTAS {
+            let why = format!("mzip version {version}, this program reads {VERSION_DELTAS}");
+            return Err(Malformed::newer(why));
         }
         check_seal(bytes)?;
-        let (compressor, flags, block_bytes) = (bytes[12], u32_at(bytes, 12) >> 16, u32_at(bytes, 16));
-        let known = version != 0 && flags & !u32::from(MIGRATED) == 0 && u32_at(bytes, 20) == 0;
+        let (compressor, block_bytes) = (bytes[12], u32_at(bytes, 16));
+        let flags = (u32_at(bytes, 12) >> 16) as u16;
+        let known = match version {
+            VERSION => flags & !MIGRATED == 0,
+            VERSION_DELTAS => flags == MIGRATED | DELTAS,
+            _ => false,
+        };
+        let known = known && u32_at(bytes, 20) == 0;
         match Compressor::numbered(compressor) {
             Some(compressor) if known && (BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&block_bytes) => {
-                Ok(Head { compressor, level: bytes[13], migrated: flags != 0, block_bytes })
+                let (migrated, deltas) = (flags & MIGRATED != 0, flags & DELTAS != 0);
+                Ok(Head { compressor, level: bytes[13], migrated, deltas, block_bytes })
             }
             _ => Err(Malformed::new(format!(
                 "version {version}, compressor {compressor}, flags {flags:#x}, blocks of {block_bytes} bytes"
@@ -151,15 +173,62 @@ pub enum Extent {
         /// How many.
         bytes: u64,
     },
+    /// Bytes that are stored as a delta to others.
+    Delta {
+        /// Where the delta is, from the start of the first block's content.
+        at: u64,
+        /// Its length.
+        delta_bytes: u64,
+        /// Where the others are.
+        base_at: u64,
+        /// How many.
+        base_bytes: u64,
+        /// Length in the original file.
+        bytes: u64,
+    },
 }
 
 impl Extent {
     /// Length in the original file.
     pub fn bytes(self) -> u64 {
         match self {
-            Extent::Zeros { bytes } | Extent::Stored { bytes, .. } => bytes,
+            Extent::Zeros { bytes } | Extent::Stored { bytes, .. } | Extent::Delta { bytes, .. } => bytes,
         }
     }
+}
+
+/// Bytes that are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Where, from the start of the first block's content.
+    pub at: u64,
+    /// How many.
+    pub bytes: u64,
+}
+
+impl Place {
+    /// Where they end, if they do.
+    pub fn end(self) -> Option<u64> {
+        self.at.checked_add(self.bytes)
+    }
+}
+
+impl Extent {
+    /// What is stored of it, and what else it needs. Zeros need nothing, at 0.
+    pub fn places(self) -> (Place, Option<Place>) {
+        match self {
+            Extent::Zeros { .. } => (Place { at: 0, bytes: 0 }, None),
+            Extent::Stored { at, bytes } => (Place { at, bytes }, None),
+            Extent::Delta { at, delta_bytes, base_at, base_bytes, .. } => {
+                (Place { at, bytes: delta_bytes }, Some(Place { at: base_at, bytes: base_bytes }))
+            }
+        }
+    }
+}
+
+/// Bits of the kind of an extent.
+fn kind_bits(deltas: bool) -> u32 {
+    1 + u32::from(deltas)
 }
 
 /// A page of the restore recipe: the next extents of the original file.
@@ -169,18 +238,29 @@ impl Page {
     /// A page as bytes, with its head.
     ///
     /// # Panics
-    /// If there are more extents than a page has.
-    pub fn encode(extents: &[Extent]) -> Vec<u8> {
-        assert!(extents.len() <= PAGE_EXTENTS_MAX, "a page of {} extents", extents.len());
+    /// If there are more extents than a page has, or deltas in an archive that is to have none.
+    pub fn encode(extents: &[Extent], deltas: bool) -> Vec<u8> {
+        let most = if deltas { DELTA_PAGE_EXTENTS_MAX } else { PAGE_EXTENTS_MAX };
+        assert!(extents.len() <= most, "a page of {} extents", extents.len());
         let (mut raw, mut expected, mut original_bytes) = (Out::default(), 0u64, 0);
+        let kind_bits = kind_bits(deltas);
         for extent in extents {
             original_bytes += extent.bytes();
             match *extent {
-                Extent::Zeros { bytes } => raw.varint(bytes << 1 | 1),
+                Extent::Zeros { bytes } => raw.varint(bytes << kind_bits | ZEROS),
                 Extent::Stored { at, bytes } => {
-                    raw.varint(bytes << 1);
+                    raw.varint(bytes << kind_bits | STORED);
                     raw.signed(at.wrapping_sub(expected) as i64);
                     expected = at + bytes;
+                }
+                Extent::Delta { at, delta_bytes, base_at, base_bytes, bytes } => {
+                    assert!(deltas, "a delta");
+                    raw.varint(bytes << kind_bits | DELTA);
+                    raw.signed(at.wrapping_sub(expected) as i64);
+                    raw.varint(delta_bytes);
+                    raw.signed(base_at.wrapping_sub(at) as i64);
+                    raw.varint(base_bytes);
+                    expected = at + delta_bytes;
                 }
             }
         }
@@ -197,8 +277,8 @@ impl Page {
         [&head.encode()[..], &body].concat()
     }
 
-    /// The extents in a page's body.
-    pub fn decode(head: &PageHead, body: &[u8]) -> Result<Vec<Extent>> {
+    /// The extents in a page's body. An archive with deltas has other extents.
+    pub fn decode(head: &PageHead, body: &[u8], deltas: bool) -> Result<Vec<Extent>> {
         let got = xxh3_64(body);
         if got != head.checksum {
             let expected = head.checksum;
@@ -215,16 +295,35 @@ impl Page {
         let mut extents = Vec::with_capacity(head.extents as usize);
         for _ in 0..head.extents {
             let length = fields.varint()?;
-            let bytes = length >> 1;
+            let bytes = length >> kind_bits(deltas);
             sum = sum.checked_add(bytes).ok_or_else(|| Malformed::new("a recipe page of too many bytes"))?;
-            if length & 1 == 1 {
+            let kind = length & ((1 << kind_bits(deltas)) - 1);
+            if kind == ZEROS {
                 extents.push(Extent::Zeros { bytes });
                 continue;
             }
             let at = expected.wrapping_add(fields.signed()? as u64);
-            let end = at.checked_add(bytes);
-            expected = end.ok_or_else(|| Malformed::new(format!("{bytes} stored bytes at {at}")))?;
-            extents.push(Extent::Stored { at, bytes });
+            let extent = match kind {
+                STORED => Extent::Stored { at, bytes },
+                DELTA => {
+                    let delta_bytes = fields.varint()?;
+                    let base_at = at.wrapping_add(fields.signed()? as u64);
+                    Extent::Delta { at, delta_bytes, base_at, base_bytes: fields.varint()?, bytes }
+                }
+                _ => return Err(Malformed::new(format!("an extent of kind {kind}"))),
+            };
+            let (own, others) = extent.places();
+            let ends = (own.end(), others.map_or(Some(0), |others| others.end()));
+            let (Some(end), Some(_)) = ends else {
+                return Err(Malformed::new(format!("{} stored bytes at {at}", own.bytes)));
+            };
+            let lengths = [bytes, own.bytes, others.map_or(0, |others| others.bytes)];
+            if others.is_some() && lengths.iter().any(|bytes| *bytes > DELTA_BYTES_MAX) {
+                let [bytes, delta, base] = lengths;
+                return Err(Malformed::new(format!("{bytes} bytes, as a delta of {delta} to {base}")));
+            }
+            expected = end;
+            extents.push(extent);
         }
         fields.end()?;
         if sum != head.original_bytes {

@@ -214,3 +214,73 @@ impl Write for NewFile {
 fn exists(path: &Path) -> VaultError {
     VaultError::Refused(format!("{}: exists; --force replaces it", path.display()))
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::time::SystemTime;
+
+    fn names(directory: &Path) -> Vec<String> {
+        let entries = directory.read_dir().unwrap();
+        let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// Both ways of being unfinished.
+    fn both(path: &Path, replace: bool) -> [NewFile; 2] {
+        let hidden = Unfinished::Hidden(hidden().tempfile_in(directory_of(path)).unwrap());
+        [NewFile::create(path, replace).unwrap(), NewFile { file: hidden, path: path.into(), replace }]
+    }
+
+    #[test]
+    fn a_file_gets_its_name_at_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        for mut file in both(&path, false) {
+            file.write_all(b"content").unwrap();
+            assert!(!path.exists());
+            file.finish(None).unwrap();
+            assert_eq!((std::fs::read(&path).unwrap(), names(dir.path())), (b"content".to_vec(), vec!["file".into()]));
+            std::fs::remove_file(&path).unwrap();
+        }
+        // What came meanwhile stays, but where it may be replaced.
+        for mut file in both(&path, false) {
+            file.write_all(b"new").unwrap();
+            std::fs::write(&path, b"old").unwrap();
+            assert!(file.finish(None).unwrap_err().to_string().contains("exists"));
+            assert_eq!(std::fs::read(&path).unwrap(), b"old");
+            std::fs::remove_file(&path).unwrap();
+        }
+        for mut file in both(&path, true) {
+            file.write_all(b"new").unwrap();
+            std::fs::write(&path, b"old").unwrap();
+            file.finish(None).unwrap();
+            assert_eq!((std::fs::read(&path).unwrap(), names(dir.path())), (b"new".to_vec(), vec!["file".into()]));
+            std::fs::remove_file(&path).unwrap();
+        }
+        both(&path, true).map(drop);
+        assert_eq!(names(dir.path()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_a_kill_left_goes_and_what_is_at_work_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let made = |name: &str, age: Duration| {
+            let file = File::create(dir.path().join(name)).unwrap();
+            file.set_modified(SystemTime::now() - age).unwrap();
+            file
+        };
+        let hour = Duration::from_secs(3600);
+        let working = made(".sapwood-a-partial", hour);
+        flock(&working, FlockOperation::NonBlockingLockExclusive).unwrap();
+        made(".sapwood-b-partial", hour);
+        made(".sapwood-c-partial", Duration::ZERO);
+        made(".other-partial", hour);
+        std::os::unix::fs::symlink(".other-partial", dir.path().join(".sapwood-d-partial")).unwrap();
+        remove_stale(dir.path());
+        let left = [".other-partial", ".sapwood-a-partial", ".sapwood-c-partial", ".sapwood-d-partial"];
+        assert_eq!(names(dir.path()), left);
+    }
+}

@@ -83,15 +83,27 @@ pub(in crate::mzip) fn working_bytes(compressor: Compressor, level: u8, block_by
     let tables = match compressor {
         Compressor::Gzip => MIB,
         Compressor::Bzip2 => 8 * MIB,
-        // Hash tables and chains have up to 16 bytes for each of the window; slices are kept in it.
-        Compressor::Zstd => match level {
-            0..=10 => 6 * window + MIB,
-            11..=15 => 18 * window + MIB,
-            _ => 13 * window + MIB,
-        },
+        Compressor::Zstd => {
+            // Hash tables and chains, which are not longer than the window allows, and slices, which are kept in it.
+            let window = window.next_power_of_two();
+            (zstd_tables(level) * MIB).min(16 * window) + window + 2 * MIB
+        }
         Compressor::Xz => window * 23 / 2 + 4 * MIB,
     };
     tables + 2 * block_bytes
+}
+
+/// MiB of the hash tables and chains of a level of zstd.
+fn zstd_tables(level: u8) -> u64 {
+    match level {
+        0..=4 => 4,
+        5..=8 => 8,
+        9 => 14,
+        10..=11 => 28,
+        12..=16 => 68,
+        17..=18 => 54,
+        _ => 84,
+    }
 }
 
 /// Bytes that a thread takes to decompress a block of so many, with its bytes and its content.

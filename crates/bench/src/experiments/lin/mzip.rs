@@ -1,203 +1,204 @@
-//! `lin-2.4` (Lin 2015, figures 2.4 and 2.5): compressors alone, and behind migration, in the same run.
-//!
-//! What is compressed is one file for each disk: its versions, one behind the other. The factor is the length of that file,
-//! divided by that of the archive. All go back and are compared.
+//! Compressors alone and behind migration, in the same run: `lin-2.4` (Lin 2015, figures 2.4 and 2.5), `lin-2.7` (deltas),
+//! `lin-2.8` (length of chunks), `lin-2.9` (fixed and content-defined chunks), `lin-2.10` (levels).
 
-use std::fs::{self, File};
-use std::io;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde::Serialize;
 
 use crate::context::Context;
-use crate::files::require_equal;
-use crate::images::{Disk, GeneratedShape};
-use crate::results::report::{bars_table, figure, Bar, Table};
-use crate::run::{self, Cost};
+use crate::results::report::{bars_table, Bar};
 
-/// What the paper found least for gzip: 23 % more.
-const IMPROVEMENT_MIN: f64 = 1.23;
-/// Tools, with arguments for their usual level and all cores where they can use them.
-const TOOLS: [(&str, &str); 4] = [("gzip", "-6"), ("bzip2", "-9"), ("zstd", "-3 -q -T0"), ("xz", "-6 -T0")];
-/// Ways to find similar chunks.
-const METHODS: [&str; 2] = ["odess", "rabin"];
+use super::measured::{measure, All, LinOptions};
+use super::ways::Way;
 
-/// One way of compressing one file.
-#[derive(Debug, Serialize)]
-struct Measured {
-    disk: String,
-    compressor: &'static str,
-    /// How similar chunks were found; none of the tool alone.
-    method: Option<&'static str>,
-    original_bytes: u64,
-    archive_bytes: u64,
-    compress: Cost,
-    decompress: Cost,
+/// An experiment over ways of compressing.
+#[derive(Clone, Copy)]
+pub struct Experiment {
+    /// Its name.
+    pub name: &'static str,
+    title: &'static str,
+    ways: fn() -> Vec<Way>,
+    bars: fn(&All) -> Vec<Bar>,
 }
 
-impl Measured {
-    fn factor(&self) -> f64 {
-        self.original_bytes as f64 / self.archive_bytes as f64
-    }
+/// Compressors beside each other.
+pub const COMPRESSORS: Experiment = Experiment {
+    name: "lin-2.4",
+    title: "Compressors alone and behind migration",
+    ways: compressors,
+    bars: compressors_bars,
+};
+/// Deltas beside migration.
+pub const DELTAS: Experiment =
+    Experiment { name: "lin-2.7", title: "Migration and deltas", ways: deltas, bars: deltas_bars };
+/// Chunks of several lengths.
+pub const LENGTHS: Experiment =
+    Experiment { name: "lin-2.8", title: "Length of chunks", ways: lengths, bars: lengths_bars };
+/// Fixed and content-defined chunks.
+pub const CUTS: Experiment =
+    Experiment { name: "lin-2.9", title: "Fixed and content-defined chunks", ways: cuts, bars: cuts_bars };
+/// Levels of compressors.
+pub const LEVELS: Experiment =
+    Experiment { name: "lin-2.10", title: "Levels of compressors", ways: levels, bars: levels_bars };
 
-    fn rate(&self, cost: &Cost) -> f64 {
-        self.original_bytes as f64 / 1e6 / cost.durable_seconds()
-    }
-}
-
-/// Runs the experiment.
-pub fn run(context: &Context) -> Result<()> {
-    let set =
-        context.images("small", GeneratedShape { suites: 1, disks: 1, versions: 3, size_bytes: 16 << 20 })?;
-    let sapwood = context.sapwood()?;
-    let mut all = Vec::new();
-    for disk in &set.disks {
-        let file = context.space().join("versions");
-        join(disk, &file)?;
-        for (tool, arguments) in TOOLS {
-            if run::is_installed(tool) {
-                all.push(alone(context, disk, &file, tool, arguments)?);
-            }
-            for method in METHODS {
-                all.push(migrated(context, &sapwood, disk, &file, tool, method)?);
-            }
-        }
-    }
-    let bars = bars(&all);
-    let text = format!("{}\n{}", table(&all), bars_table(&bars));
+/// Runs an experiment.
+pub fn run(context: &Context, options: &LinOptions, experiment: Experiment) -> Result<()> {
+    let all = measure(context, options, &(experiment.ways)())?;
+    let bars = (experiment.bars)(&all);
+    let text = format!("{}\n{}", all.table(), bars_table(&bars));
     #[derive(Serialize)]
     struct Parameters {
-        chunk: &'static str,
+        ways: Vec<String>,
     }
     #[derive(Serialize)]
     struct Results<'a> {
         bars: &'a [Bar],
-        measured: &'a [Measured],
+        measured: &'a [super::measured::Measured],
     }
-    context.save(1, Parameters { chunk: "cdc:8k" }, Results { bars: &bars, measured: &all }, &text)?;
+    let results = Results { bars: &bars, measured: &all.0 };
+    context.save(context.runs(), Parameters { ways: all.ways() }, results, &text)?;
+    all.draw(context, experiment.name, experiment.title)?;
     context.print(&text);
     Ok(())
 }
 
-/// Writes the versions of a disk into one file.
-fn join(disk: &Disk, file: &Path) -> Result<()> {
-    let mut to = File::create(file).with_context(|| file.display().to_string())?;
-    for image in &disk.versions {
-        let mut from = File::open(&image.path).with_context(|| image.path.display().to_string())?;
-        io::copy(&mut from, &mut to)?;
+fn zstd(name: &str, arguments: &str) -> Way {
+    // A window of 2 GiB must be allowed when it is given back.
+    Way::filter(name, "zstd", &format!("{arguments} -q -T0"), "-d -q --long=31")
+}
+
+fn xz(level: u8) -> Way {
+    Way::filter(&format!("xz -{level}"), "xz", &format!("-{level} -T0"), "-d -T0")
+}
+
+fn gzip(level: u8) -> Way {
+    Way::filter(&format!("gzip -{level}"), "gzip", &format!("-{level}"), "-d")
+}
+
+fn bzip2() -> Way {
+    Way::filter("bzip2 -9", "bzip2", "-9", "-d")
+}
+
+fn compressors() -> Vec<Way> {
+    let mut ways = vec![gzip(6), bzip2(), zstd("zstd -3", "-3"), zstd("zstd -19", "-19"), xz(6), xz(9)];
+    ways.push(zstd("zstd --long=31 -3", "--long=31 -3"));
+    ways.push(zstd("zstd --long=31 -19", "--long=31 -19"));
+    ways.extend([Way::seven_zip(5), Way::seven_zip(9)]);
+    ways.push(Way::files("lrzip", "lrzip", "-q -f", ".lrz"));
+    ways.push(Way::files("rzip -9", "rzip", "-9 -k", ".rz"));
+    let migrated = ["gzip", "bzip2", "zstd", "zstd --level 12", "zstd --level 19", "xz", "xz --level 9"];
+    ways.extend(migrated.map(|with| Way::mzip(&format!("--with {with}"))));
+    let similar = ["finesse", "rabin"].map(|how| Way::mzip(&format!("--with gzip --similarity {how}")));
+    ways.extend(similar);
+    ways
+}
+
+/// The least of what one figure is of another.
+fn least_ratio(all: &All, of: fn(&All, &str, &str) -> Option<f64>, way: &str, than: &str) -> Option<f64> {
+    all.least(|subject| Some(of(all, subject, way)? / of(all, subject, than)?))
+}
+
+fn compressors_bars(all: &All) -> Vec<Bar> {
+    let best = "mzip zstd --level 19";
+    let mut bars = vec![
+        Bar::at_least("gzip behind migration, of gzip's factor", least_ratio(all, All::factor, "mzip gzip", "gzip -6"), 1.25),
+        Bar::at_least("zstd -3 behind migration, of zstd's factor", least_ratio(all, All::factor, "mzip zstd", "zstd -3"), 1.15),
+        Bar::at_least("MB/s decompressed, zstd behind migration", all.least(|s| all.unpack_rate(s, "mzip zstd")), 500.0),
+        Bar::at_least("MB/s decompressed, zstd -19 behind migration", all.least(|s| all.unpack_rate(s, best)), 500.0),
+    ];
+    for than in ["xz -9", "zstd --long=31 -19", "7z -mx=9"] {
+        bars.push(Bar::at_least(
+            format!("zstd -19 behind migration, of the factor of {than}"),
+            least_ratio(all, All::factor, best, than),
+            1.0,
+        ));
+        bars.push(Bar::at_least(
+            format!("zstd -19 behind migration, of the rate of {than}"),
+            least_ratio(all, All::pack_rate, best, than),
+            1.0,
+        ));
     }
-    Ok(())
-}
-
-fn alone(
-    context: &Context,
-    disk: &Disk,
-    file: &Path,
-    tool: &'static str,
-    arguments: &str,
-) -> Result<Measured> {
-    let shell = |line: String, from: &Path, to: &Path| {
-        let mut command = Command::new("sh");
-        command.args(["-c", &line]).arg(from).arg(to);
-        command
-    };
-    measured(context, disk, file, tool, None, |from, to, is_back| {
-        let how = if is_back { "-d" } else { arguments };
-        shell(format!("{tool} {how} -c < \"$0\" > \"$1\""), from, to)
-    })
-}
-
-fn migrated(
-    context: &Context,
-    sapwood: &Path,
-    disk: &Disk,
-    file: &Path,
-    tool: &'static str,
-    method: &'static str,
-) -> Result<Measured> {
-    measured(context, disk, file, tool, Some(method), |from, to, is_back| {
-        let mut command = Command::new(sapwood);
-        if is_back {
-            command.args(["--quiet", "munzip"]);
-        } else {
-            command.args(["--quiet", "mzip", "--with", tool, "--similarity", method]);
-        }
-        command.arg(from).arg("-o").arg(to);
-        command
-    })
-}
-
-/// Compresses a file, gives it back, and compares it.
-fn measured(
-    context: &Context,
-    disk: &Disk,
-    file: &Path,
-    compressor: &'static str,
-    method: Option<&'static str>,
-    command: impl Fn(&Path, &Path, bool) -> Command,
-) -> Result<Measured> {
-    let (archive, back): (PathBuf, PathBuf) = (context.space().join("archive"), context.space().join("back"));
-    let compress = run::run(&mut command(file, &archive, false), context.space())?.cost;
-    let decompress = run::run(&mut command(&archive, &back, true), context.space())?.cost;
-    require_equal(file, &back)?;
-    let done = Measured {
-        disk: disk.name.clone(),
-        compressor,
-        method,
-        original_bytes: fs::metadata(file)?.len(),
-        archive_bytes: fs::metadata(&archive)?.len(),
-        compress,
-        decompress,
-    };
-    fs::remove_file(&archive)?;
-    fs::remove_file(&back)?;
-    Ok(done)
-}
-
-fn table(all: &[Measured]) -> Table {
-    let mut table = Table::new([
-        "disk",
-        "compressor",
-        "migrated",
-        "MB",
-        "factor",
-        "compress MB/s",
-        "user s",
-        "peak MiB",
-        "decompress MB/s",
-        "user s",
-    ]);
-    for m in all {
-        table.row([
-            m.disk.clone(),
-            m.compressor.to_owned(),
-            m.method.unwrap_or("no").to_owned(),
-            figure(Some(m.original_bytes as f64 / 1e6), 1),
-            figure(Some(m.factor()), 2),
-            figure(Some(m.rate(&m.compress)), 0),
-            figure(Some(m.compress.user_seconds), 1),
-            figure(Some(m.compress.rss_bytes_max as f64 / 1_048_576.0), 0),
-            figure(Some(m.rate(&m.decompress)), 0),
-            figure(Some(m.decompress.user_seconds), 1),
-        ]);
+    for how in ["finesse", "rabin"] {
+        let other = format!("mzip gzip --similarity {how}");
+        bars.push(Bar::at_least(
+            format!("Odess, of the factor of {how}, gzip"),
+            least_ratio(all, All::factor, "mzip gzip", &other),
+            0.99,
+        ));
+        bars.push(Bar::shown(
+            format!("Odess, of the rate of {how}, gzip"),
+            least_ratio(all, All::pack_rate, "mzip gzip", &other),
+        ));
     }
-    table
+    bars
 }
 
-fn bars(all: &[Measured]) -> Vec<Bar> {
-    let of = |disk: &str, method: Option<&str>| {
-        all.iter()
-            .find(|m| m.disk == disk && m.compressor == "gzip" && m.method == method)
-            .map(Measured::factor)
-    };
-    let least = |than: Option<&str>| {
-        let disks = all.iter().map(|m| m.disk.as_str());
-        disks.filter_map(|disk| Some(of(disk, Some("odess"))? / of(disk, than)?)).reduce(f64::min)
-    };
+fn deltas() -> Vec<Way> {
+    let with = ["gzip", "zstd"];
+    let mut ways = vec![gzip(6), zstd("zstd -3", "-3")];
+    ways.extend(with.map(|with| Way::mzip(&format!("--with {with}"))));
+    ways.extend(with.map(|with| Way::mzip(&format!("--with {with} --delta"))));
+    ways
+}
+
+fn deltas_bars(all: &All) -> Vec<Bar> {
+    let than = "mzip gzip --delta";
     vec![
-        Bar::at_least("least improvement of gzip by migration", least(None), IMPROVEMENT_MIN),
-        Bar::at_least("least factor of odess beside rabin, gzip", least(Some("rabin")), 0.99),
+        Bar::at_least("migration, of the factor of deltas, gzip", least_ratio(all, All::factor, "mzip gzip", than), 1.008),
+        Bar::at_least("migration, of the rate of deltas, gzip", least_ratio(all, All::pack_rate, "mzip gzip", than), 1.07),
+        Bar::at_least("the same, given back", least_ratio(all, All::unpack_rate, "mzip gzip", than), 1.29),
+    ]
+}
+
+fn lengths() -> Vec<Way> {
+    let chunks = ["cdc:2k", "cdc:4k", "cdc:8k", "cdc:16k", "cdc:32k"];
+    let with = |with: &'static str| chunks.map(|chunk| Way::mzip(&format!("--with {with} --chunk {chunk}")));
+    [with("gzip"), with("zstd")].concat()
+}
+
+fn lengths_bars(all: &All) -> Vec<Bar> {
+    let way = |bytes: &str| format!("mzip gzip --chunk cdc:{bytes}");
+    let ratio = |a: &str, b: &str| least_ratio(all, All::factor, &way(a), &way(b));
+    vec![
+        Bar::shown("chunks of 2 KiB, of the factor of 8 KiB, gzip", ratio("2k", "8k")),
+        Bar::at_least("chunks of 8 KiB, of the factor of 32 KiB, gzip", ratio("8k", "32k"), 1.0),
+    ]
+}
+
+fn cuts() -> Vec<Way> {
+    let chunks = ["8k", "cdc:8k", "4k", "cdc:4k"];
+    let with = |with: &'static str| chunks.map(|chunk| Way::mzip(&format!("--with {with} --chunk {chunk}")));
+    [with("gzip"), with("zstd")].concat()
+}
+
+fn cuts_bars(all: &All) -> Vec<Bar> {
+    let way = |chunk: &str| format!("mzip gzip --chunk {chunk}");
+    let ratio = least_ratio(all, All::factor, &way("cdc:8k"), &way("8k"));
+    vec![Bar::shown("content-defined chunks, of the factor of fixed ones, gzip, 8 KiB", ratio)]
+}
+
+fn levels() -> Vec<Way> {
+    let mut ways = vec![gzip(6), gzip(9), zstd("zstd -3", "-3"), zstd("zstd -19", "-19"), xz(6), xz(9)];
+    let migrated = [
+        "gzip --level 6",
+        "gzip --level 9",
+        "zstd --level 1",
+        "zstd --level 3",
+        "zstd --level 6",
+        "zstd --level 9",
+        "zstd --level 12",
+        "zstd --level 15",
+        "zstd --level 19",
+        "xz --level 6",
+        "xz --level 9",
+    ];
+    ways.extend(migrated.map(|with| Way::mzip(&format!("--with {with}"))));
+    ways
+}
+
+fn levels_bars(all: &All) -> Vec<Bar> {
+    let ratio = |of| least_ratio(all, of, "mzip gzip --level 6", "gzip -9");
+    vec![
+        Bar::at_least("gzip -6 behind migration, of the factor of gzip -9", ratio(All::factor), 1.0),
+        Bar::at_least("gzip -6 behind migration, of the rate of gzip -9", ratio(All::pack_rate), 1.0),
     ]
 }

@@ -27,6 +27,9 @@ pub struct Mzip {
     /// How similar chunks are found: odess, finesse, which finds fewer, or rabin, which is slower
     #[arg(long, value_name = "NAME", default_value = "odess")]
     pub similarity: SimilarityMethod,
+    /// Store similar chunks as deltas, each where it is, instead of moving them
+    #[arg(long, conflicts_with = "mover")]
+    pub delta: bool,
     /// How chunks are moved: memory, chunk (each is read where it is) or multipass (the file is read several times) [default: by
     /// the memory, and by which is cheaper on the disk]
     #[arg(long, value_name = "NAME")]

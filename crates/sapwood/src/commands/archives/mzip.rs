@@ -54,6 +54,7 @@ pub fn run(args: &Args, a: &Mzip) -> Result<ExitCode> {
         level,
         chunk: a.chunk,
         similarity: a.similarity,
+        delta: a.delta,
         mover: a.mover,
         disk: input.disk(),
         memory: manners.memory,
@@ -93,9 +94,10 @@ pub fn run(args: &Args, a: &Mzip) -> Result<ExitCode> {
     let found = if done.mover.is_some() {
         let (equal, similar) = (done.duplicate_bytes + done.zero_bytes, done.similar_bytes);
         format!(
-            "{} equal or zero, {} moved",
+            "{} equal or zero, {} {}",
             percent(equal, done.original_bytes),
-            percent(similar, done.original_bytes)
+            percent(similar, done.original_bytes),
+            if a.delta { "similar" } else { "moved" }
         )
     } else {
         "no similar chunks".into()
@@ -178,7 +180,7 @@ fn look(args: &Args, manners: &Manners) -> Result<ExitCode> {
         print_json(&json!({
             "archive": name, "original_bytes": summary.original_bytes, "archive_bytes": summary.archive_bytes,
             "stored_bytes": summary.stored_bytes, "recipe_bytes": summary.recipe_bytes, "blocks": summary.blocks,
-            "compressor": summary.compressor.name(), "level": summary.level, "migrated": summary.migrated,
+            "compressor": summary.compressor.name(), "level": summary.level, "migrated": summary.migrated, "deltas": summary.deltas,
             "tested": manners.test, "seconds": start.elapsed().as_secs_f64(),
         }));
         return Ok(ExitCode::SUCCESS);
@@ -195,8 +197,9 @@ fn look(args: &Args, manners: &Manners) -> Result<ExitCode> {
     let (original, archive) = (size(summary.original_bytes), size(summary.archive_bytes));
     let ratio = percent(summary.archive_bytes, summary.original_bytes);
     let recipe = if summary.migrated { size(summary.recipe_bytes) } else { "none".into() };
+    let deltas = if summary.deltas { ", deltas" } else { "" };
     outln!(
-        "{name}: {original} in {archive} ({ratio}), {} {}, {} blocks, recipe {recipe}",
+        "{name}: {original} in {archive} ({ratio}), {} {}, {} blocks, recipe {recipe}{deltas}",
         summary.compressor.name(),
         summary.level,
         summary.blocks

@@ -1,0 +1,238 @@
+//! Files that are compressed in several ways: the newest version of each disk, and all its versions as one file.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+
+use crate::context::Context;
+use crate::files::require_equal;
+use crate::images::{Disk, GeneratedShape};
+use crate::results::plot::{draw, Figure, Labels};
+use crate::results::report::{figure, median, Table};
+use crate::run::{self, Cost};
+
+use super::ways::Way;
+
+/// What is done of an experiment.
+#[derive(clap::Args, Clone, Debug)]
+pub struct LinOptions {
+    /// Only ways whose names have one of these in them
+    #[arg(long, value_name = "TEXT,…", value_delimiter = ',')]
+    pub ways: Vec<String>,
+    /// Only these files: image (a disk's newest version), series (all its versions as one file)
+    #[arg(long, value_name = "KIND,…", value_delimiter = ',')]
+    pub files: Vec<String>,
+}
+
+impl LinOptions {
+    fn takes(&self, way: &Way) -> bool {
+        self.ways.is_empty() || self.ways.iter().any(|text| way.name.contains(text.as_str()))
+    }
+}
+
+/// One way of compressing one file, once.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measured {
+    /// The file.
+    pub subject: String,
+    /// The way.
+    pub way: String,
+    run: usize,
+    original_bytes: u64,
+    archive_bytes: u64,
+    compress: Cost,
+    decompress: Cost,
+}
+
+impl Measured {
+    /// Original bytes for one of the archive.
+    pub fn factor(&self) -> f64 {
+        self.original_bytes as f64 / self.archive_bytes as f64
+    }
+}
+
+/// All that was measured.
+#[derive(Default)]
+pub struct All(pub Vec<Measured>);
+
+impl All {
+    /// Files, in order.
+    pub fn subjects(&self) -> Vec<String> {
+        let mut subjects: Vec<String> = Vec::new();
+        for m in &self.0 {
+            if !subjects.contains(&m.subject) {
+                subjects.push(m.subject.clone());
+            }
+        }
+        subjects
+    }
+
+    /// Ways, in order.
+    pub fn ways(&self) -> Vec<String> {
+        let mut ways: Vec<String> = Vec::new();
+        for m in &self.0 {
+            if !ways.contains(&m.way) {
+                ways.push(m.way.clone());
+            }
+        }
+        ways
+    }
+
+    fn median(&self, subject: &str, way: &str, of: impl Fn(&Measured) -> f64) -> Option<f64> {
+        median(self.0.iter().filter(|m| m.subject == subject && m.way == way).map(of))
+    }
+
+    /// How small a file became.
+    pub fn factor(&self, subject: &str, way: &str) -> Option<f64> {
+        self.median(subject, way, Measured::factor)
+    }
+
+    /// MB of the file compressed in a second.
+    pub fn pack_rate(&self, subject: &str, way: &str) -> Option<f64> {
+        self.median(subject, way, |m| m.original_bytes as f64 / 1e6 / m.compress.durable_seconds())
+    }
+
+    /// MB of the file given back in a second.
+    pub fn unpack_rate(&self, subject: &str, way: &str) -> Option<f64> {
+        self.median(subject, way, |m| m.original_bytes as f64 / 1e6 / m.decompress.durable_seconds())
+    }
+
+    /// The least that a function gives for a file.
+    pub fn least(&self, of: impl Fn(&str) -> Option<f64>) -> Option<f64> {
+        self.subjects().iter().filter_map(|subject| of(subject)).reduce(f64::min)
+    }
+
+    /// A row for each file and way.
+    pub fn table(&self) -> Table {
+        let mut table = Table::new([
+            "file",
+            "way",
+            "MB",
+            "factor",
+            "compress MB/s",
+            "CPU s",
+            "peak MiB",
+            "decompress MB/s",
+            "CPU s",
+            "peak MiB",
+        ]);
+        for subject in &self.subjects() {
+            for way in &self.ways() {
+                let of = |of: &dyn Fn(&Measured) -> f64| self.median(subject, way, of);
+                table.row([
+                    subject.clone(),
+                    way.clone(),
+                    figure(of(&|m| m.original_bytes as f64 / 1e6), 1),
+                    figure(self.factor(subject, way), 3),
+                    figure(self.pack_rate(subject, way), 1),
+                    figure(of(&|m| m.compress.cpu_seconds()), 1),
+                    figure(of(&|m| m.compress.rss_bytes_max as f64 / 1_048_576.0), 0),
+                    figure(self.unpack_rate(subject, way), 0),
+                    figure(of(&|m| m.decompress.cpu_seconds()), 1),
+                    figure(of(&|m| m.decompress.rss_bytes_max as f64 / 1_048_576.0), 0),
+                ]);
+            }
+        }
+        table
+    }
+
+    /// Draws factors and both rates: `NAME-factor`, `NAME-compress`, `NAME-decompress`.
+    pub fn draw(&self, context: &Context, name: &str, title: &str) -> Result<()> {
+        type Value = fn(&All, &str, &str) -> Option<f64>;
+        let values: [(&str, &str, Value); 3] = [
+            ("factor", "compression factor", All::factor),
+            ("compress", "MB/s compressed", All::pack_rate),
+            ("decompress", "MB/s decompressed", All::unpack_rate),
+        ];
+        let groups = self.subjects();
+        for (suffix, y, value) in values {
+            let bars = |way: &String| groups.iter().map(|subject| value(self, subject, way)).collect();
+            let series = self.ways().iter().map(|way| (way.clone(), bars(way))).collect();
+            let labels = Labels { title, x: "", y };
+            let figure = Figure::Bars { groups: groups.clone(), series };
+            draw(context.out(), &format!("{name}-{suffix}"), &labels, &figure)?;
+        }
+        Ok(())
+    }
+}
+
+/// The disks of these experiments.
+pub fn disks(context: &Context) -> Result<Vec<Disk>> {
+    let tiny = GeneratedShape { suites: 1, disks: 1, versions: 3, size_bytes: 16 << 20 };
+    Ok(context.images("small", tiny)?.disks)
+}
+
+/// Writes the versions of a disk into one file.
+pub fn join(context: &Context, disk: &Disk) -> Result<PathBuf> {
+    let file = context.space().join("series");
+    context.require_free(3 * disk.versions.iter().map(|image| image.size_bytes).sum::<u64>())?;
+    let mut to = File::create(&file).with_context(|| file.display().to_string())?;
+    for image in &disk.versions {
+        let mut from = File::open(&image.path).with_context(|| image.path.display().to_string())?;
+        io::copy(&mut from, &mut to)?;
+    }
+    Ok(file)
+}
+
+/// Compresses the files of all disks in these ways, as often as the context says, in turns.
+pub fn measure(context: &Context, options: &LinOptions, ways: &[Way]) -> Result<All> {
+    let sapwood = context.sapwood()?;
+    let mut taken: Vec<&Way> = ways.iter().filter(|way| options.takes(way)).collect();
+    taken.retain(|way| match way.missing() {
+        Some(program) => {
+            eprintln!("{program} is not installed: {} is left out; --install brings it", way.name);
+            false
+        }
+        None => true,
+    });
+    let wants = |kind: &str| options.files.is_empty() || options.files.iter().any(|file| file == kind);
+    let mut all = All::default();
+    for disk in disks(context)? {
+        let newest = disk.versions.last().map(|image| image.path.clone());
+        let mut files: Vec<(&str, PathBuf)> = newest.map(|path| ("image", path)).into_iter().collect();
+        if disk.versions.len() > 1 {
+            files.push(("series", join(context, &disk)?));
+        }
+        for (kind, file) in files.into_iter().filter(|(kind, _)| wants(kind)) {
+            let subject = format!("{} {kind}", disk.name);
+            for run in 0..context.runs() {
+                for way in &taken {
+                    all.0.push(measured(context, &sapwood, &subject, &file, way, run)?);
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Compresses a file, gives it back, and compares it.
+fn measured(
+    context: &Context,
+    sapwood: &Path,
+    subject: &str,
+    file: &Path,
+    way: &Way,
+    run: usize,
+) -> Result<Measured> {
+    let (archive, back) = (context.space().join("archive"), context.space().join("back"));
+    let packed = run::run(&mut way.command(sapwood, file, &archive, false), context.space());
+    let compress = packed.with_context(|| way.name.clone())?.cost;
+    let unpacked = run::run(&mut way.command(sapwood, &archive, &back, true), context.space());
+    let decompress = unpacked.with_context(|| way.name.clone())?.cost;
+    require_equal(file, &back)?;
+    let done = Measured {
+        subject: subject.into(),
+        way: way.name.clone(),
+        run,
+        original_bytes: fs::metadata(file)?.len(),
+        archive_bytes: fs::metadata(&archive)?.len(),
+        compress,
+        decompress,
+    };
+    fs::remove_file(&archive)?;
+    fs::remove_file(&back)?;
+    Ok(done)
+}

@@ -1,0 +1,82 @@
+//! Ways of compressing a file: tools alone, and `mzip`.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::run;
+
+/// How a file is compressed and given back.
+#[derive(Clone, Debug)]
+pub struct Way {
+    /// What it is called in tables.
+    pub name: String,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    /// A program, and lines for a shell that compress and give back the file `$0` as `$1`.
+    Tool { program: &'static str, lines: [String; 2] },
+    /// Arguments of `mzip`.
+    Mzip(Vec<String>),
+}
+
+impl Way {
+    /// A tool that works as a filter, with its arguments for compression.
+    pub fn filter(name: &str, program: &'static str, arguments: &str, back: &str) -> Way {
+        let lines = [arguments, back].map(|how| format!("{program} {how} -c < \"$0\" > \"$1\""));
+        Way { name: name.into(), kind: Kind::Tool { program, lines } }
+    }
+
+    /// 7-Zip at a level.
+    pub fn seven_zip(level: u8) -> Way {
+        let lines = [
+            format!("7z a -bd -bso0 -y -t7z -mx={level} -si \"$1.7z\" < \"$0\" && mv \"$1.7z\" \"$1\""),
+            "7z x -bd -so -t7z \"$0\" > \"$1\"".into(),
+        ];
+        Way { name: format!("7z -mx={level}"), kind: Kind::Tool { program: "7z", lines } }
+    }
+
+    /// A tool that reads and writes files, with the end of their names.
+    pub fn files(name: &str, program: &'static str, arguments: &str, suffix: &str) -> Way {
+        let lines = [
+            format!("{program} {arguments} -o \"$1{suffix}\" \"$0\" && mv \"$1{suffix}\" \"$1\""),
+            format!("ln -f \"$0\" \"$0{suffix}\" && {program} -d -k -o \"$1\" \"$0{suffix}\"; e=$?; rm -f \"$0{suffix}\"; exit $e"),
+        ];
+        Way { name: name.into(), kind: Kind::Tool { program, lines } }
+    }
+
+    /// `mzip` with these arguments.
+    pub fn mzip(arguments: &str) -> Way {
+        let kind = Kind::Mzip(arguments.split_whitespace().map(str::to_owned).collect());
+        Way { name: format!("mzip {}", arguments.replace("--with ", "")), kind }
+    }
+
+    /// The program that is missing for it, if one is.
+    pub fn missing(&self) -> Option<&'static str> {
+        match &self.kind {
+            Kind::Tool { program, .. } if !run::is_installed(program) => Some(program),
+            _ => None,
+        }
+    }
+
+    /// Compresses a file, or gives it back.
+    pub fn command(&self, sapwood: &Path, from: &Path, to: &Path, is_back: bool) -> Command {
+        match &self.kind {
+            Kind::Tool { lines, .. } => {
+                let mut command = Command::new("sh");
+                command.args(["-c", &lines[usize::from(is_back)]]).arg(from).arg(to);
+                command
+            }
+            Kind::Mzip(arguments) => {
+                let mut command = Command::new(sapwood);
+                command.args(["--quiet", if is_back { "munzip" } else { "mzip" }]);
+                if !is_back {
+                    command.args(arguments);
+                }
+                command.arg(from).arg("-o").arg(to);
+                command
+            }
+        }
+    }
+}
