@@ -32,7 +32,7 @@ fn comes_back(file: &[u8], how: u8) {
         level: 1,
         chunk: if how & 4 == 0 { ChunkSpec::Fixed { bytes: 512 } } else { ChunkSpec::content_defined(256) },
         similarity: if how & 8 == 0 { SimilarityMethod::Odess } else { SimilarityMethod::Rabin },
-        delta: how & 64 != 0,
+        delta: how / 16 == 3,
         mover: [None, Some(Mover::Chunk), Some(Mover::MultiPass)][usize::from(how / 16 % 3)],
         disk: Disk::SOLID,
         memory: 1 << 20,
@@ -122,8 +122,9 @@ fn recipe(bytes: &[u8], extents: usize, deltas: bool) {
         checksum: xxh3_64(&body),
     };
     // The sum of what the page says, so that it is believed.
-    let sum =
-        |head: &PageHead| Page::decode(head, &body, deltas).map(|all| all.iter().map(|e| e.bytes()).sum::<u64>());
+    let sum = |head: &PageHead| {
+        Page::decode(head, &body, deltas).map(|all| all.iter().map(|e| e.bytes()).sum::<u64>())
+    };
     let why = sum(&head).err().map(|e| e.why).unwrap_or_default();
     let said = why.strip_prefix("a recipe page gives ").and_then(|why| why.split(' ').next());
     head.original_bytes = said.and_then(|sum| sum.parse().ok()).unwrap_or(0);

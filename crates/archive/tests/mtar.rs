@@ -110,7 +110,8 @@ fn archives_of_bsdtar_come_back() {
     tree(dir.path());
     std::fs::remove_file(dir.path().join("d/large")).unwrap();
     // Where the file system has no attributes, the archive has none.
-    let _ = Command::new("setfattr").current_dir(&dir).args(["-n", "user.a", "-v", "value", "d/file3"]).status();
+    let _ =
+        Command::new("setfattr").current_dir(&dir).args(["-n", "user.a", "-v", "value", "d/file3"]).status();
     for format in ["ustar", "pax", "gnutar", "v7"] {
         for blocks in ["1", "20", "128"] {
             let bsdtar = Command::new("bsdtar")

@@ -29,7 +29,4 @@ pub use null::is_null;
 pub use piece::Piece;
 pub use prefix_index::{Location, PrefixIndex};
 pub use segment::{segment_fingerprint, signature};
-pub use similarity::{
-    MethodError, Similarity, SimilarityMethod, SuperFeatures, FEATURES,
-    SUPER_FEATURES,
-};
+pub use similarity::{MethodError, Similarity, SimilarityMethod, SuperFeatures, FEATURES, SUPER_FEATURES};

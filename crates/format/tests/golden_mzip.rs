@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used)]
 
 use format::mzip::{
-    BlockHead, Compressor, Extent, Footer, Head, Index, Page, PageHead, BLOCK_HEAD_BYTES, FOOTER_BYTES,
-    DELTA_PAGE_EXTENTS_MAX, HEAD_BYTES, PAGE_EXTENTS_MAX, PAGE_HEAD_BYTES,
+    BlockHead, Compressor, Extent, Footer, Head, Index, Page, PageHead, BLOCK_HEAD_BYTES,
+    DELTA_PAGE_EXTENTS_MAX, FOOTER_BYTES, HEAD_BYTES, PAGE_EXTENTS_MAX, PAGE_HEAD_BYTES,
 };
 use proptest::prelude::*;
 use std::path::PathBuf;
@@ -28,7 +28,8 @@ fn page(bytes: &[u8], deltas: bool) -> Result<(PageHead, Vec<Extent>), format::M
 /// What the page says is the original: aaa, zeros, cc, bbb.
 #[test]
 fn an_archive_is_read_as_it_was_written() {
-    let head = Head { compressor: Compressor::Xz, level: 6, migrated: true, deltas: false, block_bytes: 4096 };
+    let head =
+        Head { compressor: Compressor::Xz, level: 6, migrated: true, deltas: false, block_bytes: 4096 };
     let content = b"aaabbbcc";
     let block = BlockHead {
         number: 0,
@@ -76,7 +77,8 @@ fn an_archive_is_read_as_it_was_written() {
 
 #[test]
 fn what_no_program_writes_is_refused() {
-    let head = Head { compressor: Compressor::Gzip, level: 9, migrated: false, deltas: false, block_bytes: 1 << 20 };
+    let head =
+        Head { compressor: Compressor::Gzip, level: 9, migrated: false, deltas: false, block_bytes: 1 << 20 };
     let mut newer = head.encode();
     newer[8] = 3;
     assert!(Head::decode(&newer).unwrap_err().newer);
@@ -172,7 +174,8 @@ fn the_largest_page_is_within_its_limits() {
 /// abcdefgh…, and the same with a change, as a delta.
 #[test]
 fn an_archive_with_deltas_is_read_as_it_was_written() {
-    let head = Head { compressor: Compressor::Zstd, level: 3, migrated: true, deltas: true, block_bytes: 4096 };
+    let head =
+        Head { compressor: Compressor::Zstd, level: 3, migrated: true, deltas: true, block_bytes: 4096 };
     let (base, changed) = delta_of_golden();
     let mut delta = Vec::with_capacity(1000);
     let mut context = zstd_safe::CCtx::create();

@@ -272,7 +272,8 @@ fn memory_is_what_was_granted() {
         // Parts come again, changed, after all others: so tables must know all of them.
         let mut to = std::io::BufWriter::new(std::fs::File::create(&file).unwrap());
         for part in 0..mib {
-            let mut bytes: Vec<u8> = testing::noise(part % (mib / 3 + 1), 1 << 20).iter().map(|b| b & 0x3f).collect();
+            let mut bytes: Vec<u8> =
+                testing::noise(part % (mib / 3 + 1), 1 << 20).iter().map(|b| b & 0x3f).collect();
             bytes.iter_mut().skip(part as usize).step_by(50_000).for_each(|b| *b ^= 0x80);
             to.write_all(&bytes).unwrap();
         }
@@ -449,7 +450,10 @@ fn an_interrupted_command_ends_soon_and_cleans_up() {
         assert!(start.elapsed() < Duration::from_secs(3), "{how:?}: {:?}", start.elapsed());
         assert_eq!((names(&bench, "large"), names(&bench, ".sapwood")), (vec!["large".into()], none.clone()));
     }
-    let line = format!("sleep 30 | {SAPWOOD} mzip - -o {} & wait -n; sleep 0.5; kill -TERM $!; wait $!", bench.arg("out"));
+    let line = format!(
+        "sleep 30 | {SAPWOOD} mzip - -o {} & wait -n; sleep 0.5; kill -TERM $!; wait $!",
+        bench.arg("out")
+    );
     let line = line.replace("wait -n; ", "");
     let start = Instant::now();
     let ended = shell(&line);

@@ -123,12 +123,16 @@ fn mzips() -> Seeds {
     let archive: &[u8] = include_bytes!("../../../crates/format/tests/golden/mzip");
     let text = b"a disk that comes through a pipe".repeat(200);
     let mut seeds: Seeds = (0..16).map(|how| [&[how * 4], &text[..]].concat()).collect();
-    seeds.push([&[1], archive].concat());
+    let deltas: &[u8] = include_bytes!("../../../crates/format/tests/golden/mzip-deltas");
+    seeds.extend([archive, deltas].map(|archive| [&[1], archive].concat()));
     let mut member = flate2::write::GzEncoder::new(vec![2], Compression::default());
     std::io::Write::write_all(&mut member, &text[..1500]).expect("memory");
     seeds.push(member.finish().expect("memory"));
     // Two extents: three stored bytes, and two zeros.
-    seeds.push(vec![3 + 4 * 2, 6, 0, 5, b'a', b'b', b'c']);
+    seeds.push(vec![3 + 8 * 2, 6, 0, 5, b'a', b'b', b'c']);
+    // Three stored bytes, and a delta of four bytes to them.
+    let extents = [12, 0, 14, 0, 4, 5, 3];
+    seeds.push([&[3 + 4 + 8 * 2][..], &extents, b"abcdefg"].concat());
     seeds
 }
 

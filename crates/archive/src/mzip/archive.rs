@@ -4,8 +4,8 @@ use super::base::codec::decompressed;
 use super::base::error::{damaged, malformed, MzipError, Result};
 use super::base::read_at::ReadAt;
 use format::mzip::{
-    BlockHead, Compressor, Extent, Footer, Head, Index, Page, PageHead, Place, BLOCK_HEAD_BYTES, FOOTER_BYTES,
-    HEAD_BYTES, MAGIC, PAGE_HEAD_BYTES,
+    BlockHead, Compressor, Extent, Footer, Head, Index, Page, PageHead, Place, BLOCK_HEAD_BYTES,
+    FOOTER_BYTES, HEAD_BYTES, MAGIC, PAGE_HEAD_BYTES,
 };
 use std::io;
 use xxhash_rust::xxh3::xxh3_64;

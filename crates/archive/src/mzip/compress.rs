@@ -16,7 +16,9 @@ use super::scan::{scan, segment_bytes, Scan};
 use super::stored::Stored;
 use crate::stream::fill;
 use chunk::{ChunkSpec, Similarity, SimilarityMethod};
-use format::mzip::{BlockHead, Compressor, Extent, Footer, Head, Index, Page, DELTA_PAGE_EXTENTS_MAX, PAGE_EXTENTS_MAX};
+use format::mzip::{
+    BlockHead, Compressor, Extent, Footer, Head, Index, Page, DELTA_PAGE_EXTENTS_MAX, PAGE_EXTENTS_MAX,
+};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
@@ -183,12 +185,7 @@ fn with_deltas(
 }
 
 /// Encodes similar chunks as deltas, where these are shorter.
-fn made_deltas(
-    input: &Stored<'_>,
-    found: &Found,
-    options: &Options,
-    progress: &Progress,
-) -> Result<Deltas> {
+fn made_deltas(input: &Stored<'_>, found: &Found, options: &Options, progress: &Progress) -> Result<Deltas> {
     let room = options.room();
     let mut candidates = candidates(found, &room).map_err(MzipError::Scratch)?;
     let mut to = DeltaWriter::new(&room).map_err(MzipError::Scratch)?;
@@ -210,7 +207,9 @@ fn made_deltas(
         made.collect::<Result<Vec<_>>>()
     };
     let take = |made: Vec<(Piece, Option<Vec<u8>>)>| {
-        made.into_iter().try_for_each(|(own, delta)| to.push(own, delta.as_deref())).map_err(MzipError::Scratch)
+        made.into_iter()
+            .try_for_each(|(own, delta)| to.push(own, delta.as_deref()))
+            .map_err(MzipError::Scratch)
     };
     in_order(options.granted().scanners(options.threads), next, work, take)?;
     to.finish(found).map_err(MzipError::Scratch)
@@ -418,12 +417,7 @@ impl ArchiveWriter<'_> {
 }
 
 /// A block, compressed if that makes it shorter.
-fn block(
-    head: &Head,
-    number: u64,
-    content: Vec<u8>,
-    progress: &Progress,
-) -> Result<(BlockHead, Vec<u8>)> {
+fn block(head: &Head, number: u64, content: Vec<u8>, progress: &Progress) -> Result<(BlockHead, Vec<u8>)> {
     let content_checksum = xxh3_64(&content);
     let content_bytes = content.len() as u32;
     let packed = compressed(head.compressor, head.level, &content, progress)?;

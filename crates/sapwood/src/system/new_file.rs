@@ -120,7 +120,9 @@ impl NewFile {
             Unfinished::Hidden(file) if replace => file.persist(&path).map(drop).map_err(|e| e.error),
             Unfinished::Hidden(file) => file.persist_noclobber(&path).map(drop).map_err(|e| e.error),
             Unfinished::Unnamed(file) => match named(&file, &path) {
-                Err(e) if replace && e.kind() == ErrorKind::AlreadyExists => replaced(&file, &path, directory),
+                Err(e) if replace && e.kind() == ErrorKind::AlreadyExists => {
+                    replaced(&file, &path, directory)
+                }
                 other => other,
             },
         };
@@ -242,7 +244,10 @@ mod tests {
             file.write_all(b"content").unwrap();
             assert!(!path.exists());
             file.finish(None).unwrap();
-            assert_eq!((std::fs::read(&path).unwrap(), names(dir.path())), (b"content".to_vec(), vec!["file".into()]));
+            assert_eq!(
+                (std::fs::read(&path).unwrap(), names(dir.path())),
+                (b"content".to_vec(), vec!["file".into()])
+            );
             std::fs::remove_file(&path).unwrap();
         }
         // What came meanwhile stays, but where it may be replaced.
@@ -257,7 +262,10 @@ mod tests {
             file.write_all(b"new").unwrap();
             std::fs::write(&path, b"old").unwrap();
             file.finish(None).unwrap();
-            assert_eq!((std::fs::read(&path).unwrap(), names(dir.path())), (b"new".to_vec(), vec!["file".into()]));
+            assert_eq!(
+                (std::fs::read(&path).unwrap(), names(dir.path())),
+                (b"new".to_vec(), vec!["file".into()])
+            );
             std::fs::remove_file(&path).unwrap();
         }
         both(&path, true).map(drop);

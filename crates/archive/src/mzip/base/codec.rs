@@ -61,12 +61,7 @@ fn window(compressor: Compressor, level: u8) -> u64 {
 /// Content of a block. A compressor begins anew with each, so that cores share the work and a range needs few of them: four
 /// windows long, so that little is lost, and shorter for files that would not fill all cores, but not than a window. Where
 /// the memory does not suffice for one that is compressed, it is shorter, and so is the window.
-pub(in crate::mzip) fn block_bytes(
-    compressor: Compressor,
-    level: u8,
-    stored_bytes: u64,
-    memory: u64,
-) -> u32 {
+pub(in crate::mzip) fn block_bytes(compressor: Compressor, level: u8, stored_bytes: u64, memory: u64) -> u32 {
     let window = window(compressor, level);
     let most = (4 * window).clamp(4 * MIB, u64::from(BLOCK_BYTES_MAX));
     let least = window.max(MIB).min(most);
@@ -141,7 +136,10 @@ pub(in crate::mzip) fn compressed(
         }
         Compressor::Zstd => zstd(level, content, progress)?,
         Compressor::Xz => {
-            let mut to = liblzma::write::XzEncoder::new_stream(to, xz(level, content.len()).map_err(MzipError::Write)?);
+            let mut to = liblzma::write::XzEncoder::new_stream(
+                to,
+                xz(level, content.len()).map_err(MzipError::Write)?,
+            );
             sliced(&mut to, content, progress)?;
             to.finish().map_err(MzipError::Write)?
         }
@@ -276,7 +274,11 @@ mod tests {
                 let mut from = zstd_safe::InBuffer::around(&content);
                 context.compress_stream2(&mut to, &mut from, ZSTD_EndDirective::ZSTD_e_continue).unwrap();
                 let counted = working_bytes(Compressor::Zstd, level, bytes as u64) - 2 * bytes as u64;
-                assert!(context.sizeof() as u64 <= counted, "{level}, {bytes}: {} of {counted}", context.sizeof());
+                assert!(
+                    context.sizeof() as u64 <= counted,
+                    "{level}, {bytes}: {} of {counted}",
+                    context.sizeof()
+                );
             }
         }
     }

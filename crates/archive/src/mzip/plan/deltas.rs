@@ -63,7 +63,8 @@ pub(in crate::mzip) fn candidates<'a>(
                 What::Zeros | What::Equal(..) => None,
                 What::Own(_) => Some(Candidate { own, base: None }),
                 What::Similar(chunk, _) => {
-                    let base = record_of(&mut bases, chunk)?.map(|[_, offset, bytes]| Piece { offset, bytes });
+                    let base =
+                        record_of(&mut bases, chunk)?.map(|[_, offset, bytes]| Piece { offset, bytes });
                     let fits = |piece: &Piece| piece.bytes <= DELTA_BYTES_MAX;
                     Some(Candidate { own, base: base.filter(|base| fits(base) && fits(&own)) })
                 }
@@ -92,7 +93,9 @@ impl DeltaWriter {
             file_bytes: 0,
             stored: Tape::new(room.table_bytes / 4),
             stored_bytes: 0,
-            pieces: Joining::new(room.table_bytes / 4, |a, b| (a[0] + a[1] == b[0]).then_some([a[0], a[1] + b[1]])),
+            pieces: Joining::new(room.table_bytes / 4, |a, b| {
+                (a[0] + a[1] == b[0]).then_some([a[0], a[1] + b[1]])
+            }),
         })
     }
 
@@ -184,7 +187,9 @@ fn join(a: &[u64; 5], b: &[u64; 5]) -> Option<[u64; 5]> {
     let (zeros, plain) = ([a, b].map(|x| x[1] == NONE), [a, b].map(|x| x[3] == NONE));
     match (zeros, plain) {
         ([true, true], _) => Some([a[0] + b[0], NONE, 0, NONE, 0]),
-        ([false, false], [true, true]) if a[1] + a[2] == b[1] => Some([a[0] + b[0], a[1], a[2] + b[2], NONE, 0]),
+        ([false, false], [true, true]) if a[1] + a[2] == b[1] => {
+            Some([a[0] + b[0], a[1], a[2] + b[2], NONE, 0])
+        }
         _ => None,
     }
 }

@@ -86,7 +86,9 @@ impl FirstFit {
                 if let Some(first) = found {
                     joined.push([chunk, first], &scratch)?;
                 }
-                let is_its = |next: &io::Result<[u64; 2]>| !next.as_ref().is_ok_and(|[of, _]| of >> KIND_BITS != chunk);
+                let is_its = |next: &io::Result<[u64; 2]>| {
+                    !next.as_ref().is_ok_and(|[of, _]| of >> KIND_BITS != chunk)
+                };
                 while let Some(next) = next_of.next_if(is_its) {
                     let [of, next] = next?;
                     let kind = of as usize % SUPER_FEATURES;

@@ -42,7 +42,8 @@ impl Migration {
                 What::Own(chunk) => order.push([chunk, chunk, offset, bytes], scratch)?,
             }
         }
-        let mut migrate = Joining::new(table / 4, |a, b| (a[0] + a[1] == b[0]).then_some([a[0], a[1] + b[1]]));
+        let mut migrate =
+            Joining::new(table / 4, |a, b| (a[0] + a[1] == b[0]).then_some([a[0], a[1] + b[1]]));
         // Chunk, where it is stored.
         let mut stored = Sorter::<2>::new(table);
         let mut at = 0;
@@ -159,7 +160,8 @@ mod tests {
 
     fn recipes(found: &Found, table_bytes: usize) -> (Vec<(u64, u64)>, Vec<Extent>) {
         let plan = Migration::new(found, &room(table_bytes)).unwrap();
-        let pieces: Vec<(u64, u64)> = plan.pieces().map(|p| p.map(|p| (p.offset, p.bytes)).unwrap()).collect();
+        let pieces: Vec<(u64, u64)> =
+            plan.pieces().map(|p| p.map(|p| (p.offset, p.bytes)).unwrap()).collect();
         assert_eq!(pieces.len() as u64, plan.pieces_len());
         (pieces, plan.extents().map(Result::unwrap).collect())
     }
@@ -190,13 +192,8 @@ mod tests {
             let (pieces, extents) = recipes(&found, table_bytes);
             assert_eq!(pieces, [(0, 4), (17, 4), (4, 3), (21, 2)]);
             assert_eq!(extents, expected);
-            let totals = Totals {
-                original_bytes: 23,
-                duplicate_bytes: 3,
-                zero_bytes: 7,
-                similar_bytes: 4,
-                chunks: 4,
-            };
+            let totals =
+                Totals { original_bytes: 23, duplicate_bytes: 3, zero_bytes: 7, similar_bytes: 4, chunks: 4 };
             assert_eq!((found.totals, totals.distinct_bytes()), (totals, 13));
             assert!(found.totals.pays());
         }
@@ -277,7 +274,9 @@ mod tests {
         let mut joined: Vec<(Vec<u8>, Option<[u64; 4]>)> = Vec::new();
         for (bytes, features) in parts {
             match joined.last_mut() {
-                Some((last, _)) if last.iter().chain(*bytes).all(|b| *b == 0) => last.extend_from_slice(bytes),
+                Some((last, _)) if last.iter().chain(*bytes).all(|b| *b == 0) => {
+                    last.extend_from_slice(bytes)
+                }
                 _ => joined.push((bytes.to_vec(), *features)),
             }
         }

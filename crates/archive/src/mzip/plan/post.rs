@@ -51,7 +51,10 @@ impl Post {
     }
 
     /// All messages to a range.
-    pub(super) fn receive(&mut self, range: usize) -> impl Iterator<Item = io::Result<[u64; FIELDS]>> + use<> {
+    pub(super) fn receive(
+        &mut self,
+        range: usize,
+    ) -> impl Iterator<Item = io::Result<[u64; FIELDS]>> + use<> {
         let Range { waiting, places } = std::mem::take(&mut self.ranges[range]);
         let file = self.file.clone();
         let of = move |at: u64| file.clone().map(|file| Run::new(file, at..at + LETTERS as u64));

@@ -93,7 +93,9 @@ pub(super) struct Sorted<const N: usize> {
 
 impl<const N: usize> Sorted<N> {
     fn new(buffer: Vec<[u64; N]>, file: Option<Arc<File>>, runs: Vec<Range<u64>>) -> Self {
-        let runs = file.into_iter().flat_map(|f| runs.iter().map(move |run| Run::new(f.clone(), run.clone())).collect::<Vec<_>>());
+        let runs = file
+            .into_iter()
+            .flat_map(|f| runs.iter().map(move |run| Run::new(f.clone(), run.clone())).collect::<Vec<_>>());
         Sorted { buffer: buffer.into_iter(), runs: runs.collect(), heads: None }
     }
 

@@ -190,12 +190,9 @@ fn table(all: &[Measured]) -> Table {
 fn bars(all: &[Measured]) -> Vec<Bar> {
     let disks: Vec<&str> = all.iter().filter(|m| m.mover == "memory").map(|m| m.disk.as_str()).collect();
     let of = |disk: &str, mover: &str| all.iter().find(|m| m.disk == disk && m.mover == mover);
-    let least = |value: &dyn Fn(&str) -> Option<f64>| {
-        disks.iter().filter_map(|disk| value(disk)).reduce(f64::min)
-    };
-    let model = |disk: &str| {
-        Some(of(disk, "chunk")?.model.seconds / of(disk, "multipass")?.model.seconds)
-    };
+    let least =
+        |value: &dyn Fn(&str) -> Option<f64>| disks.iter().filter_map(|disk| value(disk)).reduce(f64::min);
+    let model = |disk: &str| Some(of(disk, "chunk")?.model.seconds / of(disk, "multipass")?.model.seconds);
     let here = |disk: &str| Some(of(disk, "memory")?.seconds() / of(disk, "chunk")?.seconds());
     // Whether the formula chose what the model finds faster.
     let right = |disk: &str| {

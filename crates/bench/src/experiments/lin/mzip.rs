@@ -100,10 +100,26 @@ fn least_ratio(all: &All, of: fn(&All, &str, &str) -> Option<f64>, way: &str, th
 fn compressors_bars(all: &All) -> Vec<Bar> {
     let best = "mzip zstd --level 19";
     let mut bars = vec![
-        Bar::at_least("gzip behind migration, of gzip's factor", least_ratio(all, All::factor, "mzip gzip", "gzip -6"), 1.25),
-        Bar::at_least("zstd -3 behind migration, of zstd's factor", least_ratio(all, All::factor, "mzip zstd", "zstd -3"), 1.15),
-        Bar::at_least("MB/s decompressed, zstd behind migration", all.least(|s| all.unpack_rate(s, "mzip zstd")), 500.0),
-        Bar::at_least("MB/s decompressed, zstd -19 behind migration", all.least(|s| all.unpack_rate(s, best)), 500.0),
+        Bar::at_least(
+            "gzip behind migration, of gzip's factor",
+            least_ratio(all, All::factor, "mzip gzip", "gzip -6"),
+            1.25,
+        ),
+        Bar::at_least(
+            "zstd -3 behind migration, of zstd's factor",
+            least_ratio(all, All::factor, "mzip zstd", "zstd -3"),
+            1.15,
+        ),
+        Bar::at_least(
+            "MB/s decompressed, zstd behind migration",
+            all.least(|s| all.unpack_rate(s, "mzip zstd")),
+            500.0,
+        ),
+        Bar::at_least(
+            "MB/s decompressed, zstd -19 behind migration",
+            all.least(|s| all.unpack_rate(s, best)),
+            500.0,
+        ),
     ];
     for than in ["xz -9", "zstd --long=31 -19", "7z -mx=9"] {
         bars.push(Bar::at_least(
@@ -143,8 +159,16 @@ fn deltas() -> Vec<Way> {
 fn deltas_bars(all: &All) -> Vec<Bar> {
     let than = "mzip gzip --delta";
     vec![
-        Bar::at_least("migration, of the factor of deltas, gzip", least_ratio(all, All::factor, "mzip gzip", than), 1.008),
-        Bar::at_least("migration, of the rate of deltas, gzip", least_ratio(all, All::pack_rate, "mzip gzip", than), 1.07),
+        Bar::at_least(
+            "migration, of the factor of deltas, gzip",
+            least_ratio(all, All::factor, "mzip gzip", than),
+            1.008,
+        ),
+        Bar::at_least(
+            "migration, of the rate of deltas, gzip",
+            least_ratio(all, All::pack_rate, "mzip gzip", than),
+            1.07,
+        ),
         Bar::at_least("the same, given back", least_ratio(all, All::unpack_rate, "mzip gzip", than), 1.29),
     ]
 }

@@ -76,7 +76,11 @@ pub fn run(args: &Args, a: &Mzip) -> Result<ExitCode> {
     })?;
     if done.threads < threads() && done.stored_bytes > 0 && !args.quiet && !args.json {
         let (with, memory) = (a.with.name(), size(manners.memory));
-        errln!("{name}: {with} at level {level} has {} of {} cores within --memory {memory}", done.threads, threads());
+        errln!(
+            "{name}: {with} at level {level} has {} of {} cores within --memory {memory}",
+            done.threads,
+            threads()
+        );
     }
     let Some(to) = to else { return Ok(ExitCode::SUCCESS) };
     let (seconds, output) = (start.elapsed().as_secs_f64(), to.display().to_string());
@@ -297,7 +301,8 @@ fn with_archive<T>(
     memory: u64,
     work: impl FnOnce(&Archive<'_>, u64) -> archive::mzip::Result<T>,
 ) -> archive::mzip::Result<T> {
-    let opened = |source: &dyn ReadAt, memory| Archive::open(source).and_then(|archive| work(&archive, memory));
+    let opened =
+        |source: &dyn ReadAt, memory| Archive::open(source).and_then(|archive| work(&archive, memory));
     match input.at() {
         Some(at) => opened(&at, memory),
         None => {
