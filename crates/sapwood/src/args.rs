@@ -72,7 +72,7 @@ impl Args {
             },
             Command::Mtar { what } => is_out(what.output()),
             Command::Mzip(a) => prints_result(&a.manners),
-            Command::Munzip(Munzip { manners, range }) => {
+            Command::Munzip(Munzip { manners, range, .. }) => {
                 prints_result(manners) || range.is_some() && manners.output.is_none()
             }
             _ => false,

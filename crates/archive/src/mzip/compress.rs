@@ -83,6 +83,8 @@ pub struct Compressed {
     pub mover: Option<Mover>,
     /// Threads that compressed.
     pub threads: usize,
+    /// Whether more threads would have had work, if there were more memory.
+    pub is_memory_short: bool,
 }
 
 /// Writes an archive of the input. Each byte of it counts twice for `progress`, once for each reading.
@@ -121,7 +123,7 @@ pub fn compress(
         let passes = head.blocks_of(stored_bytes).div_ceil(width);
         let chosen = mover_for(&stored, migration, options, passes);
         mover = Some(chosen);
-        let crew = crew(&head, &stored, options, chosen);
+        let crew = crew(&head, stored_bytes, &stored, options, chosen);
         if chosen == Mover::MultiPass {
             let mut passes = Passes::new(&stored, blocks, width as usize);
             to.blocks(crew, || passes.next(), &stored)?;
@@ -131,7 +133,7 @@ pub fn compress(
     } else {
         let whole = std::iter::once(Piece { offset: 0, bytes: original }).filter(|piece| piece.bytes > 0);
         let mut blocks = blocks(whole.map(Ok), head.block_bytes.into());
-        let crew = crew(&head, &stored, options, Mover::Chunk);
+        let crew = crew(&head, stored_bytes, &stored, options, Mover::Chunk);
         to.blocks(crew, || elsewhere(&mut blocks), &stored)?;
     }
     to.end(original, stored_bytes)?;
@@ -146,6 +148,7 @@ pub fn compress(
         chunks: counted(totals.chunks),
         mover,
         threads: to.threads,
+        is_memory_short: to.is_memory_short(options),
     })
 }
 
@@ -169,7 +172,8 @@ fn with_deltas(
     let mut blocks = blocks(deltas.pieces(), head.block_bytes.into());
     let mover = if matches!(stored, Stored::Memory { .. }) { Mover::Memory } else { Mover::Chunk };
     let both = WithDeltas { input: stored, deltas: &deltas.file };
-    to.blocks(crew(&head, stored, options, mover), || elsewhere(&mut blocks), &both)?;
+    let crew = crew(&head, deltas.stored_bytes, stored, options, mover);
+    to.blocks(crew, || elsewhere(&mut blocks), &both)?;
     to.end(totals.original_bytes, deltas.stored_bytes)?;
     Ok(Compressed {
         original_bytes: totals.original_bytes,
@@ -181,6 +185,7 @@ fn with_deltas(
         chunks: totals.chunks,
         mover: Some(mover),
         threads: to.threads,
+        is_memory_short: to.is_memory_short(options),
     })
 }
 
@@ -254,14 +259,14 @@ fn mover_for(stored: &Stored<'_>, migration: &Migration, options: &Options, pass
 }
 
 /// Threads that compress at a time, in the memory that the input and the mover leave.
-fn crew(head: &Head, stored: &Stored<'_>, options: &Options, mover: Mover) -> Crew {
+fn crew(head: &Head, stored_bytes: u64, stored: &Stored<'_>, options: &Options, mover: Mover) -> Crew {
     let granted = options.granted();
     let taken = match (stored, mover) {
         (Stored::Memory { len, .. }, _) => *len,
         (_, Mover::MultiPass) => granted.pass(),
         _ => 0,
     };
-    let (room, block) = (granted.blocks().saturating_sub(taken), u64::from(head.block_bytes));
+    let (room, block) = (granted.blocks().saturating_sub(taken), stored_bytes.min(head.block_bytes.into()));
     let working = working_bytes(head.compressor, head.level, block);
     Crew::within(room, working, block, options.threads).unwrap_or(Crew::ONE)
 }
@@ -399,6 +404,10 @@ impl ArchiveWriter<'_> {
                 Ok(())
             },
         )
+    }
+
+    fn is_memory_short(&self, options: &Options) -> bool {
+        self.threads < options.threads.min(self.index.blocks.len())
     }
 
     fn end(&mut self, original_bytes: u64, stored_bytes: u64) -> Result<()> {

@@ -106,9 +106,8 @@ fn of_mzip(e: &MzipError) -> u8 {
     match e {
         MzipError::Damaged { .. } => DAMAGED,
         MzipError::Newer(_) => REFUSED,
-        MzipError::TooManyChunks | MzipError::Outside(_) => USAGE,
+        MzipError::Outside(_) | MzipError::Memory(_) => USAGE,
         MzipError::Stopped => INTERRUPTED,
-        MzipError::Memory(_) => USAGE,
         MzipError::Read(_)
         | MzipError::Write(_)
         | MzipError::Scratch(_)

@@ -41,9 +41,10 @@ impl Memory {
         self.0 / 8 * 7
     }
 
-    /// For the input, if it is kept: what the blocks leave, but not more than half.
+    /// For the input, if it is kept: what the blocks leave, but not more than half. A short one is kept whatever they take:
+    /// its own blocks are short, too.
     pub(in crate::mzip) fn input(self, of_blocks: u64) -> u64 {
-        self.blocks().saturating_sub(of_blocks).min(self.0 / 2)
+        self.blocks().saturating_sub(of_blocks).clamp(self.0 / 32, self.0 / 2)
     }
 
     /// For the contents of blocks that a pass over the input gathers.

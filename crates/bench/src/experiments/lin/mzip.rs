@@ -83,8 +83,8 @@ fn compressors() -> Vec<Way> {
     ways.push(zstd("zstd --long=31 -3", "--long=31 -3"));
     ways.push(zstd("zstd --long=31 -19", "--long=31 -19"));
     ways.extend([Way::seven_zip(5), Way::seven_zip(9)]);
-    ways.push(Way::files("lrzip", "lrzip", "-q -f", ".lrz"));
-    ways.push(Way::files("rzip -9", "rzip", "-9 -k", ".rz"));
+    ways.push(Way::files("lrzip", "lrzip", "-q -f", "-q -d -f", ".lrz"));
+    ways.push(Way::files("rzip -9", "rzip", "-9 -k", "-d -k", ".rz"));
     let migrated = ["gzip", "bzip2", "zstd", "zstd --level 12", "zstd --level 19", "xz", "xz --level 9"];
     ways.extend(migrated.map(|with| Way::mzip(&format!("--with {with}"))));
     let similar = ["finesse", "rabin"].map(|how| Way::mzip(&format!("--with gzip --similarity {how}")));

@@ -37,11 +37,14 @@ impl Way {
         Way { name: format!("7z -mx={level}"), kind: Kind::Tool { program: "7z", lines } }
     }
 
-    /// A tool that reads and writes files, with the end of their names.
-    pub fn files(name: &str, program: &'static str, arguments: &str, suffix: &str) -> Way {
+    /// A tool that reads and writes files, with its arguments both ways, and the end of its archives' names.
+    pub fn files(name: &str, program: &'static str, arguments: &str, back: &str, suffix: &str) -> Way {
         let lines = [
             format!("{program} {arguments} -o \"$1{suffix}\" \"$0\" && mv \"$1{suffix}\" \"$1\""),
-            format!("ln -f \"$0\" \"$0{suffix}\" && {program} -d -k -o \"$1\" \"$0{suffix}\"; e=$?; rm -f \"$0{suffix}\"; exit $e"),
+            format!(
+                "ln -f \"$0\" \"$0{suffix}\" && {program} {back} -o \"$1\" \"$0{suffix}\"; e=$?; \
+                 rm -f \"$0{suffix}\"; exit $e"
+            ),
         ];
         Way { name: name.into(), kind: Kind::Tool { program, lines } }
     }

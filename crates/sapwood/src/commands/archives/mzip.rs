@@ -74,7 +74,7 @@ pub fn run(args: &Args, a: &Mzip) -> Result<ExitCode> {
             Ok(done)
         })
     })?;
-    if done.threads < threads() && done.stored_bytes > 0 && !args.quiet && !args.json {
+    if done.is_memory_short && !args.quiet && !args.json {
         let (with, memory) = (a.with.name(), size(manners.memory));
         errln!(
             "{name}: {with} at level {level} has {} of {} cores within --memory {memory}",
