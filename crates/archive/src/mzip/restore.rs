@@ -133,7 +133,7 @@ impl Archive<'_> {
         if self.has_deltas() {
             // Whether deltas are sound is seen when they are undone.
             let len = self.original_bytes();
-            return self.restore(0..len, Output::Places(&mut Nowhere), memory, threads, progress).map(drop);
+            self.restore(0..len, Output::Places(&mut Nowhere), memory, threads, progress)?;
         }
         self.recipe_from(0).try_for_each(|part| part.map(drop))?;
         let (crew, _) = self.crew(Memory::new(memory), threads, false)?;
