@@ -1,5 +1,6 @@
 //! Services of the operating system: directories, limits, priorities, signals, child processes.
 
+pub mod allocator;
 pub mod descriptors;
 pub mod mountpoint;
 pub mod new_file;

@@ -3,6 +3,7 @@
 use super::input::Input;
 use crate::args::{Args, Manners, Munzip, Mzip};
 use crate::progress::{catch_signals, is_stopped, show_while};
+use crate::system::allocator::give_back_large_buffers;
 use crate::system::new_file::NewFile;
 use crate::terminal::exit_code::INTERRUPTED;
 use crate::terminal::output::{percent, print_json, size};
@@ -330,6 +331,7 @@ fn watched<T>(
     operation: impl FnOnce(&Progress) -> Result<T>,
 ) -> Result<T> {
     let progress = Progress::default();
+    give_back_large_buffers();
     catch_signals();
     let far = || {
         if is_stopped() {
