@@ -116,7 +116,7 @@ impl Head {
         out.u32(if self.deltas { VERSION_DELTAS } else { VERSION });
         out.u8(self.compressor.number());
         out.u8(self.level);
-        out.u16(migrated * MIGRATED | deltas * DELTAS);
+        out.u16((migrated * MIGRATED) | (deltas * DELTAS));
         out.u32(self.block_bytes);
         out.u32(0);
         sealed(out)
