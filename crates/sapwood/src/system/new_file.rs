@@ -268,7 +268,7 @@ mod tests {
             );
             std::fs::remove_file(&path).unwrap();
         }
-        both(&path, true).map(drop);
+        drop(both(&path, true));
         assert_eq!(names(dir.path()), Vec::<String>::new());
     }
 
