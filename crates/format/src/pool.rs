@@ -13,7 +13,10 @@ mod names_header;
 mod page;
 mod superblock;
 
-pub use catalog::{CatalogEntry, CatalogState, MapRoot, Sharing, VolumeId, CATALOG_NAME_BYTES_MAX};
+pub use catalog::{
+    CatalogEntry, CatalogState, Fill, MapRoot, Sharing, VolumeId, CATALOG_NAME_BYTES_MAX,
+    FILL_SOURCE_BYTES_MAX,
+};
 pub use entry::{Home, MapEntry, StoreEntry, SummaryEntry, COUNT_MAX};
 pub use file::{FileKind, FileRecord, FileTime, LINK_BYTES_MAX};
 pub use filter_part::{FilterEntry, FilterHeader, FilterPart};

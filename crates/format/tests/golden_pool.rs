@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use format::pool::{
-    CatalogEntry, CatalogState, FileKind, FileRecord, FileTime, FilterEntry, FilterHeader, FilterPart,
+    CatalogEntry, CatalogState, FileKind, FileRecord, FileTime, Fill, FilterEntry, FilterHeader, FilterPart,
     Geometry, Home, JournalReader, JournalRecord, JournalTail, JournalWriter, MapEntry, NamesHeader,
     PageHeader, PageKind, PoolBlock, PoolId, Sharing, StoreEntry, SummaryEntry, Superblock, VolumeId,
     BLOCK_BYTES,
@@ -85,10 +85,16 @@ fn catalog_slot() {
         root: Some(PoolBlock(70_000)),
         created: 1_800_000_000,
         name: "monday".into(),
+        fill: None,
     };
     let bytes = golden("pool-catalog-slot", &entry.encode());
     assert_eq!(bytes, entry.encode());
-    assert_eq!(CatalogEntry::decode(&bytes.try_into().unwrap()), Ok(Some(entry)));
+    assert_eq!(CatalogEntry::decode(&bytes.try_into().unwrap()), Ok(Some(entry.clone())));
+    let fill = Fill { source: "vm/root@0123456789abcdef /srv/backup".into(), filled: 5 << 30 };
+    let filling = CatalogEntry { state: CatalogState::Volume, origin: None, fill: Some(fill), ..entry };
+    let bytes = golden("pool-catalog-filling", &filling.encode());
+    assert_eq!(bytes, filling.encode());
+    assert_eq!(CatalogEntry::decode(&bytes.try_into().unwrap()), Ok(Some(filling)));
 }
 
 #[test]

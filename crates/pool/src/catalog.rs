@@ -84,6 +84,14 @@ impl Catalog {
         })
     }
 
+    /// Fails where something has a name.
+    pub fn check_free(&self, name: &str) -> Result<()> {
+        match self.find(name) {
+            Some(_) => Err(PoolError::Refused(format!("there is a volume {name} already"))),
+            None => Ok(()),
+        }
+    }
+
     /// Whether a snapshot was made of a volume.
     pub fn snapshots_of(&self, volume: VolumeId) -> impl Iterator<Item = &CatalogEntry> {
         self.entries.values().filter(move |e| e.state == CatalogState::Snapshot && e.origin == Some(volume))

@@ -35,6 +35,14 @@ pub enum PoolError {
     /// No slot of the catalog is empty. Nothing was changed.
     #[error("the catalog is full: delete volumes, snapshots or files")]
     CatalogFull,
+    /// A part of a volume has not arrived, and what the volume is filled from does not give it.
+    #[error("{what} has not arrived: {source}")]
+    Absent {
+        /// Which part of which volume.
+        what: String,
+        /// Why it cannot be read.
+        source: io::Error,
+    },
     /// What was asked for cannot be done. Nothing was changed.
     #[error("{0}")]
     Refused(String),

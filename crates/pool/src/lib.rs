@@ -28,6 +28,6 @@ pub use device::{Device, FileDevice, FsDevice};
 pub use error::{PoolError, Result};
 pub use files::FileSystem;
 pub use format::pool::{Sharing, VolumeId};
-pub use pool::{Options, Pool, PoolStats, SnapshotFacts, Usage, VolumeInfo};
+pub use pool::{FillInfo, FillStep, Filling, Options, Pool, PoolStats, SnapshotFacts, Usage, VolumeInfo};
 pub use share::{ScanStats, ScanStep, Scanning};
-pub use volume::Volume;
+pub use volume::{FingerprintDevice, Known, Volume};

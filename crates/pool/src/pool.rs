@@ -2,6 +2,7 @@
 
 mod changed;
 mod file_volumes;
+mod fill;
 mod scan;
 
 use std::collections::HashMap;
@@ -10,7 +11,9 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use format::pool::{CatalogEntry, CatalogState, Geometry, MapEntry, MapRoot, PoolId, Sharing, BLOCK_BYTES};
+use format::pool::{
+    CatalogEntry, CatalogState, Geometry, MapEntry, MapRoot, PoolId, Sharing, VolumeId, BLOCK_BYTES,
+};
 use parking_lot::Mutex;
 
 use crate::catalog::{check_name, urgency_of, Catalog};
@@ -19,10 +22,11 @@ use crate::device::Device;
 use crate::engine::{format_device, Engine, Settings, Urgency};
 use crate::error::{PoolError, Result};
 use crate::share::{ScanCounters, ScanStats, Scanner, Scanning};
-use crate::volume::{InFlight, Opened, Volume};
+use crate::volume::{InFlight, Opened, Origin, Volume};
 
 pub use changed::SnapshotFacts;
 pub(crate) use file_volumes::FILE_SIZE_MAX;
+pub use fill::{FillInfo, FillStep, Filling};
 
 /// Threads that go on as long as the pool is open.
 const MAINTENANCE: &str = "pool-maintenance";
@@ -94,6 +98,8 @@ pub struct Pool {
     catalog: Mutex<Catalog>,
     open: Mutex<HashMap<u32, Weak<Volume>>>,
     in_flight: Arc<InFlight>,
+    /// Of volumes that are being filled: where what has not arrived is read.
+    origins: Mutex<HashMap<VolumeId, Arc<Origin>>>,
     scanning: Option<Scanning>,
     scanner: Mutex<Scanner>,
     scan_counters: ScanCounters,
@@ -131,6 +137,7 @@ impl Pool {
             catalog: Mutex::new(catalog),
             open: Mutex::default(),
             in_flight: Arc::default(),
+            origins: Mutex::default(),
             scanning: options.scanning,
             scanner: Mutex::default(),
             scan_counters: ScanCounters::default(),
@@ -259,6 +266,7 @@ impl Pool {
             is_snapshot: entry.state == CatalogState::Snapshot,
             urgency: urgency_of(entry),
             in_flight: Arc::clone(&self.in_flight),
+            origin: if entry.fill.is_some() { self.origin_of(entry.id) } else { Arc::default() },
         }));
         open.insert(index, Arc::downgrade(&volume));
         Ok(volume)
@@ -267,14 +275,9 @@ impl Pool {
     /// Makes an empty volume. It is durable when this returns.
     pub fn create_volume(&self, name: &str, size: u64, sharing: Sharing) -> Result<()> {
         check_name(name)?;
-        let largest = 1u64 << 50;
-        if size == 0 || size % 512 != 0 || size > largest {
-            return Err(PoolError::Refused(format!("{size} bytes: a size is a multiple of 512 up to 1 PiB")));
-        }
+        check_size(size)?;
         let mut catalog = self.catalog.lock();
-        if catalog.find(name).is_some() {
-            return Err(PoolError::Refused(format!("there is a volume {name} already")));
-        }
+        catalog.check_free(name)?;
         let (index, id) = catalog.vacant()?;
         let entry = CatalogEntry::empty_volume(id, name.into(), size, sharing, now());
         self.put_entry(&mut catalog, index, entry, None)?;
@@ -292,6 +295,7 @@ impl Pool {
         if of.state == CatalogState::Snapshot {
             return Err(PoolError::Refused(format!("{volume} is a snapshot already")));
         }
+        self.check_filled(of)?;
         let of = of.clone();
         self.derive(&mut catalog, (source, of), CatalogState::Snapshot, name)
     }
@@ -300,9 +304,7 @@ impl Pool {
     pub fn clone_snapshot(&self, snapshot: &str, name: &str) -> Result<()> {
         check_name(name)?;
         let mut catalog = self.catalog.lock();
-        if catalog.find(name).is_some() {
-            return Err(PoolError::Refused(format!("there is a volume {name} already")));
-        }
+        catalog.check_free(name)?;
         let (source, of) = catalog.get(snapshot)?;
         if of.state != CatalogState::Snapshot {
             return Err(PoolError::Refused(format!("{snapshot} is no snapshot: make one of it first")));
@@ -379,12 +381,14 @@ impl Pool {
         mut entry: CatalogEntry,
     ) -> Result<CatalogEntry> {
         entry.state = CatalogState::Deleted;
+        entry.fill = None;
         let (slot, page) = catalog.slot(index)?;
         self.check_unused(index, &entry.name)?;
         self.engine.transact(|t| {
             t.set(&page, slot.offset, &entry.encode()[..1]);
             Ok(())
         })?;
+        self.origins.lock().remove(&entry.id);
         catalog.put(index, page, entry.clone());
         Ok(entry)
     }
@@ -436,6 +440,7 @@ impl Pool {
         if entry.state != CatalogState::Volume || size == 0 || size % 512 != 0 || size > 1 << 50 {
             return Err(PoolError::Refused(format!("{name} cannot have {size} bytes")));
         }
+        self.check_filled(entry)?;
         let entry = entry.clone();
         self.check_unused(index, name)?;
         let volume = self.open_slot(&catalog, index, &entry)?;
@@ -503,6 +508,7 @@ impl Pool {
             is_snapshot: false,
             urgency: Urgency::Freeing,
             in_flight: Arc::clone(&self.in_flight),
+            origin: Arc::default(),
         });
         while volume.reap_step()? {
             if is_closing.load(Ordering::SeqCst) {
@@ -525,13 +531,24 @@ impl Pool {
         let catalog = self.catalog.lock();
         catalog
             .entries()
-            .map(|(index, entry)| {
-                let (slot, page) = catalog.slot(index)?;
-                let root = MapRoot::read(&page.array::<{ CatalogEntry::BYTES }>(slot.offset));
-                Ok((catalog.full_name(entry), root))
-            })
+            .map(|(index, entry)| Ok((catalog.full_name(entry), self.root_at(&catalog, index)?)))
             .collect()
     }
+
+    /// The root in a slot, as it is now.
+    fn root_at(&self, catalog: &Catalog, index: u32) -> Result<MapRoot> {
+        let (slot, page) = catalog.slot(index)?;
+        Ok(MapRoot::read(&page.array::<{ CatalogEntry::BYTES }>(slot.offset)))
+    }
+}
+
+/// Refuses a size that no volume can have.
+fn check_size(size: u64) -> Result<()> {
+    let largest = 1u64 << 50;
+    if size == 0 || size % 512 != 0 || size > largest {
+        return Err(PoolError::Refused(format!("{size} bytes: a size is a multiple of 512 up to 1 PiB")));
+    }
+    Ok(())
 }
 
 fn reap_all(pool: &Weak<Pool>, is_closing: &AtomicBool, deleted: Vec<(u32, CatalogEntry)>) {

@@ -1,9 +1,12 @@
 //! Volumes: disks that virtual machines read and write.
 
+mod arrive;
 mod block_device;
 mod differences;
 mod in_flight;
+mod known;
 mod map;
+mod origin;
 mod read;
 mod unmap;
 mod write;
@@ -16,8 +19,11 @@ use format::pool::{CatalogEntry, MapRoot, Sharing, Slot, VolumeId};
 use crate::engine::{Engine, Page, Stream, Urgency};
 use crate::error::{PoolError, Result};
 
+pub(crate) use arrive::STEP_BLOCKS;
 pub(crate) use in_flight::InFlight;
+pub use known::{FingerprintDevice, Known};
 pub(crate) use map::{entry_of, node_entries, slot_blocks};
+pub(crate) use origin::Origin;
 
 /// A disk in a pool, or a snapshot of one. Several threads may use it at once.
 pub struct Volume {
@@ -35,6 +41,8 @@ pub struct Volume {
     data: Stream,
     nodes: Stream,
     in_flight: Arc<InFlight>,
+    /// What has the blocks that have not arrived.
+    origin: Arc<Origin>,
 }
 
 /// What a volume is made of when it is opened.
@@ -48,11 +56,13 @@ pub(crate) struct Opened {
     pub is_snapshot: bool,
     pub urgency: Urgency,
     pub in_flight: Arc<InFlight>,
+    pub origin: Arc<Origin>,
 }
 
 impl Volume {
     pub(crate) fn new(opened: Opened) -> Self {
-        let Opened { engine, id, name, catalog, slot, sharing, is_snapshot, urgency, in_flight } = opened;
+        let Opened { engine, id, name, catalog, slot, sharing, is_snapshot, urgency, in_flight, origin } =
+            opened;
         Volume {
             engine,
             id,
@@ -65,6 +75,7 @@ impl Volume {
             data: Stream::default(),
             nodes: Stream::default(),
             in_flight,
+            origin,
         }
     }
 
@@ -86,6 +97,11 @@ impl Volume {
     /// Its size in bytes.
     pub fn size(&self) -> u64 {
         self.root().size
+    }
+
+    /// Runs an operation that allocates; see [`Engine::with_room`].
+    pub(crate) fn with_room<T>(&self, body: impl FnMut() -> Result<T>) -> Result<T> {
+        self.engine.with_room(body)
     }
 
     /// Makes durable what was written before.

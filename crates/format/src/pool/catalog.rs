@@ -7,6 +7,14 @@ use crate::bytes::{In, Malformed, Out, Result};
 
 /// The longest name in bytes.
 pub const CATALOG_NAME_BYTES_MAX: usize = 255;
+/// The longest text that says what a volume is filled from, in bytes.
+pub const FILL_SOURCE_BYTES_MAX: usize = 208;
+
+const EMPTY: u8 = 0;
+const VOLUME: u8 = 1;
+const SNAPSHOT: u8 = 2;
+const DELETED: u8 = 3;
+const FILLING: u8 = 4;
 
 /// A volume or snapshot of a pool, for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,6 +69,15 @@ impl Sharing {
     }
 }
 
+/// What is known of a volume whose content is still arriving.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fill {
+    /// What it is filled from: a text that the pool does not read.
+    pub source: String,
+    /// All in front of this byte has arrived.
+    pub filled: u64,
+}
+
 /// A slot of the catalog that is in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatalogEntry {
@@ -82,6 +99,8 @@ pub struct CatalogEntry {
     pub created: i64,
     /// Its name; of a snapshot the part behind `@`.
     pub name: String,
+    /// Of a volume whose content is still arriving.
+    pub fill: Option<Fill>,
 }
 
 /// The part of a slot that every read and write needs.
@@ -93,11 +112,17 @@ pub struct MapRoot {
     pub root: Option<PoolBlock>,
     /// Size in bytes.
     pub size: u64,
+    /// Whose slot it is, if it is one of a volume or a snapshot that was not deleted.
+    pub owner: Option<VolumeId>,
+    /// Of a volume whose content is still arriving: all in front of this byte has arrived.
+    pub filled: Option<u64>,
 }
 
 impl MapRoot {
     /// Where the block of the root stands in a slot; it has 8 bytes.
     pub const ROOT_AT: usize = 24;
+    /// Where it stands how far a volume is filled; it has 8 bytes.
+    pub const FILLED_AT: usize = 504;
 
     /// What the slot of a volume or a snapshot has.
     pub fn read(slot: &[u8; CatalogEntry::BYTES]) -> Self {
@@ -107,7 +132,10 @@ impl MapRoot {
             u64::from_le_bytes(bytes)
         };
         let root = Some(number(Self::ROOT_AT)).filter(|block| *block != 0).map(PoolBlock);
-        MapRoot { level: slot[2], root, size: number(16) }
+        let id = VolumeId(number(4) as u32);
+        let owner = matches!(slot[0], VOLUME | SNAPSHOT | FILLING).then_some(id);
+        let filled = (slot[0] == FILLING).then(|| number(Self::FILLED_AT));
+        MapRoot { level: slot[2], root, size: number(16), owner, filled }
     }
 
     /// Whether a tree of this height reaches so many bytes.
@@ -122,6 +150,10 @@ impl CatalogEntry {
     pub const BYTES: usize = 512;
     /// Where the byte of [`Sharing`] stands in a slot.
     pub const SHARING_AT: usize = 1;
+    /// Where what is known of a fill begins; it reaches to the end.
+    pub const FILL_AT: usize = 295;
+    /// Where the text begins that says what a volume is filled from; its length stands in front.
+    const SOURCE_AT: usize = Self::FILL_AT + 1;
 
     /// That of a volume that nothing was written to. The size is in bytes, the time in seconds since 1970.
     pub fn empty_volume(id: VolumeId, name: String, size: u64, sharing: Sharing, created: i64) -> Self {
@@ -135,6 +167,7 @@ impl CatalogEntry {
             root: None,
             created,
             name,
+            fill: None,
         }
     }
 
@@ -142,9 +175,10 @@ impl CatalogEntry {
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut out = Out(Vec::with_capacity(Self::BYTES));
         out.u8(match self.state {
-            CatalogState::Volume => 1,
-            CatalogState::Snapshot => 2,
-            CatalogState::Deleted => 3,
+            CatalogState::Volume if self.fill.is_some() => FILLING,
+            CatalogState::Volume => VOLUME,
+            CatalogState::Snapshot => SNAPSHOT,
+            CatalogState::Deleted => DELETED,
         });
         out.u8(self.sharing.code());
         out.u8(self.level);
@@ -158,17 +192,23 @@ impl CatalogEntry {
         out.bytes(self.name.as_bytes());
         let mut slot = [0; Self::BYTES];
         slot[..out.0.len()].copy_from_slice(&out.0);
+        if let Some(Fill { source, filled }) = &self.fill {
+            slot[Self::SOURCE_AT - 1] = source.len() as u8;
+            slot[Self::SOURCE_AT..Self::SOURCE_AT + source.len()].copy_from_slice(source.as_bytes());
+            slot[MapRoot::FILLED_AT..].copy_from_slice(&filled.to_le_bytes());
+        }
         slot
     }
 
     /// What [`CatalogEntry::encode`] wrote; `None` for an empty slot.
     pub fn decode(slot: &[u8; Self::BYTES]) -> Result<Option<Self>> {
         let mut fields = In::within(slot, 4096);
-        let state = match fields.u8()? {
-            0 => return Ok(None),
-            1 => CatalogState::Volume,
-            2 => CatalogState::Snapshot,
-            3 => CatalogState::Deleted,
+        let code = fields.u8()?;
+        let state = match code {
+            EMPTY => return Ok(None),
+            VOLUME | FILLING => CatalogState::Volume,
+            SNAPSHOT => CatalogState::Snapshot,
+            DELETED => CatalogState::Deleted,
             other => return Err(Malformed::new(format!("a slot of the catalog in state {other}"))),
         };
         let sharing = fields.u8()?;
@@ -182,10 +222,21 @@ impl CatalogEntry {
         let origin = Some(fields.u32()?).filter(|id| *id != 0).map(VolumeId);
         fields.u32()?;
         let (size, root, created) = (fields.u64()?, fields.u64()?, fields.u64()? as i64);
-        let name = String::from_utf8(fields.bytes(name_bytes)?.to_vec())
-            .map_err(|_| Malformed::new("a name that is not UTF-8"))?;
+        let text = |bytes: &[u8]| {
+            String::from_utf8(bytes.to_vec()).map_err(|_| Malformed::new("a name that is not UTF-8"))
+        };
+        let name = text(fields.bytes(name_bytes)?)?;
         let root = (root != 0).then_some(PoolBlock(root));
-        Ok(Some(CatalogEntry { state, sharing, level, id, origin, size, root, created, name }))
+        let fill = (code == FILLING).then(|| {
+            let length = usize::from(slot[Self::SOURCE_AT - 1]);
+            if length > FILL_SOURCE_BYTES_MAX {
+                return Err(Malformed::new(format!("a source of {length} bytes")));
+            }
+            let source = text(&slot[Self::SOURCE_AT..Self::SOURCE_AT + length])?;
+            Ok(Fill { source, filled: MapRoot::read(slot).filled.unwrap_or(0) })
+        });
+        let fill = fill.transpose()?;
+        Ok(Some(CatalogEntry { state, sharing, level, id, origin, size, root, created, name, fill }))
     }
 }
 
@@ -206,11 +257,29 @@ mod tests {
             root: Some(PoolBlock(99)),
             created: -1,
             name: "ä".repeat(127),
+            fill: None,
         };
         let root = MapRoot::read(&entry.encode());
         assert_eq!((root.level, root.root, root.size), (entry.level, entry.root, entry.size));
+        assert_eq!((root.owner, root.filled), (Some(VolumeId(7)), None));
         assert_eq!(CatalogEntry::decode(&entry.encode()).unwrap(), Some(entry));
         assert_eq!(CatalogEntry::decode(&[0; 512]).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_still_arriving_comes_back() {
+        let mut entry = CatalogEntry::empty_volume(VolumeId(7), "x".repeat(255), 5 << 30, Sharing::Inline, 1);
+        entry.fill = Some(Fill { source: "y".repeat(FILL_SOURCE_BYTES_MAX), filled: 1 << 33 });
+        let root = MapRoot::read(&entry.encode());
+        assert_eq!((root.owner, root.filled), (Some(VolumeId(7)), Some(1 << 33)));
+        assert_eq!(CatalogEntry::decode(&entry.encode()).unwrap(), Some(entry.clone()));
+        let mut wrong = entry.encode();
+        wrong[CatalogEntry::SOURCE_AT - 1] = 255;
+        assert!(CatalogEntry::decode(&wrong).is_err());
+        // Nothing arrives in what was deleted.
+        entry.state = CatalogState::Deleted;
+        assert_eq!(CatalogEntry::decode(&entry.encode()).unwrap().unwrap().fill, None);
+        assert_eq!(MapRoot::read(&entry.encode()).owner, None);
     }
 
     #[test]

@@ -94,8 +94,10 @@ pub struct MapEntry(u64);
 impl MapEntry {
     /// Bytes of a slot.
     pub const BYTES: usize = 7;
-    /// Nothing: zeros.
+    /// Nothing: zeros; of a volume that is being filled: it has not arrived.
     pub const NONE: MapEntry = MapEntry(0);
+    /// Zeros, also of a volume that is being filled.
+    pub const ZEROS: MapEntry = MapEntry(1 << BLOCK_BITS);
 
     /// A data block and the hash (xxh3-64) of its content.
     pub fn data(block: PoolBlock, content_hash: u64) -> Self {

@@ -40,6 +40,7 @@ impl Pool {
                     is_snapshot: entry.state == CatalogState::Snapshot,
                     urgency: Urgency::Usual,
                     in_flight: Arc::clone(&self.in_flight),
+                    origin: Arc::default(),
                 });
                 let is_deleted = entry.state == CatalogState::Deleted;
                 let (id, origin, sharing) = (entry.id, entry.origin, entry.sharing);

@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 
 use export::{Block, BlockDevice, Extent};
-use format::pool::{BLOCK_BYTES, MAP_SLOTS};
+use format::pool::{MapEntry, BLOCK_BYTES, MAP_SLOTS};
 
 use super::Volume;
 
@@ -24,10 +24,18 @@ impl BlockDevice for Volume {
         let mut at = range.start / BLOCK;
         while at * BLOCK < range.end {
             let end = (at / MAP_SLOTS as u64 + 1) * MAP_SLOTS as u64;
+            let root = self.root();
             let _guard = self.engine.read_guard();
-            let pieces = match self.leaf(self.root(), at)? {
-                Ok(_) => self.entries(at, end)?.iter().map(|e| (1, e.block().is_some())).collect(),
-                Err(nothing) => vec![((at / nothing + 1) * nothing - at, false)],
+            // What has not arrived may be anything.
+            let is_data = |(block, entry): (u64, &MapEntry)| {
+                entry.block().is_some() || Self::is_absent(&root, block, *entry)
+            };
+            let pieces = match self.leaf(root, at)? {
+                Ok(_) => (at..).zip(&self.entries(at, end)?).map(|e| (1, is_data(e))).collect(),
+                Err(nothing) => {
+                    let next = (at / nothing + 1) * nothing;
+                    vec![(next - at, root.filled.is_some_and(|filled| next * BLOCK > filled))]
+                }
             };
             for (blocks, is_data) in pieces {
                 let block = if is_data { Block::Data } else { Block::Hole };

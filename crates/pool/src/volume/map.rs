@@ -121,6 +121,9 @@ impl Volume {
     /// Walks to the leaf of a block that is to be changed.
     pub(super) fn walk(&self, t: &Transaction<'_>, block: u64) -> std::result::Result<Walk, Need> {
         let root = self.root();
+        if root.owner != Some(self.id) {
+            return Err(Need::Failed(PoolError::Refused(format!("{} was deleted", self.name))));
+        }
         let (mut at, mut next) = (Node::Root, root.root);
         for level in (0..=root.level).rev() {
             let Some(node) = next else { return Ok(Walk::Missing(at, level)) };

@@ -29,7 +29,9 @@ impl Volume {
     fn read_in_leaf(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let mut before: Option<(Vec<MapEntry>, String)> = None;
         loop {
-            let _guard = self.engine.read_guard();
+            // Before the entries: what they do not name has not arrived if it had not arrived then.
+            let root = self.root();
+            let guard = self.engine.read_guard();
             let looked_up = self.entries(offset / BLOCK, (offset + buf.len() as u64).div_ceil(BLOCK));
             let (entries, outcome) = match looked_up {
                 Ok(entries) => {
@@ -46,6 +48,13 @@ impl Volume {
                         return Err(error);
                     }
                     before = Some(now);
+                }
+                // What is read elsewhere may take long: blocks that were freed can be used again meanwhile.
+                Ok(()) if root.filled.is_some() => {
+                    drop(guard);
+                    if self.read_absent(&root, offset, buf, &entries)? {
+                        return Ok(());
+                    }
                 }
                 other => return other,
             }

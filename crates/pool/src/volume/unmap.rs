@@ -21,7 +21,9 @@ impl Volume {
             let block_end = ((block + 1) * BLOCK).min(self.size());
             if within != 0 || block_end > end {
                 let part = (block_end - at).min(end - at) as usize;
-                if self.entries(block, block + 1)?[0].block().is_some() {
+                let root = self.root();
+                let entry = self.entries(block, block + 1)?[0];
+                if entry.block().is_some() || Self::is_absent(&root, block, entry) {
                     let zeros = vec![0; part];
                     self.engine.with_room(|| self.write_part(block, within as usize, &zeros))?;
                 }
@@ -30,13 +32,15 @@ impl Volume {
             }
             let whole_end = if end == self.size() { end.div_ceil(BLOCK) } else { end / BLOCK };
             let leaf_end = (block / MAP_SLOTS as u64 + 1) * MAP_SLOTS as u64;
-            let next = match self.leaf(self.root(), block)? {
-                Ok(_) => {
+            let root = self.root();
+            let next = match self.leaf(root, block)? {
+                // What has not arrived must not arrive later.
+                Err(nothing) if root.filled.is_none() => ((block / nothing + 1) * nothing).min(whole_end),
+                _ => {
                     let piece_end = whole_end.min(leaf_end);
                     self.engine.with_room(|| self.unmap(block, piece_end))?;
                     piece_end
                 }
-                Err(nothing) => ((block / nothing + 1) * nothing).min(whole_end),
             };
             at = (next * BLOCK).min(end);
         }
@@ -56,8 +60,9 @@ impl Volume {
     /// Returns whether it is done; else the way to the leaf is not the volume's own.
     fn unmap_step(&self, t: &mut Transaction<'_>, first: u64, end: u64) -> std::result::Result<bool, Need> {
         let whole_leaf = end - first == MAP_SLOTS as u64;
+        let is_filling = self.root().filled.is_some();
         match self.walk(t, first)? {
-            Walk::Missing(..) => Ok(true),
+            Walk::Missing(..) => Ok(!is_filling),
             Walk::Shared(at, leaf, 0) if whole_leaf => {
                 self.hang(t, &at, None);
                 t.remove_node(leaf.block);
@@ -67,8 +72,11 @@ impl Volume {
             Walk::Leaf(leaf) => {
                 for block in first..end {
                     let slot = block as usize % MAP_SLOTS;
-                    if let Some(old) = entry_of(&leaf, slot).block() {
-                        t.refer(old, -1);
+                    let old = entry_of(&leaf, slot);
+                    old.block().into_iter().for_each(|old| t.refer(old, -1));
+                    if is_filling && old != MapEntry::ZEROS {
+                        t.set_map(&leaf, slot, &[MapEntry::ZEROS]);
+                    } else if old.block().is_some() {
                         t.set_map(&leaf, slot, &[MapEntry::NONE]);
                     }
                 }

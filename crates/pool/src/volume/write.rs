@@ -1,6 +1,6 @@
 //! Writing a volume, with inline sharing (LiveDFS, 2.2).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use chunk::Fingerprint;
 use format::pool::{Home, MapEntry, PoolBlock, Sharing, BLOCK_BYTES, MAP_SLOTS};
@@ -41,8 +41,27 @@ struct Piece<'a> {
     is_null: Vec<bool>,
     /// What the map tells content by; of null blocks without meaning.
     checks: Vec<u64>,
-    /// What the one block must still be for the write to take effect.
-    expected: Option<MapEntry>,
+    expected: Expected,
+}
+
+/// What a slot of the map must have for a write to take effect.
+#[derive(Clone, Copy)]
+pub(super) enum Expected {
+    /// Anything.
+    Any,
+    /// The one block is still this one.
+    Entry(MapEntry),
+    /// Nothing has been written or trimmed there: what arrives gives way to the guest.
+    Absent,
+}
+
+/// What a transaction could not use.
+#[derive(Default)]
+struct Unused {
+    /// Blocks that could not be shared after all.
+    stale: Vec<usize>,
+    /// New blocks that nothing names.
+    unnamed: Vec<usize>,
 }
 
 enum Outcome {
@@ -68,7 +87,7 @@ impl Volume {
                 let in_leaf = MAP_SLOTS - block as usize % MAP_SLOTS;
                 let blocks = (rest.len() / BLOCK_BYTES).min(in_leaf).min(PIECE_BLOCKS);
                 let data = &rest[..blocks * BLOCK_BYTES];
-                self.engine.with_room(|| self.write_blocks(block, data, None))?;
+                self.engine.with_room(|| self.write_blocks(block, data, Expected::Any))?;
                 blocks * BLOCK_BYTES
             };
             at += length as u64;
@@ -81,21 +100,27 @@ impl Volume {
     pub(super) fn write_part(&self, block: u64, within: usize, data: &[u8]) -> Result<()> {
         let mut whole = vec![0; BLOCK_BYTES];
         loop {
+            let root = self.root();
             // No block that was looked up is used again while this goes on: an entry that is equal means an equal block.
-            let _guard = self.engine.read_guard();
+            let guard = self.engine.read_guard();
             let expected = self.entries(block, block + 1)?[0];
+            if Self::is_absent(&root, block, expected) {
+                drop(guard);
+                self.bring(block, block + 1)?;
+                continue;
+            }
             let size = self.size();
             let here = (size - block * BLOCK).min(BLOCK) as usize;
             self.read_at(block * BLOCK, &mut whole[..here])?;
             whole[within..within + data.len()].copy_from_slice(data);
-            if self.write_blocks(block, &whole, Some(expected))? {
+            if self.write_blocks(block, &whole, Expected::Entry(expected))? {
                 return Ok(());
             }
         }
     }
 
-    /// Writes whole blocks. Returns whether the block was what was expected.
-    fn write_blocks(&self, first: u64, data: &[u8], expected: Option<MapEntry>) -> Result<bool> {
+    /// Writes whole blocks. Returns whether the block was what was expected; of several, those count that are.
+    pub(super) fn write_blocks(&self, first: u64, data: &[u8], expected: Expected) -> Result<bool> {
         let clocks = &self.engine.clocks;
         let piece = clocks.hash.time(|| self.piece(first, data, expected));
         let mut todo: Vec<usize> = (0..piece.is_null.len()).collect();
@@ -108,7 +133,8 @@ impl Volume {
                     self.undo(&piece, &plans, runs);
                     return Ok(false);
                 }
-                Ok((_, stale)) => {
+                Ok((_, Unused { stale, unnamed })) => {
+                    self.undo_unnamed(&piece, &plans, &unnamed);
                     todo.retain(|n| matches!(plans[*n], Plan::Later) || stale.contains(n));
                 }
                 Err(error) => {
@@ -128,7 +154,7 @@ impl Volume {
         }
     }
 
-    fn piece<'a>(&self, first: u64, data: &'a [u8], expected: Option<MapEntry>) -> Piece<'a> {
+    fn piece<'a>(&self, first: u64, data: &'a [u8], expected: Expected) -> Piece<'a> {
         let is_null: Vec<bool> = data.chunks_exact(BLOCK_BYTES).map(chunk::is_null).collect();
         let mut fingerprints = vec![None; is_null.len()];
         if self.sharing() == Sharing::Inline {
@@ -152,7 +178,12 @@ impl Volume {
     }
 
     /// What becomes of each block of `todo`, and those whose content nothing has.
-    fn plan(&self, piece: &Piece<'_>, todo: &[usize], claims: &mut Claims<'_>) -> (Vec<Plan>, Vec<usize>) {
+    fn plan(
+        &self,
+        piece: &Piece<'_>,
+        todo: &[usize],
+        claims: &mut Claims<'_>,
+    ) -> (Vec<Plan>, Vec<usize>) {
         let mut plans = vec![Plan::Later; piece.is_null.len()];
         let mut fresh = Vec::new();
         let mut twins: HashMap<Fingerprint, usize> = HashMap::new();
@@ -231,8 +262,19 @@ impl Volume {
         runs.into_iter().for_each(|run| self.engine.give_back(run));
     }
 
-    /// Lets the map name the blocks. Returns those that could not be shared after all.
-    fn commit(&self, piece: &Piece<'_>, todo: &[usize], plans: &[Plan]) -> Result<(Outcome, Vec<usize>)> {
+    /// The same, of blocks that the map did not come to name.
+    fn undo_unnamed(&self, piece: &Piece<'_>, plans: &[Plan], unnamed: &[usize]) {
+        for n in unnamed {
+            let Plan::New(block) = plans[*n] else { continue };
+            if let Some(fingerprint) = &piece.fingerprints[*n] {
+                self.engine.filter.remove(prefix(fingerprint), block);
+            }
+            self.engine.give_back(Run { first: block, count: 1 });
+        }
+    }
+
+    /// Lets the map name the blocks.
+    fn commit(&self, piece: &Piece<'_>, todo: &[usize], plans: &[Plan]) -> Result<(Outcome, Unused)> {
         loop {
             let done = self.engine.transact(|t| self.map_blocks(t, piece, todo, plans))?;
             if !matches!(done.0, Outcome::NotOwn) {
@@ -248,21 +290,32 @@ impl Volume {
         piece: &Piece<'_>,
         todo: &[usize],
         plans: &[Plan],
-    ) -> std::result::Result<(Outcome, Vec<usize>), Need> {
+    ) -> std::result::Result<(Outcome, Unused), Need> {
+        let is_filling = self.root().filled.is_some();
+        let nothing = if is_filling { MapEntry::ZEROS } else { MapEntry::NONE };
+        let mut unused = Unused::default();
         let leaf = match self.walk(t, piece.first)? {
             Walk::Leaf(leaf) => leaf,
             // Zeros over nothing.
-            Walk::Missing(..) if todo.iter().all(|n| piece.is_null[*n]) => {
-                return Ok((Outcome::Done, Vec::new()))
+            Walk::Missing(..) if !is_filling && todo.iter().all(|n| piece.is_null[*n]) => {
+                return Ok((Outcome::Done, unused))
             }
-            _ => return Ok((Outcome::NotOwn, Vec::new())),
+            _ => return Ok((Outcome::NotOwn, unused)),
         };
         let slot = |n: usize| (piece.first as usize + n) % MAP_SLOTS;
-        if piece.expected.is_some_and(|expected| entry_of(&leaf, slot(0)) != expected) {
-            return Ok((Outcome::Changed, Vec::new()));
+        match piece.expected {
+            Expected::Entry(expected) if entry_of(&leaf, slot(0)) != expected => {
+                return Ok((Outcome::Changed, unused));
+            }
+            Expected::Absent if !is_filling => return Ok((Outcome::Changed, unused)),
+            _ => {}
         }
-        let mut stale = Vec::new();
+        // New blocks that a slot names by now.
+        let mut named = HashSet::new();
         for &n in todo {
+            if matches!(piece.expected, Expected::Absent) && entry_of(&leaf, slot(n)) != MapEntry::NONE {
+                continue;
+            }
             let block = match plans[n] {
                 Plan::Later => continue,
                 Plan::Null => None,
@@ -274,31 +327,39 @@ impl Volume {
                 Plan::Share(block) => {
                     let (entry, found) = t.entry(block)?;
                     if !crate::engine::can_share(entry) || Some(found) != piece.fingerprints[n] {
-                        stale.push(n);
+                        unused.stale.push(n);
                         continue;
                     }
                     Some(block)
                 }
             };
-            let old = entry_of(&leaf, slot(n)).block();
-            if old == block {
+            let entry = block.map_or(nothing, |block| MapEntry::data(block, piece.checks[n]));
+            let old = entry_of(&leaf, slot(n));
+            if old == entry {
                 continue;
             }
-            old.into_iter().for_each(|old| t.refer(old, -1));
-            match (plans[n], block) {
-                (Plan::New(_), Some(block)) => {
+            old.block().into_iter().for_each(|old| t.refer(old, -1));
+            let is_new = match plans[n] {
+                Plan::New(_) => true,
+                Plan::Twin(other) => matches!(plans[other], Plan::New(_)),
+                _ => false,
+            };
+            match block {
+                // A twin is the first where the block that it is a twin of is not expected.
+                Some(block) if is_new && named.insert(block) => {
                     let home = Home { volume: self.id, block: piece.first + n as u64 };
                     t.new_data(
                         block,
                         piece.fingerprints[n].map_or(Identity::Home(home), Identity::Fingerprint),
                     );
                 }
-                (_, Some(block)) => t.refer(block, 1),
-                (_, None) => {}
+                Some(block) => t.refer(block, 1),
+                None => {}
             }
-            let entry = block.map_or(MapEntry::NONE, |block| MapEntry::data(block, piece.checks[n]));
             t.set_map(&leaf, slot(n), &[entry]);
         }
-        Ok((Outcome::Done, stale))
+        let is_unnamed = |n: &usize| matches!(plans[*n], Plan::New(block) if !named.contains(&block));
+        unused.unnamed = todo.iter().copied().filter(is_unnamed).collect();
+        Ok((Outcome::Done, unused))
     }
 }

@@ -1,0 +1,121 @@
+//! What a volume is filled from: it has the blocks that have not arrived.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use export::{Block, BlockDevice, Extent};
+use format::pool::{MapEntry, MapRoot, BLOCK_BYTES};
+use parking_lot::RwLock;
+
+use super::Volume;
+use crate::error::{PoolError, Result};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// What a volume is filled from, once it is open.
+#[derive(Default)]
+pub(crate) struct Origin {
+    device: RwLock<Option<Arc<dyn BlockDevice>>>,
+}
+
+impl Origin {
+    /// Blocks are read from a device from now on, or from nothing.
+    pub fn set(&self, device: Option<Arc<dyn BlockDevice>>) {
+        *self.device.write() = device;
+    }
+
+    /// Whether there is one.
+    pub fn is_open(&self) -> bool {
+        self.device.read().is_some()
+    }
+
+    fn device(&self) -> io::Result<Arc<dyn BlockDevice>> {
+        self.device.read().clone().ok_or_else(|| io::Error::other("what it is filled from is not open"))
+    }
+
+    /// Fills `buf` from `offset` on. Behind its end are zeros.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let device = self.device()?;
+        let there = device.size().saturating_sub(offset).min(buf.len() as u64) as usize;
+        let (data, behind) = buf.split_at_mut(there);
+        behind.fill(0);
+        if data.is_empty() {
+            return Ok(());
+        }
+        device.read_at(offset, data)
+    }
+
+    /// The next range at or behind `from` that may hold anything but zeros; `None`: zeros up to the end.
+    pub fn next_data(&self, from: u64) -> io::Result<Option<Range<u64>>> {
+        let device = self.device()?;
+        let mut at = from;
+        while at < device.size() {
+            let mut found: Option<Extent> = None;
+            device.extents(at..device.size(), &mut |extent| {
+                found = Some(extent);
+                false
+            })?;
+            match found {
+                Some(Extent { range, block: Block::Data }) if range.end > at => {
+                    return Ok(Some(range.start.max(from)..range.end))
+                }
+                Some(Extent { range, .. }) if range.end > at => at = range.end,
+                _ => return Err(io::Error::other("it does not tell where its data is")),
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Volume {
+    /// Whether a block has not arrived. `root` was read before the entry.
+    pub(super) fn is_absent(root: &MapRoot, block: u64, entry: MapEntry) -> bool {
+        entry == MapEntry::NONE && root.filled.is_some_and(|filled| block * BLOCK >= filled)
+    }
+
+    /// Puts what has not arrived into its places in `buf`. Returns false if all has arrived meanwhile: then the entries, which
+    /// were read behind `root`, may be old.
+    pub(super) fn read_absent(
+        &self,
+        root: &MapRoot,
+        offset: u64,
+        buf: &mut [u8],
+        entries: &[MapEntry],
+    ) -> Result<bool> {
+        let first = offset / BLOCK;
+        let absent = |n: usize| Self::is_absent(root, first + n as u64, entries[n]);
+        let mut at = 0;
+        while at < entries.len() {
+            let count = (at..entries.len()).take_while(|n| absent(*n)).count();
+            if count == 0 {
+                at += 1;
+                continue;
+            }
+            let start = ((first + at as u64) * BLOCK).max(offset);
+            let end = ((first + (at + count) as u64) * BLOCK).min(offset + buf.len() as u64);
+            // Who wrote or trimmed it has said so in the map, as long as the volume is being filled.
+            if self.root().filled.is_none() {
+                return Ok(false);
+            }
+            let part = &mut buf[(start - offset) as usize..(end - offset) as usize];
+            if let Err(error) = self.read_origin(start, part) {
+                if self.root().filled.is_none() {
+                    return Ok(false);
+                }
+                return Err(error);
+            }
+            at += count;
+        }
+        Ok(true)
+    }
+
+    /// Reads what the volume is filled from.
+    pub(super) fn read_origin(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let length = buf.len();
+        self.origin.read(offset, buf).map_err(|source| PoolError::Absent {
+            what: format!("{}: the content of {length} bytes at {offset}", self.name),
+            source,
+        })
+    }
+}
