@@ -7,6 +7,7 @@
 use chunk::Fingerprint;
 use format::pool::{FilterEntry, PoolBlock};
 use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bits of a fingerprint in an entry (k in the paper).
 const KEY_BITS: u32 = 24;
@@ -22,6 +23,8 @@ pub(crate) struct Filter {
     /// Bits that choose a bucket (n in the paper).
     index_bits: u32,
     block_bytes: usize,
+    /// Whether it has all that is there.
+    is_complete: AtomicBool,
 }
 
 impl Filter {
@@ -29,7 +32,22 @@ impl Filter {
     pub fn new(blocks: u64) -> Self {
         let index_bits = (blocks / BUCKET_ENTRIES).max(1).ilog2().max(4);
         let buckets = (0..1usize << index_bits).map(|_| Mutex::new(Vec::new())).collect();
-        Filter { buckets, index_bits, block_bytes: if blocks > 1 << 32 { 5 } else { 4 } }
+        Filter {
+            buckets,
+            index_bits,
+            block_bytes: if blocks > 1 << 32 { 5 } else { 4 },
+            is_complete: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether what it does not find is not there, but for what could not be read.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete.load(Ordering::SeqCst)
+    }
+
+    /// Notes that all is in it that is there.
+    pub fn complete(&self) {
+        self.is_complete.store(true, Ordering::SeqCst);
     }
 
     /// Adds blocks that may have a fingerprint to `out`.

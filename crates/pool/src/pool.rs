@@ -148,8 +148,8 @@ impl Pool {
         let engine = Arc::clone(&pool.engine);
         pool.spawn(MAINTENANCE, move || engine.maintain());
         let engine = Arc::clone(&pool.engine);
-        // Until it is filled, writes share less: that costs space, and opening does not wait.
-        pool.spawn("pool-filter", move || drop(engine.load_filter()));
+        // Until it is filled, writes share less, and what they do not find is left to background sharing.
+        pool.spawn("pool-filter", move || engine.complete_filter());
         let deleted: Vec<_> = {
             let catalog = pool.catalog.lock();
             let slots = catalog.entries().filter(|(_, entry)| entry.state == CatalogState::Deleted);

@@ -399,3 +399,44 @@ fn a_thread_shares_meanwhile() {
     assert!(read(&pool, "a") == blocks(1) && read(&pool, "b") == blocks(1));
     pool.close().unwrap();
 }
+
+/// Blocks that were written before the filter was loaded got fingerprints although others had them, and were never shared.
+#[test]
+fn what_is_written_before_the_filter_is_there_is_shared_later() {
+    let fs = SimFs::new(7);
+    make(&fs, BLOCKS, 64);
+    let data = blocks(7);
+    {
+        let pool = open(&fs, BLOCKS).unwrap();
+        for name in ["a", "b"] {
+            pool.create_volume(name, SIZE, Sharing::Inline).unwrap();
+        }
+        pool.volume("a").unwrap().write_at(0, &data).unwrap();
+        pool.flush().unwrap();
+        assert_eq!(pool.usage().unwrap().unshared_bytes, 0);
+    }
+    let fs = fs.restart();
+    let may_load = Arc::new(AtomicBool::new(false));
+    let wait = Arc::clone(&may_load);
+    let device = Watched::new(&fs, BLOCKS, move |_| {
+        while std::thread::current().name() == Some("pool-filter") && !wait.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+    });
+    let pool = Pool::open(Box::new(device), Options { cache_bytes: 4 << 20, ..Options::default() }).unwrap();
+    let volume = pool.volume("b").unwrap();
+    volume.write_at(0, &data).unwrap();
+    // The same twice in one write, and in two.
+    volume.write_at(0, &[[9; BLOCK], [9; BLOCK]].concat()).unwrap();
+    volume.write_at(2 * BLOCK as u64, &[9; BLOCK]).unwrap();
+    may_load.store(true, Ordering::SeqCst);
+    pool.settle();
+    assert!(stored(&pool).1 >= 3, "the filter was there too early");
+    for _ in 0..3 {
+        scan(&pool);
+    }
+    assert_eq!(stored(&pool), (COUNT + 1, 0));
+    volume.write_at(3 * BLOCK as u64, &[9; BLOCK]).unwrap();
+    assert_eq!(stored(&pool), (COUNT + 1, 0));
+    assert_whole(&pool);
+}

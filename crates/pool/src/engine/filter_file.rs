@@ -48,9 +48,15 @@ impl Engine {
         self.write_superblock(|s| s.filter = Some((which, epoch)))
     }
 
+    /// Fills the filter. What could not be read is missing for ever.
+    pub fn complete_filter(&self) {
+        let _ = self.load_filter();
+        self.filter.complete();
+    }
+
     /// Fills the filter: from the checkpoint, and from the stores of groups that changed since. It is a hint: what cannot
     /// be read costs space only.
-    pub fn load_filter(&self) -> Result<()> {
+    fn load_filter(&self) -> Result<()> {
         let checkpoint = self.superblock.lock().filter;
         let loaded = checkpoint.and_then(|(which, epoch)| self.read_checkpoint(which, epoch).ok());
         let since = match (loaded, checkpoint) {

@@ -170,9 +170,12 @@ impl Engine {
                 engine.pages.put(page);
             }
         }
-        let free: Vec<u32> = (0..geometry.groups)
-            .map(|g| engine.summary(GroupNo(g)).map(|s| s.free))
-            .collect::<Result<_>>()?;
+        let summaries: Vec<SummaryEntry> =
+            (0..geometry.groups).map(|g| engine.summary(GroupNo(g))).collect::<Result<_>>()?;
+        if summaries.iter().all(|summary| !summary.in_use) {
+            engine.filter.complete();
+        }
+        let free: Vec<u32> = summaries.iter().map(|summary| summary.free).collect();
         let engine = Engine { groups: Groups::new(free.into_iter()), ..engine };
         let epoch = engine.filter_epoch();
         engine.write_superblock(|s| {

@@ -122,11 +122,11 @@ impl Volume {
     /// Writes whole blocks. Returns whether the block was what was expected; of several, those count that are.
     pub(super) fn write_blocks(&self, first: u64, data: &[u8], expected: Expected) -> Result<bool> {
         let clocks = &self.engine.clocks;
-        let piece = clocks.hash.time(|| self.piece(first, data, expected));
+        let mut piece = clocks.hash.time(|| self.piece(first, data, expected));
         let mut todo: Vec<usize> = (0..piece.is_null.len()).collect();
         loop {
             let mut claims = self.in_flight.claims();
-            let (mut plans, fresh) = clocks.find.time(|| self.plan(&piece, &todo, &mut claims));
+            let (mut plans, fresh) = clocks.find.time(|| self.plan(&mut piece, &todo, &mut claims));
             let runs = clocks.data.time(|| self.write_new(&piece, &fresh, &mut plans))?;
             match clocks.map.time(|| self.commit(&piece, &todo, &plans)) {
                 Ok((Outcome::Changed, _)) => {
@@ -180,7 +180,7 @@ impl Volume {
     /// What becomes of each block of `todo`, and those whose content nothing has.
     fn plan(
         &self,
-        piece: &Piece<'_>,
+        piece: &mut Piece<'_>,
         todo: &[usize],
         claims: &mut Claims<'_>,
     ) -> (Vec<Plan>, Vec<usize>) {
@@ -196,6 +196,12 @@ impl Volume {
                     Some(other) => Plan::Twin(*other),
                     None => match search.find(&fingerprint) {
                         Some(block) => Plan::Share(block),
+                        // There may be one that the filter does not have yet. A block with a fingerprint would never be
+                        // compared with it; one without is, in the background.
+                        None if !self.engine.filter.is_complete() => {
+                            piece.fingerprints[n] = None;
+                            Plan::Twin(n)
+                        }
                         None if claims.claim(fingerprint) => {
                             twins.insert(fingerprint, n);
                             Plan::Twin(n)
