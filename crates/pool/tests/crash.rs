@@ -190,6 +190,102 @@ fn power_cuts() {
     assert!(shared > 0);
 }
 
+/// Writers at once.
+const WRITERS: usize = 6;
+/// What each of them has for itself, of one volume.
+const PART: usize = 150;
+
+/// Writes and flushes one part of a volume, until the power is cut.
+fn write_part(pool: &Pool, blocks: &mut [Block], first: usize, seed: u64) -> Result<()> {
+    let mut dice = dice(seed);
+    let volume = pool.volume("v")?;
+    loop {
+        let at = dice.random_range(0..PART);
+        let count = dice.random_range(1..16).min(PART - at);
+        let offset = ((first + at) * BLOCK) as u64;
+        match dice.random_range(0..10) {
+            0 | 1 => {
+                pool.flush()?;
+                blocks.iter_mut().for_each(|b| drop(b.drain(..b.len() - 1)));
+            }
+            2 => {
+                blocks[at..at + count].iter_mut().for_each(|block| block.push([0; BLOCK]));
+                volume.zero(offset, (count * BLOCK) as u64)?;
+            }
+            _ => {
+                let mut data = vec![0; count * BLOCK];
+                // Few kinds: writers meet at the same content all the time.
+                data.chunks_mut(BLOCK).for_each(|block| content(&mut dice, 60, block));
+                for (block, new) in blocks[at..].iter_mut().zip(data.chunks_exact(BLOCK)) {
+                    block.push(new.try_into().unwrap());
+                }
+                volume.write_at(offset, &data)?;
+            }
+        }
+    }
+}
+
+/// Scans, changes modes, makes and deletes snapshots, until the power is cut.
+fn disturb(pool: &Arc<Pool>, seed: u64) -> Result<()> {
+    let mut dice = dice(seed);
+    loop {
+        match dice.random_range(0..12) {
+            0 => pool.share("v", sharing(&mut dice))?,
+            1 if pool.volumes().len() < 3 => {
+                let name = format!("s{}", dice.random_range(0..1_000_000));
+                pool.snapshot("v", &name)?;
+            }
+            2 => {
+                let snapshot = pool.volumes().into_iter().find(|v| v.is_snapshot);
+                snapshot.map_or(Ok(()), |snapshot| pool.delete(&snapshot.name))?;
+            }
+            _ => drop(pool.scan_step(dice.random_range(1..300))?),
+        }
+    }
+}
+
+#[test]
+fn power_cuts_with_many_writers() {
+    let seed = seed();
+    let mut random = dice(seed);
+    let mut fs = SimFs::new(seed);
+    make(&fs, CUT_BLOCKS, 64);
+    let size = WRITERS * PART;
+    {
+        let pool = open(&fs, CUT_BLOCKS).unwrap();
+        pool.create_volume("v", (size * BLOCK) as u64, Sharing::Inline).unwrap();
+    }
+    let mut blocks: Vec<Block> = vec![vec![[0; BLOCK]]; size];
+    for stop in 0..budget("SAPWOOD_POOL_STOPS", 250) / 2 {
+        fs = fs.crash();
+        let pool = open(&fs, CUT_BLOCKS).unwrap();
+        let mut found = vec![0; size * BLOCK];
+        pool.volume("v").unwrap().read_at(0, &mut found).unwrap();
+        for (n, found) in found.chunks_exact(BLOCK).enumerate() {
+            assert!(
+                blocks[n].iter().any(|b| b[..] == *found),
+                "stop {stop}: block {n} is not what was written"
+            );
+            blocks[n] = vec![found.try_into().unwrap()];
+        }
+        if stop % 5 == 0 {
+            assert_whole(&pool);
+        }
+        fs.stop_after(random.random_range(1..800));
+        let seeds: Vec<u64> = (0..=WRITERS).map(|_| random.random()).collect();
+        std::thread::scope(|scope| {
+            let pool = &pool;
+            for (n, part) in blocks.chunks_mut(PART).enumerate() {
+                let seed = seeds[n];
+                scope.spawn(move || write_part(pool, part, n * PART, seed));
+            }
+            scope.spawn(|| disturb(pool, seeds[WRITERS]));
+        });
+        assert!(fs.is_stopped(), "stop {stop}: writers ended before");
+        drop(pool);
+    }
+}
+
 #[test]
 fn flipped_bits_are_found() {
     let fs = SimFs::new(3);
