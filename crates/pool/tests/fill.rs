@@ -239,10 +239,11 @@ fn damage_elsewhere_is_an_error_of_its_blocks_only() {
     elsewhere.damaged.lock().extend(damaged);
     pool.create_filled("v", SIZE as u64, Sharing::Inline, SOURCE).unwrap();
     let volume = pool.volume("v").unwrap();
-    // Nobody has opened it yet.
+    // It cannot be opened at first.
+    pool.fail_origin("v", "nobody is there").unwrap();
     let mut block = [0; BLOCK];
     let error = volume.read_at(0, &mut block).unwrap_err().to_string();
-    assert!(error.contains("v: the content of 4096 bytes at 0 has not arrived"), "{error}");
+    assert!(error.contains("v: the content of 4096 bytes at 0 has not arrived: nobody is there"), "{error}");
     pool.set_origin("v", elsewhere.clone()).unwrap();
     let mut model = elsewhere.data.clone();
     // A part of a block that cannot be read.

@@ -100,11 +100,19 @@ impl Pool {
         Ok(fills)
     }
 
-    /// From now on, what has not arrived of a volume is read from a device; until then, reading it fails.
+    /// From now on, what has not arrived of a volume is read from a device. Until then, reading it waits for a while.
     pub fn set_origin(&self, name: &str, device: Arc<dyn BlockDevice>) -> Result<()> {
         let catalog = self.catalog.lock();
         let (_, entry) = get_filling(&catalog, name)?;
-        self.origin_of(entry.id).set(Some(device));
+        self.origin_of(entry.id).open(device);
+        Ok(())
+    }
+
+    /// From now on, reading what has not arrived of a volume fails at once.
+    pub fn fail_origin(&self, name: &str, why: &str) -> Result<()> {
+        let catalog = self.catalog.lock();
+        let (_, entry) = get_filling(&catalog, name)?;
+        self.origin_of(entry.id).close(why);
         Ok(())
     }
 
@@ -148,7 +156,7 @@ impl Pool {
         catalog.put(index, page, entry);
         self.engine.flush()?;
         if let Some(origin) = self.origins.lock().remove(&id) {
-            origin.set(None);
+            origin.close("all has arrived");
         }
         Ok(())
     }

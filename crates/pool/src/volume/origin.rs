@@ -3,35 +3,62 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use export::{Block, BlockDevice, Extent};
 use format::pool::{MapEntry, MapRoot, BLOCK_BYTES};
-use parking_lot::RwLock;
+use parking_lot::{Condvar, Mutex};
 
 use super::Volume;
 use crate::error::{PoolError, Result};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// What a volume is filled from, once it is open.
+/// How long a read waits for what a volume is filled from to be opened.
+const OPEN_TIME: Duration = Duration::from_secs(10);
+
+/// What a volume is filled from.
 #[derive(Default)]
 pub(crate) struct Origin {
-    device: RwLock<Option<Arc<dyn BlockDevice>>>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+enum State {
+    /// Nobody has opened it yet.
+    #[default]
+    Unopened,
+    Open(Arc<dyn BlockDevice>),
+    /// It cannot be opened, or is closed.
+    Closed(String),
 }
 
 impl Origin {
-    /// Blocks are read from a device from now on, or from nothing.
-    pub fn set(&self, device: Option<Arc<dyn BlockDevice>>) {
-        *self.device.write() = device;
+    /// Blocks are read from a device from now on.
+    pub fn open(&self, device: Arc<dyn BlockDevice>) {
+        self.set(State::Open(device));
     }
 
-    /// Whether there is one.
-    pub fn is_open(&self) -> bool {
-        self.device.read().is_some()
+    /// Reading it fails from now on.
+    pub fn close(&self, why: &str) {
+        self.set(State::Closed(why.to_owned()));
+    }
+
+    fn set(&self, state: State) {
+        *self.state.lock() = state;
+        self.changed.notify_all();
     }
 
     fn device(&self) -> io::Result<Arc<dyn BlockDevice>> {
-        self.device.read().clone().ok_or_else(|| io::Error::other("what it is filled from is not open"))
+        let mut state = self.state.lock();
+        let is_unopened = |state: &mut State| matches!(state, State::Unopened);
+        self.changed.wait_while_for(&mut state, is_unopened, OPEN_TIME);
+        match &*state {
+            State::Open(device) => Ok(Arc::clone(device)),
+            State::Closed(why) => Err(io::Error::other(why.clone())),
+            State::Unopened => Err(io::Error::other("what it is filled from was not opened")),
+        }
     }
 
     /// Fills `buf` from `offset` on. Behind its end are zeros.
