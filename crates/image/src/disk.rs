@@ -3,6 +3,7 @@
 use crate::error::Result;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// A disk to read. Its format was chosen by its content, never by its name.
 pub trait Source: Send {
@@ -23,6 +24,11 @@ pub trait Source: Send {
     /// Streams are read in order only; any other offset is an error.
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
+    /// The same disk, if its blocks have been fingerprinted before.
+    fn known_blocks(&self) -> Option<Arc<dyn KnownBlocks>> {
+        None
+    }
+
     /// Called when everything has been read.
     ///
     /// # Errors
@@ -31,6 +37,30 @@ pub trait Source: Send {
         Ok(())
     }
 }
+
+/// What is known of a block without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KnownBlock {
+    /// It is zero.
+    Zeros,
+    /// BLAKE3-256 of its content.
+    Fingerprint([u8; 32]),
+    /// Nothing.
+    Unknown,
+}
+
+/// A disk whose blocks have been fingerprinted before. Several threads may use it at once.
+pub trait KnownBlocks: Send + Sync {
+    /// What is known of the blocks of a range, which begins at a block; [`KNOWN_BLOCK_BYTES`] each, but for a shorter last one,
+    /// of which nothing is known.
+    fn known(&self, range: Range<u64>) -> Result<Vec<KnownBlock>>;
+
+    /// Fills `buf` from `offset` on.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+}
+
+/// Bytes of a known block.
+pub const KNOWN_BLOCK_BYTES: u32 = 4096;
 
 /// A disk to write, from several threads, in any order (but see [`Target::in_order`]).
 pub trait Target: Send + Sync {

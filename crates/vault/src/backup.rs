@@ -11,7 +11,9 @@
 
 pub(crate) mod again;
 mod doubts;
+mod known;
 pub(crate) mod pipeline;
+pub(crate) mod read_bytes;
 mod swapped;
 
 use crate::base::error::UnlessDamaged;
@@ -44,7 +46,9 @@ use format::{
     WriterKind,
 };
 use image::Source;
+use known::KnownSegments;
 use pipeline::{Input, Written};
+use read_bytes::SourceBytes;
 use std::collections::HashSet;
 use std::sync::Arc;
 use swapped::Question;
@@ -88,6 +92,8 @@ pub struct BackupReport {
     pub reverse_seconds: f64,
     /// How long the stages before it worked.
     pub stages: StageSeconds,
+    /// How much of the source was read and hashed.
+    pub source: SourceBytes,
 }
 
 /// How often a backup begins anew because its disk was taken away meanwhile.
@@ -149,6 +155,7 @@ impl OpenBackup<'_> {
         // A source that others write to is as it was when reading began, or newer.
         let time = options.time.unwrap_or_else(now);
         let policy = choose_policy(vault, options)?;
+        let input = with_known(input, &policy);
         let folder = session.folder.clone();
         let tables = Tables::new(&folder, &session.manifest, false, TABLE_CACHE_BYTES);
         tables.own().check()?;
@@ -215,7 +222,8 @@ impl OpenBackup<'_> {
         let reverse_seconds = start.elapsed().as_secs_f64();
         vault.fill_reserve();
         let rewritten_bytes = run.counts.rewritten_bytes;
-        Ok(BackupReport { snapshot, scan, rewritten_bytes, reverse, reverse_seconds, stages })
+        let source = run.source_bytes;
+        Ok(BackupReport { snapshot, scan, rewritten_bytes, reverse, reverse_seconds, stages, source })
     }
 }
 
@@ -268,6 +276,19 @@ impl Vault {
         progress: &Progress,
     ) -> Result<BackupReport> {
         self.begin_backup(disk)?.run_input(Input::Disk(source), options, progress)
+    }
+}
+
+/// The input with the fingerprints that it has, if segments are cut into chunks like those.
+fn with_known(input: Input, policy: &Policy) -> Input {
+    match input {
+        Input::Disk(source) => {
+            match KnownSegments::of(source, policy.segment_bytes, policy.fixed_chunk_bytes()) {
+                Ok(segments) => Input::Fingerprinted(Box::new(segments)),
+                Err(source) => Input::Disk(source),
+            }
+        }
+        other => other,
     }
 }
 

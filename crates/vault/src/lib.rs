@@ -19,6 +19,7 @@ mod report;
 mod restore;
 mod verify;
 
+pub use backup::read_bytes::SourceBytes;
 pub use backup::{BackupOptions, BackupReport, OpenBackup};
 pub use base::calendar::{format_time, parse_time};
 pub use base::disk_name::check_disk_name;

@@ -1,8 +1,10 @@
 //! Reading a disk at a limited rate.
 
-use crate::disk::Source;
+use crate::disk::{KnownBlock, KnownBlocks, Source};
 use crate::error::Result;
+use parking_lot::Mutex;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Unused bytes of so much time may be used later.
@@ -40,13 +42,19 @@ impl Pace {
 /// A source that is read at a limited rate. Holes are free.
 pub struct LimitedSource {
     source: Box<dyn Source>,
-    pace: Pace,
+    pace: Arc<Mutex<Pace>>,
+}
+
+/// Its blocks, read at the same rate.
+struct LimitedBlocks {
+    blocks: Arc<dyn KnownBlocks>,
+    pace: Arc<Mutex<Pace>>,
 }
 
 impl LimitedSource {
     /// Reads `source` at `bytes_per_second` at most.
     pub fn new(source: Box<dyn Source>, bytes_per_second: u64) -> Self {
-        LimitedSource { source, pace: Pace::new(bytes_per_second) }
+        LimitedSource { source, pace: Arc::new(Mutex::new(Pace::new(bytes_per_second))) }
     }
 }
 
@@ -64,12 +72,13 @@ impl Source for LimitedSource {
     }
 
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let piece_bytes = self.pace.piece_bytes() as usize;
+        let mut pace = self.pace.lock();
+        let piece_bytes = pace.piece_bytes() as usize;
         let mut done = 0;
         while done < buf.len() {
             let end = buf.len().min(done + piece_bytes);
             let got = self.source.read_at(offset + done as u64, &mut buf[done..end])?;
-            self.pace.pay(got as u64);
+            pace.pay(got as u64);
             done += got;
             if done < end {
                 break;
@@ -78,8 +87,30 @@ impl Source for LimitedSource {
         Ok(done)
     }
 
+    fn known_blocks(&self) -> Option<Arc<dyn KnownBlocks>> {
+        let pace = Arc::clone(&self.pace);
+        let limited = |blocks| -> Arc<dyn KnownBlocks> { Arc::new(LimitedBlocks { blocks, pace }) };
+        self.source.known_blocks().map(limited)
+    }
+
     fn finish(&mut self) -> Result<()> {
         self.source.finish()
+    }
+}
+
+impl KnownBlocks for LimitedBlocks {
+    fn known(&self, range: Range<u64>) -> Result<Vec<KnownBlock>> {
+        self.blocks.known(range)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let mut pace = self.pace.lock();
+        let piece_bytes = pace.piece_bytes() as usize;
+        for (n, piece) in buf.chunks_mut(piece_bytes).enumerate() {
+            self.blocks.read_at(offset + (n * piece_bytes) as u64, piece)?;
+            pace.pay(piece.len() as u64);
+        }
+        Ok(())
     }
 }
 

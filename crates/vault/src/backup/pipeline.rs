@@ -6,6 +6,7 @@
 //! The number of segment and group buffers is limited, so a slow stage slows down the stages before it. The first error
 //! of any stage stops all of them.
 
+use crate::backup::read_bytes::{ReadBytes, SourceBytes};
 use crate::base::error::{Result, VaultError};
 use crate::base::policy::{CodecChoice, Policy};
 use crate::base::progress::Progress;
@@ -19,11 +20,12 @@ use crate::lookup::place::{Analysed, Placed, PlacedBytes, Placer, SegmentData, S
 use crate::lookup::since::Untouched;
 use crate::manifest::session::Session;
 use crate::recipe::writer::{RecipeWriter, WrittenRecipe};
-use chunk::ChunkSpec;
+use chunk::{ChunkSpec, Piece};
 use crossbeam_channel::{bounded, Receiver, Sender};
 use format::{ContainerEntry, SegmentNo, RECIPE_PAGES_MAX, SEGMENTS_PER_PAGE};
 use image::{Changes, Source};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Bytes of segments that are in memory at once.
@@ -44,6 +46,8 @@ pub(crate) struct Written {
     pub source: Option<SourceSample>,
     /// How long each stage worked.
     pub stages: Stages,
+    /// How much of the source was read and hashed.
+    pub source_bytes: SourceBytes,
 }
 
 /// Where segments come from.
@@ -62,6 +66,11 @@ pub(crate) trait Fingerprinted: Send {
     /// Leaves out segments that none of these ranges touches.
     fn narrow(&mut self, touched: &Changes);
 
+    /// What is counted of reading them.
+    fn read_bytes(&self) -> Arc<ReadBytes> {
+        Arc::default()
+    }
+
     /// The next segment from `no` on that is not null; its `seq` is set later.
     fn next_segment(&mut self, no: SegmentNo) -> Result<Option<Analysed>>;
 }
@@ -72,6 +81,13 @@ impl Input {
         match self {
             Input::Disk(source) => source.size(),
             Input::Fingerprinted(segments) => Some(segments.size()),
+        }
+    }
+
+    fn read_bytes(&self) -> Arc<ReadBytes> {
+        match self {
+            Input::Disk(_) => Arc::default(),
+            Input::Fingerprinted(segments) => segments.read_bytes(),
         }
     }
 
@@ -110,6 +126,7 @@ pub(crate) fn run(
 ) -> Result<Written> {
     let failure = Failure::default();
     let stages = Stages::default();
+    let read_bytes = input.read_bytes();
     let threads = cores();
     let segment_buffers = (SEGMENTS_IN_FLIGHT_BYTES / policy.segment_bytes as usize).clamp(threads + 3, 64);
     let group_buffers = threads + 3;
@@ -130,13 +147,14 @@ pub(crate) fn run(
     let (chunking, codec, segment_bytes) = (policy.chunking, policy.codec, policy.segment_bytes);
 
     let (size, recipe, containers) = std::thread::scope(|scope| {
-        let (failure, stages) = (&failure, &stages);
+        let (failure, stages, read_bytes) = (&failure, &stages, &*read_bytes);
         let known_tx = analysed_tx.clone();
         let reader = failure.spawn(scope, "read", move || {
             failure.guard(|| match input {
                 Input::Disk(source) => {
                     drop(known_tx);
-                    read(source, segment_bytes, &free_rx, &segment_tx, progress, failure, stages)
+                    let to = ReadTo { free: &free_rx, out: &segment_tx, bytes: read_bytes };
+                    read(source, segment_bytes, &to, progress, failure, stages)
                 }
                 Input::Fingerprinted(segments) => {
                     drop(segment_tx);
@@ -146,7 +164,7 @@ pub(crate) fn run(
         });
         for _ in 0..threads {
             let (rx, tx) = (segment_rx.clone(), analysed_tx.clone());
-            failure.spawn(scope, "analyse", move || analyse(chunking, &rx, &tx, stages));
+            failure.spawn(scope, "analyse", move || analyse(chunking, &rx, &tx, read_bytes, stages));
             let (rx, tx) = (job_rx.clone(), packed_tx.clone());
             failure.spawn(scope, "pack", move || pack(codec, group_buffers, &rx, &tx, stages));
         }
@@ -179,7 +197,19 @@ pub(crate) fn run(
     match (size, recipe, containers) {
         (Some(size), Some(recipe), Some((containers, stored_bytes))) => {
             let Placed { others, adopted, counts, source } = placer.finish();
-            Ok(Written { size, counts, containers, adopted, recipe, stored_bytes, others, source, stages })
+            let source_bytes = read_bytes.get();
+            Ok(Written {
+                size,
+                counts,
+                containers,
+                adopted,
+                recipe,
+                stored_bytes,
+                others,
+                source,
+                stages,
+                source_bytes,
+            })
         }
         _ => Err(VaultError::Refused(
             "a thread of the backup ended unexpectedly; nothing was committed".into(),
@@ -187,12 +217,19 @@ pub(crate) fn run(
     }
 }
 
+/// Where segments go that were read.
+struct ReadTo<'a> {
+    /// Buffers that can be used.
+    free: &'a Receiver<Vec<u8>>,
+    out: &'a Sender<Segment>,
+    bytes: &'a ReadBytes,
+}
+
 /// Reads the segments that may hold data. Returns the size of the disk.
 fn read(
     mut source: Box<dyn Source>,
     segment_bytes: u32,
-    free: &Receiver<Vec<u8>>,
-    out: &Sender<Segment>,
+    to: &ReadTo<'_>,
     progress: &Progress,
     failure: &Failure,
     stages: &Stages,
@@ -216,7 +253,7 @@ fn read(
         if want == 0 {
             break;
         }
-        let Ok(mut data) = free.recv() else { return Err(gone(())) };
+        let Ok(mut data) = to.free.recv() else { return Err(gone(())) };
         if failure.is_set() {
             return Err(gone(()));
         }
@@ -227,7 +264,8 @@ fn read(
         at = start + segment;
         progress.set_done(end);
         if filled > 0 {
-            out.send(Segment { seq, no, data }).map_err(gone)?;
+            to.bytes.add_read(filled as u64);
+            to.out.send(Segment { seq, no, data }).map_err(gone)?;
             seq += 1;
         }
         if filled < want {
@@ -292,12 +330,20 @@ fn fill(
 }
 
 /// Cuts and fingerprints segments.
-fn analyse(chunking: ChunkSpec, segments: &Receiver<Segment>, out: &Sender<Analysed>, stages: &Stages) {
+fn analyse(
+    chunking: ChunkSpec,
+    segments: &Receiver<Segment>,
+    out: &Sender<Analysed>,
+    bytes: &ReadBytes,
+    stages: &Stages,
+) {
     for Segment { seq, no, data } in segments {
         let start = Instant::now();
         let (mut pieces, mut fingerprints) = (Vec::new(), Vec::new());
         chunk::cut(&data, chunking, &mut pieces);
         chunk::fingerprint_pieces(&data, &pieces, &mut fingerprints);
+        let is_data = |piece: &&Piece| matches!(piece, Piece::Data { .. });
+        bytes.add_hashed(pieces.iter().filter(is_data).map(|piece| u64::from(piece.bytes())).sum());
         let fingerprint = chunk::segment_fingerprint(&pieces, &fingerprints);
         let signature = chunk::signature(&fingerprints).unwrap_or(0);
         stages.analyse.add(start.elapsed());
