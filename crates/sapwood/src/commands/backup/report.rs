@@ -42,6 +42,11 @@ impl DiskReport {
             "rewritten_bytes": report.rewritten_bytes,
             "scan": scan_json(&report.scan),
             "stored_bytes": s.stored_bytes,
+            "source_bytes": {
+                "read": report.source.read,
+                "hashed": report.source.hashed,
+                "known": report.source.known,
+            },
             "seconds": self.seconds,
             "stage_seconds": {
                 "read": report.stages.read,

@@ -3,6 +3,7 @@
 use super::control::Control;
 use super::mounted::Mounted;
 use super::open::open;
+use super::snapshot::FINGERPRINTS;
 use crate::args::{Args, PoolServe};
 use crate::system::mountpoint::empty_directory;
 use crate::system::signals::EndSignal;
@@ -11,7 +12,7 @@ use crate::terminal::streams::{check_out, errln, outln};
 use anyhow::{Context, Result};
 use export::nbd::{unix_uri, Address, Exports, Limits, Server, ServerOptions};
 use export::BlockDevice;
-use pool::{Options, Pool, Scanning};
+use pool::{FingerprintDevice, Options, Pool, Scanning};
 use serde_json::json;
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -31,7 +32,9 @@ impl Exports for Volumes {
     }
 
     fn open(&self, name: &str) -> Option<Arc<dyn BlockDevice>> {
-        match self.0.volume(name) {
+        let fingerprints = name.strip_suffix(FINGERPRINTS);
+        match self.0.volume(fingerprints.unwrap_or(name)) {
+            Ok(volume) if fingerprints.is_some() => Some(Arc::new(FingerprintDevice(volume))),
             Ok(volume) => Some(volume),
             Err(error) => {
                 errln!("sapwood: {error}");
