@@ -352,6 +352,7 @@ fn every_command_prints_what_the_page_says() {
         ("volume create", &["create", "a", "--size", "10MiB"][..]),
         ("volume snapshot", &["snapshot", "a@monday"]),
         ("volume clone", &["clone", "a@monday", "b"]),
+        ("volume create", &["create", "c", "--from", "vm/vd0"]),
         ("volume resize", &["resize", "b", "20MiB"]),
         ("volume share", &["share", "b", "background"]),
         ("volume list", &["list"]),

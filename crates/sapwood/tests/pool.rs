@@ -5,6 +5,7 @@ mod common;
 
 use common::{qemu_img, random, Bench, Child, FAILED, REFUSED, USAGE};
 use rustix::process::Signal;
+use serde_json::Value;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -19,10 +20,15 @@ struct Server {
 
 impl Server {
     fn start(bench: &Bench, pool: &str) -> Self {
+        Self::start_with(bench, pool, &[])
+    }
+
+    fn start_with(bench: &Bench, pool: &str, options: &[&str]) -> Self {
         let socket = bench.path("pool.socket");
         let _ = std::fs::remove_file(&socket);
         let address = socket.to_str().unwrap().to_owned();
-        let child = Child::start(bench.command(&["pool", "serve", pool, "--nbd", &address]), "pool serve");
+        let serve = [&["pool", "serve", pool, "--nbd", &address], options].concat();
+        let child = Child::start(bench.command(&serve), "pool serve");
         let start = Instant::now();
         while !socket.exists() {
             assert!(start.elapsed() < Duration::from_secs(20), "the server does not come up");
@@ -133,21 +139,41 @@ fn snapshots_of_volumes_are_backed_up() {
     qemu_io(&server.uri("web"), "write -q -P 7 33M 4k");
     let first = backup("web@a");
     assert_eq!((&first["scan"]["kind"], &first["source_format"]), (&"whole".into(), &"volume".into()));
+    let source = |read: usize, hashed: usize, known: usize| serde_json::json!({ "read": read, "hashed": hashed, "known": known });
+    assert_eq!(first["source_bytes"], source(30 * MIB, 0, 30 * MIB));
     assert!(bench.restored("web01/vda") == disk, "what was written after the snapshot is not in it");
+    let first_disk = disk.clone();
+    qemu_io(&server.uri("web"), "write -q -P 5 10M 4k");
     disk[33 * MIB..33 * MIB + 4096].fill(7);
+    disk[10 * MIB..10 * MIB + 4096].fill(5);
     volume(&["snapshot", "web@b"]);
     let second = backup("web@b");
-    assert_eq!(second["scan"], serde_json::json!({ "kind": "changed", "bytes": 4 * MIB, "why": null }));
+    assert_eq!(second["scan"], serde_json::json!({ "kind": "changed", "bytes": 8 * MIB, "why": null }));
+    // Of the two segments that were touched, only the two blocks that changed were read, and nothing was hashed.
+    assert_eq!(second["source_bytes"], source(8192, 0, 4 * MIB + 4096));
     assert!(bench.restored("web01/vda") == disk);
+    // What was written without fingerprints is read and hashed.
+    volume(&["share", "web", "off"]);
+    qemu_io(&server.uri("web"), "write -q -P 5 10M 4k");
+    qemu_io(&server.uri("web"), "write -q -P 6 11M 8k");
+    disk[11 * MIB..11 * MIB + 8192].fill(6);
+    volume(&["snapshot", "web@off"]);
+    let unshared = backup("web@off");
+    assert_eq!(unshared["source_bytes"], source(3 * 4096, 3 * 4096, 4 * MIB - 3 * 4096));
+    assert!(bench.restored("web01/vda") == disk);
+    volume(&["delete", "web@off"]);
+    drop(backup("web@b"));
     server.stop();
 
     // Nobody serves it.
     let again = backup("web@b");
     assert_eq!(again["scan"], serde_json::json!({ "kind": "changed", "bytes": 0, "why": null }));
     let earlier = backup("web@a");
-    assert_eq!(earlier["scan"], serde_json::json!({ "kind": "changed", "bytes": 4 * MIB, "why": null }));
+    assert_eq!(earlier["scan"], serde_json::json!({ "kind": "changed", "bytes": 8 * MIB, "why": null }));
+    // The parent does not have what stood there before.
+    assert_eq!(earlier["source_bytes"], source(4096, 0, 4 * MIB));
     let older = bench.restored(&format!("web01/vda@{}", earlier["snapshot"].as_str().unwrap()));
-    assert!(older[..33 * MIB] == disk[..33 * MIB] && older[33 * MIB..].iter().all(|b| *b == 0));
+    assert!(older == first_disk);
 
     // A pool that nobody serves is for one command at a time.
     let slow = ["-q", "backup", "web01/vdb", "volume:web@a", "--pool", &pool, "--limit", "1M"];
@@ -163,9 +189,9 @@ fn snapshots_of_volumes_are_backed_up() {
     slow.signal(Signal::KILL);
     drop(slow.wait());
 
-    let source = |name: &str| format!("volume:{name}");
     let fails = |name: &str, code, said: &[&str]| {
-        drop(bench.fails(&["backup", "web01/vda", &source(name), "--pool", &pool], code, said));
+        let source = format!("volume:{name}");
+        drop(bench.fails(&["backup", "web01/vda", &source, "--pool", &pool], code, said));
     };
     fails("web", USAGE, &["volume snapshot web@NAME"]);
     fails("web@none", REFUSED, &["no web@none"]);
@@ -183,6 +209,97 @@ fn snapshots_of_volumes_are_backed_up() {
     assert!(whole["scan"]["why"].as_str().unwrap().contains("not made of a volume"), "{whole}");
     bench.verify();
     bench.done(&["pool", "check", &pool, "--data"]);
+}
+
+/// What `volume list` says of a volume's fill, once `is_so` of it.
+fn fill_when(bench: &Bench, pool: &str, volume: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    let start = Instant::now();
+    loop {
+        let list = bench.json(&["volume", "--pool", pool, "list"]);
+        let all = list["volumes"].as_array().unwrap();
+        let fill = &all.iter().find(|v| v["name"] == volume).unwrap()["fill"];
+        if is_so(fill) {
+            return fill.clone();
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "{list}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A volume of a snapshot in a vault is used from the first moment, fills behind that, and survives a kill.
+#[test]
+fn a_snapshot_of_a_vault_becomes_a_volume() {
+    let bench = Bench::new("balanced");
+    let pool = bench.arg("pool");
+    bench.done(&["pool", "create", &pool, "--size", "512MiB"]);
+    let mut disk = random(40 * MIB, 5);
+    disk.resize(64 * MIB + 512, 0);
+    disk[50 * MIB..52 * MIB].fill(8);
+    let snapshot = bench.backup("web01/vda", &bench.file("disk.raw", &disk));
+    let volume = |args: &[&str]| drop(bench.done(&[&["volume", "--pool", &pool], args].concat()));
+
+    // Slowly, so that much of it has not arrived when it is used.
+    let server = Server::start_with(&bench, &pool, &["--fill-rate", "4M"]);
+    volume(&["create", "web", "--from", "web01/vda"]);
+    let mut found = content(&server.uri("web"), &bench.path("out"));
+    assert!(found == disk);
+    qemu_io(&server.uri("web"), "write -q -P 7 35M 1M");
+    qemu_io(&server.uri("web"), "write -q -P 9 38797824 1k");
+    qemu_io(&server.uri("web"), "discard -q 39M 1M");
+    disk[35 * MIB..36 * MIB].fill(7);
+    disk[37 * MIB..37 * MIB + 1024].fill(9);
+    disk[39 * MIB..40 * MIB].fill(0);
+    let fill = fill_when(&bench, &pool, "web", |fill| fill["bytes"].as_u64().unwrap() > 0);
+    assert!(fill["bytes"].as_u64().unwrap() < 35 << 20, "{fill}");
+    assert_eq!(fill["from"], format!("web01/vda@{snapshot}"));
+    let from = format!("web01/vda@{snapshot}");
+    bench.fails(&["delete", "web01/vda", &snapshot, "--yes"], REFUSED, &["volume web of", "pool"]);
+    bench.fails(&["volume", "--pool", &pool, "snapshot", "web@x"], REFUSED, &["still being filled"]);
+    server.child.signal(Signal::KILL);
+    drop(server.child.wait());
+
+    // The vault is not there at first.
+    let (vault, away) = (bench.store.clone(), bench.path("away"));
+    std::fs::rename(&vault, &away).unwrap();
+    let server = Server::start(&bench, &pool);
+    fill_when(&bench, &pool, "web", |fill| fill["error"].is_string());
+    qemu_io(&server.uri("web"), "read -q -P 7 35M 1M");
+    let read = ["-f", "raw", "-c", "read -q 48M 4M", &server.uri("web")].map(str::to_owned);
+    let failed = std::process::Command::new("qemu-io").args(read).output().unwrap();
+    assert!(String::from_utf8_lossy(&failed.stdout).contains("Input/output error"), "{failed:?}");
+    std::fs::rename(&away, &vault).unwrap();
+    fill_when(&bench, &pool, "web", Value::is_null);
+    found = content(&server.uri("web"), &bench.path("out"));
+    assert!(found == disk);
+    // It needs the vault no more.
+    assert_eq!(bench.json(&["snapshots", "web01/vda"])["snapshots"][0]["held"], false);
+    volume(&["snapshot", "web@x"]);
+    server.child.signal(Signal::TERM);
+    let ended = server.child.wait();
+    assert_eq!(ended.code(), Some(0), "{ended}");
+    assert!(ended.stderr.contains("web is not filled"), "{ended}");
+    assert!(ended.stderr.contains("has not arrived"), "{ended}");
+
+    // Nobody serves it, and all of it is waited for; and one that is deleted before.
+    bench.done(&["volume", "--pool", &pool, "create", "whole", "--from", &from, "--size", "80MiB", "--wait"]);
+    volume(&["create", "gone", "--from", &from]);
+    assert_eq!(bench.json(&["snapshots", "web01/vda"])["snapshots"][0]["held"], true);
+    volume(&["delete", "gone"]);
+    assert_eq!(bench.json(&["snapshots", "web01/vda"])["snapshots"][0]["held"], false);
+    let small = ["volume", "--pool", &pool, "create", "small", "--from", &from, "--size", "1MiB"];
+    bench.fails(&small, REFUSED, &["too small"]);
+    assert_eq!(bench.json(&["snapshots", "web01/vda"])["snapshots"][0]["held"], false);
+    let server = Server::start(&bench, &pool);
+    let whole = content(&server.uri("whole"), &bench.path("out"));
+    assert!(
+        whole.len() == 80 * MIB
+            && whole[..36 * MIB] != disk[..36 * MIB]
+            && whole[60 * MIB..] == vec![0; 20 * MIB]
+    );
+    server.stop();
+    bench.done(&["pool", "check", &pool, "--data"]);
+    let stats = bench.json(&["pool", "stats", &pool]);
+    assert_eq!(stats["unshared_bytes"], 0);
 }
 
 #[test]

@@ -120,6 +120,7 @@ const EXAMPLES_OF: [(&str, &[&str]); 33] = [
         "volume",
         &[
             "sapwood volume --pool /srv/pool create web01 --size 20GiB",
+            "sapwood volume --pool /srv/pool create web03 --from web01/vda@latest",
             "sapwood volume --pool /srv/pool snapshot web01@monday",
             "sapwood volume --pool /srv/pool clone web01@monday web02",
             "sapwood volume --pool /srv/pool share web01 background",

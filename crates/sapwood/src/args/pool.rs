@@ -107,6 +107,12 @@ pub struct PoolServe {
     /// What background sharing reads in a second, at most; hashing it takes a part of a core
     #[arg(long, value_name = "RATE", value_parser = parse_rate, default_value = "32MiB")]
     pub share_rate: u64,
+    /// What volumes made with --from read from their vaults in a second, at most; without it as fast as they can
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    pub fill_rate: Option<u64>,
+    /// Memory for decompressed data of the vaults that volumes are filled from
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64M")]
+    pub fill_cache: u64,
     /// Seconds from one scan of background sharing to the next; a block is shared when two have seen no write to it
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..), default_value = "60")]
     pub share_pause: u64,
@@ -115,13 +121,23 @@ pub struct PoolServe {
 /// What is done with volumes.
 #[derive(Subcommand)]
 pub enum VolumeWhat {
-    /// Make an empty volume
+    /// Make an empty volume, or one of a snapshot in a vault
+    ///
+    /// With --from it can be used as soon as the pool is served: what has not arrived is read from the vault, and the rest
+    /// arrives in the background. It goes on where it was when the pool is served again. The snapshot is held until all of it
+    /// has arrived.
     Create {
         /// Its name
         name: String,
-        /// Its size, such as 20GiB; blocks that were not written take no space
-        #[arg(long, value_parser = parse_size)]
-        size: u64,
+        /// Its size, such as 20GiB; blocks that were not written take no space. With --from: that of the snapshot, or more
+        #[arg(long, value_parser = parse_size, required_unless_present = "from")]
+        size: Option<u64>,
+        /// Begin as this snapshot of the vault that --store names; the newest one, if none is named
+        #[arg(long, value_name = "VM/DISK[@SNAP]")]
+        from: Option<String>,
+        /// With --from: wait until all of it has arrived
+        #[arg(long, requires = "from")]
+        wait: bool,
         /// When blocks of equal content are shared with all other volumes of the pool
         #[arg(long, value_enum, default_value = "inline")]
         share: ShareMode,

@@ -1,12 +1,15 @@
 //! `sapwood pool` and `sapwood volume`
 
 mod control;
+mod fill;
+mod filler;
 mod mounted;
 mod open;
 mod request;
 mod serve;
 pub mod snapshot;
 pub mod volume;
+mod wait;
 
 use crate::args::{Args, PoolWhat, ShareMode};
 use crate::terminal::exit_code::DAMAGED;

@@ -2,6 +2,7 @@
 //!
 //! A request and its answer are a line of JSON each. The socket lies in a directory that only its user can enter.
 
+use super::filler::FillErrors;
 use super::open::open;
 use super::request::Request;
 use crate::system::signals::EndSignal;
@@ -113,6 +114,26 @@ fn directory() -> Result<PathBuf> {
     Ok(directory)
 }
 
+/// What a server has.
+pub struct Served {
+    pub pool: Arc<Pool>,
+    /// Set as soon as volumes are served: that of the volume NAME.
+    pub uri: Arc<OnceLock<String>>,
+    /// Why volumes are not being filled.
+    pub fill_errors: FillErrors,
+}
+
+/// Adds to a list why volumes are not being filled.
+fn add_errors(list: &mut Value, errors: &FillErrors) {
+    let errors = errors.lock();
+    for volume in list["volumes"].as_array_mut().into_iter().flatten() {
+        let why = volume["name"].as_str().and_then(|name| errors.get(name)).cloned();
+        if let (Some(why), true) = (why, volume["fill"].is_object()) {
+            volume["fill"]["error"] = json!(why);
+        }
+    }
+}
+
 /// Answers at the control socket until the end.
 pub struct Control {
     path: PathBuf,
@@ -121,8 +142,7 @@ pub struct Control {
 
 impl Control {
     /// Begins to answer for a pool that this process serves: nobody else can, so a socket that is there was left behind.
-    /// `uri` is set as soon as volumes are served: that of the volume NAME.
-    pub fn start(path: &Path, pool: Arc<Pool>, uri: Arc<OnceLock<String>>, end: &EndSignal) -> Result<Self> {
+    pub fn start(path: &Path, served: Served, end: &EndSignal) -> Result<Self> {
         let socket = socket_of(path)?;
         match std::fs::remove_file(&socket) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(e).context(socket.display().to_string()),
@@ -137,7 +157,7 @@ impl Control {
             while !has_ended() {
                 match listener.accept() {
                     // A client that goes away, or sends nothing, is no error of the server.
-                    Ok((stream, _)) => drop(answer(stream, &pool, &uri)),
+                    Ok((stream, _)) => drop(answer(stream, &served)),
                     Err(e) if e.kind() == ErrorKind::WouldBlock => thread::sleep(TICK),
                     Err(_) => thread::sleep(TICK),
                 }
@@ -154,7 +174,7 @@ impl Control {
     }
 }
 
-fn answer(stream: UnixStream, pool: &Arc<Pool>, uri: &OnceLock<String>) -> io::Result<()> {
+fn answer(stream: UnixStream, served: &Served) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -165,10 +185,12 @@ fn answer(stream: UnixStream, pool: &Arc<Pool>, uri: &OnceLock<String>) -> io::R
         Ok(Request::Check { .. }) => {
             json!({ "error": "the pool is being served: stop its server to check it", "code": 4 })
         }
-        Ok(request) => match request.perform(pool) {
+        Ok(request) => match request.perform(&served.pool) {
             Ok(mut done) => {
-                if let Request::Changes { .. } = request {
-                    done["uri"] = json!(uri.get());
+                match request {
+                    Request::Changes { .. } => done["uri"] = json!(served.uri.get()),
+                    Request::List => add_errors(&mut done, &served.fill_errors),
+                    _ => {}
                 }
                 json!({ "done": done })
             }

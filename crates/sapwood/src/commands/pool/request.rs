@@ -1,5 +1,6 @@
 //! What can be asked of a pool: of one that this process opens, or of a server.
 
+use super::fill::FillSource;
 use crate::args::ShareMode;
 use anyhow::Result;
 use pool::{Pool, PoolError};
@@ -21,6 +22,17 @@ pub enum Request {
         size: u64,
         /// When its blocks are shared.
         share: ShareMode,
+    },
+    /// Make a volume that is filled from elsewhere.
+    CreateFilled {
+        /// Its name.
+        name: String,
+        /// Its size in bytes.
+        size: u64,
+        /// When its blocks are shared.
+        share: ShareMode,
+        /// What it is filled from, as the pool remembers it.
+        source: String,
     },
     /// List volumes and snapshots.
     List,
@@ -79,9 +91,14 @@ impl Request {
         match self {
             Request::Create { name, size, share } => {
                 pool.create_volume(name, *size, (*share).into())?;
-                Ok(json!({ "name": name, "size": size }))
+                Ok(json!({ "name": name, "size": size, "from": null }))
             }
-            Request::List => Ok(list(pool)),
+            Request::CreateFilled { name, size, share, source } => {
+                pool.create_filled(name, *size, (*share).into(), source)?;
+                let from = FillSource::parse(source).map(|source| source.snapshot());
+                Ok(json!({ "name": name, "size": size, "from": from }))
+            }
+            Request::List => list(pool),
             Request::Resize { name, size } => {
                 pool.resize(name, *size)?;
                 Ok(json!({ "name": name, "size": size }))
@@ -113,7 +130,16 @@ impl Request {
     }
 }
 
-fn list(pool: &Pool) -> Value {
+fn list(pool: &Pool) -> Result<Value, PoolError> {
+    let fills = pool.fills()?;
+    let fill = |name: &str| {
+        let fill = fills.iter().find(|fill| fill.volume == name)?;
+        let (from, store) = match FillSource::parse(&fill.source) {
+            Some(source) => (source.snapshot(), Some(source.store)),
+            None => (fill.source.clone(), None),
+        };
+        Some(json!({ "from": from, "store": store, "bytes": fill.filled, "error": null }))
+    };
     let volumes: Vec<_> = pool
         .volumes()
         .into_iter()
@@ -124,10 +150,11 @@ fn list(pool: &Pool) -> Value {
                 "kind": if v.is_snapshot { "snapshot" } else { "volume" },
                 "share": ShareMode::from(v.sharing),
                 "time": v.created,
+                "fill": fill(&v.name),
             })
         })
         .collect();
-    json!({ "volumes": volumes })
+    Ok(json!({ "volumes": volumes }))
 }
 
 /// `changes` is null where they cannot be told.

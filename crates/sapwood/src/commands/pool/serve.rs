@@ -1,6 +1,7 @@
 //! `sapwood pool serve`
 
-use super::control::Control;
+use super::control::{Control, Served};
+use super::filler::{FillThread, Filler};
 use super::mounted::Mounted;
 use super::open::open;
 use super::snapshot::FINGERPRINTS;
@@ -52,7 +53,12 @@ pub fn run(args: &Args, a: &PoolServe) -> Result<ExitCode> {
     let options = Options { cache_bytes: a.cache as usize, scanning: Some(scanning), ..Options::default() };
     let pool = open(&a.path, options)?;
     let served_at = Arc::new(OnceLock::new());
-    let control = Control::start(&a.path, Arc::clone(&pool), Arc::clone(&served_at), &end)?;
+    let lock_wait = Duration::from_secs(args.lock_wait);
+    let filler = Filler::new(Arc::clone(&pool), &a.path, a.fill_cache, lock_wait, a.fill_rate);
+    let served =
+        Served { pool: Arc::clone(&pool), uri: Arc::clone(&served_at), fill_errors: filler.errors() };
+    let control = Control::start(&a.path, served, &end)?;
+    let filling = FillThread::start(filler)?;
     let server = address.map(|address| serve(&address, &pool)).transpose()?;
     let mounted = place.map(|place| Mounted::start(&place, &pool, a.allow_other, &end)).transpose()?;
     let uri = server.as_ref().map(|(_, uri)| uri);
@@ -77,6 +83,7 @@ pub fn run(args: &Args, a: &PoolServe) -> Result<ExitCode> {
     if let Some((server, _)) = server {
         server.stop();
     }
+    filling.stop();
     let unmounted = mounted.map_or(Ok(()), Mounted::stop);
     control.stop();
     pool.close()?;

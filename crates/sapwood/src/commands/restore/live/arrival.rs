@@ -1,6 +1,6 @@
 //! Copying a snapshot to its disk while the disk is in use.
 
-use crate::devices::SnapshotDevice;
+use crate::devices::{is_damage, SnapshotDevice};
 use crate::terminal::streams::errln;
 use anyhow::{bail, Context, Result};
 use export::{Block, BlockDevice};
@@ -9,7 +9,6 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use vault::VaultError;
 
 /// Bytes that are copied at a time.
 const STEP_BYTES: u64 = 1 << 20;
@@ -18,12 +17,6 @@ const FLUSH_BYTES: u64 = 256 << 20;
 const BLOCK_BYTES: u64 = ArrivingDisk::BLOCK_BYTES;
 /// How long to wait between two tries when the file system is full.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
-
-/// The damage of a vault that caused an error, if that is the cause.
-fn is_damage(e: &io::Error) -> bool {
-    let inner = e.get_ref().and_then(|inner| inner.downcast_ref::<VaultError>());
-    inner.is_some_and(VaultError::is_damage)
-}
 
 /// Copies a snapshot to its disk while the disk is in use.
 pub struct Arrival<'a> {
