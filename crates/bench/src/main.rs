@@ -28,6 +28,7 @@ use experiments::fleet::FleetOptions;
 use experiments::index::IndexOptions;
 use experiments::lin::{mzip, LinOptions};
 use experiments::peers::{Measured, PeersOptions};
+use experiments::pools::paulo::PauloOptions;
 use experiments::pools::{self, PoolsOptions};
 use experiments::requests::RequestsOptions;
 use experiments::revdedup::{self, RevdedupOptions};
@@ -74,6 +75,16 @@ enum Command {
     LivedfsA4(PoolsOptions),
     /// Memory of the fingerprint filter, and the time to fill it (LiveDFS 2011, section 2.2)
     LivedfsMem(PoolsOptions),
+    /// Writes of machines with background sharing and without, beside an oracle (Paulo 2009, tables 6.5 and 6.6)
+    #[command(name = "paulo-6.5")]
+    Paulo65(PauloOptions),
+    /// Reads of blocks that were shared in the background, against blocks that were not (Paulo 2009, table 6.7)
+    #[command(name = "paulo-6.7")]
+    Paulo67(PauloOptions),
+    /// Volumes of one pool written by 1 to 16 threads
+    PoolScale(PoolsOptions),
+    /// A volume over NBD against qcow2 and raw files served by qemu-storage-daemon
+    PeersLive(PoolsOptions),
     /// A volume of a pool over NBD against a raw file served by qemu-storage-daemon
     PoolNbd(PoolsOptions),
     /// Backup and restore of a sparse 1 TiB disk against a dense one of the same data
@@ -174,6 +185,10 @@ fn start(Arguments { command, options }: Arguments) -> anyhow::Result<()> {
         Command::LivedfsA(o) => pools::sequential::run(&Context::start("livedfs-a", options)?, &o),
         Command::LivedfsA4(o) => pools::recovery::run(&Context::start("livedfs-a4", options)?, &o),
         Command::LivedfsMem(o) => pools::filter::run(&Context::start("livedfs-mem", options)?, &o),
+        Command::Paulo65(o) => pools::paulo::write(&Context::start("paulo-6.5", options)?, &o),
+        Command::Paulo67(o) => pools::paulo::read(&Context::start("paulo-6.7", options)?, &o),
+        Command::PoolScale(o) => pools::scale::run(&Context::start("pool-scale", options)?, &o),
+        Command::PeersLive(o) => pools::nbd::peers(&Context::start("peers-live", options)?, &o),
         Command::PoolNbd(o) => pools::nbd::run(&Context::start("pool-nbd", options)?, &o),
         Command::SparseHuge => experiments::sparse_huge::run(&Context::start("sparse-huge", options)?),
         Command::RevdedupT1(o) => revdedup::t1::run(&Context::start("revdedup-t1", options)?, &o),

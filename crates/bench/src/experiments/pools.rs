@@ -1,12 +1,16 @@
 //! Pools: live disks that share blocks, beside plain files and raw exports.
 
 mod blocks;
+mod cpu;
 mod device;
 pub mod filter;
 pub mod nbd;
 mod nbd_client;
+pub mod paulo;
 pub mod recovery;
+pub mod scale;
 pub mod sequential;
+mod tpcc;
 
 /// Options of the experiments with pools.
 #[derive(clap::Args, Clone, Debug)]

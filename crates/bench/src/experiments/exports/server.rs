@@ -50,13 +50,13 @@ impl Server {
         Self::start(command, socket)
     }
 
-    /// qemu-storage-daemon with a raw file that can be written, through the page cache; the export is called `disk`.
-    pub fn storage_daemon(image: &Path, socket: &Path) -> Result<Server> {
+    /// qemu-storage-daemon with a file that can be written, through the page cache; the export is called `disk`.
+    pub fn storage_daemon(image: &Path, format: &str, socket: &Path) -> Result<Server> {
         let mut command = Command::new("qemu-storage-daemon");
         command.arg("--blockdev").arg(format!("driver=file,node-name=file,filename={}", image.display()));
-        command.args(["--blockdev", "driver=raw,node-name=raw,file=file"]);
+        command.arg("--blockdev").arg(format!("driver={format},node-name=disk,file=file"));
         command.arg("--nbd-server").arg(format!("addr.type=unix,addr.path={}", socket.display()));
-        command.args(["--export", "type=nbd,id=disk,node-name=raw,name=disk,writable=on"]);
+        command.args(["--export", "type=nbd,id=export,node-name=disk,name=disk,writable=on"]);
         Self::start(command, socket)
     }
 

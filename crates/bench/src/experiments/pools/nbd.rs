@@ -1,4 +1,5 @@
-//! `pool-nbd`: a volume over NBD beside a raw file of the same content, exported by qemu-storage-daemon.
+//! `pool-nbd`: a volume over NBD beside a raw file of the same content, exported by qemu-storage-daemon. `peers-live` has a
+//! qcow2 file there as well.
 //!
 //! Both are full before, and in the page cache. Random requests go on for some seconds, sequential ones pass over the disk
 //! once; a flush ends each and is in its time. Unique data is new to the pool; duplicates are blocks that a second volume
@@ -27,7 +28,8 @@ use crate::run::{self, check_interrupted};
 const DEPTHS: [usize; 2] = [1, 32];
 const SEQUENTIAL_BYTES: usize = 1 << 20;
 const SAPWOOD: &str = "sapwood pool serve";
-const QEMU: &str = "qemu-storage-daemon";
+const QEMU: &str = "qemu-storage-daemon, raw";
+const QCOW2: &str = "qemu-storage-daemon, qcow2";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum Work {
@@ -62,8 +64,17 @@ impl Measured {
     }
 }
 
-/// Runs the experiment.
+/// Runs `pool-nbd`.
 pub fn run(context: &Context, options: &PoolsOptions) -> Result<()> {
+    run_with(context, options, &[SAPWOOD, QEMU])
+}
+
+/// Runs `peers-live`.
+pub fn peers(context: &Context, options: &PoolsOptions) -> Result<()> {
+    run_with(context, options, &[SAPWOOD, QEMU, QCOW2])
+}
+
+fn run_with(context: &Context, options: &PoolsOptions, servers: &[&'static str]) -> Result<()> {
     let bytes = options.bytes(context, 1024, 16);
     if !run::is_installed("qemu-storage-daemon") {
         anyhow::bail!(
@@ -78,18 +89,19 @@ pub fn run(context: &Context, options: &PoolsOptions) -> Result<()> {
         eprintln!("run {}", run + 1);
         let home = files::fresh_dir(&context.space().join("nbd"))?;
         let blocks = Blocks::new(context.options.seed);
-        fill(&home, bytes, &blocks)?;
-        let mut order = [SAPWOOD, QEMU];
-        order.rotate_left(run % 2);
+        fill(&home, bytes, &blocks, servers.contains(&QCOW2))?;
+        let mut order = servers.to_vec();
+        order.rotate_left(run % servers.len());
         for request_bytes in [BLOCK_BYTES, SEQUENTIAL_BYTES] {
             for (work, ..) in WORKS {
                 for depth in DEPTHS {
-                    for server in order {
+                    for &server in &order {
                         check_interrupted()?;
                         let socket = home.join("socket");
                         let running = match server {
                             SAPWOOD => Server::pool(&context.sapwood()?, &home.join("pool"), &socket)?,
-                            _ => Server::storage_daemon(&home.join("raw"), &socket)?,
+                            QCOW2 => Server::storage_daemon(&home.join("qcow2"), "qcow2", &socket)?,
+                            _ => Server::storage_daemon(&home.join("raw"), "raw", &socket)?,
                         };
                         let step = Step { run, server, work, request_bytes, depth };
                         measured.push(step.measure(&running, &blocks, &mut fresh, seconds)?);
@@ -101,11 +113,12 @@ pub fn run(context: &Context, options: &PoolsOptions) -> Result<()> {
         }
         fs::remove_dir_all(&home)?;
     }
-    report(context, bytes, &measured)
+    report(context, bytes, servers, &measured)
 }
 
-fn report(context: &Context, bytes: u64, measured: &[Measured]) -> Result<()> {
-    let mut table = Table::new(["", "sapwood", "qemu-storage-daemon", "", "ratio"]);
+fn report(context: &Context, bytes: u64, servers: &[&'static str], measured: &[Measured]) -> Result<()> {
+    let headings: Vec<&str> = [""].iter().chain(servers).chain(&["", "times raw"]).copied().collect();
+    let mut table = Table::new(headings);
     let mut bars = Vec::new();
     for request_bytes in [BLOCK_BYTES, SEQUENTIAL_BYTES] {
         for (work, name, limit) in WORKS {
@@ -125,8 +138,15 @@ fn report(context: &Context, bytes: u64, measured: &[Measured]) -> Result<()> {
                 };
                 let what = format!("{what} {name}, {depth} at once");
                 let shown = |server| figure(median(rates(server)).map(|rate| rate * scale), 0);
-                table.row([what.clone(), shown(SAPWOOD), shown(QEMU), unit.into(), figure(ratio, 2)]);
-                bars.push(Bar::at_least(format!("{what}, times qemu-storage-daemon"), ratio, limit));
+                let rates_shown = servers.iter().map(|server| shown(*server));
+                let row =
+                    [what.clone()].into_iter().chain(rates_shown).chain([unit.into(), figure(ratio, 2)]);
+                table.row(row.collect::<Vec<String>>());
+                bars.push(Bar::at_least(format!("{what}, times {QEMU}"), ratio, limit));
+                if servers.contains(&QCOW2) {
+                    let ratio = median(rates(SAPWOOD).zip(rates(QCOW2)).map(|(a, b)| a / b));
+                    bars.push(Bar::shown(format!("{what}, times {QCOW2}"), ratio));
+                }
             }
         }
     }
@@ -142,8 +162,8 @@ fn report(context: &Context, bytes: u64, measured: &[Measured]) -> Result<()> {
     Ok(())
 }
 
-/// Makes a pool with two full volumes, `disk` and `other`, and a raw file equal to `disk`.
-fn fill(home: &Path, bytes: u64, blocks: &Blocks) -> Result<()> {
+/// Makes a pool with two full volumes, `disk` and `other`, and a raw file equal to `disk`, and one in qcow2 if it is wanted.
+fn fill(home: &Path, bytes: u64, blocks: &Blocks, has_qcow2: bool) -> Result<()> {
     let path = home.join("pool");
     MeteredDevice::create_pool(&path, 8 * bytes + (1 << 30))?;
     let pool = Pool::open(Box::new(FileDevice::open(&path)?), Options::default())?;
@@ -162,6 +182,12 @@ fn fill(home: &Path, bytes: u64, blocks: &Blocks) -> Result<()> {
     }
     pool.close()?;
     raw.sync_all()?;
+    if has_qcow2 {
+        let mut convert = std::process::Command::new("qemu-img");
+        convert.args(["convert", "-f", "raw", "-O", "qcow2"]).arg(home.join("raw")).arg(home.join("qcow2"));
+        let done = convert.status().context("cannot start qemu-img")?;
+        anyhow::ensure!(done.success(), "qemu-img: {done}");
+    }
     Ok(())
 }
 

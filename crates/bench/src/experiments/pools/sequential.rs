@@ -15,6 +15,7 @@ use pool::{Options, Pool, Sharing, Stages};
 use serde::Serialize;
 
 use super::blocks::Blocks;
+use super::cpu::cpu_seconds;
 use super::device::{Asked, Meter, MeteredDevice};
 use super::PoolsOptions;
 use crate::context::Context;
@@ -298,14 +299,4 @@ fn named(now: Stages, before: Stages) -> Vec<(&'static str, f64)> {
     ]
     .map(|(name, time)| (name, time.as_secs_f64()))
     .to_vec()
-}
-
-/// Processor time of this process so far: user and system.
-fn cpu_seconds() -> Result<(f64, f64)> {
-    // Linux tells clock ticks of 10 ms to programs.
-    const TICKS_PER_SECOND: f64 = 100.0;
-    let stat = fs::read_to_string("/proc/self/stat")?;
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks = |n: usize| -> Result<f64> { Ok(fields.get(n).context("/proc/self/stat is short")?.parse()?) };
-    Ok((ticks(11)? / TICKS_PER_SECOND, ticks(12)? / TICKS_PER_SECOND))
 }

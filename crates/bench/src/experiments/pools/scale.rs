@@ -1,0 +1,171 @@
+//! `pool-scale`: volumes of one pool that are written by a thread each. As many as there are cores are compared with one, and
+//! sixteen with as many as there are cores.
+//!
+//! A profile tells where threads wait: voluntary switches are waits for a lock or the device, the rest of the time that a
+//! thread is not on a core it waits for one.
+
+use std::fs;
+use std::sync::Barrier;
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use pool::{FileDevice, Options, Pool, Sharing};
+use serde::Serialize;
+
+use super::blocks::Blocks;
+use super::cpu::thread_cpu_seconds;
+use super::device::MeteredDevice;
+use super::PoolsOptions;
+use crate::context::Context;
+use crate::files::{self, BLOCK_BYTES};
+use crate::results::report::{bars_table, figure, median, Bar, Table};
+use crate::run::check_interrupted;
+
+const MANY: usize = 16;
+/// Blocks of a request.
+const REQUEST_BLOCKS: u64 = 16;
+
+/// So many writers, in one run.
+#[derive(Debug, Serialize)]
+struct Measured {
+    run: usize,
+    writers: usize,
+    bytes: u64,
+    seconds: f64,
+    /// Of all writers.
+    cpu_seconds: f64,
+    /// How often writers waited for a lock or the device.
+    waits: u64,
+    /// How often they were sent off their core.
+    preempted: u64,
+}
+
+/// Runs the experiment.
+pub fn run(context: &Context, options: &PoolsOptions) -> Result<()> {
+    let bytes = options.bytes(context, 1024, 16);
+    context.require_free(2 * bytes + (1 << 30))?;
+    let cores = thread::available_parallelism().map_or(1, |n| n.get());
+    let mut counts = vec![1, cores, MANY];
+    counts.dedup();
+    let blocks = Blocks::new(context.options.seed);
+    let mut measured = Vec::new();
+    for run in 0..context.runs() {
+        eprintln!("run {}", run + 1);
+        let mut order = counts.clone();
+        let first = run % order.len();
+        order.rotate_left(first);
+        for writers in order {
+            check_interrupted()?;
+            measured.push(measure(context, run, writers, bytes, &blocks)?);
+        }
+    }
+    report(context, bytes, cores, &counts, &measured)
+}
+
+fn report(
+    context: &Context,
+    bytes: u64,
+    cores: usize,
+    counts: &[usize],
+    measured: &[Measured],
+) -> Result<()> {
+    let of = |writers: usize| measured.iter().filter(move |m| m.writers == writers);
+    let rate = |m: &Measured| m.bytes as f64 / 1e6 / m.seconds;
+    let ratio =
+        |many: usize, few: usize| median(of(many).zip(of(few)).map(|(many, few)| rate(many) / rate(few)));
+    let mut table =
+        Table::new(["writers", "MB/s", "CPU s", "of the cores' time", "waits a request", "sent off"]);
+    for writers in counts {
+        let value = |value: &dyn Fn(&Measured) -> f64| median(of(*writers).map(value));
+        let part = |m: &Measured| m.cpu_seconds / (m.seconds * cores.min(m.writers) as f64);
+        let requests = (bytes / BLOCK_BYTES as u64 / REQUEST_BLOCKS) as f64;
+        table.row([
+            writers.to_string(),
+            figure(value(&rate), 0),
+            figure(value(&|m| m.cpu_seconds), 2),
+            figure(value(&part), 2),
+            figure(value(&|m| m.waits as f64 / requests), 3),
+            figure(value(&|m| m.preempted as f64), 0),
+        ]);
+    }
+    let of_cores = cores as f64;
+    let bars = [
+        Bar::at_least(format!("{cores} writers, times one"), ratio(cores, 1), 0.8 * of_cores),
+        Bar::at_least(format!("{MANY} writers, times {cores}"), ratio(MANY, cores), 0.95),
+    ];
+    let text = format!(
+        "{} MiB in all, medians of {} runs.\n\n{table}\n{}",
+        bytes >> 20,
+        context.runs(),
+        bars_table(&bars)
+    );
+    #[derive(Serialize)]
+    struct Results<'a> {
+        bars: &'a [Bar],
+        measured: &'a [Measured],
+    }
+    context.save(context.runs(), bytes, Results { bars: &bars, measured }, &text)?;
+    context.print(&text);
+    Ok(())
+}
+
+fn measure(context: &Context, run: usize, writers: usize, bytes: u64, blocks: &Blocks) -> Result<Measured> {
+    let home = files::fresh_dir(&context.space().join("scale"))?;
+    let path = home.join("pool");
+    MeteredDevice::create_pool(&path, bytes + bytes / 8 + (512 << 20))?;
+    let pool = Pool::open(Box::new(FileDevice::open(&path)?), Options::default())?;
+    let own = bytes / writers as u64 / BLOCK_BYTES as u64 / REQUEST_BLOCKS * REQUEST_BLOCKS;
+    for n in 0..writers {
+        pool.create_volume(&format!("v{n}"), own.max(1) * BLOCK_BYTES as u64, Sharing::Inline)?;
+    }
+    context.make_cold(&home)?;
+    let barrier = Barrier::new(writers + 1);
+    let (seconds, threads) = thread::scope(|scope| -> Result<_> {
+        let mut threads = Vec::new();
+        for n in 0..writers {
+            let (pool, barrier) = (&pool, &barrier);
+            threads.push(scope.spawn(move || -> Result<(f64, u64, u64)> {
+                let volume = pool.volume(&format!("v{n}"))?;
+                let mut buffer = vec![0; REQUEST_BLOCKS as usize * BLOCK_BYTES];
+                barrier.wait();
+                let before = (thread_cpu_seconds()?, switches()?);
+                for first in (0..own).step_by(REQUEST_BLOCKS as usize) {
+                    blocks.fill(n as u64 * own + first, &mut buffer);
+                    volume.write_at(first * BLOCK_BYTES as u64, &buffer)?;
+                }
+                let after = switches()?;
+                Ok((thread_cpu_seconds()? - before.0, after.0 - before.1 .0, after.1 - before.1 .1))
+            }));
+        }
+        barrier.wait();
+        let start = Instant::now();
+        let mut all = Vec::new();
+        for thread in threads {
+            all.push(thread.join().map_err(|_| anyhow::anyhow!("a writer ended unexpectedly"))??);
+        }
+        pool.flush()?;
+        Ok((start.elapsed().as_secs_f64(), all))
+    })?;
+    pool.close()?;
+    fs::remove_dir_all(&home)?;
+    Ok(Measured {
+        run,
+        writers,
+        bytes: own * writers as u64 * BLOCK_BYTES as u64,
+        seconds,
+        cpu_seconds: threads.iter().map(|t| t.0).sum(),
+        waits: threads.iter().map(|t| t.1).sum(),
+        preempted: threads.iter().map(|t| t.2).sum(),
+    })
+}
+
+/// How often this thread has waited, and was sent off its core.
+fn switches() -> Result<(u64, u64)> {
+    let status = fs::read_to_string("/proc/thread-self/status")?;
+    let number = |name: &str| -> Result<u64> {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        Ok(line.with_context(|| format!("no {name}"))?.trim().parse()?)
+    };
+    Ok((number("voluntary_ctxt_switches:")?, number("nonvoluntary_ctxt_switches:")?))
+}
