@@ -253,7 +253,7 @@ fn a_snapshot_of_a_vault_becomes_a_volume() {
     assert!(fill["bytes"].as_u64().unwrap() < 35 << 20, "{fill}");
     assert_eq!(fill["from"], format!("web01/vda@{snapshot}"));
     let from = format!("web01/vda@{snapshot}");
-    bench.fails(&["delete", "web01/vda", &snapshot, "--yes"], REFUSED, &["volume web of", "pool"]);
+    bench.fails(&["delete", &from, "--yes"], REFUSED, &["volume web of", "pool"]);
     bench.fails(&["volume", "--pool", &pool, "snapshot", "web@x"], REFUSED, &["still being filled"]);
     server.child.signal(Signal::KILL);
     drop(server.child.wait());

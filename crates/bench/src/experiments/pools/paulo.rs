@@ -11,7 +11,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, Context as _, Result};
+use anyhow::{bail, Result};
 use pool::{FileDevice, Options, Pool, Scanning, Sharing, Volume};
 use serde::Serialize;
 
