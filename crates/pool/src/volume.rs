@@ -1,5 +1,6 @@
 //! Volumes: disks that virtual machines read and write.
 
+mod absent;
 mod arrive;
 mod block_device;
 mod differences;

@@ -2,6 +2,7 @@
 
 mod control;
 mod fill;
+mod fill_source;
 mod filler;
 mod mounted;
 mod open;

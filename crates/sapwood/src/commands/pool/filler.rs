@@ -1,6 +1,7 @@
 //! Fills the volumes of a pool that is open.
 
-use super::fill::{purpose, FillSource};
+use super::fill::purpose;
+use super::fill_source::FillSource;
 use crate::devices::{FillDevice, SnapshotDevice};
 use crate::terminal::streams::errln;
 use anyhow::{Context, Result};

@@ -1,6 +1,6 @@
 //! What can be asked of a pool: of one that this process opens, or of a server.
 
-use super::fill::FillSource;
+use super::fill_source::FillSource;
 use crate::args::ShareMode;
 use anyhow::Result;
 use pool::{Pool, PoolError};

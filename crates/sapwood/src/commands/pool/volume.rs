@@ -1,7 +1,8 @@
 //! `sapwood volume`
 
 use super::control::ask;
-use super::fill::{self, FillSource};
+use super::fill;
+use super::fill_source::FillSource;
 use super::filler::end_hold_of_deleted;
 use super::request::Request;
 use super::wait;
