@@ -49,6 +49,8 @@ pub struct Change {
     pub accessed: Option<SystemTime>,
     /// When its content changed last.
     pub modified: Option<SystemTime>,
+    /// When anything of it changed last; else it is now.
+    pub changed: Option<SystemTime>,
 }
 
 /// A node to make.
@@ -157,6 +159,8 @@ pub trait Files: Send + Sync {
     fn read(&self, id: NodeId, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
     /// Writes all of `data` at `offset`.
     fn write(&self, id: NodeId, offset: u64, data: &[u8]) -> io::Result<()>;
+    /// The same for what was changed earlier: [`Files::change`] tells when.
+    fn write_back(&self, id: NodeId, offset: u64, data: &[u8]) -> io::Result<()>;
     /// Gives or takes the space of a range.
     fn allocate(&self, id: NodeId, range: Range<u64>, how: Allocate) -> io::Result<()>;
     /// Where from `offset` on the first data is, or the first hole.

@@ -319,6 +319,123 @@ fn a_full_catalog_is_no_space() {
     assert_whole(&pool);
 }
 
+/// Many threads make one file longer, as the kernel does that writes its cache out in any order.
+#[test]
+fn many_make_one_file_longer_at_once() {
+    const PIECE: usize = 5 * BLOCK + 17;
+    const PIECES: usize = 240;
+    let (_fs, pool, files) = fresh(10);
+    let made = files.make(NodeId::ROOT, name("a"), &new(FILE)).unwrap();
+    let byte = |n: usize| (n % 250 + 1) as u8;
+    for round in 0..3 {
+        let next = std::sync::atomic::AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| loop {
+                    let n = next.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                    if n >= PIECES {
+                        break;
+                    }
+                    // Pairs the wrong way round, and each fourth a little later.
+                    let n = n ^ 1;
+                    if n % 4 == 0 {
+                        std::thread::yield_now();
+                    }
+                    files.write_back(made.id, (n * PIECE) as u64, &[byte(n); PIECE]).unwrap();
+                });
+            }
+            scope.spawn(|| {
+                // Meanwhile each byte is what is written there, or nothing yet.
+                while next.load(std::sync::atomic::Ordering::SeqCst) < PIECES {
+                    for (at, found) in read_all(&files, made.id).into_iter().enumerate() {
+                        assert!(found == 0 || found == byte(at / PIECE), "byte {at} is {found}");
+                    }
+                }
+            });
+        });
+        let all = read_all(&files, made.id);
+        assert_eq!(all.len(), PIECES * PIECE);
+        assert!(all.chunks(PIECE).enumerate().all(|(n, piece)| piece.iter().all(|b| *b == byte(n))));
+        // Whole, a part, or from where it is longer than it was written.
+        let size = [0, 3 * PIECE as u64, 5][round];
+        files.change(made.id, &Change { size: Some(size), ..Change::default() }).unwrap();
+        let longer = Change { size: Some(size + 100_000), ..Change::default() };
+        files.change(made.id, &longer).unwrap();
+        assert!(read_all(&files, made.id)[size as usize..].iter().all(|b| *b == 0));
+        files.change(made.id, &Change { size: Some(0), ..Change::default() }).unwrap();
+    }
+    assert_whole(&pool);
+}
+
+/// What was written of a write that failed for want of space does not come back when the file becomes longer.
+#[test]
+fn a_failed_write_behind_the_end_leaves_nothing() {
+    let (_fs, pool, files) = fresh(11);
+    let mut dice = dice(seed());
+    let made = files.make(NodeId::ROOT, name("a"), &new(FILE)).unwrap();
+    files.write(made.id, 0, b"begin").unwrap();
+    let filler = files.make(NodeId::ROOT, name("filler"), &new(FILE)).unwrap();
+    let mut block = [0; BLOCK];
+    let mut at = 0;
+    let mut fill = |dice: &mut StdRng| {
+        content(dice, u64::MAX - 1, &mut block);
+        at += BLOCK as u64;
+        files.write(filler.id, at, &block)
+    };
+    while fill(&mut dice).is_ok() {}
+    // Some blocks are free again, but by far not all that the write needs.
+    let punched = 10 * BLOCK as u64..40 * BLOCK as u64;
+    files.allocate(filler.id, punched, Allocate::Punch).unwrap();
+    files.sync().unwrap();
+    let mut data = vec![0; 900 * BLOCK];
+    data.chunks_mut(BLOCK).for_each(|block| content(&mut dice, u64::MAX - 1, block));
+    for _ in 0..3 {
+        let start = dice.random_range(5..BLOCK as u64);
+        assert_eq!(errno(files.write(made.id, start, &data)), Errno::NOSPC.raw_os_error());
+        let size = Change { size: Some(2_000 * BLOCK as u64), ..Change::default() };
+        let longer = files.change(made.id, &size).unwrap();
+        assert_eq!(longer.size, 2_000 * BLOCK as u64);
+        let all = read_all(&files, made.id);
+        assert!(all[..5] == *b"begin" && all[5..].iter().all(|b| *b == 0));
+        files.change(made.id, &Change { size: Some(5), ..Change::default() }).unwrap();
+    }
+    files.unlink(NodeId::ROOT, name("filler")).unwrap();
+    files.forget(filler.id, 1);
+    files.sync().unwrap();
+    assert_whole(&pool);
+}
+
+/// A file that is made empty loses its content when that is durable, not before.
+#[test]
+fn an_emptied_file_is_whole_or_empty_after_a_crash() {
+    for is_synced in [false, true] {
+        let (fs, pool, files) = fresh(12);
+        let free = pool.stats().free_bytes;
+        let made = files.make(NodeId::ROOT, name("a"), &new(FILE)).unwrap();
+        let data: Vec<u8> = (0..300 * BLOCK).map(|n| (n / 7 % 251) as u8 ^ (n / BLOCK) as u8).collect();
+        files.write(made.id, 0, &data).unwrap();
+        files.sync().unwrap();
+        files.change(made.id, &Change { size: Some(0), ..Change::default() }).unwrap();
+        files.write(made.id, 0, b"new").unwrap();
+        if is_synced {
+            files.sync().unwrap();
+        }
+        // Content becomes durable by itself now and then.
+        pool.flush().unwrap();
+        drop((files, pool));
+        let (pool, files) = system(&fs.crash());
+        let found = files.lookup(NodeId::ROOT, name("a")).unwrap();
+        let expected = if is_synced { b"new".to_vec() } else { data };
+        assert!(read_all(&files, found.id) == expected, "synced: {is_synced}");
+        files.unlink(NodeId::ROOT, name("a")).unwrap();
+        files.forget(found.id, 1);
+        files.sync().unwrap();
+        pool.settle();
+        assert!(pool.stats().free_bytes + 20 * BLOCK as u64 >= free);
+        assert_whole(&pool);
+    }
+}
+
 /// A file of the model: its length, and of each block all that it has held since it was last durable.
 #[derive(Clone, Default)]
 struct Model {
@@ -439,9 +556,11 @@ fn step(files: &dyn Files, sub: NodeId, oracle: &mut Oracle, dice: &mut StdRng) 
             }
         }
         (8..=9, Some(id)) => {
-            let size = base + dice.random_range(0..FILE_BLOCKS * BLOCK);
+            let size =
+                if dice.random_bool(0.2) { 0 } else { base + dice.random_range(0..FILE_BLOCKS * BLOCK) };
             let file = oracle.files.get_mut(&id).unwrap();
-            let shrinks = size < file.size && !file.blocks.is_empty();
+            // Made empty, a file gets other content; else its content goes.
+            let shrinks = size > 0 && size < file.size && !file.blocks.is_empty();
             file.resize(size);
             if shrinks {
                 // Durable at once, with everything before.

@@ -12,20 +12,24 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
-    ReplyXattr, Request, TimeOrNow, WriteFlags,
+    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, Notifier, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use parking_lot::Mutex;
 use rustix::fs::FileType as Type;
 
 use super::requests::{errno_of, BACKGROUND_MAX, BLOCK_BYTES, NAME_BYTES_MAX, TRANSFER_BYTES_MAX};
 use super::served::Served;
+use super::writers::{Sought, Writers};
 use crate::files::{Allocate, Change, Files, Name, New, Rename, SetAttribute, Stat};
 use crate::tree::NodeId;
 
 /// How long the kernel need not ask again: nobody but the kernel changes anything.
 const VALID: Duration = Duration::from_secs(3600);
+
+/// The user that writing takes no rights from files of.
+const ROOT: u32 = 0;
 
 type Listing = (Vec<Name>, NodeId);
 
@@ -36,6 +40,7 @@ pub(super) struct FileService {
     on_start: Box<dyn Fn() + Send + Sync>,
     listings: Mutex<HashMap<u64, Arc<Listing>>>,
     last_listing: AtomicU64,
+    writers: Writers,
 }
 
 /// What answers the kernel.
@@ -49,7 +54,14 @@ impl FileService {
         on_start: Box<dyn Fn() + Send + Sync>,
     ) -> Self {
         let (listings, last_listing) = (Mutex::default(), AtomicU64::new(0));
-        FileService { files, on_error, on_start, listings, last_listing }
+        FileService { files, on_error, on_start, listings, last_listing, writers: Writers::default() }
+    }
+
+    fn reply_offset(&self, id: INodeNo, found: io::Result<u64>, reply: ReplyLseek) {
+        match found {
+            Ok(found) => reply.offset(found as i64),
+            Err(e) => reply.error(self.errno(id, &e)),
+        }
     }
 
     /// The number of an error, after telling of it if it is a fault.
@@ -80,6 +92,14 @@ impl Served for FileService {
 
     fn close_all(&self) {
         self.listings.lock().clear();
+    }
+
+    fn write_out(&self) {
+        self.writers.write_out_all();
+    }
+
+    fn begin(&self, notifier: Notifier) {
+        self.writers.begin(notifier);
     }
 }
 
@@ -163,6 +183,21 @@ impl FileRequests {
         }
     }
 
+    /// The permissions of a file that runs as its owner or group, without that right. Who is not of its group takes the
+    /// bit also from one that does not run as a group.
+    fn unprivileged(&self, request: &Request, ino: INodeNo) -> Option<u32> {
+        const SET_USER: u32 = 0o4000;
+        const SET_GROUP: u32 = 0o2000;
+        const GROUP_RUNS: u32 = 0o0010;
+        let stat = self.0.files.stat(node(ino)).ok()?;
+        let mut mode = stat.mode & !SET_USER;
+        let is_member = request.uid() == ROOT || request.gid() == stat.group;
+        if mode & GROUP_RUNS != 0 || !is_member {
+            mode &= !SET_GROUP;
+        }
+        (type_of(mode) != FileType::Directory && mode != stat.mode).then_some(mode)
+    }
+
     fn empty(&self, id: INodeNo, done: io::Result<()>, reply: ReplyEmpty) {
         match done {
             Ok(()) => reply.ok(),
@@ -176,7 +211,9 @@ impl Filesystem for FileRequests {
         // A kernel that does not have one of these works without.
         let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
         let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
-        let _ = config.add_capabilities(InitFlags::FUSE_BIG_WRITES);
+        let _ = config.add_capabilities(InitFlags::FUSE_WRITEBACK_CACHE);
+        // Else each write asks for an attribute before, to see whether something must be taken from the file.
+        let _ = config.add_capabilities(InitFlags::FUSE_HANDLE_KILLPRIV_V2);
         let _ = config.set_max_write(TRANSFER_BYTES_MAX);
         let _ = config.set_max_background(BACKGROUND_MAX);
         (self.0.on_start)();
@@ -200,7 +237,7 @@ impl Filesystem for FileRequests {
 
     fn setattr(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         mode: Option<u32>,
         user: Option<u32>,
@@ -208,7 +245,7 @@ impl Filesystem for FileRequests {
         size: Option<u64>,
         accessed: Option<TimeOrNow>,
         modified: Option<TimeOrNow>,
-        _: Option<SystemTime>,
+        changed: Option<SystemTime>,
         _: Option<FileHandle>,
         _: Option<SystemTime>,
         _: Option<SystemTime>,
@@ -217,7 +254,12 @@ impl Filesystem for FileRequests {
         reply: ReplyAttr,
     ) {
         let (accessed, modified) = (accessed.map(time), modified.map(time));
-        let change = Change { mode, user, group, size, accessed, modified };
+        let changed = changed.map(|changed| time(TimeOrNow::SpecificTime(changed)));
+        let mut change = Change { mode, user, group, size, accessed, modified, changed };
+        let is_other = user.is_some() || group.is_some() || (size.is_some() && request.uid() != ROOT);
+        if is_other && mode.is_none() {
+            change.mode = self.unprivileged(request, ino);
+        }
         match self.0.files.change(node(ino), &change) {
             Ok(stat) => reply.attr(&VALID, &attr(&stat)),
             Err(e) => reply.error(self.0.errno(ino, &e)),
@@ -271,14 +313,15 @@ impl Filesystem for FileRequests {
         name: &OsStr,
         mode: u32,
         umask: u32,
-        _: i32,
+        flags: i32,
         reply: ReplyCreate,
     ) {
         let new = new_node(request, Type::RegularFile, mode, umask);
         match self.0.files.make(node(parent), name, &new) {
             Ok(stat) => {
-                let flags = FopenFlags::FOPEN_KEEP_CACHE;
-                reply.created(&VALID, &attr(&stat), Generation(0), FileHandle(0), flags);
+                let handle = self.0.writers.open(INodeNo(stat.id.0), OpenFlags(flags));
+                let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
+                reply.created(&VALID, &attr(&stat), Generation(0), handle, flags);
             }
             Err(e) => reply.error(self.0.errno(parent, &e)),
         }
@@ -319,9 +362,24 @@ impl Filesystem for FileRequests {
         self.entry(ino, self.0.files.link(node(ino), node(parent), name), reply);
     }
 
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         // The kernel knows the node until the file is closed, and what it has read stays true.
-        reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH);
+        let handle = self.0.writers.open(ino, flags);
+        reply.opened(handle, FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH);
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.0.writers.release(ino, handle);
+        reply.ok();
     }
 
     fn read(
@@ -349,17 +407,28 @@ impl Filesystem for FileRequests {
 
     fn write(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         _: FileHandle,
         offset: u64,
         data: &[u8],
-        _: WriteFlags,
+        flags: WriteFlags,
         _: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.0.files.write(node(ino), offset, data) {
+        if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+            if let mode @ Some(_) = self.unprivileged(request, ino) {
+                let changed = self.0.files.change(node(ino), &Change { mode, ..Change::default() });
+                if let Err(e) = changed {
+                    return reply.error(self.0.errno(ino, &e));
+                }
+            }
+        }
+        // What comes from the kernel's cache was written before; it tells when.
+        let write =
+            if flags.contains(WriteFlags::FUSE_WRITE_CACHE) { Files::write_back } else { Files::write };
+        match write(&*self.0.files, node(ino), offset, data) {
             Ok(()) => reply.written(data.len() as u32),
             Err(e) => reply.error(self.0.errno(ino, &e)),
         }
@@ -481,10 +550,19 @@ impl Filesystem for FileRequests {
         if whence != SEEK_DATA && whence != SEEK_HOLE {
             return reply.error(Errno::EINVAL);
         }
-        match self.0.files.seek(node(ino), offset, whence == SEEK_HOLE) {
-            Ok(found) => reply.offset(found as i64),
-            Err(e) => reply.error(self.0.errno(ino, &e)),
-        }
+        let sought = Sought { ino, offset, hole: whence == SEEK_HOLE };
+        let found = self.0.files.seek(node(ino), offset, sought.hole);
+        let Some(unwritten) = self.0.writers.unwritten(&sought, &found) else {
+            return self.0.reply_offset(ino, found, reply);
+        };
+        // Not here: the kernel sends what is unwritten to the threads that answer requests, and waits for them.
+        let service = Arc::clone(&self.0);
+        // A thread that does not start drops the reply, and the kernel gets an error.
+        let _ = std::thread::Builder::new().name("fuse-seek".into()).spawn(move || {
+            service.writers.write_out(ino, unwritten);
+            let found = service.files.seek(node(ino), sought.offset, sought.hole);
+            service.reply_offset(ino, found, reply);
+        });
     }
 
     fn copy_file_range(

@@ -4,6 +4,7 @@ use super::file_requests::{FileRequests, FileService};
 use super::mountpoint::{Access, Busy, Mountpoint};
 use super::requests::{Requests, Service};
 use super::served::Served;
+use super::tuning::tune;
 use crate::files::Files;
 use crate::tree::Tree;
 use fuser::{Config, Filesystem, Session, SessionACL};
@@ -62,10 +63,12 @@ impl Mount {
     /// Mounts a file system on a directory. When this returns, it can be used. When it is unmounted, what was not synced
     /// may not be durable: [`Files::sync`].
     pub fn start_files(mountpoint: &Path, files: Arc<dyn Files>, options: MountOptions) -> io::Result<Mount> {
-        Self::serve(mountpoint, Access::Write, options, |on_error, on_start| {
+        let mount = Self::serve(mountpoint, Access::Write, options, |on_error, on_start| {
             let service = Arc::new(FileService::new(files, on_error, on_start));
             (FileRequests(service.clone()), service)
-        })
+        })?;
+        tune(mount.mountpoint());
+        Ok(mount)
     }
 
     fn serve<R: Filesystem, S: Served + 'static>(
@@ -90,6 +93,7 @@ impl Mount {
         // The kernel checks who may read.
         let session = Session::from_fd(requests, device, SessionACL::All, config);
         let spawned = session.and_then(|session| {
+            served.begin(session.notifier());
             std::thread::Builder::new().name("fuse".into()).spawn(move || {
                 drop(send.send(session.run()));
                 let _ = never.send(());
@@ -124,6 +128,8 @@ impl Mount {
         let gone = !matches!(self.ended.try_recv(), Err(TryRecvError::Empty));
         // Something else may have been mounted there since.
         if self.mountpoint.is_ours(gone) {
+            // Files may stay open when it is detached.
+            self.served.write_out();
             if let Err(e) = self.mountpoint.detach(Busy::No).or_else(|_| self.mountpoint.detach(Busy::Yes)) {
                 self.served.tell(&format!("unmounting {}: {e}", self.mountpoint().display()));
             }

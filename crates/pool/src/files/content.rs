@@ -1,12 +1,13 @@
 //! What is in files.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use export::files::{Allocate, Change, Space, Stat};
 use export::{Block, NodeId};
 use format::pool::{FileKind, VolumeId};
-use parking_lot::RwLockUpgradableReadGuard;
+use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use rustix::io::Errno;
 
 use super::error::Answer;
@@ -20,7 +21,18 @@ use crate::volume::Volume;
 const ACCESSED_EVERY: i64 = 24 * 3600;
 
 /// The volume of a file, with the right to change which one it is.
-type Alone<'a> = parking_lot::RwLockWriteGuard<'a, Option<Arc<Volume>>>;
+type Alone<'a> = RwLockWriteGuard<'a, Option<Arc<Volume>>>;
+/// The same without that right: others have it as well.
+type Shared<'a> = RwLockReadGuard<'a, Option<Arc<Volume>>>;
+
+/// When content that is written has changed.
+#[derive(Clone, Copy)]
+pub(super) enum Times {
+    /// Now.
+    Now,
+    /// Earlier: others tell when.
+    Told,
+}
 
 impl FileSystem {
     pub(super) fn read_file(&self, id: NodeId, offset: u64, buf: &mut [u8]) -> Answer<usize> {
@@ -54,41 +66,57 @@ impl FileSystem {
         }
     }
 
-    pub(super) fn write_file(&self, id: NodeId, offset: u64, data: &[u8]) -> Answer<()> {
+    pub(super) fn write_file(&self, id: NodeId, offset: u64, data: &[u8], times: Times) -> Answer<()> {
         let node = self.file(id)?;
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         let end = end.ok_or(Errno::FBIG)?;
         self.open_content(&node)?;
-        let content = node.volume.upgradable_read();
-        if let Some(volume) = content.as_ref().filter(|volume| end <= node.size().min(volume.size())) {
-            let volume = Arc::clone(volume);
-            let content = RwLockUpgradableReadGuard::downgrade(content);
-            volume.write_at(offset, data)?;
-            self.was_written(&node, None);
-            drop(content);
-            return Ok(());
+        let content = self.content_until(&node, end)?;
+        let Some(volume) = &*content else { return Err(Errno::IO.into()) };
+        if let Err(error) = volume.write_at(offset, data) {
+            // A part of it may have been written.
+            if end > node.size() {
+                node.is_clear.store(false, Ordering::SeqCst);
+            }
+            return Err(error.into());
         }
-        let mut content = RwLockUpgradableReadGuard::upgrade(content);
-        let volume = self.content_for(&node, &mut content, end)?;
-        self.clear_gap(&node, &volume, offset)?;
-        volume.write_at(offset, data)?;
-        self.was_written(&node, Some(end));
+        match times {
+            Times::Now => self.was_changed(&node, end),
+            Times::Told => self.update(&node, |record| record.size = record.size.max(end)),
+        }
         Ok(())
     }
 
-    /// Notes a write, which makes the file at least `end` bytes long.
-    fn was_written(&self, node: &Node, end: Option<u64>) {
+    /// The volume of a file, in which everything up to `end` can be written with it shared.
+    fn content_until<'a>(&self, node: &'a Node, end: u64) -> Answer<Shared<'a>> {
+        let content = node.volume.read();
+        let is_inside = end <= node.size() || node.is_clear.load(Ordering::SeqCst);
+        if content.as_ref().is_some_and(|volume| end <= volume.size() && is_inside) {
+            return Ok(content);
+        }
+        drop(content);
+        let mut content = node.volume.write();
+        let volume = self.content_for(node, &mut content, end)?;
+        if end > node.size() {
+            self.clear_behind(node, &volume)?;
+        }
+        Ok(RwLockWriteGuard::downgrade(content))
+    }
+
+    /// Notes a change of the content, which makes the file at least `end` bytes long.
+    fn was_changed(&self, node: &Node, end: u64) {
         self.touch(node, |record| {
             record.modified = record.changed;
-            record.size = record.size.max(end.unwrap_or(0));
+            record.size = record.size.max(end);
         });
     }
 
-    /// What lies between the end of a file and `offset` is to be zeros: the file is going to grow over it.
-    fn clear_gap(&self, node: &Node, volume: &Volume, offset: u64) -> Answer<()> {
-        let size = node.size().min(volume.size());
-        if offset > size {
-            volume.zero(size, offset.min(volume.size()) - size)?;
+    /// What lies behind the end of a file is to be zeros: the file is going to grow over it. The caller has the volume alone.
+    fn clear_behind(&self, node: &Node, volume: &Volume) -> Answer<()> {
+        if !node.is_clear.load(Ordering::SeqCst) {
+            let start = node.size().min(volume.size());
+            volume.zero(start, volume.size() - start)?;
+            node.is_clear.store(true, Ordering::SeqCst);
         }
         Ok(())
     }
@@ -106,6 +134,7 @@ impl FileSystem {
             record.group = change.group.unwrap_or(record.group);
             record.accessed = change.accessed.map_or(record.accessed, file_time);
             record.modified = change.modified.map_or(record.modified, file_time);
+            record.changed = change.changed.map_or(record.changed, file_time);
         });
         Ok(node.stat())
     }
@@ -120,15 +149,25 @@ impl FileSystem {
             return Err(Errno::FBIG.into());
         }
         self.open_content(node)?;
-        let content = node.volume.write();
+        let mut content = node.volume.write();
         let before = node.size();
         if let (Some(volume), true) = (&*content, size > before) {
-            self.clear_gap(node, volume, size)?;
+            self.clear_behind(node, volume)?;
         }
         let set = |record: &mut format::pool::FileRecord| {
             record.size = size;
             record.modified = record.changed;
         };
+        if size == 0 && content.is_some() {
+            // Another volume is made when it is needed. This one goes when that is durable.
+            *content = None;
+            let before = self.touch(node, |record| {
+                set(record);
+                std::mem::take(&mut record.volume)
+            });
+            self.table.lock().let_go(before);
+            return Ok(());
+        }
         let (Some(volume), true) = (&*content, size < before) else {
             self.touch(node, set);
             return Ok(());
@@ -141,7 +180,9 @@ impl FileSystem {
         }
         self.make_durable()?;
         if size < volume.size() {
+            let was_clear = node.is_clear.swap(false, Ordering::SeqCst);
             volume.zero(size, before.min(volume.size()) - size)?;
+            node.is_clear.store(was_clear, Ordering::SeqCst);
         }
         self.table.lock().set_trim(node.id, false)?;
         Ok(())
@@ -169,9 +210,9 @@ impl FileSystem {
         }
         if matches!(how, Allocate::Extend | Allocate::Zero) && range.end > size {
             if let Some(volume) = &*content {
-                self.clear_gap(&node, volume, range.end)?;
+                self.clear_behind(&node, volume)?;
             }
-            self.was_written(&node, Some(range.end));
+            self.was_changed(&node, range.end);
         }
         Ok(())
     }
@@ -212,6 +253,10 @@ impl FileSystem {
         bytes: u64,
     ) -> Answer<u64> {
         let (source, target) = (self.file(from)?, self.file(to)?);
+        // An empty source may be one whose pages the kernel has not sent, because they are behind what is copied.
+        if source.size() == 0 {
+            return Err(Errno::XDEV.into());
+        }
         // Not between parts of files: the caller copies those with reads and writes, which share blocks as well.
         if from == to || from_offset != 0 || to_offset != 0 || bytes < source.size() || target.size() != 0 {
             return Err(Errno::XDEV.into());
@@ -235,9 +280,10 @@ impl FileSystem {
             let (id, clone) = self.pool.clone_file_volume(target.id, VolumeId(volume))?;
             let before = self.touch(&target, |record| std::mem::replace(&mut record.volume, id.0));
             *new = Some(clone);
+            target.is_clear.store(false, Ordering::SeqCst);
             self.table.lock().let_go(before);
         }
-        self.was_written(&target, Some(size));
+        self.was_changed(&target, size);
         Ok(size)
     }
 
@@ -279,6 +325,7 @@ impl FileSystem {
             return Ok(Arc::clone(volume));
         }
         let (id, volume) = self.pool.create_file_volume(node.id, size)?;
+        node.is_clear.store(true, Ordering::SeqCst);
         self.touch(node, |record| record.volume = id.0);
         **content = Some(Arc::clone(&volume));
         Ok(volume)

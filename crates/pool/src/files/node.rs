@@ -1,5 +1,6 @@
 //! A node that is in use.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,9 +16,12 @@ use crate::volume::Volume;
 pub(super) struct Node {
     pub id: u64,
     pub state: Mutex<State>,
-    /// The volume with a file's content. Reads and writes within the file have it shared; what changes the file's length or
-    /// its volume has it alone.
+    /// The volume with a file's content. Reads and writes have it shared; truncation, and what changes which volume it is
+    /// or how far it reaches, have it alone.
     pub volume: RwLock<Option<Arc<Volume>>>,
+    /// Whether all that lies behind the file's end in the volume is known to be zeros. Becomes true only for who has the
+    /// volume alone.
+    pub is_clear: AtomicBool,
 }
 
 /// What changes of a node.
@@ -29,7 +33,8 @@ pub(super) struct State {
 
 impl Node {
     pub fn new(id: u64, record: FileRecord) -> Self {
-        Node { id, state: Mutex::new(State { record, lookups: 0 }), volume: RwLock::new(None) }
+        let state = Mutex::new(State { record, lookups: 0 });
+        Node { id, state, volume: RwLock::new(None), is_clear: AtomicBool::new(false) }
     }
 
     pub fn kind(&self) -> FileKind {

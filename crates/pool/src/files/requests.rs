@@ -8,6 +8,7 @@ use export::files::{Allocate, Change, Files, Name, New, Rename, SetAttribute, Sp
 use export::NodeId;
 use rustix::io::Errno;
 
+use super::content::Times;
 use super::FileSystem;
 
 impl Files for FileSystem {
@@ -66,7 +67,11 @@ impl Files for FileSystem {
     }
 
     fn write(&self, id: NodeId, offset: u64, data: &[u8]) -> io::Result<()> {
-        Ok(self.with_space(|| self.write_file(id, offset, data))?)
+        Ok(self.with_space(|| self.write_file(id, offset, data, Times::Now))?)
+    }
+
+    fn write_back(&self, id: NodeId, offset: u64, data: &[u8]) -> io::Result<()> {
+        Ok(self.with_space(|| self.write_file(id, offset, data, Times::Told))?)
     }
 
     fn allocate(&self, id: NodeId, range: Range<u64>, how: Allocate) -> io::Result<()> {
