@@ -1,15 +1,38 @@
 //! Fingerprints whose blocks are being written: two writers of one content meet here.
 
 use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use chunk::Fingerprint;
 use parking_lot::{Condvar, Mutex};
 
 const SHARDS: usize = 64;
 
+/// Finds fingerprints by a piece of their own bytes, which are as good as random.
+pub(super) type ByOwnBytes = BuildHasherDefault<OwnBytes>;
+
+#[derive(Default)]
+pub(super) struct OwnBytes(u64);
+
+impl Hasher for OwnBytes {
+    fn write(&mut self, bytes: &[u8]) {
+        // The first bytes choose the shard.
+        if let Some(piece) = bytes.last_chunk() {
+            self.0 = u64::from_le_bytes(*piece);
+        }
+    }
+
+    /// The length, which is the same for all.
+    fn write_usize(&mut self, _: usize) {}
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 #[derive(Default)]
 struct Shard {
-    claimed: Mutex<HashSet<Fingerprint>>,
+    claimed: Mutex<HashSet<Fingerprint, ByOwnBytes>>,
     changed: Condvar,
 }
 

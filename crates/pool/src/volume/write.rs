@@ -6,7 +6,7 @@ use chunk::Fingerprint;
 use format::pool::{Home, MapEntry, PoolBlock, Sharing, BLOCK_BYTES, MAP_SLOTS};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::in_flight::Claims;
+use super::in_flight::{ByOwnBytes, Claims};
 use super::map::{entry_of, Walk};
 use super::Volume;
 use crate::engine::{Identity, Need, Run, Transaction};
@@ -186,7 +186,7 @@ impl Volume {
     ) -> (Vec<Plan>, Vec<usize>) {
         let mut plans = vec![Plan::Later; piece.is_null.len()];
         let mut fresh = Vec::new();
-        let mut twins: HashMap<Fingerprint, usize> = HashMap::new();
+        let mut twins: HashMap<Fingerprint, usize, ByOwnBytes> = HashMap::default();
         let mut search = self.engine.search();
         for &n in todo {
             plans[n] = match piece.fingerprints[n] {
