@@ -1,10 +1,19 @@
 //! The file system of a pool, mounted: each rule is checked on an ordinary file system as well.
 #![allow(clippy::unwrap_used)]
 
+#[path = "pool_files/caching.rs"]
+mod caching;
 mod common;
+#[path = "pool_files/database.rs"]
+mod database;
+#[path = "pool_files/random.rs"]
+mod random_steps;
 
 use common::mounted::{can_mount, is_mounted, Mounted};
-use common::{qemu_img, random, Bench};
+use common::{from_env, qemu_img, random, Bench};
+use rand::rngs::StdRng;
+use rand::SeedableRng;
+use random_steps::Files;
 use rustix::fs::{
     copy_file_range, fallocate, getxattr, link, listxattr, open, renameat_with, seek, setxattr, statvfs,
     utimensat, AtFlags, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom, Timespec, Timestamps,
@@ -29,7 +38,11 @@ fn mounted(bench: &Bench) -> Mounted {
         bench.done(&["pool", "create", &pool, "--size", "1GiB"]);
     }
     std::fs::create_dir_all(&place).unwrap();
-    Mounted::started(bench.command(&["pool", "serve", &pool, "--mount", place.to_str().unwrap()]), place)
+    let mut args = vec!["pool", "serve", &pool, "--mount", place.to_str().unwrap()];
+    if rustix::process::geteuid().is_root() {
+        args.push("--allow-other");
+    }
+    Mounted::started(bench.command(&args), place)
 }
 
 /// Lets the server end by itself.
@@ -219,7 +232,10 @@ fn it_is_as_posix_says() {
     }
     let bench = Bench::bare();
     let mounted = mounted(&bench);
-    for rules in [names, content, attributes] {
+    let cached = [caching::holes, caching::lengths, caching::copies, caching::direct, caching::times];
+    let all: Vec<fn(&Path)> =
+        [names, content, attributes, caching::privileges].into_iter().chain(cached).collect();
+    for rules in all {
         for place in [bench.path("ordinary"), mounted.file("dir")] {
             std::fs::create_dir_all(&place).unwrap();
             rules(&place);
@@ -292,4 +308,72 @@ fn images_share_blocks_and_what_was_synced_survives_a_kill() {
     assert!(std::fs::read(mounted.file("one.raw")).unwrap() == expected);
     stop(mounted);
     bench.done(&["pool", "check", &bench.arg("pool"), "--data"]);
+}
+
+/// What was written to a file that is still open when the server ends is there afterwards.
+#[test]
+fn open_files_lose_nothing_when_the_server_ends() {
+    if !can_mount() {
+        return;
+    }
+    let bench = Bench::bare();
+    let mounted = mounted(&bench);
+    let data = random(60 * MIB, 5);
+    let mut file = File::create(mounted.file("open")).unwrap();
+    file.write_all(&data).unwrap();
+    mounted.signal(Signal::TERM);
+    let ended = mounted.wait();
+    assert_eq!(ended.code(), Some(0), "{ended}");
+    ended.expect_one_line(&["files were open"]);
+    drop(file);
+    let mounted = self::mounted(&bench);
+    assert!(std::fs::read(mounted.file("open")).unwrap() == data);
+    stop(mounted);
+}
+
+/// As many steps as `SAPWOOD_STEPS` says; the ordinary file system shows that the model is right.
+#[test]
+fn random_operations() {
+    if !can_mount() {
+        return;
+    }
+    let seed = from_env("SAPWOOD_SEED", 1);
+    println!("SAPWOOD_SEED={seed}");
+    let steps = from_env("SAPWOOD_STEPS", 6_000);
+    let dice = || StdRng::seed_from_u64(seed);
+    let bench = Bench::bare();
+    let ordinary = bench.path("ordinary");
+    std::fs::create_dir(&ordinary).unwrap();
+    let mut files = Files::new(&ordinary, dice());
+    (0..steps.min(20_000)).for_each(|_| files.step());
+    files.compare();
+    let mut mounted = mounted(&bench);
+    let mut files = Files::new(&mounted.path, dice());
+    for step in 1..=steps {
+        files.step();
+        if step % (steps / 4).max(1_000) == 0 {
+            // Ended, or killed behind a sync: it is the same afterwards.
+            files.close();
+            if step / (steps / 4).max(1_000) % 2 == 0 {
+                files.sync();
+                mounted.signal(Signal::KILL);
+                drop(mounted);
+            } else {
+                stop(mounted);
+            }
+            mounted = self::mounted(&bench);
+            files.compare();
+        }
+    }
+    files.close();
+    files.compare();
+    stop(mounted);
+    bench.done(&["pool", "check", &bench.arg("pool"), "--data"]);
+}
+
+#[test]
+fn a_database_survives_kills() {
+    if can_mount() {
+        database::survives_kills();
+    }
 }

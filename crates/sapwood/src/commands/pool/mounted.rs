@@ -16,8 +16,8 @@ use std::time::Duration;
 
 /// How long what is not synced may stay undurable.
 const SYNC_EVERY: Duration = Duration::from_secs(5);
-/// Requests at once, at least: most of them wait for the device.
-const THREADS_MIN: usize = 4;
+/// Requests at once, at least: reads wait for the device, and syncs of many programs are carried out together.
+const THREADS_MIN: usize = 16;
 
 /// A mounted file system.
 pub struct Mounted {
