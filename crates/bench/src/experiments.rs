@@ -5,7 +5,7 @@ pub mod fleet;
 pub mod hash_only;
 pub mod index;
 pub mod lin;
-pub mod livedfs_b1;
+pub mod mounts;
 pub mod peers;
 pub mod pools;
 pub mod requests;

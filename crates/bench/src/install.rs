@@ -10,7 +10,7 @@ use crate::images;
 use crate::run::is_installed;
 
 /// Program, and the package that brings it.
-const WANTED: [(&str, &str); 12] = [
+const WANTED: [(&str, &str); 13] = [
     ("borg", "borgbackup"),
     ("restic", "restic"),
     ("casync", "casync"),
@@ -21,6 +21,7 @@ const WANTED: [(&str, &str); 12] = [
     ("qemu-img", "qemu-utils"),
     ("nbdcopy", "libnbd-bin"),
     ("fio", "fio"),
+    ("bonnie++", "bonnie++"),
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("gnuplot", "gnuplot-nox"),
 ];

@@ -1,10 +1,11 @@
 //! What a result was measured on: machine, file system, commit.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde::Serialize;
 
 /// The machine and its load when an experiment started.
@@ -101,4 +102,16 @@ fn file_system(path: &Path) -> Result<String> {
         other => return Ok(format!("{other:#x}")),
     };
     Ok(name.to_owned())
+}
+
+/// Processor time of a process so far, its number or `self`: user and system.
+pub fn cpu_seconds(process: &str) -> Result<(f64, f64)> {
+    // Linux tells clock ticks of 10 ms to programs.
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let path = format!("/proc/{process}/stat");
+    let stat = fs::read_to_string(&path)?;
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks =
+        |n: usize| -> Result<f64> { Ok(fields.get(n).with_context(|| format!("{path} is short"))?.parse()?) };
+    Ok((ticks(11)? / TICKS_PER_SECOND, ticks(12)? / TICKS_PER_SECOND))
 }

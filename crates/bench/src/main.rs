@@ -27,6 +27,7 @@ use context::{Context, Options};
 use experiments::fleet::FleetOptions;
 use experiments::index::IndexOptions;
 use experiments::lin::{mzip, LinOptions};
+use experiments::mounts;
 use experiments::peers::{Measured, PeersOptions};
 use experiments::pools::paulo::PauloOptions;
 use experiments::pools::{self, PoolsOptions};
@@ -71,6 +72,8 @@ enum Command {
     LivedfsB1,
     /// Volumes of a pool against plain files: unique write, read, duplicate write (LiveDFS 2011, experiments A1 to A3)
     LivedfsA(PoolsOptions),
+    /// Files of a mounted pool against files of ext4: unique write, read, duplicate write, random reads (the same)
+    LivedfsAMount(PoolsOptions),
     /// Opening a pool after a kill (LiveDFS 2011, experiment A4)
     LivedfsA4(PoolsOptions),
     /// Memory of the fingerprint filter, and the time to fill it (LiveDFS 2011, section 2.2)
@@ -89,6 +92,9 @@ enum Command {
     PoolNbd(PoolsOptions),
     /// Backup and restore of a sparse 1 TiB disk against a dense one of the same data
     SparseHuge,
+    /// bonnie++ in a mounted pool and in ext4 (Paulo 2009, table 6.2)
+    #[command(name = "paulo-6.2")]
+    Bonnie(PoolsOptions),
     /// Unique data against plain files (RevDedup 2013, table 1)
     RevdedupT1(RevdedupOptions),
     /// Space of many disks' weekly versions (RevDedup 2013, figure 6)
@@ -181,8 +187,11 @@ fn start(Arguments { command, options }: Arguments) -> anyhow::Result<()> {
         Command::Unchanged => experiments::unchanged::run(&Context::start("unchanged", options)?),
         Command::ExportsReads => experiments::exports::reads::run(&Context::start("exports-reads", options)?),
         Command::ExportsBoot => experiments::exports::boot::run(&Context::start("exports-boot", options)?),
-        Command::LivedfsB1 => experiments::livedfs_b1::run(&Context::start("livedfs-b1", options)?),
+        Command::LivedfsB1 => mounts::space::run(&Context::start("livedfs-b1", options)?),
         Command::LivedfsA(o) => pools::sequential::run(&Context::start("livedfs-a", options)?, &o),
+        Command::LivedfsAMount(o) => {
+            mounts::sequential::run(&Context::start("livedfs-a-mount", options)?, &o)
+        }
         Command::LivedfsA4(o) => pools::recovery::run(&Context::start("livedfs-a4", options)?, &o),
         Command::LivedfsMem(o) => pools::filter::run(&Context::start("livedfs-mem", options)?, &o),
         Command::Paulo65(o) => pools::paulo::write(&Context::start("paulo-6.5", options)?, &o),
@@ -190,6 +199,7 @@ fn start(Arguments { command, options }: Arguments) -> anyhow::Result<()> {
         Command::PoolScale(o) => pools::scale::run(&Context::start("pool-scale", options)?, &o),
         Command::PeersLive(o) => pools::nbd::peers(&Context::start("peers-live", options)?, &o),
         Command::PoolNbd(o) => pools::nbd::run(&Context::start("pool-nbd", options)?, &o),
+        Command::Bonnie(o) => mounts::bonnie::run(&Context::start("paulo-6.2", options)?, &o),
         Command::SparseHuge => experiments::sparse_huge::run(&Context::start("sparse-huge", options)?),
         Command::RevdedupT1(o) => revdedup::t1::run(&Context::start("revdedup-t1", options)?, &o),
         Command::RevdedupF6(o) => revdedup::f6::run(&Context::start("revdedup-f6", options)?, &o),

@@ -1,6 +1,6 @@
 //! Pools: live disks that share blocks, beside plain files and raw exports.
 
-mod blocks;
+pub mod blocks;
 mod cpu;
 mod device;
 pub mod filter;
@@ -22,7 +22,7 @@ pub struct PoolsOptions {
 
 impl PoolsOptions {
     /// The bytes to write, a multiple of 1 MiB: `mib`, or `tiny_mib` if the experiment is tiny, or what was asked for.
-    fn bytes(&self, context: &crate::context::Context, mib: u64, tiny_mib: u64) -> u64 {
+    pub fn bytes(&self, context: &crate::context::Context, mib: u64, tiny_mib: u64) -> u64 {
         let usual = if context.options.tiny { tiny_mib } else { mib };
         self.data.unwrap_or(usual).max(1) << 20
     }

@@ -4,22 +4,26 @@
 //! As in the paper, savings are given without zero blocks (against the blocks
 //! that hold data) and with them (against the disks' length). The paper does not
 //! compress, so beside what vaults take stands a census: what one copy of each
-//! distinct 4 KiB block takes, without compression and metadata.
+//! distinct 4 KiB block takes, without compression and metadata. The file system
+//! of a pool, where the paper has its images, does not compress either.
 
 use std::collections::HashSet;
 use std::fs::File;
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use chunk::{ChunkSpec, Fingerprint, Piece};
 use serde::Serialize;
 
+use super::side::{Kind, Side};
 use crate::context::Context;
 use crate::files::{self, DataRanges, BLOCK_BYTES, READ_BYTES};
 use crate::images::{Disk, GeneratedShape, Image};
 use crate::peers::{snapshot, Vault};
 use crate::results::plot::{draw, Figure, Labels};
 use crate::results::report::{bars_table, Bar, Table};
-use crate::run::Cost;
+use crate::run::{self, Cost};
 
 /// A vault measured: its name in tables, policy, codec.
 const VAULTS: [(&str, &str, Option<&str>); 3] = [
@@ -28,13 +32,21 @@ const VAULTS: [(&str, &str, Option<&str>); 3] = [
     ("balanced", "balanced", None),
 ];
 
-/// One image stored in one vault.
+/// The pool's file system, in which images are files. It stores beside vaults, without compression.
+const POOL: &str = "pool";
+
+/// The names of all stores, in the order of their columns.
+fn stores() -> impl Iterator<Item = &'static str> {
+    VAULTS.iter().map(|(name, ..)| *name).chain([POOL])
+}
+
+/// One image stored in one store.
 #[derive(Debug, Serialize)]
 struct Step {
-    vault: &'static str,
+    store: &'static str,
     group: String,
     image: String,
-    /// Allocated bytes of the vault after it.
+    /// Bytes that the store takes after it.
     stored_bytes: u64,
     #[serde(flatten)]
     cost: Cost,
@@ -49,7 +61,7 @@ struct Group {
     nonzero_bytes: u64,
     /// Distinct 4 KiB blocks that hold data.
     distinct_bytes: u64,
-    /// Allocated bytes of each vault of `VAULTS`.
+    /// Bytes that each of [`stores`] takes.
     stored_bytes: Vec<u64>,
     /// The sums after each image.
     #[serde(skip)]
@@ -100,7 +112,7 @@ pub fn run(context: &Context) -> Result<()> {
     #[derive(Serialize)]
     struct Parameters<'a> {
         images: &'a str,
-        vaults: Vec<&'a str>,
+        stores: Vec<&'a str>,
         stored: &'a str,
     }
     #[derive(Serialize)]
@@ -111,8 +123,8 @@ pub fn run(context: &Context) -> Result<()> {
     }
     let parameters = Parameters {
         images: &images.name,
-        vaults: VAULTS.iter().map(|(name, ..)| *name).collect(),
-        stored: "allocated bytes of a vault that holds this group alone",
+        stores: stores().collect(),
+        stored: "allocated bytes of a vault that holds this group alone; of a pool, blocks in use",
     };
     context.save(1, parameters, Results { bars: &bars, groups: &groups, steps: &steps }, &text)?;
     context.print(&text);
@@ -134,7 +146,7 @@ fn measure(context: &Context, name: &str, disks: &[&Disk], steps: &mut Vec<Step>
                 .backup(&disk.name, &image.path)
                 .with_context(|| format!("{vault_name}: backup of {}", disk.name))?;
             steps.push(Step {
-                vault: vault_name,
+                store: vault_name,
                 group: name.to_owned(),
                 image: disk.name.clone(),
                 stored_bytes: vault.stored()?.allocated_bytes,
@@ -149,6 +161,7 @@ fn measure(context: &Context, name: &str, disks: &[&Disk], steps: &mut Vec<Step>
         stored_bytes.push(vault.stored()?.allocated_bytes);
         std::fs::remove_dir_all(home)?;
     }
+    stored_bytes.push(store_in_pool(context, name, disks, steps)?);
     let growth = census(disks)?;
     let sums = growth.last().copied().unwrap_or_default();
     Ok(Group {
@@ -160,6 +173,35 @@ fn measure(context: &Context, name: &str, disks: &[&Disk], steps: &mut Vec<Step>
         stored_bytes,
         growth,
     })
+}
+
+/// Copies images into the file system of a pool. Returns the bytes that it takes then.
+fn store_in_pool(context: &Context, group: &str, disks: &[&Disk], steps: &mut Vec<Step>) -> Result<u64> {
+    let raw_bytes: u64 = disks.iter().map(|disk| disk.versions[0].size_bytes).sum();
+    let home = files::fresh_dir(&context.space().join("pools"))?;
+    let mut side = Side::create(context, Kind::Pool, &home, raw_bytes)?;
+    side.mount()?;
+    let before = used_bytes(&side.place())?;
+    let mut stored_bytes = 0;
+    for disk in disks {
+        let (image, copy) = (&disk.versions[0].path, side.place().join(disk.name.replace('/', "-")));
+        context.require_free(2 * files::Space::of(image)?.allocated_bytes)?;
+        let mut cp = Command::new("cp");
+        let copied = run::run(cp.arg("--sparse=always").arg(image).arg(&copy), &side.place())?;
+        files::require_equal(image, &copy)?;
+        stored_bytes = used_bytes(&side.place())? - before;
+        let (image, group) = (disk.name.clone(), group.to_owned());
+        steps.push(Step { store: POOL, group, image, stored_bytes, cost: copied.cost });
+    }
+    drop(side);
+    std::fs::remove_dir_all(home)?;
+    Ok(stored_bytes)
+}
+
+/// Bytes that are in use in the file system of a path.
+fn used_bytes(path: &Path) -> Result<u64> {
+    let stat = rustix::fs::statvfs(path)?;
+    Ok((stat.f_blocks - stat.f_bfree) * stat.f_frsize)
 }
 
 /// Counts blocks, and distinct ones, over the images in order.
@@ -216,7 +258,7 @@ fn bars(all: &Group) -> Vec<Bar> {
         ),
         Bar::shown("the same, with zero blocks", Some(all.saved_with_zeros(all.distinct_bytes))),
     ];
-    for ((name, ..), &stored) in VAULTS.iter().zip(&all.stored_bytes) {
+    for (name, &stored) in stores().zip(&all.stored_bytes) {
         let without = Some(all.saved_without_zeros(stored));
         let with = Some(all.saved_with_zeros(stored));
         bars.push(Bar::at_least(format!("{name}: saved without zero blocks"), without, 0.40));
@@ -227,7 +269,7 @@ fn bars(all: &Group) -> Vec<Bar> {
 
 fn table(groups: &[Group]) -> Table {
     let mut header = vec!["distribution", "images", "raw", "without zero blocks", "distinct 4 KiB"];
-    header.extend(VAULTS.iter().map(|(name, ..)| *name));
+    header.extend(stores());
     let mut table = Table::new(header);
     for group in groups {
         let stored = |bytes: u64| {
@@ -261,9 +303,9 @@ fn draw_cumulative(context: &Context, all: &Group, steps: &[Step]) -> Result<()>
         ("without zero blocks".to_owned(), of_census(|g| g.nonzero_bytes)),
         ("distinct 4 KiB blocks".to_owned(), of_census(|g| g.distinct_bytes)),
     ];
-    for (name, ..) in VAULTS {
-        let of_vault = steps.iter().filter(|step| step.group == all.name && step.vault == name);
-        series.push((name.to_owned(), line(of_vault.map(|step| step.stored_bytes).collect())));
+    for name in stores() {
+        let of_store = steps.iter().filter(|step| step.group == all.name && step.store == name);
+        series.push((name.to_owned(), line(of_store.map(|step| step.stored_bytes).collect())));
     }
     let labels = Labels { title: "Space of all images", x: "images", y: "MB" };
     draw(context.out(), "livedfs-b1-cumulative", &labels, &Figure::Lines { series })
@@ -279,7 +321,7 @@ fn draw_by_group(context: &Context, groups: &[Group]) -> Result<()> {
         bars("without zero blocks", &|group| group.nonzero_bytes),
         bars("distinct 4 KiB blocks", &|group| group.distinct_bytes),
     ];
-    for (i, (name, ..)) in VAULTS.iter().enumerate() {
+    for (i, name) in stores().enumerate() {
         series.push(bars(name, &move |group| group.stored_bytes[i]));
     }
     let figure = Figure::Bars { groups: groups.iter().map(|group| group.name.clone()).collect(), series };

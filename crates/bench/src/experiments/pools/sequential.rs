@@ -20,6 +20,7 @@ use super::device::{Asked, Meter, MeteredDevice};
 use super::PoolsOptions;
 use crate::context::Context;
 use crate::files::{self, BLOCK_BYTES};
+use crate::machine::cpu_seconds;
 use crate::results::report::{bars_table, figure, mb_per_second, median, Bar, Table};
 use crate::run::check_interrupted;
 
@@ -227,7 +228,7 @@ impl Sides<'_> {
     fn phase(&self, phase: &'static str, side: &'static str, target: &str) -> Result<Phase> {
         let (pool, meter) = self.pool()?;
         meter.take();
-        let (stages_before, cpu_before) = (pool.stages(), cpu_seconds()?);
+        let (stages_before, cpu_before) = (pool.stages(), cpu_seconds("self")?);
         let (seconds, sync_seconds) = if side == POOL {
             let volume = pool.volume(target)?;
             let requests = match phase {
@@ -252,7 +253,7 @@ impl Sides<'_> {
                 (requests, start.elapsed().as_secs_f64())
             }
         };
-        let cpu = cpu_seconds()?;
+        let cpu = cpu_seconds("self")?;
         Ok(Phase {
             run: self.run,
             phase,

@@ -1,0 +1,6 @@
+//! The file system of a pool, mounted, beside ext4 on a loop device over the same disk.
+
+pub mod bonnie;
+pub mod sequential;
+mod side;
+pub mod space;
