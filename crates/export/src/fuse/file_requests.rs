@@ -21,7 +21,7 @@ use rustix::fs::FileType as Type;
 
 use super::requests::{errno_of, BACKGROUND_MAX, BLOCK_BYTES, NAME_BYTES_MAX, TRANSFER_BYTES_MAX};
 use super::served::Served;
-use super::writers::{Sought, Writers};
+use super::writers::{Seek, Writers};
 use crate::files::{Allocate, Change, Files, Name, New, Rename, SetAttribute, Stat};
 use crate::tree::NodeId;
 
@@ -550,9 +550,9 @@ impl Filesystem for FileRequests {
         if whence != SEEK_DATA && whence != SEEK_HOLE {
             return reply.error(Errno::EINVAL);
         }
-        let sought = Sought { ino, offset, hole: whence == SEEK_HOLE };
-        let found = self.0.files.seek(node(ino), offset, sought.hole);
-        let Some(unwritten) = self.0.writers.unwritten(&sought, &found) else {
+        let seek = Seek { ino, offset, hole: whence == SEEK_HOLE };
+        let found = self.0.files.seek(node(ino), offset, seek.hole);
+        let Some(unwritten) = self.0.writers.unwritten(&seek, &found) else {
             return self.0.reply_offset(ino, found, reply);
         };
         // Not here: the kernel sends what is unwritten to the threads that answer requests, and waits for them.
@@ -560,7 +560,7 @@ impl Filesystem for FileRequests {
         // A thread that does not start drops the reply, and the kernel gets an error.
         let _ = std::thread::Builder::new().name("fuse-seek".into()).spawn(move || {
             service.writers.write_out(ino, unwritten);
-            let found = service.files.seek(node(ino), sought.offset, sought.hole);
+            let found = service.files.seek(node(ino), seek.offset, seek.hole);
             service.reply_offset(ino, found, reply);
         });
     }

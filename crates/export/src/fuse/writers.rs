@@ -18,7 +18,7 @@ const WRITER: FileHandle = FileHandle(1);
 
 /// A question for data or a hole.
 #[derive(Clone, Copy)]
-pub(super) struct Sought {
+pub(super) struct Seek {
     pub ino: INodeNo,
     pub offset: u64,
     /// Else data.
@@ -63,15 +63,15 @@ impl Writers {
     }
 
     /// Which pages the kernel has to write before it is certain what was found; none if it is.
-    pub fn unwritten(&self, sought: &Sought, found: &io::Result<u64>) -> Option<Range<u64>> {
-        if !self.open.lock().contains_key(&sought.ino.0) {
+    pub fn unwritten(&self, seek: &Seek, found: &io::Result<u64>) -> Option<Range<u64>> {
+        if !self.open.lock().contains_key(&seek.ino.0) {
             return None;
         }
-        match (sought.hole, found) {
+        match (seek.hole, found) {
             // Data stays data: what makes holes is sent at once.
-            (false, Ok(found)) => Some(sought.offset..*found).filter(|range| !range.is_empty()),
+            (false, Ok(found)) => Some(seek.offset..*found).filter(|range| !range.is_empty()),
             (true, Ok(found)) => Some(*found..u64::MAX),
-            (_, Err(_)) => Some(sought.offset..u64::MAX),
+            (_, Err(_)) => Some(seek.offset..u64::MAX),
         }
     }
 

@@ -145,7 +145,7 @@ pub fn direct(dir: &Path) {
     assert!(std::fs::read(&path).unwrap() == blocks);
     let mut memory = map(&cached);
     assert!(memory[..] == blocks[..]);
-    memory[4096..4096 + 5].copy_from_slice(b"mapped"[..5].try_into().unwrap());
+    memory[4096..4096 + 5].copy_from_slice(b"mappe");
     memory.flush().unwrap();
     assert_eq!(pread(&direct, &mut *block, 4096), Ok(4096));
     assert_eq!(&block[..6], b"mappe\x02");

@@ -74,16 +74,16 @@ pub fn survives_kills() {
         let mut command = Command::new("python3");
         command.args(["-c", WRITE]).arg(&database).args([modes[mode], &kill.to_string()]);
         let mut writer = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let lines = BufReader::new(writer.stdout.take().unwrap()).lines();
-        let reading = std::thread::spawn(move || lines.map_while(Result::ok).last());
-        std::thread::sleep(Duration::from_millis(dice.random_range(300..1_500)));
+        let mut lines = BufReader::new(writer.stdout.take().unwrap()).lines().map_while(Result::ok);
+        // From here on it has its files open.
+        let first = lines.next().unwrap();
+        let reading = std::thread::spawn(move || lines.last());
+        std::thread::sleep(Duration::from_millis(dice.random_range(0..800)));
         mounted.signal(Signal::KILL);
         drop(mounted);
         // It ends by itself: its file system is gone.
         assert!(!writer.wait().unwrap().success());
-        if let Some(last) = reading.join().unwrap() {
-            durable[mode] = last.parse().unwrap();
-        }
+        durable[mode] = reading.join().unwrap().unwrap_or(first).parse().unwrap();
         let mounted = self::mounted(&bench);
         for (mode, durable) in modes.iter().zip(&mut durable) {
             let database = mounted.file(&format!("{mode}.db"));

@@ -21,7 +21,7 @@ const RANGE_MAX: usize = 20 * BLOCK;
 const BORDER: usize = (2 << 20) - 20 * BLOCK;
 
 /// A file, and what it should be.
-struct Tested {
+struct TestFile {
     path: PathBuf,
     /// None: it is closed.
     file: Option<File>,
@@ -30,7 +30,7 @@ struct Tested {
 
 /// Files in a directory, and what they should be.
 pub struct Files {
-    tested: Vec<Tested>,
+    tested: Vec<TestFile>,
     dice: StdRng,
     step: u64,
 }
@@ -38,7 +38,7 @@ pub struct Files {
 impl Files {
     /// Makes the files.
     pub fn new(dir: &Path, dice: StdRng) -> Self {
-        let tested = |n| Tested { path: dir.join(format!("random-{n}")), file: None, model: Vec::new() };
+        let tested = |n| TestFile { path: dir.join(format!("random-{n}")), file: None, model: Vec::new() };
         let files = Files { tested: (0..FILES).map(tested).collect(), dice, step: 0 };
         files.tested.iter().for_each(|tested| drop(options().open(&tested.path).unwrap()));
         files
@@ -51,7 +51,7 @@ impl Files {
 
     /// Makes durable what was done, of every file.
     pub fn sync(&self) {
-        let open = |tested: &Tested| File::open(&tested.path).unwrap();
+        let open = |tested: &TestFile| File::open(&tested.path).unwrap();
         self.tested.iter().for_each(|tested| open(tested).sync_all().unwrap());
     }
 
@@ -67,7 +67,7 @@ impl Files {
         }
     }
 
-    fn is_equal(&self, tested: &Tested, what: &str, found: &[u8], range: Range<usize>) {
+    fn is_equal(&self, tested: &TestFile, what: &str, found: &[u8], range: Range<usize>) {
         let (step, path) = (self.step, tested.path.display());
         let expected = &tested.model[range.clone()];
         if found == expected {
