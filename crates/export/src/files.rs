@@ -161,11 +161,12 @@ pub trait Files: Send + Sync {
     fn write(&self, id: NodeId, offset: u64, data: &[u8]) -> io::Result<()>;
     /// The same for what was changed earlier: [`Files::change`] tells when.
     fn write_back(&self, id: NodeId, offset: u64, data: &[u8]) -> io::Result<()>;
-    /// Gives or takes the space of a range.
+    /// Gives or takes the space of a range. [`Files::change`] tells when.
     fn allocate(&self, id: NodeId, range: Range<u64>, how: Allocate) -> io::Result<()>;
     /// Where from `offset` on the first data is, or the first hole.
     fn seek(&self, id: NodeId, offset: u64, hole: bool) -> io::Result<u64>;
-    /// Copies a range without reading it. Returns how many bytes were copied; `EOPNOTSUPP` where that cannot be done.
+    /// Copies a range without reading it; [`Files::change`] tells when. Returns how many bytes were copied; `EOPNOTSUPP`
+    /// where that cannot be done.
     fn copy(&self, from: (NodeId, u64), to: (NodeId, u64), bytes: u64) -> io::Result<u64>;
     /// An extended attribute.
     fn attribute(&self, id: NodeId, name: &OsStr) -> io::Result<Vec<u8>>;

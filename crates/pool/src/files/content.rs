@@ -206,13 +206,12 @@ impl FileSystem {
                     volume.zero(range.start, end - range.start)?;
                 }
             }
-            self.touch(&node, |record| record.modified = record.changed);
         }
         if matches!(how, Allocate::Extend | Allocate::Zero) && range.end > size {
             if let Some(volume) = &*content {
                 self.clear_behind(&node, volume)?;
             }
-            self.was_changed(&node, range.end);
+            self.update(&node, |record| record.size = record.size.max(range.end));
         }
         Ok(())
     }
@@ -283,7 +282,7 @@ impl FileSystem {
             target.is_clear.store(false, Ordering::SeqCst);
             self.table.lock().let_go(before);
         }
-        self.was_changed(&target, size);
+        self.update(&target, |record| record.size = record.size.max(size));
         Ok(size)
     }
 
