@@ -4,9 +4,12 @@
 
 GLANCE_API=
 
+# start_glance [SETTINGS [USER]]: settings that count more than those here, and whom it runs as.
 start_glance() {
-    local own=$DIR/glance port=${GLANCE_PORT:-19292} i
+    local own=$DIR/glance port=${GLANCE_PORT:-19292} settings=${1:-} user=${2:-} i
+    local -a as=() with=(--config-file "$own/glance-api.conf")
     mkdir -p "$own"/{store,staging,lock}
+    [[ ! $settings ]] || with+=(--config-file "$settings")
     cat >"$own/glance-api.conf" <<CONF
 [DEFAULT]
 bind_host = 127.0.0.1
@@ -32,8 +35,12 @@ lock_path = $own/lock
 [paste_deploy]
 config_file = /etc/glance/glance-api-paste.ini
 CONF
-    glance-manage --config-file "$own/glance-api.conf" db_sync &>"$own/out" || die "$(tail -n 3 "$own/out")"
-    glance-api --config-file "$own/glance-api.conf" &>>"$own/out" </dev/null &
+    if [[ $user ]]; then
+        chown -R "$user:" "$own"
+        as=(setpriv --reuid "$user" --regid "$user" --clear-groups)
+    fi
+    "${as[@]}" glance-manage "${with[@]}" db_sync &>"$own/out" || die "$(tail -n 3 "$own/out")"
+    "${as[@]}" glance-api "${with[@]}" &>>"$own/out" </dev/null &
     GLANCE_API=$!
     export GLANCE=http://127.0.0.1:$port
     for ((i = 0; i < 300; i++)); do
