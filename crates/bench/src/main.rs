@@ -76,6 +76,10 @@ enum Command {
     LivedfsAMount(PoolsOptions),
     /// Opening a pool after a kill (LiveDFS 2011, experiment A4)
     LivedfsA4(PoolsOptions),
+    /// Inserting images into OpenStack Glance, on a pool's mount and on ext4 (LiveDFS 2011, experiment B2)
+    LivedfsB2,
+    /// Starting machines whose images Glance has, on a pool's mount and on ext4 (LiveDFS 2011, experiment B3)
+    LivedfsB3,
     /// Memory of the fingerprint filter, and the time to fill it (LiveDFS 2011, section 2.2)
     LivedfsMem(PoolsOptions),
     /// Writes of machines with background sharing and without, beside an oracle (Paulo 2009, tables 6.5 and 6.6)
@@ -193,6 +197,8 @@ fn start(Arguments { command, options }: Arguments) -> anyhow::Result<()> {
             mounts::sequential::run(&Context::start("livedfs-a-mount", options)?, &o)
         }
         Command::LivedfsA4(o) => pools::recovery::run(&Context::start("livedfs-a4", options)?, &o),
+        Command::LivedfsB2 => pools::glance::insert::run(&Context::start("livedfs-b2", options)?),
+        Command::LivedfsB3 => pools::glance::start_up::run(&Context::start("livedfs-b3", options)?),
         Command::LivedfsMem(o) => pools::filter::run(&Context::start("livedfs-mem", options)?, &o),
         Command::Paulo65(o) => pools::paulo::write(&Context::start("paulo-6.5", options)?, &o),
         Command::Paulo67(o) => pools::paulo::read(&Context::start("paulo-6.7", options)?, &o),

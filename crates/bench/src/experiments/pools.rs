@@ -4,6 +4,7 @@ pub mod blocks;
 mod cpu;
 mod device;
 pub mod filter;
+pub mod glance;
 pub mod nbd;
 mod nbd_client;
 pub mod paulo;
