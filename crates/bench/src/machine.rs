@@ -104,7 +104,7 @@ fn file_system(path: &Path) -> Result<String> {
     Ok(name.to_owned())
 }
 
-/// Processor time of a process so far, its number or `self`: user and system.
+/// Processor time so far of a process by its number, of `self` or of `thread-self`, which asks: user and system.
 pub fn cpu_seconds(process: &str) -> Result<(f64, f64)> {
     // Linux tells clock ticks of 10 ms to programs.
     const TICKS_PER_SECOND: f64 = 100.0;

@@ -141,11 +141,7 @@ pub fn is_installed(program: &str) -> bool {
 
 /// Processor time of a process that is alive, user and kernel, all threads; 0 where that cannot be told.
 pub fn cpu_seconds(pid: u32) -> f64 {
-    let told = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // Behind the name, which may hold anything: state is the first field, user and kernel time are the 12th and 13th.
-    let fields = told.rsplit_once(')').map_or("", |(_, fields)| fields);
-    let ticks: u64 = fields.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<u64>().ok()).sum();
-    ticks as f64 / rustix::param::clock_ticks_per_second().max(1) as f64
+    crate::machine::cpu_seconds(&pid.to_string()).map_or(0.0, |(user, system)| user + system)
 }
 
 /// Peak resident memory of a process that is alive, since it runs its program.

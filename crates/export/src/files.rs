@@ -103,6 +103,15 @@ pub enum SetAttribute {
     Replace,
 }
 
+/// What the kernel may keep of the content of an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caching {
+    /// Everything: nobody else changes it.
+    Keep,
+    /// Nothing: others may change it, or look at it.
+    Never,
+}
+
 /// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
@@ -153,6 +162,18 @@ pub trait Files: Send + Sync {
     fn link(&self, id: NodeId, directory: NodeId, name: &OsStr) -> io::Result<Stat>;
     /// Where a symbolic link leads.
     fn target(&self, id: NodeId) -> io::Result<Vec<u8>>;
+    /// A file is opened, for writing too or for reading only. [`Files::close`] follows.
+    fn open(&self, _id: NodeId, _write: bool) -> io::Result<Caching> {
+        Ok(Caching::Keep)
+    }
+    /// A file that was opened like this is closed.
+    fn close(&self, _id: NodeId, _write: bool) {}
+    /// Whether something else than the kernel may change a node, so that the kernel must ask each time.
+    fn may_change(&self, _id: NodeId) -> bool {
+        false
+    }
+    /// `tell` is to be called whenever something else than the kernel has changed a node of which the kernel may know.
+    fn on_change(&self, _tell: Box<dyn Fn(NodeId) + Send + Sync>) {}
     /// The names in a directory, without `.` and `..`; and the directory above.
     fn list(&self, directory: NodeId) -> io::Result<(Vec<Name>, NodeId)>;
     /// Fills `buf` from `offset` on; returns how many bytes there were.

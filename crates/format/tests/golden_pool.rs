@@ -84,6 +84,7 @@ fn catalog_slot() {
         size: 20 << 30,
         root: Some(PoolBlock(70_000)),
         created: 1_800_000_000,
+        mapped: None,
         name: "monday".into(),
         fill: None,
     };
@@ -91,10 +92,15 @@ fn catalog_slot() {
     assert_eq!(bytes, entry.encode());
     assert_eq!(CatalogEntry::decode(&bytes.try_into().unwrap()), Ok(Some(entry.clone())));
     let fill = Fill { source: "vm/root@0123456789abcdef /srv/backup".into(), filled: 5 << 30 };
-    let filling = CatalogEntry { state: CatalogState::Volume, origin: None, fill: Some(fill), ..entry };
+    let filling =
+        CatalogEntry { state: CatalogState::Volume, origin: None, fill: Some(fill), ..entry.clone() };
     let bytes = golden("pool-catalog-filling", &filling.encode());
     assert_eq!(bytes, filling.encode());
     assert_eq!(CatalogEntry::decode(&bytes.try_into().unwrap()), Ok(Some(filling)));
+    let counted = CatalogEntry { mapped: Some(4_194_304), ..entry };
+    let bytes = golden("pool-catalog-slot-counted", &counted.encode());
+    assert_eq!(bytes, counted.encode());
+    assert_eq!(CatalogEntry::decode(&bytes.try_into().unwrap()), Ok(Some(counted)));
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! The volumes and snapshots of a pool.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use format::pool::{CatalogEntry, CatalogState, PageKind, PoolBlock, Slot, VolumeId, CATALOG_NAME_BYTES_MAX};
+use format::pool::{
+    CatalogEntry, CatalogState, MapRoot, PageKind, PoolBlock, Slot, VolumeId, CATALOG_NAME_BYTES_MAX,
+};
 
 use crate::engine::{Engine, Page, Urgency};
 use crate::error::{PoolError, Result};
@@ -14,6 +16,8 @@ pub(crate) struct Catalog {
     /// Pages that have a slot in use: they stay in memory.
     pages: BTreeMap<PoolBlock, Arc<Page>>,
     entries: BTreeMap<u32, CatalogEntry>,
+    /// The slots by their ids.
+    slots: HashMap<VolumeId, u32>,
     /// Counts changes.
     generation: u64,
 }
@@ -21,7 +25,13 @@ pub(crate) struct Catalog {
 impl Catalog {
     /// Reads the catalog.
     pub fn read(engine: Arc<Engine>) -> Result<Self> {
-        let mut catalog = Catalog { engine, pages: BTreeMap::new(), entries: BTreeMap::new(), generation: 0 };
+        let mut catalog = Catalog {
+            engine,
+            pages: BTreeMap::new(),
+            entries: BTreeMap::new(),
+            slots: HashMap::new(),
+            generation: 0,
+        };
         for index in 0..catalog.engine.geometry.catalog_slots() {
             let slot = catalog.engine.geometry.catalog_slot(index);
             let page = catalog.engine.page(slot.page, PageKind::Catalog)?;
@@ -31,6 +41,7 @@ impl Catalog {
             })?;
             if let Some(entry) = entry {
                 catalog.pages.insert(slot.page, page);
+                catalog.slots.insert(entry.id, index);
                 catalog.entries.insert(index, entry);
             }
         }
@@ -60,7 +71,21 @@ impl Catalog {
 
     /// The slot of a volume with an id.
     pub fn find_id(&self, id: VolumeId) -> Option<(u32, &CatalogEntry)> {
-        self.entries().find(|(_, entry)| entry.id == id && entry.state == CatalogState::Volume)
+        self.find_any(id).filter(|(_, entry)| entry.state == CatalogState::Volume)
+    }
+
+    /// The slot of a volume or a snapshot with an id.
+    pub fn find_any(&self, id: VolumeId) -> Option<(u32, &CatalogEntry)> {
+        let index = *self.slots.get(&id)?;
+        let entry = self.entries.get(&index)?;
+        (entry.state != CatalogState::Deleted).then_some((index, entry))
+    }
+
+    /// The root that a slot has now; it is in memory.
+    pub fn root(&self, index: u32) -> Option<MapRoot> {
+        let slot = self.engine.geometry.catalog_slot(index);
+        let page = self.pages.get(&slot.page)?;
+        Some(MapRoot::read(&page.array::<{ CatalogEntry::BYTES }>(slot.offset)))
     }
 
     /// How many slots are empty.
@@ -113,7 +138,7 @@ impl Catalog {
             getrandom::fill(&mut bytes)
                 .map_err(|e| PoolError::Refused(format!("the system gives no random numbers: {e}")))?;
             let id = VolumeId(u32::from_le_bytes(bytes));
-            if id.0 != 0 && self.entries.values().all(|e| e.id != id) {
+            if id.0 != 0 && !self.slots.contains_key(&id) {
                 return Ok((index, id));
             }
         }
@@ -122,13 +147,16 @@ impl Catalog {
     /// Notes what a slot holds from now on.
     pub fn put(&mut self, index: u32, page: Arc<Page>, entry: CatalogEntry) {
         self.pages.insert(page.block, page);
+        self.slots.insert(entry.id, index);
         self.entries.insert(index, entry);
         self.generation += 1;
     }
 
     /// Notes that a slot is empty.
     pub fn remove(&mut self, index: u32) {
-        self.entries.remove(&index);
+        if let Some(entry) = self.entries.remove(&index) {
+            self.slots.remove(&entry.id);
+        }
         self.generation += 1;
     }
 

@@ -56,8 +56,10 @@ impl Pool {
             report: CheckReport::default(),
         };
         for (name, root) in self.roots()? {
-            if let Some(node) = root.root {
-                check.report.mapped_blocks += check.node(&name, node, root.level, 0);
+            let mapped = root.root.map_or(0, |node| check.node(&name, node, root.level, 0));
+            check.report.mapped_blocks += mapped;
+            if let Some(counted) = root.mapped.filter(|counted| *counted != mapped) {
+                check.wrong(format!("{name}: its map names {mapped} blocks, its slot says {counted}"));
             }
         }
         for group in (0..check.engine.geometry.groups).map(GroupNo) {

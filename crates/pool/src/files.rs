@@ -10,7 +10,9 @@
 //! - What lies behind the end of a file reads as zeros when the file grows over it.
 //! - The volume of a file is deleted after it is durable that the file has no name any more.
 
+mod attached;
 mod attributes;
+mod clones;
 mod content;
 mod error;
 mod names;
@@ -18,19 +20,25 @@ mod node;
 mod requests;
 mod storage;
 mod table;
+mod volumes;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::ffi::OsStr;
+use std::sync::{Arc, OnceLock};
 
+use export::files::{Caching, Stat};
 use export::NodeId;
 use format::pool::{FileKind, FileRecord, VolumeId};
 use parking_lot::Mutex;
+use rustix::io::Errno;
 
 use crate::error::{PoolError, Result};
 use crate::pool::Pool;
 use error::{Answer, Refusal};
-use node::{now, Node};
+use node::{now, Node, VOLUMES_NAME};
 use table::Table;
+
+pub use attached::AttachedFile;
 
 /// How often a request is tried again while space is being freed, and the pause before.
 const SPACE_TRIES: u32 = 100;
@@ -47,6 +55,12 @@ pub struct FileSystem {
     nodes: Mutex<HashMap<u64, Arc<Node>>>,
     /// Nodes whose record in the table is out of date.
     dirty: Mutex<HashSet<u64>>,
+    /// User and group of what nobody else made.
+    owner: (u32, u32),
+    /// Whether the directory of volumes is there.
+    has_volumes: bool,
+    /// Called with what something else than the kernel has changed.
+    on_change: OnceLock<Box<dyn Fn(NodeId) + Send + Sync>>,
 }
 
 impl FileSystem {
@@ -63,8 +77,16 @@ impl FileSystem {
             };
             table.put(NodeId::ROOT.0, &root)?;
         }
-        let system =
-            FileSystem { pool, table: Mutex::new(table), nodes: Mutex::default(), dirty: Mutex::default() };
+        let has_volumes = table.find(NodeId::ROOT.0, OsStr::new(VOLUMES_NAME))?.is_none();
+        let system = FileSystem {
+            pool,
+            table: Mutex::new(table),
+            nodes: Mutex::default(),
+            dirty: Mutex::default(),
+            owner: (user, group),
+            has_volumes,
+            on_change: OnceLock::new(),
+        };
         system.clear_up()?;
         system.make_durable()?;
         Ok(system)
@@ -164,7 +186,7 @@ impl FileSystem {
         if let Some(node) = self.nodes.lock().get(&id) {
             return Ok(Arc::clone(node));
         }
-        let record = table.record(id)?.ok_or(rustix::io::Errno::NOENT)?;
+        let record = table.record(id)?.ok_or(Errno::NOENT)?;
         let node = Arc::new(Node::new(id, record));
         self.nodes.lock().insert(id, Arc::clone(&node));
         Ok(node)
@@ -177,6 +199,47 @@ impl FileSystem {
         }
         let table = self.table.lock();
         self.node_of(&table, id.0)
+    }
+
+    /// What is known of a node, with the space that its content takes.
+    fn stat_node(&self, node: &Node) -> Answer<Stat> {
+        let mut stat = node.stat();
+        let volume = node.state.lock().record.volume;
+        if volume != 0 {
+            stat.stored = self.pool.file_bytes(VolumeId(volume))?;
+        }
+        Ok(stat)
+    }
+
+    /// Tells the kernel that something else has changed a node. The caller has no lock.
+    fn tell(&self, id: NodeId) {
+        if let Some(tell) = self.on_change.get() {
+            tell(id);
+        }
+    }
+
+    /// Opens a file. One that is a device cannot be written besides.
+    fn open_file(&self, id: NodeId, write: bool) -> Answer<Caching> {
+        let node = self.node(id)?;
+        let users = &mut node.state.lock().users;
+        if !users.open(write) {
+            return Err(Errno::BUSY.into());
+        }
+        Ok(if users.is_device() { Caching::Never } else { Caching::Keep })
+    }
+
+    /// Closes a file.
+    fn close_file(&self, id: NodeId, write: bool) {
+        let Ok(node) = self.node(id) else { return };
+        let is_done = {
+            let state = &mut *node.state.lock();
+            state.users.close(write);
+            state.has_tail && !state.users.is_written_as_file()
+        };
+        if is_done {
+            // Nobody waits for an answer. What stays is removed when the file system is opened again.
+            let _ = self.drop_tail(&node);
+        }
     }
 
     /// Changes what is known of a node. It goes to the table with the next sync.

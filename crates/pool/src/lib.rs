@@ -26,8 +26,10 @@ pub use check::{CheckReport, Finding};
 pub use clocks::Stages;
 pub use device::{Device, FileDevice, FsDevice};
 pub use error::{PoolError, Result};
-pub use files::FileSystem;
+pub use files::{AttachedFile, FileSystem};
 pub use format::pool::{Sharing, VolumeId};
-pub use pool::{FillInfo, FillStep, Filling, Options, Pool, PoolStats, SnapshotFacts, Usage, VolumeInfo};
+pub use pool::{
+    Attached, FillInfo, FillStep, Filling, Options, Pool, PoolStats, SnapshotFacts, Usage, VolumeInfo,
+};
 pub use share::{ScanStats, ScanStep, Scanning};
 pub use volume::{FingerprintDevice, Known, Volume};

@@ -1,9 +1,11 @@
 //! A pool: made, opened, asked for volumes, closed.
 
+mod attached;
 mod changed;
 mod file_volumes;
 mod fill;
 mod scan;
+mod users;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,9 +26,13 @@ use crate::error::{PoolError, Result};
 use crate::share::{ScanCounters, ScanStats, Scanner, Scanning};
 use crate::volume::{InFlight, Opened, Origin, Volume};
 
+pub use attached::Attached;
+pub(crate) use attached::VolumeFile;
 pub use changed::SnapshotFacts;
 pub(crate) use file_volumes::FILE_SIZE_MAX;
 pub use fill::{FillInfo, FillStep, Filling};
+use users::InUse;
+pub(crate) use users::{Users, CLOSE_PAUSE, CLOSE_TIME};
 
 /// Threads that go on as long as the pool is open.
 const MAINTENANCE: &str = "pool-maintenance";
@@ -97,6 +103,7 @@ pub struct Pool {
     engine: Arc<Engine>,
     catalog: Mutex<Catalog>,
     open: Mutex<HashMap<u32, Weak<Volume>>>,
+    in_use: InUse,
     in_flight: Arc<InFlight>,
     /// Of volumes that are being filled: where what has not arrived is read.
     origins: Mutex<HashMap<VolumeId, Arc<Origin>>>,
@@ -136,6 +143,7 @@ impl Pool {
             engine,
             catalog: Mutex::new(catalog),
             open: Mutex::default(),
+            in_use: InUse::default(),
             in_flight: Arc::default(),
             origins: Mutex::default(),
             scanning: options.scanning,
@@ -328,7 +336,7 @@ impl Pool {
         self.engine.flush()
     }
 
-    /// Puts an entry into a slot; it gets the root that another slot has.
+    /// Puts an entry into a slot; it gets the root that another slot has, whose map must reach the entry's size.
     fn put_entry(
         &self,
         catalog: &mut Catalog,
@@ -343,8 +351,8 @@ impl Pool {
             if let Some((slot, page)) = &source {
                 let root = MapRoot::read(&page.array::<{ CatalogEntry::BYTES }>(slot.offset));
                 entry.level = root.level;
-                entry.size = root.size;
                 entry.root = root.root;
+                entry.mapped = root.mapped;
                 root.root.into_iter().for_each(|root| t.refer(root, 1));
             }
             t.set(&page, slot.offset, &entry.encode());
@@ -471,7 +479,8 @@ impl Pool {
                     used += 1;
                 }
             }
-            let changed = CatalogEntry { level: now.level.max(level), root, size, ..entry.clone() };
+            let (level, mapped) = (now.level.max(level), now.mapped);
+            let changed = CatalogEntry { level, root, size, mapped, ..entry.clone() };
             t.set(&page, slot.offset, &changed.encode());
             Ok((used, changed))
         })?;
@@ -531,7 +540,14 @@ impl Pool {
         let catalog = self.catalog.lock();
         catalog
             .entries()
-            .map(|(index, entry)| Ok((catalog.full_name(entry), self.root_at(&catalog, index)?)))
+            .map(|(index, entry)| {
+                let mut root = self.root_at(&catalog, index)?;
+                if entry.state == CatalogState::Deleted {
+                    // What is being freed is not counted any more.
+                    root.mapped = None;
+                }
+                Ok((catalog.full_name(entry), root))
+            })
             .collect()
     }
 

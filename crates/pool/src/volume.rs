@@ -80,6 +80,17 @@ impl Volume {
         }
     }
 
+    /// Its id.
+    pub(crate) fn id(&self) -> VolumeId {
+        self.id
+    }
+
+    /// Whether both lead to the same blocks everywhere.
+    pub(crate) fn has_same_map(&self, other: &Volume) -> bool {
+        let (ours, theirs) = (self.root(), other.root());
+        ours.root == theirs.root && (ours.root.is_none() || ours.level == theirs.level)
+    }
+
     /// Its name; that of a snapshot is `volume@snapshot`.
     pub fn name(&self) -> &str {
         &self.name

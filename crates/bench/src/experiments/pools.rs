@@ -1,7 +1,6 @@
 //! Pools: live disks that share blocks, beside plain files and raw exports.
 
 pub mod blocks;
-mod cpu;
 mod device;
 pub mod filter;
 pub mod glance;

@@ -12,9 +12,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, Notifier, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
-    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, Notifier, OpenAccMode, OpenFlags, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use parking_lot::Mutex;
 use rustix::fs::FileType as Type;
@@ -22,7 +22,7 @@ use rustix::fs::FileType as Type;
 use super::requests::{errno_of, BACKGROUND_MAX, BLOCK_BYTES, NAME_BYTES_MAX, TRANSFER_BYTES_MAX};
 use super::served::Served;
 use super::writers::{Seek, Writers};
-use crate::files::{Allocate, Change, Files, Name, New, Rename, SetAttribute, Stat};
+use crate::files::{Allocate, Caching, Change, Files, Name, New, Rename, SetAttribute, Stat};
 use crate::tree::NodeId;
 
 /// How long the kernel need not ask again: nobody but the kernel changes anything.
@@ -99,8 +99,23 @@ impl Served for FileService {
     }
 
     fn begin(&self, notifier: Notifier) {
-        self.writers.begin(notifier);
+        self.writers.begin(notifier.clone());
+        // A node that the kernel does not know is no error, and neither is an end of the session.
+        self.files.on_change(Box::new(move |id| drop(notifier.inval_inode(INodeNo(id.0), 0, 0))));
     }
+}
+
+/// What the kernel is told of an opened file.
+fn flags_of(caching: Caching) -> FopenFlags {
+    match caching {
+        // The kernel knows the node until the file is closed, and what it has read stays true.
+        Caching::Keep => FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH,
+        Caching::Never => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH,
+    }
+}
+
+fn writes(flags: OpenFlags) -> bool {
+    flags.acc_mode() != OpenAccMode::O_RDONLY
 }
 
 fn node(ino: INodeNo) -> NodeId {
@@ -178,7 +193,7 @@ fn reply_bytes(reply: ReplyXattr, bytes: &[u8], room: u32) {
 impl FileRequests {
     fn entry(&self, parent: INodeNo, made: io::Result<Stat>, reply: ReplyEntry) {
         match made {
-            Ok(stat) => reply.entry(&VALID, &attr(&stat), Generation(0)),
+            Ok(stat) => reply.entry(&self.valid(stat.id), &attr(&stat), Generation(0)),
             Err(e) => reply.error(self.0.errno(parent, &e)),
         }
     }
@@ -196,6 +211,21 @@ impl FileRequests {
             mode &= !SET_GROUP;
         }
         (type_of(mode) != FileType::Directory && mode != stat.mode).then_some(mode)
+    }
+
+    /// How long the kernel need not ask again for a node.
+    fn valid(&self, id: NodeId) -> Duration {
+        if self.0.files.may_change(id) {
+            Duration::ZERO
+        } else {
+            VALID
+        }
+    }
+
+    /// Opens a file. The kernel may keep changes of one that nobody else looks at.
+    fn open_file(&self, id: NodeId, flags: OpenFlags) -> io::Result<(FileHandle, FopenFlags)> {
+        let caching = self.0.files.open(id, writes(flags))?;
+        Ok((self.0.writers.open(INodeNo(id.0), flags), flags_of(caching)))
     }
 
     fn empty(&self, id: INodeNo, done: io::Result<()>, reply: ReplyEmpty) {
@@ -230,7 +260,7 @@ impl Filesystem for FileRequests {
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         match self.0.files.stat(node(ino)) {
-            Ok(stat) => reply.attr(&VALID, &attr(&stat)),
+            Ok(stat) => reply.attr(&self.valid(stat.id), &attr(&stat)),
             Err(e) => reply.error(self.0.errno(ino, &e)),
         }
     }
@@ -261,7 +291,7 @@ impl Filesystem for FileRequests {
             change.mode = self.unprivileged(request, ino);
         }
         match self.0.files.change(node(ino), &change) {
-            Ok(stat) => reply.attr(&VALID, &attr(&stat)),
+            Ok(stat) => reply.attr(&self.valid(stat.id), &attr(&stat)),
             Err(e) => reply.error(self.0.errno(ino, &e)),
         }
     }
@@ -317,10 +347,10 @@ impl Filesystem for FileRequests {
         reply: ReplyCreate,
     ) {
         let new = new_node(request, Type::RegularFile, mode, umask);
-        match self.0.files.make(node(parent), name, &new) {
-            Ok(stat) => {
-                let handle = self.0.writers.open(INodeNo(stat.id.0), OpenFlags(flags));
-                let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
+        let made = self.0.files.make(node(parent), name, &new);
+        let opened = made.and_then(|stat| Ok((stat, self.open_file(stat.id, OpenFlags(flags))?)));
+        match opened {
+            Ok((stat, (handle, flags))) => {
                 reply.created(&VALID, &attr(&stat), Generation(0), handle, flags);
             }
             Err(e) => reply.error(self.0.errno(parent, &e)),
@@ -363,9 +393,10 @@ impl Filesystem for FileRequests {
     }
 
     fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        // The kernel knows the node until the file is closed, and what it has read stays true.
-        let handle = self.0.writers.open(ino, flags);
-        reply.opened(handle, FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH);
+        match self.open_file(node(ino), flags) {
+            Ok((handle, flags)) => reply.opened(handle, flags),
+            Err(e) => reply.error(self.0.errno(ino, &e)),
+        }
     }
 
     fn release(
@@ -373,12 +404,13 @@ impl Filesystem for FileRequests {
         _: &Request,
         ino: INodeNo,
         handle: FileHandle,
-        _: OpenFlags,
+        flags: OpenFlags,
         _: Option<LockOwner>,
         _: bool,
         reply: ReplyEmpty,
     ) {
         self.0.writers.release(ino, handle);
+        self.0.files.close(node(ino), writes(flags));
         reply.ok();
     }
 
@@ -578,8 +610,9 @@ impl Filesystem for FileRequests {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        // The answer has 32 bits: what is longer is copied in several requests.
-        let bytes = bytes.min(u64::from(u32::MAX));
+        /// The answer has 32 bits: what is longer is copied in several requests, whole blocks each.
+        const COPY_BYTES_MAX: u64 = 1 << 31;
+        let bytes = bytes.min(COPY_BYTES_MAX);
         match self.0.files.copy((node(from), from_offset), (node(to), to_offset), bytes) {
             Ok(copied) => reply.written(copied as u32),
             Err(e) => reply.error(self.0.errno(to, &e)),

@@ -8,7 +8,7 @@ use crate::bytes::{In, Malformed, Out, Result};
 /// The longest name in bytes.
 pub const CATALOG_NAME_BYTES_MAX: usize = 255;
 /// The longest text that says what a volume is filled from, in bytes.
-pub const FILL_SOURCE_BYTES_MAX: usize = 208;
+pub const FILL_SOURCE_BYTES_MAX: usize = 200;
 
 const EMPTY: u8 = 0;
 const VOLUME: u8 = 1;
@@ -97,6 +97,8 @@ pub struct CatalogEntry {
     pub root: Option<PoolBlock>,
     /// When it was made, in seconds since 1970.
     pub created: i64,
+    /// Blocks that its map names; `None` in slots of programs that did not count them.
+    pub mapped: Option<u64>,
     /// Its name; of a snapshot the part behind `@`.
     pub name: String,
     /// Of a volume whose content is still arriving.
@@ -116,11 +118,15 @@ pub struct MapRoot {
     pub owner: Option<VolumeId>,
     /// Of a volume whose content is still arriving: all in front of this byte has arrived.
     pub filled: Option<u64>,
+    /// Blocks that the map names, where they are counted.
+    pub mapped: Option<u64>,
 }
 
 impl MapRoot {
     /// Where the block of the root stands in a slot; it has 8 bytes.
     pub const ROOT_AT: usize = 24;
+    /// Where the number of mapped blocks stands in a slot.
+    pub const MAPPED_AT: usize = 496;
     /// Where it stands how far a volume is filled; it has 8 bytes.
     pub const FILLED_AT: usize = 504;
 
@@ -135,7 +141,13 @@ impl MapRoot {
         let id = VolumeId(number(4) as u32);
         let owner = matches!(slot[0], VOLUME | SNAPSHOT | FILLING).then_some(id);
         let filled = (slot[0] == FILLING).then(|| number(Self::FILLED_AT));
-        MapRoot { level: slot[2], root, size: number(16), owner, filled }
+        let mapped = number(Self::MAPPED_AT).checked_sub(1);
+        MapRoot { level: slot[2], root, size: number(16), owner, filled, mapped }
+    }
+
+    /// The bytes at [`Self::MAPPED_AT`].
+    pub fn encode_mapped(mapped: Option<u64>) -> [u8; 8] {
+        mapped.map_or(0, |blocks| blocks + 1).to_le_bytes()
     }
 
     /// Whether a tree of this height reaches so many bytes.
@@ -166,6 +178,7 @@ impl CatalogEntry {
             size,
             root: None,
             created,
+            mapped: Some(0),
             name,
             fill: None,
         }
@@ -192,6 +205,7 @@ impl CatalogEntry {
         out.bytes(self.name.as_bytes());
         let mut slot = [0; Self::BYTES];
         slot[..out.0.len()].copy_from_slice(&out.0);
+        slot[MapRoot::MAPPED_AT..MapRoot::FILLED_AT].copy_from_slice(&MapRoot::encode_mapped(self.mapped));
         if let Some(Fill { source, filled }) = &self.fill {
             slot[Self::SOURCE_AT - 1] = source.len() as u8;
             slot[Self::SOURCE_AT..Self::SOURCE_AT + source.len()].copy_from_slice(source.as_bytes());
@@ -236,7 +250,8 @@ impl CatalogEntry {
             Ok(Fill { source, filled: MapRoot::read(slot).filled.unwrap_or(0) })
         });
         let fill = fill.transpose()?;
-        Ok(Some(CatalogEntry { state, sharing, level, id, origin, size, root, created, name, fill }))
+        let mapped = MapRoot::read(slot).mapped;
+        Ok(Some(CatalogEntry { state, sharing, level, id, origin, size, root, created, mapped, name, fill }))
     }
 }
 
@@ -256,12 +271,16 @@ mod tests {
             size: 5 << 30,
             root: Some(PoolBlock(99)),
             created: -1,
+            mapped: Some(0),
             name: "ä".repeat(127),
             fill: None,
         };
         let root = MapRoot::read(&entry.encode());
         assert_eq!((root.level, root.root, root.size), (entry.level, entry.root, entry.size));
         assert_eq!((root.owner, root.filled), (Some(VolumeId(7)), None));
+        assert_eq!(root.mapped, Some(0));
+        let uncounted = CatalogEntry { mapped: None, ..entry.clone() };
+        assert_eq!(CatalogEntry::decode(&uncounted.encode()).unwrap(), Some(uncounted));
         assert_eq!(CatalogEntry::decode(&entry.encode()).unwrap(), Some(entry));
         assert_eq!(CatalogEntry::decode(&[0; 512]).unwrap(), None);
     }

@@ -21,7 +21,7 @@ use crate::volume::Volume;
 const ACCESSED_EVERY: i64 = 24 * 3600;
 
 /// The volume of a file, with the right to change which one it is.
-type Alone<'a> = RwLockWriteGuard<'a, Option<Arc<Volume>>>;
+pub(super) type Alone<'a> = RwLockWriteGuard<'a, Option<Arc<Volume>>>;
 /// The same without that right: others have it as well.
 type Shared<'a> = RwLockReadGuard<'a, Option<Arc<Volume>>>;
 
@@ -104,7 +104,7 @@ impl FileSystem {
     }
 
     /// Notes a change of the content, which makes the file at least `end` bytes long.
-    fn was_changed(&self, node: &Node, end: u64) {
+    pub(super) fn was_changed(&self, node: &Node, end: u64) {
         self.touch(node, |record| {
             record.modified = record.changed;
             record.size = record.size.max(end);
@@ -136,7 +136,7 @@ impl FileSystem {
             record.modified = change.modified.map_or(record.modified, file_time);
             record.changed = change.changed.map_or(record.changed, file_time);
         });
-        Ok(node.stat())
+        self.stat_node(&node)
     }
 
     fn set_length(&self, node: &Arc<Node>, size: u64) -> Answer<()> {
@@ -150,6 +150,9 @@ impl FileSystem {
         }
         self.open_content(node)?;
         let mut content = node.volume.write();
+        if node.state.lock().users.is_device() {
+            return Err(Errno::BUSY.into());
+        }
         let before = node.size();
         if let (Some(volume), true) = (&*content, size > before) {
             self.clear_behind(node, volume)?;
@@ -220,70 +223,7 @@ impl FileSystem {
         let node = self.file(id)?;
         self.open_content(&node)?;
         let content = node.volume.read();
-        let size = node.size();
-        if offset >= size {
-            return Err(Errno::NXIO.into());
-        }
-        let mut found = None;
-        if let Some(volume) = content.as_ref().filter(|volume| offset < volume.size()) {
-            let range = offset..size.min(volume.size());
-            let extents = export::BlockDevice::extents(&**volume, range, &mut |extent| {
-                if (extent.block == Block::Hole) == hole {
-                    found = Some(extent.range.start.max(offset));
-                }
-                found.is_none()
-            });
-            extents.map_err(PoolError::from_io)?;
-        } else if hole {
-            found = Some(offset);
-        }
-        match found {
-            Some(found) => Ok(found.min(size)),
-            None if hole => Ok(size),
-            None => Err(Errno::NXIO.into()),
-        }
-    }
-
-    /// Copies a whole file into an empty one: both have the same blocks from then on.
-    pub(super) fn copy_file(
-        &self,
-        (from, from_offset): (NodeId, u64),
-        (to, to_offset): (NodeId, u64),
-        bytes: u64,
-    ) -> Answer<u64> {
-        let (source, target) = (self.file(from)?, self.file(to)?);
-        // An empty source may be one whose pages the kernel has not sent, because they are behind what is copied.
-        if source.size() == 0 {
-            return Err(Errno::XDEV.into());
-        }
-        // Not between parts of files: the caller copies those with reads and writes, which share blocks as well.
-        if from == to || from_offset != 0 || to_offset != 0 || bytes < source.size() || target.size() != 0 {
-            return Err(Errno::XDEV.into());
-        }
-        self.open_content(&source)?;
-        self.open_content(&target)?;
-        // In the order of their numbers, as everybody who needs two.
-        let (content, mut new) = if from < to {
-            let content = source.volume.write();
-            (content, target.volume.write())
-        } else {
-            let new = target.volume.write();
-            (source.volume.write(), new)
-        };
-        let size = source.size();
-        if bytes < size || target.size() != 0 {
-            return Err(Errno::XDEV.into());
-        }
-        let volume = source.state.lock().record.volume;
-        if content.is_some() {
-            let (id, clone) = self.pool.clone_file_volume(target.id, VolumeId(volume))?;
-            let before = self.touch(&target, |record| std::mem::replace(&mut record.volume, id.0));
-            *new = Some(clone);
-            target.is_clear.store(false, Ordering::SeqCst);
-            self.table.lock().let_go(before);
-        }
-        self.update(&target, |record| record.size = record.size.max(size));
-        Ok(size)
+        find_extent(content.as_deref(), node.size(), offset, hole)
     }
 
     pub(super) fn room(&self) -> Space {
@@ -292,7 +232,7 @@ impl FileSystem {
         Space { bytes: stats.data_bytes, free_bytes: stats.free_bytes, files: files + free_files, free_files }
     }
 
-    fn file(&self, id: NodeId) -> Answer<Arc<Node>> {
+    pub(super) fn file(&self, id: NodeId) -> Answer<Arc<Node>> {
         let node = self.node(id)?;
         match node.kind() {
             FileKind::File => Ok(node),
@@ -302,7 +242,7 @@ impl FileSystem {
     }
 
     /// Opens the volume of a file, if it has one.
-    fn open_content(&self, node: &Node) -> Answer<()> {
+    pub(super) fn open_content(&self, node: &Node) -> Answer<()> {
         if node.volume.read().is_some() || node.state.lock().record.volume == 0 {
             return Ok(());
         }
@@ -315,7 +255,7 @@ impl FileSystem {
     }
 
     /// The volume of a file that is going to have `size` bytes.
-    fn content_for(&self, node: &Node, content: &mut Alone<'_>, size: u64) -> Answer<Arc<Volume>> {
+    pub(super) fn content_for(&self, node: &Node, content: &mut Alone<'_>, size: u64) -> Answer<Arc<Volume>> {
         if let Some(volume) = &**content {
             if size > volume.size() {
                 let id = node.state.lock().record.volume;
@@ -328,5 +268,30 @@ impl FileSystem {
         self.touch(node, |record| record.volume = id.0);
         **content = Some(Arc::clone(&volume));
         Ok(volume)
+    }
+}
+
+/// Where in the first `size` bytes of a volume, from `offset` on, the first data is, or the first hole.
+pub(super) fn find_extent(volume: Option<&Volume>, size: u64, offset: u64, hole: bool) -> Answer<u64> {
+    if offset >= size {
+        return Err(Errno::NXIO.into());
+    }
+    let mut found = None;
+    if let Some(volume) = volume.filter(|volume| offset < volume.size()) {
+        let range = offset..size.min(volume.size());
+        let extents = export::BlockDevice::extents(volume, range, &mut |extent| {
+            if (extent.block == Block::Hole) == hole {
+                found = Some(extent.range.start.max(offset));
+            }
+            found.is_none()
+        });
+        extents.map_err(PoolError::from_io)?;
+    } else if hole {
+        found = Some(offset);
+    }
+    match found {
+        Some(found) => Ok(found.min(size)),
+        None if hole => Ok(size),
+        None => Err(Errno::NXIO.into()),
     }
 }

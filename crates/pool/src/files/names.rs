@@ -25,7 +25,7 @@ const SET_GROUP: u16 = 0o2000;
 
 /// What a name leads to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Found {
+pub(super) struct Found {
     id: u64,
     kind: FileKind,
 }
@@ -48,7 +48,7 @@ impl Found {
 }
 
 impl Table {
-    fn find(&self, directory: u64, name: &OsStr) -> Result<Option<Found>> {
+    pub(super) fn find(&self, directory: u64, name: &OsStr) -> Result<Option<Found>> {
         let key = key(directory, name.as_bytes());
         let bytes =
             self.with(|open| Ok(open.open_table(NAMES)?.get(&*key)?.map(|found| found.value().to_vec())))?;
@@ -96,7 +96,7 @@ impl FileSystem {
         check_length(name)?;
         let found = table.find(directory.0, name)?.ok_or(Errno::NOENT)?;
         let node = self.node_of(&table, found.id)?;
-        Ok(seen(&node))
+        self.seen(&node)
     }
 
     pub(super) fn forget_lookups(&self, id: NodeId, lookups: u64) -> Result<()> {
@@ -160,7 +160,7 @@ impl FileSystem {
         table.add(name.len() + new.target.len());
         self.changed_names(&above, if kind == FileKind::Directory { 1 } else { 0 });
         let node = self.node_of(&table, id)?;
-        Ok(seen(&node))
+        self.seen(&node)
     }
 
     pub(super) fn unlink_name(&self, directory: NodeId, name: &OsStr) -> Answer<()> {
@@ -277,7 +277,7 @@ impl FileSystem {
         table.add(name.len());
         self.touch(&node, |record| record.links += 1);
         self.changed_names(&above, 0);
-        Ok(seen(&node))
+        self.seen(&node)
     }
 
     pub(super) fn list_names(&self, directory: NodeId) -> Answer<(Vec<Name>, NodeId)> {
@@ -293,6 +293,13 @@ impl FileSystem {
         Ok((names.into_iter().map(name).collect(), NodeId(above)))
     }
 
+    /// Counts a lookup.
+    pub(super) fn seen(&self, node: &Node) -> Answer<Stat> {
+        let stat = self.stat_node(node)?;
+        node.state.lock().lookups += 1;
+        Ok(stat)
+    }
+
     /// A directory that has a name, so that something can be put into it.
     fn directory(&self, table: &Table, id: u64) -> Answer<Arc<Node>> {
         let node = self.node_of(table, id)?;
@@ -304,6 +311,20 @@ impl FileSystem {
             return Err(Errno::NOENT.into());
         }
         drop(state);
+        Ok(node)
+    }
+
+    /// The node of a path from the root. Links are not followed.
+    pub(super) fn find_path(&self, table: &Table, path: &OsStr) -> Answer<Arc<Node>> {
+        let mut node = self.node_of(table, NodeId::ROOT.0)?;
+        for part in path.as_bytes().split(|b| *b == b'/').filter(|part| !part.is_empty()) {
+            if part == b"." || part == b".." {
+                return Err(Errno::INVAL.into());
+            }
+            self.directory(table, node.id)?;
+            let found = table.find(node.id, OsStr::from_bytes(part))?.ok_or(Errno::NOENT)?;
+            node = self.node_of(table, found.id)?;
+        }
         Ok(node)
     }
 
@@ -360,12 +381,6 @@ impl FileSystem {
         self.changed_names(from, if crosses { -1 } else { 0 });
         self.changed_names(to, if crosses { 1 } else { 0 });
     }
-}
-
-/// Counts a lookup.
-fn seen(node: &Node) -> Stat {
-    node.state.lock().lookups += 1;
-    node.stat()
 }
 
 fn check_length(name: &OsStr) -> std::result::Result<(), Errno> {

@@ -10,7 +10,11 @@ use format::pool::{FileKind, FileRecord, FileTime};
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::FileType;
 
+use crate::pool::Users;
 use crate::volume::Volume;
+
+/// The name of the directory of volumes in the root. It is not there if a node of the file system has this name since before.
+pub(super) const VOLUMES_NAME: &str = ".volumes";
 
 /// A file, a directory or another node that somebody has looked up.
 pub(super) struct Node {
@@ -29,12 +33,17 @@ pub(super) struct State {
     pub record: FileRecord,
     /// How often it was looked up and not forgotten. Changes with the lock of the table only.
     pub lookups: u64,
+    /// Of a file: who has it open, or as a device.
+    pub users: Users,
+    /// Of a file: its volume has content of another file behind its end, until whoever copies it has closed it.
+    pub has_tail: bool,
 }
 
 impl Node {
     pub fn new(id: u64, record: FileRecord) -> Self {
-        let state = Mutex::new(State { record, lookups: 0 });
-        Node { id, state, volume: RwLock::new(None), is_clear: AtomicBool::new(false) }
+        let state = State { record, lookups: 0, users: Users::default(), has_tail: false };
+        let (state, volume) = (Mutex::new(state), RwLock::new(None));
+        Node { id, state, volume, is_clear: AtomicBool::new(false) }
     }
 
     pub fn kind(&self) -> FileKind {
@@ -45,6 +54,7 @@ impl Node {
         self.state.lock().record.size
     }
 
+    /// What is known of it, but for the space that its content takes.
     pub fn stat(&self) -> Stat {
         let record = &self.state.lock().record;
         Stat {
@@ -55,7 +65,7 @@ impl Node {
             group: record.group,
             device: record.device,
             size: record.size,
-            stored: if record.volume == 0 { 0 } else { record.size },
+            stored: 0,
             accessed: system_time(record.accessed),
             modified: system_time(record.modified),
             changed: system_time(record.changed),

@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use format::pool::{CatalogEntry, Sharing, VolumeId, BLOCK_BYTES, MAP_SLOTS};
+use format::pool::{CatalogEntry, CatalogState, Sharing, VolumeId, BLOCK_BYTES, MAP_SLOTS};
 
 use super::{now, Pool};
-use crate::catalog::{FILES_MARK, NAMES_VOLUME};
+use crate::catalog::{check_name, FILES_MARK, NAMES_VOLUME};
 use crate::error::{PoolError, Result};
 use crate::volume::Volume;
 
@@ -66,15 +66,41 @@ impl Pool {
         Ok((id, self.open_slot(&catalog, index, &entry)?))
     }
 
-    /// Makes the volume of a file that begins with the content of another one, in constant time.
+    /// Makes the volume of a file that begins with the content of another file's, of a volume or of a snapshot, in constant
+    /// time.
     pub(crate) fn clone_file_volume(&self, node: u64, of: VolumeId) -> Result<(VolumeId, Arc<Volume>)> {
         let mut catalog = self.catalog.lock();
+        let (source, of) = catalog.find_any(of).ok_or_else(|| missing(of))?;
+        let of = of.clone();
+        let (index, id) = catalog.vacant()?;
+        let entry = CatalogEntry {
+            state: CatalogState::Volume,
+            sharing: Sharing::Inline,
+            id,
+            created: now(),
+            name: name_of(node, id),
+            origin: None,
+            size: reach_for(of.size),
+            ..of
+        };
+        self.put_entry(&mut catalog, index, entry.clone(), Some(source))?;
+        Ok((id, self.open_slot(&catalog, index, &entry)?))
+    }
+
+    /// Makes a volume of so many bytes that begins with the content of a file's, in constant time. It is durable when this
+    /// returns.
+    pub(crate) fn clone_file_to_volume(&self, of: VolumeId, name: &str, size: u64) -> Result<()> {
+        check_name(name)?;
+        let mut catalog = self.catalog.lock();
+        if catalog.find(name).is_some() {
+            return Err(PoolError::Refused(format!("there is a volume {name} already")));
+        }
         let (source, of) = catalog.find_id(of).ok_or_else(|| missing(of))?;
         let of = of.clone();
         let (index, id) = catalog.vacant()?;
-        let entry = CatalogEntry { id, created: now(), name: name_of(node, id), origin: None, ..of };
-        self.put_entry(&mut catalog, index, entry.clone(), Some(source))?;
-        Ok((id, self.open_slot(&catalog, index, &entry)?))
+        let entry = CatalogEntry { id, created: now(), name: name.into(), origin: None, size, ..of };
+        self.put_entry(&mut catalog, index, entry, Some(source))?;
+        self.engine.flush()
     }
 
     /// The volume of a file.
@@ -105,6 +131,19 @@ impl Pool {
         drop(catalog);
         self.reap(vec![(index, entry)]);
         Ok(true)
+    }
+
+    /// Bytes of the blocks that a file has, whether others have them as well or not.
+    pub(crate) fn file_bytes(&self, id: VolumeId) -> Result<u64> {
+        let mapped = {
+            let catalog = self.catalog.lock();
+            catalog.find_any(id).and_then(|(index, _)| catalog.root(index)).and_then(|root| root.mapped)
+        };
+        match mapped {
+            Some(blocks) => Ok(blocks * BLOCK_BYTES as u64),
+            // Written by a program that did not count.
+            None => Ok(self.file_volume(id)?.count_mapped()? * BLOCK_BYTES as u64),
+        }
     }
 
     /// The volumes of all files.

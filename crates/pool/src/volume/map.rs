@@ -107,6 +107,38 @@ impl Volume {
         Ok(None)
     }
 
+    /// Notes that the map names so many blocks more, where they are counted.
+    pub(super) fn count(&self, t: &mut Transaction<'_>, more: i64) {
+        if more == 0 {
+            return;
+        }
+        if let Some(before) = self.root().mapped {
+            let bytes = MapRoot::encode_mapped(Some(before.saturating_add_signed(more)));
+            t.set(&self.catalog, self.slot.offset + MapRoot::MAPPED_AT, &bytes);
+        }
+    }
+
+    /// Counts the blocks that the map names, by reading all of it. Somebody may write meanwhile.
+    pub(crate) fn count_mapped(&self) -> Result<u64> {
+        let _guard = self.engine.read_guard();
+        let root = self.root();
+        root.root.map_or(Ok(0), |node| self.count_below(node, root.level))
+    }
+
+    fn count_below(&self, node: PoolBlock, level: u8) -> Result<u64> {
+        let page = self.engine.page(node, PageKind::Map)?;
+        self.check_level(&page, level)?;
+        let entries = node_entries(&page);
+        if level == 0 {
+            return Ok(entries.len() as u64);
+        }
+        entries
+            .iter()
+            .filter_map(|(_, entry)| entry.block())
+            .map(|child| self.count_below(child, level - 1))
+            .sum()
+    }
+
     pub(super) fn check_level(&self, page: &Page, level: u8) -> Result<()> {
         let found = page.bytes()[9];
         if found == level {

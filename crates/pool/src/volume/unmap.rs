@@ -38,7 +38,13 @@ impl Volume {
                 Err(nothing) if root.filled.is_none() => ((block / nothing + 1) * nothing).min(whole_end),
                 _ => {
                     let piece_end = whole_end.min(leaf_end);
-                    self.engine.with_room(|| self.unmap(block, piece_end))?;
+                    // Where nothing is, a leaf that others have as well stays theirs. What has not arrived is marked.
+                    let has_blocks = || -> Result<bool> {
+                        Ok(self.entries(block, piece_end)?.iter().any(|entry| entry.block().is_some()))
+                    };
+                    if root.filled.is_some() || has_blocks()? {
+                        self.engine.with_room(|| self.unmap(block, piece_end))?;
+                    }
                     piece_end
                 }
             };
@@ -66,20 +72,26 @@ impl Volume {
             Walk::Shared(at, leaf, 0) if whole_leaf => {
                 self.hang(t, &at, None);
                 t.remove_node(leaf.block);
+                self.count(t, -(node_entries(&leaf).len() as i64));
                 Ok(true)
             }
             Walk::Shared(..) => Ok(false),
             Walk::Leaf(leaf) => {
+                let mut unmapped = 0;
                 for block in first..end {
                     let slot = block as usize % MAP_SLOTS;
                     let old = entry_of(&leaf, slot);
-                    old.block().into_iter().for_each(|old| t.refer(old, -1));
+                    if let Some(old) = old.block() {
+                        t.refer(old, -1);
+                        unmapped += 1;
+                    }
                     if is_filling && old != MapEntry::ZEROS {
                         t.set_map(&leaf, slot, &[MapEntry::ZEROS]);
                     } else if old.block().is_some() {
                         t.set_map(&leaf, slot, &[MapEntry::NONE]);
                     }
                 }
+                self.count(t, -unmapped);
                 Ok(true)
             }
         }

@@ -317,7 +317,7 @@ impl Volume {
             _ => {}
         }
         // New blocks that a slot names by now.
-        let mut named = HashSet::new();
+        let (mut named, mut more) = (HashSet::new(), 0);
         for &n in todo {
             if matches!(piece.expected, Expected::Absent) && entry_of(&leaf, slot(n)) != MapEntry::NONE {
                 continue;
@@ -345,6 +345,7 @@ impl Volume {
                 continue;
             }
             old.block().into_iter().for_each(|old| t.refer(old, -1));
+            more += i64::from(block.is_some()) - i64::from(old.block().is_some());
             let is_new = match plans[n] {
                 Plan::New(_) => true,
                 Plan::Twin(other) => matches!(plans[other], Plan::New(_)),
@@ -364,6 +365,7 @@ impl Volume {
             }
             t.set_map(&leaf, slot(n), &[entry]);
         }
+        self.count(t, more);
         let is_unnamed = |n: &usize| matches!(plans[*n], Plan::New(block) if !named.contains(&block));
         unused.unnamed = todo.iter().copied().filter(is_unnamed).collect();
         Ok((Outcome::Done, unused))

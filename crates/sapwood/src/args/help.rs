@@ -123,6 +123,7 @@ const EXAMPLES_OF: [(&str, &[&str]); 33] = [
             "sapwood volume --pool /srv/pool create web03 --from web01/vda@latest",
             "sapwood volume --pool /srv/pool snapshot web01@monday",
             "sapwood volume --pool /srv/pool clone web01@monday web02",
+            "sapwood volume --pool /srv/pool clone @/images/debian-12.raw web03",
             "sapwood volume --pool /srv/pool share web01 background",
         ],
     ),

@@ -169,10 +169,13 @@ pub enum VolumeWhat {
         snapshot: String,
     },
     /// Make a volume that begins as a snapshot. It takes no time and no space
+    ///
+    /// Both may be files of the pool's file system, by their paths in it: @/images/web01.raw. A volume may become a file
+    /// without a snapshot.
     Clone {
-        /// NAME@SNAPSHOT
+        /// NAME@SNAPSHOT, or @/PATH of a file
         snapshot: String,
-        /// The new volume
+        /// The new volume, or @/PATH of a new file
         name: String,
     },
     /// Delete a volume or a snapshot that is not in use

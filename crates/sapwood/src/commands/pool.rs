@@ -1,6 +1,7 @@
 //! `sapwood pool` and `sapwood volume`
 
 mod control;
+mod file_system;
 mod fill;
 mod fill_source;
 mod filler;

@@ -16,13 +16,13 @@ use pool::{FileDevice, Options, Pool, Scanning, Sharing, Volume};
 use serde::Serialize;
 
 use super::blocks::Blocks;
-use super::cpu::cpu_seconds;
 use super::device::MeteredDevice;
 use super::tpcc::{classes, Class, Contents, NuRand};
 use super::PoolsOptions;
 use crate::context::Context;
 use crate::files::{self, BLOCK_BYTES};
 use crate::generate::Random;
+use crate::machine::cpu_seconds;
 use crate::results::report::{bars_table, figure, median, Bar, Table};
 use crate::run::check_interrupted;
 
@@ -196,7 +196,7 @@ impl<'a> Work<'a> {
         let mut random = Random::new(seed);
         let contents = Contents::new(self.classes, MACHINES * WRITERS * self.requests, &mut random);
         let number = |machine: u64, n: u64| contents.number(machine * WRITERS * self.requests + n) + 1;
-        let cpu = cpu_seconds()?;
+        let cpu = cpu_seconds("self")?;
         let begun = Instant::now();
         let (_, latency) = self.requests(side, seed, |volume, machine, block, n, buffer| {
             self.blocks.fill(number(machine, n), buffer);
@@ -205,7 +205,7 @@ impl<'a> Work<'a> {
         side.pool.flush()?;
         let seconds = begun.elapsed().as_secs_f64();
         let shared_meanwhile = side.pool.stats().scans.shared_blocks;
-        let used = cpu_seconds()?;
+        let used = cpu_seconds("self")?;
         // The same again, without writing.
         let part = self.volume_blocks() / WRITERS;
         for machine in 0..MACHINES {
@@ -231,12 +231,12 @@ impl<'a> Work<'a> {
 
     /// Reads from one side.
     fn read(&self, side: &Side, run: usize, round: usize) -> Result<Measured> {
-        let cpu = cpu_seconds()?;
+        let cpu = cpu_seconds("self")?;
         let seed = self.context.options.seed ^ (run as u64) << 32 ^ (round as u64) << 40 ^ 1;
         let (seconds, latency) = self.requests(side, seed, |volume, _, block, _, buffer| {
             Ok(volume.read_at(block * BLOCK_BYTES as u64, buffer)?)
         })?;
-        let used = cpu_seconds()?;
+        let used = cpu_seconds("self")?;
         Ok(Measured {
             run,
             side: side.name,

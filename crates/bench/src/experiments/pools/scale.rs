@@ -14,11 +14,11 @@ use pool::{FileDevice, Options, Pool, Sharing};
 use serde::Serialize;
 
 use super::blocks::Blocks;
-use super::cpu::thread_cpu_seconds;
 use super::device::MeteredDevice;
 use super::PoolsOptions;
 use crate::context::Context;
 use crate::files::{self, BLOCK_BYTES};
+use crate::machine::cpu_seconds;
 use crate::results::report::{bars_table, figure, median, Bar, Table};
 use crate::run::check_interrupted;
 
@@ -168,4 +168,8 @@ fn switches() -> Result<(u64, u64)> {
         Ok(line.with_context(|| format!("no {name}"))?.trim().parse()?)
     };
     Ok((number("voluntary_ctxt_switches:")?, number("nonvoluntary_ctxt_switches:")?))
+}
+
+fn thread_cpu_seconds() -> Result<f64> {
+    cpu_seconds("thread-self").map(|(user, system)| user + system)
 }

@@ -15,7 +15,6 @@ use pool::{Options, Pool, Sharing, Stages};
 use serde::Serialize;
 
 use super::blocks::Blocks;
-use super::cpu::cpu_seconds;
 use super::device::{Asked, Meter, MeteredDevice};
 use super::PoolsOptions;
 use crate::context::Context;

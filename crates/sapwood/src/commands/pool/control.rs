@@ -2,6 +2,7 @@
 //!
 //! A request and its answer are a line of JSON each. The socket lies in a directory that only its user can enter.
 
+use super::file_system::PoolFiles;
 use super::filler::FillErrors;
 use super::open::open;
 use super::request::Request;
@@ -39,7 +40,10 @@ pub fn open_free(path: &Path) -> Result<Option<Arc<Pool>>> {
 pub fn ask(path: &Path, request: &Request) -> Result<Value> {
     let Some(pool) = open_free(path)? else { return ask_server(path, request) };
     pool.settle();
-    let answer = request.perform(&pool);
+    let files = PoolFiles::new(Arc::clone(&pool));
+    let answer = request.perform(&pool, &files);
+    // Its table is closed before the pool.
+    drop(files);
     // Whatever the answer: what was changed is written to its place.
     let closed = pool.close();
     let answer = answer?;
@@ -115,8 +119,10 @@ fn directory() -> Result<PathBuf> {
 }
 
 /// What a server has.
+#[derive(Clone)]
 pub struct Served {
     pub pool: Arc<Pool>,
+    pub files: Arc<PoolFiles>,
     /// Set as soon as volumes are served: that of the volume NAME.
     pub uri: Arc<OnceLock<String>>,
     /// Why volumes are not being filled.
@@ -185,7 +191,7 @@ fn answer(stream: UnixStream, served: &Served) -> io::Result<()> {
         Ok(Request::Check { .. }) => {
             json!({ "error": "the pool is being served: stop its server to check it", "code": 4 })
         }
-        Ok(request) => match request.perform(&served.pool) {
+        Ok(request) => match request.perform(&served.pool, &served.files) {
             Ok(mut done) => {
                 match request {
                     Request::Changes { .. } => done["uri"] = json!(served.uri.get()),

@@ -7,8 +7,7 @@ use anyhow::{Context, Result};
 use export::files::Files;
 use export::fuse::{Mount, MountOptions, UnmountOutcome};
 use parking_lot::{Condvar, Mutex};
-use pool::{FileSystem, Pool};
-use rustix::process::{getgid, getuid};
+use pool::FileSystem;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -29,9 +28,7 @@ pub struct Mounted {
 
 impl Mounted {
     /// Mounts the file system of a pool. `end` comes when somebody unmounts it.
-    pub fn start(place: &Path, pool: &Arc<Pool>, allow_other: bool, end: &EndSignal) -> Result<Self> {
-        let files = FileSystem::open(Arc::clone(pool), getuid().as_raw(), getgid().as_raw())?;
-        let files = Arc::new(files);
+    pub fn start(place: &Path, files: Arc<FileSystem>, allow_other: bool, end: &EndSignal) -> Result<Self> {
         let options = MountOptions {
             threads: std::thread::available_parallelism().map_or(2, |n| n.get() + 2).max(THREADS_MIN),
             allow_other,

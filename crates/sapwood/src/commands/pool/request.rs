@@ -1,5 +1,6 @@
 //! What can be asked of a pool: of one that this process opens, or of a server.
 
+use super::file_system::{file_of, PoolFiles};
 use super::fill_source::FillSource;
 use crate::args::ShareMode;
 use anyhow::Result;
@@ -57,11 +58,11 @@ pub enum Request {
         /// The part behind `@`.
         name: String,
     },
-    /// Make a volume of a snapshot.
+    /// Make a volume or a file of a snapshot or a file.
     Clone {
-        /// The snapshot.
+        /// The snapshot, or a file.
         snapshot: String,
-        /// The volume.
+        /// The volume, or a file.
         name: String,
     },
     /// Delete a volume or a snapshot.
@@ -87,7 +88,7 @@ pub enum Request {
 
 impl Request {
     /// Does what was asked for. Returns what `--json` prints.
-    pub fn perform(&self, pool: &Arc<Pool>) -> Result<Value, PoolError> {
+    pub fn perform(&self, pool: &Arc<Pool>, files: &PoolFiles) -> Result<Value, PoolError> {
         match self {
             Request::Create { name, size, share } => {
                 pool.create_volume(name, *size, (*share).into())?;
@@ -112,7 +113,12 @@ impl Request {
                 Ok(json!({ "name": format!("{volume}@{name}") }))
             }
             Request::Clone { snapshot, name } => {
-                pool.clone_snapshot(snapshot, name)?;
+                match (file_of(snapshot), file_of(name)) {
+                    (None, None) => pool.clone_snapshot(snapshot, name)?,
+                    (None, Some(path)) => files.get()?.clone_from_volume(snapshot, path)?,
+                    (Some(path), None) => files.get()?.clone_to_volume(path, name)?,
+                    (Some(from), Some(path)) => files.get()?.clone_file(from, path)?,
+                }
                 Ok(json!({ "name": name, "from": snapshot }))
             }
             Request::Delete { name } => {

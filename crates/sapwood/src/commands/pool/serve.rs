@@ -1,6 +1,7 @@
 //! `sapwood pool serve`
 
 use super::control::{Control, Served};
+use super::file_system::{file_of, PoolFiles};
 use super::filler::{FillThread, Filler};
 use super::mounted::Mounted;
 use super::open::open;
@@ -11,9 +12,10 @@ use crate::system::signals::EndSignal;
 use crate::terminal::output::print_json;
 use crate::terminal::streams::{check_out, errln, outln};
 use anyhow::{Context, Result};
+use export::files::Files;
 use export::nbd::{unix_uri, Address, Exports, Limits, Server, ServerOptions};
 use export::BlockDevice;
-use pool::{FingerprintDevice, Options, Pool, Scanning};
+use pool::{FingerprintDevice, Options, PoolError, Scanning};
 use serde_json::json;
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -23,20 +25,30 @@ use std::time::Duration;
 /// How often it is looked whether a signal has come.
 const TICK: Duration = Duration::from_millis(50);
 
-/// The volumes and snapshots of a pool.
-struct Volumes(Arc<Pool>);
+/// The volumes and snapshots of a pool, and its files by their paths.
+struct Volumes(Served);
+
+impl Volumes {
+    fn attach(&self, name: &str) -> Result<Arc<dyn BlockDevice>, PoolError> {
+        if let Some(fingerprints_of) = name.strip_suffix(FINGERPRINTS) {
+            return Ok(Arc::new(FingerprintDevice(self.0.pool.volume(fingerprints_of)?)));
+        }
+        Ok(match file_of(name) {
+            Some(path) => Arc::new(self.0.files.get()?.attach(path)?),
+            None => Arc::new(self.0.pool.attach(name)?),
+        })
+    }
+}
 
 impl Exports for Volumes {
     fn list(&self) -> Vec<(String, String)> {
         let describe = |is_snapshot| if is_snapshot { "a snapshot" } else { "a volume" };
-        self.0.volumes().into_iter().map(|v| (v.name, describe(v.is_snapshot).into())).collect()
+        self.0.pool.volumes().into_iter().map(|v| (v.name, describe(v.is_snapshot).into())).collect()
     }
 
     fn open(&self, name: &str) -> Option<Arc<dyn BlockDevice>> {
-        let fingerprints = name.strip_suffix(FINGERPRINTS);
-        match self.0.volume(fingerprints.unwrap_or(name)) {
-            Ok(volume) if fingerprints.is_some() => Some(Arc::new(FingerprintDevice(volume))),
-            Ok(volume) => Some(volume),
+        match self.attach(name) {
+            Ok(device) => Some(device),
             Err(error) => {
                 errln!("sapwood: {error}");
                 None
@@ -53,14 +65,19 @@ pub fn run(args: &Args, a: &PoolServe) -> Result<ExitCode> {
     let options = Options { cache_bytes: a.cache as usize, scanning: Some(scanning), ..Options::default() };
     let pool = open(&a.path, options)?;
     let served_at = Arc::new(OnceLock::new());
+    let files = Arc::new(PoolFiles::new(Arc::clone(&pool)));
     let lock_wait = Duration::from_secs(args.lock_wait);
     let filler = Filler::new(Arc::clone(&pool), &a.path, a.fill_cache, lock_wait, a.fill_rate);
-    let served =
-        Served { pool: Arc::clone(&pool), uri: Arc::clone(&served_at), fill_errors: filler.errors() };
-    let control = Control::start(&a.path, served, &end)?;
+    let served = Served {
+        pool: Arc::clone(&pool),
+        files: Arc::clone(&files),
+        uri: Arc::clone(&served_at),
+        fill_errors: filler.errors(),
+    };
+    let control = Control::start(&a.path, served.clone(), &end)?;
     let filling = FillThread::start(filler)?;
-    let server = address.map(|address| serve(&address, &pool)).transpose()?;
-    let mounted = place.map(|place| Mounted::start(&place, &pool, a.allow_other, &end)).transpose()?;
+    let server = address.map(|address| serve(&address, served)).transpose()?;
+    let mounted = place.map(|place| Mounted::start(&place, files.get()?, a.allow_other, &end)).transpose()?;
     let uri = server.as_ref().map(|(_, uri)| uri);
     // Set once.
     uri.into_iter().for_each(|uri| drop(served_at.set(uri.clone())));
@@ -84,10 +101,15 @@ pub fn run(args: &Args, a: &PoolServe) -> Result<ExitCode> {
         server.stop();
     }
     filling.stop();
-    let unmounted = mounted.map_or(Ok(()), Mounted::stop);
+    let mut ended = mounted.map_or(Ok(()), Mounted::stop);
     control.stop();
+    // Without a mount nobody else makes durable what commands and clients did.
+    if let Some(files) = files.if_open() {
+        ended = ended.and(files.sync().context("syncing the file system"));
+    }
+    drop(files);
     pool.close()?;
-    unmounted?;
+    ended?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -105,12 +127,12 @@ fn address_of(given: &str) -> Result<Address> {
 }
 
 /// Serves the volumes. Returns the URI of the volume NAME as well.
-fn serve(address: &Address, pool: &Arc<Pool>) -> Result<(Server, String)> {
+fn serve(address: &Address, served: Served) -> Result<(Server, String)> {
     let threads = std::thread::available_parallelism().map_or(2, |n| n.get()) + 2;
     let on_error = Box::new(|line: &str| errln!("sapwood: {line}"));
     let server = Server::start(
         address,
-        Box::new(Volumes(Arc::clone(pool))),
+        Box::new(Volumes(served)),
         ServerOptions { threads, limits: Limits::default(), on_error },
     )
     .with_context(|| format!("listening on {address}"))?;

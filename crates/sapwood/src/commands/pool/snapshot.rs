@@ -1,6 +1,7 @@
 //! A snapshot of a volume as the source of a backup.
 
 use super::control::{ask_server, open_free};
+use super::file_system::PoolFiles;
 use super::request::Request;
 use crate::terminal::streams::errln;
 use ::pool::{Known, Pool, Volume};
@@ -54,7 +55,8 @@ pub fn open(path: &Path, name: &str, since: Option<String>) -> Result<(Box<dyn S
     let request = |since| Request::Changes { snapshot: name.to_owned(), since };
     if let Some(pool) = open_free(path)? {
         let own = OwnPool(Some(Arc::clone(&pool)));
-        let told = serde_json::from_value(request(since).perform(&pool)?)?;
+        let files = PoolFiles::new(Arc::clone(&pool));
+        let told = serde_json::from_value(request(since).perform(&pool, &files)?)?;
         let shown = format!("volume:{name} of {}", path.display());
         let source = VolumeSource { shown, volume: pool.volume(name)? };
         return Ok((Box::new(source), told, own));

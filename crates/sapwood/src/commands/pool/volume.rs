@@ -1,6 +1,7 @@
 //! `sapwood volume`
 
 use super::control::ask;
+use super::file_system::file_of;
 use super::fill;
 use super::fill_source::FillSource;
 use super::filler::end_hold_of_deleted;
@@ -100,7 +101,10 @@ fn summary(request: &Request) -> String {
         }
         Request::Share { name, share: ShareMode::Off } => format!("{name}: no more blocks are shared"),
         Request::Snapshot { volume, name } => format!("{volume}@{name}: a snapshot"),
-        Request::Clone { snapshot, name } => format!("{name}: a volume that begins as {snapshot}"),
+        Request::Clone { snapshot, name } => {
+            let what = if file_of(name).is_some() { "file" } else { "volume" };
+            format!("{name}: a {what} that begins as {snapshot}")
+        }
         Request::Delete { name } => format!("{name}: deleted"),
         Request::List | Request::Stats | Request::Check { .. } | Request::Changes { .. } => String::new(),
     }

@@ -80,7 +80,7 @@ fn insert_all(
         let (before, start) = (cpu(), Instant::now());
         let id = service.upload(&disk.name, &image.path)?;
         let upload_seconds = start.elapsed().as_secs_f64();
-        files::sync_file_system(&store.images())?;
+        store.sync()?;
         let sync_seconds = start.elapsed().as_secs_f64() - upload_seconds;
         let after = cpu();
         inserts.push(Insert {
@@ -145,8 +145,13 @@ fn report(context: &Context, images: &str, inserts: &[Insert]) -> Result<()> {
         Bar::shown("processor time of Glance and server, pool, s", cpu(Kind::Pool)),
         Bar::shown("processor time of Glance, ext4, s", cpu(Kind::Ext4)),
     ];
-    let through = if Service::is_installed() { "Glance" } else { "plain copies, because Glance is not installed" };
-    let disk = if ImageStore::has_disks() { "loop devices" } else { "no loop devices: a pool in a file, a directory" };
+    let through =
+        if Service::is_installed() { "Glance" } else { "plain copies, because Glance is not installed" };
+    let disk = if ImageStore::has_disks() {
+        "loop devices"
+    } else {
+        "no loop devices: a pool in a file, a directory"
+    };
     let text = format!(
         "Seconds for an image, means of {} runs, through {through}; {disk}.\n\n{table}\n{}",
         context.runs(),

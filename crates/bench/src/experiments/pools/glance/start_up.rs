@@ -24,8 +24,6 @@ use crate::run::{self, check_interrupted};
 
 /// Where files are in memory.
 const MEMORY: &str = "/dev/shm";
-/// Machines started at once.
-const AT_ONCE: [usize; 4] = [1, 2, 3, 4];
 
 /// Machines started together.
 #[derive(Clone, Debug, Serialize)]
@@ -55,17 +53,20 @@ pub fn run(context: &Context) -> Result<()> {
     let data: u64 = sizes.iter().sum();
     context.require_free(2 * data)?;
     let largest = sizes.iter().max().copied().unwrap_or(0);
-    let node = Node::make(context, largest * AT_ONCE.len() as u64)?;
+    let node = Node::make(context, largest * at_once(context).count() as u64)?;
     let mut starts = Vec::new();
     // One after the other: each with all images.
     for kind in [Kind::Pool, Kind::Ext4] {
         let home = context.space().join(format!("store-{kind:?}"));
         let bytes = data + data / 4 + (1 << 30);
         let mut store = ImageStore::create(kind, &home, bytes, &context.sapwood()?)?;
-        let ids = insert_all(context, &store, &images.disks)?;
+        let service = Service::start(&files::fresh_dir(&context.space().join("glance"))?, &store.images())?;
+        eprintln!("{kind:?}: {} images are inserted", images.disks.len());
+        let insert = |disk: &Disk| service.upload(&disk.name, &disk.versions[0].path);
+        let ids: Vec<String> = images.disks.iter().map(insert).collect::<Result<_>>()?;
         for run in 0..context.runs() {
-            for machines in AT_ONCE {
-                let step = Step { run, machines, node: &node };
+            for machines in at_once(context) {
+                let step = Step { run, machines, node: &node, service: &service };
                 step.start_all(context, &mut store, &images.disks, &ids, &mut starts)?;
             }
         }
@@ -73,10 +74,9 @@ pub fn run(context: &Context) -> Result<()> {
     report(context, &images.name, &node, &starts)
 }
 
-fn insert_all(context: &Context, store: &ImageStore, disks: &[Disk]) -> Result<Vec<String>> {
-    let service = Service::start(&files::fresh_dir(&context.space().join("glance"))?, &store.images())?;
-    eprintln!("{:?}: {} images are inserted", store.kind(), disks.len());
-    disks.iter().map(|disk| service.upload(&disk.name, &disk.versions[0].path)).collect()
+fn at_once(context: &Context) -> impl Iterator<Item = usize> {
+    let most = if context.options.tiny { 2 } else { 4 };
+    1..=most
 }
 
 /// Where images are fetched to. Dropped, it is gone.
@@ -104,6 +104,7 @@ struct Step<'a> {
     run: usize,
     machines: usize,
     node: &'a Node,
+    service: &'a Service,
 }
 
 impl Step<'_> {
@@ -116,7 +117,6 @@ impl Step<'_> {
         ids: &[String],
         starts: &mut Vec<Start>,
     ) -> Result<()> {
-        let home = context.space().join("glance");
         for (disks, ids) in disks.chunks(self.machines).zip(ids.chunks(self.machines)) {
             if ids.len() < self.machines {
                 break;
@@ -126,10 +126,10 @@ impl Step<'_> {
             for id in ids {
                 files::make_warm(&store.images().join(id))?;
             }
+            store.sync()?;
             store.remount()?;
-            let service = Service::start(&home, &store.images())?;
             context.empty_cache(&store.images())?;
-            starts.push(self.start(&service, store, &disks[0].name, ids)?);
+            starts.push(self.start(store, &disks[0].name, ids)?);
             for (n, disk) in disks.iter().enumerate() {
                 let target = self.target(n);
                 files::require_equal(&disk.versions[0].path, &target)?;
@@ -143,17 +143,18 @@ impl Step<'_> {
         self.node.0.join(format!("{n}.raw"))
     }
 
-    fn start(&self, service: &Service, store: &ImageStore, image: &str, ids: &[String]) -> Result<Start> {
+    fn start(&self, store: &ImageStore, image: &str, ids: &[String]) -> Result<Start> {
         let (cpu, start) = (store.cpu_seconds(), Instant::now());
         let one = |(n, id): (usize, &String)| -> Result<(f64, f64)> {
-            succeed(&mut service.download(id, &self.target(n)))?;
+            succeed(&mut self.service.download(id, &self.target(n)))?;
             let fetched = start.elapsed().as_secs_f64();
             start_machine(&self.target(n))?;
             Ok((fetched, start.elapsed().as_secs_f64()))
         };
         let done: Vec<(f64, f64)> = std::thread::scope(|scope| {
             let threads: Vec<_> = ids.iter().enumerate().map(|it| scope.spawn(move || one(it))).collect();
-            let joined = threads.into_iter().map(|t| t.join().unwrap_or_else(|_| bail!("a machine's thread failed")));
+            let joined =
+                threads.into_iter().map(|t| t.join().unwrap_or_else(|_| bail!("a machine's thread failed")));
             joined.collect::<Result<_>>()
         })?;
         let last = |value: fn(&(f64, f64)) -> f64| done.iter().map(value).fold(0.0, f64::max);
@@ -176,7 +177,19 @@ fn start_machine(disk: &Path) -> Result<()> {
         return Ok(());
     }
     let mut machine = Command::new(QEMU)
-        .args(["-accel", "tcg", "-m", "128", "-nodefaults", "-display", "none", "-S", "-qmp", "stdio", "-drive"])
+        .args([
+            "-accel",
+            "tcg",
+            "-m",
+            "128",
+            "-nodefaults",
+            "-display",
+            "none",
+            "-S",
+            "-qmp",
+            "stdio",
+            "-drive",
+        ])
         .arg(format!("file={},format=raw,if=virtio,cache=none", disk.display()))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -196,9 +209,10 @@ fn start_machine(disk: &Path) -> Result<()> {
 }
 
 fn report(context: &Context, images: &str, node: &Node, starts: &[Start]) -> Result<()> {
-    let mut table = Table::new(["machines at once", "pool, s", "ext4, s", "ratio", "pool's server, s of processor"]);
+    let mut table =
+        Table::new(["machines at once", "pool, s", "ext4, s", "ratio", "pool's server, s of processor"]);
     let mut bars = Vec::new();
-    for machines in AT_ONCE {
+    for machines in at_once(context) {
         let of = |kind: Kind| starts.iter().filter(move |s| (s.machines, s.store) == (machines, kind));
         let pair = |pool: &Start| {
             let ext4 = of(Kind::Ext4).find(|s| (s.run, &s.image) == (pool.run, &pool.image))?;
@@ -216,8 +230,13 @@ fn report(context: &Context, images: &str, node: &Node, starts: &[Start]) -> Res
         ]);
         bars.push(Bar::at_most(format!("start-up, {machines} at once, times ext4"), ratio, 1.1));
     }
-    let through = if Service::is_installed() { "Glance" } else { "plain copies, because Glance is not installed" };
-    let disk = if ImageStore::has_disks() { "loop devices" } else { "no loop devices: a pool in a file, a directory" };
+    let through =
+        if Service::is_installed() { "Glance" } else { "plain copies, because Glance is not installed" };
+    let disk = if ImageStore::has_disks() {
+        "loop devices"
+    } else {
+        "no loop devices: a pool in a file, a directory"
+    };
     let text = format!(
         "Medians of {} runs over all images, through {through}; {disk}; fetched to {}.\n\n{table}\n{}",
         context.runs(),

@@ -139,11 +139,9 @@ impl ImageStore {
     }
 
     fn unmount(&mut self) -> Result<()> {
-        if !std::mem::take(&mut self.is_mounted) {
-            return Ok(());
-        }
+        let was_mounted = std::mem::take(&mut self.is_mounted);
         let Some(mut server) = self.server.take() else {
-            return succeed(Command::new("umount").arg(self.mountpoint()));
+            return if was_mounted { succeed(Command::new("umount").arg(self.mountpoint())) } else { Ok(()) };
         };
         if let Some(pid) = rustix::process::Pid::from_raw(server.id() as i32) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -153,6 +151,12 @@ impl ImageStore {
             bail!("sapwood pool serve ended with {status}");
         }
         Ok(())
+    }
+
+    /// Makes durable what was written. A file system over FUSE is not told of `syncfs`, but of a directory's `fsync`.
+    pub fn sync(&self) -> Result<()> {
+        files::sync_file_system(&self.images())?;
+        Ok(fs::File::open(self.images())?.sync_all()?)
     }
 
     /// Mounts it anew: what the file system, or the server, had in memory is gone.
