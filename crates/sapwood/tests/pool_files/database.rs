@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Adds rows, changes and removes some, and prints the number of each transaction that is durable.
 const WRITE: &str = r#"
-import random, sqlite3, sys
+import os, random, sqlite3, sys
 path, mode, seed = sys.argv[1:]
 dice = random.Random(seed)
 db = sqlite3.connect(path, isolation_level=None)
@@ -34,6 +34,10 @@ while True:
     db.execute('UPDATE rows SET data = ? WHERE number = ?', (longer, number - 1))
     db.execute('DELETE FROM rows WHERE number = ?', (number - 40,))
     db.execute('COMMIT')
+    # If the server goes before SQLite opens the directory to sync it, SQLite says that all is well.
+    directory = os.open(os.path.dirname(path), os.O_RDONLY)
+    os.fsync(directory)
+    os.close(directory)
     print(number, flush=True)
 "#;
 
