@@ -100,9 +100,9 @@ impl Setting {
     /// The default with another threshold of writing again; `None` for never.
     fn rewriting(read_ratio: Option<f64>) -> Self {
         let (name, rewrite_at) = match read_ratio {
-            None => ("balanced, never again".into(), Rewrite::Never),
+            None => ("balanced, without rewriting".into(), Rewrite::Never),
             Some(read_ratio) => {
-                (format!("balanced, again at {read_ratio}"), Rewrite::Fragmented { read_ratio })
+                (format!("balanced, rewriting at {read_ratio}"), Rewrite::Fragmented { read_ratio })
             }
         };
         Self { name, policy: Policy { rewrite_at, ..BALANCED }, codec: None }

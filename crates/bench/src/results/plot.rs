@@ -87,8 +87,15 @@ fn script(name: &str, labels: &Labels<'_>, figure: &Figure) -> String {
     text
 }
 
+/// Characters of labels that fit side by side below a figure's bars.
+const LABELS_CHARS_MAX: usize = 48;
+
 fn bars(text: &mut String, groups: &[String], series: &[(String, Vec<Option<f64>>)]) {
     text.push_str("set style data histogram\nset style histogram clustered gap 1\n");
+    let longest = groups.iter().map(|group| group.chars().count()).max().unwrap_or(0);
+    if longest * groups.len() > LABELS_CHARS_MAX {
+        text.push_str("set xtics rotate by -40\n");
+    }
     text.push_str("set style fill solid 0.85 border -1\nset datafile missing '?'\n$data << END\n");
     let names: Vec<String> = series.iter().map(|(name, _)| cell(name)).collect();
     let _ = writeln!(text, "\"\" {}", names.join(" "));
@@ -149,6 +156,17 @@ mod tests {
         let text = script("t", &labels, &figure);
         assert!(text.contains("\"later\" ?"), "{text}");
         assert!(text.contains("it''s"), "{text}");
+    }
+
+    #[test]
+    fn labels_that_would_overlap_are_turned() {
+        let turned = |groups: &[&str]| {
+            let groups = groups.iter().map(|g| (*g).to_owned()).collect();
+            let labels = Labels { title: "", x: "", y: "" };
+            script("t", &labels, &Figure::Bars { groups, series: Vec::new() }).contains("xtics rotate")
+        };
+        assert!(!turned(&["first backup", "later versions", "restore"]));
+        assert!(turned(&["clap", "hyper", "image", "libc", "nix", "openssl-sys", "rand", "regex"]));
     }
 
     #[test]

@@ -375,6 +375,18 @@ impl Summary {
     }
 }
 
+/// A tool's name in a figure: `sapwood-zstd3` is "sapwood, zstd level 3".
+fn label_of(tool: &str) -> String {
+    match tool.split_once('-') {
+        None => tool.to_owned(),
+        Some((name, "fixed")) => format!("{name}, fixed chunks"),
+        Some((name, how)) => match how.strip_prefix("zstd") {
+            Some(level) if !level.is_empty() => format!("{name}, zstd level {level}"),
+            _ => format!("{name}, {how}"),
+        },
+    }
+}
+
 /// Draws throughput as bars and stored bytes over the versions as lines.
 pub fn draw(context: &Context, measurement: &Measurement, measured: Measured) -> anyhow::Result<()> {
     let figures = Figures::new(&measurement.steps);
@@ -396,7 +408,7 @@ pub fn draw(context: &Context, measurement: &Measurement, measured: Measured) ->
     let names = || measurement.tools.iter().map(|tool| tool.name.clone());
     let throughput = Figure::Bars {
         groups: parts.iter().map(|(name, _)| (*name).to_owned()).collect(),
-        series: names().map(|name| (name.clone(), rates(&name))).collect(),
+        series: names().map(|name| (label_of(&name), rates(&name))).collect(),
     };
     let labels = Labels { title: "Throughput until everything is synced", x: "", y: "MB/s of disk length" };
     let name = format!("{}-throughput", context.experiment);
@@ -412,9 +424,27 @@ pub fn draw(context: &Context, measurement: &Measurement, measured: Measured) ->
         (0..=measurement.newest).filter_map(after).collect()
     };
     let of_history = measurement.tools.iter().filter(|tool| tool.role != Role::Yardstick);
-    let lines =
-        Figure::Lines { series: of_history.map(|tool| (tool.name.clone(), stored(&tool.name))).collect() };
+    let series = of_history.map(|tool| (label_of(&tool.name), stored(&tool.name))).collect();
+    let lines = Figure::Lines { series };
     let labels = Labels { title: "Stored after each version of all disks", x: "versions", y: "MB allocated" };
     let name = format!("{}-stored", context.experiment);
     draw_figure(context.out(), &name, &labels, &lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::label_of;
+
+    #[test]
+    fn figures_name_tools_in_words() {
+        for (tool, label) in [
+            ("sapwood", "sapwood"),
+            ("sapwood-zstd3", "sapwood, zstd level 3"),
+            ("sapwood-lz4", "sapwood, lz4"),
+            ("borg-fixed", "borg, fixed chunks"),
+            ("sapwood-conventional", "sapwood, conventional"),
+        ] {
+            assert_eq!(label_of(tool), label);
+        }
+    }
 }

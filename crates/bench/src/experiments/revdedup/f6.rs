@@ -239,8 +239,12 @@ impl Measured {
             (kind.to_owned(), values.collect::<Vec<_>>())
         };
         let labels = Labels { title: "Stored, of all versions", x: "segment", y: STORED };
-        let global_only = ("whole segments only".to_owned(), of("global only").1);
-        let series = vec![global_only, of("as published"), of("reverse")];
+        let called = |label: &str, kind: &str| (label.to_owned(), of(kind).1);
+        let series = vec![
+            called("without reverse deduplication", "global only"),
+            called("reverse, changed segments whole", "as published"),
+            called("reverse, changed chunks only", "reverse"),
+        ];
         draw(context.out(), "revdedup-f6a", &labels, &Figure::Bars { groups: groups.clone(), series })?;
 
         let line = |mib: &u32| {

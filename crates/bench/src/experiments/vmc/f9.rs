@@ -56,9 +56,9 @@ fn plot(context: &Context, steps: &[Step], block: Block) -> Result<()> {
         (name.to_owned(), of_block.map(|step| (step.disks as f64, value(step))).collect())
     };
     let series = vec![
-        line("N1, own", |s| s.own),
-        line("N2, popular", |s| s.popular),
-        line("No, all chunks shared", |s| s.oblivious),
+        line("blocks of its own", |s| s.own),
+        line("blocks of popular chunks", |s| s.popular),
+        line("blocks if all chunks are shared", |s| s.oblivious),
     ];
     let title = format!("Blocks of a disk ({})", block.name());
     let labels = Labels { title: &title, x: "disks", y: "blocks on average" };

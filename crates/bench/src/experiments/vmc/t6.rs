@@ -134,7 +134,7 @@ fn save(context: &Context, workload: ClusterShape, steps: &[Step], change: f64, 
     ];
     let text = format!("{table}\n{}", bars_table(&bars));
     let line = |of: fn(&Step) -> f64| steps.iter().map(|s| (f64::from(s.deletions), 100.0 * of(s))).collect();
-    let series = vec![("formula 2".into(), line(|s| s.estimated)), ("measured".into(), line(|s| s.measured))];
+    let series = vec![("estimated".into(), line(|s| s.estimated)), ("measured".into(), line(|s| s.measured))];
     let labels = Labels { title: "Leaks of deletion by filters", x: "deletions", y: "% of a disk's chunks" };
     draw(context.out(), "vmc-t6", &labels, &Figure::Lines { series })?;
     #[derive(Serialize)]
