@@ -49,7 +49,8 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
     let found = vault.find(disk, spec).map_err(|e| with_what_is_left(&a.snapshot, e.into()))?;
     if tar::is_wanted(a, disk, &found)? {
         let restored = tar::restore(args.quiet, a, &vault, (disk, &found), &a.target);
-        let tar_bytes = restored.map_err(|e| with_what_is_left(&a.snapshot, e))?.tar_bytes;
+        let name = format!("{disk}@{}", found.id);
+        let tar_bytes = restored.map_err(|e| with_what_is_left(&name, e))?.tar_bytes;
         let seconds = start.elapsed().as_secs_f64();
         Done {
             disk,
@@ -65,8 +66,10 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
     }
     // As it was asked for, not what was found: that may be deleted by now, and `latest` is another one then.
     let mut chosen = None;
+    let mut id = found.id;
     let changed: Arc<AtomicU64> = Arc::default();
     let target = |snapshot: &SnapshotEntry, data: &[std::ops::Range<u64>]| {
+        id = snapshot.id;
         if a.in_place {
             return open_in_place(&a.target, snapshot.size, changed.clone());
         }
@@ -76,7 +79,7 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
         create_target(&a.target, &options)
     };
     let restored = watch(args.quiet, &a.snapshot, |p| vault.restore_to(disk, spec, target, p));
-    let report = restored.map_err(|e| with_what_is_left(&a.snapshot, e.into()))?;
+    let report = restored.map_err(|e| with_what_is_left(&format!("{disk}@{id}"), e.into()))?;
     let (format, word) = chosen.map_or(("raw", None), |c| (c.name(), c.word));
     let seconds = start.elapsed().as_secs_f64();
     let written = if a.in_place { changed.load(Ordering::Relaxed) } else { report.written_bytes };
@@ -136,7 +139,7 @@ impl Done<'_> {
     }
 }
 
-/// Says what can still be had of a snapshot that is damaged.
+/// Says what can still be had of a snapshot that is damaged: `DISK@ID`, or what the user named where the id is not known.
 fn with_what_is_left(snapshot: &str, e: anyhow::Error) -> anyhow::Error {
     if !e.downcast_ref::<VaultError>().is_some_and(VaultError::is_damage) {
         return e;
