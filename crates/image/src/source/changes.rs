@@ -31,7 +31,7 @@ impl Changes {
 
     /// Reads a list; its form is told by its content:
     ///
-    /// - lines of an offset and a length in bytes, decimal or with `0x`, after `#` a comment;
+    /// - lines of an offset and a length in bytes, decimal or with `0x`, after `#` a comment; no bytes are no changes;
     /// - JSON: an array of objects with `offset` and `length` (`rbd diff --format json`); those of
     ///   `nbdinfo --map=qemu:dirty-bitmap:NAME --json` have a `description`, which is `clean` or `dirty`;
     /// - the XML of `thin_delta`: everything but `same`.
@@ -39,7 +39,7 @@ impl Changes {
     /// `path` is for errors only.
     ///
     /// # Errors
-    /// `Corrupt` where the list is empty, cut off or not understood: a backup of a part of the changes would be wrong.
+    /// `Corrupt` where the list is cut off or not understood: a backup of a part of the changes would be wrong.
     pub fn parse(path: &str, text: &[u8]) -> Result<Self> {
         let (ranges, block_bytes) = parse::parse(path, text)?;
         Ok(Changes { block_bytes, ..Self::new(ranges) })

@@ -52,7 +52,8 @@ pub struct Backup {
     #[arg(help_heading = CHANGES, long, value_name = "SNAP", requires = "what_changed")]
     pub since: Option<String>,
     /// File that lists what changed since then: lines of OFFSET LENGTH in bytes, or the output of rbd diff --format
-    /// json, nbdinfo --map=qemu:dirty-bitmap:NAME --json or thin_delta. Nothing else is read
+    /// json, nbdinfo --map=qemu:dirty-bitmap:NAME --json or thin_delta. Nothing else is read; an empty file means that
+    /// nothing has changed
     #[arg(help_heading = CHANGES, long, value_name = "FILE", requires = "since", group = "what_changed")]
     pub changed: Option<PathBuf>,
     /// Dirty bitmap of the NBD export that records what changed since then. Nothing else is read

@@ -119,7 +119,8 @@ fn plain_disk(quiet: bool, a: &Backup, vault: &Vault, options: BackupOptions) ->
                 expected: before.map(|b| b.format),
                 follow_names: before.is_some_and(|b| b.is_said),
             };
-            (image::open(&a.source, &how).map_err(|e| unknown_source(a, e))?, listed_changes(a)?)
+            let source = image::open(&a.source, &how).map_err(|e| unknown_source(a, e))?;
+            (source, listed_changes(a, quiet)?)
         }
         (Some(bitmap), None) => {
             let mut source = NbdSource::connect(&a.source.to_string_lossy(), Some(bitmap))?;
@@ -177,10 +178,16 @@ fn unknown_source(a: &Backup, e: ImageError) -> anyhow::Error {
     VaultError::Usage(format!("{name}: {why}")).into()
 }
 
-/// The list that `--changed` names.
-fn listed_changes(a: &Backup) -> Result<Option<Changes>> {
+/// The list that `--changed` names. An empty one is told on standard error: the program that writes it may have failed.
+fn listed_changes(a: &Backup, quiet: bool) -> Result<Option<Changes>> {
     let Some(path) = &a.changed else { return Ok(None) };
     let text = std::fs::read(path).with_context(|| format!("{}: cannot read", path.display()))?;
+    if text.is_empty() && !quiet {
+        errln!(
+            "sapwood: {}: the list of changes is empty: nothing has changed, if the command that wrote it succeeded",
+            path.display()
+        );
+    }
     Ok(Some(Changes::parse(&path.display().to_string(), &text)?))
 }
 
