@@ -32,6 +32,12 @@ fn only_what_a_list_names_is_read() {
     let plain = bench.run(&["backup", "vm/d", &disk, "--since", &first, "--changed", &rbd]);
     let said = String::from_utf8_lossy(&plain.stdout).into_owned();
     assert!(said.contains("read: all of it: "), "{said}");
+    // The result is one line, which a script can read.
+    assert_eq!(said.lines().count(), 1, "{said}");
+    let newest = bench.snapshots("vm/d").pop().unwrap();
+    let one = bench.done(&["backup", "vm/d", &disk, "--since", &newest, "--changed", &rbd]);
+    let said = String::from_utf8_lossy(&one.stdout).into_owned();
+    assert!(said.ends_with("; read: 4 MiB, what may have changed\n") && said.lines().count() == 1, "{said}");
 }
 
 #[test]

@@ -75,8 +75,13 @@ impl DiskReport {
             0 => String::new(),
             bytes => format!(" and {} written again", size(bytes)),
         };
+        let read = match &self.report.scan {
+            Scan::Whole => String::new(),
+            Scan::Changed { bytes } => format!("; read: {}, what may have changed", size(*bytes)),
+            Scan::WholeAlthough(why) => format!("; read: all of it: {why}"),
+        };
         format!(
-            "{}@{}: {} ({} not zero), {} changed, {} new{again}, {} stored, {:.1} s, {}",
+            "{}@{}: {} ({} not zero), {} changed, {} new{again}, {} stored, {:.1} s, {}{read}",
             self.disk,
             s.id,
             size(s.size),
@@ -91,11 +96,6 @@ impl DiskReport {
 
     pub fn print(&self, quiet: bool) {
         toldln!(quiet, "{}", self.line());
-        match &self.report.scan {
-            Scan::Whole => {}
-            Scan::Changed { bytes } => toldln!(quiet, "read: {}, what may have changed", size(*bytes)),
-            Scan::WholeAlthough(why) => toldln!(quiet, "read: all of it: {why}"),
-        }
         if let Some(why) = self.consistency.as_ref().and_then(|c| c.not_frozen.as_ref()) {
             outln!("crash-consistent: the guest was not frozen: {why}");
         }
