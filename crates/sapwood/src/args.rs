@@ -148,7 +148,8 @@ pub enum Command {
     /// Delete all snapshots of disks but those that rules keep
     ///
     /// Of each of the last N hours, days, weeks, months and years that have a snapshot, the newest one stays. What any rule
-    /// keeps stays, and so do held snapshots. Times are those of the snapshots, in UTC; weeks begin on Monday.
+    /// keeps stays, and so do held snapshots. Times are those of the snapshots, in UTC or the zone of the
+    /// configuration; weeks begin on Monday.
     Retain(Retain),
     /// Copy snapshots to another vault, oldest first: only what that vault lacks is read and written
     ///

@@ -6,8 +6,10 @@
 
 mod common;
 
+use common::mounted::{is_mounted, until};
 use common::qemu::Machine;
-use common::{files_below, qemu_img, random, Bench, DAMAGED, DONE, FAILED, USAGE};
+use common::{files_below, qemu_img, random, Bench, Child, DAMAGED, DONE, FAILED, USAGE};
+use rustix::process::Signal;
 use serde_json::{json, Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -250,6 +252,24 @@ fn damaged(bench: &Bench, add: &mut impl FnMut(&str, &Value)) {
     run("retain", &["retain", "--all", "--last", "1"], DAMAGED);
 }
 
+/// What a pool's server prints, with volumes over NBD and with files.
+fn served(bench: &Bench, pool: &str, add: &mut impl FnMut(&str, &Value)) {
+    let (socket, files) = (bench.path("pool.socket"), bench.path("pool-files"));
+    std::fs::create_dir(&files).unwrap();
+    let mut serve = |option: &str, place: &Path, is_up: &dyn Fn() -> bool| {
+        println!("pool serve {option}");
+        let args = ["--json", "pool", "serve", pool, option, place.to_str().unwrap()];
+        let server = Child::start(bench.command(&args), "pool serve");
+        until("serving the pool", is_up);
+        server.signal(Signal::TERM);
+        let ended = server.wait();
+        ended.expect_done();
+        add("pool serve", &ended.json());
+    };
+    serve("--nbd", &socket, &|| socket.exists());
+    serve("--mount", &files, &|| is_mounted(&files));
+}
+
 #[test]
 fn every_command_prints_what_the_page_says() {
     let bench = Bench::bare();
@@ -363,6 +383,7 @@ fn every_command_prints_what_the_page_says() {
     }
     run("pool stats", &["pool", "stats", &pool]);
     run("pool check", &["pool", "check", &pool]);
+    served(&bench, &pool, &mut add);
     // Where something is damaged, held or left out.
     damaged(&bench, &mut add);
     // Errors, too.
