@@ -91,7 +91,10 @@ fn pipes_and_files_give_the_same() {
         let options = format!("--with {with} -1 --chunk 8k");
         succeeds(&format!("{SAPWOOD} mzip {file} {options} -f -o {archive}"));
         succeeds(&format!("{SAPWOOD} mzip {options} < {file} | cmp - {archive}"));
-        succeeds(&format!("cat {file} | {SAPWOOD} mzip - {options} --memory 32MiB | cmp - {archive}"));
+        // With less memory blocks may be shorter: alike for both.
+        let options_less = format!("{options} --memory 32MiB");
+        succeeds(&format!("{SAPWOOD} mzip {file} {options_less} -f -o {archive}.less"));
+        succeeds(&format!("cat {file} | {SAPWOOD} mzip - {options_less} | cmp - {archive}.less"));
         succeeds(&format!("{SAPWOOD} mzip {file} -c {options} | cmp - {archive}"));
         succeeds(&format!("{SAPWOOD} munzip -c {archive} | cmp - {file}"));
         succeeds(&format!("{SAPWOOD} munzip < {archive} | cmp - {file}"));
@@ -282,7 +285,7 @@ fn memory_is_what_was_granted() {
     let (archive, back) = (bench.arg("a.mz"), bench.arg("back"));
     let memory_arg = format!("{memory}MiB");
     let mut ways = vec![("gzip", "1"), ("zstd", "3")];
-    ways.extend(if small { vec![("xz", "0")] } else { vec![("zstd", "19"), ("bzip2", "9"), ("xz", "9")] });
+    ways.extend(if small { vec![("xz", "1")] } else { vec![("zstd", "19"), ("bzip2", "9"), ("xz", "9")] });
     for (with, level) in ways {
         let within = |args: &[&str], what: &str| {
             let mut command = bench.command(args);
@@ -448,11 +451,16 @@ fn an_interrupted_command_ends_soon_and_cleans_up() {
         assert!(start.elapsed() < Duration::from_secs(3), "{how:?}: {:?}", start.elapsed());
         assert_eq!((names(&bench, "large"), names(&bench, ".sapwood")), (vec!["large".into()], none.clone()));
     }
-    let waiting = format!("sleep 20 2> /dev/null | {SAPWOOD} mzip - -o {}", bench.arg("out"));
-    let line = format!("{waiting} & sleep 0.5; kill -TERM $!; wait $!");
+    let mut command = bench.command(&["mzip", "-", "-o", &bench.arg("out")]);
+    command.stdin(Stdio::piped());
+    let mut child = Child::start(command, "mzip");
+    let silent = child.stdin();
+    std::thread::sleep(Duration::from_millis(500));
+    child.signal(Signal::TERM);
     let start = Instant::now();
-    let ended = shell(&line);
-    assert_eq!(ended.status.code(), Some(INTERRUPTED), "{}", String::from_utf8_lossy(&ended.stderr));
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    let ended = child.wait();
+    drop(silent);
+    assert_eq!(ended.code(), Some(INTERRUPTED), "{ended}");
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     assert_eq!(names(&bench, "out"), none);
 }

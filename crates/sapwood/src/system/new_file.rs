@@ -231,16 +231,20 @@ mod tests {
     }
 
     /// Both ways of being unfinished.
-    fn both(path: &Path, replace: bool) -> [NewFile; 2] {
-        let hidden = Unfinished::Hidden(hidden().tempfile_in(directory_of(path)).unwrap());
-        [NewFile::create(path, replace).unwrap(), NewFile { file: hidden, path: path.into(), replace }]
+    fn create(is_hidden: bool, path: &Path, replace: bool) -> NewFile {
+        if !is_hidden {
+            return NewFile::create(path, replace).unwrap();
+        }
+        let file = Unfinished::Hidden(hidden().tempfile_in(directory_of(path)).unwrap());
+        NewFile { file, path: path.into(), replace }
     }
 
     #[test]
     fn a_file_gets_its_name_at_its_end() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("file");
-        for mut file in both(&path, false) {
+        for is_hidden in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("file");
+            let mut file = create(is_hidden, &path, false);
             file.write_all(b"content").unwrap();
             assert!(!path.exists());
             file.finish(None).unwrap();
@@ -249,27 +253,23 @@ mod tests {
                 (b"content".to_vec(), vec!["file".into()])
             );
             std::fs::remove_file(&path).unwrap();
+            // What came meanwhile stays, but where it may be replaced.
+            for replace in [false, true] {
+                let mut file = create(is_hidden, &path, replace);
+                file.write_all(b"new").unwrap();
+                std::fs::write(&path, b"old").unwrap();
+                let done = file.finish(None);
+                assert_eq!(done.is_ok(), replace, "{done:?}");
+                let left: &[u8] = if replace { b"new" } else { b"old" };
+                assert_eq!(
+                    (std::fs::read(&path).unwrap().as_slice(), names(dir.path())),
+                    (left, vec!["file".into()])
+                );
+                std::fs::remove_file(&path).unwrap();
+            }
+            drop(create(is_hidden, &path, true));
+            assert_eq!(names(dir.path()), Vec::<String>::new());
         }
-        // What came meanwhile stays, but where it may be replaced.
-        for mut file in both(&path, false) {
-            file.write_all(b"new").unwrap();
-            std::fs::write(&path, b"old").unwrap();
-            assert!(file.finish(None).unwrap_err().to_string().contains("exists"));
-            assert_eq!(std::fs::read(&path).unwrap(), b"old");
-            std::fs::remove_file(&path).unwrap();
-        }
-        for mut file in both(&path, true) {
-            file.write_all(b"new").unwrap();
-            std::fs::write(&path, b"old").unwrap();
-            file.finish(None).unwrap();
-            assert_eq!(
-                (std::fs::read(&path).unwrap(), names(dir.path())),
-                (b"new".to_vec(), vec!["file".into()])
-            );
-            std::fs::remove_file(&path).unwrap();
-        }
-        drop(both(&path, true));
-        assert_eq!(names(dir.path()), Vec::<String>::new());
     }
 
     #[test]
