@@ -37,7 +37,10 @@ fn only_what_a_list_names_is_read() {
     let newest = bench.snapshots("vm/d").pop().unwrap();
     let one = bench.done(&["backup", "vm/d", &disk, "--since", &newest, "--changed", &rbd]);
     let said = String::from_utf8_lossy(&one.stdout).into_owned();
-    assert!(said.ends_with("; read: 4 MiB, what may have changed\n") && said.lines().count() == 1, "{said}");
+    assert!(
+        said.ends_with("; read: 4.00 MiB, what may have changed\n") && said.lines().count() == 1,
+        "{said}"
+    );
 }
 
 #[test]

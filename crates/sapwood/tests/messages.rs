@@ -5,20 +5,26 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+#[path = "messages/literals.rs"]
+mod literals;
 #[path = "messages/running.rs"]
 mod running;
+#[path = "messages/serving.rs"]
+mod serving;
 
-use common::{qemu_img, random, Bench};
+use common::{qemu_img, random, Bench, Child};
 use std::fmt::Write as _;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The beginning of the page.
 const HEAD: &str = "\
 # Messages
 
 What Sapwood says where something is wrong with what it is given, with the exit code. A test runs these commands and
-compares what they say with this page. `…` stands for a directory, `ID` for the id of a snapshot or of a disk, `TIME` for
-a time, `PID` for the number of a process.
+compares what they say with this page; the last table has messages that it cannot cause. `…` stands for a directory or
+another value, `ID` for the id of a snapshot or of a disk, `TIME` for a time, `PID` for the number of a process.
 
 Exit codes: 1 failed, 2 wrong usage, 3 damage found, 4 refused.
 ";
@@ -61,10 +67,24 @@ impl Scene {
 
     /// Runs a command, whose words are apart from each other by spaces, and adds what it says. `…/` is the directory.
     fn says(&mut self, command: &str) {
+        self.says_without(command, None);
+    }
+
+    /// The same without a variable of the environment.
+    fn says_without(&mut self, command: &str, variable: Option<&str>) {
         let dir = self.bench.dir.path().to_str().unwrap().to_owned();
-        let words: Vec<String> =
-            command.split(' ').map(|word| word.replace('…', &dir).replace('_', " ")).collect();
-        let ended = self.bench.run(&words);
+        let words = command.split(' ').map(|word| {
+            let hidden = |word: String, (what, name): &(String, &str)| word.replace(name, what);
+            // A number is no name of a place.
+            let places = self.hidden.iter().filter(|(_, name)| name.starts_with('/'));
+            places.fold(word.replace('…', &dir).replace('_', " "), hidden)
+        });
+        let words: Vec<String> = words.collect();
+        let mut run = self.bench.command(&words);
+        if let Some(name) = variable {
+            run.env_remove(name);
+        }
+        let ended = Child::start(run, command).wait();
         let code = ended.code().unwrap_or_else(|| panic!("{ended}"));
         let printed = String::from_utf8_lossy(&ended.stdout);
         // Damage that was found is a result.
@@ -81,8 +101,9 @@ impl Scene {
             .replace('|', "\\|")
             .replace('<', "\\<");
         let said = self.hidden.iter().fold(said, |said, (what, word)| said.replace(what, word));
-        let command = command.replace('_', " ").replace('|', "\\|");
-        writeln!(self.text, "| `{command}` | {said} | {code} |").unwrap();
+        let command = plain(&command.replace('_', " ")).replace('|', "\\|");
+        let without = variable.map(|name| format!(", without {name}")).unwrap_or_default();
+        writeln!(self.text, "| `{command}`{without} | {said} | {code} |").unwrap();
     }
 
     fn finish(self) {
@@ -136,6 +157,8 @@ fn what_is_said_is_what_the_page_says() {
     what_stays(&mut s);
     jobs(&mut s);
     reading(&mut s);
+    files(&mut s);
+    tar_archives(&mut s);
     archives(&mut s);
     commands(&mut s);
     if !running::mounts(&mut s) {
@@ -144,11 +167,16 @@ fn what_is_said_is_what_the_page_says() {
     running::qemu(&mut s);
     running::agents(&mut s);
     running::libvirt(&mut s);
-    running::pools(&mut s);
+    serving::exports(&mut s);
+    serving::pools(&mut s);
+    if !serving::devices(&mut s) {
+        return;
+    }
     if !running::no_room(&mut s) {
         return;
     }
     damage(&mut s);
+    literals::others(&mut s);
     s.finish();
 }
 
@@ -172,6 +200,7 @@ fn which_vault(s: &mut Scene) {
         std::fs::write(&file, text.replace("\"format_version\": 2", "\"format_version\": 9")).unwrap();
     }
     s.says("--store …/newer snapshots");
+    s.says_without("snapshots", Some("SAPWOOD_STORE"));
 }
 
 fn names(s: &mut Scene) {
@@ -254,6 +283,14 @@ fn sources(s: &mut Scene) {
     s.says("backup web01/vda …/web01.raw --since latest --changed …/none");
     s.says("backup web01/vda …/web01.raw --since latest --changed …/changes");
     s.says("backup web01/vda …/web01.raw --since zz --bitmap dirty");
+    s.says("backup web01/vda …/web01.raw --since zz --bitmap dirty --source-format raw");
+    s.bench.file("long", b"0 99999999\n");
+    let newest = s.bench.snapshots("web01/vda").pop().unwrap();
+    s.says(&format!("backup web01/vda …/web01.raw --since {newest} --changed …/long"));
+    s.says("backup new/vda - --source-format qcow2");
+    qemu_img(&["create", "-q", "-f", "qcow2", &s.bench.arg("piped.qcow2"), "1M"]);
+    s.says("backup new/vda --from-command cat_…/piped.qcow2");
+    std::fs::remove_file(s.bench.path("piped.qcow2")).unwrap();
 }
 
 fn doubts(s: &mut Scene) {
@@ -285,6 +322,7 @@ fn targets(s: &mut Scene) {
     s.says("restore web01/vda …/out --socket …/socket");
     s.says("restore none --to …/machine");
     s.says("restore web01 --to …/machine --define");
+    s.says("restore web01/vda --to …/machine");
     s.says("restore web01/vda");
 }
 
@@ -317,8 +355,11 @@ fn jobs(s: &mut Scene) {
         ("schedule", "[jobs.a]\nschedule = 'daily 2:30'\ndisks = { 'a/b' = '/x' }\n"),
         ("zone", "[jobs.a]\nzone = 'Berlin'\ndisks = { 'a/b' = '/x' }\n"),
         ("source", "[jobs.a]\ndisks = { 'a/b' = 'x' }\n"),
+        ("all-disks", "[jobs.a]\ndisks = { 'a/b' = 'qmp:/x' }\n"),
+        ("state-dir", "state_dir = 'x'\n[jobs.a]\ndisks = { 'a/b' = '/x' }\n"),
         ("disk", "[jobs.a]\ndisks = { 'ab' = '/x' }\n"),
         ("rules", "[jobs.a]\nretain = { daily = 'x' }\ndisks = { 'a/b' = '/x' }\n"),
+        ("no-rule", "[jobs.a]\nretain = {}\ndisks = { 'a/b' = '/x' }\n"),
         ("good", "[jobs.a]\ndisks = { 'a/b' = '/x' }\n"),
     ] {
         s.bench.file(name, text.as_bytes());
@@ -328,6 +369,15 @@ fn jobs(s: &mut Scene) {
             format!("config check …/{name}")
         });
     }
+    s.bench.file(
+        "state",
+        format!("state_dir = '{}'\n[jobs.a]\ndisks = {{ 'a/b' = '/x' }}\n", s.bench.arg("good/state"))
+            .as_bytes(),
+    );
+    s.says("--config …/state run");
+    let hooks = s.bench.file("hooks", b"[jobs.a]\nbefore = 'true'\ndisks = { 'a/b' = '/x' }\n");
+    std::fs::set_permissions(hooks, std::fs::Permissions::from_mode(0o666)).unwrap();
+    s.says("--config …/hooks run");
     s.says("status --warn-age 3");
 }
 
@@ -342,6 +392,11 @@ fn reading(s: &mut Scene) {
     s.says("mount …/elsewhere");
     s.says("nbd web01/vda --listen here");
     s.says("nbd web01/vda --overlay …/web01.qcow2");
+    std::os::unix::fs::symlink("web01.qcow2", s.bench.path("link")).unwrap();
+    s.says("nbd web01/vda --overlay …/link");
+    let made = ["nbd", "web01/vda@latest~1", "--overlay", &s.bench.arg("overlay"), "--", "true"];
+    assert_eq!(s.bench.run(&made).code(), Some(0));
+    s.says("nbd db01/vda --overlay …/overlay");
     s.says("nbd web01/vda --cache much");
     s.says("verify none/vda");
     s.says("verify web01/vda@zz");
@@ -352,6 +407,38 @@ fn reading(s: &mut Scene) {
     s.says("popular build --fraction 200");
     s.says("repair none/vda");
     s.says("repair --from-vault …/none --data");
+}
+
+/// A disk with files on it.
+fn files(s: &mut Scene) {
+    s.section("Files of a snapshot");
+    std::fs::create_dir_all(s.bench.path("of-disk/etc")).unwrap();
+    s.bench.file("of-disk/etc/fstab", b"/dev/vda / ext4 defaults 0 1\n");
+    let disk = s.bench.file("files.raw", &vec![0; 16 << 20]);
+    let mkfs = Command::new("mkfs.ext4").args(["-q", "-F", "-d", &s.bench.arg("of-disk"), &disk]).status();
+    assert!(mkfs.unwrap().success());
+    s.bench.done(&["-q", "backup", "files/vda", &disk]);
+    s.says("files files/vda get /etc /etc/fstab --to -");
+    s.says("files files/vda get /etc --to -");
+    s.says("files files/vda get /none --to -");
+    s.says("files files/vda list 7:/");
+}
+
+/// A series of tar archives.
+fn tar_archives(s: &mut Scene) {
+    s.section("Tar archives in a vault");
+    let etc = s.bench.arg("etc.tar");
+    let tar = Command::new("tar").args(["-C", &s.bench.arg("of-disk"), "-cf", &etc, "etc"]).status();
+    assert!(tar.unwrap().success());
+    s.bench.done(&["-q", "backup", "host/etc", &etc, "--format", "tar"]);
+    s.says("restore host/etc …/out --format qcow2");
+    s.says("restore host/etc …/web01.raw --in-place");
+    s.says("restore host/etc …/directory --force");
+    s.says("restore web01/vda …/out --format tar");
+    s.says("files host/etc");
+    s.says("nbd host/etc");
+    s.says("backup host/etc …/etc.tar --since latest --changed …/changes");
+    s.says("backup host/etc …/directory");
 }
 
 fn archives(s: &mut Scene) {
@@ -411,6 +498,11 @@ fn commands(s: &mut Scene) {
     s.says("snapshots --fast");
     s.says("backup web01/vda …/web01.raw more");
     s.says("--lock-wait soon snapshots");
+}
+
+#[test]
+fn every_message_of_the_program_is_on_the_page() {
+    literals::check(&std::fs::read_to_string(page()).unwrap());
 }
 
 /// Last: the vault is damaged.

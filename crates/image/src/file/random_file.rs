@@ -113,9 +113,10 @@ pub(crate) fn open(path: &Path) -> Result<File> {
     };
     let file = OpenOptions::new().read(true).write(true).custom_flags(flags.bits() as i32).open(path);
     let file = file.map_err(|e| match (e.kind(), Errno::from_io_error(&e)) {
-        (io::ErrorKind::ResourceBusy, _) => {
-            ImageError::refused(&name, "is in use: mounted, or part of another device")
-        }
+        (io::ErrorKind::ResourceBusy, _) => ImageError::refused(
+            &name,
+            "is in use: mounted, or part of another device; unmount it, or name another one",
+        ),
         (_, Some(Errno::LOOP)) => {
             ImageError::refused(&name, "is a symbolic link, which is not followed; name the file itself")
         }

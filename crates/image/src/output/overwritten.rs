@@ -24,9 +24,10 @@ pub(crate) fn open(path: &Path, name: &str, is_device: bool) -> Result<File> {
     let flags = if is_device { OFlags::EXCL } else { OFlags::empty() };
     let opened = OpenOptions::new().read(true).write(true).custom_flags(flags.bits() as i32).open(path);
     opened.map_err(|e| match e.kind() {
-        io::ErrorKind::ResourceBusy => {
-            ImageError::refused(name, "is in use: mounted, or part of another device")
-        }
+        io::ErrorKind::ResourceBusy => ImageError::refused(
+            name,
+            "is in use: mounted, or part of another device; unmount it, or name another one",
+        ),
         _ => ImageError::io(name, "open", e),
     })
 }

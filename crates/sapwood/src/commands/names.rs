@@ -18,7 +18,11 @@ pub fn store_url(args: &Args) -> Result<String> {
         return Ok(store.clone());
     }
     let config = Config::find(args.config.as_deref())?;
-    let missing = || VaultError::Usage("which vault? Give --store /path or set SAPWOOD_STORE".into());
+    let missing = || {
+        VaultError::Usage(
+            "which vault? Give --store /path, set SAPWOOD_STORE, or set store in the configuration".into(),
+        )
+    };
     Ok(config.and_then(|c| c.store).ok_or_else(missing)?)
 }
 

@@ -84,7 +84,7 @@ fn check_empty(device: &FileDevice, path: &Path) -> Result<()> {
     device.read_at(&mut start, 0).with_context(|| path.display().to_string())?;
     if start.iter().any(|byte| *byte != 0) {
         bail!(
-            "{}: something is on this device; --force makes a pool of it, and that is lost",
+            "{}: there is data on this device; --force makes a pool of it, and the data is lost",
             path.display()
         );
     }

@@ -123,8 +123,11 @@ impl StateDir {
     /// Takes the lock of a job; `None` where another process has it.
     pub fn lock(&self, job: &str) -> Result<Option<JobLock>> {
         let dir = self.0.display();
-        std::fs::create_dir_all(&self.0)
-            .with_context(|| format!("{dir}: cannot make the state directory"))?;
+        std::fs::create_dir_all(&self.0).with_context(|| {
+            format!(
+                "{dir}: cannot make the state directory; state_dir in the configuration names another one"
+            )
+        })?;
         let path = self.file(job, "lock");
         // A user that can open the file can lock it, and the job would not run.
         let options = File::options().create(true).append(true).mode(0o600).open(&path);

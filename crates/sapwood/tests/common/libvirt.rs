@@ -123,6 +123,18 @@ impl Libvirt {
         self.virsh(&["start", "vm"]);
     }
 
+    /// Defines a domain that is off, with one raw disk; `more` is what its source has more.
+    pub fn define_off(&self, bench: &Bench, name: &str, image: &str, more: &str) {
+        let xml = format!(
+            "<domain type='qemu'><name>{name}</name><memory unit='MiB'>64</memory>\
+             <os><type arch='x86_64' machine='q35'>hvm</type></os><devices>\
+             <disk type='file' device='disk'><driver name='qemu' type='raw'/><source file='{image}'>{more}</source>\
+             <target dev='vda' bus='virtio'/></disk></devices></domain>"
+        );
+        let file = bench.file("domain-off.xml", xml.as_bytes());
+        self.virsh(&["define", &file]);
+    }
+
     /// Writes to a disk as the guest would.
     pub fn write(&self, target: &str, at: usize, len: usize, byte: u8) {
         let io = format!(

@@ -63,6 +63,11 @@ impl Mount {
         Self::on(path, &[OsStr::new("-o"), OsStr::new("loop"), image.as_os_str()])
     }
 
+    /// The file system on a block device.
+    pub fn device(path: &Path, device: &str) -> Option<Mount> {
+        Self::on(path, &[OsStr::new(device)])
+    }
+
     /// What stands in a directory, at another path at which nothing can be written.
     pub fn read_only_view(of: &Path, path: &Path) -> Option<Mount> {
         Self::on(path, &[OsStr::new("-o"), OsStr::new("bind,ro"), of.as_os_str()])

@@ -1,11 +1,12 @@
-//! What is said of running machines, of pools, and where there is no room.
+//! What is said of running machines, and where there is no room.
 
 use super::Scene;
 use crate::common::guest_agent::{agent, Manner};
 use crate::common::libvirt::{new_image, Libvirt};
-use crate::common::mounted::{can_mount, Mounted};
+use crate::common::mounted::{can_mount, until, Mounted};
 use crate::common::qemu::Machine;
-use crate::common::{random, Mount};
+use crate::common::{random, Child, Mount, INTERRUPTED};
+use rustix::process::Signal;
 use std::os::unix::net::UnixStream;
 
 /// A QEMU that libvirt does not know of.
@@ -24,9 +25,15 @@ pub fn qemu(s: &mut Scene) {
     s.says("restore web01/vda …/guest.qcow2 --live --force");
     s.says("nbd web01/vda --overlay …/guest.qcow2");
     s.says("backup new/vda qmp:…/qmp.sock#d0 --source-format raw");
+    s.says("backup new/vda qmp:…/qmp.sock#d0 --stdin-size 3");
+    s.says("backup new/vda qmp:…/qmp.sock#d0 --unsafe");
     s.says("backup new/vda qmp:…/qmp.sock#d0 --scratch …/none");
     s.says("backup new/vda qmp:…/qmp.sock#d0 --agent …/none");
     s.says("backup new qmp:…/qmp.sock#d0");
+    let at = serde_json::json!({ "type": "unix", "data": { "path": s.bench.arg("qemu-nbd.sock") } });
+    machine.execute("nbd-server-start", serde_json::json!({ "addr": at }));
+    s.says("backup new/vda qmp:…/qmp.sock#d0");
+    machine.execute("nbd-server-stop", serde_json::json!({}));
     let other = UnixStream::connect(s.bench.path("qmp.sock")).unwrap();
     s.says("backup new/vda qmp:…/qmp.sock#d0");
     drop(other);
@@ -93,6 +100,23 @@ pub fn libvirt(s: &mut Scene) {
     s.bench.done(&definition);
     s.says("restore vm --to …/machine --define");
     s.says("restore vm@2020-01-01 --to …/machine");
+    s.says("backup vm libvirt:vm --agent …/none");
+    for at in 0..4 {
+        libvirt.write("vda", at << 20, 1 << 20, 1);
+    }
+    // One is running, slowly.
+    let slow = Child::start(
+        s.bench.command(&["-q", "backup", "vm", "libvirt:vm", "--limit", "500k", "--full"]),
+        "a slow backup",
+    );
+    until("a backup job", || libvirt.has_job());
+    s.says("backup vm2 libvirt:vm");
+    slow.signal(Signal::INT);
+    assert_eq!(slow.wait().code(), Some(INTERRUPTED));
+    let part = "<slices><slice type='storage' offset='0' size='1048576'/></slices>";
+    libvirt.define_off(&s.bench, "part", &s.bench.arg("web01.raw"), part);
+    s.says("backup part libvirt:part");
+    libvirt.virsh(&["undefine", "part"]);
     libvirt.virsh(&["managedsave", "vm"]);
     s.says("backup vm libvirt:vm");
     s.bench.env.push(("LIBVIRT_DEFAULT_URI".into(), "qemu+unix:///system?socket=/none".into()));
@@ -100,43 +124,6 @@ pub fn libvirt(s: &mut Scene) {
     s.bench.env.push(("PATH".into(), "/none".into()));
     s.says("backup vm libvirt:vm");
     s.bench.env.clear();
-}
-
-pub fn pools(s: &mut Scene) {
-    s.section("Pools");
-    s.says("pool create …/pool");
-    s.says("pool create …/pool --size 1MiB");
-    s.bench.done(&["pool", "create", &s.bench.arg("pool"), "--size", "256MiB"]);
-    s.says("pool create …/pool --size 256MiB");
-    s.says("pool stats …/none");
-    s.says("pool stats …/web01.raw");
-    s.says("pool serve …/pool --nbd …/none/socket");
-    let volume = ["volume", "--pool", &s.bench.arg("pool"), "create", "a", "--size", "10MiB"];
-    s.bench.done(&volume);
-    for command in [
-        "create a --size 10MiB",
-        "create b --size 1000",
-        "create b@x --size 10MiB",
-        "create c",
-        "create c --size 10MiB --wait",
-        "create c --from none/vda",
-        "snapshot a",
-        "snapshot none@x",
-        "clone a c",
-        "clone a@none c",
-        "resize none 1MiB",
-        "share none background",
-        "share a sometimes",
-        "delete none",
-    ] {
-        s.says(&format!("volume --pool …/pool {command}"));
-    }
-    s.says("volume list");
-    s.says("backup new/vda volume:a@x");
-    s.says("backup new/vda volume:a --pool …/pool");
-    s.says("backup new/vda volume:a@x --pool …/pool");
-    s.says("backup new/vda volume:a@x --pool …/pool --since latest");
-    s.says("backup new/vda volume:a@x --pool …/none");
 }
 
 /// A store and a target without room. Returns false where nothing can be mounted.

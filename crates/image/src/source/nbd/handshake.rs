@@ -8,6 +8,9 @@ use std::io;
 /// No server answers an option with more replies.
 const MOST_REPLIES: usize = 1000;
 
+const WANTS_TLS: &str =
+    "the server wants TLS, which is not supported; give an export without it, on another host through an SSH tunnel";
+
 /// What client and server agreed on.
 #[derive(Clone, Debug)]
 pub(super) struct Export {
@@ -53,7 +56,9 @@ pub(super) fn negotiate(
         let number = |name: &str| chosen.iter().find(|c| c.0 == name).map(|c| c.1);
         (allocation, dirty) = (number(ALLOCATION), number(&wanted));
         if dirty.is_none() {
-            return Err(h.refused(format!("export {export:?} has no dirty bitmap {bitmap:?}")));
+            return Err(h.refused(format!(
+                "export {export:?} has no dirty bitmap {bitmap:?}; the server must offer it (qemu-nbd --bitmap)"
+            )));
         }
     }
     let (size, payload_bytes) = h.go(export)?;
@@ -78,7 +83,7 @@ impl Handshake<'_> {
         self.option(OPT_STRUCTURED_REPLY, &[])?;
         match self.reply(OPT_STRUCTURED_REPLY)? {
             (REP_ACK, _) => Ok(true),
-            (REP_ERR_TLS_REQD, _) => Err(self.refused("the server wants TLS, which is not supported".into())),
+            (REP_ERR_TLS_REQD, _) => Err(self.refused(WANTS_TLS.into())),
             (kind, _) if kind & REP_ERR != 0 => Ok(false),
             (kind, _) => Err(self.broken(&format!("answered structured replies with {kind}"))),
         }
@@ -140,13 +145,16 @@ impl Handshake<'_> {
                     return Ok((size, payload_bytes));
                 }
                 (REP_ERR_UNKNOWN, why) => {
-                    return Err(self.refused(format!("there is no export {export:?}{}", said(&why))));
+                    let said = said(&why);
+                    let why =
+                        format!("there is no export {export:?}{said}; `nbdinfo --list` tells what there is");
+                    return Err(self.refused(why));
                 }
                 (REP_ERR_UNSUP, _) => {
                     return Err(self.refused("the server is too old: it has no NBD_OPT_GO".into()))
                 }
                 (REP_ERR_TLS_REQD, _) => {
-                    return Err(self.refused("the server wants TLS, which is not supported".into()));
+                    return Err(self.refused(WANTS_TLS.into()));
                 }
                 (kind, why) if kind & REP_ERR != 0 => {
                     return Err(self.refused(format!("export {export:?} was refused{}", said(&why))));

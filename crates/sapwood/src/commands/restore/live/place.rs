@@ -42,7 +42,10 @@ impl Place {
         }
         if fs::metadata(&a.target).is_ok_and(|m| m.file_type().is_block_device()) {
             let Some(map) = a.map.clone() else {
-                return Err(VaultError::Usage("--live on a device needs --map FILE".into()).into());
+                return Err(VaultError::Usage(
+                    "--live on a device needs --map FILE, where it records what has arrived".into(),
+                )
+                .into());
             };
             if !a.allow_in_use {
                 // Only a check: the file is locked when it is opened for writing.
