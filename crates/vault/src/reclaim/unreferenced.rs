@@ -178,16 +178,7 @@ impl<'a> RemainingRecipes<'a> {
 
     /// Reads the recipes that most likely share pages with those that change: the ones beside them.
     fn read_neighbours(&mut self, m: &Whole, change: &Change) -> Result<()> {
-        let changes = |s: &SnapshotEntry| {
-            change.to_delete.contains(&s.id) || change.rewritten.iter().any(|r| r.id == s.id)
-        };
-        let mut near: HashSet<SnapId> = HashSet::new();
-        for (n, _) in m.snapshots.iter().enumerate().filter(|(_, s)| changes(s)) {
-            let stays = |s: &&SnapshotEntry| !change.to_delete.contains(&s.id);
-            near.insert(m.snapshots[n].id);
-            near.extend(m.snapshots[..n].iter().rev().find(stays).map(|s| s.id));
-            near.extend(m.snapshots[n + 1..].iter().find(stays).map(|s| s.id));
-        }
+        let near = near_changes(&m.snapshots, change);
         for n in 0..self.recipes.len() {
             if near.contains(&self.recipes[n].snapshot.id) {
                 self.read(n)?;
@@ -225,6 +216,28 @@ impl<'a> RemainingRecipes<'a> {
         };
         Ok(pages)
     }
+}
+
+/// Snapshots that change, and beside each the next older and the next newer one that stays.
+fn near_changes(snapshots: &[SnapshotEntry], change: &Change) -> HashSet<SnapId> {
+    let rewritten: HashSet<SnapId> = change.rewritten.iter().map(|r| r.id).collect();
+    let mut near = HashSet::new();
+    let mut pass = |all: &mut dyn Iterator<Item = &SnapshotEntry>| {
+        let mut last_that_stays = None;
+        for s in all {
+            let goes = change.to_delete.contains(&s.id);
+            if goes || rewritten.contains(&s.id) {
+                near.insert(s.id);
+                near.extend(last_that_stays);
+            }
+            if !goes {
+                last_that_stays = Some(s.id);
+            }
+        }
+    };
+    pass(&mut snapshots.iter());
+    pass(&mut snapshots.iter().rev());
+    near
 }
 
 /// Chunks that nothing may reference any more.
