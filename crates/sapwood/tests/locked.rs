@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{random, Bench, Child, REFUSED};
+use common::{random, Bench, Child, FAILED, REFUSED};
 use rustix::fs::{flock, FlockOperation};
 use rustix::process::Signal;
 use std::fs::File;
@@ -90,4 +90,25 @@ fn waiting_for_a_lock_of_the_store_ends() {
     drop(locks);
     assert!(process.wait().unwrap().success());
     bench.verify();
+}
+
+/// A server that is stopped kept every command on its pool waiting for ever, silently.
+#[test]
+fn waiting_for_the_server_of_a_pool_ends() {
+    let bench = Bench::bare();
+    let (pool, socket) = (bench.arg("pool"), bench.path("pool.sock"));
+    bench.done(&["pool", "create", &pool, "--size", "128MiB"]);
+    let serve = ["pool", "serve", &pool, "--nbd", socket.to_str().unwrap()];
+    let server = Child::start(bench.command(&serve), "pool serve");
+    while !socket.exists() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let list = ["volume", "--pool", &pool, "list"];
+    bench.done(&list);
+    server.signal(Signal::STOP);
+    bench.fails(&list, FAILED, &[&pool, "its server does not answer"]);
+    server.signal(Signal::CONT);
+    bench.done(&list);
+    server.signal(Signal::TERM);
+    server.wait().expect_done();
 }

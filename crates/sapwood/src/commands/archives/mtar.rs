@@ -3,7 +3,7 @@
 use crate::args::{Args, MtarWhat};
 use crate::system::new_file::NewFile;
 use crate::terminal::output::{print_json, size};
-use crate::terminal::streams::{check_in, note_done, toldln, Waiting};
+use crate::terminal::streams::{check_in, check_out, note_done, toldln, Out, Waiting};
 use anyhow::{Context as _, Result};
 use archive::mtar::{migrate, restore, MtarError};
 use serde_json::json;
@@ -67,8 +67,8 @@ fn through<T>(
     };
     let mut from = Waiting(&from);
     if output.as_os_str() == "-" {
-        let to = File::from(std::io::stdout().as_fd().try_clone_to_owned().context("standard output")?);
-        return work(&mut from, &mut BufWriter::with_capacity(WRITE_BYTES, Waiting(&to)));
+        check_out()?;
+        return work(&mut from, &mut BufWriter::with_capacity(WRITE_BYTES, Out));
     }
     let like = Some(input).filter(|input| input.as_os_str() != "-" && input.is_file());
     let create = if like.is_some() { NewFile::create_private } else { NewFile::create };

@@ -24,6 +24,8 @@ use std::time::Duration;
 const REQUEST_BYTES: u64 = 64 << 10;
 /// How long a client may take to send it.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a server may take to answer: one that is stopped never does.
+const ANSWER_TIME: Duration = Duration::from_secs(30);
 /// How often it is looked whether the server ends.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -67,6 +69,8 @@ pub fn ask_server(path: &Path, request: &Request) -> Result<Value> {
         }
         connected => connected.with_context(busy)?,
     };
+    stream.set_read_timeout(Some(ANSWER_TIME)).with_context(busy)?;
+    stream.set_write_timeout(Some(ANSWER_TIME)).with_context(busy)?;
     let line = serde_json::to_string(request)? + "\n";
     stream.write_all(line.as_bytes()).with_context(busy)?;
     let mut answer = String::new();

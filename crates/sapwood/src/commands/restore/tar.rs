@@ -4,6 +4,7 @@ use crate::args::Restore;
 use crate::progress::{catch_signals, is_stopped, show_while};
 use crate::system::new_file::NewFile;
 use crate::tags::is_tar;
+use crate::terminal::streams::Out;
 use anyhow::{Context as _, Result};
 use archive::mtar::{self, Restored};
 use std::io::{self, BufWriter, Read, Write};
@@ -68,7 +69,7 @@ pub fn restore(
                 }
             };
             if target.as_os_str() == "-" {
-                return work(&mut reader, &mut io::stdout());
+                return work(&mut reader, &mut Out);
             }
             if target.metadata().is_ok_and(|m| !m.is_file()) {
                 let why =
