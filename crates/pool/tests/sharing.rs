@@ -403,7 +403,13 @@ fn a_thread_shares_meanwhile() {
 /// Blocks that were written before the filter was loaded got fingerprints although others had them, and were never shared.
 #[test]
 fn what_is_written_before_the_filter_is_there_is_shared_later() {
-    let fs = SimFs::new(7);
+    // Equal blocks may be found without the filter, in what was read or written last.
+    assert!((7..27).any(written_before_the_filter_is_there), "the filter was there too early, each time");
+}
+
+/// Returns whether enough was written before the filter was there.
+fn written_before_the_filter_is_there(seed: u64) -> bool {
+    let fs = SimFs::new(seed);
     make(&fs, BLOCKS, 64);
     let data = blocks(7);
     {
@@ -431,7 +437,9 @@ fn what_is_written_before_the_filter_is_there_is_shared_later() {
     volume.write_at(2 * BLOCK as u64, &[9; BLOCK]).unwrap();
     may_load.store(true, Ordering::SeqCst);
     pool.settle();
-    assert!(stored(&pool).1 >= 3, "the filter was there too early");
+    if stored(&pool).1 < 3 {
+        return false;
+    }
     for _ in 0..3 {
         scan(&pool);
     }
@@ -439,4 +447,5 @@ fn what_is_written_before_the_filter_is_there_is_shared_later() {
     volume.write_at(3 * BLOCK as u64, &[9; BLOCK]).unwrap();
     assert_eq!(stored(&pool), (COUNT + 1, 0));
     assert_whole(&pool);
+    true
 }

@@ -190,6 +190,26 @@ const OTHERS: &[(&str, &str, &str)] = &[
         "4",
     ),
     (
+        "the server of the pool is stopped",
+        "…: its server does not answer at its control socket",
+        "1",
+    ),
+    (
+        "`volume create --from --wait`, and the vault cannot be read",
+        "… is not filled: …",
+        "1",
+    ),
+    (
+        "`volume create --from --wait` is interrupted",
+        "stopped; … is filled on while the pool is served",
+        "1",
+    ),
+    (
+        "`volume create --from` with a `--size` below that of the disk",
+        "…: has … bytes; a volume of … is too small for it",
+        "4",
+    ),
+    (
         "somebody else made the directory of the control sockets",
         "…: not a directory that only this user can write",
         "1",
