@@ -127,6 +127,10 @@ fn what_qemu_has_open_is_not_restored_over() {
                     &["--force", "--live"],
                     &["--in-place"],
                 ] {
+                    // Only a raw disk is written in place.
+                    if more == ["--in-place"] && image.name != "raw" {
+                        continue;
+                    }
                     let before = fs::read(path).unwrap();
                     let args = [&["-q", "restore", "vm/vda", path], more].concat();
                     let ended = bench.run(&args);

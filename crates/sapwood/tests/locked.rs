@@ -97,7 +97,7 @@ fn waiting_for_a_lock_of_the_store_ends() {
 fn waiting_for_the_server_of_a_pool_ends() {
     let bench = Bench::bare();
     let (pool, socket) = (bench.arg("pool"), bench.path("pool.sock"));
-    bench.done(&["pool", "create", &pool, "--size", "128MiB"]);
+    bench.done(&["pool", "create", &pool, "--size", "160MiB"]);
     let serve = ["pool", "serve", &pool, "--nbd", socket.to_str().unwrap()];
     let server = Child::start(bench.command(&serve), "pool serve");
     while !socket.exists() {

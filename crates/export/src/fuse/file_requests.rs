@@ -213,9 +213,9 @@ impl FileRequests {
         (type_of(mode) != FileType::Directory && mode != stat.mode).then_some(mode)
     }
 
-    /// How long the kernel need not ask again for a node.
+    /// How long the kernel need not ask again for a node. It does not know the space of what it has not written yet.
     fn valid(&self, id: NodeId) -> Duration {
-        if self.0.files.may_change(id) {
+        if self.0.files.may_change(id) || self.0.writers.has(INodeNo(id.0)) {
             Duration::ZERO
         } else {
             VALID
@@ -351,7 +351,7 @@ impl Filesystem for FileRequests {
         let opened = made.and_then(|stat| Ok((stat, self.open_file(stat.id, OpenFlags(flags))?)));
         match opened {
             Ok((stat, (handle, flags))) => {
-                reply.created(&VALID, &attr(&stat), Generation(0), handle, flags);
+                reply.created(&Duration::ZERO, &attr(&stat), Generation(0), handle, flags);
             }
             Err(e) => reply.error(self.0.errno(parent, &e)),
         }

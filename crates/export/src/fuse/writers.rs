@@ -48,17 +48,27 @@ impl Writers {
         WRITER
     }
 
-    /// Notes that a file was closed. The kernel has written all of it then.
+    /// Whether a file is open for writing.
+    pub fn has(&self, ino: INodeNo) -> bool {
+        self.open.lock().contains_key(&ino.0)
+    }
+
+    /// Notes that a file was closed. The kernel has written all of it then; what it knows of its space is older.
     pub fn release(&self, ino: INodeNo, handle: FileHandle) {
         if handle != WRITER {
             return;
         }
-        let mut open = self.open.lock();
-        if let Some(count) = open.get_mut(&ino.0) {
-            *count -= 1;
-            if *count == 0 {
-                open.remove(&ino.0);
-            }
+        let is_last = {
+            let mut open = self.open.lock();
+            let left = open.get_mut(&ino.0).map(|count| {
+                *count -= 1;
+                *count
+            });
+            left == Some(0) && open.remove(&ino.0).is_some()
+        };
+        if let (true, Some(notifier)) = (is_last, self.notifier.get()) {
+            // No pages, only what is known of the node. One that the kernel does not know any more is no error.
+            let _ = notifier.inval_inode(ino, -1, 0);
         }
     }
 

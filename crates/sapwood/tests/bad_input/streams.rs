@@ -100,7 +100,7 @@ const CASES: &[Case] = &[
     reads(&["mzip", "TAR", "-c"]),
     reads(&["munzip", "MZIP", "-c"]),
     reads(&["munzip", "MZIP", "-l"]),
-    reads(&["pool", "create", "NEW", "--size", "128MiB"]),
+    reads(&["pool", "create", "NEW", "--size", "160MiB"]),
     reads(&["pool", "stats", "POOL"]),
     reads(&["pool", "check", "POOL"]),
     reads(&["volume", "--pool", "POOL", "create", "v", "--size", "1MiB"]),
@@ -143,7 +143,7 @@ impl Template {
         bench.done(&["--store", &path("OTHER"), "init"]);
         bench.done(&["-q", "mtar", "migrate", &path("TAR"), &path("MTAR")]);
         bench.done(&["-q", "mzip", &path("TAR"), "--keep", "-o", &path("MZIP")]);
-        bench.done(&["pool", "create", &path("POOL"), "--size", "128MiB"]);
+        bench.done(&["pool", "create", &path("POOL"), "--size", "160MiB"]);
         Template { bench }
     }
 

@@ -246,16 +246,16 @@ fn a_deletion_that_meets_damage_says_that_its_snapshot_is_gone() {
     for seed in [1, 2] {
         bench.backup("vm/a", &bench.file("disk", &random(3 << 20, seed)));
     }
-    let tables = files_below(&bench.store).into_iter().filter(|f| f.extension() == Some("table".as_ref()));
-    for table in tables {
-        std::fs::remove_file(&table).unwrap();
-        assert!(std::process::Command::new("mkfifo").arg(&table).status().unwrap().success());
+    let roots = files_below(&bench.store).into_iter().filter(|f| f.extension() == Some("root".as_ref()));
+    for root in roots {
+        std::fs::remove_file(&root).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&root).status().unwrap().success());
     }
     let ended = bench.run(&["delete", "vm/a@latest~1"]);
     assert_eq!(ended.code(), Some(DAMAGED), "{ended}");
     let said = String::from_utf8_lossy(&ended.stdout).into_owned();
     for words in
-        ["deleted vm/a@", "are gone from the list, but not all of their space was given back", ".table"]
+        ["deleted vm/a@", "are gone from the list, but not all of their space was given back", ".root"]
     {
         assert!(said.contains(words), "{words}: {said}");
     }
