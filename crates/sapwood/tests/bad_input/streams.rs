@@ -9,6 +9,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What is wrong with a stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -90,7 +91,7 @@ const CASES: &[Case] = &[
     changes(&["repair"], " damaged containers were written again"),
     reads(&["status"]),
     reads(&["config", "check", "CONFIG"]),
-    reads(&["--config", "CONFIG", "run"]),
+    changes(&["--config", "CONFIG", "run"], " is stored"),
     changes(&["restore", "vm", "--to", "NEW"], " is restored to"),
     changes(&["backup", "vm/t", "TAR", "--format", "tar"], " is stored"),
     reads(&["mtar", "migrate", "TAR", "-"]),
@@ -139,7 +140,9 @@ impl Template {
         let tarred =
             Command::new("tar").args(["-cf", &path("TAR"), "-C", tree.to_str().unwrap(), "file"]).status();
         assert!(tarred.is_ok_and(|t| t.success()));
-        bench.file("CONFIG", format!("[jobs.a]\ndisks = {{ \"vm/j\" = \"{disk}\" }}\n").as_bytes());
+        let job = format!("[jobs.a]\ndisks = {{ \"vm/j\" = \"{disk}\" }}\n");
+        let config = format!("state_dir = \"{}\"\n{job}", path("state"));
+        bench.file("CONFIG", config.as_bytes());
         bench.done(&["--store", &path("OTHER"), "init"]);
         bench.done(&["-q", "mtar", "migrate", &path("TAR"), &path("MTAR")]);
         bench.done(&["-q", "mzip", &path("TAR"), "--keep", "-o", &path("MZIP")]);
@@ -203,46 +206,58 @@ fn without(command: &Command, closed: &[i32]) -> Command {
 #[test]
 fn no_stream_that_is_broken_ends_any_command_badly() {
     let template = Template::new();
-    for case in CASES {
-        if case.args[0] == "mount" && !Path::new("/dev/fuse").exists() {
-            testing::skip("/dev/fuse", "it is missing");
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|threads| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            threads.spawn(|| {
+                while let Some(case) = CASES.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    try_case(&template, case);
+                }
+            });
+        }
+    });
+}
+
+/// Runs a command with each of its outputs broken in each way.
+fn try_case(template: &Template, case: &Case) {
+    if case.args[0] == "mount" && !Path::new("/dev/fuse").exists() {
+        testing::skip("/dev/fuse", "it is missing");
+        return;
+    }
+    let outcome = |broken| {
+        let bench = template.copy();
+        let path = |w: &&str| if is_path(w) { bench.arg(w) } else { (*w).to_owned() };
+        let args: Vec<String> = case.args.iter().map(path).collect();
+        let ended = run(&bench, &args, broken);
+        assert!(!ended.stderr.contains("panicked"), "{ended}");
+        bench.verify();
+        let made = bench.path("NEW/vault.json").exists();
+        (ended, bench.all_snapshots().len(), made)
+    };
+    let (whole, snapshots, made) = outcome(None);
+    for broken in ALL {
+        let (ended, left, is_made) = outcome(Some((2, broken)));
+        assert_eq!((ended.code(), left, is_made), (whole.code(), snapshots, made), "{ended}");
+        assert_eq!(ended.stdout.is_empty(), whole.stdout.is_empty(), "{ended}");
+
+        let (ended, left, is_made) = outcome(Some((1, broken)));
+        assert_eq!((left, is_made), (snapshots, made), "{ended}");
+        if whole.stdout.is_empty() {
+            assert_eq!(ended.code(), whole.code(), "{ended}");
             continue;
         }
-        let outcome = |broken| {
-            let bench = template.copy();
-            let path = |w: &&str| if is_path(w) { bench.arg(w) } else { (*w).to_owned() };
-            let args: Vec<String> = case.args.iter().map(path).collect();
-            let ended = run(&bench, &args, broken);
-            assert!(!ended.stderr.contains("panicked"), "{ended}");
-            bench.verify();
-            let made = bench.path("NEW/vault.json").exists();
-            (ended, bench.all_snapshots().len(), made)
-        };
-        let (whole, snapshots, made) = outcome(None);
-        for broken in ALL {
-            let (ended, left, is_made) = outcome(Some((2, broken)));
-            assert_eq!((ended.code(), left, is_made), (whole.code(), snapshots, made), "{ended}");
-            assert_eq!(ended.stdout.is_empty(), whole.stdout.is_empty(), "{ended}");
-
-            let (ended, left, is_made) = outcome(Some((1, broken)));
-            assert_eq!((left, is_made), (snapshots, made), "{ended}");
-            if whole.stdout.is_empty() {
-                assert_eq!(ended.code(), whole.code(), "{ended}");
-                continue;
+        let code = whole.code().map(|c| if c == DONE { FAILED } else { c });
+        assert_eq!(ended.code(), code, "{ended}");
+        match (case.done, broken) {
+            (Some(done), _) => ended.expect_one_line(&[done, "standard output"]),
+            (None, Broken::Pipe) => {
+                assert!(!ended.stderr.contains("standard output"), "{ended}");
+                assert!(!ended.stderr.contains("Broken pipe"), "{ended}");
             }
-            let code = whole.code().map(|c| if c == DONE { FAILED } else { c });
-            assert_eq!(ended.code(), code, "{ended}");
-            match (case.done, broken) {
-                (Some(done), _) => ended.expect_one_line(&[done, "standard output"]),
-                (None, Broken::Pipe) => {
-                    assert!(!ended.stderr.contains("standard output"), "{ended}");
-                    assert!(!ended.stderr.contains("Broken pipe"), "{ended}");
-                }
-                (None, _) if case.args.contains(&"restore") && broken == Broken::Full => {
-                    assert!(ended.stderr.contains("No space left"), "{ended}");
-                }
-                (None, _) => assert!(ended.stderr.contains("standard output: cannot write"), "{ended}"),
+            (None, _) if case.args.contains(&"restore") && broken == Broken::Full => {
+                assert!(ended.stderr.contains("No space left"), "{ended}");
             }
+            (None, _) => assert!(ended.stderr.contains("standard output: cannot write"), "{ended}"),
         }
     }
 }
