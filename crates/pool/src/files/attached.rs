@@ -37,7 +37,7 @@ impl FileSystem {
         let node = self.hold(path)?;
         match self.begin_device(&node, path) {
             Ok((volume, size)) => {
-                // Whoever looks at it as a file must ask from now on.
+                // The kernel must ask for its content from now on.
                 self.tell(NodeId(node.id));
                 Ok(AttachedFile { system: Arc::clone(self), node, volume, size })
             }

@@ -35,7 +35,7 @@ pub(super) struct State {
     pub lookups: u64,
     /// Of a file: who has it open, or as a device.
     pub users: Users,
-    /// Of a file: its volume has content of another file behind its end, until whoever copies it has closed it.
+    /// Of a file: its volume has content of another file behind its end, until the program that copies it has closed it.
     pub has_tail: bool,
 }
 

@@ -1,6 +1,6 @@
 //! The pool's volumes as files, in the directory `.volumes` of the root.
 //!
-//! That directory is reached by its name and not listed, so that whoever copies or removes everything does not meet it. Nodes
+//! That directory is reached by its name and not listed, so that a program that copies or removes everything does not meet it. Nodes
 //! in it have numbers that no other node gets. What may be done with such a file is what may be done with a disk.
 
 use std::ffi::{OsStr, OsString};

@@ -296,8 +296,11 @@ fn deletable(m: &Whole, parents: &HashSet<SnapId>) -> (BTreeSet<SnapId>, usize) 
 fn rewrite_older(session: &Session, m: &Whole, to_delete: &BTreeSet<SnapId>) -> Result<Vec<Rewritten>> {
     let mut all = Vec::new();
     for (n, s) in m.snapshots.iter().enumerate() {
+        if s.reverse != Reverse::Done || to_delete.contains(&s.id) {
+            continue;
+        }
         let gone = m.snapshots[n + 1..].iter().take_while(|s| to_delete.contains(&s.id)).count();
-        if s.reverse != Reverse::Done || gone == 0 || to_delete.contains(&s.id) {
+        if gone == 0 {
             continue;
         }
         let mut recipe = RecipeReader::open(&session.folder, &m.snapshots, s)?;

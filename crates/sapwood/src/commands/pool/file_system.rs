@@ -1,4 +1,4 @@
-//! The file system of a pool, opened by whoever needs it first: the mount, a client of a file, or a command.
+//! The file system of a pool, opened when the mount, a client of a file, or a command needs it first.
 
 use parking_lot::Mutex;
 use pool::{FileSystem, Pool, PoolError};
