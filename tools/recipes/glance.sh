@@ -6,7 +6,7 @@ GLANCE_API=
 
 # start_glance [SETTINGS [USER]]: settings that count more than those here, and whom it runs as.
 start_glance() {
-    local own=$DIR/glance port=${GLANCE_PORT:-19292} settings=${1:-} user=${2:-} i
+    local own=$DIR/glance port=${GLANCE_PORT:-$((20000 + $$ % 10000))} settings=${1:-} user=${2:-} i
     local -a as=() with=(--config-file "$own/glance-api.conf")
     mkdir -p "$own"/{store,staging,lock}
     [[ ! $settings ]] || with+=(--config-file "$settings")

@@ -3,15 +3,21 @@
 //! Restoring every snapshot tells what a damage does; `verify` must tell the same without restoring: the object, and
 //! exactly the snapshots that cannot be restored. Nothing restores wrong bytes, nothing panics, and the next backup
 //! works or says in one line why not.
+//!
+//! A repair, which is most of the work, is tried on the first object of each kind with every harm, and on one harm in four
+//! of the others; `SAPWOOD_DAMAGE=all` asks for all.
 #![allow(clippy::unwrap_used)]
 
 mod common;
+#[path = "damage/expected.rs"]
+mod expected;
 #[path = "damage/repaired.rs"]
 mod repaired;
 #[path = "damage/test_store.rs"]
 mod test_store;
 
 use common::{backup, image, next_version, range, restore, rng, seed};
+use expected::Expected;
 use format::{
     names, Context, DataFooter, DiskId, HooksFooter, Manifest, RecipeRoot, RetiringRecord, Token, WriterNo,
     DATA_FOOTER_BYTES, DATA_HEADER_BYTES,
@@ -44,6 +50,9 @@ fn small(policy: Policy) -> Policy {
     }
 }
 
+/// How often a repair is tried on an object that is not the first of its kind.
+const REPAIRED: f64 = 0.25;
+
 const DISKS: [&str; 2] = ["web/vda", "db/vda"];
 
 /// A vault of two disks with three versions each, and what is in them.
@@ -51,7 +60,7 @@ struct Fixture {
     store: TestStore,
     policy: Policy,
     /// By `vm/disk@id`.
-    content: BTreeMap<String, Vec<u8>>,
+    content: BTreeMap<String, Arc<Expected>>,
     /// The newest of each disk.
     newest: Vec<Vec<u8>>,
 }
@@ -84,7 +93,7 @@ impl Fixture {
                 let bytes = &newest[n];
                 let id = backup(&vault, disk, bytes, policy).unwrap().snapshot.id;
                 if version != 1 {
-                    content.insert(format!("{disk}@{id}"), bytes.clone());
+                    content.insert(format!("{disk}@{id}"), Expected::new(bytes.clone()));
                 }
             }
             if version == 1 && matches!(policy.global, Global::Popular { .. }) {
@@ -137,7 +146,7 @@ impl Fixture {
 
     /// The newest snapshots.
     fn newest_names(&self) -> Vec<String> {
-        let is_newest = |(_, bytes): &(&String, &Vec<u8>)| self.newest.contains(bytes);
+        let is_newest = |(_, of): &(&String, &Arc<Expected>)| self.newest.contains(&of.bytes);
         self.content.iter().filter(is_newest).map(|(name, _)| name.clone()).collect()
     }
 
@@ -306,16 +315,13 @@ fn harm(store: &TestStore, object: &str, how: &Harm) {
     }
 }
 
-/// What each snapshot gives: its content, or the error.
+/// What each snapshot gives: its content, or the error. Of those that give it, nothing is said.
 fn restore_all(f: &Fixture, vault: &Vault) -> BTreeMap<String, String> {
     let mut failing = BTreeMap::new();
     for (name, content) in &f.content {
         let (disk, id) = name.split_once('@').unwrap();
-        match restore(vault, disk, id) {
-            Ok(bytes) => assert!(bytes == *content, "{name}: restored wrong bytes"),
-            Err(e) => {
-                failing.insert(name.clone(), e.to_string());
-            }
+        if let Err(e) = content.restore(vault, disk, id) {
+            failing.insert(name.clone(), e.to_string());
         }
     }
     failing
@@ -326,7 +332,7 @@ fn affected(damaged: &[Damage]) -> BTreeSet<&str> {
 }
 
 /// One cell of the matrix.
-fn case(f: &Fixture, object: &str, part: &str, how: &Harm) {
+fn case(f: &Fixture, object: &str, part: &str, how: &Harm, is_repaired: bool) {
     let what = format!("{object} ({part}) {how:?}");
     let store = f.store.copy();
     harm(&store, object, how);
@@ -393,7 +399,9 @@ fn case(f: &Fixture, object: &str, part: &str, how: &Harm) {
         names_come_back(f, &vault, &store, &hurt, &what);
     }
     back_up_again(f, &vault, kind, &what);
-    repaired::check(f, kind, object, how, &what);
+    if is_repaired {
+        repaired::check(f, kind, object, how, &what);
+    }
     if kind.is_of_process() {
         let collected = vault.gc(false).unwrap_or_else(|e| panic!("{what}: gc: {e}"));
         assert_eq!(collected.skipped, [""; 0], "{what}");
@@ -504,6 +512,7 @@ fn matrix(test: &str, policy: Policy, kinds: &[Kind], most: usize) {
 fn harm_some(test: &str, f: &Fixture, rng: &mut StdRng, kinds: &[Kind], most: usize) {
     let vault = f.store.vault().unwrap();
     let all = f.store.objects();
+    let repairs_all = std::env::var("SAPWOOD_DAMAGE").is_ok_and(|s| s == "all");
     let mut cases = 0;
     for kind in kinds {
         let mut of_kind: Vec<&String> = all.iter().filter(|o| kind_of(o) == Some(*kind)).collect();
@@ -511,9 +520,10 @@ fn harm_some(test: &str, f: &Fixture, rng: &mut StdRng, kinds: &[Kind], most: us
         while of_kind.len() > most {
             of_kind.remove(rng.random_range(0..of_kind.len()));
         }
-        for object in of_kind {
+        for (n, object) in of_kind.into_iter().enumerate() {
             for (part, how) in harms(f, rng, &vault, object, &all) {
-                case(f, object, part, &how);
+                let is_repaired = n == 0 || rng.random_bool(REPAIRED) || repairs_all;
+                case(f, object, part, &how, is_repaired);
                 cases += 1;
             }
         }

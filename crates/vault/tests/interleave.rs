@@ -25,9 +25,9 @@ use vault::{BackupOptions, DeleteReport, Global, Policy, Progress, SnapId, Vault
 
 /// Places tried for each pair of work; `SAPWOOD_PLACES` asks for another number, and a large one for all places.
 /// `SAPWOOD_SEED` asks for others.
-const PLACES: u64 = 16;
+const PLACES: u64 = 5;
 /// Pairs of places tried for three pieces of work, unless `SAPWOOD_PLACES` asks for another number.
-const PAIRS: u64 = 8;
+const PAIRS: u64 = 3;
 
 /// A piece of work. Numbers of snapshots are those of [`World::new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -82,6 +82,13 @@ pub(crate) fn by_time(all: &[SnapshotEntry]) -> Vec<&SnapshotEntry> {
     live
 }
 
+/// The same, of those that nobody else needs.
+pub(crate) fn live_by_time(mut all: Vec<SnapshotEntry>) -> Vec<SnapshotEntry> {
+    all.retain(|s| s.state == SnapshotState::Live);
+    all.sort_by_key(|s| s.time);
+    all
+}
+
 /// The snapshots that may have been meant, the first few.
 fn candidates(matching: &[&&SnapshotEntry]) -> String {
     let shown = matching.iter().take(CANDIDATES_MAX).map(|s| s.id.to_string()).collect::<Vec<_>>().join(", ");

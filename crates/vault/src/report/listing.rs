@@ -1,7 +1,8 @@
 //! Lists snapshots.
 
 use crate::base::error::{damage_line, fault, Result};
-use crate::base::snapshot_spec::by_time;
+use crate::base::memory::{give_back, KEPT_BYTES};
+use crate::base::snapshot_spec::live_by_time;
 use crate::manifest::disks;
 use crate::manifest::snapshots::whole::Whole;
 use crate::manifest::vault::Vault;
@@ -33,7 +34,7 @@ impl Vault {
         let mut listing = Listing::default();
         if let Some(name) = disk {
             return disks::begin_on(self, name, |at| {
-                listing.add(name, &at.folder.load()?);
+                listing.add(name, at.folder.load()?);
                 listing.damaged.extend(at.name_fault.clone().map(damage_line));
                 Ok(listing)
             });
@@ -43,7 +44,7 @@ impl Vault {
         for at in all {
             listing.damaged.extend(at.name_fault.clone().map(damage_line));
             match at.folder.load() {
-                Ok(m) => listing.add(&at.name, &m),
+                Ok(m) => listing.add(&at.name, m),
                 Err(e) if e.is_damage() && disks::is_gone(self, &at)? => {}
                 Err(e) => {
                     let line = damage_line(fault(e)?);
@@ -75,12 +76,12 @@ impl Vault {
 }
 
 impl Listing {
-    fn add(&mut self, disk: &str, m: &Whole) {
-        let all = by_time(&m.snapshots).into_iter();
-        self.snapshots.extend(all.map(|s| SnapshotInfo {
-            disk: disk.into(),
-            disk_id: m.disk,
-            entry: s.clone(),
-        }));
+    fn add(&mut self, disk: &str, m: Whole) {
+        let (disk_id, is_large) = (m.disk, m.memory_bytes() > KEPT_BYTES);
+        let all = live_by_time(m.into_snapshots()).into_iter();
+        self.snapshots.extend(all.map(|entry| SnapshotInfo { disk: disk.into(), disk_id, entry }));
+        if is_large {
+            give_back();
+        }
     }
 }

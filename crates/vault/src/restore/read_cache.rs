@@ -1,6 +1,7 @@
 //! Memory that the open snapshots of a vault share: however many are open, together they take no more of it than a few.
 
 use crate::base::error::{Result, VaultError};
+use crate::base::memory::{give_back, KEPT_BYTES};
 use crate::container::group_cache::GroupCache;
 use crate::container::tables::{self, TABLE_CACHE_BYTES};
 use crate::container::view::View;
@@ -113,6 +114,9 @@ impl Opening<'_> {
         let mut all = self.opened.iter().filter_map(Weak::upgrade);
         if let Some(same) = all.find(|o| *o.manifest == *view.manifest) {
             view.share_manifest(&same.manifest);
+            if same.manifest.memory_bytes() > KEPT_BYTES {
+                give_back();
+            }
         }
     }
 

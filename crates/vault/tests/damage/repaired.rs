@@ -112,7 +112,7 @@ fn lost_ranges(f: &Fixture, vault: &Vault, report: &RepairReport, what: &str) {
         assert!(!ranges.is_empty(), "{what}: {name} is damaged, and nothing of it is lost");
         let cache = vault::ReadCache::new(1 << 20);
         let Ok(open) = vault.open_snapshot(disk, id, &cache) else { continue };
-        let content = &f.content[name];
+        let content = &f.content[name].bytes;
         let mut at = 0;
         for range in ranges.iter().chain([&(content.len() as u64..content.len() as u64)]) {
             let mut bytes = vec![0; (range.start - at) as usize];

@@ -37,6 +37,11 @@ impl Whole {
         &self.root
     }
 
+    /// The snapshots alone.
+    pub fn into_snapshots(self) -> Vec<SnapshotEntry> {
+        self.snapshots
+    }
+
     /// The newest snapshot that users see.
     pub fn newest(&self) -> Option<&SnapshotEntry> {
         self.live().next_back()
