@@ -17,7 +17,7 @@ use std::process::{ChildStdin, Stdio};
 use std::sync::mpsc;
 
 /// Rounds with the policy `reverse`, and half as many with each of the others; `SAPWOOD_ROUNDS` asks for another number.
-const ROUNDS: u64 = 400;
+const ROUNDS: u64 = 200;
 /// Rounds after which everything is restored.
 const COMPARE_ALL: u64 = 25;
 /// Rounds after which the vault is collected and verified, emptied, and a new one begun.

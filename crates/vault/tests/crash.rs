@@ -20,7 +20,7 @@ use store::{ObjectStore, SimStore, StoreError};
 use vault::{BackupOptions, Policy, Progress, RepairOptions, Rewrite, VaultError};
 
 /// Stops in all; `SAPWOOD_CRASH_STOPS` asks for another number.
-const STOPS: u64 = 1000;
+const STOPS: u64 = 600;
 
 #[test]
 fn no_stop_at_any_operation_loses_what_was_acknowledged() {

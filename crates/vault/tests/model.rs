@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use sim::{World, SMALL};
 
 /// Steps in all, a fifth of them with each policy; `SAPWOOD_STEPS` asks for another number.
-const STEPS: u64 = 10_000;
+const STEPS: u64 = 5000;
 /// Steps with one vault.
 const STEPS_PER_VAULT: u64 = 125;
 /// Snapshots of a disk; from there on deletions are as likely as backups.

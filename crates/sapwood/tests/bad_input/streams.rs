@@ -143,6 +143,7 @@ impl Template {
         let job = format!("[jobs.a]\ndisks = {{ \"vm/j\" = \"{disk}\" }}\n");
         let config = format!("state_dir = \"{}\"\n{job}", path("state"));
         bench.file("CONFIG", config.as_bytes());
+        bench.file("SOURCE", &random(700_000, 3));
         bench.done(&["--store", &path("OTHER"), "init"]);
         bench.done(&["-q", "mtar", "migrate", &path("TAR"), &path("MTAR")]);
         bench.done(&["-q", "mzip", &path("TAR"), "--keep", "-o", &path("MZIP")]);
@@ -150,14 +151,14 @@ impl Template {
         Template { bench }
     }
 
-    /// A copy of the vault, and room of its own.
-    fn copy(&self) -> Bench {
+    /// A copy of the vault and of what a command works on, and room of its own.
+    fn copy(&self, args: &[&str]) -> Bench {
         let bench = Bench::bare();
-        let parts = ["TAR", "CONFIG", "OTHER", "MTAR", "MZIP", "POOL"].map(|name| self.bench.path(name));
+        let parts = ["SOURCE", "TAR", "CONFIG", "OTHER", "MTAR", "MZIP", "POOL"];
+        let used = parts.into_iter().filter(|part| args.contains(part)).map(|part| self.bench.path(part));
         let mut copy = Command::new("cp");
-        copy.args(["-a", "--sparse=always"]).arg(&self.bench.store).args(parts).arg(bench.dir.path());
+        copy.args(["-a", "--sparse=auto"]).arg(&self.bench.store).args(used).arg(bench.dir.path());
         assert!(copy.status().is_ok_and(|c| c.success()));
-        bench.file("SOURCE", &random(700_000, 3));
         std::fs::create_dir(bench.path("EMPTY")).unwrap();
         bench
     }
@@ -225,7 +226,7 @@ fn try_case(template: &Template, case: &Case) {
         return;
     }
     let outcome = |broken| {
-        let bench = template.copy();
+        let bench = template.copy(case.args);
         let path = |w: &&str| if is_path(w) { bench.arg(w) } else { (*w).to_owned() };
         let args: Vec<String> = case.args.iter().map(path).collect();
         let ended = run(&bench, &args, broken);
