@@ -36,6 +36,7 @@ use recipes::Recipes;
 pub use rewrite::ChunkCounts;
 use rewrite::Remains;
 use std::collections::{BTreeMap, BTreeSet};
+use store::StoreError;
 use wanted::ChunkSearch;
 
 /// A disk that may have lost chunks; opened once for each search.
@@ -90,7 +91,11 @@ impl Vault {
         if before.damaged.is_empty() {
             return Ok(report);
         }
-        self.repair_file()?;
+        match self.repair_file() {
+            // A directory that has something in it: what is damaged afterwards is told.
+            Err(VaultError::Store(StoreError::AlreadyExists { .. })) => {}
+            done => done?,
+        }
         let mut repair = Repair { vault: self, options, cuts: None, progress, report: &mut report };
         repair.roots(&before)?;
         self.repair_names()?;

@@ -213,11 +213,15 @@ fn add_set(vault: &Vault, damaged: &mut Vec<String>, spill: &mut Spill) -> Resul
     let containers = Containers::new(popular.clone(), &m);
     let chunks = published_chunks(&popular)?;
     for (id, live) in chunks {
-        let Some(entry) = containers.get(id)?.filter(|e| !m.damaged.contains(&e.id)) else { continue };
-        match read_table(&popular, id, entry.table) {
-            Ok(table) => each_of(id.of(THE_SETS), &table, &live, &mut |place, f, bytes| {
+        let table = || match containers.get(id)?.filter(|e| !m.damaged.contains(&e.id)) {
+            Some(entry) => read_table(&popular, id, entry.table).map(Some),
+            None => Ok(None),
+        };
+        match table() {
+            Ok(Some(table)) => each_of(id.of(THE_SETS), &table, &live, &mut |place, f, bytes| {
                 spill.add(&Occurrence { half: half(f), disk: THE_SET, place, bytes })
             })?,
+            Ok(None) => {}
             Err(e) => note(damaged, e)?,
         }
     }
@@ -234,7 +238,7 @@ fn half(fingerprint: &[u8; 32]) -> Half {
 /// said.
 fn each_chunk(view: &View, damaged: &mut Vec<String>, each: &mut EachChunk<'_>) -> Result<()> {
     let mut shares = false;
-    Containers::new(view.folder.clone(), &view.manifest).each(|e| {
+    let all = Containers::new(view.folder.clone(), &view.manifest).each(|e| {
         shares |= !e.id.is_own();
         // What is damaged is no copy to go by.
         if !e.id.is_own() || view.manifest.damaged.contains(&e.id) {
@@ -249,7 +253,12 @@ fn each_chunk(view: &View, damaged: &mut Vec<String>, each: &mut EachChunk<'_>) 
             Ok((table, live)) => each_of(e.id, &table, &live, each),
             Err(e) => note(damaged, e),
         }
-    })?;
+    });
+    if let Err(e) = all {
+        // A page of them, which may have listed others' containers.
+        note(damaged, e)?;
+        shares = true;
+    }
     let mut from = None;
     while shares {
         let mut reading = Reading {
