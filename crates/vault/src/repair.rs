@@ -35,7 +35,7 @@ pub use lost::LostChunks;
 use recipes::Recipes;
 pub use rewrite::ChunkCounts;
 use rewrite::Remains;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use store::StoreError;
 use wanted::ChunkSearch;
 
@@ -101,18 +101,25 @@ impl Vault {
         self.repair_names()?;
         // What was behind lost manifests and pages can be seen now.
         let is_more_seen = repair.report.manifests + repair.report.pages > 0;
-        let found = if is_more_seen { self.verify_reading(what, &reads, progress)? } else { before.clone() };
+        repair.report.before = before.damaged.clone();
+        let found = if is_more_seen {
+            drop(before);
+            self.verify_reading(what, &reads, progress)?
+        } else {
+            before
+        };
         repair.recipes(&found)?;
         for (owner, containers) in &found.containers_damaged {
             repair.containers_of(*owner, containers)?;
         }
         self.repair_indexes(&found)?;
         self.repair_commit_records(&found)?;
-        let after = self.verify_reading(what, &Reads::Only(found.containers_damaged), progress)?;
-        report.before = before.damaged;
-        let is_new = |d: &Damage| !report.before.iter().any(|b| b.object == d.object);
-        let seen_later: Vec<Damage> = found.damaged.into_iter().filter(is_new).collect();
-        report.before.extend(seen_later);
+        let VerifyReport { damaged, containers_damaged, .. } = found;
+        if is_more_seen {
+            let known: HashSet<String> = report.before.iter().map(|b| b.object.clone()).collect();
+            report.before.extend(damaged.into_iter().filter(|d| !known.contains(&d.object)));
+        }
+        let after = self.verify_reading(what, &Reads::Only(containers_damaged), progress)?;
         report.after = after.damaged;
         report.lost = LostChunks { bad: after.bad, lacks_owners: after.lacks_owners };
         Ok(report)

@@ -155,7 +155,7 @@ impl Verification<'_> {
         let faults = self.vault.file_faults()?;
         let both = faults.len() > 1;
         for (object, why) in faults {
-            let mut found = Findings::default();
+            let mut found = Findings::within(&self.others.room);
             let at = found.add(&object, &why);
             let snapshots =
                 if both { self.vault.snapshots(None).unwrap_or_default().snapshots } else { Vec::new() };
@@ -186,7 +186,7 @@ impl Verification<'_> {
     /// Looks at one disk.
     fn disk(&mut self, at: &DiskAt, snapshot: Option<&str>) -> Result<()> {
         // What its referrers have found already.
-        let mut own = self.others.owners.remove(&at.folder.disk).unwrap_or_default();
+        let mut own = self.others.take(at.folder.disk);
         self.others.gone.move_into(at.folder.disk, &mut own.found);
         if let Some((object, why)) = &at.name_fault {
             // Its snapshots can be restored all the same: its manifest has the name.
@@ -349,7 +349,7 @@ impl Verification<'_> {
     /// The popular set: later backups may match what no snapshot references.
     fn popular_set(&mut self) -> Result<()> {
         let folder = self.vault.popular();
-        let mut own = self.others.owners.remove(&DiskId::POPULAR).unwrap_or_default();
+        let mut own = self.others.take(DiskId::POPULAR);
         self.others.gone.move_into(DiskId::POPULAR, &mut own.found);
         let looked = self.look_at_popular_set(&folder, &mut own);
         self.others.owners.insert(DiskId::POPULAR, own);
@@ -407,13 +407,13 @@ impl Verification<'_> {
             let (others, _) = disks::all(self.vault)?;
             for at in others.iter().filter(|d| !self.compared.contains(&d.folder.disk)) {
                 let Ok(view) = self.vault.view(&at.folder, 0) else { continue };
-                let mut own = self.others.owners.remove(&at.folder.disk).unwrap_or_default();
+                let mut own = self.others.take(at.folder.disk);
                 let none_bad = RecipeFindings::default();
                 affected::attribute(&view, &at.name, &none_bad, &mut own, &mut self.others)?;
                 self.others.owners.insert(at.folder.disk, own);
             }
         }
-        let OtherFindings { owners, mut gone } = std::mem::take(&mut self.others);
+        let OtherFindings { owners, mut gone, .. } = std::mem::take(&mut self.others);
         self.report.lacks_owners = !gone.is_empty();
         for (disk, mut found) in owners {
             gone.move_into(disk, &mut found.found);

@@ -435,6 +435,43 @@ pub const CASES: &[Case] = &[
         let page = RecipePage { segments: (0..1024).map(segment).collect() };
         v.put_recipe(&newest(v), &[page]);
     }),
+    of("containers-lost", B, |v| {
+        // A destroyed vault: container tables of owners that are there, and nothing of their 262,144 containers.
+        let owners: Vec<DiskId> = (0..OWNERS_WITH_PAGES).map(nobody).collect();
+        let each = (1 << 18) / OWNERS_WITH_PAGES;
+        let entry = |n: u32| ContainerEntry {
+            id: far(n),
+            table: WriterNo(1),
+            data: DataName { container: far(n), generation: WriterNo(1) },
+            dead: None,
+            chunks: 1,
+            dead_chunks: 0,
+            stored_bytes: 1,
+        };
+        for owner in &owners {
+            let folder = names::folder(*owner);
+            let mut m = format::Manifest::new(*owner, &format!("vm/{owner}"));
+            for first in (0..each).step_by(256) {
+                let name = names::page(&folder, WriterNo(1), first);
+                let entries = (first..first + 256).map(entry).collect();
+                v.write(&name, &ContainerPage { entries }.encode(v.context(&name)));
+                m.pages.push(PageRef { first: far(first), writer: WriterNo(1), number: first });
+            }
+            let name = names::manifest(&folder);
+            v.write(&name, &m.encode(v.context(&name)));
+        }
+        v.put_manifest(|m| m.owners = owners);
+        let direct = |n: u32| Reference::Direct {
+            container: of_owner(n / each + 1, n % each),
+            first: ChunkNo(0),
+            count: 1,
+        };
+        let segment = |n: u32| (n as u16, segment_of((n * 256..(n + 1) * 256).map(direct).collect()));
+        let page = RecipePage { segments: (0..1024).map(segment).collect() };
+        for s in v.manifest().recent {
+            v.put_recipe(&s, std::slice::from_ref(&page));
+        }
+    }),
     of("owners-too-many", B, |v| {
         forge_manifest(v, |m| m.owners = (0..=OwnerNo::MAX.0).map(nobody).collect());
     }),

@@ -7,20 +7,20 @@ use crate::manifest::folder::Folder;
 use crate::recipe::cache::RecipeCache;
 use crate::recipe::stored::{read_page, read_summary};
 use crate::verify::descent::{descend, end_of_chain, Resolved};
-use crate::verify::findings::ContainerFindings;
+use crate::verify::findings::{Affected, ContainerFindings};
 use crate::verify::found::OtherFindings;
 use crate::verify::recipes::{BadPages, RecipeFindings};
 use format::{DiskId, OwnerNo, RecipePageRef, SnapshotEntry, SnapshotState, Summary};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// What is to blame for a page that cannot be restored, in the disk and in other owners.
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct Hits {
     own: Vec<usize>,
     others: Vec<(DiskId, usize)>,
     /// Owners of which nothing can be read, as the disk counts them.
-    gone: Arc<[OwnerNo]>,
+    gone: Vec<OwnerNo>,
 }
 
 /// Tells for every damaged object which snapshots of a disk it affects; of some it is known already.
@@ -32,7 +32,7 @@ pub(super) fn attribute(
     others: &mut OtherFindings,
 ) -> Result<()> {
     let mut of_own = recipes.affected.clone();
-    let mut of_others = BTreeSet::new();
+    let mut of_others = Affected::default();
     let is_bad = |disk: &DiskId| others.owners.get(disk).is_some_and(|found| !found.bad.is_empty());
     let bad_others: HashMap<OwnerNo, DiskId> = (1..)
         .map(OwnerNo)
@@ -47,7 +47,7 @@ pub(super) fn attribute(
         let Some(newest) = snapshots.iter().rposition(is_live) else { return Ok(()) };
         let (top, cache) = (end_of_chain(snapshots, newest), RecipeCache::default());
         // Pages are shared along the chain of snapshots: what was found for the next newer one serves again.
-        let mut before: HashMap<usize, Hits> = HashMap::new();
+        let mut before: HashMap<usize, Arc<Hits>> = HashMap::new();
         descend(view, &cache, (top, 0), &mut |step| {
             let known = std::mem::take(&mut before);
             // Of a root that cannot be read it has been said.
@@ -56,11 +56,11 @@ pub(super) fn attribute(
                 let here = level.page(no);
                 let hits = match step.newer.filter(|n| n.page(no).is(here)).and_then(|_| known.get(&no)) {
                     Some(hits) => hits.clone(),
-                    None => hits_of(view, here, &recipes.bad_pages, own, &bad_others, others)?,
+                    None => Arc::new(hits_of(view, here, &recipes.bad_pages, own, &bad_others, others)?),
                 };
                 if is_live(step.entry) {
-                    of_own.extend(hits.own.iter().map(|h| (*h, step.no)));
-                    of_others.extend(hits.others.iter().map(|h| (*h, step.no)));
+                    hits.own.iter().for_each(|h| of_own.add(*h, step.no));
+                    hits.others.iter().for_each(|h| of_others.add(*h, step.no));
                     let gone = hits.gone.iter().filter_map(|no| view.manifest.owner(*no));
                     others.gone.affect(&name(step.no), gone);
                 }
@@ -69,10 +69,13 @@ pub(super) fn attribute(
             Ok(())
         })?;
     }
+    let (of_own, more) = of_own.into_parts();
+    let (of_others, more_of_others) = of_others.into_parts();
     of_own.into_iter().for_each(|(object, no)| own.found.affects(object, &name(no)));
     for ((disk, object), no) in of_others {
-        others.owners.entry(disk).or_default().found.affects(object, &name(no));
+        others.of(disk).found.affects(object, &name(no));
     }
+    more.into_iter().chain(more_of_others).for_each(|no| own.found.affects_more(&name(no)));
     Ok(())
 }
 
@@ -114,7 +117,7 @@ fn hits_of(
             hits.others.extend(found.into_iter().map(|object| (*disk, object)));
         }
     }
-    hits.gone = gone.into();
+    hits.gone = gone;
     Ok(hits)
 }
 

@@ -1,18 +1,45 @@
-//! The findings so far: damaged objects, and the chunks that cannot be read because of them.
+//! The findings so far: damaged objects, and the chunks that cannot be read because of them. All findings of a verification
+//! share one [`Room`]: beyond it, damaged objects are counted, and the snapshots that they affect are named once.
 
 use format::{ChunkNo, ContainerEntry, ContainerId, DiskId, RunSet, Summary, WriterNo};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 /// Different things said of one object at most.
 const WHYS_MAX: usize = 3;
 
-/// Objects of a report at most; the others are counted.
+/// Objects of a report at most; the others are counted. Each takes about 400 bytes.
 const OBJECTS_MAX: usize = 20_000;
-/// Snapshots that one folder's objects name at most, all together. Beyond that each is named once.
+/// Snapshots that objects name at most, all together. Beyond that each is named once.
 pub(super) const NAMES_MAX: usize = 200_000;
 /// Objects that are found without a map.
 const OBJECTS_FEW: usize = 8;
+/// The number of all objects for which there was no room.
+const UNLISTED: usize = usize::MAX;
+
+/// How many objects and snapshots the findings of one verification may still name.
+#[derive(Clone)]
+pub(super) struct Room(Arc<RoomLeft>);
+
+struct RoomLeft {
+    objects: AtomicUsize,
+    names: AtomicUsize,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        let (objects, names) = (OBJECTS_MAX.into(), NAMES_MAX.into());
+        Room(Arc::new(RoomLeft { objects, names }))
+    }
+}
+
+impl Room {
+    fn take(left: &AtomicUsize) -> bool {
+        left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok()
+    }
+}
 
 /// Damaged objects in the order in which they were found.
 #[derive(Default)]
@@ -20,9 +47,11 @@ pub(super) struct Findings {
     all: Vec<Finding>,
     /// Where they are many: where each is.
     by_object: HashMap<Arc<str>, usize>,
-    /// Snapshots named so far.
-    names: usize,
-    more: More,
+    room: Room,
+    /// Hashes of the objects for which there was no room: each is counted once.
+    unlisted: BTreeSet<u64>,
+    /// Snapshots that these affect, or others in more ways than are told with them.
+    more: BTreeSet<String>,
 }
 
 struct Finding {
@@ -68,14 +97,24 @@ impl More {
 }
 
 impl Findings {
-    /// Whether nothing is damaged.
-    pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
+    /// None so far. They share this room with others.
+    pub fn within(room: &Room) -> Findings {
+        Findings { room: room.clone(), ..Findings::default() }
     }
 
-    /// Says something of an object. Returns the object's number here.
+    /// Whether nothing is damaged.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty() && self.unlisted.is_empty()
+    }
+
+    /// Says something of an object. Returns the object's number here; all for which there is no room have the same one.
     pub fn add(&mut self, object: &str, why: &str) -> usize {
-        let at = self.find(object).unwrap_or_else(|| self.insert(object));
+        let Some(at) = self.find(object).or_else(|| self.insert(object)) else {
+            let mut hash = DefaultHasher::new();
+            object.hash(&mut hash);
+            self.unlisted.insert(hash.finish());
+            return UNLISTED;
+        };
         let f = &mut self.all[at];
         if f.whys.iter().any(|w| w == why) {
         } else if f.whys.len() < WHYS_MAX {
@@ -94,7 +133,10 @@ impl Findings {
         }
     }
 
-    fn insert(&mut self, object: &str) -> usize {
+    fn insert(&mut self, object: &str) -> Option<usize> {
+        if !Room::take(&self.room.0.objects) {
+            return None;
+        }
         let at = self.all.len();
         let object: Arc<str> = object.into();
         if at == 0 {
@@ -107,29 +149,36 @@ impl Findings {
         } else if at > OBJECTS_FEW {
             self.by_object.insert(object, at);
         }
-        at
+        Some(at)
     }
 
     /// A snapshot cannot be restored because of an object. Called snapshot by snapshot.
     pub fn affects(&mut self, at: usize, snapshot: &str) {
-        let list = &mut self.all[at].snapshots;
+        let Some(finding) = self.all.get_mut(at) else { return self.affects_more(snapshot) };
+        let list = &mut finding.snapshots;
         if list.last().is_some_and(|l| l == snapshot) {
             return;
         }
-        if self.names < NAMES_MAX {
-            if list.is_empty() {
-                list.reserve_exact(1);
-            }
-            list.push(snapshot.to_string());
-            self.names += 1;
-        } else {
-            self.more.snapshots.insert(snapshot.to_string());
+        if !Room::take(&self.room.0.names) {
+            return self.affects_more(snapshot);
+        }
+        if list.is_empty() {
+            list.reserve_exact(1);
+        }
+        list.push(snapshot.to_string());
+    }
+
+    /// A snapshot cannot be restored because of objects that are not told with it.
+    pub fn affects_more(&mut self, snapshot: &str) {
+        if !self.more.contains(snapshot) {
+            self.more.insert(snapshot.to_string());
         }
     }
 
     /// Adds the damaged objects to a report, each once, and to `more` what there is no room for.
     pub fn report(self, damaged: &mut Vec<Damage>, more: &mut More) {
-        more.affected(self.more.snapshots);
+        more.objects += self.unlisted.len() as u64;
+        more.affected(self.more);
         for f in self.all {
             let mut why = f.whys.join("; ");
             if f.more > 0 {
@@ -137,6 +186,37 @@ impl Findings {
             }
             more.report(Damage { object: f.object.to_string(), why, snapshots: f.snapshots }, damaged);
         }
+    }
+}
+
+/// Which snapshots (indices in the manifest) objects affect, as far as there is room.
+#[derive(Clone)]
+pub(super) struct Affected<O> {
+    pairs: BTreeSet<(O, usize)>,
+    /// Snapshots that are affected by more.
+    more: BTreeSet<usize>,
+}
+
+impl<O> Default for Affected<O> {
+    fn default() -> Self {
+        Affected { pairs: BTreeSet::new(), more: BTreeSet::new() }
+    }
+}
+
+impl<O: Ord> Affected<O> {
+    /// An object affects a snapshot.
+    pub fn add(&mut self, object: O, snapshot: usize) {
+        let pair = (object, snapshot);
+        if self.pairs.len() < NAMES_MAX {
+            self.pairs.insert(pair);
+        } else if !self.pairs.contains(&pair) {
+            self.more.insert(snapshot);
+        }
+    }
+
+    /// The objects with their snapshots, object by object, and the snapshots that are affected by more.
+    pub fn into_parts(self) -> (BTreeSet<(O, usize)>, BTreeSet<usize>) {
+        (self.pairs, self.more)
     }
 }
 
@@ -196,11 +276,14 @@ impl BadChunks {
                         bad.runs().iter().any(|r| wanted.count_within(ChunkNo(r.0), r.1) > 0)
                     }
                 };
-                if hit && !hits.contains(object) {
+                if hit {
                     hits.push(*object);
                 }
             }
         }
+        hits.sort_unstable();
+        hits.dedup();
+        hits.shrink_to_fit();
         hits
     }
 }
@@ -255,6 +338,11 @@ pub(super) struct ContainerFindings {
 }
 
 impl ContainerFindings {
+    /// None so far. They share this room with others.
+    pub fn within(room: &Room) -> ContainerFindings {
+        ContainerFindings { found: Findings::within(room), ..ContainerFindings::default() }
+    }
+
     /// Whether a container has not been looked at as it is now.
     pub fn begin(&mut self, e: &ContainerEntry) -> bool {
         let id = e.id.local();
@@ -349,9 +437,44 @@ mod tests {
         let (mut damaged, mut more) = (Vec::new(), More::default());
         found.report(&mut damaged, &mut more);
         assert_eq!(damaged.len(), OBJECTS_MAX);
-        assert_eq!(damaged.iter().map(|d| d.snapshots.len()).sum::<usize>(), NAMES_MAX - 5);
+        assert_eq!(damaged.iter().map(|d| d.snapshots.len()).sum::<usize>(), NAMES_MAX);
         let more = more.into_damage().map(|d| (d.object, d.why, d.snapshots.len()));
         let why = "5 more objects are damaged; `sapwood verify VM/DISK` names those of one disk";
-        assert_eq!(more, Some(("disks/".into(), why.into(), OBJECTS_MAX + 9)));
+        assert_eq!(more, Some(("disks/".into(), why.into(), OBJECTS_MAX + 4)));
+    }
+
+    #[test]
+    fn folders_share_the_room_and_what_is_beyond_it_is_counted_once() {
+        let room = Room::default();
+        let (mut damaged, mut more) = (Vec::new(), More::default());
+        for folder in ["a", "b", "c"] {
+            let mut found = Findings::within(&room);
+            for _ in 0..2 {
+                for object in 0..OBJECTS_MAX / 2 {
+                    let at = found.add(&format!("{folder}/{object}"), "why");
+                    found.affects(at, &format!("vm/{folder}@1"));
+                }
+            }
+            assert!(!found.is_empty(), "there is damage though nothing is listed");
+            found.report(&mut damaged, &mut more);
+        }
+        assert_eq!(damaged.len(), OBJECTS_MAX);
+        let more = more.into_damage().unwrap_or_default();
+        assert!(more.why.starts_with(&format!("{} more objects", OBJECTS_MAX / 2)), "{}", more.why);
+        assert_eq!(more.snapshots, ["vm/c@1"]);
+    }
+
+    #[test]
+    fn pairs_are_bounded_and_no_snapshot_is_forgotten() {
+        let mut affected = Affected::default();
+        for snapshot in 0..NAMES_MAX {
+            affected.add(0, snapshot);
+            affected.add(1, snapshot);
+        }
+        let (pairs, more) = affected.into_parts();
+        assert_eq!(pairs.len(), NAMES_MAX);
+        let mut all: BTreeSet<usize> = pairs.into_iter().map(|(_, snapshot)| snapshot).collect();
+        all.extend(more);
+        assert_eq!(all.len(), NAMES_MAX);
     }
 }

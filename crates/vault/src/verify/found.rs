@@ -1,7 +1,7 @@
 //! Collects the findings of the threads of a verification.
 
 use crate::container::tables::Tables;
-use crate::verify::findings::{CheckCounts, ContainerFindings};
+use crate::verify::findings::{CheckCounts, ContainerFindings, Room};
 use crate::verify::gone::GoneOwners;
 use format::{ContainerId, DiskId};
 use parking_lot::{Mutex, MutexGuard};
@@ -13,6 +13,20 @@ pub(super) struct OtherFindings {
     pub owners: BTreeMap<DiskId, ContainerFindings>,
     /// Those of which nothing can be read.
     pub gone: GoneOwners,
+    /// What the findings of all owners may name.
+    pub room: Room,
+}
+
+impl OtherFindings {
+    /// What was found in the folder of an owner.
+    pub fn of(&mut self, owner: DiskId) -> &mut ContainerFindings {
+        self.owners.entry(owner).or_insert_with(|| ContainerFindings::within(&self.room))
+    }
+
+    /// The same, taken out.
+    pub fn take(&mut self, owner: DiskId) -> ContainerFindings {
+        self.owners.remove(&owner).unwrap_or_else(|| ContainerFindings::within(&self.room))
+    }
 }
 
 /// What the threads find, by owner.
@@ -29,7 +43,7 @@ impl ThreadFindings<'_> {
         if id.is_own() {
             return self.own;
         }
-        self.others.owners.entry(self.tables.folder_of(id).disk).or_default()
+        self.others.of(self.tables.folder_of(id).disk)
     }
 
     /// Nothing of a container can be found because of an object that is not its own.

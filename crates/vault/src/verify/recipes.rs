@@ -12,7 +12,7 @@ use crate::recipe::filters;
 use crate::recipe::stored::{read_summary, recipe_of, summary_of};
 use crate::recipe::writer::recipes_of;
 use crate::verify::descent::{descend, end_of_chain, Level, Resolved};
-use crate::verify::findings::Findings;
+use crate::verify::findings::{Affected, Findings};
 use chunk::{Fingerprint, Piece};
 use format::{
     names, ChunkNo, ContainerId, OwnerNo, PageAt, PageNo, RecipeName, RecipePage, RecipePageRef, RecipeRoot,
@@ -35,7 +35,7 @@ pub(super) struct RecipeFindings {
     pub bad_pages: BadPages,
     /// Objects (their number in the findings) and snapshots (indices in the manifest) that cannot be restored because of
     /// them, as far as that is known without comparing summaries.
-    pub affected: BTreeSet<(usize, usize)>,
+    pub affected: Affected<usize>,
     /// The containers referenced.
     pub referenced: BTreeSet<ContainerId>,
     /// Objects looked at.
@@ -60,7 +60,7 @@ pub(super) struct RecipeCheck<'a> {
     listed: Containers,
     dead: HashMap<ContainerId, Arc<RunSet>>,
     /// Snapshots (indices in the manifest) that cannot be restored because of an object (its number in the findings).
-    affected: BTreeSet<(usize, usize)>,
+    affected: Affected<usize>,
     /// Owners and writers whose referrer records were looked for.
     recorded: BTreeSet<(OwnerNo, WriterNo)>,
 }
@@ -86,7 +86,7 @@ impl<'a> RecipeCheck<'a> {
             roots: 0,
             listed: Containers::new(view.folder.clone(), &view.manifest),
             dead: HashMap::new(),
-            affected: BTreeSet::new(),
+            affected: Affected::default(),
             recorded: BTreeSet::new(),
         }
     }
@@ -120,7 +120,7 @@ impl<'a> RecipeCheck<'a> {
                 Ok(level) => level,
                 Err((object, why)) => {
                     let object = self.found.add(object, why);
-                    self.affected.insert((object, step.no));
+                    self.affected.add(object, step.no);
                     return Ok(());
                 }
             };
@@ -150,7 +150,7 @@ impl<'a> RecipeCheck<'a> {
                 (Resolved::Null, _) => {}
                 (Resolved::Lost(fault), _) => {
                     let object = self.found.add(&fault.0, &fault.1);
-                    self.affected.insert((object, no));
+                    self.affected.add(object, no);
                 }
                 (Resolved::Direct(here), Some(Resolved::Direct(there))) if here == there => {}
                 (Resolved::Direct(here), _) => {
@@ -167,7 +167,7 @@ impl<'a> RecipeCheck<'a> {
                         _ => self.traced_page(cache, &level.root, at, (here, page), newer)?,
                     };
                     if let Some(object) = object {
-                        self.affected.insert((object, no));
+                        self.affected.add(object, no);
                         bad.insert(at, object);
                     }
                 }

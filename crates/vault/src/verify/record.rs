@@ -6,6 +6,7 @@ use crate::manifest::folder::Folder;
 use crate::manifest::rollback::load_checked;
 use crate::verify::findings::{generations, ContainerFindings, Generations};
 use format::{ContainerId, Manifest};
+use std::collections::HashSet;
 use store::Reserve;
 
 /// Puts damaged containers on the manifest's list. Those whose chunks were read and found whole go, and those that are no
@@ -38,8 +39,9 @@ fn list_after(folder: &Folder, m: &Manifest, found: &ContainerFindings) -> Resul
         Ok(Some(g)) => !was_read(id, g) || found.damaged.contains_key(id),
         Err(_) => true,
     });
+    let known: HashSet<ContainerId> = list.iter().copied().collect();
     for (id, g) in &found.damaged {
-        if !list.contains(id) && matches!(now(id), Ok(Some(n)) if n == *g) {
+        if !known.contains(id) && matches!(now(id), Ok(Some(n)) if n == *g) {
             list.push(*id);
         }
     }
