@@ -21,12 +21,15 @@ use crate::recipe::filters;
 use crate::recipe::stored::{read_page, read_root, read_summary, recipe_of};
 use crate::restore::open_snapshot::OpenSnapshot;
 use crate::restore::read_cache::ReadCache;
-use format::{names, SnapshotEntry};
-use std::collections::HashSet;
+use format::{names, SnapId, SnapshotEntry};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Memory for groups of a copy, in bytes.
 const GROUPS_BYTES: u64 = 64 << 20;
+
+/// The disks of another vault that have copies of snapshots.
+type Copies = HashMap<SnapId, Arc<str>>;
 
 /// The recipes of one disk, and where copies of its snapshots may be.
 pub(super) struct Recipes<'a> {
@@ -40,20 +43,47 @@ impl Recipes<'_> {
     pub fn make_again(&self, session: &mut Session) -> Result<u64> {
         let mut done = 0;
         let all = session.folder.load()?;
+        let mut copies = None;
         for entry in all.live().rev() {
-            if is_damaged(session, entry)? && self.one(session, entry)? {
-                done += 1;
+            self.progress.check()?;
+            let state = state(&session.folder, entry)?;
+            if state == State::Sound {
+                continue;
             }
+            let copies = match &copies {
+                Some(copies) => copies,
+                None => copies.insert(self.find_copies(&all)?),
+            };
+            done += u64::from(self.one(session, entry, state, copies)?);
         }
         Ok(done)
     }
 
+    /// Where the other vaults have copies of the snapshots of a disk. All manifests are read once.
+    fn find_copies(&self, all: &Whole) -> Result<Vec<Copies>> {
+        let ids: HashSet<SnapId> = all.live().map(|s| s.id).collect();
+        self.others.iter().map(|from| find_copies(from, &ids)).collect()
+    }
+
     /// Makes one again. Returns whether there was a copy of its content.
-    fn one(&self, session: &mut Session, entry: &SnapshotEntry) -> Result<bool> {
-        for from in std::iter::once(self.vault).chain(self.others) {
+    fn one(
+        &self,
+        session: &mut Session,
+        entry: &SnapshotEntry,
+        state: State,
+        copies: &[Copies],
+    ) -> Result<bool> {
+        let own = (state == State::Readable).then_some(self.vault);
+        let others = self.others.iter().zip(copies);
+        let others = others.filter_map(|(from, copies)| Some((from, Some(copies.get(&entry.id)?))));
+        for (from, disk) in own.map(|from| (from, None)).into_iter().chain(others) {
             self.progress.check()?;
-            let is_own = std::ptr::eq(from, self.vault);
-            let Some(open) = open_copy(from, session, entry, is_own)? else { continue };
+            let is_own = disk.is_none();
+            let disk = match disk {
+                Some(disk) => disk.to_string(),
+                None => session.folder.load_root()?.name,
+            };
+            let Some(open) = open_copy(from, &disk, entry)? else { continue };
             // What an attempt writes has its names for itself.
             session.renew()?;
             let m = session.folder.load()?;
@@ -75,21 +105,36 @@ impl Recipes<'_> {
     }
 }
 
-/// Whether the recipe of a snapshot is damaged, or its filter. What a newer program has written is not.
-fn is_damaged(session: &Session, entry: &SnapshotEntry) -> Result<bool> {
-    match check(&session.folder, entry) {
-        Err(VaultError::Newer { .. }) => Ok(false),
-        checked => Ok(checked.unless_damaged()?.is_none()),
+/// What is left of a recipe.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// All, or a newer program has written it.
+    Sound,
+    /// A summary or its filter is damaged; by itself it says what the disk held.
+    Readable,
+    /// Its root or a page is damaged: the vault itself has no copy of the content.
+    Lost,
+}
+
+fn state(folder: &Folder, entry: &SnapshotEntry) -> Result<State> {
+    let mut damage = State::Lost;
+    match check(folder, entry, &mut damage) {
+        Err(VaultError::Newer { .. }) => Ok(State::Sound),
+        checked => Ok(checked.unless_damaged()?.map_or(damage, |()| State::Sound)),
     }
 }
 
-fn check(folder: &Folder, entry: &SnapshotEntry) -> Result<()> {
+/// Reads a recipe. `damage` is what it means if what is read next is damaged.
+fn check(folder: &Folder, entry: &SnapshotEntry, damage: &mut State) -> Result<()> {
     let root = read_root(folder, entry)?;
     let mut seen = HashSet::new();
     for page in root.pages.iter().filter_map(|p| p.page()).filter(|p| seen.insert(*p)) {
+        *damage = State::Lost;
         read_page(folder, &page)?;
+        *damage = State::Readable;
         read_summary(folder, &page)?;
     }
+    *damage = State::Readable;
     if filters::has_filter(entry) {
         filters::read(folder, entry)?;
     }
@@ -97,16 +142,9 @@ fn check(folder: &Folder, entry: &SnapshotEntry) -> Result<()> {
 }
 
 /// The copy of a snapshot that a vault has, if its recipe can be read to the end.
-fn open_copy(
-    from: &Vault,
-    session: &Session,
-    entry: &SnapshotEntry,
-    is_own: bool,
-) -> Result<Option<OpenSnapshot>> {
-    let disk = if is_own { Some(session.folder.load_root()?.name) } else { find_copy(from, entry)? };
-    let Some(disk) = disk else { return Ok(None) };
+fn open_copy(from: &Vault, disk: &str, entry: &SnapshotEntry) -> Result<Option<OpenSnapshot>> {
     let spec = entry.id.to_string();
-    let open = match from.open_snapshot(&disk, &spec, &ReadCache::new(GROUPS_BYTES)) {
+    let open = match from.open_snapshot(disk, &spec, &ReadCache::new(GROUPS_BYTES)) {
         Err(VaultError::NotFound { .. }) => None,
         open => open.unless_unreadable()?,
     };
@@ -114,15 +152,17 @@ fn open_copy(
     Ok(open.check_recipe().unless_unreadable()?.map(|()| open))
 }
 
-/// The name of the disk in another vault that has a snapshot: copies keep its id.
-fn find_copy(from: &Vault, entry: &SnapshotEntry) -> Result<Option<String>> {
+/// The names of the disks in another vault that have snapshots of these ids: copies keep them.
+fn find_copies(from: &Vault, ids: &HashSet<SnapId>) -> Result<Copies> {
+    let mut copies = Copies::new();
     for at in disks::all(from)?.0 {
         let Some(m) = at.folder.load_unless_empty().unless_unreadable()?.flatten() else { continue };
-        if m.live().any(|s| s.id == entry.id) {
-            return Ok(Some(at.name));
+        let name: Arc<str> = at.name.into();
+        for s in m.live().filter(|s| ids.contains(&s.id)) {
+            copies.entry(s.id).or_insert_with(|| name.clone());
         }
     }
-    Ok(None)
+    Ok(copies)
 }
 
 /// How a snapshot was cut, and a recipe most of whose segments are the same.

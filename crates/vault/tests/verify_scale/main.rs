@@ -11,7 +11,7 @@ use common::restore;
 use memory_store::MemoryStore;
 use std::sync::Arc;
 use store::ObjectStore;
-use vault::{Progress, Vault, VerifyReport, BALANCED};
+use vault::{Progress, RepairOptions, Vault, VerifyReport, BALANCED};
 
 struct Scale {
     store: Arc<MemoryStore>,
@@ -93,7 +93,38 @@ fn recipes_of_a_chain_are_read_together() {
     }
 }
 
+/// The manifest was read for each snapshot whose recipe is lost: minutes for 32,768 of them.
+#[test]
+fn repair_reads_no_manifest_for_each_lost_recipe() {
+    let mut per_snapshot = Vec::new();
+    for snapshots in [100, 2000] {
+        let scale = Scale::new(snapshots);
+        scale.lose_recipes();
+        let options = RepairOptions { data: true, ..RepairOptions::default() };
+        let report = scale.vault.repair(&options, &Progress::default()).unwrap();
+        let (calls, bytes) = scale.store.take_counts();
+        assert_eq!((report.recipes, report.after.len()), (0, snapshots as usize));
+        println!("{snapshots} recipes lost: {calls} calls, {bytes} bytes read");
+        per_snapshot.push((calls as f64 / f64::from(snapshots), bytes as f64 / f64::from(snapshots)));
+    }
+    let (few, many) = (per_snapshot[0], per_snapshot[1]);
+    assert!(many.0 < few.0 * 1.1 && many.1 < few.1 * 1.1, "{per_snapshot:?}");
+}
+
 impl Scale {
+    fn lose_recipes(&self) {
+        let mut lost = Vec::new();
+        let list = self.store.list("disks/", &mut |e| {
+            lost.push(e.name);
+            Ok(())
+        });
+        list.unwrap();
+        for name in lost.iter().filter(|n| n.ends_with(".root") || n.ends_with(".pages")) {
+            self.store.delete(name).unwrap();
+        }
+        self.store.take_counts();
+    }
+
     fn damage_data_of_first(&self) {
         let mut first = None;
         self.store

@@ -11,7 +11,7 @@ use crate::terminal::streams::{errln, note_done, outln, toldln};
 use anyhow::Result;
 use image::SourceOptions;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::process::ExitCode;
 use vault::{OpenDisk, RepairOptions, RepairReport, Vault};
 
@@ -65,9 +65,10 @@ pub fn run(args: &Args, a: &Repair) -> Result<ExitCode> {
 fn lost_by_disk(args: &Args, vault: &Vault, report: &RepairReport) -> Result<Vec<LostFiles>> {
     let mut newest: BTreeMap<String, (i64, String)> = BTreeMap::new();
     let listed = vault.snapshots(None)?;
+    let hit: HashSet<&str> = report.after.iter().flat_map(|d| &d.snapshots).map(String::as_str).collect();
     for s in listed.snapshots {
         let name = format!("{}@{}", s.disk, s.entry.id);
-        if report.after.iter().any(|d| d.snapshots.contains(&name)) {
+        if hit.contains(name.as_str()) {
             let of_disk = newest.entry(s.disk).or_insert((i64::MIN, String::new()));
             if s.entry.time >= of_disk.0 {
                 *of_disk = (s.entry.time, name);
