@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use store::Tag;
 
 /// Memory for the lists of owners that were looked at last, in bytes, but for one that takes more. Most take a few hundred.
 pub(crate) const LISTINGS_BYTES: usize = 8 << 20;
@@ -27,10 +28,14 @@ pub(crate) struct OtherOwner {
     sequence: u64,
     /// Which one was read last.
     listed: AtomicU64,
+    /// The one that was decoded last to learn whether it has changed.
+    seen: Mutex<Option<(Tag, u64)>>,
 }
 
 /// What an owner's manifest says of its containers.
 struct Listing {
+    /// Which manifest it is.
+    sequence: u64,
     containers: Containers,
     /// Those that were found damaged, in order.
     damaged: Box<[ContainerId]>,
@@ -113,7 +118,7 @@ impl OwnerCache {
         damaged.sort_unstable();
         let containers = Containers::with_cache(folder.clone(), &m.pages, self.pages.clone());
         let bytes = containers.memory_bytes() + size_of_val(&damaged[..]) + SLOT_BYTES;
-        let listing = Arc::new(Listing { containers, damaged });
+        let listing = Arc::new(Listing { sequence: m.sequence, containers, damaged });
         self.listings.lock().insert((folder.disk, m.sequence), listing.clone(), bytes);
         listing
     }
@@ -148,7 +153,7 @@ impl OwnerCache {
         let sequence = manifest.sequence;
         self.list(&folder, &manifest);
         give_manifest_back(manifest);
-        Ok(OtherOwner { folder, reader, sequence, listed: AtomicU64::new(sequence) })
+        Ok(OtherOwner { folder, reader, sequence, listed: AtomicU64::new(sequence), seen: Mutex::default() })
     }
 }
 
@@ -231,14 +236,13 @@ impl OtherOwners {
     }
 
     /// What its owner says of a container. Where nobody holds its table, a change of the owner may have replaced a page since
-    /// its manifest was read: then that is read anew.
+    /// its manifest was read: then that is read anew. A page that is missing though the manifest has not changed is damage.
     pub fn entry(&self, id: ContainerId) -> Result<OwnersEntry> {
         let owner = self.get(id.owner())?;
         let listing = self.cache.read_listing(&owner)?;
         let (listing, entry) = match listing.containers.get(id.local()) {
-            Err(VaultError::Missing { .. }) if self.has_changed(&owner) => {
-                let sequence = owner.listed.load(Ordering::Relaxed);
-                self.cache.listings.lock().remove_all(|key| *key == (owner.folder.disk, sequence));
+            Err(VaultError::Missing { .. }) if self.has_changed(&owner, listing.sequence) => {
+                self.cache.listings.lock().remove_all(|key| key.0 == owner.folder.disk);
                 let listing = self.cache.read_listing(&owner)?;
                 let entry = listing.containers.get(id.local())?;
                 (listing, entry)
@@ -249,9 +253,9 @@ impl OtherOwners {
         Ok(OwnersEntry { owner, entry, is_damaged })
     }
 
-    fn has_changed(&self, owner: &OtherOwner) -> bool {
+    fn has_changed(&self, owner: &OtherOwner, sequence: u64) -> bool {
         let _alone = self.cache.reading.lock();
-        owner.may_have_lost()
+        owner.has_changed_since(sequence)
     }
 
     /// Stops where the lease of a reader has lapsed.
@@ -272,6 +276,12 @@ impl OtherOwners {
 impl OtherOwner {
     /// Whether what is missing may have been removed while it was read.
     fn may_have_lost(&self) -> bool {
-        self.reader.is_none() && self.folder.load_root().map_or(true, |m| m.sequence != self.sequence)
+        self.has_changed_since(self.sequence)
+    }
+
+    /// Whether nothing is held and the manifest is another one now.
+    fn has_changed_since(&self, sequence: u64) -> bool {
+        self.reader.is_none()
+            && self.folder.sequence_now(&mut self.seen.lock()).map_or(true, |now| now != sequence)
     }
 }

@@ -60,11 +60,32 @@ impl Folder {
     pub fn load_tagged(&self) -> Result<Option<(Manifest, Tag)>> {
         let name = self.manifest_name();
         let Some((bytes, tag)) = self.store.load(&name)? else { return Ok(None) };
-        let m = Manifest::decode(self.context(&name), &bytes).map_err(VaultError::malformed(&name))?;
+        Ok(Some((self.decode_manifest(&name, &bytes)?, tag)))
+    }
+
+    fn decode_manifest(&self, name: &str, bytes: &[u8]) -> Result<Manifest> {
+        let m = Manifest::decode(self.context(name), bytes).map_err(VaultError::malformed(name))?;
         if m.disk != self.disk {
-            return Err(VaultError::corrupt(&name, format!("is of disk {}", m.disk)));
+            return Err(VaultError::corrupt(name, format!("is of disk {}", m.disk)));
         }
-        Ok(Some((m, tag)))
+        Ok(m)
+    }
+
+    /// The sequence of the manifest as it is now. It is read, but decoded only where its tag is not that of `known`, the
+    /// one that was decoded last.
+    pub fn sequence_now(&self, known: &mut Option<(Tag, u64)>) -> Result<u64> {
+        let name = self.manifest_name();
+        let Some((bytes, tag)) = self.store.load(&name)? else {
+            return Err(VaultError::Missing { object: name });
+        };
+        match known {
+            Some((of, sequence)) if *of == tag => Ok(*sequence),
+            _ => {
+                let sequence = self.decode_manifest(&name, &bytes)?.sequence;
+                *known = Some((tag, sequence));
+                Ok(sequence)
+            }
+        }
     }
 
     /// The manifest as it is now. It has the recent snapshots only.
@@ -217,4 +238,30 @@ pub(crate) fn list_names(store: &dyn ObjectStore, prefix: &str) -> Result<Vec<St
         Ok(())
     })?;
     Ok(names)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::manifest::vault::Vault;
+    use crate::BALANCED;
+    use store::{SimFs, SimStore};
+
+    #[test]
+    fn a_manifest_is_decoded_again_only_where_it_has_changed() {
+        let store = SimStore::create_on(SimFs::new(1)).unwrap();
+        let folder = Vault::init(Arc::new(store), &BALANCED).unwrap().folder(DiskId([1; 16]));
+        let mut known = None;
+        assert!(matches!(folder.sequence_now(&mut known), Err(VaultError::Missing { .. })));
+        folder.create(&Manifest::new(folder.disk, "vm/a")).unwrap();
+        let first = folder.sequence_now(&mut known).unwrap();
+        // What only a decoder would notice.
+        known.as_mut().unwrap().1 = 777;
+        assert_eq!(folder.sequence_now(&mut known).unwrap(), 777);
+        folder.update(|_| Ok(())).unwrap();
+        assert_eq!(folder.sequence_now(&mut known).unwrap(), first + 1);
+        folder.store.delete(&folder.manifest_name()).unwrap();
+        assert!(matches!(folder.sequence_now(&mut known), Err(VaultError::Missing { .. })));
+    }
 }
