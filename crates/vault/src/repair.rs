@@ -114,7 +114,9 @@ impl Vault {
         }
         self.repair_indexes(&found)?;
         self.repair_commit_records(&found)?;
-        let VerifyReport { damaged, containers_damaged, .. } = found;
+        let VerifyReport { damaged, containers_damaged, bad, .. } = found;
+        // The next verification takes as much memory.
+        drop(bad);
         if is_more_seen {
             let known: HashSet<String> = report.before.iter().map(|b| b.object.clone()).collect();
             report.before.extend(damaged.into_iter().filter(|d| !known.contains(&d.object)));
