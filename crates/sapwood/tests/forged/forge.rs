@@ -5,6 +5,8 @@ use format::{
     decode_frame, encode_frame, names, Context, DiskId, Kind, Manifest, PageAt, RecipeName, RecipePage,
     RecipePageRef, RecipeRoot, SnapshotEntry, Summary, VaultFile, VaultId, FRAME_HEADER_BYTES,
 };
+use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
@@ -60,8 +62,8 @@ impl Original {
     }
 
     pub fn copy(&self) -> Vault {
-        let vault = Vault::copy_of(&self.bench.store, "vault");
-        copy_dir(&self.bench.path(OTHER), &vault.dir().join(OTHER));
+        let vault = Vault::copy_of(&self.bench.store, "vault", &|_| false);
+        copy_dir(&self.bench.path(OTHER), &vault.dir().join(OTHER), &|_| false);
         for to in ["next", "older"] {
             std::fs::copy(self.bench.path("next"), vault.dir().join(to)).unwrap();
         }
@@ -80,10 +82,31 @@ fn memory_dir() -> PathBuf {
     }
 }
 
-fn copy_dir(from: &Path, to: &Path) {
-    let mut copy = Command::new("cp");
-    copy.args(["-r", "--sparse=always", "-T"]).arg(from).arg(to);
-    assert!(copy.status().unwrap().success());
+/// Copies what is in a directory; most of the time goes into this. The files of a reserve are only ever removed, so links
+/// to them will do; what `leave_out` says is not copied.
+fn copy_dir(from: &Path, to: &Path, leave_out: &dyn Fn(&OsStr) -> bool) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let (name, kind) = (entry.file_name(), entry.file_type().unwrap());
+        if leave_out(&name) {
+            continue;
+        }
+        let (at, copy) = (entry.path(), to.join(&name));
+        let of = entry.metadata().unwrap();
+        if kind.is_dir() {
+            copy_dir(&at, &copy, &|_| false);
+        } else if from.ends_with("reserve") {
+            std::fs::hard_link(at, copy).unwrap();
+        } else if kind.is_file() && of.blocks() * 512 >= of.len() {
+            std::fs::copy(at, copy).unwrap();
+        } else {
+            // Holes stay.
+            let mut cp = Command::new("cp");
+            cp.args(["-P", "--sparse=always", "-T"]).arg(at).arg(copy);
+            assert!(cp.status().unwrap().success());
+        }
+    }
 }
 
 /// A vault that may be damaged, with files beside it.
@@ -95,10 +118,10 @@ pub struct Vault {
 }
 
 impl Vault {
-    fn copy_of(from: &Path, to: &str) -> Vault {
+    fn copy_of(from: &Path, to: &str, leave_out: &dyn Fn(&OsStr) -> bool) -> Vault {
         let temporary = tempfile::tempdir_in(memory_dir()).unwrap();
         let dir = temporary.path().to_path_buf();
-        copy_dir(from, &dir.join(to));
+        copy_dir(from, &dir.join(to), leave_out);
         Vault { _temporary: Some(temporary), ..Vault::at(&dir) }
     }
 
@@ -116,8 +139,11 @@ impl Vault {
         vault
     }
 
-    pub fn copy(&self) -> Vault {
-        Vault::copy_of(&self.dir, ".")
+    /// A copy with what a command works on.
+    pub fn copy_for(&self, args: &[&str]) -> Vault {
+        let is_unused =
+            |name: &OsStr| [OTHER, "next", "older"].iter().any(|part| name == *part && !args.contains(part));
+        Vault::copy_of(&self.dir, "", &is_unused)
     }
 
     pub fn dir(&self) -> &Path {

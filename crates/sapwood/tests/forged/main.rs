@@ -175,7 +175,7 @@ fn try_case(case: &Case, original: &Original, commands: &[&[&str]]) -> Vec<Strin
     assert!(done.status.success(), "{}: {}", case.name, String::from_utf8_lossy(&done.stderr));
     let mut wrong = Vec::new();
     for args in commands {
-        let run = forged.copy();
+        let run = forged.copy_for(args);
         let ended = run.run(args);
         wrong.extend(check(case, original, &run, args, &ended));
     }
