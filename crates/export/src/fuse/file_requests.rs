@@ -27,6 +27,9 @@ use crate::tree::NodeId;
 
 /// How long the kernel need not ask again: nobody but the kernel changes anything.
 const VALID: Duration = Duration::from_secs(3600);
+/// The same of a file that is open for writing: the kernel does not know the space of what it has not written yet. It asks
+/// before a write where it does not know, so this may not be nothing.
+const WRITTEN_VALID: Duration = Duration::from_millis(100);
 
 /// The user that writing takes no rights from files of.
 const ROOT: u32 = 0;
@@ -213,10 +216,12 @@ impl FileRequests {
         (type_of(mode) != FileType::Directory && mode != stat.mode).then_some(mode)
     }
 
-    /// How long the kernel need not ask again for a node. It does not know the space of what it has not written yet.
+    /// How long the kernel need not ask again for a node.
     fn valid(&self, id: NodeId) -> Duration {
-        if self.0.files.may_change(id) || self.0.writers.has(INodeNo(id.0)) {
+        if self.0.files.may_change(id) {
             Duration::ZERO
+        } else if self.0.writers.has(INodeNo(id.0)) {
+            WRITTEN_VALID
         } else {
             VALID
         }
@@ -351,7 +356,7 @@ impl Filesystem for FileRequests {
         let opened = made.and_then(|stat| Ok((stat, self.open_file(stat.id, OpenFlags(flags))?)));
         match opened {
             Ok((stat, (handle, flags))) => {
-                reply.created(&Duration::ZERO, &attr(&stat), Generation(0), handle, flags);
+                reply.created(&WRITTEN_VALID, &attr(&stat), Generation(0), handle, flags);
             }
             Err(e) => reply.error(self.0.errno(parent, &e)),
         }
@@ -467,7 +472,10 @@ impl Filesystem for FileRequests {
     }
 
     fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.empty(ino, self.0.files.sync(), reply);
+        let done = self.0.files.sync();
+        // The kernel has written all of it before it asks for this.
+        self.0.writers.forget(ino);
+        self.empty(ino, done, reply);
     }
 
     fn fsyncdir(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {

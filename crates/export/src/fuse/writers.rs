@@ -66,8 +66,15 @@ impl Writers {
             });
             left == Some(0) && open.remove(&ino.0).is_some()
         };
-        if let (true, Some(notifier)) = (is_last, self.notifier.get()) {
-            // No pages, only what is known of the node. One that the kernel does not know any more is no error.
+        if is_last {
+            self.forget(ino);
+        }
+    }
+
+    /// Has the kernel forget what it knows of a file, but for its pages.
+    pub fn forget(&self, ino: INodeNo) {
+        if let Some(notifier) = self.notifier.get() {
+            // One that the kernel does not know any more is no error.
             let _ = notifier.inval_inode(ino, -1, 0);
         }
     }

@@ -161,7 +161,7 @@ impl All {
 
 /// The disks of these experiments.
 pub fn disks(context: &Context) -> Result<Vec<Disk>> {
-    let tiny = GeneratedShape { suites: 1, disks: 1, versions: 3, size_bytes: 16 << 20 };
+    let tiny = GeneratedShape { suites: 1, disks: 1, versions: 2, size_bytes: 8 << 20 };
     Ok(context.images("small", tiny)?.disks)
 }
 

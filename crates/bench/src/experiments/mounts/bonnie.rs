@@ -63,7 +63,7 @@ fn measure(context: &Context, run: usize, side: &mut Side, bytes: u64) -> Result
     command.arg("-d").arg(side.place());
     command.args(["-s", &format!("{}:{CHUNK_BYTES}", bytes >> 20), "-n", "0", "-m", "x", "-q"]);
     // Single characters need not be many. Its own check of the size against the memory is turned off.
-    command.args(["-r", "0", if context.options.tiny { "-f4" } else { "-f64" }]);
+    command.args(["-r", "0", if context.options.tiny { "-f1" } else { "-f64" }]);
     if rustix::process::geteuid().is_root() {
         command.args(["-u", "root"]);
     }
