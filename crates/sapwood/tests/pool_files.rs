@@ -241,6 +241,7 @@ fn it_is_as_posix_says() {
             rules(&place);
         }
     }
+    caching::small_writes_ask_nothing(&mounted.path, mounted.pid());
     // Everything is still there when it is mounted again.
     let list = || {
         let mut find = Command::new("find");

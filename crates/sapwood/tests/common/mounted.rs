@@ -1,7 +1,7 @@
 //! A vault that the binary has mounted.
 
 use super::{Bench, Child, Ended};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -73,6 +73,11 @@ impl Mounted {
         let mut names: Vec<_> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
+    }
+
+    /// The process.
+    pub fn pid(&self) -> Pid {
+        self.child.as_ref().unwrap().pid()
     }
 
     /// Sends the process a signal.

@@ -7,6 +7,7 @@ use rustix::fs::{
     Timestamps, CWD,
 };
 use rustix::io::{pread, pwrite, Errno};
+use rustix::process::Pid;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -222,4 +223,24 @@ pub fn privileges(dir: &Path) {
     std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
     assert_eq!(mode(), 0o757);
     assert!(std::fs::read(&path).unwrap().starts_with(b"#!/x\n"));
+}
+
+/// Small writes do not ask the server for anything, each: 20,000 of one byte took 20,000 requests.
+pub fn small_writes_ask_nothing(dir: &Path, server: Pid) {
+    let requests = || {
+        // Each request is one read of the server's.
+        let io = std::fs::read_to_string(format!("/proc/{}/io", server.as_raw_nonzero())).unwrap();
+        let line = io.lines().find_map(|line| line.strip_prefix("syscr: ")).unwrap();
+        line.parse::<u64>().unwrap()
+    };
+    let mut file = File::create(dir.join("small")).unwrap();
+    let before = requests();
+    for n in 0..20_000_u32 {
+        file.write_all(&[n as u8]).unwrap();
+    }
+    let made = requests() - before;
+    assert!(made < 2000, "{made} requests");
+    drop(file);
+    let all = std::fs::read(dir.join("small")).unwrap();
+    assert!(all.len() == 20_000 && (0..20_000_u32).zip(all).all(|(n, byte)| n as u8 == byte));
 }
