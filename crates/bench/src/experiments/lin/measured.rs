@@ -191,12 +191,14 @@ pub fn measure(context: &Context, options: &LinOptions, ways: &[Way]) -> Result<
     let wants = |kind: &str| options.files.is_empty() || options.files.iter().any(|file| file == kind);
     let mut all = All::default();
     for disk in disks(context)? {
-        let newest = disk.versions.last().map(|image| image.path.clone());
-        let mut files: Vec<(&str, PathBuf)> = newest.map(|path| ("image", path)).into_iter().collect();
-        if disk.versions.len() > 1 {
+        let mut files = Vec::new();
+        if let Some(newest) = disk.versions.last().filter(|_| wants("image")) {
+            files.push(("image", newest.path.clone()));
+        }
+        if disk.versions.len() > 1 && wants("series") {
             files.push(("series", join(context, &disk)?));
         }
-        for (kind, file) in files.into_iter().filter(|(kind, _)| wants(kind)) {
+        for (kind, file) in files {
             let subject = format!("{} {kind}", disk.name);
             for run in 0..context.runs() {
                 for way in &taken {
