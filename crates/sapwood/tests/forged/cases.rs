@@ -409,11 +409,7 @@ pub const CASES: &[Case] = &[
             first: ChunkNo(0),
             count: 1,
         };
-        let segment = |n: u32| (n as u16, segment_of((n * 256..(n + 1) * 256).map(direct).collect()));
-        let page = RecipePage { segments: (0..1024).map(segment).collect() };
-        for s in v.manifest().recent {
-            v.put_recipe(&s, std::slice::from_ref(&page));
-        }
+        reference_everywhere(v, direct);
     }),
     of("owners-of-pages", B, |v| {
         // Owners that are there, each with a long container table of which nothing else is.
@@ -466,11 +462,7 @@ pub const CASES: &[Case] = &[
             first: ChunkNo(0),
             count: 1,
         };
-        let segment = |n: u32| (n as u16, segment_of((n * 256..(n + 1) * 256).map(direct).collect()));
-        let page = RecipePage { segments: (0..1024).map(segment).collect() };
-        for s in v.manifest().recent {
-            v.put_recipe(&s, std::slice::from_ref(&page));
-        }
+        reference_everywhere(v, direct);
     }),
     of("owners-too-many", B, |v| {
         forge_manifest(v, |m| m.owners = (0..=OwnerNo::MAX.0).map(nobody).collect());
@@ -911,4 +903,13 @@ fn filter(log2_bits: u8) -> Vec<u8> {
     body.extend_from_slice(&u64::MAX.to_le_bytes());
     body.resize(10 + (1 << (log2_bits - 3)), 255);
     body
+}
+
+/// Gives all snapshots a recipe whose segments have these references, 256 each.
+fn reference_everywhere(v: &Vault, direct: impl Fn(u32) -> Reference) {
+    let segment = |n: u32| (n as u16, segment_of((n * 256..(n + 1) * 256).map(&direct).collect()));
+    let page = RecipePage { segments: (0..1024).map(segment).collect() };
+    for s in v.manifest().recent {
+        v.put_recipe(&s, std::slice::from_ref(&page));
+    }
 }
