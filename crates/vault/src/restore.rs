@@ -225,7 +225,8 @@ fn fetch(
     progress: &Progress,
 ) -> Result<()> {
     let failure = Failure::default();
-    let threads = cores() + WAITING;
+    // No more than there are reads, at most.
+    let threads = (cores() + WAITING).min(plan.parts.len());
     let (tx, rx) = bounded::<Read>(threads * 4);
     std::thread::scope(|scope| {
         let failure = &failure;

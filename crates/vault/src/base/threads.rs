@@ -2,8 +2,9 @@
 
 use crate::base::error::{Result, VaultError};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
 
 /// Threads for computing.
 pub(crate) fn cores() -> usize {
@@ -14,22 +15,39 @@ pub(crate) fn cores() -> usize {
 /// Threads that read ahead: most of their time they wait for the store.
 const READING: usize = 8;
 
-/// Calls `each` for all items, several at a time, to read what will be asked for. Where the system has no room for a
-/// thread, it is read when it is asked for.
+/// What it costs, about, to start and to end a thread. A read that takes less comes from memory.
+const THREAD_COST: Duration = Duration::from_micros(100);
+
+/// Whether the last read ahead of this process took longer than that.
+static READS_WAIT: AtomicBool = AtomicBool::new(true);
+
+/// Calls `each` for all items, to read what will be asked for: several at a time, unless reads are so short that one thread
+/// is sooner done with all. Where the system has no room for a thread, the others do its work.
 pub(crate) fn ahead<T: Sync>(items: &[T], each: impl Fn(&T) + Sync) {
     if items.len() < 2 {
         return;
     }
     let next = AtomicUsize::new(0);
-    let work = || {
+    let work = |while_short: bool| {
         while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let start = Instant::now();
             each(item);
+            let waits = start.elapsed() > THREAD_COST;
+            READS_WAIT.store(waits, Ordering::Relaxed);
+            if waits && while_short {
+                break;
+            }
         }
     };
+    if !READS_WAIT.load(Ordering::Relaxed) {
+        work(true);
+    }
+    let left = items.len().saturating_sub(next.load(Ordering::Relaxed));
     std::thread::scope(|scope| {
-        for _ in 0..items.len().min(READING) {
-            drop(Builder::new().name("ahead".into()).spawn_scoped(scope, work));
+        for _ in 1..left.min(READING) {
+            drop(Builder::new().name("ahead".into()).spawn_scoped(scope, || work(false)));
         }
+        work(false);
     });
 }
 

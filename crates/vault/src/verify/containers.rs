@@ -38,24 +38,26 @@ impl ContainerCheck<'_> {
         own: &mut ContainerFindings,
         others: &mut OtherFindings,
     ) -> Result<CheckCounts> {
+        if ids.is_empty() {
+            return Ok(CheckCounts::default());
+        }
         let ids: Vec<ContainerId> = ids.iter().copied().collect();
         let found =
             Mutex::new(ThreadFindings { tables: self.tables, own, others, counts: CheckCounts::default() });
         let failure = Failure::default();
         let next = AtomicUsize::new(0);
-        let threads = cores();
-        let (tx, rx) = bounded::<GroupRead>(threads * 4);
+        // Reads come from one thread, so that they are sequential.
+        let (inspectors, readers) = if self.reads.is_any() { (1, cores()) } else { (cores().min(ids.len()), 0) };
+        let (tx, rx) = bounded::<GroupRead>(readers * 4);
         std::thread::scope(|scope| {
             let (failure, found, next, ids) = (&failure, &found, &next, &ids);
-            for _ in 0..threads {
+            for _ in 0..readers {
                 let rx = rx.clone();
                 failure.spawn(scope, "check", move || {
                     failure.guard(|| groups::work(self.tables, &rx, found, self.progress))
                 });
             }
             drop(rx);
-            // Reads come from one thread, so that they are sequential.
-            let inspectors = if self.reads.is_any() { 1 } else { threads };
             for _ in 0..inspectors {
                 let tx = tx.clone();
                 failure.spawn(scope, "inspect", move || {
