@@ -6,6 +6,8 @@ mod caching;
 mod common;
 #[path = "pool_files/database.rs"]
 mod database;
+#[path = "pool_files/postgres.rs"]
+mod postgres;
 #[path = "pool_files/random.rs"]
 mod random_steps;
 
@@ -376,5 +378,12 @@ fn random_operations() {
 fn a_database_survives_kills() {
     if can_mount() {
         database::survives_kills();
+    }
+}
+
+#[test]
+fn postgres_survives_kills() {
+    if can_mount() {
+        postgres::survives_kills();
     }
 }
