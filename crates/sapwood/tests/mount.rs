@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::os::unix::fs::{chown, FileExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
@@ -278,6 +278,36 @@ fn unmounting_by_hand_ends_it() {
     assert!(is_mounted(&second.path), "the second one was unmounted by the first");
     assert_eq!(second.names("vm"), ["vda"]);
     second.end().expect_done();
+}
+
+/// A container or a service that begins meanwhile gets a copy of the table of mounts.
+#[test]
+fn it_ends_while_another_namespace_has_it() {
+    if !can_mount() {
+        return;
+    }
+    let bench = Bench::new("balanced");
+    bench.backup("vm/vda", &bench.file("disk", &random(MIB, 13)));
+    let mounted = Mounted::start(&bench, "mnt", &[]);
+    // The mounts of other tests end as ever.
+    let script = "findmnt -rno TARGET -t fuse.sapwood | grep -vxF \"$0\" | xargs -r umount --lazy
+        echo begun && exec sleep 60";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", script]).arg(&mounted.path);
+    let mut other = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut begun = [0; 6];
+    if other.stdout.take().unwrap().read_exact(&mut begun).is_err() {
+        testing::skip(
+            "a mount namespace (root)",
+            String::from_utf8_lossy(&other.wait_with_output().unwrap().stderr),
+        );
+        return;
+    }
+    let ended = mounted.end();
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert_eq!(ended.code(), Some(DONE), "{ended}");
+    ended.expect_one_line(&["mnt", "unmounted", "mount namespace"]);
 }
 
 #[test]

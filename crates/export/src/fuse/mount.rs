@@ -37,6 +37,22 @@ pub enum UnmountOutcome {
     Whole,
     /// It is detached, but files of it are open; reading them fails from now on.
     InUse,
+    /// It is unmounted here, but another mount namespace has it, where reading fails from now on.
+    Elsewhere,
+}
+
+impl UnmountOutcome {
+    /// What is to be said of it, if anything.
+    pub fn warning(self) -> Option<&'static str> {
+        match self {
+            UnmountOutcome::Whole => None,
+            UnmountOutcome::InUse => Some("unmounted, but files were open; using them fails from now on"),
+            UnmountOutcome::Elsewhere => Some(
+                "unmounted, but a container or a service that has a mount namespace of its own still has it; \
+                 using it there fails from now on",
+            ),
+        }
+    }
 }
 
 /// A mounted tree, or file system. Dropped, it is unmounted.
@@ -126,19 +142,27 @@ impl Mount {
     fn end(&mut self) -> UnmountOutcome {
         let Some(answering) = self.answering.take() else { return UnmountOutcome::Whole };
         let gone = !matches!(self.ended.try_recv(), Err(TryRecvError::Empty));
+        let mut is_unused = false;
         // Something else may have been mounted there since.
         if self.mountpoint.is_ours(gone) {
             // Files may stay open when it is detached.
             self.served.write_out();
-            if let Err(e) = self.mountpoint.detach(Busy::No).or_else(|_| self.mountpoint.detach(Busy::Yes)) {
-                self.served.tell(&format!("unmounting {}: {e}", self.mountpoint().display()));
+            is_unused = self.mountpoint.detach(Busy::No).is_ok();
+            if !is_unused {
+                if let Err(e) = self.mountpoint.detach(Busy::Yes) {
+                    self.served.tell(&format!("unmounting {}: {e}", self.mountpoint().display()));
+                }
             }
         }
         match self.ended.recv_timeout(LEAVE_TIME) {
             // The threads wait for requests that come when somebody reads; they end with the process.
             Err(RecvTimeoutError::Timeout) => {
                 self.served.close_all();
-                UnmountOutcome::InUse
+                if is_unused {
+                    UnmountOutcome::Elsewhere
+                } else {
+                    UnmountOutcome::InUse
+                }
             }
             _ => {
                 drop(answering.join());

@@ -11,7 +11,7 @@ use crate::terminal::outcome::with_damage;
 use crate::terminal::output::{counted, print_json};
 use crate::terminal::streams::{check_out, errln, outln};
 use anyhow::{Context, Result};
-use export::fuse::{MountOptions, UnmountOutcome};
+use export::fuse::MountOptions;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -45,8 +45,8 @@ pub fn run(args: &Args, a: &Mount) -> Result<ExitCode> {
     check_out()?;
     let purpose = Purpose::start(&a.command, &[("SAPWOOD_MOUNT", mountpoint.as_os_str())]);
     let ended = purpose.and_then(|mut p| p.wait(&end, || false));
-    if mount.stop() == UnmountOutcome::InUse {
-        errln!("sapwood: {place}: unmounted, but files were open; reading them fails from now on");
+    if let Some(warning) = mount.stop().warning() {
+        errln!("sapwood: {place}: {warning}");
     }
     let damaged = tree.damaged();
     if damaged.is_empty() {

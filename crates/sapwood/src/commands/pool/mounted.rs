@@ -5,7 +5,7 @@ use crate::system::signals::EndSignal;
 use crate::terminal::streams::errln;
 use anyhow::{Context, Result};
 use export::files::Files;
-use export::fuse::{Mount, MountOptions, UnmountOutcome};
+use export::fuse::{Mount, MountOptions};
 use parking_lot::{Condvar, Mutex};
 use pool::FileSystem;
 use std::path::Path;
@@ -55,8 +55,8 @@ impl Mounted {
     /// Unmounts, and makes durable what was done.
     pub fn stop(self) -> Result<()> {
         let place = self.place().display().to_string();
-        if self.mount.stop() == UnmountOutcome::InUse {
-            errln!("sapwood: {place}: unmounted, but files were open; using them fails from now on");
+        if let Some(warning) = self.mount.stop().warning() {
+            errln!("sapwood: {place}: {warning}");
         }
         *self.ending.0.lock() = true;
         self.ending.1.notify_all();
