@@ -7,6 +7,7 @@ use liblzma::stream::{Check, Filters, LzmaOptions, Stream};
 use std::io::{self, ErrorKind, Read, Write};
 use std::ops::RangeInclusive;
 use zstd_safe::zstd_sys::ZSTD_EndDirective;
+use zstd_safe::CParameter;
 
 /// What xz may take to decompress a block: a little more than its level 9 needs.
 const XZ_MEMORY: u64 = 80 << 20;
@@ -18,6 +19,11 @@ const BLOCK_BYTES_LEAST: u64 = 256 << 10;
 const SLICE_BYTES: usize = 256 << 10;
 /// Up to this level zstd needs no slices: a block takes a fraction of a second.
 const ZSTD_QUICK: u8 = 9;
+/// From this level on zstd looks for far matches apart, with a window as long as the block: at level 3 five percent fewer
+/// bytes for a fifth more time.
+const ZSTD_LONG: u8 = 3;
+/// From this level on blocks of zstd are as long as blocks may be; below they are half as long, which suits ranges.
+const ZSTD_LONGEST: u8 = 17;
 /// The shortest dictionary that xz has.
 const XZ_DICTIONARY_MIN: usize = 4096;
 const MIB: u64 = 1 << 20;
@@ -41,7 +47,7 @@ pub fn level_is_valid(compressor: Compressor, level: u8) -> bool {
     levels(compressor).0.contains(&level)
 }
 
-/// Within how many bytes a compressor finds what is equal.
+/// Within how many bytes a compressor finds what is equal; zstd with all it can, and beyond it what is long.
 fn window(compressor: Compressor, level: u8) -> u64 {
     const XZ: [u64; 10] =
         [256 << 10, MIB, 2 * MIB, 4 * MIB, 4 * MIB, 8 * MIB, 8 * MIB, 16 * MIB, 32 * MIB, 64 * MIB];
@@ -58,16 +64,30 @@ fn window(compressor: Compressor, level: u8) -> u64 {
     }
 }
 
+/// Within how many bytes zstd finds what is long and equal, where it looks for that.
+fn reach(compressor: Compressor, level: u8) -> Option<u64> {
+    let most = u64::from(BLOCK_BYTES_MAX);
+    match (compressor, level) {
+        (Compressor::Zstd, ZSTD_LONGEST..) => Some(most),
+        (Compressor::Zstd, ZSTD_LONG..) => Some(most / 2),
+        _ => None,
+    }
+}
+
 /// Content of a block. A compressor begins anew with each, so that cores share the work and a range needs few of them: four
-/// windows long, so that little is lost, and shorter for files that would not fill all cores, but not than a window. Where
-/// the memory does not suffice for one that is compressed, it is shorter, and so is the window.
+/// windows long, or as far as zstd looks, so that little is lost, and shorter for files that would not fill all cores, but not
+/// than a window. Where the memory does not suffice for one that is compressed, it is shorter, and so is the window.
 pub(in crate::mzip) fn block_bytes(compressor: Compressor, level: u8, stored_bytes: u64, memory: u64) -> u32 {
     let window = window(compressor, level);
-    let most = (4 * window).clamp(4 * MIB, u64::from(BLOCK_BYTES_MAX));
+    let most = reach(compressor, level).unwrap_or(4 * window).clamp(4 * MIB, u64::from(BLOCK_BYTES_MAX));
     let least = window.max(MIB).min(most);
     let mut bytes = stored_bytes.div_ceil(BLOCKS_WANTED).clamp(least, most);
     while bytes > BLOCK_BYTES_LEAST && working_bytes(compressor, level, bytes) > memory {
         bytes = (bytes / 2).max(BLOCK_BYTES_LEAST);
+    }
+    if compressor == Compressor::Bzip2 && bytes > window {
+        // It sorts a window at a time: a rest would be sorted alone.
+        bytes -= bytes % window;
     }
     bytes as u32
 }
@@ -79,9 +99,10 @@ pub(in crate::mzip) fn working_bytes(compressor: Compressor, level: u8, block_by
         Compressor::Gzip => MIB,
         Compressor::Bzip2 => 8 * MIB,
         Compressor::Zstd => {
-            // Hash tables and chains, which are not longer than the window allows, and slices, which are kept in it.
-            let window = window.next_power_of_two();
-            (zstd_tables(level) * MIB).min(16 * window) + window + 2 * MIB
+            // Hash tables and chains, which are not longer than the window allows, those of far matches, and slices, which are
+            // kept in the window.
+            let window = reach(compressor, level).map_or(window, |r| r.min(block_bytes)).next_power_of_two();
+            (zstd_tables(level) * MIB).min(16 * window) + window / zstd_far_share(level) + window + 2 * MIB
         }
         Compressor::Xz => window * 23 / 2 + 4 * MIB,
     };
@@ -98,6 +119,15 @@ fn zstd_tables(level: u8) -> u64 {
         12..=16 => 68,
         17..=18 => 54,
         _ => 84,
+    }
+}
+
+/// The part of the window that the table of far matches takes: zstd's strategies have longer ones the slower they are.
+fn zstd_far_share(level: u8) -> u64 {
+    match level {
+        0..=8 => 8,
+        9..=16 => 4,
+        _ => 2,
     }
 }
 
@@ -169,13 +199,11 @@ fn xz(level: u8, content_bytes: usize) -> io::Result<Stream> {
 fn zstd(level: u8, content: &[u8], progress: &Progress) -> Result<Vec<u8>> {
     let failed = |code| MzipError::Write(of_zstd(code));
     let mut to = Vec::with_capacity(zstd_safe::compress_bound(content.len()));
+    let mut context = zstd_context(level, content.len()).map_err(failed)?;
     if level <= ZSTD_QUICK {
-        zstd_safe::compress(&mut to, content, level.into()).map_err(failed)?;
+        context.compress2(&mut to, content).map_err(failed)?;
         return Ok(to);
     }
-    let mut context = zstd_safe::CCtx::create();
-    context.set_parameter(zstd_safe::CParameter::CompressionLevel(level.into())).map_err(failed)?;
-    context.set_pledged_src_size(Some(content.len() as u64)).map_err(failed)?;
     let mut output = zstd_safe::OutBuffer::around(&mut to);
     let mut slices = content.chunks(SLICE_BYTES).peekable();
     loop {
@@ -192,6 +220,19 @@ fn zstd(level: u8, content: &[u8], progress: &Progress) -> Result<Vec<u8>> {
             return Ok(to);
         }
     }
+}
+
+/// What compresses a block of this length.
+fn zstd_context(level: u8, content_bytes: usize) -> std::result::Result<zstd_safe::CCtx<'static>, usize> {
+    let mut context = zstd_safe::CCtx::create();
+    context.set_parameter(CParameter::CompressionLevel(level.into()))?;
+    if let Some(reach) = reach(Compressor::Zstd, level) {
+        // zstd makes the window shorter where the block is.
+        context.set_parameter(CParameter::WindowLog(reach.ilog2()))?;
+        context.set_parameter(CParameter::EnableLongDistanceMatching(true))?;
+    }
+    context.set_pledged_src_size(Some(content_bytes as u64))?;
+    Ok(context)
 }
 
 /// Decompresses a block whose content has this length.
@@ -265,10 +306,8 @@ mod tests {
     #[test]
     fn memory_is_counted() {
         for level in 1..=19 {
-            for bytes in [1usize << 20, 4 << 20, 32 << 20] {
-                let mut context = zstd_safe::CCtx::create();
-                context.set_parameter(zstd_safe::CParameter::CompressionLevel(level.into())).unwrap();
-                context.set_pledged_src_size(Some(bytes as u64)).unwrap();
+            for bytes in [1usize << 20, 4 << 20, 32 << 20, 64 << 20] {
+                let mut context = zstd_context(level, bytes).unwrap();
                 let (mut to, content) = (Vec::with_capacity(10), [0; 10]);
                 let mut to = zstd_safe::OutBuffer::around(&mut to);
                 let mut from = zstd_safe::InBuffer::around(&content);
