@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -23,9 +23,17 @@ pub trait Device: Send + Sync {
     fn sync(&self) -> io::Result<()>;
 }
 
+/// From this length on, aligned reads go past the system's page cache. Who reads so much at once, a mount's read-ahead above
+/// all, keeps it in a cache of its own: each byte is copied once less, and kept once.
+const DIRECT_BYTES: usize = 256 << 10;
+/// What devices and file systems ask of direct reads, of the place and of the memory.
+const ALIGNMENT: usize = 4096;
+
 /// A file or a real block device. It is locked: a second opening fails.
 pub struct FileDevice {
     file: File,
+    /// For reads past the page cache, where the file system allows them. The system writes out before what is newer in it.
+    direct: Option<File>,
     path: PathBuf,
     size: u64,
 }
@@ -63,7 +71,19 @@ impl FileDevice {
             other => other.into(),
         })?;
         let size = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))?;
-        Ok(FileDevice { file, path: path.to_owned(), size })
+        // The same file, whatever the path leads to by now.
+        let same = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let flags = rustix::fs::OFlags::DIRECT.bits() as i32;
+        let direct = OpenOptions::new().read(true).custom_flags(flags).open(same).ok();
+        Ok(FileDevice { file, direct, path: path.to_owned(), size })
+    }
+
+    /// Where a read is to go past the page cache.
+    fn direct_for(&self, buf: &[u8], offset: u64) -> Option<&File> {
+        let is_aligned = buf.as_ptr().align_offset(ALIGNMENT) == 0
+            && buf.len() % ALIGNMENT == 0
+            && offset % ALIGNMENT as u64 == 0;
+        self.direct.as_ref().filter(|_| is_aligned && buf.len() >= DIRECT_BYTES)
     }
 }
 
@@ -77,7 +97,11 @@ impl Device for FileDevice {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_exact_at(buf, offset)
+        match self.direct_for(buf, offset).map(|direct| direct.read_exact_at(buf, offset)) {
+            // Some devices want more than that.
+            None | Some(Err(_)) => self.file.read_exact_at(buf, offset),
+            Some(Ok(())) => Ok(()),
+        }
     }
 
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
@@ -140,5 +164,46 @@ impl<F: FileSystem> Device for FsDevice<F> {
 
     fn sync(&self) -> io::Result<()> {
         self.fs.sync(&self.file)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// What was written and is not on the device yet is read past the page cache as well.
+    #[test]
+    fn reads_past_the_cache_see_what_was_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let device = FileDevice::create(&dir.path().join("pool"), 4 << 20).unwrap();
+        let mut memory = vec![0; (2 << 20) + ALIGNMENT];
+        let start = memory.as_ptr().align_offset(ALIGNMENT);
+        let mut expected = vec![0; 4 << 20];
+        for round in 1..20_u8 {
+            let at = usize::from(round) * 77_777;
+            device.write_at(&vec![round; 400_000], at as u64).unwrap();
+            expected[at..at + 400_000].fill(round);
+            for (offset, len, shift, is_direct) in [
+                (0, 2 << 20, 0, true),
+                (1 << 20, 1 << 20, 0, true),
+                (4096, DIRECT_BYTES - ALIGNMENT, 0, false),
+                (512, 1 << 20, 0, false),
+                (0, 1 << 20, 1, false),
+                (0, (1 << 20) + 1, 0, false),
+            ] {
+                let buf = &mut memory[start + shift..][..len];
+                let goes_direct = device.direct_for(buf, offset as u64).is_some();
+                // Not every file system has such reads.
+                assert_eq!(goes_direct, is_direct && device.direct.is_some(), "{offset} {len}");
+                device.read_at(buf, offset as u64).unwrap();
+                assert!(buf == &expected[offset..offset + len], "round {round}, {len} bytes at {offset}");
+            }
+        }
+        let beyond = &mut memory[start..][..1 << 20];
+        assert_eq!(
+            device.read_at(beyond, (4 << 20) - 4096).unwrap_err().kind(),
+            io::ErrorKind::UnexpectedEof
+        );
     }
 }

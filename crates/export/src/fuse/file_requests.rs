@@ -434,7 +434,11 @@ impl Filesystem for FileRequests {
             static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
         }
         BUFFER.with_borrow_mut(|buf| {
-            buf.resize(size as usize, 0);
+            // At a page's start, where files can be read without another copy.
+            let page = BLOCK_BYTES as usize;
+            buf.resize(buf.len().max(size as usize + page), 0);
+            let start = buf.as_ptr().align_offset(page).min(page);
+            let buf = &mut buf[start..start + size as usize];
             match self.0.files.read(node(ino), offset, buf) {
                 Ok(bytes) => reply.data(&buf[..bytes]),
                 Err(e) => reply.error(self.0.errno(ino, &e)),
