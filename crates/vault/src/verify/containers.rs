@@ -47,7 +47,8 @@ impl ContainerCheck<'_> {
         let failure = Failure::default();
         let next = AtomicUsize::new(0);
         // Reads come from one thread, so that they are sequential.
-        let (inspectors, readers) = if self.reads.is_any() { (1, cores()) } else { (cores().min(ids.len()), 0) };
+        let (inspectors, readers) =
+            if self.reads.is_any() { (1, cores()) } else { (cores().min(ids.len()), 0) };
         let (tx, rx) = bounded::<GroupRead>(readers * 4);
         std::thread::scope(|scope| {
             let (failure, found, next, ids) = (&failure, &found, &next, &ids);
