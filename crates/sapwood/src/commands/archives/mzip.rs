@@ -52,6 +52,7 @@ pub fn run(args: &Args, a: &Mzip) -> Result<ExitCode> {
         level,
         chunk: a.chunk,
         similarity: a.similarity,
+        migrate: !a.no_migration,
         delta: a.delta,
         mover: a.mover,
         disk: input.disk(),
