@@ -28,7 +28,8 @@ pub struct LinOptions {
 }
 
 impl LinOptions {
-    fn takes(&self, way: &Way) -> bool {
+    /// Whether a way is wanted.
+    pub fn takes(&self, way: &Way) -> bool {
         self.ways.is_empty() || self.ways.iter().any(|text| way.name.contains(text.as_str()))
     }
 }
@@ -161,7 +162,7 @@ impl All {
 
 /// The disks of these experiments.
 pub fn disks(context: &Context) -> Result<Vec<Disk>> {
-    let tiny = GeneratedShape { suites: 1, disks: 1, versions: 2, size_bytes: 8 << 20 };
+    let tiny = GeneratedShape { suites: 1, disks: 1, versions: 2, size_bytes: 3 << 20 };
     Ok(context.images("small", tiny)?.disks)
 }
 
@@ -177,6 +178,26 @@ pub fn join(context: &Context, disk: &Disk) -> Result<PathBuf> {
     Ok(file)
 }
 
+/// Calls a function with each file that is wanted, and its name.
+pub fn for_each_subject(
+    context: &Context,
+    options: &LinOptions,
+    mut work: impl FnMut(&str, &Path) -> Result<()>,
+) -> Result<()> {
+    let wants = |kind: &str| options.files.is_empty() || options.files.iter().any(|file| file == kind);
+    for disk in disks(context)? {
+        if let Some(newest) = disk.versions.last().filter(|_| wants("image")) {
+            work(&format!("{} image", disk.name), &newest.path)?;
+        }
+        if disk.versions.len() > 1 && wants("series") {
+            let file = join(context, &disk)?;
+            work(&format!("{} series", disk.name), &file)?;
+            fs::remove_file(&file)?;
+        }
+    }
+    Ok(())
+}
+
 /// Compresses the files of all disks in these ways, as often as the context says, in turns.
 pub fn measure(context: &Context, options: &LinOptions, ways: &[Way]) -> Result<All> {
     let sapwood = context.sapwood()?;
@@ -188,25 +209,15 @@ pub fn measure(context: &Context, options: &LinOptions, ways: &[Way]) -> Result<
         }
         None => true,
     });
-    let wants = |kind: &str| options.files.is_empty() || options.files.iter().any(|file| file == kind);
     let mut all = All::default();
-    for disk in disks(context)? {
-        let mut files = Vec::new();
-        if let Some(newest) = disk.versions.last().filter(|_| wants("image")) {
-            files.push(("image", newest.path.clone()));
-        }
-        if disk.versions.len() > 1 && wants("series") {
-            files.push(("series", join(context, &disk)?));
-        }
-        for (kind, file) in files {
-            let subject = format!("{} {kind}", disk.name);
-            for run in 0..context.runs() {
-                for way in &taken {
-                    all.0.push(measured(context, &sapwood, &subject, &file, way, run)?);
-                }
+    for_each_subject(context, options, |subject, file| {
+        for run in 0..context.runs() {
+            for way in &taken {
+                all.0.push(measured(context, &sapwood, subject, file, way, run)?);
             }
         }
-    }
+        Ok(())
+    })?;
     Ok(all)
 }
 
