@@ -140,6 +140,25 @@ impl All {
         table
     }
 
+    /// Draws factors over rates, a line for the levels of each compressor: `NAME-curve-N` for the Nth file.
+    pub fn draw_curves(&self, context: &Context, name: &str, title: &str) -> Result<()> {
+        for (n, subject) in self.subjects().iter().enumerate() {
+            let mut series: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
+            for way in self.ways() {
+                let point = self.pack_rate(subject, &way).zip(self.factor(subject, &way));
+                match series.iter_mut().find(|(of, _)| *of == family(&way)) {
+                    Some((_, line)) => line.extend(point),
+                    None => series.push((family(&way), point.into_iter().collect())),
+                }
+            }
+            series.iter_mut().for_each(|(_, line)| line.sort_by(|a, b| a.0.total_cmp(&b.0)));
+            let title = format!("{title}: {subject}");
+            let labels = Labels { title: &title, x: "MB/s compressed", y: "compression factor" };
+            draw(context.out(), &format!("{name}-curve-{}", n + 1), &labels, &Figure::Lines { series })?;
+        }
+        Ok(())
+    }
+
     /// Draws factors and both rates: `NAME-factor`, `NAME-compress`, `NAME-decompress`.
     pub fn draw(&self, context: &Context, name: &str, title: &str) -> Result<()> {
         type Value = fn(&All, &str, &str) -> Option<f64>;
@@ -158,6 +177,11 @@ impl All {
         }
         Ok(())
     }
+}
+
+/// What a way is called without its level: `mzip zstd` of `mzip zstd --level 19`.
+fn family(way: &str) -> String {
+    way.split(' ').take_while(|word| !word.starts_with('-')).collect::<Vec<_>>().join(" ")
 }
 
 /// The disks of these experiments.
@@ -248,4 +272,16 @@ fn measured(
     fs::remove_file(&archive)?;
     fs::remove_file(&back)?;
     Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::family;
+
+    #[test]
+    fn levels_of_a_compressor_are_one_line() {
+        for (way, of) in [("gzip -9", "gzip"), ("mzip zstd --level 19", "mzip zstd"), ("lrzip", "lrzip")] {
+            assert_eq!(family(way), of);
+        }
+    }
 }

@@ -87,6 +87,9 @@ pub fn run(context: &Context, options: &LinOptions, experiment: Experiment) -> R
     let results = Results { bars: &bars, measured: &all.0, phases: &phases };
     context.save(context.runs(), Parameters { ways: all.ways() }, results, &text)?;
     all.draw(context, experiment.name, experiment.title)?;
+    if experiment.name == LEVELS.name {
+        all.draw_curves(context, experiment.name, experiment.title)?;
+    }
     if experiment.has_phases {
         phases::draw_figure(context, experiment.name, &phases)?;
     }

@@ -142,7 +142,7 @@ fn packages(context: &Context, options: &PackagesOptions) -> Result<Vec<(String,
     sizes.sort_by(|a, b| b.cmp(a));
     let mut all = Vec::new();
     for (kib, package) in sizes.into_iter().take(options.packages) {
-        context.require_free(4 * kib << 10)?;
+        context.require_free(4 * (kib << 10))?;
         let name = package.split(':').next().unwrap_or(&package).to_owned();
         let tar = context.space().join(format!("{name}.tar"));
         // What is listed, is there, and is no directory; the archive is alike each time.
