@@ -359,7 +359,7 @@ fn words(bytes: usize) -> Vec<u8> {
     let mut text = Vec::with_capacity(bytes + 16);
     for pair in testing::noise(2, bytes).chunks_exact(4) {
         // Short numbers are drawn more often, as words of a language are.
-        let number = u64::from(pair[0]) * u64::from(pair[1]) * u64::from(pair[2]) >> 12;
+        let number = (u64::from(pair[0]) * u64::from(pair[1]) * u64::from(pair[2])) >> 12;
         text.extend_from_slice(words[number as usize % words.len()].as_bytes());
         text.push(if pair[3] < 20 { b'\n' } else { b' ' });
         if text.len() >= bytes {
