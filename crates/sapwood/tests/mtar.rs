@@ -170,6 +170,13 @@ fn a_killed_restore_leaves_no_half_result() {
     }
 }
 
+/// Whether a process catches a signal by now.
+fn catches(process: u32, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    u64::from_str_radix(mask.unwrap().trim(), 16).unwrap() >> (signal.as_raw() - 1) & 1 == 1
+}
+
 /// Whatever it is told to stop in: between blocks, while it waits for its input, or for who reads its output.
 #[test]
 fn an_interrupted_command_ends_soon_and_cleans_up() {
@@ -188,7 +195,12 @@ fn an_interrupted_command_ends_soon_and_cleans_up() {
             let mut stdout = stdout.take().unwrap();
             std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
         }
-        std::thread::sleep(Duration::from_millis(400));
+        let start = Instant::now();
+        while !catches(child.id(), signal) {
+            assert!(start.elapsed() < Duration::from_secs(60), "{args:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(300));
         let start = Instant::now();
         rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).unwrap();
         let ended = child.wait_with_output().unwrap();
