@@ -32,6 +32,7 @@ fn comes_back(file: &[u8], how: u8) {
         level: 1,
         chunk: if how & 4 == 0 { ChunkSpec::Fixed { bytes: 512 } } else { ChunkSpec::content_defined(256) },
         similarity: if how & 8 == 0 { SimilarityMethod::Odess } else { SimilarityMethod::Rabin },
+        migrate: true,
         delta: how / 16 == 3,
         mover: [None, Some(Mover::Chunk), Some(Mover::MultiPass)][usize::from(how / 16 % 3)],
         disk: Disk::SOLID,

@@ -20,7 +20,7 @@ pub use base::error::{MzipError, Result};
 pub use base::progress::Progress;
 pub use base::read_at::{ReadAt, WriteAt};
 pub use chunk::{ChunkSpec, SimilarityMethod, SpecError};
-pub use compress::{compress, Compressed, Options, Source};
+pub use compress::{compress, Compressed, Options, Phases, Source};
 pub use format::mzip::Compressor;
 pub use mover::{Disk, Mover, MoverError};
 pub use restore::{Output, Restored};

@@ -19,6 +19,7 @@ fn options(compressor: Compressor, chunk: &str, memory: u64) -> Options {
         level: if compressor == Compressor::Xz { 1 } else { levels(compressor).1 },
         chunk: chunk.parse().unwrap(),
         similarity: SimilarityMethod::Odess,
+        migrate: true,
         delta: false,
         mover: None,
         disk: Disk::SOLID,
@@ -129,8 +130,16 @@ fn what_has_no_similar_chunks_is_stored_as_it_is() {
         assert!(archive.len() < input.len() + 1000, "{}", archive.len());
         assert!(restored(&archive, None, 64 << 20).unwrap() == input);
     }
+    // Nor what has them, where nobody asks for them.
+    let input = versions(1, 300, 4);
+    let mut options = options(Compressor::Zstd, "cdc:8k", 64 << 20);
+    options.migrate = false;
+    let (archive, done) = archived(&input, &options);
+    assert_eq!((done.mover, done.stored_bytes), (None, input.len() as u64));
+    assert!(restored(&archive, None, 64 << 20).unwrap() == input);
     for short in [&[][..], &[7], &[0; 100], &[0; 10_000]] {
-        let (archive, _) = archived(short, &options(Compressor::Zstd, "cdc:8k", 64 << 20));
+        options.migrate = true;
+        let (archive, _) = archived(short, &options);
         assert_eq!(restored(&archive, None, 64 << 20).unwrap(), short);
     }
 }
@@ -204,6 +213,63 @@ fn movers_give_the_same_archive() {
             assert_eq!(archived(&input, &options).1.mover, Some(mover), "{disk:?}, {memory}");
         }
     }
+}
+
+/// What a vault has: chunks of many disks in containers, which a reader strings together as one input, and reads them again
+/// by ranges of the archive.
+struct Containers(Vec<Vec<u8>>);
+
+impl ReadAt for Containers {
+    fn len(&self) -> u64 {
+        self.0.iter().map(|container| container.len() as u64).sum()
+    }
+
+    fn read_at(&self, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
+        for container in &self.0 {
+            let len = container.len() as u64;
+            if offset < len && !bytes.is_empty() {
+                let part = &container[offset as usize..];
+                let taken = part.len().min(bytes.len());
+                bytes[..taken].copy_from_slice(&part[..taken]);
+                bytes = &mut bytes[taken..];
+                offset = len;
+            }
+            offset -= len.min(offset);
+        }
+        if bytes.is_empty() {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::UnexpectedEof.into())
+        }
+    }
+}
+
+#[test]
+fn containers_are_compressed_as_one_and_read_one_by_one() {
+    // Distinct chunks, of which many resemble one of another container.
+    let versions = versions(11, 250, 4);
+    let chunks: Vec<&[u8]> = versions.chunks(8192).collect();
+    let containers = Containers(
+        (0..9).map(|n| chunks[n..].iter().step_by(9).copied().collect::<Vec<_>>().concat()).collect(),
+    );
+    let whole = containers.0.concat();
+    let options = options(Compressor::Zstd, "8k", 16 << 20);
+    let (mut archive, mut alone) = (Vec::new(), 0);
+    let done = compress(Source::At(&containers), &mut archive, &options, &Progress::default()).unwrap();
+    assert!(done.similar_bytes > whole.len() as u64 / 10, "{done:?}");
+    for container in &containers.0 {
+        let mut one = Vec::new();
+        compress(Source::At(container), &mut one, &options, &Progress::default()).unwrap();
+        alone += one.len();
+    }
+    assert!(archive.len() < alone * 3 / 4, "{} of {alone}", archive.len());
+    let mut at = 0;
+    for container in &containers.0 {
+        let end = at + container.len() as u64;
+        assert!(restored(&archive, Some(at..end), 16 << 20).unwrap() == *container);
+        at = end;
+    }
+    assert_eq!(at, ReadAt::len(&containers));
 }
 
 /// How much is read, and whether it was read to its end.
@@ -378,6 +444,7 @@ proptest! {
         compressor in 0usize..4,
         (spec, method, delta) in (0usize..5, 0usize..3, any::<bool>()),
         memory in 14u32..26,
+        mover in 0usize..4,
         ends in (0.0f64..1.0, 0.0f64..1.0),
     ) {
         let mut options = options(COMPRESSORS[compressor], ["2k", "8k", "32k", "cdc:2k", "cdc:8k"][spec], 1 << memory);
@@ -386,6 +453,9 @@ proptest! {
             [SimilarityMethod::Odess, SimilarityMethod::Finesse, SimilarityMethod::Rabin][method];
         options.delta = delta;
         let (archive, _) = archived(&input, &options);
+        // Whichever moves the chunks, it is the same archive.
+        options.mover = [None, Some(Mover::Memory), Some(Mover::Chunk), Some(Mover::MultiPass)][mover];
+        prop_assert!(archived(&input, &options).0 == archive);
         prop_assert!(restored(&archive, None, 1 << memory).unwrap() == input);
         let (a, b) = ((ends.0 * input.len() as f64) as usize, (ends.1 * input.len() as f64) as usize);
         let part = a.min(b)..a.max(b);

@@ -10,7 +10,7 @@ use crate::images;
 use crate::run::is_installed;
 
 /// Program, and the package that brings it.
-const WANTED: [(&str, &str); 13] = [
+const WANTED: [(&str, &str); 14] = [
     ("borg", "borgbackup"),
     ("restic", "restic"),
     ("casync", "casync"),
@@ -18,6 +18,7 @@ const WANTED: [(&str, &str); 13] = [
     ("7z", "p7zip-full"),
     ("lrzip", "lrzip"),
     ("rzip", "rzip"),
+    ("zpaq", "zpaq"),
     ("qemu-img", "qemu-utils"),
     ("nbdcopy", "libnbd-bin"),
     ("fio", "fio"),

@@ -26,7 +26,7 @@ use clap::{Parser, Subcommand};
 use context::{Context, Options};
 use experiments::fleet::FleetOptions;
 use experiments::index::IndexOptions;
-use experiments::lin::{mzip, LinOptions};
+use experiments::lin::{mzip, LinOptions, PackagesOptions};
 use experiments::mounts;
 use experiments::peers::{Measured, PeersOptions};
 use experiments::pools::paulo::PauloOptions;
@@ -145,9 +145,15 @@ enum Command {
     /// Levels of compressors (Lin 2015, figure 2.10)
     #[command(name = "lin-2.10")]
     LinLevels(LinOptions),
-    /// Series of releases as tar archives and migrated (Lin 2015, figures 3.5 and 3.6)
+    /// Packages of a distribution over a slow link (Lin 2015, figures 2.12 and 2.13)
+    #[command(name = "lin-2.12")]
+    LinPackages(PackagesOptions),
+    /// Series of releases as tar archives and migrated (Lin 2015, figure 3.5)
     #[command(name = "lin-3.5")]
     LinMtar,
+    /// Headers, data blocks and files of series of releases, each kind by itself (Lin 2015, figure 3.6)
+    #[command(name = "lin-3.6")]
+    LinApart,
     /// Reads a file and hashes each 4 KiB, nothing else; prints one JSON object
     HashOnly {
         /// The file
@@ -227,6 +233,8 @@ fn start(Arguments { command, options }: Arguments) -> anyhow::Result<()> {
         Command::LinLengths(o) => lin(o, mzip::LENGTHS),
         Command::LinCuts(o) => lin(o, mzip::CUTS),
         Command::LinLevels(o) => lin(o, mzip::LEVELS),
+        Command::LinPackages(o) => experiments::lin::packages::run(&Context::start("lin-2.12", options)?, &o),
+        Command::LinApart => experiments::lin::apart::run(&Context::start("lin-3.6", options)?),
         Command::LinMtar => experiments::lin::mtar::run(&Context::start("lin-3.5", options)?),
         Command::HashOnly { file, data_only } => experiments::hash_only::print(&file, data_only),
     }

@@ -3,12 +3,12 @@
 
 mod common;
 
-use common::{Bench, Child, DAMAGED, FAILED, REFUSED, USAGE};
+use common::{peak, Bench, Child, DAMAGED, FAILED, INTERRUPTED, REFUSED, USAGE};
 use rustix::process::Signal;
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An archive of a tree beside the vault. Returns its path and its bytes.
 fn archive(bench: &Bench) -> (String, Vec<u8>) {
@@ -126,6 +126,173 @@ fn a_killed_command_leaves_no_half_result() {
     assert!(child.wait().unwrap().success());
     bench.done(&["mtar", "restore", &out, &bench.arg("empty.tar")]);
     assert_eq!(std::fs::metadata(bench.path("empty.tar")).unwrap().len(), 0);
+}
+
+/// Restoring, too: of a stream, and of a vault.
+#[test]
+fn a_killed_restore_leaves_no_half_result() {
+    let bench = Bench::new("balanced");
+    let bytes = testing::noise(3, 40 << 20);
+    let tar = bench.file("large.tar", &bytes);
+    let (mtar, out) = (bench.arg("large.mtar"), bench.arg("out.tar"));
+    bench.done(&["mtar", "migrate", &tar, &mtar]);
+    bench.done(&["-q", "backup", "host/etc", &tar, "--format", "tar"]);
+    for restore in
+        [&["mtar", "restore", &mtar, &out, "--force"][..], &["restore", "host/etc", &out, "--force"]]
+    {
+        let start = Instant::now();
+        bench.done(restore);
+        let whole = start.elapsed();
+        let mut killed = 0;
+        for n in 0..12 {
+            // Half of the times over an older one, which stays until all of the new one is there.
+            let old: &[u8] = b"old";
+            let _ = std::fs::remove_file(&out);
+            if n % 2 == 0 {
+                std::fs::write(&out, old).unwrap();
+            }
+            let child = Child::start(bench.command(restore), "restore");
+            std::thread::sleep(whole * n / 11);
+            child.signal(Signal::KILL);
+            if child.wait().code().is_none() {
+                killed += 1;
+                match std::fs::read(&out) {
+                    Ok(there) => assert!(there == bytes || n % 2 == 0 && there == old, "{restore:?}"),
+                    Err(_) => assert!(n % 2 != 0, "{restore:?}: the old one is gone"),
+                }
+            }
+            // Between two names there is a hidden one.
+            let hidden = names(&bench, ".sapwood");
+            assert!(hidden.len() <= usize::from(n % 2 == 0), "{hidden:?}");
+            hidden.iter().for_each(|name| std::fs::remove_file(bench.path(name)).unwrap());
+        }
+        assert!(killed >= 3, "{killed} of 12 were killed: {restore:?}");
+    }
+}
+
+/// Whether a process catches a signal by now.
+fn catches(process: u32, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    u64::from_str_radix(mask.unwrap().trim(), 16).unwrap() >> (signal.as_raw() - 1) & 1 == 1
+}
+
+/// Whatever it is told to stop in: between blocks, while it waits for its input, or for who reads its output.
+#[test]
+fn an_interrupted_command_ends_soon_and_cleans_up() {
+    let bench = Bench::bare();
+    let (tar, mtar) = (bench.file("a.tar", &testing::noise(3, 20 << 20)), bench.arg("a.mtar"));
+    bench.done(&["mtar", "migrate", &tar, &mtar]);
+    let out = bench.arg("out");
+    let ends = |args: &[&str], signal, feed: &str, is_read: bool| {
+        let mut command = bench.command(args);
+        command.stderr(Stdio::piped()).stdout(Stdio::piped());
+        let mut feeder = Command::new("bash").args(["-c", feed]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command.stdin(feeder.stdout.take().unwrap()).spawn().unwrap();
+        drop(command);
+        let mut stdout = child.stdout.take();
+        if is_read {
+            let mut stdout = stdout.take().unwrap();
+            std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
+        }
+        let start = Instant::now();
+        while !catches(child.id(), signal) {
+            assert!(start.elapsed() < Duration::from_secs(60), "{args:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        let start = Instant::now();
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).unwrap();
+        let ended = child.wait_with_output().unwrap();
+        let _ = feeder.kill();
+        let _ = feeder.wait();
+        drop(stdout);
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!(ended.status.code(), Some(INTERRUPTED), "{args:?}: {said}");
+        assert_eq!(said, "sapwood: interrupted\n", "{args:?}");
+        assert!(start.elapsed() < Duration::from_secs(3), "{args:?}: {:?}", start.elapsed());
+        assert_eq!((names(&bench, "out"), names(&bench, ".sapwood")), (vec![], vec![]), "{args:?}");
+    };
+    for signal in [Signal::INT, Signal::TERM] {
+        // A long input that keeps coming, and one that does not.
+        ends(&["mtar", "migrate", "-", &out], signal, "cat /dev/zero", true);
+        ends(&["mtar", "migrate", "-", &out], signal, "exec sleep 60", true);
+        ends(
+            &["mtar", "restore", "-", &out],
+            signal,
+            &format!("head -c 9000000 {mtar}; exec sleep 60"),
+            true,
+        );
+    }
+    // Nobody reads.
+    ends(&["mtar", "migrate", "-", "-"], Signal::INT, "cat /dev/zero", false);
+}
+
+/// A terminal shows how far it is; what stays there is the report.
+#[test]
+fn a_terminal_shows_progress() {
+    let bench = Bench::bare();
+    let fifo = bench.arg("slow");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let log = bench.arg("log");
+    let shown = |command: &str| {
+        let line = format!("stty cols 100; {} {command}", env!("CARGO_BIN_EXE_sapwood"));
+        let ended = Command::new("script").args(["-qec", &line, &log]).stdin(Stdio::null()).output().unwrap();
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
+        String::from_utf8_lossy(&std::fs::read(&log).unwrap()).into_owned()
+    };
+    let slowly = |bytes: usize| {
+        let to = fifo.clone();
+        std::thread::spawn(move || {
+            let mut to = std::fs::File::create(to).unwrap();
+            for n in 0..10 {
+                std::thread::sleep(Duration::from_millis(100));
+                std::io::Write::write_all(&mut to, &testing::noise(n, bytes / 10)).unwrap();
+            }
+        })
+    };
+    let out = bench.arg("out");
+    for command in ["mtar migrate", "mzip -f -o"] {
+        let line = match command {
+            "mtar migrate" => format!("{command} {fifo} {out} --force"),
+            _ => format!("{command} {out} {fifo}"),
+        };
+        let feeder = slowly(30 << 20);
+        let seen = shown(&line);
+        feeder.join().unwrap();
+        assert!(seen.contains("slow") && seen.contains("MiB/s"), "{command}: {seen:?}");
+        // With -q nothing.
+        let feeder = slowly(10 << 20);
+        let seen = shown(&format!("-q {line}"));
+        feeder.join().unwrap();
+        assert!(!seen.contains("MiB/s"), "{command}: {seen:?}");
+    }
+}
+
+/// A section, and what it is read and written with.
+#[test]
+fn memory_does_not_grow_with_the_archive() {
+    let bench = Bench::bare();
+    let tree = bench.path("tree");
+    std::fs::create_dir(&tree).unwrap();
+    for n in 0..3000u64 {
+        std::fs::write(tree.join(format!("{n}")), testing::noise(n, (n * 31 % 60_000) as usize)).unwrap();
+    }
+    std::fs::write(tree.join("large"), testing::noise(1, 100 << 20)).unwrap();
+    let (tar, mtar, back) = (bench.arg("a.tar"), bench.arg("a.mtar"), bench.arg("back"));
+    let made =
+        Command::new("tar").arg("-C").arg(&tree).args(["--format=pax", "-cf", &tar, "."]).status().unwrap();
+    assert!(made.success());
+    assert!(std::fs::metadata(&tar).unwrap().len() > 150 << 20);
+    let within = |args: &[&str]| {
+        let (taken, ended) = peak(bench.command(args), Stdio::piped());
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+        eprintln!("{args:?}: {} MiB", taken >> 20);
+        assert!((1 << 20..48 << 20).contains(&taken), "{args:?} took {taken} bytes");
+    };
+    within(&["mtar", "migrate", &tar, &mtar]);
+    within(&["mtar", "restore", &mtar, &back]);
+    assert!(Command::new("cmp").args([&tar, &back]).status().unwrap().success());
 }
 
 /// Backs an archive up, from standard input.

@@ -24,6 +24,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Chunks that a thread is given at a time to encode them as deltas.
@@ -40,6 +41,8 @@ pub struct Options {
     pub chunk: ChunkSpec,
     /// How similar chunks are found.
     pub similarity: SimilarityMethod,
+    /// Whether equal and similar chunks are looked for; if not, the blocks hold the input as it is.
+    pub migrate: bool,
     /// Similar chunks are stored as deltas, where they are, instead of being moved.
     pub delta: bool,
     /// How chunks are moved; `None` chooses by the memory, and by what is cheaper on the disk.
@@ -60,6 +63,17 @@ pub enum Source<'a> {
     At(&'a dyn ReadAt),
     /// Something that can be read once. What does not fit into memory is kept in a temporary file.
     Stream(&'a mut dyn Read),
+}
+
+/// How long the parts of the work took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Phases {
+    /// The first reading: chunks, fingerprints and features.
+    pub find: Duration,
+    /// The order of chunks, or deltas.
+    pub plan: Duration,
+    /// The second reading: chunks are moved, compressed and written.
+    pub pack: Duration,
 }
 
 /// What was compressed.
@@ -85,6 +99,8 @@ pub struct Compressed {
     pub threads: usize,
     /// Whether more threads would have had work, if there were more memory.
     pub is_memory_short: bool,
+    /// How long it took.
+    pub phases: Phases,
 }
 
 /// Writes an archive of the input. Each byte of it counts twice for `progress`, once for each reading.
@@ -98,15 +114,20 @@ pub fn compress(
     options: &Options,
     progress: &Progress,
 ) -> Result<Compressed> {
+    let start = Instant::now();
     let (stored, found) = first_reading(source, options, progress)?;
+    let find = start.elapsed();
     if options.delta && found.totals.pays() {
-        return with_deltas(&stored, &found, output, options, progress);
+        return with_deltas(&stored, &found, output, options, progress, find);
     }
+    let start = Instant::now();
     let totals = found.totals;
     let original = totals.original_bytes;
     let migration = totals.pays().then(|| Migration::new(&found, &options.room()));
     let migration = migration.transpose().map_err(MzipError::Scratch)?;
     drop(found);
+    let plan = start.elapsed();
+    let start = Instant::now();
     let stored_bytes = if migration.is_some() { totals.distinct_bytes() } else { original };
     progress.add(original - stored_bytes);
     let (compressor, level) = (options.compressor, options.level);
@@ -149,6 +170,7 @@ pub fn compress(
         mover,
         threads: to.threads,
         is_memory_short: to.is_memory_short(options),
+        phases: Phases { find, plan, pack: start.elapsed() },
     })
 }
 
@@ -159,9 +181,13 @@ fn with_deltas(
     output: &mut dyn Write,
     options: &Options,
     progress: &Progress,
+    find: Duration,
 ) -> Result<Compressed> {
+    let start = Instant::now();
     let totals = found.totals;
     let deltas = made_deltas(stored, found, options, progress)?;
+    let plan = start.elapsed();
+    let start = Instant::now();
     progress.add(totals.original_bytes - deltas.stored_bytes);
     let (compressor, level) = (options.compressor, options.level);
     let block_bytes = block_bytes(compressor, level, deltas.stored_bytes, options.granted().blocks());
@@ -186,6 +212,7 @@ fn with_deltas(
         mover: Some(mover),
         threads: to.threads,
         is_memory_short: to.is_memory_short(options),
+        phases: Phases { find, plan, pack: start.elapsed() },
     })
 }
 
@@ -303,7 +330,7 @@ fn first_reading<'a>(
         Source::At(input) => {
             let len = input.len();
             progress.set_total(2 * len);
-            if is_in_vain(*input, &how, progress)? {
+            if !options.migrate || is_in_vain(*input, &how, progress)? {
                 progress.add(len);
                 return Ok((Stored::Input(*input), Found::nothing(len)));
             }
@@ -337,8 +364,12 @@ fn first_reading<'a>(
         stored.push(&segment, in_memory_max, &options.scratch).map_err(MzipError::Scratch)?;
         Ok(Some(segment))
     };
-    let found = scan(&how, progress, next)?;
+    let mut found = scan(&how, progress, next)?;
     progress.set_total(2 * found.totals.original_bytes);
+    if !options.migrate {
+        // A stream is kept on the way.
+        found = Found::nothing(found.totals.original_bytes);
+    }
     Ok((stored, found))
 }
 

@@ -2,5 +2,6 @@
 
 pub mod mtar;
 pub mod mzip;
+mod stop;
 
 mod input;

@@ -8,11 +8,13 @@ pub mod libvirt;
 mod machine;
 pub mod mounted;
 pub mod nbd;
+mod peak;
 pub mod qemu;
 
 pub use child::{Child, Ended};
 pub use disks::{change, fresh, random, Scattered};
 pub use machine::{qemu_img, qemu_io, LoopDevice, Mount};
+pub use peak::peak;
 
 use serde_json::Value;
 use std::ffi::{OsStr, OsString};

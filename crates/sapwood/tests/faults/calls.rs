@@ -40,6 +40,8 @@ const LEFT_ALONE: &[i64] = &[
     libc::SYS_tgkill,
     libc::SYS_prctl,
     libc::SYS_arch_prctl,
+    // Of the program itself.
+    libc::SYS_prlimit64,
 ];
 
 const NAMES: &[(i64, &str)] = &[

@@ -1,4 +1,4 @@
-//! A small vault, a command on it, and what must hold after a fault has met the command.
+//! A small vault or a file, a command on it, and what must hold after a fault has met the command.
 
 use super::calls::Call;
 use super::tracer::{self, Fault, Run};
@@ -25,6 +25,18 @@ pub enum Command {
     Gc,
     /// Every chunk.
     Verify,
+    /// Of a file without a vault, as the three below.
+    Mzip,
+    Munzip,
+    MtarMigrate,
+    MtarRestore,
+}
+
+impl Command {
+    /// Whether it makes one file of another one, and no vault is there.
+    fn is_of_files(self) -> bool {
+        matches!(self, Command::Mzip | Command::Munzip | Command::MtarMigrate | Command::MtarRestore)
+    }
 }
 
 /// The vault as it is before the command; each run works on a copy.
@@ -44,8 +56,17 @@ fn content(version: u64) -> Vec<u8> {
     content
 }
 
+/// The same with a byte of every few pages changed: similar, not equal.
+fn changed(mut content: Vec<u8>) -> Vec<u8> {
+    content.iter_mut().step_by(20_000).for_each(|b| *b ^= 1);
+    content
+}
+
 impl Scene {
     pub fn new(command: Command) -> Scene {
+        if command.is_of_files() {
+            return Scene::of_files(command);
+        }
         let bench = Bench::new("balanced");
         let mut snapshots = Vec::new();
         for version in 0..3 {
@@ -67,8 +88,19 @@ impl Scene {
         scene
     }
 
+    /// With a file that has equal and similar parts, and what is made of it.
+    fn of_files(command: Command) -> Scene {
+        let bench = Bench::bare();
+        fs::create_dir(&bench.store).unwrap();
+        let source = bench.file("source", &[content(0), changed(content(2)), changed(content(0))].concat());
+        bench.done(&["-q", "mzip", &source]);
+        bench.done(&["-q", "mtar", "migrate", &source, &bench.arg("source.mtar")]);
+        Scene { command, bench, snapshots: Vec::new() }
+    }
+
     fn args(&self) -> Vec<String> {
         let snapshot = |n: usize| format!("{}@{}", self.snapshots[n].0, self.snapshots[n].1);
+        let at = |name: &str| self.bench.arg(name);
         let words = |words: &[&str]| words.iter().map(|w| w.to_string()).collect();
         match self.command {
             Command::Backup => words(&["-q", "backup", "vm/a", &self.bench.arg("source")]),
@@ -77,6 +109,10 @@ impl Scene {
             Command::Delete => words(&["-q", "delete", &snapshot(1)]),
             Command::Gc => words(&["-q", "gc"]),
             Command::Verify => words(&["-q", "verify", "--data"]),
+            Command::Mzip => words(&["-q", "mzip", &at("source"), "-o", &at("target")]),
+            Command::Munzip => words(&["-q", "munzip", &at("source.mz"), "-o", &at("target")]),
+            Command::MtarMigrate => words(&["-q", "mtar", "migrate", &at("source"), &at("target")]),
+            Command::MtarRestore => words(&["-q", "mtar", "restore", &at("source.mtar"), &at("target")]),
         }
     }
 
@@ -127,7 +163,35 @@ impl Scene {
         if code == Some(DAMAGED) {
             assert_eq!(fault, Fault::Error(libc::EIO), "what is whole is called damaged: {story}");
         }
+        if self.command.is_of_files() {
+            let unlinks = run.hit.as_ref().is_some_and(|call| call.name() == Some("unlinkat"));
+            return self.check_files(code == Some(DONE), fault == Fault::Kill || unlinks, &story);
+        }
         self.check(&Bench { dir: copy, store, env: Vec::new() }, code == Some(DONE), &story);
+    }
+
+    /// There is all of the result or nothing of it, and the source is as it was.
+    fn check_files(&self, done: bool, may_be_left: bool, story: &str) {
+        let (bench, source) = (&self.bench, fs::read(self.bench.path("source")).unwrap());
+        assert!(source == [content(0), changed(content(2)), changed(content(0))].concat(), "{story}");
+        let target = bench.arg("target");
+        if !Path::new(&target).exists() {
+            assert!(!done, "it says that it is done: {story}");
+        } else {
+            let back = match self.command {
+                Command::Mzip => bench.run(&["-q", "munzip", &target, "-c"]).stdout,
+                Command::MtarMigrate => bench.run(&["-q", "mtar", "restore", &target, "-"]).stdout,
+                _ => fs::read(&target).unwrap(),
+            };
+            assert!(back == source, "half a result has its name: {story}");
+        }
+        for entry in bench.dir.path().read_dir().unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            if name.starts_with(".sapwood") {
+                assert!(may_be_left, "{name} is left: {story}");
+                fs::remove_file(bench.path(&name)).unwrap();
+            }
+        }
     }
 
     /// What must hold, whether the command has said that it is `done` or not.

@@ -28,7 +28,8 @@ pub struct LinOptions {
 }
 
 impl LinOptions {
-    fn takes(&self, way: &Way) -> bool {
+    /// Whether a way is wanted.
+    pub fn takes(&self, way: &Way) -> bool {
         self.ways.is_empty() || self.ways.iter().any(|text| way.name.contains(text.as_str()))
     }
 }
@@ -139,6 +140,25 @@ impl All {
         table
     }
 
+    /// Draws factors over rates, a line for the levels of each compressor: `NAME-curve-N` for the Nth file.
+    pub fn draw_curves(&self, context: &Context, name: &str, title: &str) -> Result<()> {
+        for (n, subject) in self.subjects().iter().enumerate() {
+            let mut series: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
+            for way in self.ways() {
+                let point = self.pack_rate(subject, &way).zip(self.factor(subject, &way));
+                match series.iter_mut().find(|(of, _)| *of == family(&way)) {
+                    Some((_, line)) => line.extend(point),
+                    None => series.push((family(&way), point.into_iter().collect())),
+                }
+            }
+            series.iter_mut().for_each(|(_, line)| line.sort_by(|a, b| a.0.total_cmp(&b.0)));
+            let title = format!("{title}: {subject}");
+            let labels = Labels { title: &title, x: "MB/s compressed", y: "compression factor" };
+            draw(context.out(), &format!("{name}-curve-{}", n + 1), &labels, &Figure::Lines { series })?;
+        }
+        Ok(())
+    }
+
     /// Draws factors and both rates: `NAME-factor`, `NAME-compress`, `NAME-decompress`.
     pub fn draw(&self, context: &Context, name: &str, title: &str) -> Result<()> {
         type Value = fn(&All, &str, &str) -> Option<f64>;
@@ -159,9 +179,14 @@ impl All {
     }
 }
 
+/// What a way is called without its level: `mzip zstd` of `mzip zstd --level 19`.
+fn family(way: &str) -> String {
+    way.split(' ').take_while(|word| !word.starts_with('-')).collect::<Vec<_>>().join(" ")
+}
+
 /// The disks of these experiments.
 pub fn disks(context: &Context) -> Result<Vec<Disk>> {
-    let tiny = GeneratedShape { suites: 1, disks: 1, versions: 2, size_bytes: 8 << 20 };
+    let tiny = GeneratedShape { suites: 1, disks: 1, versions: 2, size_bytes: 3 << 20 };
     Ok(context.images("small", tiny)?.disks)
 }
 
@@ -177,6 +202,26 @@ pub fn join(context: &Context, disk: &Disk) -> Result<PathBuf> {
     Ok(file)
 }
 
+/// Calls a function with each file that is wanted, and its name.
+pub fn for_each_subject(
+    context: &Context,
+    options: &LinOptions,
+    mut work: impl FnMut(&str, &Path) -> Result<()>,
+) -> Result<()> {
+    let wants = |kind: &str| options.files.is_empty() || options.files.iter().any(|file| file == kind);
+    for disk in disks(context)? {
+        if let Some(newest) = disk.versions.last().filter(|_| wants("image")) {
+            work(&format!("{} image", disk.name), &newest.path)?;
+        }
+        if disk.versions.len() > 1 && wants("series") {
+            let file = join(context, &disk)?;
+            work(&format!("{} series", disk.name), &file)?;
+            fs::remove_file(&file)?;
+        }
+    }
+    Ok(())
+}
+
 /// Compresses the files of all disks in these ways, as often as the context says, in turns.
 pub fn measure(context: &Context, options: &LinOptions, ways: &[Way]) -> Result<All> {
     let sapwood = context.sapwood()?;
@@ -188,25 +233,15 @@ pub fn measure(context: &Context, options: &LinOptions, ways: &[Way]) -> Result<
         }
         None => true,
     });
-    let wants = |kind: &str| options.files.is_empty() || options.files.iter().any(|file| file == kind);
     let mut all = All::default();
-    for disk in disks(context)? {
-        let mut files = Vec::new();
-        if let Some(newest) = disk.versions.last().filter(|_| wants("image")) {
-            files.push(("image", newest.path.clone()));
-        }
-        if disk.versions.len() > 1 && wants("series") {
-            files.push(("series", join(context, &disk)?));
-        }
-        for (kind, file) in files {
-            let subject = format!("{} {kind}", disk.name);
-            for run in 0..context.runs() {
-                for way in &taken {
-                    all.0.push(measured(context, &sapwood, &subject, &file, way, run)?);
-                }
+    for_each_subject(context, options, |subject, file| {
+        for run in 0..context.runs() {
+            for way in &taken {
+                all.0.push(measured(context, &sapwood, subject, file, way, run)?);
             }
         }
-    }
+        Ok(())
+    })?;
     Ok(all)
 }
 
@@ -237,4 +272,16 @@ fn measured(
     fs::remove_file(&archive)?;
     fs::remove_file(&back)?;
     Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::family;
+
+    #[test]
+    fn levels_of_a_compressor_are_one_line() {
+        for (way, of) in [("gzip -9", "gzip"), ("mzip zstd --level 19", "mzip zstd"), ("lrzip", "lrzip")] {
+            assert_eq!(family(way), of);
+        }
+    }
 }

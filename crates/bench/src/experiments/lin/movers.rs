@@ -141,6 +141,7 @@ fn modelled(
         level: 1,
         chunk: ChunkSpec::content_defined(8192),
         similarity: SimilarityMethod::Odess,
+        migrate: true,
         delta: false,
         mover,
         disk: Disk::SPINNING,

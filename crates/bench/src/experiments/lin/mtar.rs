@@ -1,4 +1,4 @@
-//! `lin-3.5` (Lin 2015, figures 3.5 and 3.6): what deduplication finds in series of releases, as tar archives and migrated.
+//! `lin-3.5` (Lin 2015, figure 3.5): what deduplication finds in series of releases, as tar archives and migrated.
 //!
 //! A factor is the length of all archives of a package, divided by that of its distinct chunks; chunks of zeros count
 //! nothing. The zeros behind files that alignment adds are in the chunks of migrated archives, so they make their factor
@@ -25,9 +25,20 @@ const IMPROVEMENT_MIN: f64 = 1.1;
 const CHUNK_BYTES: [u32; 3] = [2 << 10, 8 << 10, 32 << 10];
 
 /// The releases of a package, oldest first.
-struct Package {
-    name: String,
-    archives: Vec<Vec<u8>>,
+pub(super) struct Package {
+    pub name: String,
+    pub archives: Vec<Vec<u8>>,
+}
+
+impl Package {
+    /// Those that were fetched; with `--tiny`, made ones.
+    pub fn all(context: &Context) -> Result<Vec<Package>> {
+        if context.options.tiny {
+            Ok(made(context.options.seed))
+        } else {
+            fetched()
+        }
+    }
 }
 
 /// What was found in a package's archives with one way of cutting.
@@ -69,7 +80,7 @@ impl Found {
 
 /// Runs the experiment.
 pub fn run(context: &Context) -> Result<()> {
-    let packages = if context.options.tiny { made(context.options.seed) } else { fetched()? };
+    let packages = Package::all(context)?;
     let mut all = Vec::new();
     for package in &packages {
         for chunk_bytes in CHUNK_BYTES {
@@ -196,13 +207,13 @@ fn migrated(tar: &[u8], align: u32) -> Result<Vec<u8>> {
 
 /// Distinct chunks.
 #[derive(Default)]
-struct Distinct {
+pub(super) struct Distinct {
     seen: HashSet<Fingerprint>,
-    bytes: u64,
+    pub bytes: u64,
 }
 
 impl Distinct {
-    fn add(&mut self, data: &[u8], spec: ChunkSpec) {
+    pub fn add(&mut self, data: &[u8], spec: ChunkSpec) {
         let mut pieces = Vec::new();
         cut(data, spec, &mut pieces);
         let mut at = 0;

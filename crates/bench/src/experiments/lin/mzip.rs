@@ -8,6 +8,7 @@ use crate::context::Context;
 use crate::results::report::{bars_table, Bar};
 
 use super::measured::{measure, All, LinOptions};
+use super::phases;
 use super::ways::Way;
 
 /// An experiment over ways of compressing.
@@ -18,6 +19,8 @@ pub struct Experiment {
     title: &'static str,
     ways: fn() -> Vec<Way>,
     bars: fn(&All) -> Vec<Bar>,
+    /// Whether it says how long the parts of the work take.
+    has_phases: bool,
 }
 
 /// Compressors beside each other.
@@ -26,25 +29,51 @@ pub const COMPRESSORS: Experiment = Experiment {
     title: "Compressors alone and behind migration",
     ways: compressors,
     bars: compressors_bars,
+    has_phases: false,
 };
 /// Deltas beside migration.
-pub const DELTAS: Experiment =
-    Experiment { name: "lin-2.7", title: "Migration and deltas", ways: deltas, bars: deltas_bars };
+pub const DELTAS: Experiment = Experiment {
+    name: "lin-2.7",
+    title: "Migration and deltas",
+    ways: deltas,
+    bars: deltas_bars,
+    has_phases: false,
+};
 /// Chunks of several lengths.
-pub const LENGTHS: Experiment =
-    Experiment { name: "lin-2.8", title: "Length of chunks", ways: lengths, bars: lengths_bars };
+pub const LENGTHS: Experiment = Experiment {
+    name: "lin-2.8",
+    title: "Length of chunks",
+    ways: lengths,
+    bars: lengths_bars,
+    has_phases: true,
+};
 /// Fixed and content-defined chunks.
-pub const CUTS: Experiment =
-    Experiment { name: "lin-2.9", title: "Fixed and content-defined chunks", ways: cuts, bars: cuts_bars };
+pub const CUTS: Experiment = Experiment {
+    name: "lin-2.9",
+    title: "Fixed and content-defined chunks",
+    ways: cuts,
+    bars: cuts_bars,
+    has_phases: true,
+};
 /// Levels of compressors.
-pub const LEVELS: Experiment =
-    Experiment { name: "lin-2.10", title: "Levels of compressors", ways: levels, bars: levels_bars };
+pub const LEVELS: Experiment = Experiment {
+    name: "lin-2.10",
+    title: "Levels of compressors",
+    ways: levels,
+    bars: levels_bars,
+    has_phases: false,
+};
 
 /// Runs an experiment.
 pub fn run(context: &Context, options: &LinOptions, experiment: Experiment) -> Result<()> {
-    let all = measure(context, options, &(experiment.ways)())?;
+    let ways = (experiment.ways)();
+    let all = measure(context, options, &ways)?;
+    let phases = if experiment.has_phases { phases::measure(context, options, &ways)? } else { Vec::new() };
     let bars = (experiment.bars)(&all);
-    let text = format!("{}\n{}", all.table(), bars_table(&bars));
+    let mut text = format!("{}\n{}", all.table(), bars_table(&bars));
+    if experiment.has_phases {
+        text = format!("{text}\n{}", phases::table(&phases));
+    }
     #[derive(Serialize)]
     struct Parameters {
         ways: Vec<String>,
@@ -53,10 +82,17 @@ pub fn run(context: &Context, options: &LinOptions, experiment: Experiment) -> R
     struct Results<'a> {
         bars: &'a [Bar],
         measured: &'a [super::measured::Measured],
+        phases: &'a [phases::Phased],
     }
-    let results = Results { bars: &bars, measured: &all.0 };
+    let results = Results { bars: &bars, measured: &all.0, phases: &phases };
     context.save(context.runs(), Parameters { ways: all.ways() }, results, &text)?;
     all.draw(context, experiment.name, experiment.title)?;
+    if experiment.name == LEVELS.name {
+        all.draw_curves(context, experiment.name, experiment.title)?;
+    }
+    if experiment.has_phases {
+        phases::draw_figure(context, experiment.name, &phases)?;
+    }
     context.print(&text);
     Ok(())
 }
@@ -83,10 +119,14 @@ fn compressors() -> Vec<Way> {
     ways.push(zstd("zstd --long=31 -3", "--long=31 -3"));
     ways.push(zstd("zstd --long=31 -19", "--long=31 -19"));
     ways.extend([Way::seven_zip(5), Way::seven_zip(9)]);
-    ways.push(Way::files("lrzip", "lrzip", "-q -f", "-q -d -f", ".lrz"));
+    ways.push(Way::files("lrzip", "lrzip", "-q -f -N 0", "-q -d -f -N 0", ".lrz"));
     ways.push(Way::files("rzip -9", "rzip", "-9 -k", "-d -k", ".rz"));
+    ways.push(Way::zpaq(3));
     let migrated = ["gzip", "bzip2", "zstd", "zstd --level 12", "zstd --level 19", "xz", "xz --level 9"];
     ways.extend(migrated.map(|with| Way::mzip(&format!("--with {with}"))));
+    // The compressors' libraries in the same blocks: the rest is what migration gains.
+    let alone = ["gzip", "bzip2", "zstd", "zstd --level 19", "xz --level 9"];
+    ways.extend(alone.map(|with| Way::mzip(&format!("--with {with} --no-migration"))));
     let similar = ["finesse", "rabin"].map(|how| Way::mzip(&format!("--with gzip --similarity {how}")));
     ways.extend(similar);
     ways
@@ -131,6 +171,13 @@ fn compressors_bars(all: &All) -> Vec<Bar> {
             format!("zstd -19 behind migration, of the rate of {than}"),
             least_ratio(all, All::pack_rate, best, than),
             1.0,
+        ));
+    }
+    for with in ["gzip", "bzip2", "zstd", "zstd --level 19", "xz --level 9"] {
+        let (way, alone) = (format!("mzip {with}"), format!("mzip {with} --no-migration"));
+        bars.push(Bar::shown(
+            format!("{with} behind migration, of the factor of the same blocks without"),
+            least_ratio(all, All::factor, &way, &alone),
         ));
     }
     for how in ["finesse", "rabin"] {

@@ -37,6 +37,16 @@ impl Way {
         Way { name: format!("7z -mx={level}"), kind: Kind::Tool { program: "7z", lines } }
     }
 
+    /// zpaq with a method.
+    pub fn zpaq(method: u8) -> Way {
+        let lines = [
+            format!("zpaq add \"$1.zpaq\" \"$0\" -to file -m{method} && mv \"$1.zpaq\" \"$1\""),
+            "ln -f \"$0\" \"$0.zpaq\" && zpaq extract \"$0.zpaq\" file -to \"$1\"; e=$?; rm -f \"$0.zpaq\"; exit $e"
+                .into(),
+        ];
+        Way { name: format!("zpaq -m{method}"), kind: Kind::Tool { program: "zpaq", lines } }
+    }
+
     /// A tool that reads and writes files, with its arguments both ways, and the end of its archives' names.
     pub fn files(name: &str, program: &'static str, arguments: &str, back: &str, suffix: &str) -> Way {
         let lines = [
@@ -53,6 +63,16 @@ impl Way {
     pub fn mzip(arguments: &str) -> Way {
         let kind = Kind::Mzip(arguments.split_whitespace().map(str::to_owned).collect());
         Way { name: format!("mzip {}", arguments.replace("--with ", "")), kind }
+    }
+
+    /// Of `mzip`, what follows these options: the compressor and how the file is cut.
+    pub fn mzip_options(&self) -> Option<(&str, &str)> {
+        let Kind::Mzip(arguments) = &self.kind else { return None };
+        let of = |option: &str| {
+            let at = arguments.iter().position(|argument| argument == option)?;
+            Some(arguments.get(at + 1)?.as_str())
+        };
+        Some((of("--with").unwrap_or("zstd"), of("--chunk").unwrap_or("cdc:8k")))
     }
 
     /// The program that is missing for it, if one is.

@@ -30,6 +30,9 @@ pub struct Mzip {
     /// Store similar chunks as deltas, each where it is, instead of moving them
     #[arg(long, conflicts_with = "mover")]
     pub delta: bool,
+    /// Only compress, in blocks on all cores: what migration is measured against
+    #[arg(long, hide = true, conflicts_with_all = ["delta", "mover"])]
+    pub no_migration: bool,
     /// How chunks are moved: memory, chunk (each is read where it is) or multipass (the file is read several times) [default: by
     /// the memory, and by which is cheaper on the disk]
     #[arg(long, value_name = "NAME")]

@@ -48,8 +48,11 @@ impl Input {
         // has changed since cannot be seen. So are files that do not know how long they are, as in /proc.
         let is_at_begin = input.file.stream_position().is_ok_and(|at| at == 0);
         if is_at_begin && input.was.is_file() && input.was.len() > 0 {
-            let len = input.file.seek(SeekFrom::End(0)).and_then(|len| input.file.rewind().map(|()| len));
-            input.len = len.ok();
+            input.len = input.file.seek(SeekFrom::End(0)).ok();
+            if input.len.is_some() {
+                // Read from its end, it would be an empty one.
+                input.file.rewind().with_context(|| format!("{}: cannot read", input.name()))?;
+            }
         }
         Ok(input)
     }

@@ -1,17 +1,21 @@
 //! `sapwood mtar`
 
+use super::stop::end_soon;
 use crate::args::{Args, MtarWhat};
+use crate::progress::{catch_signals, is_stopped, show_while};
 use crate::system::new_file::NewFile;
 use crate::terminal::output::{print_json, size};
 use crate::terminal::streams::{check_in, check_out, note_done, toldln, Out, Waiting};
 use anyhow::{Context as _, Result};
 use archive::mtar::{migrate, restore, MtarError};
+use archive::mzip::MzipError;
 use serde_json::json;
 use std::fs::File;
-use std::io::{BufWriter, Read, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// Bytes that are written at a time.
@@ -22,12 +26,13 @@ pub fn run(args: &Args, what: &MtarWhat) -> Result<ExitCode> {
     let (tar_bytes, mtar_bytes, headers) = match what {
         MtarWhat::Migrate { input, output, align, force } => {
             let align = u32::try_from(*align).unwrap_or(u32::MAX);
-            let done = through(input, output, *force, |from, to| Ok(migrate(from, to, align)?))?;
+            let done = through(args.quiet, input, output, *force, |from, to| Ok(migrate(from, to, align)?))?;
             (done.tar_bytes, done.mtar_bytes, Some(done.headers))
         }
         MtarWhat::Restore { input, output, force } => {
             let named = || input.display().to_string();
-            let done = through(input, output, *force, |from, to| restore(from, to).with_context(named))?;
+            let done =
+                through(args.quiet, input, output, *force, |from, to| restore(from, to).with_context(named))?;
             (done.tar_bytes, done.mtar_bytes, None)
         }
     };
@@ -52,32 +57,67 @@ pub fn run(args: &Args, what: &MtarWhat) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Opens both ends, and gives the output its name when the work is done.
+/// Opens both ends, shows how far the work is, and gives the output its name when it is done.
 fn through<T>(
+    quiet: bool,
     input: &Path,
     output: &Path,
     force: bool,
     work: impl FnOnce(&mut dyn Read, &mut dyn Write) -> Result<T>,
 ) -> Result<T> {
-    let from = if input.as_os_str() == "-" {
+    let (from, name) = if input.as_os_str() == "-" {
         check_in()?;
-        File::from(std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?)
+        let from = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
+        (File::from(from), "standard input".to_owned())
     } else {
-        File::open(input).with_context(|| format!("{}: cannot open", input.display()))?
+        let name = input.display().to_string();
+        (File::open(input).with_context(|| format!("{name}: cannot open"))?, name)
     };
-    let mut from = Waiting(&from);
+    let total = from.metadata().ok().filter(|there| there.is_file()).map_or(0, |there| there.len());
+    let at = AtomicU64::new(0);
+    let mut from = Counted { input: Waiting(&from), at: &at };
+    let far = || {
+        if is_stopped() {
+            end_soon();
+        }
+        (at.load(Ordering::Relaxed), total)
+    };
+    let watched = |to: &mut dyn Write| {
+        catch_signals();
+        let work = || work(&mut from, &mut BufWriter::with_capacity(WRITE_BYTES, to));
+        show_while(quiet, &name, far, work).map_err(|e| match e.downcast_ref::<MtarError>() {
+            Some(MtarError::Read(_)) if is_stopped() => MzipError::Stopped.into(),
+            _ => e,
+        })
+    };
     if output.as_os_str() == "-" {
         check_out()?;
-        return work(&mut from, &mut BufWriter::with_capacity(WRITE_BYTES, Out));
+        return watched(&mut Out);
     }
     let like = Some(input).filter(|input| input.as_os_str() != "-" && input.is_file());
     let create = if like.is_some() { NewFile::create_private } else { NewFile::create };
     let mut to = create(output, force)?;
-    let done = work(&mut from, &mut BufWriter::with_capacity(WRITE_BYTES, &mut to));
-    let done = done.map_err(|e| match e.downcast_ref::<MtarError>() {
+    let done = watched(&mut to).map_err(|e| match e.downcast_ref::<MtarError>() {
         Some(MtarError::Write(_)) => e.context(output.display().to_string()),
         _ => e,
     })?;
     to.finish(like)?;
     Ok(done)
+}
+
+/// The input, which says how much of it was read, and ends when the command is told to stop.
+struct Counted<'a> {
+    input: Waiting<'a>,
+    at: &'a AtomicU64,
+}
+
+impl Read for Counted<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if is_stopped() {
+            return Err(io::Error::other(MzipError::Stopped));
+        }
+        let len = self.input.read(buf)?;
+        self.at.fetch_add(len as u64, Ordering::Relaxed);
+        Ok(len)
+    }
 }

@@ -1,11 +1,11 @@
 //! `sapwood mzip` and `sapwood munzip`
 
 use super::input::Input;
+use super::stop::end_soon;
 use crate::args::{Args, Manners, Munzip, Mzip};
 use crate::progress::{catch_signals, is_stopped, show_while};
 use crate::system::allocator::give_back_large_buffers;
 use crate::system::new_file::NewFile;
-use crate::terminal::exit_code::INTERRUPTED;
 use crate::terminal::output::{percent, print_json, size};
 use crate::terminal::streams::{check_out, errln, note_done, outln, toldln, Waiting};
 use anyhow::{Context as _, Result};
@@ -17,14 +17,11 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use vault::VaultError;
 
 /// What the name of an archive ends with.
 const SUFFIX: &str = ".mz";
-/// How long a command that is stopped may take to end.
-const STOP_WITHIN: Duration = Duration::from_secs(1);
 /// Bytes that are written at a time.
 const WRITE_BYTES: usize = 1 << 20;
 
@@ -55,6 +52,7 @@ pub fn run(args: &Args, a: &Mzip) -> Result<ExitCode> {
         level,
         chunk: a.chunk,
         similarity: a.similarity,
+        migrate: !a.no_migration,
         delta: a.delta,
         mover: a.mover,
         disk: input.disk(),
@@ -341,16 +339,6 @@ fn watched<T>(
         (progress.done() / readings, progress.total() / readings)
     };
     show_while(args.quiet, name, far, || operation(&progress))
-}
-
-/// Ends the program if it does not end by itself: a read or a write may wait for somebody else for ever. What was not finished
-/// has no name.
-fn end_soon() {
-    static STOPPED_AT: OnceLock<Instant> = OnceLock::new();
-    if STOPPED_AT.get_or_init(Instant::now).elapsed() > STOP_WITHIN {
-        errln!("sapwood: {}", MzipError::Stopped);
-        std::process::exit(INTERRUPTED.into());
-    }
 }
 
 fn threads() -> usize {
