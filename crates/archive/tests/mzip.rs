@@ -97,7 +97,7 @@ fn versions(seed: u64, pages: usize, versions: usize) -> Vec<u8> {
 
 #[test]
 fn versions_become_smaller_than_by_the_compressor_alone() {
-    let input = versions(1, 300, 4);
+    let input = versions(1, 150, 4);
     for compressor in COMPRESSORS {
         for chunk in ["cdc:8k", "4k", "cdc:2k", "32k", "fixed:12k"] {
             let options = options(compressor, chunk, 64 << 20);
@@ -131,7 +131,7 @@ fn what_has_no_similar_chunks_is_stored_as_it_is() {
         assert!(restored(&archive, None, 64 << 20).unwrap() == input);
     }
     // Nor what has them, where nobody asks for them.
-    let input = versions(1, 300, 4);
+    let input = versions(1, 150, 4);
     let mut options = options(Compressor::Zstd, "cdc:8k", 64 << 20);
     options.migrate = false;
     let (archive, done) = archived(&input, &options);
@@ -190,7 +190,7 @@ fn memory_changes_no_byte_of_what_comes_back() {
 /// Every mover moves the same chunks to the same places.
 #[test]
 fn movers_give_the_same_archive() {
-    let input = versions(7, 500, 4);
+    let input = versions(7, 300, 4);
     for compressor in COMPRESSORS {
         let mut options = options(compressor, "cdc:8k", 4 << 20);
         options.level = 1;
@@ -321,7 +321,7 @@ fn an_old_archive_is_restored() {
 /// Similar chunks as deltas: shorter than the compressor alone, whole and in parts, with much memory and little.
 #[test]
 fn deltas_come_back() {
-    let input = versions(9, 300, 4);
+    let input = versions(9, 150, 4);
     for compressor in COMPRESSORS {
         for (chunk, memory) in [("cdc:8k", 64 << 20), ("4k", 1 << 20)] {
             let mut options = options(compressor, chunk, memory);
