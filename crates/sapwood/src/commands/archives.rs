@@ -3,4 +3,5 @@
 pub mod mtar;
 pub mod mzip;
 
+mod claim;
 mod input;

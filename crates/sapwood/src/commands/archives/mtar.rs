@@ -1,7 +1,8 @@
 //! `sapwood mtar`
 
+use super::claim::claim_input;
 use crate::args::{Args, MtarWhat};
-use crate::system::new_file::NewFile;
+use crate::system::new_file::{Existing, NewFile};
 use crate::terminal::output::{print_json, size};
 use crate::terminal::streams::{check_in, check_out, note_done, toldln, Out, Waiting};
 use anyhow::{Context as _, Result};
@@ -65,6 +66,7 @@ fn through<T>(
     } else {
         File::open(input).with_context(|| format!("{}: cannot open", input.display()))?
     };
+    claim_input(&from, input, false)?;
     let mut from = Waiting(&from);
     if output.as_os_str() == "-" {
         check_out()?;
@@ -72,7 +74,7 @@ fn through<T>(
     }
     let like = Some(input).filter(|input| input.as_os_str() != "-" && input.is_file());
     let create = if like.is_some() { NewFile::create_private } else { NewFile::create };
-    let mut to = create(output, force)?;
+    let mut to = create(output, Existing::of(force))?;
     let done = work(&mut from, &mut BufWriter::with_capacity(WRITE_BYTES, &mut to));
     let done = done.map_err(|e| match e.downcast_ref::<MtarError>() {
         Some(MtarError::Write(_)) => e.context(output.display().to_string()),
