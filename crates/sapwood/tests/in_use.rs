@@ -5,7 +5,7 @@ mod common;
 
 use common::nbd::{start, Nbd};
 use common::qemu::{Holder, Machine};
-use common::{qemu_img, random, Bench, Child, LoopDevice, DONE, REFUSED, USAGE};
+use common::{qemu_img, random, Bench, Child, LoopDevice, DONE, FAILED, REFUSED, USAGE};
 use rustix::process::Signal;
 use serde_json::{json, Value};
 use std::fs;
@@ -279,10 +279,11 @@ fn archives_are_not_made_of_what_qemu_writes_and_take_no_image_away_from_it() {
             &["munzip", &mz, "--keep", "--force", "-o", &image],
             &["mtar", "migrate", &tar, &image, "--force"],
             &["mtar", "restore", &mtar, &image, "--force"],
-            &["restore", "vm/archive", &image, "--force"],
         ] {
-            refused(args, &["end that first, or choose another"]);
+            refused(args, &["end that first, or choose another name"]);
         }
+        let said = ["end that first, or choose another target", "--unsafe"];
+        refused(&["restore", "vm/archive", &image, "--force"], &said);
         drop(held);
     }
     let held = hold(&bench, &file_node("raw", &image), Open::ToWrite);
@@ -341,6 +342,34 @@ fn qemu_is_kept_off_a_pool() {
     bench.fails(&["pool", "serve", &pool, "--nbd", &other], REFUSED, &said);
     stop(server);
     bench.done(&["-q", "pool", "check", &pool]);
+}
+
+/// It said that another backup was running, and not which.
+#[test]
+fn the_backup_that_a_machine_has_is_named() {
+    let bench = Bench::new("balanced");
+    let image = bench.arg("disk.qcow2");
+    qemu_img(&["create", "-q", "-f", "qcow2", &image, &DISK_BYTES.to_string()]);
+    // A monitor has one client at a time.
+    let (first, second) = (bench.arg("qmp.sock"), bench.arg("second.sock"));
+    let monitor = format!("unix:{second},server=on,wait=off");
+    let device = ["-device", "virtio-blk-pci,drive=d0,id=vd0", "-qmp", &monitor];
+    let mut vm = Machine::start_with(&bench, &image, "qcow2", vec![0; DISK_BYTES], &device);
+    vm.write(0, 3 << 20, 1);
+    let source = |socket: &str| format!("qmp:{socket}#d0");
+    let slow = ["-q", "backup", "vm/vda", &source(&first), "--limit", "500k"];
+    let slow = Child::start(bench.command(&slow), "a slow backup");
+    while !vm.keeps_a_point() {
+        assert!(!slow.has_ended());
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let process = format!("running: process {} (sapwood, since 2", slow.pid().as_raw_nonzero());
+    let said = ["another backup of this virtual machine is ", &process, ") of host "];
+    bench.fails(&["backup", "vm/vdb", &source(&second)], FAILED, &said);
+    slow.signal(Signal::KILL);
+    slow.wait();
+    bench.done(&["-q", "backup", "vm/vdb", &source(&second)]);
+    assert!(bench.restored("vm/vdb") == vm.content);
 }
 
 /// Whether QEMU's tools do something with an image; says what they say where they do not.

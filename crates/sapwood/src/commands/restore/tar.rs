@@ -7,6 +7,7 @@ use crate::tags::is_tar;
 use crate::terminal::streams::Out;
 use anyhow::{Context as _, Result};
 use archive::mtar::{self, Restored};
+use image::ReplacedFile;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -75,6 +76,10 @@ pub fn restore(
                 let why =
                     format!("{}: is no file; a tar archive is restored to a file or to -", target.display());
                 return Err(VaultError::Refused(why).into());
+            }
+            if a.force && !a.allow_in_use {
+                // For its message, which says what a restore can do about it.
+                drop(ReplacedFile::claim(target)?);
             }
             let existing = if a.allow_in_use { Existing::GoesInUse } else { Existing::of(a.force) };
             let mut file = NewFile::create(target, existing)?;
