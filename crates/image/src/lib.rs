@@ -34,6 +34,7 @@ pub use create::create_target;
 pub use disk::{Base, KnownBlock, KnownBlocks, Source, Target, KNOWN_BLOCK_BYTES};
 pub use error::{ImageError, Result};
 pub use file::bytes::ReadAt;
+pub use file::lock::{check_stream, claim_source};
 pub use file::random_file::{sync_folder_of, RandomFile};
 pub use in_place::open_in_place;
 pub use open::format::Format;

@@ -16,6 +16,7 @@ use crate::disk::Source;
 use crate::error::{ImageError, Result};
 use crate::file::bytes::ReadAt;
 use crate::file::host::HostFile;
+use crate::file::lock::check_stream;
 use crate::mapping::tables::TableBudget;
 use crate::source::nbd::{self, NbdSource};
 use crate::source::raw::RawReader;
@@ -53,6 +54,9 @@ pub struct SourceOptions {
 /// `Corrupt` and `Unsupported` by what the image says of itself.
 pub fn open(path: &Path, options: &SourceOptions) -> Result<Box<dyn Source>> {
     if path.as_os_str() == "-" {
+        if !options.allow_in_use {
+            check_stream(&std::io::stdin(), "-")?;
+        }
         return open_pipe(std::io::stdin(), "-", options.format);
     }
     if let Some(uri) = nbd::uri(path) {

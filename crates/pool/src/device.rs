@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use locks::{ClaimError, Purpose};
 use rustix::fs::{flock, FlockOperation};
 use store::file_system::FileSystem;
 
@@ -29,7 +30,7 @@ const DIRECT_BYTES: usize = 256 << 10;
 /// What devices and file systems ask of direct reads, of the place and of the memory.
 const ALIGNMENT: usize = 4096;
 
-/// A file or a real block device. It is locked: a second opening fails.
+/// A file or a real block device. It is locked: a second opening fails, and so does one by QEMU, or of what QEMU has open.
 pub struct FileDevice {
     file: File,
     /// For reads past the page cache, where the file system allows them. The system writes out before what is newer in it.
@@ -48,27 +49,43 @@ impl FileDevice {
             let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
             File::open(folder)?.sync_all()?;
         }
-        Self::lock(file, path)
+        Self::lock(file, path, Purpose::Write)
     }
 
     /// Opens what is there.
+    ///
+    /// # Errors
+    /// `ResourceBusy` without a number of the system's where another process has it open; the error says which.
     pub fn open(path: &Path) -> io::Result<Self> {
+        Self::open_for(path, Purpose::Write)
+    }
+
+    /// Opens what is there, and is going to be lost.
+    ///
+    /// # Errors
+    /// As [`FileDevice::open`], where another process only reads it, too.
+    pub fn open_to_replace(path: &Path) -> io::Result<Self> {
+        Self::open_for(path, Purpose::Replace)
+    }
+
+    fn open_for(path: &Path, purpose: Purpose) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true);
         if std::fs::metadata(path)?.file_type().is_block_device() {
             // The kernel then refuses a device that is mounted or in a volume group.
             options.custom_flags(rustix::fs::OFlags::EXCL.bits() as i32);
         }
-        Self::lock(options.open(path)?, path)
+        Self::lock(options.open(path)?, path, purpose)
     }
 
-    fn lock(file: File, path: &Path) -> io::Result<Self> {
+    fn lock(file: File, path: &Path, purpose: Purpose) -> io::Result<Self> {
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
-            rustix::io::Errno::WOULDBLOCK => {
-                let holder = format!("in use by {}", store::lock_holder(file.as_fd()));
-                io::Error::new(io::ErrorKind::ResourceBusy, holder)
-            }
+            rustix::io::Errno::WOULDBLOCK => busy(&locks::flock_holder(file.as_fd())),
             other => other.into(),
+        })?;
+        locks::claim(&file, purpose).map_err(|e| match e {
+            ClaimError::InUse(by) => busy(&by),
+            ClaimError::Io(e) => e,
         })?;
         let size = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))?;
         // The same file, whatever the path leads to by now.
@@ -85,6 +102,10 @@ impl FileDevice {
             && offset % ALIGNMENT as u64 == 0;
         self.direct.as_ref().filter(|_| is_aligned && buf.len() >= DIRECT_BYTES)
     }
+}
+
+fn busy(by: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::ResourceBusy, format!("is in use by {by}"))
 }
 
 impl Device for FileDevice {

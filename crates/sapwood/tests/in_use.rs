@@ -5,7 +5,7 @@ mod common;
 
 use common::nbd::{start, Nbd};
 use common::qemu::{Holder, Machine};
-use common::{qemu_img, random, Bench, Child, LoopDevice, DONE, REFUSED, USAGE};
+use common::{qemu_img, random, Bench, Child, LoopDevice, DONE, FAILED, REFUSED, USAGE};
 use rustix::process::Signal;
 use serde_json::{json, Value};
 use std::fs;
@@ -86,8 +86,13 @@ fn what_a_machine_writes_is_backed_up_from_the_machine_alone() {
             let ended = backup(&[]);
             match open {
                 Open::ToWrite => {
-                    let said =
-                        ["is in use by qemu-storage-da", "qmp:SOCKET#NODE", "libvirt:DOMAIN", "--unsafe"];
+                    let said = [
+                        "is in use by process ",
+                        "(qemu-storage-da, since 2",
+                        "qmp:SOCKET#NODE",
+                        "libvirt:DOMAIN",
+                        "--unsafe",
+                    ];
                     ended.expect_failure(REFUSED, &said);
                     ended.expect_one_line(&[image.written[0].as_str()]);
                     backup(&["--unsafe"]).expect_done();
@@ -139,7 +144,10 @@ fn what_qemu_has_open_is_not_restored_over() {
                         fs::write(path, before).unwrap();
                         continue;
                     }
-                    ended.expect_failure(REFUSED, &[path, "is in use by qemu-storage-da", "--unsafe"]);
+                    ended.expect_failure(
+                        REFUSED,
+                        &[path, "is in use by process ", "(qemu-storage-da, since 2", "--unsafe"],
+                    );
                     assert!(fs::read(path).unwrap() == before, "{}", image.name);
                 }
             }
@@ -175,12 +183,19 @@ fn block_devices_are_locked_like_files() {
         let held = hold(&bench, &node, open);
         let backup = bench.run(&["-q", "backup", "vm/vda", path]);
         match open {
-            Open::ToWrite => backup.expect_failure(REFUSED, &[path, "is in use by qemu", "qmp:SOCKET#NODE"]),
+            Open::ToWrite => backup.expect_failure(
+                REFUSED,
+                &[path, "is in use by process ", "(qemu-storage-da, since 2", "qmp:SOCKET#NODE"],
+            ),
             _ => backup.expect_done(),
         }
-        bench.fails(&["restore", "vm/vda", path, "--force"], REFUSED, &[path, "is in use by qemu"]);
+        bench.fails(
+            &["restore", "vm/vda", path, "--force"],
+            REFUSED,
+            &[path, "is in use by process ", "(qemu-storage-da, since 2"],
+        );
         let args = ["restore", "vm/vda", path, "--force", "--live", "--map", &map];
-        bench.fails(&args, REFUSED, &[path, "is in use by qemu"]);
+        bench.fails(&args, REFUSED, &[path, "is in use by process ", "(qemu-storage-da, since 2"]);
         drop(held);
     }
     bench.done(&["-q", "restore", "vm/vda", path, "--force"]);
@@ -194,7 +209,11 @@ fn the_file_of_a_running_machine_is_refused_and_the_machine_is_backed_up() {
     qemu_img(&["create", "-q", "-f", "qcow2", &image, &DISK_BYTES.to_string()]);
     let mut vm = Machine::start(&bench, &image, "qcow2", vec![0; DISK_BYTES]);
     vm.write(0, 1 << 20, 1);
-    bench.fails(&["backup", "vm/vda", &image], REFUSED, &["is in use by qemu-system", "qmp:SOCKET#NODE"]);
+    bench.fails(
+        &["backup", "vm/vda", &image],
+        REFUSED,
+        &["is in use by process ", "(qemu-system-x86, since 2", "qmp:SOCKET#NODE"],
+    );
     let source = format!("qmp:{}#vd0", bench.arg("qmp.sock"));
     bench.fails(&["backup", "vm/vda", &source, "--unsafe"], USAGE, &["--unsafe"]);
     bench.done(&["-q", "backup", "vm/vda", &source]);
@@ -202,6 +221,155 @@ fn the_file_of_a_running_machine_is_refused_and_the_machine_is_backed_up() {
     assert_eq!(bench.run(&["restore", "vm/vda", &image, "--unsafe"]).code(), Some(USAGE), "without --force");
     // Nothing is stored: the numbers may be a little wrong.
     bench.done(&["study", &image]);
+}
+
+/// `mzip` compressed the image of a running machine torn, and with `--rm` removed it; `mtar` and a backup of an archive read
+/// it as well, and `--force` put their results in its place.
+#[test]
+fn archives_are_not_made_of_what_qemu_writes_and_take_no_image_away_from_it() {
+    let bench = Bench::new("balanced");
+    let content = random(DISK_BYTES, 6);
+    let (image, other) = (bench.file("disk.raw", &content), bench.file("other", &random(DISK_BYTES, 7)));
+    let tar = bench.arg("some.tar");
+    let mut tarred = Command::new("tar");
+    tarred.args(["-cf", &tar, "-C", bench.dir.path().to_str().unwrap(), "other"]);
+    assert!(tarred.status().unwrap().success());
+    bench.done(&["-q", "mzip", &other, "--keep"]);
+    bench.done(&["-q", "mtar", "migrate", &tar, &bench.arg("some.mtar")]);
+    bench.done(&["-q", "backup", "vm/archive", &tar, "--format", "tar"]);
+    let (mz, mtar, out) = (format!("{other}.mz"), bench.arg("some.mtar"), bench.arg("out"));
+    for open in [Open::ToRead, Open::ToWrite] {
+        let held = hold(&bench, &file_node("raw", &image), open);
+        let refused = |args: &[&str], said: &[&str]| {
+            let said = [&["disk.raw: is in use by process ", "(qemu-storage-da, since 2"], said].concat();
+            bench.fails(args, REFUSED, &said);
+            assert!(fs::read(&image).unwrap() == content, "{args:?}");
+            assert!(!Path::new(&out).exists() && !bench.path("disk.raw.mz").exists(), "{args:?}");
+        };
+        // Whoever only reads it does not mind others who do.
+        if open == Open::ToWrite {
+            for args in [
+                &["mzip", &image, "--keep"][..],
+                &["mzip", &image, "-c"],
+                &["mtar", "migrate", &image, &out],
+                &["mtar", "migrate", &image, "-"],
+            ] {
+                refused(args, &["backup VM/DISK qmp:SOCKET#NODE or libvirt:DOMAIN"]);
+            }
+            let said = ["qmp:SOCKET#NODE", "--unsafe"];
+            refused(&["backup", "vm/new", &image, "--format", "tar"], &said);
+            for (args, name) in [
+                (&["backup", "vm/new", "-"][..], "-"),
+                (&["backup", "vm/new", "-", "--format", "tar"], "-"),
+                (&["mzip", "-c"], "-"),
+                (&["mtar", "migrate", "-", &out], "-"),
+            ] {
+                let mut command = bench.command(args);
+                command.stdin(fs::File::open(&image).unwrap());
+                let said = [name, ": is in use by process ", "(qemu-storage-da, since 2"];
+                Child::start(command, "of standard input").wait().expect_failure(REFUSED, &said);
+            }
+        } else {
+            bench.done(&["-q", "mzip", &image, "--keep", "-o", &out]);
+            fs::remove_file(&out).unwrap();
+        }
+        refused(&["mzip", &image, "--rm"], &[]);
+        for args in [
+            &["mzip", &other, "--keep", "--force", "-o", &image][..],
+            &["munzip", &mz, "--keep", "--force", "-o", &image],
+            &["mtar", "migrate", &tar, &image, "--force"],
+            &["mtar", "restore", &mtar, &image, "--force"],
+        ] {
+            refused(args, &["end that first, or choose another name"]);
+        }
+        let said = ["end that first, or choose another target", "--unsafe"];
+        refused(&["restore", "vm/archive", &image, "--force"], &said);
+        drop(held);
+    }
+    let held = hold(&bench, &file_node("raw", &image), Open::ToWrite);
+    bench.done(&["-q", "restore", "vm/archive", &image, "--force", "--unsafe"]);
+    assert!(fs::read(&image).unwrap() == fs::read(&tar).unwrap());
+    drop(held);
+    bench.done(&["-q", "mzip", &image, "--rm"]);
+    assert!(!Path::new(&image).exists());
+}
+
+/// A device that a running machine had was made a pool, and what it wrote then went into the pool.
+#[test]
+fn what_qemu_has_open_becomes_no_pool() {
+    let bench = Bench::bare();
+    let content = vec![1; 160 << 20];
+    let Some(device) = LoopDevice::on(Path::new(&bench.file("disk", &content))) else { return };
+    let path = device.device.as_str();
+    let node = json!({ "driver": "raw", "file": { "driver": "host_device", "filename": path } });
+    for open in [Open::ToRead, Open::ToWrite] {
+        let held = hold(&bench, &node, open);
+        let said = [path, "is in use by process ", "(qemu-storage-da, since 2"];
+        bench.fails(&["pool", "create", path, "--force"], REFUSED, &said);
+        assert!(fs::read(path).unwrap() == content);
+        drop(held);
+    }
+    bench.done(&["-q", "pool", "create", path, "--force"]);
+    let held = hold(&bench, &node, Open::ToWrite);
+    let said = [path, "is in use by process ", "(qemu-storage-da, since 2"];
+    bench.fails(&["pool", "stats", path], REFUSED, &said);
+    bench.fails(&["pool", "serve", path, "--nbd", &bench.arg("socket")], REFUSED, &said);
+    drop(held);
+    bench.done(&["-q", "pool", "check", path]);
+}
+
+/// `qemu-io` wrote into the file of a pool that was being served.
+#[test]
+fn qemu_is_kept_off_a_pool() {
+    let bench = Bench::bare();
+    let pool = bench.arg("pool");
+    bench.done(&["-q", "pool", "create", &pool, "--size", "256MiB"]);
+    let held = hold(&bench, &file_node("raw", &pool), Open::ToWrite);
+    let said = [pool.as_str(), "is in use by process ", "(qemu-storage-da, since 2"];
+    bench.fails(&["volume", "--pool", &pool, "create", "a", "--size", "8MiB"], REFUSED, &said);
+    let (socket, other) = (bench.arg("pool.sock"), bench.arg("other.sock"));
+    bench.fails(&["pool", "serve", &pool, "--nbd", &other], REFUSED, &said);
+    drop(held);
+    let server = Child::start(bench.command(&["-q", "pool", "serve", &pool, "--nbd", &socket]), "pool serve");
+    while !Path::new(&socket).exists() {
+        assert!(!server.has_ended());
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    is_kept_from_qemu(&pool, "raw");
+    // Its commands go through its server.
+    bench.done(&["-q", "volume", "--pool", &pool, "create", "a", "--size", "8MiB"]);
+    let said = [pool.as_str(), "is in use by process ", "(sapwood, since 2"];
+    bench.fails(&["pool", "serve", &pool, "--nbd", &other], REFUSED, &said);
+    stop(server);
+    bench.done(&["-q", "pool", "check", &pool]);
+}
+
+/// It said that another backup was running, and not which.
+#[test]
+fn the_backup_that_a_machine_has_is_named() {
+    let bench = Bench::new("balanced");
+    let image = bench.arg("disk.qcow2");
+    qemu_img(&["create", "-q", "-f", "qcow2", &image, &DISK_BYTES.to_string()]);
+    // A monitor has one client at a time.
+    let (first, second) = (bench.arg("qmp.sock"), bench.arg("second.sock"));
+    let monitor = format!("unix:{second},server=on,wait=off");
+    let device = ["-device", "virtio-blk-pci,drive=d0,id=vd0", "-qmp", &monitor];
+    let mut vm = Machine::start_with(&bench, &image, "qcow2", vec![0; DISK_BYTES], &device);
+    vm.write(0, 3 << 20, 1);
+    let source = |socket: &str| format!("qmp:{socket}#d0");
+    let slow = ["-q", "backup", "vm/vda", &source(&first), "--limit", "500k"];
+    let slow = Child::start(bench.command(&slow), "a slow backup");
+    while !vm.keeps_a_point() {
+        assert!(!slow.has_ended());
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let process = format!("running: process {} (sapwood, since 2", slow.pid().as_raw_nonzero());
+    let said = ["another backup of this virtual machine is ", &process, ") of host "];
+    bench.fails(&["backup", "vm/vdb", &source(&second)], FAILED, &said);
+    slow.signal(Signal::KILL);
+    slow.wait();
+    bench.done(&["-q", "backup", "vm/vdb", &source(&second)]);
+    assert!(bench.restored("vm/vdb") == vm.content);
 }
 
 /// Whether QEMU's tools do something with an image; says what they say where they do not.
@@ -252,8 +420,16 @@ fn qemu_is_kept_off_a_live_overlay() {
     let before = fs::read(&overlay).unwrap();
     is_kept_from_qemu(&overlay, "qcow2");
     assert!(fs::read(&overlay).unwrap() == before);
-    bench.fails(&["nbd", "vm/vda", "--overlay", &overlay], REFUSED, &[&overlay, "is in use by sapwood"]);
-    bench.fails(&["backup", "vm/other", &overlay], REFUSED, &[&overlay, "is in use by sapwood"]);
+    bench.fails(
+        &["nbd", "vm/vda", "--overlay", &overlay],
+        REFUSED,
+        &[&overlay, "is in use by process ", "(sapwood, since 2"],
+    );
+    bench.fails(
+        &["backup", "vm/other", &overlay],
+        REFUSED,
+        &[&overlay, "is in use by process ", "(sapwood, since 2"],
+    );
     drop(client);
     stop(child);
     let node = json!({
@@ -261,7 +437,11 @@ fn qemu_is_kept_off_a_live_overlay() {
     });
     for writable in [true, false] {
         let held = Holder::start(&bench, &node, writable);
-        bench.fails(&["nbd", "vm/vda", "--overlay", &overlay], REFUSED, &[&overlay, "is in use by qemu"]);
+        bench.fails(
+            &["nbd", "vm/vda", "--overlay", &overlay],
+            REFUSED,
+            &[&overlay, "is in use by process ", "(qemu-storage-da, since 2"],
+        );
         drop(held);
     }
     bench.done(&["-q", "nbd", "vm/vda", "--overlay", &overlay, "--", "true"]);
@@ -278,7 +458,7 @@ fn qemu_is_kept_off_an_arriving_disk_and_what_it_replaces() {
     let client = Nbd::connect_to(&mut child, &bench.path("socket")).unwrap();
     is_kept_from_qemu(&format!("{target}.sapwood-arriving"), "raw");
     is_kept_from_qemu(&target, "raw");
-    bench.fails(&args, REFUSED, &["is in use by sapwood"]);
+    bench.fails(&args, REFUSED, &["is in use by process ", "(sapwood, since 2"]);
     while Path::new(&format!("{target}.sapwood-arriving")).exists() {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }

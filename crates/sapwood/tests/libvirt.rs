@@ -238,7 +238,11 @@ fn a_disk_that_was_copied_to_another_image_is_read_whole() {
     assert_eq!(moved, json!({ "kind": "changed", "bytes": SEGMENT, "why": null }));
     assert!(bench.restored("vm/vda@latest") == wanted);
     // The file of a running domain.
-    bench.fails(&["backup", "vm/vda", &copy], REFUSED, &["is in use by qemu-system", "libvirt:DOMAIN"]);
+    bench.fails(
+        &["backup", "vm/vda", &copy],
+        REFUSED,
+        &["is in use by process ", "(qemu-system-x86, since 2", "libvirt:DOMAIN"],
+    );
 }
 
 #[test]

@@ -24,7 +24,8 @@ const HEAD: &str = "\
 
 What Sapwood says where something is wrong with what it is given, with the exit code. A test runs these commands and
 compares what they say with this page; the last table has messages that it cannot cause. `…` stands for a directory or
-another value, `ID` for the id of a snapshot or of a disk, `TIME` for a time, `PID` for the number of a process.
+another value, `ID` for the id of a snapshot or of a disk, `TIME` for a time, `PID` for the number of a process, `HOST` for
+the name of this host.
 
 Exit codes: 1 failed, 2 wrong usage, 3 damage found, 4 refused.
 ";
@@ -53,7 +54,9 @@ impl Scene {
         bench.done(&["-q", "backup", "db01/vda", &other]);
         bench.done(&["-q", "hold", "db01/vda@latest"]);
         qemu_img(&["convert", "-f", "raw", "-O", "qcow2", &raw, &bench.arg("web01.qcow2")]);
-        Scene { bench, text: HEAD.to_owned(), wrong: Vec::new(), hidden: Vec::new() }
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+        let hidden = vec![(format!("of host {}", host.trim()), "of host HOST")];
+        Scene { bench, text: HEAD.to_owned(), wrong: Vec::new(), hidden }
     }
 
     fn section(&mut self, title: &str) {

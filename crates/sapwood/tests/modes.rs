@@ -6,10 +6,11 @@
 
 mod common;
 
-use common::{random, Bench, Child};
+use common::qemu::Machine;
+use common::{qemu_img, random, Bench, Child};
 use rustix::process::Signal;
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -134,17 +135,100 @@ fn sockets_are_for_their_owner() {
         let mut command = under(&bench, umask, &["nbd", "vm/disk"]);
         command.env("XDG_RUNTIME_DIR", &below);
         let child = Child::start(command, "nbd");
-        let directory = loop {
-            if let Some(made) = fs::read_dir(&below).unwrap().next() {
-                break made.unwrap().path();
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        };
+        let directory = first_in(&below);
         assert_eq!(mode(&directory), 0o700, "umask {umask}");
         wait_for(&directory.join("socket"));
         assert_eq!(mode(&directory.join("socket")) & 0o077, 0, "umask {umask}");
         child.signal(Signal::TERM);
         child.wait();
+    }
+}
+
+/// Whoever may write to the control socket of a pool may delete its volumes.
+#[test]
+fn sockets_of_a_pool_are_for_their_owner() {
+    let is_root = rustix::process::geteuid().is_root();
+    let mut bench = Bench::bare();
+    let pool = bench.arg("pool");
+    bench.done(&["-q", "pool", "create", &pool, "--size", "160MiB"]);
+    let made = fs::metadata(&pool).unwrap();
+    let name = format!("{:x}-{:x}.socket", made.dev(), made.ino());
+    for umask in UMASKS {
+        let socket = bench.path(&format!("socket.{umask}"));
+        let runtime = bench.path(&format!("run.{umask}"));
+        fs::create_dir(&runtime).unwrap();
+        bench.env = vec![("XDG_RUNTIME_DIR".into(), runtime.to_str().unwrap().into())];
+        let served = under(&bench, umask, &["-q", "pool", "serve", &pool, "--nbd", socket.to_str().unwrap()]);
+        // The directory of root is in /run, for all pools. A /run of its own shows with which mode it is made.
+        let (command, runtime) = if is_root {
+            let mut own = Command::new("unshare");
+            own.args(["-m", "sh", "-c", "mount -t tmpfs none /run && exec \"$@\"", "sh"]);
+            own.arg(served.get_program()).args(served.get_args());
+            own.envs(served.get_envs().filter_map(|(k, v)| v.map(|v| (k, v))));
+            (own, None)
+        } else {
+            (served, Some(runtime))
+        };
+        let child = Child::start(command, "pool serve");
+        while !socket.exists() {
+            if child.has_ended() {
+                let ended = child.wait();
+                assert!(is_root && ended.stderr.contains("unshare"), "{ended}");
+                return testing::skip("a mount namespace", ended.stderr);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let own_run = || PathBuf::from(format!("/proc/{}/root/run", child.pid().as_raw_nonzero()));
+        let directory = runtime.unwrap_or_else(own_run).join("sapwood");
+        assert_eq!(mode(&directory), 0o700, "umask {umask}");
+        for path in [&directory.join(&name), &socket] {
+            assert!(fs::symlink_metadata(path).unwrap().file_type().is_socket());
+            assert_eq!(mode(path) & 0o077, 0, "umask {umask}: {}", path.display());
+        }
+        child.signal(Signal::TERM);
+        child.wait().expect_done();
+    }
+}
+
+/// What the guest overwrites during its backup is kept in a directory, in which QEMU's socket is, too.
+#[test]
+fn the_directory_of_a_live_backup_is_for_its_owner() {
+    let bench = Bench::new("balanced");
+    let image = bench.arg("disk.qcow2");
+    qemu_img(&["create", "-q", "-f", "qcow2", &image, "8M"]);
+    let mut vm = Machine::start(&bench, &image, "qcow2", vec![0; 8 << 20]);
+    vm.write(0, 6 << 20, 1);
+    let source = format!("qmp:{}#d0", bench.arg("qmp.sock"));
+    for umask in UMASKS {
+        let scratch = bench.path(&format!("s.{umask}"));
+        fs::create_dir(&scratch).unwrap();
+        let scratch_arg = scratch.to_str().unwrap();
+        let args =
+            ["-q", "backup", "vm/disk", &source, "--full", "--limit", "500k", "--scratch", scratch_arg];
+        let child = Child::start(under(&bench, umask, &args), "a live backup");
+        let directory = first_in(&scratch);
+        assert_eq!(mode(&directory), 0o700, "umask {umask}");
+        // What QEMU makes there has the mode that QEMU gives it.
+        let socket = directory.join("nbd");
+        wait_for(&socket);
+        assert_eq!(mode(&directory), 0o700, "umask {umask}");
+        let kept = everything_below(&directory);
+        assert!(kept.len() > 3, "{kept:?}");
+        for path in kept.iter().filter(|path| **path != socket) {
+            assert_eq!(mode(path) & 0o007, 0, "umask {umask}: {}", path.display());
+        }
+        child.signal(Signal::INT);
+        child.wait();
+    }
+}
+
+/// What is made in an empty directory.
+fn first_in(directory: &Path) -> PathBuf {
+    loop {
+        if let Some(made) = fs::read_dir(directory).unwrap().next() {
+            return made.unwrap().path();
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

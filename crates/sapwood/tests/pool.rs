@@ -185,7 +185,11 @@ fn snapshots_of_volumes_are_backed_up() {
         assert!(start.elapsed() < Duration::from_secs(20) && !slow.has_ended(), "nobody uses the pool");
         std::thread::sleep(Duration::from_millis(10));
     }
-    bench.fails(&["pool", "stats", &pool], REFUSED, &["in use by another command", "pool serve"]);
+    bench.fails(
+        &["pool", "stats", &pool],
+        REFUSED,
+        &["is in use by process ", "(sapwood, since 2", "pool serve"],
+    );
     slow.signal(Signal::KILL);
     drop(slow.wait());
 

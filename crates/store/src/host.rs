@@ -3,14 +3,7 @@
 use std::io;
 use std::path::Path;
 
-/// This host's name.
-pub fn name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    match name.trim() {
-        "" => "without a name".to_owned(),
-        name => name.to_owned(),
-    }
-}
+pub use locks::host_name as name;
 
 /// Where systemd, and D-Bus before it, keep what tells hosts apart.
 const MACHINE_ID: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];

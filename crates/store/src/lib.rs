@@ -14,7 +14,6 @@ mod error;
 pub mod file_system;
 mod fs_type;
 pub mod host;
-mod lock_holder;
 mod name;
 mod notice;
 mod object_store;
@@ -24,7 +23,7 @@ mod url;
 
 pub use dir_store::{DirStore, LocalStore, StoreOptions, LOCK_WAIT, REPLACEABLE_BYTES_MAX};
 pub use error::{Result, StoreError};
-pub use lock_holder::lock_holder;
+pub use locks::flock_holder as lock_holder;
 pub use name::{check_name, check_prefix, NAME_BYTES_MAX, PART_BYTES_MAX};
 pub use notice::{notice, send_notices_to};
 pub use object_store::{Entry, Lease, Mapped, ObjectStore, ObjectWriter, Reserve, Tag};

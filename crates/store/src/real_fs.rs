@@ -200,7 +200,7 @@ impl FileSystem for RealFs {
     }
 
     fn lock_holder(&self, file: &OwnedFd) -> String {
-        lock_holder::lock_holder(file.as_fd())
+        lock_holder(file.as_fd())
     }
 
     fn unlock(&self, file: &OwnedFd) -> io::Result<()> {

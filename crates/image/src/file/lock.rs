@@ -1,149 +1,61 @@
-//! QEMU's locks on image files: who has a file open, and what for.
+//! Claims on image files ([`locks`]), with the errors of this crate: what to do when another process has the file open.
 //!
-//! QEMU and its tools mark each file of an image that they have open with shared open-file-description locks on single
-//! bytes: byte 100 + n for each permission n that they use, byte 200 + n for each permission that no other process may
-//! use (`raw_check_lock_bytes` in QEMU's `block/file-posix.c`). No byte is ever locked exclusively; somebody has a byte if
-//! an exclusive lock of it could not be had. [`claim`] does the same: QEMU refuses what we have open, and we refuse what
-//! QEMU has.
-//!
-//! A claim belongs to the open file and ends when that is closed. It is made before others' are looked for: of two
-//! processes that begin at the same time, at least one is refused.
+//! A claim belongs to the open file and ends when that is closed.
 
 use crate::error::{ImageError, Result};
-use nix::errno::Errno;
-use nix::fcntl::{fcntl, FcntlArg};
-use nix::libc;
-use std::fs::{self, File};
-use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use locks::ClaimError;
+use std::fs::File;
+use std::os::fd::AsFd;
 
-/// Where the bytes of permissions in use begin.
-const USES_AT: i64 = 100;
-/// Where the bytes of permissions that others must not use begin.
-const DENIES_AT: i64 = 200;
+pub(crate) use locks::Purpose;
 
-/// Permissions, by the numbers of their bytes: consistent read, write, write of what is there already, resize.
-const READ: i64 = 0;
-const WRITE: i64 = 1;
-const REWRITE: i64 = 2;
-const RESIZE: i64 = 3;
-
-/// What a file is opened for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// It is read, as by `qemu-img convert`: nobody else writes it, others may read it.
-    Read,
-    /// It is written, as by a machine that runs on it: nobody else reads or writes it.
-    Write,
-    /// Its content is lost: nobody else has it open at all.
-    Replace,
-}
-
-impl Purpose {
-    fn uses(self) -> &'static [i64] {
-        match self {
-            Purpose::Read => &[READ],
-            Purpose::Write | Purpose::Replace => &[READ, WRITE, RESIZE],
+/// What to do where another process has a file open.
+pub(crate) fn hint(purpose: Purpose) -> &'static str {
+    match purpose {
+        Purpose::Read => {
+            "back up the running machine (qmp:SOCKET#NODE or libvirt:DOMAIN), or end it first; with --unsafe the \
+             file is read all the same, and the snapshot may be torn"
         }
-    }
-
-    fn denies(self) -> &'static [i64] {
-        match self {
-            Purpose::Read | Purpose::Write => &[WRITE, RESIZE],
-            Purpose::Replace => &[READ, WRITE, REWRITE, RESIZE],
-        }
-    }
-
-    fn hint(self) -> &'static str {
-        match self {
-            Purpose::Read => {
-                "back up the running machine (qmp:SOCKET#NODE or libvirt:DOMAIN), or end it first; with --unsafe the \
-                 file is read all the same, and the snapshot may be torn"
-            }
-            Purpose::Write => "end that first",
-            Purpose::Replace => {
-                "end that first, or choose another target; with --unsafe it is overwritten all the same"
-            }
+        Purpose::Write => "end that first",
+        Purpose::Replace => {
+            "end that first, or choose another target; with --unsafe it is overwritten all the same"
         }
     }
 }
 
-/// Claims a file until it is closed; `name` is what errors call it. File systems without such locks give nothing to ask
-/// or to claim, and the file is used all the same, as QEMU does.
+/// Claims a file until it is closed; `name` is what errors call it.
 ///
 /// # Errors
 /// `InUse` where another process uses it in a way that does not go with `purpose`.
 pub(crate) fn claim(file: &File, name: &str, purpose: Purpose) -> Result<()> {
-    let of = |n: &i64| USES_AT + n;
-    let against = |n: &i64| DENIES_AT + n;
-    let own = purpose.uses().iter().map(of).chain(purpose.denies().iter().map(against));
-    let others = purpose.uses().iter().map(against).chain(purpose.denies().iter().map(of));
-    let is_free = take(file, own).and_then(|taken| Ok(taken && none_taken(file, others)?));
-    match is_free {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(ImageError::InUse {
-            path: name.to_owned(),
-            by: holder(file).unwrap_or_else(|| "another process".to_owned()),
-            hint: purpose.hint(),
-        }),
-        Err(Errno::ENOLCK | Errno::EINVAL | Errno::EOPNOTSUPP | Errno::ENOSYS) => Ok(()),
-        Err(e) => Err(ImageError::io(name, "lock", io::Error::from(e))),
+    claim_with(file, name, purpose, hint(purpose))
+}
+
+/// The same for commands that advise something else.
+pub(crate) fn claim_with(file: &File, name: &str, purpose: Purpose, hint: &'static str) -> Result<()> {
+    locks::claim(file, purpose).map_err(|e| of(e, name, hint))
+}
+
+/// Claims a file that is read as it is, not as an image, until it is closed.
+///
+/// # Errors
+/// `InUse` where another process writes it.
+pub fn claim_source(file: &File, name: &str) -> Result<()> {
+    claim(file, name, Purpose::Read)
+}
+
+/// Asks whether a stream, which another program has opened, is a file that may be read; nothing is claimed.
+///
+/// # Errors
+/// `InUse` where another process writes it.
+pub fn check_stream(stream: &impl AsFd, name: &str) -> Result<()> {
+    let file = stream.as_fd().try_clone_to_owned().map_err(|e| ImageError::io(name, "open", e))?;
+    locks::check(&File::from(file), Purpose::Read).map_err(|e| of(e, name, hint(Purpose::Read)))
+}
+
+fn of(e: ClaimError, name: &str, hint: &'static str) -> ImageError {
+    match e {
+        ClaimError::InUse(by) => ImageError::InUse { path: name.to_owned(), by, hint },
+        ClaimError::Io(e) => ImageError::io(name, "lock", e),
     }
 }
-
-/// Takes shared locks on bytes. Returns `false` where another process has one of them exclusively.
-fn take(file: &File, mut bytes: impl Iterator<Item = i64>) -> nix::Result<bool> {
-    bytes
-        .try_for_each(|at| fcntl(file, FcntlArg::F_OFD_SETLK(&lock_of(at, libc::F_RDLCK))).map(drop))
-        .map(|()| true)
-        .or_else(|e| match e {
-            Errno::EAGAIN | Errno::EACCES => Ok(false),
-            e => Err(e),
-        })
-}
-
-/// Whether no other process has a lock on one of these bytes.
-fn none_taken(file: &File, bytes: impl Iterator<Item = i64>) -> nix::Result<bool> {
-    for at in bytes {
-        let mut lock = lock_of(at, libc::F_WRLCK);
-        fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock))?;
-        if i32::from(lock.l_type) != libc::F_UNLCK {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-fn lock_of(at: i64, kind: i32) -> libc::flock {
-    libc::flock { l_type: kind as i16, l_whence: libc::SEEK_SET as i16, l_start: at, l_len: 1, l_pid: 0 }
-}
-
-/// The process that has such locks on a file, for messages. It is found by its open files in `/proc`; those of other
-/// users and containers cannot be seen.
-fn holder(file: &File) -> Option<String> {
-    let meta = file.metadata().ok()?;
-    let inode = format!(":{} ", meta.ino());
-    let ours = format!("/proc/{}/fdinfo/{}", std::process::id(), file.as_raw_fd());
-    for process in fs::read_dir("/proc").ok()?.flatten() {
-        let Ok(number) = process.file_name().to_string_lossy().parse::<u32>() else { continue };
-        for open in fs::read_dir(process.path().join("fdinfo")).into_iter().flatten().flatten() {
-            if open.path().as_os_str() == ours.as_str() {
-                continue;
-            }
-            let told = fs::read_to_string(open.path()).unwrap_or_default();
-            if !told.lines().any(|line| line.contains("OFDLCK") && line.contains(&inode)) {
-                continue;
-            }
-            let same = fs::metadata(process.path().join("fd").join(open.file_name()));
-            if same.is_ok_and(|m| (m.dev(), m.ino()) == (meta.dev(), meta.ino())) {
-                let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
-                return Some(format!("{} (process {number})", name.trim()));
-            }
-        }
-    }
-    None
-}
-
-#[cfg(test)]
-mod tests;

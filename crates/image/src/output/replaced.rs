@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 
 use crate::error::{ImageError, Result};
-use crate::file::lock::{claim, Purpose};
+use crate::file::lock::{claim_with, hint, Purpose};
 
 /// The file at a path, locked: no QEMU has it open, and none opens it before this is dropped. There may be no file.
 #[derive(Debug)]
 pub struct ReplacedFile {
     path: PathBuf,
     file: Option<File>,
+    hint: &'static str,
 }
 
 impl ReplacedFile {
@@ -23,6 +24,14 @@ impl ReplacedFile {
     /// # Errors
     /// `InUse` where another process has it open.
     pub fn claim(path: &Path) -> Result<Self> {
+        Self::claim_with(path, hint(Purpose::Replace))
+    }
+
+    /// The same for commands that advise something else where another process has it open.
+    ///
+    /// # Errors
+    /// As [`ReplacedFile::claim`].
+    pub fn claim_with(path: &Path, hint: &'static str) -> Result<Self> {
         let name = path.display().to_string();
         // A pipe that has come to that name must not stop us.
         let flags = OFlags::NONBLOCK.bits() as i32;
@@ -32,9 +41,9 @@ impl ReplacedFile {
             Err(e) => return Err(ImageError::io(&name, "ask whether another process has open", e)),
         };
         if let Some(file) = &file {
-            claim(file, &name, Purpose::Replace)?;
+            claim_with(file, &name, Purpose::Replace, hint)?;
         }
-        Ok(Self { path: path.to_owned(), file })
+        Ok(Self { path: path.to_owned(), file, hint })
     }
 
     /// Just before the new file takes the name: claims what has it now, if that is another file than before.
@@ -45,7 +54,7 @@ impl ReplacedFile {
         let id = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
         let before = self.file.as_ref().and_then(|file| file.metadata().ok()).map(id);
         if self.path.metadata().ok().map(id) != before {
-            *self = Self::claim(&self.path)?;
+            *self = Self::claim_with(&self.path, self.hint)?;
         }
         Ok(())
     }

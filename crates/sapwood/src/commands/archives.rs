@@ -4,4 +4,5 @@ pub mod mtar;
 pub mod mzip;
 mod stop;
 
+mod claim;
 mod input;

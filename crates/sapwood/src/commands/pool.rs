@@ -19,6 +19,7 @@ use crate::terminal::output::{percent, print_json, size};
 use crate::terminal::streams::{errln, outln};
 use ::pool::{Device, FileDevice, Pool, PoolError};
 use anyhow::{bail, Context, Result};
+use open::cannot_open;
 use request::Request;
 use serde_json::{json, Value};
 use std::io::ErrorKind;
@@ -42,7 +43,7 @@ fn create(args: &Args, path: &Path, bytes: Option<u64>, force: bool) -> Result<E
     let is_device = std::fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device());
     let device = match (is_device, bytes) {
         (true, Some(_)) => bail!("{}: a block device is taken whole: leave --size out", path.display()),
-        (true, None) => FileDevice::open(path).with_context(|| path.display().to_string())?,
+        (true, None) => FileDevice::open_to_replace(path).map_err(|e| cannot_open(path, e))?,
         (false, None) => bail!("{}: how large? Give --size, such as --size 100GiB", path.display()),
         (false, Some(bytes)) => create_file(path, bytes)?,
     };

@@ -15,8 +15,8 @@ pub fn remove(qmp: &mut Qmp) -> Result<()> {
     let nodes = qmp.execute("query-named-block-nodes", json!({ "flat": true }))?;
     for node in nodes.as_array().into_iter().flatten() {
         let (Some(name), Some(image)) = (node["node-name"].as_str(), node["file"].as_str()) else { continue };
-        if name.starts_with(Names::FILE) && scratch::is_in_use(Path::new(image)) {
-            bail!("another backup of this virtual machine is running; try again when it is done");
+        if let (true, Some(by)) = (name.starts_with(Names::FILE), scratch::holder(Path::new(image))) {
+            bail!("another backup of this virtual machine is running: {by}; try again when it is done");
         }
     }
     let exports = names_in(&qmp.execute("query-block-exports", json!({}))?, "id", Names::OURS);

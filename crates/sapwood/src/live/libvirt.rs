@@ -450,8 +450,8 @@ fn end_abandoned(virsh: &Virsh) -> Result<()> {
     if !scratch::is_ours(&socket) {
         bail!("libvirt domain {domain}: another program's backup of it is running; wait for it, or end it (virsh domjobabort)");
     }
-    if scratch::is_in_use(&socket) {
-        bail!("libvirt domain {domain}: another backup of it is running; try again when it is done");
+    if let Some(by) = scratch::holder(&socket) {
+        bail!("libvirt domain {domain}: another backup of it is running: {by}; try again when it is done");
     }
     if !socket.parent().is_some_and(Path::exists) {
         // It may live in another container, or on another host.

@@ -92,7 +92,7 @@ pub fn is_ours(file: &Path) -> bool {
     dir.and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(own_directory::FLEECE))
 }
 
-/// Whether the backup still lives that made the directory of `file`.
-pub fn is_in_use(file: &Path) -> bool {
-    file.parent().is_some_and(own_directory::is_in_use)
+/// The process of the backup that made the directory of `file`, for messages, if it lives.
+pub fn holder(file: &Path) -> Option<String> {
+    file.parent().and_then(own_directory::holder)
 }

@@ -1,6 +1,7 @@
 //! A file that gets its name when it is complete and durable.
 
 use anyhow::{Context as _, Result};
+use image::ReplacedFile;
 use rustix::fs::{flock, linkat, AtFlags, FlockOperation, Mode, OFlags, CWD};
 use rustix::io::Errno;
 use std::fs::{File, FileTimes, Permissions};
@@ -15,15 +16,41 @@ use vault::VaultError;
 /// How hidden names begin and end.
 const PREFIX: &str = ".sapwood-";
 const SUFFIX: &str = "-partial";
+/// What to do about a file that another process has open.
+const IN_USE: &str = "end that first, or choose another name";
 /// Younger files are not taken for stale.
 const STALE_AFTER: Duration = Duration::from_secs(60);
+
+/// What becomes of a file that has the name already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// It stays, and there is no new one.
+    Stays,
+    /// It goes, unless another process, such as a running machine, has it open.
+    Goes,
+    /// It goes, whoever has it open.
+    GoesInUse,
+}
+
+impl Existing {
+    /// As `--force` says.
+    pub fn of(force: bool) -> Self {
+        if force {
+            Existing::Goes
+        } else {
+            Existing::Stays
+        }
+    }
+}
 
 /// A file that has no name yet. Dropped, nothing of it is left; killed, neither, if the file system has files without names.
 /// Where it has not, the file has a hidden name, and what a kill leaves of it goes when the next one begins.
 pub struct NewFile {
     file: Unfinished,
     path: PathBuf,
-    replace: bool,
+    existing: Existing,
+    /// The file that goes.
+    replaced: Option<ReplacedFile>,
 }
 
 enum Unfinished {
@@ -32,31 +59,33 @@ enum Unfinished {
 }
 
 impl NewFile {
-    /// Begins the file that is going to be `path`; if there is one of that name, `replace` allows that it goes.
+    /// Begins the file that is going to be `path`; `existing` says what becomes of one of that name.
     ///
     /// # Errors
-    /// Refused, if there is one, or if it is a directory, a device or a pipe; or if the directory cannot be written.
-    pub fn create(path: &Path, replace: bool) -> Result<NewFile> {
+    /// Refused, if there is one that stays, if another process has it open, or if it is a directory, a device or a pipe; or if the directory cannot be written.
+    pub fn create(path: &Path, existing: Existing) -> Result<NewFile> {
         // What the user's umask leaves of it.
-        Self::begin(path, replace, 0o666)
+        Self::begin(path, existing, 0o666)
     }
 
     /// The same, for a file that gets another one's permissions at its end: until then it is its owner's alone.
     ///
     /// # Errors
     /// As those of [`NewFile::create`].
-    pub fn create_private(path: &Path, replace: bool) -> Result<NewFile> {
-        Self::begin(path, replace, 0o600)
+    pub fn create_private(path: &Path, existing: Existing) -> Result<NewFile> {
+        Self::begin(path, existing, 0o600)
     }
 
-    fn begin(path: &Path, replace: bool, mode: u32) -> Result<NewFile> {
+    fn begin(path: &Path, existing: Existing, mode: u32) -> Result<NewFile> {
         // A device's node, or a pipe, is not to be replaced by a file.
         if path.metadata().is_ok_and(|there| !there.is_file()) {
             return Err(VaultError::Refused(format!("{}: is no regular file", path.display())).into());
         }
-        if !replace && path.symlink_metadata().is_ok() {
+        if existing == Existing::Stays && path.symlink_metadata().is_ok() {
             return Err(exists(path).into());
         }
+        let replaced =
+            (existing == Existing::Goes).then(|| ReplacedFile::claim_with(path, IN_USE)).transpose()?;
         let directory = directory_of(path);
         let cannot = || format!("{}: cannot create", path.display());
         // What is wrong with it, without the name of a file that nobody knows.
@@ -69,7 +98,7 @@ impl NewFile {
                 Unfinished::Hidden(file.map_err(|e| io::Error::from(e.kind())).with_context(cannot)?)
             }
         };
-        let file = NewFile { file, path: path.into(), replace };
+        let file = NewFile { file, path: path.into(), existing, replaced };
         // Says that somebody is at work; who cannot lock takes the risk.
         let _ = flock(file.file(), FlockOperation::NonBlockingLockExclusive);
         Ok(file)
@@ -113,7 +142,11 @@ impl NewFile {
             }
         }
         self.file().sync_all().with_context(cannot)?;
-        let NewFile { file, path, replace } = self;
+        let NewFile { file, path, existing, mut replaced } = self;
+        if let Some(replaced) = &mut replaced {
+            replaced.claim_again()?;
+        }
+        let replace = existing != Existing::Stays;
         let cannot = || format!("{}: cannot write", path.display());
         let directory = directory_of(&path);
         let done = match file {
@@ -121,7 +154,7 @@ impl NewFile {
             Unfinished::Hidden(file) => file.persist_noclobber(&path).map(drop).map_err(|e| e.error),
             Unfinished::Unnamed(file) => match named(&file, &path) {
                 Err(e) if replace && e.kind() == ErrorKind::AlreadyExists => {
-                    replaced(&file, &path, directory)
+                    give_name_of_another(&file, &path, directory)
                 }
                 other => other,
             },
@@ -162,7 +195,7 @@ fn named(file: &File, path: &Path) -> io::Result<()> {
 }
 
 /// Gives an unnamed file the name that another one has: by way of a hidden name, which a kill in between leaves.
-fn replaced(file: &File, path: &Path, directory: &Path) -> io::Result<()> {
+fn give_name_of_another(file: &File, path: &Path, directory: &Path) -> io::Result<()> {
     remove_stale(directory);
     let hidden = hidden().make_in(directory, |hidden| named(file, hidden))?.into_temp_path();
     hidden.persist(path).map_err(|e| e.error)
@@ -233,10 +266,10 @@ mod tests {
     /// Both ways of being unfinished.
     fn create(is_hidden: bool, path: &Path, replace: bool) -> NewFile {
         if !is_hidden {
-            return NewFile::create(path, replace).unwrap();
+            return NewFile::create(path, Existing::of(replace)).unwrap();
         }
         let file = Unfinished::Hidden(hidden().tempfile_in(directory_of(path)).unwrap());
-        NewFile { file, path: path.into(), replace }
+        NewFile { file, path: path.into(), existing: Existing::of(replace), replaced: None }
     }
 
     #[test]

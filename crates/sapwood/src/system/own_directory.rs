@@ -11,6 +11,7 @@ use rustix::fs::{flock, FlockOperation, OFlags};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -83,12 +84,20 @@ fn lock_new(dir: &Path) -> io::Result<Option<File>> {
     Ok(fs::symlink_metadata(&path).is_ok_and(|there| there.ino() == made).then_some(lock))
 }
 
-/// Whether the process lives that has made this directory.
-pub fn is_in_use(dir: &Path) -> bool {
+/// The process that has made this directory, for messages, if it lives.
+pub fn holder(dir: &Path) -> Option<String> {
     match File::open(dir.join(LOCK)) {
-        Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err(),
+        Ok(lock) => {
+            let is_held = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err();
+            is_held.then(|| locks::flock_holder(lock.as_fd()))
+        }
+        Err(e) if e.kind() == ErrorKind::NotFound => None,
         // One that is another user's may live.
-        Err(e) => e.kind() != ErrorKind::NotFound,
+        Err(_) => {
+            let user =
+                fs::symlink_metadata(dir).map_or("another user".into(), |m| format!("user {}", m.uid()));
+            Some(format!("a process of {user} of host {}", locks::host_name()))
+        }
     }
 }
 
@@ -203,7 +212,7 @@ mod tests {
             let served = listener.accept().unwrap();
             for below in [&real, &link] {
                 OwnDirectory::create(below, NBD).unwrap();
-                assert!(dir.join(SOCKET).exists() && !is_in_use(&dir));
+                assert!(dir.join(SOCKET).exists() && holder(&dir).is_none());
             }
             drop(listener);
             OwnDirectory::create(&real, NBD).unwrap();
@@ -216,12 +225,13 @@ mod tests {
     fn what_somebody_holds_stays() {
         let parent = tempfile::tempdir().unwrap();
         let held = OwnDirectory::create(parent.path(), FLEECE).unwrap();
-        assert!(is_in_use(held.path()));
+        let us = format!("process {} (", std::process::id());
+        assert!(holder(held.path()).is_some_and(|by| by.starts_with(&us)));
         let other = OwnDirectory::create(parent.path(), NBD).unwrap();
         let path = held.path().to_owned();
         assert!(path.join(LOCK).exists());
         drop((held, other));
-        assert!(!path.exists() && !is_in_use(&path));
+        assert!(!path.exists() && holder(&path).is_none());
     }
 
     /// Only a user with all rights gets at other users' directories: what they put there must not lead elsewhere.
@@ -251,7 +261,7 @@ mod tests {
                     for _ in 0..100 {
                         let own = OwnDirectory::create(parent.path(), FLEECE).unwrap();
                         fs::write(own.path().join("socket"), "").unwrap();
-                        assert!(is_in_use(own.path()));
+                        assert!(holder(own.path()).is_some());
                     }
                 });
             }

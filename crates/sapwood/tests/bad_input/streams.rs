@@ -2,14 +2,18 @@
 
 use super::Kept;
 use crate::common::{line_of, random, Bench, Child, Ended, DONE, FAILED, USAGE};
+use rustix::process::Signal;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// What is wrong with a stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -104,8 +108,16 @@ const CASES: &[Case] = &[
     reads(&["pool", "create", "NEW", "--size", "160MiB"]),
     reads(&["pool", "stats", "POOL"]),
     reads(&["pool", "check", "POOL"]),
+    reads(&["pool", "serve", "POOL", "--nbd", "SOCKET"]),
+    reads(&["--json", "pool", "serve", "POOL", "--nbd", "SOCKET"]),
     reads(&["volume", "--pool", "POOL", "create", "v", "--size", "1MiB"]),
+    reads(&["volume", "--pool", "POOL", "list"]),
     reads(&["--json", "volume", "--pool", "POOL", "list"]),
+    reads(&["volume", "--pool", "POOL", "resize", "there", "2MiB"]),
+    reads(&["volume", "--pool", "POOL", "share", "there", "off"]),
+    reads(&["volume", "--pool", "POOL", "snapshot", "there@later"]),
+    reads(&["volume", "--pool", "POOL", "clone", "there@now", "v"]),
+    reads(&["volume", "--pool", "POOL", "delete", "there@now"]),
     reads(&["completions", "bash"]),
     reads(&["--help"]),
     reads(&["backup", "--help"]),
@@ -148,6 +160,9 @@ impl Template {
         bench.done(&["-q", "mtar", "migrate", &path("TAR"), &path("MTAR")]);
         bench.done(&["-q", "mzip", &path("TAR"), "--keep", "-o", &path("MZIP")]);
         bench.done(&["pool", "create", &path("POOL"), "--size", "160MiB"]);
+        for what in [&["create", "there", "--size", "1MiB"][..], &["snapshot", "there@now"]] {
+            bench.done(&[&["volume", "--pool", &path("POOL")], what].concat());
+        }
         Template { bench }
     }
 
@@ -190,7 +205,15 @@ fn run(bench: &Bench, args: &[String], broken: Option<(i32, Broken)>) -> Ended {
             }
         }
     }
-    Child::start_as_is(command, &format!("{} ({broken:?})", line_of(args))).wait()
+    let child = Child::start_as_is(command, &format!("{} ({broken:?})", line_of(args)));
+    if args.iter().any(|word| word == "serve") {
+        // It ends when it is told to.
+        while !child.has_ended() && !bench.path("SOCKET").exists() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        child.signal(Signal::TERM);
+    }
+    child.wait()
 }
 
 /// The same command with descriptors closed.
@@ -277,6 +300,24 @@ fn every_command_is_among_them() {
         let is_tried = CASES.iter().any(|case| case.args.contains(&command.as_str()));
         // `man` is not for users, and `help` is `--help`.
         assert!(is_tried || ["man", "help"].contains(&command.as_str()), "{command}");
+    }
+    // `… -n "__fish_sapwood_using_subcommand pool; and not __fish_seen_subcommand_from create serve help" …`
+    let below = |line: &str| {
+        let (_, rest) = line.split_once("__fish_sapwood_using_subcommand ")?;
+        let (command, names) = rest.split_once("; and not __fish_seen_subcommand_from ")?;
+        let names = names.split_once('"')?.0.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        (command != "help").then(|| (command.to_owned(), names))
+    };
+    let below: BTreeMap<String, Vec<String>> = fish.lines().filter_map(below).collect();
+    assert!(below["pool"].len() > 3 && below["volume"].len() > 6 && below["files"].len() > 3, "{below:?}");
+    for (command, names) in below {
+        for name in names.iter().filter(|name| *name != "help") {
+            let is_tried = |args: &[&str]| {
+                let at = |word: &String| args.iter().position(|arg| *arg == word.as_str());
+                at(&command).zip(at(name)).is_some_and(|(above, below)| above < below)
+            };
+            assert!(CASES.iter().any(|case| is_tried(case.args)), "{command} {name}");
+        }
     }
 }
 

@@ -60,7 +60,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ),
     (
         "a second backup of a QEMU",
-        "another backup of this virtual machine is running; try again when it is done",
+        "another backup of this virtual machine is running: …; try again when it is done",
         "1",
     ),
     (
@@ -186,7 +186,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("a volume that the disk does not have", "…there is no such volume; it has …", "1"),
     (
         "another command has the pool",
-        "…: in use by another command, such as a backup; try again when that has ended, or let `sapwood pool serve` run: several commands may use a pool that is served",
+        "…: is in use by …; try again when that has ended, or let `sapwood pool serve` run: several commands may use a pool that is served",
         "4",
     ),
     (

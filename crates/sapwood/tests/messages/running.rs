@@ -24,6 +24,11 @@ pub fn qemu(s: &mut Scene) {
     s.says("restore web01/vda …/guest.qcow2 --force");
     s.says("restore web01/vda …/guest.qcow2 --live --force");
     s.says("nbd web01/vda --overlay …/guest.qcow2");
+    s.says("backup new/archive …/guest.qcow2 --format tar");
+    s.says("mzip …/guest.qcow2");
+    s.says("mzip …/web01.raw --force -o …/guest.qcow2");
+    s.says("mtar migrate …/guest.qcow2 …/out");
+    s.says("pool stats …/guest.qcow2");
     s.says("backup new/vda qmp:…/qmp.sock#d0 --source-format raw");
     s.says("backup new/vda qmp:…/qmp.sock#d0 --stdin-size 3");
     s.says("backup new/vda qmp:…/qmp.sock#d0 --unsafe");
@@ -110,7 +115,10 @@ pub fn libvirt(s: &mut Scene) {
         "a slow backup",
     );
     until("a backup job", || libvirt.has_job());
+    let known = s.hidden.len();
+    s.hide(&format!("process {}", slow.pid().as_raw_nonzero()), "process PID");
     s.says("backup vm2 libvirt:vm");
+    s.hidden.truncate(known);
     slow.signal(Signal::INT);
     assert_eq!(slow.wait().code(), Some(INTERRUPTED));
     let part = "<slices><slice type='storage' offset='0' size='1048576'/></slices>";

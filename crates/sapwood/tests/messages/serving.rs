@@ -109,9 +109,7 @@ pub fn pools(s: &mut Scene) {
     s.says("volume --pool …/pool delete b");
     s.says("pool check …/pool");
     let known = s.hidden.len();
-    s.hide(&format!("process {}", server.pid().as_raw_nonzero()), "process N");
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-    s.hide(&format!("of host {}", host.trim()), "of host HOST");
+    s.hide(&format!("process {}", server.pid().as_raw_nonzero()), "process PID");
     s.says("pool serve …/pool --nbd …/pool2.sock");
     s.hidden.truncate(known);
     drop(client);

@@ -1,5 +1,6 @@
 //! The input of a command: a file, a device, or a stream.
 
+use super::claim::claim_input;
 use crate::terminal::streams::{check_in, Waiting};
 use anyhow::{Context as _, Result};
 use archive::mzip::{Disk, MzipError};
@@ -55,6 +56,14 @@ impl Input {
             }
         }
         Ok(input)
+    }
+
+    /// Keeps others from writing it until it is closed, or from having it open at all, if it is going to be removed.
+    ///
+    /// # Errors
+    /// Refused, where another process, such as a running machine, has it open so.
+    pub fn claim(&self, is_removed: bool) -> Result<()> {
+        claim_input(&self.file, self.path.as_deref().unwrap_or(Path::new("-")), is_removed)
     }
 
     /// What it is called in messages.

@@ -1,9 +1,10 @@
 //! `sapwood mtar`
 
+use super::claim::claim_input;
 use super::stop::end_soon;
 use crate::args::{Args, MtarWhat};
 use crate::progress::{catch_signals, is_stopped, show_while};
-use crate::system::new_file::NewFile;
+use crate::system::new_file::{Existing, NewFile};
 use crate::terminal::output::{print_json, size};
 use crate::terminal::streams::{check_in, check_out, note_done, toldln, Out, Waiting};
 use anyhow::{Context as _, Result};
@@ -73,6 +74,7 @@ fn through<T>(
         let name = input.display().to_string();
         (File::open(input).with_context(|| format!("{name}: cannot open"))?, name)
     };
+    claim_input(&from, input, false)?;
     let total = from.metadata().ok().filter(|there| there.is_file()).map_or(0, |there| there.len());
     let at = AtomicU64::new(0);
     let mut from = Counted { input: Waiting(&from), at: &at };
@@ -96,7 +98,7 @@ fn through<T>(
     }
     let like = Some(input).filter(|input| input.as_os_str() != "-" && input.is_file());
     let create = if like.is_some() { NewFile::create_private } else { NewFile::create };
-    let mut to = create(output, force)?;
+    let mut to = create(output, Existing::of(force))?;
     let done = watched(&mut to).map_err(|e| match e.downcast_ref::<MtarError>() {
         Some(MtarError::Write(_)) => e.context(output.display().to_string()),
         _ => e,

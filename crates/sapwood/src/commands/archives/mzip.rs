@@ -5,7 +5,7 @@ use super::stop::end_soon;
 use crate::args::{Args, Manners, Munzip, Mzip};
 use crate::progress::{catch_signals, is_stopped, show_while};
 use crate::system::allocator::give_back_large_buffers;
-use crate::system::new_file::NewFile;
+use crate::system::new_file::{Existing, NewFile};
 use crate::terminal::output::{percent, print_json, size};
 use crate::terminal::streams::{check_out, errln, note_done, outln, toldln, Waiting};
 use anyhow::{Context as _, Result};
@@ -216,6 +216,7 @@ fn ends(manners: &Manners, named: impl FnOnce(&Path) -> Result<PathBuf>) -> Resu
     if manners.rm && input.regular().is_none() {
         return Err(usage(format!("{}: --rm removes regular files only", input.name())));
     }
+    input.claim(manners.rm)?;
     let to = match (&manners.output, manners.input()) {
         _ if manners.is_to_stdout() => "-".into(),
         (Some(output), _) => output.clone(),
@@ -280,7 +281,7 @@ fn written<T>(
         input.is_removable()?;
     }
     let create = if input.regular().is_some() { NewFile::create_private } else { NewFile::create };
-    let mut to = To::New(create(path, manners.force)?);
+    let mut to = To::New(create(path, Existing::of(manners.force))?);
     let done = work(input, &mut to)?;
     if let To::New(file) = to {
         file.finish(input.regular())?;

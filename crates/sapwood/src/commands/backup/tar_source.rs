@@ -35,10 +35,18 @@ pub fn open(a: &Backup, policy: &Policy) -> Result<Box<dyn Source>> {
             command_end = Some(output.end_on_drop());
             (command_source::name(command), Box::new(output))
         }
-        None if a.source.as_os_str() == "-" => ("-".into(), Box::new(io::stdin())),
+        None if a.source.as_os_str() == "-" => {
+            if !a.allow_in_use {
+                image::check_stream(&io::stdin(), "-")?;
+            }
+            ("-".into(), Box::new(io::stdin()))
+        }
         None => {
             let name = a.source.display().to_string();
             let file = File::open(&a.source).with_context(|| format!("{name}: cannot open"))?;
+            if !a.allow_in_use {
+                image::claim_source(&file, &name)?;
+            }
             (name, Box::new(file))
         }
     };

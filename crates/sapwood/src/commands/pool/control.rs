@@ -4,7 +4,7 @@
 
 use super::file_system::PoolFiles;
 use super::filler::FillErrors;
-use super::open::open;
+use super::open::{is_held, open};
 use super::request::Request;
 use crate::system::signals::EndSignal;
 use crate::terminal::outcome::of_pool;
@@ -29,18 +29,30 @@ const ANSWER_TIME: Duration = Duration::from_secs(30);
 /// How often it is looked whether the server ends.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Opens a pool; `None` where another process has it.
-pub fn open_free(path: &Path) -> Result<Option<Arc<Pool>>> {
+/// A pool that this process has opened, or that another one has open.
+pub enum Opened {
+    Free(Arc<Pool>),
+    /// The error that says which process that is.
+    Held(PoolError),
+}
+
+/// Opens a pool.
+pub fn open_free(path: &Path) -> Result<Opened> {
     match open(path, pool::Options::default()) {
-        Ok(pool) => Ok(Some(pool)),
-        Err(PoolError::Io { source, .. }) if source.kind() == ErrorKind::ResourceBusy => Ok(None),
+        Ok(pool) => Ok(Opened::Free(pool)),
+        Err(PoolError::Io { what, source }) if is_held(&source) => {
+            Ok(Opened::Held(PoolError::Io { what, source }))
+        }
         Err(error) => Err(error.into()),
     }
 }
 
 /// Does what is asked for. Returns what `--json` prints.
 pub fn ask(path: &Path, request: &Request) -> Result<Value> {
-    let Some(pool) = open_free(path)? else { return ask_server(path, request) };
+    let pool = match open_free(path)? {
+        Opened::Free(pool) => pool,
+        Opened::Held(why) => return ask_server(path, request, &why),
+    };
     pool.settle();
     let files = PoolFiles::new(Arc::clone(&pool));
     let answer = request.perform(&pool, &files);
@@ -53,17 +65,16 @@ pub fn ask(path: &Path, request: &Request) -> Result<Value> {
     Ok(answer)
 }
 
-/// Asks the process that serves a pool.
-pub fn ask_server(path: &Path, request: &Request) -> Result<Value> {
+/// Asks the process that serves a pool; `held` says which process has it.
+pub fn ask_server(path: &Path, request: &Request, held: &PoolError) -> Result<Value> {
     let socket = socket_of(path)?;
     let busy = || format!("{}: its server does not answer at its control socket", path.display());
     let mut stream = match UnixStream::connect(&socket) {
         // Only a server has a control socket; one that was killed leaves it behind.
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
             return Err(PoolError::Refused(format!(
-                "{}: in use by another command, such as a backup; try again when that has ended, or let \
-                 `sapwood pool serve` run: several commands may use a pool that is served",
-                path.display()
+                "{held}; try again when that has ended, or let `sapwood pool serve` run: several commands may use a \
+                 pool that is served"
             ))
             .into());
         }

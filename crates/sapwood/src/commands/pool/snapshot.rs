@@ -1,6 +1,6 @@
 //! A snapshot of a volume as the source of a backup.
 
-use super::control::{ask_server, open_free};
+use super::control::{ask_server, open_free, Opened};
 use super::file_system::PoolFiles;
 use super::request::Request;
 use crate::terminal::streams::errln;
@@ -53,15 +53,18 @@ impl Drop for OwnPool {
 /// there, which must go before the pool.
 pub fn open(path: &Path, name: &str, since: Option<String>) -> Result<(Box<dyn Source>, Told, OwnPool)> {
     let request = |since| Request::Changes { snapshot: name.to_owned(), since };
-    if let Some(pool) = open_free(path)? {
-        let own = OwnPool(Some(Arc::clone(&pool)));
-        let files = PoolFiles::new(Arc::clone(&pool));
-        let told = serde_json::from_value(request(since).perform(&pool, &files)?)?;
-        let shown = format!("volume:{name} of {}", path.display());
-        let source = VolumeSource { shown, volume: pool.volume(name)? };
-        return Ok((Box::new(source), told, own));
-    }
-    let first: Told = serde_json::from_value(ask_server(path, &request(None))?)?;
+    let held = match open_free(path)? {
+        Opened::Held(why) => why,
+        Opened::Free(pool) => {
+            let own = OwnPool(Some(Arc::clone(&pool)));
+            let files = PoolFiles::new(Arc::clone(&pool));
+            let told = serde_json::from_value(request(since).perform(&pool, &files)?)?;
+            let shown = format!("volume:{name} of {}", path.display());
+            let source = VolumeSource { shown, volume: pool.volume(name)? };
+            return Ok((Box::new(source), told, own));
+        }
+    };
+    let first: Told = serde_json::from_value(ask_server(path, &request(None), &held)?)?;
     let uri = first.uri.with_context(|| {
         format!("{}: it is served without --nbd, or its server is still starting", path.display())
     })?;
@@ -69,7 +72,7 @@ pub fn open(path: &Path, name: &str, since: Option<String>) -> Result<(Box<dyn S
     let source =
         ServedSource { source: NbdSource::connect(&uri, None)?, blocks: ServedBlocks::connect(&uri) };
     // From here on its server has it open: what it says now is of what is read.
-    let told = serde_json::from_value(ask_server(path, &request(since))?)?;
+    let told = serde_json::from_value(ask_server(path, &request(since), &held)?)?;
     Ok((Box::new(source), told, OwnPool(None)))
 }
 

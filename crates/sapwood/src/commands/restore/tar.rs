@@ -2,11 +2,12 @@
 
 use crate::args::Restore;
 use crate::progress::{catch_signals, is_stopped, show_while};
-use crate::system::new_file::NewFile;
+use crate::system::new_file::{Existing, NewFile};
 use crate::tags::is_tar;
 use crate::terminal::streams::Out;
 use anyhow::{Context as _, Result};
 use archive::mtar::{self, Restored};
+use image::ReplacedFile;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -76,7 +77,12 @@ pub fn restore(
                     format!("{}: is no file; a tar archive is restored to a file or to -", target.display());
                 return Err(VaultError::Refused(why).into());
             }
-            let mut file = NewFile::create(target, a.force)?;
+            if a.force && !a.allow_in_use {
+                // For its message, which says what a restore can do about it.
+                drop(ReplacedFile::claim(target)?);
+            }
+            let existing = if a.allow_in_use { Existing::GoesInUse } else { Existing::of(a.force) };
+            let mut file = NewFile::create(target, existing)?;
             file.set_mode(a.mode, target)?;
             let done = work(&mut reader, &mut file)?;
             file.finish(None)?;

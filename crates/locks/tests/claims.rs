@@ -1,7 +1,8 @@
 //! Each pair of purposes, and each pair with QEMU's own tools.
 #![allow(clippy::unwrap_used)]
 
-use super::*;
+use locks::{check, claim, host_name, ClaimError, Purpose};
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -11,11 +12,14 @@ const PURPOSES: [Purpose; 3] = [Purpose::Read, Purpose::Write, Purpose::Replace]
 
 fn is_free(path: &Path, purpose: Purpose) -> bool {
     // As it is opened for reading: to ask and to claim takes no more.
-    match claim(&File::open(path).unwrap(), "disk", purpose) {
+    let file = File::open(path).unwrap();
+    let asked = [check(&file, purpose), claim(&file, purpose)].map(|asked| match asked {
         Ok(()) => true,
-        Err(ImageError::InUse { .. }) => false,
+        Err(ClaimError::InUse(_)) => false,
         Err(e) => panic!("{e}"),
-    }
+    });
+    assert_eq!(asked[0], asked[1], "{purpose:?}");
+    asked[0]
 }
 
 /// Whether it becomes true. While another test starts a process, that has our files open for a moment.
@@ -36,7 +40,7 @@ fn two_of_us_may_both_read_and_nothing_else() {
     for first in PURPOSES {
         for second in PURPOSES {
             let opened = File::open(file.path()).unwrap();
-            assert!(eventually(|| claim(&opened, "disk", first).is_ok()));
+            assert!(eventually(|| claim(&opened, first).is_ok()));
             let both_read = first == Purpose::Read && second == Purpose::Read;
             assert_eq!(is_free(file.path(), second), both_read, "{first:?}, then {second:?}");
             // Who was refused leaves nothing behind, and what is closed is free.
@@ -50,10 +54,11 @@ fn two_of_us_may_both_read_and_nothing_else() {
 fn who_has_it_is_named() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let (one, two) = (File::open(file.path()).unwrap(), File::open(file.path()).unwrap());
-    claim(&one, "disk", Purpose::Write).unwrap();
-    let error = claim(&two, "disk", Purpose::Read).unwrap_err().to_string();
-    assert!(error.contains(&format!("(process {})", std::process::id())), "{error}");
-    assert!(error.starts_with("disk: is in use by ") && error.contains("--unsafe"), "{error}");
+    claim(&one, Purpose::Write).unwrap();
+    let error = claim(&two, Purpose::Read).unwrap_err().to_string();
+    let begin = format!("is in use by process {} (", std::process::id());
+    assert!(error.starts_with(&begin) && error.contains(", since 2"), "{error}");
+    assert!(error.ends_with(&format!(") of host {}", host_name())), "{error}");
 }
 
 /// A `qemu-io` that has an image open until it is dropped.
@@ -103,7 +108,7 @@ fn qemu_and_we_keep_off_what_the_other_has_open() {
                 assert_eq!(is_free(&path, purpose), both, "{format}: QEMU {how:?}, then we {purpose:?}");
                 drop(qemu);
                 let file = File::open(&path).unwrap();
-                assert!(eventually(|| claim(&file, image, purpose).is_ok()));
+                assert!(eventually(|| claim(&file, purpose).is_ok()));
                 let opened = QemuIo::open(&path, format, how).is_some();
                 assert_eq!(opened, both, "{format}: we {purpose:?}, then QEMU {how:?}");
             }

@@ -1,21 +1,27 @@
 //! Who has a lock, as far as this host can tell: for messages.
 
-use crate::host;
+use crate::host::host_name;
 use jiff::Timestamp;
 use std::os::fd::BorrowedFd;
 
 /// The process that has the `flock` of an open file, since when it runs, and its host.
-pub fn lock_holder(file: BorrowedFd<'_>) -> String {
-    let host = host::name();
+pub fn flock_holder(file: BorrowedFd<'_>) -> String {
     let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
     let found = rustix::fs::fstat(file).ok().and_then(|stat| {
         let device = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
         process_of(&locks, device, stat.st_ino)
     });
-    match found {
-        Some(process) => format!("process {process}{} of host {host}", what_it_is(process)),
-        None => format!("a process that host {host} does not show to this one"),
-    }
+    found.map_or_else(unknown, process)
+}
+
+/// A process of this host: its program, and since when it runs.
+pub(crate) fn process(number: u32) -> String {
+    format!("process {number}{} of host {}", what_it_is(number), host_name())
+}
+
+/// A process of which this one is shown nothing: another user's, or one of another container.
+pub(crate) fn unknown() -> String {
+    format!("a process that host {} does not show to this one", host_name())
 }
 
 /// `NUMBER: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE START END`; `->` in front of who waits.
@@ -101,10 +107,10 @@ mod tests {
     #[test]
     fn the_holder_is_found() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        assert!(lock_holder(file.as_file().as_fd()).contains("does not show"));
+        assert!(flock_holder(file.as_file().as_fd()).contains("does not show"));
         rustix::fs::flock(file.as_file(), rustix::fs::FlockOperation::LockExclusive).unwrap();
-        let who = lock_holder(file.as_file().as_fd());
-        let (me, host) = (format!("process {}", std::process::id()), host::name());
+        let who = flock_holder(file.as_file().as_fd());
+        let (me, host) = (format!("process {}", std::process::id()), host_name());
         assert!(who.contains(&me) && who.contains(&host), "{who}");
         // This process began a moment ago.
         let since = who.split_once(", since ").and_then(|(_, since)| since.split_once(')')).unwrap().0;
