@@ -1,5 +1,6 @@
 //! `sapwood files`
 
+mod attributes;
 pub mod damage;
 pub mod disk;
 mod get;
