@@ -29,7 +29,7 @@ use crate::cache::Cache;
 use crate::disk::Disk;
 use crate::error::{FsError, Result};
 use crate::tree::extents::{self, Extent, Place};
-use crate::tree::{Entry, FileSystem, Node, NodeId, NodeKind};
+use crate::tree::{Attributes, Entry, FileSystem, Node, NodeId, NodeKind};
 use blocks::Blocks;
 use error::{corrupt, unsupported};
 use inode::{Inode, InodeNo, MAP_BYTES};
@@ -232,7 +232,7 @@ impl FileSystem for Ext {
         Ok(len)
     }
 
-    fn attributes(&self, id: NodeId) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        attributes::list(&self.blocks, &self.sb, &self.inode(id)?)
+    fn attributes(&self, id: NodeId) -> Result<Attributes> {
+        attributes::list(&self.blocks, &self.sb, &self.inode(id)?).map(Attributes::complete)
     }
 }

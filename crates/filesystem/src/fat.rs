@@ -18,7 +18,7 @@ use crate::disk::Disk;
 use crate::error::{FsError, Result};
 use crate::tree::extents::{self, Extent, Place};
 use crate::tree::listing::Listings;
-use crate::tree::{Entry, FileSystem, Node, NodeId, NodeKind, Time};
+use crate::tree::{Attributes, Entry, FileSystem, Node, NodeId, NodeKind, Time};
 use boot::{Geometry, RootPlace, Width, BOOT_BYTES};
 use directory::{Contents, Item, ENTRY_BYTES};
 use error::damaged;
@@ -227,8 +227,8 @@ impl FileSystem for Fat {
         extents::read(&*self.disk, &map.extents, map.size, offset, buf)
     }
 
-    fn attributes(&self, _id: NodeId) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        Ok(Vec::new())
+    fn attributes(&self, _id: NodeId) -> Result<Attributes> {
+        Ok(Attributes::default())
     }
 }
 

@@ -21,7 +21,7 @@ pub mod xfs;
 pub use disk::{Disk, Part, Piece};
 pub use error::{FsError, Result};
 pub use tree::{
-    resolve, Change, Comparison, Difference, Directory, DirectoryNo, Entry, Extent, FileSystem, Node, NodeId,
-    NodeKind, Order, Place, Step, Time, Walk,
+    resolve, Attributes, Change, Comparison, Difference, Directory, DirectoryNo, Entry, Extent, FileSystem,
+    Node, NodeId, NodeKind, Order, Place, Step, Time, Unread, Walk,
 };
 pub use volumes::{volumes, Volume};

@@ -5,15 +5,16 @@
 //! links and devices of WSL, Interix and ntfs-3g. Names that stand only for DOS, and the files of the file system itself
 //! (`$MFT`, …), are left out.
 //!
-//! - Modes are `0o755` for directories, `0o777` for links, else `0o644`; owner and group are 0. Access control lists,
-//!   object ids and extended attributes (`$EA`) are not read.
-//! - Alternate data streams of up to 64 KiB are extended attributes `user.stream.NAME`, 16 MiB of them for a
-//!   file; others are left out.
+//! - Modes are `0o755` for directories, `0o777` for links, else `0o644`; owner and group are 0. Access control lists
+//!   and object ids are not read.
+//! - Alternate data streams of up to 64 KiB are extended attributes `user.stream.NAME`, 16 MiB of them for a file. Extended
+//!   attributes (`$EA`) are `user.ea.NAME`. What is larger, encrypted or damaged is listed as unread.
 //! - Links give their target as it is printed; `\` becomes `/` in relative ones only.
 //! - Not supported are files that are encrypted (EFS), compressed by the system (WOF), deduplicated, or elsewhere
 //!   (OneDrive): they are listed, and reading them fails.
 //! - The journal is not replayed; [`FileSystem::warnings`] says where it should be.
 
+mod attributes;
 mod boot;
 mod error;
 mod index;
@@ -29,29 +30,21 @@ mod volume;
 use crate::bytes::{le16, le32, le64};
 use crate::cache::Cache;
 use crate::disk::Disk;
-use crate::error::{FsError, Result};
+use crate::error::Result;
 use crate::tree::extents::Extent;
 use crate::tree::listing::Listings;
-use crate::tree::{Entry, FileSystem, Node, NodeId, NodeKind, Time};
+use crate::tree::{Attributes, Entry, FileSystem, Node, NodeId, NodeKind, Time};
 use crate::wtf8;
 use boot::{Geometry, BOOT_BYTES};
 use error::{damaged, wrong, NAME};
 use mft::{File, Mft};
-use record::{kind, Attribute, Body, Reference, LOG, ROOT, VOLUME};
+use record::{kind, Body, Reference, LOG, ROOT, VOLUME};
 use reparse::Meaning;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use stream::Stream;
 use volume::Volume;
 
 const IS_DIRTY: u16 = 1;
-
-/// The largest alternate data stream that is given as an extended attribute.
-const ATTRIBUTE_BYTES_MAX: u64 = 64 << 10;
-/// The largest sum of them.
-const ATTRIBUTES_BYTES_MAX: u64 = 16 << 20;
-/// Where a file that WOF compressed has its data.
-const WOF_STREAM: &[u8] = b"WofCompressedData";
 
 /// Maps of files that were read last.
 const STREAMS_KEPT_BYTES: usize = 16 << 20;
@@ -230,29 +223,8 @@ impl FileSystem for Ntfs {
         self.data(id)?.map_or(Ok(0), |data| data.read_at(&self.mft.volume, offset, buf))
     }
 
-    fn attributes(&self, id: NodeId) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        let file = self.file(id)?;
-        let mut streams: BTreeMap<&[u16], Vec<&Attribute>> = BTreeMap::new();
-        for part in file.all(kind::DATA).filter(|a| !a.name.is_empty()) {
-            streams.entry(&part.name).or_default().push(part);
-        }
-        let mut found = Vec::new();
-        let mut room = ATTRIBUTES_BYTES_MAX;
-        for (name, parts) in streams {
-            let data = match Stream::assemble(&self.mft.volume, file.number, &parts) {
-                Ok(Some(data)) if data.size <= ATTRIBUTE_BYTES_MAX.min(room) => data,
-                Ok(_) | Err(FsError::Unsupported { .. }) => continue,
-                Err(why) => return Err(why),
-            };
-            let name = wtf8::from_units(name);
-            if name != WOF_STREAM && !name.contains(&0) {
-                let value = data.read_all(&self.mft.volume, ATTRIBUTE_BYTES_MAX)?;
-                found.push(([b"user.stream.", &name[..]].concat(), value));
-                room -= data.size;
-            }
-        }
-        found.sort();
-        Ok(found)
+    fn attributes(&self, id: NodeId) -> Result<Attributes> {
+        attributes::read(&self.mft, &self.file(id)?)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Trees of files, whatever file system they are in: what each must offer, and what is done with all of them alike.
 
+mod attributes;
 mod compare;
 mod directory;
 pub(crate) mod extents;
@@ -8,6 +9,7 @@ mod node;
 mod path;
 mod walk;
 
+pub use attributes::{Attributes, Unread};
 pub use compare::{Change, Comparison, Difference};
 pub use directory::Directory;
 pub use extents::{Extent, Place};
@@ -57,6 +59,6 @@ pub trait FileSystem: Send + Sync {
     /// Reads a file. Returns less than `buf.len()` only at its end. Holes read as zeros.
     fn read_at(&self, id: NodeId, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
-    /// Extended attributes of a node by their full names (`user.comment`, `security.capability`), sorted.
-    fn attributes(&self, id: NodeId) -> Result<Vec<(Vec<u8>, Vec<u8>)>>;
+    /// The extended attributes of a node.
+    fn attributes(&self, id: NodeId) -> Result<Attributes>;
 }

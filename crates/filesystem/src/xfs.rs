@@ -23,7 +23,7 @@ use crate::cache::Cache;
 use crate::disk::Disk;
 use crate::error::{FsError, Result};
 use crate::tree::extents::{self, Extent};
-use crate::tree::{Entry, FileSystem, Node, NodeId, NodeKind};
+use crate::tree::{Attributes, Entry, FileSystem, Node, NodeId, NodeKind};
 use error::{corrupt, wrong};
 use inode::Inode;
 use log::Log;
@@ -159,8 +159,8 @@ impl FileSystem for Xfs {
         extents::read(self.volume.disk(), &file.extents, file.size, offset, buf)
     }
 
-    fn attributes(&self, id: NodeId) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        attribute::read(&self.volume, &self.inode(id)?)
+    fn attributes(&self, id: NodeId) -> Result<Attributes> {
+        attribute::read(&self.volume, &self.inode(id)?).map(Attributes::complete)
     }
 }
 

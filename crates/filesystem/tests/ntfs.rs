@@ -196,6 +196,7 @@ fn streams(at: &Path, rng: &mut StdRng) {
     set_attribute(&path, "user.Zone.Identifier", b"[ZoneTransfer]\r\nZoneId=3\r\n");
     set_attribute(&path, "user.größe", b"");
     set_attribute(&path, "user.large", &bytes(rng, 60_000));
+    set_attribute(&path, "user.largest", &bytes(rng, 65_536));
     let many = at.join("many");
     fs::write(&many, "x").expect("a file");
     for n in 0..100 {
@@ -231,6 +232,13 @@ fn check(cluster: usize, mib: u64, options: &[&str], crowded: usize) {
         }
         streams(&root.join("streams"), &mut rng);
         crowd(&root.join("crowd"), crowded);
+    }
+    {
+        // As extended attributes the kernel takes no such large ones.
+        let mount = Mount::ntfs(&image, &at, "streams_interface=windows,noatime");
+        let path = mount.path().join("streams");
+        fs::write(path.join("with streams:too large"), bytes(&mut rng, 300_000)).expect("a stream");
+        fs::write(path.join("with streams:one more"), bytes(&mut rng, 65_537)).expect("a stream");
     }
     let mount = Mount::ntfs(&image, &at, &format!("{OPTIONS},ro"));
     let ntfs = open(&image);

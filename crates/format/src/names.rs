@@ -74,9 +74,14 @@ pub fn sequence_of_commit(name: &str) -> Option<u64> {
     (commit(folder, number) == name).then_some(number)
 }
 
+/// All pages of an owner's container table.
+pub fn pages_of(folder: &str) -> String {
+    format!("{folder}pages/")
+}
+
 /// A page of the container table.
 pub fn page(folder: &str, writer: WriterNo, number: u32) -> String {
-    format!("{folder}pages/{number}.{}", writer.0)
+    format!("{}{number}.{}", pages_of(folder), writer.0)
 }
 
 /// All pages of snapshots of an owner.
@@ -123,14 +128,19 @@ pub fn container_of(name: &str) -> Option<(ContainerId, WriterNo)> {
     Some((id, WriterNo(generation)))
 }
 
+/// All objects of an owner's recipes.
+pub fn recipes_of(folder: &str) -> String {
+    format!("{folder}recipes/")
+}
+
 /// The root of a recipe.
 pub fn recipe_root(folder: &str, recipe: RecipeName) -> String {
-    format!("{folder}recipes/{}.{}.root", recipe.snap, recipe.generation.0)
+    format!("{}{}.{}.root", recipes_of(folder), recipe.snap, recipe.generation.0)
 }
 
 /// The pages that a recipe does not share with older ones.
 pub fn recipe_pages(folder: &str, recipe: RecipeName) -> String {
-    format!("{folder}recipes/{}.{}.pages", recipe.snap, recipe.generation.0)
+    format!("{}{}.{}.pages", recipes_of(folder), recipe.snap, recipe.generation.0)
 }
 
 /// A part of the reference index.
@@ -140,7 +150,7 @@ pub fn references(folder: &str, writer: WriterNo, number: u32) -> String {
 
 /// The filter over what a recipe references, where its policy has one.
 pub fn bloom(folder: &str, recipe: RecipeName) -> String {
-    format!("{folder}recipes/{}.{}.bloom", recipe.snap, recipe.generation.0)
+    format!("{}{}.{}.bloom", recipes_of(folder), recipe.snap, recipe.generation.0)
 }
 
 /// The object that a session holds.

@@ -4,6 +4,7 @@ mod arriving;
 mod error;
 mod filling;
 mod overlay;
+mod read_cache;
 mod snapshot;
 pub mod tree;
 
@@ -11,4 +12,5 @@ pub use arriving::ArrivingDevice;
 pub use error::is_damage;
 pub use filling::FillDevice;
 pub use overlay::OverlayDevice;
+pub use read_cache::read_cache;
 pub use snapshot::{SnapshotBase, SnapshotDevice, SnapshotDisk};

@@ -10,9 +10,6 @@ use export::nbd::{Address, Limits, Server, ServerOptions, SingleExport};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-/// Memory for decompressed data where the available memory is unknown.
-const CACHE_BYTES: u64 = 256 << 20;
-
 /// Clients of a disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Clients {
@@ -77,17 +74,6 @@ impl Serving {
     pub fn stop(self) {
         self.server.stop();
     }
-}
-
-/// Bytes of memory for decompressed data.
-pub fn cache_bytes(asked: Option<u64>) -> u64 {
-    let quarter = || {
-        let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
-        let kib = line.and_then(|l| l.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-        kib.map_or(CACHE_BYTES, |k| (k << 10) / 4).max(CACHE_BYTES / 4)
-    };
-    asked.unwrap_or_else(quarter)
 }
 
 /// Where to listen, and a directory that was made for it.

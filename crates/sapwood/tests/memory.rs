@@ -3,11 +3,11 @@
 
 mod common;
 
-use common::{random, Bench, Ended, Scattered, DONE};
+use common::{random, Bench, Child, Ended, Scattered, DONE};
 use rustix::fs::{seek, SeekFrom};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::process::Command;
+use std::process::{ChildStdout, Command};
 use std::time::Duration;
 
 const DISK_BYTES: u64 = 64 << 30;
@@ -18,12 +18,16 @@ const MEMORY_BYTES: u64 = 256 << 20;
 
 /// Runs a command; returns the processor time that it took.
 fn measured(bench: &Bench, args: &[&str]) -> Duration {
-    let ended: Ended = bench.run(args);
-    let took = ended.cpu;
+    let ended = bench.run(args);
+    check_peak(&ended);
+    ended.cpu
+}
+
+/// A command has done its work, and has not taken too much memory for it.
+fn check_peak(ended: &Ended) {
     assert_eq!(ended.code(), Some(DONE), "{ended}");
-    println!("{}: {} MiB, {took:.1?}", ended.what, ended.peak_bytes >> 20);
+    println!("{}: {} MiB, {:.1?}", ended.what, ended.peak_bytes >> 20, ended.cpu);
     assert!(ended.peak_bytes < MEMORY_BYTES, "{}: {} bytes of memory", ended.what, ended.peak_bytes);
-    took
 }
 
 #[test]
@@ -54,6 +58,66 @@ fn a_large_sparse_disk() {
         measured(&bench, &["-q", "restore", "vm/sparse", &target]);
         compare(&content, &target);
     }
+}
+
+/// A file system with one file, `/big`; `first` is another one that lies before it.
+fn with_a_big_file(bench: &Bench, name: &str, first: usize) -> String {
+    const MIB: usize = 1 << 20;
+    let from = bench.path("from");
+    std::fs::create_dir_all(&from).unwrap();
+    std::fs::write(from.join("a"), random(first, 1)).unwrap();
+    let big = File::create(from.join("big")).unwrap();
+    for n in 0..320 {
+        big.write_all_at(&random(MIB, n + 1000), n * MIB as u64).unwrap();
+    }
+    let image = bench.arg(name);
+    File::create(&image).and_then(|f| f.set_len(400 << 20)).unwrap();
+    let mut make = Command::new("/usr/sbin/mke2fs");
+    let made = make.args(["-q", "-F", "-t", "ext4", "-d"]).arg(&from).arg(&image).status();
+    assert!(made.unwrap().success());
+    image
+}
+
+/// The caches of `files`, `diff`, `nbd`, `mount` and live restores had no limit that fits into this one: 256 MiB for each
+/// disk, or a quarter of what the machine had.
+#[test]
+fn what_reads_snapshots_at_random() {
+    let bench = Bench::new("balanced");
+    for first in [1000, 500_000] {
+        // The big file is in other places of the second one: its content is compared.
+        let image = with_a_big_file(&bench, "image", first);
+        bench.done(&["-q", "backup", "vm/vda", &image]);
+    }
+    let (files, target, place) = (bench.arg("files"), bench.arg("target"), bench.arg("place"));
+    std::fs::create_dir(&place).unwrap();
+    measured(&bench, &["-q", "files", "vm/vda", "get", "/big", "--to", &files]);
+    // What this process holds would count as the next command's.
+    let tar = ["-q", "files", "vm/vda", "tar"];
+    let discard = |out: &mut ChildStdout| {
+        std::io::copy(out, &mut std::io::sink()).unwrap();
+        Vec::new()
+    };
+    check_peak(&Child::start_with_reader(bench.command(&tar), "tar", discard).wait());
+    let diff = bench.run(&["diff", "vm/vda@latest~1", "vm/vda"]);
+    check_peak(&diff);
+    let said = String::from_utf8_lossy(&diff.stdout).into_owned();
+    assert!(said.contains("disk:/a") && !said.contains("M disk:/big"), "{said}");
+    let read = "qemu-img convert -f raw -O raw \"$NBD_URI\" converted";
+    let dir = bench.dir.path().to_str().unwrap();
+    measured(&bench, &["-q", "nbd", "vm/vda", "--", "sh", "-c", &format!("cd {dir} && {read}")]);
+    if common::mounted::can_mount() {
+        let read = format!("cat {place}/vm/vda/latest.raw > {dir}/mounted");
+        measured(&bench, &["-q", "mount", &place, "--", "sh", "-c", &read]);
+    }
+    measured(&bench, &["-q", "restore", "--live", "vm/vda", &target]);
+    let expected = std::fs::read(bench.path("image")).unwrap();
+    for whole in ["converted", "mounted", "target"].map(|name| bench.path(name)) {
+        assert!(!whole.exists() || std::fs::read(&whole).unwrap() == expected, "{}", whole.display());
+    }
+    assert!(bench.path("converted").exists() && bench.path("target").exists());
+    assert!(
+        std::fs::read(bench.path("files/big")).unwrap() == std::fs::read(bench.path("from/big")).unwrap()
+    );
 }
 
 /// Each owner of a chunk that is read costs a descriptor: a disk with chunks of many owners could not be restored.

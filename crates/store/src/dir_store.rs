@@ -236,6 +236,19 @@ impl<F: FileSystem> DirStore<F> {
         Ok(())
     }
 
+    /// The same without a look at each file.
+    fn names_below(&self, prefix: &str, each: &mut dyn FnMut(String) -> Result<()>) -> Result<()> {
+        for (part, kind) in self.entries_below(prefix)? {
+            let name = format!("{prefix}{part}");
+            match kind {
+                _ if check_name(&name).is_err() => {}
+                Kind::Directory => self.names_below(&format!("{name}/"), each)?,
+                Kind::File | Kind::Other => each(name)?,
+            }
+        }
+        Ok(())
+    }
+
     /// Writes an object's bytes to a temporary file and makes them durable.
     fn write_aside(&self, name: &str, data: &[u8]) -> Result<Temporary<F>> {
         self.tree.check_usable(name)?;
@@ -430,6 +443,11 @@ impl<F: FileSystem> ObjectStore for DirStore<F> {
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
         check_prefix(prefix)?;
         self.list_below(prefix, each)
+    }
+
+    fn list_names(&self, prefix: &str, each: &mut dyn FnMut(String) -> Result<()>) -> Result<()> {
+        check_prefix(prefix)?;
+        self.names_below(prefix, each)
     }
 
     fn list_folders(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {

@@ -89,6 +89,11 @@ pub trait ObjectStore: Send + Sync {
     /// in no order. An object made or removed meanwhile may be seen or not.
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()>;
 
+    /// The names that [`ObjectStore::list`] gives. Costs no look at each object, where the store can do that.
+    fn list_names(&self, prefix: &str, each: &mut dyn FnMut(String) -> Result<()>) -> Result<()> {
+        self.list(prefix, &mut |entry| each(entry.name))
+    }
+
     /// Calls `each` once for every part that stands between `prefix` and another `/` in the names of objects, in no
     /// order: `a/` and the objects `a/b/c`, `a/b/d` and `a/e` give `b`. Costs no more than there are such parts, where
     /// the store can do that. A part may be told though its last object has been removed.

@@ -16,7 +16,9 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use store::{ObjectStore, SimFs, SimStore};
-use vault::{BackupOptions, Global, Policy, Progress, ReadCache, SnapId, Vault, VaultError};
+use vault::{
+    utc, BackupOptions, Global, Policy, Progress, ReadCache, RetentionRules, SnapId, Vault, VaultError,
+};
 
 const DISKS: [&str; 2] = ["a/x", "b/x"];
 /// The name in the manifest of the popular set.
@@ -294,6 +296,45 @@ fn objects_of_later_sessions_prove_it() {
             |o: &String| !o.contains("/commits/") && (!o.contains("/snapshots/") || o.starts_with(of_root));
         let after: BTreeSet<_> = world.state().0.into_iter().filter(stays).collect();
         assert_eq!(after, before.0.into_iter().filter(stays).collect());
+        world.put_back(&newer);
+        world.check_clean();
+    }
+}
+
+/// Deletion looked for commit records only. Where the record of the last commit is missing, because its put has failed, it
+/// took the next writer number: nothing proved the rollback after it, and `gc` removed the newer snapshot's objects.
+#[test]
+fn deletion_looks_for_objects_of_later_sessions() {
+    for policy in SMALL {
+        let mut world = World::new(policy);
+        let older = world.root_of("a/x");
+        // Nothing that the older manifest names is replaced: all that it lists can be restored.
+        let vault = Vault::open(Arc::new(world.store())).unwrap();
+        world.backup(&vault, "a/x", 9).unwrap();
+        let newer = world.root_of("a/x");
+        let store = world.store();
+        for object in world.state().0.iter().filter(|o| o.contains("/commits/")) {
+            assert!(store.delete(object).unwrap());
+        }
+        world.put_back(&older);
+        let before = world.state();
+        let vault = world.vault();
+        let rules = RetentionRules { last: 1, ..RetentionRules::default() };
+        let all: [(&str, Result<(), VaultError>); 5] = [
+            ("delete", vault.delete("a/x", &["latest"]).map(drop)),
+            ("retain", vault.retain("a/x", &rules, &utc, false).map(drop)),
+            ("retain --dry-run", vault.retain("a/x", &rules, &utc, true).map(drop)),
+            ("remove", vault.remove("a/x").map(drop)),
+            ("rename", vault.rename("a/x", "c/x")),
+        ];
+        for (what, done) in all {
+            assert!(matches!(done, Err(VaultError::RolledBack { .. })), "{}: {what}: {done:?}", policy.name);
+        }
+        assert_eq!(world.state(), before, "{}", policy.name);
+        // So the proof is still there.
+        let told = vault.verify(None, false, &Progress::default()).unwrap().damaged;
+        assert!(told.iter().any(|d| d.object == older.0), "{}: {told:?}", policy.name);
+        assert!(vault.gc(false).unwrap().skipped.iter().any(|l| l.contains(&older.0)));
         world.put_back(&newer);
         world.check_clean();
     }

@@ -27,6 +27,8 @@ pub(super) mod kind {
     pub const INDEX_ALLOCATION: u32 = 0xa0;
     /// What stands in the place of the file: a link, for example.
     pub const REPARSE_POINT: u32 = 0xc0;
+    /// Extended attributes of OS/2.
+    pub const EA: u32 = 0xe0;
     /// Behind the last attribute of a record.
     pub const END: u32 = 0xffff_ffff;
 }

@@ -34,7 +34,10 @@ pub fn explore(fs: &dyn FileSystem, volume: &dyn Disk) -> Explored {
             node.mode <= 0o7777 && node.modified.nanos < 1_000_000_000 && node.changed.nanos < 1_000_000_000
         );
         match fs.attributes(id) {
-            Ok(found) => explored.attributes += found.len(),
+            Ok(found) => {
+                explored.attributes += found.values.len();
+                explored.errors += found.unread.len();
+            }
             Err(_) => explored.errors += 1,
         }
         match node.kind {

@@ -213,7 +213,7 @@ impl Comparison<'_> {
     }
 
     fn compare_attributes(&mut self, id: NodeId, path: &Path) {
-        let ours = self.fs.attributes(id).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+        let ours = self.fs.attributes(id).unwrap_or_else(|why| panic!("{}: {why}", path.display())).values;
         assert!(ours.is_sorted(), "attributes of {}", path.display());
         self.totals.attributes += ours.len() as u64;
         let ours: BTreeMap<_, _> = ours.into_iter().collect();

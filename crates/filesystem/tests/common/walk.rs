@@ -34,7 +34,10 @@ pub fn walk(fs: &dyn FileSystem, volume_bytes: u64) -> Walked {
                 errors += 1;
             }
         };
-        note(fs.attributes(id).err());
+        match fs.attributes(id) {
+            Ok(found) => found.unread.iter().for_each(|u| note(Some(FsError::corrupt("", &u.why)))),
+            Err(why) => note(Some(why)),
+        }
         match fs.node(id) {
             Ok(node) if node.kind == NodeKind::Directory => match Directory::read(fs, id) {
                 Ok(Directory { entries, damage }) => {

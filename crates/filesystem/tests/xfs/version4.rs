@@ -151,7 +151,7 @@ fn check_attributes(image: &Path) {
             })
             .collect();
         expected.sort();
-        let found = fs.attributes(id(path)).expect("attributes");
+        let found = fs.attributes(id(path)).expect("attributes").values;
         let short = |all: &[(Vec<u8>, Vec<u8>)]| -> Vec<String> {
             all.iter().map(|(n, v)| format!("{} ({})", n.escape_ascii(), v.len())).collect()
         };

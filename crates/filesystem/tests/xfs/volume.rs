@@ -171,7 +171,7 @@ pub fn kernel_attributes(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
 
 fn compare_attributes(fs: &dyn FileSystem, id: NodeId, path: &Path) -> u64 {
     let expected: Vec<_> = kernel_attributes(path).into_iter().collect();
-    let attributes = fs.attributes(id).unwrap_or_else(|e| panic!("{path:?}: {e}"));
+    let attributes = fs.attributes(id).unwrap_or_else(|e| panic!("{path:?}: {e}")).values;
     let names = |all: &[(Vec<u8>, Vec<u8>)]| -> Vec<String> {
         all.iter().map(|(n, v)| format!("{} ({})", n.escape_ascii(), v.len())).collect()
     };

@@ -15,7 +15,7 @@ pub struct Diff {
     /// List changed ranges only, not files
     #[arg(long)]
     pub ranges: bool,
-    /// Memory for decompressed data [default: 256M]
+    /// Memory for decompressed data [default: 64M]
     #[arg(long, value_name = "SIZE", value_parser = crate::sizes::parse_size)]
     pub cache: Option<u64>,
 }
@@ -29,7 +29,7 @@ pub struct Files {
     /// What to do [default: list volumes]
     #[command(subcommand)]
     pub what: Option<FilesWhat>,
-    /// Memory for decompressed data [default: 256M]
+    /// Memory for decompressed data [default: 64M]
     #[arg(long, value_name = "SIZE", value_parser = crate::sizes::parse_size)]
     pub cache: Option<u64>,
 }
@@ -67,7 +67,7 @@ pub struct Mount {
     /// Let every user of this machine read the disks [default: only the user who mounts]
     #[arg(long)]
     pub allow_other: bool,
-    /// Memory for decompressed data [default: a quarter of the available memory]
+    /// Memory for decompressed data [default: 64M]; more makes repeated reads faster
     #[arg(long, value_name = "SIZE", value_parser = crate::sizes::parse_size)]
     pub cache: Option<u64>,
     /// Stay mounted while this command runs, with SAPWOOD_MOUNT in its environment, and end with it

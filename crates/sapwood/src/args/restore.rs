@@ -90,7 +90,7 @@ pub struct Serve {
     /// disk
     #[arg(help_heading = SERVED, long, value_name = "ADDR")]
     pub listen: Option<std::net::SocketAddr>,
-    /// Memory for decompressed data [default: a quarter of the available memory]
+    /// Memory for decompressed data [default: 64M]; more makes repeated reads faster
     #[arg(help_heading = SERVED, long, value_name = "SIZE", value_parser = crate::sizes::parse_size)]
     pub cache: Option<u64>,
 }

@@ -6,6 +6,7 @@ use super::files::list;
 use super::files::ranges::RangesOnVolume;
 use crate::args::{Args, Diff};
 use crate::commands::names::{open, split};
+use crate::devices::read_cache;
 use crate::terminal::output::{print_json, size};
 use crate::terminal::streams::Out;
 use anyhow::Result;
@@ -40,7 +41,8 @@ pub fn run(args: &Args, a: &Diff) -> Result<ExitCode> {
     }
     let mut damage = Damage::default();
     if !a.ranges {
-        let (old, new) = (Disk::open(args, &old, a.cache)?, Disk::open(args, &new, a.cache)?);
+        let cache = read_cache(a.cache);
+        let (old, new) = (Disk::open(args, &old, &cache)?, Disk::open(args, &new, &cache)?);
         let lines = (!args.json).then_some(&mut out as &mut dyn Write);
         let files = Files { old, new, ranges: &ranges, lines, not_compared: Vec::new(), damage: &mut damage };
         (report["volumes"], report["not_compared"]) = files.compare()?;

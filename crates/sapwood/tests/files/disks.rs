@@ -102,6 +102,17 @@ impl Drop for Mounted {
     }
 }
 
+/// ntfs-3g writes on after `umount`.
+pub fn await_end(program: &str, at: &Path) {
+    let serves = |pid: &Path| {
+        let line = std::fs::read(pid.join("cmdline")).unwrap_or_default();
+        line.starts_with(program.as_bytes()) && String::from_utf8_lossy(&line).contains(text(at))
+    };
+    while std::fs::read_dir("/proc").unwrap().flatten().any(|p| serves(&p.path())) {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
 /// A loop device on a part of a file, detached when dropped.
 pub struct Loop(pub String);
 

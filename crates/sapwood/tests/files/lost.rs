@@ -1,10 +1,12 @@
 //! What a copy of a tree may not lose without a word, and what may not cost the rest of it.
 
-use crate::common::{Bench, Ended, FAILED};
-use crate::disks::{alone, debugfs, make, run, text, Mounted, MIB};
+use crate::common::{Bench, Child, Ended, DONE, FAILED};
+use crate::disks::{alone, await_end, debugfs, make, run, text, Mounted, MIB};
 use rustix::fs::{lgetxattr, lsetxattr, XattrFlags};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::process::Command;
 
 const LARGE: [(&str, usize); 3] = [("user.small", 100), ("user.20k", 20_000), ("user.60k", 60_000)];
 
@@ -59,6 +61,119 @@ fn large_attributes_are_copied_or_named() {
         assert!(String::from_utf8_lossy(&ended.stdout).contains("2 without all of their"), "{ended}");
         assert_eq!(fs::read(narrow.path().join("disk/file")).unwrap(), b"content");
     }
+}
+
+/// Mounts an NTFS, and fills it. Its streams are what `streams` says.
+fn ntfs(image: &Path, streams: &str, fill: impl FnOnce(&Path)) {
+    let at = image.with_extension("mounted");
+    fs::create_dir_all(&at).unwrap();
+    run("ntfs-3g", &["-o", &format!("streams_interface={streams}"), text(image), text(&at)]);
+    fill(&at);
+    run("umount", &[&at]);
+    await_end("ntfs-3g", &at);
+}
+
+/// Alternate data streams of NTFS that become no extended attribute were left out without a word, and `$EA` always.
+#[test]
+fn streams_of_ntfs_are_copied_or_named() {
+    if !testing::can_mount("xfs") {
+        return;
+    }
+    let _alone = alone();
+    let bench = Bench::new("balanced");
+    let image = bench.path("image");
+    let ea = [&[20, 0, 0, 0, 0, 6, 4, 0][..], b"$LXUID\0\xe8\x03\0\0\0"].concat();
+    make(&image, 60 * MIB, "mkntfs -q -F -Q");
+    // As extended attributes the kernel takes no larger ones.
+    ntfs(&image, "windows", |root| {
+        let streams = |name: &str, all: &[(&str, usize)]| {
+            fs::write(root.join(name), name).unwrap();
+            for (stream, len) in all {
+                fs::write(root.join(format!("{name}:{stream}")), value(*len)).unwrap();
+            }
+        };
+        streams("sound", &[("small", 100), ("60k", 60_000)]);
+        streams("large", &[("small", 100), ("large", 65_537)]);
+        // More than 16 MiB in all.
+        let many: Vec<String> = (0..290).map(|n| format!("{n:03}")).collect();
+        streams("many", &many.iter().map(|n| (&n[..], 60_000)).collect::<Vec<_>>());
+    });
+    ntfs(&image, "xattr", |root| {
+        lsetxattr(root.join("sound"), "system.ntfs_ea", &ea, XattrFlags::empty()).unwrap();
+    });
+    bench.backup("vm/d", text(&image));
+    let to = Mounted::new(&make(&bench.path("to"), 320 * MIB, "mkfs.xfs -q -f"));
+    let copied = |node: &str, name: &str| {
+        let mut got = vec![0; 70_000];
+        let n = lgetxattr(to.path().join("disk").join(node), name, &mut got[..]).ok()?;
+        got.truncate(n);
+        Some(got)
+    };
+    let get = get(&bench, "/", text(to.path()));
+    let archive = bench.path("tar");
+    let mut tar = bench.command(&["files", "vm/d", "tar"]);
+    tar.stdout(File::create(&archive).unwrap());
+    let tar = tar.output().unwrap();
+    let said = String::from_utf8_lossy(&tar.stderr).into_owned();
+    assert_eq!((get.code(), tar.status.code()), (Some(FAILED), Some(FAILED)), "{get}, {said}");
+    for said in [&get.stderr, &said] {
+        let lost = |file: &str| {
+            let lost = format!("disk:/{file}: its copy has lost: ");
+            said.lines().find(|l| l.contains(&lost)).map(str::to_owned)
+        };
+        assert_eq!(lost("sound"), None, "{said}");
+        let large = lost("large").unwrap_or_else(|| panic!("{said}"));
+        assert!(large.contains("user.stream.large: a stream of 65537 bytes"), "{large}");
+        assert!(!large.contains("small"), "{large}");
+        let many = lost("many").unwrap_or_else(|| panic!("{said}"));
+        assert_eq!(many.matches("user.stream.").count(), 290 - (16 << 20) / 60_000, "{many}");
+    }
+    assert!(said.contains("2 files without all of their extended attributes"), "{said}");
+    assert!(String::from_utf8_lossy(&get.stdout).contains("2 without all of their"), "{get}");
+    assert_eq!(copied("sound", "user.stream.60k"), Some(value(60_000)));
+    assert_eq!(copied("sound", "user.ea.$LXUID"), Some(vec![0xe8, 3, 0, 0]));
+    assert_eq!(copied("large", "user.stream.small"), Some(value(100)));
+    assert_eq!(copied("large", "user.stream.large"), None);
+    assert_eq!(fs::read(to.path().join("disk/large")).unwrap(), b"large");
+    let list = run("tar", &["--xattrs", "-tvvf", text(&archive)]);
+    for told in ["./large", "100 user.stream.small", "60000 user.stream.60k", "4 user.ea.$LXUID"] {
+        assert!(list.contains(told) || list.contains(&told.replace("./", "")), "{told}: {list}");
+    }
+}
+
+/// Which attributes a user's copy lacks because only root may set them was not said.
+#[test]
+fn attributes_of_root_are_named_to_users() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
+    let _alone = alone();
+    let bench = Bench::new("balanced");
+    let image = make(&bench.path("image"), 60 * MIB, "mkfs.ext4 -q -F");
+    {
+        let mounted = Mounted::new(&image);
+        for (file, name) in [("a", "trusted.one"), ("b", "trusted.one"), ("b", "security.two")] {
+            let file = mounted.path().join(file);
+            File::options().create(true).append(true).open(&file).unwrap();
+            lsetxattr(&file, name, b"value", XattrFlags::empty()).unwrap();
+        }
+    }
+    bench.backup("vm/d", text(&image));
+    let to = bench.path("to");
+    fs::create_dir(&to).unwrap();
+    run("chown", &["65534:65534", text(&to)]);
+    run("chmod", &["-R", "a+rX", text(&bench.store)]);
+    run("chmod", &["a+rx", text(bench.store.parent().unwrap())]);
+    let binary = bench.path("sapwood");
+    fs::copy(bench.command(&["files"]).get_program(), &binary).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&binary);
+    command.args(["files", "vm/d", "get", "/a", "/b", "--to"]).arg(&to).env("SAPWOOD_STORE", &bench.store);
+    let ended = Child::start(command, "get as nobody").wait();
+    assert_eq!(ended.code(), Some(DONE), "{ended}");
+    let told = "2 files without extended attributes that only root may set: security.two, trusted.one";
+    assert!(ended.stderr.contains(told), "{ended}");
+    assert!(String::from_utf8_lossy(&ended.stdout).contains("2 without all of their"), "{ended}");
 }
 
 /// An inline file that was extended was called damaged: what is behind its data is a hole. Older kernels leave such

@@ -1,7 +1,9 @@
 //! Disks with several volumes: tables, logical volumes, and file systems that Windows knows.
 
 use crate::common::Bench;
-use crate::disks::{alone, blank, lvm, make, partition, patch, put, run, text, Loop, Mounted, MIB};
+use crate::disks::{
+    alone, await_end, blank, lvm, make, partition, patch, put, run, text, Loop, Mounted, MIB,
+};
 use crate::tree::{assert_same, tree};
 use std::fs;
 use std::path::Path;
@@ -119,17 +121,6 @@ fn an_mbr_with_what_windows_and_linux_know() {
     // Marks that turn the direction of text are not shown.
     let text = String::from_utf8(bench.done(&["files", "vm/d", "list", "1:/"]).stdout).unwrap();
     assert!(text.contains("Größe \\xe2\\x80\\xaetxt.exe"), "{text}");
-}
-
-/// ntfs-3g writes on after `umount`.
-fn await_end(program: &str, at: &Path) {
-    let serves = |pid: &Path| {
-        let line = fs::read(pid.join("cmdline")).unwrap_or_default();
-        line.starts_with(program.as_bytes()) && String::from_utf8_lossy(&line).contains(text(at))
-    };
-    while fs::read_dir("/proc").unwrap().flatten().any(|p| serves(&p.path())) {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
 }
 
 /// GPT: XFS, a physical volume with ext4 on a logical one, and what is locked.

@@ -85,6 +85,13 @@ fn listing_is_whole(store: &dyn ObjectStore) {
     found.sort();
     expected.sort();
     assert_eq!(found, expected);
+    let mut alone = Vec::new();
+    ok(store.list_names("disks/", &mut |name| {
+        alone.push(name);
+        Ok(())
+    }));
+    alone.sort();
+    assert!(alone.iter().eq(expected.iter().map(|(name, _)| name)), "{alone:?}");
     assert_eq!(names(store, "").len(), 102);
     assert_eq!(names(store, "disks/3/").len(), 14);
     assert_eq!(names(store, "disks2/"), ["disks2/x"]);

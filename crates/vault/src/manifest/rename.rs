@@ -14,6 +14,7 @@ use crate::base::error::{Result, VaultError};
 use crate::manifest::disks;
 use crate::manifest::folder::Folder;
 use crate::manifest::names::delete_names;
+use crate::manifest::rollback::load_checked_closely;
 use crate::manifest::session::Session;
 use crate::manifest::vault::Vault;
 use format::{names, Manifest};
@@ -33,6 +34,7 @@ impl Vault {
         if old == new || disks::find(self, new)?.is_some() {
             return Err(taken());
         }
+        load_checked_closely(&folder)?;
         let session = Session::begin_renaming(&folder)?;
         // What an earlier one has left; its names may be those that are wanted now.
         forget_other_names(&session)?;

@@ -7,8 +7,9 @@
 //! - A **commit record**, an object in the folder with the sequence of a manifest in its name, and a copy of that manifest
 //!   in it. One is put after the last swap of a session, and after a swap that marks snapshots deleted or held; older ones
 //!   are removed. So there are few, and one short listing finds them. `repair` puts a lost manifest again from it.
-//! - An object in the folder with a writer number that the manifest has not given out. Only operations that list the
-//!   folder see it.
+//! - An object in the folder with a writer number that the manifest has not given out. `gc`, `verify` and `repair` list the
+//!   whole folder. Deletion and renaming list the names of recipes and of pages of the container table: a session that
+//!   added, moved or removed anything that counts has put one of these. A backup lists commit records only.
 //!
 //! Both are listed first, then the manifest is read. Each listed object was put after the swap that allowed it, so a
 //! running session never looks like a rollback.
@@ -30,20 +31,28 @@ pub(crate) struct Evidence {
 impl Evidence {
     /// By the commit records alone.
     pub fn of_commits(folder: &Folder) -> Result<Evidence> {
-        Self::below(folder, &names::commits_of(&folder.path))
+        Self::below(folder, &[names::commits_of(&folder.path)])
+    }
+
+    /// By the commit records, and by what the sessions have put that must not be lost.
+    pub fn of_sessions(folder: &Folder) -> Result<Evidence> {
+        let path = &folder.path;
+        Self::below(folder, &[names::commits_of(path), names::recipes_of(path), names::pages_of(path)])
     }
 
     /// By everything in the folder.
     pub fn of_folder(folder: &Folder) -> Result<Evidence> {
-        Self::below(folder, &folder.path)
+        Self::below(folder, std::slice::from_ref(&folder.path))
     }
 
-    fn below(folder: &Folder, prefix: &str) -> Result<Evidence> {
+    fn below(folder: &Folder, prefixes: &[String]) -> Result<Evidence> {
         let mut evidence = Evidence::default();
-        folder.store.list(prefix, &mut |e| {
-            evidence.add(&e.name);
-            Ok(())
-        })?;
+        for prefix in prefixes {
+            folder.store.list_names(prefix, &mut |name| {
+                evidence.add(&name);
+                Ok(())
+            })?;
+        }
         Ok(evidence)
     }
 
@@ -117,7 +126,16 @@ fn is_record(folder: &Folder, record: &str) -> Result<bool> {
 
 /// The manifest as it is now, and the commit records before it; an error where these prove that it was rolled back.
 pub(crate) fn load_checked(folder: &Folder) -> Result<(Manifest, Evidence)> {
-    let evidence = Evidence::of_commits(folder)?;
+    check_loaded(folder, Evidence::of_commits(folder)?)
+}
+
+/// The same by [`Evidence::of_sessions`], for changes that cannot be undone and use a writer number up: nobody could prove
+/// the rollback after them.
+pub(crate) fn load_checked_closely(folder: &Folder) -> Result<(Manifest, Evidence)> {
+    check_loaded(folder, Evidence::of_sessions(folder)?)
+}
+
+fn check_loaded(folder: &Folder, evidence: Evidence) -> Result<(Manifest, Evidence)> {
     let m = folder.load_root()?;
     evidence.check(folder, &m)?;
     Ok((m, evidence))

@@ -19,7 +19,7 @@ use crate::base::retention::{Clock, Keeps, RetentionRules};
 use crate::base::snapshot_spec::{find_ids, find_live};
 use crate::manifest::disks;
 use crate::manifest::folder::Folder;
-use crate::manifest::rollback::{self, load_checked};
+use crate::manifest::rollback::{self, load_checked_closely};
 use crate::manifest::session::{is_alive, remove_if_empty, Session};
 use crate::manifest::snapshots::whole::Whole;
 use crate::manifest::vault::Vault;
@@ -103,7 +103,7 @@ impl Vault {
         let mut report = RetainReport::default();
         let done = disks::begin_on(self, disk, |at| {
             let folder = at.folder.with_reserve(Reserve::Whole);
-            let (m, evidence) = folder.load_checked()?;
+            let (m, evidence) = folder.load_checked_closely()?;
             let judged = judge(&m, rules, clock);
             let without_reason = |(s, why): &(SnapshotEntry, Vec<Keeps>)| why.is_empty().then_some(s.id);
             let ids: BTreeSet<SnapId> = judged.iter().filter_map(without_reason).collect();
@@ -128,7 +128,7 @@ impl Vault {
     pub fn remove(&self, disk: &str) -> Result<RemoveReport> {
         let (folder, deleted) = disks::begin_on(self, disk, |at| {
             let folder = at.folder.with_reserve(Reserve::Whole);
-            let (_, evidence) = load_checked(&folder)?;
+            let (_, evidence) = load_checked_closely(&folder)?;
             let (m, deleted) = folder.update_whole(|_, all| {
                 let live = all.iter().filter(|s| s.state == SnapshotState::Live);
                 let ids: BTreeSet<SnapId> = live.map(|s| s.id).collect();
@@ -148,7 +148,7 @@ impl Vault {
         let (folder, deleted) = disks::begin_on(self, disk, |at| {
             let folder = at.folder.with_reserve(Reserve::Whole);
             // Once: when the swap is tried again, `latest` may be another snapshot.
-            let (m, evidence) = folder.load_checked()?;
+            let (m, evidence) = folder.load_checked_closely()?;
             let ids = find_ids(&m.snapshots, disk, specs)?;
             let (m, deleted) = folder.update_whole(|_, all| mark(all, disk, &ids))?;
             rollback::record(&folder, &m, &evidence);

@@ -2,8 +2,8 @@
 
 use crate::args::{Args, Mount};
 use crate::commands::names::open;
+use crate::devices::read_cache;
 use crate::devices::tree::VaultTree;
-use crate::serving::cache_bytes;
 use crate::system::mountpoint::{each_once, empty_directory};
 use crate::system::purpose::Purpose;
 use crate::system::signals::EndSignal;
@@ -16,7 +16,7 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use vault::{ReadCache, VaultError};
+use vault::VaultError;
 
 /// Requests at once, at least: most of them wait for the store.
 const THREADS_MIN: usize = 4;
@@ -25,7 +25,7 @@ pub fn run(args: &Args, a: &Mount) -> Result<ExitCode> {
     let end = EndSignal::new()?;
     let vault = open(args)?;
     let mountpoint = checked(&a.mountpoint, &vault.location())?;
-    let tree = Arc::new(VaultTree::new(vault, ReadCache::new(cache_bytes(a.cache)))?);
+    let tree = Arc::new(VaultTree::new(vault, read_cache(a.cache))?);
     let (disks, snapshots) = tree.count()?;
 
     let place = mountpoint.display().to_string();

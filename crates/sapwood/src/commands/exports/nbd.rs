@@ -2,8 +2,8 @@
 
 use crate::args::{Args, Nbd};
 use crate::commands::names::{check_is_disk, held_for, open, split};
-use crate::devices::{OverlayDevice, SnapshotDevice};
-use crate::serving::{cache_bytes, Serving};
+use crate::devices::{read_cache, OverlayDevice, SnapshotDevice};
+use crate::serving::Serving;
 use crate::system::own_directory::scratch;
 use crate::system::signals::EndSignal;
 use crate::terminal::outcome::with_damage;
@@ -18,13 +18,12 @@ use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use vault::ReadCache;
 
 pub fn run(args: &Args, a: &Nbd) -> Result<ExitCode> {
     let end = EndSignal::new()?;
     let (disk, spec) = split(&a.snapshot);
     let vault = open(args)?;
-    let snapshot = vault.open_snapshot(disk, spec, &ReadCache::new(cache_bytes(a.serve.cache)))?;
+    let snapshot = vault.open_snapshot(disk, spec, &read_cache(a.serve.cache))?;
     let entry = snapshot.entry().clone();
     check_is_disk(disk, &entry)?;
     let name = format!("{disk}@{}", entry.id);

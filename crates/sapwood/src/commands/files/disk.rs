@@ -13,9 +13,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use vault::{ReadCache, VaultError};
 
-/// Memory for decompressed groups. Files near each other share groups, and each file is read once.
-const CACHE_BYTES: u64 = 256 << 20;
-
 /// The volumes of a snapshot's disk.
 pub struct Disk {
     /// `vm/disk@ID`.
@@ -42,11 +39,11 @@ impl NamedNode {
 }
 
 impl Disk {
-    /// Opens a snapshot and looks for volumes.
-    pub fn open(args: &Args, snapshot: &str, cache: Option<u64>) -> Result<Disk> {
+    /// Opens a snapshot and looks for volumes. Several may share a cache.
+    pub fn open(args: &Args, snapshot: &str, cache: &Arc<ReadCache>) -> Result<Disk> {
         let (disk, spec) = split(snapshot);
         let vault = open(args)?;
-        let snapshot = vault.open_snapshot(disk, spec, &ReadCache::new(cache.unwrap_or(CACHE_BYTES)))?;
+        let snapshot = vault.open_snapshot(disk, spec, cache)?;
         check_is_disk(disk, snapshot.entry())?;
         let name = format!("{disk}@{}", snapshot.entry().id);
         let volumes = filesystem::volumes(Arc::new(SnapshotDisk(snapshot)))?;

@@ -5,6 +5,7 @@ mod target;
 use super::damage::Damage;
 use super::disk::{printable, Disk, NamedNode};
 use crate::args::Args;
+use crate::terminal::escape::escaped;
 use crate::terminal::exit_code::FAILED;
 use crate::terminal::output::{print_json, size};
 use crate::terminal::streams::{errln, note_done, outln, Out};
@@ -12,6 +13,7 @@ use anyhow::{Context, Result};
 use filesystem::{FsError, NodeKind, Order, Step, Walk};
 use rustix::io::Errno;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
@@ -27,10 +29,11 @@ pub fn run(args: &Args, mut disk: Disk, paths: &[OsString], to: Option<&Path>) -
     }
     let to = to.unwrap_or(Path::new("."));
     std::fs::create_dir_all(to).with_context(|| format!("making {}", to.display()))?;
-    let (mut counts, mut damage) = (Counts::default(), Damage::default());
+    let (mut counts, mut damage, mut only_root) = (Counts::default(), Damage::default(), OnlyRoot::default());
     for f in &found {
-        tree(f, to, &mut counts, &mut damage)?;
+        tree(f, to, &mut counts, &mut damage, &mut only_root)?;
     }
+    only_root.tell(&disk.name);
     let Counts { files, bytes, left_out, incomplete, failed } = counts;
     note_done(format!("{} to {}: {files} files copied", disk.name, to.display()));
     if args.json {
@@ -49,8 +52,48 @@ pub fn run(args: &Args, mut disk: Disk, paths: &[OsString], to: Option<&Path>) -
     Ok(if failed > 0 { ExitCode::from(FAILED) } else { damage.exit_code() })
 }
 
+/// The extended attributes that were not copied because only root may set them. They are told once for all nodes: every file
+/// of a guest with SELinux has one.
+#[derive(Default)]
+struct OnlyRoot {
+    nodes: u64,
+    names: BTreeSet<Vec<u8>>,
+}
+
+impl OnlyRoot {
+    /// Guests may make any names.
+    const NAMES_MAX: usize = 8;
+
+    fn note(&mut self, names: &[Vec<u8>]) {
+        self.nodes += u64::from(!names.is_empty());
+        for name in names {
+            if self.names.len() <= Self::NAMES_MAX {
+                self.names.insert(name.clone());
+            }
+        }
+    }
+
+    fn tell(&self, disk: &str) {
+        if self.nodes > 0 {
+            let named = self.names.iter().take(Self::NAMES_MAX).map(|name| escaped(name));
+            let more = (self.names.len() > Self::NAMES_MAX).then(|| "others".to_string());
+            let names = named.chain(more).collect::<Vec<_>>().join(", ");
+            let nodes = self.nodes;
+            errln!(
+                "sapwood: {disk}: {nodes} files without extended attributes that only root may set: {names}"
+            );
+        }
+    }
+}
+
 /// Copies a node, with all below it, into a directory.
-fn tree(found: &NamedNode, to: &Path, counts: &mut Counts, damage: &mut Damage) -> Result<()> {
+fn tree(
+    found: &NamedNode,
+    to: &Path,
+    counts: &mut Counts,
+    damage: &mut Damage,
+    only_root: &mut OnlyRoot,
+) -> Result<()> {
     let top = match found.name() {
         [] => found.volume.replace('/', "-").into_bytes(),
         name => name.to_vec(),
@@ -72,6 +115,7 @@ fn tree(found: &NamedNode, to: &Path, counts: &mut Counts, damage: &mut Damage) 
         match made {
             Ok(lost) => {
                 counts.incomplete += u64::from(!lost.is_empty());
+                only_root.note(&lost.only_root);
                 if !lost.failed.is_empty() {
                     counts.failed += 1;
                     let (volume, failed) = (&found.volume, lost.failed.join("; "));

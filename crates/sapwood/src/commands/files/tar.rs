@@ -1,9 +1,11 @@
 //! Files as a tar archive.
 
+use super::attributes;
 use super::damage::Damage;
 use super::disk::{printable, Disk, NamedNode};
 use crate::args::Args;
 use crate::tar::{Kind, Member, Tar};
+use crate::terminal::exit_code::FAILED;
 use crate::terminal::streams::{check_out, errln, Out};
 use anyhow::{Context, Result};
 use filesystem::{DirectoryNo, FileSystem, FsError, Node, NodeId, NodeKind, Order, Place, Step, Walk};
@@ -27,12 +29,17 @@ pub fn run(_: &Args, mut disk: Disk, paths: &[OsString]) -> Result<ExitCode> {
     }
     let found = disk.find_all(paths)?;
     let tar = Tar::new(BufWriter::with_capacity(STEP_BYTES, Out));
-    let mut archive = Archive { tar, buf: vec![0; STEP_BYTES], left_out: 0, damage: Damage::default() };
+    let mut archive =
+        Archive { tar, buf: vec![0; STEP_BYTES], left_out: 0, incomplete: 0, damage: Damage::default() };
     found.iter().try_for_each(|f| archive.tree(f))?;
-    let Archive { tar, left_out, damage, .. } = archive;
+    let Archive { tar, left_out, incomplete, damage, .. } = archive;
     tar.finish().context("writing to standard output")?;
     if left_out > 0 {
         errln!("sapwood: {}: {left_out} sockets left out, which a tar cannot hold", disk.name);
+    }
+    if incomplete > 0 {
+        errln!("sapwood: {}: {incomplete} files without all of their extended attributes", disk.name);
+        return Ok(ExitCode::from(FAILED));
     }
     Ok(damage.exit_code())
 }
@@ -52,6 +59,8 @@ struct Archive<W: Write> {
     tar: Tar<W>,
     buf: Vec<u8>,
     left_out: u64,
+    /// Nodes with extended attributes that could not be read.
+    incomplete: u64,
     damage: Damage,
 }
 
@@ -61,30 +70,39 @@ impl<W: Write> Archive<W> {
         let mut walk = Walk::new(&*found.fs, &found.path, found.id, Order::Number);
         let mut links = Links::new();
         while let Some(step) = walk.next() {
+            let mut lost = Vec::new();
             let added = match step {
-                Ok(Step::Node(id, node)) => self.node(&*found.fs, &mut walk, &mut links, id, &node),
-                Ok(Step::Left(..)) => Ok(()),
+                Ok(Step::Node(id, node)) => {
+                    self.node(&*found.fs, &mut walk, &mut links, (id, &node), &mut lost)
+                }
+                Ok(Step::Left(..)) => continue,
                 Err(e) => Err(e.into()),
             };
+            if !lost.is_empty() {
+                self.incomplete += 1;
+                let (volume, path) = (&found.volume, printable(walk.path()));
+                errln!("sapwood: {volume}:{path}: its copy has lost: {}", lost.join("; "));
+            }
             added.or_else(|e| self.damage.tell(e, &found.volume, || printable(walk.path())))?;
         }
         Ok(())
     }
 
-    /// Adds a node. The archive stays well-formed even if this returns damage of the guest's file system.
+    /// Adds a node. `lost` gets the extended attributes that cannot be read, and why. The archive stays well-formed even if
+    /// this returns damage of the guest's file system.
     fn node(
         &mut self,
         fs: &dyn FileSystem,
         walk: &mut Walk,
         links: &mut Links,
-        id: NodeId,
-        node: &Node,
+        (id, node): (NodeId, &Node),
+        lost: &mut Vec<String>,
     ) -> Result<()> {
         if node.kind == NodeKind::Socket {
             self.left_out += 1;
             return Ok(());
         }
-        let attributes = fs.attributes(id)?;
+        let (attributes, unread) = attributes::read(fs, id)?;
         let has_names = node.links > 1 && node.kind != NodeKind::Directory;
         if let Some((directory, name)) = links.get(&id).filter(|_| has_names) {
             let mut first = walk.names(*directory);
@@ -93,6 +111,7 @@ impl<W: Write> Archive<W> {
             let kind = Kind::HardLink(member_path(&first));
             return written(self.tar.add(&member(walk.path(), node, &attributes, kind)));
         }
+        *lost = unread;
         let link = if node.kind == NodeKind::Link { fs.link(id)? } else { Vec::new() };
         let kind = match node.kind {
             NodeKind::Directory => Kind::Directory,

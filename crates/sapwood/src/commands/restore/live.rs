@@ -8,9 +8,9 @@ use place::Place;
 
 use crate::args::{Args, Restore};
 use crate::commands::names::{check_is_disk, held_for, open, split};
-use crate::devices::{ArrivingDevice, SnapshotBase, SnapshotDevice};
+use crate::devices::{read_cache, ArrivingDevice, SnapshotBase, SnapshotDevice};
 use crate::progress::show_while;
-use crate::serving::{cache_bytes, Serving};
+use crate::serving::Serving;
 use crate::system::purpose::End;
 use crate::system::signals::EndSignal;
 use crate::terminal::outcome::{exit_code, one_line, with_damage};
@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use vault::{ReadCache, SnapshotEntry, Vault};
+use vault::{SnapshotEntry, Vault};
 
 /// How long clients of an interrupted restore have to reconnect: QEMU tries at least every 16 seconds.
 const COME_BACK: Duration = Duration::from_secs(20);
@@ -67,7 +67,7 @@ impl<'a> LiveRestore<'a> {
         let (disk, spec) = split(&a.snapshot);
         let vault = open(args)?;
         let place = Place::of(a)?;
-        let snapshot = vault.open_snapshot(disk, spec, &ReadCache::new(cache_bytes(a.serve.cache)))?;
+        let snapshot = vault.open_snapshot(disk, spec, &read_cache(a.serve.cache))?;
         let entry = snapshot.entry().clone();
         check_is_disk(disk, &entry)?;
         let name = format!("{disk}@{}", entry.id);

@@ -1,6 +1,7 @@
 //! Restores a tar archive that is stored with its headers apart (`docs/flows/mtar.md`).
 
 use crate::args::Restore;
+use crate::devices::read_cache;
 use crate::progress::{catch_signals, is_stopped, show_while};
 use crate::system::new_file::{Existing, NewFile};
 use crate::tags::is_tar;
@@ -11,10 +12,8 @@ use image::ReplacedFile;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vault::{OpenSnapshot, ReadCache, SnapshotEntry, Vault, VaultError};
+use vault::{OpenSnapshot, SnapshotEntry, Vault, VaultError};
 
-/// Memory for what is decompressed ahead, in bytes.
-const CACHE_BYTES: u64 = 64 << 20;
 /// Bytes that are written at a time.
 const WRITE_BYTES: usize = 1 << 20;
 
@@ -52,7 +51,7 @@ pub fn restore(
     (disk, snapshot): (&str, &SnapshotEntry),
     target: &Path,
 ) -> Result<Restored> {
-    let open = vault.open_snapshot(disk, &snapshot.id.to_string(), &ReadCache::new(CACHE_BYTES))?;
+    let open = vault.open_snapshot(disk, &snapshot.id.to_string(), &read_cache(None))?;
     let name = format!("{disk}@{}", snapshot.id);
     let at = AtomicU64::new(0);
     catch_signals();

@@ -4,6 +4,7 @@ use crate::args::Args;
 use crate::commands::files::disk::{printable, Disk};
 use crate::commands::files::ranges::RangesOnVolume;
 use crate::commands::names::split;
+use crate::devices::read_cache;
 use crate::terminal::outcome;
 use anyhow::Result;
 use filesystem::{FileSystem, NodeKind, Order, Step, Walk};
@@ -63,7 +64,7 @@ pub fn find(args: &Args, vault: &Vault, snapshot: &str, lost: &LostChunks) -> Re
 }
 
 fn look(args: &Args, snapshot: &str, ranges: &[Range<u64>], found: &mut LostFiles) -> Result<()> {
-    let mut disk = Disk::open(args, snapshot, None)?;
+    let mut disk = Disk::open(args, snapshot, &read_cache(None))?;
     let volumes: Vec<_> = disk.volumes.iter().map(|v| (v.name.clone(), v.part().ok())).collect();
     for (name, part) in volumes {
         let on_volume = RangesOnVolume { part, ranges };

@@ -5,7 +5,7 @@
 use crate::base::error::{Result, VaultError};
 use crate::base::snapshot_spec::{find_recent, find_snapshot};
 use crate::manifest::folder::{release_object, Folder};
-use crate::manifest::rollback::{load_checked, Evidence};
+use crate::manifest::rollback::{load_checked, load_checked_closely, Evidence};
 use crate::manifest::snapshots::pages::names_of;
 use format::{names, Manifest, SnapId, SnapshotEntry, SnapshotPage, SnapshotState};
 use std::borrow::Cow;
@@ -115,11 +115,11 @@ impl Folder {
         }
     }
 
-    /// The manifest as it is now with all snapshots, and the commit records before it; an error where these prove that it was
-    /// rolled back.
-    pub fn load_checked(&self) -> Result<(Whole, Evidence)> {
+    /// The manifest as it is now with all snapshots, and the commit records before it; an error where these, or what later
+    /// sessions have put, prove that it was rolled back.
+    pub fn load_checked_closely(&self) -> Result<(Whole, Evidence)> {
         self.again_if_replaced(|| {
-            let (m, evidence) = load_checked(self)?;
+            let (m, evidence) = load_checked_closely(self)?;
             Ok((self.whole(Arc::new(m))?, evidence))
         })
     }

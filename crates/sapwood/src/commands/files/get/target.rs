@@ -3,6 +3,7 @@
 //! Every file is created relative to the open handle of its directory, and links are never followed, so names in a
 //! hostile file system cannot lead outside. One directory of a path is open at a time, however deep it is.
 
+use crate::commands::files::attributes;
 use crate::terminal::escape::escaped;
 use anyhow::{bail, Context, Result};
 use filesystem::{DirectoryNo, FileSystem, FsError, Node, NodeId, NodeKind, Place, Walk};
@@ -44,13 +45,14 @@ pub(super) struct Counts {
 pub struct LostAttributes {
     /// What could not be set, and why: owner, permissions, times, or the name of an extended attribute.
     pub failed: Vec<String>,
-    /// Whether it has extended attributes that only root may set, and this process is not root.
-    pub has_roots_attributes: bool,
+    /// Extended attributes that only root may set, where this process is not root: like the owner, they are not copied
+    /// then, and that is no failure.
+    pub only_root: Vec<Vec<u8>>,
 }
 
 impl LostAttributes {
     pub fn is_empty(&self) -> bool {
-        self.failed.is_empty() && !self.has_roots_attributes
+        self.failed.is_empty() && self.only_root.is_empty()
     }
 
     fn note(&mut self, what: &str, set: rustix::io::Result<()>) {
@@ -280,20 +282,14 @@ impl<'a> Target<'a> {
         lost: &mut LostAttributes,
         set: impl Fn(&OsStr, &[u8]) -> rustix::io::Result<()>,
     ) -> Result<()> {
-        let attributes = match self.fs.attributes(id) {
-            Err(e @ FsError::Read(_)) => return Err(e.into()),
-            Err(e) => {
-                lost.failed.push(format!("extended attributes: {e}"));
-                return Ok(());
-            }
-            Ok(attributes) => attributes,
-        };
+        let (attributes, unread) = attributes::read(self.fs, id)?;
+        lost.failed.extend(unread);
         for (name, value) in attributes {
             let set = set(OsStr::from_bytes(&name), &value);
             let is_roots = name.starts_with(b"trusted.") || name.starts_with(b"security.");
             match set {
                 Err(Errno::PERM | Errno::ACCESS) if is_roots && !self.is_root => {
-                    lost.has_roots_attributes = true;
+                    lost.only_root.push(name);
                 }
                 set => lost.note(&escaped(&name), set),
             }
