@@ -315,6 +315,18 @@ fn what_qemu_has_open_becomes_no_pool() {
     bench.fails(&["pool", "stats", path], REFUSED, &said);
     bench.fails(&["pool", "serve", path, "--nbd", &bench.arg("socket")], REFUSED, &said);
     drop(held);
+    // The server has the device for itself, and its commands go through it.
+    let socket = bench.arg("pool.sock");
+    let server = Child::start(bench.command(&["-q", "pool", "serve", path, "--nbd", &socket]), "pool serve");
+    while !Path::new(&socket).exists() {
+        assert!(!server.has_ended());
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    bench.done(&["-q", "volume", "--pool", path, "create", "a", "--size", "8MiB"]);
+    let said = [path, "is in use by process ", "(sapwood, since 2"];
+    bench.fails(&["pool", "serve", path, "--nbd", &bench.arg("other")], REFUSED, &said);
+    bench.fails(&["pool", "create", path, "--force"], REFUSED, &said);
+    stop(server);
     bench.done(&["-q", "pool", "check", path]);
 }
 

@@ -48,8 +48,8 @@ impl UnmountOutcome {
             UnmountOutcome::Whole => None,
             UnmountOutcome::InUse => Some("unmounted, but files were open; using them fails from now on"),
             UnmountOutcome::Elsewhere => Some(
-                "unmounted, but a container or a service that has a mount namespace of its own still has it; \
-                 using it there fails from now on",
+                "unmounted, but something still has it, such as a container or a service with a mount namespace of \
+                 its own; using it there fails from now on",
             ),
         }
     }

@@ -62,7 +62,8 @@ impl NewFile {
     /// Begins the file that is going to be `path`; `existing` says what becomes of one of that name.
     ///
     /// # Errors
-    /// Refused, if there is one that stays, if another process has it open, or if it is a directory, a device or a pipe; or if the directory cannot be written.
+    /// Refused, if there is one that stays, if another process has it open, or if it is a directory, a device or a pipe; or if
+    /// the directory cannot be written.
     pub fn create(path: &Path, existing: Existing) -> Result<NewFile> {
         // What the user's umask leaves of it.
         Self::begin(path, existing, 0o666)

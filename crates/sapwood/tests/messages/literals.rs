@@ -186,7 +186,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("a volume that the disk does not have", "…there is no such volume; it has …", "1"),
     (
         "another command has the pool",
-        "…: is in use by …; try again when that has ended, or let `sapwood pool serve` run: several commands may use a pool that is served",
+        "…: is in use by …; try again when that has ended: only a pool that `sapwood pool serve` serves may be used by several commands",
         "4",
     ),
     (

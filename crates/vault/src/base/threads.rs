@@ -88,3 +88,31 @@ impl Failure {
         started.map_err(|e| self.set(VaultError::Thread(e))).ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Whether all reads are short, all wait, or one of them does.
+    #[test]
+    fn each_item_is_read_once() {
+        let items: Vec<usize> = (0..40).collect();
+        for waits in [0..0, 0..40, 20..21] {
+            let (read, threads) = (Mutex::new(Vec::new()), Mutex::new(BTreeSet::new()));
+            ahead(&items, |item| {
+                if waits.contains(item) {
+                    std::thread::sleep(THREAD_COST * 20);
+                }
+                read.lock().push(*item);
+                threads.lock().insert(format!("{:?}", std::thread::current().id()));
+            });
+            let mut read = read.into_inner();
+            read.sort_unstable();
+            assert_eq!(read, items, "{waits:?}");
+            if waits.len() == items.len() {
+                assert!(threads.into_inner().len() > 1, "reads that wait, wait together");
+            }
+        }
+    }
+}

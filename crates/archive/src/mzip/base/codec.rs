@@ -53,7 +53,8 @@ fn window(compressor: Compressor, level: u8) -> u64 {
         [256 << 10, MIB, 2 * MIB, 4 * MIB, 4 * MIB, 8 * MIB, 8 * MIB, 16 * MIB, 32 * MIB, 64 * MIB];
     match compressor {
         Compressor::Gzip => 32 << 10,
-        Compressor::Bzip2 => u64::from(level) * 100_000,
+        // It sorts so many bytes at once, and keeps 19 back.
+        Compressor::Bzip2 => u64::from(level) * 100_000 - 19,
         Compressor::Zstd => match level {
             0..=2 => MIB,
             3..=8 => 2 * MIB,
@@ -99,10 +100,11 @@ pub(in crate::mzip) fn working_bytes(compressor: Compressor, level: u8, block_by
         Compressor::Gzip => MIB,
         Compressor::Bzip2 => 8 * MIB,
         Compressor::Zstd => {
-            // Hash tables and chains, which are not longer than the window allows, those of far matches, and slices, which are
-            // kept in the window.
+            // Hash tables and chains, which are not longer than the window allows, and those of far matches. Slices are kept in
+            // the window; a block that is compressed at once needs none.
             let window = reach(compressor, level).map_or(window, |r| r.min(block_bytes)).next_power_of_two();
-            (zstd_tables(level) * MIB).min(16 * window) + window / zstd_far_share(level) + window + 2 * MIB
+            let slices = if level > ZSTD_QUICK { window } else { 0 };
+            (zstd_tables(level) * MIB).min(16 * window) + window / zstd_far_share(level) + slices + 2 * MIB
         }
         Compressor::Xz => window * 23 / 2 + 4 * MIB,
     };
@@ -302,16 +304,35 @@ mod tests {
         }
     }
 
+    /// The second half is beyond the window of the level.
+    #[test]
+    fn zstd_finds_what_is_long_and_far_away() {
+        let noise = testing::noise(4, 6 << 20);
+        let twice = [&noise[..], &noise].concat();
+        for level in [ZSTD_LONG, ZSTD_QUICK + 1] {
+            let body = compressed(Compressor::Zstd, level, &twice, &Progress::default()).unwrap().unwrap();
+            assert!(body.len() < noise.len() * 101 / 100, "{level}: {} bytes", body.len());
+        }
+    }
+
     /// What zstd says that it takes.
     #[test]
     fn memory_is_counted() {
+        let content = vec![0; 64 << 20];
         for level in 1..=19 {
             for bytes in [1usize << 20, 4 << 20, 32 << 20, 64 << 20] {
                 let mut context = zstd_context(level, bytes).unwrap();
-                let (mut to, content) = (Vec::with_capacity(10), [0; 10]);
-                let mut to = zstd_safe::OutBuffer::around(&mut to);
-                let mut from = zstd_safe::InBuffer::around(&content);
-                context.compress_stream2(&mut to, &mut from, ZSTD_EndDirective::ZSTD_e_continue).unwrap();
+                if level <= ZSTD_QUICK {
+                    let mut to = Vec::with_capacity(zstd_safe::compress_bound(bytes));
+                    context.compress2(&mut to, &content[..bytes]).unwrap();
+                } else {
+                    let mut to = Vec::with_capacity(10);
+                    let mut to = zstd_safe::OutBuffer::around(&mut to);
+                    let mut from = zstd_safe::InBuffer::around(&content[..10]);
+                    context
+                        .compress_stream2(&mut to, &mut from, ZSTD_EndDirective::ZSTD_e_continue)
+                        .unwrap();
+                }
                 let counted = working_bytes(Compressor::Zstd, level, bytes as u64) - 2 * bytes as u64;
                 assert!(
                     context.sizeof() as u64 <= counted,
@@ -329,7 +350,10 @@ mod tests {
                 for stored in [0, 1, 10 << 20, 100 << 20, 1 << 40] {
                     let bytes = u64::from(block_bytes(compressor, level, stored, u64::MAX));
                     assert!(bytes >= window(compressor, level).min(64 << 20));
-                    assert!(bytes <= u64::from(BLOCK_BYTES_MAX) && bytes >= MIB);
+                    assert!(bytes <= u64::from(BLOCK_BYTES_MAX) && bytes >= window(compressor, level).min(MIB));
+                    if compressor == Compressor::Bzip2 {
+                        assert_eq!(bytes % window(compressor, level), 0, "a rest is sorted alone");
+                    }
                     for memory in [16 << 20, 48 << 20, 400 << 20] {
                         let shorter = u64::from(block_bytes(compressor, level, stored, memory));
                         assert!(shorter <= bytes && working_bytes(compressor, level, shorter) <= memory);

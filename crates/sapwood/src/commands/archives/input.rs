@@ -168,6 +168,7 @@ impl Input {
     }
 }
 
-fn is_same(a: &Metadata, b: &Metadata) -> bool {
+/// Whether both are one file.
+pub fn is_same(a: &Metadata, b: &Metadata) -> bool {
     (a.dev(), a.ino()) == (b.dev(), b.ino())
 }

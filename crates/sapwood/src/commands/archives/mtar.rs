@@ -1,6 +1,7 @@
 //! `sapwood mtar`
 
 use super::claim::claim_input;
+use super::input::is_same;
 use super::stop::end_soon;
 use crate::args::{Args, MtarWhat};
 use crate::progress::{catch_signals, is_stopped, show_while};
@@ -18,6 +19,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
+use vault::VaultError;
 
 /// Bytes that are written at a time.
 const WRITE_BYTES: usize = 1 << 20;
@@ -75,7 +77,8 @@ fn through<T>(
         (File::open(input).with_context(|| format!("{name}: cannot open"))?, name)
     };
     claim_input(&from, input, false)?;
-    let total = from.metadata().ok().filter(|there| there.is_file()).map_or(0, |there| there.len());
+    let from_metadata = from.metadata().with_context(|| name.clone())?;
+    let total = if from_metadata.is_file() { from_metadata.len() } else { 0 };
     let at = AtomicU64::new(0);
     let mut from = Counted { input: Waiting(&from), at: &at };
     let far = || {
@@ -98,6 +101,10 @@ fn through<T>(
     }
     let like = Some(input).filter(|input| input.as_os_str() != "-" && input.is_file());
     let create = if like.is_some() { NewFile::create_private } else { NewFile::create };
+    if output.metadata().is_ok_and(|there| is_same(&there, &from_metadata)) {
+        let why = format!("{}: is the input itself; name another result", output.display());
+        return Err(VaultError::Refused(why).into());
+    }
     let mut to = create(output, Existing::of(force))?;
     let done = watched(&mut to).map_err(|e| match e.downcast_ref::<MtarError>() {
         Some(MtarError::Write(_)) => e.context(output.display().to_string()),

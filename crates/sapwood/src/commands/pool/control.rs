@@ -73,8 +73,8 @@ pub fn ask_server(path: &Path, request: &Request, held: &PoolError) -> Result<Va
         // Only a server has a control socket; one that was killed leaves it behind.
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
             return Err(PoolError::Refused(format!(
-                "{held}; try again when that has ended, or let `sapwood pool serve` run: several commands may use a \
-                 pool that is served"
+                "{held}; try again when that has ended: only a pool that `sapwood pool serve` serves may be used by \
+                 several commands"
             ))
             .into());
         }
