@@ -449,6 +449,7 @@ fn archives(s: &mut Scene) {
     s.bench.file("a.tar", &random(2000, 5));
     s.says("mtar migrate …/none …/out");
     s.says("mtar migrate …/a.tar …/web01.raw");
+    s.says("mtar migrate …/a.tar …/a.tar --force");
     s.says("mtar migrate …/a.tar …/directory");
     s.says("mtar migrate …/a.tar …/none/out");
     s.says("mtar migrate …/a.tar …/out --align 5000");

@@ -22,6 +22,8 @@ db.execute('PRAGMA synchronous=EXTRA')
 db.execute('CREATE TABLE IF NOT EXISTS done (number INTEGER PRIMARY KEY)')
 db.execute('CREATE TABLE IF NOT EXISTS rows (number INTEGER, part INTEGER, data BLOB, PRIMARY KEY (number, part))')
 number = db.execute('SELECT COALESCE(MAX(number), 0) FROM done').fetchone()[0]
+# Opened while it is certain that the file system is there: later the path may lead to what is below its place.
+directory = os.open(os.path.dirname(path), os.O_RDONLY)
 while True:
     number += 1
     db.execute('BEGIN')
@@ -35,9 +37,7 @@ while True:
     db.execute('DELETE FROM rows WHERE number = ?', (number - 40,))
     db.execute('COMMIT')
     # If the server goes before SQLite opens the directory to sync it, SQLite says that all is well.
-    directory = os.open(os.path.dirname(path), os.O_RDONLY)
     os.fsync(directory)
-    os.close(directory)
     print(number, flush=True)
 "#;
 
