@@ -207,7 +207,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let device = FileDevice::create(&dir.path().join("pool"), 4 << 20).unwrap();
         if device.direct.is_none() {
-            return testing::skip("a file system with direct reads for temporary files", "it refuses O_DIRECT");
+            return testing::skip(
+                "a file system with direct reads for temporary files",
+                "it refuses O_DIRECT",
+            );
         }
         let mut memory = vec![0; (2 << 20) + ALIGNMENT];
         let start = memory.as_ptr().align_offset(ALIGNMENT);

@@ -140,7 +140,11 @@ fn what_others_than_root_get() {
     command.args(["--json", "files", "vm/d", "get", "/", "--to"]).arg(&to).env("SAPWOOD_STORE", &bench.store);
     let ended = Child::start(command, "get as nobody").wait();
     assert_eq!(ended.code(), Some(DONE), "{ended}");
-    ended.expect_one_line(&["vm/d@", "files without extended attributes that only root may set", "trusted.overlay"]);
+    ended.expect_one_line(&[
+        "vm/d@",
+        "files without extended attributes that only root may set",
+        "trusted.overlay",
+    ]);
     let is_left_out = |n: &Node| matches!(n.mode >> 12, 0o14 | 0o2 | 0o6);
     let left_out = all.values().filter(|n| is_left_out(n)).count();
     assert_eq!(ended.json()["left_out_count"], left_out, "{ended}");

@@ -329,9 +329,7 @@ mod tests {
                     let mut to = Vec::with_capacity(10);
                     let mut to = zstd_safe::OutBuffer::around(&mut to);
                     let mut from = zstd_safe::InBuffer::around(&content[..10]);
-                    context
-                        .compress_stream2(&mut to, &mut from, ZSTD_EndDirective::ZSTD_e_continue)
-                        .unwrap();
+                    context.compress_stream2(&mut to, &mut from, ZSTD_EndDirective::ZSTD_e_continue).unwrap();
                 }
                 let counted = working_bytes(Compressor::Zstd, level, bytes as u64) - 2 * bytes as u64;
                 assert!(
@@ -350,7 +348,9 @@ mod tests {
                 for stored in [0, 1, 10 << 20, 100 << 20, 1 << 40] {
                     let bytes = u64::from(block_bytes(compressor, level, stored, u64::MAX));
                     assert!(bytes >= window(compressor, level).min(64 << 20));
-                    assert!(bytes <= u64::from(BLOCK_BYTES_MAX) && bytes >= window(compressor, level).min(MIB));
+                    assert!(
+                        bytes <= u64::from(BLOCK_BYTES_MAX) && bytes >= window(compressor, level).min(MIB)
+                    );
                     if compressor == Compressor::Bzip2 {
                         assert_eq!(bytes % window(compressor, level), 0, "a rest is sorted alone");
                     }
