@@ -28,7 +28,7 @@ pub enum Existing {
     Stays,
     /// It goes, unless another process, such as a running machine, has it open.
     Goes,
-    /// It goes, whoever has it open.
+    /// It goes, even if another process has it open.
     GoesInUse,
 }
 
