@@ -1,8 +1,9 @@
 //! How many connections a server accepts, and which one it closes for a new one when it is full.
 //!
 //! A peer (an address, or a user of the Unix socket) that connects over and over must not keep others out, and a guest's
-//! disk that is merely quiet must not lose its connection to the next client. So a peer has a limit of its own, and only
-//! the one that has the most connections loses idle ones.
+//! disk that is merely quiet must not lose its connection to the next client. So a peer has a limit of its own, and the one
+//! that has the most connections loses idle ones first. Those of others give way after an hour: else as many silent
+//! machines as there are places keep everybody out for ever.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -21,6 +22,8 @@ pub struct Limits {
     pub slow_handshake: Duration,
     /// After this time without a request a connection may be closed for a new one, if the server is full.
     pub idle: Duration,
+    /// The same for a connection whose peer does not have the most.
+    pub idle_alone: Duration,
     /// How long a stopping server waits for clients that do not read their replies, before and after it closes their
     /// connections.
     pub leave: Duration,
@@ -34,6 +37,7 @@ impl Default for Limits {
             handshake: Duration::from_secs(10),
             slow_handshake: Duration::from_secs(2),
             idle: Duration::from_secs(60),
+            idle_alone: Duration::from_secs(60 * 60),
             leave: Duration::from_secs(5),
         }
     }
@@ -108,8 +112,8 @@ impl Limits {
     /// Whether to accept a connection of `peer`.
     ///
     /// If the server is full, a slow handshake is closed, the longest first; else the connection that was idle for
-    /// the longest time, of the peer with the most connections (counting the new one): a peer's only connection is never
-    /// closed for another peer. If the peer's own limit is reached, it must be one of its own.
+    /// the longest time, of the peer with the most connections (counting the new one); else, after `idle_alone`, one of any
+    /// peer. If the peer's own limit is reached, it must be one of its own.
     pub(super) fn admit(&self, peer: Peer, held: &[ConnectionInfo], now: Instant) -> Admission {
         let count = |of: Peer| held.iter().filter(|h| h.peer == of).count() + usize::from(of == peer);
         let is_at_limit = count(peer) > self.per_peer;
@@ -117,27 +121,26 @@ impl Limits {
             return Admission::Accept;
         }
         let most = held.iter().map(|h| count(h.peer)).max().unwrap_or(0);
-        let may_have_to = |h: &&ConnectionInfo| {
-            if is_at_limit {
-                h.peer == peer
-            } else {
-                most > 1 && count(h.peer) == most
-            }
-        };
+        let is_own = |h: &ConnectionInfo| h.peer == peer;
+        let has_most = |h: &ConnectionInfo| most > 1 && count(h.peer) == most;
         let age = |since: Instant| now.saturating_duration_since(since);
-        let slow = held.iter().filter_map(|h| match h.state {
-            State::Handshake(since) if !is_at_limit || h.peer == peer => Some((age(since), h.id)),
-            _ => None,
+        let slow = held.iter().filter(|h| !is_at_limit || is_own(h)).filter_map(|h| match h.state {
+            State::Handshake(since) => Some((age(since), h.id)),
+            State::Idle(_) | State::Busy => None,
         });
-        let idle = held.iter().filter(may_have_to).filter_map(|h| match h.state {
-            State::Idle(since) => Some((age(since), h.id)),
-            _ => None,
+        let idle = |may_have_to: &dyn Fn(&ConnectionInfo) -> bool, least: Duration| {
+            let ages = held.iter().filter(|h| may_have_to(h)).filter_map(|h| match h.state {
+                State::Idle(since) => Some((age(since), h.id)),
+                State::Handshake(_) | State::Busy => None,
+            });
+            ages.max().filter(|(age, _)| *age >= least)
+        };
+        let mut longest = slow.max().filter(|(age, _)| *age >= self.slow_handshake);
+        longest = longest.or_else(|| match is_at_limit {
+            true => idle(&is_own, self.idle),
+            false => idle(&has_most, self.idle).or_else(|| idle(&|_| true, self.idle_alone)),
         });
-        let longest = slow.max().filter(|(age, _)| *age >= self.slow_handshake);
-        match longest.or_else(|| idle.max().filter(|(age, _)| *age >= self.idle)) {
-            Some((_, id)) => Admission::Replace(id),
-            None => Admission::Refuse,
-        }
+        longest.map_or(Admission::Refuse, |(_, id)| Admission::Replace(id))
     }
 }
 
@@ -151,6 +154,7 @@ mod tests {
         handshake: Duration::from_secs(10),
         slow_handshake: Duration::from_secs(2),
         idle: Duration::from_secs(60),
+        idle_alone: Duration::from_secs(3600),
         leave: Duration::from_secs(5),
     };
     const A: Peer = Peer::User(1);
@@ -227,11 +231,27 @@ mod tests {
         let mut some: Vec<ConnectionInfo> = (0..4).map(|id| held(id, A, State::Idle, 70)).collect();
         some.extend((4..8).map(|id| held(id, Peer::User(id as u32), State::Idle, 90_000)));
         assert_eq!(LIMITS.admit(Peer::User(4), &some, now), Admission::Replace(3));
-        // Everybody has one: nobody is cut.
-        let single: Vec<ConnectionInfo> =
-            (0..8).map(|id| held(id, Peer::User(id as u32), State::Idle, 90_000)).collect();
-        assert_eq!(LIMITS.admit(Peer::User(9), &single, now), Admission::Refuse);
-        assert_eq!(LIMITS.admit(Peer::User(5), &single, now), Admission::Replace(5), "its own");
+    }
+
+    /// As many silent machines as there are places kept everybody else out for ever.
+    #[test]
+    fn connections_of_many_peers_give_way_after_an_hour() {
+        let (now, held) = clock();
+        let single = |longest: u64| -> Vec<ConnectionInfo> {
+            (0..8).map(|id| held(id, Peer::User(id as u32), State::Idle, longest - id)).collect()
+        };
+        assert_eq!(LIMITS.admit(Peer::User(9), &single(3599), now), Admission::Refuse);
+        assert_eq!(LIMITS.admit(Peer::User(5), &single(3599), now), Admission::Replace(5), "its own");
+        assert_eq!(LIMITS.admit(Peer::User(9), &single(3600), now), Admission::Replace(0));
+        // Those that were idle for less than an hour, or are asking for something, keep theirs.
+        let mut others = single(3600);
+        others[0] = held(0, A, busy, 0);
+        assert_eq!(LIMITS.admit(Peer::User(9), &others, now), Admission::Refuse);
+        // Two busy ones of one machine keep nobody from that.
+        others = single(3601);
+        others[0] = held(0, A, busy, 0);
+        others[2] = held(2, A, busy, 0);
+        assert_eq!(LIMITS.admit(Peer::User(9), &others, now), Admission::Replace(1));
     }
 
     #[test]

@@ -16,7 +16,15 @@ const NEVER: Duration = Duration::from_secs(1 << 20);
 
 /// Limits without a time after which anybody gives way.
 fn limits(connections: usize, per_peer: usize) -> Limits {
-    Limits { connections, per_peer, handshake: NEVER, slow_handshake: NEVER, idle: NEVER, leave: LEAVE }
+    Limits {
+        connections,
+        per_peer,
+        handshake: NEVER,
+        slow_handshake: NEVER,
+        idle: NEVER,
+        idle_alone: NEVER,
+        leave: LEAVE,
+    }
 }
 
 /// A client to whose agreement the server has come, too: it has answered a request.
@@ -155,6 +163,15 @@ fn a_quiet_disk_is_not_cut_however_often_another_address_connects() {
     }
     assert_eq!(net.server.clients(), 4);
     assert_eq!(quiet.read(0, 9).data, net.device.bytes()[..9]);
+}
+
+/// As many machines as there are places, each with one connection on which nothing comes, kept everybody out.
+#[test]
+fn silent_machines_keep_nobody_out_for_ever() {
+    let net = Network::new(Limits { idle_alone: Duration::from_millis(300), ..limits(3, 3) });
+    let _idle: Vec<Client> = (2..5).map(|host| net.client(host)).collect();
+    net.raw(1).expect_end();
+    wait_until("a place", || net.raw(1).is_greeted());
 }
 
 /// A client could go on for ever with options that lead nowhere, or with a byte now and then.
