@@ -21,7 +21,7 @@ pub mod xfs;
 pub use disk::{Disk, Part, Piece};
 pub use error::{FsError, Result};
 pub use tree::{
-    resolve, Attributes, Change, Comparison, Difference, Directory, DirectoryNo, Entry, Extent, FileSystem,
-    Node, NodeId, NodeKind, Order, Place, Step, Time, Unread, Walk,
+    resolve, Attributes, Change, Comparison, Content, Difference, Directory, DirectoryNo, Entry, Extent,
+    FileSystem, Node, NodeId, NodeKind, Order, Place, Step, Time, Unread, Walk,
 };
 pub use volumes::{volumes, Volume};

@@ -33,7 +33,7 @@ use crate::disk::Disk;
 use crate::error::Result;
 use crate::tree::extents::Extent;
 use crate::tree::listing::Listings;
-use crate::tree::{Attributes, Entry, FileSystem, Node, NodeId, NodeKind, Time};
+use crate::tree::{Attributes, Content, Entry, FileSystem, Node, NodeId, NodeKind, Time};
 use crate::wtf8;
 use boot::{Geometry, BOOT_BYTES};
 use error::{damaged, wrong, NAME};
@@ -225,6 +225,10 @@ impl FileSystem for Ntfs {
 
     fn attributes(&self, id: NodeId) -> Result<Attributes> {
         attributes::read(&self.mft, &self.file(id)?)
+    }
+
+    fn long_attribute(&self, id: NodeId, name: &[u8]) -> Result<Option<Content<'_>>> {
+        attributes::long(&self.mft, &self.file(id)?, name)
     }
 }
 

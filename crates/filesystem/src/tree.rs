@@ -2,6 +2,7 @@
 
 mod attributes;
 mod compare;
+mod content;
 mod directory;
 pub(crate) mod extents;
 pub(crate) mod listing;
@@ -11,6 +12,7 @@ mod walk;
 
 pub use attributes::{Attributes, Unread};
 pub use compare::{Change, Comparison, Difference};
+pub use content::Content;
 pub use directory::Directory;
 pub use extents::{Extent, Place};
 pub use node::{Entry, Node, NodeId, NodeKind, Time};
@@ -61,4 +63,10 @@ pub trait FileSystem: Send + Sync {
 
     /// The extended attributes of a node.
     fn attributes(&self, id: NodeId) -> Result<Attributes>;
+
+    /// The content of one of the attributes in [`Attributes::unread`], as it is stored: what is encrypted stays so. `None`
+    /// if it has no content that can be read apart.
+    fn long_attribute(&self, _id: NodeId, _name: &[u8]) -> Result<Option<Content<'_>>> {
+        Ok(None)
+    }
 }

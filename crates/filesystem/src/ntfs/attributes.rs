@@ -6,7 +6,7 @@ use super::record::{kind, Attribute};
 use super::stream::Stream;
 use crate::bytes::{le16, le32};
 use crate::error::{FsError, Result};
-use crate::tree::{Attributes, Unread};
+use crate::tree::{Attributes, Content, Unread};
 use crate::wtf8;
 use std::collections::BTreeMap;
 
@@ -28,18 +28,36 @@ pub(super) fn read(mft: &Mft, file: &File) -> Result<Attributes> {
     Ok(found)
 }
 
-fn streams(mft: &Mft, file: &File, found: &mut Attributes) -> Result<()> {
+/// The content of a stream that [`read`] has left out.
+pub(super) fn long<'a>(mft: &'a Mft, file: &File, name: &[u8]) -> Result<Option<Content<'a>>> {
+    let of_name = |(units, _): &(&[u16], _)| attribute_name(units) == name;
+    let Some((_, parts)) = named_streams(file).into_iter().find(of_name) else { return Ok(None) };
+    let Some(stream) = Stream::assemble_stored(&mft.volume, file.number, &parts)? else { return Ok(None) };
+    let (size, extents) = (stream.size, stream.extents.clone());
+    Ok(Some(Content::new(size, extents, move |offset, buf| stream.read_at(&mft.volume, offset, buf))))
+}
+
+/// The parts of each stream that has a name.
+fn named_streams(file: &File) -> BTreeMap<&[u16], Vec<&Attribute>> {
     let mut streams: BTreeMap<&[u16], Vec<&Attribute>> = BTreeMap::new();
     for part in file.all(kind::DATA).filter(|a| !a.name.is_empty()) {
         streams.entry(&part.name).or_default().push(part);
     }
+    streams
+}
+
+/// What a stream is called as an extended attribute.
+fn attribute_name(stream: &[u16]) -> Vec<u8> {
+    [b"user.stream.", &wtf8::from_units(stream)[..]].concat()
+}
+
+fn streams(mft: &Mft, file: &File, found: &mut Attributes) -> Result<()> {
     let mut room = VALUES_BYTES_MAX;
-    for (name, parts) in streams {
-        let name = wtf8::from_units(name);
-        if name == WOF_STREAM && file.all(kind::REPARSE_POINT).next().is_some() {
+    for (stream, parts) in named_streams(file) {
+        if wtf8::from_units(stream) == WOF_STREAM && file.all(kind::REPARSE_POINT).next().is_some() {
             continue;
         }
-        let name = [b"user.stream.", &name[..]].concat();
+        let name = attribute_name(stream);
         let value = if name.contains(&0) {
             Err("its name contains a zero byte".into())
         } else {

@@ -50,10 +50,19 @@ struct Unit {
 impl Stream {
     /// Puts the parts of an attribute of a record together; `None` if there are none.
     pub fn assemble(volume: &Volume, record: RecordNo, parts: &[&Attribute]) -> Result<Option<Stream>> {
-        let Some(first) = parts.first() else { return Ok(None) };
-        if first.flags & ENCRYPTED != 0 {
+        if parts.first().is_some_and(|first| first.flags & ENCRYPTED != 0) {
             return Err(unsupported(record, "an encrypted file"));
         }
+        Stream::assemble_stored(volume, record, parts)
+    }
+
+    /// The same; the bytes of an encrypted attribute are those that are stored.
+    pub fn assemble_stored(
+        volume: &Volume,
+        record: RecordNo,
+        parts: &[&Attribute],
+    ) -> Result<Option<Stream>> {
+        let Some(first) = parts.first() else { return Ok(None) };
         let mut mapped = Vec::with_capacity(parts.len());
         for part in parts {
             match &part.body {

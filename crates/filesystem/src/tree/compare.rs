@@ -1,5 +1,6 @@
 //! What differs between two file systems, directory by directory.
 
+use super::content::Content;
 use super::directory::Directory;
 use super::node::{Entry, Node, NodeId, NodeKind};
 use super::FileSystem;
@@ -19,9 +20,6 @@ pub enum Change {
     /// Its attributes are others: mode, owner, times, extended attributes. The content is the same.
     Attributes,
 }
-
-/// Bytes compared at once.
-const STEP_BYTES: usize = 1 << 20;
 
 /// Two file systems to be compared.
 pub struct Comparison<'a> {
@@ -106,7 +104,23 @@ impl Comparison<'_> {
     fn attributes_differ(&self, o: NodeId, n: NodeId, was: &Node, is: &Node) -> Result<bool> {
         let told = |n: &Node| (n.mode, n.uid, n.gid, n.modified);
         let links = was.kind != NodeKind::Directory && was.links != is.links;
-        Ok(told(was) != told(is) || links || self.old.attributes(o)? != self.new.attributes(n)?)
+        if told(was) != told(is) || links {
+            return Ok(true);
+        }
+        let (olds, news) = (self.old.attributes(o)?, self.new.attributes(n)?);
+        if olds != news {
+            return Ok(true);
+        }
+        // Two that are too long to be read, and equally long, may still have other content.
+        for name in news.unread.iter().map(|unread| &unread.name) {
+            let both = (self.old.long_attribute(o, name)?, self.new.long_attribute(n, name)?);
+            if let (Some(old), Some(new)) = both {
+                if old.differs(&new)? {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     fn content_differs(&self, o: NodeId, n: NodeId, was: &Node, is: &Node) -> Result<bool> {
@@ -118,27 +132,10 @@ impl Comparison<'_> {
                 if same_place && !(self.may_differ)(n)? {
                     return Ok(false);
                 }
-                self.bytes_differ(o, n, is.size)
+                Content::of_file(self.old, o, is.size)?.differs(&Content::of_file(self.new, n, is.size)?)
             }
             _ => Ok(false),
         }
-    }
-
-    fn bytes_differ(&self, o: NodeId, n: NodeId, size: u64) -> Result<bool> {
-        let (mut a, mut b) = (vec![0; STEP_BYTES], vec![0; STEP_BYTES]);
-        // What neither has an extent for is zeros in both, however long it is.
-        for range in covered(&self.old.extents(o)?, &self.new.extents(n)?, size) {
-            let mut at = range.start;
-            while at < range.end {
-                let len = (range.end - at).min(STEP_BYTES as u64) as usize;
-                let got = self.old.read_at(o, at, &mut a[..len])?;
-                if got != self.new.read_at(n, at, &mut b[..len])? || a[..got] != b[..got] {
-                    return Ok(true);
-                }
-                at += len as u64;
-            }
-        }
-        Ok(false)
     }
 }
 
@@ -173,21 +170,6 @@ impl Both {
         };
         (directory(&self.old), directory(&self.new))
     }
-}
-
-/// The ranges of a file that are in extents of one of two lists, joined.
-fn covered(a: &[crate::Extent], b: &[crate::Extent], size: u64) -> Vec<std::ops::Range<u64>> {
-    let mut all: Vec<_> = a.iter().chain(b).map(|e| e.offset..(e.offset + e.len).min(size)).collect();
-    all.retain(|r| !r.is_empty());
-    all.sort_unstable_by_key(|r| r.start);
-    let mut joined: Vec<std::ops::Range<u64>> = Vec::new();
-    for range in all {
-        match joined.last_mut() {
-            Some(last) if last.end >= range.start => last.end = last.end.max(range.end),
-            _ => joined.push(range),
-        }
-    }
-    joined
 }
 
 fn sorted(fs: &dyn FileSystem, directory: Option<NodeId>) -> Result<Directory> {

@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 const LARGE: [(&str, usize); 3] = [("user.small", 100), ("user.20k", 20_000), ("user.60k", 60_000)];
 
@@ -139,6 +140,41 @@ fn streams_of_ntfs_are_copied_or_named() {
     for told in ["./large", "100 user.stream.small", "60000 user.stream.60k", "4 user.ea.$LXUID"] {
         assert!(list.contains(told) || list.contains(&told.replace("./", "")), "{told}: {list}");
     }
+}
+
+/// Of two streams of NTFS that are too long for an attribute, of equal length, `diff` did not tell that they differ.
+#[test]
+fn long_streams_of_ntfs_are_compared() {
+    if !testing::can_mount("ext4") {
+        return;
+    }
+    let _alone = alone();
+    let bench = Bench::new("balanced");
+    let image = make(&bench.path("image"), 60 * MIB, "mkntfs -q -F -Q");
+    let write = |root: &Path, name: &str, at: u64, bytes: &[u8]| {
+        let options = File::options().create(true).truncate(false).write(true).clone();
+        options.open(root.join(format!("{name}:long"))).unwrap().write_all_at(bytes, at).unwrap();
+        // As programs do that keep the times of what they restore.
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        File::open(root.join(name)).unwrap().set_modified(time).unwrap();
+    };
+    ntfs(&image, "windows", |root| {
+        for name in ["changed", "unchanged"] {
+            fs::write(root.join(name), name).unwrap();
+            write(root, name, 0, &value(300_000));
+        }
+    });
+    bench.backup("vm/d", text(&image));
+    ntfs(&image, "windows", |root| {
+        write(root, "changed", 200_000, b"other bytes");
+        write(root, "unchanged", 200_000, &value(300_000)[200_000..200_011]);
+    });
+    bench.backup("vm/d", text(&image));
+    let ended = bench.run(&["diff", "vm/d@latest~1", "vm/d"]);
+    ended.expect_done();
+    let told = String::from_utf8_lossy(&ended.stdout).into_owned();
+    assert!(told.contains("a disk:/changed"), "{told}");
+    assert!(!told.contains("disk:/unchanged"), "{told}");
 }
 
 /// Which attributes a user's copy lacks because only root may set them was not said.
