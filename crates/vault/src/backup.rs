@@ -182,7 +182,9 @@ impl OpenBackup<'_> {
         let others = OtherDisks::load(vault, &policy, &session)?;
         let mut placer = Placer::new(policy, &tables, parent, others, session.writer);
         placer.adopted = Adopted::new(adopted_by(&session)?);
-        placer.choose_rewritten(session.parent.as_ref().map_or(0, |p| rewrite::budget(p.new_bytes)))?;
+        if let Some(parent) = session.parent.as_ref().filter(|p| p.changed_bytes > 0) {
+            placer.choose_rewritten(rewrite::budget(parent.new_bytes))?;
+        }
         let (input, scan) = match &untouched {
             Ok(untouched) => (input.narrow(untouched), Scan::Changed { bytes: untouched.touched_bytes() }),
             Err(scan) => (input, scan.clone()),

@@ -85,6 +85,49 @@ fn what_is_dear_to_read_is_written_again() {
     assert!(vault.verify(None, true, &Progress::default()).unwrap().damaged.is_empty());
 }
 
+/// What the owner of a template has written again is taken from there by its clones: they need no copies of their own to be
+/// read as fast.
+#[test]
+fn clones_follow_what_their_template_writes_again() {
+    let mut rng = rng(seed("clones_follow_what_their_template_writes_again"));
+    let policy = Policy { rewrite_at: Rewrite::Fragmented { read_ratio: 2.0 }, ..BALANCED };
+    let dir = common::scratch();
+    let vault = common::new_vault(dir.path());
+    let disks = ["template/d", "clone/d", "late/d"];
+    let read_from = |disk: &str| vault.map(disk, "latest", 1).unwrap().fragmentation.containers;
+    let mut bytes = vec![0; 8 << 20];
+    words(&mut rng, &mut bytes[..]);
+    let store = |disk: &str, bytes: &[u8]| backup(&vault, disk, bytes, policy).unwrap();
+    for disk in disks {
+        store(disk, &bytes);
+    }
+    words(&mut rng, &mut bytes[1 << 20..]);
+    for disk in disks {
+        store(disk, &bytes);
+        assert_eq!(read_from(disk), 2, "{disk}");
+    }
+    // 1 MiB of the first 8 is wanted: the template writes it again. A change of the clone's own brings it after.
+    words(&mut rng, &mut bytes[7 << 20..(7 << 20) + 65536]);
+    assert_eq!(store("template/d", &bytes).rewritten_bytes, 1 << 20);
+    let mut own = bytes.clone();
+    words(&mut rng, &mut own[6 << 20..(6 << 20) + 4096]);
+    let followed = store("clone/d", &own);
+    assert_eq!((followed.snapshot.new_bytes, followed.rewritten_bytes), (4096, 0));
+    assert_eq!(
+        read_from("clone/d"),
+        3,
+        "its own, and two of the template's: the first one's is no longer read"
+    );
+    // Nothing is left of what the template had first; what follows later finds only what stays.
+    vault.delete("template/d", &["latest~2"]).unwrap();
+    vault.delete("clone/d", &["latest~2", "latest~1"]).unwrap();
+    store("late/d", &own);
+    for (disk, wanted) in [("template/d", &bytes), ("clone/d", &own), ("late/d", &own)] {
+        assert!(common::restore(&vault, disk, "latest").unwrap() == **wanted, "{disk}");
+    }
+    assert!(vault.verify(None, true, &Progress::default()).unwrap().damaged.is_empty());
+}
+
 /// After many backups of a disk that hardly changes, it is not read from as many containers.
 #[test]
 fn small_changes_stay_together() {

@@ -21,12 +21,16 @@ const THREAD_COST: Duration = Duration::from_micros(100);
 /// Whether the last read ahead of this process took longer than that.
 static READS_WAIT: AtomicBool = AtomicBool::new(true);
 
-/// Calls `each` for all items, to read what will be asked for: several at a time, unless reads are so short that one thread
-/// is sooner done with all. Where the system has no room for a thread, the others do its work.
+/// Calls `each` for all items, to read what will be asked for; a single one is as well read when it is.
 pub(crate) fn ahead<T: Sync>(items: &[T], each: impl Fn(&T) + Sync) {
-    if items.len() < 2 {
-        return;
+    if items.len() > 1 {
+        at_once(items, each);
     }
+}
+
+/// Calls `each`, which reads, for all items: several at a time, unless reads are so short that one thread is sooner done
+/// with all. Where the system has no room for a thread, the others do its work.
+pub(crate) fn at_once<T: Sync>(items: &[T], each: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);
     let work = |while_short: bool| {
         while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {

@@ -68,6 +68,14 @@ impl Champion {
     }
 }
 
+/// The chunks of a segment that are searched for.
+pub(crate) struct Wanted<'a> {
+    pub fingerprints: &'a [Fingerprint],
+    pub lengths: &'a [u32],
+    /// Places that do not count.
+    pub leave: &'a dyn Fn(ChunkPlace) -> bool,
+}
+
 /// The champions used last.
 pub(crate) struct Champions {
     folder: Folder,
@@ -142,8 +150,7 @@ impl Champions {
         &mut self,
         tables: &Tables,
         only: usize,
-        fingerprints: &[Fingerprint],
-        lengths: &[u32],
+        wanted: &Wanted,
         found: &mut [Option<ChunkPlace>],
     ) -> bool {
         let mut missing: Vec<usize> = (0..found.len()).filter(|n| found[*n].is_none()).collect();
@@ -155,12 +162,14 @@ impl Champions {
             let champion = &self.kept[at];
             let mut id = None;
             missing.retain(|n| {
-                let Some(chunk) = champion.find(&fingerprints[*n], lengths[*n]) else { return true };
+                let Some(chunk) = champion.find(&wanted.fingerprints[*n], wanted.lengths[*n]) else {
+                    return true;
+                };
                 if id.is_none() {
                     id = tables.count_owner(champion.owner).map(|no| champion.container.of(no));
                 }
-                found[*n] = id.map(|id| (id, chunk));
-                id.is_none()
+                found[*n] = id.map(|id| (id, chunk)).filter(|at| !(wanted.leave)(*at));
+                found[*n].is_none()
             });
             if missing.len() < before {
                 self.matched.insert((champion.owner, champion.container));

@@ -8,9 +8,11 @@ mod stale;
 
 use crate::base::error::{Named, Result, UnlessDamaged, VaultError};
 use crate::base::random::random_token;
+use crate::base::threads::{at_once, Failure};
 use crate::manifest::folder::{list_names, Folder};
 use chunk::Fingerprint;
 use format::{names, ContainerId, DiskId, Hook, HookRange, HooksFooter, Kind, WriterNo, HOOK_BYTES};
+use parking_lot::Mutex;
 use stale::StaleHooks;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use store::Entry;
@@ -79,31 +81,46 @@ impl Hooks {
 
     /// The containers that a chunk of this fingerprint may be in, by their owners.
     pub fn find(&mut self, fingerprint: &Fingerprint) -> Result<Vec<(DiskId, ContainerId)>> {
-        let prefix = Hook::prefix(&fingerprint.0);
-        match self.look(prefix) {
+        Ok(self.find_all(&[*fingerprint])?.pop().unwrap_or_default())
+    }
+
+    /// The same of several fingerprints; objects that are long are read for all of them at once.
+    pub fn find_all(&mut self, fingerprints: &[Fingerprint]) -> Result<Vec<Vec<(DiskId, ContainerId)>>> {
+        let prefixes: Vec<u64> = fingerprints.iter().map(|f| Hook::prefix(&f.0)).collect();
+        match self.look(&prefixes) {
             // Somebody has joined objects since: what they held is in another one.
             Err(VaultError::Missing { .. }) => {
                 *self = Hooks::open(&self.folder)?;
-                Ok(self.look(prefix).unless_damaged()?.unwrap_or_default())
+                Ok(self.look(&prefixes).unless_damaged()?.unwrap_or_else(|| vec![Vec::new(); prefixes.len()]))
             }
             found => found,
         }
     }
 
     /// The same; an object that is gone is an error, and one that is damaged costs its hooks.
-    fn look(&self, prefix: u64) -> Result<Vec<(DiskId, ContainerId)>> {
-        let mut found = Vec::new();
-        for object in &self.objects {
-            let hooks = match object.find(&self.folder, prefix) {
+    fn look(&self, prefixes: &[u64]) -> Result<Vec<Vec<(DiskId, ContainerId)>>> {
+        let found = Mutex::new(vec![Vec::new(); prefixes.len()]);
+        let failure = Failure::default();
+        let look_in = |n: usize, object: &Object| {
+            let hooks = match object.find(&self.folder, prefixes[n]) {
                 Err(e @ VaultError::Missing { .. }) => return Err(e),
                 hooks => hooks.unless_damaged()?.unwrap_or_default(),
             };
-            found.extend(
-                hooks
-                    .iter()
-                    .filter_map(|h| Some((*object.footer.owners.get(h.owner as usize)?, h.container))),
-            );
-        }
+            let owner = |hook: &Hook| object.footer.owners.get(hook.owner as usize).copied();
+            found.lock()[n].extend(hooks.iter().filter_map(|h| Some((owner(h)?, h.container))));
+            Ok(())
+        };
+        let pairs = |whole: bool| -> Vec<(usize, &Object)> {
+            let objects = self.objects.iter().filter(|o| o.whole.is_some() == whole);
+            objects.flat_map(|o| (0..prefixes.len()).map(move |n| (n, o))).collect()
+        };
+        pairs(true).into_iter().try_for_each(|(n, object)| look_in(n, object))?;
+        at_once(&pairs(false), |(n, object)| {
+            failure.guard(|| look_in(*n, object));
+        });
+        failure.into_result()?;
+        let mut found = found.into_inner();
+        found.iter_mut().for_each(|places| places.sort_unstable());
         Ok(found)
     }
 }

@@ -3,7 +3,7 @@
 use crate::base::error::Result;
 use crate::base::policy::{Global, Policy};
 use crate::container::tables::{ChunkPlace, Tables};
-use crate::lookup::champions::Champions;
+use crate::lookup::champions::{Champions, Wanted};
 use crate::lookup::claims::Claims;
 use crate::lookup::hooks::{self, Hooks};
 use crate::lookup::popular::PopularIndex;
@@ -17,6 +17,8 @@ use std::collections::HashMap;
 
 /// Hooks that are kept in memory until they are put: those of 64 GiB, 16 MiB of memory.
 const HOOKS_AT_ONCE: usize = 1 << 20;
+/// Hooks that are looked up in a row for a better place of chunks and lead to none: most disks never have one.
+const VAIN_LOOKUPS_MAX: u32 = 16;
 /// Bytes of hooks that a backup joins.
 const JOIN_BYTES_MAX: u64 = 32 << 20;
 
@@ -43,6 +45,8 @@ pub(crate) struct Hooked {
     /// Those that were put because they were many.
     put: Vec<String>,
     segments: FreshSegments,
+    /// Hooks that were looked up for a better place of chunks, since one led to one.
+    vain_lookups: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -76,6 +80,7 @@ impl OtherDisks {
             fresh: Vec::new(),
             put: Vec::new(),
             segments: FreshSegments::default(),
+            vain_lookups: 0,
             folder,
         })))
     }
@@ -108,6 +113,22 @@ impl OtherDisks {
             OtherDisks::Popular { index, shortest_run } => {
                 index.fill(tables, fingerprints, lengths, *shortest_run, found)
             }
+        }
+    }
+
+    /// Fills in where chunks are that have not been found, but for places that `leave` tells. What is known in memory is
+    /// looked at, and what one hook leads to: those of all chunks might be looked up in vain, backup after backup.
+    pub fn find_elsewhere(
+        &mut self,
+        tables: &Tables,
+        fingerprints: &[Fingerprint],
+        lengths: &[u32],
+        leave: &dyn Fn(ChunkPlace) -> bool,
+        found: &mut [Option<ChunkPlace>],
+    ) -> Result<()> {
+        match self {
+            OtherDisks::Hooked(hooked) => hooked.find_elsewhere(tables, fingerprints, lengths, leave, found),
+            _ => Ok(()),
         }
     }
 
@@ -172,22 +193,55 @@ impl Hooked {
         found: &mut [Option<ChunkPlace>],
     ) -> Result<()> {
         let HookedBy::Chunks { champions: most, .. } = self.by else { return Ok(()) };
-        if !self.champions.fill(tables, usize::MAX, fingerprints, lengths, found) {
+        let wanted = Wanted { fingerprints, lengths, leave: &|_| false };
+        if !self.champions.fill(tables, usize::MAX, &wanted, found) {
             return Ok(());
         }
+        let missing = fingerprints.iter().zip(&*found).filter(|(f, at)| at.is_none() && self.is_hook(f));
+        let looked_up: Vec<Fingerprint> = missing.map(|(f, _)| *f).collect();
         let mut votes: HashMap<(DiskId, ContainerId), u32> = HashMap::new();
-        for (f, _) in fingerprints.iter().zip(&*found).filter(|(_, at)| at.is_none()) {
-            if self.is_hook(f) {
-                self.hooks.find(f)?.into_iter().for_each(|place| *votes.entry(place).or_default() += 1);
-            }
+        for place in self.hooks.find_all(&looked_up)?.into_iter().flatten() {
+            *votes.entry(place).or_default() += 1;
         }
         votes.retain(|(owner, id), _| !self.champions.has(*owner, *id));
         let mut votes: Vec<_> = votes.into_iter().collect();
         votes.sort_unstable_by_key(|(place, votes)| (std::cmp::Reverse(*votes), *place));
         for ((owner, id), _) in votes.into_iter().take(most) {
             let is_new = self.champions.add(&mut self.claims, owner, id)?;
-            if is_new && !self.champions.fill(tables, 1, fingerprints, lengths, found) {
+            if is_new && !self.champions.fill(tables, 1, &wanted, found) {
                 break;
+            }
+        }
+        Ok(())
+    }
+
+    fn find_elsewhere(
+        &mut self,
+        tables: &Tables,
+        fingerprints: &[Fingerprint],
+        lengths: &[u32],
+        leave: &dyn Fn(ChunkPlace) -> bool,
+        found: &mut [Option<ChunkPlace>],
+    ) -> Result<()> {
+        let wanted = Wanted { fingerprints, lengths, leave };
+        if !self.champions.fill(tables, usize::MAX, &wanted, found) {
+            return Ok(());
+        }
+        let missing = fingerprints.iter().zip(&*found).filter(|(_, at)| at.is_none());
+        let Some(hook) = missing.map(|(f, _)| f).find(|f| self.is_hook(f)) else { return Ok(()) };
+        if self.vain_lookups >= VAIN_LOOKUPS_MAX {
+            return Ok(());
+        }
+        self.vain_lookups += 1;
+        // The newest copy is the one that was written again.
+        let newest = self.hooks.find(hook)?.into_iter().max_by_key(|(_, id)| id.writer());
+        if let Some((owner, id)) = newest.filter(|(owner, id)| !self.champions.has(*owner, *id)) {
+            let before = missing_in(found);
+            if self.champions.add(&mut self.claims, owner, id)? {
+                self.champions.fill(tables, 1, &wanted, found);
+            }
+            if missing_in(found) < before {
+                self.vain_lookups = 0;
             }
         }
         Ok(())
@@ -257,6 +311,10 @@ impl Drop for Hooked {
             let _ = self.folder.store.delete(name);
         }
     }
+}
+
+fn missing_in(found: &[Option<ChunkPlace>]) -> usize {
+    found.iter().filter(|at| at.is_none()).count()
 }
 
 /// Whether a fingerprint is one of those of which there is one in 2^`sampled`.

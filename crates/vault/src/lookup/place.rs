@@ -178,6 +178,7 @@ impl<'a> Placer<'a> {
             Rewrite::Never | Rewrite::Fragmented { .. } => (self.search(segment)?, false),
         };
         self.search_adopted(segment, &mut found)?;
+        self.move_away(segment, &mut found)?;
         let again = self.rewriting.forget(&mut found);
         let start = Instant::now();
         if in_one_place {
@@ -208,18 +209,16 @@ impl<'a> Placer<'a> {
         Ok(())
     }
 
-    /// Decides which chunks of the parent are rewritten, `budget` bytes at most.
+    /// Decides which chunks of the parent are moved, and which are rewritten, `budget` bytes at most.
     pub fn choose_rewritten(&mut self, budget: u64) -> Result<()> {
         let (Some(parent), Rewrite::Fragmented { read_ratio }) = (&mut self.parent, self.policy.rewrite_at)
         else {
             return Ok(());
         };
-        if budget > 0 {
-            let mut summary = parent.summary(self.tables)?;
-            self.rewriting = Rewriting::choose(&summary, self.tables, &self.policy, read_ratio, budget)?;
-            self.rewriting.take_out_of(&mut summary);
-            self.parent_summary = Some(summary);
-        }
+        let mut summary = parent.summary(self.tables)?;
+        self.rewriting = Rewriting::choose(&summary, self.tables, &self.policy, read_ratio, budget)?;
+        self.rewriting.take_out_of(&mut summary);
+        self.parent_summary = Some(summary);
         Ok(())
     }
 
@@ -318,6 +317,23 @@ impl<'a> Placer<'a> {
             }
         }
         Ok(found)
+    }
+
+    /// Searches for a better place of chunks that are to be moved.
+    fn move_away(&mut self, segment: &Analysed, found: &mut [Option<ChunkPlace>]) -> Result<()> {
+        let rewriting = &self.rewriting;
+        let mut elsewhere = found.to_vec();
+        let is_left = |slot: &mut Option<ChunkPlace>| slot.take_if(|at| rewriting.is_left(*at)).is_some();
+        if elsewhere.iter_mut().map(is_left).filter(|left| *left).count() == 0 {
+            return Ok(());
+        }
+        let lengths: Vec<u32> = segment.lengths().collect();
+        let leave = |at| rewriting.is_left(at);
+        self.others.find_elsewhere(self.tables, &segment.fingerprints, &lengths, &leave, &mut elsewhere)?;
+        for (slot, other) in found.iter_mut().zip(elsewhere) {
+            *slot = other.or(*slot);
+        }
+        Ok(())
     }
 
     /// Searches among what killed backups have left. What is found counts as if this backup had written it.

@@ -1,0 +1,177 @@
+//! Finds fragmented chunks: those in places, containers or groups, of which little is wanted.
+//!
+//! Costs are in stored (compressed) bytes.
+
+use crate::base::error::{Result, UnlessDamaged};
+use crate::base::policy::{Policy, GAP_BYTES};
+use crate::container::tables::Tables;
+use format::{ChunkNo, Codec, ContainerEntry, ContainerId, Group, RunSet, Summary, Table};
+use std::collections::BTreeMap;
+
+/// Going to another place takes as long as reading so much (8.5 ms and half a rotation of 4.2, at 156 MB/s).
+const SEEK_BYTES: f64 = (2 << 20) as f64;
+/// Chunks of containers whose tables are read at most, those first of which least is needed (75 MB of tables).
+const CHUNKS_LOOKED_AT: u64 = 2 << 20;
+/// Bytes worth choosing that are found before the search ends, times the budget: the worst of them are chosen. Entries
+/// tell about how bad a container is, tables exactly; with more versions there are ever more tables.
+const FOUND_FOR_BUDGET: u64 = 4;
+
+/// The chunks that are wanted of one place.
+struct Place {
+    container: ContainerId,
+    chunks: RunSet,
+    /// Their bytes, decompressed.
+    wanted_bytes: u64,
+    /// Bytes fetched for one wanted.
+    ratio: f64,
+    /// The groups of a container.
+    groups: Vec<Place>,
+}
+
+/// Which chunks that the parent wants are chosen.
+pub(super) struct Choice {
+    /// Those of the disk's own containers, or those of other owners.
+    pub own: bool,
+    /// Those of places of which more bytes are fetched for one that is wanted.
+    pub read_ratio: f64,
+    /// So many bytes together.
+    pub budget: u64,
+}
+
+/// The chunks of the worst places first.
+pub(super) fn choose(
+    parent: &Summary,
+    tables: &Tables,
+    policy: &Policy,
+    choice: &Choice,
+) -> Result<BTreeMap<ContainerId, RunSet>> {
+    let Choice { own, read_ratio, budget } = *choice;
+    let mut places: Vec<Place> = Vec::new();
+    let (mut chunks_looked_at, mut found_bytes) = (0, 0);
+    for (entry, wanted) in most_fragmented(parent, tables, policy, own, read_ratio)? {
+        chunks_looked_at += u64::from(entry.chunks);
+        if chunks_looked_at > CHUNKS_LOOKED_AT || found_bytes >= budget.saturating_mul(FOUND_FOR_BUDGET) {
+            break;
+        }
+        let container = match tables.load(&entry) {
+            // It costs reads, nothing else.
+            Err(e) if e.is_damage() => continue,
+            table => price(&*table?, wanted),
+        };
+        let before = places.len();
+        if container.ratio > read_ratio {
+            places.push(container)
+        } else {
+            places.extend(container.groups.into_iter().filter(|g| g.ratio > read_ratio))
+        }
+        found_bytes += places[before..].iter().map(|p| p.wanted_bytes).sum::<u64>();
+    }
+    Ok(worst(places, read_ratio, budget))
+}
+
+/// Containers that may be fragmented, those first of which least is needed, as far as entries tell without tables.
+fn most_fragmented<'a>(
+    parent: &'a Summary,
+    tables: &Tables,
+    policy: &Policy,
+    own: bool,
+    read_ratio: f64,
+) -> Result<Vec<(ContainerEntry, &'a RunSet)>> {
+    let chunk_bytes = f64::from(policy.chunking.average_bytes());
+    // Where fewer bytes are not wanted, no group of full length has so few that are.
+    let spare_bytes = (1.0 - 1.0 / read_ratio) * f64::from(policy.group_bytes);
+    let mut found = Vec::new();
+    for (id, wanted) in parent.containers.iter().filter(|c| c.0.is_own() == own) {
+        let Some(entry) = tables.entry(*id).unless_damaged()? else { continue };
+        let used = wanted.len() as f64 / f64::from(entry.chunks.max(1));
+        let ratio = (SEEK_BYTES / entry.stored_bytes.max(1) as f64 + 1.0) / used;
+        if ratio > read_ratio || (1.0 - used) * f64::from(entry.chunks) * chunk_bytes >= spare_bytes {
+            found.push((ratio, entry, wanted));
+        }
+    }
+    found.sort_by(|a, b| b.0.total_cmp(&a.0));
+    Ok(found.into_iter().map(|(_, entry, wanted)| (entry, wanted)).collect())
+}
+
+/// What it costs to fetch from a container, and from each of its groups.
+fn price(table: &Table, wanted: &RunSet) -> Place {
+    let numbers: Vec<u32> = table.numbers.runs().iter().flat_map(|r| r.0..r.0 + r.1).collect();
+    let mut container = Place {
+        container: table.container,
+        chunks: wanted.clone(),
+        wanted_bytes: 0,
+        ratio: 0.0,
+        groups: Vec::new(),
+    };
+    let (mut fetched, mut wanted_of_it) = (SEEK_BYTES, 0.0);
+    for group in &table.groups {
+        let Some((place, price)) = price_of_group(table, group, &numbers, wanted) else { continue };
+        fetched += price;
+        wanted_of_it += price / place.ratio;
+        container.wanted_bytes += place.wanted_bytes;
+        container.groups.push(place);
+    }
+    container.ratio = if wanted_of_it > 0.0 { fetched / wanted_of_it } else { 0.0 };
+    container
+}
+
+/// A group, and the bytes to fetch for what is wanted of it; `None` where that is nothing. `numbers` are those of the
+/// table's chunks.
+fn price_of_group(table: &Table, group: &Group, numbers: &[u32], wanted: &RunSet) -> Option<(Place, f64)> {
+    let (mut wanted_bytes, mut gap_bytes, mut gap) = (0, 0, 0);
+    let mut chunks = Vec::new();
+    let indices = group.indices();
+    for (&no, &length) in indices.of(numbers).iter().zip(indices.of(&table.lengths)) {
+        let bytes = u64::from(length);
+        if wanted.contains(ChunkNo(no)) {
+            gap_bytes += if chunks.is_empty() { 0 } else { gap.min(GAP_BYTES) };
+            gap = 0;
+            wanted_bytes += bytes;
+            chunks.push((no, 1));
+        } else {
+            gap += bytes;
+        }
+    }
+    if wanted_bytes == 0 {
+        return None;
+    }
+    // Of a raw group only what is wanted is read, and small gaps.
+    let fetched_bytes = match group.codec {
+        Codec::Raw => wanted_bytes + gap_bytes,
+        _ => u64::from(group.raw_len),
+    };
+    let place = Place {
+        container: table.container,
+        chunks: RunSet::from_unsorted(chunks),
+        wanted_bytes,
+        ratio: fetched_bytes as f64 / wanted_bytes as f64,
+        groups: Vec::new(),
+    };
+    let stored_for_raw = f64::from(group.stored_len) / f64::from(group.raw_len.max(1));
+    Some((place, fetched_bytes as f64 * stored_for_raw))
+}
+
+/// The worst places as far as the budget goes. Of a container that is too much for it, groups are taken.
+fn worst(mut places: Vec<Place>, read_ratio: f64, budget: u64) -> BTreeMap<ContainerId, RunSet> {
+    let mut chosen: BTreeMap<ContainerId, RunSet> = BTreeMap::new();
+    let mut left = budget;
+    places.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
+    for place in places {
+        let parts = if place.wanted_bytes <= left {
+            vec![place]
+        } else {
+            let mut groups = place.groups;
+            groups.retain(|g| g.ratio > read_ratio);
+            groups.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
+            groups
+        };
+        for part in parts {
+            if part.wanted_bytes <= left {
+                left -= part.wanted_bytes;
+                let of_container = chosen.entry(part.container).or_default();
+                *of_container = of_container.union(&part.chunks);
+            }
+        }
+    }
+    chosen
+}
