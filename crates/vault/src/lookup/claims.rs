@@ -281,11 +281,9 @@ pub(crate) fn claim_state(folder: &Folder, claim: &str) -> Result<ClaimState> {
         read => read.ok().and_then(|bytes| ClaimRecord::decode(folder.context(claim), &bytes).ok()),
     };
     let Some(record) = record else { return Ok(ClaimState::Unknown) };
-    match fence(&folder.of(record.disk).with_reserve(folder.reserve), token) {
-        // Where a manifest is damaged or was rolled back, nobody changes it.
-        Err(e) if e.is_damage() => Ok(ClaimState::Counts),
-        fenced => fenced.map(|()| ClaimState::Over),
-    }
+    let fenced = fence(&folder.of(record.disk).with_reserve(folder.reserve), token);
+    // Where a manifest is damaged or was rolled back, nobody changes it.
+    Ok(fenced.unless_damaged()?.map_or(ClaimState::Counts, |()| ClaimState::Over))
 }
 
 impl Drop for Claims {

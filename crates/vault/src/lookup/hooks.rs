@@ -301,17 +301,12 @@ fn join_all(
     let mut sources = Vec::new();
     let mut footers = JOINED_FOOTERS_BYTES;
     for name in of_size {
-        match Object::open(folder, name.clone()) {
-            // It goes with the others: what is damaged is made again by `reindex`.
-            Err(e) if e.is_damage() => {}
-            object => {
-                let object = object?;
-                // The same holds for one whose footer is far too long.
-                let Some(left) = footers.checked_sub(object.footer.memory_bytes()) else { continue };
-                footers = left;
-                sources.push(Source::new(object));
-            }
-        }
+        // A damaged one goes with the others: `reindex` makes it again.
+        let Some(object) = Object::open(folder, name.clone()).unless_damaged()? else { continue };
+        // The same holds for one whose footer is far too long.
+        let Some(left) = footers.checked_sub(object.footer.memory_bytes()) else { continue };
+        footers = left;
+        sources.push(Source::new(object));
     }
     let owners: BTreeSet<DiskId> = sources.iter().flat_map(|s| &s.object.footer.owners).copied().collect();
     let owners: Vec<DiskId> = owners.into_iter().take(HooksFooter::OWNERS_MAX).collect();
@@ -375,15 +370,9 @@ impl Source {
     fn peek(&mut self, folder: &Folder) -> Result<Option<Hook>> {
         while self.read.is_empty() && self.next < self.object.hooks {
             let end = (self.next + JOIN_BYTES / HOOK_BYTES as u64).min(self.object.hooks);
-            let bytes = match self.object.read(folder, self.next..end) {
-                Err(e) if e.is_damage() => {
-                    self.next = self.object.hooks;
-                    return Ok(None);
-                }
-                read => read?,
-            };
-            let hooks = bytes.chunks_exact(HOOK_BYTES).map(decode);
-            let Some(hooks) = hooks.collect::<Option<Vec<Hook>>>() else {
+            let bytes = self.object.read(folder, self.next..end).unless_damaged()?;
+            let hooks = bytes.and_then(|bytes| bytes.chunks_exact(HOOK_BYTES).map(decode).collect());
+            let Some(hooks): Option<Vec<Hook>> = hooks else {
                 self.next = self.object.hooks;
                 return Ok(None);
             };

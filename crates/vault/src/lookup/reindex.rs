@@ -90,11 +90,8 @@ impl Vault {
                 }
                 Global::Off | Global::Popular { .. } => Ok(()),
             };
-            match done {
-                // What a damaged page names has no hooks: that costs space only.
-                Err(e) if e.is_damage() => report.damaged += 1,
-                done => done?,
-            }
+            // What a damaged page names has no hooks: that costs space only.
+            report.damaged += u64::from(done.unless_damaged()?.is_none());
             found.put()?;
             report.hooks += found.count;
         }

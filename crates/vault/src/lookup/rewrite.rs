@@ -9,8 +9,7 @@
 //!
 //! Costs are in stored (compressed) bytes.
 
-use crate::base::error::Result;
-use crate::base::error::UnlessDamaged;
+use crate::base::error::{Result, UnlessDamaged};
 use crate::base::policy::{Policy, GAP_BYTES};
 use crate::container::tables::{ChunkPlace, Tables};
 use format::{ChunkNo, Codec, ContainerEntry, ContainerId, Group, Reference, RunSet, Summary, Table};
@@ -118,11 +117,9 @@ fn choose(
         if chunks_looked_at > CHUNKS_LOOKED_AT || found_bytes >= budget.saturating_mul(FOUND_FOR_BUDGET) {
             break;
         }
-        let container = match tables.load(&entry) {
-            // It costs reads, nothing else.
-            Err(e) if e.is_damage() => continue,
-            table => price(&*table?, wanted),
-        };
+        // Damage costs reads, nothing else.
+        let Some(table) = tables.load(&entry).unless_damaged()? else { continue };
+        let container = price(&table, wanted);
         let before = places.len();
         if container.ratio > read_ratio {
             places.push(container)

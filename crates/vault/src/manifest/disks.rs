@@ -374,6 +374,14 @@ pub(crate) fn is_gone(vault: &Vault, at: &DiskAt) -> Result<bool> {
     Ok(!may_lead_to(vault, &at.name, at.folder.disk) && !at.folder.has_content()?)
 }
 
+/// `None` where damage is due to a disk that was removed since it was found.
+pub(crate) fn unless_gone<T>(vault: &Vault, at: &DiskAt, done: Result<T>) -> Result<Option<T>> {
+    match done {
+        Err(e) if e.is_damage() && is_gone(vault, at)? => Ok(None),
+        done => done.map(Some),
+    }
+}
+
 impl Vault {
     /// Whether a backup may go to a disk of this name: there is one, or one may be made.
     ///

@@ -94,14 +94,14 @@ impl Vault {
         health.damaged.extend(nowhere.into_iter().map(damage_line));
         for at in all {
             health.damaged.extend(at.name_fault.clone().map(damage_line));
-            match at.folder.load() {
-                Ok(m) => {
+            match disks::unless_gone(self, &at, at.folder.load()) {
+                Ok(Some(m)) => {
                     disk_of.extend(m.writers.iter().map(|w| (w.token, at.name.clone())));
                     health.count_weeks(&m, now);
                     health.held_for.extend(HeldFor::of(&at.name, &m));
                     health.disks.push(DiskHealth::of(&at.name, &m, &last));
                 }
-                Err(e) if e.is_damage() && disks::is_gone(self, &at)? => {}
+                Ok(None) => {}
                 Err(e) => {
                     let line = damage_line(fault(e)?);
                     if !health.damaged.contains(&line) {

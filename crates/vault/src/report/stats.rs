@@ -140,12 +140,12 @@ impl Vault {
         let mut sizes = self.sizes(if disk.is_some() { &disks[0].folder.path } else { "" })?;
         for at in &disks {
             stats.damaged.extend(at.name_fault.clone().map(damage_line));
-            match disk_stats(at) {
-                Err(e) if e.is_damage() && disks::is_gone(self, at)? => {}
+            match disks::unless_gone(self, at, disk_stats(at)) {
                 Err(e) if e.is_damage() => stats.damaged.push(e.to_string()),
-                other => {
+                read => {
+                    let Some(of_disk) = read? else { continue };
                     let bytes = sizes.remove(&at.folder.path).unwrap_or_default();
-                    stats.disks.push(DiskStats { bytes, ..other? });
+                    stats.disks.push(DiskStats { bytes, ..of_disk });
                 }
             }
         }
