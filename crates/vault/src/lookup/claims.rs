@@ -10,7 +10,8 @@ use crate::base::error::{Result, UnlessDamaged, VaultError};
 use crate::base::lru::Lru;
 use crate::container::dead::read_dead;
 use crate::manifest::container_table::{Containers, PageCache};
-use crate::manifest::folder::{list_names, Folder};
+use crate::manifest::folder::Folder;
+use crate::manifest::listing::list_names;
 use crate::manifest::rollback::load_checked;
 use crate::manifest::session::{fence, fence_dead_maintenance, is_alive, Session};
 use format::{

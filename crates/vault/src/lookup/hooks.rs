@@ -8,7 +8,8 @@ mod stale;
 
 use crate::base::error::{Named, Result, UnlessDamaged, VaultError};
 use crate::base::random::random_token;
-use crate::manifest::folder::{list_names, Folder};
+use crate::manifest::folder::Folder;
+use crate::manifest::listing::{list_names, list_objects};
 use chunk::Fingerprint;
 use format::{names, ContainerId, DiskId, Hook, HookRange, HooksFooter, Kind, WriterNo, HOOK_BYTES};
 use stale::StaleHooks;
@@ -60,12 +61,7 @@ impl Hooks {
     pub fn open(folder: &Folder) -> Result<Hooks> {
         let mut objects = Vec::new();
         let (mut room, mut footers) = (WHOLE_BYTES, FOOTERS_BYTES);
-        let mut listed = Vec::new();
-        folder.store.list(names::HOOKS, &mut |e| {
-            listed.push(e);
-            Ok(())
-        })?;
-        for Entry { name, len, .. } in listed {
+        for Entry { name, len, .. } in list_objects(&*folder.store, names::HOOKS)? {
             let whole = len <= room.min(WHOLE_BYTES_MAX);
             let opened = if whole { Object::read_whole(folder, name) } else { Object::open(folder, name) };
             let Some(object) = opened.unless_damaged()? else { continue };
@@ -227,13 +223,11 @@ pub(crate) fn put(folder: &Folder, mut hooks: Vec<(u64, ContainerId)>) -> Result
 pub(crate) fn join(folder: &Folder, bytes_max: u64, weed: bool) -> Result<usize> {
     loop {
         let mut by_size: HashMap<u32, Vec<(u64, String)>> = HashMap::new();
-        let mut all = 0;
-        folder.store.list(names::HOOKS, &mut |e| {
-            all += 1;
-            let size = e.len.max(4096).ilog2() / FAN.ilog2();
-            by_size.entry(size).or_default().push((e.len, e.name));
-            Ok(())
-        })?;
+        let listed = list_objects(&*folder.store, names::HOOKS)?;
+        let all = listed.len();
+        for Entry { name, len, .. } in listed {
+            by_size.entry(len.max(4096).ilog2() / FAN.ilog2()).or_default().push((len, name));
+        }
         let full = |of_size: &&mut Vec<(u64, String)>| {
             of_size.len() >= FAN && of_size.iter().map(|o| o.0).sum::<u64>() <= bytes_max
         };
