@@ -32,7 +32,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// As JSON and hooks have it.
+    /// As JSON and the commands of jobs have it.
     pub fn name(self) -> &'static str {
         match self {
             Outcome::Done => "done",
