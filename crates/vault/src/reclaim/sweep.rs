@@ -1,4 +1,4 @@
-//! The sweep of containers that more than one disk may reference (`docs/flows/share.md`): of the popular set, of one
+//! The sweep of containers that more than one disk may reference (`docs/flows/sweep.md`): of the popular set, of one
 //! owner for all disks, and of what one disk has given up. The sweep itself is in [`containers`].
 
 mod containers;
