@@ -115,9 +115,10 @@ impl Check<'_> {
         mapped
     }
 
-    /// A block without a fingerprint is named at its home only. A store that cannot be read is found with its group.
+    /// A block without a fingerprint is named at its home only. A fingerprint store
+    /// that cannot be read is found with its group.
     fn home(&mut self, name: &str, block: PoolBlock, named_at: u64) {
-        let entry = if self.data { self.engine.store_entry(block).ok() } else { None };
+        let entry = if self.data { self.engine.fingerprint_entry(block).ok() } else { None };
         let Some((entry, bytes)) = entry else { return };
         let home = Home::decode(&bytes.0);
         if entry.is_unshared() && home.block != named_at {
@@ -137,7 +138,7 @@ impl Check<'_> {
         let (mut free, mut unshared) = (0, 0);
         for index in 0..blocks {
             let block = self.engine.geometry.data_block(group, index);
-            let (entry, fingerprint) = match self.engine.store_entry(block) {
+            let (entry, fingerprint) = match self.engine.fingerprint_entry(block) {
                 Ok(found) => found,
                 Err(PoolError::Damaged { what, why }) => {
                     self.wrong(format!("{what} is damaged: {why}"));

@@ -24,7 +24,7 @@ use crate::device::Device;
 use crate::engine::{format_device, Engine, Settings, Urgency};
 use crate::error::{PoolError, Result};
 use crate::share::{ScanCounters, ScanStats, Scanner, Scanning};
-use crate::volume::{InFlight, Opened, Origin, Volume};
+use crate::volume::{InFlight, Origin, Volume, VolumeParts};
 
 pub use attached::Attached;
 pub(crate) use attached::VolumeFile;
@@ -264,7 +264,7 @@ impl Pool {
             return Ok(volume);
         }
         let (slot, page) = catalog.slot(index)?;
-        let volume = Arc::new(Volume::new(Opened {
+        let volume = Arc::new(Volume::new(VolumeParts {
             engine: Arc::clone(&self.engine),
             id: entry.id,
             name: catalog.full_name(entry),
@@ -507,7 +507,7 @@ impl Pool {
 
     fn reap_slot(&self, index: u32, entry: &CatalogEntry, is_closing: &AtomicBool) -> Result<()> {
         let (slot, page) = self.catalog.lock().slot(index)?;
-        let volume = Volume::new(Opened {
+        let volume = Volume::new(VolumeParts {
             engine: Arc::clone(&self.engine),
             id: entry.id,
             name: entry.name.clone(),

@@ -11,7 +11,7 @@ use super::{check_size, now, Pool};
 use crate::catalog::{check_name, Catalog};
 use crate::engine::Urgency;
 use crate::error::{PoolError, Result};
-use crate::volume::{Opened, Origin, Volume, STEP_BLOCKS};
+use crate::volume::{Origin, Volume, VolumeParts, STEP_BLOCKS};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -122,7 +122,7 @@ impl Pool {
         let (index, entry) = get_filling(&catalog, name)?;
         let (slot, page) = catalog.slot(index)?;
         let origin = self.origin_of(entry.id);
-        let volume = Volume::new(Opened {
+        let volume = Volume::new(VolumeParts {
             engine: Arc::clone(&self.engine),
             id: entry.id,
             name: entry.name.clone(),

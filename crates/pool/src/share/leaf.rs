@@ -107,9 +107,10 @@ impl LeafScan<'_> {
         Ok(read)
     }
 
-    /// What a store says of a block, if it is one to look at. A store that cannot be read is found by others.
+    /// What the fingerprint store says of a block, if it is one to look at. A fingerprint store that cannot be read is found by
+    /// others.
     fn look_up(&self, block: PoolBlock) -> Option<Unshared> {
-        let (entry, bytes) = self.engine.store_entry(block).ok()?;
+        let (entry, bytes) = self.engine.fingerprint_entry(block).ok()?;
         let home = Home::decode(&bytes.0);
         entry.is_unshared().then_some(Unshared { block, home, count: entry.count })
     }
@@ -194,7 +195,7 @@ impl LeafScan<'_> {
     fn commit(&self, start: u64, holders: &[&Holder], hashed: &[Hashed]) -> Result<()> {
         let own = || hashed.iter().filter(|item| matches!(item.target, Target::Own));
         for item in own() {
-            // Before the store says so: freeing the block removes the entry again.
+            // Before the fingerprint store says so: freeing the block removes the entry again.
             self.engine.filter.insert(prefix(&item.fingerprint), item.block);
         }
         let done = self.engine.transact(|t| change(t, start, holders, hashed));
@@ -204,7 +205,7 @@ impl LeafScan<'_> {
         }
         match done {
             Ok(done) => self.counters.add_shared(done.shared),
-            // Maps and stores that are damaged or cannot be read are found by their readers. A pool that failed is the end.
+            // Readers find maps and fingerprint stores that are damaged or cannot be read. A pool that failed is the end.
             Err(_) => self.engine.check_alive()?,
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! What is known of a volume's blocks without reading them: their fingerprints stand in the stores.
+//! What is known of a volume's blocks without reading them: their fingerprints stand in the fingerprint stores.
 
 use std::io;
 use std::ops::Range;
@@ -48,7 +48,7 @@ impl Known {
 }
 
 impl Volume {
-    /// What is known of blocks. A store is read for 32,000 of them at most.
+    /// What is known of blocks. A fingerprint store is read for 32,000 of them at most.
     pub fn known(&self, blocks: Range<u64>) -> Result<Vec<Known>> {
         let mut found = Vec::with_capacity((blocks.end - blocks.start) as usize);
         let mut at = blocks.start;
@@ -62,7 +62,7 @@ impl Volume {
                     None if Self::is_absent(&root, block, entry) => Known::Unknown,
                     None => Known::Zeros,
                     Some(block) => {
-                        let (entry, fingerprint) = self.engine.store_entry(block)?;
+                        let (entry, fingerprint) = self.engine.fingerprint_entry(block)?;
                         if entry.has_fingerprint {
                             Known::Fingerprint(fingerprint)
                         } else {

@@ -238,7 +238,7 @@ impl Volume {
         }
         for n in fresh {
             if let (Plan::New(block), Some(fingerprint)) = (plans[*n], &piece.fingerprints[*n]) {
-                // Before the store says so: freeing the block removes the entry again.
+                // Before the fingerprint store says so: freeing the block removes the entry again.
                 self.engine.filter.insert(prefix(fingerprint), block);
             }
         }

@@ -7,7 +7,7 @@
 use crate::base::error::{Result, VaultError};
 use crate::manifest::folder::Folder;
 use crate::recipe::cache::{CachedPage, ReaderNo, RecipeCache, ROOTS_BYTES};
-use crate::recipe::stored::{read_page, read_root, recipe_of, summary_of};
+use crate::recipe::stored::{read_root, recipe_of, summary_of};
 use format::{
     names, ChunkNo, Ordinal, PageAt, PageNo, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference,
     Reverse, SegmentNo, SegmentRecipe, SnapshotEntry, Summary,

@@ -1,6 +1,6 @@
 //! A snapshot of a volume as the source of a backup.
 
-use super::control::{ask_server, open_free, Opened};
+use super::control::{ask_server, open_free, PoolAtPath};
 use super::file_system::PoolFiles;
 use super::request::Request;
 use crate::terminal::streams::errln;
@@ -54,8 +54,8 @@ impl Drop for OwnPool {
 pub fn open(path: &Path, name: &str, since: Option<String>) -> Result<(Box<dyn Source>, Told, OwnPool)> {
     let request = |since| Request::Changes { snapshot: name.to_owned(), since };
     let held = match open_free(path)? {
-        Opened::Held(why) => why,
-        Opened::Free(pool) => {
+        PoolAtPath::Held(why) => why,
+        PoolAtPath::Free(pool) => {
             let own = OwnPool(Some(Arc::clone(&pool)));
             let files = PoolFiles::new(Arc::clone(&pool));
             let told = serde_json::from_value(request(since).perform(&pool, &files)?)?;
