@@ -75,7 +75,7 @@ pub fn check_is_disk(disk: &str, snapshot: &SnapshotEntry) -> Result<()> {
 
 /// What a snapshot is held for: a command that needs it for a file, on this host.
 pub fn held_for(command: &str, file: &Path) -> Result<String> {
-    Ok(format!("{command} {} on {}", std::path::absolute(file)?.display(), store::host::name()))
+    Ok(format!("{command} {} on {}", std::path::absolute(file)?.display(), locks::host_name()))
 }
 
 /// `vm/disk@SNAP` in two; `latest` where no snapshot is named.

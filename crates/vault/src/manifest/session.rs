@@ -80,7 +80,7 @@ pub(crate) fn lease_session(folder: &Folder, kind: &str) -> Result<(Token, Box<d
 
 /// What a session's object says: the work, and whose it is.
 fn record(folder: &Folder, name: &str, work: &str) -> Vec<u8> {
-    let (host, process) = (store::host::name(), std::process::id());
+    let (host, process) = (locks::host_name(), std::process::id());
     SessionRecord { work: work.to_owned(), host, process, since: now() }.encode(folder.context(name))
 }
 
