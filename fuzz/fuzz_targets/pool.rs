@@ -24,7 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
         4 => files(rest),
         _ => {
             let _ = PageHeader::open(POOL, PoolBlock(9), &block);
-            PageHeader::seal(POOL, PoolBlock(9), 3, &mut block);
+            PageHeader::seal(POOL, PoolBlock(9), BatchNo(3), &mut block);
             if let Ok(header) = PageHeader::open(POOL, PoolBlock(9), &block) {
                 assert_eq!((header.block, header.batch), (PoolBlock(9), BatchNo(3)));
             }

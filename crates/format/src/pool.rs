@@ -12,6 +12,7 @@ mod journal;
 mod names_header;
 mod page;
 mod superblock;
+mod volume_block;
 
 pub use catalog::{
     CatalogEntry, CatalogState, Fill, MapRoot, Sharing, VolumeId, CATALOG_NAME_BYTES_MAX,
@@ -21,11 +22,12 @@ pub use entry::{FingerprintEntry, Home, MapEntry, SummaryEntry, COUNT_MAX};
 pub use file::{FileKind, FileRecord, FileTime, LINK_BYTES_MAX};
 pub use filter_part::{FilterEntry, FilterHeader, FilterPart};
 pub use geometry::{
-    Geometry, GroupNo, PoolBlock, Slot, BLOCK_BYTES, FILTER_PART_BYTES, FINGERPRINT_SLOTS, MAP_SLOTS,
+    BatchNo, Geometry, GroupNo, PoolBlock, Slot, BLOCK_BYTES, FILTER_PART_BYTES, FINGERPRINT_SLOTS, MAP_SLOTS,
 };
 pub use journal::{
-    BatchHeader, BatchNo, JournalReader, JournalRecord, JournalWriter, BATCH_HEADER_BYTES, SET_BYTES_MAX,
+    BatchHeader, JournalReader, JournalRecord, JournalWriter, BATCH_HEADER_BYTES, SET_BYTES_MAX,
 };
 pub use names_header::NamesHeader;
 pub use page::{PageHeader, PageKind, PAGE_HEADER_BYTES};
 pub use superblock::{JournalTail, PoolId, Superblock};
+pub use volume_block::VolumeBlock;

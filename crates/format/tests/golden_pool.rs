@@ -10,7 +10,7 @@ use format::pool::{
     BatchNo, CatalogEntry, CatalogState, FileKind, FileRecord, FileTime, Fill, FilterEntry, FilterHeader,
     FilterPart, FingerprintEntry, Geometry, Home, JournalReader, JournalRecord, JournalTail, JournalWriter,
     MapEntry, NamesHeader, PageHeader, PageKind, PoolBlock, PoolId, Sharing, SummaryEntry, Superblock,
-    VolumeId, BLOCK_BYTES,
+    VolumeBlock, VolumeId, BLOCK_BYTES,
 };
 
 const POOL: PoolId = PoolId([0x5a; 16]);
@@ -60,9 +60,9 @@ fn pages() {
     page[100..104].copy_from_slice(&store.encode());
     let summary = SummaryEntry { free: 32_000, in_use: true, has_unshared: true, changed: 9 };
     page[104..112].copy_from_slice(&summary.encode());
-    let home = Home { volume: VolumeId(0x0506_0708), block: 0x12_3456_789a };
+    let home = Home { volume: VolumeId(0x0506_0708), block: VolumeBlock(0x12_3456_789a) };
     page[112..144].copy_from_slice(&home.encode());
-    PageHeader::seal(POOL, PoolBlock(900), 31, &mut page);
+    PageHeader::seal(POOL, PoolBlock(900), BatchNo(31), &mut page);
     let bytes: [u8; BLOCK_BYTES] = golden("pool-page", &page).try_into().unwrap();
     assert_eq!(bytes, page);
     let header = PageHeader::open(POOL, PoolBlock(900), &bytes).unwrap();

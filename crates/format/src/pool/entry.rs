@@ -1,6 +1,6 @@
 //! Slots of fingerprint stores, of map nodes and of the summary.
 
-use super::{PoolBlock, VolumeId};
+use super::{PoolBlock, VolumeBlock, VolumeId};
 
 /// The most references that a block may have.
 pub const COUNT_MAX: u32 = 1 << 29;
@@ -62,8 +62,8 @@ impl FingerprintEntry {
 pub struct Home {
     /// The volume.
     pub volume: VolumeId,
-    /// The block's number in it.
-    pub block: u64,
+    /// The block of it.
+    pub block: VolumeBlock,
 }
 
 impl Home {
@@ -74,7 +74,7 @@ impl Home {
     pub fn encode(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..4].copy_from_slice(&self.volume.0.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.block.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.block.0.to_le_bytes());
         bytes
     }
 
@@ -83,7 +83,7 @@ impl Home {
         let (mut volume, mut block) = ([0; 4], [0; 8]);
         volume.copy_from_slice(&bytes[..4]);
         block.copy_from_slice(&bytes[8..16]);
-        Home { volume: VolumeId(u32::from_le_bytes(volume)), block: u64::from_le_bytes(block) }
+        Home { volume: VolumeId(u32::from_le_bytes(volume)), block: VolumeBlock(u64::from_le_bytes(block)) }
     }
 }
 
@@ -200,7 +200,7 @@ mod tests {
 
         #[test]
         fn homes_come_back(volume: u32, block: u64) {
-            let home = Home { volume: VolumeId(volume), block };
+            let home = Home { volume: VolumeId(volume), block: VolumeBlock(block) };
             prop_assert_eq!(Home::decode(&home.encode()), home);
         }
     }

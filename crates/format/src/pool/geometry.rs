@@ -50,6 +50,33 @@ impl fmt::Debug for PoolBlock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupNo(pub u32);
 
+/// Number of a batch of the journal. They count up by one, for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BatchNo(pub u64);
+
+impl BatchNo {
+    /// Of a page that no batch has changed.
+    pub const NONE: BatchNo = BatchNo(0);
+    /// That of the first batch of a pool.
+    pub const FIRST: BatchNo = BatchNo(1);
+
+    /// The one after it.
+    pub fn next(self) -> BatchNo {
+        BatchNo(self.0 + 1)
+    }
+
+    /// The one before it.
+    pub fn before(self) -> BatchNo {
+        BatchNo(self.0 - 1)
+    }
+}
+
+impl fmt::Display for BatchNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
 /// A slot of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {

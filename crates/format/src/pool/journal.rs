@@ -1,11 +1,10 @@
 //! Batches of the journal, and the records in them.
 
-use std::fmt;
 use std::mem;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{PoolBlock, PoolId, BLOCK_BYTES};
+use super::{BatchNo, PoolBlock, PoolId, BLOCK_BYTES};
 use crate::bytes::{In, Malformed, Out, Result};
 
 const MAGIC: [u8; 4] = *b"SPJC";
@@ -119,31 +118,6 @@ impl JournalWriter {
         bytes[16..32].copy_from_slice(&sum);
         bytes.resize(bytes.len().next_multiple_of(BLOCK_BYTES), 0);
         bytes
-    }
-}
-
-/// Number of a batch of the journal. They count up by one, for ever.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BatchNo(pub u64);
-
-impl BatchNo {
-    /// That of the first batch of a pool.
-    pub const FIRST: BatchNo = BatchNo(1);
-
-    /// The one after it.
-    pub fn next(self) -> BatchNo {
-        BatchNo(self.0 + 1)
-    }
-
-    /// The one before it.
-    pub fn before(self) -> BatchNo {
-        BatchNo(self.0 - 1)
-    }
-}
-
-impl fmt::Display for BatchNo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
     }
 }
 

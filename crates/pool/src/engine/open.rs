@@ -80,7 +80,7 @@ fn put_page(
     page: &mut [u8; BLOCK_BYTES],
 ) -> Result<()> {
     page[PageHeader::KIND_AT..PageHeader::KIND_AT + 2].copy_from_slice(&PageHeader::kind_bytes(kind, 0));
-    PageHeader::seal(id, block, 0, page);
+    PageHeader::seal(id, block, BatchNo::NONE, page);
     let what = format!("{}: writing block {block}", device.location());
     device.write_at(&page[..], block.offset()).map_err(PoolError::io(what))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use format::pool::{GroupNo, Home, PoolBlock, Sharing, VolumeId, MAP_SLOTS};
+use format::pool::{GroupNo, Home, PoolBlock, Sharing, VolumeId};
 
 use super::leaf::{Holder, LeafScan};
 use super::stats::ScanCounters;
@@ -109,7 +109,7 @@ impl<'a> Scan<'a> {
             self.engine.fingerprint_entry(block).ok().map(|(_, bytes)| Home::decode(&bytes.0))
         };
         let mut at_home: Vec<_> = blocks.iter().filter_map(|block| Some((home(*block)?, *block))).collect();
-        let leaf = |home: &Home| (home.volume, home.block / MAP_SLOTS as u64);
+        let leaf = |home: &Home| (home.volume, home.block.leaf_start());
         at_home.sort_by_key(|(home, block)| (leaf(home), *block));
         let (engine, in_flight, holders, counters) =
             (self.engine, self.in_flight, self.holders, self.counters);

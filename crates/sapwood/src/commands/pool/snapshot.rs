@@ -4,7 +4,7 @@ use super::control::{ask_server, open_free, PoolAtPath};
 use super::file_system::PoolFiles;
 use super::request::Request;
 use crate::terminal::streams::errln;
-use ::pool::{Known, Pool, Volume};
+use ::pool::{Known, Pool, Volume, VolumeBlock};
 use anyhow::{Context, Result};
 use export::{Block, BlockDevice};
 use image::{ImageError, KnownBlock, KnownBlocks, NbdSource, Source, KNOWN_BLOCK_BYTES};
@@ -135,7 +135,10 @@ fn blocks_of(range: &Range<u64>) -> Range<u64> {
 
 impl KnownBlocks for VolumeSource {
     fn known(&self, range: Range<u64>) -> image::Result<Vec<KnownBlock>> {
-        let known = self.volume.known(blocks_of(&range)).map_err(|e| self.failed()(e.into()))?;
+        let known = self
+            .volume
+            .known(VolumeBlock::at(range.start)..VolumeBlock::behind(range.end))
+            .map_err(|e| self.failed()(e.into()))?;
         Ok(known.into_iter().map(known_block).collect())
     }
 
