@@ -102,7 +102,7 @@ impl Check<'_> {
             let Some(child) = entry.block() else { continue };
             let first = first + index as u64 * slot_blocks(level);
             if self.engine.geometry.locate(child).is_none() {
-                self.wrong(format!("{name}: node {block} names {child}, which is no data block"));
+                self.wrong(format!("{name}: node {block} names {child}, which is not a data block"));
             } else if level > 0 {
                 mapped += self.node(name, child, level - 1, first);
             } else {

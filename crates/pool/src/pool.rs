@@ -315,7 +315,7 @@ impl Pool {
         catalog.check_free(name)?;
         let (source, of) = catalog.get(snapshot)?;
         if of.state != CatalogState::Snapshot {
-            return Err(PoolError::Refused(format!("{snapshot} is no snapshot: make one of it first")));
+            return Err(PoolError::Refused(format!("{snapshot} is not a snapshot: make one of it first")));
         }
         let of = of.clone();
         self.derive(&mut catalog, (source, of), CatalogState::Volume, name)

@@ -153,7 +153,7 @@ pub struct JournalReader<'a> {
 impl<'a> JournalReader<'a> {
     /// Begins with a batch whose checksum is right: `bytes` starts with it, and may be longer.
     pub fn open(pool: PoolId, bytes: &'a [u8]) -> Result<Self> {
-        let header = BatchHeader::peek(bytes).ok_or_else(|| Malformed::new("is no batch of a journal"))?;
+        let header = BatchHeader::peek(bytes).ok_or_else(|| Malformed::new("is not a batch of a journal"))?;
         let batch = bytes
             .get(..header.length)
             .ok_or_else(|| Malformed::new(format!("{} of {} bytes", bytes.len(), header.length)))?;

@@ -81,7 +81,7 @@ impl Engine {
     pub fn fingerprint_entry(&self, block: PoolBlock) -> Result<(FingerprintEntry, Fingerprint)> {
         let slot = self.geometry.fingerprint_slot(block).ok_or_else(|| PoolError::Damaged {
             what: format!("the map of {}", self.device.location()),
-            why: format!("it names block {block}, which is no data block"),
+            why: format!("it names block {block}, which is not a data block"),
         })?;
         Ok(decode_entry(self.fingerprint_page(slot.page)?.array(slot.offset)))
     }

@@ -112,7 +112,7 @@ fn read_superblock(device: &dyn Device) -> Result<(Superblock, bool)> {
     let superblock = match (found, wrong) {
         (Some(superblock), _) => superblock,
         (None, Some(wrong)) => return Err(wrong),
-        (None, None) => return Err(PoolError::Refused(format!("{location} is no pool"))),
+        (None, None) => return Err(PoolError::Refused(format!("{location} is not a pool"))),
     };
     let size = device.size() / BLOCK_BYTES as u64;
     if superblock.geometry.blocks > size {

@@ -203,7 +203,7 @@ impl Transaction<'_> {
         self.engine.geometry.fingerprint_slot(block).ok_or_else(|| {
             Need::Failed(PoolError::Damaged {
                 what: format!("the map of {}", self.engine.location()),
-                why: format!("it names block {block}, which is no data block"),
+                why: format!("it names block {block}, which is not a data block"),
             })
         })
     }

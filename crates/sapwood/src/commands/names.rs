@@ -58,7 +58,7 @@ pub fn snapshots_of(vault: &Vault, disk: &str) -> Result<Vec<SnapshotInfo>> {
 /// What `--source-format` says.
 pub fn source_format(name: Option<&str>) -> Result<Option<Format>> {
     let unknown =
-        |name| VaultError::Usage(format!("{name:?} is no format: raw, qcow2, vmdk, and for backups tar"));
+        |name| VaultError::Usage(format!("{name:?} is not a format: raw, qcow2, vmdk, and for backups tar"));
     Ok(name.map(|n| Format::by_name(n).ok_or_else(|| unknown(n))).transpose()?)
 }
 

@@ -60,7 +60,7 @@ impl<'de> Deserialize<'de> for JobName {
             return Ok(JobName(name));
         }
         Err(D::Error::custom(format!(
-            "{name:?} is no name of a job: ASCII letters, digits and . _ -, not beginning with . or -, {NAME_BYTES_MAX} \
+            "{name:?} is not the name of a job: ASCII letters, digits and . _ -, not beginning with . or -, {NAME_BYTES_MAX} \
              at most"
         )))
     }
