@@ -2,9 +2,9 @@
 #![no_main]
 
 use format::pool::{
-    CatalogEntry, ChunkHeader, FileRecord, FilterHeader, FilterPart, Home, JournalReader, JournalWriter,
-    MapEntry, MapRoot, NamesHeader, PageHeader, PoolBlock, PoolId, StoreEntry, SummaryEntry, Superblock,
-    BLOCK_BYTES, CHUNK_HEADER_BYTES,
+    BatchHeader, BatchNo, CatalogEntry, FileRecord, FilterHeader, FilterPart, FingerprintEntry, Home,
+    JournalReader, JournalWriter, MapEntry, MapRoot, NamesHeader, PageHeader, PoolBlock, PoolId,
+    SummaryEntry, Superblock, BATCH_HEADER_BYTES, BLOCK_BYTES,
 };
 use libfuzzer_sys::fuzz_target;
 use xxhash_rust::xxh3::xxh3_64;
@@ -24,9 +24,9 @@ fuzz_target!(|bytes: &[u8]| {
         4 => files(rest),
         _ => {
             let _ = PageHeader::open(POOL, PoolBlock(9), &block);
-            PageHeader::seal(POOL, PoolBlock(9), 3, &mut block);
+            PageHeader::seal(POOL, PoolBlock(9), BatchNo(3), &mut block);
             if let Ok(header) = PageHeader::open(POOL, PoolBlock(9), &block) {
-                assert_eq!((header.block, header.chunk), (PoolBlock(9), 3));
+                assert_eq!((header.block, header.batch), (PoolBlock(9), BatchNo(3)));
             }
         }
     }
@@ -52,7 +52,7 @@ fn superblock(mut block: [u8; BLOCK_BYTES]) {
     let geometry = superblock.geometry;
     assert!(geometry.groups_start().0 < geometry.blocks);
     let last = geometry.data_block(format::pool::GroupNo(geometry.groups - 1), geometry.data_blocks() - 1);
-    assert!(last.0 < geometry.blocks && geometry.store_slot(last).is_some());
+    assert!(last.0 < geometry.blocks && geometry.fingerprint_slot(last).is_some());
 }
 
 fn slots(block: [u8; BLOCK_BYTES]) {
@@ -66,8 +66,8 @@ fn slots(block: [u8; BLOCK_BYTES]) {
         assert_eq!(MapEntry::decode(*slot).encode(), *slot);
     }
     for slot in block.as_chunks::<4>().0 {
-        let entry = StoreEntry::decode(*slot);
-        assert_eq!(StoreEntry::decode(entry.encode()), entry);
+        let entry = FingerprintEntry::decode(*slot);
+        assert_eq!(FingerprintEntry::decode(entry.encode()), entry);
     }
     for slot in block.as_chunks::<{ Home::BYTES }>().0 {
         let home = Home::decode(slot);
@@ -78,13 +78,13 @@ fn slots(block: [u8; BLOCK_BYTES]) {
     }
 }
 
-/// The records of a chunk, in a chunk that is right otherwise, and the bytes as a chunk.
+/// The records of a batch, in a batch that is right otherwise, and the bytes as a batch.
 fn journal(bytes: &[u8]) {
-    let _ = ChunkHeader::peek(bytes).map(|header| header.blocks());
+    let _ = BatchHeader::peek(bytes).map(|header| header.blocks());
     let _ = JournalReader::open(POOL, bytes);
-    let chunk = JournalWriter::with_records(bytes).finish(POOL, 1);
-    assert!(chunk.len() >= CHUNK_HEADER_BYTES + bytes.len());
-    let Ok(mut reader) = JournalReader::open(POOL, &chunk) else { return };
+    let batch = JournalWriter::with_records(bytes).finish(POOL, BatchNo(1));
+    assert!(batch.len() >= BATCH_HEADER_BYTES + bytes.len());
+    let Ok(mut reader) = JournalReader::open(POOL, &batch) else { return };
     let mut again = JournalWriter::default();
     while let Ok(Some(record)) = reader.next_record() {
         again.push(record);

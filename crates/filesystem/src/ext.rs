@@ -103,7 +103,7 @@ pub(crate) fn kind(head: &[u8]) -> Option<&'static str> {
 fn replay(blocks: &Blocks, sb: &Superblock, no: InodeNo) -> Result<journal::Replay> {
     let inode = Inode::read(blocks, sb, no)?;
     if inode.is_inline() || inode.kind != NodeKind::File {
-        return Err(corrupt(format!("inode {} is said to be the journal, and is no file", no.0)));
+        return Err(corrupt(format!("inode {} is said to be the journal, and is not a file", no.0)));
     }
     journal::replay(blocks, &mapping::extents(blocks, &inode)?)
 }
@@ -117,7 +117,10 @@ impl Ext {
     fn inode_of_kind(&self, id: NodeId, kind: NodeKind, name: &str) -> Result<Inode> {
         let inode = self.inode(id)?;
         if inode.kind != kind {
-            return Err(FsError::Wrong { what: "ext4".into(), why: format!("inode {} is no {name}", id.0) });
+            return Err(FsError::Wrong {
+                what: "ext4".into(),
+                why: format!("inode {} is not a {name}", id.0),
+            });
         }
         inode.check_readable()?;
         Ok(inode)

@@ -83,7 +83,7 @@ impl Fat {
         let mut entry = [0; ENTRY_BYTES];
         self.read(id, id.0, &mut entry)?;
         let item = Item::parse(&entry, self.geometry.width == Width::Fat32);
-        item.ok_or_else(|| damaged(subject(id), "it is no entry of a directory"))
+        item.ok_or_else(|| damaged(subject(id), "it is not an entry of a directory"))
     }
 
     fn read(&self, id: NodeId, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -121,7 +121,7 @@ impl Fat {
         }
         let item = self.item(id)?;
         if item.is_directory {
-            return Err(wrong(id, "it is no file"));
+            return Err(wrong(id, "it is not a file"));
         }
         let size = u64::from(item.size);
         let clusters = size.div_ceil(self.geometry.cluster_bytes);
@@ -135,7 +135,7 @@ impl Fat {
     fn directory(&self, id: NodeId) -> Result<Map> {
         let item = self.item(id)?;
         if !item.is_directory {
-            return Err(wrong(id, "it is no directory"));
+            return Err(wrong(id, "it is not a directory"));
         }
         let first = match self.geometry.root {
             RootPlace::Fixed { at, len } if id == ROOT => {
@@ -215,7 +215,7 @@ impl FileSystem for Fat {
     }
 
     fn link(&self, id: NodeId) -> Result<Vec<u8>> {
-        Err(wrong(id, "it is no link"))
+        Err(wrong(id, "it is not a link"))
     }
 
     fn extents(&self, id: NodeId) -> Result<Vec<Extent>> {

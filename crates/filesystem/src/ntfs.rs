@@ -85,7 +85,7 @@ impl Ntfs {
         let mft = Mft::open(Volume { disk, geometry })?;
         let root = mft.file(Reference::new(ROOT, 0))?;
         if !root.is_directory {
-            return Err(damaged(ROOT, "the root is no directory"));
+            return Err(damaged(ROOT, "the root is not a directory"));
         }
         let mut ntfs = Ntfs {
             mft,
@@ -151,7 +151,7 @@ impl Ntfs {
         let meaning = reparse::meaning(&self.mft, &file, standard(&file)?.attributes)?;
         reparse::check_open(&meaning, file.number)?;
         if file.is_directory || meaning != Meaning::Plain {
-            return Err(wrong(file.number, "it is no file"));
+            return Err(wrong(file.number, "it is not a file"));
         }
         let data = file.stream(&self.mft.volume, kind::DATA, &[])?.map(Arc::new);
         if let Some(data) = &data {
@@ -198,7 +198,7 @@ impl FileSystem for Ntfs {
     fn entries(&self, id: NodeId) -> Result<Vec<Entry>> {
         let file = self.file(id)?;
         if !file.is_directory {
-            return Err(wrong(file.number, "it is no directory"));
+            return Err(wrong(file.number, "it is not a directory"));
         }
         index::entries(&self.mft, &file)
     }
@@ -211,7 +211,7 @@ impl FileSystem for Ntfs {
         let file = self.file(id)?;
         match reparse::meaning(&self.mft, &file, standard(&file)?.attributes)? {
             Meaning::Link(target) => Ok(target),
-            _ => Err(wrong(file.number, "it is no link")),
+            _ => Err(wrong(file.number, "it is not a link")),
         }
     }
 

@@ -159,7 +159,7 @@ impl ContainerId {
     pub fn from_raw(raw: u64) -> Result<Self> {
         let id = ContainerId(raw);
         if id.writer().0 == 0 {
-            return Err(Malformed::new(format!("{raw:#x} is no container id")));
+            return Err(Malformed::new(format!("{raw:#x} is not a container id")));
         }
         Ok(id)
     }

@@ -12,20 +12,22 @@ mod journal;
 mod names_header;
 mod page;
 mod superblock;
+mod volume_block;
 
 pub use catalog::{
     CatalogEntry, CatalogState, Fill, MapRoot, Sharing, VolumeId, CATALOG_NAME_BYTES_MAX,
     FILL_SOURCE_BYTES_MAX,
 };
-pub use entry::{Home, MapEntry, StoreEntry, SummaryEntry, COUNT_MAX};
+pub use entry::{FingerprintEntry, Home, MapEntry, SummaryEntry, COUNT_MAX};
 pub use file::{FileKind, FileRecord, FileTime, LINK_BYTES_MAX};
 pub use filter_part::{FilterEntry, FilterHeader, FilterPart};
 pub use geometry::{
-    Geometry, GroupNo, PoolBlock, Slot, BLOCK_BYTES, FILTER_PART_BYTES, MAP_SLOTS, STORE_SLOTS,
+    BatchNo, Geometry, GroupNo, PoolBlock, Slot, BLOCK_BYTES, FILTER_PART_BYTES, FINGERPRINT_SLOTS, MAP_SLOTS,
 };
 pub use journal::{
-    ChunkHeader, JournalReader, JournalRecord, JournalWriter, CHUNK_HEADER_BYTES, SET_BYTES_MAX,
+    BatchHeader, JournalReader, JournalRecord, JournalWriter, BATCH_HEADER_BYTES, SET_BYTES_MAX,
 };
 pub use names_header::NamesHeader;
 pub use page::{PageHeader, PageKind, PAGE_HEADER_BYTES};
 pub use superblock::{JournalTail, PoolId, Superblock};
+pub use volume_block::VolumeBlock;

@@ -7,10 +7,10 @@
 use std::path::PathBuf;
 
 use format::pool::{
-    CatalogEntry, CatalogState, FileKind, FileRecord, FileTime, Fill, FilterEntry, FilterHeader, FilterPart,
-    Geometry, Home, JournalReader, JournalRecord, JournalTail, JournalWriter, MapEntry, NamesHeader,
-    PageHeader, PageKind, PoolBlock, PoolId, Sharing, StoreEntry, SummaryEntry, Superblock, VolumeId,
-    BLOCK_BYTES,
+    BatchNo, CatalogEntry, CatalogState, FileKind, FileRecord, FileTime, Fill, FilterEntry, FilterHeader,
+    FilterPart, FingerprintEntry, Geometry, Home, JournalReader, JournalRecord, JournalTail, JournalWriter,
+    MapEntry, NamesHeader, PageHeader, PageKind, PoolBlock, PoolId, Sharing, SummaryEntry, Superblock,
+    VolumeBlock, VolumeId, BLOCK_BYTES,
 };
 
 const POOL: PoolId = PoolId([0x5a; 16]);
@@ -29,7 +29,7 @@ fn superblock() {
         pool: POOL,
         written: 12,
         geometry: Geometry::plan(1 << 21).unwrap(),
-        tail: JournalTail { chunk: 77, block: 5 },
+        tail: JournalTail { batch: BatchNo(77), block: 5 },
         is_clean: false,
         filter: Some((1, 4)),
         epoch: 6,
@@ -56,19 +56,19 @@ fn pages() {
     let entry = MapEntry::data(PoolBlock(0x9_8765_4321), 0xabcde);
     let slot = Geometry::map_slot(PoolBlock(900), 511);
     page[slot.offset..slot.offset + MapEntry::BYTES].copy_from_slice(&entry.encode());
-    let store = StoreEntry { count: 3, is_node: false, has_fingerprint: true };
+    let store = FingerprintEntry { count: 3, is_node: false, has_fingerprint: true };
     page[100..104].copy_from_slice(&store.encode());
     let summary = SummaryEntry { free: 32_000, in_use: true, has_unshared: true, changed: 9 };
     page[104..112].copy_from_slice(&summary.encode());
-    let home = Home { volume: VolumeId(0x0506_0708), block: 0x12_3456_789a };
+    let home = Home { volume: VolumeId(0x0506_0708), block: VolumeBlock(0x12_3456_789a) };
     page[112..144].copy_from_slice(&home.encode());
-    PageHeader::seal(POOL, PoolBlock(900), 31, &mut page);
+    PageHeader::seal(POOL, PoolBlock(900), BatchNo(31), &mut page);
     let bytes: [u8; BLOCK_BYTES] = golden("pool-page", &page).try_into().unwrap();
     assert_eq!(bytes, page);
     let header = PageHeader::open(POOL, PoolBlock(900), &bytes).unwrap();
-    assert_eq!((header.kind, header.level, header.chunk), (PageKind::Map, 1, 31));
+    assert_eq!((header.kind, header.level, header.batch), (PageKind::Map, 1, BatchNo(31)));
     assert_eq!(MapEntry::decode(bytes[slot.offset..slot.offset + 7].try_into().unwrap()), entry);
-    assert_eq!(StoreEntry::decode(bytes[100..104].try_into().unwrap()), store);
+    assert_eq!(FingerprintEntry::decode(bytes[100..104].try_into().unwrap()), store);
     assert_eq!(SummaryEntry::decode(bytes[104..112].try_into().unwrap()), summary);
     assert_eq!(Home::decode(bytes[112..144].try_into().unwrap()), home);
 }
@@ -104,7 +104,7 @@ fn catalog_slot() {
 }
 
 #[test]
-fn journal_chunk() {
+fn journal_batch() {
     let records = [
         JournalRecord::Fresh { first: PoolBlock(66_000), count: 288 },
         JournalRecord::Set { page: PoolBlock(66_001), offset: 28, bytes: &[7; 36] },
@@ -113,9 +113,9 @@ fn journal_chunk() {
     ];
     let mut writer = JournalWriter::default();
     records.iter().for_each(|record| writer.push(*record));
-    let chunk = writer.finish(POOL, 78);
-    let bytes = golden("pool-journal-chunk", &chunk);
-    assert_eq!(bytes, chunk);
+    let batch = writer.finish(POOL, BatchNo(78));
+    let bytes = golden("pool-journal-batch", &batch);
+    assert_eq!(bytes, batch);
     let mut reader = JournalReader::open(POOL, &bytes).unwrap();
     for record in records {
         assert_eq!(reader.next_record(), Ok(Some(record)));

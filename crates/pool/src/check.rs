@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use chunk::Fingerprint;
-use format::pool::{GroupNo, Home, PageKind, PoolBlock, BLOCK_BYTES};
+use format::pool::{GroupNo, Home, PageKind, PoolBlock, VolumeBlock, BLOCK_BYTES};
 
 use crate::engine::Engine;
 use crate::error::{PoolError, Result};
@@ -56,7 +56,7 @@ impl Pool {
             report: CheckReport::default(),
         };
         for (name, root) in self.roots()? {
-            let mapped = root.root.map_or(0, |node| check.node(&name, node, root.level, 0));
+            let mapped = root.root.map_or(0, |node| check.node(&name, node, root.level, VolumeBlock(0)));
             check.report.mapped_blocks += mapped;
             if let Some(counted) = root.mapped.filter(|counted| *counted != mapped) {
                 check.wrong(format!("{name}: its map names {mapped} blocks, its slot says {counted}"));
@@ -79,7 +79,7 @@ impl Check<'_> {
 
     /// Counts what a node names that maps a volume's blocks from `first` on, once for each node. Returns how many slots of
     /// leaves below it name a block.
-    fn node(&mut self, name: &str, block: PoolBlock, level: u8, first: u64) -> u64 {
+    fn node(&mut self, name: &str, block: PoolBlock, level: u8, first: VolumeBlock) -> u64 {
         *self.named.entry(block).or_default() += 1;
         if let Some(mapped) = self.nodes.get(&block) {
             return *mapped;
@@ -102,7 +102,7 @@ impl Check<'_> {
             let Some(child) = entry.block() else { continue };
             let first = first + index as u64 * slot_blocks(level);
             if self.engine.geometry.locate(child).is_none() {
-                self.wrong(format!("{name}: node {block} names {child}, which is no data block"));
+                self.wrong(format!("{name}: node {block} names {child}, which is not a data block"));
             } else if level > 0 {
                 mapped += self.node(name, child, level - 1, first);
             } else {
@@ -115,9 +115,10 @@ impl Check<'_> {
         mapped
     }
 
-    /// A block without a fingerprint is named at its home only. A store that cannot be read is found with its group.
-    fn home(&mut self, name: &str, block: PoolBlock, named_at: u64) {
-        let entry = if self.data { self.engine.store_entry(block).ok() } else { None };
+    /// A block without a fingerprint is named at its home only. A fingerprint store
+    /// that cannot be read is found with its group.
+    fn home(&mut self, name: &str, block: PoolBlock, named_at: VolumeBlock) {
+        let entry = if self.data { self.engine.fingerprint_entry(block).ok() } else { None };
         let Some((entry, bytes)) = entry else { return };
         let home = Home::decode(&bytes.0);
         if entry.is_unshared() && home.block != named_at {
@@ -137,7 +138,7 @@ impl Check<'_> {
         let (mut free, mut unshared) = (0, 0);
         for index in 0..blocks {
             let block = self.engine.geometry.data_block(group, index);
-            let (entry, fingerprint) = match self.engine.store_entry(block) {
+            let (entry, fingerprint) = match self.engine.fingerprint_entry(block) {
                 Ok(found) => found,
                 Err(PoolError::Damaged { what, why }) => {
                     self.wrong(format!("{what} is damaged: {why}"));

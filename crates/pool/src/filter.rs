@@ -62,7 +62,7 @@ impl Filter {
         }
     }
 
-    /// Adds a block, once: a store may be read while its blocks are written.
+    /// Adds a block, once: a fingerprint store may be read while its blocks are written.
     pub fn insert(&self, prefix: u64, block: PoolBlock) {
         let (bucket, key) = self.place(prefix);
         let bytes = self.entry_bytes();

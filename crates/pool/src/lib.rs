@@ -27,7 +27,7 @@ pub use clocks::Stages;
 pub use device::{Device, FileDevice, FsDevice};
 pub use error::{PoolError, Result};
 pub use files::{AttachedFile, FileSystem};
-pub use format::pool::{Sharing, VolumeId};
+pub use format::pool::{Sharing, VolumeBlock, VolumeId};
 pub use pool::{
     Attached, FillInfo, FillStep, Filling, Options, Pool, PoolStats, SnapshotFacts, Usage, VolumeInfo,
 };

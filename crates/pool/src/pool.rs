@@ -24,7 +24,7 @@ use crate::device::Device;
 use crate::engine::{format_device, Engine, Settings, Urgency};
 use crate::error::{PoolError, Result};
 use crate::share::{ScanCounters, ScanStats, Scanner, Scanning};
-use crate::volume::{InFlight, Opened, Origin, Volume};
+use crate::volume::{InFlight, Origin, Volume, VolumeParts};
 
 pub use attached::Attached;
 pub(crate) use attached::VolumeFile;
@@ -264,7 +264,7 @@ impl Pool {
             return Ok(volume);
         }
         let (slot, page) = catalog.slot(index)?;
-        let volume = Arc::new(Volume::new(Opened {
+        let volume = Arc::new(Volume::new(VolumeParts {
             engine: Arc::clone(&self.engine),
             id: entry.id,
             name: catalog.full_name(entry),
@@ -315,7 +315,7 @@ impl Pool {
         catalog.check_free(name)?;
         let (source, of) = catalog.get(snapshot)?;
         if of.state != CatalogState::Snapshot {
-            return Err(PoolError::Refused(format!("{snapshot} is no snapshot: make one of it first")));
+            return Err(PoolError::Refused(format!("{snapshot} is not a snapshot: make one of it first")));
         }
         let of = of.clone();
         self.derive(&mut catalog, (source, of), CatalogState::Volume, name)
@@ -507,7 +507,7 @@ impl Pool {
 
     fn reap_slot(&self, index: u32, entry: &CatalogEntry, is_closing: &AtomicBool) -> Result<()> {
         let (slot, page) = self.catalog.lock().slot(index)?;
-        let volume = Volume::new(Opened {
+        let volume = Volume::new(VolumeParts {
             engine: Arc::clone(&self.engine),
             id: entry.id,
             name: entry.name.clone(),

@@ -47,7 +47,7 @@ pub struct Volume {
 }
 
 /// What a volume is made of when it is opened.
-pub(crate) struct Opened {
+pub(crate) struct VolumeParts {
     pub engine: Arc<Engine>,
     pub id: VolumeId,
     pub name: String,
@@ -61,9 +61,9 @@ pub(crate) struct Opened {
 }
 
 impl Volume {
-    pub(crate) fn new(opened: Opened) -> Self {
-        let Opened { engine, id, name, catalog, slot, sharing, is_snapshot, urgency, in_flight, origin } =
-            opened;
+    pub(crate) fn new(parts: VolumeParts) -> Self {
+        let VolumeParts { engine, id, name, catalog, slot, sharing, is_snapshot, urgency, in_flight, origin } =
+            parts;
         Volume {
             engine,
             id,

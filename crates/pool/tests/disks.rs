@@ -201,7 +201,7 @@ fn an_empty_disk_is_filled_through_its_device() {
     assert!(content[3 * MIB as usize - BLOCK..] == blocks(1, 1));
     assert!(content[..3 * MIB as usize - BLOCK].iter().all(|b| *b == 0));
     refused(files.attach(name("none")), "No such file");
-    refused(files.attach(name("")), "is no regular file");
+    refused(files.attach(name("")), "is not a regular file");
     refused(files.attach(name("disk/x")), "Not a directory");
     refused(files.attach(name(".volumes/v")), "No such file");
     assert_whole(&pool);

@@ -44,7 +44,7 @@ fn assert_content(pool: &Pool, wanted: &[u8]) {
     assert!(found == wanted);
 }
 
-/// Opening read the whole journal of each pool, to find chunks behind its end, even if the pool had been closed.
+/// Opening read the whole journal of each pool, to find batches behind its end, even if the pool had been closed.
 #[test]
 fn the_journal_of_a_closed_pool_is_not_read() {
     let mut fs = SimFs::new(1);
@@ -68,7 +68,7 @@ fn the_journal_of_a_closed_pool_is_not_read() {
         if is_closed {
             assert!(opened.1 <= 2, "{} blocks of the journal were read", opened.1);
         } else {
-            assert!(opened.1 >= u64::from(JOURNAL), "a later chunk would have been missed");
+            assert!(opened.1 >= u64::from(JOURNAL), "a later batch would have been missed");
         }
         assert_content(&pool, &written);
         assert_whole(&pool);

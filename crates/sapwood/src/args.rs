@@ -87,7 +87,7 @@ pub enum Command {
         /// Default policy for its backups: balanced, reverse, vm-centric, vm-centric-bloom or conventional
         #[arg(long, default_value = "balanced")]
         policy: String,
-        /// Disks take nothing from each other but the popular set: more space, but damage stays with one disk
+        /// Disks share nothing but the popular set: this takes more space, but damage stays with one disk
         #[arg(long)]
         isolate: bool,
         /// Promise that only this host writes to the vault. Needed on storage that other hosts see (NFS, SMB, FUSE, a
@@ -111,11 +111,11 @@ pub enum Command {
         /// vm/disk@SNAP; may be given several times, for several disks too
         #[arg(value_parser = parse_name, required = true)]
         snapshots: Vec<String>,
-        /// Ask nothing
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
-    /// Set tags of a snapshot, or take them away
+    /// Set or remove tags of a snapshot
     Tag {
         /// vm/disk@SNAP
         #[arg(value_parser = parse_name)]
@@ -123,7 +123,7 @@ pub enum Command {
         /// Tags to set
         #[arg(value_name = "K=V", required_unless_present = "remove")]
         tags: Vec<String>,
-        /// A tag to take away
+        /// A tag to remove
         #[arg(long, value_name = "K")]
         remove: Vec<String>,
     },
@@ -141,11 +141,11 @@ pub enum Command {
         /// vm/disk
         #[arg(value_parser = parse_name)]
         disk: String,
-        /// Ask nothing
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
-    /// Delete all snapshots of disks but those that rules keep
+    /// Delete the snapshots of disks that no rule keeps
     ///
     /// Of each of the last N hours, days, weeks, months and years that have a snapshot, the newest one stays. What any rule
     /// keeps stays, and so do held snapshots. Times are those of the snapshots, in UTC or the zone of the
@@ -153,8 +153,9 @@ pub enum Command {
     Retain(Retain),
     /// Copy snapshots to another vault, oldest first: only what that vault lacks is read and written
     ///
-    /// Copied are the snapshots behind the newest one that both vaults have, with their ids, times, tags and holds. What is
-    /// read is compared with its fingerprints. An interrupted copy continues with the first snapshot that is missing.
+    /// The snapshots after the newest one that both vaults have are copied, with their ids, times, tags and holds.
+    /// Every chunk that is read is compared with its fingerprint. An interrupted copy continues with the first
+    /// snapshot that is missing.
     Copy(Copy),
     /// Run jobs of the configuration file
     ///
@@ -165,7 +166,7 @@ pub enum Command {
         /// Jobs [default: all]
         #[arg(value_name = "JOB")]
         jobs: Vec<String>,
-        /// Only those whose schedule says so, also if their time was missed
+        /// Only jobs that are due, also those whose time was missed
         #[arg(long)]
         due: bool,
     },
@@ -183,7 +184,7 @@ pub enum Command {
         #[arg(long, value_name = "FILE")]
         prometheus: Option<PathBuf>,
     },
-    /// Look at the configuration file
+    /// Check the configuration file
     Config {
         #[command(subcommand)]
         what: ConfigWhat,
@@ -197,12 +198,12 @@ pub enum Command {
         /// Change nothing; only count the orphans in disks' folders that would be removed
         #[arg(long, conflicts_with = "all")]
         dry_run: bool,
-        /// Look at everything that disks share, not only at what deletions gave up: also finds space that damage has hidden
-        /// from them
+        /// Look at all containers that disks share, not only at those that deletions listed: also finds space that
+        /// damage has hidden from deletions
         #[arg(long)]
         all: bool,
     },
-    /// Rewrite containers that have many dead chunks, without these
+    /// Rewrite containers that have many dead chunks, and leave these chunks out
     Compact {
         /// Only those of this disk (vm/disk)
         #[arg(value_parser = parse_name)]
@@ -253,7 +254,7 @@ pub enum Command {
     },
     /// The volumes of a pool: disks that virtual machines run on
     ///
-    /// While the pool is served, its server is asked.
+    /// While a server has the pool, the server carries these commands out.
     Volume {
         /// The pool: a file or a block device
         #[arg(long, env = "SAPWOOD_POOL", value_name = "PATH")]
@@ -268,8 +269,8 @@ pub enum Command {
     },
     /// Compress a file: equal chunks are kept once and similar ones moved together first
     ///
-    /// A compressor finds what is equal within its window only, a few MiB. Disk images, dumps and archives have more in common
-    /// with themselves farther away. `munzip` gives the file back, byte for byte. tar calls it with -I 'sapwood mzip'.
+    /// A compressor finds equal data only within its window of a few MiB. Disk images, dumps and archives also repeat
+    /// data that lies farther apart. `munzip` restores the file, byte for byte. tar calls it with -I 'sapwood mzip'.
     Mzip(Box<Mzip>),
     /// Decompress what mzip wrote, or a part of it
     Munzip(Munzip),
@@ -294,13 +295,13 @@ pub enum Command {
     ///
     /// For example: sapwood completions bash > /etc/bash_completion.d/sapwood
     Completions {
-        /// Which
+        /// The shell
         shell: Option<clap_complete::Shell>,
     },
     /// Write a manual page for each command
     #[command(hide = true)]
     Man {
-        /// Where to
+        /// Directory to write them to
         dir: PathBuf,
     },
     /// Heal damaged objects from what is left of them, from the rest of the vault, other vaults and disk images
@@ -321,7 +322,7 @@ pub struct Repair {
     /// Only this disk (vm/disk)
     #[arg(value_parser = parse_name)]
     pub disk: Option<String>,
-    /// Read all chunks first, as `verify --data` does [default: those that a verification has found damaged]
+    /// Read all chunks first, as `verify --data` does [default: heal only what a verification has found damaged]
     #[arg(long)]
     pub data: bool,
     /// Take lost chunks from this vault, such as one that `copy` fills; may be repeated

@@ -3,9 +3,9 @@
 
 pub mod config;
 pub mod due;
-pub mod hook;
 pub mod schedule;
 pub mod settings;
+pub mod shell_command;
 pub mod sizes;
 pub mod source;
 pub mod state;

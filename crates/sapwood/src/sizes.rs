@@ -2,13 +2,13 @@
 
 /// Parses a size in bytes.
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    bytes_of(text).ok_or_else(|| format!("{text:?} is no size: 64M, 1.5G, 512MiB, bytes"))
+    bytes_of(text).ok_or_else(|| format!("{text:?} is not a size: 64M, 1.5G, 512MiB, bytes"))
 }
 
 /// Bytes a second, of `500k`, `50M`, `1.5G`, `20MiB`, or a number of bytes.
 pub fn parse_rate(text: &str) -> Result<u64, String> {
     match bytes_of(text.trim_end_matches("/s")) {
-        None => Err(format!("{text:?} is no rate: 50M, 1.5G, 20MiB, bytes a second")),
+        None => Err(format!("{text:?} is not a rate: 50M, 1.5G, 20MiB, bytes a second")),
         // A stop waits for the read that is under way.
         Some(0..500_000) => Err(format!("{text:?} is too slow: 500k at least")),
         Some(rate) => Ok(rate),
@@ -26,7 +26,7 @@ pub fn parse_duration(text: &str) -> Result<u64, String> {
         };
         text[..text.len() - 1].parse::<u64>().ok()?.checked_mul(unit)
     };
-    seconds().ok_or_else(|| format!("{text:?} is no duration: 48h, 14d, 8w"))
+    seconds().ok_or_else(|| format!("{text:?} is not a duration: 48h, 14d, 8w"))
 }
 
 /// A number of bytes, with a unit or without.

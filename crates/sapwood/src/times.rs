@@ -11,7 +11,7 @@ const CLOCKS_DIFFER: i64 = 600;
 
 /// Seconds since 1970 of a time; of a day alone, its last second.
 pub fn end(text: &str) -> Result<i64, String> {
-    vault::parse_time(text).ok_or_else(|| format!("{text:?} is no time: {FORMS}"))
+    vault::parse_time(text).ok_or_else(|| format!("{text:?} is not a time: {FORMS}"))
 }
 
 /// Seconds since 1970 of a time; of a day alone, its first second.

@@ -56,7 +56,7 @@ fn lists_that_cannot_be_right_are_refused() {
     // Whatever is newest: that would not tell whether the list begins there.
     for vague in ["latest", "2026-11-21", ""] {
         let args = ["backup", "vm/d", &disk, "--since", vague, "--changed", &long];
-        bench.fails(&args, USAGE, &["no id of a snapshot"]);
+        bench.fails(&args, USAGE, &["not the id of a snapshot"]);
     }
     bench.fails(&args(&bench.arg("absent")), FAILED, &["absent"]);
     bench.fails(&args(&long), REFUSED, &["up to byte 99999999", "vm/d"]);

@@ -87,12 +87,12 @@ impl Jobs {
         std::fs::write(self.state_file(job), state.to_string()).unwrap();
     }
 
-    /// A text that a hook wrote to a file beside the vault.
+    /// A text that a command wrote to a file beside the vault.
     fn text(&self, name: &str) -> String {
         std::fs::read_to_string(self.bench.path(name)).unwrap_or_default()
     }
 
-    /// Waits until a hook has made a file.
+    /// Waits until a command has made a file.
     fn wait_for(&self, name: &str) {
         let start = Instant::now();
         while !self.bench.path(name).exists() {

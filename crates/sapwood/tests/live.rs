@@ -197,8 +197,8 @@ fn all_disks_of_a_machine_are_backed_up_at_one_instant() {
     assert!(command.contains(&json!("virtio-blk-pci,drive=d1,id=vd1")), "{definition}");
     assert_eq!(vm.leftovers(), [""; 0]);
     bench.fails(&["backup", "vm/vda", &machine], USAGE, &["vm/vda"]);
-    bench.fails(&["backup", "--", "-vm", &machine], USAGE, &["\"-vm/definition\" is no name of a disk"]);
-    bench.fails(&["backup", "vm", &format!("{machine}#d0")], USAGE, &["no name of a disk"]);
+    bench.fails(&["backup", "--", "-vm", &machine], USAGE, &["\"-vm/definition\" is not the name of a disk"]);
+    bench.fails(&["backup", "vm", &format!("{machine}#d0")], USAGE, &["not the name of a disk"]);
 
     // It comes back whole, in the formats that QEMU had, or not at all: its definition alone does not tell its disks.
     let restored = bench.json(&["restore", "vm", "--to", &bench.arg("restored")]);

@@ -266,7 +266,7 @@ fn names_are_kept_as_the_documentation_says() {
     assert_eq!(fs::read(&precious).unwrap(), b"precious");
     for (more, said) in [
         (&["--format", "qcow2"][..], "raw files and block devices"),
-        (&["--cache", "much"], "is no size"),
+        (&["--cache", "much"], "is not a size"),
         (&["--socket", "/nowhere/s", "--listen", "127.0.0.1:0"], "--listen"),
     ] {
         let ended = bench.run(&[&args[..], more].concat());

@@ -378,9 +378,9 @@ fn jobs(s: &mut Scene) {
             .as_bytes(),
     );
     s.says("--config …/state run");
-    let hooks = s.bench.file("hooks", b"[jobs.a]\nbefore = 'true'\ndisks = { 'a/b' = '/x' }\n");
-    std::fs::set_permissions(hooks, std::fs::Permissions::from_mode(0o666)).unwrap();
-    s.says("--config …/hooks run");
+    let commands = s.bench.file("commands", b"[jobs.a]\nbefore = 'true'\ndisks = { 'a/b' = '/x' }\n");
+    std::fs::set_permissions(commands, std::fs::Permissions::from_mode(0o666)).unwrap();
+    s.says("--config …/commands run");
     s.says("status --warn-age 3");
 }
 

@@ -434,7 +434,7 @@ fn where_it_cannot_be_mounted_is_said() {
     let bench = Bench::new("balanced");
     let refused = |place: &str, said: &[&str]| bench.fails(&["mount", place], REFUSED, said);
     refused(&bench.arg("missing"), &["missing: is missing; make an empty directory"]);
-    refused(&bench.file("file", b""), &["file: is no directory"]);
+    refused(&bench.file("file", b""), &["file: is not a directory"]);
     std::fs::create_dir_all(bench.path("full/below")).unwrap();
     refused(&bench.arg("full"), &["full: is not empty"]);
     std::fs::create_dir(bench.store.join("objects/empty")).unwrap();

@@ -76,7 +76,7 @@ fn what_is_there_stays_and_what_fails_leaves_nothing() {
     let pipe = bench.arg("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     for place in [&pipe, "/dev/null"] {
-        bench.fails(&["mtar", "migrate", &tar, place, "--force"], REFUSED, &["is no regular file"]);
+        bench.fails(&["mtar", "migrate", &tar, place, "--force"], REFUSED, &["is not a regular file"]);
     }
     bench.fails(&["mtar", "migrate", &bench.arg("none"), &back], FAILED, &["none: cannot open"]);
     bench.fails(&["mtar", "migrate", &tar, &bench.arg("none/a")], FAILED, &["none/a: cannot create"]);
@@ -389,7 +389,7 @@ fn an_archive_is_refused_where_a_disk_is_needed() {
     }
     bench.fails(&["restore", "host/etc", &out, "--in-place"], USAGE, &["is a tar archive", "--in-place"]);
     bench.fails(&["restore", "host/etc", &out, "--format", "qcow2"], USAGE, &["tar or mtar, not qcow2"]);
-    bench.fails(&["restore", "host/etc", "/dev/null", "--force"], REFUSED, &["/dev/null", "is no file"]);
+    bench.fails(&["restore", "host/etc", "/dev/null", "--force"], REFUSED, &["/dev/null", "is not a file"]);
     assert_eq!(std::fs::read(&out).unwrap(), b"there");
     bench.done(&["-q", "backup", "web01/vda", &out]);
     bench.fails(&["restore", "web01/vda", &bench.arg("none"), "--format", "tar"], USAGE, &["is a disk"]);

@@ -173,7 +173,7 @@ fn nothing_is_lost_by_mistake() {
     bench.fails(&["munzip", &file], USAGE, &["does not end in .mz"]);
     bench.fails(&["mzip", bench.dir.path().to_str().unwrap()], REFUSED, &["is a directory"]);
     bench.fails(&["mzip", &bench.arg("none")], FAILED, &["none: cannot open"]);
-    bench.fails(&["mzip", "/dev/null"], USAGE, &["/dev/null: is no regular file"]);
+    bench.fails(&["mzip", "/dev/null"], USAGE, &["/dev/null: is not a regular file"]);
     bench.fails(
         &["mzip", &file, "-o", &out, "--with", "gzip", "--level", "12"],
         USAGE,
@@ -182,7 +182,7 @@ fn nothing_is_lost_by_mistake() {
     is_wrong_usage(&bench, &["mzip", &file, "-o", &out, "--chunk", "64k"], "2 KiB to 32 KiB");
     bench.fails(&["munzip", &archive, "--range", "1+99999999999"], USAGE, &["not all of the range"]);
     is_wrong_usage(&bench, &["munzip", &archive, "--range", "5"], "OFFSET+LENGTH");
-    bench.fails(&["mzip", &file, "-o", &pipe(&bench), "-f"], REFUSED, &["is no regular file"]);
+    bench.fails(&["mzip", &file, "-o", &pipe(&bench), "-f"], REFUSED, &["is not a regular file"]);
     // Damage anywhere leaves the result as it was.
     std::fs::write(&out, b"mine").unwrap();
     for at in [3, 40, made.len() / 2, made.len() - 100, made.len() - 1] {
@@ -338,14 +338,14 @@ fn a_block_device_is_compressed() {
     let file = bench.file("disk.raw", &bytes);
     let Some(loops) = LoopDevice::on(Path::new(&file)) else { return };
     let (device, archive) = (loops.device.as_str(), bench.arg("a.mz"));
-    bench.fails(&["mzip", device], USAGE, &["is no regular file", "-o"]);
+    bench.fails(&["mzip", device], USAGE, &["is not a regular file", "-o"]);
     bench.fails(&["mzip", device, "-o", &archive, "--rm"], USAGE, &["--rm removes regular files only"]);
     let made = bench.json(&["mzip", device, "-o", &archive]);
     assert_eq!(made["original_bytes"].as_u64(), Some(bytes.len() as u64));
     assert!(made["archive_bytes"].as_u64().unwrap() < bytes.len() as u64 / 3, "{made}");
     succeeds(&format!("{SAPWOOD} munzip -c {archive} | cmp - {file}"));
     // Nor is one replaced.
-    bench.fails(&["munzip", &archive, "-o", device, "-f"], REFUSED, &["is no regular file"]);
+    bench.fails(&["munzip", &archive, "-o", device, "-f"], REFUSED, &["is not a regular file"]);
 }
 
 /// Text of words: compressible, and no part of it is like another one.

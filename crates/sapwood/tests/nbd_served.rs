@@ -295,8 +295,8 @@ fn what_cannot_be_served_is_refused_with_a_word_why() {
         (&["vm/vda", "--listen", "192.0.2.1:1"], FAILED, "listening on nbd://192.0.2.1:1"),
         (&["vm/vda", "--overlay", "/nowhere/o"], FAILED, "/nowhere/o"),
         (&["vm/vda", "--listen", "here"], USAGE, "here"),
-        (&["vm/vda", "--cache=-1"], USAGE, "is no size"),
-        (&["vm/vda", "--cache", "1T"], USAGE, "is no size"),
+        (&["vm/vda", "--cache=-1"], USAGE, "is not a size"),
+        (&["vm/vda", "--cache", "1T"], USAGE, "is not a size"),
         (&["vm/vda", "--socket", &socket, "--listen", "127.0.0.1:0"], USAGE, "--listen"),
         (&["vm/vda", "--overlay", "o", "--scratch"], USAGE, "--scratch"),
     ] {

@@ -337,7 +337,7 @@ fn what_cannot_be_done_is_said() {
     let pool = bench.arg("pool");
     bench.fails(&["pool", "create", &pool], FAILED, &["how large", "--size"]);
     bench.fails(&["pool", "create", &pool, "--size", "1MiB"], REFUSED, &["too few"]);
-    assert!(!bench.path("pool").exists(), "a file that is no pool is left");
+    assert!(!bench.path("pool").exists(), "a file that is not a pool is left");
     bench.done(&["pool", "create", &pool, "--size", "256MiB"]);
     bench.fails(&["pool", "create", &pool, "--size", "256MiB"], REFUSED, &["exists"]);
     fn of<'a>(pool: &'a str, args: &[&'a str]) -> Vec<&'a str> {
@@ -349,7 +349,7 @@ fn what_cannot_be_done_is_said() {
     bench.fails(&of(&pool, &["create", "b@x", "--size", "10MiB"]), REFUSED, &["b@x", "letters, digits"]);
     bench.fails(&of(&pool, &["snapshot", "a"]), REFUSED, &["NAME@SNAPSHOT"]);
     bench.fails(&of(&pool, &["delete", "none"]), REFUSED, &["no none", "volume list"]);
-    bench.fails(&of(&pool, &["clone", "a", "c"]), REFUSED, &["a is no snapshot"]);
+    bench.fails(&of(&pool, &["clone", "a", "c"]), REFUSED, &["a is not a snapshot"]);
     let file = bench.file("file", &[1; 100_000]);
     bench.fails(&["pool", "stats", &file], 3, &["superblock", "magic number"]);
     bench.fails(&["pool", "stats", &bench.arg("none")], FAILED, &["none"]);

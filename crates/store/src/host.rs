@@ -1,9 +1,7 @@
-//! This host: its name, for messages, and what tells it from every other host.
+//! What tells this host from every other one.
 
 use std::io;
 use std::path::Path;
-
-pub use locks::host_name as name;
 
 /// Where systemd, and D-Bus before it, keep what tells hosts apart.
 const MACHINE_ID: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];

@@ -13,7 +13,7 @@ mod dir_store;
 mod error;
 pub mod file_system;
 mod fs_type;
-pub mod host;
+mod host;
 mod name;
 mod notice;
 mod object_store;
@@ -23,7 +23,6 @@ mod url;
 
 pub use dir_store::{DirStore, LocalStore, StoreOptions, LOCK_WAIT, REPLACEABLE_BYTES_MAX};
 pub use error::{Result, StoreError};
-pub use locks::flock_holder as lock_holder;
 pub use name::{check_name, check_prefix, NAME_BYTES_MAX, PART_BYTES_MAX};
 pub use notice::{notice, send_notices_to};
 pub use object_store::{Entry, Lease, Mapped, ObjectStore, ObjectWriter, Reserve, Tag};

@@ -17,7 +17,7 @@ use rustix::fs::{
 use rustix::io::{retry_on_intr, Errno};
 
 use crate::file_system::{write_full, Access, FileSystem, FsType, Identity, Kind, Lock, Metadata};
-use crate::{fs_type, host, lock_holder, Mapped};
+use crate::{fs_type, host, Mapped};
 
 /// A directory of the operating system's file system.
 #[derive(Clone, Debug)]
@@ -200,7 +200,7 @@ impl FileSystem for RealFs {
     }
 
     fn lock_holder(&self, file: &OwnedFd) -> String {
-        lock_holder(file.as_fd())
+        locks::flock_holder(file.as_fd())
     }
 
     fn unlock(&self, file: &OwnedFd) -> io::Result<()> {

@@ -45,7 +45,7 @@ fn local_path(url: &str) -> Result<PathBuf> {
             "{lower}: stores are not supported by this version; use a directory"
         )));
     }
-    let why = format!("{scheme}: is no known kind of store; write ./{url} if it is a directory");
+    let why = format!("{scheme}: is not a known kind of store; write ./{url} if it is a directory");
     Err(unsuitable(why))
 }
 
@@ -103,7 +103,7 @@ mod tests {
             ("mirror:/a,/b", "not supported by this version"),
             ("http://host/x", "not supported by this version"),
             ("HTTPS://host/x", "not supported by this version"),
-            ("ftp://host/x", "no known kind"),
+            ("ftp://host/x", "not a known kind"),
             ("file://host/x", "file:///path"),
             ("file://", "file:///path"),
             ("file:///a%2", "file:///path"),

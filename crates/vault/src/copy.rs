@@ -11,7 +11,7 @@ pub(crate) mod stored;
 
 use crate::backup::pipeline::Input;
 use crate::backup::{BackupOptions, BackupReport, Identity};
-use crate::base::error::{Result, VaultError};
+use crate::base::error::{Result, UnlessDamaged, VaultError};
 use crate::base::policy::Policy;
 use crate::base::progress::Progress;
 use crate::base::snapshot_spec::find_snapshot;
@@ -91,16 +91,16 @@ impl Vault {
             tags.push((COPIED_FROM.into(), from.clone()));
             // A snapshot without its root is known to be damaged by one read: there may be very many.
             let root = read_root(&view.folder, &entry).map_err(|e| view.explain(e));
-            match root.and_then(|_| self.copy_one(disk, &entry, newest, tags, to, progress)) {
-                Ok(Some(copied)) => {
-                    newest = Some(entry.id);
-                    report.copied.push(copied);
-                }
-                // Deleted here since the manifest was read.
-                Ok(None) => {}
-                // Those behind it may be sound.
-                Err(e) if e.is_damage() => drop(damage.get_or_insert(e)),
-                Err(e) => return Err(e),
+            let copied = root.and_then(|_| self.copy_one(disk, &entry, newest, tags, to, progress));
+            // Those behind a damaged one may be sound.
+            let copied = copied.if_damaged(|e| {
+                damage.get_or_insert(e);
+                Ok(None)
+            })?;
+            // Otherwise it was deleted here since the manifest was read.
+            if let Some(copied) = copied {
+                newest = Some(entry.id);
+                report.copied.push(copied);
             }
         }
         damage.map_or(Ok(()), Err)
@@ -149,11 +149,10 @@ impl Vault {
     /// What differs from an older snapshot; `None` where that is not here, or damaged: then all segments are compared.
     fn changes(&self, disk: &str, old: SnapId, new: &str) -> Result<Option<Since>> {
         let (mut ranges, snapshot) = (Vec::new(), old.to_string());
-        match self.diff((disk, &snapshot), (disk, new), &mut |range| ranges.push(range)) {
+        let compared = self.diff((disk, &snapshot), (disk, new), &mut |range| ranges.push(range));
+        match compared.unless_damaged() {
             Err(VaultError::NotFound { .. }) => Ok(None),
-            Err(e) if e.is_damage() => Ok(None),
-            Err(e) => Err(e),
-            Ok(_) => Ok(Some(Since { snapshot, changes: Changes::new(ranges) })),
+            compared => Ok(compared?.map(|_| Since { snapshot, changes: Changes::new(ranges) })),
         }
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod disks;
 pub(crate) mod edit;
 pub(crate) mod first_backup;
 pub(crate) mod folder;
+pub(crate) mod listing;
 pub(crate) mod names;
 pub(crate) mod reader;
 pub(crate) mod rename;

@@ -9,7 +9,7 @@ use filesystem::fat::Fat;
 use filesystem::ntfs::Ntfs;
 use filesystem::FileSystem;
 use flate2::{Compress, Compression, FlushCompress};
-use format::pool::{ChunkHeader, BLOCK_BYTES, CHUNK_HEADER_BYTES};
+use format::pool::{BatchHeader, BATCH_HEADER_BYTES, BLOCK_BYTES};
 use format::{decode_frame, encode_mark, DataFooter, HooksFooter, Kind, Summary, FRAME_HEADER_BYTES};
 use fuzz::disk::{Sectors, DISK_BYTES};
 use fuzz::volume;
@@ -138,15 +138,15 @@ fn mzips() -> Seeds {
 
 /// As the target `pool` wants them: what stands behind the number of the decoder.
 fn pools() -> Seeds {
-    let chunk: &[u8] = include_bytes!("../../../crates/format/tests/golden/pool-journal-chunk");
-    let records = ChunkHeader::peek(chunk).map_or(0, |header| header.length);
+    let batch: &[u8] = include_bytes!("../../../crates/format/tests/golden/pool-journal-batch");
+    let records = BatchHeader::peek(batch).map_or(0, |header| header.length);
     let filter: &[u8] = include_bytes!("../../../crates/format/tests/golden/pool-filter");
     let seeds: [(u8, &[u8]); 8] = [
         (0, include_bytes!("../../../crates/format/tests/golden/pool-superblock")),
         (0, include_bytes!("../../../crates/format/tests/golden/pool-superblock-1")),
         (1, include_bytes!("../../../crates/format/tests/golden/pool-page")),
         (1, include_bytes!("../../../crates/format/tests/golden/pool-catalog-slot")),
-        (2, &chunk[CHUNK_HEADER_BYTES..records]),
+        (2, &batch[BATCH_HEADER_BYTES..records]),
         (3, filter),
         (3, &filter[BLOCK_BYTES..]),
         (4, include_bytes!("../../../crates/format/tests/golden/pool-page")),

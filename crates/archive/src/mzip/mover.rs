@@ -49,7 +49,7 @@ impl Mover {
 
 /// Why a text is no [`Mover`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no mover: memory, chunk or multipass")]
+#[error("{0:?} is not a mover: memory, chunk or multipass")]
 pub struct MoverError(String);
 
 impl FromStr for Mover {

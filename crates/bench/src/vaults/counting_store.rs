@@ -7,13 +7,18 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use store::{Entry, Lease, ObjectStore, ObjectWriter, Result, StoreError, Tag};
+use store::{Entry, ObjectStore, ObjectWriter, Result, StoreError};
+
+use super::layer::{Layer, Layered};
 
 /// Lengths of data objects by name.
 type Lengths = Arc<Mutex<HashMap<String, u64>>>;
 
 /// Counts data, and keeps everything else in a store.
-pub struct CountingStore<S> {
+pub type CountingStore<S> = Layered<CountingData<S>>;
+
+/// The layer that counts.
+pub struct CountingData<S> {
     inner: S,
     lengths: Lengths,
 }
@@ -21,9 +26,11 @@ pub struct CountingStore<S> {
 impl<S: ObjectStore> CountingStore<S> {
     /// Nothing is counted yet.
     pub fn new(inner: S) -> Self {
-        Self { inner, lengths: Lengths::default() }
+        Layered(CountingData { inner, lengths: Lengths::default() })
     }
+}
 
+impl<S: ObjectStore> CountingData<S> {
     /// The length of data that was counted; `None` of all other objects.
     fn counted(&self, name: &str) -> Option<u64> {
         locked(&self.lengths).get(name).copied()
@@ -43,7 +50,13 @@ fn not_kept(name: &str, op: &'static str) -> StoreError {
     StoreError::Io { object: name.to_owned(), op, source }
 }
 
-impl<S: ObjectStore> ObjectStore for CountingStore<S> {
+impl<S: ObjectStore> Layer for CountingData<S> {
+    type Inner = S;
+
+    fn inner(&self) -> &S {
+        &self.inner
+    }
+
     fn location(&self) -> String {
         format!("{} (data counted)", self.inner.location())
     }
@@ -83,18 +96,6 @@ impl<S: ObjectStore> ObjectStore for CountingStore<S> {
         }
     }
 
-    fn will_read(&self, name: &str, offset: u64, len: u64) {
-        self.inner.will_read(name, offset, len);
-    }
-
-    fn load(&self, name: &str) -> Result<Option<(Vec<u8>, Tag)>> {
-        self.inner.load(name)
-    }
-
-    fn swap(&self, name: &str, expected: Option<Tag>, data: &[u8]) -> Result<Tag> {
-        self.inner.swap(name, expected, data)
-    }
-
     fn punch(&self, name: &str, holes: &[(u64, u64)]) -> Result<()> {
         match self.counted(name) {
             Some(_) => Err(not_kept(name, "punch holes into")),
@@ -116,28 +117,8 @@ impl<S: ObjectStore> ObjectStore for CountingStore<S> {
         found.try_for_each(|(name, len)| each(Entry { name, len, allocated: len }))
     }
 
-    fn list_folders(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
-        self.inner.list_folders(prefix, each)
-    }
-
-    fn lease(&self, name: &str, data: &[u8]) -> Result<Box<dyn Lease>> {
-        self.inner.lease(name, data)
-    }
-
-    fn is_leased(&self, name: &str) -> Result<bool> {
-        self.inner.is_leased(name)
-    }
-
     fn allocated(&self, name: &str) -> Result<u64> {
         self.counted(name).map_or_else(|| self.inner.allocated(name), Ok)
-    }
-
-    fn free(&self) -> Result<Option<u64>> {
-        self.inner.free()
-    }
-
-    fn sweep(&self) -> Result<u64> {
-        self.inner.sweep()
     }
 }
 

@@ -3,12 +3,16 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use store::{Entry, Lease, ObjectStore, ObjectWriter, Result, StoreError, Tag};
+use store::{Entry, ObjectStore, Result, StoreError};
 
+use super::layer::{Layer, Layered};
 use crate::workload::hook_runs::HookRun;
 
 /// Runs beside the objects of a store.
-pub struct HooksStore<S> {
+pub type HooksStore<S> = Layered<HookRuns<S>>;
+
+/// The layer that has the runs.
+pub struct HookRuns<S> {
     inner: S,
     runs: Mutex<Vec<Arc<HookRun>>>,
 }
@@ -16,25 +20,21 @@ pub struct HooksStore<S> {
 impl<S: ObjectStore> HooksStore<S> {
     /// The store `inner` with these runs.
     pub fn new(inner: S, runs: Vec<Arc<HookRun>>) -> Self {
-        Self { inner, runs: Mutex::new(runs) }
+        Layered(HookRuns { inner, runs: Mutex::new(runs) })
     }
+}
 
+impl<S: ObjectStore> HookRuns<S> {
     fn run(&self, name: &str) -> Option<Arc<HookRun>> {
         self.runs.lock().iter().find(|run| run.name == name).cloned()
     }
 }
 
-impl<S: ObjectStore> ObjectStore for HooksStore<S> {
-    fn location(&self) -> String {
-        self.inner.location()
-    }
+impl<S: ObjectStore> Layer for HookRuns<S> {
+    type Inner = S;
 
-    fn put(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
-        self.inner.put(name, parts)
-    }
-
-    fn writer(&self, name: &str) -> Result<Box<dyn ObjectWriter>> {
-        self.inner.writer(name)
+    fn inner(&self) -> &S {
+        &self.inner
     }
 
     fn len(&self, name: &str) -> Result<u64> {
@@ -69,22 +69,6 @@ impl<S: ObjectStore> ObjectStore for HooksStore<S> {
         }
     }
 
-    fn will_read(&self, name: &str, offset: u64, len: u64) {
-        self.inner.will_read(name, offset, len);
-    }
-
-    fn load(&self, name: &str) -> Result<Option<(Vec<u8>, Tag)>> {
-        self.inner.load(name)
-    }
-
-    fn swap(&self, name: &str, expected: Option<Tag>, data: &[u8]) -> Result<Tag> {
-        self.inner.swap(name, expected, data)
-    }
-
-    fn punch(&self, name: &str, holes: &[(u64, u64)]) -> Result<()> {
-        self.inner.punch(name, holes)
-    }
-
     fn delete(&self, name: &str) -> Result<bool> {
         let mut runs = self.runs.lock();
         match runs.iter().position(|run| run.name == name) {
@@ -105,23 +89,7 @@ impl<S: ObjectStore> ObjectStore for HooksStore<S> {
         })
     }
 
-    fn list_folders(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
-        self.inner.list_folders(prefix, each)
-    }
-
-    fn lease(&self, name: &str, data: &[u8]) -> Result<Box<dyn Lease>> {
-        self.inner.lease(name, data)
-    }
-
-    fn is_leased(&self, name: &str) -> Result<bool> {
-        self.inner.is_leased(name)
-    }
-
     fn allocated(&self, name: &str) -> Result<u64> {
         self.run(name).map_or_else(|| self.inner.allocated(name), |run| Ok(run.length()))
-    }
-
-    fn free(&self) -> Result<Option<u64>> {
-        self.inner.free()
     }
 }

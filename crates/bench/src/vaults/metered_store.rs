@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use serde::Serialize;
-use store::{Entry, Lease, ObjectStore, ObjectWriter, Result, Tag};
+use store::{ObjectStore, Result, Tag};
+
+use super::layer::{Layer, Layered};
 
 /// Bytes read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -39,7 +41,10 @@ impl Meter {
 }
 
 /// Counts what is read from another store.
-pub struct MeteredStore<S> {
+pub type MeteredStore<S> = Layered<Metered<S>>;
+
+/// The layer that counts.
+pub struct Metered<S> {
     inner: S,
     meter: Meter,
 }
@@ -47,30 +52,20 @@ pub struct MeteredStore<S> {
 impl<S: ObjectStore> MeteredStore<S> {
     /// Nothing was read yet.
     pub fn new(inner: S) -> Self {
-        Self { inner, meter: Meter::default() }
+        Layered(Metered { inner, meter: Meter::default() })
     }
 
     /// What counts.
     pub fn meter(&self) -> Meter {
-        self.meter.clone()
+        self.0.meter.clone()
     }
 }
 
-impl<S: ObjectStore> ObjectStore for MeteredStore<S> {
-    fn location(&self) -> String {
-        self.inner.location()
-    }
+impl<S: ObjectStore> Layer for Metered<S> {
+    type Inner = S;
 
-    fn put(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
-        self.inner.put(name, parts)
-    }
-
-    fn writer(&self, name: &str) -> Result<Box<dyn ObjectWriter>> {
-        self.inner.writer(name)
-    }
-
-    fn len(&self, name: &str) -> Result<u64> {
-        self.inner.len(name)
+    fn inner(&self) -> &S {
+        &self.inner
     }
 
     fn read_at(&self, name: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -85,54 +80,10 @@ impl<S: ObjectStore> ObjectStore for MeteredStore<S> {
         Ok(bytes)
     }
 
-    fn will_read(&self, name: &str, offset: u64, len: u64) {
-        self.inner.will_read(name, offset, len);
-    }
-
     fn load(&self, name: &str) -> Result<Option<(Vec<u8>, Tag)>> {
         let loaded = self.inner.load(name)?;
         self.meter.add(name, loaded.as_ref().map_or(0, |(bytes, _)| bytes.len()));
         Ok(loaded)
-    }
-
-    fn swap(&self, name: &str, expected: Option<Tag>, data: &[u8]) -> Result<Tag> {
-        self.inner.swap(name, expected, data)
-    }
-
-    fn punch(&self, name: &str, holes: &[(u64, u64)]) -> Result<()> {
-        self.inner.punch(name, holes)
-    }
-
-    fn delete(&self, name: &str) -> Result<bool> {
-        self.inner.delete(name)
-    }
-
-    fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
-        self.inner.list(prefix, each)
-    }
-
-    fn list_folders(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
-        self.inner.list_folders(prefix, each)
-    }
-
-    fn lease(&self, name: &str, data: &[u8]) -> Result<Box<dyn Lease>> {
-        self.inner.lease(name, data)
-    }
-
-    fn is_leased(&self, name: &str) -> Result<bool> {
-        self.inner.is_leased(name)
-    }
-
-    fn allocated(&self, name: &str) -> Result<u64> {
-        self.inner.allocated(name)
-    }
-
-    fn free(&self) -> Result<Option<u64>> {
-        self.inner.free()
-    }
-
-    fn sweep(&self) -> Result<u64> {
-        self.inner.sweep()
     }
 }
 

@@ -8,6 +8,8 @@ use std::time::Duration;
 use serde::Serialize;
 use store::{Entry, Lease, ObjectStore, ObjectWriter, Result, StoreError, Tag};
 
+use super::layer::{Layer, Layered};
+
 /// Objects in one answer to a listing, as S3 has it.
 const LISTED_AT_ONCE: u64 = 1000;
 
@@ -96,7 +98,10 @@ impl RequestMeter {
 }
 
 /// Counts what is asked of another store.
-pub struct RequestStore<S> {
+pub type RequestStore<S> = Layered<CountedRequests<S>>;
+
+/// The layer that counts.
+pub struct CountedRequests<S> {
     inner: S,
     meter: RequestMeter,
 }
@@ -104,13 +109,15 @@ pub struct RequestStore<S> {
 impl<S: ObjectStore> RequestStore<S> {
     /// A store whose requests `meter` counts.
     pub fn new(inner: S, meter: RequestMeter) -> Self {
-        Self { inner, meter }
+        Layered(CountedRequests { inner, meter })
     }
 }
 
-impl<S: ObjectStore> ObjectStore for RequestStore<S> {
-    fn location(&self) -> String {
-        self.inner.location()
+impl<S: ObjectStore> Layer for CountedRequests<S> {
+    type Inner = S;
+
+    fn inner(&self) -> &S {
+        &self.inner
     }
 
     fn put(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
@@ -138,10 +145,6 @@ impl<S: ObjectStore> ObjectStore for RequestStore<S> {
         let read = self.inner.read(name, max);
         self.meter.0.read(read.as_ref().map_or(0, |bytes| bytes.len() as u64));
         read
-    }
-
-    fn will_read(&self, name: &str, offset: u64, len: u64) {
-        self.inner.will_read(name, offset, len);
     }
 
     fn load(&self, name: &str) -> Result<Option<(Vec<u8>, Tag)>> {
@@ -206,14 +209,6 @@ impl<S: ObjectStore> ObjectStore for RequestStore<S> {
     fn allocated(&self, name: &str) -> Result<u64> {
         self.meter.0.read(0);
         self.inner.allocated(name)
-    }
-
-    fn free(&self) -> Result<Option<u64>> {
-        self.inner.free()
-    }
-
-    fn sweep(&self) -> Result<u64> {
-        self.inner.sweep()
     }
 }
 

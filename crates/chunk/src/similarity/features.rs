@@ -28,7 +28,7 @@ pub enum SimilarityMethod {
 
 /// Why a text is no [`SimilarityMethod`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no way to find similar chunks: odess, finesse or rabin")]
+#[error("{0:?} is not a way to find similar chunks: odess, finesse or rabin")]
 pub struct MethodError(String);
 
 impl FromStr for SimilarityMethod {

@@ -1,6 +1,6 @@
-//! Slots of stores, of map nodes and of the summary.
+//! Slots of fingerprint stores, of map nodes and of the summary.
 
-use super::{PoolBlock, VolumeId};
+use super::{PoolBlock, VolumeBlock, VolumeId};
 
 /// The most references that a block may have.
 pub const COUNT_MAX: u32 = 1 << 29;
@@ -13,7 +13,7 @@ const HAS_UNSHARED: u32 = 1 << 30;
 
 /// A slot of a fingerprint store, without the fingerprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct StoreEntry {
+pub struct FingerprintEntry {
     /// Slots that name the block; 0: it is free.
     pub count: u32,
     /// It is a map node.
@@ -22,7 +22,7 @@ pub struct StoreEntry {
     pub has_fingerprint: bool,
 }
 
-impl StoreEntry {
+impl FingerprintEntry {
     /// Bytes of a whole slot.
     pub const BYTES: usize = 36;
     /// Bytes of it in front of the fingerprint.
@@ -45,10 +45,10 @@ impl StoreEntry {
         word.to_le_bytes()
     }
 
-    /// What a slot of zeros or [`StoreEntry::encode`] has.
+    /// What a slot of zeros or [`FingerprintEntry::encode`] has.
     pub fn decode(bytes: [u8; 4]) -> Self {
         let word = u32::from_le_bytes(bytes);
-        StoreEntry {
+        FingerprintEntry {
             count: word & (NO_FINGERPRINT - 1),
             is_node: word & IS_NODE != 0,
             has_fingerprint: word & (IS_NODE | NO_FINGERPRINT) == 0,
@@ -62,8 +62,8 @@ impl StoreEntry {
 pub struct Home {
     /// The volume.
     pub volume: VolumeId,
-    /// The block's number in it.
-    pub block: u64,
+    /// The block of it.
+    pub block: VolumeBlock,
 }
 
 impl Home {
@@ -74,7 +74,7 @@ impl Home {
     pub fn encode(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..4].copy_from_slice(&self.volume.0.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.block.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.block.0.to_le_bytes());
         bytes
     }
 
@@ -83,7 +83,7 @@ impl Home {
         let (mut volume, mut block) = ([0; 4], [0; 8]);
         volume.copy_from_slice(&bytes[..4]);
         block.copy_from_slice(&bytes[8..16]);
-        Home { volume: VolumeId(u32::from_le_bytes(volume)), block: u64::from_le_bytes(block) }
+        Home { volume: VolumeId(u32::from_le_bytes(volume)), block: VolumeBlock(u64::from_le_bytes(block)) }
     }
 }
 
@@ -193,21 +193,21 @@ mod tests {
 
         #[test]
         fn counts_come_back(count in 0..=COUNT_MAX, node: bool, fingerprint: bool) {
-            let entry = StoreEntry { count, is_node: node, has_fingerprint: fingerprint && !node };
-            prop_assert_eq!(StoreEntry::decode(entry.encode()), entry);
+            let entry = FingerprintEntry { count, is_node: node, has_fingerprint: fingerprint && !node };
+            prop_assert_eq!(FingerprintEntry::decode(entry.encode()), entry);
             prop_assert_eq!(entry.is_unshared(), count > 0 && !node && !fingerprint);
         }
 
         #[test]
         fn homes_come_back(volume: u32, block: u64) {
-            let home = Home { volume: VolumeId(volume), block };
+            let home = Home { volume: VolumeId(volume), block: VolumeBlock(block) };
             prop_assert_eq!(Home::decode(&home.encode()), home);
         }
     }
 
     #[test]
     fn zeros_are_a_free_block_and_no_mapping() {
-        assert_eq!(StoreEntry::decode([0; 4]).count, 0);
+        assert_eq!(FingerprintEntry::decode([0; 4]).count, 0);
         assert_eq!(MapEntry::decode([0; 7]).block(), None);
     }
 }

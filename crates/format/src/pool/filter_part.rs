@@ -44,7 +44,7 @@ impl FilterHeader {
         let mut fields = In::new(block);
         let body = fields.bytes(48)?;
         if body[..8] != MAGIC || fields.u64()? != xxh3_64(body) {
-            return Err(Malformed::new("is no header of a filter"));
+            return Err(Malformed::new("is not a header of a filter"));
         }
         let mut fields = In::new(&body[8..]);
         let (pool, epoch, entry_bytes) = (PoolId(fields.array()?), fields.u32()?, fields.u32()?);

@@ -7,7 +7,7 @@ use crate::bytes::{Malformed, Result};
 /// Bytes of a block.
 pub const BLOCK_BYTES: usize = 4096;
 /// Slots of a page of a fingerprint store.
-pub const STORE_SLOTS: u32 = 113;
+pub const FINGERPRINT_SLOTS: u32 = 113;
 /// Slots of a map node.
 pub const MAP_SLOTS: usize = 512;
 /// Slots of a page of the summary.
@@ -49,6 +49,33 @@ impl fmt::Debug for PoolBlock {
 /// A group of blocks, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupNo(pub u32);
+
+/// Number of a batch of the journal. They count up by one, for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BatchNo(pub u64);
+
+impl BatchNo {
+    /// Of a page that no batch has changed.
+    pub const NONE: BatchNo = BatchNo(0);
+    /// That of the first batch of a pool.
+    pub const FIRST: BatchNo = BatchNo(1);
+
+    /// The one after it.
+    pub fn next(self) -> BatchNo {
+        BatchNo(self.0 + 1)
+    }
+
+    /// The one before it.
+    pub fn before(self) -> BatchNo {
+        BatchNo(self.0 - 1)
+    }
+}
+
+impl fmt::Display for BatchNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
 
 /// A slot of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,23 +204,23 @@ impl Geometry {
     }
 
     /// Pages of a group's fingerprint store.
-    pub fn store_pages(&self) -> u32 {
-        self.group_blocks.div_ceil(STORE_SLOTS + 1)
+    pub fn fingerprint_pages(&self) -> u32 {
+        self.group_blocks.div_ceil(FINGERPRINT_SLOTS + 1)
     }
 
     /// Data blocks of a group.
     pub fn data_blocks(&self) -> u32 {
-        self.group_blocks - self.store_pages()
+        self.group_blocks - self.fingerprint_pages()
     }
 
     /// The first page of a group's fingerprint store.
-    pub fn store_start(&self, group: GroupNo) -> PoolBlock {
+    pub fn fingerprints_start(&self, group: GroupNo) -> PoolBlock {
         PoolBlock(self.groups_start().0 + u64::from(group.0) * u64::from(self.group_blocks))
     }
 
     /// The `index`-th data block of a group.
     pub fn data_block(&self, group: GroupNo, index: u32) -> PoolBlock {
-        PoolBlock(self.store_start(group).0 + u64::from(self.store_pages() + index))
+        PoolBlock(self.fingerprints_start(group).0 + u64::from(self.fingerprint_pages() + index))
     }
 
     /// The group of a data block, and which of its data blocks it is; `None` for a block that is none.
@@ -202,15 +229,15 @@ impl Geometry {
         let group =
             u32::try_from(from_start / u64::from(self.group_blocks)).ok().filter(|g| *g < self.groups)?;
         let index = (from_start % u64::from(self.group_blocks)) as u32;
-        Some((GroupNo(group), index.checked_sub(self.store_pages())?))
+        Some((GroupNo(group), index.checked_sub(self.fingerprint_pages())?))
     }
 
-    /// The slot of a data block in its group's store; `None` for a block that is none.
-    pub fn store_slot(&self, block: PoolBlock) -> Option<Slot> {
+    /// The slot of a data block in its group's fingerprint store; `None` for a block that is none.
+    pub fn fingerprint_slot(&self, block: PoolBlock) -> Option<Slot> {
         let (group, index) = self.locate(block)?;
         Some(Slot {
-            page: PoolBlock(self.store_start(group).0 + u64::from(index / STORE_SLOTS)),
-            offset: 28 + (index % STORE_SLOTS) as usize * 36,
+            page: PoolBlock(self.fingerprints_start(group).0 + u64::from(index / FINGERPRINT_SLOTS)),
+            offset: 28 + (index % FINGERPRINT_SLOTS) as usize * 36,
         })
     }
 
@@ -250,10 +277,10 @@ mod tests {
     #[test]
     fn a_usual_group() {
         let geometry = Geometry::plan(1 << 28).unwrap();
-        assert_eq!(geometry.store_pages(), 288);
+        assert_eq!(geometry.fingerprint_pages(), 288);
         assert_eq!(geometry.data_blocks(), 32_480);
-        assert!(geometry.data_blocks() <= geometry.store_pages() * STORE_SLOTS);
-        // What a TiB gives up: about 1.6 % for stores, checkpoints and journal.
+        assert!(geometry.data_blocks() <= geometry.fingerprint_pages() * FINGERPRINT_SLOTS);
+        // What a TiB gives up: about 1.6 % for fingerprint stores, checkpoints and journal.
         let data = u64::from(geometry.groups) * u64::from(geometry.data_blocks());
         assert!(data as f64 > 0.98 * (1u64 << 28) as f64, "{data}");
     }
@@ -285,7 +312,7 @@ mod tests {
                 for i in 0..geometry.data_blocks() {
                     let block = geometry.data_block(GroupNo(g), i);
                     prop_assert_eq!(geometry.locate(block), Some((GroupNo(g), i)));
-                    let slot = geometry.store_slot(block).unwrap();
+                    let slot = geometry.fingerprint_slot(block).unwrap();
                     prop_assert!(slot.offset + 36 <= BLOCK_BYTES);
                     prop_assert!(geometry.locate(slot.page).is_none());
                     prop_assert!(seen.insert((slot.page, slot.offset)));

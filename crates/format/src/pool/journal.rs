@@ -1,15 +1,15 @@
-//! Chunks of the journal, and the records in them.
+//! Batches of the journal, and the records in them.
 
 use std::mem;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{PoolBlock, PoolId, BLOCK_BYTES};
+use super::{BatchNo, PoolBlock, PoolId, BLOCK_BYTES};
 use crate::bytes::{In, Malformed, Out, Result};
 
 const MAGIC: [u8; 4] = *b"SPJC";
-/// Bytes of a chunk in front of its records.
-pub const CHUNK_HEADER_BYTES: usize = 32;
+/// Bytes of a batch in front of its records.
+pub const BATCH_HEADER_BYTES: usize = 32;
 /// The most bytes that one record sets.
 pub const SET_BYTES_MAX: usize = BLOCK_BYTES;
 
@@ -51,19 +51,19 @@ pub enum JournalRecord<'a> {
     },
 }
 
-/// Collects the records of a chunk.
+/// Collects the records of a batch.
 pub struct JournalWriter {
     out: Out,
 }
 
 impl Default for JournalWriter {
     fn default() -> Self {
-        JournalWriter { out: Out(vec![0; CHUNK_HEADER_BYTES]) }
+        JournalWriter { out: Out(vec![0; BATCH_HEADER_BYTES]) }
     }
 }
 
 impl JournalWriter {
-    /// A chunk with records as another one has them: what a test has made up.
+    /// A batch with records as another one has them: what a test has made up.
     pub fn with_records(records: &[u8]) -> Self {
         let mut writer = Self::default();
         writer.out.bytes(records);
@@ -77,7 +77,7 @@ impl JournalWriter {
 
     /// Whether there is no record yet.
     pub fn is_empty(&self) -> bool {
-        self.len() == CHUNK_HEADER_BYTES
+        self.len() == BATCH_HEADER_BYTES
     }
 
     /// Adds a record.
@@ -107,13 +107,13 @@ impl JournalWriter {
         self.out.bytes(&[kind, a, b, c, d, e]);
     }
 
-    /// The chunk, filled up to whole blocks with zeros; the writer is empty again.
-    pub fn finish(&mut self, pool: PoolId, chunk: u64) -> Vec<u8> {
+    /// The batch, filled up to whole blocks with zeros; the writer is empty again.
+    pub fn finish(&mut self, pool: PoolId, batch: BatchNo) -> Vec<u8> {
         let mut bytes = mem::take(self).out.0;
         bytes[..4].copy_from_slice(&MAGIC);
         let length = bytes.len() as u32;
         bytes[4..8].copy_from_slice(&length.to_le_bytes());
-        bytes[8..16].copy_from_slice(&chunk.to_le_bytes());
+        bytes[8..16].copy_from_slice(&batch.0.to_le_bytes());
         let sum = checksum(pool, &bytes);
         bytes[16..32].copy_from_slice(&sum);
         bytes.resize(bytes.len().next_multiple_of(BLOCK_BYTES), 0);
@@ -121,46 +121,46 @@ impl JournalWriter {
     }
 }
 
-/// The header of a chunk, before its checksum was compared.
+/// The header of a batch, before its checksum was compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChunkHeader {
-    /// Bytes of the chunk, header included.
+pub struct BatchHeader {
+    /// Bytes of the batch, header included.
     pub length: usize,
     /// Its number.
-    pub chunk: u64,
+    pub batch: BatchNo,
 }
 
-impl ChunkHeader {
-    /// The header at the start of a block; `None` where no chunk starts there.
+impl BatchHeader {
+    /// The header at the start of a block; `None` where no batch starts there.
     pub fn peek(block: &[u8]) -> Option<Self> {
         let mut fields = In::new(block);
         let magic = fields.array::<4>().ok()?;
-        let (length, chunk) = (fields.u32().ok()? as usize, fields.u64().ok()?);
-        (magic == MAGIC && length > CHUNK_HEADER_BYTES).then_some(ChunkHeader { length, chunk })
+        let (length, batch) = (fields.u32().ok()? as usize, BatchNo(fields.u64().ok()?));
+        (magic == MAGIC && length > BATCH_HEADER_BYTES).then_some(BatchHeader { length, batch })
     }
 
-    /// Blocks of the chunk.
+    /// Blocks of the batch.
     pub fn blocks(&self) -> u32 {
         self.length.div_ceil(BLOCK_BYTES) as u32
     }
 }
 
-/// Reads the records of a chunk.
+/// Reads the records of a batch.
 pub struct JournalReader<'a> {
     fields: In<'a>,
 }
 
 impl<'a> JournalReader<'a> {
-    /// Begins with a chunk whose checksum is right: `bytes` starts with it, and may be longer.
+    /// Begins with a batch whose checksum is right: `bytes` starts with it, and may be longer.
     pub fn open(pool: PoolId, bytes: &'a [u8]) -> Result<Self> {
-        let header = ChunkHeader::peek(bytes).ok_or_else(|| Malformed::new("is no chunk of a journal"))?;
-        let chunk = bytes
+        let header = BatchHeader::peek(bytes).ok_or_else(|| Malformed::new("is not a batch of a journal"))?;
+        let batch = bytes
             .get(..header.length)
             .ok_or_else(|| Malformed::new(format!("{} of {} bytes", bytes.len(), header.length)))?;
-        if chunk[16..32] != checksum(pool, chunk) {
+        if batch[16..32] != checksum(pool, batch) {
             return Err(Malformed::new("checksum does not match its bytes"));
         }
-        Ok(JournalReader { fields: In::new(&chunk[CHUNK_HEADER_BYTES..]) })
+        Ok(JournalReader { fields: In::new(&batch[BATCH_HEADER_BYTES..]) })
     }
 
     /// The next record; `None` at the end.
@@ -187,10 +187,10 @@ impl<'a> JournalReader<'a> {
     }
 }
 
-fn checksum(pool: PoolId, chunk: &[u8]) -> [u8; 16] {
+fn checksum(pool: PoolId, batch: &[u8]) -> [u8; 16] {
     let mut sum = Xxh3::with_seed(pool.seed());
-    sum.update(&chunk[..16]);
-    sum.update(&chunk[CHUNK_HEADER_BYTES..]);
+    sum.update(&batch[..16]);
+    sum.update(&batch[BATCH_HEADER_BYTES..]);
     sum.digest128().to_le_bytes()
 }
 
@@ -211,11 +211,11 @@ mod tests {
         ];
         let mut writer = JournalWriter::default();
         records.iter().for_each(|r| writer.push(*r));
-        let bytes = writer.finish(POOL, 17);
+        let bytes = writer.finish(POOL, BatchNo(17));
         assert!(writer.is_empty());
         assert_eq!(bytes.len(), BLOCK_BYTES);
-        let header = ChunkHeader::peek(&bytes).unwrap();
-        assert_eq!((header.chunk, header.blocks()), (17, 1));
+        let header = BatchHeader::peek(&bytes).unwrap();
+        assert_eq!((header.batch, header.blocks()), (BatchNo(17), 1));
         let mut reader = JournalReader::open(POOL, &bytes).unwrap();
         for record in records {
             assert_eq!(reader.next_record().unwrap(), Some(record));

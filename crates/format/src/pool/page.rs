@@ -2,7 +2,7 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::{PoolBlock, PoolId, BLOCK_BYTES};
+use super::{BatchNo, PoolBlock, PoolId, BLOCK_BYTES};
 use crate::bytes::{Malformed, Result};
 
 /// Bytes of a page's header.
@@ -13,7 +13,7 @@ pub const PAGE_HEADER_BYTES: usize = 28;
 #[repr(u8)]
 pub enum PageKind {
     /// Of a fingerprint store.
-    Store = 1,
+    Fingerprints = 1,
     /// A map node.
     Map = 2,
     /// Of the summary of groups.
@@ -29,8 +29,8 @@ pub struct PageHeader {
     pub kind: PageKind,
     /// Level of a map node; 0 for other pages.
     pub level: u8,
-    /// The chunk of the journal that has the page's last change.
-    pub chunk: u64,
+    /// The batch of the journal that has the page's last change.
+    pub batch: BatchNo,
     /// The page's own number.
     pub block: PoolBlock,
 }
@@ -44,9 +44,9 @@ impl PageHeader {
         [kind as u8, level]
     }
 
-    /// Completes the header of a page that has its kind and its level: chunk, block, checksum.
-    pub fn seal(pool: PoolId, block: PoolBlock, chunk: u64, page: &mut [u8; BLOCK_BYTES]) {
-        page[12..20].copy_from_slice(&chunk.to_le_bytes());
+    /// Completes the header of a page that has its kind and its level: batch, block, checksum.
+    pub fn seal(pool: PoolId, block: PoolBlock, batch: BatchNo, page: &mut [u8; BLOCK_BYTES]) {
+        page[12..20].copy_from_slice(&batch.0.to_le_bytes());
         page[20..28].copy_from_slice(&block.0.to_le_bytes());
         let sum = checksum(pool, page);
         page[..8].copy_from_slice(&sum.to_le_bytes());
@@ -67,7 +67,7 @@ impl PageHeader {
     /// Reads the header of a page whose checksum is not looked at.
     fn read(page: &[u8; BLOCK_BYTES]) -> Result<Self> {
         let kind = match page[8] {
-            1 => PageKind::Store,
+            1 => PageKind::Fingerprints,
             2 => PageKind::Map,
             3 => PageKind::Summary,
             4 => PageKind::Catalog,
@@ -78,7 +78,7 @@ impl PageHeader {
             bytes.copy_from_slice(&page[at..at + 8]);
             u64::from_le_bytes(bytes)
         };
-        Ok(PageHeader { kind, level: page[9], chunk: number(12), block: PoolBlock(number(20)) })
+        Ok(PageHeader { kind, level: page[9], batch: BatchNo(number(12)), block: PoolBlock(number(20)) })
     }
 }
 

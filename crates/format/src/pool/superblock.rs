@@ -4,7 +4,7 @@ use std::fmt;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Geometry, BLOCK_BYTES};
+use super::{BatchNo, Geometry, BLOCK_BYTES};
 use crate::bytes::{In, Malformed, Out, Result};
 
 const MAGIC: [u8; 8] = *b"SAPWPOOL";
@@ -38,8 +38,8 @@ impl fmt::Debug for PoolId {
 /// Where replaying the journal begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalTail {
-    /// Number of the chunk.
-    pub chunk: u64,
+    /// Number of the batch.
+    pub batch: BatchNo,
     /// Its first block, counted from the journal's start.
     pub block: u32,
 }
@@ -79,7 +79,7 @@ impl Superblock {
         out.u32(self.geometry.summary_blocks);
         out.u32(self.geometry.filter_blocks);
         out.u32(self.geometry.groups);
-        out.u64(self.tail.chunk);
+        out.u64(self.tail.batch.0);
         out.u32(self.tail.block);
         out.u8(u8::from(self.is_clean));
         out.u8(self.filter.map_or(2, |(which, _)| which));
@@ -134,7 +134,7 @@ impl Superblock {
             groups: fields.u32()?,
         };
         geometry.check()?;
-        let tail = JournalTail { chunk: fields.u64()?, block: fields.u32()? };
+        let tail = JournalTail { batch: BatchNo(fields.u64()?), block: fields.u32()? };
         let (is_clean, which) = (fields.u8()? != 0, fields.u8()?);
         fields.u16()?;
         let (filter_epoch, epoch) = (fields.u32()?, fields.u32()?);
@@ -157,7 +157,7 @@ mod tests {
             pool: PoolId([3; 16]),
             written: 7,
             geometry: Geometry::plan(1 << 20).unwrap(),
-            tail: JournalTail { chunk: 9, block: 11 },
+            tail: JournalTail { batch: BatchNo(9), block: 11 },
             is_clean: true,
             filter: Some((1, 5)),
             epoch: 6,

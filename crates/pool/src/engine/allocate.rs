@@ -130,7 +130,7 @@ impl Engine {
         self.groups.count(group, 1);
     }
 
-    /// Reads which blocks of a group are free, and initialises its store if it was never used.
+    /// Reads which blocks of a group are free, and initialises its fingerprint store if it was never used.
     fn load_group(&self, group: GroupNo) -> Result<()> {
         if self.groups.lock(group).taken.is_some() {
             return Ok(());
@@ -147,7 +147,7 @@ impl Engine {
             return Ok(());
         }
         let mut taken = BlockSet::new(self.geometry.data_blocks());
-        for page in 0..self.geometry.store_pages() {
+        for page in 0..self.geometry.fingerprint_pages() {
             self.entries_of(group, page, |index, entry, _| {
                 if entry.count != 0 {
                     taken.insert(index);
@@ -174,7 +174,7 @@ impl Engine {
             entry.in_use = true;
             entry.changed = self.filter_epoch();
             t.set(&summary, slot.offset, &entry.encode());
-            t.fresh_store(self.geometry.store_start(group), self.geometry.store_pages());
+            t.fresh_fingerprints(self.geometry.fingerprints_start(group), self.geometry.fingerprint_pages());
             Ok(())
         })
     }

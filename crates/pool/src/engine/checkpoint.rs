@@ -11,7 +11,7 @@ use super::state::{Engine, Wanted};
 use crate::error::Result;
 
 /// Pages that are copied at once under the commit lock.
-const BATCH: usize = 512;
+const WRITTEN_AT_ONCE: usize = 512;
 /// How long what was written stays only in memory if nobody flushes.
 const FLUSH_EVERY: Duration = Duration::from_secs(5);
 
@@ -23,19 +23,19 @@ struct Copy {
 }
 
 impl Engine {
-    /// Waits until there is room for another transaction: in the open chunk, in the journal, among dirty pages.
+    /// Waits until there is room for another transaction: in the open batch, in the journal, among dirty pages.
     pub(super) fn make_room(&self) -> Result<()> {
         self.check_alive()?;
-        let (chunk_bytes, dirty) = {
+        let (batch_bytes, dirty) = {
             let commit = self.commit.lock();
             (commit.writer.len(), commit.dirty.len())
         };
         let journal_bytes = self.geometry.journal_blocks as usize * BLOCK_BYTES;
         let most = (journal_bytes / 16).min(8 << 20);
-        if chunk_bytes > most {
+        if batch_bytes > most {
             self.flush()?;
-        } else if chunk_bytes > most / 4 {
-            // Nobody waits: the next chunk is filled while this one is written.
+        } else if batch_bytes > most / 4 {
+            // Nobody waits: the next batch is filled while this one is written.
             self.want(Wanted::Flush);
         }
         let used = self.journal_used.load(Ordering::Relaxed);
@@ -63,20 +63,20 @@ impl Engine {
         // A page that is freed meanwhile must not be used for data before its copy was written.
         let guard = self.read_guard();
         let pages: Vec<Arc<Page>> = self.commit.lock().dirty.values().cloned().collect();
-        for batch in pages.chunks(BATCH) {
-            self.write_back(batch)?;
+        for pages in pages.chunks(WRITTEN_AT_ONCE) {
+            self.write_back(pages)?;
         }
         drop(guard);
         self.sync()?;
         self.move_tail()
     }
 
-    fn write_back(&self, batch: &[Arc<Page>]) -> Result<()> {
-        let (mut copies, chunk) = {
+    fn write_back(&self, pages: &[Arc<Page>]) -> Result<()> {
+        let (mut copies, batch) = {
             let mut commit = self.commit.lock();
             // Pages that were freed meanwhile are none any more.
             let is_live = |p: &&Arc<Page>| commit.dirty.get(&p.block).is_some_and(|now| Arc::ptr_eq(now, p));
-            let live: Vec<_> = batch.iter().filter(is_live).collect();
+            let live: Vec<_> = pages.iter().filter(is_live).collect();
             for run in live.chunk_by(|a, b| a.block.0 + 1 == b.block.0) {
                 commit.record(JournalRecord::WriteBack { first: run[0].block, count: run.len() as u32 });
             }
@@ -88,12 +88,12 @@ impl Engine {
                     bytes: page.bytes().clone(),
                 })
                 .collect();
-            (copies, commit.chunk)
+            (copies, commit.batch)
         };
         // Their last changes, and the record that they may be half written.
-        self.flush_to(chunk)?;
+        self.flush_to(batch)?;
         for copy in &mut copies {
-            PageHeader::seal(self.id, copy.page.block, chunk, &mut copy.bytes);
+            PageHeader::seal(self.id, copy.page.block, batch, &mut copy.bytes);
         }
         for run in copies.chunk_by(|a, b| a.page.block.0 + 1 == b.page.block.0) {
             let bytes: Vec<u8> = run.iter().flat_map(|copy| &copy.bytes[..]).copied().collect();
@@ -101,7 +101,7 @@ impl Engine {
         }
         for copy in &copies {
             if let Some(group) = self.group_of(copy.page.block) {
-                self.store_writes[group.0 as usize].fetch_add(1, Ordering::SeqCst);
+                self.fingerprint_writes[group.0 as usize].fetch_add(1, Ordering::SeqCst);
             }
         }
         let mut commit = self.commit.lock();
@@ -113,24 +113,24 @@ impl Engine {
                 copy.page.set_dirty_since(None);
                 commit.dirty.remove(&copy.page.block);
             } else {
-                // What changed after it was copied is in this chunk or a later one.
-                copy.page.set_dirty_since(Some(chunk));
+                // What changed after it was copied is in this batch or a later one.
+                copy.page.set_dirty_since(Some(batch));
             }
         }
         Ok(())
     }
 
-    /// Writes a superblock with the first chunk that must be replayed.
+    /// Writes a superblock with the first batch that must be replayed.
     fn move_tail(&self) -> Result<()> {
         let mut ring = self.ring.lock();
         let (first, next) = {
             let commit = self.commit.lock();
             let first = commit.dirty.values().filter_map(|page| page.dirty_since()).min();
-            (first.unwrap_or(commit.chunk), commit.chunk)
+            (first.unwrap_or(commit.batch), commit.batch)
         };
         let tail = ring.tail_for(first, next);
         self.write_superblock(|superblock| superblock.tail = tail)?;
-        ring.release_before(tail.chunk);
+        ring.release_before(tail.batch);
         self.journal_used.store(ring.used(), Ordering::Relaxed);
         Ok(())
     }

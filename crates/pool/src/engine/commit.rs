@@ -1,21 +1,21 @@
-//! What the commit lock protects: the chunk that is being filled, and which pages are dirty.
+//! What the commit lock protects: the batch that is being filled, and which pages are dirty.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use format::pool::{JournalRecord, JournalWriter, PoolBlock};
+use format::pool::{BatchNo, JournalRecord, JournalWriter, PoolBlock};
 
 use super::page::Page;
 
-/// The open chunk of the journal.
+/// The open batch of the journal.
 pub(super) struct Commit {
     /// Its records so far.
     pub writer: JournalWriter,
     /// Its number.
-    pub chunk: u64,
+    pub batch: BatchNo,
     /// Pages with changes that are not in their places on the device.
     pub dirty: BTreeMap<PoolBlock, Arc<Page>>,
-    /// What was freed in this chunk.
+    /// What was freed in this batch.
     pub freed: Vec<PoolBlock>,
     /// Bytes of a page that were set last and are not yet in `writer`: their neighbours often follow.
     open: Option<OpenSet>,
@@ -28,11 +28,11 @@ struct OpenSet {
 }
 
 impl Commit {
-    /// Begins with a chunk.
-    pub fn new(chunk: u64) -> Self {
+    /// Begins with a batch.
+    pub fn new(batch: BatchNo) -> Self {
         Commit {
             writer: JournalWriter::default(),
-            chunk,
+            batch,
             dirty: BTreeMap::new(),
             freed: Vec::new(),
             open: None,
@@ -41,7 +41,7 @@ impl Commit {
 
     /// Changes bytes of a page, and records it.
     pub fn set(&mut self, page: &Arc<Page>, offset: usize, bytes: &[u8]) {
-        if page.change(offset, bytes, self.chunk) {
+        if page.change(offset, bytes, self.batch) {
             self.dirty.insert(page.block, Arc::clone(page));
         }
         if let Some(open) = &mut self.open {

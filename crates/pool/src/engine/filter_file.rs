@@ -24,7 +24,7 @@ impl Engine {
         let mut written = Ok(());
         let mut put = |part: &mut FilterPart| {
             let bytes = part.finish(epoch);
-            // What has no room is found by reading stores again, or not at all.
+            // What has no room is found by reading fingerprint stores again, or not at all.
             if at + (bytes.len() / BLOCK_BYTES) as u64 <= end {
                 self.write_at(PoolBlock(at), &bytes)?;
                 at += (bytes.len() / BLOCK_BYTES) as u64;
@@ -54,8 +54,8 @@ impl Engine {
         self.filter.complete();
     }
 
-    /// Fills the filter: from the checkpoint, and from the stores of groups that changed since. It is a hint: what cannot
-    /// be read costs space only.
+    /// Fills the filter: from the checkpoint, and from the fingerprint stores of groups that changed since. It
+    /// is a hint: what cannot be read costs space only.
     fn load_filter(&self) -> Result<()> {
         let checkpoint = self.superblock.lock().filter;
         let loaded = checkpoint.and_then(|(which, epoch)| self.read_checkpoint(which, epoch).ok());
@@ -119,9 +119,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Adds what a group's store has to `found`.
+    /// Adds what a group's fingerprint store has to `found`.
     fn read_fingerprints(&self, group: GroupNo, found: &mut Vec<FilterEntry>) {
-        for page in 0..self.geometry.store_pages() {
+        for page in 0..self.geometry.fingerprint_pages() {
             // What cannot be read costs space only.
             let _ = self.entries_of(group, page, |index, entry, fingerprint| {
                 if entry.count > 0 && entry.has_fingerprint {

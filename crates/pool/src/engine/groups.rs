@@ -1,7 +1,8 @@
 //! Which blocks are free, in memory.
 //!
-//! A block is free on the device if its count is 0. It can be allocated if also no allocation has it, and the chunk that
-//! freed it is durable, and nobody reads it any more. What a group has free is known when its store was read once.
+//! A block is free on the device if its count is 0. It can be allocated if also no allocation has it, and the batch that
+//! freed it is durable, and nobody reads it any more. What a group has free is known when its fingerprint store was read
+//! once.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
@@ -67,7 +68,7 @@ impl BlockSet {
 /// A group's blocks.
 #[derive(Default)]
 pub(super) struct Group {
-    /// Data blocks that cannot be allocated; `None` before its store was read.
+    /// Data blocks that cannot be allocated; `None` before its fingerprint store was read.
     pub taken: Option<BlockSet>,
     /// Blocks that the last scan saw without a fingerprint, and that were not allocated since.
     seen: Option<BlockSet>,

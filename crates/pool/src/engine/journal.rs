@@ -1,38 +1,31 @@
-//! Where chunks lie in the ring of the journal.
+//! Where batches lie in the ring of the journal.
 
 use std::collections::VecDeque;
 
-use format::pool::JournalTail;
+use format::pool::{BatchNo, JournalTail};
 
-/// A chunk in the ring.
-#[derive(Clone, Copy)]
-struct Placed {
-    chunk: u64,
-    block: u32,
-}
-
-/// The ring: which of its blocks hold chunks that may have to be replayed.
+/// The ring: which of its blocks hold batches that may have to be replayed.
 pub(super) struct Ring {
     blocks: u32,
-    /// Where the next chunk goes, if it fits before the end.
+    /// Where the next batch goes, if it fits before the end.
     head: u32,
-    /// Chunks from the tail on.
-    chunks: VecDeque<Placed>,
+    /// Batches from the tail on.
+    batches: VecDeque<JournalTail>,
 }
 
 impl Ring {
-    /// A ring without chunks: the next one goes to `head`.
+    /// A ring without batches: the next one goes to `head`.
     pub fn new(blocks: u32, head: u32) -> Self {
-        Ring { blocks, head, chunks: VecDeque::new() }
+        Ring { blocks, head, batches: VecDeque::new() }
     }
 
-    /// Takes chunks that are in the ring already; the next one goes to `head`.
-    pub fn adopt(&mut self, chunks: &[JournalTail], head: u32) {
-        self.chunks = chunks.iter().map(|at| Placed { chunk: at.chunk, block: at.block }).collect();
+    /// Takes batches that are in the ring already; the next one goes to `head`.
+    pub fn adopt(&mut self, batches: &[JournalTail], head: u32) {
+        self.batches = batches.iter().copied().collect();
         self.head = head;
     }
 
-    /// Where a chunk that is so long starts: at the head, or at the beginning where it does not fit before the end.
+    /// Where a batch that is so long starts: at the head, or at the beginning where it does not fit before the end.
     pub fn start_at(&self, head: u32, length: u32) -> u32 {
         if head + length > self.blocks {
             0
@@ -41,10 +34,10 @@ impl Ring {
         }
     }
 
-    /// Gives a chunk its place; `None` where it would overwrite one that may have to be replayed.
-    pub fn place(&mut self, chunk: u64, length: u32) -> Option<u32> {
+    /// Gives a batch its place; `None` where it would overwrite one that may have to be replayed.
+    pub fn place(&mut self, batch: BatchNo, length: u32) -> Option<u32> {
         let start = self.start_at(self.head, length);
-        if let Some(tail) = self.chunks.front() {
+        if let Some(tail) = self.batches.front() {
             // What is taken reaches from the tail to the head, over the end if the head is below.
             let is_free = if self.head > tail.block {
                 start == self.head || start + length < tail.block
@@ -57,32 +50,32 @@ impl Ring {
         } else if length > self.blocks {
             return None;
         }
-        self.chunks.push_back(Placed { chunk, block: start });
+        self.batches.push_back(JournalTail { batch, block: start });
         self.head = start + length;
         Some(start)
     }
 
     /// Blocks between tail and head.
     pub fn used(&self) -> u32 {
-        match self.chunks.front() {
+        match self.batches.front() {
             None => 0,
             Some(tail) if self.head > tail.block => self.head - tail.block,
             Some(tail) => self.blocks - tail.block + self.head,
         }
     }
 
-    /// Where replaying begins if it begins with this chunk or a later one. `next` is the number of the next chunk.
-    pub fn tail_for(&self, chunk: u64, next: u64) -> JournalTail {
-        match self.chunks.iter().find(|placed| placed.chunk >= chunk) {
-            Some(placed) => JournalTail { chunk: placed.chunk, block: placed.block },
-            None => JournalTail { chunk: next, block: if self.head >= self.blocks { 0 } else { self.head } },
+    /// Where replaying begins if it begins with this batch or a later one. `next` is the number of the next batch.
+    pub fn tail_for(&self, batch: BatchNo, next: BatchNo) -> JournalTail {
+        match self.batches.iter().find(|placed| placed.batch >= batch) {
+            Some(placed) => *placed,
+            None => JournalTail { batch: next, block: if self.head >= self.blocks { 0 } else { self.head } },
         }
     }
 
-    /// Chunks before this one are not needed any more.
-    pub fn release_before(&mut self, chunk: u64) {
-        while self.chunks.front().is_some_and(|placed| placed.chunk < chunk) {
-            self.chunks.pop_front();
+    /// Batches before this one are not needed any more.
+    pub fn release_before(&mut self, batch: BatchNo) {
+        while self.batches.front().is_some_and(|placed| placed.batch < batch) {
+            self.batches.pop_front();
         }
     }
 }
@@ -92,26 +85,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_never_overlap_and_the_ring_comes_round() {
+    fn batches_never_overlap_and_the_ring_comes_round() {
         let mut ring = Ring::new(100, 0);
-        let mut live: VecDeque<(u64, u32, u32)> = VecDeque::new();
+        let mut live: VecDeque<(BatchNo, u32, u32)> = VecDeque::new();
         let mut refused = 0;
         for n in 1..10_000u64 {
             let length = 1 + (n * 7919 % 23) as u32;
-            match ring.place(n, length) {
+            match ring.place(BatchNo(n), length) {
                 Some(start) => {
                     assert!(start + length <= 100);
                     for (_, s, l) in &live {
                         assert!(start + length <= *s || s + l <= start, "{n}");
                     }
-                    live.push_back((n, start, length));
-                    assert_eq!(ring.tail_for(0, n + 1).chunk, live[0].0);
+                    live.push_back((BatchNo(n), start, length));
+                    assert_eq!(ring.tail_for(BatchNo::FIRST, BatchNo(n + 1)).batch, live[0].0);
                 }
                 None => {
                     refused += 1;
                     let keep = live.len() / 3;
                     live.drain(..live.len() - keep);
-                    ring.release_before(live.front().map_or(n, |l| l.0));
+                    ring.release_before(live.front().map_or(BatchNo(n), |l| l.0));
                 }
             }
         }

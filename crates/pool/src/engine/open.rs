@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
 use format::pool::{
-    Geometry, GroupNo, JournalTail, PageHeader, PageKind, PoolBlock, PoolId, Slot, SummaryEntry, Superblock,
-    BLOCK_BYTES,
+    BatchNo, Geometry, GroupNo, JournalTail, PageHeader, PageKind, PoolBlock, PoolId, Slot, SummaryEntry,
+    Superblock, BLOCK_BYTES,
 };
 use parking_lot::{Condvar, Mutex};
 
@@ -31,7 +31,7 @@ pub fn format_device(device: &dyn Device, id: PoolId, geometry: Geometry) -> Res
         .write_at(&page, 0)
         .and_then(|()| device.write_at(&page, BLOCK_BYTES as u64))
         .map_err(failed("writing"))?;
-    // An old pool's chunks would be taken for this one's, if it had the same id.
+    // An old pool's batches would be taken for this one's, if it had the same id.
     for n in 0..geometry.journal_blocks {
         let block = PoolBlock(geometry.journal_start().0 + u64::from(n));
         device.read_at(&mut page, block.offset()).map_err(failed("reading"))?;
@@ -60,7 +60,7 @@ pub fn format_device(device: &dyn Device, id: PoolId, geometry: Geometry) -> Res
         put_page(device, id, block, PageKind::Summary, &mut page)?;
     }
     device.sync().map_err(failed("syncing"))?;
-    let tail = JournalTail { chunk: 1, block: 0 };
+    let tail = JournalTail { batch: BatchNo::FIRST, block: 0 };
     let mut superblock =
         Superblock { pool: id, written: 1, geometry, tail, is_clean: true, filter: None, epoch: 1 };
     for _ in 0..2 {
@@ -80,7 +80,7 @@ fn put_page(
     page: &mut [u8; BLOCK_BYTES],
 ) -> Result<()> {
     page[PageHeader::KIND_AT..PageHeader::KIND_AT + 2].copy_from_slice(&PageHeader::kind_bytes(kind, 0));
-    PageHeader::seal(id, block, 0, page);
+    PageHeader::seal(id, block, BatchNo::NONE, page);
     let what = format!("{}: writing block {block}", device.location());
     device.write_at(&page[..], block.offset()).map_err(PoolError::io(what))
 }
@@ -112,7 +112,7 @@ fn read_superblock(device: &dyn Device) -> Result<(Superblock, bool)> {
     let superblock = match (found, wrong) {
         (Some(superblock), _) => superblock,
         (None, Some(wrong)) => return Err(wrong),
-        (None, None) => return Err(PoolError::Refused(format!("{location} is no pool"))),
+        (None, None) => return Err(PoolError::Refused(format!("{location} is not a pool"))),
     };
     let size = device.size() / BLOCK_BYTES as u64;
     if superblock.geometry.blocks > size {
@@ -133,7 +133,7 @@ impl Engine {
         let was_closed = superblock.is_clean && are_both_whole;
         let replayed = replay(&*device, &superblock, was_closed)?;
         let mut ring = Ring::new(geometry.journal_blocks, replayed.next.block);
-        ring.adopt(&replayed.chunks, replayed.next.block);
+        ring.adopt(&replayed.batches, replayed.next.block);
         let engine = Engine {
             id: superblock.pool,
             geometry,
@@ -141,15 +141,15 @@ impl Engine {
             clocks: Clocks::default(),
             settings,
             pages: PageCache::new(settings.cache_pages),
-            commit: Mutex::new(Commit::new(replayed.next.chunk)),
+            commit: Mutex::new(Commit::new(replayed.next.batch)),
             journal_used: AtomicU32::new(ring.used()),
             ring: Mutex::new(ring),
-            durable: AtomicU64::new(replayed.next.chunk - 1),
+            durable: AtomicU64::new(replayed.next.batch.before().0),
             data_written: AtomicBool::new(true),
             freed: Mutex::new(HashSet::new()),
             waiting: Mutex::new(Vec::new()),
             initialising: Mutex::new(()),
-            store_writes: (0..geometry.groups).map(|_| AtomicU32::new(0)).collect(),
+            fingerprint_writes: (0..geometry.groups).map(|_| AtomicU32::new(0)).collect(),
             groups: Groups::new(std::iter::empty()),
             epochs: Epochs::default(),
             superblock: Mutex::new(superblock),
@@ -165,7 +165,7 @@ impl Engine {
         {
             let mut commit = engine.commit.lock();
             for page in replayed.pages {
-                page.set_dirty_since(Some(superblock.tail.chunk));
+                page.set_dirty_since(Some(superblock.tail.batch));
                 commit.dirty.insert(page.block, std::sync::Arc::clone(&page));
                 engine.pages.put(page);
             }

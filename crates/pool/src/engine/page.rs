@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use format::pool::{PoolBlock, BLOCK_BYTES};
+use format::pool::{BatchNo, PoolBlock, BLOCK_BYTES};
 use parking_lot::{RwLock, RwLockReadGuard};
 use quick_cache::sync::Cache;
 use quick_cache::{DefaultHashBuilder, Lifecycle, UnitWeighter};
@@ -15,7 +15,7 @@ pub struct Page {
     bytes: RwLock<Box<[u8; BLOCK_BYTES]>>,
     /// Counts its changes. Changed under the commit lock.
     version: AtomicU64,
-    /// The first chunk with a change that is not in its place on the device; 0: none. Changed under the commit lock.
+    /// The first batch with a change that is not in its place on the device; 0: none. Changed under the commit lock.
     dirty_since: AtomicU64,
 }
 
@@ -37,9 +37,9 @@ impl Page {
         array
     }
 
-    /// The first chunk with a change that is not on the device.
-    pub(super) fn dirty_since(&self) -> Option<u64> {
-        Some(self.dirty_since.load(Ordering::Relaxed)).filter(|chunk| *chunk != 0)
+    /// The first batch with a change that is not on the device.
+    pub(super) fn dirty_since(&self) -> Option<BatchNo> {
+        Some(self.dirty_since.load(Ordering::Relaxed)).filter(|batch| *batch != 0).map(BatchNo)
     }
 
     /// How often it was changed.
@@ -47,16 +47,16 @@ impl Page {
         self.version.load(Ordering::Relaxed)
     }
 
-    /// Changes it, in a chunk. The caller has the commit lock. Returns whether it was clean.
-    pub(super) fn change(&self, offset: usize, bytes: &[u8], chunk: u64) -> bool {
+    /// Changes it, in a batch. The caller has the commit lock. Returns whether it was clean.
+    pub(super) fn change(&self, offset: usize, bytes: &[u8], batch: BatchNo) -> bool {
         self.bytes.write()[offset..offset + bytes.len()].copy_from_slice(bytes);
         self.version.fetch_add(1, Ordering::Relaxed);
-        self.dirty_since.compare_exchange(0, chunk, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        self.dirty_since.compare_exchange(0, batch.0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// What it is from now on, after it was written: clean, or dirty since a chunk. The caller has the commit lock.
-    pub(super) fn set_dirty_since(&self, chunk: Option<u64>) {
-        self.dirty_since.store(chunk.unwrap_or(0), Ordering::Relaxed);
+    /// What it is from now on, after it was written: clean, or dirty since a batch. The caller has the commit lock.
+    pub(super) fn set_dirty_since(&self, batch: Option<BatchNo>) {
+        self.dirty_since.store(batch.map_or(0, |batch| batch.0), Ordering::Relaxed);
     }
 }
 

@@ -1,13 +1,13 @@
 //! What the journal holds is made anew after a crash.
 //!
-//! Chunks from the tail on are applied in order, to pages in memory. Every record sets bytes, so it does not matter whether
+//! Batches from the tail on are applied in order, to pages in memory. Every record sets bytes, so it does not matter whether
 //! a page has them already. The time depends on the journal's length, not on the pool's.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use format::pool::{
-    ChunkHeader, Geometry, JournalReader, JournalRecord, JournalTail, PageHeader, PoolBlock, PoolId,
+    BatchHeader, BatchNo, Geometry, JournalReader, JournalRecord, JournalTail, PageHeader, PoolBlock, PoolId,
     Superblock, BLOCK_BYTES,
 };
 
@@ -19,10 +19,10 @@ use crate::error::{PoolError, Result};
 pub(super) struct Replayed {
     /// Pages that the journal changed.
     pub pages: Vec<Arc<Page>>,
-    /// The next chunk, and where it goes.
+    /// The next batch, and where it goes.
     pub next: JournalTail,
-    /// Chunks in the journal, with their places.
-    pub chunks: Vec<JournalTail>,
+    /// Batches in the journal, with their places.
+    pub batches: Vec<JournalTail>,
 }
 
 struct Replay<'a> {
@@ -40,7 +40,7 @@ struct Replaying {
     damage: Option<PoolError>,
 }
 
-/// Replays the journal. If the pool was closed, the blocks where a chunk could begin are all that is read.
+/// Replays the journal. If the pool was closed, the blocks where a batch could begin are all that is read.
 pub(super) fn replay(device: &dyn Device, superblock: &Superblock, was_closed: bool) -> Result<Replayed> {
     let mut replay = Replay {
         device,
@@ -50,44 +50,44 @@ pub(super) fn replay(device: &dyn Device, superblock: &Superblock, was_closed: b
         written_back: HashSet::new(),
     };
     let mut next = superblock.tail;
-    let mut chunks = Vec::new();
-    while let Some((place, bytes)) = replay.read_chunk(next)? {
+    let mut batches = Vec::new();
+    while let Some((place, bytes)) = replay.read_batch(next)? {
         replay.apply(&bytes).map_err(|e| match e {
             PoolError::Damaged { what, why } => {
-                PoolError::Damaged { what: format!("{what}, in chunk {} of the journal", next.chunk), why }
+                PoolError::Damaged { what: format!("{what}, in batch {} of the journal", next.batch), why }
             }
             other => other,
         })?;
-        chunks.push(JournalTail { chunk: next.chunk, block: place });
+        batches.push(JournalTail { batch: next.batch, block: place });
         let behind = place + (bytes.len() / BLOCK_BYTES) as u32;
         let block = if behind >= superblock.geometry.journal_blocks { 0 } else { behind };
-        next = JournalTail { chunk: next.chunk + 1, block };
+        next = JournalTail { batch: next.batch.next(), block };
     }
-    if !was_closed || !chunks.is_empty() {
-        replay.check_end(next.chunk)?;
+    if !was_closed || !batches.is_empty() {
+        replay.check_end(next.batch)?;
     }
-    Ok(Replayed { pages: replay.finish()?, next, chunks })
+    Ok(Replayed { pages: replay.finish()?, next, batches })
 }
 
-/// Blocks of the journal that are read at once to look for later chunks.
+/// Blocks of the journal that are read at once to look for later batches.
 const PIECE_BLOCKS: u32 = 256;
 
 impl Replay<'_> {
-    /// A chunk and its place: where the one before ended, or at the ring's beginning.
-    fn read_chunk(&self, at: JournalTail) -> Result<Option<(u32, Vec<u8>)>> {
+    /// A batch and its place: where the one before ended, or at the ring's beginning.
+    fn read_batch(&self, at: JournalTail) -> Result<Option<(u32, Vec<u8>)>> {
         for place in [at.block, 0] {
-            if let Some(bytes) = self.chunk_at(place, |chunk| chunk == at.chunk)? {
+            if let Some(bytes) = self.batch_at(place, |batch| batch == at.batch)? {
                 return Ok(Some((place, bytes)));
             }
         }
         Ok(None)
     }
 
-    /// The chunk that starts at a block of the journal, if it is whole and its number is wanted.
-    fn chunk_at(&self, place: u32, wanted: impl Fn(u64) -> bool) -> Result<Option<Vec<u8>>> {
+    /// The batch that starts at a block of the journal, if it is whole and its number is wanted.
+    fn batch_at(&self, place: u32, wanted: impl Fn(BatchNo) -> bool) -> Result<Option<Vec<u8>>> {
         let mut bytes = vec![0; BLOCK_BYTES];
         self.read_journal(place, &mut bytes)?;
-        let Some(header) = ChunkHeader::peek(&bytes).filter(|header| wanted(header.chunk)) else {
+        let Some(header) = BatchHeader::peek(&bytes).filter(|header| wanted(header.batch)) else {
             return Ok(None);
         };
         if header.blocks() > self.geometry.journal_blocks - place {
@@ -108,18 +108,18 @@ impl Replay<'_> {
         self.device.read_at(bytes, block.offset()).map_err(|e| PoolError::io(what())(e))
     }
 
-    /// A crash leaves one chunk half written at most. A later one that is whole says that this one was whole, too.
-    fn check_end(&self, end: u64) -> Result<()> {
+    /// A crash leaves one batch half written at most. A later one that is whole says that this one was whole, too.
+    fn check_end(&self, end: BatchNo) -> Result<()> {
         let mut piece = vec![0; PIECE_BLOCKS as usize * BLOCK_BYTES];
         for first in (0..self.geometry.journal_blocks).step_by(PIECE_BLOCKS as usize) {
             let count = PIECE_BLOCKS.min(self.geometry.journal_blocks - first);
             piece.truncate(count as usize * BLOCK_BYTES);
             self.read_journal(first, &mut piece)?;
             for (place, block) in (first..).zip(piece.chunks_exact(BLOCK_BYTES)) {
-                let is_later = ChunkHeader::peek(block).is_some_and(|header| header.chunk > end);
-                if is_later && self.chunk_at(place, |chunk| chunk > end)?.is_some() {
+                let is_later = BatchHeader::peek(block).is_some_and(|header| header.batch > end);
+                if is_later && self.batch_at(place, |batch| batch > end)?.is_some() {
                     return Err(PoolError::Damaged {
-                        what: format!("chunk {end} of the journal of {}", self.device.location()),
+                        what: format!("batch {end} of the journal of {}", self.device.location()),
                         why: format!(
                             "it cannot be read, but a later one can, at block {place} of the journal"
                         ),
@@ -130,10 +130,10 @@ impl Replay<'_> {
         Ok(())
     }
 
-    fn apply(&mut self, chunk: &[u8]) -> Result<()> {
+    fn apply(&mut self, batch: &[u8]) -> Result<()> {
         let location = self.device.location();
         let wrong = |why| PoolError::damaged(format!("the journal of {location}"), why);
-        let mut records = JournalReader::open(self.pool, chunk).map_err(wrong)?;
+        let mut records = JournalReader::open(self.pool, batch).map_err(wrong)?;
         while let Some(record) = records.next_record().map_err(wrong)? {
             match record {
                 JournalRecord::Set { page, offset, bytes } => {

@@ -26,7 +26,7 @@ pub struct Settings {
     pub prefetch: bool,
 }
 
-/// Freed blocks that wait for the chunk that freed them, and for readers.
+/// Freed blocks that wait for the batch that freed them, and for readers.
 pub(super) struct Waiting {
     /// The epoch after which they may be used.
     pub epoch: u64,
@@ -47,19 +47,19 @@ pub struct Engine {
     pub(super) settings: Settings,
     pub(super) pages: PageCache,
     pub(super) commit: Mutex<Commit>,
-    /// The journal lock: its holder writes the open chunk for all that wait.
+    /// The journal lock: its holder writes the open batch for all that wait.
     pub(super) ring: Mutex<Ring>,
-    /// The last chunk that is durable.
+    /// The last batch that is durable.
     pub(super) durable: AtomicU64,
     /// Data was written since the device was synced.
     pub(super) data_written: AtomicBool,
     /// Freed blocks that must not be used yet, and in which order they may be.
     pub(super) freed: Mutex<HashSet<PoolBlock>>,
     pub(super) waiting: Mutex<Vec<Waiting>>,
-    /// Held while the store of a group is initialised.
+    /// Held while the fingerprint store of a group is initialised.
     pub(super) initialising: Mutex<()>,
-    /// How often pages of a group's store were written back: what was read before may be old.
-    pub(super) store_writes: Box<[AtomicU32]>,
+    /// How often pages of a group's fingerprint store were written back: what was read before may be old.
+    pub(super) fingerprint_writes: Box<[AtomicU32]>,
     /// Blocks of the journal between its tail and its head.
     pub(super) journal_used: AtomicU32,
     pub(super) groups: Groups,
@@ -114,7 +114,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes pages, chunks or a superblock. A failure is the end of the pool.
+    /// Writes pages, batches or a superblock. A failure is the end of the pool.
     pub(super) fn write_at(&self, first: PoolBlock, data: &[u8]) -> Result<()> {
         self.check_alive()?;
         self.write_blocks(first, data).map_err(|error| self.fail(error))

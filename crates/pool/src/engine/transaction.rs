@@ -10,15 +10,15 @@ use std::sync::Arc;
 
 use chunk::Fingerprint;
 use format::pool::{
-    Geometry, GroupNo, JournalRecord, MapEntry, PageHeader, PageKind, PoolBlock, StoreEntry, SummaryEntry,
-    BLOCK_BYTES, COUNT_MAX, MAP_SLOTS,
+    FingerprintEntry, Geometry, GroupNo, JournalRecord, MapEntry, PageHeader, PageKind, PoolBlock,
+    SummaryEntry, BLOCK_BYTES, COUNT_MAX, MAP_SLOTS,
 };
 use parking_lot::MutexGuard;
 
 use super::commit::Commit;
+use super::fingerprint_store::{decode_entry, Identity};
 use super::page::Page;
 use super::state::Engine;
-use super::store::{decode_entry, Identity};
 use crate::error::{PoolError, Result};
 use crate::filter::prefix;
 
@@ -77,7 +77,7 @@ pub struct Transaction<'e> {
     changes: Vec<Change>,
     nodes: Vec<NewNode>,
     gone: Vec<PoolBlock>,
-    last_store: RefCell<Option<Arc<Page>>>,
+    last_fingerprints: RefCell<Option<Arc<Page>>>,
 }
 
 impl Engine {
@@ -97,7 +97,7 @@ impl Engine {
                 changes: Vec::new(),
                 nodes: Vec::new(),
                 gone: Vec::new(),
-                last_store: RefCell::new(None),
+                last_fingerprints: RefCell::new(None),
             };
             let outcome = match body(&mut transaction) {
                 Ok(value) => transaction.take_effect().map(|left_filter| (value, left_filter)),
@@ -116,7 +116,7 @@ impl Engine {
                 Err(Need::Failed(error)) => return Err(error),
                 Err(Need::Page(block, kind)) => {
                     let page = match kind {
-                        PageKind::Store => self.store_page(block)?,
+                        PageKind::Fingerprints => self.fingerprint_page(block)?,
                         _ => self.page(block, kind)?,
                     };
                     pins.push(page);
@@ -132,19 +132,19 @@ impl Transaction<'_> {
         self.engine.page_in_memory(block).ok_or(Need::Page(block, kind))
     }
 
-    /// What the store says of a block.
-    pub fn entry(&self, block: PoolBlock) -> std::result::Result<(StoreEntry, Fingerprint), Need> {
+    /// What the fingerprint store says of a block.
+    pub fn entry(&self, block: PoolBlock) -> std::result::Result<(FingerprintEntry, Fingerprint), Need> {
         let slot = self.slot(block)?;
-        Ok(decode_entry(self.store_page(slot.page)?.array(slot.offset)))
+        Ok(decode_entry(self.fingerprint_page(slot.page)?.array(slot.offset)))
     }
 
-    /// A page of a store. Blocks follow each other, so that it is often the one that was asked for last.
-    fn store_page(&self, block: PoolBlock) -> std::result::Result<Arc<Page>, Need> {
-        let mut last = self.last_store.borrow_mut();
+    /// A page of a fingerprint store. Blocks follow each other, so that it is often the one that was asked for last.
+    fn fingerprint_page(&self, block: PoolBlock) -> std::result::Result<Arc<Page>, Need> {
+        let mut last = self.last_fingerprints.borrow_mut();
         match &*last {
             Some(page) if page.block == block => Ok(Arc::clone(page)),
             _ => {
-                let page = self.page(block, PageKind::Store)?;
+                let page = self.page(block, PageKind::Fingerprints)?;
                 *last = Some(Arc::clone(&page));
                 Ok(page)
             }
@@ -189,21 +189,21 @@ impl Transaction<'_> {
         self.gone.push(block);
     }
 
-    /// Pages of a store that was never used are zero from now on, but for their kind.
-    pub fn fresh_store(&mut self, first: PoolBlock, count: u32) {
+    /// Pages of a fingerprint store that was never used are zero from now on, but for their kind.
+    pub fn fresh_fingerprints(&mut self, first: PoolBlock, count: u32) {
         self.commit.record(JournalRecord::Fresh { first, count });
         for block in first.0..first.0 + u64::from(count) {
             let page = Arc::new(Page::new(PoolBlock(block), Box::new([0; BLOCK_BYTES])));
-            self.commit.set(&page, PageHeader::KIND_AT, &PageHeader::kind_bytes(PageKind::Store, 0));
+            self.commit.set(&page, PageHeader::KIND_AT, &PageHeader::kind_bytes(PageKind::Fingerprints, 0));
             self.engine.pages.put(page);
         }
     }
 
     fn slot(&self, block: PoolBlock) -> std::result::Result<format::pool::Slot, Need> {
-        self.engine.geometry.store_slot(block).ok_or_else(|| {
+        self.engine.geometry.fingerprint_slot(block).ok_or_else(|| {
             Need::Failed(PoolError::Damaged {
                 what: format!("the map of {}", self.engine.location()),
-                why: format!("it names block {block}, which is no data block"),
+                why: format!("it names block {block}, which is not a data block"),
             })
         })
     }
@@ -218,10 +218,10 @@ impl Transaction<'_> {
         for same_block in changes.chunk_by(|a, b| a.block == b.block) {
             let block = same_block[0].block;
             let slot = self.slot(block)?;
-            let page = self.store_page(slot.page)?;
+            let page = self.fingerprint_page(slot.page)?;
             let (old, old_fingerprint) = decode_entry(page.array(slot.offset));
             let new = self.counted(block, old, same_block)?;
-            let (mut bytes, mut length) = ([0; StoreEntry::BYTES], StoreEntry::COUNT_BYTES);
+            let (mut bytes, mut length) = ([0; FingerprintEntry::BYTES], FingerprintEntry::COUNT_BYTES);
             bytes[..4].copy_from_slice(&new.encode());
             let (mut is_changed, mut is_unshared) = ((old.count == 0) != (new.count == 0), false);
             for change in same_block {
@@ -231,13 +231,13 @@ impl Transaction<'_> {
                     Content::Same | Content::Node => continue,
                 };
                 bytes[4..].copy_from_slice(&identity.bytes());
-                length = StoreEntry::BYTES;
+                length = FingerprintEntry::BYTES;
                 is_changed = true;
                 is_unshared = matches!(identity, Identity::Home(_));
             }
             if is_changed {
                 let (group, _) =
-                    self.engine.geometry.locate(block).ok_or(Need::Page(block, PageKind::Store))?;
+                    self.engine.geometry.locate(block).ok_or(Need::Page(block, PageKind::Fingerprints))?;
                 let change = group_changes.entry(group).or_default();
                 change.free += i64::from(new.count == 0) - i64::from(old.count == 0);
                 change.has_unshared |= is_unshared;
@@ -299,12 +299,12 @@ impl Transaction<'_> {
     fn counted(
         &self,
         block: PoolBlock,
-        old: StoreEntry,
+        old: FingerprintEntry,
         changes: &[Change],
-    ) -> std::result::Result<StoreEntry, Need> {
+    ) -> std::result::Result<FingerprintEntry, Need> {
         let references: i64 = changes.iter().map(|change| change.references).sum();
         let count = i64::from(old.count) + references;
-        let mut new = StoreEntry { count: 0, ..old };
+        let mut new = FingerprintEntry { count: 0, ..old };
         for change in changes {
             match change.content {
                 Content::Same => continue,

@@ -225,9 +225,11 @@ impl FileSystem {
             let table = self.table.lock();
             let node = self.find_path(&table, path)?;
             if node.kind() != FileKind::File {
-                return Err(
-                    PoolError::Refused(format!("{} is no regular file", Path::new(path).display())).into()
-                );
+                return Err(PoolError::Refused(format!(
+                    "{} is not a regular file",
+                    Path::new(path).display()
+                ))
+                .into());
             }
             self.seen(&node)?;
             Ok(node)

@@ -59,7 +59,7 @@ impl Pool {
             (self.open_slot(&catalog, index, before)?, self.open_slot(&catalog, at, after)?)
         };
         if !after.is_read_only() {
-            return Err(PoolError::Refused(format!("{name} is no snapshot: make one of it first")));
+            return Err(PoolError::Refused(format!("{name} is not a snapshot: make one of it first")));
         }
         after.differences(&before)
     }

@@ -5,13 +5,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use export::BlockDevice;
-use format::pool::{CatalogEntry, Fill, Sharing, VolumeId, BLOCK_BYTES, FILL_SOURCE_BYTES_MAX, MAP_SLOTS};
+use format::pool::{CatalogEntry, Fill, Sharing, VolumeBlock, VolumeId, BLOCK_BYTES, FILL_SOURCE_BYTES_MAX};
 
 use super::{check_size, now, Pool};
 use crate::catalog::{check_name, Catalog};
 use crate::engine::Urgency;
 use crate::error::{PoolError, Result};
-use crate::volume::{Opened, Origin, Volume, STEP_BLOCKS};
+use crate::volume::{Origin, Volume, VolumeParts, STEP_BLOCKS};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -122,7 +122,7 @@ impl Pool {
         let (index, entry) = get_filling(&catalog, name)?;
         let (slot, page) = catalog.slot(index)?;
         let origin = self.origin_of(entry.id);
-        let volume = Volume::new(Opened {
+        let volume = Volume::new(VolumeParts {
             engine: Arc::clone(&self.engine),
             id: entry.id,
             name: entry.name.clone(),
@@ -222,11 +222,11 @@ impl Filling {
             return Ok(FillStep::Incomplete);
         }
         let (blocks, least) = self.next(at)?;
-        let read = blocks.clone().map_or(0, |blocks| blocks.end - blocks.start) * BLOCK;
+        let read = blocks.clone().map_or(0, |blocks| blocks.start.count_to(blocks.end)) * BLOCK;
         let end = match blocks {
             Some(blocks) => {
                 self.bring(blocks.clone(), least)?;
-                (blocks.end * BLOCK).min(self.size)
+                blocks.end.offset().min(self.size)
             }
             None => self.size,
         };
@@ -238,7 +238,7 @@ impl Filling {
     }
 
     /// The next blocks with data, and how many of them are damaged together at least.
-    fn next(&self, at: u64) -> Result<(Option<Range<u64>>, u64)> {
+    fn next(&self, at: u64) -> Result<(Option<Range<VolumeBlock>>, u64)> {
         let (found, least) = match self.origin.next_data(at) {
             Ok(found) => (found, 1),
             // Where its data is cannot be told: here it may be.
@@ -249,20 +249,19 @@ impl Filling {
             }
         };
         let blocks = found.map(|data| {
-            let first = data.start / BLOCK;
-            let in_leaf = (first / MAP_SLOTS as u64 + 1) * MAP_SLOTS as u64;
-            let end = data.end.min(self.size).div_ceil(BLOCK);
-            first..end.min(in_leaf).min(first + STEP_BLOCKS)
+            let first = VolumeBlock::at(data.start);
+            let end = VolumeBlock::behind(data.end.min(self.size));
+            first..end.min(first.leaf_end()).min(first + STEP_BLOCKS)
         });
-        Ok((blocks.filter(|blocks| blocks.start * BLOCK < self.size), least))
+        Ok((blocks.filter(|blocks| blocks.start.offset() < self.size), least))
     }
 
     /// Lets blocks arrive, around those that are damaged.
-    fn bring(&mut self, blocks: Range<u64>, least: u64) -> Result<()> {
+    fn bring(&mut self, blocks: Range<VolumeBlock>, least: u64) -> Result<()> {
         let volume = &self.volume;
         match volume.with_room(|| volume.bring(blocks.start, blocks.end)) {
             Err(PoolError::Absent { source, what }) if is_damage(&source) => {
-                let count = blocks.end - blocks.start;
+                let count = blocks.start.count_to(blocks.end);
                 if count > least {
                     let middle = blocks.start + count / 2;
                     self.bring(blocks.start..middle, least)?;

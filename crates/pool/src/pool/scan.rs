@@ -10,7 +10,7 @@ use super::{Pool, SCANNER};
 use crate::engine::Urgency;
 use crate::error::Result;
 use crate::share::{Holder, Scan, ScanStep, Scanning};
-use crate::volume::{Opened, Volume};
+use crate::volume::{Volume, VolumeParts};
 
 impl Pool {
     /// Goes on with sharing blocks in the background, until about `budget` blocks were read or a scan has ended. The pool's
@@ -30,7 +30,7 @@ impl Pool {
             .map(|(index, entry)| {
                 let (slot, page) = catalog.slot(index)?;
                 // Not an opened volume: that could not be deleted meanwhile.
-                let volume = Volume::new(Opened {
+                let volume = Volume::new(VolumeParts {
                     engine: Arc::clone(&self.engine),
                     id: entry.id,
                     name: entry.name.clone(),

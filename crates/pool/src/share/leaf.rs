@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use chunk::Fingerprint;
-use format::pool::{Home, MapEntry, PoolBlock, Sharing, VolumeId, BLOCK_BYTES, MAP_SLOTS};
+use format::pool::{Home, MapEntry, PoolBlock, Sharing, VolumeBlock, VolumeId, BLOCK_BYTES};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::stats::ScanCounters;
@@ -73,7 +73,7 @@ impl LeafScan<'_> {
         let _guard = self.engine.read_guard();
         let unshared: Vec<Unshared> = blocks.iter().filter_map(|block| self.look_up(*block)).collect();
         let Some(first) = unshared.first() else { return Ok(0) };
-        let start = first.home.block - first.home.block % MAP_SLOTS as u64;
+        let start = first.home.block.leaf_start();
         let home = first.home.volume;
         let (holders, entries) = self.find(home, start, &unshared);
         // The mode of the volume that wrote a block decides, even if only a clone has the block now. If that volume is gone,
@@ -107,9 +107,10 @@ impl LeafScan<'_> {
         Ok(read)
     }
 
-    /// What a store says of a block, if it is one to look at. A store that cannot be read is found by others.
+    /// What the fingerprint store says of a block, if it is one to look at. A fingerprint store that cannot be read is found by
+    /// others.
     fn look_up(&self, block: PoolBlock) -> Option<Unshared> {
-        let (entry, bytes) = self.engine.store_entry(block).ok()?;
+        let (entry, bytes) = self.engine.fingerprint_entry(block).ok()?;
         let home = Home::decode(&bytes.0);
         entry.is_unshared().then_some(Unshared { block, home, count: entry.count })
     }
@@ -119,7 +120,7 @@ impl LeafScan<'_> {
     fn find(
         &self,
         home: VolumeId,
-        start: u64,
+        start: VolumeBlock,
         unshared: &[Unshared],
     ) -> (Vec<&Holder>, Vec<Option<MapEntry>>) {
         let mut holders: Vec<&Holder> = self.holders.iter().collect();
@@ -143,7 +144,7 @@ impl LeafScan<'_> {
             leaves.push(leaf.block);
             let mut names_one = false;
             for (one, found) in unshared.iter().zip(&mut entries) {
-                let entry = entry_of(&leaf, one.home.block as usize % MAP_SLOTS);
+                let entry = entry_of(&leaf, one.home.block.slot());
                 if entry.block() == Some(one.block) {
                     *found = Some(entry);
                     names_one = true;
@@ -177,7 +178,7 @@ impl LeafScan<'_> {
                 if entry.checks(content_hash) {
                     hashed.push(Hashed {
                         block: one.block,
-                        slot: one.home.block as usize % MAP_SLOTS,
+                        slot: one.home.block.slot(),
                         entry: *entry,
                         content_hash,
                         fingerprint: *fingerprint,
@@ -191,10 +192,10 @@ impl LeafScan<'_> {
     }
 
     /// Changes maps, counts and fingerprints.
-    fn commit(&self, start: u64, holders: &[&Holder], hashed: &[Hashed]) -> Result<()> {
+    fn commit(&self, start: VolumeBlock, holders: &[&Holder], hashed: &[Hashed]) -> Result<()> {
         let own = || hashed.iter().filter(|item| matches!(item.target, Target::Own));
         for item in own() {
-            // Before the store says so: freeing the block removes the entry again.
+            // Before the fingerprint store says so: freeing the block removes the entry again.
             self.engine.filter.insert(prefix(&item.fingerprint), item.block);
         }
         let done = self.engine.transact(|t| change(t, start, holders, hashed));
@@ -204,7 +205,7 @@ impl LeafScan<'_> {
         }
         match done {
             Ok(done) => self.counters.add_shared(done.shared),
-            // Maps and stores that are damaged or cannot be read are found by their readers. A pool that failed is the end.
+            // Readers find maps and fingerprint stores that are damaged or cannot be read. A pool that failed is the end.
             Err(_) => self.engine.check_alive()?,
         }
         Ok(())
@@ -223,7 +224,7 @@ struct Change {
 /// are changed as well: all of them show the same as before. What was written over meanwhile stays as it is.
 fn change(
     t: &mut Transaction<'_>,
-    start: u64,
+    start: VolumeBlock,
     holders: &[&Holder],
     hashed: &[Hashed],
 ) -> std::result::Result<Change, Need> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use format::pool::{GroupNo, Home, PoolBlock, Sharing, VolumeId, MAP_SLOTS};
+use format::pool::{GroupNo, Home, PoolBlock, Sharing, VolumeId};
 
 use super::leaf::{Holder, LeafScan};
 use super::stats::ScanCounters;
@@ -16,7 +16,7 @@ const BATCH_BLOCKS: usize = 256;
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanStep {
-    /// Blocks that it read: data, and stores.
+    /// Blocks that it read: data, and fingerprint stores.
     pub blocks: u64,
     /// The scan has ended; the next step begins another one.
     pub is_end: bool,
@@ -67,7 +67,7 @@ impl Scanner {
                 let group = GroupNo(self.next);
                 self.next += 1;
                 if let Some(cold) = scan.look_at(group)? {
-                    blocks += u64::from(scan.engine.geometry.store_pages());
+                    blocks += u64::from(scan.engine.geometry.fingerprint_pages());
                     self.current = Some((group, cold));
                 }
             }
@@ -96,7 +96,7 @@ impl<'a> Scan<'a> {
         let is_wanted =
             |home: &Home| self.modes.get(&home.volume).map_or(of_others, |mode| *mode != Sharing::Off);
         match self.engine.scan_group(group, self.generation, is_wanted) {
-            // A store that is damaged or cannot be read is found by others; other groups are not affected.
+            // A fingerprint store that is damaged or cannot be read is found by others; other groups are not affected.
             Err(_) => self.engine.check_alive().map(|()| None),
             found => found,
         }
@@ -104,11 +104,12 @@ impl<'a> Scan<'a> {
 
     /// Shares blocks of one group. Returns how many were read.
     fn share(&self, blocks: &[PoolBlock]) -> Result<u64> {
-        // Where a store cannot be read, its blocks have no home.
-        let home =
-            |block: PoolBlock| self.engine.store_entry(block).ok().map(|(_, bytes)| Home::decode(&bytes.0));
+        // Where a fingerprint store cannot be read, its blocks have no home.
+        let home = |block: PoolBlock| {
+            self.engine.fingerprint_entry(block).ok().map(|(_, bytes)| Home::decode(&bytes.0))
+        };
         let mut at_home: Vec<_> = blocks.iter().filter_map(|block| Some((home(*block)?, *block))).collect();
-        let leaf = |home: &Home| (home.volume, home.block / MAP_SLOTS as u64);
+        let leaf = |home: &Home| (home.volume, home.block.leaf_start());
         at_home.sort_by_key(|(home, block)| (leaf(home), *block));
         let (engine, in_flight, holders, counters) =
             (self.engine, self.in_flight, self.holders, self.counters);

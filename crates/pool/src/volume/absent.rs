@@ -1,16 +1,14 @@
 //! Blocks of a volume that have not arrived.
 
-use format::pool::{MapEntry, MapRoot, BLOCK_BYTES};
+use format::pool::{MapEntry, MapRoot, VolumeBlock};
 
 use super::Volume;
 use crate::error::{PoolError, Result};
 
-const BLOCK: u64 = BLOCK_BYTES as u64;
-
 impl Volume {
     /// Whether a block has not arrived. `root` was read before the entry.
-    pub(super) fn is_absent(root: &MapRoot, block: u64, entry: MapEntry) -> bool {
-        entry == MapEntry::NONE && root.filled.is_some_and(|filled| block * BLOCK >= filled)
+    pub(super) fn is_absent(root: &MapRoot, block: VolumeBlock, entry: MapEntry) -> bool {
+        entry == MapEntry::NONE && root.filled.is_some_and(|filled| block.offset() >= filled)
     }
 
     /// Puts what has not arrived into its places in `buf`. Returns false if all has arrived meanwhile: then the entries, which
@@ -22,7 +20,7 @@ impl Volume {
         buf: &mut [u8],
         entries: &[MapEntry],
     ) -> Result<bool> {
-        let first = offset / BLOCK;
+        let first = VolumeBlock::at(offset);
         let absent = |n: usize| Self::is_absent(root, first + n as u64, entries[n]);
         let mut at = 0;
         while at < entries.len() {
@@ -31,8 +29,8 @@ impl Volume {
                 at += 1;
                 continue;
             }
-            let start = ((first + at as u64) * BLOCK).max(offset);
-            let end = ((first + (at + count) as u64) * BLOCK).min(offset + buf.len() as u64);
+            let start = (first + at as u64).offset().max(offset);
+            let end = (first + (at + count) as u64).offset().min(offset + buf.len() as u64);
             // Who wrote or trimmed it has said so in the map, as long as the volume is being filled.
             if self.root().filled.is_none() {
                 return Ok(false);

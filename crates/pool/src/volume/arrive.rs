@@ -4,13 +4,12 @@
 //! catalog. What guests write or trim stands in the map from then on, and what arrives gives way to it. All of it is in
 //! transactions, so a fill that was interrupted goes on where it was.
 
-use format::pool::{CatalogEntry, MapRoot, Sharing, BLOCK_BYTES, MAP_SLOTS};
+use format::pool::{CatalogEntry, MapRoot, Sharing, VolumeBlock, BLOCK_BYTES};
 
 use super::write::Expected;
 use super::Volume;
 use crate::error::{PoolError, Result};
 
-const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Blocks that arrive at once.
 pub(crate) const STEP_BLOCKS: u64 = 256;
 
@@ -29,8 +28,8 @@ impl Volume {
 
     /// Lets blocks arrive that have not, all of one leaf and at most [`STEP_BLOCKS`]. Nobody has a read guard here: what a
     /// volume is filled from may be slow.
-    pub(crate) fn bring(&self, first: u64, end: u64) -> Result<()> {
-        debug_assert!(end - first <= STEP_BLOCKS && first / MAP_SLOTS as u64 == (end - 1) / MAP_SLOTS as u64);
+    pub(crate) fn bring(&self, first: VolumeBlock, end: VolumeBlock) -> Result<()> {
+        debug_assert!(first.count_to(end) <= STEP_BLOCKS && end <= first.leaf_end());
         let root = self.root();
         if root.filled.is_none() {
             return Ok(());
@@ -38,20 +37,20 @@ impl Volume {
         let absent: Vec<bool> = {
             let _guard = self.engine.read_guard();
             let entries = self.entries(first, end)?;
-            (first..end).zip(entries).map(|(block, entry)| Self::is_absent(&root, block, entry)).collect()
+            first.until(end).zip(entries).map(|(block, entry)| Self::is_absent(&root, block, entry)).collect()
         };
         let mut at = first;
         for run in absent.chunk_by(|a, b| a == b) {
             if run[0] {
                 let mut data = vec![0; run.len() * BLOCK_BYTES];
-                match self.read_origin(at * BLOCK, &mut data) {
+                match self.read_origin(at.offset(), &mut data) {
                     // All has arrived meanwhile, and the origin is closed.
                     Err(PoolError::Absent { .. }) if self.root().filled.is_none() => return Ok(()),
                     read => read?,
                 }
                 self.write_blocks(at, &data, Expected::Absent)?;
             }
-            at += run.len() as u64;
+            at = at + run.len() as u64;
         }
         Ok(())
     }

@@ -4,11 +4,9 @@ use std::io;
 use std::ops::Range;
 
 use export::{Block, BlockDevice, Extent};
-use format::pool::{MapEntry, BLOCK_BYTES, MAP_SLOTS};
+use format::pool::{MapEntry, VolumeBlock};
 
 use super::Volume;
-
-const BLOCK: u64 = BLOCK_BYTES as u64;
 
 impl BlockDevice for Volume {
     fn size(&self) -> u64 {
@@ -21,20 +19,20 @@ impl BlockDevice for Volume {
 
     fn extents(&self, range: Range<u64>, each: &mut dyn FnMut(Extent) -> bool) -> io::Result<()> {
         let mut open = Extent { range: range.start..range.start, block: Block::Hole };
-        let mut at = range.start / BLOCK;
-        while at * BLOCK < range.end {
-            let end = (at / MAP_SLOTS as u64 + 1) * MAP_SLOTS as u64;
+        let mut at = VolumeBlock::at(range.start);
+        while at.offset() < range.end {
+            let end = at.leaf_end();
             let root = self.root();
             let _guard = self.engine.read_guard();
             // What has not arrived may be anything.
-            let is_data = |(block, entry): (u64, &MapEntry)| {
+            let is_data = |(block, entry): (VolumeBlock, &MapEntry)| {
                 entry.block().is_some() || Self::is_absent(&root, block, *entry)
             };
             let pieces = match self.leaf(root, at)? {
-                Ok(_) => (at..).zip(&self.entries(at, end)?).map(|e| (1, is_data(e))).collect(),
+                Ok(_) => at.until(end).zip(&self.entries(at, end)?).map(|e| (1, is_data(e))).collect(),
                 Err(nothing) => {
-                    let next = (at / nothing + 1) * nothing;
-                    vec![(next - at, root.filled.is_some_and(|filled| next * BLOCK > filled))]
+                    let next = VolumeBlock((at.0 / nothing + 1) * nothing);
+                    vec![(at.count_to(next), root.filled.is_some_and(|filled| next.offset() > filled))]
                 }
             };
             for (blocks, is_data) in pieces {
@@ -46,8 +44,8 @@ impl BlockDevice for Volume {
                     }
                 }
                 open.block = block;
-                at += blocks;
-                open.range.end = (at * BLOCK).min(Volume::size(self));
+                at = at + blocks;
+                open.range.end = at.offset().min(Volume::size(self));
                 if open.range.end >= range.end {
                     break;
                 }

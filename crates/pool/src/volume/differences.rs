@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use format::pool::{MapEntry, PageKind, PoolBlock, BLOCK_BYTES, MAP_SLOTS};
+use format::pool::{MapEntry, PageKind, PoolBlock, VolumeBlock, BLOCK_BYTES, MAP_SLOTS};
 
 use super::map::{entry_of, slot_blocks};
 use super::Volume;
@@ -17,7 +17,7 @@ impl Volume {
             return Ok(None);
         }
         let mut found = Vec::new();
-        self.compare(ours.level, (ours.root, theirs.root), 0, &mut found)?;
+        self.compare(ours.level, (ours.root, theirs.root), VolumeBlock(0), &mut found)?;
         if let Some(last) = found.last_mut() {
             last.end = last.end.min(ours.size);
         }
@@ -29,14 +29,14 @@ impl Volume {
         &self,
         level: u8,
         nodes: (Option<PoolBlock>, Option<PoolBlock>),
-        first: u64,
+        first: VolumeBlock,
         found: &mut Vec<Range<u64>>,
     ) -> Result<()> {
         if nodes.0 == nodes.1 {
             return Ok(());
         }
         if level == 0 {
-            let start = first * BLOCK_BYTES as u64;
+            let start = first.offset();
             let end = start + slot_blocks(1) * BLOCK_BYTES as u64;
             match found.last_mut().filter(|last| last.end == start) {
                 Some(last) => last.end = end,

@@ -1,4 +1,4 @@
-//! What is known of a volume's blocks without reading them: their fingerprints stand in the stores.
+//! What is known of a volume's blocks without reading them: their fingerprints stand in the fingerprint stores.
 
 use std::io;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use chunk::Fingerprint;
 use export::BlockDevice;
-use format::pool::{BLOCK_BYTES, MAP_SLOTS};
+use format::pool::{VolumeBlock, BLOCK_BYTES};
 
 use super::Volume;
 use crate::error::Result;
@@ -48,21 +48,21 @@ impl Known {
 }
 
 impl Volume {
-    /// What is known of blocks. A store is read for 32,000 of them at most.
-    pub fn known(&self, blocks: Range<u64>) -> Result<Vec<Known>> {
-        let mut found = Vec::with_capacity((blocks.end - blocks.start) as usize);
+    /// What is known of blocks. A fingerprint store is read for 32,000 of them at most.
+    pub fn known(&self, blocks: Range<VolumeBlock>) -> Result<Vec<Known>> {
+        let mut found = Vec::with_capacity(blocks.start.count_to(blocks.end) as usize);
         let mut at = blocks.start;
         while at < blocks.end {
-            let end = ((at / MAP_SLOTS as u64 + 1) * MAP_SLOTS as u64).min(blocks.end);
+            let end = at.leaf_end().min(blocks.end);
             let root = self.root();
             // A block that was looked up is not used again before its fingerprint was read.
             let _guard = self.engine.read_guard();
-            for (block, entry) in (at..end).zip(self.entries(at, end)?) {
+            for (block, entry) in at.until(end).zip(self.entries(at, end)?) {
                 found.push(match entry.block() {
                     None if Self::is_absent(&root, block, entry) => Known::Unknown,
                     None => Known::Zeros,
                     Some(block) => {
-                        let (entry, fingerprint) = self.engine.store_entry(block)?;
+                        let (entry, fingerprint) = self.engine.fingerprint_entry(block)?;
                         if entry.has_fingerprint {
                             Known::Fingerprint(fingerprint)
                         } else {
@@ -94,7 +94,8 @@ impl BlockDevice for FingerprintDevice {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let each = Known::BYTES as u64;
         let (first, end) = (offset / each, (offset + buf.len() as u64).div_ceil(each));
-        let known = self.0.known(first.min(self.blocks())..end.min(self.blocks()))?;
+        let within = |block: u64| VolumeBlock(block.min(self.blocks()));
+        let known = self.0.known(within(first)..within(end))?;
         let mut bytes: Vec<u8> = known.into_iter().flat_map(Known::encode).collect();
         bytes.resize(((end - first) * each) as usize, 0);
         let start = (offset - first * each) as usize;

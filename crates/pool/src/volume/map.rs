@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use format::pool::{Geometry, MapEntry, MapRoot, PageKind, PoolBlock, MAP_SLOTS};
+use format::pool::{Geometry, MapEntry, MapRoot, PageKind, PoolBlock, VolumeBlock, MAP_SLOTS};
 
 use super::Volume;
 use crate::engine::{Need, Page, Transaction, Urgency};
@@ -12,8 +12,8 @@ use crate::error::{PoolError, Result};
 const LEVEL_BITS: u32 = 9;
 
 /// The slot of a node of a level that leads to a block.
-pub(crate) fn index_at(level: u8, block: u64) -> usize {
-    (block >> (LEVEL_BITS * u32::from(level))) as usize % MAP_SLOTS
+pub(crate) fn index_at(level: u8, block: VolumeBlock) -> usize {
+    (block.0 >> (LEVEL_BITS * u32::from(level))) as usize % MAP_SLOTS
 }
 
 /// Blocks of a volume that a slot of a node of a level leads to.
@@ -61,7 +61,11 @@ pub(super) enum Walk {
 
 impl Volume {
     /// The leaf that maps a block; or, where none does, the number of blocks from the block's slot on that lead nowhere.
-    pub(super) fn leaf(&self, root: MapRoot, block: u64) -> Result<std::result::Result<Arc<Page>, u64>> {
+    pub(super) fn leaf(
+        &self,
+        root: MapRoot,
+        block: VolumeBlock,
+    ) -> Result<std::result::Result<Arc<Page>, u64>> {
         let mut next = root.root;
         for level in (0..=root.level).rev() {
             let Some(node) = next else { return Ok(Err(slot_blocks(level + 1))) };
@@ -76,9 +80,9 @@ impl Volume {
     }
 
     /// The leaf that maps a block, if there is one. Others may lead to it as well.
-    pub(crate) fn any_leaf(&self, block: u64) -> Result<Option<Arc<Page>>> {
+    pub(crate) fn any_leaf(&self, block: VolumeBlock) -> Result<Option<Arc<Page>>> {
         let root = self.root();
-        if block >= slot_blocks(root.level + 1) {
+        if block.0 >= slot_blocks(root.level + 1) {
             return Ok(None);
         }
         Ok(self.leaf(root, block)?.ok())
@@ -88,10 +92,10 @@ impl Volume {
     pub(crate) fn any_leaf_now(
         &self,
         t: &Transaction<'_>,
-        block: u64,
+        block: VolumeBlock,
     ) -> std::result::Result<Option<Arc<Page>>, Need> {
         let root = self.root();
-        if block >= slot_blocks(root.level + 1) {
+        if block.0 >= slot_blocks(root.level + 1) {
             return Ok(None);
         }
         let mut next = root.root;
@@ -151,7 +155,7 @@ impl Volume {
     }
 
     /// Walks to the leaf of a block that is to be changed.
-    pub(super) fn walk(&self, t: &Transaction<'_>, block: u64) -> std::result::Result<Walk, Need> {
+    pub(super) fn walk(&self, t: &Transaction<'_>, block: VolumeBlock) -> std::result::Result<Walk, Need> {
         let root = self.root();
         if root.owner != Some(self.id) {
             return Err(Need::Failed(PoolError::Refused(format!("{} was deleted", self.name))));
@@ -188,7 +192,7 @@ impl Volume {
     }
 
     /// Makes the way to a block's leaf this volume's own: nodes that others share are copied, missing ones are made.
-    pub(super) fn own_leaf(&self, block: u64, urgency: Urgency) -> Result<()> {
+    pub(super) fn own_leaf(&self, block: VolumeBlock, urgency: Urgency) -> Result<()> {
         loop {
             let needed = self.engine.transact(|t| {
                 Ok(match self.walk(t, block)? {
@@ -225,7 +229,7 @@ impl Volume {
     fn own_step(
         &self,
         t: &mut Transaction<'_>,
-        block: u64,
+        block: VolumeBlock,
         blocks: &[PoolBlock],
     ) -> std::result::Result<usize, Need> {
         match self.walk(t, block)? {

@@ -1,6 +1,6 @@
 //! Reading a volume.
 
-use format::pool::{Geometry, MapEntry, PoolBlock, BLOCK_BYTES, MAP_SLOTS};
+use format::pool::{Geometry, MapEntry, PoolBlock, VolumeBlock, BLOCK_BYTES};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::Volume;
@@ -14,8 +14,7 @@ impl Volume {
         self.check(offset, buf.len() as u64)?;
         let (mut at, mut rest) = (offset, buf);
         while !rest.is_empty() {
-            let block = at / BLOCK;
-            let in_leaf = (MAP_SLOTS as u64 - block % MAP_SLOTS as u64) * BLOCK - at % BLOCK;
+            let in_leaf = VolumeBlock::at(at).leaf_end().offset() - at;
             let length = (rest.len() as u64).min(in_leaf) as usize;
             let (piece, behind) = rest.split_at_mut(length);
             self.read_in_leaf(at, piece)?;
@@ -32,7 +31,8 @@ impl Volume {
             // Before the entries: what they do not name has not arrived if it had not arrived then.
             let root = self.root();
             let guard = self.engine.read_guard();
-            let looked_up = self.entries(offset / BLOCK, (offset + buf.len() as u64).div_ceil(BLOCK));
+            let looked_up =
+                self.entries(VolumeBlock::at(offset), VolumeBlock::behind(offset + buf.len() as u64));
             let (entries, outcome) = match looked_up {
                 Ok(entries) => {
                     let outcome = self.read_entries(offset, buf, &entries);
@@ -62,10 +62,10 @@ impl Volume {
     }
 
     /// The entries of blocks that one leaf maps.
-    pub(super) fn entries(&self, first: u64, end: u64) -> Result<Vec<MapEntry>> {
-        let count = (end - first) as usize;
+    pub(super) fn entries(&self, first: VolumeBlock, end: VolumeBlock) -> Result<Vec<MapEntry>> {
+        let count = first.count_to(end) as usize;
         let Ok(leaf) = self.leaf(self.root(), first)? else { return Ok(vec![MapEntry::NONE; count]) };
-        let start = Geometry::map_slot(leaf.block, first as usize % MAP_SLOTS).offset;
+        let start = Geometry::map_slot(leaf.block, first.slot()).offset;
         let bytes = leaf.bytes();
         let entries =
             bytes[start..start + count * MapEntry::BYTES].chunks_exact(MapEntry::BYTES).map(|slot| {
@@ -79,17 +79,17 @@ impl Volume {
     fn read_entries(&self, offset: u64, buf: &mut [u8], entries: &[MapEntry]) -> Result<()> {
         let is_aligned = offset % BLOCK == 0 && buf.len() % BLOCK_BYTES == 0;
         if is_aligned {
-            return self.read_aligned(offset / BLOCK, buf, entries);
+            return self.read_aligned(VolumeBlock::at(offset), buf, entries);
         }
         let mut whole = vec![0; entries.len() * BLOCK_BYTES];
-        self.read_aligned(offset / BLOCK, &mut whole, entries)?;
+        self.read_aligned(VolumeBlock::at(offset), &mut whole, entries)?;
         let start = (offset % BLOCK) as usize;
         buf.copy_from_slice(&whole[start..start + buf.len()]);
         Ok(())
     }
 
     /// Reads whole blocks, those that lie behind each other at once.
-    fn read_aligned(&self, first: u64, buf: &mut [u8], entries: &[MapEntry]) -> Result<()> {
+    fn read_aligned(&self, first: VolumeBlock, buf: &mut [u8], entries: &[MapEntry]) -> Result<()> {
         let mut at = 0;
         while at < entries.len() {
             let Some(block) = entries[at].block() else {
@@ -103,7 +103,7 @@ impl Volume {
             self.engine.read_blocks(block, target)?;
             for (n, data) in target.chunks_exact(BLOCK_BYTES).enumerate() {
                 if !entries[at + n].checks(xxh3_64(data)) {
-                    return Err(self.wrong_content(first + (at + n) as u64, block.0 + n as u64));
+                    return Err(self.wrong_content(first + (at + n) as u64, PoolBlock(block.0 + n as u64)));
                 }
             }
             at += count;
@@ -111,10 +111,10 @@ impl Volume {
         Ok(())
     }
 
-    fn wrong_content(&self, block: u64, pool_block: u64) -> PoolError {
+    fn wrong_content(&self, block: VolumeBlock, pool_block: PoolBlock) -> PoolError {
         PoolError::Damaged {
             what: format!("block {pool_block} of {}", self.engine.location()),
-            why: format!("it is not what was written to {} at byte {}", self.name, block * BLOCK),
+            why: format!("it is not what was written to {} at byte {}", self.name, block.offset()),
         }
     }
 }

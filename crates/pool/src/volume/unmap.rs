@@ -1,6 +1,6 @@
 //! Zeros and trims: blocks are given back.
 
-use format::pool::{MapEntry, BLOCK_BYTES, MAP_SLOTS};
+use format::pool::{MapEntry, VolumeBlock, BLOCK_BYTES, MAP_SLOTS};
 
 use super::map::{entry_of, node_entries, Node, Walk};
 use super::Volume;
@@ -16,9 +16,9 @@ impl Volume {
         let end = offset + length;
         let mut at = offset;
         while at < end {
-            let (block, within) = (at / BLOCK, at % BLOCK);
+            let (block, within) = (VolumeBlock::at(at), at % BLOCK);
             // The last block of a volume is whole if the range reaches the volume's end.
-            let block_end = ((block + 1) * BLOCK).min(self.size());
+            let block_end = (block + 1).offset().min(self.size());
             if within != 0 || block_end > end {
                 let part = (block_end - at).min(end - at) as usize;
                 let root = self.root();
@@ -30,14 +30,15 @@ impl Volume {
                 at += part as u64;
                 continue;
             }
-            let whole_end = if end == self.size() { end.div_ceil(BLOCK) } else { end / BLOCK };
-            let leaf_end = (block / MAP_SLOTS as u64 + 1) * MAP_SLOTS as u64;
+            let whole_end = if end == self.size() { VolumeBlock::behind(end) } else { VolumeBlock::at(end) };
             let root = self.root();
             let next = match self.leaf(root, block)? {
                 // What has not arrived must not arrive later.
-                Err(nothing) if root.filled.is_none() => ((block / nothing + 1) * nothing).min(whole_end),
+                Err(nothing) if root.filled.is_none() => {
+                    VolumeBlock((block.0 / nothing + 1) * nothing).min(whole_end)
+                }
                 _ => {
-                    let piece_end = whole_end.min(leaf_end);
+                    let piece_end = whole_end.min(block.leaf_end());
                     // Where nothing is, a leaf that others have as well stays theirs. What has not arrived is marked.
                     let has_blocks = || -> Result<bool> {
                         Ok(self.entries(block, piece_end)?.iter().any(|entry| entry.block().is_some()))
@@ -48,13 +49,13 @@ impl Volume {
                     piece_end
                 }
             };
-            at = (next * BLOCK).min(end);
+            at = next.offset().min(end);
         }
         Ok(())
     }
 
     /// Takes blocks that one leaf maps out of the map.
-    fn unmap(&self, first: u64, end: u64) -> Result<()> {
+    fn unmap(&self, first: VolumeBlock, end: VolumeBlock) -> Result<()> {
         loop {
             if self.engine.transact(|t| self.unmap_step(t, first, end))? {
                 return Ok(());
@@ -64,8 +65,13 @@ impl Volume {
     }
 
     /// Returns whether it is done; else the way to the leaf is not the volume's own.
-    fn unmap_step(&self, t: &mut Transaction<'_>, first: u64, end: u64) -> std::result::Result<bool, Need> {
-        let whole_leaf = end - first == MAP_SLOTS as u64;
+    fn unmap_step(
+        &self,
+        t: &mut Transaction<'_>,
+        first: VolumeBlock,
+        end: VolumeBlock,
+    ) -> std::result::Result<bool, Need> {
+        let whole_leaf = first.count_to(end) == MAP_SLOTS as u64;
         let is_filling = self.root().filled.is_some();
         match self.walk(t, first)? {
             Walk::Missing(..) => Ok(!is_filling),
@@ -78,8 +84,8 @@ impl Volume {
             Walk::Shared(..) => Ok(false),
             Walk::Leaf(leaf) => {
                 let mut unmapped = 0;
-                for block in first..end {
-                    let slot = block as usize % MAP_SLOTS;
+                for block in first.until(end) {
+                    let slot = block.slot();
                     let old = entry_of(&leaf, slot);
                     if let Some(old) = old.block() {
                         t.refer(old, -1);

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use chunk::Fingerprint;
-use format::pool::{Home, MapEntry, PoolBlock, Sharing, BLOCK_BYTES, MAP_SLOTS};
+use format::pool::{Home, MapEntry, PoolBlock, Sharing, VolumeBlock, BLOCK_BYTES, MAP_SLOTS};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::in_flight::{ByOwnBytes, Claims};
@@ -34,7 +34,7 @@ enum Plan {
 
 /// Blocks to write, all mapped by one leaf.
 struct Piece<'a> {
-    first: u64,
+    first: VolumeBlock,
     data: &'a [u8],
     /// None of null blocks, or where nothing is shared now.
     fingerprints: Vec<Option<Fingerprint>>,
@@ -78,13 +78,13 @@ impl Volume {
         self.check_writable(offset, data.len() as u64)?;
         let (mut at, mut rest) = (offset, data);
         while !rest.is_empty() {
-            let (block, within) = (at / BLOCK, (at % BLOCK) as usize);
+            let (block, within) = (VolumeBlock::at(at), (at % BLOCK) as usize);
             let length = if within != 0 || rest.len() < BLOCK_BYTES {
                 let length = rest.len().min(BLOCK_BYTES - within);
                 self.engine.with_room(|| self.write_part(block, within, &rest[..length]))?;
                 length
             } else {
-                let in_leaf = MAP_SLOTS - block as usize % MAP_SLOTS;
+                let in_leaf = MAP_SLOTS - block.slot();
                 let blocks = (rest.len() / BLOCK_BYTES).min(in_leaf).min(PIECE_BLOCKS);
                 let data = &rest[..blocks * BLOCK_BYTES];
                 self.engine.with_room(|| self.write_blocks(block, data, Expected::Any))?;
@@ -97,7 +97,7 @@ impl Volume {
     }
 
     /// Writes a part of a block: what stands around it is read, and must not change until it is written.
-    pub(super) fn write_part(&self, block: u64, within: usize, data: &[u8]) -> Result<()> {
+    pub(super) fn write_part(&self, block: VolumeBlock, within: usize, data: &[u8]) -> Result<()> {
         let mut whole = vec![0; BLOCK_BYTES];
         loop {
             let root = self.root();
@@ -110,8 +110,8 @@ impl Volume {
                 continue;
             }
             let size = self.size();
-            let here = (size - block * BLOCK).min(BLOCK) as usize;
-            self.read_at(block * BLOCK, &mut whole[..here])?;
+            let here = (size - block.offset()).min(BLOCK) as usize;
+            self.read_at(block.offset(), &mut whole[..here])?;
             whole[within..within + data.len()].copy_from_slice(data);
             if self.write_blocks(block, &whole, Expected::Entry(expected))? {
                 return Ok(());
@@ -120,7 +120,7 @@ impl Volume {
     }
 
     /// Writes whole blocks. Returns whether the block was what was expected; of several, those count that are.
-    pub(super) fn write_blocks(&self, first: u64, data: &[u8], expected: Expected) -> Result<bool> {
+    pub(super) fn write_blocks(&self, first: VolumeBlock, data: &[u8], expected: Expected) -> Result<bool> {
         let clocks = &self.engine.clocks;
         let mut piece = clocks.hash.time(|| self.piece(first, data, expected));
         let mut todo: Vec<usize> = (0..piece.is_null.len()).collect();
@@ -154,7 +154,7 @@ impl Volume {
         }
     }
 
-    fn piece<'a>(&self, first: u64, data: &'a [u8], expected: Expected) -> Piece<'a> {
+    fn piece<'a>(&self, first: VolumeBlock, data: &'a [u8], expected: Expected) -> Piece<'a> {
         let is_null: Vec<bool> = data.chunks_exact(BLOCK_BYTES).map(chunk::is_null).collect();
         let mut fingerprints = vec![None; is_null.len()];
         if self.sharing() == Sharing::Inline {
@@ -238,7 +238,7 @@ impl Volume {
         }
         for n in fresh {
             if let (Plan::New(block), Some(fingerprint)) = (plans[*n], &piece.fingerprints[*n]) {
-                // Before the store says so: freeing the block removes the entry again.
+                // Before the fingerprint store says so: freeing the block removes the entry again.
                 self.engine.filter.insert(prefix(fingerprint), block);
             }
         }
@@ -308,7 +308,7 @@ impl Volume {
             }
             _ => return Ok((Outcome::NotOwn, unused)),
         };
-        let slot = |n: usize| (piece.first as usize + n) % MAP_SLOTS;
+        let slot = |n: usize| piece.first.slot() + n;
         match piece.expected {
             Expected::Entry(expected) if entry_of(&leaf, slot(0)) != expected => {
                 return Ok((Outcome::Changed, unused));

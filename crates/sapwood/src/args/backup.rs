@@ -27,12 +27,12 @@ pub struct Backup {
     /// input
     #[arg(required_unless_present = "from_command", default_value = "-", hide_default_value = true)]
     pub source: PathBuf,
-    /// Instead of a source: a command of sh that writes the disk to its standard output. If it fails, nothing is stored; of a
-    /// pipeline the last part counts
+    /// Instead of a source: a shell command that writes the disk to its standard output. If it fails, nothing is
+    /// stored; a pipeline has failed if its last command has
     #[arg(help_heading = SOURCE, long, value_name = "CMD", conflicts_with_all = ["source", "what_changed", "agent", "scratch"])]
     pub from_command: Option<String>,
-    /// With - and --from-command: how many bytes come (20GiB, 5368709120). If others come, nothing is stored: the writer of a
-    /// pipe may have failed
+    /// With - and --from-command: how many bytes to expect (20GiB, 5368709120). If more or fewer come, nothing is
+    /// stored: the program that writes the pipe may have failed
     #[arg(help_heading = SOURCE, long, value_name = "N", value_parser = crate::sizes::parse_size)]
     pub stdin_size: Option<u64>,
     /// Store it even if the source is empty, has become much smaller, or is probably another disk
@@ -41,14 +41,14 @@ pub struct Backup {
     /// Policy of this backup [default: the vault's]
     #[arg(help_heading = STORED, long)]
     pub policy: Option<String>,
-    /// Take nothing from other disks but the popular set, and offer them nothing: more space, but what this backup writes
-    /// is not affected by damage of other disks
+    /// Share nothing with other disks but the popular set: this takes more space, but damage of other disks does not
+    /// affect what this backup writes
     #[arg(help_heading = STORED, long)]
     pub isolate: bool,
     /// Compression: auto, zstd:LEVEL, lz4 or none [default: the policy's]
     #[arg(help_heading = STORED, long)]
     pub codec: Option<String>,
-    /// Id, or its beginning, of the newest snapshot, since which --changed or --bitmap lists the changes
+    /// The newest snapshot (its id, or how that begins): --changed or --bitmap lists what changed since then
     #[arg(help_heading = CHANGES, long, value_name = "SNAP", requires = "what_changed")]
     pub since: Option<String>,
     /// File that lists what changed since then: lines of OFFSET LENGTH in bytes, or the output of rbd diff --format
@@ -82,10 +82,10 @@ pub struct Backup {
     /// A tag to store with the snapshot
     #[arg(help_heading = STORED, long, value_name = "K=V")]
     pub tag: Vec<String>,
-    /// Format of the source: raw, qcow2 or vmdk [default: detected by content], or tar: an archive, whose headers are stored
-    /// apart from its data, so that more of it is found again; it comes back byte for byte, and the next backups of this name
-    /// are archives, too. Backing files of an image are followed
-    /// only if this was given, now or for an earlier backup: the guest of a raw disk can write an image header into it
+    /// Format of the source: raw, qcow2 or vmdk [default: detected by content], or tar: an archive, whose headers are
+    /// stored apart from its data, so that more of it is deduplicated; it is restored byte for byte, and later
+    /// backups of this name are archives, too. Backing files of an image are followed only if this option was given,
+    /// now or for an earlier backup, because the guest of a raw disk can write an image header into it
     #[arg(help_heading = SOURCE, long, visible_alias = "format", value_name = "FORMAT")]
     pub source_format: Option<String>,
     /// Follow backing files and extents outside the image's own folder

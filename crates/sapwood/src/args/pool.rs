@@ -56,12 +56,12 @@ impl From<ShareMode> for Sharing {
 pub enum PoolWhat {
     /// Make an empty pool: a sparse file, or a block device, whose content is lost
     ///
-    /// A pool gives up about 2 % of its space for fingerprints and its journal, and takes 2 GiB of memory for each TiB of
-    /// different blocks in it while it is served.
+    /// Fingerprints and journal take about 2 % of a pool's space. While it is served, it takes 2 GiB of memory for
+    /// each TiB of different blocks in it.
     Create {
         /// The file, which must not exist, or the block device
         path: PathBuf,
-        /// Size of the file, such as 100GiB; a block device is taken whole
+        /// Size of the file, such as 100GiB; a block device is used whole
         #[arg(long, value_parser = parse_size)]
         size: Option<u64>,
         /// Make a pool of a block device, whatever is on it
@@ -104,10 +104,10 @@ pub struct PoolServe {
     /// Memory for fingerprints and maps, beside the index
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64M")]
     pub cache: u64,
-    /// What background sharing reads in a second, at most; hashing it takes a part of a core
+    /// How much background sharing reads in a second at most; hashing it takes a part of a core
     #[arg(long, value_name = "RATE", value_parser = parse_rate, default_value = "32MiB")]
     pub share_rate: u64,
-    /// What volumes made with --from read from their vaults in a second, at most; without it as fast as they can
+    /// How much volumes made with --from read from their vaults in a second at most [default: no limit]
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     pub fill_rate: Option<u64>,
     /// Memory for decompressed data of the vaults that volumes are filled from
@@ -132,7 +132,7 @@ pub enum VolumeWhat {
         /// Its size, such as 20GiB; blocks that were not written take no space. With --from: that of the snapshot, or more
         #[arg(long, value_parser = parse_size, required_unless_present = "from")]
         size: Option<u64>,
-        /// Begin as this snapshot of the vault that --store names; the newest one, if none is named
+        /// Fill it with this snapshot of the vault that --store names, or with the newest one if none is named
         #[arg(long, value_name = "VM/DISK[@SNAP]")]
         from: Option<String>,
         /// With --from: wait until all of it has arrived
@@ -144,7 +144,7 @@ pub enum VolumeWhat {
     },
     /// List volumes and snapshots
     List,
-    /// Change the size of a volume that is not in use. What a smaller one loses is gone
+    /// Change the size of a volume that is not in use. What lies beyond a smaller size is lost
     Resize {
         /// The volume
         name: String,

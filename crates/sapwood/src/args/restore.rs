@@ -19,11 +19,11 @@ pub struct Restore {
     /// File or block device, or - for standard output
     #[arg(required_unless_present = "to", default_value = "-", hide_default_value = true)]
     pub target: PathBuf,
-    /// Restore a machine (vm, or vm@TIME): all its disks of one instant, and its definition with the disks where they are
-    /// then, into this directory
+    /// Restore a machine (vm, or vm@TIME) into this directory: all its disks of one instant, and its definition,
+    /// which then names the restored disks
     #[arg(help_heading = MACHINE, long, value_name = "DIR", conflicts_with_all = ["target", "live"])]
     pub to: Option<PathBuf>,
-    /// With --to: make libvirt know the machine
+    /// With --to: define the machine in libvirt
     #[arg(help_heading = MACHINE, long, requires = "to")]
     pub define: bool,
     /// Format of the target: raw or qcow2 [default: what a file's name says (.qcow2, .raw), or else the format of the source
@@ -36,7 +36,8 @@ pub struct Restore {
     /// With --force: overwrite the target even if a running machine has it open. The machine loses what it has written
     #[arg(long = "unsafe", requires = "force")]
     pub allow_in_use: bool,
-    /// Make a raw file or a device that is there the disk: only blocks that differ are written. If it is stopped, run it again
+    /// Turn an existing raw file or device into the disk: only blocks that differ are written. If this is
+    /// interrupted, run it again
     #[arg(long, conflicts_with_all = ["force", "format", "mode", "live", "to"])]
     pub in_place: bool,
     /// Permissions of the file, in octal, such as 644 [default: those of the file that is replaced, or else 640 minus

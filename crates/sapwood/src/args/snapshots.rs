@@ -8,7 +8,7 @@ pub struct Snapshots {
     /// vm/disk; vm for all its disks; or a pattern with * and ?, such as 'web*/vda' [default: all]
     #[arg(value_name = "DISK|PATTERN", value_parser = parse_name)]
     pub names: Vec<String>,
-    /// Only those with this tag, and this value; may be repeated: those with all of them
+    /// Only those with this tag, and with this value if one is given; may be repeated: then all must match
     #[arg(long, value_name = "K[=V]")]
     pub tag: Vec<String>,
     /// Only those that are held
@@ -20,7 +20,7 @@ pub struct Snapshots {
     /// Only those of this time and earlier; a day alone is its end
     #[arg(long, value_name = "T", value_parser = times::end)]
     pub until: Option<i64>,
-    /// Of each disk only the N newest, of those that the other options leave
+    /// Only the N newest of each disk, after the other options have applied
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub last: Option<u32>,
 }

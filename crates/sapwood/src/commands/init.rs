@@ -36,7 +36,7 @@ pub fn run(args: &Args, policy: &str, isolate: bool, one_host: bool) -> Result<E
         toldln!(args.quiet, "next: sapwood --store {place} backup VM/DISK IMAGE, or VM libvirt:DOMAIN");
     }
     if one_host {
-        toldln!(args.quiet, "{place}: from now on this host ({}) alone writes", store::host::name());
+        toldln!(args.quiet, "{place}: from now on this host ({}) alone writes", locks::host_name());
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -58,7 +58,7 @@ pub fn snapshots_of(vault: &Vault, disk: &str) -> Result<Vec<SnapshotInfo>> {
 /// What `--source-format` says.
 pub fn source_format(name: Option<&str>) -> Result<Option<Format>> {
     let unknown =
-        |name| VaultError::Usage(format!("{name:?} is no format: raw, qcow2, vmdk, and for backups tar"));
+        |name| VaultError::Usage(format!("{name:?} is not a format: raw, qcow2, vmdk, and for backups tar"));
     Ok(name.map(|n| Format::by_name(n).ok_or_else(|| unknown(n))).transpose()?)
 }
 
@@ -75,7 +75,7 @@ pub fn check_is_disk(disk: &str, snapshot: &SnapshotEntry) -> Result<()> {
 
 /// What a snapshot is held for: a command that needs it for a file, on this host.
 pub fn held_for(command: &str, file: &Path) -> Result<String> {
-    Ok(format!("{command} {} on {}", std::path::absolute(file)?.display(), store::host::name()))
+    Ok(format!("{command} {} on {}", std::path::absolute(file)?.display(), locks::host_name()))
 }
 
 /// `vm/disk@SNAP` in two; `latest` where no snapshot is named.

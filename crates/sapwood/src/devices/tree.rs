@@ -20,8 +20,6 @@ pub struct VaultTree {
     vault: Vault,
     cache: Arc<ReadCache>,
     nodes: Mutex<Nodes>,
-    /// Held while manifests are read, to list the vault or to open a snapshot: one may take 32 MiB, and a copy as much.
-    reading: Mutex<()>,
     damaged: Arc<Damaged>,
 }
 
@@ -79,7 +77,7 @@ impl VaultTree {
     /// The tree of a vault, whose snapshots are read through a cache.
     pub fn new(vault: Vault, cache: Arc<ReadCache>) -> io::Result<VaultTree> {
         let nodes = Mutex::new(Nodes::new());
-        let tree = VaultTree { vault, cache, nodes, reading: Mutex::default(), damaged: Arc::default() };
+        let tree = VaultTree { vault, cache, nodes, damaged: Arc::default() };
         drop(tree.nodes_now()?);
         Ok(tree)
     }
@@ -102,8 +100,7 @@ impl VaultTree {
         let mut nodes = lock(&self.nodes);
         let start = Instant::now();
         if start >= nodes.due {
-            let _reading = self.reading.lock();
-            let listing = self.vault.snapshots(None).map_err(io::Error::other)?;
+            let listing = self.cache.read_alone(|| self.vault.snapshots(None)).map_err(io::Error::other)?;
             lock(&self.damaged.lines).extend(listing.damaged.iter().cloned());
             nodes.update(&listing);
             nodes.due = Instant::now() + LISTING_VALID.max(start.elapsed() * LISTING_PART);
@@ -112,9 +109,7 @@ impl VaultTree {
     }
 
     fn open_anew(&self, file: &SnapshotFile) -> io::Result<OpenFile> {
-        let reading = self.reading.lock();
         let snapshot = self.vault.open_snapshot(&file.disk, &file.snapshot, &self.cache);
-        drop(reading);
         let name = format!("{}@{}", file.disk, file.snapshot);
         let snapshot = snapshot.map_err(|e| {
             if e.is_damage() {

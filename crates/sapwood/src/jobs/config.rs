@@ -60,7 +60,7 @@ impl<'de> Deserialize<'de> for JobName {
             return Ok(JobName(name));
         }
         Err(D::Error::custom(format!(
-            "{name:?} is no name of a job: ASCII letters, digits and . _ -, not beginning with . or -, {NAME_BYTES_MAX} \
+            "{name:?} is not the name of a job: ASCII letters, digits and . _ -, not beginning with . or -, {NAME_BYTES_MAX} \
              at most"
         )))
     }
@@ -80,14 +80,17 @@ impl Config {
         }
     }
 
-    /// Refuses hooks that somebody else may have written: they run with the rights of this process.
+    /// Refuses commands (`before`, `after`) that somebody else may have written: they run with the rights of this process.
     ///
     /// # Errors
     /// `Refused` with what to change.
-    pub fn check_hooks(&self) -> Result<()> {
+    pub fn check_commands(&self) -> Result<()> {
         match &self.untrusted {
-            Some(why) if self.jobs.iter().any(Job::has_hooks) => {
-                let why = format!("{}: has hooks, and {why}; nothing was run", self.path.display());
+            Some(why) if self.jobs.iter().any(Job::has_commands) => {
+                let why = format!(
+                    "{}: has commands (before, after), and {why}; nothing was run",
+                    self.path.display()
+                );
                 Err(VaultError::Refused(why).into())
             }
             _ => Ok(()),

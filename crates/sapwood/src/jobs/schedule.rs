@@ -41,7 +41,7 @@ impl Schedule {
     /// # Errors
     /// What may be written instead.
     pub fn parse(text: &str) -> Result<Schedule, String> {
-        let wrong = |why: &str| format!("{text:?} is no schedule: {why}");
+        let wrong = |why: &str| format!("{text:?} is not a schedule: {why}");
         let words: Vec<&str> = text.split_whitespace().collect();
         let (days, times) = match words[..] {
             ["hourly"] => (Days::All, every(60)),
@@ -170,7 +170,8 @@ impl Zone {
     /// Looks one up.
     pub fn parse(name: &str) -> Result<Zone, String> {
         let zone = TimeZone::get(name);
-        let zone = zone.map_err(|_| format!("{name:?} is no time zone: UTC, or one like Europe/Berlin"))?;
+        let zone =
+            zone.map_err(|_| format!("{name:?} is not a time zone: UTC, or one like Europe/Berlin"))?;
         Ok(Zone(zone))
     }
 

@@ -11,8 +11,8 @@ use vault::RetentionRules;
 /// How late a run may be before its job is overdue, unless the job says otherwise: seconds.
 const OVERDUE_AFTER: u64 = 3600;
 
-/// How long a hook may run, unless the job says otherwise: seconds.
-const HOOK_TIMEOUT: u64 = 3600;
+/// How long `before` and `after` may run, unless the job says otherwise: seconds.
+const COMMAND_TIMEOUT: u64 = 3600;
 
 /// The settings of a section, `[defaults]` or `[jobs.NAME]`.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -29,7 +29,7 @@ pub(super) struct Settings {
     tags: Tags,
     before: Option<String>,
     after: Option<String>,
-    hook_timeout: Option<Timeout>,
+    command_timeout: Option<Timeout>,
     warn_age: Option<Seconds>,
     overdue_after: Option<Seconds>,
     policy: Option<PolicyName>,
@@ -105,7 +105,7 @@ pub struct Job {
     /// A shell command that runs last, whatever happened.
     pub after: Option<String>,
     /// How long each of both may run.
-    pub hook_timeout: Duration,
+    pub command_timeout: Duration,
     /// The age of a disk's newest snapshot, in seconds, from which `status` warns.
     pub warn_age: Option<u64>,
     /// How late a run may be before `status` warns, in seconds.
@@ -122,7 +122,7 @@ pub struct Job {
 
 impl Job {
     /// Whether it runs commands that the configuration names.
-    pub fn has_hooks(&self) -> bool {
+    pub fn has_commands(&self) -> bool {
         self.before.is_some() || self.after.is_some()
     }
 
@@ -132,7 +132,8 @@ impl Job {
         let mut tags = defaults.tags.0;
         tags.extend(own.tags.0);
         let overdue_after = own.overdue_after.or(defaults.overdue_after).map_or(OVERDUE_AFTER, |s| s.0);
-        let hook_timeout = own.hook_timeout.or(defaults.hook_timeout).map_or(HOOK_TIMEOUT, |s| s.0);
+        let command_timeout =
+            own.command_timeout.or(defaults.command_timeout).map_or(COMMAND_TIMEOUT, |s| s.0);
         Job {
             name,
             disks: disks.0,
@@ -146,7 +147,7 @@ impl Job {
             tags: tags.into_iter().collect(),
             before: own.before.or(defaults.before),
             after: own.after.or(defaults.after),
-            hook_timeout: Duration::from_secs(hook_timeout),
+            command_timeout: Duration::from_secs(command_timeout),
             warn_age: own.warn_age.or(defaults.warn_age).map(|s| s.0),
             overdue_after,
             policy: own.policy.or(defaults.policy).map(|p| p.0),

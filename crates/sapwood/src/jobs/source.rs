@@ -63,7 +63,7 @@ impl DiskSource {
         }
         if let Some(format) = self.source_format.as_ref().filter(|f| *f != TAR) {
             Format::by_name(format)
-                .ok_or_else(|| format!("{format:?} is no format: raw, qcow2, vmdk, tar"))?;
+                .ok_or_else(|| format!("{format:?} is not a format: raw, qcow2, vmdk, tar"))?;
         }
         if let Some(live) = LiveSourceName::parse(&self.source) {
             let live = live.map_err(|e| e.to_string())?;
@@ -81,7 +81,7 @@ impl DiskSource {
             NbdSource::check_uri(&source).map_err(|e| e.to_string())?;
         } else if !Path::new(&self.source).is_absolute() {
             return Err(format!(
-                "{source:?} is no source: a path that begins with /, nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH, \
+                "{source:?} is not a source: a path that begins with /, nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH, \
                  qmp:SOCKET#NODE, qmp:SOCKET or libvirt:DOMAIN"
             ));
         }

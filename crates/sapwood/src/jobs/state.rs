@@ -32,7 +32,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// As JSON and hooks have it.
+    /// As JSON and the commands of jobs have it.
     pub fn name(self) -> &'static str {
         match self {
             Outcome::Done => "done",
@@ -146,7 +146,7 @@ impl StateDir {
     /// Who runs a job now, for a message.
     pub fn holder(&self, job: &str) -> String {
         let file = File::open(self.file(job, "lock"));
-        file.map_or("another process".into(), |file| store::lock_holder(file.as_fd()))
+        file.map_or("another process".into(), |file| locks::flock_holder(file.as_fd()))
     }
 
     /// Whether a process runs a job now. Who may not open the lock goes by the state, and whether its process is there.

@@ -60,7 +60,7 @@ impl<'de> Deserialize<'de> for Timeout {
             let of =
                 |unit: char, seconds: u64| text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(seconds);
             let seconds = of('s', 1).or_else(|| of('m', 60)).or_else(|| of('h', 3600)).filter(|s| *s > 0);
-            seconds.map(Timeout).ok_or_else(|| format!("{text:?} is no time limit: 90s, 10m, 2h"))
+            seconds.map(Timeout).ok_or_else(|| format!("{text:?} is not a time limit: 90s, 10m, 2h"))
         })
     }
 }

@@ -20,7 +20,7 @@ pub fn empty_directory(path: &Path) -> Result<PathBuf> {
     let mut entries = std::fs::read_dir(path).map_err(|e| {
         refused(match e.kind() {
             io::ErrorKind::NotFound => "is missing; make an empty directory to mount on".into(),
-            io::ErrorKind::NotADirectory => "is no directory; make an empty one to mount on".into(),
+            io::ErrorKind::NotADirectory => "is not a directory; make an empty one to mount on".into(),
             // Aborted: it is just being taken away.
             io::ErrorKind::NotConnected | io::ErrorKind::ConnectionAborted => {
                 format!("a mount whose process died is there; `fusermount3 -u {}` removes it", path.display())

@@ -80,7 +80,7 @@ impl NewFile {
     fn begin(path: &Path, existing: Existing, mode: u32) -> Result<NewFile> {
         // A device's node, or a pipe, is not to be replaced by a file.
         if path.metadata().is_ok_and(|there| !there.is_file()) {
-            return Err(VaultError::Refused(format!("{}: is no regular file", path.display())).into());
+            return Err(VaultError::Refused(format!("{}: is not a regular file", path.display())).into());
         }
         if existing == Existing::Stays && path.symlink_metadata().is_ok() {
             return Err(exists(path).into());

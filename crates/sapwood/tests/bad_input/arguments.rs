@@ -26,7 +26,7 @@ fn names_of_disks() {
     let long = format!("vm/{}", "x".repeat(256));
     for name in bad.into_iter().chain(["vm/\u{202e}x", "v\u{200b}m/x", &long]) {
         let args = ["backup", "--", name, &source];
-        let said = ["is no name of a disk", "web01/vda", "letters, digits and . _ - + :", "255 bytes"];
+        let said = ["is not the name of a disk", "web01/vda", "letters, digits and . _ - + :", "255 bytes"];
         let ended = kept.bench.fails(&args, USAGE, &said);
         assert!(ended.stderr.trim_end().chars().all(|c| c.is_ascii_graphic() || c == ' '), "{ended}");
     }
@@ -115,12 +115,12 @@ fn options() {
         bench.fails(&["backup", "vm/x", &source, option, value], USAGE, said);
     };
     backup("--policy", "best", &["there is no policy \"best\"", "balanced"]);
-    backup("--codec", "rar", &["\"rar\" is no codec", "zstd:LEVEL"]);
+    backup("--codec", "rar", &["\"rar\" is not a codec", "zstd:LEVEL"]);
     backup("--codec", "zstd:99", &["zstd:99", "-7 to 19"]);
     backup("--tag", "novalue", &["the tag novalue", "NAME=VALUE"]);
     backup("--time", "yesterday", &["--time yesterday", "UTC"]);
-    backup("--source-format", "vhdx", &["\"vhdx\" is no format", "qcow2"]);
-    bench.fails(&["restore", "vm/kept", "-", "--format", "vhdx"], USAGE, &["\"vhdx\" is no format"]);
+    backup("--source-format", "vhdx", &["\"vhdx\" is not a format", "qcow2"]);
+    bench.fails(&["restore", "vm/kept", "-", "--format", "vhdx"], USAGE, &["\"vhdx\" is not a format"]);
     let bare = Bench::bare();
     bare.fails(&["init", "--policy", "best"], USAGE, &["there is no policy \"best\""]);
     assert!(!bare.store.exists());
@@ -172,7 +172,7 @@ fn stores_of_an_unknown_kind() {
         ("s3://bucket/prefix", "not supported"),
         ("mirror:/a,/b", "not supported"),
         ("http://host:1", "not supported"),
-        ("ftp://host/x", "no known kind"),
+        ("ftp://host/x", "not a known kind"),
         ("file://host/x", "file:///path"),
         ("", "empty"),
     ] {

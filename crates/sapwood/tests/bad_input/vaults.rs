@@ -18,8 +18,8 @@ fn no_store_and_no_vault() {
 
     let file = Bench::bare();
     std::fs::write(&file.store, "a file").unwrap();
-    file.fails(&["init"], REFUSED, &[file.store.to_str().unwrap(), "no directory"]);
-    file.fails(&["snapshots"], REFUSED, &["no directory"]);
+    file.fails(&["init"], REFUSED, &[file.store.to_str().unwrap(), "not a directory"]);
+    file.fails(&["snapshots"], REFUSED, &["not a directory"]);
 }
 
 impl Kept {

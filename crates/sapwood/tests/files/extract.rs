@@ -180,7 +180,7 @@ fn single_files_and_directories() {
     let size = bench.json(&["files", "vm/d", "list", "/copying/absolute"])["entries"][0]["size"].clone();
     assert_eq!(size, 9u64 << 30);
     bench.fails(&["files", "vm/d", "get", "/copying/round"], 1, &["/copying/round", "symbolic links"]);
-    bench.fails(&["files", "vm/d", "get", "/names", "--to", "-"], 2, &["/names is no file"]);
+    bench.fails(&["files", "vm/d", "get", "/names", "--to", "-"], 2, &["/names is not a file"]);
     bench.fails(&["files", "vm/d", "get", "/sizes/big", "/sizes/size0", "--to", "-"], 2, &["only one file"]);
     // `..` at the end is no name to make.
     let to = bench.arg("several");

@@ -62,7 +62,7 @@ fn errors_name_line_and_key_and_say_what_is_allowed() {
         ("[jobs.web]\ngc = true".into(), &["line 1, jobs.web", "has no disks"]),
         ("[jobs.web]\ndisks = {}".into(), &["line 2, jobs.web.disks", "names no disk"]),
         ("[jobs.web]\ndisks = 3".into(), &["line 2, jobs.web.disks", "a table from disks to sources"]),
-        ("[jobs.\"../x\"]\ndisks = {}".into(), &["line 1", "is no name of a job"]),
+        ("[jobs.\"../x\"]\ndisks = {}".into(), &["line 1", "is not the name of a job"]),
         (format!("[defaults]\n{disk}"), &["line 1, defaults", "[jobs.NAME.disks]"]),
     ] {
         refused(&text, said);
@@ -72,14 +72,14 @@ fn errors_name_line_and_key_and_say_what_is_allowed() {
 #[test]
 fn disks_and_sources_must_fit() {
     for (name, source, said) in [
-        ("web", "\"/x\"", "is no name of a disk"),
-        ("a/b/c", "\"/x\"", "is no name of a disk"),
+        ("web", "\"/x\"", "is not the name of a disk"),
+        ("a/b/c", "\"/x\"", "is not the name of a disk"),
         ("a/b", "\"images/x.raw\"", "a path that begins with /"),
         ("a/b", "\"rbd:pool/x\"", "a path that begins with /"),
         ("a/b", "\"-\"", "standard input"),
         ("a/b", "\"libvirt:wiki\"", "name the machine alone"),
         ("a/b", "\"qmp:/run/x.qmp\"", "name the machine alone"),
-        ("a", "\"qmp:/run/x.qmp#vda\"", "is no name of a disk"),
+        ("a", "\"qmp:/run/x.qmp#vda\"", "is not the name of a disk"),
         ("a", "\"libvirt:\"", "libvirt:DOMAIN"),
         ("a", "\"libvirt:web*\"", "keep their own names"),
         ("*", "\"libvirt:web\"", "keep their own names"),

@@ -59,13 +59,13 @@ fn json_is_one_object_whatever_hooks_print() {
     let jobs = Jobs::new(
         r#"
 [jobs.web]
-before = "echo from the hook"
+before = "echo from the command"
 disks = { "a/x" = "DIR/a.raw", "b/x" = "DIR/missing.raw" }
 "#,
     );
     let ended = jobs.run(&["--json", "run"]);
     assert_eq!(ended.code(), Some(FAILED), "{ended}");
-    assert!(ended.stderr.contains("from the hook"), "{ended}");
+    assert!(ended.stderr.contains("from the command"), "{ended}");
     let json = ended.json();
     let job = &json["jobs"][0];
     assert_eq!((json["outcome"].as_str(), job["outcome"].as_str()), (Some("failed"), Some("failed")));
@@ -122,11 +122,12 @@ disks = { "c/x" = "DIR/a.raw" }
     assert_eq!(jobs.run(&["run"]).code(), Some(FAILED));
     let before = jobs.text("bad.before");
     let store = format!("SAPWOOD_STORE={}\n", jobs.bench.arg("vault"));
-    for line in ["SAPWOOD_HOOK=before\n", "SAPWOOD_JOB=bad\n", "SAPWOOD_OUTCOME=\n", &store] {
+    for line in ["SAPWOOD_COMMAND=before\n", "SAPWOOD_JOB=bad\n", "SAPWOOD_OUTCOME=\n", &store] {
         assert!(before.contains(line), "{line}: {before}");
     }
     let after = jobs.text("bad.after");
-    for line in ["SAPWOOD_HOOK=after\n", "SAPWOOD_OUTCOME=failed\n", "SAPWOOD_FAILED_DISKS=b/x\n", &store] {
+    for line in ["SAPWOOD_COMMAND=after\n", "SAPWOOD_OUTCOME=failed\n", "SAPWOOD_FAILED_DISKS=b/x\n", &store]
+    {
         assert!(after.contains(line), "{line}: {after}");
     }
     let after = jobs.text("good.after");
@@ -134,7 +135,7 @@ disks = { "c/x" = "DIR/a.raw" }
 }
 
 #[test]
-fn a_failed_hook_fails_the_job() {
+fn a_failed_command_fails_the_job() {
     let jobs = Jobs::new(
         r#"
 [jobs.x]
@@ -144,16 +145,16 @@ disks = { "a/x" = "DIR/a.raw" }
 "#,
     );
     let ended = jobs.run(&["run"]);
-    let said = ["job x: the hook before ended with exit code 3; nothing was backed up"];
+    let said = ["job x: the command before ended with exit code 3; nothing was backed up"];
     ended.expect_failure(FAILED, &said);
     assert_eq!((jobs.text("after").as_str(), jobs.bench.all_snapshots().len()), ("failed\n", 0));
     jobs.configure("[jobs.x]\nafter = \"kill -9 $$\"\ndisks = { \"a/x\" = \"DIR/a.raw\" }");
-    jobs.run(&["run"]).expect_failure(FAILED, &["job x: the hook after was ended by signal 9"]);
+    jobs.run(&["run"]).expect_failure(FAILED, &["job x: the command after was ended by signal 9"]);
     assert_eq!(jobs.bench.all_snapshots().len(), 1);
     assert_eq!(jobs.state("x")["outcome"], "failed");
 }
 
-/// A hook may also make the vault available.
+/// A command may also make the vault available.
 #[test]
 fn a_vault_that_cannot_be_opened_fails_the_job() {
     let jobs = Jobs::new(TWO_DISKS);

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 
 const INTERRUPTED: i32 = 130;
 
-/// A job whose hook `before` waits for the file `go`, at most until it is killed.
+/// A job whose command `before` waits for the file `go`, at most until it is killed.
 const WAITS: &str = r#"
 [jobs.web]
 schedule = "hourly"
@@ -48,7 +48,7 @@ fn a_signal_stops_the_run_in_order() {
     run.signal(Signal::TERM);
     let ended = run.wait();
     assert_eq!(ended.code(), Some(INTERRUPTED), "{ended}");
-    assert!(ended.stderr.contains("the hook before was ended by signal 15"), "{ended}");
+    assert!(ended.stderr.contains("the command before was ended by signal 15"), "{ended}");
     assert_eq!(jobs.text("after"), "interrupted\n");
     assert_eq!(jobs.state("web")["outcome"], "interrupted");
     assert!(!jobs.state_file("zzz").exists(), "jobs after it are not begun");
@@ -103,7 +103,7 @@ fn a_kill_leaves_a_state_without_an_end() {
         assert!(start.elapsed() < Duration::from_secs(60), "the run is not killed");
         std::thread::sleep(Duration::from_millis(2));
     }
-    // The hook lives on, and has no lock.
+    // The command lives on, and has no lock.
     let state = jobs.state("web");
     assert!(state["ended"].is_null() && state["outcome"].is_null() && state["started"].is_i64(), "{state}");
     assert_eq!(jobs.json(&["status"])["jobs"][0]["state"], "killed");
@@ -114,20 +114,20 @@ fn a_kill_leaves_a_state_without_an_end() {
     assert_eq!(jobs.state("web")["outcome"], "done");
 }
 
-/// A hook that hangs must not keep the backups of all nights to come from running.
+/// A command that hangs must not keep the backups of all nights to come from running.
 #[test]
-fn a_hook_has_a_time_limit() {
+fn a_command_has_a_time_limit() {
     let jobs = Jobs::new(
         r#"
 [jobs.web]
-hook_timeout = "1s"
+command_timeout = "1s"
 before = "sleep 1000 & echo $! >DIR/sleeping; wait"
 after = "echo $SAPWOOD_OUTCOME >DIR/after"
 disks = { "a/x" = "DIR/a.raw" }
 "#,
     );
     let ended = jobs.run(&["run"]);
-    ended.expect_failure(FAILED, &["job web: ", "the hook before", "hook_timeout"]);
+    ended.expect_failure(FAILED, &["job web: ", "the command before", "command_timeout"]);
     assert_eq!(jobs.bench.snapshots("a/x").len(), 0, "nothing is backed up");
     assert_eq!(jobs.text("after"), "failed\n");
     // With all that it has started.
@@ -135,12 +135,14 @@ disks = { "a/x" = "DIR/a.raw" }
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
     for wrong in ["0s", "1", "1d", "x"] {
-        jobs.configure(&format!("[jobs.a]\nhook_timeout = '{wrong}'\ndisks = {{ 'a/x' = 'DIR/a.raw' }}\n"));
-        jobs.run(&["config", "check"]).expect_failure(USAGE, &["hook_timeout", "90s, 10m, 2h"]);
+        jobs.configure(&format!(
+            "[jobs.a]\ncommand_timeout = '{wrong}'\ndisks = {{ 'a/x' = 'DIR/a.raw' }}\n"
+        ));
+        jobs.run(&["config", "check"]).expect_failure(USAGE, &["command_timeout", "90s, 10m, 2h"]);
     }
 }
 
-/// Hooks run with the rights of whoever runs the job: others must not be able to write them.
+/// Commands run with the rights of whoever runs the job: others must not be able to write them.
 #[test]
 fn hooks_that_others_may_write_are_refused() {
     let jobs = Jobs::new("[jobs.web]\nbefore = \"touch DIR/ran\"\ndisks = { \"a/x\" = \"DIR/a.raw\" }\n");
@@ -149,7 +151,7 @@ fn hooks_that_others_may_write_are_refused() {
     };
     let refused = |why: &str| {
         for args in [&["run"][..], &["run", "--due"], &["config", "check"]] {
-            jobs.run(args).expect_failure(REFUSED, &["sapwood.toml", "has hooks", why]);
+            jobs.run(args).expect_failure(REFUSED, &["sapwood.toml", "has commands", why]);
         }
         assert!(!jobs.bench.path("ran").exists());
     };
@@ -164,7 +166,7 @@ fn hooks_that_others_may_write_are_refused() {
     chmod("", 0o1777);
     jobs.done(&["run"]);
     assert!(jobs.bench.path("ran").exists());
-    // Without a hook nobody's command is run.
+    // Without one nobody's command is run.
     jobs.configure("[jobs.web]\ndisks = { \"a/x\" = \"DIR/a.raw\" }\n");
     chmod("sapwood.toml", 0o666);
     jobs.done(&["run"]);

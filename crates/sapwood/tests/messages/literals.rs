@@ -150,7 +150,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ),
     (
         "a machine that is off, with a disk in Ceph",
-        "…: the machine is off, and the image of this disk is no file or device of this host…: start the machine and back it up then",
+        "…: the machine is off, and the image of this disk is not a file or device of this host…: start the machine and back it up then",
         "4",
     ),
     (
@@ -165,7 +165,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ),
     (
         "`restore VM --to`, and `VM/definition` is something else",
-        "…: is no definition of a machine",
+        "…: is not the definition of a machine",
         "4",
     ),
     (

@@ -72,7 +72,7 @@ pub(super) fn record<F: FileSystem>(fs: &F) -> Result<()> {
         let why = "this host has no machine id to be known by; make one with `systemd-machine-id-setup`";
         return Err(unsuitable(fs, why.to_owned()));
     };
-    write_text(fs, ONE_HOST_ASIDE, ONE_HOST, &text(&machine, &crate::host::name())).map_err(failed)
+    write_text(fs, ONE_HOST_ASIDE, ONE_HOST, &text(&machine, &locks::host_name())).map_err(failed)
 }
 
 fn text(machine: &[u8; 16], host: &str) -> String {

@@ -12,7 +12,7 @@ use crate::StoreError;
 pub(super) fn unreachable(path: &Path, e: &io::Error) -> StoreError {
     let why = match e.kind() {
         ErrorKind::NotFound => "there is no such directory; check the path".to_owned(),
-        ErrorKind::NotADirectory => "it is no directory; check the path".to_owned(),
+        ErrorKind::NotADirectory => "it is not a directory; check the path".to_owned(),
         ErrorKind::PermissionDenied => format!("{e}; check the permissions of it and the directories above"),
         ErrorKind::ReadOnlyFilesystem => format!("{e}; mount it writable"),
         _ => e.to_string(),

@@ -711,8 +711,8 @@ mod local {
         assert!(unsuitable(LocalStore::create(&path)).contains("newer version"));
         let file = dir.path().join("file");
         std::fs::write(&file, "x").unwrap();
-        assert!(unsuitable(LocalStore::open(&file)).contains("no directory"));
-        assert!(unsuitable(LocalStore::create(&file)).contains("no directory"));
+        assert!(unsuitable(LocalStore::open(&file)).contains("not a directory"));
+        assert!(unsuitable(LocalStore::create(&file)).contains("not a directory"));
     }
 
     #[test]

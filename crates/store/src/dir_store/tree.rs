@@ -238,6 +238,6 @@ pub(super) fn is_absent(kind: ErrorKind) -> bool {
 
 /// The error for what cannot be an object's file.
 pub(super) fn not_regular(name: &str) -> StoreError {
-    let source = io::Error::new(ErrorKind::InvalidData, "it is no regular file");
+    let source = io::Error::new(ErrorKind::InvalidData, "it is not a regular file");
     StoreError::Unreadable { object: name.to_owned(), op: "open", source }
 }

@@ -17,7 +17,7 @@ pub fn check_disk_name(name: &str) -> Result<()> {
     match name.split_once('/') {
         Some((vm, disk)) if is_part(vm) && is_part(disk) => Ok(()),
         _ => Err(VaultError::Usage(format!(
-            "{name:?} is no name of a disk: two parts like web01/vda, of letters, digits and . _ - + :, neither beginning \
+            "{name:?} is not the name of a disk: two parts like web01/vda, of letters, digits and . _ - + :, neither beginning \
              with . or -, of at most {PART_BYTES_MAX} bytes each"
         ))),
     }
@@ -63,7 +63,7 @@ mod tests {
         bad.extend(signs.chars().map(|c| format!("vm/a{c}b")));
         for bad in bad {
             let said = check_disk_name(&bad).unwrap_err().to_string();
-            assert!(said.contains("is no name of a disk") && said.contains("web01/vda"), "{said}");
+            assert!(said.contains("is not the name of a disk") && said.contains("web01/vda"), "{said}");
             assert!(!said.contains(|c: char| c.is_control() || !c.is_ascii() && c != 'ü'), "{said:?}");
         }
     }

@@ -126,6 +126,11 @@ impl VaultError {
         )
     }
 
+    /// Whether it is damage or a full store: other work goes on, and this is done again later.
+    pub(crate) fn is_damage_or_full(&self) -> bool {
+        self.is_damage() || self.is_full()
+    }
+
     /// Whether it tells that the store has no room.
     pub fn is_full(&self) -> bool {
         matches!(self, VaultError::Store(StoreError::Full { .. }))
@@ -200,6 +205,12 @@ pub(crate) trait UnlessDamaged<T> {
 
     /// `None` also where a newer program has written the object.
     fn unless_unreadable(self) -> Result<Option<T>>;
+
+    /// `None` also where the store is full.
+    fn unless_damaged_or_full(self) -> Result<Option<T>>;
+
+    /// What `otherwise` makes of the damage. Other errors stay errors.
+    fn if_damaged(self, otherwise: impl FnOnce(VaultError) -> Result<T>) -> Result<T>;
 }
 
 impl<T> UnlessDamaged<T> for Result<T> {
@@ -214,6 +225,20 @@ impl<T> UnlessDamaged<T> for Result<T> {
         match self {
             Err(VaultError::Newer { .. }) => Ok(None),
             other => other.unless_damaged(),
+        }
+    }
+
+    fn unless_damaged_or_full(self) -> Result<Option<T>> {
+        match self {
+            Err(e) if e.is_full() => Ok(None),
+            other => other.unless_damaged(),
+        }
+    }
+
+    fn if_damaged(self, otherwise: impl FnOnce(VaultError) -> Result<T>) -> Result<T> {
+        match self {
+            Err(e) if e.is_damage() => otherwise(e),
+            other => other,
         }
     }
 }

@@ -33,7 +33,7 @@ impl FromStr for CodecChoice {
     fn from_str(s: &str) -> Result<Self> {
         let wrong = || {
             VaultError::Usage(format!(
-                "{s:?} is no codec: auto, lz4, none, or zstd:LEVEL with a level of -7 to 19"
+                "{s:?} is not a codec: auto, lz4, none, or zstd:LEVEL with a level of -7 to 19"
             ))
         };
         match s {

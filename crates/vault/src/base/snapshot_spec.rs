@@ -20,7 +20,7 @@ pub(crate) fn find_snapshot<'a>(
     let live = by_time(all);
     if let Some(back) = spec.strip_prefix("latest") {
         let n = match back.strip_prefix('~') {
-            Some(n) => n.parse::<usize>().map_err(|_| none(format!("{n:?} is no number")))?,
+            Some(n) => n.parse::<usize>().map_err(|_| none(format!("{n:?} is not a number")))?,
             None if back.is_empty() => 0,
             None => return Err(none("not a snapshot".into())),
         };

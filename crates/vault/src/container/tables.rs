@@ -1,6 +1,6 @@
 //! Chunk tables of containers, and a cache of those read last.
 
-use crate::base::error::{Named, Result, VaultError};
+use crate::base::error::{Named, Result, UnlessDamaged, VaultError};
 use crate::base::lru::{Lru, SharedLru};
 use crate::base::threads::ahead;
 use crate::container::other_owners::{OtherOwner, OtherOwners, OwnerCache, OwnersEntry, LISTINGS_BYTES};
@@ -111,10 +111,8 @@ impl Tables {
         if id.is_own() {
             return Ok(own_damaged.contains(&id));
         }
-        match self.others.entry(id) {
-            Err(e) if e.is_damage() => Ok(true),
-            found => found.map(|found| found.is_damaged || found.entry.is_none()),
-        }
+        let found = self.others.entry(id).unless_damaged()?;
+        Ok(found.is_none_or(|found| found.is_damaged || found.entry.is_none()))
     }
 
     /// The folder of a container's owner; that of the disk, where it counts no such owner.

@@ -10,7 +10,8 @@ use crate::base::error::{Result, UnlessDamaged, VaultError};
 use crate::base::lru::Lru;
 use crate::container::dead::read_dead;
 use crate::manifest::container_table::{Containers, PageCache};
-use crate::manifest::folder::{list_names, Folder};
+use crate::manifest::folder::Folder;
+use crate::manifest::listing::list_names;
 use crate::manifest::rollback::load_checked;
 use crate::manifest::session::{fence, fence_dead_maintenance, is_alive, Session};
 use format::{
@@ -281,11 +282,9 @@ pub(crate) fn claim_state(folder: &Folder, claim: &str) -> Result<ClaimState> {
         read => read.ok().and_then(|bytes| ClaimRecord::decode(folder.context(claim), &bytes).ok()),
     };
     let Some(record) = record else { return Ok(ClaimState::Unknown) };
-    match fence(&folder.of(record.disk).with_reserve(folder.reserve), token) {
-        // Where a manifest is damaged or was rolled back, nobody changes it.
-        Err(e) if e.is_damage() => Ok(ClaimState::Counts),
-        fenced => fenced.map(|()| ClaimState::Over),
-    }
+    let fenced = fence(&folder.of(record.disk).with_reserve(folder.reserve), token);
+    // Where a manifest is damaged or was rolled back, nobody changes it.
+    Ok(fenced.unless_damaged()?.map_or(ClaimState::Counts, |()| ClaimState::Over))
 }
 
 impl Drop for Claims {

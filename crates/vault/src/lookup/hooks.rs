@@ -9,7 +9,8 @@ mod stale;
 use crate::base::error::{Named, Result, UnlessDamaged, VaultError};
 use crate::base::random::random_token;
 use crate::base::threads::{at_once, Failure};
-use crate::manifest::folder::{list_names, Folder};
+use crate::manifest::folder::Folder;
+use crate::manifest::listing::{list_names, list_objects};
 use chunk::Fingerprint;
 use format::{names, ContainerId, DiskId, Hook, HookRange, HooksFooter, Kind, WriterNo, HOOK_BYTES};
 use parking_lot::Mutex;
@@ -62,12 +63,7 @@ impl Hooks {
     pub fn open(folder: &Folder) -> Result<Hooks> {
         let mut objects = Vec::new();
         let (mut room, mut footers) = (WHOLE_BYTES, FOOTERS_BYTES);
-        let mut listed = Vec::new();
-        folder.store.list(names::HOOKS, &mut |e| {
-            listed.push(e);
-            Ok(())
-        })?;
-        for Entry { name, len, .. } in listed {
+        for Entry { name, len, .. } in list_objects(&*folder.store, names::HOOKS)? {
             let whole = len <= room.min(WHOLE_BYTES_MAX);
             let opened = if whole { Object::read_whole(folder, name) } else { Object::open(folder, name) };
             let Some(object) = opened.unless_damaged()? else { continue };
@@ -244,13 +240,11 @@ pub(crate) fn put(folder: &Folder, mut hooks: Vec<(u64, ContainerId)>) -> Result
 pub(crate) fn join(folder: &Folder, bytes_max: u64, weed: bool) -> Result<usize> {
     loop {
         let mut by_size: HashMap<u32, Vec<(u64, String)>> = HashMap::new();
-        let mut all = 0;
-        folder.store.list(names::HOOKS, &mut |e| {
-            all += 1;
-            let size = e.len.max(4096).ilog2() / FAN.ilog2();
-            by_size.entry(size).or_default().push((e.len, e.name));
-            Ok(())
-        })?;
+        let listed = list_objects(&*folder.store, names::HOOKS)?;
+        let all = listed.len();
+        for Entry { name, len, .. } in listed {
+            by_size.entry(len.max(4096).ilog2() / FAN.ilog2()).or_default().push((len, name));
+        }
         let full = |of_size: &&mut Vec<(u64, String)>| {
             of_size.len() >= FAN && of_size.iter().map(|o| o.0).sum::<u64>() <= bytes_max
         };
@@ -318,17 +312,12 @@ fn join_all(
     let mut sources = Vec::new();
     let mut footers = JOINED_FOOTERS_BYTES;
     for name in of_size {
-        match Object::open(folder, name.clone()) {
-            // It goes with the others: what is damaged is made again by `reindex`.
-            Err(e) if e.is_damage() => {}
-            object => {
-                let object = object?;
-                // The same holds for one whose footer is far too long.
-                let Some(left) = footers.checked_sub(object.footer.memory_bytes()) else { continue };
-                footers = left;
-                sources.push(Source::new(object));
-            }
-        }
+        // A damaged one goes with the others: `reindex` makes it again.
+        let Some(object) = Object::open(folder, name.clone()).unless_damaged()? else { continue };
+        // The same holds for one whose footer is far too long.
+        let Some(left) = footers.checked_sub(object.footer.memory_bytes()) else { continue };
+        footers = left;
+        sources.push(Source::new(object));
     }
     let owners: BTreeSet<DiskId> = sources.iter().flat_map(|s| &s.object.footer.owners).copied().collect();
     let owners: Vec<DiskId> = owners.into_iter().take(HooksFooter::OWNERS_MAX).collect();
@@ -392,15 +381,9 @@ impl Source {
     fn peek(&mut self, folder: &Folder) -> Result<Option<Hook>> {
         while self.read.is_empty() && self.next < self.object.hooks {
             let end = (self.next + JOIN_BYTES / HOOK_BYTES as u64).min(self.object.hooks);
-            let bytes = match self.object.read(folder, self.next..end) {
-                Err(e) if e.is_damage() => {
-                    self.next = self.object.hooks;
-                    return Ok(None);
-                }
-                read => read?,
-            };
-            let hooks = bytes.chunks_exact(HOOK_BYTES).map(decode);
-            let Some(hooks) = hooks.collect::<Option<Vec<Hook>>>() else {
+            let bytes = self.object.read(folder, self.next..end).unless_damaged()?;
+            let hooks = bytes.and_then(|bytes| bytes.chunks_exact(HOOK_BYTES).map(decode).collect());
+            let Some(hooks): Option<Vec<Hook>> = hooks else {
                 self.next = self.object.hooks;
                 return Ok(None);
             };

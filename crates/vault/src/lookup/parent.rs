@@ -1,7 +1,6 @@
 //! The parent of a backup: the snapshot that its segments are compared with.
 
-use crate::base::error::Result;
-use crate::base::error::UnlessDamaged;
+use crate::base::error::{Result, UnlessDamaged};
 use crate::container::tables::Tables;
 use crate::recipe::chain::RecipeReader;
 use chunk::Fingerprint;
@@ -45,14 +44,11 @@ impl Parent {
     pub fn unusable(&mut self, tables: &Tables) -> Result<Vec<Range<SegmentNo>>> {
         let mut found = Vec::new();
         for no in self.recipe.page_numbers() {
-            let page = match self.recipe.page(no) {
-                Err(e) if e.is_damage() => {
-                    found.push(no.segments());
-                    continue;
-                }
-                other => other?.unwrap_or_default(),
+            let Some(page) = self.recipe.page(no).unless_damaged()? else {
+                found.push(no.segments());
+                continue;
             };
-            for (n, segment) in &page.segments {
+            for (n, segment) in &page.unwrap_or_default().segments {
                 if !self.is_usable(tables, segment)? {
                     let n = no.segment(*n);
                     found.push(n..SegmentNo(n.0 + 1));

@@ -7,6 +7,7 @@ use crate::base::error::{Named, Result, VaultError};
 use crate::container::tables::{ChunkPlace, Tables};
 use crate::lookup::claims::{Claim, Claimed, Claims};
 use crate::manifest::folder::Folder;
+use crate::manifest::listing::parse_names;
 use crate::manifest::rollback::load_checked;
 use crate::manifest::session::Session;
 use chunk::Fingerprint;
@@ -68,11 +69,8 @@ pub(crate) fn publish(
 
 /// The writers that have published a set, oldest first.
 pub(crate) fn sets(folder: &Folder) -> Result<Vec<WriterNo>> {
-    let mut writers = Vec::new();
-    folder.store.list(names::POPULAR, &mut |e| {
-        writers.extend(e.name.strip_prefix(names::POPULAR).and_then(|n| n.parse().ok()).map(WriterNo));
-        Ok(())
-    })?;
+    let parse = |no: &str| no.parse().ok().map(WriterNo);
+    let mut writers: Vec<WriterNo> = parse_names(&*folder.store, names::POPULAR, parse)?;
     writers.sort_unstable();
     Ok(writers)
 }

@@ -6,6 +6,7 @@
 use crate::base::error::Result;
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
+use crate::manifest::listing::{parse_folders, parse_names};
 use format::{encode_mark, names, DiskId, Kind, WriterNo};
 use std::collections::{BTreeSet, HashSet};
 use store::StoreError;
@@ -34,27 +35,16 @@ impl Referrers {
 
 /// The writers of an owner whose containers other disks reference, or have referenced.
 pub(crate) fn referred(folder: &Folder) -> Result<HashSet<WriterNo>> {
-    let mut writers = HashSet::new();
-    folder.store.list_folders(&names::referrers_of(&folder.path), &mut |writer| {
-        writers.extend(writer.parse().ok().map(WriterNo));
-        Ok(())
-    })?;
-    Ok(writers)
+    parse_folders(&*folder.store, &names::referrers_of(&folder.path), |no| no.parse().ok().map(WriterNo))
 }
 
 /// The disks that reference containers of a writer, or have referenced them.
 pub(crate) fn of_writer(folder: &Folder, writer: WriterNo) -> Result<BTreeSet<DiskId>> {
     let prefix = names::referrers_of_writer(&folder.path, writer);
-    let mut disks = BTreeSet::new();
-    folder.store.list(&prefix, &mut |e| {
-        disks.extend(e.name.strip_prefix(&prefix).and_then(|disk| disk.parse::<DiskId>().ok()));
-        Ok(())
-    })?;
+    let mut disks: BTreeSet<DiskId> =
+        parse_names(&*folder.store, &prefix, |disk| disk.parse::<DiskId>().ok())?;
     // A directory in the place of a record is not listed as an object, but it says as much.
-    folder.store.list_folders(&prefix, &mut |disk| {
-        disks.extend(disk.parse::<DiskId>());
-        Ok(())
-    })?;
+    disks.extend(parse_folders::<DiskId, Vec<_>>(&*folder.store, &prefix, |disk| disk.parse().ok())?);
     Ok(disks)
 }
 

@@ -7,7 +7,8 @@ use crate::lookup::hooks;
 use crate::lookup::other_disks::is_sampled;
 use crate::lookup::whole_segments::in_one_place;
 use crate::manifest::container_table::Containers;
-use crate::manifest::folder::{list_names, Folder};
+use crate::manifest::folder::Folder;
+use crate::manifest::listing::list_names;
 use crate::manifest::reader::Reader;
 use crate::manifest::session::Session;
 use crate::manifest::snapshots::whole::Whole;
@@ -90,11 +91,8 @@ impl Vault {
                 }
                 Global::Off | Global::Popular { .. } => Ok(()),
             };
-            match done {
-                // What a damaged page names has no hooks: that costs space only.
-                Err(e) if e.is_damage() => report.damaged += 1,
-                done => done?,
-            }
+            // What a damaged page names has no hooks: that costs space only.
+            report.damaged += u64::from(done.unless_damaged()?.is_none());
             found.put()?;
             report.hooks += found.count;
         }

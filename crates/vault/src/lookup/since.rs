@@ -65,7 +65,7 @@ impl Untouched {
             || !named.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
         {
             let why = format!(
-                "{named:?} is no id of a snapshot: name the one that the changes begin at, as `sapwood snapshots {disk}` \
+                "{named:?} is not the id of a snapshot: name the one that the changes begin at, as `sapwood snapshots {disk}` \
                  shows it, so that a list of other changes cannot count"
             );
             return Err(VaultError::Usage(why));

@@ -6,8 +6,8 @@
 
 use crate::base::disk_name::check_disk_name;
 use crate::base::error::{fault, Fault, Result, VaultError};
-use crate::manifest::folder::list_names;
 use crate::manifest::folder::Folder;
+use crate::manifest::listing::{for_each_name, list_names, parse_folders};
 use crate::manifest::session::is_empty;
 use crate::manifest::vault::Vault;
 use format::{names, DiskId, Manifest, SnapshotEntry, WriterNo};
@@ -31,13 +31,12 @@ impl DiskAt {
     pub fn recipes(&self) -> Result<BTreeMap<String, WriterNo>> {
         let prefix = format!("{}recipes/", self.folder.path);
         let mut found: BTreeMap<String, WriterNo> = BTreeMap::new();
-        self.folder.store.list(&prefix, &mut |e| {
-            let file = e.name.strip_prefix(&prefix).unwrap_or_default();
+        for_each_name(&*self.folder.store, &prefix, |name| {
+            let file = name.strip_prefix(&prefix).unwrap_or_default();
             let id = file.strip_suffix(".root").and_then(|f| f.split_once('.')).map(|(id, _)| id.to_string());
-            if let Some((id, writer)) = id.zip(names::writer_of(&e.name)) {
+            if let Some((id, writer)) = id.zip(names::writer_of(&name)) {
                 found.entry(id).and_modify(|first| *first = writer.min(*first)).or_insert(writer);
             }
-            Ok(())
         })?;
         Ok(found)
     }
@@ -361,17 +360,20 @@ pub(crate) fn may_lead_to(vault: &Vault, name: &str, id: DiskId) -> bool {
 
 /// The folders that there are, which may be empty.
 pub(crate) fn folder_ids(vault: &Vault) -> Result<BTreeSet<DiskId>> {
-    let mut ids = BTreeSet::new();
-    vault.store.list_folders(names::DISKS, &mut |folder| {
-        ids.extend(folder.parse::<DiskId>().ok());
-        Ok(())
-    })?;
-    Ok(ids)
+    parse_folders(&*vault.store, names::DISKS, |folder| folder.parse::<DiskId>().ok())
 }
 
 /// Whether a disk was removed since it was found.
 pub(crate) fn is_gone(vault: &Vault, at: &DiskAt) -> Result<bool> {
     Ok(!may_lead_to(vault, &at.name, at.folder.disk) && !at.folder.has_content()?)
+}
+
+/// `None` where damage is due to a disk that was removed since it was found.
+pub(crate) fn unless_gone<T>(vault: &Vault, at: &DiskAt, done: Result<T>) -> Result<Option<T>> {
+    match done {
+        Err(e) if e.is_damage() && is_gone(vault, at)? => Ok(None),
+        done => done.map(Some),
+    }
 }
 
 impl Vault {

@@ -2,6 +2,7 @@
 
 use crate::base::error::{Result, VaultError};
 use crate::base::lru::SharedLru;
+use crate::manifest::listing::{for_each_name, list_objects};
 use format::{
     names, ContainerId, Context, DiskId, Malformed, Manifest, Release, Released, SnapshotPage,
     SnapshotPageRef, VaultId,
@@ -117,20 +118,15 @@ impl Folder {
     pub fn has_content(&self) -> Result<bool> {
         let records = [names::commits_of(&self.path), names::referrers_of(&self.path)];
         let mut has_content = false;
-        self.store.list(&self.path, &mut |e| {
-            has_content |= !records.iter().any(|r| e.name.starts_with(r));
-            Ok(())
+        for_each_name(&*self.store, &self.path, |name| {
+            has_content |= !records.iter().any(|r| name.starts_with(r));
         })?;
         Ok(has_content)
     }
 
     /// Removes the folder's objects. The manifest goes last: without it the rest could not be told from a damaged disk.
     pub fn remove(&self) -> Result<(u64, u64)> {
-        let mut objects = Vec::new();
-        self.store.list(&self.path, &mut |e| {
-            objects.push(e);
-            Ok(())
-        })?;
+        let mut objects = list_objects(&*self.store, &self.path)?;
         objects.sort_by_key(|e| e.name == self.manifest_name());
         let (mut removed, mut bytes) = (0, 0);
         for e in objects {
@@ -218,26 +214,6 @@ pub(crate) fn release(m: &mut Manifest, what: Release) {
 /// Marks an object as no longer named by the manifest that is being changed.
 pub(crate) fn release_object(m: &mut Manifest, object: String) {
     release(m, Release::Object(object));
-}
-
-/// Whether there is any object of this prefix.
-pub(crate) fn has_objects(store: &dyn ObjectStore, prefix: &str) -> Result<bool> {
-    let mut any = false;
-    store.list(prefix, &mut |_| {
-        any = true;
-        Ok(())
-    })?;
-    Ok(any)
-}
-
-/// The names of all objects of this prefix.
-pub(crate) fn list_names(store: &dyn ObjectStore, prefix: &str) -> Result<Vec<String>> {
-    let mut names = Vec::new();
-    store.list(prefix, &mut |e| {
-        names.push(e.name);
-        Ok(())
-    })?;
-    Ok(names)
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@
 
 use crate::base::error::{Named, Result, VaultError};
 use crate::manifest::folder::Folder;
+use crate::manifest::listing::for_each_name;
 use format::{decode_frame, names, Kind, Manifest, WriterNo};
 use store::StoreError;
 
@@ -48,10 +49,7 @@ impl Evidence {
     fn below(folder: &Folder, prefixes: &[String]) -> Result<Evidence> {
         let mut evidence = Evidence::default();
         for prefix in prefixes {
-            folder.store.list_names(prefix, &mut |name| {
-                evidence.add(&name);
-                Ok(())
-            })?;
+            for_each_name(&*folder.store, prefix, |name| evidence.add(&name))?;
         }
         Ok(evidence)
     }

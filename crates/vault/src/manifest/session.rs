@@ -9,6 +9,7 @@ use crate::base::error::{Result, VaultError};
 use crate::base::random::random_token;
 use crate::manifest::edit::ManifestEdit;
 use crate::manifest::folder::Folder;
+use crate::manifest::listing::for_each_name;
 use crate::manifest::names::delete_names;
 use crate::manifest::rollback::{self, Evidence};
 use crate::manifest::vault::now;
@@ -79,7 +80,7 @@ pub(crate) fn lease_session(folder: &Folder, kind: &str) -> Result<(Token, Box<d
 
 /// What a session's object says: the work, and whose it is.
 fn record(folder: &Folder, name: &str, work: &str) -> Vec<u8> {
-    let (host, process) = (store::host::name(), std::process::id());
+    let (host, process) = (locks::host_name(), std::process::id());
     SessionRecord { work: work.to_owned(), host, process, since: now() }.encode(folder.context(name))
 }
 
@@ -353,9 +354,8 @@ impl Drop for Session {
 /// not garbage.
 fn has_newer(folder: &Folder, writer: WriterNo) -> Result<bool> {
     let mut found = false;
-    folder.store.list(&folder.path, &mut |e| {
-        found |= names::writer_of(&e.name).is_some_and(|w| w >= writer);
-        Ok(())
+    for_each_name(&*folder.store, &folder.path, |name| {
+        found |= names::writer_of(&name).is_some_and(|w| w >= writer);
     })?;
     Ok(found)
 }

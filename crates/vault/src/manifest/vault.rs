@@ -4,7 +4,8 @@ use crate::base::error::{Fault, Result, VaultError};
 use crate::base::lru::{Lru, SharedLru};
 use crate::base::policy::Policy;
 use crate::base::random::random_bytes;
-use crate::manifest::folder::{has_objects, Folder};
+use crate::manifest::folder::Folder;
+use crate::manifest::listing::{for_each_name, has_objects};
 use crate::manifest::rollback::Evidence;
 use crate::manifest::vault_file;
 use format::{names, Context, DiskId, Manifest, SnapshotPage, SnapshotPageRef, VaultFile, VaultId};
@@ -175,12 +176,11 @@ impl Vault {
     /// The same, with what the objects in each tell of the newest manifest that was there.
     pub(crate) fn listed_folders(&self) -> Result<Vec<(Folder, Evidence)>> {
         let mut found: BTreeMap<DiskId, Evidence> = BTreeMap::new();
-        self.store.list(names::DISKS, &mut |e| {
-            let id = e.name.strip_prefix(names::DISKS).and_then(|r| r.split('/').next());
+        for_each_name(&*self.store, names::DISKS, |name| {
+            let id = name.strip_prefix(names::DISKS).and_then(|r| r.split('/').next());
             if let Some(id) = id.and_then(|i| i.parse::<DiskId>().ok()) {
-                found.entry(id).or_default().add(&e.name);
+                found.entry(id).or_default().add(&name);
             }
-            Ok(())
         })?;
         Ok(found.into_iter().map(|(id, evidence)| (self.folder(id), evidence)).collect())
     }

@@ -5,6 +5,7 @@
 
 use crate::base::error::{fault, Fault, Named, Result, VaultError};
 use crate::base::policy::BALANCED;
+use crate::manifest::listing::{for_each_name, has_objects};
 use format::{
     names, Context, DataHeader, DiskId, Kind, Manifest, SnapshotPage, SnapshotState, VaultFile, VaultId,
     DATA_HEADER_BYTES,
@@ -47,11 +48,7 @@ fn read_one(store: &dyn ObjectStore, object: &str) -> Result<VaultFile> {
 
 /// Whether there are disks, or what names them.
 pub(super) fn has_disks(store: &dyn ObjectStore) -> Result<bool> {
-    let mut any = false;
-    store.list(names::NAMES, &mut |_| {
-        any = true;
-        Ok(())
-    })?;
+    let mut any = has_objects(store, names::NAMES)?;
     store.list_folders(names::DISKS, &mut |_| {
         any = true;
         Ok(())
@@ -103,11 +100,10 @@ pub(super) fn recover(store: &dyn ObjectStore) -> Result<bool> {
 /// The vault ids in the headers of some data objects: one, unless objects of another vault were copied here.
 fn ids_in_headers(store: &dyn ObjectStore) -> Result<BTreeSet<VaultId>> {
     let mut objects = Vec::new();
-    store.list("", &mut |e| {
-        if objects.len() < HEADERS_MAX && e.name.ends_with(".data") {
-            objects.push(e.name);
+    for_each_name(store, "", |name| {
+        if objects.len() < HEADERS_MAX && name.ends_with(".data") {
+            objects.push(name);
         }
-        Ok(())
     })?;
     let mut ids = BTreeSet::new();
     for object in objects {

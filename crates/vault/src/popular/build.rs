@@ -4,7 +4,7 @@
 //! the manifest names them, and named before the index is published. A crash leaves containers that no snapshot
 //! references and no index lists: `gc` removes them.
 
-use crate::base::error::{Named, Result, VaultError};
+use crate::base::error::{Named, Result, UnlessDamaged, VaultError};
 use crate::base::policy::{CodecChoice, POPULAR_GROUP_BYTES};
 use crate::container::codec::Packer;
 use crate::container::dead::read_dead;
@@ -63,10 +63,11 @@ pub(super) fn build(vault: &Vault, fraction: f64, scratch: &Path) -> Result<Popu
             open.take().map_or(Ok(()), OpenDisk::close)?;
             open = Some(OpenDisk::open(vault, &disks[disk as usize], disk)?);
         }
-        match open.as_ref().map_or(Ok(()), |disk| disk.copy(&mut copier, &chunks)) {
-            Err(e) if e.is_damage() => report.damaged.push(e.to_string()),
-            other => other?,
-        }
+        let copied = open.as_ref().map_or(Ok(()), |disk| disk.copy(&mut copier, &chunks));
+        copied.if_damaged(|e| {
+            report.damaged.push(e.to_string());
+            Ok(())
+        })?;
     }
     open.map_or(Ok(()), OpenDisk::close)?;
     let Copied { made, bytes, stored_bytes, mut index } = copier.finish()?;

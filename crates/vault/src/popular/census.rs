@@ -6,7 +6,7 @@
 //! 3. One file at a time is sorted, so that all records of one chunk are together.
 
 use super::spill::ChunkAddress;
-use crate::base::error::{damage_line, Result, VaultError};
+use crate::base::error::{damage_line, Result, UnlessDamaged, VaultError};
 use crate::container::dead::read_dead;
 use crate::container::tables::read_table;
 use crate::container::view::View;
@@ -76,24 +76,21 @@ impl Census {
         let mut damaged: Vec<String> = nowhere.into_iter().map(damage_line).collect();
         let mut chunks = 0;
         for at in &listed {
-            match count_chunks(&at.folder) {
-                Ok(n) => chunks += n,
-                // Told when it is looked at.
-                Err(e) if e.is_damage() => {}
-                Err(e) => return Err(e),
-            }
+            // Damage is told when the disk is looked at.
+            chunks += count_chunks(&at.folder).unless_damaged()?.unwrap_or_default();
         }
         let mut spill = Spill::create(scratch, chunks * RECORD_BYTES as u64, 0)?;
         let (mut disks, mut owners) = (Vec::new(), Vec::new());
         add_set(vault, &mut damaged, &mut spill)?;
         for at in listed {
-            let view = match vault.view(&at.folder, 0) {
-                Err(e) if e.is_damage() && disks::is_gone(vault, &at)? => continue,
+            let view = match disks::unless_gone(vault, &at, vault.view(&at.folder, 0)) {
+                Ok(Some(view)) => view,
+                Ok(None) => continue,
                 Err(e) if e.is_damage() => {
                     damaged.push(e.to_string());
                     continue;
                 }
-                other => other?,
+                Err(e) => return Err(e),
             };
             let disk = disks.len() as u32;
             each_chunk(&view, &mut damaged, &mut |place, f, bytes| {

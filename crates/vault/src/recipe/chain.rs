@@ -7,7 +7,7 @@
 use crate::base::error::{Result, VaultError};
 use crate::manifest::folder::Folder;
 use crate::recipe::cache::{CachedPage, ReaderNo, RecipeCache, ROOTS_BYTES};
-use crate::recipe::stored::{read_page, read_root, read_summary, recipe_of};
+use crate::recipe::stored::{read_root, recipe_of, summary_of};
 use format::{
     names, ChunkNo, Ordinal, PageAt, PageNo, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference,
     Reverse, SegmentNo, SegmentRecipe, SnapshotEntry, Summary,
@@ -199,10 +199,7 @@ impl RecipeReader {
     /// What a page references in the end, directly or through newer snapshots.
     pub fn summary(&mut self, no: PageNo) -> Result<Summary> {
         match self.direct_page(no)? {
-            Some(at) => match read_summary(&self.folder, &at) {
-                Err(e) if e.is_damage() => Ok(Summary::of(&read_page(&self.folder, &at)?)),
-                other => other,
-            },
+            Some(at) => summary_of(&self.folder, &at),
             None => Ok(self.page(no)?.map_or_else(Summary::default, |p| Summary::of(&p))),
         }
     }

@@ -1,6 +1,6 @@
 //! Recipes as they are stored: roots, pages, summaries.
 
-use crate::base::error::{Named, Result, VaultError};
+use crate::base::error::{Named, Result, UnlessDamaged, VaultError};
 use crate::manifest::folder::Folder;
 use format::{
     frame_len, names, Kind, RecipeName, RecipePage, RecipePageRef, RecipeRoot, SnapshotEntry, Summary,
@@ -98,8 +98,5 @@ pub(crate) fn read_summary(folder: &Folder, at: &RecipePageRef) -> Result<Summar
 
 /// A page's summary, made anew from the page where it is damaged.
 pub(crate) fn summary_of(folder: &Folder, page: &RecipePageRef) -> Result<Summary> {
-    match read_summary(folder, page) {
-        Err(e) if e.is_damage() => Ok(Summary::of(&read_page(folder, page)?)),
-        other => other,
-    }
+    read_summary(folder, page).if_damaged(|_| Ok(Summary::of(&read_page(folder, page)?)))
 }

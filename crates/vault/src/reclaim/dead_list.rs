@@ -1,6 +1,6 @@
 //! Writes the list of dead chunks beside a container.
 
-use crate::base::error::Result;
+use crate::base::error::{Result, UnlessDamaged};
 use crate::container::dead::read_dead;
 use crate::container::tables::read_table;
 use crate::lookup::referrers;
@@ -26,14 +26,14 @@ pub(crate) fn mark_dead(
     released: &mut Vec<Release>,
 ) -> Result<Option<ContainerEntry>> {
     let folder = &session.folder;
-    let old = match read_dead(folder, entry) {
+    let old = match read_dead(folder, entry).unless_damaged()? {
+        Some(old) => old,
+        None if all => RunSet::default(),
         // A log that cannot be read is written anew from the truth.
-        Err(e) if e.is_damage() && !all => {
+        None => {
             let live = live_chunks(folder, &folder.load()?, entry.id)?;
             read_table(folder, entry.id, entry.table)?.numbers.minus(&live)
         }
-        Err(e) if e.is_damage() => RunSet::default(),
-        other => other?,
     };
     let dead = old.union(chunks);
     let old_list = entry.dead.map(|generation| names::dead(&folder.path, entry.id, generation));

@@ -181,11 +181,11 @@ impl Vault {
             other => other?,
         };
         match finish_deletions(&session, COMPACT_AT_DELETION) {
-            Err(e) if e.is_damage() || e.is_full() => report.held_up = Some(e),
+            Err(e) if e.is_damage_or_full() => report.held_up = Some(e),
             other => report.waiting = other?,
         }
         match repair_if_due(&mut session) {
-            Err(e) if e.is_damage() || e.is_full() => {
+            Err(e) if e.is_damage_or_full() => {
                 report.held_up.get_or_insert(e);
             }
             other => report.repaired_chunks = other?,

@@ -4,14 +4,14 @@
 //! passes, compacts containers, and deletes released objects. A folder whose manifest was rolled back is left as it is
 //! ([`crate::manifest::rollback`]). Nothing locks the vault: backups, restores and deletions run beside it.
 
-use crate::base::error::{damage_line, Result, VaultError};
+use crate::base::error::{damage_line, Result, UnlessDamaged, VaultError};
 use crate::base::policy::INDEX_AT;
 use crate::container::tables::{Cache, TABLE_CACHE_BYTES};
 use crate::lookup::claims::{claim_state, is_left_behind, ClaimState};
 use crate::lookup::{hooks, referrers};
 use crate::manifest::disks::{self, DiskAt};
-use crate::manifest::folder::list_names;
 use crate::manifest::folder::Folder;
+use crate::manifest::listing::list_names;
 use crate::manifest::reader::Reader;
 use crate::manifest::rename::tidy_names;
 use crate::manifest::session::{fence_dead, is_alive, is_empty, remove_if_empty, Session};
@@ -61,10 +61,7 @@ impl Vault {
         let disks = self.disks_to_collect(&mut report, true)?;
         // Before anything is removed for want of a record. Damage is told below.
         for at in &disks {
-            match referrers::put_back(&at.folder.with_reserve(Reserve::Whole)) {
-                Err(e) if e.is_damage() || e.is_full() => {}
-                put_back => put_back?,
-            }
+            referrers::put_back(&at.folder.with_reserve(Reserve::Whole)).unless_damaged_or_full()?;
         }
         let limits = SweepLimits { threshold: COMPACT_AT_COLLECTION, referrers: 0, hands_over: true };
         for at in &disks {
@@ -93,18 +90,14 @@ impl Vault {
 
     /// Collects one disk, unless its failed first backup has taken it away meanwhile.
     fn collect_disk(&self, at: &DiskAt, limits: SweepLimits, report: &mut GcReport) -> Result<()> {
-        match collect_folder(self, &at.folder, limits, report) {
-            Err(e) if e.is_damage() && disks::is_gone(self, at)? => Ok(()),
-            done => done,
-        }
+        let done = collect_folder(self, &at.folder, limits, report);
+        disks::unless_gone(self, at, done).map(drop)
     }
 
     /// Sweeps containers of one disk.
     fn sweep_disk(&self, at: &DiskAt, of: SweepOf, threshold: f64, report: &mut GcReport) -> Result<()> {
-        match sweep_disk(self, &at.folder, of, threshold, report) {
-            Err(e) if e.is_damage() && disks::is_gone(self, at)? => Ok(()),
-            done => done,
-        }
+        let done = sweep_disk(self, &at.folder, of, threshold, report);
+        disks::unless_gone(self, at, done).map(drop)
     }
 
     /// Makes what was used of the reserve again. What cannot be made now is made by the next one who writes.
@@ -214,7 +207,7 @@ impl Vault {
                     Err(VaultError::Store(StoreError::Unreadable { object, op, source })) => {
                         report.skipped.push(damage_line((object, format!("cannot {op}: {source}"))));
                     }
-                    Err(e) if e.is_damage() || e.is_full() => report.skipped.push(format!("{object}: {e}")),
+                    Err(e) if e.is_damage_or_full() => report.skipped.push(format!("{object}: {e}")),
                     over => report.dead_sessions += u64::from(over? && self.store.delete(&object)?),
                 }
             }
@@ -310,7 +303,7 @@ fn collect_folder(vault: &Vault, folder: &Folder, limits: SweepLimits, report: &
         index_reversed(&session, INDEX_AT)
     });
     let carried = carried.and(repaired).and(indexed);
-    if carried.as_ref().is_err_and(|e| !e.is_damage() && !e.is_full()) {
+    if carried.as_ref().is_err_and(|e| !e.is_damage_or_full()) {
         return carried;
     }
     report.freed_bytes += delete_released(folder, Some(session.writer))?;

@@ -3,6 +3,7 @@
 use crate::base::error::Result;
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
+use crate::manifest::listing::list_names;
 use crate::manifest::rollback::Evidence;
 use crate::manifest::session::Session;
 use crate::manifest::snapshots::pages::names_of;
@@ -13,14 +14,11 @@ use format::{names, Release, WriterNo};
 use std::collections::HashSet;
 use store::StoreError;
 
-/// The objects of a folder; an error where its manifest was rolled back.
+/// The objects of a folder, sorted; an error where its manifest was rolled back.
 pub(crate) fn list_checked(folder: &Folder) -> Result<Vec<String>> {
-    let (mut objects, mut evidence) = (Vec::new(), Evidence::default());
-    folder.store.list(&folder.path, &mut |e| {
-        evidence.add(&e.name);
-        objects.push(e.name);
-        Ok(())
-    })?;
+    let objects = list_names(&*folder.store, &folder.path)?;
+    let mut evidence = Evidence::default();
+    objects.iter().for_each(|object| evidence.add(object));
     evidence.check(folder, &folder.load_root()?)?;
     Ok(objects)
 }
@@ -38,15 +36,12 @@ pub(crate) fn remove_orphans(session: &Session, listed: &[String], report: &mut 
     Ok(())
 }
 
-/// Those of the objects that nothing names. They were listed before the manifest is read: the writer of a listed object is
+/// Those of the objects, which are sorted, that nothing names. They were listed before the manifest is read: the writer of a listed object is
 /// still registered, or has committed, or can never commit.
 pub(crate) fn orphans_of<'a>(folder: &Folder, listed: &'a [String]) -> Result<Vec<&'a String>> {
     let m = folder.load()?;
     let registered: HashSet<WriterNo> = m.writers.iter().map(|w| w.no).collect();
     let mut objects: Vec<&String> = listed.iter().collect();
-    objects.sort_unstable();
-    // A listing may tell one twice that is moved meanwhile, and only one of the two would be found below.
-    objects.dedup();
     let mut is_named = vec![false; objects.len()];
     for_each_named(folder, &m, &mut |name| {
         if let Ok(at) = objects.binary_search_by(|o| o.as_str().cmp(name)) {

@@ -6,6 +6,7 @@ use crate::container::dead::read_dead;
 use crate::container::tables::read_table;
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::{list_unswept, Folder};
+use crate::manifest::listing::list_names;
 use crate::manifest::rollback::{read_record, Evidence};
 use crate::manifest::session::is_alive;
 use format::{
@@ -21,29 +22,24 @@ const BLOCK_BYTES: u64 = 4096;
 /// The oldest sequence that a living reader or writer (but for `own`) may still read.
 fn oldest_in_use(folder: &Folder, m: &Manifest, own: Option<WriterNo>) -> Result<u64> {
     let mut oldest = u64::MAX;
-    let mut dead = Vec::new();
-    folder.store.list(&format!("{}{}/", names::READERS, folder.disk), &mut |e| {
-        match folder.store.is_leased(&e.name) {
+    for name in list_names(&*folder.store, &format!("{}{}/", names::READERS, folder.disk))? {
+        match folder.store.is_leased(&name) {
             Ok(true) | Err(StoreError::Unreadable { .. }) => {}
             Ok(false) => {
-                dead.push(e.name);
-                return Ok(());
+                folder.store.delete(&name)?;
+                continue;
             }
-            Err(e) => return Err(e),
+            Err(e) => return Err(e.into()),
         }
-        let bytes = match folder.store.read(&e.name, 4096) {
-            Err(StoreError::NotFound { .. }) => return Ok(()),
+        let bytes = match folder.store.read(&name, 4096) {
+            Err(StoreError::NotFound { .. }) => continue,
             Err(StoreError::Unreadable { .. }) => Vec::new(),
             other => other?,
         };
-        let record = ReaderRecord::decode(folder.context(&e.name), &bytes);
+        let record = ReaderRecord::decode(folder.context(&name), &bytes);
         // One that cannot be read or understood may read anything.
         let since = record.map_or(0, |record| record.since);
         oldest = oldest.min(since);
-        Ok(())
-    })?;
-    for name in dead {
-        folder.store.delete(&name)?;
     }
     for w in m.writers.iter().filter(|w| Some(w.no) != own) {
         if is_alive(&*folder.store, w.token)? {

@@ -14,8 +14,7 @@
 //! Only the older snapshot's recipe is written. A chunk that is not found in the newer one keeps its direct reference:
 //! that costs space only.
 
-use crate::base::error::UnlessDamaged;
-use crate::base::error::{Result, VaultError};
+use crate::base::error::{Result, UnlessDamaged, VaultError};
 use crate::base::policy::Policy;
 use crate::container::tables::{Cache, Tables};
 use crate::container::view::View;
@@ -74,10 +73,11 @@ impl Vault {
             }
             other => other?,
         };
-        match reverse_pending(self, &mut session, true, policy.rebuild_at, cache, &mut report) {
-            Err(e) if e.is_damage() => report.held_up = Some(e.to_string()),
-            other => other?,
-        }
+        let reversed = reverse_pending(self, &mut session, true, policy.rebuild_at, cache, &mut report);
+        reversed.if_damaged(|e| {
+            report.held_up = Some(e.to_string());
+            Ok(())
+        })?;
         index_reversed(&session, policy.index_at)?;
         report.freed_bytes += delete_released(folder, Some(session.writer))?;
         report.compacted += compact_folder(&session, policy.rebuild_at, None)?.containers;
@@ -89,10 +89,7 @@ impl Vault {
 
 /// Puts recipes that were reversed into the reference index, where so many wait. Where there is no room, they wait.
 pub(crate) fn index_reversed(session: &Session, at: usize) -> Result<()> {
-    match extend(session, at) {
-        Err(e) if e.is_damage() || e.is_full() => Ok(()),
-        done => done,
-    }
+    extend(session, at).unless_damaged_or_full().map(drop)
 }
 
 /// Steps 1 to 4 for every pending pair.

@@ -1,4 +1,4 @@
-//! The sweep of containers that more than one disk may reference (`docs/flows/share.md`): of the popular set, of one
+//! The sweep of containers that more than one disk may reference (`docs/flows/sweep.md`): of the popular set, of one
 //! owner for all disks, and of what one disk has given up. The sweep itself is in [`containers`].
 
 mod containers;
@@ -62,7 +62,7 @@ pub(crate) fn sweep_disk(
     list_checked(folder)?;
     let session = Session::begin(folder, WriterKind::Maintenance)?;
     let swept = sweep_own(vault, &session, of, threshold);
-    if swept.as_ref().is_err_and(|e| !e.is_damage() && !e.is_full()) {
+    if swept.as_ref().is_err_and(|e| !e.is_damage_or_full()) {
         return swept;
     }
     report.freed_bytes += delete_released(folder, Some(session.writer))?;
@@ -164,7 +164,7 @@ pub(crate) fn sweep_unswept(vault: &Vault, disk: &Folder, limits: SweepLimits) -
             Err(VaultError::Busy { .. }) => {}
             // The owner has been removed meanwhile: nobody needs it any more.
             Err(VaultError::Missing { .. }) if is_gone(vault, &m, no)? => {}
-            Err(e) if e.is_damage() || e.is_full() => drop(report.held_up.get_or_insert(e)),
+            Err(e) if e.is_damage_or_full() => drop(report.held_up.get_or_insert(e)),
             other => other?,
         }
     }

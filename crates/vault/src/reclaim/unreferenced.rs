@@ -1,7 +1,6 @@
 //! Finds the chunks that no snapshot of the disk will reference after a change.
 
-use crate::base::error::Result;
-use crate::base::error::UnlessDamaged;
+use crate::base::error::{Result, UnlessDamaged};
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
 use crate::manifest::snapshots::whole::Whole;
@@ -288,13 +287,9 @@ impl Candidates<'_> {
         let mut done = HashSet::new();
         if !names.is_empty() && self.oldest_writer().is_some() {
             for part in kept.index()? {
-                match self.without_part(part, &names, &mut referenced) {
-                    // Its recipes are read one by one.
-                    Err(e) if e.is_damage() => {}
-                    without => {
-                        without?;
-                        done.extend(part.footer.recipes.iter().copied());
-                    }
+                // The recipes of a damaged part are read one by one.
+                if self.without_part(part, &names, &mut referenced).unless_damaged()?.is_some() {
+                    done.extend(part.footer.recipes.iter().copied());
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use super::group_salvage::GroupSalvage;
 use super::proof;
-use crate::base::error::{fault, Named, Result, VaultError};
+use crate::base::error::{fault, Named, Result, UnlessDamaged, VaultError};
 use crate::container::dead::read_dead;
 use crate::container::tables::read_table;
 use crate::manifest::folder::Folder;
@@ -28,19 +28,16 @@ impl DamagedContainer {
     /// # Errors
     /// Damage, where neither its table nor its data object tell what is in it.
     pub fn read(folder: &Folder, entry: &ContainerEntry) -> Result<DamagedContainer> {
-        let (table, has_table) = match read_table(folder, entry.id, entry.table) {
-            Err(e) if e.is_damage() => (rebuild_table(folder, entry).map_err(|_| e)?, false),
-            table => (table?, true),
-        };
-        let (dead, live) = match read_dead(folder, entry) {
-            Err(e) if e.is_damage() => {
-                let live = match live_chunks_of_all(folder, entry.id) {
-                    Err(e) => fault(e).map(|_| table.numbers.clone())?,
-                    Ok(live) => live,
-                };
+        let table = read_table(folder, entry.id, entry.table).map(|table| (table, true));
+        let (table, has_table) =
+            table.if_damaged(|e| Ok((rebuild_table(folder, entry).map_err(|_| e)?, false)))?;
+        let (dead, live) = match read_dead(folder, entry).unless_damaged()? {
+            Some(dead) => (dead, None),
+            None => {
+                let live = live_chunks_of_all(folder, entry.id)
+                    .or_else(|e| fault(e).map(|_| table.numbers.clone()))?;
                 (RunSet::default(), Some(live))
             }
-            dead => (dead?, None),
         };
         let is_whole = has_table && live.is_none() && has_directory(folder, &table)?;
         Ok(DamagedContainer { entry: *entry, table, dead, live, is_broken: !is_whole })

@@ -6,6 +6,7 @@
 
 use crate::base::error::{fault, Result, UnlessDamaged, VaultError};
 use crate::manifest::folder::Folder;
+use crate::manifest::listing::for_each_name;
 use crate::manifest::rollback::{read_record, record, Evidence};
 use crate::manifest::snapshots::whole::Whole;
 use crate::recipe::stored::{read_root, recipe_of};
@@ -18,10 +19,9 @@ use store::StoreError;
 /// Puts the manifest of a folder again, if that is necessary. Returns whether it was, and could be done.
 pub(super) fn put_back(folder: &Folder) -> Result<bool> {
     let (mut evidence, mut objects) = (Evidence::default(), BTreeSet::new());
-    folder.store.list(&folder.path, &mut |e| {
-        evidence.add(&e.name);
-        objects.insert(e.name);
-        Ok(())
+    for_each_name(&*folder.store, &folder.path, |name| {
+        evidence.add(&name);
+        objects.insert(name);
     })?;
     let current = match folder.load_tagged() {
         Ok(Some((m, _))) => match evidence.check(folder, &m) {

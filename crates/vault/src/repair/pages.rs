@@ -7,7 +7,8 @@
 use super::damaged_container::directory;
 use crate::base::error::{Result, UnlessDamaged, VaultError};
 use crate::container::tables::read_table;
-use crate::manifest::folder::{list_names, list_unswept, Folder};
+use crate::manifest::folder::{list_unswept, Folder};
+use crate::manifest::listing::list_names;
 use crate::manifest::session::Session;
 use crate::manifest::snapshots::whole::Whole;
 use crate::recipe::stored::{read_root, summary_of};

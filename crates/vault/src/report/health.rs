@@ -4,8 +4,9 @@
 //! Manifests are read, objects and sessions are listed. No recipe, container table or chunk is read, so it is
 //! fast with a thousand disks. It finds no new damage: [`Vault::verify`] does.
 
-use crate::base::error::{damage_line, fault, Result, VaultError};
+use crate::base::error::{damage_line, fault, Result};
 use crate::manifest::disks;
+use crate::manifest::listing::{for_each_object, list_names};
 use crate::manifest::session::is_alive;
 use crate::manifest::snapshots::hold::held_for;
 use crate::manifest::snapshots::whole::Whole;
@@ -94,14 +95,14 @@ impl Vault {
         health.damaged.extend(nowhere.into_iter().map(damage_line));
         for at in all {
             health.damaged.extend(at.name_fault.clone().map(damage_line));
-            match at.folder.load() {
-                Ok(m) => {
+            match disks::unless_gone(self, &at, at.folder.load()) {
+                Ok(Some(m)) => {
                     disk_of.extend(m.writers.iter().map(|w| (w.token, at.name.clone())));
                     health.count_weeks(&m, now);
                     health.held_for.extend(HeldFor::of(&at.name, &m));
                     health.disks.push(DiskHealth::of(&at.name, &m, &last));
                 }
-                Err(e) if e.is_damage() && disks::is_gone(self, &at)? => {}
+                Ok(None) => {}
                 Err(e) => {
                     let line = damage_line(fault(e)?);
                     if !health.damaged.contains(&line) {
@@ -121,13 +122,8 @@ impl Vault {
     }
 
     fn live_sessions(&self, disk_of: &HashMap<Token, String>) -> Result<Vec<SessionInfo>> {
-        let mut objects = Vec::new();
-        self.store.list(names::SESSIONS, &mut |e| {
-            objects.push(e.name);
-            Ok(())
-        })?;
         let mut sessions = Vec::new();
-        for object in objects {
+        for object in list_names(&*self.store, names::SESSIONS)? {
             let token =
                 object.strip_prefix(names::SESSIONS).and_then(|t| u64::from_str_radix(t, 16).ok()).map(Token);
             let Some(token) = token.filter(|t| names::session(*t) == object) else { continue };
@@ -151,15 +147,12 @@ impl Vault {
     /// If the store cannot be listed.
     pub fn stored_bytes(&self) -> Result<u64> {
         let mut sum = 0;
-        self.store
-            .list("", &mut |e| {
-                // Containers alone have holes.
-                let is_data = e.name.ends_with(".data");
-                let allocated = is_data.then(|| self.store.allocated(&e.name).ok()).flatten();
-                sum += allocated.map_or(e.len, |bytes| bytes.min(e.len));
-                Ok(())
-            })
-            .map_err(VaultError::from)?;
+        for_each_object(&*self.store, "", |e| {
+            // Containers alone have holes.
+            let is_data = e.name.ends_with(".data");
+            let allocated = is_data.then(|| self.store.allocated(&e.name).ok()).flatten();
+            sum += allocated.map_or(e.len, |bytes| bytes.min(e.len));
+        })?;
         Ok(sum)
     }
 }

@@ -43,9 +43,9 @@ impl Vault {
         listing.damaged.extend(nowhere.into_iter().map(damage_line));
         for at in all {
             listing.damaged.extend(at.name_fault.clone().map(damage_line));
-            match at.folder.load() {
-                Ok(m) => listing.add(&at.name, m),
-                Err(e) if e.is_damage() && disks::is_gone(self, &at)? => {}
+            match disks::unless_gone(self, &at, at.folder.load()) {
+                Ok(Some(m)) => listing.add(&at.name, m),
+                Ok(None) => {}
                 Err(e) => {
                     let line = damage_line(fault(e)?);
                     if !listing.damaged.contains(&line) {

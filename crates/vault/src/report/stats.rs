@@ -5,6 +5,7 @@ use crate::container::tables::TABLE_CACHE_BYTES;
 use crate::manifest::container_table::Containers;
 use crate::manifest::disks::{self, DiskAt};
 use crate::manifest::folder::Folder;
+use crate::manifest::listing::for_each_object;
 use crate::manifest::snapshots::whole::Whole;
 use crate::manifest::vault::Vault;
 use crate::report::layout::{walk, Fragmentation};
@@ -140,12 +141,12 @@ impl Vault {
         let mut sizes = self.sizes(if disk.is_some() { &disks[0].folder.path } else { "" })?;
         for at in &disks {
             stats.damaged.extend(at.name_fault.clone().map(damage_line));
-            match disk_stats(at) {
-                Err(e) if e.is_damage() && disks::is_gone(self, at)? => {}
+            match disks::unless_gone(self, at, disk_stats(at)) {
                 Err(e) if e.is_damage() => stats.damaged.push(e.to_string()),
-                other => {
+                read => {
+                    let Some(of_disk) = read? else { continue };
                     let bytes = sizes.remove(&at.folder.path).unwrap_or_default();
-                    stats.disks.push(DiskStats { bytes, ..other? });
+                    stats.disks.push(DiskStats { bytes, ..of_disk });
                 }
             }
         }
@@ -173,7 +174,7 @@ impl Vault {
     /// Bytes of the objects below `prefix`, by folder; those of no folder under the empty name.
     fn sizes(&self, prefix: &str) -> Result<HashMap<String, FolderBytes>> {
         let mut sizes: HashMap<String, FolderBytes> = HashMap::new();
-        self.store.list(prefix, &mut |e| {
+        for_each_object(&*self.store, prefix, |e| {
             // Holes in data do not count.
             let bytes = if e.name.ends_with(".data") { e.allocated.min(e.len) } else { e.len };
             let folder = names::folder_of(&e.name).unwrap_or_default();
@@ -181,7 +182,6 @@ impl Vault {
                 Some(of_folder) => of_folder.add(&e.name, bytes),
                 None => sizes.entry(folder.to_owned()).or_default().add(&e.name, bytes),
             }
-            Ok(())
         })?;
         Ok(sizes)
     }

@@ -82,6 +82,12 @@ impl ReadCache {
         Opening { cache: self, opened }
     }
 
+    /// Reads manifests while no snapshot is being opened: one may take 32 MiB, and a copy as much.
+    pub fn read_alone<T>(&self, read: impl FnOnce() -> T) -> T {
+        let _opened = self.opened.lock();
+        read()
+    }
+
     /// Held while references are resolved. A page may take 50 MiB, and so may each page that it leads to.
     pub(super) fn resolving(&self) -> MutexGuard<'_, ()> {
         self.resolving.lock()

@@ -21,8 +21,8 @@ const WHAT: [&str; 10] = [
     "write catalog, summary, superblock",
     "read filter",
     "write filter",
-    "read stores",
-    "write stores",
+    "read fingerprint stores",
+    "write fingerprint stores",
     "read data and maps",
     "write data and maps",
 ];
@@ -110,7 +110,7 @@ impl MeteredDevice {
         let g = &self.geometry;
         let area = if block >= g.groups_start() {
             let within = (block.0 - g.groups_start().0) % u64::from(g.group_blocks);
-            if within < u64::from(g.store_pages()) {
+            if within < u64::from(g.fingerprint_pages()) {
                 3
             } else {
                 4

@@ -23,7 +23,7 @@ use crate::run::check_interrupted;
 const REQUEST_BYTES: usize = 1 << 20;
 const GIB: f64 = (1u64 << 30) as f64;
 const CHECKPOINT: &str = "closed: from the checkpoint";
-const STORES: &str = "killed, no checkpoint: from all stores";
+const STORES: &str = "killed, no checkpoint: from all fingerprint stores";
 
 /// One opening.
 #[derive(Debug, Serialize)]

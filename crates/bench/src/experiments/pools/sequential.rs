@@ -293,7 +293,7 @@ impl Sides<'_> {
 fn named(now: Stages, before: Stages) -> Vec<(&'static str, f64)> {
     [
         ("fingerprints", now.hash - before.hash),
-        ("look up in filter and stores", now.find - before.find),
+        ("look up in filter and fingerprint stores", now.find - before.find),
         ("allocate and write data", now.data - before.data),
         ("change maps and counts", now.map - before.map),
     ]

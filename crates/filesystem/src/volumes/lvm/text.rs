@@ -153,7 +153,7 @@ impl<'a> Parser<'a> {
             Some('[') => self.list(depth + 1),
             _ => {
                 let word = self.word();
-                let number = word.parse().map_err(|_| self.wrong(&format!("{word:?} is no value")));
+                let number = word.parse().map_err(|_| self.wrong(&format!("{word:?} is not a value")));
                 number.map(Value::Number)
             }
         }
@@ -216,9 +216,9 @@ mod tests {
             ("a }", "line 1: a has no value"),
             ("\n}", "line 2: '}' where a name should be"),
             ("a = [1 2]", "line 1: a list does not end"),
-            ("a = [1,", "line 1: \"\" is no value"),
+            ("a = [1,", "line 1: \"\" is not a value"),
             ("a = \"x", "line 1: a text does not end"),
-            ("a = 99999999999999999999", "no value"),
+            ("a = 99999999999999999999", "not a value"),
             ("= 1", "line 1: a name is missing"),
         ] {
             let found = parse(text).expect_err(text);

@@ -156,7 +156,7 @@ fn parse_memory(text: &str) -> Result<u64, String> {
 
 /// `OFFSET+LENGTH`.
 fn parse_range(text: &str) -> Result<Range<u64>, String> {
-    let wrong = || format!("{text:?} is no range: OFFSET+LENGTH, such as 4GiB+1MiB");
+    let wrong = || format!("{text:?} is not a range: OFFSET+LENGTH, such as 4GiB+1MiB");
     let (begin, bytes) = text.split_once('+').ok_or_else(wrong)?;
     let (begin, bytes) = (parse_size(begin)?, parse_size(bytes)?);
     let end = begin.checked_add(bytes).ok_or_else(wrong)?;

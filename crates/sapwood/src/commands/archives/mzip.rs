@@ -221,7 +221,7 @@ fn ends(manners: &Manners, named: impl FnOnce(&Path) -> Result<PathBuf>) -> Resu
         _ if manners.is_to_stdout() => "-".into(),
         (Some(output), _) => output.clone(),
         (None, Some(_)) if input.regular().is_none() => {
-            return Err(usage(format!("{}: is no regular file; -o names the result", input.name())));
+            return Err(usage(format!("{}: is not a regular file; -o names the result", input.name())));
         }
         (None, Some(path)) => named(path)?,
         (None, None) => "-".into(),

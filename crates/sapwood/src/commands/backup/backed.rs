@@ -171,7 +171,7 @@ fn unknown_source(a: &Backup, e: ImageError) -> anyhow::Error {
                  give nbd+unix:///?socket=/run/disk.sock"
             )
         }
-        _ => "is no file; the other kinds of sources are nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH, \
+        _ => "is not a file; the other kinds of sources are nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH, \
               qmp:SOCKET#NODE, qmp:SOCKET, libvirt:DOMAIN and volume:NAME@SNAPSHOT"
             .to_owned(),
     };

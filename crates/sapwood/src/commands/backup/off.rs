@@ -99,7 +99,7 @@ fn open(a: &Backup, vault: &Vault, name: &str, disk: &DomainDisk) -> Result<Imag
         return Err(refused("the machine is off, and its disk is encrypted, or a part of its image").into());
     }
     let image = disk.image().ok_or_else(|| {
-        refused("the machine is off, and the image of this disk is no file or device of this host")
+        refused("the machine is off, and the image of this disk is not a file or device of this host")
     })?;
     let said = source_format(disk.format.as_deref())?;
     let before = SourceFormat::of_disk(&snapshots_of(vault, name)?);

@@ -151,7 +151,7 @@ fn to_stdout(found: &[NamedNode]) -> Result<ExitCode> {
     };
     let node = one.fs.node(one.id)?;
     if node.kind != NodeKind::File {
-        let what = format!("{} is no file; give --to DIR, or take it as a tar", printable(&one.path));
+        let what = format!("{} is not a file; give --to DIR, or take it as a tar", printable(&one.path));
         return Err(VaultError::Usage(what).into());
     }
     let (mut buf, mut at) = (vec![0; STEP_BYTES], 0);

@@ -13,7 +13,7 @@ use vault::now;
 
 pub fn run(args: &Args, file: Option<&Path>) -> Result<ExitCode> {
     let config = Config::need(file.or(args.config.as_deref()))?;
-    config.check_hooks()?;
+    config.check_commands()?;
     let now = now();
     if args.json {
         let jobs: Vec<Value> = config.jobs.iter().map(|j| json_of(j, now)).collect();

@@ -5,8 +5,8 @@ use crate::args::{Args, Backup};
 use crate::commands::backup::{domains_of, Backed, Machine};
 use crate::commands::names::open_at;
 use crate::commands::snapshots::copy::options as copy_options;
-use crate::jobs::hook;
 use crate::jobs::settings::Job;
+use crate::jobs::shell_command;
 use crate::jobs::source::DiskSource;
 use crate::jobs::state::Outcome;
 use crate::jobs::values::Verify;
@@ -38,9 +38,9 @@ impl<'a> JobRun<'a> {
 
     /// All steps. What fails is in the report, and was said.
     pub fn run(&mut self) {
-        if let Err(why) = self.hook("before", self.job.before.as_deref()) {
+        if let Err(why) = self.command("before", self.job.before.as_deref()) {
             let outcome = if is_stopped() { Outcome::Interrupted } else { Outcome::Failed };
-            self.failed(outcome, format!("the hook before {why}; nothing was backed up"));
+            self.failed(outcome, format!("the command before {why}; nothing was backed up"));
         } else {
             match open_at(self.args, self.store) {
                 Ok(vault) => self.work(&vault),
@@ -50,8 +50,8 @@ impl<'a> JobRun<'a> {
         if self.is_cut {
             self.failed(Outcome::Interrupted, "a signal stopped it before its end".to_owned());
         }
-        if let Err(why) = self.hook("after", self.job.after.as_deref()) {
-            self.failed(Outcome::Failed, format!("the hook after {why}"));
+        if let Err(why) = self.command("after", self.job.after.as_deref()) {
+            self.failed(Outcome::Failed, format!("the command after {why}"));
         }
         self.report.end();
     }
@@ -256,20 +256,20 @@ impl<'a> JobRun<'a> {
         self.report.note(outcome, why);
     }
 
-    fn hook(&self, which: &str, command: Option<&str>) -> Result<(), String> {
+    fn command(&self, which: &str, command: Option<&str>) -> Result<(), String> {
         let Some(command) = command else { return Ok(()) };
         let is_before = which == "before";
         let outcome = if is_before { "" } else { self.report.outcome().name() };
         let disks = self.report.state.disks.iter();
         let failed = disks.filter(|d| d.outcome != Outcome::Done).map(|d| d.disk.as_str());
         let environment = [
-            ("SAPWOOD_HOOK", which.to_owned()),
+            ("SAPWOOD_COMMAND", which.to_owned()),
             ("SAPWOOD_JOB", self.job.name.clone()),
             ("SAPWOOD_STORE", self.store.to_owned()),
             ("SAPWOOD_OUTCOME", outcome.to_owned()),
             ("SAPWOOD_FAILED_DISKS", failed.collect::<Vec<_>>().join(" ")),
         ];
-        hook::run(command, &environment, self.job.hook_timeout, is_before)
+        shell_command::run(command, &environment, self.job.command_timeout, is_before)
     }
 
     /// Progress is for people who watch.

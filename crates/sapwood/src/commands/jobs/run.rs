@@ -33,7 +33,7 @@ struct Total {
 pub fn run(args: &Args, names: &[String], due: bool) -> Result<ExitCode> {
     let config = Config::need(args.config.as_deref())?;
     let jobs = config.named(names)?;
-    config.check_hooks()?;
+    config.check_commands()?;
     let store = store_url(args)?;
     let states = StateDir::of(&config)?;
     catch_signals();

@@ -30,18 +30,18 @@ const ANSWER_TIME: Duration = Duration::from_secs(30);
 const TICK: Duration = Duration::from_millis(50);
 
 /// A pool that this process has opened, or that another one has open.
-pub enum Opened {
+pub enum PoolAtPath {
     Free(Arc<Pool>),
     /// The error that says which process that is.
     Held(PoolError),
 }
 
 /// Opens a pool.
-pub fn open_free(path: &Path) -> Result<Opened> {
+pub fn open_free(path: &Path) -> Result<PoolAtPath> {
     match open(path, pool::Options::default()) {
-        Ok(pool) => Ok(Opened::Free(pool)),
+        Ok(pool) => Ok(PoolAtPath::Free(pool)),
         Err(PoolError::Io { what, source }) if is_held(&source) => {
-            Ok(Opened::Held(PoolError::Io { what, source }))
+            Ok(PoolAtPath::Held(PoolError::Io { what, source }))
         }
         Err(error) => Err(error.into()),
     }
@@ -50,8 +50,8 @@ pub fn open_free(path: &Path) -> Result<Opened> {
 /// Does what is asked for. Returns what `--json` prints.
 pub fn ask(path: &Path, request: &Request) -> Result<Value> {
     let pool = match open_free(path)? {
-        Opened::Free(pool) => pool,
-        Opened::Held(why) => return ask_server(path, request, &why),
+        PoolAtPath::Free(pool) => pool,
+        PoolAtPath::Held(why) => return ask_server(path, request, &why),
     };
     pool.settle();
     let files = PoolFiles::new(Arc::clone(&pool));

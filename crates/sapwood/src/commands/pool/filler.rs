@@ -193,7 +193,7 @@ impl Filler {
 }
 
 fn parse(fill: &FillInfo) -> Result<FillSource> {
-    FillSource::parse(&fill.source).with_context(|| format!("{:?} is no snapshot of a vault", fill.source))
+    FillSource::parse(&fill.source).with_context(|| format!("{:?} is not a snapshot of a vault", fill.source))
 }
 
 fn open_vault(source: &FillSource, lock_wait: Duration) -> Result<Vault> {

@@ -1,10 +1,10 @@
 //! A snapshot of a volume as the source of a backup.
 
-use super::control::{ask_server, open_free, Opened};
+use super::control::{ask_server, open_free, PoolAtPath};
 use super::file_system::PoolFiles;
 use super::request::Request;
 use crate::terminal::streams::errln;
-use ::pool::{Known, Pool, Volume};
+use ::pool::{Known, Pool, Volume, VolumeBlock};
 use anyhow::{Context, Result};
 use export::{Block, BlockDevice};
 use image::{ImageError, KnownBlock, KnownBlocks, NbdSource, Source, KNOWN_BLOCK_BYTES};
@@ -54,8 +54,8 @@ impl Drop for OwnPool {
 pub fn open(path: &Path, name: &str, since: Option<String>) -> Result<(Box<dyn Source>, Told, OwnPool)> {
     let request = |since| Request::Changes { snapshot: name.to_owned(), since };
     let held = match open_free(path)? {
-        Opened::Held(why) => why,
-        Opened::Free(pool) => {
+        PoolAtPath::Held(why) => why,
+        PoolAtPath::Free(pool) => {
             let own = OwnPool(Some(Arc::clone(&pool)));
             let files = PoolFiles::new(Arc::clone(&pool));
             let told = serde_json::from_value(request(since).perform(&pool, &files)?)?;
@@ -135,7 +135,10 @@ fn blocks_of(range: &Range<u64>) -> Range<u64> {
 
 impl KnownBlocks for VolumeSource {
     fn known(&self, range: Range<u64>) -> image::Result<Vec<KnownBlock>> {
-        let known = self.volume.known(blocks_of(&range)).map_err(|e| self.failed()(e.into()))?;
+        let known = self
+            .volume
+            .known(VolumeBlock::at(range.start)..VolumeBlock::behind(range.end))
+            .map_err(|e| self.failed()(e.into()))?;
         Ok(known.into_iter().map(known_block).collect())
     }
 

@@ -1,6 +1,6 @@
 //! Waiting until all of a volume has arrived.
 
-use super::control::{ask, open_free, Opened};
+use super::control::{ask, open_free, PoolAtPath};
 use super::filler::Filler;
 use super::request::Request;
 use crate::args::Args;
@@ -26,14 +26,14 @@ pub fn until_filled(args: &Args, path: &Path, name: &str) -> Result<()> {
     let far = [AtomicU64::new(0), AtomicU64::new(0)];
     let read_far = || (far[0].load(Ordering::Relaxed), far[1].load(Ordering::Relaxed));
     show_while(args.quiet, name, read_far, || match open_free(path)? {
-        Opened::Free(pool) => {
+        PoolAtPath::Free(pool) => {
             let lock_wait = Duration::from_secs(args.lock_wait);
             let mut filler = Filler::new(Arc::clone(&pool), path, CACHE_BYTES, lock_wait, None);
             let filled = fill_here(&mut filler, &pool, name, &far);
             drop(filler);
             filled.and(Ok(pool.close()?))
         }
-        Opened::Held(_) => wait_for_server(path, name, &far),
+        PoolAtPath::Held(_) => wait_for_server(path, name, &far),
     })
 }
 

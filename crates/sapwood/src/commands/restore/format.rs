@@ -31,7 +31,7 @@ pub fn said(option: Option<&str>) -> Result<Option<TargetFormat>> {
         Some("raw" | "mtar" | "tar") => Ok(Some(TargetFormat::Raw)),
         Some("qcow2") => Ok(Some(TargetFormat::Qcow2)),
         Some(f) => Err(VaultError::Usage(format!(
-            "{f:?} is no format to restore to: raw, qcow2; of tar archives tar, mtar"
+            "{f:?} is not a format to restore to: raw, qcow2; of tar archives tar, mtar"
         ))),
     }
 }

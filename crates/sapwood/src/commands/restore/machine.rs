@@ -278,7 +278,8 @@ struct Target {
 }
 
 fn read_text(vault: &Vault, disk: &str, snapshot: &SnapshotEntry) -> Result<String> {
-    let no_text = || VaultError::Refused(format!("{disk}@{}: is no definition of a machine", snapshot.id));
+    let no_text =
+        || VaultError::Refused(format!("{disk}@{}: is not the definition of a machine", snapshot.id));
     if snapshot.size > DEFINITION_BYTES_MAX {
         return Err(no_text().into());
     }

@@ -72,8 +72,10 @@ pub fn restore(
                 return work(&mut reader, &mut Out);
             }
             if target.metadata().is_ok_and(|m| !m.is_file()) {
-                let why =
-                    format!("{}: is no file; a tar archive is restored to a file or to -", target.display());
+                let why = format!(
+                    "{}: is not a file; a tar archive is restored to a file or to -",
+                    target.display()
+                );
                 return Err(VaultError::Refused(why).into());
             }
             if a.force && !a.allow_in_use {

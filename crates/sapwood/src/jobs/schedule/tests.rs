@@ -89,7 +89,7 @@ fn what_is_no_schedule_is_refused_with_what_may_be_written() {
         ("hourly 15", "hourly, every"),
     ] {
         let said = Schedule::parse(text).unwrap_err();
-        assert!(said.contains(why) && said.contains("is no schedule"), "{text}: {said}");
+        assert!(said.contains(why) && said.contains("is not a schedule"), "{text}: {said}");
     }
     assert_eq!(Schedule::parse("  daily   02:30 ").unwrap().text(), "daily 02:30");
 }

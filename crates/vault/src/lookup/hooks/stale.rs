@@ -1,6 +1,6 @@
 //! Which hooks still lead to a container: those of containers that have gone are left out where hooks are joined.
 
-use crate::base::error::{Result, VaultError};
+use crate::base::error::{Result, UnlessDamaged};
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
 use format::{ContainerId, DiskId, WriterNo};
@@ -35,10 +35,7 @@ impl StaleHooks {
     /// Whether a hook stays.
     pub fn keeps(&mut self, owner: DiskId, id: ContainerId) -> Result<bool> {
         if !self.owners.contains_key(&owner) {
-            let known = match self.look(owner) {
-                Err(e) if e.is_damage() || matches!(e, VaultError::Newer { .. }) => Owner::Unknown,
-                known => known?,
-            };
+            let known = self.look(owner).unless_unreadable()?.unwrap_or(Owner::Unknown);
             self.owners.insert(owner, known);
         }
         Ok(match &self.owners[&owner] {

@@ -53,11 +53,9 @@ pub(super) fn choose(
         if chunks_looked_at > CHUNKS_LOOKED_AT || found_bytes >= budget.saturating_mul(FOUND_FOR_BUDGET) {
             break;
         }
-        let container = match tables.load(&entry) {
-            // It costs reads, nothing else.
-            Err(e) if e.is_damage() => continue,
-            table => price(&*table?, wanted),
-        };
+        // Damage costs reads, nothing else.
+        let Some(table) = tables.load(&entry).unless_damaged()? else { continue };
+        let container = price(&table, wanted);
         let before = places.len();
         if container.ratio > read_ratio {
             places.push(container)

@@ -42,13 +42,10 @@ pub(crate) fn extend(session: &Session, at_least: usize) -> Result<()> {
     let stays: HashSet<RecipeName> = m.snapshots.iter().map(recipe_of).collect();
     let joined = to_join(open_sound(folder, &m)?, &stays, added.recipes.len());
     let gone: Vec<IndexRef> = joined.iter().map(|p| p.at).collect();
-    let fresh = match put(session, m.sequence as u32, &added, &joined, &stays) {
-        Err(e) if e.is_damage() => {
-            // Its recipes wait for the next time.
-            forget(session, &joined)?;
-            return Ok(());
-        }
-        put => put?,
+    let put = put(session, m.sequence as u32, &added, &joined, &stays);
+    let Some(fresh) = put.unless_damaged()? else {
+        // The recipes of a damaged part wait for the next time.
+        return forget(session, &joined);
     };
     let looked_at: HashSet<RecipeName> = added.looked_at.into_iter().collect();
     session.swap(|m| {
@@ -71,9 +68,8 @@ pub(crate) fn forget_damaged(session: &Session) -> Result<u64> {
     let m = session.folder.load_root()?;
     let mut damaged = Vec::new();
     for at in &m.references {
-        match Part::open(&session.folder, at) {
-            Err(e) if e.is_damage() => damaged.push(*at),
-            opened => drop(opened?),
+        if Part::open(&session.folder, at).unless_damaged()?.is_none() {
+            damaged.push(*at);
         }
     }
     if !damaged.is_empty() {

@@ -8,8 +8,7 @@
 //! 3. One swap marks the other chunks dead and removes containers without a live chunk from the table.
 //! 4. The records of disks that reference nothing any more go, and then the retiring record.
 
-use crate::base::error::UnlessDamaged;
-use crate::base::error::{Result, VaultError};
+use crate::base::error::{Result, UnlessDamaged, VaultError};
 use crate::container::dead::read_dead;
 use crate::container::tables::read_table;
 use crate::lookup::popular::published_chunks;
@@ -104,13 +103,10 @@ fn sweep_batch(
             swept.skipped.insert(entry.id);
             continue;
         }
-        let table = match read_table(folder, entry.id, entry.table) {
+        let Some(table) = read_table(folder, entry.id, entry.table).unless_damaged()? else {
             // What it holds is not known; the others are swept.
-            Err(e) if e.is_damage() => {
-                swept.skipped.insert(entry.id);
-                continue;
-            }
-            other => other?,
+            swept.skipped.insert(entry.id);
+            continue;
         };
         let dead = read_dead(folder, &entry).unless_damaged()?.unwrap_or_default();
         let unreferenced = table.numbers.minus(&dead);

@@ -1,4 +1,4 @@
-//! Hooks: shell commands that a job runs before and after its backups.
+//! Shell commands that a job runs before and after its backups.
 
 use crate::progress::is_stopped;
 use rustix::process::{kill_process_group, Pid, Signal};
@@ -7,18 +7,18 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether a hook has ended.
+/// How often it is looked whether a command has ended.
 const POLL: Duration = Duration::from_millis(20);
 
-/// How long a hook that was told to end has until it is killed.
+/// How long a command that was told to end has until it is killed.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What a hook finds in its environment, beside ours.
+/// What a command finds in its environment, beside ours.
 pub type Environment<'a> = [(&'a str, String)];
 
-/// Runs a hook to its end, at most for `timeout`. Its output goes to standard error, so that `--json` stays one object.
+/// Runs a command to its end, at most for `timeout`. Its output goes to standard error, so that `--json` stays one object.
 ///
-/// With `stops`, a signal to this process is passed on as SIGTERM. A hook whose time is up gets SIGTERM too, and later
+/// With `stops`, a signal to this process is passed on as SIGTERM. A command whose time is up gets SIGTERM too, and later
 /// SIGKILL, with all processes that it has started.
 ///
 /// # Errors
@@ -42,7 +42,10 @@ pub fn run(
         }
         if Instant::now() >= deadline {
             end(&mut child)?;
-            return Err(format!("did not end within {} s (hook_timeout) and was ended", timeout.as_secs()));
+            return Err(format!(
+                "did not end within {} s (command_timeout) and was ended",
+                timeout.as_secs()
+            ));
         }
         if stops && is_stopped() && !is_told {
             is_told = true;
@@ -56,7 +59,7 @@ fn ended(child: &mut Child) -> Result<Option<ExitStatus>, String> {
     child.try_wait().map_err(|e| format!("cannot wait for it: {e}"))
 }
 
-/// Ends a hook and everything in its group.
+/// Ends a command and everything in its group.
 fn end(child: &mut Child) -> Result<(), String> {
     let group = Pid::from_child(child);
     let _ = kill_process_group(group, Signal::TERM);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use chunk::Fingerprint;
 use format::pool::{
-    GroupNo, Home, PageKind, PoolBlock, StoreEntry, SummaryEntry, BLOCK_BYTES, COUNT_MAX, PAGE_HEADER_BYTES,
-    STORE_SLOTS,
+    FingerprintEntry, GroupNo, Home, PageKind, PoolBlock, SummaryEntry, BLOCK_BYTES, COUNT_MAX,
+    FINGERPRINT_SLOTS, PAGE_HEADER_BYTES,
 };
 
 use super::groups::BlockSet;
@@ -14,7 +14,7 @@ use super::page::Page;
 use super::state::Engine;
 use crate::error::{PoolError, Result};
 
-/// What stands in a store beside a data block's count.
+/// What stands in a fingerprint store beside a data block's count.
 #[derive(Clone, Copy, Debug)]
 pub enum Identity {
     /// The fingerprint of its content: it can be shared.
@@ -33,24 +33,24 @@ impl Identity {
 }
 
 impl Engine {
-    /// A page of a store. All of its group's are read with it, because they will be needed (LiveDFS, 2.3).
-    pub(super) fn store_page(&self, block: PoolBlock) -> Result<Arc<Page>> {
+    /// A page of a fingerprint store. All of its group's are read with it, because they will be needed (LiveDFS, 2.3).
+    pub(super) fn fingerprint_page(&self, block: PoolBlock) -> Result<Arc<Page>> {
         if let Some(page) = self.pages.get(block) {
             return Ok(page);
         }
         if self.settings.prefetch {
-            self.read_store(block)?;
+            self.load_fingerprints(block)?;
         }
-        self.page(block, PageKind::Store)
+        self.page(block, PageKind::Fingerprints)
     }
 
-    /// Reads the whole store that a page belongs to.
-    fn read_store(&self, page: PoolBlock) -> Result<()> {
+    /// Reads the whole fingerprint store that a page belongs to.
+    fn load_fingerprints(&self, page: PoolBlock) -> Result<()> {
         let Some(group) = self.group_of(page) else { return Ok(()) };
-        let start = self.geometry.store_start(group);
-        let written = &self.store_writes[group.0 as usize];
+        let start = self.geometry.fingerprints_start(group);
+        let written = &self.fingerprint_writes[group.0 as usize];
         let before = written.load(Ordering::SeqCst);
-        let mut bytes = vec![0; self.geometry.store_pages() as usize * BLOCK_BYTES];
+        let mut bytes = vec![0; self.geometry.fingerprint_pages() as usize * BLOCK_BYTES];
         self.read_blocks(start, &mut bytes)?;
         for (index, page) in bytes.chunks_exact(BLOCK_BYTES).enumerate() {
             let block = PoolBlock(start.0 + index as u64);
@@ -61,7 +61,7 @@ impl Engine {
                 if written.load(Ordering::SeqCst) != before {
                     self.read_blocks(block, &mut own[..])?;
                 }
-                self.check_page(block, PageKind::Store, &own)?;
+                self.check_page(block, PageKind::Fingerprints, &own)?;
                 Ok::<_, PoolError>(own)
             });
             // A damaged page fails when it is needed.
@@ -70,35 +70,36 @@ impl Engine {
         Ok(())
     }
 
-    /// The group whose store has this page.
+    /// The group whose fingerprint store has this page.
     pub(super) fn group_of(&self, block: PoolBlock) -> Option<GroupNo> {
         let from_start = block.0.checked_sub(self.geometry.groups_start().0)?;
         let group = from_start / u64::from(self.geometry.group_blocks);
         u32::try_from(group).ok().filter(|g| *g < self.geometry.groups).map(GroupNo)
     }
 
-    /// What the store says of a data block.
-    pub fn store_entry(&self, block: PoolBlock) -> Result<(StoreEntry, Fingerprint)> {
-        let slot = self.geometry.store_slot(block).ok_or_else(|| PoolError::Damaged {
+    /// What the fingerprint store says of a data block.
+    pub fn fingerprint_entry(&self, block: PoolBlock) -> Result<(FingerprintEntry, Fingerprint)> {
+        let slot = self.geometry.fingerprint_slot(block).ok_or_else(|| PoolError::Damaged {
             what: format!("the map of {}", self.device.location()),
-            why: format!("it names block {block}, which is no data block"),
+            why: format!("it names block {block}, which is not a data block"),
         })?;
-        Ok(decode_entry(self.store_page(slot.page)?.array(slot.offset)))
+        Ok(decode_entry(self.fingerprint_page(slot.page)?.array(slot.offset)))
     }
 
-    /// Calls `each` with the index of each data block that has its entry on a page of a group's store.
+    /// Calls `each` with the index of each data block that has its entry on a page of a group's fingerprint store.
     pub(super) fn entries_of(
         &self,
         group: GroupNo,
         page: u32,
-        mut each: impl FnMut(u32, StoreEntry, Fingerprint),
+        mut each: impl FnMut(u32, FingerprintEntry, Fingerprint),
     ) -> Result<()> {
-        let store = self.store_page(PoolBlock(self.geometry.store_start(group).0 + u64::from(page)))?;
+        let store =
+            self.fingerprint_page(PoolBlock(self.geometry.fingerprints_start(group).0 + u64::from(page)))?;
         let bytes = store.bytes();
-        let first = page * STORE_SLOTS;
-        let slots = bytes[PAGE_HEADER_BYTES..].chunks_exact(StoreEntry::BYTES);
+        let first = page * FINGERPRINT_SLOTS;
+        let slots = bytes[PAGE_HEADER_BYTES..].chunks_exact(FingerprintEntry::BYTES);
         for (index, slot) in (first..self.geometry.data_blocks()).zip(slots) {
-            let mut bytes = [0; StoreEntry::BYTES];
+            let mut bytes = [0; FingerprintEntry::BYTES];
             bytes.copy_from_slice(slot);
             let (entry, fingerprint) = decode_entry(bytes);
             each(index, entry, fingerprint);
@@ -124,11 +125,11 @@ impl Engine {
             }
             locked.settled = None;
         }
-        // Before the store is read: what is written meanwhile is for the next scan.
+        // Before the fingerprint store is read: what is written meanwhile is for the next scan.
         self.groups.set_unseen(group, false);
         let mut found = BlockSet::new(self.geometry.data_blocks());
         let mut are_others = false;
-        for page in 0..self.geometry.store_pages() {
+        for page in 0..self.geometry.fingerprint_pages() {
             self.entries_of(group, page, |index, entry, bytes| {
                 if entry.is_unshared() {
                     if is_wanted(&Home::decode(&bytes.0)) {
@@ -175,7 +176,7 @@ impl Engine {
 pub struct Search<'e> {
     engine: &'e Engine,
     candidates: Vec<PoolBlock>,
-    /// The page of a store that was looked at last.
+    /// The page of a fingerprint store that was looked at last.
     page: Option<Arc<Page>>,
     last: Option<PoolBlock>,
 }
@@ -195,11 +196,12 @@ impl Search<'_> {
         self.last
     }
 
-    /// Whether a block can be shared for this fingerprint. A store that cannot be read costs space, not the write.
+    /// Whether a block can be shared for this fingerprint. A fingerprint store that cannot be read costs
+    /// space; the write goes on.
     fn has(&mut self, block: PoolBlock, fingerprint: &Fingerprint) -> bool {
-        let Some(slot) = self.engine.geometry.store_slot(block) else { return false };
+        let Some(slot) = self.engine.geometry.fingerprint_slot(block) else { return false };
         if self.page.as_ref().is_none_or(|page| page.block != slot.page) {
-            self.page = self.engine.store_page(slot.page).ok();
+            self.page = self.engine.fingerprint_page(slot.page).ok();
         }
         self.page.as_ref().is_some_and(|page| {
             let (entry, found) = decode_entry(page.array(slot.offset));
@@ -208,15 +210,15 @@ impl Search<'_> {
     }
 }
 
-/// Count and fingerprint of a slot of a store.
-pub fn decode_entry(bytes: [u8; StoreEntry::BYTES]) -> (StoreEntry, Fingerprint) {
+/// Count and fingerprint of a slot of a fingerprint store.
+pub fn decode_entry(bytes: [u8; FingerprintEntry::BYTES]) -> (FingerprintEntry, Fingerprint) {
     let (mut count, mut fingerprint) = ([0; 4], [0; 32]);
     count.copy_from_slice(&bytes[..4]);
     fingerprint.copy_from_slice(&bytes[4..]);
-    (StoreEntry::decode(count), Fingerprint(fingerprint))
+    (FingerprintEntry::decode(count), Fingerprint(fingerprint))
 }
 
 /// Whether a block with this entry may be named once more for its fingerprint.
-pub fn can_share(entry: StoreEntry) -> bool {
+pub fn can_share(entry: FingerprintEntry) -> bool {
     entry.has_fingerprint && (1..COUNT_MAX).contains(&entry.count)
 }
