@@ -140,11 +140,14 @@ const OF_NO_VAULT: [&str; 15] = [
     "completions",
 ];
 
-/// Those that a case is run with: all of them, or a sample.
+/// Those that a case is run with: all of them, or a sample; of these only the ones that `SAPWOOD_FORGED_COMMANDS` names
+/// (`mount,nbd`).
 pub fn of_case(case: &Case, all: bool, rng: &mut StdRng) -> Vec<Line> {
+    let named = std::env::var("SAPWOOD_FORGED_COMMANDS").ok();
     let is_one = |line: &Line| {
         let is_sampled = rng.random_bool(OTHERS);
-        all || is_sampled || *line == VERIFY || OF_CASES.contains(&(case.name, *line))
+        let is_named = named.as_ref().is_none_or(|named| named.split(',').any(|word| word == line[0]));
+        is_named && (all || is_sampled || *line == VERIFY || OF_CASES.contains(&(case.name, *line)))
     };
     ALL.iter().copied().filter(is_one).collect()
 }

@@ -4,7 +4,7 @@
 //! A manifest of 6 KB took 5.2 GiB in `verify`, and a page of a recipe of 1.1 KB 1.8 GiB.
 //!
 //! Every case is run with a sample of the commands. `SAPWOOD_FORGED=all` runs all of them, `SAPWOOD_FORGED=page,owner` all on
-//! the cases whose names begin so.
+//! the cases whose names begin so; `SAPWOOD_FORGED_COMMANDS=mount,nbd` runs these only.
 #![allow(clippy::unwrap_used)]
 
 mod cases;
@@ -75,16 +75,20 @@ fn no_command_takes_more_than_256_mib() {
 #[test]
 fn every_command_works_on_a_whole_vault() {
     let vault = Original::new("balanced").copy();
+    let mut wrong = Vec::new();
     for args in commands::ALL {
         let ended = vault.copy_for(args).run(args);
         let wanted = match args[0] {
             // The disk has no file system, and the vault is there.
-            "files" if args.len() > 2 => FAILED,
-            "init" if args.len() == 1 => FAILED,
+            "files" if ["get", "tar"].iter().any(|what| args.contains(what)) => FAILED,
+            "init" if args.len() == 1 => REFUSED,
             _ => DONE,
         };
-        assert_eq!(ended.code(), Some(wanted), "{ended}");
+        if ended.code() != Some(wanted) {
+            wrong.push(ended.to_string());
+        }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// What is wrong with how the commands end on what a case forges, each on a copy of its own.

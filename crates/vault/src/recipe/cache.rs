@@ -100,6 +100,16 @@ impl RecipeCache {
         cached.pages.shrink_to(0);
     }
 
+    /// Forgets pages that take more than their budget.
+    pub fn forget_large(&self) {
+        let mut cached = self.lock();
+        if cached.pages.used() > PAGES_BYTES {
+            cached.pages.shrink_to(0);
+            drop(cached);
+            give_back();
+        }
+    }
+
     /// Whether the root of a recipe is in memory.
     pub fn has_root(&self, folder: &Folder, recipe: RecipeName) -> bool {
         self.lock().roots.get(&(folder.disk, recipe)).is_some()

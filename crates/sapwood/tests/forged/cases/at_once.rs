@@ -13,7 +13,7 @@ use format::{
 /// Chunks of a segment of `balanced`.
 const CHUNKS: u32 = 1024;
 /// Bytes of far smaller chunks, and how many a segment has between zeros.
-const SMALL: u32 = 64;
+const SMALL: u32 = 256;
 const SMALL_CHUNKS: u32 = (4 << 20) / (SMALL + 4);
 
 pub const CASES: &[Case] = &[

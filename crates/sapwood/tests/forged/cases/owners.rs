@@ -37,9 +37,10 @@ pub const CASES: &[Case] = &[
         reference_everywhere(v, direct);
     }),
     // Owners that are there, each with a long container table of which nothing else is.
-    of("owners-of-pages", B, |v| with_owners_of_pages(v, 0)),
-    // All they list does not fit into memory together, and the references change between them chunk by chunk.
-    of("owners-in-turn", B, |v| with_owners_of_pages(v, 900_000)),
+    of("owners-of-pages", B, |v| with_owners_of_pages(v, 0, 50)),
+    // What they list does not fit into memory together, and the references change between them chunk by chunk: each look at
+    // another owner decodes its manifest.
+    of("owners-in-turn", B, |v| with_owners_of_pages(v, 900_000, 1)),
     of("containers-lost", B, |v| {
         // A destroyed vault: container tables of owners that are there, and nothing of their 262,144 containers.
         let owners: Vec<DiskId> = (0..OWNERS_WITH_PAGES).map(nobody).collect();
@@ -113,8 +114,8 @@ fn of_owner(no: u32, n: u32) -> ContainerId {
     ContainerId::new(OwnerNo(no), WriterNo(1 << 20), n)
 }
 
-/// References chunk by chunk to containers of owners that have long container tables, and damaged containers.
-fn with_owners_of_pages(v: &Vault, damaged: u32) {
+/// So many references a segment to containers of owners that have long container tables, and damaged containers.
+fn with_owners_of_pages(v: &Vault, damaged: u32, of_segment: u32) {
     let owners: Vec<DiskId> = (0..OWNERS_WITH_PAGES).map(nobody).collect();
     for owner in &owners {
         let mut m = format::Manifest::new(*owner, &format!("vm/{owner}"));
@@ -131,7 +132,10 @@ fn with_owners_of_pages(v: &Vault, damaged: u32) {
         first: ChunkNo(0),
         count: 1,
     };
-    let segment = |n: u32| (n as u16, segment_of((n * 50..(n + 1) * 50).map(direct).collect()));
+    let segment = |n: u32| {
+        let all = n * of_segment..(n + 1) * of_segment;
+        (n as u16, segment_of(all.map(direct).collect()))
+    };
     let page = RecipePage { segments: (0..1024).map(segment).collect() };
     v.put_recipe(&newest(v), &[page]);
 }
