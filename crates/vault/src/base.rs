@@ -3,6 +3,7 @@
 pub(crate) mod calendar;
 pub(crate) mod disk_name;
 pub(crate) mod error;
+pub(crate) mod gate;
 pub(crate) mod lru;
 pub(crate) mod memory;
 pub(crate) mod policy;

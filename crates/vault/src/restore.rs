@@ -16,6 +16,7 @@ mod tests;
 pub(crate) mod windows;
 
 use crate::base::error::{Named, Result};
+use crate::base::gate::Gate;
 use crate::base::policy::GAP_BYTES;
 use crate::base::progress::Progress;
 use crate::base::threads::{cores, Failure};
@@ -37,8 +38,22 @@ use std::sync::Arc;
 /// Bytes of stored groups in one read.
 const READ_BYTES: u64 = 2 << 20;
 
+/// Reads that take more memory, with what they are decompressed to, are large: the groups of no policy do.
+const LARGE_BYTES: u64 = 8 << 20;
+/// Memory of large reads at a time, in bytes.
+const LARGE_AT_ONCE_BYTES: u64 = 32 << 20;
+
 /// Threads beside those that compute: as many wait for the store.
 const WAITING: usize = 2;
+
+impl Read {
+    /// Memory that it takes, in bytes, with the largest of its groups.
+    fn memory_bytes(&self) -> u64 {
+        let groups = self.parts.chunk_by(|a, b| a.group == b.group).map(|of| self.table.group(of[0].group));
+        let unpacked = groups.map(|g| if g.codec == Codec::Raw { 0 } else { g.raw_len }).max().unwrap_or(0);
+        self.len + u64::from(unpacked)
+    }
+}
 
 /// What a restore did.
 #[derive(Clone, Debug)]
@@ -135,6 +150,7 @@ fn restore(
         data.extend(next.data);
         planned = next.end;
     }
+    recipe.forget_large();
     progress.set_total(data.iter().map(|r| r.end - r.start).sum());
     let target = target(snapshot, &data)?;
     drop(data);
@@ -160,6 +176,7 @@ fn restore(
             break;
         }
         part = plan(&mut recipe, &view.tables, part.end, size)?;
+        recipe.forget_large();
     }
     view.check()?;
     target.finish()?;
@@ -228,12 +245,13 @@ fn fetch(
     // No more than there are reads, at most.
     let threads = (cores() + WAITING).min(plan.parts.len());
     let (tx, rx) = bounded::<Read>(threads * 4);
+    let gate = Gate::new(LARGE_AT_ONCE_BYTES);
     std::thread::scope(|scope| {
-        let failure = &failure;
+        let (failure, gate) = (&failure, &gate);
         for _ in 0..threads {
             let rx = rx.clone();
             failure.spawn(scope, "fetch", move || {
-                failure.guard(|| work(tables, &rx, sink, kept, counts, progress))
+                failure.guard(|| work(tables, &rx, gate, sink, kept, counts, progress))
             });
         }
         drop(rx);
@@ -313,23 +331,27 @@ fn extent_of(table: &Table, part: &Part) -> Range<u64> {
 fn work(
     tables: &Tables,
     reads: &Receiver<Read>,
+    gate: &Gate,
     sink: &impl Sink,
     kept: Option<&KeptGroups>,
     counts: &ReadCounts,
     progress: &Progress,
 ) -> Result<()> {
     let mut groups = GroupReader::new();
-    let mut stored = Vec::new();
+    let mut buffer = Vec::new();
     for read in reads {
         progress.check()?;
+        let bytes = read.memory_bytes();
+        let is_large = bytes > LARGE_BYTES;
+        let passage = is_large.then(|| gate.pass(bytes));
         let from_memory = read.kept.and_then(|key| kept?.get(key));
         if from_memory.is_none() {
-            stored.resize(read.len as usize, 0);
+            buffer.resize(read.len as usize, 0);
             let folder = tables.folder_of(read.table.container);
-            folder.store.read_at(&read.object, read.offset, &mut stored).named()?;
+            folder.store.read_at(&read.object, read.offset, &mut buffer).named()?;
             counts.read.fetch_add(read.len, Ordering::Relaxed);
         }
-        let stored: &[u8] = from_memory.as_ref().map_or(&stored, |bytes| bytes);
+        let stored: &[u8] = from_memory.as_ref().map_or(&buffer, |bytes| bytes);
         for of_group in read.parts.chunk_by(|a, b| a.group == b.group) {
             let group = read.table.group(of_group[0].group);
             let within = |r: Range<u64>| (r.start - read.offset) as usize..(r.end - read.offset) as usize;
@@ -354,6 +376,11 @@ fn work(
                 progress.add(bytes.len() as u64);
             }
         }
+        if is_large {
+            // The buffers are not kept for the next one.
+            (groups, buffer) = (GroupReader::new(), Vec::new());
+        }
+        drop(passage);
     }
     Ok(())
 }

@@ -1,9 +1,8 @@
 //! Standard input, output and error that are closed, full, or lead to a pipe that nobody reads.
 
 use super::Kept;
-use crate::common::{line_of, random, Bench, Child, Ended, DONE, FAILED, USAGE};
+use crate::common::{commands, line_of, random, Bench, Child, Ended, DONE, FAILED, USAGE};
 use rustix::process::Signal;
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -288,35 +287,8 @@ fn try_case(template: &Template, case: &Case) {
 /// A command that is added later is tried, too.
 #[test]
 fn every_command_is_among_them() {
-    let bench = Bench::bare();
-    let fish = bench.done(&["completions", "fish"]).stdout;
-    let fish = String::from_utf8(fish).unwrap();
-    let of_all = fish.lines().filter(|line| line.contains("__fish_sapwood_needs_command"));
-    let named = |line: &str| Some(line.split_once("-f -a \"")?.1.split_once('"')?.0.to_owned());
-    let commands: Vec<String> = of_all.filter_map(named).collect();
-    assert!(commands.len() > 30, "{commands:?}");
-    for command in commands {
-        let is_tried = CASES.iter().any(|case| case.args.contains(&command.as_str()));
-        // `man` is not for users, and `help` is `--help`.
-        assert!(is_tried || ["man", "help"].contains(&command.as_str()), "{command}");
-    }
-    // `… -n "__fish_sapwood_using_subcommand pool; and not __fish_seen_subcommand_from create serve help" …`
-    let below = |line: &str| {
-        let (_, rest) = line.split_once("__fish_sapwood_using_subcommand ")?;
-        let (command, names) = rest.split_once("; and not __fish_seen_subcommand_from ")?;
-        let names = names.split_once('"')?.0.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        (command != "help").then(|| (command.to_owned(), names))
-    };
-    let below: BTreeMap<String, Vec<String>> = fish.lines().filter_map(below).collect();
-    assert!(below["pool"].len() > 3 && below["volume"].len() > 6 && below["files"].len() > 3, "{below:?}");
-    for (command, names) in below {
-        for name in names.iter().filter(|name| *name != "help") {
-            let is_tried = |args: &[&str]| {
-                let at = |word: &String| args.iter().position(|arg| *arg == word.as_str());
-                at(&command).zip(at(name)).is_some_and(|(above, below)| above < below)
-            };
-            assert!(CASES.iter().any(|case| is_tried(case.args)), "{command} {name}");
-        }
+    for command in commands::commands() {
+        assert!(CASES.iter().any(|case| commands::is_of(case.args, &command)), "{command}");
     }
 }
 

@@ -2,6 +2,7 @@
 #![allow(dead_code, unused_imports)]
 
 mod child;
+pub mod commands;
 mod disks;
 pub mod guest_agent;
 pub mod libvirt;

@@ -10,7 +10,7 @@ pub struct Call {
     number: i64,
     /// Of a call that names a file: its name.
     path: Option<String>,
-    /// Whether memory for the program itself was asked for.
+    /// Whether it is about memory of the program itself.
     is_memory: bool,
 }
 
@@ -25,9 +25,6 @@ const LEFT_ALONE: &[i64] = &[
     libc::SYS_futex,
     libc::SYS_sched_yield,
     libc::SYS_sched_getaffinity,
-    libc::SYS_munmap,
-    libc::SYS_brk,
-    libc::SYS_madvise,
     libc::SYS_set_robust_list,
     libc::SYS_rseq,
     libc::SYS_gettid,
@@ -73,7 +70,10 @@ const NAMES: &[(i64, &str)] = &[
     (libc::SYS_fcntl, "fcntl"),
     (libc::SYS_ioctl, "ioctl"),
     (libc::SYS_fchmod, "fchmod"),
+    (libc::SYS_brk, "brk"),
+    (libc::SYS_madvise, "madvise"),
     (libc::SYS_mmap, "mmap"),
+    (libc::SYS_munmap, "munmap"),
     (libc::SYS_mprotect, "mprotect"),
     (libc::SYS_mremap, "mremap"),
     (libc::SYS_clone3, "clone3"),
@@ -86,7 +86,9 @@ const NAMES: &[(i64, &str)] = &[
 /// The call that a thread is about to make, if faults are for it.
 pub fn meant(pid: Pid, registers: &libc::user_regs_struct) -> Option<Call> {
     let number = registers.orig_rax as i64;
-    if LEFT_ALONE.contains(&number) {
+    // Where the heap ends can always be asked.
+    let asks_only = number == libc::SYS_brk && registers.rdi == 0;
+    if LEFT_ALONE.contains(&number) || asks_only {
         return None;
     }
     let path = match number {
@@ -101,7 +103,7 @@ pub fn meant(pid: Pid, registers: &libc::user_regs_struct) -> Option<Call> {
         _ => None,
     };
     let is_memory = match number {
-        libc::SYS_mprotect | libc::SYS_mremap => true,
+        libc::SYS_brk | libc::SYS_madvise | libc::SYS_mprotect | libc::SYS_mremap | libc::SYS_munmap => true,
         libc::SYS_mmap => registers.r10 as i32 & libc::MAP_ANONYMOUS != 0,
         _ => false,
     };
@@ -156,6 +158,11 @@ impl Call {
         fault == Fault::Kill || self.faults().contains(&fault)
     }
 
+    /// Whether it says that it failed by the end of the heap that it returns, and by no error.
+    pub fn tells_end_of_heap(&self) -> bool {
+        self.number == libc::SYS_brk
+    }
+
     /// Whether it reads or writes as many bytes as its third argument says.
     pub fn transfers(&self) -> bool {
         [libc::SYS_read, libc::SYS_pread64, libc::SYS_write, libc::SYS_pwrite64].contains(&self.number)
@@ -177,7 +184,7 @@ impl Call {
         CHANGES.contains(&self.number)
     }
 
-    /// Whether memory for the program itself was asked for: Rust's runtime ends a program that gets none.
+    /// Whether it is about memory of the program itself: the C library and Rust's runtime end a program that gets none.
     pub fn is_memory(&self) -> bool {
         self.is_memory
     }

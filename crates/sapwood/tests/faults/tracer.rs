@@ -92,6 +92,8 @@ enum Pending {
     Fail(i32),
     /// Its third argument is to be put back: programs rely on registers that calls do not change.
     PutBack(u64),
+    /// Its first one.
+    PutBackFirst(u64),
 }
 
 impl Tracer {
@@ -148,6 +150,7 @@ impl Tracer {
             Some(Pending::Nothing) => return,
             Some(Pending::Fail(no)) => registers.rax = -i64::from(no) as u64,
             Some(Pending::PutBack(bytes)) => registers.rdx = bytes,
+            Some(Pending::PutBackFirst(at)) => registers.rdi = at,
             None => {
                 let pending = self.at_entry(pid, &mut registers);
                 let changed = !matches!(pending, Pending::Nothing);
@@ -178,6 +181,12 @@ impl Tracer {
             Fault::Kill => {
                 let _ = nix::sys::signal::kill(self.main, Signal::SIGKILL);
                 Pending::Nothing
+            }
+            Fault::Error(_) if call.tells_end_of_heap() => {
+                // Asked for nothing, it leaves the end where it is, and returns that.
+                let at = registers.rdi;
+                registers.rdi = 0;
+                Pending::PutBackFirst(at)
             }
             Fault::Error(no) => {
                 // No call has this number: the kernel does nothing.

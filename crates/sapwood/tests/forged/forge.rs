@@ -17,6 +17,10 @@ use zstd_safe::{CCtx, InBuffer, OutBuffer};
 pub const POLICIES: [&str; 4] = ["balanced", "reverse", "conventional", "vm-centric-bloom"];
 /// An empty vault beside it.
 const OTHER: &str = "other";
+/// An empty pool beside it.
+const POOL: &str = "a.pool";
+/// A configuration file, with one job that does all that jobs can.
+const JOBS: &str = "jobs.toml";
 /// Three segments of `balanced`, the last one cut short.
 const DISK_BYTES: usize = 9 << 20;
 /// Bytes of it that are no zeros.
@@ -56,6 +60,11 @@ impl Original {
         Original { bench, versions }
     }
 
+    /// Where the vault stands.
+    pub fn store(&self) -> &Path {
+        &self.bench.store
+    }
+
     /// What `vm/a@latest~{2 - n}` holds.
     pub fn version(&self, n: usize) -> Vec<u8> {
         std::fs::read(&self.versions[n]).unwrap()
@@ -67,6 +76,9 @@ impl Original {
         for to in ["next", "older"] {
             std::fs::copy(self.bench.path("next"), vault.dir().join(to)).unwrap();
         }
+        let pool = vault.dir().join(POOL);
+        let mut create = sapwood(&self.bench.store, &["-q", "pool", "create", "--size", "256MiB"]);
+        assert!(create.arg(pool).status().unwrap().success());
         std::fs::create_dir(vault.dir().join("mountpoint")).unwrap();
         vault
     }
@@ -131,9 +143,14 @@ impl Vault {
         let mut vault = Vault { dir: dir.into(), id, disk, _temporary: None };
         let Ok(file) = VaultFile::decode(&vault.read(names::VAULT)) else { return vault };
         vault.id = file.id;
-        let name = names::name("vm/a");
-        let frame = vault.read(&name);
-        if let Ok(body) = decode_frame(Kind::Name, vault.context(&name), &frame) {
+        vault.of_disk("vm/a")
+    }
+
+    /// The same vault, but another disk in it.
+    pub fn of_disk(&self, disk: &str) -> Vault {
+        let mut vault = Vault { dir: self.dir.clone(), id: self.id, disk: self.disk, _temporary: None };
+        let name = names::name(disk);
+        if let Ok(body) = decode_frame(Kind::Name, vault.context(&name), &vault.read(&name)) {
             vault.disk = DiskId(body[..16].try_into().unwrap());
         }
         vault
@@ -141,9 +158,23 @@ impl Vault {
 
     /// A copy with what a command works on.
     pub fn copy_for(&self, args: &[&str]) -> Vault {
+        let is_job = args.contains(&JOBS);
+        let is_used = |part: &str| {
+            let in_job = is_job && [OTHER, "next"].contains(&part);
+            in_job || args.iter().any(|arg| arg.split(' ').any(|word| word == part))
+        };
         let is_unused =
-            |name: &OsStr| [OTHER, "next", "older"].iter().any(|part| name == *part && !args.contains(part));
-        Vault::copy_of(&self.dir, "", &is_unused)
+            |name: &OsStr| [OTHER, "next", "older", POOL].iter().any(|part| name == *part && !is_used(part));
+        let vault = Vault::copy_of(&self.dir, "", &is_unused);
+        if is_job {
+            let dir = vault.dir.to_str().unwrap();
+            let job = format!(
+                "state_dir = '{dir}/state'\n[jobs.all]\ncopy_to = '{dir}/{OTHER}'\nretain = {{ last = 2 }}\n\
+                 verify = 'data'\ngc = true\ndisks = {{ 'vm/a' = '{dir}/next' }}\n"
+            );
+            std::fs::write(vault.dir.join(JOBS), job).unwrap();
+        }
+        vault
     }
 
     pub fn dir(&self) -> &Path {
@@ -177,6 +208,11 @@ impl Vault {
         // The stored file cannot be written to.
         let _ = std::fs::remove_file(&path);
         std::fs::write(path, bytes).unwrap();
+    }
+
+    /// Takes an object away.
+    pub fn remove(&self, object: &str) {
+        std::fs::remove_file(self.path(object)).unwrap();
     }
 
     /// The names of objects that end in this, in order.
@@ -254,7 +290,7 @@ impl Vault {
         });
     }
 
-    /// The disk called `vm/a`.
+    /// The disk that is forged, `vm/a` mostly.
     pub fn disk(&self) -> DiskId {
         self.disk
     }

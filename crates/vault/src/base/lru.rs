@@ -34,6 +34,11 @@ impl<K: Copy + Eq + Hash, V: Clone> Lru<K, V> {
         Lru { budget, used: 0, clock: 0, values: HashMap::new(), used_at: BTreeMap::new() }
     }
 
+    /// The bytes that the values take.
+    pub fn used(&self) -> usize {
+        self.used
+    }
+
     pub fn get(&mut self, key: &K) -> Option<V> {
         let slot = self.values.get_mut(key)?;
         self.clock += 1;

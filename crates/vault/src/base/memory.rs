@@ -1,4 +1,7 @@
-//! Gives memory back to the system.
+//! Memory that is given back to the system, and that caches make room with.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 
 /// What may stay with the allocator once it is freed, in bytes: it is used again. Most objects are far smaller.
 pub(crate) const KEPT_BYTES: usize = 8 << 20;
@@ -12,5 +15,46 @@ pub(crate) fn give_back() {
     // SAFETY: takes a number and touches no memory that is in use.
     unsafe {
         libc::malloc_trim(0);
+    }
+}
+
+/// Memory for what is being decoded, which other caches of the same process make room for.
+#[derive(Clone, Default)]
+pub(crate) struct Room {
+    make: Option<Arc<dyn Fn() + Send + Sync>>,
+    /// What is being decoded now, in bytes.
+    taken: Arc<AtomicU64>,
+}
+
+/// Room that is taken, until this is dropped.
+pub(crate) struct RoomTaken {
+    of: Arc<AtomicU64>,
+    bytes: u64,
+}
+
+impl Room {
+    /// Room that `make` makes whenever some of it was taken.
+    pub fn made_by(make: impl Fn() + Send + Sync + 'static) -> Room {
+        Room { make: Some(Arc::new(make)), taken: Arc::default() }
+    }
+
+    /// Takes so many bytes. The caller holds no lock of a cache that may have to give some up.
+    pub fn take(&self, bytes: u64) -> RoomTaken {
+        self.taken.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(make) = &self.make {
+            make();
+        }
+        RoomTaken { of: self.taken.clone(), bytes }
+    }
+
+    /// All that is taken now, in bytes.
+    pub fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for RoomTaken {
+    fn drop(&mut self) {
+        self.of.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }

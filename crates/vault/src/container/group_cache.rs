@@ -1,6 +1,8 @@
 //! A cache of decompressed chunk groups, for exports and mounts, which read groups repeatedly.
 
 use crate::base::error::{Named, Result, VaultError};
+use crate::base::gate::Gate;
+use crate::base::memory::give_back;
 use crate::container::group_reader::{check_cipher, extent, GroupReader};
 use crate::manifest::folder::Folder;
 use chunk::Fingerprint;
@@ -30,11 +32,21 @@ pub(crate) struct GroupKey {
     pub slice: u32,
 }
 
+/// Memory of groups that are being read, in bytes, or else half of the cache: each thread may read another one.
+const LOADING_BYTES: u64 = 32 << 20;
+/// What the cache may always take, if its budget is not less: the largest group.
+const ROOM_MIN: u64 = 16 << 20;
+/// Smaller differences of what it may take do not count.
+const ROOM_STEP: u64 = 8 << 20;
+
 /// Decompressed groups within a budget of memory, for any number of open snapshots of one vault.
 pub(crate) struct GroupCache {
     groups: Cache<GroupKey, Arc<OpenGroup>, ByBytes>,
     readers: Mutex<Vec<GroupReader>>,
     budget: u64,
+    /// What of the budget it may take now.
+    room: AtomicU64,
+    loading: Gate,
 }
 
 #[derive(Clone)]
@@ -68,6 +80,21 @@ impl GroupCache {
             groups: Cache::with_weighter(items, bytes, ByBytes),
             readers: Mutex::default(),
             budget: bytes,
+            room: AtomicU64::new(bytes),
+            loading: Gate::new(LOADING_BYTES.max(bytes / 2)),
+        }
+    }
+
+    /// Has it take no more than about so many bytes of its budget, but for a largest group.
+    pub fn set_room(&self, bytes: u64) {
+        let room = if bytes < self.budget { bytes / ROOM_STEP * ROOM_STEP } else { bytes };
+        let room = room.max(ROOM_MIN).min(self.budget);
+        let before = self.room.swap(room, Ordering::Relaxed);
+        if room != before {
+            self.groups.set_capacity(room);
+        }
+        if room < before {
+            give_back();
         }
     }
 
@@ -100,6 +127,8 @@ impl GroupCache {
             .ok_or_else(|| VaultError::corrupt(&object, format!("has no group {}", key.group)))?;
         let indices = indices_of(group, key.slice);
         let at = extent(table, group, indices);
+        let unpacked = if group.codec == Codec::Raw { 0 } else { group.raw_len };
+        let _loading = self.loading.pass(at.end - at.start + u64::from(unpacked));
         let mut stored = vec![0; (at.end - at.start) as usize];
         folder.store.read_at(&object, at.start, &mut stored).named()?;
         let bytes = if group.codec == Codec::Raw {

@@ -3,9 +3,9 @@
 
 use crate::base::error::{Result, VaultError};
 use crate::base::lru::{Lru, SharedLru};
-use crate::base::memory::{give_back, KEPT_BYTES};
+use crate::base::memory::{give_back, Room, KEPT_BYTES};
 use crate::manifest::container_table::{Containers, PageCache};
-use crate::manifest::folder::Folder;
+use crate::manifest::folder::{Folder, MANIFEST_ROOM_BYTES};
 use crate::manifest::reader::{Reader, ReaderLease};
 use format::{ContainerEntry, ContainerId, DiskId, Manifest, OwnerNo};
 use parking_lot::Mutex;
@@ -49,6 +49,7 @@ pub(crate) struct OwnerCache {
     pages: PageCache,
     /// Held while a manifest is read: it may take any memory that a manifest may.
     reading: Arc<Mutex<()>>,
+    room: Room,
 }
 
 /// What an owner says of a container.
@@ -107,9 +108,9 @@ impl Fault {
 
 impl OwnerCache {
     /// One of about so many bytes of lists, whose pages of container tables are in `pages`.
-    pub fn new(bytes: usize, pages: PageCache) -> OwnerCache {
+    pub fn new(bytes: usize, pages: PageCache, room: Room) -> OwnerCache {
         let listings = Arc::new(Mutex::new(Lru::new(bytes)));
-        OwnerCache { listings, pages, reading: Arc::default() }
+        OwnerCache { listings, pages, reading: Arc::default(), room }
     }
 
     /// Takes what an owner's manifest lists.
@@ -139,6 +140,7 @@ impl OwnerCache {
         if let Some(listing) = self.listing(owner) {
             return Ok(listing);
         }
+        let _room = self.room.take(MANIFEST_ROOM_BYTES);
         let m = Arc::new(owner.folder.load_root()?);
         owner.listed.store(m.sequence, Ordering::Relaxed);
         let listing = self.list(&owner.folder, &m);
@@ -148,6 +150,7 @@ impl OwnerCache {
 
     /// Reads an owner's manifest for the first time.
     fn open(&self, folder: Folder, lease: bool) -> Result<OtherOwner> {
+        let _room = self.room.take(MANIFEST_ROOM_BYTES);
         let (reader, manifest) =
             if lease { Reader::open(&folder)?.into_parts() } else { (None, Arc::new(folder.load_root()?)) };
         let sequence = manifest.sequence;

@@ -2,6 +2,7 @@
 
 use crate::base::error::{Named, Result, UnlessDamaged, VaultError};
 use crate::base::lru::{Lru, SharedLru};
+use crate::base::memory::{give_back, Room, KEPT_BYTES};
 use crate::base::threads::ahead;
 use crate::container::other_owners::{OtherOwner, OtherOwners, OwnerCache, OwnersEntry, LISTINGS_BYTES};
 use crate::manifest::container_table::{Containers, PageCache};
@@ -11,6 +12,7 @@ use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::Arc;
+use store::StoreError;
 
 /// Tables that are read ahead of their use: a third of the usual cache, in containers of full size.
 const AHEAD: usize = 16;
@@ -30,8 +32,11 @@ pub(crate) struct Tables {
 #[derive(Clone)]
 pub(crate) struct Cache {
     tables: SharedLru<(DiskId, TableName), Arc<Table>>,
+    /// Held while a table is read that is longer than most.
+    reading: Arc<Mutex<()>>,
     pages: PageCache,
     owners: OwnerCache,
+    room: Room,
 }
 
 /// A table of a container. Compaction writes another one, with groups cut anew: places in one say nothing of the other.
@@ -152,8 +157,33 @@ impl Tables {
             return Ok(table);
         }
         let TableName { container, generation } = name;
-        let table = Arc::new(read_table(&self.folder_of(container), container, generation)?);
+        let folder = self.folder_of(container);
+        let bytes = match folder.store.read(&names::table(&folder.path, container, generation), AHEAD_BYTES) {
+            Err(StoreError::TooLong { .. }) => return self.read_long(&folder, name),
+            bytes => bytes.named()?,
+        };
+        let table = Arc::new(decode_table(&folder, container, generation, &bytes)?);
         self.cache.tables.lock().insert(key, table.clone(), table.memory_bytes());
+        Ok(table)
+    }
+
+    /// Reads a table that is longer than most: one at a time, or each thread that needs another one would take 48 MiB.
+    fn read_long(&self, folder: &Folder, name: TableName) -> Result<Arc<Table>> {
+        let _alone = self.cache.reading.lock();
+        let key = (self.own.folder().disk, name);
+        // Another thread may have read it meanwhile.
+        let known = self.cache.tables.lock().get(&key);
+        if let Some(table) = known {
+            return Ok(table);
+        }
+        // Its bytes, and what they are decoded to.
+        let _room = self.cache.room.take(2 * Kind::Table.frame_max());
+        let table = Arc::new(read_table(folder, name.container, name.generation)?);
+        let memory = table.memory_bytes();
+        let removed = self.cache.tables.lock().insert(key, table.clone(), memory);
+        if memory + removed > KEPT_BYTES {
+            give_back();
+        }
         Ok(table)
     }
 
@@ -240,9 +270,25 @@ impl Cache {
 
     /// The same, and about so many bytes of what other owners list.
     pub fn with_budgets(tables: usize, listings: usize) -> Cache {
+        Cache::beside(tables, listings, Room::default())
+    }
+
+    /// The same beside other caches.
+    pub fn beside(tables: usize, listings: usize, room: Room) -> Cache {
         let pages = PageCache::default();
         let tables = Arc::new(Mutex::new(Lru::new(tables)));
-        Cache { tables, owners: OwnerCache::new(listings, pages.clone()), pages }
+        let owners = OwnerCache::new(listings, pages.clone(), room.clone());
+        Cache { tables, reading: Arc::default(), owners, pages, room }
+    }
+
+    /// Memory that tables take, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.tables.lock().used()
+    }
+
+    /// Forgets all tables.
+    pub fn clear(&self) {
+        self.tables.lock().shrink_to(0);
     }
 }
 

@@ -47,6 +47,11 @@ impl View {
         }
     }
 
+    /// Forgets the list of all snapshots: it may be long.
+    pub fn forget_whole(&mut self) {
+        self.whole = OnceLock::new();
+    }
+
     /// Snapshots of which one is that of `id`, and all newer ones.
     pub fn with_newer(&self, id: SnapId) -> Result<&[SnapshotEntry]> {
         let recent = &self.manifest.recent;

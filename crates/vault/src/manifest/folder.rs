@@ -4,12 +4,15 @@ use crate::base::error::{Result, VaultError};
 use crate::base::lru::SharedLru;
 use crate::manifest::listing::{for_each_name, list_objects};
 use format::{
-    names, ContainerId, Context, DiskId, Malformed, Manifest, Release, Released, SnapshotPage,
+    names, ContainerId, Context, DiskId, Kind, Malformed, Manifest, Release, Released, SnapshotPage,
     SnapshotPageRef, VaultId,
 };
 use std::sync::Arc;
 use std::time::Duration;
 use store::{ObjectStore, Reserve, StoreError, Tag};
+
+/// What reading a manifest may take, in bytes: its body, and what that is decoded to.
+pub(crate) const MANIFEST_ROOM_BYTES: u64 = 2 * Kind::Manifest.body_max() as u64;
 
 /// Where one owner's objects are. Cheap to clone.
 #[derive(Clone)]

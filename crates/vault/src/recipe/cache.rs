@@ -4,11 +4,12 @@
 
 use crate::base::error::Result;
 use crate::base::lru::Lru;
-use crate::base::memory::{give_back, KEPT_BYTES};
+use crate::base::memory::{give_back, Room, KEPT_BYTES};
 use crate::base::threads::ahead;
 use crate::manifest::folder::Folder;
 use crate::recipe::stored::{
     decode_page, decode_root, page_bytes, page_memory_max, read_page_within, read_root_of, root_bytes,
+    root_memory_max,
 };
 use format::{
     DiskId, PageAt, PageNo, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, SegmentRecipe,
@@ -29,7 +30,10 @@ const PAGE_AHEAD_BYTES: usize = 4 << 20;
 
 /// Roots and pages that were used last.
 #[derive(Clone)]
-pub(crate) struct RecipeCache(Arc<Mutex<Cached>>);
+pub(crate) struct RecipeCache {
+    cached: Arc<Mutex<Cached>>,
+    room: Room,
+}
 
 struct Cached {
     roots: Lru<(DiskId, RecipeName), Arc<RecipeRoot>>,
@@ -58,12 +62,17 @@ enum Key {
 
 impl Default for RecipeCache {
     fn default() -> Self {
-        let (roots, pages) = (Lru::new(ROOTS_BYTES), Lru::new(PAGES_BYTES));
-        RecipeCache(Arc::new(Mutex::new(Cached { roots, pages, readers: 0 })))
+        Self::beside(Room::default())
     }
 }
 
 impl RecipeCache {
+    /// One beside other caches.
+    pub fn beside(room: Room) -> Self {
+        let (roots, pages) = (Lru::new(ROOTS_BYTES), Lru::new(PAGES_BYTES));
+        RecipeCache { cached: Arc::new(Mutex::new(Cached { roots, pages, readers: 0 })), room }
+    }
+
     /// The root of a recipe, which is of a disk of `size` bytes.
     pub fn root(&self, folder: &Folder, recipe: RecipeName, size: u64) -> Result<Arc<RecipeRoot>> {
         let key = (folder.disk, recipe);
@@ -72,9 +81,33 @@ impl RecipeCache {
         if let Some(root) = known {
             return Ok(root);
         }
+        let _room = self.room.take(root_memory_max(size));
         let root = Arc::new(read_root_of(folder, recipe, size)?);
         self.lock().roots.insert(key, root.clone(), root.pages.len() * size_of::<PageAt>());
         Ok(root)
+    }
+
+    /// Memory that roots and pages take, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        let cached = self.lock();
+        cached.roots.used() + cached.pages.used()
+    }
+
+    /// Forgets everything.
+    pub fn clear(&self) {
+        let mut cached = self.lock();
+        cached.roots.shrink_to(0);
+        cached.pages.shrink_to(0);
+    }
+
+    /// Forgets pages that take more than their budget.
+    pub fn forget_large(&self) {
+        let mut cached = self.lock();
+        if cached.pages.used() > PAGES_BYTES {
+            cached.pages.shrink_to(0);
+            drop(cached);
+            give_back();
+        }
     }
 
     /// Whether the root of a recipe is in memory.
@@ -130,12 +163,16 @@ impl RecipeCache {
         if let Some(page) = known {
             return Ok(page);
         }
+        let mut room = None;
         let page = read_page_within(folder, at, &mut |bytes_max| {
+            // Its body is there meanwhile, which takes about half as much at most.
+            room = Some(self.room.take((bytes_max + bytes_max / 2) as u64));
             let removed = self.lock().pages.shrink_to(DECODING_BYTES.saturating_sub(bytes_max));
             if removed > KEPT_BYTES {
                 give_back();
             }
         })?;
+        drop(room);
         let page = CachedPage { has_indirect: page.has_indirect(), page: Arc::new(page) };
         self.insert(key, &page);
         Ok(page)
@@ -182,7 +219,7 @@ impl RecipeCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, Cached> {
-        self.0.lock()
+        self.cached.lock()
     }
 }
 

@@ -137,6 +137,11 @@ impl RecipeReader {
         }
     }
 
+    /// Forgets pages that take more memory than they usually do: who has planned by them needs it for something else.
+    pub fn forget_large(&self) {
+        self.cache.forget_large();
+    }
+
     /// Memory that it takes beside its cache, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let band = self.root.pages.len().min(BAND_PAGES as usize) * size_of::<Option<PagePlace>>();

@@ -3,9 +3,12 @@
 use crate::base::error::{Named, Result, UnlessDamaged, VaultError};
 use crate::manifest::folder::Folder;
 use format::{
-    frame_len, names, Kind, RecipeName, RecipePage, RecipePageRef, RecipeRoot, SnapshotEntry, Summary,
-    FRAME_HEADER_BYTES,
+    frame_len, names, Kind, PageAt, RecipeName, RecipePage, RecipePageRef, RecipeRoot, SnapshotEntry,
+    Summary, FRAME_HEADER_BYTES, RECIPE_PAGES_MAX, SEGMENTS_PER_PAGE,
 };
+
+/// No segment is shorter.
+const SEGMENT_BYTES_MIN: u64 = 4096;
 
 /// The recipe that a snapshot's entry names.
 pub(crate) fn recipe_of(s: &SnapshotEntry) -> RecipeName {
@@ -25,6 +28,12 @@ pub(crate) fn read_root_of(folder: &Folder, recipe: RecipeName, size: u64) -> Re
 /// The root of a recipe as it is stored, if that is no more than `max` bytes.
 pub(super) fn root_bytes(folder: &Folder, recipe: RecipeName, max: u64) -> Result<Vec<u8>> {
     folder.store.read(&names::recipe_root(&folder.path, recipe), max).named()
+}
+
+/// The most memory that reading the root of a disk of `size` bytes takes: its pages, and its body as long.
+pub(super) fn root_memory_max(size: u64) -> u64 {
+    let pages = (size / (SEGMENT_BYTES_MIN * SEGMENTS_PER_PAGE) + 1).min(RECIPE_PAGES_MAX);
+    2 * pages * size_of::<PageAt>() as u64
 }
 
 pub(super) fn decode_root(

@@ -82,6 +82,7 @@ impl Vault {
         let (id, size) = (entry.id, entry.size);
         let recipe = RecipeReader::open_with(&cache.recipes, &view.folder, view.with_newer(id)?, &entry);
         let recipe = recipe.map_err(|e| view.explain(e))?;
+        view.forget_whole();
         let opened = opening.end(&format!("{disk}@{id}"), &view, &recipe)?;
         let shared = Arc::new(Shared {
             entry,

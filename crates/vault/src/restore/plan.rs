@@ -79,6 +79,7 @@ pub(crate) fn plan(recipe: &mut RecipeReader, tables: &Tables, from: u64, to: u6
         }
         no = no.next();
     }
+    plan.parts.shrink_to_fit();
     plan.sort();
     Ok(plan)
 }

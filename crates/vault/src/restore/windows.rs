@@ -33,6 +33,7 @@ pub(crate) fn for_windows(
     while at < whole.end {
         let end = (at + WINDOW_BYTES).next_multiple_of(segment_bytes).min(whole.end);
         let of_window = plan(recipe, tables, at, end)?;
+        recipe.forget_large();
         kept.begin_window(&of_window);
         each(&kept, &of_window)?;
         kept.end_window();
