@@ -136,9 +136,12 @@ impl Limits {
             ages.max().filter(|(age, _)| *age >= least)
         };
         let mut longest = slow.max().filter(|(age, _)| *age >= self.slow_handshake);
-        longest = longest.or_else(|| match is_at_limit {
-            true => idle(&is_own, self.idle),
-            false => idle(&has_most, self.idle).or_else(|| idle(&|_| true, self.idle_alone)),
+        longest = longest.or_else(|| {
+            if is_at_limit {
+                idle(&is_own, self.idle)
+            } else {
+                idle(&has_most, self.idle).or_else(|| idle(&|_| true, self.idle_alone))
+            }
         });
         longest.map_or(Admission::Refuse, |(_, id)| Admission::Replace(id))
     }
