@@ -148,8 +148,11 @@ impl OwnerCache {
 
     /// Reads an owner's manifest for the first time.
     fn open(&self, folder: Folder, lease: bool) -> Result<OtherOwner> {
-        let (reader, manifest) =
-            if lease { Reader::open(&folder)?.into_parts() } else { (None, Arc::new(folder.load_root()?)) };
+        let (reader, manifest) = if lease {
+            Reader::open_owner(&folder)?.into_parts()
+        } else {
+            (None, Arc::new(folder.load_root()?))
+        };
         let sequence = manifest.sequence;
         self.list(&folder, &manifest);
         give_manifest_back(manifest);

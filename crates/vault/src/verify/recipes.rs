@@ -331,7 +331,7 @@ impl<'a> RecipeCheck<'a> {
         let (disk, owner) = (&self.view.folder, self.view.tables.folder_of(id));
         // Where the owner is gone there is no use for it. A disk that has given these containers up since has its record removed.
         if !referrers::is_recorded(&owner, id.writer(), disk.disk)?
-            && owner.load_tagged().is_ok_and(|m| m.is_some())
+            && self.view.tables.other(id.owner()).is_ok()
             && disk.load()?.sequence == self.view.manifest.sequence
         {
             let object = names::referrer(&owner.path, id.writer(), disk.disk);
