@@ -389,7 +389,8 @@ impl Verification<'_> {
 
     /// The hooks: hints only.
     fn hooks(&mut self) -> Result<()> {
-        for (object, checked) in hooks::check(&self.vault.popular())? {
+        let data = matches!(self.reads, Reads::All);
+        for (object, checked) in hooks::check(&self.vault.popular(), data, self.progress)? {
             self.report.objects_checked += 1;
             if let Err(e) = checked {
                 let (_, why) = fault(e)?;
