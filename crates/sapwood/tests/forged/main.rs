@@ -12,6 +12,7 @@ mod cases;
 #[path = "../common/mod.rs"]
 mod common;
 mod forge;
+mod lost;
 
 use cases::{Case, CASES};
 use common::{from_env, line_of, Child, Ended, DAMAGED, DONE, FAILED, REFUSED, USAGE};
@@ -102,11 +103,12 @@ const TOO_LARGE: &str = "at-once-roots";
 /// Reads all snapshots of a disk at once, which takes minutes where there are thousands: only for cases that it is made for.
 const AT_ONCE: usize = 31;
 /// Those that cases are made for.
-const OF_CASES: [(&str, usize); 8] = [
+const OF_CASES: [(&str, usize); 9] = [
     ("leaks", 16),
     (TOO_MANY, 0),
     (TOO_MANY, 1),
     ("equal-chunks", 25),
+    ("lost-apart", 26),
     ("at-once-pages", AT_ONCE),
     ("at-once-chain", AT_ONCE),
     (TOO_LARGE, AT_ONCE),
@@ -120,7 +122,7 @@ fn no_command_takes_more_than_256_mib() {
     println!("SAPWOOD_SEED={seed}");
     let mut rng = StdRng::seed_from_u64(seed);
     let mut runs = Vec::new();
-    for case in CASES.iter().chain(at_once::CASES) {
+    for case in CASES.iter().chain(at_once::CASES).chain(lost::CASES) {
         if ["", "all", case.name].contains(&wanted.as_str()) {
             runs.push((case, commands_of(case, !wanted.is_empty(), &mut rng)));
         }
@@ -174,7 +176,7 @@ fn try_case(case: &Case, original: &Original, commands: &[&[&str]]) -> Vec<Strin
 fn forging() {
     let dir = std::env::var_os("SAPWOOD_FORGING_IN").unwrap();
     let name = std::env::var("SAPWOOD_FORGING").unwrap();
-    let case = CASES.iter().chain(at_once::CASES).find(|c| c.name == name).unwrap();
+    let case = CASES.iter().chain(at_once::CASES).chain(lost::CASES).find(|c| c.name == name).unwrap();
     (case.forge)(&forge::Vault::at(dir.as_ref()));
 }
 
