@@ -1,7 +1,7 @@
 //! The hooks of an object, and its footer. The input is a body of a footer, its length before it, and hooks behind it.
 #![no_main]
 
-use format::{encode_frame, Hook, HookRange, HooksFooter, Kind, HOOK_BYTES};
+use format::{encode_frame, Hook, HookRange, HooksFooter, HooksSum, Kind, HOOK_BYTES};
 use fuzz::HERE;
 use libfuzzer_sys::fuzz_target;
 
@@ -22,6 +22,9 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let count = hooks.len() as u64;
     let Ok(footer) = HooksFooter::decode(HERE, &encode_frame(Kind::Hooks, HERE, body), count) else { return };
+    let mut sum = HooksSum::default();
+    sum.feed(hooks.as_flattened());
+    let _ = footer.is_of(&sum);
     for prefix in hooks.iter().filter_map(Hook::decode).map(|h| h.prefix).chain([0, 1 << 63, u64::MAX]) {
         let HookRange { all, guess } = footer.find(prefix);
         assert!(all.start <= all.end && all.end <= count, "{all:?} of {count} hooks");

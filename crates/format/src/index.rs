@@ -5,6 +5,6 @@ mod hooks;
 mod popular;
 mod references;
 
-pub use hooks::{Hook, HookRange, HooksFooter, HOOK_BYTES};
+pub use hooks::{Hook, HookRange, HooksFooter, HooksSum, HOOK_BYTES};
 pub use popular::{ChunksByContainer, PopularChunk, PopularLayout, PopularSet};
 pub use references::{BlockAt, ReferenceBlock, ReferenceEntry, ReferenceFooter};

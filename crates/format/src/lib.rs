@@ -32,8 +32,8 @@ pub use ids::{
     VaultId, WriterNo,
 };
 pub use index::{
-    BlockAt, ChunksByContainer, Hook, HookRange, HooksFooter, PopularChunk, PopularLayout, PopularSet,
-    ReferenceBlock, ReferenceEntry, ReferenceFooter, HOOK_BYTES,
+    BlockAt, ChunksByContainer, Hook, HookRange, HooksFooter, HooksSum, PopularChunk, PopularLayout,
+    PopularSet, ReferenceBlock, ReferenceEntry, ReferenceFooter, HOOK_BYTES,
 };
 pub use manifest::{
     IndexRef, Manifest, PageRef, Release, Released, Reverse, SnapshotEntry, SnapshotPage, SnapshotPageRef,

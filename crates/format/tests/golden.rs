@@ -7,9 +7,9 @@ mod samples;
 
 use format::{
     decode_frame, encode_mark, Bloom, ClaimRecord, ContainerPage, Context, DataFooter, DataHeader, DeadLog,
-    HooksFooter, Kind, Malformed, Manifest, NameRecord, PopularSet, ReaderRecord, RecipePage, RecipeRoot,
-    ReferenceBlock, ReferenceFooter, RetiringRecord, SessionRecord, SnapshotPage, Summary, Table, VaultFile,
-    VaultId, Verifications, HOOK_BYTES,
+    HooksFooter, HooksSum, Kind, Malformed, Manifest, NameRecord, PopularSet, ReaderRecord, RecipePage,
+    RecipeRoot, ReferenceBlock, ReferenceFooter, RetiringRecord, SessionRecord, SnapshotPage, Summary, Table,
+    VaultFile, VaultId, Verifications, HOOK_BYTES,
 };
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -101,11 +101,17 @@ fn headers_and_the_vault_file() {
     assert_eq!((DataFooter::decode(&bytes, 4096 + 300 + 32), bytes), (Ok(footer), footer.encode()));
     let (bytes, hooks) = (golden("hooks", &samples::hooks(HERE)), samples::hooks(HERE));
     assert_eq!(bytes, hooks);
-    let len = bytes.len() as u64;
-    let begins = HooksFooter::begins_at(len, bytes.last_chunk().unwrap()).unwrap();
-    assert_eq!(begins, 3 * HOOK_BYTES as u64);
-    let footer = HooksFooter::decode(HERE, &bytes[begins as usize..bytes.len() - 8], 3).unwrap();
-    assert_eq!(footer.owners.len(), 2);
+    // As the first programs wrote them, without the checksum of the hooks.
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/hooks-unsummed");
+    for (bytes, is_known) in [(bytes, Some(true)), (std::fs::read(path).unwrap(), None)] {
+        let begins = HooksFooter::begins_at(bytes.len() as u64, bytes.last_chunk().unwrap()).unwrap();
+        assert_eq!(begins, 3 * HOOK_BYTES as u64);
+        let (hooks, behind) = bytes.split_at(begins as usize);
+        let footer = HooksFooter::decode(HERE, &behind[..behind.len() - 8], 3).unwrap();
+        let mut sum = HooksSum::default();
+        sum.feed(hooks);
+        assert_eq!((footer.owners.len(), footer.is_of(&sum)), (2, is_known));
+    }
     let file = samples::vault_file();
     let bytes = golden("vault.json", &file.encode());
     assert_eq!((VaultFile::decode(&bytes), bytes), (Ok(file.clone()), file.encode()));

@@ -16,6 +16,7 @@ mod zstd_salvage;
 
 use crate::base::error::{Result, UnlessDamaged, VaultError};
 use crate::base::progress::Progress;
+use crate::container::container_set::ContainerSet;
 use crate::lookup::reindex::rebuild_references;
 use crate::manifest::container_table::Containers;
 use crate::manifest::disks::{self, put_name_back};
@@ -114,21 +115,27 @@ impl Vault {
         }
         self.repair_indexes(&found)?;
         self.repair_commit_records(&found)?;
-        let VerifyReport { damaged, containers_damaged, bad, .. } = found;
+        let VerifyReport { damaged, containers_damaged, bad, is_cut, .. } = found;
         // The next verification takes as much memory.
         drop(bad);
         if is_more_seen {
             let known: HashSet<String> = report.before.iter().map(|b| b.object.clone()).collect();
             report.before.extend(damaged.into_iter().filter(|d| !known.contains(&d.object)));
         }
-        let after = self.verify_reading(what, &Reads::Only(containers_damaged), progress)?;
+        let reads = match reads {
+            Reads::Only(_) if is_cut => Reads::Only(self.recorded_damage()?),
+            // What was left for the next run is still damaged.
+            reads if is_cut => reads,
+            _ => Reads::Only(containers_damaged),
+        };
+        let after = self.verify_reading(what, &reads, progress)?;
         report.after = after.damaged;
-        report.lost = LostChunks { bad: after.bad, lacks_owners: after.lacks_owners };
+        report.lost = LostChunks { bad: after.bad, lacks_owners: after.lacks_owners, is_cut: after.is_cut };
         Ok(report)
     }
 
     /// The containers that verifications have found damaged.
-    fn recorded_damage(&self) -> Result<BTreeMap<DiskId, BTreeSet<ContainerId>>> {
+    fn recorded_damage(&self) -> Result<BTreeMap<DiskId, ContainerSet>> {
         let mut damaged = BTreeMap::new();
         for folder in self.all_folders()?.into_iter().chain([self.popular()]) {
             if let Some((m, _)) = folder.load_tagged().unless_unreadable()?.flatten() {
@@ -265,10 +272,10 @@ impl Repair<'_> {
     }
 
     /// Repairs containers of one owner.
-    fn containers_of(&mut self, owner: DiskId, containers: &BTreeSet<ContainerId>) -> Result<()> {
+    fn containers_of(&mut self, owner: DiskId, containers: &ContainerSet) -> Result<()> {
         let folder = self.vault.folder(owner);
         let Some(mut session) = self.begin(&folder)? else { return Ok(()) };
-        let mut left: Vec<ContainerId> = containers.iter().copied().collect();
+        let mut left: Vec<ContainerId> = containers.iter().collect();
         let mut wanted = ChunkSearch::default();
         while !left.is_empty() {
             left = self.round(&session, left, &mut wanted)?;

@@ -9,10 +9,13 @@
 //! 4. If something is damaged, finds the snapshots that it affects, from their summaries ([`affected`]).
 //! 5. Records containers whose data or table is damaged in their owner's manifest: later backups do not reference them.
 //!
+//! Where what was found of containers takes too much memory, steps 4 and 5 come in between ([`settle`]).
+//!
 //! Damage does not stop it. Shared containers are checked once, however many disks use them. An object that another
 //! process deletes meanwhile is not damaged.
 
 mod affected;
+pub(crate) mod bad_chunks;
 mod containers;
 mod descent;
 pub(crate) mod findings;
@@ -23,10 +26,12 @@ mod recipes;
 mod record;
 mod references;
 mod remember;
+mod settle;
 mod snapshot_pages;
 
 use crate::base::error::{fault, Result, UnlessDamaged, VaultError};
 use crate::base::progress::Progress;
+use crate::container::container_set::ContainerSet;
 use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
 use crate::lookup::popular::newest_set;
 use crate::lookup::{hooks, referrers};
@@ -38,14 +43,20 @@ use crate::manifest::rollback::{read_record, Evidence};
 use crate::manifest::vault::{now, Vault};
 use crate::reclaim::dead_list::live_chunks_of_all;
 use crate::verify::findings::Damage;
+use bad_chunks::BadChunks;
 use containers::ContainerCheck;
-use findings::{BadChunks, ContainerFindings, Findings, More, Reads};
+use findings::{ContainerFindings, Findings, More, Reads};
 use format::{ContainerId, DiskId, Manifest, SnapshotEntry, SnapshotState};
-use found::OtherFindings;
-use recipes::{RecipeCheck, RecipeFindings};
+use recipes::RecipeCheck;
 use remember::CheckedDisk;
+use settle::{Known, Owner};
 use snapshot_pages::snapshot_pages;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Pages of a container table whose containers are looked at together.
+const PAGES_AT_ONCE: usize = 32;
+/// Containers referenced that are looked at together.
+const CONTAINERS_AT_ONCE: usize = 8192;
 
 /// What a verification found.
 #[derive(Clone, Debug, Default)]
@@ -69,11 +80,13 @@ pub struct VerifyReport {
     /// Why what it found could not be kept for `status` and lists of snapshots, where that failed.
     pub not_kept: Option<String>,
     /// Containers whose data, table or list of dead chunks is damaged, by owner, as it names them.
-    pub(crate) containers_damaged: BTreeMap<DiskId, BTreeSet<ContainerId>>,
+    pub(crate) containers_damaged: BTreeMap<DiskId, ContainerSet>,
     /// Chunks that cannot be read, by owner.
     pub(crate) bad: BTreeMap<DiskId, BadChunks>,
     /// Whether there are owners of which nothing can be read.
     pub(crate) lacks_owners: bool,
+    /// Whether there are more damaged containers, or chunks that cannot be read, than there was room for here.
+    pub(crate) is_cut: bool,
 }
 
 /// One run of a verification.
@@ -86,12 +99,10 @@ struct Verification<'a> {
     began: i64,
     /// The disks that were looked at as a whole.
     looked: Vec<CheckedDisk>,
-    /// What was found in owners that have referrers, or that are referenced by what was looked at.
-    others: OtherFindings,
+    /// What is known of containers.
+    known: Known<'a>,
     /// What the report has no room for.
     more: More,
-    /// The disks whose snapshots have been compared with what is damaged in other owners.
-    compared: HashSet<DiskId>,
 }
 
 impl Vault {
@@ -121,9 +132,8 @@ impl Vault {
             report: VerifyReport::default(),
             began: now(),
             looked: Vec::new(),
-            others: OtherFindings::default(),
+            known: Known::new(self, progress),
             more: More::default(),
-            compared: HashSet::new(),
         };
         run.vault_file()?;
         match what {
@@ -155,7 +165,7 @@ impl Verification<'_> {
         let faults = self.vault.file_faults()?;
         let both = faults.len() > 1;
         for (object, why) in faults {
-            let mut found = Findings::within(&self.others.room);
+            let mut found = Findings::within(&self.known.others.room);
             let at = found.add(&object, &why);
             let snapshots =
                 if both { self.vault.snapshots(None).unwrap_or_default().snapshots } else { Vec::new() };
@@ -186,8 +196,8 @@ impl Verification<'_> {
     /// Looks at one disk.
     fn disk(&mut self, at: &DiskAt, snapshot: Option<&str>) -> Result<()> {
         // What its referrers have found already.
-        let mut own = self.others.take(at.folder.disk);
-        self.others.gone.move_into(at.folder.disk, &mut own.found);
+        let mut own = self.known.others.take(at.folder.disk);
+        self.known.others.gone.move_into(at.folder.disk, &mut own.found);
         if let Some((object, why)) = &at.name_fault {
             // Its snapshots can be restored all the same: its manifest has the name.
             own.found.add(object, why);
@@ -231,30 +241,27 @@ impl Verification<'_> {
         let all = view.whole()?.snapshots.iter().enumerate();
         let wanted: BTreeSet<usize> = all.filter(|(_, s)| is_wanted(s)).map(|(no, _)| no).collect();
         self.report.snapshots += wanted.len() as u64;
-        let mut ids = BTreeSet::new();
-        if snapshot.is_none() {
-            let (listed, objects) = container_pages(&view.folder, &view.manifest, &mut own.found)?;
-            self.report.objects_checked += objects;
-            ids = listed;
-        }
-        let mut recipes = RecipeCheck::new(&view, &mut own.found);
-        recipes.snapshots(&wanted, self.progress)?;
-        let recipes = recipes.finish();
+        let of = Owner { folder: &view.folder, tables: &view.tables, disk: Some((&view, at.name.as_str())) };
+        let (progress, is_whole) = (self.progress, snapshot.is_none());
+        let mut look =
+            |ids: &ContainerSet, own: &mut ContainerFindings| self.referenced(of, ids, is_whole, own);
+        let mut recipes = RecipeCheck::new(&view, &mut own, &mut look);
+        recipes.snapshots(&wanted, progress)?;
+        let recipes = recipes.finish()?;
         self.report.objects_checked += recipes.objects;
-        if snapshot.is_none() {
-            self.report.objects_checked += references::check(&view, &mut own.found, self.progress)?;
+        if is_whole {
+            self.report.objects_checked += references::check(&view, &mut own.found, progress)?;
+            self.container_table(of, &view.manifest, &mut own)?;
         }
-        ids.extend(&recipes.referenced);
-        self.containers(&view.tables, &ids, &mut own)?;
         view.check()?;
-        let others_sound =
-            self.others.gone.is_empty() && self.others.owners.values().all(|o| o.found.is_empty());
+        let others_sound = self.known.others.gone.is_empty()
+            && self.known.others.owners.values().all(|o| o.found.is_empty());
         let is_sound = own.found.is_empty() && others_sound;
         if !is_sound && view.may_have_lost() {
             return Err(VaultError::Gone { object: at.folder.manifest_name() });
         }
-        affected::attribute(&view, &at.name, &recipes, &mut own, &mut self.others)?;
-        self.compared.insert(at.folder.disk);
+        affected::attribute(&view, &at.name, &recipes, &mut own, &mut self.known.others, true)?;
+        self.known.compared.insert(at.folder.disk);
         if snapshot.is_none() {
             self.looked.push(CheckedDisk::at(at.folder.disk, &at.name, Some(&view.manifest)));
         }
@@ -272,31 +279,66 @@ impl Verification<'_> {
     ) -> Result<()> {
         let Some(newest) = evidence.commits().into_iter().find(|c| *c <= sequence) else { return Ok(()) };
         self.report.objects_checked += 1;
-        match read_record(folder, newest) {
+        let read = match read_record(folder, newest) {
             // A session that has ended since has put another one.
-            Ok(_) | Err(VaultError::Missing { .. }) => Ok(()),
-            Err(e) => {
-                let (object, why) = fault(e)?;
-                own.found
-                    .add(&object, &format!("{why}; restores do not need it, `sapwood repair` puts it again"));
-                Ok(())
+            Err(VaultError::Missing { .. }) => return Ok(()),
+            read => read,
+        };
+        own.found.tell(read, "; restores do not need it, `sapwood repair` puts it again")?;
+        Ok(())
+    }
+
+    /// Looks at the pages of a container table and at the containers of their owner, some pages at a time.
+    fn container_table(&mut self, of: Owner<'_>, m: &Manifest, own: &mut ContainerFindings) -> Result<()> {
+        for pages in m.pages.chunks(PAGES_AT_ONCE) {
+            let mut ids = Vec::new();
+            for page in pages {
+                self.report.objects_checked += 1;
+                if let Some(page) = own.found.tell(of.folder.read_page(page), "")? {
+                    ids.extend(page.entries.iter().map(|e| e.id).filter(|id| id.is_own()));
+                }
             }
+            self.containers(of, &ids, own)?;
+        }
+        Ok(())
+    }
+
+    /// Looks at containers that snapshots reference. With `is_whole`, those in the owner's own table are looked at with that.
+    fn referenced(
+        &mut self,
+        of: Owner<'_>,
+        ids: &ContainerSet,
+        is_whole: bool,
+        own: &mut ContainerFindings,
+    ) -> Result<()> {
+        let is_listed = |id: ContainerId| id.is_own() && matches!(of.tables.own().get(id), Ok(Some(_)));
+        let mut ids = ids.iter().filter(|id| !(is_whole && is_listed(*id)));
+        loop {
+            let some: Vec<ContainerId> = ids.by_ref().take(CONTAINERS_AT_ONCE).collect();
+            if some.is_empty() {
+                return Ok(());
+            }
+            self.containers(of, &some, own)?;
         }
     }
 
-    fn containers(
-        &mut self,
-        tables: &Tables,
-        ids: &BTreeSet<ContainerId>,
-        own: &mut ContainerFindings,
-    ) -> Result<()> {
-        let live = |id: ContainerId| live_chunks_of_all(&tables.folder_of(id), id.local());
-        let check = ContainerCheck { tables, reads: self.reads, progress: self.progress, live: &live };
-        let counts = check.run(ids, own, &mut self.others)?;
-        self.report.objects_checked += counts.objects;
-        self.report.containers += counts.containers;
-        self.report.data_bytes += counts.data_bytes;
-        self.report.stored_bytes_read += counts.stored_bytes_read;
+    /// Looks at those of the containers that have not been looked at yet.
+    fn containers(&mut self, of: Owner<'_>, ids: &[ContainerId], own: &mut ContainerFindings) -> Result<()> {
+        let live = |id: ContainerId| live_chunks_of_all(&of.tables.folder_of(id), id.local());
+        let check =
+            ContainerCheck { tables: of.tables, reads: self.reads, progress: self.progress, live: &live };
+        let mut left = ids;
+        while !left.is_empty() {
+            let (counts, done) = check.run(left, own, &mut self.known.others)?;
+            left = &left[done..];
+            self.report.objects_checked += counts.objects;
+            self.report.containers += counts.containers;
+            self.report.data_bytes += counts.data_bytes;
+            self.report.stored_bytes_read += counts.stored_bytes_read;
+            if self.known.others.room.is_full() {
+                self.known.settle(of, own)?;
+            }
+        }
         Ok(())
     }
 
@@ -317,7 +359,7 @@ impl Verification<'_> {
         }
         // Its referrers look at its containers, too: each is looked at once.
         if !referrers::referred(&at.folder)?.is_empty() {
-            self.others.owners.insert(at.folder.disk, own);
+            self.known.others.owners.insert(at.folder.disk, own);
             return Ok(());
         }
         self.add(&at.folder, own, is_readable);
@@ -325,71 +367,47 @@ impl Verification<'_> {
     }
 
     /// Takes over what was found in an owner's folder, and records it there.
-    fn add(&mut self, folder: &Folder, found: ContainerFindings, record: bool) {
+    fn add(&mut self, folder: &Folder, mut found: ContainerFindings, record: bool) {
         if record {
-            self.record(folder, &found);
+            self.known.record(folder, &found);
         }
-        let containers: BTreeSet<ContainerId> =
-            found.damaged.keys().chain(&found.unlisted).copied().collect();
-        if !containers.is_empty() {
-            self.report.containers_damaged.insert(folder.disk, containers);
-        }
-        if !found.bad.is_empty() {
-            self.report.bad.insert(folder.disk, found.bad);
-        }
+        self.known.keep_for_repair(folder.disk, &found);
+        self.known.keep_bad_chunks(folder.disk, std::mem::take(&mut found.bad));
+        found.forget();
+        found.forget_seen();
         found.found.report(&mut self.report.damaged, &mut self.more);
-    }
-
-    fn record(&mut self, folder: &Folder, found: &ContainerFindings) {
-        if let Err(e) = record::record(folder, found) {
-            self.report.unrecorded = Some(e.to_string());
-        }
     }
 
     /// The popular set: later backups may match what no snapshot references.
     fn popular_set(&mut self) -> Result<()> {
         let folder = self.vault.popular();
-        let mut own = self.others.take(DiskId::POPULAR);
-        self.others.gone.move_into(DiskId::POPULAR, &mut own.found);
+        let mut own = self.known.others.take(DiskId::POPULAR);
+        self.known.others.gone.move_into(DiskId::POPULAR, &mut own.found);
         let looked = self.look_at_popular_set(&folder, &mut own);
-        self.others.owners.insert(DiskId::POPULAR, own);
+        self.known.others.owners.insert(DiskId::POPULAR, own);
         looked
     }
 
     fn look_at_popular_set(&mut self, folder: &Folder, own: &mut ContainerFindings) -> Result<()> {
         let evidence = Evidence::of_folder(folder)?;
-        match folder.load_tagged() {
-            Ok(Some((m, _))) => {
-                if let Err(e) = evidence.check(folder, &m) {
-                    let (object, why) = fault(e)?;
-                    own.found.add(&object, &why);
-                }
-                self.commit_record(folder, m.sequence, &evidence, own)?;
-            }
-            Ok(None) => return Ok(()),
-            Err(e) => {
-                let (object, why) = fault(e)?;
-                own.found.add(&object, &why);
-                return Ok(());
-            }
-        }
+        let Some((m, _)) = own.found.tell(folder.load_tagged(), "")?.flatten() else { return Ok(()) };
+        own.found.tell(evidence.check(folder, &m), "")?;
+        self.commit_record(folder, m.sequence, &evidence, own)?;
+        drop(m);
         let reader = Reader::open(folder)?;
-        let (ids, objects) = container_pages(folder, &reader.manifest, &mut own.found)?;
-        self.report.objects_checked += 1 + objects;
+        self.report.objects_checked += 1;
         let tables = Tables::new(folder, &reader.manifest, false, TABLE_CACHE_BYTES);
-        if let Err(e) = newest_set(folder) {
-            let (object, why) = fault(e)?;
-            let why = format!("{why}; restores do not need it, `sapwood popular build` makes it anew");
-            own.found.add(&object, &why);
-        }
+        own.found
+            .tell(newest_set(folder), "; restores do not need it, `sapwood popular build` makes it anew")?;
         // Those seen before are passed over.
-        self.containers(&tables, &ids, own)?;
+        self.container_table(Owner { folder, tables: &tables, disk: None }, &reader.manifest, own)?;
         reader.check()
     }
 
-    /// The hooks: hints only.
+    /// The hooks: hints only. What is wrong with one costs space, so only those who read everything look at them all.
     fn hooks(&mut self) -> Result<()> {
-        for (object, checked) in hooks::check(&self.vault.popular())? {
+        let data = matches!(self.reads, Reads::All);
+        for (object, checked) in hooks::check(&self.vault.popular(), data, self.progress)? {
             self.report.objects_checked += 1;
             if let Err(e) = checked {
                 let (_, why) = fault(e)?;
@@ -402,47 +420,22 @@ impl Verification<'_> {
 
     /// Compares the other disks with what is damaged in owners of whose containers they may reference some, and ends.
     fn finish(mut self, everything: bool) -> Result<VerifyReport> {
-        let any_bad = !self.others.gone.is_empty() || self.others.owners.values().any(|o| !o.bad.is_empty());
-        if !everything && any_bad {
-            let (others, _) = disks::all(self.vault)?;
-            for at in others.iter().filter(|d| !self.compared.contains(&d.folder.disk)) {
-                let Ok(view) = self.vault.view(&at.folder, 0) else { continue };
-                let mut own = self.others.take(at.folder.disk);
-                let none_bad = RecipeFindings::default();
-                affected::attribute(&view, &at.name, &none_bad, &mut own, &mut self.others)?;
-                self.others.owners.insert(at.folder.disk, own);
-            }
+        if !everything && self.known.others.is_any_bad() {
+            self.known.compare_others(None, true)?;
         }
-        let OtherFindings { owners, mut gone, .. } = std::mem::take(&mut self.others);
+        let others = std::mem::take(&mut self.known.others);
+        let mut gone = others.gone;
         self.report.lacks_owners = !gone.is_empty();
-        for (disk, mut found) in owners {
+        for (disk, mut found) in others.owners {
             gone.move_into(disk, &mut found.found);
-            let is_seen = !found.seen.is_empty() || !found.damaged.is_empty();
+            let is_seen = found.has_looked();
             self.add(&self.vault.folder(disk), found, is_seen);
         }
         gone.report(&mut self.report.damaged, &mut self.more);
         self.report.damaged.extend(std::mem::take(&mut self.more).into_damage());
         self.report.damaged.sort_by(|a, b| a.object.cmp(&b.object));
         self.keep(everything);
-        Ok(self.report)
+        let Known { to_repair, bad, is_cut, unrecorded, .. } = self.known;
+        Ok(VerifyReport { containers_damaged: to_repair, bad, is_cut, unrecorded, ..self.report })
     }
-}
-
-/// Looks at the pages of a container table. Returns the containers of their owner, and how many pages there are.
-fn container_pages(
-    folder: &Folder,
-    m: &Manifest,
-    found: &mut Findings,
-) -> Result<(BTreeSet<ContainerId>, u64)> {
-    let mut ids = BTreeSet::new();
-    for page in &m.pages {
-        match folder.read_page(page) {
-            Ok(p) => ids.extend(p.entries.iter().map(|e| e.id).filter(|id| id.is_own())),
-            Err(e) => {
-                let (object, why) = fault(e)?;
-                found.add(&object, &why);
-            }
-        }
-    }
-    Ok((ids, m.pages.len() as u64))
 }

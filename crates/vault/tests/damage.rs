@@ -15,6 +15,8 @@ mod expected;
 mod repaired;
 #[path = "damage/test_store.rs"]
 mod test_store;
+#[path = "damage/told.rs"]
+mod told;
 
 use common::{backup, image, next_version, range, restore, rng, seed};
 use expected::Expected;
@@ -359,18 +361,22 @@ fn case(f: &Fixture, object: &str, part: &str, how: &Harm, is_repaired: bool) {
     assert!(quick.damaged.iter().all(|d| hurt.contains(d.object.as_str())), "{what}: {:?}", quick.damaged);
     let report = vault.verify(None, true, &Progress::default()).unwrap();
     assert_eq!(report.unrecorded, None, "{what}");
+    if is_repaired && !kind.is_of_process() {
+        // Where there is no room for what is known of a single container, the same is told.
+        let narrow = store.vault().unwrap().with_findings_bytes(1);
+        let told = narrow.verify(None, true, &Progress::default()).unwrap().damaged;
+        assert_eq!(by_object(&told), by_object(&report.damaged), "{what}");
+    }
     let named: BTreeSet<&str> = report.damaged.iter().map(|d| d.object.as_str()).collect();
     let harmless = match kind {
-        // What only deleted snapshots used is not looked at; spaces in the text, and a missing index, mean nothing.
+        // What only deleted snapshots used is not looked at; a copy in the other's place, and a missing index, mean nothing.
         Kind::RecipePages => {
             let used = recipe_parts(&f.store, &vault, object).into_iter().map(|(_, r)| r.end).max();
             matches!(how, Harm::Truncate(len) if Some(*len) >= used)
         }
         Kind::Data => part == "groups",
-        Kind::VaultFile => true,
-        Kind::Filter | Kind::Popular => matches!(how, Harm::Delete),
-        // Hooks are hints: where they lead is looked at anyway.
-        Kind::Hooks => matches!(how, Harm::Delete) || part == "hooks",
+        Kind::VaultFile => matches!(how, Harm::Swap(_)),
+        Kind::Filter | Kind::Popular | Kind::Hooks => matches!(how, Harm::Delete),
         // That it is there is all that it says.
         Kind::Referrer => true,
         Kind::Commit => matches!(how, Harm::Delete),
@@ -408,6 +414,17 @@ fn case(f: &Fixture, object: &str, part: &str, how: &Harm, is_repaired: bool) {
         assert!(hurt.iter().all(|object| store.find(object).is_none()), "{what}: stays");
         assert!(restore_all(f, &vault).is_empty(), "{what}");
     }
+}
+
+/// Objects in order, each with the snapshots that it affects in order.
+fn by_object(damaged: &[Damage]) -> Vec<(&str, Vec<&str>)> {
+    let mut all: Vec<(&str, Vec<&str>)> = damaged
+        .iter()
+        .map(|d| (d.object.as_str(), d.snapshots.iter().map(String::as_str).collect()))
+        .collect();
+    all.iter_mut().for_each(|(_, snapshots)| snapshots.sort_unstable());
+    all.sort_unstable();
+    all
 }
 
 /// Whoever looks at one disk, owner or referrer, is told of damaged data what those are told who look at all.
@@ -666,8 +683,8 @@ fn hooks_that_cannot_be_read_cost_space_only() {
                 store.write(object, &bytes);
             }),
         ];
-        for (what, is_told, how) in hows {
-            let what = format!("{}: {what}", policy.name);
+        for (how_it_is, is_told, how) in hows {
+            let what = format!("{}: {how_it_is}", policy.name);
             let harmed = || {
                 let store = f.store.copy();
                 hooks.iter().for_each(|object| how(&store, object));
@@ -683,6 +700,10 @@ fn hooks_that_cannot_be_read_cost_space_only() {
                 told.iter().all(|d| d.snapshots.is_empty() && d.why.contains("sapwood reindex")),
                 "{what}"
             );
+            // Whoever reads all of them is told of all that are there.
+            let told = vault.verify(None, true, &Progress::default()).unwrap().damaged;
+            let is_there = !["missing", "a directory"].contains(&how_it_is);
+            assert_eq!(told.len(), if is_there { hooks.len() } else { 0 }, "{what}: {told:?}");
             let stored = clone(&store);
             assert!(stored > least + 100_000, "{what}: {stored} bytes are new, {least} with hooks");
 

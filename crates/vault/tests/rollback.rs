@@ -319,15 +319,7 @@ fn deletion_looks_for_objects_of_later_sessions() {
         world.put_back(&older);
         let before = world.state();
         let vault = world.vault();
-        let rules = RetentionRules { last: 1, ..RetentionRules::default() };
-        let all: [(&str, Result<(), VaultError>); 5] = [
-            ("delete", vault.delete("a/x", &["latest"]).map(drop)),
-            ("retain", vault.retain("a/x", &rules, &utc, false).map(drop)),
-            ("retain --dry-run", vault.retain("a/x", &rules, &utc, true).map(drop)),
-            ("remove", vault.remove("a/x").map(drop)),
-            ("rename", vault.rename("a/x", "c/x")),
-        ];
-        for (what, done) in all {
+        for (what, done) in irrevocable(&vault, "a/x") {
             assert!(matches!(done, Err(VaultError::RolledBack { .. })), "{}: {what}: {done:?}", policy.name);
         }
         assert_eq!(world.state(), before, "{}", policy.name);
@@ -338,6 +330,74 @@ fn deletion_looks_for_objects_of_later_sessions() {
         world.put_back(&newer);
         world.check_clean();
     }
+}
+
+/// Deletion did not look at pages of snapshots. Where a session has put nothing else, as a deletion that only folds them,
+/// they alone prove that the manifest is an older one.
+#[test]
+fn pages_of_snapshots_prove_it() {
+    for policy in SMALL {
+        let mut world = World::new(policy);
+        for n in 9..12 {
+            world.backup(&world.vault(), "a/x", n).unwrap();
+        }
+        let older = world.root_of("a/x");
+        let newest = world.backup(&world.vault(), "a/x", 12).unwrap();
+        let newer = world.root_of("a/x");
+        let next = world.manifest_in(&older).next_writer;
+        let folder = names::folder_of(&older.0).unwrap();
+        let is_later = |o: &String| o.starts_with(folder) && names::writer_of(o).is_some_and(|w| w >= next);
+        let (store, mut away) = (world.store(), Vec::new());
+        for object in world.state().0 {
+            if object.contains("/commits/") || is_later(&object) && !object.contains("/snapshots/") {
+                away.push((object.clone(), store.read(&object, 1 << 30).unwrap()));
+                assert!(store.delete(&object).unwrap());
+            }
+        }
+        world.put_back(&older);
+        let before = world.state();
+        assert!(before.0.iter().any(is_later), "{}: no page of snapshots is left", policy.name);
+        let vault = world.vault();
+        for _ in 0..2 {
+            let told = vault.verify(None, false, &Progress::default()).unwrap().damaged;
+            let of_root = told.iter().find(|d| d.object == older.0).unwrap_or_else(|| panic!("{told:?}"));
+            assert!(
+                of_root.why.contains("older copy") && of_root.why.contains("snapshots/"),
+                "{}",
+                of_root.why
+            );
+            for (what, done) in irrevocable(&vault, "a/x") {
+                let is_refused = matches!(done, Err(VaultError::RolledBack { .. }));
+                assert!(is_refused, "{}: {what}: {done:?}", policy.name);
+            }
+            let skipped = vault.gc(false).unwrap().skipped;
+            assert!(skipped.iter().any(|l| l.contains(&older.0)), "{}: {skipped:?}", policy.name);
+        }
+        let after = world.state();
+        let of_disk = |state: &(BTreeSet<String>, Vec<Root>)| -> BTreeSet<String> {
+            state.0.iter().filter(|o| o.starts_with(folder)).cloned().collect()
+        };
+        assert_eq!(of_disk(&after), of_disk(&before), "{}", policy.name);
+        assert!(after.1.contains(&older), "{}: the older manifest was changed", policy.name);
+        for (object, bytes) in &away {
+            drop(store.put(object, &[bytes]));
+        }
+        world.put_back(&newer);
+        world.check_clean();
+        assert_eq!(vault.snapshots(Some("a/x")).unwrap().snapshots.last().unwrap().entry.id, newest);
+    }
+}
+
+/// What cannot be undone, of one disk.
+fn irrevocable(vault: &Vault, disk: &str) -> [(&'static str, Result<(), VaultError>); 5] {
+    let rules = RetentionRules { last: 1, ..RetentionRules::default() };
+    [
+        ("delete", vault.delete(disk, &["latest"]).map(drop)),
+        ("retain", vault.retain(disk, &rules, &utc, false).map(drop)),
+        ("retain --dry-run", vault.retain(disk, &rules, &utc, true).map(drop)),
+        ("remove", vault.remove(disk).map(drop)),
+        ("rename", vault.rename(disk, "c/x")),
+    ]
 }
 
 /// A whole copy of the vault's files from an earlier time, over what is there or in its place, by commit records and all.
@@ -374,9 +434,12 @@ fn an_older_copy_of_the_files_over_newer_ones() {
 
 impl World {
     /// The disk whose manifest this is.
-    fn name_in(&self, (name, bytes): &Root) -> String {
-        let place = Context { vault: self.vault().id(), place: name };
-        Manifest::decode(place, bytes).unwrap().name
+    fn name_in(&self, root: &Root) -> String {
+        self.manifest_in(root).name
+    }
+
+    fn manifest_in(&self, (name, bytes): &Root) -> Manifest {
+        Manifest::decode(Context { vault: self.vault().id(), place: name }, bytes).unwrap()
     }
 
     fn root_of(&self, disk: &str) -> Root {

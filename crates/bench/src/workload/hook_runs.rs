@@ -65,7 +65,7 @@ impl HookRun {
         }
         let name = names::hooks(Token(seed));
         let footer_memory_bytes = footer.memory_bytes();
-        let footer = footer.encode(Context { vault, place: &name });
+        let footer = footer.encode(Context { vault, place: &name }, None);
         let last = Mutex::new((usize::MAX, Vec::new()));
         let places = places.containers.clone();
         HookRun { name, seed, starts, places, planted: by_cell, footer, footer_memory_bytes, last }

@@ -132,7 +132,7 @@ impl Comparison<'_> {
                 if same_place && !(self.may_differ)(n)? {
                     return Ok(false);
                 }
-                Content::of_file(self.old, o, is.size)?.differs(&Content::of_file(self.new, n, is.size)?)
+                data(self.old, o, is.size)?.differs(&data(self.new, n, is.size)?)
             }
             _ => Ok(false),
         }
@@ -170,6 +170,11 @@ impl Both {
         };
         (directory(&self.old), directory(&self.new))
     }
+}
+
+/// The bytes of a file of this size.
+fn data(fs: &dyn FileSystem, id: NodeId, size: u64) -> Result<Content<'_>> {
+    Ok(Content::new(size, fs.extents(id)?, move |offset, buf| fs.read_at(id, offset, buf)))
 }
 
 fn sorted(fs: &dyn FileSystem, directory: Option<NodeId>) -> Result<Directory> {

@@ -1,8 +1,6 @@
 //! Bytes of a file, or of one of its attributes, that are read piece by piece.
 
 use super::extents::Extent;
-use super::node::NodeId;
-use super::FileSystem;
 use crate::error::Result;
 use std::ops::Range;
 
@@ -26,11 +24,6 @@ impl<'a> Content<'a> {
         read_at: impl Fn(u64, &mut [u8]) -> Result<usize> + 'a,
     ) -> Content<'a> {
         Content { size, extents, read_at: Box::new(read_at) }
-    }
-
-    /// The bytes of a file of this size.
-    pub(super) fn of_file(fs: &'a dyn FileSystem, id: NodeId, size: u64) -> Result<Content<'a>> {
-        Ok(Content::new(size, fs.extents(id)?, move |offset, buf| fs.read_at(id, offset, buf)))
     }
 
     /// Whether it holds other bytes than `other`.

@@ -2,12 +2,14 @@
 //! FAST 2009, 3).
 //!
 //! An object has its hooks first, in order of their prefixes, then a footer, so that it can be written in one pass and is
-//! searched where it stands: the footer says between which hooks a prefix is, and prefixes are spread evenly.
+//! searched where it stands: the footer says between which hooks a prefix is, and prefixes are spread evenly. It also has
+//! the checksum of all hooks, for those who read all.
 
 use crate::bytes::{In, Malformed, Out, Result};
 use crate::frame::{decode_frame, encode_frame, Context, Kind};
 use crate::ids::{ContainerId, DiskId};
 use std::ops::Range;
+use xxhash_rust::xxh3::Xxh3;
 
 /// Bytes of a hook: prefix, owner, container.
 pub const HOOK_BYTES: usize = 18;
@@ -15,6 +17,8 @@ pub const HOOK_BYTES: usize = 18;
 const HOOKS_PER_BUCKET: u64 = 512;
 /// Most buckets, as a power of two.
 const BUCKET_BITS_MAX: u32 = 16;
+/// Bytes of the checksum of all hooks.
+const SUM_BYTES: usize = 16;
 /// The length of the footer's frame, and a magic number, end the object.
 const TAIL_BYTES: usize = 8;
 const MAGIC: [u8; 4] = *b"HOOK";
@@ -66,6 +70,21 @@ pub struct HookRange {
     pub guess: u64,
 }
 
+/// The checksum of the hooks of an object.
+#[derive(Default)]
+pub struct HooksSum(Xxh3);
+
+impl HooksSum {
+    /// Goes on with hooks, as they stand in the object.
+    pub fn feed(&mut self, hooks: &[u8]) {
+        self.0.update(hooks);
+    }
+
+    fn bytes(&self) -> [u8; SUM_BYTES] {
+        self.0.digest128().to_le_bytes()
+    }
+}
+
 /// What stands behind the hooks of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HooksFooter {
@@ -74,6 +93,8 @@ pub struct HooksFooter {
     starts: Vec<u64>,
     /// The owners that hooks count.
     pub owners: Vec<DiskId>,
+    /// The checksum of the hooks. The first programs wrote none.
+    sum: Option<[u8; SUM_BYTES]>,
 }
 
 impl HooksFooter {
@@ -84,7 +105,7 @@ impl HooksFooter {
     pub fn for_hooks(hooks: u64, owners: Vec<DiskId>) -> Self {
         assert!(owners.len() <= Self::OWNERS_MAX, "hooks of {} owners", owners.len());
         let bits = (hooks / HOOKS_PER_BUCKET).max(1).ilog2().min(BUCKET_BITS_MAX);
-        HooksFooter { starts: vec![0; (1 << bits) + 1], owners }
+        HooksFooter { starts: vec![0; (1 << bits) + 1], owners, sum: None }
     }
 
     /// Memory that it takes, in bytes.
@@ -103,8 +124,9 @@ impl HooksFooter {
         self.starts[bucket + 1] += 1;
     }
 
-    /// As it stands behind the hooks that were counted, which it ends.
-    pub fn encode(mut self, context: Context<'_>) -> Vec<u8> {
+    /// As it stands behind the hooks that were counted, which it ends. Without their checksum nobody can tell whether they
+    /// are as they were written.
+    pub fn encode(mut self, context: Context<'_>, sum: Option<&HooksSum>) -> Vec<u8> {
         let mut o = Out::default();
         o.u8((self.starts.len() - 1).ilog2() as u8);
         for n in std::mem::take(&mut self.starts).into_iter().skip(1) {
@@ -112,6 +134,9 @@ impl HooksFooter {
         }
         o.varint(self.owners.len() as u64);
         self.owners.iter().for_each(|d| o.bytes(&d.0));
+        if let Some(sum) = sum {
+            o.bytes(&sum.bytes());
+        }
         let mut bytes = encode_frame(Kind::Hooks, context, &o.0);
         let len = bytes.len() as u32;
         bytes.extend_from_slice(&len.to_le_bytes());
@@ -160,8 +185,14 @@ impl HooksFooter {
             )));
         }
         let owners = (0..n).map(|_| Ok(DiskId(i.array()?))).collect::<Result<_>>()?;
+        let sum = if i.remaining() > 0 { Some(i.array()?) } else { None };
         i.end()?;
-        Ok(HooksFooter { starts, owners })
+        Ok(HooksFooter { starts, owners, sum })
+    }
+
+    /// Whether these are the hooks before it, all of them; `None` where it has no checksum of them.
+    pub fn is_of(&self, hooks: &HooksSum) -> Option<bool> {
+        self.sum.map(|sum| sum == hooks.bytes())
     }
 
     /// Where the hooks of a prefix are, of a footer that was decoded.
@@ -191,7 +222,7 @@ mod tests {
             prefixes.sort_unstable();
             let mut footer = HooksFooter::for_hooks(count, vec![DiskId([1; 16])]);
             prefixes.iter().for_each(|p| footer.count(*p));
-            let bytes = footer.encode(HERE);
+            let bytes = footer.encode(HERE, None);
             let tail: [u8; TAIL_BYTES] = bytes[bytes.len() - TAIL_BYTES..].try_into().unwrap();
             let len = count * HOOK_BYTES as u64 + bytes.len() as u64;
             assert_eq!(HooksFooter::begins_at(len, &tail), Ok(count * HOOK_BYTES as u64));
@@ -203,6 +234,28 @@ mod tests {
                 let range = footer.find(*p);
                 assert!(range.all.contains(&(n as u64)), "{n} is not in {range:?}");
                 assert!(range.guess.abs_diff(n as u64) < 100, "{n} is far from {range:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_footer_knows_its_hooks() {
+        let sum = |hooks: &[u8]| {
+            let mut sum = HooksSum::default();
+            hooks.chunks(7).for_each(|some| sum.feed(some));
+            sum
+        };
+        let hooks = [5; 2 * HOOK_BYTES];
+        for (with, known) in [(None, None), (Some(sum(&hooks)), Some(true))] {
+            let mut footer = HooksFooter::for_hooks(2, Vec::new());
+            (0..2).for_each(|_| footer.count(0));
+            let bytes = footer.encode(HERE, with.as_ref());
+            let footer = HooksFooter::decode(HERE, &bytes[..bytes.len() - TAIL_BYTES], 2).unwrap();
+            assert_eq!(footer.is_of(&sum(&hooks)), known);
+            for bit in 0..hooks.len() * 8 {
+                let mut flipped = hooks;
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(footer.is_of(&sum(&flipped)), known.map(|_| false), "bit {bit}");
             }
         }
     }

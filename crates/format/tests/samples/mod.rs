@@ -4,12 +4,12 @@
 
 use format::{
     BlockAt, Bloom, ChunkNo, ClaimRecord, Codec, ContainerEntry, ContainerId, ContainerPage, Context,
-    DataHeader, DataName, DeadLog, DiskId, Group, Hook, HooksFooter, IndexRef, Manifest, NameRecord, Ordinal,
-    OwnerNo, PageAt, PageRef, PopularSet, ReaderRecord, RecipeName, RecipePage, RecipePageRef, RecipeRoot,
-    Reference, ReferenceBlock, ReferenceEntry, ReferenceFooter, Release, Released, RetiringRecord, Reverse,
-    RunSet, SegmentNo, SegmentRecipe, SessionRecord, SnapId, SnapshotEntry, SnapshotPage, SnapshotPageRef,
-    SnapshotState, Table, TableIndex, Token, VaultFile, VaultId, Verification, Verifications, Writer,
-    WriterKind, WriterNo,
+    DataHeader, DataName, DeadLog, DiskId, Group, Hook, HooksFooter, HooksSum, IndexRef, Manifest,
+    NameRecord, Ordinal, OwnerNo, PageAt, PageRef, PopularSet, ReaderRecord, RecipeName, RecipePage,
+    RecipePageRef, RecipeRoot, Reference, ReferenceBlock, ReferenceEntry, ReferenceFooter, Release, Released,
+    RetiringRecord, Reverse, RunSet, SegmentNo, SegmentRecipe, SessionRecord, SnapId, SnapshotEntry,
+    SnapshotPage, SnapshotPageRef, SnapshotState, Table, TableIndex, Token, VaultFile, VaultId, Verification,
+    Verifications, Writer, WriterKind, WriterNo,
 };
 
 pub fn container(owner: OwnerNo, number: u32) -> ContainerId {
@@ -262,12 +262,13 @@ pub fn hooks(context: Context<'_>) -> Vec<u8> {
         container: ContainerId::new(OwnerNo::OWN, WriterNo(n + 3), n),
     };
     let mut footer = HooksFooter::for_hooks(3, vec![DiskId([2; 16]), DiskId::POPULAR]);
-    let mut bytes = Vec::new();
+    let (mut bytes, mut sum) = (Vec::new(), HooksSum::default());
     for n in [1, 2, 9] {
         bytes.extend(hook(n).encode());
         footer.count(hook(n).prefix);
     }
-    bytes.extend(footer.encode(context));
+    sum.feed(&bytes);
+    bytes.extend(footer.encode(context, Some(&sum)));
     bytes
 }
 

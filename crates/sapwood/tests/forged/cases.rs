@@ -5,10 +5,10 @@ mod containers;
 mod filters;
 mod holes;
 mod indexes;
+mod lost;
 mod manifests;
 mod owners;
 mod pages;
-mod parts;
 mod recipes;
 mod records;
 mod references;
@@ -46,6 +46,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         indexes::CASES,
         vault_files::CASES,
         holes::CASES,
+        lost::CASES,
         at_once::CASES,
     ];
     of_kinds.into_iter().flatten()

@@ -113,6 +113,7 @@ const OF_CASES: &[(&str, Line)] = &[
     ("snapshots-of-many-disks", &["snapshots"]),
     ("snapshots-of-many-disks", &["--json", "snapshots"]),
     ("equal-chunks", &["popular", "build", "--scratch", ".", "--fraction", "100"]),
+    ("lost-apart", &["repair", "--data"]),
     ("at-once-pages", READ_AT_ONCE),
     ("at-once-chain", READ_AT_ONCE),
     ("at-once-roots", READ_AT_ONCE),

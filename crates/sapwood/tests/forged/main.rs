@@ -13,6 +13,7 @@ mod commands;
 mod common;
 mod forge;
 mod kinds;
+mod parts;
 
 use cases::Case;
 use commands::Line;

@@ -151,8 +151,11 @@ impl OwnerCache {
     /// Reads an owner's manifest for the first time.
     fn open(&self, folder: Folder, lease: bool) -> Result<OtherOwner> {
         let _room = self.room.take(MANIFEST_ROOM_BYTES);
-        let (reader, manifest) =
-            if lease { Reader::open(&folder)?.into_parts() } else { (None, Arc::new(folder.load_root()?)) };
+        let (reader, manifest) = if lease {
+            Reader::open_owner(&folder)?.into_parts()
+        } else {
+            (None, Arc::new(folder.load_root()?))
+        };
         let sequence = manifest.sequence;
         self.list(&folder, &manifest);
         give_manifest_back(manifest);

@@ -7,12 +7,15 @@
 mod stale;
 
 use crate::base::error::{Named, Result, UnlessDamaged, VaultError};
+use crate::base::progress::Progress;
 use crate::base::random::random_token;
 use crate::base::threads::{at_once, Failure};
 use crate::manifest::folder::Folder;
 use crate::manifest::listing::{list_names, list_objects};
 use chunk::Fingerprint;
-use format::{names, ContainerId, DiskId, Hook, HookRange, HooksFooter, Kind, WriterNo, HOOK_BYTES};
+use format::{
+    names, ContainerId, DiskId, Hook, HookRange, HooksFooter, HooksSum, Kind, WriterNo, HOOK_BYTES,
+};
 use parking_lot::Mutex;
 use stale::StaleHooks;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -228,7 +231,9 @@ pub(crate) fn put(folder: &Folder, mut hooks: Vec<(u64, ContainerId)>) -> Result
         bytes.extend(Hook { prefix, owner: 0, container: container.local() }.encode());
         footer.count(prefix);
     }
-    let footer = footer.encode(folder.context(&name));
+    let mut sum = HooksSum::default();
+    sum.feed(&bytes);
+    let footer = footer.encode(folder.context(&name), Some(&sum));
     folder.store.put(&name, &[&bytes, &footer])?;
     Ok(name)
 }
@@ -328,7 +333,7 @@ fn join_all(
     let name = names::hooks(random_token()?);
     let mut footer = HooksFooter::for_hooks(sources.iter().map(|s| s.object.hooks).sum(), owners);
     let mut out = folder.store.writer(&name)?;
-    let mut ready = Vec::new();
+    let (mut ready, mut sum) = (Vec::new(), HooksSum::default());
     let mut last = None;
     loop {
         let mut least: Option<(Hook, usize)> = None;
@@ -351,12 +356,14 @@ fn join_all(
         footer.count(hook.prefix);
         ready.extend(hook.encode());
         if ready.len() as u64 >= JOIN_BYTES {
+            sum.feed(&ready);
             out.append(&std::mem::take(&mut ready))?;
         }
     }
+    sum.feed(&ready);
     out.append(&ready)?;
     if last.is_some() {
-        out.append(&footer.encode(folder.context(&name)))?;
+        out.append(&footer.encode(folder.context(&name), Some(&sum)))?;
         out.finish()?;
     }
     delete_all(folder, of_size)
@@ -404,15 +411,40 @@ impl Source {
     }
 }
 
-/// Opens every object, and says which cannot be.
-pub(crate) fn check(folder: &Folder) -> Result<Vec<(String, Result<()>)>> {
+/// Opens every object, and says which cannot be. With `data`, all hooks are read, and must be those that were written.
+pub(crate) fn check(folder: &Folder, data: bool, progress: &Progress) -> Result<Vec<(String, Result<()>)>> {
     let mut checked = Vec::new();
     for name in list_names(&*folder.store, names::HOOKS)? {
-        match Object::open(folder, name.clone()) {
+        progress.check()?;
+        let opened = Object::open(folder, name.clone());
+        match opened.and_then(|object| if data { check_hooks(folder, &object, progress) } else { Ok(()) }) {
             // Joined with others meanwhile.
             Err(VaultError::Missing { .. }) => {}
-            opened => checked.push((name, opened.map(drop))),
+            opened => checked.push((name, opened)),
         }
     }
     Ok(checked)
+}
+
+/// Reads all hooks of an object. Holes, which may be of any length, are none.
+fn check_hooks(folder: &Folder, object: &Object, progress: &Progress) -> Result<()> {
+    let (mut sum, mut last, mut next) = (HooksSum::default(), 0, 0);
+    while next < object.hooks {
+        progress.check()?;
+        let end = (next + JOIN_BYTES / HOOK_BYTES as u64).min(object.hooks);
+        let bytes = object.read(folder, next..end)?;
+        sum.feed(&bytes);
+        for hook in bytes.chunks_exact(HOOK_BYTES).map(decode) {
+            last = match hook {
+                Some(hook) if hook.prefix >= last => hook.prefix,
+                _ => return Err(VaultError::corrupt(&object.name, "its hooks are not in order")),
+            };
+        }
+        next = end;
+    }
+    match object.footer.is_of(&sum) {
+        Some(false) => Err(VaultError::corrupt(&object.name, "checksum of its hooks does not match")),
+        // Objects that the first programs have written have no checksum of their hooks.
+        Some(true) | None => Ok(()),
+    }
 }

@@ -1,6 +1,6 @@
 //! Name objects: they point from a disk's name to its folder.
 
-use crate::base::error::{Named, Result, VaultError};
+use crate::base::error::{Named, Result, UnlessDamaged, VaultError};
 use crate::manifest::folder::Folder;
 use crate::manifest::vault::Vault;
 use format::{names, Context, DiskId, NameRecord};
@@ -25,12 +25,10 @@ pub(crate) fn read_name(
 pub(crate) fn delete_names(folder: &Folder, all: &[String]) -> Result<()> {
     for name in all {
         let object = names::name(name);
-        match read_name(&*folder.store, folder.context(&object), &object) {
-            Ok(Some((_, disk))) if disk == folder.disk => drop(folder.store.delete(&object)?),
-            // Another folder has it, or nobody can tell: that is found where names are looked at.
-            Ok(_) => {}
-            Err(e) if e.is_damage() => {}
-            Err(e) => return Err(e),
+        let read = read_name(&*folder.store, folder.context(&object), &object).unless_damaged()?;
+        // Where another folder has it, or nobody can tell, that is found where names are looked at.
+        if read.flatten().is_some_and(|(_, disk)| disk == folder.disk) {
+            folder.store.delete(&object)?;
         }
     }
     Ok(())

@@ -58,7 +58,16 @@ impl ReaderLease {
 impl Reader {
     /// Leases a reader object, then reads the manifest.
     pub fn open(folder: &Folder) -> Result<Reader> {
-        let since = folder.load_root()?.sequence;
+        Reader::lease(folder, folder.load_root()?.sequence)
+    }
+
+    /// The same for an owner that may be gone: a disk may count hundreds of thousands of these. Nothing that lasts is decided
+    /// by its absence.
+    pub fn open_owner(folder: &Folder) -> Result<Reader> {
+        Reader::lease(folder, folder.glance()?.sequence)
+    }
+
+    fn lease(folder: &Folder, since: u64) -> Result<Reader> {
         let name = names::reader(folder.disk, random_token()?);
         let frame = ReaderRecord { since }.encode(folder.context(&name));
         let lease = match folder.with_reserve(folder.reserve.max(Reserve::Part)).store.lease(&name, &frame) {

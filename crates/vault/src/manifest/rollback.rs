@@ -8,8 +8,9 @@
 //!   in it. One is put after the last swap of a session, and after a swap that marks snapshots deleted or held; older ones
 //!   are removed. So there are few, and one short listing finds them. `repair` puts a lost manifest again from it.
 //! - An object in the folder with a writer number that the manifest has not given out. `gc`, `verify` and `repair` list the
-//!   whole folder. Deletion and renaming list the names of recipes and of pages of the container table: a session that
-//!   added, moved or removed anything that counts has put one of these. A backup lists commit records only.
+//!   whole folder. Deletion and renaming list the names of recipes, of pages of the container table and of pages of
+//!   snapshots: a session that added, moved or removed anything that counts has put one of these. A backup lists commit
+//!   records only.
 //!
 //! Both are listed first, then the manifest is read. Each listed object was put after the swap that allowed it, so a
 //! running session never looks like a rollback.
@@ -38,7 +39,8 @@ impl Evidence {
     /// By the commit records, and by what the sessions have put that must not be lost.
     pub fn of_sessions(folder: &Folder) -> Result<Evidence> {
         let path = &folder.path;
-        Self::below(folder, &[names::commits_of(path), names::recipes_of(path), names::pages_of(path)])
+        let pages = [names::pages_of(path), names::snapshot_pages_of(path)];
+        Self::below(folder, &[&[names::commits_of(path), names::recipes_of(path)][..], &pages].concat())
     }
 
     /// By everything in the folder.

@@ -21,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Most snapshots that a manifest keeps beside its pages: half of them move into a page then.
 const RECENT_MAX: usize = 32;
 
+/// Memory for what a verification knows of containers, in bytes.
+const FINDINGS_BYTES: usize = 32 << 20;
 /// Memory for pages of snapshots that were read last: some 60,000 snapshots.
 const SNAPSHOT_PAGES_BYTES: usize = 16 << 20;
 
@@ -32,6 +34,8 @@ pub struct Vault {
     file_fault: Option<Fault>,
     patience: Duration,
     recent_max: usize,
+    /// Memory for what a verification knows of containers, in bytes, but for what one container more takes.
+    pub(crate) findings_bytes: usize,
     snapshot_pages: SharedLru<(DiskId, SnapshotPageRef), Arc<SnapshotPage>>,
 }
 
@@ -72,12 +76,25 @@ impl Vault {
 
     fn of(store: Arc<dyn ObjectStore>, file: VaultFile, file_fault: Option<Fault>) -> Vault {
         let snapshot_pages = Arc::new(Mutex::new(Lru::new(SNAPSHOT_PAGES_BYTES)));
-        Vault { store, file, file_fault, patience: PATIENCE, recent_max: RECENT_MAX, snapshot_pages }
+        Vault {
+            store,
+            file,
+            file_fault,
+            patience: PATIENCE,
+            recent_max: RECENT_MAX,
+            findings_bytes: FINDINGS_BYTES,
+            snapshot_pages,
+        }
     }
 
     /// The same, whose manifests keep another number of snapshots beside their pages.
     pub fn with_recent_max(self, recent_max: usize) -> Vault {
         Vault { recent_max, ..self }
+    }
+
+    /// The same, whose verifications keep about so many bytes of what they know of containers.
+    pub fn with_findings_bytes(self, findings_bytes: usize) -> Vault {
+        Vault { findings_bytes, ..self }
     }
 
     /// The same, with another time that maintenance (deletion, collection) waits for other maintenance of a disk.

@@ -5,7 +5,7 @@ use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
 use crate::container::view::View;
 use crate::manifest::vault::Vault;
 use crate::recipe::chain::RecipeReader;
-use crate::verify::findings::BadChunks;
+use crate::verify::bad_chunks::BadChunks;
 use format::{ChunkNo, ContainerId, DiskId, PageNo, Reference, SegmentRecipe, SEGMENTS_PER_PAGE};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,12 +16,19 @@ pub struct LostChunks {
     pub(super) bad: BTreeMap<DiskId, BadChunks>,
     /// Whether there are owners of which nothing can be read.
     pub(super) lacks_owners: bool,
+    /// Whether there are more than there was room for.
+    pub(super) is_cut: bool,
 }
 
 impl LostChunks {
     /// Whether none is lost.
     pub fn is_empty(&self) -> bool {
-        self.bad.is_empty() && !self.lacks_owners
+        self.bad.is_empty() && !self.lacks_owners && !self.is_cut
+    }
+
+    /// Whether these are not all: so much is damaged that there was no room for more.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
     }
 }
 

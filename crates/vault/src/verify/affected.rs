@@ -14,6 +14,9 @@ use format::{DiskId, OwnerNo, RecipePageRef, SnapshotEntry, SnapshotState, Summa
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// Memory for what is to blame for the pages of one snapshot, in bytes.
+const HITS_BYTES: usize = 16 << 20;
+
 /// What is to blame for a page that cannot be restored, in the disk and in other owners.
 #[derive(Default)]
 struct Hits {
@@ -23,13 +26,24 @@ struct Hits {
     gone: Vec<OwnerNo>,
 }
 
-/// Tells for every damaged object which snapshots of a disk it affects; of some it is known already.
+impl Hits {
+    fn memory_bytes(&self) -> usize {
+        size_of::<Hits>()
+            + size_of_val(&self.own[..])
+            + size_of_val(&self.others[..])
+            + size_of_val(&self.gone[..])
+    }
+}
+
+/// Tells for every damaged object which snapshots of a disk it affects; of some it is known already. With `gone`, also for
+/// owners of which nothing can be read: once for each disk.
 pub(super) fn attribute(
     view: &View,
     disk: &str,
     recipes: &RecipeFindings,
     own: &mut ContainerFindings,
     others: &mut OtherFindings,
+    gone: bool,
 ) -> Result<()> {
     let mut of_own = recipes.affected.clone();
     let mut of_others = Affected::default();
@@ -39,7 +53,7 @@ pub(super) fn attribute(
         .zip(view.manifest.owners.iter().copied())
         .filter(|(_, disk)| is_bad(disk))
         .collect();
-    let lacks_owners = view.manifest.owners.iter().any(|disk| others.gone.has(disk));
+    let lacks_owners = gone && view.manifest.owners.iter().any(|disk| others.gone.has(disk));
     let snapshots = &view.whole()?.snapshots;
     let is_live = |s: &SnapshotEntry| s.state == SnapshotState::Live;
     let name = |no: usize| format!("{disk}@{}", snapshots[no].id);
@@ -50,6 +64,7 @@ pub(super) fn attribute(
         let mut before: HashMap<usize, Arc<Hits>> = HashMap::new();
         descend(view, &cache, (top, 0), &mut |step| {
             let known = std::mem::take(&mut before);
+            let mut bytes = 0;
             // Of a root that cannot be read it has been said.
             let Ok(level) = step.level else { return Ok(()) };
             for no in level.band.start..level.band.end.min(level.root.pages.len()) {
@@ -61,10 +76,16 @@ pub(super) fn attribute(
                 if is_live(step.entry) {
                     hits.own.iter().for_each(|h| of_own.add(*h, step.no));
                     hits.others.iter().for_each(|h| of_others.add(*h, step.no));
-                    let gone = hits.gone.iter().filter_map(|no| view.manifest.owner(*no));
-                    others.gone.affect(&name(step.no), gone);
+                    if gone {
+                        let gone = hits.gone.iter().filter_map(|no| view.manifest.owner(*no));
+                        others.gone.affect(&name(step.no), gone);
+                    }
                 }
-                before.insert(no, hits);
+                // What is not kept is found again.
+                bytes += hits.memory_bytes();
+                if bytes <= HITS_BYTES {
+                    before.insert(no, hits);
+                }
             }
             Ok(())
         })?;

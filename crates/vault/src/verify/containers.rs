@@ -7,8 +7,9 @@ use crate::base::threads::{cores, Failure};
 use crate::container::dead::read_dead;
 use crate::container::group_reader::extent;
 use crate::container::tables::Tables;
+use crate::container::versions::generations;
 use crate::manifest::folder::Folder;
-use crate::verify::findings::{generations, CheckCounts, ContainerFindings, Reads};
+use crate::verify::findings::{CheckCounts, ContainerFindings, Reads};
 use crate::verify::found::{lock, OtherFindings, ThreadFindings};
 use crate::verify::groups::GroupRead;
 use crossbeam_channel::{bounded, Sender};
@@ -17,7 +18,6 @@ use format::{
     DATA_FOOTER_BYTES, DATA_HEADER_BYTES,
 };
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Looks at containers.
@@ -31,17 +31,15 @@ pub(super) struct ContainerCheck<'a> {
 }
 
 impl ContainerCheck<'_> {
-    /// Looks at the containers that have not been looked at yet.
+    /// Looks at those of the containers that have not been looked at yet. Returns how many it came by: not all where there is
+    /// no room for more findings, but at least one where there is.
     pub fn run(
         &self,
-        ids: &BTreeSet<ContainerId>,
+        ids: &[ContainerId],
         own: &mut ContainerFindings,
         others: &mut OtherFindings,
-    ) -> Result<CheckCounts> {
-        if ids.is_empty() {
-            return Ok(CheckCounts::default());
-        }
-        let ids: Vec<ContainerId> = ids.iter().copied().collect();
+    ) -> Result<(CheckCounts, usize)> {
+        let room = others.room.clone();
         let found =
             Mutex::new(ThreadFindings { tables: self.tables, own, others, counts: CheckCounts::default() });
         let failure = Failure::default();
@@ -51,7 +49,7 @@ impl ContainerCheck<'_> {
             if self.reads.is_any() { (1, cores()) } else { (cores().min(ids.len()), 0) };
         let (tx, rx) = bounded::<GroupRead>(readers * 4);
         std::thread::scope(|scope| {
-            let (failure, found, next, ids) = (&failure, &found, &next, &ids);
+            let (failure, found, next, room) = (&failure, &found, &next, &room);
             for _ in 0..readers {
                 let rx = rx.clone();
                 failure.spawn(scope, "check", move || {
@@ -63,6 +61,9 @@ impl ContainerCheck<'_> {
                 let tx = tx.clone();
                 failure.spawn(scope, "inspect", move || {
                     failure.guard(|| loop {
+                        if room.is_full() {
+                            return Ok(());
+                        }
                         let Some(id) = ids.get(next.fetch_add(1, Ordering::Relaxed)) else { return Ok(()) };
                         self.progress.check()?;
                         if failure.is_set() {
@@ -75,7 +76,8 @@ impl ContainerCheck<'_> {
             drop(tx);
         });
         failure.into_result()?;
-        Ok(found.into_inner().counts)
+        let counts = found.into_inner().counts;
+        Ok((counts, next.into_inner().min(ids.len())))
     }
 
     /// Looks at one container; its groups go to the threads that read them.
@@ -120,7 +122,7 @@ impl ContainerCheck<'_> {
             self.progress.add(entry.stored_bytes);
             return Ok(());
         }
-        lock(found).of(id).read.insert(id.local());
+        lock(found).of(id).reads(id);
         let dead = match known_dead {
             Some(dead) => dead,
             // What nothing references may have been punched.
@@ -147,10 +149,7 @@ impl ContainerCheck<'_> {
             Err(e) => {
                 let (object, why) = fault(e)?;
                 let why = format!("{why}; restores do not need it, dead space of its container is not known");
-                let mut found = lock(found);
-                let of = found.of(entry.id);
-                of.found.add(&object, &why);
-                of.unlisted.insert(entry.id.local());
+                lock(found).of(entry.id).unlist(entry.id, &object, &why);
                 Ok(None)
             }
         }

@@ -1,7 +1,13 @@
 //! The findings so far: damaged objects, and the chunks that cannot be read because of them. All findings of a verification
-//! share one [`Room`]: beyond it, damaged objects are counted, and the snapshots that they affect are named once.
+//! share one [`Room`]: beyond it, damaged objects are counted, and the snapshots that they affect are named once. It also
+//! says when what is known of containers takes so much memory that it is to be told and forgotten
+//! ([`crate::verify::settle`]).
 
-use format::{ChunkNo, ContainerEntry, ContainerId, DiskId, RunSet, Summary, WriterNo};
+use crate::base::error::{fault, Result};
+use crate::container::container_set::ContainerSet;
+use crate::container::versions::{generations, ContainerVersions, Generations};
+use crate::verify::bad_chunks::BadChunks;
+use format::{ContainerEntry, ContainerId, DiskId, RunSet};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,30 +20,59 @@ const WHYS_MAX: usize = 3;
 const OBJECTS_MAX: usize = 20_000;
 /// Snapshots that objects name at most, all together. Beyond that each is named once.
 pub(super) const NAMES_MAX: usize = 200_000;
+/// Objects for which there is no room that are told apart, to count each once. Each takes about 16 bytes.
+const COUNTED_MAX: usize = 500_000;
 /// Objects that are found without a map.
 const OBJECTS_FEW: usize = 8;
 /// The number of all objects for which there was no room.
 const UNLISTED: usize = usize::MAX;
 
-/// How many objects and snapshots the findings of one verification may still name.
+/// How many objects and snapshots the findings of one verification may still name, and how much memory they take.
 #[derive(Clone)]
 pub(super) struct Room(Arc<RoomLeft>);
 
 struct RoomLeft {
     objects: AtomicUsize,
     names: AtomicUsize,
+    /// Objects that may be counted beyond those that are named.
+    counted: AtomicUsize,
+    /// Memory of what is known of containers, in bytes, and what it may be.
+    bytes: AtomicUsize,
+    bytes_max: usize,
 }
 
 impl Default for Room {
     fn default() -> Self {
-        let (objects, names) = (OBJECTS_MAX.into(), NAMES_MAX.into());
-        Room(Arc::new(RoomLeft { objects, names }))
+        Room::with_bytes(usize::MAX)
     }
 }
 
 impl Room {
+    /// One in which what is known of containers may take about so many bytes.
+    pub fn with_bytes(bytes_max: usize) -> Room {
+        let (objects, names, counted) = (OBJECTS_MAX.into(), NAMES_MAX.into(), COUNTED_MAX.into());
+        Room(Arc::new(RoomLeft { objects, names, counted, bytes: 0.into(), bytes_max }))
+    }
+
     fn take(left: &AtomicUsize) -> bool {
         left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok()
+    }
+
+    /// Whether what is known of containers takes all the memory that it may.
+    pub fn is_full(&self) -> bool {
+        self.0.bytes.load(Ordering::Relaxed) >= self.0.bytes_max
+    }
+
+    /// What is known of containers takes so much memory.
+    pub fn set_bytes(&self, bytes: usize) {
+        self.0.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Some of it takes `now` bytes, and no longer `before`.
+    fn weigh(&self, before: usize, now: usize) {
+        // Those that were dropped with what they knew are counted until all are counted anew.
+        let change = |bytes: usize| Some((bytes + now).saturating_sub(before));
+        let _ = self.0.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
     }
 }
 
@@ -48,8 +83,10 @@ pub(super) struct Findings {
     /// Where they are many: where each is.
     by_object: HashMap<Arc<str>, usize>,
     room: Room,
-    /// Hashes of the objects for which there was no room: each is counted once.
+    /// Hashes of the objects for which there was no room: each is counted once, as far as there is room for that.
     unlisted: BTreeSet<u64>,
+    /// Whether there are more.
+    has_more: bool,
     /// Snapshots that these affect, or others in more ways than are told with them.
     more: BTreeSet<String>,
 }
@@ -65,6 +102,8 @@ struct Finding {
 #[derive(Default)]
 pub(super) struct More {
     objects: u64,
+    /// Whether these are not all.
+    has_more: bool,
     /// Those that these objects affect, or others in more ways than are told with them.
     snapshots: BTreeSet<String>,
 }
@@ -90,7 +129,12 @@ impl More {
         let why = match self.objects {
             0 if self.snapshots.is_empty() => return None,
             0 => "the objects named here affect these snapshots, too".into(),
-            n => format!("{n} more objects are damaged; `sapwood verify VM/DISK` names those of one disk"),
+            n => {
+                let at_least = if self.has_more { "at least " } else { "" };
+                format!(
+                    "{at_least}{n} more objects are damaged; `sapwood verify VM/DISK` names those of one disk"
+                )
+            }
         };
         Some(Damage { object: "disks/".into(), why, snapshots: self.snapshots.into_iter().collect() })
     }
@@ -104,15 +148,13 @@ impl Findings {
 
     /// Whether nothing is damaged.
     pub fn is_empty(&self) -> bool {
-        self.all.is_empty() && self.unlisted.is_empty()
+        self.all.is_empty() && self.unlisted.is_empty() && !self.has_more
     }
 
     /// Says something of an object. Returns the object's number here; all for which there is no room have the same one.
     pub fn add(&mut self, object: &str, why: &str) -> usize {
         let Some(at) = self.find(object).or_else(|| self.insert(object)) else {
-            let mut hash = DefaultHasher::new();
-            object.hash(&mut hash);
-            self.unlisted.insert(hash.finish());
+            self.count(object);
             return UNLISTED;
         };
         let f = &mut self.all[at];
@@ -124,6 +166,31 @@ impl Findings {
             f.more += 1;
         }
         at
+    }
+
+    /// What was read; `None` where an object is damaged, of which that is said, and what it means.
+    pub fn tell<T>(&mut self, read: Result<T>, meaning: &str) -> Result<Option<T>> {
+        match read {
+            Ok(value) => Ok(Some(value)),
+            Err(e) => {
+                let (object, why) = fault(e)?;
+                self.add(&object, &format!("{why}{meaning}"));
+                Ok(None)
+            }
+        }
+    }
+
+    /// Counts an object for which there is no room.
+    fn count(&mut self, object: &str) {
+        let mut hash = DefaultHasher::new();
+        object.hash(&mut hash);
+        let hash = hash.finish();
+        if self.unlisted.contains(&hash) {
+        } else if Room::take(&self.room.0.counted) {
+            self.unlisted.insert(hash);
+        } else {
+            self.has_more = true;
+        }
     }
 
     fn find(&self, object: &str) -> Option<usize> {
@@ -178,8 +245,14 @@ impl Findings {
     /// Adds the damaged objects to a report, each once, and to `more` what there is no room for.
     pub fn report(self, damaged: &mut Vec<Damage>, more: &mut More) {
         more.objects += self.unlisted.len() as u64;
+        more.has_more |= self.has_more;
         more.affected(self.more);
-        for f in self.all {
+        for mut f in self.all {
+            // What was found again is told once.
+            let mut told = HashSet::new();
+            let is_new: Vec<bool> = f.snapshots.iter().map(|s| told.insert(s.as_str())).collect();
+            let mut is_new = is_new.into_iter();
+            f.snapshots.retain(|_| is_new.next().unwrap_or(true));
             let mut why = f.whys.join("; ");
             if f.more > 0 {
                 why.push_str(&format!("; and {} more", f.more));
@@ -220,74 +293,6 @@ impl<O: Ord> Affected<O> {
     }
 }
 
-/// Chunks that cannot be read, by container, and the object that is to blame (its number in [`Findings`]).
-#[derive(Clone, Debug, Default)]
-pub(crate) struct BadChunks {
-    containers: HashMap<ContainerId, Vec<(usize, Extent)>>,
-}
-
-#[derive(Clone, Debug)]
-enum Extent {
-    All,
-    Some(Box<RunSet>),
-}
-
-impl BadChunks {
-    /// Whether nothing is damaged.
-    pub fn is_empty(&self) -> bool {
-        self.containers.is_empty()
-    }
-
-    fn all(&mut self, id: ContainerId, object: usize) {
-        let list = self.containers.entry(id).or_default();
-        list.reserve_exact(1);
-        list.push((object, Extent::All));
-    }
-
-    fn some(&mut self, id: ContainerId, object: usize, chunks: &RunSet) {
-        let list = self.containers.entry(id).or_default();
-        match list.iter_mut().find(|(o, e)| *o == object && matches!(e, Extent::Some(_))) {
-            Some((_, Extent::Some(have))) => **have = have.union(chunks),
-            _ => list.push((object, Extent::Some(Box::new(chunks.clone())))),
-        }
-    }
-
-    /// Of chunks of a container, from `first` on, those that cannot be read.
-    pub fn among(&self, id: ContainerId, first: ChunkNo, count: u32) -> RunSet {
-        let asked = RunSet::from_unsorted(vec![(first.0, count)]);
-        let mut bad = RunSet::default();
-        for (_, extent) in self.containers.get(&id.local()).into_iter().flatten() {
-            match extent {
-                Extent::All => return asked,
-                Extent::Some(chunks) => bad = bad.union(chunks),
-            }
-        }
-        asked.minus(&asked.minus(&bad))
-    }
-
-    /// The objects that are to blame where what a summary references cannot be read.
-    pub fn hits(&self, summary: &Summary) -> Vec<usize> {
-        let mut hits = Vec::new();
-        for (id, wanted) in &summary.containers {
-            for (object, extent) in self.containers.get(id).into_iter().flatten() {
-                let hit = match extent {
-                    Extent::All => true,
-                    Extent::Some(bad) => {
-                        bad.runs().iter().any(|r| wanted.count_within(ChunkNo(r.0), r.1) > 0)
-                    }
-                };
-                if hit {
-                    hits.push(*object);
-                }
-            }
-        }
-        hits.sort_unstable();
-        hits.dedup();
-        hits.shrink_to_fit();
-        hits
-    }
-}
-
 /// The containers whose chunks are read.
 #[derive(Clone, Debug)]
 pub(crate) enum Reads {
@@ -296,7 +301,7 @@ pub(crate) enum Reads {
     /// All.
     All,
     /// Those of these owners, as they name them.
-    Only(BTreeMap<DiskId, BTreeSet<ContainerId>>),
+    Only(BTreeMap<DiskId, ContainerSet>),
 }
 
 impl Reads {
@@ -310,16 +315,9 @@ impl Reads {
         match self {
             Reads::None => false,
             Reads::All => true,
-            Reads::Only(some) => some.get(&owner).is_some_and(|ids| ids.contains(&id.local())),
+            Reads::Only(some) => some.get(&owner).is_some_and(|ids| ids.contains(id.local())),
         }
     }
-}
-
-/// Generations of a container's table and data: another one is looked at anew.
-pub(super) type Generations = (WriterNo, WriterNo);
-
-pub(super) fn generations(e: &ContainerEntry) -> Generations {
-    (e.table, e.data.generation)
 }
 
 /// What was found in the containers of one owner, which names them, and in the rest of its folder.
@@ -327,14 +325,16 @@ pub(super) fn generations(e: &ContainerEntry) -> Generations {
 pub(super) struct ContainerFindings {
     pub found: Findings,
     pub bad: BadChunks,
-    /// Those that were looked at.
-    pub seen: HashMap<ContainerId, Generations>,
+    /// Those that were looked at: in another version, one is looked at anew.
+    seen: ContainerVersions,
     /// Those of them whose chunks were read.
-    pub read: HashSet<ContainerId>,
+    read: ContainerSet,
     /// Those whose data or table is damaged.
-    pub damaged: HashMap<ContainerId, Generations>,
+    pub damaged: ContainerVersions,
     /// Those whose list of dead chunks is damaged.
-    pub unlisted: BTreeSet<ContainerId>,
+    unlisted: ContainerSet,
+    /// The memory of all this, as it was counted.
+    weighed: usize,
 }
 
 impl ContainerFindings {
@@ -346,20 +346,50 @@ impl ContainerFindings {
     /// Whether a container has not been looked at as it is now.
     pub fn begin(&mut self, e: &ContainerEntry) -> bool {
         let id = e.id.local();
-        let fresh = self.seen.insert(id, generations(e)) != Some(generations(e));
+        let fresh = self.seen.insert(id, generations(e));
         if fresh {
-            self.read.remove(&id);
-            self.unlisted.remove(&id);
-            self.bad.containers.remove(&id);
-            self.damaged.remove(&id);
+            self.read.remove(id);
+            self.unlisted.remove(id);
+            self.bad.remove(id);
+            self.damaged.remove(id);
         }
+        self.weigh();
         fresh
+    }
+
+    /// The chunks of a container are read.
+    pub fn reads(&mut self, id: ContainerId) {
+        self.read.insert(id.local());
+        self.weigh();
+    }
+
+    /// Whether the chunks of a container were read as it is in this version, and none is damaged.
+    pub fn is_whole(&self, id: ContainerId, of: Generations) -> bool {
+        self.read.contains(id) && self.seen.get(id) == Some(of) && self.damaged.get(id).is_none()
+    }
+
+    /// Whether any container was looked at.
+    pub fn has_looked(&self) -> bool {
+        !self.seen.is_empty() || !self.damaged.is_empty()
+    }
+
+    /// Whether there is anything that the owner's manifest may not say yet.
+    pub fn has_to_record(&self) -> bool {
+        !self.read.is_empty() || !self.damaged.is_empty()
+    }
+
+    /// The list of dead chunks of a container is damaged.
+    pub fn unlist(&mut self, id: ContainerId, object: &str, why: &str) {
+        self.found.add(object, why);
+        self.unlisted.insert(id.local());
+        self.weigh();
     }
 
     /// Nothing of a container can be found because of an object that is not its own.
     pub fn lost(&mut self, id: ContainerId, object: &str, why: &str) {
         let at = self.found.add(object, why);
         self.bad.all(id.local(), at);
+        self.weigh();
     }
 
     /// The table or data of a container is damaged: all its chunks, some, or (`None`) none that matters to restores.
@@ -376,12 +406,44 @@ impl ContainerFindings {
         if let (Some(at), Some(chunks)) = (at, chunks) {
             self.bad.some(id.local(), at, chunks);
         }
+        self.weigh();
     }
 
     /// The table or data of a container is damaged, and nothing of it can be read.
     pub fn ruin(&mut self, e: &ContainerEntry, object: &str, why: &str) {
         self.damaged.insert(e.id.local(), generations(e));
         self.lost(e.id, object, why);
+    }
+
+    /// The containers that a repair looks at.
+    pub fn to_repair(&self) -> impl Iterator<Item = ContainerId> + '_ {
+        self.damaged.iter().map(|(id, _)| id).chain(self.unlisted.iter())
+    }
+
+    /// Memory of what is known of containers, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        let sets = self.read.memory_bytes() + self.unlisted.memory_bytes();
+        self.bad.memory_bytes() + self.seen.memory_bytes() + self.damaged.memory_bytes() + sets
+    }
+
+    fn weigh(&mut self) {
+        let now = self.memory_bytes();
+        self.found.room.weigh(self.weighed, now);
+        self.weighed = now;
+    }
+
+    /// Forgets what is known of damaged containers. The damaged objects stay.
+    pub fn forget(&mut self) {
+        self.bad = BadChunks::default();
+        self.damaged = ContainerVersions::default();
+        (self.read, self.unlisted) = (ContainerSet::default(), ContainerSet::default());
+        self.weigh();
+    }
+
+    /// Forgets which containers were looked at.
+    pub fn forget_seen(&mut self) {
+        self.seen = ContainerVersions::default();
+        self.weigh();
     }
 }
 
@@ -441,6 +503,21 @@ mod tests {
         let more = more.into_damage().map(|d| (d.object, d.why, d.snapshots.len()));
         let why = "5 more objects are damaged; `sapwood verify VM/DISK` names those of one disk";
         assert_eq!(more, Some(("disks/".into(), why.into(), OBJECTS_MAX + 4)));
+    }
+
+    #[test]
+    fn of_very_many_that_are_not_named_it_says_how_many_there_are_at_least() {
+        let mut found = Findings::default();
+        for _ in 0..2 {
+            for object in 0..OBJECTS_MAX + COUNTED_MAX + 7 {
+                found.add(&object.to_string(), "why");
+            }
+        }
+        let (mut damaged, mut more) = (Vec::new(), More::default());
+        found.report(&mut damaged, &mut more);
+        assert_eq!(damaged.len(), OBJECTS_MAX);
+        let why = more.into_damage().unwrap_or_default().why;
+        assert!(why.starts_with("at least 500000 more objects are damaged"), "{why}");
     }
 
     #[test]

@@ -27,6 +27,11 @@ impl OtherFindings {
     pub fn take(&mut self, owner: DiskId) -> ContainerFindings {
         self.owners.remove(&owner).unwrap_or_else(|| ContainerFindings::within(&self.room))
     }
+
+    /// Whether there is anything that snapshots of other disks may need and that cannot be read.
+    pub fn is_any_bad(&self) -> bool {
+        !self.gone.is_empty() || self.owners.values().any(|o| !o.bad.is_empty())
+    }
 }
 
 /// What the threads find, by owner.

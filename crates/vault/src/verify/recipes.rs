@@ -1,7 +1,9 @@
 //! Checks recipes: roots, pages, summaries, and that every reference leads to the right chunks.
 
 use crate::base::error::{fault, Result};
+use crate::base::lru::Lru;
 use crate::base::progress::Progress;
+use crate::container::container_set::ContainerSet;
 use crate::container::dead::read_dead;
 use crate::container::view::View;
 use crate::lookup::referrers;
@@ -12,7 +14,7 @@ use crate::recipe::filters;
 use crate::recipe::stored::{read_summary, recipe_of, summary_of};
 use crate::recipe::writer::recipes_of;
 use crate::verify::descent::{descend, end_of_chain, Level, Resolved};
-use crate::verify::findings::{Affected, Findings};
+use crate::verify::findings::{Affected, ContainerFindings};
 use chunk::{Fingerprint, Piece};
 use format::{
     names, ChunkNo, ContainerId, OwnerNo, PageAt, PageNo, RecipeName, RecipePage, RecipePageRef, RecipeRoot,
@@ -23,8 +25,15 @@ use std::sync::Arc;
 
 /// Chunks and references that are in memory at once, but for one segment that has more.
 const BATCH_CHUNKS: usize = 256 << 10;
-/// Deletion logs kept in memory.
-const DEAD_LOGS: usize = 1024;
+/// Memory for lists of dead chunks, in bytes, but for one that takes more.
+const DEAD_BYTES: usize = 8 << 20;
+/// Memory of one beside its runs, in bytes, about, and of a run.
+const DEAD_LOG_BYTES: usize = 128;
+const RUN_BYTES: usize = 8;
+/// Memory for the containers referenced, in bytes.
+const REFERENCED_BYTES: usize = 8 << 20;
+/// Owners and writers that are remembered.
+const RECORDED_MAX: usize = 1 << 18;
 
 /// Pages that cannot be restored, and the object that is to blame (its number in the findings).
 pub(super) type BadPages = HashMap<RecipePageRef, usize>;
@@ -36,8 +45,6 @@ pub(super) struct RecipeFindings {
     /// Objects (their number in the findings) and snapshots (indices in the manifest) that cannot be restored because of
     /// them, as far as that is known without comparing summaries.
     pub affected: Affected<usize>,
-    /// The containers referenced.
-    pub referenced: BTreeSet<ContainerId>,
     /// Objects looked at.
     pub objects: u64,
 }
@@ -51,19 +58,25 @@ struct Newer<'a> {
 /// Looks at the recipes of one disk, snapshot by snapshot.
 pub(super) struct RecipeCheck<'a> {
     view: &'a View,
-    found: &'a mut Findings,
+    found: &'a mut ContainerFindings,
     bad_pages: BadPages,
-    referenced: BTreeSet<ContainerId>,
+    /// The containers referenced that were not looked at.
+    referenced: ContainerSet,
+    /// Looks at containers: they are not remembered where they are too many.
+    look: &'a mut LookAt<'a>,
     objects: BTreeSet<RecipeName>,
     roots: u64,
     /// The disk's own list of containers: says which shared ones it may reference.
     listed: Containers,
-    dead: HashMap<ContainerId, Arc<RunSet>>,
+    dead: Lru<ContainerId, Arc<RunSet>>,
     /// Snapshots (indices in the manifest) that cannot be restored because of an object (its number in the findings).
     affected: Affected<usize>,
     /// Owners and writers whose referrer records were looked for.
     recorded: BTreeSet<(OwnerNo, WriterNo)>,
 }
+
+/// Looks at containers of the disk, or that it references.
+pub(super) type LookAt<'a> = dyn FnMut(&ContainerSet, &mut ContainerFindings) -> Result<()> + 'a;
 
 /// A direct reference, and where its chunks belong in the batch.
 struct Run {
@@ -75,30 +88,35 @@ struct Run {
 }
 
 impl<'a> RecipeCheck<'a> {
-    /// Checks the recipes of a disk.
-    pub fn new(view: &'a View, found: &'a mut Findings) -> Self {
+    /// Checks the recipes of a disk. The containers referenced are given to `look`, which is called with many at once.
+    pub fn new(view: &'a View, found: &'a mut ContainerFindings, look: &'a mut LookAt<'a>) -> Self {
         RecipeCheck {
             view,
             found,
             bad_pages: BadPages::new(),
-            referenced: BTreeSet::new(),
+            referenced: ContainerSet::default(),
+            look,
             objects: BTreeSet::new(),
             roots: 0,
             listed: Containers::new(view.folder.clone(), &view.manifest),
-            dead: HashMap::new(),
+            dead: Lru::new(DEAD_BYTES),
             affected: Affected::default(),
             recorded: BTreeSet::new(),
         }
     }
 
-    /// What was found.
-    pub fn finish(self) -> RecipeFindings {
-        RecipeFindings {
+    /// What was found, once all containers referenced were looked at.
+    pub fn finish(mut self) -> Result<RecipeFindings> {
+        self.look_at_referenced()?;
+        Ok(RecipeFindings {
             bad_pages: self.bad_pages,
             affected: self.affected,
-            referenced: self.referenced,
             objects: self.roots + self.objects.len() as u64,
-        }
+        })
+    }
+
+    fn look_at_referenced(&mut self) -> Result<()> {
+        (self.look)(&std::mem::take(&mut self.referenced), &mut *self.found)
     }
 
     /// Looks at snapshots, by their indices in the manifest. Each is looked at as far as it is not as the next newer one.
@@ -119,7 +137,7 @@ impl<'a> RecipeCheck<'a> {
             let level = match step.level {
                 Ok(level) => level,
                 Err((object, why)) => {
-                    let object = self.found.add(object, why);
+                    let object = self.found.found.add(object, why);
                     self.affected.add(object, step.no);
                     return Ok(());
                 }
@@ -149,7 +167,7 @@ impl<'a> RecipeCheck<'a> {
             match (level.page(at), before) {
                 (Resolved::Null, _) => {}
                 (Resolved::Lost(fault), _) => {
-                    let object = self.found.add(&fault.0, &fault.1);
+                    let object = self.found.found.add(&fault.0, &fault.1);
                     self.affected.add(object, no);
                 }
                 (Resolved::Direct(here), Some(Resolved::Direct(there))) if here == there => {}
@@ -209,7 +227,7 @@ impl<'a> RecipeCheck<'a> {
         self.check_referenced(&fresh)?;
         let why = self.check_page(root, PageNo(no as u64), &fresh)?;
         let object = names::recipe_pages(&self.view.folder.path, at.recipe);
-        Ok(why.map(|why| self.found.add(&object, &why)))
+        Ok(why.map(|why| self.found.found.add(&object, &why)))
     }
 
     /// The manifest must say whose pages the recipe uses, or they would be deleted with their own snapshot.
@@ -222,7 +240,7 @@ impl<'a> RecipeCheck<'a> {
                 "uses pages of recipe {}.{}, which the manifest does not say",
                 r.snap, r.generation.0
             );
-            self.found.add(&root, &why);
+            self.found.found.add(&root, &why);
         }
     }
 
@@ -230,15 +248,8 @@ impl<'a> RecipeCheck<'a> {
     /// deletion take that.
     fn check_filter(&mut self, s: &SnapshotEntry, root: &RecipeRoot) -> Result<()> {
         let folder = &self.view.folder;
-        let filter = match filters::read(folder, s) {
-            Ok(None) => return Ok(()),
-            Ok(Some(filter)) => filter,
-            Err(e) => {
-                let (object, why) = fault(e)?;
-                self.found.add(&object, &format!("{why}; deletion goes without it"));
-                return Ok(());
-            }
-        };
+        let filter = self.found.found.tell(filters::read(folder, s), "; deletion goes without it")?;
+        let Some(filter) = filter.flatten() else { return Ok(()) };
         for at in root.pages.iter().filter_map(|p| p.page()) {
             // What cannot be read is told of elsewhere.
             let Ok(summary) = summary_of(folder, &at) else { continue };
@@ -247,7 +258,7 @@ impl<'a> RecipeCheck<'a> {
                 if let Some(no) = filters::numbers(chunks).find(|no| !filter.may_have(*id, *no)) {
                     let object = names::bloom(&folder.path, recipe_of(s));
                     let why = format!("lacks chunk {} of container {id}, which {} references", no.0, s.id);
-                    self.found.add(&object, &why);
+                    self.found.found.add(&object, &why);
                     return Ok(());
                 }
             }
@@ -265,7 +276,7 @@ impl<'a> RecipeCheck<'a> {
                 let (object, why) = fault(e)?;
                 let whole = why == "is missing";
                 let why = if whole { why } else { format!("the page at offset {}: {why}", at.offset) };
-                let object = self.found.add(&object, &why);
+                let object = self.found.found.add(&object, &why);
                 self.bad_pages.insert(*at, object);
                 return Ok(());
             }
@@ -277,10 +288,10 @@ impl<'a> RecipeCheck<'a> {
             let why = format!(
                 "references container {id} of a later writer; restores work, deletions may damage it"
             );
-            self.found.add(&object, &why);
+            self.found.found.add(&object, &why);
         }
         if let Some(why) = self.check_page(root, PageNo(no as u64), &segments)? {
-            let object = self.found.add(&object, &why);
+            let object = self.found.found.add(&object, &why);
             self.bad_pages.insert(*at, object);
         }
         Ok(())
@@ -297,15 +308,19 @@ impl<'a> RecipeCheck<'a> {
         let why = format!(
             "the summary at offset {place}: {why}; restores do not need it, deletion reads the page instead"
         );
-        self.found.add(object, &why);
+        self.found.found.add(object, &why);
         Ok(())
     }
 
     /// Notes the containers that segments reference. Those of other owners that the disk's own table does not name would be taken
     /// for unused.
     fn check_referenced(&mut self, segments: &[&(u16, SegmentRecipe)]) -> Result<()> {
+        segments.iter().try_for_each(|(_, s)| self.check_containers(s))
+    }
+
+    fn check_containers(&mut self, segment: &SegmentRecipe) -> Result<()> {
         let mut fresh = BTreeSet::new();
-        for r in segments.iter().flat_map(|(_, s)| &s.references) {
+        for r in &segment.references {
             if let Reference::Direct { container, .. } = r {
                 if self.referenced.insert(*container) {
                     fresh.insert(*container);
@@ -317,11 +332,17 @@ impl<'a> RecipeCheck<'a> {
             if let Ok(None) = self.listed.get(id) {
                 let why =
                     format!("does not list container {id} of another owner, which a snapshot references");
-                self.found.add(&self.view.folder.manifest_name(), &why);
+                self.found.found.add(&self.view.folder.manifest_name(), &why);
+            }
+            if self.recorded.len() >= RECORDED_MAX {
+                self.recorded.clear();
             }
             if self.recorded.insert((id.owner(), id.writer())) {
                 self.check_recorded(id)?;
             }
+        }
+        if self.referenced.memory_bytes() >= REFERENCED_BYTES {
+            self.look_at_referenced()?;
         }
         Ok(())
     }
@@ -331,12 +352,12 @@ impl<'a> RecipeCheck<'a> {
         let (disk, owner) = (&self.view.folder, self.view.tables.folder_of(id));
         // Where the owner is gone there is no use for it. A disk that has given these containers up since has its record removed.
         if !referrers::is_recorded(&owner, id.writer(), disk.disk)?
-            && owner.load_tagged().is_ok_and(|m| m.is_some())
+            && self.view.tables.other(id.owner()).is_ok()
             && disk.load()?.sequence == self.view.manifest.sequence
         {
             let object = names::referrer(&owner.path, id.writer(), disk.disk);
             let why = "is missing: deletions in its folder may remove what this disk needs; `sapwood gc` puts it back";
-            self.found.add(&object, why);
+            self.found.found.add(&object, why);
         }
         Ok(())
     }
@@ -421,16 +442,13 @@ impl<'a> RecipeCheck<'a> {
             Err(e) => return fault(e).map(|_| None),
         };
         if let Some(dead) = self.dead.get(&id) {
-            return Ok(Some((table, dead.clone())));
+            return Ok(Some((table, dead)));
         }
         let dead = match read_dead(&self.view.tables.folder_of(id), &entry) {
             Ok(dead) => Arc::new(dead),
             Err(e) => fault(e).map(|_| Arc::default())?,
         };
-        if self.dead.len() >= DEAD_LOGS {
-            self.dead.clear();
-        }
-        self.dead.insert(id, dead.clone());
+        self.dead.insert(id, dead.clone(), DEAD_LOG_BYTES + dead.runs().len() * RUN_BYTES);
         Ok(Some((table, dead)))
     }
 }

@@ -1,50 +1,60 @@
 //! Records damaged containers in their owner's manifest.
 
 use crate::base::error::{Result, VaultError};
+use crate::container::versions::generations;
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
 use crate::manifest::rollback::load_checked;
-use crate::verify::findings::{generations, ContainerFindings, Generations};
+use crate::verify::findings::ContainerFindings;
 use format::{ContainerId, Manifest};
-use std::collections::HashSet;
 use store::Reserve;
 
+/// Containers on the list of a manifest at most. More would take the room of its snapshots.
+const LISTED_MAX: usize = 1 << 16;
+
 /// Puts damaged containers on the manifest's list. Those whose chunks were read and found whole go, and those that are no
-/// more.
-pub(super) fn record(folder: &Folder, found: &ContainerFindings) -> Result<()> {
+/// more. Returns how many there was no room for.
+pub(super) fn record(folder: &Folder, found: &ContainerFindings) -> Result<u64> {
     let m = match load_checked(folder) {
         // Said already. What is recorded in an older manifest would be lost with it, and make it look newer.
-        Err(VaultError::RolledBack { .. } | VaultError::Missing { .. }) => return Ok(()),
+        Err(VaultError::RolledBack { .. } | VaultError::Missing { .. }) => return Ok(0),
         other => other?.0,
     };
-    if list_after(folder, &m, found)? == m.damaged {
-        return Ok(());
+    let (list, left_out) = list_after(folder, &m, found)?;
+    if list == m.damaged {
+        return Ok(left_out);
     }
-    folder.with_reserve(Reserve::Whole).update(|m| {
-        m.damaged = list_after(folder, m, found)?;
-        Ok(())
+    drop((list, m));
+    let (_, left_out) = folder.with_reserve(Reserve::Whole).update(|m| {
+        let (list, left_out) = list_after(folder, m, found)?;
+        m.damaged = list;
+        Ok(left_out)
     })?;
-    Ok(())
+    Ok(left_out)
 }
 
-fn list_after(folder: &Folder, m: &Manifest, found: &ContainerFindings) -> Result<Vec<ContainerId>> {
+/// The list as it is to be, and how many damaged containers there is no room for.
+fn list_after(folder: &Folder, m: &Manifest, found: &ContainerFindings) -> Result<(Vec<ContainerId>, u64)> {
     let containers = Containers::new(folder.clone(), m);
     // Containers whose page cannot be read stay as they are.
-    let now = |id: &ContainerId| containers.get(*id).map(|e| e.map(|e| generations(&e)));
+    let now = |id: ContainerId| containers.get(id).map(|e| e.map(|e| generations(&e)));
     let mut list = m.damaged.clone();
-    let was_read =
-        |id: &ContainerId, now: Generations| found.read.contains(id) && found.seen.get(id) == Some(&now);
-    list.retain(|id| match now(id) {
+    list.retain(|id| match now(*id) {
         Ok(None) => false,
-        Ok(Some(g)) => !was_read(id, g) || found.damaged.contains_key(id),
+        Ok(Some(of)) => !found.is_whole(*id, of),
         Err(_) => true,
     });
-    let known: HashSet<ContainerId> = list.iter().copied().collect();
-    for (id, g) in &found.damaged {
-        if !known.contains(id) && matches!(now(id), Ok(Some(n)) if n == *g) {
-            list.push(*id);
+    list.sort_unstable();
+    let (known, mut left_out) = (list.len(), 0);
+    for (id, of) in found.damaged.iter() {
+        if list[..known].binary_search(&id).is_err() && matches!(now(id), Ok(Some(n)) if n == of) {
+            if list.len() < LISTED_MAX {
+                list.push(id);
+            } else {
+                left_out += 1;
+            }
         }
     }
-    list.sort();
-    Ok(list)
+    list.sort_unstable();
+    Ok((list, left_out))
 }

@@ -56,6 +56,9 @@ pub fn find(args: &Args, vault: &Vault, snapshot: &str, lost: &LostChunks) -> Re
     };
     found.bytes = Some(ranges.iter().map(|r| r.end - r.start).sum());
     found.ranges = ranges.len();
+    if lost.is_cut() {
+        found.unknown.push("so much of the vault is damaged that more than this may be lost".into());
+    }
     // Whatever of the disk cannot be read.
     if let Err(e) = look(args, snapshot, &ranges, &mut found) {
         found.unknown.push(format!("its files are not known: {}", outcome::one_line(&e)));

@@ -2,9 +2,9 @@
 
 use super::containers::{self, with_groups};
 use super::pages::put_snapshot_pages;
-use super::parts::{directs, first_container, nobody, segment_of, tags};
 use super::{of, Case, B};
 use crate::forge::{recipe_of, Vault};
+use crate::parts::{directs, first_container, nobody, segment_of, tags};
 use format::{
     names, ChunkNo, Codec, ContainerId, Manifest, Ordinal, PageAt, RecipePage, Reference, Reverse, SegmentNo,
     SnapId, SnapshotEntry, WriterNo,

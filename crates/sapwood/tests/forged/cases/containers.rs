@@ -1,8 +1,8 @@
 //! Containers: chunk tables, groups, directories, lists of dead chunks.
 
-use super::parts::{far, first_container};
 use super::{of, Case, B};
 use crate::forge::{varint, Body, Vault};
+use crate::parts::{far, first_container};
 use format::{
     ChunkNo, Codec, ContainerId, DataFooter, DeadLog, Group, Kind, RunSet, Table, TableIndex,
     DATA_FOOTER_BYTES,

@@ -1,8 +1,8 @@
 //! Hooks and popular sets.
 
-use super::parts::{far, nobody};
 use super::{of, Case, B};
 use crate::forge::{varint, Body, Vault};
+use crate::parts::{far, nobody};
 use format::{names, ContainerId, DiskId, Hook, HooksFooter, Kind, OwnerNo, Token, WriterNo, HOOK_BYTES};
 
 pub const CASES: &[Case] = &[

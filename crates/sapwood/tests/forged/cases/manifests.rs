@@ -1,8 +1,8 @@
 //! Manifests with as many items as they may have, or more.
 
-use super::parts::{far, nobody, tags};
 use super::{of, Case, B};
 use crate::forge::{varint, Body, Vault};
+use crate::parts::{far, nobody, tags};
 use format::{
     names, ContainerId, DiskId, Kind, OwnerNo, PageRef, RecipeName, Release, Released, Reverse, SnapId,
     SnapshotEntry, Token, Writer, WriterKind, WriterNo,

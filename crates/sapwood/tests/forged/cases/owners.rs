@@ -1,8 +1,8 @@
 //! Containers of other owners, which are there or not.
 
-use super::parts::{far, newest, nobody, page_of, segment_of};
 use super::{of, Case, B};
 use crate::forge::Vault;
+use crate::parts::{far, newest, nobody, page_of, segment_of};
 use format::{
     names, ChunkNo, ContainerEntry, ContainerId, ContainerPage, DataName, DiskId, OwnerNo, PageRef,
     RecipePage, Reference, Release, Released, WriterNo,

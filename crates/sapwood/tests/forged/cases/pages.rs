@@ -1,8 +1,8 @@
 //! Pages that manifests name: of the container table, and of snapshots.
 
-use super::parts::{far, tags};
 use super::{of, Case, B};
 use crate::forge::{varint, Body, Vault};
+use crate::parts::{far, tags};
 use format::{
     names, ContainerEntry, ContainerPage, DataName, Kind, PageRef, SnapId, SnapshotEntry, SnapshotPage,
     SnapshotPageRef, WriterNo,

@@ -1,8 +1,8 @@
 //! Recipes: roots and pages.
 
-use super::parts::{directs, first_container, newest, page_of, segment_of};
 use super::{of, Case, B};
 use crate::forge::{recipe_of, varint, Body, Vault};
+use crate::parts::{directs, first_container, newest, page_of, segment_of};
 use format::{names, ChunkNo, Ordinal, PageAt, RecipePage, RecipePageRef, Reference, SegmentNo};
 
 pub const CASES: &[Case] = &[

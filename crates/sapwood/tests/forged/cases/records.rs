@@ -1,8 +1,8 @@
 //! Small objects: records of processes and of disks.
 
-use super::parts::{nobody, tags};
 use super::{of, Case, B};
 use crate::forge::{varint, Body, Vault};
+use crate::parts::{nobody, tags};
 use format::{names, ClaimRecord, DiskId, Kind, SnapId, Token, Verification, Verifications, WriterNo};
 
 pub const CASES: &[Case] = &[

@@ -1,8 +1,8 @@
 //! The reference index.
 
-use super::parts::{far, first_container};
 use super::{of, Case, B};
 use crate::forge::{recipe_of, varint, Body, Vault};
+use crate::parts::{far, first_container};
 use format::{
     names, BlockAt, IndexRef, Kind, RecipeName, ReferenceBlock, ReferenceEntry, ReferenceFooter, RunSet,
     SnapId, WriterNo,

@@ -1,8 +1,8 @@
 //! Summaries of recipe pages.
 
-use super::parts::{directs, far, first_container, newest, page_of};
 use super::{of, Case, B};
 use crate::forge::{varint, Body, Vault};
+use crate::parts::{directs, far, first_container, newest, page_of};
 use format::{Kind, RecipePage, Reference, RunSet, Summary};
 
 pub const CASES: &[Case] = &[
