@@ -38,20 +38,21 @@ use std::sync::Arc;
 /// Bytes of stored groups in one read.
 const READ_BYTES: u64 = 2 << 20;
 
-/// Reads that take more memory, with what they are decompressed to, are large: the groups of no policy do.
-const LARGE_BYTES: u64 = 8 << 20;
-/// Memory of large reads at a time, in bytes.
-const LARGE_AT_ONCE_BYTES: u64 = 32 << 20;
+/// Groups that are larger, stored or decompressed, are those of no policy.
+const LARGE_BYTES: u64 = 10 << 20;
+/// Memory of reads with large groups at a time, in bytes, or one that takes more.
+const LARGE_AT_ONCE_BYTES: u64 = 16 << 20;
 
 /// Threads beside those that compute: as many wait for the store.
 const WAITING: usize = 2;
 
 impl Read {
-    /// Memory that it takes, in bytes, with the largest of its groups.
-    fn memory_bytes(&self) -> u64 {
+    /// Memory that it takes with the largest of its groups, in bytes, if that is a large one.
+    fn large_bytes(&self) -> Option<u64> {
         let groups = self.parts.chunk_by(|a, b| a.group == b.group).map(|of| self.table.group(of[0].group));
         let unpacked = groups.map(|g| if g.codec == Codec::Raw { 0 } else { g.raw_len }).max().unwrap_or(0);
-        self.len + u64::from(unpacked)
+        let unpacked = u64::from(unpacked);
+        (self.len.max(unpacked) > LARGE_BYTES).then_some(self.len + unpacked)
     }
 }
 
@@ -341,9 +342,7 @@ fn work(
     let mut buffer = Vec::new();
     for read in reads {
         progress.check()?;
-        let bytes = read.memory_bytes();
-        let is_large = bytes > LARGE_BYTES;
-        let passage = is_large.then(|| gate.pass(bytes));
+        let passage = read.large_bytes().map(|bytes| gate.pass(bytes));
         let from_memory = read.kept.and_then(|key| kept?.get(key));
         if from_memory.is_none() {
             buffer.resize(read.len as usize, 0);
@@ -376,7 +375,7 @@ fn work(
                 progress.add(bytes.len() as u64);
             }
         }
-        if is_large {
+        if passage.is_some() {
             // The buffers are not kept for the next one.
             (groups, buffer) = (GroupReader::new(), Vec::new());
         }

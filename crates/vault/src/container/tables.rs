@@ -19,6 +19,9 @@ const AHEAD: usize = 16;
 /// Bytes of a table that is read ahead, at most. That of a container of full size takes a third of it.
 const AHEAD_BYTES: u64 = 2 << 20;
 
+/// Bytes of tables that stay in memory while a longer one is read.
+const BESIDE_LONG_BYTES: usize = 8 << 20;
+
 /// Finds the containers that a disk references, its own and those of other owners, and their tables.
 ///
 /// Another owner's manifest is read when the first of its containers is looked up.
@@ -176,6 +179,7 @@ impl Tables {
         if let Some(table) = known {
             return Ok(table);
         }
+        self.cache.tables.lock().shrink_to(BESIDE_LONG_BYTES);
         // Its bytes, and what they are decoded to.
         let _room = self.cache.room.take(2 * Kind::Table.frame_max());
         let table = Arc::new(read_table(folder, name.container, name.generation)?);
