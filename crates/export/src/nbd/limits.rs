@@ -214,9 +214,9 @@ mod tests {
     #[test]
     fn idle_connections_give_way_only_where_one_peer_has_the_most() {
         let (now, held) = clock();
-        // One quiet disk of B, as old as can be, and six connections of A.
+        // One disk of B, quiet for almost an hour, and six connections of A.
         let mut all: Vec<ConnectionInfo> = (0..6).map(|id| held(id, A, State::Idle, 60 + id)).collect();
-        all.extend([held(6, B, State::Idle, 90_000), held(7, C, busy, 0)]);
+        all.extend([held(6, B, State::Idle, 3_599), held(7, C, busy, 0)]);
         assert_eq!(LIMITS.admit(C, &all, now), Admission::Replace(5));
         assert_eq!(LIMITS.admit(B, &all, now), Admission::Replace(5));
         assert_eq!(LIMITS.admit(Peer::Unknown, &all, now), Admission::Replace(5));
@@ -248,12 +248,12 @@ mod tests {
         assert_eq!(LIMITS.admit(Peer::User(9), &single(3600), now), Admission::Replace(0));
         // Those that were idle for less than an hour, or are asking for something, keep theirs.
         let mut others = single(3600);
-        others[0] = held(0, A, busy, 0);
+        others[0] = held(0, Peer::User(0), busy, 0);
         assert_eq!(LIMITS.admit(Peer::User(9), &others, now), Admission::Refuse);
         // Two busy ones of one machine keep nobody from that.
         others = single(3601);
-        others[0] = held(0, A, busy, 0);
-        others[2] = held(2, A, busy, 0);
+        others[0] = held(0, Peer::User(20), busy, 0);
+        others[2] = held(2, Peer::User(20), busy, 0);
         assert_eq!(LIMITS.admit(Peer::User(9), &others, now), Admission::Replace(1));
     }
 

@@ -3,6 +3,7 @@
 use super::Kept;
 use crate::common::{files_below, random, Bench, DAMAGED, FAILED, REFUSED};
 use serde_json::{json, Value};
+
 use xxhash_rust::xxh3::xxh3_64;
 
 #[test]
@@ -99,6 +100,8 @@ fn vaults_of_newer_programs() {
         &["gc"],
         &["verify"],
     ];
+    let file = kept.bench.store.join("objects/vault.json");
+    let written = std::fs::read(&file).unwrap();
     // As it is, the file is found good: the checksum of this test is that of the program.
     rewrite(&kept, |_| {});
     kept.bench.done(&["snapshots"]);
@@ -117,7 +120,8 @@ fn vaults_of_newer_programs() {
     let said = ["vault.json", "there is no policy \"best\"", "--policy"];
     kept.bench.fails(&["backup", "vm/kept", &source], REFUSED, &said);
     kept.bench.done(&["snapshots"]);
-    rewrite(&kept, |v| v["policy"] = json!("balanced"));
+    // In other bytes, though with the same meaning, it would be named by `verify --data`.
+    std::fs::write(&file, written).unwrap();
     kept.check();
 }
 
