@@ -168,7 +168,7 @@ impl Findings {
         at
     }
 
-    /// What was read; `None` where an object is damaged, of which that is said, and what it means.
+    /// What was read. Where the object is damaged, that and what it means are added to the findings, and there is `None`.
     pub fn tell<T>(&mut self, read: Result<T>, meaning: &str) -> Result<Option<T>> {
         match read {
             Ok(value) => Ok(Some(value)),
