@@ -12,6 +12,7 @@ use chunk::Fingerprint;
 use format::{ChunkNo, ContainerId, DiskId, RunSet, Table, TableIndex};
 use places::Places;
 use std::collections::{HashSet, VecDeque};
+use std::ops::Range;
 
 /// Tables that stay in memory: about 1 MiB each.
 const KEPT: usize = 16;
@@ -68,12 +69,33 @@ impl Champion {
     }
 }
 
-/// The chunks of a segment that are searched for.
-pub(crate) struct Wanted<'a> {
+/// A search for the chunks of a segment, some of which may have been found already.
+pub(crate) struct ChunkSearch<'a> {
+    pub tables: &'a Tables,
     pub fingerprints: &'a [Fingerprint],
     pub lengths: &'a [u32],
-    /// Places that do not count.
+    /// Places in champions that do not count.
     pub leave: &'a dyn Fn(ChunkPlace) -> bool,
+    /// Where each chunk is, `None` where it has not been found.
+    pub found: &'a mut [Option<ChunkPlace>],
+}
+
+impl ChunkSearch<'_> {
+    /// Fingerprints of the chunks that have not been found.
+    pub fn missing(&self) -> impl Iterator<Item = &Fingerprint> + '_ {
+        self.fingerprints.iter().zip(&*self.found).filter(|(_, at)| at.is_none()).map(|(f, _)| f)
+    }
+
+    /// The search for some of its chunks.
+    pub fn part(&mut self, chunks: Range<usize>) -> ChunkSearch<'_> {
+        ChunkSearch {
+            tables: self.tables,
+            fingerprints: &self.fingerprints[chunks.clone()],
+            lengths: &self.lengths[chunks.clone()],
+            leave: self.leave,
+            found: &mut self.found[chunks],
+        }
+    }
 }
 
 /// The champions used last.
@@ -146,13 +168,8 @@ impl Champions {
 
     /// Fills in what the first champions have of the chunks that have not been found: of all, or of `only` the first.
     /// Returns whether some are still missing.
-    pub fn fill(
-        &mut self,
-        tables: &Tables,
-        only: usize,
-        wanted: &Wanted,
-        found: &mut [Option<ChunkPlace>],
-    ) -> bool {
+    pub fn fill(&mut self, only: usize, search: &mut ChunkSearch<'_>) -> bool {
+        let ChunkSearch { tables, fingerprints, lengths, leave, found } = search;
         let mut missing: Vec<usize> = (0..found.len()).filter(|n| found[*n].is_none()).collect();
         for at in 0..self.kept.len().min(only) {
             if missing.is_empty() {
@@ -162,13 +179,13 @@ impl Champions {
             let champion = &self.kept[at];
             let mut id = None;
             missing.retain(|n| {
-                let Some(chunk) = champion.find(&wanted.fingerprints[*n], wanted.lengths[*n]) else {
+                let Some(chunk) = champion.find(&fingerprints[*n], lengths[*n]) else {
                     return true;
                 };
                 if id.is_none() {
                     id = tables.count_owner(champion.owner).map(|no| champion.container.of(no));
                 }
-                found[*n] = id.map(|id| (id, chunk)).filter(|at| !(wanted.leave)(*at));
+                found[*n] = id.map(|id| (id, chunk)).filter(|at| !leave(*at));
                 found[*n].is_none()
             });
             if missing.len() < before {

@@ -2,8 +2,8 @@
 
 use crate::base::error::Result;
 use crate::base::policy::{Global, Policy};
-use crate::container::tables::{ChunkPlace, Tables};
-use crate::lookup::champions::{Champions, Wanted};
+use crate::container::tables::Tables;
+use crate::lookup::champions::{Champions, ChunkSearch};
 use crate::lookup::claims::Claims;
 use crate::lookup::hooks::{self, Hooks};
 use crate::lookup::popular::PopularIndex;
@@ -100,34 +100,19 @@ impl OtherDisks {
     }
 
     /// Fills in where chunks are that have not been found.
-    pub fn find_chunks(
-        &mut self,
-        tables: &Tables,
-        fingerprints: &[Fingerprint],
-        lengths: &[u32],
-        found: &mut [Option<ChunkPlace>],
-    ) -> Result<()> {
+    pub fn find_chunks(&mut self, search: &mut ChunkSearch<'_>) -> Result<()> {
         match self {
             OtherDisks::Off => Ok(()),
-            OtherDisks::Hooked(hooked) => hooked.find_chunks(tables, fingerprints, lengths, found),
-            OtherDisks::Popular { index, shortest_run } => {
-                index.fill(tables, fingerprints, lengths, *shortest_run, found)
-            }
+            OtherDisks::Hooked(hooked) => hooked.find_chunks(search),
+            OtherDisks::Popular { index, shortest_run } => index.fill(*shortest_run, search),
         }
     }
 
-    /// Fills in where chunks are that have not been found, but for places that `leave` tells. What is known in memory is
-    /// looked at, and what one hook leads to: those of all chunks might be looked up in vain, backup after backup.
-    pub fn find_elsewhere(
-        &mut self,
-        tables: &Tables,
-        fingerprints: &[Fingerprint],
-        lengths: &[u32],
-        leave: &dyn Fn(ChunkPlace) -> bool,
-        found: &mut [Option<ChunkPlace>],
-    ) -> Result<()> {
+    /// The same for chunks that are to be moved, from places that do not count. What is known in memory is looked at, and
+    /// what one hook leads to: those of all chunks might be looked up in vain, backup after backup.
+    pub fn find_elsewhere(&mut self, search: &mut ChunkSearch<'_>) -> Result<()> {
         match self {
-            OtherDisks::Hooked(hooked) => hooked.find_elsewhere(tables, fingerprints, lengths, leave, found),
+            OtherDisks::Hooked(hooked) => hooked.find_elsewhere(search),
             _ => Ok(()),
         }
     }
@@ -185,20 +170,12 @@ impl Hooked {
         }
     }
 
-    fn find_chunks(
-        &mut self,
-        tables: &Tables,
-        fingerprints: &[Fingerprint],
-        lengths: &[u32],
-        found: &mut [Option<ChunkPlace>],
-    ) -> Result<()> {
+    fn find_chunks(&mut self, search: &mut ChunkSearch<'_>) -> Result<()> {
         let HookedBy::Chunks { champions: most, .. } = self.by else { return Ok(()) };
-        let wanted = Wanted { fingerprints, lengths, leave: &|_| false };
-        if !self.champions.fill(tables, usize::MAX, &wanted, found) {
+        if !self.champions.fill(usize::MAX, search) {
             return Ok(());
         }
-        let missing = fingerprints.iter().zip(&*found).filter(|(f, at)| at.is_none() && self.is_hook(f));
-        let looked_up: Vec<Fingerprint> = missing.map(|(f, _)| *f).collect();
+        let looked_up: Vec<Fingerprint> = search.missing().filter(|f| self.is_hook(f)).copied().collect();
         let mut votes: HashMap<(DiskId, ContainerId), u32> = HashMap::new();
         for place in self.hooks.find_all(&looked_up)?.into_iter().flatten() {
             *votes.entry(place).or_default() += 1;
@@ -208,39 +185,30 @@ impl Hooked {
         votes.sort_unstable_by_key(|(place, votes)| (std::cmp::Reverse(*votes), *place));
         for ((owner, id), _) in votes.into_iter().take(most) {
             let is_new = self.champions.add(&mut self.claims, owner, id)?;
-            if is_new && !self.champions.fill(tables, 1, &wanted, found) {
+            if is_new && !self.champions.fill(1, search) {
                 break;
             }
         }
         Ok(())
     }
 
-    fn find_elsewhere(
-        &mut self,
-        tables: &Tables,
-        fingerprints: &[Fingerprint],
-        lengths: &[u32],
-        leave: &dyn Fn(ChunkPlace) -> bool,
-        found: &mut [Option<ChunkPlace>],
-    ) -> Result<()> {
-        let wanted = Wanted { fingerprints, lengths, leave };
-        if !self.champions.fill(tables, usize::MAX, &wanted, found) {
+    fn find_elsewhere(&mut self, search: &mut ChunkSearch<'_>) -> Result<()> {
+        if !self.champions.fill(usize::MAX, search) {
             return Ok(());
         }
-        let missing = fingerprints.iter().zip(&*found).filter(|(_, at)| at.is_none());
-        let Some(hook) = missing.map(|(f, _)| f).find(|f| self.is_hook(f)) else { return Ok(()) };
+        let Some(hook) = search.missing().find(|f| self.is_hook(f)).copied() else { return Ok(()) };
         if self.vain_lookups >= VAIN_LOOKUPS_MAX {
             return Ok(());
         }
         self.vain_lookups += 1;
         // The newest copy is the one that was written again.
-        let newest = self.hooks.find(hook)?.into_iter().max_by_key(|(_, id)| id.writer());
+        let newest = self.hooks.find(&hook)?.into_iter().max_by_key(|(_, id)| id.writer());
         if let Some((owner, id)) = newest.filter(|(owner, id)| !self.champions.has(*owner, *id)) {
-            let before = missing_in(found);
+            let before = search.missing().count();
             if self.champions.add(&mut self.claims, owner, id)? {
-                self.champions.fill(tables, 1, &wanted, found);
+                self.champions.fill(1, search);
             }
-            if missing_in(found) < before {
+            if search.missing().count() < before {
                 self.vain_lookups = 0;
             }
         }
@@ -311,10 +279,6 @@ impl Drop for Hooked {
             let _ = self.folder.store.delete(name);
         }
     }
-}
-
-fn missing_in(found: &[Option<ChunkPlace>]) -> usize {
-    found.iter().filter(|at| at.is_none()).count()
 }
 
 /// Whether a fingerprint is one of those of which there is one in 2^`sampled`.

@@ -7,6 +7,7 @@ use crate::base::sample::Sample;
 use crate::container::tables::{ChunkPlace, Tables};
 use crate::container::writer::GroupJob;
 use crate::lookup::champions::adopted::Adopted;
+use crate::lookup::champions::ChunkSearch;
 use crate::lookup::new_chunks::NewChunks;
 use crate::lookup::other_disks::OtherDisks;
 use crate::lookup::own_index::OwnIndex;
@@ -88,6 +89,16 @@ impl Analysed {
         }
         read(from..at)?;
         Ok(Cow::Owned(data))
+    }
+
+    /// The search for its chunks, of these lengths.
+    fn search<'a>(
+        &'a self,
+        tables: &'a Tables,
+        lengths: &'a [u32],
+        found: &'a mut [Option<ChunkPlace>],
+    ) -> ChunkSearch<'a> {
+        ChunkSearch { tables, fingerprints: &self.fingerprints, lengths, leave: &|_| false, found }
     }
 
     fn recipe(&self, references: Vec<Reference>) -> SegmentRecipe {
@@ -308,7 +319,7 @@ impl<'a> Placer<'a> {
         }
         let lengths: Vec<u32> = segment.lengths().collect();
         let known: Vec<bool> = found.iter().map(Option::is_some).collect();
-        self.others.find_chunks(self.tables, &segment.fingerprints, &lengths, &mut found)?;
+        self.others.find_chunks(&mut segment.search(self.tables, &lengths, &mut found))?;
         if let Some(source) = &mut self.source {
             let of_others = known.iter().zip(&found).zip(&lengths).filter(|((known, _), _)| !**known);
             for ((_, place), bytes) in of_others {
@@ -329,7 +340,8 @@ impl<'a> Placer<'a> {
         }
         let lengths: Vec<u32> = segment.lengths().collect();
         let leave = |at| rewriting.is_left(at);
-        self.others.find_elsewhere(self.tables, &segment.fingerprints, &lengths, &leave, &mut elsewhere)?;
+        let search = segment.search(self.tables, &lengths, &mut elsewhere);
+        self.others.find_elsewhere(&mut ChunkSearch { leave: &leave, ..search })?;
         for (slot, other) in found.iter_mut().zip(elsewhere) {
             *slot = other.or(*slot);
         }
@@ -339,7 +351,7 @@ impl<'a> Placer<'a> {
     /// Searches among what killed backups have left. What is found counts as if this backup had written it.
     fn search_adopted(&mut self, segment: &Analysed, found: &mut [Option<ChunkPlace>]) -> Result<()> {
         let lengths: Vec<u32> = segment.lengths().collect();
-        let filled = self.adopted.fill(self.tables, &segment.fingerprints, &lengths, found)?;
+        let filled = self.adopted.fill(&mut segment.search(self.tables, &lengths, found))?;
         for n in filled {
             if let Some((id, chunk)) = found[n] {
                 let f = &segment.fingerprints[n];

@@ -4,13 +4,13 @@
 
 use crate::base::error::UnlessDamaged;
 use crate::base::error::{Named, Result, VaultError};
-use crate::container::tables::{ChunkPlace, Tables};
+use crate::container::tables::ChunkPlace;
+use crate::lookup::champions::ChunkSearch;
 use crate::lookup::claims::{Claim, Claimed, Claims};
 use crate::manifest::folder::Folder;
 use crate::manifest::listing::parse_names;
 use crate::manifest::rollback::load_checked;
 use crate::manifest::session::Session;
-use chunk::Fingerprint;
 use format::{
     names, ChunkNo, ChunksByContainer, ContainerEntry, ContainerId, DiskId, Kind, PopularChunk,
     PopularLayout, PopularSet, RunSet, WriterNo,
@@ -154,17 +154,11 @@ impl PopularIndex {
 
     /// Looks up what has not been found. Hits count only in runs of `shortest` chunks that stand one behind the other in
     /// the set: shorter ones save less than reading them elsewhere costs.
-    pub fn fill(
-        &mut self,
-        tables: &Tables,
-        fingerprints: &[Fingerprint],
-        lengths: &[u32],
-        shortest: usize,
-        found: &mut [Option<ChunkPlace>],
-    ) -> Result<()> {
-        let hints: Vec<Option<ChunkPlace>> = fingerprints
+    pub fn fill(&mut self, shortest: usize, search: &mut ChunkSearch<'_>) -> Result<()> {
+        let hints: Vec<Option<ChunkPlace>> = search
+            .fingerprints
             .iter()
-            .zip(&*found)
+            .zip(&*search.found)
             .map(|(f, at)| if at.is_none() { self.set.find(&f.0) } else { None })
             .collect();
         let mut from = 0;
@@ -176,9 +170,7 @@ impl PopularIndex {
             let follows = |n: &usize| hints[from + n] == Some((container, ChunkNo(first.0 + *n as u32)));
             let count = (1..hints.len() - from).take_while(follows).count() + 1;
             if count >= shortest {
-                let run = from..from + count;
-                let (fingerprints, lengths) = (&fingerprints[run.clone()], &lengths[run.clone()]);
-                self.take(tables, (container, first), fingerprints, lengths, &mut found[run])?;
+                self.take((container, first), &mut search.part(from..from + count))?;
             }
             from += count;
         }
@@ -186,14 +178,8 @@ impl PopularIndex {
     }
 
     /// Takes the chunks of a run that stand where they are said to, from `first` on.
-    fn take(
-        &mut self,
-        tables: &Tables,
-        (container, first): (ContainerId, ChunkNo),
-        fingerprints: &[Fingerprint],
-        lengths: &[u32],
-        found: &mut [Option<ChunkPlace>],
-    ) -> Result<()> {
+    fn take(&mut self, (container, first): (ContainerId, ChunkNo), run: &mut ChunkSearch<'_>) -> Result<()> {
+        let ChunkSearch { tables, fingerprints, lengths, found, .. } = run;
         // Where the set cannot be reached, what is new is written.
         let (Some(claimed), Some(owner)) = (self.claim(container)?, tables.count_owner(DiskId::POPULAR))
         else {

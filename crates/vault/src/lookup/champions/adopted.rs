@@ -4,6 +4,7 @@
 //! of their tables are in memory: those where it is, and the next ones.
 
 use super::places::Places;
+use super::ChunkSearch;
 use crate::base::error::{Result, UnlessDamaged};
 use crate::container::tables::{read_table, ChunkPlace, Tables};
 use chunk::Fingerprint;
@@ -34,13 +35,8 @@ impl Adopted {
     }
 
     /// Fills in where chunks are that have not been found. Returns which were found, by their places in `found`.
-    pub fn fill(
-        &mut self,
-        tables: &Tables,
-        fingerprints: &[Fingerprint],
-        lengths: &[u32],
-        found: &mut [Option<ChunkPlace>],
-    ) -> Result<Vec<usize>> {
+    pub fn fill(&mut self, search: &mut ChunkSearch<'_>) -> Result<Vec<usize>> {
+        let ChunkSearch { tables, fingerprints, lengths, found, .. } = search;
         let mut filled = Vec::new();
         if self.waiting.is_empty() && self.window.is_empty() {
             return Ok(filled);
