@@ -26,7 +26,7 @@ use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
 use crate::lookup::champions::adopted::Adopted;
 use crate::lookup::other_disks::OtherDisks;
 use crate::lookup::parent::Parent;
-use crate::lookup::place::{Placer, SourceSample};
+use crate::lookup::place::{Basis, Placer, SourceSample};
 use crate::lookup::referrers;
 use crate::lookup::rewrite;
 use crate::lookup::since::{Scan, Since, Untouched};
@@ -181,18 +181,23 @@ impl OpenBackup<'_> {
         };
         let name = RecipeName { snap: snap.id, generation: session.writer };
         let others = OtherDisks::load(vault, &policy, &session)?;
-        let mut placer = Placer::new(policy, &tables, parent, others, session.writer);
-        placer.adopted = Adopted::new(adopted_by(&session)?);
-        if let Some(parent) = session.parent.as_ref().filter(|p| p.changed_bytes > 0) {
-            placer.choose_rewritten(rewrite::budget(parent.new_bytes))?;
-        }
         let (input, scan) = match &untouched {
             Ok(untouched) => (input.narrow(untouched), Scan::Changed { bytes: untouched.touched_bytes() }),
             Err(scan) => (input, scan.clone()),
         };
-        // Where only changes are read, the rest is the parent's.
-        placer.source = (expected.is_asked() && untouched.is_err()).then(SourceSample::default);
-        placer.untouched = untouched.ok();
+        let changed_parent = session.parent.as_ref().filter(|p| p.changed_bytes > 0);
+        let placer = Placer::new(Basis {
+            policy,
+            tables: &tables,
+            writer: session.writer,
+            parent,
+            rewrite_bytes: changed_parent.map(|p| rewrite::budget(p.new_bytes)),
+            // Where only changes are read, the rest is the parent's.
+            source: (expected.is_asked() && untouched.is_err()).then(SourceSample::default),
+            untouched: untouched.ok(),
+            adopted: Adopted::new(adopted_by(&session)?),
+            others,
+        })?;
         let recipe = RecipeWriter::new(&folder, name, parent_recipe);
         let run = pipeline::run(&session, input, placer, recipe, &policy, progress);
         let mut run = match run.and_then(|run| progress.check().map(|()| run)) {

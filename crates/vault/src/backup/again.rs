@@ -9,9 +9,10 @@ use crate::base::error::{Result, VaultError};
 use crate::base::policy::{Policy, Rewrite, Summaries};
 use crate::base::progress::Progress;
 use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
+use crate::lookup::champions::adopted::Adopted;
 use crate::lookup::other_disks::OtherDisks;
 use crate::lookup::parent::Parent;
-use crate::lookup::place::Placer;
+use crate::lookup::place::{Basis, Placer};
 use crate::manifest::container_table::Edits;
 use crate::manifest::folder::{list_unswept, release_object};
 use crate::manifest::session::Session;
@@ -42,7 +43,17 @@ pub(crate) fn make_again(
     let policy = Policy { rewrite_at: Rewrite::Never, ..policy };
     let tables = Tables::new(&folder, &m, false, TABLE_CACHE_BYTES);
     let others = OtherDisks::load(vault, &policy, session)?;
-    let placer = Placer::new(policy, &tables, like, others, session.writer);
+    let placer = Placer::new(Basis {
+        policy,
+        tables: &tables,
+        writer: session.writer,
+        parent: like,
+        rewrite_bytes: None,
+        untouched: None,
+        adopted: Adopted::default(),
+        others,
+        source: None,
+    })?;
     let name = RecipeName { snap: entry.id, generation: session.writer };
     let recipe = RecipeWriter::new(&folder, name, None);
     let mut run = pipeline::run(session, input, placer, recipe, &policy, progress)?;

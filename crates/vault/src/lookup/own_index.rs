@@ -21,17 +21,26 @@ pub(crate) struct OwnIndex {
     slot_of: HashMap<ContainerId, u32>,
     recent: HashMap<ContainerId, Vec<(Fingerprint, u32)>>,
     order: VecDeque<ContainerId>,
+    parent: ParentChunks,
+}
+
+/// Whether the chunks are in the index that the parent references.
+enum ParentChunks {
+    /// Not yet; which they are, where that has been read.
+    Waiting(Option<Summary>),
+    Added,
 }
 
 impl OwnIndex {
-    /// An empty index of about `bytes` bytes.
-    pub fn new(bytes: usize) -> Self {
+    /// An empty index of about `bytes` bytes. `parent` is what the parent references, where that has been read.
+    pub fn new(bytes: usize, parent: Option<Summary>) -> Self {
         OwnIndex {
             index: PrefixIndex::with_capacity_bytes(bytes),
             slots: Vec::new(),
             slot_of: HashMap::new(),
             recent: HashMap::new(),
             order: VecDeque::new(),
+            parent: ParentChunks::Waiting(parent),
         }
     }
 
@@ -64,8 +73,17 @@ impl OwnIndex {
         self.index.insert(f, location);
     }
 
-    /// Adds what the parent references, newest containers first, as far as the budget goes.
-    pub fn add_parent(&mut self, tables: &Tables, parent: &Summary) -> Result<()> {
+    /// Adds what the parent references, once: newest containers first, as far as the budget goes.
+    pub fn add_parent(
+        &mut self,
+        tables: &Tables,
+        read_parent: impl FnOnce() -> Result<Summary>,
+    ) -> Result<()> {
+        let parent = match std::mem::replace(&mut self.parent, ParentChunks::Added) {
+            ParentChunks::Added => return Ok(()),
+            ParentChunks::Waiting(Some(parent)) => parent,
+            ParentChunks::Waiting(None) => read_parent()?,
+        };
         let mut added = 0u64;
         for (id, chunks) in parent.containers.iter().rev() {
             if added + chunks.len() > PARENT_CHUNKS_MAX {

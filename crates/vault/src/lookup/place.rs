@@ -106,59 +106,65 @@ impl Analysed {
     }
 }
 
-/// Finds every chunk or writes it, and hands out groups of new chunks.
-pub(crate) struct Placer<'a> {
+/// What a backup places segments by, where it looks for chunks, and what it takes over.
+pub(crate) struct Basis<'a> {
     pub policy: Policy,
     pub tables: &'a Tables,
+    /// The session's, which writes new containers.
+    pub writer: WriterNo,
     pub parent: Option<Parent>,
-    pub own: OwnIndex,
-    /// What killed backups of the disk have left.
-    pub adopted: Adopted,
-    /// What the parent references, until its chunks are in the index over the disk's own ones.
-    parent_summary: Option<Summary>,
-    parent_added: bool,
-    others: OtherDisks,
-    referrers: Referrers,
+    /// Bytes of the parent's chunks that may be written again; `None` where all of them stay where they are.
+    pub rewrite_bytes: Option<u64>,
     /// Segments of the parent that are taken over unread.
     pub untouched: Option<Untouched>,
-    rewriting: Rewriting,
-    /// The session's.
-    writer: WriterNo,
-    pub counts: PlacedBytes,
+    /// What killed backups of the disk have left.
+    pub adopted: Adopted,
+    pub others: OtherDisks,
     /// What tells whose disk is read, where that is asked for.
     pub source: Option<SourceSample>,
+}
+
+impl Basis<'_> {
+    /// Decides which chunks of the parent are moved, and which are rewritten. Also returns what else the parent
+    /// references, where that was read.
+    fn choose_rewritten(&mut self) -> Result<(Rewriting, Option<Summary>)> {
+        let (Some(parent), Some(budget), Rewrite::Fragmented { read_ratio }) =
+            (&mut self.parent, self.rewrite_bytes, self.policy.rewrite_at)
+        else {
+            return Ok((Rewriting::default(), None));
+        };
+        let mut summary = parent.summary(self.tables)?;
+        let rewriting = Rewriting::choose(&summary, self.tables, &self.policy, read_ratio, budget)?;
+        rewriting.take_out_of(&mut summary);
+        Ok((rewriting, Some(summary)))
+    }
+}
+
+/// Finds every chunk or writes it, and hands out groups of new chunks.
+pub(crate) struct Placer<'a> {
+    basis: Basis<'a>,
+    own: OwnIndex,
+    referrers: Referrers,
+    rewriting: Rewriting,
+    counts: PlacedBytes,
     /// How much of its time went into placing what was not found; the rest is looking up.
     pub placing: Duration,
     new_chunks: NewChunks,
 }
 
 impl<'a> Placer<'a> {
-    /// Places segments by `policy`. New containers are written by `writer`.
-    pub fn new(
-        policy: Policy,
-        tables: &'a Tables,
-        parent: Option<Parent>,
-        others: OtherDisks,
-        writer: WriterNo,
-    ) -> Self {
-        Placer {
-            policy,
-            tables,
-            parent,
-            own: OwnIndex::new(policy.own_index_bytes),
-            adopted: Adopted::default(),
-            parent_summary: None,
-            parent_added: false,
-            others,
-            referrers: Referrers::new(tables.own().folder()),
-            untouched: None,
-            rewriting: Rewriting::default(),
-            writer,
+    /// Places nothing yet.
+    pub fn new(mut basis: Basis<'a>) -> Result<Self> {
+        let (rewriting, parent) = basis.choose_rewritten()?;
+        Ok(Placer {
+            own: OwnIndex::new(basis.policy.own_index_bytes, parent),
+            referrers: Referrers::new(basis.tables.own().folder()),
+            rewriting,
             counts: PlacedBytes::default(),
-            source: None,
             placing: Duration::ZERO,
-            new_chunks: NewChunks::new(&policy, writer),
-        }
+            new_chunks: NewChunks::new(&basis.policy, basis.writer),
+            basis,
+        })
     }
 
     /// Places a segment; groups that became full go to `send`. Returns its recipe, `None` for a null segment.
@@ -172,7 +178,7 @@ impl<'a> Placer<'a> {
         }
         let bytes: u64 = segment.lengths().map(u64::from).sum();
         self.counts.data_bytes += bytes;
-        if let Some(source) = &mut self.source {
+        if let Some(source) = &mut self.basis.source {
             segment.fingerprints.iter().for_each(|f| source.chunks.add(&f.0));
         }
         let clean = self.clean(segment)?;
@@ -184,7 +190,7 @@ impl<'a> Placer<'a> {
         if let Some(references) = self.whole_segment(segment)? {
             return Ok(Some(segment.recipe(references)));
         }
-        let (mut found, in_one_place) = match self.policy.rewrite_at {
+        let (mut found, in_one_place) = match self.basis.policy.rewrite_at {
             Rewrite::Whole { keep_shared } => (self.kept(segment, keep_shared)?, true),
             Rewrite::Never | Rewrite::Fragmented { .. } => (self.search(segment)?, false),
         };
@@ -198,7 +204,7 @@ impl<'a> Placer<'a> {
         let references = self.write_new(segment, &found, &again, in_one_place, send)?;
         self.placing += start.elapsed();
         let recipe = segment.recipe(references);
-        self.others.add_segment(&recipe)?;
+        self.basis.others.add_segment(&recipe)?;
         Ok(Some(recipe))
     }
 
@@ -208,7 +214,9 @@ impl<'a> Placer<'a> {
         end: SegmentNo,
         out: &mut dyn FnMut(SegmentNo, SegmentRecipe) -> Result<()>,
     ) -> Result<()> {
-        let (Some(untouched), Some(parent)) = (&mut self.untouched, &mut self.parent) else { return Ok(()) };
+        let (Some(untouched), Some(parent)) = (&mut self.basis.untouched, &mut self.basis.parent) else {
+            return Ok(());
+        };
         while let Some(no) = untouched.next_before(end) {
             let Some(segment) = parent.segment_to_take_over(no)? else { continue };
             let null = |r: &Reference| if let Reference::Null { bytes } = r { u64::from(*bytes) } else { 0 };
@@ -220,32 +228,24 @@ impl<'a> Placer<'a> {
         Ok(())
     }
 
-    /// Decides which chunks of the parent are moved, and which are rewritten, `budget` bytes at most.
-    pub fn choose_rewritten(&mut self, budget: u64) -> Result<()> {
-        let (Some(parent), Rewrite::Fragmented { read_ratio }) = (&mut self.parent, self.policy.rewrite_at)
-        else {
-            return Ok(());
-        };
-        let mut summary = parent.summary(self.tables)?;
-        self.rewriting = Rewriting::choose(&summary, self.tables, &self.policy, read_ratio, budget)?;
-        self.rewriting.take_out_of(&mut summary);
-        self.parent_summary = Some(summary);
-        Ok(())
-    }
-
     /// Searches for the whole segment, whichever disk stored it.
     fn whole_segment(&mut self, segment: &Analysed) -> Result<Option<Vec<Reference>>> {
-        self.others.find_segment(self.tables, &segment.fingerprint, &segment.pieces, &segment.fingerprints)
+        self.basis.others.find_segment(
+            self.basis.tables,
+            &segment.fingerprint,
+            &segment.pieces,
+            &segment.fingerprints,
+        )
     }
 
     /// The chunks that stay where they are: none, or at least the part `keep_shared`, in containers that other disks
     /// own or reference.
     fn kept(&mut self, segment: &Analysed, keep_shared: Option<f64>) -> Result<Vec<Option<ChunkPlace>>> {
         let mut found = vec![None; segment.fingerprints.len()];
-        let (Some(parent), Some(part)) = (&mut self.parent, keep_shared) else { return Ok(found) };
+        let (Some(parent), Some(part)) = (&mut self.basis.parent, keep_shared) else { return Ok(found) };
         let referrers = &mut self.referrers;
         let mut stays = |id: ContainerId| Ok(!id.is_own() || referrers.has_any(id.writer())?);
-        parent.match_segment(self.tables, segment.no, &segment.fingerprints, &mut stays, &mut found)?;
+        parent.match_segment(self.basis.tables, segment.no, &segment.fingerprints, &mut stays, &mut found)?;
         let all_bytes: u64 = segment.lengths().map(u64::from).sum();
         if (segment.bytes_of(&found) as f64) < part * all_bytes as f64 {
             found.fill(None);
@@ -262,19 +262,19 @@ impl<'a> Placer<'a> {
     pub fn finish(self) -> Placed {
         let rewritten_bytes = self.rewriting.written_bytes;
         Placed {
-            others: self.others,
-            adopted: self.adopted.into_used(),
+            others: self.basis.others,
+            adopted: self.basis.adopted.into_used(),
             counts: PlacedBytes { rewritten_bytes, ..self.counts },
-            source: self.source,
+            source: self.basis.source,
         }
     }
 
     /// Returns the parent's segment at the same offset, if it is equal.
     fn clean(&mut self, segment: &Analysed) -> Result<Option<SegmentRecipe>> {
-        let Some(parent) = &mut self.parent else { return Ok(None) };
+        let Some(parent) = &mut self.basis.parent else { return Ok(None) };
         let old = parent.segment(segment.no)?.filter(|o| o.fingerprint == segment.fingerprint.0);
         match old {
-            Some(old) if parent.is_usable(self.tables, &old)? => Ok(Some(old)),
+            Some(old) if parent.is_usable(self.basis.tables, &old)? => Ok(Some(old)),
             _ => Ok(None),
         }
     }
@@ -283,27 +283,23 @@ impl<'a> Placer<'a> {
     fn search(&mut self, segment: &Analysed) -> Result<Vec<Option<ChunkPlace>>> {
         let mut found: Vec<Option<ChunkPlace>> = vec![None; segment.fingerprints.len()];
         let mut missing = found.len();
-        if let Some(parent) = &mut self.parent {
-            let (tables, fingerprints) = (self.tables, &segment.fingerprints);
+        if let Some(parent) = &mut self.basis.parent {
+            let (tables, fingerprints) = (self.basis.tables, &segment.fingerprints);
             let mut any = |_| Ok(true);
-            if self.policy.same_offset {
+            if self.basis.policy.same_offset {
                 missing = parent.match_segment(tables, segment.no, fingerprints, &mut any, &mut found)?;
             }
-            if missing > 0 && self.policy.similar_segments > 0 {
-                let similar = parent.similar(segment.signature, segment.no, self.policy.similar_segments)?;
+            if missing > 0 && self.basis.policy.similar_segments > 0 {
+                let similar =
+                    parent.similar(segment.signature, segment.no, self.basis.policy.similar_segments)?;
                 for no in similar {
                     if missing > 0 {
                         missing = parent.match_segment(tables, no, fingerprints, &mut any, &mut found)?;
                     }
                 }
             }
-            if missing > 0 && self.policy.own_index_parent && !std::mem::replace(&mut self.parent_added, true)
-            {
-                let summary = match self.parent_summary.take() {
-                    Some(summary) => summary,
-                    None => parent.summary(tables)?,
-                };
-                self.own.add_parent(tables, &summary)?;
+            if missing > 0 && self.basis.policy.own_index_parent {
+                self.own.add_parent(tables, || parent.summary(tables))?;
             }
         }
         self.counts.has_older |= found.iter().any(Option::is_some);
@@ -312,15 +308,15 @@ impl<'a> Placer<'a> {
         }
         for ((f, slot), bytes) in segment.fingerprints.iter().zip(&mut found).zip(segment.lengths()) {
             if slot.is_none() {
-                *slot = self.own.find(self.tables, f, bytes)?;
+                *slot = self.own.find(self.basis.tables, f, bytes)?;
                 self.counts.has_older |=
-                    slot.is_some_and(|(id, _)| id.is_own() && id.writer() != self.writer);
+                    slot.is_some_and(|(id, _)| id.is_own() && id.writer() != self.basis.writer);
             }
         }
         let lengths: Vec<u32> = segment.lengths().collect();
         let known: Vec<bool> = found.iter().map(Option::is_some).collect();
-        self.others.find_chunks(&mut segment.search(self.tables, &lengths, &mut found))?;
-        if let Some(source) = &mut self.source {
+        self.basis.others.find_chunks(&mut segment.search(self.basis.tables, &lengths, &mut found))?;
+        if let Some(source) = &mut self.basis.source {
             let of_others = known.iter().zip(&found).zip(&lengths).filter(|((known, _), _)| !**known);
             for ((_, place), bytes) in of_others {
                 let owner = place.map(|(id, _)| id.owner()).filter(|owner| *owner != OwnerNo::OWN);
@@ -340,8 +336,8 @@ impl<'a> Placer<'a> {
         }
         let lengths: Vec<u32> = segment.lengths().collect();
         let leave = |at| rewriting.is_left(at);
-        let search = segment.search(self.tables, &lengths, &mut elsewhere);
-        self.others.find_elsewhere(&mut ChunkSearch { leave: &leave, ..search })?;
+        let search = segment.search(self.basis.tables, &lengths, &mut elsewhere);
+        self.basis.others.find_elsewhere(&mut ChunkSearch { leave: &leave, ..search })?;
         for (slot, other) in found.iter_mut().zip(elsewhere) {
             *slot = other.or(*slot);
         }
@@ -351,13 +347,13 @@ impl<'a> Placer<'a> {
     /// Searches among what killed backups have left. What is found counts as if this backup had written it.
     fn search_adopted(&mut self, segment: &Analysed, found: &mut [Option<ChunkPlace>]) -> Result<()> {
         let lengths: Vec<u32> = segment.lengths().collect();
-        let filled = self.adopted.fill(&mut segment.search(self.tables, &lengths, found))?;
+        let filled = self.basis.adopted.fill(&mut segment.search(self.basis.tables, &lengths, found))?;
         for n in filled {
             if let Some((id, chunk)) = found[n] {
                 let f = &segment.fingerprints[n];
                 self.counts.new_bytes += u64::from(lengths[n]);
                 self.own.add_adopted(id, chunk, f);
-                self.others.add_chunk(f, id)?;
+                self.basis.others.add_chunk(f, id)?;
             }
         }
         Ok(())
@@ -374,7 +370,7 @@ impl<'a> Placer<'a> {
     ) -> Result<Vec<Reference>> {
         let mut references: Vec<Reference> = Vec::new();
         let (mut offset, mut ordinal) = (0usize, 0usize);
-        let all = segment.bytes_of_missing(found, u64::from(self.policy.segment_bytes))?;
+        let all = segment.bytes_of_missing(found, u64::from(self.basis.policy.segment_bytes))?;
         for piece in &segment.pieces {
             let bytes = piece.bytes();
             let data = &all[offset..offset + bytes as usize];
@@ -390,7 +386,7 @@ impl<'a> Placer<'a> {
             let mut at = found[ordinal];
             if at.is_none() && !in_one_place {
                 // The same chunk may have come earlier in this very segment.
-                at = self.own.find(self.tables, f, bytes)?;
+                at = self.own.find(self.basis.tables, f, bytes)?;
             }
             let (container, chunk) = match at {
                 Some(at) => at,
@@ -400,7 +396,7 @@ impl<'a> Placer<'a> {
                     let at = self.new_chunks.append(f, data, send)?;
                     self.counts.new_bytes += u64::from(bytes);
                     self.own.add_new(at.0, at.1, f, bytes);
-                    self.others.add_chunk(f, at.0)?;
+                    self.basis.others.add_chunk(f, at.0)?;
                     at
                 }
             };
