@@ -117,6 +117,28 @@ impl WriterNo {
     pub const MAX: WriterNo = WriterNo((1 << WRITER_BITS) - 1);
 }
 
+/// Which manifest of an owner: each swap counts it up by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sequence(pub u64);
+
+impl Sequence {
+    /// Of an owner's first manifest.
+    pub const FIRST: Sequence = Sequence(0);
+    /// No manifest has a higher one.
+    pub const MAX: Sequence = Sequence(u64::MAX);
+
+    /// That of the manifest which replaces the one with this.
+    pub fn next(self) -> Sequence {
+        Sequence(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Sequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
 /// Whose a container is, as one disk counts: 0 is the disk itself, n the n-th of the list `owners` in its manifest.
 ///
 /// Only together with that manifest does it tell which disk is meant.

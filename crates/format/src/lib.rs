@@ -28,8 +28,8 @@ pub use container::{
 };
 pub use frame::{decode_frame, encode_frame, frame_len, Context, FrameHeader, Kind, FRAME_HEADER_BYTES};
 pub use ids::{
-    ChunkNo, ContainerId, DiskId, GroupNo, Ordinal, OwnerNo, PageNo, SegmentNo, SnapId, TableIndex, Token,
-    VaultId, WriterNo,
+    ChunkNo, ContainerId, DiskId, GroupNo, Ordinal, OwnerNo, PageNo, SegmentNo, Sequence, SnapId, TableIndex,
+    Token, VaultId, WriterNo,
 };
 pub use index::{
     BlockAt, ChunksByContainer, Hook, HookRange, HooksFooter, HooksSum, PopularChunk, PopularLayout,

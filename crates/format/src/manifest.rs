@@ -16,7 +16,7 @@ pub use writer::{Writer, WriterKind};
 
 use crate::bytes::{In, Malformed, Out, Result, STRING_BYTES};
 use crate::frame::{decode_frame, encode_frame, Context, Kind};
-use crate::ids::{ContainerId, DiskId, OwnerNo, SnapId, WriterNo};
+use crate::ids::{ContainerId, DiskId, OwnerNo, Sequence, SnapId, WriterNo};
 use std::collections::BTreeSet;
 
 /// Most writers: each is asked for while there is work on the folder.
@@ -38,7 +38,7 @@ const LISTED_BYTES: usize = 32;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
     /// Counts the swaps.
-    pub sequence: u64,
+    pub sequence: Sequence,
     /// The disk; [`DiskId::POPULAR`] for the popular set.
     pub disk: DiskId,
     /// `vm/disk`; empty for the popular set.
@@ -80,7 +80,7 @@ impl Manifest {
     /// A folder with nothing in it.
     pub fn new(disk: DiskId, name: &str) -> Self {
         Manifest {
-            sequence: 0,
+            sequence: Sequence::FIRST,
             disk,
             name: name.into(),
             other_names: Vec::new(),
@@ -175,7 +175,7 @@ impl Manifest {
 
     fn body(&self) -> Vec<u8> {
         let mut o = Out::default();
-        o.u64(self.sequence);
+        o.u64(self.sequence.0);
         o.bytes(&self.disk.0);
         o.string(&self.name);
         o.varint(self.other_names.len() as u64);
@@ -254,7 +254,7 @@ impl Manifest {
 
     fn of_body(body: &[u8]) -> Result<Self> {
         let mut i = In::within(body, Self::MEMORY_MAX);
-        let (sequence, disk, name) = (i.u64()?, DiskId(i.array()?), i.string()?);
+        let (sequence, disk, name) = (Sequence(i.u64()?), DiskId(i.array()?), i.string()?);
         let (n, mut other_names) = i.list(1)?;
         for _ in 0..n {
             other_names.push(i.string()?);
@@ -384,7 +384,7 @@ mod tests {
         let released = |n: usize| {
             let what = Release::Object(String::new());
             Manifest {
-                released: vec![Released { sequence: 0, what }; n],
+                released: vec![Released { sequence: Sequence::FIRST, what }; n],
                 ..Manifest::new(DiskId([1; 16]), "a/b")
             }
         };

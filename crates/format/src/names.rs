@@ -2,7 +2,7 @@
 //! the manifest, of commit records and of referrer records.
 
 use crate::container::DataName;
-use crate::ids::{ContainerId, DiskId, OwnerNo, Token, WriterNo};
+use crate::ids::{ContainerId, DiskId, OwnerNo, Sequence, Token, WriterNo};
 use crate::recipe::RecipeName;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -62,14 +62,14 @@ pub fn commits_of(folder: &str) -> String {
 }
 
 /// The record that the manifest has had a sequence.
-pub fn commit(folder: &str, sequence: u64) -> String {
+pub fn commit(folder: &str, sequence: Sequence) -> String {
     format!("{}{sequence}", commits_of(folder))
 }
 
 /// The sequence in the name of a commit record; `None` for other objects.
-pub fn sequence_of_commit(name: &str) -> Option<u64> {
+pub fn sequence_of_commit(name: &str) -> Option<Sequence> {
     let (folder, sequence) = name.rsplit_once("commits/")?;
-    let number: u64 = sequence.parse().ok()?;
+    let number = Sequence(sequence.parse().ok()?);
     // `+5` and `05` parse, but are no names.
     (commit(folder, number) == name).then_some(number)
 }
@@ -240,7 +240,7 @@ mod tests {
             assert_eq!(writer_of(&n), Some(w), "{n}");
         }
         assert_eq!(writer_of(&manifest(&f)), None);
-        assert_eq!(writer_of(&commit(&f, 17)), None);
+        assert_eq!(writer_of(&commit(&f, Sequence(17))), None);
         assert_eq!(writer_of(&referrer(&f, w, DiskId([2; 16]))), None);
     }
 
@@ -268,8 +268,8 @@ mod tests {
     #[test]
     fn commit_records_tell_their_sequence() {
         let f = folder(DiskId([1; 16]));
-        assert_eq!(sequence_of_commit(&commit(&f, 0)), Some(0));
-        assert_eq!(sequence_of_commit(&commit("popular/", u64::MAX)), Some(u64::MAX));
+        assert_eq!(sequence_of_commit(&commit(&f, Sequence::FIRST)), Some(Sequence::FIRST));
+        assert_eq!(sequence_of_commit(&commit("popular/", Sequence::MAX)), Some(Sequence::MAX));
         for other in
             [manifest(&f), page(&f, WriterNo(1), 4), "popular/commits/+5".into(), "popular/commits/05".into()]
         {

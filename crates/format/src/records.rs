@@ -10,7 +10,7 @@ pub use verifications::{Verification, Verifications};
 
 use crate::bytes::{In, Malformed, Out, Result};
 use crate::frame::{decode_frame, encode_frame, Context, Kind};
-use crate::ids::{DiskId, Token, WriterNo};
+use crate::ids::{DiskId, Sequence, Token, WriterNo};
 
 /// What leads from a name to a disk's folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,13 +47,13 @@ impl NameRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReaderRecord {
     /// It may have read any manifest from this sequence on.
-    pub since: u64,
+    pub since: Sequence,
 }
 
 impl ReaderRecord {
     /// As a frame.
     pub fn encode(&self, context: Context<'_>) -> Vec<u8> {
-        encode_frame(Kind::Reader, context, &self.since.to_le_bytes())
+        encode_frame(Kind::Reader, context, &self.since.0.to_le_bytes())
     }
 
     /// From a frame.
@@ -63,7 +63,7 @@ impl ReaderRecord {
     pub fn decode(context: Context<'_>, bytes: &[u8]) -> Result<Self> {
         let body = decode_frame(Kind::Reader, context, bytes)?;
         let mut i = In::new(&body);
-        let since = i.u64()?;
+        let since = Sequence(i.u64()?);
         i.end()?;
         Ok(ReaderRecord { since })
     }

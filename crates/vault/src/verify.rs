@@ -46,7 +46,7 @@ use crate::verify::findings::Damage;
 use bad_chunks::BadChunks;
 use containers::ContainerCheck;
 use findings::{ContainerFindings, Findings, More, Reads};
-use format::{ContainerId, DiskId, Manifest, SnapshotEntry, SnapshotState};
+use format::{ContainerId, DiskId, Manifest, Sequence, SnapshotEntry, SnapshotState};
 use recipes::RecipeCheck;
 use remember::CheckedDisk;
 use settle::{Known, Owner};
@@ -273,7 +273,7 @@ impl Verification<'_> {
     fn commit_record(
         &mut self,
         folder: &Folder,
-        sequence: u64,
+        sequence: Sequence,
         evidence: &Evidence,
         own: &mut ContainerFindings,
     ) -> Result<()> {

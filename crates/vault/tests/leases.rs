@@ -99,7 +99,7 @@ fn a_claim_goes_after_its_writer() {
             store.put(&claims[0], &[b"damaged"]).unwrap();
         }
         // A manifest that looks as if it had been rolled back, by one commit, is left alone: one more would hide that.
-        let record = names::commit(&folder, m.sequence + 1);
+        let record = names::commit(&folder, m.sequence.next());
         let place = Context { vault: world.vault().id(), place: &record };
         store.put(&record, &[&format::encode_mark(format::Kind::Commit, place)]).unwrap();
         let report = world.vault().gc(false).unwrap();

@@ -1,7 +1,7 @@
 //! What a manifest no longer needs, while older readers or writers may.
 
 use crate::bytes::{In, Malformed, Out, Result, STRING_BYTES};
-use crate::ids::{ContainerId, WriterNo};
+use crate::ids::{ContainerId, Sequence, WriterNo};
 
 /// What nothing needs any more but readers that came before.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,7 +24,7 @@ pub enum Release {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Released {
     /// The manifest's sequence that no longer needed it.
-    pub sequence: u64,
+    pub sequence: Sequence,
     /// What it is.
     pub what: Release,
 }
@@ -45,16 +45,16 @@ impl Released {
     pub(super) fn encode(&self, o: &mut Out) {
         match &self.what {
             Release::Object(name) => {
-                o.varint(self.sequence << 2);
+                o.varint(self.sequence.0 << 2);
                 o.string(name);
             }
             Release::Punch { container, dead } => {
-                o.varint(self.sequence << 2 | 1);
+                o.varint(self.sequence.0 << 2 | 1);
                 o.u64(container.raw());
                 o.u32(dead.0);
             }
             Release::Foreign(container) => {
-                o.varint(self.sequence << 2 | 2);
+                o.varint(self.sequence.0 << 2 | 2);
                 o.u64(container.raw());
             }
         }
@@ -68,6 +68,6 @@ impl Released {
             2 => Release::Foreign(ContainerId::from_raw(i.u64()?)?),
             k => return Err(Malformed::new(format!("a release of kind {k}"))),
         };
-        Ok(Released { sequence: tag >> 2, what })
+        Ok(Released { sequence: Sequence(tag >> 2), what })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::snapshot::{decode_parent, encode_parent};
 use crate::bytes::{In, Malformed, Out, Result};
-use crate::ids::{SnapId, Token, WriterNo};
+use crate::ids::{Sequence, SnapId, Token, WriterNo};
 
 /// What a writer is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Writer {
     /// The snapshot whose references must stay while it lives.
     pub parent: Option<SnapId>,
     /// The manifest's sequence when it came: what is released later may still be read by it.
-    pub since: u64,
+    pub since: Sequence,
 }
 
 impl Writer {
@@ -40,7 +40,7 @@ impl Writer {
             WriterKind::Maintenance => 1,
         });
         encode_parent(o, self.parent);
-        o.u64(self.since);
+        o.u64(self.since.0);
     }
 
     pub(super) fn decode(i: &mut In<'_>) -> Result<Self> {
@@ -53,7 +53,7 @@ impl Writer {
                 k => return Err(Malformed::new(format!("writer kind {k}"))),
             },
             parent: decode_parent(i)?,
-            since: i.u64()?,
+            since: Sequence(i.u64()?),
         })
     }
 }

@@ -7,9 +7,9 @@ use format::{
     DataHeader, DataName, DeadLog, DiskId, Group, Hook, HooksFooter, HooksSum, IndexRef, Manifest,
     NameRecord, Ordinal, OwnerNo, PageAt, PageRef, PopularSet, ReaderRecord, RecipeName, RecipePage,
     RecipePageRef, RecipeRoot, Reference, ReferenceBlock, ReferenceEntry, ReferenceFooter, Release, Released,
-    RetiringRecord, Reverse, RunSet, SegmentNo, SegmentRecipe, SessionRecord, SnapId, SnapshotEntry,
-    SnapshotPage, SnapshotPageRef, SnapshotState, Table, TableIndex, Token, VaultFile, VaultId, Verification,
-    Verifications, Writer, WriterKind, WriterNo,
+    RetiringRecord, Reverse, RunSet, SegmentNo, SegmentRecipe, Sequence, SessionRecord, SnapId,
+    SnapshotEntry, SnapshotPage, SnapshotPageRef, SnapshotState, Table, TableIndex, Token, VaultFile,
+    VaultId, Verification, Verifications, Writer, WriterKind, WriterNo,
 };
 
 pub fn container(owner: OwnerNo, number: u32) -> ContainerId {
@@ -53,9 +53,10 @@ pub fn snapshot_page() -> SnapshotPage {
 
 pub fn manifests() -> Vec<Manifest> {
     let empty = Manifest::new(DiskId([2; 16]), "web01/vda");
-    let writer = |no, kind, parent| Writer { no: WriterNo(no), token: Token(7), kind, parent, since: 12 };
+    let writer =
+        |no, kind, parent| Writer { no: WriterNo(no), token: Token(7), kind, parent, since: Sequence(12) };
     let full = Manifest {
-        sequence: 19,
+        sequence: Sequence(19),
         other_names: vec!["web1/vda".into()],
         next_writer: WriterNo(9),
         writers: vec![
@@ -77,12 +78,12 @@ pub fn manifests() -> Vec<Manifest> {
         gone: vec![SnapId(5)],
         pages: vec![PageRef { first: container(OwnerNo::OWN, 0), writer: WriterNo(3), number: 0 }],
         released: vec![
-            Released { sequence: 11, what: Release::Object("disks/x/recipes/1.2.root".into()) },
+            Released { sequence: Sequence(11), what: Release::Object("disks/x/recipes/1.2.root".into()) },
             Released {
-                sequence: 12,
+                sequence: Sequence(12),
                 what: Release::Punch { container: container(OwnerNo::OWN, 0), dead: WriterNo(8) },
             },
-            Released { sequence: 13, what: Release::Foreign(container(OwnerNo(1), 2)) },
+            Released { sequence: Sequence(13), what: Release::Foreign(container(OwnerNo(1), 2)) },
         ],
         owners: vec![DiskId([4; 16]), DiskId::POPULAR],
         damaged: vec![container(OwnerNo::OWN, 4)],
@@ -251,7 +252,7 @@ pub fn name_record() -> NameRecord {
 }
 
 pub fn reader_record() -> ReaderRecord {
-    ReaderRecord { since: 0x0102_0304_0506 }
+    ReaderRecord { since: Sequence(0x0102_0304_0506) }
 }
 
 /// Three hooks of two owners as an object has them, the footer behind them.

@@ -7,7 +7,7 @@ use crate::base::memory::{give_back, Room, KEPT_BYTES};
 use crate::manifest::container_table::{Containers, PageCache};
 use crate::manifest::folder::{Folder, MANIFEST_ROOM_BYTES};
 use crate::manifest::reader::{Reader, ReaderLease};
-use format::{ContainerEntry, ContainerId, DiskId, Manifest, OwnerNo};
+use format::{ContainerEntry, ContainerId, DiskId, Manifest, OwnerNo, Sequence};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,17 +25,17 @@ pub(crate) struct OtherOwner {
     /// None where nothing is held.
     reader: Option<ReaderLease>,
     /// Which manifest was read first.
-    sequence: u64,
+    sequence: Sequence,
     /// Which one was read last.
     listed: AtomicU64,
     /// The one that was decoded last to learn whether it has changed.
-    seen: Mutex<Option<(Tag, u64)>>,
+    seen: Mutex<Option<(Tag, Sequence)>>,
 }
 
 /// What an owner's manifest says of its containers.
 struct Listing {
     /// Which manifest it is.
-    sequence: u64,
+    sequence: Sequence,
     containers: Containers,
     /// Those that were found damaged, in order.
     damaged: Box<[ContainerId]>,
@@ -45,7 +45,7 @@ struct Listing {
 #[derive(Clone)]
 pub(crate) struct OwnerCache {
     /// By owner and by its manifest's sequence.
-    listings: SharedLru<(DiskId, u64), Arc<Listing>>,
+    listings: SharedLru<(DiskId, Sequence), Arc<Listing>>,
     pages: PageCache,
     /// Held while a manifest is read: it may take any memory that a manifest may.
     reading: Arc<Mutex<()>>,
@@ -125,7 +125,7 @@ impl OwnerCache {
     }
 
     fn listing(&self, owner: &OtherOwner) -> Option<Arc<Listing>> {
-        let key = (owner.folder.disk, owner.listed.load(Ordering::Relaxed));
+        let key = (owner.folder.disk, Sequence(owner.listed.load(Ordering::Relaxed)));
         self.listings.lock().get(&key)
     }
 
@@ -142,7 +142,7 @@ impl OwnerCache {
         }
         let _room = self.room.take(MANIFEST_ROOM_BYTES);
         let m = Arc::new(owner.folder.load_root()?);
-        owner.listed.store(m.sequence, Ordering::Relaxed);
+        owner.listed.store(m.sequence.0, Ordering::Relaxed);
         let listing = self.list(&owner.folder, &m);
         give_manifest_back(m);
         Ok(listing)
@@ -159,7 +159,13 @@ impl OwnerCache {
         let sequence = manifest.sequence;
         self.list(&folder, &manifest);
         give_manifest_back(manifest);
-        Ok(OtherOwner { folder, reader, sequence, listed: AtomicU64::new(sequence), seen: Mutex::default() })
+        Ok(OtherOwner {
+            folder,
+            reader,
+            sequence,
+            listed: AtomicU64::new(sequence.0),
+            seen: Mutex::default(),
+        })
     }
 }
 
@@ -259,7 +265,7 @@ impl OtherOwners {
         Ok(OwnersEntry { owner, entry, is_damaged })
     }
 
-    fn has_changed(&self, owner: &OtherOwner, sequence: u64) -> bool {
+    fn has_changed(&self, owner: &OtherOwner, sequence: Sequence) -> bool {
         let _alone = self.cache.reading.lock();
         owner.has_changed_since(sequence)
     }
@@ -286,7 +292,7 @@ impl OtherOwner {
     }
 
     /// Whether nothing is held and the manifest is another one now.
-    fn has_changed_since(&self, sequence: u64) -> bool {
+    fn has_changed_since(&self, sequence: Sequence) -> bool {
         self.reader.is_none()
             && self.folder.sequence_now(&mut self.seen.lock()).map_or(true, |now| now != sequence)
     }

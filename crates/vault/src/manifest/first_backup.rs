@@ -24,7 +24,7 @@ impl Vault {
             token,
             kind: format::WriterKind::Maintenance,
             parent: None,
-            since: 0,
+            since: format::Sequence::FIRST,
         });
         folder.create(&manifest)?;
         match self.put_name(name, &folder) {

@@ -4,8 +4,8 @@ use crate::base::error::{Result, VaultError};
 use crate::base::lru::SharedLru;
 use crate::manifest::listing::{for_each_name, list_objects};
 use format::{
-    names, ContainerId, Context, DiskId, Kind, Malformed, Manifest, Release, Released, SnapshotPage,
-    SnapshotPageRef, VaultId,
+    names, ContainerId, Context, DiskId, Kind, Malformed, Manifest, Release, Released, Sequence,
+    SnapshotPage, SnapshotPageRef, VaultId,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,7 +77,7 @@ impl Folder {
 
     /// The sequence of the manifest as it is now. It is read, but decoded only where its tag is not that of `known`, the
     /// one that was decoded last.
-    pub fn sequence_now(&self, known: &mut Option<(Tag, u64)>) -> Result<u64> {
+    pub fn sequence_now(&self, known: &mut Option<(Tag, Sequence)>) -> Result<Sequence> {
         let name = self.manifest_name();
         let Some((bytes, tag)) = self.store.load(&name)? else {
             return Err(VaultError::Missing { object: name });
@@ -175,7 +175,7 @@ impl Folder {
         loop {
             let (mut m, tag) =
                 self.load_tagged()?.ok_or_else(|| VaultError::Missing { object: name.clone() })?;
-            m.sequence += 1;
+            m.sequence = m.sequence.next();
             let mut put = Vec::new();
             let outcome = match change(&mut m, &mut put).and_then(|value| {
                 let too_large = |e: Malformed| VaultError::Refused(format!("{name}: {e}; delete snapshots"));
@@ -266,10 +266,10 @@ mod tests {
         folder.create(&Manifest::new(folder.disk, "vm/a")).unwrap();
         let first = folder.sequence_now(&mut known).unwrap();
         // What only a decoder would notice.
-        known.as_mut().unwrap().1 = 777;
-        assert_eq!(folder.sequence_now(&mut known).unwrap(), 777);
+        known.as_mut().unwrap().1 = Sequence(777);
+        assert_eq!(folder.sequence_now(&mut known).unwrap(), Sequence(777));
         folder.update(|_| Ok(())).unwrap();
-        assert_eq!(folder.sequence_now(&mut known).unwrap(), first + 1);
+        assert_eq!(folder.sequence_now(&mut known).unwrap(), first.next());
         folder.store.delete(&folder.manifest_name()).unwrap();
         assert!(matches!(folder.sequence_now(&mut known), Err(VaultError::Missing { .. })));
     }

@@ -8,7 +8,7 @@
 use crate::base::error::{Result, VaultError};
 use crate::base::random::random_token;
 use crate::manifest::folder::Folder;
-use format::{names, Manifest, ReaderRecord};
+use format::{names, Manifest, ReaderRecord, Sequence};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use store::{Lease, Reserve, StoreError};
@@ -67,7 +67,7 @@ impl Reader {
         Reader::lease(folder, folder.glance()?.sequence)
     }
 
-    fn lease(folder: &Folder, since: u64) -> Result<Reader> {
+    fn lease(folder: &Folder, since: Sequence) -> Result<Reader> {
         let name = names::reader(folder.disk, random_token()?);
         let frame = ReaderRecord { since }.encode(folder.context(&name));
         let lease = match folder.with_reserve(folder.reserve.max(Reserve::Part)).store.lease(&name, &frame) {

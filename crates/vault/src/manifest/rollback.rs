@@ -18,14 +18,14 @@
 use crate::base::error::{Named, Result, VaultError};
 use crate::manifest::folder::Folder;
 use crate::manifest::listing::for_each_name;
-use format::{decode_frame, names, Kind, Manifest, WriterNo};
+use format::{decode_frame, names, Kind, Manifest, Sequence, WriterNo};
 use store::StoreError;
 
 /// What a listing of a folder tells of the newest manifest that was there.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Evidence {
     /// Sequences of the commits on record.
-    commits: Vec<u64>,
+    commits: Vec<Sequence>,
     /// The object with the highest writer's number.
     newest: Option<(WriterNo, String)>,
 }
@@ -68,7 +68,7 @@ impl Evidence {
     }
 
     /// The sequences of the commits on record, the newest first.
-    pub fn commits(&self) -> Vec<u64> {
+    pub fn commits(&self) -> Vec<Sequence> {
         let mut all = self.commits.clone();
         all.sort_unstable_by(|a, b| b.cmp(a));
         all
@@ -86,10 +86,10 @@ impl Evidence {
 
     /// The same within [`Folder::update`], where the sequence has been counted up.
     pub fn check_update(&self, folder: &Folder, m: &Manifest) -> Result<()> {
-        self.check_numbers(folder, m.sequence.saturating_sub(1), m.next_writer)
+        self.check_numbers(folder, Sequence(m.sequence.0.saturating_sub(1)), m.next_writer)
     }
 
-    fn check_numbers(&self, folder: &Folder, sequence: u64, next_writer: WriterNo) -> Result<()> {
+    fn check_numbers(&self, folder: &Folder, sequence: Sequence, next_writer: WriterNo) -> Result<()> {
         let rolled_back = |why| Err(VaultError::RolledBack { object: folder.manifest_name(), why });
         for commit in self.commits.iter().filter(|c| **c > sequence) {
             let record = names::commit(&folder.path, *commit);
@@ -159,7 +159,7 @@ pub(crate) fn record(folder: &Folder, m: &Manifest, before: &Evidence) {
 }
 
 /// The manifest that a commit record is a copy of.
-pub(crate) fn read_record(folder: &Folder, sequence: u64) -> Result<Manifest> {
+pub(crate) fn read_record(folder: &Folder, sequence: Sequence) -> Result<Manifest> {
     let name = names::commit(&folder.path, sequence);
     let bytes = folder.store.read(&name, Kind::Commit.frame_max()).named()?;
     let m = Manifest::decode_record(folder.context(&name), &bytes).map_err(VaultError::malformed(&name))?;

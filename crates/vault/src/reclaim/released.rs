@@ -10,7 +10,8 @@ use crate::manifest::listing::list_names;
 use crate::manifest::rollback::{read_record, Evidence};
 use crate::manifest::session::is_alive;
 use format::{
-    names, ChunkNo, Codec, ContainerId, DiskId, Manifest, ReaderRecord, Release, RunSet, Table, WriterNo,
+    names, ChunkNo, Codec, ContainerId, DiskId, Manifest, ReaderRecord, Release, RunSet, Sequence, Table,
+    WriterNo,
 };
 use std::collections::HashSet;
 use std::ops::Range;
@@ -20,8 +21,8 @@ use store::StoreError;
 const BLOCK_BYTES: u64 = 4096;
 
 /// The oldest sequence that a living reader or writer (but for `own`) may still read.
-fn oldest_in_use(folder: &Folder, m: &Manifest, own: Option<WriterNo>) -> Result<u64> {
-    let mut oldest = u64::MAX;
+fn oldest_in_use(folder: &Folder, m: &Manifest, own: Option<WriterNo>) -> Result<Sequence> {
+    let mut oldest = Sequence::MAX;
     for name in list_names(&*folder.store, &format!("{}{}/", names::READERS, folder.disk))? {
         match folder.store.is_leased(&name) {
             Ok(true) | Err(StoreError::Unreadable { .. }) => {}
@@ -38,7 +39,7 @@ fn oldest_in_use(folder: &Folder, m: &Manifest, own: Option<WriterNo>) -> Result
         };
         let record = ReaderRecord::decode(folder.context(&name), &bytes);
         // One that cannot be read or understood may read anything.
-        let since = record.map_or(0, |record| record.since);
+        let since = record.map_or(Sequence::FIRST, |record| record.since);
         oldest = oldest.min(since);
     }
     for w in m.writers.iter().filter(|w| Some(w.no) != own) {
@@ -109,13 +110,13 @@ fn is_snapshot_page(folder: &Folder, what: &Release) -> bool {
 
 /// The sequence of the newest commit record that can be read. `repair` puts a manifest back from it, or from one that is
 /// older only if this one is lost, too: what it names must stay.
-fn newest_record(folder: &Folder) -> Result<u64> {
+fn newest_record(folder: &Folder) -> Result<Sequence> {
     for sequence in Evidence::of_commits(folder)?.commits() {
         if read_record(folder, sequence).unless_unreadable()?.is_some() {
             return Ok(sequence);
         }
     }
-    Ok(0)
+    Ok(Sequence::FIRST)
 }
 
 /// The container of another disk that a release is of.

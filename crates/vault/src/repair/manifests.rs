@@ -11,7 +11,7 @@ use crate::manifest::rollback::{read_record, record, Evidence};
 use crate::manifest::snapshots::whole::Whole;
 use crate::recipe::stored::{read_root, recipe_of};
 use crate::recipe::writer::recipes_of;
-use format::{names, Manifest, Reverse, SnapId, SnapshotState, WriterNo};
+use format::{names, Manifest, Reverse, Sequence, SnapId, SnapshotState, WriterNo};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::StoreError;
@@ -47,7 +47,8 @@ pub(super) fn put_back(folder: &Folder) -> Result<bool> {
         return Ok(false);
     };
     let mut m = Manifest::clone(copy.root());
-    m.sequence = m.sequence.max(current.map_or(0, |m| m.sequence)).saturating_add(1);
+    let newest = current.map_or(m.sequence, |current| m.sequence.max(current.sequence));
+    m.sequence = Sequence(newest.0.saturating_add(1));
     if is_outdated(folder, &copy, &objects) {
         newest_recipes(folder, &mut m, &objects)?;
     }

@@ -13,7 +13,7 @@ pub const CASES: &[Case] = &[
         // A gibibyte of zeros: snapshots of 27 bytes.
         let name = names::manifest(&v.folder());
         let m = v.manifest();
-        let mut head = m.sequence.to_le_bytes().to_vec();
+        let mut head = m.sequence.0.to_le_bytes().to_vec();
         head.extend_from_slice(&m.disk.0);
         head.extend_from_slice(&varint(m.name.len() as u64));
         head.extend_from_slice(m.name.as_bytes());
@@ -24,7 +24,7 @@ pub const CASES: &[Case] = &[
     }),
     of("manifest-writers", B, |v| {
         v.put_manifest(|m| {
-            let (kind, parent, since) = (WriterKind::Maintenance, None, 1);
+            let (kind, parent, since) = (WriterKind::Maintenance, None, format::Sequence(1));
             let writer = |n| Writer { no: WriterNo(n), token: Token(u64::from(n)), kind, parent, since };
             m.writers = (1000..66_536).map(writer).collect();
             m.next_writer = WriterNo(100_000);
@@ -54,13 +54,15 @@ pub const CASES: &[Case] = &[
         let folder = v.folder();
         v.put_manifest(|m| {
             let what = |n| Release::Object(names::page(&folder, WriterNo(7), n));
-            m.released = (0..131_072).map(|n| Released { sequence: 0, what: what(n) }).collect();
+            m.released =
+                (0..131_072).map(|n| Released { sequence: format::Sequence::FIRST, what: what(n) }).collect();
         });
     }),
     of("manifest-punches", B, |v| {
         v.put_manifest(|m| {
             let what = |n| Release::Punch { container: far(n), dead: WriterNo(3) };
-            m.released = (0..131_072).map(|n| Released { sequence: 0, what: what(n) }).collect();
+            m.released =
+                (0..131_072).map(|n| Released { sequence: format::Sequence::FIRST, what: what(n) }).collect();
         });
     }),
     of("manifest-damaged", B, |v| {
@@ -90,7 +92,7 @@ pub const CASES: &[Case] = &[
         let name = names::manifest(&folder);
         let mut m = format::Manifest::decode(v.context(&name), &v.read(&name)).unwrap();
         m.damaged = (0..((format::Manifest::MEMORY_MAX - m.memory_bytes()) / 32) as u32).map(far).collect();
-        m.sequence += 1;
+        m.sequence = m.sequence.next();
         v.write(&name, &m.encode(v.context(&name)));
     }),
 ];

@@ -92,7 +92,7 @@ pub const CASES: &[Case] = &[
             m.damaged.push(of_owner(9, 1));
             m.unswept.extend([of_owner(9, 2), of_owner(OwnerNo::MAX.0, 3)]);
             let what = Release::Foreign(of_owner(9, 4));
-            m.released.push(Released { sequence: 0, what });
+            m.released.push(Released { sequence: format::Sequence::FIRST, what });
         });
         let direct = |no| Reference::Direct { container: of_owner(no, 1), first: ChunkNo(0), count: 5 };
         v.put_recipe(&newest(v), &[page_of(&[direct(9), direct(OwnerNo::MAX.0)])]);
@@ -101,7 +101,8 @@ pub const CASES: &[Case] = &[
         v.put_manifest(|m| {
             m.owners = (0..OwnerNo::MAX.0).map(nobody).collect();
             let what = |n: u32| Release::Foreign(of_owner(n + 1, n));
-            m.released = (0..131_072).map(|n| Released { sequence: 0, what: what(n) }).collect();
+            m.released =
+                (0..131_072).map(|n| Released { sequence: format::Sequence::FIRST, what: what(n) }).collect();
         });
     }),
 ];

@@ -52,13 +52,13 @@ pub const CASES: &[Case] = &[
     of("commits-of-newer", B, |v| {
         // Whether each proves that the manifest was rolled back.
         for n in 0..50 {
-            put_commit(v, v.manifest().sequence + 1 + n * 1000);
+            put_commit(v, v.manifest().sequence.0 + 1 + n * 1000);
         }
-        let name = names::commit(&v.folder(), u64::MAX);
+        let name = names::commit(&v.folder(), format::Sequence::MAX);
         v.put(Kind::Commit, &name, &Body::Repeated { head: &[], item: &[0], times: 1 << 30 });
     }),
     of("commits-of-older", B, |v| {
-        for sequence in 0..v.manifest().sequence.min(50) {
+        for sequence in 0..v.manifest().sequence.0.min(50) {
             put_commit(v, sequence);
         }
         for n in 0..2000 {
@@ -67,12 +67,12 @@ pub const CASES: &[Case] = &[
     }),
     of("commits-of-no-manifest", B, |v| {
         // `repair` makes the manifest of the newest that is whole.
-        let sequence = v.manifest().sequence;
+        let sequence = v.manifest().sequence.0;
         for n in 0..20 {
             put_commit(v, sequence + n);
         }
         for n in 20..40 {
-            let name = names::commit(&v.folder(), sequence + n);
+            let name = names::commit(&v.folder(), format::Sequence(sequence + n));
             v.put(Kind::Commit, &name, &Body::Repeated { head: &[9; 8], item: &[0], times: 1 << 30 });
         }
         v.remove(&names::manifest(&v.folder()));
@@ -100,9 +100,9 @@ pub const CASES: &[Case] = &[
 /// A commit record with a manifest that takes as much memory as one may.
 fn put_commit(v: &Vault, sequence: u64) {
     let mut m = v.manifest();
-    m.sequence = sequence;
+    m.sequence = format::Sequence(sequence);
     m.recent[0].tags = tags(format::Manifest::MEMORY_MAX - m.memory_bytes());
-    let name = names::commit(&v.folder(), sequence);
+    let name = names::commit(&v.folder(), m.sequence);
     v.write(&name, &m.encode_record(v.context(&name)));
 }
 

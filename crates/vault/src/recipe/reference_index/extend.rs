@@ -42,7 +42,7 @@ pub(crate) fn extend(session: &Session, at_least: usize) -> Result<()> {
     let stays: HashSet<RecipeName> = m.snapshots.iter().map(recipe_of).collect();
     let joined = to_join(open_sound(folder, &m)?, &stays, added.recipes.len());
     let gone: Vec<IndexRef> = joined.iter().map(|p| p.at).collect();
-    let put = put(session, m.sequence as u32, &added, &joined, &stays);
+    let put = put(session, m.sequence.0 as u32, &added, &joined, &stays);
     let Some(fresh) = put.unless_damaged()? else {
         // The recipes of a damaged part wait for the next time.
         return forget(session, &joined);
