@@ -45,6 +45,7 @@ use crate::reclaim::dead_list::live_chunks_of_all;
 use crate::verify::findings::Damage;
 use bad_chunks::BadChunks;
 use containers::ContainerCheck;
+use descent::SnapshotIndex;
 use findings::{ContainerFindings, Findings, More, Reads};
 use format::{ContainerId, DiskId, Manifest, Sequence, SnapshotEntry, SnapshotState};
 use recipes::RecipeCheck;
@@ -239,7 +240,8 @@ impl Verification<'_> {
         self.commit_record(&at.folder, view.manifest.sequence, &evidence, &mut own)?;
         self.report.objects_checked += snapshot_pages(&view.folder, &view.manifest, &mut own.found)?;
         let all = view.whole()?.snapshots.iter().enumerate();
-        let wanted: BTreeSet<usize> = all.filter(|(_, s)| is_wanted(s)).map(|(no, _)| no).collect();
+        let wanted: BTreeSet<SnapshotIndex> =
+            all.filter(|(_, s)| is_wanted(s)).map(|(no, _)| SnapshotIndex(no)).collect();
         self.report.snapshots += wanted.len() as u64;
         let of = Owner { folder: &view.folder, tables: &view.tables, disk: Some((&view, at.name.as_str())) };
         let (progress, is_whole) = (self.progress, snapshot.is_none());

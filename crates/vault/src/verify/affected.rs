@@ -6,11 +6,11 @@ use crate::manifest::disks::DiskAt;
 use crate::manifest::folder::Folder;
 use crate::recipe::cache::RecipeCache;
 use crate::recipe::stored::{read_page, read_summary};
-use crate::verify::descent::{descend, end_of_chain, Resolved};
+use crate::verify::descent::{descend, end_of_chain, Resolved, SnapshotIndex};
 use crate::verify::findings::{Affected, ContainerFindings};
 use crate::verify::found::OtherFindings;
 use crate::verify::recipes::{BadPages, RecipeFindings};
-use format::{DiskId, OwnerNo, RecipePageRef, SnapshotEntry, SnapshotState, Summary};
+use format::{DiskId, OwnerNo, PageNo, RecipePageRef, SnapshotEntry, SnapshotState, Summary};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -56,18 +56,18 @@ pub(super) fn attribute(
     let lacks_owners = gone && view.manifest.owners.iter().any(|disk| others.gone.has(disk));
     let snapshots = &view.whole()?.snapshots;
     let is_live = |s: &SnapshotEntry| s.state == SnapshotState::Live;
-    let name = |no: usize| format!("{disk}@{}", snapshots[no].id);
+    let name = |no: SnapshotIndex| format!("{disk}@{}", snapshots[no.0].id);
     if !(recipes.bad_pages.is_empty() && own.bad.is_empty() && bad_others.is_empty()) || lacks_owners {
         let Some(newest) = snapshots.iter().rposition(is_live) else { return Ok(()) };
-        let (top, cache) = (end_of_chain(snapshots, newest), RecipeCache::default());
+        let (top, cache) = (end_of_chain(snapshots, SnapshotIndex(newest)), RecipeCache::default());
         // Pages are shared along the chain of snapshots: what was found for the next newer one serves again.
-        let mut before: HashMap<usize, Arc<Hits>> = HashMap::new();
-        descend(view, &cache, (top, 0), &mut |step| {
+        let mut before: HashMap<PageNo, Arc<Hits>> = HashMap::new();
+        descend(view, &cache, (top, SnapshotIndex(0)), &mut |step| {
             let known = std::mem::take(&mut before);
             let mut bytes = 0;
             // Of a root that cannot be read it has been said.
             let Ok(level) = step.level else { return Ok(()) };
-            for no in level.band.start..level.band.end.min(level.root.pages.len()) {
+            for no in level.page_numbers() {
                 let here = level.page(no);
                 let hits = match step.newer.filter(|n| n.page(no).is(here)).and_then(|_| known.get(&no)) {
                     Some(hits) => hits.clone(),

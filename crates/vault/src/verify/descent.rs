@@ -12,7 +12,9 @@ use crate::container::view::View;
 use crate::recipe::cache::{bytes_of, RecipeCache};
 use crate::recipe::chain::{resolve, Place, RecipeReader};
 use crate::recipe::stored::{read_root, recipe_of};
-use format::{names, PageAt, RecipePage, RecipePageRef, RecipeRoot, Reverse, SegmentNo, SnapshotEntry};
+use format::{
+    names, PageAt, PageNo, RecipePage, RecipePageRef, RecipeRoot, Reverse, SegmentNo, SnapshotEntry,
+};
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,7 +22,11 @@ use std::sync::Arc;
 /// Memory for the resolved pages of one snapshot, in bytes, but for one page that takes more.
 const RESOLVED_BYTES: usize = 24 << 20;
 /// Pages in one band at most.
-const BAND_PAGES: usize = 1 << 16;
+const BAND_PAGES: u64 = 1 << 16;
+
+/// A snapshot's place in the list of all snapshots of its disk, counted from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SnapshotIndex(pub usize);
 
 /// What a page of a recipe leads to.
 #[derive(Clone)]
@@ -53,37 +59,45 @@ impl Resolved {
 
 /// One snapshot's recipe.
 pub(super) struct Level {
-    /// The snapshot's index in the manifest.
-    pub no: usize,
+    pub no: SnapshotIndex,
     pub root: RecipeRoot,
-    /// Pages of the root that this descent looks at.
-    pub band: Range<usize>,
+    /// Pages that this descent looks at.
+    band: Range<PageNo>,
     /// What they lead to.
     pages: Vec<Resolved>,
 }
 
 impl Level {
+    /// The pages of the root that this descent looks at.
+    pub fn page_numbers(&self) -> impl Iterator<Item = PageNo> {
+        page_numbers(&self.band, &self.root)
+    }
+
     /// What page `no`, which is in the band, leads to.
-    pub fn page(&self, no: usize) -> &Resolved {
-        self.pages.get(no.wrapping_sub(self.band.start)).unwrap_or(&Resolved::Null)
+    pub fn page(&self, no: PageNo) -> &Resolved {
+        self.pages.get(no.0.wrapping_sub(self.band.start.0) as usize).unwrap_or(&Resolved::Null)
     }
 
     /// Whether segments of a page are cut as those of the same page of another snapshot.
-    pub fn is_cut_like(&self, other: &Level, no: usize) -> bool {
-        let inner = no + 1 < self.root.pages.len().min(other.root.pages.len());
+    pub fn is_cut_like(&self, other: &Level, no: PageNo) -> bool {
+        let inner = no.next().0 < self.root.pages.len().min(other.root.pages.len()) as u64;
         self.root.segment_bytes == other.root.segment_bytes && (self.root.size == other.root.size || inner)
     }
 
-    fn limit(&mut self, end: usize) {
+    fn limit(&mut self, end: PageNo) {
         self.band.end = self.band.end.min(end);
-        self.pages.truncate(self.band.len());
+        self.pages.truncate(self.band.end.0.saturating_sub(self.band.start.0) as usize);
     }
+}
+
+/// The pages of a root that are in a band.
+fn page_numbers(band: &Range<PageNo>, root: &RecipeRoot) -> impl Iterator<Item = PageNo> {
+    (band.start.0..band.end.0.min(root.pages.len() as u64)).map(PageNo)
 }
 
 /// A step of a descent.
 pub(super) struct Step<'a> {
-    /// The snapshot's index in the manifest.
-    pub no: usize,
+    pub no: SnapshotIndex,
     pub entry: &'a SnapshotEntry,
     /// The recipe, or why its root cannot be read.
     pub level: std::result::Result<&'a Level, &'a Fault>,
@@ -93,18 +107,19 @@ pub(super) struct Step<'a> {
     pub is_first_band: bool,
 }
 
-/// Descends from snapshot `top` of the manifest to snapshot `lowest`, once for each band of pages.
+/// Descends from snapshot `top` of the disk to snapshot `lowest`, once for each band of pages.
 pub(super) fn descend(
     view: &View,
     cache: &RecipeCache,
-    (top, lowest): (usize, usize),
+    (top, lowest): (SnapshotIndex, SnapshotIndex),
     each: &mut dyn FnMut(Step<'_>) -> Result<()>,
 ) -> Result<()> {
-    let mut from = 0;
+    let mut from = PageNo(0);
     loop {
-        let mut descent = Descent { view, cache, band: from..from + BAND_PAGES, pages: 0 };
+        let band = from..PageNo(from.0 + BAND_PAGES);
+        let mut descent = Descent { view, cache, band, pages: 0 };
         let mut newer: Option<std::result::Result<Level, Fault>> = None;
-        for no in (lowest..=top).rev() {
+        for no in (lowest.0..=top.0).rev().map(SnapshotIndex) {
             let level = match descent.level(no, newer.as_ref()) {
                 Ok(level) => Ok(level),
                 Err(e) => Err(fault(e)?),
@@ -114,46 +129,47 @@ pub(super) fn descend(
             }
             each(Step {
                 no,
-                entry: &view.whole()?.snapshots[no],
+                entry: &view.whole()?.snapshots[no.0],
                 level: level.as_ref(),
                 newer: newer.as_ref().and_then(|n| n.as_ref().ok()),
-                is_first_band: from == 0,
+                is_first_band: from == PageNo(0),
             })?;
             newer = Some(level);
         }
         from = descent.band.end;
-        if from >= descent.pages {
+        if from.0 >= descent.pages {
             return Ok(());
         }
     }
 }
 
 /// The snapshot from which on the recipe of snapshot `no` can be resolved: the end of its chain.
-pub(super) fn end_of_chain(snapshots: &[SnapshotEntry], no: usize) -> usize {
-    let chain = snapshots[no..].iter().take_while(|s| s.reverse == Reverse::Done).count();
-    (no + chain).min(snapshots.len() - 1)
+pub(super) fn end_of_chain(snapshots: &[SnapshotEntry], no: SnapshotIndex) -> SnapshotIndex {
+    let chain = snapshots[no.0..].iter().take_while(|s| s.reverse == Reverse::Done).count();
+    SnapshotIndex((no.0 + chain).min(snapshots.len() - 1))
 }
 
 struct Descent<'a> {
     view: &'a View,
     cache: &'a RecipeCache,
     /// Becomes shorter where resolved pages take too much memory.
-    band: Range<usize>,
+    band: Range<PageNo>,
     /// Pages of the longest root.
-    pages: usize,
+    pages: u64,
 }
 
 type Newer<'n> = Option<&'n std::result::Result<Level, Fault>>;
 
 impl Descent<'_> {
     /// Resolves the recipe of a snapshot.
-    fn level(&mut self, no: usize, newer: Newer<'_>) -> Result<Level> {
-        let entry = &self.view.whole()?.snapshots[no];
+    fn level(&mut self, no: SnapshotIndex, newer: Newer<'_>) -> Result<Level> {
+        let entry = &self.view.whole()?.snapshots[no.0];
         let root = read_root(&self.view.folder, entry)?;
-        self.pages = self.pages.max(root.pages.len());
+        self.pages = self.pages.max(root.pages.len() as u64);
+        let numbers = page_numbers(&self.band, &root);
         let mut level = Level { no, root, band: self.band.clone(), pages: Vec::new() };
         let mut bytes = 0;
-        for at in self.band.start..self.band.end.min(level.root.pages.len()) {
+        for at in numbers {
             let resolved = self.page(&level, entry, at, newer)?;
             if let Resolved::Traced { page, .. } = &resolved {
                 bytes += bytes_of(page);
@@ -168,9 +184,9 @@ impl Descent<'_> {
         Ok(level)
     }
 
-    fn page(&self, level: &Level, entry: &SnapshotEntry, no: usize, newer: Newer<'_>) -> Result<Resolved> {
+    fn page(&self, level: &Level, entry: &SnapshotEntry, no: PageNo, newer: Newer<'_>) -> Result<Resolved> {
         let lost = |e: VaultError| fault(e).map(|f| Resolved::Lost(Arc::new(f)));
-        let at = match level.root.pages[no] {
+        let at = match level.root.pages[no.0 as usize] {
             PageAt::Null => return Ok(Resolved::Null),
             PageAt::Newer => {
                 return match self.next(entry, newer) {
@@ -218,18 +234,18 @@ impl Descent<'_> {
         newer: &Level,
     ) -> Result<RecipePage> {
         let (view, all) = (self.view, &self.view.whole()?.snapshots);
-        let entry = &all[newer.no];
+        let entry = &all[newer.no.0];
         let (folder, path) = (&view.folder, &view.folder.path);
         let of_newer = || names::recipe_root(path, recipe_of(entry));
         let mut beyond = None;
         let mut place = |no: SegmentNo| -> Result<Place> {
-            let of_page = no.page().0 as usize;
+            let of_page = no.page();
             if !newer.band.contains(&of_page) {
                 // In another band: followed to the end of its chain.
                 if beyond.is_none() {
                     beyond = Some(RecipeReader::open_with(self.cache, folder, all, entry)?);
                 }
-                let page = beyond.as_mut().map_or(Ok(None), |b| b.page(no.page()))?;
+                let page = beyond.as_mut().map_or(Ok(None), |b| b.page(of_page))?;
                 return Ok(Place::Here(page, of_newer()));
             }
             match newer.page(of_page) {

@@ -7,6 +7,7 @@ use crate::base::error::{fault, Result};
 use crate::container::container_set::ContainerSet;
 use crate::container::versions::{generations, ContainerVersions, Generations};
 use crate::verify::bad_chunks::BadChunks;
+use crate::verify::descent::SnapshotIndex;
 use format::{ContainerEntry, ContainerId, DiskId, RunSet};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -262,12 +263,12 @@ impl Findings {
     }
 }
 
-/// Which snapshots (indices in the manifest) objects affect, as far as there is room.
+/// Which snapshots objects affect, as far as there is room.
 #[derive(Clone)]
 pub(super) struct Affected<O> {
-    pairs: BTreeSet<(O, usize)>,
+    pairs: BTreeSet<(O, SnapshotIndex)>,
     /// Snapshots that are affected by more.
-    more: BTreeSet<usize>,
+    more: BTreeSet<SnapshotIndex>,
 }
 
 impl<O> Default for Affected<O> {
@@ -278,7 +279,7 @@ impl<O> Default for Affected<O> {
 
 impl<O: Ord> Affected<O> {
     /// An object affects a snapshot.
-    pub fn add(&mut self, object: O, snapshot: usize) {
+    pub fn add(&mut self, object: O, snapshot: SnapshotIndex) {
         let pair = (object, snapshot);
         if self.pairs.len() < NAMES_MAX {
             self.pairs.insert(pair);
@@ -288,7 +289,7 @@ impl<O: Ord> Affected<O> {
     }
 
     /// The objects with their snapshots, object by object, and the snapshots that are affected by more.
-    pub fn into_parts(self) -> (BTreeSet<(O, usize)>, BTreeSet<usize>) {
+    pub fn into_parts(self) -> (BTreeSet<(O, SnapshotIndex)>, BTreeSet<SnapshotIndex>) {
         (self.pairs, self.more)
     }
 }
@@ -544,13 +545,13 @@ mod tests {
     #[test]
     fn pairs_are_bounded_and_no_snapshot_is_forgotten() {
         let mut affected = Affected::default();
-        for snapshot in 0..NAMES_MAX {
+        for snapshot in (0..NAMES_MAX).map(SnapshotIndex) {
             affected.add(0, snapshot);
             affected.add(1, snapshot);
         }
         let (pairs, more) = affected.into_parts();
         assert_eq!(pairs.len(), NAMES_MAX);
-        let mut all: BTreeSet<usize> = pairs.into_iter().map(|(_, snapshot)| snapshot).collect();
+        let mut all: BTreeSet<SnapshotIndex> = pairs.into_iter().map(|(_, snapshot)| snapshot).collect();
         all.extend(more);
         assert_eq!(all.len(), NAMES_MAX);
     }

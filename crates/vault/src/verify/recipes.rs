@@ -13,7 +13,7 @@ use crate::recipe::chain::{chunks_max, segment_of};
 use crate::recipe::filters;
 use crate::recipe::stored::{read_summary, recipe_of, summary_of};
 use crate::recipe::writer::recipes_of;
-use crate::verify::descent::{descend, end_of_chain, Level, Resolved};
+use crate::verify::descent::{descend, end_of_chain, Level, Resolved, SnapshotIndex};
 use crate::verify::findings::{Affected, ContainerFindings};
 use chunk::{Fingerprint, Piece};
 use format::{
@@ -42,8 +42,8 @@ pub(super) type BadPages = HashMap<RecipePageRef, usize>;
 #[derive(Default)]
 pub(super) struct RecipeFindings {
     pub bad_pages: BadPages,
-    /// Objects (their number in the findings) and snapshots (indices in the manifest) that cannot be restored because of
-    /// them, as far as that is known without comparing summaries.
+    /// Objects (their number in the findings) and snapshots that cannot be restored because of them, as far as that is
+    /// known without comparing summaries.
     pub affected: Affected<usize>,
     /// Objects looked at.
     pub objects: u64,
@@ -52,7 +52,7 @@ pub(super) struct RecipeFindings {
 /// The next newer snapshot where it was looked at, and the objects to blame for its traced pages, by page.
 struct Newer<'a> {
     level: Option<&'a Level>,
-    bad: HashMap<usize, usize>,
+    bad: HashMap<PageNo, usize>,
 }
 
 /// Looks at the recipes of one disk, snapshot by snapshot.
@@ -69,7 +69,7 @@ pub(super) struct RecipeCheck<'a> {
     /// The disk's own list of containers: says which shared ones it may reference.
     listed: Containers,
     dead: Lru<ContainerId, Arc<RunSet>>,
-    /// Snapshots (indices in the manifest) that cannot be restored because of an object (its number in the findings).
+    /// Snapshots that cannot be restored because of an object (its number in the findings).
     affected: Affected<usize>,
     /// Owners and writers whose referrer records were looked for.
     recorded: BTreeSet<(OwnerNo, WriterNo)>,
@@ -119,8 +119,8 @@ impl<'a> RecipeCheck<'a> {
         (self.look)(&std::mem::take(&mut self.referenced), &mut *self.found)
     }
 
-    /// Looks at snapshots, by their indices in the manifest. Each is looked at as far as it is not as the next newer one.
-    pub fn snapshots(&mut self, wanted: &BTreeSet<usize>, progress: &Progress) -> Result<()> {
+    /// Looks at snapshots. Each is looked at as far as it is not as the next newer one.
+    pub fn snapshots(&mut self, wanted: &BTreeSet<SnapshotIndex>, progress: &Progress) -> Result<()> {
         let (Some(&oldest), Some(&newest)) = (wanted.first(), wanted.last()) else { return Ok(()) };
         let (view, cache) = (self.view, RecipeCache::default());
         let top = end_of_chain(&view.whole()?.snapshots, newest);
@@ -157,12 +157,12 @@ impl<'a> RecipeCheck<'a> {
     fn pages(
         &mut self,
         cache: &RecipeCache,
-        no: usize,
+        no: SnapshotIndex,
         level: &Level,
         newer: &Newer<'_>,
-    ) -> Result<HashMap<usize, usize>> {
+    ) -> Result<HashMap<PageNo, usize>> {
         let mut bad = HashMap::new();
-        for at in level.band.start..level.band.end.min(level.root.pages.len()) {
+        for at in level.page_numbers() {
             let before = newer.level.filter(|n| n.is_cut_like(level, at)).map(|n| n.page(at));
             match (level.page(at), before) {
                 (Resolved::Null, _) => {}
@@ -195,8 +195,8 @@ impl<'a> RecipeCheck<'a> {
     }
 
     /// Looks at a page of the snapshot's own recipe some of whose references lead through newer snapshots.
-    fn own_page(&mut self, cache: &RecipeCache, level: &Level, no: usize) -> Result<()> {
-        let PageAt::Page(own) = level.root.pages[no] else { return Ok(()) };
+    fn own_page(&mut self, cache: &RecipeCache, level: &Level, no: PageNo) -> Result<()> {
+        let PageAt::Page(own) = level.root.pages[no.0 as usize] else { return Ok(()) };
         self.objects.insert(own.recipe);
         let object = names::recipe_pages(&self.view.folder.path, own.recipe);
         let of_page = Summary::of(&*cache.page(&self.view.folder, &own)?);
@@ -209,7 +209,7 @@ impl<'a> RecipeCheck<'a> {
         &mut self,
         cache: &RecipeCache,
         root: &RecipeRoot,
-        no: usize,
+        no: PageNo,
         (at, page): (&RecipePageRef, &RecipePage),
         newer: &Newer<'_>,
     ) -> Result<Option<usize>> {
@@ -225,7 +225,7 @@ impl<'a> RecipeCheck<'a> {
         };
         let fresh: Vec<&(u16, SegmentRecipe)> = page.segments.iter().filter(|s| !is_there(s)).collect();
         self.check_referenced(&fresh)?;
-        let why = self.check_page(root, PageNo(no as u64), &fresh)?;
+        let why = self.check_page(root, no, &fresh)?;
         let object = names::recipe_pages(&self.view.folder.path, at.recipe);
         Ok(why.map(|why| self.found.found.add(&object, &why)))
     }
@@ -266,7 +266,7 @@ impl<'a> RecipeCheck<'a> {
         Ok(())
     }
 
-    fn page(&mut self, cache: &RecipeCache, root: &RecipeRoot, no: usize, at: &RecipePageRef) -> Result<()> {
+    fn page(&mut self, cache: &RecipeCache, root: &RecipeRoot, no: PageNo, at: &RecipePageRef) -> Result<()> {
         self.objects.insert(at.recipe);
         let folder = &self.view.folder;
         let object = names::recipe_pages(&folder.path, at.recipe);
@@ -290,7 +290,7 @@ impl<'a> RecipeCheck<'a> {
             );
             self.found.found.add(&object, &why);
         }
-        if let Some(why) = self.check_page(root, PageNo(no as u64), &segments)? {
+        if let Some(why) = self.check_page(root, no, &segments)? {
             let object = self.found.found.add(&object, &why);
             self.bad_pages.insert(*at, object);
         }
