@@ -51,7 +51,8 @@ fn superblock(mut block: [u8; BLOCK_BYTES]) {
     assert_eq!(Superblock::decode(&superblock.encode()), Ok(superblock));
     let geometry = superblock.geometry;
     assert!(geometry.groups_start().0 < geometry.blocks);
-    let last = geometry.data_block(format::pool::GroupNo(geometry.groups - 1), geometry.data_blocks() - 1);
+    let last =
+        geometry.data_block(format::pool::BlockGroupNo(geometry.groups - 1), geometry.data_blocks() - 1);
     assert!(last.0 < geometry.blocks && geometry.fingerprint_slot(last).is_some());
 }
 

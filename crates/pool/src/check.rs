@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use chunk::Fingerprint;
-use format::pool::{GroupNo, Home, PageKind, PoolBlock, VolumeBlock, BLOCK_BYTES};
+use format::pool::{BlockGroupNo, Home, PageKind, PoolBlock, VolumeBlock, BLOCK_BYTES};
 
 use crate::engine::Engine;
 use crate::error::{PoolError, Result};
@@ -62,7 +62,7 @@ impl Pool {
                 check.wrong(format!("{name}: its map names {mapped} blocks, its slot says {counted}"));
             }
         }
-        for group in (0..check.engine.geometry.groups).map(GroupNo) {
+        for group in (0..check.engine.geometry.groups).map(BlockGroupNo) {
             check.group(group)?;
         }
         for (block, count) in std::mem::take(&mut check.named) {
@@ -129,7 +129,7 @@ impl Check<'_> {
         }
     }
 
-    fn group(&mut self, group: GroupNo) -> Result<()> {
+    fn group(&mut self, group: BlockGroupNo) -> Result<()> {
         let summary = self.engine.summary(group)?;
         if !summary.in_use {
             return Ok(());

@@ -46,9 +46,9 @@ impl fmt::Debug for PoolBlock {
     }
 }
 
-/// A group of blocks, counted from 0.
+/// A block group of a pool, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GroupNo(pub u32);
+pub struct BlockGroupNo(pub u32);
 
 /// Number of a batch of the journal. They count up by one, for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -214,22 +214,22 @@ impl Geometry {
     }
 
     /// The first page of a group's fingerprint store.
-    pub fn fingerprints_start(&self, group: GroupNo) -> PoolBlock {
+    pub fn fingerprints_start(&self, group: BlockGroupNo) -> PoolBlock {
         PoolBlock(self.groups_start().0 + u64::from(group.0) * u64::from(self.group_blocks))
     }
 
     /// The `index`-th data block of a group.
-    pub fn data_block(&self, group: GroupNo, index: u32) -> PoolBlock {
+    pub fn data_block(&self, group: BlockGroupNo, index: u32) -> PoolBlock {
         PoolBlock(self.fingerprints_start(group).0 + u64::from(self.fingerprint_pages() + index))
     }
 
     /// The group of a data block, and which of its data blocks it is; `None` for a block that is none.
-    pub fn locate(&self, block: PoolBlock) -> Option<(GroupNo, u32)> {
+    pub fn locate(&self, block: PoolBlock) -> Option<(BlockGroupNo, u32)> {
         let from_start = block.0.checked_sub(self.groups_start().0)?;
         let group =
             u32::try_from(from_start / u64::from(self.group_blocks)).ok().filter(|g| *g < self.groups)?;
         let index = (from_start % u64::from(self.group_blocks)) as u32;
-        Some((GroupNo(group), index.checked_sub(self.fingerprint_pages())?))
+        Some((BlockGroupNo(group), index.checked_sub(self.fingerprint_pages())?))
     }
 
     /// The slot of a data block in its group's fingerprint store; `None` for a block that is none.
@@ -242,7 +242,7 @@ impl Geometry {
     }
 
     /// A group's slot in the summary.
-    pub fn summary_slot(&self, group: GroupNo) -> Slot {
+    pub fn summary_slot(&self, group: BlockGroupNo) -> Slot {
         Slot {
             page: PoolBlock(self.summary_start().0 + u64::from(group.0 / SUMMARY_SLOTS)),
             offset: 32 + (group.0 % SUMMARY_SLOTS) as usize * 8,
@@ -310,15 +310,15 @@ mod tests {
             let mut seen = std::collections::BTreeSet::new();
             for g in 0..geometry.groups {
                 for i in 0..geometry.data_blocks() {
-                    let block = geometry.data_block(GroupNo(g), i);
-                    prop_assert_eq!(geometry.locate(block), Some((GroupNo(g), i)));
+                    let block = geometry.data_block(BlockGroupNo(g), i);
+                    prop_assert_eq!(geometry.locate(block), Some((BlockGroupNo(g), i)));
                     let slot = geometry.fingerprint_slot(block).unwrap();
                     prop_assert!(slot.offset + 36 <= BLOCK_BYTES);
                     prop_assert!(geometry.locate(slot.page).is_none());
                     prop_assert!(seen.insert((slot.page, slot.offset)));
                 }
             }
-            prop_assert!(geometry.data_block(GroupNo(geometry.groups - 1), geometry.data_blocks() - 1).0 < blocks);
+            prop_assert!(geometry.data_block(BlockGroupNo(geometry.groups - 1), geometry.data_blocks() - 1).0 < blocks);
         }
     }
 }

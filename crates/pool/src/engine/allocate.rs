@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use format::pool::{GroupNo, PageKind, PoolBlock, SummaryEntry};
+use format::pool::{BlockGroupNo, PageKind, PoolBlock, SummaryEntry};
 use parking_lot::Mutex;
 
 use super::groups::BlockSet;
@@ -24,7 +24,7 @@ pub struct Run {
 /// Where a stream of writes took its last block: the next one is taken behind it (LiveDFS, 2.3).
 #[derive(Default)]
 pub struct Stream {
-    next: Mutex<Option<(GroupNo, u32)>>,
+    next: Mutex<Option<(BlockGroupNo, u32)>>,
 }
 
 /// How much of the free space may be taken.
@@ -131,7 +131,7 @@ impl Engine {
     }
 
     /// Reads which blocks of a group are free, and initialises its fingerprint store if it was never used.
-    fn load_group(&self, group: GroupNo) -> Result<()> {
+    fn load_group(&self, group: BlockGroupNo) -> Result<()> {
         if self.groups.lock(group).taken.is_some() {
             return Ok(());
         }
@@ -166,7 +166,7 @@ impl Engine {
         Ok(())
     }
 
-    fn initialise(&self, group: GroupNo) -> Result<()> {
+    fn initialise(&self, group: BlockGroupNo) -> Result<()> {
         let slot = self.geometry.summary_slot(group);
         self.transact(|t| {
             let summary = t.page(slot.page, PageKind::Summary)?;

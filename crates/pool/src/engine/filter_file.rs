@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use format::pool::{
-    FilterEntry, FilterHeader, FilterPart, GroupNo, PageKind, PoolBlock, SummaryEntry, BLOCK_BYTES,
+    BlockGroupNo, FilterEntry, FilterHeader, FilterPart, PageKind, PoolBlock, SummaryEntry, BLOCK_BYTES,
 };
 
 use super::state::Engine;
@@ -64,7 +64,7 @@ impl Engine {
             _ => 0,
         };
         let mut found = Vec::new();
-        for group in (0..self.geometry.groups).map(GroupNo) {
+        for group in (0..self.geometry.groups).map(BlockGroupNo) {
             let summary = self.summary(group)?;
             if summary.in_use && summary.changed >= since && self.check_alive().is_ok() {
                 self.read_fingerprints(group, &mut found);
@@ -79,7 +79,7 @@ impl Engine {
     }
 
     /// A group's slot of the summary.
-    pub fn summary(&self, group: GroupNo) -> Result<SummaryEntry> {
+    pub fn summary(&self, group: BlockGroupNo) -> Result<SummaryEntry> {
         let slot = self.geometry.summary_slot(group);
         Ok(SummaryEntry::decode(self.page(slot.page, PageKind::Summary)?.array(slot.offset)))
     }
@@ -97,7 +97,7 @@ impl Engine {
             });
         }
         let changed: Vec<bool> = (0..self.geometry.groups)
-            .map(|group| self.summary(GroupNo(group)).map(|s| s.changed >= epoch))
+            .map(|group| self.summary(BlockGroupNo(group)).map(|s| s.changed >= epoch))
             .collect::<Result<_>>()?;
         let mut at = start.0 + 1;
         for _ in 0..header.parts {
@@ -120,7 +120,7 @@ impl Engine {
     }
 
     /// Adds what a group's fingerprint store has to `found`.
-    fn read_fingerprints(&self, group: GroupNo, found: &mut Vec<FilterEntry>) {
+    fn read_fingerprints(&self, group: BlockGroupNo, found: &mut Vec<FilterEntry>) {
         for page in 0..self.geometry.fingerprint_pages() {
             // What cannot be read costs space only.
             let _ = self.entries_of(group, page, |index, entry, fingerprint| {

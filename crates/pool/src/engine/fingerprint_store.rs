@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use chunk::Fingerprint;
 use format::pool::{
-    FingerprintEntry, GroupNo, Home, PageKind, PoolBlock, SummaryEntry, BLOCK_BYTES, COUNT_MAX,
+    BlockGroupNo, FingerprintEntry, Home, PageKind, PoolBlock, SummaryEntry, BLOCK_BYTES, COUNT_MAX,
     FINGERPRINT_SLOTS, PAGE_HEADER_BYTES,
 };
 
@@ -71,10 +71,10 @@ impl Engine {
     }
 
     /// The group whose fingerprint store has this page.
-    pub(super) fn group_of(&self, block: PoolBlock) -> Option<GroupNo> {
+    pub(super) fn group_of(&self, block: PoolBlock) -> Option<BlockGroupNo> {
         let from_start = block.0.checked_sub(self.geometry.groups_start().0)?;
         let group = from_start / u64::from(self.geometry.group_blocks);
-        u32::try_from(group).ok().filter(|g| *g < self.geometry.groups).map(GroupNo)
+        u32::try_from(group).ok().filter(|g| *g < self.geometry.groups).map(BlockGroupNo)
     }
 
     /// What the fingerprint store says of a data block.
@@ -89,7 +89,7 @@ impl Engine {
     /// Calls `each` with the index of each data block that has its entry on a page of a group's fingerprint store.
     pub(super) fn entries_of(
         &self,
-        group: GroupNo,
+        group: BlockGroupNo,
         page: u32,
         mut each: impl FnMut(u32, FingerprintEntry, Fingerprint),
     ) -> Result<()> {
@@ -111,7 +111,7 @@ impl Engine {
     /// well. `None` without looking where nothing has changed since a scan of this generation found nothing to do.
     pub fn scan_group(
         &self,
-        group: GroupNo,
+        group: BlockGroupNo,
         generation: u64,
         is_wanted: impl Fn(&Home) -> bool,
     ) -> Result<Option<BlockSet>> {
@@ -153,7 +153,7 @@ impl Engine {
     }
 
     /// The summary says from now on that all blocks of a group have fingerprints, unless one without came meanwhile.
-    fn all_are_shared(&self, group: GroupNo) -> Result<()> {
+    fn all_are_shared(&self, group: BlockGroupNo) -> Result<()> {
         let slot = self.geometry.summary_slot(group);
         self.transact(|t| {
             let page = t.page(slot.page, PageKind::Summary)?;

@@ -1,15 +1,15 @@
 //! Which blocks are free, in memory.
 //!
 //! A block is free on the device if its count is 0. It can be allocated if also no allocation has it, and the batch that
-//! freed it is durable, and nobody reads it any more. What a group has free is known when its fingerprint store was read
+//! freed it is durable, and nobody reads it any more. What a block group has free is known when its fingerprint store was read
 //! once.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
-use format::pool::GroupNo;
+use format::pool::BlockGroupNo;
 use parking_lot::{Mutex, MutexGuard};
 
-/// Some data blocks of a group: a bit for each.
+/// Some data blocks of a block group: a bit for each.
 pub struct BlockSet(Box<[u64]>);
 
 impl BlockSet {
@@ -65,9 +65,9 @@ impl BlockSet {
     }
 }
 
-/// A group's blocks.
+/// Which blocks of a block group are taken.
 #[derive(Default)]
-pub(super) struct Group {
+pub(super) struct BlockGroup {
     /// Data blocks that cannot be allocated; `None` before its fingerprint store was read.
     pub taken: Option<BlockSet>,
     /// Blocks that the last scan saw without a fingerprint, and that were not allocated since.
@@ -76,7 +76,7 @@ pub(super) struct Group {
     pub settled: Option<u64>,
 }
 
-impl Group {
+impl BlockGroup {
     /// Takes up to `most` blocks in a row that can be allocated, the first such row at or behind `from`.
     pub fn take(&mut self, from: u32, most: u32, blocks: u32) -> Option<(u32, u32)> {
         let taken = self.taken.as_mut()?;
@@ -108,38 +108,38 @@ impl Group {
     }
 }
 
-/// All groups.
-pub(super) struct Groups {
-    groups: Box<[Mutex<Group>]>,
+/// All block groups of a pool.
+pub(super) struct BlockGroups {
+    groups: Box<[Mutex<BlockGroup>]>,
     /// Blocks of each group that can be allocated.
     available: Box<[AtomicU32]>,
     total: AtomicI64,
-    /// Groups that got blocks without a fingerprint since a scan began to look at them. Set with the commit lock.
+    /// Block groups that got blocks without a fingerprint since a scan began to look at them. Set with the commit lock.
     unseen: Box<[AtomicBool]>,
 }
 
-impl Groups {
-    /// Groups with so many free blocks each.
+impl BlockGroups {
+    /// Block groups with so many free blocks each.
     pub fn new(free: impl Iterator<Item = u32>) -> Self {
         let available: Box<[AtomicU32]> = free.map(AtomicU32::new).collect();
         let total = available.iter().map(|n| i64::from(n.load(Ordering::Relaxed))).sum();
         let groups = available.iter().map(|_| Mutex::default()).collect();
         let unseen = available.iter().map(|_| AtomicBool::default()).collect();
-        Groups { groups, available, total: AtomicI64::new(total), unseen }
+        BlockGroups { groups, available, total: AtomicI64::new(total), unseen }
     }
 
-    /// A group, locked.
-    pub fn lock(&self, group: GroupNo) -> MutexGuard<'_, Group> {
+    /// A block group, locked.
+    pub fn lock(&self, group: BlockGroupNo) -> MutexGuard<'_, BlockGroup> {
         self.groups[group.0 as usize].lock()
     }
 
     /// Whether a group got blocks without a fingerprint since a scan began to look at it.
-    pub fn has_unseen(&self, group: GroupNo) -> bool {
+    pub fn has_unseen(&self, group: BlockGroupNo) -> bool {
         self.unseen[group.0 as usize].load(Ordering::SeqCst)
     }
 
     /// Notes that it got some, or that a scan begins.
-    pub fn set_unseen(&self, group: GroupNo, value: bool) {
+    pub fn set_unseen(&self, group: BlockGroupNo, value: bool) {
         self.unseen[group.0 as usize].store(value, Ordering::SeqCst);
     }
 
@@ -149,7 +149,7 @@ impl Groups {
     }
 
     /// Notes that blocks of a group were taken (negative) or given back.
-    pub fn count(&self, group: GroupNo, change: i64) {
+    pub fn count(&self, group: BlockGroupNo, change: i64) {
         let available = &self.available[group.0 as usize];
         if change < 0 {
             available.fetch_sub(change.unsigned_abs() as u32, Ordering::Relaxed);
@@ -159,15 +159,15 @@ impl Groups {
         self.total.fetch_add(change, Ordering::Relaxed);
     }
 
-    /// The group with the most blocks that can be allocated.
-    pub fn emptiest(&self) -> Option<GroupNo> {
+    /// The block group with the most blocks that can be allocated.
+    pub fn emptiest(&self) -> Option<BlockGroupNo> {
         let (index, most) = self
             .available
             .iter()
             .map(|n| n.load(Ordering::Relaxed))
             .enumerate()
             .max_by_key(|(index, n)| (*n, std::cmp::Reverse(*index)))?;
-        (most > 0).then_some(GroupNo(index as u32))
+        (most > 0).then_some(BlockGroupNo(index as u32))
     }
 }
 
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn rows_are_taken_in_order_and_given_back() {
-        let mut group = Group { taken: Some(BlockSet::new(200)), ..Group::default() };
+        let mut group = BlockGroup { taken: Some(BlockSet::new(200)), ..BlockGroup::default() };
         assert_eq!(group.take(0, 100, 200), Some((0, 100)));
         assert_eq!(group.take(0, 100, 200), Some((100, 100)));
         assert_eq!(group.take(0, 1, 200), None);
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn what_two_scans_saw_is_cold_unless_it_was_written() {
-        let mut group = Group { taken: Some(BlockSet::new(200)), ..Group::default() };
+        let mut group = BlockGroup { taken: Some(BlockSet::new(200)), ..BlockGroup::default() };
         let set = |blocks: &[u32]| {
             let mut set = BlockSet::new(200);
             blocks.iter().for_each(|block| set.insert(*block));

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
 use format::pool::{
-    BatchNo, Geometry, GroupNo, JournalTail, PageHeader, PageKind, PoolBlock, PoolId, Slot, SummaryEntry,
-    Superblock, BLOCK_BYTES,
+    BatchNo, BlockGroupNo, Geometry, JournalTail, PageHeader, PageKind, PoolBlock, PoolId, Slot,
+    SummaryEntry, Superblock, BLOCK_BYTES,
 };
 use parking_lot::{Condvar, Mutex};
 
 use super::commit::Commit;
 use super::epochs::Epochs;
-use super::groups::Groups;
+use super::groups::BlockGroups;
 use super::journal::Ring;
 use super::page::PageCache;
 use super::recovery::replay;
@@ -49,7 +49,7 @@ pub fn format_device(device: &dyn Device, id: PoolId, geometry: Geometry) -> Res
         let block = PoolBlock(geometry.summary_start().0 + u64::from(n));
         page.fill(0);
         while group < geometry.groups {
-            let Slot { page: of, offset } = geometry.summary_slot(GroupNo(group));
+            let Slot { page: of, offset } = geometry.summary_slot(BlockGroupNo(group));
             if of != block {
                 break;
             }
@@ -150,7 +150,7 @@ impl Engine {
             waiting: Mutex::new(Vec::new()),
             initialising: Mutex::new(()),
             fingerprint_writes: (0..geometry.groups).map(|_| AtomicU32::new(0)).collect(),
-            groups: Groups::new(std::iter::empty()),
+            groups: BlockGroups::new(std::iter::empty()),
             epochs: Epochs::default(),
             superblock: Mutex::new(superblock),
             checkpointing: Mutex::new(()),
@@ -171,12 +171,12 @@ impl Engine {
             }
         }
         let summaries: Vec<SummaryEntry> =
-            (0..geometry.groups).map(|g| engine.summary(GroupNo(g))).collect::<Result<_>>()?;
+            (0..geometry.groups).map(|g| engine.summary(BlockGroupNo(g))).collect::<Result<_>>()?;
         if summaries.iter().all(|summary| !summary.in_use) {
             engine.filter.complete();
         }
         let free: Vec<u32> = summaries.iter().map(|summary| summary.free).collect();
-        let engine = Engine { groups: Groups::new(free.into_iter()), ..engine };
+        let engine = Engine { groups: BlockGroups::new(free.into_iter()), ..engine };
         let epoch = engine.filter_epoch();
         engine.write_superblock(|s| {
             s.is_clean = false;

@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::commit::Commit;
 use super::epochs::{EpochGuard, Epochs};
-use super::groups::Groups;
+use super::groups::BlockGroups;
 use super::journal::Ring;
 use super::page::{Page, PageCache};
 use crate::clocks::Clocks;
@@ -62,7 +62,7 @@ pub struct Engine {
     pub(super) fingerprint_writes: Box<[AtomicU32]>,
     /// Blocks of the journal between its tail and its head.
     pub(super) journal_used: AtomicU32,
-    pub(super) groups: Groups,
+    pub(super) groups: BlockGroups,
     pub(super) epochs: Epochs,
     pub(super) superblock: Mutex<Superblock>,
     pub(super) checkpointing: Mutex<()>,

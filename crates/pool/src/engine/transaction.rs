@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use chunk::Fingerprint;
 use format::pool::{
-    FingerprintEntry, Geometry, GroupNo, JournalRecord, MapEntry, PageHeader, PageKind, PoolBlock,
+    BlockGroupNo, FingerprintEntry, Geometry, JournalRecord, MapEntry, PageHeader, PageKind, PoolBlock,
     SummaryEntry, BLOCK_BYTES, COUNT_MAX, MAP_SLOTS,
 };
 use parking_lot::MutexGuard;
@@ -212,7 +212,7 @@ impl Transaction<'_> {
     fn take_effect(mut self) -> std::result::Result<Vec<(u64, PoolBlock)>, Need> {
         let mut changes = std::mem::take(&mut self.changes);
         changes.sort_by_key(|change| change.block);
-        let mut group_changes: HashMap<GroupNo, GroupChange> = HashMap::new();
+        let mut group_changes: HashMap<BlockGroupNo, GroupChange> = HashMap::new();
         let mut sets = Vec::with_capacity(changes.len());
         let (mut freed, mut left_filter) = (Vec::new(), Vec::new());
         for same_block in changes.chunk_by(|a, b| a.block == b.block) {

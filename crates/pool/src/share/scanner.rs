@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use format::pool::{GroupNo, Home, PoolBlock, Sharing, VolumeId};
+use format::pool::{BlockGroupNo, Home, PoolBlock, Sharing, VolumeId};
 
 use super::leaf::{Holder, LeafScan};
 use super::stats::ScanCounters;
@@ -28,7 +28,7 @@ pub(crate) struct Scanner {
     /// The next group to look at.
     next: u32,
     /// The group that is looked at, and those of its cold blocks that are left.
-    current: Option<(GroupNo, BlockSet)>,
+    current: Option<(BlockGroupNo, BlockSet)>,
 }
 
 /// What a step works with.
@@ -64,7 +64,7 @@ impl Scanner {
                 scan.counters.add_scan();
                 return Ok(ScanStep { blocks, is_end: true });
             } else {
-                let group = GroupNo(self.next);
+                let group = BlockGroupNo(self.next);
                 self.next += 1;
                 if let Some(cold) = scan.look_at(group)? {
                     blocks += u64::from(scan.engine.geometry.fingerprint_pages());
@@ -90,7 +90,7 @@ impl<'a> Scan<'a> {
     }
 
     /// The cold blocks of a group; `None` where nothing is to be done.
-    fn look_at(&self, group: GroupNo) -> Result<Option<BlockSet>> {
+    fn look_at(&self, group: BlockGroupNo) -> Result<Option<BlockSet>> {
         // Where the volume that wrote a block is gone, clones may have the block.
         let of_others = self.modes.values().any(|mode| *mode != Sharing::Off);
         let is_wanted =
