@@ -1,5 +1,5 @@
 //! Places segments, one after the other: decides for each chunk whether it is referenced or written
-//! (`docs/flows/backup.md`, "Where chunks are looked for").
+//! (`docs/flows/find-a-chunk.md`).
 
 use crate::base::error::Result;
 use crate::base::policy::{Policy, Rewrite};
