@@ -22,8 +22,8 @@ pub use entry::{FingerprintEntry, Home, MapEntry, SummaryEntry, COUNT_MAX};
 pub use file::{FileKind, FileRecord, FileTime, LINK_BYTES_MAX};
 pub use filter_part::{FilterEntry, FilterHeader, FilterPart};
 pub use geometry::{
-    BatchNo, BlockGroupNo, Geometry, PoolBlock, Slot, BLOCK_BYTES, FILTER_PART_BYTES, FINGERPRINT_SLOTS,
-    MAP_SLOTS,
+    BatchNo, BlockGroupNo, CatalogIndex, Geometry, PoolBlock, Slot, BLOCK_BYTES, FILTER_PART_BYTES,
+    FINGERPRINT_SLOTS, MAP_SLOTS,
 };
 pub use journal::{
     BatchHeader, JournalReader, JournalRecord, JournalWriter, BATCH_HEADER_BYTES, SET_BYTES_MAX,

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use format::pool::{
-    CatalogEntry, CatalogState, MapRoot, PageKind, PoolBlock, Slot, VolumeId, CATALOG_NAME_BYTES_MAX,
+    CatalogEntry, CatalogIndex, CatalogState, MapRoot, PageKind, PoolBlock, Slot, VolumeId,
+    CATALOG_NAME_BYTES_MAX,
 };
 
 use crate::engine::{Engine, Page, Urgency};
@@ -15,9 +16,9 @@ pub(crate) struct Catalog {
     engine: Arc<Engine>,
     /// Pages that have a slot in use: they stay in memory.
     pages: BTreeMap<PoolBlock, Arc<Page>>,
-    entries: BTreeMap<u32, CatalogEntry>,
+    entries: BTreeMap<CatalogIndex, CatalogEntry>,
     /// The slots by their ids.
-    slots: HashMap<VolumeId, u32>,
+    slots: HashMap<VolumeId, CatalogIndex>,
     /// Counts changes.
     generation: u64,
 }
@@ -32,7 +33,7 @@ impl Catalog {
             slots: HashMap::new(),
             generation: 0,
         };
-        for index in 0..catalog.engine.geometry.catalog_slots() {
+        for index in (0..catalog.engine.geometry.catalog_slots()).map(CatalogIndex) {
             let slot = catalog.engine.geometry.catalog_slot(index);
             let page = catalog.engine.page(slot.page, PageKind::Catalog)?;
             let entry = CatalogEntry::decode(&page.array(slot.offset)).map_err(|why| {
@@ -49,7 +50,7 @@ impl Catalog {
     }
 
     /// All slots in use, with roots and levels of when the pool was opened.
-    pub fn entries(&self) -> impl Iterator<Item = (u32, &CatalogEntry)> {
+    pub fn entries(&self) -> impl Iterator<Item = (CatalogIndex, &CatalogEntry)> {
         self.entries.iter().map(|(index, entry)| (*index, entry))
     }
 
@@ -70,19 +71,19 @@ impl Catalog {
     }
 
     /// The slot of a volume with an id.
-    pub fn find_id(&self, id: VolumeId) -> Option<(u32, &CatalogEntry)> {
+    pub fn find_id(&self, id: VolumeId) -> Option<(CatalogIndex, &CatalogEntry)> {
         self.find_any(id).filter(|(_, entry)| entry.state == CatalogState::Volume)
     }
 
     /// The slot of a volume or a snapshot with an id.
-    pub fn find_any(&self, id: VolumeId) -> Option<(u32, &CatalogEntry)> {
+    pub fn find_any(&self, id: VolumeId) -> Option<(CatalogIndex, &CatalogEntry)> {
         let index = *self.slots.get(&id)?;
         let entry = self.entries.get(&index)?;
         (entry.state != CatalogState::Deleted).then_some((index, entry))
     }
 
     /// The root that a slot has now; it is in memory.
-    pub fn root(&self, index: u32) -> Option<MapRoot> {
+    pub fn root(&self, index: CatalogIndex) -> Option<MapRoot> {
         let slot = self.engine.geometry.catalog_slot(index);
         let page = self.pages.get(&slot.page)?;
         Some(MapRoot::read(&page.array::<{ CatalogEntry::BYTES }>(slot.offset)))
@@ -94,13 +95,13 @@ impl Catalog {
     }
 
     /// The slot with a full name.
-    pub fn find(&self, name: &str) -> Option<(u32, &CatalogEntry)> {
+    pub fn find(&self, name: &str) -> Option<(CatalogIndex, &CatalogEntry)> {
         self.entries()
             .find(|(_, entry)| entry.state != CatalogState::Deleted && self.full_name(entry) == name)
     }
 
     /// The same, or an error that says so.
-    pub fn get(&self, name: &str) -> Result<(u32, &CatalogEntry)> {
+    pub fn get(&self, name: &str) -> Result<(CatalogIndex, &CatalogEntry)> {
         self.find(name).ok_or_else(|| {
             PoolError::Refused(format!(
                 "{}: there is no {name}; `volume list` tells what there is",
@@ -123,14 +124,15 @@ impl Catalog {
     }
 
     /// A slot, and its page.
-    pub fn slot(&self, index: u32) -> Result<(Slot, Arc<Page>)> {
+    pub fn slot(&self, index: CatalogIndex) -> Result<(Slot, Arc<Page>)> {
         let slot = self.engine.geometry.catalog_slot(index);
         Ok((slot, self.engine.page(slot.page, PageKind::Catalog)?))
     }
 
     /// A slot that nothing is in, and an id that nothing has.
-    pub fn vacant(&self) -> Result<(u32, VolumeId)> {
+    pub fn vacant(&self) -> Result<(CatalogIndex, VolumeId)> {
         let index = (0..self.engine.geometry.catalog_slots())
+            .map(CatalogIndex)
             .find(|index| !self.entries.contains_key(index))
             .ok_or(PoolError::CatalogFull)?;
         loop {
@@ -145,7 +147,7 @@ impl Catalog {
     }
 
     /// Notes what a slot holds from now on.
-    pub fn put(&mut self, index: u32, page: Arc<Page>, entry: CatalogEntry) {
+    pub fn put(&mut self, index: CatalogIndex, page: Arc<Page>, entry: CatalogEntry) {
         self.pages.insert(page.block, page);
         self.slots.insert(entry.id, index);
         self.entries.insert(index, entry);
@@ -153,7 +155,7 @@ impl Catalog {
     }
 
     /// Notes that a slot is empty.
-    pub fn remove(&mut self, index: u32) {
+    pub fn remove(&mut self, index: CatalogIndex) {
         if let Some(entry) = self.entries.remove(&index) {
             self.slots.remove(&entry.id);
         }

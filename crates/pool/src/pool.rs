@@ -14,7 +14,8 @@ use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use format::pool::{
-    CatalogEntry, CatalogState, Geometry, MapEntry, MapRoot, PoolId, Sharing, VolumeId, BLOCK_BYTES,
+    CatalogEntry, CatalogIndex, CatalogState, Geometry, MapEntry, MapRoot, PoolId, Sharing, VolumeId,
+    BLOCK_BYTES,
 };
 use parking_lot::Mutex;
 
@@ -102,7 +103,7 @@ pub struct Usage {
 pub struct Pool {
     engine: Arc<Engine>,
     catalog: Mutex<Catalog>,
-    open: Mutex<HashMap<u32, Weak<Volume>>>,
+    open: Mutex<HashMap<CatalogIndex, Weak<Volume>>>,
     in_use: InUse,
     in_flight: Arc<InFlight>,
     /// Of volumes that are being filled: where what has not arrived is read.
@@ -258,7 +259,7 @@ impl Pool {
         self.open_slot(&catalog, index, entry)
     }
 
-    fn open_slot(&self, catalog: &Catalog, index: u32, entry: &CatalogEntry) -> Result<Arc<Volume>> {
+    fn open_slot(&self, catalog: &Catalog, index: CatalogIndex, entry: &CatalogEntry) -> Result<Arc<Volume>> {
         let mut open = self.open.lock();
         if let Some(volume) = open.get(&index).and_then(Weak::upgrade) {
             return Ok(volume);
@@ -325,7 +326,7 @@ impl Pool {
     fn derive(
         &self,
         catalog: &mut Catalog,
-        (source, of): (u32, CatalogEntry),
+        (source, of): (CatalogIndex, CatalogEntry),
         state: CatalogState,
         name: &str,
     ) -> Result<()> {
@@ -340,9 +341,9 @@ impl Pool {
     fn put_entry(
         &self,
         catalog: &mut Catalog,
-        index: u32,
+        index: CatalogIndex,
         mut entry: CatalogEntry,
-        source: Option<u32>,
+        source: Option<CatalogIndex>,
     ) -> Result<()> {
         let (slot, page) = catalog.slot(index)?;
         let source = source.map(|source| catalog.slot(source)).transpose()?;
@@ -385,7 +386,7 @@ impl Pool {
     fn mark_deleted(
         &self,
         catalog: &mut Catalog,
-        index: u32,
+        index: CatalogIndex,
         mut entry: CatalogEntry,
     ) -> Result<CatalogEntry> {
         entry.state = CatalogState::Deleted;
@@ -402,7 +403,7 @@ impl Pool {
     }
 
     /// Fails for a volume that somebody has open. The caller has the catalog, so that nobody opens it meanwhile.
-    fn check_unused(&self, index: u32, name: &str) -> Result<()> {
+    fn check_unused(&self, index: CatalogIndex, name: &str) -> Result<()> {
         if self.open.lock().get(&index).is_some_and(|v| v.strong_count() > 0) {
             return Err(PoolError::Refused(format!("{name} is in use: disconnect its clients first")));
         }
@@ -460,7 +461,13 @@ impl Pool {
     }
 
     /// Changes a size. Nothing is beyond the new one, and readers may go on: what is above the old root is new.
-    fn set_size(&self, catalog: &mut Catalog, index: u32, entry: CatalogEntry, size: u64) -> Result<()> {
+    fn set_size(
+        &self,
+        catalog: &mut Catalog,
+        index: CatalogIndex,
+        entry: CatalogEntry,
+        size: u64,
+    ) -> Result<()> {
         let (slot, page) = catalog.slot(index)?;
         let level = MapRoot::level_for(size);
         let mut nodes = Vec::new();
@@ -491,7 +498,7 @@ impl Pool {
     }
 
     /// Frees what was deleted, in a thread of its own. Each slot is freed by one thread.
-    fn reap(self: &Arc<Self>, deleted: Vec<(u32, CatalogEntry)>) {
+    fn reap(self: &Arc<Self>, deleted: Vec<(CatalogIndex, CatalogEntry)>) {
         if deleted.is_empty() {
             return;
         }
@@ -505,7 +512,7 @@ impl Pool {
         });
     }
 
-    fn reap_slot(&self, index: u32, entry: &CatalogEntry, is_closing: &AtomicBool) -> Result<()> {
+    fn reap_slot(&self, index: CatalogIndex, entry: &CatalogEntry, is_closing: &AtomicBool) -> Result<()> {
         let (slot, page) = self.catalog.lock().slot(index)?;
         let volume = Volume::new(VolumeParts {
             engine: Arc::clone(&self.engine),
@@ -552,7 +559,7 @@ impl Pool {
     }
 
     /// The root in a slot, as it is now.
-    fn root_at(&self, catalog: &Catalog, index: u32) -> Result<MapRoot> {
+    fn root_at(&self, catalog: &Catalog, index: CatalogIndex) -> Result<MapRoot> {
         let (slot, page) = catalog.slot(index)?;
         Ok(MapRoot::read(&page.array::<{ CatalogEntry::BYTES }>(slot.offset)))
     }
@@ -567,7 +574,7 @@ fn check_size(size: u64) -> Result<()> {
     Ok(())
 }
 
-fn reap_all(pool: &Weak<Pool>, is_closing: &AtomicBool, deleted: Vec<(u32, CatalogEntry)>) {
+fn reap_all(pool: &Weak<Pool>, is_closing: &AtomicBool, deleted: Vec<(CatalogIndex, CatalogEntry)>) {
     for (index, entry) in deleted {
         let Some(pool) = pool.upgrade() else { return };
         // The pool failed, and its next call says so; what is left is freed when it is opened again.

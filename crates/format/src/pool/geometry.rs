@@ -50,6 +50,16 @@ impl fmt::Debug for PoolBlock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockGroupNo(pub u32);
 
+/// A slot of the catalog, counted from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CatalogIndex(pub u32);
+
+impl fmt::Display for CatalogIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
 /// Number of a batch of the journal. They count up by one, for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BatchNo(pub u64);
@@ -249,16 +259,16 @@ impl Geometry {
         }
     }
 
-    /// Slots of the catalog.
+    /// How many slots the catalog has.
     pub fn catalog_slots(&self) -> u32 {
         self.catalog_blocks * CATALOG_SLOTS
     }
 
     /// A slot of the catalog.
-    pub fn catalog_slot(&self, index: u32) -> Slot {
+    pub fn catalog_slot(&self, index: CatalogIndex) -> Slot {
         Slot {
-            page: PoolBlock(self.catalog_start().0 + u64::from(index / CATALOG_SLOTS)),
-            offset: 512 + (index % CATALOG_SLOTS) as usize * 512,
+            page: PoolBlock(self.catalog_start().0 + u64::from(index.0 / CATALOG_SLOTS)),
+            offset: 512 + (index.0 % CATALOG_SLOTS) as usize * 512,
         }
     }
 

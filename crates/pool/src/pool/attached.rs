@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use export::{BlockDevice, Extent};
-use format::pool::{CatalogEntry, CatalogState, VolumeId, BLOCK_BYTES};
+use format::pool::{CatalogEntry, CatalogIndex, CatalogState, VolumeId, BLOCK_BYTES};
 
 use super::users::{leave, InUse, Users, CLOSE_PAUSE, CLOSE_TIME};
 use super::Pool;
@@ -149,7 +149,7 @@ impl Pool {
     fn volume_file_of(
         &self,
         catalog: &crate::catalog::Catalog,
-        index: u32,
+        index: CatalogIndex,
         entry: &CatalogEntry,
     ) -> VolumeFile {
         let root = catalog.root(index);

@@ -5,7 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use export::BlockDevice;
-use format::pool::{CatalogEntry, Fill, Sharing, VolumeBlock, VolumeId, BLOCK_BYTES, FILL_SOURCE_BYTES_MAX};
+use format::pool::{
+    CatalogEntry, CatalogIndex, Fill, Sharing, VolumeBlock, VolumeId, BLOCK_BYTES, FILL_SOURCE_BYTES_MAX,
+};
 
 use super::{check_size, now, Pool};
 use crate::catalog::{check_name, Catalog};
@@ -178,7 +180,7 @@ impl Pool {
     }
 }
 
-fn get_filling<'a>(catalog: &'a Catalog, name: &str) -> Result<(u32, &'a CatalogEntry)> {
+fn get_filling<'a>(catalog: &'a Catalog, name: &str) -> Result<(CatalogIndex, &'a CatalogEntry)> {
     let (index, entry) = catalog.get(name)?;
     if entry.fill.is_none() {
         return Err(PoolError::Refused(format!("{name} is not being filled")));
