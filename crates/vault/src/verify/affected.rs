@@ -6,6 +6,7 @@ use crate::manifest::disks::DiskAt;
 use crate::manifest::folder::Folder;
 use crate::recipe::cache::RecipeCache;
 use crate::recipe::stored::{read_page, read_summary};
+use crate::verify::bad_chunks::ObjectNo;
 use crate::verify::descent::{descend, end_of_chain, Resolved, SnapshotIndex};
 use crate::verify::findings::{Affected, ContainerFindings};
 use crate::verify::found::OtherFindings;
@@ -20,8 +21,8 @@ const HITS_BYTES: usize = 16 << 20;
 /// What is to blame for a page that cannot be restored, in the disk and in other owners.
 #[derive(Default)]
 struct Hits {
-    own: Vec<usize>,
-    others: Vec<(DiskId, usize)>,
+    own: Vec<ObjectNo>,
+    others: Vec<(DiskId, ObjectNo)>,
     /// Owners of which nothing can be read, as the disk counts them.
     gone: Vec<OwnerNo>,
 }

@@ -14,16 +14,22 @@ const RUN_BYTES: usize = 8;
 /// Objects to blame that are collected before equal ones are taken out.
 const HITS_MAX: usize = 1 << 16;
 
-/// An object to blame, by its number in the findings. Numbers of more than 32 bits stand for all that have none.
-type Blamed = u32;
+/// A damaged object, by its number in the findings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ObjectNo(pub u32);
 
-/// Chunks that cannot be read, by container, and the object that is to blame (its number in the findings).
+impl ObjectNo {
+    /// The number of all objects for which the findings had no room.
+    pub const UNLISTED: ObjectNo = ObjectNo(u32::MAX);
+}
+
+/// Chunks that cannot be read, by container, and the object that is to blame.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BadChunks {
     /// Containers of which nothing can be read: by block and object, which of the block.
-    lost: BTreeMap<(u64, Blamed), u64>,
+    lost: BTreeMap<(u64, ObjectNo), u64>,
     /// Those of which something cannot be read.
-    parts: BTreeMap<ContainerId, Vec<(Blamed, RunSet)>>,
+    parts: BTreeMap<ContainerId, Vec<(ObjectNo, RunSet)>>,
     /// Memory of these, in bytes, about.
     parts_bytes: usize,
 }
@@ -40,14 +46,13 @@ impl BadChunks {
     }
 
     /// Nothing of a container can be read because of an object.
-    pub fn all(&mut self, id: ContainerId, object: usize) {
+    pub fn all(&mut self, id: ContainerId, object: ObjectNo) {
         let (block, bit) = place_of(id);
-        *self.lost.entry((block, blamed(object))).or_default() |= bit;
+        *self.lost.entry((block, object)).or_default() |= bit;
     }
 
     /// Some chunks of a container cannot be read because of an object.
-    pub fn some(&mut self, id: ContainerId, object: usize, chunks: &RunSet) {
-        let object = blamed(object);
+    pub fn some(&mut self, id: ContainerId, object: ObjectNo, chunks: &RunSet) {
         let list = self.parts.entry(id).or_default();
         self.parts_bytes -= list.iter().map(part_bytes).sum::<usize>();
         match list.iter_mut().find(|(o, _)| *o == object) {
@@ -63,7 +68,7 @@ impl BadChunks {
     /// Forgets what is known of a container.
     pub fn remove(&mut self, id: ContainerId) {
         let (block, bit) = place_of(id);
-        let of_block: Vec<(u64, Blamed)> = self.lost_in(block).map(|(key, _)| *key).collect();
+        let of_block: Vec<(u64, ObjectNo)> = self.lost_in(block).map(|(key, _)| *key).collect();
         for key in of_block {
             if let Some(bits) = self.lost.get_mut(&key) {
                 *bits &= !bit;
@@ -76,12 +81,12 @@ impl BadChunks {
         self.parts_bytes -= parts.iter().map(part_bytes).sum::<usize>();
     }
 
-    fn lost_in(&self, block: u64) -> impl Iterator<Item = (&(u64, Blamed), &u64)> {
-        self.lost.range((block, 0)..=(block, Blamed::MAX))
+    fn lost_in(&self, block: u64) -> impl Iterator<Item = (&(u64, ObjectNo), &u64)> {
+        self.lost.range((block, ObjectNo(0))..=(block, ObjectNo::UNLISTED))
     }
 
     /// The objects because of which nothing of a container can be read.
-    fn lost_by(&self, id: ContainerId) -> impl Iterator<Item = Blamed> + '_ {
+    fn lost_by(&self, id: ContainerId) -> impl Iterator<Item = ObjectNo> + '_ {
         let (block, bit) = place_of(id);
         self.lost_in(block).filter(move |(_, bits)| **bits & bit != 0).map(|((_, object), _)| *object)
     }
@@ -100,7 +105,7 @@ impl BadChunks {
     }
 
     /// The objects that are to blame where what a summary references cannot be read.
-    pub fn hits(&self, summary: &Summary) -> Vec<usize> {
+    pub fn hits(&self, summary: &Summary) -> Vec<ObjectNo> {
         let (mut hits, mut full) = (Vec::new(), HITS_MAX);
         for (id, wanted) in &summary.containers {
             hits.extend(self.lost_by(*id));
@@ -118,17 +123,11 @@ impl BadChunks {
         }
         hits.sort_unstable();
         hits.dedup();
-        hits.into_iter()
-            .map(|object| if object == Blamed::MAX { usize::MAX } else { object as usize })
-            .collect()
+        hits
     }
 }
 
-fn blamed(object: usize) -> Blamed {
-    Blamed::try_from(object).unwrap_or(Blamed::MAX)
-}
-
-fn part_bytes((_, chunks): &(Blamed, RunSet)) -> usize {
+fn part_bytes((_, chunks): &(ObjectNo, RunSet)) -> usize {
     PART_BYTES + chunks.runs().len() * RUN_BYTES
 }
 
@@ -152,21 +151,24 @@ mod tests {
     #[test]
     fn those_are_blamed_that_keep_a_chunk_from_being_read() {
         let mut bad = BadChunks::default();
-        bad.all(container(5), 3);
-        bad.all(container(5), usize::MAX);
-        bad.all(container(6), 9);
-        bad.some(container(7), 4, &runs(10, 5));
-        bad.some(container(7), 4, &runs(30, 1));
-        bad.some(container(7), 8, &runs(12, 1));
-        assert_eq!(bad.hits(&of(&[(5, runs(0, 1))])), [3, usize::MAX]);
-        assert_eq!(bad.hits(&of(&[(4, runs(0, 99)), (6, runs(0, 1)), (7, runs(13, 9))])), [4, 9]);
-        assert_eq!(bad.hits(&of(&[(7, runs(0, 10)), (8, runs(0, 99))])), [0; 0]);
+        bad.all(container(5), ObjectNo(3));
+        bad.all(container(5), ObjectNo::UNLISTED);
+        bad.all(container(6), ObjectNo(9));
+        bad.some(container(7), ObjectNo(4), &runs(10, 5));
+        bad.some(container(7), ObjectNo(4), &runs(30, 1));
+        bad.some(container(7), ObjectNo(8), &runs(12, 1));
+        assert_eq!(bad.hits(&of(&[(5, runs(0, 1))])), [ObjectNo(3), ObjectNo::UNLISTED]);
+        assert_eq!(
+            bad.hits(&of(&[(4, runs(0, 99)), (6, runs(0, 1)), (7, runs(13, 9))])),
+            [ObjectNo(4), ObjectNo(9)]
+        );
+        assert_eq!(bad.hits(&of(&[(7, runs(0, 10)), (8, runs(0, 99))])), []);
         assert_eq!(bad.among(container(7), ChunkNo(11), 20), RunSet::from_unsorted(vec![(11, 4), (30, 1)]));
         assert_eq!(bad.among(container(5), ChunkNo(2), 3), runs(2, 3));
         assert!(bad.among(container(8), ChunkNo(2), 3).is_empty());
         bad.remove(container(5));
         bad.remove(container(7));
-        assert_eq!(bad.hits(&of(&[(5, runs(0, 1)), (6, runs(0, 1)), (7, runs(10, 9))])), [9]);
+        assert_eq!(bad.hits(&of(&[(5, runs(0, 1)), (6, runs(0, 1)), (7, runs(10, 9))])), [ObjectNo(9)]);
         bad.remove(container(6));
         assert!(bad.is_empty() && bad.memory_bytes() == 0);
     }
@@ -175,7 +177,7 @@ mod tests {
     fn a_million_that_are_lost_in_a_row_take_a_byte_or_two_each() {
         let mut bad = BadChunks::default();
         for n in 0..1 << 20 {
-            bad.all(ContainerId::new(OwnerNo::OWN, WriterNo(1), n), usize::MAX);
+            bad.all(ContainerId::new(OwnerNo::OWN, WriterNo(1), n), ObjectNo::UNLISTED);
         }
         assert!(bad.memory_bytes() < 1 << 20, "{}", bad.memory_bytes());
     }

@@ -6,7 +6,7 @@
 use crate::base::error::{fault, Result};
 use crate::container::container_set::ContainerSet;
 use crate::container::versions::{generations, ContainerVersions, Generations};
-use crate::verify::bad_chunks::BadChunks;
+use crate::verify::bad_chunks::{BadChunks, ObjectNo};
 use crate::verify::descent::SnapshotIndex;
 use format::{ContainerEntry, ContainerId, DiskId, RunSet};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -25,8 +25,6 @@ pub(super) const NAMES_MAX: usize = 200_000;
 const COUNTED_MAX: usize = 500_000;
 /// Objects that are found without a map.
 const OBJECTS_FEW: usize = 8;
-/// The number of all objects for which there was no room.
-const UNLISTED: usize = usize::MAX;
 
 /// How many objects and snapshots the findings of one verification may still name, and how much memory they take.
 #[derive(Clone)]
@@ -153,10 +151,10 @@ impl Findings {
     }
 
     /// Says something of an object. Returns the object's number here; all for which there is no room have the same one.
-    pub fn add(&mut self, object: &str, why: &str) -> usize {
+    pub fn add(&mut self, object: &str, why: &str) -> ObjectNo {
         let Some(at) = self.find(object).or_else(|| self.insert(object)) else {
             self.count(object);
-            return UNLISTED;
+            return ObjectNo::UNLISTED;
         };
         let f = &mut self.all[at];
         if f.whys.iter().any(|w| w == why) {
@@ -166,7 +164,7 @@ impl Findings {
         } else {
             f.more += 1;
         }
-        at
+        ObjectNo(at as u32)
     }
 
     /// What was read. Where the object is damaged, that and what it means are added to the findings, and there is `None`.
@@ -221,8 +219,8 @@ impl Findings {
     }
 
     /// A snapshot cannot be restored because of an object. Called snapshot by snapshot.
-    pub fn affects(&mut self, at: usize, snapshot: &str) {
-        let Some(finding) = self.all.get_mut(at) else { return self.affects_more(snapshot) };
+    pub fn affects(&mut self, object: ObjectNo, snapshot: &str) {
+        let Some(finding) = self.all.get_mut(object.0 as usize) else { return self.affects_more(snapshot) };
         let list = &mut finding.snapshots;
         if list.last().is_some_and(|l| l == snapshot) {
             return;
@@ -477,7 +475,7 @@ mod tests {
         let mut found = Findings::default();
         for round in 0..2 {
             for n in 0..100 {
-                assert_eq!(found.add(&format!("object-{n}"), &format!("why-{round}")), n);
+                assert_eq!(found.add(&format!("object-{n}"), &format!("why-{round}")), ObjectNo(n));
             }
         }
         let (mut damaged, mut more) = (Vec::new(), More::default());
@@ -495,7 +493,7 @@ mod tests {
         }
         // More names than there may be: each is told once, at the end.
         for snapshot in 0..NAMES_MAX {
-            found.affects(0, &format!("vm/d@{snapshot}"));
+            found.affects(ObjectNo(0), &format!("vm/d@{snapshot}"));
         }
         let (mut damaged, mut more) = (Vec::new(), More::default());
         found.report(&mut damaged, &mut more);

@@ -13,6 +13,7 @@ use crate::recipe::chain::{chunks_max, segment_of};
 use crate::recipe::filters;
 use crate::recipe::stored::{read_summary, recipe_of, summary_of};
 use crate::recipe::writer::recipes_of;
+use crate::verify::bad_chunks::ObjectNo;
 use crate::verify::descent::{descend, end_of_chain, Level, Resolved, SnapshotIndex};
 use crate::verify::findings::{Affected, ContainerFindings};
 use chunk::{Fingerprint, Piece};
@@ -35,16 +36,16 @@ const REFERENCED_BYTES: usize = 8 << 20;
 /// Owners and writers that are remembered.
 const RECORDED_MAX: usize = 1 << 18;
 
-/// Pages that cannot be restored, and the object that is to blame (its number in the findings).
-pub(super) type BadPages = HashMap<RecipePageRef, usize>;
+/// Pages that cannot be restored, and the object that is to blame.
+pub(super) type BadPages = HashMap<RecipePageRef, ObjectNo>;
 
 /// What was found in the recipes of a disk.
 #[derive(Default)]
 pub(super) struct RecipeFindings {
     pub bad_pages: BadPages,
-    /// Objects (their number in the findings) and snapshots that cannot be restored because of them, as far as that is
-    /// known without comparing summaries.
-    pub affected: Affected<usize>,
+    /// Objects and the snapshots that cannot be restored because of them, as far as that is known without comparing
+    /// summaries.
+    pub affected: Affected<ObjectNo>,
     /// Objects looked at.
     pub objects: u64,
 }
@@ -52,7 +53,7 @@ pub(super) struct RecipeFindings {
 /// The next newer snapshot where it was looked at, and the objects to blame for its traced pages, by page.
 struct Newer<'a> {
     level: Option<&'a Level>,
-    bad: HashMap<PageNo, usize>,
+    bad: HashMap<PageNo, ObjectNo>,
 }
 
 /// Looks at the recipes of one disk, snapshot by snapshot.
@@ -69,8 +70,8 @@ pub(super) struct RecipeCheck<'a> {
     /// The disk's own list of containers: says which shared ones it may reference.
     listed: Containers,
     dead: Lru<ContainerId, Arc<RunSet>>,
-    /// Snapshots that cannot be restored because of an object (its number in the findings).
-    affected: Affected<usize>,
+    /// Objects and the snapshots that cannot be restored because of them.
+    affected: Affected<ObjectNo>,
     /// Owners and writers whose referrer records were looked for.
     recorded: BTreeSet<(OwnerNo, WriterNo)>,
 }
@@ -160,7 +161,7 @@ impl<'a> RecipeCheck<'a> {
         no: SnapshotIndex,
         level: &Level,
         newer: &Newer<'_>,
-    ) -> Result<HashMap<PageNo, usize>> {
+    ) -> Result<HashMap<PageNo, ObjectNo>> {
         let mut bad = HashMap::new();
         for at in level.page_numbers() {
             let before = newer.level.filter(|n| n.is_cut_like(level, at)).map(|n| n.page(at));
@@ -212,7 +213,7 @@ impl<'a> RecipeCheck<'a> {
         no: PageNo,
         (at, page): (&RecipePageRef, &RecipePage),
         newer: &Newer<'_>,
-    ) -> Result<Option<usize>> {
+    ) -> Result<Option<ObjectNo>> {
         let sound = match newer.level.map(|n| n.page(no)) {
             Some(Resolved::Traced { page, .. }) if !newer.bad.contains_key(&no) => Some(page.clone()),
             Some(Resolved::Direct(at)) if !self.bad_pages.contains_key(at) => {
