@@ -11,6 +11,7 @@
 
 pub(crate) mod build;
 pub(crate) mod census;
+pub(crate) mod damage;
 pub(crate) mod report;
 pub(crate) mod sorter;
 pub(crate) mod spill;
@@ -33,7 +34,9 @@ impl Vault {
         let classes = census.classes()?;
         let set = published(&self.popular())?;
         let set_chunks = set.map_or(0, |s| s.len() as u64);
-        Ok(PopularStatus { disks: census.disks.len() as u64, classes, set_chunks, damaged: census.damaged })
+        let (disks, damaged) = census.into_disks();
+        let (disks, damaged) = (disks.len() as u64, damaged.into_lines());
+        Ok(PopularStatus { disks, classes, set_chunks, damaged })
     }
 
     /// Builds a set of the most popular `fraction` of the unique chunks, of those that at least two disks have. `scratch`: see

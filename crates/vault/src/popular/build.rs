@@ -43,8 +43,8 @@ pub(super) fn build(vault: &Vault, fraction: f64, scratch: &Path) -> Result<Popu
     let mut chosen = Sorter::new(scratch);
     let least_disks = census.top(&classes, most, &mut chosen)?;
     check_len(chosen.len())?;
-    let (disks, damaged) = census.into_disks();
-    let mut report = PopularReport { least_disks, damaged, ..Default::default() };
+    let (disks, mut damaged) = census.into_disks();
+    let mut report = PopularReport { least_disks, ..Default::default() };
 
     let mut copier = Copier::new(&session, scratch);
     let mut chosen = ByContainer { sorted: chosen.sorted()?, next: None };
@@ -64,16 +64,14 @@ pub(super) fn build(vault: &Vault, fraction: f64, scratch: &Path) -> Result<Popu
             open = Some(OpenDisk::open(vault, &disks[disk as usize], disk)?);
         }
         let copied = open.as_ref().map_or(Ok(()), |disk| disk.copy(&mut copier, &chunks));
-        copied.if_damaged(|e| {
-            report.damaged.push(e.to_string());
-            Ok(())
-        })?;
+        copied.if_damaged(|e| damaged.note(e))?;
     }
     open.map_or(Ok(()), OpenDisk::close)?;
     let Copied { made, bytes, stored_bytes, mut index } = copier.finish()?;
     report.bytes += bytes;
     report.stored_bytes = stored_bytes;
     report.chunks = index.chunks.len();
+    report.damaged = damaged.into_lines();
     session.swap(|m| m.edit_containers(&made))?;
     let old = sets(&popular)?;
     publish(&session, &PopularLayout::new(std::mem::take(&mut index.containers), report.chunks), &mut index)?;

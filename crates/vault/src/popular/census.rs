@@ -6,7 +6,7 @@
 //! 3. One file at a time is sorted, so that all records of one chunk are together.
 
 use super::spill::ChunkAddress;
-use crate::base::error::{damage_line, Result, UnlessDamaged, VaultError};
+use crate::base::error::{damage_line, Result, UnlessDamaged};
 use crate::container::dead::read_dead;
 use crate::container::tables::read_table;
 use crate::container::view::View;
@@ -15,6 +15,7 @@ use crate::manifest::container_table::Containers;
 use crate::manifest::disks;
 use crate::manifest::folder::Folder;
 use crate::manifest::vault::Vault;
+use crate::popular::damage::DamageLines;
 use crate::popular::report::PopularClass;
 use crate::popular::sorter::Sorter;
 use crate::popular::spill::{Half, Occurrence, Spill, RECORD_BYTES};
@@ -40,7 +41,7 @@ pub(crate) struct Census {
     pub disks: Vec<Folder>,
     /// How each of them counts other owners.
     owners: Vec<Vec<DiskId>>,
-    pub damaged: Vec<String>,
+    pub damaged: DamageLines,
     spill: Spill,
     scratch: PathBuf,
 }
@@ -73,7 +74,8 @@ impl Census {
     /// Looks at the tables of all disks.
     pub fn take(vault: &Vault, scratch: &Path) -> Result<Self> {
         let (listed, nowhere) = disks::all(vault)?;
-        let mut damaged: Vec<String> = nowhere.into_iter().map(damage_line).collect();
+        let mut damaged = DamageLines::default();
+        nowhere.into_iter().for_each(|fault| damaged.add(damage_line(fault)));
         let mut chunks = 0;
         for at in &listed {
             // Damage is told when the disk is looked at.
@@ -87,7 +89,7 @@ impl Census {
                 Ok(Some(view)) => view,
                 Ok(None) => continue,
                 Err(e) if e.is_damage() => {
-                    damaged.push(e.to_string());
+                    damaged.note(e)?;
                     continue;
                 }
                 Err(e) => return Err(e),
@@ -103,7 +105,7 @@ impl Census {
     }
 
     /// The disks, by their numbers in records, and what was damaged. All that was counted goes.
-    pub fn into_disks(self) -> (Vec<Folder>, Vec<String>) {
+    pub fn into_disks(self) -> (Vec<Folder>, DamageLines) {
         (self.disks, self.damaged)
     }
 
@@ -204,7 +206,7 @@ fn count_chunks(folder: &Folder) -> Result<u64> {
 }
 
 /// Adds what is in the set that is there: it need not be copied again, and makes nothing more popular.
-fn add_set(vault: &Vault, damaged: &mut Vec<String>, spill: &mut Spill) -> Result<()> {
+fn add_set(vault: &Vault, damaged: &mut DamageLines, spill: &mut Spill) -> Result<()> {
     let popular = vault.popular();
     let Some((m, _)) = popular.load_tagged()? else { return Ok(()) };
     let containers = Containers::new(popular.clone(), &m);
@@ -219,7 +221,7 @@ fn add_set(vault: &Vault, damaged: &mut Vec<String>, spill: &mut Spill) -> Resul
                 spill.add(&Occurrence { half: half(f), disk: THE_SET, place, bytes })
             })?,
             Ok(None) => {}
-            Err(e) => note(damaged, e)?,
+            Err(e) => damaged.note(e)?,
         }
     }
     Ok(())
@@ -233,7 +235,7 @@ fn half(fingerprint: &[u8; 32]) -> Half {
 
 /// Calls `each` with the place, fingerprint and bytes of every live chunk of a disk. What is damaged is left out, and
 /// said.
-fn each_chunk(view: &View, damaged: &mut Vec<String>, each: &mut EachChunk<'_>) -> Result<()> {
+fn each_chunk(view: &View, damaged: &mut DamageLines, each: &mut EachChunk<'_>) -> Result<()> {
     let mut shares = false;
     let all = Containers::new(view.folder.clone(), &view.manifest).each(|e| {
         shares |= !e.id.is_own();
@@ -248,25 +250,25 @@ fn each_chunk(view: &View, damaged: &mut Vec<String>, each: &mut EachChunk<'_>) 
         };
         match live() {
             Ok((table, live)) => each_of(e.id, &table, &live, each),
-            Err(e) => note(damaged, e),
+            Err(e) => damaged.note(e),
         }
     });
     if let Err(e) = all {
         // A page of them, which may have listed others' containers.
-        note(damaged, e)?;
+        damaged.note(e)?;
         shares = true;
     }
     let mut from = None;
     while shares {
         let mut reading = Reading {
             wanted: &|id| !id.is_own(),
-            on_error: &mut |e| note(damaged, e),
+            on_error: &mut |e| damaged.note(e),
             bytes_max: REFERENCED_BYTES,
         };
         let referenced = Referenced::read(&view.folder, view.whole()?, from, &mut reading)?;
         for (id, live) in referenced.chunks() {
             if let Err(e) = each_shared(view, id, live, each) {
-                note(damaged, e)?;
+                damaged.note(e)?;
             }
         }
         from = referenced.end();
@@ -284,18 +286,6 @@ fn each_shared(view: &View, id: ContainerId, live: &RunSet, each: &mut EachChunk
     let table = view.tables.get(id)?;
     let popular = view.manifest.owner(id.owner()) == Some(DiskId::POPULAR);
     each_of(if popular { id.of(THE_SETS) } else { id }, &table, live, each)
-}
-
-/// Notes damage, once; other errors are passed on.
-fn note(damaged: &mut Vec<String>, e: VaultError) -> Result<()> {
-    if !e.is_damage() {
-        return Err(e);
-    }
-    let line = e.to_string();
-    if !damaged.contains(&line) {
-        damaged.push(line);
-    }
-    Ok(())
 }
 
 fn each_of(container: ContainerId, table: &Table, live: &RunSet, each: &mut EachChunk<'_>) -> Result<()> {
@@ -338,7 +328,10 @@ mod tests {
         for r in records {
             spill.add(&r).unwrap();
         }
-        (dir, Census { disks: Vec::new(), owners: Vec::new(), damaged: Vec::new(), spill, scratch })
+        (
+            dir,
+            Census { disks: Vec::new(), owners: Vec::new(), damaged: DamageLines::default(), spill, scratch },
+        )
     }
 
     /// What is chosen, in order.

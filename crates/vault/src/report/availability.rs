@@ -120,7 +120,7 @@ impl Vault {
             own: own.iter().map(|s| s.len() as u32).collect(),
             shared: list(shared),
             oblivious: list(oblivious),
-            damaged: census.damaged,
+            damaged: census.into_disks().1.into_lines(),
         })
     }
 }
