@@ -98,9 +98,7 @@ fn killed_copies_arrive_equal() {
     let seed = from_env("SAPWOOD_SEED", 1);
     println!("SAPWOOD_SEED={seed}");
     let mut rng = StdRng::seed_from_u64(seed);
-    let memory = PathBuf::from("/dev/shm");
-    let place = if memory.is_dir() { memory } else { std::env::temp_dir() };
-    let bench = Bench::new_in(&place, "balanced");
+    let bench = Bench::new_in(&testing::memory_dir(), "balanced");
     let to = second(&bench, "balanced");
     let disks = ["vm/a", "vm/b"];
     let mut contents = disks.map(|_| fresh(3 << 20, &mut rng));

@@ -25,7 +25,6 @@ const ROUNDS_PER_VAULT: u64 = 50;
 /// One vault of so many is on the disk, where processes wait for it; the others are in memory, where more rounds
 /// fit into the same time. `SAPWOOD_ON_DISK=1` puts all of them on the disk.
 const VAULTS_PER_DISK: u64 = 10;
-const MEMORY: &str = "/dev/shm";
 
 #[test]
 fn balanced() {
@@ -75,9 +74,10 @@ fn rounds(policy: &str, first: u64, of: u64) {
 /// Where a vault is made.
 fn place(vault: u64) -> PathBuf {
     let in_memory = vault % VAULTS_PER_DISK != 0 && from_env("SAPWOOD_ON_DISK", 0) == 0;
-    match PathBuf::from(MEMORY) {
-        memory if in_memory && memory.is_dir() => memory,
-        _ => std::env::temp_dir(),
+    if in_memory {
+        testing::memory_dir()
+    } else {
+        std::env::temp_dir()
     }
 }
 

@@ -23,6 +23,17 @@ pub fn noise(number: u64, bytes: usize) -> Vec<u8> {
     noise
 }
 
+/// Where tests put small vaults: in memory, where that is there. Syncing is not what they test, and a file system without a
+/// journal searches long for a free inode when many files were removed a moment ago.
+pub fn memory_dir() -> PathBuf {
+    let memory = PathBuf::from("/dev/shm");
+    if memory.is_dir() {
+        memory
+    } else {
+        std::env::temp_dir()
+    }
+}
+
 /// Reports that this test, or a part of it, cannot run on this machine. Call it on the thread of the test, which then
 /// returns or leaves the part out.
 ///

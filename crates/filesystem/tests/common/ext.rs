@@ -37,9 +37,9 @@ pub fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A directory for images, in memory if possible: they are unmounted often.
+/// A directory for images: they are unmounted often.
 pub fn temp() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("no temporary directory")
+    tempfile::tempdir_in(testing::memory_dir()).expect("no temporary directory")
 }
 
 /// A new file system in `dir`.

@@ -6,6 +6,7 @@ use crate::common::{
     files_below, line_of, random, sapwood, Bench, Child, Mount, DAMAGED, DONE, FAILED, REFUSED,
 };
 use rustix::fs::{fallocate, FallocateFlags};
+use std::cell::Cell;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -65,24 +66,33 @@ fn a_full_vault_still_restores_deletes_and_collects() {
 /// Files of a whole reserve.
 const RESERVE_FILES: usize = 60;
 
-/// Takes what is left of a file system, as another program would: files, and then bytes, to the last one.
-fn fill(mount: &Path, files: bool) {
-    let dir = mount.join("filler");
-    let _ = std::fs::create_dir(&dir);
-    if files {
-        (0..).find(|n| {
-            let path = dir.join(format!("{}-{n}", std::process::id()));
-            File::options().write(true).create(true).truncate(false).open(path).is_err()
-        });
-    }
-    let Ok(all) = File::options().append(true).create(true).open(mount.join("filler-bytes")) else { return };
-    let mut len = all.metadata().unwrap().len();
-    for shift in (10..27).rev() {
-        while fallocate(&all, FallocateFlags::empty(), len, 1 << shift).is_ok() {
-            len += 1 << shift;
+/// Another program, which takes what is left of a file system.
+struct Filler<'a> {
+    mount: &'a Path,
+    /// Whether it takes files as well as bytes.
+    files: bool,
+    /// Those that it has made.
+    made: Cell<usize>,
+}
+
+impl Filler<'_> {
+    /// Takes all, to the last file and the last byte.
+    fn fill(&self) {
+        let dir = self.mount.join("filler");
+        let _ = std::fs::create_dir(&dir);
+        while self.files && File::create_new(dir.join(self.made.get().to_string())).is_ok() {
+            self.made.update(|n| n + 1);
         }
+        let path = self.mount.join("filler-bytes");
+        let Ok(all) = File::options().append(true).create(true).open(path) else { return };
+        let mut len = all.metadata().unwrap().len();
+        for shift in (10..27).rev() {
+            while fallocate(&all, FallocateFlags::empty(), len, 1 << shift).is_ok() {
+                len += 1 << shift;
+            }
+        }
+        all.sync_all().unwrap();
     }
-    all.sync_all().unwrap();
 }
 
 /// Runs a command that reads a full vault. It must succeed; all that it may say is that it could not register.
@@ -121,7 +131,8 @@ fn works_when_filled(make: impl FnOnce(&Path) -> Option<Mount>, deep: bool) {
     for n in 0..20 {
         bench.done(&["-q", "backup", "vm/c", &bench.file("source", &random(50_000, 100 + n))]);
     }
-    let eat = || fill(&mount.path, deep);
+    let filler = Filler { mount: &mount.path, files: deep, made: Cell::new(0) };
+    let eat = || filler.fill();
     let compare = |contents: &[Vec<u8>]| {
         for (back, content) in contents.iter().rev().enumerate() {
             let bytes = reads(&bench, &["-q", "restore", &format!("vm/a@latest~{back}"), "-"]);
@@ -203,7 +214,8 @@ fn an_ext4_without_an_inode_left() {
 
 #[test]
 fn an_xfs_without_anything_left() {
-    works_when_filled(|at| Mount::image(at, 320 << 20, &["mkfs.xfs", "-q", "-f"]), true);
+    // A few thousand inodes.
+    works_when_filled(|at| Mount::image(at, 320 << 20, &["mkfs.xfs", "-q", "-f", "-i", "maxpct=2"]), true);
 }
 
 /// A snapshot of a file system with the file `hello`, and a directory for what is served, open to every user.

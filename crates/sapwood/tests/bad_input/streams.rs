@@ -166,7 +166,7 @@ impl Template {
 
     /// A copy of the vault and of what a command works on, and room of its own.
     fn copy(&self, args: &[&str]) -> Bench {
-        let bench = Bench::bare();
+        let bench = Bench::bare_in(&testing::memory_dir());
         let parts = ["SOURCE", "TAR", "CONFIG", "OTHER", "MTAR", "MZIP", "POOL"];
         let used = parts.into_iter().filter(|part| args.contains(part)).map(|part| self.bench.path(part));
         let mut copy = Command::new("cp");

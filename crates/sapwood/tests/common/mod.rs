@@ -62,7 +62,8 @@ impl Bench {
         Self::bare_in(&std::env::temp_dir())
     }
 
-    fn bare_in(parent: &Path) -> Self {
+    /// The same, below a directory.
+    pub fn bare_in(parent: &Path) -> Self {
         let dir = tempfile::tempdir_in(parent).unwrap();
         let store = dir.path().join("vault");
         Bench { dir, store, env: Vec::new() }

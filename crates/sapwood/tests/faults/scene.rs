@@ -130,7 +130,7 @@ impl Scene {
     }
 
     fn copy(&self) -> tempfile::TempDir {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir_in(testing::memory_dir()).unwrap();
         copy_dir(&self.bench.store, &dir.path().join("vault"));
         dir
     }

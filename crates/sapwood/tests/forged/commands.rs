@@ -124,20 +124,14 @@ const OF_CASES: &[(&str, Line)] = &[
 ];
 
 /// Cases that are run with their own commands only: with others a command takes minutes, though little memory.
-const OF_FEW: [&str; 5] = [
+const OF_FEW: [&str; 3] = [
     // 163,840 snapshots, of none of which there is a recipe: each is looked for.
     "snapshots-of-many-disks",
     // Disks of two pebibytes: who reads all of one asks for each page.
     "at-once-roots",
     // A million parts of 256 bytes in groups of 65,536 chunks: who reads all of the disk finds the place of each.
     "at-once-everything",
-    // 1.3 million containers that are referenced and not there: who looks at all that are referenced looks for each.
-    "lost-unlisted",
-    "lost-of-others",
 ];
-
-/// A case that is only run by its name: `restore` into a pipe takes 265 MiB with it, which is more than it may.
-pub const TOO_MUCH: &str = "at-once-everything";
 
 /// Commands that read no vault.
 const OF_NO_VAULT: [&str; 15] = [

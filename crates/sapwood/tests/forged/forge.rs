@@ -35,7 +35,7 @@ pub struct Original {
 
 impl Original {
     pub fn new(policy: &str) -> Self {
-        let bench = Bench::new_in(&memory_dir(), policy);
+        let bench = Bench::new_in(&testing::memory_dir(), policy);
         assert!(sapwood(&bench.path(OTHER), &["init", "--policy", policy]).status().unwrap().success());
         let mut bytes = vec![0; DISK_BYTES];
         bytes[..DATA_BYTES].copy_from_slice(&random(DATA_BYTES, 1));
@@ -84,16 +84,6 @@ impl Original {
     }
 }
 
-/// Memory where there is some: syncing is not what is tested here.
-fn memory_dir() -> PathBuf {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() {
-        memory.into()
-    } else {
-        std::env::temp_dir()
-    }
-}
-
 /// Copies what is in a directory; most of the time goes into this. The files of a reserve are only ever removed, so links
 /// to them will do; what `leave_out` says is not copied.
 fn copy_dir(from: &Path, to: &Path, leave_out: &dyn Fn(&OsStr) -> bool) {
@@ -131,7 +121,7 @@ pub struct Vault {
 
 impl Vault {
     fn copy_of(from: &Path, to: &str, leave_out: &dyn Fn(&OsStr) -> bool) -> Vault {
-        let temporary = tempfile::tempdir_in(memory_dir()).unwrap();
+        let temporary = tempfile::tempdir_in(testing::memory_dir()).unwrap();
         let dir = temporary.path().to_path_buf();
         copy_dir(from, &dir.join(to), leave_out);
         Vault { _temporary: Some(temporary), ..Vault::at(&dir) }

@@ -198,15 +198,9 @@ fn restore_to(vault: &Vault, disk: &str, spec: &str, target: MemoryTarget) -> va
     Ok(bytes)
 }
 
-/// A directory for a vault: in memory where there is room for that, because syncing is not what is tested here.
+/// A directory for a vault.
 pub fn scratch() -> tempfile::TempDir {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() {
-        if let Ok(dir) = tempfile::tempdir_in(memory) {
-            return dir;
-        }
-    }
-    tempfile::tempdir().unwrap()
+    tempfile::tempdir_in(testing::memory_dir()).unwrap()
 }
 
 pub fn new_vault(dir: &Path) -> Vault {
