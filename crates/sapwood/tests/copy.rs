@@ -9,7 +9,6 @@ use rand::{RngExt, SeedableRng};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// Snapshots, and kills, of the test that kills. `make soak` asks for 100 and 200.
