@@ -78,9 +78,10 @@ impl Vault {
         progress: &Progress,
         report: &mut CopyReport,
     ) -> Result<()> {
-        let view = self.view_of(disk, 0)?;
+        let mut view = self.view_of(disk, 0)?;
         let from = format!("{}/{}", self.id(), view.folder.disk);
         let Due { entries, mut newest } = choose(view.whole()?, disk, &from, to, options, report)?;
+        view.forget_whole();
         let mut damage = None;
         for entry in entries {
             progress.check()?;

@@ -120,8 +120,14 @@ fn remove_if_abandoned(dir: &Path) {
     }
     let Some(_lock) = lock_abandoned(dir) else { return };
     // Its process may have let QEMU listen, and died, in between.
-    if !is_listened_to(dir) {
-        let _ = fs::remove_dir_all(dir);
+    if is_listened_to(dir) {
+        return;
+    }
+    // Under another name: when the lock file is gone and the directory is not yet, its maker could make and lock the file
+    // anew, and lose that too.
+    let removed = dir.with_extension("removed");
+    if fs::rename(dir, &removed).is_ok() {
+        let _ = fs::remove_dir_all(removed);
     }
 }
 
@@ -173,6 +179,7 @@ mod tests {
             fs::create_dir(at(&format!("{prefix}made"))).unwrap();
             fs::create_dir(at(&format!("{prefix}unlocked"))).unwrap();
             fs::write(at(&format!("{prefix}unlocked/lock")), "").unwrap();
+            fs::create_dir(at(&format!("{prefix}half.removed"))).unwrap();
             fs::create_dir(at(&format!("{prefix}in-use"))).unwrap();
             for file in ["lock", "socket", "fleece-0.qcow2"] {
                 fs::write(at(&format!("{prefix}in-use/{file}")), "x").unwrap();

@@ -34,6 +34,10 @@ impl Vault {
     ) -> Result<(SnapshotEntry, SnapshotEntry)> {
         let specs = self.find_both(old, new)?;
         let (mut old, mut new) = (self.side((old.0, &specs[0]))?, self.side((new.0, &specs[1]))?);
+        if new.view.manifest == old.view.manifest {
+            // A manifest may be long: one is enough.
+            new.view.share_manifest(&old.view.manifest);
+        }
         let (a, b) = (old.segment_bytes(), new.segment_bytes());
         let window = a.max(b);
         if window % a.min(b) != 0 {
