@@ -19,7 +19,7 @@ pub struct Extent {
     pub length: u64,
 }
 
-const FS_IOC_FIEMAP: libc::c_ulong = 0xc020_660b;
+const FS_IOC_FIEMAP: libc::Ioctl = 0xc020_660b_u32 as libc::Ioctl;
 /// The file is synced before its extents are looked up.
 const FLAG_SYNC: u32 = 1;
 /// The last extent of the file.

@@ -19,7 +19,7 @@ pub const CASES: &[Case] = &[
         with_table(v, |t| set_chunks(t, runs.clone(), 4096, Codec::Raw));
     }),
     of("table-small-chunks", B, |v| with_table(v, |t| set_chunks(t, vec![(0, CHUNKS)], 1, Codec::Zstd))),
-    of("table-large-chunks", B, |v| with_table(v, |t| set_chunks(t, vec![(0, 5000)], 16 << 20, Codec::Raw))),
+    of("table-large-chunks", B, |v| with_table(v, |t| set_chunks(t, vec![(0, 500)], 16 << 20, Codec::Raw))),
     of("groups-zstd", B, |v| with_groups(v, Codec::Zstd, 64 * 16, 1 << 20)),
     of("groups-lz4", B, |v| with_groups(v, Codec::Lz4, 64 * 16, 1 << 20)),
     of("group-longer", B, |v| {
