@@ -81,7 +81,7 @@ impl Filler<'_> {
         let dir = self.mount.join("filler");
         let _ = std::fs::create_dir(&dir);
         while self.files && File::create_new(dir.join(self.made.get().to_string())).is_ok() {
-            self.made.update(|n| n + 1);
+            self.made.set(self.made.get() + 1);
         }
         let path = self.mount.join("filler-bytes");
         let Ok(all) = File::options().append(true).create(true).open(path) else { return };
