@@ -2,7 +2,7 @@
 //!
 //! glibc takes large buffers from the system and gives them back when they are freed. After the first of them it keeps
 //! those of that size for later ones, up to 32 MiB, for each thread, and what still lies behind such a hole keeps it from
-//! the system. A restore into a pipe whose buffers would fit into 182 MiB took 257 so, and takes 198 with a fixed limit.
+//! the system. A restore into a pipe whose buffers would fit into 182 MiB took 257 so, and takes 200 with a fixed limit.
 //! Other libraries give memory back by themselves.
 
 /// Larger buffers are the system's again as soon as they are freed, in bytes. Groups of chunks, which threads need again
