@@ -32,9 +32,7 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        if let Err(why) = run("umount", &[self.at.as_os_str()]) {
-            eprintln!("{}: {why}", self.at.display());
-        }
+        testing::unmount(&self.at);
     }
 }
 

@@ -6,6 +6,8 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Names the file in which skipped tests are listed. `tools/test` sets it, and counts the tests that the file names.
 const LIST: &str = "SAPWOOD_SKIPPED";
@@ -44,9 +46,30 @@ pub fn memory_dir() -> PathBuf {
 /// With `CI` set, where every test must run.
 pub fn skip(needs: &str, why: impl Display) {
     let program = std::env::current_exe().unwrap_or_default();
-    let test = name_of_test(&program, std::thread::current().name());
+    let test = name_of_test(&program, thread::current().name());
     let set = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
     report(&test, needs, &why.to_string(), set("CI").is_some(), set(LIST).map(PathBuf::from).as_deref());
+}
+
+/// Unmounts what is mounted there. While another thread starts a process, that has all open files, until it becomes its
+/// program: a file system without open files is busy for a moment.
+///
+/// # Panics
+/// If it stays busy for ten seconds, unless the test has failed. It is unmounted lazily then.
+pub fn unmount(at: &Path) {
+    let unmount = |args: &[&str]| Command::new("umount").args(args).arg(at).output();
+    let start = Instant::now();
+    loop {
+        match unmount(&[]) {
+            Ok(output) if output.status.success() => return,
+            _ if start.elapsed() < Duration::from_secs(10) => thread::sleep(Duration::from_millis(50)),
+            found => {
+                let _ = unmount(&["-l"]);
+                assert!(thread::panicking(), "{} cannot be unmounted: {found:?}", at.display());
+                return;
+            }
+        }
+    }
 }
 
 /// Whether this test may attach loop devices, and mount file systems of a kind where one is named. If not, it is reported
@@ -120,7 +143,7 @@ mod tests {
     fn a_test_is_named_after_its_binary_and_its_thread() {
         let this = name_of_test(Path::new("/target/debug/deps/live_restore-0123456789abcdef"), Some("case"));
         assert_eq!(this, "live_restore::case");
-        let own = name_of_test(&std::env::current_exe().expect("a path"), std::thread::current().name());
+        let own = name_of_test(&std::env::current_exe().expect("a path"), thread::current().name());
         let expected = "tests::a_test_is_named_after_its_binary_and_its_thread";
         // With --test-threads=1 the harness runs tests on its main thread.
         assert!(own == format!("testing::{expected}") || own == "testing::main", "{own}");

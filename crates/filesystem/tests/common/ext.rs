@@ -109,7 +109,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.dir).status();
+        testing::unmount(&self.dir);
     }
 }
 

@@ -87,11 +87,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let done = Command::new("umount").arg(&self.0).status().is_ok_and(|s| s.success());
-        if !done {
-            let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-        }
-        assert!(done || std::thread::panicking(), "{} cannot be unmounted", self.0.display());
+        testing::unmount(&self.0);
         // ntfs-3g writes on after the system call.
         while !wait_for_nobody(&self.0) {}
     }

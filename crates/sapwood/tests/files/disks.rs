@@ -94,11 +94,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let done = Command::new("umount").arg(&self.0).status().is_ok_and(|s| s.success());
-        if !done {
-            let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-        }
-        assert!(done || std::thread::panicking(), "{} cannot be unmounted", self.0.display());
+        testing::unmount(&self.0);
     }
 }
 

@@ -70,7 +70,7 @@ fn ntfs(image: &Path, streams: &str, fill: impl FnOnce(&Path)) {
     fs::create_dir_all(&at).unwrap();
     run("ntfs-3g", &["-o", &format!("streams_interface={streams}"), text(image), text(&at)]);
     fill(&at);
-    run("umount", &[&at]);
+    testing::unmount(&at);
     await_end("ntfs-3g", &at);
 }
 

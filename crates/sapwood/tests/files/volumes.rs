@@ -44,7 +44,7 @@ fn an_mbr_with_what_windows_and_linux_know() {
     run("ntfs-3g", &["-o", "streams_interface=none", text(&ntfs), text(&windows)]);
     small_tree(&windows, "ntfs");
     fs::write(windows.join("Größe \u{202e}txt.exe"), "odd").unwrap();
-    run("umount", &[&windows]);
+    testing::unmount(&windows);
     await_end("ntfs-3g", &windows);
     put(&ntfs, &disk, MIB);
     let fat = make(&bench.path("fat"), 40 * MIB, "mkfs.fat -F 16 -n BOOT");
@@ -104,7 +104,7 @@ fn an_mbr_with_what_windows_and_linux_know() {
     drop(mounted);
     run("ntfs-3g", &["-o", "ro,streams_interface=none", text(&ntfs), text(&windows)]);
     let theirs = tree(&windows);
-    run("umount", &[&windows]);
+    testing::unmount(&windows);
     await_end("ntfs-3g", &windows);
     let only_content = |_: &[u8], ours: &mut crate::tree::Node, theirs: &mut crate::tree::Node| {
         assert_eq!(ours.time.0, theirs.time.0);
