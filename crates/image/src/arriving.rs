@@ -12,6 +12,7 @@
 //!   long as the system runs.
 //! - Readers never see the remains of a failed or interrupted write in a block that has not arrived.
 
+mod arrived;
 mod bits;
 mod header;
 mod id;
@@ -25,7 +26,7 @@ mod saved;
 #[cfg(test)]
 mod tests;
 
-use crate::disk::Base;
+use crate::disk::{Base, Layer};
 use crate::error::{ImageError, Result};
 use crate::file::random_file::{self, RandomFile};
 use header::{Header, State};
@@ -47,6 +48,8 @@ use std::sync::Arc;
 /// What is locked together: no write is longer than it has to be split.
 const REGION_BYTES: u64 = 1 << 20;
 const STRIPES: usize = 64;
+/// Zeros that arrive at once: no write begins meanwhile.
+const ZEROS_BYTES: u64 = 4 << 30;
 
 /// A disk whose content arrives.
 pub struct ArrivingDisk {
@@ -266,6 +269,28 @@ impl ArrivingDisk {
         Ok(())
     }
 
+    /// What a range holds: parts in order, until `each` returns `false`. No data is read.
+    pub fn layers(&self, range: Range<u64>, each: &mut dyn FnMut(Range<u64>, Layer) -> bool) -> Result<()> {
+        let mut at = range.start;
+        // The next data of the target, as long as it lies behind `at`.
+        let mut data = 0..0;
+        while let Some((arrived, end)) = self.map.run(&(at..range.end)) {
+            if arrived && data.end <= at {
+                data = self.target.data_from(at).map_err(|e| ImageError::read(&self.name, "read", e))?;
+            }
+            let (layer, end) = match arrived {
+                false => (Layer::Base, end),
+                true if data.start > at => (Layer::Zeros, end.min(data.start)),
+                true => (Layer::Data, end.min(data.end)),
+            };
+            if !each(at..end, layer) {
+                return Ok(());
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
     /// Writes.
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         for range in regions(offset..offset + data.len() as u64) {
@@ -313,8 +338,28 @@ impl ArrivingDisk {
         // Blocks at its edges may have data of its neighbours.
         let last_block = range.end / BLOCK_BYTES * BLOCK_BYTES;
         let end = if range.end == self.size { self.size } else { last_block };
-        let inner = range.start.next_multiple_of(BLOCK_BYTES)..end;
-        regions(inner).filter(|r| !self.has(r)).try_for_each(|range| self.arrive(&range, None))
+        let mut at = range.start.next_multiple_of(BLOCK_BYTES);
+        while at < end {
+            let part = at..end.min(at + ZEROS_BYTES);
+            if !self.skip_zeros(&part)? {
+                let missing = regions(part.clone()).filter(|r| !self.has(r));
+                missing.map(|range| self.arrive(&range, None)).collect::<Result<()>>()?;
+            }
+            at = part.end;
+        }
+        Ok(())
+    }
+
+    /// Counts blocks that are zeros in the base as arrived, if they are zeros in the target as well. Returns whether they are.
+    fn skip_zeros(&self, range: &Range<u64>) -> Result<bool> {
+        // Who writes holds one of them.
+        let _no_writer: Vec<_> = self.stripes.iter().map(|stripe| stripe.lock()).collect();
+        self.check_whole()?;
+        let is_fresh = self.is_fresh.load(Ordering::Acquire);
+        if is_fresh {
+            self.map.set(range)?;
+        }
+        Ok(is_fresh)
     }
 
     /// Makes durable what was written and what has arrived before.
@@ -368,7 +413,6 @@ impl ArrivingDisk {
                 let within = (at - range.start) as usize..(end - range.start) as usize;
                 match data {
                     Some(data) => self.write(at, &data[within])?,
-                    None if self.is_fresh.load(Ordering::Acquire) => {}
                     None => self.target.zero(at..end).map_err(|e| self.failed("write zeros to", e))?,
                 }
                 self.map.set(&(at..end))?;

@@ -79,3 +79,14 @@ pub trait Base: Send + Sync {
     /// Fills `buf` from `offset`; bytes beyond the end of the disk are zeros.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
 }
+
+/// What a range of a disk that stands on a base holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layer {
+    /// What the base has.
+    Base,
+    /// Zeros.
+    Zeros,
+    /// Data of its own.
+    Data,
+}

@@ -31,7 +31,7 @@ pub mod vmdk;
 
 pub use arriving::{ArrivingDisk, ArrivingOptions, ArrivingPaths};
 pub use create::create_target;
-pub use disk::{Base, KnownBlock, KnownBlocks, Source, Target, KNOWN_BLOCK_BYTES};
+pub use disk::{Base, KnownBlock, KnownBlocks, Layer, Source, Target, KNOWN_BLOCK_BYTES};
 pub use error::{ImageError, Result};
 pub use file::bytes::ReadAt;
 pub use file::lock::{check_stream, claim_source};

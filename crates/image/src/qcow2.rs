@@ -12,7 +12,7 @@ mod writer;
 
 pub use header::BackingName;
 pub(crate) use header::MAGIC;
-pub use overlay::{Layer, Overlay};
+pub use overlay::Overlay;
 pub(crate) use writer::Qcow2Writer;
 
 use crate::disk::Source;

@@ -3,6 +3,7 @@
 mod arriving;
 mod error;
 mod filling;
+mod layers;
 mod overlay;
 mod read_cache;
 mod snapshot;

@@ -14,9 +14,14 @@ pub(super) enum Set {
 }
 
 /// The sector as the file has it. One without a bit is all zeros.
-pub(super) fn encode(id: &MapId, set: Set, sector: u64, words: &[u64]) -> [u8; SECTOR_BYTES as usize] {
+pub(super) fn encode(
+    id: &MapId,
+    set: Set,
+    sector: u64,
+    words: &[u64; SECTOR_WORDS as usize],
+) -> [u8; SECTOR_BYTES as usize] {
     let mut bytes = [0; SECTOR_BYTES as usize];
-    for (at, word) in bytes.chunks_exact_mut(8).zip(words.iter().take(SECTOR_WORDS as usize)) {
+    for (at, word) in bytes.chunks_exact_mut(8).zip(words) {
         at.copy_from_slice(&word.to_le_bytes());
     }
     if words.iter().any(|w| *w != 0) {
@@ -27,12 +32,17 @@ pub(super) fn encode(id: &MapId, set: Set, sector: u64, words: &[u64]) -> [u8; S
 }
 
 /// The words of a sector; `None` where it does not match its checksum.
-pub(super) fn decode(id: &MapId, set: Set, sector: u64, bytes: &[u8]) -> Option<Vec<u64>> {
+pub(super) fn decode(
+    id: &MapId,
+    set: Set,
+    sector: u64,
+    bytes: &[u8],
+) -> Option<[u64; SECTOR_WORDS as usize]> {
     let is_empty = bytes.iter().all(|b| *b == 0);
     if !is_empty && le_u32(bytes, CHECKSUM_AT) != checksum(id, set, sector, bytes) {
         return None;
     }
-    Some((0..SECTOR_WORDS as usize).map(|n| le_u64(bytes, n * 8)).collect())
+    Some(std::array::from_fn(|n| le_u64(bytes, n * 8)))
 }
 
 /// The checksum covers the place, so that a sector of another map or another place does not match.

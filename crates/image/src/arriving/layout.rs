@@ -1,7 +1,5 @@
 //! Where everything is in the file of a map: docs/format/arriving.md.
 
-use std::ops::Range;
-
 /// The piece of a disk that has arrived or has not.
 pub(super) const BLOCK_BYTES: u64 = 4096;
 
@@ -34,9 +32,4 @@ pub(super) fn sectors(size: u64) -> u64 {
 /// Bytes of one set of bits.
 pub(super) fn set_bytes(size: u64) -> u64 {
     (sectors(size) * SECTOR_BYTES).next_multiple_of(HEADER_BYTES)
-}
-
-/// The words of a sector among all.
-pub(super) fn words_of(sector: u64) -> Range<usize> {
-    (sector * SECTOR_WORDS) as usize..((sector + 1) * SECTOR_WORDS) as usize
 }

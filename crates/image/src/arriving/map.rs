@@ -1,9 +1,10 @@
 //! The map of an arriving disk: which blocks are there. docs/format/arriving.md is its description.
 
+use super::arrived::{Arrived, SectorBits};
 use super::bits::{self, Set};
 use super::header::{Header, State};
 use super::id::BootId;
-use super::layout::{map_bytes, sectors, set_bytes, words_of};
+use super::layout::{map_bytes, sectors, set_bytes};
 use super::layout::{BITS_AT, BLOCK_BYTES, SECTOR_BYTES, SECTOR_WORDS, STATE_AT, SUMS_AT};
 use super::mark::encode_sums;
 use crate::error::{ImageError, Result};
@@ -11,16 +12,19 @@ use crate::file::random_file::RandomFile;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+
+/// Sectors that are written at once where all are.
+const SECTORS_AT_ONCE: u64 = 256;
 
 /// Which blocks have arrived, in memory and in the file.
 pub(super) struct Map {
     name: String,
     file: Arc<dyn RandomFile>,
     header: Header,
-    /// A bit for each block, as the file's first bits have it.
-    bits: Vec<AtomicU64>,
+    /// As the file's first bits have it.
+    arrived: Arrived,
     /// The file lacks some of them: it was full.
     is_behind: AtomicBool,
     /// Sectors of the durable bits that differ from the first bits.
@@ -44,29 +48,28 @@ impl DurableBits {
     }
 }
 
-/// Sectors of bits at one moment: number and words.
-pub(super) type Sectors = Vec<(u64, Vec<u64>)>;
+/// Sectors of bits at one moment.
+pub(super) type Sectors = Vec<(u64, Option<SectorBits>)>;
 
 impl Map {
-    /// A map that has these bits; `name` is what errors call it.
+    /// A map of what has arrived; `name` is what errors call it.
     pub fn with(
         name: &str,
         file: Arc<dyn RandomFile>,
         header: Header,
-        bits: Vec<u64>,
+        arrived: Arrived,
         durable: DurableBits,
     ) -> Map {
         let (is_behind, dirty) = Default::default();
-        let bits = bits.into_iter().map(AtomicU64::new).collect();
-        Map { name: name.to_owned(), file, header, bits, is_behind, dirty, durable: Mutex::new(durable) }
+        Map { name: name.to_owned(), file, header, arrived, is_behind, dirty, durable: Mutex::new(durable) }
     }
 
     /// A map of a disk of which nothing has arrived.
     pub fn create(file: Arc<dyn RandomFile>, name: &str, header: Header, state: State) -> Result<Map> {
         header.check(name)?;
-        let words = vec![0; (sectors(header.size) * SECTOR_WORDS) as usize];
         let durable = DurableBits::new(state, header.size);
-        let map = Map::with(name, file, header, words, durable);
+        let arrived = Arrived::none(header.size);
+        let map = Map::with(name, file, header, arrived, durable);
         let (header, id) = (&map.header, &map.header.id);
         let io = |e| ImageError::io(name, "write", e);
         map.file.set_len(map_bytes(header.size)).map_err(io)?;
@@ -111,7 +114,7 @@ impl Map {
 
     /// Blocks that have arrived.
     pub fn count(&self) -> u64 {
-        self.bits.iter().map(|w| u64::from(w.load(Ordering::Relaxed).count_ones())).sum()
+        self.arrived.count()
     }
 
     /// Whether the first block of a range has arrived, and where the run of blocks in the same state ends.
@@ -119,31 +122,19 @@ impl Map {
         if range.is_empty() {
             return None;
         }
-        let (first, last) = (range.start / BLOCK_BYTES, (range.end - 1) / BLOCK_BYTES);
-        let arrived = self.is_set(first);
-        let end = (first + 1..=last).find(|b| self.is_set(*b) != arrived).map(|b| b * BLOCK_BYTES);
-        Some((arrived, end.unwrap_or(range.end)))
-    }
-
-    fn is_set(&self, block: u64) -> bool {
-        self.bits[(block / 64) as usize].load(Ordering::Acquire) >> (block % 64) & 1 == 1
+        let (arrived, end) = self.arrived.run(&blocks_of(range));
+        Some((arrived, (end * BLOCK_BYTES).min(range.end)))
     }
 
     /// Records that whole blocks have arrived: in the file at once, but not durably.
     pub fn set(&self, range: &Range<u64>) -> Result<()> {
-        let (first, last) = (range.start / BLOCK_BYTES, (range.end - 1) / BLOCK_BYTES);
-        let words = first / 64..last / 64 + 1;
-        let mut changed = false;
-        for word in words.clone() {
-            let from = first.max(word * 64) - word * 64;
-            let to = last.min(word * 64 + 63) - word * 64;
-            let mask = u64::MAX << from & u64::MAX >> (63 - to);
-            changed |= self.bits[word as usize].fetch_or(mask, Ordering::AcqRel) & mask != mask;
-        }
+        let blocks = blocks_of(range);
+        let changed = self.arrived.set(&blocks);
         if !changed && !self.is_behind.load(Ordering::Acquire) {
             return Ok(());
         }
-        let of_range = words.start / SECTOR_WORDS..(words.end - 1) / SECTOR_WORDS + 1;
+        let of_sector = SECTOR_WORDS * 64;
+        let of_range = blocks.start / of_sector..(blocks.end - 1) / of_sector + 1;
         // While this is held, no other thread writes the same sectors with older bits.
         let mut dirty = self.dirty();
         dirty.extend(of_range.clone());
@@ -156,22 +147,32 @@ impl Map {
     }
 
     fn write_first(&self, sectors: Range<u64>) -> Result<()> {
-        let encode = |n| bits::encode(&self.header.id, Set::First, n, &self.words(n));
-        let bytes: Vec<u8> = sectors.clone().flat_map(encode).collect();
-        let written = self.file.write_at(BITS_AT + sectors.start * SECTOR_BYTES, &bytes);
-        written.map_err(|e| ImageError::io(&self.name, "write", e))
+        let mut at = sectors.start;
+        while at < sectors.end {
+            let end = sectors.end.min(at + SECTORS_AT_ONCE);
+            let encode = |n| self.encode(Set::First, n, self.arrived.sector(n).as_ref());
+            let bytes: Vec<u8> = (at..end).flat_map(encode).collect();
+            let written = self.file.write_at(BITS_AT + at * SECTOR_BYTES, &bytes);
+            written.map_err(|e| ImageError::io(&self.name, "write", e))?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    fn encode(&self, set: Set, sector: u64, bits: Option<&SectorBits>) -> [u8; SECTOR_BYTES as usize] {
+        bits::encode(&self.header.id, set, sector, &self.arrived.words(sector, bits))
     }
 
     /// Marks the bits of all arrived blocks as not durable.
     pub fn set_all_dirty(&self) {
         let sectors = 0..sectors(self.header.size);
-        self.dirty().extend(sectors.filter(|n| self.words(*n).iter().any(|w| *w != 0)));
+        self.dirty().extend(sectors.filter(|n| self.arrived.sector(*n).is_some()));
     }
 
     /// Sectors of bits that have to become durable.
     pub fn take_dirty(&self) -> Sectors {
         let sectors = std::mem::take(&mut *self.dirty());
-        sectors.into_iter().map(|n| (n, self.words(n))).collect()
+        sectors.into_iter().map(|n| (n, self.arrived.sector(n))).collect()
     }
 
     /// Takes sectors back that could not be made durable.
@@ -182,8 +183,8 @@ impl Map {
     /// Makes sectors durable, as the next generation. The blocks they stand for must be durable.
     pub fn write_durable(&self, sectors: &Sectors) -> Result<()> {
         let start = BITS_AT + set_bytes(self.header.size);
-        for (n, words) in sectors {
-            let bytes = bits::encode(&self.header.id, Set::Durable, *n, words);
+        for (n, bits) in sectors {
+            let bytes = self.encode(Set::Durable, *n, bits.as_ref());
             let written = self.file.write_at(start + n * SECTOR_BYTES, &bytes);
             written.map_err(|e| ImageError::io(&self.name, "write", e))?;
         }
@@ -193,7 +194,8 @@ impl Map {
         durable.state.durable_count = durable.state.durable_count.max(durable.count);
         self.write_state(&durable.state)?;
         self.sync()?;
-        for (n, words) in sectors {
+        for (n, bits) in sectors {
+            let words = self.arrived.words(*n, bits.as_ref());
             let bits = words.iter().map(|w| w.count_ones()).sum::<u32>() as u16;
             let before = std::mem::replace(&mut durable.counts[*n as usize], bits);
             durable.count = durable.count + u64::from(bits) - u64::from(before);
@@ -208,10 +210,6 @@ impl Map {
         written.map_err(|e| ImageError::io(&self.name, "write", e))
     }
 
-    fn words(&self, sector: u64) -> Vec<u64> {
-        self.bits[words_of(sector)].iter().map(|w| w.load(Ordering::Acquire)).collect()
-    }
-
     fn sync(&self) -> Result<()> {
         self.file.sync().map_err(|e| ImageError::io(&self.name, "sync", e))
     }
@@ -223,4 +221,9 @@ impl Map {
     fn durable(&self) -> MutexGuard<'_, DurableBits> {
         self.durable.lock()
     }
+}
+
+/// The blocks that a range of bytes is in.
+fn blocks_of(range: &Range<u64>) -> Range<u64> {
+    range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES)
 }

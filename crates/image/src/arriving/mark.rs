@@ -225,6 +225,11 @@ impl RandomFile for MarkedTarget {
             self.file.zero(range)
         }
     }
+
+    /// The mark counts as data.
+    fn data_from(&self, from: u64) -> io::Result<Range<u64>> {
+        self.file.data_from(from)
+    }
 }
 
 /// The checksums of the displaced sector as it was and as it becomes, for the map.

@@ -1,10 +1,11 @@
 //! A map as it was found, before anything is done with it.
 
+use super::arrived::Arrived;
 use super::bits::{self, Set};
 use super::header::{read, Header, State};
 use super::id::BootId;
 use super::identity::Attachment;
-use super::layout::{map_bytes, sectors, set_bytes, words_of};
+use super::layout::{map_bytes, sectors, set_bytes};
 use super::layout::{BITS_AT, BLOCK_BYTES, DISPLACED_AT, HEADER_BYTES};
 use super::layout::{SECTOR_BYTES, SECTOR_WORDS, STATE_AT, SUMS_AT};
 use super::map::{DurableBits, Map};
@@ -108,14 +109,13 @@ impl SavedMap {
         let is_same_run = self.state.boot.is_same(&boot);
         let state = State { boot, attachment, ..self.state };
         let durable = self.durable(is_same_run || state.is_whole)?;
-        let bits = match (state.is_whole, is_same_run) {
-            (true, _) => all_set(self.header.size),
+        let arrived = match (state.is_whole, is_same_run) {
+            (true, _) => Arrived::all(self.header.size),
             (false, true) => self.first(&durable)?,
             (false, false) => durable,
         };
-        let count: u64 = bits.iter().map(|w| u64::from(w.count_ones())).sum();
-        if count < state.durable_count {
-            let missing = state.durable_count - count;
+        if arrived.count() < state.durable_count {
+            let missing = state.durable_count - arrived.count();
             return Err(damaged(&self.name, &format!("{missing} blocks that had arrived are not in it")));
         }
         let io = |e| ImageError::io(&self.name, "write", e);
@@ -123,8 +123,8 @@ impl SavedMap {
         self.file.sync().map_err(io)?;
         if !is_same_run && !state.is_whole {
             for sector in 0..sectors(self.header.size) {
-                let words = &bits[words_of(sector)];
-                let bytes = bits::encode(&self.header.id, Set::First, sector, words);
+                let words = arrived.words(sector, arrived.sector(sector).as_ref());
+                let bytes = bits::encode(&self.header.id, Set::First, sector, &words);
                 self.file.write_at(BITS_AT + sector * SECTOR_BYTES, &bytes).map_err(io)?;
             }
             self.file.sync().map_err(io)?;
@@ -133,7 +133,7 @@ impl SavedMap {
         self.file.write_at(STATE_AT, &state.encode(&self.header.id)).map_err(io)?;
         self.file.sync().map_err(io)?;
         let durable = DurableBits::new(state, self.header.size);
-        let map = Map::with(&self.name, self.file, self.header, bits, durable);
+        let map = Map::with(&self.name, self.file, self.header, arrived, durable);
         if !state.is_whole {
             // Whether the system could write them before is not known: all are written again with the next flush.
             map.set_all_dirty();
@@ -142,38 +142,39 @@ impl SavedMap {
     }
 
     /// The durable bits. With `may_be_damaged`, sectors that are count as empty.
-    fn durable(&self, may_be_damaged: bool) -> Result<Vec<u64>> {
-        let mut durable = Vec::new();
+    fn durable(&self, may_be_damaged: bool) -> Result<Arrived> {
+        let durable = Arrived::none(self.header.size);
         self.each_sector(Set::Durable, &mut |sector, words| match words {
             Some(words) => {
-                durable.extend(words);
+                durable.put_sector(sector, &words);
                 Ok(())
             }
-            None if may_be_damaged => {
-                durable.extend([0; SECTOR_WORDS as usize]);
-                Ok(())
-            }
+            None if may_be_damaged => Ok(()),
             None => Err(self.damaged_bits(sector)),
         })?;
         Ok(durable)
     }
 
     /// The first bits; each block that is durable has one.
-    fn first(&self, durable: &[u64]) -> Result<Vec<u64>> {
-        let mut first = Vec::with_capacity(durable.len());
+    fn first(&self, durable: &Arrived) -> Result<Arrived> {
+        let first = Arrived::none(self.header.size);
         self.each_sector(Set::First, &mut |sector, words| {
             let words = words.ok_or_else(|| self.damaged_bits(sector))?;
-            let durable = &durable[words_of(sector)];
-            if words.iter().zip(durable).any(|(first, durable)| durable & !first != 0) {
+            let durable = durable.words(sector, durable.sector(sector).as_ref());
+            if words.iter().zip(&durable).any(|(first, durable)| durable & !first != 0) {
                 return Err(self.damaged_bits(sector));
             }
-            first.extend(words);
+            first.put_sector(sector, &words);
             Ok(())
         })?;
         Ok(first)
     }
 
-    fn each_sector(&self, set: Set, each: &mut dyn FnMut(u64, Option<Vec<u64>>) -> Result<()>) -> Result<()> {
+    fn each_sector(
+        &self,
+        set: Set,
+        each: &mut dyn FnMut(u64, Option<[u64; SECTOR_WORDS as usize]>) -> Result<()>,
+    ) -> Result<()> {
         let size = self.header.size;
         let start = match set {
             Set::First => BITS_AT,
@@ -195,15 +196,6 @@ impl SavedMap {
         let range = sector * bytes..((sector + 1) * bytes).min(self.header.size);
         damaged(&self.name, &format!("the bits of bytes {} to {} of the disk are", range.start, range.end))
     }
-}
-
-fn all_set(size: u64) -> Vec<u64> {
-    let blocks = size.div_ceil(BLOCK_BYTES);
-    let word = |n: u64| match blocks.saturating_sub(n * 64) {
-        0 => 0,
-        left => u64::MAX >> (64 - left.min(64)),
-    };
-    (0..sectors(size) * SECTOR_WORDS).map(word).collect()
 }
 
 fn damaged(name: &str, why: &str) -> ImageError {

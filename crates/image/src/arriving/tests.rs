@@ -8,7 +8,7 @@ use super::identity::{Attachment, TargetId};
 use super::layout::{BITS_AT, BLOCK_BYTES};
 use super::saved::SavedMap;
 use super::{ArrivingDisk, ArrivingOptions, ArrivingPaths, NewMap};
-use crate::disk::Base;
+use crate::disk::{Base, Layer};
 use crate::error::{ImageError, Result};
 use crate::file::random_file::RandomFile;
 use crate::file::recorder::Recorder;
@@ -127,10 +127,56 @@ fn step(disk: &ArrivingDisk, plain: &mut [u8], rng: &mut StdRng) {
     }
 }
 
+/// All of it; and what it says to be zeros is.
 fn whole(disk: &ArrivingDisk) -> Vec<u8> {
     let mut all = vec![0; disk.size() as usize];
     disk.read_at(0, &mut all).unwrap();
+    let mut at = 0;
+    disk.layers(0..disk.size(), &mut |range, layer| {
+        assert!(range.start == at && range.end > at, "{range:?} after {at}");
+        at = range.end;
+        let of_range = &all[range.start as usize..range.end as usize];
+        match layer {
+            Layer::Base => {
+                assert!((range.start..).zip(of_range).all(|(n, b)| *b == base_byte(n)), "{range:?}")
+            }
+            Layer::Zeros => assert!(of_range.iter().all(|b| *b == 0), "{range:?}"),
+            Layer::Data => {}
+        }
+        true
+    })
+    .unwrap();
+    assert_eq!(at, disk.size());
     all
+}
+
+/// On a file with holes, of which the file system tells.
+#[test]
+fn holes_are_told_before_and_after_they_have_arrived() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = ArrivingPaths { target: dir.path().join("disk.part"), map: dir.path().join("disk.map") };
+    let size = 3 * 40960 * 100;
+    let disk = ArrivingDisk::open(&paths, &options(size), Box::new(Counting::default())).unwrap();
+    let zeros = |disk: &ArrivingDisk| {
+        let mut zeros = 0;
+        disk.layers(0..size, &mut |range, layer| {
+            zeros += if layer == Layer::Zeros { range.end - range.start } else { 0 };
+            true
+        })
+        .unwrap();
+        zeros
+    };
+    assert_eq!(zeros(&disk), 0, "the base's are told by the base");
+    for at in (0..size).step_by(40960) {
+        match base_byte(at) {
+            0 => disk.fetch_zeros(at..at + 40960).unwrap(),
+            _ => disk.fetch(at..at + 40960).unwrap(),
+        }
+    }
+    let found = whole(&disk);
+    assert!((0..).zip(&found).all(|(n, b)| *b == base_byte(n)));
+    // All but the last hole, in which the mark is.
+    assert!(zeros(&disk) >= 99 * 40960, "{} of {}", zeros(&disk), 100 * 40960);
 }
 
 #[test]

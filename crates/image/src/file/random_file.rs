@@ -39,6 +39,12 @@ pub trait RandomFile: Send + Sync {
 
     /// Makes zeros of a range within it, without taking space for them where that is possible.
     fn zero(&self, range: Range<u64>) -> io::Result<()>;
+
+    /// The next range at or after `from` that may hold anything but zeros; the end of the file need not be known. Where holes
+    /// are not known, all is such a range.
+    fn data_from(&self, from: u64) -> io::Result<Range<u64>> {
+        Ok(from..u64::MAX)
+    }
 }
 
 impl RandomFile for File {
@@ -69,6 +75,22 @@ impl RandomFile for File {
 
     fn zero(&self, range: Range<u64>) -> io::Result<()> {
         zeros::punch(self, range)
+    }
+
+    fn data_from(&self, from: u64) -> io::Result<Range<u64>> {
+        let start = match seek(self, SeekFrom::Data(from)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(u64::MAX..u64::MAX),
+            // A device, or a file system that does not tell.
+            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(from..u64::MAX),
+            Err(e) => return Err(e.into()),
+        };
+        match seek(self, SeekFrom::Hole(start)) {
+            Ok(end) => Ok(start..end.max(start + 1)),
+            // Cut off meanwhile.
+            Err(Errno::NXIO) => Ok(start..u64::MAX),
+            Err(e) => Err(e.into()),
+        }
     }
 }
 

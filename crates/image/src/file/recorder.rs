@@ -159,4 +159,19 @@ impl RandomFile for Recorder {
     fn zero(&self, range: Range<u64>) -> io::Result<()> {
         self.write_at(range.start, &vec![0; (range.end - range.start) as usize])
     }
+    /// Every sector of zeros is a hole.
+    fn data_from(&self, from: u64) -> io::Result<Range<u64>> {
+        let bytes = &self.lock().now[self.file];
+        let ends = |at: u64| (at / 512 * 512 + 512).min(bytes.len() as u64);
+        let is_hole = |at: u64| bytes[at as usize..ends(at) as usize].iter().all(|b| *b == 0);
+        let mut start = from;
+        while start < bytes.len() as u64 && is_hole(start) {
+            start = ends(start);
+        }
+        let mut end = start;
+        while end < bytes.len() as u64 && !is_hole(end) {
+            end = ends(end);
+        }
+        Ok(start..end.max(start + 1))
+    }
 }

@@ -18,7 +18,7 @@ mod tables;
 mod tests;
 
 use super::header::BackingName;
-use crate::disk::Base;
+use crate::disk::{Base, Layer};
 use crate::error::{ImageError, Result};
 use crate::file::random_file::{self, RandomFile};
 use layout::{Layout, BLOCK_BYTES, CLUSTER_BYTES};
@@ -37,17 +37,6 @@ use tables::{Dirty, Entry, State, Tables};
 const STRIPES: usize = 64;
 /// Dirty L2 tables (128 KiB, for 1 GiB of disk each) at most; more of them cause a flush.
 const DIRTY_TABLES_MAX: usize = 64;
-
-/// What a range of a disk with an overlay holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Layer {
-    /// What the base has.
-    Base,
-    /// Zeros.
-    Zeros,
-    /// Data of the overlay.
-    Data,
-}
 
 /// A disk whose changes go into a qcow2 file.
 pub struct Overlay {

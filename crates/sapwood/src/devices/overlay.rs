@@ -1,9 +1,10 @@
 //! A writable snapshot: writes go into a qcow2 overlay.
 
 use super::error::io_error;
+use super::layers::extents;
 use super::snapshot::{SnapshotBase, SnapshotDevice};
-use export::{Block, BlockDevice, Extent};
-use image::qcow2::{Layer, Overlay};
+use export::{BlockDevice, Extent};
+use image::qcow2::Overlay;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -39,24 +40,7 @@ impl BlockDevice for OverlayDevice {
     }
 
     fn extents(&self, range: Range<u64>, each: &mut dyn FnMut(Extent) -> bool) -> io::Result<()> {
-        let mut below = Ok(());
-        let mut goes_on = true;
-        let found = self.overlay.layers(range, &mut |range, layer| {
-            match layer {
-                Layer::Data => goes_on = each(Extent { range, block: Block::Data }),
-                Layer::Zeros => goes_on = each(Extent { range, block: Block::Hole }),
-                Layer::Base => {
-                    let end = range.end;
-                    below = self.snapshot.extents(range, &mut |mut extent| {
-                        extent.range.end = extent.range.end.min(end);
-                        goes_on = each(extent);
-                        goes_on
-                    });
-                }
-            }
-            goes_on && below.is_ok()
-        });
-        found.map_err(io_error).and(below)
+        extents(&self.snapshot, |each| self.overlay.layers(range, each), each)
     }
 
     fn is_writable(&self) -> bool {

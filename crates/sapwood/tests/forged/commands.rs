@@ -22,7 +22,7 @@ const READ_AT_ONCE: Line = &[
     "find \"$SAPWOOD_MOUNT\"/vm -type f | sort | head -n 50 | xargs -P 12 -n 1 head -q -c 16M > all || exit 1",
 ];
 
-/// The same with the beginnings of all files: nothing that was read stays in memory for the next read.
+/// The same with the beginnings of all files: little of what was read stays in memory for the next read.
 const READ_BEGINNINGS_AT_ONCE: Line = &[
     "mount",
     "mountpoint",
@@ -145,11 +145,9 @@ const OF_FEW: [&str; 3] = [
 ];
 
 /// Commands with these words are left out of these cases.
-const LEFT_OUT: [(&str, &str); 2] = [
+const LEFT_OUT: [(&str, &str); 1] = [
     // Takes minutes, though little memory: each group of 16 MiB is decompressed up to 32 times.
     ("table-small-chunks", "repair"),
-    // A disk of 8 TiB, of which the map of what has arrived has a bit for each 4 KiB: 277 MiB, which is more than it may.
-    ("root-one-page", "--live"),
 ];
 
 /// Commands that read no vault.

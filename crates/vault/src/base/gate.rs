@@ -1,42 +1,48 @@
 //! A gate for work that takes memory: it lets so much of it pass at a time that all of it stays within a budget.
 
 use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
 
 /// Work within a budget of memory. What alone takes more passes when no other is under way.
 pub(crate) struct Gate {
     budget: u64,
-    taken: Mutex<u64>,
+    passed: Arc<Passed>,
+}
+
+#[derive(Default)]
+struct Passed {
+    bytes: Mutex<u64>,
     ended: Condvar,
 }
 
 /// Work that was let pass; it ends when this is dropped.
-pub(crate) struct Passage<'a> {
-    gate: &'a Gate,
+pub(crate) struct Passage {
+    passed: Arc<Passed>,
     bytes: u64,
 }
 
 impl Gate {
     /// One with a budget in bytes.
     pub fn new(budget: u64) -> Gate {
-        Gate { budget, taken: Mutex::default(), ended: Condvar::new() }
+        Gate { budget, passed: Arc::default() }
     }
 
     /// Waits until work that takes so many bytes may begin.
-    pub fn pass(&self, bytes: u64) -> Passage<'_> {
-        let mut taken = self.taken.lock();
+    pub fn pass(&self, bytes: u64) -> Passage {
+        let mut taken = self.passed.bytes.lock();
         while *taken > 0 && taken.saturating_add(bytes) > self.budget {
-            self.ended.wait(&mut taken);
+            self.passed.ended.wait(&mut taken);
         }
         *taken = taken.saturating_add(bytes);
-        Passage { gate: self, bytes }
+        Passage { passed: self.passed.clone(), bytes }
     }
 }
 
-impl Drop for Passage<'_> {
+impl Drop for Passage {
     fn drop(&mut self) {
-        let mut taken = self.gate.taken.lock();
+        let mut taken = self.passed.bytes.lock();
         *taken = taken.saturating_sub(self.bytes);
-        self.gate.ended.notify_all();
+        self.passed.ended.notify_all();
     }
 }
 
@@ -66,6 +72,6 @@ mod tests {
                 });
             }
         });
-        assert_eq!((*gate.taken.lock(), most.into_inner()), (0, 25));
+        assert_eq!((*gate.passed.bytes.lock(), most.into_inner()), (0, 25));
     }
 }

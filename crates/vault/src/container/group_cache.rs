@@ -1,7 +1,7 @@
 //! A cache of decompressed chunk groups, for exports and mounts, which read groups repeatedly.
 
 use crate::base::error::{Named, Result, VaultError};
-use crate::base::gate::Gate;
+use crate::base::gate::{Gate, Passage};
 use crate::base::memory::give_back;
 use crate::container::group_reader::{check_cipher, extent, GroupReader};
 use crate::manifest::folder::Folder;
@@ -67,6 +67,8 @@ pub(crate) struct OpenGroup {
     fingerprints: Vec<[u8; 32]>,
     /// A bit for each chunk that was compared with its fingerprint.
     compared: Vec<AtomicU64>,
+    /// Until the cache counts its memory; as long as it is there, if the cache does not keep it.
+    passage: Mutex<Option<Passage>>,
 }
 
 /// A chunk that does not match its fingerprint.
@@ -113,9 +115,18 @@ impl GroupCache {
         self.groups.get(key)
     }
 
-    /// A group. The first thread that needs it reads and decompresses it; others wait.
+    /// A group. The first thread that needs it reads and decompresses it; others wait. Who has another one that the cache does
+    /// not keep lets that go first.
     pub fn get(&self, key: &GroupKey, load: impl FnOnce() -> Result<OpenGroup>) -> Result<Arc<OpenGroup>> {
-        self.groups.get_or_insert_with(key, || load().map(Arc::new))
+        let mut is_new = false;
+        let group = self.groups.get_or_insert_with(key, || {
+            is_new = true;
+            load().map(Arc::new)
+        })?;
+        if is_new && self.has(key) {
+            group.passage.lock().take();
+        }
+        Ok(group)
     }
 
     /// Reads a group, or a slice of one.
@@ -128,7 +139,7 @@ impl GroupCache {
         let indices = indices_of(group, key.slice);
         let at = extent(table, group, indices);
         let unpacked = if group.codec == Codec::Raw { 0 } else { group.raw_len };
-        let _loading = self.loading.pass(at.end - at.start + u64::from(unpacked));
+        let passage = self.loading.pass(at.end - at.start + u64::from(unpacked));
         let mut stored = vec![0; (at.end - at.start) as usize];
         folder.store.read_at(&object, at.start, &mut stored).named()?;
         let bytes = if group.codec == Codec::Raw {
@@ -142,6 +153,7 @@ impl GroupCache {
             first: indices.start,
             lengths: indices.of(&table.lengths).to_vec(),
             compared: (0..indices.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            passage: Mutex::new(Some(passage)),
             fingerprints: indices.of(&table.fingerprints).to_vec(),
         })
     }

@@ -31,8 +31,8 @@ const STEP_BYTES: u64 = 1 << 20;
 /// A snapshot, readable like a disk. Nothing that it needs is taken away while it is open.
 pub struct OpenSnapshot {
     shared: Arc<Shared>,
-    /// Ranges to be fetched ahead; closed when this is dropped.
-    ahead: Option<Sender<Range<u64>>>,
+    /// What is to be fetched ahead; closed when this is dropped.
+    ahead: Option<Sender<Ahead>>,
     streams: Streams,
     threads: Vec<JoinHandle<()>>,
 }
@@ -47,6 +47,12 @@ struct Shared {
     recipe: Mutex<RecipeReader>,
     opened: Arc<OpenState>,
     cache: Arc<ReadCache>,
+}
+
+/// A range to be fetched ahead, and how often the cache had been emptied then.
+struct Ahead {
+    range: Range<u64>,
+    times_emptied: u64,
 }
 
 /// The recipe, of which one thread resolves a part, and no other that shares the cache any part of another recipe.
@@ -95,12 +101,16 @@ impl Vault {
             view,
         });
         let window = (cache.groups.budget() / AHEAD_PART).min(AHEAD_BYTES_MAX);
-        let (ahead, ranges) = bounded::<Range<u64>>((AHEAD_BYTES_MAX / STEP_BYTES) as usize);
+        let (ahead, ranges) = bounded::<Ahead>((AHEAD_BYTES_MAX / STEP_BYTES) as usize);
         let read_ahead = |_| {
             let (shared, ranges) = (shared.clone(), ranges.clone());
             std::thread::Builder::new().name("read-ahead".into()).spawn(move || {
-                // Who reads it meets the error again, and is told.
-                ranges.iter().for_each(|r| drop(shared.fetch(&r)));
+                for Ahead { range, times_emptied } in ranges {
+                    if shared.cache.times_emptied() == times_emptied {
+                        // Who reads it meets the error again, and is told.
+                        drop(shared.fetch(&range));
+                    }
+                }
             })
         };
         let threads = (0..cores()).map(read_ahead).collect::<std::io::Result<_>>();
@@ -184,11 +194,12 @@ impl OpenSnapshot {
 
     fn fetch_ahead(&self, range: Range<u64>) {
         let Some(ahead) = &self.ahead else { return };
+        let times_emptied = self.shared.cache.times_emptied();
         let mut at = range.start;
         while at < range.end.min(self.size()) {
             let end = (at / STEP_BYTES * STEP_BYTES + STEP_BYTES).min(range.end).min(self.size());
             // Where the threads do not keep up there is nothing to be won by more work.
-            if ahead.try_send(at..end).is_err() {
+            if ahead.try_send(Ahead { range: at..end, times_emptied }).is_err() {
                 return;
             }
             at = end;
@@ -222,9 +233,10 @@ impl Shared {
 
     fn read_at(&self, range: Range<u64>, buf: &mut [u8]) -> Result<()> {
         buf.fill(0);
+        let mut last = None;
         self.for_parts(&range, &mut |part, wanted| {
             let into = (wanted.start - range.start) as usize..(wanted.end - range.start) as usize;
-            self.group(part)?.copy(part.at(wanted.start), &mut buf[into]).or_else(|wrong| {
+            self.group(part, &mut last)?.copy(part.at(wanted.start), &mut buf[into]).or_else(|wrong| {
                 let table = self.view.tables.named(part.table)?;
                 Err(wrong.into_error(&self.view.tables.folder_of(part.table.container), &table))
             })
@@ -253,11 +265,12 @@ impl Shared {
 
     /// Brings the groups of a range into memory, and compares what is of the range.
     fn fetch(&self, range: &Range<u64>) -> Result<()> {
+        let mut last = None;
         self.for_parts(range, &mut |part, wanted| {
             if !self.cache.groups.has(&self.key(part)) {
                 let at = part.at(wanted.start);
                 // A chunk that does not match is reported to its reader.
-                drop(self.group(part)?.compare(at..at + (wanted.end - wanted.start) as usize));
+                drop(self.group(part, &mut last)?.compare(at..at + (wanted.end - wanted.start) as usize));
             }
             Ok(())
         })
@@ -287,13 +300,21 @@ impl Shared {
         GroupKey { disk, container: container.local(), table: generation, group, slice }
     }
 
-    fn group(&self, part: &MapPart) -> Result<Arc<OpenGroup>> {
+    /// The group of a part. `last` is the one of the part before: often the same, and the cache may not keep it.
+    fn group(&self, part: &MapPart, last: &mut Option<(GroupKey, Arc<OpenGroup>)>) -> Result<Arc<OpenGroup>> {
         let key = self.key(part);
-        self.cache.groups.get(&key, || {
+        if let Some((_, group)) = last.as_ref().filter(|(known, _)| *known == key) {
+            return Ok(group.clone());
+        }
+        // Before another one is loaded, which may have to wait for it.
+        *last = None;
+        let group = self.cache.groups.get(&key, || {
             self.view.check()?;
             let table = self.view.tables.named(part.table)?;
             self.cache.groups.load(&self.view.tables.folder_of(part.table.container), &table, &key)
-        })
+        })?;
+        *last = Some((key, group.clone()));
+        Ok(group)
     }
 
     fn next_data(&self, from: u64) -> Result<Option<Range<u64>>> {

@@ -41,6 +41,7 @@ pub struct ReadCache {
     open_bytes: AtomicUsize,
     last: AtomicU64,
     resolving: Mutex<()>,
+    emptied: AtomicU64,
 }
 
 /// An open snapshot.
@@ -99,6 +100,7 @@ impl ReadCache {
             open_bytes: AtomicUsize::new(0),
             last: AtomicU64::new(0),
             resolving: Mutex::default(),
+            emptied: AtomicU64::new(0),
         }
     }
 
@@ -171,9 +173,16 @@ impl ReadCache {
             self.tables.clear();
             self.recipes.clear();
             self.maps.retain(|_, _| false);
+            self.emptied.fetch_add(1, Ordering::Relaxed);
             self.fit();
             give_back();
         }
+    }
+
+    /// How often all but groups had to be forgotten. Where that happens all the time, nothing that is read ahead stays until
+    /// it is needed.
+    pub(super) fn times_emptied(&self) -> u64 {
+        self.emptied.load(Ordering::Relaxed)
     }
 
     /// Leaves to groups what the others have not taken.

@@ -5,7 +5,7 @@ use crate::container::group_cache::{indices_of, SLICE_CHUNKS};
 use crate::container::tables::{TableName, Tables};
 use crate::recipe::chain::RecipeReader;
 use crate::restore::plan::plan;
-use format::{Codec, GroupNo, TableRange};
+use format::{Codec, GroupNo, TableIndex, TableRange};
 use std::ops::Range;
 
 /// The parts of a segment that are not zeros, by address.
@@ -48,7 +48,9 @@ impl SegmentMap {
     /// Resolves the references of a range of the disk: one segment.
     pub fn of(recipe: &mut RecipeReader, tables: &Tables, range: Range<u64>) -> Result<SegmentMap> {
         let plan = plan(recipe, tables, range.start, range.end)?;
-        let mut parts = Vec::with_capacity(plan.parts.len());
+        let mut parts: Vec<MapPart> = Vec::with_capacity(plan.parts.len());
+        // Where the last part began. The next one of its group lies behind it: what is in front of that is not counted again.
+        let mut last = TableIndex(0);
         for p in &plan.parts {
             let name = plan.containers[p.container as usize];
             let table = tables.named(name)?;
@@ -63,10 +65,16 @@ impl SegmentMap {
                 let of_slice = indices_of(group, slice);
                 let until = end.min(of_slice.end);
                 let bytes = |start, end| table.bytes_of(TableRange { start, end }) as u32;
-                let (len, within) = (bytes(next, until), bytes(of_slice.start, next));
-                parts.push(MapPart { offset, len, within, table: name, group: p.group, slice });
+                let before = match parts.last() {
+                    Some(l) if (l.table, l.group, l.slice) == (name, p.group, slice) => {
+                        l.within + bytes(last, next)
+                    }
+                    _ => bytes(of_slice.start, next),
+                };
+                let len = bytes(next, until);
+                parts.push(MapPart { offset, len, within: before, table: name, group: p.group, slice });
                 offset += u64::from(len);
-                next = until;
+                (last, next) = (next, until);
             }
         }
         parts.sort_unstable_by_key(|p| p.offset);

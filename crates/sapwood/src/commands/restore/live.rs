@@ -106,7 +106,8 @@ impl<'a> LiveRestore<'a> {
     fn serve(&self) -> Result<Serving> {
         let LiveRestore { args, a, entry, name, arriving, .. } = self;
         let description = format!("the snapshot of {}, being restored", vault::format_time(entry.time));
-        let device = Arc::new(ArrivingDevice(arriving.clone()));
+        let (disk, snapshot) = (arriving.clone(), self.snapshot.clone());
+        let device = Arc::new(ArrivingDevice { disk, snapshot });
         let serving = Serving::start(&a.serve, SingleExport { name: name.clone(), description, device })?;
         if args.json {
             print_json(&json!({
