@@ -102,6 +102,24 @@ fn read(pool: &Pool, name: &str) -> Vec<u8> {
     data
 }
 
+/// What a volume says to be a hole is zeros, and nothing is left out. Returns its bytes in holes.
+fn holes(volume: &pool::Volume, model: &[u8], range: Range<u64>) -> u64 {
+    let (mut at, mut holes) = (range.start, 0);
+    let each = &mut |extent: Extent| {
+        assert!(extent.range.start == at && extent.range.end > at, "{extent:?} after {at}");
+        at = extent.range.end;
+        if extent.block == Block::Hole {
+            let data = &model[extent.range.start as usize..extent.range.end as usize];
+            assert!(data.iter().all(|byte| *byte == 0), "{extent:?} is no hole");
+            holes += data.len() as u64;
+        }
+        true
+    };
+    export::BlockDevice::extents(volume, range.clone(), each).unwrap();
+    assert!(at >= range.end);
+    holes
+}
+
 /// A write, a trim or a read at random.
 fn act(volume: &pool::Volume, model: &mut [u8], base: usize, dice: &mut StdRng) -> Result<()> {
     let (offset, length) = if dice.random_bool(0.5) {
@@ -146,7 +164,10 @@ fn what_was_written_wins_and_the_rest_arrives() {
         pool.set_origin("v", elsewhere.clone()).unwrap();
         let mut model = elsewhere.data.clone();
         let mut filling = pool.filling("v").unwrap();
+        assert!(holes(&pool.volume("v").unwrap(), &model, 0..SIZE as u64) >= (300 * BLOCK) as u64);
         loop {
+            let start = random.random_range(0..SIZE as u64);
+            holes(&pool.volume("v").unwrap(), &model, start..random.random_range(start + 1..=SIZE as u64));
             for _ in 0..random.random_range(0..6) {
                 act(&pool.volume("v").unwrap(), &mut model, 0, &mut random).unwrap();
             }

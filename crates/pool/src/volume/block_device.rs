@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 
 use export::{Block, BlockDevice, Extent};
-use format::pool::{MapEntry, VolumeBlock};
+use format::pool::{MapEntry, MapRoot, VolumeBlock};
 
 use super::Volume;
 
@@ -18,41 +18,42 @@ impl BlockDevice for Volume {
     }
 
     fn extents(&self, range: Range<u64>, each: &mut dyn FnMut(Extent) -> bool) -> io::Result<()> {
-        let mut open = Extent { range: range.start..range.start, block: Block::Hole };
+        let mut open = (Content::Hole, range.start..range.start);
         let mut at = VolumeBlock::at(range.start);
         while at.offset() < range.end {
             let end = at.leaf_end();
             let root = self.root();
-            let _guard = self.engine.read_guard();
-            // What has not arrived may be anything.
-            let is_data = |(block, entry): (VolumeBlock, &MapEntry)| {
-                entry.block().is_some() || Self::is_absent(&root, block, *entry)
-            };
+            let guard = self.engine.read_guard();
             let pieces = match self.leaf(root, at)? {
-                Ok(_) => at.until(end).zip(&self.entries(at, end)?).map(|e| (1, is_data(e))).collect(),
+                Ok(_) => {
+                    let entries = self.entries(at, end)?;
+                    at.until(end).zip(&entries).map(|(n, entry)| (1, Content::of(&root, n, *entry))).collect()
+                }
                 Err(nothing) => {
                     let next = VolumeBlock((at.0 / nothing + 1) * nothing);
-                    vec![(at.count_to(next), root.filled.is_some_and(|filled| next.offset() > filled))]
+                    let is_absent = root.filled.is_some_and(|filled| next.offset() > filled);
+                    vec![(at.count_to(next), if is_absent { Content::Absent } else { Content::Hole })]
                 }
             };
-            for (blocks, is_data) in pieces {
-                let block = if is_data { Block::Data } else { Block::Hole };
-                if block != open.block && !open.range.is_empty() {
-                    let next = Extent { range: open.range.end..open.range.end, block };
-                    if !each(std::mem::replace(&mut open, next)) {
+            drop(guard);
+            for (blocks, content) in pieces {
+                if content != open.0 && !open.1.is_empty() {
+                    let next = open.1.end..open.1.end;
+                    let (content, range) = std::mem::replace(&mut open, (content, next));
+                    if !self.tell(content, range, each) {
                         return Ok(());
                     }
                 }
-                open.block = block;
+                open.0 = content;
                 at = at + blocks;
-                open.range.end = at.offset().min(Volume::size(self));
-                if open.range.end >= range.end {
+                open.1.end = at.offset().min(Volume::size(self));
+                if open.1.end >= range.end {
                     break;
                 }
             }
         }
-        if !open.range.is_empty() {
-            each(open);
+        if !open.1.is_empty() {
+            self.tell(open.0, open.1, each);
         }
         Ok(())
     }
@@ -71,5 +72,37 @@ impl BlockDevice for Volume {
 
     fn flush(&self) -> io::Result<()> {
         Ok(Volume::flush(self)?)
+    }
+}
+
+/// What a range of a volume holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Content {
+    Data,
+    Hole,
+    /// What the volume is filled from has it.
+    Absent,
+}
+
+impl Content {
+    fn of(root: &MapRoot, block: VolumeBlock, entry: MapEntry) -> Content {
+        if entry.block().is_some() {
+            Content::Data
+        } else if Volume::is_absent(root, block, entry) {
+            Content::Absent
+        } else {
+            Content::Hole
+        }
+    }
+}
+
+impl Volume {
+    /// Tells what a range holds; returns whether more is wanted.
+    fn tell(&self, content: Content, range: Range<u64>, each: &mut dyn FnMut(Extent) -> bool) -> bool {
+        match content {
+            Content::Data => each(Extent { range, block: Block::Data }),
+            Content::Hole => each(Extent { range, block: Block::Hole }),
+            Content::Absent => self.origin.tell(range, each),
+        }
     }
 }

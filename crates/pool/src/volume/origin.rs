@@ -67,6 +67,26 @@ impl Origin {
         device.read_at(offset, data)
     }
 
+    /// Tells what a range holds; returns whether more is wanted. Where that cannot be told, it may be anything.
+    pub fn tell(&self, range: Range<u64>, each: &mut dyn FnMut(Extent) -> bool) -> bool {
+        let mut at = range.start;
+        while at < range.end {
+            let data = match self.next_data(at) {
+                Ok(Some(data)) if data.start < range.end => data.start..data.end.min(range.end),
+                Ok(_) => range.end..range.end,
+                Err(_) => at..range.end,
+            };
+            let hole = Extent { range: at..data.start, block: Block::Hole };
+            let (start, end) = (data.start, data.end);
+            let data = Extent { range: data, block: Block::Data };
+            if (at < start && !each(hole)) || (start < end && !each(data)) {
+                return false;
+            }
+            at = end;
+        }
+        true
+    }
+
     /// The next range at or behind `from` that may hold anything but zeros; `None`: zeros up to the end.
     pub fn next_data(&self, from: u64) -> io::Result<Option<Range<u64>>> {
         let device = self.device()?;
