@@ -27,7 +27,7 @@ use terminal::outcome;
 use terminal::streams::{self, errln};
 
 fn main() -> ExitCode {
-    system::allocator::give_back_large_buffers();
+    system::allocator::set_up();
     system::descriptors::allow_many();
     store::send_notices_to(|line| errln!("sapwood: {line}"));
     let ended = match args::parse() {

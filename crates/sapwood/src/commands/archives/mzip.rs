@@ -4,7 +4,7 @@ use super::input::Input;
 use super::stop::end_soon;
 use crate::args::{Args, Manners, Munzip, Mzip};
 use crate::progress::{catch_signals, is_stopped, show_while};
-use crate::system::allocator::give_back_buffers;
+use crate::system::allocator::keep_little;
 use crate::system::new_file::{Existing, NewFile};
 use crate::terminal::output::{percent, print_json, size};
 use crate::terminal::streams::{check_out, errln, note_done, outln, toldln, Waiting};
@@ -330,7 +330,7 @@ fn watched<T>(
     operation: impl FnOnce(&Progress) -> Result<T>,
 ) -> Result<T> {
     let progress = Progress::default();
-    give_back_buffers();
+    keep_little();
     catch_signals();
     let far = || {
         if is_stopped() {
