@@ -342,8 +342,8 @@ impl ArrivingDisk {
         while at < end {
             let part = at..end.min(at + ZEROS_BYTES);
             if !self.skip_zeros(&part)? {
-                let missing = regions(part.clone()).filter(|r| !self.has(r));
-                missing.map(|range| self.arrive(&range, None)).collect::<Result<()>>()?;
+                let mut missing = regions(part.clone()).filter(|r| !self.has(r));
+                missing.try_for_each(|range| self.arrive(&range, None))?;
             }
             at = part.end;
         }

@@ -28,6 +28,7 @@ use terminal::streams::{self, errln};
 
 fn main() -> ExitCode {
     system::allocator::set_up();
+    vault::give_memory_back_with(system::allocator::give_back);
     system::descriptors::allow_many();
     store::send_notices_to(|line| errln!("sapwood: {line}"));
     let ended = match args::parse() {

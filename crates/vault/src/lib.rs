@@ -24,6 +24,7 @@ pub use backup::{BackupOptions, BackupReport, OpenBackup};
 pub use base::calendar::{format_time, parse_time};
 pub use base::disk_name::check_disk_name;
 pub use base::error::{Result, VaultError};
+pub use base::memory::give_memory_back_with;
 pub use base::policy::{
     CodecChoice, Global, Policy, Rewrite, Summaries, BALANCED, CONVENTIONAL, POLICIES, REVERSE, VM_CENTRIC,
     VM_CENTRIC_BLOOM,

@@ -8,7 +8,7 @@
 //! had ten times the page faults. mimalloc gives back what was free for a second, which is too late for commands that
 //! promise how much memory they take.
 
-pub use of_library::{keep_little, set_up};
+pub use of_library::{give_back, keep_little, set_up};
 
 #[cfg(target_env = "gnu")]
 mod of_library {
@@ -26,6 +26,14 @@ mod of_library {
     /// Has nearly all that is freed given back to the system.
     pub fn keep_little() {
         give_back_from(LARGE_BYTES_OF_PROMISE);
+    }
+
+    /// Gives what is free back now.
+    pub fn give_back() {
+        // SAFETY: takes a number and touches no memory that is in use.
+        unsafe {
+            libc::malloc_trim(0);
+        }
     }
 
     fn give_back_from(bytes: i32) {
@@ -58,6 +66,12 @@ mod of_library {
     /// Has it given back at once.
     pub fn keep_little() {
         keep_for(0);
+    }
+
+    /// Gives what is free back now.
+    pub fn give_back() {
+        // SAFETY: touches no memory that is in use.
+        unsafe { libmimalloc_sys::mi_collect(true) };
     }
 
     fn keep_for(milliseconds: c_long) {

@@ -1,20 +1,26 @@
 //! Memory that is given back to the system, and that caches make room with.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// What may stay with the allocator once it is freed, in bytes: it is used again. Most objects are far smaller.
 pub(crate) const KEPT_BYTES: usize = 8 << 20;
 
-/// Gives memory that was freed back to the system.
+static GIVE_BACK: OnceLock<fn()> = OnceLock::new();
+
+/// Has memory that was freed given back to the system by `give_back`, which knows the allocator of the program. The first one
+/// to ask for that stays; without any, the allocator does as it likes.
 ///
-/// glibc keeps what is freed for the thread that had allocated it: where threads decode a large object one after the
-/// other, each keeps as much. Other allocators give it back by themselves.
+/// Allocators keep what is freed, some for each thread that had allocated it: where threads decode a large object one after
+/// the other, each would keep as much.
+pub fn give_memory_back_with(give_back: fn()) {
+    let _ = GIVE_BACK.set(give_back);
+}
+
+/// Gives memory that was freed back to the system.
 pub(crate) fn give_back() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: takes a number and touches no memory that is in use.
-    unsafe {
-        libc::malloc_trim(0);
+    if let Some(give_back) = GIVE_BACK.get() {
+        give_back();
     }
 }
 
