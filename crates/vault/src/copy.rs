@@ -173,7 +173,7 @@ pub(crate) fn is_cut_alike(open: &OpenSnapshot, policy: &Policy) -> bool {
 
 /// What is to be copied.
 struct Due {
-    /// Oldest first.
+    /// Oldest first, without what they depend on.
     entries: Vec<SnapshotEntry>,
     /// The newest snapshot there.
     newest: Option<SnapId>,
@@ -230,7 +230,7 @@ fn choose(
                 return Err(VaultError::Refused(why));
             }
             (false, true) => report.older += 1,
-            (false, false) => due.entries.push(s.clone()),
+            (false, false) => due.entries.push(s.without_depends()),
         }
     }
     Ok(due)

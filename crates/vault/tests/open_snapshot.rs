@@ -1,8 +1,10 @@
 //! Open snapshots: read anywhere, by several threads, while the vault goes on, and from damaged objects.
 #![allow(clippy::unwrap_used)]
 
+mod between;
 mod common;
 
+use between::Between;
 use common::{backup, image, next_version, open_vault, rng, seed};
 use rand::rngs::StdRng;
 use rand::RngExt;
@@ -10,6 +12,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use store::{SimFs, SimStore};
 use vault::{Global, OpenSnapshot, Policy, ReadCache, Rewrite, Vault, VaultError, POLICIES};
 
 const DISK: &str = "web/vda";
@@ -324,4 +327,30 @@ fn damage_is_told_and_never_read() {
     }
     println!("{failed} snapshots had errors, {healed} were read all the same");
     assert!(failed > 10 && healed > 10);
+}
+
+/// A group that is too large for the cache was read and decompressed again for each of its parts: hundreds of times for one
+/// read.
+#[test]
+fn a_group_is_loaded_once_for_a_read() {
+    let policy = small(POLICIES[0], "4k");
+    let fs = SimFs::new(1);
+    let vault = Vault::init(Arc::new(SimStore::create_on(fs.clone()).unwrap()), &policy).unwrap();
+    // Between all blocks are zeros: each is a part by itself.
+    let mut bytes = vec![0; 64 << 10];
+    bytes
+        .chunks_mut(8 << 10)
+        .enumerate()
+        .for_each(|(n, pair)| pair[..4096].copy_from_slice(&testing::noise(n as u64, 4096)));
+    backup(&vault, DISK, &bytes, policy).unwrap();
+    let counting = Between::counting(SimStore::open_on(fs).unwrap());
+    let reads = counting.reads();
+    let vault = Vault::open(Arc::new(counting)).unwrap();
+    let open = open(&vault, "latest", 0);
+    reads.lock().unwrap().clear();
+    let mut found = vec![1; bytes.len()];
+    open.read_at(0, &mut found).unwrap();
+    assert!(found == bytes);
+    let loaded = reads.lock().unwrap().iter().filter(|name| name.ends_with(".data")).count();
+    assert_eq!(loaded, 1, "{:?}", reads.lock().unwrap());
 }

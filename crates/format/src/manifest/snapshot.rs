@@ -69,6 +69,11 @@ impl SnapshotEntry {
     /// The shortest encoding: an id, two writers, and eleven fields of one byte.
     pub(super) const BYTES_MIN: usize = 27;
 
+    /// A copy without the recipes that it depends on, which may be many: for who only needs to know the snapshot.
+    pub fn without_depends(&self) -> SnapshotEntry {
+        SnapshotEntry { depends: Vec::new(), policy: self.policy.clone(), tags: self.tags.clone(), ..*self }
+    }
+
     /// Memory that it takes, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let text = |s: &String| STRING_BYTES + s.len();

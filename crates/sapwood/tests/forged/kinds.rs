@@ -43,6 +43,11 @@ impl Kinds {
         found
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
     pub fn add(&mut self, others: Kinds) {
         self.names.extend(others.names);
         self.frames.extend(others.frames);

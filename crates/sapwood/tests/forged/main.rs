@@ -102,6 +102,7 @@ fn try_case(case: &Case, original: &Original, commands: &[Line], kinds: &Mutex<K
     let done = forging.env("SAPWOOD_FORGING_IN", forged.dir()).output().unwrap();
     assert!(done.status.success(), "{}: {}", case.name, String::from_utf8_lossy(&done.stderr));
     let found = Kinds::of_change(original.store(), &forged.dir().join("vault"));
+    assert!(!found.is_empty(), "{} forges nothing", case.name);
     kinds.lock().unwrap().add(found);
     let mut wrong = Vec::new();
     for args in commands {

@@ -84,7 +84,7 @@ impl Vault {
         let opening = cache.begin();
         let mut view = self.view_of_with(disk, &cache.tables)?;
         opening.share_manifest(&mut view);
-        let entry = view.find(disk, spec)?.clone();
+        let entry = view.find(disk, spec)?.without_depends();
         let (id, size) = (entry.id, entry.size);
         let recipe = RecipeReader::open_with(&cache.recipes, &view.folder, view.with_newer(id)?, &entry);
         let recipe = recipe.map_err(|e| view.explain(e))?;
@@ -130,7 +130,7 @@ impl OpenSnapshot {
         &self.shared.disk
     }
 
-    /// The snapshot.
+    /// The snapshot, without the recipes that it depends on.
     pub fn entry(&self) -> &SnapshotEntry {
         &self.shared.entry
     }

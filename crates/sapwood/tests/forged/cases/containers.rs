@@ -51,14 +51,14 @@ pub const CASES: &[Case] = &[
             v.write(&name, &[data, directory, footer].concat());
         }
     }),
-    of("dead-runs", B, |v| {
+    of("dead-runs", "reverse", |v| {
         let runs: Vec<(u32, u32)> = (0..1_000_000).map(|n| (n * 3 + 1, 1)).collect();
         with_dead(v, &|id| DeadLog { container: id, dead: RunSet::from_unsorted(runs.clone()) });
     }),
-    of("dead-long-run", B, |v| {
+    of("dead-long-run", "reverse", |v| {
         with_dead(v, &|id| DeadLog { container: id, dead: RunSet::from_unsorted(vec![(0, u32::MAX)]) });
     }),
-    of("dead-bomb", B, |v| {
+    of("dead-bomb", "reverse", |v| {
         for name in v.objects(".dead") {
             let times = 100 << 20;
             let head = [&first_container(v).raw().to_le_bytes()[..], &varint(times as u64)].concat();

@@ -25,7 +25,7 @@ pub const CASES: &[Case] = &[
     of("hole-recipe-pages", B, |v| holes(v, ".pages")),
     of("hole-tables", B, |v| holes(v, ".table")),
     of("hole-data", B, |v| holes(v, ".data")),
-    of("hole-dead", B, |v| holes(v, ".dead")),
+    of("hole-dead", "reverse", |v| holes(v, ".dead")),
     of("hole-filters", "vm-centric-bloom", |v| holes(v, ".bloom")),
     of("hole-names-and-indexes", "conventional", |v| {
         let all = v.objects("").into_iter().filter(|n| n.starts_with("index/") || n.starts_with("names/"));
