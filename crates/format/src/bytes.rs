@@ -110,18 +110,24 @@ impl<'a> In<'a> {
     }
     /// The next `n` bytes; an error where fewer are left.
     pub fn bytes(&mut self, n: usize) -> Result<&'a [u8]> {
-        if n > self.rest.len() {
-            return Err(Malformed::new(format!("{n} bytes expected, {} left", self.rest.len())));
-        }
-        let (head, tail) = self.rest.split_at(n);
+        let Some((head, tail)) = self.rest.split_at_checked(n) else {
+            return Err(self.too_short(n));
+        };
         self.rest = tail;
         Ok(head)
     }
-    /// The next `N` bytes.
+    /// The next `N` bytes. No `copy_from_slice`, which calls `memcpy` for a single byte where it is not inlined.
+    #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
-        let mut a = [0; N];
-        a.copy_from_slice(self.bytes(N)?);
-        Ok(a)
+        let Some((head, tail)) = self.rest.split_first_chunk() else {
+            return Err(self.too_short(N));
+        };
+        self.rest = tail;
+        Ok(*head)
+    }
+    #[cold]
+    fn too_short(&self, n: usize) -> Malformed {
+        Malformed::new(format!("{n} bytes expected, {} left", self.rest.len()))
     }
     /// One byte.
     pub fn u8(&mut self) -> Result<u8> {
@@ -140,7 +146,16 @@ impl<'a> In<'a> {
         Ok(u64::from_le_bytes(self.array()?))
     }
     /// What [`Out::varint`] wrote; an error where it does not fit 64 bits.
+    #[inline]
     pub fn varint(&mut self) -> Result<u64> {
+        // Most have one byte.
+        if let [b @ ..0x80, rest @ ..] = self.rest {
+            self.rest = rest;
+            return Ok(u64::from(*b));
+        }
+        self.long_varint()
+    }
+    fn long_varint(&mut self) -> Result<u64> {
         let mut v = 0u64;
         for shift in (0..64).step_by(7) {
             let b = self.u8()?;

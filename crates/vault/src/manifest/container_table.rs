@@ -84,9 +84,14 @@ impl Containers {
         self.pages.iter().try_for_each(|page| self.cache.page(&self.folder, page).map(drop))
     }
 
+    /// Which of the table's pages has a container's entry, if there is one.
+    pub fn page_of(&self, id: ContainerId) -> Option<usize> {
+        self.pages.partition_point(|p| p.first <= id).checked_sub(1)
+    }
+
     /// The entry of a container, if the table has one.
     pub fn get(&self, id: ContainerId) -> Result<Option<ContainerEntry>> {
-        let Some(at) = self.pages.partition_point(|p| p.first <= id).checked_sub(1) else {
+        let Some(at) = self.page_of(id) else {
             return Ok(None);
         };
         let page = self.cache.page(&self.folder, &self.pages[at])?;

@@ -1,7 +1,7 @@
 //! Records damaged containers in their owner's manifest.
 
 use crate::base::error::{Result, VaultError};
-use crate::container::versions::generations;
+use crate::container::versions::{generations, Generations};
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
 use crate::manifest::rollback::load_checked;
@@ -36,18 +36,18 @@ pub(super) fn record(folder: &Folder, found: &ContainerFindings) -> Result<u64> 
 /// The list as it is to be, and how many damaged containers there is no room for.
 fn list_after(folder: &Folder, m: &Manifest, found: &ContainerFindings) -> Result<(Vec<ContainerId>, u64)> {
     let containers = Containers::new(folder.clone(), m);
-    // Containers whose page cannot be read stay as they are.
-    let now = |id: ContainerId| containers.get(id).map(|e| e.map(|e| generations(&e)));
+    let mut table = InOrder::of(&containers);
     let mut list = m.damaged.clone();
-    list.retain(|id| match now(*id) {
-        Ok(None) => false,
-        Ok(Some(of)) => !found.is_whole(*id, of),
-        Err(_) => true,
-    });
     list.sort_unstable();
+    list.retain(|id| match table.now(*id) {
+        Now::Gone => false,
+        Now::There(of) => !found.is_whole(*id, of),
+        Now::Unreadable => true,
+    });
     let (known, mut left_out) = (list.len(), 0);
+    let mut table = InOrder::of(&containers);
     for (id, of) in found.damaged.iter() {
-        if list[..known].binary_search(&id).is_err() && matches!(now(id), Ok(Some(n)) if n == of) {
+        if list[..known].binary_search(&id).is_err() && table.now(id) == Now::There(of) {
             if list.len() < LISTED_MAX {
                 list.push(id);
             } else {
@@ -57,4 +57,41 @@ fn list_after(folder: &Folder, m: &Manifest, found: &ContainerFindings) -> Resul
     }
     list.sort_unstable();
     Ok((list, left_out))
+}
+
+/// What a container table says of containers that are asked for in order. A page that cannot be read is tried once, and
+/// not for each of up to a million containers.
+struct InOrder<'a> {
+    containers: &'a Containers,
+    unreadable: Option<usize>,
+}
+
+/// What it says of one of them.
+#[derive(PartialEq)]
+enum Now {
+    Gone,
+    /// Of these generations.
+    There(Generations),
+    Unreadable,
+}
+
+impl<'a> InOrder<'a> {
+    fn of(containers: &'a Containers) -> Self {
+        InOrder { containers, unreadable: None }
+    }
+
+    fn now(&mut self, id: ContainerId) -> Now {
+        let page = self.containers.page_of(id);
+        if page.is_some() && page == self.unreadable {
+            return Now::Unreadable;
+        }
+        match self.containers.get(id) {
+            Ok(None) => Now::Gone,
+            Ok(Some(entry)) => Now::There(generations(&entry)),
+            Err(_) => {
+                self.unreadable = page;
+                Now::Unreadable
+            }
+        }
+    }
 }
