@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod damage;
+mod diff;
 mod disks;
 #[path = "../../../filesystem/tests/common/ext_tree.rs"]
 mod ext_tree;

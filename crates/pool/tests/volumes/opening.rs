@@ -1,0 +1,117 @@
+//! What opening a pool reads.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use crate::common::{assert_whole, content, device, dice, make, open, Watched, BLOCK};
+use format::pool::Geometry;
+use pool::{Device, Options, Pool, PoolError, Sharing};
+use store::SimFs;
+
+const BLOCKS: u64 = 4000;
+const JOURNAL: u32 = 1024;
+const SIZE: usize = 1000 * BLOCK;
+
+/// Opens the pool, and counts the blocks of the journal that this reads.
+fn open_counted(fs: &SimFs) -> (Arc<Pool>, u64) {
+    let read = Arc::new(AtomicU64::new(0));
+    let geometry = Geometry::plan_with(BLOCKS, 256, JOURNAL).unwrap();
+    let journal = geometry.journal_start().0..geometry.catalog_start().0;
+    let device = {
+        let read = Arc::clone(&read);
+        Watched::new(fs, BLOCKS, move |blocks| {
+            let end = blocks.end.min(journal.end);
+            read.fetch_add(end.saturating_sub(blocks.start.max(journal.start)), Ordering::SeqCst);
+        })
+    };
+    let pool = Pool::open(Box::new(device), Options { cache_bytes: 4 << 20, ..Options::default() }).unwrap();
+    let read = read.load(Ordering::SeqCst);
+    (pool, read)
+}
+
+fn data(seed: u64) -> Vec<u8> {
+    let (mut dice, mut data) = (dice(seed), vec![0; SIZE]);
+    data.chunks_mut(BLOCK).for_each(|block| content(&mut dice, 500, block));
+    data
+}
+
+fn assert_content(pool: &Pool, wanted: &[u8]) {
+    let mut found = vec![1; SIZE];
+    pool.volume("a").unwrap().read_at(0, &mut found).unwrap();
+    assert!(found == wanted);
+}
+
+/// Opening read the whole journal of each pool, to find batches behind its end, even if the pool had been closed.
+#[test]
+fn the_journal_of_a_closed_pool_is_not_read() {
+    let mut fs = SimFs::new(1);
+    make(&fs, BLOCKS, JOURNAL);
+    let (mut pool, read) = open_counted(&fs);
+    assert!(read <= 2, "{read} blocks of an empty journal were read");
+    pool.create_volume("a", SIZE as u64, Sharing::Inline).unwrap();
+    for round in 0..4 {
+        let written = data(round);
+        pool.volume("a").unwrap().write_at(0, &written).unwrap();
+        let is_closed = round % 2 == 0;
+        if is_closed {
+            pool.close().unwrap();
+        } else {
+            pool.flush().unwrap();
+        }
+        drop(pool);
+        fs = fs.restart();
+        let opened = open_counted(&fs);
+        pool = opened.0;
+        if is_closed {
+            assert!(opened.1 <= 2, "{} blocks of the journal were read", opened.1);
+        } else {
+            assert!(opened.1 >= u64::from(JOURNAL), "a later batch would have been missed");
+        }
+        assert_content(&pool, &written);
+        assert_whole(&pool);
+    }
+}
+
+/// The superblock of the last opening is damaged. The one before says that the pool was closed: it is not the last word.
+#[test]
+fn an_older_superblock_does_not_hide_what_was_written_later() {
+    let fs = SimFs::new(2);
+    make(&fs, BLOCKS, JOURNAL);
+    let pool = open(&fs, BLOCKS).unwrap();
+    pool.create_volume("a", SIZE as u64, Sharing::Inline).unwrap();
+    pool.close().unwrap();
+    drop(pool);
+    let fs = fs.restart();
+    let pool = open(&fs, BLOCKS).unwrap();
+    pool.settle();
+    let written = data(7);
+    pool.volume("a").unwrap().write_at(0, &written).unwrap();
+    pool.flush().unwrap();
+    drop(pool);
+    let fs = fs.restart();
+    let device = device(&fs, BLOCKS);
+    let superblocks = [0, 1].map(|n| {
+        let mut block = [0; BLOCK];
+        device.read_at(&mut block, n * BLOCK as u64).unwrap();
+        format::pool::Superblock::decode(&block).unwrap()
+    });
+    let closed = superblocks.iter().position(|s| s.is_clean).unwrap();
+    assert_eq!(superblocks[1 - closed].written, superblocks[closed].written + 1);
+    device.write_at(&[0xff; BLOCK], ((1 - closed) * BLOCK) as u64).unwrap();
+    let (pool, read) = open_counted(&fs);
+    assert!(read >= u64::from(JOURNAL));
+    assert_content(&pool, &written);
+    assert_whole(&pool);
+}
+
+#[test]
+fn a_pool_of_version_1_is_refused() {
+    let fs = SimFs::new(3);
+    make(&fs, BLOCKS, JOURNAL);
+    let old = include_bytes!("../../../format/tests/golden/pool-superblock-1");
+    (0..2).for_each(|n| device(&fs, BLOCKS).write_at(old, n * BLOCK as u64).unwrap());
+    match open(&fs, BLOCKS) {
+        Err(PoolError::Refused(why)) => assert!(why.contains("version 1"), "{why}"),
+        other => panic!("{:?}", other.err()),
+    }
+}

@@ -1,0 +1,353 @@
+//! Pools: volumes over NBD that share their blocks, with QEMU's own clients.
+
+use crate::common::{qemu_img, random, Bench, Child, FAILED, REFUSED, USAGE};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const MIB: usize = 1 << 20;
+
+/// A server of a pool.
+struct Server {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Server {
+    fn start(bench: &Bench, pool: &str) -> Self {
+        Self::start_with(bench, pool, &[])
+    }
+
+    fn start_with(bench: &Bench, pool: &str, options: &[&str]) -> Self {
+        let socket = bench.path("pool.socket");
+        let _ = std::fs::remove_file(&socket);
+        let address = socket.to_str().unwrap().to_owned();
+        let serve = [&["pool", "serve", pool, "--nbd", &address], options].concat();
+        let child = Child::start(bench.command(&serve), "pool serve");
+        let start = Instant::now();
+        while !socket.exists() {
+            assert!(start.elapsed() < Duration::from_secs(20), "the server does not come up");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Server { child, socket }
+    }
+
+    fn uri(&self, volume: &str) -> String {
+        format!("nbd+unix:///{volume}?socket={}", self.socket.display())
+    }
+
+    /// Lets it end by itself.
+    fn stop(self) {
+        self.child.signal(Signal::TERM);
+        self.child.wait().expect_done();
+    }
+}
+
+/// Runs a command of qemu-io on a volume.
+fn qemu_io(uri: &str, command: &str) {
+    let done = std::process::Command::new("qemu-io")
+        .args(["-d", "unmap", "-f", "raw", "-c", command, uri])
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{command}: {done:?}");
+}
+
+fn content(uri: &str, to: &Path) -> Vec<u8> {
+    qemu_img(&["convert", "-f", "raw", "-O", "raw", uri, to.to_str().unwrap()]);
+    std::fs::read(to).unwrap()
+}
+
+#[test]
+fn volumes_share_their_blocks_and_survive_a_kill() {
+    let bench = Bench::bare();
+    let pool = bench.arg("pool");
+    bench.done(&["pool", "create", &pool, "--size", "512MiB"]);
+    bench.done(&["volume", "--pool", &pool, "create", "a", "--size", "40MiB"]);
+    bench.done(&["volume", "--pool", &pool, "create", "b", "--size", "40MiB", "--share", "inline"]);
+    let mut disk = random(24 * MIB, 1);
+    disk.resize(40 * MIB, 0);
+    let image = bench.file("disk.raw", &disk);
+
+    let server = Server::start(&bench, &pool);
+    for volume in ["a", "b"] {
+        qemu_img(&["convert", "-n", "-f", "raw", "-O", "raw", &image, &server.uri(volume)]);
+        assert!(content(&server.uri(volume), &bench.path("out")) == disk);
+    }
+    // Both have the same 24 MiB; zeros take nothing.
+    let stats = bench.json(&["pool", "stats", &pool]);
+    assert_eq!(stats["stored_bytes"], 24 * MIB);
+    assert_eq!(stats["mapped_bytes"], 48 * MIB);
+    // A snapshot while it is served, then changes.
+    bench.done(&["volume", "--pool", &pool, "snapshot", "a@before"]);
+    qemu_io(&server.uri("a"), "write -q -P 7 1M 3M");
+    qemu_io(&server.uri("a"), "write -q -P 9 512 1k");
+    qemu_io(&server.uri("a"), "discard -q 20M 1M");
+    let mut changed = disk.clone();
+    changed[MIB..4 * MIB].fill(7);
+    changed[512..1536].fill(9);
+    changed[20 * MIB..21 * MIB].fill(0);
+    assert!(content(&server.uri("a"), &bench.path("out")) == changed);
+    // A snapshot is only read.
+    let refused = bench.command(&["pool", "check", &pool]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(REFUSED), "{refused:?}");
+
+    // qemu-io flushes before it goes; the kill comes after.
+    server.child.signal(Signal::KILL);
+    drop(server.child.wait());
+    let check = bench.done(&["pool", "check", &pool, "--data"]);
+    assert!(String::from_utf8_lossy(&check.stdout).contains("no damage"), "{check}");
+    bench.done(&["volume", "--pool", &pool, "clone", "a@before", "c"]);
+
+    let server = Server::start(&bench, &pool);
+    for (volume, wanted) in [("a", &changed), ("b", &disk), ("a@before", &disk), ("c", &disk)] {
+        assert!(content(&server.uri(volume), &bench.path("out")) == *wanted, "{volume}");
+    }
+    bench.fails(&["volume", "--pool", &pool, "delete", "a"], REFUSED, &["a has snapshots", "before"]);
+    bench.done(&["volume", "--pool", &pool, "delete", "a@before"]);
+    bench.done(&["volume", "--pool", &pool, "delete", "a"]);
+    bench.done(&["volume", "--pool", &pool, "resize", "b", "10MiB"]);
+    let listed = bench.json(&["volume", "--pool", &pool, "list"]);
+    let names: Vec<_> = listed["volumes"].as_array().unwrap().iter().map(|v| v["name"].clone()).collect();
+    assert_eq!(names, ["b", "c"]);
+    assert!(content(&server.uri("b"), &bench.path("out")) == disk[..10 * MIB]);
+    server.stop();
+    bench.done(&["pool", "check", &pool, "--data"]);
+}
+
+/// A snapshot is backed up, served or not; the next backup reads only what changed since.
+#[test]
+fn snapshots_of_volumes_are_backed_up() {
+    let bench = Bench::new("balanced");
+    let pool = bench.arg("pool");
+    bench.done(&["pool", "create", &pool, "--size", "512MiB"]);
+    bench.done(&["volume", "--pool", &pool, "create", "web", "--size", "64MiB"]);
+    let volume = |args: &[&str]| drop(bench.done(&[&["volume", "--pool", &pool], args].concat()));
+    let backup =
+        |snapshot: &str| bench.json(&["backup", "web01/vda", &format!("volume:{snapshot}"), "--pool", &pool]);
+    let mut disk = random(30 * MIB, 3);
+    disk.resize(64 * MIB, 0);
+    let image = bench.file("disk.raw", &disk);
+
+    let server = Server::start(&bench, &pool);
+    qemu_img(&["convert", "-n", "-f", "raw", "-O", "raw", &image, &server.uri("web")]);
+    volume(&["snapshot", "web@a"]);
+    qemu_io(&server.uri("web"), "write -q -P 7 33M 4k");
+    let first = backup("web@a");
+    assert_eq!((&first["scan"]["kind"], &first["source_format"]), (&"whole".into(), &"volume".into()));
+    let source = |read: usize, hashed: usize, known: usize| serde_json::json!({ "read": read, "hashed": hashed, "known": known });
+    assert_eq!(first["source_bytes"], source(30 * MIB, 0, 30 * MIB));
+    assert!(bench.restored("web01/vda") == disk, "what was written after the snapshot is not in it");
+    let first_disk = disk.clone();
+    qemu_io(&server.uri("web"), "write -q -P 5 10M 4k");
+    disk[33 * MIB..33 * MIB + 4096].fill(7);
+    disk[10 * MIB..10 * MIB + 4096].fill(5);
+    volume(&["snapshot", "web@b"]);
+    let second = backup("web@b");
+    assert_eq!(second["scan"], serde_json::json!({ "kind": "changed", "bytes": 8 * MIB, "why": null }));
+    // Of the two segments that were touched, only the two blocks that changed were read, and nothing was hashed.
+    assert_eq!(second["source_bytes"], source(8192, 0, 4 * MIB + 4096));
+    assert!(bench.restored("web01/vda") == disk);
+    // What was written without fingerprints is read and hashed.
+    volume(&["share", "web", "off"]);
+    qemu_io(&server.uri("web"), "write -q -P 5 10M 4k");
+    qemu_io(&server.uri("web"), "write -q -P 6 11M 8k");
+    disk[11 * MIB..11 * MIB + 8192].fill(6);
+    volume(&["snapshot", "web@off"]);
+    let unshared = backup("web@off");
+    assert_eq!(unshared["source_bytes"], source(3 * 4096, 3 * 4096, 4 * MIB - 3 * 4096));
+    assert!(bench.restored("web01/vda") == disk);
+    volume(&["delete", "web@off"]);
+    drop(backup("web@b"));
+    server.stop();
+
+    // Nobody serves it.
+    let again = backup("web@b");
+    assert_eq!(again["scan"], serde_json::json!({ "kind": "changed", "bytes": 0, "why": null }));
+    let earlier = backup("web@a");
+    assert_eq!(earlier["scan"], serde_json::json!({ "kind": "changed", "bytes": 8 * MIB, "why": null }));
+    // The parent does not have what stood there before.
+    assert_eq!(earlier["source_bytes"], source(4096, 0, 4 * MIB));
+    let older = bench.restored(&format!("web01/vda@{}", earlier["snapshot"].as_str().unwrap()));
+    assert!(older == first_disk);
+
+    // A pool that nobody serves is for one command at a time.
+    let slow = ["-q", "backup", "web01/vdb", "volume:web@a", "--pool", &pool, "--limit", "1M"];
+    let slow = Child::start(bench.command(&slow), "a slow backup");
+    let start = Instant::now();
+    // Asking the pool itself would keep the backup out.
+    let inode = format!(":{} ", std::fs::metadata(&pool).unwrap().ino());
+    while !std::fs::read_to_string("/proc/locks").unwrap().contains(&inode) {
+        assert!(start.elapsed() < Duration::from_secs(20) && !slow.has_ended(), "nobody uses the pool");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    bench.fails(
+        &["pool", "stats", &pool],
+        REFUSED,
+        &["is in use by process ", "(sapwood, since 2", "pool serve"],
+    );
+    slow.signal(Signal::KILL);
+    drop(slow.wait());
+
+    let fails = |name: &str, code, said: &[&str]| {
+        let source = format!("volume:{name}");
+        drop(bench.fails(&["backup", "web01/vda", &source, "--pool", &pool], code, said));
+    };
+    fails("web", USAGE, &["volume snapshot web@NAME"]);
+    fails("web@none", REFUSED, &["no web@none"]);
+    bench.fails(&["backup", "web01/vda", "volume:web@a"], USAGE, &["--pool"]);
+
+    // What the vault has was made of a snapshot that is gone, or of no volume at all.
+    volume(&["delete", "web@a"]);
+    volume(&["delete", "web@b"]);
+    volume(&["snapshot", "web@a"]);
+    let whole = backup("web@a");
+    assert!(whole["scan"]["why"].as_str().unwrap().contains("does not have"), "{whole}");
+    assert!(bench.restored("web01/vda") == disk);
+    bench.done(&["-q", "backup", "web01/vda", &image, "--force"]);
+    let whole = backup("web@a");
+    assert!(whole["scan"]["why"].as_str().unwrap().contains("not made of a volume"), "{whole}");
+    bench.verify();
+    bench.done(&["pool", "check", &pool, "--data"]);
+}
+
+/// What `volume list` says of a volume's fill, once `is_so` of it.
+fn fill_when(bench: &Bench, pool: &str, volume: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    let start = Instant::now();
+    loop {
+        let list = bench.json(&["volume", "--pool", pool, "list"]);
+        let all = list["volumes"].as_array().unwrap();
+        let fill = &all.iter().find(|v| v["name"] == volume).unwrap()["fill"];
+        if is_so(fill) {
+            return fill.clone();
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "{list}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A volume of a snapshot in a vault is used from the first moment, fills behind that, and survives a kill.
+#[test]
+fn a_snapshot_of_a_vault_becomes_a_volume() {
+    let bench = Bench::new("balanced");
+    let pool = bench.arg("pool");
+    bench.done(&["pool", "create", &pool, "--size", "512MiB"]);
+    let mut disk = random(40 * MIB, 5);
+    disk.resize(64 * MIB + 512, 0);
+    disk[50 * MIB..52 * MIB].fill(8);
+    let snapshot = bench.backup("web01/vda", &bench.file("disk.raw", &disk));
+    let volume = |args: &[&str]| drop(bench.done(&[&["volume", "--pool", &pool], args].concat()));
+
+    // Slowly, so that much of it has not arrived when it is used.
+    let server = Server::start_with(&bench, &pool, &["--fill-rate", "4M"]);
+    volume(&["create", "web", "--from", "web01/vda"]);
+    let mut found = content(&server.uri("web"), &bench.path("out"));
+    assert!(found == disk);
+    qemu_io(&server.uri("web"), "write -q -P 7 35M 1M");
+    qemu_io(&server.uri("web"), "write -q -P 9 38797312 1k");
+    qemu_io(&server.uri("web"), "discard -q 39M 1M");
+    disk[35 * MIB..36 * MIB].fill(7);
+    disk[37 * MIB..37 * MIB + 1024].fill(9);
+    disk[39 * MIB..40 * MIB].fill(0);
+    let fill = fill_when(&bench, &pool, "web", |fill| fill["bytes"].as_u64().unwrap() > 0);
+    assert!(fill["bytes"].as_u64().unwrap() < 35 << 20, "{fill}");
+    assert_eq!(fill["from"], format!("web01/vda@{snapshot}"));
+    let from = format!("web01/vda@{snapshot}");
+    bench.fails(&["delete", &from, "--yes"], REFUSED, &["is held"]);
+    bench.fails(&["volume", "--pool", &pool, "snapshot", "web@x"], REFUSED, &["still being filled"]);
+    server.child.signal(Signal::KILL);
+    drop(server.child.wait());
+
+    // The vault is not there at first.
+    let (vault, away) = (bench.store.clone(), bench.path("away"));
+    std::fs::rename(&vault, &away).unwrap();
+    let server = Server::start(&bench, &pool);
+    fill_when(&bench, &pool, "web", |fill| fill["error"].is_string());
+    qemu_io(&server.uri("web"), "read -q -P 7 35M 1M");
+    let read = ["-f", "raw", "-c", "read -q 48M 4M", &server.uri("web")].map(str::to_owned);
+    let failed = std::process::Command::new("qemu-io").args(read).output().unwrap();
+    assert!(String::from_utf8_lossy(&failed.stdout).contains("Input/output error"), "{failed:?}");
+    std::fs::rename(&away, &vault).unwrap();
+    fill_when(&bench, &pool, "web", Value::is_null);
+    found = content(&server.uri("web"), &bench.path("out"));
+    assert!(found == disk);
+    // It needs the vault no more.
+    assert_eq!(bench.json(&["snapshots", "web01/vda"])["snapshots"][0]["held"], false);
+    volume(&["snapshot", "web@x"]);
+    server.child.signal(Signal::TERM);
+    let ended = server.child.wait();
+    assert_eq!(ended.code(), Some(0), "{ended}");
+    assert!(ended.stderr.contains("web is not filled"), "{ended}");
+    assert!(ended.stderr.contains("has not arrived"), "{ended}");
+
+    // Nobody serves it, and all of it is waited for; and one that is deleted before.
+    bench.done(&["volume", "--pool", &pool, "create", "whole", "--from", &from, "--size", "80MiB", "--wait"]);
+    volume(&["create", "gone", "--from", &from]);
+    assert_eq!(bench.json(&["snapshots", "web01/vda"])["snapshots"][0]["held"], true);
+    volume(&["delete", "gone"]);
+    assert_eq!(bench.json(&["snapshots", "web01/vda"])["snapshots"][0]["held"], false);
+    let small = ["volume", "--pool", &pool, "create", "small", "--from", &from, "--size", "1MiB"];
+    bench.fails(&small, REFUSED, &["too small"]);
+    assert_eq!(bench.json(&["snapshots", "web01/vda"])["snapshots"][0]["held"], false);
+    let server = Server::start(&bench, &pool);
+    let whole = content(&server.uri("whole"), &bench.path("out"));
+    assert!(
+        whole.len() == 80 * MIB
+            && whole[..36 * MIB] != disk[..36 * MIB]
+            && whole[60 * MIB..] == vec![0; 20 * MIB]
+    );
+    server.stop();
+    bench.done(&["pool", "check", &pool, "--data"]);
+    let stats = bench.json(&["pool", "stats", &pool]);
+    assert_eq!(stats["unshared_bytes"], 0);
+}
+
+#[test]
+fn a_full_pool_says_so_and_goes_on() {
+    let bench = Bench::bare();
+    let pool = bench.arg("pool");
+    bench.done(&["pool", "create", &pool, "--size", "256MiB"]);
+    bench.done(&["volume", "--pool", &pool, "create", "large", "--size", "1GiB"]);
+    let server = Server::start(&bench, &pool);
+    let image = bench.file("disk.raw", &random(200 * MIB, 2));
+    let full = std::process::Command::new("qemu-img")
+        .args(["convert", "-n", "-f", "raw", "-O", "raw", &image, &server.uri("large")])
+        .output()
+        .unwrap();
+    assert!(!full.status.success());
+    assert!(String::from_utf8_lossy(&full.stderr).contains("No space left"), "{full:?}");
+    // What is there can be read, and trimmed; then there is room again.
+    qemu_io(&server.uri("large"), "read -q 0 1M");
+    qemu_io(&server.uri("large"), "discard -q 0 100M");
+    qemu_io(&server.uri("large"), "write -q -P 3 0 20M");
+    server.child.signal(Signal::TERM);
+    let ended = server.child.wait();
+    assert_eq!(ended.code(), Some(0), "{ended}");
+    ended.expect_one_line(&["large", "the pool is full", "delete"]);
+    bench.done(&["pool", "check", &pool, "--data"]);
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    let bench = Bench::bare();
+    let pool = bench.arg("pool");
+    bench.fails(&["pool", "create", &pool], FAILED, &["how large", "--size"]);
+    bench.fails(&["pool", "create", &pool, "--size", "1MiB"], REFUSED, &["too few"]);
+    assert!(!bench.path("pool").exists(), "a file that is not a pool is left");
+    bench.done(&["pool", "create", &pool, "--size", "256MiB"]);
+    bench.fails(&["pool", "create", &pool, "--size", "256MiB"], REFUSED, &["exists"]);
+    fn of<'a>(pool: &'a str, args: &[&'a str]) -> Vec<&'a str> {
+        [&["volume", "--pool", pool], args].concat()
+    }
+    bench.done(&of(&pool, &["create", "a", "--size", "10MiB"]));
+    bench.fails(&of(&pool, &["create", "a", "--size", "10MiB"]), REFUSED, &["a volume a already"]);
+    bench.fails(&of(&pool, &["create", "b", "--size", "1000"]), REFUSED, &["multiple of 512"]);
+    bench.fails(&of(&pool, &["create", "b@x", "--size", "10MiB"]), REFUSED, &["b@x", "letters, digits"]);
+    bench.fails(&of(&pool, &["snapshot", "a"]), REFUSED, &["NAME@SNAPSHOT"]);
+    bench.fails(&of(&pool, &["delete", "none"]), REFUSED, &["no none", "volume list"]);
+    bench.fails(&of(&pool, &["clone", "a", "c"]), REFUSED, &["a is not a snapshot"]);
+    let file = bench.file("file", &[1; 100_000]);
+    bench.fails(&["pool", "stats", &file], 3, &["superblock", "magic number"]);
+    bench.fails(&["pool", "stats", &bench.arg("none")], FAILED, &["none"]);
+}
