@@ -94,8 +94,26 @@ impl Folder {
 
     /// The manifest as it is now. It has the recent snapshots only.
     pub fn load_root(&self) -> Result<Manifest> {
+        Ok(self.load_root_tagged()?.0)
+    }
+
+    /// The same, and its tag.
+    pub fn load_root_tagged(&self) -> Result<(Manifest, Tag)> {
         let missing = || VaultError::Missing { object: self.manifest_name() };
-        Ok(self.load_tagged()?.ok_or_else(missing)?.0)
+        self.load_tagged()?.ok_or_else(missing)
+    }
+
+    /// The manifest as it is now: the one of this tag, unless another one has replaced it.
+    pub fn load_root_again(&self, manifest: Manifest, tag: Tag) -> Result<Manifest> {
+        let name = self.manifest_name();
+        let Some((bytes, now)) = self.store.load(&name)? else {
+            return Err(VaultError::Missing { object: name });
+        };
+        if now == tag {
+            return Ok(manifest);
+        }
+        drop(manifest);
+        self.decode_manifest(&name, &bytes)
     }
 
     /// The manifest as it stands. Unlike [`Self::load_root`] it costs no sync where there is none, or where a swap was killed:

@@ -11,7 +11,7 @@ use crate::manifest::folder::Folder;
 use format::{names, Manifest, ReaderRecord, Sequence};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-use store::{Lease, Reserve, StoreError};
+use store::{Lease, Reserve, StoreError, Tag};
 
 /// Says that readers are not registered, once.
 fn not_held(why: &str) {
@@ -58,16 +58,18 @@ impl ReaderLease {
 impl Reader {
     /// Leases a reader object, then reads the manifest.
     pub fn open(folder: &Folder) -> Result<Reader> {
-        Reader::lease(folder, folder.load_root()?.sequence)
+        let (manifest, tag) = folder.load_root_tagged()?;
+        Reader::lease(folder, manifest.sequence, Some((manifest, tag)))
     }
 
     /// The same for an owner that may be gone: a disk may count hundreds of thousands of these. Nothing that lasts is decided
     /// by its absence.
     pub fn open_owner(folder: &Folder) -> Result<Reader> {
-        Reader::lease(folder, folder.glance()?.sequence)
+        Reader::lease(folder, folder.glance()?.sequence, None)
     }
 
-    fn lease(folder: &Folder, since: Sequence) -> Result<Reader> {
+    /// Registers, and reads the manifest anew: another one may have replaced what was `known` before.
+    fn lease(folder: &Folder, since: Sequence, known: Option<(Manifest, Tag)>) -> Result<Reader> {
         let name = names::reader(folder.disk, random_token()?);
         let frame = ReaderRecord { since }.encode(folder.context(&name));
         let lease = match folder.with_reserve(folder.reserve.max(Reserve::Part)).store.lease(&name, &frame) {
@@ -77,7 +79,11 @@ impl Reader {
                 None
             }
         };
-        Ok(Reader { lease, manifest: Arc::new(folder.load_root()?) })
+        let manifest = match known {
+            Some((manifest, tag)) => folder.load_root_again(manifest, tag)?,
+            None => folder.load_root()?,
+        };
+        Ok(Reader { lease, manifest: Arc::new(manifest) })
     }
 
     /// Whether what it reads is kept from being removed.
