@@ -158,16 +158,18 @@ fn restore(
 
     let counts = ReadCounts::default();
     let mut part = first;
+    // One buffer for all windows: the system gives a new one page by page.
+    let mut buffer = Vec::new();
     loop {
         if target.in_order() {
             for_windows(&mut recipe, &view.tables, &mut part, &mut |kept, of_window| {
-                let window = Window {
-                    start: of_window.from,
-                    bytes: Mutex::new(vec![0; (of_window.end - of_window.from) as usize]),
-                };
+                let mut bytes = std::mem::take(&mut buffer);
+                bytes.clear();
+                bytes.resize((of_window.end - of_window.from) as usize, 0);
+                let window = Window { start: of_window.from, bytes: Mutex::new(bytes) };
                 fetch(&view.tables, of_window, &window, Some(kept), &counts, progress)?;
-                let bytes = window.bytes.into_inner();
-                Ok(target.write_at(of_window.from, &bytes)?)
+                buffer = window.bytes.into_inner();
+                Ok(target.write_at(of_window.from, &buffer)?)
             })?;
         } else {
             fetch(&view.tables, &part, &(&*target), None, &counts, progress)?;

@@ -48,10 +48,96 @@ mod of_library {
 
 #[cfg(not(target_env = "gnu"))]
 mod of_library {
-    use std::ffi::{c_int, c_long};
+    use mimalloc::MiMalloc;
+    use std::alloc::{GlobalAlloc, Layout};
+    use std::ffi::{c_int, c_long, c_void};
+    use std::ptr::null_mut;
 
     #[global_allocator]
-    static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+    static ALLOCATOR: Allocator = Allocator;
+
+    /// Buffers of at least so many bytes are mappings of their own, as with glibc: they are zero without being written, grow
+    /// without being copied, and are the system's again as soon as they are freed. mimalloc writes zeros into what it has
+    /// used before: a mount took 64 MiB for buffers of requests that nobody sends.
+    const LARGE_BYTES: usize = 8 << 20;
+    /// What a mapping is aligned to at least.
+    const PAGE_BYTES: usize = 4096;
+
+    /// mimalloc, but for large buffers.
+    struct Allocator;
+
+    fn is_large(bytes: usize, align: usize) -> bool {
+        bytes >= LARGE_BYTES && align <= PAGE_BYTES
+    }
+
+    fn or_null(mapping: *mut c_void) -> *mut u8 {
+        if mapping == libc::MAP_FAILED {
+            null_mut()
+        } else {
+            mapping.cast()
+        }
+    }
+
+    // SAFETY: what is large by its layout is mapped here and unmapped here, with the same size; everything else is mimalloc's,
+    // which keeps the contract. A new mapping is zero, overlaps nothing, is aligned to a page, and none of these functions
+    // unwinds.
+    unsafe impl GlobalAlloc for Allocator {
+        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+            if is_large(layout.size(), layout.align()) {
+                return map(layout.size());
+            }
+            // SAFETY: the caller's promises are those that it asks for.
+            unsafe { MiMalloc.alloc(layout) }
+        }
+
+        unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+            if is_large(layout.size(), layout.align()) {
+                return map(layout.size());
+            }
+            // SAFETY: as above.
+            unsafe { MiMalloc.alloc_zeroed(layout) }
+        }
+
+        unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+            if is_large(layout.size(), layout.align()) {
+                // SAFETY: `alloc` or `realloc` has mapped so many bytes there, and nobody uses them any more.
+                unsafe { libc::munmap(ptr.cast(), layout.size()) };
+            } else {
+                // SAFETY: as above.
+                unsafe { MiMalloc.dealloc(ptr, layout) }
+            }
+        }
+
+        unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+            match (is_large(layout.size(), layout.align()), is_large(size, layout.align())) {
+                // SAFETY: as above.
+                (false, false) => unsafe { MiMalloc.realloc(ptr, layout, size) },
+                // SAFETY: the mapping is ours and has the layout's size; the caller uses the one that is returned.
+                (true, true) => {
+                    or_null(unsafe { libc::mremap(ptr.cast(), layout.size(), size, libc::MREMAP_MAYMOVE) })
+                }
+                // SAFETY: the new size, rounded up to the alignment, does not overflow, says the caller. Both buffers have
+                // the bytes that are copied, and are apart.
+                _ => unsafe {
+                    let new = Layout::from_size_align_unchecked(size, layout.align());
+                    let moved = self.alloc(new);
+                    if !moved.is_null() {
+                        moved.copy_from_nonoverlapping(ptr, layout.size().min(size));
+                        self.dealloc(ptr, layout);
+                    }
+                    moved
+                },
+            }
+        }
+    }
+
+    /// New memory of zeros, or null.
+    fn map(bytes: usize) -> *mut u8 {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping at a place that the system chooses touches no memory that is in use.
+        or_null(unsafe { libc::mmap(null_mut(), bytes, access, how, -1, 0) })
+    }
 
     /// `mi_option_purge_delay`: how long memory that was freed is kept, in milliseconds.
     const PURGE_DELAY: c_int = 15;
