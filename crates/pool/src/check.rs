@@ -1,20 +1,36 @@
-//! Whether a pool is what it should be.
+//! Whether a pool is what it should be, and what of it can be made anew.
+//!
+//! The maps are what counts: which blocks they name. Counts, summaries, and which entry of a fingerprint store says what,
+//! follow from them and from the content, and are made anew where they are wrong. A map or content that is damaged is not:
+//! nothing else has it.
 
-use std::collections::HashMap;
+mod group;
+mod maps;
+mod mend;
+mod names;
 
-use chunk::Fingerprint;
-use format::pool::{BlockGroupNo, Home, PageKind, PoolBlock, VolumeBlock, BLOCK_BYTES};
+use std::ops::Range;
+
+use format::pool::{BlockGroupNo, CatalogIndex, MapRoot};
 
 use crate::engine::Engine;
-use crate::error::{PoolError, Result};
+use crate::error::Result;
 use crate::pool::Pool;
-use crate::volume::{node_entries, slot_blocks};
+use names::Names;
+
+/// Findings that a report lists at most.
+const FINDINGS_MAX: usize = 10_000;
+/// Data blocks that are counted at once, four bytes of memory each: 128 GiB of a pool. A larger one has its maps read again
+/// for each further part.
+const COUNTED_BLOCKS: u32 = 1 << 25;
 
 /// Something that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// What is wrong.
     pub what: String,
+    /// Whether it was mended.
+    pub is_mended: bool,
 }
 
 /// What a check found.
@@ -22,6 +38,8 @@ pub struct Finding {
 pub struct CheckReport {
     /// What is wrong.
     pub findings: Vec<Finding>,
+    /// What else is wrong, and was not mended: there was no room to list it.
+    pub more: u64,
     /// Blocks in use, map nodes included.
     pub used_blocks: u64,
     /// Slots of map leaves that name a block, those of each volume and snapshot counted for itself.
@@ -32,156 +50,159 @@ pub struct CheckReport {
     pub unshared_blocks: u64,
 }
 
+/// A volume or a snapshot, and where its map begins.
+struct Root {
+    name: String,
+    slot: CatalogIndex,
+    root: MapRoot,
+}
+
 struct Check<'a> {
     engine: &'a Engine,
     /// Content and homes as well.
     data: bool,
-    /// How often each block is named.
-    named: HashMap<PoolBlock, u32>,
-    /// Map nodes, and how many slots of leaves below them name a block.
-    nodes: HashMap<PoolBlock, u64>,
+    /// What can be made anew is.
+    mends: bool,
+    roots: Vec<Root>,
+    names: Names,
     report: CheckReport,
 }
 
 impl Pool {
     /// Compares maps, counts, fingerprint stores and the summary; with `data` all content with its fingerprints as well.
-    /// Nobody may write meanwhile. Takes 16 bytes of memory and more for each block in use.
+    /// Nobody may write meanwhile. Takes up to 128 MiB of memory, and about 40 bytes for each map node (2 MiB of a volume).
     pub fn check(&self, data: bool) -> Result<CheckReport> {
+        self.compare(data, false, COUNTED_BLOCKS)
+    }
+
+    /// The same, and makes anew what follows from the maps and from the content: counts, pages of fingerprint stores, the
+    /// summary. Where a map cannot be read nothing is freed, because it may name it. Nobody else may use the pool meanwhile.
+    pub fn repair(&self, data: bool) -> Result<CheckReport> {
+        self.settle();
+        self.forget_deleted()?;
+        self.compare(data, true, COUNTED_BLOCKS)
+    }
+
+    /// The same, in parts of so many blocks.
+    fn compare(&self, data: bool, mends: bool, counted_blocks: u32) -> Result<CheckReport> {
         self.flush()?;
+        let roots = self.roots()?.into_iter().map(|(slot, name, root)| Root { name, slot, root }).collect();
+        let geometry = &self.engine().geometry;
         let mut check = Check {
             engine: self.engine(),
             data,
-            named: HashMap::new(),
-            nodes: HashMap::new(),
+            mends,
+            roots,
+            names: Names::new(geometry.data_blocks()),
             report: CheckReport::default(),
         };
-        for (name, root) in self.roots()? {
-            let mapped = root.root.map_or(0, |node| check.node(&name, node, root.level, VolumeBlock(0)));
-            check.report.mapped_blocks += mapped;
-            if let Some(counted) = root.mapped.filter(|counted| *counted != mapped) {
-                check.wrong(format!("{name}: its map names {mapped} blocks, its slot says {counted}"));
+        let groups_at_once = (counted_blocks / geometry.data_blocks()).max(1);
+        // All maps are read before anything is mended: nothing is freed if one cannot be.
+        for part in parts(geometry.groups, groups_at_once) {
+            check.count(part.clone());
+            for group in part.map(BlockGroupNo) {
+                check.group(group)?;
             }
         }
-        for group in (0..check.engine.geometry.groups).map(BlockGroupNo) {
-            check.group(group)?;
-        }
-        for (block, count) in std::mem::take(&mut check.named) {
-            check.wrong(format!("block {block} is named {count} times, in a group that is not in use"));
+        if mends {
+            self.flush()?;
         }
         Ok(check.report)
     }
 }
 
+/// Ranges of so many groups that follow each other.
+fn parts(groups: u32, at_once: u32) -> impl Iterator<Item = Range<u32>> {
+    (0..groups).step_by(at_once as usize).map(move |first| first..groups.min(first + at_once))
+}
+
 impl Check<'_> {
-    fn wrong(&mut self, what: String) {
-        self.report.findings.push(Finding { what });
+    /// Notes what is wrong, and whether it is mended.
+    fn found(&mut self, what: String, is_mended: bool) {
+        if self.report.findings.len() < FINDINGS_MAX {
+            self.report.findings.push(Finding { what, is_mended });
+        } else if !is_mended {
+            self.report.more += 1;
+        }
     }
 
-    /// Counts what a node names that maps a volume's blocks from `first` on, once for each node. Returns how many slots of
-    /// leaves below it name a block.
-    fn node(&mut self, name: &str, block: PoolBlock, level: u8, first: VolumeBlock) -> u64 {
-        *self.named.entry(block).or_default() += 1;
-        if let Some(mapped) = self.nodes.get(&block) {
-            return *mapped;
-        }
-        self.nodes.insert(block, 0);
-        let page = match self.engine.page(block, PageKind::Map) {
-            Ok(page) => page,
-            Err(error) => {
-                self.wrong(format!("{name}: {error}"));
-                return 0;
+    /// Counts how often the maps name each block of some groups. The first time, what is wrong with the maps is noted.
+    fn count(&mut self, groups: Range<u32>) {
+        let is_first = groups.start == 0;
+        self.names.begin(groups);
+        for index in 0..self.roots.len() {
+            let Root { name, slot, root } = &self.roots[index];
+            let (name, slot, root) = (name.clone(), *slot, *root);
+            let were_read = std::mem::replace(&mut self.names.were_all_read, true);
+            let mapped = root.root.map_or(0, |node| self.node(&name, node, root.level));
+            if is_first {
+                self.report.mapped_blocks += mapped;
+                if let Some(counted) = root.mapped.filter(|counted| *counted != mapped) {
+                    let is_mended = self.names.were_all_read && self.set_mapped(slot, mapped);
+                    self.found(
+                        format!("{name}: its map names {mapped} blocks, its slot says {counted}"),
+                        is_mended,
+                    );
+                }
             }
+            self.names.were_all_read &= were_read;
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::device::FsDevice;
+    use crate::pool::Options;
+    use format::pool::{Geometry, Sharing};
+    use store::file_system::{Access, FileSystem};
+    use store::SimFs;
+
+    const BLOCKS: u64 = 4000;
+
+    /// A pool of which a part is counted at a time is found to have, and not to have, the same.
+    #[test]
+    fn parts_are_counted_as_the_whole_is() {
+        let fs = SimFs::new(1);
+        let device = || {
+            let file = fs.open("pool", Access::Create).unwrap();
+            FsDevice::new(fs.clone(), file, BLOCKS * 4096)
         };
-        let found = page.bytes()[9];
-        if found != level {
-            self.wrong(format!("{name}: node {block} has level {found}, not {level}"));
-            return 0;
+        let file = fs.open("pool", Access::Create).unwrap();
+        fs.set_len(&file, BLOCKS * 4096).unwrap();
+        Pool::create_with(&device(), Geometry::plan_with(BLOCKS, 256, 64).unwrap()).unwrap();
+        let pool = Pool::open(Box::new(device()), Options::default()).unwrap();
+        for (name, sharing) in [("a", Sharing::Inline), ("b", Sharing::Background)] {
+            pool.create_volume(name, 6 << 20, sharing).unwrap();
+            let bytes: Vec<u8> = (0..4 << 20).map(|n: u32| (n / 4096 % 700 + n % 7) as u8).collect();
+            pool.volume(name).unwrap().write_at(0, &bytes).unwrap();
+            pool.snapshot(name, "s").unwrap();
         }
-        let mut mapped = 0;
-        for (index, entry) in node_entries(&page) {
-            let Some(child) = entry.block() else { continue };
-            let first = first + index as u64 * slot_blocks(level);
-            if self.engine.geometry.locate(child).is_none() {
-                self.wrong(format!("{name}: node {block} names {child}, which is not a data block"));
-            } else if level > 0 {
-                mapped += self.node(name, child, level - 1, first);
-            } else {
-                mapped += 1;
-                *self.named.entry(child).or_default() += 1;
-                self.home(name, child, first);
-            }
-        }
-        self.nodes.insert(block, mapped);
-        mapped
-    }
+        let whole = pool.compare(true, false, COUNTED_BLOCKS).unwrap();
+        assert!(whole.findings.is_empty() && whole.used_blocks > 1000, "{whole:?}");
+        assert_eq!(pool.compare(true, false, 1).unwrap(), whole);
 
-    /// A block without a fingerprint is named at its home only. A fingerprint store
-    /// that cannot be read is found with its group.
-    fn home(&mut self, name: &str, block: PoolBlock, named_at: VolumeBlock) {
-        let entry = if self.data { self.engine.fingerprint_entry(block).ok() } else { None };
-        let Some((entry, bytes)) = entry else { return };
-        let home = Home::decode(&bytes.0);
-        if entry.is_unshared() && home.block != named_at {
-            self.wrong(format!(
-                "{name}: block {block} was written as block {}, but is block {named_at}",
-                home.block
-            ));
-        }
-    }
-
-    fn group(&mut self, group: BlockGroupNo) -> Result<()> {
-        let summary = self.engine.summary(group)?;
-        if !summary.in_use {
-            return Ok(());
-        }
-        let blocks = self.engine.geometry.data_blocks();
-        let (mut free, mut unshared) = (0, 0);
-        for index in 0..blocks {
-            let block = self.engine.geometry.data_block(group, index);
-            let (entry, fingerprint) = match self.engine.fingerprint_entry(block) {
-                Ok(found) => found,
-                Err(PoolError::Damaged { what, why }) => {
-                    self.wrong(format!("{what} is damaged: {why}"));
-                    return Ok(());
-                }
-                Err(error) => return Err(error),
-            };
-            let named = self.named.remove(&block).unwrap_or(0);
-            if named != entry.count {
-                self.wrong(format!("block {block} has count {}, but is named {named} times", entry.count));
-            }
-            let is_node = self.nodes.contains_key(&block);
-            if entry.count == 0 {
-                free += 1;
-                continue;
-            }
-            self.report.used_blocks += 1;
-            self.report.stored_blocks += u64::from(!is_node);
-            if entry.is_node != is_node {
-                self.wrong(format!("block {block} is {}a map node", if is_node { "" } else { "not " }));
-            }
-            unshared += u64::from(entry.is_unshared());
-            if self.data && entry.has_fingerprint {
-                let mut content = [0; BLOCK_BYTES];
-                self.engine.read_blocks(block, &mut content)?;
-                if Fingerprint::of(&content) != fingerprint {
-                    self.wrong(format!("block {block} does not have the content of its fingerprint"));
-                }
+        // Counts that are wrong, in all groups.
+        let engine = pool.engine();
+        let geometry = engine.geometry;
+        for group in (0..geometry.groups).map(BlockGroupNo) {
+            if engine.summary(group).unwrap().in_use {
+                let block = geometry.data_block(group, 3);
+                let used = engine.fingerprint_entry(block).unwrap().0.count > 0;
+                let refer = |t: &mut crate::engine::Transaction<'_>| {
+                    t.refer(block, i64::from(used));
+                    Ok(())
+                };
+                engine.transact(refer).unwrap();
             }
         }
-        self.report.unshared_blocks += unshared;
-        if unshared > 0 && !summary.has_unshared {
-            self.wrong(format!(
-                "group {} has {unshared} blocks without fingerprints, which its summary does not say",
-                group.0
-            ));
-        }
-        if free != summary.free {
-            self.wrong(format!(
-                "group {} has {free} free blocks, its summary says {}",
-                group.0, summary.free
-            ));
-        }
-        Ok(())
+        let wrong = pool.compare(true, false, COUNTED_BLOCKS).unwrap();
+        assert!(wrong.findings.len() > 3, "{wrong:?}");
+        assert_eq!(pool.compare(true, false, 1).unwrap(), wrong);
+        let mended = pool.compare(true, true, 300).unwrap();
+        assert!(mended.findings.iter().all(|f| f.is_mended), "{mended:?}");
+        assert_eq!(pool.compare(true, false, COUNTED_BLOCKS).unwrap(), whole);
     }
 }

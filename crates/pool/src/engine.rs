@@ -16,8 +16,9 @@ mod state;
 mod transaction;
 
 pub use allocate::{Run, Stream, Urgency};
-pub use fingerprint_store::{can_share, Identity};
+pub use fingerprint_store::{can_share, Identity, StoreEdit};
 pub use groups::BlockSet;
+
 pub use open::format_device;
 pub use page::Page;
 pub use state::{Engine, Settings};

@@ -48,11 +48,14 @@ pub struct Options {
     pub prefetch: bool,
     /// Blocks are shared in the background, if there are volumes that want it.
     pub scanning: Option<Scanning>,
+    /// It is opened for [`Pool::repair`]: pages of the summary that cannot be read are made anew, and what was deleted is not
+    /// freed yet.
+    pub for_repair: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { cache_bytes: 64 << 20, prefetch: true, scanning: None }
+        Options { cache_bytes: 64 << 20, prefetch: true, scanning: None, for_repair: false }
     }
 }
 
@@ -137,6 +140,7 @@ impl Pool {
         let settings = Settings {
             cache_pages: (options.cache_bytes / BLOCK_BYTES).max(1024),
             prefetch: options.prefetch,
+            for_repair: options.for_repair,
         };
         let engine = Arc::new(Engine::open(device, settings)?);
         let catalog = Catalog::read(Arc::clone(&engine))?;
@@ -159,6 +163,9 @@ impl Pool {
         let engine = Arc::clone(&pool.engine);
         // Until it is filled, writes share less, and what they do not find is left to background sharing.
         pool.spawn("pool-filter", move || engine.complete_filter());
+        if options.for_repair {
+            return Ok(pool);
+        }
         let deleted: Vec<_> = {
             let catalog = pool.catalog.lock();
             let slots = catalog.entries().filter(|(_, entry)| entry.state == CatalogState::Deleted);
@@ -512,6 +519,28 @@ impl Pool {
         });
     }
 
+    /// Forgets what was deleted: a repair frees what nothing else names. So it needs no map that cannot be read.
+    pub(crate) fn forget_deleted(&self) -> Result<()> {
+        let mut catalog = self.catalog.lock();
+        let is_deleted = |entry: &CatalogEntry| entry.state == CatalogState::Deleted;
+        let deleted: Vec<_> =
+            catalog.entries().filter(|(_, e)| is_deleted(e)).map(|(index, _)| index).collect();
+        for index in deleted {
+            self.empty_slot(&mut catalog, index)?;
+        }
+        Ok(())
+    }
+
+    fn empty_slot(&self, catalog: &mut Catalog, index: CatalogIndex) -> Result<()> {
+        let (slot, page) = catalog.slot(index)?;
+        self.engine.transact(|t| {
+            t.set(&page, slot.offset, &[0; CatalogEntry::BYTES]);
+            Ok(())
+        })?;
+        catalog.remove(index);
+        Ok(())
+    }
+
     fn reap_slot(&self, index: CatalogIndex, entry: &CatalogEntry, is_closing: &AtomicBool) -> Result<()> {
         let (slot, page) = self.catalog.lock().slot(index)?;
         let volume = Volume::new(VolumeParts {
@@ -531,11 +560,7 @@ impl Pool {
                 return Ok(());
             }
         }
-        self.engine.transact(|t| {
-            t.set(&page, slot.offset, &[0; CatalogEntry::BYTES]);
-            Ok(())
-        })?;
-        self.catalog.lock().remove(index);
+        self.empty_slot(&mut self.catalog.lock(), index)?;
         self.engine.flush()
     }
 
@@ -543,7 +568,7 @@ impl Pool {
         &self.engine
     }
 
-    pub(crate) fn roots(&self) -> Result<Vec<(String, MapRoot)>> {
+    pub(crate) fn roots(&self) -> Result<Vec<(CatalogIndex, String, MapRoot)>> {
         let catalog = self.catalog.lock();
         catalog
             .entries()
@@ -553,7 +578,7 @@ impl Pool {
                     // What is being freed is not counted any more.
                     root.mapped = None;
                 }
-                Ok((catalog.full_name(entry), root))
+                Ok((index, catalog.full_name(entry), root))
             })
             .collect()
     }

@@ -1,5 +1,6 @@
 //! Free blocks: taken next to those that were taken before, and given back.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use format::pool::{BlockGroupNo, PageKind, PoolBlock, SummaryEntry};
@@ -166,7 +167,48 @@ impl Engine {
         Ok(())
     }
 
-    fn initialise(&self, group: BlockGroupNo) -> Result<()> {
+    /// What the summary says of a group.
+    pub fn summary(&self, group: BlockGroupNo) -> Result<SummaryEntry> {
+        let slot = self.geometry.summary_slot(group);
+        Ok(SummaryEntry::decode(self.page(slot.page, PageKind::Summary)?.array(slot.offset)))
+    }
+
+    /// Puts what the summary says of a group, changed now. What is free is read again before a block is taken.
+    pub fn renew_summary(&self, group: BlockGroupNo, entry: SummaryEntry) -> Result<()> {
+        let slot = self.geometry.summary_slot(group);
+        self.transact(|t| {
+            let page = t.page(slot.page, PageKind::Summary)?;
+            let entry = SummaryEntry { changed: self.filter_epoch(), ..entry };
+            t.set(&page, slot.offset, &entry.encode());
+            Ok(())
+        })?;
+        self.groups.reset(group, entry.free);
+        Ok(())
+    }
+
+    /// Pages of the summary that cannot be read are made anew: the groups are in use, and nothing is free in them. A repair
+    /// looks what is.
+    pub(super) fn renew_damaged_summaries(&self) -> Result<()> {
+        let mut slots: BTreeMap<PoolBlock, Vec<_>> = BTreeMap::new();
+        let unknown =
+            SummaryEntry { in_use: true, has_unshared: true, changed: self.filter_epoch(), free: 0 };
+        for group in (0..self.geometry.groups).map(BlockGroupNo) {
+            let slot = self.geometry.summary_slot(group);
+            slots.entry(slot.page).or_default().push((slot.offset, unknown.encode().to_vec()));
+        }
+        for (page, slots) in slots {
+            if matches!(self.page(page, PageKind::Summary), Err(PoolError::Damaged { .. })) {
+                self.transact(|t| {
+                    t.renew(page, PageKind::Summary, &slots);
+                    Ok(())
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Initialises the fingerprint store of a group that was never used.
+    pub fn initialise(&self, group: BlockGroupNo) -> Result<()> {
         let slot = self.geometry.summary_slot(group);
         self.transact(|t| {
             let summary = t.page(slot.page, PageKind::Summary)?;

@@ -2,9 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use format::pool::{
-    BlockGroupNo, FilterEntry, FilterHeader, FilterPart, PageKind, PoolBlock, SummaryEntry, BLOCK_BYTES,
-};
+use format::pool::{BlockGroupNo, FilterEntry, FilterHeader, FilterPart, PoolBlock, BLOCK_BYTES};
 
 use super::state::Engine;
 use crate::error::{PoolError, Result};
@@ -76,12 +74,6 @@ impl Engine {
         }
         self.filter.insert_all(&mut found);
         Ok(())
-    }
-
-    /// A group's slot of the summary.
-    pub fn summary(&self, group: BlockGroupNo) -> Result<SummaryEntry> {
-        let slot = self.geometry.summary_slot(group);
-        Ok(SummaryEntry::decode(self.page(slot.page, PageKind::Summary)?.array(slot.offset)))
     }
 
     fn read_checkpoint(&self, which: u8, epoch: u32) -> Result<()> {

@@ -32,6 +32,24 @@ impl Identity {
     }
 }
 
+/// What an entry of a fingerprint store becomes.
+pub struct StoreEdit {
+    /// The data block.
+    pub block: PoolBlock,
+    /// Its entry.
+    pub entry: FingerprintEntry,
+    /// Its fingerprint, if that changes too.
+    pub fingerprint: Option<Fingerprint>,
+}
+
+impl StoreEdit {
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = self.entry.encode().to_vec();
+        bytes.extend(self.fingerprint.iter().flat_map(|fingerprint| fingerprint.0));
+        bytes
+    }
+}
+
 impl Engine {
     /// A page of a fingerprint store. All of its group's are read with it, because they will be needed (LiveDFS, 2.3).
     pub(super) fn fingerprint_page(&self, block: PoolBlock) -> Result<Arc<Page>> {
@@ -87,7 +105,7 @@ impl Engine {
     }
 
     /// Calls `each` with the index of each data block that has its entry on a page of a group's fingerprint store.
-    pub(super) fn entries_of(
+    pub fn entries_of(
         &self,
         group: BlockGroupNo,
         page: u32,
@@ -161,6 +179,31 @@ impl Engine {
                 let entry = SummaryEntry::decode(page.array(slot.offset));
                 t.set(&page, slot.offset, &SummaryEntry { has_unshared: false, ..entry }.encode());
             }
+            Ok(())
+        })
+    }
+
+    /// Changes entries of one page of a group's fingerprint store, all at once. One that `is_new` replaces what cannot be
+    /// read: all other entries are free then.
+    pub fn edit_fingerprints(
+        &self,
+        group: BlockGroupNo,
+        page: u32,
+        is_new: bool,
+        edits: &[StoreEdit],
+    ) -> Result<()> {
+        let block = PoolBlock(self.geometry.fingerprints_start(group).0 + u64::from(page));
+        let slots: Vec<_> = edits
+            .iter()
+            .filter_map(|edit| Some((self.geometry.fingerprint_slot(edit.block)?.offset, edit.bytes())))
+            .collect();
+        self.transact(|t| {
+            if is_new {
+                t.renew(block, PageKind::Fingerprints, &slots);
+                return Ok(());
+            }
+            let page = t.page(block, PageKind::Fingerprints)?;
+            slots.iter().for_each(|(offset, bytes)| t.set(&page, *offset, bytes));
             Ok(())
         })
     }

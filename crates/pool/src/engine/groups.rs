@@ -159,6 +159,13 @@ impl BlockGroups {
         self.total.fetch_add(change, Ordering::Relaxed);
     }
 
+    /// What is free is known to be so much, and read again before a block is taken.
+    pub fn reset(&self, group: BlockGroupNo, free: u32) {
+        let before = self.available[group.0 as usize].swap(free, Ordering::Relaxed);
+        self.total.fetch_add(i64::from(free) - i64::from(before), Ordering::Relaxed);
+        *self.lock(group) = BlockGroup::default();
+    }
+
     /// The block group with the most blocks that can be allocated.
     pub fn emptiest(&self) -> Option<BlockGroupNo> {
         let (index, most) = self

@@ -124,6 +124,17 @@ fn read_superblock(device: &dyn Device) -> Result<(Superblock, bool)> {
     Ok((superblock, are_both_whole))
 }
 
+/// What cannot be read follows from the rest of the pool.
+fn with_advice(error: PoolError) -> PoolError {
+    match error {
+        PoolError::Damaged { what, why } => {
+            let why = format!("{why}; `sapwood pool check --repair` makes it anew");
+            PoolError::Damaged { what, why }
+        }
+        error => error,
+    }
+}
+
 impl Engine {
     /// Opens a pool, after replaying what its journal holds.
     pub fn open(device: Box<dyn Device>, settings: Settings) -> Result<Self> {
@@ -170,8 +181,12 @@ impl Engine {
                 engine.pages.put(page);
             }
         }
-        let summaries: Vec<SummaryEntry> =
-            (0..geometry.groups).map(|g| engine.summary(BlockGroupNo(g))).collect::<Result<_>>()?;
+        if settings.for_repair {
+            engine.renew_damaged_summaries()?;
+        }
+        let summaries: Vec<SummaryEntry> = (0..geometry.groups)
+            .map(|g| engine.summary(BlockGroupNo(g)).map_err(with_advice))
+            .collect::<Result<_>>()?;
         if summaries.iter().all(|summary| !summary.in_use) {
             engine.filter.complete();
         }

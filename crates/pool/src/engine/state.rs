@@ -24,6 +24,8 @@ pub struct Settings {
     pub cache_pages: usize,
     /// A fingerprint store is read whole when one of its pages is needed (LiveDFS, 2.3).
     pub prefetch: bool,
+    /// Pages of the summary that cannot be read are made anew.
+    pub for_repair: bool,
 }
 
 /// Freed blocks that wait for the batch that freed them, and for readers.

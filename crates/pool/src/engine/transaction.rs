@@ -199,6 +199,17 @@ impl Transaction<'_> {
         }
     }
 
+    /// A page has these bytes behind its header from now on, whatever was there.
+    pub fn renew(&mut self, block: PoolBlock, kind: PageKind, slots: &[(usize, Vec<u8>)]) {
+        self.commit.record(JournalRecord::Fresh { first: block, count: 1 });
+        let page = Arc::new(Page::new(block, Box::new([0; BLOCK_BYTES])));
+        self.commit.set(&page, PageHeader::KIND_AT, &PageHeader::kind_bytes(kind, 0));
+        for (offset, bytes) in slots {
+            self.commit.set(&page, *offset, bytes);
+        }
+        self.engine.pages.put(page);
+    }
+
     fn slot(&self, block: PoolBlock) -> std::result::Result<format::pool::Slot, Need> {
         self.engine.geometry.fingerprint_slot(block).ok_or_else(|| {
             Need::Failed(PoolError::Damaged {

@@ -5,5 +5,6 @@
 mod common;
 mod disks;
 mod opening;
+mod repair;
 mod sharing;
 mod threads;

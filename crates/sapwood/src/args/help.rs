@@ -114,6 +114,7 @@ const EXAMPLES_OF: [(&str, &[&str]); 33] = [
             "sapwood pool serve /srv/pool --nbd /run/pool.socket",
             "sapwood pool serve /srv/pool --mount /mnt/images",
             "sapwood pool check /srv/pool --data",
+            "sapwood pool check /srv/pool --repair",
         ],
     ),
     (

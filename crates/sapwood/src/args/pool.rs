@@ -77,6 +77,9 @@ pub enum PoolWhat {
         /// Compare all blocks with their fingerprints as well
         #[arg(long)]
         data: bool,
+        /// Make anew what follows from the maps and the blocks: counts, fingerprints, what is free
+        #[arg(long)]
+        repair: bool,
     },
     /// Show space, and what sharing saves
     Stats {

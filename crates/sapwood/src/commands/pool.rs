@@ -34,7 +34,7 @@ pub fn run(args: &Args, what: &PoolWhat) -> Result<ExitCode> {
     match what {
         PoolWhat::Create { path, size, force } => create(args, path, *size, *force),
         PoolWhat::Serve(a) => serve::run(args, a),
-        PoolWhat::Check { path, data } => check(args, path, *data),
+        PoolWhat::Check { path, data, repair } => check(args, path, *data, *repair),
         PoolWhat::Stats { path } => stats(args, path),
     }
 }
@@ -92,22 +92,34 @@ fn check_empty(device: &FileDevice, path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn check(args: &Args, path: &Path, data: bool) -> Result<ExitCode> {
-    let report = control::ask(path, &Request::Check { data })?;
-    let findings: Vec<&str> =
-        report["findings"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+fn check(args: &Args, path: &Path, data: bool, repair: bool) -> Result<ExitCode> {
+    let report = control::ask(path, &Request::Check { data, repair })?;
+    let texts = |name: &str| report[name].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let more = report["more"].as_u64().unwrap_or(0);
+    let is_whole = more == 0 && texts("findings").count() == 0;
+    let shown = path.display();
     if args.json {
         print_json(&report);
     } else {
-        for finding in &findings {
-            errln!("sapwood: {}: {finding}", path.display());
+        for mended in texts("mended").filter(|_| !args.quiet) {
+            outln!("{shown}: {mended}: mended");
         }
-        if findings.is_empty() && !args.quiet {
+        for finding in texts("findings") {
+            errln!("sapwood: {shown}: {finding}");
+        }
+        if more > 0 {
+            errln!("sapwood: {shown}: {more} more findings");
+        }
+        if !is_whole && !repair {
+            errln!("sapwood: {shown}: `sapwood pool check {shown} --repair` makes anew what follows from the rest");
+        }
+        if is_whole && !args.quiet {
             let looked = if data { "all blocks were read" } else { "--data reads all blocks as well" };
-            outln!("{}: no damage; {looked}", path.display());
+            let left = if texts("mended").count() > 0 { "no damage is left" } else { "no damage" };
+            outln!("{shown}: {left}; {looked}");
         }
     }
-    Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DAMAGED) })
+    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(DAMAGED) })
 }
 
 fn stats(args: &Args, path: &Path) -> Result<ExitCode> {

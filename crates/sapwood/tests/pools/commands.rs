@@ -1,9 +1,11 @@
 //! Pools: volumes over NBD that share their blocks, with QEMU's own clients.
 
-use crate::common::{qemu_img, random, Bench, Child, FAILED, REFUSED, USAGE};
+use crate::common::{qemu_img, random, Bench, Child, DAMAGED, FAILED, REFUSED, USAGE};
+use format::pool::{BlockGroupNo, Superblock};
 use rustix::process::Signal;
 use serde_json::Value;
-use std::os::unix::fs::MetadataExt;
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -112,6 +114,49 @@ fn volumes_share_their_blocks_and_survive_a_kill() {
     let names: Vec<_> = listed["volumes"].as_array().unwrap().iter().map(|v| v["name"].clone()).collect();
     assert_eq!(names, ["b", "c"]);
     assert!(content(&server.uri("b"), &bench.path("out")) == disk[..10 * MIB]);
+    server.stop();
+    bench.done(&["pool", "check", &pool, "--data"]);
+}
+
+/// Counts and fingerprints follow from the maps and the blocks: pages of theirs that are damaged are made anew.
+#[test]
+fn what_follows_from_the_maps_is_repaired() {
+    let bench = Bench::bare();
+    let pool = bench.arg("pool");
+    bench.done(&["pool", "create", &pool, "--size", "256MiB"]);
+    bench.done(&["volume", "--pool", &pool, "create", "a", "--size", "8MiB"]);
+    let disk = random(8 * MIB, 1);
+    let image = bench.file("disk.raw", &disk);
+    let server = Server::start(&bench, &pool);
+    qemu_img(&["convert", "-n", "-f", "raw", "-O", "raw", &image, &server.uri("a")]);
+    server.stop();
+
+    let file = File::options().read(true).write(true).open(&pool).unwrap();
+    let mut block = [0; 4096];
+    file.read_exact_at(&mut block, 0).unwrap();
+    let geometry = Superblock::decode(&block).unwrap().geometry;
+    let fingerprints = geometry.fingerprints_start(BlockGroupNo(0));
+    file.write_all_at(&[1; 100], fingerprints.offset() + 500).unwrap();
+    let advice = format!("`sapwood pool check {pool} --repair`");
+    bench.fails(&["pool", "check", &pool], DAMAGED, &["Fingerprints page", "is damaged", &advice]);
+    let mended = bench.json(&["pool", "check", &pool, "--repair"]);
+    assert_eq!(mended["findings"], serde_json::json!([]), "{mended}");
+    assert!(mended["mended"][0].as_str().unwrap().contains("Fingerprints page"), "{mended}");
+    bench.done(&["pool", "check", &pool, "--data"]);
+
+    // Without its summary a pool does not open.
+    file.write_all_at(&[1; 100], geometry.summary_start().offset() + 40).unwrap();
+    bench.fails(&["pool", "stats", &pool], DAMAGED, &["Summary page", "--repair"]);
+    let done = bench.done(&["pool", "check", &pool, "--data", "--repair"]);
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(said.contains(": mended") && said.contains("no damage is left"), "{said}");
+
+    let server = Server::start(&bench, &pool);
+    assert!(content(&server.uri("a"), &bench.path("out")) == disk);
+    let before = bench.json(&["pool", "stats", &pool])["stored_bytes"].clone();
+    bench.done(&["volume", "--pool", &pool, "create", "b", "--size", "8MiB"]);
+    qemu_img(&["convert", "-n", "-f", "raw", "-O", "raw", &image, &server.uri("b")]);
+    assert_eq!(bench.json(&["pool", "stats", &pool])["stored_bytes"], before, "equal blocks are found");
     server.stop();
     bench.done(&["pool", "check", &pool, "--data"]);
 }

@@ -38,7 +38,11 @@ pub enum PoolAtPath {
 
 /// Opens a pool.
 pub fn open_free(path: &Path) -> Result<PoolAtPath> {
-    match open(path, pool::Options::default()) {
+    open_with(path, pool::Options::default())
+}
+
+fn open_with(path: &Path, options: pool::Options) -> Result<PoolAtPath> {
+    match open(path, options) {
         Ok(pool) => Ok(PoolAtPath::Free(pool)),
         Err(PoolError::Io { what, source }) if is_held(&source) => {
             Ok(PoolAtPath::Held(PoolError::Io { what, source }))
@@ -49,7 +53,8 @@ pub fn open_free(path: &Path) -> Result<PoolAtPath> {
 
 /// Does what is asked for. Returns what `--json` prints.
 pub fn ask(path: &Path, request: &Request) -> Result<Value> {
-    let pool = match open_free(path)? {
+    let for_repair = matches!(request, Request::Check { repair: true, .. });
+    let pool = match open_with(path, pool::Options { for_repair, ..pool::Options::default() })? {
         PoolAtPath::Free(pool) => pool,
         PoolAtPath::Held(why) => return ask_server(path, request, &why),
     };

@@ -4,7 +4,7 @@ use super::file_system::{file_of, PoolFiles};
 use super::fill_source::FillSource;
 use crate::args::ShareMode;
 use anyhow::Result;
-use pool::{Pool, PoolError};
+use pool::{Finding, Pool, PoolError};
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 use std::sync::Arc;
@@ -83,6 +83,8 @@ pub enum Request {
     Check {
         /// All data as well.
         data: bool,
+        /// Make anew what can be.
+        repair: bool,
     },
 }
 
@@ -127,10 +129,17 @@ impl Request {
             }
             Request::Changes { snapshot, since } => changes(pool, snapshot, since.as_deref()),
             Request::Stats => stats(pool),
-            Request::Check { data } => {
-                let report = pool.check(*data)?;
-                let findings: Vec<_> = report.findings.into_iter().map(|f| f.what).collect();
-                Ok(json!({ "findings": findings, "used_blocks": report.used_blocks }))
+            Request::Check { data, repair } => {
+                let report = if *repair { pool.repair(*data)? } else { pool.check(*data)? };
+                let (mended, findings): (Vec<_>, Vec<_>) =
+                    report.findings.into_iter().partition(|finding| finding.is_mended);
+                let texts = |findings: Vec<Finding>| findings.into_iter().map(|f| f.what).collect::<Vec<_>>();
+                Ok(json!({
+                    "findings": texts(findings),
+                    "mended": texts(mended),
+                    "more": report.more,
+                    "used_blocks": report.used_blocks,
+                }))
             }
         }
     }
