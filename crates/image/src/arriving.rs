@@ -32,7 +32,7 @@ use crate::file::random_file::{self, RandomFile};
 use header::{Header, State};
 use id::{BootId, MapId};
 use identity::{Attachment, TargetId};
-use layout::{BLOCK_BYTES, SECTOR_BYTES};
+use layout::{BLOCK_BYTES, SECTOR_BYTES, SIZE_MAX};
 use map::{Map, Sectors};
 use mark::{Mark, MarkedTarget};
 use parking_lot::{Mutex, MutexGuard};
@@ -96,12 +96,19 @@ impl ArrivingDisk {
     /// Begins a restore, or resumes the one that the map belongs to.
     ///
     /// # Errors
-    /// `Refused` where the map is damaged, or belongs to another restore or another target; nothing was written then.
+    /// `Refused` where the map is damaged, or belongs to another restore or another target, and for disks of more than 64 TiB;
+    /// nothing was written then.
     pub fn open(
         paths: &ArrivingPaths,
         options: &ArrivingOptions,
         base: Box<dyn Base>,
     ) -> Result<ArrivingDisk> {
+        if options.size > SIZE_MAX {
+            let target = paths.target.display().to_string();
+            let why =
+                "a disk of more than 64 TiB cannot be used while it is restored; restore it without --live";
+            return Err(ImageError::refused(&target, why));
+        }
         let name = paths.map.display().to_string();
         let is_there = paths.map.exists();
         // Locked from here on: no other process makes this target or resumes its restore.

@@ -526,6 +526,16 @@ fn nothing_is_removed_that_may_be_of_use() {
     }
 }
 
+/// What is known of the parts of a disk of two pebibytes took 545 MB.
+#[test]
+fn a_disk_that_is_too_large_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = ArrivingPaths { target: dir.path().join("target"), map: dir.path().join("map") };
+    let e = ArrivingDisk::open(&paths, &options(1 << 51), base(4096)).err().unwrap();
+    assert!(matches!(e, ImageError::Refused { .. }) && e.to_string().contains("64 TiB"), "{e}");
+    assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none());
+}
+
 /// A map went with any target that had its name, however short.
 #[test]
 fn a_target_that_the_map_does_not_speak_of_is_refused() {
