@@ -130,22 +130,24 @@ impl Check<'_> {
     fn count(&mut self, groups: Range<u32>) {
         let is_first = groups.start == 0;
         self.names.begin(groups);
+        let mut wrong = Vec::new();
         for index in 0..self.roots.len() {
             let Root { name, slot, root } = &self.roots[index];
             let (name, slot, root) = (name.clone(), *slot, *root);
-            let were_read = std::mem::replace(&mut self.names.were_all_read, true);
             let mapped = root.root.map_or(0, |node| self.node(&name, node, root.level));
             if is_first {
                 self.report.mapped_blocks += mapped;
                 if let Some(counted) = root.mapped.filter(|counted| *counted != mapped) {
-                    let is_mended = self.names.were_all_read && self.set_mapped(slot, mapped);
-                    self.found(
-                        format!("{name}: its map names {mapped} blocks, its slot says {counted}"),
-                        is_mended,
-                    );
+                    let what = format!("{name}: its map names {mapped} blocks, its slot says {counted}");
+                    wrong.push((slot, mapped, what));
                 }
             }
-            self.names.were_all_read &= were_read;
+        }
+        // Maps share nodes: one that cannot be read is missing in all that have it.
+        let can_be_mended = self.names.were_all_read;
+        for (slot, mapped, what) in wrong {
+            let is_mended = can_be_mended && self.set_mapped(slot, mapped);
+            self.found(what, is_mended);
         }
     }
 }
