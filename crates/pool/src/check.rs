@@ -9,9 +9,10 @@ mod maps;
 mod mend;
 mod names;
 
+use std::collections::HashSet;
 use std::ops::Range;
 
-use format::pool::{BlockGroupNo, CatalogIndex, MapRoot};
+use format::pool::{BlockGroupNo, CatalogIndex, MapRoot, PoolBlock};
 
 use crate::engine::Engine;
 use crate::error::Result;
@@ -65,6 +66,8 @@ struct Check<'a> {
     mends: bool,
     roots: Vec<Root>,
     names: Names,
+    /// Blocks that are not at the home that their entries say.
+    homeless: HashSet<PoolBlock>,
     report: CheckReport,
 }
 
@@ -94,6 +97,7 @@ impl Pool {
             mends,
             roots,
             names: Names::new(geometry.data_blocks()),
+            homeless: HashSet::new(),
             report: CheckReport::default(),
         };
         let groups_at_once = (counted_blocks / geometry.data_blocks()).max(1);

@@ -82,7 +82,13 @@ impl Check<'_> {
         for (index, entry, fingerprint) in entries {
             let block = self.engine.geometry.data_block(group, *index);
             let (named, is_node) = (self.names.of(group)[*index as usize], self.names.is_node(block));
-            let mended = self.mended(*entry, named, is_node);
+            let mended = match self.mended(*entry, named, is_node) {
+                Some(Mended::Count(entry)) if self.homeless.contains(&block) => {
+                    Some(Mended::Data(entry.count))
+                }
+                None if self.homeless.contains(&block) => Some(Mended::Data(entry.count)),
+                mended => mended,
+            };
             let is_mended = mended.is_some() && self.mends;
             if named != entry.count {
                 let what = format!("block {block} has count {}, but is named {named} times", entry.count);

@@ -64,10 +64,12 @@ impl Check<'_> {
         let Ok((entry, bytes)) = self.engine.fingerprint_entry(block) else { return };
         let home = Home::decode(&bytes.0);
         if entry.is_unshared() && home.block != named_at {
+            // It is given the fingerprint of its content instead.
             self.found(
                 format!("{name}: block {block} was written as block {}, but is block {named_at}", home.block),
-                false,
+                self.mends,
             );
+            self.homeless.insert(block);
         }
     }
 
