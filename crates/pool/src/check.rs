@@ -68,6 +68,8 @@ struct Check<'a> {
     names: Names,
     /// Blocks that are not at the home that their entries say.
     homeless: HashSet<PoolBlock>,
+    /// Blocks that no map names, or not as often as they are counted, while a map cannot be read.
+    hidden_blocks: u64,
     report: CheckReport,
 }
 
@@ -98,6 +100,7 @@ impl Pool {
             roots,
             names: Names::new(geometry.data_blocks()),
             homeless: HashSet::new(),
+            hidden_blocks: 0,
             report: CheckReport::default(),
         };
         let groups_at_once = (counted_blocks / geometry.data_blocks()).max(1);
@@ -107,6 +110,10 @@ impl Pool {
             for group in part.map(BlockGroupNo) {
                 check.group(group)?;
             }
+        }
+        let hidden = check.hidden_blocks;
+        if hidden > 0 {
+            check.found(format!("{hidden} blocks are kept that only what cannot be read may name"), false);
         }
         if mends {
             self.flush()?;
@@ -147,10 +154,12 @@ impl Check<'_> {
                 }
             }
         }
-        // Maps share nodes: one that cannot be read is missing in all that have it.
-        let can_be_mended = self.names.were_all_read;
+        // Maps share nodes: what is below one that cannot be read is missing in all that have it, and nothing else is wrong.
+        if !self.names.were_all_read {
+            return;
+        }
         for (slot, mapped, what) in wrong {
-            let is_mended = can_be_mended && self.set_mapped(slot, mapped);
+            let is_mended = self.set_mapped(slot, mapped);
             self.found(what, is_mended);
         }
     }

@@ -90,7 +90,9 @@ impl Check<'_> {
                 mended => mended,
             };
             let is_mended = mended.is_some() && self.mends;
-            if named != entry.count {
+            if named < entry.count && !self.names.were_all_read {
+                self.hidden_blocks += 1;
+            } else if named != entry.count {
                 let what = format!("block {block} has count {}, but is named {named} times", entry.count);
                 self.found(what, is_mended);
             }

@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use format::pool::{Home, MapEntry, PageKind, PoolBlock, VolumeBlock};
+use format::pool::{Home, MapEntry, PageKind, PoolBlock, VolumeBlock, BLOCK_BYTES};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::Check;
 use crate::volume::{node_entries, slot_blocks};
@@ -50,7 +51,7 @@ impl Check<'_> {
             } else {
                 mapped += 1;
                 if self.names.count(&self.engine.geometry, child) && self.data {
-                    self.home(name, child, first);
+                    self.unshared(name, entry, child, first);
                 }
             }
         }
@@ -58,12 +59,18 @@ impl Check<'_> {
         mapped
     }
 
-    /// A block without a fingerprint is named at its home only. A fingerprint store that cannot be read is found with its
-    /// group.
-    fn home(&mut self, name: &str, block: PoolBlock, named_at: VolumeBlock) {
+    /// A block without a fingerprint has the content that the slot of its leaf says, and is named at its home only. A
+    /// fingerprint store that cannot be read is found with its group.
+    fn unshared(&mut self, name: &str, slot: MapEntry, block: PoolBlock, named_at: VolumeBlock) {
         let Ok((entry, bytes)) = self.engine.fingerprint_entry(block) else { return };
+        if !entry.is_unshared() {
+            return;
+        }
+        if self.content_of(block, slot).is_none() {
+            self.found(format!("{name}: block {block} does not have the content that its map says"), false);
+        }
         let home = Home::decode(&bytes.0);
-        if entry.is_unshared() && home.block != named_at {
+        if home.block != named_at {
             // It is given the fingerprint of its content instead.
             self.found(
                 format!("{name}: block {block} was written as block {}, but is block {named_at}", home.block),
@@ -71,6 +78,13 @@ impl Check<'_> {
             );
             self.homeless.insert(block);
         }
+    }
+
+    /// A block's content, if it can be read and has the check bits of a slot.
+    pub(super) fn content_of(&self, block: PoolBlock, slot: MapEntry) -> Option<[u8; BLOCK_BYTES]> {
+        let mut content = [0; BLOCK_BYTES];
+        self.engine.read_blocks(block, &mut content).ok()?;
+        slot.checks(xxh3_64(&content)).then_some(content)
     }
 
     /// By which slots of leaves blocks are named: one slot of each.

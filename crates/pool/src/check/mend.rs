@@ -3,10 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use chunk::Fingerprint;
-use format::pool::{
-    BlockGroupNo, CatalogIndex, FingerprintEntry, MapEntry, MapRoot, PageKind, PoolBlock, BLOCK_BYTES,
-};
-use xxhash_rust::xxh3::xxh3_64;
+use format::pool::{BlockGroupNo, CatalogIndex, FingerprintEntry, MapEntry, MapRoot, PageKind, PoolBlock};
 
 use super::Check;
 use crate::engine::StoreEdit;
@@ -115,10 +112,7 @@ impl Check<'_> {
     /// The fingerprint of a block's content, if that is what a slot says. Else nobody may share it, or take it for what was
     /// written.
     fn fingerprint_of(&mut self, block: PoolBlock, slot: Option<&MapEntry>) -> Fingerprint {
-        let mut content = [0; BLOCK_BYTES];
-        let is_right = self.engine.read_blocks(block, &mut content).is_ok()
-            && slot.is_some_and(|slot| slot.checks(xxh3_64(&content)));
-        if is_right {
+        if let Some(content) = slot.and_then(|slot| self.content_of(block, *slot)) {
             return Fingerprint::of(&content);
         }
         self.found(format!("block {block} does not have the content that its map says"), false);

@@ -90,6 +90,9 @@ fn read_superblock(device: &dyn Device) -> Result<(Superblock, bool)> {
     let location = device.location();
     let mut found: Option<Superblock> = None;
     let mut wrong = None;
+    if device.size() < 2 * BLOCK_BYTES as u64 {
+        return Err(PoolError::Refused(format!("{location} is not a pool: it is too short")));
+    }
     for n in 0..2 {
         let mut block = [0; BLOCK_BYTES];
         let what = format!("{location}: reading block {n}");

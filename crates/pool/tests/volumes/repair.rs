@@ -220,6 +220,44 @@ fn what_follows_from_the_maps_is_made_anew() {
     assert!(found > 20, "only {found} rounds have damaged anything");
 }
 
+/// Also of blocks that have no fingerprint yet: a check that reads all blocks compares them with the map.
+#[test]
+fn damaged_content_is_found_and_stays() {
+    let mut dice = dice(seed());
+    let (mut fingerprinted, mut unshared) = (0, 0);
+    for _ in 0..40 {
+        let (fs, contents) = filled(&mut dice);
+        let outside = Outside::of(&fs);
+        let (group, index) = (outside.group(&mut dice), dice.random_range(0..outside.geometry.data_blocks()));
+        let block = outside.geometry.data_block(group, index);
+        let slot = outside.geometry.fingerprint_slot(block).unwrap();
+        let mut entry = [0; 4];
+        entry.copy_from_slice(&outside.read(slot.page)[slot.offset..slot.offset + 4]);
+        let entry = FingerprintEntry::decode(entry);
+        if entry.count == 0 || entry.is_node {
+            continue;
+        }
+        outside.flip(block, &mut dice);
+        outside.device.sync().unwrap();
+        let pool = open_for_repair(&fs.restart()).unwrap();
+        for report in [pool.check(true).unwrap(), pool.repair(true).unwrap(), pool.check(true).unwrap()] {
+            assert!(report.findings.iter().any(|f| !f.is_mended), "block {block}, {entry:?}");
+        }
+        for (name, wanted) in &contents {
+            let (volume, mut found) = (pool.volume(name).unwrap(), [0; BLOCK]);
+            for (n, wanted) in wanted.chunks(BLOCK).enumerate() {
+                assert!(volume.read_at((n * BLOCK) as u64, &mut found).is_err() || found == wanted);
+            }
+        }
+        if entry.has_fingerprint {
+            fingerprinted += 1
+        } else {
+            unshared += 1
+        }
+    }
+    assert!(fingerprinted > 2 && unshared > 2, "{fingerprinted} and {unshared}");
+}
+
 /// A repair is itself safe from power cuts: another one completes it.
 #[test]
 fn a_repair_can_be_cut_off() {

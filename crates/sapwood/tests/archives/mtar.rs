@@ -2,6 +2,7 @@
 
 use crate::common;
 use crate::common::{peak, Bench, Child, DAMAGED, FAILED, INTERRUPTED, REFUSED, USAGE};
+use crate::names;
 use rustix::process::Signal;
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -19,15 +20,6 @@ fn archive(bench: &Bench) -> (String, Vec<u8>) {
         Command::new("tar").arg("-C").arg(&tree).args(["--format=pax", "-cf", "-", "sub"]).output().unwrap();
     assert!(made.status.success());
     (bench.file("a.tar", &made.stdout), made.stdout)
-}
-
-/// The names in the directory of the test that begin like this.
-fn names(bench: &Bench, prefix: &str) -> Vec<String> {
-    let all = std::fs::read_dir(bench.dir.path()).unwrap();
-    let mut names: Vec<String> = all.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
-    names.retain(|n| n.starts_with(prefix));
-    names.sort();
-    names
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `mzip` and `munzip` have the manners of a compressor: files come back, and nothing is left half done or lost.
 
 use crate::common::{from_env, peak, Bench, Child, LoopDevice, DAMAGED, FAILED, INTERRUPTED, REFUSED, USAGE};
+use crate::names;
 use rustix::process::Signal;
 use std::fs::Permissions;
 use std::io::{Read as _, Write as _};
@@ -23,15 +24,6 @@ fn versions(pages: usize) -> Vec<u8> {
         all.extend_from_slice(&text);
     }
     all
-}
-
-/// The names in the directory of the test that begin like this.
-fn names(bench: &Bench, prefix: &str) -> Vec<String> {
-    let all = std::fs::read_dir(bench.dir.path()).unwrap();
-    let mut names: Vec<String> = all.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
-    names.retain(|n| n.starts_with(prefix));
-    names.sort();
-    names
 }
 
 fn shell(line: &str) -> Output {
