@@ -94,6 +94,8 @@ enum Command {
     PeersLive(PoolsOptions),
     /// A volume of a pool over NBD against a raw file served by qemu-storage-daemon
     PoolNbd(PoolsOptions),
+    /// The same by vhost-user-blk, as a virtual machine on the host uses them
+    PoolVhost(PoolsOptions),
     /// Backup and restore of a sparse 1 TiB disk against a dense one of the same data
     SparseHuge,
     /// bonnie++ in a mounted pool and in ext4 (Paulo 2009, table 6.2)
@@ -209,8 +211,9 @@ fn start(Arguments { command, options }: Arguments) -> anyhow::Result<()> {
         Command::Paulo65(o) => pools::paulo::write(&Context::start("paulo-6.5", options)?, &o),
         Command::Paulo67(o) => pools::paulo::read(&Context::start("paulo-6.7", options)?, &o),
         Command::PoolScale(o) => pools::scale::run(&Context::start("pool-scale", options)?, &o),
-        Command::PeersLive(o) => pools::nbd::peers(&Context::start("peers-live", options)?, &o),
-        Command::PoolNbd(o) => pools::nbd::run(&Context::start("pool-nbd", options)?, &o),
+        Command::PeersLive(o) => pools::served::peers(&Context::start("peers-live", options)?, &o),
+        Command::PoolNbd(o) => pools::served::nbd(&Context::start("pool-nbd", options)?, &o),
+        Command::PoolVhost(o) => pools::served::vhost(&Context::start("pool-vhost", options)?, &o),
         Command::Bonnie(o) => mounts::bonnie::run(&Context::start("paulo-6.2", options)?, &o),
         Command::SparseHuge => experiments::sparse_huge::run(&Context::start("sparse-huge", options)?),
         Command::RevdedupT1(o) => revdedup::t1::run(&Context::start("revdedup-t1", options)?, &o),

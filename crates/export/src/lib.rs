@@ -6,10 +6,17 @@
 #![deny(missing_docs)]
 
 mod device;
+mod exports;
 pub mod files;
 pub mod fuse;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod memory_device;
 pub mod nbd;
 mod tree;
+mod unix_socket;
+pub mod vhost;
 
 pub use device::{Block, BlockDevice, Extent};
+pub use exports::{Exports, SingleExport};
 pub use tree::{Attributes, Entry, NodeId, NodeKind, Tree};

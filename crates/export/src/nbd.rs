@@ -10,7 +10,6 @@
 mod activity;
 mod address;
 mod connection;
-mod exports;
 mod handshake;
 mod limits;
 mod listener;
@@ -22,6 +21,5 @@ mod socket;
 mod tests;
 
 pub use address::{unix_uri, Address};
-pub use exports::{Exports, SingleExport};
 pub use limits::Limits;
 pub use server::{Server, ServerOptions};

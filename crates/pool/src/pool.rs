@@ -176,6 +176,12 @@ impl Pool {
         Ok(pool)
     }
 
+    /// Whether it was closed when it was opened, so that it has everything that was ever written: after a kill, what was not
+    /// flushed is lost.
+    pub fn was_closed(&self) -> bool {
+        self.engine.was_closed
+    }
+
     fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) {
         // Without the thread, writers write pages back themselves.
         if let Ok(thread) = std::thread::Builder::new().name(name.into()).spawn(body) {

@@ -6,7 +6,8 @@ use crate::system::purpose::{End, Purpose};
 use crate::system::signals::EndSignal;
 use crate::terminal::streams::errln;
 use anyhow::{Context, Result};
-use export::nbd::{Address, Limits, Server, ServerOptions, SingleExport};
+use export::nbd::{Address, Limits, Server, ServerOptions};
+use export::SingleExport;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 

@@ -1,5 +1,7 @@
 //! What the tests of all crates share.
 
+pub mod vhost;
+
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::fs::File;

@@ -4,12 +4,11 @@ pub mod blocks;
 mod device;
 pub mod filter;
 pub mod glance;
-pub mod nbd;
-mod nbd_client;
 pub mod paulo;
 pub mod recovery;
 pub mod scale;
 pub mod sequential;
+pub mod served;
 mod tpcc;
 
 /// Options of the experiments with pools.

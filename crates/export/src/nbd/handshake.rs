@@ -1,7 +1,7 @@
 //! The handshake: client and server agree on an export and on the features to use.
 
-use super::exports::Exports;
 use crate::device::BlockDevice;
+use crate::exports::Exports;
 use format::nbd::*;
 use std::io::{self, Read, Write};
 use std::sync::Arc;

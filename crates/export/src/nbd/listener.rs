@@ -2,14 +2,12 @@
 
 use super::address::Address;
 use super::socket::Socket;
-use rustix::fs::{fchmod, Mode};
-use rustix::net::{self, bind, socket_with, sockopt, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use crate::unix_socket::bind_unix;
+use rustix::net::sockopt;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 /// A TCP connection on which nothing comes is asked for a sign of life after this time, then so often, and so many times.
@@ -72,36 +70,5 @@ impl AsFd for Listener {
             Listener::Unix(l) => l.as_fd(),
             Listener::Tcp(l) => l.as_fd(),
         }
-    }
-}
-
-/// Makes a socket that only its owner may use, from the first moment.
-fn bind_private(path: &Path) -> io::Result<UnixListener> {
-    let address = SocketAddrUnix::new(path)?;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // Linux gives the permissions of the open socket, less the umask, to the file that binding makes.
-    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-    bind(&socket, &address)?;
-    net::listen(&socket, BACKLOG)?;
-    Ok(UnixListener::from(socket))
-}
-
-/// Clients that wait to be accepted; as many as the standard library lets wait.
-const BACKLOG: i32 = 128;
-
-/// Binds to a path; a socket that a dead server has left there is removed.
-fn bind_unix(path: &Path) -> io::Result<UnixListener> {
-    match bind_private(path) {
-        Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
-            // Connecting to any other kind of file is refused, too.
-            let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
-            let refused = UnixStream::connect(path).err().map(|e| e.kind());
-            if !is_socket || refused != Some(io::ErrorKind::ConnectionRefused) {
-                return Err(e);
-            }
-            std::fs::remove_file(path)?;
-            bind_private(path)
-        }
-        other => other,
     }
 }

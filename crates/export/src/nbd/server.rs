@@ -3,11 +3,11 @@
 use super::activity::Activity;
 use super::address::Address;
 use super::connection::Connection;
-use super::exports::Exports;
 use super::handshake::negotiate;
 use super::limits::{Admission, ConnectionInfo, Limits, Peer, State};
 use super::listener::Listener;
 use super::socket::{with_deadline, Socket};
+use crate::exports::Exports;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::event::{poll, PollFd, PollFlags};
 use std::collections::HashMap;

@@ -3,7 +3,6 @@
 
 mod client;
 mod clients;
-mod device;
 mod handshake;
 mod hostile;
 mod limits;
@@ -11,9 +10,10 @@ mod requests;
 mod stopping;
 
 use super::limits::Limits;
-use super::{Address, Server, ServerOptions, SingleExport};
+use super::{Address, Server, ServerOptions};
+use crate::memory_device::Memory;
+use crate::SingleExport;
 use client::Client;
-use device::Memory;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;

@@ -159,6 +159,7 @@ impl Engine {
             journal_used: AtomicU32::new(ring.used()),
             ring: Mutex::new(ring),
             durable: AtomicU64::new(replayed.next.batch.before().0),
+            was_closed,
             data_written: AtomicBool::new(true),
             freed: Mutex::new(HashSet::new()),
             waiting: Mutex::new(Vec::new()),

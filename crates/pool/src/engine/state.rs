@@ -53,6 +53,8 @@ pub struct Engine {
     pub(super) ring: Mutex<Ring>,
     /// The last batch that is durable.
     pub(super) durable: AtomicU64,
+    /// It was closed before it was opened.
+    pub was_closed: bool,
     /// Data was written since the device was synced.
     pub(super) data_written: AtomicBool,
     /// Freed blocks that must not be used yet, and in which order they may be.

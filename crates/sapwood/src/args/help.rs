@@ -111,7 +111,7 @@ const EXAMPLES_OF: [(&str, &[&str]); 33] = [
         "pool",
         &[
             "sapwood pool create /srv/pool --size 500GiB",
-            "sapwood pool serve /srv/pool --nbd /run/pool.socket",
+            "sapwood pool serve /srv/pool --nbd /run/pool.socket --vhost /run/pool",
             "sapwood pool serve /srv/pool --mount /mnt/images",
             "sapwood pool check /srv/pool --data",
             "sapwood pool check /srv/pool --repair",

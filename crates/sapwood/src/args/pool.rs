@@ -68,7 +68,7 @@ pub enum PoolWhat {
         #[arg(long)]
         force: bool,
     },
-    /// Serve the volumes of a pool over NBD, mount its file system, or both, until it is interrupted
+    /// Serve the volumes of a pool over NBD or to virtual machines, or mount its file system, until it is interrupted
     Serve(PoolServe),
     /// Compare maps, reference counts and fingerprints
     Check {
@@ -90,7 +90,7 @@ pub enum PoolWhat {
 
 /// How a pool is served.
 #[derive(clap::Args)]
-#[command(group(clap::ArgGroup::new("ways").args(["nbd", "mount"]).required(true).multiple(true)))]
+#[command(group(clap::ArgGroup::new("ways").args(["nbd", "vhost", "mount"]).required(true).multiple(true)))]
 pub struct PoolServe {
     /// The file or block device
     pub path: PathBuf,
@@ -98,6 +98,10 @@ pub struct PoolServe {
     /// authentication: anyone who can reach it can use the volumes
     #[arg(long, value_name = "ADDR|SOCKET")]
     pub nbd: Option<String>,
+    /// Make a socket for each volume, NAME.socket, in this directory: virtual machines on this host share their memory with the
+    /// server, and use the volume through it (vhost-user-blk). One machine at a time may
+    #[arg(long, value_name = "DIRECTORY")]
+    pub vhost: Option<PathBuf>,
     /// Mount the pool's file system on an empty directory: its files share their blocks with all volumes
     #[arg(long, value_name = "DIRECTORY")]
     pub mount: Option<PathBuf>,

@@ -10,7 +10,9 @@ mod open;
 mod request;
 mod serve;
 pub mod snapshot;
+mod vhost;
 pub mod volume;
+mod volumes;
 mod wait;
 
 use crate::args::{Args, PoolWhat, ShareMode};

@@ -6,3 +6,4 @@ mod commands;
 mod common;
 mod disks;
 mod files;
+mod machines;

@@ -250,7 +250,7 @@ fn damaged(bench: &Bench, add: &mut impl FnMut(&str, &Value)) {
     run("retain", &["retain", "--all", "--last", "1"], DAMAGED);
 }
 
-/// What a pool's server prints, with volumes over NBD and with files.
+/// What a pool's server prints, with volumes over NBD, for machines, and with files.
 fn served(bench: &Bench, pool: &str, add: &mut impl FnMut(&str, &Value)) {
     let (socket, files) = (bench.path("pool.socket"), bench.path("pool-files"));
     std::fs::create_dir(&files).unwrap();
@@ -265,6 +265,8 @@ fn served(bench: &Bench, pool: &str, add: &mut impl FnMut(&str, &Value)) {
         add("pool serve", &ended.json());
     };
     serve("--nbd", &socket, &|| socket.exists());
+    let machines = bench.path("pool-machines");
+    serve("--vhost", &machines, &|| machines.is_dir());
     serve("--mount", &files, &|| is_mounted(&files));
 }
 

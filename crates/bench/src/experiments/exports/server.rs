@@ -1,4 +1,4 @@
-//! A server of one disk over NBD, in a process of its own.
+//! A server of one disk, in a process of its own.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -43,10 +43,10 @@ impl Server {
         Self::start(command, socket)
     }
 
-    /// Sapwood, with all volumes of a pool.
-    pub fn pool(program: &Path, pool: &Path, socket: &Path) -> Result<Server> {
+    /// Sapwood, with all volumes of a pool; `how` and `place` as `sapwood pool serve` takes them.
+    pub fn pool(program: &Path, pool: &Path, how: &str, place: &Path, socket: &Path) -> Result<Server> {
         let mut command = Command::new(program);
-        command.args(["--quiet", "pool", "serve"]).arg(pool).arg("--nbd").arg(socket);
+        command.args(["--quiet", "pool", "serve"]).arg(pool).arg(how).arg(place);
         Self::start(command, socket)
     }
 
@@ -57,6 +57,18 @@ impl Server {
         command.arg("--blockdev").arg(format!("driver={format},node-name=disk,file=file"));
         command.arg("--nbd-server").arg(format!("addr.type=unix,addr.path={}", socket.display()));
         command.args(["--export", "type=nbd,id=export,node-name=disk,name=disk,writable=on"]);
+        Self::start(command, socket)
+    }
+
+    /// The same with a raw file, by vhost-user-blk.
+    pub fn storage_daemon_vhost(image: &Path, socket: &Path) -> Result<Server> {
+        let mut command = Command::new("qemu-storage-daemon");
+        command.arg("--blockdev").arg(format!("driver=file,node-name=disk,filename={}", image.display()));
+        command.arg("--export");
+        command.arg(format!(
+            "type=vhost-user-blk,id=export,node-name=disk,addr.type=unix,addr.path={},writable=on",
+            socket.display()
+        ));
         Self::start(command, socket)
     }
 

@@ -1,8 +1,8 @@
 //! Where the server listens, and to how many.
 
 use super::client::Client;
-use super::device::Memory;
 use super::{start, Bench, SIZE};
+use crate::memory_device::Memory;
 use crate::nbd::{Address, Server};
 use std::fs;
 use std::io;

@@ -1,8 +1,8 @@
 //! What clients and server agree on.
 
 use super::client::{contexts, export_infos};
-use super::device::Memory;
 use super::{Bench, SIZE};
+use crate::memory_device::Memory;
 use format::nbd::*;
 
 const WRITABLE: u16 = HAS_FLAGS | SEND_FLUSH | SEND_FUA | SEND_TRIM | SEND_WRITE_ZEROES | CAN_MULTI_CONN;

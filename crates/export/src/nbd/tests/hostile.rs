@@ -1,8 +1,8 @@
 //! Clients that hang up, send nonsense, or stop at any point. Others are served all the while.
 
 use super::client::{contexts, export_infos, option_bytes, request, Client};
-use super::device::Memory;
 use super::{wait_until, Bench, CONNECTIONS_MAX, SIZE};
+use crate::memory_device::Memory;
 use format::nbd::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};

@@ -1,8 +1,8 @@
 //! Who is served when there are more clients than places.
 
 use super::client::Client;
-use super::device::Memory;
 use super::{start_with, wait_until, Bench, LEAVE, SIZE};
+use crate::memory_device::Memory;
 use crate::nbd::limits::{Limits, Peer};
 use crate::nbd::socket::Socket;
 use crate::nbd::{Address, Server};

@@ -1,8 +1,8 @@
 //! What requests do, and how they are answered.
 
 use super::client::Client;
-use super::device::{Memory, BLOCK};
 use super::{Bench, SIZE};
+use crate::memory_device::{Memory, BLOCK};
 use format::nbd::*;
 use std::collections::HashMap;
 use std::io;

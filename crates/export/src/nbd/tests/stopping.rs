@@ -1,8 +1,8 @@
 //! The end of a server, whatever its clients are doing.
 
 use super::client::Client;
-use super::device::Memory;
 use super::{start, wait_until, Bench, LEAVE, SIZE};
+use crate::memory_device::Memory;
 use crate::nbd::limits::Limits;
 use crate::nbd::socket::{with_deadline, Socket};
 use crate::nbd::Address;

@@ -138,6 +138,9 @@ fn directory() -> Result<PathBuf> {
     Ok(directory)
 }
 
+/// What follows when a volume was made or deleted.
+pub type OnChange = Box<dyn Fn() + Send + Sync>;
+
 /// What a server has.
 #[derive(Clone)]
 pub struct Served {
@@ -145,6 +148,8 @@ pub struct Served {
     pub files: Arc<PoolFiles>,
     /// Set as soon as volumes are served: that of the volume NAME.
     pub uri: Arc<OnceLock<String>>,
+    /// Called when a volume was made or deleted; set as soon as somebody wants to know.
+    pub on_change: Arc<OnceLock<OnChange>>,
     /// Why volumes are not being filled.
     pub fill_errors: FillErrors,
 }
@@ -214,6 +219,12 @@ fn answer(stream: UnixStream, served: &Served) -> io::Result<()> {
         Ok(request) => match request.perform(&served.pool, &served.files) {
             Ok(mut done) => {
                 match request {
+                    Request::Create { .. }
+                    | Request::CreateFilled { .. }
+                    | Request::Clone { .. }
+                    | Request::Delete { .. } => {
+                        served.on_change.get().into_iter().for_each(|follow| follow());
+                    }
                     Request::Changes { .. } => done["uri"] = json!(served.uri.get()),
                     Request::List => add_errors(&mut done, &served.fill_errors),
                     _ => {}

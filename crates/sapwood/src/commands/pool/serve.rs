@@ -1,11 +1,12 @@
 //! `sapwood pool serve`
 
 use super::control::{Control, Served};
-use super::file_system::{file_of, PoolFiles};
+use super::file_system::PoolFiles;
 use super::filler::{FillThread, Filler};
 use super::mounted::Mounted;
 use super::open::open;
-use super::snapshot::FINGERPRINTS;
+use super::vhost;
+use super::volumes::Volumes;
 use crate::args::{Args, PoolServe};
 use crate::system::mountpoint::empty_directory;
 use crate::system::signals::EndSignal;
@@ -13,9 +14,8 @@ use crate::terminal::output::print_json;
 use crate::terminal::streams::{check_out, errln, outln};
 use anyhow::{Context, Result};
 use export::files::Files;
-use export::nbd::{unix_uri, Address, Exports, Limits, Server, ServerOptions};
-use export::BlockDevice;
-use pool::{FingerprintDevice, Options, PoolError, Scanning};
+use export::nbd::{unix_uri, Address, Limits, Server, ServerOptions};
+use pool::{Options, Scanning};
 use serde_json::json;
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -24,38 +24,6 @@ use std::time::Duration;
 
 /// How often it is looked whether a signal has come.
 const TICK: Duration = Duration::from_millis(50);
-
-/// The volumes and snapshots of a pool, and its files by their paths.
-struct Volumes(Served);
-
-impl Volumes {
-    fn attach(&self, name: &str) -> Result<Arc<dyn BlockDevice>, PoolError> {
-        if let Some(fingerprints_of) = name.strip_suffix(FINGERPRINTS) {
-            return Ok(Arc::new(FingerprintDevice(self.0.pool.volume(fingerprints_of)?)));
-        }
-        Ok(match file_of(name) {
-            Some(path) => Arc::new(self.0.files.get()?.attach(path)?),
-            None => Arc::new(self.0.pool.attach(name)?),
-        })
-    }
-}
-
-impl Exports for Volumes {
-    fn list(&self) -> Vec<(String, String)> {
-        let describe = |is_snapshot| if is_snapshot { "a snapshot" } else { "a volume" };
-        self.0.pool.volumes().into_iter().map(|v| (v.name, describe(v.is_snapshot).into())).collect()
-    }
-
-    fn open(&self, name: &str) -> Option<Arc<dyn BlockDevice>> {
-        match self.attach(name) {
-            Ok(device) => Some(device),
-            Err(error) => {
-                errln!("sapwood: {error}");
-                None
-            }
-        }
-    }
-}
 
 pub fn run(args: &Args, a: &PoolServe) -> Result<ExitCode> {
     let end = EndSignal::new()?;
@@ -72,21 +40,27 @@ pub fn run(args: &Args, a: &PoolServe) -> Result<ExitCode> {
         pool: Arc::clone(&pool),
         files: Arc::clone(&files),
         uri: Arc::clone(&served_at),
+        on_change: Arc::default(),
         fill_errors: filler.errors(),
     };
     let control = Control::start(&a.path, served.clone(), &end)?;
     let filling = FillThread::start(filler)?;
-    let server = address.map(|address| serve(&address, served)).transpose()?;
+    let server = address.map(|address| serve(&address, served.clone())).transpose()?;
+    let sockets = a.vhost.as_deref().map(|directory| vhost::start(directory, &served)).transpose()?;
     let mounted = place.map(|place| Mounted::start(&place, files.get()?, a.allow_other, &end)).transpose()?;
     let uri = server.as_ref().map(|(_, uri)| uri);
     // Set once.
     uri.into_iter().for_each(|uri| drop(served_at.set(uri.clone())));
     if args.json {
         let mountpoint = mounted.as_ref().map(Mounted::place);
-        print_json(&json!({ "pool": a.path, "uri": uri, "mountpoint": mountpoint }));
+        print_json(&json!({ "pool": a.path, "uri": uri, "vhost": a.vhost, "mountpoint": mountpoint }));
     } else if !args.quiet {
         if let Some(uri) = uri {
             outln!("{}: volume NAME at {uri}", a.path.display());
+        }
+        if let Some(directory) = &a.vhost {
+            let socket = export::vhost::Server::path_of(directory, "NAME");
+            outln!("{}: volume NAME for virtual machines at {}", a.path.display(), socket.display());
         }
         if let Some(mounted) = &mounted {
             outln!("{}: files at {}", a.path.display(), mounted.place().display());
@@ -99,6 +73,9 @@ pub fn run(args: &Args, a: &PoolServe) -> Result<ExitCode> {
     }
     if let Some((server, _)) = server {
         server.stop();
+    }
+    if let Some(sockets) = sockets {
+        sockets.stop();
     }
     filling.stop();
     let mut ended = mounted.map_or(Ok(()), Mounted::stop);

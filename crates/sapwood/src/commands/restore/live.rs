@@ -17,7 +17,7 @@ use crate::terminal::outcome::{exit_code, one_line, with_damage};
 use crate::terminal::output::{print_json, rate, size};
 use crate::terminal::streams::{check_out, errln, outln};
 use anyhow::{Context as _, Result};
-use export::nbd::SingleExport;
+use export::SingleExport;
 use image::{ArrivingDisk, ArrivingOptions};
 use serde_json::json;
 use std::process::ExitCode;

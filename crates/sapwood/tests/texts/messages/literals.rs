@@ -210,6 +210,21 @@ const OTHERS: &[(&str, &str, &str)] = &[
         "4",
     ),
     (
+        "a machine wants to go on with `pool serve --vhost` after that was killed",
+        "volume …: the pool was not closed, so what the guest had not flushed is lost: restart the machine",
+        "the server goes on",
+    ),
+    (
+        "a second machine at a socket of `pool serve --vhost`",
+        "volume …: it is in use by another machine: a second one was refused",
+        "the server goes on",
+    ),
+    (
+        "a guest of `pool serve --vhost` breaks the rules",
+        "volume …: queue … is stopped, the guest broke the protocol: …",
+        "the server goes on",
+    ),
+    (
         "somebody else made the directory of the control sockets",
         "…: not a directory that only this user can write",
         "1",

@@ -74,6 +74,8 @@ pub fn pools(s: &mut Scene) {
     s.says("pool stats …/none");
     s.says("pool stats …/web01.raw");
     s.says("pool serve …/pool --nbd …/none/socket");
+    s.says("pool serve …/pool --vhost …/none/sockets");
+    s.says("pool serve …/pool --vhost …/web01.raw");
     let volume = ["volume", "--pool", &s.bench.arg("pool"), "create", "a", "--size", "10MiB"];
     s.bench.done(&volume);
     for command in [

@@ -4,6 +4,7 @@ use std::io::{BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use super::client::{Access, Client, Next};
 use anyhow::{bail, ensure, Context as _, Result};
 use format::nbd::{
     OPTION_MAGIC, OPTION_REPLY_MAGIC, OPT_GO, REP_ACK, REP_INFO, REQUEST_MAGIC, SIMPLE_REPLY_MAGIC,
@@ -11,40 +12,37 @@ use format::nbd::{
 
 const HEADER_BYTES: usize = 28;
 
-/// What is asked for.
+/// What is said to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
-    /// So many bytes.
+enum Command {
     Read,
-    /// The bytes that were put into the buffer.
     Write,
-    /// What was written becomes durable.
     Flush,
     /// There is no more.
     Disconnect,
 }
 
 /// A connection to one export.
-pub struct Client {
+pub struct NbdClient {
     stream: UnixStream,
     replies: BufReader<UnixStream>,
     /// Bytes of the export.
-    pub size: u64,
+    size: u64,
 }
 
-impl Drop for Client {
+impl Drop for NbdClient {
     fn drop(&mut self) {
         // Says good-bye; nothing answers.
         let _ = self.send(Command::Disconnect, 0, &mut [0; HEADER_BYTES]);
     }
 }
 
-impl Client {
+impl NbdClient {
     /// Connects to the export called `name`.
     pub fn connect(socket: &Path, name: &str) -> Result<Self> {
         let stream = UnixStream::connect(socket)?;
         let replies = BufReader::with_capacity(256 << 10, stream.try_clone()?);
-        let mut client = Self { stream, replies, size: 0 };
+        let mut client = NbdClient { stream, replies, size: 0 };
         let greeting: [u8; 18] = client.array()?;
         ensure!(greeting.starts_with(b"NBDMAGICIHAVEOPT"), "this is no server of NBD");
         let mut hello = Vec::new();
@@ -73,42 +71,6 @@ impl Client {
                 error => bail!("no export {name}: {error:#x} {}", String::from_utf8_lossy(&data)),
             }
         }
-    }
-
-    /// Sends what `next` asks for, `depth` requests at once, until it gives `None`, and awaits all replies. What `next`
-    /// gives is command, offset and bytes; for a write it fills the buffer, which has that length.
-    pub fn run(
-        &mut self,
-        depth: usize,
-        bytes: usize,
-        mut next: impl FnMut(&mut [u8]) -> Option<(Command, u64)>,
-    ) -> Result<u64> {
-        let mut message = vec![0; HEADER_BYTES + bytes];
-        let mut data = vec![0; bytes];
-        let (mut under_way, mut done, mut has_ended) = (0, 0, false);
-        loop {
-            while under_way < depth && !has_ended {
-                let Some((command, offset)) = next(&mut message[HEADER_BYTES..]) else {
-                    has_ended = true;
-                    break;
-                };
-                self.send(command, offset, &mut message)?;
-                under_way += 1;
-            }
-            if under_way == 0 {
-                return Ok(done);
-            }
-            self.receive(&mut data)?;
-            under_way -= 1;
-            done += 1;
-        }
-    }
-
-    /// Makes durable what was written.
-    pub fn flush(&mut self) -> Result<()> {
-        let mut message = [0; HEADER_BYTES];
-        self.send(Command::Flush, 0, &mut message)?;
-        self.receive(&mut [])
     }
 
     fn send(&mut self, command: Command, offset: u64, message: &mut [u8]) -> Result<()> {
@@ -146,5 +108,43 @@ impl Client {
         let mut bytes = [0; N];
         self.replies.read_exact(&mut bytes)?;
         Ok(bytes)
+    }
+}
+
+impl Client for NbdClient {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn run(&mut self, depth: usize, bytes: usize, next: &mut Next<'_>) -> Result<u64> {
+        let mut message = vec![0; HEADER_BYTES + bytes];
+        let mut data = vec![0; bytes];
+        let (mut under_way, mut done, mut has_ended) = (0, 0, false);
+        loop {
+            while under_way < depth && !has_ended {
+                let Some((access, offset)) = next(&mut message[HEADER_BYTES..]) else {
+                    has_ended = true;
+                    break;
+                };
+                let command = match access {
+                    Access::Read => Command::Read,
+                    Access::Write => Command::Write,
+                };
+                self.send(command, offset, &mut message)?;
+                under_way += 1;
+            }
+            if under_way == 0 {
+                return Ok(done);
+            }
+            self.receive(&mut data)?;
+            under_way -= 1;
+            done += 1;
+        }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let mut message = [0; HEADER_BYTES];
+        self.send(Command::Flush, 0, &mut message)?;
+        self.receive(&mut [])
     }
 }

@@ -1,9 +1,13 @@
 //! `pool-nbd`: a volume over NBD beside a raw file of the same content, exported by qemu-storage-daemon. `peers-live` has a
-//! qcow2 file there as well.
+//! qcow2 file there as well. `pool-vhost`: the same by vhost-user-blk, as a virtual machine on the host uses it.
 //!
 //! Both are full before, and in the page cache. Random requests go on for some seconds, sequential ones pass over the disk
 //! once; a flush ends each and is in its time. Unique data is new to the pool; duplicates are blocks that a second volume
 //! has.
+
+mod client;
+mod nbd;
+mod vhost;
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -16,7 +20,6 @@ use serde::Serialize;
 
 use super::blocks::Blocks;
 use super::device::MeteredDevice;
-use super::nbd_client::{Client, Command};
 use super::PoolsOptions;
 use crate::context::Context;
 use crate::experiments::exports::server::Server;
@@ -24,6 +27,7 @@ use crate::files::{self, BLOCK_BYTES};
 use crate::generate::Random;
 use crate::results::report::{bars_table, figure, median, Bar, Table};
 use crate::run::{self, check_interrupted};
+use client::{Access, Client};
 
 const DEPTHS: [usize; 2] = [1, 32];
 const SEQUENTIAL_BYTES: usize = 1 << 20;
@@ -64,17 +68,34 @@ impl Measured {
     }
 }
 
+/// How the disks are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    Nbd,
+    Vhost,
+}
+
 /// Runs `pool-nbd`.
-pub fn run(context: &Context, options: &PoolsOptions) -> Result<()> {
-    run_with(context, options, &[SAPWOOD, QEMU])
+pub fn nbd(context: &Context, options: &PoolsOptions) -> Result<()> {
+    run_with(context, options, Protocol::Nbd, &[SAPWOOD, QEMU])
+}
+
+/// Runs `pool-vhost`.
+pub fn vhost(context: &Context, options: &PoolsOptions) -> Result<()> {
+    run_with(context, options, Protocol::Vhost, &[SAPWOOD, QEMU])
 }
 
 /// Runs `peers-live`.
 pub fn peers(context: &Context, options: &PoolsOptions) -> Result<()> {
-    run_with(context, options, &[SAPWOOD, QEMU, QCOW2])
+    run_with(context, options, Protocol::Nbd, &[SAPWOOD, QEMU, QCOW2])
 }
 
-fn run_with(context: &Context, options: &PoolsOptions, servers: &[&'static str]) -> Result<()> {
+fn run_with(
+    context: &Context,
+    options: &PoolsOptions,
+    protocol: Protocol,
+    servers: &[&'static str],
+) -> Result<()> {
     let bytes = options.bytes(context, 1024, 16);
     if !run::is_installed("qemu-storage-daemon") {
         anyhow::bail!(
@@ -87,7 +108,7 @@ fn run_with(context: &Context, options: &PoolsOptions, servers: &[&'static str])
     let mut fresh = 1 << 40;
     for run in 0..context.runs() {
         eprintln!("run {}", run + 1);
-        let home = files::fresh_dir(&context.space().join("nbd"))?;
+        let home = files::fresh_dir(&context.space().join("served"))?;
         let blocks = Blocks::new(context.options.seed);
         fill(&home, bytes, &blocks, servers.contains(&QCOW2))?;
         let mut order = servers.to_vec();
@@ -97,15 +118,11 @@ fn run_with(context: &Context, options: &PoolsOptions, servers: &[&'static str])
                 for depth in DEPTHS {
                     for &server in &order {
                         check_interrupted()?;
-                        let socket = home.join("socket");
-                        let running = match server {
-                            SAPWOOD => Server::pool(&context.sapwood()?, &home.join("pool"), &socket)?,
-                            QCOW2 => Server::storage_daemon(&home.join("qcow2"), "qcow2", &socket)?,
-                            _ => Server::storage_daemon(&home.join("raw"), "raw", &socket)?,
-                        };
+                        let running = start(context, &home, protocol, server)?;
                         let step = Step { run, server, work, request_bytes, depth };
-                        measured.push(step.measure(&running, &blocks, &mut fresh, seconds)?);
-                        drop(running);
+                        let mut client = connect(&running, protocol)?;
+                        measured.push(step.measure(&mut *client, &blocks, &mut fresh, seconds)?);
+                        drop((client, running));
                         files::sync_file_system(&home)?;
                     }
                 }
@@ -114,6 +131,32 @@ fn run_with(context: &Context, options: &PoolsOptions, servers: &[&'static str])
         fs::remove_dir_all(&home)?;
     }
     report(context, bytes, servers, &measured)
+}
+
+fn start(context: &Context, home: &Path, protocol: Protocol, server: &str) -> Result<Server> {
+    let socket = home.join("disk.socket");
+    match (protocol, server) {
+        (Protocol::Nbd, SAPWOOD) => {
+            Server::pool(&context.sapwood()?, &home.join("pool"), "--nbd", &socket, &socket)
+        }
+        (Protocol::Vhost, SAPWOOD) => {
+            Server::pool(&context.sapwood()?, &home.join("pool"), "--vhost", home, &socket)
+        }
+        (Protocol::Nbd, QCOW2) => Server::storage_daemon(&home.join("qcow2"), "qcow2", &socket),
+        (Protocol::Nbd, _) => Server::storage_daemon(&home.join("raw"), "raw", &socket),
+        (Protocol::Vhost, _) => Server::storage_daemon_vhost(&home.join("raw"), &socket),
+    }
+}
+
+fn connect(server: &Server, protocol: Protocol) -> Result<Box<dyn Client>> {
+    Ok(match protocol {
+        Protocol::Nbd => {
+            Box::new(nbd::NbdClient::connect(server.socket(), "disk").context("connecting to the server")?)
+        }
+        Protocol::Vhost => {
+            Box::new(vhost::VhostClient::connect(server.socket()).context("connecting to the server")?)
+        }
+    })
 }
 
 fn report(context: &Context, bytes: u64, servers: &[&'static str], measured: &[Measured]) -> Result<()> {
@@ -200,18 +243,23 @@ struct Step {
 }
 
 impl Step {
-    fn measure(&self, server: &Server, blocks: &Blocks, fresh: &mut u64, seconds: f64) -> Result<Measured> {
-        let mut client = Client::connect(server.socket(), "disk").context("connecting to the server")?;
-        let (size, bytes) = (client.size, self.request_bytes as u64);
+    fn measure(
+        &self,
+        client: &mut dyn Client,
+        blocks: &Blocks,
+        fresh: &mut u64,
+        seconds: f64,
+    ) -> Result<Measured> {
+        let (size, bytes) = (client.size(), self.request_bytes as u64);
         let is_random = self.request_bytes == BLOCK_BYTES;
         let in_request = bytes / BLOCK_BYTES as u64;
         // Warm, on both sides; it also waits until the pool's filter is there.
-        read_all(&mut client)?;
+        read_all(client)?;
         let mut random = Random::new(*fresh);
         let mut sequential = (0..size / bytes).map(|n| n * bytes);
         let start = Instant::now();
         let end = start + Duration::from_secs_f64(seconds);
-        let requests = client.run(self.depth, self.request_bytes, |buffer| {
+        let requests = client.run(self.depth, self.request_bytes, &mut |buffer| {
             let offset = if !is_random {
                 sequential.next()?
             } else if Instant::now() < end {
@@ -220,7 +268,7 @@ impl Step {
                 return None;
             };
             match self.work {
-                Work::Read => return Some((Command::Read, offset)),
+                Work::Read => return Some((Access::Read, offset)),
                 Work::UniqueWrite => {
                     blocks.fill(*fresh, buffer);
                     *fresh += in_request;
@@ -232,7 +280,7 @@ impl Step {
                     blocks.fill(first, buffer);
                 }
             }
-            Some((Command::Write, offset))
+            Some((Access::Write, offset))
         })?;
         let flushing = Instant::now();
         if self.work != Work::Read {
@@ -245,8 +293,8 @@ impl Step {
     }
 }
 
-fn read_all(client: &mut Client) -> Result<()> {
-    let mut offsets = (0..client.size).step_by(SEQUENTIAL_BYTES);
-    client.run(4, SEQUENTIAL_BYTES, |_| Some((Command::Read, offsets.next()?)))?;
+fn read_all(client: &mut dyn Client) -> Result<()> {
+    let mut offsets = (0..client.size()).step_by(SEQUENTIAL_BYTES);
+    client.run(4, SEQUENTIAL_BYTES, &mut |_| Some((Access::Read, offsets.next()?)))?;
     Ok(())
 }

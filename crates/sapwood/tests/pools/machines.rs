@@ -1,0 +1,104 @@
+//! Pools: volumes for virtual machines, through shared memory.
+
+use crate::common::mounted::until;
+use crate::common::{random, Bench, Child, REFUSED};
+use rustix::process::Signal;
+use std::path::PathBuf;
+use testing::vhost::{feature, kind, Guest};
+
+const ALL: u64 = feature::FLUSH | feature::EVENT_INDEX;
+
+/// A pool of 256 MiB, and volumes in it.
+fn pool(bench: &Bench, volumes: &[&str]) -> String {
+    let pool = bench.arg("pool");
+    bench.done(&["-q", "pool", "create", &pool, "--size", "256MiB"]);
+    for volume in volumes {
+        bench.done(&["-q", "volume", "--pool", &pool, "create", volume, "--size", "16MiB"]);
+    }
+    pool
+}
+
+fn serve(bench: &Bench, pool: &str) -> Child {
+    let sockets = bench.arg("sockets");
+    // One that was killed has left its socket.
+    let _ = std::fs::remove_file(socket(bench, "web01"));
+    let server =
+        Child::start(bench.command(&["-q", "pool", "serve", pool, "--vhost", &sockets]), "pool serve");
+    until("the socket is there", || socket(bench, "web01").exists());
+    server
+}
+
+fn socket(bench: &Bench, volume: &str) -> PathBuf {
+    bench.path("sockets").join(format!("{volume}.socket"))
+}
+
+fn stop(server: Child) {
+    server.signal(Signal::TERM);
+    server.wait().expect_done();
+}
+
+#[test]
+fn what_a_machine_writes_is_there_for_all_others() {
+    let bench = Bench::bare();
+    let pool = pool(&bench, &["web01", "lab/web02"]);
+    let server = serve(&bench, &pool);
+    let data = random(64 << 10, 1);
+    let mut guest = Guest::connect(&socket(&bench, "web01"), ALL).unwrap();
+    guest.put(0, &data);
+    assert_eq!(guest.ask(kind::WRITE, 64, data.len()), 0);
+    assert_eq!(guest.ask(kind::FLUSH, 0, 0), 0);
+    // A volume that a machine uses is neither resized nor deleted.
+    let volume = |args: &[&str]| bench.run(&[&["volume", "--pool", &pool], args].concat());
+    volume(&["delete", "web01"]).expect_failure(REFUSED, &["web01", "in use"]);
+    volume(&["resize", "web01", "32MiB"]).expect_failure(REFUSED, &["web01", "in use"]);
+    // Those that are made meanwhile have their sockets at once.
+    volume(&["snapshot", "web01@monday"]).expect_done();
+    volume(&["clone", "web01@monday", "web03"]).expect_done();
+    let mut clone = Guest::connect(&socket(&bench, "web03"), ALL).unwrap();
+    assert_eq!(clone.ask(kind::READ, 64, data.len()), 0);
+    assert_eq!(clone.data(0, data.len()), data);
+    drop(clone);
+    until("the clone is free", || volume(&["delete", "web03"]).code() == Some(0));
+    assert!(!socket(&bench, "web03").exists());
+    assert!(socket(&bench, "lab%2Fweb02").exists());
+    assert!(!socket(&bench, "web01@monday").exists(), "a snapshot has many readers");
+    stop(server);
+    assert!(!socket(&bench, "web01").exists());
+    bench.done(&["pool", "check", &pool, "--data"]);
+    assert_eq!(std::fs::read_dir(bench.path("sockets")).unwrap().count(), 0);
+}
+
+/// A signal: machines go on. A kill: they must restart, since what they had not flushed is lost.
+#[test]
+fn machines_go_on_when_the_server_was_stopped_and_not_when_it_was_killed() {
+    let bench = Bench::bare();
+    let pool = pool(&bench, &["web01"]);
+    let mut server = serve(&bench, &pool);
+    let mut guest = Guest::connect(&socket(&bench, "web01"), ALL).unwrap();
+    for round in 0..3_u8 {
+        guest.put(0, &[round + 1; 4096]);
+        assert_eq!(guest.ask(kind::WRITE, 8, 4096), 0);
+        stop(server);
+        // Not flushed, and not lost.
+        server = serve(&bench, &pool);
+        guest = Guest::go_on(&socket(&bench, "web01"), ALL, guest.leave()).unwrap();
+        assert_eq!(guest.ask(kind::READ, 8, 4096), 0);
+        assert_eq!(guest.data(0, 4096), [round + 1; 4096]);
+    }
+    assert_eq!(guest.ask(kind::FLUSH, 0, 0), 0);
+    guest.put(0, &[99; 4096]);
+    assert_eq!(guest.ask(kind::WRITE, 8, 4096), 0);
+    server.signal(Signal::KILL);
+    server.wait();
+    let server = serve(&bench, &pool);
+    assert!(Guest::go_on(&socket(&bench, "web01"), ALL, guest.leave()).is_err());
+    let mut guest = Guest::connect(&socket(&bench, "web01"), ALL).unwrap();
+    assert_eq!(guest.ask(kind::READ, 8, 4096), 0);
+    assert_eq!(guest.data(0, 4096), [3; 4096], "what was flushed last");
+    drop(guest);
+    server.signal(Signal::TERM);
+    let ended = server.wait();
+    assert_eq!(ended.code(), Some(0), "{ended}");
+    let said = "sapwood: volume web01: the pool was not closed, so what the guest had not flushed is lost: restart the machine\n";
+    assert_eq!(ended.stderr, said);
+}
