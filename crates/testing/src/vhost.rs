@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::atomic::{fence, Ordering};
 
@@ -10,6 +11,7 @@ use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserProtocolFeatures
 use vhost::vhost_user::{Frontend, VhostUserFrontend, VhostUserVirtioFeatures};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, MmapRegion};
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::EventFd;
 
 /// Requests that wait in the queue at most.
@@ -71,6 +73,8 @@ pub struct Guest {
     memory: GuestMemoryMmap,
     kick: EventFd,
     call: EventFd,
+    /// Waits for it.
+    calls: Epoll,
     /// Features that were agreed on.
     features: u64,
     available: u16,
@@ -119,6 +123,8 @@ impl Guest {
         let shared = VhostUserMemoryRegionInfo::from_guest_region(region).map_err(failed)?;
         front_end.set_mem_table(&[shared]).map_err(failed)?;
         let (kick, call) = (EventFd::new(0)?, EventFd::new(0)?);
+        let calls = Epoll::new()?;
+        calls.ctl(ControlOperation::Add, call.as_raw_fd(), EpollEvent::new(EventSet::IN, 0))?;
         front_end.set_vring_num(0, QUEUE_SIZE).map_err(failed)?;
         front_end.set_vring_base(0, used).map_err(failed)?;
         let at = shared.userspace_addr;
@@ -135,7 +141,7 @@ impl Guest {
         front_end.set_vring_call(0, &call).map_err(failed)?;
         front_end.set_vring_kick(0, &kick).map_err(failed)?;
         front_end.set_vring_enable(0, true).map_err(failed)?;
-        Ok(Guest { front_end, memory, kick, call, features, available, told: available, used })
+        Ok(Guest { front_end, memory, kick, call, calls, features, available, told: available, used })
     }
 
     /// Features that were agreed on.
@@ -239,8 +245,17 @@ impl Guest {
             self.memory.write_obj(self.used.to_le(), at(event)).expect("within the memory");
             fence(Ordering::SeqCst);
             if self.load(USED + 2) == self.used {
-                self.call.read().expect("an eventfd is read");
+                self.wait_for_call();
             }
+        }
+    }
+
+    fn wait_for_call(&self) {
+        // Some servers make it so that reading does not wait, for both.
+        while let Err(e) = self.call.read() {
+            assert_eq!(e.kind(), io::ErrorKind::WouldBlock, "reading an eventfd");
+            // Interrupted: the next round waits again.
+            let _ = self.calls.wait(-1, &mut [EpollEvent::default()]);
         }
     }
 
