@@ -8,6 +8,7 @@ mod group;
 mod maps;
 mod mend;
 mod names;
+mod scrub;
 
 use std::collections::HashSet;
 use std::ops::Range;

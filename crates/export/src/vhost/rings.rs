@@ -106,12 +106,11 @@ impl Rings {
     /// Starts a queue; `kick` is readable when the guest has put a request into it.
     pub fn start(&self, index: usize, kick: File) -> io::Result<()> {
         let ring = self.rings.get(index).ok_or(io::ErrorKind::InvalidInput)?;
-        // Reading it must never wait: whoever shares it may have read it first.
-        rustix::io::ioctl_fionbio(&kick, true)?;
         self.stop_watching(ring);
         ring.start(&self.memory, kick)?;
         let watched = ring.with_kick(|kick| {
-            epoll::add(&self.kicks, kick, EventData::new_u64(index as u64), EventFlags::IN)
+            // Each kick is told once, so nobody has to read it.
+            epoll::add(&self.kicks, kick, EventData::new_u64(index as u64), EventFlags::IN | EventFlags::ET)
         });
         watched.unwrap_or(Ok(()))?;
         self.look(index);
@@ -204,8 +203,6 @@ impl Rings {
                 continue;
             }
             let index = index as usize;
-            // Somebody may have read it, or stopped the queue.
-            let _ = self.rings[index].with_kick(|kick| rustix::io::read(kick, &mut [0_u8; 8]));
             if !turn.waiting.contains(&index) {
                 turn.waiting.push_back(index);
             }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 
-use format::pool::CatalogState;
+use format::pool::{CatalogState, VolumeId};
 
 use super::{Pool, SCANNER};
 use crate::engine::Urgency;
@@ -23,7 +23,7 @@ impl Pool {
     }
 
     /// All that may name blocks, with the generation of the catalog.
-    fn holders(&self) -> Result<(Vec<Holder>, u64)> {
+    pub(crate) fn holders(&self) -> Result<(Vec<Holder>, u64)> {
         let catalog = self.catalog.lock();
         let holders = catalog
             .entries()
@@ -48,6 +48,13 @@ impl Pool {
             })
             .collect::<Result<_>>()?;
         Ok((holders, catalog.generation()))
+    }
+
+    /// Whether a volume or a snapshot is there, and not being deleted.
+    pub(crate) fn has_volume(&self, id: VolumeId) -> bool {
+        let catalog = self.catalog.lock();
+        let mut entries = catalog.entries();
+        entries.any(|(_, entry)| entry.id == id && entry.state != CatalogState::Deleted)
     }
 
     /// Starts the thread, if it is wanted.

@@ -79,6 +79,20 @@ impl Volume {
         Ok(Err(1))
     }
 
+    /// The first leaf that maps blocks at or behind a block, and the first block that it maps.
+    pub(crate) fn next_leaf(&self, from: VolumeBlock) -> Result<Option<(VolumeBlock, Arc<Page>)>> {
+        let root = self.root();
+        let mut from = from;
+        while from.0 < slot_blocks(root.level + 1) {
+            match self.leaf(root, from)? {
+                Ok(leaf) => return Ok(Some((from.leaf_start(), leaf))),
+                // None leads to these blocks, which begin at a multiple of their number.
+                Err(blocks) => from = VolumeBlock((from.0 / blocks + 1) * blocks),
+            }
+        }
+        Ok(None)
+    }
+
     /// The leaf that maps a block, if there is one. Others may lead to it as well.
     pub(crate) fn any_leaf(&self, block: VolumeBlock) -> Result<Option<Arc<Page>>> {
         let root = self.root();

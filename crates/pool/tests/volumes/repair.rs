@@ -220,6 +220,56 @@ fn what_follows_from_the_maps_is_made_anew() {
     assert!(found > 20, "only {found} rounds have damaged anything");
 }
 
+/// What a check finds that may be made while others use the pool.
+fn scrub(pool: &Pool, data: bool) -> Vec<String> {
+    let report = pool.scrub(data, &|_| true).unwrap().unwrap();
+    assert_eq!(report.more, 0);
+    report.findings.into_iter().map(|finding| finding.what).collect()
+}
+
+#[test]
+fn a_scrub_finds_what_cannot_be_read() {
+    let mut dice = dice(seed());
+    let (fs, _) = filled(&mut dice);
+    let pool = open(&fs.restart(), BLOCKS).unwrap();
+    let report = pool.scrub(true, &|_| true).unwrap().unwrap();
+    assert_eq!((report.findings.len(), report.used_blocks), (0, pool.check(false).unwrap().used_blocks));
+    // Each block once, though snapshots and clones name it as well; and it ends when that is wanted.
+    let bytes = std::cell::Cell::new(0);
+    pool.scrub(true, &|read| {
+        bytes.set(read);
+        true
+    })
+    .unwrap();
+    assert_eq!(bytes.get(), pool.check(false).unwrap().stored_blocks * BLOCK as u64);
+    assert_eq!(pool.scrub(true, &|read| read == 0).unwrap(), None);
+    drop(pool);
+    let (mut nodes, mut stores) = (0, 0);
+    for round in 0..40 {
+        let (fs, _) = filled(&mut dice);
+        let outside = Outside::of(&fs);
+        let is_node = round % 2 == 0;
+        let block = if is_node {
+            let nodes = outside.map_nodes();
+            nodes[dice.random_range(0..nodes.len())]
+        } else {
+            let pages = u64::from(outside.geometry.fingerprint_pages());
+            PoolBlock(
+                outside.geometry.fingerprints_start(outside.group(&mut dice)).0 + dice.random_range(0..pages),
+            )
+        };
+        outside.flip(block, &mut dice);
+        outside.device.sync().unwrap();
+        let pool = open(&fs.restart(), BLOCKS).unwrap();
+        let (found, offline) = (scrub(&pool, false), pool.check(false).unwrap().findings);
+        // Some nodes are no longer used.
+        assert_eq!(found.is_empty(), offline.is_empty(), "block {block}: {found:?}, {offline:?}");
+        assert!(found.iter().all(|what| what.contains("damaged")), "{found:?}");
+        *(if is_node { &mut nodes } else { &mut stores }) += usize::from(!found.is_empty());
+    }
+    assert!(nodes > 3 && stores > 10, "{nodes} and {stores}");
+}
+
 /// Also of blocks that have no fingerprint yet: a check that reads all blocks compares them with the map.
 #[test]
 fn damaged_content_is_found_and_stays() {
@@ -240,6 +290,8 @@ fn damaged_content_is_found_and_stays() {
         outside.flip(block, &mut dice);
         outside.device.sync().unwrap();
         let pool = open_for_repair(&fs.restart()).unwrap();
+        assert!(!scrub(&pool, true).is_empty(), "block {block}, {entry:?}");
+        assert_eq!(scrub(&pool, false), [""; 0]);
         for report in [pool.check(true).unwrap(), pool.repair(true).unwrap(), pool.check(true).unwrap()] {
             assert!(report.findings.iter().any(|f| !f.is_mended), "block {block}, {entry:?}");
         }

@@ -79,6 +79,17 @@ fn share(pool: &Pool, has_ended: &AtomicBool, seed: u64) {
     }
 }
 
+/// Reads all of the pool again and again: nothing is wrong with it. Returns how often.
+fn scrub(pool: &Pool, has_ended: &AtomicBool) -> u64 {
+    let mut times = 0;
+    while !has_ended.load(Ordering::SeqCst) || times == 0 {
+        let report = pool.scrub(true, &|_| true).unwrap().unwrap();
+        assert!(report.findings.is_empty(), "{:#?}", report.findings);
+        times += 1;
+    }
+    times
+}
+
 #[test]
 fn writers_readers_and_snapshots_at_once() {
     let seed = seed();
@@ -97,6 +108,7 @@ fn writers_readers_and_snapshots_at_once() {
     thread::scope(|scope| {
         let disturber = scope.spawn(|| disturb(&pool, &has_ended));
         let sharer = scope.spawn(|| share(&pool, &has_ended, seed));
+        let scrubber = scope.spawn(|| scrub(&pool, &has_ended));
         let workers: Vec<_> = (0..8usize)
             .map(|n| {
                 let pool = &pool;
@@ -107,6 +119,7 @@ fn writers_readers_and_snapshots_at_once() {
         has_ended.store(true, Ordering::SeqCst);
         disturber.join().unwrap();
         sharer.join().unwrap();
+        assert!(scrubber.join().unwrap() > 0);
         outcomes.into_iter().for_each(|o| o.unwrap());
     });
     assert_whole(&pool);

@@ -71,6 +71,9 @@ pub enum PoolWhat {
     /// Serve the volumes of a pool over NBD or to virtual machines, or mount its file system, until it is interrupted
     Serve(PoolServe),
     /// Compare maps, reference counts and fingerprints
+    ///
+    /// A pool that is being served is read while it is in use: maps and fingerprints, with --data all content. Reference counts
+    /// are compared only when nobody serves it.
     Check {
         /// The file or block device
         path: PathBuf,
@@ -80,6 +83,9 @@ pub enum PoolWhat {
         /// Make anew what follows from the maps and the blocks: counts, fingerprints, what is free
         #[arg(long)]
         repair: bool,
+        /// While it is served: how much --data reads in a second at most [default: no limit]
+        #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+        limit: Option<u64>,
     },
     /// Show space, and what sharing saves
     Stats {

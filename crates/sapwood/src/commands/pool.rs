@@ -1,29 +1,27 @@
 //! `sapwood pool` and `sapwood volume`
 
+mod check;
 mod control;
 mod file_system;
 mod fill;
 mod fill_source;
 mod filler;
-mod mounted;
 mod open;
 mod request;
+mod scrub;
 mod serve;
 pub mod snapshot;
-mod vhost;
 pub mod volume;
-mod volumes;
 mod wait;
 
 use crate::args::{Args, PoolWhat, ShareMode};
-use crate::terminal::exit_code::DAMAGED;
 use crate::terminal::output::{percent, print_json, size};
-use crate::terminal::streams::{errln, outln};
+use crate::terminal::streams::outln;
 use ::pool::{Device, FileDevice, Pool, PoolError};
 use anyhow::{bail, Context, Result};
 use open::cannot_open;
 use request::Request;
-use serde_json::{json, Value};
+use serde_json::json;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -36,7 +34,7 @@ pub fn run(args: &Args, what: &PoolWhat) -> Result<ExitCode> {
     match what {
         PoolWhat::Create { path, size, force } => create(args, path, *size, *force),
         PoolWhat::Serve(a) => serve::run(args, a),
-        PoolWhat::Check { path, data, repair } => check(args, path, *data, *repair),
+        PoolWhat::Check { path, data, repair, limit } => check::run(args, path, *data, *repair, *limit),
         PoolWhat::Stats { path } => stats(args, path),
     }
 }
@@ -92,36 +90,6 @@ fn check_empty(device: &FileDevice, path: &Path) -> Result<()> {
         );
     }
     Ok(())
-}
-
-fn check(args: &Args, path: &Path, data: bool, repair: bool) -> Result<ExitCode> {
-    let report = control::ask(path, &Request::Check { data, repair })?;
-    let texts = |name: &str| report[name].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let more = report["more"].as_u64().unwrap_or(0);
-    let is_whole = more == 0 && texts("findings").count() == 0;
-    let shown = path.display();
-    if args.json {
-        print_json(&report);
-    } else {
-        for mended in texts("mended").filter(|_| !args.quiet) {
-            outln!("{shown}: {mended}: mended");
-        }
-        for finding in texts("findings") {
-            errln!("sapwood: {shown}: {finding}");
-        }
-        if more > 0 {
-            errln!("sapwood: {shown}: {more} more findings");
-        }
-        if !is_whole && !repair {
-            errln!("sapwood: {shown}: `sapwood pool check {shown} --repair` makes anew what follows from the rest");
-        }
-        if is_whole && !args.quiet {
-            let looked = if data { "all blocks were read" } else { "--data reads all blocks as well" };
-            let left = if texts("mended").count() > 0 { "no damage is left" } else { "no damage" };
-            outln!("{shown}: {left}; {looked}");
-        }
-    }
-    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(DAMAGED) })
 }
 
 fn stats(args: &Args, path: &Path) -> Result<ExitCode> {

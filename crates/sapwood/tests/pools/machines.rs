@@ -1,7 +1,7 @@
 //! Pools: volumes for virtual machines, through shared memory.
 
 use crate::common::mounted::until;
-use crate::common::{random, Bench, Child, REFUSED};
+use crate::common::{random, Bench, Child, DAMAGED, FAILED, REFUSED};
 use rustix::process::Signal;
 use std::path::PathBuf;
 use testing::vhost::{feature, kind, Guest};
@@ -101,4 +101,57 @@ fn machines_go_on_when_the_server_was_stopped_and_not_when_it_was_killed() {
     assert_eq!(ended.code(), Some(0), "{ended}");
     let said = "sapwood: volume web01: the pool was not closed, so what the guest had not flushed is lost: restart the machine\n";
     assert_eq!(ended.stderr, said);
+}
+
+/// A pool is read while machines use it: damage is found, and nothing else.
+#[test]
+fn a_pool_is_checked_while_it_is_served() {
+    let bench = Bench::bare();
+    let pool = pool(&bench, &["web01"]);
+    let server = serve(&bench, &pool);
+    let data = random(1 << 20, 2);
+    let mut guest = Guest::connect(&socket(&bench, "web01"), ALL).unwrap();
+    guest.put(0, &data);
+    for n in 0..8 {
+        assert_eq!(guest.ask(kind::WRITE, n * 2048, data.len()), 0);
+    }
+    assert_eq!(guest.ask(kind::FLUSH, 0, 0), 0);
+    let check = |more: &[&str]| bench.run(&[&["--json", "pool", "check", &pool][..], more].concat());
+    let ended = check(&["--data"]);
+    ended.expect_done();
+    assert_eq!(ended.json()["findings"], serde_json::json!([]));
+    assert_eq!(ended.json()["counted"], false);
+    // 1 MiB of content, at a quarter of that in a second; others are answered meanwhile.
+    let begin = std::time::Instant::now();
+    let slow =
+        Child::start(bench.command(&["pool", "check", &pool, "--data", "--limit", "512KiB"]), "pool check");
+    bench.done(&["pool", "stats", &pool]);
+    assert!(!slow.has_ended());
+    slow.wait().expect_done();
+    assert!(begin.elapsed().as_secs_f64() > 1.5, "{:?}", begin.elapsed());
+    check(&["--repair"]).expect_failure(REFUSED, &["being served", "repair"]);
+    // Each block of the data is somewhere in the file once.
+    let mut bytes = std::fs::read(&pool).unwrap();
+    let at = bytes.chunks(4096).position(|block| block == &data[5 * 4096..6 * 4096]).unwrap() * 4096;
+    bytes[at + 17] ^= 4;
+    let file = std::fs::OpenOptions::new().write(true).open(&pool).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &bytes[at..at + 4096], at as u64).unwrap();
+    check(&[]).expect_done();
+    let ended = check(&["--data"]);
+    assert_eq!(ended.code(), Some(DAMAGED), "{ended}");
+    let findings = ended.json()["findings"].as_array().unwrap().clone();
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    let finding = findings[0].as_str().unwrap();
+    assert!(
+        finding.starts_with("web01: block") && finding.ends_with("the content that its map says"),
+        "{finding}"
+    );
+    assert_eq!(guest.ask(kind::READ, 5 * 8, 4096), 1, "the guest is told");
+    // The server ends while it is checked.
+    let slow =
+        Child::start(bench.command(&["pool", "check", &pool, "--data", "--limit", "512KiB"]), "pool check");
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    server.signal(Signal::TERM);
+    server.wait();
+    slow.wait().expect_failure(FAILED, &["the server has ended before all was checked"]);
 }

@@ -6,9 +6,10 @@ use super::file_system::PoolFiles;
 use super::filler::FillErrors;
 use super::open::{is_held, open};
 use super::request::Request;
+use super::scrub::scrub;
 use crate::system::signals::EndSignal;
 use crate::terminal::outcome::of_pool;
-use anyhow::{anyhow, Context, Result};
+use anyhow::{anyhow, bail, Context, Result};
 use pool::{Pool, PoolError};
 use serde_json::{json, Value};
 use std::fs::{DirBuilder, Permissions};
@@ -17,7 +18,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::thread::{self, JoinHandle};
+use std::thread::{self, JoinHandle, Scope};
 use std::time::Duration;
 
 /// The longest request.
@@ -89,8 +90,15 @@ pub fn ask_server(path: &Path, request: &Request, held: &PoolError) -> Result<Va
     stream.set_write_timeout(Some(ANSWER_TIME)).with_context(busy)?;
     let line = serde_json::to_string(request)? + "\n";
     stream.write_all(line.as_bytes()).with_context(busy)?;
+    let mut answers = BufReader::new(stream);
     let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer).with_context(busy)?;
+    // An empty line says that it goes on.
+    while answer.trim().is_empty() {
+        answer.clear();
+        if answers.read_line(&mut answer).with_context(busy)? == 0 {
+            bail!(busy());
+        }
+    }
     let answer: Value = serde_json::from_str(&answer).with_context(busy)?;
     match (answer.get("done"), answer["error"].as_str()) {
         (Some(done), _) => Ok(done.clone()),
@@ -185,14 +193,16 @@ impl Control {
         listener.set_nonblocking(true)?;
         let has_ended = end.watch();
         let thread = thread::Builder::new().name("control".into()).spawn(move || {
-            while !has_ended() {
-                match listener.accept() {
-                    // A client that goes away, or sends nothing, is no error of the server.
-                    Ok((stream, _)) => drop(answer(stream, &served)),
-                    Err(e) if e.kind() == ErrorKind::WouldBlock => thread::sleep(TICK),
-                    Err(_) => thread::sleep(TICK),
+            thread::scope(|scope| {
+                while !has_ended() {
+                    match listener.accept() {
+                        // A client that goes away, or sends nothing, is no error of the server.
+                        Ok((stream, _)) => drop(answer(stream, &served, scope, &has_ended)),
+                        Err(e) if e.kind() == ErrorKind::WouldBlock => thread::sleep(TICK),
+                        Err(_) => thread::sleep(TICK),
+                    }
                 }
-            }
+            });
         })?;
         Ok(Control { path: socket, thread })
     }
@@ -205,16 +215,25 @@ impl Control {
     }
 }
 
-fn answer(stream: UnixStream, served: &Served) -> io::Result<()> {
+fn answer<'scope>(
+    stream: UnixStream,
+    served: &'scope Served,
+    scope: &'scope Scope<'scope, '_>,
+    has_ended: &'scope (impl Fn() -> bool + Sync),
+) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut line = String::new();
     BufReader::new((&stream).take(REQUEST_BYTES)).read_line(&mut line)?;
     let answer = match serde_json::from_str::<Request>(&line) {
-        // Nothing is certain of a pool that is being written.
-        Ok(Request::Check { .. }) => {
-            json!({ "error": "the pool is being served: stop its server to check it", "code": 4 })
+        Ok(Request::Check { repair: true, .. }) => {
+            json!({ "error": "the pool is being served: stop its server to repair it", "code": 4 })
+        }
+        Ok(Request::Check { data, limit, .. }) => {
+            // It takes long, and others are answered meanwhile.
+            let check = move || check_served(&stream, served, data, limit, has_ended);
+            return thread::Builder::new().name("check".into()).spawn_scoped(scope, check).map(drop);
         }
         Ok(request) => match request.perform(&served.pool, &served.files) {
             Ok(mut done) => {
@@ -231,9 +250,29 @@ fn answer(stream: UnixStream, served: &Served) -> io::Result<()> {
                 }
                 json!({ "done": done })
             }
-            Err(error) => json!({ "error": error.to_string(), "code": of_pool(&error) }),
+            Err(error) => refusal(&error),
         },
         Err(error) => json!({ "error": format!("not a request: {error}"), "code": 2 }),
     };
     (&stream).write_all(format!("{answer}\n").as_bytes())
+}
+
+fn refusal(error: &PoolError) -> Value {
+    json!({ "error": error.to_string(), "code": of_pool(error) })
+}
+
+fn check_served(
+    mut stream: &UnixStream,
+    served: &Served,
+    data: bool,
+    limit: Option<u64>,
+    has_ended: &impl Fn() -> bool,
+) {
+    let answer = match scrub(&served.pool, data, limit, stream, has_ended) {
+        Ok(Some(done)) => json!({ "done": done }),
+        Ok(None) => json!({ "error": "the server has ended before all was checked", "code": 1 }),
+        Err(error) => refusal(&error),
+    };
+    // The client may have left.
+    drop(stream.write_all(format!("{answer}\n").as_bytes()));
 }

@@ -85,6 +85,8 @@ pub enum Request {
         data: bool,
         /// Make anew what can be.
         repair: bool,
+        /// Bytes of content in a second at most, while it is served.
+        limit: Option<u64>,
     },
 }
 
@@ -129,7 +131,7 @@ impl Request {
             }
             Request::Changes { snapshot, since } => changes(pool, snapshot, since.as_deref()),
             Request::Stats => stats(pool),
-            Request::Check { data, repair } => {
+            Request::Check { data, repair, .. } => {
                 let report = if *repair { pool.repair(*data)? } else { pool.check(*data)? };
                 let (mended, findings): (Vec<_>, Vec<_>) =
                     report.findings.into_iter().partition(|finding| finding.is_mended);
@@ -139,6 +141,7 @@ impl Request {
                     "mended": texts(mended),
                     "more": report.more,
                     "used_blocks": report.used_blocks,
+                    "counted": true,
                 }))
             }
         }

@@ -1,12 +1,13 @@
 //! `sapwood pool serve`
 
+mod mounted;
+mod vhost;
+mod volumes;
+
 use super::control::{Control, Served};
 use super::file_system::PoolFiles;
 use super::filler::{FillThread, Filler};
-use super::mounted::Mounted;
 use super::open::open;
-use super::vhost;
-use super::volumes::Volumes;
 use crate::args::{Args, PoolServe};
 use crate::system::mountpoint::empty_directory;
 use crate::system::signals::EndSignal;
@@ -15,12 +16,14 @@ use crate::terminal::streams::{check_out, errln, outln};
 use anyhow::{Context, Result};
 use export::files::Files;
 use export::nbd::{unix_uri, Address, Limits, Server, ServerOptions};
+use mounted::Mounted;
 use pool::{Options, Scanning};
 use serde_json::json;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use volumes::Volumes;
 
 /// How often it is looked whether a signal has come.
 const TICK: Duration = Duration::from_millis(50);

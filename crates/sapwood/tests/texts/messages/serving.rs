@@ -109,7 +109,7 @@ pub fn pools(s: &mut Scene) {
     let uri = format!("nbd+unix:///b?socket={}", s.bench.arg("pool.sock"));
     let client = Client::connect(&uri);
     s.says("volume --pool …/pool delete b");
-    s.says("pool check …/pool");
+    s.says("pool check …/pool --repair");
     let known = s.hidden.len();
     s.hide(&format!("process {}", server.pid().as_raw_nonzero()), "process PID");
     s.says("pool serve …/pool --nbd …/pool2.sock");

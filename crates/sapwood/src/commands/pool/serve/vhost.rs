@@ -1,7 +1,7 @@
 //! A socket for each volume of a pool, at which virtual machines of this host share their memory with the server.
 
-use super::control::Served;
 use super::volumes::Volumes;
+use crate::commands::pool::control::Served;
 use crate::terminal::streams::errln;
 use anyhow::{bail, Context, Result};
 use export::vhost::{Server, ServerOptions};

@@ -1,8 +1,8 @@
 //! What of a pool is served.
 
-use super::control::Served;
-use super::file_system::file_of;
-use super::snapshot::FINGERPRINTS;
+use crate::commands::pool::control::Served;
+use crate::commands::pool::file_system::file_of;
+use crate::commands::pool::snapshot::FINGERPRINTS;
 use crate::terminal::streams::errln;
 use anyhow::Result;
 use export::{BlockDevice, Exports};
