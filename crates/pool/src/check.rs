@@ -4,6 +4,7 @@
 //! follow from them and from the content, and are made anew where they are wrong. A map or content that is damaged is not:
 //! nothing else has it.
 
+mod copies;
 mod group;
 mod maps;
 mod mend;
@@ -78,7 +79,14 @@ impl Pool {
     /// Compares maps, counts, fingerprint stores and the summary; with `data` all content with its fingerprints as well.
     /// Nobody may write meanwhile. Takes up to 128 MiB of memory, and about 40 bytes for each map node (2 MiB of a volume).
     pub fn check(&self, data: bool) -> Result<CheckReport> {
-        self.compare(data, false, COUNTED_BLOCKS)
+        let mut report = self.compare(data, false, COUNTED_BLOCKS)?;
+        self.compare_copies(false, &mut report)?;
+        Ok(report)
+    }
+
+    /// What the maps name, and what is in use. Somebody may write meanwhile: then it is about right.
+    pub(crate) fn count_blocks(&self) -> Result<CheckReport> {
+        self.compare(false, false, COUNTED_BLOCKS)
     }
 
     /// The same, and makes anew what follows from the maps and from the content: counts, pages of fingerprint stores, the
@@ -86,7 +94,9 @@ impl Pool {
     pub fn repair(&self, data: bool) -> Result<CheckReport> {
         self.settle();
         self.forget_deleted()?;
-        self.compare(data, true, COUNTED_BLOCKS)
+        let mut report = self.compare(data, true, COUNTED_BLOCKS)?;
+        self.compare_copies(true, &mut report)?;
+        Ok(report)
     }
 
     /// The same, in parts of so many blocks.

@@ -144,6 +144,7 @@ impl Pool {
         };
         let engine = Arc::new(Engine::open(device, settings)?);
         let catalog = Catalog::read(Arc::clone(&engine))?;
+        engine.renew_from_twins()?;
         let pool = Arc::new(Pool {
             engine,
             catalog: Mutex::new(catalog),
@@ -256,7 +257,7 @@ impl Pool {
 
     /// What volumes and snapshots hold. Reads all maps and counts; somebody may write meanwhile.
     pub fn usage(&self) -> Result<Usage> {
-        let report = self.check(false)?;
+        let report = self.count_blocks()?;
         let bytes = |blocks| blocks * BLOCK_BYTES as u64;
         Ok(Usage {
             mapped_bytes: bytes(report.mapped_blocks),

@@ -105,7 +105,7 @@ pub struct Geometry {
     pub group_blocks: u32,
     /// Blocks of the journal.
     pub journal_blocks: u32,
-    /// Pages of the catalog.
+    /// Pages of the catalog, and of its second copy.
     pub catalog_blocks: u32,
     /// Pages of the summary.
     pub summary_blocks: u32,
@@ -194,9 +194,15 @@ impl Geometry {
         PoolBlock(JOURNAL_START + u64::from(self.journal_blocks))
     }
 
+    /// Where the second copy of a page of the catalog is; `None` for other blocks.
+    pub fn catalog_twin(&self, page: PoolBlock) -> Option<PoolBlock> {
+        let index = page.0.checked_sub(self.catalog_start().0)?;
+        (index < u64::from(self.catalog_blocks)).then_some(PoolBlock(page.0 + u64::from(self.catalog_blocks)))
+    }
+
     /// The first page of the summary.
     pub fn summary_start(&self) -> PoolBlock {
-        PoolBlock(self.catalog_start().0 + u64::from(self.catalog_blocks))
+        PoolBlock(self.catalog_start().0 + 2 * u64::from(self.catalog_blocks))
     }
 
     /// The first block of a checkpoint of the filter.

@@ -99,6 +99,13 @@ impl Engine {
             let bytes: Vec<u8> = run.iter().flat_map(|copy| &copy.bytes[..]).copied().collect();
             self.write_at(run[0].page.block, &bytes)?;
         }
+        // A crash may leave both half written: the batches make the first one whole, as they do with any page.
+        for copy in &mut copies {
+            if let Some(twin) = self.geometry.catalog_twin(copy.page.block) {
+                PageHeader::seal(self.id, twin, batch, &mut copy.bytes);
+                self.write_at(twin, &copy.bytes[..])?;
+            }
+        }
         for copy in &copies {
             if let Some(group) = self.group_of(copy.page.block) {
                 self.fingerprint_writes[group.0 as usize].fetch_add(1, Ordering::SeqCst);

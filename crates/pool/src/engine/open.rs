@@ -41,8 +41,10 @@ pub fn format_device(device: &dyn Device, id: PoolId, geometry: Geometry) -> Res
     }
     for n in 0..geometry.catalog_blocks {
         let block = PoolBlock(geometry.catalog_start().0 + u64::from(n));
-        page.fill(0);
-        put_page(device, id, block, PageKind::Catalog, &mut page)?;
+        for copy in [Some(block), geometry.catalog_twin(block)].into_iter().flatten() {
+            page.fill(0);
+            put_page(device, id, copy, PageKind::Catalog, &mut page)?;
+        }
     }
     let mut group = 0;
     for n in 0..geometry.summary_blocks {
@@ -160,6 +162,7 @@ impl Engine {
             ring: Mutex::new(ring),
             durable: AtomicU64::new(replayed.next.batch.before().0),
             was_closed,
+            from_twins: Mutex::default(),
             data_written: AtomicBool::new(true),
             freed: Mutex::new(HashSet::new()),
             waiting: Mutex::new(Vec::new()),

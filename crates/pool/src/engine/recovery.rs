@@ -175,14 +175,29 @@ impl Replay<'_> {
     fn page(&mut self, block: PoolBlock) -> Result<&mut Replaying> {
         if !self.pages.contains_key(&block) {
             self.check_place(block)?;
-            let mut bytes = Box::new([0; BLOCK_BYTES]);
-            self.read(block, &mut bytes[..])?;
-            let damage = PageHeader::open(self.pool, block, &bytes)
-                .err()
-                .map(|why| PoolError::damaged(format!("page {block} of {}", self.device.location()), why));
+            let first = self.read_page(block);
+            let (bytes, damage) = match (first, self.geometry.catalog_twin(block)) {
+                (Ok((bytes, None)), _) => (bytes, None),
+                // Its second copy has at least what was there when the batches began.
+                (first, Some(twin)) => match self.read_page(twin) {
+                    Ok((bytes, None)) => (bytes, None),
+                    _ => first?,
+                },
+                (first, None) => first?,
+            };
             self.pages.insert(block, Replaying { bytes, damage });
         }
         self.pages.get_mut(&block).ok_or_else(|| PoolError::Refused("no page".into()))
+    }
+
+    /// A page, and what is wrong with it.
+    fn read_page(&self, block: PoolBlock) -> Result<(Box<[u8; BLOCK_BYTES]>, Option<PoolError>)> {
+        let mut bytes = Box::new([0; BLOCK_BYTES]);
+        self.read(block, &mut bytes[..])?;
+        let damage = PageHeader::open(self.pool, block, &bytes)
+            .err()
+            .map(|why| PoolError::damaged(format!("page {block} of {}", self.device.location()), why));
+        Ok((bytes, damage))
     }
 
     /// The pages; an error where one was damaged, not half written.

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use format::pool::{Geometry, PageHeader, PageKind, PoolBlock, PoolId, Superblock, BLOCK_BYTES};
+use format::pool::{
+    CatalogIndex, Geometry, PageHeader, PageKind, PoolBlock, PoolId, Superblock, BLOCK_BYTES,
+};
 use parking_lot::{Condvar, Mutex};
 
 use super::commit::Commit;
@@ -55,6 +57,8 @@ pub struct Engine {
     pub(super) durable: AtomicU64,
     /// It was closed before it was opened.
     pub was_closed: bool,
+    /// Pages of the catalog whose first copy could not be read.
+    pub(super) from_twins: Mutex<HashSet<PoolBlock>>,
     /// Data was written since the device was synced.
     pub(super) data_written: AtomicBool,
     /// Freed blocks that must not be used yet, and in which order they may be.
@@ -147,10 +151,37 @@ impl Engine {
     }
 
     fn read_page(&self, block: PoolBlock, kind: PageKind) -> Result<Box<[u8; BLOCK_BYTES]>> {
+        let first = self.read_copy(block, kind);
+        let (Err(_), Some(twin)) = (&first, self.geometry.catalog_twin(block)) else { return first };
+        let Ok(bytes) = self.read_copy(twin, kind) else { return first };
+        self.from_twins.lock().insert(block);
+        Ok(bytes)
+    }
+
+    /// What stands on the device, of a page or of its second copy.
+    pub fn read_copy(&self, block: PoolBlock, kind: PageKind) -> Result<Box<[u8; BLOCK_BYTES]>> {
         let mut bytes = Box::new([0; BLOCK_BYTES]);
         self.read_blocks(block, &mut bytes[..])?;
         self.check_page(block, kind, &bytes)?;
         Ok(bytes)
+    }
+
+    /// Has both copies of pages of the catalog written again whose first one could not be read. They are when pages are
+    /// written back.
+    pub fn renew_from_twins(&self) -> Result<()> {
+        let pages = std::mem::take(&mut *self.from_twins.lock());
+        pages.into_iter().try_for_each(|page| self.renew_copies(page))
+    }
+
+    /// Has both copies of a page of the catalog written when pages are written back.
+    pub fn renew_copies(&self, page: PoolBlock) -> Result<()> {
+        self.transact(|t| {
+            let page = t.page(page, PageKind::Catalog)?;
+            let at = self.geometry.catalog_slot(CatalogIndex(0)).offset;
+            // It changes nothing, but the page counts as changed.
+            t.set(&page, at, &page.array::<8>(at));
+            Ok(())
+        })
     }
 
     /// Fails for a page that is damaged, or of another kind.

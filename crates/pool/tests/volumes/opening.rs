@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use crate::common::{assert_whole, content, device, dice, make, open, Watched, BLOCK};
-use format::pool::Geometry;
+use crate::common::{assert_whole, content, device, dice, make, open, seed, Watched, BLOCK};
+use format::pool::{Geometry, PageHeader, PoolBlock, Superblock};
 use pool::{Device, Options, Pool, PoolError, Sharing};
+use rand::RngExt;
 use store::SimFs;
 
 const BLOCKS: u64 = 4000;
@@ -105,13 +106,92 @@ fn an_older_superblock_does_not_hide_what_was_written_later() {
 }
 
 #[test]
-fn a_pool_of_version_1_is_refused() {
+fn pools_of_earlier_versions_are_refused() {
     let fs = SimFs::new(3);
     make(&fs, BLOCKS, JOURNAL);
-    let old = include_bytes!("../../../format/tests/golden/pool-superblock-1");
-    (0..2).for_each(|n| device(&fs, BLOCKS).write_at(old, n * BLOCK as u64).unwrap());
-    match open(&fs, BLOCKS) {
-        Err(PoolError::Refused(why)) => assert!(why.contains("version 1"), "{why}"),
-        other => panic!("{:?}", other.err()),
+    let golden = "../format/tests/golden/pool-superblock";
+    for version in [1, 2] {
+        let old = std::fs::read(format!("{golden}-{version}")).unwrap();
+        (0..2).for_each(|n| device(&fs, BLOCKS).write_at(&old, n * BLOCK as u64).unwrap());
+        match open(&fs, BLOCKS) {
+            Err(PoolError::Refused(why)) => assert!(why.contains(&format!("version {version}")), "{why}"),
+            other => panic!("{:?}", other.err()),
+        }
     }
+}
+
+/// Either copy of any page of the catalog may be damaged: the pool opens, has all that it had, and heals.
+#[test]
+fn one_copy_of_the_catalog_is_enough() {
+    let mut dice = dice(seed());
+    let geometry = Geometry::plan_with(BLOCKS, 256, JOURNAL).unwrap();
+    let written = data(5);
+    for round in 0..30 {
+        let fs = SimFs::new(round);
+        make(&fs, BLOCKS, JOURNAL);
+        let pool = open(&fs, BLOCKS).unwrap();
+        for name in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+            pool.create_volume(name, SIZE as u64, Sharing::Inline).unwrap();
+        }
+        pool.volume("a").unwrap().write_at(0, &written).unwrap();
+        // Closed, or cut off with a journal to replay.
+        let is_closed = round % 2 == 0;
+        let ended = if is_closed { pool.close() } else { pool.flush() };
+        ended.unwrap();
+        drop(pool);
+        let fs = fs.restart();
+        let mut damaged = Vec::new();
+        for page in 0..u64::from(geometry.catalog_blocks) {
+            let page = PoolBlock(geometry.catalog_start().0 + page);
+            if page == geometry.catalog_start() || dice.random_bool(0.1) {
+                let copy = if dice.random() { page } else { geometry.catalog_twin(page).unwrap() };
+                let mut bytes = [0; BLOCK];
+                device(&fs, BLOCKS).read_at(&mut bytes, copy.offset()).unwrap();
+                bytes[dice.random_range(0..BLOCK)] ^= 1 << dice.random_range(0..8);
+                device(&fs, BLOCKS).write_at(&bytes, copy.offset()).unwrap();
+                damaged.push(copy);
+            }
+        }
+        device(&fs, BLOCKS).sync().unwrap();
+        let pool = open(&fs, BLOCKS).unwrap_or_else(|e| panic!("{damaged:?}: {e}"));
+        assert_content(&pool, &written);
+        assert_eq!(pool.volumes().len(), 8);
+        // First copies are written anew by themselves, second ones by a repair.
+        let found = pool.check(false).unwrap().findings;
+        let second = damaged.iter().filter(|copy| geometry.catalog_twin(**copy).is_none());
+        assert!(found.len() <= second.count(), "{damaged:?}: {found:?}");
+        assert!(pool.repair(false).unwrap().findings.iter().all(|finding| finding.is_mended));
+        assert_whole(&pool);
+        pool.close().unwrap();
+        drop(pool);
+        let fs = fs.restart();
+        for copy in damaged {
+            let mut bytes = [0; BLOCK];
+            device(&fs, BLOCKS).read_at(&mut bytes, copy.offset()).unwrap();
+            let id = superblock(&fs).pool;
+            assert!(PageHeader::open(id, copy, &bytes).is_ok(), "{copy} is still damaged");
+        }
+        assert_content(&open(&fs, BLOCKS).unwrap(), &written);
+    }
+}
+
+#[test]
+fn a_pool_without_both_copies_says_which_page_that_is() {
+    let fs = SimFs::new(4);
+    make(&fs, BLOCKS, JOURNAL);
+    open(&fs, BLOCKS).unwrap().close().unwrap();
+    let fs = fs.restart();
+    let geometry = Geometry::plan_with(BLOCKS, 256, JOURNAL).unwrap();
+    let page = geometry.catalog_start();
+    for copy in [page, geometry.catalog_twin(page).unwrap()] {
+        device(&fs, BLOCKS).write_at(&[3; BLOCK], copy.offset()).unwrap();
+    }
+    let error = open(&fs, BLOCKS).err().unwrap().to_string();
+    assert!(error.contains(&format!("block {page} (Catalog page)")), "{error}");
+}
+
+fn superblock(fs: &SimFs) -> Superblock {
+    let mut block = [0; BLOCK];
+    device(fs, BLOCKS).read_at(&mut block, 0).unwrap();
+    Superblock::decode(&block).unwrap()
 }

@@ -92,7 +92,8 @@ fn volumes_share_their_blocks_and_survive_a_kill() {
     changed[20 * MIB..21 * MIB].fill(0);
     assert!(content(&server.uri("a"), &bench.path("out")) == changed);
     // A snapshot is only read.
-    let refused = bench.command(&["pool", "check", &pool]).output().unwrap();
+    bench.done(&["pool", "check", &pool, "--data"]);
+    let refused = bench.command(&["pool", "check", &pool, "--repair"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(REFUSED), "{refused:?}");
 
     // qemu-io flushes before it goes; the kill comes after.
