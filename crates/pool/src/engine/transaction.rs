@@ -276,7 +276,6 @@ impl Transaction<'_> {
         }
         // Nothing fails from here on.
         self.engine.note_freed(&freed);
-        unseen.into_iter().for_each(|group| self.engine.groups.set_unseen(group, true));
         let commit = &mut *self.commit;
         for node in self.nodes {
             commit.record(JournalRecord::Fresh { first: node.block, count: 1 });
@@ -297,6 +296,9 @@ impl Transaction<'_> {
         for (page, offset, bytes) in summaries {
             commit.set(&page, offset, &bytes);
         }
+        // After the entries: a scan that takes this back reads them afterwards, and one that read them before finds it when it
+        // says that all blocks are shared.
+        unseen.into_iter().for_each(|group| self.engine.groups.set_unseen(group, true));
         for block in self.gone {
             if freed.binary_search(&block).is_ok() {
                 commit.forget(block);
