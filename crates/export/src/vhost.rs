@@ -15,6 +15,7 @@
 mod block;
 mod config;
 mod memory;
+mod permission;
 mod ring;
 mod rings;
 mod server;

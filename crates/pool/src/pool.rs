@@ -178,10 +178,10 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Whether it was closed when it was opened, so that it has everything that was ever written: after a kill, what was not
-    /// flushed is lost.
-    pub fn was_closed(&self) -> bool {
-        self.engine.was_closed
+    /// Another text whenever something that was written and not flushed may have been lost: with each opening of the pool
+    /// that was not closed before.
+    pub fn lineage(&self) -> String {
+        format!("{} {}", self.engine.id, self.engine.cuts())
     }
 
     fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) {

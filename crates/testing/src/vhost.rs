@@ -71,6 +71,9 @@ pub struct Done {
 pub struct Guest {
     front_end: Frontend,
     memory: GuestMemoryMmap,
+    /// Where the guest has it.
+    base: u64,
+    queue: usize,
     kick: EventFd,
     call: EventFd,
     /// Waits for it.
@@ -87,7 +90,7 @@ impl Guest {
     /// Connects, and starts the queue from its beginning. Of the features in `wanted`, and those that are always needed, it
     /// takes what the server has.
     pub fn connect(socket: &Path, wanted: u64) -> io::Result<Guest> {
-        let memory = new_memory()?;
+        let memory = new_memory(GUEST)?;
         Self::connect_with(socket, wanted, memory, (0, 0))
     }
 
@@ -102,14 +105,43 @@ impl Guest {
         Self::connect_with(socket, wanted, left.0, left.1)
     }
 
+    /// Connects, and starts two queues, each of which has its own memory and its own side of the connection.
+    pub fn connect_with_two(socket: &Path, wanted: u64) -> io::Result<(Guest, Guest)> {
+        let (first, second) = (new_memory(GUEST)?, new_memory(2 * GUEST + MEMORY_BYTES as u64)?);
+        let front_end = Frontend::connect(socket, 2).map_err(|e| io::Error::other(e.to_string()))?;
+        let parts = [first, second];
+        let features = Self::agree(&front_end, wanted, &parts)?;
+        let [first, second] = parts;
+        let second = Self::start(front_end.clone(), 1, features, second, (0, 0))?;
+        Ok((Self::start(front_end, 0, features, first, (0, 0))?, second))
+    }
+
+    /// Says that there is more memory than there is.
+    pub fn connect_with_short_memory(socket: &Path) -> io::Result<Guest> {
+        let memory = new_memory(GUEST)?;
+        let file =
+            memory.iter().next().and_then(|region| region.file_offset()).ok_or(io::ErrorKind::NotFound)?;
+        ftruncate(file.file(), MEMORY_BYTES as u64 - 1)?;
+        Self::connect_with(socket, 0, memory, (0, 0))
+    }
+
     fn connect_with(
         socket: &Path,
         wanted: u64,
         memory: GuestMemoryMmap,
-        (available, used): (u16, u16),
+        place: (u16, u16),
     ) -> io::Result<Guest> {
+        let front_end = Frontend::connect(socket, 1).map_err(|e| io::Error::other(e.to_string()))?;
+        let parts = [memory];
+        let features = Self::agree(&front_end, wanted, &parts)?;
+        let [memory] = parts;
+        Self::start(front_end, 0, features, memory, place)
+    }
+
+    /// Agrees on features, which it returns, and shares memory.
+    fn agree(front_end: &Frontend, wanted: u64, memory: &[GuestMemoryMmap]) -> io::Result<u64> {
+        let mut front_end = front_end.clone();
         let failed = |e: vhost::Error| io::Error::other(e.to_string());
-        let mut front_end = Frontend::connect(socket, 1).map_err(|e| io::Error::other(e.to_string()))?;
         front_end.set_owner().map_err(failed)?;
         let offered = front_end.get_features().map_err(failed)?;
         let always = feature::VERSION_1 | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
@@ -119,14 +151,29 @@ impl Guest {
         front_end.set_protocol_features(protocol & ours).map_err(failed)?;
         front_end.set_hdr_flags(vhost::vhost_user::message::VhostUserHeaderFlag::NEED_REPLY);
         front_end.set_features(features).map_err(failed)?;
+        let shared = memory.iter().flat_map(|memory| memory.iter());
+        let shared: Result<Vec<_>, _> = shared.map(VhostUserMemoryRegionInfo::from_guest_region).collect();
+        front_end.set_mem_table(&shared.map_err(failed)?).map_err(failed)?;
+        Ok(features)
+    }
+
+    /// Starts a queue where it is.
+    fn start(
+        mut front_end: Frontend,
+        queue: usize,
+        features: u64,
+        memory: GuestMemoryMmap,
+        (available, used): (u16, u16),
+    ) -> io::Result<Guest> {
+        let failed = |e: vhost::Error| io::Error::other(e.to_string());
         let region = memory.iter().next().ok_or(io::ErrorKind::NotFound)?;
+        let base = vm_memory::GuestMemoryRegion::start_addr(region).0;
         let shared = VhostUserMemoryRegionInfo::from_guest_region(region).map_err(failed)?;
-        front_end.set_mem_table(&[shared]).map_err(failed)?;
         let (kick, call) = (EventFd::new(0)?, EventFd::new(0)?);
         let calls = Epoll::new()?;
         calls.ctl(ControlOperation::Add, call.as_raw_fd(), EpollEvent::new(EventSet::IN, 0))?;
-        front_end.set_vring_num(0, QUEUE_SIZE).map_err(failed)?;
-        front_end.set_vring_base(0, used).map_err(failed)?;
+        front_end.set_vring_num(queue, QUEUE_SIZE).map_err(failed)?;
+        front_end.set_vring_base(queue, used).map_err(failed)?;
         let at = shared.userspace_addr;
         let addresses = VringConfigData {
             queue_max_size: QUEUE_SIZE,
@@ -137,11 +184,23 @@ impl Guest {
             avail_ring_addr: at + AVAILABLE,
             log_addr: None,
         };
-        front_end.set_vring_addr(0, &addresses).map_err(failed)?;
-        front_end.set_vring_call(0, &call).map_err(failed)?;
-        front_end.set_vring_kick(0, &kick).map_err(failed)?;
-        front_end.set_vring_enable(0, true).map_err(failed)?;
-        Ok(Guest { front_end, memory, kick, call, calls, features, available, told: available, used })
+        front_end.set_vring_addr(queue, &addresses).map_err(failed)?;
+        front_end.set_vring_call(queue, &call).map_err(failed)?;
+        front_end.set_vring_kick(queue, &kick).map_err(failed)?;
+        front_end.set_vring_enable(queue, true).map_err(failed)?;
+        Ok(Guest {
+            front_end,
+            memory,
+            base,
+            queue,
+            kick,
+            call,
+            calls,
+            features,
+            available,
+            told: available,
+            used,
+        })
     }
 
     /// Features that were agreed on.
@@ -158,7 +217,7 @@ impl Guest {
 
     /// Stops the queue, and returns which request would be next.
     pub fn stop(&self) -> io::Result<u32> {
-        self.front_end.get_vring_base(0).map_err(|e| io::Error::other(e.to_string()))
+        self.front_end.get_vring_base(self.queue).map_err(|e| io::Error::other(e.to_string()))
     }
 
     /// The guest's memory, to break rules in.
@@ -169,13 +228,13 @@ impl Guest {
     /// The data of a slot.
     pub fn data(&self, slot: usize, len: usize) -> Vec<u8> {
         let mut data = vec![0; len];
-        self.memory.read_slice(&mut data, data_of(slot)).expect("within the memory");
+        self.memory.read_slice(&mut data, self.data_of(slot)).expect("within the memory");
         data
     }
 
     /// Fills the start of a slot.
     pub fn put(&self, slot: usize, data: &[u8]) {
-        self.memory.write_slice(data, data_of(slot)).expect("within the memory");
+        self.memory.write_slice(data, self.data_of(slot)).expect("within the memory");
     }
 
     /// Queues a request with `len` bytes of the slot, which must be free. The server sees it with the next [`Guest::kick`].
@@ -184,15 +243,15 @@ impl Guest {
         let mut header = [0; 16];
         header[..4].copy_from_slice(&kind.to_le_bytes());
         header[8..].copy_from_slice(&sector.to_le_bytes());
-        self.memory.write_slice(&header, at(head)).expect("within the memory");
-        self.memory.write_slice(&[255], at(head + 16)).expect("within the memory");
+        self.memory.write_slice(&header, self.at(head)).expect("within the memory");
+        self.memory.write_slice(&[255], self.at(head + 16)).expect("within the memory");
         let is_read = matches!(kind, kind::READ | kind::ID);
-        self.describe(first, GUEST + head, 16, false, Some(first + 1));
+        self.describe(first, self.base + head, 16, false, Some(first + 1));
         if len > 0 {
-            self.describe(first + 1, data_of(slot).0, len as u32, is_read, Some(first + 2));
-            self.describe(first + 2, GUEST + head + 16, 1, true, None);
+            self.describe(first + 1, self.data_of(slot).0, len as u32, is_read, Some(first + 2));
+            self.describe(first + 2, self.base + head + 16, 1, true, None);
         } else {
-            self.describe(first + 1, GUEST + head + 16, 1, true, None);
+            self.describe(first + 1, self.base + head + 16, 1, true, None);
         }
         self.offer(first);
     }
@@ -205,16 +264,18 @@ impl Guest {
         let flags = u16::from(next.is_some()) | u16::from(is_written) << 1;
         bytes[12..14].copy_from_slice(&flags.to_le_bytes());
         bytes[14..].copy_from_slice(&next.unwrap_or(0).to_le_bytes());
-        self.memory.write_slice(&bytes, at(DESCRIPTORS + 16 * u64::from(index))).expect("within the memory");
+        self.memory
+            .write_slice(&bytes, self.at(DESCRIPTORS + 16 * u64::from(index)))
+            .expect("within the memory");
     }
 
     /// Puts a request that begins with a descriptor into the queue.
     pub fn offer(&mut self, first: u16) {
         let place = AVAILABLE + 4 + 2 * u64::from(self.available % QUEUE_SIZE);
-        self.memory.write_obj(first.to_le(), at(place)).expect("within the memory");
+        self.memory.write_obj(first.to_le(), self.at(place)).expect("within the memory");
         self.available = self.available.wrapping_add(1);
         self.memory
-            .store(self.available.to_le(), at(AVAILABLE + 2), Ordering::Release)
+            .store(self.available.to_le(), self.at(AVAILABLE + 2), Ordering::Release)
             .expect("within the memory");
     }
 
@@ -242,7 +303,7 @@ impl Guest {
             }
             // The server tells of the next one that it does from here on.
             let event = AVAILABLE + 4 + 2 * u64::from(QUEUE_SIZE);
-            self.memory.write_obj(self.used.to_le(), at(event)).expect("within the memory");
+            self.memory.write_obj(self.used.to_le(), self.at(event)).expect("within the memory");
             fence(Ordering::SeqCst);
             if self.load(USED + 2) == self.used {
                 self.wait_for_call();
@@ -265,10 +326,10 @@ impl Guest {
             return None;
         }
         let place = USED + 4 + 8 * u64::from(self.used % QUEUE_SIZE);
-        let first: u32 = self.memory.read_obj(at(place)).expect("within the memory");
+        let first: u32 = self.memory.read_obj(self.at(place)).expect("within the memory");
         self.used = self.used.wrapping_add(1);
         let slot = (u32::from_le(first) / 3) as usize;
-        let status = self.memory.read_obj(at(HEADS + slot as u64 * 32 + 16)).expect("within the memory");
+        let status = self.memory.read_obj(self.at(HEADS + slot as u64 * 32 + 16)).expect("within the memory");
         Some(Done { slot, status })
     }
 
@@ -279,24 +340,24 @@ impl Guest {
         self.wait().status
     }
 
+    fn at(&self, place: u64) -> GuestAddress {
+        GuestAddress(self.base + place)
+    }
+
+    fn data_of(&self, slot: usize) -> GuestAddress {
+        self.at(DATA + (slot * SLOT_BYTES) as u64)
+    }
+
     fn load(&self, place: u64) -> u16 {
-        u16::from_le(self.memory.load(at(place), Ordering::Acquire).expect("within the memory"))
+        u16::from_le(self.memory.load(self.at(place), Ordering::Acquire).expect("within the memory"))
     }
 }
 
-fn at(place: u64) -> GuestAddress {
-    GuestAddress(GUEST + place)
-}
-
-fn data_of(slot: usize) -> GuestAddress {
-    at(DATA + (slot * SLOT_BYTES) as u64)
-}
-
-fn new_memory() -> io::Result<GuestMemoryMmap> {
+fn new_memory(at: u64) -> io::Result<GuestMemoryMmap> {
     let file: File = memfd_create("guest", MemfdFlags::CLOEXEC)?.into();
     ftruncate(&file, MEMORY_BYTES as u64)?;
     let region = MmapRegion::from_file(FileOffset::new(file, 0), MEMORY_BYTES).map_err(io::Error::other)?;
     let region =
-        vm_memory::GuestRegionMmap::new(region, GuestAddress(GUEST)).ok_or(io::ErrorKind::InvalidInput)?;
+        vm_memory::GuestRegionMmap::new(region, GuestAddress(at)).ok_or(io::ErrorKind::InvalidInput)?;
     GuestMemoryMmap::from_regions(vec![region]).map_err(io::Error::other)
 }

@@ -10,6 +10,9 @@ use vm_memory::{
     GuestRegionMmap,
 };
 
+/// Pieces of memory that a client may share; as many as the kernel takes.
+pub(super) const REGIONS_MAX: usize = 509;
+
 /// The guest's memory at a moment; it stays mapped as long as this is there.
 pub(super) type MemoryGuard = GuestMemoryLoadGuard<GuestMemoryMmap>;
 
@@ -60,6 +63,9 @@ impl Regions {
 
     /// Adds a region.
     pub fn add(&mut self, region: &VhostUserSingleMemoryRegion, file: File) -> Result<()> {
+        if self.regions.len() >= REGIONS_MAX {
+            return Err(Error::InvalidParam);
+        }
         let mut regions = self.kept(|_| true);
         regions.push(map(region, file)?);
         self.set(regions)
@@ -102,7 +108,15 @@ impl Regions {
     }
 }
 
+/// Maps a piece of a file. One that ends before the piece does would end the server, when that is used.
 fn map(region: &VhostUserMemoryRegion, file: File) -> Result<Region> {
+    let metadata = file.metadata().map_err(Error::ReqHandlerError)?;
+    let (from, bytes) = (region.mmap_offset, region.memory_size);
+    if !metadata.is_file() || from.checked_add(bytes).is_none_or(|end| end > metadata.len()) {
+        return Err(refused(format!(
+            "{bytes} bytes of memory from {from} on are not in the file that they were said to be in"
+        )));
+    }
     let end = region.guest_phys_addr.checked_add(region.memory_size);
     let end = end.and(region.user_addr.checked_add(region.memory_size));
     let at = GuestAddress(region.guest_phys_addr);
@@ -115,6 +129,6 @@ fn map(region: &VhostUserMemoryRegion, file: File) -> Result<Region> {
     })
 }
 
-fn refused(why: impl std::error::Error + Send + Sync + 'static) -> Error {
+fn refused(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::ReqHandlerError(io::Error::other(why))
 }

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use virtio_queue::{DescriptorChain, Error, Queue, QueueOwnedT, QueueT};
-use vm_memory::GuestAddress;
+use vm_memory::{Bytes, GuestAddress};
 
 /// A request: where its parts are in the guest's memory.
 pub(super) type Chain = DescriptorChain<MemoryGuard>;
@@ -32,6 +32,8 @@ struct State {
     call: Option<File>,
     /// Requests that were taken and are not done.
     in_hand: usize,
+    /// The client is gone, or counts the requests in hand as not done: the guest is told of none.
+    is_abandoned: bool,
 }
 
 /// Where the parts of a queue are in the guest's memory.
@@ -61,6 +63,7 @@ impl Ring {
             kick: None,
             call: None,
             in_hand: 0,
+            is_abandoned: false,
         };
         Ok(Ring { state: Mutex::new(state), idle: Condvar::new() })
     }
@@ -86,10 +89,16 @@ impl Ring {
         self.state.lock().queue.set_next_avail(next);
     }
 
-    /// Whether it was in use before: requests have been taken or done.
-    pub fn has_begun(&self) -> bool {
+    /// Whether it was in use before: requests have been taken or done. Both are counted modulo 2^16, but the last element of the
+    /// ring of what is done has a length once it was used, and guests begin with zeros.
+    pub fn has_begun(&self, memory: &Memory) -> bool {
         let state = self.state.lock();
-        state.queue.next_avail() != 0 || state.queue.next_used() != 0
+        let last = u64::from(state.queue.size().max(1)) - 1;
+        let length_at = state.queue.used_ring().checked_add(4 + 8 * last + 4);
+        let length = length_at.and_then(|at| memory.guard().read_obj::<u32>(GuestAddress(at)).ok());
+        state.queue.next_avail() != 0
+            || state.queue.next_used() != 0
+            || length.is_some_and(|length| length != 0)
     }
 
     /// Whether the guest is told each time that it can tell which request to be told of.
@@ -104,7 +113,10 @@ impl Ring {
 
     /// What is written when a request is done; without it the guest looks by itself.
     pub fn set_call(&self, call: Option<File>) {
-        self.state.lock().call = call;
+        let mut state = self.state.lock();
+        state.call = call;
+        // Requests may have been done before it came; nobody would be told of those.
+        state.signal();
     }
 
     /// Starts it: requests may be taken.
@@ -133,6 +145,16 @@ impl Ring {
     /// Waits until no request is in hand, or until then. Returns whether none is.
     pub fn wait_until_idle(&self, until: Instant) -> bool {
         !self.idle.wait_while_until(&mut self.state.lock(), |s| s.in_hand > 0, until).timed_out()
+    }
+
+    /// Whether no request is in hand.
+    pub fn is_idle(&self) -> bool {
+        self.state.lock().in_hand == 0
+    }
+
+    /// Tells the guest of no request any more.
+    pub fn abandon(&self) {
+        self.state.lock().is_abandoned = true;
     }
 
     /// Does something with what is readable when the guest kicks.
@@ -170,19 +192,27 @@ impl Ring {
     pub fn finish(&self, memory: &Memory, head: u16, written: Option<u32>) -> Result<(), Error> {
         let state = &mut *self.state.lock();
         let memory = memory.guard();
-        let told = written.map_or(Ok(false), |written| {
+        let told = written.filter(|_| !state.is_abandoned).map_or(Ok(false), |written| {
             state.queue.add_used(&*memory, head, written)?;
             state.queue.needs_notification(&*memory)
         });
-        if let (Ok(true), Some(call)) = (&told, &state.call) {
-            // It fails if nobody has looked at 2^64 of them.
-            let _ = rustix::io::write(call, &1_u64.to_ne_bytes());
+        if let Ok(true) = told {
+            state.signal();
         }
         state.in_hand -= 1;
         if state.in_hand == 0 {
             self.idle.notify_all();
         }
         told.map(drop)
+    }
+}
+
+impl State {
+    fn signal(&self) {
+        if let Some(call) = &self.call {
+            // It fails, and does not wait, where nobody has looked at 2^64 of them.
+            let _ = rustix::io::write(call, &1_u64.to_ne_bytes());
+        }
     }
 }
 

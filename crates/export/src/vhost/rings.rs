@@ -8,7 +8,7 @@ use crate::device::BlockDevice;
 use parking_lot::Mutex;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{eventfd, EventfdFlags};
+use rustix::event::{eventfd, EventfdFlags, Timespec};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
@@ -23,6 +23,11 @@ use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 const KEPT_BYTES: usize = 2 << 20;
 /// Kicks that are looked at together; the others come next.
 const EVENTS: usize = 16;
+/// Requests that are taken before it is asked which other queues were kicked.
+const TAKEN_AT_ONCE: u32 = 64;
+/// Failures that are told at once, and the time for one more: a guest must not fill the host's log.
+const TOLD_AT_ONCE: u32 = 20;
+const TELL_EVERY: Duration = Duration::from_secs(1);
 /// What [`Rings::wake`] is called among what is waited for; the others are numbers of queues.
 const WAKE: u64 = u64::MAX;
 
@@ -33,6 +38,8 @@ pub(super) struct Rings {
     device: Arc<dyn BlockDevice>,
     name: String,
     on_error: Box<dyn Fn(&str) + Send + Sync>,
+    /// How many failures may be told now, and since when.
+    may_tell: Mutex<(u32, Instant)>,
     /// The guest does not flush.
     writes_through: AtomicBool,
     /// Whose turn it is to take requests.
@@ -43,6 +50,8 @@ pub(super) struct Rings {
     wake: OwnedFd,
     /// No more requests are taken.
     have_ended: AtomicBool,
+    /// It is not known whether requests were done that the client counts as not done.
+    is_uncertain: AtomicBool,
 }
 
 /// What the thread knows that takes requests.
@@ -50,6 +59,8 @@ pub(super) struct Rings {
 struct Turn {
     /// Queues in which there may be requests, each once.
     waiting: VecDeque<usize>,
+    /// Requests that were taken since it was last asked which queues were kicked.
+    taken: u32,
 }
 
 impl Rings {
@@ -69,11 +80,13 @@ impl Rings {
             device,
             name,
             on_error,
+            may_tell: Mutex::new((TOLD_AT_ONCE, Instant::now())),
             writes_through: AtomicBool::new(false),
             turn: Mutex::default(),
             kicks,
             wake,
             have_ended: AtomicBool::new(false),
+            is_uncertain: AtomicBool::new(false),
         })
     }
 
@@ -106,6 +119,8 @@ impl Rings {
     /// Starts a queue; `kick` is readable when the guest has put a request into it.
     pub fn start(&self, index: usize, kick: File) -> io::Result<()> {
         let ring = self.rings.get(index).ok_or(io::ErrorKind::InvalidInput)?;
+        // Whoever shares it may have filled it: writing must never wait.
+        rustix::io::ioctl_fionbio(&kick, true)?;
         self.stop_watching(ring);
         ring.start(&self.memory, kick)?;
         let watched = ring.with_kick(|kick| {
@@ -133,17 +148,35 @@ impl Rings {
     /// Looks into a queue, as if the guest had kicked.
     pub fn look(&self, index: usize) {
         if let Some(ring) = self.rings.get(index) {
-            // It fails if nobody has looked at 2^64 kicks.
+            // It fails, and does not wait, where nobody has looked at 2^64 kicks.
             let _ = ring.with_kick(|kick| rustix::io::write(kick, &1_u64.to_ne_bytes()));
         }
     }
 
-    /// Takes no more requests, and waits until those in hand are done, but not for ever. Returns whether they are.
+    /// Takes no more requests, and waits until those in hand are done, but not for ever. Returns whether they are. If not, the
+    /// guest is not told of them any more, and must not go on: it cannot be known which of them will be done.
     pub fn end(&self, patience: Duration) -> bool {
         self.have_ended.store(true, Ordering::Release);
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
         let until = Instant::now() + patience;
-        self.rings.iter().all(|ring| ring.wait_until_idle(until))
+        let are_done = self.rings.iter().all(|ring| ring.wait_until_idle(until));
+        if !are_done {
+            self.is_uncertain.store(true, Ordering::Release);
+            self.rings.iter().for_each(Ring::abandon);
+        }
+        are_done
+    }
+
+    /// The client has left. If requests are in hand it must not go on: it counts them as not done, and they will be.
+    pub fn client_left(&self) {
+        if !self.rings.iter().all(Ring::is_idle) {
+            self.is_uncertain.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether the guest must not go on where it is.
+    pub fn is_uncertain(&self) -> bool {
+        self.is_uncertain.load(Ordering::Acquire)
     }
 
     /// Takes requests and carries them out until the end. Called by each thread of the client.
@@ -172,6 +205,11 @@ impl Rings {
         let turn = &mut *self.turn.lock();
         loop {
             while let Some(index) = turn.waiting.pop_front() {
+                turn.taken += 1;
+                if turn.taken > TAKEN_AT_ONCE {
+                    // A queue that is never empty must not hide that others were kicked.
+                    self.wait(turn, Some(&Timespec::default()));
+                }
                 match self.rings[index].take(&self.memory, &self.have_ended) {
                     Taken::Request(chain) => {
                         turn.waiting.push_back(index);
@@ -187,15 +225,16 @@ impl Rings {
             if self.have_ended.load(Ordering::Acquire) {
                 return None;
             }
-            self.wait(turn);
+            self.wait(turn, None);
         }
     }
 
-    /// Waits until a guest kicks, or all shall end.
-    fn wait(&self, turn: &mut Turn) {
+    /// Waits until a guest kicks, or all shall end, at most for a time.
+    fn wait(&self, turn: &mut Turn, time: Option<&Timespec>) {
+        turn.taken = 0;
         let mut events = Vec::with_capacity(EVENTS);
         // Interrupted: the next round waits again.
-        let _ = epoll::wait(&self.kicks, spare_capacity(&mut events), None);
+        let _ = epoll::wait(&self.kicks, spare_capacity(&mut events), time);
         for event in events {
             let index = event.data.u64();
             if index == WAKE {
@@ -226,6 +265,17 @@ impl Rings {
     }
 
     fn report(&self, what: &str) {
+        {
+            let (left, since) = &mut *self.may_tell.lock();
+            let more = since.elapsed().div_duration_f64(TELL_EVERY) as u32;
+            if more > 0 {
+                (*left, *since) = (left.saturating_add(more).min(TOLD_AT_ONCE), Instant::now());
+            }
+            if *left == 0 {
+                return;
+            }
+            *left -= 1;
+        }
         (self.on_error)(&format!("volume {}: {what}", self.name));
     }
 }

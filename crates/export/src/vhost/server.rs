@@ -1,5 +1,6 @@
 //! A socket for each disk in a directory, and the clients at them.
 
+use super::permission::Permission;
 use super::rings::Rings;
 use super::session::Session;
 use crate::exports::Exports;
@@ -7,8 +8,7 @@ use crate::unix_socket::bind_unix;
 use parking_lot::{Condvar, Mutex};
 use percent_encoding::{utf8_percent_encode, AsciiSet};
 use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags};
-use std::collections::btree_map::{BTreeMap, Entry};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
@@ -22,6 +22,8 @@ use vhost::vhost_user::{BackendReqHandler, Error};
 
 /// How long the last requests may take when the server stops.
 const LEAVE_TIME: Duration = Duration::from_secs(10);
+/// Clients of a disk that wait until another one has left; more are refused at once.
+const WAITING_MAX: usize = 8;
 /// What the name of a file cannot have, and the sign that stands for it.
 const NOT_IN_FILE_NAMES: &AsciiSet = &percent_encoding::AsciiSet::EMPTY.add(b'/').add(b'%');
 
@@ -29,9 +31,9 @@ const NOT_IN_FILE_NAMES: &AsciiSet = &percent_encoding::AsciiSet::EMPTY.add(b'/'
 pub struct ServerOptions {
     /// Threads for each client: as many of its requests are carried out at once.
     pub threads: usize,
-    /// Nothing that guests wrote can have been lost since they wrote it. Otherwise those that ran before this server started
-    /// are refused until they restart: they would go on with a disk that is older than they know.
-    pub nothing_was_lost: bool,
+    /// Another one whenever something that guests have written may have been lost. Those that began with another one are refused
+    /// until they restart: they would go on with a disk that is older than they know.
+    pub lineage: String,
     /// Called with a message for each request that failed, and each client that was refused.
     pub on_error: Arc<dyn Fn(&str) + Send + Sync>,
     /// How long a client waits for the one before it to leave: a machine that starts again may come before its end is seen.
@@ -48,10 +50,17 @@ struct Shared {
     directory: PathBuf,
     exports: Box<dyn Exports>,
     options: ServerOptions,
-    doors: Mutex<BTreeMap<String, Arc<Door>>>,
+    doors: Mutex<Doors>,
     /// Readable when there is something else to look at than new clients.
     wake: OwnedFd,
     stopping: AtomicBool,
+}
+
+#[derive(Default)]
+struct Doors {
+    open: BTreeMap<String, Arc<Door>>,
+    /// Disks that have no socket, and that was said.
+    failed: BTreeSet<String>,
 }
 
 /// The socket of a disk.
@@ -59,12 +68,21 @@ struct Door {
     name: String,
     path: PathBuf,
     listener: UnixListener,
-    client: Mutex<Option<Client>>,
+    place: Mutex<Place>,
     left: Condvar,
     /// A guest may go on where it was.
-    may_go_on: Arc<AtomicBool>,
+    may_go_on: Arc<Permission>,
     /// Why the last client was refused: whoever tries again each second is told of once.
     refused: Mutex<Option<String>>,
+}
+
+/// The place of the one client of a disk.
+#[derive(Default)]
+struct Place {
+    is_taken: bool,
+    /// Clients that wait for it.
+    waiting: usize,
+    client: Option<Client>,
 }
 
 /// Who uses a disk.
@@ -100,7 +118,7 @@ impl Server {
 
     /// Clients that are connected.
     pub fn clients(&self) -> usize {
-        self.shared.doors.lock().values().filter(|door| door.client.lock().is_some()).count()
+        self.shared.doors.lock().open.values().filter(|door| door.place.lock().is_taken).count()
     }
 
     /// Where a disk of this name has its socket.
@@ -116,7 +134,7 @@ impl Server {
             // A panic in the thread was printed.
             drop(thread.join());
         }
-        let doors: Vec<_> = std::mem::take(&mut *self.shared.doors.lock()).into_values().collect();
+        let doors: Vec<_> = std::mem::take(&mut self.shared.doors.lock().open).into_values().collect();
         for door in &doors {
             door.close();
         }
@@ -138,23 +156,35 @@ impl Shared {
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
+    /// Opens the doors of new disks. One that cannot be opened is reported once, and the others are opened.
     fn open_doors(&self) -> io::Result<()> {
         let names: BTreeSet<String> = self.exports.list().into_iter().map(|(name, _)| name).collect();
         let mut doors = self.doors.lock();
-        doors.retain(|name, door| {
+        doors.open.retain(|name, door| {
             let stays = names.contains(name);
             if !stays {
                 door.close();
+                door.may_go_on.forget();
             }
             stays
         });
+        doors.failed.retain(|name| names.contains(name));
+        let mut failed = None;
         for name in names {
-            if let Entry::Vacant(place) = doors.entry(name) {
-                let door = Door::open(&self.directory, place.key(), self.options.nothing_was_lost)?;
-                place.insert(Arc::new(door));
+            if doors.open.contains_key(&name) || doors.failed.contains(&name) {
+                continue;
+            }
+            match Door::open(&self.directory, &name, &self.options.lineage) {
+                Ok(door) => drop(doors.open.insert(name, Arc::new(door))),
+                Err(error) => {
+                    (self.options.on_error)(&format!("volume {name} has no socket: {error}"));
+                    doors.failed.insert(name);
+                    failed = Some(error);
+                }
             }
         }
-        Ok(())
+        // All others can be used.
+        failed.filter(|_| doors.open.is_empty()).map_or(Ok(()), Err)
     }
 
     fn report(&self, door: &Door, what: &str) {
@@ -163,18 +193,19 @@ impl Shared {
 }
 
 impl Door {
-    fn open(directory: &Path, name: &str, may_go_on: bool) -> io::Result<Door> {
+    fn open(directory: &Path, name: &str, lineage: &str) -> io::Result<Door> {
         let path = Server::path_of(directory, name);
         let listener = bind_unix(&path)
             .map_err(|e| io::Error::new(e.kind(), format!("listening on {}: {e}", path.display())))?;
         listener.set_nonblocking(true)?;
+        let may_go_on = Arc::new(Permission::new(path.with_extension("began"), lineage));
         Ok(Door {
             name: name.to_owned(),
             path,
             listener,
-            client: Mutex::default(),
+            place: Mutex::default(),
             left: Condvar::new(),
-            may_go_on: Arc::new(AtomicBool::new(may_go_on)),
+            may_go_on,
             refused: Mutex::default(),
         })
     }
@@ -183,38 +214,54 @@ impl Door {
     fn close(&self) {
         // Somebody else may have removed it.
         let _ = std::fs::remove_file(&self.path);
-        if let Some(client) = &*self.client.lock() {
+        if let Some(client) = &self.place.lock().client {
             // Before the client sees that the server leaves: it must know what was done.
-            client.rings.end(LEAVE_TIME);
+            if !client.rings.end(LEAVE_TIME) {
+                self.may_go_on.take_back();
+            }
             let _ = client.socket.shutdown(Shutdown::Both);
         }
     }
 
-    /// Waits until nobody uses the disk. Returns whether that is so.
-    fn wait_until_left(&self, patience: Duration) -> bool {
-        let mut client = self.client.lock();
-        !self.left.wait_while_for(&mut client, |c| c.is_some(), patience).timed_out()
+    /// Waits until nobody uses the disk.
+    fn wait_until_left(&self, patience: Duration) {
+        self.left.wait_while_for(&mut self.place.lock(), |p| p.is_taken, patience);
     }
 
-    /// Makes somebody the disk's client, when the one before it has left.
-    fn enter(&self, client: Client, patience: Duration) -> bool {
-        let mut place = self.client.lock();
-        if self.left.wait_while_for(&mut place, |c| c.is_some(), patience).timed_out() {
-            return false;
+    /// Takes the place of the disk's client, when the one before has left. A few may wait for it.
+    fn enter(&self, patience: Duration) -> Option<PlaceGuard<'_>> {
+        let mut place = self.place.lock();
+        if place.is_taken {
+            if place.waiting == WAITING_MAX {
+                return None;
+            }
+            place.waiting += 1;
+            self.left.wait_while_for(&mut place, |p| p.is_taken, patience);
+            place.waiting -= 1;
+            if place.is_taken {
+                return None;
+            }
         }
-        *place = Some(client);
-        true
+        place.is_taken = true;
+        Some(PlaceGuard(self))
     }
+}
 
-    fn leave(&self) {
-        *self.client.lock() = None;
-        self.left.notify_all();
+/// Gives the place back, however its client's thread ends.
+struct PlaceGuard<'a>(&'a Door);
+
+impl Drop for PlaceGuard<'_> {
+    fn drop(&mut self) {
+        let mut place = self.0.place.lock();
+        place.is_taken = false;
+        place.client = None;
+        self.0.left.notify_all();
     }
 }
 
 fn listen(shared: &Arc<Shared>) {
     while !shared.stopping.load(Ordering::Acquire) {
-        let doors: Vec<_> = shared.doors.lock().values().cloned().collect();
+        let doors: Vec<_> = shared.doors.lock().open.values().cloned().collect();
         let listeners = doors.iter().map(|door| PollFd::new(&door.listener, PollFlags::IN));
         let mut fds: Vec<_> =
             std::iter::once(PollFd::new(&shared.wake, PollFlags::IN)).chain(listeners).collect();
@@ -252,16 +299,16 @@ fn welcome(socket: UnixStream, door: &Arc<Door>, shared: &Arc<Shared>) {
 
 fn serve(socket: UnixStream, door: &Door, shared: &Shared) -> io::Result<()> {
     socket.set_nonblocking(false)?;
+    let Some(_leaving) = door.enter(shared.options.patience) else {
+        return Err(io::Error::other("it is in use by another machine: a second one was refused"));
+    };
     // What cannot be opened was reported.
     let Some(device) = shared.exports.open(&door.name) else { return Ok(()) };
     let on_error = Arc::clone(&shared.options.on_error);
-    let on_error = Box::new(move |line: &str| on_error(line));
-    let rings = Arc::new(Rings::new(device, door.name.clone(), on_error)?);
-    let client = Client { socket: socket.try_clone()?, rings: Arc::clone(&rings) };
-    if !door.enter(client, shared.options.patience) {
-        return Err(io::Error::other("it is in use by another machine: a second one was refused"));
-    }
-    let _leaving = ClientGuard(door);
+    let rings = Rings::new(device, door.name.clone(), Box::new(move |line: &str| on_error(line)))?;
+    let rings = Arc::new(rings);
+    door.place.lock().client = Some(Client { socket: socket.try_clone()?, rings: Arc::clone(&rings) });
+    // Who stops the server after this finds the client.
     if shared.stopping.load(Ordering::Acquire) {
         return Ok(());
     }
@@ -285,16 +332,8 @@ fn serve(socket: UnixStream, door: &Door, shared: &Shared) -> io::Result<()> {
                 Err(error) => break Err(io::Error::other(format!("a client was refused: {error}"))),
             }
         };
+        rings.client_left();
         rings.end(LEAVE_TIME);
         ended
     })
-}
-
-/// Takes a client off its disk, however its thread ends.
-struct ClientGuard<'a>(&'a Door);
-
-impl Drop for ClientGuard<'_> {
-    fn drop(&mut self) {
-        self.0.leave();
-    }
 }

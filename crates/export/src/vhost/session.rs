@@ -1,12 +1,12 @@
 //! What a client says of its memory and its queues.
 
 use super::config::{config, features, QUEUES_MAX};
-use super::memory::Regions;
+use super::memory::{Regions, REGIONS_MAX};
+use super::permission::Permission;
 use super::ring::{Addresses, Ring};
 use super::rings::Rings;
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
@@ -16,23 +16,22 @@ use vhost::vhost_user::message::{
 use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut, VhostUserVirtioFeatures};
 use vhost::VhostUserMemoryRegionBase;
 
-/// Pieces of memory that a client may share; as many as the kernel takes.
-const REGIONS_MAX: u64 = 509;
-
 /// A client.
 pub(super) struct Session {
     rings: Arc<Rings>,
     regions: Regions,
-    /// A queue that was in use before may go on.
-    may_go_on: Arc<AtomicBool>,
+    /// Queues that were in use before may go on.
+    may_go_on: Arc<Permission>,
+    /// Queues have started, all of them from the beginning.
+    has_begun_anew: Option<bool>,
 }
 
 impl Session {
     /// A client of which nothing is known yet. Queues that were in use before may go on only if `may_go_on`, which becomes
-    /// true when one begins from the start.
-    pub fn new(rings: Arc<Rings>, may_go_on: Arc<AtomicBool>) -> Session {
+    /// true when a client stops or leaves all of whose queues have started from the beginning.
+    pub fn new(rings: Arc<Rings>, may_go_on: Arc<Permission>) -> Session {
         let regions = Regions::new(Arc::clone(rings.memory()));
-        Session { rings, regions, may_go_on }
+        Session { rings, regions, may_go_on, has_begun_anew: None }
     }
 
     fn ring(&self, index: u32) -> Result<&Ring> {
@@ -40,16 +39,31 @@ impl Session {
     }
 
     /// Whether a queue may start where it is.
-    fn check_start(&self, ring: &Ring) -> Result<()> {
-        if !ring.has_begun() {
-            self.may_go_on.store(true, Ordering::Release);
-        }
-        if self.may_go_on.load(Ordering::Acquire) {
+    fn check_start(&mut self, index: u32) -> Result<()> {
+        let is_new = !self.ring(index)?.has_begun(self.rings.memory());
+        self.has_begun_anew = Some(is_new && self.has_begun_anew != Some(false));
+        if is_new || self.may_go_on.is_given() {
             return Ok(());
         }
         Err(Error::ReqHandlerError(io::Error::other(
             "the pool was not closed, so what the guest had not flushed is lost: restart the machine",
         )))
+    }
+
+    /// A guest whose queues have all started from the beginning, since the server runs, may go on where they are now. Queues start
+    /// one after the other: with the first one alone it cannot be told.
+    fn note_what_began(&self) {
+        if self.rings.is_uncertain() {
+            self.may_go_on.take_back();
+        } else if self.has_begun_anew == Some(true) {
+            self.may_go_on.give();
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.note_what_began();
     }
 }
 
@@ -128,7 +142,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn get_max_mem_slots(&mut self) -> Result<u64> {
-        Ok(REGIONS_MAX)
+        Ok(REGIONS_MAX as u64)
     }
 
     fn add_mem_region(
@@ -176,16 +190,21 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
         let next = self.rings.stop(index as usize).ok_or(Error::InvalidParam)?;
+        self.note_what_began();
         Ok(VhostUserVringState::new(index, u32::from(next)))
     }
 
     fn set_vring_kick(&mut self, index: u8, kick: Option<File>) -> Result<()> {
-        self.check_start(self.ring(index.into())?)?;
+        self.check_start(index.into())?;
         let kick = kick.ok_or(Error::InvalidOperation("a queue must kick"))?;
         self.rings.start(index.into(), kick).map_err(Error::ReqHandlerError)
     }
 
     fn set_vring_call(&mut self, index: u8, call: Option<File>) -> Result<()> {
+        if let Some(call) = &call {
+            // Whoever shares it may have filled it: writing must never wait.
+            rustix::io::ioctl_fionbio(call, true).map_err(|e| Error::ReqHandlerError(e.into()))?;
+        }
         self.ring(index.into())?.set_call(call);
         Ok(())
     }
@@ -235,5 +254,41 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     fn set_log_base(&mut self, _log: &VhostUserLog, _file: File) -> Result<()> {
         not_supported("a machine with this disk cannot move to another host")
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::memory_device::Memory;
+
+    /// A guest may have used its second queue only: that the first one begins from the start says nothing.
+    #[test]
+    fn a_new_queue_beside_one_that_was_in_use_proves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let rings =
+            || Arc::new(Rings::new(Arc::new(Memory::new(4096)), "a".into(), Box::new(|_| ())).unwrap());
+        let may_go_on = Arc::new(Permission::new(dir.path().join("began"), "one"));
+        for _ in 0..2 {
+            let mut session = Session::new(rings(), Arc::clone(&may_go_on));
+            session.check_start(0).unwrap();
+            session.ring(1).unwrap().set_next(5);
+            assert!(session.check_start(1).is_err());
+            drop(session);
+            assert!(!may_go_on.is_given());
+        }
+        // All of them anew: it may go on from then on.
+        let mut session = Session::new(rings(), Arc::clone(&may_go_on));
+        session.check_start(0).unwrap();
+        session.check_start(1).unwrap();
+        drop(session);
+        // Also with a later server, unless something was lost in between.
+        for (lineage, is_fine) in [("one", true), ("two", false)] {
+            let may_go_on = Arc::new(Permission::new(dir.path().join("began"), lineage));
+            let mut session = Session::new(rings(), may_go_on);
+            session.ring(1).unwrap().set_next(5);
+            assert_eq!(session.check_start(1).is_ok(), is_fine);
+        }
     }
 }

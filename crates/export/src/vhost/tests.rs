@@ -59,15 +59,15 @@ impl Bench {
         disks.0.lock().push(("web/01".into(), device.clone()));
         let dir = tempfile::tempdir().unwrap();
         let mut bench = Bench { server: None, disks, device, errors: Arc::default(), dir };
-        bench.start(true);
+        bench.start("one");
         bench
     }
 
-    fn start(&mut self, nothing_was_lost: bool) {
+    fn start(&mut self, lineage: &str) {
         let errors = self.errors.clone();
         let options = ServerOptions {
             threads: 3,
-            nothing_was_lost,
+            lineage: lineage.into(),
             on_error: Arc::new(move |line: &str| errors.lock().push(line.to_owned())),
             patience: Duration::from_millis(300),
         };

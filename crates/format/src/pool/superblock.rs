@@ -61,6 +61,8 @@ pub struct Superblock {
     pub filter: Option<(u8, u32)>,
     /// The current epoch.
     pub epoch: u32,
+    /// How often the pool was opened without having been closed.
+    pub cuts: u64,
 }
 
 impl Superblock {
@@ -86,6 +88,7 @@ impl Superblock {
         out.u16(0);
         out.u32(self.filter.map_or(0, |(_, epoch)| epoch));
         out.u32(self.epoch);
+        out.u64(self.cuts);
         let mut block = [0; BLOCK_BYTES];
         block[..out.0.len()].copy_from_slice(&out.0);
         let sum = xxh3_64(&block[..BLOCK_BYTES - 8]);
@@ -137,12 +140,12 @@ impl Superblock {
         let tail = JournalTail { batch: BatchNo(fields.u64()?), block: fields.u32()? };
         let (is_clean, which) = (fields.u8()? != 0, fields.u8()?);
         fields.u16()?;
-        let (filter_epoch, epoch) = (fields.u32()?, fields.u32()?);
+        let (filter_epoch, epoch, cuts) = (fields.u32()?, fields.u32()?, fields.u64()?);
         if tail.block >= geometry.journal_blocks || which > 2 {
             return Err(Malformed::new(format!("tail at block {}, filter {which}", tail.block)));
         }
         let filter = (which < 2).then_some((which, filter_epoch));
-        Ok(Superblock { pool, written, geometry, tail, is_clean, filter, epoch })
+        Ok(Superblock { pool, written, geometry, tail, is_clean, filter, epoch, cuts })
     }
 }
 
@@ -161,6 +164,7 @@ mod tests {
             is_clean: true,
             filter: Some((1, 5)),
             epoch: 6,
+            cuts: 3,
         };
         let block = superblock.encode();
         assert_eq!(Superblock::decode(&block), Ok(superblock));

@@ -32,6 +32,7 @@ fn superblock() {
         is_clean: false,
         filter: Some((1, 4)),
         epoch: 6,
+        cuts: 3,
     };
     let bytes = golden("pool-superblock", &superblock.encode());
     assert_eq!(Superblock::decode(&bytes.try_into().unwrap()), Ok(superblock));

@@ -22,7 +22,7 @@ struct Scrub<'a> {
     engine: &'a Engine,
     /// Content as well.
     data: bool,
-    /// Blocks that were looked at: maps share them.
+    /// Data blocks that were looked at: maps share them. One that is freed and used again was written since.
     seen: Vec<u64>,
     /// Bytes that were read.
     bytes: u64,
@@ -109,13 +109,8 @@ impl Scrub<'_> {
             let (wrong, blocks, next) = match holder.volume.next_leaf(start) {
                 Ok(None) => return Next::End,
                 Ok(Some((first, leaf))) => {
-                    let next = Next::At(first.leaf_end());
-                    if self.is_seen(leaf.block) {
-                        return next;
-                    }
-                    let (wrong, mut blocks) = self.content(&leaf, holder.volume.name());
-                    blocks.push(leaf.block);
-                    (wrong, blocks, next)
+                    let (wrong, blocks) = self.content(&leaf, holder.volume.name());
+                    (wrong, blocks, Next::At(first.leaf_end()))
                 }
                 Err(error) => {
                     let what = format!("{}: {error}", holder.volume.name());
@@ -124,10 +119,12 @@ impl Scrub<'_> {
             };
             drop(guard);
             if wrong.is_empty() || before.as_ref() == Some(&wrong) {
-                blocks.into_iter().for_each(|block| self.see(block));
-                if !wrong.is_empty() && self.pool.has_volume(holder.id) {
-                    wrong.into_iter().for_each(|what| self.found(what));
+                // What else names the blocks must look at them again.
+                if !wrong.is_empty() && !self.pool.has_volume(holder.id) {
+                    return Next::End;
                 }
+                blocks.into_iter().for_each(|block| self.see(block));
+                wrong.into_iter().for_each(|what| self.found(what));
                 return next;
             }
             before = Some(wrong);

@@ -64,7 +64,7 @@ pub fn format_device(device: &dyn Device, id: PoolId, geometry: Geometry) -> Res
     device.sync().map_err(failed("syncing"))?;
     let tail = JournalTail { batch: BatchNo::FIRST, block: 0 };
     let mut superblock =
-        Superblock { pool: id, written: 1, geometry, tail, is_clean: true, filter: None, epoch: 1 };
+        Superblock { pool: id, written: 1, geometry, tail, is_clean: true, filter: None, epoch: 1, cuts: 0 };
     for _ in 0..2 {
         superblock.written += 1;
         let at = PoolBlock(superblock.written % 2).offset();
@@ -161,7 +161,6 @@ impl Engine {
             journal_used: AtomicU32::new(ring.used()),
             ring: Mutex::new(ring),
             durable: AtomicU64::new(replayed.next.batch.before().0),
-            was_closed,
             from_twins: Mutex::default(),
             data_written: AtomicBool::new(true),
             freed: Mutex::new(HashSet::new()),
@@ -202,6 +201,7 @@ impl Engine {
         let epoch = engine.filter_epoch();
         engine.write_superblock(|s| {
             s.is_clean = false;
+            s.cuts += u64::from(!was_closed);
             s.epoch = epoch;
         })?;
         Ok(engine)

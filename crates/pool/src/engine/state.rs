@@ -55,8 +55,6 @@ pub struct Engine {
     pub(super) ring: Mutex<Ring>,
     /// The last batch that is durable.
     pub(super) durable: AtomicU64,
-    /// It was closed before it was opened.
-    pub was_closed: bool,
     /// Pages of the catalog whose first copy could not be read.
     pub(super) from_twins: Mutex<HashSet<PoolBlock>>,
     /// Data was written since the device was synced.
@@ -199,6 +197,11 @@ impl Engine {
         } else {
             Err(PoolError::Damaged { what: what(), why: format!("it is a {:?} page", header.kind) })
         }
+    }
+
+    /// How often the pool was opened without having been closed.
+    pub fn cuts(&self) -> u64 {
+        self.superblock.lock().cuts
     }
 
     /// Where it is, for messages.

@@ -77,3 +77,23 @@ fn disks_come_and_go() {
     assert_eq!(bench.disks.list().len(), 1);
     assert_eq!(bench.guest().ask(kind::READ, 0, 512), 0);
 }
+
+/// The path of a socket has 107 bytes at most, the name of a volume 255.
+#[test]
+fn a_name_that_is_too_long_for_a_socket_harms_no_other() {
+    let mut bench = Bench::new();
+    bench.disks.0.lock().push(("a".repeat(200), Arc::new(Memory::new(1 << 20))));
+    bench.disks.0.lock().push(("zzz".into(), Arc::new(Memory::new(1 << 20))));
+    let open = |bench: &Bench| {
+        let path = super::Server::path_of(bench.dir.path(), "zzz");
+        assert_eq!(Guest::connect(&path, ALL).unwrap().ask(kind::READ, 0, 512), 0);
+    };
+    for _ in 0..2 {
+        bench.server.as_ref().unwrap().refresh().unwrap();
+        open(&bench);
+    }
+    assert_eq!(bench.errors(1).len(), 1, "told once");
+    bench.stop();
+    bench.start("one");
+    open(&bench);
+}

@@ -142,3 +142,24 @@ fn random_messages_harm_nobody() {
     }
     is_unharmed(&bench);
 }
+
+/// Using memory that is not there would end the server.
+#[test]
+fn memory_beyond_the_end_of_its_file_is_refused() {
+    let bench = Bench::new();
+    assert!(Guest::connect_with_short_memory(&bench.socket()).is_err());
+    assert!(bench.errors(1)[0].contains("are not in the file"), "{:?}", bench.errors(1));
+    is_unharmed(&bench);
+}
+
+/// A guest cannot fill the host's log.
+#[test]
+fn failures_are_told_a_few_times_a_second() {
+    let bench = Bench::new();
+    let mut guest = bench.guest();
+    for _ in 0..500 {
+        assert_eq!(guest.ask(kind::READ, u64::MAX / 512, 512), 1);
+    }
+    let told = bench.errors.lock().len();
+    assert!((20..100).contains(&told), "{told}");
+}

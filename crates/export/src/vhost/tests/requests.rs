@@ -135,6 +135,36 @@ fn a_slow_request_delays_no_other() {
     assert_eq!(guest.wait().slot, 0);
 }
 
+/// A queue that is never empty hides no other: with two queues, one request in the second is done while the first is full.
+#[test]
+fn a_full_queue_delays_no_other() {
+    let bench = Bench::new();
+    let (mut guest, mut other) = Guest::connect_with_two(&bench.socket(), ALL).unwrap();
+    for slot in 0..SLOTS {
+        guest.submit(slot, kind::WRITE, 8, 512);
+    }
+    guest.kick();
+    let begin = std::time::Instant::now();
+    let (mut done, mut asked) = (0, 0);
+    while asked < 20 {
+        other.submit(0, kind::WRITE, 16, 512);
+        other.kick();
+        // The first queue is kept full until the second has its answer.
+        while other.poll().is_none() {
+            assert!(
+                begin.elapsed().as_secs() < 60,
+                "the second queue is not looked at, after {done} requests of the first"
+            );
+            let Some(first) = guest.poll() else { continue };
+            done += 1;
+            guest.submit(first.slot, kind::WRITE, 8, 512);
+            guest.kick();
+        }
+        asked += 1;
+    }
+    assert!(done > 0);
+}
+
 /// Random requests, as many at once as there are places, against a plain array: each place has a part of the disk of its own.
 #[test]
 fn random_requests_do_what_they_do_to_an_array() {

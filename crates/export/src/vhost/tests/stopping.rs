@@ -51,7 +51,7 @@ fn a_guest_goes_on_with_the_next_server() {
             done += 1;
         }
         done += before;
-        bench.start(true);
+        bench.start("one");
         let mut guest = Guest::go_on(&bench.socket(), ALL, guest.leave()).unwrap();
         while done < (usize::from(round) + 1) * SLOTS {
             assert_eq!(guest.wait().status, 0);
@@ -71,13 +71,17 @@ fn a_guest_does_not_go_on_where_something_was_lost() {
     let mut guest = bench.guest();
     assert_eq!(guest.ask(kind::WRITE, 0, 512), 0);
     bench.stop();
-    bench.start(false);
+    bench.start("two");
     let mut left = guest.leave();
     for _ in 0..3 {
         let Err(_) = Guest::go_on(&bench.socket(), ALL, left.clone()) else { panic!("it went on") };
     }
     let why = "volume web/01: the pool was not closed, so what the guest had not flushed is lost: restart the machine";
     assert_eq!(bench.errors(1), [why], "told once");
+    // It stays so, whatever comes in between.
+    bench.stop();
+    bench.start("two");
+    assert!(Guest::go_on(&bench.socket(), ALL, left.clone()).is_err());
     // It restarts, and may then be stopped and go on as often as it likes.
     let mut guest = bench.guest();
     assert_eq!(guest.ask(kind::READ, 0, 512), 0);
@@ -100,4 +104,26 @@ fn a_queue_stops_and_goes_on() {
     assert_eq!(guest.poll(), None);
     let mut guest = Guest::go_on(&bench.socket(), ALL, guest.leave()).unwrap();
     assert_eq!((guest.wait().slot, guest.poll()), (3, None));
+}
+
+/// A request that does not end in time: the guest counts it as not done, and it may be done still.
+#[test]
+fn a_guest_does_not_go_on_where_a_request_was_left_in_hand() {
+    let bench = Bench::new();
+    let mut guest = bench.guest();
+    assert_eq!(guest.ask(kind::READ, 1, 512), 0);
+    bench.device.hold();
+    guest.submit(0, kind::READ, 0, 512);
+    guest.kick();
+    wait_until(|| bench.device.waiting() == 1);
+    // It leaves, without the answer.
+    let left = guest.leave();
+    let device = bench.device.clone();
+    let release = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        device.release();
+    });
+    assert!(Guest::go_on(&bench.socket(), ALL, left).is_err());
+    release.join().unwrap();
+    assert_eq!(bench.guest().ask(kind::READ, 1, 512), 0);
 }

@@ -42,7 +42,7 @@ pub fn start(directory: &Path, served: &Served) -> Result<Arc<Server>> {
     }
     let options = ServerOptions {
         threads: std::thread::available_parallelism().map_or(2, |n| n.get()) + 2,
-        nothing_was_lost: served.pool.was_closed(),
+        lineage: served.pool.lineage(),
         patience: PATIENCE,
         on_error: Arc::new(|line: &str| errln!("sapwood: {line}")),
     };
