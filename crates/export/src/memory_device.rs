@@ -20,6 +20,8 @@ pub struct Memory {
     pub bad_from: AtomicU64,
     /// Nothing is known of what blocks hold.
     pub silent: AtomicBool,
+    /// Each write takes a millisecond.
+    pub slow: AtomicBool,
     /// Reads that begin at offset 0 wait while this is set; how many do.
     held: Mutex<(bool, usize)>,
     changed: Condvar,
@@ -35,6 +37,7 @@ impl Memory {
             fails: Mutex::new(None),
             bad_from: AtomicU64::new(u64::MAX),
             silent: AtomicBool::new(false),
+            slow: AtomicBool::new(false),
             held: Mutex::new((false, 0)),
             changed: Condvar::new(),
         }
@@ -146,6 +149,9 @@ impl BlockDevice for Memory {
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.check()?;
+        if self.slow.load(Ordering::SeqCst) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
         let at = offset as usize;
         self.bytes.lock().unwrap()[at..at + data.len()].copy_from_slice(data);
         Ok(())

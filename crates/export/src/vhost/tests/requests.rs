@@ -139,6 +139,7 @@ fn a_slow_request_delays_no_other() {
 #[test]
 fn a_full_queue_delays_no_other() {
     let bench = Bench::new();
+    bench.device.slow.store(true, std::sync::atomic::Ordering::SeqCst);
     let (mut guest, mut other) = Guest::connect_with_two(&bench.socket(), ALL).unwrap();
     for slot in 0..SLOTS {
         guest.submit(slot, kind::WRITE, 8, 512);
