@@ -119,7 +119,7 @@ impl Rings {
     /// Starts a queue; `kick` is readable when the guest has put a request into it.
     pub fn start(&self, index: usize, kick: File) -> io::Result<()> {
         let ring = self.rings.get(index).ok_or(io::ErrorKind::InvalidInput)?;
-        // Whoever shares it may have filled it: writing must never wait.
+        // The client may have filled it: a write must not wait.
         rustix::io::ioctl_fionbio(&kick, true)?;
         self.stop_watching(ring);
         ring.start(&self.memory, kick)?;

@@ -72,7 +72,7 @@ struct Door {
     left: Condvar,
     /// A guest may go on where it was.
     may_go_on: Arc<Permission>,
-    /// Why the last client was refused: whoever tries again each second is told of once.
+    /// Why the last client was refused: the same reason is reported once, since QEMU tries again each second.
     refused: Mutex<Option<String>>,
 }
 
@@ -156,7 +156,7 @@ impl Shared {
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
-    /// Opens the doors of new disks. One that cannot be opened is reported once, and the others are opened.
+    /// Opens the doors of new disks. One that cannot be opened is reported once, and the others are opened; an error where there are no others.
     fn open_doors(&self) -> io::Result<()> {
         let names: BTreeSet<String> = self.exports.list().into_iter().map(|(name, _)| name).collect();
         let mut doors = self.doors.lock();
@@ -169,22 +169,25 @@ impl Shared {
             stays
         });
         doors.failed.retain(|name| names.contains(name));
-        let mut failed = None;
+        let mut failed = Vec::new();
         for name in names {
             if doors.open.contains_key(&name) || doors.failed.contains(&name) {
                 continue;
             }
             match Door::open(&self.directory, &name, &self.options.lineage) {
                 Ok(door) => drop(doors.open.insert(name, Arc::new(door))),
-                Err(error) => {
-                    (self.options.on_error)(&format!("volume {name} has no socket: {error}"));
-                    doors.failed.insert(name);
-                    failed = Some(error);
-                }
+                Err(error) => failed.push((name, error)),
             }
         }
-        // All others can be used.
-        failed.filter(|_| doors.open.is_empty()).map_or(Ok(()), Err)
+        // Where there is not one, it is not the name's fault.
+        if let (true, Some((_, error))) = (doors.open.is_empty(), failed.first()) {
+            return Err(io::Error::new(error.kind(), error.to_string()));
+        }
+        for (name, error) in failed {
+            (self.options.on_error)(&format!("volume {name} has no socket: {error}"));
+            doors.failed.insert(name);
+        }
+        Ok(())
     }
 
     fn report(&self, door: &Door, what: &str) {

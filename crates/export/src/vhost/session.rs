@@ -202,7 +202,7 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     fn set_vring_call(&mut self, index: u8, call: Option<File>) -> Result<()> {
         if let Some(call) = &call {
-            // Whoever shares it may have filled it: writing must never wait.
+            // The client may have filled it: a write must not wait.
             rustix::io::ioctl_fionbio(call, true).map_err(|e| Error::ReqHandlerError(e.into()))?;
         }
         self.ring(index.into())?.set_call(call);

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// How often whoever waits for it is told that it goes on.
+/// How often the client is told that the check goes on.
 const SIGN_EVERY: Duration = Duration::from_secs(5);
 /// The longest rest at a time: the end of the server must not wait for it.
 const REST: Duration = Duration::from_millis(50);
