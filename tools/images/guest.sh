@@ -131,16 +131,24 @@ guest_settle() {
     echo 'root:guest' | chroot "$ROOT" chpasswd
 }
 
-# fetch_source DIR PACKAGE…: unpacks the packages' sources below DIR; the index of sources never reaches the disk.
+# fetch_source DIR PACKAGE…: unpacks the packages' sources below DIR; the index of sources never reaches the disk. A mirror
+# may list sources that it does not have (yet): those are left out, as long as there are others.
 fetch_source() {
-    local dir=$1 list=$HOST_SIDE/source.list lists=$HOST_SIDE/source-lists
+    local dir=$1 list=$HOST_SIDE/source.list lists=$HOST_SIDE/source-lists package fetched=0
     shift
     echo "deb-src [signed-by=$HOST_SIDE/keyring.gpg] $MIRROR $SUITE main" >"$ROOT$list"
     mkdir -p "$ROOT$dir" "$ROOT$lists/partial"
     guest_apt -o Dir::Etc::sourcelist="$list" -o Dir::State::lists="$lists" update
-    # shellcheck disable=SC2016 # the guest's shell fills these in
-    guest sh -c 'cd "$1" && shift && exec apt-get -y -q "$@"' - "$dir" \
-        -o Dir::Etc::sourcelist="$list" -o Dir::State::lists="$lists" source "$@"
+    for package; do
+        # shellcheck disable=SC2016 # the guest's shell fills these in
+        if guest sh -c 'cd "$1" && shift && exec apt-get -y -q "$@"' - "$dir" \
+            -o Dir::Etc::sourcelist="$list" -o Dir::State::lists="$lists" source "$package"; then
+            fetched=$((fetched + 1))
+        else
+            say "the mirror has no sources of $package: left out"
+        fi
+    done
+    ((fetched > 0))
 }
 
 generate() { "$HERE/images/generate" "$@"; }

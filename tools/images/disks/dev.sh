@@ -129,15 +129,24 @@ commits() {
     done
 }
 
-# compile FLAGS: builds the sources with those flags; Lua and bzip2 need no configuration.
+# compile FLAGS: builds the sources that there are with those flags; Lua and bzip2 need no configuration.
 compile() {
     guest_sh <<EOF
 cd $USER_HOME/src
-(cd zlib-* && CFLAGS='${1#CFLAGS=}' ./configure && make -s clean && make -s -j2 static)
-make -s -C bzip2-* clean
-make -s -j2 -C bzip2-* '$1' libbz2.a bzip2
-make -s -C lua5.4-*/src clean
-make -s -j2 -C lua5.4-*/src 'MYCFLAGS=${1#CFLAGS=}' linux || make -s -j2 -C lua5.4-*/src 'MYCFLAGS=${1#CFLAGS=}' generic
+build_zlib() {
+    (cd zlib-* && CFLAGS='${1#CFLAGS=}' ./configure && make -s clean && make -s -j2 static)
+}
+build_bzip2() {
+    make -s -C bzip2-* clean
+    make -s -j2 -C bzip2-* '$1' libbz2.a bzip2
+}
+build_lua() {
+    make -s -C lua5.4-*/src clean
+    make -s -j2 -C lua5.4-*/src 'MYCFLAGS=${1#CFLAGS=}' linux || make -s -j2 -C lua5.4-*/src 'MYCFLAGS=${1#CFLAGS=}' generic
+}
+for package in zlib bzip2 lua; do
+    if ls -d \$package*-*/ >/dev/null 2>&1; then build_\$package; fi
+done
 EOF
 }
 
