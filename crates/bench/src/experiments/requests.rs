@@ -23,7 +23,7 @@ use crate::files::{self, BLOCK_BYTES};
 use crate::generate::{Content, Random};
 use crate::run::run as run_program;
 use crate::vaults::in_process::Nowhere;
-use crate::vaults::request_store::{RequestMeter, RequestStore, Requests};
+use crate::vaults::request_store::{ByObject, RequestMeter, RequestStore, Requests};
 use crate::workload::MemoryDisk;
 
 /// The disk that is worked on.
@@ -31,8 +31,11 @@ const DISK: &str = "worked-on/vda";
 const TEMPLATES: u64 = 4;
 /// Backups that run at the same time.
 const AT_ONCE: [usize; 3] = [1, 8, 64];
-/// Incremental backups, of which the one with the median of requests counts: one may remove containers, and another not.
-const BACKUPS: usize = 5;
+/// Incremental backups and deletions, of which the one with the median of requests counts: one may remove containers, and
+/// another not. Chunks that are written again go into fewer containers every ten backups or so.
+const TIMES: usize = 21;
+/// The same on a slow store.
+const SLOW_TIMES: usize = 5;
 /// Blocks that change between two snapshots.
 const CHANGED_BLOCKS: usize = 16;
 
@@ -123,6 +126,7 @@ struct Step {
     delay_ms: u64,
     seconds: f64,
     requests: Requests,
+    by_object: ByObject,
 }
 
 /// First backups of clones that ran at the same time.
@@ -175,13 +179,24 @@ pub fn run(context: &Context, options: &RequestsOptions) -> Result<()> {
                 if delay > 0 && what.is_of_all() {
                     continue;
                 }
+                let times = match (what, delay) {
+                    (IncrementalBackup | DeleteFromTheMiddle, 0) => TIMES,
+                    (IncrementalBackup | DeleteFromTheMiddle, _) => SLOW_TIMES,
+                    _ => 1,
+                };
                 let mut runs = Vec::new();
-                for _ in 0..if what == IncrementalBackup { BACKUPS } else { 1 } {
+                for _ in 0..times {
                     runs.push(world.measure(what, delay)?);
+                    // As many snapshots as before.
+                    match what {
+                        IncrementalBackup => world.delete_oldest()?,
+                        DeleteOldest | DeleteFromTheMiddle => world.back_up(&world.vault()?)?,
+                        _ => {}
+                    }
                 }
-                runs.sort_by_key(|(_, requests)| requests.all());
-                let (seconds, requests) = runs.swap_remove(runs.len() / 2);
-                steps.push(Step { disks, snapshots, what, delay_ms: delay, seconds, requests });
+                runs.sort_by_key(|(_, requests, _)| requests.all());
+                let (seconds, requests, by_object) = runs.swap_remove(runs.len() / 2);
+                steps.push(Step { disks, snapshots, what, delay_ms: delay, seconds, requests, by_object });
             }
         }
         if disks == many || snapshots == many {
@@ -287,6 +302,14 @@ impl World {
         Ok(())
     }
 
+    fn delete_oldest(&self) -> Result<()> {
+        let vault = self.vault()?;
+        let listed = vault.snapshots(Some(DISK))?.snapshots;
+        let oldest = listed.first().context("no snapshot")?.entry.id.to_string();
+        vault.delete(DISK, &[&oldest])?;
+        Ok(())
+    }
+
     /// A clone: the beginning of a template, and a block of its own.
     fn back_up_clone(&mut self, vault: &Vault, disk: &str, template: u64) -> Result<()> {
         let source = Box::new(self.clone_of(template));
@@ -333,7 +356,7 @@ impl World {
     }
 
     /// Does it once, as a process of its own, with a delay of so many milliseconds.
-    fn measure(&mut self, what: What, delay: u64) -> Result<(f64, Requests)> {
+    fn measure(&mut self, what: What, delay: u64) -> Result<(f64, Requests, ByObject)> {
         let listed: Vec<String> = {
             let vault = self.vault()?;
             vault.snapshots(Some(DISK))?.snapshots.iter().map(|s| s.entry.id.to_string()).collect()
@@ -341,6 +364,7 @@ impl World {
         self.change();
         let clone = format!("clone-{}/vda", self.clones);
         self.meter.take();
+        self.meter.take_by_object();
         self.meter.set_delay(Duration::from_millis(delay));
         let start = Instant::now();
         let vault = self.vault()?;
@@ -369,7 +393,7 @@ impl World {
         drop(vault);
         let seconds = start.elapsed().as_secs_f64();
         self.meter.set_delay(Duration::ZERO);
-        Ok((seconds, self.meter.take()))
+        Ok((seconds, self.meter.take(), self.meter.take_by_object()))
     }
 
     /// Runs the program on the same vault in a directory.

@@ -1,8 +1,9 @@
 //! A store that counts requests by kind, and that can take a given time for each: what a vault would ask of a store
 //! behind a network.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -39,6 +40,9 @@ impl Requests {
     }
 }
 
+/// Requests by what was asked of which kind of object: "read recipes .root".
+pub type ByObject = BTreeMap<String, u64>;
+
 #[derive(Default)]
 struct Counters {
     reads: AtomicU64,
@@ -49,25 +53,53 @@ struct Counters {
     read_bytes: AtomicU64,
     written_bytes: AtomicU64,
     delay_micros: AtomicU64,
+    by_object: Mutex<ByObject>,
 }
 
 impl Counters {
-    fn ask(&self, kind: &AtomicU64, times: u64) {
+    fn ask(&self, (kind, verb): (&AtomicU64, &str), name: &str, times: u64) {
         kind.fetch_add(times, Ordering::Relaxed);
+        let object = format!("{verb} {}", kind_of_object(name));
+        *self.by_object.lock().unwrap_or_else(PoisonError::into_inner).entry(object).or_default() += times;
         let delay = self.delay_micros.load(Ordering::Relaxed) * times;
         if delay > 0 {
             std::thread::sleep(Duration::from_micros(delay));
         }
     }
 
-    fn read(&self, bytes: u64) {
+    fn read(&self, name: &str, bytes: u64) {
         self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.ask(&self.reads, 1);
+        self.ask((&self.reads, "read"), name, 1);
     }
 
-    fn write(&self, kind: &AtomicU64, bytes: u64) {
+    fn list(&self, prefix: &str, listed: u64) {
+        self.ask((&self.lists, "list"), prefix, listed / LISTED_AT_ONCE + 1);
+    }
+
+    fn put(&self, name: &str, bytes: u64) {
         self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.ask(kind, 1);
+        self.ask((&self.puts, "put"), name, 1);
+    }
+
+    fn swap(&self, name: &str, bytes: u64) {
+        self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.ask((&self.swaps, "swap"), name, 1);
+    }
+
+    fn delete(&self, name: &str) {
+        self.ask((&self.deletes, "delete"), name, 1);
+    }
+}
+
+/// The kind of an object: its folder, without ids, and what its name ends in.
+fn kind_of_object(name: &str) -> String {
+    let mut parts = name.split('/');
+    let first = parts.next().unwrap_or_default();
+    let folder = if first == "disks" { parts.nth(1).unwrap_or(first) } else { first };
+    let end = name.rsplit('/').next().and_then(|last| last.rsplit_once('.')).map(|(_, end)| end);
+    match end.filter(|end| end.starts_with(|c: char| c.is_ascii_alphabetic())) {
+        Some(end) if name != "vault.json" => format!("{folder} .{end}"),
+        _ => folder.to_owned(),
     }
 }
 
@@ -89,6 +121,11 @@ impl RequestMeter {
             read_bytes: take(&c.read_bytes),
             written_bytes: take(&c.written_bytes),
         }
+    }
+
+    /// The same since this was called last, by kind of object.
+    pub fn take_by_object(&self) -> ByObject {
+        std::mem::take(&mut *self.0.by_object.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The time that each request takes from now on, on top of the store's own.
@@ -121,54 +158,50 @@ impl<S: ObjectStore> Layer for CountedRequests<S> {
     }
 
     fn put(&self, name: &str, parts: &[&[u8]]) -> Result<()> {
-        let c = &self.meter.0;
-        c.write(&c.puts, parts.iter().map(|p| p.len() as u64).sum());
+        self.meter.0.put(name, parts.iter().map(|p| p.len() as u64).sum());
         self.inner.put(name, parts)
     }
 
     fn writer(&self, name: &str) -> Result<Box<dyn ObjectWriter>> {
         let inner = self.inner.writer(name)?;
-        Ok(Box::new(CountingWriter { inner, meter: self.meter.clone(), bytes: 0 }))
+        Ok(Box::new(CountingWriter { inner, name: name.to_owned(), meter: self.meter.clone(), bytes: 0 }))
     }
 
     fn len(&self, name: &str) -> Result<u64> {
-        self.meter.0.read(0);
+        self.meter.0.read(name, 0);
         self.inner.len(name)
     }
 
     fn read_at(&self, name: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.meter.0.read(buf.len() as u64);
+        self.meter.0.read(name, buf.len() as u64);
         self.inner.read_at(name, offset, buf)
     }
 
     fn read(&self, name: &str, max: u64) -> Result<Vec<u8>> {
         let read = self.inner.read(name, max);
-        self.meter.0.read(read.as_ref().map_or(0, |bytes| bytes.len() as u64));
+        self.meter.0.read(name, read.as_ref().map_or(0, |bytes| bytes.len() as u64));
         read
     }
 
     fn load(&self, name: &str) -> Result<Option<(Vec<u8>, Tag)>> {
         let loaded = self.inner.load(name);
         let bytes = loaded.as_ref().ok().and_then(Option::as_ref).map_or(0, |(bytes, _)| bytes.len() as u64);
-        self.meter.0.read(bytes);
+        self.meter.0.read(name, bytes);
         loaded
     }
 
     fn swap(&self, name: &str, expected: Option<Tag>, data: &[u8]) -> Result<Tag> {
-        let c = &self.meter.0;
-        c.write(&c.swaps, data.len() as u64);
+        self.meter.0.swap(name, data.len() as u64);
         self.inner.swap(name, expected, data)
     }
 
     fn punch(&self, name: &str, holes: &[(u64, u64)]) -> Result<()> {
-        let c = &self.meter.0;
-        c.ask(&c.deletes, 1);
+        self.meter.0.delete(name);
         self.inner.punch(name, holes)
     }
 
     fn delete(&self, name: &str) -> Result<bool> {
-        let c = &self.meter.0;
-        c.ask(&c.deletes, 1);
+        self.meter.0.delete(name);
         self.inner.delete(name)
     }
 
@@ -178,8 +211,7 @@ impl<S: ObjectStore> Layer for CountedRequests<S> {
             listed += 1;
             each(entry)
         })?;
-        let c = &self.meter.0;
-        c.ask(&c.lists, listed / LISTED_AT_ONCE + 1);
+        self.meter.0.list(prefix, listed);
         Ok(())
     }
 
@@ -189,25 +221,23 @@ impl<S: ObjectStore> Layer for CountedRequests<S> {
             listed += 1;
             each(folder)
         })?;
-        let c = &self.meter.0;
-        c.ask(&c.lists, listed / LISTED_AT_ONCE + 1);
+        self.meter.0.list(prefix, listed);
         Ok(())
     }
 
     fn lease(&self, name: &str, data: &[u8]) -> Result<Box<dyn Lease>> {
-        let c = &self.meter.0;
-        c.write(&c.puts, data.len() as u64);
+        self.meter.0.put(name, data.len() as u64);
         let inner = self.inner.lease(name, data)?;
         Ok(Box::new(CountingLease { inner: Some(inner), name: name.to_owned(), meter: self.meter.clone() }))
     }
 
     fn is_leased(&self, name: &str) -> Result<bool> {
-        self.meter.0.read(0);
+        self.meter.0.read(name, 0);
         self.inner.is_leased(name)
     }
 
     fn allocated(&self, name: &str) -> Result<u64> {
-        self.meter.0.read(0);
+        self.meter.0.read(name, 0);
         self.inner.allocated(name)
     }
 }
@@ -215,6 +245,7 @@ impl<S: ObjectStore> Layer for CountedRequests<S> {
 /// An object being written: one request, when it is finished.
 struct CountingWriter {
     inner: Box<dyn ObjectWriter>,
+    name: String,
     meter: RequestMeter,
     bytes: u64,
 }
@@ -226,8 +257,7 @@ impl ObjectWriter for CountingWriter {
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
-        let c = &self.meter.0;
-        c.write(&c.puts, self.bytes);
+        self.meter.0.put(&self.name, self.bytes);
         self.inner.finish()
     }
 }
@@ -245,8 +275,7 @@ impl Lease for CountingLease {
     }
 
     fn replace(&mut self, data: &[u8]) -> Result<()> {
-        let c = &self.meter.0;
-        c.write(&c.swaps, data.len() as u64);
+        self.meter.0.swap(&self.name, data.len() as u64);
         match &mut self.inner {
             Some(inner) => inner.replace(data),
             None => Err(StoreError::NotFound { object: self.name.clone() }),
@@ -260,8 +289,7 @@ impl Lease for CountingLease {
 
 impl Drop for CountingLease {
     fn drop(&mut self) {
-        let c = &self.meter.0;
-        c.ask(&c.deletes, 1);
+        self.meter.0.delete(&self.name);
         self.inner = None;
     }
 }

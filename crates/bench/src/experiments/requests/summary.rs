@@ -1,5 +1,7 @@
 //! What the requests come to: tables, bars, and figures.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 
 use super::{AtOnce, LocalRun, Measured, Step, What, ALL};
@@ -13,7 +15,8 @@ const PEAK_BYTES_MAX: u64 = 256 << 20;
 impl Measured<'_> {
     /// The tables and the bars.
     pub fn text(&self) -> Result<String> {
-        let tables = format!("{}\n{}", table_of(self.at_once), local_table(self.local));
+        let tables =
+            format!("{}\n{}\n{}", self.by_object()?, table_of(self.at_once), local_table(self.local));
         Ok(format!("{}\n{}\n{tables}", self.operations()?, bars_table(&self.bars())))
     }
 
@@ -44,6 +47,26 @@ impl Measured<'_> {
                 row.push(figure(Some(step.seconds), 3));
                 let seconds = |ms: &u64| figure(self.find(what, shape, *ms).map(|s| s.seconds), 2);
                 row.extend(self.delays.iter().map(seconds));
+                table.row(row);
+            }
+        }
+        Ok(table)
+    }
+
+    /// The requests of the operations that have a bar, by kind of object, in each of the vaults.
+    fn by_object(&self) -> Result<Table> {
+        let mut headings = vec!["operation".to_owned(), "what is asked".to_owned()];
+        headings
+            .extend(self.shapes.map(|(disks, snapshots)| format!("{disks} disks, {snapshots} snapshots")));
+        let mut table = Table::new(headings);
+        for what in [What::IncrementalBackup, What::DeleteFromTheMiddle] {
+            let steps = self.shapes.map(|shape| self.find(what, shape, 0));
+            let objects: BTreeSet<_> = steps.iter().flatten().flat_map(|s| s.by_object.keys()).collect();
+            for object in objects {
+                let mut row = vec![what.name()?, object.clone()];
+                let asked =
+                    |s: &Option<&Step>| s.and_then(|s| s.by_object.get(object)).map_or(0, |n| *n).to_string();
+                row.extend(steps.iter().map(asked));
                 table.row(row);
             }
         }
