@@ -292,11 +292,20 @@ impl Verification<'_> {
 
     /// Looks at the pages of a container table and at the containers of their owner, some pages at a time.
     fn container_table(&mut self, of: Owner<'_>, m: &Manifest, own: &mut ContainerFindings) -> Result<()> {
+        let (containers, m_name) = (Containers::new(of.folder.clone(), m), of.folder.manifest_name());
         for pages in m.pages.chunks(PAGES_AT_ONCE) {
             let mut ids = Vec::new();
             for page in pages {
                 self.report.objects_checked += 1;
-                if let Some(page) = own.found.tell(of.folder.read_page(page), "")? {
+                let read = own.found.tell(of.folder.read_page(page), "")?;
+                if let Some(page) = read {
+                    for e in page.entries.iter().filter(|e| e.id.is_own() && e.data.container != e.id) {
+                        // Who removes that one takes the data away.
+                        if containers.get(e.data.container).unless_damaged()?.flatten().is_some() {
+                            let why = format!("container {} has the data of {}", e.id, e.data.container);
+                            own.found.tell(Err::<(), _>(VaultError::corrupt(&m_name, why)), "")?;
+                        }
+                    }
                     ids.extend(page.entries.iter().map(|e| e.id).filter(|id| id.is_own()));
                 }
             }

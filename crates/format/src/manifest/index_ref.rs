@@ -4,7 +4,7 @@ use crate::bytes::{In, Out, Result};
 use crate::ids::WriterNo;
 
 /// An object of the reference index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IndexRef {
     /// The writer that wrote it.
     pub writer: WriterNo,

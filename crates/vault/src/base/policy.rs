@@ -151,7 +151,7 @@ pub struct Policy {
 }
 
 /// A few recipes are read about as fast as a part of the index; fewer parts are found faster.
-pub(crate) const INDEX_AT: usize = 16;
+pub(crate) const INDEX_AT: usize = 4;
 
 /// The default: little memory, small later versions, restores in large reads.
 pub const BALANCED: Policy = Policy {

@@ -4,7 +4,7 @@
 use crate::base::error::{Result, VaultError};
 use crate::base::lru::{Lru, SharedLru};
 use crate::base::memory::{give_back, Room, KEPT_BYTES};
-use crate::manifest::container_table::{Containers, PageCache};
+use crate::manifest::container_table::Containers;
 use crate::manifest::folder::{Folder, MANIFEST_ROOM_BYTES};
 use crate::manifest::reader::{Reader, ReaderLease};
 use format::{ContainerEntry, ContainerId, DiskId, Manifest, OwnerNo, Sequence};
@@ -46,7 +46,6 @@ struct Listing {
 pub(crate) struct OwnerCache {
     /// By owner and by its manifest's sequence.
     listings: SharedLru<(DiskId, Sequence), Arc<Listing>>,
-    pages: PageCache,
     /// Held while a manifest is read: it may take any memory that a manifest may.
     reading: Arc<Mutex<()>>,
     room: Room,
@@ -107,17 +106,17 @@ impl Fault {
 }
 
 impl OwnerCache {
-    /// One of about so many bytes of lists, whose pages of container tables are in `pages`.
-    pub fn new(bytes: usize, pages: PageCache, room: Room) -> OwnerCache {
+    /// One of about so many bytes of lists.
+    pub fn new(bytes: usize, room: Room) -> OwnerCache {
         let listings = Arc::new(Mutex::new(Lru::new(bytes)));
-        OwnerCache { listings, pages, reading: Arc::default(), room }
+        OwnerCache { listings, reading: Arc::default(), room }
     }
 
     /// Takes what an owner's manifest lists.
     fn list(&self, folder: &Folder, m: &Manifest) -> Arc<Listing> {
         let mut damaged: Box<[ContainerId]> = m.damaged.as_slice().into();
         damaged.sort_unstable();
-        let containers = Containers::with_cache(folder.clone(), &m.pages, self.pages.clone());
+        let containers = Containers::new(folder.clone(), m);
         let bytes = containers.memory_bytes() + size_of_val(&damaged[..]) + SLOT_BYTES;
         let listing = Arc::new(Listing { sequence: m.sequence, containers, damaged });
         self.listings.lock().insert((folder.disk, m.sequence), listing.clone(), bytes);

@@ -5,7 +5,7 @@ use crate::base::lru::{Lru, SharedLru};
 use crate::base::memory::{give_back, Room, KEPT_BYTES};
 use crate::base::threads::ahead;
 use crate::container::other_owners::{OtherOwner, OtherOwners, OwnerCache, OwnersEntry, LISTINGS_BYTES};
-use crate::manifest::container_table::{Containers, PageCache};
+use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
 use format::{names, ChunkNo, ContainerEntry, ContainerId, DiskId, Kind, Manifest, OwnerNo, Table, WriterNo};
 use parking_lot::Mutex;
@@ -31,13 +31,12 @@ pub(crate) struct Tables {
     cache: Cache,
 }
 
-/// What was read last, of any number of disks: tables, pages of container tables, and what other owners list.
+/// What was read last, of any number of disks: tables, and what other owners list.
 #[derive(Clone)]
 pub(crate) struct Cache {
     tables: SharedLru<(DiskId, TableName), Arc<Table>>,
     /// Held while a table is read that is longer than most.
     reading: Arc<Mutex<()>>,
-    pages: PageCache,
     owners: OwnerCache,
     room: Room,
 }
@@ -67,7 +66,7 @@ impl Tables {
     /// The same, of which some may have been read before. The disk never calls another container by the same id.
     pub fn with_cache(folder: &Folder, m: &Manifest, lease: bool, cache: Cache) -> Self {
         Tables {
-            own: Containers::with_cache(folder.clone(), &m.pages, cache.pages.clone()),
+            own: Containers::new(folder.clone(), m),
             others: OtherOwners::new(folder, m, lease, cache.owners.clone()),
             cache,
         }
@@ -279,10 +278,9 @@ impl Cache {
 
     /// The same beside other caches.
     pub fn beside(tables: usize, listings: usize, room: Room) -> Cache {
-        let pages = PageCache::default();
         let tables = Arc::new(Mutex::new(Lru::new(tables)));
-        let owners = OwnerCache::new(listings, pages.clone(), room.clone());
-        Cache { tables, reading: Arc::default(), owners, pages, room }
+        let owners = OwnerCache::new(listings, room.clone());
+        Cache { tables, reading: Arc::default(), owners, room }
     }
 
     /// Memory that tables take, in bytes.

@@ -9,7 +9,7 @@
 use crate::base::error::{Result, UnlessDamaged, VaultError};
 use crate::base::lru::Lru;
 use crate::container::dead::read_dead;
-use crate::manifest::container_table::{Containers, PageCache};
+use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
 use crate::manifest::listing::list_names;
 use crate::manifest::rollback::load_checked;
@@ -42,7 +42,6 @@ pub(crate) struct Claims {
     /// By owner and writer.
     writers: HashMap<(DiskId, WriterNo), Asked>,
     claimable: Lru<(DiskId, WriterNo), Arc<Claimable>>,
-    pages: PageCache,
     /// Owners for whose remover it has waited in vain, and until when it does not wait again.
     waited: HashMap<DiskId, Instant>,
 }
@@ -98,7 +97,6 @@ impl Claims {
             session: session.token,
             writers: HashMap::new(),
             claimable: Lru::new(CLAIMABLE_BYTES),
-            pages: PageCache::default(),
             waited: HashMap::new(),
         }
     }
@@ -185,7 +183,7 @@ impl Claims {
         let mut damaged: Box<[ContainerId]> =
             m.damaged.iter().copied().filter(|id| id.writer() == writer).collect();
         damaged.sort_unstable();
-        let containers = Containers::of_writer(folder, &m, writer, self.pages.clone());
+        let containers = Containers::of_writer(folder, &m, writer);
         let claimable = Claimable { damaged, containers };
         let bytes = claimable.memory_bytes();
         self.claimable.insert((owner, writer), Arc::new(claimable), bytes);

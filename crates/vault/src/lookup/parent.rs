@@ -123,15 +123,25 @@ impl Parent {
 
     /// What the parent references in sound containers.
     pub fn summary(&mut self, tables: &Tables) -> Result<Summary> {
-        let (mut all, mut bytes) = (Summary::default(), 0);
+        let (mut all, mut bytes, mut is_whole) = (Summary::default(), 0, true);
         for no in self.recipe.page_numbers() {
-            let Some(summary) = self.recipe.summary(no).unless_damaged()? else { continue };
+            let Some(summary) = self.recipe.summary(no).unless_damaged()? else {
+                is_whole = false;
+                continue;
+            };
             bytes += summary.memory_bytes();
             // What is left out is not found where it has moved to.
             if bytes > SUMMARY_BYTES {
+                is_whole = false;
                 break;
             }
             all.merge(&summary);
+        }
+        // The new snapshot may take over any of it.
+        if is_whole {
+            tables.own().check_those_of(all.containers.keys())?;
+        } else {
+            tables.own().check()?;
         }
         let mut damaged = Vec::new();
         for id in all.containers.keys() {

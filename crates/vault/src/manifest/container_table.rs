@@ -1,18 +1,13 @@
 //! The container table of a manifest: pages of entries, read as needed, changed page by page.
 
 use crate::base::error::{Named, Result, VaultError};
-use crate::base::lru::{Lru, SharedLru};
 use crate::manifest::folder::Folder;
 use format::{
-    names, ContainerEntry, ContainerId, ContainerPage, DataName, DiskId, Kind, Manifest, OwnerNo, PageRef,
-    Release, WriterNo,
+    names, ContainerEntry, ContainerId, ContainerPage, DataName, Kind, Manifest, OwnerNo, PageRef, Release,
+    WriterNo,
 };
-use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
-
-/// Memory for pages that were read last: 256 full ones, of 65,536 containers, 4 TiB of chunks.
-const PAGES_BYTES: usize = 4 << 20;
 
 /// A change of the container table: an entry to put, or `None` to take it out.
 pub(crate) type Edits = BTreeMap<ContainerId, Option<ContainerEntry>>;
@@ -21,52 +16,21 @@ pub(crate) type Edits = BTreeMap<ContainerId, Option<ContainerEntry>>;
 pub(crate) struct Containers {
     folder: Folder,
     pages: Vec<PageRef>,
-    cache: PageCache,
-}
-
-/// Pages that were read last, of any number of folders. A page never changes.
-#[derive(Clone)]
-pub(crate) struct PageCache(SharedLru<(DiskId, PageRef), Arc<ContainerPage>>);
-
-impl Default for PageCache {
-    fn default() -> Self {
-        PageCache(Arc::new(Mutex::new(Lru::new(PAGES_BYTES))))
-    }
-}
-
-impl PageCache {
-    /// A page of a folder's table.
-    fn page(&self, folder: &Folder, page: &PageRef) -> Result<Arc<ContainerPage>> {
-        let key = (folder.disk, *page);
-        let known = self.0.lock().get(&key);
-        if let Some(page) = known {
-            return Ok(page);
-        }
-        let page = Arc::new(folder.read_page(page)?);
-        let bytes = size_of::<ContainerPage>() + page.entries.len() * size_of::<ContainerEntry>();
-        self.0.lock().insert(key, page.clone(), bytes);
-        Ok(page)
-    }
 }
 
 impl Containers {
     /// The table of a manifest of this folder. Nothing is read yet.
     pub fn new(folder: Folder, m: &Manifest) -> Self {
-        Containers::with_cache(folder, &m.pages, PageCache::default())
-    }
-
-    /// One of these pages, some of which may have been read before.
-    pub fn with_cache(folder: Folder, pages: &[PageRef], cache: PageCache) -> Self {
-        Containers { folder, pages: pages.to_vec(), cache }
+        Containers { folder, pages: m.pages.clone() }
     }
 
     /// What of the table is about containers of one writer.
-    pub fn of_writer(folder: Folder, m: &Manifest, writer: WriterNo, cache: PageCache) -> Self {
+    pub fn of_writer(folder: Folder, m: &Manifest, writer: WriterNo) -> Self {
         let of = |p: &PageRef| (p.first.owner(), p.first.writer());
         // The page before may end with some of them.
         let from = m.pages.partition_point(|p| of(p) < (OwnerNo::OWN, writer)).saturating_sub(1);
         let end = m.pages.partition_point(|p| of(p) <= (OwnerNo::OWN, writer));
-        Containers::with_cache(folder, &m.pages[from..end], cache)
+        Containers { folder, pages: m.pages[from..end].to_vec() }
     }
 
     /// The folder whose table it is.
@@ -79,9 +43,14 @@ impl Containers {
         size_of::<Self>() + size_of_val(&self.pages[..])
     }
 
-    /// Reads all pages, so that damage is found before any work is done.
+    /// Reads all pages that are not in memory, so that damage is found before any work is done.
     pub fn check(&self) -> Result<()> {
-        self.pages.iter().try_for_each(|page| self.cache.page(&self.folder, page).map(drop))
+        self.pages.iter().try_for_each(|page| self.folder.page(page).map(drop))
+    }
+
+    /// The same for the pages that have the entries of these containers.
+    pub fn check_those_of<'a>(&self, ids: impl IntoIterator<Item = &'a ContainerId>) -> Result<()> {
+        ids.into_iter().try_for_each(|id| self.get(*id).map(drop))
     }
 
     /// Which of the table's pages has a container's entry, if there is one.
@@ -94,7 +63,7 @@ impl Containers {
         let Some(at) = self.page_of(id) else {
             return Ok(None);
         };
-        let page = self.cache.page(&self.folder, &self.pages[at])?;
+        let page = self.folder.page(&self.pages[at])?;
         Ok(page.entries.binary_search_by_key(&id, |e| e.id).ok().map(|n| page.entries[n]))
     }
 
@@ -122,14 +91,31 @@ impl Containers {
     /// Calls `each` for every container, in order.
     pub fn each(&self, mut each: impl FnMut(&ContainerEntry) -> Result<()>) -> Result<()> {
         for p in &self.pages {
-            self.folder.read_page(p)?.entries.iter().try_for_each(&mut each)?;
+            self.folder.page(p)?.entries.iter().try_for_each(&mut each)?;
         }
         Ok(())
     }
 }
 
 impl Folder {
-    /// Reads a page of the table, and checks that it begins where the manifest says.
+    /// A page of the table.
+    pub fn page(&self, page: &PageRef) -> Result<Arc<ContainerPage>> {
+        let known = self.container_pages.lock().get(&(self.disk, *page));
+        if let Some(page) = known {
+            return Ok(page);
+        }
+        let read = Arc::new(self.read_page(page)?);
+        self.keep_page(page, read.clone());
+        Ok(read)
+    }
+
+    /// Keeps a page in memory.
+    pub fn keep_page(&self, at: &PageRef, page: Arc<ContainerPage>) {
+        let bytes = size_of::<ContainerPage>() + page.entries.len() * size_of::<ContainerEntry>();
+        self.container_pages.lock().insert((self.disk, *at), page, bytes);
+    }
+
+    /// Reads a page of the table, whatever is in memory, and checks that it begins where the manifest says.
     pub fn read_page(&self, page: &PageRef) -> Result<ContainerPage> {
         let name = names::page(&self.path, page.writer, page.number);
         let bytes = self.store.read(&name, Kind::ContainerPage.frame_max()).named()?;
@@ -143,29 +129,30 @@ impl Folder {
     }
 }
 
-/// Releases the data objects that no entry names any more once `edits` are carried out.
+/// Releases the data objects that no entry names any more once `edits` are carried out. One that bears the name of its
+/// entry's container is no other entry's: where there are only such ones, nothing but their entries is looked at.
 pub(crate) fn release_data(
     containers: &Containers,
     edits: &Edits,
     released: &mut Vec<Release>,
 ) -> Result<()> {
-    let mut before = BTreeSet::new();
+    let (mut before, mut are_own) = (BTreeSet::new(), true);
     for id in edits.keys() {
-        if let Some(e) = containers.get(*id)? {
-            before.extend((!e.is_foreign()).then_some(e.data));
+        if let Some(e) = containers.get(*id)?.filter(|e| !e.is_foreign()) {
+            before.insert(e.data);
+            are_own &= e.data.container == e.id;
         }
     }
     let kept: HashSet<DataName> = edits.values().flatten().map(|e| e.data).collect();
     before.retain(|d| !kept.contains(d));
-    if before.is_empty() {
-        return Ok(());
+    if !before.is_empty() && !are_own {
+        containers.each(|e| {
+            if !edits.contains_key(&e.id) {
+                before.remove(&e.data);
+            }
+            Ok(())
+        })?;
     }
-    containers.each(|e| {
-        if !edits.contains_key(&e.id) {
-            before.remove(&e.data);
-        }
-        Ok(())
-    })?;
     let path = &containers.folder().path;
     released.extend(before.into_iter().map(|d| Release::Object(names::data(path, d))));
     Ok(())

@@ -9,6 +9,7 @@ use format::{
 };
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 /// A manifest that is being changed, and what the change puts beside it. Read and written like the manifest.
 ///
@@ -63,9 +64,10 @@ impl ManifestEdit<'_> {
             let r = PageRef { first: part[0].id, writer: self.writer, number: *self.next_page };
             *self.next_page += 1;
             let name = names::page(&self.folder.path, self.writer, r.number);
-            let bytes = ContainerPage { entries: part.to_vec() }.encode(self.folder.context(&name));
-            self.folder.store.put(&name, &[&bytes])?;
+            let page = ContainerPage { entries: part.to_vec() };
+            self.folder.store.put(&name, &[&page.encode(self.folder.context(&name))])?;
             self.put.push(name);
+            self.folder.keep_page(&r, Arc::new(page));
             fresh.push(r);
         }
         Ok(fresh)
@@ -82,7 +84,7 @@ impl ManifestEdit<'_> {
         for (at, changes) in by_page.into_iter().rev() {
             let old = self.manifest.pages.get(at).copied();
             let mut entries: BTreeMap<ContainerId, ContainerEntry> = match &old {
-                Some(p) => self.folder.read_page(p)?.entries.into_iter().map(|e| (e.id, e)).collect(),
+                Some(p) => self.folder.page(p)?.entries.iter().map(|e| (e.id, *e)).collect(),
                 None => BTreeMap::new(),
             };
             for (id, e) in changes {

@@ -4,8 +4,8 @@ use crate::base::error::{Result, VaultError};
 use crate::base::lru::SharedLru;
 use crate::manifest::listing::{for_each_name, list_objects};
 use format::{
-    names, ContainerId, Context, DiskId, Kind, Malformed, Manifest, Release, Released, Sequence,
-    SnapshotPage, SnapshotPageRef, VaultId,
+    names, ContainerId, ContainerPage, Context, DiskId, Kind, Malformed, Manifest, PageRef, Release,
+    Released, Sequence, SnapshotPage, SnapshotPageRef, VaultId,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +31,8 @@ pub(crate) struct Folder {
     pub recent_max: usize,
     /// Pages of snapshots that were read last, of all folders of the vault. A page never changes.
     pub snapshot_pages: SharedLru<(DiskId, SnapshotPageRef), Arc<SnapshotPage>>,
+    /// The same of container tables: those that were read or put last.
+    pub container_pages: SharedLru<(DiskId, PageRef), Arc<ContainerPage>>,
 }
 
 impl Folder {

@@ -8,7 +8,10 @@ use crate::manifest::folder::Folder;
 use crate::manifest::listing::{for_each_name, has_objects};
 use crate::manifest::rollback::Evidence;
 use crate::manifest::vault_file;
-use format::{names, Context, DiskId, Manifest, SnapshotPage, SnapshotPageRef, VaultFile, VaultId};
+use format::{
+    names, ContainerPage, Context, DiskId, Manifest, PageRef, SnapshotPage, SnapshotPageRef, VaultFile,
+    VaultId,
+};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,6 +28,8 @@ const RECENT_MAX: usize = 32;
 const FINDINGS_BYTES: usize = 32 << 20;
 /// Memory for pages of snapshots that were read last: some 60,000 snapshots.
 const SNAPSHOT_PAGES_BYTES: usize = 16 << 20;
+/// Memory for pages of container tables that were read last: 256 full ones, of 65,536 containers, 4 TiB of chunks.
+const CONTAINER_PAGES_BYTES: usize = 4 << 20;
 
 /// Snapshot storage on a store.
 pub struct Vault {
@@ -37,6 +42,7 @@ pub struct Vault {
     /// Memory for what a verification knows of containers, in bytes, but for what one container more takes.
     pub(crate) findings_bytes: usize,
     snapshot_pages: SharedLru<(DiskId, SnapshotPageRef), Arc<SnapshotPage>>,
+    container_pages: SharedLru<(DiskId, PageRef), Arc<ContainerPage>>,
 }
 
 /// Seconds since 1970.
@@ -84,6 +90,7 @@ impl Vault {
             recent_max: RECENT_MAX,
             findings_bytes: FINDINGS_BYTES,
             snapshot_pages,
+            container_pages: Arc::new(Mutex::new(Lru::new(CONTAINER_PAGES_BYTES))),
         }
     }
 
@@ -164,6 +171,7 @@ impl Vault {
             reserve: Reserve::None,
             recent_max: self.recent_max,
             snapshot_pages: self.snapshot_pages.clone(),
+            container_pages: self.container_pages.clone(),
         }
     }
 

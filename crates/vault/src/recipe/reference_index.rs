@@ -17,6 +17,8 @@ use std::ops::Range;
 
 /// Bytes of blocks that are read at once, but for one longer block.
 const READ_BYTES: u64 = 1 << 20;
+/// Bytes of a part that is read whole with its footer.
+const WHOLE_BYTES: u64 = 128 << 10;
 
 /// An object of the index, opened.
 pub(crate) struct Part {
@@ -24,6 +26,8 @@ pub(crate) struct Part {
     pub at: IndexRef,
     pub name: String,
     pub footer: ReferenceFooter,
+    /// The frames of its blocks, where they were read with the footer; else nothing.
+    blocks: Vec<u8>,
 }
 
 /// The parts of the index that can be opened.
@@ -42,12 +46,16 @@ impl Part {
         if u64::from(at.footer_len) > Kind::ReferenceFooter.frame_max() {
             return Err(VaultError::corrupt(&name, format!("a footer of {} bytes", at.footer_len)));
         }
-        let mut frame = vec![0; at.footer_len as usize];
-        folder.store.read_at(&name, at.blocks_len, &mut frame).named()?;
-        let place = format!("{name}#{}", at.blocks_len);
-        let footer = ReferenceFooter::decode(folder.context(&place), &frame, at.blocks_len);
+        let (blocks_len, footer_len) = (at.blocks_len, u64::from(at.footer_len));
+        let is_short = blocks_len.checked_add(footer_len).is_some_and(|bytes| bytes <= WHOLE_BYTES);
+        let from = if is_short { 0 } else { blocks_len };
+        let mut blocks = vec![0; (blocks_len - from + footer_len) as usize];
+        folder.store.read_at(&name, from, &mut blocks).named()?;
+        let frame = blocks.split_off((blocks_len - from) as usize);
+        let place = format!("{name}#{blocks_len}");
+        let footer = ReferenceFooter::decode(folder.context(&place), &frame, blocks_len);
         let footer = footer.map_err(VaultError::malformed(&name))?;
-        Ok(Part { folder: folder.clone(), at: *at, name, footer })
+        Ok(Part { folder: folder.clone(), at: *at, name, footer, blocks })
     }
 
     /// Calls `each` for every entry of these containers, in order, and for some of others.
@@ -99,6 +107,10 @@ impl Blocks<'_> {
     /// The frame of the next block.
     fn frame(&mut self, at: BlockAt) -> Result<&[u8]> {
         let part = self.part;
+        if !part.blocks.is_empty() {
+            let start = at.offset as usize;
+            return Ok(&part.blocks[start..start + at.len as usize]);
+        }
         let read_to = self.read_at + self.read.len() as u64;
         if self.read.is_empty() || at.offset + u64::from(at.len) > read_to {
             let mut len = 0;

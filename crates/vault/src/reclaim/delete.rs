@@ -32,8 +32,9 @@ use crate::reclaim::leaks;
 use crate::reclaim::released::delete_released;
 use crate::reclaim::sweep::{sweep_unswept, SweepLimits};
 use crate::reclaim::unreferenced::find_dead;
-use format::PageNo;
-use format::{Manifest, PageAt, Reverse, SnapId, SnapshotEntry, SnapshotState, WriterKind};
+use format::{
+    ContainerId, Manifest, PageAt, PageNo, Reverse, SnapId, SnapshotEntry, SnapshotState, WriterKind,
+};
 use std::collections::{BTreeSet, HashSet};
 use store::Reserve;
 
@@ -180,7 +181,8 @@ impl Vault {
             }
             other => other?,
         };
-        match finish_deletions(&session, COMPACT_AT_DELETION) {
+        let mut lost = BTreeSet::new();
+        match finish_deletions(&session, COMPACT_AT_DELETION, &mut lost) {
             Err(e) if e.is_damage_or_full() => report.held_up = Some(e),
             other => report.waiting = other?,
         }
@@ -191,7 +193,8 @@ impl Vault {
             other => report.repaired_chunks = other?,
         }
         report.freed_bytes = delete_released(folder, Some(session.writer))?;
-        compact_folder(&session, COMPACT_AT_DELETION, None)?;
+        // A repair finds dead chunks anywhere. Other containers were looked at when they lost chunks; `gc` looks at all.
+        compact_folder(&session, COMPACT_AT_DELETION, (report.repaired_chunks == 0).then_some(&lost))?;
         report.freed_bytes += delete_released(folder, Some(session.writer))?;
         report.freed_bytes += end(session)?;
         let swept = sweep_unswept(self, folder, SWEEP_AT_DELETION)?;
@@ -248,8 +251,13 @@ fn mark(all: &mut [SnapshotEntry], disk: &str, ids: &BTreeSet<SnapId>) -> Result
     Ok(deleted)
 }
 
-/// Steps 2 and 3 for every snapshot marked deleted. Returns how many must wait.
-pub(crate) fn finish_deletions(session: &Session, punch_below: f64) -> Result<usize> {
+/// Steps 2 and 3 for every snapshot marked deleted. Returns how many must wait. `lost` gets the containers that have lost
+/// chunks.
+pub(crate) fn finish_deletions(
+    session: &Session,
+    punch_below: f64,
+    lost: &mut BTreeSet<ContainerId>,
+) -> Result<usize> {
     loop {
         let m = session.folder.load()?;
         let parents = parents_of_living(&session.folder, &m)?;
@@ -268,6 +276,7 @@ pub(crate) fn finish_deletions(session: &Session, punch_below: f64) -> Result<us
             other => other?,
         };
         if apply(session, &m, &change, &dead, punch_below)? {
+            lost.extend(dead.chunks.keys());
             return Ok(waiting);
         }
         // A backup has committed meanwhile: what it references was not looked at.

@@ -26,7 +26,7 @@ use crate::reclaim::released::delete_released;
 use crate::reclaim::reverse::{index_reversed, reverse_pending, ReverseReport};
 use crate::reclaim::sweep::{sweep_disk, sweep_popular, sweep_unswept, SweepLimits, SweepOf};
 use format::{names, DiskId, Manifest, WriterKind};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use store::{Reserve, StoreError};
 
 /// Share of dead chunks from which collection compacts a container.
@@ -291,11 +291,13 @@ fn collect_folder(vault: &Vault, folder: &Folder, limits: SweepLimits, report: &
     remove_orphans(&session, &listed, report)?;
     report.freed_bytes += delete_released(folder, Some(session.writer))?;
     let mut reversed = ReverseReport::default();
-    let carried =
-        finish_deletions(&session, threshold).map(|waiting| report.waiting += waiting).and_then(|()| {
-            let cache = Cache::new(TABLE_CACHE_BYTES);
-            reverse_pending(vault, &mut session, false, threshold, cache, &mut reversed)
-        });
+    // All containers are looked at below.
+    let mut lost = BTreeSet::new();
+    let deleted = finish_deletions(&session, threshold, &mut lost);
+    let carried = deleted.map(|waiting| report.waiting += waiting).and_then(|()| {
+        let cache = Cache::new(TABLE_CACHE_BYTES);
+        reverse_pending(vault, &mut session, false, threshold, cache, &mut lost, &mut reversed)
+    });
     report.reversed += reversed.snapshots;
     let repaired = leaks::repair(&mut session, threshold).map(|chunks| report.repaired_chunks += chunks);
     let indexed = forget_damaged(&session).and_then(|parts| {

@@ -73,14 +73,17 @@ impl Vault {
             }
             other => other?,
         };
-        let reversed = reverse_pending(self, &mut session, true, policy.rebuild_at, cache, &mut report);
+        let mut lost = BTreeSet::new();
+        let reversed =
+            reverse_pending(self, &mut session, true, policy.rebuild_at, cache, &mut lost, &mut report);
         reversed.if_damaged(|e| {
             report.held_up = Some(e.to_string());
             Ok(())
         })?;
         index_reversed(&session, policy.index_at)?;
         report.freed_bytes += delete_released(folder, Some(session.writer))?;
-        report.compacted += compact_folder(&session, policy.rebuild_at, None)?.containers;
+        // Others were looked at when they lost chunks; `gc` looks at all.
+        report.compacted += compact_folder(&session, policy.rebuild_at, Some(&lost))?.containers;
         report.freed_bytes += delete_released(folder, Some(session.writer))?;
         session.end()?;
         Ok(report)
@@ -95,18 +98,19 @@ pub(crate) fn index_reversed(session: &Session, at: usize) -> Result<()> {
 /// Steps 1 to 4 for every pending pair.
 ///
 /// Each pair needs a writer's number of its own: the names of what it writes have it. `is_fresh`: the session has
-/// written nothing under its number yet.
+/// written nothing under its number yet. `lost` gets the containers that have lost chunks.
 pub(crate) fn reverse_pending(
     vault: &Vault,
     session: &mut Session,
     mut is_fresh: bool,
     rebuild_at: f64,
     mut cache: Cache,
+    lost: &mut BTreeSet<ContainerId>,
     report: &mut ReverseReport,
 ) -> Result<()> {
     loop {
         let view = vault.view_with(&session.folder, cache)?;
-        if !reverse_one(&view, session, &mut is_fresh, rebuild_at, report)? {
+        if !reverse_one(&view, session, &mut is_fresh, rebuild_at, lost, report)? {
             return Ok(());
         }
         cache = view.tables.into_cache();
@@ -119,6 +123,7 @@ fn reverse_one(
     session: &mut Session,
     is_fresh: &mut bool,
     rebuild_at: f64,
+    lost: &mut BTreeSet<ContainerId>,
     report: &mut ReverseReport,
 ) -> Result<bool> {
     let m = view.whole()?;
@@ -175,6 +180,7 @@ fn reverse_one(
         other => other?,
     };
     if apply(session, m, &change, &dead, rebuild_at)? {
+        lost.extend(dead.chunks.keys());
         report.snapshots += 1;
         report.redirected_chunks += pass.redirected_chunks;
     }

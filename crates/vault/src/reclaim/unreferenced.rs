@@ -6,13 +6,14 @@ use crate::manifest::folder::Folder;
 use crate::manifest::snapshots::whole::Whole;
 use crate::recipe::filters;
 use crate::recipe::filters::Merged;
-use crate::recipe::reference_index::{open_sound, Part};
+use crate::recipe::reference_index::Part;
 use crate::recipe::stored::{read_root, recipe_of, summary_of};
 use crate::reclaim::change::{Change, Rewritten};
 use format::{
-    ContainerId, RecipeName, RecipePageRef, RunSet, SnapId, SnapshotEntry, Summary, Table, WriterNo,
+    ContainerId, IndexRef, RecipeName, RecipePageRef, RunSet, SnapId, SnapshotEntry, Summary, Table, WriterNo,
 };
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Memory for chunks that may be dead, in bytes, but for one page with more.
 const CANDIDATE_BYTES: usize = 32 << 20;
@@ -47,7 +48,7 @@ pub(crate) enum LeakCount {
 /// Step 2. Pages that a neighbour shares are not even candidates. Of remaining snapshots that have filters, these are read
 /// in place of the summaries.
 ///
-/// Recipes of remaining snapshots are read newest first, as long as there are candidates that they may reference: a
+/// Recipes of remaining snapshots are read, those first that were written anew, then newest first, as long as there are candidates that they may reference: a
 /// recipe references no container that a later writer made. Of recipes in the reference index, that is read instead. Each
 /// page's summary is read once, where what is lost fits into memory; otherwise once for each part of it.
 pub(crate) fn find_dead(folder: &Folder, m: &Whole, change: &Change) -> Result<Dead> {
@@ -88,7 +89,8 @@ pub(crate) fn find_dead(folder: &Folder, m: &Whole, change: &Change) -> Result<D
         dead.counted = LeakCount::ByFilter(change.to_delete.len() as u32);
     }
     let is_gone = |s: &&SnapshotEntry| {
-        change.to_delete.contains(&s.id) || change.rewritten.iter().any(|r| r.id == s.id)
+        let goes = change.to_delete.contains(&s.id) || change.rewritten.iter().any(|r| r.id == s.id);
+        goes && filters::has_filter(s)
     };
     dead.filters = filters::existing(folder, m.snapshots.iter().filter(is_gone).map(recipe_of))?;
     Ok(dead)
@@ -127,8 +129,8 @@ struct RemainingRecipes<'a> {
     seen: HashSet<RecipePageRef>,
     /// The filters of the others.
     filters: Merged,
-    /// The reference index, once it was needed.
-    index: Option<Vec<Part>>,
+    /// The parts of the reference index that were needed; `None` where one cannot be opened.
+    index: HashMap<IndexRef, Option<Part>>,
 }
 
 /// The recipe of a snapshot that stays.
@@ -160,7 +162,7 @@ impl<'a> RemainingRecipes<'a> {
             recipes: Vec::new(),
             seen: HashSet::new(),
             filters: Merged::default(),
-            index: None,
+            index: HashMap::new(),
         };
         for s in m.snapshots.iter().rev().filter(|s| !change.to_delete.contains(&s.id)) {
             let rewritten = change.rewritten.iter().find(|r| r.id == s.id);
@@ -186,13 +188,12 @@ impl<'a> RemainingRecipes<'a> {
         Ok(())
     }
 
-    /// The parts of the reference index that can be opened.
-    fn index(&mut self) -> Result<&[Part]> {
-        let parts = match self.index.take() {
-            None => open_sound(self.folder, self.manifest)?,
-            Some(parts) => parts,
-        };
-        Ok(self.index.insert(parts))
+    /// A part of the reference index, if it can be opened.
+    fn part(&mut self, at: IndexRef) -> Result<Option<&Part>> {
+        Ok(match self.index.entry(at) {
+            Entry::Occupied(known) => known.into_mut().as_ref(),
+            Entry::Vacant(new) => new.insert(Part::open(self.folder, &at).unless_damaged()?).as_ref(),
+        })
     }
 
     /// The pages of a recipe that none read before has.
@@ -277,23 +278,27 @@ impl Candidates<'_> {
     /// Takes out what recipes reference. Returns the containers of candidates that they reference.
     fn without_kept(&mut self, kept: &mut RemainingRecipes<'_>) -> Result<HashSet<ContainerId>> {
         let mut referenced = HashSet::new();
-        for n in (0..kept.recipes.len()).filter(|n| kept.recipes[*n].indexed().is_none()).collect::<Vec<_>>()
-        {
+        let (indexed, mut others): (Vec<usize>, Vec<usize>) =
+            (0..kept.recipes.len()).partition(|n| kept.recipes[*n].indexed().is_some());
+        // What was written anew is in memory, and mostly has what the old recipe loses.
+        others.sort_by_key(|n| kept.recipes[*n].rewritten.is_none());
+        for n in others {
             self.without_recipe(kept, n, &mut referenced)?;
         }
-        let waiting: Vec<usize> =
-            (0..kept.recipes.len()).filter(|n| kept.recipes[*n].indexed().is_some()).collect();
-        let names: HashSet<RecipeName> = waiting.iter().filter_map(|n| kept.recipes[*n].indexed()).collect();
+        let names: HashSet<RecipeName> = indexed.iter().filter_map(|n| kept.recipes[*n].indexed()).collect();
         let mut done = HashSet::new();
-        if !names.is_empty() && self.oldest_writer().is_some() {
-            for part in kept.index()? {
-                // The recipes of a damaged part are read one by one.
-                if self.without_part(part, &names, &mut referenced).unless_damaged()?.is_some() {
-                    done.extend(part.footer.recipes.iter().copied());
-                }
+        for at in if names.is_empty() { &[][..] } else { &kept.manifest.references } {
+            // Recipes in a part are not of later writers than the part.
+            if self.oldest_writer().is_none_or(|oldest| at.writer < oldest) {
+                continue;
+            }
+            let Some(part) = kept.part(*at)? else { continue };
+            // The recipes of a damaged part are read one by one.
+            if self.without_part(part, &names, &mut referenced).unless_damaged()?.is_some() {
+                done.extend(part.footer.recipes.iter().copied());
             }
         }
-        for n in waiting {
+        for n in indexed {
             if kept.recipes[n].indexed().is_some_and(|name| !done.contains(&name)) {
                 self.without_recipe(kept, n, &mut referenced)?;
             }

@@ -130,7 +130,7 @@ impl Objects {
     fn newest(&self, folder: &Folder, id: ContainerId) -> Result<Option<ContainerEntry>> {
         for generation in self.tables.get(&id).into_iter().flatten().rev() {
             let table = read_table(folder, id, *generation).unless_unreadable()?;
-            if let Some(table) = table.filter(|t| self.data.contains(&t.data)) {
+            if let Some(table) = table.filter(|t| t.data.container == id && self.data.contains(&t.data)) {
                 return Ok(Some(table.entry(*generation)));
             }
         }

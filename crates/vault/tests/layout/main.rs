@@ -1,6 +1,8 @@
 //! Where chunks lie, and what finds them.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../between/mod.rs"]
+mod between;
 #[path = "../common/mod.rs"]
 mod common;
 mod filters;
@@ -8,4 +10,5 @@ mod limits;
 mod placement;
 mod popular;
 mod references;
+mod requests;
 mod sharing;
