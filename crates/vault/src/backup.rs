@@ -28,7 +28,6 @@ use crate::lookup::other_disks::OtherDisks;
 use crate::lookup::parent::Parent;
 use crate::lookup::place::{Basis, Placer, SourceSample};
 use crate::lookup::referrers;
-use crate::lookup::rewrite;
 use crate::lookup::since::{Scan, Since, Untouched};
 use crate::manifest::container_table::{Containers, Edits};
 use crate::manifest::disks;
@@ -159,7 +158,6 @@ impl OpenBackup<'_> {
         let input = with_known(input, &policy);
         let folder = session.folder.clone();
         let tables = Tables::new(&folder, &session.manifest, false, TABLE_CACHE_BYTES);
-        tables.own().check()?;
         let (mut parent, parent_recipe) = open_parent(&session, &policy)?;
         let untouched = match &options.since {
             None => Err(Scan::Whole),
@@ -191,7 +189,7 @@ impl OpenBackup<'_> {
             tables: &tables,
             writer: session.writer,
             parent,
-            rewrite_bytes: changed_parent.map(|p| rewrite::budget(p.new_bytes)),
+            parents_new_bytes: changed_parent.map(|p| p.new_bytes),
             // Where only changes are read, the rest is the parent's.
             source: (expected.is_asked() && untouched.is_err()).then(SourceSample::default),
             untouched: untouched.ok(),

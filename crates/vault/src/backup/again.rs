@@ -48,7 +48,7 @@ pub(crate) fn make_again(
         tables: &tables,
         writer: session.writer,
         parent: like,
-        rewrite_bytes: None,
+        parents_new_bytes: None,
         untouched: None,
         adopted: Adopted::default(),
         others,

@@ -85,6 +85,11 @@ impl OtherDisks {
         })))
     }
 
+    /// Whether it finds the chunks of any disk.
+    pub fn finds_chunks_of_all(&self) -> bool {
+        matches!(self, OtherDisks::Hooked(h) if matches!(h.by, HookedBy::Chunks { .. }))
+    }
+
     /// The references of a segment that any disk has stored whole.
     pub fn find_segment(
         &mut self,

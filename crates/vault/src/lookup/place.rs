@@ -13,7 +13,7 @@ use crate::lookup::other_disks::OtherDisks;
 use crate::lookup::own_index::OwnIndex;
 use crate::lookup::parent::Parent;
 use crate::lookup::referrers::Referrers;
-use crate::lookup::rewrite::Rewriting;
+use crate::lookup::rewrite::{Known, Rewriting};
 use crate::lookup::since::Untouched;
 use chunk::{Fingerprint, Piece};
 use format::SegmentNo;
@@ -113,8 +113,9 @@ pub(crate) struct Basis<'a> {
     /// The session's, which writes new containers.
     pub writer: WriterNo,
     pub parent: Option<Parent>,
-    /// Bytes of the parent's chunks that may be written again; `None` where all of them stay where they are.
-    pub rewrite_bytes: Option<u64>,
+    /// Bytes that were new in the parent, on which depends how many of its chunks are written again or copied; `None` where
+    /// all of them stay where they are.
+    pub parents_new_bytes: Option<u64>,
     /// Segments of the parent that are taken over unread.
     pub untouched: Option<Untouched>,
     /// What killed backups of the disk have left.
@@ -127,14 +128,20 @@ pub(crate) struct Basis<'a> {
 impl Basis<'_> {
     /// Decides which chunks of the parent are moved, and which are rewritten. Also returns what else the parent
     /// references, where that was read.
+    ///
+    /// # Errors
+    /// Where a page of the container table cannot be read that the new snapshot may need.
     fn choose_rewritten(&mut self) -> Result<(Rewriting, Option<Summary>)> {
-        let (Some(parent), Some(budget), Rewrite::Fragmented { read_ratio }) =
-            (&mut self.parent, self.rewrite_bytes, self.policy.rewrite_at)
+        let (Some(parent), Some(new_bytes), Rewrite::Fragmented { read_ratio }) =
+            (&mut self.parent, self.parents_new_bytes, self.policy.rewrite_at)
         else {
+            self.tables.own().check()?;
             return Ok((Rewriting::default(), None));
         };
         let mut summary = parent.summary(self.tables)?;
-        let rewriting = Rewriting::choose(&summary, self.tables, &self.policy, read_ratio, budget)?;
+        let copies = self.others.finds_chunks_of_all();
+        let rewriting =
+            Rewriting::choose(&summary, self.tables, &self.policy, read_ratio, new_bytes, copies)?;
         rewriting.take_out_of(&mut summary);
         Ok((rewriting, Some(summary)))
     }
@@ -180,6 +187,7 @@ impl<'a> Placer<'a> {
         self.counts.data_bytes += bytes;
         if let Some(source) = &mut self.basis.source {
             segment.fingerprints.iter().for_each(|f| source.chunks.add(&f.0));
+            source.segments.add(&segment.fingerprint.0);
         }
         let clean = self.clean(segment)?;
         self.counts.has_older |= clean.is_some();
@@ -196,12 +204,12 @@ impl<'a> Placer<'a> {
         };
         self.search_adopted(segment, &mut found)?;
         self.move_away(segment, &mut found)?;
-        let again = self.rewriting.forget(&mut found);
+        let known = self.rewriting.forget(&mut found);
         let start = Instant::now();
         if in_one_place {
             self.new_chunks.make_room(bytes - segment.bytes_of(&found), send)?;
         }
-        let references = self.write_new(segment, &found, &again, in_one_place, send)?;
+        let references = self.write_new(segment, &found, &known, in_one_place, send)?;
         self.placing += start.elapsed();
         let recipe = segment.recipe(references);
         self.basis.others.add_segment(&recipe)?;
@@ -260,7 +268,7 @@ impl<'a> Placer<'a> {
 
     /// What is left when all segments are placed.
     pub fn finish(self) -> Placed {
-        let rewritten_bytes = self.rewriting.written_bytes;
+        let rewritten_bytes = self.rewriting.written_bytes();
         Placed {
             others: self.basis.others,
             adopted: self.basis.adopted.into_used(),
@@ -359,12 +367,12 @@ impl<'a> Placer<'a> {
         Ok(())
     }
 
-    /// Puts what is new, and what is written `again`, into groups and writes down where everything is.
+    /// Puts what is new, and what is written although it is `known`, into groups, and writes down where everything is.
     fn write_new(
         &mut self,
         segment: &Analysed,
         found: &[Option<ChunkPlace>],
-        again: &[bool],
+        known: &[Option<Known>],
         in_one_place: bool,
         send: &mut impl FnMut(GroupJob) -> Result<()>,
     ) -> Result<Vec<Reference>> {
@@ -392,7 +400,9 @@ impl<'a> Placer<'a> {
                 Some(at) => at,
                 None => {
                     debug_assert!(Fingerprint::of(data) == *f, "what is written was not read");
-                    self.rewriting.written_bytes += if again[ordinal] { u64::from(bytes) } else { 0 };
+                    if let Some(known) = known[ordinal] {
+                        self.rewriting.count(known, bytes);
+                    }
                     let at = self.new_chunks.append(f, data, send)?;
                     self.counts.new_bytes += u64::from(bytes);
                     self.own.add_new(at.0, at.1, f, bytes);
@@ -428,6 +438,8 @@ pub(crate) struct Placed {
 #[derive(Default)]
 pub(crate) struct SourceSample {
     pub chunks: Sample,
+    /// Of the segments, by their fingerprints.
+    pub segments: Sample,
     /// Bytes that the parent does not have and other disks have, by their owner.
     pub of_others: HashMap<OwnerNo, u64>,
 }

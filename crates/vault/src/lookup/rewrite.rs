@@ -7,9 +7,9 @@
 //! (Fu et al., USENIX ATC 2014, 4.2), which looks for containers with little needed data; here groups count as well, and
 //! each place costs a seek.
 //!
-//! Chunks in containers of other owners are not written again, since that would free nothing. They are moved: where
-//! another disk has written them again, as the owner of a template does when it is upgraded, that copy is referenced
-//! instead.
+//! Chunks in containers of other owners are moved: where another disk has written them again, as the owner of a template
+//! does when it is upgraded, that copy is referenced instead. Where there is none, those from the worst places are copied,
+//! although that frees nothing: later clones follow.
 
 mod fragmented;
 
@@ -27,55 +27,87 @@ const AGAIN_FOR_NEW: u64 = 2;
 const AGAIN_AT_LEAST: u64 = 1 << 20;
 /// Bytes that are looked for elsewhere at most.
 const MOVED_BYTES_MAX: u64 = 1 << 30;
+/// Chunks of other owners are copied from places of which so many bytes are fetched for one that is wanted: nothing becomes
+/// free by it.
+const COPY_AT: f64 = 2.0;
 
-/// How many bytes may be written again where the parent had so many new ones: over the backups of a disk, no more than
-/// three bytes are written for each new one, but for little.
-pub(crate) fn budget(new_bytes: u64) -> u64 {
-    match new_bytes {
-        0 => 0,
-        new_bytes => new_bytes.saturating_mul(AGAIN_FOR_NEW).max(AGAIN_AT_LEAST),
+/// How many bytes are written at most although they are known.
+#[derive(Clone, Copy, Debug, Default)]
+struct Budget {
+    /// Of the disk's own chunks.
+    again: u64,
+    /// Of those of other owners.
+    copied: u64,
+}
+
+impl Budget {
+    /// Where the parent had so many new bytes: over the backups of a disk, no more than three bytes are written again or
+    /// copied for each new one, but for little.
+    fn of(new_bytes: u64) -> Budget {
+        let again = match new_bytes {
+            0 => 0,
+            new_bytes => new_bytes.saturating_mul(AGAIN_FOR_NEW).max(AGAIN_AT_LEAST),
+        };
+        Budget { again, copied: new_bytes }
     }
 }
 
-/// The chunks of the parent that are rewritten or moved, and how much of that is done.
+/// The chunks of the parent that are rewritten, moved or copied, and how much of that is done.
 #[derive(Default)]
 pub(crate) struct Rewriting {
     /// In the disk's own containers: written again.
     chosen: BTreeMap<ContainerId, RunSet>,
     /// In those of other owners: moved.
     moved: BTreeMap<ContainerId, RunSet>,
-    budget_bytes: u64,
-    /// Bytes that were rewritten so far. A chunk that occurs often may be written more often than it was counted, where
+    /// Those of them that are copied where there is no better place.
+    copied: BTreeMap<ContainerId, RunSet>,
+    budget: Budget,
+    /// Bytes that were written so far. A chunk that occurs often may be written more often than it was counted, where
     /// the index over the disk's own chunks has forgotten it.
-    pub written_bytes: u64,
+    written: Budget,
+}
+
+/// What is written of a chunk that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// The disk's own, written again.
+    Again,
+    /// Another owner's, copied.
+    Copied,
 }
 
 impl Rewriting {
-    /// Chooses chunks, those first that are most expensive to read; of those that are written again, `budget_bytes` bytes
-    /// together.
+    /// Chooses chunks, those first that are most expensive to read; how many are written depends on how many `new_bytes`
+    /// the parent had. Without `copies`, which others must find, none of other owners are.
     pub fn choose(
         parent: &Summary,
         tables: &Tables,
         policy: &Policy,
         read_ratio: f64,
-        budget_bytes: u64,
+        new_bytes: u64,
+        copies: bool,
     ) -> Result<Rewriting> {
-        let of = |own, budget| choose(parent, tables, policy, &Choice { own, read_ratio, budget });
-        let chosen = if budget_bytes > 0 { of(true, budget_bytes)? } else { BTreeMap::new() };
-        Ok(Rewriting { chosen, moved: of(false, MOVED_BYTES_MAX)?, budget_bytes, written_bytes: 0 })
+        let of = |own, read_ratio, budget| match budget {
+            0 => Ok(BTreeMap::new()),
+            budget => choose(parent, tables, policy, &Choice { own, read_ratio, budget }),
+        };
+        let budget = Budget::of(new_bytes);
+        Ok(Rewriting {
+            chosen: of(true, read_ratio, budget.again)?,
+            moved: of(false, read_ratio, MOVED_BYTES_MAX)?,
+            copied: of(false, read_ratio.max(COPY_AT), if copies { budget.copied } else { 0 })?,
+            budget,
+            written: Budget::default(),
+        })
     }
 
-    /// Takes the chunks that are written again out of what the parent references: they are not to be found there.
+    /// Takes the chunks that may be written out of what the parent references: they are not to be found there.
     pub fn take_out_of(&self, parent: &mut Summary) {
-        for (id, again) in &self.chosen {
+        for (id, again) in self.chosen.iter().chain(&self.copied) {
             if let Some(chunks) = parent.containers.get_mut(id) {
                 *chunks = chunks.minus(again);
             }
         }
-    }
-
-    fn has_budget(&self) -> bool {
-        self.written_bytes < self.budget_bytes
     }
 
     /// Whether a reference leads to chunks that are rewritten or moved.
@@ -84,15 +116,44 @@ impl Rewriting {
         let leads_to = |chunks: &BTreeMap<ContainerId, RunSet>| {
             chunks.get(&container).is_some_and(|chunks| chunks.count_within(first, count) > 0)
         };
-        self.has_budget() && leads_to(&self.chosen) || leads_to(&self.moved)
+        self.written.again < self.budget.again && leads_to(&self.chosen)
+            || self.written.copied < self.budget.copied && leads_to(&self.copied)
+            || leads_to(&self.moved)
     }
 
-    /// Forgets where chunks that are rewritten were found. Returns which.
-    pub fn forget(&self, found: &mut [Option<ChunkPlace>]) -> Vec<bool> {
-        let is_chosen = |(id, n): ChunkPlace| self.chosen.get(&id).is_some_and(|c| c.contains(n));
-        let forget =
-            |slot: &mut Option<ChunkPlace>| self.has_budget() && slot.take_if(|at| is_chosen(*at)).is_some();
+    /// Forgets where chunks that are rewritten or copied were found. Returns which.
+    pub fn forget(&self, found: &mut [Option<ChunkPlace>]) -> Vec<Option<Known>> {
+        let has = |chunks: &BTreeMap<ContainerId, RunSet>, (id, n): ChunkPlace| {
+            chunks.get(&id).is_some_and(|chunks| chunks.contains(n))
+        };
+        let known = |at: ChunkPlace| {
+            if self.written.again < self.budget.again && has(&self.chosen, at) {
+                Some(Known::Again)
+            } else if self.written.copied < self.budget.copied && has(&self.copied, at) {
+                Some(Known::Copied)
+            } else {
+                None
+            }
+        };
+        let forget = |slot: &mut Option<ChunkPlace>| {
+            let known = slot.and_then(known);
+            *slot = slot.filter(|_| known.is_none());
+            known
+        };
         found.iter_mut().map(forget).collect()
+    }
+
+    /// Counts a chunk of so many bytes that was written.
+    pub fn count(&mut self, known: Known, bytes: u32) {
+        match known {
+            Known::Again => self.written.again += u64::from(bytes),
+            Known::Copied => self.written.copied += u64::from(bytes),
+        }
+    }
+
+    /// Bytes that were written although they were known.
+    pub fn written_bytes(&self) -> u64 {
+        self.written.again + self.written.copied
     }
 
     /// Whether a chunk is to be moved away from here.

@@ -4,7 +4,7 @@ use crate::common;
 use crate::common::{backup, rng, seed};
 use rand::rngs::StdRng;
 use rand::RngExt;
-use vault::{Policy, Progress, Rewrite, BALANCED, REVERSE};
+use vault::{Global, Policy, Progress, Rewrite, BALANCED, REVERSE};
 
 const SEGMENT: usize = 1 << 20;
 
@@ -121,6 +121,57 @@ fn clones_follow_what_their_template_writes_again() {
     vault.delete("clone/d", &["latest~2", "latest~1"]).unwrap();
     store("late/d", &own);
     for (disk, wanted) in [("template/d", &bytes), ("clone/d", &own), ("late/d", &own)] {
+        assert!(common::restore(&vault, disk, "latest").unwrap() == **wanted, "{disk}");
+    }
+    assert!(vault.verify(None, true, &Progress::default()).unwrap().damaged.is_empty());
+}
+
+/// Little that is wanted of a group of another disk is copied, once, but no more than the parent had new bytes. What comes
+/// later follows.
+#[test]
+fn what_is_dear_to_read_of_another_disk_is_copied() {
+    const LITTLE: usize = 256 << 10;
+    let mut rng = rng(seed("what_is_dear_to_read_of_another_disk_is_copied"));
+    // Each chunk is a hook, so that all that others have is found.
+    let policy = Policy {
+        rewrite_at: Rewrite::Fragmented { read_ratio: 2.0 },
+        global: Global::Chunks { sampled: 0, champions: 4 },
+        ..BALANCED
+    };
+    let dir = common::scratch();
+    let vault = common::new_vault(dir.path());
+    let store = |disk: &str, bytes: &[u8]| {
+        let report = backup(&vault, disk, bytes, policy).unwrap();
+        (report.snapshot.new_bytes as usize, report.rewritten_bytes as usize)
+    };
+    let takes_of_other = |disk: &str| {
+        let taken = vault.newest_stats(disk).unwrap().unwrap().taken;
+        taken.iter().any(|t| t.owner == "other/d")
+    };
+    let mut other = vec![0; 8 << 20];
+    words(&mut rng, &mut other[..]);
+    store("other/d", &other);
+    let mut bytes = vec![0; 8 << 20];
+    words(&mut rng, &mut bytes[..]);
+    bytes[5 << 20..(5 << 20) + LITTLE].copy_from_slice(&other[1 << 20..(1 << 20) + LITTLE]);
+    assert_eq!(store("template/d", &bytes), ((8 << 20) - LITTLE, 0));
+    let mut clone = bytes.clone();
+    words(&mut rng, &mut clone[..4096]);
+    assert_eq!(store("clone/d", &clone), (4096, 0));
+
+    let mut change = |bytes: &mut [u8], n: usize| words(&mut rng, &mut bytes[n << 20..(n << 20) + 4096]);
+    change(&mut clone, 1);
+    assert_eq!(store("clone/d", &clone).0, 4096);
+    assert!(takes_of_other("clone/d"), "the place is more than the clone may copy");
+    change(&mut bytes, 2);
+    assert_eq!(store("template/d", &bytes), (4096, LITTLE));
+    assert!(!takes_of_other("template/d"));
+    change(&mut bytes, 3);
+    assert_eq!(store("template/d", &bytes).0, 4096, "once");
+    change(&mut clone, 2);
+    assert_eq!(store("clone/d", &clone).0, 4096);
+    assert!(!takes_of_other("clone/d"), "it follows");
+    for (disk, wanted) in [("template/d", &bytes), ("clone/d", &clone), ("other/d", &other)] {
         assert!(common::restore(&vault, disk, "latest").unwrap() == **wanted, "{disk}");
     }
     assert!(vault.verify(None, true, &Progress::default()).unwrap().damaged.is_empty());
