@@ -174,8 +174,8 @@ impl OpenBackup<'_> {
             is_comparable: parent.is_some()
                 && input.size().is_some()
                 // What is in damaged containers is written anew.
-                && session.manifest.damaged.is_empty()
-                && !matches!(policy.rewrite_at, Rewrite::Whole { .. }),
+                && session.manifest.damaged.is_empty(),
+            keeps_known: !matches!(policy.rewrite_at, Rewrite::Whole { .. }),
         };
         let name = RecipeName { snap: snap.id, generation: session.writer };
         let others = OtherDisks::load(vault, &policy, &session)?;
@@ -208,7 +208,7 @@ impl OpenBackup<'_> {
             }
             Ok(run) => run,
         };
-        let question = Question { vault, folder: &folder, tables: &tables, progress };
+        let question = Question { vault, folder: &folder, name: &disk, tables: &tables, progress };
         doubts::check(&disk, &run, session.parent.as_ref(), &expected, &question)?;
         let start = std::time::Instant::now();
         let snapshot = commit(session, &tables, &mut run, snap, &policy, time, &options.tags)?;

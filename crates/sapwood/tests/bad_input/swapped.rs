@@ -41,7 +41,25 @@ fn swap(a: &Path, b: &Path) {
 
 #[test]
 fn files_that_were_exchanged_under_their_names_are_noticed() {
-    let bench = Bench::new("balanced");
+    exchange(&Bench::new("balanced"), &[("web01", "web02"), ("db01", "db02")]);
+}
+
+/// Policies that do not look for chunks of other disks compare whole segments first: of the two others each has only one.
+#[test]
+fn exchanged_files_are_noticed_under_other_policies() {
+    for bench in [Bench::new("reverse"), Bench::new("vm-centric"), isolated()] {
+        exchange(&bench, &[("web01", "web02")]);
+    }
+}
+
+/// With a vault in which no disk takes anything from another.
+fn isolated() -> Bench {
+    let bench = Bench::bare();
+    bench.done(&["init", "--isolate"]);
+    bench
+}
+
+fn exchange(bench: &Bench, pairs: &[(&str, &str)]) {
     // A template of 12 MiB, and what each clone has of its own.
     let web01 = disk(&[(8, 1), (1, 2), (4, 3), (2, 0)]);
     let web02 = disk(&[(8, 1), (1, 4), (4, 3), (2, 0)]);
@@ -49,13 +67,13 @@ fn files_that_were_exchanged_under_their_names_are_noticed() {
     let (db01, db02) = (disk(&[(2, 5)]), disk(&[(2, 6)]));
     let all = [("web01/vda", &web01), ("web02/vda", &web02), ("db01/vda", &db01), ("db02/vda", &db02)];
     for (name, content) in all {
-        back_up(&bench, name, content);
+        back_up(bench, name, content);
         // A day later a little has changed.
         let mut later = content.clone();
         later[..8192].fill(name.len() as u8);
-        back_up(&bench, name, &later);
+        back_up(bench, name, &later);
     }
-    for (a, b) in [("web01", "web02"), ("db01", "db02")] {
+    for (a, b) in pairs {
         let (first, second) = (bench.path(&format!("{a}-vda")), bench.path(&format!("{b}-vda")));
         swap(&first, &second);
         // And another day later.
@@ -63,8 +81,8 @@ fn files_that_were_exchanged_under_their_names_are_noticed() {
         let at = content.len() / 2;
         content[at..at + 8192].fill(9);
         std::fs::write(&first, content).unwrap();
-        is_refused(&bench, &format!("{a}/vda"), &first, &format!("{b}/vda"));
-        is_refused(&bench, &format!("{b}/vda"), &second, &format!("{a}/vda"));
+        is_refused(bench, &format!("{a}/vda"), &first, &format!("{b}/vda"));
+        is_refused(bench, &format!("{b}/vda"), &second, &format!("{a}/vda"));
         // The user knows it better.
         bench.done(&["-q", "backup", &format!("{a}/vda"), first.to_str().unwrap(), "--force"]);
         swap(&first, &second);
@@ -95,23 +113,28 @@ fn devices_that_are_counted_anew_are_noticed() {
 /// What one clone installs, another one had a day before; much of it at the same place.
 #[test]
 fn clones_of_one_template_are_upgraded() {
-    let bench = Bench::new("balanced");
+    upgrade(&Bench::new("balanced"));
+    upgrade(&Bench::new("reverse"));
+    upgrade(&isolated());
+}
+
+fn upgrade(bench: &Bench) {
     let names: Vec<String> = (0..4).map(|n| format!("clone{n}/vda")).collect();
     // 512 KiB of its own.
     let own = |n: usize, day: u64| random(MIB / 2, 100 + n as u64 * 10 + day);
     let with = |n: usize, parts: &[(usize, u64)]| [own(n, 0), disk(parts)].concat();
     for (n, name) in names.iter().enumerate() {
-        back_up(&bench, name, &with(n, &[(8, 1), (4, 0)]));
+        back_up(bench, name, &with(n, &[(8, 1), (4, 0)]));
     }
     // New files in free space, then over old ones, then the whole system of another image.
     for parts in [[(8, 1), (4, 2)], [(8, 3), (4, 2)], [(8, 4), (4, 5)]] {
         for (n, name) in names.iter().enumerate() {
-            back_up(&bench, name, &with(n, &parts));
+            back_up(bench, name, &with(n, &parts));
         }
     }
     // Each begins anew from a new image, with nothing of what it had.
     for (n, name) in names.iter().enumerate() {
-        back_up(&bench, name, &[own(n, 1), disk(&[(8, 8), (4, 9)])].concat());
+        back_up(bench, name, &[own(n, 1), disk(&[(8, 8), (4, 9)])].concat());
     }
 }
 

@@ -18,9 +18,10 @@ pub(super) struct Expected {
     pub bytes: Option<u64>,
     /// Whether the user is sure of it.
     pub is_sure: bool,
-    /// Whether what it has in common with the parent can be told: it is a disk, cut like the parent, and what is
-    /// found, and not damaged, is not written again.
+    /// Whether it can be compared with the parent: it is a disk, cut like the parent, of which nothing is damaged.
     pub is_comparable: bool,
+    /// Whether chunks that are known are not written again, but for few: else it is not told how many are.
+    pub keeps_known: bool,
 }
 
 impl Expected {
@@ -55,7 +56,10 @@ pub(super) fn check(
         }
         _ => match question.other_disk(run)? {
             Some(other) => swapped(disk, &other),
-            None if parent.is_some_and(|p| expected.is_comparable && has_nothing_in_common(run, p)) => {
+            None if expected.is_comparable
+                && expected.keeps_known
+                && parent.is_some_and(|p| has_nothing_in_common(run, p)) =>
+            {
                 "the source has nothing in common with the newest snapshot: is it another disk?".into()
             }
             None => return Ok(()),

@@ -13,6 +13,7 @@ use crate::base::sample::Sample;
 use crate::container::tables::{Tables, TABLE_CACHE_BYTES};
 use crate::container::view::View;
 use crate::lookup::place::SourceSample;
+use crate::manifest::disks;
 use crate::manifest::folder::Folder;
 use crate::manifest::vault::Vault;
 use crate::recipe::chain::RecipeReader;
@@ -26,6 +27,11 @@ const OF_OTHER_BYTES_MIN: u64 = 256 << 10;
 const OF_OTHER_PART: u64 = 256;
 /// So many disks are looked at, those first of which most was found.
 const OTHERS_MAX: usize = 3;
+/// Under policies that do not look for chunks of other disks, others are looked at if this part of the source is not as in
+/// the parent: the recipes of all disks of its size are read then.
+const CHANGED_PART: u64 = 64;
+/// So many disks of its size at most, those of its machine first.
+const RECIPES_MAX: usize = 1000;
 /// How far back the older snapshot is that a disk must have a chunk in, if there are so many.
 const OLDER: usize = 16;
 /// Chunks that tell a disk from the other one: with fewer it cannot be told. 256 KiB of a small disk; a new file system
@@ -45,6 +51,8 @@ pub(super) struct OtherDisk {
 pub(super) struct Question<'a> {
     pub vault: &'a Vault,
     pub folder: &'a Folder,
+    /// The disk's name.
+    pub name: &'a str,
     pub tables: &'a Tables,
     pub progress: &'a Progress,
 }
@@ -59,13 +67,18 @@ impl Question<'_> {
     /// The disk whose source was read instead of this one's. What is damaged cannot be told apart.
     pub fn other_disk(&self, run: &Written) -> Result<Option<OtherDisk>> {
         let Some(source) = &run.source else { return Ok(None) };
-        let likely = self.likely(source, run.counts.data_bytes);
+        let likely: Vec<Folder> = if run.others.finds_chunks_of_all() {
+            let found = self.likely(source, run.counts.data_bytes);
+            found.into_iter().map(|disk| self.folder.of(disk)).collect()
+        } else {
+            self.likely_by_segments(source, run)?
+        };
         if likely.is_empty() {
             return Ok(None);
         }
         let Some((_, own)) = self.read(self.folder)? else { return Ok(None) };
         for disk in likely {
-            let Some((name, other)) = self.read(&self.folder.of(disk))? else { continue };
+            let Some((name, other)) = self.read(&disk)? else { continue };
             if let Some(part) = compare(&own, &other, &source.chunks) {
                 return Ok(Some(OtherDisk { name, own: part }));
             }
@@ -82,6 +95,62 @@ impl Question<'_> {
         likely.sort_unstable_by(|a, b| b.cmp(a));
         let disk = |no: OwnerNo| owners.get((no.0 as usize).checked_sub(1)?).copied();
         likely.iter().filter_map(|l| disk(l.1)).filter(|d| *d != DiskId::POPULAR).take(OTHERS_MAX).collect()
+    }
+
+    /// Disks of the source's size whose newest snapshot has more segments of the source than this disk's has, those with the
+    /// most first.
+    fn likely_by_segments(&self, source: &SourceSample, run: &Written) -> Result<Vec<Folder>> {
+        let least = OF_OTHER_BYTES_MIN.max(run.counts.data_bytes / CHANGED_PART);
+        if run.counts.changed_bytes < least {
+            return Ok(Vec::new());
+        }
+        let found = |segments: Sample| segments.count(&[], &[], &source.segments).1;
+        let own = self.segments(self.folder)?.map_or(0, found);
+        let machine = |name: &str| name.split('/').next().map(str::to_owned);
+        let (mut disks, _) = disks::all(self.vault)?;
+        disks.retain(|at| at.folder.disk != self.folder.disk);
+        disks.sort_by_key(|at| machine(&at.name) != machine(self.name));
+        let mut likely = Vec::new();
+        let mut looked_at = 0;
+        for at in disks {
+            self.progress.check()?;
+            if looked_at == RECIPES_MAX {
+                break;
+            }
+            // What is damaged, or goes meanwhile, cannot be told apart.
+            let m = at.folder.load_root().unless_unreadable()?;
+            let newest = m.map(|m| at.folder.newest(&m)).transpose().unless_unreadable()?.flatten().flatten();
+            if newest.is_none_or(|newest| newest.size != run.size) {
+                continue;
+            }
+            looked_at += 1;
+            let equal = self.segments(&at.folder)?.map_or(0, found);
+            if equal > own {
+                likely.push((equal, at.folder));
+            }
+        }
+        likely.sort_by_key(|(equal, _)| std::cmp::Reverse(*equal));
+        Ok(likely.into_iter().map(|(_, folder)| folder).take(OTHERS_MAX).collect())
+    }
+
+    /// The segments of a disk's newest snapshot; `None` where that cannot be read, or goes meanwhile.
+    fn segments(&self, disk: &Folder) -> Result<Option<Sample>> {
+        let read = || {
+            let view = self.vault.view(disk, TABLE_CACHE_BYTES)?;
+            let Some(newest) = view.whole()?.newest() else { return Ok(None) };
+            let mut recipe = RecipeReader::open(&view.folder, view.with_newer(newest.id)?, newest)?;
+            let (mut sample, mut next) = (Sample::default(), SegmentNo(0));
+            while let Some(no) = recipe.next_segment(next)? {
+                self.progress.check()?;
+                next = SegmentNo(no.0 + 1);
+                recipe.segment(no)?.into_iter().for_each(|s| sample.add(&s.fingerprint));
+            }
+            Ok(Some(sample))
+        };
+        match read() {
+            Err(VaultError::Gone { .. }) => Ok(None),
+            sample => Ok(sample.unless_unreadable()?.flatten()),
+        }
     }
 
     /// A disk's name and samples; `None` where it cannot be read, or is deleted meanwhile.
