@@ -47,12 +47,12 @@ use bad_chunks::BadChunks;
 use containers::ContainerCheck;
 use descent::SnapshotIndex;
 use findings::{ContainerFindings, Findings, More, Reads};
-use format::{ContainerId, DiskId, Manifest, Sequence, SnapshotEntry, SnapshotState};
+use format::{names, ContainerId, DiskId, Manifest, Sequence, SnapshotEntry, SnapshotState};
 use recipes::RecipeCheck;
 use remember::CheckedDisk;
 use settle::{Known, Owner};
 use snapshot_pages::snapshot_pages;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// Pages of a container table whose containers are looked at together.
 const PAGES_AT_ONCE: usize = 32;
@@ -292,21 +292,28 @@ impl Verification<'_> {
 
     /// Looks at the pages of a container table and at the containers of their owner, some pages at a time.
     fn container_table(&mut self, of: Owner<'_>, m: &Manifest, own: &mut ContainerFindings) -> Result<()> {
-        let (containers, m_name) = (Containers::new(of.folder.clone(), m), of.folder.manifest_name());
+        let (table, mut unreadable) = (Containers::new(of.folder.clone(), m), HashSet::new());
         for pages in m.pages.chunks(PAGES_AT_ONCE) {
             let mut ids = Vec::new();
-            for page in pages {
+            for at in pages {
                 self.report.objects_checked += 1;
-                let read = own.found.tell(of.folder.read_page(page), "")?;
-                if let Some(page) = read {
-                    for e in page.entries.iter().filter(|e| e.id.is_own() && e.data.container != e.id) {
-                        // Who removes that one takes the data away.
-                        if containers.get(e.data.container).unless_damaged()?.flatten().is_some() {
-                            let why = format!("container {} has the data of {}", e.id, e.data.container);
-                            own.found.tell(Err::<(), _>(VaultError::corrupt(&m_name, why)), "")?;
+                let Some(page) = own.found.tell(of.folder.read_page(at), "")? else { continue };
+                for e in page.entries.iter().filter(|e| e.id.is_own()) {
+                    ids.push(e.id);
+                    let other = e.data.container;
+                    if other == e.id || unreadable.contains(&table.page_of(other)) {
+                        continue;
+                    }
+                    match table.get(other).unless_damaged()? {
+                        None => drop(unreadable.insert(table.page_of(other))),
+                        Some(None) => {}
+                        // Who removes that container takes the data away.
+                        Some(Some(_)) => {
+                            let page = names::page(&of.folder.path, at.writer, at.number);
+                            let why = format!("container {} has the data of container {other}", e.id);
+                            own.found.tell::<()>(Err(VaultError::corrupt(&page, why)), "")?;
                         }
                     }
-                    ids.extend(page.entries.iter().map(|e| e.id).filter(|id| id.is_own()));
                 }
             }
             self.containers(of, &ids, own)?;

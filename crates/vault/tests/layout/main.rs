@@ -5,6 +5,7 @@
 mod between;
 #[path = "../common/mod.rs"]
 mod common;
+mod data_objects;
 mod filters;
 mod limits;
 mod placement;
