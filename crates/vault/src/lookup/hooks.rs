@@ -46,10 +46,11 @@ const JOIN_BYTES: u64 = 256 << 10;
 /// Bytes at the end of an object that say where its footer begins.
 const TAIL_BYTES: usize = 8;
 
-/// The hooks of a vault, as they were when it was opened last.
+/// The hooks of a vault, as they were when they were opened last: when the first one is looked up, or an object was gone. A
+/// backup of a few new chunks has none to look up.
 pub(crate) struct Hooks {
     folder: Folder,
-    objects: Vec<Object>,
+    objects: Option<Vec<Object>>,
 }
 
 /// Hooks that a backup or a join has put.
@@ -62,8 +63,13 @@ struct Object {
 }
 
 impl Hooks {
+    /// Those of a vault. Nothing is read yet.
+    pub fn new(folder: &Folder) -> Hooks {
+        Hooks { folder: folder.clone(), objects: None }
+    }
+
     /// Opens the index. An object that cannot be read is left out.
-    pub fn open(folder: &Folder) -> Result<Hooks> {
+    fn open(folder: &Folder) -> Result<Vec<Object>> {
         let mut objects = Vec::new();
         let (mut room, mut footers) = (WHOLE_BYTES, FOOTERS_BYTES);
         for Entry { name, len, .. } in list_objects(&*folder.store, names::HOOKS)? {
@@ -75,7 +81,7 @@ impl Hooks {
             room -= object.whole.as_ref().map_or(0, |hooks| hooks.len() as u64);
             objects.push(object);
         }
-        Ok(Hooks { folder: folder.clone(), objects })
+        Ok(objects)
     }
 
     /// The containers that a chunk of this fingerprint may be in, by their owners.
@@ -86,18 +92,29 @@ impl Hooks {
     /// The same of several fingerprints; objects that are long are read for all of them at once.
     pub fn find_all(&mut self, fingerprints: &[Fingerprint]) -> Result<Vec<Vec<(DiskId, ContainerId)>>> {
         let prefixes: Vec<u64> = fingerprints.iter().map(|f| Hook::prefix(&f.0)).collect();
-        match self.look(&prefixes) {
-            // Somebody has joined objects since: what they held is in another one.
-            Err(VaultError::Missing { .. }) => {
-                *self = Hooks::open(&self.folder)?;
-                Ok(self.look(&prefixes).unless_damaged()?.unwrap_or_else(|| vec![Vec::new(); prefixes.len()]))
-            }
-            found => found,
+        if prefixes.is_empty() {
+            return Ok(Vec::new());
         }
+        let mut is_last = false;
+        let found = loop {
+            let objects = match self.objects.take() {
+                Some(objects) => objects,
+                None => Hooks::open(&self.folder)?,
+            };
+            match self.look(&objects, &prefixes) {
+                // Somebody has joined objects since: what they held is in another one.
+                Err(VaultError::Missing { .. }) if !is_last => is_last = true,
+                found => {
+                    self.objects = Some(objects);
+                    break found.unless_damaged()?;
+                }
+            }
+        };
+        Ok(found.unwrap_or_else(|| vec![Vec::new(); prefixes.len()]))
     }
 
     /// The same; an object that is gone is an error, and one that is damaged costs its hooks.
-    fn look(&self, prefixes: &[u64]) -> Result<Vec<Vec<(DiskId, ContainerId)>>> {
+    fn look(&self, objects: &[Object], prefixes: &[u64]) -> Result<Vec<Vec<(DiskId, ContainerId)>>> {
         let found = Mutex::new(vec![Vec::new(); prefixes.len()]);
         let failure = Failure::default();
         let look_in = |n: usize, object: &Object| {
@@ -110,7 +127,7 @@ impl Hooks {
             Ok(())
         };
         let pairs = |whole: bool| -> Vec<(usize, &Object)> {
-            let objects = self.objects.iter().filter(|o| o.whole.is_some() == whole);
+            let objects = objects.iter().filter(|o| o.whole.is_some() == whole);
             objects.flat_map(|o| (0..prefixes.len()).map(move |n| (n, o))).collect()
         };
         pairs(true).into_iter().try_for_each(|(n, object)| look_in(n, object))?;

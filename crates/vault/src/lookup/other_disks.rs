@@ -74,7 +74,7 @@ impl OtherDisks {
         let folder = session.folder.clone();
         Ok(OtherDisks::Hooked(Box::new(Hooked {
             by,
-            hooks: Hooks::open(&folder)?,
+            hooks: Hooks::new(&folder),
             claims: Claims::new(session),
             champions: Champions::new(&folder),
             fresh: Vec::new(),
