@@ -110,7 +110,7 @@ impl Rewriting {
         }
     }
 
-    /// Whether a reference leads to chunks that are rewritten or moved.
+    /// Whether a reference leads to chunks that are rewritten, moved or copied.
     pub fn concerns(&self, r: &Reference) -> bool {
         let Reference::Direct { container, first, count } = *r else { return false };
         let leads_to = |chunks: &BTreeMap<ContainerId, RunSet>| {

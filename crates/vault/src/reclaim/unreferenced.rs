@@ -48,9 +48,10 @@ pub(crate) enum LeakCount {
 /// Step 2. Pages that a neighbour shares are not even candidates. Of remaining snapshots that have filters, these are read
 /// in place of the summaries.
 ///
-/// Recipes of remaining snapshots are read, those first that were written anew, then newest first, as long as there are candidates that they may reference: a
-/// recipe references no container that a later writer made. Of recipes in the reference index, that is read instead. Each
-/// page's summary is read once, where what is lost fits into memory; otherwise once for each part of it.
+/// Recipes of remaining snapshots are read, those first that were written anew, then newest first, as long as there are
+/// candidates that they may reference: a recipe references no container that a later writer made. Of recipes in the
+/// reference index, that is read instead. Each page's summary is read once, where what is lost fits into memory; otherwise
+/// once for each part of it.
 pub(crate) fn find_dead(folder: &Folder, m: &Whole, change: &Change) -> Result<Dead> {
     let mut kept = RemainingRecipes::new(folder, m, change)?;
     let lost = lost_pages(folder, m, change, &mut kept)?;
@@ -287,9 +288,10 @@ impl Candidates<'_> {
         }
         let names: HashSet<RecipeName> = indexed.iter().filter_map(|n| kept.recipes[*n].indexed()).collect();
         let mut done = HashSet::new();
-        for at in if names.is_empty() { &[][..] } else { &kept.manifest.references } {
+        for at in &kept.manifest.references {
             // Recipes in a part are not of later writers than the part.
-            if self.oldest_writer().is_none_or(|oldest| at.writer < oldest) {
+            let may_tell = self.oldest_writer().is_some_and(|oldest| at.writer >= oldest);
+            if names.is_empty() || !may_tell {
                 continue;
             }
             let Some(part) = kept.part(*at)? else { continue };
