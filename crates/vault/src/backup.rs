@@ -14,6 +14,7 @@ mod doubts;
 mod known;
 pub(crate) mod pipeline;
 pub(crate) mod read_bytes;
+mod spot_check;
 mod swapped;
 
 use crate::base::error::UnlessDamaged;
@@ -50,6 +51,7 @@ use known::KnownSegments;
 use pipeline::{Input, Written};
 use read_bytes::SourceBytes;
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 use swapped::Question;
 
@@ -155,7 +157,7 @@ impl OpenBackup<'_> {
         // A source that others write to is as it was when reading began, or newer.
         let time = options.time.unwrap_or_else(now);
         let policy = choose_policy(vault, options)?;
-        let input = with_known(input, &policy);
+        let mut input = with_known(input, &policy);
         let folder = session.folder.clone();
         let tables = Tables::new(&folder, &session.manifest, false, TABLE_CACHE_BYTES);
         let (mut parent, parent_recipe) = open_parent(&session, &policy)?;
@@ -166,6 +168,15 @@ impl OpenBackup<'_> {
                 Untouched::new(since, &session, parent.as_mut(), &tables, &policy, &disk, size)?
                     .map_err(Scan::WholeAlthough)
             }
+        };
+        let untouched = match (untouched, &mut parent) {
+            (Ok(untouched), Some(parent)) => {
+                match spot_check::difference(&mut input, &untouched, parent, &policy)? {
+                    None => Ok(untouched),
+                    Some(bytes) => Err(Scan::WholeAlthough(left_out(&disk, &bytes))),
+                }
+            }
+            (untouched, _) => untouched,
         };
 
         let expected = Expected {
@@ -208,7 +219,9 @@ impl OpenBackup<'_> {
             }
             Ok(run) => run,
         };
-        let question = Question { vault, folder: &folder, name: &disk, tables: &tables, progress };
+        let segment_bytes = policy.segment_bytes;
+        let question =
+            Question { vault, folder: &folder, name: &disk, segment_bytes, tables: &tables, progress };
         doubts::check(&disk, &run, session.parent.as_ref(), &expected, &question)?;
         let start = std::time::Instant::now();
         let snapshot = commit(session, &tables, &mut run, snap, &policy, time, &options.tags)?;
@@ -283,6 +296,15 @@ impl Vault {
     ) -> Result<BackupReport> {
         self.begin_backup(disk)?.run_input(Input::Disk(source), options, progress)
     }
+}
+
+/// What is said of a list of changes that does not name these bytes.
+fn left_out(disk: &str, bytes: &Range<u64>) -> String {
+    let Range { start, end } = bytes;
+    format!(
+        "the list does not name bytes {start} to {end} of {disk}, and they have changed: is it of another disk, or does it \
+         begin too late?"
+    )
 }
 
 /// The input with the fingerprints that it has, if segments are cut into chunks like those.

@@ -68,10 +68,6 @@ fn an_empty_list_is_a_backup_without_changes() {
     let mut bytes = random(DISK_BYTES, 3);
     let disk = bench.file("disk", &bytes);
     let mut newest = bench.backup("vm/d", &disk);
-    // What no list names is not read.
-    let stored = bytes.clone();
-    bytes[9 << 20..(9 << 20) + 5000].fill(7);
-    std::fs::write(&disk, &bytes).unwrap();
     let empty = bench.file("empty", b"");
     for (more, lines) in [(&[][..], 1), (&["-q"], 0)] {
         let args =
@@ -86,8 +82,19 @@ fn an_empty_list_is_a_backup_without_changes() {
         assert_eq!(told["scan"], serde_json::json!({ "kind": "changed", "bytes": 0, "why": null }));
         assert_eq!((&told["changed_bytes"], &told["new_bytes"]), (&0.into(), &0.into()));
         newest = told["snapshot"].as_str().unwrap().to_owned();
-        assert!(bench.restored("vm/d@latest") == stored);
+        assert!(bench.restored("vm/d@latest") == bytes);
     }
+    // One of a command that failed.
+    bytes.chunks_mut(1 << 20).for_each(|part| part[..5000].fill(7));
+    bytes[15 << 20..].fill(7);
+    std::fs::write(&disk, &bytes).unwrap();
+    let ended = bench.run(&["--json", "backup", "vm/d", &disk, "--since", &newest, "--changed", &empty]);
+    assert_eq!(ended.code(), Some(DONE), "{ended}");
+    let scan = ended.json()["scan"].clone();
+    assert_eq!(scan["kind"], "whole");
+    assert!(scan["why"].as_str().unwrap().contains("does not name bytes"), "{scan}");
+    assert!(bench.restored("vm/d@latest") == bytes);
+    newest = ended.json()["snapshot"].as_str().unwrap().to_owned();
     // A list without changes that says so is no reason for a word.
     let none = bench.file("none", b"# none\n");
     bench.done(&["backup", "vm/d", &disk, "--since", &newest, "--changed", &none]);

@@ -300,7 +300,7 @@ fn pass_on(
 }
 
 /// Fills a segment: its data ranges are read, its holes are zeros. Returns the bytes there are.
-fn fill(
+pub(super) fn fill(
     source: &mut dyn Source,
     start: u64,
     data: &mut [u8],

@@ -32,6 +32,10 @@ const OTHERS_MAX: usize = 3;
 const CHANGED_PART: u64 = 64;
 /// So many disks of its size at most, those of its machine first.
 const RECIPES_MAX: usize = 1000;
+/// Of disks of at most so many segments, hardly any segment is as in any other snapshot: others are looked at without.
+const SMALL_SEGMENTS: u64 = 4;
+/// So many of them, those of its machine first.
+const SMALL_OTHERS_MAX: usize = 16;
 /// How far back the older snapshot is that a disk must have a chunk in, if there are so many.
 const OLDER: usize = 16;
 /// Chunks that tell a disk from the other one: with fewer it cannot be told. 256 KiB of a small disk; a new file system
@@ -53,6 +57,8 @@ pub(super) struct Question<'a> {
     pub folder: &'a Folder,
     /// The disk's name.
     pub name: &'a str,
+    /// Of the policy.
+    pub segment_bytes: u32,
     pub tables: &'a Tables,
     pub progress: &'a Progress,
 }
@@ -98,12 +104,14 @@ impl Question<'_> {
     }
 
     /// Disks of the source's size whose newest snapshot has more segments of the source than this disk's has, those with the
-    /// most first.
+    /// most first; of small disks, also those that have as few.
     fn likely_by_segments(&self, source: &SourceSample, run: &Written) -> Result<Vec<Folder>> {
         let least = OF_OTHER_BYTES_MIN.max(run.counts.data_bytes / CHANGED_PART);
         if run.counts.changed_bytes < least {
             return Ok(Vec::new());
         }
+        let is_small = run.size <= SMALL_SEGMENTS * u64::from(self.segment_bytes);
+        let most = if is_small { SMALL_OTHERS_MAX } else { OTHERS_MAX };
         let found = |segments: Sample| segments.count(&[], &[], &source.segments).1;
         let own = self.segments(self.folder)?.map_or(0, found);
         let machine = |name: &str| name.split('/').next().map(str::to_owned);
@@ -125,12 +133,12 @@ impl Question<'_> {
             }
             looked_at += 1;
             let equal = self.segments(&at.folder)?.map_or(0, found);
-            if equal > own {
+            if equal > own || (is_small && equal == own) {
                 likely.push((equal, at.folder));
             }
         }
         likely.sort_by_key(|(equal, _)| std::cmp::Reverse(*equal));
-        Ok(likely.into_iter().map(|(_, folder)| folder).take(OTHERS_MAX).collect())
+        Ok(likely.into_iter().map(|(_, folder)| folder).take(most).collect())
     }
 
     /// The segments of a disk's newest snapshot; `None` where that cannot be read, or goes meanwhile.

@@ -127,11 +127,17 @@ impl Untouched {
         while self.next < end {
             let no = self.next;
             self.next = SegmentNo(no.0 + 1);
-            if !self.touched.touch(no.0 * self.segment_bytes..self.next.0 * self.segment_bytes) {
+            if self.is_taken_over(no) {
                 return Some(no);
             }
         }
         None
+    }
+
+    /// Whether a segment is not read.
+    pub fn is_taken_over(&self, no: SegmentNo) -> bool {
+        let start = no.0 * self.segment_bytes;
+        start < self.size && !self.touched.touch(start..start + self.segment_bytes)
     }
 
     /// Bytes of a segment.
