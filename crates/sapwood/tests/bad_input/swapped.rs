@@ -44,11 +44,11 @@ fn files_that_were_exchanged_under_their_names_are_noticed() {
     exchange(&Bench::new("balanced"), &[("web01", "web02"), ("db01", "db02")]);
 }
 
-/// Policies that do not look for chunks of other disks compare whole segments first: of the two others each has only one.
+/// Policies that do not look for chunks of other disks compare whole segments first. Two of the disks have only one.
 #[test]
 fn exchanged_files_are_noticed_under_other_policies() {
     for bench in [Bench::new("reverse"), Bench::new("vm-centric"), isolated()] {
-        exchange(&bench, &[("web01", "web02")]);
+        exchange(&bench, &[("web01", "web02"), ("db01", "db02")]);
     }
 }
 
