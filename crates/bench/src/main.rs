@@ -74,6 +74,8 @@ enum Command {
     LivedfsA(PoolsOptions),
     /// Files of a mounted pool against files of ext4: unique write, read, duplicate write, random reads (the same)
     LivedfsAMount(PoolsOptions),
+    /// A pool without spatial locality, prefetching or its journal, by the model of a disk with a moving head (LiveDFS 2011, table 1)
+    LivedfsVariants(PoolsOptions),
     /// Opening a pool after a kill (LiveDFS 2011, experiment A4)
     LivedfsA4(PoolsOptions),
     /// Inserting images into OpenStack Glance, on a pool's mount and on ext4 (LiveDFS 2011, experiment B2)
@@ -203,6 +205,9 @@ fn start(Arguments { command, options }: Arguments) -> anyhow::Result<()> {
         Command::LivedfsA(o) => pools::sequential::run(&Context::start("livedfs-a", options)?, &o),
         Command::LivedfsAMount(o) => {
             mounts::sequential::run(&Context::start("livedfs-a-mount", options)?, &o)
+        }
+        Command::LivedfsVariants(o) => {
+            pools::variants::run(&Context::start("livedfs-variants", options)?, &o)
         }
         Command::LivedfsA4(o) => pools::recovery::run(&Context::start("livedfs-a4", options)?, &o),
         Command::LivedfsB2 => pools::glance::insert::run(&Context::start("livedfs-b2", options)?),

@@ -47,6 +47,8 @@ pub struct Options {
     pub cache_bytes: usize,
     /// Fingerprint stores are read whole (LiveDFS, 2.3).
     pub prefetch: bool,
+    /// Changes go through the journal. Without it, which is for experiments, a pool that was not closed is lost.
+    pub journal: bool,
     /// Blocks are shared in the background, if there are volumes that want it.
     pub scanning: Option<Scanning>,
     /// It is opened for [`Pool::repair`]: pages of the summary that cannot be read are made anew, and what was deleted is not
@@ -56,7 +58,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { cache_bytes: 64 << 20, prefetch: true, scanning: None, for_repair: false }
+        Options { cache_bytes: 64 << 20, prefetch: true, journal: true, scanning: None, for_repair: false }
     }
 }
 
@@ -141,6 +143,7 @@ impl Pool {
         let settings = Settings {
             cache_pages: (options.cache_bytes / BLOCK_BYTES).max(1024),
             prefetch: options.prefetch,
+            journal: options.journal,
             for_repair: options.for_repair,
         };
         let engine = Arc::new(Engine::open(device, settings)?);

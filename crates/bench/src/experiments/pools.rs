@@ -4,12 +4,14 @@ pub mod blocks;
 mod device;
 pub mod filter;
 pub mod glance;
+mod moving_head;
 pub mod paulo;
 pub mod recovery;
 pub mod scale;
 pub mod sequential;
 pub mod served;
 mod tpcc;
+pub mod variants;
 
 /// Options of the experiments with pools.
 #[derive(clap::Args, Clone, Debug)]

@@ -58,27 +58,31 @@ impl SeekModel {
     ///
     /// A gap forwards is passed over under the head where that is faster than seeking and waiting.
     pub fn serve(&self, reads: impl IntoIterator<Item = Extent>) -> Service {
-        let mut service = Service::default();
-        let mut head: Option<u64> = None;
+        let (mut service, mut head) = (Service::default(), None);
         for read in reads {
-            let transfer_seconds = |bytes: u64| bytes as f64 / self.bytes_per_second;
-            let move_seconds = match head {
-                // A third of the stroke is the average distance of two random places.
-                None => (self.seek_ms(self.stroke_bytes / 3) + self.rotation_ms) / 1e3,
-                Some(at) => {
-                    let jump = (self.seek_ms(at.abs_diff(read.physical)) + self.rotation_ms) / 1e3;
-                    match read.physical.checked_sub(at) {
-                        Some(gap) => jump.min(transfer_seconds(gap)),
-                        None => jump,
-                    }
-                }
-            };
-            service.seeks += u64::from(head != Some(read.physical));
-            service.seconds += move_seconds + transfer_seconds(read.length);
-            service.bytes += read.length;
-            head = Some(read.physical + read.length);
+            self.serve_next(&mut head, read.physical, read.length, &mut service);
         }
         service
+    }
+
+    /// The same for one more of them, read or written, by a head that is where the last one ended; `None`: anywhere.
+    pub fn serve_next(&self, head: &mut Option<u64>, offset: u64, length: u64, service: &mut Service) {
+        let transfer_seconds = |bytes: u64| bytes as f64 / self.bytes_per_second;
+        let move_seconds = match *head {
+            // A third of the stroke is the average distance of two random places.
+            None => (self.seek_ms(self.stroke_bytes / 3) + self.rotation_ms) / 1e3,
+            Some(at) => {
+                let jump = (self.seek_ms(at.abs_diff(offset)) + self.rotation_ms) / 1e3;
+                match offset.checked_sub(at) {
+                    Some(gap) => jump.min(transfer_seconds(gap)),
+                    None => jump,
+                }
+            }
+        };
+        service.seeks += u64::from(*head != Some(offset));
+        service.seconds += move_seconds + transfer_seconds(length);
+        service.bytes += length;
+        *head = Some(offset + length);
     }
 }
 

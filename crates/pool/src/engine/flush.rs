@@ -1,15 +1,21 @@
 //! Group commit: the first thread that flushes writes the open batch for all that wait.
 
 use std::sync::atomic::Ordering;
+use std::sync::Arc;
 
-use format::pool::{BatchNo, PoolBlock, BLOCK_BYTES};
+use format::pool::{BatchNo, JournalWriter, PageHeader, PoolBlock, BLOCK_BYTES};
 
+use super::page::Page;
 use super::state::{Engine, Waiting};
 use crate::error::{PoolError, Result};
 
 impl Engine {
     /// Makes durable what was committed before.
     pub fn flush(&self) -> Result<()> {
+        if !self.settings.journal {
+            self.check_alive()?;
+            return self.write_in_place();
+        }
         let batch = {
             let commit = self.commit.lock();
             // Nothing is open: what was committed before is durable, or is being written.
@@ -80,5 +86,49 @@ impl Engine {
         for block in free {
             self.make_free(block);
         }
+    }
+}
+
+impl Engine {
+    /// Without a journal (a variant that LiveDFS 4.1 compares with): writes every page that has changed to its place, durably,
+    /// after the data that it names. What a power cut leaves of such a pool cannot be opened.
+    pub(super) fn write_in_place(&self) -> Result<()> {
+        let _one = self.checkpointing.lock();
+        // A page that is freed meanwhile must not be used for data before it was written.
+        let guard = self.read_guard();
+        let (batch, copies, freed) = {
+            let mut commit = self.commit.lock();
+            commit.close_set();
+            commit.writer = JournalWriter::default();
+            let batch = commit.batch;
+            commit.batch = batch.next();
+            let dirty = std::mem::take(&mut commit.dirty);
+            let copy = |page: Arc<Page>| {
+                page.set_dirty_since(None);
+                let mut bytes: Box<[u8; BLOCK_BYTES]> = page.bytes().clone();
+                PageHeader::seal(self.id, page.block, batch, &mut bytes);
+                (page, bytes)
+            };
+            let copies: Vec<_> = dirty.into_values().map(copy).collect();
+            (batch, copies, std::mem::take(&mut commit.freed))
+        };
+        if self.data_written.swap(false, Ordering::SeqCst) {
+            self.sync()?;
+        }
+        for (page, mut bytes) in copies {
+            self.write_at(page.block, &bytes[..])?;
+            if let Some(twin) = self.geometry.catalog_twin(page.block) {
+                PageHeader::seal(self.id, twin, batch, &mut bytes);
+                self.write_at(twin, &bytes[..])?;
+            }
+            if let Some(group) = self.group_of(page.block) {
+                self.fingerprint_writes[group.0 as usize].fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        drop(guard);
+        self.sync()?;
+        self.durable.store(batch.0, Ordering::SeqCst);
+        self.release(freed);
+        Ok(())
     }
 }

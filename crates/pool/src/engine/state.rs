@@ -26,6 +26,8 @@ pub struct Settings {
     pub cache_pages: usize,
     /// A fingerprint store is read whole when one of its pages is needed (LiveDFS, 2.3).
     pub prefetch: bool,
+    /// Changes go through the journal; otherwise pages are written to their places at once.
+    pub journal: bool,
     /// Pages of the summary that cannot be read are made anew.
     pub for_repair: bool,
 }

@@ -111,6 +111,9 @@ impl Engine {
                     for (prefix, block) in left_filter {
                         self.filter.remove(prefix, block);
                     }
+                    if !self.settings.journal {
+                        self.write_in_place()?;
+                    }
                     return Ok(value);
                 }
                 Err(Need::Failed(error)) => return Err(error),

@@ -195,3 +195,42 @@ fn superblock(fs: &SimFs) -> Superblock {
     device(fs, BLOCKS).read_at(&mut block, 0).unwrap();
     Superblock::decode(&block).unwrap()
 }
+
+/// What experiments switch off makes it slower, and no different.
+#[test]
+fn a_pool_without_prefetching_or_its_journal_is_a_pool() {
+    for (prefetch, journal) in [(false, true), (true, false), (false, false)] {
+        let mut fs = SimFs::new(1);
+        make(&fs, BLOCKS, JOURNAL);
+        let open_so = |fs: &SimFs| {
+            let options = Options { cache_bytes: 4 << 20, prefetch, journal, ..Options::default() };
+            Pool::open(Box::new(device(fs, BLOCKS)), options).unwrap()
+        };
+        let pool = open_so(&fs);
+        pool.create_volume("a", SIZE as u64, Sharing::Inline).unwrap();
+        let mut wanted = data(seed());
+        pool.volume("a").unwrap().write_at(0, &wanted).unwrap();
+        pool.snapshot("a", "before").unwrap();
+        let before = wanted.clone();
+        for round in 0..20 {
+            let at = round * 37 * BLOCK;
+            let piece = data(round as u64)[..29 * BLOCK].to_vec();
+            pool.volume("a").unwrap().write_at(at as u64, &piece).unwrap();
+            wanted[at..at + piece.len()].copy_from_slice(&piece);
+        }
+        pool.volume("a").unwrap().flush().unwrap();
+        assert_content(&pool, &wanted);
+        assert_whole(&pool);
+        pool.close().unwrap();
+        drop(pool);
+        fs = fs.process();
+        for pool in [open_so(&fs), open(&fs, BLOCKS).unwrap()] {
+            assert_content(&pool, &wanted);
+            let mut found = vec![1; SIZE];
+            pool.volume("a@before").unwrap().read_at(0, &mut found).unwrap();
+            assert!(found == before);
+            assert_whole(&pool);
+            pool.close().unwrap();
+        }
+    }
+}

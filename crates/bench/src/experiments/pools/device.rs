@@ -105,6 +105,11 @@ impl MeteredDevice {
         Self { is_forgetful: true, ..self }
     }
 
+    /// Where everything lies.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
     fn counter(&self, offset: u64, is_write: bool) -> &Counter {
         let block = PoolBlock(offset / BLOCK_BYTES as u64);
         let g = &self.geometry;
