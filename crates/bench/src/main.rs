@@ -35,6 +35,11 @@ use experiments::requests::RequestsOptions;
 use experiments::revdedup::{self, RevdedupOptions};
 use experiments::vmc::{self, VmcOptions};
 
+/// Static binaries have the allocator that the program has: musl's has one lock for all threads.
+#[cfg(not(target_env = "gnu"))]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser)]
 #[command(name = "bench", about = "Sapwood's experiments", version)]
 struct Arguments {
@@ -91,7 +96,7 @@ enum Command {
     #[command(name = "paulo-6.7")]
     Paulo67(PauloOptions),
     /// Volumes of one pool written by 1 to 16 threads
-    PoolScale(PoolsOptions),
+    PoolScale(pools::scale::ScaleOptions),
     /// A volume over NBD against qcow2 and raw files served by qemu-storage-daemon
     PeersLive(PoolsOptions),
     /// A volume of a pool over NBD against a raw file served by qemu-storage-daemon

@@ -18,14 +18,19 @@ pub trait Device: Send + Sync {
     fn size(&self) -> u64;
     /// Fills `buf` from `offset` on.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
+    /// The same, past the system's page cache where that is possible: for who keeps what was read.
+    fn read_past_cache(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_at(buf, offset)
+    }
     /// Writes all of `data` at `offset`.
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()>;
     /// Makes durable what was written.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// From this length on, reads go past the system's page cache if the memory that they fill begins with a page. Only what a
-/// mount reads ahead does: the system keeps that as the mount's own pages, so each byte is copied once less, and kept once.
+/// From this length on, reads go past the system's page cache if that is asked for, and the memory that they fill begins with a
+/// page. Only what a mount reads ahead does: the system keeps that as the mount's own pages, so each byte is copied once less,
+/// and kept once. Others are served faster from the page cache, which also reads ahead for them.
 const DIRECT_BYTES: usize = 256 << 10;
 /// What devices and file systems ask of direct reads, of the place and of the memory.
 const ALIGNMENT: usize = 4096;
@@ -126,9 +131,13 @@ impl Device for FileDevice {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(buf, offset)
+    }
+
+    fn read_past_cache(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         match self.direct_for(buf, offset).map(|direct| direct.read_exact_at(buf, offset)) {
             // Some devices want more than that.
-            None | Some(Err(_)) => self.file.read_exact_at(buf, offset),
+            None | Some(Err(_)) => self.read_at(buf, offset),
             Some(Ok(())) => Ok(()),
         }
     }
@@ -230,13 +239,13 @@ mod tests {
                 let buf = &mut memory[start + shift..][..len];
                 let goes_direct = device.direct_for(buf, offset as u64).is_some();
                 assert_eq!(goes_direct, is_direct, "{offset} {len}");
-                device.read_at(buf, offset as u64).unwrap();
+                device.read_past_cache(buf, offset as u64).unwrap();
                 assert!(buf == &expected[offset..offset + len], "round {round}, {len} bytes at {offset}");
             }
         }
         let beyond = &mut memory[start..][..1 << 20];
         assert_eq!(
-            device.read_at(beyond, (4 << 20) - 4096).unwrap_err().kind(),
+            device.read_past_cache(beyond, (4 << 20) - 4096).unwrap_err().kind(),
             io::ErrorKind::UnexpectedEof
         );
     }

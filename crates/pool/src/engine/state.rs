@@ -114,6 +114,12 @@ impl Engine {
         self.device.read_at(buf, first.offset()).map_err(|e| PoolError::io(what())(e))
     }
 
+    /// The same, past the system's page cache where that is possible.
+    pub fn read_blocks_past_cache(&self, first: PoolBlock, buf: &mut [u8]) -> Result<()> {
+        let what = || format!("{}: reading block {first}", self.device.location());
+        self.device.read_past_cache(buf, first.offset()).map_err(|e| PoolError::io(what())(e))
+    }
+
     /// Writes data blocks. They are durable after the next flush. A failure is one of this write: nothing names the blocks.
     pub fn write_data(&self, first: PoolBlock, data: &[u8]) -> Result<()> {
         self.check_alive()?;

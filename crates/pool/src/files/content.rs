@@ -46,7 +46,8 @@ impl FileSystem {
                 // The length may be beyond a volume that nothing was written to.
                 let there = volume.size().saturating_sub(offset).min(left as u64) as usize;
                 if there > 0 {
-                    volume.read_at(offset, &mut buf[..there])?;
+                    // The system keeps it as the mount's own pages.
+                    volume.read_past_cache(offset, &mut buf[..there])?;
                 }
                 buf[there..].fill(0);
             }

@@ -8,16 +8,32 @@ use crate::error::{PoolError, Result};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
+/// Whether reads go through the system's page cache.
+#[derive(Clone, Copy)]
+enum PageCache {
+    Through,
+    Past,
+}
+
 impl Volume {
     /// Fills `buf` from `offset` on. Every block is compared with the check bits of its map entry.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.read(PageCache::Through, offset, buf)
+    }
+
+    /// The same, past the system's page cache where that is possible: for who keeps what was read.
+    pub fn read_past_cache(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.read(PageCache::Past, offset, buf)
+    }
+
+    fn read(&self, cache: PageCache, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.check(offset, buf.len() as u64)?;
         let (mut at, mut rest) = (offset, buf);
         while !rest.is_empty() {
             let in_leaf = VolumeBlock::at(at).leaf_end().offset() - at;
             let length = (rest.len() as u64).min(in_leaf) as usize;
             let (piece, behind) = rest.split_at_mut(length);
-            self.read_in_leaf(at, piece)?;
+            self.read_in_leaf(cache, at, piece)?;
             at += length as u64;
             rest = behind;
         }
@@ -25,7 +41,7 @@ impl Volume {
     }
 
     /// Reads a range whose blocks one leaf maps.
-    fn read_in_leaf(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_in_leaf(&self, cache: PageCache, offset: u64, buf: &mut [u8]) -> Result<()> {
         let mut before: Option<(Vec<MapEntry>, String)> = None;
         loop {
             // Before the entries: what they do not name has not arrived if it had not arrived then.
@@ -35,7 +51,7 @@ impl Volume {
                 self.entries(VolumeBlock::at(offset), VolumeBlock::behind(offset + buf.len() as u64));
             let (entries, outcome) = match looked_up {
                 Ok(entries) => {
-                    let outcome = self.read_entries(offset, buf, &entries);
+                    let outcome = self.read_entries(cache, offset, buf, &entries);
                     (entries, outcome)
                 }
                 Err(error) => (Vec::new(), Err(error)),
@@ -76,20 +92,32 @@ impl Volume {
         Ok(entries.collect())
     }
 
-    fn read_entries(&self, offset: u64, buf: &mut [u8], entries: &[MapEntry]) -> Result<()> {
+    fn read_entries(
+        &self,
+        cache: PageCache,
+        offset: u64,
+        buf: &mut [u8],
+        entries: &[MapEntry],
+    ) -> Result<()> {
         let is_aligned = offset % BLOCK == 0 && buf.len() % BLOCK_BYTES == 0;
         if is_aligned {
-            return self.read_aligned(VolumeBlock::at(offset), buf, entries);
+            return self.read_aligned(cache, VolumeBlock::at(offset), buf, entries);
         }
         let mut whole = vec![0; entries.len() * BLOCK_BYTES];
-        self.read_aligned(VolumeBlock::at(offset), &mut whole, entries)?;
+        self.read_aligned(cache, VolumeBlock::at(offset), &mut whole, entries)?;
         let start = (offset % BLOCK) as usize;
         buf.copy_from_slice(&whole[start..start + buf.len()]);
         Ok(())
     }
 
     /// Reads whole blocks, those that lie behind each other at once.
-    fn read_aligned(&self, first: VolumeBlock, buf: &mut [u8], entries: &[MapEntry]) -> Result<()> {
+    fn read_aligned(
+        &self,
+        cache: PageCache,
+        first: VolumeBlock,
+        buf: &mut [u8],
+        entries: &[MapEntry],
+    ) -> Result<()> {
         let mut at = 0;
         while at < entries.len() {
             let Some(block) = entries[at].block() else {
@@ -100,7 +128,10 @@ impl Volume {
             let follows = |n: &usize| entries[at + n].block() == Some(PoolBlock(block.0 + *n as u64));
             let count = 1 + (1..entries.len() - at).take_while(follows).count();
             let target = &mut buf[at * BLOCK_BYTES..(at + count) * BLOCK_BYTES];
-            self.engine.read_blocks(block, target)?;
+            match cache {
+                PageCache::Through => self.engine.read_blocks(block, target)?,
+                PageCache::Past => self.engine.read_blocks_past_cache(block, target)?,
+            }
             for (n, data) in target.chunks_exact(BLOCK_BYTES).enumerate() {
                 if !entries[at + n].checks(xxh3_64(data)) {
                     return Err(self.wrong_content(first + (at + n) as u64, PoolBlock(block.0 + n as u64)));

@@ -5,12 +5,13 @@
 //! thread is not on a core it waits for one.
 
 use std::fs;
+use std::path::PathBuf;
 use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use pool::{FileDevice, Options, Pool, Sharing};
+use pool::{Device, FileDevice, Options, Pool, Sharing};
 use serde::Serialize;
 
 use super::blocks::Blocks;
@@ -25,6 +26,19 @@ use crate::run::check_interrupted;
 const MANY: usize = 16;
 /// Blocks of a request.
 const REQUEST_BLOCKS: u64 = 16;
+
+/// Options of `pool-scale`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct ScaleOptions {
+    #[command(flatten)]
+    pools: PoolsOptions,
+    /// Block device on which the pools are made, instead of a file. What is on it is lost
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<PathBuf>,
+    /// Data is counted and not written: what the pool itself costs
+    #[arg(long, conflicts_with = "device")]
+    forget: bool,
+}
 
 /// So many writers, in one run.
 #[derive(Debug, Serialize)]
@@ -42,8 +56,8 @@ struct Measured {
 }
 
 /// Runs the experiment.
-pub fn run(context: &Context, options: &PoolsOptions) -> Result<()> {
-    let bytes = options.bytes(context, 1024, 16);
+pub fn run(context: &Context, options: &ScaleOptions) -> Result<()> {
+    let bytes = options.pools.bytes(context, 1024, 16);
     context.require_free(2 * bytes + (1 << 30))?;
     let cores = thread::available_parallelism().map_or(1, |n| n.get());
     let mut counts = vec![1, cores, MANY];
@@ -57,7 +71,7 @@ pub fn run(context: &Context, options: &PoolsOptions) -> Result<()> {
         order.rotate_left(first);
         for writers in order {
             check_interrupted()?;
-            measured.push(measure(context, run, writers, bytes, &blocks)?);
+            measured.push(measure(context, options, run, writers, bytes, &blocks)?);
         }
     }
     report(context, bytes, cores, &counts, &measured)
@@ -110,11 +124,26 @@ fn report(
     Ok(())
 }
 
-fn measure(context: &Context, run: usize, writers: usize, bytes: u64, blocks: &Blocks) -> Result<Measured> {
+fn measure(
+    context: &Context,
+    options: &ScaleOptions,
+    run: usize,
+    writers: usize,
+    bytes: u64,
+    blocks: &Blocks,
+) -> Result<Measured> {
     let home = files::fresh_dir(&context.space().join("scale"))?;
-    let path = home.join("pool");
-    MeteredDevice::create_pool(&path, bytes + bytes / 8 + (512 << 20))?;
-    let pool = Pool::open(Box::new(FileDevice::open(&path)?), Options::default())?;
+    let path = options.device.clone().unwrap_or_else(|| home.join("pool"));
+    match &options.device {
+        Some(device) => Pool::create(&FileDevice::open_to_replace(device)?)?,
+        None => MeteredDevice::create_pool(&path, bytes + bytes / 8 + (512 << 20))?,
+    }
+    let device: Box<dyn Device> = if options.forget {
+        Box::new(MeteredDevice::open(&path)?.0.forgetful())
+    } else {
+        Box::new(FileDevice::open(&path)?)
+    };
+    let pool = Pool::open(device, Options::default())?;
     let own = bytes / writers as u64 / BLOCK_BYTES as u64 / REQUEST_BLOCKS * REQUEST_BLOCKS;
     for n in 0..writers {
         pool.create_volume(&format!("v{n}"), own.max(1) * BLOCK_BYTES as u64, Sharing::Inline)?;
