@@ -18,7 +18,7 @@ pub trait Device: Send + Sync {
     fn size(&self) -> u64;
     /// Fills `buf` from `offset` on.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
-    /// The same, past the system's page cache where that is possible: for who keeps what was read.
+    /// The same, past the system's page cache where that is possible: for callers that keep what they read.
     fn read_past_cache(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         self.read_at(buf, offset)
     }

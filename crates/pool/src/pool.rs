@@ -47,7 +47,8 @@ pub struct Options {
     pub cache_bytes: usize,
     /// Fingerprint stores are read whole (LiveDFS, 2.3).
     pub prefetch: bool,
-    /// Changes go through the journal. Without it, which is for experiments, a pool that was not closed is lost.
+    /// Changes go through the journal. Without it, which is for experiments, a pool that was not closed may be wrong, and
+    /// nothing notices it.
     pub journal: bool,
     /// Blocks are shared in the background, if there are volumes that want it.
     pub scanning: Option<Scanning>,

@@ -50,6 +50,7 @@ use image::Source;
 use known::KnownSegments;
 use pipeline::{Input, Written};
 use read_bytes::SourceBytes;
+use spot_check::SpotCheck;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -169,12 +170,13 @@ impl OpenBackup<'_> {
                     .map_err(Scan::WholeAlthough)
             }
         };
+        let mut spot_checked = 0;
         let untouched = match (untouched, &mut parent) {
             (Ok(untouched), Some(parent)) => {
-                match spot_check::difference(&mut input, &untouched, parent, &policy)? {
-                    None => Ok(untouched),
-                    Some(bytes) => Err(Scan::WholeAlthough(left_out(&disk, &bytes))),
-                }
+                let SpotCheck { bytes, difference } =
+                    spot_check::compare(&mut input, &untouched, parent, &policy, progress)?;
+                spot_checked = bytes;
+                difference.map_or(Ok(untouched), |at| Err(Scan::WholeAlthough(left_out(&disk, &at))))
             }
             (untouched, _) => untouched,
         };
@@ -241,7 +243,8 @@ impl OpenBackup<'_> {
         let reverse_seconds = start.elapsed().as_secs_f64();
         vault.fill_reserve();
         let rewritten_bytes = run.counts.rewritten_bytes;
-        let source = run.source_bytes;
+        let SourceBytes { read, hashed, known } = run.source_bytes;
+        let source = SourceBytes { read: read + spot_checked, hashed: hashed + spot_checked, known };
         Ok(BackupReport { snapshot, scan, rewritten_bytes, reverse, reverse_seconds, stages, source })
     }
 }
@@ -302,8 +305,8 @@ impl Vault {
 fn left_out(disk: &str, bytes: &Range<u64>) -> String {
     let Range { start, end } = bytes;
     format!(
-        "the list does not name bytes {start} to {end} of {disk}, and they have changed: is it of another disk, or does it \
-         begin too late?"
+        "the list does not name bytes {start} to {end} of {disk}, and they have changed: is it of another disk, does it begin \
+         too late, or was the disk written to after it was made?"
     )
 }
 

@@ -91,7 +91,7 @@ impl Engine {
 
 impl Engine {
     /// Without a journal (a variant that LiveDFS 4.1 compares with): writes every page that has changed to its place, durably,
-    /// after the data that it names. What a power cut leaves of such a pool cannot be opened.
+    /// after the data that it names. After a power cut such a pool may be wrong, and nothing notices it.
     pub(super) fn write_in_place(&self) -> Result<()> {
         let _one = self.checkpointing.lock();
         // A page that is freed meanwhile must not be used for data before it was written.

@@ -21,7 +21,7 @@ impl Volume {
         self.read(PageCache::Through, offset, buf)
     }
 
-    /// The same, past the system's page cache where that is possible: for who keeps what was read.
+    /// The same, past the system's page cache where that is possible: for callers that keep what they read.
     pub fn read_past_cache(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.read(PageCache::Past, offset, buf)
     }

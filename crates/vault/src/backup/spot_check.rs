@@ -1,11 +1,12 @@
 //! Looks whether a list of changes can be right: a few segments that it does not name are read, and must be as in the parent.
 //!
-//! A list may be that of another disk, or begin too late; a snapshot made by it would be of no moment of any disk. Not every
-//! such list is noticed: one that leaves out a single segment, hardly ever.
+//! A list may be that of another disk, or begin too late; a snapshot made by it would mix two states. It is a sample: a list that
+//! leaves out a single segment is hardly ever noticed, and data in what were holes never.
 
 use crate::backup::pipeline::{fill, Input};
-use crate::base::error::Result;
+use crate::base::error::{Result, VaultError};
 use crate::base::policy::Policy;
+use crate::base::progress::Progress;
 use crate::base::random::random_bytes;
 use crate::lookup::parent::Parent;
 use crate::lookup::since::Untouched;
@@ -18,7 +19,7 @@ use std::ops::{Range, RangeInclusive};
 /// Bytes that are read of segments that the disk wrote last: they are where it differs from other disks, and where it is
 /// written most. And as many of segments at random.
 const BYTES: u32 = 2 << 20;
-/// How many segments that may be.
+/// How many segments that may be: of the default's 4 MiB, two and two.
 const SEGMENTS: RangeInclusive<u32> = 2..=16;
 
 /// A segment of the parent.
@@ -30,25 +31,44 @@ struct Candidate {
     fingerprint: [u8; 32],
 }
 
-/// The bytes of the first segment found that a list of changes does not name, and that is not as in the parent.
-pub(super) fn difference(
+/// What was compared.
+#[derive(Default)]
+pub(super) struct SpotCheck {
+    /// Bytes of the source that were read and fingerprinted.
+    pub bytes: u64,
+    /// Where a segment lies that the list does not name, and that is not as in the parent: the first that was found.
+    pub difference: Option<Range<u64>>,
+}
+
+/// Compares segments of the input that the list does not name with the parent's, until one differs.
+pub(super) fn compare(
     input: &mut Input,
     untouched: &Untouched,
     parent: &mut Parent,
     policy: &Policy,
-) -> Result<Option<Range<u64>>> {
-    // Who knows the fingerprints of what it holds knows its changes, too.
-    let Input::Disk(source) = input else { return Ok(None) };
-    let Some(size) = source.size() else { return Ok(None) };
+    progress: &Progress,
+) -> Result<SpotCheck> {
+    let mut done = SpotCheck::default();
+    // A source that has fingerprints knows its changes, too.
+    let Input::Disk(source) = input else { return Ok(done) };
+    let Some(size) = source.size() else { return Ok(done) };
     let most = (BYTES / policy.segment_bytes).clamp(*SEGMENTS.start(), *SEGMENTS.end()) as usize;
     for candidate in choose(untouched, parent, most)? {
+        progress.check()?;
         let start = candidate.no.0 * u64::from(policy.segment_bytes);
         let range = start..start + untouched.segment_len(candidate.no);
-        if fingerprint(&mut **source, &range, size, policy)? != candidate.fingerprint {
-            return Ok(Some(range));
+        let found = match fingerprint(&mut **source, &range, size, policy) {
+            // What cannot be read need not be: the list does not name it.
+            Err(VaultError::Image(_)) => continue,
+            found => found?,
+        };
+        done.bytes += range.end - range.start;
+        if found != candidate.fingerprint {
+            done.difference = Some(range);
+            break;
         }
     }
-    Ok(None)
+    Ok(done)
 }
 
 /// Segments with data that the list does not name, in the order of the disk: `most` of the newest, and as many at random.

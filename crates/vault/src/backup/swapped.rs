@@ -32,7 +32,7 @@ const OTHERS_MAX: usize = 3;
 const CHANGED_PART: u64 = 64;
 /// So many disks of its size at most, those of its machine first.
 const RECIPES_MAX: usize = 1000;
-/// Of disks of at most so many segments, hardly any segment is as in any other snapshot: others are looked at without.
+/// Of disks of at most so many segments, hardly any segment is as in another snapshot: so others count that have as few.
 const SMALL_SEGMENTS: u64 = 4;
 /// So many of them, those of its machine first.
 const SMALL_OTHERS_MAX: usize = 16;

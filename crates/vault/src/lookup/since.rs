@@ -1,7 +1,8 @@
 //! Backups with a list of changes: unchanged segments are not read but taken from the parent (VM-centric 3.1).
 //!
 //! A list of changes is used only if it begins at the newest snapshot, which is the parent. A segment is read if the
-//! list touches it, if the disk grew or shrank there, or if the parent's segment is damaged.
+//! list touches it, if the disk grew or shrank there, or if the parent's segment is damaged. A few of the others are compared
+//! first ([`crate::backup::spot_check`]).
 
 use crate::base::error::{Result, VaultError};
 use crate::base::policy::Policy;

@@ -3,7 +3,7 @@
 
 use crate::common;
 use crate::common::{backup, image, next_version, rng, seed};
-use image::{Changes, Source};
+use image::{Changes, ImageError, Source};
 use rand::rngs::StdRng;
 use rand::RngExt;
 use std::collections::HashSet;
@@ -211,6 +211,48 @@ fn a_list_that_leaves_out_what_was_written_last_does_not_count() {
         let id = report.snapshot.id.to_string();
         assert!(common::restore(&vault, "vm/d", &id).unwrap() == bytes);
     }
+}
+
+/// A source of which only the first segment can be read.
+struct Broken(Box<dyn Source>);
+
+impl Source for Broken {
+    fn format(&self) -> &'static str {
+        self.0.format()
+    }
+    fn size(&self) -> Option<u64> {
+        self.0.size()
+    }
+    fn next_data(&mut self, from: u64) -> image::Result<Option<Range<u64>>> {
+        self.0.next_data(from)
+    }
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> image::Result<usize> {
+        if offset + buf.len() as u64 > SEGMENT as u64 {
+            return Err(ImageError::Changes { path: "disk".into(), why: "any error".into() });
+        }
+        self.0.read_at(offset, buf)
+    }
+}
+
+#[test]
+fn what_no_list_names_need_not_be_readable() {
+    let mut rng = rng(seed("what_no_list_names_need_not_be_readable"));
+    let dir = common::scratch();
+    let vault = common::new_vault(dir.path());
+    let policy = Policy { segment_bytes: SEGMENT as u32, ..BALANCED };
+    let [(mut bytes, newest), _] = two_clones(&vault, policy, &mut rng);
+    rng.fill(&mut bytes[..SEGMENT]);
+    let run = |changes| {
+        let since = Some(Since { snapshot: newest.clone(), changes: Changes::new(changes) });
+        let options = BackupOptions { policy: Some(policy), since, ..BackupOptions::default() };
+        let source = Box::new(Broken(common::source(&bytes, true)));
+        vault.backup("vm/d", source, &options, &Progress::default())
+    };
+    let all = vec![0..bytes.len() as u64];
+    assert!(matches!(run(all), Err(VaultError::Image(_))));
+    let report = run(vec![0..SEGMENT as u64]).unwrap();
+    assert_eq!(report.scan, Scan::Changed { bytes: SEGMENT as u64 });
+    assert!(common::restore(&vault, "vm/d", "latest").unwrap() == bytes);
 }
 
 #[test]

@@ -82,7 +82,7 @@ impl MovingHeadDevice {
         place * BLOCK_BYTES as u64
     }
 
-    /// The places of blocks, those in a row together.
+    /// The places of blocks.
     fn places(&self, offset: u64, bytes: usize) -> impl Iterator<Item = u64> + '_ {
         let block = BLOCK_BYTES as u64;
         (offset / block..(offset + bytes as u64).div_ceil(block)).map(|block| self.place(block))

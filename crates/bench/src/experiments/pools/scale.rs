@@ -5,12 +5,13 @@
 //! thread is not on a core it waits for one.
 
 use std::fs;
+use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result};
+use anyhow::{ensure, Context as _, Result};
 use pool::{Device, FileDevice, Options, Pool, Sharing};
 use serde::Serialize;
 
@@ -58,7 +59,12 @@ struct Measured {
 /// Runs the experiment.
 pub fn run(context: &Context, options: &ScaleOptions) -> Result<()> {
     let bytes = options.pools.bytes(context, 1024, 16);
-    context.require_free(2 * bytes + (1 << 30))?;
+    if let Some(device) = &options.device {
+        let is_device = fs::metadata(device)?.file_type().is_block_device();
+        ensure!(is_device, "{} is not a block device", device.display());
+    } else if !options.forget {
+        context.require_free(2 * bytes + (1 << 30))?;
+    }
     let cores = thread::available_parallelism().map_or(1, |n| n.get());
     let mut counts = vec![1, cores, MANY];
     counts.dedup();
@@ -74,12 +80,17 @@ pub fn run(context: &Context, options: &ScaleOptions) -> Result<()> {
             measured.push(measure(context, options, run, writers, bytes, &blocks)?);
         }
     }
-    report(context, bytes, cores, &counts, &measured)
+    let place = match &options.device {
+        Some(device) => device.display().to_string(),
+        None if options.forget => "nowhere".to_owned(),
+        None => "a file".to_owned(),
+    };
+    report(context, (bytes, place), cores, &counts, &measured)
 }
 
 fn report(
     context: &Context,
-    bytes: u64,
+    (bytes, place): (u64, String),
     cores: usize,
     counts: &[usize],
     measured: &[Measured],
@@ -109,17 +120,27 @@ fn report(
         Bar::at_least(format!("{MANY} writers, times {cores}"), ratio(MANY, cores), 0.95),
     ];
     let text = format!(
-        "{} MiB in all, medians of {} runs.\n\n{table}\n{}",
+        "{} MiB in all, written to {place}, medians of {} runs.\n\n{table}\n{}",
         bytes >> 20,
         context.runs(),
         bars_table(&bars)
     );
     #[derive(Serialize)]
+    struct Parameters<'a> {
+        bytes: u64,
+        place: &'a str,
+    }
+    #[derive(Serialize)]
     struct Results<'a> {
         bars: &'a [Bar],
         measured: &'a [Measured],
     }
-    context.save(context.runs(), bytes, Results { bars: &bars, measured }, &text)?;
+    context.save(
+        context.runs(),
+        Parameters { bytes, place: &place },
+        Results { bars: &bars, measured },
+        &text,
+    )?;
     context.print(&text);
     Ok(())
 }

@@ -3,19 +3,19 @@
 //!
 //! Each variant is a pool of its own, nearly empty and as large as a disk. Unique data is written in a row to a volume; then the
 //! pool is opened anew and the same data is written to another volume, in a row, and to a third one in pieces in a random order.
-//! Every 512 MiB there is a flush: about the 5 s after which a file system with a journal commits.
+//! Every 512 MiB there is a flush: about the 5 s after which a file system with a journal commits. The pool is closed at the end of
+//! each, so what waits in memory counts.
 
 use std::fs;
 use std::sync::Arc;
 
 use anyhow::Result;
-use parking_lot::Mutex;
 use pool::{Options, Pool, Sharing};
 use serde::Serialize;
 
 use super::blocks::Blocks;
 use super::device::MeteredDevice;
-use super::moving_head::{MovingHead, MovingHeadDevice};
+use super::moving_head::MovingHeadDevice;
 use super::PoolsOptions;
 use crate::context::Context;
 use crate::files::{self, BLOCK_BYTES};
@@ -130,28 +130,27 @@ fn measure(
         let volume = format!("v{n}");
         pool.create_volume(&volume, bytes, Sharing::Inline)?;
         head.lock().take();
-        let disk = match n {
-            2 => {
-                write(&pool, &head, &volume, blocks, shuffled(bytes / PIECE_BYTES, &mut random), PIECE_BYTES)?
-            }
-            _ => write(&pool, &head, &volume, blocks, 0..bytes / REQUEST_BYTES, REQUEST_BYTES)?,
-        };
-        phases.push(Phase { variant, phase, written_bytes: bytes, disk });
+        match n {
+            2 => write(&pool, &volume, blocks, shuffled(bytes / PIECE_BYTES, &mut random), PIECE_BYTES)?,
+            _ => write(&pool, &volume, blocks, 0..bytes / REQUEST_BYTES, REQUEST_BYTES)?,
+        }
+        // With the pages that wait in memory.
         pool.close()?;
+        let disk = head.lock().take();
+        phases.push(Phase { variant, phase, written_bytes: bytes, disk });
     }
     fs::remove_dir_all(&home)?;
     Ok(())
 }
 
-/// Writes the pieces of these numbers. Returns what the disk did.
+/// Writes the pieces of these numbers.
 fn write(
     pool: &Arc<Pool>,
-    head: &Mutex<MovingHead>,
     volume: &str,
     blocks: &Blocks,
     pieces: impl IntoIterator<Item = u64>,
     piece_bytes: u64,
-) -> Result<Service> {
+) -> Result<()> {
     let volume = pool.volume(volume)?;
     let mut buffer = vec![0; piece_bytes as usize];
     let mut written = 0;
@@ -165,7 +164,7 @@ fn write(
         }
     }
     volume.flush()?;
-    Ok(head.lock().take())
+    Ok(())
 }
 
 /// The numbers below `count` in a random order.
