@@ -18,8 +18,8 @@ use std::ops::{Range, RangeInclusive};
 
 /// Bytes that are read of segments that the disk wrote last: they are where it differs from other disks, and where it is
 /// written most. And as many of segments at random.
-const BYTES: u32 = 2 << 20;
-/// How many segments that may be: of the default's 4 MiB, two and two.
+const BYTES: u32 = 16 << 20;
+/// How many segments that may be: of the default's 4 MiB, four and four.
 const SEGMENTS: RangeInclusive<u32> = 2..=16;
 
 /// A segment of the parent.
