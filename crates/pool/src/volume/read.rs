@@ -10,7 +10,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// Whether reads go through the system's page cache.
 #[derive(Clone, Copy)]
-enum PageCache {
+enum SystemCache {
     Through,
     Past,
 }
@@ -18,15 +18,15 @@ enum PageCache {
 impl Volume {
     /// Fills `buf` from `offset` on. Every block is compared with the check bits of its map entry.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.read(PageCache::Through, offset, buf)
+        self.read(SystemCache::Through, offset, buf)
     }
 
     /// The same, past the system's page cache where that is possible: for callers that keep what they read.
     pub fn read_past_cache(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.read(PageCache::Past, offset, buf)
+        self.read(SystemCache::Past, offset, buf)
     }
 
-    fn read(&self, cache: PageCache, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read(&self, cache: SystemCache, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.check(offset, buf.len() as u64)?;
         let (mut at, mut rest) = (offset, buf);
         while !rest.is_empty() {
@@ -41,7 +41,7 @@ impl Volume {
     }
 
     /// Reads a range whose blocks one leaf maps.
-    fn read_in_leaf(&self, cache: PageCache, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_in_leaf(&self, cache: SystemCache, offset: u64, buf: &mut [u8]) -> Result<()> {
         let mut before: Option<(Vec<MapEntry>, String)> = None;
         loop {
             // Before the entries: what they do not name has not arrived if it had not arrived then.
@@ -94,7 +94,7 @@ impl Volume {
 
     fn read_entries(
         &self,
-        cache: PageCache,
+        cache: SystemCache,
         offset: u64,
         buf: &mut [u8],
         entries: &[MapEntry],
@@ -113,7 +113,7 @@ impl Volume {
     /// Reads whole blocks, those that lie behind each other at once.
     fn read_aligned(
         &self,
-        cache: PageCache,
+        cache: SystemCache,
         first: VolumeBlock,
         buf: &mut [u8],
         entries: &[MapEntry],
@@ -129,8 +129,8 @@ impl Volume {
             let count = 1 + (1..entries.len() - at).take_while(follows).count();
             let target = &mut buf[at * BLOCK_BYTES..(at + count) * BLOCK_BYTES];
             match cache {
-                PageCache::Through => self.engine.read_blocks(block, target)?,
-                PageCache::Past => self.engine.read_blocks_past_cache(block, target)?,
+                SystemCache::Through => self.engine.read_blocks(block, target)?,
+                SystemCache::Past => self.engine.read_blocks_past_cache(block, target)?,
             }
             for (n, data) in target.chunks_exact(BLOCK_BYTES).enumerate() {
                 if !entries[at + n].checks(xxh3_64(data)) {
