@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::error::Result;
-#[cfg(doc)]
-use crate::error::StoreError;
+use crate::error::{Result, StoreError};
 
 /// What [`ObjectStore::load`] returned the bytes with, and [`ObjectStore::swap`] compares.
 ///
@@ -82,8 +80,26 @@ pub trait ObjectStore: Send + Sync {
     /// them may have gone.
     fn punch(&self, name: &str, holes: &[(u64, u64)]) -> Result<()>;
 
+    /// The same. Returns the bytes that the object takes less than before. One request, where the store can do that.
+    fn punch_measured(&self, name: &str, holes: &[(u64, u64)]) -> Result<u64> {
+        let before = self.allocated(name)?;
+        self.punch(name, holes)?;
+        Ok(before.saturating_sub(self.allocated(name)?))
+    }
+
     /// Removes an object, durably. Returns whether there was one.
     fn delete(&self, name: &str) -> Result<bool>;
+
+    /// The same. Returns the bytes that it took ([`ObjectStore::allocated`]), 0 where there was none or where that cannot be
+    /// told. One request, where the store can do that.
+    fn delete_measured(&self, name: &str) -> Result<u64> {
+        let bytes = match self.allocated(name) {
+            Err(StoreError::NotFound { .. } | StoreError::Unreadable { .. }) => 0,
+            other => other?,
+        };
+        self.delete(name)?;
+        Ok(bytes)
+    }
 
     /// Calls `each` for every object whose name starts with `prefix` (`prefix` ends with `/` or is empty),
     /// in no order. An object made or removed meanwhile may be seen or not.
@@ -92,6 +108,16 @@ pub trait ObjectStore: Send + Sync {
     /// The names that [`ObjectStore::list`] gives. Costs no look at each object, where the store can do that.
     fn list_names(&self, prefix: &str, each: &mut dyn FnMut(String) -> Result<()>) -> Result<()> {
         self.list(prefix, &mut |entry| each(entry.name))
+    }
+
+    /// The same of names that do not come before `from`. Costs no more than there are such names, where the store can do that.
+    fn list_names_from(
+        &self,
+        prefix: &str,
+        from: &str,
+        each: &mut dyn FnMut(String) -> Result<()>,
+    ) -> Result<()> {
+        self.list_names(prefix, &mut |name| if name.as_str() >= from { each(name) } else { Ok(()) })
     }
 
     /// Calls `each` once for every part that stands between `prefix` and another `/` in the names of objects, in no

@@ -55,14 +55,34 @@ pub trait Layer: Send + Sync {
         self.inner().punch(name, holes)
     }
 
+    /// See [`ObjectStore::punch_measured`].
+    fn punch_measured(&self, name: &str, holes: &[(u64, u64)]) -> Result<u64> {
+        self.inner().punch_measured(name, holes)
+    }
+
     /// See [`ObjectStore::delete`].
     fn delete(&self, name: &str) -> Result<bool> {
         self.inner().delete(name)
     }
 
+    /// See [`ObjectStore::delete_measured`].
+    fn delete_measured(&self, name: &str) -> Result<u64> {
+        self.inner().delete_measured(name)
+    }
+
     /// See [`ObjectStore::list`].
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
         self.inner().list(prefix, each)
+    }
+
+    /// See [`ObjectStore::list_names_from`].
+    fn list_names_from(
+        &self,
+        prefix: &str,
+        from: &str,
+        each: &mut dyn FnMut(String) -> Result<()>,
+    ) -> Result<()> {
+        self.inner().list_names_from(prefix, from, each)
     }
 
     /// See [`ObjectStore::list_folders`].
@@ -130,12 +150,29 @@ impl<L: Layer> ObjectStore for Layered<L> {
         self.0.punch(name, holes)
     }
 
+    fn punch_measured(&self, name: &str, holes: &[(u64, u64)]) -> Result<u64> {
+        self.0.punch_measured(name, holes)
+    }
+
     fn delete(&self, name: &str) -> Result<bool> {
         self.0.delete(name)
     }
 
+    fn delete_measured(&self, name: &str) -> Result<u64> {
+        self.0.delete_measured(name)
+    }
+
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
         self.0.list(prefix, each)
+    }
+
+    fn list_names_from(
+        &self,
+        prefix: &str,
+        from: &str,
+        each: &mut dyn FnMut(String) -> Result<()>,
+    ) -> Result<()> {
+        self.0.list_names_from(prefix, from, each)
     }
 
     fn list_folders(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {

@@ -200,9 +200,19 @@ impl<S: ObjectStore> Layer for CountedRequests<S> {
         self.inner.punch(name, holes)
     }
 
+    fn punch_measured(&self, name: &str, holes: &[(u64, u64)]) -> Result<u64> {
+        self.meter.0.delete(name);
+        self.inner.punch_measured(name, holes)
+    }
+
     fn delete(&self, name: &str) -> Result<bool> {
         self.meter.0.delete(name);
         self.inner.delete(name)
+    }
+
+    fn delete_measured(&self, name: &str) -> Result<u64> {
+        self.meter.0.delete(name);
+        self.inner.delete_measured(name)
     }
 
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
@@ -210,6 +220,21 @@ impl<S: ObjectStore> Layer for CountedRequests<S> {
         self.inner.list(prefix, &mut |entry| {
             listed += 1;
             each(entry)
+        })?;
+        self.meter.0.list(prefix, listed);
+        Ok(())
+    }
+
+    fn list_names_from(
+        &self,
+        prefix: &str,
+        from: &str,
+        each: &mut dyn FnMut(String) -> Result<()>,
+    ) -> Result<()> {
+        let mut listed = 0;
+        self.inner.list_names_from(prefix, from, &mut |name| {
+            listed += 1;
+            each(name)
         })?;
         self.meter.0.list(prefix, listed);
         Ok(())

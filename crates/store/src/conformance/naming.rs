@@ -92,6 +92,15 @@ fn listing_is_whole(store: &dyn ObjectStore) {
     }));
     alone.sort();
     assert!(alone.iter().eq(expected.iter().map(|(name, _)| name)), "{alone:?}");
+    let mut later = Vec::new();
+    ok(store.list_names_from("disks/3/", "disks/3/containers/5", &mut |name| {
+        later.push(name);
+        Ok(())
+    }));
+    later.sort();
+    let wanted = |name: &&String| name.starts_with("disks/3/") && name.as_str() >= "disks/3/containers/5";
+    assert!(later.iter().eq(expected.iter().map(|(name, _)| name).filter(wanted)), "{later:?}");
+    assert!(!later.is_empty() && later.len() < 14, "{later:?}");
     assert_eq!(names(store, "").len(), 102);
     assert_eq!(names(store, "disks/3/").len(), 14);
     assert_eq!(names(store, "disks2/"), ["disks2/x"]);

@@ -157,4 +157,6 @@ fn allocated_is_plausible(store: &dyn ObjectStore) {
     ok(store.put("a", &[&bytes(1, 1 << 20)]));
     let allocated = ok(store.allocated("a"));
     assert!(((1 << 20)..=(2 << 20)).contains(&allocated), "{allocated} bytes");
+    assert_eq!(ok(store.delete_measured("a")), allocated);
+    assert_eq!(ok(store.delete_measured("a")), 0);
 }

@@ -825,7 +825,7 @@ fn a_listing_tells_no_object_twice_although_others_are_removed_meanwhile() {
         for left in lengths.filter(|_| Path::new(parent).is_dir()) {
             let dir = tempfile::tempdir_in(parent).unwrap();
             let store = LocalStore::create(dir.path()).unwrap();
-            let names: Vec<String> = (0..50).map(|n| format!("recipes/{n:016x}.73.root")).collect();
+            let names: Vec<String> = (0..50).map(|n| format!("recipes/00000073.{n:016x}.root")).collect();
             names.iter().for_each(|name| store.put(name, &[b"x"]).unwrap());
             let (go, stay) = names.split_at(names.len() - left);
             let mut told = Vec::new();
