@@ -36,8 +36,8 @@ pub use index::{
     PopularSet, ReferenceBlock, ReferenceEntry, ReferenceFooter, HOOK_BYTES,
 };
 pub use manifest::{
-    IndexRef, Manifest, PageRef, Release, Released, Reverse, SnapshotEntry, SnapshotPage, SnapshotPageRef,
-    SnapshotState, Writer, WriterKind, SNAPSHOTS_PER_PAGE,
+    IndexRef, Indexed, Manifest, PageRef, Release, Released, Reverse, SnapshotEntry, SnapshotPage,
+    SnapshotPageRef, SnapshotState, Writer, WriterKind, SNAPSHOTS_PER_PAGE,
 };
 pub use recipe::{
     Bloom, PageAt, RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, SegmentRecipe, Summary,

@@ -10,7 +10,7 @@ mod writer;
 pub use index_ref::IndexRef;
 pub use page_ref::PageRef;
 pub use release::{Release, Released};
-pub use snapshot::{Reverse, SnapshotEntry, SnapshotState};
+pub use snapshot::{Indexed, Reverse, SnapshotEntry, SnapshotState};
 pub use snapshot_page::{SnapshotPage, SnapshotPageRef, SNAPSHOTS_PER_PAGE};
 pub use writer::{Writer, WriterKind};
 
@@ -336,7 +336,7 @@ mod tests {
             held: false,
             isolated: false,
             reverse: Reverse::No,
-            indexed: false,
+            indexed: Indexed::No,
             made_by: WriterNo(1),
             generation: WriterNo(1),
             depends: Vec::new(),

@@ -2,7 +2,7 @@
 //! the manifest, of commit records and of referrer records.
 
 use crate::container::DataName;
-use crate::ids::{ContainerId, DiskId, OwnerNo, Sequence, Token, WriterNo};
+use crate::ids::{ContainerId, DiskId, OwnerNo, Sequence, SnapId, Token, WriterNo};
 use crate::recipe::RecipeName;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -133,14 +133,31 @@ pub fn recipes_of(folder: &str) -> String {
     format!("{folder}recipes/")
 }
 
+/// The names of the recipes of this writer, and of all later ones, do not come before it.
+pub fn recipes_from(folder: &str, writer: WriterNo) -> String {
+    format!("{}{:08}", recipes_of(folder), writer.0)
+}
+
+fn recipe(folder: &str, recipe: RecipeName, kind: &str) -> String {
+    format!("{}.{}.{kind}", recipes_from(folder, recipe.generation), recipe.snap)
+}
+
 /// The root of a recipe.
-pub fn recipe_root(folder: &str, recipe: RecipeName) -> String {
-    format!("{}{}.{}.root", recipes_of(folder), recipe.snap, recipe.generation.0)
+pub fn recipe_root(folder: &str, name: RecipeName) -> String {
+    recipe(folder, name, "root")
+}
+
+/// The recipe whose root an object is; `None` for other objects.
+pub fn recipe_of_root(name: &str) -> Option<RecipeName> {
+    let file = name.rsplit_once("recipes/")?.1;
+    let (generation, snap) = file.strip_suffix(".root")?.split_once('.')?;
+    let snap = SnapId(u64::from_str_radix(snap, 16).ok()?);
+    Some(RecipeName { snap, generation: WriterNo(generation.parse().ok()?) })
 }
 
 /// The pages that a recipe does not share with older ones.
-pub fn recipe_pages(folder: &str, recipe: RecipeName) -> String {
-    format!("{}{}.{}.pages", recipes_of(folder), recipe.snap, recipe.generation.0)
+pub fn recipe_pages(folder: &str, name: RecipeName) -> String {
+    recipe(folder, name, "pages")
 }
 
 /// A part of the reference index.
@@ -149,8 +166,8 @@ pub fn references(folder: &str, writer: WriterNo, number: u32) -> String {
 }
 
 /// The filter over what a recipe references, where its policy has one.
-pub fn bloom(folder: &str, recipe: RecipeName) -> String {
-    format!("{}{}.{}.bloom", recipes_of(folder), recipe.snap, recipe.generation.0)
+pub fn bloom(folder: &str, name: RecipeName) -> String {
+    recipe(folder, name, "bloom")
 }
 
 /// The object that a session holds.
@@ -208,12 +225,14 @@ pub fn popular(writer: WriterNo) -> String {
     format!("{POPULAR}{}", writer.0)
 }
 
-/// The writer at the end of an object's name, if it has one.
+/// The writer in an object's name, if it has one: first in that of a recipe, second in others.
 pub fn writer_of(name: &str) -> Option<WriterNo> {
-    let file = name.rsplit('/').next()?;
+    let (folder, file) = name.rsplit_once('/')?;
     let mut parts = file.split('.');
-    parts.next()?;
-    parts.next()?.parse().ok().map(WriterNo)
+    let first = parts.next()?;
+    let second = parts.next()?;
+    let writer = if folder.ends_with("/recipes") { first } else { second };
+    writer.parse().ok().map(WriterNo)
 }
 
 #[cfg(test)]
@@ -226,7 +245,7 @@ mod tests {
         let w = WriterNo(17);
         let c = ContainerId::new(crate::OwnerNo::OWN, WriterNo(3), 5);
         let d = DataName { container: c, generation: w };
-        let r = RecipeName { snap: crate::SnapId(9), generation: w };
+        let r = RecipeName { snap: SnapId(9), generation: w };
         for n in [
             page(&f, w, 4),
             data(&f, d),
@@ -239,9 +258,21 @@ mod tests {
         ] {
             assert_eq!(writer_of(&n), Some(w), "{n}");
         }
+        assert_eq!(recipe_of_root(&recipe_root(&f, r)), Some(r));
+        assert_eq!(recipe_of_root(&recipe_pages(&f, r)), None);
         assert_eq!(writer_of(&manifest(&f)), None);
         assert_eq!(writer_of(&commit(&f, Sequence(17))), None);
         assert_eq!(writer_of(&referrer(&f, w, DiskId([2; 16]))), None);
+    }
+
+    #[test]
+    fn recipes_of_later_writers_come_later() {
+        let writers = [0, 9, 10, 99_999, WriterNo::MAX.0];
+        for w in writers.windows(2) {
+            let of = |snap, w| recipe_root("f/", RecipeName { snap: SnapId(snap), generation: WriterNo(w) });
+            assert!(of(u64::MAX, w[0]) < recipes_from("f/", WriterNo(w[1])));
+            assert!(recipes_from("f/", WriterNo(w[1])) <= of(0, w[1]));
+        }
     }
 
     #[test]

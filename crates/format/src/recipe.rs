@@ -360,7 +360,8 @@ mod tests {
     use super::*;
     use crate::VaultId;
 
-    const HERE: Context<'static> = Context { vault: VaultId([7; 16]), place: "disks/x/recipes/1.1.root" };
+    const HERE: Context<'static> =
+        Context { vault: VaultId([7; 16]), place: "disks/x/recipes/00000001.1.root" };
 
     /// A root of 20 bytes made the decoder take 10 GiB. Found by fuzzing.
     #[test]

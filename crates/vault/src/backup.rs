@@ -43,8 +43,8 @@ use crate::reclaim::released::delete_released;
 use crate::reclaim::reverse::ReverseReport;
 use doubts::Expected;
 use format::{
-    names, ContainerEntry, ContainerId, Manifest, RecipeName, Reverse, SnapId, SnapshotEntry, SnapshotState,
-    WriterKind,
+    names, ContainerEntry, ContainerId, Indexed, Manifest, RecipeName, Reverse, SnapId, SnapshotEntry,
+    SnapshotState, WriterKind,
 };
 use image::Source;
 use known::KnownSegments;
@@ -435,7 +435,7 @@ fn commit(
         state: SnapshotState::Live,
         held,
         isolated: policy.isolated,
-        indexed: false,
+        indexed: Indexed::No,
         reverse: Reverse::No,
         made_by: session.writer,
         generation: session.writer,

@@ -1,6 +1,9 @@
 //! `requests`: what each operation asks of the store, for few and for many disks, and for few and for many snapshots of a
 //! disk; and how long it takes on a store behind a network, where each request takes 1, 20 or 100 ms.
 //!
+//! A disk with ten snapshots is measured twice: one that was just made, and one that was backed up as often as the disk with
+//! many, but kept ten. The chunks of an old disk lie in more containers, however many snapshots it has.
+//!
 //! The store is in memory, and the vault is in this process. All disks are clones of four templates with a block of their
 //! own; one disk is the one that is worked on. Delays are real waiting times, so requests that are made at once wait at
 //! once.
@@ -117,11 +120,30 @@ impl What {
     }
 }
 
+/// A vault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+struct Shape {
+    disks: usize,
+    /// Of the disk that is worked on.
+    snapshots: usize,
+    /// How often it was backed up: all older snapshots were deleted again, each after the next backup.
+    backups: usize,
+}
+
+impl Shape {
+    /// A figure and a table call it so.
+    fn name(self) -> String {
+        let Shape { disks, snapshots, backups } = self;
+        let kept = if backups > snapshots { format!(" of {backups}") } else { String::new() };
+        format!("{disks} disks, {snapshots}{kept} snapshots")
+    }
+}
+
 /// One operation, once.
 #[derive(Debug, Serialize)]
 struct Step {
-    disks: usize,
-    snapshots: usize,
+    #[serde(flatten)]
+    shape: Shape,
     what: What,
     delay_ms: u64,
     seconds: f64,
@@ -143,8 +165,8 @@ struct AtOnce {
 /// The program, run on a vault in a directory.
 #[derive(Debug, Serialize)]
 struct LocalRun {
-    disks: usize,
-    snapshots: usize,
+    #[serde(flatten)]
+    shape: Shape,
     command: String,
     seconds: f64,
     peak_bytes: u64,
@@ -152,8 +174,8 @@ struct LocalRun {
 
 /// All that was measured.
 struct Measured<'a> {
-    /// Disks, and snapshots of the one that is worked on: few of both, many disks, many snapshots.
-    shapes: [(usize, usize); 3],
+    /// Few of both, many disks, many snapshots, few snapshots of an old disk.
+    shapes: [Shape; 4],
     delays: &'a [u64],
     steps: &'a [Step],
     at_once: &'a [AtOnce],
@@ -170,10 +192,11 @@ pub fn run(context: &Context, options: &RequestsOptions) -> Result<()> {
         (given, _) => given.to_vec(),
     };
     let few = options.few;
-    let shapes = [(few, few), (many, few), (few, many)];
+    let of = |disks, snapshots, backups| Shape { disks, snapshots, backups };
+    let shapes = [of(few, few, few), of(many, few, few), of(few, many, many), of(few, few, many)];
     let (mut steps, mut at_once, mut local) = (Vec::new(), Vec::new(), Vec::new());
-    for (disks, snapshots) in shapes {
-        let mut world = World::build(context, options, disks, snapshots)?;
+    for shape in shapes {
+        let mut world = World::build(context, options, shape)?;
         for delay in std::iter::once(0).chain(delays.iter().copied()) {
             for what in ALL {
                 if delay > 0 && what.is_of_all() {
@@ -196,13 +219,13 @@ pub fn run(context: &Context, options: &RequestsOptions) -> Result<()> {
                 }
                 runs.sort_by_key(|(_, requests, _)| requests.all());
                 let (seconds, requests, by_object) = runs.swap_remove(runs.len() / 2);
-                steps.push(Step { disks, snapshots, what, delay_ms: delay, seconds, requests, by_object });
+                steps.push(Step { shape, what, delay_ms: delay, seconds, requests, by_object });
             }
         }
-        if disks == many || snapshots == many {
-            local.extend(world.on_a_local_store(context, disks, snapshots)?);
+        if shape.disks == many || shape.snapshots == many {
+            local.extend(world.on_a_local_store(context, shape)?);
         }
-        if disks == many {
+        if shape.disks == many {
             for delay in &delays {
                 for backups in AT_ONCE.into_iter().filter(|n| !tiny || *n < 10) {
                     at_once.push(world.back_up_at_once(backups, *delay)?);
@@ -249,7 +272,7 @@ struct World {
 }
 
 impl World {
-    fn build(context: &Context, options: &RequestsOptions, disks: usize, snapshots: usize) -> Result<World> {
+    fn build(context: &Context, options: &RequestsOptions, shape: Shape) -> Result<World> {
         let fs = SimFs::new(context.options.seed);
         Vault::init(Arc::new(SimStore::create_on(fs.clone())?), &BALANCED)?;
         let mut world = World {
@@ -261,14 +284,17 @@ impl World {
             clones: 0,
         };
         let vault = world.vault()?;
-        for n in 0..disks.saturating_sub(1) {
+        for n in 0..shape.disks.saturating_sub(1) {
             let template = n as u64 % TEMPLATES;
             world.back_up_clone(&vault, &format!("vm-{n}/vda"), template)?;
         }
         world.write_template(0);
-        for _ in 0..snapshots {
+        for n in 0..shape.backups {
             world.change();
             world.back_up(&vault)?;
+            if n >= shape.snapshots {
+                world.delete_oldest()?;
+            }
         }
         Ok(world)
     }
@@ -397,7 +423,7 @@ impl World {
     }
 
     /// Runs the program on the same vault in a directory.
-    fn on_a_local_store(&self, context: &Context, disks: usize, snapshots: usize) -> Result<Vec<LocalRun>> {
+    fn on_a_local_store(&self, context: &Context, shape: Shape) -> Result<Vec<LocalRun>> {
         let dir = files::fresh_dir(&context.space().join("requests"))?;
         let store = dir.join("vault");
         self.copy_to(&store)?;
@@ -431,8 +457,7 @@ impl World {
             let words = args.iter().map(|a| paths.iter().find(|p| p.0 == *a).map_or(*a, |p| p.1));
             let command = words.collect::<Vec<_>>().join(" ");
             runs.push(LocalRun {
-                disks,
-                snapshots,
+                shape,
                 command,
                 seconds: cost.wall_seconds,
                 peak_bytes: cost.rss_bytes_max,

@@ -24,6 +24,17 @@ pub enum Reverse {
     Done,
 }
 
+/// Whether a snapshot's recipe is in the reference index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Indexed {
+    /// Not yet.
+    No,
+    /// It was put into an object of the index.
+    Yes,
+    /// It was found too large for that, or could not be read.
+    LeftOut,
+}
+
 /// One snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotEntry {
@@ -41,8 +52,8 @@ pub struct SnapshotEntry {
     pub isolated: bool,
     /// Reverse deduplication.
     pub reverse: Reverse,
-    /// Its recipe was put into the reference index.
-    pub indexed: bool,
+    /// The reference index.
+    pub indexed: Indexed,
     /// The session that made it.
     pub made_by: WriterNo,
     /// Generation of its recipe: another one where that was written anew.
@@ -92,7 +103,12 @@ impl SnapshotEntry {
             Reverse::Pending => 1,
             Reverse::Done => 2,
         };
-        let later = u8::from(self.isolated) << 4 | u8::from(self.indexed) << 5;
+        let indexed = match self.indexed {
+            Indexed::No => 0,
+            Indexed::Yes => 1,
+            Indexed::LeftOut => 2,
+        };
+        let later = u8::from(self.isolated) << 4 | indexed << 5;
         o.u8(deleted | u8::from(self.held) << 1 | reverse << 2 | later);
         o.u32(self.made_by.0);
         o.u32(self.generation.0);
@@ -117,14 +133,18 @@ impl SnapshotEntry {
         let id = SnapId(i.u64()?);
         let (time, size) = (i.signed()?, i.varint()?);
         let flags = i.u8()?;
+        let unknown = || Malformed::new(format!("snapshot {id}: unknown flags {flags:#x}"));
         let reverse = match flags >> 2 & 3 {
-            _ if flags >> 6 != 0 => {
-                return Err(Malformed::new(format!("snapshot {id}: unknown flags {flags:#x}")))
-            }
             0 => Reverse::No,
             1 => Reverse::Pending,
             2 => Reverse::Done,
-            _ => return Err(Malformed::new(format!("snapshot {id}: unknown flags {flags:#x}"))),
+            _ => return Err(unknown()),
+        };
+        let indexed = match flags >> 5 {
+            0 => Indexed::No,
+            1 => Indexed::Yes,
+            2 => Indexed::LeftOut,
+            _ => return Err(unknown()),
         };
         let (made_by, generation) = (WriterNo(i.u32()?), WriterNo(i.u32()?));
         let (n, mut depends) = i.list(12)?;
@@ -140,7 +160,7 @@ impl SnapshotEntry {
             held: flags & 2 != 0,
             isolated: flags & 16 != 0,
             reverse,
-            indexed: flags & 32 != 0,
+            indexed,
             made_by,
             generation,
             depends,

@@ -1,6 +1,6 @@
 //! Pages of older snapshots: immutable, so that a commit does not write all entries again.
 
-use super::snapshot::SnapshotEntry;
+use super::snapshot::{Indexed, Reverse, SnapshotEntry};
 use crate::bytes::{In, Malformed, Out, Result};
 use crate::frame::{decode_frame, encode_frame, Context, Kind};
 use crate::ids::WriterNo;
@@ -21,20 +21,30 @@ pub struct SnapshotPageRef {
     pub bytes: u32,
     /// The latest time of any of them when the page was put.
     pub latest: i64,
+    /// The latest writer of a recipe that any of them depended on when the page was put.
+    pub depends_to: WriterNo,
+    /// Whether any of them waited for a reverse pass then.
+    pub has_pending: bool,
+    /// Whether the recipe of any of them was not in the reference index then.
+    pub has_unindexed: bool,
 }
 
 impl SnapshotPageRef {
-    /// The shortest encoding: five fields of one byte.
-    pub(super) const BYTES_MIN: usize = 5;
+    /// The shortest encoding: seven fields of one byte.
+    pub(super) const BYTES_MIN: usize = 7;
 
     /// What a manifest says of a page.
     pub fn of(page: &SnapshotPage, writer: WriterNo, number: u32) -> Self {
+        let depends = page.entries.iter().flat_map(|s| &s.depends);
         SnapshotPageRef {
             writer,
             number,
             entries: page.entries.len() as u32,
             bytes: page.memory_bytes() as u32,
             latest: page.entries.iter().map(|s| s.time).max().unwrap_or(i64::MIN),
+            depends_to: depends.map(|r| r.generation).max().unwrap_or(WriterNo::BEFORE_ALL),
+            has_pending: page.entries.iter().any(|s| s.reverse == Reverse::Pending),
+            has_unindexed: page.entries.iter().any(|s| s.indexed != Indexed::Yes),
         }
     }
 
@@ -48,16 +58,26 @@ impl SnapshotPageRef {
             o.varint(u64::from(n));
         }
         o.signed(self.latest);
+        o.varint(u64::from(self.depends_to.0));
+        o.u8(u8::from(self.has_pending) | u8::from(self.has_unindexed) << 1);
     }
 
     pub(super) fn decode(i: &mut In<'_>) -> Result<Self> {
-        let at = SnapshotPageRef {
+        let mut at = SnapshotPageRef {
             writer: WriterNo(i.varint32()?),
             number: i.varint32()?,
             entries: i.varint32()?,
             bytes: i.varint32()?,
             latest: i.signed()?,
+            depends_to: WriterNo(i.varint32()?),
+            has_pending: false,
+            has_unindexed: false,
         };
+        let flags = i.u8()?;
+        if flags > 3 {
+            return Err(Malformed::new(format!("a page of snapshots with unknown flags {flags:#x}")));
+        }
+        (at.has_pending, at.has_unindexed) = (flags & 1 != 0, flags & 2 != 0);
         check_count(at.entries as usize)?;
         Ok(at)
     }
@@ -104,7 +124,10 @@ impl SnapshotPage {
         let found = SnapshotPageRef::of(&page, at.writer, at.number);
         if found != *at {
             let said = |r: &SnapshotPageRef| {
-                format!("{} snapshots of {} bytes up to time {}", r.entries, r.bytes, r.latest)
+                format!(
+                    "{} snapshots of {} bytes up to time {} and writer {}, pending: {}, not indexed: {}",
+                    r.entries, r.bytes, r.latest, r.depends_to.0, r.has_pending, r.has_unindexed
+                )
             };
             return Err(Malformed::new(format!("has {}, and the manifest says {}", said(&found), said(at))));
         }

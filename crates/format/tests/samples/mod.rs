@@ -4,7 +4,7 @@
 
 use format::{
     BlockAt, Bloom, ChunkNo, ClaimRecord, Codec, ContainerEntry, ContainerId, ContainerPage, Context,
-    DataHeader, DataName, DeadLog, DiskId, Group, Hook, HooksFooter, HooksSum, IndexRef, Manifest,
+    DataHeader, DataName, DeadLog, DiskId, Group, Hook, HooksFooter, HooksSum, IndexRef, Indexed, Manifest,
     NameRecord, Ordinal, OwnerNo, PageAt, PageRef, PopularSet, ReaderRecord, RecipeName, RecipePage,
     RecipePageRef, RecipeRoot, Reference, ReferenceBlock, ReferenceEntry, ReferenceFooter, Release, Released,
     RetiringRecord, Reverse, RunSet, SegmentNo, SegmentRecipe, Sequence, SessionRecord, SnapId,
@@ -34,7 +34,7 @@ fn snapshot(id: u64, parent: Option<SnapId>) -> SnapshotEntry {
         made_by: WriterNo(id as u32),
         held: id == 2,
         isolated: id == 3,
-        indexed: id == 2,
+        indexed: [Indexed::No, Indexed::LeftOut, Indexed::Yes][id as usize % 3],
         generation: WriterNo(4),
         depends: vec![recipe_name(id), recipe_name(1)],
         parent,
@@ -71,6 +71,9 @@ pub fn manifests() -> Vec<Manifest> {
                 entries: 900,
                 bytes: 250_000,
                 latest: 1_795_000_000,
+                depends_to: WriterNo(700),
+                has_pending: true,
+                has_unindexed: true,
             },
             SnapshotPageRef::of(&snapshot_page(), WriterNo(3), 300),
         ],
@@ -78,7 +81,10 @@ pub fn manifests() -> Vec<Manifest> {
         gone: vec![SnapId(5)],
         pages: vec![PageRef { first: container(OwnerNo::OWN, 0), writer: WriterNo(3), number: 0 }],
         released: vec![
-            Released { sequence: Sequence(11), what: Release::Object("disks/x/recipes/1.2.root".into()) },
+            Released {
+                sequence: Sequence(11),
+                what: Release::Object("disks/x/recipes/00000002.1.root".into()),
+            },
             Released {
                 sequence: Sequence(12),
                 what: Release::Punch { container: container(OwnerNo::OWN, 0), dead: WriterNo(8) },

@@ -196,7 +196,7 @@ fn which_vault(s: &mut Scene) {
     for name in ["vault.json", "vault.copy"] {
         let file = Path::new(&newer).join("objects").join(name);
         let text = std::fs::read_to_string(&file).unwrap();
-        std::fs::write(&file, text.replace("\"format_version\": 3", "\"format_version\": 9")).unwrap();
+        std::fs::write(&file, text.replace("\"format_version\": 4", "\"format_version\": 9")).unwrap();
     }
     s.says("--store …/newer snapshots");
     s.says_without("snapshots", Some("SAPWOOD_STORE"));
@@ -519,7 +519,7 @@ fn damage(s: &mut Scene) {
         s.bench.json(&["snapshots", "db01/vda"])["snapshots"][0]["snapshot"].as_str().unwrap().to_owned();
     let of_disk = |suffix: &str| {
         let all = common::files_below(&objects).into_iter();
-        let root = all.clone().find(|f| f.to_str().unwrap().contains(&format!("recipes/{disk}"))).unwrap();
+        let root = all.clone().find(|f| f.to_str().unwrap().ends_with(&format!("{disk}.root"))).unwrap();
         let folder = root.parent().unwrap().parent().unwrap().to_owned();
         all.into_iter().find(|f| f.starts_with(&folder) && f.to_str().unwrap().ends_with(suffix)).unwrap()
     };

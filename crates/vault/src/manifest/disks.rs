@@ -10,7 +10,7 @@ use crate::manifest::folder::Folder;
 use crate::manifest::listing::{for_each_name, list_names, parse_folders};
 use crate::manifest::session::is_empty;
 use crate::manifest::vault::Vault;
-use format::{names, DiskId, Manifest, SnapshotEntry, WriterNo};
+use format::{names, DiskId, Manifest, RecipeName, SnapshotEntry, WriterNo};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A disk to look at.
@@ -29,13 +29,11 @@ impl DiskAt {
 
     /// The snapshots that there are recipes of, whatever the manifest says, and the first writer of each.
     pub fn recipes(&self) -> Result<BTreeMap<String, WriterNo>> {
-        let prefix = format!("{}recipes/", self.folder.path);
         let mut found: BTreeMap<String, WriterNo> = BTreeMap::new();
-        for_each_name(&*self.folder.store, &prefix, |name| {
-            let file = name.strip_prefix(&prefix).unwrap_or_default();
-            let id = file.strip_suffix(".root").and_then(|f| f.split_once('.')).map(|(id, _)| id.to_string());
-            if let Some((id, writer)) = id.zip(names::writer_of(&name)) {
-                found.entry(id).and_modify(|first| *first = writer.min(*first)).or_insert(writer);
+        for_each_name(&*self.folder.store, &names::recipes_of(&self.folder.path), |name| {
+            if let Some(RecipeName { snap, generation }) = names::recipe_of_root(&name) {
+                let first = found.entry(snap.to_string()).or_insert(generation);
+                *first = generation.min(*first);
             }
         })?;
         Ok(found)

@@ -48,6 +48,17 @@ impl ManifestEdit<'_> {
         self.folder.change_snapshots(self.manifest, change)
     }
 
+    /// Changes recent snapshots: no page is read.
+    pub fn change_recent<T>(
+        &mut self,
+        change: impl FnOnce(&mut Manifest, &mut Vec<SnapshotEntry>) -> Result<T>,
+    ) -> Result<T> {
+        let mut recent = self.manifest.recent.clone();
+        let value = change(self.manifest, &mut recent)?;
+        self.manifest.recent = recent;
+        Ok(value)
+    }
+
     /// Puts other entries in the place of a page that cannot be read. One that is no longer in the table stays away.
     pub fn replace_page(&mut self, old: &PageRef, entries: &[ContainerEntry]) -> Result<()> {
         let Some(at) = self.manifest.pages.iter().position(|p| p == old) else { return Ok(()) };

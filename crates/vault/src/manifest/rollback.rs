@@ -36,11 +36,20 @@ impl Evidence {
         Self::below(folder, &[names::commits_of(&folder.path)])
     }
 
-    /// By the commit records, and by what the sessions have put that must not be lost.
-    pub fn of_sessions(folder: &Folder) -> Result<Evidence> {
+    /// By the commit records, and by what sessions from `next` on have put that must not be lost.
+    pub fn of_sessions(folder: &Folder, next: WriterNo) -> Result<Evidence> {
         let path = &folder.path;
-        let pages = [names::pages_of(path), names::snapshot_pages_of(path)];
-        Self::below(folder, &[&[names::commits_of(path), names::recipes_of(path)][..], &pages].concat())
+        let few = [names::commits_of(path), names::pages_of(path), names::snapshot_pages_of(path)];
+        let mut evidence = Self::below(folder, &few)?;
+        folder.store.list_names_from(
+            &names::recipes_of(path),
+            &names::recipes_from(path, next),
+            &mut |name| {
+                evidence.add(&name);
+                Ok(())
+            },
+        )?;
+        Ok(evidence)
     }
 
     /// By everything in the folder.
@@ -132,7 +141,9 @@ pub(crate) fn load_checked(folder: &Folder) -> Result<(Manifest, Evidence)> {
 /// The same by [`Evidence::of_sessions`], for changes that cannot be undone and use a writer number up: nobody could prove
 /// the rollback after them.
 pub(crate) fn load_checked_closely(folder: &Folder) -> Result<(Manifest, Evidence)> {
-    check_loaded(folder, Evidence::of_sessions(folder)?)
+    // Recipes of earlier sessions prove nothing, and there are many.
+    let next = folder.load_root()?.next_writer;
+    check_loaded(folder, Evidence::of_sessions(folder, next)?)
 }
 
 fn check_loaded(folder: &Folder, evidence: Evidence) -> Result<(Manifest, Evidence)> {

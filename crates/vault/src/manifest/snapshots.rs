@@ -2,6 +2,7 @@
 
 mod fold;
 pub(crate) mod hold;
+pub(crate) mod known;
 pub(crate) mod pages;
 mod tags;
 pub(crate) mod whole;

@@ -1,35 +1,47 @@
-//! Commits a change of a disk's snapshots in one swap: lists of dead chunks, new recipes, released objects.
+//! Commits a change of a disk's snapshots in one swap: containers written again or lists of their dead chunks, new recipes,
+//! released objects.
+
+mod settle;
 
 use crate::base::error::Result;
-use crate::base::error::UnlessDamaged;
-use crate::container::dead::read_dead;
-use crate::manifest::container_table::{release_data, Containers, Edits};
+use crate::manifest::container_table::{release_data, Containers};
 use crate::manifest::folder::{list_unswept, release, release_object, Folder};
 use crate::manifest::session::Session;
-use crate::manifest::snapshots::whole::Whole;
+use crate::manifest::snapshots::known::Known;
 use crate::recipe::stored::recipe_of;
 use crate::reclaim::change::{remove_new_recipe, Change};
-use crate::reclaim::dead_list::mark_dead;
+use crate::reclaim::compact::CompactReport;
 use crate::reclaim::retiring::RetiringLease;
 use crate::reclaim::unreferenced::{Dead, LeakCount};
 use format::{
-    names, ContainerId, Manifest, RecipeName, Release, RunSet, SnapId, SnapshotEntry, SnapshotState, WriterNo,
+    names, ContainerId, Indexed, Manifest, RecipeName, Release, SnapId, SnapshotEntry, SnapshotState,
+    WriterNo,
 };
+use settle::settle;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// Chunks of containers that only the disk itself references.
-type DeadChunks<'a> = BTreeMap<ContainerId, &'a RunSet>;
+/// What changes of a disk's snapshots did to its containers.
+#[derive(Debug, Default)]
+pub(crate) struct Applied {
+    /// Containers that lost chunks, and are still to be looked at by compaction.
+    pub lost: BTreeSet<ContainerId>,
+    /// Those that were written again at once.
+    pub compacted: CompactReport,
+}
 
 /// Step 3, in one swap. `false`: there is a snapshot that `known` has not, and nothing was done.
+///
+/// Containers with at least the share `rebuild_at` of dead chunks are written again at once ([`settle`]).
 pub(crate) fn apply(
     session: &Session,
-    known: &Whole,
+    known: Known<'_>,
     change: &Change,
     dead: &Dead,
-    punch_below: f64,
+    rebuild_at: f64,
+    applied: &mut Applied,
 ) -> Result<bool> {
     let folder = &session.folder;
-    let known_ids: HashSet<SnapId> = known.snapshots.iter().map(|s| s.id).collect();
+    let known_ids = known.ids();
     let m = folder.load_root()?;
     let containers = Containers::new(folder.clone(), &m);
     // What other disks may reference is only listed: a sweep looks at them, too.
@@ -38,20 +50,12 @@ pub(crate) fn apply(
     let is_free = |id: &ContainerId| retiring.as_ref().is_none_or(|r| r.is_free(id.writer()));
     let (free, shared): (BTreeMap<_, _>, BTreeMap<_, _>) =
         dead.chunks.iter().map(|(id, chunks)| (*id, chunks)).partition(|(id, _)| is_free(id));
-    let mut released = Vec::new();
-    let (mut edits, leaks) = match mark_all_dead(session, &containers, &free, punch_below, &mut released) {
-        // Containers without a live chunk need no list. What is dead in the others leaks until it is repaired.
-        Err(e) if e.is_full() => {
-            released.clear();
-            (unlisted(session, &containers, &free, &mut released)?, true)
-        }
-        edits => (edits?, false),
-    };
-    edits.extend(dead.foreign.iter().map(|id| (*id, None)));
-    release_data(&containers, &edits, &mut released)?;
+    let mut settled = settle(session, &containers, &free, rebuild_at)?;
+    settled.edits.extend(dead.foreign.iter().map(|id| (*id, None)));
+    release_data(&containers, &settled.edits, &mut settled.released)?;
     let (_, done) = session.swap(|m| {
-        let is_changed = m.change_snapshots(|m, all| {
-            if all.iter().any(|s| !known_ids.contains(&s.id)) {
+        let change_them = |m: &mut Manifest, all: &mut Vec<SnapshotEntry>| {
+            if !known.has_all(m, all, &known_ids) {
                 return Ok(false);
             }
             let is_pair = |w: &[SnapshotEntry], ids: [SnapId; 2]| {
@@ -62,75 +66,40 @@ pub(crate) fn apply(
             }
             change_snapshots(folder, m, all, change);
             Ok(true)
-        })?;
+        };
+        let is_changed = if !known.is_whole && change.leaves_older_alone(m) {
+            m.change_recent(change_them)?
+        } else {
+            m.change_snapshots(change_them)?
+        };
         if !is_changed {
             return Ok(false);
         }
-        m.edit_containers(&edits)?;
+        m.edit_containers(&settled.edits)?;
         list_unswept(m, shared.keys());
         // Its readers may still need them.
         dead.shared.iter().for_each(|id| release(m, Release::Foreign(*id)));
-        released.iter().for_each(|what| release(m, what.clone()));
+        settled.released.iter().for_each(|what| release(m, what.clone()));
         dead.filters.iter().for_each(|object| release_object(m, object.clone()));
         m.by_filter = match dead.counted {
-            _ if leaks => m.by_filter.saturating_add(1),
+            _ if settled.leaks => m.by_filter.saturating_add(1),
             LeakCount::Exactly => m.by_filter,
             LeakCount::ByFilter(snapshots) => m.by_filter.saturating_add(snapshots),
             LeakCount::Repaired => 0,
         };
         Ok(true)
     })?;
-    if !done {
-        // The next attempt writes the same names.
-        for s in known.snapshots.iter().filter(|s| change.rewritten.iter().any(|r| r.id == s.id)) {
-            remove_new_recipe(session, s)?;
-        }
+    if done {
+        applied.compacted.add(settled.compacted);
+        applied.lost.extend(dead.chunks.keys().filter(|id| !settled.rewritten.contains(id)));
+        return Ok(true);
     }
-    Ok(done)
-}
-
-/// Logs everything dead in a disk's own containers. Where there is no space for all of the lists, none is left.
-fn mark_all_dead(
-    session: &Session,
-    containers: &Containers,
-    dead: &DeadChunks<'_>,
-    punch_below: f64,
-    released: &mut Vec<Release>,
-) -> Result<Edits> {
-    let mut edits = Edits::new();
-    for (id, chunks) in dead {
-        let Some(entry) = containers.get(*id)? else { continue };
-        match mark_dead(session, &entry, chunks, false, punch_below, released) {
-            Err(e) if e.is_full() => {
-                let path = &session.folder.path;
-                for id in edits.iter().filter_map(|(id, fresh)| fresh.map(|_| *id)) {
-                    session.folder.store.delete(&names::dead(path, id, session.writer))?;
-                }
-                return Err(e);
-            }
-            fresh => drop(edits.insert(*id, fresh?)),
-        }
+    // The next attempt writes the same names.
+    for s in known.snapshots.iter().filter(|s| change.rewritten.iter().any(|r| r.id == s.id)) {
+        remove_new_recipe(session, s)?;
     }
-    Ok(edits)
-}
-
-/// What can be done without a list of dead chunks: containers without a live chunk go.
-fn unlisted(
-    session: &Session,
-    containers: &Containers,
-    dead: &DeadChunks<'_>,
-    released: &mut Vec<Release>,
-) -> Result<Edits> {
-    let mut edits = Edits::new();
-    for (id, chunks) in dead {
-        let Some(entry) = containers.get(*id)? else { continue };
-        let Some(old) = read_dead(&session.folder, &entry).unless_damaged()? else { continue };
-        if old.union(chunks).len() >= u64::from(entry.chunks) {
-            let none = mark_dead(session, &entry, chunks, false, 0.0, released)?;
-            edits.insert(*id, none);
-        }
-    }
-    Ok(edits)
+    settled.discard_rewritten(session)?;
+    Ok(false)
 }
 
 /// Takes the snapshots to delete out, puts new recipes in, and releases what no snapshot needs any more.
@@ -155,7 +124,7 @@ pub(crate) fn change_snapshots(
             roots.push(recipe_of(s));
             unneeded.extend(&s.depends);
             s.generation = r.generation;
-            s.indexed = false;
+            s.indexed = Indexed::No;
             s.depends = r.recipe.depends.clone();
             s.reverse = r.reverse;
         }

@@ -3,8 +3,10 @@
 use crate::base::error::Result;
 use crate::manifest::session::Session;
 use crate::recipe::writer::WrittenRecipe;
-use format::{names, RecipeName, RecipePageRef, RecipeRoot, Reverse, SnapId, SnapshotEntry, WriterNo};
-use std::collections::BTreeSet;
+use format::{
+    names, Manifest, RecipeName, RecipePageRef, RecipeRoot, Reverse, SnapId, SnapshotEntry, WriterNo,
+};
+use std::collections::{BTreeSet, HashSet};
 
 /// A change of a disk's snapshots: some are deleted, others get new recipes for the same content.
 #[derive(Default)]
@@ -14,6 +16,24 @@ pub(crate) struct Change {
     /// Snapshots that must be live neighbours when it takes effect: a backup that began after the newer one was
     /// deleted compares with the older one, whose recipe must stay as it is.
     pub neighbours: Option<[SnapId; 2]>,
+}
+
+impl Change {
+    /// Whether it changes recent snapshots only, and releases no recipe that an older one may depend on: no page of
+    /// snapshots needs to be read for it.
+    pub fn leaves_older_alone(&self, m: &Manifest) -> bool {
+        let again = |s: &SnapshotEntry| self.rewritten.iter().find(|r| r.id == s.id);
+        let are_recent = self.rewritten.iter().all(|r| m.recent.iter().any(|s| s.id == r.id));
+        if !self.to_delete.is_empty() || !are_recent {
+            return false;
+        }
+        let told = m.recent.iter().chain(&m.changed);
+        let needed: HashSet<&RecipeName> =
+            told.flat_map(|s| again(s).map_or(&s.depends, |r| &r.recipe.depends)).collect();
+        let in_pages = m.older.iter().map(|at| at.depends_to).max();
+        let mut before = m.recent.iter().filter(|s| again(s).is_some()).flat_map(|s| &s.depends);
+        before.all(|r| needed.contains(r) || in_pages.is_none_or(|latest| r.generation > latest))
+    }
 }
 
 /// A recipe that was written anew for a snapshot that stays.

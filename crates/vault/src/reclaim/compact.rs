@@ -4,27 +4,15 @@
 //! the others are packed into new groups. The old data and table are released, not deleted at once: readers may be
 //! using them.
 
-use crate::base::error::{Named, Result, VaultError};
-use crate::base::policy::{CodecChoice, BALANCED, POPULAR_GROUP_BYTES};
-use crate::base::threads::{cores, Failure};
-use crate::container::codec::Packer;
-use crate::container::dead::read_dead;
-use crate::container::group_reader::GroupReader;
-use crate::container::tables::read_table;
-use crate::container::writer::ContainerWriter;
+pub(crate) mod write_again;
+
+use crate::base::error::Result;
 use crate::manifest::container_table::{release_data, Containers, Edits};
 use crate::manifest::folder::release;
 use crate::manifest::session::Session;
-use format::{names, Codec, ContainerEntry, ContainerId, DataName, Release, RunSet, Table, TableIndex};
-use parking_lot::Mutex;
+use format::{ContainerEntry, ContainerId, Release};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use store::{Reserve, StoreError};
-
-/// Codec of groups that are packed anew: they stay for long. What was stored raw by choice stays raw.
-const CODEC: CodecChoice = CodecChoice::Zstd(3);
-/// Bytes of chunks in a group that is packed anew.
-const GROUP_BYTES: usize = BALANCED.group_bytes as usize;
+use write_again::{discard, replaced, write_all, Due};
 
 /// Containers whose new entries take effect together.
 const CONTAINERS_PER_SWAP: usize = 32;
@@ -44,6 +32,33 @@ pub struct CompactReport {
     pub after_bytes: u64,
 }
 
+impl CompactReport {
+    pub(crate) fn add(&mut self, other: CompactReport) {
+        self.containers += other.containers;
+        self.damaged += other.damaged;
+        self.no_room += other.no_room;
+        self.before_bytes += other.before_bytes;
+        self.after_bytes += other.after_bytes;
+    }
+
+    /// Whether no container was due.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.containers + self.damaged + self.no_room == 0
+    }
+
+    pub(super) fn count(&mut self, old: &ContainerEntry, new: &ContainerEntry) {
+        self.containers += 1;
+        self.before_bytes += old.stored_bytes;
+        self.after_bytes += new.stored_bytes;
+    }
+}
+
+/// Whether so many dead chunks of a container are enough to write it again.
+pub(super) fn is_due(entry: &ContainerEntry, dead_chunks: u64, threshold: f64) -> bool {
+    let share = dead_chunks as f64 / f64::from(entry.chunks.max(1));
+    entry.id.is_own() && dead_chunks > 0 && share >= threshold
+}
+
 /// Compacts every container of the session's folder, or every one of `only`, whose share of dead chunks is `threshold`
 /// or more.
 pub(crate) fn compact_folder(
@@ -52,29 +67,32 @@ pub(crate) fn compact_folder(
     only: Option<&BTreeSet<ContainerId>>,
 ) -> Result<CompactReport> {
     let mut report = CompactReport::default();
+    if only.is_some_and(BTreeSet::is_empty) {
+        return Ok(report);
+    }
     let m = session.folder.load_root()?;
     let containers = Containers::new(session.folder.clone(), &m);
-    let is_due = |e: &ContainerEntry| {
-        let share = f64::from(e.dead_chunks) / f64::from(e.chunks.max(1));
-        e.id.is_own() && e.dead_chunks > 0 && share >= threshold
-    };
-    for batch in containers.select(only, is_due)?.chunks(CONTAINERS_PER_SWAP) {
-        let done = compact_all(session, batch)?;
-        let mut fresh = Vec::new();
-        for (entry, outcome) in batch.iter().zip(done) {
+    let due = containers.select(only, |e| is_due(e, u64::from(e.dead_chunks), threshold))?;
+    for batch in due.chunks(CONTAINERS_PER_SWAP) {
+        let batch: Vec<Due> = batch.iter().map(|entry| Due { entry: *entry, dead: None }).collect();
+        let done = write_all(session, &batch)?;
+        let (mut edits, mut released) = (Edits::new(), Vec::new());
+        for (due, outcome) in batch.iter().zip(done) {
+            let entry = &due.entry;
             match outcome {
                 Ok(new) => {
-                    report.containers += 1;
-                    report.before_bytes += entry.stored_bytes;
-                    report.after_bytes += new.stored_bytes;
-                    fresh.push((*entry, new));
+                    report.count(entry, &new);
+                    edits.insert(new.id, Some(new));
+                    released.extend(replaced(&session.folder, entry));
                 }
                 // Damage is for `verify` to tell; the other containers are compacted all the same.
-                Err(e) if e.is_damage() => report.damaged += 1,
-                Err(VaultError::Store(StoreError::Full { .. })) => {
+                Err(e) if e.is_damage() => {
+                    report.damaged += 1;
+                    discard(session, entry.id)?;
+                }
+                Err(e) if e.is_full() => {
                     report.no_room += 1;
-                    let data = DataName { container: entry.id, generation: session.writer };
-                    session.folder.store.delete(&names::data(&session.folder.path, data))?;
+                    discard(session, entry.id)?;
                     // Punching needs none.
                     let punch = entry.dead.map(|dead| Release::Punch { container: entry.id, dead });
                     session.swap(|m| {
@@ -85,45 +103,11 @@ pub(crate) fn compact_folder(
                 Err(e) => return Err(e),
             }
         }
-        replace(session, &fresh)?;
+        if !edits.is_empty() {
+            exchange(session, &edits, released)?;
+        }
     }
     Ok(report)
-}
-
-/// Writes containers again, on all cores. Returns their new entries.
-fn compact_all(session: &Session, batch: &[ContainerEntry]) -> Result<Vec<Result<ContainerEntry>>> {
-    let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<Option<Result<ContainerEntry>>>> = Mutex::new(batch.iter().map(|_| None).collect());
-    let failure = Failure::default();
-    std::thread::scope(|scope| {
-        for _ in 0..cores().min(batch.len()) {
-            failure.spawn(scope, "compact", || {
-                while let Some((n, entry)) = {
-                    let n = next.fetch_add(1, Ordering::Relaxed);
-                    batch.get(n).map(|e| (n, e))
-                } {
-                    let outcome = compact(session, entry);
-                    done.lock()[n] = Some(outcome);
-                }
-            });
-        }
-    });
-    failure.into_result()?;
-    let done = done.into_inner();
-    let ended = || VaultError::Refused("a thread of the compaction ended unexpectedly".into());
-    Ok(done.into_iter().map(|d| d.unwrap_or_else(|| Err(ended()))).collect())
-}
-
-/// Writes one container again. Returns its new entry, which nothing names yet.
-fn compact(session: &Session, entry: &ContainerEntry) -> Result<ContainerEntry> {
-    let folder = &session.folder;
-    let table = read_table(folder, entry.id, entry.table)?;
-    let dead = read_dead(folder, entry)?;
-    let data = DataName { container: entry.id, generation: session.writer };
-    // Where there is no room it is punched, which needs none: the reserve is for what cannot be done without.
-    let mut writer = ContainerWriter::create_as(&folder.with_reserve(Reserve::None), session, data)?;
-    copy_live(session, &table, &dead, &mut writer)?;
-    Ok(writer.finish(session)?.0)
 }
 
 /// Puts new entries in the place of old ones, in one swap.
@@ -131,15 +115,8 @@ pub(crate) fn replace(session: &Session, fresh: &[(ContainerEntry, ContainerEntr
     if fresh.is_empty() {
         return Ok(());
     }
-    let folder = &session.folder;
     let edits: Edits = fresh.iter().map(|(_, new)| (new.id, Some(*new))).collect();
-    let mut released = Vec::new();
-    for (old, _) in fresh {
-        released.push(Release::Object(names::table(&folder.path, old.id, old.table)));
-        let dead = old.dead.map(|generation| names::dead(&folder.path, old.id, generation));
-        released.extend(dead.map(Release::Object));
-    }
-    exchange(session, &edits, released)
+    exchange(session, &edits, fresh.iter().flat_map(|(old, _)| replaced(&session.folder, old)).collect())
 }
 
 /// Changes entries of the container table in one swap, and releases what was said and data objects that no entry names
@@ -153,76 +130,4 @@ pub(super) fn exchange(session: &Session, edits: &Edits, mut released: Vec<Relea
         Ok(())
     })?;
     Ok(())
-}
-
-/// Live chunks that wait to be packed.
-#[derive(Default)]
-struct LiveGroup {
-    numbers: Vec<(u32, u32)>,
-    lengths: Vec<u32>,
-    fingerprints: Vec<[u8; 32]>,
-    raw: Vec<u8>,
-}
-
-impl LiveGroup {
-    fn flush(&mut self, codec: CodecChoice, packer: &mut Packer, writer: &mut ContainerWriter) -> Result<()> {
-        if self.lengths.is_empty() {
-            return Ok(());
-        }
-        let p = std::mem::take(self);
-        let mut stored = Vec::new();
-        let codec = packer.pack(codec, false, &p.raw, &mut stored);
-        writer.append(&p.numbers, &p.lengths, &p.fingerprints, codec, &stored)
-    }
-}
-
-fn copy_live(session: &Session, table: &Table, dead: &RunSet, writer: &mut ContainerWriter) -> Result<()> {
-    let folder = &session.folder;
-    let object = names::data(&folder.path, table.data);
-    let (mut groups, mut packer) = (GroupReader::new(), Packer::new());
-    let mut pending = LiveGroup::default();
-    let mut stored = Vec::new();
-    let all_raw = table.groups.iter().all(|g| g.codec == Codec::Raw);
-    let codec = if all_raw { CodecChoice::Raw } else { CODEC };
-    let group_bytes = if folder.is_popular() { POPULAR_GROUP_BYTES } else { GROUP_BYTES };
-    for group in &table.groups {
-        let indices = group.indices();
-        let number = |n: TableIndex| {
-            table
-                .number_at(n)
-                .ok_or_else(|| VaultError::corrupt(&object, "its table has no number for a chunk"))
-        };
-        let mut live = Vec::new();
-        for n in indices {
-            if !dead.contains(number(n)?) {
-                live.push(n);
-            }
-        }
-        if live.is_empty() {
-            continue;
-        }
-        stored.resize(group.stored_len as usize, 0);
-        folder.store.read_at(&object, group.offset, &mut stored).named()?;
-        groups.open(&object, table, group, &stored)?;
-        if live.len() == indices.len() {
-            pending.flush(codec, &mut packer, writer)?;
-            groups.chunks(&object, table, group, indices)?;
-            let numbers: Vec<(u32, u32)> =
-                indices.into_iter().map(|n| Ok((number(n)?.0, 1))).collect::<Result<_>>()?;
-            let (lengths, fingerprints) = (indices.of(&table.lengths), indices.of(&table.fingerprints));
-            writer.append(&numbers, lengths, fingerprints, group.codec, &stored)?;
-            continue;
-        }
-        for n in live {
-            if pending.raw.len() + table.length(n) as usize > group_bytes {
-                pending.flush(codec, &mut packer, writer)?;
-            }
-            let bytes = groups.chunks(&object, table, group, n.range(1))?;
-            pending.raw.extend_from_slice(bytes);
-            pending.numbers.push((number(n)?.0, 1));
-            pending.lengths.push(table.length(n));
-            pending.fingerprints.push(*table.fingerprint(n));
-        }
-    }
-    pending.flush(codec, &mut packer, writer)
 }

@@ -25,6 +25,17 @@ pub(crate) fn mark_dead(
     punch_below: f64,
     released: &mut Vec<Release>,
 ) -> Result<Option<ContainerEntry>> {
+    let dead = dead_with(session, entry, chunks, all)?;
+    put_list(session, entry, dead, punch_below, released)
+}
+
+/// All dead chunks of a container, with more of them. `all` as in [`mark_dead`].
+pub(crate) fn dead_with(
+    session: &Session,
+    entry: &ContainerEntry,
+    chunks: &RunSet,
+    all: bool,
+) -> Result<RunSet> {
     let folder = &session.folder;
     let old = match read_dead(folder, entry).unless_damaged()? {
         Some(old) => old,
@@ -35,7 +46,18 @@ pub(crate) fn mark_dead(
             read_table(folder, entry.id, entry.table)?.numbers.minus(&live)
         }
     };
-    let dead = old.union(chunks);
+    Ok(old.union(chunks))
+}
+
+/// Puts a list of all dead chunks of a container. Returns and releases what [`mark_dead`] does.
+pub(crate) fn put_list(
+    session: &Session,
+    entry: &ContainerEntry,
+    dead: RunSet,
+    punch_below: f64,
+    released: &mut Vec<Release>,
+) -> Result<Option<ContainerEntry>> {
+    let folder = &session.folder;
     let old_list = entry.dead.map(|generation| names::dead(&folder.path, entry.id, generation));
     released.extend(old_list.map(Release::Object));
     let dead_chunks = dead.len().min(u64::from(u32::MAX)) as u32;

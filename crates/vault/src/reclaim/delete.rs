@@ -21,20 +21,19 @@ use crate::manifest::disks;
 use crate::manifest::folder::Folder;
 use crate::manifest::rollback::{self, load_checked_closely};
 use crate::manifest::session::{is_alive, remove_if_empty, Session};
+use crate::manifest::snapshots::known::Known;
 use crate::manifest::snapshots::whole::Whole;
 use crate::manifest::vault::Vault;
 use crate::recipe::chain::{RecipeReader, Unlinked};
 use crate::recipe::writer::PageWriter;
-use crate::reclaim::apply::apply;
+use crate::reclaim::apply::{apply, Applied};
 use crate::reclaim::change::{new_recipe_name, remove_new_recipe, Change, Rewritten};
 use crate::reclaim::compact::compact_folder;
 use crate::reclaim::leaks;
 use crate::reclaim::released::delete_released;
 use crate::reclaim::sweep::{sweep_unswept, SweepLimits};
 use crate::reclaim::unreferenced::find_dead;
-use format::{
-    ContainerId, Manifest, PageAt, PageNo, Reverse, SnapId, SnapshotEntry, SnapshotState, WriterKind,
-};
+use format::{Manifest, PageAt, PageNo, Reverse, SnapId, SnapshotEntry, SnapshotState, WriterKind};
 use std::collections::{BTreeSet, HashSet};
 use store::Reserve;
 
@@ -181,12 +180,12 @@ impl Vault {
             }
             other => other?,
         };
-        let mut lost = BTreeSet::new();
-        match finish_deletions(&session, COMPACT_AT_DELETION, &mut lost) {
+        let mut applied = Applied::default();
+        match finish_deletions(&session, COMPACT_AT_DELETION, &mut applied) {
             Err(e) if e.is_damage_or_full() => report.held_up = Some(e),
             other => report.waiting = other?,
         }
-        match repair_if_due(&mut session) {
+        match repair_if_due(&mut session, &mut applied) {
             Err(e) if e.is_damage_or_full() => {
                 report.held_up.get_or_insert(e);
             }
@@ -194,8 +193,10 @@ impl Vault {
         }
         report.freed_bytes = delete_released(folder, Some(session.writer))?;
         // A repair finds dead chunks anywhere. Other containers were looked at when they lost chunks; `gc` looks at all.
-        compact_folder(&session, COMPACT_AT_DELETION, (report.repaired_chunks == 0).then_some(&lost))?;
-        report.freed_bytes += delete_released(folder, Some(session.writer))?;
+        let only = (report.repaired_chunks == 0).then_some(&applied.lost);
+        if !compact_folder(&session, COMPACT_AT_DELETION, only)?.is_nothing() {
+            report.freed_bytes += delete_released(folder, Some(session.writer))?;
+        }
         report.freed_bytes += end(session)?;
         let swept = sweep_unswept(self, folder, SWEEP_AT_DELETION)?;
         report.freed_bytes += swept.freed_bytes;
@@ -217,9 +218,9 @@ pub(crate) fn end(session: Session) -> Result<u64> {
 }
 
 /// Leaks of deletions by filters are repaired before they are too many.
-fn repair_if_due(session: &mut Session) -> Result<u64> {
+fn repair_if_due(session: &mut Session, applied: &mut Applied) -> Result<u64> {
     if leaks::estimated(&session.folder, &session.folder.load()?)? > leaks::LEAK_MAX {
-        leaks::repair(session, COMPACT_AT_DELETION)
+        leaks::repair(session, COMPACT_AT_DELETION, applied)
     } else {
         Ok(0)
     }
@@ -251,13 +252,9 @@ fn mark(all: &mut [SnapshotEntry], disk: &str, ids: &BTreeSet<SnapId>) -> Result
     Ok(deleted)
 }
 
-/// Steps 2 and 3 for every snapshot marked deleted. Returns how many must wait. `lost` gets the containers that have lost
-/// chunks.
-pub(crate) fn finish_deletions(
-    session: &Session,
-    punch_below: f64,
-    lost: &mut BTreeSet<ContainerId>,
-) -> Result<usize> {
+/// Steps 2 and 3 for every snapshot marked deleted. Returns how many must wait. `applied` tells what became of
+/// containers.
+pub(crate) fn finish_deletions(session: &Session, rebuild_at: f64, applied: &mut Applied) -> Result<usize> {
     loop {
         let m = session.folder.load()?;
         let parents = parents_of_living(&session.folder, &m)?;
@@ -267,7 +264,7 @@ pub(crate) fn finish_deletions(
         }
         let rewritten = rewrite_older(session, &m, &to_delete)?;
         let change = Change { to_delete, rewritten, neighbours: None };
-        let dead = match find_dead(&session.folder, &m, &change) {
+        let dead = match find_dead(&session.folder, Known::all(&m), &change) {
             Err(e) => {
                 let rewritten = |s: &&SnapshotEntry| change.rewritten.iter().any(|r| r.id == s.id);
                 m.snapshots.iter().filter(rewritten).try_for_each(|s| remove_new_recipe(session, s))?;
@@ -275,8 +272,7 @@ pub(crate) fn finish_deletions(
             }
             other => other?,
         };
-        if apply(session, &m, &change, &dead, punch_below)? {
-            lost.extend(dead.chunks.keys());
+        if apply(session, Known::all(&m), &change, &dead, rebuild_at, applied)? {
             return Ok(waiting);
         }
         // A backup has committed meanwhile: what it references was not looked at.

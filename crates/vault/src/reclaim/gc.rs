@@ -17,6 +17,7 @@ use crate::manifest::rename::tidy_names;
 use crate::manifest::session::{fence_dead, is_alive, is_empty, remove_if_empty, Session};
 use crate::manifest::vault::Vault;
 use crate::recipe::reference_index::forget_damaged;
+use crate::reclaim::apply::Applied;
 use crate::reclaim::compact::compact_folder;
 use crate::reclaim::delete::{end, finish_deletions};
 use crate::reclaim::gc_report::GcReport;
@@ -26,7 +27,7 @@ use crate::reclaim::released::delete_released;
 use crate::reclaim::reverse::{index_reversed, reverse_pending, ReverseReport};
 use crate::reclaim::sweep::{sweep_disk, sweep_popular, sweep_unswept, SweepLimits, SweepOf};
 use format::{names, DiskId, Manifest, WriterKind};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use store::{Reserve, StoreError};
 
 /// Share of dead chunks from which collection compacts a container.
@@ -291,15 +292,15 @@ fn collect_folder(vault: &Vault, folder: &Folder, limits: SweepLimits, report: &
     remove_orphans(&session, &listed, report)?;
     report.freed_bytes += delete_released(folder, Some(session.writer))?;
     let mut reversed = ReverseReport::default();
-    // All containers are looked at below.
-    let mut lost = BTreeSet::new();
-    let deleted = finish_deletions(&session, threshold, &mut lost);
+    let mut applied = Applied::default();
+    let deleted = finish_deletions(&session, threshold, &mut applied);
     let carried = deleted.map(|waiting| report.waiting += waiting).and_then(|()| {
         let cache = Cache::new(TABLE_CACHE_BYTES);
-        reverse_pending(vault, &mut session, false, threshold, cache, &mut lost, &mut reversed)
+        reverse_pending(vault, &mut session, false, threshold, cache, &mut applied, &mut reversed)
     });
     report.reversed += reversed.snapshots;
-    let repaired = leaks::repair(&mut session, threshold).map(|chunks| report.repaired_chunks += chunks);
+    let repaired =
+        leaks::repair(&mut session, threshold, &mut applied).map(|chunks| report.repaired_chunks += chunks);
     let indexed = forget_damaged(&session).and_then(|parts| {
         report.index_parts += parts;
         index_reversed(&session, INDEX_AT)
@@ -309,7 +310,9 @@ fn collect_folder(vault: &Vault, folder: &Folder, limits: SweepLimits, report: &
         return carried;
     }
     report.freed_bytes += delete_released(folder, Some(session.writer))?;
-    report.add_compaction(compact_folder(&session, threshold, None)?);
+    report.compacted.add(applied.compacted);
+    // All containers, not only those that have just lost chunks.
+    report.compacted.add(compact_folder(&session, threshold, None)?);
     report.freed_bytes += delete_released(folder, Some(session.writer))?;
     report.freed_bytes += end(session)?;
     let swept = sweep_unswept(vault, folder, limits)?;

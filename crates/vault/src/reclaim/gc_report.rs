@@ -34,12 +34,4 @@ impl GcReport {
         self.orphans += objects;
         self.freed_bytes += bytes;
     }
-
-    pub(crate) fn add_compaction(&mut self, c: CompactReport) {
-        self.compacted.containers += c.containers;
-        self.compacted.damaged += c.damaged;
-        self.compacted.no_room += c.no_room;
-        self.compacted.before_bytes += c.before_bytes;
-        self.compacted.after_bytes += c.after_bytes;
-    }
 }

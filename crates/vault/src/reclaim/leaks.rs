@@ -8,10 +8,11 @@ use crate::container::tables::read_table;
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
 use crate::manifest::session::Session;
+use crate::manifest::snapshots::known::Known;
 use crate::manifest::snapshots::whole::Whole;
 use crate::recipe::filters;
 use crate::recipe::referenced::{memory_of, Reading, Referenced, ENTRY_BYTES, REFERENCED_BYTES};
-use crate::reclaim::apply::apply;
+use crate::reclaim::apply::{apply, Applied};
 use crate::reclaim::change::Change;
 use crate::reclaim::unreferenced::{Dead, LeakCount};
 use format::{ContainerId, Manifest, RunSet};
@@ -71,11 +72,16 @@ pub(crate) fn estimated(folder: &Folder, m: &Whole) -> Result<f64> {
 ///
 /// Under writer numbers of its own: the lists of dead chunks that the deletion before it wrote have its number in their
 /// names, and count by now. Containers are repaired in order, as many at once as fit into memory.
-pub(crate) fn repair(session: &mut Session, punch_below: f64) -> Result<u64> {
-    repair_within(session, punch_below, REFERENCED_BYTES)
+pub(crate) fn repair(session: &mut Session, rebuild_at: f64, applied: &mut Applied) -> Result<u64> {
+    repair_within(session, rebuild_at, REFERENCED_BYTES, applied)
 }
 
-fn repair_within(session: &mut Session, punch_below: f64, bytes_max: usize) -> Result<u64> {
+fn repair_within(
+    session: &mut Session,
+    rebuild_at: f64,
+    bytes_max: usize,
+    applied: &mut Applied,
+) -> Result<u64> {
     let before = session.folder.load()?.by_filter;
     if before == 0 {
         return Ok(0);
@@ -98,7 +104,7 @@ fn repair_within(session: &mut Session, punch_below: f64, bytes_max: usize) -> R
         if part.end.is_none() {
             part.dead.counted = all_counted;
         }
-        if !apply(&*session, &m, &Change::default(), &part.dead, punch_below)? {
+        if !apply(&*session, Known::all(&m), &Change::default(), &part.dead, rebuild_at, applied)? {
             // A backup has committed meanwhile: what it references was not looked at.
             continue;
         }

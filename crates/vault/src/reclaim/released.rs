@@ -1,7 +1,6 @@
 //! Deletes and punches the objects that a manifest has released, as soon as no older reader or writer can need them.
 
-use crate::base::error::UnlessDamaged;
-use crate::base::error::{Named, Result};
+use crate::base::error::{Named, Result, UnlessDamaged, VaultError};
 use crate::container::dead::read_dead;
 use crate::container::tables::read_table;
 use crate::manifest::container_table::Containers;
@@ -73,7 +72,7 @@ pub(crate) fn delete_released(folder: &Folder, own: Option<WriterNo>) -> Result<
             }
         }
         let outcome = match &r.what {
-            Release::Object(name) => delete(folder, name),
+            Release::Object(name) => folder.store.delete_measured(name).map_err(VaultError::from),
             // It is listed below.
             Release::Foreign(_) => Ok(0),
             Release::Punch { container, dead } => {
@@ -127,15 +126,6 @@ fn foreign(m: &Manifest, what: &Release) -> Option<ContainerId> {
     }
 }
 
-fn delete(folder: &Folder, object: &str) -> Result<u64> {
-    let freed = match folder.store.allocated(object) {
-        Err(StoreError::NotFound { .. } | StoreError::Unreadable { .. }) => 0,
-        other => other?,
-    };
-    folder.store.delete(object)?;
-    Ok(freed)
-}
-
 /// Punches what a list of dead chunks says, if the container still has that list: a later one has its own record.
 fn punch(folder: &Folder, m: &Manifest, id: ContainerId, dead: WriterNo) -> Result<u64> {
     let Some(entry) = Containers::new(folder.clone(), m).get(id)? else { return Ok(0) };
@@ -145,13 +135,11 @@ fn punch(folder: &Folder, m: &Manifest, id: ContainerId, dead: WriterNo) -> Resu
     let table = read_table(folder, id, entry.table)?;
     let holes = holes(&table, &read_dead(folder, &entry)?);
     let object = names::data(&folder.path, entry.data);
-    let before = folder.store.allocated(&object).named()?;
-    match folder.store.punch(&object, &holes) {
+    match folder.store.punch_measured(&object, &holes) {
         // A store without holes: compaction gives the space back.
-        Err(StoreError::Unsuitable { .. }) => return Ok(0),
-        other => other.named()?,
+        Err(StoreError::Unsuitable { .. }) => Ok(0),
+        other => other.named(),
     }
-    Ok(before.saturating_sub(folder.store.allocated(&object).named()?))
 }
 
 /// What of a data object serves dead chunks only: groups without a live chunk, and dead chunks of groups stored raw.

@@ -20,18 +20,19 @@ use crate::container::tables::{Cache, Tables};
 use crate::container::view::View;
 use crate::manifest::folder::Folder;
 use crate::manifest::session::Session;
+use crate::manifest::snapshots::known::{is_pending, may_have_older_pending, pending_pair, Known};
 use crate::manifest::vault::Vault;
 use crate::recipe::chain::{push, segment_of, RecipeReader};
 use crate::recipe::reference_index::extend;
 use crate::recipe::writer::{PageWriter, WrittenRecipe};
-use crate::reclaim::apply::apply;
+use crate::reclaim::apply::{apply, Applied};
 use crate::reclaim::change::{new_recipe_name, remove_new_recipe, Change, Rewritten};
 use crate::reclaim::compact::compact_folder;
 use crate::reclaim::released::delete_released;
 use crate::reclaim::unreferenced::find_dead;
 use format::{
     ChunkNo, ContainerId, Ordinal, PageAt, PageNo, RecipeName, RecipePage, RecipeRoot, Reference, Reverse,
-    SegmentNo, SegmentRecipe, SnapshotEntry, SnapshotState,
+    SegmentNo, SegmentRecipe,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 use store::Reserve;
@@ -61,9 +62,10 @@ impl Vault {
     /// `cache`: tables that the backup has read.
     pub(crate) fn reverse(&self, folder: &Folder, policy: &Policy, cache: Cache) -> Result<ReverseReport> {
         let mut report = ReverseReport::default();
-        let pending = |s: &SnapshotEntry| s.reverse == Reverse::Pending;
-        let m = folder.load()?;
-        if !m.snapshots.iter().any(pending) {
+        let m = folder.load_root()?;
+        let is_due = m.recent.iter().any(is_pending)
+            || (may_have_older_pending(&m) && folder.load()?.snapshots.iter().any(is_pending));
+        if !is_due {
             return Ok(report);
         }
         let mut session = match Session::begin_if_free(folder) {
@@ -73,18 +75,22 @@ impl Vault {
             }
             other => other?,
         };
-        let mut lost = BTreeSet::new();
+        let mut applied = Applied::default();
         let reversed =
-            reverse_pending(self, &mut session, true, policy.rebuild_at, cache, &mut lost, &mut report);
+            reverse_pending(self, &mut session, true, policy.rebuild_at, cache, &mut applied, &mut report);
         reversed.if_damaged(|e| {
             report.held_up = Some(e.to_string());
             Ok(())
         })?;
         index_reversed(&session, policy.index_at)?;
         report.freed_bytes += delete_released(folder, Some(session.writer))?;
+        report.compacted += applied.compacted.containers;
         // Others were looked at when they lost chunks; `gc` looks at all.
-        report.compacted += compact_folder(&session, policy.rebuild_at, Some(&lost))?.containers;
-        report.freed_bytes += delete_released(folder, Some(session.writer))?;
+        let later = compact_folder(&session, policy.rebuild_at, Some(&applied.lost))?;
+        if !later.is_nothing() {
+            report.compacted += later.containers;
+            report.freed_bytes += delete_released(folder, Some(session.writer))?;
+        }
         session.end()?;
         Ok(report)
     }
@@ -98,19 +104,19 @@ pub(crate) fn index_reversed(session: &Session, at: usize) -> Result<()> {
 /// Steps 1 to 4 for every pending pair.
 ///
 /// Each pair needs a writer's number of its own: the names of what it writes have it. `is_fresh`: the session has
-/// written nothing under its number yet. `lost` gets the containers that have lost chunks.
+/// written nothing under its number yet. `applied` tells what became of containers.
 pub(crate) fn reverse_pending(
     vault: &Vault,
     session: &mut Session,
     mut is_fresh: bool,
     rebuild_at: f64,
     mut cache: Cache,
-    lost: &mut BTreeSet<ContainerId>,
+    applied: &mut Applied,
     report: &mut ReverseReport,
 ) -> Result<()> {
     loop {
         let view = vault.view_with(&session.folder, cache)?;
-        if !reverse_one(&view, session, &mut is_fresh, rebuild_at, lost, report)? {
+        if !reverse_one(&view, session, &mut is_fresh, rebuild_at, applied, report)? {
             return Ok(());
         }
         cache = view.tables.into_cache();
@@ -123,15 +129,14 @@ fn reverse_one(
     session: &mut Session,
     is_fresh: &mut bool,
     rebuild_at: f64,
-    lost: &mut BTreeSet<ContainerId>,
+    applied: &mut Applied,
     report: &mut ReverseReport,
 ) -> Result<bool> {
-    let m = view.whole()?;
-    let due = m
-        .snapshots
-        .windows(2)
-        .find(|w| w[0].reverse == Reverse::Pending && w.iter().all(|s| s.state == SnapshotState::Live));
-    let Some([older, newer]) = due else { return Ok(false) };
+    let m = match Known::newest(&view.manifest) {
+        Some(newest) => newest,
+        None => Known::all(view.whole()?),
+    };
+    let Some([older, newer]) = pending_pair(m.snapshots) else { return Ok(false) };
     // Nothing in a recipe is of a later writer than its generation says: backups may have committed since the session
     // began.
     let is_later = older.generation.max(older.made_by) > session.writer;
@@ -141,8 +146,8 @@ fn reverse_one(
     let mut pass = Pass {
         session,
         view,
-        older: RecipeReader::open(&view.folder, &m.snapshots, older)?,
-        newer: RecipeReader::open(&view.folder, &m.snapshots, newer)?,
+        older: RecipeReader::open(&view.folder, m.snapshots, older)?,
+        newer: RecipeReader::open(&view.folder, m.snapshots, newer)?,
         damaged: m.damaged.iter().copied().collect(),
         moved: None,
         redirected_chunks: 0,
@@ -179,8 +184,7 @@ fn reverse_one(
         }
         other => other?,
     };
-    if apply(session, m, &change, &dead, rebuild_at)? {
-        lost.extend(dead.chunks.keys());
+    if apply(session, m, &change, &dead, rebuild_at, applied)? {
         report.snapshots += 1;
         report.redirected_chunks += pass.redirected_chunks;
     }

@@ -29,7 +29,7 @@ pub(crate) fn sweep_popular(vault: &Vault, threshold: f64, report: &mut GcReport
     let swept = sweep(vault, &session, candidates(&session, None)?.0, threshold)?;
     remove_orphans(&session, &listed, report)?;
     report.freed_bytes += delete_released(&folder, Some(session.writer))?;
-    report.add_compaction(compact_folder(&session, threshold, None)?);
+    report.compacted.add(compact_folder(&session, threshold, None)?);
     report.freed_bytes += delete_released(&folder, Some(session.writer))?;
     session.end()?;
     swept.full.map_or(Ok(()), Err)
@@ -66,7 +66,7 @@ pub(crate) fn sweep_disk(
         return swept;
     }
     report.freed_bytes += delete_released(folder, Some(session.writer))?;
-    report.add_compaction(compact_folder(&session, threshold, None)?);
+    report.compacted.add(compact_folder(&session, threshold, None)?);
     report.freed_bytes += delete_released(folder, Some(session.writer))?;
     session.end()?;
     swept

@@ -3,17 +3,19 @@
 use crate::base::error::{Result, UnlessDamaged};
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
-use crate::manifest::snapshots::whole::Whole;
+use crate::manifest::snapshots::known::Known;
 use crate::recipe::filters;
 use crate::recipe::filters::Merged;
 use crate::recipe::reference_index::Part;
 use crate::recipe::stored::{read_root, recipe_of, summary_of};
 use crate::reclaim::change::{Change, Rewritten};
 use format::{
-    ContainerId, IndexRef, RecipeName, RecipePageRef, RunSet, SnapId, SnapshotEntry, Summary, Table, WriterNo,
+    ContainerId, IndexRef, Indexed, RecipeName, RecipePageRef, RunSet, SnapId, SnapshotEntry, Summary, Table,
+    WriterNo,
 };
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 /// Memory for chunks that may be dead, in bytes, but for one page with more.
 const CANDIDATE_BYTES: usize = 32 << 20;
@@ -52,15 +54,35 @@ pub(crate) enum LeakCount {
 /// candidates that they may reference: a recipe references no container that a later writer made. Of recipes in the
 /// reference index, that is read instead. Each page's summary is read once, where what is lost fits into memory; otherwise
 /// once for each part of it.
-pub(crate) fn find_dead(folder: &Folder, m: &Whole, change: &Change) -> Result<Dead> {
+///
+/// Where only the newest snapshots are known and an older one may reference a candidate, the older ones are read, and all is
+/// done again.
+pub(crate) fn find_dead(folder: &Folder, m: Known<'_>, change: &Change) -> Result<Dead> {
+    let (dead, certainty) = find(folder, m, change)?;
+    if certainty == Certainty::Certain {
+        return Ok(dead);
+    }
+    let whole = folder.whole(Arc::new(m.root().clone()))?;
+    Ok(find(folder, Known::all(&whole), change)?.0)
+}
+
+/// Whether it is known what older snapshots reference, of which only the reference index was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Certainty {
+    Certain,
+    /// One may reference what was asked for, or may be no more.
+    Open,
+}
+
+fn find(folder: &Folder, m: Known<'_>, change: &Change) -> Result<(Dead, Certainty)> {
     let mut kept = RemainingRecipes::new(folder, m, change)?;
     let lost = lost_pages(folder, m, change, &mut kept)?;
-    let listed = Containers::new(folder.clone(), m);
+    let listed = Containers::new(folder.clone(), m.root());
     let is_exact = kept.filters.is_empty();
     let mut dead = Dead::default();
     let mut lost = lost.iter().peekable();
     while lost.peek().is_some() {
-        let mut candidates = Candidates { listed: &listed, chunks: BTreeMap::new(), bytes: 0 };
+        let mut candidates = Candidates::new(&listed);
         while let Some((page, must_read)) = lost.next_if(|_| candidates.bytes < CANDIDATE_BYTES) {
             match summary_of(folder, page) {
                 // What cannot be read stays: it costs space, not data.
@@ -69,6 +91,9 @@ pub(crate) fn find_dead(folder: &Folder, m: &Whole, change: &Change) -> Result<D
             }
         }
         let referenced = candidates.without_kept(&mut kept)?;
+        if candidates.certainty == Certainty::Open {
+            return Ok((dead, Certainty::Open));
+        }
         if !is_exact {
             candidates.without_filtered(&kept.filters);
         }
@@ -94,13 +119,13 @@ pub(crate) fn find_dead(folder: &Folder, m: &Whole, change: &Change) -> Result<D
         goes && filters::has_filter(s)
     };
     dead.filters = filters::existing(folder, m.snapshots.iter().filter(is_gone).map(recipe_of))?;
-    Ok(dead)
+    Ok((dead, Certainty::Certain))
 }
 
 /// Pages that snapshots lose, and whether they must be readable.
 fn lost_pages(
     folder: &Folder,
-    m: &Whole,
+    m: Known<'_>,
     change: &Change,
     kept: &mut RemainingRecipes<'_>,
 ) -> Result<Vec<(RecipePageRef, bool)>> {
@@ -123,7 +148,9 @@ fn lost_pages(
 /// The recipes of the snapshots that stay, read as far as they are needed.
 struct RemainingRecipes<'a> {
     folder: &'a Folder,
-    manifest: &'a Whole,
+    known: Known<'a>,
+    /// Snapshots of which it is known whether they stay, and with which recipe.
+    told: HashSet<SnapId>,
     /// Newest first: it holds most of what is wanted. Without those that have filters.
     recipes: Vec<RemainingRecipe<'a>>,
     /// Pages of those that were read, and of those with filters.
@@ -151,21 +178,22 @@ impl RemainingRecipe<'_> {
 
     /// Its name, if the reference index may have it.
     fn indexed(&self) -> Option<RecipeName> {
-        (self.snapshot.indexed && self.rewritten.is_none()).then(|| recipe_of(self.snapshot))
+        (self.snapshot.indexed != Indexed::No && self.rewritten.is_none()).then(|| recipe_of(self.snapshot))
     }
 }
 
 impl<'a> RemainingRecipes<'a> {
-    fn new(folder: &'a Folder, m: &'a Whole, change: &'a Change) -> Result<RemainingRecipes<'a>> {
+    fn new(folder: &'a Folder, m: Known<'a>, change: &'a Change) -> Result<RemainingRecipes<'a>> {
         let mut kept = RemainingRecipes {
             folder,
-            manifest: m,
+            known: m,
+            told: m.ids(),
             recipes: Vec::new(),
             seen: HashSet::new(),
             filters: Merged::default(),
             index: HashMap::new(),
         };
-        for s in m.snapshots.iter().rev().filter(|s| !change.to_delete.contains(&s.id)) {
+        for s in m.told().rev().filter(|s| !change.to_delete.contains(&s.id)) {
             let rewritten = change.rewritten.iter().find(|r| r.id == s.id);
             // Only deletion goes by filters, which are of recipes as they were.
             let may_have_one = !change.to_delete.is_empty() && rewritten.is_none() && filters::has_filter(s);
@@ -179,8 +207,8 @@ impl<'a> RemainingRecipes<'a> {
     }
 
     /// Reads the recipes that most likely share pages with those that change: the ones beside them.
-    fn read_neighbours(&mut self, m: &Whole, change: &Change) -> Result<()> {
-        let near = near_changes(&m.snapshots, change);
+    fn read_neighbours(&mut self, m: Known<'_>, change: &Change) -> Result<()> {
+        let near = near_changes(m.snapshots, change);
         for n in 0..self.recipes.len() {
             if near.contains(&self.recipes[n].snapshot.id) {
                 self.read(n)?;
@@ -241,6 +269,17 @@ fn near_changes(snapshots: &[SnapshotEntry], change: &Change) -> HashSet<SnapId>
     near
 }
 
+/// What the reference index says of what a recipe references.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Says {
+    /// The recipe stays: it counts.
+    ItStays,
+    /// The recipe is of an older snapshot, which was not read.
+    ItMayStay,
+    /// The recipe is no more.
+    Nothing,
+}
+
 /// Chunks that nothing may reference any more.
 struct Candidates<'a> {
     /// The disk's own table: it lists every container that a recipe references.
@@ -248,9 +287,14 @@ struct Candidates<'a> {
     chunks: BTreeMap<ContainerId, RunSet>,
     /// About what they take in memory.
     bytes: usize,
+    certainty: Certainty,
 }
 
-impl Candidates<'_> {
+impl<'a> Candidates<'a> {
+    fn new(listed: &'a Containers) -> Candidates<'a> {
+        Candidates { listed, chunks: BTreeMap::new(), bytes: 0, certainty: Certainty::Certain }
+    }
+
     fn add(&mut self, summary: Summary) -> Result<()> {
         self.bytes += summary.memory_bytes();
         for (id, chunks) in summary.containers {
@@ -288,18 +332,33 @@ impl Candidates<'_> {
         }
         let names: HashSet<RecipeName> = indexed.iter().filter_map(|n| kept.recipes[*n].indexed()).collect();
         let mut done = HashSet::new();
-        for at in &kept.manifest.references {
+        let known = kept.known;
+        let told = std::mem::take(&mut kept.told);
+        let says = |r: &RecipeName| match names.contains(r) {
+            true => Says::ItStays,
+            false if known.is_whole || told.contains(&r.snap) => Says::Nothing,
+            false => Says::ItMayStay,
+        };
+        for at in &known.root().references {
             // Recipes in a part are not of later writers than the part.
             let may_tell = self.oldest_writer().is_some_and(|oldest| at.writer >= oldest);
-            if names.is_empty() || !may_tell {
+            if (names.is_empty() && known.is_whole) || !may_tell {
                 continue;
             }
-            let Some(part) = kept.part(*at)? else { continue };
-            // The recipes of a damaged part are read one by one.
-            if self.without_part(part, &names, &mut referenced).unless_damaged()?.is_some() {
-                done.extend(part.footer.recipes.iter().copied());
+            // The recipes of a damaged part are read one by one, which all must be known for.
+            let read = match kept.part(*at)? {
+                Some(part) => {
+                    self.without_part(part, &says, &mut referenced).unless_damaged()?.map(|()| part)
+                }
+                None => None,
+            };
+            match read {
+                Some(part) => done.extend(part.footer.recipes.iter().copied()),
+                None if known.is_whole => {}
+                None => self.certainty = Certainty::Open,
             }
         }
+        kept.told = told;
         for n in indexed {
             if kept.recipes[n].indexed().is_some_and(|name| !done.contains(&name)) {
                 self.without_recipe(kept, n, &mut referenced)?;
@@ -336,21 +395,30 @@ impl Candidates<'_> {
     fn without_part(
         &mut self,
         part: &Part,
-        recipes: &HashSet<RecipeName>,
+        says: &dyn Fn(&RecipeName) -> Says,
         referenced: &mut HashSet<ContainerId>,
     ) -> Result<()> {
         let Some(oldest) = self.oldest_writer() else { return Ok(()) };
-        let counts = |r: &RecipeName| r.generation >= oldest && recipes.contains(r);
-        let counts: Vec<bool> = part.footer.recipes.iter().map(counts).collect();
-        if !counts.contains(&true) {
+        let of = |r: &RecipeName| if r.generation >= oldest { says(r) } else { Says::Nothing };
+        let of: Vec<Says> = part.footer.recipes.iter().map(of).collect();
+        if of.iter().all(|says| *says == Says::Nothing) {
             return Ok(());
         }
         let wanted: Vec<ContainerId> = self.chunks.keys().copied().collect();
-        part.each_of(wanted.iter(), &mut |entry| {
-            if counts[entry.recipe as usize] {
-                self.without(entry.container, &entry.chunks, referenced);
-            }
+        part.each_of(wanted.iter(), &mut |entry| match of[entry.recipe as usize] {
+            Says::ItStays => self.without(entry.container, &entry.chunks, referenced),
+            Says::ItMayStay => self.ask(entry.container, &entry.chunks),
+            Says::Nothing => {}
         })
+    }
+
+    /// Notes that chunks may be referenced by a recipe of which it is not known whether it stays.
+    fn ask(&mut self, id: ContainerId, chunks: &RunSet) {
+        // Of a container of another owner it matters whether anything of it is referenced.
+        let matters = |c: &RunSet| !id.is_own() || c.minus(chunks) != *c;
+        if self.chunks.get(&id).is_some_and(matters) {
+            self.certainty = Certainty::Open;
+        }
     }
 
     /// Takes out what is referenced of a container.

@@ -11,8 +11,8 @@ use crate::manifest::rollback::{read_record, record, Evidence};
 use crate::manifest::snapshots::whole::Whole;
 use crate::recipe::stored::{read_root, recipe_of};
 use crate::recipe::writer::recipes_of;
-use format::{names, Manifest, Reverse, Sequence, SnapId, SnapshotState, WriterNo};
-use std::collections::BTreeSet;
+use format::{names, Indexed, Manifest, Reverse, Sequence, SnapId, SnapshotState, WriterNo};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::StoreError;
 
@@ -79,21 +79,20 @@ fn is_outdated(folder: &Folder, m: &Whole, objects: &BTreeSet<String>) -> bool {
 
 /// Takes the newest recipe of each snapshot, and forgets deleted snapshots whose recipes are gone.
 fn newest_recipes(folder: &Folder, m: &mut Manifest, objects: &BTreeSet<String>) -> Result<()> {
-    let newest = |id: SnapId| {
-        let prefix = format!("{}recipes/{id}.", folder.path);
-        let of_snapshot = objects.range(prefix.clone()..).take_while(|o| o.starts_with(&prefix));
-        let roots = of_snapshot.filter(|o| o.ends_with(".root"));
-        roots.filter_map(|o| names::writer_of(o)).max()
-    };
+    let prefix = names::recipes_of(&folder.path);
+    let recipes = objects.range(prefix.clone()..).take_while(|o| o.starts_with(&prefix));
+    // The later ones come later.
+    let newest: BTreeMap<SnapId, WriterNo> =
+        recipes.filter_map(|o| names::recipe_of_root(o)).map(|r| (r.snap, r.generation)).collect();
     folder.change_snapshots(m, |_, all| {
-        all.retain(|s| s.state == SnapshotState::Live || newest(s.id).is_some());
+        all.retain(|s| s.state == SnapshotState::Live || newest.contains_key(&s.id));
         let last = all.last().map(|s| s.id);
         for s in all {
-            let Some(generation) = newest(s.id).filter(|g| *g > s.generation) else { continue };
+            let Some(generation) = newest.get(&s.id).copied().filter(|g| *g > s.generation) else { continue };
             s.generation = generation;
             let Some(root) = read_root(folder, s).unless_unreadable()? else { continue };
             s.depends = recipes_of(&root).into_iter().collect();
-            s.indexed = false;
+            s.indexed = Indexed::No;
             // Some of its references may be indirect.
             s.reverse = if Some(s.id) == last { Reverse::No } else { Reverse::Done };
         }

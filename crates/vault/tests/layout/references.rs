@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::common::{next_version, rng, seed};
-use format::{names, BlockAt, Context, Manifest, RecipeName, ReferenceBlock, ReferenceFooter};
+use format::{names, BlockAt, Context, Indexed, Manifest, RecipeName, ReferenceBlock, ReferenceFooter};
 use rand::rngs::StdRng;
 use rand::RngExt;
 use std::collections::BTreeMap;
@@ -126,10 +126,13 @@ fn changed(rng: &mut StdRng, old: &[Vec<u8>]) -> Vec<u8> {
 #[test]
 fn deletions_find_the_same_with_it_and_without_it() {
     let mut rng = rng(seed("deletions_find_the_same_with_it_and_without_it"));
-    for round in 0..3 {
+    for round in 0..6 {
         let mut versions = vec![image(&mut rng)];
         let mut benches = [Bench::new(), Bench::new()];
-        let policies = [policy(1 + round), policy(usize::MAX)];
+        // Most snapshots in pages, or all in the manifest.
+        let recent_max = if round % 2 == 0 { 3 } else { 100 };
+        benches[0].vault = common::open_vault(benches[0].dir.path()).unwrap().with_recent_max(recent_max);
+        let policies = [policy(1 + round / 2), policy(usize::MAX)];
         for step in 0..40 {
             let bytes = changed(&mut rng, &versions);
             let deleted =
@@ -142,7 +145,10 @@ fn deletions_find_the_same_with_it_and_without_it() {
             assert_eq!(benches[0].chunks(), benches[1].chunks(), "round {round}, step {step}");
         }
         assert!((1..=4).contains(&benches[0].parts().len()) && benches[1].parts().is_empty());
-        assert!(benches[0].manifest().recent.iter().filter(|s| s.indexed).count() > 5);
+        let m = benches[0].manifest();
+        let is_indexed = |s: &&format::SnapshotEntry| s.indexed == Indexed::Yes;
+        assert_eq!(m.recent.iter().filter(is_indexed).count() > 5, recent_max > 3);
+        assert_eq!(m.older.is_empty(), recent_max > 3);
         while benches[0].ids.len() > 1 {
             let n = rng.random_range(0..benches[0].ids.len());
             benches.iter_mut().for_each(|b| b.delete(n));

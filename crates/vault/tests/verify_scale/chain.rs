@@ -5,9 +5,9 @@ use crate::memory_store::MemoryStore;
 use chunk::{segment_fingerprint, Fingerprint, Piece};
 use format::{
     encode_frame, group_checksum, names, ChunkNo, Codec, ContainerEntry, ContainerId, ContainerPage, Context,
-    DataFooter, DataHeader, DataName, DiskId, Group, Kind, Manifest, OwnerNo, PageAt, PageRef, RecipeName,
-    RecipePage, RecipePageRef, RecipeRoot, Reference, Reverse, RunSet, SegmentRecipe, SnapId, SnapshotEntry,
-    SnapshotState, Summary, Table, TableIndex, VaultId, WriterNo, CONTAINERS_PER_PAGE,
+    DataFooter, DataHeader, DataName, DiskId, Group, Indexed, Kind, Manifest, OwnerNo, PageAt, PageRef,
+    RecipeName, RecipePage, RecipePageRef, RecipeRoot, Reference, Reverse, RunSet, SegmentRecipe, SnapId,
+    SnapshotEntry, SnapshotState, Summary, Table, TableIndex, VaultId, WriterNo, CONTAINERS_PER_PAGE,
 };
 use format::{Ordinal, SegmentNo};
 use store::ObjectStore;
@@ -77,7 +77,7 @@ fn entry(id: SnapId, writer: WriterNo, has_newer: bool) -> SnapshotEntry {
         state: SnapshotState::Live,
         held: false,
         isolated: false,
-        indexed: false,
+        indexed: Indexed::No,
         reverse: if has_newer { Reverse::Done } else { Reverse::No },
         made_by: writer,
         generation: writer,

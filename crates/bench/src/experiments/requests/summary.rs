@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 
-use super::{AtOnce, LocalRun, Measured, Step, What, ALL};
+use super::{AtOnce, LocalRun, Measured, Shape, Step, What, ALL};
 use crate::context::Context;
 use crate::results::plot::{draw as draw_figure, Figure, Labels};
 use crate::results::report::{bars_table, figure, Bar, Table};
@@ -20,19 +20,29 @@ impl Measured<'_> {
         Ok(format!("{}\n{}\n{tables}", self.operations()?, bars_table(&self.bars())))
     }
 
-    fn find(&self, what: What, shape: (usize, usize), delay: u64) -> Option<&Step> {
-        self.steps.iter().find(|s| s.what == what && (s.disks, s.snapshots) == shape && s.delay_ms == delay)
+    fn find(&self, what: What, shape: Shape, delay: u64) -> Option<&Step> {
+        self.steps.iter().find(|s| s.what == what && s.shape == shape && s.delay_ms == delay)
     }
 
-    fn requests(&self, what: What, shape: (usize, usize)) -> Option<f64> {
+    fn requests(&self, what: What, shape: Shape) -> Option<f64> {
         Some(self.find(what, shape, 0)?.requests.all() as f64)
     }
 
     fn operations(&self) -> Result<Table> {
-        let mut headings: Vec<String> =
-            ["operation", "disks", "snapshots", "requests", "reads", "lists", "puts", "swaps", "deletes"]
-                .map(str::to_owned)
-                .into();
+        let mut headings: Vec<String> = [
+            "operation",
+            "disks",
+            "snapshots",
+            "backups",
+            "requests",
+            "reads",
+            "lists",
+            "puts",
+            "swaps",
+            "deletes",
+        ]
+        .map(str::to_owned)
+        .into();
         headings.extend(["KB read", "KB written", "s in memory"].map(str::to_owned));
         headings.extend(self.delays.iter().map(|ms| format!("s at {ms} ms")));
         let mut table = Table::new(headings);
@@ -40,8 +50,9 @@ impl Measured<'_> {
             for shape in self.shapes {
                 let Some(step) = self.find(what, shape, 0) else { continue };
                 let r = step.requests;
-                let mut row =
-                    vec![what.name()?, shape.0.to_string(), shape.1.to_string(), r.all().to_string()];
+                let mut row = vec![what.name()?];
+                row.extend([shape.disks, shape.snapshots, shape.backups].map(|n| n.to_string()));
+                row.push(r.all().to_string());
                 row.extend([r.reads, r.lists, r.puts, r.swaps, r.deletes].map(|n| n.to_string()));
                 row.extend([r.read_bytes, r.written_bytes].map(|bytes| figure(Some(bytes as f64 / 1e3), 0)));
                 row.push(figure(Some(step.seconds), 3));
@@ -56,8 +67,7 @@ impl Measured<'_> {
     /// The requests of the operations that have a bar, by kind of object, in each of the vaults.
     fn by_object(&self) -> Result<Table> {
         let mut headings = vec!["operation".to_owned(), "what is asked".to_owned()];
-        headings
-            .extend(self.shapes.map(|(disks, snapshots)| format!("{disks} disks, {snapshots} snapshots")));
+        headings.extend(self.shapes.map(Shape::name));
         let mut table = Table::new(headings);
         for what in [What::IncrementalBackup, What::DeleteFromTheMiddle] {
             let steps = self.shapes.map(|shape| self.find(what, shape, 0));
@@ -74,22 +84,27 @@ impl Measured<'_> {
     }
 
     fn bars(&self) -> Vec<Bar> {
-        let [few, disks, snapshots] = self.shapes;
+        let [few, disks, snapshots, old] = self.shapes;
         let mut bars = Vec::new();
         for (what, name) in
             [(What::IncrementalBackup, "an incremental backup"), (What::DeleteFromTheMiddle, "a deletion")]
         {
-            for (shape, kind) in [(disks, "disks"), (snapshots, "snapshots")] {
-                let text = format!("requests of {name} with many {kind}, times those with few");
+            let many_and_few = [
+                ((disks, "disks"), (few, "few")),
+                ((snapshots, "snapshots"), (few, "few of a new disk")),
+                ((snapshots, "snapshots"), (old, "few of a disk as old")),
+            ];
+            for ((many, kind), (few, said)) in many_and_few {
+                let text = format!("requests of {name} with many {kind}, times those with {said}");
                 let ratio =
-                    self.requests(what, shape).zip(self.requests(what, few)).map(|(many, few)| many / few);
+                    self.requests(what, many).zip(self.requests(what, few)).map(|(many, few)| many / few);
                 bars.push(Bar::at_most(text, ratio, 1.10));
             }
         }
         let at_20 = self.find(What::IncrementalBackup, disks, 20).map(|s| s.seconds);
         bars.push(Bar::at_most("seconds of an incremental backup at 20 ms, many disks", at_20, 10.0));
         for command in ["snapshots DISK", "stats"] {
-            let run = self.local.iter().find(|run| run.command == command && run.disks == disks.0);
+            let run = self.local.iter().find(|run| run.command == command && run.shape.disks == disks.disks);
             let text = format!("seconds of `{command}`, many disks, local store");
             bars.push(Bar::at_most(text, run.map(|run| run.seconds), 2.0));
         }
@@ -103,17 +118,12 @@ impl Measured<'_> {
     pub fn draw(&self, context: &Context) -> Result<()> {
         let operations: Vec<What> = ALL.into_iter().filter(|what| !what.is_of_all()).collect();
         let groups: Vec<String> = operations.iter().map(|what| what.label().to_owned()).collect();
-        let [few, disks, snapshots] = self.shapes;
-        let shapes = [
-            (few, format!("{} disks, {} snapshots of each", few.0, few.1)),
-            (disks, format!("{} disks", disks.0)),
-            (snapshots, format!("{} snapshots of the disk", snapshots.1)),
-        ];
-        let of_shape = |(shape, name): &((usize, usize), String)| {
-            (name.clone(), operations.iter().map(|what| self.requests(*what, *shape)).collect())
+        let [_, disks, ..] = self.shapes;
+        let of_shape = |shape: &Shape| {
+            (shape.name(), operations.iter().map(|what| self.requests(*what, *shape)).collect())
         };
         let requests =
-            Figure::LogBars { groups: groups.clone(), series: shapes.iter().map(of_shape).collect() };
+            Figure::LogBars { groups: groups.clone(), series: self.shapes.iter().map(of_shape).collect() };
         let title = "Requests to the store of one operation on one disk";
         draw_figure(context.out(), "requests", &Labels { title, x: "", y: "requests" }, &requests)?;
         let of_delay = |ms: &u64| {
@@ -121,7 +131,7 @@ impl Measured<'_> {
             (format!("{ms} ms a request"), operations.iter().map(seconds).collect())
         };
         let times = Figure::LogBars { groups, series: self.delays.iter().map(of_delay).collect() };
-        let title = format!("Time of one operation in a vault of {} disks", disks.0);
+        let title = format!("Time of one operation in a vault of {} disks", disks.disks);
         let labels = Labels { title: &title, x: "", y: "seconds" };
         draw_figure(context.out(), "requests-seconds", &labels, &times)
     }
@@ -148,8 +158,8 @@ fn local_table(runs: &[LocalRun]) -> Table {
     for run in runs {
         table.row([
             run.command.clone(),
-            run.disks.to_string(),
-            run.snapshots.to_string(),
+            run.shape.disks.to_string(),
+            run.shape.snapshots.to_string(),
             figure(Some(run.seconds), 2),
             figure((run.peak_bytes > 0).then_some((run.peak_bytes >> 20) as f64), 0),
         ]);

@@ -67,6 +67,9 @@ pub const CASES: &[Case] = &[
                 entries: 7,
                 bytes: 8000,
                 latest: i64::MIN,
+                depends_to: WriterNo(1),
+                has_pending: false,
+                has_unindexed: true,
             };
             m.older = (1000..5000).map(page).collect();
         });

@@ -4,8 +4,8 @@ use super::{of, Case, B};
 use crate::forge::{recipe_of, varint, Body, Vault};
 use crate::parts::{far, first_container};
 use format::{
-    names, BlockAt, IndexRef, Kind, RecipeName, ReferenceBlock, ReferenceEntry, ReferenceFooter, RunSet,
-    SnapId, WriterNo,
+    names, BlockAt, IndexRef, Indexed, Kind, RecipeName, ReferenceBlock, ReferenceEntry, ReferenceFooter,
+    RunSet, SnapId, WriterNo,
 };
 
 pub const CASES: &[Case] = &[
@@ -40,7 +40,7 @@ pub const CASES: &[Case] = &[
         let footer_len = footer.len() as u32;
         v.put_manifest(|m| {
             m.references = vec![IndexRef { writer: WriterNo(1), number: 7, blocks_len: len, footer_len }];
-            m.recent.iter_mut().for_each(|s| s.indexed = true);
+            m.recent.iter_mut().for_each(|s| s.indexed = Indexed::Yes);
         });
     }),
 ];
@@ -72,7 +72,7 @@ fn with_references(v: &Vault, block: &Body<'_>, blocks: usize, recipes: u64) {
     }
     v.put_manifest(|m| {
         m.references = all;
-        m.recent.iter_mut().for_each(|s| s.indexed = true);
+        m.recent.iter_mut().for_each(|s| s.indexed = Indexed::Yes);
     });
 }
 

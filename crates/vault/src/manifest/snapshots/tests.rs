@@ -6,7 +6,9 @@ use crate::manifest::session::Session;
 use crate::manifest::snapshots::pages::names_of;
 use crate::reclaim::released::delete_released;
 use crate::{Vault, BALANCED};
-use format::{Manifest, Release, Reverse, SnapId, SnapshotEntry, SnapshotState, WriterKind, WriterNo};
+use format::{
+    Indexed, Manifest, Release, Reverse, SnapId, SnapshotEntry, SnapshotState, WriterKind, WriterNo,
+};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +24,7 @@ fn entry(id: u64) -> SnapshotEntry {
         held: false,
         isolated: false,
         reverse: Reverse::No,
-        indexed: false,
+        indexed: Indexed::No,
         made_by: WriterNo(1),
         generation: WriterNo(1),
         depends: Vec::new(),

@@ -4,12 +4,13 @@ use super::{open_sound, Part};
 use crate::base::error::{Result, UnlessDamaged};
 use crate::manifest::folder::{release_object, Folder};
 use crate::manifest::session::Session;
+use crate::manifest::snapshots::known::is_to_be_indexed;
 use crate::recipe::stored::{read_root, recipe_of, summary_of};
 use format::{
-    names, BlockAt, ContainerId, IndexRef, RecipeName, ReferenceBlock, ReferenceEntry, ReferenceFooter,
-    Reverse, RunSet, SnapshotEntry, Summary,
+    names, BlockAt, ContainerId, IndexRef, Indexed, RecipeName, ReferenceBlock, ReferenceEntry,
+    ReferenceFooter, RunSet, SnapshotEntry, Summary,
 };
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::iter::Peekable;
 use store::ObjectWriter;
 
@@ -28,9 +29,13 @@ const BLOCK_BYTES: usize = 64 << 10;
 /// A recipe never changes under its name, so the entries of a part stay correct.
 pub(crate) fn extend(session: &Session, at_least: usize) -> Result<()> {
     let folder = &session.folder;
+    let m = folder.load_root()?;
+    let told = m.changed.iter().chain(&m.recent).filter(|s| is_to_be_indexed(s)).count();
+    if told < at_least.max(1) && m.older.iter().all(|at| !at.has_unindexed) {
+        return Ok(());
+    }
     let m = folder.load()?;
-    let waiting: Vec<&SnapshotEntry> =
-        m.snapshots.iter().filter(|s| s.reverse == Reverse::Done && !s.indexed).collect();
+    let waiting: Vec<&SnapshotEntry> = m.snapshots.iter().filter(|s| is_to_be_indexed(s)).collect();
     if waiting.len() < at_least.max(1) {
         return Ok(());
     }
@@ -47,12 +52,14 @@ pub(crate) fn extend(session: &Session, at_least: usize) -> Result<()> {
         // The recipes of a damaged part wait for the next time.
         return forget(session, &joined);
     };
-    let looked_at: HashSet<RecipeName> = added.looked_at.into_iter().collect();
+    let looked_at: HashMap<RecipeName, Indexed> = added.looked_at.into_iter().collect();
     session.swap(|m| {
         m.references.retain(|r| !gone.contains(r));
         m.references.extend(fresh);
         m.change_snapshots(|_, all| {
-            all.iter_mut().filter(|s| looked_at.contains(&recipe_of(s))).for_each(|s| s.indexed = true);
+            for s in all.iter_mut() {
+                s.indexed = looked_at.get(&recipe_of(s)).copied().unwrap_or(s.indexed);
+            }
             Ok(())
         })?;
         for part in &joined {
@@ -101,7 +108,9 @@ fn forget_parts(session: &Session, gone: &[IndexRef]) -> Result<()> {
     session.swap(|m| {
         m.references.retain(|r| !gone.contains(r));
         m.change_snapshots(|_, all| {
-            all.iter_mut().for_each(|s| s.indexed = s.indexed && covered.contains(&recipe_of(s)));
+            for s in all.iter_mut().filter(|s| !covered.contains(&recipe_of(s))) {
+                s.indexed = Indexed::No;
+            }
             Ok(())
         })?;
         for r in gone {
@@ -117,8 +126,8 @@ fn forget_parts(session: &Session, gone: &[IndexRef]) -> Result<()> {
 struct Added {
     recipes: Vec<RecipeName>,
     entries: BTreeMap<(ContainerId, u32), RunSet>,
-    /// Also those that are left out for good.
-    looked_at: Vec<RecipeName>,
+    /// What is to be said of recipes, also of those that are left out for good.
+    looked_at: Vec<(RecipeName, Indexed)>,
 }
 
 impl Added {
@@ -131,8 +140,11 @@ impl Added {
                 break;
             }
             let name = recipe_of(s);
-            added.looked_at.push(name);
-            let Some(summary) = summary_of_recipe(folder, s)? else { continue };
+            let Some(summary) = summary_of_recipe(folder, s)? else {
+                added.looked_at.push((name, Indexed::LeftOut));
+                continue;
+            };
+            added.looked_at.push((name, Indexed::Yes));
             bytes += summary.memory_bytes();
             let number = added.recipes.len() as u32;
             added.recipes.push(name);

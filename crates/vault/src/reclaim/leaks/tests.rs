@@ -84,8 +84,8 @@ fn a_repair_in_parts_finds_the_same_as_one_at_once() {
                 Ok(())
             })
             .unwrap();
-        let leaked = repair_within(&mut session, 0.0, bytes_max).unwrap();
-        assert_eq!(repair_within(&mut session, 0.0, bytes_max).unwrap(), 0);
+        let leaked = repair_within(&mut session, 0.0, bytes_max, &mut Applied::default()).unwrap();
+        assert_eq!(repair_within(&mut session, 0.0, bytes_max, &mut Applied::default()).unwrap(), 0);
         let m = at.folder.load().unwrap();
         assert_eq!(m.by_filter, 0);
         session.end().unwrap();
