@@ -8,7 +8,7 @@
 //!   in it. One is put after the last swap of a session, and after a swap that marks snapshots deleted or held; older ones
 //!   are removed. So there are few, and one short listing finds them. `repair` puts a lost manifest again from it.
 //! - An object in the folder with a writer number that the manifest has not given out. `gc`, `verify` and `repair` list the
-//!   whole folder. Deletion and renaming list the names of recipes, of pages of the container table and of pages of
+//!   whole folder. Deletion and renaming list the names of recipes from the next writer on, of pages of the container table and of pages of
 //!   snapshots: a session that added, moved or removed anything that counts has put one of these. A backup lists commit
 //!   records only.
 //!

@@ -3,7 +3,7 @@
 
 mod settle;
 
-use crate::base::error::Result;
+use crate::base::error::{Result, VaultError};
 use crate::manifest::container_table::{release_data, Containers};
 use crate::manifest::folder::{list_unswept, release, release_object, Folder};
 use crate::manifest::session::Session;
@@ -50,45 +50,61 @@ pub(crate) fn apply(
     let is_free = |id: &ContainerId| retiring.as_ref().is_none_or(|r| r.is_free(id.writer()));
     let (free, shared): (BTreeMap<_, _>, BTreeMap<_, _>) =
         dead.chunks.iter().map(|(id, chunks)| (*id, chunks)).partition(|(id, _)| is_free(id));
+    let is_of_recent = |m: &Manifest| !known.is_whole && change.leaves_older_alone(m);
+    if !is_of_recent(&m) {
+        // What the swap needs is read first: nothing is written for a change that cannot be made.
+        folder.snapshot_pages(&m)?;
+    }
     let mut settled = settle(session, &containers, &free, rebuild_at)?;
     settled.edits.extend(dead.foreign.iter().map(|id| (*id, None)));
-    release_data(&containers, &settled.edits, &mut settled.released)?;
-    let (_, done) = session.swap(|m| {
-        let change_them = |m: &mut Manifest, all: &mut Vec<SnapshotEntry>| {
-            if !known.has_all(m, all, &known_ids) {
-                return Ok(false);
-            }
-            let is_pair = |w: &[SnapshotEntry], ids: [SnapId; 2]| {
-                [w[0].id, w[1].id] == ids && w.iter().all(|s| s.state == SnapshotState::Live)
+    let swapped = release_data(&containers, &settled.edits, &mut settled.released).and_then(|()| {
+        session.swap(|m| {
+            let change_them = |m: &mut Manifest, all: &mut Vec<SnapshotEntry>| {
+                if !known.has_all(m, all, &known_ids) {
+                    return Ok(false);
+                }
+                let is_pair = |w: &[SnapshotEntry], ids: [SnapId; 2]| {
+                    [w[0].id, w[1].id] == ids && w.iter().all(|s| s.state == SnapshotState::Live)
+                };
+                if change.neighbours.is_some_and(|ids| !all.windows(2).any(|w| is_pair(w, ids))) {
+                    return Ok(false);
+                }
+                change_snapshots(folder, m, all, change);
+                Ok(true)
             };
-            if change.neighbours.is_some_and(|ids| !all.windows(2).any(|w| is_pair(w, ids))) {
+            let is_changed = if is_of_recent(m) {
+                m.change_recent(change_them)?
+            } else {
+                m.change_snapshots(change_them)?
+            };
+            if !is_changed {
                 return Ok(false);
             }
-            change_snapshots(folder, m, all, change);
+            m.edit_containers(&settled.edits)?;
+            list_unswept(m, shared.keys());
+            // Its readers may still need them.
+            dead.shared.iter().for_each(|id| release(m, Release::Foreign(*id)));
+            settled.released.iter().for_each(|what| release(m, what.clone()));
+            dead.filters.iter().for_each(|object| release_object(m, object.clone()));
+            m.by_filter = match dead.counted {
+                _ if settled.leaks => m.by_filter.saturating_add(1),
+                LeakCount::Exactly => m.by_filter,
+                LeakCount::ByFilter(snapshots) => m.by_filter.saturating_add(snapshots),
+                LeakCount::Repaired => 0,
+            };
             Ok(true)
-        };
-        let is_changed = if !known.is_whole && change.leaves_older_alone(m) {
-            m.change_recent(change_them)?
-        } else {
-            m.change_snapshots(change_them)?
-        };
-        if !is_changed {
-            return Ok(false);
+        })
+    });
+    let done = match swapped {
+        Ok((_, done)) => done,
+        // Whether the manifest names what was written is not known.
+        Err(e @ VaultError::Uncertain { .. }) => return Err(e),
+        Err(e) => {
+            // What cannot be taken back now is garbage.
+            let _ = settled.take_back(session);
+            return Err(e);
         }
-        m.edit_containers(&settled.edits)?;
-        list_unswept(m, shared.keys());
-        // Its readers may still need them.
-        dead.shared.iter().for_each(|id| release(m, Release::Foreign(*id)));
-        settled.released.iter().for_each(|what| release(m, what.clone()));
-        dead.filters.iter().for_each(|object| release_object(m, object.clone()));
-        m.by_filter = match dead.counted {
-            _ if settled.leaks => m.by_filter.saturating_add(1),
-            LeakCount::Exactly => m.by_filter,
-            LeakCount::ByFilter(snapshots) => m.by_filter.saturating_add(snapshots),
-            LeakCount::Repaired => 0,
-        };
-        Ok(true)
-    })?;
+    };
     if done {
         applied.compacted.add(settled.compacted);
         applied.lost.extend(dead.chunks.keys().filter(|id| !settled.rewritten.contains(id)));
@@ -98,7 +114,7 @@ pub(crate) fn apply(
     for s in known.snapshots.iter().filter(|s| change.rewritten.iter().any(|r| r.id == s.id)) {
         remove_new_recipe(session, s)?;
     }
-    settled.discard_rewritten(session)?;
+    settled.take_back(session)?;
     Ok(false)
 }
 

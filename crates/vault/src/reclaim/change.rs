@@ -27,12 +27,15 @@ impl Change {
         if !self.to_delete.is_empty() || !are_recent {
             return false;
         }
-        let told = m.recent.iter().chain(&m.changed);
         let needed: HashSet<&RecipeName> =
-            told.flat_map(|s| again(s).map_or(&s.depends, |r| &r.recipe.depends)).collect();
+            m.recent.iter().flat_map(|s| again(s).map_or(&s.depends, |r| &r.recipe.depends)).collect();
+        let of_changed: HashSet<&RecipeName> = m.changed.iter().flat_map(|s| &s.depends).collect();
         let in_pages = m.older.iter().map(|at| at.depends_to).max();
+        let is_older_ones =
+            |r: &RecipeName| of_changed.contains(r) || in_pages.is_some_and(|latest| r.generation <= latest);
+        // What a recent one still needs is not released.
         let mut before = m.recent.iter().filter(|s| again(s).is_some()).flat_map(|s| &s.depends);
-        before.all(|r| needed.contains(r) || in_pages.is_none_or(|latest| r.generation > latest))
+        before.all(|r| needed.contains(r) || !is_older_ones(r))
     }
 }
 

@@ -4,10 +4,10 @@
 //! 2. An older snapshot whose indirect references go through them gets a new recipe without these references. The chunks
 //!    that only the deleted snapshots referenced are found by comparing their summaries with those of all other snapshots
 //!    of the disk, or with their filters ([`crate::recipe::filters`]).
-//! 3. Lists of dead chunks are put beside the containers. A second swap makes them count, takes containers without a live
-//!    chunk out of the table, and removes the snapshots.
-//! 4. Objects that the swaps released are deleted, as soon as no older reader may need them. Containers with much dead
-//!    space are compacted ([`crate::reclaim::compact`]), and what that released is deleted.
+//! 3. Containers with much dead space are written again, and lists of dead chunks are put beside the others. A second swap
+//!    makes them count, takes containers without a live chunk out of the table, and removes the snapshots.
+//! 4. Objects that the swaps released are deleted, as soon as no older reader may need them. What was too much to be written
+//!    again at once is compacted ([`crate::reclaim::compact`]), and what that released is deleted.
 //! 5. Shared containers that the disk no longer references are swept ([`crate::reclaim::sweep`]), or left to `gc` where
 //!    many disks may reference them.
 //!

@@ -90,9 +90,9 @@ fn newest_recipes(folder: &Folder, m: &mut Manifest, objects: &BTreeSet<String>)
         for s in all {
             let Some(generation) = newest.get(&s.id).copied().filter(|g| *g > s.generation) else { continue };
             s.generation = generation;
+            s.indexed = Indexed::No;
             let Some(root) = read_root(folder, s).unless_unreadable()? else { continue };
             s.depends = recipes_of(&root).into_iter().collect();
-            s.indexed = Indexed::No;
             // Some of its references may be indirect.
             s.reverse = if Some(s.id) == last { Reverse::No } else { Reverse::Done };
         }

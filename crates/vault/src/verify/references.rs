@@ -7,24 +7,39 @@ use crate::recipe::reference_index::{summary_of_recipe, Part};
 use crate::recipe::stored::recipe_of;
 use crate::verify::findings::Findings;
 use chunk::Fingerprint;
-use format::{ContainerId, RecipeName, RunSet, SnapshotEntry};
-use std::collections::HashMap;
+use format::{ContainerId, Indexed, RecipeName, RunSet, SnapshotEntry};
+use std::collections::{HashMap, HashSet};
 
-/// Looks at every part. What it says of recipes that are there no longer does not matter. Returns how many parts there are.
+/// Looks at every part, and for a part with each recipe that is marked as indexed. What is said of recipes that are there no
+/// longer does not matter. Returns how many parts there are.
 pub(super) fn check(view: &View, found: &mut Findings, progress: &Progress) -> Result<u64> {
     let m = view.whole()?;
     let snapshots: HashMap<RecipeName, &SnapshotEntry> =
         m.snapshots.iter().map(|s| (recipe_of(s), s)).collect();
+    let mut is_readable = true;
+    let mut told: HashSet<RecipeName> = HashSet::new();
     for at in &m.references {
         progress.check()?;
-        let checked =
-            Part::open(&view.folder, at).and_then(|part| wrong_recipe(view, &part, &snapshots, progress));
+        let part = Part::open(&view.folder, at);
+        match &part {
+            Ok(part) => told.extend(&part.footer.recipes),
+            Err(_) => is_readable = false,
+        }
+        let checked = part.and_then(|part| wrong_recipe(view, &part, &snapshots, progress));
         let (object, why) = match checked {
             Ok(None) => continue,
             Ok(Some((object, id))) => (object, format!("says what the recipe of {id} does not say")),
             Err(e) => fault(e)?,
         };
         found.add(&object, &format!("{why}; restores do not need it, `sapwood reindex` makes it anew"));
+    }
+    let is_untold = |s: &&SnapshotEntry| s.indexed == Indexed::Yes && !told.contains(&recipe_of(s));
+    if let Some(s) = m.snapshots.iter().find(is_untold).filter(|_| is_readable) {
+        let why = format!(
+            "says that the recipe of {} is in the reference index, which does not have it; `sapwood reindex` makes it anew",
+            s.id
+        );
+        found.add(&view.folder.manifest_name(), &why);
     }
     Ok(m.references.len() as u64)
 }

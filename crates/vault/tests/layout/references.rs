@@ -276,3 +276,44 @@ fn an_index_that_says_too_little_is_found() {
     assert_eq!(bench.damaged(), [""; 0]);
     bench.check();
 }
+
+/// A disk of three recipe pages. The oldest snapshot shares the recipe of its last page with all others, until that page
+/// changes; what it keeps of its first page is in the same recipe. That must stay, wherever the manifest has the snapshot.
+#[test]
+fn older_snapshots_keep_the_recipes_that_they_share() {
+    const SEGMENT: usize = 16 << 10;
+    const PAGE: usize = 1024 * SEGMENT;
+    let policy = Policy { segment_bytes: SEGMENT as u32, rewrite_at: vault::Rewrite::Never, ..policy(1) };
+    type Change = fn(&mut Bench);
+    let changes: [(&str, Change); 4] = [
+        ("as it was folded", |_| ()),
+        ("held", |b| drop(b.vault.set_held(DISK, &b.ids[0], true).unwrap())),
+        ("its neighbour deleted", |b| b.delete(1)),
+        ("collected", |b| drop(b.vault.gc(false).unwrap())),
+    ];
+    for (what, change) in changes {
+        let mut rng = rng(seed("older_snapshots_keep_the_recipes_that_they_share"));
+        let mut bench = Bench::new();
+        bench.vault = common::open_vault(bench.dir.path()).unwrap().with_recent_max(4);
+        let mut bytes = vec![0; 3 * PAGE];
+        let mut write = |bytes: &mut [u8], page: usize| {
+            let at = page * PAGE + rng.random_range(0..1024) * SEGMENT;
+            rng.fill(&mut bytes[at..at + SEGMENT]);
+        };
+        (0..3).for_each(|page| write(&mut bytes, page));
+        bench.backup(&bytes, policy);
+        bytes[..PAGE].fill(0);
+        for _ in 0..10 {
+            write(&mut bytes, 1);
+            bench.backup(&bytes, policy);
+        }
+        assert!(!bench.manifest().older.is_empty());
+        change(&mut bench);
+        for _ in 0..3 {
+            write(&mut bytes, 2);
+            bench.backup(&bytes, policy);
+        }
+        assert_eq!(bench.damaged(), [""; 0], "{what}");
+        bench.check();
+    }
+}

@@ -62,7 +62,7 @@ impl Settled {
             let Some(entry) = containers.get(*id)? else { continue };
             let all = dead_with(session, &entry, chunks, false)?;
             let has_live = all.len() < u64::from(entry.chunks);
-            let fits = bytes + entry.stored_bytes <= AT_ONCE_BYTES;
+            let fits = entry.stored_bytes <= AT_ONCE_BYTES - bytes;
             if has_live && fits && is_due(&entry, all.len(), rebuild_at) {
                 bytes += entry.stored_bytes;
                 due.push(Due { entry, dead: Some(all) });
@@ -84,8 +84,8 @@ impl Settled {
                 Err(e) => return Err(e),
             }
         }
+        failed.iter().try_for_each(|due| discard(session, due.entry.id))?;
         for Due { entry, dead } in failed {
-            discard(session, entry.id)?;
             self.list(session, entry, dead.clone().unwrap_or_default(), rebuild_at)?;
         }
         Ok(())
@@ -103,19 +103,14 @@ impl Settled {
         Ok(())
     }
 
-    /// Takes away what was written, and which nothing names.
-    fn take_back(&self, session: &Session) -> Result<()> {
+    /// Takes away what was written, and which nothing names: the session may write the same names again.
+    pub fn take_back(&self, session: &Session) -> Result<()> {
         let (path, store) = (&session.folder.path, &session.folder.store);
-        self.discard_rewritten(session)?;
+        self.rewritten.iter().try_for_each(|id| discard(session, *id))?;
         for id in self.edits.iter().filter_map(|(id, fresh)| fresh.map(|_| *id)) {
             store.delete(&names::dead(path, id, session.writer))?;
         }
         Ok(())
-    }
-
-    /// Takes away what was written of containers, so that the session can write them again.
-    pub fn discard_rewritten(&self, session: &Session) -> Result<()> {
-        self.rewritten.iter().try_for_each(|id| discard(session, *id))
     }
 }
 
