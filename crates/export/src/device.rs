@@ -29,7 +29,7 @@ pub struct Extent {
 /// Ranges lie within the device: the server checks them. Every read that begins after a write has returned sees it; it
 /// is durable when a [`BlockDevice::flush`] that began later has returned.
 pub trait BlockDevice: Send + Sync {
-    /// Size in bytes. It does not change.
+    /// Size in bytes. It may grow.
     fn size(&self) -> u64;
 
     /// Fills `buf` from `offset` on.
@@ -45,6 +45,17 @@ pub trait BlockDevice: Send + Sync {
     fn extents(&self, range: Range<u64>, each: &mut dyn FnMut(Extent) -> bool) -> io::Result<()> {
         each(Extent { range, block: Block::Data });
         Ok(())
+    }
+
+    /// The names of earlier states that it can be compared with.
+    fn earlier(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The ranges in which it may differ from an earlier state, in order; `None` where it has none of this name, or they
+    /// cannot be compared.
+    fn changed_since(&self, _earlier: &str) -> io::Result<Option<Vec<Range<u64>>>> {
+        Ok(None)
     }
 
     /// Whether it can be written.
@@ -88,6 +99,14 @@ impl<T: BlockDevice + ?Sized> BlockDevice for Arc<T> {
 
     fn extents(&self, range: Range<u64>, each: &mut dyn FnMut(Extent) -> bool) -> io::Result<()> {
         (**self).extents(range, each)
+    }
+
+    fn earlier(&self) -> Vec<String> {
+        (**self).earlier()
+    }
+
+    fn changed_since(&self, earlier: &str) -> io::Result<Option<Vec<Range<u64>>>> {
+        (**self).changed_since(earlier)
     }
 
     fn is_writable(&self) -> bool {

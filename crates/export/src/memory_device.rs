@@ -20,6 +20,8 @@ pub struct Memory {
     pub bad_from: AtomicU64,
     /// Nothing is known of what blocks hold.
     pub silent: AtomicBool,
+    /// What has changed since the state called `b0`; an error for one called `lost`.
+    pub changed_since_b0: Vec<Range<u64>>,
     /// Each write takes a millisecond.
     pub slow: AtomicBool,
     /// Reads that begin at offset 0 wait while this is set; how many do.
@@ -37,6 +39,7 @@ impl Memory {
             fails: Mutex::new(None),
             bad_from: AtomicU64::new(u64::MAX),
             silent: AtomicBool::new(false),
+            changed_since_b0: Vec::new(),
             slow: AtomicBool::new(false),
             held: Mutex::new((false, 0)),
             changed: Condvar::new(),
@@ -141,6 +144,23 @@ impl BlockDevice for Memory {
             at = end;
         }
         Ok(())
+    }
+
+    fn earlier(&self) -> Vec<String> {
+        let all = ["b0", "lost", "unlike"].map(String::from);
+        if self.changed_since_b0.is_empty() {
+            Vec::new()
+        } else {
+            all.into()
+        }
+    }
+
+    fn changed_since(&self, earlier: &str) -> io::Result<Option<Vec<Range<u64>>>> {
+        match earlier {
+            "b0" => Ok(Some(self.changed_since_b0.clone())),
+            "lost" => Err(io::Error::other("a bad sector")),
+            _ => Ok(None),
+        }
     }
 
     fn is_writable(&self) -> bool {

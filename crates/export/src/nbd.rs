@@ -1,8 +1,8 @@
 //! A server of NBD, the network block device protocol
 //! (<https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>).
 //!
-//! Fixed newstyle handshake, structured replies, block status (`base:allocation`), several connections to one
-//! device. Not TLS: on a network, put a tunnel around it.
+//! Fixed newstyle handshake, structured replies, block status (`base:allocation`, `qemu:dirty-bitmap:NAME`), several
+//! connections to one device. Not TLS: on a network, put a tunnel around it.
 //!
 //! Each connection has its own threads, which take turns at reading requests: a thread reads one, leaves the socket to
 //! the next thread, carries the request out, and answers. There is no queue, and a slow request delays no other.

@@ -85,6 +85,8 @@ pub const SEND_TRIM: u16 = 1 << 5;
 pub const SEND_WRITE_ZEROES: u16 = 1 << 6;
 /// Transmission flag: [`FLAG_DF`] is supported.
 pub const SEND_DF: u16 = 1 << 7;
+/// Transmission flag: [`CMD_CACHE`] is supported.
+pub const SEND_CACHE: u16 = 1 << 10;
 /// Transmission flag: several connections see each other's writes.
 pub const CAN_MULTI_CONN: u16 = 1 << 8;
 
@@ -98,6 +100,8 @@ pub const CMD_DISC: u16 = 2;
 pub const CMD_FLUSH: u16 = 3;
 /// Command: a range is not needed any more.
 pub const CMD_TRIM: u16 = 4;
+/// Command: a range will be read soon.
+pub const CMD_CACHE: u16 = 5;
 /// Command: write zeros.
 pub const CMD_WRITE_ZEROES: u16 = 6;
 /// Command: describe the blocks of a range.

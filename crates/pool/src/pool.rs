@@ -422,7 +422,8 @@ impl Pool {
         self.engine.flush()
     }
 
-    /// Changes the size of a volume that nobody has open. What a shorter one loses is gone.
+    /// Changes the size of a volume. It can grow while it is served as a device: clients see that when they connect again. It
+    /// becomes shorter only where nobody has it open, and what it loses is gone.
     pub fn resize(&self, name: &str, size: u64) -> Result<()> {
         let mut catalog = self.catalog.lock();
         let (index, entry) = catalog.get(name)?;
@@ -431,10 +432,14 @@ impl Pool {
         }
         self.check_filled(entry)?;
         let entry = entry.clone();
-        self.check_unused(index, name)?;
-        let volume = self.open_slot(&catalog, index, &entry)?;
-        if size < volume.size() {
-            volume.zero(size, volume.size() - size)?;
+        if size >= entry.size {
+            if self.in_use.lock().get(&entry.id).is_some_and(|(users, _)| users.is_file()) {
+                return Err(PoolError::Refused(format!("{name} is open as a file: close it first")));
+            }
+        } else {
+            self.check_unused(index, name)?;
+            let volume = self.open_slot(&catalog, index, &entry)?;
+            volume.zero(size, entry.size - size)?;
         }
         self.set_size(&mut catalog, index, entry, size)?;
         self.engine.flush()

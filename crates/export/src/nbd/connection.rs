@@ -1,7 +1,7 @@
 //! One client: its requests, and how they are carried out.
 
 use super::activity::Activity;
-use super::handshake::{broken, Agreement};
+use super::handshake::{broken, Agreement, Context};
 use super::reply::Replies;
 use super::socket::Socket;
 use crate::device::{Block, BlockDevice};
@@ -179,6 +179,7 @@ impl<'a> Connection<'a> {
             CMD_TRIM => "trim",
             CMD_WRITE_ZEROES => "write zeros",
             CMD_BLOCK_STATUS => "block status",
+            CMD_CACHE => "cache",
             _ => "unknown command",
         };
         let (export, offset, len) = (&self.agreed.export, r.offset, r.len);
@@ -193,6 +194,7 @@ impl<'a> Connection<'a> {
             CMD_READ => FLAG_DF,
             CMD_WRITE | CMD_TRIM | CMD_FLUSH => FLAG_FUA,
             CMD_WRITE_ZEROES => FLAG_FUA | FLAG_NO_HOLE,
+            CMD_CACHE => 0,
             CMD_BLOCK_STATUS => FLAG_REQ_ONE,
             _ => return refuse(EINVAL, "is not known here"),
         };
@@ -221,7 +223,7 @@ impl<'a> Connection<'a> {
                 refuse(EOVERFLOW, "is longer than 1 MiB, and shall not come in pieces")
             }
             CMD_READ if r.len == 0 && self.agreed.structured => refuse(EINVAL, "has no length"),
-            CMD_BLOCK_STATUS if !self.agreed.allocation => refuse(EINVAL, "was not agreed on"),
+            CMD_BLOCK_STATUS if self.agreed.contexts.is_empty() => refuse(EINVAL, "was not agreed on"),
             CMD_BLOCK_STATUS if r.len == 0 => refuse(EINVAL, "has no length"),
             _ => Ok(()),
         }
@@ -233,7 +235,8 @@ impl<'a> Connection<'a> {
         let device = &self.agreed.device;
         match r.command {
             CMD_READ => return self.read(r, buf),
-            CMD_BLOCK_STATUS => return Ok(self.replies.status(r.cookie, &self.status(r)?)),
+            CMD_BLOCK_STATUS => return self.status(r),
+            CMD_CACHE => self.read_ahead(r.range(), buf)?,
             CMD_WRITE => device.write_at(r.offset, buf)?,
             CMD_TRIM if r.len > 0 => device.discard(r.range())?,
             CMD_WRITE_ZEROES if r.len > 0 => device.zero(r.range(), r.flags & FLAG_NO_HOLE == 0)?,
@@ -283,8 +286,37 @@ impl<'a> Connection<'a> {
         Ok(sent)
     }
 
+    /// Reads what will be read soon, so that it is in the memory of the system or of the device.
+    fn read_ahead(&self, range: Range<u64>, buf: &mut Vec<u8>) -> io::Result<()> {
+        let mut at = range.start;
+        while at < range.end && !self.stopping.load(Ordering::Acquire) {
+            buf.resize((range.end - at).min(PIECE_BYTES) as usize, 0);
+            self.agreed.device.read_at(at, buf)?;
+            at += buf.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Answers what the blocks of a range hold, in each context that was agreed on.
+    fn status(&self, r: &Request) -> Result<io::Result<()>, Refusal> {
+        let all: Vec<_> =
+            self.agreed.contexts.iter().map(|c| self.status_in(c, r)).collect::<Result<_, _>>()?;
+        let mut sent = Ok(());
+        for (n, ranges) in (1..).zip(&all) {
+            sent = sent.and_then(|()| self.replies.status(r.cookie, n, ranges, n as usize == all.len()));
+        }
+        Ok(sent)
+    }
+
+    fn status_in(&self, context: &Context, r: &Request) -> Result<Vec<(u32, u32)>, Refusal> {
+        match context {
+            Context::Allocation => self.allocation(r),
+            Context::Changed(ranges) => Ok(dirty(ranges, r)),
+        }
+    }
+
     /// What the blocks of a range hold: length and flags, neighbours that hold the same joined.
-    fn status(&self, r: &Request) -> Result<Vec<(u32, u32)>, Refusal> {
+    fn allocation(&self, r: &Request) -> Result<Vec<(u32, u32)>, Refusal> {
         let one = r.flags & FLAG_REQ_ONE != 0;
         let range = r.range();
         let mut found: Vec<(u32, u32)> = Vec::new();
@@ -313,6 +345,30 @@ impl<'a> Connection<'a> {
         }
         Ok(found)
     }
+}
+
+/// What of a request's range is among `changed`, which are in order: length and flags.
+fn dirty(changed: &[Range<u64>], r: &Request) -> Vec<(u32, u32)> {
+    let range = r.range();
+    let most = if r.flags & FLAG_REQ_ONE != 0 { 1 } else { RANGES_MAX };
+    let mut found = Vec::new();
+    let mut at = range.start;
+    let mut next = changed.partition_point(|c| c.end <= at);
+    while at < range.end && found.len() < most {
+        let (end, flags) = match changed.get(next) {
+            Some(c) if c.start <= at => {
+                next += 1;
+                (c.end, STATE_DIRTY)
+            }
+            Some(c) => (c.start, 0),
+            None => (range.end, 0),
+        };
+        let end = end.min(range.end);
+        // No longer than the request, whose length is a u32.
+        found.push(((end - at) as u32, flags));
+        at = end;
+    }
+    found
 }
 
 impl Requests {

@@ -4,10 +4,11 @@ use crate::device::BlockDevice;
 use crate::exports::Exports;
 use format::nbd::*;
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::sync::Arc;
 
-/// The number of `base:allocation`, the only context.
-pub(super) const ALLOCATION_ID: u32 = 1;
+/// Contexts of one client at most.
+const CONTEXTS_MAX: usize = 16;
 /// No client needs more options to say what it wants.
 const OPTIONS_MAX: usize = 1000;
 
@@ -19,8 +20,16 @@ pub(super) struct Agreement {
     pub export: String,
     /// Structured replies.
     pub structured: bool,
-    /// `base:allocation` may be asked for.
-    pub allocation: bool,
+    /// What may be asked for of blocks. A context's number is its place, counted from 1.
+    pub contexts: Vec<Context>,
+}
+
+/// A metadata context.
+pub(super) enum Context {
+    /// `base:allocation`.
+    Allocation,
+    /// `qemu:dirty-bitmap:NAME`: what has changed since the state of that name.
+    Changed(Vec<Range<u64>>),
 }
 
 struct Handshake<'a, S> {
@@ -28,8 +37,8 @@ struct Handshake<'a, S> {
     exports: &'a dyn Exports,
     no_zeroes: bool,
     structured: bool,
-    /// The export whose `base:allocation` was chosen.
-    allocation: Option<String>,
+    /// The export whose contexts were chosen, and these.
+    contexts: (String, Vec<Context>),
 }
 
 /// An option and its data.
@@ -44,7 +53,8 @@ pub(super) fn negotiate<S: Read + Write>(
     socket: &mut S,
     exports: &dyn Exports,
 ) -> io::Result<Option<Agreement>> {
-    let mut h = Handshake { socket, exports, no_zeroes: false, structured: false, allocation: None };
+    let mut h =
+        Handshake { socket, exports, no_zeroes: false, structured: false, contexts: Default::default() };
     h.greet()?;
     for _ in 0..OPTIONS_MAX {
         let choice = h.option()?;
@@ -164,32 +174,50 @@ impl<S: Read + Write> Handshake<'_, S> {
         let (true, Some((name, queries))) = (self.structured, export_and_queries(&choice.data)) else {
             return self.reply(choice, REP_ERR_INVALID, &[]);
         };
-        if self.exports.open(&name).is_none() {
+        let Some(device) = self.exports.open(&name) else {
             return self.reply(choice, REP_ERR_UNKNOWN, &[]);
-        }
+        };
+        let bitmaps = device.earlier().into_iter().map(|earlier| format!("{DIRTY_BITMAP}{earlier}"));
         let all = !set && queries.is_empty();
-        let asked = |q: &String| q == ALLOCATION || (!set && q == "base:");
-        let chosen = all || queries.iter().any(asked);
-        if set {
-            self.allocation = chosen.then_some(name);
+        let is_asked = |context: &String| {
+            // Namespaces, and all bitmaps, can be listed, not chosen.
+            let is_prefix = |q: &str| !set && (q == "base:" || q == "qemu:" || q == DIRTY_BITMAP);
+            all || queries.iter().any(|q| q == context || (is_prefix(q) && context.starts_with(&**q)))
+        };
+        let mut chosen = Vec::new();
+        for context in std::iter::once(ALLOCATION.to_owned()).chain(bitmaps).filter(is_asked) {
+            let mut id = 0_u32;
+            if set {
+                let found = match context.strip_prefix(DIRTY_BITMAP) {
+                    None => Some(Context::Allocation),
+                    // What cannot be compared is not offered.
+                    Some(earlier) => device.changed_since(earlier).ok().flatten().map(Context::Changed),
+                };
+                let Some(found) = found.filter(|_| chosen.len() < CONTEXTS_MAX) else { continue };
+                chosen.push(found);
+                id = chosen.len() as u32;
+            }
+            self.reply(choice, REP_META_CONTEXT, &[&id.to_be_bytes(), context.as_bytes()])?;
         }
-        if chosen {
-            let id = if set { ALLOCATION_ID } else { 0 };
-            self.reply(choice, REP_META_CONTEXT, &[&id.to_be_bytes(), ALLOCATION.as_bytes()])?;
+        if set {
+            self.contexts = (name, chosen);
         }
         self.reply(choice, REP_ACK, &[])
     }
 
-    fn agree(&self, device: Arc<dyn BlockDevice>, export: String) -> Agreement {
-        let allocation = self.allocation.as_ref() == Some(&export);
-        Agreement { device, export, structured: self.structured, allocation }
+    fn agree(&mut self, device: Arc<dyn BlockDevice>, export: String) -> Agreement {
+        let (of, mut contexts) = std::mem::take(&mut self.contexts);
+        if of != export {
+            contexts.clear();
+        }
+        Agreement { device, export, structured: self.structured, contexts }
     }
 
     fn flags(&self, device: &dyn BlockDevice) -> u16 {
         let write = SEND_FUA | SEND_TRIM | SEND_WRITE_ZEROES;
         let writing = if device.is_writable() { write } else { READ_ONLY };
         let structured = if self.structured { SEND_DF } else { 0 };
-        HAS_FLAGS | SEND_FLUSH | CAN_MULTI_CONN | writing | structured
+        HAS_FLAGS | SEND_FLUSH | SEND_CACHE | CAN_MULTI_CONN | writing | structured
     }
 
     fn info(&mut self, choice: &ClientOption, info: u16, parts: &[&[u8]]) -> io::Result<()> {

@@ -1,7 +1,6 @@
 //! Replies, simple and structured.
 
 use super::activity::Activity;
-use super::handshake::ALLOCATION_ID;
 use super::socket::Socket;
 use format::nbd::*;
 use parking_lot::Mutex;
@@ -43,13 +42,14 @@ impl<'a> Replies<'a> {
         self.chunk(cookie, flags, TYPE_OFFSET_DATA, &offset.to_be_bytes(), data)
     }
 
-    /// The status of consecutive ranges: length and flags.
-    pub fn status(&self, cookie: u64, ranges: &[(u32, u32)]) -> io::Result<()> {
+    /// The status of consecutive ranges, length and flags, in the context of a number; `last` where no other one follows.
+    pub fn status(&self, cookie: u64, context: u32, ranges: &[(u32, u32)], last: bool) -> io::Result<()> {
         let pairs: Vec<u8> = ranges
             .iter()
             .flat_map(|(len, flags)| [len.to_be_bytes(), flags.to_be_bytes()].concat())
             .collect();
-        self.chunk(cookie, CHUNK_DONE, TYPE_BLOCK_STATUS, &ALLOCATION_ID.to_be_bytes(), &pairs)
+        let flags = if last { CHUNK_DONE } else { 0 };
+        self.chunk(cookie, flags, TYPE_BLOCK_STATUS, &context.to_be_bytes(), &pairs)
     }
 
     /// Failure, with an error number of the protocol and a message.

@@ -60,6 +60,11 @@ impl Users {
         self.devices > 0
     }
 
+    /// Whether anybody has it open as a file.
+    pub fn is_file(&self) -> bool {
+        self.readers + self.writers > 0
+    }
+
     pub fn is_written_as_file(&self) -> bool {
         self.writers > 0
     }

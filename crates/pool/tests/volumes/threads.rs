@@ -48,7 +48,7 @@ fn work(pool: &Pool, volume: &str, region: usize, seed: u64, steps: u64) {
     assert!(found == model);
 }
 
-/// Makes and deletes snapshots and clones while others write; what a snapshot shows does not change.
+/// Makes and deletes snapshots and clones, and lets a volume grow, while others write; what a snapshot shows does not change.
 fn disturb(pool: &Arc<Pool>, has_ended: &AtomicBool) {
     let mut n = 0;
     while !has_ended.load(Ordering::SeqCst) {
@@ -64,6 +64,8 @@ fn disturb(pool: &Arc<Pool>, has_ended: &AtomicBool) {
         assert!(first == second, "{full} changed");
         pool.delete(&clone).unwrap();
         pool.delete(&full).unwrap();
+        // Up to 1 PiB: the map gets two levels more.
+        pool.resize("b", (4 * REGION as u64) << n.min(27)).unwrap();
         n += 1;
     }
 }

@@ -157,7 +157,10 @@ pub enum VolumeWhat {
     },
     /// List volumes and snapshots
     List,
-    /// Change the size of a volume that is not in use. What lies beyond a smaller size is lost
+    /// Change the size of a volume. It can grow while it is in use
+    ///
+    /// Clients and machines see a larger size when they connect again. A volume that is in use cannot become smaller. What lies
+    /// beyond a smaller size is lost.
     Resize {
         /// The volume
         name: String,

@@ -1,10 +1,12 @@
 //! Pools: volumes over NBD that share their blocks, with QEMU's own clients.
 
+use crate::common::nbd::libnbd;
 use crate::common::{qemu_img, random, Bench, Child, DAMAGED, FAILED, REFUSED, USAGE};
 use format::pool::{BlockGroupNo, Superblock};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs::File;
+use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -351,6 +353,100 @@ fn a_snapshot_of_a_vault_becomes_a_volume() {
     bench.done(&["pool", "check", &pool, "--data"]);
     let stats = bench.json(&["pool", "stats", &pool]);
     assert_eq!(stats["unshared_bytes"], 0);
+}
+
+#[test]
+fn other_programs_see_what_changed_between_snapshots() {
+    let bench = Bench::bare();
+    let pool = bench.arg("pool");
+    let volume = |args: &[&str]| bench.done(&[&["volume", "--pool", &pool], args].concat());
+    bench.done(&["pool", "create", &pool, "--size", "512MiB"]);
+    volume(&["create", "web", "--size", "64MiB"]);
+    let server = Server::start(&bench, &pool);
+    qemu_io(&server.uri("web"), "write -q -P 1 0 20M");
+    volume(&["snapshot", "web@monday"]);
+    qemu_io(&server.uri("web"), "write -q -P 2 5M 1M");
+    qemu_io(&server.uri("web"), "write -q -P 3 40M 4k");
+    volume(&["snapshot", "web@tuesday"]);
+    let map = |of: &str, since: &str| {
+        let context = format!("--map=qemu:dirty-bitmap:{since}");
+        let map: Value =
+            serde_json::from_str(&libnbd("nbdinfo", &["--json", &context, &server.uri(of)])).unwrap();
+        let number = |e: &Value, field: &str| e[field].as_u64().unwrap() >> 20;
+        let all = map.as_array().unwrap().iter();
+        let dirty = all.filter(|e| e["type"] == 1).map(|e| (number(e, "offset"), number(e, "length")));
+        dirty.collect::<Vec<_>>()
+    };
+    assert_eq!(map("web@tuesday", "monday"), [(4, 2), (40, 2)]);
+    assert_eq!(map("web@monday", "tuesday"), [(4, 2), (40, 2)]);
+    let info: Value =
+        serde_json::from_str(&libnbd("nbdinfo", &["--json", &server.uri("web@tuesday")])).unwrap();
+    let export = &info["exports"][0];
+    assert_eq!(export["contexts"], serde_json::json!(["base:allocation", "qemu:dirty-bitmap:monday"]));
+    assert_eq!(export["can_cache"], true);
+    // A volume changes while it is asked.
+    let info: Value = serde_json::from_str(&libnbd("nbdinfo", &["--json", &server.uri("web")])).unwrap();
+    assert_eq!(info["exports"][0]["contexts"], serde_json::json!(["base:allocation"]));
+    // A vault backs up by it what any server of NBD has; here this one, as if it were another's.
+    bench.done(&["init"]);
+    bench.done(&["backup", "web/vda", &server.uri("web@monday")]);
+    let newest =
+        bench.json(&["snapshots", "web/vda"])["snapshots"][0]["snapshot"].as_str().unwrap().to_owned();
+    let by = ["backup", "web/vda", &server.uri("web@tuesday"), "--bitmap", "monday", "--since", &newest];
+    let report = bench.json(&by);
+    // Whole segments of 4 MiB.
+    let scan = serde_json::json!({ "kind": "changed", "bytes": 8 << 20, "why": null });
+    assert_eq!(report["scan"], scan, "{report}");
+    let out = bench.arg("out.raw");
+    bench.done(&["restore", "web/vda", &out]);
+    assert!(std::fs::read(&out).unwrap() == content(&server.uri("web@tuesday"), &bench.path("direct")));
+    server.stop();
+}
+
+#[test]
+fn a_volume_grows_while_it_is_used() {
+    let bench = Bench::bare();
+    let pool = bench.arg("pool");
+    bench.done(&["pool", "create", &pool, "--size", "512MiB"]);
+    bench.done(&["volume", "--pool", &pool, "create", "web", "--size", "1MiB"]);
+    let server = Server::start(&bench, &pool);
+    let uri = server.uri("web");
+    let size = || libnbd("nbdinfo", &["--size", &uri]).trim().parse::<u64>().unwrap();
+    // A client that writes all the time, from before the first change to behind the last one.
+    let mut writer = std::process::Command::new("qemu-io")
+        .args(["-f", "raw", &uri])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut says = writer.stdin.take().unwrap();
+    let mut write = |n: usize| {
+        for _ in 0..50 {
+            writeln!(says, "write -q -P {} {} 64k", n + 1, (n % 16) * 64 * 1024).unwrap();
+        }
+    };
+    // 2 MiB are mapped by one node, 512 MiB by two levels of them.
+    for (n, size_now) in [3u64 << 20, 600 << 20, 1 << 40].into_iter().enumerate() {
+        write(n);
+        let resized = bench.json(&["volume", "--pool", &pool, "resize", "web", &size_now.to_string()]);
+        assert_eq!(resized["size"], size_now);
+        assert_eq!(size(), size_now);
+        qemu_io(&uri, &format!("write -q -P 9 {} 512", size_now - 512));
+        write(n + 8);
+    }
+    bench.fails(&["volume", "--pool", &pool, "resize", "web", "1MiB"], REFUSED, &["in use", "disconnect"]);
+    writeln!(says, "quit").unwrap();
+    drop(says);
+    assert!(writer.wait().unwrap().success());
+    for (n, at) in [(1, 0), (9, 8 * 64), (2, 64), (10, 9 * 64), (3, 128), (11, 10 * 64)] {
+        qemu_io(&uri, &format!("read -q -P {n} {at}k 64k"));
+    }
+    for end in [3u64 << 20, 600 << 20, 1 << 40] {
+        qemu_io(&uri, &format!("read -q -P 9 {} 512", end - 512));
+    }
+    server.stop();
+    bench.done(&["volume", "--pool", &pool, "resize", "web", "1MiB"]);
+    bench.done(&["pool", "check", &pool, "--data"]);
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! A client that takes nothing for granted, and can break every rule.
 
-use crate::nbd::handshake::ALLOCATION_ID;
 use crate::nbd::Address;
 use format::nbd::*;
 use std::collections::HashMap;
@@ -44,6 +43,8 @@ pub struct Reply {
     pub data: Vec<u8>,
     /// Length and flags of ranges.
     pub status: Vec<(u32, u32)>,
+    /// The same in the second context that was agreed on.
+    pub second: Vec<(u32, u32)>,
     /// Pieces that it came in.
     pub chunks: usize,
     command: u16,
@@ -248,10 +249,15 @@ impl Client {
                 reply.data.extend(&body[8..]);
             }
             TYPE_BLOCK_STATUS => {
-                assert_eq!(body[..4], ALLOCATION_ID.to_be_bytes());
+                // One chunk for each context, in their order.
                 let number = |b: &[u8]| u32::from_be_bytes(b.try_into().unwrap());
+                let context = number(&body[..4]);
+                assert_eq!(context as usize, reply.chunks);
                 let ranges = body[4..].chunks_exact(8).map(|p| (number(&p[..4]), number(&p[4..])));
-                reply.status.extend(ranges);
+                match context {
+                    1 => reply.status.extend(ranges),
+                    _ => reply.second.extend(ranges),
+                }
             }
             TYPE_ERROR => {
                 reply.error = u32::from_be_bytes(body[..4].try_into().unwrap());

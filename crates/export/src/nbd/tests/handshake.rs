@@ -5,7 +5,8 @@ use super::{Bench, SIZE};
 use crate::memory_device::Memory;
 use format::nbd::*;
 
-const WRITABLE: u16 = HAS_FLAGS | SEND_FLUSH | SEND_FUA | SEND_TRIM | SEND_WRITE_ZEROES | CAN_MULTI_CONN;
+const WRITABLE: u16 =
+    HAS_FLAGS | SEND_FLUSH | SEND_FUA | SEND_TRIM | SEND_WRITE_ZEROES | SEND_CACHE | CAN_MULTI_CONN;
 
 #[test]
 fn an_export_is_chosen_by_its_name_or_by_none() {
@@ -27,7 +28,7 @@ fn an_export_is_chosen_by_its_name_or_by_none() {
     let bench = Bench::of(Memory::read_only(SIZE), 1);
     let mut client = bench.raw();
     client.greet(true);
-    assert_eq!(client.go("disk").1, HAS_FLAGS | READ_ONLY | SEND_FLUSH | CAN_MULTI_CONN);
+    assert_eq!(client.go("disk").1, HAS_FLAGS | READ_ONLY | SEND_FLUSH | SEND_CACHE | CAN_MULTI_CONN);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What requests do, and how they are answered.
 
-use super::client::Client;
+use super::client::{contexts, Client};
 use super::{Bench, SIZE};
 use crate::memory_device::{Memory, BLOCK};
 use format::nbd::*;
@@ -45,6 +45,75 @@ fn reads_of_any_length_are_what_the_device_holds() {
         assert_eq!((nothing.error, nothing.data.len()), (if structured { EINVAL } else { 0 }, 0));
         assert_eq!(client.read(0, 1).error, 0);
         client.leave();
+    }
+}
+
+#[test]
+fn what_changed_is_told_in_a_context_of_its_own() {
+    let mut device = Memory::new(40 * MIB);
+    device.changed_since_b0 = vec![2 * MIB..4 * MIB, 4 * MIB..6 * MIB, 38 * MIB..40 * MIB];
+    let bench = Bench::of(device, 8);
+    let client = |contexts: &[&str]| {
+        let mut client = bench.raw();
+        client.greet(true);
+        client.structured();
+        let agreed = client.set_contexts("disk", contexts);
+        client.go("disk");
+        (client, agreed)
+    };
+    let (b0, allocation) = ("qemu:dirty-bitmap:b0", "base:allocation");
+    // What is not there, or cannot be compared, is not agreed on.
+    let all = [b0, "qemu:dirty-bitmap:", "qemu:dirty-bitmap:lost", "qemu:dirty-bitmap:unlike", allocation];
+    let (mut both, agreed) = client(&all);
+    assert_eq!(agreed, [allocation, b0]);
+    let mib = |n: u32| n << 20;
+    let told = both.done(CMD_BLOCK_STATUS, 0, MIB, mib(39), &[]);
+    assert_eq!(told.error, 0);
+    assert_eq!(told.status, [(mib(39), 0)]);
+    let dirty = STATE_DIRTY;
+    let expected = [(mib(1), 0), (mib(2), dirty), (mib(2), dirty), (mib(32), 0), (mib(2), dirty)];
+    assert_eq!(told.second, expected);
+    let (mut alone, agreed) = client(&[b0]);
+    assert_eq!(agreed, [b0]);
+    for (at, len, flags, expected) in [
+        (0, 4096, 0, &[(4096, 0)][..]),
+        (3 * MIB, mib(1), 0, &[(mib(1), dirty)]),
+        (3 * MIB, mib(5), 0, &[(mib(1), dirty), (mib(2), dirty), (mib(2), 0)]),
+        (3 * MIB, mib(5), FLAG_REQ_ONE, &[(mib(1), dirty)]),
+        (40 * MIB - 512, 512, 0, &[(512, dirty)]),
+    ] {
+        let told = alone.done(CMD_BLOCK_STATUS, flags, at, len, &[]);
+        assert_eq!((told.error, &told.status[..]), (0, expected), "{len} bytes at {at}");
+    }
+    assert_eq!(alone.done(CMD_BLOCK_STATUS, 0, 39 * MIB, mib(2), &[]).error, EINVAL);
+    // They are listed by their namespaces, too.
+    let mut lists = bench.raw();
+    lists.greet(true);
+    lists.structured();
+    for (asked, count) in [(&[][..], 4), (&["qemu:"], 3), (&["qemu:dirty-bitmap:"], 3), (&["base:", b0], 2)] {
+        assert_eq!(
+            lists.answers(OPT_LIST_META_CONTEXT, &contexts("disk", asked)).1.len(),
+            count,
+            "{asked:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_to_be_read_soon_is_read() {
+    let bench = Bench::of(Memory::new(8 * MIB), 8);
+    for mut client in [bench.client(), bench.simple()] {
+        for (offset, len, error) in
+            [(0, 0, 0), (5, 3 << 20, 0), (8 * MIB - 1, 2, EINVAL), (u64::MAX, 1, EINVAL)]
+        {
+            let reply = client.done(CMD_CACHE, 0, offset, len, &[]);
+            assert_eq!((reply.error, reply.data.len()), (error, 0), "{len} bytes at {offset}");
+        }
+        assert_eq!(client.done(CMD_CACHE, FLAG_FUA, 0, 1, &[]).error, EINVAL);
+        bench.device.bad_from.store(4 * MIB, std::sync::atomic::Ordering::SeqCst);
+        assert_eq!(client.done(CMD_CACHE, 0, 0, 8 << 20, &[]).error, EIO);
+        bench.device.bad_from.store(u64::MAX, std::sync::atomic::Ordering::SeqCst);
+        assert_eq!(client.read(0, 1).error, 0);
     }
 }
 
@@ -194,7 +263,7 @@ fn what_cannot_be_is_refused_and_the_client_goes_on() {
             (CMD_FLUSH, 0, 1, 0, EINVAL),
             (CMD_FLUSH, 0, 0, 1, EINVAL),
             (CMD_READ, FLAG_FUA, 0, 1, EINVAL),
-            (5, 0, 0, 1, EINVAL),
+            (CMD_CACHE, FLAG_REQ_ONE, 0, 1, EINVAL),
             (8, 0, 0, 1, EINVAL),
             (u16::MAX, u16::MAX, u64::MAX, u32::MAX, EINVAL),
         ] {
