@@ -2,7 +2,7 @@
 //! (<https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>).
 //!
 //! Fixed newstyle handshake, structured replies, block status (`base:allocation`, `qemu:dirty-bitmap:NAME`), several
-//! connections to one device. Not TLS: on a network, put a tunnel around it.
+//! connections to one device, TLS.
 //!
 //! Each connection has its own threads, which take turns at reading requests: a thread reads one, leaves the socket to
 //! the next thread, carries the request out, and answers. There is no queue, and a slow request delays no other.
@@ -16,6 +16,7 @@ mod listener;
 mod reply;
 mod server;
 mod socket;
+mod tls;
 
 #[cfg(test)]
 mod tests;
@@ -23,3 +24,4 @@ mod tests;
 pub use address::{unix_uri, Address};
 pub use limits::Limits;
 pub use server::{Server, ServerOptions};
+pub use tls::Tls;

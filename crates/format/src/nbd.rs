@@ -30,6 +30,8 @@ pub const OPT_EXPORT_NAME: u32 = 1;
 pub const OPT_ABORT: u32 = 2;
 /// Option: list the exports.
 pub const OPT_LIST: u32 = 3;
+/// Option: go on with TLS.
+pub const OPT_STARTTLS: u32 = 5;
 /// Option: describe an export.
 pub const OPT_INFO: u32 = 6;
 /// Option: choose an export and end the handshake.
@@ -53,6 +55,8 @@ pub const REP_META_CONTEXT: u32 = 4;
 pub const REP_ERR: u32 = 1 << 31;
 /// Error reply: the option is not supported.
 pub const REP_ERR_UNSUP: u32 = REP_ERR + 1;
+/// Error reply: the server does not want that.
+pub const REP_ERR_POLICY: u32 = REP_ERR + 2;
 /// Error reply: the option's data is invalid.
 pub const REP_ERR_INVALID: u32 = REP_ERR + 3;
 /// Error reply: the server wants TLS first.

@@ -6,7 +6,7 @@ use crate::system::purpose::{End, Purpose};
 use crate::system::signals::EndSignal;
 use crate::terminal::streams::errln;
 use anyhow::{Context, Result};
-use export::nbd::{Address, Limits, Server, ServerOptions};
+use export::nbd::{Address, Limits, Server, ServerOptions, Tls};
 use export::SingleExport;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -23,6 +23,7 @@ pub struct Clients {
 /// A disk that is being served.
 pub struct Serving {
     server: Server,
+    is_tls: bool,
     purpose: Purpose,
     /// Made for the socket.
     _directory: Option<OwnDirectory>,
@@ -34,19 +35,18 @@ impl Serving {
         let (address, directory) = address(at)?;
         let threads = std::thread::available_parallelism().map_or(2, |n| n.get()) + 2;
         let on_error = Box::new(|line: &str| errln!("sapwood: {line}"));
-        let options = ServerOptions { threads, limits: Limits::default(), on_error };
+        let tls = at.tls.as_deref().map(Tls::load).transpose()?;
+        warn_of_strangers(&address, tls.as_ref(), "the disk");
+        let is_tls = tls.is_some();
+        let options = ServerOptions { threads, limits: Limits::default(), tls, on_error };
         let server = Server::start(&address, Box::new(export), options)
             .with_context(|| format!("listening on {address}"))?;
-        if at.listen.is_some_and(|address| !address.ip().is_loopback()) {
-            let uri = server.address();
-            errln!("sapwood: {uri}: anyone who can reach this address can use the disk: there is no authentication");
-        }
-        Ok(Serving { server, purpose: Purpose::default(), _directory: directory })
+        Ok(Serving { server, is_tls, purpose: Purpose::default(), _directory: directory })
     }
 
     /// Where it is served, as a URI that clients understand.
     pub fn uri(&self) -> String {
-        self.server.address().to_string()
+        self.server.address().uri("", self.is_tls)
     }
 
     /// Starts the command that the disk is served for, if one was given.
@@ -74,6 +74,14 @@ impl Serving {
     /// Accepts no more clients and requests; returns when the requests under way are answered.
     pub fn stop(self) {
         self.server.stop();
+    }
+}
+
+/// Says so where anyone on the network may use what is served.
+pub fn warn_of_strangers(address: &Address, tls: Option<&Tls>, what: &str) {
+    let Address::Tcp(tcp) = address else { return };
+    if !tcp.ip().is_loopback() && !tls.is_some_and(Tls::knows_clients) {
+        errln!("sapwood: {tcp}: anyone who can reach this address can use {what}: clients are not authenticated (--tls DIR with ca-cert.pem)");
     }
 }
 

@@ -24,6 +24,22 @@ impl fmt::Display for Address {
     }
 }
 
+impl Address {
+    /// The URI of an export there, as clients understand it.
+    pub fn uri(&self, export: &str, is_tls: bool) -> String {
+        let plain = match self {
+            Address::Unix(path) => unix_uri(export, path),
+            Address::Tcp(_) if export.is_empty() => self.to_string(),
+            Address::Tcp(_) => format!("{self}/{export}"),
+        };
+        if is_tls {
+            plain.replacen("nbd", "nbds", 1)
+        } else {
+            plain
+        }
+    }
+}
+
 /// What stands in a URI as itself in a path; everything else is percent-encoded.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 

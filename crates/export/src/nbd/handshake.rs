@@ -47,27 +47,87 @@ struct ClientOption {
     data: Vec<u8>,
 }
 
-/// Carries the handshake out; `None` where the client left, or named an unknown export by an option that has no error
-/// reply.
+/// What came of a handshake.
+pub(super) enum Negotiated {
+    /// The client left, or named an unknown export by an option that has no error reply.
+    Nothing,
+    /// The options go on with TLS.
+    StartsTls(Greeting),
+    /// An export was chosen.
+    Export(Agreement),
+}
+
+/// What was said before the options.
+#[derive(Clone, Copy)]
+pub(super) struct Greeting {
+    no_zeroes: bool,
+}
+
+/// Whether a client talks by TLS, or must.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Security {
+    /// There is no TLS.
+    Plain,
+    /// It must begin TLS first.
+    WantsTls,
+    /// It has begun.
+    Tls,
+}
+
+/// Greets a client that has just connected.
+pub(super) fn greet<S: Read + Write>(socket: &mut S) -> io::Result<Greeting> {
+    let mut hello = Vec::with_capacity(18);
+    hello.extend(MAGIC.to_be_bytes());
+    hello.extend(OPTION_MAGIC.to_be_bytes());
+    hello.extend((FIXED_NEWSTYLE | NO_ZEROES).to_be_bytes());
+    socket.write_all(&hello)?;
+    let mut flags = [0; 4];
+    socket.read_exact(&mut flags)?;
+    let flags = u32::from_be_bytes(flags);
+    if flags & !u32::from(FIXED_NEWSTYLE | NO_ZEROES) != 0 {
+        return Err(broken("unknown handshake flags"));
+    }
+    Ok(Greeting { no_zeroes: flags & u32::from(NO_ZEROES) != 0 })
+}
+
+/// Answers options until an export is chosen, or TLS begins.
 pub(super) fn negotiate<S: Read + Write>(
     socket: &mut S,
     exports: &dyn Exports,
-) -> io::Result<Option<Agreement>> {
-    let mut h =
-        Handshake { socket, exports, no_zeroes: false, structured: false, contexts: Default::default() };
-    h.greet()?;
+    greeting: Greeting,
+    security: Security,
+) -> io::Result<Negotiated> {
+    let no_zeroes = greeting.no_zeroes;
+    let mut h = Handshake { socket, exports, no_zeroes, structured: false, contexts: Default::default() };
     for _ in 0..OPTIONS_MAX {
         let choice = h.option()?;
         match choice.option {
-            OPT_EXPORT_NAME => return h.export_name(&choice),
             OPT_ABORT => {
                 h.reply(&choice, REP_ACK, &[])?;
-                return Ok(None);
+                return Ok(Negotiated::Nothing);
+            }
+            OPT_STARTTLS if !choice.data.is_empty() || security == Security::Tls => {
+                h.reply(&choice, REP_ERR_INVALID, &[])?;
+            }
+            OPT_STARTTLS if security == Security::Plain => {
+                h.reply(&choice, REP_ERR_POLICY, &[b"the server has no certificate"])?;
+            }
+            OPT_STARTTLS => {
+                h.reply(&choice, REP_ACK, &[])?;
+                return Ok(Negotiated::StartsTls(greeting));
+            }
+            // It has no error reply.
+            OPT_EXPORT_NAME if security == Security::WantsTls => return Ok(Negotiated::Nothing),
+            _ if security == Security::WantsTls => {
+                h.reply(&choice, REP_ERR_TLS_REQD, &[b"begin TLS first"])?;
+            }
+            OPT_EXPORT_NAME => {
+                return Ok(h.export_name(&choice)?.map_or(Negotiated::Nothing, Negotiated::Export))
             }
             OPT_LIST => h.list(&choice)?,
             OPT_INFO | OPT_GO => {
                 if let Some(agreed) = h.go(&choice)? {
-                    return Ok(Some(agreed));
+                    return Ok(Negotiated::Export(agreed));
                 }
             }
             OPT_STRUCTURED_REPLY if choice.data.is_empty() => {
@@ -79,24 +139,10 @@ pub(super) fn negotiate<S: Read + Write>(
             _ => h.reply(&choice, REP_ERR_UNSUP, &[])?,
         }
     }
-    Ok(None)
+    Ok(Negotiated::Nothing)
 }
 
 impl<S: Read + Write> Handshake<'_, S> {
-    fn greet(&mut self) -> io::Result<()> {
-        let mut hello = Vec::with_capacity(18);
-        hello.extend(MAGIC.to_be_bytes());
-        hello.extend(OPTION_MAGIC.to_be_bytes());
-        hello.extend((FIXED_NEWSTYLE | NO_ZEROES).to_be_bytes());
-        self.socket.write_all(&hello)?;
-        let flags = u32::from_be_bytes(self.read()?);
-        if flags & !u32::from(FIXED_NEWSTYLE | NO_ZEROES) != 0 {
-            return Err(broken("unknown handshake flags"));
-        }
-        self.no_zeroes = flags & u32::from(NO_ZEROES) != 0;
-        Ok(())
-    }
-
     fn option(&mut self) -> io::Result<ClientOption> {
         if u64::from_be_bytes(self.read()?) != OPTION_MAGIC {
             return Err(broken("no option where one was expected"));

@@ -3,10 +3,11 @@
 use super::activity::Activity;
 use super::address::Address;
 use super::connection::Connection;
-use super::handshake::negotiate;
+use super::handshake::{greet, negotiate, Negotiated, Security};
 use super::limits::{Admission, ConnectionInfo, Limits, Peer, State};
 use super::listener::Listener;
 use super::socket::{with_deadline, Socket};
+use super::tls::{Tls, TlsSocket};
 use crate::exports::Exports;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::event::{poll, PollFd, PollFlags};
@@ -26,6 +27,8 @@ pub struct ServerOptions {
     pub threads: usize,
     /// How many clients there may be, and when idle ones are closed for new ones.
     pub limits: Limits,
+    /// Where it is given, clients must use TLS.
+    pub tls: Option<Tls>,
     /// Called with a message for each request that failed, and each idle client that was closed for a new one.
     pub on_error: Box<dyn Fn(&str) + Send + Sync>,
 }
@@ -208,8 +211,19 @@ impl Drop for ClientGuard {
 }
 
 fn serve(mut socket: Socket, shared: &Shared, activity: &Activity) -> io::Result<()> {
-    let mut limited = with_deadline(&mut socket, shared.options.limits.handshake);
-    let Some(agreed) = negotiate(&mut limited, &*shared.exports)? else { return Ok(()) };
+    let until = Instant::now() + shared.options.limits.handshake;
+    let tls = shared.options.tls.as_ref();
+    let mut limited = with_deadline(&mut socket, until);
+    let greeting = greet(&mut limited)?;
+    let security = if tls.is_some() { Security::WantsTls } else { Security::Plain };
+    let mut negotiated = negotiate(&mut limited, &*shared.exports, greeting, security)?;
+    if let (Negotiated::StartsTls(greeting), Some(tls)) = (&negotiated, tls) {
+        let keys = tls.accept(&mut limited)?;
+        socket = Socket::Tls(Arc::new(TlsSocket::new(socket, keys)));
+        let mut limited = with_deadline(&mut socket, until);
+        negotiated = negotiate(&mut limited, &*shared.exports, *greeting, Security::Tls)?;
+    }
+    let Negotiated::Export(agreed) = negotiated else { return Ok(()) };
     socket.set_timeouts(None)?;
     activity.agreed();
     shared.served.fetch_add(1, Ordering::Relaxed);

@@ -1,16 +1,19 @@
-//! The connection to a client: a Unix or a TCP socket.
+//! The connection to a client: a Unix or a TCP socket, with TLS or without it.
 
 use super::limits::Peer;
+use super::tls::TlsSocket;
 use rustix::net::sockopt;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A connection.
 pub(super) enum Socket {
     Unix(UnixStream),
     Tcp(TcpStream),
+    Tls(Arc<TlsSocket>),
 }
 
 impl Socket {
@@ -19,6 +22,7 @@ impl Socket {
         match self {
             Socket::Unix(s) => s.try_clone().map(Socket::Unix),
             Socket::Tcp(s) => s.try_clone().map(Socket::Tcp),
+            Socket::Tls(s) => Ok(Socket::Tls(Arc::clone(s))),
         }
     }
 
@@ -29,6 +33,7 @@ impl Socket {
                 sockopt::socket_peercred(s).map_or(Peer::Unknown, |c| Peer::User(c.uid.as_raw()))
             }
             Socket::Tcp(s) => s.peer_addr().map_or(Peer::Unknown, |a| Peer::of_address(a.ip())),
+            Socket::Tls(s) => s.plain.peer(),
         }
     }
 
@@ -37,6 +42,7 @@ impl Socket {
         match self {
             Socket::Unix(s) => s.set_read_timeout(time).and_then(|()| s.set_write_timeout(time)),
             Socket::Tcp(s) => s.set_read_timeout(time).and_then(|()| s.set_write_timeout(time)),
+            Socket::Tls(s) => s.plain.set_timeouts(time),
         }
     }
 
@@ -45,7 +51,29 @@ impl Socket {
         drop(match self {
             Socket::Unix(s) => s.shutdown(how),
             Socket::Tcp(s) => s.shutdown(how),
+            Socket::Tls(s) => {
+                s.plain.shutdown(how);
+                Ok(())
+            }
         });
+    }
+
+    /// [`Read::read`] of a connection that others have as well.
+    pub fn read_shared(&self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::Unix(s) => (&mut &*s).read(buf),
+            Socket::Tcp(s) => (&mut &*s).read(buf),
+            Socket::Tls(s) => s.read(buf),
+        }
+    }
+
+    /// [`Write::write_vectored`] of a connection that others have as well.
+    pub fn write_shared(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Socket::Unix(s) => (&mut &*s).write_vectored(bufs),
+            Socket::Tcp(s) => (&mut &*s).write_vectored(bufs),
+            Socket::Tls(s) => s.write_vectored(bufs),
+        }
     }
 }
 
@@ -55,9 +83,9 @@ pub(super) struct DeadlineSocket<'a> {
     until: Instant,
 }
 
-/// Gives a connection this much time for all reads and writes.
-pub(super) fn with_deadline(socket: &mut Socket, time: Duration) -> DeadlineSocket<'_> {
-    DeadlineSocket { socket, until: Instant::now() + time }
+/// Gives a connection time until then for all reads and writes.
+pub(super) fn with_deadline(socket: &mut Socket, until: Instant) -> DeadlineSocket<'_> {
+    DeadlineSocket { socket, until }
 }
 
 impl DeadlineSocket<'_> {
@@ -89,26 +117,17 @@ impl Write for DeadlineSocket<'_> {
 
 impl Read for Socket {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Socket::Unix(s) => s.read(buf),
-            Socket::Tcp(s) => s.read(buf),
-        }
+        self.read_shared(buf)
     }
 }
 
 impl Write for Socket {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        match self {
-            Socket::Unix(s) => s.write(buf),
-            Socket::Tcp(s) => s.write(buf),
-        }
+        self.write_shared(&[IoSlice::new(buf)])
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Socket::Unix(s) => s.write_vectored(bufs),
-            Socket::Tcp(s) => s.write_vectored(bufs),
-        }
+        self.write_shared(bufs)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -113,7 +113,7 @@ fn start_with(
     limits: Limits,
 ) -> std::io::Result<Server> {
     let on_error = Box::new(move |line: &str| errors.lock().unwrap().push(line.to_owned()));
-    let options = ServerOptions { threads: 4, limits, on_error };
+    let options = ServerOptions { threads: 4, limits, tls: None, on_error };
     let export = SingleExport { name: "disk".into(), description: "a disk in memory".into(), device };
     Server::start(address, Box::new(export), options)
 }

@@ -8,6 +8,7 @@
 mod handshake;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod transfer;
 mod uri;
 
@@ -36,7 +37,8 @@ pub struct NbdSource {
 
 /// The source's name, if it is that of an NBD export.
 pub(crate) fn uri(path: &Path) -> Option<&str> {
-    path.to_str().filter(|p| p.starts_with("nbd://") || p.starts_with("nbd+unix://"))
+    let is_one = |p: &&str| uri::SCHEMES.iter().any(|(scheme, _)| p.starts_with(scheme));
+    path.to_str().filter(is_one)
 }
 
 impl NbdSource {
@@ -48,15 +50,16 @@ impl NbdSource {
         Uri::parse(uri).map(drop).map_err(|why| ImageError::refused(uri, why))
     }
 
-    /// Connects to `nbd://HOST[:PORT]/EXPORT` or `nbd+unix:///EXPORT?socket=PATH`. With `bitmap`, the export must have
+    /// Connects to `nbd://HOST[:PORT]/EXPORT` or `nbd+unix:///EXPORT?socket=PATH`; by TLS to
+    /// `nbds://HOST[:PORT]/EXPORT?tls-certificates=DIRECTORY`. With `bitmap`, the export must have
     /// the dirty bitmap of that name.
     ///
     /// # Errors
     /// `Refused` where the server or the export does not do what is asked for; `Corrupt` where it breaks the protocol.
     pub fn connect(uri: &str, bitmap: Option<&str>) -> Result<Self> {
         let parsed = Uri::parse(uri).map_err(|why| ImageError::refused(uri, why))?;
-        let mut socket = parsed.connect().map_err(|e| ImageError::io(uri, "connect", e))?;
-        let export = handshake::negotiate(&mut socket, uri, &parsed.export, bitmap)?;
+        let socket = parsed.connect().map_err(|e| ImageError::io(uri, "connect", e))?;
+        let (socket, export) = handshake::negotiate(socket, uri, &parsed, bitmap)?;
         let connection = Connection::new(socket, uri, &export);
         Ok(NbdSource { connection, export, data: VecDeque::new(), known: 0..0 })
     }

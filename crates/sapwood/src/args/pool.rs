@@ -104,6 +104,10 @@ pub struct PoolServe {
     /// authentication: anyone who can reach it can use the volumes
     #[arg(long, value_name = "ADDR|SOCKET")]
     pub nbd: Option<String>,
+    /// With --nbd: only with TLS. DIR has server-cert.pem and server-key.pem; if it has ca-cert.pem, clients must show a
+    /// certificate signed by that
+    #[arg(long, value_name = "DIR", requires = "nbd")]
+    pub tls: Option<PathBuf>,
     /// Make a socket for each volume, NAME.socket, in this directory: virtual machines on this host share their memory with the
     /// server, and use the volume through it (vhost-user-blk). One machine at a time may
     #[arg(long, value_name = "DIRECTORY")]

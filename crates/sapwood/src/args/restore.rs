@@ -91,6 +91,10 @@ pub struct Serve {
     /// disk
     #[arg(help_heading = SERVED, long, value_name = "ADDR")]
     pub listen: Option<std::net::SocketAddr>,
+    /// Only with TLS: DIR has server-cert.pem and server-key.pem. If it has ca-cert.pem, clients must show a certificate signed
+    /// by that
+    #[arg(help_heading = SERVED, long, value_name = "DIR")]
+    pub tls: Option<PathBuf>,
     /// Memory for decompressed data [default: 64M]; more makes repeated reads faster
     #[arg(help_heading = SERVED, long, value_name = "SIZE", value_parser = crate::sizes::parse_size)]
     pub cache: Option<u64>,

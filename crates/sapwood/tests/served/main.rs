@@ -8,3 +8,4 @@ mod nbd;
 mod restore;
 mod restore_goes_on;
 mod restore_refuses;
+mod tls;

@@ -1,6 +1,6 @@
 //! The handshake: which export, how large, and what the server tells of its blocks.
 
-use super::uri::Socket;
+use super::uri::{Socket, Uri};
 use crate::error::{ImageError, Result};
 use format::nbd::*;
 use std::io;
@@ -8,8 +8,7 @@ use std::io;
 /// No server answers an option with more replies.
 const MOST_REPLIES: usize = 1000;
 
-const WANTS_TLS: &str =
-    "the server wants TLS, which is not supported; give an export without it, on another host through an SSH tunnel";
+const WANTS_TLS: &str = "the server wants TLS: write nbds://HOST/EXPORT?tls-certificates=DIRECTORY";
 
 /// What client and server agreed on.
 #[derive(Clone, Debug)]
@@ -36,13 +35,26 @@ struct Handshake<'a> {
 /// # Errors
 /// `Refused` where the server, the export or the bitmap is not there; `Corrupt` where the server breaks the protocol.
 pub(super) fn negotiate(
-    socket: &mut Box<dyn Socket>,
+    mut socket: Box<dyn Socket>,
     name: &str,
-    export: &str,
+    uri: &Uri,
     bitmap: Option<&str>,
-) -> Result<Export> {
-    let mut h = Handshake { socket: &mut **socket, name };
+) -> Result<(Box<dyn Socket>, Export)> {
+    let mut h = Handshake { socket: &mut *socket, name };
     h.greet()?;
+    if let Some(tls) = &uri.tls {
+        h.start_tls()?;
+        socket = tls.connect(socket).map_err(|e| match e.kind() {
+            io::ErrorKind::InvalidInput => ImageError::refused(name, e.to_string()),
+            _ => ImageError::io(name, "agree on TLS with the NBD server", e),
+        })?;
+    }
+    let export = choose(&mut Handshake { socket: &mut *socket, name }, &uri.export, bitmap)?;
+    Ok((socket, export))
+}
+
+/// Chooses an export, and what is asked of it.
+fn choose(h: &mut Handshake<'_>, export: &str, bitmap: Option<&str>) -> Result<Export> {
     let structured = h.structured_replies()?;
     let (mut allocation, mut dirty) = (None, None);
     if structured {
@@ -77,6 +89,17 @@ impl Handshake<'_> {
             return Err(self.broken("does not offer the fixed newstyle handshake"));
         }
         self.write(&u32::from(flags & (FIXED_NEWSTYLE | NO_ZEROES)).to_be_bytes())
+    }
+
+    fn start_tls(&mut self) -> Result<()> {
+        self.option(OPT_STARTTLS, &[])?;
+        match self.reply(OPT_STARTTLS)? {
+            (REP_ACK, data) if data.is_empty() => Ok(()),
+            (kind, why) if kind & REP_ERR != 0 => {
+                Err(self.refused(format!("the server has no TLS{}", said(&why))))
+            }
+            (kind, _) => Err(self.broken(&format!("answered the wish for TLS with {kind}"))),
+        }
     }
 
     fn structured_replies(&mut self) -> Result<bool> {

@@ -1,5 +1,7 @@
-//! URIs of exports: `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`.
+//! URIs of exports: `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`, and `nbds…` with TLS
+//! (<https://github.com/NetworkBlockDevice/nbd/blob/master/doc/uri.md>).
 
+use super::tls::Tls;
 use format::nbd::PORT;
 use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
@@ -23,7 +25,13 @@ pub(super) struct Uri {
     address: Address,
     /// The name of the export; empty for the default.
     pub export: String,
+    /// How to use TLS, where that is wanted.
+    pub tls: Option<Tls>,
 }
+
+/// What URIs begin with, and whether that means TLS.
+pub(super) const SCHEMES: [(&str, bool); 4] =
+    [("nbd://", false), ("nbd+unix://", false), ("nbds://", true), ("nbds+unix://", true)];
 
 /// A connection to a server.
 pub(super) trait Socket: Read + Write + Send {}
@@ -32,30 +40,42 @@ impl<T: Read + Write + Send> Socket for T {}
 impl Uri {
     /// Parses a URI; an error says what is wrong with it.
     pub fn parse(uri: &str) -> Result<Self, String> {
-        if let Some(rest) = uri.strip_prefix("nbd+unix://") {
-            let (export, query) = rest.split_once('?').unwrap_or((rest, ""));
-            let mut sockets = query.split('&').filter_map(|p| p.strip_prefix("socket="));
-            let socket = sockets.next().ok_or("names no socket; write nbd+unix:///EXPORT?socket=PATH")?;
-            let Some(export) = export.strip_prefix('/') else {
+        let scheme =
+            SCHEMES.iter().find_map(|(scheme, tls)| Some((*scheme, *tls, uri.strip_prefix(scheme)?)));
+        let (scheme, is_tls, rest) = scheme.ok_or("is not the URI of an NBD export")?;
+        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let asked = |name: &str| {
+            let values = query.split('&').filter_map(|p| p.split_once('='));
+            values.filter(|(n, _)| *n == name).map(|(_, value)| decoded(value)).next().transpose()
+        };
+        let (address, export) = if scheme.contains("+unix") {
+            let socket = asked("socket")?.ok_or("names no socket; write nbd+unix:///EXPORT?socket=PATH")?;
+            let Some(export) = place.strip_prefix('/') else {
                 return Err("names a host before a socket; write nbd+unix:///EXPORT?socket=PATH".into());
             };
-            return Ok(Uri { address: Address::Unix(decoded(socket)?), export: decoded(export)? });
-        }
-        let rest = uri.strip_prefix("nbd://").ok_or("is not the URI of an NBD export")?;
-        let (host, export) = rest.split_once('/').unwrap_or((rest, ""));
-        let (host, port) = match host.strip_prefix('[').and_then(|h| h.split_once(']')) {
-            Some((address, "")) => (address, None),
-            Some((address, port)) => (address, port.strip_prefix(':')),
-            None => host.split_once(':').map_or((host, None), |(h, p)| (h, Some(p))),
+            (Address::Unix(socket), decoded(export)?)
+        } else {
+            // Names of exports without TLS were always taken to the end, with any question mark in them.
+            let (host, export) = if is_tls { place } else { rest }.split_once('/').unwrap_or((place, ""));
+            (host_and_port(host)?, decoded(export)?)
         };
-        let port = match port {
-            None => PORT,
-            Some(p) => p.parse().map_err(|_| format!("{p:?} is not a port"))?,
+        let tls = match (is_tls, asked("tls-certificates")?) {
+            (false, _) => None,
+            (true, None) => {
+                return Err("names no certificates; write nbds://HOST/EXPORT?tls-certificates=DIRECTORY, with ca-cert.pem, and \
+                            client-cert.pem and client-key.pem where the server wants them"
+                    .into())
+            }
+            (true, Some(directory)) => {
+                let host = match (asked("tls-hostname")?, &address) {
+                    (Some(host), _) => host,
+                    (None, Address::Tcp(host, _)) => host.clone(),
+                    (None, Address::Unix(_)) => "localhost".into(),
+                };
+                Some(Tls { directory: directory.into(), host })
+            }
         };
-        if host.is_empty() {
-            return Err("names no host; write nbd://HOST/EXPORT or nbd+unix:///EXPORT?socket=PATH".into());
-        }
-        Ok(Uri { address: Address::Tcp(host.into(), port), export: decoded(export)? })
+        Ok(Uri { address, export, tls })
     }
 
     /// Connects, with a time limit on all that follows.
@@ -86,6 +106,22 @@ impl Uri {
     }
 }
 
+fn host_and_port(host: &str) -> Result<Address, String> {
+    let (host, port) = match host.strip_prefix('[').and_then(|h| h.split_once(']')) {
+        Some((address, "")) => (address, None),
+        Some((address, port)) => (address, port.strip_prefix(':')),
+        None => host.split_once(':').map_or((host, None), |(h, p)| (h, Some(p))),
+    };
+    let port = match port {
+        None => PORT,
+        Some(p) => p.parse().map_err(|_| format!("{p:?} is not a port"))?,
+    };
+    if host.is_empty() {
+        return Err("names no host; write nbd://HOST/EXPORT or nbd+unix:///EXPORT?socket=PATH".into());
+    }
+    Ok(Address::Tcp(host.into(), port))
+}
+
 /// Takes `%2F` and the like out.
 fn decoded(text: &str) -> Result<String, String> {
     // The decoder would pass a malformed escape through unchanged.
@@ -106,9 +142,17 @@ mod tests {
         let tcp = |host: &str, port, export: &str| Uri {
             address: Address::Tcp(host.into(), port),
             export: export.into(),
+            tls: None,
         };
-        let unix =
-            |path: &str, export: &str| Uri { address: Address::Unix(path.into()), export: export.into() };
+        let unix = |path: &str, export: &str| Uri {
+            address: Address::Unix(path.into()),
+            export: export.into(),
+            tls: None,
+        };
+        let tls = |uri: Uri, directory: &str, host: &str| Uri {
+            tls: Some(Tls { directory: directory.into(), host: host.into() }),
+            ..uri
+        };
         for (uri, wanted) in [
             ("nbd://host", tcp("host", 10809, "")),
             ("nbd://host/vda", tcp("host", 10809, "vda")),
@@ -117,6 +161,10 @@ mod tests {
             ("nbd://[::1]/x", tcp("::1", 10809, "x")),
             ("nbd+unix:///vda?socket=/run/a.sock", unix("/run/a.sock", "vda")),
             ("nbd+unix:///?socket=/run/a%20b", unix("/run/a b", "")),
+            ("nbd://host/a?b", tcp("host", 10809, "a?b")),
+            ("nbds://host:1/vda?tls-certificates=/etc/a%20b", tls(tcp("host", 1, "vda"), "/etc/a b", "host")),
+            ("nbds://[::1]?tls-hostname=h&tls-certificates=c", tls(tcp("::1", 10809, ""), "c", "h")),
+            ("nbds+unix:///x?socket=/s&tls-certificates=c", tls(unix("/s", "x"), "c", "localhost")),
         ] {
             assert_eq!(Uri::parse(uri), Ok(wanted), "{uri}");
         }
@@ -132,6 +180,9 @@ mod tests {
             "nbd+unix:///x",
             "nbd+unix://h/x?socket=/a",
             "nbd://h/%2",
+            "nbds://h/x",
+            "nbds+unix:///x?tls-certificates=c",
+            "nbds://h/x?tls-certificates=%zz",
             "nbd://h/%zz",
             "nbd://h/%ff",
             "http://h/",

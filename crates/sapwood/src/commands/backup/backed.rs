@@ -165,7 +165,7 @@ fn unknown_source(a: &Backup, e: ImageError) -> anyhow::Error {
             "Ceph images are read as devices: `rbd snap create {rest}@backup`, `rbd map --read-only {rest}@backup`, and \
              give /dev/rbd…; what has changed tells `rbd diff --format json` (--changed)"
         ),
-        "qemu" | "nbd+tls" | "ssh" | "http" | "https" | "iscsi" => {
+        "qemu" | "ssh" | "http" | "https" | "iscsi" => {
             format!(
                 "is not read directly; serve it with `qemu-nbd --read-only --persistent --socket=/run/disk.sock {name}`, and \
                  give nbd+unix:///?socket=/run/disk.sock"

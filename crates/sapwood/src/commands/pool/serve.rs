@@ -9,13 +9,14 @@ use super::file_system::PoolFiles;
 use super::filler::{FillThread, Filler};
 use super::open::open;
 use crate::args::{Args, PoolServe};
+use crate::serving::warn_of_strangers;
 use crate::system::mountpoint::empty_directory;
 use crate::system::signals::EndSignal;
 use crate::terminal::output::print_json;
 use crate::terminal::streams::{check_out, errln, outln};
 use anyhow::{Context, Result};
 use export::files::Files;
-use export::nbd::{unix_uri, Address, Limits, Server, ServerOptions};
+use export::nbd::{Address, Limits, Server, ServerOptions, Tls};
 use mounted::Mounted;
 use pool::{Options, Scanning};
 use serde_json::json;
@@ -31,6 +32,7 @@ const TICK: Duration = Duration::from_millis(50);
 pub fn run(args: &Args, a: &PoolServe) -> Result<ExitCode> {
     let end = EndSignal::new()?;
     let address = a.nbd.as_deref().map(address_of).transpose()?;
+    let tls = a.tls.as_deref().map(Tls::load).transpose()?;
     let place = a.mount.as_deref().map(empty_directory).transpose()?;
     let scanning = Scanning { bytes_per_second: a.share_rate, pause: Duration::from_secs(a.share_pause) };
     let options = Options { cache_bytes: a.cache as usize, scanning: Some(scanning), ..Options::default() };
@@ -48,7 +50,7 @@ pub fn run(args: &Args, a: &PoolServe) -> Result<ExitCode> {
     };
     let control = Control::start(&a.path, served.clone(), &end)?;
     let filling = FillThread::start(filler)?;
-    let server = address.map(|address| serve(&address, served.clone())).transpose()?;
+    let server = address.map(|address| serve(&address, tls, served.clone())).transpose()?;
     let sockets = a.vhost.as_deref().map(|directory| vhost::start(directory, &served)).transpose()?;
     let mounted = place.map(|place| Mounted::start(&place, files.get()?, a.allow_other, &end)).transpose()?;
     let uri = server.as_ref().map(|(_, uri)| uri);
@@ -94,31 +96,24 @@ pub fn run(args: &Args, a: &PoolServe) -> Result<ExitCode> {
 }
 
 fn address_of(given: &str) -> Result<Address> {
-    let address = match given.parse::<SocketAddr>() {
+    Ok(match given.parse::<SocketAddr>() {
         Ok(address) => Address::Tcp(address),
         Err(_) => Address::Unix(std::path::absolute(given)?),
-    };
-    if let Address::Tcp(tcp) = address {
-        if !tcp.ip().is_loopback() {
-            errln!("sapwood: {tcp}: there is no authentication: anyone who can reach this address can use the volumes");
-        }
-    }
-    Ok(address)
+    })
 }
 
 /// Serves the volumes. Returns the URI of the volume NAME as well.
-fn serve(address: &Address, served: Served) -> Result<(Server, String)> {
+fn serve(address: &Address, tls: Option<Tls>, served: Served) -> Result<(Server, String)> {
     let threads = std::thread::available_parallelism().map_or(2, |n| n.get()) + 2;
     let on_error = Box::new(|line: &str| errln!("sapwood: {line}"));
+    warn_of_strangers(address, tls.as_ref(), "the volumes");
+    let is_tls = tls.is_some();
     let server = Server::start(
         address,
         Box::new(Volumes(served)),
-        ServerOptions { threads, limits: Limits::default(), on_error },
+        ServerOptions { threads, limits: Limits::default(), tls, on_error },
     )
     .with_context(|| format!("listening on {address}"))?;
-    let uri = match address {
-        Address::Unix(path) => unix_uri("NAME", path),
-        Address::Tcp(_) => format!("{}/NAME", server.address()),
-    };
+    let uri = server.address().uri("NAME", is_tls);
     Ok((server, uri))
 }
