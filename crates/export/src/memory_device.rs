@@ -157,7 +157,7 @@ impl BlockDevice for Memory {
 
     fn changed_since(&self, earlier: &str) -> io::Result<Option<Vec<Range<u64>>>> {
         match earlier {
-            "b0" => Ok(Some(self.changed_since_b0.clone())),
+            "b0" if !self.changed_since_b0.is_empty() => Ok(Some(self.changed_since_b0.clone())),
             "lost" => Err(io::Error::other("a bad sector")),
             _ => Ok(None),
         }

@@ -436,6 +436,10 @@ impl Pool {
             if self.in_use.lock().get(&entry.id).is_some_and(|(users, _)| users.is_file()) {
                 return Err(PoolError::Refused(format!("{name} is open as a file: close it first")));
             }
+            if entry.size % BLOCK_BYTES as u64 != 0 {
+                // Who makes zeros of its last block now takes all of it out, also what lies behind the end.
+                self.check_unused(index, name)?;
+            }
         } else {
             self.check_unused(index, name)?;
             let volume = self.open_slot(&catalog, index, &entry)?;

@@ -31,11 +31,10 @@ pub struct Serving {
 
 impl Serving {
     /// Serves an export.
-    pub fn start(at: &Serve, export: SingleExport) -> Result<Serving> {
+    pub fn start(at: &Serve, tls: Option<Tls>, export: SingleExport) -> Result<Serving> {
         let (address, directory) = address(at)?;
         let threads = std::thread::available_parallelism().map_or(2, |n| n.get()) + 2;
         let on_error = Box::new(|line: &str| errln!("sapwood: {line}"));
-        let tls = at.tls.as_deref().map(Tls::load).transpose()?;
         warn_of_strangers(&address, tls.as_ref(), "the disk");
         let is_tls = tls.is_some();
         let options = ServerOptions { threads, limits: Limits::default(), tls, on_error };
@@ -75,6 +74,11 @@ impl Serving {
     pub fn stop(self) {
         self.server.stop();
     }
+}
+
+/// What is needed for TLS, if that is wanted. Read before anything is made.
+pub fn tls_of(at: &Serve) -> Result<Option<Tls>> {
+    Ok(at.tls.as_deref().map(Tls::load).transpose()?)
 }
 
 /// Says so where anyone on the network may use what is served.

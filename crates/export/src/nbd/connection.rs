@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const QUICK_BYTES: u32 = 32 << 10;
 /// Longer requests are carried out in pieces of this size, so that memory is bounded.
 const PIECE_BYTES: u64 = 1 << 20;
+/// Bytes of one request that are read ahead at most.
+const AHEAD_BYTES_MAX: u64 = 256 << 20;
 /// Memory that a thread keeps between requests.
 const KEPT_BYTES: usize = 2 << 20;
 /// Ranges in one answer about what blocks hold.
@@ -187,15 +189,24 @@ impl<'a> Connection<'a> {
         self.replies.error(r.cookie, number, &why)
     }
 
+    /// The flag that all commands may have where any can: it means something to those that write.
+    fn fua(&self) -> u16 {
+        if self.agreed.device.is_writable() {
+            FLAG_FUA
+        } else {
+            0
+        }
+    }
+
     /// Whether a request may be carried out.
     fn check(&self, r: &Request) -> Result<(), Refusal> {
         let refuse = |number, why: &str| Err(Refusal(number, why.to_owned()));
         let allowed = match r.command {
-            CMD_READ => FLAG_DF,
+            CMD_READ => FLAG_DF | self.fua(),
             CMD_WRITE | CMD_TRIM | CMD_FLUSH => FLAG_FUA,
             CMD_WRITE_ZEROES => FLAG_FUA | FLAG_NO_HOLE,
-            CMD_CACHE => 0,
-            CMD_BLOCK_STATUS => FLAG_REQ_ONE,
+            CMD_CACHE => self.fua(),
+            CMD_BLOCK_STATUS => FLAG_REQ_ONE | self.fua(),
             _ => return refuse(EINVAL, "is not known here"),
         };
         if r.flags & !allowed != 0 {
@@ -289,8 +300,10 @@ impl<'a> Connection<'a> {
     /// Reads what will be read soon, so that it is in the memory of the system or of the device.
     fn read_ahead(&self, range: Range<u64>, buf: &mut Vec<u8>) -> io::Result<()> {
         let mut at = range.start;
-        while at < range.end && !self.stopping.load(Ordering::Acquire) {
-            buf.resize((range.end - at).min(PIECE_BYTES) as usize, 0);
+        // A client may ask for 4 GiB and leave.
+        let end = range.end.min(at + AHEAD_BYTES_MAX);
+        while at < end && !self.stopping.load(Ordering::Acquire) {
+            buf.resize((end - at).min(PIECE_BYTES) as usize, 0);
             self.agreed.device.read_at(at, buf)?;
             at += buf.len() as u64;
         }

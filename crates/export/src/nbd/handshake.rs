@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Contexts of one client at most.
-const CONTEXTS_MAX: usize = 16;
+const CONTEXTS_MAX: usize = 4;
 /// No client needs more options to say what it wants.
 const OPTIONS_MAX: usize = 1000;
 
@@ -37,8 +37,14 @@ struct Handshake<'a, S> {
     exports: &'a dyn Exports,
     no_zeroes: bool,
     structured: bool,
-    /// The export whose contexts were chosen, and these.
-    contexts: (String, Vec<Context>),
+    chosen: Option<Chosen>,
+}
+
+/// The export whose contexts were chosen last, and these.
+struct Chosen {
+    export: String,
+    device: Arc<dyn BlockDevice>,
+    contexts: Vec<Context>,
 }
 
 /// An option and its data.
@@ -98,7 +104,7 @@ pub(super) fn negotiate<S: Read + Write>(
     security: Security,
 ) -> io::Result<Negotiated> {
     let no_zeroes = greeting.no_zeroes;
-    let mut h = Handshake { socket, exports, no_zeroes, structured: false, contexts: Default::default() };
+    let mut h = Handshake { socket, exports, no_zeroes, structured: false, chosen: None };
     for _ in 0..OPTIONS_MAX {
         let choice = h.option()?;
         match choice.option {
@@ -223,40 +229,61 @@ impl<S: Read + Write> Handshake<'_, S> {
         let Some(device) = self.exports.open(&name) else {
             return self.reply(choice, REP_ERR_UNKNOWN, &[]);
         };
-        let bitmaps = device.earlier().into_iter().map(|earlier| format!("{DIRTY_BITMAP}{earlier}"));
-        let all = !set && queries.is_empty();
-        let is_asked = |context: &String| {
-            // Namespaces, and all bitmaps, can be listed, not chosen.
-            let is_prefix = |q: &str| !set && (q == "base:" || q == "qemu:" || q == DIRTY_BITMAP);
-            all || queries.iter().any(|q| q == context || (is_prefix(q) && context.starts_with(&**q)))
-        };
-        let mut chosen = Vec::new();
-        for context in std::iter::once(ALLOCATION.to_owned()).chain(bitmaps).filter(is_asked) {
-            let mut id = 0_u32;
-            if set {
-                let found = match context.strip_prefix(DIRTY_BITMAP) {
-                    None => Some(Context::Allocation),
-                    // What cannot be compared is not offered.
-                    Some(earlier) => device.changed_since(earlier).ok().flatten().map(Context::Changed),
-                };
-                let Some(found) = found.filter(|_| chosen.len() < CONTEXTS_MAX) else { continue };
-                chosen.push(found);
-                id = chosen.len() as u32;
-            }
-            self.reply(choice, REP_META_CONTEXT, &[&id.to_be_bytes(), context.as_bytes()])?;
-        }
         if set {
-            self.contexts = (name, chosen);
+            self.choose_contexts(choice, name, device, &queries)?;
+        } else {
+            let bitmaps = device.earlier().into_iter().map(|earlier| format!("{DIRTY_BITMAP}{earlier}"));
+            let is_asked = |context: &String| {
+                // Namespaces, and all bitmaps, can be listed, not chosen.
+                let is_prefix = |q: &str| q == "base:" || q == "qemu:" || q == DIRTY_BITMAP;
+                let fits = |q: &String| q == context || (is_prefix(q) && context.starts_with(&**q));
+                queries.is_empty() || queries.iter().any(fits)
+            };
+            for context in std::iter::once(ALLOCATION.to_owned()).chain(bitmaps).filter(is_asked) {
+                self.reply(choice, REP_META_CONTEXT, &[&[0; 4], context.as_bytes()])?;
+            }
         }
         self.reply(choice, REP_ACK, &[])
     }
 
-    fn agree(&mut self, device: Arc<dyn BlockDevice>, export: String) -> Agreement {
-        let (of, mut contexts) = std::mem::take(&mut self.contexts);
-        if of != export {
-            contexts.clear();
+    /// Chooses the contexts of these names, in their order, as far as there are such.
+    fn choose_contexts(
+        &mut self,
+        choice: &ClientOption,
+        export: String,
+        device: Arc<dyn BlockDevice>,
+        names: &[String],
+    ) -> io::Result<()> {
+        let mut contexts = Vec::new();
+        for (n, name) in names.iter().enumerate() {
+            if names[..n].contains(name) {
+                continue;
+            }
+            if contexts.len() == CONTEXTS_MAX {
+                break;
+            }
+            let found = match name.strip_prefix(DIRTY_BITMAP) {
+                // What cannot be compared is not offered.
+                Some(earlier) => device.changed_since(earlier).ok().flatten().map(Context::Changed),
+                None => (name == ALLOCATION).then_some(Context::Allocation),
+            };
+            if let Some(found) = found {
+                contexts.push(found);
+                let id = (contexts.len() as u32).to_be_bytes();
+                self.reply(choice, REP_META_CONTEXT, &[&id, name.as_bytes()])?;
+            }
         }
-        Agreement { device, export, structured: self.structured, contexts }
+        self.chosen = Some(Chosen { export, device, contexts });
+        Ok(())
+    }
+
+    fn agree(&mut self, device: Arc<dyn BlockDevice>, export: String) -> Agreement {
+        let structured = self.structured;
+        match self.chosen.take().filter(|chosen| chosen.export == export) {
+            // What was compared is what is served, whatever has this name by now.
+            Some(Chosen { device, contexts, .. }) => Agreement { device, export, structured, contexts },
+            None => Agreement { device, export, structured, contexts: Vec::new() },
+        }
     }
 
     fn flags(&self, device: &dyn BlockDevice) -> u16 {

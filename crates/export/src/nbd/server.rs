@@ -218,13 +218,17 @@ fn serve(mut socket: Socket, shared: &Shared, activity: &Activity) -> io::Result
     let security = if tls.is_some() { Security::WantsTls } else { Security::Plain };
     let mut negotiated = negotiate(&mut limited, &*shared.exports, greeting, security)?;
     if let (Negotiated::StartsTls(greeting), Some(tls)) = (&negotiated, tls) {
-        let keys = tls.accept(&mut limited)?;
+        let keys = tls.accept(&mut limited).map_err(|e| {
+            let peer = limited.peer();
+            (shared.options.on_error)(&format!("TLS with {peer}: {e}"));
+            e
+        })?;
         socket = Socket::Tls(Arc::new(TlsSocket::new(socket, keys)));
         let mut limited = with_deadline(&mut socket, until);
         negotiated = negotiate(&mut limited, &*shared.exports, *greeting, Security::Tls)?;
     }
     let Negotiated::Export(agreed) = negotiated else { return Ok(()) };
-    socket.set_timeouts(None)?;
+    socket.set_deadline(None)?;
     activity.agreed();
     shared.served.fetch_add(1, Ordering::Relaxed);
     let connection = Connection::new(socket, agreed, activity, &*shared.options.on_error, &shared.stopping)?;

@@ -7,7 +7,7 @@ use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// A connection.
 pub(super) enum Socket {
@@ -37,12 +37,17 @@ impl Socket {
         }
     }
 
-    /// How long one read or write may take; `None`: for ever.
-    pub fn set_timeouts(&self, time: Option<Duration>) -> io::Result<()> {
+    /// Gives the reads and writes that follow time until then, all of them together as long as this is called before each;
+    /// `None`: for ever.
+    pub fn set_deadline(&self, until: Option<Instant>) -> io::Result<()> {
+        let rest = until.map(|until| until.saturating_duration_since(Instant::now()));
+        if rest.is_some_and(|rest| rest.is_zero()) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
         match self {
-            Socket::Unix(s) => s.set_read_timeout(time).and_then(|()| s.set_write_timeout(time)),
-            Socket::Tcp(s) => s.set_read_timeout(time).and_then(|()| s.set_write_timeout(time)),
-            Socket::Tls(s) => s.plain.set_timeouts(time),
+            Socket::Unix(s) => s.set_read_timeout(rest).and_then(|()| s.set_write_timeout(rest)),
+            Socket::Tcp(s) => s.set_read_timeout(rest).and_then(|()| s.set_write_timeout(rest)),
+            Socket::Tls(s) => s.set_deadline(until),
         }
     }
 
@@ -89,12 +94,13 @@ pub(super) fn with_deadline(socket: &mut Socket, until: Instant) -> DeadlineSock
 }
 
 impl DeadlineSocket<'_> {
+    /// Who is at the other end.
+    pub fn peer(&self) -> Peer {
+        self.socket.peer()
+    }
+
     fn in_time(&mut self) -> io::Result<&mut Socket> {
-        let rest = self.until.saturating_duration_since(Instant::now());
-        if rest.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        self.socket.set_timeouts(Some(rest))?;
+        self.socket.set_deadline(Some(self.until))?;
         Ok(self.socket)
     }
 }

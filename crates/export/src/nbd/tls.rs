@@ -6,13 +6,15 @@
 use super::socket::Socket;
 use parking_lot::Mutex;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
+use rustls::version::TLS13;
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use std::io::{self, IoSlice, Read, Write};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The server's certificate, and those that it depends on.
 const CERTIFICATE: &str = "server-cert.pem";
@@ -20,6 +22,10 @@ const CERTIFICATE: &str = "server-cert.pem";
 const KEY: &str = "server-key.pem";
 /// Who signs certificates of clients.
 const AUTHORITY: &str = "ca-cert.pem";
+/// Certificates that it has taken back.
+const REVOKED: &str = "ca-crl.pem";
+/// How long a goodbye may take.
+const GOODBYE_TIME: Duration = Duration::from_secs(1);
 /// Bytes that are taken from the socket at once.
 const TAKEN_BYTES: usize = 64 << 10;
 
@@ -32,7 +38,7 @@ pub struct Tls {
 
 impl Tls {
     /// Reads `server-cert.pem` and `server-key.pem` in a directory. If there is a `ca-cert.pem`, only clients may connect that
-    /// have a certificate signed by it.
+    /// have a certificate signed by it, which `ca-crl.pem` does not take back.
     ///
     /// # Errors
     /// A file that cannot be read or used, with its name.
@@ -50,17 +56,28 @@ impl Tls {
         };
         let own = certificates(CERTIFICATE)?;
         let key = PrivateKeyDer::from_pem_file(directory.join(KEY)).map_err(|e| wrong(KEY, &e))?;
-        let knows_clients = directory.join(AUTHORITY).try_exists()?;
+        // A link that leads nowhere is no permission for everybody.
+        let is_there = |name: &str| directory.join(name).symlink_metadata().is_ok();
+        let knows_clients = is_there(AUTHORITY);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
-        let builder = builder.with_safe_default_protocol_versions().map_err(|e| wrong(CERTIFICATE, &e))?;
+        // TLS 1.2 must end a connection after 2^24 records.
+        let builder = builder.with_protocol_versions(&[&TLS13]).map_err(|e| wrong(CERTIFICATE, &e))?;
         let builder = if knows_clients {
             let mut roots = RootCertStore::empty();
             for certificate in certificates(AUTHORITY)? {
                 roots.add(certificate).map_err(|e| wrong(AUTHORITY, &e))?;
             }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-            builder.with_client_cert_verifier(verifier.map_err(|e| wrong(AUTHORITY, &e))?)
+            let mut verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            if is_there(REVOKED) {
+                let lists = CertificateRevocationListDer::pem_file_iter(directory.join(REVOKED));
+                let lists = lists.and_then(Iterator::collect::<Result<Vec<_>, _>>);
+                verifier = verifier
+                    .with_crls(lists.map_err(|e| wrong(REVOKED, &e))?)
+                    .only_check_end_entity_revocation();
+            }
+            let of = if is_there(REVOKED) { REVOKED } else { AUTHORITY };
+            builder.with_client_cert_verifier(verifier.build().map_err(|e| wrong(of, &e))?)
         } else {
             builder.with_no_client_auth()
         };
@@ -89,6 +106,8 @@ impl Tls {
 /// A connection on which both sides have agreed on keys. One thread may read while others write.
 pub(super) struct TlsSocket {
     pub plain: Socket,
+    /// When all that is under way must be done.
+    until: Mutex<Option<Instant>>,
     tls: Mutex<ServerConnection>,
     /// Held while records are made and sent, in their order; taken before `tls`.
     sending: Mutex<Vec<u8>>,
@@ -105,7 +124,19 @@ struct Taken {
 impl TlsSocket {
     pub fn new(plain: Socket, tls: ServerConnection) -> TlsSocket {
         let taken = Mutex::new(Taken { bytes: vec![0; TAKEN_BYTES], rest: 0..0 });
-        TlsSocket { plain, tls: Mutex::new(tls), sending: Mutex::default(), taken }
+        TlsSocket { plain, until: Mutex::default(), tls: Mutex::new(tls), sending: Mutex::default(), taken }
+    }
+
+    /// Gives all reads and writes time until then; `None`: for ever.
+    pub fn set_deadline(&self, until: Option<Instant>) -> io::Result<()> {
+        *self.until.lock() = until;
+        self.keep_deadline()
+    }
+
+    /// Before each wait for the socket: what a client sends now and then must not give it more time.
+    fn keep_deadline(&self) -> io::Result<()> {
+        let until = *self.until.lock();
+        until.map_or(Ok(()), |until| self.plain.set_deadline(Some(until)))
     }
 
     pub fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
@@ -119,6 +150,7 @@ impl TlsSocket {
             }
             let Taken { bytes, rest } = &mut *taken;
             if Range::is_empty(rest) {
+                self.keep_deadline()?;
                 *rest = 0..self.plain.read_shared(bytes)?;
             }
             let mut tls = self.tls.lock();
@@ -149,6 +181,7 @@ impl TlsSocket {
         drop(tls);
         let mut rest = &records[..];
         while !rest.is_empty() {
+            self.keep_deadline()?;
             match self.plain.write_shared(&[IoSlice::new(rest)]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(n) => rest = &rest[n..],
@@ -163,6 +196,7 @@ impl TlsSocket {
 impl Drop for TlsSocket {
     /// Says goodbye, so that the client knows that nothing was cut off.
     fn drop(&mut self) {
+        let _ = self.set_deadline(Some(Instant::now() + GOODBYE_TIME));
         let _ = self.send(|tls| {
             tls.send_close_notify();
             Ok(0)

@@ -37,11 +37,15 @@ pub struct NbdSource {
 
 /// The source's name, if it is that of an NBD export.
 pub(crate) fn uri(path: &Path) -> Option<&str> {
-    let is_one = |p: &&str| uri::SCHEMES.iter().any(|(scheme, _)| p.starts_with(scheme));
-    path.to_str().filter(is_one)
+    path.to_str().filter(|p| NbdSource::is_uri(p))
 }
 
 impl NbdSource {
+    /// Whether a source's name is the URI of an export, well-formed or not.
+    pub fn is_uri(name: &str) -> bool {
+        uri::SCHEMES.iter().any(|(scheme, _)| name.starts_with(scheme))
+    }
+
     /// Whether a URI is well-formed; nothing is connected.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ pub struct Backup {
     #[arg(value_parser = parse_name)]
     pub disk: String,
     /// File or block device (raw, qcow2 or VMDK, detected by content), nbd://HOST/EXPORT,
-    /// nbd+unix:///EXPORT?socket=PATH, qmp:SOCKET#NODE (a disk of a running QEMU; Sapwood sets up point in time, dirty
+    /// nbds://HOST/EXPORT?tls-certificates=DIR, nbd+unix:///EXPORT?socket=PATH, qmp:SOCKET#NODE (a disk of a running QEMU; Sapwood sets up point in time, dirty
     /// bitmap and export), qmp:SOCKET (all its disks at one instant), libvirt:DOMAIN (the same for a domain; one that is
     /// off is backed up from its images), libvirt:PATTERN (all domains that fit, such as 'libvirt:*'),
     /// volume:NAME@SNAPSHOT of a pool (only what changed since the backup of an earlier one is read), or - for standard

@@ -100,8 +100,8 @@ pub enum PoolWhat {
 pub struct PoolServe {
     /// The file or block device
     pub path: PathBuf,
-    /// Where: the path of a Unix socket, or an address and a port, such as 127.0.0.1:10809. The address has no
-    /// authentication: anyone who can reach it can use the volumes
+    /// Where: the path of a Unix socket, or an address and a port, such as 127.0.0.1:10809. Without --tls anyone who can reach
+    /// an address can use the volumes
     #[arg(long, value_name = "ADDR|SOCKET")]
     pub nbd: Option<String>,
     /// With --nbd: only with TLS. DIR has server-cert.pem and server-key.pem; if it has ca-cert.pem, clients must show a

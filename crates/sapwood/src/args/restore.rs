@@ -87,8 +87,8 @@ pub struct Serve {
     /// Unix socket to listen on [default: in a new directory below XDG_RUNTIME_DIR, or else TMPDIR, or else /var/tmp]
     #[arg(help_heading = SERVED, long, value_name = "PATH", conflicts_with = "listen")]
     pub socket: Option<PathBuf>,
-    /// Address and port to listen on instead of a socket, such as 127.0.0.1:10809. Anyone who can reach it can use the
-    /// disk
+    /// Address and port to listen on instead of a socket, such as 127.0.0.1:10809. Without --tls anyone who can
+    /// reach it can use the disk
     #[arg(help_heading = SERVED, long, value_name = "ADDR")]
     pub listen: Option<std::net::SocketAddr>,
     /// Only with TLS: DIR has server-cert.pem and server-key.pem. If it has ca-cert.pem, clients must show a certificate signed

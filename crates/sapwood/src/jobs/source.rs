@@ -77,11 +77,11 @@ impl DiskSource {
             }
         } else if source == "-" {
             return Err("- is standard input, which a job has not; name a file, a device or an export".into());
-        } else if source.starts_with("nbd:") || source.starts_with("nbd+unix:") {
+        } else if NbdSource::is_uri(&source) {
             NbdSource::check_uri(&source).map_err(|e| e.to_string())?;
         } else if !Path::new(&self.source).is_absolute() {
             return Err(format!(
-                "{source:?} is not a source: a path that begins with /, nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH, \
+                "{source:?} is not a source: a path that begins with /, nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH, nbds://…, \
                  qmp:SOCKET#NODE, qmp:SOCKET or libvirt:DOMAIN"
             ));
         }

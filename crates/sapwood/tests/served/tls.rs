@@ -5,6 +5,8 @@ use crate::common::{random, Bench, Child, FAILED, REFUSED};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -62,7 +64,8 @@ fn start(bench: &Bench, args: &[&str]) -> (Child, Value) {
 /// Serves a snapshot with TLS on a port that the system chose. Returns the server and `localhost:PORT`.
 fn serve(bench: &Bench, disk: &str, tls: &str) -> (Child, String) {
     let (child, told) = start(bench, &["--json", "nbd", disk, "--listen", "127.0.0.1:0", "--tls", tls]);
-    let place = told["uri"].as_str().unwrap().strip_prefix("nbds://127.0.0.1:").unwrap();
+    let place = told["uri"].as_str().and_then(|uri| uri.strip_prefix("nbds://127.0.0.1:"));
+    let place = place.unwrap_or_else(|| panic!("{told}"));
     (child, format!("localhost:{place}"))
 }
 
@@ -124,6 +127,77 @@ fn only_those_with_a_certificate_read_a_disk() {
     stop(child);
 }
 
+/// Who has lost a key takes the certificate back.
+#[test]
+fn a_certificate_that_was_taken_back_lets_nobody_in() {
+    let bench = Bench::new("balanced");
+    bench.backup("vm/vda", &bench.file("disk", &random(DISK_BYTES, 8)));
+    let ours = certificates(&bench, "ours");
+    let at = |file: &str| format!("{ours}/{file}");
+    fs::write(at("index"), "").unwrap();
+    fs::write(at("number"), "01\n").unwrap();
+    // With a number it is a list of the second version, as all are today.
+    let config = format!(
+        "[ca]\ndefault_ca=a\n[a]\ndatabase={}\ncrlnumber={}\ndefault_md=sha256\ndefault_crl_days=2\n",
+        at("index"),
+        at("number")
+    );
+    fs::write(at("config"), config).unwrap();
+    let (ca, key, config) = (at("ca-cert.pem"), at("ca-key.pem"), at("config"));
+    let by = ["ca", "-config", &config, "-cert", &ca, "-keyfile", &key];
+    let list = |to: &str| openssl(&[&by[..], &["-gencrl", "-out", &at(to)]].concat());
+    // An empty list takes nothing back.
+    list("ca-crl.pem");
+    let uri = |place: &str| format!("nbds://{place}/?tls-certificates={ours}");
+    let (child, place) = serve(&bench, "vm/vda", &ours);
+    assert!(connects(&uri(&place)));
+    bench.done(&["backup", "copied/vda", &uri(&place)]);
+    stop(child);
+    openssl(&[&by[..], &["-revoke", &at("client-cert.pem")]].concat());
+    list("ca-crl.pem");
+    let (child, place) = serve(&bench, "vm/vda", &ours);
+    assert!(!connects(&uri(&place)));
+    bench.fails(&["backup", "x/vda", &uri(&place)], FAILED, &["CertificateRevoked"]);
+    stop(child);
+    // The same of a server's, which its clients know.
+    fs::copy(at("ca-crl.pem"), at("client.crl")).unwrap();
+    fs::remove_file(at("ca-crl.pem")).unwrap();
+    let (child, place) = serve(&bench, "vm/vda", &ours);
+    openssl(&[&by[..], &["-revoke", &at("server-cert.pem")]].concat());
+    list("ca-crl.pem");
+    bench.fails(&["backup", "x/vda", &uri(&place)], FAILED, &["Revoked"]);
+    stop(child);
+}
+
+/// A client that sends a byte now and then has no more time than one that sends nothing.
+#[test]
+fn a_handshake_by_tls_has_the_same_time_limit() {
+    let bench = Bench::new("balanced");
+    bench.backup("vm/vda", &bench.file("disk", &random(1 << 20, 9)));
+    let (child, place) = serve(&bench, "vm/vda", &certificates(&bench, "ours"));
+    let mut socket = TcpStream::connect(&place).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let since = Instant::now();
+    let mut greeting = [0; 18];
+    socket.read_exact(&mut greeting).unwrap();
+    let starts_tls = [&3_u32.to_be_bytes()[..], b"IHAVEOPT", &5_u32.to_be_bytes(), &[0; 4]].concat();
+    socket.write_all(&starts_tls).unwrap();
+    socket.read_exact(&mut [0; 20]).unwrap();
+    // A record of 512 bytes begins.
+    socket.write_all(&[22, 3, 1, 2, 0, 1]).unwrap();
+    let mut has_ended = false;
+    while !has_ended {
+        assert!(since.elapsed() < Duration::from_secs(20), "it may go on for ever");
+        has_ended = match socket.read(&mut [0; 64]) {
+            Ok(0) => true,
+            Ok(_) => false,
+            Err(e) => !matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+        } || socket.write_all(&[0]).is_err();
+    }
+    assert!(since.elapsed() > Duration::from_secs(8), "it had no time");
+    stop(child);
+}
+
 #[test]
 fn a_server_without_an_authority_lets_everybody_in_by_tls() {
     let bench = Bench::new("balanced");
@@ -174,6 +248,12 @@ fn volumes_are_written_by_tls() {
     libnbd("nbdcopy", &["--requests=64", "--flush", &content, &uri]);
     libnbd("nbdcopy", &["--requests=16", &uri, &bench.arg("copy")]);
     assert!(fs::read(bench.path("copy")).unwrap() == fs::read(&content).unwrap());
+    // Commands of this user need no certificate.
+    bench.done(&["volume", "--pool", &pool, "snapshot", "web@one"]);
+    bench.done(&["init"]);
+    bench.done(&["backup", "web/vda", "volume:web@one", "--pool", &pool]);
+    bench.done(&["restore", "web/vda", &bench.arg("restored")]);
+    assert!(fs::read(bench.path("restored")).unwrap() == fs::read(&content).unwrap());
     child.signal(Signal::TERM);
     child.wait().expect_done();
     bench.done(&["pool", "check", &pool, "--data"]);

@@ -98,7 +98,9 @@ fn options_that_make_no_sense_are_refused_and_the_client_goes_on() {
     let bench = Bench::new();
     let mut client = bench.raw();
     client.greet(true);
-    for option in [0, 4, 5, 11, 12, 99, u32::MAX] {
+    assert_eq!(client.answers(OPT_STARTTLS, b"whatever").0, REP_ERR_INVALID);
+    assert_eq!(client.answers(OPT_STARTTLS, &[]), (REP_ERR_POLICY, vec![]));
+    for option in [0, 4, 11, 12, 99, u32::MAX] {
         assert_eq!(client.answers(option, b"whatever"), (REP_ERR_UNSUP, vec![]), "option {option}");
     }
     assert_eq!(client.answers(OPT_STRUCTURED_REPLY, b"x").0, REP_ERR_INVALID);

@@ -8,7 +8,7 @@ use std::io;
 /// No server answers an option with more replies.
 const MOST_REPLIES: usize = 1000;
 
-const WANTS_TLS: &str = "the server wants TLS: write nbds://HOST/EXPORT?tls-certificates=DIRECTORY";
+const WANTS_TLS: &str = "the server wants TLS: write nbds://HOST/EXPORT?tls-certificates=DIRECTORY, or nbds+unix:///EXPORT?socket=PATH&tls-certificates=DIRECTORY";
 
 /// What client and server agreed on.
 #[derive(Clone, Debug)]

@@ -1,8 +1,10 @@
 //! TLS to a server, with certificates in files of the names that QEMU, nbdkit and libnbd give them.
 
 use super::uri::Socket;
+use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName};
+use rustls::version::TLS13;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -10,6 +12,8 @@ use std::sync::Arc;
 
 /// Who signs the certificates of servers.
 const AUTHORITY: &str = "ca-cert.pem";
+/// Certificates that it has taken back.
+const REVOKED: &str = "ca-crl.pem";
 /// The client's own certificate, if it has one, and those that it depends on.
 const CERTIFICATE: &str = "client-cert.pem";
 /// Its private key.
@@ -58,9 +62,21 @@ impl Tls {
         if roots.is_empty() {
             return Err(wrong(AUTHORITY, &"there is no certificate in it"));
         }
-        let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
-        let builder = builder.with_safe_default_protocol_versions().map_err(|e| wrong(AUTHORITY, &e))?;
-        let builder = builder.with_root_certificates(roots);
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut verifier =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+        let has_revoked = self.directory.join(REVOKED).symlink_metadata().is_ok();
+        if has_revoked {
+            let lists = CertificateRevocationListDer::pem_file_iter(self.directory.join(REVOKED));
+            let lists = lists.and_then(Iterator::collect::<Result<Vec<_>, _>>);
+            verifier =
+                verifier.with_crls(lists.map_err(|e| wrong(REVOKED, &e))?).only_check_end_entity_revocation();
+        }
+        let of = if has_revoked { REVOKED } else { AUTHORITY };
+        let verifier = verifier.build().map_err(|e| wrong(of, &e))?;
+        let builder = ClientConfig::builder_with_provider(provider);
+        let builder = builder.with_protocol_versions(&[&TLS13]).map_err(|e| wrong(AUTHORITY, &e))?;
+        let builder = builder.with_webpki_verifier(verifier);
         if !self.directory.join(CERTIFICATE).try_exists()? {
             return Ok(builder.with_no_client_auth());
         }

@@ -3,7 +3,7 @@
 use crate::args::{Args, Nbd};
 use crate::commands::names::{check_is_disk, held_for, open, split};
 use crate::devices::{read_cache, OverlayDevice, SnapshotDevice};
-use crate::serving::Serving;
+use crate::serving::{tls_of, Serving};
 use crate::system::own_directory::scratch;
 use crate::system::signals::EndSignal;
 use crate::terminal::outcome::with_damage;
@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 pub fn run(args: &Args, a: &Nbd) -> Result<ExitCode> {
     let end = EndSignal::new()?;
+    let tls = tls_of(&a.serve)?;
     let (disk, spec) = split(&a.snapshot);
     let vault = open(args)?;
     let snapshot = vault.open_snapshot(disk, spec, &read_cache(a.serve.cache))?;
@@ -55,7 +56,7 @@ pub fn run(args: &Args, a: &Nbd) -> Result<ExitCode> {
     let description = format!("the snapshot of {}", vault::format_time(entry.time));
     let bytes = device.size();
     let export = SingleExport { name: name.clone(), description, device };
-    let mut serving = Serving::start(&a.serve, export)?;
+    let mut serving = Serving::start(&a.serve, tls, export)?;
     if args.json {
         print_json(&json!({
             "uri": serving.uri(),

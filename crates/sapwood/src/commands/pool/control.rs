@@ -122,6 +122,11 @@ fn socket_of(path: &Path) -> Result<PathBuf> {
     Ok(directory()?.join(format!("{name}.socket")))
 }
 
+/// Where commands of this user read volumes of a pool that is served, however others connect.
+pub fn nbd_socket_of(path: &Path) -> Result<PathBuf> {
+    Ok(socket_of(path)?.with_extension("nbd"))
+}
+
 /// A directory that only this user can enter.
 fn directory() -> Result<PathBuf> {
     let user = rustix::process::getuid();
@@ -154,7 +159,7 @@ pub type OnChange = Box<dyn Fn() + Send + Sync>;
 pub struct Served {
     pub pool: Arc<Pool>,
     pub files: Arc<PoolFiles>,
-    /// Set as soon as volumes are served: that of the volume NAME.
+    /// Set as soon as volumes are served: that of the volume NAME, for commands of this user.
     pub uri: Arc<OnceLock<String>>,
     /// Called when a volume was made or deleted; set as soon as somebody wants to know.
     pub on_change: Arc<OnceLock<OnChange>>,

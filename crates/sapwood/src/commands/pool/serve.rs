@@ -4,7 +4,7 @@ mod mounted;
 mod vhost;
 mod volumes;
 
-use super::control::{Control, Served};
+use super::control::{nbd_socket_of, Control, Served};
 use super::file_system::PoolFiles;
 use super::filler::{FillThread, Filler};
 use super::open::open;
@@ -50,17 +50,20 @@ pub fn run(args: &Args, a: &PoolServe) -> Result<ExitCode> {
     };
     let control = Control::start(&a.path, served.clone(), &end)?;
     let filling = FillThread::start(filler)?;
+    // Commands of this user do not need certificates, nor an address.
+    let own = serve(&Address::Unix(nbd_socket_of(&a.path)?), None, served.clone())?;
+    // Set once.
+    drop(served_at.set(own.address().uri("NAME", false)));
+    let is_tls = tls.is_some();
     let server = address.map(|address| serve(&address, tls, served.clone())).transpose()?;
     let sockets = a.vhost.as_deref().map(|directory| vhost::start(directory, &served)).transpose()?;
     let mounted = place.map(|place| Mounted::start(&place, files.get()?, a.allow_other, &end)).transpose()?;
-    let uri = server.as_ref().map(|(_, uri)| uri);
-    // Set once.
-    uri.into_iter().for_each(|uri| drop(served_at.set(uri.clone())));
+    let uri = server.as_ref().map(|server| server.address().uri("NAME", is_tls));
     if args.json {
         let mountpoint = mounted.as_ref().map(Mounted::place);
         print_json(&json!({ "pool": a.path, "uri": uri, "vhost": a.vhost, "mountpoint": mountpoint }));
     } else if !args.quiet {
-        if let Some(uri) = uri {
+        if let Some(uri) = &uri {
             outln!("{}: volume NAME at {uri}", a.path.display());
         }
         if let Some(directory) = &a.vhost {
@@ -76,9 +79,7 @@ pub fn run(args: &Args, a: &PoolServe) -> Result<ExitCode> {
     while !end.has_come() {
         std::thread::sleep(TICK);
     }
-    if let Some((server, _)) = server {
-        server.stop();
-    }
+    server.into_iter().chain([own]).for_each(Server::stop);
     if let Some(sockets) = sockets {
         sockets.stop();
     }
@@ -102,18 +103,15 @@ fn address_of(given: &str) -> Result<Address> {
     })
 }
 
-/// Serves the volumes. Returns the URI of the volume NAME as well.
-fn serve(address: &Address, tls: Option<Tls>, served: Served) -> Result<(Server, String)> {
+/// Serves the volumes.
+fn serve(address: &Address, tls: Option<Tls>, served: Served) -> Result<Server> {
     let threads = std::thread::available_parallelism().map_or(2, |n| n.get()) + 2;
     let on_error = Box::new(|line: &str| errln!("sapwood: {line}"));
     warn_of_strangers(address, tls.as_ref(), "the volumes");
-    let is_tls = tls.is_some();
-    let server = Server::start(
+    Server::start(
         address,
         Box::new(Volumes(served)),
         ServerOptions { threads, limits: Limits::default(), tls, on_error },
     )
-    .with_context(|| format!("listening on {address}"))?;
-    let uri = server.address().uri("NAME", is_tls);
-    Ok((server, uri))
+    .with_context(|| format!("listening on {address}"))
 }

@@ -65,9 +65,8 @@ pub fn open(path: &Path, name: &str, since: Option<String>) -> Result<(Box<dyn S
         }
     };
     let first: Told = serde_json::from_value(ask_server(path, &request(None), &held)?)?;
-    let uri = first.uri.with_context(|| {
-        format!("{}: it is served without --nbd, or its server is still starting", path.display())
-    })?;
+    let uri =
+        first.uri.with_context(|| format!("{}: its server is still starting; try again", path.display()))?;
     let uri = uri.replacen("NAME", name, 1);
     let source =
         ServedSource { source: NbdSource::connect(&uri, None)?, blocks: ServedBlocks::connect(&uri) };

@@ -10,13 +10,14 @@ use crate::args::{Args, Restore};
 use crate::commands::names::{check_is_disk, held_for, open, split};
 use crate::devices::{read_cache, ArrivingDevice, SnapshotBase, SnapshotDevice};
 use crate::progress::show_while;
-use crate::serving::Serving;
+use crate::serving::{tls_of, Serving};
 use crate::system::purpose::End;
 use crate::system::signals::EndSignal;
 use crate::terminal::outcome::{exit_code, one_line, with_damage};
 use crate::terminal::output::{print_json, rate, size};
 use crate::terminal::streams::{check_out, errln, outln};
 use anyhow::{Context as _, Result};
+use export::nbd::Tls;
 use export::SingleExport;
 use image::{ArrivingDisk, ArrivingOptions};
 use serde_json::json;
@@ -51,6 +52,7 @@ struct LiveRestore<'a> {
     /// The snapshot, as `vm/disk@id`.
     name: String,
     snapshot: Arc<SnapshotDevice>,
+    tls: Option<Tls>,
     place: Place,
     arriving: Arc<ArrivingDisk>,
     /// Clients of an earlier run know the address, and may reconnect.
@@ -65,6 +67,7 @@ impl<'a> LiveRestore<'a> {
     /// Begins a restore, or resumes one.
     fn begin(args: &'a Args, a: &'a Restore) -> Result<LiveRestore<'a>> {
         let (disk, spec) = split(&a.snapshot);
+        let tls = tls_of(&a.serve)?;
         let vault = open(args)?;
         let place = Place::of(a)?;
         let snapshot = vault.open_snapshot(disk, spec, &read_cache(a.serve.cache))?;
@@ -94,6 +97,7 @@ impl<'a> LiveRestore<'a> {
             entry,
             name,
             snapshot,
+            tls,
             place,
             arriving,
             is_awaited,
@@ -108,7 +112,11 @@ impl<'a> LiveRestore<'a> {
         let description = format!("the snapshot of {}, being restored", vault::format_time(entry.time));
         let (disk, snapshot) = (arriving.clone(), self.snapshot.clone());
         let device = Arc::new(ArrivingDevice { disk, snapshot });
-        let serving = Serving::start(&a.serve, SingleExport { name: name.clone(), description, device })?;
+        let serving = Serving::start(
+            &a.serve,
+            self.tls.clone(),
+            SingleExport { name: name.clone(), description, device },
+        )?;
         if args.json {
             print_json(&json!({
                 "uri": serving.uri(),
