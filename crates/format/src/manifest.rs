@@ -70,6 +70,8 @@ pub struct Manifest {
     /// Containers that this disk references less than before and other disks may reference: own ones, and those of other
     /// owners. They have not been swept since.
     pub unswept: Vec<ContainerId>,
+    /// About how many chunks of such containers this disk references less since they were last swept.
+    pub unswept_chunks: u64,
     /// The reference index: which recipes reference which chunks.
     pub references: Vec<IndexRef>,
     /// Snapshots that were deleted by filters since their leaks were repaired: the R of VM-centric 3.2.
@@ -95,6 +97,7 @@ impl Manifest {
             owners: Vec::new(),
             damaged: Vec::new(),
             unswept: Vec::new(),
+            unswept_chunks: 0,
             references: Vec::new(),
             by_filter: 0,
         }
@@ -201,6 +204,7 @@ impl Manifest {
             o.varint(list.len() as u64);
             list.iter().for_each(|c| o.u64(c.raw()));
         }
+        o.varint(self.unswept_chunks);
         o.varint(self.references.len() as u64);
         self.references.iter().for_each(|r| r.encode(&mut o));
         if self.by_filter > 0 {
@@ -305,6 +309,7 @@ impl Manifest {
                 list.push(ContainerId::from_raw(i.u64()?)?);
             }
         }
+        m.unswept_chunks = i.varint()?;
         let n;
         (n, m.references) = i.list(IndexRef::BYTES_MIN)?;
         for _ in 0..n {

@@ -94,6 +94,7 @@ pub fn manifests() -> Vec<Manifest> {
         owners: vec![DiskId([4; 16]), DiskId::POPULAR],
         damaged: vec![container(OwnerNo::OWN, 4)],
         unswept: vec![container(OwnerNo(2), 5)],
+        unswept_chunks: 70_000,
         references: vec![IndexRef { writer: WriterNo(6), number: 1, blocks_len: 70_000, footer_len: 321 }],
         ..empty.clone()
     };

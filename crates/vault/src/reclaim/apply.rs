@@ -50,6 +50,8 @@ pub(crate) fn apply(
     let is_free = |id: &ContainerId| retiring.as_ref().is_none_or(|r| r.is_free(id.writer()));
     let (free, shared): (BTreeMap<_, _>, BTreeMap<_, _>) =
         dead.chunks.iter().map(|(id, chunks)| (*id, chunks)).partition(|(id, _)| is_free(id));
+    let unswept_chunks =
+        shared.values().map(|chunks| chunks.len()).chain(dead.shared.values().copied()).sum::<u64>();
     let is_of_recent = |m: &Manifest| !known.is_whole && change.leaves_older_alone(m);
     if !is_of_recent(&m) {
         // What the swap needs is read first: nothing is written for a change that cannot be made.
@@ -83,7 +85,8 @@ pub(crate) fn apply(
             m.edit_containers(&settled.edits)?;
             list_unswept(m, shared.keys());
             // Its readers may still need them.
-            dead.shared.iter().for_each(|id| release(m, Release::Foreign(*id)));
+            dead.shared.keys().for_each(|id| release(m, Release::Foreign(*id)));
+            m.unswept_chunks = m.unswept_chunks.saturating_add(unswept_chunks);
             settled.released.iter().for_each(|what| release(m, what.clone()));
             dead.filters.iter().for_each(|object| release_object(m, object.clone()));
             m.by_filter = match dead.counted {

@@ -40,11 +40,6 @@ use store::Reserve;
 /// Share of dead chunks from which deletion compacts a container.
 pub const COMPACT_AT_DELETION: f64 = 0.5;
 
-/// A deletion looks at shared containers that few disks may reference. Where there are more, `gc` looks, once for all
-/// deletions.
-const SWEEP_AT_DELETION: SweepLimits =
-    SweepLimits { threshold: COMPACT_AT_DELETION, referrers: 8, hands_over: false };
-
 /// What a deletion did.
 #[derive(Debug, Default)]
 pub struct DeleteReport {
@@ -198,7 +193,7 @@ impl Vault {
             report.freed_bytes += delete_released(folder, Some(session.writer))?;
         }
         report.freed_bytes += end(session)?;
-        let swept = sweep_unswept(self, folder, SWEEP_AT_DELETION)?;
+        let swept = sweep_unswept(self, folder, SweepLimits::of_few_disks(COMPACT_AT_DELETION))?;
         report.freed_bytes += swept.freed_bytes;
         report.left_shared = swept.left;
         report.held_up = report.held_up.take().or(swept.held_up);

@@ -143,7 +143,7 @@ impl LeakedPart {
             let live = referenced.chunks_of(e.id);
             if !e.id.is_own() {
                 if live.is_none() {
-                    part.dead.shared.insert(e.id);
+                    part.dead.shared.insert(e.id, 0);
                     part.dead.foreign.insert(e.id);
                     bytes += 2 * ENTRY_BYTES;
                 }

@@ -9,7 +9,8 @@
 //! 4. The new recipe is made durable, then one swap makes recipe, dead chunks and released objects count.
 //! 5. Space is freed by deleting, punching and compacting.
 //!
-//! What other disks may reference is left to the next deletion or `gc`: a pass costs no more where there are more disks.
+//! What other disks may reference is only counted: when it is enough, and the disks are few, a sweep follows. A pass costs no
+//! more where there are more disks.
 //!
 //! Only the older snapshot's recipe is written. A chunk that is not found in the newer one keeps its direct reference:
 //! that costs space only.
@@ -29,10 +30,11 @@ use crate::reclaim::apply::{apply, Applied};
 use crate::reclaim::change::{new_recipe_name, remove_new_recipe, Change, Rewritten};
 use crate::reclaim::compact::compact_folder;
 use crate::reclaim::released::delete_released;
+use crate::reclaim::sweep::{sweep_unswept, SweepLimits};
 use crate::reclaim::unreferenced::find_dead;
 use format::{
-    ChunkNo, ContainerId, Ordinal, PageAt, PageNo, RecipeName, RecipePage, RecipeRoot, Reference, Reverse,
-    SegmentNo, SegmentRecipe,
+    ChunkNo, ContainerId, Manifest, Ordinal, PageAt, PageNo, RecipeName, RecipePage, RecipeRoot, Reference,
+    Reverse, SegmentNo, SegmentRecipe,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 use store::Reserve;
@@ -40,6 +42,13 @@ use store::Reserve;
 /// Chunks of changed segments that are indexed at most, to find data that moved (about 100 MiB, for 4 GiB of 4 KiB
 /// chunks).
 const MOVED_CHUNKS_MAX: usize = 1 << 20;
+
+/// About what a chunk of a container has.
+const CHUNK_BYTES: u64 = 4096;
+/// One of so many bytes of the newest snapshot is left in shared containers before these are swept.
+const SWEEP_SHARE: u64 = 32;
+/// Nor are they swept for less than that.
+const SWEEP_BYTES_MIN: u64 = 4 << 20;
 
 /// What a reverse pass did.
 #[derive(Clone, Debug, Default)]
@@ -91,9 +100,33 @@ impl Vault {
             report.compacted += later.containers;
             report.freed_bytes += delete_released(folder, Some(session.writer))?;
         }
-        session.end()?;
+        let (m, ()) = session.commit(|_| Ok(()))?;
+        if is_worth_a_sweep(&m) {
+            self.sweep_after_passes(folder, policy, &mut report)?;
+        }
         Ok(report)
     }
+
+    /// Sweeps what the last passes have left in containers that other disks may reference, where these are few.
+    fn sweep_after_passes(&self, folder: &Folder, policy: &Policy, report: &mut ReverseReport) -> Result<()> {
+        let limits = SweepLimits::of_few_disks(policy.rebuild_at);
+        // Damage is for `verify` to tell, and what finds no room is done later.
+        let swept = sweep_unswept(self, folder, limits).unless_damaged_or_full()?.unwrap_or_default();
+        report.compacted += swept.compacted;
+        report.freed_bytes += swept.freed_bytes;
+        // What many disks may reference is for `gc`.
+        folder.update(|m| {
+            m.unswept_chunks = 0;
+            Ok(())
+        })?;
+        Ok(())
+    }
+}
+
+/// Whether containers that others may reference have lost so many chunks that it pays to look who needs them.
+fn is_worth_a_sweep(m: &Manifest) -> bool {
+    let data_bytes = m.recent.last().map_or(0, |newest| newest.data_bytes);
+    m.unswept_chunks.saturating_mul(CHUNK_BYTES) >= (data_bytes / SWEEP_SHARE).max(SWEEP_BYTES_MIN)
 }
 
 /// Puts recipes that were reversed into the reference index, where so many wait. Where there is no room, they wait.

@@ -101,6 +101,7 @@ fn sweep_own(vault: &Vault, session: &Session, of: SweepOf, threshold: f64) -> R
 fn unlist(session: &Session, unswept: &BTreeSet<ContainerId>, skipped: &BTreeSet<ContainerId>) -> Result<()> {
     session.swap(|m| {
         m.unswept.retain(|id| !unswept.contains(id) || skipped.contains(id));
+        m.unswept_chunks = 0;
         Ok(())
     })?;
     Ok(())
@@ -127,6 +128,14 @@ pub(crate) struct SweepLimits {
     pub referrers: usize,
     /// Whether the others are handed over to their owner, or stay on the disk's list.
     pub hands_over: bool,
+}
+
+impl SweepLimits {
+    /// Those of a deletion or a backup: shared containers that few disks may reference. Where there are more, `gc` looks, once
+    /// for all.
+    pub fn of_few_disks(threshold: f64) -> SweepLimits {
+        SweepLimits { threshold, referrers: 8, hands_over: false }
+    }
 }
 
 /// Sweeps the containers that a disk references less than before and other disks may reference. Those that too many disks
@@ -185,6 +194,7 @@ fn is_gone(vault: &Vault, m: &Manifest, no: OwnerNo) -> Result<bool> {
 fn forget(disk: &Folder, unswept: &BTreeSet<ContainerId>) -> Result<()> {
     disk.update(|m| {
         m.unswept.retain(|id| !unswept.contains(id));
+        m.unswept_chunks = 0;
         Ok(())
     })?;
     Ok(())

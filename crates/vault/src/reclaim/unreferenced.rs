@@ -25,8 +25,8 @@ const CANDIDATE_BYTES: usize = 32 << 20;
 pub(crate) struct Dead {
     /// Chunks of the disk's own containers.
     pub chunks: BTreeMap<ContainerId, RunSet>,
-    /// Containers of other owners some of whose chunks the disk no longer references; other disks may.
-    pub shared: BTreeSet<ContainerId>,
+    /// Containers of other owners some of whose chunks the disk no longer references, and how many; other disks may.
+    pub shared: BTreeMap<ContainerId, u64>,
     /// Containers of other owners that the disk no longer references at all.
     pub foreign: BTreeSet<ContainerId>,
     /// Filters of recipes that go.
@@ -103,7 +103,7 @@ fn find(folder: &Folder, m: Known<'_>, change: &Change) -> Result<(Dead, Certain
                 *known = known.union(&chunks);
                 continue;
             }
-            dead.shared.insert(id);
+            *dead.shared.entry(id).or_default() += chunks.len();
             // All kept pages were read where anything is left.
             if is_exact && !referenced.contains(&id) {
                 dead.foreign.insert(id);

@@ -194,3 +194,45 @@ fn a_lost_referrer_record_is_told_and_put_back() {
     vault.gc(false).unwrap();
     assert!(restore(&vault, "b/x") == template);
 }
+
+/// What reverse passes leave in containers that another disk may reference goes with a later backup, not only with a
+/// collection.
+#[test]
+fn backups_sweep_what_their_passes_leave() {
+    let mut rng = rng(seed("backups_sweep_what_their_passes_leave"));
+    let dir = common::scratch();
+    let vault = common::new_vault(dir.path());
+    let policy = small(REVERSE);
+    let template = image(&mut rng, 24);
+    let data_bytes = || -> u64 {
+        let all = files(dir.path()).into_iter().filter(|p| p.extension().is_some_and(|e| e == "data"));
+        all.map(|p| fs::metadata(p).unwrap().len()).sum()
+    };
+    // A block of each segment changes, so all segments are written whole.
+    let change = |rng: &mut StdRng| {
+        let mut bytes = template.clone();
+        bytes.chunks_mut(256 << 10).step_by(2).for_each(|half| rng.fill(&mut half[..4096]));
+        bytes
+    };
+    for disk in ["a/x", "b/x"] {
+        backup(&vault, disk, &template, policy);
+    }
+    assert!(data_bytes() < 13 << 20, "{}", data_bytes());
+    let contents = [("b/x", change(&mut rng)), ("a/x", change(&mut rng))];
+    for (disk, bytes) in &contents {
+        let report = common::backup(&vault, disk, bytes, policy).unwrap();
+        assert_eq!(report.reverse.held_up, None);
+    }
+    // Two disks of 12 MiB, and the blocks of the first version that the second has not.
+    assert!(data_bytes() < 26 << 20, "{}", data_bytes());
+    for (disk, bytes) in &contents {
+        assert!(
+            restore(&vault, disk) == *bytes && common::restore(&vault, disk, "latest~1").unwrap() == template
+        );
+    }
+    let before = data_bytes();
+    vault.gc(false).unwrap();
+    assert_eq!(data_bytes(), before);
+    let found = vault.verify(None, true, &Progress::default()).unwrap();
+    assert!(found.damaged.is_empty(), "{:?}", found.damaged);
+}
