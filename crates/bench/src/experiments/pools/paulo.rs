@@ -322,7 +322,7 @@ pub fn write(context: &Context, options: &PauloOptions) -> Result<()> {
         Bar::at_least("saved, times what an oracle finds", of_oracle, 0.95),
         Bar::shown("saved, of what was written", median(found.iter().map(|f| saved(f) / f.mapped as f64))),
         Bar::shown(
-            "of that already when the writers ended",
+            "blocks shared while writers wrote, many of them overwritten later, times those saved in the end",
             median(
                 found
                     .iter()
