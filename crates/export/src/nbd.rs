@@ -13,6 +13,7 @@ mod connection;
 mod handshake;
 mod limits;
 mod listener;
+mod plain_socket;
 mod reply;
 mod server;
 mod socket;

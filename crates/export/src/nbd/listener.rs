@@ -1,6 +1,7 @@
 //! The socket that a server listens on.
 
 use super::address::Address;
+use super::plain_socket::PlainSocket;
 use super::socket::Socket;
 use crate::unix_socket::bind_unix;
 use rustix::net::sockopt;
@@ -47,7 +48,7 @@ impl Listener {
             Listener::Unix(l) => {
                 let (socket, _) = l.accept()?;
                 socket.set_nonblocking(false)?;
-                Ok(Socket::Unix(socket))
+                Ok(PlainSocket::Unix(socket).into())
             }
             Listener::Tcp(l) => {
                 let (socket, _) = l.accept()?;
@@ -58,7 +59,7 @@ impl Listener {
                 sockopt::set_tcp_keepidle(&socket, after)?;
                 sockopt::set_tcp_keepintvl(&socket, every)?;
                 sockopt::set_tcp_keepcnt(&socket, times)?;
-                Ok(Socket::Tcp(socket))
+                Ok(PlainSocket::Tcp(socket).into())
             }
         }
     }

@@ -7,7 +7,7 @@ use super::handshake::{greet, negotiate, Negotiated, Security};
 use super::limits::{Admission, ConnectionInfo, Limits, Peer, State};
 use super::listener::Listener;
 use super::socket::{with_deadline, Socket};
-use super::tls::{Tls, TlsSocket};
+use super::tls::Tls;
 use crate::exports::Exports;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::event::{poll, PollFd, PollFlags};
@@ -223,7 +223,7 @@ fn serve(mut socket: Socket, shared: &Shared, activity: &Activity) -> io::Result
             (shared.options.on_error)(&format!("TLS with {peer}: {e}"));
             e
         })?;
-        socket = Socket::Tls(Arc::new(TlsSocket::new(socket, keys)));
+        socket = socket.with_tls(keys);
         let mut limited = with_deadline(&mut socket, until);
         negotiated = negotiate(&mut limited, &*shared.exports, *greeting, Security::Tls)?;
     }

@@ -3,7 +3,7 @@
 //!
 //! The files have the names that QEMU, libvirt, nbdkit and libnbd give them.
 
-use super::socket::Socket;
+use super::plain_socket::PlainSocket;
 use parking_lot::Mutex;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
@@ -105,7 +105,7 @@ impl Tls {
 
 /// A connection on which both sides have agreed on keys. One thread may read while others write.
 pub(super) struct TlsSocket {
-    pub plain: Socket,
+    pub plain: PlainSocket,
     /// When all that is under way must be done.
     until: Mutex<Option<Instant>>,
     tls: Mutex<ServerConnection>,
@@ -122,7 +122,7 @@ struct Taken {
 }
 
 impl TlsSocket {
-    pub fn new(plain: Socket, tls: ServerConnection) -> TlsSocket {
+    pub fn new(plain: PlainSocket, tls: ServerConnection) -> TlsSocket {
         let taken = Mutex::new(Taken { bytes: vec![0; TAKEN_BYTES], rest: 0..0 });
         TlsSocket { plain, until: Mutex::default(), tls: Mutex::new(tls), sending: Mutex::default(), taken }
     }
@@ -151,7 +151,7 @@ impl TlsSocket {
             let Taken { bytes, rest } = &mut *taken;
             if Range::is_empty(rest) {
                 self.keep_deadline()?;
-                *rest = 0..self.plain.read_shared(bytes)?;
+                *rest = 0..self.plain.read(bytes)?;
             }
             let mut tls = self.tls.lock();
             // Where there is nothing, that is the end, and it is told.
@@ -182,7 +182,7 @@ impl TlsSocket {
         let mut rest = &records[..];
         while !rest.is_empty() {
             self.keep_deadline()?;
-            match self.plain.write_shared(&[IoSlice::new(rest)]) {
+            match self.plain.write_vectored(&[IoSlice::new(rest)]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(n) => rest = &rest[n..],
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

@@ -6,6 +6,7 @@
 //! is trusted: lengths, offsets and counts are checked before they are used.
 
 mod handshake;
+mod socket;
 #[cfg(test)]
 mod tests;
 mod tls;

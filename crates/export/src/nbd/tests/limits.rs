@@ -4,7 +4,7 @@ use super::client::Client;
 use super::{start_with, wait_until, Bench, LEAVE, SIZE};
 use crate::memory_device::Memory;
 use crate::nbd::limits::{Limits, Peer};
-use crate::nbd::socket::Socket;
+use crate::nbd::plain_socket::PlainSocket;
 use crate::nbd::{Address, Server};
 use format::nbd::*;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -195,5 +195,5 @@ fn a_handshake_that_does_not_end_is_ended() {
 #[test]
 fn a_peer_of_a_unix_socket_is_a_user() {
     let (ours, _theirs) = UnixStream::pair().unwrap();
-    assert_eq!(Socket::Unix(ours).peer(), Peer::User(rustix::process::getuid().as_raw()));
+    assert_eq!(PlainSocket::Unix(ours).peer(), Peer::User(rustix::process::getuid().as_raw()));
 }

@@ -4,6 +4,7 @@ use super::client::Client;
 use super::{start, wait_until, Bench, LEAVE, SIZE};
 use crate::memory_device::Memory;
 use crate::nbd::limits::Limits;
+use crate::nbd::plain_socket::PlainSocket;
 use crate::nbd::socket::{with_deadline, Socket};
 use crate::nbd::Address;
 use format::nbd::*;
@@ -137,7 +138,7 @@ fn a_handshake_has_one_time_limit_not_one_for_each_byte() {
             std::thread::sleep(Duration::from_millis(20));
         }
     });
-    let mut socket = Socket::Unix(theirs);
+    let mut socket = Socket::Plain(PlainSocket::Unix(theirs));
     let mut limited = with_deadline(&mut socket, std::time::Instant::now() + Duration::from_millis(200));
     let error = limited.read_exact(&mut [0; 1000]).unwrap_err();
     assert!(matches!(error.kind(), std::io::ErrorKind::TimedOut | std::io::ErrorKind::WouldBlock), "{error}");

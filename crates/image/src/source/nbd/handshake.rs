@@ -1,6 +1,7 @@
 //! The handshake: which export, how large, and what the server tells of its blocks.
 
-use super::uri::{Socket, Uri};
+use super::socket::Socket;
+use super::uri::Uri;
 use crate::error::{ImageError, Result};
 use format::nbd::*;
 use std::io;

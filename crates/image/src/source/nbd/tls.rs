@@ -1,6 +1,6 @@
 //! TLS to a server, with certificates in files of the names that QEMU, nbdkit and libnbd give them.
 
-use super::uri::Socket;
+use super::socket::Socket;
 use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName};

@@ -1,7 +1,7 @@
 //! Transmission: reads, and questions about the state of blocks.
 
 use super::handshake::Export;
-use super::uri::Socket;
+use super::socket::Socket;
 use crate::error::{ImageError, Result};
 use format::nbd::*;
 use std::io::{self, BufReader, Read, Write};

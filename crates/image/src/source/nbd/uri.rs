@@ -1,11 +1,12 @@
 //! URIs of exports: `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`, and `nbds…` with TLS
 //! (<https://github.com/NetworkBlockDevice/nbd/blob/master/doc/uri.md>).
 
+use super::socket::Socket;
 use super::tls::Tls;
 use format::nbd::PORT;
 use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -32,10 +33,6 @@ pub(super) struct Uri {
 /// What URIs begin with, and whether that means TLS.
 pub(super) const SCHEMES: [(&str, bool); 4] =
     [("nbd://", false), ("nbd+unix://", false), ("nbds://", true), ("nbds+unix://", true)];
-
-/// A connection to a server.
-pub(super) trait Socket: Read + Write + Send {}
-impl<T: Read + Write + Send> Socket for T {}
 
 impl Uri {
     /// Parses a URI; an error says what is wrong with it.
