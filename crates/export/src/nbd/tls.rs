@@ -72,9 +72,12 @@ impl Tls {
             if is_there(REVOKED) {
                 let lists = CertificateRevocationListDer::pem_file_iter(directory.join(REVOKED));
                 let lists = lists.and_then(Iterator::collect::<Result<Vec<_>, _>>);
-                verifier = verifier
-                    .with_crls(lists.map_err(|e| wrong(REVOKED, &e))?)
-                    .only_check_end_entity_revocation();
+                let lists = lists.map_err(|e| wrong(REVOKED, &e))?;
+                if lists.is_empty() {
+                    // Without a list nothing would be taken back.
+                    return Err(wrong(REVOKED, &"there is no list in it (PEM)"));
+                }
+                verifier = verifier.with_crls(lists).only_check_end_entity_revocation();
             }
             let of = if is_there(REVOKED) { REVOKED } else { AUTHORITY };
             builder.with_client_cert_verifier(verifier.build().map_err(|e| wrong(of, &e))?)
@@ -130,7 +133,7 @@ impl TlsSocket {
     /// Gives all reads and writes time until then; `None`: for ever.
     pub fn set_deadline(&self, until: Option<Instant>) -> io::Result<()> {
         *self.until.lock() = until;
-        self.keep_deadline()
+        self.plain.set_deadline(until)
     }
 
     /// Before each wait for the socket: what a client sends now and then must not give it more time.

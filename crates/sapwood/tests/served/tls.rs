@@ -159,6 +159,11 @@ fn a_certificate_that_was_taken_back_lets_nobody_in() {
     assert!(!connects(&uri(&place)));
     bench.fails(&["backup", "x/vda", &uri(&place)], FAILED, &["CertificateRevoked"]);
     stop(child);
+    // A file without a list would take nothing back.
+    let kept = fs::read(at("ca-crl.pem")).unwrap();
+    fs::write(at("ca-crl.pem"), "").unwrap();
+    bench.fails(&["nbd", "vm/vda", "--tls", &ours], FAILED, &["ca-crl.pem", "no list"]);
+    fs::write(at("ca-crl.pem"), kept).unwrap();
     // The same of a server's, which its clients know.
     fs::copy(at("ca-crl.pem"), at("client.crl")).unwrap();
     fs::remove_file(at("ca-crl.pem")).unwrap();
@@ -174,7 +179,24 @@ fn a_certificate_that_was_taken_back_lets_nobody_in() {
 fn a_handshake_by_tls_has_the_same_time_limit() {
     let bench = Bench::new("balanced");
     bench.backup("vm/vda", &bench.file("disk", &random(1 << 20, 9)));
-    let (child, place) = serve(&bench, "vm/vda", &certificates(&bench, "ours"));
+    let ours = certificates(&bench, "ours");
+    let (child, place) = serve(&bench, "vm/vda", &ours);
+    // One that has finished it may be silent for longer.
+    let (host, port) = place.split_once(':').unwrap();
+    let mut silent = Command::new("qemu-io")
+        .args([
+            "--object",
+            &format!("tls-creds-x509,id=tls0,dir={ours},endpoint=client"),
+            "-r",
+            "--image-opts",
+        ])
+        .arg(format!("driver=nbd,host={host},port={port},tls-creds=tls0"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut asks = silent.stdin.take().unwrap();
+    writeln!(asks, "read 0 4k").unwrap();
     let mut socket = TcpStream::connect(&place).unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     let since = Instant::now();
@@ -195,6 +217,11 @@ fn a_handshake_by_tls_has_the_same_time_limit() {
         } || socket.write_all(&[0]).is_err();
     }
     assert!(since.elapsed() > Duration::from_secs(8), "it had no time");
+    std::thread::sleep(Duration::from_secs(4));
+    writeln!(asks, "read 4k 4k\nquit").unwrap();
+    drop(asks);
+    let said = String::from_utf8(silent.wait_with_output().unwrap().stdout).unwrap();
+    assert_eq!(said.matches("read 4096/4096 bytes").count(), 2, "{said}");
     stop(child);
 }
 

@@ -102,7 +102,10 @@ impl Vault {
         }
         let (m, ()) = session.commit(|_| Ok(()))?;
         if is_worth_a_sweep(&m) {
-            self.sweep_after_passes(folder, policy, &mut report)?;
+            // The passes stand.
+            if let Err(e) = self.sweep_after_passes(folder, policy, &mut report) {
+                report.held_up.get_or_insert(e.to_string());
+            }
         }
         Ok(report)
     }
@@ -114,9 +117,11 @@ impl Vault {
         let swept = sweep_unswept(self, folder, limits).unless_damaged_or_full()?.unwrap_or_default();
         report.compacted += swept.compacted;
         report.freed_bytes += swept.freed_bytes;
-        // What many disks may reference is for `gc`.
         folder.update(|m| {
-            m.unswept_chunks = 0;
+            // What many disks may reference is for `gc`. What others were busy with is for the next backup.
+            if swept.left > 0 || m.unswept.is_empty() {
+                m.unswept_chunks = 0;
+            }
             Ok(())
         })?;
         Ok(())

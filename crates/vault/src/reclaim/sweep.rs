@@ -101,7 +101,6 @@ fn sweep_own(vault: &Vault, session: &Session, of: SweepOf, threshold: f64) -> R
 fn unlist(session: &Session, unswept: &BTreeSet<ContainerId>, skipped: &BTreeSet<ContainerId>) -> Result<()> {
     session.swap(|m| {
         m.unswept.retain(|id| !unswept.contains(id) || skipped.contains(id));
-        m.unswept_chunks = 0;
         Ok(())
     })?;
     Ok(())
@@ -194,7 +193,6 @@ fn is_gone(vault: &Vault, m: &Manifest, no: OwnerNo) -> Result<bool> {
 fn forget(disk: &Folder, unswept: &BTreeSet<ContainerId>) -> Result<()> {
     disk.update(|m| {
         m.unswept.retain(|id| !unswept.contains(id));
-        m.unswept_chunks = 0;
         Ok(())
     })?;
     Ok(())

@@ -69,8 +69,12 @@ impl Tls {
         if has_revoked {
             let lists = CertificateRevocationListDer::pem_file_iter(self.directory.join(REVOKED));
             let lists = lists.and_then(Iterator::collect::<Result<Vec<_>, _>>);
-            verifier =
-                verifier.with_crls(lists.map_err(|e| wrong(REVOKED, &e))?).only_check_end_entity_revocation();
+            let lists = lists.map_err(|e| wrong(REVOKED, &e))?;
+            if lists.is_empty() {
+                // Without a list nothing would be taken back.
+                return Err(wrong(REVOKED, &"there is no list in it (PEM)"));
+            }
+            verifier = verifier.with_crls(lists).only_check_end_entity_revocation();
         }
         let of = if has_revoked { REVOKED } else { AUTHORITY };
         let verifier = verifier.build().map_err(|e| wrong(of, &e))?;
