@@ -69,7 +69,7 @@ impl<'a> Known<'a> {
     }
 }
 
-/// Whether an older snapshot may wait for a reverse pass: whoever must know reads the pages.
+/// Whether an older snapshot may wait for a reverse pass. Only its page tells for certain.
 pub(crate) fn may_have_older_pending(m: &Manifest) -> bool {
     m.older.iter().any(|at| at.has_pending) || m.changed.iter().any(is_pending)
 }
