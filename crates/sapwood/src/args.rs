@@ -211,6 +211,10 @@ pub enum Command {
         /// Rewrite containers with at least this percentage of dead chunks
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100))]
         threshold: u8,
+        /// Then compress all containers again that have not been compressed at this level of zstd yet
+        /// (9 takes about 5 % less space than backups do). It can be stopped and started again
+        #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(1..=19))]
+        recompress: Option<u8>,
     },
     /// Rebuild the hooks, by which backups find chunks of other disks
     Reindex,

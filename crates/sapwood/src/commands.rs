@@ -43,7 +43,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Command::Diff(a) => diff::run(args, a),
         Command::Files(a) => files::run(args, a),
         Command::Gc { dry_run, all } => gc::collect(args, *dry_run, *all),
-        Command::Compact { disk, threshold } => gc::compact(args, disk.as_deref(), *threshold),
+        Command::Compact { disk, threshold, recompress } => {
+            gc::compact(args, disk.as_deref(), *threshold, *recompress)
+        }
         Command::Reindex => reindex::run(args),
         Command::Stats { availability: true, cluster, .. } => availability::run(args, cluster),
         Command::Stats { disk, .. } => stats::run(args, disk.as_deref()),

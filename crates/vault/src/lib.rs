@@ -40,6 +40,7 @@ pub use manifest::snapshots::hold::HELD_FOR;
 pub use manifest::vault::{now, Vault};
 pub use popular::report::{PopularClass, PopularReport, PopularStatus};
 pub use popular::POPULAR_FRACTION;
+pub use reclaim::compact::recompress::LEVELS as RECOMPRESS_LEVELS;
 pub use reclaim::compact::CompactReport;
 pub use reclaim::delete::{DeleteReport, RemoveReport, RetainReport};
 pub use reclaim::gc_report::GcReport;

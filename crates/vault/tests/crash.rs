@@ -120,7 +120,11 @@ fn act(world: &mut World, rng: &mut StdRng) -> Result<(), VaultError> {
         }
         6 => world.delete_one(disk, rng),
         7 => world.retain(disk, rng.random_range(1..4)),
-        8 => world.vault().compact(None, 0.01).map(|_| ()),
+        8 => {
+            world.vault().compact(None, 0.01)?;
+            let level = 1 + world.count(disk) as u8 % 7;
+            world.vault().recompress(None, level, &Progress::default()).map(|_| ())
+        }
         9 => world.popular(rng),
         _ => world.vault().gc(false).map(|_| ()),
     }

@@ -154,7 +154,10 @@ impl World {
                 is_no_damage(&report);
             }
             Gc | Compact => {
-                let report = if work == Gc { vault.gc(false)? } else { vault.compact(None, 0.01)? };
+                let mut report = if work == Gc { vault.gc(false)? } else { vault.compact(None, 0.01)? };
+                if work == Compact {
+                    report.add_packed(vault.recompress(None, 5, &Progress::default())?);
+                }
                 assert!(report.skipped.is_empty() && report.compacted.damaged == 0, "{report:?}");
                 // A backup ends with a reverse pass, which is maintenance.
                 let others = self.policy.reverse || self.is_maintained.load(Ordering::Relaxed);

@@ -71,6 +71,13 @@ impl Vault {
         Ok(Verified { data_bytes: number(&done.said, "data_bytes")?, cost: done.cost })
     }
 
+    /// Takes dead chunks out, and packs everything again at a high level.
+    pub fn pack(&self) -> Result<Cost> {
+        let mut compact = self.command();
+        compact.args(["compact", "--threshold", "1", "--recompress", "9"]);
+        Ok(run(&mut compact, &self.path)?.cost)
+    }
+
     /// The space of the vault.
     pub fn stored(&self) -> Result<Space> {
         Ok(Space::of(&self.path)?)
@@ -150,6 +157,10 @@ impl Tool for Sapwood {
 
     fn repository(&self) -> &Path {
         &self.vault.path
+    }
+
+    fn pack(&mut self) -> Result<Option<Cost>> {
+        Ok(Some(self.vault.pack()?))
     }
 
     fn verify(&mut self) -> Result<Option<Verified>> {

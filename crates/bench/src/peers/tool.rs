@@ -88,6 +88,11 @@ pub trait Tool {
         Ok(None)
     }
 
+    /// Packs everything stored again, as well as the tool can when there is time, for those that can.
+    fn pack(&mut self) -> Result<Option<Cost>> {
+        Ok(None)
+    }
+
     /// The space of the repository.
     fn stored(&self) -> Result<Space> {
         Ok(Space::of(self.repository())?)

@@ -25,7 +25,12 @@ pub struct ContainerEntry {
     pub dead_chunks: u32,
     /// Length of its chunk groups as stored, in bytes.
     pub stored_bytes: u64,
+    /// The level of zstd at which all of its groups were packed; 0 where it is not known, or they were packed at none.
+    pub level: u8,
 }
+
+/// Bytes of an encoded entry.
+const ENTRY_BYTES: usize = 45;
 
 /// Stands where a generation would, of what is not there. No session has this number.
 const NO_WRITER: u32 = 0;
@@ -35,7 +40,16 @@ impl ContainerEntry {
     pub fn foreign(id: ContainerId) -> ContainerEntry {
         let generation = WriterNo(NO_WRITER);
         let data = DataName { container: id, generation };
-        ContainerEntry { id, table: generation, data, dead: None, chunks: 0, dead_chunks: 0, stored_bytes: 0 }
+        ContainerEntry {
+            id,
+            table: generation,
+            data,
+            dead: None,
+            chunks: 0,
+            dead_chunks: 0,
+            stored_bytes: 0,
+            level: 0,
+        }
     }
 
     /// Whether it belongs to another owner.
@@ -65,6 +79,7 @@ impl ContainerPage {
             o.u32(e.chunks);
             o.u32(e.dead_chunks);
             o.u64(e.stored_bytes);
+            o.u8(e.level);
         }
         encode_frame(Kind::ContainerPage, context, &o.0)
     }
@@ -73,7 +88,7 @@ impl ContainerPage {
     pub fn decode(context: Context<'_>, bytes: &[u8]) -> Result<Self> {
         let body = decode_frame(Kind::ContainerPage, context, bytes)?;
         let mut i = In::within(&body, Kind::ContainerPage.memory_max());
-        let (n, mut entries) = i.list::<ContainerEntry>(44)?;
+        let (n, mut entries) = i.list::<ContainerEntry>(ENTRY_BYTES)?;
         if n > CONTAINERS_PER_PAGE {
             return Err(Malformed::new(format!(
                 "{n} containers, at most {CONTAINERS_PER_PAGE} stand in a page"
@@ -91,6 +106,7 @@ impl ContainerPage {
                 chunks: i.u32()?,
                 dead_chunks: i.u32()?,
                 stored_bytes: i.u64()?,
+                level: i.u8()?,
             };
             if entries.last().is_some_and(|l| l.id >= e.id) {
                 return Err(Malformed::new("containers out of order"));

@@ -85,6 +85,7 @@ impl Table {
             chunks: self.lengths.len() as u32,
             dead_chunks: 0,
             stored_bytes: end.saturating_sub(DATA_HEADER_BYTES as u64),
+            level: 0,
         }
     }
 

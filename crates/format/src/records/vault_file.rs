@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The newest version that this program writes and the only one it reads.
-pub const FORMAT_VERSION: u32 = 4;
+pub const FORMAT_VERSION: u32 = 5;
 
 /// What the vault is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -111,6 +111,7 @@ pub fn container_page() -> ContainerPage {
         chunks: 8192,
         dead_chunks: 17 * number,
         stored_bytes: 20 << 20,
+        level: number as u8,
     };
     ContainerPage { entries: (0..3).map(entry).collect() }
 }

@@ -2,7 +2,7 @@
 
 use super::schedule::{Schedule, Zone};
 use super::source::{DiskSource, Disks};
-use super::values::{Codec, PolicyName, Rate, Rules, Seconds, Tags, Timeout, Verify};
+use super::values::{Codec, Level, PolicyName, Rate, Rules, Seconds, Tags, Timeout, Verify};
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,6 +26,7 @@ pub(super) struct Settings {
     retain: Option<Rules>,
     verify: Option<Verify>,
     gc: Option<bool>,
+    recompress: Option<Level>,
     tags: Tags,
     before: Option<String>,
     after: Option<String>,
@@ -98,6 +99,8 @@ pub struct Job {
     pub verify: Verify,
     /// Whether the vault is collected at the end.
     pub gc: bool,
+    /// The level at which the job's disks are compressed again.
+    pub recompress: Option<u8>,
     /// Tags of each snapshot.
     pub tags: Vec<(String, String)>,
     /// A shell command that runs first.
@@ -144,6 +147,7 @@ impl Job {
             retain: own.retain.or(defaults.retain).map(|r| r.0),
             verify: own.verify.or(defaults.verify).unwrap_or_default(),
             gc: own.gc.or(defaults.gc).unwrap_or_default(),
+            recompress: own.recompress.or(defaults.recompress).map(|l| l.0),
             tags: tags.into_iter().collect(),
             before: own.before.or(defaults.before),
             after: own.after.or(defaults.after),

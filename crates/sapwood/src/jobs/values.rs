@@ -6,7 +6,7 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use vault::{CodecChoice, Policy, RetentionRules};
+use vault::{CodecChoice, Policy, RetentionRules, RECOMPRESS_LEVELS};
 
 /// What is verified after the backups of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -37,6 +37,21 @@ pub struct Rate(pub u64);
 impl<'de> Deserialize<'de> for Rate {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         checked(from, |text: String| parse_rate(&text).map(Rate))
+    }
+}
+
+/// A level of zstd.
+#[derive(Clone, Copy, Debug)]
+pub struct Level(pub u8);
+
+impl<'de> Deserialize<'de> for Level {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        checked(from, |level: u8| {
+            let is_level = RECOMPRESS_LEVELS.contains(&level);
+            is_level
+                .then_some(Level(level))
+                .ok_or_else(|| format!("{level} is not a level of zstd from 1 to 19"))
+        })
     }
 }
 

@@ -125,7 +125,13 @@ fn options() {
     bare.fails(&["init", "--policy", "best"], USAGE, &["there is no policy \"best\""]);
     assert!(!bare.store.exists());
     // What the parser of arguments refuses comes with its usage.
-    for wrong in [&["backup"][..], &["frobnicate"], &["compact", "--threshold", "0"], &["delete"]] {
+    for wrong in [
+        &["backup"][..],
+        &["frobnicate"],
+        &["compact", "--threshold", "0"],
+        &["compact", "--recompress", "20"],
+        &["delete"],
+    ] {
         assert_eq!(bench.run(wrong).code(), Some(USAGE), "{wrong:?}");
     }
     kept.check();

@@ -110,7 +110,7 @@ fn vaults_of_newer_programs() {
     for command in commands {
         kept.bench.fails(command, REFUSED, &["vault.json", "format version 99", "use a newer one"]);
     }
-    rewrite(&kept, |v| v["format_version"] = json!(4));
+    rewrite(&kept, |v| v["format_version"] = json!(5));
     rewrite(&kept, |v| v["incompatible_features"] = json!(["erasure-coding"]));
     for command in commands {
         kept.bench.fails(command, REFUSED, &["vault.json", "erasure-coding", "use a newer one"]);

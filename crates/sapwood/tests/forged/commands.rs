@@ -87,7 +87,7 @@ pub const ALL: &[Line] = &[
     &["retain", "--all", "--last", "2"],
     &["gc"],
     &["gc", "--all"],
-    &["compact"],
+    &["compact", "--recompress", "5"],
     &["reindex"],
     &["popular", "status", "--scratch", "."],
     &["popular", "build", "--scratch", ".", "--fraction", "100"],

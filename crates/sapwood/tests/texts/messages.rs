@@ -196,7 +196,7 @@ fn which_vault(s: &mut Scene) {
     for name in ["vault.json", "vault.copy"] {
         let file = Path::new(&newer).join("objects").join(name);
         let text = std::fs::read_to_string(&file).unwrap();
-        std::fs::write(&file, text.replace("\"format_version\": 4", "\"format_version\": 9")).unwrap();
+        std::fs::write(&file, text.replace("\"format_version\": 5", "\"format_version\": 9")).unwrap();
     }
     s.says("--store …/newer snapshots");
     s.says_without("snapshots", Some("SAPWOOD_STORE"));

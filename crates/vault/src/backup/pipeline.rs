@@ -172,8 +172,8 @@ pub(crate) fn run(
         failure.spawn(scope, "write", move || {
             failure.guard(|| write(session, &packed_rx, &full_tx, &permit_tx, stages))
         });
-        let finisher =
-            failure.spawn(scope, "finish", move || failure.guard(|| finish(session, &full_rx, stages)));
+        let finisher = failure
+            .spawn(scope, "finish", move || failure.guard(|| finish(session, codec, &full_rx, stages)));
 
         let placed = failure.guard(|| {
             let mut send = |job: GroupJob| {
@@ -462,13 +462,14 @@ fn write(
 /// Makes containers durable while the next ones are being filled.
 fn finish(
     session: &Session,
+    codec: CodecChoice,
     full: &Receiver<ContainerWriter>,
     stages: &Stages,
 ) -> Result<(Vec<ContainerEntry>, u64)> {
     let (mut entries, mut bytes) = (Vec::new(), 0);
     for container in full {
         let (entry, stored) = stages.sync.time(|| container.finish(session))?;
-        entries.push(entry);
+        entries.push(ContainerEntry { level: codec.level(), ..entry });
         bytes += stored;
     }
     Ok((entries, bytes))

@@ -26,6 +26,14 @@ pub enum CodecChoice {
 impl CodecChoice {
     /// What `auto` means.
     pub const AUTO: CodecChoice = CodecChoice::Auto { idle: 3, busy: 2 };
+
+    /// The level of zstd at which all groups are packed, 0 if there is none.
+    pub(crate) fn level(&self) -> u8 {
+        match self {
+            CodecChoice::Zstd(level) => u8::try_from(*level).unwrap_or(0),
+            _ => 0,
+        }
+    }
 }
 
 impl FromStr for CodecChoice {

@@ -264,6 +264,18 @@ impl OtherOwners {
         Ok(OwnersEntry { owner, entry, is_damaged })
     }
 
+    /// Forgets what the owner of a container said, if its manifest is another one now: the owner may have replaced the table.
+    /// Returns whether it is.
+    pub fn ask_again(&self, id: ContainerId) -> Result<bool> {
+        let owner = self.get(id.owner())?;
+        let listing = self.cache.read_listing(&owner)?;
+        let has_changed = self.has_changed(&owner, listing.sequence);
+        if has_changed {
+            self.cache.listings.lock().remove_all(|key| key.0 == owner.folder.disk);
+        }
+        Ok(has_changed)
+    }
+
     fn has_changed(&self, owner: &OtherOwner, sequence: Sequence) -> bool {
         let _alone = self.cache.reading.lock();
         owner.has_changed_since(sequence)

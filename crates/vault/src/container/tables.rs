@@ -142,7 +142,13 @@ impl Tables {
 
     /// The table of a container that a recipe names, as its owner has it now.
     pub fn get(&self, id: ContainerId) -> Result<Arc<Table>> {
-        self.load(&self.entry(id)?)
+        match self.load(&self.entry(id)?) {
+            // Its owner has written the container again since its manifest was read, and nobody holds the old one here.
+            Err(VaultError::Missing { .. }) if !id.is_own() && self.others.ask_again(id)? => {
+                self.load(&self.entry(id)?)
+            }
+            table => table,
+        }
     }
 
     /// The table that an entry names.

@@ -136,6 +136,7 @@ impl ContainerWriter {
             chunks: self.table.lengths.len() as u32,
             dead_chunks: 0,
             stored_bytes: self.offset - DATA_HEADER_BYTES as u64,
+            level: 0,
         };
         Ok((entry, stored))
     }

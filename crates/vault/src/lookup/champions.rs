@@ -4,7 +4,7 @@
 pub(crate) mod adopted;
 mod places;
 
-use crate::base::error::{Result, UnlessDamaged};
+use crate::base::error::{Result, UnlessDamaged, VaultError};
 use crate::container::tables::{read_table, ChunkPlace, Tables};
 use crate::lookup::claims::{Claim, Claimed, Claims};
 use crate::manifest::folder::Folder;
@@ -30,14 +30,12 @@ pub(crate) struct Champion {
 }
 
 impl Champion {
-    /// Reads the table of a container that was claimed; `None` where it cannot be read.
-    fn load(folder: &Folder, owner: DiskId, claimed: Claimed) -> Result<Option<Champion>> {
+    /// Reads the table of a container that was claimed.
+    fn load(folder: &Folder, owner: DiskId, claimed: Claimed) -> Result<Champion> {
         let Claimed { entry, dead } = claimed;
-        let table = read_table(&folder.of(owner), entry.id, entry.table).unless_damaged()?;
-        Ok(table.map(|table| {
-            let places = Places::of(&table.fingerprints);
-            Champion { owner, container: entry.id, table, dead, places }
-        }))
+        let table = read_table(&folder.of(owner), entry.id, entry.table)?;
+        let places = Places::of(&table.fingerprints);
+        Ok(Champion { owner, container: entry.id, table, dead, places })
     }
 
     /// Memory that it takes, in bytes.
@@ -139,11 +137,22 @@ impl Champions {
         if self.refused.contains(&(owner, id)) {
             return Ok(false);
         }
-        let champion = match claims.claim(owner, id)? {
-            Claim::Later => return Ok(false),
-            Claim::Gone => None,
-            Claim::Held(claimed) => Champion::load(&self.folder, owner, claimed)?,
-        };
+        let mut champion = None;
+        // Its owner may have written it again since it was asked: then it is asked once more.
+        for is_last in [false, true] {
+            let loaded = match claims.claim(owner, id)? {
+                Claim::Later => return Ok(false),
+                Claim::Gone => break,
+                Claim::Held(claimed) => Champion::load(&self.folder, owner, claimed),
+            };
+            match loaded {
+                Err(VaultError::Missing { .. }) if !is_last => claims.ask_again(owner, id)?,
+                loaded => {
+                    champion = loaded.unless_damaged()?;
+                    break;
+                }
+            }
+        }
         let Some(champion) = champion else {
             self.refused.insert((owner, id));
             return Ok(false);

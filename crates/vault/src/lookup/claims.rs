@@ -119,6 +119,11 @@ impl Claims {
         }
     }
 
+    /// Asks the owner anew for what it says of a container: what it said leads nowhere any more.
+    pub fn ask_again(&mut self, owner: DiskId, id: ContainerId) -> Result<()> {
+        self.ask((owner, id.writer()))
+    }
+
     /// What an owner says of a container. Where its list of dead chunks is damaged, which chunks may be referenced is not
     /// known: a miss costs space only.
     fn read(&mut self, key: (DiskId, WriterNo), id: ContainerId) -> Result<Claim> {

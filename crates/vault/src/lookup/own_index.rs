@@ -137,6 +137,7 @@ impl OwnIndex {
             chunks: 0,
             dead_chunks: 0,
             stored_bytes: 0,
+            level: 0,
         }
     }
 }

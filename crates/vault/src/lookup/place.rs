@@ -131,7 +131,7 @@ impl Basis<'_> {
     ///
     /// # Errors
     /// Where a page of the container table cannot be read that the new snapshot may need.
-    fn choose_rewritten(&mut self) -> Result<(Rewriting, Option<Summary>)> {
+    fn choose_rewritten(&mut self, referrers: &mut Referrers) -> Result<(Rewriting, Option<Summary>)> {
         let (Some(parent), Some(new_bytes), Rewrite::Fragmented { read_ratio }) =
             (&mut self.parent, self.parents_new_bytes, self.policy.rewrite_at)
         else {
@@ -141,7 +141,7 @@ impl Basis<'_> {
         let mut summary = parent.summary(self.tables)?;
         let copies = self.others.finds_chunks_of_all();
         let rewriting =
-            Rewriting::choose(&summary, self.tables, &self.policy, read_ratio, new_bytes, copies)?;
+            Rewriting::choose(&summary, self.tables, &self.policy, read_ratio, new_bytes, copies, referrers)?;
         rewriting.take_out_of(&mut summary);
         Ok((rewriting, Some(summary)))
     }
@@ -162,10 +162,11 @@ pub(crate) struct Placer<'a> {
 impl<'a> Placer<'a> {
     /// Places nothing yet.
     pub fn new(mut basis: Basis<'a>) -> Result<Self> {
-        let (rewriting, parent) = basis.choose_rewritten()?;
+        let mut referrers = Referrers::new(basis.tables.own().folder());
+        let (rewriting, parent) = basis.choose_rewritten(&mut referrers)?;
         Ok(Placer {
             own: OwnIndex::new(basis.policy.own_index_bytes, parent),
-            referrers: Referrers::new(basis.tables.own().folder()),
+            referrers,
             rewriting,
             counts: PlacedBytes::default(),
             placing: Duration::ZERO,

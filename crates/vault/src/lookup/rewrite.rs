@@ -16,6 +16,7 @@ mod fragmented;
 use crate::base::error::Result;
 use crate::base::policy::Policy;
 use crate::container::tables::{ChunkPlace, Tables};
+use crate::lookup::referrers::Referrers;
 use format::{ContainerId, Reference, RunSet, Summary};
 use fragmented::{choose, Choice};
 use std::collections::BTreeMap;
@@ -30,6 +31,8 @@ const MOVED_BYTES_MAX: u64 = 1 << 30;
 /// Chunks of other owners are copied from places of which so many bytes are fetched for one that is wanted: nothing becomes
 /// free by it.
 const COPY_AT: f64 = 2.0;
+/// The same of the disk's own chunks in containers that other disks reference: the old copies may stay for them.
+const SHARED_AT: f64 = 4.0;
 
 /// How many bytes are written at most although they are known.
 #[derive(Clone, Copy, Debug, Default)]
@@ -86,10 +89,16 @@ impl Rewriting {
         read_ratio: f64,
         new_bytes: u64,
         copies: bool,
+        referrers: &mut Referrers,
     ) -> Result<Rewriting> {
-        let of = |own, read_ratio, budget| match budget {
-            0 => Ok(BTreeMap::new()),
-            budget => choose(parent, tables, policy, &Choice { own, read_ratio, budget }),
+        let mut of = |own: bool, read_ratio: f64, budget| {
+            let shared_ratio = if own { read_ratio.max(SHARED_AT) } else { read_ratio };
+            let choice = Choice { own, read_ratio, shared_ratio, budget };
+            let mut is_shared = |id: ContainerId| Ok(own && referrers.has_any(id.writer())?);
+            match budget {
+                0 => Ok(BTreeMap::new()),
+                _ => choose(parent, tables, policy, &choice, &mut is_shared),
+            }
         };
         let budget = Budget::of(new_bytes);
         Ok(Rewriting {

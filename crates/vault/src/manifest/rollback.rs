@@ -83,6 +83,17 @@ impl Evidence {
         all
     }
 
+    /// Puts a record of a manifest in which maintenance has just registered, if what was there before is on no record: its
+    /// session may have died between its last swap and the record. Else this one might replace what the older record names by
+    /// what only the newer manifest explains (a snapshot's references through the next newer one), and die as well.
+    pub fn catch_up(&mut self, folder: &Folder, m: &Manifest) {
+        let newest = self.commits.iter().max().map_or(0, |c| c.0);
+        if newest.saturating_add(1) < m.sequence.0 && !m.recent.is_empty() {
+            record(folder, m, self);
+            self.commits.push(m.sequence);
+        }
+    }
+
     /// The highest number of a writer that has put an object.
     pub fn highest_writer(&self) -> Option<WriterNo> {
         self.newest.as_ref().map(|(writer, _)| *writer)

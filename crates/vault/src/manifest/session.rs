@@ -60,7 +60,7 @@ struct Registered {
 struct Occupied {
     disk: String,
     holder: String,
-    is_removal: bool,
+    patience: Patience,
 }
 
 /// After so long a wait people are told who is waited for.
@@ -86,20 +86,40 @@ fn record(folder: &Folder, name: &str, work: &str) -> Vec<u8> {
 
 /// What the session of a collection says that takes an empty disk away.
 const REMOVAL: &str = "removal of an empty disk";
+/// How the work of `sapwood compact --recompress` is called in session objects.
+const RECOMPRESSION: &str = "recompression";
+/// It gives the disk up every ten seconds, when what it has begun is packed.
+const RECOMPRESSION_WAIT: Duration = Duration::from_secs(60);
 
 /// How long a backup waits at most for such a removal, which takes milliseconds.
 const REMOVAL_WAIT: Duration = Duration::from_secs(30);
 
-/// Who holds a session, for those who wait for it, and whether it is only the removal of an empty disk.
-fn holder(folder: &Folder, token: Token) -> (String, bool) {
+/// How long those wait who otherwise would not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Patience {
+    #[default]
+    None,
+    /// Until the removal of an empty disk has ended.
+    OfRemoval,
+    /// Until recompression gives the disk's maintenance up for a moment.
+    OfRecompression,
+}
+
+/// Who holds a session, for those who wait for it, and how long they do.
+fn holder(folder: &Folder, token: Token) -> (String, Patience) {
     let name = names::session(token);
     let read = folder.store.read(&name, 1 << 16).ok();
     match read.and_then(|bytes| SessionRecord::decode(folder.context(&name), &bytes).ok()) {
         Some(SessionRecord { work, host, process, since }) => {
             let since = format_time(since);
-            (format!("a {work} (host {host}, process {process}, since {since})"), work == REMOVAL)
+            let patience = match &*work {
+                REMOVAL => Patience::OfRemoval,
+                RECOMPRESSION => Patience::OfRecompression,
+                _ => Patience::None,
+            };
+            (format!("a {work} (host {host}, process {process}, since {since})"), patience)
         }
-        None => (format!("a session whose object {name} cannot be read"), false),
+        None => (format!("a session whose object {name} cannot be read"), Patience::None),
     }
 }
 
@@ -109,6 +129,10 @@ pub(crate) fn is_alive(store: &dyn ObjectStore, token: Token) -> Result<bool> {
         Err(StoreError::Unreadable { .. }) => Ok(true),
         other => Ok(other?),
     }
+}
+
+fn kind_of(m: &Manifest, no: WriterNo) -> Option<WriterKind> {
+    m.writers.iter().find(|w| w.no == no).map(|w| w.kind)
 }
 
 impl Session {
@@ -141,7 +165,13 @@ impl Session {
         Self::register_within(folder, WriterKind::Backup, REPAIR, Duration::ZERO)
     }
 
-    /// Registers maintenance that can as well be done later: refused at once where other maintenance has the folder.
+    /// Registers maintenance that packs containers again, for some seconds: others wait for it.
+    pub fn begin_recompression(folder: &Folder) -> Result<Session> {
+        Self::register_within(folder, WriterKind::Maintenance, RECOMPRESSION, folder.patience)
+    }
+
+    /// Registers maintenance that can as well be done later: refused at once where other maintenance has the folder, but
+    /// recompression.
     pub fn begin_if_free(folder: &Folder) -> Result<Session> {
         Self::register_within(folder, WriterKind::Maintenance, MAINTENANCE, Duration::ZERO)
     }
@@ -152,7 +182,11 @@ impl Session {
         let mut is_told = false;
         loop {
             match Self::register(folder, kind, token, work == RESUMING)? {
-                Ok(Registered { manifest, writer, evidence, adopted }) => {
+                Ok(Registered { manifest, writer, mut evidence, adopted }) => {
+                    // Only maintenance replaces what older records name.
+                    if kind == WriterKind::Maintenance {
+                        evidence.catch_up(folder, &manifest);
+                    }
                     let newest = folder.newest(&manifest)?;
                     let parent = newest.filter(|_| kind == WriterKind::Backup);
                     return Ok(Session {
@@ -170,11 +204,13 @@ impl Session {
                         ended: false,
                     });
                 }
-                Err(Occupied { disk, holder, is_removal }) => {
+                Err(Occupied { disk, holder, patience }) => {
                     // A backup does not wait for another one, but for the removal of its disk, after which it begins anew.
-                    let waits_for_removal = is_removal && work != REMOVAL;
-                    let removal = folder.patience.min(REMOVAL_WAIT);
-                    let wait = if waits_for_removal { wait.max(removal) } else { wait };
+                    let wait = match patience {
+                        Patience::OfRemoval if work != REMOVAL => wait.max(folder.patience.min(REMOVAL_WAIT)),
+                        Patience::OfRecompression => wait.max(folder.patience.min(RECOMPRESSION_WAIT)),
+                        _ => wait,
+                    };
                     if start.elapsed() >= wait {
                         return Err(VaultError::Busy { disk, holder });
                     }
@@ -198,18 +234,18 @@ impl Session {
         adopts: bool,
     ) -> Result<std::result::Result<Registered, Occupied>> {
         let evidence = Evidence::of_commits(folder)?;
-        let mut held_by_removal = false;
+        let mut patience = Patience::None;
         let registered = folder.update(|m| {
             evidence.check_update(folder, m)?;
             for other in m.writers.iter().filter(|w| w.kind == kind) {
                 if is_alive(&*folder.store, other.token)? {
                     let disk = if m.name.is_empty() { folder.path.clone() } else { m.name.clone() };
-                    let (holder, is_removal) = holder(folder, other.token);
+                    let (holder, of_holder) = holder(folder, other.token);
                     // It may have ended between the two looks.
                     if !is_alive(&*folder.store, other.token)? {
                         continue;
                     }
-                    held_by_removal = is_removal;
+                    patience = of_holder;
                     return Err(VaultError::Busy { disk, holder });
                 }
             }
@@ -229,9 +265,7 @@ impl Session {
         });
         match registered {
             Ok((manifest, (writer, adopted))) => Ok(Ok(Registered { manifest, writer, evidence, adopted })),
-            Err(VaultError::Busy { disk, holder }) => {
-                Ok(Err(Occupied { disk, holder, is_removal: held_by_removal }))
-            }
+            Err(VaultError::Busy { disk, holder }) => Ok(Err(Occupied { disk, holder, patience })),
             Err(e) => Err(e),
         }
     }
@@ -281,13 +315,17 @@ impl Session {
     pub fn renew(&mut self) -> Result<()> {
         let writer = self.writer;
         let folder = self.folder.clone();
-        let (_, fresh) = self.swap(|m| {
+        let (m, fresh) = self.swap(|m| {
             let no = m.next_writer;
             m.next_writer = next_after(&folder, no)?;
             m.writers.iter_mut().filter(|w| w.no == writer).for_each(|w| w.no = no);
             Ok(no)
         })?;
         self.writer = fresh;
+        // A backup that has committed meanwhile may have died before its record.
+        if kind_of(&m, fresh) == Some(WriterKind::Maintenance) {
+            self.evidence.catch_up(&self.folder, &m);
+        }
         Ok(())
     }
 

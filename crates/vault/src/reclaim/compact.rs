@@ -4,6 +4,7 @@
 //! the others are packed into new groups. The old data and table are released, not deleted at once: readers may be
 //! using them.
 
+pub(crate) mod recompress;
 pub(crate) mod write_again;
 
 use crate::base::error::Result;
@@ -74,38 +75,47 @@ pub(crate) fn compact_folder(
     let containers = Containers::new(session.folder.clone(), &m);
     let due = containers.select(only, |e| is_due(e, u64::from(e.dead_chunks), threshold))?;
     for batch in due.chunks(CONTAINERS_PER_SWAP) {
-        let batch: Vec<Due> = batch.iter().map(|entry| Due { entry: *entry, dead: None }).collect();
-        let done = write_all(session, &batch)?;
-        let (mut edits, mut released) = (Edits::new(), Vec::new());
-        for (due, outcome) in batch.iter().zip(done) {
-            let entry = &due.entry;
-            match outcome {
-                Ok(new) => {
-                    report.count(entry, &new);
-                    edits.insert(new.id, Some(new));
-                    released.extend(replaced(&session.folder, entry));
-                }
-                // Damage is for `verify` to tell; the other containers are compacted all the same.
-                Err(e) if e.is_damage() => {
-                    report.damaged += 1;
-                    discard(session, entry.id)?;
-                }
-                Err(e) if e.is_full() => {
-                    report.no_room += 1;
-                    discard(session, entry.id)?;
-                    // Punching needs none.
-                    let punch = entry.dead.map(|dead| Release::Punch { container: entry.id, dead });
-                    session.swap(|m| {
-                        punch.iter().for_each(|punch| release(m, punch.clone()));
-                        Ok(())
-                    })?;
-                }
-                Err(e) => return Err(e),
+        let batch: Vec<Due> =
+            batch.iter().map(|entry| Due { entry: *entry, dead: None, level: None }).collect();
+        report.add(compact_batch(session, &batch)?);
+    }
+    Ok(report)
+}
+
+/// Writes containers again, and puts them in the place of the old ones in one swap.
+fn compact_batch(session: &Session, batch: &[Due]) -> Result<CompactReport> {
+    let mut report = CompactReport::default();
+    let done = write_all(session, batch)?;
+    let (mut edits, mut released) = (Edits::new(), Vec::new());
+    for (due, outcome) in batch.iter().zip(done) {
+        let entry = &due.entry;
+        match outcome {
+            Ok(new) if new.data == entry.data => drop(edits.insert(new.id, Some(new))),
+            Ok(new) => {
+                report.count(entry, &new);
+                edits.insert(new.id, Some(new));
+                released.extend(replaced(&session.folder, entry));
             }
+            // Damage is for `verify` to tell; the other containers are compacted all the same.
+            Err(e) if e.is_damage() => {
+                report.damaged += 1;
+                discard(session, entry.id)?;
+            }
+            Err(e) if e.is_full() && due.level.is_none() => {
+                report.no_room += 1;
+                discard(session, entry.id)?;
+                // Punching needs none.
+                let punch = entry.dead.map(|dead| Release::Punch { container: entry.id, dead });
+                session.swap(|m| {
+                    punch.iter().for_each(|punch| release(m, punch.clone()));
+                    Ok(())
+                })?;
+            }
+            Err(e) => return Err(e),
         }
-        if !edits.is_empty() {
-            exchange(session, &edits, released)?;
-        }
+    }
+    if !edits.is_empty() {
+        exchange(session, &edits, released)?;
     }
     Ok(report)
 }

@@ -6,6 +6,7 @@
 
 use crate::base::error::{damage_line, Result, UnlessDamaged, VaultError};
 use crate::base::policy::INDEX_AT;
+use crate::base::progress::Progress;
 use crate::container::tables::{Cache, TABLE_CACHE_BYTES};
 use crate::lookup::claims::{claim_state, is_left_behind, ClaimState};
 use crate::lookup::{hooks, referrers};
@@ -19,6 +20,7 @@ use crate::manifest::vault::Vault;
 use crate::recipe::reference_index::forget_damaged;
 use crate::reclaim::apply::Applied;
 use crate::reclaim::compact::compact_folder;
+use crate::reclaim::compact::recompress::{bytes_due, recompress, LEVELS};
 use crate::reclaim::delete::{end, finish_deletions};
 use crate::reclaim::gc_report::GcReport;
 use crate::reclaim::leaks;
@@ -128,6 +130,37 @@ impl Vault {
         if disk.is_none() {
             let done = sweep_popular(self, threshold, &mut report);
             skip_damage(&mut report, &mut full, "popular", done)?;
+        }
+        self.fill_reserve();
+        full.map_or(Ok(report), Err)
+    }
+
+    /// Packs containers of one disk or of all again at a level of zstd from 1 to 19, those that have not been yet. It may
+    /// be stopped at any time, and goes on where it was.
+    ///
+    /// # Errors
+    /// `Usage` for another level; `Cancelled`.
+    pub fn recompress(&self, disk: Option<&str>, level: u8, progress: &Progress) -> Result<GcReport> {
+        if !LEVELS.contains(&level) {
+            let (least, most) = (LEVELS.start(), LEVELS.end());
+            return Err(VaultError::Usage(format!("{level} is not a level of zstd from {least} to {most}")));
+        }
+        let mut report = GcReport::default();
+        let mut full = None;
+        let disks = match disk {
+            Some(name) => vec![disks::one(self, name)?],
+            None => self.disks_to_collect(&mut report, false)?,
+        };
+        let mut total = 0;
+        for at in &disks {
+            total += bytes_due(&at.folder, level).unless_damaged()?.unwrap_or(0);
+        }
+        progress.set_total(total);
+        for at in &disks {
+            let done =
+                recompress(&at.folder, level, progress, &mut report.compacted, &mut report.freed_bytes);
+            let done = disks::unless_gone(self, at, done).map(drop);
+            skip_damage(&mut report, &mut full, &at.name, done)?;
         }
         self.fill_reserve();
         full.map_or(Ok(report), Err)

@@ -30,6 +30,16 @@ pub struct GcReport {
 }
 
 impl GcReport {
+    /// Adds what packing again has done.
+    pub fn add_packed(&mut self, other: GcReport) {
+        self.freed_bytes += other.freed_bytes;
+        self.compacted.add(other.compacted);
+        let is_new = |known: &[String], line: &String| !known.contains(line);
+        self.skipped
+            .extend(other.skipped.into_iter().filter(|l| is_new(&self.skipped, l)).collect::<Vec<_>>());
+        self.busy.extend(other.busy.into_iter().filter(|l| is_new(&self.busy, l)).collect::<Vec<_>>());
+    }
+
     pub(crate) fn add_removed(&mut self, (objects, bytes): (u64, u64)) {
         self.orphans += objects;
         self.freed_bytes += bytes;

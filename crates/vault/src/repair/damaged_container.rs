@@ -8,6 +8,7 @@ use crate::container::tables::read_table;
 use crate::manifest::folder::Folder;
 use crate::reclaim::dead_list::live_chunks_of_all;
 use format::{names, Codec, ContainerEntry, DataFooter, Kind, RunSet, Table, TableIndex, DATA_FOOTER_BYTES};
+use std::cell::OnceCell;
 
 /// A damaged container.
 pub(super) struct DamagedContainer {
@@ -15,8 +16,10 @@ pub(super) struct DamagedContainer {
     pub table: Table,
     /// Chunks that are known to be dead.
     dead: RunSet,
-    /// Where the list of dead chunks is damaged: those that snapshots reference.
-    live: Option<RunSet>,
+    /// Whether the table and the list of dead chunks say what is in it.
+    is_described: bool,
+    /// Where they do not: the chunks that snapshots reference, found when they are asked for.
+    live: OnceCell<RunSet>,
     /// Whether table, list of dead chunks or data object are damaged themselves: then it is worth writing again, even if
     /// no chunk can be healed.
     pub is_broken: bool,
@@ -31,23 +34,34 @@ impl DamagedContainer {
         let table = read_table(folder, entry.id, entry.table).map(|table| (table, true));
         let (table, has_table) =
             table.if_damaged(|e| Ok((rebuild_table(folder, entry).map_err(|_| e)?, false)))?;
-        let (dead, live) = match read_dead(folder, entry).unless_damaged()? {
-            Some(dead) => (dead, None),
-            None => {
-                let live = live_chunks_of_all(folder, entry.id)
-                    .or_else(|e| fault(e).map(|_| table.numbers.clone()))?;
-                (RunSet::default(), Some(live))
-            }
-        };
-        let is_whole = has_table && live.is_none() && has_directory(folder, &table)?;
-        Ok(DamagedContainer { entry: *entry, table, dead, live, is_broken: !is_whole })
+        let listed = read_dead(folder, entry).unless_damaged()?;
+        let is_listed = listed.is_some();
+        let dead = listed.unwrap_or_default();
+        // A manifest that was put back from a record may be older than the last punch.
+        let is_described = is_listed && has_table;
+        let is_whole = is_described && has_directory(folder, &table)?;
+        let (entry, live) = (*entry, OnceCell::new());
+        Ok(DamagedContainer { entry, table, dead, is_described, live, is_broken: !is_whole })
     }
 
-    /// Whether a chunk has to be kept. Where the list of dead chunks is lost, one that is not whole and that no snapshot
+    /// Whether a chunk has to be kept. Where the table or the list of dead chunks is lost, one that is not whole and that no snapshot
     /// references counts as dead: it may have been punched.
-    pub fn is_kept(&self, n: TableIndex, is_whole: bool) -> bool {
-        let Some(no) = self.table.number_at(n) else { return false };
-        !self.dead.contains(no) && (is_whole || self.live.as_ref().is_none_or(|live| live.contains(no)))
+    pub fn is_kept(&self, folder: &Folder, n: TableIndex, is_whole: bool) -> Result<bool> {
+        let Some(no) = self.table.number_at(n).filter(|no| !self.dead.contains(*no)) else {
+            return Ok(false);
+        };
+        if is_whole || self.is_described {
+            return Ok(true);
+        }
+        let live = match self.live.get() {
+            Some(live) => live,
+            None => {
+                let live = live_chunks_of_all(folder, self.entry.id)
+                    .or_else(|e| fault(e).map(|_| self.table.numbers.clone()))?;
+                self.live.get_or_init(|| live)
+            }
+        };
+        Ok(live.contains(no))
     }
 }
 

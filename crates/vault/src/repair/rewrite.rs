@@ -53,7 +53,7 @@ pub(super) fn look(
         let mut whole = 0;
         for n in group.indices() {
             let is_whole = groups.is_whole(group, n);
-            if !container.is_kept(n, is_whole) {
+            if !container.is_kept(&session.folder, n, is_whole)? {
                 continue;
             }
             if is_whole {
@@ -96,11 +96,12 @@ pub(super) fn rewrite(
     let mut groups = GroupSalvage::new();
     for group in &table.groups {
         groups.read(folder, table, group)?;
-        let kept: Vec<TableIndex> = group
-            .indices()
-            .into_iter()
-            .filter(|n| container.is_kept(*n, groups.is_whole(group, *n)))
-            .collect();
+        let mut kept: Vec<TableIndex> = Vec::new();
+        for n in group.indices() {
+            if container.is_kept(folder, n, groups.is_whole(group, n))? {
+                kept.push(n);
+            }
+        }
         let is_whole = kept.iter().all(|n| groups.is_whole(group, *n));
         let is_intact = groups.matches_checksum() && is_whole && kept.len() == group.count as usize;
         if is_intact {

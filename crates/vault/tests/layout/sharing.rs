@@ -236,3 +236,28 @@ fn backups_sweep_what_their_passes_leave() {
     let found = vault.verify(None, true, &Progress::default()).unwrap();
     assert!(found.damaged.is_empty(), "{:?}", found.damaged);
 }
+
+/// Chunks that others keep in the old place would stay there twice: they are written again only where a restore reads four
+/// times what it needs.
+#[test]
+fn shared_chunks_are_seldom_written_again() {
+    for (share, kept, is_rewritten) in [(false, 2, true), (true, 2, false), (true, 8, true)] {
+        let dir = common::scratch();
+        let vault = common::new_vault(dir.path());
+        let mut rng = rng(seed("shared_chunks_are_seldom_written_again"));
+        let mut bytes = vec![0; 16 << 20];
+        rng.fill(&mut bytes[..]);
+        backup(&vault, "vm/a", &bytes, BALANCED);
+        if share {
+            assert_eq!(backup(&vault, "vm/b", &bytes, BALANCED), 0);
+        }
+        // One block of so many stays.
+        bytes.chunks_mut(4096).enumerate().filter(|(n, _)| n % kept != 0).for_each(|(_, b)| rng.fill(b));
+        backup(&vault, "vm/a", &bytes, BALANCED);
+        rng.fill(&mut bytes[..4096]);
+        let report = common::backup(&vault, "vm/a", &bytes, BALANCED).unwrap();
+        let told = format!("shared: {share}, one of {kept} kept: {} bytes", report.rewritten_bytes);
+        assert_eq!(report.rewritten_bytes > 1 << 20, is_rewritten, "{told}");
+        assert!(restore(&vault, "vm/a") == bytes);
+    }
+}

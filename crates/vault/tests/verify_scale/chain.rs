@@ -149,6 +149,7 @@ impl Builder<'_> {
             chunks: chunks.len() as u32,
             dead_chunks: 0,
             stored_bytes: stored.len() as u64,
+            level: 0,
         }
     }
 

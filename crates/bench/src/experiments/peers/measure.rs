@@ -124,6 +124,9 @@ impl<'a> Bench<'a> {
             }
             self.verify(run, &mut tools)?;
         }
+        if self.measured.later && self.images.versions_max() > 1 {
+            self.pack(run, &mut tools)?;
+        }
         drop(tools);
         fs::remove_dir_all(self.context.space().join("tools"))?;
         Ok(std::mem::take(&mut self.steps))
@@ -234,6 +237,28 @@ impl<'a> Bench<'a> {
                 stored: None,
             };
             self.record(step);
+        }
+        Ok(())
+    }
+
+    /// The tools that can pack everything again: the last step, so that no other is measured on what it made.
+    fn pack(&mut self, run: usize, tools: &mut [Named]) -> Result<()> {
+        for (name, _, tool) in tools {
+            let packed = tool.pack().with_context(|| format!("{name}: packing everything again"))?;
+            let Some(cost) = packed else { continue };
+            let step = Step {
+                run,
+                tool: name.clone(),
+                action: Action::Pack,
+                disk: String::new(),
+                version: self.images.versions_max() - 1,
+                size_bytes: 0,
+                data_bytes: None,
+                cost,
+                stored: Some(tool.stored()?),
+            };
+            self.record(step);
+            tool.verify().with_context(|| format!("{name}: verify of what was packed again"))?;
         }
         Ok(())
     }

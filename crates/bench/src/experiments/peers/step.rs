@@ -47,6 +47,8 @@ pub enum Action {
     Restore,
     /// Read back and checked everything stored.
     Verify,
+    /// Packed everything stored again, as well as it can.
+    Pack,
 }
 
 /// One measured step.
@@ -69,7 +71,7 @@ pub struct Step {
     /// What it cost.
     #[serde(flatten)]
     pub cost: Cost,
-    /// The repository after a backup.
+    /// The repository after a backup, or after it was packed again.
     pub stored: Option<Space>,
 }
 

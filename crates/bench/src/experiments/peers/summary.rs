@@ -30,6 +30,10 @@ pub struct ToolSummary {
     pub stored_first_bytes: Option<f64>,
     /// Allocated after all versions.
     pub stored_all_bytes: Option<f64>,
+    /// Allocated after everything was packed again, and the seconds that this took.
+    pub packed_bytes: Option<f64>,
+    /// See `packed_bytes`.
+    pub packed_seconds: Option<f64>,
     /// Sum of the files' lengths after all versions.
     pub stored_all_apparent_bytes: Option<f64>,
     /// Processor time of storing the first versions.
@@ -179,6 +183,15 @@ impl<'a> Figures<'a> {
         step.stored.map(|space| space.allocated_bytes as f64)
     }
 
+    /// The step that packed everything again.
+    fn packed(&self, run: usize, tool: &str) -> Option<&'a Step> {
+        self.steps.iter().find(|s| s.run == run && s.tool == tool && s.action == Action::Pack)
+    }
+
+    fn packed_bytes(&self, run: usize, tool: &str) -> Option<f64> {
+        self.packed(run, tool)?.stored.map(|space| space.allocated_bytes as f64)
+    }
+
     fn over_runs(&self, each: impl Fn(usize) -> Option<f64>) -> Option<f64> {
         median((0..self.runs).filter_map(each))
     }
@@ -228,6 +241,8 @@ fn tool_summary(figures: &Figures<'_>, tool: &str, role: Role, newest: usize) ->
         verify_mb_per_second: figures.over_runs(|run| figures.data_rate(run, tool, Part::Verify)),
         stored_first_bytes: figures.over_runs(|run| figures.allocated_after(run, tool, 0)),
         stored_all_bytes: all(figures.over_runs(|run| figures.allocated_after(run, tool, newest))),
+        packed_bytes: all(figures.over_runs(|run| figures.packed_bytes(run, tool))),
+        packed_seconds: all(figures.over_runs(|run| Some(figures.packed(run, tool)?.cost.wall_seconds))),
         stored_all_apparent_bytes: all(figures.over_runs(|run| {
             let step = figures.stored_after(run, tool, newest)?;
             step.stored.map(|space| space.apparent_bytes as f64)
@@ -278,6 +293,12 @@ fn mode_summary(figures: &Figures<'_>, mode: &Mode, newest: usize, measured: Mea
         bars.push(Bar::at_least(later, to_fastest(Part::Later), 3.0));
         let stored = "stored after all versions, times the smallest peer";
         bars.push(Bar::at_most(stored, to_smallest(newest), 0.65));
+        let packed = figures.over_runs(|run| {
+            let sizes = mode.peers.iter().filter_map(|peer| figures.allocated_after(run, peer, newest));
+            Some(figures.packed_bytes(run, subject)? / sizes.reduce(f64::min)?)
+        });
+        let name = "the same after `compact --threshold 1 --recompress 9`";
+        bars.push(Bar::at_most(name, packed, 0.65));
     }
     if measured.restore {
         let part = Part::RestoreNewest;
@@ -336,6 +357,8 @@ impl Summary {
             "verify",
             "stored first",
             "stored all",
+            "packed again",
+            "seconds",
             "CPU s first",
             "CPU s later",
             "peak MiB",
@@ -351,6 +374,8 @@ impl Summary {
                 figure(tool.verify_mb_per_second, 0),
                 mb(tool.stored_first_bytes),
                 mb(tool.stored_all_bytes),
+                mb(tool.packed_bytes),
+                figure(tool.packed_seconds, 1),
                 figure(tool.cpu_seconds_first, 1),
                 figure(tool.cpu_seconds_later, 1),
                 (tool.rss_bytes_max >> 20).to_string(),

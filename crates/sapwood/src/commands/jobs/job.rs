@@ -93,6 +93,9 @@ impl<'a> JobRun<'a> {
             self.step(disk, |run| run.verify(vault, disk));
         }
         self.step("gc", |run| run.collect(vault));
+        for disk in &stored {
+            self.step(disk, |run| run.recompress(vault, disk));
+        }
     }
 
     /// Sets the disks: of those that the job names by a pattern all that there are now.
@@ -230,6 +233,19 @@ impl<'a> JobRun<'a> {
             anyhow::bail!("skipped because of damage: {first}");
         }
         Ok(())
+    }
+
+    fn recompress(&mut self, vault: &Vault, disk: &str) -> Result<()> {
+        let Some(level) = self.job.recompress else { return Ok(()) };
+        let report = watch(self.is_quiet(), disk, |p| vault.recompress(Some(disk), level, p))?;
+        self.report.freed_bytes += report.freed_bytes;
+        if let Some(first) = report.skipped.first().or(report.busy.first()) {
+            anyhow::bail!("recompression stopped: {first}");
+        }
+        match report.compacted.damaged {
+            0 => Ok(()),
+            n => anyhow::bail!("{n} damaged containers; `sapwood verify {disk}` lists them"),
+        }
     }
 
     /// A step that goes on with the next one if it fails. Returns whether it was done.

@@ -2,6 +2,7 @@
 
 use crate::args::Args;
 use crate::commands::names::open;
+use crate::progress::watch;
 use crate::terminal::exit_code::{DAMAGED, REFUSED};
 use crate::terminal::output::{counted, print_json, size};
 use crate::terminal::streams::{note_done, outln, toldln};
@@ -18,9 +19,14 @@ pub fn collect(args: &Args, dry_run: bool, all: bool) -> Result<ExitCode> {
     show(args, &report, dry_run, start.elapsed().as_secs_f64())
 }
 
-pub fn compact(args: &Args, disk: Option<&str>, threshold: u8) -> Result<ExitCode> {
+pub fn compact(args: &Args, disk: Option<&str>, threshold: u8, recompress: Option<u8>) -> Result<ExitCode> {
     let start = Instant::now();
-    let report = open(args)?.compact(disk, f64::from(threshold) / 100.0)?;
+    let vault = open(args)?;
+    let mut report = vault.compact(disk, f64::from(threshold) / 100.0)?;
+    if let Some(level) = recompress {
+        let packed = watch(args.quiet, "recompressing", |p| vault.recompress(disk, level, p))?;
+        report.add_packed(packed);
+    }
     show(args, &report, false, start.elapsed().as_secs_f64())
 }
 

@@ -60,6 +60,10 @@ fn errors_name_line_and_key_and_say_what_is_allowed() {
         (with("warn_age = 3"), &["line 3, jobs.web.warn_age", "expected a string"]),
         (with("gc = \"yes\""), &["line 3, jobs.web.gc", "expected a boolean"]),
         ("[jobs.web]\ngc = true".into(), &["line 1, jobs.web", "has no disks"]),
+        (
+            "[defaults]\nrecompress = 20".into(),
+            &["line 2", "recompress", "20 is not a level of zstd from 1 to 19"],
+        ),
         ("[jobs.web]\ndisks = {}".into(), &["line 2, jobs.web.disks", "names no disk"]),
         ("[jobs.web]\ndisks = 3".into(), &["line 2, jobs.web.disks", "a table from disks to sources"]),
         ("[jobs.\"../x\"]\ndisks = {}".into(), &["line 1", "is not the name of a job"]),

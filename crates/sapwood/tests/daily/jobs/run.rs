@@ -107,6 +107,30 @@ disks = { "a/x" = { source = "DIR/a.raw", source_format = "raw" } }
 }
 
 #[test]
+fn a_job_compresses_again() {
+    let jobs =
+        Jobs::new("[jobs.web]\nrecompress = 9\ndisks = { 'a/x' = 'DIR/a.raw', 'b/x' = 'DIR/b.raw' }\n");
+    let text = |from: u32| {
+        (from..from + 200_000).flat_map(|n| format!("line {n}\n").into_bytes()).collect::<Vec<_>>()
+    };
+    jobs.bench.file("a.raw", &text(0));
+    jobs.bench.file("b.raw", &text(500_000));
+    jobs.bench.done(&["backup", "c/x", &jobs.bench.arg("b.raw"), "--isolate"]);
+    let packed = |disk: &[&str]| {
+        let args = [&["compact", "--recompress", "9"], disk].concat();
+        jobs.bench.json(&args)["compacted_containers"].as_u64().unwrap()
+    };
+    jobs.done(&["run"]);
+    assert_eq!((packed(&["a/x"]), packed(&["b/x"])), (0, 0), "the job has done it");
+    assert!(packed(&[]) > 0, "but for disks that are not its own");
+    for (disk, source) in [("a/x", "a.raw"), ("b/x", "b.raw"), ("c/x", "b.raw")] {
+        let target = jobs.bench.path("restored");
+        jobs.bench.done(&["restore", disk, &jobs.bench.arg("restored"), "--force"]);
+        assert!(std::fs::read(target).unwrap() == std::fs::read(jobs.bench.path(source)).unwrap(), "{disk}");
+    }
+}
+
+#[test]
 fn hooks_know_what_happens() {
     let jobs = Jobs::new(
         r#"

@@ -49,6 +49,7 @@ fn with_table(v: &Vault, place: impl Fn(u32) -> (u32, u32)) {
         chunks: 1,
         dead_chunks: 0,
         stored_bytes: 1,
+        level: 0,
     };
     let mut pages = Vec::new();
     for first in (0..LOST).step_by(PER_TABLE_PAGE as usize) {

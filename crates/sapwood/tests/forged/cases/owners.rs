@@ -53,6 +53,7 @@ pub const CASES: &[Case] = &[
             chunks: 1,
             dead_chunks: 0,
             stored_bytes: 1,
+            level: 0,
         };
         for owner in &owners {
             let folder = names::folder(*owner);

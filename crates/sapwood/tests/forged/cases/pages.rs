@@ -23,6 +23,7 @@ pub const CASES: &[Case] = &[
             chunks: u32::MAX,
             dead_chunks: u32::MAX - 1,
             stored_bytes: u64::MAX / 1000,
+            level: 0,
         };
         let name = names::page(&folder, WriterNo(1), 900);
         let entries = (0..256).map(entry).collect();

@@ -245,6 +245,16 @@ const OTHERS: &[(&str, &str, &str)] = &[
         "3",
     ),
     (
+        "a job that recompresses a disk that `nbd` or `mount` reads meanwhile",
+        "recompression stopped: …: locked by …; wait until it has ended",
+        "1",
+    ),
+    (
+        "a job that recompresses what is damaged",
+        "… damaged containers; `sapwood verify …` lists them",
+        "1",
+    ),
+    (
         "`status`, of a disk without snapshots",
         "…: has no snapshot; `sapwood remove …` takes its name away",
         "1 (`status`)",

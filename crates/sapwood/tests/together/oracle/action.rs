@@ -65,7 +65,14 @@ impl Task {
             Action::Restore(name) => vec!["restore".into(), full(name), target()],
             Action::RestoreLatest(disk) => vec!["restore".into(), disk.clone(), target()],
             Action::Gc => vec!["gc".into()],
-            Action::Compact(percent) => vec!["compact".into(), "--threshold".into(), percent.to_string()],
+            Action::Compact(percent) => {
+                let level = (1 + percent % 7).to_string();
+                let again = ["--recompress".into(), level].into_iter().filter(|_| percent % 2 == 0);
+                ["compact".into(), "--threshold".into(), percent.to_string()]
+                    .into_iter()
+                    .chain(again)
+                    .collect()
+            }
             Action::Verify => vec!["verify".into(), "--data".into()],
             Action::Reindex => vec!["reindex".into()],
         };

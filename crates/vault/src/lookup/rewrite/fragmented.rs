@@ -24,7 +24,7 @@ struct Place {
     wanted_bytes: u64,
     /// Bytes fetched for one wanted.
     ratio: f64,
-    /// The groups of a container.
+    /// The groups of a container, those that may be chosen by themselves.
     groups: Vec<Place>,
 }
 
@@ -34,37 +34,50 @@ pub(super) struct Choice {
     pub own: bool,
     /// Those of places of which more bytes are fetched for one that is wanted.
     pub read_ratio: f64,
+    /// The same where others need the place as well.
+    pub shared_ratio: f64,
     /// So many bytes together.
     pub budget: u64,
 }
 
-/// The chunks of the worst places first.
+/// The chunks of the worst places first. `is_shared` tells whether others may need what is in a container.
 pub(super) fn choose(
     parent: &Summary,
     tables: &Tables,
     policy: &Policy,
     choice: &Choice,
+    is_shared: &mut dyn FnMut(ContainerId) -> Result<bool>,
 ) -> Result<BTreeMap<ContainerId, RunSet>> {
-    let Choice { own, read_ratio, budget } = *choice;
+    let budget = choice.budget;
     let mut places: Vec<Place> = Vec::new();
     let (mut chunks_looked_at, mut found_bytes) = (0, 0);
-    for (entry, wanted) in most_fragmented(parent, tables, policy, own, read_ratio)? {
+    for Candidate { entry, wanted, ratio } in most_fragmented(parent, tables, policy, choice, is_shared)? {
         chunks_looked_at += u64::from(entry.chunks);
         if chunks_looked_at > CHUNKS_LOOKED_AT || found_bytes >= budget.saturating_mul(FOUND_FOR_BUDGET) {
             break;
         }
         // Damage costs reads, nothing else.
         let Some(table) = tables.load(&entry).unless_damaged()? else { continue };
-        let container = price(&table, wanted);
+        let mut container = price(&table, wanted);
+        container.groups.retain(|g| g.ratio > ratio);
         let before = places.len();
-        if container.ratio > read_ratio {
+        if container.ratio > ratio {
             places.push(container)
         } else {
-            places.extend(container.groups.into_iter().filter(|g| g.ratio > read_ratio))
+            places.extend(container.groups)
         }
         found_bytes += places[before..].iter().map(|p| p.wanted_bytes).sum::<u64>();
     }
-    Ok(worst(places, read_ratio, budget))
+    Ok(worst(places, budget))
+}
+
+/// A container that may be fragmented.
+struct Candidate<'a> {
+    entry: ContainerEntry,
+    /// The chunks that the parent needs of it.
+    wanted: &'a RunSet,
+    /// Its places count from so many bytes on that are fetched for one that is wanted.
+    ratio: f64,
 }
 
 /// Containers that may be fragmented, those first of which least is needed, as far as entries tell without tables.
@@ -72,23 +85,29 @@ fn most_fragmented<'a>(
     parent: &'a Summary,
     tables: &Tables,
     policy: &Policy,
-    own: bool,
-    read_ratio: f64,
-) -> Result<Vec<(ContainerEntry, &'a RunSet)>> {
+    choice: &Choice,
+    is_shared: &mut dyn FnMut(ContainerId) -> Result<bool>,
+) -> Result<Vec<Candidate<'a>>> {
     let chunk_bytes = f64::from(policy.chunking.average_bytes());
-    // Where fewer bytes are not wanted, no group of full length has so few that are.
-    let spare_bytes = (1.0 - 1.0 / read_ratio) * f64::from(policy.group_bytes);
     let mut found = Vec::new();
-    for (id, wanted) in parent.containers.iter().filter(|c| c.0.is_own() == own) {
+    for (id, wanted) in parent.containers.iter().filter(|c| c.0.is_own() == choice.own) {
         let Some(entry) = tables.entry(*id).unless_damaged()? else { continue };
         let used = wanted.len() as f64 / f64::from(entry.chunks.max(1));
-        let ratio = (SEEK_BYTES / entry.stored_bytes.max(1) as f64 + 1.0) / used;
-        if ratio > read_ratio || (1.0 - used) * f64::from(entry.chunks) * chunk_bytes >= spare_bytes {
-            found.push((ratio, entry, wanted));
+        let of_container = (SEEK_BYTES / entry.stored_bytes.max(1) as f64 + 1.0) / used;
+        let unwanted_bytes = (1.0 - used) * f64::from(entry.chunks) * chunk_bytes;
+        // Where fewer bytes are not wanted, no group of full length has so few that are.
+        let spare_bytes = |ratio: f64| (1.0 - 1.0 / ratio) * f64::from(policy.group_bytes);
+        let may_be = |ratio| of_container > ratio || unwanted_bytes >= spare_bytes(ratio);
+        if !may_be(choice.read_ratio) {
+            continue;
+        }
+        let ratio = if is_shared(*id)? { choice.shared_ratio } else { choice.read_ratio };
+        if may_be(ratio) {
+            found.push((of_container, Candidate { entry, wanted, ratio }));
         }
     }
     found.sort_by(|a, b| b.0.total_cmp(&a.0));
-    Ok(found.into_iter().map(|(_, entry, wanted)| (entry, wanted)).collect())
+    Ok(found.into_iter().map(|(_, candidate)| candidate).collect())
 }
 
 /// What it costs to fetch from a container, and from each of its groups.
@@ -150,7 +169,7 @@ fn price_of_group(table: &Table, group: &Group, numbers: &[u32], wanted: &RunSet
 }
 
 /// The worst places as far as the budget goes. Of a container that is too much for it, groups are taken.
-fn worst(mut places: Vec<Place>, read_ratio: f64, budget: u64) -> BTreeMap<ContainerId, RunSet> {
+fn worst(mut places: Vec<Place>, budget: u64) -> BTreeMap<ContainerId, RunSet> {
     let mut chosen: BTreeMap<ContainerId, RunSet> = BTreeMap::new();
     let mut left = budget;
     places.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
@@ -159,7 +178,6 @@ fn worst(mut places: Vec<Place>, read_ratio: f64, budget: u64) -> BTreeMap<Conta
             vec![place]
         } else {
             let mut groups = place.groups;
-            groups.retain(|g| g.ratio > read_ratio);
             groups.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
             groups
         };

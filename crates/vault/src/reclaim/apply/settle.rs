@@ -65,7 +65,7 @@ impl Settled {
             let fits = entry.stored_bytes <= AT_ONCE_BYTES - bytes;
             if has_live && fits && is_due(&entry, all.len(), rebuild_at) {
                 bytes += entry.stored_bytes;
-                due.push(Due { entry, dead: Some(all) });
+                due.push(Due { entry, dead: Some(all), level: None });
             } else {
                 self.list(session, &entry, all, rebuild_at)?;
             }
@@ -85,7 +85,7 @@ impl Settled {
             }
         }
         failed.iter().try_for_each(|due| discard(session, due.entry.id))?;
-        for Due { entry, dead } in failed {
+        for Due { entry, dead, .. } in failed {
             self.list(session, entry, dead.clone().unwrap_or_default(), rebuild_at)?;
         }
         Ok(())

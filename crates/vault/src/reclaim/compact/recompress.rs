@@ -1,0 +1,108 @@
+//! Packs containers again at a higher level of zstd: for hours in which nothing else is to be done.
+//!
+//! Each container's entry says at which level it was packed last, so none is packed twice. The disk's maintenance is
+//! held for some seconds at a time: deletions wait no longer for it.
+
+use super::write_again::Due;
+use super::{compact_batch, CompactReport};
+use crate::base::error::{Result, VaultError};
+use crate::base::progress::Progress;
+use crate::base::threads::cores;
+use crate::manifest::container_table::Containers;
+use crate::manifest::folder::Folder;
+use crate::manifest::session::Session;
+use crate::reclaim::released::delete_released;
+use format::{ContainerEntry, ContainerId};
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
+use store::Reserve;
+
+/// Levels that can be asked for.
+pub const LEVELS: RangeInclusive<u8> = 1..=19;
+
+/// Containers that each core packs before they take effect: what is not finished is lost if the command is killed.
+const CONTAINERS_PER_CORE: usize = 1;
+/// How long a disk's maintenance is held. Who waits for it gets it in the pause.
+const HELD_FOR: Duration = Duration::from_secs(10);
+/// The same in containers.
+const HELD_FOR_CONTAINERS: usize = 32;
+/// See [`HELD_FOR`]. Who waits looks every 20 ms.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Objects that are replaced and cannot be deleted yet, because a reader or a backup is at work, before it is put off: all of
+/// the disk would be stored twice.
+const WAITING_MAX: usize = 256;
+
+/// Packs all containers of a disk again whose level is lower.
+///
+/// # Errors
+/// `Busy` where a reader or a backup needs too much of what was replaced; `Cancelled`.
+pub(crate) fn recompress(
+    folder: &Folder,
+    level: u8,
+    progress: &Progress,
+    compacted: &mut CompactReport,
+    freed_bytes: &mut u64,
+) -> Result<()> {
+    // It gives space back, so it must be able to end where none is left.
+    let folder = &folder.with_reserve(Reserve::Whole);
+    let mut from = Some(None);
+    let mut waited_before = None;
+    while let Some(after) = from {
+        progress.check()?;
+        let session = Session::begin_recompression(folder)?;
+        let packed = pack_some(&session, after, level, progress, compacted);
+        // Also where there was no more room: what was replaced gives some.
+        if packed.as_ref().is_err_and(|e| !e.is_full()) {
+            return packed.map(drop);
+        }
+        *freed_bytes += delete_released(folder, Some(session.writer))?;
+        let (m, ()) = session.commit(|_| Ok(()))?;
+        from = packed?;
+        let waiting = m.released.len();
+        if from.is_some() && waiting > *waited_before.get_or_insert(waiting) + WAITING_MAX {
+            let holder = "a reader or a backup that still needs what was packed again".into();
+            return Err(VaultError::Busy { disk: m.name, holder });
+        }
+        std::thread::sleep(PAUSE);
+    }
+    // A signal may have come during the last of it.
+    progress.check()
+}
+
+/// Bytes of the containers that are to be packed again.
+pub(crate) fn bytes_due(folder: &Folder, level: u8) -> Result<u64> {
+    let due = select(folder, level, None)?;
+    Ok(due.iter().map(|e| e.stored_bytes).sum())
+}
+
+/// The containers behind `after` whose level is lower.
+fn select(folder: &Folder, level: u8, after: Option<ContainerId>) -> Result<Vec<ContainerEntry>> {
+    let containers = Containers::new(folder.clone(), &folder.load_root()?);
+    containers.select(None, |e| e.id.is_own() && e.level < level && after.is_none_or(|id| e.id > id))
+}
+
+/// Packs containers behind `after`, for [`HELD_FOR`] or until `progress` says to stop. Returns behind which one to go on;
+/// `None` if there is none left.
+fn pack_some(
+    session: &Session,
+    after: Option<ContainerId>,
+    level: u8,
+    progress: &Progress,
+    report: &mut CompactReport,
+) -> Result<Option<Option<ContainerId>>> {
+    let due = select(&session.folder, level, after)?;
+    let start = Instant::now();
+    let mut done = 0;
+    for batch in due.chunks(CONTAINERS_PER_CORE * cores()) {
+        let packed: Vec<Due> =
+            batch.iter().map(|entry| Due { entry: *entry, dead: None, level: Some(level) }).collect();
+        report.add(compact_batch(session, &packed)?);
+        batch.iter().for_each(|entry| progress.add(entry.stored_bytes));
+        done += batch.len();
+        let is_over = start.elapsed() >= HELD_FOR || done >= HELD_FOR_CONTAINERS || progress.check().is_err();
+        if is_over && done < due.len() {
+            return Ok(Some(batch.last().map(|entry| entry.id)));
+        }
+    }
+    Ok(None)
+}
