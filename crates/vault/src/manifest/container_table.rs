@@ -88,6 +88,26 @@ impl Containers {
         Ok(found)
     }
 
+    /// The first entries behind `after` that are `wanted`, so many at most: no more pages are read than they stand in.
+    pub fn first_behind(
+        &self,
+        after: Option<ContainerId>,
+        most: usize,
+        wanted: impl Fn(&ContainerEntry) -> bool,
+    ) -> Result<Vec<ContainerEntry>> {
+        let first_page = after.and_then(|id| self.page_of(id)).unwrap_or(0);
+        let mut found = Vec::new();
+        for p in &self.pages[first_page..] {
+            let page = self.folder.page(p)?;
+            let behind = page.entries.iter().filter(|e| after.is_none_or(|id| e.id > id) && wanted(e));
+            found.extend(behind.take(most - found.len()));
+            if found.len() == most {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
     /// Calls `each` for every container, in order.
     pub fn each(&self, mut each: impl FnMut(&ContainerEntry) -> Result<()>) -> Result<()> {
         for p in &self.pages {

@@ -108,14 +108,15 @@ disks = { "a/x" = { source = "DIR/a.raw", source_format = "raw" } }
 
 #[test]
 fn a_job_compresses_again() {
-    let jobs =
-        Jobs::new("[jobs.web]\nrecompress = 9\ndisks = { 'a/x' = 'DIR/a.raw', 'b/x' = 'DIR/b.raw' }\n");
+    let jobs = Jobs::new(
+        "[jobs.web]\nrecompress = 9\ncodec = 'lz4'\ndisks = { 'a/x' = 'DIR/a.raw', 'b/x' = 'DIR/b.raw' }\n",
+    );
     let text = |from: u32| {
         (from..from + 200_000).flat_map(|n| format!("line {n}\n").into_bytes()).collect::<Vec<_>>()
     };
     jobs.bench.file("a.raw", &text(0));
     jobs.bench.file("b.raw", &text(500_000));
-    jobs.bench.done(&["backup", "c/x", &jobs.bench.arg("b.raw"), "--isolate"]);
+    jobs.bench.done(&["backup", "c/x", &jobs.bench.arg("b.raw"), "--isolate", "--codec", "lz4"]);
     let packed = |disk: &[&str]| {
         let args = [&["compact", "--recompress", "9"], disk].concat();
         jobs.bench.json(&args)["compacted_containers"].as_u64().unwrap()

@@ -24,8 +24,10 @@ pub const LEVELS: RangeInclusive<u8> = 1..=19;
 const CONTAINERS_PER_CORE: usize = 1;
 /// How long a disk's maintenance is held. Who waits for it gets it in the pause.
 const HELD_FOR: Duration = Duration::from_secs(10);
-/// The same in containers.
-const HELD_FOR_CONTAINERS: usize = 32;
+/// The same in containers that are packed.
+const HELD_FOR_CONTAINERS: u64 = 32;
+/// Where so many containers of a disk are damaged, the others are left as well: `repair` comes first.
+const DAMAGED_MAX: u64 = 1000;
 /// See [`HELD_FOR`]. Who waits looks every 20 ms.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Objects that are replaced and cannot be deleted yet, because a reader or a backup is at work, before it is put off: all of
@@ -45,12 +47,14 @@ pub(crate) fn recompress(
 ) -> Result<()> {
     // It gives space back, so it must be able to end where none is left.
     let folder = &folder.with_reserve(Reserve::Whole);
-    let mut from = Some(None);
-    let mut waited_before = None;
+    let first =
+        Containers::new(folder.clone(), &folder.load_root()?).first_behind(None, 1, |e| is_due(e, level))?;
+    let mut from = first.first().map(|_| None);
+    let (mut waited_before, mut damaged) = (None, 0);
     while let Some(after) = from {
         progress.check()?;
         let session = Session::begin_recompression(folder)?;
-        let packed = pack_some(&session, after, level, progress, compacted);
+        let packed = pack_some(&session, after, level, progress, compacted, &mut damaged);
         // Also where there was no more room: what was replaced gives some.
         if packed.as_ref().is_err_and(|e| !e.is_full()) {
             return packed.map(drop);
@@ -63,7 +67,9 @@ pub(crate) fn recompress(
             let holder = "a reader or a backup that still needs what was packed again".into();
             return Err(VaultError::Busy { disk: m.name, holder });
         }
-        std::thread::sleep(PAUSE);
+        if from.is_some() {
+            std::thread::sleep(PAUSE);
+        }
     }
     // A signal may have come during the last of it.
     progress.check()
@@ -71,38 +77,47 @@ pub(crate) fn recompress(
 
 /// Bytes of the containers that are to be packed again.
 pub(crate) fn bytes_due(folder: &Folder, level: u8) -> Result<u64> {
-    let due = select(folder, level, None)?;
-    Ok(due.iter().map(|e| e.stored_bytes).sum())
+    let mut bytes = 0u64;
+    Containers::new(folder.clone(), &folder.load_root()?).each(|e| {
+        bytes = bytes.saturating_add(if is_due(e, level) { e.stored_bytes } else { 0 });
+        Ok(())
+    })?;
+    Ok(bytes)
 }
 
-/// The containers behind `after` whose level is lower.
-fn select(folder: &Folder, level: u8, after: Option<ContainerId>) -> Result<Vec<ContainerEntry>> {
-    let containers = Containers::new(folder.clone(), &folder.load_root()?);
-    containers.select(None, |e| e.id.is_own() && e.level < level && after.is_none_or(|id| e.id > id))
+fn is_due(e: &ContainerEntry, level: u8) -> bool {
+    e.id.is_own() && e.level < level
 }
 
-/// Packs containers behind `after`, for [`HELD_FOR`] or until `progress` says to stop. Returns behind which one to go on;
-/// `None` if there is none left.
+/// Packs containers behind `after` whose level is lower, for [`HELD_FOR`] or until `progress` says to stop. Returns behind
+/// which one to go on; `None` if there is none left.
 fn pack_some(
     session: &Session,
-    after: Option<ContainerId>,
+    mut after: Option<ContainerId>,
     level: u8,
     progress: &Progress,
     report: &mut CompactReport,
+    damaged: &mut u64,
 ) -> Result<Option<Option<ContainerId>>> {
-    let due = select(&session.folder, level, after)?;
-    let start = Instant::now();
-    let mut done = 0;
-    for batch in due.chunks(CONTAINERS_PER_CORE * cores()) {
-        let packed: Vec<Due> =
-            batch.iter().map(|entry| Due { entry: *entry, dead: None, level: Some(level) }).collect();
-        report.add(compact_batch(session, &packed)?);
-        batch.iter().for_each(|entry| progress.add(entry.stored_bytes));
-        done += batch.len();
-        let is_over = start.elapsed() >= HELD_FOR || done >= HELD_FOR_CONTAINERS || progress.check().is_err();
-        if is_over && done < due.len() {
-            return Ok(Some(batch.last().map(|entry| entry.id)));
+    let containers = Containers::new(session.folder.clone(), &session.folder.load_root()?);
+    let (start, mut packed) = (Instant::now(), 0);
+    loop {
+        let due = containers.first_behind(after, CONTAINERS_PER_CORE * cores(), |e| is_due(e, level))?;
+        let Some(last) = due.last() else { return Ok(None) };
+        let batch: Vec<Due> =
+            due.iter().map(|entry| Due { entry: *entry, dead: None, level: Some(level) }).collect();
+        let done = compact_batch(session, &batch)?;
+        packed += done.containers;
+        *damaged += done.damaged;
+        report.add(done);
+        due.iter().for_each(|entry| progress.add(entry.stored_bytes));
+        after = Some(last.id);
+        if *damaged >= DAMAGED_MAX {
+            return Ok(None);
+        }
+        let is_over = start.elapsed() >= HELD_FOR || packed >= HELD_FOR_CONTAINERS;
+        if is_over || progress.check().is_err() {
+            return Ok(Some(after));
         }
     }
-    Ok(None)
 }
