@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Pages whose code spans name functions and types of the workspace.
-const NAMING_PAGES: [&str; 3] = ["docs/flows.md", "docs/flows/", "docs/design.md"];
+const NAMING_PAGES: [&str; 2] = ["docs/flows/", "docs/design.md"];
 
 /// What a page says that is not so.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ mod tests {
                      `run` of `Stage::run()`, `backup --no-wait`, `pwrite`, and gone() without quotes.\n\n```\nno::such()\n```";
         assert_eq!(wrongs(&[("docs/flows/backup.md", right)]), [""; 0]);
         let stale = "1. `restore::plan` calls `sweep()`, `backup::append`; then `read::backup`.";
-        for page in ["docs/flows.md", "docs/design.md"] {
+        for page in ["docs/flows/README.md", "docs/design.md"] {
             let names = ["restore::plan", "sweep()", "read::backup"]
                 .map(|n| format!("{page}: `{n}` is defined nowhere"));
             assert_eq!(wrongs(&[(page, stale)]), names);

@@ -111,7 +111,13 @@ fn compact_batch(session: &Session, batch: &[Due]) -> Result<CompactReport> {
                     Ok(())
                 })?;
             }
-            Err(e) => return Err(e),
+            Err(e) => {
+                // Where there is no room the session may go on: nothing of the batch is left.
+                if e.is_full() {
+                    batch.iter().try_for_each(|due| discard(session, due.entry.id))?;
+                }
+                return Err(e);
+            }
         }
     }
     if !edits.is_empty() {

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use store::{SimFs, SimStore};
 use vault::{
     BackupOptions, CodecChoice, Global, Policy, Progress, ReadCache, Rewrite, Vault, VaultError, BALANCED,
 };
@@ -248,6 +249,30 @@ fn backups_of_clones_go_on_sharing() {
         assert!(made.snapshot.new_bytes <= 16 * 4096, "{disk}: {} new bytes", made.snapshot.new_bytes);
         assert!(restore(&vault, disk, "latest").unwrap() == next);
     }
+}
+
+/// Where there is room for a few containers only, what was replaced is deleted before it goes on.
+#[test]
+fn a_little_room_is_enough() {
+    let fs = SimFs::new(1);
+    Vault::init(Arc::new(SimStore::create_on(fs.clone()).unwrap()), &BALANCED).unwrap();
+    let vault = Vault::open(Arc::new(SimStore::open_on(fs.clone()).unwrap())).unwrap();
+    let policy =
+        Policy { codec: CodecChoice::Lz4, container_bytes: 1 << 20, group_bytes: 256 << 10, ..BALANCED };
+    let data = text("a little room", 6400);
+    backup(&vault, "vm/a", &data, policy).unwrap();
+    let before = fs.used_bytes();
+    fs.set_capacity(before + (5 << 20));
+    let report = vault.recompress(None, 7, &Progress::default()).unwrap();
+    assert_eq!(report.compacted.containers, 25);
+    assert!(fs.used_bytes() < before);
+    assert!(restore(&vault, "vm/a", "latest").unwrap() == data);
+    // Where there is none, it says so, and nothing is left of what it began.
+    fs.set_capacity(fs.used_bytes());
+    let full = vault.recompress(None, 19, &Progress::default()).unwrap_err();
+    assert!(full.to_string().contains("no space left"), "{full}");
+    assert_eq!(vault.gc(false).unwrap().orphans, 0);
+    assert!(restore(&vault, "vm/a", "latest").unwrap() == data);
 }
 
 #[test]

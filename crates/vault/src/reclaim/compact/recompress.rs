@@ -1,7 +1,7 @@
 //! Packs containers again at a higher level of zstd: for hours in which nothing else is to be done.
 //!
 //! Each container's entry says at which level it was packed last, so none is packed twice. The disk's maintenance is
-//! held for some seconds at a time: deletions wait no longer for it.
+//! held for some seconds at a time, so a deletion need not wait longer, and what was replaced gives room for the next.
 
 use super::write_again::Due;
 use super::{compact_batch, CompactReport};
@@ -54,14 +54,9 @@ pub(crate) fn recompress(
     while let Some(after) = from {
         progress.check()?;
         let session = Session::begin_recompression(folder)?;
-        let packed = pack_some(&session, after, level, progress, compacted, &mut damaged);
-        // Also where there was no more room: what was replaced gives some.
-        if packed.as_ref().is_err_and(|e| !e.is_full()) {
-            return packed.map(drop);
-        }
+        from = pack_some(&session, after, level, progress, compacted, &mut damaged)?;
         *freed_bytes += delete_released(folder, Some(session.writer))?;
         let (m, ()) = session.commit(|_| Ok(()))?;
-        from = packed?;
         let waiting = m.released.len();
         if from.is_some() && waiting > *waited_before.get_or_insert(waiting) + WAITING_MAX {
             let holder = "a reader or a backup that still needs what was packed again".into();
@@ -106,7 +101,11 @@ fn pack_some(
         let Some(last) = due.last() else { return Ok(None) };
         let batch: Vec<Due> =
             due.iter().map(|entry| Due { entry: *entry, dead: None, level: Some(level) }).collect();
-        let done = compact_batch(session, &batch)?;
+        let done = match compact_batch(session, &batch) {
+            // What this round has replaced gives room when it is deleted.
+            Err(e) if e.is_full() && packed > 0 => return Ok(Some(after)),
+            done => done?,
+        };
         packed += done.containers;
         *damaged += done.damaged;
         report.add(done);
