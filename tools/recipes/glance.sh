@@ -25,7 +25,6 @@ connection = sqlite:///$own/glance.sqlite
 default_backend = fs
 [fs]
 filesystem_store_datadir = $own/store
-filesystem_thin_provisioning = true
 [os_glance_tasks_store]
 filesystem_store_datadir = $own/staging
 [os_glance_staging_store]

@@ -25,7 +25,7 @@ use crate::manifest::session::Session;
 use crate::manifest::vault::Vault;
 use crate::reclaim::compact::replace;
 use crate::reclaim::gc::COMPACT_AT_COLLECTION;
-use crate::reclaim::released::delete_released;
+use crate::reclaim::released::{delete_released, end_and_delete_released};
 use crate::reclaim::sweep::{sweep_unswept, SweepLimits};
 use crate::verify::findings::{Damage, Reads};
 use crate::verify::VerifyReport;
@@ -223,8 +223,7 @@ impl Repair<'_> {
             // Where not all snapshots are known, it is not known what they need.
             let pages = pages::rebuild(&session, is_put_back).unless_unreadable()?.unwrap_or(0);
             self.report.pages += pages;
-            delete_released(&folder, Some(session.writer))?;
-            session.end()?;
+            end_and_delete_released(session)?;
             rebuilt.extend((pages > 0 || is_put_back).then_some(folder));
         }
         // Lists of dead chunks were not taken over. What others reference is known when the pages of all are there.
@@ -251,8 +250,7 @@ impl Repair<'_> {
             let recipes =
                 Recipes { vault: self.vault, others: &self.options.vaults, progress: self.progress };
             self.report.recipes += recipes.make_again(&mut session)?;
-            delete_released(&folder, Some(session.writer))?;
-            session.end()?;
+            end_and_delete_released(session)?;
             no_backup.end()?;
         }
         Ok(())
@@ -279,14 +277,14 @@ impl Repair<'_> {
         let mut wanted = ChunkSearch::default();
         while !left.is_empty() {
             left = self.round(&session, left, &mut wanted)?;
-            delete_released(&folder, Some(session.writer))?;
             if !left.is_empty() {
+                delete_released(&folder, Some(&session))?;
                 // A container may be written again more than once.
                 session.renew()?;
                 wanted.next_round();
             }
         }
-        session.end()
+        end_and_delete_released(session).map(drop)
     }
 
     /// Heals as many containers as have about [`wanted::WANTED_BYTES`] of lost chunks. Returns those that are left.

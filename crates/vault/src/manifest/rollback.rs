@@ -6,7 +6,8 @@
 //! remove anything. Two things prove a rollback, and neither is rolled back with the manifest:
 //! - A **commit record**, an object in the folder with the sequence of a manifest in its name, and a copy of that manifest
 //!   in it. One is put after the last swap of a session, and after a swap that marks snapshots deleted or held; older ones
-//!   are removed. So there are few, and one short listing finds them. `repair` puts a lost manifest again from it.
+//!   are removed. So there are few, and one short listing finds them. `repair` puts a lost manifest again from it, so what
+//!   the newest one names stays ([`crate::reclaim::released`]).
 //! - An object in the folder with a writer number that the manifest has not given out. `gc`, `verify` and `repair` list the
 //!   whole folder. Deletion and renaming list the names of recipes from the next writer on, of pages of the container table and of pages of
 //!   snapshots: a session that added, moved or removed anything that counts has put one of these. A backup lists commit
@@ -15,7 +16,7 @@
 //! Both are listed first, then the manifest is read. Each listed object was put after the swap that allowed it, so a
 //! running session never looks like a rollback.
 
-use crate::base::error::{Named, Result, VaultError};
+use crate::base::error::{Named, Result, UnlessDamaged, VaultError};
 use crate::manifest::folder::Folder;
 use crate::manifest::listing::for_each_name;
 use format::{decode_frame, names, Kind, Manifest, Sequence, WriterNo};
@@ -83,15 +84,9 @@ impl Evidence {
         all
     }
 
-    /// Puts a record of a manifest in which maintenance has just registered, if what was there before is on no record: its
-    /// session may have died between its last swap and the record. Else this one might replace what the older record names by
-    /// what only the newer manifest explains (a snapshot's references through the next newer one), and die as well.
-    pub fn catch_up(&mut self, folder: &Folder, m: &Manifest) {
-        let newest = self.commits.iter().max().map_or(0, |c| c.0);
-        if newest.saturating_add(1) < m.sequence.0 && !m.recent.is_empty() {
-            record(folder, m, self);
-            self.commits.push(m.sequence);
-        }
+    /// Counts a record that was put since the listing.
+    pub fn add_commit(&mut self, sequence: Sequence) {
+        self.commits.push(sequence);
     }
 
     /// The highest number of a writer that has put an object.
@@ -163,21 +158,48 @@ fn check_loaded(folder: &Folder, evidence: Evidence) -> Result<(Manifest, Eviden
     Ok((m, evidence))
 }
 
-/// Records a commit, and removes the records that `before` lists. As far as it is possible: the commit stands.
-pub(crate) fn record(folder: &Folder, m: &Manifest, before: &Evidence) {
+/// Records a commit, as far as that is possible: it stands all the same. Returns whether it is on record.
+pub(crate) fn record(folder: &Folder, m: &Manifest, before: &Evidence) -> bool {
+    put_record(folder, m, before).is_ok()
+}
+
+/// Puts the record of a manifest, and removes those that `before` lists.
+fn put_record(folder: &Folder, m: &Manifest, before: &Evidence) -> Result<()> {
     let name = names::commit(&folder.path, m.sequence);
     let frame = m.encode_record(folder.context(&name));
-    if folder.store.put(&name, &[&frame]).is_err() {
-        return;
+    match folder.store.put(&name, &[&frame]) {
+        // Somebody else had a reason to record the same manifest.
+        Err(StoreError::AlreadyExists { .. }) => {}
+        put => put?,
     }
     if let Err(StoreError::NotFound { .. }) = folder.store.len(&folder.manifest_name()) {
         // The disk was empty and has been removed since the commit.
         let _ = folder.store.delete(&name);
-        return;
+        return Ok(());
     }
     for older in before.commits.iter().filter(|c| **c < m.sequence) {
         let _ = folder.store.delete(&names::commit(&folder.path, *older));
     }
+    Ok(())
+}
+
+/// Puts a record of this manifest, unless the newest one that can be read is of sequence `since` or later. `repair` puts a
+/// manifest back from that one. A disk that has never had a snapshot needs none: it may go at any time. Returns whether it
+/// was put.
+pub(crate) fn record_unless_since(folder: &Folder, m: &Manifest, since: Sequence) -> Result<bool> {
+    let evidence = Evidence::of_commits(folder)?;
+    if evidence.commits.is_empty() && m.recent.is_empty() {
+        return Ok(false);
+    }
+    for sequence in evidence.commits() {
+        if sequence < since {
+            break;
+        }
+        if read_record(folder, sequence).unless_unreadable()?.is_some() {
+            return Ok(false);
+        }
+    }
+    put_record(folder, m, &evidence).map(|()| true)
 }
 
 /// The manifest that a commit record is a copy of.

@@ -14,7 +14,7 @@ use crate::manifest::names::delete_names;
 use crate::manifest::rollback::{self, Evidence};
 use crate::manifest::vault::now;
 use format::Token;
-use format::{names, Manifest, SessionRecord, SnapshotEntry, Writer, WriterKind, WriterNo};
+use format::{names, Manifest, Sequence, SessionRecord, SnapshotEntry, Writer, WriterKind, WriterNo};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,8 +29,8 @@ pub(crate) struct Session {
     pub parent: Option<SnapshotEntry>,
     /// The manifest in which it was registered.
     pub manifest: Manifest,
-    /// The commit records that were there before.
-    evidence: Evidence,
+    /// The commit records that are older than the next one.
+    evidence: Mutex<Evidence>,
     lease: Option<Box<dyn Lease>>,
     put: Mutex<Vec<String>>,
     next_page: Mutex<u32>,
@@ -131,10 +131,6 @@ pub(crate) fn is_alive(store: &dyn ObjectStore, token: Token) -> Result<bool> {
     }
 }
 
-fn kind_of(m: &Manifest, no: WriterNo) -> Option<WriterKind> {
-    m.writers.iter().find(|w| w.no == no).map(|w| w.kind)
-}
-
 impl Session {
     /// Registers a writer. A second live backup of a disk is refused; maintenance waits for other maintenance.
     pub fn begin(folder: &Folder, kind: WriterKind) -> Result<Session> {
@@ -182,11 +178,7 @@ impl Session {
         let mut is_told = false;
         loop {
             match Self::register(folder, kind, token, work == RESUMING)? {
-                Ok(Registered { manifest, writer, mut evidence, adopted }) => {
-                    // Only maintenance replaces what older records name.
-                    if kind == WriterKind::Maintenance {
-                        evidence.catch_up(folder, &manifest);
-                    }
+                Ok(Registered { manifest, writer, evidence, adopted }) => {
                     let newest = folder.newest(&manifest)?;
                     let parent = newest.filter(|_| kind == WriterKind::Backup);
                     return Ok(Session {
@@ -195,7 +187,7 @@ impl Session {
                         token,
                         parent,
                         manifest,
-                        evidence,
+                        evidence: Mutex::new(evidence),
                         lease: Some(lease),
                         put: Mutex::default(),
                         next_page: Mutex::default(),
@@ -287,6 +279,14 @@ impl Session {
         VaultError::Fenced { disk: m.name.clone() }
     }
 
+    /// Puts a record of the manifest as it is now, unless there is one of sequence `since` or later.
+    pub fn record_unless_since(&self, m: &Manifest, since: Sequence) -> Result<()> {
+        if rollback::record_unless_since(&self.folder, m, since)? {
+            self.evidence.lock().add_commit(m.sequence);
+        }
+        Ok(())
+    }
+
     /// Changes the manifest as this writer and stays registered. What it has put so far belongs to the manifest.
     pub fn swap<T>(
         &self,
@@ -315,34 +315,36 @@ impl Session {
     pub fn renew(&mut self) -> Result<()> {
         let writer = self.writer;
         let folder = self.folder.clone();
-        let (m, fresh) = self.swap(|m| {
+        let (_, fresh) = self.swap(|m| {
             let no = m.next_writer;
             m.next_writer = next_after(&folder, no)?;
             m.writers.iter_mut().filter(|w| w.no == writer).for_each(|w| w.no = no);
             Ok(no)
         })?;
         self.writer = fresh;
-        // A backup that has committed meanwhile may have died before its record.
-        if kind_of(&m, fresh) == Some(WriterKind::Maintenance) {
-            self.evidence.catch_up(&self.folder, &m);
-        }
         Ok(())
     }
 
     /// The last change: the writer is no longer registered afterwards.
-    pub fn commit<T>(
+    pub fn commit<T>(self, change: impl FnMut(&mut ManifestEdit<'_>) -> Result<T>) -> Result<(Manifest, T)> {
+        let (m, value, _) = self.commit_on_record(change)?;
+        Ok((m, value))
+    }
+
+    /// The same; also returns whether it is on record.
+    pub fn commit_on_record<T>(
         mut self,
         mut change: impl FnMut(&mut ManifestEdit<'_>) -> Result<T>,
-    ) -> Result<(Manifest, T)> {
+    ) -> Result<(Manifest, T, bool)> {
         let token = self.token;
-        let out = self.swap(|m| {
+        let (m, value) = self.swap(|m| {
             let value = change(m)?;
             m.writers.retain(|w| w.token != token);
             Ok(value)
         })?;
         self.ended = true;
-        rollback::record(&self.folder, &out.0, &self.evidence);
-        Ok(out)
+        let is_recorded = rollback::record(&self.folder, &m, &self.evidence.lock());
+        Ok((m, value, is_recorded))
     }
 
     /// What it has put stays, and its writers stay registered, as if it were killed: the next one that resumes adopts them.

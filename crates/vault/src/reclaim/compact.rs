@@ -42,11 +42,6 @@ impl CompactReport {
         self.after_bytes += other.after_bytes;
     }
 
-    /// Whether no container was due.
-    pub(crate) fn is_nothing(&self) -> bool {
-        self.containers + self.damaged + self.no_room == 0
-    }
-
     pub(super) fn count(&mut self, old: &ContainerEntry, new: &ContainerEntry) {
         self.containers += 1;
         self.before_bytes += old.stored_bytes;

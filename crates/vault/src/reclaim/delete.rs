@@ -30,7 +30,7 @@ use crate::reclaim::apply::{apply, Applied};
 use crate::reclaim::change::{new_recipe_name, remove_new_recipe, Change, Rewritten};
 use crate::reclaim::compact::compact_folder;
 use crate::reclaim::leaks;
-use crate::reclaim::released::delete_released;
+use crate::reclaim::released::end_and_delete_released;
 use crate::reclaim::sweep::{sweep_unswept, SweepLimits};
 use crate::reclaim::unreferenced::find_dead;
 use format::{Manifest, PageAt, PageNo, Reverse, SnapId, SnapshotEntry, SnapshotState, WriterKind};
@@ -186,30 +186,16 @@ impl Vault {
             }
             other => report.repaired_chunks = other?,
         }
-        report.freed_bytes = delete_released(folder, Some(session.writer))?;
         // A repair finds dead chunks anywhere. Other containers were looked at when they lost chunks; `gc` looks at all.
         let only = (report.repaired_chunks == 0).then_some(&applied.lost);
-        if !compact_folder(&session, COMPACT_AT_DELETION, only)?.is_nothing() {
-            report.freed_bytes += delete_released(folder, Some(session.writer))?;
-        }
-        report.freed_bytes += end(session)?;
+        compact_folder(&session, COMPACT_AT_DELETION, only)?;
+        report.freed_bytes = end_and_delete_released(session)?.1;
         let swept = sweep_unswept(self, folder, SweepLimits::of_few_disks(COMPACT_AT_DELETION))?;
         report.freed_bytes += swept.freed_bytes;
         report.left_shared = swept.left;
         report.held_up = report.held_up.take().or(swept.held_up);
         Ok(())
     }
-}
-
-/// Ends maintenance. Where no snapshot is left, what waited for its commit record goes at once, and the disk may go.
-/// Returns the bytes freed.
-pub(crate) fn end(session: Session) -> Result<u64> {
-    let folder = session.folder.clone();
-    let (m, ()) = session.commit(|_| Ok(()))?;
-    if m.recent.is_empty() && !m.released.is_empty() {
-        return delete_released(&folder, None);
-    }
-    Ok(0)
 }
 
 /// Leaks of deletions by filters are repaired before they are too many.

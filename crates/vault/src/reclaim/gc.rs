@@ -21,11 +21,11 @@ use crate::recipe::reference_index::forget_damaged;
 use crate::reclaim::apply::Applied;
 use crate::reclaim::compact::compact_folder;
 use crate::reclaim::compact::recompress::{bytes_due, recompress, LEVELS};
-use crate::reclaim::delete::{end, finish_deletions};
+use crate::reclaim::delete::finish_deletions;
 use crate::reclaim::gc_report::GcReport;
 use crate::reclaim::leaks;
 use crate::reclaim::orphans::{list_checked, orphans_of, remove_orphans};
-use crate::reclaim::released::delete_released;
+use crate::reclaim::released::{delete_released, end_and_delete_released};
 use crate::reclaim::reverse::{index_reversed, reverse_pending, ReverseReport};
 use crate::reclaim::sweep::{sweep_disk, sweep_popular, sweep_unswept, SweepLimits, SweepOf};
 use format::{names, DiskId, Manifest, WriterKind};
@@ -323,7 +323,7 @@ fn collect_folder(vault: &Vault, folder: &Folder, limits: SweepLimits, report: &
     fence_dead(&session)?;
     // Room first: what follows needs some.
     remove_orphans(&session, &listed, report)?;
-    report.freed_bytes += delete_released(folder, Some(session.writer))?;
+    report.freed_bytes += delete_released(folder, Some(&session))?;
     let mut reversed = ReverseReport::default();
     let mut applied = Applied::default();
     let deleted = finish_deletions(&session, threshold, &mut applied);
@@ -342,12 +342,11 @@ fn collect_folder(vault: &Vault, folder: &Folder, limits: SweepLimits, report: &
     if carried.as_ref().is_err_and(|e| !e.is_damage_or_full()) {
         return carried;
     }
-    report.freed_bytes += delete_released(folder, Some(session.writer))?;
+    report.freed_bytes += delete_released(folder, Some(&session))?;
     report.compacted.add(applied.compacted);
     // All containers, not only those that have just lost chunks.
     report.compacted.add(compact_folder(&session, threshold, None)?);
-    report.freed_bytes += delete_released(folder, Some(session.writer))?;
-    report.freed_bytes += end(session)?;
+    report.freed_bytes += end_and_delete_released(session)?.1;
     let swept = sweep_unswept(vault, folder, limits)?;
     report.freed_bytes += swept.freed_bytes;
     report.compacted.containers += swept.compacted;

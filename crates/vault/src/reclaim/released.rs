@@ -1,4 +1,8 @@
 //! Deletes and punches the objects that a manifest has released, as soon as no older reader or writer can need them.
+//!
+//! Nothing is deleted that the newest commit record names: `repair` puts a lost manifest back from it
+//! ([`crate::manifest::rollback`]). So a session that ends deletes what it has released when its commit is on record; one that
+//! needs room before puts a record first.
 
 use crate::base::error::{Named, Result, UnlessDamaged, VaultError};
 use crate::container::dead::read_dead;
@@ -6,8 +10,8 @@ use crate::container::tables::read_table;
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::{list_unswept, Folder};
 use crate::manifest::listing::list_names;
-use crate::manifest::rollback::{read_record, Evidence};
-use crate::manifest::session::is_alive;
+use crate::manifest::rollback::record_unless_since;
+use crate::manifest::session::{is_alive, Session};
 use format::{
     names, ChunkNo, Codec, ContainerId, DiskId, Manifest, ReaderRecord, Release, RunSet, Sequence, Table,
     WriterNo,
@@ -50,27 +54,41 @@ fn oldest_in_use(folder: &Folder, m: &Manifest, own: Option<WriterNo>) -> Result
 }
 
 /// Deletes and punches what the manifest has released and nobody can still be reading. Returns the bytes freed.
-pub(crate) fn delete_released(folder: &Folder, own: Option<WriterNo>) -> Result<u64> {
+///
+/// # Errors
+/// Nothing is deleted where the manifest cannot be put on record.
+pub(crate) fn delete_released(folder: &Folder, own: Option<&Session>) -> Result<u64> {
+    delete(folder, own, None)
+}
+
+/// Ends maintenance, and does the same. Returns the manifest as the session left it, and the bytes freed.
+pub(crate) fn end_and_delete_released(session: Session) -> Result<(Manifest, u64)> {
+    let folder = session.folder.clone();
+    let (m, (), is_recorded) = session.commit_on_record(|_| Ok(()))?;
+    let freed_bytes = delete(&folder, None, is_recorded.then_some(m.sequence))?;
+    Ok((m, freed_bytes))
+}
+
+/// `recorded`: the sequence of a commit record, if that is known.
+fn delete(folder: &Folder, own: Option<&Session>, recorded: Option<Sequence>) -> Result<u64> {
     let m = folder.load_root()?;
     if m.released.is_empty() {
         return Ok(0);
     }
     // What is released from now on may be needed by readers that come from now on.
-    let oldest = oldest_in_use(folder, &m, own)?.min(m.sequence);
+    let oldest = oldest_in_use(folder, &m, own.map(|session| session.writer))?.min(m.sequence);
+    let due = || m.released.iter().filter(|r| r.sequence <= oldest);
+    let Some(latest) = due().map(|r| r.sequence).max() else { return Ok(0) };
+    if recorded.is_none_or(|recorded| recorded < latest) {
+        match own {
+            Some(session) => session.record_unless_since(&m, latest)?,
+            None => drop(record_unless_since(folder, &m, latest)?),
+        }
+    }
     let mut freed = 0;
     let mut done = HashSet::new();
     let mut failed = None;
-    let mut recorded = None;
-    for r in m.released.iter().filter(|r| r.sequence <= oldest) {
-        if is_snapshot_page(folder, &r.what) {
-            let newest = match recorded {
-                Some(newest) => newest,
-                None => *recorded.insert(newest_record(folder)?),
-            };
-            if newest < r.sequence {
-                continue;
-            }
-        }
+    for r in due() {
         let outcome = match &r.what {
             Release::Object(name) => folder.store.delete_measured(name).map_err(VaultError::from),
             // It is listed below.
@@ -100,22 +118,6 @@ pub(crate) fn delete_released(folder: &Folder, own: Option<WriterNo>) -> Result<
         })?;
     }
     failed.map_or(Ok(freed), Err)
-}
-
-/// Whether it is a page of snapshots.
-fn is_snapshot_page(folder: &Folder, what: &Release) -> bool {
-    matches!(what, Release::Object(name) if name.starts_with(&names::snapshot_pages_of(&folder.path)))
-}
-
-/// The sequence of the newest commit record that can be read. `repair` puts a manifest back from it, or from one that is
-/// older only if this one is lost, too: what it names must stay.
-fn newest_record(folder: &Folder) -> Result<Sequence> {
-    for sequence in Evidence::of_commits(folder)?.commits() {
-        if read_record(folder, sequence).unless_unreadable()?.is_some() {
-            return Ok(sequence);
-        }
-    }
-    Ok(Sequence::FIRST)
 }
 
 /// The container of another disk that a release is of.

@@ -29,7 +29,7 @@ use crate::recipe::writer::{PageWriter, WrittenRecipe};
 use crate::reclaim::apply::{apply, Applied};
 use crate::reclaim::change::{new_recipe_name, remove_new_recipe, Change, Rewritten};
 use crate::reclaim::compact::compact_folder;
-use crate::reclaim::released::delete_released;
+use crate::reclaim::released::end_and_delete_released;
 use crate::reclaim::sweep::{sweep_unswept, SweepLimits};
 use crate::reclaim::unreferenced::find_dead;
 use format::{
@@ -92,15 +92,11 @@ impl Vault {
             Ok(())
         })?;
         index_reversed(&session, policy.index_at)?;
-        report.freed_bytes += delete_released(folder, Some(session.writer))?;
         report.compacted += applied.compacted.containers;
         // Others were looked at when they lost chunks; `gc` looks at all.
-        let later = compact_folder(&session, policy.rebuild_at, Some(&applied.lost))?;
-        if !later.is_nothing() {
-            report.compacted += later.containers;
-            report.freed_bytes += delete_released(folder, Some(session.writer))?;
-        }
-        let (m, ()) = session.commit(|_| Ok(()))?;
+        report.compacted += compact_folder(&session, policy.rebuild_at, Some(&applied.lost))?.containers;
+        let (m, freed_bytes) = end_and_delete_released(session)?;
+        report.freed_bytes += freed_bytes;
         if is_worth_a_sweep(&m) {
             // The passes stand.
             if let Err(e) = self.sweep_after_passes(folder, policy, &mut report) {

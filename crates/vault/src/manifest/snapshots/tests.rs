@@ -91,7 +91,7 @@ impl World {
                 })
             })
             .unwrap();
-        delete_released(&self.folder, Some(session.writer)).unwrap();
+        delete_released(&self.folder, Some(&session)).unwrap();
         session.end().unwrap();
         change(&mut self.all);
         self.recorded = self.all.clone();

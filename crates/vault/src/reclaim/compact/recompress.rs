@@ -11,7 +11,7 @@ use crate::base::threads::cores;
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
 use crate::manifest::session::Session;
-use crate::reclaim::released::delete_released;
+use crate::reclaim::released::end_and_delete_released;
 use format::{ContainerEntry, ContainerId};
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -55,8 +55,8 @@ pub(crate) fn recompress(
         progress.check()?;
         let session = Session::begin_recompression(folder)?;
         from = pack_some(&session, after, level, progress, compacted, &mut damaged)?;
-        *freed_bytes += delete_released(folder, Some(session.writer))?;
-        let (m, ()) = session.commit(|_| Ok(()))?;
+        *freed_bytes += end_and_delete_released(session)?.1;
+        let m = folder.load_root()?;
         let waiting = m.released.len();
         if from.is_some() && waiting > *waited_before.get_or_insert(waiting) + WAITING_MAX {
             let holder = "a reader or a backup that still needs what was packed again".into();

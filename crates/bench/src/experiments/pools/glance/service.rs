@@ -144,7 +144,6 @@ connection = sqlite:///{home}/glance.sqlite
 default_backend = fs
 [fs]
 filesystem_store_datadir = {images}
-filesystem_thin_provisioning = true
 [os_glance_tasks_store]
 filesystem_store_datadir = {home}/staging
 [os_glance_staging_store]

@@ -51,9 +51,9 @@ pub fn run(context: &Context) -> Result<()> {
     }
     let sizes: Vec<u64> = images.disks.iter().map(|disk| disk.versions[0].size_bytes).collect();
     let data: u64 = sizes.iter().sum();
-    context.require_free(2 * data)?;
     let largest = sizes.iter().max().copied().unwrap_or(0);
     let node = Node::make(context, largest * at_once(context).count() as u64)?;
+    context.require_free(data)?;
     let mut starts = Vec::new();
     // One after the other: each with all images.
     for kind in [Kind::Pool, Kind::Ext4] {
@@ -89,6 +89,7 @@ impl Node {
             let own = memory.join(format!("sapwood-bench-{}", std::process::id()));
             return Ok(Node(files::fresh_dir(&own)?));
         }
+        context.require_free(bytes)?;
         Ok(Node(files::fresh_dir(&context.space().join("node"))?))
     }
 }
