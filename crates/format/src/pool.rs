@@ -26,7 +26,7 @@ pub use geometry::{
     FINGERPRINT_SLOTS, MAP_SLOTS,
 };
 pub use journal::{
-    BatchHeader, JournalReader, JournalRecord, JournalWriter, BATCH_HEADER_BYTES, SET_BYTES_MAX,
+    BatchHeader, DataSum, JournalReader, JournalRecord, JournalWriter, BATCH_HEADER_BYTES, SET_BYTES_MAX,
 };
 pub use names_header::NamesHeader;
 pub use page::{PageHeader, PageKind, PAGE_HEADER_BYTES};

@@ -11,7 +11,6 @@ mod groups;
 mod journal;
 mod open;
 mod page;
-mod recovery;
 mod state;
 mod transaction;
 

@@ -39,12 +39,12 @@ use crate::manifest::vault::{now, Vault};
 use crate::recipe::chain::RecipeReader;
 use crate::recipe::filters;
 use crate::recipe::writer::{RecipeWriter, WrittenRecipe};
-use crate::reclaim::released::delete_released;
+use crate::reclaim::released::delete_released_since;
 use crate::reclaim::reverse::ReverseReport;
 use doubts::Expected;
 use format::{
-    names, ContainerEntry, ContainerId, Indexed, Manifest, RecipeName, Reverse, SnapId, SnapshotEntry,
-    SnapshotState, WriterKind,
+    names, ContainerEntry, ContainerId, Indexed, Manifest, RecipeName, Reverse, Sequence, SnapId,
+    SnapshotEntry, SnapshotState, WriterKind,
 };
 use image::Source;
 use known::KnownSegments;
@@ -226,7 +226,7 @@ impl OpenBackup<'_> {
             Question { vault, folder: &folder, name: &disk, segment_bytes, tables: &tables, progress };
         doubts::check(&disk, &run, session.parent.as_ref(), &expected, &question)?;
         let start = std::time::Instant::now();
-        let snapshot = commit(session, &tables, &mut run, snap, &policy, time, &options.tags)?;
+        let (snapshot, recorded) = commit(session, &tables, &mut run, snap, &policy, time, &options.tags)?;
         run.stages.sync.add(start.elapsed());
         let stages = run.stages.seconds();
         run.others.tidy();
@@ -238,7 +238,7 @@ impl OpenBackup<'_> {
             .unwrap_or_else(|e| ReverseReport { held_up: Some(e.to_string()), ..ReverseReport::default() });
         if reverse.snapshots == 0 {
             // The pass does this, too.
-            let _ = delete_released(&folder, None);
+            let _ = delete_released_since(&folder, recorded);
         }
         let reverse_seconds = start.elapsed().as_secs_f64();
         vault.fill_reserve();
@@ -417,7 +417,7 @@ fn commit(
     policy: &Policy,
     time: i64,
     tags: &[(String, String)],
-) -> Result<SnapshotEntry> {
+) -> Result<(SnapshotEntry, Option<Sequence>)> {
     let fresh: Edits = run.containers.iter().chain(&run.adopted).map(|e| (e.id, Some(*e))).collect();
     let adopted: Vec<ContainerId> = run.adopted.iter().map(|e| e.id).collect();
     let taken = record_taken(&session, tables, &mut run.others)?;
@@ -450,7 +450,7 @@ fn commit(
     };
     let folder = session.folder.clone();
     let owners = tables.owners();
-    let (manifest, ()) = session.commit(|m| {
+    let (manifest, (), is_recorded) = session.commit_on_record(|m| {
         if m.recent.iter().any(|s| s.id == id) {
             return Err(VaultError::Refused(format!(
                 "{}@{id}: is there already; nothing was stored",
@@ -469,7 +469,9 @@ fn commit(
         m.recent.push(entry.clone());
         Ok(())
     })?;
-    manifest.recent.into_iter().find(|s| s.id == id).ok_or_else(|| {
+    let recorded = is_recorded.then_some(manifest.sequence);
+    let snapshot = manifest.recent.into_iter().find(|s| s.id == id).ok_or_else(|| {
         VaultError::corrupt(&folder.manifest_name(), "the snapshot just committed is not there")
-    })
+    })?;
+    Ok((snapshot, recorded))
 }

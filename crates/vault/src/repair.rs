@@ -250,8 +250,9 @@ impl Repair<'_> {
             let recipes =
                 Recipes { vault: self.vault, others: &self.options.vaults, progress: self.progress };
             self.report.recipes += recipes.make_again(&mut session)?;
-            end_and_delete_released(session)?;
+            // It keeps what was released.
             no_backup.end()?;
+            end_and_delete_released(session)?;
         }
         Ok(())
     }

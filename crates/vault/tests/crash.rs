@@ -52,16 +52,17 @@ fn lose_manifests(world: &World, when: &str) {
         .unwrap();
     let mut lost = 0;
     for manifest in objects.iter().filter(|o| o.ends_with("/manifest")) {
-        // A disk of which nothing has ever been acknowledged has no record, or one without a snapshot.
+        // A disk of which nothing has ever been acknowledged has no record, or one of an empty manifest.
         let commits = names::commits_of(names::folder_of(manifest).unwrap());
         let sequence = |o: &&String| names::sequence_of_commit(o);
         let newest = objects.iter().filter(|o| o.starts_with(&commits)).max_by_key(sequence);
-        let has_snapshots = |record: &String| {
+        let has_content = |record: &String| {
             let bytes = store.read(record, 1 << 20).unwrap();
             let at = Context { vault: world.vault().id(), place: record };
-            !Manifest::decode_record(at, &bytes).unwrap().recent.is_empty()
+            let m = Manifest::decode_record(at, &bytes).unwrap();
+            !(m.recent.is_empty() && m.pages.is_empty())
         };
-        if newest.is_some_and(has_snapshots) {
+        if newest.is_some_and(has_content) {
             store.delete(manifest).unwrap();
             lost += 1;
         }

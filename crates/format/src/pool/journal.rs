@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::{xxh3_128, Xxh3};
 
 use super::{BatchNo, PoolBlock, PoolId, BLOCK_BYTES};
 use crate::bytes::{In, Malformed, Out, Result};
@@ -17,6 +17,7 @@ const SET: u8 = 0;
 const FRESH: u8 = 1;
 const FORGET: u8 = 2;
 const WRITE_BACK: u8 = 3;
+const DATA: u8 = 4;
 
 /// A change in the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,24 @@ pub enum JournalRecord<'a> {
         /// How many.
         count: u32,
     },
+    /// A data block that was synced together with this batch, not before it.
+    Data {
+        /// The block.
+        block: PoolBlock,
+        /// Of its content.
+        sum: DataSum,
+    },
+}
+
+/// Tells what a data block holds from what it held before: xxh3-128.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataSum([u8; 16]);
+
+impl DataSum {
+    /// Of a block's content.
+    pub fn of(content: &[u8]) -> Self {
+        DataSum(xxh3_128(content).to_le_bytes())
+    }
 }
 
 /// Collects the records of a batch.
@@ -98,6 +117,10 @@ impl JournalWriter {
             JournalRecord::WriteBack { first, count } => {
                 self.head(WRITE_BACK, first);
                 self.out.u32(count);
+            }
+            JournalRecord::Data { block, sum } => {
+                self.head(DATA, block);
+                self.out.bytes(&sum.0);
             }
         }
     }
@@ -182,6 +205,7 @@ impl<'a> JournalReader<'a> {
             FRESH => JournalRecord::Fresh { first: block, count: self.fields.u32()? },
             FORGET => JournalRecord::Forget { page: block },
             WRITE_BACK => JournalRecord::WriteBack { first: block, count: self.fields.u32()? },
+            DATA => JournalRecord::Data { block, sum: DataSum(self.fields.array()?) },
             other => return Err(Malformed::new(format!("a record of kind {other}"))),
         }))
     }
@@ -208,6 +232,7 @@ mod tests {
             JournalRecord::Set { page: PoolBlock((1 << 36) - 1), offset: 28, bytes: &[9; 36] },
             JournalRecord::Forget { page: PoolBlock(5) },
             JournalRecord::WriteBack { first: PoolBlock(71), count: 2 },
+            JournalRecord::Data { block: PoolBlock(90), sum: DataSum::of(&[1; BLOCK_BYTES]) },
         ];
         let mut writer = JournalWriter::default();
         records.iter().for_each(|r| writer.push(*r));

@@ -8,7 +8,7 @@ use super::{BatchNo, Geometry, BLOCK_BYTES};
 use crate::bytes::{In, Malformed, Out, Result};
 
 const MAGIC: [u8; 8] = *b"SAPWPOOL";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// A pool, for ever. Random.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

@@ -6,10 +6,10 @@
 use std::path::PathBuf;
 
 use format::pool::{
-    BatchNo, CatalogEntry, CatalogState, FileKind, FileRecord, FileTime, Fill, FilterEntry, FilterHeader,
-    FilterPart, FingerprintEntry, Geometry, Home, JournalReader, JournalRecord, JournalTail, JournalWriter,
-    MapEntry, NamesHeader, PageHeader, PageKind, PoolBlock, PoolId, Sharing, SummaryEntry, Superblock,
-    VolumeBlock, VolumeId, BLOCK_BYTES,
+    BatchNo, CatalogEntry, CatalogState, DataSum, FileKind, FileRecord, FileTime, Fill, FilterEntry,
+    FilterHeader, FilterPart, FingerprintEntry, Geometry, Home, JournalReader, JournalRecord, JournalTail,
+    JournalWriter, MapEntry, NamesHeader, PageHeader, PageKind, PoolBlock, PoolId, Sharing, SummaryEntry,
+    Superblock, VolumeBlock, VolumeId, BLOCK_BYTES,
 };
 
 const POOL: PoolId = PoolId([0x5a; 16]);
@@ -113,6 +113,7 @@ fn journal_batch() {
         JournalRecord::Set { page: PoolBlock(66_001), offset: 28, bytes: &[7; 36] },
         JournalRecord::Forget { page: PoolBlock(70_001) },
         JournalRecord::WriteBack { first: PoolBlock(66_001), count: 4 },
+        JournalRecord::Data { block: PoolBlock(70_002), sum: DataSum::of(&[6; BLOCK_BYTES]) },
     ];
     let mut writer = JournalWriter::default();
     records.iter().for_each(|record| writer.push(*record));

@@ -3,8 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use format::pool::{BatchNo, JournalWriter, PageHeader, PoolBlock, BLOCK_BYTES};
+use format::pool::{BatchNo, JournalRecord, JournalWriter, PageHeader, PoolBlock, BLOCK_BYTES};
 
+use super::journal::unsynced::Unsynced;
 use super::page::Page;
 use super::state::{Engine, Waiting};
 use crate::error::{PoolError, Result};
@@ -40,15 +41,22 @@ impl Engine {
             return Ok(());
         }
         self.check_alive()?;
-        let (batch, bytes, freed) = {
+        let (batch, bytes, freed, unsynced) = {
             let mut commit = self.commit.lock();
             commit.close_set();
+            // Under the lock: what a later batch names is not taken for synced.
+            let unsynced = Unsynced::take(&self.unsynced);
+            if let Unsynced::Few(sums) = &unsynced {
+                sums.iter().for_each(|(block, sum)| {
+                    commit.record(JournalRecord::Data { block: *block, sum: *sum });
+                });
+            }
             let batch = commit.batch;
             commit.batch = batch.next();
-            (batch, commit.writer.finish(self.id, batch), std::mem::take(&mut commit.freed))
+            (batch, commit.writer.finish(self.id, batch), std::mem::take(&mut commit.freed), unsynced)
         };
-        // Data first: the batch names it.
-        if self.data_written.swap(false, Ordering::SeqCst) {
+        // Data first, because the batch names it; or together, and the batch says what a crash must find.
+        if matches!(unsynced, Unsynced::Unknown) {
             self.sync()?;
         }
         let blocks = (bytes.len() / BLOCK_BYTES) as u32;
@@ -112,7 +120,7 @@ impl Engine {
             let copies: Vec<_> = dirty.into_values().map(copy).collect();
             (batch, copies, std::mem::take(&mut commit.freed))
         };
-        if self.data_written.swap(false, Ordering::SeqCst) {
+        if Unsynced::take(&self.unsynced).is_any() {
             self.sync()?;
         }
         for (page, mut bytes) in copies {

@@ -1,7 +1,7 @@
 //! A pool is made, opened and closed.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
 use format::pool::{
@@ -13,9 +13,10 @@ use parking_lot::{Condvar, Mutex};
 use super::commit::Commit;
 use super::epochs::Epochs;
 use super::groups::BlockGroups;
-use super::journal::Ring;
+use super::journal::recovery::replay;
+use super::journal::ring::Ring;
+use super::journal::unsynced::Unsynced;
 use super::page::PageCache;
-use super::recovery::replay;
 use super::state::{Engine, Settings, Wanted};
 use crate::clocks::Clocks;
 use crate::device::Device;
@@ -148,6 +149,12 @@ impl Engine {
         // A damaged superblock may be the later one, of a pool that was not closed.
         let was_closed = superblock.is_clean && are_both_whole;
         let replayed = replay(&*device, &superblock, was_closed)?;
+        if let Some(dropped) = replayed.dropped {
+            // Else it could come back: the data that it names may be written again, for something else.
+            let what = || format!("{}: writing block {dropped}", device.location());
+            let done = device.write_at(&[0; BLOCK_BYTES], dropped.offset()).and_then(|()| device.sync());
+            done.map_err(|e| PoolError::io(what())(e))?;
+        }
         let mut ring = Ring::new(geometry.journal_blocks, replayed.next.block);
         ring.adopt(&replayed.batches, replayed.next.block);
         let engine = Engine {
@@ -162,7 +169,7 @@ impl Engine {
             ring: Mutex::new(ring),
             durable: AtomicU64::new(replayed.next.batch.before().0),
             from_twins: Mutex::default(),
-            data_written: AtomicBool::new(true),
+            unsynced: Mutex::new(Unsynced::Unknown),
             freed: Mutex::new(HashSet::new()),
             waiting: Mutex::new(Vec::new()),
             initialising: Mutex::new(()),

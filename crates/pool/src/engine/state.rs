@@ -1,7 +1,7 @@
 //! The engine's state, and how a failure ends it.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use format::pool::{
@@ -12,7 +12,8 @@ use parking_lot::{Condvar, Mutex};
 use super::commit::Commit;
 use super::epochs::{EpochGuard, Epochs};
 use super::groups::BlockGroups;
-use super::journal::Ring;
+use super::journal::ring::Ring;
+use super::journal::unsynced::Unsynced;
 use super::page::{Page, PageCache};
 use crate::clocks::Clocks;
 use crate::device::Device;
@@ -59,8 +60,8 @@ pub struct Engine {
     pub(super) durable: AtomicU64,
     /// Pages of the catalog whose first copy could not be read.
     pub(super) from_twins: Mutex<HashSet<PoolBlock>>,
-    /// Data was written since the device was synced.
-    pub(super) data_written: AtomicBool,
+    /// Data that was written since the device was synced.
+    pub(super) unsynced: Mutex<Unsynced>,
     /// Freed blocks that must not be used yet, and in which order they may be.
     pub(super) freed: Mutex<HashSet<PoolBlock>>,
     pub(super) waiting: Mutex<Vec<Waiting>>,
@@ -124,7 +125,7 @@ impl Engine {
     pub fn write_data(&self, first: PoolBlock, data: &[u8]) -> Result<()> {
         self.check_alive()?;
         self.write_blocks(first, data)?;
-        self.data_written.store(true, Ordering::SeqCst);
+        Unsynced::add(&self.unsynced, first, data);
         Ok(())
     }
 

@@ -1,11 +1,12 @@
 //! What opening a pool reads.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use crate::common::{assert_whole, content, device, dice, make, open, seed, Watched, BLOCK};
 use format::pool::{Geometry, PageHeader, PoolBlock, Superblock};
-use pool::{Device, Options, Pool, PoolError, Sharing};
+use pool::{Device, FsDevice, Options, Pool, PoolError, Sharing};
 use rand::RngExt;
 use store::SimFs;
 
@@ -232,5 +233,134 @@ fn a_pool_without_prefetching_or_its_journal_is_a_pool() {
             assert_whole(&pool);
             pool.close().unwrap();
         }
+    }
+}
+
+/// A disk that says it has written data blocks and loses them, while the journal arrives: what a power cut may leave of a
+/// flush that had not ended.
+struct Losing {
+    inner: FsDevice<SimFs>,
+    data: u64,
+    loses: Arc<AtomicBool>,
+}
+
+impl Device for Losing {
+    fn location(&self) -> String {
+        self.inner.location()
+    }
+
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.inner.read_at(buf, offset)
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        if offset >= self.data && self.loses.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        self.inner.write_at(data, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+}
+
+/// Opens the pool on a disk that loses data while a switch is on.
+fn open_losing(fs: &SimFs) -> (Arc<Pool>, Arc<AtomicBool>) {
+    let geometry = Geometry::plan_with(BLOCKS, 256, JOURNAL).unwrap();
+    let loses = Arc::new(AtomicBool::new(false));
+    let (inner, data) = (device(fs, BLOCKS), geometry.groups_start().offset());
+    let device = Losing { inner, data, loses: Arc::clone(&loses) };
+    let pool = Pool::open(Box::new(device), Options { cache_bytes: 4 << 20, ..Options::default() }).unwrap();
+    (pool, loses)
+}
+
+/// A small flush syncs data and batch together: the batch alone does not count, and stays out even if the same data is
+/// written again.
+#[test]
+fn a_batch_without_its_data_does_not_count() {
+    for sharing in [Sharing::Inline, Sharing::Background, Sharing::Off] {
+        let mut fs = SimFs::new(3);
+        make(&fs, BLOCKS, JOURNAL);
+        let (pool, loses) = open_losing(&fs);
+        pool.create_volume("a", SIZE as u64, sharing).unwrap();
+        let (old, new) = (data(1), data(2));
+        let few = 20 * BLOCK;
+        pool.volume("a").unwrap().write_at(0, &old).unwrap();
+        pool.flush().unwrap();
+        loses.store(true, Ordering::SeqCst);
+        pool.volume("a").unwrap().write_at(0, &new[..few]).unwrap();
+        pool.flush().unwrap();
+        drop(pool);
+        fs = fs.restart();
+        let (pool, _) = open_losing(&fs);
+        assert_content(&pool, &old);
+        // The same content at the same places of the device, for other blocks of the volume; nothing of that is flushed.
+        pool.volume("a").unwrap().write_at((SIZE - few) as u64, &new[..few]).unwrap();
+        drop(pool);
+        fs = fs.restart();
+        let (pool, _) = open_losing(&fs);
+        assert_content(&pool, &old);
+        // With its data it does.
+        pool.volume("a").unwrap().write_at(0, &new[..few]).unwrap();
+        pool.flush().unwrap();
+        drop(pool);
+        fs = fs.restart();
+        let (pool, _) = open_losing(&fs);
+        assert_content(&pool, &[&new[..few], &old[few..]].concat());
+        assert_whole(&pool);
+    }
+}
+
+/// More data than is synced together is durable before its batch is written.
+#[test]
+fn much_data_is_synced_first() {
+    let fs = SimFs::new(4);
+    make(&fs, BLOCKS, JOURNAL);
+    let syncs = Arc::new(AtomicU64::new(0));
+    let device = Counting { inner: device(&fs, BLOCKS), syncs: Arc::clone(&syncs) };
+    let pool = Pool::open(Box::new(device), Options { cache_bytes: 4 << 20, ..Options::default() }).unwrap();
+    pool.create_volume("a", SIZE as u64, Sharing::Inline).unwrap();
+    pool.flush().unwrap();
+    for (blocks, wanted) in [(1, 1), (100, 1), (256, 1), (257, 2), (600, 2), (3, 1)] {
+        let mut content = vec![0; blocks * BLOCK];
+        dice(blocks as u64).fill(&mut content[..]);
+        pool.volume("a").unwrap().write_at(0, &content).unwrap();
+        let before = syncs.load(Ordering::SeqCst);
+        pool.flush().unwrap();
+        assert_eq!(syncs.load(Ordering::SeqCst) - before, wanted, "{blocks} blocks");
+    }
+}
+
+/// A device that counts its syncs.
+struct Counting {
+    inner: FsDevice<SimFs>,
+    syncs: Arc<AtomicU64>,
+}
+
+impl Device for Counting {
+    fn location(&self) -> String {
+        self.inner.location()
+    }
+
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.inner.read_at(buf, offset)
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.inner.write_at(data, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.syncs.fetch_add(1, Ordering::SeqCst);
+        self.inner.sync()
     }
 }

@@ -16,11 +16,11 @@
 //! Both are listed first, then the manifest is read. Each listed object was put after the swap that allowed it, so a
 //! running session never looks like a rollback.
 
-use crate::base::error::{Named, Result, UnlessDamaged, VaultError};
+use crate::base::error::{Named, Result, VaultError};
 use crate::manifest::folder::Folder;
 use crate::manifest::listing::for_each_name;
 use format::{decode_frame, names, Kind, Manifest, Sequence, WriterNo};
-use store::StoreError;
+use store::{Reserve, StoreError};
 
 /// What a listing of a folder tells of the newest manifest that was there.
 #[derive(Clone, Debug, Default)]
@@ -168,14 +168,14 @@ fn put_record(folder: &Folder, m: &Manifest, before: &Evidence) -> Result<()> {
     let name = names::commit(&folder.path, m.sequence);
     let frame = m.encode_record(folder.context(&name));
     match folder.store.put(&name, &[&frame]) {
-        // Somebody else had a reason to record the same manifest.
-        Err(StoreError::AlreadyExists { .. }) => {}
+        // Somebody else had a reason to record the same manifest: it is durable now. The others go only if it can be read.
+        Err(StoreError::AlreadyExists { .. }) => drop(read_record(folder, m.sequence)?),
         put => put?,
     }
-    if let Err(StoreError::NotFound { .. }) = folder.store.len(&folder.manifest_name()) {
+    if let Err(e @ StoreError::NotFound { .. }) = folder.store.len(&folder.manifest_name()) {
         // The disk was empty and has been removed since the commit.
         let _ = folder.store.delete(&name);
-        return Ok(());
+        return Err(e.into());
     }
     for older in before.commits.iter().filter(|c| **c < m.sequence) {
         let _ = folder.store.delete(&names::commit(&folder.path, *older));
@@ -183,23 +183,15 @@ fn put_record(folder: &Folder, m: &Manifest, before: &Evidence) -> Result<()> {
     Ok(())
 }
 
-/// Puts a record of this manifest, unless the newest one that can be read is of sequence `since` or later. `repair` puts a
-/// manifest back from that one. A disk that has never had a snapshot needs none: it may go at any time. Returns whether it
-/// was put.
-pub(crate) fn record_unless_since(folder: &Folder, m: &Manifest, since: Sequence) -> Result<bool> {
+/// Puts a record of the manifest as it is now: what only older ones name may go then. A disk on no record, and without
+/// anything in it, needs none. Returns whether it was put.
+pub(crate) fn record_now(folder: &Folder, m: &Manifest) -> Result<bool> {
     let evidence = Evidence::of_commits(folder)?;
-    if evidence.commits.is_empty() && m.recent.is_empty() {
+    if evidence.commits.is_empty() && m.recent.is_empty() && m.pages.is_empty() {
         return Ok(false);
     }
-    for sequence in evidence.commits() {
-        if sequence < since {
-            break;
-        }
-        if read_record(folder, sequence).unless_unreadable()?.is_some() {
-            return Ok(false);
-        }
-    }
-    put_record(folder, m, &evidence).map(|()| true)
+    // What follows gives space back.
+    put_record(&folder.with_reserve(Reserve::Whole), m, &evidence).map(|()| true)
 }
 
 /// The manifest that a commit record is a copy of.

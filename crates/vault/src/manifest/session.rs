@@ -14,7 +14,7 @@ use crate::manifest::names::delete_names;
 use crate::manifest::rollback::{self, Evidence};
 use crate::manifest::vault::now;
 use format::Token;
-use format::{names, Manifest, Sequence, SessionRecord, SnapshotEntry, Writer, WriterKind, WriterNo};
+use format::{names, Manifest, SessionRecord, SnapshotEntry, Writer, WriterKind, WriterNo};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -279,9 +279,9 @@ impl Session {
         VaultError::Fenced { disk: m.name.clone() }
     }
 
-    /// Puts a record of the manifest as it is now, unless there is one of sequence `since` or later.
-    pub fn record_unless_since(&self, m: &Manifest, since: Sequence) -> Result<()> {
-        if rollback::record_unless_since(&self.folder, m, since)? {
+    /// Puts a record of the manifest as it is now, before the session ends.
+    pub fn record_now(&self, m: &Manifest) -> Result<()> {
+        if rollback::record_now(&self.folder, m)? {
             self.evidence.lock().add_commit(m.sequence);
         }
         Ok(())

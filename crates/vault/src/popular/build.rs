@@ -72,7 +72,9 @@ pub(super) fn build(vault: &Vault, fraction: f64, scratch: &Path) -> Result<Popu
     report.stored_bytes = stored_bytes;
     report.chunks = index.chunks.len();
     report.damaged = damaged.into_lines();
-    session.swap(|m| m.edit_containers(&made))?;
+    let (m, ()) = session.swap(|m| m.edit_containers(&made))?;
+    // From the publication on backups of all disks rely on these containers.
+    session.record_now(&m)?;
     let old = sets(&popular)?;
     publish(&session, &PopularLayout::new(std::mem::take(&mut index.containers), report.chunks), &mut index)?;
     for writer in old {

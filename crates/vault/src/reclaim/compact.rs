@@ -11,6 +11,7 @@ use crate::base::error::Result;
 use crate::manifest::container_table::{release_data, Containers, Edits};
 use crate::manifest::folder::release;
 use crate::manifest::session::Session;
+use crate::reclaim::released::delete_released;
 use format::{ContainerEntry, ContainerId, Release};
 use std::collections::BTreeSet;
 use write_again::{discard, replaced, write_all, Due};
@@ -56,25 +57,28 @@ pub(super) fn is_due(entry: &ContainerEntry, dead_chunks: u64, threshold: f64) -
 }
 
 /// Compacts every container of the session's folder, or every one of `only`, whose share of dead chunks is `threshold`
-/// or more.
+/// or more. What was released before gives room for it: also returns the bytes that this has freed.
 pub(crate) fn compact_folder(
     session: &Session,
     threshold: f64,
     only: Option<&BTreeSet<ContainerId>>,
-) -> Result<CompactReport> {
-    let mut report = CompactReport::default();
+) -> Result<(CompactReport, u64)> {
+    let (mut report, mut freed_bytes) = (CompactReport::default(), 0);
     if only.is_some_and(BTreeSet::is_empty) {
-        return Ok(report);
+        return Ok((report, 0));
     }
     let m = session.folder.load_root()?;
     let containers = Containers::new(session.folder.clone(), &m);
     let due = containers.select(only, |e| is_due(e, u64::from(e.dead_chunks), threshold))?;
+    if !due.is_empty() {
+        freed_bytes = delete_released(&session.folder, Some(session))?;
+    }
     for batch in due.chunks(CONTAINERS_PER_SWAP) {
         let batch: Vec<Due> =
             batch.iter().map(|entry| Due { entry: *entry, dead: None, level: None }).collect();
         report.add(compact_batch(session, &batch)?);
     }
-    Ok(report)
+    Ok((report, freed_bytes))
 }
 
 /// Writes containers again, and puts them in the place of the old ones in one swap.

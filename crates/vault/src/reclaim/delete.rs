@@ -6,8 +6,8 @@
 //!    of the disk, or with their filters ([`crate::recipe::filters`]).
 //! 3. Containers with much dead space are written again, and lists of dead chunks are put beside the others. A second swap
 //!    makes them count, takes containers without a live chunk out of the table, and removes the snapshots.
-//! 4. Objects that the swaps released are deleted, as soon as no older reader may need them. What was too much to be written
-//!    again at once is compacted ([`crate::reclaim::compact`]), and what that released is deleted.
+//! 4. What was too much to be written again at once is compacted ([`crate::reclaim::compact`]). Objects that the swaps
+//!    released are deleted, as soon as no older reader may need them ([`crate::reclaim::released`]).
 //! 5. Shared containers that the disk no longer references are swept ([`crate::reclaim::sweep`]), or left to `gc` where
 //!    many disks may reference them.
 //!
@@ -188,8 +188,8 @@ impl Vault {
         }
         // A repair finds dead chunks anywhere. Other containers were looked at when they lost chunks; `gc` looks at all.
         let only = (report.repaired_chunks == 0).then_some(&applied.lost);
-        compact_folder(&session, COMPACT_AT_DELETION, only)?;
-        report.freed_bytes = end_and_delete_released(session)?.1;
+        report.freed_bytes = compact_folder(&session, COMPACT_AT_DELETION, only)?.1;
+        report.freed_bytes += end_and_delete_released(session)?.1;
         let swept = sweep_unswept(self, folder, SweepLimits::of_few_disks(COMPACT_AT_DELETION))?;
         report.freed_bytes += swept.freed_bytes;
         report.left_shared = swept.left;

@@ -342,11 +342,11 @@ fn collect_folder(vault: &Vault, folder: &Folder, limits: SweepLimits, report: &
     if carried.as_ref().is_err_and(|e| !e.is_damage_or_full()) {
         return carried;
     }
-    report.freed_bytes += delete_released(folder, Some(&session))?;
     report.compacted.add(applied.compacted);
     // All containers, not only those that have just lost chunks.
-    report.compacted.add(compact_folder(&session, threshold, None)?);
-    report.freed_bytes += end_and_delete_released(session)?.1;
+    let (compacted, freed_bytes) = compact_folder(&session, threshold, None)?;
+    report.compacted.add(compacted);
+    report.freed_bytes += freed_bytes + end_and_delete_released(session)?.1;
     let swept = sweep_unswept(vault, folder, limits)?;
     report.freed_bytes += swept.freed_bytes;
     report.compacted.containers += swept.compacted;

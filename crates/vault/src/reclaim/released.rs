@@ -10,7 +10,7 @@ use crate::container::tables::read_table;
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::{list_unswept, Folder};
 use crate::manifest::listing::list_names;
-use crate::manifest::rollback::record_unless_since;
+use crate::manifest::rollback::record_now;
 use crate::manifest::session::{is_alive, Session};
 use format::{
     names, ChunkNo, Codec, ContainerId, DiskId, Manifest, ReaderRecord, Release, RunSet, Sequence, Table,
@@ -61,15 +61,23 @@ pub(crate) fn delete_released(folder: &Folder, own: Option<&Session>) -> Result<
     delete(folder, own, None)
 }
 
-/// Ends maintenance, and does the same. Returns the manifest as the session left it, and the bytes freed.
+/// The same after a session has ended whose commit is on record with this sequence.
+pub(crate) fn delete_released_since(folder: &Folder, recorded: Option<Sequence>) -> Result<u64> {
+    delete(folder, None, recorded)
+}
+
+/// Ends maintenance, then deletes and punches what was released. Returns the manifest as the session left it, and the bytes
+/// freed: none where there is no room for a record.
 pub(crate) fn end_and_delete_released(session: Session) -> Result<(Manifest, u64)> {
     let folder = session.folder.clone();
     let (m, (), is_recorded) = session.commit_on_record(|_| Ok(()))?;
-    let freed_bytes = delete(&folder, None, is_recorded.then_some(m.sequence))?;
-    Ok((m, freed_bytes))
+    match delete(&folder, None, is_recorded.then_some(m.sequence)) {
+        Err(e) if e.is_full() => Ok((m, 0)),
+        freed => freed.map(|bytes| (m, bytes)),
+    }
 }
 
-/// `recorded`: the sequence of a commit record, if that is known.
+/// `recorded`: the sequence of a commit record that this process has put.
 fn delete(folder: &Folder, own: Option<&Session>, recorded: Option<Sequence>) -> Result<u64> {
     let m = folder.load_root()?;
     if m.released.is_empty() {
@@ -81,8 +89,8 @@ fn delete(folder: &Folder, own: Option<&Session>, recorded: Option<Sequence>) ->
     let Some(latest) = due().map(|r| r.sequence).max() else { return Ok(0) };
     if recorded.is_none_or(|recorded| recorded < latest) {
         match own {
-            Some(session) => session.record_unless_since(&m, latest)?,
-            None => drop(record_unless_since(folder, &m, latest)?),
+            Some(session) => session.record_now(&m)?,
+            None => drop(record_now(folder, &m)?),
         }
     }
     let mut freed = 0;

@@ -94,7 +94,9 @@ impl Vault {
         index_reversed(&session, policy.index_at)?;
         report.compacted += applied.compacted.containers;
         // Others were looked at when they lost chunks; `gc` looks at all.
-        report.compacted += compact_folder(&session, policy.rebuild_at, Some(&applied.lost))?.containers;
+        let (compacted, freed_bytes) = compact_folder(&session, policy.rebuild_at, Some(&applied.lost))?;
+        report.compacted += compacted.containers;
+        report.freed_bytes += freed_bytes;
         let (m, freed_bytes) = end_and_delete_released(session)?;
         report.freed_bytes += freed_bytes;
         if is_worth_a_sweep(&m) {

@@ -11,7 +11,7 @@ use crate::manifest::vault::Vault;
 use crate::reclaim::compact::compact_folder;
 use crate::reclaim::gc_report::GcReport;
 use crate::reclaim::orphans::{list_checked, remove_orphans};
-use crate::reclaim::released::{delete_released, end_and_delete_released};
+use crate::reclaim::released::end_and_delete_released;
 use containers::{candidates, sweep};
 use format::{ContainerId, Manifest, OwnerNo, WriterKind, WriterNo};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,9 +28,9 @@ pub(crate) fn sweep_popular(vault: &Vault, threshold: f64, report: &mut GcReport
     fence_dead(&session)?;
     let swept = sweep(vault, &session, candidates(&session, None)?.0, threshold)?;
     remove_orphans(&session, &listed, report)?;
-    report.freed_bytes += delete_released(&folder, Some(&session))?;
-    report.compacted.add(compact_folder(&session, threshold, None)?);
-    report.freed_bytes += end_and_delete_released(session)?.1;
+    let (compacted, freed_bytes) = compact_folder(&session, threshold, None)?;
+    report.compacted.add(compacted);
+    report.freed_bytes += freed_bytes + end_and_delete_released(session)?.1;
     swept.full.map_or(Ok(()), Err)
 }
 
@@ -64,9 +64,9 @@ pub(crate) fn sweep_disk(
     if swept.as_ref().is_err_and(|e| !e.is_damage_or_full()) {
         return swept;
     }
-    report.freed_bytes += delete_released(folder, Some(&session))?;
-    report.compacted.add(compact_folder(&session, threshold, None)?);
-    report.freed_bytes += end_and_delete_released(session)?.1;
+    let (compacted, freed_bytes) = compact_folder(&session, threshold, None)?;
+    report.compacted.add(compacted);
+    report.freed_bytes += freed_bytes + end_and_delete_released(session)?.1;
     swept
 }
 
@@ -232,8 +232,8 @@ fn sweep_of_owner(
     let mut swept = sweep(vault, &session, entries, threshold)?;
     swept.skipped.extend(about_to_be_named.iter().map(|e| e.id));
     unlist(&session, &local, &swept.skipped)?;
-    report.freed_bytes += delete_released(owner, Some(&session))?;
-    report.compacted += compact_folder(&session, threshold, Some(&local))?.containers;
-    report.freed_bytes += end_and_delete_released(session)?.1;
+    let (compacted, freed_bytes) = compact_folder(&session, threshold, Some(&local))?;
+    report.compacted += compacted.containers;
+    report.freed_bytes += freed_bytes + end_and_delete_released(session)?.1;
     swept.full.map_or(Ok(()), Err)
 }

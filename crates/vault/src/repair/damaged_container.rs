@@ -37,7 +37,6 @@ impl DamagedContainer {
         let listed = read_dead(folder, entry).unless_damaged()?;
         let is_listed = listed.is_some();
         let dead = listed.unwrap_or_default();
-        // A manifest that was put back from a record may be older than the last punch.
         let is_described = is_listed && has_table;
         let is_whole = is_described && has_directory(folder, &table)?;
         let (entry, live) = (*entry, OnceCell::new());

@@ -1,7 +1,8 @@
 //! Puts manifests again that are lost, damaged or rolled back: as the newest commit record has them.
 //!
 //! What sessions have changed since that record was put is lost: they died before they ended, and nothing of it was
-//! acknowledged. What the record names is all there ([`crate::reclaim::released`]).
+//! acknowledged. All that the newest record names is there ([`crate::reclaim::released`]); where that one is lost as well, an
+//! older one is better than none.
 
 use crate::base::error::{fault, Result, UnlessDamaged, VaultError};
 use crate::manifest::folder::Folder;
@@ -37,7 +38,9 @@ pub(super) fn put_back(folder: &Folder) -> Result<bool> {
         return Ok(false);
     };
     let mut m = Manifest::clone(copy.root());
-    let newest = current.map_or(m.sequence, |current| m.sequence.max(current.sequence));
+    // Also above that of records which cannot be read.
+    let seen = evidence.commits().into_iter().chain(current.map(|current| current.sequence));
+    let newest = seen.fold(m.sequence, Sequence::max);
     m.sequence = Sequence(newest.0.saturating_add(1));
     if let Some(highest) = evidence.highest_writer() {
         m.next_writer = m.next_writer.max(WriterNo(highest.0.saturating_add(1)));

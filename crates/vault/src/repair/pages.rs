@@ -36,8 +36,7 @@ struct Objects {
     data: BTreeSet<DataName>,
 }
 
-/// Rebuilds the pages that are damaged, and those that name objects which have been replaced. Returns how many. With
-/// `sweeps_all` the next sweep looks at all containers.
+/// Rebuilds the pages that are damaged. Returns how many. With `sweeps_all` the next sweep looks at all containers.
 pub(super) fn rebuild(session: &Session, sweeps_all: bool) -> Result<u64> {
     let folder = &session.folder;
     let m = folder.load()?;
@@ -50,16 +49,13 @@ pub(super) fn rebuild(session: &Session, sweeps_all: bool) -> Result<u64> {
             Err(VaultError::Newer { .. }) => continue,
             old => old.unless_damaged()?.map(|p| p.entries),
         };
-        let fresh = match &old {
-            None => objects.entries(folder, &m, span)?,
-            Some(entries) => objects.replaced(folder, entries)?,
-        };
-        let is_rebuilt = old.as_ref() != Some(&fresh);
-        if is_rebuilt || sweeps_all {
-            unswept.extend(fresh.iter().map(|e| e.id).filter(|id| id.is_own()));
+        let is_damaged = old.is_none();
+        let entries = old.map_or_else(|| objects.entries(folder, &m, span), Ok)?;
+        if is_damaged || sweeps_all {
+            unswept.extend(entries.iter().map(|e| e.id).filter(|id| id.is_own()));
         }
-        if is_rebuilt {
-            rebuilt.push((*page, fresh));
+        if is_damaged {
+            rebuilt.push((*page, entries));
         }
     }
     if unswept.is_empty() && rebuilt.is_empty() {
@@ -97,11 +93,6 @@ impl Objects {
         Ok(found)
     }
 
-    fn has(&self, e: &ContainerEntry) -> bool {
-        let has_table = self.tables.get(&e.id).is_some_and(|all| all.contains(&e.table));
-        has_table && self.data.contains(&e.data)
-    }
-
     /// All entries of a page that cannot be read.
     fn entries(&self, folder: &Folder, m: &Whole, span: Span) -> Result<Vec<ContainerEntry>> {
         let ids = self.tables.keys().copied().chain(self.data.iter().map(|d| d.container));
@@ -112,18 +103,6 @@ impl Objects {
         }
         entries.extend(foreign(folder, m, span)?.into_iter().map(ContainerEntry::foreign));
         Ok(entries)
-    }
-
-    /// The entries of a page, but newer ones for containers of which other objects are there by now.
-    fn replaced(&self, folder: &Folder, entries: &[ContainerEntry]) -> Result<Vec<ContainerEntry>> {
-        let mut fresh = Vec::new();
-        for e in entries {
-            let is_gone = e.id.is_own() && !self.has(e);
-            let newer = if is_gone { self.newest(folder, e.id)? } else { None };
-            let newer = newer.filter(|n| n.table > e.table);
-            fresh.push(newer.unwrap_or(*e));
-        }
-        Ok(fresh)
     }
 
     /// What the newest table of a container says that has its data; else its newest data object.

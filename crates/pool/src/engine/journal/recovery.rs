@@ -7,22 +7,24 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use format::pool::{
-    BatchHeader, BatchNo, Geometry, JournalReader, JournalRecord, JournalTail, PageHeader, PoolBlock, PoolId,
-    Superblock, BLOCK_BYTES,
+    BatchHeader, BatchNo, DataSum, FingerprintEntry, Geometry, JournalReader, JournalRecord, JournalTail,
+    PageHeader, PoolBlock, PoolId, Superblock, BLOCK_BYTES,
 };
 
-use super::page::Page;
 use crate::device::Device;
+use crate::engine::page::Page;
 use crate::error::{PoolError, Result};
 
 /// What a replay gives.
-pub(super) struct Replayed {
+pub(in crate::engine) struct Replayed {
     /// Pages that the journal changed.
     pub pages: Vec<Arc<Page>>,
     /// The next batch, and where it goes.
     pub next: JournalTail,
     /// Batches in the journal, with their places.
     pub batches: Vec<JournalTail>,
+    /// Where a batch begins that does not count, because not all data that it names is there: it was not yet durable.
+    pub dropped: Option<PoolBlock>,
 }
 
 struct Replay<'a> {
@@ -34,14 +36,19 @@ struct Replay<'a> {
     written_back: HashSet<PoolBlock>,
 }
 
+#[derive(Clone)]
 struct Replaying {
     bytes: Box<[u8; BLOCK_BYTES]>,
     /// Why the page is not what it should be, if nothing explains it.
-    damage: Option<PoolError>,
+    damage: Option<String>,
 }
 
 /// Replays the journal. If the pool was closed, the blocks where a batch could begin are all that is read.
-pub(super) fn replay(device: &dyn Device, superblock: &Superblock, was_closed: bool) -> Result<Replayed> {
+pub(in crate::engine) fn replay(
+    device: &dyn Device,
+    superblock: &Superblock,
+    was_closed: bool,
+) -> Result<Replayed> {
     let mut replay = Replay {
         device,
         pool: superblock.pool,
@@ -50,23 +57,32 @@ pub(super) fn replay(device: &dyn Device, superblock: &Superblock, was_closed: b
         written_back: HashSet::new(),
     };
     let mut next = superblock.tail;
-    let mut batches = Vec::new();
-    while let Some((place, bytes)) = replay.read_batch(next)? {
-        replay.apply(&bytes).map_err(|e| match e {
+    let (mut batches, mut dropped) = (Vec::new(), None);
+    let mut found = replay.read_batch(next)?;
+    while let Some((place, bytes)) = found {
+        let behind = place + (bytes.len() / BLOCK_BYTES) as u32;
+        let block = if behind >= superblock.geometry.journal_blocks { 0 } else { behind };
+        let later = JournalTail { batch: next.batch.next(), block };
+        found = replay.read_batch(later)?;
+        // A later one was written when this one was durable, with its data.
+        let is_last = found.is_none();
+        let counts = replay.apply_whole(&bytes, is_last).map_err(|e| match e {
             PoolError::Damaged { what, why } => {
                 PoolError::Damaged { what: format!("{what}, in batch {} of the journal", next.batch), why }
             }
             other => other,
         })?;
+        if !counts {
+            dropped = Some(replay.journal_block(place));
+            break;
+        }
         batches.push(JournalTail { batch: next.batch, block: place });
-        let behind = place + (bytes.len() / BLOCK_BYTES) as u32;
-        let block = if behind >= superblock.geometry.journal_blocks { 0 } else { behind };
-        next = JournalTail { batch: next.batch.next(), block };
+        next = later;
     }
     if !was_closed || !batches.is_empty() {
         replay.check_end(next.batch)?;
     }
-    Ok(Replayed { pages: replay.finish()?, next, batches })
+    Ok(Replayed { pages: replay.finish()?, next, batches, dropped })
 }
 
 /// Blocks of the journal that are read at once to look for later batches.
@@ -99,8 +115,11 @@ impl Replay<'_> {
     }
 
     fn read_journal(&self, place: u32, bytes: &mut [u8]) -> Result<()> {
-        let block = PoolBlock(self.geometry.journal_start().0 + u64::from(place));
-        self.read(block, bytes)
+        self.read(self.journal_block(place), bytes)
+    }
+
+    fn journal_block(&self, place: u32) -> PoolBlock {
+        PoolBlock(self.geometry.journal_start().0 + u64::from(place))
     }
 
     fn read(&self, block: PoolBlock, bytes: &mut [u8]) -> Result<()> {
@@ -130,6 +149,85 @@ impl Replay<'_> {
         Ok(())
     }
 
+    /// Applies a batch. The last one was perhaps not durable, and the data that was synced together with it may not be there:
+    /// nothing of it is applied then. Returns whether it was.
+    fn apply_whole(&mut self, batch: &[u8], is_last: bool) -> Result<bool> {
+        let data = if is_last { self.data_of(batch)? } else { Vec::new() };
+        if data.is_empty() {
+            return self.apply(batch).map(|()| true);
+        }
+        let before = self.before(batch)?;
+        let written_back = self.written_back.clone();
+        self.apply(batch)?;
+        for (block, sum) in data {
+            if !self.is_in_use(block)? {
+                // Nothing names it: a write that had not ended, or that was overwritten at once. It may hold something else by now.
+                continue;
+            }
+            let mut content = vec![0; BLOCK_BYTES];
+            // One that cannot be read is damaged, not missing: who reads it is told.
+            if self.read(block, &mut content).is_ok() && DataSum::of(&content) != sum {
+                for (page, was) in before {
+                    match was {
+                        Some(was) => drop(self.pages.insert(page, was)),
+                        None => drop(self.pages.remove(&page)),
+                    }
+                }
+                self.written_back = written_back;
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The data that was synced together with a batch.
+    fn data_of(&self, batch: &[u8]) -> Result<Vec<(PoolBlock, DataSum)>> {
+        let mut data = Vec::new();
+        self.each_record(batch, |record| {
+            if let JournalRecord::Data { block, sum } = record {
+                data.push((block, sum));
+            }
+        })?;
+        Ok(data)
+    }
+
+    /// The pages that a batch changes, as they are now.
+    fn before(&self, batch: &[u8]) -> Result<HashMap<PoolBlock, Option<Replaying>>> {
+        let mut before = HashMap::new();
+        self.each_record(batch, |record| {
+            let pages = match record {
+                JournalRecord::Set { page, .. } | JournalRecord::Forget { page } => page.0..page.0 + 1,
+                JournalRecord::Fresh { first, count } => first.0..first.0 + u64::from(count),
+                JournalRecord::WriteBack { .. } | JournalRecord::Data { .. } => return,
+            };
+            for page in pages.map(PoolBlock) {
+                before.entry(page).or_insert_with(|| self.pages.get(&page).cloned());
+            }
+        })?;
+        Ok(before)
+    }
+
+    fn each_record(&self, batch: &[u8], mut each: impl FnMut(JournalRecord<'_>)) -> Result<()> {
+        let wrong = |why| PoolError::damaged(format!("the journal of {}", self.device.location()), why);
+        let mut records = JournalReader::open(self.pool, batch).map_err(wrong)?;
+        while let Some(record) = records.next_record().map_err(wrong)? {
+            each(record);
+        }
+        Ok(())
+    }
+
+    /// Whether a block is in use as data after the batches so far. What no batch has changed is not asked for.
+    fn is_in_use(&self, block: PoolBlock) -> Result<bool> {
+        let slot = self.geometry.fingerprint_slot(block).ok_or_else(|| PoolError::Damaged {
+            what: format!("the journal of {}", self.device.location()),
+            why: format!("it names block {block}, which is not a data block"),
+        })?;
+        let Some(page) = self.pages.get(&slot.page) else { return Ok(false) };
+        let count: [u8; FingerprintEntry::COUNT_BYTES] = std::array::from_fn(|n| page.bytes[slot.offset + n]);
+        let entry = FingerprintEntry::decode(count);
+        Ok(entry.count > 0 && !entry.is_node)
+    }
+
     fn apply(&mut self, batch: &[u8]) -> Result<()> {
         let location = self.device.location();
         let wrong = |why| PoolError::damaged(format!("the journal of {location}"), why);
@@ -154,6 +252,8 @@ impl Replay<'_> {
                     let blocks = first.0..first.0 + u64::from(count.min(1 << 20));
                     self.written_back.extend(blocks.map(PoolBlock));
                 }
+                // Only the last batch's may not be there.
+                JournalRecord::Data { .. } => {}
             }
         }
         Ok(())
@@ -191,12 +291,10 @@ impl Replay<'_> {
     }
 
     /// A page, and what is wrong with it.
-    fn read_page(&self, block: PoolBlock) -> Result<(Box<[u8; BLOCK_BYTES]>, Option<PoolError>)> {
+    fn read_page(&self, block: PoolBlock) -> Result<(Box<[u8; BLOCK_BYTES]>, Option<String>)> {
         let mut bytes = Box::new([0; BLOCK_BYTES]);
         self.read(block, &mut bytes[..])?;
-        let damage = PageHeader::open(self.pool, block, &bytes)
-            .err()
-            .map(|why| PoolError::damaged(format!("page {block} of {}", self.device.location()), why));
+        let damage = PageHeader::open(self.pool, block, &bytes).err().map(|why| why.to_string());
         Ok((bytes, damage))
     }
 
@@ -206,7 +304,10 @@ impl Replay<'_> {
         self.pages
             .into_iter()
             .map(|(block, page)| match page.damage {
-                Some(damage) if !written_back.contains(&block) => Err(damage),
+                Some(why) if !written_back.contains(&block) => Err(PoolError::Damaged {
+                    what: format!("page {block} of {}", self.device.location()),
+                    why,
+                }),
                 _ => Ok(Arc::new(Page::new(block, page.bytes))),
             })
             .collect()
