@@ -2,6 +2,7 @@
 
 mod attached;
 mod changed;
+mod deleted;
 mod file_volumes;
 mod fill;
 mod reap;
@@ -9,7 +10,7 @@ mod scan;
 mod users;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -31,6 +32,7 @@ use crate::volume::{InFlight, Origin, Volume, VolumeParts};
 pub use attached::Attached;
 pub(crate) use attached::VolumeFile;
 pub use changed::SnapshotFacts;
+use deleted::Reaper;
 pub(crate) use file_volumes::FILE_SIZE_MAX;
 pub use fill::{FillInfo, FillStep, Filling};
 use users::InUse;
@@ -120,8 +122,7 @@ pub struct Pool {
     scan_counters: ScanCounters,
     threads: Mutex<Vec<JoinHandle<()>>>,
     is_closing: Arc<AtomicBool>,
-    /// Threads that free what was deleted.
-    reapers: Arc<AtomicUsize>,
+    reaper: Arc<Mutex<Reaper>>,
 }
 
 impl Pool {
@@ -162,7 +163,7 @@ impl Pool {
             scan_counters: ScanCounters::default(),
             threads: Mutex::default(),
             is_closing: Arc::default(),
-            reapers: Arc::default(),
+            reaper: Arc::default(),
         });
         let engine = Arc::clone(&pool.engine);
         pool.spawn(MAINTENANCE, move || engine.maintain());
@@ -188,11 +189,15 @@ impl Pool {
         format!("{} {}", self.engine.id, self.engine.cuts())
     }
 
-    fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) {
-        // Without the thread, writers write pages back themselves.
-        if let Ok(thread) = std::thread::Builder::new().name(name.into()).spawn(body) {
-            self.threads.lock().push(thread);
-        }
+    /// Starts a thread that [`Self::close`] waits for. Returns whether there is one: without, writers write pages back
+    /// themselves.
+    fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) -> bool {
+        let Ok(thread) = std::thread::Builder::new().name(name.into()).spawn(body) else { return false };
+        let mut threads = self.threads.lock();
+        // One that has ended keeps its stack until it is forgotten.
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
+        true
     }
 
     /// Writes everything to its place. Volumes of the pool fail from then on.

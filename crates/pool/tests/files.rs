@@ -296,6 +296,30 @@ fn a_pool_full_of_names_can_be_emptied() {
     assert_whole(&pool);
 }
 
+/// Each removed file left a thread that had ended, with its stack: after some thousands there was no memory for another one,
+/// and the pool's process ended.
+#[test]
+fn removed_files_leave_no_threads() {
+    let maps = || std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
+    let (_fs, pool, files) = fresh(31);
+    let round = |round: usize| {
+        for n in 0..20 {
+            let made = files.make(NodeId::ROOT, name(&format!("f{n}")), &new(FILE)).unwrap();
+            files.write(made.id, 0, &[round as u8 + 1; 100]).unwrap();
+            files.unlink(NodeId::ROOT, name(&format!("f{n}"))).unwrap();
+            files.forget(made.id, 1);
+        }
+        files.sync().unwrap();
+    };
+    (0..5).for_each(round);
+    let before = maps();
+    (5..60).for_each(round);
+    let after = maps();
+    assert!(after < before + 200, "{before} ranges of memory before 1,100 files, {after} behind them");
+    pool.settle();
+    assert_whole(&pool);
+}
+
 /// The number of files has a bound, which is "no space", and a removed file makes room at once.
 #[test]
 fn a_full_catalog_is_no_space() {

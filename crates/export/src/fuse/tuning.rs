@@ -12,7 +12,7 @@ use rustix::fs::{major, minor};
 /// How far it reads ahead: several of the largest requests at once.
 const READ_AHEAD_KIB: u32 = 4096;
 /// How much of the memory for such pages may wait to be written, in per cent.
-const WAITING_PERCENT: u32 = 20;
+const WAITING_PERCENT: u32 = 5;
 
 /// Sets both for what is mounted on a directory.
 pub(super) fn tune(mountpoint: &Path) {

@@ -1,6 +1,5 @@
 //! Volumes that the file system keeps its files and its names in. Commands on volumes do not see them.
 
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use format::pool::{CatalogEntry, CatalogState, Sharing, VolumeId, BLOCK_BYTES, MAP_SLOTS};
@@ -49,11 +48,6 @@ impl Pool {
     /// Whether names can be added, of which the table has `bytes` not yet written: half of what is kept is for removals.
     pub(crate) fn has_room_for_names(&self, bytes: u64) -> bool {
         self.engine.unused_blocks() * BLOCK_BYTES as u64 >= self.kept_for_names() / 2 + bytes
-    }
-
-    /// Whether blocks of what was deleted are being freed.
-    pub(crate) fn is_reaping(&self) -> bool {
-        self.reapers.load(Ordering::SeqCst) > 0
     }
 
     /// Makes the volume of a file that is going to have at least `size` bytes. It is durable after the next flush.

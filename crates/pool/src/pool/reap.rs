@@ -4,13 +4,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use format::pool::{CatalogEntry, CatalogIndex, CatalogState};
+use parking_lot::Mutex;
 
+use super::deleted::{Deleted, Next, Reaper};
 use super::Pool;
 use crate::catalog::Catalog;
 use crate::engine::Urgency;
 use crate::error::{PoolError, Result};
 use crate::volume::{Volume, VolumeParts};
 
+/// Steps of one volume before it is the turn of the next: small ones do not wait for large ones.
+const STEPS_AT_ONCE: usize = 64;
 impl Pool {
     /// Deletes a volume or a snapshot. It is gone when this returns; its blocks are freed behind it.
     pub fn delete(self: &Arc<Self>, name: &str) -> Result<()> {
@@ -51,19 +55,21 @@ impl Pool {
         Ok(entry)
     }
 
-    /// Frees what was deleted, in a thread of its own. Each slot is freed by one thread.
-    pub(super) fn reap(self: &Arc<Self>, deleted: Vec<(CatalogIndex, CatalogEntry)>) {
-        if deleted.is_empty() {
-            return;
+    /// Frees what was deleted, in a thread.
+    pub(super) fn reap(self: &Arc<Self>, deleted: Vec<Deleted>) {
+        let mut reaper = self.reaper.lock();
+        if reaper.needs_thread(deleted) {
+            let (pool, is_closing) = (Arc::downgrade(self), Arc::clone(&self.is_closing));
+            let queue = Arc::clone(&self.reaper);
+            // Where there is no thread, the next deletion tries again.
+            let is_there = self.spawn("pool-reaper", move || free_all(&pool, &is_closing, &queue));
+            reaper.set_at_work(is_there);
         }
-        let pool = Arc::downgrade(self);
-        let is_closing = Arc::clone(&self.is_closing);
-        let reapers = Arc::clone(&self.reapers);
-        reapers.fetch_add(1, Ordering::SeqCst);
-        self.spawn("pool-reaper", move || {
-            reap_all(&pool, &is_closing, deleted);
-            reapers.fetch_sub(1, Ordering::SeqCst);
-        });
+    }
+
+    /// Whether blocks of what was deleted are being freed.
+    pub(crate) fn is_reaping(&self) -> bool {
+        self.reaper.lock().is_at_work()
     }
 
     /// Forgets what was deleted: a repair frees what nothing else names. So it needs no map that cannot be read.
@@ -88,8 +94,9 @@ impl Pool {
         Ok(())
     }
 
-    fn reap_slot(&self, index: CatalogIndex, entry: &CatalogEntry, is_closing: &AtomicBool) -> Result<()> {
-        let (slot, page) = self.catalog.lock().slot(index)?;
+    /// Frees some blocks of a deleted volume. Returns whether it is gone.
+    fn free_some(&self, (index, entry): &Deleted) -> Result<bool> {
+        let (slot, page) = self.catalog.lock().slot(*index)?;
         let volume = Volume::new(VolumeParts {
             engine: Arc::clone(&self.engine),
             id: entry.id,
@@ -102,22 +109,30 @@ impl Pool {
             in_flight: Arc::clone(&self.in_flight),
             origin: Arc::default(),
         });
-        while volume.reap_step()? {
-            if is_closing.load(Ordering::SeqCst) {
-                return Ok(());
+        for _ in 0..STEPS_AT_ONCE {
+            if !volume.reap_step()? {
+                self.empty_slot(&mut self.catalog.lock(), *index)?;
+                return Ok(true);
             }
         }
-        self.empty_slot(&mut self.catalog.lock(), index)?;
-        self.engine.flush()
+        Ok(false)
     }
 }
 
-fn reap_all(pool: &Weak<Pool>, is_closing: &AtomicBool, deleted: Vec<(CatalogIndex, CatalogEntry)>) {
-    for (index, entry) in deleted {
-        let Some(pool) = pool.upgrade() else { return };
-        // The pool failed, and its next call says so; what is left is freed when it is opened again.
-        if pool.reap_slot(index, &entry, is_closing).is_err() {
-            return;
+/// Frees what waits, until nothing does or the pool ends: then the rest is freed when it is opened again.
+fn free_all(pool: &Weak<Pool>, is_closing: &AtomicBool, queue: &Mutex<Reaper>) {
+    loop {
+        let Some(next) = queue.lock().next() else { return };
+        let Some(pool) = pool.upgrade().filter(|_| !is_closing.load(Ordering::SeqCst)) else { break };
+        let done = match &next {
+            Next::Free(deleted) => pool.free_some(deleted),
+            Next::Flush => pool.engine.flush().map(|()| true),
+        };
+        match done {
+            Ok(is_gone) => queue.lock().done(next, is_gone),
+            // The pool failed, and its next call says so.
+            Err(_) => break,
         }
     }
+    queue.lock().set_at_work(false);
 }
