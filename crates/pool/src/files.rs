@@ -163,6 +163,7 @@ impl FileSystem {
                 _ => break,
             }
             self.make_durable()?;
+            self.pool.go_on_reaping();
             std::thread::sleep(SPACE_PAUSE);
             answer = body();
         }

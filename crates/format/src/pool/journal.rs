@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use xxhash_rust::xxh3::{xxh3_128, Xxh3};
+use xxhash_rust::xxh3::{xxh3_128_with_seed, Xxh3};
 
 use super::{BatchNo, PoolBlock, PoolId, BLOCK_BYTES};
 use crate::bytes::{In, Malformed, Out, Result};
@@ -59,14 +59,15 @@ pub enum JournalRecord<'a> {
     },
 }
 
-/// Tells what a data block holds from what it held before: xxh3-128.
+/// Tells what a data block holds from what it held before: xxh3-128 with the pool's seed, so no machine can make two contents of
+/// one sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataSum([u8; 16]);
 
 impl DataSum {
     /// Of a block's content.
-    pub fn of(content: &[u8]) -> Self {
-        DataSum(xxh3_128(content).to_le_bytes())
+    pub fn of(pool: PoolId, content: &[u8]) -> Self {
+        DataSum(xxh3_128_with_seed(content, pool.seed()).to_le_bytes())
     }
 }
 
@@ -232,7 +233,7 @@ mod tests {
             JournalRecord::Set { page: PoolBlock((1 << 36) - 1), offset: 28, bytes: &[9; 36] },
             JournalRecord::Forget { page: PoolBlock(5) },
             JournalRecord::WriteBack { first: PoolBlock(71), count: 2 },
-            JournalRecord::Data { block: PoolBlock(90), sum: DataSum::of(&[1; BLOCK_BYTES]) },
+            JournalRecord::Data { block: PoolBlock(90), sum: DataSum::of(POOL, &[1; BLOCK_BYTES]) },
         ];
         let mut writer = JournalWriter::default();
         records.iter().for_each(|r| writer.push(*r));

@@ -113,7 +113,7 @@ fn journal_batch() {
         JournalRecord::Set { page: PoolBlock(66_001), offset: 28, bytes: &[7; 36] },
         JournalRecord::Forget { page: PoolBlock(70_001) },
         JournalRecord::WriteBack { first: PoolBlock(66_001), count: 4 },
-        JournalRecord::Data { block: PoolBlock(70_002), sum: DataSum::of(&[6; BLOCK_BYTES]) },
+        JournalRecord::Data { block: PoolBlock(70_002), sum: DataSum::of(POOL, &[6; BLOCK_BYTES]) },
     ];
     let mut writer = JournalWriter::default();
     records.iter().for_each(|record| writer.push(*record));

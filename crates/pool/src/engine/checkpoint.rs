@@ -77,6 +77,10 @@ impl Engine {
             // Pages that were freed meanwhile are none any more.
             let is_live = |p: &&Arc<Page>| commit.dirty.get(&p.block).is_some_and(|now| Arc::ptr_eq(now, p));
             let live: Vec<_> = pages.iter().filter(is_live).collect();
+            if live.is_empty() {
+                // Nor is there a batch to write, which must not be empty.
+                return Ok(());
+            }
             for run in live.chunk_by(|a, b| a.block.0 + 1 == b.block.0) {
                 commit.record(JournalRecord::WriteBack { first: run[0].block, count: run.len() as u32 });
             }

@@ -17,6 +17,8 @@ pub(super) struct Commit {
     pub dirty: BTreeMap<PoolBlock, Arc<Page>>,
     /// What was freed in this batch.
     pub freed: Vec<PoolBlock>,
+    /// Pages go to their places behind this batch: it must count.
+    pub writes_back: bool,
     /// Bytes of a page that were set last and are not yet in `writer`: their neighbours often follow.
     open: Option<OpenSet>,
 }
@@ -35,6 +37,7 @@ impl Commit {
             batch,
             dirty: BTreeMap::new(),
             freed: Vec::new(),
+            writes_back: false,
             open: None,
         }
     }
@@ -57,6 +60,7 @@ impl Commit {
     /// Records anything else.
     pub fn record(&mut self, record: JournalRecord<'_>) {
         self.close_set();
+        self.writes_back |= matches!(record, JournalRecord::WriteBack { .. });
         self.writer.push(record);
     }
 

@@ -41,22 +41,27 @@ impl Engine {
             return Ok(());
         }
         self.check_alive()?;
-        let (batch, bytes, freed, unsynced) = {
+        let (batch, bytes, freed, is_data_first) = {
             let mut commit = self.commit.lock();
             commit.close_set();
             // Under the lock: what a later batch names is not taken for synced.
             let unsynced = Unsynced::take(&self.unsynced);
-            if let Unsynced::Few(sums) = &unsynced {
-                sums.iter().for_each(|(block, sum)| {
-                    commit.record(JournalRecord::Data { block: *block, sum: *sum });
-                });
-            }
+            let writes_back = std::mem::take(&mut commit.writes_back);
+            let is_data_first = match &unsynced {
+                Unsynced::Few(sums) if !writes_back => {
+                    for (block, sum) in sums {
+                        commit.record(JournalRecord::Data { block: *block, sum: *sum });
+                    }
+                    false
+                }
+                unsynced => unsynced.is_any(),
+            };
             let batch = commit.batch;
             commit.batch = batch.next();
-            (batch, commit.writer.finish(self.id, batch), std::mem::take(&mut commit.freed), unsynced)
+            (batch, commit.writer.finish(self.id, batch), std::mem::take(&mut commit.freed), is_data_first)
         };
         // Data first, because the batch names it; or together, and the batch says what a crash must find.
-        if matches!(unsynced, Unsynced::Unknown) {
+        if is_data_first {
             self.sync()?;
         }
         let blocks = (bytes.len() / BLOCK_BYTES) as u32;

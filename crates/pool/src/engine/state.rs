@@ -60,7 +60,7 @@ pub struct Engine {
     pub(super) durable: AtomicU64,
     /// Pages of the catalog whose first copy could not be read.
     pub(super) from_twins: Mutex<HashSet<PoolBlock>>,
-    /// Data that was written since the device was synced.
+    /// Data that was written since the last flush.
     pub(super) unsynced: Mutex<Unsynced>,
     /// Freed blocks that must not be used yet, and in which order they may be.
     pub(super) freed: Mutex<HashSet<PoolBlock>>,
@@ -125,7 +125,7 @@ impl Engine {
     pub fn write_data(&self, first: PoolBlock, data: &[u8]) -> Result<()> {
         self.check_alive()?;
         self.write_blocks(first, data)?;
-        Unsynced::add(&self.unsynced, first, data);
+        Unsynced::add(&self.unsynced, self.id, first, data);
         Ok(())
     }
 

@@ -34,9 +34,9 @@ impl Reaper {
         !self.is_at_work && !self.waiting.is_empty()
     }
 
-    /// Whether the thread is there.
-    pub fn is_at_work(&self) -> bool {
-        self.is_at_work
+    /// Whether there is something to do, or the thread is doing it.
+    pub fn has_work(&self) -> bool {
+        self.is_at_work || !self.waiting.is_empty()
     }
 
     /// Notes that the thread begins, or has ended.

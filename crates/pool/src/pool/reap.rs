@@ -15,6 +15,7 @@ use crate::volume::{Volume, VolumeParts};
 
 /// Steps of one volume before it is the turn of the next: small ones do not wait for large ones.
 const STEPS_AT_ONCE: usize = 64;
+
 impl Pool {
     /// Deletes a volume or a snapshot. It is gone when this returns; its blocks are freed behind it.
     pub fn delete(self: &Arc<Self>, name: &str) -> Result<()> {
@@ -67,9 +68,14 @@ impl Pool {
         }
     }
 
-    /// Whether blocks of what was deleted are being freed.
+    /// Whether blocks of what was deleted are to be freed.
     pub(crate) fn is_reaping(&self) -> bool {
-        self.reaper.lock().is_at_work()
+        self.reaper.lock().has_work()
+    }
+
+    /// Starts the thread that frees them, if it could not be started before.
+    pub(crate) fn go_on_reaping(self: &Arc<Self>) {
+        self.reap(Vec::new());
     }
 
     /// Forgets what was deleted: a repair frees what nothing else names. So it needs no map that cannot be read.
@@ -95,7 +101,7 @@ impl Pool {
     }
 
     /// Frees some blocks of a deleted volume. Returns whether it is gone.
-    fn free_some(&self, (index, entry): &Deleted) -> Result<bool> {
+    fn free_some(&self, (index, entry): &Deleted, is_closing: &AtomicBool) -> Result<bool> {
         let (slot, page) = self.catalog.lock().slot(*index)?;
         let volume = Volume::new(VolumeParts {
             engine: Arc::clone(&self.engine),
@@ -110,6 +116,9 @@ impl Pool {
             origin: Arc::default(),
         });
         for _ in 0..STEPS_AT_ONCE {
+            if is_closing.load(Ordering::SeqCst) {
+                break;
+            }
             if !volume.reap_step()? {
                 self.empty_slot(&mut self.catalog.lock(), *index)?;
                 return Ok(true);
@@ -125,12 +134,15 @@ fn free_all(pool: &Weak<Pool>, is_closing: &AtomicBool, queue: &Mutex<Reaper>) {
         let Some(next) = queue.lock().next() else { return };
         let Some(pool) = pool.upgrade().filter(|_| !is_closing.load(Ordering::SeqCst)) else { break };
         let done = match &next {
-            Next::Free(deleted) => pool.free_some(deleted),
+            Next::Free(deleted) => pool.free_some(deleted, is_closing),
             Next::Flush => pool.engine.flush().map(|()| true),
         };
         match done {
             Ok(is_gone) => queue.lock().done(next, is_gone),
             // The pool failed, and its next call says so.
+            Err(_) if pool.engine.check_alive().is_err() => break,
+            // One whose map is damaged keeps what it has, until a repair.
+            Err(_) if matches!(next, Next::Free(_)) => {}
             Err(_) => break,
         }
     }

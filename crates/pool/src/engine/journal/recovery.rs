@@ -11,6 +11,7 @@ use format::pool::{
     PageHeader, PoolBlock, PoolId, Superblock, BLOCK_BYTES,
 };
 
+use super::unsynced::TOGETHER_MAX;
 use crate::device::Device;
 use crate::engine::page::Page;
 use crate::error::{PoolError, Result};
@@ -150,11 +151,14 @@ impl Replay<'_> {
     }
 
     /// Applies a batch. The last one was perhaps not durable, and the data that was synced together with it may not be there:
-    /// nothing of it is applied then. Returns whether it was.
+    /// nothing of it is applied then. Returns whether the batch counts.
     fn apply_whole(&mut self, batch: &[u8], is_last: bool) -> Result<bool> {
         let data = if is_last { self.data_of(batch)? } else { Vec::new() };
         if data.is_empty() {
             return self.apply(batch).map(|()| true);
+        }
+        if data.len() > TOGETHER_MAX {
+            return Err(self.damaged(format!("it has {} data records", data.len())));
         }
         let before = self.before(batch)?;
         let written_back = self.written_back.clone();
@@ -166,7 +170,7 @@ impl Replay<'_> {
             }
             let mut content = vec![0; BLOCK_BYTES];
             // One that cannot be read is damaged, not missing: who reads it is told.
-            if self.read(block, &mut content).is_ok() && DataSum::of(&content) != sum {
+            if self.read(block, &mut content).is_ok() && DataSum::of(self.pool, &content) != sum {
                 for (page, was) in before {
                     match was {
                         Some(was) => drop(self.pages.insert(page, was)),
@@ -187,6 +191,7 @@ impl Replay<'_> {
             if let JournalRecord::Data { block, sum } = record {
                 data.push((block, sum));
             }
+            Ok(())
         })?;
         Ok(data)
     }
@@ -198,30 +203,30 @@ impl Replay<'_> {
             let pages = match record {
                 JournalRecord::Set { page, .. } | JournalRecord::Forget { page } => page.0..page.0 + 1,
                 JournalRecord::Fresh { first, count } => first.0..first.0 + u64::from(count),
-                JournalRecord::WriteBack { .. } | JournalRecord::Data { .. } => return,
+                JournalRecord::WriteBack { .. } | JournalRecord::Data { .. } => return Ok(()),
             };
             for page in pages.map(PoolBlock) {
+                self.check_place(page)?;
                 before.entry(page).or_insert_with(|| self.pages.get(&page).cloned());
             }
+            Ok(())
         })?;
         Ok(before)
     }
 
-    fn each_record(&self, batch: &[u8], mut each: impl FnMut(JournalRecord<'_>)) -> Result<()> {
+    fn each_record(&self, batch: &[u8], mut each: impl FnMut(JournalRecord<'_>) -> Result<()>) -> Result<()> {
         let wrong = |why| PoolError::damaged(format!("the journal of {}", self.device.location()), why);
         let mut records = JournalReader::open(self.pool, batch).map_err(wrong)?;
         while let Some(record) = records.next_record().map_err(wrong)? {
-            each(record);
+            each(record)?;
         }
         Ok(())
     }
 
     /// Whether a block is in use as data after the batches so far. What no batch has changed is not asked for.
     fn is_in_use(&self, block: PoolBlock) -> Result<bool> {
-        let slot = self.geometry.fingerprint_slot(block).ok_or_else(|| PoolError::Damaged {
-            what: format!("the journal of {}", self.device.location()),
-            why: format!("it names block {block}, which is not a data block"),
-        })?;
+        let why = || format!("it names block {block}, which is not a data block");
+        let slot = self.geometry.fingerprint_slot(block).ok_or_else(|| self.damaged(why()))?;
         let Some(page) = self.pages.get(&slot.page) else { return Ok(false) };
         let count: [u8; FingerprintEntry::COUNT_BYTES] = std::array::from_fn(|n| page.bytes[slot.offset + n]);
         let entry = FingerprintEntry::decode(count);
@@ -266,10 +271,11 @@ impl Replay<'_> {
         {
             return Ok(());
         }
-        Err(PoolError::Damaged {
-            what: format!("the journal of {}", self.device.location()),
-            why: format!("it changes block {block}, where no page lies"),
-        })
+        Err(self.damaged(format!("it changes block {block}, where no page lies")))
+    }
+
+    fn damaged(&self, why: String) -> PoolError {
+        PoolError::Damaged { what: format!("the journal of {}", self.device.location()), why }
     }
 
     fn page(&mut self, block: PoolBlock) -> Result<&mut Replaying> {

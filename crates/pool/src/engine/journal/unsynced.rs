@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use format::pool::{DataSum, PoolBlock, BLOCK_BYTES};
+use format::pool::{DataSum, PoolBlock, PoolId, BLOCK_BYTES};
 use parking_lot::Mutex;
 
 /// So many blocks are synced together with their batch at most: a crash has them compared. More are worth a sync of their own.
-const TOGETHER_MAX: usize = 256;
+pub(in crate::engine) const TOGETHER_MAX: usize = 256;
 
-/// Data that was written since the device was synced.
+/// Data that was written since the last flush began, which syncs it.
 pub(in crate::engine) enum Unsynced {
     /// A few blocks.
     Few(HashMap<PoolBlock, DataSum>),
@@ -18,7 +18,7 @@ pub(in crate::engine) enum Unsynced {
 
 impl Unsynced {
     /// Notes that blocks were written.
-    pub fn add(unsynced: &Mutex<Self>, first: PoolBlock, data: &[u8]) {
+    pub fn add(unsynced: &Mutex<Self>, pool: PoolId, first: PoolBlock, data: &[u8]) {
         let count = data.len() / BLOCK_BYTES;
         let is_few = |unsynced: &Self| match unsynced {
             Self::Few(sums) => sums.len() + count <= TOGETHER_MAX,
@@ -27,7 +27,7 @@ impl Unsynced {
         let mut fresh = Vec::new();
         if is_few(&unsynced.lock()) {
             let blocks = (first.0..).map(PoolBlock).zip(data.chunks_exact(BLOCK_BYTES));
-            fresh.extend(blocks.map(|(block, content)| (block, DataSum::of(content))));
+            fresh.extend(blocks.map(|(block, content)| (block, DataSum::of(pool, content))));
         }
         let mut unsynced = unsynced.lock();
         match &mut *unsynced {
