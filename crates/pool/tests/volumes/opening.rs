@@ -236,12 +236,14 @@ fn a_pool_without_prefetching_or_its_journal_is_a_pool() {
     }
 }
 
-/// A disk that says it has written data blocks and loses them, while the journal arrives: what a power cut may leave of a
-/// flush that had not ended.
+/// A device whose syncs are counted, and which can lose data blocks that it says it has written, while the journal arrives:
+/// what a power cut may leave of a flush that had not ended.
 struct Losing {
     inner: FsDevice<SimFs>,
+    /// Where data begins, in bytes.
     data: u64,
     loses: Arc<AtomicBool>,
+    syncs: Arc<AtomicU64>,
 }
 
 impl Device for Losing {
@@ -265,18 +267,23 @@ impl Device for Losing {
     }
 
     fn sync(&self) -> io::Result<()> {
+        self.syncs.fetch_add(1, Ordering::SeqCst);
         self.inner.sync()
     }
 }
 
-/// Opens the pool on a disk that loses data while a switch is on.
-fn open_losing(fs: &SimFs) -> (Arc<Pool>, Arc<AtomicBool>) {
+/// Opens the pool on such a device. Returns the switch that lets it lose data, and the count of syncs.
+fn open_losing(fs: &SimFs) -> (Arc<Pool>, Arc<AtomicBool>, Arc<AtomicU64>) {
     let geometry = Geometry::plan_with(BLOCKS, 256, JOURNAL).unwrap();
-    let loses = Arc::new(AtomicBool::new(false));
-    let (inner, data) = (device(fs, BLOCKS), geometry.groups_start().offset());
-    let device = Losing { inner, data, loses: Arc::clone(&loses) };
+    let (loses, syncs) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+    let device = Losing {
+        inner: device(fs, BLOCKS),
+        data: geometry.groups_start().offset(),
+        loses: Arc::clone(&loses),
+        syncs: Arc::clone(&syncs),
+    };
     let pool = Pool::open(Box::new(device), Options { cache_bytes: 4 << 20, ..Options::default() }).unwrap();
-    (pool, loses)
+    (pool, loses, syncs)
 }
 
 /// A small flush syncs data and batch together: the batch alone does not count, and stays out even if the same data is
@@ -286,7 +293,7 @@ fn a_batch_without_its_data_does_not_count() {
     for sharing in [Sharing::Inline, Sharing::Background, Sharing::Off] {
         let mut fs = SimFs::new(3);
         make(&fs, BLOCKS, JOURNAL);
-        let (pool, loses) = open_losing(&fs);
+        let (pool, loses, _) = open_losing(&fs);
         pool.create_volume("a", SIZE as u64, sharing).unwrap();
         let (old, new) = (data(1), data(2));
         let few = 20 * BLOCK;
@@ -297,20 +304,20 @@ fn a_batch_without_its_data_does_not_count() {
         pool.flush().unwrap();
         drop(pool);
         fs = fs.restart();
-        let (pool, _) = open_losing(&fs);
+        let (pool, _, _) = open_losing(&fs);
         assert_content(&pool, &old);
         // The same content at the same places of the device, for other blocks of the volume; nothing of that is flushed.
         pool.volume("a").unwrap().write_at((SIZE - few) as u64, &new[..few]).unwrap();
         drop(pool);
         fs = fs.restart();
-        let (pool, _) = open_losing(&fs);
+        let (pool, _, _) = open_losing(&fs);
         assert_content(&pool, &old);
         // With its data it does.
         pool.volume("a").unwrap().write_at(0, &new[..few]).unwrap();
         pool.flush().unwrap();
         drop(pool);
         fs = fs.restart();
-        let (pool, _) = open_losing(&fs);
+        let (pool, _, _) = open_losing(&fs);
         assert_content(&pool, &[&new[..few], &old[few..]].concat());
         assert_whole(&pool);
     }
@@ -321,9 +328,7 @@ fn a_batch_without_its_data_does_not_count() {
 fn much_data_is_synced_first() {
     let fs = SimFs::new(4);
     make(&fs, BLOCKS, JOURNAL);
-    let syncs = Arc::new(AtomicU64::new(0));
-    let device = Counting { inner: device(&fs, BLOCKS), syncs: Arc::clone(&syncs) };
-    let pool = Pool::open(Box::new(device), Options { cache_bytes: 4 << 20, ..Options::default() }).unwrap();
+    let (pool, _, syncs) = open_losing(&fs);
     pool.create_volume("a", SIZE as u64, Sharing::Inline).unwrap();
     pool.flush().unwrap();
     for (blocks, wanted) in [(1, 1), (100, 1), (256, 1), (257, 2), (600, 2), (3, 1)] {
@@ -333,34 +338,5 @@ fn much_data_is_synced_first() {
         let before = syncs.load(Ordering::SeqCst);
         pool.flush().unwrap();
         assert_eq!(syncs.load(Ordering::SeqCst) - before, wanted, "{blocks} blocks");
-    }
-}
-
-/// A device that counts its syncs.
-struct Counting {
-    inner: FsDevice<SimFs>,
-    syncs: Arc<AtomicU64>,
-}
-
-impl Device for Counting {
-    fn location(&self) -> String {
-        self.inner.location()
-    }
-
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.inner.read_at(buf, offset)
-    }
-
-    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        self.inner.write_at(data, offset)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.syncs.fetch_add(1, Ordering::SeqCst);
-        self.inner.sync()
     }
 }
