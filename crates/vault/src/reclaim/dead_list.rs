@@ -10,7 +10,7 @@ use crate::manifest::session::Session;
 use crate::manifest::snapshots::whole::Whole;
 use crate::recipe::stored::{read_root, summary_of};
 use format::{names, ContainerEntry, ContainerId, DeadLog, Release, RunSet};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// Logs chunks of a container as dead. Returns its new entry, `None` where no live chunk is left. `all`: no other chunk is
 /// dead that the list does not have; otherwise only the disk itself references the container.
@@ -82,25 +82,49 @@ pub(crate) fn put_list(
     Ok(Some(ContainerEntry { dead: Some(session.writer), dead_chunks, ..*entry }))
 }
 
-/// Chunks of a container that the snapshots of a disk reference. Used where a list of dead chunks is damaged.
-pub(crate) fn live_chunks(folder: &Folder, m: &Whole, id: ContainerId) -> Result<RunSet> {
-    let mut live = RunSet::default();
+/// Chunks of containers that the snapshots of a disk reference.
+type Live = BTreeMap<ContainerId, RunSet>;
+
+/// Adds the chunks of some containers that the snapshots of a disk reference, under the name that `named` gives them.
+fn add_live(
+    folder: &Folder,
+    m: &Whole,
+    named: impl Fn(ContainerId) -> Option<ContainerId>,
+    live: &mut Live,
+) -> Result<()> {
     let mut seen = HashSet::new();
     for s in &m.snapshots {
         for page in read_root(folder, s)?.pages.iter().filter_map(|p| p.page()).filter(|p| seen.insert(*p)) {
-            if let Some(chunks) = summary_of(folder, &page)?.containers.get(&id) {
-                live = live.union(chunks);
+            for (id, chunks) in &summary_of(folder, &page)?.containers {
+                if let Some(id) = named(*id) {
+                    let known = live.entry(id).or_default();
+                    *known = known.union(chunks);
+                }
             }
         }
     }
-    Ok(live)
+    Ok(())
 }
 
-/// Chunks of a container, as its owner names it, that the snapshots of the owner and of its referrers reference.
-pub(crate) fn live_chunks_of_all(owner: &Folder, id: ContainerId) -> Result<RunSet> {
-    let mut live = RunSet::default();
-    let own = (!owner.is_popular()).then_some(owner.disk);
-    for disk in referrers::of_writer(owner, id.writer())?.into_iter().chain(own) {
+/// Chunks of a container that the snapshots of a disk reference. Used where a list of dead chunks is damaged.
+fn live_chunks(folder: &Folder, m: &Whole, id: ContainerId) -> Result<RunSet> {
+    let mut live = Live::new();
+    add_live(folder, m, |other| (other == id).then_some(id), &mut live)?;
+    Ok(live.remove(&id).unwrap_or_default())
+}
+
+/// Chunks of some containers, as their owner names them, that the snapshots of the owner and of its referrers reference.
+pub(crate) fn live_chunks_of_each(owner: &Folder, ids: &BTreeSet<ContainerId>) -> Result<Live> {
+    let mut live = Live::new();
+    if ids.is_empty() {
+        return Ok(live);
+    }
+    let mut disks = BTreeSet::new();
+    for writer in ids.iter().map(|id| id.writer()).collect::<BTreeSet<_>>() {
+        disks.extend(referrers::of_writer(owner, writer)?);
+    }
+    disks.extend((!owner.is_popular()).then_some(owner.disk));
+    for disk in disks {
         let folder = owner.of(disk);
         let Some(reader) = Some(Reader::open(&folder)).filter(|_| folder.has_content().unwrap_or(true))
         else {
@@ -108,8 +132,15 @@ pub(crate) fn live_chunks_of_all(owner: &Folder, id: ContainerId) -> Result<RunS
         };
         let reader = reader?;
         if let Some(no) = reader.manifest.owner_no(owner.disk) {
-            live = live.union(&live_chunks(&folder, &folder.whole(reader.manifest.clone())?, id.of(no))?);
+            let named =
+                |id: ContainerId| Some(id.local()).filter(|own| id == own.of(no) && ids.contains(own));
+            add_live(&folder, &folder.whole(reader.manifest.clone())?, named, &mut live)?;
         }
     }
     Ok(live)
+}
+
+/// The same of one container.
+pub(crate) fn live_chunks_of_all(owner: &Folder, id: ContainerId) -> Result<RunSet> {
+    Ok(live_chunks_of_each(owner, &BTreeSet::from([id]))?.remove(&id).unwrap_or_default())
 }

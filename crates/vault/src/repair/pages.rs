@@ -12,7 +12,8 @@ use crate::manifest::listing::list_names;
 use crate::manifest::session::Session;
 use crate::manifest::snapshots::whole::Whole;
 use crate::recipe::stored::{read_root, summary_of};
-use format::{names, ContainerEntry, ContainerId, DataName, Manifest, Release, WriterNo};
+use crate::reclaim::dead_list::live_chunks_of_each;
+use format::{names, ContainerEntry, ContainerId, DataName, Manifest, Release, RunSet, WriterNo};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// The containers that a page covers.
@@ -97,29 +98,61 @@ impl Objects {
     fn entries(&self, folder: &Folder, m: &Whole, span: Span) -> Result<Vec<ContainerEntry>> {
         let ids = self.tables.keys().copied().chain(self.data.iter().map(|d| d.container));
         let ids: BTreeSet<ContainerId> = ids.filter(|id| span.contains(*id)).collect();
-        let mut entries = Vec::new();
+        let (mut entries, mut several) = (Vec::new(), BTreeMap::new());
         for id in ids {
-            entries.extend(self.newest(folder, id)?);
+            let mut candidates = self.candidates(folder, id)?;
+            if candidates.len() > 1 {
+                several.insert(id, candidates);
+            } else {
+                entries.extend(candidates.pop().map(|c| c.entry));
+            }
         }
+        let live = live_chunks_of_each(folder, &several.keys().copied().collect()).unless_unreadable()?;
+        for (id, candidates) in several {
+            // Where not all snapshots can be read, any chunk may be needed.
+            let needed = match &live {
+                Some(live) => live.get(&id).cloned().unwrap_or_default(),
+                None => candidates.iter().fold(RunSet::default(), |all, c| all.union(&c.chunks)),
+            };
+            // Of those that lack least, the newest.
+            entries.extend(
+                candidates.into_iter().min_by_key(|c| needed.minus(&c.chunks).len()).map(|c| c.entry),
+            );
+        }
+        entries.sort_by_key(|e| e.id);
         entries.extend(foreign(folder, m, span)?.into_iter().map(ContainerEntry::foreign));
         Ok(entries)
     }
 
-    /// What the newest table of a container says that has its data; else its newest data object.
-    fn newest(&self, folder: &Folder, id: ContainerId) -> Result<Option<ContainerEntry>> {
+    /// What a container may be, the newest first: the tables that have their data, and the directories of data without a table.
+    ///
+    /// There is more than one if a session was killed before what it had written took effect: that may be newer or older than
+    /// what counts, and may lack chunks that the session took for dead.
+    fn candidates(&self, folder: &Folder, id: ContainerId) -> Result<Vec<Candidate>> {
+        let (mut found, mut with_table) = (Vec::new(), BTreeSet::new());
         for generation in self.tables.get(&id).into_iter().flatten().rev() {
             let table = read_table(folder, id, *generation).unless_unreadable()?;
             if let Some(table) = table.filter(|t| t.data.container == id && self.data.contains(&t.data)) {
-                return Ok(Some(table.entry(*generation)));
+                with_table.insert(table.data);
+                found.push(Candidate { entry: table.entry(*generation), chunks: table.numbers.clone() });
             }
         }
-        for data in self.data.iter().filter(|d| d.container == id).rev() {
+        let first = DataName { container: id, generation: WriterNo(0) };
+        let data = self.data.range(first..).take_while(|d| d.container == id);
+        for data in data.filter(|d| !with_table.contains(d)) {
             if let Some(table) = directory(folder, *data).unless_unreadable()? {
-                return Ok(Some(table.entry(data.generation)));
+                found.push(Candidate { entry: table.entry(data.generation), chunks: table.numbers });
             }
         }
-        Ok(None)
+        found.sort_by_key(|c| std::cmp::Reverse(c.entry.data.generation));
+        Ok(found)
     }
+}
+
+/// One of the things that a container may be.
+struct Candidate {
+    entry: ContainerEntry,
+    chunks: RunSet,
 }
 
 /// The containers of other owners that the snapshots reference. What cannot be read names none.
