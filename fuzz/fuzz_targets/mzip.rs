@@ -14,21 +14,21 @@ use xxhash_rust::xxh3::xxh3_64;
 const RESTORED_MAX: usize = 4 << 20;
 /// Enough for the largest blocks.
 const MEMORY: u64 = 320 << 20;
-const COMPRESSORS: [Compressor; 4] = [Compressor::Gzip, Compressor::Bzip2, Compressor::Zstd, Compressor::Xz];
+const COMPRESSORS: [Compressor; 5] = Compressor::ALL;
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((what, rest)) = bytes.split_first() else { return };
     match what % 4 {
         0 => comes_back(rest, what / 4),
         1 => drop(restored(rest)),
-        2 => block(rest, COMPRESSORS[usize::from(what / 4 % 4)]),
+        2 => block(rest, COMPRESSORS[usize::from(what / 4) % COMPRESSORS.len()]),
         _ => recipe(rest, usize::from(what / 8), what & 4 != 0),
     }
 });
 
 fn comes_back(file: &[u8], how: u8) {
     let options = Options {
-        compressor: COMPRESSORS[usize::from(how % 4)],
+        compressor: COMPRESSORS[usize::from(how) % COMPRESSORS.len()],
         level: 1,
         chunk: if how & 4 == 0 { ChunkSpec::Fixed { bytes: 512 } } else { ChunkSpec::content_defined(256) },
         similarity: if how & 8 == 0 { SimilarityMethod::Odess } else { SimilarityMethod::Rabin },

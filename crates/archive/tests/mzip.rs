@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use std::io;
 use std::ops::Range;
 
-const COMPRESSORS: [Compressor; 4] = [Compressor::Gzip, Compressor::Bzip2, Compressor::Zstd, Compressor::Xz];
+const COMPRESSORS: [Compressor; 5] = Compressor::ALL;
 
 fn options(compressor: Compressor, chunk: &str, memory: u64) -> Options {
     Options {
@@ -441,7 +441,7 @@ proptest! {
     #[test]
     fn anything_comes_back(
         input in structured(),
-        compressor in 0usize..4,
+        compressor in 0..COMPRESSORS.len(),
         (spec, method, delta) in (0usize..5, 0usize..3, any::<bool>()),
         memory in 14u32..26,
         mover in 0usize..4,

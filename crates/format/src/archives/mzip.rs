@@ -50,6 +50,8 @@ const PAGE_LEVEL: i32 = 6;
 /// What the blocks of an archive are compressed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compressor {
+    /// Nothing: each block is its content, for another program to compress.
+    None,
     /// A gzip member a block.
     Gzip,
     /// A bzip2 stream a block.
@@ -61,10 +63,12 @@ pub enum Compressor {
 }
 
 impl Compressor {
-    const ALL: [Compressor; 4] = [Self::Gzip, Self::Bzip2, Self::Zstd, Self::Xz];
+    /// All of them.
+    pub const ALL: [Compressor; 5] = [Self::None, Self::Gzip, Self::Bzip2, Self::Zstd, Self::Xz];
 
     fn number(self) -> u8 {
         match self {
+            Self::None => 0,
             Self::Gzip => 1,
             Self::Bzip2 => 2,
             Self::Zstd => 3,
@@ -75,6 +79,7 @@ impl Compressor {
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
+            Self::None => "none",
             Self::Gzip => "gzip",
             Self::Bzip2 => "bzip2",
             Self::Zstd => "zstd",

@@ -19,7 +19,7 @@ use super::ways::Way;
 /// What is done of an experiment.
 #[derive(clap::Args, Clone, Debug)]
 pub struct LinOptions {
-    /// Only ways whose names have one of these in them
+    /// Only ways with one of these names, or whose names have one of these in them
     #[arg(long, value_name = "TEXT,…", value_delimiter = ',')]
     pub ways: Vec<String>,
     /// Only these files: image (a disk's newest version), series (all its versions as one file)
@@ -28,9 +28,14 @@ pub struct LinOptions {
 }
 
 impl LinOptions {
-    /// Whether a way is wanted.
-    pub fn takes(&self, way: &Way) -> bool {
-        self.ways.is_empty() || self.ways.iter().any(|text| way.name.contains(text.as_str()))
+    /// Those of the ways that are wanted.
+    pub fn taken<'a>(&self, ways: &'a [Way]) -> Vec<&'a Way> {
+        let is_name = |text: &String| ways.iter().any(|way| way.name == *text);
+        let takes = |way: &Way, text: &String| {
+            way.name == *text || !is_name(text) && way.name.contains(text.as_str())
+        };
+        let wanted = |way: &&Way| self.ways.is_empty() || self.ways.iter().any(|text| takes(way, text));
+        ways.iter().filter(wanted).collect()
     }
 }
 
@@ -225,7 +230,7 @@ pub fn for_each_subject(
 /// Compresses the files of all disks in these ways, as often as the context says, in turns.
 pub fn measure(context: &Context, options: &LinOptions, ways: &[Way]) -> Result<All> {
     let sapwood = context.sapwood()?;
-    let mut taken: Vec<&Way> = ways.iter().filter(|way| options.takes(way)).collect();
+    let mut taken = options.taken(ways);
     taken.retain(|way| match way.missing() {
         Some(program) => {
             eprintln!("{program} is not installed: {} is left out; --install brings it", way.name);
@@ -276,12 +281,28 @@ fn measured(
 
 #[cfg(test)]
 mod tests {
-    use super::family;
+    use super::{family, LinOptions, Way};
 
     #[test]
     fn levels_of_a_compressor_are_one_line() {
         for (way, of) in [("gzip -9", "gzip"), ("mzip zstd --level 19", "mzip zstd"), ("lrzip", "lrzip")] {
             assert_eq!(family(way), of);
+        }
+    }
+
+    #[test]
+    fn a_whole_name_is_one_way() {
+        let ways = ["--with zstd", "--with zstd --level 19", "--with gzip"].map(Way::mzip);
+        for (texts, names) in [
+            (&["mzip zstd"][..], &["mzip zstd"][..]),
+            (&["zstd"], &["mzip zstd", "mzip zstd --level 19"]),
+            (&["mzip zstd", "gzip"], &["mzip zstd", "mzip gzip"]),
+            (&[], &["mzip zstd", "mzip zstd --level 19", "mzip gzip"]),
+        ] {
+            let options =
+                LinOptions { ways: texts.iter().map(|&text| text.into()).collect(), files: Vec::new() };
+            let taken: Vec<&str> = options.taken(&ways).iter().map(|way| way.name.as_str()).collect();
+            assert_eq!(taken, names);
         }
     }
 }

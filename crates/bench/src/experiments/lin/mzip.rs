@@ -124,6 +124,7 @@ fn compressors() -> Vec<Way> {
     ways.push(Way::zpaq(3));
     let migrated = ["gzip", "bzip2", "zstd", "zstd --level 12", "zstd --level 19", "xz", "xz --level 9"];
     ways.extend(migrated.map(|with| Way::mzip(&format!("--with {with}"))));
+    ways.extend([Way::migrated_seven_zip(5), Way::migrated_rzip()]);
     // The compressors' libraries in the same blocks: the rest is what migration gains.
     let alone = ["gzip", "bzip2", "zstd", "zstd --level 19", "xz --level 9"];
     ways.extend(alone.map(|with| Way::mzip(&format!("--with {with} --no-migration"))));
@@ -178,6 +179,12 @@ fn compressors_bars(all: &All) -> Vec<Bar> {
         bars.push(Bar::shown(
             format!("{with} behind migration, of the factor of the same blocks without"),
             least_ratio(all, All::factor, &way, &alone),
+        ));
+    }
+    for than in ["7z -mx=5", "rzip -9"] {
+        bars.push(Bar::shown(
+            format!("{than} behind migration, of its factor alone"),
+            least_ratio(all, All::factor, &format!("mzip none + {than}"), than),
         ));
     }
     for how in ["finesse", "rabin"] {

@@ -40,7 +40,7 @@ pub fn measure(context: &Context, options: &LinOptions, ways: &[Way]) -> Result<
     for_each_subject(context, options, |subject, file| {
         let first = all.len();
         for run in 0..context.runs() {
-            let taken = ways.iter().filter(|way| options.takes(way));
+            let taken = options.taken(ways).into_iter();
             for (n, (way, how)) in taken.filter_map(|way| Some((way, way.mzip_options()?))).enumerate() {
                 if run == 0 {
                     all.push(Phased { subject: subject.into(), way: way.name.clone(), seconds: Vec::new() });
@@ -54,9 +54,7 @@ pub fn measure(context: &Context, options: &LinOptions, ways: &[Way]) -> Result<
 }
 
 fn phases(context: &Context, file: &Path, (with, chunk): (&str, &str)) -> Result<[f64; 3]> {
-    let compressors = [Compressor::Gzip, Compressor::Bzip2, Compressor::Zstd, Compressor::Xz];
-    let named = compressors.into_iter().find(|compressor| compressor.name() == with);
-    let compressor = named.unwrap_or(Compressor::Zstd);
+    let compressor = Compressor::named(with).unwrap_or(Compressor::Zstd);
     let input = File::open(file)?;
     let len = fs::metadata(file)?.len();
     let options = Options {

@@ -15,7 +15,7 @@ pub struct Way {
 
 #[derive(Clone, Debug)]
 enum Kind {
-    /// A program, and lines for a shell that compress and give back the file `$0` as `$1`.
+    /// A program, and lines for a shell that compress and give back the file `$0` as `$1`; `$2` is sapwood.
     Tool { program: &'static str, lines: [String; 2] },
     /// Arguments of `mzip`.
     Mzip(Vec<String>),
@@ -59,6 +59,26 @@ impl Way {
         Way { name: name.into(), kind: Kind::Tool { program, lines } }
     }
 
+    /// 7-Zip at a level behind migration without a compressor, as the paper pipes it.
+    pub fn migrated_seven_zip(level: u8) -> Way {
+        let lines = [
+            format!(
+                "\"$2\" -q mzip --with none -c \"$0\" | 7z a -bd -bso0 -y -t7z -mx={level} -si \"$1.7z\" && mv \"$1.7z\" \"$1\""
+            ),
+            "7z x -bd -so -t7z \"$0\" | \"$2\" -q munzip -o \"$1\"".into(),
+        ];
+        Way { name: format!("mzip none + 7z -mx={level}"), kind: Kind::Tool { program: "7z", lines } }
+    }
+
+    /// rzip behind migration, with a file between them, since it seeks.
+    pub fn migrated_rzip() -> Way {
+        let lines = [
+            "\"$2\" -q mzip --with none \"$0\" -o \"$1.mz\" && rzip -9 -o \"$1.rz\" \"$1.mz\" && mv \"$1.rz\" \"$1\"".into(),
+            "ln -f \"$0\" \"$0.rz\" && rzip -d -o \"$1.mz\" \"$0.rz\" && \"$2\" -q munzip --rm \"$1.mz\" -o \"$1\"".into(),
+        ];
+        Way { name: "mzip none + rzip -9".into(), kind: Kind::Tool { program: "rzip", lines } }
+    }
+
     /// `mzip` with these arguments.
     pub fn mzip(arguments: &str) -> Way {
         let kind = Kind::Mzip(arguments.split_whitespace().map(str::to_owned).collect());
@@ -88,7 +108,7 @@ impl Way {
         match &self.kind {
             Kind::Tool { lines, .. } => {
                 let mut command = Command::new("sh");
-                command.args(["-c", &lines[usize::from(is_back)]]).arg(from).arg(to);
+                command.args(["-c", &lines[usize::from(is_back)]]).arg(from).arg(to).arg(sapwood);
                 command
             }
             Kind::Mzip(arguments) => {

@@ -14,9 +14,9 @@ pub struct Mzip {
     /// Decompress, as `munzip` does
     #[arg(short, long)]
     pub decompress: bool,
-    /// The compressor: gzip, bzip2, zstd or xz
+    /// The compressor: gzip, bzip2, zstd, xz, or none, for a program that compresses the archive
     #[arg(long, value_name = "NAME", default_value = "zstd",
-        value_parser = PossibleValuesParser::new(["gzip", "bzip2", "zstd", "xz"]).map(|name| compressor(&name)),
+        value_parser = PossibleValuesParser::new(["gzip", "bzip2", "zstd", "xz", "none"]).map(|name| compressor(&name)),
         hide_possible_values = true)]
     pub with: Compressor,
     #[command(flatten)]
@@ -101,7 +101,7 @@ impl Manners {
 #[derive(clap::Args)]
 pub struct Level {
     /// The compressor's level, from 1 to 9, for zstd to 19; -1 to -9 are short for it [default: 3 for zstd, 9 for bzip2,
-    /// 6 for others]
+    /// 6 for gzip and xz]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=19))]
     level: Option<u8>,
     #[arg(short = '1', hide = true, conflicts_with = "level")]

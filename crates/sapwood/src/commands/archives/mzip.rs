@@ -9,7 +9,9 @@ use crate::system::new_file::{Existing, NewFile};
 use crate::terminal::output::{percent, print_json, size};
 use crate::terminal::streams::{check_out, errln, note_done, outln, toldln, Waiting};
 use anyhow::{Context as _, Result};
-use archive::mzip::{compress, Archive, Kept, MzipError, Options, Output, Progress, ReadAt, Source};
+use archive::mzip::{
+    compress, Archive, Compressor, Kept, MzipError, Options, Output, Progress, ReadAt, Source,
+};
 use serde_json::json;
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
@@ -42,7 +44,8 @@ pub fn run(args: &Args, a: &Mzip) -> Result<ExitCode> {
     })?;
     let level = a.level.of(a.with);
     if !archive::mzip::level_is_valid(a.with, level) {
-        return Err(usage(format!("{} has levels 1 to 9", a.with.name())));
+        let levels = if a.with == Compressor::None { "no levels" } else { "levels 1 to 9" };
+        return Err(usage(format!("{} has {levels}", a.with.name())));
     }
     if to.is_none() && std::io::stdout().is_terminal() {
         return Err(usage("an archive is not written to a terminal; -o names a file".into()));
