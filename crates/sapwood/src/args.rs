@@ -19,6 +19,7 @@ pub use restore::{Nbd, Restore, Serve};
 pub use retention::{Copy, Retain};
 pub use snapshots::Snapshots;
 
+use crate::sizes::parse_time_limit;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -215,6 +216,9 @@ pub enum Command {
         /// (9 takes about 5 % less space than backups do). It can be stopped and started again
         #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(1..=19))]
         recompress: Option<u8>,
+        /// Compress again for so long at most (90s, 10m, 2h); the next time goes on from there
+        #[arg(long, value_name = "TIME", value_parser = parse_time_limit, requires = "recompress")]
+        recompress_for: Option<u64>,
     },
     /// Rebuild the hooks, by which backups find chunks of other disks
     Reindex,

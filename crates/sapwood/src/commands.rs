@@ -43,8 +43,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Command::Diff(a) => diff::run(args, a),
         Command::Files(a) => files::run(args, a),
         Command::Gc { dry_run, all } => gc::collect(args, *dry_run, *all),
-        Command::Compact { disk, threshold, recompress } => {
-            gc::compact(args, disk.as_deref(), *threshold, *recompress)
+        Command::Compact { disk, threshold, recompress, recompress_for } => {
+            gc::compact(args, disk.as_deref(), *threshold, *recompress, *recompress_for)
         }
         Command::Reindex => reindex::run(args),
         Command::Stats { availability: true, cluster, .. } => availability::run(args, cluster),

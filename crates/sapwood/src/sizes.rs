@@ -29,6 +29,13 @@ pub fn parse_duration(text: &str) -> Result<u64, String> {
     seconds().ok_or_else(|| format!("{text:?} is not a duration: 48h, 14d, 8w"))
 }
 
+/// `90s`, `10m`, `2h` in seconds, at least one.
+pub fn parse_time_limit(text: &str) -> Result<u64, String> {
+    let of = |unit: char, seconds: u64| text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(seconds);
+    let seconds = of('s', 1).or_else(|| of('m', 60)).or_else(|| of('h', 3600)).filter(|s| *s > 0);
+    seconds.ok_or_else(|| format!("{text:?} is not a time limit: 90s, 10m, 2h"))
+}
+
 /// A number of bytes, with a unit or without.
 fn bytes_of(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());

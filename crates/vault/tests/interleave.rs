@@ -156,7 +156,7 @@ impl World {
             Gc | Compact => {
                 let mut report = if work == Gc { vault.gc(false)? } else { vault.compact(None, 0.01)? };
                 if work == Compact {
-                    report.add_packed(vault.recompress(None, 5, &Progress::default())?);
+                    report.add_packed(vault.recompress(None, 5, None, &Progress::default())?);
                 }
                 assert!(report.skipped.is_empty() && report.compacted.damaged == 0, "{report:?}");
                 // A backup ends with a reverse pass, which is maintenance.

@@ -47,7 +47,9 @@ fn run(seed: u64, steps: u64, vault: usize) {
             0..=14 => world.delete_one(disk, &mut rng),
             15 => world.retain(disk, rng.random_range(4..12)),
             16 if rng.random_bool(0.5) => world.vault().compact(None, rng.random_range(0.01..1.0)).map(drop),
-            16 => world.vault().recompress(None, rng.random_range(1..8), &Progress::default()).map(drop),
+            16 => {
+                world.vault().recompress(None, rng.random_range(1..8), None, &Progress::default()).map(drop)
+            }
             17 => world.vault().reindex().map(drop),
             18 => world.popular(&mut rng),
             _ => world.vault().gc(false).map(drop),

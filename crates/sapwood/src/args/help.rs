@@ -101,7 +101,10 @@ const EXAMPLES_OF: [(&str, &[&str]); 33] = [
     ("verify", &["sapwood verify", "sapwood verify web01/vda --data"]),
     ("repair", &["sapwood repair --data --from-vault /mnt/second/vault --from-source /images/web01.qcow2"]),
     ("gc", &["sapwood gc", "sapwood gc --dry-run"]),
-    ("compact", &["sapwood compact web01/vda --threshold 20", "sapwood compact --recompress 9"]),
+    (
+        "compact",
+        &["sapwood compact web01/vda --threshold 20", "sapwood compact --recompress 9 --recompress-for 2h"],
+    ),
     ("reindex", &["sapwood reindex"]),
     ("stats", &["sapwood stats", "sapwood stats web01/vda"]),
     ("map", &["sapwood map web01/vda"]),

@@ -27,6 +27,7 @@ pub(super) struct Settings {
     verify: Option<Verify>,
     gc: Option<bool>,
     recompress: Option<Level>,
+    recompress_for: Option<Timeout>,
     tags: Tags,
     before: Option<String>,
     after: Option<String>,
@@ -101,6 +102,8 @@ pub struct Job {
     pub gc: bool,
     /// The level at which the job's disks are compressed again.
     pub recompress: Option<u8>,
+    /// How long that may take in one run.
+    pub recompress_for: Option<Duration>,
     /// Tags of each snapshot.
     pub tags: Vec<(String, String)>,
     /// A shell command that runs first.
@@ -148,6 +151,7 @@ impl Job {
             verify: own.verify.or(defaults.verify).unwrap_or_default(),
             gc: own.gc.or(defaults.gc).unwrap_or_default(),
             recompress: own.recompress.or(defaults.recompress).map(|l| l.0),
+            recompress_for: own.recompress_for.or(defaults.recompress_for).map(|t| Duration::from_secs(t.0)),
             tags: tags.into_iter().collect(),
             before: own.before.or(defaults.before),
             after: own.after.or(defaults.after),

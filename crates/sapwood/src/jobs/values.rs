@@ -1,6 +1,6 @@
 //! Single values of a configuration file, checked as they are read.
 
-use crate::sizes::{parse_duration, parse_rate};
+use crate::sizes::{parse_duration, parse_rate, parse_time_limit};
 use crate::tags;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
@@ -71,12 +71,7 @@ pub struct Timeout(pub u64);
 
 impl<'de> Deserialize<'de> for Timeout {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        checked(from, |text: String| {
-            let of =
-                |unit: char, seconds: u64| text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(seconds);
-            let seconds = of('s', 1).or_else(|| of('m', 60)).or_else(|| of('h', 3600)).filter(|s| *s > 0);
-            seconds.map(Timeout).ok_or_else(|| format!("{text:?} is not a time limit: 90s, 10m, 2h"))
-        })
+        checked(from, |text: String| parse_time_limit(&text).map(Timeout))
     }
 }
 

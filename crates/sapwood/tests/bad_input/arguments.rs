@@ -130,6 +130,8 @@ fn options() {
         &["frobnicate"],
         &["compact", "--threshold", "0"],
         &["compact", "--recompress", "20"],
+        &["compact", "--recompress", "9", "--recompress-for", "0s"],
+        &["compact", "--recompress-for", "1h"],
         &["delete"],
     ] {
         assert_eq!(bench.run(wrong).code(), Some(USAGE), "{wrong:?}");

@@ -461,6 +461,7 @@ fn archives(s: &mut Scene) {
     s.says("mzip …/a.tar -o - --rm");
     s.says("mzip …/a.tar --with lz4");
     s.says("mzip …/a.tar --with gzip --level 12");
+    s.says("mzip …/a.tar --with none --level 1");
     s.says("mzip …/a.tar --chunk 64k");
     s.says("mzip …/a.tar --memory 1MiB");
     s.bench.file("short.mz", b"SAPMZIP");

@@ -30,6 +30,7 @@ use crate::reclaim::reverse::{index_reversed, reverse_pending, ReverseReport};
 use crate::reclaim::sweep::{sweep_disk, sweep_popular, sweep_unswept, SweepLimits, SweepOf};
 use format::{names, DiskId, Manifest, WriterKind};
 use std::collections::HashSet;
+use std::time::Instant;
 use store::{Reserve, StoreError};
 
 /// Share of dead chunks from which collection compacts a container.
@@ -136,11 +137,17 @@ impl Vault {
     }
 
     /// Packs containers of one disk or of all again at a level of zstd from 1 to 19, those that have not been yet. It may
-    /// be stopped at any time, and goes on where it was.
+    /// be stopped at any time, and goes on where it was. At `until` it ends, and reports what is left.
     ///
     /// # Errors
     /// `Usage` for another level; `Cancelled`.
-    pub fn recompress(&self, disk: Option<&str>, level: u8, progress: &Progress) -> Result<GcReport> {
+    pub fn recompress(
+        &self,
+        disk: Option<&str>,
+        level: u8,
+        until: Option<Instant>,
+        progress: &Progress,
+    ) -> Result<GcReport> {
         if !LEVELS.contains(&level) {
             let (least, most) = (LEVELS.start(), LEVELS.end());
             return Err(VaultError::Usage(format!("{level} is not a level of zstd from {least} to {most}")));
@@ -151,15 +158,16 @@ impl Vault {
             Some(name) => vec![disks::one(self, name)?],
             None => self.disks_to_collect(&mut report, false)?,
         };
-        let mut total = 0;
+        let due_of = |at: &DiskAt| Ok(bytes_due(&at.folder, level).unless_damaged()?.unwrap_or(0));
+        progress.set_total(disks.iter().map(due_of).sum::<Result<u64>>()?);
         for at in &disks {
-            total += bytes_due(&at.folder, level).unless_damaged()?.unwrap_or(0);
-        }
-        progress.set_total(total);
-        for at in &disks {
-            let done =
-                recompress(&at.folder, level, progress, &mut report.compacted, &mut report.freed_bytes);
-            let done = disks::unless_gone(self, at, done).map(drop);
+            let (compacted, freed_bytes) = (&mut report.compacted, &mut report.freed_bytes);
+            let done = recompress(&at.folder, level, until, progress, compacted, freed_bytes);
+            let done = disks::unless_gone(self, at, done);
+            if let Ok(Some(false)) = done {
+                report.left_bytes += due_of(at)?;
+            }
+            let done = done.map(drop);
             skip_damage(&mut report, &mut full, &at.name, done)?;
         }
         self.fill_reserve();

@@ -21,6 +21,8 @@ pub struct GcReport {
     pub index_parts: u64,
     /// Compaction.
     pub compacted: CompactReport,
+    /// Bytes of containers that were to be packed again when the time for it was over; 0 where it was not.
+    pub left_bytes: u64,
     /// Disks whose names lead to them again.
     pub names_put_back: Vec<String>,
     /// Folders that could not be collected because of damage, and what it is.
@@ -33,6 +35,7 @@ impl GcReport {
     /// Adds what packing again has done.
     pub fn add_packed(&mut self, other: GcReport) {
         self.freed_bytes += other.freed_bytes;
+        self.left_bytes += other.left_bytes;
         self.compacted.add(other.compacted);
         let is_new = |known: &[String], line: &String| !known.contains(line);
         self.skipped

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use store::{SimFs, SimStore};
 use vault::{
     BackupOptions, CodecChoice, Global, Policy, Progress, ReadCache, Rewrite, Vault, VaultError, BALANCED,
@@ -76,7 +77,7 @@ fn containers_are_packed_again_once_for_each_level() {
     assert!(first.iter().filter(own).all(|e| e.level == 1), "{first:?}");
 
     let progress = Progress::default();
-    let report = vault.recompress(None, 9, &progress).unwrap();
+    let report = vault.recompress(None, 9, None, &progress).unwrap();
     let nine = entries(&vault, dir.path());
     assert_eq!(report.compacted.containers as usize, nine.iter().filter(own).count());
     assert!(nine.iter().filter(own).all(|e| e.level == 9), "{nine:?}");
@@ -87,10 +88,13 @@ fn containers_are_packed_again_once_for_each_level() {
     // Not again at this level or a lower one, by any process.
     let vault = open_vault(dir.path()).unwrap();
     for level in [9, 3] {
-        assert_eq!(vault.recompress(None, level, &Progress::default()).unwrap().compacted.containers, 0);
+        assert_eq!(
+            vault.recompress(None, level, None, &Progress::default()).unwrap().compacted.containers,
+            0
+        );
     }
     assert_eq!(entries(&vault, dir.path()), nine);
-    assert!(vault.recompress(Some("vm/a"), 10, &Progress::default()).unwrap().compacted.containers > 0);
+    assert!(vault.recompress(Some("vm/a"), 10, None, &Progress::default()).unwrap().compacted.containers > 0);
     for (disk, snapshot, data) in
         [("vm/a", "latest~1", &old), ("vm/a", "latest", &new), ("vm/b", "latest", &old)]
     {
@@ -106,7 +110,7 @@ fn containers_are_packed_again_once_for_each_level() {
     let loose = entries(&vault, dir.path());
     assert!(loose.iter().any(|e| e.level == 0), "{loose:?}");
     assert!(loose.iter().all(|e| e.dead_chunks == 0));
-    vault.recompress(None, 9, &Progress::default()).unwrap();
+    vault.recompress(None, 9, None, &Progress::default()).unwrap();
     assert!(entries(&vault, dir.path()).iter().all(|e| e.level >= 9));
     assert!(restore(&vault, "vm/a", "latest").unwrap() == new);
 }
@@ -119,7 +123,7 @@ fn raw_containers_are_left() {
     backup(&vault, "vm/a", &text("raw", 300), Policy { codec: CodecChoice::Raw, ..BALANCED }).unwrap();
     backup(&vault, "vm/b", &testing::noise(7, 300 * 4096), BALANCED).unwrap();
     let before = entries(&vault, dir.path());
-    let report = vault.recompress(None, 19, &Progress::default()).unwrap();
+    let report = vault.recompress(None, 19, None, &Progress::default()).unwrap();
     assert_eq!(report.compacted.containers, 0);
     let after = entries(&vault, dir.path());
     let with_level = |e: &ContainerEntry| ContainerEntry { level: 19, ..*e };
@@ -149,7 +153,7 @@ fn no_container_grows() {
     let bytes = ContainerPage { entries: forgotten }.encode(context);
     fs::write(dir.path().join("objects").join(&page), bytes).unwrap();
     let vault = open_vault(dir.path()).unwrap();
-    let report = vault.recompress(None, 1, &Progress::default()).unwrap();
+    let report = vault.recompress(None, 1, None, &Progress::default()).unwrap();
     assert_eq!((report.compacted.containers, report.compacted.damaged), (0, 0));
     let after = entries(&vault, dir.path());
     assert!(after.iter().zip(&before).all(|(a, b)| (a.level, a.data, a.table) == (1, b.data, b.table)));
@@ -181,13 +185,13 @@ fn many_containers_take_several_rounds() {
             }
             held_up
         });
-        let report = vault.recompress(None, 7, &Progress::default()).unwrap();
+        let report = vault.recompress(None, 7, None, &Progress::default()).unwrap();
         assert!(report.busy.is_empty(), "{:?}", report.busy);
         assert_eq!(others.join().unwrap(), 0, "reverse passes wait for a moment");
     });
     let done = entries(&vault, dir.path()).iter().filter(|e| e.level == 7).count();
     assert!(done >= 60, "{done} of {}", before.len());
-    vault.recompress(None, 7, &Progress::default()).unwrap();
+    vault.recompress(None, 7, None, &Progress::default()).unwrap();
     let after = entries(&vault, dir.path());
     assert!(after.iter().all(|e| e.level == 7), "{after:?}");
     assert!(restore(&vault, "vm/a", "latest~3").unwrap() == data);
@@ -205,13 +209,13 @@ fn it_is_put_off_while_a_reader_needs_what_it_replaces() {
     backup(&vault, "vm/a", &data, policy).unwrap();
     let all = entries(&vault, dir.path()).len();
     let open = vault.open_snapshot("vm/a", "latest", &ReadCache::new(1 << 20)).unwrap();
-    let report = vault.recompress(None, 7, &Progress::default()).unwrap();
+    let report = vault.recompress(None, 7, None, &Progress::default()).unwrap();
     let told = report.busy.concat();
     assert!(told.contains("a reader or a backup that still needs what was packed again"), "{told}");
     let done = entries(&vault, dir.path()).iter().filter(|e| e.level == 7).count();
     assert!((100..all).contains(&done), "{done} of {all}");
     drop(open);
-    assert!(vault.recompress(None, 7, &Progress::default()).unwrap().busy.is_empty());
+    assert!(vault.recompress(None, 7, None, &Progress::default()).unwrap().busy.is_empty());
     assert!(entries(&vault, dir.path()).iter().all(|e| e.level == 7));
     assert!(restore(&vault, "vm/a", "latest").unwrap() == data);
 }
@@ -240,7 +244,7 @@ fn backups_of_clones_go_on_sharing() {
         let (path, count) = (dir.path().to_owned(), packed.clone());
         let source = common::source_with(&next, 600 * 4096, move || {
             let vault = open_vault(&path).unwrap();
-            let report = vault.recompress(Some("vm/a"), 5, &Progress::default()).unwrap();
+            let report = vault.recompress(Some("vm/a"), 5, None, &Progress::default()).unwrap();
             count.store(report.compacted.containers, Ordering::SeqCst);
         });
         let options = BackupOptions { policy: Some(policy), ..BackupOptions::default() };
@@ -263,13 +267,13 @@ fn a_little_room_is_enough() {
     backup(&vault, "vm/a", &data, policy).unwrap();
     let before = fs.used_bytes();
     fs.set_capacity(before + (5 << 20));
-    let report = vault.recompress(None, 7, &Progress::default()).unwrap();
+    let report = vault.recompress(None, 7, None, &Progress::default()).unwrap();
     assert_eq!(report.compacted.containers, 25);
     assert!(fs.used_bytes() < before);
     assert!(restore(&vault, "vm/a", "latest").unwrap() == data);
     // Where there is none, it says so, and nothing is left of what it began.
     fs.set_capacity(fs.used_bytes());
-    let full = vault.recompress(None, 19, &Progress::default()).unwrap_err();
+    let full = vault.recompress(None, 19, None, &Progress::default()).unwrap_err();
     assert!(full.to_string().contains("no space left"), "{full}");
     assert_eq!(vault.gc(false).unwrap().orphans, 0);
     assert!(restore(&vault, "vm/a", "latest").unwrap() == data);
@@ -283,12 +287,41 @@ fn it_stops_when_it_is_told_to_and_knows_its_levels() {
     let before = entries(&vault, dir.path());
     let progress = Progress::default();
     progress.cancel();
-    assert!(matches!(vault.recompress(None, 9, &progress), Err(VaultError::Cancelled)));
+    assert!(matches!(vault.recompress(None, 9, None, &progress), Err(VaultError::Cancelled)));
     for level in [0, 20] {
-        let told = vault.recompress(None, level, &Progress::default()).unwrap_err().to_string();
+        let told = vault.recompress(None, level, None, &Progress::default()).unwrap_err().to_string();
         assert!(told.contains("is not a level of zstd from 1 to 19"), "{told}");
     }
     assert_eq!(entries(&vault, dir.path()), before);
+}
+
+/// When the time for it is over, what is left is told, and done the next time.
+#[test]
+fn its_time_is_limited() {
+    let dir = scratch();
+    let vault = new_vault(dir.path());
+    let policy =
+        Policy { container_bytes: 64 << 10, group_bytes: 32 << 10, segment_bytes: 64 << 10, ..BALANCED };
+    for disk in ["vm/a", "vm/b"] {
+        backup(&vault, disk, &text(disk, 1200), policy).unwrap();
+    }
+    let before = entries(&vault, dir.path());
+    let report = vault.recompress(None, 7, Some(Instant::now()), &Progress::default()).unwrap();
+    assert_eq!((report.compacted.containers, report.left_bytes), (0, stored(&before)));
+    assert_eq!(entries(&vault, dir.path()), before);
+    // However much is done in this time, what is left is right.
+    let mut left = vec![report.left_bytes];
+    while left.last() != Some(&0) {
+        let until = Instant::now() + Duration::from_millis(20) * left.len() as u32;
+        let report = vault.recompress(None, 7, Some(until), &Progress::default()).unwrap();
+        let behind: Vec<_> = entries(&vault, dir.path()).into_iter().filter(|e| e.level < 7).collect();
+        assert_eq!(report.left_bytes, stored(&behind));
+        left.push(report.left_bytes);
+    }
+    assert!(left.windows(2).all(|two| two[1] <= two[0]), "{left:?}");
+    for disk in ["vm/a", "vm/b"] {
+        assert!(restore(&vault, disk, "latest").unwrap() == text(disk, 1200));
+    }
 }
 
 /// A container that is damaged is told and left; the others are packed.
@@ -305,7 +338,7 @@ fn damaged_containers_are_left() {
     let mut bytes = fs::read(&object).unwrap();
     bytes[1000] ^= 1;
     fs::write(&object, bytes).unwrap();
-    let report = vault.recompress(None, 9, &Progress::default()).unwrap();
+    let report = vault.recompress(None, 9, None, &Progress::default()).unwrap();
     assert_eq!((report.compacted.damaged, report.compacted.containers as usize), (1, before.len() - 1));
     let levels: Vec<u8> = entries(&vault, dir.path()).iter().map(|e| e.level).collect();
     assert_eq!(levels.iter().filter(|l| **l == 0).count(), 1, "{levels:?}");

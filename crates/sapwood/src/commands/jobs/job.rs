@@ -16,6 +16,7 @@ use crate::terminal::outcome::one_line;
 use crate::terminal::streams::{errln, outln};
 use anyhow::Result;
 use std::io::IsTerminal;
+use std::time::Instant;
 use vault::{CopyReport, Vault, VaultError};
 
 /// A run of a job on a store.
@@ -93,8 +94,9 @@ impl<'a> JobRun<'a> {
             self.step(disk, |run| run.verify(vault, disk));
         }
         self.step("gc", |run| run.collect(vault));
+        let until = self.job.recompress_for.and_then(|limit| Instant::now().checked_add(limit));
         for disk in &stored {
-            self.step(disk, |run| run.recompress(vault, disk));
+            self.step(disk, |run| run.recompress(vault, disk, until));
         }
     }
 
@@ -235,10 +237,11 @@ impl<'a> JobRun<'a> {
         Ok(())
     }
 
-    fn recompress(&mut self, vault: &Vault, disk: &str) -> Result<()> {
+    fn recompress(&mut self, vault: &Vault, disk: &str, until: Option<Instant>) -> Result<()> {
         let Some(level) = self.job.recompress else { return Ok(()) };
-        let report = watch(self.is_quiet(), disk, |p| vault.recompress(Some(disk), level, p))?;
+        let report = watch(self.is_quiet(), disk, |p| vault.recompress(Some(disk), level, until, p))?;
         self.report.freed_bytes += report.freed_bytes;
+        self.report.left_bytes += report.left_bytes;
         if let Some(first) = report.skipped.first().or(report.busy.first()) {
             anyhow::bail!("recompression stopped: {first}");
         }

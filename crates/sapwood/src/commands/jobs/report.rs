@@ -15,6 +15,8 @@ pub struct JobReport {
     pub copied_snapshots: u64,
     pub deleted_snapshots: u64,
     pub freed_bytes: u64,
+    /// Bytes of containers that were to be compressed again when the time for it was over.
+    pub left_bytes: u64,
 }
 
 impl JobReport {
@@ -31,7 +33,14 @@ impl JobReport {
             disks: Vec::new(),
             last_success,
         };
-        JobReport { state, backups: Vec::new(), copied_snapshots: 0, deleted_snapshots: 0, freed_bytes: 0 }
+        JobReport {
+            state,
+            backups: Vec::new(),
+            copied_snapshots: 0,
+            deleted_snapshots: 0,
+            freed_bytes: 0,
+            left_bytes: 0,
+        }
     }
 
     /// A disk has its snapshot.
@@ -100,6 +109,7 @@ impl JobReport {
             "copied_snapshots": self.copied_snapshots,
             "deleted_snapshots": self.deleted_snapshots,
             "freed_bytes": self.freed_bytes,
+            "left_to_recompress_bytes": self.left_bytes,
         })
     }
 }

@@ -150,6 +150,10 @@ impl Total {
             parts.push(format!("{} copied", counted(copied, "snapshot")));
         }
         parts.push(format!("{} deleted, {} given back", counted(deleted, "snapshot"), size(freed)));
+        let left: u64 = self.jobs.iter().map(|j| j.left_bytes).sum();
+        if left > 0 {
+            parts.push(format!("{} left to compress again", size(left)));
+        }
         let stopped = if is_stopped() { "interrupted: " } else { "" };
         format!("{stopped}{}, {seconds:.1} s", parts.join("; "))
     }

@@ -9,7 +9,7 @@ use crate::terminal::streams::{note_done, outln, toldln};
 use anyhow::Result;
 use serde_json::json;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use vault::GcReport;
 
 pub fn collect(args: &Args, dry_run: bool, all: bool) -> Result<ExitCode> {
@@ -19,12 +19,19 @@ pub fn collect(args: &Args, dry_run: bool, all: bool) -> Result<ExitCode> {
     show(args, &report, dry_run, start.elapsed().as_secs_f64())
 }
 
-pub fn compact(args: &Args, disk: Option<&str>, threshold: u8, recompress: Option<u8>) -> Result<ExitCode> {
+pub fn compact(
+    args: &Args,
+    disk: Option<&str>,
+    threshold: u8,
+    recompress: Option<u8>,
+    seconds: Option<u64>,
+) -> Result<ExitCode> {
     let start = Instant::now();
     let vault = open(args)?;
     let mut report = vault.compact(disk, f64::from(threshold) / 100.0)?;
     if let Some(level) = recompress {
-        let packed = watch(args.quiet, "recompressing", |p| vault.recompress(disk, level, p))?;
+        let until = seconds.and_then(|s| Instant::now().checked_add(Duration::from_secs(s)));
+        let packed = watch(args.quiet, "recompressing", |p| vault.recompress(disk, level, until, p))?;
         report.add_packed(packed);
     }
     show(args, &report, false, start.elapsed().as_secs_f64())
@@ -48,6 +55,7 @@ fn show(args: &Args, r: &GcReport, dry_run: bool, seconds: f64) -> Result<ExitCo
             "compacted_before_bytes": r.compacted.before_bytes,
             "compacted_after_bytes": r.compacted.after_bytes,
             "damaged_containers": r.compacted.damaged,
+            "left_to_recompress_bytes": r.left_bytes,
             "names_put_back": r.names_put_back,
             "skipped": r.skipped,
             "busy": r.busy,
@@ -65,6 +73,9 @@ fn show(args: &Args, r: &GcReport, dry_run: bool, seconds: f64) -> Result<ExitCo
             size(r.compacted.after_bytes),
             size(r.freed_bytes),
         );
+        if r.left_bytes > 0 {
+            toldln!(args.quiet, "{} are left to be compressed again", size(r.left_bytes));
+        }
         r.names_put_back.iter().for_each(|disk| toldln!(args.quiet, "put the name of {disk} back"));
         r.skipped.iter().chain(&r.busy).for_each(|s| outln!("skipped: {s}"));
     }

@@ -64,6 +64,10 @@ fn errors_name_line_and_key_and_say_what_is_allowed() {
             "[defaults]\nrecompress = 20".into(),
             &["line 2", "recompress", "20 is not a level of zstd from 1 to 19"],
         ),
+        (
+            "[defaults]\nrecompress_for = '1d'".into(),
+            &["line 2", "recompress_for", "is not a time limit: 90s, 10m, 2h"],
+        ),
         ("[jobs.web]\ndisks = {}".into(), &["line 2, jobs.web.disks", "names no disk"]),
         ("[jobs.web]\ndisks = 3".into(), &["line 2, jobs.web.disks", "a table from disks to sources"]),
         ("[jobs.\"../x\"]\ndisks = {}".into(), &["line 1", "is not the name of a job"]),

@@ -109,7 +109,7 @@ disks = { "a/x" = { source = "DIR/a.raw", source_format = "raw" } }
 #[test]
 fn a_job_compresses_again() {
     let jobs = Jobs::new(
-        "[jobs.web]\nrecompress = 9\ncodec = 'lz4'\ndisks = { 'a/x' = 'DIR/a.raw', 'b/x' = 'DIR/b.raw' }\n",
+        "[jobs.web]\nrecompress = 9\nrecompress_for = '10m'\ncodec = 'lz4'\ndisks = { 'a/x' = 'DIR/a.raw', 'b/x' = 'DIR/b.raw' }\n",
     );
     let text = |from: u32| {
         (from..from + 200_000).flat_map(|n| format!("line {n}\n").into_bytes()).collect::<Vec<_>>()
@@ -121,7 +121,8 @@ fn a_job_compresses_again() {
         let args = [&["compact", "--recompress", "9"], disk].concat();
         jobs.bench.json(&args)["compacted_containers"].as_u64().unwrap()
     };
-    jobs.done(&["run"]);
+    let json = jobs.json(&["run"]);
+    assert_eq!(json["jobs"][0]["left_to_recompress_bytes"], 0, "{json}");
     assert_eq!((packed(&["a/x"]), packed(&["b/x"])), (0, 0), "the job has done it");
     assert!(packed(&[]) > 0, "but for disks that are not its own");
     for (disk, source) in [("a/x", "a.raw"), ("b/x", "b.raw"), ("c/x", "b.raw")] {

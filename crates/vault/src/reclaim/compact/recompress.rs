@@ -34,31 +34,37 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// the disk would be stored twice.
 const WAITING_MAX: usize = 256;
 
-/// Packs all containers of a disk again whose level is lower.
+/// Packs all containers of a disk again whose level is lower. A batch that begins before `until` is still done. Returns
+/// whether none is left.
 ///
 /// # Errors
 /// `Busy` where a reader or a backup needs too much of what was replaced; `Cancelled`.
 pub(crate) fn recompress(
     folder: &Folder,
     level: u8,
+    until: Option<Instant>,
     progress: &Progress,
     compacted: &mut CompactReport,
     freed_bytes: &mut u64,
-) -> Result<()> {
+) -> Result<bool> {
     // It gives space back, so it must be able to end where none is left.
     let folder = &folder.with_reserve(Reserve::Whole);
     let first =
         Containers::new(folder.clone(), &folder.load_root()?).first_behind(None, 1, |e| is_due(e, level))?;
     let mut from = first.first().map(|_| None);
     let (mut waited_before, mut damaged) = (None, 0);
+    let is_over = || until.is_some_and(|until| Instant::now() >= until);
     while let Some(after) = from {
         progress.check()?;
+        if is_over() {
+            return Ok(false);
+        }
         let session = Session::begin_recompression(folder)?;
-        from = pack_some(&session, after, level, progress, compacted, &mut damaged)?;
+        from = pack_some(&session, after, level, until, progress, compacted, &mut damaged)?;
         *freed_bytes += end_and_delete_released(session)?.1;
         let m = folder.load_root()?;
         let waiting = m.released.len();
-        if from.is_some() && waiting > *waited_before.get_or_insert(waiting) + WAITING_MAX {
+        if from.is_some() && !is_over() && waiting > *waited_before.get_or_insert(waiting) + WAITING_MAX {
             let holder = "a reader or a backup that still needs what was packed again".into();
             return Err(VaultError::Busy { disk: m.name, holder });
         }
@@ -67,7 +73,7 @@ pub(crate) fn recompress(
         }
     }
     // A signal may have come during the last of it.
-    progress.check()
+    progress.check().map(|()| true)
 }
 
 /// Bytes of the containers that are to be packed again.
@@ -84,18 +90,20 @@ fn is_due(e: &ContainerEntry, level: u8) -> bool {
     e.id.is_own() && e.level < level
 }
 
-/// Packs containers behind `after` whose level is lower, for [`HELD_FOR`] or until `progress` says to stop. Returns behind
-/// which one to go on; `None` if there is none left.
+/// Packs containers behind `after` whose level is lower, for [`HELD_FOR`], or until the time is over or `progress` says to
+/// stop. Returns behind which one to go on; `None` if there is none left.
 fn pack_some(
     session: &Session,
     mut after: Option<ContainerId>,
     level: u8,
+    until: Option<Instant>,
     progress: &Progress,
     report: &mut CompactReport,
     damaged: &mut u64,
 ) -> Result<Option<Option<ContainerId>>> {
     let containers = Containers::new(session.folder.clone(), &session.folder.load_root()?);
-    let (start, mut packed) = (Instant::now(), 0);
+    let end = Instant::now() + HELD_FOR;
+    let (end, mut packed) = (until.map_or(end, |until| until.min(end)), 0);
     loop {
         let due = containers.first_behind(after, CONTAINERS_PER_CORE * cores(), |e| is_due(e, level))?;
         let Some(last) = due.last() else { return Ok(None) };
@@ -114,7 +122,7 @@ fn pack_some(
         if *damaged >= DAMAGED_MAX {
             return Ok(None);
         }
-        let is_over = start.elapsed() >= HELD_FOR || packed >= HELD_FOR_CONTAINERS;
+        let is_over = Instant::now() >= end || packed >= HELD_FOR_CONTAINERS;
         if is_over || progress.check().is_err() {
             return Ok(Some(after));
         }
