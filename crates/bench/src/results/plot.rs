@@ -8,6 +8,9 @@ use std::process::Command;
 
 use anyhow::{bail, Result};
 
+/// x, y, and what stands beside the point.
+pub type NamedPoint = (f64, f64, String);
+
 /// What a figure shows.
 pub enum Figure {
     /// Groups of bars: a bar for each series in each group.
@@ -28,6 +31,11 @@ pub enum Figure {
     Lines {
         /// Name and points (x, y) of each line.
         series: Vec<(String, Vec<(f64, f64)>)>,
+    },
+    /// Points with names, over x in a log scale; no x may be 0.
+    Points {
+        /// Name and points of each kind.
+        series: Vec<(String, Vec<NamedPoint>)>,
     },
     /// Lines with both axes in a log scale; no coordinate may be 0.
     LogLines {
@@ -77,6 +85,10 @@ fn script(name: &str, labels: &Labels<'_>, figure: &Figure) -> String {
         Figure::LogBars { groups, series } => {
             text.push_str("set logscale y\nset yrange [*:*]\n");
             bars(&mut text, groups, series);
+        }
+        Figure::Points { series } => {
+            text.push_str("set logscale x\nset grid xtics ytics\nset key inside left top\nset offsets graph 0, graph 0.15, 0, 0\n");
+            points(&mut text, series);
         }
         Figure::Lines { series } => lines(&mut text, series),
         Figure::LogLines { series } => {
@@ -134,6 +146,26 @@ fn lines(text: &mut String, series: &[(String, Vec<(f64, f64)>)]) {
     let _ = writeln!(text, "plot {}", plots.join(", \\\n     "));
 }
 
+fn points(text: &mut String, series: &[(String, Vec<NamedPoint>)]) {
+    let mut plots = Vec::new();
+    for (i, (kind, points)) in series.iter().enumerate() {
+        let _ = writeln!(text, "$points{i} << END");
+        for (x, y, name) in points {
+            let _ = writeln!(text, "{x} {y:.3} {}", cell(name));
+        }
+        text.push_str("END\n");
+        let (color, shape) = (i + 1, 7 - 2 * (i % 2));
+        plots.push(format!(
+            "$points{i} using 1:2 with points linecolor {color} pointtype {shape} pointsize 1.4 title '{}'",
+            quoted(kind)
+        ));
+        plots.push(format!(
+            "$points{i} using 1:2:3 with labels left offset character 1,0 font ',10' textcolor linetype {color} notitle"
+        ));
+    }
+    let _ = writeln!(text, "plot {}", plots.join(", \\\n     "));
+}
+
 fn quoted(text: &str) -> String {
     text.replace('\'', "''")
 }
@@ -167,6 +199,13 @@ mod tests {
         };
         assert!(!turned(&["first backup", "later versions", "restore"]));
         assert!(turned(&["clap", "hyper", "image", "libc", "nix", "openssl-sys", "rand", "regex"]));
+    }
+
+    #[test]
+    fn points_have_names() {
+        let series = vec![("alone".to_owned(), vec![(1.0, 2.0, "gzip \"6\"".to_owned())])];
+        let text = script("t", &Labels { title: "", x: "", y: "" }, &Figure::Points { series });
+        assert!(text.contains("\n1 2.000 \"gzip 6\"\n") && text.contains("title 'alone'"), "{text}");
     }
 
     #[test]

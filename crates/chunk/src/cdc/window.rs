@@ -18,7 +18,8 @@ const STRIDE_BYTES: usize = STRIDE + WINDOW_BYTES - 1;
 const WORD_BYTES: usize = 4;
 const WORDS: usize = STRIDE / WORD_BYTES;
 
-/// Inlined all the way down, so that it is compiled for the registers its caller may use.
+/// Inlined all the way down, so that it is compiled for the registers its caller may use. What it calls is therefore marked
+/// so too, and there are neither closures nor adapters of iterators in it, which the compiler may leave outside.
 #[inline(always)]
 pub(super) fn first_below(data: &[u8], from: usize, to: usize, threshold: u32) -> Option<usize> {
     let mut at = from;
@@ -45,21 +46,28 @@ pub(super) fn first_below_slowly(data: &[u8], from: usize, to: usize, threshold:
 fn any_below(stride: &[u8; STRIDE_BYTES], threshold: u32) -> bool {
     let mut below = [0; WORDS];
     for phase in 0..WORD_BYTES {
-        let column = |no: usize| words::<WORDS>(&stride[phase + no * WORD_BYTES..]);
-        let columns = [column(0), column(1), column(2), column(3)];
-        for (no, below) in below.iter_mut().enumerate() {
-            let window = [columns[0][no], columns[1][no], columns[2][no], columns[3][no]];
-            *below |= if hash(window) < threshold { u32::MAX } else { 0 };
+        let a: [u32; WORDS] = words(&stride[phase..]);
+        let b: [u32; WORDS] = words(&stride[phase + WORD_BYTES..]);
+        let c: [u32; WORDS] = words(&stride[phase + 2 * WORD_BYTES..]);
+        let d: [u32; WORDS] = words(&stride[phase + 3 * WORD_BYTES..]);
+        for no in 0..WORDS {
+            below[no] |= if hash([a[no], b[no], c[no], d[no]]) < threshold { u32::MAX } else { 0 };
         }
     }
-    below.iter().fold(0, |any, below| any | below) != 0
+    let mut any = 0;
+    for below in below {
+        any |= below;
+    }
+    any != 0
 }
 
 #[inline(always)]
+#[allow(clippy::needless_range_loop)]
 fn words<const N: usize>(bytes: &[u8]) -> [u32; N] {
     let mut words = [0; N];
-    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(WORD_BYTES)) {
-        *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    for no in 0..N {
+        let at = no * WORD_BYTES;
+        words[no] = u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     }
     words
 }

@@ -164,6 +164,37 @@ impl All {
         Ok(())
     }
 
+    /// Draws factors over both rates, for compressors alone and behind migration: `NAME-compress-N` and `NAME-decompress-N` for
+    /// the Nth file.
+    pub fn draw_points(&self, context: &Context, name: &str, title: &str) -> Result<()> {
+        type Rate = fn(&All, &str, &str) -> Option<f64>;
+        let rates: [(&str, Rate); 2] = [("compress", All::pack_rate), ("decompress", All::unpack_rate)];
+        for (n, subject) in self.subjects().iter().enumerate() {
+            for (suffix, rate) in rates {
+                let of = |is_migrated: bool| {
+                    // What `mzip` does without migration only explains the table.
+                    let ways = self.ways().into_iter().filter(|way| !way.contains("--no-migration"));
+                    let ways = ways.filter(|way| way.starts_with("mzip ") == is_migrated);
+                    let point = |way: String| {
+                        let short = way.trim_start_matches("mzip ").trim_start_matches("none + ");
+                        Some((rate(self, subject, &way)?, self.factor(subject, &way)?, short.to_owned()))
+                    };
+                    ways.filter_map(point).collect()
+                };
+                let series = vec![("alone".to_owned(), of(false)), ("behind migration".to_owned(), of(true))];
+                let (title, x) = (format!("{title}: {subject}"), format!("MB/s {suffix}ed"));
+                let labels = Labels { title: &title, x: &x, y: "compression factor" };
+                draw(
+                    context.out(),
+                    &format!("{name}-{suffix}-{}", n + 1),
+                    &labels,
+                    &Figure::Points { series },
+                )?;
+            }
+        }
+        Ok(())
+    }
+
     /// Draws factors and both rates: `NAME-factor`, `NAME-compress`, `NAME-decompress`.
     pub fn draw(&self, context: &Context, name: &str, title: &str) -> Result<()> {
         type Value = fn(&All, &str, &str) -> Option<f64>;

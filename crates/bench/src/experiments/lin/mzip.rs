@@ -86,7 +86,11 @@ pub fn run(context: &Context, options: &LinOptions, experiment: Experiment) -> R
     }
     let results = Results { bars: &bars, measured: &all.0, phases: &phases };
     context.save(context.runs(), Parameters { ways: all.ways() }, results, &text)?;
-    all.draw(context, experiment.name, experiment.title)?;
+    if experiment.name == COMPRESSORS.name {
+        all.draw_points(context, experiment.name, experiment.title)?;
+    } else {
+        all.draw(context, experiment.name, experiment.title)?;
+    }
     if experiment.name == LEVELS.name {
         all.draw_curves(context, experiment.name, experiment.title)?;
     }
