@@ -41,18 +41,18 @@ use crate::manifest::folder::Folder;
 use crate::manifest::reader::Reader;
 use crate::manifest::rollback::{read_record, Evidence};
 use crate::manifest::vault::{now, Vault};
-use crate::reclaim::dead_list::live_chunks_of_all;
+use crate::reclaim::dead_list::{live_chunks_of_all, live_chunks_of_each};
 use crate::verify::findings::Damage;
 use bad_chunks::BadChunks;
 use containers::ContainerCheck;
 use descent::SnapshotIndex;
 use findings::{ContainerFindings, Findings, More, Reads};
-use format::{names, ContainerId, DiskId, Manifest, Sequence, SnapshotEntry, SnapshotState};
+use format::{names, ContainerId, DiskId, Manifest, OwnerNo, RunSet, Sequence, SnapshotEntry, SnapshotState};
 use recipes::RecipeCheck;
 use remember::CheckedDisk;
 use settle::{Known, Owner};
 use snapshot_pages::snapshot_pages;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Pages of a container table whose containers are looked at together.
 const PAGES_AT_ONCE: usize = 32;
@@ -342,7 +342,12 @@ impl Verification<'_> {
 
     /// Looks at those of the containers that have not been looked at yet.
     fn containers(&mut self, of: Owner<'_>, ids: &[ContainerId], own: &mut ContainerFindings) -> Result<()> {
-        let live = |id: ContainerId| live_chunks_of_all(&of.tables.folder_of(id), id.local());
+        let rebuilt =
+            if self.reads.is_any() { live_chunks_of_rebuilt(of.tables, ids)? } else { HashMap::new() };
+        let live = |id: ContainerId| match rebuilt.get(&id) {
+            Some(live) => Ok(live.clone()),
+            None => live_chunks_of_all(&of.tables.folder_of(id), id.local()).unless_unreadable(),
+        };
         let check =
             ContainerCheck { tables: of.tables, reads: self.reads, progress: self.progress, live: &live };
         let mut left = ids;
@@ -456,4 +461,27 @@ impl Verification<'_> {
         let Known { to_repair, bad, is_cut, unrecorded, .. } = self.known;
         Ok(VerifyReport { containers_damaged: to_repair, bad, is_cut, unrecorded, ..self.report })
     }
+}
+
+/// What snapshots reference in those of the containers whose entries a repair has made anew, `None` where that cannot be told.
+/// Found for all of them at once: they may be many.
+fn live_chunks_of_rebuilt(
+    tables: &Tables,
+    ids: &[ContainerId],
+) -> Result<HashMap<ContainerId, Option<RunSet>>> {
+    let mut of_owners: BTreeMap<OwnerNo, BTreeSet<ContainerId>> = BTreeMap::new();
+    // Of those that cannot be found it is told when they are looked at.
+    for id in ids.iter().filter(|id| tables.entry(**id).is_ok_and(|entry| entry.is_rebuilt())) {
+        of_owners.entry(id.owner()).or_default().insert(id.local());
+    }
+    let mut all = HashMap::new();
+    for (owner, ids) in of_owners {
+        let Some(any) = ids.first() else { continue };
+        let mut live = live_chunks_of_each(&tables.folder_of(any.of(owner)), &ids).unless_unreadable()?;
+        all.extend(ids.into_iter().map(|id| {
+            let of_one = live.as_mut().map(|live| live.remove(&id).unwrap_or_default());
+            (id.of(owner), of_one)
+        }));
+    }
+    Ok(all)
 }

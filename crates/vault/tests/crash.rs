@@ -58,21 +58,35 @@ fn of_disks(store: &SimStore) -> Vec<String> {
     objects
 }
 
-/// Removes the pages of the disks' container tables, and repairs.
-fn lose_pages(world: &World, when: &str) {
+/// Removes the pages of the disks' container tables, and repairs. Some repairs are stopped before, and not all sweep.
+fn lose_pages(world: &mut World, rng: &mut StdRng, when: &str) {
     let store = store(world);
     let pages: Vec<String> = of_disks(&store).into_iter().filter(|o| o.contains("/pages/")).collect();
     for page in &pages {
         store.delete(page).unwrap();
     }
+    if rng.random_bool(0.5) {
+        let repair = RepairOptions::default();
+        world.fs.stop_after(rng.random_range(1..120));
+        let _ = world.vault().repair(&repair, &Progress::default());
+        world.come_back(rng.random_bool(0.5));
+    }
     let report = world.vault().repair(&RepairOptions::default(), &Progress::default());
     let report = report.unwrap_or_else(|e| panic!("{when}: repair: {e}"));
     assert_eq!(report.after, [], "{when}");
     assert!(report.pages <= pages.len() as u64, "{when}: {} of {} pages", report.pages, pages.len());
+    let verified = world.vault().verify(None, true, &Progress::default());
+    let damaged = verified.unwrap_or_else(|e| panic!("{when}: verify: {e}")).damaged;
+    assert!(damaged.is_empty(), "{when}: {damaged:?}");
+    // Chunks that have been freed are needed again.
+    for disk in ["a/x", "b/x"] {
+        world.go_back(disk, rng);
+        world.backup(disk).unwrap_or_else(|e| panic!("{when}: backup: {e}"));
+    }
 }
 
 /// Removes the manifests of the disks, and repairs.
-fn lose_manifests(world: &World, when: &str) {
+fn lose_manifests(world: &mut World, _: &mut StdRng, when: &str) {
     let store = store(world);
     let objects = of_disks(&store);
     let mut lost = 0;
@@ -98,7 +112,7 @@ fn lose_manifests(world: &World, when: &str) {
 }
 
 /// What is done to a vault after each stop.
-type After = fn(&World, &str);
+type After = fn(&mut World, &mut StdRng, &str);
 
 /// Runs vaults through a number of stops.
 fn run_worlds(stops: u64, seed: u64, after: Option<After>) {
@@ -130,7 +144,7 @@ fn run_world(seed: u64, stops: u64, after: Option<After>) -> u64 {
             done += 1;
             world.come_back(rng.random_bool(0.7));
             if let Some(after) = after {
-                after(&world, &format!("seed {seed} step {step}"));
+                after(&mut world, &mut rng, &format!("seed {seed} step {step}"));
             }
         } else if stop {
             world.come_back(false);

@@ -25,7 +25,8 @@ pub struct ContainerEntry {
     pub dead_chunks: u32,
     /// Length of its chunk groups as stored, in bytes.
     pub stored_bytes: u64,
-    /// The level of zstd at which all of its groups were packed; 0 where it is not known, or they were packed at none.
+    /// The level of zstd at which all of its groups were packed; 0 where it is not known, or they were packed at none;
+    /// [`REBUILT`](Self::REBUILT).
     pub level: u8,
 }
 
@@ -36,6 +37,15 @@ const ENTRY_BYTES: usize = 45;
 const NO_WRITER: u32 = 0;
 
 impl ContainerEntry {
+    /// The level of a container whose entry a repair has made anew: chunks that its list does not have may be dead, and their
+    /// space be freed, until a sweep has looked. No snapshot may come to reference them.
+    pub const REBUILT: u8 = u8::MAX;
+
+    /// Whether more chunks may be dead than are listed.
+    pub fn is_rebuilt(&self) -> bool {
+        self.level == Self::REBUILT
+    }
+
     /// What a disk's own table says of a container of another owner: that the disk may reference it.
     pub fn foreign(id: ContainerId) -> ContainerEntry {
         let generation = WriterNo(NO_WRITER);

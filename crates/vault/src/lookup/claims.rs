@@ -144,7 +144,10 @@ impl Claims {
         if damaged.binary_search(&id).is_ok() {
             return Ok(Claim::Gone);
         }
-        let Some(entry) = containers.get(id)? else { return Ok(Claim::Gone) };
+        // Of one that a repair has listed anew it is not known which chunks have been freed.
+        let Some(entry) = containers.get(id)?.filter(|entry| !entry.is_rebuilt()) else {
+            return Ok(Claim::Gone);
+        };
         Ok(Claim::Held(Claimed { dead: read_dead(containers.folder(), &entry)?, entry }))
     }
 

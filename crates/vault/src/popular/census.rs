@@ -239,8 +239,8 @@ fn each_chunk(view: &View, damaged: &mut DamageLines, each: &mut EachChunk<'_>) 
     let mut shares = false;
     let all = Containers::new(view.folder.clone(), &view.manifest).each(|e| {
         shares |= !e.id.is_own();
-        // What is damaged is no copy to go by.
-        if !e.id.is_own() || view.manifest.damaged.contains(&e.id) {
+        // What is damaged, or may have been freed, is no copy to go by.
+        if !e.id.is_own() || e.is_rebuilt() || view.manifest.damaged.contains(&e.id) {
             return Ok(());
         }
         let live = || -> Result<(Table, RunSet)> {

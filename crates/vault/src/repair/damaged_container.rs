@@ -37,13 +37,13 @@ impl DamagedContainer {
         let listed = read_dead(folder, entry).unless_damaged()?;
         let is_listed = listed.is_some();
         let dead = listed.unwrap_or_default();
-        let is_described = is_listed && has_table;
-        let is_whole = is_described && has_directory(folder, &table)?;
+        let is_whole = is_listed && has_table && has_directory(folder, &table)?;
+        let is_described = is_listed && has_table && !entry.is_rebuilt();
         let (entry, live) = (*entry, OnceCell::new());
         Ok(DamagedContainer { entry, table, dead, is_described, live, is_broken: !is_whole })
     }
 
-    /// Whether a chunk has to be kept. Where the table or the list of dead chunks is lost, one that is not whole and that no snapshot
+    /// Whether a chunk has to be kept. Where the table or the list of dead chunks is lost, or was lost, one that is not whole and that no snapshot
     /// references counts as dead: it may have been punched.
     pub fn is_kept(&self, folder: &Folder, n: TableIndex, is_whole: bool) -> Result<bool> {
         let Some(no) = self.table.number_at(n).filter(|no| !self.dead.contains(*no)) else {

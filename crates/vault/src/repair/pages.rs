@@ -2,7 +2,8 @@
 //! recipes.
 //!
 //! Lists of dead chunks are not taken over: one that a killed session has left would declare chunks dead that are
-//! needed. The containers are put on the list `unswept` instead, and the sweep finds out what is dead.
+//! needed. The containers are put on the list `unswept` instead, and the sweep finds out what is dead. Until then their entries
+//! say that they were rebuilt, and no backup takes chunks of them that its parent does not reference.
 
 use super::damaged_container::directory;
 use crate::base::error::{Result, UnlessDamaged, VaultError};
@@ -104,7 +105,7 @@ impl Objects {
             if candidates.len() > 1 {
                 several.insert(id, candidates);
             } else {
-                entries.extend(candidates.pop().map(|c| c.entry));
+                entries.extend(candidates.pop().map(Candidate::rebuilt));
             }
         }
         let live = live_chunks_of_each(folder, &several.keys().copied().collect()).unless_unreadable()?;
@@ -116,7 +117,7 @@ impl Objects {
             };
             // Of those that lack least, the newest.
             entries.extend(
-                candidates.into_iter().min_by_key(|c| needed.minus(&c.chunks).len()).map(|c| c.entry),
+                candidates.into_iter().min_by_key(|c| needed.minus(&c.chunks).len()).map(Candidate::rebuilt),
             );
         }
         entries.sort_by_key(|e| e.id);
@@ -153,6 +154,13 @@ impl Objects {
 struct Candidate {
     entry: ContainerEntry,
     chunks: RunSet,
+}
+
+impl Candidate {
+    /// Its entry in a page that is made again.
+    fn rebuilt(self) -> ContainerEntry {
+        ContainerEntry { level: ContainerEntry::REBUILT, ..self.entry }
+    }
 }
 
 /// The containers of other owners that the snapshots reference. What cannot be read names none.

@@ -26,8 +26,9 @@ pub(super) struct ContainerCheck<'a> {
     /// The containers whose chunks are read.
     pub reads: &'a Reads,
     pub progress: &'a Progress,
-    /// What snapshots reference in a container, for those whose list of dead chunks is damaged.
-    pub live: &'a (dyn Fn(ContainerId) -> Result<RunSet> + Sync),
+    /// What snapshots reference in a container, for those of which it is not known which chunks are dead;
+    /// `None` where it cannot be told.
+    pub live: &'a (dyn Fn(ContainerId) -> Result<Option<RunSet>> + Sync),
 }
 
 impl ContainerCheck<'_> {
@@ -126,15 +127,12 @@ impl ContainerCheck<'_> {
         let dead = match known_dead {
             Some(dead) => dead,
             // What nothing references may have been punched.
-            None => match (self.live)(id) {
-                Ok(live) => table.numbers.minus(&live),
-                Err(e) => fault(e).map(|_| RunSet::default())?,
-            },
+            None => (self.live)(id)?.map_or_else(RunSet::default, |live| table.numbers.minus(&live)),
         };
         groups::reads(folder, &table, entry.table, &groups, &dead, self.progress, out)
     }
 
-    /// The chunks that are known to be dead; `None` where their list is damaged.
+    /// The chunks that are dead; `None` where that is not known: their list is damaged, or does not have all.
     fn dead_log(
         &self,
         folder: &Folder,
@@ -144,7 +142,7 @@ impl ContainerCheck<'_> {
         match read_dead(folder, entry) {
             Ok(dead) => {
                 lock(found).counts.objects += u64::from(!dead.is_empty());
-                Ok(Some(dead))
+                Ok(Some(dead).filter(|_| !entry.is_rebuilt()))
             }
             Err(e) => {
                 let (object, why) = fault(e)?;

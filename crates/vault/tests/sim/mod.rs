@@ -124,6 +124,8 @@ pub struct World {
     doubtful: Vec<SnapId>,
     /// The content of a backup that was begun and not acknowledged.
     begun: Vec<(String, Arc<Vec<u8>>)>,
+    /// What was ever begun.
+    past: Vec<Arc<Vec<u8>>>,
     /// Whether a process that was stopped cannot acknowledge anything any more, even if its change took effect.
     pub dies_silently: bool,
 }
@@ -137,8 +139,8 @@ impl World {
         let store = SimStore::create_on(fs.clone()).unwrap();
         let vault = Vault::init(Arc::new(store), &policy).unwrap().with_recent_max(RECENT_MAX);
         let disks = BTreeMap::from([("a/x", Arc::new(Vec::new())), ("b/x", Arc::new(Vec::new()))]);
-        let (acknowledged, doubtful, begun) = Default::default();
-        World { fs, policy, vault, disks, acknowledged, doubtful, begun, dies_silently: false }
+        let (acknowledged, doubtful, begun, past) = Default::default();
+        World { fs, policy, vault, disks, acknowledged, doubtful, begun, past, dies_silently: false }
     }
 
     pub fn vault(&self) -> &Vault {
@@ -184,6 +186,14 @@ impl World {
         self.disks.insert(to, content);
     }
 
+    /// Makes a disk as one was at an earlier backup, whose snapshot may be deleted.
+    pub fn go_back(&mut self, disk: &'static str, rng: &mut StdRng) {
+        if !self.past.is_empty() {
+            let content = self.past[rng.random_range(0..self.past.len())].clone();
+            self.disks.insert(disk, content);
+        }
+    }
+
     /// How many snapshots of a disk are there.
     pub fn count(&self, disk: &str) -> usize {
         self.acknowledged.get(disk).map_or(0, BTreeMap::len)
@@ -209,6 +219,7 @@ impl World {
     pub fn backup(&mut self, disk: &'static str) -> Result<(), VaultError> {
         let content = self.content(disk);
         self.begun.push((disk.into(), content.clone()));
+        self.past.push(content.clone());
         let options = BackupOptions { policy: Some(self.policy), ..BackupOptions::default() };
         let report =
             self.vault.backup(disk, Box::new(Bytes(content.clone())), &options, &Progress::default())?;

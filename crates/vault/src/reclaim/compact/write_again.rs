@@ -81,7 +81,8 @@ fn write_again(session: &Session, due: &Due) -> Result<ContainerEntry> {
     let mut writer = ContainerWriter::create_as(&folder, session, new_data(session, entry.id))?;
     let copy = Copy { table: &table, dead, level: due.level };
     let all_as_before = copy.live_chunks(session, &mut writer)?;
-    let level = due.level.unwrap_or(if all_as_before { entry.level } else { 0 });
+    let keeps_level = all_as_before || entry.is_rebuilt();
+    let level = due.level.unwrap_or(if keeps_level { entry.level } else { 0 });
     let new = ContainerEntry { level, ..writer.finish(session)?.0 };
     if due.level.is_some() && new.stored_bytes >= entry.stored_bytes {
         discard(session, entry.id)?;

@@ -97,7 +97,7 @@ fn sweep_batch(
 ) -> Result<()> {
     let folder = &session.folder;
     let retiring = RetiringLease::begin(session, writers)?;
-    let mut candidates = Candidates::new();
+    let (mut candidates, mut rebuilt) = (Candidates::new(), Edits::new());
     for entry in entries {
         if retiring.is_claimed(entry.id.writer()) {
             swept.skipped.insert(entry.id);
@@ -110,6 +110,9 @@ fn sweep_batch(
         };
         let dead = read_dead(folder, &entry).unless_damaged()?.unwrap_or_default();
         let unreferenced = table.numbers.minus(&dead);
+        if entry.is_rebuilt() {
+            rebuilt.insert(entry.id, Some(ContainerEntry { level: 0, ..entry }));
+        }
         candidates.insert(entry.id, Candidate { entry, unreferenced });
     }
     if folder.is_popular() {
@@ -122,7 +125,12 @@ fn sweep_batch(
     }
     let looked = take_referenced(vault, folder, &retiring, &mut candidates)?;
     swept.skipped.extend(looked.waiting);
-    let (edits, released) = mark_candidates(session, &candidates, punch_below, swept)?;
+    let (mut edits, released) = mark_candidates(session, &candidates, punch_below, swept)?;
+    // All of their chunks that are not listed now are referenced.
+    for (id, entry) in rebuilt.into_iter().filter(|(id, _)| !swept.skipped.contains(id)) {
+        let marked = edits.entry(id).or_insert(entry);
+        *marked = marked.map(|entry| ContainerEntry { level: 0, ..entry });
+    }
     if !edits.is_empty() {
         exchange(session, &edits, released)?;
     }
