@@ -47,7 +47,10 @@ use bad_chunks::BadChunks;
 use containers::ContainerCheck;
 use descent::SnapshotIndex;
 use findings::{ContainerFindings, Findings, More, Reads};
-use format::{names, ContainerId, DiskId, Manifest, OwnerNo, RunSet, Sequence, SnapshotEntry, SnapshotState};
+use format::{
+    names, ContainerEntry, ContainerId, DiskId, Manifest, OwnerNo, RunSet, Sequence, SnapshotEntry,
+    SnapshotState,
+};
 use recipes::RecipeCheck;
 use remember::CheckedDisk;
 use settle::{Known, Owner};
@@ -56,6 +59,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Pages of a container table whose containers are looked at together.
 const PAGES_AT_ONCE: usize = 32;
+/// Chunks of containers whose entries a repair has made anew that are looked at together. What is known of them takes four bytes
+/// each at worst, where every other one is referenced.
+const REBUILT_CHUNKS_AT_ONCE: u64 = 8 << 20;
 /// Containers referenced that are looked at together.
 const CONTAINERS_AT_ONCE: usize = 8192;
 
@@ -342,17 +348,16 @@ impl Verification<'_> {
 
     /// Looks at those of the containers that have not been looked at yet.
     fn containers(&mut self, of: Owner<'_>, ids: &[ContainerId], own: &mut ContainerFindings) -> Result<()> {
-        let rebuilt =
-            if self.reads.is_any() { live_chunks_of_rebuilt(of.tables, ids)? } else { HashMap::new() };
-        let live = |id: ContainerId| match rebuilt.get(&id) {
-            Some(live) => Ok(live.clone()),
-            None => live_chunks_of_all(&of.tables.folder_of(id), id.local()).unless_unreadable(),
-        };
-        let check =
-            ContainerCheck { tables: of.tables, reads: self.reads, progress: self.progress, live: &live };
         let mut left = ids;
         while !left.is_empty() {
-            let (counts, done) = check.run(left, own, &mut self.known.others)?;
+            let (some, live) = self.with_live_chunks(of, left, own)?;
+            let live = |id: ContainerId| match live.get(&id) {
+                Some(live) => Ok(live.clone()),
+                None => live_chunks_of_all(&of.tables.folder_of(id), id.local()).unless_unreadable(),
+            };
+            let check =
+                ContainerCheck { tables: of.tables, reads: self.reads, progress: self.progress, live: &live };
+            let (counts, done) = check.run(&left[..some], own, &mut self.known.others)?;
             left = &left[done..];
             self.report.objects_checked += counts.objects;
             self.report.containers += counts.containers;
@@ -363,6 +368,46 @@ impl Verification<'_> {
             }
         }
         Ok(())
+    }
+
+    /// How many of the containers are looked at together, and what snapshots reference in those of them whose entries a repair
+    /// has made anew: `None` where that cannot be told. It is found for all of them at once, because they may be many.
+    fn with_live_chunks(
+        &self,
+        of: Owner<'_>,
+        ids: &[ContainerId],
+        own: &ContainerFindings,
+    ) -> Result<(usize, HashMap<ContainerId, Option<RunSet>>)> {
+        if !self.reads.is_any() {
+            return Ok((ids.len(), HashMap::new()));
+        }
+        let (mut some, mut chunks) = (0, 0);
+        let mut of_owners: BTreeMap<OwnerNo, BTreeSet<ContainerId>> = BTreeMap::new();
+        for id in ids {
+            if chunks >= REBUILT_CHUNKS_AT_ONCE {
+                break;
+            }
+            some += 1;
+            // Of one that cannot be found it is told when it is looked at.
+            let Some(entry) = of.tables.entry(*id).ok().filter(ContainerEntry::is_rebuilt) else { continue };
+            let disk = of.tables.folder_of(*id).disk;
+            let found = if id.is_own() { Some(own) } else { self.known.others.owners.get(&disk) };
+            if self.reads.include(disk, *id) && !found.is_some_and(|found| found.has_seen(&entry)) {
+                chunks += u64::from(entry.chunks);
+                of_owners.entry(id.owner()).or_default().insert(id.local());
+            }
+        }
+        let mut all = HashMap::new();
+        for (owner, ids) in of_owners {
+            let Some(any) = ids.first() else { continue };
+            let folder = of.tables.folder_of(any.of(owner));
+            let mut live = live_chunks_of_each(&folder, &ids).unless_unreadable()?;
+            all.extend(ids.into_iter().map(|id| {
+                let of_one = live.as_mut().map(|live| live.remove(&id).unwrap_or_default());
+                (id.of(owner), of_one)
+            }));
+        }
+        Ok((some, all))
     }
 
     /// Keeps what was found of each disk.
@@ -461,27 +506,4 @@ impl Verification<'_> {
         let Known { to_repair, bad, is_cut, unrecorded, .. } = self.known;
         Ok(VerifyReport { containers_damaged: to_repair, bad, is_cut, unrecorded, ..self.report })
     }
-}
-
-/// What snapshots reference in those of the containers whose entries a repair has made anew, `None` where that cannot be told.
-/// Found for all of them at once: they may be many.
-fn live_chunks_of_rebuilt(
-    tables: &Tables,
-    ids: &[ContainerId],
-) -> Result<HashMap<ContainerId, Option<RunSet>>> {
-    let mut of_owners: BTreeMap<OwnerNo, BTreeSet<ContainerId>> = BTreeMap::new();
-    // Of those that cannot be found it is told when they are looked at.
-    for id in ids.iter().filter(|id| tables.entry(**id).is_ok_and(|entry| entry.is_rebuilt())) {
-        of_owners.entry(id.owner()).or_default().insert(id.local());
-    }
-    let mut all = HashMap::new();
-    for (owner, ids) in of_owners {
-        let Some(any) = ids.first() else { continue };
-        let mut live = live_chunks_of_each(&tables.folder_of(any.of(owner)), &ids).unless_unreadable()?;
-        all.extend(ids.into_iter().map(|id| {
-            let of_one = live.as_mut().map(|live| live.remove(&id).unwrap_or_default());
-            (id.of(owner), of_one)
-        }));
-    }
-    Ok(all)
 }

@@ -3,6 +3,7 @@
 use crate::base::error::{Result, UnlessDamaged};
 use crate::container::dead::read_dead;
 use crate::container::tables::read_table;
+use crate::lookup::popular::published_chunks;
 use crate::lookup::referrers;
 use crate::manifest::folder::Folder;
 use crate::manifest::reader::Reader;
@@ -113,11 +114,15 @@ fn live_chunks(folder: &Folder, m: &Whole, id: ContainerId) -> Result<RunSet> {
     Ok(live.remove(&id).unwrap_or_default())
 }
 
-/// Chunks of some containers, as their owner names them, that the snapshots of the owner and of its referrers reference.
+/// Chunks of some containers, as their owner names them, that the snapshots of the owner and of its referrers reference; of the
+/// popular set also those that backups may match.
 pub(crate) fn live_chunks_of_each(owner: &Folder, ids: &BTreeSet<ContainerId>) -> Result<Live> {
     let mut live = Live::new();
     if ids.is_empty() {
         return Ok(live);
+    }
+    if owner.is_popular() {
+        live.extend(published_chunks(owner)?.into_iter().filter(|(id, _)| ids.contains(id)));
     }
     let mut disks = BTreeSet::new();
     for writer in ids.iter().map(|id| id.writer()).collect::<BTreeSet<_>>() {

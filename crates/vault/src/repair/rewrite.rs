@@ -124,7 +124,9 @@ pub(super) fn rewrite(
         return Ok(None);
     }
     let counts = out.counts;
-    Ok(Some((out.writer.finish(session)?.0, counts)))
+    let new = out.writer.finish(session)?.0;
+    let level = if container.entry.is_rebuilt() { ContainerEntry::REBUILT } else { new.level };
+    Ok(Some((ContainerEntry { level, ..new }, counts)))
 }
 
 /// What is known of a chunk's bytes.

@@ -342,6 +342,11 @@ impl ContainerFindings {
         ContainerFindings { found: Findings::within(room), ..ContainerFindings::default() }
     }
 
+    /// Whether a container was looked at as it is now.
+    pub fn has_seen(&self, e: &ContainerEntry) -> bool {
+        self.seen.get(e.id.local()) == Some(generations(e))
+    }
+
     /// Whether a container has not been looked at as it is now.
     pub fn begin(&mut self, e: &ContainerEntry) -> bool {
         let id = e.id.local();

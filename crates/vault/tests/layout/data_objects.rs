@@ -43,7 +43,7 @@ fn an_entry_with_the_data_of_another_container_is_told() {
     }
 }
 
-fn copy_all(from: &Path, to: &Path) {
+pub fn copy_all(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -138,61 +138,6 @@ fn what_a_killed_session_has_left_is_not_taken_for_the_containers() {
             if lost != Some(".data") {
                 assert!(restore(&vault, "vm/a", "latest~1").unwrap() == old, "{what}");
             }
-        }
-    }
-}
-
-/// Objects of all disks in a folder of theirs.
-fn of_kind(dir: &Path, kind: &str) -> Vec<std::path::PathBuf> {
-    let disks = fs::read_dir(dir.join("objects/disks")).unwrap().map(|disk| disk.unwrap().path());
-    let of_disk = |disk: std::path::PathBuf| fs::read_dir(disk.join(kind)).into_iter().flatten();
-    disks.flat_map(of_disk).map(|entry| entry.unwrap().path()).collect()
-}
-
-/// After a repair of container tables it is known only when a sweep has ended which chunks have been freed: until then no backup
-/// takes them.
-#[test]
-fn no_backup_takes_chunks_that_may_be_freed() {
-    let mut rng = rng(seed("no_backup_takes_chunks_that_may_be_freed"));
-    let mut old = vec![0; 16 << 20];
-    rng.fill(&mut old[..]);
-    let mut new = old.clone();
-    // So little that its space is punched, and nothing written again.
-    rng.fill(&mut new[..2 << 20]);
-    let original = scratch();
-    let vault = new_vault(original.path());
-    backup(&vault, "vm/a", &old, BALANCED).unwrap();
-    backup(&vault, "vm/b", &old, BALANCED).unwrap();
-    backup(&vault, "vm/a", &new, BALANCED).unwrap();
-    vault.delete("vm/a", &["latest~1"]).unwrap();
-    vault.delete("vm/b", &["latest"]).unwrap();
-    backup(&vault, "vm/b", &new, BALANCED).unwrap();
-    vault.gc(false).unwrap();
-    for (disk, loses_recipe) in [(Some("vm/a"), false), (None, true), (None, false)] {
-        let dir = scratch();
-        copy_all(original.path(), dir.path());
-        of_kind(dir.path(), "pages").iter().for_each(|page| fs::remove_file(page).unwrap());
-        if loses_recipe {
-            let is_root = |path: &&std::path::PathBuf| path.extension().is_some_and(|end| end == "root");
-            of_kind(dir.path(), "recipes").iter().filter(is_root).for_each(|p| fs::write(p, b"x").unwrap());
-        }
-        let vault = open_vault(dir.path()).unwrap();
-        let options = RepairOptions { disk: disk.map(str::to_owned), ..Default::default() };
-        let report = vault.repair(&options, &Progress::default()).unwrap();
-        assert_eq!(report.after.is_empty(), !loses_recipe, "{:?}", report.after);
-        let what = format!("{disk:?} {loses_recipe}");
-        for name in ["vm/a", "vm/c"] {
-            let Ok(_) = backup(&vault, name, &old, BALANCED) else { continue };
-            assert!(restore(&vault, name, "latest").unwrap() == old, "{what}: {name}");
-        }
-        // What a sweep has looked at is shared again.
-        vault.repair(&RepairOptions::default(), &Progress::default()).unwrap();
-        vault.gc_all().unwrap();
-        if !loses_recipe {
-            let shared = backup(&vault, "vm/d", &new, BALANCED).unwrap();
-            assert_eq!(shared.snapshot.new_bytes, 0, "{what}");
-            assert!(restore(&vault, "vm/d", "latest").unwrap() == new, "{what}");
-            assert!(vault.verify(None, true, &Progress::default()).unwrap().damaged.is_empty(), "{what}");
         }
     }
 }

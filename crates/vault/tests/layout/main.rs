@@ -10,6 +10,7 @@ mod filters;
 mod limits;
 mod placement;
 mod popular;
+mod rebuilt_entries;
 mod recompress;
 mod references;
 mod requests;
