@@ -1,6 +1,8 @@
 //! The disks that experiments store: sets made by `tools/make-images`, or small
 //! generated ones.
 
+pub mod generate;
+
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +11,7 @@ use anyhow::{bail, Context as _, Result};
 use serde::Deserialize;
 
 use crate::files;
-use crate::generate::{write_disk, Content, DiskShape};
+use crate::images::generate::{write_disk, Content, DiskShape};
 
 /// A set of disks, each with at least one version.
 pub struct ImageSet {

@@ -7,11 +7,11 @@
 mod context;
 mod experiments;
 mod files;
-mod generate;
 mod images;
 mod install;
 mod layout;
 mod machine;
+mod mounted;
 mod peers;
 mod results;
 mod run;
@@ -34,6 +34,7 @@ use experiments::pools::{self, PoolsOptions};
 use experiments::requests::RequestsOptions;
 use experiments::revdedup::{self, RevdedupOptions};
 use experiments::vmc::{self, VmcOptions};
+use mounted::DiskOptions;
 
 /// Static binaries have the allocator that the program has: musl's has one lock for all threads.
 #[cfg(not(target_env = "gnu"))]
@@ -78,15 +79,20 @@ enum Command {
     /// Volumes of a pool against plain files: unique write, read, duplicate write (LiveDFS 2011, experiments A1 to A3)
     LivedfsA(PoolsOptions),
     /// Files of a mounted pool against files of ext4: unique write, read, duplicate write, random reads (the same)
-    LivedfsAMount(PoolsOptions),
+    LivedfsAMount {
+        #[command(flatten)]
+        pools: PoolsOptions,
+        #[command(flatten)]
+        disk: DiskOptions,
+    },
     /// A pool without spatial locality, prefetching or its journal, by the model of a disk with a moving head (LiveDFS 2011, table 1)
     LivedfsVariants(PoolsOptions),
     /// Opening a pool after a kill (LiveDFS 2011, experiment A4)
     LivedfsA4(PoolsOptions),
     /// Inserting images into OpenStack Glance, on a pool's mount and on ext4 (LiveDFS 2011, experiment B2)
-    LivedfsB2,
+    LivedfsB2(DiskOptions),
     /// Starting machines whose images Glance has, on a pool's mount and on ext4 (LiveDFS 2011, experiment B3)
-    LivedfsB3,
+    LivedfsB3(DiskOptions),
     /// Memory of the fingerprint filter, and the time to fill it (LiveDFS 2011, section 2.2)
     LivedfsMem(PoolsOptions),
     /// Writes of machines with background sharing and without, beside an oracle (Paulo 2009, tables 6.5 and 6.6)
@@ -208,15 +214,17 @@ fn start(Arguments { command, options }: Arguments) -> anyhow::Result<()> {
         Command::ExportsBoot => experiments::exports::boot::run(&Context::start("exports-boot", options)?),
         Command::LivedfsB1 => mounts::space::run(&Context::start("livedfs-b1", options)?),
         Command::LivedfsA(o) => pools::sequential::run(&Context::start("livedfs-a", options)?, &o),
-        Command::LivedfsAMount(o) => {
-            mounts::sequential::run(&Context::start("livedfs-a-mount", options)?, &o)
+        Command::LivedfsAMount { pools, disk } => {
+            mounts::sequential::run(&Context::start("livedfs-a-mount", options)?, &pools, disk)
         }
         Command::LivedfsVariants(o) => {
             pools::variants::run(&Context::start("livedfs-variants", options)?, &o)
         }
         Command::LivedfsA4(o) => pools::recovery::run(&Context::start("livedfs-a4", options)?, &o),
-        Command::LivedfsB2 => pools::glance::insert::run(&Context::start("livedfs-b2", options)?),
-        Command::LivedfsB3 => pools::glance::start_up::run(&Context::start("livedfs-b3", options)?),
+        Command::LivedfsB2(disk) => pools::glance::insert::run(&Context::start("livedfs-b2", options)?, disk),
+        Command::LivedfsB3(disk) => {
+            pools::glance::start_up::run(&Context::start("livedfs-b3", options)?, disk)
+        }
         Command::LivedfsMem(o) => pools::filter::run(&Context::start("livedfs-mem", options)?, &o),
         Command::Paulo65(o) => pools::paulo::write(&Context::start("paulo-6.5", options)?, &o),
         Command::Paulo67(o) => pools::paulo::read(&Context::start("paulo-6.7", options)?, &o),

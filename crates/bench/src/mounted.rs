@@ -1,4 +1,7 @@
-//! A mounted file system to measure: that of a pool, or ext4 in a file on a loop device.
+//! A mounted file system to measure: that of a pool, or ext4; each on a loop device over a file of the working directory, as on a
+//! disk of its own. Who may not make loop devices gets a pool in a file, and a plain directory for ext4.
+
+mod loop_device;
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -12,10 +15,34 @@ use serde::Serialize;
 
 use crate::context::Context;
 use crate::files;
-use crate::run::{check_interrupted, is_installed};
+use crate::run::{self, check_interrupted, succeed};
+use loop_device::LoopDevice;
 
 /// How long a server may take until it has mounted.
 const START_TIME: Duration = Duration::from_secs(60);
+
+/// The disks that are measured.
+#[derive(clap::Args, Clone, Copy, Debug, Default)]
+pub struct DiskOptions {
+    /// Limit the disks to N MB/s, reads and writes each (needs the blkio controller of cgroups v1)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..1 << 40))]
+    pub disk_rate: Option<u64>,
+}
+
+impl DiskOptions {
+    /// In words.
+    pub fn words(self) -> String {
+        match self.disk_rate {
+            _ if !has_disks() => "no loop devices: a pool in a file, a directory".to_owned(),
+            Some(rate) => format!("loop devices of {rate} MB/s"),
+            None => "loop devices".to_owned(),
+        }
+    }
+
+    fn bytes_per_second(self) -> Option<u64> {
+        self.disk_rate.map(|rate| rate * 1_000_000)
+    }
+}
 
 /// What is mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -23,64 +50,106 @@ const START_TIME: Duration = Duration::from_secs(60);
 pub enum Kind {
     /// `sapwood pool serve --mount`.
     Pool,
-    /// ext4 on a loop device, as `mount -o loop` makes one.
+    /// ext4.
     Ext4,
 }
 
-/// A file system of its own in a file. Dropped, it is unmounted, and removed.
-pub struct Side {
-    /// What it is.
-    pub kind: Kind,
-    program: PathBuf,
-    home: PathBuf,
-    is_mounted: bool,
-    server: Option<Child>,
+impl Kind {
+    /// All, in an order that changes from run to run.
+    pub fn in_turn(run: usize) -> [Kind; 2] {
+        if run % 2 == 0 {
+            [Kind::Pool, Kind::Ext4]
+        } else {
+            [Kind::Ext4, Kind::Pool]
+        }
+    }
 }
 
-/// Those that can be mounted here. Without root there is no ext4, and nothing to compare with.
-pub fn kinds() -> Result<Vec<Kind>> {
+/// Whether each file system gets a disk.
+pub fn has_disks() -> bool {
+    LoopDevice::are_there()
+}
+
+/// Those that can be compared here, in an order that changes from run to run: a directory is no ext4 to compare with.
+pub fn comparable(run: usize) -> Result<Vec<Kind>> {
     ensure!(
         File::options().read(true).write(true).open("/dev/fuse").is_ok(),
         "mounting needs /dev/fuse: load the kernel module fuse"
     );
-    let is_root = rustix::process::geteuid().is_root();
-    let has_ext4 = is_root && ["mkfs.ext4", "mount", "umount"].into_iter().all(is_installed);
-    if !has_ext4 {
-        eprintln!("ext4 is left out: it needs root, mkfs.ext4 and mount");
+    if !has_disks() {
+        eprintln!("ext4 is left out: it needs root, losetup, mkfs.ext4 and mount");
+        return Ok(vec![Kind::Pool]);
     }
-    Ok([Some(Kind::Pool), has_ext4.then_some(Kind::Ext4)].into_iter().flatten().collect())
+    Ok(Kind::in_turn(run).to_vec())
 }
 
-impl Side {
+/// A file system of its own. Dropped, it is unmounted, and removed.
+pub struct Mounted {
+    /// What it is.
+    pub kind: Kind,
+    program: PathBuf,
+    home: PathBuf,
+    disk: Option<LoopDevice>,
+    is_mounted: bool,
+    server: Option<Child>,
+}
+
+impl Mounted {
     /// Makes a file system that holds `bytes` of data, below a directory. It is not mounted yet.
-    pub fn create(context: &Context, kind: Kind, below: &Path, bytes: u64) -> Result<Self> {
+    pub fn create(
+        context: &Context,
+        kind: Kind,
+        below: &Path,
+        bytes: u64,
+        options: DiskOptions,
+    ) -> Result<Self> {
         let name = match kind {
             Kind::Pool => "pool",
             Kind::Ext4 => "ext4",
         };
         let home = files::fresh_dir(&below.join(name))?;
-        let side = Side { kind, program: context.sapwood()?, home, is_mounted: false, server: None };
-        fs::create_dir(side.place())?;
+        let program = context.sapwood()?;
+        let mut made = Mounted { kind, program, home, disk: None, is_mounted: false, server: None };
+        fs::create_dir(made.place())?;
         // What either takes beside the data is below this.
         let bytes = (bytes + bytes / 8 + (512 << 20)).next_multiple_of(1 << 20);
-        match kind {
-            Kind::Pool => {
-                let mut command = Command::new(&side.program);
-                command.args(["--quiet", "pool", "create"]).arg(side.image());
-                finish(command.args(["--size", &format!("{}MiB", bytes >> 20)]))?;
+        File::create(made.file())?.set_len(bytes)?;
+        if has_disks() {
+            // It is made at full speed.
+            made.disk = Some(LoopDevice::attach(&made.file(), None)?);
+        }
+        match (kind, &made.disk) {
+            (Kind::Pool, disk) => {
+                let mut create = Command::new(&made.program);
+                create.args(["--quiet", "pool", "create"]);
+                match disk {
+                    Some(disk) => create.arg(&disk.path),
+                    None => create.arg(made.fresh_file()?).args(["--size", &bytes.to_string()]),
+                };
+                succeed(&mut create)?;
             }
-            Kind::Ext4 => {
-                File::create(side.image())?.set_len(bytes)?;
+            (Kind::Ext4, Some(disk)) => {
                 // All of it is written now, none in the background while something is measured.
                 let now = "lazy_itable_init=0,lazy_journal_init=0";
-                finish(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0", "-E", now]).arg(side.image()))?;
+                succeed(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0", "-E", now]).arg(&disk.path))?;
             }
+            (Kind::Ext4, None) => {}
         }
-        Ok(side)
+        if let Some(rate) = options.bytes_per_second() {
+            drop(made.disk.take());
+            made.disk = Some(LoopDevice::attach(&made.file(), Some(rate))?);
+        }
+        Ok(made)
     }
 
-    fn image(&self) -> PathBuf {
-        self.home.join("image")
+    fn file(&self) -> PathBuf {
+        self.home.join("disk")
+    }
+
+    /// The file's place, where nothing is.
+    fn fresh_file(&self) -> Result<PathBuf> {
+        fs::remove_file(self.file())?;
+        Ok(self.file())
     }
 
     /// Where it is mounted.
@@ -88,13 +157,19 @@ impl Side {
         self.home.join("mounted")
     }
 
+    /// A directory of this name in it, made if it is not there.
+    pub fn directory(&self, name: &str) -> Result<PathBuf> {
+        let directory = self.place().join(name);
+        fs::create_dir_all(&directory)?;
+        Ok(directory)
+    }
+
     /// Mounts it.
     pub fn mount(&mut self) -> Result<()> {
-        match self.kind {
-            Kind::Ext4 => {
-                finish(Command::new("mount").args(["-o", "loop"]).arg(self.image()).arg(self.place()))?
-            }
-            Kind::Pool => self.serve()?,
+        match (self.kind, &self.disk) {
+            (Kind::Ext4, Some(disk)) => succeed(Command::new("mount").arg(&disk.path).arg(self.place()))?,
+            (Kind::Ext4, None) => return Ok(()),
+            (Kind::Pool, _) => self.serve()?,
         }
         self.is_mounted = true;
         Ok(())
@@ -102,8 +177,9 @@ impl Side {
 
     fn serve(&mut self) -> Result<()> {
         let above = fs::metadata(&self.home)?;
+        let pool = self.disk.as_ref().map_or_else(|| self.file(), |disk| disk.path.clone());
         let mut command = Command::new(&self.program);
-        command.args(["--quiet", "pool", "serve"]).arg(self.image()).arg("--mount").arg(self.place());
+        command.args(["--quiet", "pool", "serve"]).arg(pool).arg("--mount").arg(self.place());
         let server = command.stdin(Stdio::null()).spawn().context("cannot start sapwood")?;
         let server = self.server.insert(server);
         let start = Instant::now();
@@ -120,29 +196,39 @@ impl Side {
         }
     }
 
-    /// Unmounts it, and empties the page cache.
+    /// Mounts it anew: what the file system, or the server, had in memory is gone.
+    pub fn remount(&mut self) -> Result<()> {
+        self.unmount()?;
+        self.mount()
+    }
+
+    /// Unmounts it, empties the page cache, and mounts it again.
     pub fn make_cold(&mut self, context: &Context) -> Result<()> {
         self.unmount()?;
         context.make_cold(&self.home)?;
         self.mount()
     }
 
-    /// Processor time that the server has taken since it was started; none of what the kernel serves.
-    pub fn server_seconds(&self) -> Result<Option<f64>> {
-        let Some(server) = &self.server else { return Ok(None) };
-        let (user, system) = crate::machine::cpu_seconds(&server.id().to_string())?;
-        Ok(Some(user + system))
+    /// Makes durable what was written. A file system over FUSE is not told of `syncfs`, but of a directory's `fsync`.
+    pub fn sync(&self) -> Result<()> {
+        files::sync_file_system(&self.place())?;
+        Ok(File::open(self.place())?.sync_all()?)
     }
 
-    /// Bytes that its file takes on the disk.
+    /// Processor time that the server has taken since it was started, where there is one; none of what the kernel serves.
+    pub fn server_seconds(&self) -> f64 {
+        self.server.as_ref().map_or(0.0, |server| run::cpu_seconds(server.id()))
+    }
+
+    /// Bytes that its disk takes.
     pub fn stored_bytes(&self) -> Result<u64> {
-        Ok(files::Space::of(&self.image())?.allocated_bytes)
+        Ok(files::Space::of(&self.file())?.allocated_bytes)
     }
 
     /// Unmounts it. Everything is on the disk then.
     pub fn unmount(&mut self) -> Result<()> {
         if std::mem::take(&mut self.is_mounted) && self.kind == Kind::Ext4 {
-            finish(Command::new("umount").arg(self.place()))?;
+            succeed(Command::new("umount").arg(self.place()))?;
         }
         if let Some(mut server) = self.server.take() {
             if let Some(pid) = rustix::process::Pid::from_raw(server.id() as i32) {
@@ -155,20 +241,13 @@ impl Side {
     }
 }
 
-impl Drop for Side {
+impl Drop for Mounted {
     fn drop(&mut self) {
         if let Err(error) = self.unmount() {
-            eprintln!("{}: {error}", self.place().display());
+            eprintln!("bench: {}: {error:#}", self.place().display());
             return;
         }
+        drop(self.disk.take());
         let _ = fs::remove_dir_all(&self.home);
     }
-}
-
-/// Runs a command that must succeed.
-fn finish(command: &mut Command) -> Result<()> {
-    let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{command:?}: {}", said.trim());
-    Ok(())
 }

@@ -125,6 +125,16 @@ pub fn run(command: &mut Command, durable_at: &Path) -> Result<Finished> {
     Ok(Finished { stdout, cost })
 }
 
+/// Runs a command that must succeed.
+pub fn succeed(command: &mut Command) -> Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {name}"))?;
+    if !output.status.success() {
+        bail!("{name}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}
+
 /// The first line a program prints, for version strings.
 pub fn first_line(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output()?;

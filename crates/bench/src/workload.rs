@@ -28,7 +28,7 @@ use rustix::fs::{seek, SeekFrom};
 use rustix::io::Errno;
 
 use crate::files::{BLOCK_BYTES, READ_BYTES};
-use crate::generate::Content;
+use crate::images::generate::Content;
 use crate::images::Image;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;

@@ -2,5 +2,4 @@
 
 pub mod bonnie;
 pub mod sequential;
-mod side;
 pub mod space;

@@ -23,7 +23,7 @@ use vault::{BackupOptions, Progress, Vault, BALANCED};
 
 use crate::context::Context;
 use crate::files::{self, BLOCK_BYTES};
-use crate::generate::{Content, Random};
+use crate::images::generate::{Content, Random};
 use crate::run::run as run_program;
 use crate::vaults::in_process::Nowhere;
 use crate::vaults::request_store::{ByObject, RequestMeter, RequestStore, Requests};

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::context::Context;
 use crate::files::{self, Cold, BLOCK_BYTES};
-use crate::generate::{Content, Random};
+use crate::images::generate::{Content, Random};
 use crate::peers::{snapshot, Vault};
 use crate::results::report::{bars_table, figure, median, Bar, Table};
 use crate::run::Cost;

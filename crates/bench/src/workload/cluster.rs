@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use super::blocks::{differences, nonzero_blocks};
 use super::{joined, BlockNo, FileNo, Files, Place, Version, BLOCK};
-use crate::generate::Random;
+use crate::images::generate::Random;
 use crate::images::{Disk, Image};
 
 /// Part of a disk's data that are packages.

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use format::{names, ContainerId, Context, DiskId, Hook, HooksFooter, Token, VaultId, HOOK_BYTES};
 use parking_lot::Mutex;
 
-use crate::generate::Random;
+use crate::images::generate::Random;
 
 /// Hooks of a cell, which is computed at once; about.
 const CELL_HOOKS: u64 = 512;

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::blocks::nonzero_blocks;
 use super::{runs, BlockNo, Changes, FileNo, Files, Place, Version, BLOCK};
-use crate::generate::Random;
+use crate::images::generate::Random;
 use crate::images::Image;
 
 /// Median weekly change, as a part of the data: 80 MB of a disk of 7.6 GB.

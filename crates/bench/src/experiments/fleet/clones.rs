@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 
 use crate::context::Context;
 use crate::files::{for_each_read, DataRanges, Space, BLOCK_BYTES, READ_BYTES};
-use crate::generate::{Content, Random};
+use crate::images::generate::{Content, Random};
 use crate::images::{Image, ImageSet};
 
 /// Versions of a clone: as it was cloned, and after each upgrade.

@@ -14,7 +14,7 @@ use super::options::{hooks_of, IndexOptions};
 use super::world::{disk, Ground};
 use crate::context::Context;
 use crate::files;
-use crate::generate::Content;
+use crate::images::generate::Content;
 use crate::run::{run as run_program, Cost};
 use crate::workload::hook_runs::HookRun;
 

@@ -10,7 +10,7 @@ use vault::Vault;
 use super::options::{hooks_of, IndexOptions};
 use super::world::{back_up, disk, Ground};
 use crate::context::Context;
-use crate::generate::Content;
+use crate::images::generate::Content;
 use crate::vaults::hooks_store::HooksStore;
 use crate::vaults::request_store::{RequestMeter, RequestStore, Requests};
 

@@ -9,7 +9,7 @@ use store::ObjectStore;
 use vault::{BackupOptions, Progress, Vault, VaultId, BALANCED};
 
 use crate::files::BLOCK_BYTES;
-use crate::generate::{Content, Random};
+use crate::images::generate::{Content, Random};
 use crate::workload::hook_runs::{HookRun, Places};
 use crate::workload::MemoryDisk;
 

@@ -14,8 +14,8 @@ use chunk::{cut, ChunkSpec, Fingerprint, Piece};
 use serde::Serialize;
 
 use crate::context::Context;
-use crate::generate::Random;
 use crate::images;
+use crate::images::generate::Random;
 use crate::results::plot::{draw, Figure, Labels};
 use crate::results::report::{bars_table, figure, Bar, Table};
 

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::context::Context;
 use crate::files::require_equal;
-use crate::generate::Random;
+use crate::images::generate::Random;
 use crate::results::plot::{draw, Figure, Labels};
 use crate::results::report::{bars_table, figure, median, Bar, Table};
 use crate::run::check_interrupted;

@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 use anyhow::{ensure, Context as _, Result};
 use serde::Serialize;
 
-use super::side::{kinds, Kind, Side};
 use crate::context::Context;
 use crate::experiments::pools::PoolsOptions;
 use crate::files;
+use crate::mounted::{self, DiskOptions, Kind, Mounted};
 use crate::results::report::{bars_table, figure, median, Bar, Table};
 use crate::run::is_installed;
 
@@ -40,16 +40,13 @@ struct Measured {
 pub fn run(context: &Context, options: &PoolsOptions) -> Result<()> {
     ensure!(is_installed("bonnie++"), "bonnie++ is not installed: it is in the package bonnie++");
     let bytes = options.bytes(context, 4096, 16);
-    let kinds = kinds()?;
     context.require_free(3 * bytes)?;
     let mut measured = Vec::new();
     for run in 0..context.runs() {
         eprintln!("run {}", run + 1);
         let home = files::fresh_dir(&context.space().join("mounts"))?;
-        let mut order = kinds.clone();
-        order.rotate_left(run % kinds.len());
-        for kind in order {
-            let mut side = Side::create(context, kind, &home, bytes)?;
+        for kind in mounted::comparable(run)? {
+            let mut side = Mounted::create(context, kind, &home, bytes, DiskOptions::default())?;
             side.make_cold(context)?;
             measured.push(measure(context, run, &mut side, bytes)?);
         }
@@ -58,7 +55,7 @@ pub fn run(context: &Context, options: &PoolsOptions) -> Result<()> {
     report(context, bytes, &measured)
 }
 
-fn measure(context: &Context, run: usize, side: &mut Side, bytes: u64) -> Result<Measured> {
+fn measure(context: &Context, run: usize, side: &mut Mounted, bytes: u64) -> Result<Measured> {
     let mut command = Command::new("bonnie++");
     command.arg("-d").arg(side.place());
     command.args(["-s", &format!("{}:{CHUNK_BYTES}", bytes >> 20), "-n", "0", "-m", "x", "-q"]);

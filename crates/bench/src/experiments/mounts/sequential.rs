@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, Result};
 use serde::Serialize;
 
-use super::side::{kinds, Kind, Side};
 use crate::context::Context;
 use crate::experiments::pools::blocks::Blocks;
 use crate::experiments::pools::PoolsOptions;
 use crate::files::{self, BLOCK_BYTES};
-use crate::generate::Random;
+use crate::images::generate::Random;
 use crate::machine::cpu_seconds;
+use crate::mounted::{self, DiskOptions, Kind, Mounted};
 use crate::results::report::{bars_table, figure, mb_per_second, median, Bar, Table};
 use crate::run::check_interrupted;
 
@@ -59,13 +59,12 @@ struct Measured {
     sync_seconds: f64,
     /// Processor time of this process, and of the server.
     cpu_seconds: f64,
-    server_cpu_seconds: Option<f64>,
+    server_cpu_seconds: f64,
 }
 
 /// Runs the experiment.
-pub fn run(context: &Context, options: &PoolsOptions) -> Result<()> {
+pub fn run(context: &Context, options: &PoolsOptions, disk: DiskOptions) -> Result<()> {
     let bytes = options.bytes(context, 4096, 16);
-    let kinds = kinds()?;
     context.require_free(4 * bytes)?;
     let seconds = if context.options.tiny { 0.1 } else { 5.0 };
     let blocks = Blocks::new(context.options.seed);
@@ -73,11 +72,9 @@ pub fn run(context: &Context, options: &PoolsOptions) -> Result<()> {
     for run in 0..context.runs() {
         eprintln!("run {}", run + 1);
         let home = files::fresh_dir(&context.space().join("mounts"))?;
-        let mut order = kinds.clone();
-        order.rotate_left(run % kinds.len());
-        let mut sides = order
+        let mut sides = mounted::comparable(run)?
             .into_iter()
-            .map(|kind| Side::create(context, kind, &home, 2 * bytes))
+            .map(|kind| Mounted::create(context, kind, &home, 2 * bytes, disk))
             .collect::<Result<Vec<_>>>()?;
         for (work, ..) in WORKS {
             for side in &mut sides {
@@ -88,10 +85,10 @@ pub fn run(context: &Context, options: &PoolsOptions) -> Result<()> {
         drop(sides);
         fs::remove_dir_all(&home)?;
     }
-    report(context, bytes, &measured)
+    report(context, bytes, disk, &measured)
 }
 
-fn report(context: &Context, bytes: u64, measured: &[Measured]) -> Result<()> {
+fn report(context: &Context, bytes: u64, disk: DiskOptions, measured: &[Measured]) -> Result<()> {
     let mut table =
         Table::new(["", "pool MB/s", "ext4 MB/s", "ratio", "CPU s pool", "of that the server", "CPU s ext4"]);
     let mut bars = Vec::new();
@@ -100,7 +97,7 @@ fn report(context: &Context, bytes: u64, measured: &[Measured]) -> Result<()> {
         let rates = |side| of(side).map(|m| mb_per_second(m.bytes, m.seconds));
         // Both of a run, then the median.
         let ratio = median(rates(Kind::Pool).zip(rates(Kind::Ext4)).map(|(pool, ext4)| pool / ext4));
-        let server = |m: &Measured| m.server_cpu_seconds.unwrap_or(0.0);
+        let server = |m: &Measured| m.server_cpu_seconds;
         table.row([
             name.to_owned(),
             figure(median(rates(Kind::Pool)), 0),
@@ -112,8 +109,13 @@ fn report(context: &Context, bytes: u64, measured: &[Measured]) -> Result<()> {
         ]);
         bars.push(Bar::at_least(format!("{name}, times ext4"), ratio, limit));
     }
-    let text =
-        format!("{} MiB, medians of {} runs.\n\n{table}\n{}", bytes >> 20, context.runs(), bars_table(&bars));
+    let text = format!(
+        "{} MiB, medians of {} runs, {}.\n\n{table}\n{}",
+        bytes >> 20,
+        context.runs(),
+        disk.words(),
+        bars_table(&bars)
+    );
     #[derive(Serialize)]
     struct Results<'a> {
         bars: &'a [Bar],
@@ -122,9 +124,10 @@ fn report(context: &Context, bytes: u64, measured: &[Measured]) -> Result<()> {
     #[derive(Serialize)]
     struct Parameters {
         bytes: u64,
+        disk: String,
         request_bytes: usize,
     }
-    let parameters = Parameters { bytes, request_bytes: REQUEST_BYTES };
+    let parameters = Parameters { bytes, disk: disk.words(), request_bytes: REQUEST_BYTES };
     context.save(context.runs(), parameters, Results { bars: &bars, measured }, &text)?;
     context.print(&text);
     Ok(())
@@ -132,16 +135,16 @@ fn report(context: &Context, bytes: u64, measured: &[Measured]) -> Result<()> {
 
 fn measure(
     run: usize,
-    side: &Side,
+    side: &Mounted,
     work: Work,
     file_bytes: u64,
     blocks: &Blocks,
     seconds: f64,
 ) -> Result<Measured> {
     let place = side.place();
-    let cpu = || -> Result<(f64, Option<f64>)> {
+    let cpu = || -> Result<(f64, f64)> {
         let (user, system) = cpu_seconds("self")?;
-        Ok((user + system, side.server_seconds()?))
+        Ok((user + system, side.server_seconds()))
     };
     let before = cpu()?;
     let (bytes, seconds, sync_seconds) = match work {
@@ -162,7 +165,7 @@ fn measure(
         seconds,
         sync_seconds,
         cpu_seconds: after.0 - before.0,
-        server_cpu_seconds: after.1.zip(before.1).map(|(after, before)| after - before),
+        server_cpu_seconds: after.1 - before.1,
     })
 }
 

@@ -16,10 +16,10 @@ use anyhow::{Context as _, Result};
 use chunk::{ChunkSpec, Fingerprint, Piece};
 use serde::Serialize;
 
-use super::side::{Kind, Side};
 use crate::context::Context;
 use crate::files::{self, DataRanges, BLOCK_BYTES, READ_BYTES};
 use crate::images::{Disk, GeneratedShape, Image};
+use crate::mounted::{DiskOptions, Kind, Mounted};
 use crate::peers::{snapshot, Vault};
 use crate::results::plot::{draw, Figure, Labels};
 use crate::results::report::{bars_table, Bar, Table};
@@ -179,21 +179,21 @@ fn measure(context: &Context, name: &str, disks: &[&Disk], steps: &mut Vec<Step>
 fn store_in_pool(context: &Context, group: &str, disks: &[&Disk], steps: &mut Vec<Step>) -> Result<u64> {
     let raw_bytes: u64 = disks.iter().map(|disk| disk.versions[0].size_bytes).sum();
     let home = files::fresh_dir(&context.space().join("pools"))?;
-    let mut side = Side::create(context, Kind::Pool, &home, raw_bytes)?;
-    side.mount()?;
-    let before = used_bytes(&side.place())?;
+    let mut pool = Mounted::create(context, Kind::Pool, &home, raw_bytes, DiskOptions::default())?;
+    pool.mount()?;
+    let before = used_bytes(&pool.place())?;
     let mut stored_bytes = 0;
     for disk in disks {
-        let (image, copy) = (&disk.versions[0].path, side.place().join(disk.name.replace('/', "-")));
+        let (image, copy) = (&disk.versions[0].path, pool.place().join(disk.name.replace('/', "-")));
         context.require_free(2 * files::Space::of(image)?.allocated_bytes)?;
         let mut cp = Command::new("cp");
-        let copied = run::run(cp.arg("--sparse=always").arg(image).arg(&copy), &side.place())?;
+        let copied = run::run(cp.arg("--sparse=always").arg(image).arg(&copy), &pool.place())?;
         files::require_equal(image, &copy)?;
-        stored_bytes = used_bytes(&side.place())? - before;
+        stored_bytes = used_bytes(&pool.place())? - before;
         let (image, group) = (disk.name.clone(), group.to_owned());
         steps.push(Step { store: POOL, group, image, stored_bytes, cost: copied.cost });
     }
-    drop(side);
+    drop(pool);
     std::fs::remove_dir_all(home)?;
     Ok(stored_bytes)
 }

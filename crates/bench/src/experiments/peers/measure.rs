@@ -8,7 +8,7 @@ use anyhow::{bail, Context as _, Result};
 use super::step::{Action, Measured, Step};
 use crate::context::Context;
 use crate::files::{self, Cold, Space};
-use crate::generate::Content;
+use crate::images::generate::Content;
 use crate::images::ImageSet;
 use crate::peers::{self, Description, Tool, Version};
 

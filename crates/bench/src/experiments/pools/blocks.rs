@@ -1,7 +1,7 @@
 //! Numbered blocks: equal numbers, equal content. They are made much faster than they can be written.
 
 use crate::files::BLOCK_BYTES;
-use crate::generate::Random;
+use crate::images::generate::Random;
 
 /// What every numbered block begins with.
 pub const MARK: [u8; 8] = *b"numbered";

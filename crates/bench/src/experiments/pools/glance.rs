@@ -3,4 +3,3 @@
 pub mod insert;
 mod service;
 pub mod start_up;
-mod store;

@@ -21,7 +21,7 @@ use super::tpcc::{classes, Class, Contents, NuRand};
 use super::PoolsOptions;
 use crate::context::Context;
 use crate::files::{self, BLOCK_BYTES};
-use crate::generate::Random;
+use crate::images::generate::Random;
 use crate::machine::cpu_seconds;
 use crate::results::report::{bars_table, figure, median, Bar, Table};
 use crate::run::check_interrupted;

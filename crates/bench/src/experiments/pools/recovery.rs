@@ -18,7 +18,7 @@ use super::device::{Asked, Meter, MeteredDevice};
 use super::PoolsOptions;
 use crate::context::Context;
 use crate::files::{self, BLOCK_BYTES};
-use crate::generate::Random;
+use crate::images::generate::Random;
 use crate::results::report::{bars_table, figure, median, Bar, Table};
 use crate::run::check_interrupted;
 

@@ -24,7 +24,7 @@ use super::PoolsOptions;
 use crate::context::Context;
 use crate::experiments::exports::server::Server;
 use crate::files::{self, BLOCK_BYTES};
-use crate::generate::Random;
+use crate::images::generate::Random;
 use crate::results::report::{bars_table, figure, median, Bar, Table};
 use crate::run::{self, check_interrupted};
 use client::{Access, Client};

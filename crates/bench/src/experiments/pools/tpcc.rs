@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use crate::files::BLOCK_BYTES;
-use crate::generate::Random;
+use crate::images::generate::Random;
 
 /// Of a range of 100,000, TPC-C takes 8,191 for A.
 const RANGE_OF_A: u64 = 12;

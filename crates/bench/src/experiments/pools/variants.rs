@@ -19,7 +19,7 @@ use super::moving_head::MovingHeadDevice;
 use super::PoolsOptions;
 use crate::context::Context;
 use crate::files::{self, BLOCK_BYTES};
-use crate::generate::Random;
+use crate::images::generate::Random;
 use crate::layout::seek_model::Service;
 use crate::results::report::{figure, mb_per_second, Table};
 use crate::run::check_interrupted;

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{RevdedupOptions, Setting};
 use crate::context::Context;
-use crate::generate::Random;
+use crate::images::generate::Random;
 use crate::layout::raw;
 use crate::results::plot::{draw, Figure, Labels};
 use crate::results::report::{bars_table, figure, mb_per_second, median, Bar, Table};

@@ -9,11 +9,11 @@ use std::time::Instant;
 use anyhow::Result;
 use serde::Serialize;
 
-use super::service::Service;
-use super::store::{ImageStore, Kind};
+use super::service::{Service, IMAGES};
 use crate::context::Context;
 use crate::files;
 use crate::images::{Disk, GeneratedShape};
+use crate::mounted::{DiskOptions, Kind, Mounted};
 use crate::results::report::{bars_table, figure, median, Bar, Table};
 use crate::run::check_interrupted;
 
@@ -42,7 +42,7 @@ impl Insert {
 }
 
 /// Runs the experiment.
-pub fn run(context: &Context) -> Result<()> {
+pub fn run(context: &Context, disk: DiskOptions) -> Result<()> {
     let tiny = GeneratedShape { suites: 2, disks: 2, versions: 1, size_bytes: 16 << 20 };
     let mut images = context.images("livedfs", tiny)?;
     images.truncate(None, Some(1));
@@ -50,35 +50,36 @@ pub fn run(context: &Context) -> Result<()> {
         anyhow::bail!("Glance is not installed; tools/install-packages glance does that");
     }
     let data: u64 = images.disks.iter().map(|disk| disk.versions[0].size_bytes).sum();
-    let bytes = data + data / 4 + (1 << 30);
     context.require_free(data)?;
     let mut inserts = Vec::new();
     for run in 0..context.runs() {
         for kind in Kind::in_turn(run) {
             eprintln!("run {}: {kind:?}", run + 1);
-            insert_all(context, (run, kind), bytes, &images.disks, &mut inserts)?;
+            insert_all(context, (run, kind), (data, disk), &images.disks, &mut inserts)?;
         }
     }
-    report(context, &images.name, &inserts)
+    report(context, &images.name, disk, &inserts)
 }
 
 fn insert_all(
     context: &Context,
     (run, kind): (usize, Kind),
-    bytes: u64,
+    (bytes, disk): (u64, DiskOptions),
     disks: &[Disk],
     inserts: &mut Vec<Insert>,
 ) -> Result<()> {
-    let store = ImageStore::create(kind, &context.space().join("store"), bytes, &context.sapwood()?)?;
+    let mut store = Mounted::create(context, kind, &context.space().join("store"), bytes, disk)?;
+    store.mount()?;
+    let images = store.directory(IMAGES)?;
     let home = files::fresh_dir(&context.space().join("glance"))?;
-    let service = Service::start(&home, &store.images())?;
-    for disk in disks {
+    let service = Service::start(&home, &images)?;
+    for source in disks {
         check_interrupted()?;
-        let image = &disk.versions[0];
+        let image = &source.versions[0];
         files::make_warm(&image.path)?;
-        let cpu = || (service.cpu_seconds(), store.cpu_seconds());
+        let cpu = || (service.cpu_seconds(), store.server_seconds());
         let (before, start) = (cpu(), Instant::now());
-        let id = service.upload(&disk.name, &image.path)?;
+        let id = service.upload(&source.name, &image.path)?;
         let upload_seconds = start.elapsed().as_secs_f64();
         store.sync()?;
         let sync_seconds = start.elapsed().as_secs_f64() - upload_seconds;
@@ -86,15 +87,15 @@ fn insert_all(
         inserts.push(Insert {
             run,
             store: kind,
-            suite: disk.suite.clone(),
-            image: disk.name.clone(),
+            suite: source.suite.clone(),
+            image: source.name.clone(),
             bytes: image.size_bytes,
             upload_seconds,
             sync_seconds,
             glance_cpu_seconds: after.0 - before.0,
             server_cpu_seconds: after.1 - before.1,
         });
-        files::require_equal(&image.path, &store.images().join(id))?;
+        files::require_equal(&image.path, &images.join(id))?;
     }
     Ok(())
 }
@@ -111,7 +112,7 @@ fn ratio(inserts: &[Insert], suite: Option<&str>, value: fn(&Insert) -> f64) -> 
     median(of(Kind::Pool).filter_map(pair))
 }
 
-fn report(context: &Context, images: &str, inserts: &[Insert]) -> Result<()> {
+fn report(context: &Context, images: &str, disk: DiskOptions, inserts: &[Insert]) -> Result<()> {
     let mut suites: Vec<&str> = Vec::new();
     for insert in inserts {
         if !suites.contains(&insert.suite.as_str()) {
@@ -147,11 +148,7 @@ fn report(context: &Context, images: &str, inserts: &[Insert]) -> Result<()> {
     ];
     let through =
         if Service::is_installed() { "Glance" } else { "plain copies, because Glance is not installed" };
-    let disk = if ImageStore::has_disks() {
-        "loop devices"
-    } else {
-        "no loop devices: a pool in a file, a directory"
-    };
+    let disk = disk.words();
     let text = format!(
         "Seconds for an image, means of {} runs, through {through}; {disk}.\n\n{table}\n{}",
         context.runs(),
@@ -168,7 +165,7 @@ fn report(context: &Context, images: &str, inserts: &[Insert]) -> Result<()> {
         bars: &'a [Bar],
         inserts: &'a [Insert],
     }
-    let parameters = Parameters { images, through, disk };
+    let parameters = Parameters { images, through, disk: &disk };
     context.save(context.runs(), parameters, Results { bars: &bars, inserts }, &text)?;
     context.print(&text);
     Ok(())

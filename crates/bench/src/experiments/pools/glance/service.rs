@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context as _, Result};
 
-use super::store::succeed;
-use crate::run::{self, check_interrupted};
+use crate::run::{self, check_interrupted, succeed};
+
+/// Its directory in a file system.
+pub const IMAGES: &str = "images";
 
 /// How long Glance may take until it answers.
 const START_TIME: Duration = Duration::from_secs(120);

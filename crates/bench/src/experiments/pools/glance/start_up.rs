@@ -14,13 +14,13 @@ use std::time::Instant;
 use anyhow::{bail, Context as _, Result};
 use serde::Serialize;
 
-use super::service::Service;
-use super::store::{succeed, ImageStore, Kind};
+use super::service::{Service, IMAGES};
 use crate::context::Context;
 use crate::files;
 use crate::images::{Disk, GeneratedShape};
+use crate::mounted::{DiskOptions, Kind, Mounted};
 use crate::results::report::{bars_table, figure, median, Bar, Table};
-use crate::run::{self, check_interrupted};
+use crate::run::{self, check_interrupted, succeed};
 
 /// Where files are in memory.
 const MEMORY: &str = "/dev/shm";
@@ -42,7 +42,7 @@ struct Start {
 }
 
 /// Runs the experiment.
-pub fn run(context: &Context) -> Result<()> {
+pub fn run(context: &Context, disk: DiskOptions) -> Result<()> {
     let tiny = GeneratedShape { suites: 2, disks: 2, versions: 1, size_bytes: 16 << 20 };
     let mut images = context.images("livedfs", tiny)?;
     images.truncate(None, Some(1));
@@ -58,9 +58,10 @@ pub fn run(context: &Context) -> Result<()> {
     // One after the other: each with all images.
     for kind in [Kind::Pool, Kind::Ext4] {
         let home = context.space().join(format!("store-{kind:?}"));
-        let bytes = data + data / 4 + (1 << 30);
-        let mut store = ImageStore::create(kind, &home, bytes, &context.sapwood()?)?;
-        let service = Service::start(&files::fresh_dir(&context.space().join("glance"))?, &store.images())?;
+        let mut store = Mounted::create(context, kind, &home, data, disk)?;
+        store.mount()?;
+        let place = store.directory(IMAGES)?;
+        let service = Service::start(&files::fresh_dir(&context.space().join("glance"))?, &place)?;
         eprintln!("{kind:?}: {} images are inserted", images.disks.len());
         let insert = |disk: &Disk| service.upload(&disk.name, &disk.versions[0].path);
         let ids: Vec<String> = images.disks.iter().map(insert).collect::<Result<_>>()?;
@@ -71,7 +72,7 @@ pub fn run(context: &Context) -> Result<()> {
             }
         }
     }
-    report(context, &images.name, &node, &starts)
+    report(context, &images.name, disk, &node, &starts)
 }
 
 fn at_once(context: &Context) -> impl Iterator<Item = usize> {
@@ -113,7 +114,7 @@ impl Step<'_> {
     fn start_all(
         &self,
         context: &Context,
-        store: &mut ImageStore,
+        store: &mut Mounted,
         disks: &[Disk],
         ids: &[String],
         starts: &mut Vec<Start>,
@@ -125,11 +126,11 @@ impl Step<'_> {
             check_interrupted()?;
             // What the host of this machine has in its own cache is the same on both sides.
             for id in ids {
-                files::make_warm(&store.images().join(id))?;
+                files::make_warm(&store.directory(IMAGES)?.join(id))?;
             }
             store.sync()?;
             store.remount()?;
-            context.empty_cache(&store.images())?;
+            context.empty_cache(&store.directory(IMAGES)?)?;
             starts.push(self.start(store, &disks[0].name, ids)?);
             for (n, disk) in disks.iter().enumerate() {
                 let target = self.target(n);
@@ -144,8 +145,8 @@ impl Step<'_> {
         self.node.0.join(format!("{n}.raw"))
     }
 
-    fn start(&self, store: &ImageStore, image: &str, ids: &[String]) -> Result<Start> {
-        let (cpu, start) = (store.cpu_seconds(), Instant::now());
+    fn start(&self, store: &Mounted, image: &str, ids: &[String]) -> Result<Start> {
+        let (cpu, start) = (store.server_seconds(), Instant::now());
         let one = |(n, id): (usize, &String)| -> Result<(f64, f64)> {
             succeed(&mut self.service.download(id, &self.target(n)))?;
             let fetched = start.elapsed().as_secs_f64();
@@ -161,12 +162,12 @@ impl Step<'_> {
         let last = |value: fn(&(f64, f64)) -> f64| done.iter().map(value).fold(0.0, f64::max);
         Ok(Start {
             run: self.run,
-            store: store.kind(),
+            store: store.kind,
             image: image.to_owned(),
             machines: self.machines,
             fetch_seconds: last(|d| d.0),
             seconds: last(|d| d.1),
-            server_cpu_seconds: store.cpu_seconds() - cpu,
+            server_cpu_seconds: store.server_seconds() - cpu,
         })
     }
 }
@@ -209,7 +210,7 @@ fn start_machine(disk: &Path) -> Result<()> {
     Ok(())
 }
 
-fn report(context: &Context, images: &str, node: &Node, starts: &[Start]) -> Result<()> {
+fn report(context: &Context, images: &str, disk: DiskOptions, node: &Node, starts: &[Start]) -> Result<()> {
     let mut table =
         Table::new(["machines at once", "pool, s", "ext4, s", "ratio", "pool's server, s of processor"]);
     let mut bars = Vec::new();
@@ -233,11 +234,7 @@ fn report(context: &Context, images: &str, node: &Node, starts: &[Start]) -> Res
     }
     let through =
         if Service::is_installed() { "Glance" } else { "plain copies, because Glance is not installed" };
-    let disk = if ImageStore::has_disks() {
-        "loop devices"
-    } else {
-        "no loop devices: a pool in a file, a directory"
-    };
+    let disk = disk.words();
     let text = format!(
         "Medians of {} runs over all images, through {through}; {disk}; fetched to {}.\n\n{table}\n{}",
         context.runs(),
@@ -255,7 +252,7 @@ fn report(context: &Context, images: &str, node: &Node, starts: &[Start]) -> Res
         bars: &'a [Bar],
         starts: &'a [Start],
     }
-    let parameters = Parameters { images, through, disk };
+    let parameters = Parameters { images, through, disk: &disk };
     context.save(context.runs(), parameters, Results { bars: &bars, starts }, &text)?;
     context.print(&text);
     Ok(())

@@ -1,6 +1,6 @@
 //! Trials of failures: every block gets machines of its own by chance, and disks that lost a block are counted.
 
-use crate::generate::Random;
+use crate::images::generate::Random;
 use vault::{Cluster, Sharing};
 
 /// The part of the disks that is available, over all trials.
