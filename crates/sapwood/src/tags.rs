@@ -12,6 +12,9 @@ pub const TAR: &str = "tar";
 /// The file that was backed up.
 pub const SOURCE_TAG: &str = "source-file";
 
+/// How a source begins that is a volume of a pool.
+pub const VOLUME: &str = "volume:";
+
 /// The snapshot of a pool's volume that was backed up, by its key.
 pub const VOLUME_TAG: &str = "volume";
 

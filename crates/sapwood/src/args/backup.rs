@@ -23,8 +23,8 @@ pub struct Backup {
     /// nbds://HOST/EXPORT?tls-certificates=DIR, nbd+unix:///EXPORT?socket=PATH, qmp:SOCKET#NODE (a disk of a running QEMU; Sapwood sets up point in time, dirty
     /// bitmap and export), qmp:SOCKET (all its disks at one instant), libvirt:DOMAIN (the same for a domain; one that is
     /// off is backed up from its images), libvirt:PATTERN (all domains that fit, such as 'libvirt:*'),
-    /// volume:NAME@SNAPSHOT of a pool (only what changed since the backup of an earlier one is read), or - for standard
-    /// input
+    /// volume:NAME of a pool (a snapshot is made for the backup; only what changed since the last one is read),
+    /// volume:NAME@SNAPSHOT (one that is there), or - for standard input
     #[arg(required_unless_present = "from_command", default_value = "-", hide_default_value = true)]
     pub source: PathBuf,
     /// Instead of a source: a shell command that writes the disk to its standard output. If it fails, nothing is
@@ -69,7 +69,7 @@ pub struct Backup {
     /// With volume: the pool, served or not
     #[arg(help_heading = SOURCE, long, env = "SAPWOOD_POOL", value_name = "PATH")]
     pub pool: Option<PathBuf>,
-    /// With qmp: socket of the guest agent, which freezes the guest's file systems for the point in time
+    /// With qmp and volume:NAME: socket of the guest agent, which freezes the guest's file systems for the point in time
     #[arg(help_heading = RUNNING, long, value_name = "SOCKET")]
     pub agent: Option<PathBuf>,
     /// Read at most this many bytes per second (50M, 1.5G, 20MiB), and run at idle CPU and I/O priority

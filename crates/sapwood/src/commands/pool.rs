@@ -7,6 +7,7 @@ mod fill;
 mod fill_source;
 mod filler;
 mod open;
+pub mod own_snapshot;
 mod request;
 mod scrub;
 mod serve;

@@ -122,10 +122,23 @@ impl Config {
             return Err(VaultError::Usage(why).into());
         }
         let defaults = written.defaults;
-        let jobs = written.jobs.into_iter().map(|(name, own)| Job::new(name.0, own, &defaults));
+        let jobs: Vec<Job> =
+            written.jobs.into_iter().map(|(name, own)| Job::new(name.0, own, &defaults)).collect();
+        if let Some(job) = jobs.iter().find(|job| job.recompress_for.is_some() && job.recompress.is_none()) {
+            let (path, name) = (path.display(), &job.name);
+            let why = format!("{path}, job {name}: recompress_for needs recompress = LEVEL (1 to 19)");
+            return Err(VaultError::Usage(why).into());
+        }
+        let needs_pool =
+            |job: &&Job| job.pool.is_none() && job.disks.iter().any(|(_, from)| from.is_volume());
+        if let Some(job) = jobs.iter().find(needs_pool) {
+            let (path, name) = (path.display(), &job.name);
+            let why = format!("{path}, job {name}: has a volume: add pool = \"/path/of/the/pool\"");
+            return Err(VaultError::Usage(why).into());
+        }
         let (store, state_dir) = (written.store, written.state_dir);
         let (path, zone) = (path.to_owned(), defaults.zone());
-        Ok(Config { path, store, state_dir, zone, jobs: jobs.collect(), untrusted: None })
+        Ok(Config { path, store, state_dir, zone, jobs, untrusted: None })
     }
 
     /// The jobs of these names; all without names.

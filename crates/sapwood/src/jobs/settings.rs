@@ -38,6 +38,7 @@ pub(super) struct Settings {
     isolate: Option<bool>,
     codec: Option<Codec>,
     scratch: Option<PathBuf>,
+    pool: Option<PathBuf>,
 }
 
 /// `[defaults]`: anything but disks.
@@ -124,6 +125,8 @@ pub struct Job {
     pub codec: Option<String>,
     /// `--scratch`
     pub scratch: Option<PathBuf>,
+    /// `--pool`
+    pub pool: Option<PathBuf>,
 }
 
 impl Job {
@@ -162,6 +165,7 @@ impl Job {
             isolate: own.isolate.or(defaults.isolate).unwrap_or_default(),
             codec: own.codec.or(defaults.codec).map(|c| c.0),
             scratch: own.scratch.or(defaults.scratch),
+            pool: own.pool.or(defaults.pool),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The disks of a job and their sources, as `sapwood backup` takes them.
 
 use crate::live::{domain_pattern, Definition, LiveSourceName, THEIR_OWN_NAMES};
-use crate::tags::TAR;
+use crate::tags::{TAR, VOLUME};
 use image::{Format, NbdSource};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeSeed, Error, MapAccess, Visitor};
@@ -37,6 +37,11 @@ impl DiskSource {
     /// Whether it is a running machine, or a disk of one.
     pub fn is_live(&self) -> bool {
         LiveSourceName::parse(&self.source).is_some()
+    }
+
+    /// Whether it is a volume of a pool.
+    pub fn is_volume(&self) -> bool {
+        self.source.to_str().is_some_and(|source| source.starts_with(VOLUME))
     }
 
     /// Whether it is a domain of libvirt, whose definition is kept.
@@ -77,12 +82,16 @@ impl DiskSource {
             }
         } else if source == "-" {
             return Err("- is standard input, which a job has not; name a file, a device or an export".into());
+        } else if let Some(volume) = source.strip_prefix(VOLUME) {
+            if volume.is_empty() {
+                return Err(format!("{source} names no volume: {VOLUME}NAME"));
+            }
         } else if NbdSource::is_uri(&source) {
             NbdSource::check_uri(&source).map_err(|e| e.to_string())?;
         } else if !Path::new(&self.source).is_absolute() {
             return Err(format!(
                 "{source:?} is not a source: a path that begins with /, nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH, nbds://…, \
-                 qmp:SOCKET#NODE, qmp:SOCKET or libvirt:DOMAIN"
+                 qmp:SOCKET#NODE, qmp:SOCKET, libvirt:DOMAIN or volume:NAME"
             ));
         }
         check_name(name)

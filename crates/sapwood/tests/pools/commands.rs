@@ -1,5 +1,6 @@
 //! Pools: volumes over NBD that share their blocks, with QEMU's own clients.
 
+use crate::common::guest_agent::{agent, Manner};
 use crate::common::nbd::libnbd;
 use crate::common::{qemu_img, random, Bench, Child, DAMAGED, FAILED, REFUSED, USAGE};
 use format::pool::{BlockGroupNo, Superblock};
@@ -246,7 +247,6 @@ fn snapshots_of_volumes_are_backed_up() {
         let source = format!("volume:{name}");
         drop(bench.fails(&["backup", "web01/vda", &source, "--pool", &pool], code, said));
     };
-    fails("web", USAGE, &["volume snapshot web@NAME"]);
     fails("web@none", REFUSED, &["no web@none"]);
     bench.fails(&["backup", "web01/vda", "volume:web@a"], USAGE, &["--pool"]);
 
@@ -260,6 +260,81 @@ fn snapshots_of_volumes_are_backed_up() {
     bench.done(&["-q", "backup", "web01/vda", &image, "--force"]);
     let whole = backup("web@a");
     assert!(whole["scan"]["why"].as_str().unwrap().contains("not made of a volume"), "{whole}");
+    bench.verify();
+    bench.done(&["pool", "check", &pool, "--data"]);
+}
+
+/// A backup of a volume makes its own snapshot, and the pool keeps the last one: the next reads only what changed since.
+#[test]
+fn volumes_are_backed_up_at_snapshots_of_their_own() {
+    let bench = Bench::new("balanced");
+    let pool = bench.arg("pool");
+    bench.done(&["pool", "create", &pool, "--size", "512MiB"]);
+    bench.done(&["volume", "--pool", &pool, "create", "web", "--size", "64MiB"]);
+    bench.done(&["volume", "--pool", &pool, "create", "web2", "--size", "8MiB"]);
+    bench.done(&["volume", "--pool", &pool, "snapshot", "web@mine"]);
+    let backup = [&["backup", "web01/vda", "volume:web", "--pool"][..], &[&pool]].concat();
+    let snapshots = || -> Vec<String> {
+        let list = bench.json(&["volume", "--pool", &pool, "list"]);
+        let names =
+            list["volumes"].as_array().unwrap().iter().map(|v| v["name"].as_str().unwrap().to_owned());
+        names.filter(|name| name.contains('@') && name != "web@mine").collect()
+    };
+    let mut disk = random(30 * MIB, 4);
+    disk.resize(64 * MIB, 0);
+    let image = bench.file("disk.raw", &disk);
+
+    let server = Server::start(&bench, &pool);
+    qemu_img(&["convert", "-n", "-f", "raw", "-O", "raw", &image, &server.uri("web")]);
+    let first = bench.json(&backup);
+    assert_eq!((&first["scan"]["kind"], &first["consistency"]), (&"whole".into(), &"crash".into()));
+    let kept = snapshots();
+    assert!(kept.len() == 1 && kept[0].starts_with("web@backup-"), "{kept:?}");
+    qemu_io(&server.uri("web"), "write -q -P 5 10M 4k");
+    disk[10 * MIB..10 * MIB + 4096].fill(5);
+    let orders = agent(&bench.path("agent"), Manner::Well);
+    let second = bench.json(&[&backup[..], &["--agent", &bench.arg("agent")]].concat());
+    assert_eq!(second["scan"], serde_json::json!({ "kind": "changed", "bytes": 4 * MIB, "why": null }));
+    assert_eq!(second["consistency"], "application");
+    let orders = orders.lock().unwrap().clone();
+    assert!(orders.ends_with(&["fsfreeze-freeze".into(), "fsfreeze-thaw".into()]), "{orders:?}");
+    assert!(bench.restored("web01/vda") == disk);
+    let now = snapshots();
+    assert!(now.len() == 1 && now != kept, "{now:?} after {kept:?}");
+    // One that fails leaves none, and takes none away.
+    bench.fails(&[&backup[..], &["--policy", "none"]].concat(), USAGE, &["none"]);
+    bench.fails(&["backup", "web01/vda", "volume:web2", "--pool", &pool], REFUSED, &["--force"]);
+    assert_eq!(snapshots(), now);
+    // Another volume has its own.
+    bench.done(&["-q", "backup", "web01/vdb", "volume:web2", "--pool", &pool]);
+    assert_eq!(snapshots().len(), 2);
+
+    // What one that was killed leaves goes with the next.
+    let slow = [&["-q"], &backup[..], &["--limit", "1M", "--full"]].concat();
+    let slow = Child::start(bench.command(&slow), "a slow backup");
+    let start = Instant::now();
+    while snapshots().len() < 3 {
+        assert!(start.elapsed() < Duration::from_secs(20) && !slow.has_ended(), "it makes no snapshot");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    slow.signal(Signal::KILL);
+    drop(slow.wait());
+    server.stop();
+
+    // A job does it, also where nobody serves the pool.
+    let config = format!(
+        "store = '{}'\nstate_dir = '{}'\n[jobs.nightly]\npool = '{pool}'\n[jobs.nightly.disks]\n\
+         'web01/vda' = 'volume:web'\n'web01/vdb' = {{ source = 'volume:web2@mine' }}\n",
+        bench.arg("vault"),
+        bench.arg("state"),
+    );
+    let config = bench.file("config.toml", config.as_bytes());
+    bench.done(&["volume", "--pool", &pool, "snapshot", "web2@mine"]);
+    bench.done(&["--config", &config, "run", "nightly"]);
+    assert!(bench.restored("web01/vda") == disk);
+    assert_eq!(snapshots().iter().filter(|name| name.starts_with("web@")).count(), 1);
+    let third = bench.json(&backup);
+    assert_eq!(third["scan"], serde_json::json!({ "kind": "changed", "bytes": 0, "why": null }));
     bench.verify();
     bench.done(&["pool", "check", &pool, "--data"]);
 }

@@ -164,7 +164,7 @@ fn decompress(args: &Args, manners: &Manners, range: Option<Range<u64>>) -> Resu
         return Ok(ExitCode::SUCCESS);
     }
     let (original, archive) = (size(original_bytes), size(archive_bytes));
-    toldln!(args.quiet, "{output}: {original} of {archive}, {seconds:.1} s");
+    toldln!(args.quiet, "{output}: {original} from {archive}, {seconds:.1} s");
     Ok(ExitCode::SUCCESS)
 }
 

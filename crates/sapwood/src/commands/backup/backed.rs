@@ -172,7 +172,7 @@ fn unknown_source(a: &Backup, e: ImageError) -> anyhow::Error {
             )
         }
         _ => "is not a file; the other kinds of sources are nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH, \
-              nbds://HOST/EXPORT?tls-certificates=DIR, qmp:SOCKET#NODE, qmp:SOCKET, libvirt:DOMAIN and volume:NAME@SNAPSHOT"
+              nbds://HOST/EXPORT?tls-certificates=DIR, qmp:SOCKET#NODE, qmp:SOCKET, libvirt:DOMAIN and volume:NAME"
             .to_owned(),
     };
     VaultError::Usage(format!("{name}: {why}")).into()

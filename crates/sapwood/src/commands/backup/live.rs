@@ -80,9 +80,8 @@ pub(super) fn run(
             None
         };
         let point = source.take(&how, vault.id(), &wanted)?;
-        let kind = if point.frozen() { "application" } else { "crash" };
-        let consistency = Consistency { kind, not_frozen: point.not_frozen().map(str::to_owned) };
-        options.tags.push(("consistency".into(), kind.into()));
+        let consistency = Consistency::of(point.frozen(), point.not_frozen().map(str::to_owned));
+        options.tags.push(consistency.tag());
         if let Some(first) = wanted.first().filter(|_| source.is_machine()) {
             options.tags.push(instant_tag(first.snapshot));
         }

@@ -23,6 +23,18 @@ pub struct Consistency {
     pub not_frozen: Option<String>,
 }
 
+impl Consistency {
+    /// That of a guest whose file systems were frozen, or were not.
+    pub fn of(is_frozen: bool, not_frozen: Option<String>) -> Consistency {
+        Consistency { kind: if is_frozen { "application" } else { "crash" }, not_frozen }
+    }
+
+    /// The tag of its snapshots.
+    pub fn tag(&self) -> (String, String) {
+        ("consistency".into(), self.kind.into())
+    }
+}
+
 impl DiskReport {
     pub fn json(&self) -> Value {
         let (report, s) = (&self.report, &self.report.snapshot);

@@ -1,23 +1,23 @@
-//! Backups of a snapshot of a pool's volume. Only what changed since the newest snapshot in the vault is read, if that was
-//! made of a snapshot that the pool still has.
+//! Backups of a pool's volume, at a snapshot that is there or that is made for the backup. Only what changed since the newest
+//! snapshot in the vault is read, if that was made of a snapshot that the pool still has.
 
 use super::limit::limited;
-use super::report::DiskReport;
+use super::report::{Consistency, DiskReport};
 use crate::args::Backup;
+use crate::commands::pool::own_snapshot::OwnSnapshot;
 use crate::commands::pool::snapshot;
+use crate::live::{freeze, Freeze, Frozen};
 use crate::progress::watch;
-use crate::tags::VOLUME_TAG;
+use crate::tags::{VOLUME, VOLUME_TAG};
 use anyhow::Result;
 use image::Changes;
+use std::path::Path;
 use std::time::Instant;
 use vault::{BackupOptions, Scan, Since, Vault, VaultError};
 
-/// What such a source begins with.
-const PREFIX: &str = "volume:";
-
 /// The name of the snapshot, if the source is one.
 pub(super) fn name(a: &Backup) -> Option<&str> {
-    a.source.to_str().filter(|_| a.from_command.is_none())?.strip_prefix(PREFIX)
+    a.source.to_str().filter(|_| a.from_command.is_none())?.strip_prefix(VOLUME)
 }
 
 pub(super) fn back_up(
@@ -30,13 +30,11 @@ pub(super) fn back_up(
     let start = Instant::now();
     let usage = |why: String| VaultError::Usage(why);
     let Some(pool) = &a.pool else {
-        return Err(usage(format!("{PREFIX}{name}: which pool? Give --pool, or set SAPWOOD_POOL")).into());
+        return Err(usage(format!("{VOLUME}{name}: which pool? Give --pool, or set SAPWOOD_POOL")).into());
     };
-    if !name.contains('@') {
-        let why = format!(
-            "{PREFIX}{name}: a volume may be written while it is read; make a snapshot \
-             (`sapwood volume snapshot {name}@NAME`), and give {PREFIX}{name}@NAME"
-        );
+    let is_snapshot = name.contains('@');
+    if is_snapshot && a.agent.is_some() {
+        let why = format!("--agent: {name} is there already; {VOLUME}NAME makes a snapshot for the backup");
         return Err(usage(why).into());
     }
     let of_others = [
@@ -44,33 +42,64 @@ pub(super) fn back_up(
         ("--source-format", a.source_format.is_some()),
         ("--stdin-size", a.stdin_size.is_some()),
         ("--scratch", a.scratch.is_some()),
-        ("--agent", a.agent.is_some()),
     ];
     if let Some((option, _)) = of_others.iter().find(|(_, given)| *given) {
         return Err(usage(format!("{option} says what a pool tells by itself; leave it out")).into());
     }
-    let backup = vault.begin_backup(&a.disk)?;
-    let newest = backup.newest().map(|s| s.id);
-    let tags = backup.newest().map(|s| s.tags.as_slice()).unwrap_or_default();
-    let since = tags.iter().find(|(name, _)| name == VOLUME_TAG).map(|(_, key)| key.clone());
-    let is_of_pool = since.is_some();
-    let (source, told, _pool) = snapshot::open(pool, name, since)?;
-    let (since, why_whole) = match (newest, told.changes()) {
-        _ if a.full => (None, Some("as --full says")),
-        (None, _) => (None, None),
-        (Some(_), _) if !is_of_pool => (None, Some("the newest snapshot was not made of a volume")),
-        (Some(_), None) => (None, Some("the pool does not have what the newest snapshot was made of")),
-        (Some(id), Some(ranges)) => {
-            (Some(Since { snapshot: id.to_string(), changes: Changes::new(ranges) }), None)
+    // From here on a signal stops in order: neither a frozen guest nor a snapshot stays behind.
+    watch(quiet, &a.disk, |progress| {
+        let backup = vault.begin_backup(&a.disk)?;
+        let newest = backup.newest().map(|s| s.id);
+        let tags = backup.newest().map(|s| s.tags.as_slice()).unwrap_or_default();
+        let since = tags.iter().find(|(name, _)| name == VOLUME_TAG).map(|(_, key)| key.clone());
+        let is_of_pool = since.is_some();
+        let (own, consistency) = if is_snapshot {
+            (None, None)
+        } else {
+            let make = || OwnSnapshot::make(pool, name, vault.id());
+            let (own, consistency) = while_frozen(a.agent.as_deref(), make)?;
+            (Some(own), Some(consistency))
+        };
+        options.tags.extend(consistency.as_ref().map(Consistency::tag));
+        let name = own.as_ref().map_or(name, |own| &own.name);
+        let (source, told, open_pool) = snapshot::open(pool, name, since)?;
+        let (since, why_whole) = match (newest, told.changes()) {
+            _ if a.full => (None, Some("as --full says")),
+            (None, _) => (None, None),
+            (Some(_), _) if !is_of_pool => (None, Some("the newest snapshot was not made of a volume")),
+            (Some(_), None) => (None, Some("the pool does not have what the newest snapshot was made of")),
+            (Some(id), Some(ranges)) => {
+                (Some(Since { snapshot: id.to_string(), changes: Changes::new(ranges) }), None)
+            }
+        };
+        options.since = since;
+        options.time = options.time.or(Some(told.created));
+        options.tags.push((VOLUME_TAG.to_owned(), told.key));
+        let mut report = backup.run(limited(a, source), &options, progress)?;
+        if let (Scan::Whole, Some(why)) = (&report.scan, why_whole) {
+            report.scan = Scan::WholeAlthough(why.to_owned());
         }
+        drop(open_pool);
+        if let Some(own) = own {
+            own.keep();
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        Ok(DiskReport { disk: a.disk.clone(), report, source_format: "volume", consistency, seconds })
+    })
+}
+
+/// Does something while the guest's file systems are frozen, if there is an agent (its socket). Returns what that makes of it.
+fn while_frozen<T>(agent: Option<&Path>, work: impl FnOnce() -> Result<T>) -> Result<(T, Consistency)> {
+    let (mut frozen, not_frozen) = match agent.map(freeze).transpose()? {
+        None => (None, None),
+        Some(Freeze::Frozen(frozen)) => (Some(frozen), None),
+        Some(Freeze::Not(why)) => (None, Some(why)),
     };
-    options.since = since;
-    options.time = options.time.or(Some(told.created));
-    options.tags.push((VOLUME_TAG.to_owned(), told.key));
-    let mut report = watch(quiet, &a.disk, |p| backup.run(limited(a, source), &options, p))?;
-    if let (Scan::Whole, Some(why)) = (&report.scan, why_whole) {
-        report.scan = Scan::WholeAlthough(why.to_owned());
-    }
-    let seconds = start.elapsed().as_secs_f64();
-    Ok(DiskReport { disk: a.disk.clone(), report, source_format: "volume", consistency: None, seconds })
+    let done = work();
+    // The guest is thawed even after an error.
+    frozen
+        .as_mut()
+        .map_or(Ok(()), Frozen::thaw)
+        .and(done)
+        .map(|done| (done, Consistency::of(frozen.is_some(), not_frozen)))
 }

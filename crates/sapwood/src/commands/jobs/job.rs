@@ -151,6 +151,7 @@ impl<'a> JobRun<'a> {
             codec: self.job.codec.clone(),
             // For the disks of running machines only.
             scratch: self.job.scratch.clone().filter(|_| source.is_live()),
+            pool: self.job.pool.clone().filter(|_| source.is_volume()),
             agent: source.agent.clone(),
             limit: self.job.limit,
             tag: self.job.tags.iter().map(|(k, v)| format!("{k}={v}")).collect(),

@@ -119,7 +119,8 @@ pub fn pools(s: &mut Scene) {
     let ended = server.wait();
     assert_eq!(ended.code(), Some(0), "{ended}");
     s.says("backup new/vda volume:a@x");
-    s.says("backup new/vda volume:a --pool …/pool");
+    s.says("backup new/vda volume:none --pool …/pool");
+    s.says("backup new/vda volume:a@x --pool …/pool --agent …/agent");
     s.says("backup new/vda volume:a@x --pool …/pool");
     s.says("backup new/vda volume:a@x --pool …/pool --since latest");
     s.says("backup new/vda volume:a@x --pool …/none");
