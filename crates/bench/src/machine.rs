@@ -104,6 +104,25 @@ fn file_system(path: &Path) -> Result<String> {
     Ok(name.to_owned())
 }
 
+/// Writes to so much memory that nobody uses, and gives it back.
+///
+/// Where this machine is virtual itself, its host may have taken free memory away: who uses it first then waits for the host,
+/// a second or two for each GiB. What is measured next does not, for some seconds.
+pub fn touch_memory(bytes: u64) {
+    const PAGE_BYTES: usize = 4096;
+    let free = field("/proc/meminfo", "MemAvailable").and_then(|kb| kb.split(' ').next()?.parse().ok());
+    let bytes = free.map_or(0, |kb: u64| bytes.min(kb * 1024 / 2)) as usize;
+    let half = || {
+        let mut memory = vec![0u8; bytes / 2];
+        memory.iter_mut().step_by(PAGE_BYTES).for_each(|byte| *byte = 1);
+        std::hint::black_box(&memory);
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(half);
+        half();
+    });
+}
+
 /// Processor time so far of a process by its number, of `self` or of `thread-self`, which asks: user and system.
 pub fn cpu_seconds(process: &str) -> Result<(f64, f64)> {
     // Linux tells clock ticks of 10 ms to programs.

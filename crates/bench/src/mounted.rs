@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::context::Context;
 use crate::files;
+use crate::machine::touch_memory;
 use crate::run::{self, check_interrupted, succeed};
 use loop_device::LoopDevice;
 
@@ -202,10 +203,13 @@ impl Mounted {
         self.mount()
     }
 
-    /// Unmounts it, empties the page cache, and mounts it again.
-    pub fn make_cold(&mut self, context: &Context) -> Result<()> {
+    /// Unmounts it, empties the page cache, and mounts it again. What is measured next will take `memory` bytes.
+    pub fn make_cold(&mut self, context: &Context, memory: u64) -> Result<()> {
         self.unmount()?;
         context.make_cold(&self.home)?;
+        if !context.options.tiny {
+            touch_memory(memory);
+        }
         self.mount()
     }
 

@@ -47,7 +47,7 @@ pub fn run(context: &Context, options: &PoolsOptions) -> Result<()> {
         let home = files::fresh_dir(&context.space().join("mounts"))?;
         for kind in mounted::comparable(run)? {
             let mut side = Mounted::create(context, kind, &home, bytes, DiskOptions::default())?;
-            side.make_cold(context)?;
+            side.make_cold(context, 2 * bytes + (1 << 30))?;
             measured.push(measure(context, run, &mut side, bytes)?);
         }
         fs::remove_dir_all(&home)?;

@@ -78,7 +78,8 @@ pub fn run(context: &Context, options: &PoolsOptions, disk: DiskOptions) -> Resu
             .collect::<Result<Vec<_>>>()?;
         for (work, ..) in WORKS {
             for side in &mut sides {
-                side.make_cold(context)?;
+                // In the mount's cache, and in the device's.
+                side.make_cold(context, 2 * bytes + (1 << 30))?;
                 measured.push(measure(run, side, work, bytes, &blocks, seconds)?);
             }
         }
