@@ -25,7 +25,7 @@ mod scratch;
 mod users;
 mod watched;
 
-pub use agent::{freeze, is_guest_frozen, Freeze, Frozen};
+pub use agent::{freeze, is_guest_frozen, Freeze, Frozen, THAWED_ITSELF};
 pub use definition::Definition;
 pub use libvirt::{
     all_domains, define, defined_disks, has_domain, relocate, DomainDisk, Relocated, CHECKPOINT_TAG,

@@ -129,6 +129,12 @@ impl Config {
             let why = format!("{path}, job {name}: recompress_for needs recompress = LEVEL (1 to 19)");
             return Err(VaultError::Usage(why).into());
         }
+        if let Some(job) = jobs.iter().find(|job| job.pool.as_ref().is_some_and(|pool| !absolute(pool))) {
+            let (path, name, pool) =
+                (path.display(), &job.name, job.pool.as_deref().unwrap_or(Path::new("")));
+            let why = format!("{path}, job {name}: pool: {:?} must begin with /", pool.display());
+            return Err(VaultError::Usage(why).into());
+        }
         let needs_pool =
             |job: &&Job| job.pool.is_none() && job.disks.iter().any(|(_, from)| from.is_volume());
         if let Some(job) = jobs.iter().find(needs_pool) {

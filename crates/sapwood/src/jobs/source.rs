@@ -86,6 +86,12 @@ impl DiskSource {
             if volume.is_empty() {
                 return Err(format!("{source} names no volume: {VOLUME}NAME"));
             }
+            if volume.contains('@') && self.agent.is_some() {
+                return Err(format!("{source} is a snapshot that is there: agent is for {VOLUME}NAME"));
+            }
+            if self.source_format.is_some() {
+                return Err(format!("{source}: a volume has no source_format"));
+            }
         } else if NbdSource::is_uri(&source) {
             NbdSource::check_uri(&source).map_err(|e| e.to_string())?;
         } else if !Path::new(&self.source).is_absolute() {

@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 const ANSWER: Duration = Duration::from_secs(5);
 /// A freeze flushes the guest's caches.
 const FREEZE: Duration = Duration::from_secs(60);
+/// Why a guest that was frozen does not count as such.
+pub const THAWED_ITSELF: &str = "the guest had thawed its file systems by itself";
+
 /// How often the thaw is tried while the guest does not answer.
 const THAW_TRIES: usize = 3;
 /// No answer is longer.
@@ -70,14 +73,16 @@ pub fn freeze(path: &Path) -> Result<Freeze> {
 }
 
 impl Frozen {
-    pub fn thaw(&mut self) -> Result<()> {
+    /// Thaws it. Returns whether it was frozen until now: a guest may thaw by itself, as Windows does after some seconds.
+    pub fn thaw(&mut self) -> Result<bool> {
         let mut last = None;
         for _ in 0..THAW_TRIES {
             match self.agent.call("guest-fsfreeze-thaw", FREEZE) {
-                Ok(_) => {
+                Ok(count) => {
                     self.thawed = true;
                     set_frozen(false);
-                    return Ok(());
+                    // A second order finds nothing frozen where only the answer to the first was lost.
+                    return Ok(last.is_some() || count.as_u64() != Some(0));
                 }
                 Err(e) => last = Some(e),
             }

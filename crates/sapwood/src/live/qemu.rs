@@ -133,7 +133,12 @@ impl QemuPoint {
         self.frozen = frozen.is_some();
         let taken = self.take_point();
         // The guest is thawed even after an error.
-        frozen.as_mut().map_or(Ok(()), agent::Frozen::thaw).and(taken)?;
+        let was_frozen = frozen.as_mut().map_or(Ok(true), agent::Frozen::thaw);
+        let was_frozen = was_frozen?;
+        taken?;
+        if !was_frozen {
+            (self.frozen, self.not_frozen) = (false, Some(agent::THAWED_ITSELF.to_owned()));
+        }
         // Until now a disk could be moved to another node.
         self.parts.iter().try_for_each(|part| part.node.check_used(&mut self.qmp))
     }

@@ -221,7 +221,11 @@ fn an_agent_freezes_the_guest_for_the_point_in_time() {
         assert_eq!((&report["consistency"], &report["not_frozen"]), (&"application".into(), &Value::Null));
         assert_eq!(*orders.lock().unwrap(), ["sync", "fsfreeze-status", "fsfreeze-freeze", "fsfreeze-thaw"]);
     }
-    for (manner, why) in [(Manner::Silent, "does not answer"), (Manner::NothingToFreeze, "has frozen no")] {
+    for (manner, why) in [
+        (Manner::Silent, "does not answer"),
+        (Manner::NothingToFreeze, "has frozen no"),
+        (Manner::ThawsItself, "by itself"),
+    ] {
         agent(&bench.path("agent.sock"), manner);
         let report = bench.json(&args);
         assert_eq!(report["consistency"], "crash");

@@ -301,19 +301,29 @@ fn volumes_are_backed_up_at_snapshots_of_their_own() {
     assert!(bench.restored("web01/vda") == disk);
     let now = snapshots();
     assert!(now.len() == 1 && now != kept, "{now:?} after {kept:?}");
+    // A snapshot of the user's stays, whatever it is called; another disk of the volume has its own.
+    let mine = format!("{}-before-upgrade", now[0].rsplit_once('-').unwrap().0);
+    bench.done(&["volume", "--pool", &pool, "snapshot", &mine]);
+    for (disk, kind) in [("web02/vda", "whole"), ("web01/vda", "changed"), ("web02/vda", "changed")] {
+        let again = bench.json(&["backup", disk, "volume:web", "--pool", &pool]);
+        assert_eq!(again["scan"]["kind"], kind, "{disk}: {}", again["scan"]);
+    }
+    assert!(snapshots().contains(&mine) && snapshots().len() == 3, "{:?}", snapshots());
+    bench.done(&["volume", "--pool", &pool, "delete", &mine]);
+    let now = snapshots();
     // One that fails leaves none, and takes none away.
     bench.fails(&[&backup[..], &["--policy", "none"]].concat(), USAGE, &["none"]);
     bench.fails(&["backup", "web01/vda", "volume:web2", "--pool", &pool], REFUSED, &["--force"]);
     assert_eq!(snapshots(), now);
     // Another volume has its own.
     bench.done(&["-q", "backup", "web01/vdb", "volume:web2", "--pool", &pool]);
-    assert_eq!(snapshots().len(), 2);
+    assert_eq!(snapshots().len(), 3);
 
     // What one that was killed leaves goes with the next.
     let slow = [&["-q"], &backup[..], &["--limit", "1M", "--full"]].concat();
     let slow = Child::start(bench.command(&slow), "a slow backup");
     let start = Instant::now();
-    while snapshots().len() < 3 {
+    while snapshots().len() < 4 {
         assert!(start.elapsed() < Duration::from_secs(20) && !slow.has_ended(), "it makes no snapshot");
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -332,8 +342,9 @@ fn volumes_are_backed_up_at_snapshots_of_their_own() {
     bench.done(&["volume", "--pool", &pool, "snapshot", "web2@mine"]);
     bench.done(&["--config", &config, "run", "nightly"]);
     assert!(bench.restored("web01/vda") == disk);
-    assert_eq!(snapshots().iter().filter(|name| name.starts_with("web@")).count(), 1);
-    let third = bench.json(&backup);
+    assert_eq!(snapshots().iter().filter(|name| name.starts_with("web@")).count(), 2);
+    let third = bench.json(&[&backup[..], &["--agent", &bench.arg("agent")]].concat());
+    assert!(third["not_frozen"].as_str().unwrap().contains("nobody serves"), "{third}");
     assert_eq!(third["scan"], serde_json::json!({ "kind": "changed", "bytes": 0, "why": null }));
     bench.verify();
     bench.done(&["pool", "check", &pool, "--data"]);

@@ -358,6 +358,15 @@ fn jobs(s: &mut Scene) {
         ("state-dir", "state_dir = 'x'\n[jobs.a]\ndisks = { 'a/b' = '/x' }\n"),
         ("recompress-for", "[jobs.a]\nrecompress_for = '2h'\ndisks = { 'a/b' = '/x' }\n"),
         ("volume", "[jobs.a]\ndisks = { 'a/b' = 'volume:x' }\n"),
+        ("relative-pool", "[jobs.a]\npool = 'x'\ndisks = { 'a/b' = 'volume:x' }\n"),
+        (
+            "volume-agent",
+            "[jobs.a]\npool = '/x'\ndisks = { 'a/b' = { source = 'volume:x@y', agent = '/z' } }\n",
+        ),
+        (
+            "volume-format",
+            "[jobs.a]\npool = '/x'\ndisks = { 'a/b' = { source = 'volume:x', source_format = 'raw' } }\n",
+        ),
         ("no-volume", "[jobs.a]\npool = '/x'\ndisks = { 'a/b' = 'volume:' }\n"),
         ("disk", "[jobs.a]\ndisks = { 'ab' = '/x' }\n"),
         ("rules", "[jobs.a]\nretain = { daily = 'x' }\ndisks = { 'a/b' = '/x' }\n"),

@@ -118,11 +118,19 @@ pub(crate) fn published(popular: &Folder) -> Result<Option<PopularSet>> {
     Ok(newest_set(popular).unless_damaged()?.flatten())
 }
 
-/// The chunks of the set that was published last, by container; none where it is damaged, or there is none.
-pub(crate) fn published_chunks(popular: &Folder) -> Result<BTreeMap<ContainerId, RunSet>> {
+/// The chunks of the set that was published last in the containers that are `wanted`; none where it is damaged, or there is
+/// none.
+pub(crate) fn published_chunks(
+    popular: &Folder,
+    wanted: impl Fn(ContainerId) -> bool,
+) -> Result<BTreeMap<ContainerId, RunSet>> {
     let found = newest(popular, |writer| {
         let mut chunks = ChunksByContainer::default();
-        scan(popular, writer, &mut |id, chunk| chunks.add(id, chunk))?;
+        scan(popular, writer, &mut |id, chunk| {
+            if wanted(id) {
+                chunks.add(id, chunk);
+            }
+        })?;
         Ok(chunks.finish())
     });
     Ok(found.unless_damaged()?.flatten().unwrap_or_default())

@@ -210,7 +210,7 @@ fn add_set(vault: &Vault, damaged: &mut DamageLines, spill: &mut Spill) -> Resul
     let popular = vault.popular();
     let Some((m, _)) = popular.load_tagged()? else { return Ok(()) };
     let containers = Containers::new(popular.clone(), &m);
-    let chunks = published_chunks(&popular)?;
+    let chunks = published_chunks(&popular, |_| true)?;
     for (id, live) in chunks {
         let table = || match containers.get(id)?.filter(|e| !m.damaged.contains(&e.id)) {
             Some(entry) => read_table(&popular, id, entry.table).map(Some),

@@ -122,7 +122,7 @@ pub(crate) fn live_chunks_of_each(owner: &Folder, ids: &BTreeSet<ContainerId>) -
         return Ok(live);
     }
     if owner.is_popular() {
-        live.extend(published_chunks(owner)?.into_iter().filter(|(id, _)| ids.contains(id)));
+        live = published_chunks(owner, |id| ids.contains(&id))?;
     }
     let mut disks = BTreeSet::new();
     for writer in ids.iter().map(|id| id.writer()).collect::<BTreeSet<_>>() {

@@ -11,7 +11,7 @@ const BLOCK: usize = 4096;
 const CONTAINERS: &str = "/popular/containers/";
 
 /// Segments of 64 KiB and chunks of 4 KiB, so that little data has many of them.
-const SMALL: Policy = Policy {
+pub const SMALL: Policy = Policy {
     segment_bytes: 64 << 10,
     group_bytes: 64 << 10,
     container_bytes: 256 << 10,

@@ -2,10 +2,11 @@
 
 use crate::common::{backup, new_vault, open_vault, restore, rng, scratch, seed};
 use crate::data_objects::copy_all;
+use crate::popular::SMALL;
 use rand::RngExt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use vault::{Policy, Progress, RepairOptions, Vault, BALANCED, VM_CENTRIC};
+use vault::{Progress, RepairOptions, Vault, BALANCED};
 
 /// Objects of all disks in a folder of theirs.
 fn of_kind(dir: &Path, kind: &str) -> Vec<PathBuf> {
@@ -78,13 +79,6 @@ fn damage(vault: &Vault) -> Vec<String> {
 /// Backups may match any chunk of the popular set: one that no snapshot references is read all the same, and stays damaged.
 #[test]
 fn chunks_of_the_popular_set_are_looked_at() {
-    const SMALL: Policy = Policy {
-        segment_bytes: 64 << 10,
-        group_bytes: 64 << 10,
-        container_bytes: 256 << 10,
-        chunking: BALANCED.chunking,
-        ..VM_CENTRIC
-    };
     const BLOCK: usize = 4096;
     let mut rng = rng(seed("chunks_of_the_popular_set_are_looked_at"));
     let dir = scratch();

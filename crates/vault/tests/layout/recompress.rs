@@ -162,15 +162,17 @@ fn no_container_grows() {
     assert_eq!(vault.gc(false).unwrap().orphans, 0, "what was not wanted is gone");
 }
 
+/// Many containers of little data.
+const MANY: Policy =
+    Policy { container_bytes: 64 << 10, group_bytes: 32 << 10, segment_bytes: 64 << 10, ..BALANCED };
+
 /// The disk's maintenance is given up now and then; what comes in between is seen.
 #[test]
 fn many_containers_take_several_rounds() {
     let dir = scratch();
     let vault = new_vault(dir.path());
-    let policy =
-        Policy { container_bytes: 64 << 10, group_bytes: 32 << 10, segment_bytes: 64 << 10, ..BALANCED };
     let data = text("rounds", 1200);
-    backup(&vault, "vm/a", &data, policy).unwrap();
+    backup(&vault, "vm/a", &data, MANY).unwrap();
     let before = entries(&vault, dir.path());
     assert!(before.len() > 70, "{} containers", before.len());
     std::thread::scope(|scope| {
@@ -180,7 +182,7 @@ fn many_containers_take_several_rounds() {
             for n in 0..3 {
                 let mut next = data.clone();
                 next[n * 4096..(n + 1) * 4096].fill(n as u8 + 1);
-                let report = backup(&vault, "vm/a", &next, policy).unwrap();
+                let report = backup(&vault, "vm/a", &next, MANY).unwrap();
                 held_up += usize::from(report.reverse.held_up.is_some());
             }
             held_up
@@ -203,10 +205,8 @@ fn many_containers_take_several_rounds() {
 fn it_is_put_off_while_a_reader_needs_what_it_replaces() {
     let dir = scratch();
     let vault = new_vault(dir.path());
-    let policy =
-        Policy { container_bytes: 64 << 10, group_bytes: 32 << 10, segment_bytes: 64 << 10, ..BALANCED };
     let data = text("put off", 6400);
-    backup(&vault, "vm/a", &data, policy).unwrap();
+    backup(&vault, "vm/a", &data, MANY).unwrap();
     let all = entries(&vault, dir.path()).len();
     let open = vault.open_snapshot("vm/a", "latest", &ReadCache::new(1 << 20)).unwrap();
     let report = vault.recompress(None, 7, None, &Progress::default()).unwrap();
@@ -300,10 +300,8 @@ fn it_stops_when_it_is_told_to_and_knows_its_levels() {
 fn its_time_is_limited() {
     let dir = scratch();
     let vault = new_vault(dir.path());
-    let policy =
-        Policy { container_bytes: 64 << 10, group_bytes: 32 << 10, segment_bytes: 64 << 10, ..BALANCED };
     for disk in ["vm/a", "vm/b"] {
-        backup(&vault, disk, &text(disk, 1200), policy).unwrap();
+        backup(&vault, disk, &text(disk, 1200), MANY).unwrap();
     }
     let before = entries(&vault, dir.path());
     let report = vault.recompress(None, 7, Some(Instant::now()), &Progress::default()).unwrap();

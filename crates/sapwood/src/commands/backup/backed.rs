@@ -5,7 +5,7 @@ use super::format_tag::SourceFormat;
 use super::limit::limited;
 use super::live;
 use super::machine::Machine;
-use super::report::DiskReport;
+use super::report::{warn_of_future, DiskReport};
 use super::source_file;
 use super::tar_source;
 use super::volume;
@@ -21,7 +21,7 @@ use anyhow::{Context as _, Result};
 use image::{Changes, ImageError, NbdSource, Source, SourceOptions};
 use std::io::ErrorKind;
 use std::time::Instant;
-use vault::{format_time, BackupOptions, Policy, Since, Vault, VaultError};
+use vault::{BackupOptions, Policy, Since, Vault, VaultError};
 
 /// What a backup reads, and how.
 pub struct Backed {
@@ -128,15 +128,7 @@ fn plain_disk(quiet: bool, a: &Backup, vault: &Vault, options: BackupOptions) ->
             (Box::new(source) as Box<dyn Source>, Some(changes))
         }
     };
-    if let Some(newest) = snapshots.last().map(|s| &s.entry).filter(|s| times::is_future(s.time)) {
-        errln!(
-            "sapwood: {0}: its snapshot {1} is of {2}, in the future: what is stored now is not the latest; if that time is \
-             wrong, delete {0}@{1}",
-            a.disk,
-            newest.id,
-            format_time(newest.time)
-        );
-    }
+    warn_of_future(&a.disk, snapshots.last().map(|s| &s.entry));
     // What is wrong with the file itself comes first.
     source_file::check(a, vault, snapshots.last().map(|s| &s.entry), file.as_deref())?;
     let since = a.since.clone().zip(changes).map(|(snapshot, changes)| Since { snapshot, changes });

@@ -1,9 +1,10 @@
 //! The report of `sapwood backup` on each disk.
 
 use crate::terminal::output::{rate, size};
-use crate::terminal::streams::{outln, toldln};
+use crate::terminal::streams::{errln, outln, toldln};
+use crate::times;
 use serde_json::{json, Value};
-use vault::{BackupReport, Scan};
+use vault::{format_time, BackupReport, Scan, SnapshotEntry};
 
 /// A snapshot and how its backup went.
 pub struct DiskReport {
@@ -115,6 +116,18 @@ impl DiskReport {
         if let Some(why) = &self.report.reverse.held_up {
             outln!("chunks that older snapshots share with it are removed later: {why}");
         }
+    }
+}
+
+/// Says so if the newest snapshot of a disk is of a time to come: what is stored now is not the latest then.
+pub fn warn_of_future(disk: &str, newest: Option<&SnapshotEntry>) {
+    if let Some(newest) = newest.filter(|s| times::is_future(s.time)) {
+        errln!(
+            "sapwood: {disk}: its snapshot {0} is of {1}, in the future: what is stored now is not the latest; if that time is \
+             wrong, delete {disk}@{0}",
+            newest.id,
+            format_time(newest.time)
+        );
     }
 }
 

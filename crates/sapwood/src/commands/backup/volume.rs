@@ -2,11 +2,11 @@
 //! snapshot in the vault is read, if that was made of a snapshot that the pool still has.
 
 use super::limit::limited;
-use super::report::{Consistency, DiskReport};
+use super::report::{warn_of_future, Consistency, DiskReport};
 use crate::args::Backup;
-use crate::commands::pool::own_snapshot::OwnSnapshot;
+use crate::commands::pool::own_snapshot::Prepared;
 use crate::commands::pool::snapshot;
-use crate::live::{freeze, Freeze, Frozen};
+use crate::live::{freeze, Freeze, Frozen, THAWED_ITSELF};
 use crate::progress::watch;
 use crate::tags::{VOLUME, VOLUME_TAG};
 use anyhow::Result;
@@ -15,7 +15,10 @@ use std::path::Path;
 use std::time::Instant;
 use vault::{BackupOptions, Scan, Since, Vault, VaultError};
 
-/// The name of the snapshot, if the source is one.
+/// Why the guest is not frozen where no machine has the disk.
+const UNSERVED: &str = "nobody serves the pool";
+
+/// The name of the volume or snapshot, if the source is one.
 pub(super) fn name(a: &Backup) -> Option<&str> {
     a.source.to_str().filter(|_| a.from_command.is_none())?.strip_prefix(VOLUME)
 }
@@ -32,6 +35,9 @@ pub(super) fn back_up(
     let Some(pool) = &a.pool else {
         return Err(usage(format!("{VOLUME}{name}: which pool? Give --pool, or set SAPWOOD_POOL")).into());
     };
+    if name.is_empty() {
+        return Err(usage(format!("{VOLUME} names no volume: {VOLUME}NAME")).into());
+    }
     let is_snapshot = name.contains('@');
     if is_snapshot && a.agent.is_some() {
         let why = format!("--agent: {name} is there already; {VOLUME}NAME makes a snapshot for the backup");
@@ -49,6 +55,7 @@ pub(super) fn back_up(
     // From here on a signal stops in order: neither a frozen guest nor a snapshot stays behind.
     watch(quiet, &a.disk, |progress| {
         let backup = vault.begin_backup(&a.disk)?;
+        warn_of_future(&a.disk, backup.newest());
         let newest = backup.newest().map(|s| s.id);
         let tags = backup.newest().map(|s| s.tags.as_slice()).unwrap_or_default();
         let since = tags.iter().find(|(name, _)| name == VOLUME_TAG).map(|(_, key)| key.clone());
@@ -56,8 +63,13 @@ pub(super) fn back_up(
         let (own, consistency) = if is_snapshot {
             (None, None)
         } else {
-            let make = || OwnSnapshot::make(pool, name, vault.id());
-            let (own, consistency) = while_frozen(a.agent.as_deref(), make)?;
+            let prepared = Prepared::find(pool, name, vault.id(), &a.disk)?;
+            let (own, consistency) = if prepared.is_served {
+                while_frozen(a.agent.as_deref(), || prepared.make())?
+            } else {
+                // No machine can be using it.
+                (prepared.make()?, Consistency::of(false, a.agent.as_ref().map(|_| UNSERVED.to_owned())))
+            };
             (Some(own), Some(consistency))
         };
         options.tags.extend(consistency.as_ref().map(Consistency::tag));
@@ -97,9 +109,10 @@ fn while_frozen<T>(agent: Option<&Path>, work: impl FnOnce() -> Result<T>) -> Re
     };
     let done = work();
     // The guest is thawed even after an error.
-    frozen
-        .as_mut()
-        .map_or(Ok(()), Frozen::thaw)
-        .and(done)
-        .map(|done| (done, Consistency::of(frozen.is_some(), not_frozen)))
+    let was_frozen = frozen.as_mut().map(Frozen::thaw).transpose()?;
+    let consistency = match was_frozen {
+        Some(false) => Consistency::of(false, Some(THAWED_ITSELF.to_owned())),
+        was_frozen => Consistency::of(was_frozen.is_some(), not_frozen),
+    };
+    done.map(|done| (done, consistency))
 }

@@ -54,10 +54,15 @@ fn open_with(path: &Path, options: pool::Options) -> Result<PoolAtPath> {
 
 /// Does what is asked for. Returns what `--json` prints.
 pub fn ask(path: &Path, request: &Request) -> Result<Value> {
+    ask_within(path, request, ANSWER_TIME)
+}
+
+/// The same, where a server that takes longer than `patience` counts as one that does not answer.
+pub fn ask_within(path: &Path, request: &Request, patience: Duration) -> Result<Value> {
     let for_repair = matches!(request, Request::Check { repair: true, .. });
     let pool = match open_with(path, pool::Options { for_repair, ..pool::Options::default() })? {
         PoolAtPath::Free(pool) => pool,
-        PoolAtPath::Held(why) => return ask_server(path, request, &why),
+        PoolAtPath::Held(why) => return ask_server_within(path, request, &why, patience),
     };
     pool.settle();
     let files = PoolFiles::new(Arc::clone(&pool));
@@ -73,6 +78,10 @@ pub fn ask(path: &Path, request: &Request) -> Result<Value> {
 
 /// Asks the process that serves a pool; `held` says which process has it.
 pub fn ask_server(path: &Path, request: &Request, held: &PoolError) -> Result<Value> {
+    ask_server_within(path, request, held, ANSWER_TIME)
+}
+
+fn ask_server_within(path: &Path, request: &Request, held: &PoolError, patience: Duration) -> Result<Value> {
     let socket = socket_of(path)?;
     let busy = || format!("{}: its server does not answer at its control socket", path.display());
     let mut stream = match UnixStream::connect(&socket) {
@@ -86,8 +95,8 @@ pub fn ask_server(path: &Path, request: &Request, held: &PoolError) -> Result<Va
         }
         connected => connected.with_context(busy)?,
     };
-    stream.set_read_timeout(Some(ANSWER_TIME)).with_context(busy)?;
-    stream.set_write_timeout(Some(ANSWER_TIME)).with_context(busy)?;
+    stream.set_read_timeout(Some(patience)).with_context(busy)?;
+    stream.set_write_timeout(Some(patience)).with_context(busy)?;
     let line = serde_json::to_string(request)? + "\n";
     stream.write_all(line.as_bytes()).with_context(busy)?;
     let mut answers = BufReader::new(stream);

@@ -120,6 +120,7 @@ pub fn pools(s: &mut Scene) {
     assert_eq!(ended.code(), Some(0), "{ended}");
     s.says("backup new/vda volume:a@x");
     s.says("backup new/vda volume:none --pool …/pool");
+    s.says("backup new/vda volume: --pool …/pool");
     s.says("backup new/vda volume:a@x --pool …/pool --agent …/agent");
     s.says("backup new/vda volume:a@x --pool …/pool");
     s.says("backup new/vda volume:a@x --pool …/pool --since latest");

@@ -117,7 +117,7 @@ fn sweep_batch(
     }
     if folder.is_popular() {
         // Backups may match the popular set.
-        for (id, chunks) in published_chunks(folder)? {
+        for (id, chunks) in published_chunks(folder, |id| candidates.contains_key(&id))? {
             if let Some(c) = candidates.get_mut(&id) {
                 c.unreferenced = c.unreferenced.minus(&chunks);
             }
