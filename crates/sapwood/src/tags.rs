@@ -9,7 +9,7 @@ pub const SOURCE_FORMAT_TAG: &str = "source-format";
 /// As a source's format: a tar archive, which is stored as `mtar migrate` writes it.
 pub const TAR: &str = "tar";
 
-/// The file that was backed up.
+/// The file, or the volume, that was backed up.
 pub const SOURCE_TAG: &str = "source-file";
 
 /// How a source begins that is a volume of a pool.

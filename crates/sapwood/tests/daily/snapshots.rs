@@ -182,7 +182,7 @@ fn swapped_files_are_noticed() {
     let second = bench.file("web02", &disk);
     bench.done(&["-q", "backup", "web01/vda", &first]);
     bench.done(&["-q", "backup", "web02/vda", &second]);
-    let said = ["was backed up from", "web02 is the file of web02/vda", "swapped", "--force"];
+    let said = ["was backed up from", "web02 is that of web02/vda", "swapped", "--force"];
     bench.fails(&["backup", "web01/vda", &second], REFUSED, &said);
     // A link is the file that it leads to.
     std::os::unix::fs::symlink(&second, bench.path("link")).unwrap();

@@ -311,6 +311,19 @@ fn volumes_are_backed_up_at_snapshots_of_their_own() {
     assert!(snapshots().contains(&mine) && snapshots().len() == 3, "{:?}", snapshots());
     bench.done(&["volume", "--pool", &pool, "delete", &mine]);
     let now = snapshots();
+    // Volumes of two disks that were swapped are noticed, also where both are clones of one template.
+    bench.done(&["volume", "--pool", &pool, "clone", "web@mine", "clone"]);
+    bench.done(&["-q", "backup", "clone/vda", "volume:clone", "--pool", &pool]);
+    let swapped = ["backup", "clone/vda", "volume:web", "--pool", &pool];
+    bench.fails(&swapped, REFUSED, &["volume:clone of", "is that of web0", "--force"]);
+    bench.done(&[
+        "volume",
+        "--pool",
+        &pool,
+        "delete",
+        snapshots().iter().find(|s| s.starts_with("clone@")).unwrap(),
+    ]);
+    assert_eq!(snapshots(), now);
     // One that fails leaves none, and takes none away.
     bench.fails(&[&backup[..], &["--policy", "none"]].concat(), USAGE, &["none"]);
     bench.fails(&["backup", "web01/vda", "volume:web2", "--pool", &pool], REFUSED, &["--force"]);

@@ -1,7 +1,7 @@
-//! Notices when the files of two disks were swapped: each snapshot remembers its file in a tag.
+//! Notices when the files, or the volumes, of two disks were swapped: each snapshot remembers its own in a tag.
 
 use crate::args::Backup;
-use crate::tags::SOURCE_TAG;
+use crate::tags::{SOURCE_TAG, VOLUME};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,6 +12,12 @@ use vault::{SnapshotEntry, Vault, VaultError};
 pub fn of(source: &Path) -> Option<String> {
     let path = std::fs::canonicalize(source).ok().filter(|p| p.is_file())?;
     path.to_str().map(str::to_owned)
+}
+
+/// A volume of a pool, whatever links lead to the pool. What follows `@` is another time of the same volume.
+pub fn of_volume(pool: &Path, name: &str) -> Option<String> {
+    let volume = name.split('@').next().filter(|volume| !volume.is_empty())?;
+    Some(format!("{VOLUME}{volume} of {}", std::fs::canonicalize(pool).ok()?.to_str()?))
 }
 
 /// Refuses a file that another disk was backed up from last, where this disk had another file before. All disks are looked
@@ -29,7 +35,7 @@ pub fn check(a: &Backup, vault: &Vault, newest: Option<&SnapshotEntry>, file: Op
         None => Ok(()),
         Some((other, _)) => {
             let why = format!(
-                "{}: was backed up from {before} before, and {file} is the file of {other}: are the two swapped? Nothing \
+                "{}: was backed up from {before} before, and {file} is that of {other}: are the two swapped? Nothing \
                  was stored; --force stores it",
                 a.disk
             );

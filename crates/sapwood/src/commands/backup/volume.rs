@@ -3,18 +3,22 @@
 
 use super::limit::limited;
 use super::report::{warn_of_future, Consistency, DiskReport};
+use super::source_file;
 use crate::args::Backup;
 use crate::commands::pool::own_snapshot::Prepared;
 use crate::commands::pool::snapshot;
 use crate::live::{freeze, Freeze, Frozen, THAWED_ITSELF};
 use crate::progress::watch;
-use crate::tags::{VOLUME, VOLUME_TAG};
+use crate::tags::{SOURCE_TAG, VOLUME, VOLUME_TAG};
 use anyhow::Result;
 use image::Changes;
 use std::path::Path;
 use std::time::Instant;
 use vault::{BackupOptions, Scan, Since, Vault, VaultError};
 
+/// Why all of a volume is looked at.
+const WITHOUT_BASE: &str =
+    "the pool does not have what the newest snapshot was made of, or the volume's size has changed";
 /// Why the guest is not frozen where no machine has the disk.
 const UNSERVED: &str = "nobody serves the pool";
 
@@ -56,6 +60,9 @@ pub(super) fn back_up(
     watch(quiet, &a.disk, |progress| {
         let backup = vault.begin_backup(&a.disk)?;
         warn_of_future(&a.disk, backup.newest());
+        let volume = source_file::of_volume(pool, name);
+        source_file::check(a, vault, backup.newest(), volume.as_deref())?;
+        options.tags.extend(volume.map(|volume| (SOURCE_TAG.to_owned(), volume)));
         let newest = backup.newest().map(|s| s.id);
         let tags = backup.newest().map(|s| s.tags.as_slice()).unwrap_or_default();
         let since = tags.iter().find(|(name, _)| name == VOLUME_TAG).map(|(_, key)| key.clone());
@@ -79,7 +86,7 @@ pub(super) fn back_up(
             _ if a.full => (None, Some("as --full says")),
             (None, _) => (None, None),
             (Some(_), _) if !is_of_pool => (None, Some("the newest snapshot was not made of a volume")),
-            (Some(_), None) => (None, Some("the pool does not have what the newest snapshot was made of")),
+            (Some(_), None) => (None, Some(WITHOUT_BASE)),
             (Some(id), Some(ranges)) => {
                 (Some(Since { snapshot: id.to_string(), changes: Changes::new(ranges) }), None)
             }
