@@ -9,7 +9,7 @@ mod machine;
 mod machines;
 mod off;
 mod report;
-mod source_file;
+mod source_name;
 mod tar_source;
 mod volume;
 

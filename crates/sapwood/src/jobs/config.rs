@@ -124,23 +124,8 @@ impl Config {
         let defaults = written.defaults;
         let jobs: Vec<Job> =
             written.jobs.into_iter().map(|(name, own)| Job::new(name.0, own, &defaults)).collect();
-        if let Some(job) = jobs.iter().find(|job| job.recompress_for.is_some() && job.recompress.is_none()) {
-            let (path, name) = (path.display(), &job.name);
-            let why = format!("{path}, job {name}: recompress_for needs recompress = LEVEL (1 to 19)");
-            return Err(VaultError::Usage(why).into());
-        }
-        if let Some(job) = jobs.iter().find(|job| job.pool.as_ref().is_some_and(|pool| !absolute(pool))) {
-            let (path, name, pool) =
-                (path.display(), &job.name, job.pool.as_deref().unwrap_or(Path::new("")));
-            let why = format!("{path}, job {name}: pool: {:?} must begin with /", pool.display());
-            return Err(VaultError::Usage(why).into());
-        }
-        let needs_pool =
-            |job: &&Job| job.pool.is_none() && job.disks.iter().any(|(_, from)| from.is_volume());
-        if let Some(job) = jobs.iter().find(needs_pool) {
-            let (path, name) = (path.display(), &job.name);
-            let why = format!("{path}, job {name}: has a volume: add pool = \"/path/of/the/pool\"");
-            return Err(VaultError::Usage(why).into());
+        if let Some((job, why)) = jobs.iter().find_map(|job| Some((job, job.check().err()?))) {
+            return Err(VaultError::Usage(format!("{}, job {}: {why}", path.display(), job.name)).into());
         }
         let (store, state_dir) = (written.store, written.state_dir);
         let (path, zone) = (path.to_owned(), defaults.zone());

@@ -130,6 +130,20 @@ pub struct Job {
 }
 
 impl Job {
+    /// Whether its settings fit together.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.recompress_for.is_some() && self.recompress.is_none() {
+            return Err("recompress_for needs recompress = LEVEL (1 to 19)".into());
+        }
+        match &self.pool {
+            Some(pool) if !pool.is_absolute() => Err(format!("pool: {:?} must begin with /", pool.display())),
+            None if self.disks.iter().any(|(_, from)| from.is_volume()) => {
+                Err("has a volume: add pool = \"/path/of/the/pool\"".into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Whether it runs commands that the configuration names.
     pub fn has_commands(&self) -> bool {
         self.before.is_some() || self.after.is_some()
@@ -140,6 +154,9 @@ impl Job {
         let (OwnSettings(own, disks), defaults) = (own, defaults.0.clone());
         let mut tags = defaults.tags.0;
         tags.extend(own.tags.0);
+        let recompress = own.recompress.or(defaults.recompress).map(|level| level.0);
+        // That of the defaults is for those jobs that compress again.
+        let recompress_for = own.recompress_for.or(defaults.recompress_for.filter(|_| recompress.is_some()));
         let overdue_after = own.overdue_after.or(defaults.overdue_after).map_or(OVERDUE_AFTER, |s| s.0);
         let command_timeout =
             own.command_timeout.or(defaults.command_timeout).map_or(COMMAND_TIMEOUT, |s| s.0);
@@ -153,8 +170,8 @@ impl Job {
             retain: own.retain.or(defaults.retain).map(|r| r.0),
             verify: own.verify.or(defaults.verify).unwrap_or_default(),
             gc: own.gc.or(defaults.gc).unwrap_or_default(),
-            recompress: own.recompress.or(defaults.recompress).map(|l| l.0),
-            recompress_for: own.recompress_for.or(defaults.recompress_for).map(|t| Duration::from_secs(t.0)),
+            recompress,
+            recompress_for: recompress_for.map(|limit| Duration::from_secs(limit.0)),
             tags: tags.into_iter().collect(),
             before: own.before.or(defaults.before),
             after: own.after.or(defaults.after),

@@ -43,8 +43,8 @@ impl DamagedContainer {
         Ok(DamagedContainer { entry, table, dead, is_described, live, is_broken: !is_whole })
     }
 
-    /// Whether a chunk has to be kept. Where the table or the list of dead chunks is lost, or was lost, one that is not whole and that no snapshot
-    /// references counts as dead: it may have been punched.
+    /// Whether a chunk has to be kept. Where the table or the list of dead chunks is lost, or was lost, one that is not whole
+    /// and that no snapshot references counts as dead: it may have been punched.
     pub fn is_kept(&self, folder: &Folder, n: TableIndex, is_whole: bool) -> Result<bool> {
         let Some(no) = self.table.number_at(n).filter(|no| !self.dead.contains(*no)) else {
             return Ok(false);

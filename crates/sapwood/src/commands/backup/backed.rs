@@ -6,7 +6,7 @@ use super::limit::limited;
 use super::live;
 use super::machine::Machine;
 use super::report::{warn_of_future, DiskReport};
-use super::source_file;
+use super::source_name;
 use super::tar_source;
 use super::volume;
 use crate::args::Backup;
@@ -103,7 +103,7 @@ fn plain_disk(quiet: bool, a: &Backup, vault: &Vault, options: BackupOptions) ->
         None => snapshots.last().is_some_and(|s| tags::is_tar(&s.entry)),
     };
     let said = if is_tar { None } else { source_format(a.source_format.as_deref())? };
-    let file = if a.from_command.is_some() { None } else { source_file::of(&a.source) };
+    let file = if a.from_command.is_some() { None } else { source_name::of(&a.source) };
     let before = SourceFormat::of_disk(&snapshots);
     let (source, changes) = match (&a.bitmap, &a.from_command) {
         _ if is_tar => {
@@ -130,7 +130,7 @@ fn plain_disk(quiet: bool, a: &Backup, vault: &Vault, options: BackupOptions) ->
     };
     warn_of_future(&a.disk, snapshots.last().map(|s| &s.entry));
     // What is wrong with the file itself comes first.
-    source_file::check(a, vault, snapshots.last().map(|s| &s.entry), file.as_deref())?;
+    source_name::check(a, vault, snapshots.last().map(|s| &s.entry), file.as_deref())?;
     let since = a.since.clone().zip(changes).map(|(snapshot, changes)| Since { snapshot, changes });
     let format = source.format();
     let mut options = BackupOptions { since, ..options };

@@ -3,7 +3,7 @@
 
 use super::limit::limited;
 use super::report::{warn_of_future, Consistency, DiskReport};
-use super::source_file;
+use super::source_name;
 use crate::args::Backup;
 use crate::commands::pool::own_snapshot::Prepared;
 use crate::commands::pool::snapshot;
@@ -60,8 +60,8 @@ pub(super) fn back_up(
     watch(quiet, &a.disk, |progress| {
         let backup = vault.begin_backup(&a.disk)?;
         warn_of_future(&a.disk, backup.newest());
-        let volume = source_file::of_volume(pool, name);
-        source_file::check(a, vault, backup.newest(), volume.as_deref())?;
+        let volume = source_name::of_volume(pool, name);
+        source_name::check(a, vault, backup.newest(), volume.as_deref())?;
         options.tags.extend(volume.map(|volume| (SOURCE_TAG.to_owned(), volume)));
         let newest = backup.newest().map(|s| s.id);
         let tags = backup.newest().map(|s| s.tags.as_slice()).unwrap_or_default();

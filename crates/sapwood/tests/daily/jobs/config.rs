@@ -26,6 +26,10 @@ disks = { "db/vda" = { source = "nbd://db/vda" } }
     let wait = web["next_due"].as_i64().unwrap() - now();
     assert!((0..=25 * 3600).contains(&wait), "{wait}");
     assert!(json["jobs"][0]["next_due"].is_null());
+    // A time limit of the defaults is for those jobs that compress again.
+    let limited = "[defaults]\nrecompress_for = '2h'\n[jobs.a]\ndisks = { 'a/b' = '/x' }\n[jobs.b]\nrecompress = 9\ndisks = { 'b/b' = '/x' }\n";
+    let limited = jobs.bench.file("limited.toml", limited.as_bytes());
+    assert!(jobs.done(&["config", "check", &limited]).contains("no errors, 2 jobs"));
     // The file may also be named.
     let other = jobs.bench.file("other.toml", b"");
     assert!(jobs.done(&["config", "check", &other]).contains("no errors, 0 jobs"));
