@@ -1,5 +1,6 @@
 //! One file an experiment.
 
+pub mod bonnie;
 pub mod exports;
 pub mod fleet;
 pub mod hash_only;

@@ -24,6 +24,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use context::{Context, Options};
+use experiments::bonnie;
 use experiments::fleet::FleetOptions;
 use experiments::index::IndexOptions;
 use experiments::lin::{mzip, LinOptions, PackagesOptions};
@@ -113,7 +114,20 @@ enum Command {
     SparseHuge,
     /// bonnie++ in a mounted pool and in ext4 (Paulo 2009, table 6.2)
     #[command(name = "paulo-6.2")]
-    Bonnie(PoolsOptions),
+    Bonnie {
+        #[command(flatten)]
+        pools: PoolsOptions,
+        #[command(flatten)]
+        disk: DiskOptions,
+    },
+    /// bonnie++ in a virtual machine whose disk is a volume of a pool, and on a raw disk (Paulo 2009, table 6.2)
+    #[command(name = "paulo-6.2-guest")]
+    BonnieGuest {
+        #[command(flatten)]
+        pools: PoolsOptions,
+        #[command(flatten)]
+        disk: DiskOptions,
+    },
     /// Unique data against plain files (RevDedup 2013, table 1)
     RevdedupT1(RevdedupOptions),
     /// Space of many disks' weekly versions (RevDedup 2013, figure 6)
@@ -232,7 +246,12 @@ fn start(Arguments { command, options }: Arguments) -> anyhow::Result<()> {
         Command::PeersLive(o) => pools::served::peers(&Context::start("peers-live", options)?, &o),
         Command::PoolNbd(o) => pools::served::nbd(&Context::start("pool-nbd", options)?, &o),
         Command::PoolVhost(o) => pools::served::vhost(&Context::start("pool-vhost", options)?, &o),
-        Command::Bonnie(o) => mounts::bonnie::run(&Context::start("paulo-6.2", options)?, &o),
+        Command::Bonnie { pools, disk } => {
+            bonnie::mount::run(&Context::start("paulo-6.2", options)?, &pools, disk)
+        }
+        Command::BonnieGuest { pools, disk } => {
+            bonnie::guest::run(&Context::start("paulo-6.2-guest", options)?, &pools, disk)
+        }
         Command::SparseHuge => experiments::sparse_huge::run(&Context::start("sparse-huge", options)?),
         Command::RevdedupT1(o) => revdedup::t1::run(&Context::start("revdedup-t1", options)?, &o),
         Command::RevdedupF6(o) => revdedup::f6::run(&Context::start("revdedup-f6", options)?, &o),

@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::files;
 use crate::machine::touch_memory;
 use crate::run::{self, check_interrupted, succeed};
-use loop_device::LoopDevice;
+pub use loop_device::LoopDevice;
 
 /// How long a server may take until it has mounted.
 const START_TIME: Duration = Duration::from_secs(60);
@@ -40,7 +40,8 @@ impl DiskOptions {
         }
     }
 
-    fn bytes_per_second(self) -> Option<u64> {
+    /// Bytes a second.
+    pub fn rate(self) -> Option<u64> {
         self.disk_rate.map(|rate| rate * 1_000_000)
     }
 }
@@ -136,7 +137,7 @@ impl Mounted {
             }
             (Kind::Ext4, None) => {}
         }
-        if let Some(rate) = options.bytes_per_second() {
+        if let Some(rate) = options.rate() {
             drop(made.disk.take());
             made.disk = Some(LoopDevice::attach(&made.file(), Some(rate))?);
         }

@@ -1,5 +1,4 @@
 //! The file system of a pool, mounted, beside ext4 on a loop device over the same disk.
 
-pub mod bonnie;
 pub mod sequential;
 pub mod space;

@@ -1,6 +1,7 @@
 //! A server of one disk, in a process of its own.
 
 use std::fs;
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -50,10 +51,11 @@ impl Server {
         Self::start(command, socket)
     }
 
-    /// qemu-storage-daemon with a file that can be written, through the page cache; the export is called `disk`.
+    /// qemu-storage-daemon with a file or device that can be written, through the page cache; the export is called `disk`.
     pub fn storage_daemon(image: &Path, format: &str, socket: &Path) -> Result<Server> {
         let mut command = Command::new("qemu-storage-daemon");
-        command.arg("--blockdev").arg(format!("driver=file,node-name=file,filename={}", image.display()));
+        let driver = qemu_driver(image);
+        command.arg("--blockdev").arg(format!("driver={driver},node-name=file,filename={}", image.display()));
         command.arg("--blockdev").arg(format!("driver={format},node-name=disk,file=file"));
         command.arg("--nbd-server").arg(format!("addr.type=unix,addr.path={}", socket.display()));
         command.args(["--export", "type=nbd,id=export,node-name=disk,name=disk,writable=on"]);
@@ -99,6 +101,16 @@ impl Server {
     /// What clients call it.
     pub fn uri(&self) -> String {
         format!("nbd+unix:///?socket={}", self.socket.display())
+    }
+}
+
+/// QEMU's driver for an image: it has one for files and one for devices.
+pub fn qemu_driver(image: &Path) -> &'static str {
+    let is_device = fs::metadata(image).is_ok_and(|m| m.file_type().is_block_device());
+    if is_device {
+        "host_device"
+    } else {
+        "file"
     }
 }
 
