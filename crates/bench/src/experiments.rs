@@ -1,6 +1,5 @@
 //! One file an experiment.
 
-pub mod bonnie;
 pub mod exports;
 pub mod fleet;
 pub mod hash_only;

@@ -24,7 +24,6 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use context::{Context, Options};
-use experiments::bonnie;
 use experiments::fleet::FleetOptions;
 use experiments::index::IndexOptions;
 use experiments::lin::{mzip, LinOptions, PackagesOptions};
@@ -247,10 +246,10 @@ fn start(Arguments { command, options }: Arguments) -> anyhow::Result<()> {
         Command::PoolNbd(o) => pools::served::nbd(&Context::start("pool-nbd", options)?, &o),
         Command::PoolVhost(o) => pools::served::vhost(&Context::start("pool-vhost", options)?, &o),
         Command::Bonnie { pools, disk } => {
-            bonnie::mount::run(&Context::start("paulo-6.2", options)?, &pools, disk)
+            pools::bonnie::mount::run(&Context::start("paulo-6.2", options)?, &pools, disk)
         }
         Command::BonnieGuest { pools, disk } => {
-            bonnie::guest::run(&Context::start("paulo-6.2-guest", options)?, &pools, disk)
+            pools::bonnie::guest::run(&Context::start("paulo-6.2-guest", options)?, &pools, disk)
         }
         Command::SparseHuge => experiments::sparse_huge::run(&Context::start("sparse-huge", options)?),
         Command::RevdedupT1(o) => revdedup::t1::run(&Context::start("revdedup-t1", options)?, &o),

@@ -1,6 +1,7 @@
 //! Pools: live disks that share blocks, beside plain files and raw exports.
 
 pub mod blocks;
+pub mod bonnie;
 mod device;
 pub mod filter;
 pub mod glance;

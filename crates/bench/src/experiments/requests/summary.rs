@@ -34,7 +34,8 @@ impl Measured<'_> {
             "disks",
             "snapshots",
             "backups",
-            "requests",
+            "requests, median",
+            "mean",
             "reads",
             "lists",
             "puts",
@@ -53,6 +54,7 @@ impl Measured<'_> {
                 let mut row = vec![what.name()?];
                 row.extend([shape.disks, shape.snapshots, shape.backups].map(|n| n.to_string()));
                 row.push(r.all().to_string());
+                row.push(figure(Some(step.mean_requests), 1));
                 row.extend([r.reads, r.lists, r.puts, r.swaps, r.deletes].map(|n| n.to_string()));
                 row.extend([r.read_bytes, r.written_bytes].map(|bytes| figure(Some(bytes as f64 / 1e3), 0)));
                 row.push(figure(Some(step.seconds), 3));
@@ -96,9 +98,14 @@ impl Measured<'_> {
             ];
             for ((many, kind), (few, said)) in many_and_few {
                 let text = format!("requests of {name} with many {kind}, times those with {said}");
-                let ratio =
-                    self.requests(what, many).zip(self.requests(what, few)).map(|(many, few)| many / few);
-                bars.push(Bar::at_most(text, ratio, 1.10));
+                let mean = |shape| Some(self.find(what, shape, 0)?.mean_requests);
+                bars.push(Bar::at_most(
+                    format!("{text}, means"),
+                    mean(many).zip(mean(few)).map(|(many, few)| many / few),
+                    1.10,
+                ));
+                let medians = self.requests(what, many).zip(self.requests(what, few));
+                bars.push(Bar::shown(format!("{text}, medians"), medians.map(|(many, few)| many / few)));
             }
         }
         let at_20 = self.find(What::IncrementalBackup, disks, 20).map(|s| s.seconds);
