@@ -226,7 +226,8 @@ impl OpenBackup<'_> {
             Question { vault, folder: &folder, name: &disk, segment_bytes, tables: &tables, progress };
         doubts::check(&disk, &run, session.parent.as_ref(), &expected, &question)?;
         let start = std::time::Instant::now();
-        let (snapshot, recorded) = commit(session, &tables, &mut run, snap, &policy, time, &options.tags)?;
+        let (snapshot, manifest, recorded) =
+            commit(session, &tables, &mut run, snap, &policy, time, &options.tags)?;
         run.stages.sync.add(start.elapsed());
         let stages = run.stages.seconds();
         run.others.tidy();
@@ -234,7 +235,7 @@ impl OpenBackup<'_> {
         // The snapshot is safe: what fails from here on is for the next session to do.
         let start = std::time::Instant::now();
         let reverse = vault
-            .reverse(&folder, &policy, tables.into_cache())
+            .reverse(&folder, &manifest, &policy, tables.into_cache())
             .unwrap_or_else(|e| ReverseReport { held_up: Some(e.to_string()), ..ReverseReport::default() });
         if reverse.snapshots == 0 {
             // The pass does this, too.
@@ -417,7 +418,7 @@ fn commit(
     policy: &Policy,
     time: i64,
     tags: &[(String, String)],
-) -> Result<(SnapshotEntry, Option<Sequence>)> {
+) -> Result<(SnapshotEntry, Manifest, Option<Sequence>)> {
     let fresh: Edits = run.containers.iter().chain(&run.adopted).map(|e| (e.id, Some(*e))).collect();
     let adopted: Vec<ContainerId> = run.adopted.iter().map(|e| e.id).collect();
     let taken = record_taken(&session, tables, &mut run.others)?;
@@ -470,8 +471,8 @@ fn commit(
         Ok(())
     })?;
     let recorded = is_recorded.then_some(manifest.sequence);
-    let snapshot = manifest.recent.into_iter().find(|s| s.id == id).ok_or_else(|| {
+    let snapshot = manifest.recent.iter().find(|s| s.id == id).cloned().ok_or_else(|| {
         VaultError::corrupt(&folder.manifest_name(), "the snapshot just committed is not there")
     })?;
-    Ok((snapshot, recorded))
+    Ok((snapshot, manifest, recorded))
 }

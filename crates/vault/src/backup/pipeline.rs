@@ -14,6 +14,7 @@ use crate::base::stages::Stages;
 use crate::base::threads::{cores, Failure};
 use crate::container::codec::Packer;
 use crate::container::room::check_room;
+use crate::container::tables::Tables;
 use crate::container::writer::{ContainerWriter, GroupJob, PackedGroup};
 use crate::lookup::other_disks::OtherDisks;
 use crate::lookup::place::{Analysed, Placed, PlacedBytes, Placer, SegmentData, SourceSample};
@@ -146,6 +147,7 @@ pub(crate) fn run(
     }
     let (chunking, codec, segment_bytes) = (policy.chunking, policy.codec, policy.segment_bytes);
 
+    let tables = placer.tables();
     let (size, recipe, containers) = std::thread::scope(|scope| {
         let (failure, stages, read_bytes) = (&failure, &stages, &*read_bytes);
         let known_tx = analysed_tx.clone();
@@ -172,8 +174,9 @@ pub(crate) fn run(
         failure.spawn(scope, "write", move || {
             failure.guard(|| write(session, &packed_rx, &full_tx, &permit_tx, stages))
         });
-        let finisher = failure
-            .spawn(scope, "finish", move || failure.guard(|| finish(session, codec, &full_rx, stages)));
+        let finisher = failure.spawn(scope, "finish", move || {
+            failure.guard(|| finish(session, tables, codec, &full_rx, stages))
+        });
 
         let placed = failure.guard(|| {
             let mut send = |job: GroupJob| {
@@ -459,16 +462,26 @@ fn write(
     Ok(())
 }
 
+/// Containers of a backup whose tables stay in memory for the reverse pass.
+const TABLES_KEPT: usize = 4;
+
 /// Makes containers durable while the next ones are being filled.
 fn finish(
     session: &Session,
+    tables: &Tables,
     codec: CodecChoice,
     full: &Receiver<ContainerWriter>,
     stages: &Stages,
 ) -> Result<(Vec<ContainerEntry>, u64)> {
     let (mut entries, mut bytes) = (Vec::new(), 0);
     for container in full {
-        let (entry, stored) = stages.sync.time(|| container.finish(session))?;
+        // The reverse pass asks for it. Where a backup writes much, the tables of its parent are worth more.
+        let keep = |table| {
+            if entries.len() < TABLES_KEPT {
+                tables.keep(session.writer, table);
+            }
+        };
+        let (entry, stored) = stages.sync.time(|| container.finish_with(session, keep))?;
         entries.push(ContainerEntry { level: codec.level(), ..entry });
         bytes += stored;
     }

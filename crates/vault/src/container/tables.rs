@@ -77,6 +77,11 @@ impl Tables {
         self.cache
     }
 
+    /// Keeps a table of the disk's own that was just written.
+    pub fn keep(&self, generation: WriterNo, table: Table) {
+        self.cache.keep(self.own.folder().disk, generation, table);
+    }
+
     /// The disk's own containers.
     pub fn own(&self) -> &Containers {
         &self.own
@@ -287,6 +292,15 @@ impl Cache {
         let tables = Arc::new(Mutex::new(Lru::new(tables)));
         let owners = OwnerCache::new(listings, room.clone());
         Cache { tables, reading: Arc::default(), owners, room }
+    }
+
+    /// Keeps a table that was just written, unless it is longer than most.
+    pub fn keep(&self, disk: DiskId, generation: WriterNo, table: Table) {
+        let memory = table.memory_bytes();
+        if memory as u64 <= AHEAD_BYTES {
+            let name = TableName { container: table.container, generation };
+            self.tables.lock().insert((disk, name), Arc::new(table), memory);
+        }
     }
 
     /// Memory that tables take, in bytes.

@@ -113,7 +113,16 @@ impl ContainerWriter {
     }
 
     /// Makes the data and its table durable. Returns the entry and the bytes stored.
-    pub fn finish(mut self, session: &Session) -> Result<(ContainerEntry, u64)> {
+    pub fn finish(self, session: &Session) -> Result<(ContainerEntry, u64)> {
+        self.finish_with(session, |_| ())
+    }
+
+    /// The same; `keep` gets the table.
+    pub fn finish_with(
+        mut self,
+        session: &Session,
+        keep: impl FnOnce(Table),
+    ) -> Result<(ContainerEntry, u64)> {
         let data_name = names::data(&self.folder.path, self.table.data);
         let place = format!("{data_name}#{}", self.offset);
         let directory = self.table.encode_directory(self.folder.context(&place));
@@ -138,6 +147,7 @@ impl ContainerWriter {
             stored_bytes: self.offset - DATA_HEADER_BYTES as u64,
             level: 0,
         };
+        keep(self.table);
         Ok((entry, stored))
     }
 }

@@ -44,6 +44,8 @@ pub(crate) struct Hooked {
     fresh: Vec<(u64, ContainerId)>,
     /// Those that were put because they were many.
     put: Vec<String>,
+    /// Whether any hooks were put, also those that [`OtherDisks::save`] has taken out of `put`.
+    has_put: bool,
     segments: FreshSegments,
     /// Hooks that were looked up for a better place of chunks, since one led to one.
     vain_lookups: u32,
@@ -79,6 +81,7 @@ impl OtherDisks {
             champions: Champions::new(&folder),
             fresh: Vec::new(),
             put: Vec::new(),
+            has_put: false,
             segments: FreshSegments::default(),
             vain_lookups: 0,
             folder,
@@ -161,7 +164,11 @@ impl OtherDisks {
 
     /// Keeps the index in few objects. What fails is for the next backup to do.
     pub fn tidy(&self) {
+        // A backup that has put no hooks has added no object.
         if let OtherDisks::Hooked(hooked) = self {
+            if !hooked.has_put {
+                return;
+            }
             let _ = hooks::join(&hooked.folder, JOIN_BYTES_MAX, false);
         }
     }
@@ -271,6 +278,7 @@ impl Hooked {
 
     fn put_fresh(&mut self) -> Result<()> {
         if !self.fresh.is_empty() {
+            self.has_put = true;
             self.put.push(hooks::put(&self.folder, std::mem::take(&mut self.fresh))?);
         }
         Ok(())

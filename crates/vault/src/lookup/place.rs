@@ -175,6 +175,11 @@ impl<'a> Placer<'a> {
         })
     }
 
+    /// The tables that it looks chunks up in.
+    pub fn tables(&self) -> &'a Tables {
+        self.basis.tables
+    }
+
     /// Places a segment; groups that became full go to `send`. Returns its recipe, `None` for a null segment.
     pub fn place(
         &mut self,

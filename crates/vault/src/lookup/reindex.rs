@@ -117,7 +117,7 @@ pub(crate) fn rebuild_references(folder: &Folder) -> Result<bool> {
         session => session?,
     };
     forget_all(&session)?;
-    extend(&session, 1)?;
+    extend(&session, 1, None)?;
     session.end()?;
     Ok(true)
 }

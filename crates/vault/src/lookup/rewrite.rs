@@ -23,9 +23,12 @@ use std::collections::BTreeMap;
 
 /// Bytes that are written again at most for each one that was new in the parent.
 const AGAIN_FOR_NEW: u64 = 2;
-/// Bytes that may be written again although there were few new ones: less than a seek costs. Otherwise a disk that hardly
+/// Bytes that may be written again although there were few new ones, where that is worth it: otherwise a disk that hardly
 /// changes would, after many backups, have to be read from as many small containers.
-const AGAIN_AT_LEAST: u64 = 1 << 20;
+const AGAIN_AT_LEAST: u64 = 3 << 20;
+/// It is worth it where a restore is spared so many seeks, or as much reading: one backup joins some small containers, and those
+/// after it write only what is new until there are as many again.
+const WORTH_SEEKS: f64 = 4.0;
 /// Bytes that are looked for elsewhere at most.
 const MOVED_BYTES_MAX: u64 = 1 << 30;
 /// Chunks of other owners are copied from places of which so many bytes are fetched for one that is wanted: nothing becomes
@@ -93,7 +96,10 @@ impl Rewriting {
     ) -> Result<Rewriting> {
         let mut of = |own: bool, read_ratio: f64, budget| {
             let shared_ratio = if own { read_ratio.max(SHARED_AT) } else { read_ratio };
-            let choice = Choice { own, read_ratio, shared_ratio, budget };
+            // What was new pays for itself, and what is moved costs nothing.
+            let pays = !own || new_bytes.saturating_mul(AGAIN_FOR_NEW) >= AGAIN_AT_LEAST;
+            let worth_seeks = if pays { 0.0 } else { WORTH_SEEKS };
+            let choice = Choice { own, read_ratio, shared_ratio, budget, worth_seeks };
             let mut is_shared = |id: ContainerId| Ok(own && referrers.has_any(id.writer())?);
             match budget {
                 0 => Ok(BTreeMap::new()),

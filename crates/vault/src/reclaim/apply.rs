@@ -10,7 +10,7 @@ use crate::manifest::session::Session;
 use crate::manifest::snapshots::known::Known;
 use crate::recipe::stored::recipe_of;
 use crate::reclaim::change::{remove_new_recipe, Change};
-use crate::reclaim::compact::CompactReport;
+use crate::reclaim::compact::{is_due, CompactReport};
 use crate::reclaim::retiring::RetiringLease;
 use crate::reclaim::unreferenced::{Dead, LeakCount};
 use format::{
@@ -29,7 +29,8 @@ pub(crate) struct Applied {
     pub compacted: CompactReport,
 }
 
-/// Step 3, in one swap. `false`: there is a snapshot that `known` has not, and nothing was done.
+/// Step 3, in one swap. Returns the manifest that it has left; `None`: there is a snapshot that `known` has not, and nothing was
+/// done.
 ///
 /// Containers with at least the share `rebuild_at` of dead chunks are written again at once ([`settle`]).
 pub(crate) fn apply(
@@ -39,7 +40,7 @@ pub(crate) fn apply(
     dead: &Dead,
     rebuild_at: f64,
     applied: &mut Applied,
-) -> Result<bool> {
+) -> Result<Option<Manifest>> {
     let folder = &session.folder;
     let known_ids = known.ids();
     let m = folder.load_root()?;
@@ -98,8 +99,8 @@ pub(crate) fn apply(
             Ok(true)
         })
     });
-    let done = match swapped {
-        Ok((_, done)) => done,
+    let left = match swapped {
+        Ok((m, done)) => done.then_some(m),
         // Whether the manifest names what was written is not known.
         Err(e @ VaultError::Uncertain { .. }) => return Err(e),
         Err(e) => {
@@ -108,17 +109,23 @@ pub(crate) fn apply(
             return Err(e);
         }
     };
-    if done {
+    if left.is_some() {
         applied.compacted.add(settled.compacted);
-        applied.lost.extend(dead.chunks.keys().filter(|id| !settled.rewritten.contains(id)));
-        return Ok(true);
+        // Of those that were looked at, what is left of them is known.
+        let is_left = |id: &&ContainerId| match settled.edits.get(id) {
+            Some(Some(e)) => is_due(e, u64::from(e.dead_chunks), rebuild_at),
+            Some(None) => false,
+            None => true,
+        };
+        applied.lost.extend(dead.chunks.keys().filter(is_left));
+        return Ok(left);
     }
     // The next attempt writes the same names.
     for s in known.snapshots.iter().filter(|s| change.rewritten.iter().any(|r| r.id == s.id)) {
         remove_new_recipe(session, s)?;
     }
     settled.take_back(session)?;
-    Ok(false)
+    Ok(None)
 }
 
 /// Takes the snapshots to delete out, puts new recipes in, and releases what no snapshot needs any more.

@@ -253,7 +253,7 @@ pub(crate) fn finish_deletions(session: &Session, rebuild_at: f64, applied: &mut
             }
             other => other?,
         };
-        if apply(session, Known::all(&m), &change, &dead, rebuild_at, applied)? {
+        if apply(session, Known::all(&m), &change, &dead, rebuild_at, applied)?.is_some() {
             return Ok(waiting);
         }
         // A backup has committed meanwhile: what it references was not looked at.

@@ -337,14 +337,14 @@ fn collect_folder(vault: &Vault, folder: &Folder, limits: SweepLimits, report: &
     let deleted = finish_deletions(&session, threshold, &mut applied);
     let carried = deleted.map(|waiting| report.waiting += waiting).and_then(|()| {
         let cache = Cache::new(TABLE_CACHE_BYTES);
-        reverse_pending(vault, &mut session, false, threshold, cache, &mut applied, &mut reversed)
+        reverse_pending(vault, &mut session, false, threshold, cache, &mut applied, &mut reversed).map(drop)
     });
     report.reversed += reversed.snapshots;
     let repaired =
         leaks::repair(&mut session, threshold, &mut applied).map(|chunks| report.repaired_chunks += chunks);
     let indexed = forget_damaged(&session).and_then(|parts| {
         report.index_parts += parts;
-        index_reversed(&session, INDEX_AT)
+        index_reversed(&session, INDEX_AT, None)
     });
     let carried = carried.and(repaired).and(indexed);
     if carried.as_ref().is_err_and(|e| !e.is_damage_or_full()) {

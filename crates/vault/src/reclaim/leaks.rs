@@ -104,7 +104,7 @@ fn repair_within(
         if part.end.is_none() {
             part.dead.counted = all_counted;
         }
-        if !apply(&*session, Known::all(&m), &Change::default(), &part.dead, rebuild_at, applied)? {
+        if apply(&*session, Known::all(&m), &Change::default(), &part.dead, rebuild_at, applied)?.is_none() {
             // A backup has committed meanwhile: what it references was not looked at.
             continue;
         }

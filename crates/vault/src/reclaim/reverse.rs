@@ -68,12 +68,17 @@ pub struct ReverseReport {
 impl Vault {
     /// Carries the pending reverse passes of a disk out. Called after each backup; `gc` finds what a crash left.
     ///
-    /// `cache`: tables that the backup has read.
-    pub(crate) fn reverse(&self, folder: &Folder, policy: &Policy, cache: Cache) -> Result<ReverseReport> {
+    /// `m`: the manifest that the backup has left. `cache`: tables that it has read or written.
+    pub(crate) fn reverse(
+        &self,
+        folder: &Folder,
+        m: &Manifest,
+        policy: &Policy,
+        cache: Cache,
+    ) -> Result<ReverseReport> {
         let mut report = ReverseReport::default();
-        let m = folder.load_root()?;
         let is_due = m.recent.iter().any(is_pending)
-            || (may_have_older_pending(&m) && folder.load()?.snapshots.iter().any(is_pending));
+            || (may_have_older_pending(m) && folder.load()?.snapshots.iter().any(is_pending));
         if !is_due {
             return Ok(report);
         }
@@ -87,11 +92,12 @@ impl Vault {
         let mut applied = Applied::default();
         let reversed =
             reverse_pending(self, &mut session, true, policy.rebuild_at, cache, &mut applied, &mut report);
-        reversed.if_damaged(|e| {
-            report.held_up = Some(e.to_string());
-            Ok(())
-        })?;
-        index_reversed(&session, policy.index_at)?;
+        let mut left = None;
+        match reversed {
+            Err(e) if e.is_damage() => report.held_up = Some(e.to_string()),
+            other => left = other?,
+        }
+        index_reversed(&session, policy.index_at, left)?;
         report.compacted += applied.compacted.containers;
         // Others were looked at when they lost chunks; `gc` looks at all.
         let (compacted, freed_bytes) = compact_folder(&session, policy.rebuild_at, Some(&applied.lost))?;
@@ -133,14 +139,21 @@ fn is_worth_a_sweep(m: &Manifest) -> bool {
 }
 
 /// Puts recipes that were reversed into the reference index, where so many wait. Where there is no room, they wait.
-pub(crate) fn index_reversed(session: &Session, at: usize) -> Result<()> {
-    extend(session, at).unless_damaged_or_full().map(drop)
+/// `known` as for [`extend`].
+pub(crate) fn index_reversed(session: &Session, at: usize, known: Option<Manifest>) -> Result<()> {
+    extend(session, at, known).unless_damaged_or_full().map(drop)
+}
+
+/// Whether a snapshot may wait for its reverse pass.
+fn may_be_pending(m: &Manifest) -> bool {
+    m.recent.iter().any(is_pending) || may_have_older_pending(m)
 }
 
 /// Steps 1 to 4 for every pending pair.
 ///
 /// Each pair needs a writer's number of its own: the names of what it writes have it. `is_fresh`: the session has
-/// written nothing under its number yet. `applied` tells what became of containers.
+/// written nothing under its number yet. `applied` tells what became of containers. Returns the manifest that the last pass has
+/// left, if nothing changed it since.
 pub(crate) fn reverse_pending(
     vault: &Vault,
     session: &mut Session,
@@ -149,17 +162,30 @@ pub(crate) fn reverse_pending(
     mut cache: Cache,
     applied: &mut Applied,
     report: &mut ReverseReport,
-) -> Result<()> {
+) -> Result<Option<Manifest>> {
     loop {
         let view = vault.view_with(&session.folder, cache)?;
-        if !reverse_one(&view, session, &mut is_fresh, rebuild_at, applied, report)? {
-            return Ok(());
+        match reverse_one(&view, session, &mut is_fresh, rebuild_at, applied, report)? {
+            One::Missing => return Ok(None),
+            One::Tried => {}
+            One::Done(m) if may_be_pending(&m) => {}
+            One::Done(m) => return Ok(Some(m)),
         }
         cache = view.tables.into_cache();
     }
 }
 
-/// The same for the oldest pending pair. Returns whether there was one.
+/// What became of the oldest pending pair.
+enum One {
+    /// There was none.
+    Missing,
+    /// It is to be looked again whether there is one.
+    Tried,
+    /// This manifest was left.
+    Done(Manifest),
+}
+
+/// The same for the oldest pending pair.
 fn reverse_one(
     view: &View,
     session: &mut Session,
@@ -167,12 +193,12 @@ fn reverse_one(
     rebuild_at: f64,
     applied: &mut Applied,
     report: &mut ReverseReport,
-) -> Result<bool> {
+) -> Result<One> {
     let m = match Known::newest(&view.manifest) {
         Some(newest) => newest,
         None => Known::all(view.whole()?),
     };
-    let Some([older, newer]) = pending_pair(m.snapshots) else { return Ok(false) };
+    let Some([older, newer]) = pending_pair(m.snapshots) else { return Ok(One::Missing) };
     // Nothing in a recipe is of a later writer than its generation says: backups may have committed since the session
     // began.
     let is_later = older.generation.max(older.made_by) > session.writer;
@@ -198,7 +224,7 @@ fn reverse_one(
                 Ok(())
             })
         })?;
-        return Ok(true);
+        return Ok(One::Tried);
     };
     let kept: HashSet<&PageAt> = root.pages.iter().collect();
     let unreferenced =
@@ -220,11 +246,10 @@ fn reverse_one(
         }
         other => other?,
     };
-    if apply(session, m, &change, &dead, rebuild_at, applied)? {
-        report.snapshots += 1;
-        report.redirected_chunks += pass.redirected_chunks;
-    }
-    Ok(true)
+    let Some(left) = apply(session, m, &change, &dead, rebuild_at, applied)? else { return Ok(One::Tried) };
+    report.snapshots += 1;
+    report.redirected_chunks += pass.redirected_chunks;
+    Ok(One::Done(left))
 }
 
 /// One pair of neighbours.

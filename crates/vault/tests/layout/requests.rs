@@ -13,8 +13,9 @@ const DISK: &str = "vm/vda";
 const FEW: usize = 12;
 /// So that the container table has several pages.
 const MANY: usize = 600;
-/// Operations of a kind, of which the one in the middle counts.
-const TIMES: usize = 11;
+/// Operations of a kind. Their mean counts; names are looked at of one that has little to do beside: every fourth backup extends the
+/// reference index, and others join hooks.
+const TIMES: usize = 12;
 
 const SMALL: Policy = Policy { segment_bytes: 64 << 10, group_bytes: 16 << 10, ..BALANCED };
 
@@ -65,8 +66,8 @@ impl World {
         self.reads_of(|vault| drop(vault.delete(DISK, &[&id]).unwrap()))
     }
 
-    /// What a backup and a deletion from the middle read.
-    fn measure(&mut self) -> [Vec<String>; 2] {
+    /// What backups and deletions from the middle read, those first that read least.
+    fn measure(&mut self) -> [Vec<Vec<String>>; 2] {
         let (mut backups, mut deletions) = (Vec::new(), Vec::new());
         for _ in 0..TIMES {
             backups.push(self.back_up());
@@ -74,7 +75,7 @@ impl World {
         }
         [backups, deletions].map(|mut all| {
             all.sort_by_key(Vec::len);
-            all.swap_remove(TIMES / 2)
+            all
         })
     }
 }
@@ -83,9 +84,11 @@ impl World {
 fn what_operations_ask_hardly_grows_with_snapshots() {
     let (mut few, mut many) = (World::new(FEW), World::new(MANY));
     for ((what, few), many) in ["backup", "deletion"].into_iter().zip(few.measure()).zip(many.measure()) {
-        println!("{what}: {} reads with {FEW} snapshots, {} with {MANY}", few.len(), many.len());
-        let grown = many.len() as f64 / few.len() as f64;
-        assert!(grown < 1.3, "{what}: {grown:.2} times the reads\n{few:#?}\n{many:#?}");
+        let mean = |all: &[Vec<String>]| all.iter().map(Vec::len).sum::<usize>() as f64 / TIMES as f64;
+        let (of_few, of_many) = (mean(&few), mean(&many));
+        println!("{what}: {of_few:.1} reads with {FEW} snapshots, {of_many:.1} with {MANY}");
+        assert!(of_many / of_few < 1.3, "{what}: {of_few:.1} and {of_many:.1} reads\n{few:#?}\n{many:#?}");
+        let many = &many[TIMES / 4];
         let mut times: BTreeMap<&str, usize> = BTreeMap::new();
         for page in many.iter().filter(|name| name.contains("/pages/")) {
             *times.entry(page).or_default() += 1;

@@ -24,6 +24,8 @@ struct Place {
     wanted_bytes: u64,
     /// Bytes fetched for one wanted.
     ratio: f64,
+    /// Bytes that are fetched, a seek among them, and not wanted.
+    spared_bytes: f64,
     /// The groups of a container, those that may be chosen by themselves.
     groups: Vec<Place>,
 }
@@ -38,6 +40,14 @@ pub(super) struct Choice {
     pub shared_ratio: f64,
     /// So many bytes together.
     pub budget: u64,
+    /// None, unless all together spare a restore so many seeks, or as much reading.
+    pub worth_seeks: f64,
+}
+
+impl Choice {
+    fn is_worth(&self, spared_bytes: f64) -> bool {
+        spared_bytes >= self.worth_seeks * SEEK_BYTES
+    }
 }
 
 /// The chunks of the worst places first. `is_shared` tells whether others may need what is in a container.
@@ -51,7 +61,8 @@ pub(super) fn choose(
     let budget = choice.budget;
     let mut places: Vec<Place> = Vec::new();
     let (mut chunks_looked_at, mut found_bytes) = (0, 0);
-    for Candidate { entry, wanted, ratio } in most_fragmented(parent, tables, policy, choice, is_shared)? {
+    for Candidate { entry, wanted, ratio, .. } in most_fragmented(parent, tables, policy, choice, is_shared)?
+    {
         chunks_looked_at += u64::from(entry.chunks);
         if chunks_looked_at > CHUNKS_LOOKED_AT || found_bytes >= budget.saturating_mul(FOUND_FOR_BUDGET) {
             break;
@@ -68,7 +79,8 @@ pub(super) fn choose(
         }
         found_bytes += places[before..].iter().map(|p| p.wanted_bytes).sum::<u64>();
     }
-    Ok(worst(places, budget))
+    let (chosen, spared_bytes) = worst(places, budget);
+    Ok(if choice.is_worth(spared_bytes) { chosen } else { BTreeMap::new() })
 }
 
 /// A container that may be fragmented.
@@ -76,11 +88,25 @@ struct Candidate<'a> {
     entry: ContainerEntry,
     /// The chunks that the parent needs of it.
     wanted: &'a RunSet,
-    /// Its places count from so many bytes on that are fetched for one that is wanted.
+    /// Bytes that are fetched for one that is wanted, a seek among them.
+    of_container: f64,
+    /// Its places count from so many on.
     ratio: f64,
 }
 
-/// Containers that may be fragmented, those first of which least is needed, as far as entries tell without tables.
+impl Candidate<'_> {
+    /// Whether the container, or a group in it, may be as bad as its ratio says.
+    fn may_be(&self, policy: &Policy) -> bool {
+        let chunks = f64::from(self.entry.chunks.max(1));
+        let unwanted_bytes = (chunks - self.wanted.len() as f64) * f64::from(policy.chunking.average_bytes());
+        // Where fewer bytes are not wanted, no group of full length has so few that are.
+        let spare_bytes = (1.0 - 1.0 / self.ratio) * f64::from(policy.group_bytes);
+        self.of_container > self.ratio || unwanted_bytes >= spare_bytes
+    }
+}
+
+/// Containers that may be fragmented, those first of which least is needed, as far as entries tell without tables; none where they
+/// are not worth it.
 fn most_fragmented<'a>(
     parent: &'a Summary,
     tables: &Tables,
@@ -94,20 +120,50 @@ fn most_fragmented<'a>(
         let Some(entry) = tables.entry(*id).unless_damaged()? else { continue };
         let used = wanted.len() as f64 / f64::from(entry.chunks.max(1));
         let of_container = (SEEK_BYTES / entry.stored_bytes.max(1) as f64 + 1.0) / used;
-        let unwanted_bytes = (1.0 - used) * f64::from(entry.chunks) * chunk_bytes;
-        // Where fewer bytes are not wanted, no group of full length has so few that are.
-        let spare_bytes = |ratio: f64| (1.0 - 1.0 / ratio) * f64::from(policy.group_bytes);
-        let may_be = |ratio| of_container > ratio || unwanted_bytes >= spare_bytes(ratio);
-        if !may_be(choice.read_ratio) {
-            continue;
-        }
-        let ratio = if is_shared(*id)? { choice.shared_ratio } else { choice.read_ratio };
-        if may_be(ratio) {
-            found.push((of_container, Candidate { entry, wanted, ratio }));
+        let candidate = Candidate { entry, wanted, of_container, ratio: choice.read_ratio };
+        if candidate.may_be(policy) {
+            found.push(candidate);
         }
     }
-    found.sort_by(|a, b| b.0.total_cmp(&a.0));
-    Ok(found.into_iter().map(|(_, candidate)| candidate).collect())
+    found.sort_by(|a, b| b.of_container.total_cmp(&a.of_container));
+    let is_worth =
+        |all: &[Candidate<'_>]| choice.is_worth(spared_bytes(all.iter(), chunk_bytes, choice.budget));
+    if !is_worth(&found) {
+        return Ok(Vec::new());
+    }
+    // Whether others need them as well is asked of those only that are worth it.
+    let mut left = Vec::new();
+    for candidate in found {
+        let ratio = if is_shared(candidate.entry.id)? { choice.shared_ratio } else { choice.read_ratio };
+        let candidate = Candidate { ratio, ..candidate };
+        if candidate.may_be(policy) {
+            left.push(candidate);
+        }
+    }
+    Ok(if is_worth(&left) { left } else { Vec::new() })
+}
+
+/// What a restore would be spared by the worst of these, about: as far as entries tell, and if what is wanted is spread evenly.
+fn spared_bytes<'a>(
+    worst_first: impl Iterator<Item = &'a Candidate<'a>>,
+    chunk_bytes: f64,
+    budget: u64,
+) -> f64 {
+    let (mut left, mut spared) = (budget as f64, 0.0);
+    for Candidate { entry, wanted, of_container, ratio } in worst_first {
+        let wanted_bytes = wanted.len() as f64 * chunk_bytes;
+        let used = wanted.len() as f64 / f64::from(entry.chunks.max(1));
+        let unwanted_bytes = (1.0 - used) * entry.stored_bytes as f64;
+        if wanted_bytes <= left {
+            let seek = if of_container > ratio { SEEK_BYTES } else { 0.0 };
+            spared += seek + unwanted_bytes;
+            left -= wanted_bytes;
+        } else if 1.0 / used > *ratio {
+            spared += unwanted_bytes * left / wanted_bytes;
+            break;
+        }
+    }
+    spared
 }
 
 /// What it costs to fetch from a container, and from each of its groups.
@@ -118,17 +174,19 @@ fn price(table: &Table, wanted: &RunSet) -> Place {
         chunks: wanted.clone(),
         wanted_bytes: 0,
         ratio: 0.0,
+        spared_bytes: 0.0,
         groups: Vec::new(),
     };
     let (mut fetched, mut wanted_of_it) = (SEEK_BYTES, 0.0);
     for group in &table.groups {
         let Some((place, price)) = price_of_group(table, group, &numbers, wanted) else { continue };
         fetched += price;
-        wanted_of_it += price / place.ratio;
+        wanted_of_it += price - place.spared_bytes;
         container.wanted_bytes += place.wanted_bytes;
         container.groups.push(place);
     }
     container.ratio = if wanted_of_it > 0.0 { fetched / wanted_of_it } else { 0.0 };
+    container.spared_bytes = fetched - wanted_of_it;
     container
 }
 
@@ -157,21 +215,23 @@ fn price_of_group(table: &Table, group: &Group, numbers: &[u32], wanted: &RunSet
         Codec::Raw => wanted_bytes + gap_bytes,
         _ => u64::from(group.raw_len),
     };
+    let stored_for_raw = f64::from(group.stored_len) / f64::from(group.raw_len.max(1));
     let place = Place {
         container: table.container,
         chunks: RunSet::from_unsorted(chunks),
         wanted_bytes,
         ratio: fetched_bytes as f64 / wanted_bytes as f64,
+        spared_bytes: fetched_bytes.saturating_sub(wanted_bytes) as f64 * stored_for_raw,
         groups: Vec::new(),
     };
-    let stored_for_raw = f64::from(group.stored_len) / f64::from(group.raw_len.max(1));
     Some((place, fetched_bytes as f64 * stored_for_raw))
 }
 
-/// The worst places as far as the budget goes. Of a container that is too much for it, groups are taken.
-fn worst(mut places: Vec<Place>, budget: u64) -> BTreeMap<ContainerId, RunSet> {
+/// The worst places as far as the budget goes, and the bytes that a restore is spared by them. Of a container that is too much
+/// for the budget, groups are taken.
+fn worst(mut places: Vec<Place>, budget: u64) -> (BTreeMap<ContainerId, RunSet>, f64) {
     let mut chosen: BTreeMap<ContainerId, RunSet> = BTreeMap::new();
-    let mut left = budget;
+    let (mut left, mut spared_bytes) = (budget, 0.0);
     places.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
     for place in places {
         let parts = if place.wanted_bytes <= left {
@@ -184,10 +244,11 @@ fn worst(mut places: Vec<Place>, budget: u64) -> BTreeMap<ContainerId, RunSet> {
         for part in parts {
             if part.wanted_bytes <= left {
                 left -= part.wanted_bytes;
+                spared_bytes += part.spared_bytes;
                 let of_container = chosen.entry(part.container).or_default();
                 *of_container = of_container.union(&part.chunks);
             }
         }
     }
-    chosen
+    (chosen, spared_bytes)
 }

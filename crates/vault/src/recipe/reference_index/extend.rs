@@ -7,11 +7,12 @@ use crate::manifest::session::Session;
 use crate::manifest::snapshots::known::is_to_be_indexed;
 use crate::recipe::stored::{read_root, recipe_of, summary_of};
 use format::{
-    names, BlockAt, ContainerId, IndexRef, Indexed, RecipeName, ReferenceBlock, ReferenceEntry,
+    names, BlockAt, ContainerId, IndexRef, Indexed, Manifest, RecipeName, ReferenceBlock, ReferenceEntry,
     ReferenceFooter, RunSet, SnapshotEntry, Summary,
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::iter::Peekable;
+use std::sync::Arc;
 use store::ObjectWriter;
 
 /// A part is joined with what is added unless it has more than so many times as many recipes.
@@ -27,25 +28,30 @@ const BLOCK_BYTES: usize = 64 << 10;
 /// Parts that are not much longer are joined with it, so that there are O(log n) parts.
 ///
 /// A recipe never changes under its name, so the entries of a part stay correct.
-pub(crate) fn extend(session: &Session, at_least: usize) -> Result<()> {
+///
+/// `known` is a manifest that the session has left, where one is known. Backups may have committed since: they change no part, and
+/// none of what waits, and the swap finds recipes by their names.
+pub(crate) fn extend(session: &Session, at_least: usize, known: Option<Manifest>) -> Result<()> {
     let folder = &session.folder;
-    let m = folder.load_root()?;
-    let told = m.changed.iter().chain(&m.recent).filter(|s| is_to_be_indexed(s)).count();
-    if told < at_least.max(1) && m.older.iter().all(|at| !at.has_unindexed) {
+    let m = known.map_or_else(|| folder.load_root(), Ok)?;
+    if !may_extend(&m, at_least) {
         return Ok(());
     }
-    let m = folder.load()?;
+    // Pages of snapshots may be replaced meanwhile.
+    let m = if m.older.is_empty() { folder.whole(Arc::new(m))? } else { folder.load()? };
     let waiting: Vec<&SnapshotEntry> = m.snapshots.iter().filter(|s| is_to_be_indexed(s)).collect();
     if waiting.len() < at_least.max(1) {
         return Ok(());
     }
     // Parts that cannot be opened cannot be joined: their number would only grow.
-    if forget_damaged(session)? > 0 {
-        return extend(session, at_least);
+    let parts = open_sound(folder, &m)?;
+    if parts.len() < m.references.len() && forget_damaged(session)? > 0 {
+        drop(parts);
+        return extend(session, at_least, None);
     }
     let added = Added::collect(folder, &waiting)?;
     let stays: HashSet<RecipeName> = m.snapshots.iter().map(recipe_of).collect();
-    let joined = to_join(open_sound(folder, &m)?, &stays, added.recipes.len());
+    let joined = to_join(parts, &stays, added.recipes.len());
     let gone: Vec<IndexRef> = joined.iter().map(|p| p.at).collect();
     let put = put(session, m.sequence.0 as u32, &added, &joined, &stays);
     let Some(fresh) = put.unless_damaged()? else {
@@ -68,6 +74,12 @@ pub(crate) fn extend(session: &Session, at_least: usize) -> Result<()> {
         Ok(())
     })?;
     Ok(())
+}
+
+/// Whether so many recipes may wait, as far as a manifest tells without its pages.
+fn may_extend(m: &Manifest, at_least: usize) -> bool {
+    let told = m.changed.iter().chain(&m.recent).filter(|s| is_to_be_indexed(s)).count();
+    told >= at_least.max(1) || m.older.iter().any(|at| at.has_unindexed)
 }
 
 /// Takes the parts of the index away that cannot be opened. Returns how many there were.
