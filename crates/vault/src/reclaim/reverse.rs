@@ -169,7 +169,7 @@ pub(crate) fn reverse_pending(
             One::Missing => return Ok(None),
             One::Tried => {}
             One::Done(m) if may_be_pending(&m) => {}
-            One::Done(m) => return Ok(Some(m)),
+            One::Done(m) => return Ok(Some(*m)),
         }
         cache = view.tables.into_cache();
     }
@@ -182,7 +182,7 @@ enum One {
     /// It is to be looked again whether there is one.
     Tried,
     /// This manifest was left.
-    Done(Manifest),
+    Done(Box<Manifest>),
 }
 
 /// The same for the oldest pending pair.
@@ -249,7 +249,7 @@ fn reverse_one(
     let Some(left) = apply(session, m, &change, &dead, rebuild_at, applied)? else { return Ok(One::Tried) };
     report.snapshots += 1;
     report.redirected_chunks += pass.redirected_chunks;
-    Ok(One::Done(left))
+    Ok(One::Done(Box::new(left)))
 }
 
 /// One pair of neighbours.
