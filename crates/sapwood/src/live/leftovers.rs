@@ -29,20 +29,17 @@ pub fn remove(qmp: &mut Qmp) -> Result<()> {
         qmp.execute("block-job-cancel", json!({ "device": job, "force": true }))?;
         qmp.wait_until_absent("query-jobs", "id", job)?;
     }
-    let mut had_nodes = false;
+    let is_ours = !names_in(&nodes, "node-name", Names::OURS).is_empty();
+    let others = qmp.execute("query-block-exports", json!({}))?;
+    if is_ours && others.as_array().is_some_and(Vec::is_empty) {
+        // It may not be running. Before the nodes go: they tell that the server is ours.
+        let _ = qmp.execute("nbd-server-stop", json!({}));
+    }
     // A node before the one that it stands on.
     for kind in [Names::FLEECE, Names::FILE] {
-        let all = qmp.execute("query-named-block-nodes", json!({ "flat": true }))?;
-        for node in names_in(&all, "node-name", kind) {
+        for node in names_in(&nodes, "node-name", kind) {
             qmp.execute("blockdev-del", json!({ "node-name": node }))?;
-            had_nodes = true;
         }
-    }
-    let had_any = !exports.is_empty() || !jobs.is_empty() || had_nodes;
-    let exports = qmp.execute("query-block-exports", json!({}))?;
-    if had_any && exports.as_array().is_some_and(Vec::is_empty) {
-        // The server may not be running.
-        let _ = qmp.execute("nbd-server-stop", json!({}));
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ pub mod mounted;
 pub mod nbd;
 mod peak;
 pub mod qemu;
+pub mod relay;
 
 pub use child::{Child, Ended};
 pub use disks::{change, fresh, random, Scattered};

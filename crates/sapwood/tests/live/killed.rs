@@ -1,6 +1,7 @@
 //! Disks of a running QEMU, and what is left when somebody is killed in between.
 
 use crate::common::qemu::Machine;
+use crate::common::relay::{self, Kill};
 use crate::common::{from_env, qemu_img, Bench};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -127,4 +128,53 @@ fn whoever_is_killed_no_backup_of_a_qcow2_disk_is_silently_incomplete() {
 #[test]
 fn whoever_is_killed_no_backup_of_a_raw_disk_is_silently_incomplete() {
     rounds("raw", from_env("SAPWOOD_SEED", 8));
+}
+
+/// A backup after one that was killed at any of its commands to QEMU, and after two: the second one at any command while it
+/// removes what the first one has left.
+#[test]
+fn after_a_kill_at_any_command_the_next_backup_is_whole() {
+    const BYTES: usize = 1 << 20;
+    let bench = Bench::new("balanced");
+    let image = bench.arg("disk");
+    qemu_img(&["create", "-q", "-f", "qcow2", &image, &BYTES.to_string()]);
+    let mut vm = Machine::start(&bench, &image, "qcow2", vec![0; BYTES]);
+    let source = format!("qmp:{}#d0", bench.arg("relay.sock"));
+    let args = ["backup", "vm/vda", &source];
+    let mut writes = 0_usize;
+    let mut run = |vm: &mut Machine, kill: Kill| {
+        writes += 1;
+        vm.write(writes * 5 % 16 * 65536, 4096, writes as u8);
+        let done = relay::run(&bench, &args, kill);
+        if !done.was_killed {
+            let said = String::from_utf8_lossy(&done.output.stderr);
+            assert!(done.output.status.success(), "{kill:?}: {said}");
+            assert!(bench.restored("vm/vda@latest") == vm.content, "{kill:?}");
+            assert_eq!((vm.bitmaps().len(), vm.leftovers()), (1, vec![]), "{kill:?}");
+        }
+        done
+    };
+    run(&mut vm, Kill::Never);
+    let whole = run(&mut vm, Kill::Never).commands;
+    let exported = whole.iter().position(|command| command == "block-export-add").unwrap() + 1;
+    let mut kills = 0;
+    for how in [Kill::Before, Kill::After] {
+        for at in 1..=whole.len() {
+            kills += usize::from(run(&mut vm, how(at)).was_killed);
+            run(&mut vm, Kill::Never);
+        }
+        // The second one's list is longer by what it removes.
+        for at in 1.. {
+            assert!(run(&mut vm, Kill::After(exported)).was_killed);
+            let second = run(&mut vm, how(at));
+            kills += 1 + usize::from(second.was_killed);
+            run(&mut vm, Kill::Never);
+            if !second.was_killed || second.commands.last().is_some_and(|last| last == "transaction") {
+                break;
+            }
+        }
+    }
+    println!("{} commands, {kills} backups killed", whole.len());
+    assert!(kills > 2 * whole.len());
+    bench.json(&["verify", "--data"]);
 }
