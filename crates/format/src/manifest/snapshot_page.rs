@@ -6,7 +6,7 @@ use crate::frame::{decode_frame, encode_frame, Context, Kind};
 use crate::ids::WriterNo;
 
 /// Most snapshots in one page.
-pub const SNAPSHOTS_PER_PAGE: usize = 4096;
+pub const SNAPSHOTS_PER_PAGE: usize = 16_384;
 
 /// Where a manifest finds a page of snapshots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -334,11 +334,12 @@ fn deletion_looks_for_objects_of_later_sessions() {
 fn pages_of_snapshots_prove_it() {
     for policy in SMALL {
         let mut world = World::new(policy);
-        for n in 9..12 {
+        // Until there is a page that is not joined with the next one.
+        for n in 9..26 {
             world.backup(&world.vault(), "a/x", n).unwrap();
         }
         let older = world.root_of("a/x");
-        let newest = world.backup(&world.vault(), "a/x", 12).unwrap();
+        let newest = world.backup(&world.vault(), "a/x", 26).unwrap();
         let newer = world.root_of("a/x");
         let next = world.manifest_in(&older).next_writer;
         let folder = names::folder_of(&older.0).unwrap();

@@ -1,7 +1,7 @@
 //! Keeps a manifest short: moves older snapshots into pages, and changes of such snapshots into new ones.
 //!
-//! Pages are joined so that each has about four times as many snapshots as the next one: there are O(log n) of them, and
-//! each snapshot is written O(log n) times.
+//! Pages are joined so that each has many times as many snapshots as the next one: there are O(log n) of them, and each
+//! snapshot is written O(log n) times.
 
 use crate::base::error::Result;
 use crate::manifest::edit::ManifestEdit;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use store::Reserve;
 
 /// A page is joined with the one before it while that has less than so many times as many snapshots.
-const RATIO: usize = 4;
+const RATIO: usize = 16;
 
 /// Most memory that the snapshots of a page take, in bytes, if there are several.
 const PAGE_BYTES: usize = 4 << 20;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use store::ObjectWriter;
 
 /// A part is joined with what is added unless it has more than so many times as many recipes.
-const GROWTH: usize = 4;
+const GROWTH: usize = 16;
 /// Memory for what is added at once, in bytes. A recipe that alone takes more is left out for good.
 const ADDED_BYTES: usize = 16 << 20;
 /// Most runs of an entry: every other chunk of the largest container.
