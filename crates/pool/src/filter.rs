@@ -182,23 +182,50 @@ pub(crate) fn prefix(fingerprint: &Fingerprint) -> u64 {
     fingerprint.prefix().swap_bytes()
 }
 
-/// The first entry whose key is not below `key`.
+/// The first entry whose key is not below `key`. Keys are parts of fingerprints, so they are spread evenly: of 512 entries it
+/// is some eleven from where its key would be in proportion, which is one cache line or two.
 fn lower_bound(bucket: &[u8], bytes: usize, key: &[u8; KEY_BYTES]) -> usize {
-    let (mut low, mut high) = (0, bucket.len() / bytes);
-    while low < high {
-        let middle = (low + high) / 2;
-        if bucket[middle * bytes..middle * bytes + KEY_BYTES] < key[..] {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
+    let number =
+        |key: &[u8]| key[..KEY_BYTES].iter().fold(0, |number, byte| number << 8 | usize::from(*byte));
+    let key = number(key);
+    let at = |n: usize| number(&bucket[n * bytes..]);
+    let count = bucket.len() / bytes;
+    let mut found = (key * count) >> KEY_BITS;
+    while found > 0 && at(found - 1) >= key {
+        found -= 1;
     }
-    low
+    while found < count && at(found) < key {
+        found += 1;
+    }
+    found
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bounds_are_those_of_a_sorted_list() {
+        // Spread evenly, and by no means: all below, all above, many of one key.
+        let spread: Vec<u32> = (0..600).map(|n| n * 27_000).collect();
+        let low: Vec<u32> = (0..600).collect();
+        let high: Vec<u32> = (0..600).map(|n| (1 << KEY_BITS) - 600 + n).collect();
+        let one: Vec<u32> = (0..600).map(|n| if n < 200 { 5 } else { 7_000_000 }).collect();
+        for keys in [&spread, &low, &high, &one, &Vec::new()] {
+            for bytes in [7, 8] {
+                let mut bucket = vec![0xff; keys.len() * bytes];
+                for (entry, key) in bucket.chunks_exact_mut(bytes).zip(keys) {
+                    entry[..KEY_BYTES].copy_from_slice(&key.to_be_bytes()[1..]);
+                }
+                let near = keys.iter().flat_map(|key| [key.saturating_sub(1), *key, key + 1]);
+                for key in near.chain([0, 1 << 23, (1 << KEY_BITS) - 1]).filter(|key| *key < 1 << KEY_BITS) {
+                    let [_, a, b, c] = key.to_be_bytes();
+                    let expected = keys.partition_point(|other| *other < key);
+                    assert_eq!(lower_bound(&bucket, bytes, &[a, b, c]), expected, "{key}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn it_finds_what_is_in_and_forgets_what_was_removed() {

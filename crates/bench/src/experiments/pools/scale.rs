@@ -1,5 +1,5 @@
 //! `pool-scale`: volumes of one pool that are written by a thread each. As many as there are cores are compared with one, and
-//! sixteen with as many as there are cores.
+//! sixteen with as many as there are cores, and with sixteen on one core.
 //!
 //! A profile tells where threads wait: voluntary switches are waits for a lock or the device, the rest of the time that a
 //! thread is not on a core it waits for one.
@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use anyhow::{ensure, Context as _, Result};
 use pool::{Device, FileDevice, Options, Pool, Sharing};
+use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
 use serde::Serialize;
 
 use super::blocks::Blocks;
@@ -46,6 +47,8 @@ pub struct ScaleOptions {
 struct Measured {
     run: usize,
     writers: usize,
+    /// That the writers and the pool's own threads may use; the system's threads use all.
+    cores: usize,
     bytes: u64,
     seconds: f64,
     /// Of all writers.
@@ -66,7 +69,7 @@ pub fn run(context: &Context, options: &ScaleOptions) -> Result<()> {
         context.require_free(2 * bytes + (1 << 30))?;
     }
     let cores = thread::available_parallelism().map_or(1, |n| n.get());
-    let mut counts = vec![1, cores, MANY];
+    let mut counts = vec![(1, cores), (cores, cores), (MANY, cores), (MANY, 1)];
     counts.dedup();
     let blocks = Blocks::new(context.options.seed);
     let mut measured = Vec::new();
@@ -75,9 +78,10 @@ pub fn run(context: &Context, options: &ScaleOptions) -> Result<()> {
         let mut order = counts.clone();
         let first = run % order.len();
         order.rotate_left(first);
-        for writers in order {
+        for (writers, on) in order {
             check_interrupted()?;
-            measured.push(measure(context, options, run, writers, bytes, &blocks)?);
+            let _there = on_cores(on)?;
+            measured.push(Measured { cores: on, ..measure(context, options, run, writers, bytes, &blocks)? });
         }
     }
     let place = match &options.device {
@@ -92,21 +96,28 @@ fn report(
     context: &Context,
     (bytes, place): (u64, String),
     cores: usize,
-    counts: &[usize],
+    counts: &[(usize, usize)],
     measured: &[Measured],
 ) -> Result<()> {
-    let of = |writers: usize| measured.iter().filter(move |m| m.writers == writers);
+    let of = |(writers, on)| measured.iter().filter(move |m| m.writers == writers && m.cores == on);
     let rate = |m: &Measured| m.bytes as f64 / 1e6 / m.seconds;
-    let ratio =
-        |many: usize, few: usize| median(of(many).zip(of(few)).map(|(many, few)| rate(many) / rate(few)));
-    let mut table =
-        Table::new(["writers", "MB/s", "CPU s", "of the cores' time", "waits a request", "sent off"]);
-    for writers in counts {
-        let value = |value: &dyn Fn(&Measured) -> f64| median(of(*writers).map(value));
-        let part = |m: &Measured| m.cpu_seconds / (m.seconds * cores.min(m.writers) as f64);
+    let ratio = |many, few| median(of(many).zip(of(few)).map(|(many, few)| rate(many) / rate(few)));
+    let mut table = Table::new([
+        "writers",
+        "cores",
+        "MB/s",
+        "CPU s",
+        "of the cores' time",
+        "waits a request",
+        "sent off",
+    ]);
+    for (writers, on) in counts {
+        let value = |value: &dyn Fn(&Measured) -> f64| median(of((*writers, *on)).map(value));
+        let part = |m: &Measured| m.cpu_seconds / (m.seconds * m.cores.min(m.writers) as f64);
         let requests = (bytes / BLOCK_BYTES as u64 / REQUEST_BLOCKS) as f64;
         table.row([
             writers.to_string(),
+            on.to_string(),
             figure(value(&rate), 0),
             figure(value(&|m| m.cpu_seconds), 2),
             figure(value(&part), 2),
@@ -116,8 +127,17 @@ fn report(
     }
     let of_cores = cores as f64;
     let bars = [
-        Bar::at_least(format!("{cores} writers, times one"), ratio(cores, 1), 0.8 * of_cores),
-        Bar::at_least(format!("{MANY} writers, times {cores}"), ratio(MANY, cores), 0.95),
+        Bar::at_least(
+            format!("{cores} writers, times one"),
+            ratio((cores, cores), (1, cores)),
+            0.8 * of_cores,
+        ),
+        Bar::at_least(
+            format!("{MANY} writers on {cores} cores, times those on one"),
+            ratio((MANY, cores), (MANY, 1)),
+            0.8 * of_cores,
+        ),
+        Bar::at_least(format!("{MANY} writers, times {cores}"), ratio((MANY, cores), (cores, cores)), 0.95),
     ];
     let text = format!(
         "{} MiB in all, written to {place}, medians of {} runs.\n\n{table}\n{}",
@@ -202,12 +222,32 @@ fn measure(
     Ok(Measured {
         run,
         writers,
+        cores: 0,
         bytes: own * writers as u64 * BLOCK_BYTES as u64,
         seconds,
         cpu_seconds: threads.iter().map(|t| t.0).sum(),
         waits: threads.iter().map(|t| t.1).sum(),
         preempted: threads.iter().map(|t| t.2).sum(),
     })
+}
+
+/// Lets this thread, and those that it starts, run on the first cores only, until this is dropped.
+struct OnCores(CpuSet);
+
+fn on_cores(count: usize) -> Result<OnCores> {
+    let before = sched_getaffinity(None)?;
+    let mut some = CpuSet::new();
+    let allowed = (0..CpuSet::MAX_CPU).filter(|cpu| before.is_set(*cpu));
+    allowed.take(count).for_each(|cpu| some.set(cpu));
+    sched_setaffinity(None, &some)?;
+    Ok(OnCores(before))
+}
+
+impl Drop for OnCores {
+    fn drop(&mut self) {
+        // It was so before.
+        let _ = sched_setaffinity(None, &self.0);
+    }
 }
 
 /// How often this thread has waited, and was sent off its core.
