@@ -1,6 +1,9 @@
 //! `pool-scale`: volumes of one pool that are written by a thread each. As many as there are cores are compared with one, and
 //! sixteen with as many as there are cores, and with sixteen on one core.
 //!
+//! What this machine's cores can do is measured beside it: threads that make the same data, hash and copy it, with nothing in
+//! common. Memory is what they share.
+//!
 //! A profile tells where threads wait: voluntary switches are waits for a lock or the device, the rest of the time that a
 //! thread is not on a core it waits for one.
 
@@ -89,7 +92,12 @@ pub fn run(context: &Context, options: &ScaleOptions) -> Result<()> {
         None if options.forget => "nowhere".to_owned(),
         None => "a file".to_owned(),
     };
-    report(context, (bytes, place), cores, &counts, &measured)
+    let alone = (0..context.runs())
+        .map(
+            |_| Ok(alone(cores, bytes, options.forget, &blocks)? / alone(1, bytes, options.forget, &blocks)?),
+        )
+        .collect::<Result<Vec<f64>>>()?;
+    report(context, (bytes, place), cores, &counts, &measured, median(alone))
 }
 
 fn report(
@@ -98,6 +106,7 @@ fn report(
     cores: usize,
     counts: &[(usize, usize)],
     measured: &[Measured],
+    alone: Option<f64>,
 ) -> Result<()> {
     let of = |(writers, on)| measured.iter().filter(move |m| m.writers == writers && m.cores == on);
     let rate = |m: &Measured| m.bytes as f64 / 1e6 / m.seconds;
@@ -138,6 +147,7 @@ fn report(
             0.8 * of_cores,
         ),
         Bar::at_least(format!("{MANY} writers, times {cores}"), ratio((MANY, cores), (cores, cores)), 0.95),
+        Bar::shown(format!("the work alone with nothing in common, {cores} threads, times one"), alone),
     ];
     let text = format!(
         "{} MiB in all, written to {place}, medians of {} runs.\n\n{table}\n{}",
@@ -228,6 +238,44 @@ fn measure(
         cpu_seconds: threads.iter().map(|t| t.0).sum(),
         waits: threads.iter().map(|t| t.1).sum(),
         preempted: threads.iter().map(|t| t.2).sum(),
+    })
+}
+
+/// Bytes a second of threads that make blocks, hash them, and copy them unless `forget`, each by itself.
+fn alone(threads: usize, bytes: u64, forget: bool, blocks: &Blocks) -> Result<f64> {
+    /// Beyond all caches.
+    const COPIES_BYTES: usize = 128 << 20;
+    const REQUEST_BYTES: usize = REQUEST_BLOCKS as usize * BLOCK_BYTES;
+    let own = bytes / threads as u64 / BLOCK_BYTES as u64 / REQUEST_BLOCKS * REQUEST_BLOCKS;
+    let barrier = Barrier::new(threads + 1);
+    thread::scope(|scope| -> Result<f64> {
+        let mut all = Vec::new();
+        for n in 0..threads as u64 {
+            let barrier = &barrier;
+            all.push(scope.spawn(move || {
+                let mut buffer = vec![0; REQUEST_BYTES];
+                let mut copies = vec![1; if forget { 0 } else { COPIES_BYTES }];
+                let lengths = [BLOCK_BYTES as u32; REQUEST_BLOCKS as usize];
+                let mut found = Vec::new();
+                barrier.wait();
+                for first in (0..own).step_by(REQUEST_BLOCKS as usize) {
+                    blocks.fill(n * own + first, &mut buffer);
+                    found.clear();
+                    chunk::fingerprints(&buffer, &lengths, &mut found);
+                    let at = first as usize * BLOCK_BYTES % COPIES_BYTES;
+                    if let Some(copy) = copies.get_mut(at..at + REQUEST_BYTES) {
+                        copy.copy_from_slice(&buffer);
+                    }
+                    std::hint::black_box((&found, &copies));
+                }
+            }));
+        }
+        barrier.wait();
+        let start = Instant::now();
+        for thread in all {
+            thread.join().map_err(|_| anyhow::anyhow!("a thread ended unexpectedly"))?;
+        }
+        Ok((own * threads as u64 * BLOCK_BYTES as u64) as f64 / start.elapsed().as_secs_f64())
     })
 }
 
