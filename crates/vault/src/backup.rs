@@ -43,7 +43,7 @@ use crate::reclaim::released::delete_released_since;
 use crate::reclaim::reverse::ReverseReport;
 use doubts::Expected;
 use format::{
-    names, ContainerEntry, ContainerId, Indexed, Manifest, RecipeName, Reverse, Sequence, SnapId,
+    names, ContainerEntry, ContainerId, DiskId, Indexed, Manifest, RecipeName, Reverse, Sequence, SnapId,
     SnapshotEntry, SnapshotState, WriterKind,
 };
 use image::Source;
@@ -123,6 +123,11 @@ impl OpenBackup<'_> {
     /// The newest snapshot, which the new one is compared with.
     pub fn newest(&self) -> Option<&SnapshotEntry> {
         self.session.parent.as_ref()
+    }
+
+    /// The disk, whatever it is called.
+    pub fn disk(&self) -> DiskId {
+        self.session.folder.disk
     }
 
     /// Whether the disk has a snapshot of this id, be it deleted.

@@ -309,6 +309,11 @@ fn volumes_are_backed_up_at_snapshots_of_their_own() {
         assert_eq!(again["scan"]["kind"], kind, "{disk}: {}", again["scan"]);
     }
     assert!(snapshots().contains(&mine) && snapshots().len() == 3, "{:?}", snapshots());
+    // A disk that is renamed goes on with its own.
+    bench.done(&["rename", "web02/vda", "web03/vda"]);
+    let renamed = bench.json(&["backup", "web03/vda", "volume:web", "--pool", &pool]);
+    assert_eq!(renamed["scan"]["kind"], "changed", "{renamed}");
+    assert_eq!(snapshots().len(), 3, "{:?}", snapshots());
     bench.done(&["volume", "--pool", &pool, "delete", &mine]);
     let now = snapshots();
     // Volumes of two disks that were swapped are noticed, also where both are clones of one template.

@@ -70,7 +70,7 @@ pub(super) fn back_up(
         let (own, consistency) = if is_snapshot {
             (None, None)
         } else {
-            let prepared = Prepared::find(pool, name, vault.id(), &a.disk)?;
+            let prepared = Prepared::find(pool, name, vault.id(), backup.disk())?;
             let (own, consistency) = if prepared.is_served {
                 while_frozen(a.agent.as_deref(), || prepared.make())?
             } else {

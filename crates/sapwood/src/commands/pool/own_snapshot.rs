@@ -10,8 +10,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use vault::VaultId;
-use xxhash_rust::xxh3::xxh3_64;
+use vault::{DiskId, VaultId};
 
 /// How long a server may take to make one: a guest may be frozen meanwhile.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -33,7 +32,7 @@ impl<'a> Prepared<'a> {
     ///
     /// # Errors
     /// `Refused` where there is no such volume.
-    pub fn find(pool: &'a Path, volume: &'a str, vault: VaultId, disk: &str) -> Result<Self> {
+    pub fn find(pool: &'a Path, volume: &'a str, vault: VaultId, disk: DiskId) -> Result<Self> {
         let (list, is_served) = match open_free(pool)? {
             PoolAtPath::Held(why) => (ask_server(pool, &Request::List, &why)?, true),
             PoolAtPath::Free(opened) => {
@@ -49,13 +48,10 @@ impl<'a> Prepared<'a> {
             let why = format!("{shown}: there is no volume {volume}; `volume list` tells what there is");
             return Err(PoolError::Refused(why).into());
         }
-        // One of the same time in another vault, or for another disk, has another name.
-        let id = vault.to_string();
-        let prefix = format!(
-            "{volume}@backup-{}-{:08x}-",
-            id.get(..8).unwrap_or(&id),
-            xxh3_64(disk.as_bytes()) as u32
-        );
+        // One of the same time in another vault, or for another disk, has another name; a disk that is renamed has the same.
+        let (vault, disk) = (vault.to_string(), disk.to_string());
+        let [vault, disk] = [&vault, &disk].map(|id| id.get(..8).unwrap_or(id));
+        let prefix = format!("{volume}@backup-{vault}-{disk}-");
         let is_own = |name: &str| {
             let time = name.strip_prefix(&prefix);
             time.is_some_and(|time| !time.is_empty() && time.bytes().all(|b| b.is_ascii_digit()))
