@@ -14,6 +14,8 @@ const KEY_BITS: u32 = 24;
 const KEY_BYTES: usize = 3;
 /// Entries of a bucket of a full pool, on average.
 const BUCKET_ENTRIES: u64 = 512;
+/// How far from where it would be in proportion an entry is looked for one by one.
+const NEAR: usize = 64;
 /// Entries that a bucket grows by: little memory is unused.
 const GROW_ENTRIES: usize = 32;
 
@@ -183,21 +185,39 @@ pub(crate) fn prefix(fingerprint: &Fingerprint) -> u64 {
 }
 
 /// The first entry whose key is not below `key`. Keys are parts of fingerprints, so they are spread evenly: of 512 entries it
-/// is some eleven from where its key would be in proportion, which is one cache line or two.
+/// is some eleven from where its key would be in proportion, which is a cache line or two.
 fn lower_bound(bucket: &[u8], bytes: usize, key: &[u8; KEY_BYTES]) -> usize {
     let number =
         |key: &[u8]| key[..KEY_BYTES].iter().fold(0, |number, byte| number << 8 | usize::from(*byte));
     let key = number(key);
     let at = |n: usize| number(&bucket[n * bytes..]);
     let count = bucket.len() / bytes;
-    let mut found = (key * count) >> KEY_BITS;
-    while found > 0 && at(found - 1) >= key {
-        found -= 1;
+    let guess = ((key as u64 * count as u64) >> KEY_BITS) as usize;
+    // Where they are not, the rest is halved.
+    let (mut low, mut high) = (guess.saturating_sub(NEAR), (guess + NEAR).min(count));
+    if low > 0 && at(low - 1) >= key {
+        (low, high) = (0, low);
+    } else if high < count && at(high) < key {
+        (low, high) = (high, count);
+    } else {
+        let mut found = guess.min(count);
+        while found > low && at(found - 1) >= key {
+            found -= 1;
+        }
+        while found < high && at(found) < key {
+            found += 1;
+        }
+        return found;
     }
-    while found < count && at(found) < key {
-        found += 1;
+    while low < high {
+        let middle = (low + high) / 2;
+        if at(middle) < key {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
     }
-    found
+    low
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub fn remove(qmp: &mut Qmp) -> Result<()> {
         qmp.execute("block-job-cancel", json!({ "device": job, "force": true }))?;
         qmp.wait_until_absent("query-jobs", "id", job)?;
     }
-    let is_ours = !names_in(&nodes, "node-name", Names::OURS).is_empty();
+    let is_ours = [Names::FLEECE, Names::FILE].iter().any(|k| !names_in(&nodes, "node-name", k).is_empty());
     let others = qmp.execute("query-block-exports", json!({}))?;
     if is_ours && others.as_array().is_some_and(Vec::is_empty) {
         // It may not be running. Before the nodes go: they tell that the server is ours.

@@ -7,6 +7,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
+/// How long anybody may be silent.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// When the program is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kill {
@@ -52,7 +55,7 @@ fn accept(listener: &UnixListener, child: &mut Child) -> Option<UnixStream> {
         if child.try_wait().unwrap().is_some() {
             return None;
         }
-        assert!(start.elapsed() < Duration::from_secs(60), "the program does not connect");
+        assert!(start.elapsed() < PATIENCE, "the program does not connect");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -65,6 +68,9 @@ fn pass_on(
     child: &mut Child,
     commands: &mut Vec<String>,
 ) -> bool {
+    for side in [&client, &qemu] {
+        side.set_read_timeout(Some(PATIENCE)).unwrap();
+    }
     let mut requests = BufReader::new(client.try_clone().unwrap());
     let mut answers = BufReader::new(qemu.try_clone().unwrap());
     let mut answer = |is_last: &dyn Fn(&Value) -> bool| loop {
