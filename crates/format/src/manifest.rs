@@ -29,7 +29,7 @@ const SNAPSHOT_PAGES_MAX: usize = 1 << 12;
 const PAGES_MAX: usize = 1 << 16;
 /// Most things that wait for old readers.
 const RELEASED_MAX: usize = 1 << 17;
-/// Most objects of the reference index: each has at least four times as many recipes as the next smaller one.
+/// Most objects of the reference index: each has at least 16 times as many recipes as the next smaller one.
 const REFERENCES_MAX: usize = 16;
 /// What a container on a list takes in memory once it is looked at.
 const LISTED_BYTES: usize = 32;

@@ -6,6 +6,7 @@ mod filling;
 mod layers;
 mod overlay;
 mod read_cache;
+mod read_vault;
 mod snapshot;
 pub mod tree;
 
@@ -14,4 +15,5 @@ pub use error::is_damage;
 pub use filling::FillDevice;
 pub use overlay::OverlayDevice;
 pub use read_cache::read_cache;
+pub use read_vault::ReadVault;
 pub use snapshot::{SnapshotBase, SnapshotDevice, SnapshotDisk};

@@ -5,7 +5,6 @@ pub(crate) mod container_set;
 pub(crate) mod dead;
 pub(crate) mod group_cache;
 pub(crate) mod group_reader;
-pub(crate) mod noted;
 pub(crate) mod other_owners;
 pub(crate) mod room;
 pub(crate) mod tables;

@@ -15,13 +15,13 @@
 //! process deletes meanwhile is not damaged.
 
 mod affected;
+mod again;
 pub(crate) mod bad_chunks;
 mod containers;
 mod descent;
 pub(crate) mod findings;
 mod found;
 mod gone;
-mod groups;
 mod recipes;
 mod record;
 mod references;

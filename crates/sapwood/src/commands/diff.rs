@@ -5,7 +5,7 @@ use super::files::disk::{printable, Disk};
 use super::files::list;
 use super::files::ranges::RangesOnVolume;
 use crate::args::{Args, Diff};
-use crate::commands::names::{open, split};
+use crate::commands::names::{open_to_read, split};
 use crate::devices::read_cache;
 use crate::terminal::output::{print_json, size};
 use crate::terminal::streams::Out;
@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 pub fn run(args: &Args, a: &Diff) -> Result<ExitCode> {
-    let vault = open(args)?;
+    let vault = open_to_read(args)?;
     let mut ranges = Vec::new();
     let (old, new) = vault.diff(split(&a.old), split(&a.new), &mut |range| ranges.push(range))?;
     let bytes: u64 = ranges.iter().map(|r| r.end - r.start).sum();

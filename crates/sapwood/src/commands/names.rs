@@ -1,6 +1,7 @@
 //! Resolves names on the command line: the vault, a snapshot, a format.
 
 use crate::args::Args;
+use crate::devices::ReadVault;
 use crate::jobs::config::Config;
 use crate::tags::is_tar;
 use crate::terminal::streams::errln;
@@ -34,6 +35,11 @@ pub fn store_options(args: &Args) -> StoreOptions {
 /// The vault on the store that was named.
 pub fn open(args: &Args) -> Result<Vault> {
     open_at(args, &store_url(args)?)
+}
+
+/// The same, for a command that only reads it.
+pub fn open_to_read(args: &Args) -> Result<ReadVault> {
+    Ok(ReadVault::new(open(args)?))
 }
 
 /// The vault on a store.

@@ -6,7 +6,7 @@ mod machine;
 mod tar;
 
 use crate::args::{Args, Restore};
-use crate::commands::names::{open, split};
+use crate::commands::names::{open_to_read, split};
 use crate::progress::watch;
 use crate::tags::TAR;
 use crate::terminal::output::{print_json, rate, size};
@@ -44,7 +44,7 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
         check_out()?;
     }
     let (disk, spec) = split(&a.snapshot);
-    let vault = open(args)?;
+    let vault = open_to_read(args)?;
     let start = Instant::now();
     let found = vault.find(disk, spec).map_err(|e| with_what_is_left(&a.snapshot, e.into()))?;
     if tar::is_wanted(a, disk, &found)? {
@@ -79,6 +79,12 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
         create_target(&a.target, &options)
     };
     let restored = watch(args.quiet, &a.snapshot, |p| vault.restore_to(disk, spec, target, p));
+    if restored.is_err() && changed.load(Ordering::Relaxed) > 0 {
+        errln!(
+            "sapwood: {}: is a mixture of what it was and of the snapshot: run this again, or restore another snapshot",
+            a.target.display()
+        );
+    }
     let report = restored.map_err(|e| with_what_is_left(&format!("{disk}@{id}"), e.into()))?;
     let (format, word) = chosen.map_or(("raw", None), |c| (c.name(), c.word));
     let seconds = start.elapsed().as_secs_f64();

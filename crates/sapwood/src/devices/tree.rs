@@ -1,6 +1,7 @@
 //! A vault as a tree of files: `VM/DISK/SNAPSHOT.raw`, and links to them named `latest.raw` and by their times.
 
 use super::snapshot::SnapshotDevice;
+use super::ReadVault;
 use crate::tags::is_tar;
 use export::{Attributes, BlockDevice, Entry, Extent, NodeId, NodeKind, Tree};
 use parking_lot::{Mutex, MutexGuard};
@@ -9,7 +10,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
-use vault::{format_time, Listing, ReadCache, SnapshotEntry, Vault, VaultError};
+use vault::{format_time, Listing, ReadCache, SnapshotEntry, VaultError};
 
 /// The vault is listed again after this time, and listing takes a tenth of the time at most.
 const LISTING_VALID: Duration = Duration::from_secs(1);
@@ -17,7 +18,7 @@ const LISTING_PART: u32 = 10;
 
 /// The vault as a tree. Snapshots that are open share one cache.
 pub struct VaultTree {
-    vault: Vault,
+    vault: ReadVault,
     cache: Arc<ReadCache>,
     nodes: Mutex<Nodes>,
     damaged: Arc<Damaged>,
@@ -75,7 +76,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl VaultTree {
     /// The tree of a vault, whose snapshots are read through a cache.
-    pub fn new(vault: Vault, cache: Arc<ReadCache>) -> io::Result<VaultTree> {
+    pub fn new(vault: ReadVault, cache: Arc<ReadCache>) -> io::Result<VaultTree> {
         let nodes = Mutex::new(Nodes::new());
         let tree = VaultTree { vault, cache, nodes, damaged: Arc::default() };
         drop(tree.nodes_now()?);

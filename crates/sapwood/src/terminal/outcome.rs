@@ -137,7 +137,7 @@ fn of_image(e: &ImageError) -> u8 {
 pub fn with_damage(damaged: &[String]) -> ExitCode {
     damaged
         .iter()
-        .for_each(|line| errln!("sapwood: {line}; `sapwood verify` lists the snapshots it affects"));
+        .for_each(|line| errln!("sapwood: {line}; `sapwood verify --data` lists the snapshots it affects"));
     match damaged {
         [] => ExitCode::SUCCESS,
         _ => ExitCode::from(DAMAGED),

@@ -3,7 +3,8 @@
 
 use crate::common::{random, Bench, DAMAGED, DONE, FAILED, REFUSED, USAGE};
 use serde_json::Value;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 /// Backs a file up under a time. Returns the snapshot's id.
 fn at(bench: &Bench, disk: &str, file: &str, time: &str, more: &[&str]) -> String {
@@ -153,6 +154,67 @@ fn damage_that_was_found_is_shown_until_it_is_healed() {
     assert_eq!(listed()["is_damaged"], false);
     assert_eq!(bench.run(&["status"]).code(), Some(0));
     assert!(bench.restored("web01/vda") == content);
+}
+
+/// What readers meet is recorded: `status` tells of it, and the next backup stores anew what it needs. A vault of another user
+/// stays that user's, also when root has read it.
+#[test]
+fn damage_that_a_restore_meets_is_recorded() {
+    const OTHER: u32 = 65534;
+    let bench = Bench::new("balanced");
+    // Large enough that a later backup does not write everything again.
+    let content = random(24 << 20, 1);
+    let file = bench.file("disk", &content);
+    bench.backup("web01/vda", &file);
+    let is_root = rustix::process::geteuid().is_root();
+    let all = || walk(&bench.store);
+    if is_root {
+        all().iter().for_each(|path| std::os::unix::fs::lchown(path, Some(OTHER), Some(OTHER)).unwrap());
+    }
+    let object = data_object(&bench);
+    let whole = std::fs::read(&object).unwrap();
+    let mut bytes = whole.clone();
+    bytes[1 << 20] ^= 1;
+    let damaged = || bench.json(&["stats", "web01/vda"])["disks"][0]["damaged_containers"].as_u64().unwrap();
+    let target = bench.arg("restored");
+    let readers: [&[&str]; 2] = [
+        &["restore", "web01/vda", &target, "--force"],
+        &["restore", "web01/vda", &bench.file("old", &vec![7; 24 << 20]), "--in-place"],
+    ];
+    for reader in readers {
+        std::fs::write(&object, &bytes).unwrap();
+        assert_eq!(damaged(), 0);
+        let ended = bench.run(reader);
+        assert_eq!(ended.code(), Some(DAMAGED), "{ended}");
+        assert_eq!(ended.to_string().contains("is a mixture of"), reader.contains(&"--in-place"), "{ended}");
+        assert_eq!(damaged(), 1, "{reader:?}");
+        let status = bench.run(&["status"]);
+        assert!(status.code() == Some(2) && status.to_string().contains("--data"), "{status}");
+        // Put back, it is well again for those who read it all.
+        std::fs::write(&object, &whole).unwrap();
+        bench.done(&["verify"]);
+        assert_eq!(damaged(), 1);
+        bench.done(&["verify", "--data"]);
+        assert_eq!(damaged(), 0);
+    }
+    std::fs::write(&object, &bytes).unwrap();
+    assert_eq!(bench.run(readers[0]).code(), Some(DAMAGED));
+    if is_root {
+        let owner = |path: &PathBuf| std::fs::symlink_metadata(path).unwrap().uid();
+        let lost: Vec<_> = all().into_iter().filter(|path| owner(path) != OTHER).collect();
+        assert!(lost.is_empty(), "{lost:?}");
+    }
+    bench.backup("web01/vda", &file);
+    assert!(bench.restored("web01/vda") == content);
+}
+
+/// A directory and everything below it.
+fn walk(path: &Path) -> Vec<PathBuf> {
+    let mut all = vec![path.to_owned()];
+    if path.is_dir() {
+        all.extend(std::fs::read_dir(path).unwrap().flat_map(|entry| walk(&entry.unwrap().path())));
+    }
+    all
 }
 
 /// What the last two weeks stored.

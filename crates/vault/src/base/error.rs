@@ -1,6 +1,8 @@
 //! The errors of this crate, split by what the caller can do about them.
 
 use format::Malformed;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use store::StoreError;
 
 /// The result of a vault's call.
@@ -10,7 +12,7 @@ pub type Result<T> = std::result::Result<T, VaultError>;
 #[derive(Debug, thiserror::Error)]
 pub enum VaultError {
     /// An object of the vault is damaged.
-    #[error("{object}: damaged: {why}; `sapwood verify` lists the snapshots it affects")]
+    #[error("{object}: damaged: {why}; `sapwood verify --data` lists the snapshots it affects")]
     Corrupt {
         /// The object.
         object: String,
@@ -240,5 +242,30 @@ impl<T> UnlessDamaged<T> for Result<T> {
             Err(e) if e.is_damage() => otherwise(e),
             other => other,
         }
+    }
+}
+
+/// Objects that are remembered.
+const MET_MAX: usize = 64;
+
+/// The objects of a vault in which readers have met damage since it was opened.
+#[derive(Default)]
+pub(crate) struct DamageMet(Mutex<BTreeSet<String>>);
+
+impl DamageMet {
+    /// Remembers the object of an error, if that tells of damage.
+    pub fn note(&self, error: &VaultError) {
+        let (VaultError::Corrupt { object, .. } | VaultError::Missing { object }) = error else { return };
+        let mut objects = self.0.lock();
+        if objects.len() < MET_MAX {
+            // Behind it may be a place in it.
+            let object = object.split('#').next().unwrap_or_default();
+            objects.insert(object.to_owned());
+        }
+    }
+
+    /// All of them, which are forgotten.
+    pub fn take(&self) -> BTreeSet<String> {
+        std::mem::take(&mut *self.0.lock())
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::base::error::{Result, VaultError};
 use crate::base::snapshot_spec::{find_recent, find_snapshot};
-use crate::container::noted::Noted;
 use crate::container::tables::{Cache, Tables};
 use crate::manifest::disks;
 use crate::manifest::folder::Folder;
@@ -21,7 +20,6 @@ pub(crate) struct View {
     whole: OnceLock<Arc<Whole>>,
     pub tables: Tables,
     reader: Reader,
-    noted: Noted,
 }
 
 impl View {
@@ -70,19 +68,22 @@ impl View {
     }
 
     /// What an error of reading it means: where its readers are not held and a manifest has changed, somebody has
-    /// deleted what was being read. Else damage of a container is noted in its owner's manifest.
+    /// deleted what was being read. Else damage is remembered, until it is recorded ([`Vault::record_damage_met`]).
     pub fn explain(&self, e: VaultError) -> VaultError {
         match e {
             VaultError::Missing { object } | VaultError::Corrupt { object, .. } if self.may_have_lost() => {
                 VaultError::Gone { object }
             }
             e => {
-                let owners = self.tables.owners();
-                let others = owners.into_iter().map(|owner| self.folder.of(owner));
-                self.noted.note(&e, &others.chain([self.folder.clone()]).collect::<Vec<_>>());
+                self.folder.damage_met.note(&e);
                 e
             }
         }
+    }
+
+    /// Whether what is read of the disk is kept until this is dropped.
+    pub fn is_leased(&self) -> bool {
+        self.reader.is_leased()
     }
 
     /// Whether what is missing or wrong may have been deleted while it was read.
@@ -118,13 +119,6 @@ impl Vault {
         let reader = Reader::open(folder)?;
         let manifest = reader.manifest.clone();
         let tables = Tables::with_cache(folder, &manifest, true, cache);
-        Ok(View {
-            folder: folder.clone(),
-            manifest,
-            whole: OnceLock::new(),
-            tables,
-            reader,
-            noted: Noted::default(),
-        })
+        Ok(View { folder: folder.clone(), manifest, whole: OnceLock::new(), tables, reader })
     }
 }

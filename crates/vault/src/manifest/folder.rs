@@ -1,6 +1,6 @@
 //! An owner's folder: its manifest, its container table, and its released objects.
 
-use crate::base::error::{Result, VaultError};
+use crate::base::error::{DamageMet, Result, VaultError};
 use crate::base::lru::SharedLru;
 use crate::manifest::listing::{for_each_name, list_objects};
 use format::{
@@ -33,6 +33,8 @@ pub(crate) struct Folder {
     pub snapshot_pages: SharedLru<(DiskId, SnapshotPageRef), Arc<SnapshotPage>>,
     /// The same of container tables: those that were read or put last.
     pub container_pages: SharedLru<(DiskId, PageRef), Arc<ContainerPage>>,
+    /// What readers of the vault have found damaged.
+    pub damage_met: Arc<DamageMet>,
 }
 
 impl Folder {

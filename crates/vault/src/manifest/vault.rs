@@ -1,6 +1,6 @@
 //! The vault: opening it, its disks and their snapshots.
 
-use crate::base::error::{Fault, Result, VaultError};
+use crate::base::error::{DamageMet, Fault, Result, VaultError};
 use crate::base::lru::{Lru, SharedLru};
 use crate::base::policy::Policy;
 use crate::base::random::random_bytes;
@@ -43,6 +43,7 @@ pub struct Vault {
     pub(crate) findings_bytes: usize,
     snapshot_pages: SharedLru<(DiskId, SnapshotPageRef), Arc<SnapshotPage>>,
     container_pages: SharedLru<(DiskId, PageRef), Arc<ContainerPage>>,
+    pub(crate) damage_met: Arc<DamageMet>,
 }
 
 /// Seconds since 1970.
@@ -91,6 +92,7 @@ impl Vault {
             findings_bytes: FINDINGS_BYTES,
             snapshot_pages,
             container_pages: Arc::new(Mutex::new(Lru::new(CONTAINER_PAGES_BYTES))),
+            damage_met: Arc::default(),
         }
     }
 
@@ -172,6 +174,7 @@ impl Vault {
             recent_max: self.recent_max,
             snapshot_pages: self.snapshot_pages.clone(),
             container_pages: self.container_pages.clone(),
+            damage_met: self.damage_met.clone(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Checks containers, each once: table, list of dead chunks, data object.
 
-use super::groups;
+mod groups;
+
 use crate::base::error::{fault, Named, Result, VaultError};
 use crate::base::progress::Progress;
 use crate::base::threads::{cores, Failure};
@@ -11,12 +12,12 @@ use crate::container::versions::generations;
 use crate::manifest::folder::Folder;
 use crate::verify::findings::{CheckCounts, ContainerFindings, Reads};
 use crate::verify::found::{lock, OtherFindings, ThreadFindings};
-use crate::verify::groups::GroupRead;
 use crossbeam_channel::{bounded, Sender};
 use format::{
     names, Codec, ContainerEntry, ContainerId, DataFooter, DataHeader, GroupNo, Kind, RunSet, Table,
     DATA_FOOTER_BYTES, DATA_HEADER_BYTES,
 };
+use groups::GroupRead;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

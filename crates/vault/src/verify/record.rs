@@ -1,7 +1,6 @@
 //! Records damaged containers in their owner's manifest.
 
 use crate::base::error::{Result, VaultError};
-use crate::container::noted::LISTED_MAX;
 use crate::container::versions::{generations, Generations};
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
@@ -9,6 +8,9 @@ use crate::manifest::rollback::load_checked;
 use crate::verify::findings::ContainerFindings;
 use format::{ContainerId, Manifest};
 use store::Reserve;
+
+/// Containers on the list of a manifest at most. More would take the room of its snapshots.
+const LISTED_MAX: usize = 1 << 16;
 
 /// Puts damaged containers on the manifest's list. Those whose chunks were read and found whole go, and those that are no
 /// more. Returns how many there was no room for.

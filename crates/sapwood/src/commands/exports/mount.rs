@@ -1,7 +1,7 @@
 //! `sapwood mount`
 
 use crate::args::{Args, Mount};
-use crate::commands::names::open;
+use crate::commands::names::open_to_read;
 use crate::devices::read_cache;
 use crate::devices::tree::VaultTree;
 use crate::system::mountpoint::{each_once, empty_directory};
@@ -23,7 +23,7 @@ const THREADS_MIN: usize = 4;
 
 pub fn run(args: &Args, a: &Mount) -> Result<ExitCode> {
     let end = EndSignal::new()?;
-    let vault = open(args)?;
+    let vault = open_to_read(args)?;
     let mountpoint = checked(&a.mountpoint, &vault.location())?;
     let tree = Arc::new(VaultTree::new(vault, read_cache(a.cache))?);
     let (disks, snapshots) = tree.count()?;

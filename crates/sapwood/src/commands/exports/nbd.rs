@@ -1,7 +1,7 @@
 //! `sapwood nbd`
 
 use crate::args::{Args, Nbd};
-use crate::commands::names::{check_is_disk, held_for, open, split};
+use crate::commands::names::{check_is_disk, held_for, open_to_read, split};
 use crate::devices::{read_cache, OverlayDevice, SnapshotDevice};
 use crate::serving::{tls_of, Serving};
 use crate::system::own_directory::scratch;
@@ -23,7 +23,7 @@ pub fn run(args: &Args, a: &Nbd) -> Result<ExitCode> {
     let end = EndSignal::new()?;
     let tls = tls_of(&a.serve)?;
     let (disk, spec) = split(&a.snapshot);
-    let vault = open(args)?;
+    let vault = open_to_read(args)?;
     let snapshot = vault.open_snapshot(disk, spec, &read_cache(a.serve.cache))?;
     let entry = snapshot.entry().clone();
     check_is_disk(disk, &entry)?;

@@ -1,8 +1,8 @@
 //! The volumes of a snapshot's disk, and the lookup of files in them.
 
 use crate::args::Args;
-use crate::commands::names::{check_is_disk, open, split};
-use crate::devices::SnapshotDisk;
+use crate::commands::names::{check_is_disk, open_to_read, split};
+use crate::devices::{ReadVault, SnapshotDisk};
 use crate::terminal::escape::escaped;
 use crate::terminal::streams::errln;
 use anyhow::Result;
@@ -20,6 +20,8 @@ pub struct Disk {
     /// Partitions and logical volumes.
     pub volumes: Vec<Volume>,
     opened: HashMap<String, Arc<dyn FileSystem>>,
+    /// Until everything was read.
+    _vault: ReadVault,
 }
 
 /// A file or directory that the user named.
@@ -42,12 +44,12 @@ impl Disk {
     /// Opens a snapshot and looks for volumes. Several may share a cache.
     pub fn open(args: &Args, snapshot: &str, cache: &Arc<ReadCache>) -> Result<Disk> {
         let (disk, spec) = split(snapshot);
-        let vault = open(args)?;
+        let vault = open_to_read(args)?;
         let snapshot = vault.open_snapshot(disk, spec, cache)?;
         check_is_disk(disk, snapshot.entry())?;
         let name = format!("{disk}@{}", snapshot.entry().id);
         let volumes = filesystem::volumes(Arc::new(SnapshotDisk(snapshot)))?;
-        Ok(Disk { name, volumes, opened: HashMap::new() })
+        Ok(Disk { name, volumes, opened: HashMap::new(), _vault: vault })
     }
 
     /// The disk and the snapshot's id.

@@ -7,8 +7,8 @@ use arrival::Arrival;
 use place::Place;
 
 use crate::args::{Args, Restore};
-use crate::commands::names::{check_is_disk, held_for, open, split};
-use crate::devices::{read_cache, ArrivingDevice, SnapshotBase, SnapshotDevice};
+use crate::commands::names::{check_is_disk, held_for, open_to_read, split};
+use crate::devices::{read_cache, ArrivingDevice, ReadVault, SnapshotBase, SnapshotDevice};
 use crate::progress::show_while;
 use crate::serving::{tls_of, Serving};
 use crate::system::purpose::End;
@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use vault::{SnapshotEntry, Vault};
+use vault::SnapshotEntry;
 
 /// How long clients of an interrupted restore have to reconnect: QEMU tries at least every 16 seconds.
 const COME_BACK: Duration = Duration::from_secs(20);
@@ -46,7 +46,7 @@ pub fn run(args: &Args, a: &Restore) -> Result<ExitCode> {
 struct LiveRestore<'a> {
     args: &'a Args,
     a: &'a Restore,
-    vault: Vault,
+    vault: ReadVault,
     disk: &'a str,
     entry: SnapshotEntry,
     /// The snapshot, as `vm/disk@id`.
@@ -68,7 +68,7 @@ impl<'a> LiveRestore<'a> {
     fn begin(args: &'a Args, a: &'a Restore) -> Result<LiveRestore<'a>> {
         let (disk, spec) = split(&a.snapshot);
         let tls = tls_of(&a.serve)?;
-        let vault = open(args)?;
+        let vault = open_to_read(args)?;
         let place = Place::of(a)?;
         let snapshot = vault.open_snapshot(disk, spec, &read_cache(a.serve.cache))?;
         let entry = snapshot.entry().clone();

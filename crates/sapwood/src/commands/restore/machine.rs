@@ -4,7 +4,7 @@
 use super::format::{self, Chosen};
 use super::tar;
 use crate::args::{Args, Restore};
-use crate::commands::names::{open, split};
+use crate::commands::names::{open_to_read, split};
 use crate::live::{define, defined_disks, has_domain, relocate, Definition, Relocated};
 use crate::progress::watch;
 use crate::tags::{is_tar, DISKS_TAG, INSTANT_TAG, TAR};
@@ -43,7 +43,7 @@ pub fn run(args: &Args, a: &Restore, dir: &Path) -> Result<ExitCode> {
         return Err(VaultError::Usage(why).into());
     }
     let said = format::said(a.format.as_deref())?;
-    let vault = open(args)?;
+    let vault = open_to_read(args)?;
     let plan = Plan::new(&vault, machine, spec)?;
     std::fs::create_dir_all(dir).with_context(|| format!("{}: cannot be made", dir.display()))?;
     let dir = dir.canonicalize().with_context(|| format!("{}: cannot be entered", dir.display()))?;

@@ -1,7 +1,7 @@
 //! `sapwood copy`
 
 use crate::args::{Args, Copy};
-use crate::commands::names::{open, open_at};
+use crate::commands::names::{open_at, open_to_read};
 use crate::commands::snapshots::pattern::{self, Named};
 use crate::live::{CHECKPOINT_TAG, IMAGE_TAG};
 use crate::progress;
@@ -22,7 +22,7 @@ struct Done {
 }
 
 pub fn run(args: &Args, a: &Copy) -> Result<ExitCode> {
-    let (from, to) = (open(args)?, open_at(args, &a.to)?);
+    let (from, to) = (open_to_read(args)?, open_at(args, &a.to)?);
     if from.location() == to.location() {
         let why = format!("{}: is the vault that is copied; name another one with --to", to.location());
         return Err(VaultError::Usage(why).into());

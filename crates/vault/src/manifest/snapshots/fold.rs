@@ -1,6 +1,6 @@
 //! Keeps a manifest short: moves older snapshots into pages, and changes of such snapshots into new ones.
 //!
-//! Pages are joined so that each has many times as many snapshots as the next one: there are O(log n) of them, and each
+//! Pages are joined so that each has 16 times as many snapshots as the next one: there are O(log n) of them, and each
 //! snapshot is written O(log n) times.
 
 use crate::base::error::Result;

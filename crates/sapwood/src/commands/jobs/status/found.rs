@@ -100,17 +100,17 @@ impl Status {
         if health.damaged_popular > 0 {
             add(
                 Level::Critical,
-                format!("popular set: {}", damaged(health.damaged_popular, "sapwood verify")),
+                format!("popular set: {}", damaged(health.damaged_popular, "sapwood verify --data")),
             );
         }
         for disk in &health.disks {
             if disk.damaged_containers > 0 {
-                let what = damaged(disk.damaged_containers, &format!("sapwood verify {}", disk.name));
+                let what = damaged(disk.damaged_containers, &format!("sapwood verify {} --data", disk.name));
                 add(Level::Critical, format!("{}: {what}", disk.name));
             }
             if let Some(v) = disk.verified.filter(|v| v.damaged_objects > 0 && disk.damaged_containers == 0) {
                 let what = format!(
-                    "{0}: the verification of {1} found {2} damaged objects and {3} damaged snapshots; `sapwood verify {0}` \
+                    "{0}: the verification of {1} found {2} damaged objects and {3} damaged snapshots; `sapwood verify {0} --data` \
                      lists them",
                     disk.name,
                     format_time(v.time),
