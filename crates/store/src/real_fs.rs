@@ -15,7 +15,6 @@ use rustix::fs::{
     StatxFlags, CWD,
 };
 use rustix::io::{retry_on_intr, Errno};
-use rustix::process::{Gid, Uid};
 
 use crate::file_system::{write_full, Access, FileSystem, FsType, Identity, Kind, Lock, Metadata};
 use crate::{fs_type, host, Mapped};
@@ -106,9 +105,6 @@ impl FileSystem for RealFs {
             let file = open(OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
             let mode = Mode::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
             set_mode(mode, FILE_MODE, |mode| rustix::fs::fchmod(&file, mode))?;
-            give_to_owner(self.root.as_fd(), path, |user, group| {
-                rustix::fs::fchown(&file, Some(user), Some(group))
-            })?;
             Ok(file)
         };
         let opened = match access {
@@ -227,11 +223,7 @@ impl FileSystem for RealFs {
     }
 
     fn make_dir(&self, path: &str) -> io::Result<()> {
-        make_dir(self.root.as_fd(), path)?;
-        let give = |user, group| {
-            rustix::fs::chownat(&self.root, path, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)
-        };
-        Ok(give_to_owner(self.root.as_fd(), path, give)?)
+        Ok(make_dir(self.root.as_fd(), path)?)
     }
 
     fn remove_dir(&self, path: &str) -> io::Result<()> {
@@ -342,28 +334,6 @@ fn make_dir(dir: BorrowedFd<'_>, path: impl rustix::path::Arg + Copy) -> rustix:
     set_mode(Mode::from_raw_mode(made.st_mode), DIR_MODE, |mode| {
         rustix::fs::chmodat(dir, path, mode, AtFlags::empty())
     })
-}
-
-/// Gives what root has just made to the owner of the directory above, who else could not use it any more: a restore by root
-/// would take a vault away from the user whose jobs back up into it.
-fn give_to_owner(
-    dir: BorrowedFd<'_>,
-    path: &str,
-    give: impl FnOnce(Uid, Gid) -> rustix::io::Result<()>,
-) -> rustix::io::Result<()> {
-    if !rustix::process::geteuid().is_root() {
-        return Ok(());
-    }
-    let above = path.rsplit_once('/').map_or(".", |(above, _)| above);
-    let above = rustix::fs::statat(dir, above, AtFlags::empty())?;
-    if above.st_uid == 0 {
-        return Ok(());
-    }
-    match give(Uid::from_raw(above.st_uid), Gid::from_raw(above.st_gid)) {
-        // A file system without owners, or a server that does not let root do that.
-        Err(Errno::PERM | Errno::OPNOTSUPP | Errno::INVAL) => Ok(()),
-        done => done,
-    }
 }
 
 /// Gives what was just made its permissions, where the umask has taken some of them away. What a directory above hands down

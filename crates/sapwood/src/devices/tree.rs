@@ -91,6 +91,11 @@ impl VaultTree {
         Ok((disks.len(), files().count()))
     }
 
+    /// Records the damage that was met: those that have files open keep the vault.
+    pub fn record_damage(&self) {
+        self.vault.record_damage();
+    }
+
     /// A line on everything that was found to be damaged.
     pub fn damaged(&self) -> Vec<String> {
         lock(&self.damaged.lines).iter().cloned().collect()

@@ -29,6 +29,7 @@ const LEFT_ALONE: &[i64] = &[
     libc::SYS_rseq,
     libc::SYS_gettid,
     libc::SYS_getpid,
+    libc::SYS_geteuid,
     libc::SYS_restart_syscall,
     libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep,

@@ -264,6 +264,11 @@ impl DamageMet {
         }
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
     /// All of them, which are forgotten.
     pub fn take(&self) -> BTreeSet<String> {
         std::mem::take(&mut *self.0.lock())

@@ -34,6 +34,11 @@ impl Vault {
         Ok(damaged)
     }
 
+    /// Whether damage has been met, and not been recorded.
+    pub fn has_met_damage(&self) -> bool {
+        !self.damage_met.is_empty()
+    }
+
     /// Whether an object is gone, or can be read at least in part.
     fn tells_of_damage(&self, object: &str) -> bool {
         let read = self.store.len(object).and_then(|_| self.store.read_at(object, 0, &mut [0]));
@@ -46,12 +51,14 @@ impl Vault {
             return Ok(0);
         }
         let mut set = ContainerSet::default();
-        let is_there = |id: &ContainerId| Ok::<_, VaultError>(view.tables.own().get(*id)?.is_some());
-        let mut listed = Vec::new();
+        let (mut listed, mut objects) = (Vec::new(), Vec::new());
         for id in ids {
-            if is_there(&id)? {
+            let Some(entry) = view.tables.own().get(id)? else { continue };
+            let of_it = [names::data(&folder.path, entry.data), names::table(&folder.path, id, entry.table)];
+            if of_it.iter().all(|object| self.tells_of_damage(object)) {
                 set.insert(id);
                 listed.push(id);
+                objects.extend(of_it);
             }
         }
         let (reads, progress) = (Reads::Only(BTreeMap::from([(folder.disk, set)])), Progress::default());
@@ -68,6 +75,9 @@ impl Vault {
         let mut own = ContainerFindings::within(&run.known.others.room);
         run.containers(Owner { folder: &view.folder, tables: &view.tables, disk: None }, &listed, &mut own)?;
         view.check()?;
+        if !objects.iter().all(|object| self.tells_of_damage(object)) {
+            return Ok(0);
+        }
         run.known.record(folder, &own);
         match run.known.unrecorded {
             Some(why) => Err(VaultError::Refused(why)),

@@ -48,6 +48,7 @@ pub fn run(args: &Args, a: &Mount) -> Result<ExitCode> {
     if let Some(warning) = mount.stop().warning() {
         errln!("sapwood: {place}: {warning}");
     }
+    tree.record_damage();
     let damaged = tree.damaged();
     if damaged.is_empty() {
         ended.map(|e| e.code())

@@ -222,7 +222,12 @@ impl<'a> JobRun<'a> {
         let report = watch(self.is_quiet(), disk, |p| vault.verify(Some((disk, None)), data, p))?;
         match report.damaged.len() {
             0 => Ok(()),
-            n => anyhow::bail!("verification found {n} damaged objects; `sapwood verify {disk}` lists them"),
+            n => {
+                let how = if data { " --data" } else { "" };
+                anyhow::bail!(
+                    "verification found {n} damaged objects; `sapwood verify {disk}{how}` lists them"
+                )
+            }
         }
     }
 
@@ -248,7 +253,7 @@ impl<'a> JobRun<'a> {
         }
         match report.compacted.damaged {
             0 => Ok(()),
-            n => anyhow::bail!("{n} damaged containers; `sapwood verify {disk}` lists them"),
+            n => anyhow::bail!("{n} damaged containers; `sapwood verify {disk} --data` lists them"),
         }
     }
 

@@ -59,7 +59,7 @@ pub fn run(args: &Args, disk: Option<&str>) -> Result<ExitCode> {
         percent(data + metadata, nonzero),
     );
     if stats.disks.iter().any(|d| d.damaged > 0) {
-        outln!("there are damaged containers; `sapwood verify` tells which snapshots they affect");
+        outln!("there are damaged containers; `sapwood verify --data` tells which snapshots they affect");
     }
     Ok(with_damage(&stats.damaged))
 }
