@@ -7,7 +7,6 @@ use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use locks::{ClaimError, Purpose};
-use parking_lot::Mutex;
 use rustix::fs::{flock, FlockOperation};
 use store::file_system::FileSystem;
 
@@ -43,9 +42,6 @@ pub struct FileDevice {
     direct: Option<File>,
     path: PathBuf,
     size: u64,
-    /// Of a file: ext4, XFS, Btrfs and tmpfs let one write to it at a time, for as long as they copy to the page cache. Those
-    /// that wait for it there spin: 16 writers on two cores were 10 % slower. Devices have no such lock.
-    writing: Option<Mutex<()>>,
 }
 
 impl FileDevice {
@@ -102,8 +98,7 @@ impl FileDevice {
         let same = format!("/proc/self/fd/{}", file.as_raw_fd());
         let flags = rustix::fs::OFlags::DIRECT.bits() as i32;
         let direct = OpenOptions::new().read(true).custom_flags(flags).open(same).ok();
-        let writing = file.metadata()?.is_file().then(Mutex::default);
-        Ok(FileDevice { file, direct, path: path.to_owned(), size, writing })
+        Ok(FileDevice { file, direct, path: path.to_owned(), size })
     }
 
     /// Where a read is to go past the page cache.
@@ -148,7 +143,6 @@ impl Device for FileDevice {
     }
 
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        let _alone = self.writing.as_ref().map(Mutex::lock);
         self.file.write_all_at(data, offset)
     }
 
