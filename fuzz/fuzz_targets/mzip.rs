@@ -5,7 +5,7 @@ use archive::mzip::{
     compress, Archive, ChunkSpec, Compressor, Disk, Mover, MzipError, Options, Output, Progress,
     SimilarityMethod, Source,
 };
-use format::mzip::{BlockHead, Footer, Head, Index, Page, PageHead, PAGE_HEAD_BYTES};
+use format::mzip::{BlockHead, Body, Footer, Head, Index, Page, PageHead, PAGE_HEAD_BYTES};
 use libfuzzer_sys::fuzz_target;
 use std::io::Write;
 use xxhash_rust::xxh3::xxh3_64;
@@ -21,7 +21,8 @@ fuzz_target!(|bytes: &[u8]| {
     match what % 4 {
         0 => comes_back(rest, what / 4),
         1 => drop(restored(rest)),
-        2 => block(rest, COMPRESSORS[usize::from(what / 4) % COMPRESSORS.len()]),
+        2 if what & 128 != 0 => far(rest),
+        2 => block(Body::Packed, rest, COMPRESSORS[usize::from(what / 4) % COMPRESSORS.len()]),
         _ => recipe(rest, usize::from(what / 8), what & 4 != 0),
     }
 });
@@ -89,15 +90,26 @@ fn restored(archive: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
+/// A block whose body has these matches, and literals as they are.
+fn far(bytes: &[u8]) {
+    let [count, literal_bytes, rest @ ..] = bytes else { return };
+    let (raw, literals) = rest.split_at(rest.len().saturating_sub(usize::from(*literal_bytes)));
+    let mut packed = Vec::with_capacity(zstd_safe::compress_bound(raw.len()));
+    zstd_safe::compress(&mut packed, raw, 1).expect("a buffer of the bound's length");
+    let fields = [u32::from(*count), raw.len() as u32, packed.len() as u32, literals.len() as u32];
+    let fields = fields.map(u32::to_le_bytes).concat();
+    block(Body::Far, &[&fields[..], &packed, literals].concat(), Compressor::Gzip);
+}
+
 /// An archive whose only block has this body.
-fn block(body: &[u8], compressor: Compressor) {
+fn block(kind: Body, body: &[u8], compressor: Compressor) {
     if body.is_empty() {
         return;
     }
     let content_bytes = body.len() as u32 + 1000;
     let head = BlockHead {
         number: 0,
-        raw: false,
+        body: kind,
         content_bytes,
         body_bytes: body.len() as u32,
         body_checksum: xxh3_64(body),
@@ -131,7 +143,7 @@ fn recipe(bytes: &[u8], extents: usize, deltas: bool) {
     head.original_bytes = said.and_then(|sum| sum.parse().ok()).unwrap_or(0);
     let block = BlockHead {
         number: 0,
-        raw: true,
+        body: Body::Raw,
         content_bytes: content.len() as u32,
         body_bytes: content.len() as u32,
         body_checksum: xxh3_64(content),
@@ -165,7 +177,8 @@ fn archive(
     original_bytes: u64,
     stored_bytes: u64,
 ) -> Vec<u8> {
-    let head = Head { compressor, level: 1, migrated: !pages.is_empty(), deltas, block_bytes: 1 << 20 };
+    let head =
+        Head { compressor, level: 1, migrated: !pages.is_empty(), deltas, far: true, block_bytes: 1 << 20 };
     let mut archive = head.encode().to_vec();
     pages.iter().for_each(|(page, _)| archive.extend_from_slice(page));
     archive.extend_from_slice(block);

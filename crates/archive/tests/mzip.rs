@@ -208,7 +208,7 @@ fn movers_give_the_same_archive() {
         for (disk, memory, mover) in [
             (Disk::SOLID, 4 << 20, Mover::Chunk),
             (Disk::SPINNING, 4 << 20, Mover::MultiPass),
-            (Disk::SPINNING, 256 << 20, Mover::Memory),
+            (Disk::SPINNING, 512 << 20, Mover::Memory),
         ] {
             (options.disk, options.memory) = (disk, memory);
             assert_eq!(archived(&input, &options).1.mover, Some(mover), "{disk:?}, {memory}");
@@ -317,6 +317,16 @@ fn an_old_archive_is_restored() {
     let expected = [&b"aaa"[..], &[0; 5000], b"cc", b"bbb"].concat();
     assert_eq!(restored(&archive, None, 64 << 20).unwrap(), expected);
     assert_eq!(restored(&archive, Some(5002..5006), 64 << 20).unwrap(), expected[5002..5006]);
+    let far = include_bytes!("../../format/tests/golden/mzip-far").to_vec();
+    let expected = [&b"abcd".repeat(100)[..], b"efghijkl", &b"bcda".repeat(300)].concat();
+    assert_eq!(restored(&far, None, 64 << 20).unwrap(), expected);
+    assert_eq!(restored(&far, Some(405..420), 64 << 20).unwrap(), expected[405..420]);
+    // Matches where the head says that there are none.
+    let mut wrong = far;
+    (wrong[8], wrong[14]) = (1, 0);
+    let seal = xxhash_rust::xxh3::xxh3_64(&wrong[..24]).to_le_bytes();
+    wrong[24..32].copy_from_slice(&seal);
+    assert!(matches!(restored(&wrong, None, 64 << 20), Err(MzipError::Damaged { offset: 32, .. })));
 }
 
 /// Similar chunks as deltas: shorter than the compressor alone, whole and in parts, with much memory and little.

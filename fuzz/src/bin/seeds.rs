@@ -125,6 +125,10 @@ fn mzips() -> Seeds {
     let mut seeds: Seeds = (0..16).map(|how| [&[how * 4], &text[..]].concat()).collect();
     let deltas: &[u8] = include_bytes!("../../../crates/format/tests/golden/mzip-deltas");
     seeds.extend([archive, deltas].map(|archive| [&[1], archive].concat()));
+    let far: &[u8] = include_bytes!("../../../crates/format/tests/golden/mzip-far");
+    seeds.push([&[1], far].concat());
+    // One match: behind four literals eight bytes, four bytes back.
+    seeds.push([&[2 + 128, 1, 4, 4, 16, 4][..], b"abcd"].concat());
     let mut member = flate2::write::GzEncoder::new(vec![2], Compression::default());
     std::io::Write::write_all(&mut member, &text[..1500]).expect("memory");
     seeds.push(member.finish().expect("memory"));

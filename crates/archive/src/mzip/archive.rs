@@ -1,10 +1,10 @@
 //! An archive that is open: its head, index and footer, and the way to its pages and blocks.
 
-use super::base::codec::decompressed;
+use super::base::codec::unpacked;
 use super::base::error::{damaged, malformed, MzipError, Result};
 use super::base::read_at::ReadAt;
 use format::mzip::{
-    BlockHead, Compressor, Extent, Footer, Head, Index, Page, PageHead, Place, BLOCK_HEAD_BYTES,
+    BlockHead, Body, Compressor, Extent, Footer, Head, Index, Page, PageHead, Place, BLOCK_HEAD_BYTES,
     FOOTER_BYTES, HEAD_BYTES, MAGIC, PAGE_HEAD_BYTES,
 };
 use std::io;
@@ -165,6 +165,10 @@ impl<'a> Archive<'a> {
         self.head.deltas
     }
 
+    pub(super) fn has_far_matches(&self) -> bool {
+        self.head.far
+    }
+
     pub(super) fn block_bytes(&self) -> u64 {
         self.head.block_bytes.into()
     }
@@ -239,10 +243,13 @@ impl<'a> Archive<'a> {
         if got != head.body_checksum {
             return Err(wrong("bytes", got, head.body_checksum));
         }
-        if head.raw {
-            return Ok(body);
+        if head.body == Body::Far && !self.head.far {
+            return Err(damaged(
+                offset,
+                format!("block {number} has matches, which this archive has none of"),
+            ));
         }
-        let content = decompressed(self.head.compressor, &body, head.content_bytes)
+        let content = unpacked(self.head.compressor, head.body, body, head.content_bytes)
             .map_err(|e| damaged(offset, format!("block {number} cannot be decompressed: {e}")))?;
         let got = xxh3_64(&content);
         if got != head.content_checksum {

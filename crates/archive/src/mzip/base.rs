@@ -3,6 +3,7 @@
 pub(super) mod codec;
 pub(super) mod delta;
 pub(super) mod error;
+pub(super) mod far;
 pub(super) mod memory;
 pub(super) mod parallel;
 pub(super) mod progress;

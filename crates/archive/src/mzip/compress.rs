@@ -1,6 +1,6 @@
 //! From a file or a stream to an archive.
 
-use super::base::codec::{block_bytes, compressed, working_bytes};
+use super::base::codec::{block_bytes, has_far_matches, packed, working_bytes};
 use super::base::delta::delta;
 use super::base::error::{MzipError, Result};
 use super::base::memory::Memory;
@@ -132,7 +132,8 @@ pub fn compress(
     progress.add(original - stored_bytes);
     let (compressor, level) = (options.compressor, options.level);
     let block_bytes = block_bytes(compressor, level, stored_bytes, options.granted().blocks());
-    let head = Head { compressor, level, migrated: migration.is_some(), deltas: false, block_bytes };
+    let far = has_far_matches(compressor, level);
+    let head = Head { compressor, level, migrated: migration.is_some(), deltas: false, far, block_bytes };
     let mut to = ArchiveWriter { output, written: 0, index: Index::default(), head, progress, threads: 0 };
     to.put(&head.encode())?;
     let mut mover = None;
@@ -191,7 +192,8 @@ fn with_deltas(
     progress.add(totals.original_bytes - deltas.stored_bytes);
     let (compressor, level) = (options.compressor, options.level);
     let block_bytes = block_bytes(compressor, level, deltas.stored_bytes, options.granted().blocks());
-    let head = Head { compressor, level, migrated: true, deltas: true, block_bytes };
+    let far = has_far_matches(compressor, level);
+    let head = Head { compressor, level, migrated: true, deltas: true, far, block_bytes };
     let mut to = ArchiveWriter { output, written: 0, index: Index::default(), head, progress, threads: 0 };
     to.put(&head.encode())?;
     to.recipe(deltas.extents())?;
@@ -460,12 +462,10 @@ impl ArchiveWriter<'_> {
 fn block(head: &Head, number: u64, content: Vec<u8>, progress: &Progress) -> Result<(BlockHead, Vec<u8>)> {
     let content_checksum = xxh3_64(&content);
     let content_bytes = content.len() as u32;
-    let packed = compressed(head.compressor, head.level, &content, progress)?;
-    let raw = packed.is_none();
-    let body = packed.unwrap_or(content);
+    let (kind, body) = packed(head.compressor, head.level, content, progress)?;
     let head = BlockHead {
         number,
-        raw,
+        body: kind,
         content_bytes,
         body_bytes: body.len() as u32,
         body_checksum: xxh3_64(&body),

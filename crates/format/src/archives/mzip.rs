@@ -1,15 +1,21 @@
 //! The parts of an mzip archive: head, recipe pages, heads of blocks, index, footer (`docs/format/mzip.md`).
 
+mod far;
+
+pub use far::{FarBody, FarMatch, FarMatches, FAR_HEAD_BYTES, MATCH_BYTES_MIN};
+
 use super::sealed::{check_seal, sealed, u32_at, u64_at};
 use crate::bytes::{In, Malformed, Out, Result};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// What an archive begins with.
 pub const MAGIC: [u8; 8] = *b"SAPMZIP\0";
-/// The version of an archive without deltas.
+/// The version of an archive with neither deltas nor far matches.
 pub const VERSION: u32 = 1;
-/// The version of an archive with deltas, and the last one that this program reads.
+/// The version of an archive with deltas.
 pub const VERSION_DELTAS: u32 = 2;
+/// The version of an archive with far matches, and the last one that this program reads.
+pub const VERSION_FAR: u32 = 3;
 /// Bytes of the head.
 pub const HEAD_BYTES: usize = 32;
 /// Bytes of the head of a recipe page.
@@ -40,6 +46,7 @@ const FOOTER_MAGIC: [u8; 8] = *b"SAPMZEND";
 const EXTENT_BYTES_MAX: usize = 20;
 const MIGRATED: u16 = 1;
 const DELTAS: u16 = 2;
+const FAR: u16 = 4;
 /// Kinds of extents where there are deltas.
 const STORED: u64 = 0;
 const ZEROS: u64 = 1;
@@ -108,6 +115,8 @@ pub struct Head {
     pub migrated: bool,
     /// Whether chunks may be stored as deltas. Only with recipe pages.
     pub deltas: bool,
+    /// Whether blocks may have far matches.
+    pub far: bool,
     /// Stored bytes in each block but the last.
     pub block_bytes: u32,
 }
@@ -117,11 +126,15 @@ impl Head {
     pub fn encode(&self) -> [u8; HEAD_BYTES] {
         let mut out = Out::default();
         out.bytes(&MAGIC);
-        let (migrated, deltas) = (u16::from(self.migrated), u16::from(self.deltas));
-        out.u32(if self.deltas { VERSION_DELTAS } else { VERSION });
+        out.u32(match self {
+            Head { far: true, .. } => VERSION_FAR,
+            Head { deltas: true, .. } => VERSION_DELTAS,
+            _ => VERSION,
+        });
         out.u8(self.compressor.number());
         out.u8(self.level);
-        out.u16((migrated * MIGRATED) | (deltas * DELTAS));
+        let flags = [(self.migrated, MIGRATED), (self.deltas, DELTAS), (self.far, FAR)];
+        out.u16(flags.into_iter().map(|(is_set, flag)| u16::from(is_set) * flag).sum());
         out.u32(self.block_bytes);
         out.u32(0);
         sealed(out)
@@ -138,8 +151,8 @@ impl Head {
             return Err(Malformed::new("this is not an mzip archive: its magic number is missing"));
         }
         let version = u32_at(bytes, 8);
-        if version > VERSION_DELTAS {
-            let why = format!("mzip version {version}, this program reads {VERSION_DELTAS}");
+        if version > VERSION_FAR {
+            let why = format!("mzip version {version}, this program reads {VERSION_FAR}");
             return Err(Malformed::newer(why));
         }
         check_seal(bytes)?;
@@ -148,13 +161,15 @@ impl Head {
         let known = match version {
             VERSION => flags & !MIGRATED == 0,
             VERSION_DELTAS => flags == MIGRATED | DELTAS,
+            VERSION_FAR => matches!(flags ^ FAR, 0 | MIGRATED) || flags ^ FAR == MIGRATED | DELTAS,
             _ => false,
         };
         let known = known && u32_at(bytes, 20) == 0;
         match Compressor::numbered(compressor) {
             Some(compressor) if known && (BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&block_bytes) => {
-                let (migrated, deltas) = (flags & MIGRATED != 0, flags & DELTAS != 0);
-                Ok(Head { compressor, level: bytes[13], migrated, deltas, block_bytes })
+                let has = |flag| flags & flag != 0;
+                let (migrated, deltas, far) = (has(MIGRATED), has(DELTAS), has(FAR));
+                Ok(Head { compressor, level: bytes[13], migrated, deltas, far, block_bytes })
             }
             _ => Err(Malformed::new(format!(
                 "version {version}, compressor {compressor}, flags {flags:#x}, blocks of {block_bytes} bytes"
@@ -393,13 +408,28 @@ impl PageHead {
     }
 }
 
+/// What the body of a block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// Its content, compressed.
+    Packed,
+    /// Its content as it is, because compressed it would be longer.
+    Raw,
+    /// Its far matches, and what is in none of them ([`FarBody`]).
+    Far,
+}
+
+impl Body {
+    const ALL: [Body; 3] = [Body::Packed, Body::Raw, Body::Far];
+}
+
 /// The head of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockHead {
     /// Its number, from 0.
     pub number: u64,
-    /// Whether it is kept as it is, because compressed it would be longer.
-    pub raw: bool,
+    /// What follows.
+    pub body: Body,
     /// Bytes of its content.
     pub content_bytes: u32,
     /// Bytes that follow.
@@ -415,7 +445,7 @@ impl BlockHead {
     pub fn encode(&self) -> [u8; BLOCK_HEAD_BYTES] {
         let mut out = Out::default();
         out.bytes(&BLOCK_MAGIC);
-        out.u32(u32::from(self.raw));
+        out.u32(self.body as u32);
         out.u64(self.number);
         out.u32(self.content_bytes);
         out.u32(self.body_bytes);
@@ -430,10 +460,13 @@ impl BlockHead {
             return Err(Malformed::new("the magic number of a block is missing"));
         }
         check_seal(bytes)?;
-        let flags = u32_at(bytes, 4);
+        let kind = u32_at(bytes, 4);
+        let Some(body) = Body::ALL.get(kind as usize) else {
+            return Err(Malformed::new(format!("a block of kind {kind}")));
+        };
         let head = BlockHead {
             number: u64_at(bytes, 8),
-            raw: flags == 1,
+            body: *body,
             content_bytes: u32_at(bytes, 16),
             body_bytes: u32_at(bytes, 20),
             body_checksum: u64_at(bytes, 24),
@@ -441,9 +474,9 @@ impl BlockHead {
         };
         let fits =
             (1..=BLOCK_BYTES_MAX).contains(&head.content_bytes) && head.body_bytes <= head.content_bytes;
-        if flags > 1 || !fits || head.raw && head.body_bytes != head.content_bytes {
+        if !fits || head.body == Body::Raw && head.body_bytes != head.content_bytes {
             return Err(Malformed::new(format!(
-                "flags {flags:#x}, {} bytes of content in {} bytes",
+                "a block of kind {kind}, {} bytes of content in {} bytes",
                 head.content_bytes, head.body_bytes
             )));
         }

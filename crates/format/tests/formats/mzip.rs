@@ -3,8 +3,8 @@
 //! `SAPWOOD_BLESS=1 cargo test -p format --test formats mzip` writes the file anew: only before a version is released.
 
 use format::mzip::{
-    BlockHead, Compressor, Extent, Footer, Head, Index, Page, PageHead, BLOCK_HEAD_BYTES,
-    DELTA_PAGE_EXTENTS_MAX, FOOTER_BYTES, HEAD_BYTES, PAGE_EXTENTS_MAX, PAGE_HEAD_BYTES,
+    BlockHead, Body, Compressor, Extent, FarBody, FarMatch, FarMatches, Footer, Head, Index, Page, PageHead,
+    BLOCK_HEAD_BYTES, DELTA_PAGE_EXTENTS_MAX, FOOTER_BYTES, HEAD_BYTES, PAGE_EXTENTS_MAX, PAGE_HEAD_BYTES,
 };
 use proptest::prelude::*;
 use std::path::PathBuf;
@@ -27,12 +27,18 @@ fn page(bytes: &[u8], deltas: bool) -> Result<(PageHead, Vec<Extent>), format::M
 /// What the page says is the original: aaa, zeros, cc, bbb.
 #[test]
 fn an_archive_is_read_as_it_was_written() {
-    let head =
-        Head { compressor: Compressor::Xz, level: 6, migrated: true, deltas: false, block_bytes: 4096 };
+    let head = Head {
+        compressor: Compressor::Xz,
+        level: 6,
+        migrated: true,
+        deltas: false,
+        far: false,
+        block_bytes: 4096,
+    };
     let content = b"aaabbbcc";
     let block = BlockHead {
         number: 0,
-        raw: true,
+        body: Body::Raw,
         content_bytes: 8,
         body_bytes: 8,
         body_checksum: xxh3_64(content),
@@ -76,17 +82,23 @@ fn an_archive_is_read_as_it_was_written() {
 
 #[test]
 fn what_no_program_writes_is_refused() {
-    let head =
-        Head { compressor: Compressor::Gzip, level: 9, migrated: false, deltas: false, block_bytes: 1 << 20 };
+    let head = Head {
+        compressor: Compressor::Gzip,
+        level: 9,
+        migrated: false,
+        deltas: false,
+        far: false,
+        block_bytes: 1 << 20,
+    };
     let mut newer = head.encode();
-    newer[8] = 3;
+    newer[8] = 4;
     assert!(Head::decode(&newer).unwrap_err().newer);
     for block_bytes in [0, 4095, (64 << 20) + 1] {
         assert!(Head::decode(&Head { block_bytes, ..head }.encode()).is_err(), "{block_bytes}");
     }
     let block = BlockHead {
         number: 7,
-        raw: false,
+        body: Body::Packed,
         content_bytes: 9,
         body_bytes: 8,
         body_checksum: 1,
@@ -97,7 +109,7 @@ fn what_no_program_writes_is_refused() {
         BlockHead { content_bytes: 0, body_bytes: 0, ..block },
         BlockHead { content_bytes: (64 << 20) + 1, ..block },
         BlockHead { body_bytes: 10, ..block },
-        BlockHead { raw: true, ..block },
+        BlockHead { body: Body::Raw, ..block },
     ] {
         assert!(BlockHead::decode(&wrong.encode()).is_err(), "{wrong:?}");
     }
@@ -172,8 +184,14 @@ fn the_largest_page_is_within_its_limits() {
 /// abcdefgh…, and the same with a change, as a delta.
 #[test]
 fn an_archive_with_deltas_is_read_as_it_was_written() {
-    let head =
-        Head { compressor: Compressor::Zstd, level: 3, migrated: true, deltas: true, block_bytes: 4096 };
+    let head = Head {
+        compressor: Compressor::Zstd,
+        level: 3,
+        migrated: true,
+        deltas: true,
+        far: false,
+        block_bytes: 4096,
+    };
     let (base, changed) = delta_of_golden();
     let mut delta = Vec::with_capacity(1000);
     let mut context = zstd_safe::CCtx::create();
@@ -192,7 +210,7 @@ fn an_archive_with_deltas_is_read_as_it_was_written() {
     ];
     let block = BlockHead {
         number: 0,
-        raw: true,
+        body: Body::Raw,
         content_bytes: content.len() as u32,
         body_bytes: content.len() as u32,
         body_checksum: xxh3_64(&content),
@@ -234,6 +252,71 @@ fn an_archive_with_deltas_is_read_as_it_was_written() {
     }
     let long = Extent::Delta { at: 0, delta_bytes: 1, base_at: 5, base_bytes: (1 << 20) + 1, bytes: 7 };
     assert!(page(&Page::encode(&[long], true), true).is_err());
+}
+
+/// abcdabcd…, and three such letters again behind others.
+#[test]
+fn an_archive_with_far_matches_is_read_as_it_was_written() {
+    let head = Head {
+        compressor: Compressor::Gzip,
+        level: 10,
+        migrated: false,
+        deltas: false,
+        far: true,
+        block_bytes: 1 << 20,
+    };
+    let content = [&b"abcd".repeat(100)[..], b"efghijkl", &b"bcda".repeat(300)].concat();
+    let found = [
+        FarMatch { literals: 4, bytes: 396, distance: 4 },
+        FarMatch { literals: 8, bytes: 398, distance: 407 },
+        FarMatch { literals: 0, bytes: 802, distance: 4 },
+    ];
+    let mut matches = FarMatches::default();
+    found.into_iter().for_each(|found| matches.push(found));
+    let body = [&matches.encode(12)[..], b"abcdefghijkl"].concat();
+    let block = BlockHead {
+        number: 0,
+        body: Body::Far,
+        content_bytes: content.len() as u32,
+        body_bytes: body.len() as u32,
+        body_checksum: xxh3_64(&body),
+        content_checksum: xxh3_64(&content),
+    };
+    let index = Index { pages: Vec::new(), blocks: vec![(BLOCK_HEAD_BYTES + body.len()) as u32] };
+    let index_bytes = index.encode();
+    let footer = Footer {
+        original_bytes: content.len() as u64,
+        stored_bytes: content.len() as u64,
+        pages: 0,
+        blocks: 1,
+        index_checksum: xxh3_64(&index_bytes),
+    };
+    let parts: [&[u8]; 5] = [&head.encode(), &block.encode(), &body, &index_bytes, &footer.encode()];
+    let archive = parts.concat();
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/mzip-far");
+    if std::env::var_os("SAPWOOD_BLESS").is_some() {
+        std::fs::write(&path, &archive).unwrap();
+    }
+    let golden = std::fs::read(&path).unwrap();
+    assert!(golden == archive, "written differently");
+    assert_eq!(Head::decode(golden[..HEAD_BYTES].try_into().unwrap()), Ok(head));
+    let body_at = HEAD_BYTES + BLOCK_HEAD_BYTES;
+    let read = &golden[body_at..body_at + body.len()];
+    let read = FarBody::decode(read, content.len() as u32).unwrap();
+    assert_eq!((read.literal_bytes, read.packed), (12, &b"abcdefghijkl"[..]));
+    assert_eq!(read.matches().unwrap().collect::<Vec<_>>(), found);
+    for (migrated, deltas) in [(true, false), (true, true)] {
+        let head = Head { migrated, deltas, ..head };
+        assert_eq!(Head::decode(&head.encode()), Ok(head));
+    }
+    // Deltas are in pages; and an older version has no such flag.
+    for (at, wrong) in [(14, 6), (14, 12), (8, 1), (8, 2)] {
+        let mut bytes = head.encode();
+        bytes[at] = wrong;
+        let seal = xxh3_64(&bytes[..24]).to_le_bytes();
+        bytes[24..].copy_from_slice(&seal);
+        assert!(Head::decode(&bytes).is_err(), "{at}");
+    }
 }
 
 fn delta_of_golden() -> (Vec<u8>, Vec<u8>) {

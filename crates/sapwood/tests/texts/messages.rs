@@ -472,7 +472,7 @@ fn archives(s: &mut Scene) {
     s.says("mzip …/a.tar -o …/a.tar -f --rm");
     s.says("mzip …/a.tar -o - --rm");
     s.says("mzip …/a.tar --with lz4");
-    s.says("mzip …/a.tar --with gzip --level 12");
+    s.says("mzip …/a.tar --with gzip --level 13");
     s.says("mzip …/a.tar --with none --level 1");
     s.says("mzip …/a.tar --chunk 64k");
     s.says("mzip …/a.tar --memory 1MiB");

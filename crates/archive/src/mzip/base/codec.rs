@@ -1,9 +1,11 @@
 //! The compressors of blocks. Each block is whole by itself: a gzip member, a bzip2 stream, a zstd frame, an xz stream, or the
-//! content itself.
+//! content itself; before those with a short window, its far matches.
 
 use super::error::{MzipError, Result};
+use super::far::{self, joined, parted, Parted};
 use super::progress::Progress;
-use format::mzip::{Compressor, BLOCK_BYTES_MAX};
+use format::mzip::{Body, Compressor, FarBody, FarMatches, BLOCK_BYTES_MAX};
+use libdeflater::{CompressionLvl, Decompressor};
 use liblzma::stream::{Check, Filters, LzmaOptions, Stream};
 use std::io::{self, ErrorKind, Read, Write};
 use std::ops::RangeInclusive;
@@ -16,13 +18,14 @@ const XZ_MEMORY: u64 = 80 << 20;
 const BLOCKS_WANTED: u64 = 8;
 /// Blocks are not made shorter than this, however little memory there is.
 const BLOCK_BYTES_LEAST: u64 = 256 << 10;
+/// Nor shorter than this, where far matches are looked for, but for a lack of memory.
+const FAR_BLOCK_BYTES_LEAST: u64 = 8 * MIB;
 /// Bytes that a slow compressor is given at a time.
 const SLICE_BYTES: usize = 256 << 10;
 /// Up to this level zstd needs no slices: a block takes a fraction of a second.
 const ZSTD_QUICK: u8 = 9;
-/// At these levels zstd looks for far matches apart, with a window as long as the block: at level 3 four percent fewer bytes.
-/// Above, that gains one percent, and takes so much memory that only one thread has room in a GiB.
-const ZSTD_LONG: RangeInclusive<u8> = 3..=16;
+/// Quicker levels of zstd would take several times as long if far matches were looked for; slower ones find them.
+const ZSTD_FAR: RangeInclusive<u8> = 3..=16;
 /// The shortest dictionary that xz has.
 const XZ_DICTIONARY_MIN: usize = 4096;
 const MIB: u64 = 1 << 20;
@@ -30,7 +33,7 @@ const MIB: u64 = 1 << 20;
 /// Levels of each compressor, and the one that is taken if none is asked for.
 const LEVELS: [(Compressor, RangeInclusive<u8>, u8); 5] = [
     (Compressor::None, 0..=0, 0),
-    (Compressor::Gzip, 1..=9, 6),
+    (Compressor::Gzip, 1..=12, 10),
     (Compressor::Bzip2, 1..=9, 9),
     (Compressor::Zstd, 1..=19, 3),
     (Compressor::Xz, 0..=9, 6),
@@ -47,7 +50,7 @@ pub fn level_is_valid(compressor: Compressor, level: u8) -> bool {
     levels(compressor).0.contains(&level)
 }
 
-/// Within how many bytes a compressor finds what is equal; zstd with all it can, and beyond it what is long.
+/// Within how many bytes a compressor finds what is equal.
 fn window(compressor: Compressor, level: u8) -> u64 {
     const XZ: [u64; 10] =
         [256 << 10, MIB, 2 * MIB, 4 * MIB, 4 * MIB, 8 * MIB, 8 * MIB, 16 * MIB, 32 * MIB, 64 * MIB];
@@ -66,26 +69,37 @@ fn window(compressor: Compressor, level: u8) -> u64 {
     }
 }
 
-/// Within how many bytes zstd finds what is long and equal, where it looks for that.
-fn reach(compressor: Compressor, level: u8) -> Option<u64> {
-    // Longer ones would not suit ranges.
-    (compressor == Compressor::Zstd && ZSTD_LONG.contains(&level)).then_some(u64::from(BLOCK_BYTES_MAX) / 2)
+/// The shortest far match that pays, where they are looked for before the compressor sees a block. A match takes about four bytes;
+/// the better a compressor is, the more it stores in as many.
+fn shortest_match(compressor: Compressor, level: u8) -> Option<usize> {
+    match compressor {
+        Compressor::Gzip => Some(20),
+        Compressor::Bzip2 => Some(40),
+        Compressor::Zstd if ZSTD_FAR.contains(&level) => Some(if level < 6 { 24 } else { 40 }),
+        Compressor::None | Compressor::Zstd | Compressor::Xz => None,
+    }
+}
+
+/// Whether blocks may have far matches.
+pub(in crate::mzip) fn has_far_matches(compressor: Compressor, level: u8) -> bool {
+    shortest_match(compressor, level).is_some()
 }
 
 /// Content of a block. A compressor begins anew with each, so that cores share the work and a range needs few of them: four
-/// windows long, or as far as zstd looks, so that little is lost, and shorter for files that would not fill all cores, but not
-/// than a window. Where the memory does not suffice for one that is compressed, it is shorter, and so is the window.
+/// windows long, or as long as a block may be where far matches are looked for, and shorter for files that would not fill all
+/// cores, but not than a window. Where the memory does not suffice for one that is compressed, it is shorter, and so is the window.
 pub(in crate::mzip) fn block_bytes(compressor: Compressor, level: u8, stored_bytes: u64, memory: u64) -> u32 {
     let window = window(compressor, level);
-    let most = reach(compressor, level).unwrap_or(4 * window).clamp(4 * MIB, u64::from(BLOCK_BYTES_MAX));
-    let least = window.max(MIB).min(most);
+    let longest = u64::from(BLOCK_BYTES_MAX);
+    let (least, most) = if has_far_matches(compressor, level) {
+        (FAR_BLOCK_BYTES_LEAST, longest)
+    } else {
+        let most = (4 * window).clamp(4 * MIB, longest);
+        (window.max(MIB).min(most), most)
+    };
     let mut bytes = stored_bytes.div_ceil(BLOCKS_WANTED).clamp(least, most);
     while bytes > BLOCK_BYTES_LEAST && working_bytes(compressor, level, bytes) > memory {
         bytes = (bytes / 2).max(BLOCK_BYTES_LEAST);
-    }
-    if compressor == Compressor::Bzip2 && bytes > window {
-        // It sorts a window at a time: a rest would be sorted alone.
-        bytes -= bytes % window;
     }
     bytes as u32
 }
@@ -95,20 +109,21 @@ pub(in crate::mzip) fn working_bytes(compressor: Compressor, level: u8, block_by
     let window = window(compressor, level).min(block_bytes);
     let tables = match compressor {
         Compressor::None => 0,
-        Compressor::Gzip => MIB,
+        // From level 10 on it keeps all matches of a part of 300,000 bytes.
+        Compressor::Gzip => 10 * MIB,
         Compressor::Bzip2 => 8 * MIB,
         Compressor::Zstd => {
-            // Hash tables and chains, which are not longer than the window allows, and those of far matches. Slices are kept in
-            // the window; a block that is compressed at once needs none.
-            let window = reach(compressor, level).map_or(window, |r| r.min(block_bytes)).next_power_of_two();
+            // Hash tables and chains, which are not longer than the window allows. Slices are kept in the window; a block that is
+            // compressed at once needs none.
+            let window = window.next_power_of_two();
             let slices = if level > ZSTD_QUICK { window } else { 0 };
-            // zstd's strategies have longer tables the slower they are.
-            let far = if level < 9 { window / 8 } else { window / 4 };
-            (zstd_tables(level) * MIB).min(16 * window) + far + slices + 2 * MIB
+            (zstd_tables(level) * MIB).min(16 * window) + slices + 2 * MIB
         }
         Compressor::Xz => window * 23 / 2 + 4 * MIB,
     };
-    tables + 2 * block_bytes
+    // First the content, and its literals with its matches; then these, and the result.
+    let far = if has_far_matches(compressor, level) { far::table_bytes(block_bytes) } else { 0 };
+    2 * block_bytes + tables.max(far)
 }
 
 /// MiB of the hash tables and chains of a level of zstd.
@@ -125,7 +140,7 @@ fn zstd_tables(level: u8) -> u64 {
 }
 
 /// Bytes that a thread takes to decompress a block of so many, with its bytes and its content.
-pub(in crate::mzip) fn restoring_bytes(compressor: Compressor, block_bytes: u64) -> u64 {
+pub(in crate::mzip) fn restoring_bytes(compressor: Compressor, has_far: bool, block_bytes: u64) -> u64 {
     let tables = match compressor {
         Compressor::None => 0,
         Compressor::Gzip | Compressor::Zstd => MIB,
@@ -133,14 +148,84 @@ pub(in crate::mzip) fn restoring_bytes(compressor: Compressor, block_bytes: u64)
         // Of its dictionary it touches what the content fills.
         Compressor::Xz => block_bytes + MIB,
     };
-    tables + 2 * block_bytes
+    // Literals, and matches.
+    let far = if has_far { block_bytes } else { 0 };
+    tables + 2 * block_bytes + far
 }
 
-/// Compresses a block; `None` if it would not be shorter.
+/// What a block is stored as.
 ///
 /// # Errors
 /// If the compressor fails, or if it is to stop: slow ones look at the progress now and then.
-pub(in crate::mzip) fn compressed(
+pub(in crate::mzip) fn packed(
+    compressor: Compressor,
+    level: u8,
+    content: Vec<u8>,
+    progress: &Progress,
+) -> Result<(Body, Vec<u8>)> {
+    if let Some(shortest) = shortest_match(compressor, level) {
+        let Parted { literals, matches } = parted(&content, shortest);
+        if !matches.is_empty() {
+            let content_bytes = content.len();
+            drop(content);
+            return packed_apart(compressor, level, content_bytes, &literals, &matches, progress);
+        }
+    }
+    let packed = compressed(compressor, level, &content, progress)?;
+    Ok(packed.map_or((Body::Raw, content), |body| (Body::Packed, body)))
+}
+
+fn packed_apart(
+    compressor: Compressor,
+    level: u8,
+    content_bytes: usize,
+    literals: &[u8],
+    matches: &FarMatches,
+    progress: &Progress,
+) -> Result<(Body, Vec<u8>)> {
+    let mut body = matches.encode(literals.len() as u32);
+    let begin_bytes = body.len();
+    match compressed(compressor, level, literals, progress)? {
+        Some(packed) => body.extend_from_slice(&packed),
+        // They are stored as they are.
+        None => body.extend_from_slice(literals),
+    }
+    if body.len() < content_bytes {
+        return Ok((Body::Far, body));
+    }
+    // There is no content any more: it is made again.
+    body.truncate(begin_bytes);
+    let matches = FarBody::decode(&body, content_bytes as u32).map_err(io::Error::other);
+    let content = matches.and_then(|matches| joined(&matches, literals, content_bytes as u32));
+    Ok((Body::Raw, content.map_err(MzipError::Write)?))
+}
+
+/// The content of a block, which has this length.
+///
+/// # Errors
+/// If it cannot be decompressed, or has another length.
+pub(in crate::mzip) fn unpacked(
+    compressor: Compressor,
+    kind: Body,
+    body: Vec<u8>,
+    content_bytes: u32,
+) -> io::Result<Vec<u8>> {
+    match kind {
+        Body::Raw => Ok(body),
+        Body::Packed => decompressed(compressor, &body, content_bytes),
+        Body::Far => {
+            let body = FarBody::decode(&body, content_bytes).map_err(io::Error::other)?;
+            if body.packed.len() == body.literal_bytes as usize {
+                return joined(&body, body.packed, content_bytes);
+            }
+            let literals = decompressed(compressor, body.packed, body.literal_bytes)?;
+            joined(&body, &literals, content_bytes)
+        }
+    }
+}
+
+/// Compresses bytes; `None` if they would not be shorter.
+fn compressed(
     compressor: Compressor,
     level: u8,
     content: &[u8],
@@ -150,9 +235,8 @@ pub(in crate::mzip) fn compressed(
     let body = match compressor {
         Compressor::None => return Ok(None),
         Compressor::Gzip => {
-            let mut to = flate2::write::GzEncoder::new(to, flate2::Compression::new(level.into()));
-            sliced(&mut to, content, progress)?;
-            to.finish().map_err(MzipError::Write)?
+            progress.check()?;
+            gzip(level, content).map_err(MzipError::Write)?
         }
         Compressor::Bzip2 => {
             let mut to = bzip2::write::BzEncoder::new(to, bzip2::Compression::new(level.into()));
@@ -178,6 +262,16 @@ fn sliced(to: &mut impl Write, content: &[u8], progress: &Progress) -> Result<()
         to.write_all(slice).map_err(MzipError::Write)?;
     }
     Ok(())
+}
+
+/// A gzip member.
+fn gzip(level: u8, content: &[u8]) -> io::Result<Vec<u8>> {
+    let level = CompressionLvl::new(level.into()).map_err(|_| ErrorKind::InvalidInput)?;
+    let mut context = libdeflater::Compressor::new(level);
+    let mut to = vec![0; context.gzip_compress_bound(content.len())];
+    let len = context.gzip_compress(content, &mut to).map_err(io::Error::other)?;
+    to.truncate(len);
+    Ok(to)
 }
 
 /// An encoder of xz, whose dictionary is not longer than the content.
@@ -221,25 +315,23 @@ fn zstd(level: u8, content: &[u8], progress: &Progress) -> Result<Vec<u8>> {
 fn zstd_context(level: u8, content_bytes: usize) -> std::result::Result<zstd_safe::CCtx<'static>, usize> {
     let mut context = zstd_safe::CCtx::create();
     context.set_parameter(CParameter::CompressionLevel(level.into()))?;
-    if let Some(reach) = reach(Compressor::Zstd, level) {
-        // zstd makes the window shorter where the block is.
-        context.set_parameter(CParameter::WindowLog(reach.ilog2()))?;
-        context.set_parameter(CParameter::EnableLongDistanceMatching(true))?;
-    }
     context.set_pledged_src_size(Some(content_bytes as u64))?;
     Ok(context)
 }
 
-/// Decompresses a block whose content has this length.
-pub(in crate::mzip) fn decompressed(
-    compressor: Compressor,
-    body: &[u8],
-    content_bytes: u32,
-) -> io::Result<Vec<u8>> {
+/// Decompresses what has this length.
+fn decompressed(compressor: Compressor, body: &[u8], content_bytes: u32) -> io::Result<Vec<u8>> {
     let len = content_bytes as usize;
     match compressor {
         Compressor::None => Err(io::Error::other("blocks of this archive are not compressed")),
-        Compressor::Gzip => read_whole(flate2::read::GzDecoder::new(body), len),
+        Compressor::Gzip => {
+            let mut to = vec![0; len];
+            let got = Decompressor::new().gzip_decompress(body, &mut to).map_err(io::Error::other)?;
+            if got != len {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            Ok(to)
+        }
         Compressor::Bzip2 => read_whole(bzip2::read::BzDecoder::new(body), len),
         Compressor::Zstd => {
             let mut to = Vec::with_capacity(len);
@@ -298,15 +390,32 @@ mod tests {
         }
     }
 
+    /// What zlib wrote, before there was libdeflate.
+    #[test]
+    fn members_of_others_are_read() {
+        let content: Vec<u8> = (0..40_000u32).flat_map(|n| (n / 7).to_le_bytes()).collect();
+        let mut member = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(6));
+        member.write_all(&content).unwrap();
+        let member = member.finish().unwrap();
+        assert!(decompressed(Compressor::Gzip, &member, content.len() as u32).unwrap() == content);
+    }
+
     /// The second half is beyond the window of the level.
     #[test]
-    fn zstd_finds_what_is_long_and_far_away() {
+    fn what_is_far_away_is_found() {
         let noise = testing::noise(4, 6 << 20);
         let twice = [&noise[..], &noise].concat();
-        for level in [*ZSTD_LONG.start(), ZSTD_QUICK + 1] {
-            let body = compressed(Compressor::Zstd, level, &twice, &Progress::default()).unwrap().unwrap();
-            assert!(body.len() < noise.len() * 101 / 100, "{level}: {} bytes", body.len());
+        for (compressor, level) in [(Compressor::Gzip, 1), (Compressor::Bzip2, 9), (Compressor::Zstd, 3)] {
+            let (kind, body) = packed(compressor, level, twice.clone(), &Progress::default()).unwrap();
+            assert_eq!(kind, Body::Far);
+            assert!(body.len() < noise.len() * 101 / 100, "{compressor:?}: {} bytes", body.len());
+            assert!(unpacked(compressor, kind, body, twice.len() as u32).unwrap() == twice);
         }
+        // A match of the noise saves less than the head takes.
+        let mut little = noise[..5000].to_vec();
+        little.extend_from_within(..19);
+        let (kind, body) = packed(Compressor::Gzip, 6, little.clone(), &Progress::default()).unwrap();
+        assert!((kind, body) == (Body::Raw, little));
     }
 
     /// What zstd says that it takes.
@@ -345,9 +454,6 @@ mod tests {
                     assert!(
                         bytes <= u64::from(BLOCK_BYTES_MAX) && bytes >= window(compressor, level).min(MIB)
                     );
-                    if compressor == Compressor::Bzip2 {
-                        assert_eq!(bytes % window(compressor, level), 0, "a rest is sorted alone");
-                    }
                     for memory in [16 << 20, 48 << 20, 400 << 20] {
                         let shorter = u64::from(block_bytes(compressor, level, stored, memory));
                         assert!(shorter <= bytes && working_bytes(compressor, level, shorter) <= memory);

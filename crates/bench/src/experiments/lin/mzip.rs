@@ -263,6 +263,8 @@ fn levels() -> Vec<Way> {
     let migrated = [
         "gzip --level 6",
         "gzip --level 9",
+        "gzip --level 10",
+        "gzip --level 12",
         "zstd --level 1",
         "zstd --level 3",
         "zstd --level 6",

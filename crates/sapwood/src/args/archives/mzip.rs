@@ -100,8 +100,8 @@ impl Manners {
 /// The level of the compressor.
 #[derive(clap::Args)]
 pub struct Level {
-    /// The compressor's level, from 1 to 9, for zstd to 19; -1 to -9 are short for it [default: 3 for zstd, 9 for bzip2,
-    /// 6 for gzip and xz]
+    /// The compressor's level, from 1 to 9, for gzip to 12, for zstd to 19; -1 to -9 are short for it [default: 3 for zstd,
+    /// 9 for bzip2, 10 for gzip, 6 for xz]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=19))]
     level: Option<u8>,
     #[arg(short = '1', hide = true, conflicts_with = "level")]

@@ -44,8 +44,11 @@ pub fn run(args: &Args, a: &Mzip) -> Result<ExitCode> {
     })?;
     let level = a.level.of(a.with);
     if !archive::mzip::level_is_valid(a.with, level) {
-        let levels = if a.with == Compressor::None { "no levels" } else { "levels 1 to 9" };
-        return Err(usage(format!("{} has {levels}", a.with.name())));
+        let (name, (levels, _)) = (a.with.name(), archive::mzip::levels(a.with));
+        return Err(usage(match a.with {
+            Compressor::None => format!("{name} has no levels"),
+            _ => format!("{name} has levels {} to {}", levels.start(), levels.end()),
+        }));
     }
     if to.is_none() && std::io::stdout().is_terminal() {
         return Err(usage("an archive is not written to a terminal; -o names a file".into()));
