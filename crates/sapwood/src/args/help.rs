@@ -3,6 +3,7 @@
 use super::Args;
 use crate::terminal::output::print_json;
 use crate::terminal::streams;
+use clap::builder::Resettable;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory, FromArgMatches};
 use serde_json::json;
@@ -192,7 +193,14 @@ const ELSEWHERE: [(&str, &str); 24] = [
 
 /// Understands the command line.
 pub fn parse() -> Result<Args, clap::Error> {
-    Args::from_arg_matches(&command().try_get_matches()?)
+    let mut command = command();
+    // A variable that is empty is as good as none.
+    for (argument, variable) in [("store", "SAPWOOD_STORE"), ("config", "SAPWOOD_CONFIG")] {
+        if std::env::var_os(variable).is_some_and(|value| value.is_empty()) {
+            command = command.mut_arg(argument, |argument| argument.env(Resettable::Reset));
+        }
+    }
+    Args::from_arg_matches(&command.try_get_matches()?)
 }
 
 /// The command line, with commands in groups and examples.

@@ -86,8 +86,7 @@ fn summary(r: &VerifyReport, data: bool, seconds: f64) -> String {
     let speed = if data { format!(", {}", rate(r.data_bytes, seconds)) } else { String::new() };
     let found = match r.damaged.len() {
         0 => "no damage".into(),
-        1 => "1 damaged object".into(),
-        n => format!("{n} damaged objects"),
+        n => counted(n, "damaged object"),
     };
     format!(
         "{}, {}, {}, {}, {read}: {found}, {seconds:.1} s{speed}",

@@ -116,11 +116,19 @@ fn of_mzip(e: &MzipError) -> u8 {
     }
 }
 
-/// Damage of the guest's file system is not the vault's; that of the vault below it is.
 fn of_file_system(e: &FsError) -> u8 {
-    let FsError::Read(below) = e else { return FAILED };
+    if is_of_vault(e) {
+        DAMAGED
+    } else {
+        FAILED
+    }
+}
+
+/// Whether this is damage of the vault below a guest's file system, and not the guest's.
+pub fn is_of_vault(e: &FsError) -> bool {
+    let FsError::Read(below) = e else { return false };
     let vault = below.get_ref().and_then(|e| e.downcast_ref::<VaultError>());
-    vault.filter(|v| v.is_damage()).map_or(FAILED, |_| DAMAGED)
+    vault.is_some_and(VaultError::is_damage)
 }
 
 fn of_image(e: &ImageError) -> u8 {

@@ -2,6 +2,25 @@
 
 use super::Kept;
 use crate::common::{files_below, random, sapwood, Bench, Child, FAILED, REFUSED, USAGE};
+use std::path::Path;
+
+/// `SAPWOOD_CONFIG= sapwood …` made every command fail.
+#[test]
+fn empty_variables_are_as_good_as_none() {
+    let kept = Kept::new();
+    let with = |store: &str, args: &[&str]| {
+        sapwood(Path::new(store), args).env("SAPWOOD_CONFIG", "").output().unwrap()
+    };
+    let listed = with(&kept.bench.arg("vault"), &["-q", "snapshots"]);
+    assert!(listed.status.success() && listed.stderr.is_empty(), "{listed:?}");
+    let none = with("", &["snapshots"]);
+    let said = String::from_utf8_lossy(&none.stderr).into_owned();
+    assert!(none.status.code() == Some(USAGE) && said.contains("which vault"), "{said}");
+    // What is written on the command line is meant.
+    for (args, code) in [(["--config", ""], USAGE), (["--store", ""], REFUSED)] {
+        assert_eq!(with("", &[&args[..], &["snapshots"]].concat()).status.code(), Some(code));
+    }
+}
 
 #[test]
 fn names_of_disks() {

@@ -39,7 +39,18 @@ fn damage_of_the_vault_is_told_as_such() {
     let name = "containers/";
     let said = bench.fails(&["files", "vm/d", "get", "/noise", "--to", &bench.arg("got")], DAMAGED, &[name]);
     assert!(!said.stderr.contains("ext4"), "{said}");
-    bench.fails(&["-q", "files", "vm/d", "get", "/", "--to", &bench.arg("all")], DAMAGED, &[name]);
+    // The other files come back, and of an archive all but the part.
+    let all = ["-q", "files", "vm/d", "get", "/", "--to", &bench.arg("all")];
+    bench.fails(&all, DAMAGED, &["sapwood: disk:/noise: disks/", name]);
+    assert!(fs::read(bench.path("all/disk/z/file7")).unwrap() == b"z".repeat(500));
+    assert!(!bench.path("all/disk/noise").exists());
+    let (code, said) = tar(&bench, &[], &bench.path("tar"));
+    assert!(
+        code == Some(DAMAGED) && said.contains("zeros are in the archive for a part of it"),
+        "{code:?} {said}"
+    );
+    let listed = run("tar", &["-tf", text(&bench.path("tar"))]);
+    assert!(listed.lines().any(|line| line == "noise") && listed.contains("z/file7\n"), "{listed}");
     let ended = bench.run(&["files", "vm/d", "get", "/noise", "--to", "-"]);
     assert_eq!(ended.code(), Some(DAMAGED), "{ended}");
     ended.expect_one_line(&[name]);

@@ -6,7 +6,6 @@ use super::damage::Damage;
 use super::disk::{printable, Disk, NamedNode};
 use crate::args::Args;
 use crate::terminal::escape::escaped;
-use crate::terminal::exit_code::FAILED;
 use crate::terminal::output::{print_json, size};
 use crate::terminal::streams::{errln, note_done, outln, Out};
 use anyhow::{Context, Result};
@@ -49,7 +48,7 @@ pub fn run(args: &Args, mut disk: Disk, paths: &[OsString], to: Option<&Path>) -
         let to = to.display();
         outln!("{} to {to}: {files} files, {}{left_out}{incomplete}", disk.name, size(bytes));
     }
-    Ok(if failed > 0 { ExitCode::from(FAILED) } else { damage.exit_code() })
+    Ok(damage.exit_code(failed))
 }
 
 /// The extended attributes that were not copied because only root may set them. They are told once for all nodes: every file

@@ -49,7 +49,7 @@ pub fn run(args: &Args, mut disk: Disk, paths: &[OsString], recursive: bool) -> 
         writeln!(list.out, "],\"damaged_count\":{}}}", list.damage.count)?;
     }
     list.out.flush()?;
-    Ok(list.damage.exit_code())
+    Ok(list.damage.exit_code(0))
 }
 
 /// Prints entries one by one: they may not fit into memory.

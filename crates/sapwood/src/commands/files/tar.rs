@@ -5,7 +5,7 @@ use super::damage::Damage;
 use super::disk::{printable, Disk, NamedNode};
 use crate::args::Args;
 use crate::tar::{Kind, Member, Tar};
-use crate::terminal::exit_code::FAILED;
+use crate::terminal::outcome;
 use crate::terminal::streams::{check_out, errln, Out};
 use anyhow::{Context, Result};
 use filesystem::{DirectoryNo, FileSystem, FsError, Node, NodeId, NodeKind, Order, Place, Step, Walk};
@@ -39,9 +39,8 @@ pub fn run(_: &Args, mut disk: Disk, paths: &[OsString]) -> Result<ExitCode> {
     }
     if incomplete > 0 {
         errln!("sapwood: {}: {incomplete} files without all of their extended attributes", disk.name);
-        return Ok(ExitCode::from(FAILED));
     }
-    Ok(damage.exit_code())
+    Ok(damage.exit_code(incomplete))
 }
 
 /// The path without its leading `/`; `.` for the root.
@@ -89,7 +88,7 @@ impl<W: Write> Archive<W> {
     }
 
     /// Adds a node. `lost` gets the extended attributes that cannot be read, and why. The archive stays well-formed even if
-    /// this returns damage of the guest's file system.
+    /// this returns damage.
     fn node(
         &mut self,
         fs: &dyn FileSystem,
@@ -201,7 +200,7 @@ impl Copy<'_> {
             let why = match self.fs.read_at(self.id, at, buf) {
                 Ok(got) if got == len => None,
                 Ok(_) => Some(FsError::corrupt(self.fs.kind(), "the file ends before its size")),
-                Err(e @ FsError::Read(_)) => return Err(e.into()),
+                Err(e @ FsError::Read(_)) if !outcome::is_of_vault(&e) => return Err(e.into()),
                 Err(e) => Some(e),
             };
             if let Some(why) = why {

@@ -13,6 +13,7 @@ use crate::jobs::values::Verify;
 use crate::live::domain_pattern;
 use crate::progress::{is_stopped, watch};
 use crate::terminal::outcome::one_line;
+use crate::terminal::output::counted;
 use crate::terminal::streams::{errln, outln};
 use anyhow::Result;
 use std::io::IsTerminal;
@@ -225,7 +226,8 @@ impl<'a> JobRun<'a> {
             n => {
                 let how = if data { " --data" } else { "" };
                 anyhow::bail!(
-                    "verification found {n} damaged objects; `sapwood verify {disk}{how}` lists them"
+                    "verification found {}; `sapwood verify {disk}{how}` tells more",
+                    counted(n, "damaged object")
                 )
             }
         }

@@ -6,7 +6,7 @@ use crate::args::{Args, Repair};
 use crate::commands::names::{open, open_at, source_format, store_options, store_url};
 use crate::progress::watch;
 use crate::terminal::exit_code::DAMAGED;
-use crate::terminal::output::{print_json, size};
+use crate::terminal::output::{counted, print_json, size};
 use crate::terminal::streams::{errln, note_done, outln, toldln};
 use anyhow::Result;
 use image::SourceOptions;
@@ -133,8 +133,8 @@ fn print_lines(quiet: bool, data: bool, r: &RepairReport, lost: &[LostFiles]) {
     let (healed, left) = (r.before.len().saturating_sub(r.after.len()), r.after.len());
     toldln!(
         quiet && left == 0,
-        "{healed} of {} damaged objects healed: {} chunks from what is left of their groups, {} found elsewhere",
-        r.before.len(),
+        "{healed} of {} healed: {} chunks from what is left of their groups, {} found elsewhere",
+        counted(r.before.len(), "damaged object"),
         r.chunks.salvaged,
         r.chunks.found
     );

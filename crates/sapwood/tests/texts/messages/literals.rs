@@ -231,12 +231,12 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ),
     (
         "`status` or a job, after a verification",
-        "…: the verification of … found … damaged objects and … damaged snapshots; `sapwood verify …` lists them",
+        "…: the verification of … found … and …; `sapwood verify …` tells more",
         "2 (`status`)",
     ),
     (
         "a job that verifies",
-        "verification found … damaged objects; `sapwood verify …` lists them",
+        "verification found …; `sapwood verify …` tells more",
         "3",
     ),
     (

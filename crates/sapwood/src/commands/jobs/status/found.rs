@@ -12,7 +12,7 @@ use crate::jobs::source::DiskSource;
 use crate::jobs::state::StateDir;
 use crate::live::domain_pattern;
 use crate::terminal::outcome::one_line;
-use crate::terminal::output::age;
+use crate::terminal::output::{age, counted};
 use crate::times::is_future;
 use std::cmp::Reverse;
 use vault::{format_time, now, DiskHealth, Health};
@@ -110,12 +110,11 @@ impl Status {
             }
             if let Some(v) = disk.verified.filter(|v| v.damaged_objects > 0 && disk.damaged_containers == 0) {
                 let what = format!(
-                    "{0}: the verification of {1} found {2} damaged objects and {3} damaged snapshots; `sapwood verify {0} --data` \
-                     lists them",
+                    "{0}: the verification of {1} found {2} and {3}; `sapwood verify {0} --data` tells more",
                     disk.name,
                     format_time(v.time),
-                    v.damaged_objects,
-                    v.damaged_snapshots
+                    counted(v.damaged_objects, "damaged object"),
+                    counted(v.damaged_snapshots, "damaged snapshot")
                 );
                 add(Level::Critical, what);
             }
