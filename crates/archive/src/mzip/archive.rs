@@ -165,10 +165,6 @@ impl<'a> Archive<'a> {
         self.head.deltas
     }
 
-    pub(super) fn has_far_matches(&self) -> bool {
-        self.head.far
-    }
-
     pub(super) fn block_bytes(&self) -> u64 {
         self.head.block_bytes.into()
     }

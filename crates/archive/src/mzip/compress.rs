@@ -1,6 +1,6 @@
 //! From a file or a stream to an archive.
 
-use super::base::codec::{block_bytes, has_far_matches, packed, working_bytes};
+use super::base::codec::{block_bytes, has_far_matches, packed, working_bytes, Packed};
 use super::base::delta::delta;
 use super::base::error::{MzipError, Result};
 use super::base::memory::Memory;
@@ -17,7 +17,8 @@ use super::stored::Stored;
 use crate::stream::fill;
 use chunk::{ChunkSpec, Similarity, SimilarityMethod};
 use format::mzip::{
-    BlockHead, Compressor, Extent, Footer, Head, Index, Page, DELTA_PAGE_EXTENTS_MAX, PAGE_EXTENTS_MAX,
+    BlockHead, Compressor, Extent, Footer, Head, Index, Page, BLOCK_HEAD_BYTES, DELTA_PAGE_EXTENTS_MAX,
+    PAGE_EXTENTS_MAX,
 };
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -25,7 +26,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{xxh3_64, Xxh3Default};
 
 /// Chunks that a thread is given at a time to encode them as deltas.
 const CANDIDATES: usize = 128;
@@ -428,11 +429,12 @@ impl ArchiveWriter<'_> {
                 let content = content.gathered(input).map_err(MzipError::Read)?;
                 block(&head, number, content, progress)
             },
-            |(head, body)| {
+            |(head, packed)| {
                 progress.check()?;
-                self.index.blocks.push((head.encode().len() + body.len()) as u32);
+                self.index.blocks.push((BLOCK_HEAD_BYTES + packed.len()) as u32);
                 self.put(&head.encode())?;
-                self.put(&body)?;
+                self.put(&packed.begin)?;
+                self.put(&packed.rest)?;
                 progress.add(head.content_bytes.into());
                 Ok(())
             },
@@ -459,17 +461,20 @@ impl ArchiveWriter<'_> {
 }
 
 /// A block, compressed if that makes it shorter.
-fn block(head: &Head, number: u64, content: Vec<u8>, progress: &Progress) -> Result<(BlockHead, Vec<u8>)> {
+fn block(head: &Head, number: u64, content: Vec<u8>, progress: &Progress) -> Result<(BlockHead, Packed)> {
     let content_checksum = xxh3_64(&content);
     let content_bytes = content.len() as u32;
-    let (kind, body) = packed(head.compressor, head.level, content, progress)?;
+    let packed = packed(head.compressor, head.level, content, progress)?;
+    let mut body_checksum = Xxh3Default::new();
+    body_checksum.update(&packed.begin);
+    body_checksum.update(&packed.rest);
     let head = BlockHead {
         number,
-        body: kind,
+        body: packed.kind,
         content_bytes,
-        body_bytes: body.len() as u32,
-        body_checksum: xxh3_64(&body),
+        body_bytes: packed.len() as u32,
+        body_checksum: body_checksum.digest(),
         content_checksum,
     };
-    Ok((head, body))
+    Ok((head, packed))
 }

@@ -302,8 +302,8 @@ fn an_archive_with_far_matches_is_read_as_it_was_written() {
     assert_eq!(Head::decode(golden[..HEAD_BYTES].try_into().unwrap()), Ok(head));
     let body_at = HEAD_BYTES + BLOCK_HEAD_BYTES;
     let read = &golden[body_at..body_at + body.len()];
-    let read = FarBody::decode(read, content.len() as u32).unwrap();
-    assert_eq!((read.literal_bytes, read.packed), (12, &b"abcdefghijkl"[..]));
+    let (read, literals) = FarBody::decode(read, content.len() as u32).unwrap();
+    assert_eq!((read.literal_bytes, literals), (12, &b"abcdefghijkl"[..]));
     assert_eq!(read.matches().unwrap().collect::<Vec<_>>(), found);
     for (migrated, deltas) in [(true, false), (true, true)] {
         let head = Head { migrated, deltas, ..head };

@@ -25,9 +25,19 @@ pub(in crate::mzip) struct Parted {
     /// What is in no match.
     pub literals: Vec<u8>,
     pub matches: FarMatches,
+    /// How many of both come before each place that was asked about.
+    pub marks: Vec<Mark>,
 }
 
-/// Bytes that finding matches takes beside the content, and what comes of it.
+/// What comes before a place of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::mzip) struct Mark {
+    /// Bytes of literals.
+    pub literals: usize,
+    pub matches: u32,
+}
+
+/// Bytes of the table of places that were seen.
 pub(in crate::mzip) fn table_bytes(content_bytes: u64) -> u64 {
     (1 << buckets_log(content_bytes)) * size_of::<Bucket>() as u64
 }
@@ -59,8 +69,8 @@ impl Place {
 }
 
 /// Finds the matches of a block that are at least so long. What goes on at the same distance as the match before may be as short
-/// as [`MATCH_BYTES_MIN`].
-pub(in crate::mzip) fn parted(content: &[u8], shortest: usize) -> Parted {
+/// as [`MATCH_BYTES_MIN`]. `places` rise.
+pub(in crate::mzip) fn parted(content: &[u8], shortest: usize, places: &[usize]) -> Parted {
     let buckets_log = buckets_log(content.len() as u64);
     let mut finder = Finder {
         content,
@@ -68,7 +78,12 @@ pub(in crate::mzip) fn parted(content: &[u8], shortest: usize) -> Parted {
         done: 0,
         looked: 0,
         distance: 0,
-        to: Parted { literals: Vec::with_capacity(content.len()), matches: FarMatches::default() },
+        places,
+        to: Parted {
+            literals: Vec::with_capacity(content.len()),
+            matches: FarMatches::default(),
+            marks: Vec::with_capacity(places.len()),
+        },
     };
     let mut table: Vec<Bucket> = vec![[0; WAYS]; 1 << buckets_log];
     let (mut room, mut older) = ([Place::default(); STEP_BYTES + 1], Vec::with_capacity(STEP_BYTES));
@@ -97,6 +112,7 @@ pub(in crate::mzip) fn parted(content: &[u8], shortest: usize) -> Parted {
         }
     }
     finder.again(content.len());
+    finder.mark(content.len() + 1, content.len());
     finder.to.literals.extend_from_slice(&content[finder.done..]);
     finder.to
 }
@@ -136,6 +152,8 @@ struct Finder<'a> {
     looked: usize,
     /// That distance; 0 if there is none.
     distance: usize,
+    /// The places before which literals and matches are still to be counted.
+    places: &'a [usize],
     to: Parted,
 }
 
@@ -188,7 +206,17 @@ impl Finder<'_> {
         }
     }
 
+    /// Counts what is before the places up to `until`, if the next match begins at `at`.
+    fn mark(&mut self, until: usize, at: usize) {
+        while let Some((place, rest)) = self.places.split_first().filter(|(place, _)| **place < until) {
+            let literals = self.to.literals.len() + (*place).min(at) - self.done;
+            self.to.marks.push(Mark { literals, matches: self.to.matches.count() });
+            self.places = rest;
+        }
+    }
+
     fn push(&mut self, at: usize, bytes: usize, distance: usize) {
+        self.mark(at + bytes, at);
         let literals = &self.content[self.done..at];
         self.to.literals.extend_from_slice(literals);
         let literals = literals.len() as u32;
@@ -218,23 +246,19 @@ impl Finder<'_> {
 ///
 /// # Errors
 /// If they do not make so many bytes.
-pub(in crate::mzip) fn joined(
-    body: &FarBody<'_>,
-    literals: &[u8],
-    content_bytes: u32,
-) -> io::Result<Vec<u8>> {
+pub(in crate::mzip) fn joined(body: &FarBody, literals: &[u8], content_bytes: u32) -> io::Result<Vec<u8>> {
     let wrong = || io::Error::other("its matches do not make its content");
     let len = content_bytes as usize;
     let (mut content, mut literals) = (Vec::with_capacity(len), literals);
     for found in body.matches().map_err(io::Error::other)? {
         let (own, rest) = literals.split_at_checked(found.literals as usize).ok_or_else(wrong)?;
         literals = rest;
-        content.extend_from_slice(own);
         let (bytes, distance) = (found.bytes as usize, found.distance as usize);
-        let from = content.len().checked_sub(distance).filter(|_| distance > 0).ok_or_else(wrong)?;
-        if content.len() + bytes > len {
+        if content.len() + own.len() + bytes > len {
             return Err(wrong());
         }
+        content.extend_from_slice(own);
+        let from = content.len().checked_sub(distance).filter(|_| distance > 0).ok_or_else(wrong)?;
         let mut left = bytes;
         while left > 0 {
             // Where the two overlap, what is there repeats, and each time more is there.
@@ -243,10 +267,10 @@ pub(in crate::mzip) fn joined(
             left -= part;
         }
     }
-    content.extend_from_slice(literals);
-    if content.len() != len {
+    if content.len() + literals.len() != len {
         return Err(wrong());
     }
+    content.extend_from_slice(literals);
     Ok(content)
 }
 
@@ -257,15 +281,36 @@ mod tests {
     use proptest::prelude::*;
 
     fn there_and_back(content: &[u8], shortest: usize) -> usize {
-        let Parted { literals, matches } = parted(content, shortest);
+        let places: Vec<usize> = (0..=content.len()).step_by(content.len() / 7 + 1).collect();
+        let Parted { literals, matches, marks } = parted(content, shortest, &places);
         let body = matches.encode(literals.len() as u32);
-        let read = FarBody::decode(&body, content.len() as u32).unwrap();
+        let (read, _) = FarBody::decode(&body, content.len() as u32).unwrap();
+        assert_eq!(marks, marks_of(&places, &read));
         assert_eq!(read.literal_bytes as usize, literals.len());
         assert!(joined(&read, &literals, content.len() as u32).unwrap() == content);
         if let Some(shorter) = literals.len().checked_sub(1) {
             assert!(joined(&read, &literals[..shorter], content.len() as u32).is_err());
         }
         literals.len() + body.len()
+    }
+
+    /// The same, of all places and one match after the other.
+    fn marks_of(places: &[usize], read: &FarBody) -> Vec<Mark> {
+        let found: Vec<FarMatch> = read.matches().unwrap().collect();
+        let mark = |place: &usize| {
+            let (mut at, mut mark) = (0, Mark { literals: 0, matches: 0 });
+            for found in &found {
+                let begin = at + found.literals as usize;
+                if *place < begin + found.bytes as usize {
+                    return Mark { literals: mark.literals + (*place).min(begin) - at, ..mark };
+                }
+                at = begin + found.bytes as usize;
+                mark.literals += found.literals as usize;
+                mark.matches += 1;
+            }
+            Mark { literals: mark.literals + place - at, ..mark }
+        };
+        places.iter().map(mark).collect()
     }
 
     proptest! {
@@ -304,7 +349,7 @@ mod tests {
         changed.iter_mut().step_by(40).for_each(|byte| *byte ^= 1);
         let bytes = there_and_back(&[&noise[..], &changed].concat(), 16);
         assert!(bytes < noise.len() * 11 / 10, "{bytes}");
-        assert!(parted(&noise, 16).matches.is_empty());
+        assert_eq!(parted(&noise, 16, &[]).matches.count(), 0);
         for content in [&b""[..], b"a", &[7; 20], &[0; 100_000]] {
             assert!(there_and_back(content, 16) < 200);
         }
@@ -315,13 +360,13 @@ mod tests {
         let mut matches = FarMatches::default();
         matches.push(FarMatch { literals: 4, bytes: 8, distance: 4 });
         let body = matches.encode(4);
-        let read = FarBody::decode(&body, 12).unwrap();
+        let (read, _) = FarBody::decode(&body, 12).unwrap();
         assert_eq!(joined(&read, b"abcd", 12).unwrap(), b"abcdabcdabcd");
         assert!(joined(&read, b"abc", 12).is_err());
         assert!(joined(&read, b"abcde", 12).is_err());
         let mut matches = FarMatches::default();
         matches.push(FarMatch { literals: 4, bytes: 8, distance: 5 });
         let body = matches.encode(4);
-        assert!(joined(&FarBody::decode(&body, 12).unwrap(), b"abcd", 12).is_err(), "before the begin");
+        assert!(joined(&FarBody::decode(&body, 12).unwrap().0, b"abcd", 12).is_err(), "before the begin");
     }
 }

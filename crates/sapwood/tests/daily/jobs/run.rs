@@ -206,7 +206,10 @@ fn damage_that_verification_finds_fails_the_job() {
     bytes[middle] ^= 1;
     std::fs::write(&first[0], bytes).unwrap();
     let ended = jobs.run(&["run"]);
-    ended.expect_failure(FAILED, &["job web: web01/vd", "found 1 damaged object;", "`sapwood verify web01/vd"]);
+    ended.expect_failure(
+        FAILED,
+        &["job web: web01/vd", "found 1 damaged object;", "`sapwood verify web01/vd"],
+    );
     assert_eq!(jobs.bench.run(&["verify", "--data"]).code(), Some(DAMAGED));
 }
 
