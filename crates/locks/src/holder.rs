@@ -3,15 +3,24 @@
 use crate::host::host_name;
 use jiff::Timestamp;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+/// A table that is longer than a page comes in several reads, and misses locks if others are given back between two of them.
+const LOOKS: usize = 5;
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// The process that has the `flock` of an open file, since when it runs, and its host.
 pub fn flock_holder(file: BorrowedFd<'_>) -> String {
-    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
-    let found = rustix::fs::fstat(file).ok().and_then(|stat| {
+    let look = |n| {
+        if n > 0 {
+            std::thread::sleep(PAUSE);
+        }
+        let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+        let stat = rustix::fs::fstat(file).ok()?;
         let device = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
         process_of(&locks, device, stat.st_ino)
-    });
-    found.map_or_else(unknown, process)
+    };
+    (0..LOOKS).find_map(look).map_or_else(unknown, process)
 }
 
 /// A process of this host: its program, and since when it runs.
