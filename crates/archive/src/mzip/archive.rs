@@ -1,7 +1,7 @@
 //! An archive that is open: its head, index and footer, and the way to its pages and blocks.
 
-use super::base::codec::unpacked;
 use super::base::error::{damaged, malformed, MzipError, Result};
+use super::base::packing::unpacked;
 use super::base::read_at::ReadAt;
 use format::mzip::{
     BlockHead, Body, Compressor, Extent, Footer, Head, Index, Page, PageHead, Place, BLOCK_HEAD_BYTES,

@@ -1,9 +1,10 @@
 //! From a file or a stream to an archive.
 
-use super::base::codec::{block_bytes, has_far_matches, packed, working_bytes, Packed};
+use super::base::codec::{block_bytes, has_far_matches, working_bytes};
 use super::base::delta::delta;
 use super::base::error::{MzipError, Result};
 use super::base::memory::Memory;
+use super::base::packing::{packed, Packed};
 use super::base::parallel::{in_order, Crew};
 use super::base::progress::Progress;
 use super::base::read_at::ReadAt;

@@ -2,7 +2,7 @@
 
 mod far;
 
-pub use far::{FarBody, FarMatch, FarMatches, FAR_HEAD_BYTES, MATCH_BYTES_MIN};
+pub use far::{FarBody, FarMatch, FarMatches, MATCH_BYTES_MIN};
 
 use super::sealed::{check_seal, sealed, u32_at, u64_at};
 use crate::bytes::{In, Malformed, Out, Result};

@@ -2,8 +2,6 @@
 
 use crate::bytes::{In, Malformed, Out, Result};
 
-/// Bytes of the head of a block's body that has matches.
-pub const FAR_HEAD_BYTES: usize = 16;
 /// The shortest match that an archive has.
 pub const MATCH_BYTES_MIN: usize = 8;
 /// The level of zstd that matches are compressed with.
