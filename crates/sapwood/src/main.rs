@@ -2,7 +2,7 @@
 //!
 //! The wings, lower ones first; a file uses its own wing and lower ones: `terminal` (output and exit codes),
 //! `system` (directories, priorities, signals, processes), `args` (the command line), `live` (disks of
-//! running machines), `devices` (block devices and trees that are served), `progress` and `serving`, `jobs`
+//! running machines), `progress`, `devices` (block devices and trees that are served), `serving`, `jobs`
 //! (the configuration file, schedules, the state of jobs), `commands`.
 
 // `streams` alone writes to standard output and error: what cannot be written there must not end the program.

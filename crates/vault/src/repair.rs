@@ -28,7 +28,7 @@ use crate::reclaim::gc::COMPACT_AT_COLLECTION;
 use crate::reclaim::released::{delete_released, end_and_delete_released};
 use crate::reclaim::sweep::{sweep_unswept, SweepLimits};
 use crate::verify::findings::{Damage, Reads};
-use crate::verify::VerifyReport;
+use crate::verify::{record, After, VerifyReport};
 use damaged_container::DamagedContainer;
 use format::{names, ContainerEntry, ContainerId, DiskId, WriterKind};
 use image::{ImageError, Source};
@@ -36,7 +36,7 @@ pub use lost::LostChunks;
 use recipes::Recipes;
 pub use rewrite::ChunkCounts;
 use rewrite::Remains;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use store::StoreError;
 use wanted::ChunkSearch;
 
@@ -85,9 +85,9 @@ impl Vault {
     /// # Errors
     /// What keeps it from looking, or from writing. What stays damaged is in the report.
     pub fn repair(&self, options: &RepairOptions<'_>, progress: &Progress) -> Result<RepairReport> {
-        let reads = if options.data { Reads::All } else { Reads::Only(self.recorded_damage()?) };
+        let reads = if options.data { Reads::All } else { Reads::Only(record::of_all(self)?) };
         let what = options.disk.as_deref().map(|disk| (disk, None));
-        let before = self.verify_reading(what, &reads, progress)?;
+        let before = self.verify_reading(what, &reads, After::Repair, progress)?;
         let mut report = RepairReport::default();
         if before.damaged.is_empty() {
             return Ok(report);
@@ -105,7 +105,7 @@ impl Vault {
         repair.report.before = before.damaged.clone();
         let found = if is_more_seen {
             drop(before);
-            self.verify_reading(what, &reads, progress)?
+            self.verify_reading(what, &reads, After::Repair, progress)?
         } else {
             before
         };
@@ -123,26 +123,15 @@ impl Vault {
             report.before.extend(damaged.into_iter().filter(|d| !known.contains(&d.object)));
         }
         let reads = match reads {
-            Reads::Only(_) if is_cut => Reads::Only(self.recorded_damage()?),
+            Reads::Only(_) if is_cut => Reads::Only(record::of_all(self)?),
             // What was left for the next run is still damaged.
             reads if is_cut => reads,
             _ => Reads::Only(containers_damaged),
         };
-        let after = self.verify_reading(what, &reads, progress)?;
+        let after = self.verify_reading(what, &reads, After::Repair, progress)?;
         report.after = after.damaged;
         report.lost = LostChunks { bad: after.bad, lacks_owners: after.lacks_owners, is_cut: after.is_cut };
         Ok(report)
-    }
-
-    /// The containers that verifications have found damaged.
-    fn recorded_damage(&self) -> Result<BTreeMap<DiskId, ContainerSet>> {
-        let mut damaged = BTreeMap::new();
-        for folder in self.all_folders()?.into_iter().chain([self.popular()]) {
-            if let Some((m, _)) = folder.load_tagged().unless_unreadable()?.flatten() {
-                damaged.insert(folder.disk, m.damaged.into_iter().collect());
-            }
-        }
-        Ok(damaged)
     }
 
     fn repair_names(&self) -> Result<()> {

@@ -23,7 +23,7 @@ pub(crate) mod findings;
 mod found;
 mod gone;
 mod recipes;
-mod record;
+pub(crate) mod record;
 mod references;
 mod remember;
 mod settle;
@@ -96,10 +96,19 @@ pub struct VerifyReport {
     pub(crate) is_cut: bool,
 }
 
+/// What a verification comes after.
+#[derive(Clone, Copy)]
+pub(crate) enum After {
+    Nothing,
+    /// Or before one: it looks at what was known to be damaged.
+    Repair,
+}
+
 /// One run of a verification.
 struct Verification<'a> {
     vault: &'a Vault,
     reads: &'a Reads,
+    after: After,
     progress: &'a Progress,
     report: VerifyReport,
     /// When it began, in seconds since 1970.
@@ -113,7 +122,8 @@ struct Verification<'a> {
 }
 
 impl Vault {
-    /// Looks at everything, at one disk, or at one snapshot; with `data` also reads all chunks.
+    /// Looks at everything, at one disk, or at one snapshot; with `data` also reads all chunks. Without, it reads those of the
+    /// containers that are recorded as damaged, so that it tells of known damage until that is healed.
     ///
     /// Damage is in the report. An error is what keeps it from looking.
     pub fn verify(
@@ -122,7 +132,12 @@ impl Vault {
         data: bool,
         progress: &Progress,
     ) -> Result<VerifyReport> {
-        self.verify_reading(what, if data { &Reads::All } else { &Reads::None }, progress)
+        let reads = match what {
+            _ if data => Reads::All,
+            Some((disk, _)) => Reads::Only(record::of_disk(self, &disks::one(self, disk)?.folder)?),
+            None => Reads::Only(record::of_all(self)?),
+        };
+        self.verify_reading(what, &reads, After::Nothing, progress)
     }
 
     /// [`Vault::verify`], which reads the chunks of some containers.
@@ -130,11 +145,13 @@ impl Vault {
         &self,
         what: Option<(&str, Option<&str>)>,
         reads: &Reads,
+        after: After,
         progress: &Progress,
     ) -> Result<VerifyReport> {
         let mut run = Verification {
             vault: self,
             reads,
+            after,
             progress,
             report: VerifyReport::default(),
             began: now(),
@@ -413,9 +430,12 @@ impl Verification<'_> {
     /// Keeps what was found of each disk.
     fn keep(&mut self, everything: bool) {
         let (vault, looked, damaged) = (self.vault, &self.looked, &self.report.damaged);
-        let kept = match self.reads {
-            Reads::Only(_) => remember::keep_repaired(vault, looked, damaged),
-            reads => remember::keep(vault, looked, damaged, self.began, reads.is_any(), everything),
+        let kept = match self.after {
+            After::Repair => remember::keep_repaired(vault, looked, damaged),
+            After::Nothing => {
+                let read_chunks = matches!(self.reads, Reads::All);
+                remember::keep(vault, looked, damaged, self.began, read_chunks, everything)
+            }
         };
         self.report.not_kept = kept.err().map(|e| e.to_string());
     }

@@ -39,7 +39,7 @@ pub fn open(args: &Args) -> Result<Vault> {
 
 /// The same, for a command that only reads it.
 pub fn open_to_read(args: &Args) -> Result<ReadVault> {
-    Ok(ReadVault::new(open(args)?))
+    Ok(ReadVault::new(open(args)?, args.quiet))
 }
 
 /// The vault on a store.

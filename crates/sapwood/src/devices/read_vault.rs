@@ -1,27 +1,71 @@
 //! A vault for commands that only read it.
 
+use crate::progress::watch;
 use crate::terminal::streams::errln;
 use std::ops::Deref;
 use std::os::unix::fs::MetadataExt;
-use vault::Vault;
+use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use vault::{Progress, Vault, VaultError};
+
+/// How often what was met is recorded where a vault is served.
+const RECORDED_EVERY: Duration = Duration::from_secs(60);
 
 /// A vault that is only read. Dropped, it is told of the damage that was met: later backups store anew what they need of it.
-pub struct ReadVault(Vault);
+pub struct ReadVault {
+    vault: Arc<Vault>,
+    quiet: bool,
+    recorder: Option<Recorder>,
+}
+
+/// A thread that records what was met now and then. It ends when its sender is dropped.
+struct Recorder(Sender<()>, JoinHandle<()>);
 
 impl ReadVault {
-    pub fn new(vault: Vault) -> ReadVault {
-        ReadVault(vault)
+    pub fn new(vault: Vault, quiet: bool) -> ReadVault {
+        ReadVault { vault: Arc::new(vault), quiet, recorder: None }
     }
 
-    /// Records the damage that was met so far, where the vault is this user's: what root wrote there would be root's.
+    /// The same, for one that is served: backups that run meanwhile are not to refer to what was met, so it is recorded once a
+    /// minute. Where the system has no room for a thread, it is recorded in the end.
+    pub fn served(self) -> ReadVault {
+        self.recording(RECORDED_EVERY)
+    }
+
+    fn recording(mut self, every: Duration) -> ReadVault {
+        let (sender, end) = channel::<()>();
+        let vault = self.vault.clone();
+        let work = move || {
+            while end.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                record_if_met(&vault, |vault| vault.record_damage_met(&Progress::default()));
+            }
+        };
+        let thread = std::thread::Builder::new().name("damage".into()).spawn(work);
+        self.recorder = thread.ok().map(|thread| Recorder(sender, thread));
+        self
+    }
+
+    /// Records the damage that was met so far. A signal stops it.
     pub fn record_damage(&self) {
-        let vault = &self.0;
-        if !vault.has_met_damage() || !is_own(&vault.location()) {
-            return;
+        record_if_met(&self.vault, |vault| {
+            watch(self.quiet, "looking at what is damaged", |progress| vault.record_damage_met(progress))
+        });
+    }
+}
+
+/// Records the damage that was met, if any was, and if the vault is this user's: what root wrote there would be root's.
+fn record_if_met(vault: &Vault, record: impl FnOnce(&Vault) -> vault::Result<u64>) {
+    if !vault.has_met_damage() || !is_own(&vault.location()) {
+        return;
+    }
+    match record(vault) {
+        Ok(_) => {}
+        Err(VaultError::Cancelled) => {
+            errln!("sapwood: backups may refer to what is damaged again, until `sapwood verify --data` has looked at it");
         }
-        if let Err(e) = vault.record_damage_met() {
-            errln!("sapwood: the damage could not be recorded, backups may refer to it again: {e}");
-        }
+        Err(e) => errln!("sapwood: the damage could not be recorded, backups may refer to it again: {e}"),
     }
 }
 
@@ -34,12 +78,60 @@ impl Deref for ReadVault {
     type Target = Vault;
 
     fn deref(&self) -> &Vault {
-        &self.0
+        &self.vault
     }
 }
 
 impl Drop for ReadVault {
     fn drop(&mut self) {
+        if let Some(Recorder(sender, thread)) = self.recorder.take() {
+            drop(sender);
+            let _ = thread.join();
+        }
         self.record_damage();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+    use std::time::Instant;
+    use vault::{BackupOptions, ReadCache, BALANCED};
+
+    /// While a vault is served, what is met is known to others before the server ends.
+    #[test]
+    fn what_a_server_meets_is_recorded_while_it_runs() {
+        let dir = tempfile::tempdir_in(testing::memory_dir()).unwrap();
+        let (disk, at) = (dir.path().join("disk"), dir.path().join("vault"));
+        std::fs::write(&disk, testing::noise(1, 1 << 20)).unwrap();
+        let store = || Arc::new(store::LocalStore::open(&at).unwrap());
+        let vault = Vault::init(Arc::new(store::LocalStore::create(&at).unwrap()), &BALANCED).unwrap();
+        let source = image::open(&disk, &image::SourceOptions::default()).unwrap();
+        vault.backup("vm/disk", source, &BackupOptions::default(), &Progress::default()).unwrap();
+        drop(vault);
+        let mut objects = Vec::new();
+        let each = &mut |entry: store::Entry| {
+            objects.extend(Some(entry.name).filter(|name| name.ends_with(".data")));
+            Ok(())
+        };
+        store::ObjectStore::list(&*store(), "", each).unwrap();
+        let data =
+            std::fs::OpenOptions::new().write(true).open(at.join("objects").join(&objects[0])).unwrap();
+        data.write_all_at(&[0; 1024], 10_000).unwrap();
+
+        let served = ReadVault::new(Vault::open(store()).unwrap(), true).recording(Duration::from_millis(20));
+        let snapshot = served.open_snapshot("vm/disk", "latest", &ReadCache::new(1 << 20)).unwrap();
+        assert!(snapshot.read_at(0, &mut vec![0; 1 << 20]).is_err());
+        let other = Vault::open(store()).unwrap();
+        let is_known = || other.health().unwrap().disks[0].damaged_containers > 0;
+        let start = Instant::now();
+        while !is_known() {
+            assert!(start.elapsed() < Duration::from_secs(60));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        drop((snapshot, served));
+        assert!(is_known());
     }
 }

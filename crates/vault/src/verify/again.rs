@@ -3,7 +3,7 @@
 
 use super::findings::{ContainerFindings, More, Reads};
 use super::settle::{Known, Owner};
-use super::{Verification, VerifyReport};
+use super::{After, Verification, VerifyReport};
 use crate::base::error::{Result, VaultError};
 use crate::base::progress::Progress;
 use crate::container::container_set::ContainerSet;
@@ -20,7 +20,10 @@ impl Vault {
     ///
     /// Nothing is recorded of an object that cannot be read at all, because of its permissions, say: that may pass. Nor where
     /// this process cannot register as a reader: who may not do that does not change anything.
-    pub fn record_damage_met(&self) -> Result<u64> {
+    ///
+    /// # Errors
+    /// If it is cancelled, or cannot be recorded: what was met is forgotten then.
+    pub fn record_damage_met(&self, progress: &Progress) -> Result<u64> {
         let mut of_owners: BTreeMap<DiskId, BTreeSet<ContainerId>> = BTreeMap::new();
         for object in self.damage_met.take() {
             if let Some((owner, id)) = container_of(&object).filter(|_| self.tells_of_damage(&object)) {
@@ -29,7 +32,7 @@ impl Vault {
         }
         let mut damaged = 0;
         for (owner, ids) in of_owners {
-            damaged += self.look_again(&self.folder(owner), ids)?;
+            damaged += self.look_again(&self.folder(owner), ids, progress)?;
         }
         Ok(damaged)
     }
@@ -45,31 +48,34 @@ impl Vault {
         matches!(read, Ok(()) | Err(StoreError::NotFound { .. } | StoreError::OutOfRange { .. }))
     }
 
-    fn look_again(&self, folder: &Folder, ids: BTreeSet<ContainerId>) -> Result<u64> {
+    fn look_again(&self, folder: &Folder, ids: BTreeSet<ContainerId>, progress: &Progress) -> Result<u64> {
         let view = self.view(folder, TABLE_CACHE_BYTES)?;
         if !view.is_leased() {
             return Ok(0);
         }
         let mut set = ContainerSet::default();
-        let (mut listed, mut objects) = (Vec::new(), Vec::new());
+        let (mut listed, mut objects, mut bytes) = (Vec::new(), Vec::new(), 0);
         for id in ids {
             let Some(entry) = view.tables.own().get(id)? else { continue };
             let of_it = [names::data(&folder.path, entry.data), names::table(&folder.path, id, entry.table)];
             if of_it.iter().all(|object| self.tells_of_damage(object)) {
                 set.insert(id);
                 listed.push(id);
+                bytes += entry.stored_bytes;
                 objects.extend(of_it);
             }
         }
-        let (reads, progress) = (Reads::Only(BTreeMap::from([(folder.disk, set)])), Progress::default());
+        progress.set_total(progress.total() + bytes);
+        let reads = Reads::Only(BTreeMap::from([(folder.disk, set)]));
         let mut run = Verification {
             vault: self,
             reads: &reads,
-            progress: &progress,
+            after: After::Nothing,
+            progress,
             report: VerifyReport::default(),
             began: now(),
             looked: Vec::new(),
-            known: Known::new(self, &progress),
+            known: Known::new(self, progress),
             more: More::default(),
         };
         let mut own = ContainerFindings::within(&run.known.others.room);

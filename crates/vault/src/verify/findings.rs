@@ -295,8 +295,6 @@ impl<O: Ord> Affected<O> {
 /// The containers whose chunks are read.
 #[derive(Clone, Debug)]
 pub(crate) enum Reads {
-    /// None.
-    None,
     /// All.
     All,
     /// Those of these owners, as they name them.
@@ -306,13 +304,15 @@ pub(crate) enum Reads {
 impl Reads {
     /// Whether any are read.
     pub fn is_any(&self) -> bool {
-        !matches!(self, Reads::None)
+        match self {
+            Reads::All => true,
+            Reads::Only(some) => some.values().any(|ids| !ids.is_empty()),
+        }
     }
 
     /// Whether those of a container of an owner are read.
     pub fn include(&self, owner: DiskId, id: ContainerId) -> bool {
         match self {
-            Reads::None => false,
             Reads::All => true,
             Reads::Only(some) => some.get(&owner).is_some_and(|ids| ids.contains(id.local())),
         }

@@ -3,7 +3,7 @@
 use super::common::{backup, restore, rng, seed};
 use super::{harm, kind_of, manifest, Fixture, Harm, Kind, TestStore, DISKS};
 use format::{DATA_FOOTER_BYTES, DATA_HEADER_BYTES};
-use vault::{ReadCache, Vault, BALANCED, CONVENTIONAL, REVERSE, VM_CENTRIC};
+use vault::{Progress, ReadCache, Vault, BALANCED, CONVENTIONAL, REVERSE, VM_CENTRIC};
 
 /// The damage that a reader has met is recorded: `status` knows, and the next backup stores anew what it needs, before any
 /// verification.
@@ -66,15 +66,23 @@ fn what_readers_find_damaged_is_referenced_no_more() {
             read_all();
             let damaged = store.find(&object);
             store.write(&object, &f.store.read(&object));
-            assert_eq!((vault.record_damage_met().unwrap(), listed(&store, &vault)), (0, 0), "{what}");
+            assert_eq!(
+                (vault.record_damage_met(&Progress::default()).unwrap(), listed(&store, &vault)),
+                (0, 0),
+                "{what}"
+            );
             match damaged {
                 Some(bytes) => store.write(&object, &bytes),
                 None => store.remove(&object),
             }
             for _ in 0..2 {
                 read_all();
-                assert_eq!((vault.record_damage_met().unwrap(), listed(&store, &vault)), (1, 1), "{what}");
-                assert_eq!(vault.record_damage_met().unwrap(), 0, "{what}: told twice");
+                assert_eq!(
+                    (vault.record_damage_met(&Progress::default()).unwrap(), listed(&store, &vault)),
+                    (1, 1),
+                    "{what}"
+                );
+                assert_eq!(vault.record_damage_met(&Progress::default()).unwrap(), 0, "{what}: told twice");
             }
             let health = vault.health().unwrap();
             let told: u64 = health.disks.iter().map(|d| d.damaged_containers).sum();

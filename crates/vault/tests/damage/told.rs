@@ -2,7 +2,7 @@
 //! had no checksum.
 
 use super::common::{rng, seed};
-use super::{harm, kind_of, recipe_parts, Fixture, Harm, Kind};
+use super::{harm, kind_of, recipe_parts, Fixture, Harm, Kind, DISKS};
 use format::{names, Context, Table};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -70,6 +70,52 @@ fn a_flipped_bit_is_told_wherever_it_is() {
     }
     println!("{flips:?}");
     assert_eq!(flips.into_keys().collect::<Vec<_>>(), TOLD, "kinds that no policy has");
+}
+
+/// What reading all chunks has found is told by verifications that read none, and by those of each disk that it affects, until
+/// it is healed. They said "no damage" before the next one that read all.
+#[test]
+fn known_damage_is_told_until_it_is_healed() {
+    let mut rng = rng(seed("known_damage_is_told_until_it_is_healed"));
+    let mut shared = 0;
+    for policy in [BALANCED, CONVENTIONAL, REVERSE, VM_CENTRIC] {
+        let f = Fixture::new(policy, &mut rng);
+        let data = f.store.objects().into_iter().filter(|o| kind_of(o) == Some(Kind::Data));
+        for object in data {
+            let store = f.store.copy();
+            harm(&store, &object, &Harm::Flip(f.store.len(&object) / 2, 3));
+            let vault = store.vault().unwrap();
+            let told = |what, data| {
+                let damaged = vault.verify(what, data, &Progress::default()).unwrap().damaged;
+                damaged.into_iter().find(|d| d.object == object)
+            };
+            let what = format!("{}: {object}", policy.name);
+            assert!(told(None, false).is_none(), "{what}: nobody has looked");
+            // It may be what nobody needs.
+            let Some(known) = told(None, true) else { continue };
+            assert_eq!(told(None, false).as_ref(), Some(&known), "{what}");
+            let owner = object.split_once("containers/").unwrap().0;
+            let mut affected = 0;
+            for disk in DISKS {
+                let prefix = format!("{disk}@");
+                let is_affected = known.snapshots.iter().any(|s| s.starts_with(&prefix));
+                affected += u32::from(is_affected);
+                let is_own =
+                    names::folder(vault.snapshots(Some(disk)).unwrap().snapshots[0].disk_id) == owner;
+                if is_affected || is_own {
+                    let one = told(Some((disk, None)), false);
+                    assert_eq!(one.map(|d| d.snapshots.len()), Some(known.snapshots.len()), "{what}: {disk}");
+                }
+            }
+            shared += u32::from(affected > 1);
+            store.write(&object, &f.store.read(&object));
+            assert!(told(None, false).is_none(), "{what}: it is healed");
+            let health = vault.health().unwrap();
+            let listed: u64 = health.disks.iter().map(|d| d.damaged_containers).sum();
+            assert_eq!(listed + health.damaged_popular, 0, "{what}");
+        }
+    }
+    assert!(shared > 0);
 }
 
 /// Bytes at the start, in the middle and at the end of what is in an object.

@@ -23,7 +23,7 @@ const THREADS_MIN: usize = 4;
 
 pub fn run(args: &Args, a: &Mount) -> Result<ExitCode> {
     let end = EndSignal::new()?;
-    let vault = open_to_read(args)?;
+    let vault = open_to_read(args)?.served();
     let mountpoint = checked(&a.mountpoint, &vault.location())?;
     let tree = Arc::new(VaultTree::new(vault, read_cache(a.cache))?);
     let (disks, snapshots) = tree.count()?;

@@ -23,7 +23,7 @@ pub fn run(args: &Args, a: &Nbd) -> Result<ExitCode> {
     let end = EndSignal::new()?;
     let tls = tls_of(&a.serve)?;
     let (disk, spec) = split(&a.snapshot);
-    let vault = open_to_read(args)?;
+    let vault = open_to_read(args)?.served();
     let snapshot = vault.open_snapshot(disk, spec, &read_cache(a.serve.cache))?;
     let entry = snapshot.entry().clone();
     check_is_disk(disk, &entry)?;

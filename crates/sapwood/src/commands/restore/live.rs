@@ -68,7 +68,7 @@ impl<'a> LiveRestore<'a> {
     fn begin(args: &'a Args, a: &'a Restore) -> Result<LiveRestore<'a>> {
         let (disk, spec) = split(&a.snapshot);
         let tls = tls_of(&a.serve)?;
-        let vault = open_to_read(args)?;
+        let vault = open_to_read(args)?.served();
         let place = Place::of(a)?;
         let snapshot = vault.open_snapshot(disk, spec, &read_cache(a.serve.cache))?;
         let entry = snapshot.entry().clone();
