@@ -12,6 +12,9 @@ use vault::Progress;
 /// How often a line is printed where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
+/// How long an operation runs before anything is shown.
+const SHOWN_AFTER: Duration = Duration::from_millis(50);
+
 /// Whether a signal has come.
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
@@ -46,13 +49,30 @@ pub fn is_stopped() -> bool {
 pub fn watch<T>(quiet: bool, what: &str, operation: impl FnOnce(&Progress) -> T) -> T {
     let progress = Progress::default();
     catch_signals();
+    stop_if(quiet, what, &progress, is_stopped, || operation(&progress))
+}
+
+/// The same for what follows an operation: a signal that has stopped that one does not stop this, the next one does.
+pub fn watch_after<T>(quiet: bool, what: &str, progress: &Progress, operation: impl FnOnce() -> T) -> T {
+    catch_signals();
+    let was_stopped = is_stopped();
+    stop_if(quiet, what, progress, || !was_stopped && is_stopped(), operation)
+}
+
+fn stop_if<T>(
+    quiet: bool,
+    what: &str,
+    progress: &Progress,
+    is_stopped: impl Fn() -> bool + Sync,
+    operation: impl FnOnce() -> T,
+) -> T {
     let far = || {
         if is_stopped() {
             progress.cancel();
         }
         (progress.done(), progress.total())
     };
-    show_while(quiet, what, far, || operation(&progress))
+    show_while(quiet, what, far, operation)
 }
 
 /// Runs an operation, asks now and then how `far` it is, in bytes and of how many, and shows it unless `quiet`.
@@ -99,7 +119,8 @@ fn show(quiet: bool, what: &str, far: &dyn Fn() -> (u64, u64), ended: &AtomicBoo
     let (start, mut last) = (Instant::now(), Instant::now());
     while !ended.load(Ordering::Relaxed) {
         let (done, total) = far();
-        if quiet {
+        // What is done at once shows nothing.
+        if quiet || start.elapsed() < SHOWN_AFTER {
         } else if terminal {
             bar.set_length(total.max(done));
             bar.set_position(done);

@@ -28,7 +28,7 @@ use crate::reclaim::gc::COMPACT_AT_COLLECTION;
 use crate::reclaim::released::{delete_released, end_and_delete_released};
 use crate::reclaim::sweep::{sweep_unswept, SweepLimits};
 use crate::verify::findings::{Damage, Reads};
-use crate::verify::{record, After, VerifyReport};
+use crate::verify::{Purpose, VerifyReport};
 use damaged_container::DamagedContainer;
 use format::{names, ContainerEntry, ContainerId, DiskId, WriterKind};
 use image::{ImageError, Source};
@@ -73,8 +73,10 @@ pub struct RepairReport {
     pub containers: u64,
     /// What became of the chunks in damaged groups.
     pub chunks: ChunkCounts,
-    /// Objects that could not be repaired for want of room, or because other maintenance of their disk was running.
+    /// Objects that could not be repaired because other maintenance of their disk was running.
     pub put_off: Vec<String>,
+    /// Objects that could not be repaired for want of room in the store.
+    pub no_room: Vec<String>,
     /// The chunks that cannot be read.
     pub lost: LostChunks,
 }
@@ -85,9 +87,9 @@ impl Vault {
     /// # Errors
     /// What keeps it from looking, or from writing. What stays damaged is in the report.
     pub fn repair(&self, options: &RepairOptions<'_>, progress: &Progress) -> Result<RepairReport> {
-        let reads = if options.data { Reads::All } else { Reads::Only(record::of_all(self)?) };
+        let reads = if options.data { Reads::All } else { Reads::Recorded };
         let what = options.disk.as_deref().map(|disk| (disk, None));
-        let before = self.verify_reading(what, &reads, After::Repair, progress)?;
+        let before = self.verify_reading(what, &reads, Purpose::Repair, progress)?;
         let mut report = RepairReport::default();
         if before.damaged.is_empty() {
             return Ok(report);
@@ -105,7 +107,7 @@ impl Vault {
         repair.report.before = before.damaged.clone();
         let found = if is_more_seen {
             drop(before);
-            self.verify_reading(what, &reads, After::Repair, progress)?
+            self.verify_reading(what, &reads, Purpose::Repair, progress)?
         } else {
             before
         };
@@ -123,12 +125,11 @@ impl Vault {
             report.before.extend(damaged.into_iter().filter(|d| !known.contains(&d.object)));
         }
         let reads = match reads {
-            Reads::Only(_) if is_cut => Reads::Only(record::of_all(self)?),
             // What was left for the next run is still damaged.
             reads if is_cut => reads,
             _ => Reads::Only(containers_damaged),
         };
-        let after = self.verify_reading(what, &reads, After::Repair, progress)?;
+        let after = self.verify_reading(what, &reads, Purpose::Repair, progress)?;
         report.after = after.damaged;
         report.lost = LostChunks { bad: after.bad, lacks_owners: after.lacks_owners, is_cut: after.is_cut };
         Ok(report)
@@ -364,7 +365,7 @@ impl Repair<'_> {
                 let data = format::DataName { container: container.entry.id, generation: session.writer };
                 let object = names::data(&session.folder.path, data);
                 session.folder.store.delete(&object)?;
-                self.report.put_off.push(names::data(&session.folder.path, container.entry.data));
+                self.report.no_room.push(names::data(&session.folder.path, container.entry.data));
                 Ok(None)
             }
             Err(e) => Err(e),

@@ -23,7 +23,7 @@ pub(crate) mod findings;
 mod found;
 mod gone;
 mod recipes;
-pub(crate) mod record;
+mod record;
 mod references;
 mod remember;
 mod settle;
@@ -96,11 +96,10 @@ pub struct VerifyReport {
     pub(crate) is_cut: bool,
 }
 
-/// What a verification comes after.
-#[derive(Clone, Copy)]
-pub(crate) enum After {
-    Nothing,
-    /// Or before one: it looks at what was known to be damaged.
+/// What it is run for: this decides how what was found is kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Verify,
     Repair,
 }
 
@@ -108,7 +107,7 @@ pub(crate) enum After {
 struct Verification<'a> {
     vault: &'a Vault,
     reads: &'a Reads,
-    after: After,
+    purpose: Purpose,
     progress: &'a Progress,
     report: VerifyReport,
     /// When it began, in seconds since 1970.
@@ -132,12 +131,8 @@ impl Vault {
         data: bool,
         progress: &Progress,
     ) -> Result<VerifyReport> {
-        let reads = match what {
-            _ if data => Reads::All,
-            Some((disk, _)) => Reads::Only(record::of_disk(self, &disks::one(self, disk)?.folder)?),
-            None => Reads::Only(record::of_all(self)?),
-        };
-        self.verify_reading(what, &reads, After::Nothing, progress)
+        let reads = if data { Reads::All } else { Reads::Recorded };
+        self.verify_reading(what, &reads, Purpose::Verify, progress)
     }
 
     /// [`Vault::verify`], which reads the chunks of some containers.
@@ -145,13 +140,13 @@ impl Vault {
         &self,
         what: Option<(&str, Option<&str>)>,
         reads: &Reads,
-        after: After,
+        purpose: Purpose,
         progress: &Progress,
     ) -> Result<VerifyReport> {
         let mut run = Verification {
             vault: self,
             reads,
-            after,
+            purpose,
             progress,
             report: VerifyReport::default(),
             began: now(),
@@ -266,7 +261,9 @@ impl Verification<'_> {
         let wanted: BTreeSet<SnapshotIndex> =
             all.filter(|(_, s)| is_wanted(s)).map(|(no, _)| SnapshotIndex(no)).collect();
         self.report.snapshots += wanted.len() as u64;
-        let of = Owner { folder: &view.folder, tables: &view.tables, disk: Some((&view, at.name.as_str())) };
+        let listed = view.manifest.damaged.iter().copied().collect();
+        let disk = Some((&view, at.name.as_str()));
+        let of = Owner { folder: &view.folder, tables: &view.tables, listed: &listed, disk };
         let (progress, is_whole) = (self.progress, snapshot.is_none());
         let mut look =
             |ids: &ContainerSet, own: &mut ContainerFindings| self.referenced(of, ids, is_whole, own);
@@ -372,8 +369,9 @@ impl Verification<'_> {
                 Some(live) => Ok(live.clone()),
                 None => live_chunks_of_all(&of.tables.folder_of(id), id.local()).unless_unreadable(),
             };
+            let reads = |id| of.reads(self.reads, id);
             let check =
-                ContainerCheck { tables: of.tables, reads: self.reads, progress: self.progress, live: &live };
+                ContainerCheck { tables: of.tables, reads: &reads, progress: self.progress, live: &live };
             let (counts, done) = check.run(&left[..some], own, &mut self.known.others)?;
             left = &left[done..];
             self.report.objects_checked += counts.objects;
@@ -395,9 +393,6 @@ impl Verification<'_> {
         ids: &[ContainerId],
         own: &ContainerFindings,
     ) -> Result<(usize, HashMap<ContainerId, Option<RunSet>>)> {
-        if !self.reads.is_any() {
-            return Ok((ids.len(), HashMap::new()));
-        }
         let (mut some, mut chunks) = (0, 0);
         let mut of_owners: BTreeMap<OwnerNo, BTreeSet<ContainerId>> = BTreeMap::new();
         for id in ids {
@@ -405,11 +400,14 @@ impl Verification<'_> {
                 break;
             }
             some += 1;
+            if !of.reads(self.reads, *id) {
+                continue;
+            }
             // Of one that cannot be found it is told when it is looked at.
             let Some(entry) = of.tables.entry(*id).ok().filter(ContainerEntry::is_rebuilt) else { continue };
             let disk = of.tables.folder_of(*id).disk;
             let found = if id.is_own() { Some(own) } else { self.known.others.owners.get(&disk) };
-            if self.reads.include(disk, *id) && !found.is_some_and(|found| found.has_seen(&entry)) {
+            if !found.is_some_and(|found| found.has_seen(&entry)) {
                 chunks += u64::from(entry.chunks);
                 of_owners.entry(id.owner()).or_default().insert(id.local());
             }
@@ -430,9 +428,9 @@ impl Verification<'_> {
     /// Keeps what was found of each disk.
     fn keep(&mut self, everything: bool) {
         let (vault, looked, damaged) = (self.vault, &self.looked, &self.report.damaged);
-        let kept = match self.after {
-            After::Repair => remember::keep_repaired(vault, looked, damaged),
-            After::Nothing => {
+        let kept = match self.purpose {
+            Purpose::Repair => remember::keep_repaired(vault, looked, damaged),
+            Purpose::Verify => {
                 let read_chunks = matches!(self.reads, Reads::All);
                 remember::keep(vault, looked, damaged, self.began, read_chunks, everything)
             }
@@ -488,7 +486,9 @@ impl Verification<'_> {
         own.found
             .tell(newest_set(folder), "; restores do not need it, `sapwood popular build` makes it anew")?;
         // Those seen before are passed over.
-        self.container_table(Owner { folder, tables: &tables, disk: None }, &reader.manifest, own)?;
+        let listed = reader.manifest.damaged.iter().copied().collect();
+        let of = Owner { folder, tables: &tables, listed: &listed, disk: None };
+        self.container_table(of, &reader.manifest, own)?;
         reader.check()
     }
 
@@ -508,7 +508,13 @@ impl Verification<'_> {
 
     /// Compares the other disks with what is damaged in owners of whose containers they may reference some, and ends.
     fn finish(mut self, everything: bool) -> Result<VerifyReport> {
-        if !everything && self.known.others.is_any_bad() {
+        // Of what is listed, the snapshots of all disks were named when it got on the list.
+        let others = &self.known.others;
+        let is_news = match (self.purpose, self.reads) {
+            (Purpose::Verify, Reads::Recorded) => others.is_any_bad_unread(),
+            _ => others.is_any_bad(),
+        };
+        if !everything && is_news {
             self.known.compare_others(None, true)?;
         }
         let others = std::mem::take(&mut self.known.others);

@@ -80,9 +80,9 @@ fn affected(d: &Damage) -> String {
 fn summary(r: &VerifyReport, data: bool, seconds: f64) -> String {
     let read = if data {
         format!("{} of chunks ({} stored)", size(r.data_bytes), size(r.stored_bytes_read))
-    } else if r.data_bytes > 0 {
-        let bytes = size(r.data_bytes);
-        format!("{bytes} of chunks in what was known to be damaged; whether others are right, only --data can tell")
+    } else if r.stored_bytes_read > 0 {
+        let bytes = size(r.stored_bytes_read);
+        format!("{bytes} of chunks read, which were known to be damaged: whether others are right, only --data can tell")
     } else {
         "no chunks read: whether their bytes are right, only --data can tell".into()
     };

@@ -1,7 +1,8 @@
 //! A vault for commands that only read it.
 
-use crate::progress::watch;
+use crate::progress::watch_after;
 use crate::terminal::streams::errln;
+use parking_lot::Mutex;
 use std::ops::Deref;
 use std::os::unix::fs::MetadataExt;
 use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
@@ -12,20 +13,28 @@ use vault::{Progress, Vault, VaultError};
 
 /// How often what was met is recorded where a vault is served.
 const RECORDED_EVERY: Duration = Duration::from_secs(60);
+/// What is shown while it is recorded.
+const LOOKING: &str = "looking at what is damaged";
 
 /// A vault that is only read. Dropped, it is told of the damage that was met: later backups store anew what they need of it.
 pub struct ReadVault {
     vault: Arc<Vault>,
     quiet: bool,
-    recorder: Option<Recorder>,
+    recorder: Mutex<Option<Recorder>>,
 }
 
-/// A thread that records what was met now and then. It ends when its sender is dropped.
-struct Recorder(Sender<()>, JoinHandle<()>);
+/// A thread that records what was met now and then.
+struct Recorder {
+    /// Dropped, it ends the thread.
+    end: Sender<()>,
+    thread: JoinHandle<()>,
+    /// Of what it does.
+    progress: Arc<Progress>,
+}
 
 impl ReadVault {
     pub fn new(vault: Vault, quiet: bool) -> ReadVault {
-        ReadVault { vault: Arc::new(vault), quiet, recorder: None }
+        ReadVault { vault: Arc::new(vault), quiet, recorder: Mutex::default() }
     }
 
     /// The same, for one that is served: backups that run meanwhile are not to refer to what was met, so it is recorded once a
@@ -34,38 +43,51 @@ impl ReadVault {
         self.recording(RECORDED_EVERY)
     }
 
-    fn recording(mut self, every: Duration) -> ReadVault {
-        let (sender, end) = channel::<()>();
-        let vault = self.vault.clone();
+    fn recording(self, every: Duration) -> ReadVault {
+        let (end, ended) = channel::<()>();
+        let (vault, progress) = (self.vault.clone(), Arc::new(Progress::default()));
+        let of_thread = progress.clone();
         let work = move || {
-            while end.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-                record_if_met(&vault, |vault| vault.record_damage_met(&Progress::default()));
+            let mut told = String::new();
+            while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                if let Some(why) = record(&vault, &of_thread).filter(|why| *why != told) {
+                    errln!("{why}");
+                    told = why;
+                }
             }
         };
-        let thread = std::thread::Builder::new().name("damage".into()).spawn(work);
-        self.recorder = thread.ok().map(|thread| Recorder(sender, thread));
+        if let Ok(thread) = std::thread::Builder::new().name("damage".into()).spawn(work) {
+            *self.recorder.lock() = Some(Recorder { end, thread, progress });
+        }
         self
     }
 
-    /// Records the damage that was met so far. A signal stops it.
+    /// Records the damage that was met so far, and from now on nothing before the end. A signal stops it.
     pub fn record_damage(&self) {
-        record_if_met(&self.vault, |vault| {
-            watch(self.quiet, "looking at what is damaged", |progress| vault.record_damage_met(progress))
-        });
+        if let Some(Recorder { end, thread, progress }) = self.recorder.lock().take() {
+            drop(end);
+            let _ = watch_after(self.quiet, LOOKING, &progress, || thread.join());
+        }
+        if self.vault.has_met_damage() {
+            let progress = Progress::default();
+            let why = watch_after(self.quiet, LOOKING, &progress, || record(&self.vault, &progress));
+            why.iter().for_each(|why| errln!("{why}"));
+        }
     }
 }
 
-/// Records the damage that was met, if any was, and if the vault is this user's: what root wrote there would be root's.
-fn record_if_met(vault: &Vault, record: impl FnOnce(&Vault) -> vault::Result<u64>) {
+/// Records the damage that was met, if any was, and if the vault is this user's: what root wrote there would be root's. Returns
+/// what there is to say.
+fn record(vault: &Vault, progress: &Progress) -> Option<String> {
     if !vault.has_met_damage() || !is_own(&vault.location()) {
-        return;
+        return None;
     }
-    match record(vault) {
-        Ok(_) => {}
+    match vault.record_damage_met(progress) {
+        Ok(_) => None,
         Err(VaultError::Cancelled) => {
-            errln!("sapwood: backups may refer to what is damaged again, until `sapwood verify --data` has looked at it");
+            Some("sapwood: backups may refer to what is damaged again, until `sapwood verify --data` has looked at it".into())
         }
-        Err(e) => errln!("sapwood: the damage could not be recorded, backups may refer to it again: {e}"),
+        Err(e) => Some(format!("sapwood: the damage could not be recorded, backups may refer to it again: {e}")),
     }
 }
 
@@ -84,10 +106,6 @@ impl Deref for ReadVault {
 
 impl Drop for ReadVault {
     fn drop(&mut self) {
-        if let Some(Recorder(sender, thread)) = self.recorder.take() {
-            drop(sender);
-            let _ = thread.join();
-        }
         self.record_damage();
     }
 }

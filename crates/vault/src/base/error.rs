@@ -264,6 +264,11 @@ impl DamageMet {
         }
     }
 
+    /// Remembers objects again.
+    pub fn add(&self, objects: Vec<String>) {
+        self.0.lock().extend(objects);
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.lock().is_empty()

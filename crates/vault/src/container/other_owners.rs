@@ -264,6 +264,12 @@ impl OtherOwners {
         Ok(OwnersEntry { owner, entry, is_damaged })
     }
 
+    /// Whether its owner lists a container as damaged; not where the owner cannot be read.
+    pub fn list(&self, id: ContainerId) -> bool {
+        let listing = self.get(id.owner()).and_then(|owner| self.cache.read_listing(&owner));
+        listing.is_ok_and(|listing| listing.damaged.binary_search(&id.local()).is_ok())
+    }
+
     /// Forgets what the owner of a container said, if its manifest is another one now: the owner may have replaced the table.
     /// Returns whether it is.
     pub fn ask_again(&self, id: ContainerId) -> Result<bool> {

@@ -127,6 +127,11 @@ impl Tables {
         Ok(found.is_none_or(|found| found.is_damaged || found.entry.is_none()))
     }
 
+    /// Whether another owner lists a container as damaged.
+    pub fn others_list(&self, id: ContainerId) -> bool {
+        self.others.list(id)
+    }
+
     /// The folder of a container's owner; that of the disk, where it counts no such owner.
     pub fn folder_of(&self, id: ContainerId) -> Folder {
         let own = self.own.folder();

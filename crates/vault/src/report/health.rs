@@ -49,6 +49,8 @@ pub struct DiskHealth {
     pub snapshots: u64,
     /// The newest of them.
     pub newest: Option<SnapshotEntry>,
+    /// How many of them users hold.
+    pub held: u64,
     /// Containers that a verification has recorded as damaged.
     pub damaged_containers: u64,
     /// Its last verification.
@@ -183,6 +185,7 @@ impl DiskHealth {
             name: name.to_owned(),
             snapshots: m.live().count() as u64,
             newest: m.live().max_by_key(|s| s.time).cloned(),
+            held: m.live().filter(|s| s.held && held_for(s).is_none()).count() as u64,
             damaged_containers: m.damaged.len() as u64,
             verified: last.last(m.disk),
             data_verified: last.last_of_data(m.disk),

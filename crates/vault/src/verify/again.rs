@@ -3,7 +3,7 @@
 
 use super::findings::{ContainerFindings, More, Reads};
 use super::settle::{Known, Owner};
-use super::{After, Verification, VerifyReport};
+use super::{Purpose, Verification, VerifyReport};
 use crate::base::error::{Result, VaultError};
 use crate::base::progress::Progress;
 use crate::container::container_set::ContainerSet;
@@ -15,26 +15,42 @@ use std::collections::{BTreeMap, BTreeSet};
 use store::StoreError;
 
 impl Vault {
-    /// Looks at all of the containers in which restores and open snapshots have met damage since the vault was opened, or since
-    /// the last call, and records those that are damaged. Returns how many there are.
+    /// Looks at the containers in which restores and open snapshots have met damage since the vault was opened, or since the
+    /// last call, and records those that are damaged. Returns how many were not recorded before.
     ///
     /// Nothing is recorded of an object that cannot be read at all, because of its permissions, say: that may pass. Nor where
-    /// this process cannot register as a reader: who may not do that does not change anything.
+    /// this process cannot register as a reader: who may not do that does not change anything. The next call looks at these
+    /// again.
     ///
     /// # Errors
-    /// If it is cancelled, or cannot be recorded: what was met is forgotten then.
+    /// If it is cancelled, or something cannot be recorded: the next call tries again. The other owners are recorded.
     pub fn record_damage_met(&self, progress: &Progress) -> Result<u64> {
-        let mut of_owners: BTreeMap<DiskId, BTreeSet<ContainerId>> = BTreeMap::new();
+        let mut of_owners: BTreeMap<DiskId, Vec<(ContainerId, String)>> = BTreeMap::new();
         for object in self.damage_met.take() {
-            if let Some((owner, id)) = container_of(&object).filter(|_| self.tells_of_damage(&object)) {
-                of_owners.entry(owner).or_default().insert(id);
+            if let Some((owner, id)) = container_of(&object) {
+                of_owners.entry(owner).or_default().push((id, object));
             }
         }
-        let mut damaged = 0;
-        for (owner, ids) in of_owners {
-            damaged += self.look_again(&self.folder(owner), ids, progress)?;
+        let (mut recorded, mut failed) = (0, None);
+        for (owner, met) in of_owners {
+            let (readable, later): (Vec<_>, Vec<_>) =
+                met.into_iter().partition(|(_, object)| self.tells_of_damage(object));
+            let mut later: Vec<String> = later.into_iter().map(|(_, object)| object).collect();
+            let ids = readable.iter().map(|(id, _)| *id).collect();
+            match progress.check().and_then(|()| self.look_again(&self.folder(owner), ids, progress)) {
+                Ok(Some(new)) => recorded += new,
+                // The disk has been deleted, or its manifest cannot be read, which `status` tells.
+                Err(e)
+                    if e.is_damage()
+                        || matches!(e, VaultError::NotFound { .. } | VaultError::Gone { .. }) => {}
+                not_now => {
+                    later.extend(readable.into_iter().map(|(_, object)| object));
+                    failed = failed.or(not_now.err());
+                }
+            }
+            self.damage_met.add(later);
         }
-        Ok(damaged)
+        failed.map_or(Ok(recorded), Err)
     }
 
     /// Whether damage has been met, and not been recorded.
@@ -48,19 +64,28 @@ impl Vault {
         matches!(read, Ok(()) | Err(StoreError::NotFound { .. } | StoreError::OutOfRange { .. }))
     }
 
-    fn look_again(&self, folder: &Folder, ids: BTreeSet<ContainerId>, progress: &Progress) -> Result<u64> {
+    /// Returns how many are recorded that were not; `None` if it cannot be told now.
+    fn look_again(
+        &self,
+        folder: &Folder,
+        ids: BTreeSet<ContainerId>,
+        progress: &Progress,
+    ) -> Result<Option<u64>> {
         let view = self.view(folder, TABLE_CACHE_BYTES)?;
         if !view.is_leased() {
-            return Ok(0);
+            return Ok(None);
         }
         let mut set = ContainerSet::default();
-        let (mut listed, mut objects, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let (mut met, mut objects, mut bytes) = (Vec::new(), Vec::new(), 0);
         for id in ids {
+            if view.manifest.damaged.contains(&id) {
+                continue;
+            }
             let Some(entry) = view.tables.own().get(id)? else { continue };
             let of_it = [names::data(&folder.path, entry.data), names::table(&folder.path, id, entry.table)];
             if of_it.iter().all(|object| self.tells_of_damage(object)) {
                 set.insert(id);
-                listed.push(id);
+                met.push(id);
                 bytes += entry.stored_bytes;
                 objects.extend(of_it);
             }
@@ -70,7 +95,7 @@ impl Vault {
         let mut run = Verification {
             vault: self,
             reads: &reads,
-            after: After::Nothing,
+            purpose: Purpose::Verify,
             progress,
             report: VerifyReport::default(),
             began: now(),
@@ -79,15 +104,17 @@ impl Vault {
             more: More::default(),
         };
         let mut own = ContainerFindings::within(&run.known.others.room);
-        run.containers(Owner { folder: &view.folder, tables: &view.tables, disk: None }, &listed, &mut own)?;
+        let listed = ContainerSet::default();
+        let of = Owner { folder: &view.folder, tables: &view.tables, listed: &listed, disk: None };
+        run.containers(of, &met, &mut own)?;
         view.check()?;
         if !objects.iter().all(|object| self.tells_of_damage(object)) {
-            return Ok(0);
+            return Ok(None);
         }
         run.known.record(folder, &own);
         match run.known.unrecorded {
             Some(why) => Err(VaultError::Refused(why)),
-            None => Ok(listed.iter().filter(|id| own.damaged.get(**id).is_some()).count() as u64),
+            None => Ok(Some(met.iter().filter(|id| own.damaged.get(**id).is_some()).count() as u64)),
         }
     }
 }

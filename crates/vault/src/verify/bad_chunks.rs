@@ -1,6 +1,6 @@
 //! The chunks of one owner that cannot be read, and the objects to blame.
 
-use crate::container::container_set::place_of;
+use crate::container::container_set::{place_of, ContainerSet};
 use format::{ChunkNo, ContainerId, RunSet, Summary};
 use std::collections::BTreeMap;
 
@@ -38,6 +38,11 @@ impl BadChunks {
     /// Whether nothing is damaged.
     pub fn is_empty(&self) -> bool {
         self.lost.is_empty() && self.parts.is_empty()
+    }
+
+    /// Whether there are none but some chunks of these containers.
+    pub fn is_within(&self, containers: &ContainerSet) -> bool {
+        self.lost.is_empty() && self.parts.keys().all(|id| containers.contains(id.local()))
     }
 
     /// Memory that it takes, in bytes, about.

@@ -10,7 +10,7 @@ use crate::container::group_reader::extent;
 use crate::container::tables::Tables;
 use crate::container::versions::generations;
 use crate::manifest::folder::Folder;
-use crate::verify::findings::{CheckCounts, ContainerFindings, Reads};
+use crate::verify::findings::{CheckCounts, ContainerFindings};
 use crate::verify::found::{lock, OtherFindings, ThreadFindings};
 use crossbeam_channel::{bounded, Sender};
 use format::{
@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Looks at containers.
 pub(super) struct ContainerCheck<'a> {
     pub tables: &'a Tables,
-    /// The containers whose chunks are read.
-    pub reads: &'a Reads,
+    /// Whether the chunks of a container are read.
+    pub reads: &'a (dyn Fn(ContainerId) -> bool + Sync),
     pub progress: &'a Progress,
     /// What snapshots reference in a container, for those of which it is not known which chunks are dead;
     /// `None` where it cannot be told.
@@ -48,7 +48,7 @@ impl ContainerCheck<'_> {
         let next = AtomicUsize::new(0);
         // Reads come from one thread, so that they are sequential.
         let (inspectors, readers) =
-            if self.reads.is_any() { (1, cores()) } else { (cores().min(ids.len()), 0) };
+            if ids.iter().any(|id| (self.reads)(*id)) { (1, cores()) } else { (cores().min(ids.len()), 0) };
         let (tx, rx) = bounded::<GroupRead>(readers * 4);
         std::thread::scope(|scope| {
             let (failure, found, next, room) = (&failure, &found, &next, &room);
@@ -107,7 +107,7 @@ impl ContainerCheck<'_> {
             found.counts.objects += 2;
         }
         let folder = &self.tables.folder_of(id);
-        let reads_chunks = self.reads.include(folder.disk, id);
+        let reads_chunks = (self.reads)(id);
         let known_dead = self.dead_log(folder, &entry, found)?;
         let table = match self.tables.load(&entry) {
             Ok(table) => table,

@@ -297,26 +297,10 @@ impl<O: Ord> Affected<O> {
 pub(crate) enum Reads {
     /// All.
     All,
+    /// Those that their owner's manifest lists as damaged.
+    Recorded,
     /// Those of these owners, as they name them.
     Only(BTreeMap<DiskId, ContainerSet>),
-}
-
-impl Reads {
-    /// Whether any are read.
-    pub fn is_any(&self) -> bool {
-        match self {
-            Reads::All => true,
-            Reads::Only(some) => some.values().any(|ids| !ids.is_empty()),
-        }
-    }
-
-    /// Whether those of a container of an owner are read.
-    pub fn include(&self, owner: DiskId, id: ContainerId) -> bool {
-        match self {
-            Reads::All => true,
-            Reads::Only(some) => some.get(&owner).is_some_and(|ids| ids.contains(id.local())),
-        }
-    }
 }
 
 /// What was found in the containers of one owner, which names them, and in the rest of its folder.
@@ -359,6 +343,11 @@ impl ContainerFindings {
         }
         self.weigh();
         fresh
+    }
+
+    /// Whether all that is known to be damaged are chunks of containers that were read.
+    pub fn has_read_all_bad(&self) -> bool {
+        self.bad.is_within(&self.read)
     }
 
     /// The chunks of a container are read.

@@ -32,6 +32,11 @@ impl OtherFindings {
     pub fn is_any_bad(&self) -> bool {
         !self.gone.is_empty() || self.owners.values().any(|o| !o.bad.is_empty())
     }
+
+    /// The same, but for chunks that cannot be read of containers that were read.
+    pub fn is_any_bad_unread(&self) -> bool {
+        !self.gone.is_empty() || self.owners.values().any(|o| !o.has_read_all_bad())
+    }
 }
 
 /// What the threads find, by owner.

@@ -1,16 +1,12 @@
-//! Damaged containers are recorded in their owner's manifest: the record is written here, and read for those who look at them
-//! again.
+//! Records damaged containers in their owner's manifest.
 
-use crate::base::error::{Result, UnlessDamaged, VaultError};
-use crate::container::container_set::ContainerSet;
+use crate::base::error::{Result, VaultError};
 use crate::container::versions::{generations, Generations};
 use crate::manifest::container_table::Containers;
 use crate::manifest::folder::Folder;
 use crate::manifest::rollback::load_checked;
-use crate::manifest::vault::Vault;
 use crate::verify::findings::ContainerFindings;
-use format::{ContainerId, DiskId, Manifest};
-use std::collections::BTreeMap;
+use format::{ContainerId, Manifest};
 use store::Reserve;
 
 /// Containers on the list of a manifest at most. More would take the room of its snapshots.
@@ -61,34 +57,6 @@ fn list_after(folder: &Folder, m: &Manifest, found: &ContainerFindings) -> Resul
     }
     list.sort_unstable();
     Ok((list, left_out))
-}
-
-/// The containers that are recorded as damaged, of all owners.
-pub(crate) fn of_all(vault: &Vault) -> Result<BTreeMap<DiskId, ContainerSet>> {
-    let mut damaged = BTreeMap::new();
-    for folder in vault.all_folders()?.into_iter().chain([vault.popular()]) {
-        add(&folder, &mut damaged)?;
-    }
-    Ok(damaged)
-}
-
-/// The same, of a disk and of the owners that it references.
-pub(super) fn of_disk(vault: &Vault, disk: &Folder) -> Result<BTreeMap<DiskId, ContainerSet>> {
-    let mut damaged = BTreeMap::new();
-    let owners = add(disk, &mut damaged)?;
-    for owner in owners.into_iter().chain([DiskId::POPULAR]) {
-        add(&vault.folder(owner), &mut damaged)?;
-    }
-    Ok(damaged)
-}
-
-/// Adds those of one owner. Returns the owners that it references; none if its manifest cannot be read, which is told elsewhere.
-fn add(folder: &Folder, damaged: &mut BTreeMap<DiskId, ContainerSet>) -> Result<Vec<DiskId>> {
-    let Some((m, _)) = folder.load_tagged().unless_unreadable()?.flatten() else { return Ok(Vec::new()) };
-    if !m.damaged.is_empty() {
-        damaged.insert(folder.disk, m.damaged.into_iter().collect());
-    }
-    Ok(m.owners)
 }
 
 /// What a container table says of containers that are asked for in order. A page that cannot be read is tried once, and

@@ -68,6 +68,8 @@ pub(super) fn keep(
     vault.update_verifications(|all| {
         // One that read all chunks says more than those before it; one that did not leaves it.
         all.retain(|v| if disks.contains(&v.disk) { v.read_chunks && !read_chunks } else { !whole });
+        // It has read again what that one had found.
+        all.iter_mut().for_each(|v| lessen(v, &found));
         all.extend(found.iter().cloned());
     })
 }
@@ -81,10 +83,13 @@ pub(super) fn keep_repaired(vault: &Vault, looked: &[CheckedDisk], damaged: &[Da
         return Ok(());
     }
     vault.update_verifications(|all| {
-        for v in all.iter_mut() {
-            let Some(now) = found.iter().find(|now| is_less(v, now)) else { continue };
-            v.damaged_objects = v.damaged_objects.min(now.damaged_objects);
-            v.damaged_snapshots.retain(|id| now.damaged_snapshots.contains(id));
-        }
+        all.iter_mut().for_each(|v| lessen(v, &found));
     })
+}
+
+/// Takes out of what was found what is not found any more.
+fn lessen(v: &mut Verification, found: &[Verification]) {
+    let Some(now) = found.iter().find(|now| now.disk == v.disk) else { return };
+    v.damaged_objects = v.damaged_objects.min(now.damaged_objects);
+    v.damaged_snapshots.retain(|id| now.damaged_snapshots.contains(id));
 }

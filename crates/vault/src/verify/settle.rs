@@ -13,11 +13,11 @@ use crate::manifest::folder::Folder;
 use crate::manifest::vault::Vault;
 use crate::verify::affected::attribute;
 use crate::verify::bad_chunks::BadChunks;
-use crate::verify::findings::{ContainerFindings, Room};
+use crate::verify::findings::{ContainerFindings, Reads, Room};
 use crate::verify::found::OtherFindings;
 use crate::verify::recipes::RecipeFindings;
 use crate::verify::record::record;
-use format::DiskId;
+use format::{ContainerId, DiskId};
 use std::collections::{BTreeMap, HashSet};
 
 /// Memory for the containers that a repair is to look at, in bytes.
@@ -30,8 +30,24 @@ const BAD_BYTES: usize = 16 << 20;
 pub(super) struct Owner<'a> {
     pub folder: &'a Folder,
     pub tables: &'a Tables,
+    /// Those of its containers that its manifest lists as damaged.
+    pub listed: &'a ContainerSet,
     /// Its snapshots and its name, where it is a disk.
     pub disk: Option<(&'a View, &'a str)>,
+}
+
+impl Owner<'_> {
+    /// Whether the chunks of a container are read that it has or references.
+    pub fn reads(&self, reads: &Reads, id: ContainerId) -> bool {
+        match reads {
+            Reads::All => true,
+            Reads::Recorded if id.is_own() => self.listed.contains(id),
+            Reads::Recorded => self.tables.others_list(id),
+            Reads::Only(some) => {
+                some.get(&self.tables.folder_of(id).disk).is_some_and(|ids| ids.contains(id.local()))
+            }
+        }
+    }
 }
 
 /// What is known of containers, and where the damaged ones go.

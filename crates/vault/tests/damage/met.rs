@@ -3,7 +3,7 @@
 use super::common::{backup, restore, rng, seed};
 use super::{harm, kind_of, manifest, Fixture, Harm, Kind, TestStore, DISKS};
 use format::{DATA_FOOTER_BYTES, DATA_HEADER_BYTES};
-use vault::{Progress, ReadCache, Vault, BALANCED, CONVENTIONAL, REVERSE, VM_CENTRIC};
+use vault::{Progress, ReadCache, Vault, VaultError, BALANCED, CONVENTIONAL, REVERSE, VM_CENTRIC};
 
 /// The damage that a reader has met is recorded: `status` knows, and the next backup stores anew what it needs, before any
 /// verification.
@@ -75,14 +75,20 @@ fn what_readers_find_damaged_is_referenced_no_more() {
                 Some(bytes) => store.write(&object, &bytes),
                 None => store.remove(&object),
             }
-            for _ in 0..2 {
-                read_all();
+            // Nor is what was met forgotten where it could not be looked at.
+            read_all();
+            let cancelled = Progress::default();
+            cancelled.cancel();
+            let stopped = vault.record_damage_met(&cancelled).unwrap_err();
+            assert!(matches!(stopped, VaultError::Cancelled) && vault.has_met_damage(), "{what}: {stopped}");
+            for new in [1, 0] {
                 assert_eq!(
                     (vault.record_damage_met(&Progress::default()).unwrap(), listed(&store, &vault)),
-                    (1, 1),
+                    (new, 1),
                     "{what}"
                 );
-                assert_eq!(vault.record_damage_met(&Progress::default()).unwrap(), 0, "{what}: told twice");
+                assert!(!vault.has_met_damage(), "{what}: told twice");
+                read_all();
             }
             let health = vault.health().unwrap();
             let told: u64 = health.disks.iter().map(|d| d.damaged_containers).sum();

@@ -90,6 +90,7 @@ fn print_report(r: &RepairReport, is_recovered: bool, lost: &[LostFiles]) {
         "chunks_salvaged": r.chunks.salvaged,
         "chunks_found": r.chunks.found,
         "put_off": r.put_off,
+        "no_room": r.no_room,
         "lost": lost.iter().map(LostFiles::json).collect::<Vec<_>>(),
     }));
 }
@@ -119,7 +120,10 @@ fn print_lines(quiet: bool, data: bool, r: &RepairReport, lost: &[LostFiles]) {
         }
     }
     for object in &r.put_off {
-        outln!("{object}: not repaired now: no room, or other maintenance is at work; run it again");
+        outln!("{object}: not repaired now: other maintenance of its disk is at work; run it again");
+    }
+    for object in &r.no_room {
+        outln!("{object}: not repaired: the store is full; make room and run it again");
     }
     for (count, what) in [
         (r.manifests, "manifests were put again from their commit records"),

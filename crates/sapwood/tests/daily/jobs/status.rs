@@ -46,7 +46,10 @@ fn a_vault_alone_has_a_status() {
     let bench = Bench::new("balanced");
     bench.backup("a/x", &bench.file("a.raw", &random(1000, 1)));
     let said = String::from_utf8(bench.done(&["status"]).stdout).unwrap();
-    assert!(said.starts_with("SAPWOOD OK - 1 disk, 0 jobs, "), "{said}");
+    assert!(said.starts_with("SAPWOOD OK - 1 disk, 0 jobs, ") && !said.contains("held"), "{said}");
+    bench.done(&["hold", "a/x@latest"]);
+    let said = String::from_utf8(bench.done(&["status"]).stdout).unwrap();
+    assert!(said.contains("a/x: 1 snapshot held by users; `sapwood release"), "{said}");
 }
 
 #[test]

@@ -38,6 +38,12 @@ pub fn print(status: &Status, quiet: bool) {
     jobs(status);
     for health in status.vault.iter() {
         health.sessions.iter().for_each(|session| outln!("{}", holder(session)));
+        for DiskHealth { name, held, .. } in health.disks.iter().filter(|d| d.held > 0) {
+            outln!(
+                "{name}: {} held by users; `sapwood release VM/DISK@SNAPSHOT` ends that",
+                counted(*held, "snapshot")
+            );
+        }
         for HeldFor { snapshot, what } in &health.held_for {
             outln!("{snapshot}: held for {what}; `sapwood release {snapshot}` ends that");
         }
@@ -154,6 +160,7 @@ fn vault_json(status: &Status, health: &Health) -> Value {
         json!({
             "disk": d.name,
             "snapshot_count": d.snapshots,
+            "held_count": d.held,
             "newest_snapshot": d.newest.as_ref().map(|s| s.id.to_string()),
             "newest_time": d.newest.as_ref().map(|s| s.time),
             "age_seconds": d.newest.as_ref().map(|s| status.now - s.time),
