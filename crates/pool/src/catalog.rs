@@ -103,7 +103,7 @@ impl Catalog {
     /// The same, or an error that says so.
     pub fn get(&self, name: &str) -> Result<(CatalogIndex, &CatalogEntry)> {
         self.find(name).ok_or_else(|| {
-            PoolError::Refused(format!(
+            PoolError::NotFound(format!(
                 "{}: there is no {name}; `volume list` tells what there is",
                 self.engine.location()
             ))

@@ -43,6 +43,9 @@ pub enum PoolError {
         /// Why it cannot be read.
         source: io::Error,
     },
+    /// What was named is not there. Nothing was changed.
+    #[error("{0}")]
+    NotFound(String),
     /// What was asked for cannot be done. Nothing was changed.
     #[error("{0}")]
     Refused(String),
@@ -81,6 +84,7 @@ impl From<PoolError> for io::Error {
     fn from(error: PoolError) -> Self {
         let kind = match &error {
             PoolError::Full | PoolError::CatalogFull => io::ErrorKind::StorageFull,
+            PoolError::NotFound(_) => io::ErrorKind::NotFound,
             PoolError::Refused(_) => io::ErrorKind::InvalidInput,
             PoolError::Io { source, .. } => source.kind(),
             _ => io::ErrorKind::Other,

@@ -52,11 +52,26 @@ pub fn watch<T>(quiet: bool, what: &str, operation: impl FnOnce(&Progress) -> T)
     stop_if(quiet, what, &progress, is_stopped, || operation(&progress))
 }
 
-/// The same for what follows an operation: a signal that has stopped that one does not stop this, the next one does.
-pub fn watch_after<T>(quiet: bool, what: &str, progress: &Progress, operation: impl FnOnce() -> T) -> T {
-    catch_signals();
-    let was_stopped = is_stopped();
-    stop_if(quiet, what, progress, || !was_stopped && is_stopped(), operation)
+/// Whether a signal had come.
+pub struct Signals(bool);
+
+impl Signals {
+    /// Catches signals from now on, and tells later ones from those that have come.
+    pub fn so_far() -> Signals {
+        catch_signals();
+        Signals(is_stopped())
+    }
+}
+
+/// The same for what follows an operation: a signal that has stopped that one does not stop this, one that comes later does.
+pub fn watch_since<T>(
+    before: &Signals,
+    quiet: bool,
+    what: &str,
+    progress: &Progress,
+    operation: impl FnOnce() -> T,
+) -> T {
+    stop_if(quiet, what, progress, || !before.0 && is_stopped(), operation)
 }
 
 fn stop_if<T>(

@@ -84,6 +84,8 @@ pub struct VerifyReport {
     pub damaged: Vec<Damage>,
     /// Why damaged containers could not be recorded in a manifest, where that failed.
     pub unrecorded: Option<String>,
+    /// Whether snapshots of other disks may be affected that are not named, because they were not compared with what is damaged.
+    pub others_left: bool,
     /// Why what it found could not be kept for `status` and lists of snapshots, where that failed.
     pub not_kept: Option<String>,
     /// Containers whose data, table or list of dead chunks is damaged, by owner, as it names them.
@@ -432,7 +434,8 @@ impl Verification<'_> {
             Purpose::Repair => remember::keep_repaired(vault, looked, damaged),
             Purpose::Verify => {
                 let read_chunks = matches!(self.reads, Reads::All);
-                remember::keep(vault, looked, damaged, self.began, read_chunks, everything)
+                let healed = &self.known.whole;
+                remember::keep(vault, looked, damaged, self.began, read_chunks, healed, everything)
             }
         };
         self.report.not_kept = kept.err().map(|e| e.to_string());
@@ -508,14 +511,14 @@ impl Verification<'_> {
 
     /// Compares the other disks with what is damaged in owners of whose containers they may reference some, and ends.
     fn finish(mut self, everything: bool) -> Result<VerifyReport> {
-        // Of what is listed, the snapshots of all disks were named when it got on the list.
+        // A job verifies its disks one by one: a thousand clones of a damaged template are not compared with each other each time.
         let others = &self.known.others;
-        let is_news = match (self.purpose, self.reads) {
-            (Purpose::Verify, Reads::Recorded) => others.is_any_bad_unread(),
-            _ => others.is_any_bad(),
-        };
+        let is_known = matches!((self.purpose, self.reads), (Purpose::Verify, Reads::Recorded));
+        let is_news = if is_known { others.is_any_bad_unread() } else { others.is_any_bad() };
         if !everything && is_news {
             self.known.compare_others(None, true)?;
+        } else if !everything {
+            self.report.others_left = self.known.others.is_any_bad();
         }
         let others = std::mem::take(&mut self.known.others);
         let mut gone = others.gone;

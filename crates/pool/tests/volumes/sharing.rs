@@ -95,7 +95,7 @@ fn the_mode_changes_while_a_volume_is_used_and_is_kept() {
     pool.clone_snapshot("c@before", "d").unwrap();
     assert_eq!(pool.volume("d").unwrap().sharing(), Sharing::Background);
     assert!(matches!(pool.share("c@before", Sharing::Off), Err(PoolError::Refused(_))));
-    assert!(matches!(pool.share("none", Sharing::Off), Err(PoolError::Refused(_))));
+    assert!(matches!(pool.share("none", Sharing::Off), Err(PoolError::NotFound(_))));
     assert_whole(&pool);
 }
 

@@ -36,6 +36,9 @@ pub fn run(args: &Args, name: Option<&str>, data: bool) -> Result<ExitCode> {
         toldln!(args.quiet && report.damaged.is_empty(), "{}", summary(&report, data, seconds));
         toldln!(args.quiet || report.damaged.is_empty(), "`sapwood repair` heals what can be healed");
     }
+    if report.others_left && !args.json {
+        toldln!(args.quiet, "other disks may be affected, too: `sapwood verify` names their snapshots");
+    }
     if let Some(why) = report.not_kept.as_ref().filter(|_| !args.json) {
         toldln!(args.quiet, "`status` and `snapshots` will not know of this: {why}");
     }
@@ -55,6 +58,7 @@ fn print_report(r: &VerifyReport, seconds: f64) {
         "data_bytes": r.data_bytes,
         "stored_bytes_read": r.stored_bytes_read,
         "seconds": seconds,
+        "others_left": r.others_left,
         "is_kept": r.not_kept.is_none(),
         "damaged": damaged,
     }));

@@ -1,6 +1,6 @@
 //! A vault for commands that only read it.
 
-use crate::progress::watch_after;
+use crate::progress::{watch_since, Signals};
 use crate::terminal::streams::errln;
 use parking_lot::Mutex;
 use std::ops::Deref;
@@ -15,6 +15,8 @@ use vault::{Progress, Vault, VaultError};
 const RECORDED_EVERY: Duration = Duration::from_secs(60);
 /// What is shown while it is recorded.
 const LOOKING: &str = "looking at what is damaged";
+/// What is said where it is not.
+const UNRECORDED: &str = "sapwood: the damage could not be recorded, backups may refer to it again";
 
 /// A vault that is only read. Dropped, it is told of the damage that was met: later backups store anew what they need of it.
 pub struct ReadVault {
@@ -50,9 +52,12 @@ impl ReadVault {
         let work = move || {
             let mut told = String::new();
             while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-                if let Some(why) = record(&vault, &of_thread).filter(|why| *why != told) {
-                    errln!("{why}");
-                    told = why;
+                match record(&vault, &of_thread).map_err(|e| e.to_string()) {
+                    Err(why) if why != told && !of_thread.is_cancelled() => {
+                        errln!("{UNRECORDED}: {why}");
+                        told = why;
+                    }
+                    _ => {}
                 }
             }
         };
@@ -62,33 +67,35 @@ impl ReadVault {
         self
     }
 
-    /// Records the damage that was met so far, and from now on nothing before the end. A signal stops it.
+    /// Records the damage that was met so far, and from now on nothing before the end. A signal stops it that comes meanwhile.
     pub fn record_damage(&self) {
-        if let Some(Recorder { end, thread, progress }) = self.recorder.lock().take() {
+        let before = Signals::so_far();
+        let recorder = self.recorder.lock().take();
+        if let Some(Recorder { end, thread, progress }) = recorder {
             drop(end);
-            let _ = watch_after(self.quiet, LOOKING, &progress, || thread.join());
+            let _ = watch_since(&before, self.quiet, LOOKING, &progress, || thread.join());
         }
         if self.vault.has_met_damage() {
             let progress = Progress::default();
-            let why = watch_after(self.quiet, LOOKING, &progress, || record(&self.vault, &progress));
-            why.iter().for_each(|why| errln!("{why}"));
+            let recorded =
+                watch_since(&before, self.quiet, LOOKING, &progress, || record(&self.vault, &progress));
+            match recorded {
+                Ok(()) => {}
+                Err(VaultError::Cancelled) => {
+                    errln!("{UNRECORDED}, until `sapwood verify --data` has looked at it")
+                }
+                Err(e) => errln!("{UNRECORDED}: {e}"),
+            }
         }
     }
 }
 
-/// Records the damage that was met, if any was, and if the vault is this user's: what root wrote there would be root's. Returns
-/// what there is to say.
-fn record(vault: &Vault, progress: &Progress) -> Option<String> {
-    if !vault.has_met_damage() || !is_own(&vault.location()) {
-        return None;
+/// Records the damage that was met, if any was, and if the vault is this user's: what root wrote there would be root's.
+fn record(vault: &Vault, progress: &Progress) -> vault::Result<()> {
+    if vault.has_met_damage() && is_own(&vault.location()) {
+        vault.record_damage_met(progress)?;
     }
-    match vault.record_damage_met(progress) {
-        Ok(_) => None,
-        Err(VaultError::Cancelled) => {
-            Some("sapwood: backups may refer to what is damaged again, until `sapwood verify --data` has looked at it".into())
-        }
-        Err(e) => Some(format!("sapwood: the damage could not be recorded, backups may refer to it again: {e}")),
-    }
+    Ok(())
 }
 
 /// Whether a directory belongs to the user that this process acts as.

@@ -264,9 +264,11 @@ impl DamageMet {
         }
     }
 
-    /// Remembers objects again.
+    /// Remembers objects again, as far as there is room beside those that came meanwhile.
     pub fn add(&self, objects: Vec<String>) {
-        self.0.lock().extend(objects);
+        let mut known = self.0.lock();
+        let room = MET_MAX.saturating_sub(known.len());
+        known.extend(objects.into_iter().take(room));
     }
 
     /// Whether there are none.

@@ -4,14 +4,14 @@
 use super::findings::{ContainerFindings, More, Reads};
 use super::settle::{Known, Owner};
 use super::{Purpose, Verification, VerifyReport};
-use crate::base::error::{Result, VaultError};
+use crate::base::error::{Result, UnlessDamaged, VaultError};
 use crate::base::progress::Progress;
 use crate::container::container_set::ContainerSet;
 use crate::container::tables::TABLE_CACHE_BYTES;
 use crate::manifest::folder::Folder;
 use crate::manifest::vault::{now, Vault};
 use format::{names, ContainerId, DiskId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use store::StoreError;
 
 impl Vault {
@@ -36,8 +36,7 @@ impl Vault {
             let (readable, later): (Vec<_>, Vec<_>) =
                 met.into_iter().partition(|(_, object)| self.tells_of_damage(object));
             let mut later: Vec<String> = later.into_iter().map(|(_, object)| object).collect();
-            let ids = readable.iter().map(|(id, _)| *id).collect();
-            match progress.check().and_then(|()| self.look_again(&self.folder(owner), ids, progress)) {
+            match progress.check().and_then(|()| self.look_again(&self.folder(owner), &readable, progress)) {
                 Ok(Some(new)) => recorded += new,
                 // The disk has been deleted, or its manifest cannot be read, which `status` tells.
                 Err(e)
@@ -68,24 +67,26 @@ impl Vault {
     fn look_again(
         &self,
         folder: &Folder,
-        ids: BTreeSet<ContainerId>,
+        met: &[(ContainerId, String)],
         progress: &Progress,
     ) -> Result<Option<u64>> {
         let view = self.view(folder, TABLE_CACHE_BYTES)?;
         if !view.is_leased() {
             return Ok(None);
         }
-        let mut set = ContainerSet::default();
-        let (mut met, mut objects, mut bytes) = (Vec::new(), Vec::new(), 0);
-        for id in ids {
-            if view.manifest.damaged.contains(&id) {
+        let (mut set, mut ids) = (ContainerSet::default(), Vec::new());
+        let (mut objects, mut bytes) = (Vec::new(), 0);
+        for (id, object) in met {
+            if set.contains(*id) || view.manifest.damaged.contains(id) {
                 continue;
             }
-            let Some(entry) = view.tables.own().get(id)? else { continue };
-            let of_it = [names::data(&folder.path, entry.data), names::table(&folder.path, id, entry.table)];
-            if of_it.iter().all(|object| self.tells_of_damage(object)) {
-                set.insert(id);
-                met.push(id);
+            // Of one whose page is lost, that is what is told.
+            let Some(entry) = view.tables.own().get(*id).unless_damaged()?.flatten() else { continue };
+            let of_it = [names::data(&folder.path, entry.data), names::table(&folder.path, *id, entry.table)];
+            // It may have been repaired since, which an open snapshot does not see.
+            if of_it.contains(object) && of_it.iter().all(|object| self.tells_of_damage(object)) {
+                set.insert(*id);
+                ids.push(*id);
                 bytes += entry.stored_bytes;
                 objects.extend(of_it);
             }
@@ -106,7 +107,7 @@ impl Vault {
         let mut own = ContainerFindings::within(&run.known.others.room);
         let listed = ContainerSet::default();
         let of = Owner { folder: &view.folder, tables: &view.tables, listed: &listed, disk: None };
-        run.containers(of, &met, &mut own)?;
+        run.containers(of, &ids, &mut own)?;
         view.check()?;
         if !objects.iter().all(|object| self.tells_of_damage(object)) {
             return Ok(None);
@@ -114,7 +115,7 @@ impl Vault {
         run.known.record(folder, &own);
         match run.known.unrecorded {
             Some(why) => Err(VaultError::Refused(why)),
-            None => Ok(Some(met.iter().filter(|id| own.damaged.get(**id).is_some()).count() as u64)),
+            None => Ok(Some(ids.iter().filter(|id| own.damaged.get(**id).is_some()).count() as u64)),
         }
     }
 }

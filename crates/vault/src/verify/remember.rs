@@ -4,10 +4,13 @@ use crate::base::error::Result;
 use crate::manifest::vault::Vault;
 use crate::verify::findings::Damage;
 use format::{names, DiskId, Manifest, SnapId, Verification, WriterKind, WriterNo};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 /// Damaged snapshots of one disk that are kept.
 const SNAPSHOTS_MAX: usize = 1000;
+
+/// Other owners that are remembered of a disk.
+const OWNERS_MAX: usize = 1000;
 
 /// A disk that was verified.
 pub(super) struct CheckedDisk {
@@ -15,6 +18,8 @@ pub(super) struct CheckedDisk {
     name: String,
     /// Snapshots of this writer and of later ones may not have been there.
     next_writer: WriterNo,
+    /// The owners of the containers that it references, if they are not too many: itself, and others.
+    owners: Vec<DiskId>,
 }
 
 impl CheckedDisk {
@@ -25,7 +30,12 @@ impl CheckedDisk {
             let running = m.writers.iter().filter(|w| w.kind == WriterKind::Backup).map(|w| w.no);
             running.chain([m.next_writer]).min().unwrap_or(WriterNo::BEFORE_ALL)
         });
-        CheckedDisk { disk, name: name.to_owned(), next_writer }
+        let others = manifest.map_or(&[][..], |m| &m.owners);
+        let owners = match others.len() {
+            ..OWNERS_MAX => others.iter().copied().chain([disk, DiskId::POPULAR]).collect(),
+            _ => Vec::new(),
+        };
+        CheckedDisk { disk, name: name.to_owned(), next_writer, owners }
     }
 
     /// What was found of it.
@@ -51,13 +61,15 @@ impl CheckedDisk {
     }
 }
 
-/// Keeps what was found. `whole`: all disks were looked at, others are gone.
+/// Keeps what was found. `healed`: the owners of containers that were listed as damaged, and are whole. `whole`: all disks were
+/// looked at, others are gone.
 pub(super) fn keep(
     vault: &Vault,
     looked: &[CheckedDisk],
     damaged: &[Damage],
     began: i64,
     read_chunks: bool,
+    healed: &HashSet<DiskId>,
     whole: bool,
 ) -> Result<()> {
     let found: Vec<Verification> = looked.iter().map(|l| l.found(damaged, began, read_chunks)).collect();
@@ -68,8 +80,12 @@ pub(super) fn keep(
     vault.update_verifications(|all| {
         // One that read all chunks says more than those before it; one that did not leaves it.
         all.retain(|v| if disks.contains(&v.disk) { v.read_chunks && !read_chunks } else { !whole });
-        // It has read again what that one had found.
-        all.iter_mut().for_each(|v| lessen(v, &found));
+        // What that one had found is healed only where something was listed, and is whole: it may not have got on the list.
+        for (now, at) in found.iter().zip(looked) {
+            if at.owners.iter().any(|owner| healed.contains(owner)) {
+                all.iter_mut().for_each(|v| lessen(v, now));
+            }
+        }
         all.extend(found.iter().cloned());
     })
 }
@@ -83,13 +99,14 @@ pub(super) fn keep_repaired(vault: &Vault, looked: &[CheckedDisk], damaged: &[Da
         return Ok(());
     }
     vault.update_verifications(|all| {
-        all.iter_mut().for_each(|v| lessen(v, &found));
+        all.iter_mut().for_each(|v| found.iter().for_each(|now| lessen(v, now)));
     })
 }
 
-/// Takes out of what was found what is not found any more.
-fn lessen(v: &mut Verification, found: &[Verification]) {
-    let Some(now) = found.iter().find(|now| now.disk == v.disk) else { return };
-    v.damaged_objects = v.damaged_objects.min(now.damaged_objects);
-    v.damaged_snapshots.retain(|id| now.damaged_snapshots.contains(id));
+/// Takes out of what was found of a disk what is not found any more.
+fn lessen(v: &mut Verification, now: &Verification) {
+    if v.disk == now.disk {
+        v.damaged_objects = v.damaged_objects.min(now.damaged_objects);
+        v.damaged_snapshots.retain(|id| now.damaged_snapshots.contains(id));
+    }
 }

@@ -66,6 +66,8 @@ pub(super) struct Known<'a> {
     pub is_cut: bool,
     /// Why damaged containers could not be recorded in a manifest, where that failed.
     pub unrecorded: Option<String>,
+    /// The owners that have containers which were read and found whole.
+    pub whole: HashSet<DiskId>,
 }
 
 impl<'a> Known<'a> {
@@ -81,6 +83,7 @@ impl<'a> Known<'a> {
             bad: BTreeMap::new(),
             is_cut: false,
             unrecorded: None,
+            whole: HashSet::new(),
         }
     }
 
@@ -144,6 +147,9 @@ impl<'a> Known<'a> {
 
     /// Records damaged containers in the manifest of their owner.
     pub fn record(&mut self, folder: &Folder, found: &ContainerFindings) {
+        if found.has_whole() {
+            self.whole.insert(folder.disk);
+        }
         match record(folder, found) {
             Ok(0) => {}
             Ok(n) => {

@@ -46,7 +46,7 @@ impl<'a> Prepared<'a> {
         let shown = pool.display();
         if !named(&list).any(|name| name == volume) {
             let why = format!("{shown}: there is no volume {volume}; `volume list` tells what there is");
-            return Err(PoolError::Refused(why).into());
+            return Err(PoolError::NotFound(why).into());
         }
         // One of the same time in another vault, or for another disk, has another name; a disk that is renamed has the same.
         let (vault, disk) = (vault.to_string(), disk.to_string());

@@ -72,7 +72,7 @@ impl BlockDevice for SnapshotDevice {
 
     fn changed_since(&self, earlier: &str) -> io::Result<Option<Vec<Range<u64>>>> {
         let since = match self.pool.snapshot_facts(&format!("{}@{earlier}", self.volume)) {
-            Err(PoolError::Refused(_)) => return Ok(None),
+            Err(PoolError::Refused(_) | PoolError::NotFound(_)) => return Ok(None),
             facts => facts?.key,
         };
         Ok(self.pool.changed(&self.name, &since)?)
