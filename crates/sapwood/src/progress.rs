@@ -63,7 +63,8 @@ impl Signals {
     }
 }
 
-/// The same for what follows an operation: a signal that has stopped that one does not stop this, one that comes later does.
+/// The same for what follows an operation: a signal that has stopped that one does not stop this. If there was none, the first one
+/// does; a second one ends the program at once.
 pub fn watch_since<T>(
     before: &Signals,
     quiet: bool,

@@ -42,6 +42,7 @@ use crate::manifest::reader::Reader;
 use crate::manifest::rollback::{read_record, Evidence};
 use crate::manifest::vault::{now, Vault};
 use crate::reclaim::dead_list::{live_chunks_of_all, live_chunks_of_each};
+use crate::report::verifications::LastVerifications;
 use crate::verify::findings::Damage;
 use bad_chunks::BadChunks;
 use containers::ContainerCheck;
@@ -52,7 +53,7 @@ use format::{
     SnapshotState,
 };
 use recipes::RecipeCheck;
-use remember::CheckedDisk;
+use remember::{CheckedDisk, Run};
 use settle::{Known, Owner};
 use snapshot_pages::snapshot_pages;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -114,6 +115,8 @@ struct Verification<'a> {
     report: VerifyReport,
     /// When it began, in seconds since 1970.
     began: i64,
+    /// What was kept of others then.
+    before: LastVerifications,
     /// The disks that were looked at as a whole.
     looked: Vec<CheckedDisk>,
     /// What is known of containers.
@@ -152,6 +155,7 @@ impl Vault {
             progress,
             report: VerifyReport::default(),
             began: now(),
+            before: self.last_verifications(),
             looked: Vec::new(),
             known: Known::new(self, progress),
             more: More::default(),
@@ -430,13 +434,12 @@ impl Verification<'_> {
     /// Keeps what was found of each disk.
     fn keep(&mut self, everything: bool) {
         let (vault, looked, damaged) = (self.vault, &self.looked, &self.report.damaged);
+        let read_chunks = matches!(self.reads, Reads::All);
+        let (before, is_unlisted) = (std::mem::take(&mut self.before), self.known.is_unlisted);
+        let run = Run { began: self.began, read_chunks, is_unlisted, before };
         let kept = match self.purpose {
-            Purpose::Repair => remember::keep_repaired(vault, looked, damaged),
-            Purpose::Verify => {
-                let read_chunks = matches!(self.reads, Reads::All);
-                let healed = &self.known.whole;
-                remember::keep(vault, looked, damaged, self.began, read_chunks, healed, everything)
-            }
+            Purpose::Repair => remember::keep_repaired(vault, looked, damaged, &run),
+            Purpose::Verify => remember::keep(vault, looked, damaged, &run, everything),
         };
         self.report.not_kept = kept.err().map(|e| e.to_string());
     }

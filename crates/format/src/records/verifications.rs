@@ -20,6 +20,9 @@ pub struct Verification {
     pub began: i64,
     /// Whether it read all chunks.
     pub read_chunks: bool,
+    /// Whether damaged containers were found that did not get on the list of their owner's manifest: those who read only what is
+    /// listed do not see them.
+    pub unlisted: bool,
     /// Snapshots of this writer and of later ones were not there yet.
     pub next_writer: WriterNo,
     /// Damaged objects that the disk has or needs.
@@ -32,11 +35,13 @@ impl Verification {
     /// The shortest encoding: a disk, four fields of one byte, and a writer.
     const BYTES_MIN: usize = 24;
     const READ_CHUNKS: u8 = 1;
+    const UNLISTED: u8 = 2;
 
     fn encode(&self, o: &mut Out) {
         o.bytes(&self.disk.0);
         o.signed(self.began);
-        o.u8(if self.read_chunks { Self::READ_CHUNKS } else { 0 });
+        let read_chunks = if self.read_chunks { Self::READ_CHUNKS } else { 0 };
+        o.u8(read_chunks | if self.unlisted { Self::UNLISTED } else { 0 });
         o.u32(self.next_writer.0);
         o.varint(self.damaged_objects);
         o.varint(self.damaged_snapshots.len() as u64);
@@ -45,18 +50,26 @@ impl Verification {
 
     fn decode(i: &mut In<'_>) -> Result<Self> {
         let (disk, began) = (DiskId(i.array()?), i.signed()?);
-        let read_chunks = match i.u8()? {
-            0 => false,
-            Self::READ_CHUNKS => true,
-            flags => return Err(Malformed::new(format!("a verification with flags {flags:#x}"))),
-        };
+        let flags = i.u8()?;
+        if flags & !(Self::READ_CHUNKS | Self::UNLISTED) != 0 {
+            return Err(Malformed::new(format!("a verification with flags {flags:#x}")));
+        }
+        let (read_chunks, unlisted) = (flags & Self::READ_CHUNKS != 0, flags & Self::UNLISTED != 0);
         let next_writer = WriterNo(i.u32()?);
         let damaged_objects = i.varint()?;
         let (n, mut damaged_snapshots) = i.list(8)?;
         for _ in 0..n {
             damaged_snapshots.push(SnapId(i.u64()?));
         }
-        Ok(Verification { disk, began, read_chunks, next_writer, damaged_objects, damaged_snapshots })
+        Ok(Verification {
+            disk,
+            began,
+            read_chunks,
+            unlisted,
+            next_writer,
+            damaged_objects,
+            damaged_snapshots,
+        })
     }
 }
 

@@ -241,6 +241,7 @@ pub fn verifications() -> Verifications {
         disk: DiskId([0x31; 16]),
         began: 1_795_298_401,
         read_chunks: true,
+        unlisted: false,
         next_writer: WriterNo(70_000),
         damaged_objects: 0,
         damaged_snapshots: Vec::new(),
@@ -248,6 +249,7 @@ pub fn verifications() -> Verifications {
     let damaged = Verification {
         began: -1,
         read_chunks: false,
+        unlisted: false,
         damaged_objects: 300,
         damaged_snapshots: vec![SnapId(1), SnapId(u64::MAX)],
         ..whole.clone()

@@ -5,6 +5,7 @@ use crate::terminal::streams::errln;
 use parking_lot::Mutex;
 use std::ops::Deref;
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -23,6 +24,8 @@ pub struct ReadVault {
     vault: Arc<Vault>,
     quiet: bool,
     recorder: Mutex<Option<Recorder>>,
+    /// Whether it was recorded for the last time.
+    is_last: AtomicBool,
 }
 
 /// A thread that records what was met now and then.
@@ -36,7 +39,12 @@ struct Recorder {
 
 impl ReadVault {
     pub fn new(vault: Vault, quiet: bool) -> ReadVault {
-        ReadVault { vault: Arc::new(vault), quiet, recorder: Mutex::default() }
+        ReadVault {
+            vault: Arc::new(vault),
+            quiet,
+            recorder: Mutex::default(),
+            is_last: AtomicBool::new(false),
+        }
     }
 
     /// The same, for one that is served: backups that run meanwhile are not to refer to what was met, so it is recorded once a
@@ -67,8 +75,11 @@ impl ReadVault {
         self
     }
 
-    /// Records the damage that was met so far, and from now on nothing before the end. A signal stops it that comes meanwhile.
+    /// Records the damage that was met so far, for the last time. A signal stops it that comes meanwhile.
     pub fn record_damage(&self) {
+        if self.is_last.swap(true, Ordering::SeqCst) {
+            return;
+        }
         let before = Signals::so_far();
         let recorder = self.recorder.lock().take();
         if let Some(Recorder { end, thread, progress }) = recorder {

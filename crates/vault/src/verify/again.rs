@@ -10,6 +10,7 @@ use crate::container::container_set::ContainerSet;
 use crate::container::tables::TABLE_CACHE_BYTES;
 use crate::manifest::folder::Folder;
 use crate::manifest::vault::{now, Vault};
+use crate::report::verifications::LastVerifications;
 use format::{names, ContainerId, DiskId};
 use std::collections::BTreeMap;
 use store::StoreError;
@@ -36,6 +37,10 @@ impl Vault {
             let (readable, later): (Vec<_>, Vec<_>) =
                 met.into_iter().partition(|(_, object)| self.tells_of_damage(object));
             let mut later: Vec<String> = later.into_iter().map(|(_, object)| object).collect();
+            if readable.is_empty() {
+                self.damage_met.add(later);
+                continue;
+            }
             match progress.check().and_then(|()| self.look_again(&self.folder(owner), &readable, progress)) {
                 Ok(Some(new)) => recorded += new,
                 // The disk has been deleted, or its manifest cannot be read, which `status` tells.
@@ -75,7 +80,7 @@ impl Vault {
             return Ok(None);
         }
         let (mut set, mut ids) = (ContainerSet::default(), Vec::new());
-        let (mut objects, mut bytes) = (Vec::new(), 0);
+        let (mut objects, mut bytes, mut is_later) = (Vec::new(), 0, false);
         for (id, object) in met {
             if set.contains(*id) || view.manifest.damaged.contains(id) {
                 continue;
@@ -84,7 +89,12 @@ impl Vault {
             let Some(entry) = view.tables.own().get(*id).unless_damaged()?.flatten() else { continue };
             let of_it = [names::data(&folder.path, entry.data), names::table(&folder.path, *id, entry.table)];
             // It may have been repaired since, which an open snapshot does not see.
-            if of_it.contains(object) && of_it.iter().all(|object| self.tells_of_damage(object)) {
+            if !of_it.contains(object) {
+                continue;
+            }
+            if of_it.iter().any(|object| !self.tells_of_damage(object)) {
+                is_later = true;
+            } else {
                 set.insert(*id);
                 ids.push(*id);
                 bytes += entry.stored_bytes;
@@ -100,6 +110,7 @@ impl Vault {
             progress,
             report: VerifyReport::default(),
             began: now(),
+            before: LastVerifications::default(),
             looked: Vec::new(),
             known: Known::new(self, progress),
             more: More::default(),
@@ -115,6 +126,7 @@ impl Vault {
         run.known.record(folder, &own);
         match run.known.unrecorded {
             Some(why) => Err(VaultError::Refused(why)),
+            None if is_later => Ok(None),
             None => Ok(Some(ids.iter().filter(|id| own.damaged.get(**id).is_some()).count() as u64)),
         }
     }

@@ -350,11 +350,6 @@ impl ContainerFindings {
         self.bad.is_within(&self.read)
     }
 
-    /// Whether a container was read and found whole.
-    pub fn has_whole(&self) -> bool {
-        self.read.iter().any(|id| self.damaged.get(id).is_none())
-    }
-
     /// The chunks of a container are read.
     pub fn reads(&mut self, id: ContainerId) {
         self.read.insert(id.local());

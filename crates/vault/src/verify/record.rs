@@ -13,16 +13,16 @@ use store::Reserve;
 const LISTED_MAX: usize = 1 << 16;
 
 /// Puts damaged containers on the manifest's list. Those whose chunks were read and found whole go, and those that are no
-/// more. Returns how many there was no room for.
-pub(super) fn record(folder: &Folder, found: &ContainerFindings) -> Result<u64> {
+/// more. Returns how many there was no room for; `None` if the manifest is lost or rolled back, and nothing is recorded.
+pub(super) fn record(folder: &Folder, found: &ContainerFindings) -> Result<Option<u64>> {
     let m = match load_checked(folder) {
         // Said already. What is recorded in an older manifest would be lost with it, and make it look newer.
-        Err(VaultError::RolledBack { .. } | VaultError::Missing { .. }) => return Ok(0),
+        Err(VaultError::RolledBack { .. } | VaultError::Missing { .. }) => return Ok(None),
         other => other?.0,
     };
     let (list, left_out) = list_after(folder, &m, found)?;
     if list == m.damaged {
-        return Ok(left_out);
+        return Ok(Some(left_out));
     }
     drop((list, m));
     let (_, left_out) = folder.with_reserve(Reserve::Whole).update(|m| {
@@ -30,7 +30,7 @@ pub(super) fn record(folder: &Folder, found: &ContainerFindings) -> Result<u64> 
         m.damaged = list;
         Ok(left_out)
     })?;
-    Ok(left_out)
+    Ok(Some(left_out))
 }
 
 /// The list as it is to be, and how many damaged containers there is no room for.

@@ -2,15 +2,40 @@
 
 use crate::base::error::Result;
 use crate::manifest::vault::Vault;
+use crate::report::verifications::LastVerifications;
 use crate::verify::findings::Damage;
 use format::{names, DiskId, Manifest, SnapId, Verification, WriterKind, WriterNo};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 /// Damaged snapshots of one disk that are kept.
 const SNAPSHOTS_MAX: usize = 1000;
 
-/// Other owners that are remembered of a disk.
-const OWNERS_MAX: usize = 1000;
+/// What a verification was.
+pub(super) struct Run {
+    /// When it began, in seconds since 1970.
+    pub began: i64,
+    /// Whether it read all chunks; else those of what is listed as damaged.
+    pub read_chunks: bool,
+    /// Whether damaged containers that it found are on no list.
+    pub is_unlisted: bool,
+    /// What was kept when it began.
+    pub before: LastVerifications,
+}
+
+impl Run {
+    /// Takes out of what was kept what is not found any more, of that which was there when this began, and which it has read
+    /// again.
+    fn lessen(&self, all: &mut [Verification], found: &[Verification]) {
+        let found: HashMap<DiskId, &Verification> = found.iter().map(|now| (now.disk, now)).collect();
+        for v in all.iter_mut().filter(|v| self.read_chunks || !v.unlisted) {
+            let was_there = || self.before.has(|b| (b.disk, b.began) == (v.disk, v.began));
+            if let Some(now) = found.get(&v.disk).filter(|_| v.damaged_objects > 0 && was_there()) {
+                v.damaged_objects = v.damaged_objects.min(now.damaged_objects);
+                v.damaged_snapshots.retain(|id| now.damaged_snapshots.contains(id));
+            }
+        }
+    }
+}
 
 /// A disk that was verified.
 pub(super) struct CheckedDisk {
@@ -18,8 +43,6 @@ pub(super) struct CheckedDisk {
     name: String,
     /// Snapshots of this writer and of later ones may not have been there.
     next_writer: WriterNo,
-    /// The owners of the containers that it references, if they are not too many: itself, and others.
-    owners: Vec<DiskId>,
 }
 
 impl CheckedDisk {
@@ -30,16 +53,11 @@ impl CheckedDisk {
             let running = m.writers.iter().filter(|w| w.kind == WriterKind::Backup).map(|w| w.no);
             running.chain([m.next_writer]).min().unwrap_or(WriterNo::BEFORE_ALL)
         });
-        let others = manifest.map_or(&[][..], |m| &m.owners);
-        let owners = match others.len() {
-            ..OWNERS_MAX => others.iter().copied().chain([disk, DiskId::POPULAR]).collect(),
-            _ => Vec::new(),
-        };
-        CheckedDisk { disk, name: name.to_owned(), next_writer, owners }
+        CheckedDisk { disk, name: name.to_owned(), next_writer }
     }
 
     /// What was found of it.
-    fn found(&self, damaged: &[Damage], began: i64, read_chunks: bool) -> Verification {
+    fn found(&self, damaged: &[Damage], run: &Run) -> Verification {
         let (folder, prefix) = (names::folder(self.disk), format!("{}@", self.name));
         let mut objects = 0;
         let mut snapshots = BTreeSet::new();
@@ -52,8 +70,9 @@ impl CheckedDisk {
         }
         Verification {
             disk: self.disk,
-            began,
-            read_chunks,
+            began: run.began,
+            read_chunks: run.read_chunks,
+            unlisted: run.is_unlisted,
             next_writer: self.next_writer,
             damaged_objects: objects,
             damaged_snapshots: snapshots.into_iter().take(SNAPSHOTS_MAX).collect(),
@@ -61,52 +80,38 @@ impl CheckedDisk {
     }
 }
 
-/// Keeps what was found. `healed`: the owners of containers that were listed as damaged, and are whole. `whole`: all disks were
-/// looked at, others are gone.
+/// Keeps what was found. `whole`: all disks were looked at, others are gone.
 pub(super) fn keep(
     vault: &Vault,
     looked: &[CheckedDisk],
     damaged: &[Damage],
-    began: i64,
-    read_chunks: bool,
-    healed: &HashSet<DiskId>,
+    run: &Run,
     whole: bool,
 ) -> Result<()> {
-    let found: Vec<Verification> = looked.iter().map(|l| l.found(damaged, began, read_chunks)).collect();
+    let found: Vec<Verification> = looked.iter().map(|l| l.found(damaged, run)).collect();
     let disks: BTreeSet<DiskId> = found.iter().map(|v| v.disk).collect();
     if found.is_empty() && vault.last_verifications().is_empty() {
         return Ok(());
     }
     vault.update_verifications(|all| {
         // One that read all chunks says more than those before it; one that did not leaves it.
-        all.retain(|v| if disks.contains(&v.disk) { v.read_chunks && !read_chunks } else { !whole });
-        // What that one had found is healed only where something was listed, and is whole: it may not have got on the list.
-        for (now, at) in found.iter().zip(looked) {
-            if at.owners.iter().any(|owner| healed.contains(owner)) {
-                all.iter_mut().for_each(|v| lessen(v, now));
-            }
-        }
+        all.retain(|v| if disks.contains(&v.disk) { v.read_chunks && !run.read_chunks } else { !whole });
+        run.lessen(all, &found);
         all.extend(found.iter().cloned());
     })
 }
 
 /// After a repair, which has looked at everything that was known to be damaged: what is no longer damaged goes.
-pub(super) fn keep_repaired(vault: &Vault, looked: &[CheckedDisk], damaged: &[Damage]) -> Result<()> {
-    let found: Vec<Verification> = looked.iter().map(|l| l.found(damaged, 0, false)).collect();
+pub(super) fn keep_repaired(
+    vault: &Vault,
+    looked: &[CheckedDisk],
+    damaged: &[Damage],
+    run: &Run,
+) -> Result<()> {
+    let found: Vec<Verification> = looked.iter().map(|l| l.found(damaged, run)).collect();
     let is_less = |v: &Verification, now: &Verification| v.disk == now.disk && v.damaged_objects > 0;
-    let last = vault.last_verifications();
-    if !found.iter().any(|now| last.has(|v| is_less(v, now))) {
+    if !found.iter().any(|now| run.before.has(|v| is_less(v, now))) {
         return Ok(());
     }
-    vault.update_verifications(|all| {
-        all.iter_mut().for_each(|v| found.iter().for_each(|now| lessen(v, now)));
-    })
-}
-
-/// Takes out of what was found of a disk what is not found any more.
-fn lessen(v: &mut Verification, now: &Verification) {
-    if v.disk == now.disk {
-        v.damaged_objects = v.damaged_objects.min(now.damaged_objects);
-        v.damaged_snapshots.retain(|id| now.damaged_snapshots.contains(id));
-    }
+    vault.update_verifications(|all| run.lessen(all, &found))
 }

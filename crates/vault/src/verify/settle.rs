@@ -66,8 +66,8 @@ pub(super) struct Known<'a> {
     pub is_cut: bool,
     /// Why damaged containers could not be recorded in a manifest, where that failed.
     pub unrecorded: Option<String>,
-    /// The owners that have containers which were read and found whole.
-    pub whole: HashSet<DiskId>,
+    /// Whether damaged containers are on no list.
+    pub is_unlisted: bool,
 }
 
 impl<'a> Known<'a> {
@@ -83,7 +83,7 @@ impl<'a> Known<'a> {
             bad: BTreeMap::new(),
             is_cut: false,
             unrecorded: None,
-            whole: HashSet::new(),
+            is_unlisted: false,
         }
     }
 
@@ -147,17 +147,15 @@ impl<'a> Known<'a> {
 
     /// Records damaged containers in the manifest of their owner.
     pub fn record(&mut self, folder: &Folder, found: &ContainerFindings) {
-        if found.has_whole() {
-            self.whole.insert(folder.disk);
-        }
-        match record(folder, found) {
-            Ok(0) => {}
-            Ok(n) => {
-                let why = format!("{}: has no room for {n} of them", folder.manifest_name());
-                self.unrecorded = Some(why);
-            }
-            Err(e) => self.unrecorded = Some(e.to_string()),
-        }
+        let (is_unlisted, why) = match record(folder, found) {
+            Ok(Some(0)) => (false, None),
+            Ok(Some(n)) => (true, Some(format!("{}: has no room for {n} of them", folder.manifest_name()))),
+            // What is wrong with the manifest has been told.
+            Ok(None) => (true, None),
+            Err(e) => (true, Some(e.to_string())),
+        };
+        self.is_unlisted |= is_unlisted;
+        self.unrecorded = why.or(self.unrecorded.take());
     }
 
     /// Keeps the containers that a repair is to look at, as far as there is room.

@@ -108,7 +108,15 @@ fn put_commit(v: &Vault, sequence: u64) {
 
 fn verification(disk: DiskId, damaged_snapshots: Vec<SnapId>) -> Verification {
     let (read_chunks, next_writer) = (true, WriterNo(2));
-    Verification { disk, began: 1, read_chunks, next_writer, damaged_objects: 1, damaged_snapshots }
+    Verification {
+        disk,
+        began: 1,
+        read_chunks,
+        unlisted: false,
+        next_writer,
+        damaged_objects: 1,
+        damaged_snapshots,
+    }
 }
 
 fn put_verifications(v: &Vault, all: Vec<Verification>) {
