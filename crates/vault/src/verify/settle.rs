@@ -154,7 +154,7 @@ impl<'a> Known<'a> {
             Ok(None) => (true, None),
             Err(e) => (true, Some(e.to_string())),
         };
-        self.is_unlisted |= is_unlisted;
+        self.is_unlisted |= is_unlisted && !found.damaged.is_empty();
         self.unrecorded = why.or(self.unrecorded.take());
     }
 
