@@ -1,7 +1,7 @@
 //! The compressors of blocks: what they are called, what they take, and how they are called.
 
 use super::error::{MzipError, Result};
-use super::far;
+use super::far::{self, Search};
 use super::progress::Progress;
 use format::mzip::{Compressor, BLOCK_BYTES_MAX};
 use libdeflater::{CompressionLvl, Decompressor};
@@ -68,20 +68,22 @@ fn window(compressor: Compressor, level: u8) -> u64 {
     }
 }
 
-/// The shortest far match that pays, where they are looked for before the compressor sees a block. A match at a new distance takes
-/// about four bytes; the better a compressor is, the more it stores in as many.
-pub(in crate::mzip) fn shortest_match(compressor: Compressor, level: u8) -> Option<usize> {
-    match compressor {
-        Compressor::Gzip => Some(20),
-        Compressor::Bzip2 => Some(40),
-        Compressor::Zstd if ZSTD_FAR.contains(&level) => Some(if level < 6 { 24 } else { 40 }),
-        Compressor::None | Compressor::Zstd | Compressor::Xz => None,
-    }
+/// How far matches are looked for before the compressor sees a block, if they are. A match at a new distance takes about four bytes;
+/// the better a compressor is, the more it stores in as many. One place in eight finds a little more than one in sixteen, and takes
+/// half as long again, which beside slow compressors is little.
+pub(in crate::mzip) fn far_search(compressor: Compressor, level: u8) -> Option<Search> {
+    let (shortest, chosen_log) = match compressor {
+        Compressor::Gzip => (20, 3),
+        Compressor::Bzip2 => (40, 3),
+        Compressor::Zstd if ZSTD_FAR.contains(&level) => (if level < 6 { 24 } else { 40 }, 4),
+        Compressor::None | Compressor::Zstd | Compressor::Xz => return None,
+    };
+    Some(Search { shortest, chosen_log })
 }
 
 /// Whether blocks may have far matches.
 pub(in crate::mzip) fn has_far_matches(compressor: Compressor, level: u8) -> bool {
-    shortest_match(compressor, level).is_some()
+    far_search(compressor, level).is_some()
 }
 
 /// Content of a block. A compressor begins anew with each, so that cores share the work and a range needs few of them: four
@@ -121,7 +123,7 @@ pub(in crate::mzip) fn working_bytes(compressor: Compressor, level: u8, block_by
         Compressor::Xz => window * 23 / 2 + 4 * MIB,
     };
     // First the content, and its literals with its matches; then these, and the result.
-    let far = if has_far_matches(compressor, level) { far::table_bytes(block_bytes) } else { 0 };
+    let far = far_search(compressor, level).map_or(0, |search| far::table_bytes(search, block_bytes));
     2 * block_bytes + tables.max(far)
 }
 

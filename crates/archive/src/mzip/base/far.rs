@@ -7,18 +7,25 @@ use std::io;
 
 /// Bytes that are hashed at a place.
 const HASHED: usize = 12;
-/// One place in so many, as a power of two, is chosen.
-const CHOSEN_LOG: u32 = 3;
 /// Older places of the same hash that are compared.
-const WAYS: usize = 4;
-/// Buckets at most, as a power of two: of 64 MiB half the places are remembered.
-const BUCKETS_LOG_MAX: u32 = 20;
+const WAYS: usize = 8;
+/// Buckets at most, as a power of two: a table of 16 MiB.
+const BUCKETS_LOG_MAX: u32 = 19;
 /// A remembered place is its offset and 1, with these bits of its hash above.
 const TAG: u32 = u32::MAX << 26;
 /// So far behind a match bytes are compared at the same distance again: then what changed was a little.
 const AGAIN_BYTES: usize = 128;
 /// Bytes that are hashed at a time, and room for the places that are chosen of them: all, if they all are alike.
-const STEP_BYTES: usize = 512;
+const STEP_BYTES: usize = 128;
+
+/// How far matches are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::mzip) struct Search {
+    /// The shortest match that pays.
+    pub shortest: usize,
+    /// One place in so many, as a power of two, is chosen.
+    pub chosen_log: u32,
+}
 
 /// A block without its far matches.
 pub(in crate::mzip) struct Parted {
@@ -38,12 +45,12 @@ pub(in crate::mzip) struct Mark {
 }
 
 /// Bytes of the table of places that were seen.
-pub(in crate::mzip) fn table_bytes(content_bytes: u64) -> u64 {
-    (1 << buckets_log(content_bytes)) * size_of::<Bucket>() as u64
+pub(in crate::mzip) fn table_bytes(search: Search, content_bytes: u64) -> u64 {
+    (1 << buckets_log(search.chosen_log, content_bytes)) * size_of::<Bucket>() as u64
 }
 
-fn buckets_log(content_bytes: u64) -> u32 {
-    let places = content_bytes >> CHOSEN_LOG;
+fn buckets_log(chosen_log: u32, content_bytes: u64) -> u32 {
+    let places = content_bytes >> chosen_log;
     (places / WAYS as u64).next_power_of_two().ilog2().clamp(4, BUCKETS_LOG_MAX)
 }
 
@@ -57,9 +64,9 @@ struct Place {
 }
 
 impl Place {
-    /// Its bucket, if there are so many of them.
-    fn bucket(&self, buckets_log: u32) -> usize {
-        (self.hash << CHOSEN_LOG >> (64 - buckets_log)) as usize
+    /// Its bucket, if there are so many of them. The high bits of the hash have chosen it: they are the same in all.
+    fn bucket(&self, chosen_log: u32, buckets_log: u32) -> usize {
+        (self.hash << chosen_log >> (64 - buckets_log)) as usize
     }
 
     /// The bits of its hash that a bucket has, above the offset.
@@ -68,10 +75,11 @@ impl Place {
     }
 }
 
-/// Finds the matches of a block that are at least so long. What goes on at the same distance as the match before may be as short
-/// as [`MATCH_BYTES_MIN`]. `places` rise.
-pub(in crate::mzip) fn parted(content: &[u8], shortest: usize, places: &[usize]) -> Parted {
-    let buckets_log = buckets_log(content.len() as u64);
+/// Finds the matches of a block. What goes on at the same distance as the match before may be as short as
+/// [`MATCH_BYTES_MIN`]. `places` rise.
+pub(in crate::mzip) fn parted(content: &[u8], search: Search, places: &[usize]) -> Parted {
+    let Search { shortest, chosen_log } = search;
+    let buckets_log = buckets_log(chosen_log, content.len() as u64);
     let mut finder = Finder {
         content,
         shortest: shortest.max(MATCH_BYTES_MIN),
@@ -88,10 +96,14 @@ pub(in crate::mzip) fn parted(content: &[u8], shortest: usize, places: &[usize])
     let mut table: Vec<Bucket> = vec![[0; WAYS]; 1 << buckets_log];
     let (mut room, mut older) = ([Place::default(); STEP_BYTES + 1], Vec::with_capacity(STEP_BYTES));
     for begin in (0..content.len()).step_by(STEP_BYTES) {
-        let chosen = choose(content, begin, &mut room);
+        // What a match covers is not remembered: the older part, which is equal, is.
+        if begin + STEP_BYTES + HASHED <= finder.done {
+            continue;
+        }
+        let chosen = choose(content, begin, chosen_log, &mut room);
         // These reads, of the buckets and of what they name, do not wait for each other.
         older.clear();
-        older.extend(chosen.iter().map(|place| table[place.bucket(buckets_log)]));
+        older.extend(chosen.iter().map(|place| table[place.bucket(chosen_log, buckets_log)]));
         for (place, bucket) in chosen.iter().zip(&mut older) {
             if place.at < finder.done {
                 continue;
@@ -106,9 +118,9 @@ pub(in crate::mzip) fn parted(content: &[u8], shortest: usize, places: &[usize])
         }
         for (place, older) in chosen.iter().zip(&older) {
             finder.place(place.at, older);
-            let bucket = &mut table[place.bucket(buckets_log)];
-            let [a, b, c, _] = *bucket;
-            *bucket = [place.tag() | (place.at + 1) as u32, a, b, c];
+            let bucket = &mut table[place.bucket(chosen_log, buckets_log)];
+            bucket.copy_within(..WAYS - 1, 1);
+            bucket[0] = place.tag() | (place.at + 1) as u32;
         }
     }
     finder.again(content.len());
@@ -118,14 +130,19 @@ pub(in crate::mzip) fn parted(content: &[u8], shortest: usize, places: &[usize])
 }
 
 /// Chooses places of a step.
-fn choose<'a>(content: &[u8], begin: usize, chosen: &'a mut [Place; STEP_BYTES + 1]) -> &'a [Place] {
+fn choose<'a>(
+    content: &[u8],
+    begin: usize,
+    chosen_log: u32,
+    chosen: &'a mut [Place; STEP_BYTES + 1],
+) -> &'a [Place] {
     let end = content.len().min(begin + STEP_BYTES + HASHED - 1);
     let mut count = 0;
     for (n, window) in content[begin..end].windows(HASHED).enumerate() {
         let hash = hash(window);
         // Without a branch, which would be guessed wrong each time that a place is chosen.
         chosen[count] = Place { at: begin + n, hash };
-        count += usize::from(hash >> (64 - CHOSEN_LOG) == 0);
+        count += usize::from(hash >> (64 - chosen_log) == 0);
     }
     &chosen[..count]
 }
@@ -281,8 +298,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn there_and_back(content: &[u8], shortest: usize) -> usize {
+        let search = Search { shortest, chosen_log: if shortest % 2 == 0 { 3 } else { 4 } };
         let places: Vec<usize> = (0..=content.len()).step_by(content.len() / 7 + 1).collect();
-        let Parted { literals, matches, marks } = parted(content, shortest, &places);
+        let Parted { literals, matches, marks } = parted(content, search, &places);
         let body = matches.encode(literals.len() as u32);
         let (read, _) = FarBody::decode(&body, content.len() as u32).unwrap();
         assert_eq!(marks, marks_of(&places, &read));
@@ -349,7 +367,7 @@ mod tests {
         changed.iter_mut().step_by(40).for_each(|byte| *byte ^= 1);
         let bytes = there_and_back(&[&noise[..], &changed].concat(), 16);
         assert!(bytes < noise.len() * 11 / 10, "{bytes}");
-        assert_eq!(parted(&noise, 16, &[]).matches.count(), 0);
+        assert_eq!(parted(&noise, Search { shortest: 16, chosen_log: 3 }, &[]).matches.count(), 0);
         for content in [&b""[..], b"a", &[7; 20], &[0; 100_000]] {
             assert!(there_and_back(content, 16) < 200);
         }

@@ -1,7 +1,7 @@
 //! What blocks are stored as. Each is whole by itself: a gzip member, a bzip2 stream, a zstd frame, an xz stream, or the content
 //! itself; and before compressors with a short window, its far matches.
 
-use super::codec::{compressed, decompressed, shortest_match};
+use super::codec::{compressed, decompressed, far_search};
 use super::error::{MzipError, Result};
 use super::far::{joined, parted, Parted};
 use super::progress::Progress;
@@ -54,10 +54,10 @@ fn parted_if_it_pays(
     content: &[u8],
     progress: &Progress,
 ) -> Result<Option<Apart>> {
-    let Some(shortest) = shortest_match(compressor, level) else { return Ok(None) };
+    let Some(search) = far_search(compressor, level) else { return Ok(None) };
     let samples = samples(content.len());
     let places: Vec<usize> = samples.iter().flat_map(|sample| [sample.start, sample.end]).collect();
-    let Parted { literals, matches, marks } = parted(content, shortest, &places);
+    let Parted { literals, matches, marks } = parted(content, search, &places);
     progress.check()?;
     if matches.count() == 0 {
         return Ok(None);
